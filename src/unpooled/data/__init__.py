@@ -1,0 +1,1 @@
+"""What turns tables, frames, files and arrays into clients; partitions, synthetic data and loaders. Nothing is sent."""
