@@ -1,0 +1,65 @@
+"""NumPy or torch, by where the data lives; and the annotations that say what an array must look like.
+
+`Float[Array, "k d"]` is a floating array of shape (k, d), for readers, type checkers and the wire alike:
+`tree.check` refuses an answer that does not fit. `"*c"` stands for any number of axes; a third entry `">=0"` bounds the values.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import numpy as np
+
+Array = Any  # np.ndarray or torch.Tensor
+
+if TYPE_CHECKING:
+    Float = Annotated
+    Int = Annotated
+else:
+
+    class Spec(NamedTuple):
+        """What one leaf of a message must look like."""
+
+        kind: str  # the NumPy dtype kind: "f" or "i"
+        dims: tuple[str, ...]
+        bound: str = ""
+
+    class _Kind:
+        def __init__(self, kind: str):
+            self.kind = kind
+
+        def __getitem__(self, item):
+            array, dims, *rest = item
+            return Annotated[array, Spec(self.kind, tuple(dims.split()), *rest)]
+
+    Float = _Kind("f")
+    Int = _Kind("i")
+
+
+def is_torch(a: Any) -> bool:
+    """Whether `a` is a torch tensor; never imports torch to find out."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(a, torch.Tensor)
+
+
+def namespace(*arrays: Any):
+    """The module, torch or NumPy, whose functions work on these arrays."""
+    return sys.modules["torch"] if any(is_torch(a) for a in arrays) else np
+
+
+def to_numpy(a: Any) -> np.ndarray:
+    """The array in this process's memory, C-ordered; a 0-d array stays 0-d."""
+    return np.asarray(a.detach().cpu().numpy() if is_torch(a) else a, order="C")
+
+
+def like(a: Any, reference: Any) -> Array:
+    """`a` as the same kind of array, dtype and device as `reference`."""
+    if is_torch(reference):
+        return sys.modules["torch"].as_tensor(a, dtype=reference.dtype, device=reference.device)
+    return np.asarray(to_numpy(a), dtype=np.asarray(reference).dtype)
+
+
+def nbytes(a: Any) -> int:
+    """Bytes the array takes on the wire."""
+    return a.numel() * a.element_size() if is_torch(a) else np.asarray(a).nbytes

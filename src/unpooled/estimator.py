@@ -1,0 +1,177 @@
+"""The scikit-learn face: an algorithm is `init` and `step` over a federation; the loop, the history and saving are here.
+
+`State` (what a step returns first) is a Tree and carries everything to the next round; `Info` (second) is only reported. So a checkpoint
+is the state, the history and the round, and a resumed run goes on to the same bits.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+
+from unpooled import store, tree
+from unpooled.errors import BadParameter
+from unpooled.federation import Federation, innermost
+from unpooled.local import as_federation
+from unpooled.tree import Tree
+
+Info = dict[str, Any]
+
+
+class Moment(NamedTuple):
+    """All that a run needs to go on from the end of a round."""
+
+    state: Tree
+    history: list[Info]
+    seed: int
+    round: int  # the federation's, which counts every exchange
+    clients: Tree  # state that this process keeps for clients and layers
+    done: bool
+
+
+class Estimator(BaseEstimator):
+    """Hyper-parameters untouched in `__init__`, learned things end in `_`; subclasses give `init`, `step` and `finish`."""
+
+    max_iter: int
+    random_state: Any
+
+    def init(self, fed: Federation, rng: np.random.Generator) -> Tree:
+        """The state before the first round."""
+        raise NotImplementedError("abstract")
+
+    def step(self, fed: Federation, state: Tree) -> tuple[Tree, Info]:
+        """One round: the next state, and what to report."""
+        raise NotImplementedError("abstract")
+
+    def done(self, state: Tree, history: list[Info]) -> bool:
+        """Whether to stop after the last round in `history`."""
+        return False
+
+    def finish(self, fed: Federation, state: Tree) -> None:
+        """Set the learned attributes from the last state."""
+        raise NotImplementedError("abstract")
+
+    def check(self, fed: Federation) -> None:
+        """Refuse parameters that cannot work, before any round is spent."""
+
+    # ---- the loop ----
+
+    def fit(self, data: Any, y: Any = None, *, by: Any = None, sample_weight: Any = None) -> Any:
+        """Fit over clients: a dict, list, frame, folder or Federation; a plain array is one client."""
+        fed = as_federation(data, y, by=by, sample_weight=sample_weight)
+        for _ in self.rounds(fed):
+            pass
+        return self
+
+    def rounds(self, fed: Federation, saved: Moment | None = None) -> Iterator[Moment]:
+        """Fit, handing out after the start and after every round what is needed to go on from there."""
+        self.check(fed)
+        moment = self._start(fed) if saved is None else self._continue(fed, saved)
+        self._describe(fed)
+        if saved is None:
+            yield moment
+        while not moment.done:
+            moment = self._next(fed, moment)
+            yield moment
+        self.history_, self.n_iter_ = moment.history, len(moment.history)
+        self.finish(fed, moment.state)
+
+    def _start(self, fed: Federation) -> Moment:
+        seed = _seed(self.random_state)
+        fed.journal.begin(seed)
+        fed.restore({})
+        state = self.init(fed, np.random.default_rng(seed))
+        return Moment(state, [], seed, fed.journal.round, fed.snapshot(), self.max_iter <= 0)
+
+    def _continue(self, fed: Federation, saved: Moment) -> Moment:
+        fed.journal.begin(saved.seed, saved.round)
+        fed.restore(saved.clients)
+        return saved
+
+    def _next(self, fed: Federation, before: Moment) -> Moment:
+        mark, start = len(fed.journal.exchanges), time.perf_counter()
+        state, info = self.step(fed, before.state)
+        history = [*before.history, _row(len(before.history) + 1, fed, mark, start) | info]
+        done = len(history) >= self.max_iter or self.done(state, history)
+        return Moment(state, history, before.seed, fed.journal.round, fed.snapshot(), done)
+
+    def _describe(self, fed: Federation) -> None:
+        columns = getattr(innermost(fed), "columns", None)
+        if columns is not None:
+            self.feature_names_in_ = np.asarray(columns, dtype=object)
+        elif hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_
+
+    # ---- saving ----
+
+    def save(self, folder: str | Path) -> Path:
+        """Write the fitted model as JSON and arrays, without pickle; `unpooled.load` reads it back."""
+        check_is_fitted(self)
+        fitted = {k: v for k, v in vars(self).items() if k.endswith("_") and not k.startswith("_")}
+        body = {"class": f"{type(self).__module__}:{type(self).__qualname__}", "params": self.get_params(deep=False)}
+        store.write(Path(folder), {"model": _plain(body), "fitted": _plain(fitted)})
+        return Path(folder)
+
+
+def load(folder: str | Path) -> Any:
+    """The fitted estimator that `save` wrote, or that a run folder holds."""
+    folder = Path(folder)
+    saved = store.read(folder / "model" if (folder / "model").is_dir() else folder)
+    estimator = estimator_class(saved["model"]["class"])(**saved["model"]["params"])
+    for name, value in saved["fitted"].items():
+        setattr(estimator, name, np.asarray(value, dtype=object) if name == "feature_names_in_" else value)
+    return estimator
+
+
+def estimator_class(name: str) -> Callable[..., Any]:
+    """A public estimator by class name or `module:Class`; nothing but an Estimator is ever returned."""
+    module, _, qualname = name.rpartition(":")
+    found = getattr(import_module(module or "unpooled"), qualname, None)
+    if not (isinstance(found, type) and issubclass(found, Estimator)):
+        raise BadParameter(f"{name} is not an estimator: see the list in the documentation")
+    return found
+
+
+def _row(number: int, fed: Federation, mark: int, start: float) -> Info:
+    """The part of a history row that every algorithm has."""
+    new = fed.journal.exchanges[mark:]
+    return {
+        "round": number,
+        "seconds": time.perf_counter() - start,
+        "clients": max((e.answered for e in new), default=0),
+        "bytes_up": sum(e.bytes_up for e in new),
+        "bytes_down": sum(e.bytes_down for e in new),
+    }
+
+
+def _seed(random_state: Any) -> int:
+    if isinstance(random_state, int | np.integer):
+        return int(random_state)
+    if random_state is None:
+        return int(np.random.SeedSequence().entropy) % 2**63
+    return int(check_random_state(random_state).randint(2**31 - 1))
+
+
+def _plain(value: Any) -> Tree:
+    """The value as a Tree of arrays, numbers, strings; an object array of strings becomes a list."""
+    if isinstance(value, dict):
+        return {str(k): _plain(v) for k, v in value.items()}
+    if hasattr(value, "_fields"):
+        return type(value)(*(_plain(v) for v in value))
+    if isinstance(value, list | tuple):
+        return type(value)(_plain(v) for v in value)
+    if isinstance(value, np.ndarray) and value.dtype.kind in "OU":
+        return [str(v) for v in value]
+    if isinstance(value, np.generic):
+        return value.item()
+    if callable(value):
+        raise BadParameter(f"{value!r} cannot be saved: give the parameter by name")
+    return value

@@ -1,0 +1,187 @@
+"""The Federation protocol: one value goes down to all; a SUM, a GATHER or nothing comes up.
+
+Engines (`Local`, `Flower`) say where clients are. Layers wrap a federation in a federation and say what happens to a message on its way.
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+
+from unpooled import tree
+from unpooled.client import Ask, generator
+from unpooled.errors import BadParameter, TooFewClients
+from unpooled.tree import Tree
+
+
+class Refusal(NamedTuple):
+    """An answer that was not taken, and why."""
+
+    round: int
+    client: str
+    question: str
+    reason: str
+
+
+class Exchange(NamedTuple):
+    """One question put to a federation: who was asked, who answered, what crossed."""
+
+    round: int
+    question: str
+    kind: str  # sum, gather, tell
+    asked: int
+    answered: int
+    bytes_down: int
+    bytes_up: int
+    seconds: float
+
+
+class Tally:
+    """Counts the answers of one exchange while it runs."""
+
+    def __init__(self, journal: Journal, ask: Ask):
+        self.journal, self.ask, self.answered, self.bytes_up = journal, ask, 0, 0
+
+    def count(self, sent: Tree, clients: int = 1) -> None:
+        self.answered += clients
+        self.bytes_up += clients * tree.size(sent)
+
+    def refuse(self, client: str, reason: object) -> None:
+        self.journal.refusals.append(Refusal(self.journal.round, client, self.ask.name, str(reason)))
+
+
+class Journal:
+    """What a federation remembers of a run: its seed, its round, every exchange, every refusal. Cohorts and layers share it."""
+
+    def __init__(self) -> None:
+        self.begin(0)
+
+    def begin(self, seed: int, round: int = 0) -> None:
+        self.seed, self.round = seed, round
+        self.exchanges: list[Exchange] = []
+        self.refusals: list[Refusal] = []
+
+    @contextmanager
+    def exchange(self, ask: Ask, down: Tree, kind: str, names: Sequence[str], min_clients: int) -> Iterator[Tally]:
+        """One round trip: the round moves on, answers are counted, too few of them is an error with the remedy."""
+        self.round += 1
+        start, tally = time.perf_counter(), Tally(self, ask)
+        yield tally
+        seconds = time.perf_counter() - start
+        sent_down = tree.size(down) * len(names)
+        row = Exchange(self.round, ask.name, kind, len(names), tally.answered, sent_down, tally.bytes_up, seconds)
+        self.exchanges.append(row)
+        if tally.answered < max(1, min_clients):
+            raise TooFewClients(self._too_few(row, min_clients))
+
+    def _too_few(self, row: Exchange, min_clients: int) -> str:
+        why = next(
+            (f" (last refusal: {r.client}, {r.reason})" for r in reversed(self.refusals) if r.round == row.round), ""
+        )
+        remedy = "raise timeout= or lower min_clients=" if min_clients > 1 else "check the clients' data"
+        return f"{row.answered} of {row.asked} clients answered, min_clients={max(1, min_clients)}: {remedy}{why}"
+
+    @property
+    def rng(self) -> np.random.Generator:
+        """The server's draws in this round."""
+        return generator(self.seed, self.round)
+
+
+@runtime_checkable
+class Federation(Protocol):
+    """Where the clients are is the engine's business; these are the only ways to reach them."""
+
+    journal: Journal
+    min_clients: int
+
+    @property
+    def names(self) -> list[str]: ...
+
+    def sum(self, ask: Ask, down: Tree) -> Tree:
+        """The total over the clients that answered."""
+
+    def gather(self, ask: Ask, down: Tree) -> dict[str, Tree]:
+        """Every single answer, by client: a visible, greppable choice."""
+
+    def tell(self, ask: Ask, down: Tree) -> None:
+        """A sum of nothing: clients act and keep the result in their state."""
+
+    def only(self, names: Sequence[str]) -> Federation:
+        """The federation of these clients alone; journal and state are shared."""
+
+    def sample(self, share: float, rng: np.random.Generator) -> Federation:
+        """A random cohort, which is a federation."""
+
+    def snapshot(self) -> Tree:
+        """What this process keeps for the clients and layers, to be put into a checkpoint."""
+
+    def restore(self, saved: Tree) -> None: ...
+
+
+def cohort(names: Sequence[str], share: float, rng: np.random.Generator) -> list[str]:
+    """A random choice of round(share * clients) names, at least one, in their old order."""
+    if not 0 < share <= 1:
+        raise BadParameter(
+            f"fraction={share!r} must be above 0 and at most 1: it is the share of clients asked in a round"
+        )
+    size = max(1, round(share * len(names)))
+    chosen = rng.choice(len(names), size=size, replace=False)
+    return [names[i] for i in np.sort(chosen)]
+
+
+class Layer:
+    """A federation around a federation: override `wrap` to add a step to every question, or `sum` to work on the total."""
+
+    def __init__(self, inner: Federation):
+        self.inner = inner
+
+    def wrap(self, ask: Ask) -> Ask:
+        return ask
+
+    def sum(self, ask: Ask, down: Tree) -> Tree:
+        return self.inner.sum(self.wrap(ask), down)
+
+    def gather(self, ask: Ask, down: Tree) -> dict[str, Tree]:
+        return self.inner.gather(self.wrap(ask), down)
+
+    def tell(self, ask: Ask, down: Tree) -> None:
+        self.inner.tell(self.wrap(ask), down)
+
+    def only(self, names: Sequence[str]) -> Federation:
+        """The same layer object around fewer clients, so that what it counts and remembers goes on."""
+        view = copy.copy(self)
+        view.inner = self.inner.only(names)
+        return view
+
+    def sample(self, share: float, rng: np.random.Generator) -> Federation:
+        return self.only(cohort(self.names, share, rng))
+
+    def snapshot(self) -> Tree:
+        return self.inner.snapshot()
+
+    def restore(self, saved: Tree) -> None:
+        self.inner.restore(saved)
+
+    @property
+    def names(self) -> list[str]:
+        return self.inner.names
+
+    @property
+    def journal(self) -> Journal:
+        return self.inner.journal
+
+    @property
+    def min_clients(self) -> int:
+        return self.inner.min_clients
+
+
+def innermost(fed: Any) -> Any:
+    """The engine below all layers."""
+    while isinstance(fed, Layer):
+        fed = fed.inner
+    return fed

@@ -1,0 +1,1 @@
+"""Federation in, federation out: what happens to a message on its way."""

@@ -1,0 +1,295 @@
+"""All clients in this process: merged when the question adds over rows, stacked when it is batched, one by one otherwise.
+
+How the work is cut into jobs depends on the clients alone, and answers are added in a fixed order, so any number of threads gives
+the same bits. At most a window of answers is alive at a time: memory does not grow with clients x statistics.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from functools import cache
+from itertools import groupby
+from typing import Any, NamedTuple
+
+import numpy as np
+from threadpoolctl import ThreadpoolController
+
+from unpooled import tree
+from unpooled.arrays import is_torch, namespace
+from unpooled.client import Ask, Client
+from unpooled.data.tables import clients_from
+from unpooled.errors import BadParameter
+from unpooled.federation import Federation, Journal, cohort
+from unpooled.tree import Tree
+
+MERGE_ROWS = 16_384  # a merged block, or a slice of a large client, has about this many rows
+STACK_CLIENTS = 256  # clients stacked into one job at most: bounds the answers in memory
+STACK_CELLS = 4_000_000  # numbers in one stack at most
+
+MODES = ("auto", "stacked", "one by one")
+
+
+class Job(NamedTuple):
+    """A piece of work for one thread: the clients it speaks for, and what the question is put to."""
+
+    clients: list[Client]
+    target: Client  # a client, many merged or stacked, or a slice of one
+    last: bool = True  # False: more slices of the same clients follow
+
+
+class Local:
+    """A federation whose clients live here. `mode="one by one"` is the way to debug; results do not depend on it."""
+
+    def __init__(
+        self, clients: Sequence[Client], *, mode: str = "auto", threads: int | None = None, min_clients: int = 1
+    ):
+        if mode not in MODES:
+            raise BadParameter(f"mode={mode!r} is not known: use one of {', '.join(MODES)}")
+        self.clients, self.mode, self.min_clients = list(clients), mode, min_clients
+        self.threads = threads or len(os.sched_getaffinity(0))
+        self.columns: list[str] | None = None
+        self.journal = Journal()
+        self._jobs: dict[str, list[Job]] = {}
+
+    @property
+    def names(self) -> list[str]:
+        return [c.name for c in self.clients]
+
+    def sum(self, ask: Ask, down: Tree) -> Tree:
+        total: Tree = None
+        with self.journal.exchange(ask, down, "sum", self.names, self.min_clients) as tally:
+            for _, up in self._answers(ask, down, tally, self._plan(ask)):
+                total = up if total is None else tree.add(total, up)
+        return total
+
+    def gather(self, ask: Ask, down: Tree) -> dict[str, Tree]:
+        with self.journal.exchange(ask, down, "gather", self.names, self.min_clients) as tally:
+            return dict(self._answers(ask, down, tally, self._plan(ask, merge=False)))
+
+    def tell(self, ask: Ask, down: Tree) -> None:
+        with self.journal.exchange(ask, down, "tell", self.names, self.min_clients) as tally:
+            for _ in self._answers(ask, down, tally, self._plan(ask, merge=False)):
+                pass
+
+    def only(self, names: Sequence[str]) -> Local:
+        wanted = set(names)
+        part = copy.copy(self)
+        part.clients, part._jobs = [c for c in self.clients if c.name in wanted], {}
+        return part
+
+    def sample(self, share: float, rng: np.random.Generator) -> Local:
+        return self.only(cohort(self.names, share, rng))
+
+    def snapshot(self) -> Tree:
+        return {c.name: dict(c.state) for c in self.clients if c.state}
+
+    def restore(self, saved: Tree) -> None:
+        for c in self.clients:
+            c.state = dict(saved.get(c.name, {}))
+
+    # ---- who answers together ----
+
+    def _plan(self, ask: Ask, merge: bool = True) -> list[Job]:
+        if self.mode == "one by one" or ask.steps or not (ask.batched or ask.adds):
+            kind = "single"
+        else:
+            kind = "merged" if ask.adds and merge and self.mode == "auto" else "stacked"
+        if kind == "stacked" and not ask.batched:
+            kind = "single"
+        if kind not in self._jobs:
+            self._jobs[kind] = list(
+                {"single": single_jobs, "merged": merged_jobs, "stacked": stacked_jobs}[kind](self.clients)
+            )
+        return self._jobs[kind]
+
+    # ---- answers, in order ----
+
+    def _answers(self, ask: Ask, down: Tree, tally: Any, jobs: list[Job]) -> Iterator[tuple[str, Tree]]:
+        """(client, checked answer) pairs; merged clients come as one pair under the first one's name."""
+        moment, bound = (self.journal.seed, self.journal.round), tree.dims(down, ask.types[0])
+        so_far: Any = None
+        for job, outcome in self._run(lambda job: _attempt(ask, down, job, moment), jobs):
+            so_far = _join(so_far, outcome)
+            if job.last:
+                yield from self._accept(ask, down, tally, job, so_far, bound)
+                so_far = None
+
+    def _accept(self, ask, down, tally, job: Job, outcome, bound) -> Iterator[tuple[str, Tree]]:
+        """Check what a job sent; whatever is wrong with many together is looked for one by one."""
+        try:
+            if isinstance(outcome, Exception):
+                raise outcome
+            state, sent = outcome
+            accepted = list(_split(ask, job, state, sent, bound))
+        except Exception as error:
+            if len(job.clients) == 1:
+                tally.refuse(job.clients[0].name, error)
+                return
+            moment = (self.journal.seed, self.journal.round)
+            for single in single_jobs(job.clients):
+                yield from self._accept(ask, down, tally, single, _attempt(ask, down, single, moment), bound)
+            return
+        for clients, own_state, sent_one, up in accepted:
+            tally.count(sent_one, len(clients))
+            if own_state is not None:
+                clients[0].state = own_state
+            yield clients[0].name, up
+
+    def _run(self, work: Callable[[Job], Any], jobs: Iterable[Job]) -> Iterator[tuple[Job, Any]]:
+        """(job, result) in order, with at most a window of results alive."""
+        with _one_blas_thread():
+            if self.threads == 1:
+                yield from ((job, work(job)) for job in jobs)
+                return
+            with ThreadPoolExecutor(self.threads) as pool:
+                window: deque = deque()
+                for job in jobs:
+                    window.append((job, pool.submit(work, job)))
+                    if len(window) >= 2 * self.threads:
+                        done, future = window.popleft()
+                        yield done, future.result()
+                while window:
+                    done, future = window.popleft()
+                    yield done, future.result()
+
+
+def _attempt(ask: Ask, down: Tree, job: Job, moment: tuple[int, int]) -> Any:
+    """(new state, what was sent), or the exception: a broken client never stops the others."""
+    try:
+        me = copy.copy(job.target.at(*moment))
+        me.state = _stack_states(job.clients) if me.stacked else dict(me.state)
+        sent = ask(down, me)
+        return me.state, sent
+    except Exception as error:
+        return error
+
+
+def _join(a: Any, b: Any) -> Any:
+    """Two outcomes of slices of the same client: answers add, an error stays."""
+    if a is None or isinstance(b, Exception):
+        return b
+    return a if isinstance(a, Exception) else (b[0], tree.add(a[1], b[1]))
+
+
+def _split(ask: Ask, job: Job, state: dict, sent: Tree, bound: dict) -> Iterator[tuple[list[Client], Any, Tree, Tree]]:
+    """(clients, new state, sent, checked answer) for each voice in a job."""
+    if not job.target.stacked:
+        own_state = state if job.target is job.clients[0] else None
+        yield job.clients, own_state, sent, ask.receive(sent, job.clients[0].name, copy.deepcopy(bound))
+        return
+    for i, c in enumerate(job.clients):
+        one = tree.map(lambda a: a[i], sent)
+        yield [c], tree.map(lambda a: a[i], state), one, ask.receive(one, c.name, copy.deepcopy(bound))
+
+
+@cache
+def _controller() -> ThreadpoolController:
+    return ThreadpoolController()
+
+
+def _one_blas_thread():
+    """Threads go over clients; each does its algebra on one core, so that bits do not depend on how many there are."""
+    controller = _controller()
+    return controller.limit(limits=1, user_api="blas") if controller.lib_controllers else nullcontext()
+
+
+# ---- how clients become jobs ----
+
+
+def single_jobs(clients: Iterable[Client]) -> Iterator[Job]:
+    return (Job([c], c) for c in clients)
+
+
+def merged_jobs(clients: Sequence[Client]) -> Iterator[Job]:
+    """Small neighbours concatenated, large clients cut into slices of rows."""
+    for large, group in groupby(clients, key=lambda c: len(c.w) > MERGE_ROWS):
+        yield from (job for c in group for job in _slices(c)) if large else _blocks(list(group))
+
+
+def _slices(c: Client) -> Iterator[Job]:
+    n = len(c.w)
+    for start in range(0, n, MERGE_ROWS):
+        rows = slice(start, start + MERGE_ROWS)
+        part = Client(c.name, c.x[rows], None if c.y is None else c.y[rows], c.w[rows])
+        yield Job([c], part, last=start + MERGE_ROWS >= n)
+
+
+def _blocks(clients: list[Client]) -> Iterator[Job]:
+    ends = np.cumsum([len(c.w) for c in clients])
+    for _, block in groupby(range(len(clients)), key=lambda i: (ends[i] - 1) // MERGE_ROWS):
+        group = [clients[i] for i in block]
+        yield Job(group, group[0] if len(group) == 1 else _merge(group))
+
+
+def _merge(group: list[Client]) -> Client:
+    xp = namespace(group[0].x)
+    join = lambda parts: xp.concatenate(parts) if parts[0] is not None else None  # noqa: E731
+    return Client("+".join((group[0].name, "...")), *(join([getattr(c, part) for c in group]) for part in "xyw"))
+
+
+def stacked_jobs(clients: Sequence[Client]) -> Iterator[Job]:
+    """Clients of like size padded to one width; padding has weight 0."""
+    by_size: dict[int, list[Client]] = {}
+    for c in clients:
+        by_size.setdefault(_bucket(len(c.w)), []).append(c)
+    for width, members in sorted(by_size.items()):
+        per_client = width * members[0].x.shape[-1]
+        step = int(np.clip(STACK_CELLS // max(per_client, 1), 1, STACK_CLIENTS))
+        for i in range(0, len(members), step):
+            group = members[i : i + step]
+            yield Job(group, _stack(group))
+
+
+def _bucket(n: int) -> int:
+    """Widths grow by an eighth: little padding, few buckets."""
+    if n <= 16:
+        return 16
+    step = 2 ** (int(n - 1).bit_length() - 4)
+    return -(-n // step) * step
+
+
+def _stack(group: list[Client]) -> Client:
+    width = max(len(c.w) for c in group)
+    stack = lambda arrays: namespace(arrays[0]).stack([_pad(a, width) for a in arrays])  # noqa: E731
+    y = None if group[0].y is None else stack([c.y for c in group])
+    return Client("stack", stack([c.x for c in group]), y, stack([c.w for c in group]), stacked=True)
+
+
+def _pad(a: Any, width: int) -> Any:
+    short = width - a.shape[0]
+    if short == 0:
+        return a
+    xp = namespace(a)
+    filler = xp.zeros((short, *a.shape[1:]), dtype=a.dtype, **({"device": a.device} if is_torch(a) else {}))
+    return xp.concatenate([a, filler])
+
+
+def _stack_states(clients: list[Client]) -> dict[str, Tree]:
+    """The clients' states as one, leaf by leaf; states of different make cannot be stacked and are asked one by one."""
+    return tree.map(lambda *leaves: namespace(*leaves).stack(leaves), *[c.state for c in clients])
+
+
+# ---- the door ----
+
+
+def federate(
+    data: Any, y: Any = None, *, by: Any = None, label: str | None = None, sample_weight: Any = None, **engine: Any
+) -> Local:
+    """A `Local` federation from a dict or list of clients' data, pooled rows and `by=`, or a folder of files (one a client).
+
+    Options of `Local` (mode, threads, min_clients) pass through.
+    """
+    table = clients_from(data, y, by=by, label=label, sample_weight=sample_weight)
+    fed = Local(table.clients, **engine)
+    fed.columns = table.columns
+    return fed
+
+
+def as_federation(data: Any, y: Any = None, **how: Any) -> Federation:
+    """`data` itself when it is a federation, else its clients in this process."""
+    return data if isinstance(data, Federation) else federate(data, y, **how)

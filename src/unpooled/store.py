@@ -1,0 +1,73 @@
+"""A Tree on disk: structure.json and arrays.npz in a folder, replaced as one, never pickled.
+
+Every write goes to a new place beside the target, is flushed to the disk, and takes the target's name in one step:
+a process killed at any moment leaves the old value or the new one.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import tempfile
+import zipfile
+from pathlib import Path
+
+import numpy as np
+
+from unpooled import tree
+from unpooled.errors import RunError
+from unpooled.tree import Tree
+
+
+def write_file(path: Path, content: bytes) -> None:
+    """Replace a file atomically; a full disk or an unwritable folder leaves the old one and says so in one sentence."""
+    part = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, part = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        with os.fdopen(handle, "wb") as out:
+            out.write(content)
+            out.flush()
+            os.fsync(out.fileno())
+        os.replace(part, path)
+    except OSError as error:
+        if part is not None:
+            Path(part).unlink(missing_ok=True)
+        raise RunError(
+            f"could not write {path}: {error.strerror or error}; free some space or choose another --out"
+        ) from error
+
+
+def dumps(value: Tree) -> bytes:
+    """The value as the bytes of one uncompressed zip: the structure as JSON, then each array as .npy."""
+    structure, arrays = tree.pack(value)
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        archive.writestr("structure.json", structure)
+        for i, a in enumerate(arrays):
+            part = io.BytesIO()
+            np.lib.format.write_array(part, a, allow_pickle=False)
+            archive.writestr(f"{i}.npy", part.getvalue())
+    return out.getvalue()
+
+
+def loads(content: bytes) -> Tree:
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        count = len(archive.namelist()) - 1
+        arrays = [
+            np.lib.format.read_array(io.BytesIO(archive.read(f"{i}.npy")), allow_pickle=False) for i in range(count)
+        ]
+        return tree.unpack(archive.read("structure.json").decode(), arrays)
+
+
+def write(folder: Path, value: Tree) -> None:
+    """Write a value as a folder with one file; the folder may exist."""
+    write_file(folder / "value.zip", dumps(value))
+
+
+def read(folder: Path) -> Tree:
+    path = folder / "value.zip"
+    try:
+        return loads(path.read_bytes())
+    except (OSError, zipfile.BadZipFile, KeyError, ValueError) as error:
+        raise RunError(f"{path} cannot be read as a saved model: {error}") from error

@@ -1,0 +1,247 @@
+"""A NamedTuple, tuple or dict of arrays is one value: map it, add it, flatten it, save it, check it against its schema.
+
+Leaves are arrays and numbers; `None`, strings and booleans are structure: they are kept, never added.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
+from importlib import import_module
+from typing import Any, get_args, get_origin, get_type_hints
+
+import numpy as np
+
+from unpooled.arrays import is_torch, nbytes, to_numpy
+
+Tree = Any  # an array or number, or a NamedTuple / tuple / list / dict of Trees
+
+_STRUCTURE = (type(None), str, bool)
+
+
+def _children(t: Tree) -> list | None:
+    if isinstance(t, dict):
+        return [t[k] for k in sorted(t)]
+    if isinstance(t, tuple | list):
+        return list(t)
+    return None
+
+
+def _remake(like: Tree, children: list) -> Tree:
+    if isinstance(like, dict):
+        return dict(zip(sorted(like), children))
+    return type(like)(*children) if hasattr(like, "_fields") else type(like)(children)
+
+
+def leaves(t: Tree) -> list:
+    """The arrays of `t`, in a fixed order."""
+    children = _children(t)
+    if children is None:
+        return [] if isinstance(t, _STRUCTURE) else [t]
+    return [leaf for child in children for leaf in leaves(child)]
+
+
+def rebuild(like: Tree, new: Iterable) -> Tree:
+    """A tree shaped as `like` with other leaves."""
+    it = iter(new)
+
+    def build(t):
+        children = _children(t)
+        if children is None:
+            return t if isinstance(t, _STRUCTURE) else next(it)
+        return _remake(t, [build(c) for c in children])
+
+    return build(like)
+
+
+def map(f: Callable, *ts: Tree) -> Tree:
+    return rebuild(ts[0], [f(*xs) for xs in zip(*(leaves(t) for t in ts))])
+
+
+def add(a: Tree, b: Tree) -> Tree:
+    return map(lambda x, y: x + y, a, b)
+
+
+def size(t: Tree) -> int:
+    """Bytes of all arrays together."""
+    return sum(nbytes(a) for a in leaves(t))
+
+
+def flatten(t: Tree) -> np.ndarray:
+    """All numbers as one float64 vector; `unflatten` is its inverse."""
+    parts = [to_numpy(a).astype(np.float64).ravel() for a in leaves(t)]
+    return np.concatenate(parts) if parts else np.zeros(0)
+
+
+def unflatten(vector: np.ndarray, like: Tree) -> Tree:
+    shapes = [np.shape(a) for a in leaves(like)]
+    cuts = np.cumsum([int(np.prod(s)) for s in shapes])[:-1]
+    return rebuild(like, [part.reshape(s) for part, s in zip(np.split(vector, cuts), shapes)])
+
+
+# ---- the schema: annotations say what a message must look like ----
+
+
+class SchemaError(ValueError):
+    """A value does not fit the annotations it was promised to fit."""
+
+
+def dims(value: Tree, schema: Any) -> dict[str, Any]:
+    """The sizes that `value` gives to the letters of its schema: {"k": 3, "d": 2}."""
+    bound: dict[str, Any] = {}
+    check(value, schema, bound, finite=False)
+    return bound
+
+
+def check(value: Tree, schema: Any, bound: dict[str, Any] | None = None, *, finite: bool = True, at: str = "") -> None:
+    """Refuse, in one sentence, a value whose shapes, dtypes or numbers do not fit `schema`; binds letters in `bound`."""
+    bound = {} if bound is None else bound
+    if hasattr(schema, "_fields"):
+        _check_fields(value, schema, bound, finite, at)
+    elif get_origin(schema) is tuple:
+        _check_tuple(value, get_args(schema), bound, finite, at)
+    elif get_origin(schema) is dict:
+        for key in sorted(_expect(value, dict, at)):
+            check(value[key], get_args(schema)[1], dict(bound), finite=finite, at=f"{at}[{key!r}]")
+    elif hasattr(schema, "__metadata__"):
+        _check_array(value, schema.__metadata__[0], bound, finite, at)
+    elif schema is None or schema is type(None):
+        if value is not None:
+            raise SchemaError(f"{at or 'the answer'} should be nothing, got {type(value).__name__}")
+    elif finite:  # an untyped part may have any shape, but its numbers must be numbers
+        for leaf in leaves(value):
+            _check_finite(leaf, at)
+
+
+def _expect(value: Any, kind: Any, at: str) -> Any:
+    if not isinstance(value, kind):
+        raise SchemaError(
+            f"{at or 'the answer'} should be a {getattr(kind, '__name__', 'tuple')}, got {type(value).__name__}"
+        )
+    return value
+
+
+def _check_fields(value, schema, bound, finite, at):
+    hints = _hints(schema)
+    _expect(value, tuple, at)
+    if len(value) != len(schema._fields):
+        raise SchemaError(
+            f"{at or 'the answer'} should have the fields {', '.join(schema._fields)}, got {len(value)} parts"
+        )
+    for name, part in zip(schema._fields, value):
+        check(part, hints[name], bound, finite=finite, at=f"{at}.{name}" if at else name)
+
+
+def _check_tuple(value, args, bound, finite, at):
+    _expect(value, tuple | list, at)
+    repeated = len(args) == 2 and args[1] is Ellipsis
+    if not repeated and len(value) != len(args):
+        raise SchemaError(f"{at or 'the answer'} should have {len(args)} parts, got {len(value)}")
+    for i, part in enumerate(value):  # each part of tuple[T, ...] has letters of its own
+        own = bound.setdefault(i, {}) if repeated else bound
+        check(part, args[0] if repeated else args[i], own, finite=finite, at=f"{at}[{i}]")
+
+
+def _check_array(value, spec, bound, finite, at):
+    kind = to_numpy(value).dtype.kind if is_torch(value) else np.asarray(value).dtype.kind
+    allowed = {"f": "f", "i": "iu"}[spec.kind]
+    if kind not in allowed:
+        raise SchemaError(
+            f"{at or 'the answer'} should hold {'floats' if spec.kind == 'f' else 'integers'}, got kind {kind!r}"
+        )
+    _check_shape(tuple(value.shape) if hasattr(value, "shape") else (), spec.dims, bound, at)
+    if finite:
+        _check_finite(value, at)
+    if spec.bound == ">=0" and finite and bool((value < 0).any() if hasattr(value, "any") else value < 0):
+        raise SchemaError(f"{at or 'the answer'} holds a negative number")
+
+
+def _check_shape(shape: tuple, names: tuple[str, ...], bound: dict, at: str) -> None:
+    wanted: list = []
+    for name in names:
+        if name.startswith("*"):
+            wanted.extend(bound.setdefault(name, shape[len(wanted) : len(shape) - len(names) + len(wanted) + 1]))
+        elif name.isdigit():
+            wanted.append(int(name))
+        else:
+            wanted.append(bound.setdefault(name, shape[len(wanted)] if len(wanted) < len(shape) else None))
+    if tuple(wanted) != shape:
+        raise SchemaError(f"{at or 'the answer'} should have shape {tuple(wanted)} ({' '.join(names)}), got {shape}")
+
+
+def _check_finite(value: Any, at: str) -> None:
+    a = to_numpy(value)
+    if a.dtype.kind == "f" and not np.isfinite(a).all():
+        what = "NaN" if np.isnan(a).any() else "an infinite number"
+        raise SchemaError(f"{at or 'the answer'} holds {what}")
+    if a.dtype.kind not in "fiub":
+        raise SchemaError(f"{at or 'the answer'} holds {a.dtype} instead of numbers")
+
+
+@cache
+def _hints(schema: type) -> dict[str, Any]:
+    return get_type_hints(schema, include_extras=True)
+
+
+# ---- saving: structure as JSON, arrays beside it, no pickle ----
+
+
+def pack(t: Tree) -> tuple[str, list[np.ndarray]]:
+    """(structure as JSON, arrays): what `unpack` needs to give `t` back."""
+    arrays: list[np.ndarray] = []
+
+    def describe(t: Tree) -> Any:
+        if isinstance(t, _STRUCTURE) or isinstance(t, int | float):
+            return {"value": t}
+        if isinstance(t, dict):
+            return {"dict": {k: describe(t[k]) for k in sorted(t)}}
+        if hasattr(t, "_fields"):
+            return {"type": f"{type(t).__module__}:{type(t).__qualname__}", "items": [describe(c) for c in t]}
+        if isinstance(t, tuple | list):
+            return {type(t).__name__: [describe(c) for c in t]}
+        arrays.append(to_numpy(t))
+        return {"array": len(arrays) - 1}
+
+    return json.dumps(describe(t)), arrays
+
+
+def unpack(structure: str, arrays: list[np.ndarray]) -> Tree:
+    def build(node: Any) -> Tree:
+        (kind, body), *rest = node.items()
+        if kind == "value":
+            return body
+        if kind == "array":
+            return arrays[body]
+        if kind == "dict":
+            return {k: build(v) for k, v in body.items()}
+        if kind == "type":
+            return _named_tuple(body)(*[build(c) for c in rest[0][1]])
+        return {"tuple": tuple, "list": list}[kind](build(c) for c in body)
+
+    return build(json.loads(structure))
+
+
+def _named_tuple(name: str) -> type:
+    """A NamedTuple class by name, from this package or a module already imported: loading a file never runs foreign code."""
+    module, _, qualname = name.partition(":")
+    found: Any = import_module(module) if module.startswith("unpooled.") else sys.modules.get(module)
+    for part in qualname.split("."):
+        found = getattr(found, part, None)
+    if not (isinstance(found, type) and issubclass(found, tuple) and hasattr(found, "_fields")):
+        raise SchemaError(f"{name} is not a known message type: import the module that defines it before loading")
+    return found
+
+
+def iter_paths(t: Tree, at: str = "") -> Iterator[tuple[str, Any]]:
+    """(path, leaf) pairs, for people: ('means', array), ('[0].n', array)."""
+    if isinstance(t, dict):
+        for k in sorted(t):
+            yield from iter_paths(t[k], f"{at}[{k!r}]")
+    elif isinstance(t, tuple | list):
+        fields = getattr(t, "_fields", None)
+        for i, c in enumerate(t):
+            yield from iter_paths(c, (f"{at}.{fields[i]}" if at else fields[i]) if fields else f"{at}[{i}]")
+    elif not isinstance(t, _STRUCTURE):
+        yield at, t

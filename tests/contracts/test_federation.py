@@ -1,0 +1,209 @@
+"""The laws of a federation: totals do not depend on who holds which row, state stays, broken answers are refused by name."""
+
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from federations import FEDERATIONS
+
+from unpooled import tree
+from unpooled.arrays import Array, Float
+from unpooled.client import Client, client
+from unpooled.errors import TooFewClients
+from unpooled.layers.faults import Faults
+
+
+class Centre(NamedTuple):
+    mean: Float[Array, "d"]
+
+
+class Moments(NamedTuple):
+    n: Float[Array, "", ">=0"]
+    x: Float[Array, "d"]
+    xx: Float[Array, "d d"]
+
+
+class Note(NamedTuple):
+    total: Float[Array, ""]
+
+
+@client(adds=True)
+def moments(centre: Centre, client: Client) -> Moments:
+    x = client.x - centre.mean
+    wx = client.w[..., None] * x
+    return Moments(client.w.sum(-1), wx.sum(-2), np.swapaxes(wx, -1, -2) @ x)
+
+
+@client
+def count_visits(centre: Centre, client: Client) -> Note:
+    seen = client.state.get("visits", np.zeros(client.w.shape[:-1])) + client.w.sum(-1)
+    client.state["visits"] = seen
+    return Note(seen)
+
+
+@client
+def remember(centre: Centre, client: Client) -> None:
+    client.state["mean"] = np.broadcast_to(centre.mean, (*client.w.shape[:-1], len(centre.mean)))
+
+
+@client(batched=False)
+def draw(centre: Centre, client: Client) -> Note:
+    return Note(client.rng.normal())
+
+
+def make_clients(n=23, seed=0, sizes=(1, 60)):
+    rng = np.random.default_rng(seed)
+    return [Client(f"c{i:02}", rng.normal(size=(rng.integers(*sizes), 3))) for i in range(n)]
+
+
+@pytest.fixture(params=FEDERATIONS, name="build")
+def build_(request):
+    return FEDERATIONS[request.param]
+
+
+CENTRE = Centre(np.array([0.5, 0.0, -1.0]))
+
+
+def assert_close(a, b, rtol=1e-12):
+    for x, y in zip(tree.leaves(a), tree.leaves(b), strict=True):
+        np.testing.assert_allclose(x, y, rtol=rtol, atol=1e-12)
+
+
+def test_sum_is_the_pooled_answer(build):
+    clients = make_clients()
+    pooled = moments(CENTRE, Client("all", np.concatenate([c.x for c in clients])))
+    assert_close(build(clients).sum(moments, CENTRE), pooled)
+
+
+def test_permuted_split_and_merged_clients_give_the_same_total(build):
+    clients = make_clients()
+    total = build(clients).sum(moments, CENTRE)
+    halves = [
+        Client(f"{c.name}{part}", rows)
+        for c in clients
+        for part, rows in zip("ab", np.array_split(c.x, 2))
+        if len(rows)
+    ]
+    merged = [Client("one", np.concatenate([c.x for c in clients[:9]])), *clients[9:]]
+    for other in (clients[::-1], halves, merged):
+        assert_close(build(other).sum(moments, CENTRE), total)
+
+
+def test_the_same_bits_twice(build):
+    first, second = (build(make_clients()).sum(moments, CENTRE) for _ in range(2))
+    assert all(np.array_equal(a, b) for a, b in zip(tree.leaves(first), tree.leaves(second), strict=True))
+
+
+def test_gather_names_every_answer(build):
+    clients = make_clients()
+    answers = build(clients).gather(moments, CENTRE)
+    assert sorted(answers) == [c.name for c in clients]
+    for c in clients:
+        assert_close(answers[c.name], moments(CENTRE, c))
+
+
+def test_state_is_kept_by_client_and_sums_over_rounds(build):
+    clients = make_clients()
+    fed = build(clients)
+    fed.sum(count_visits, CENTRE)
+    total = fed.sum(count_visits, CENTRE)
+    assert total.total == 2 * sum(len(c.w) for c in clients)
+    assert all(c.state["visits"] == 2 * len(c.w) for c in clients)
+
+
+def test_tell_changes_state_and_returns_nothing(build):
+    clients = make_clients(5)
+    assert build(clients).tell(remember, CENTRE) is None
+    assert all(np.array_equal(c.state["mean"], CENTRE.mean) for c in clients)
+
+
+def test_draws_depend_on_seed_round_and_name_alone(build):
+    fed = build(make_clients())
+    fed.journal.begin(7)
+    first, second = fed.gather(draw, CENTRE), fed.gather(draw, CENTRE)
+    assert first != second
+    few = build(make_clients()[3:5])
+    few.journal.begin(7)
+    assert few.gather(draw, CENTRE) == {name: first[name] for name in ("c03", "c04")}
+
+
+def test_a_cohort_is_a_federation_and_shares_the_journal(build):
+    clients = make_clients()
+    fed = build(clients)
+    part = fed.sample(0.5, np.random.default_rng(0))
+    assert len(part.names) == 12
+    chosen = [c for c in clients if c.name in part.names]
+    assert part.sum(moments, CENTRE).n == sum(len(c.w) for c in chosen)
+    assert fed.journal.round == 1
+
+
+def test_snapshot_brings_state_back(build):
+    clients = make_clients(6)
+    fed = build(clients)
+    fed.sum(count_visits, CENTRE)
+    saved = fed.snapshot()
+    after = fed.sum(count_visits, CENTRE)
+    fed.restore(saved)
+    assert_close(fed.sum(count_visits, CENTRE), after)
+
+
+@pytest.mark.parametrize("kind", ["nan", "shape", "dtype", "parts"])
+def test_a_corrupt_answer_is_refused_named_and_counted(build, kind):
+    clients = make_clients(6)
+    fed = Faults(build(clients), corrupt={1: {"c02": kind}})
+    total = fed.sum(moments, CENTRE)
+    assert total.n == sum(len(c.w) for c in clients if c.name != "c02")
+    (refusal,) = fed.journal.refusals
+    assert refusal.client == "c02"
+    assert refusal.round == 1
+    assert fed.journal.exchanges[-1].answered == 5
+
+
+def test_a_dropped_client_has_not_moved(build):
+    clients = make_clients(6)
+    fed = Faults(build(clients), drop={2: ["c04"]})
+    fed.sum(count_visits, CENTRE)
+    fed.sum(count_visits, CENTRE)
+    visits = {c.name: c.state["visits"] / len(c.w) for c in clients}
+    assert visits.pop("c04") == 1
+    assert set(visits.values()) == {2}
+
+
+def test_a_late_client_still_counts(build):
+    fed = Faults(build(make_clients(3)), delay={1: {"c01": 0.05}})
+    fed.sum(moments, CENTRE)
+    assert fed.journal.exchanges[-1].answered == 3
+
+
+def test_too_few_clients_says_what_to_do(build):
+    fed = build(make_clients(3))
+    everyone = Faults(fed, drop={1: fed.names})
+    with pytest.raises(TooFewClients, match=r"0 of 3 clients answered.*as rehearsed"):
+        everyone.sum(moments, CENTRE)
+
+
+def test_nan_in_one_clients_rows_refuses_that_client_alone(build):
+    clients = make_clients(8)
+    clients[3].x[0, 0] = np.nan
+    fed = build(clients)
+    assert fed.sum(moments, CENTRE).n == sum(len(c.w) for c in clients) - len(clients[3].w)
+    assert fed.journal.refusals[0].client == "c03"
+    assert "NaN" in fed.journal.refusals[0].reason
+
+
+def test_bytes_are_those_of_the_answers(build):
+    fed = build(make_clients(4))
+    fed.sum(moments, CENTRE)
+    (row,) = fed.journal.exchanges
+    assert row.bytes_up == 4 * 8 * (1 + 3 + 9)
+    assert row.bytes_down == 4 * 8 * 3
+
+
+def test_large_clients_are_cut_into_slices_and_refused_whole(build):
+    big = make_clients(2, sizes=(40_000, 50_000))
+    total = build(big).sum(moments, CENTRE)
+    assert_close(total, moments(CENTRE, Client("all", np.concatenate([c.x for c in big]))), rtol=1e-10)
+    big[1].x[20_000, 1] = np.nan
+    fed = build(big)
+    assert fed.sum(moments, CENTRE).n == len(big[0].w)
+    assert [r.client for r in fed.journal.refusals] == ["c01"]
