@@ -1,0 +1,152 @@
+"""What clients must agree on and what no model can be fitted to: one sentence that names the client and the column."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from unpooled.arrays import Array, is_torch, namespace, to_numpy
+from unpooled.data.frames import missing
+from unpooled.errors import BadData, DataWarning
+
+
+class Part(NamedTuple):
+    """The rows of one client, or of all before they are split."""
+
+    name: str
+    x: Array  # (n, d)
+    y: Array | None = None  # (n,) or (n, outputs)
+    w: Array | None = None  # (n,)
+    columns: list[str] | None = None  # (d,)
+    where: str = ""  # how a sentence calls it: "client 'zurich'", "the data"
+    groups: np.ndarray | None = None  # (n,) the client of each row, before they are split
+
+
+def aligned(parts: Sequence[Part]) -> list[Part]:
+    """The parts with columns in the first one's order; refused where they do not have the same."""
+    first = parts[0]
+    return [p if p.columns == first.columns else _reordered(p, first) for p in parts]
+
+
+def _reordered(part: Part, first: Part) -> Part:
+    if part.columns is None or first.columns is None:
+        with_names, without = (first, part) if part.columns is None else (part, first)
+        raise BadData(f"{without.where} has no column names but {with_names.where} has: give all as frames or arrays")
+    lacks = [c for c in first.columns if c not in set(part.columns)]
+    extra = [c for c in part.columns if c not in set(first.columns)]
+    if lacks or extra:
+        does = f"has no column {lacks[0]!r}" if lacks else f"has a column {extra[0]!r}"
+        other = f"{first.where} has" if lacks else f"{first.where} has not"
+        instead = f" (it has {extra[0]!r} instead)" if lacks and extra else ""
+        raise BadData(f"{part.where} {does} that {other}{instead}: give all clients the same columns")
+    place = {c: j for j, c in enumerate(part.columns)}
+    return part._replace(x=part.x[:, [place[c] for c in first.columns]], columns=first.columns)
+
+
+def check(parts: Sequence[Part]) -> None:
+    """Refuse clients that disagree, are empty, infinite or unlabelled; warn of constant columns."""
+    for part in parts:
+        check_rows(part)
+        _check_alike(part, parts[0])
+        _check_labels(part)
+        _check_weights(part)
+    if not any(p.w is None or float(p.w.sum()) for p in parts):
+        raise BadData("sample_weight is 0 in every row: give some rows a weight")
+    lo, hi = (np.stack(ends) for ends in zip(*(_range(p.x) for p in parts)))  # (clients, d)
+    _check_finite(parts, lo, hi)
+    _check_informative(parts, lo, hi)
+
+
+def check_rows(part: Part) -> None:
+    """Refuse an empty part, and labels or weights of another length than the rows."""
+    n = part.x.shape[0]
+    if n == 0:
+        raise BadData(f"{part.where} is empty: leave it out or give it rows")
+    for values, what in ((part.y, "labels"), (part.w, "weights")):
+        if values is not None and len(values) != n:
+            raise BadData(f"{part.where} has {n} rows but {len(values)} {what}: give one for each row")
+
+
+def _check_alike(part: Part, first: Part) -> None:
+    if _kind(part.x) != _kind(first.x):
+        a, b = (f"{d} columns of {dtype} on {device}" for d, dtype, device in (_kind(part.x), _kind(first.x)))
+        raise BadData(f"{part.where} holds {a} but {first.where} holds {b}: give all clients the same")
+    if (part.y is None) != (first.y is None):
+        without, other = (part, first) if part.y is None else (first, part)
+        raise BadData(f"{without.where} has no labels but {other.where} has: give labels to all or to none")
+    if part.y is not None and first.y is not None:
+        outputs = part.y.shape[1:], first.y.shape[1:]
+        if outputs[0] != outputs[1] or _is_text(part.y) != _is_text(first.y):
+            raise BadData(f"the labels of {part.where} and {first.where} are of different kinds: give all the same")
+
+
+def _kind(x: Array) -> tuple:
+    return x.shape[1], x.dtype, x.device
+
+
+def _is_text(y: Array) -> bool:
+    return not is_torch(y) and y.dtype.kind not in "fiub"
+
+
+def _check_labels(part: Part) -> None:
+    if part.y is None:
+        return
+    y = to_numpy(part.y)
+    if y.dtype.kind in "iub":
+        return
+    bad = missing(y) if y.dtype.kind != "f" else ~np.isfinite(y)
+    if bad.any():
+        row = int(np.argwhere(bad)[0][0])
+        what = "no" if missing(y).any() else "an infinite"
+        raise BadData(f"{part.where} has {what} label in row {row}: leave such rows out")
+
+
+def _check_weights(part: Part) -> None:
+    if part.w is None:
+        return
+    w = to_numpy(part.w)
+    if w.ndim != 1 or w.dtype.kind not in "fiub" or not (np.isfinite(w).all() and (w >= 0).all()):
+        raise BadData(f"{part.where} has sample_weight that are not one finite number of 0 or more for each row")
+
+
+# ---- columns: one pass over the rows for the smallest and largest value of each ----
+
+
+def _range(x: Array) -> tuple[np.ndarray, np.ndarray]:
+    """(smallest, largest) of each column without its missing values, (d,) each; NaN where all are missing."""
+    if not is_torch(x):
+        return np.fmin.reduce(x, axis=0), np.fmax.reduce(x, axis=0)
+    xp: Any = namespace(x)
+    gone = xp.isnan(x)
+    lo = xp.where(gone, xp.inf, x).amin(0)
+    hi = xp.where(gone, -xp.inf, x).amax(0)
+    nothing = gone.all(0)
+    return to_numpy(xp.where(nothing, xp.nan, lo)), to_numpy(xp.where(nothing, xp.nan, hi))
+
+
+def _check_finite(parts: Sequence[Part], lo: np.ndarray, hi: np.ndarray) -> None:
+    bad = np.isinf(lo) | np.isinf(hi)
+    if bad.any():
+        i, j = np.argwhere(bad)[0]
+        column = _named(parts[0], [j])
+        raise BadData(f"{parts[i].where} holds infinite values in {column}: use NaN for what is missing")
+
+
+def _check_informative(parts: Sequence[Part], lo: np.ndarray, hi: np.ndarray) -> None:
+    lo, hi = np.fmin.reduce(lo, axis=0), np.fmax.reduce(hi, axis=0)  # (d,)
+    nothing = np.flatnonzero(np.isnan(lo))
+    if len(nothing):
+        raise BadData(f"{_named(parts[0], nothing)} is missing in every row of every client: leave it out")
+    constant = np.flatnonzero(lo == hi)
+    if len(constant) and sum(p.x.shape[0] for p in parts) > 1:
+        message = f"{_named(parts[0], constant)} has the same value in every row of every client: leave it out"
+        warnings.warn(message, DataWarning, stacklevel=4)
+
+
+def _named(part: Part, which: Sequence[int] | np.ndarray) -> str:
+    names = [repr(part.columns[j]) if part.columns else str(j) for j in which[:5]]
+    more = f" and {len(which) - 5} more" if len(which) > 5 else ""
+    return f"column {', '.join(names)}{more}"

@@ -1,0 +1,77 @@
+"""Frames of pandas, polars or pyarrow as plain columns, and columns as a matrix; none of the three is ever imported."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from unpooled.data.files import Columns
+from unpooled.errors import BadData, suggest
+
+
+def is_frame(data: Any) -> bool:
+    """Whether `data` has named columns: a frame of pandas, polars, pyarrow or the like."""
+    named = hasattr(data, "columns") and hasattr(data, "__getitem__")
+    return named and (hasattr(data, "to_numpy") or hasattr(data, "column_names"))
+
+
+def columns_of(frame: Any, where: str) -> tuple[Columns, bool]:
+    """(columns by name, whether the names were strings): numbered columns get their number as a name."""
+    keys = list(getattr(frame, "column_names", frame.columns))
+    names = [str(k) for k in keys]
+    if len(set(names)) < len(names):
+        twice = next(n for n in names if names.count(n) > 1)
+        raise BadData(f"{where} has two columns called {twice!r}: rename one")
+    return {n: frame[k].to_numpy() for n, k in zip(names, keys)}, all(isinstance(k, str) for k in keys)
+
+
+def pick(columns: Columns, name: str, role: str, where: str) -> np.ndarray:
+    """The column that `role`= names, taken out of `columns`."""
+    if name not in columns:
+        raise BadData(f"{role}={name!r} is not a column of {where}: {suggest(name, columns)}")
+    return columns.pop(name)
+
+
+def matrix(columns: Columns, where: str) -> np.ndarray:
+    """The columns side by side, (n, d): float32 where all are, float64 otherwise."""
+    if not columns:
+        raise BadData(f"{where} has no feature columns: at least one is needed besides label and weights")
+    numbers = [_numbers(values, name, where) for name, values in columns.items()]
+    dtype = np.float32 if all(c.dtype == np.float32 for c in numbers) else np.float64
+    x = np.empty((len(numbers[0]), len(numbers)), dtype)
+    for j, column in enumerate(numbers):
+        x[:, j] = column
+    return x
+
+
+def _numbers(values: np.ndarray, name: str, where: str) -> np.ndarray:
+    if values.dtype.kind in "fiub":
+        return values
+    if values.dtype == object:
+        gaps = missing(values)
+        present = values[~gaps]
+        if not any(isinstance(v, str) for v in present):
+            try:
+                out = np.full(len(values), np.nan)
+                out[~gaps] = present.astype(np.float64)
+                return out
+            except (TypeError, ValueError):
+                pass
+        values = present
+    example = f" such as {str(values[0])!r}" if len(values) else ""
+    raise BadData(
+        f"column {name!r} of {where} holds values{example} that are not numbers: encode it as numbers or leave it out"
+    )
+
+
+def missing(values: np.ndarray) -> np.ndarray:
+    """Which entries hold nothing: NaN, NaT, None or pandas' NA; (n,) bool."""
+    if values.dtype.kind in "fc":
+        return np.isnan(values)
+    if values.dtype.kind in "mM":
+        return np.isnat(values)
+    if values.dtype != object:
+        return np.zeros(values.shape, bool)
+    holes = [v is None or type(v).__name__ == "NAType" or bool(v != v) for v in values.ravel()]
+    return np.array(holes, dtype=bool).reshape(values.shape)
