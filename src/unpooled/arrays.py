@@ -63,3 +63,15 @@ def like(a: Any, reference: Any) -> Array:
 def nbytes(a: Any) -> int:
     """Bytes the array takes on the wire."""
     return a.numel() * a.element_size() if is_torch(a) else np.asarray(a).nbytes
+
+
+def kind(a: Any) -> str:
+    """The NumPy letter of its dtype ("f", "i", ...), found where the array lives."""
+    if is_torch(a):
+        return "f" if a.is_floating_point() else "b" if str(a.dtype) == "torch.bool" else "i"
+    return np.asarray(a).dtype.kind
+
+
+def all_finite(a: Any) -> bool:
+    """Whether every number is finite, found where the array lives: an array on a GPU is not copied for it."""
+    return bool(namespace(a).isfinite(a).all())

@@ -31,6 +31,7 @@ class Client:
     state: dict[str, Tree] = field(default_factory=dict)  # stays at the client for the whole run
     moment: tuple[int, int] = (0, 0)  # (seed, round): what its draws are made from
     stacked: bool = False
+    members: tuple[str, ...] = ()  # the names of stacked clients, along the leading axis
 
     def __post_init__(self):
         if self.w is None:
@@ -46,8 +47,13 @@ class Client:
     def rng(self) -> np.random.Generator:
         """Draws that depend on (seed, round, client name) alone: the same on any engine."""
         if self.stacked:
-            raise RuntimeError("a question that draws random numbers must be declared @client(batched=False)")
+            raise RuntimeError("a stacked client has one generator each: draw from client.rngs, or say batched=False")
         return generator(*self.moment, self.name)
+
+    @property
+    def rngs(self) -> list[np.random.Generator]:
+        """One generator for each stacked client, the same that it has as `rng` when asked alone."""
+        return [generator(*self.moment, name) for name in self.members] if self.stacked else [self.rng]
 
 
 def generator(seed: int, round: int, name: str = "") -> np.random.Generator:

@@ -257,7 +257,8 @@ def _stack(group: list[Client]) -> Client:
     width = max(len(c.w) for c in group)
     stack = lambda arrays: namespace(arrays[0]).stack([_pad(a, width) for a in arrays])  # noqa: E731
     y = None if group[0].y is None else stack([c.y for c in group])
-    return Client("stack", stack([c.x for c in group]), y, stack([c.w for c in group]), stacked=True)
+    x, w, members = stack([c.x for c in group]), stack([c.w for c in group]), tuple(c.name for c in group)
+    return Client("stack", x, y, w, stacked=True, members=members)
 
 
 def _pad(a: Any, width: int) -> Any:

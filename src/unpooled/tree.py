@@ -14,7 +14,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 import numpy as np
 
-from unpooled.arrays import is_torch, nbytes, to_numpy
+from unpooled.arrays import all_finite, kind, nbytes, to_numpy
 
 Tree = Any  # an array or number, or a NamedTuple / tuple / list / dict of Trees
 
@@ -145,11 +145,10 @@ def _check_tuple(value, args, bound, finite, at):
 
 
 def _check_array(value, spec, bound, finite, at):
-    kind = to_numpy(value).dtype.kind if is_torch(value) else np.asarray(value).dtype.kind
-    allowed = {"f": "f", "i": "iu"}[spec.kind]
-    if kind not in allowed:
+    found, allowed = kind(value), {"f": "f", "i": "iu"}[spec.kind]
+    if found not in allowed:
         raise SchemaError(
-            f"{at or 'the answer'} should hold {'floats' if spec.kind == 'f' else 'integers'}, got kind {kind!r}"
+            f"{at or 'the answer'} should hold {'floats' if spec.kind == 'f' else 'integers'}, got kind {found!r}"
         )
     _check_shape(tuple(value.shape) if hasattr(value, "shape") else (), spec.dims, bound, at)
     if finite:
@@ -172,12 +171,11 @@ def _check_shape(shape: tuple, names: tuple[str, ...], bound: dict, at: str) -> 
 
 
 def _check_finite(value: Any, at: str) -> None:
-    a = to_numpy(value)
-    if a.dtype.kind == "f" and not np.isfinite(a).all():
-        what = "NaN" if np.isnan(a).any() else "an infinite number"
+    if kind(value) not in "fiub":
+        raise SchemaError(f"{at or 'the answer'} holds {np.asarray(value).dtype} instead of numbers")
+    if kind(value) == "f" and not all_finite(value):
+        what = "NaN" if np.isnan(to_numpy(value)).any() else "an infinite number"
         raise SchemaError(f"{at or 'the answer'} holds {what}")
-    if a.dtype.kind not in "fiub":
-        raise SchemaError(f"{at or 'the answer'} holds {a.dtype} instead of numbers")
 
 
 @cache

@@ -51,6 +51,12 @@ def draw(centre: Centre, client: Client) -> Note:
     return Note(client.rng.normal())
 
 
+@client
+def draw_each(centre: Centre, client: Client) -> Note:
+    draws = np.array([rng.normal() for rng in client.rngs])
+    return Note(draws if client.stacked else draws[0])
+
+
 def make_clients(n=23, seed=0, sizes=(1, 60)):
     rng = np.random.default_rng(seed)
     return [Client(f"c{i:02}", rng.normal(size=(rng.integers(*sizes), 3))) for i in range(n)]
@@ -125,6 +131,13 @@ def test_draws_depend_on_seed_round_and_name_alone(build):
     few = build(make_clients()[3:5])
     few.journal.begin(7)
     assert few.gather(draw, CENTRE) == {name: first[name] for name in ("c03", "c04")}
+
+
+def test_stacked_clients_draw_as_they_do_alone(build):
+    fed, alone = build(make_clients()), build(make_clients())
+    fed.journal.begin(7)
+    alone.journal.begin(7)
+    assert fed.gather(draw_each, CENTRE) == alone.gather(draw, CENTRE)
 
 
 def test_a_cohort_is_a_federation_and_shares_the_journal(build):
