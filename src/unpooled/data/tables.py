@@ -31,6 +31,14 @@ class Clients:
     label: str | None = None
 
 
+class Collection(NamedTuple):
+    """Arrays by client and the names of their columns: how the built-in sets come."""
+
+    clients: dict[str, Array]  # each (n, d), NaN is missing
+    columns: list[str]  # (d,)
+    y: dict[str, Array] | None = None  # each (n,)
+
+
 class Roles(NamedTuple):
     """The columns that are no features."""
 
@@ -42,7 +50,7 @@ class Roles(NamedTuple):
 def clients_from(
     data: Any, y: Any = None, *, by: Any = None, sample_weight: Any = None, label: str | None = None
 ) -> Clients:
-    """Clients from a dict or list of arrays, (X, y) pairs, frames or files, a folder or glob, or one table with `by`.
+    """Clients from a dict or list of arrays, (X, y) pairs, frames or files, a folder or glob, or one table with `by=`.
 
     `y` and `sample_weight` are one array for the rows, a dict or list of one for each client, or a column's name;
     `label` is another word for a column's name as `y`.
@@ -50,9 +58,12 @@ def clients_from(
     >>> len(clients_from({"a": [[1.0, 2.0]], "b": [[3.0, 5.0]]}).clients)
     2
     """
-    if isinstance(y, str) and label not in (None, y):
-        raise BadParameter(f"y={y!r} and label={label!r} name two columns: give one of them")
-    roles = Roles(*(v if isinstance(v, str) else None for v in (y if label is None else label, sample_weight, by)))
+    names = None
+    if isinstance(data, Clients):
+        return data
+    if isinstance(data, Collection):
+        data, names, y = data.clients, data.columns, data.y if y is None else y
+    roles = _roles(y, label, sample_weight, by)
     y, w, groups = (None if isinstance(v, str) else v for v in (y, sample_weight, by))
     data = _found(data) if _is_path(data) else data
     if not _is_many(data):
@@ -61,10 +72,16 @@ def clients_from(
         parts = _from_many(data, y, w, roles)
     else:
         raise BadParameter("by= splits one table into clients, but the data is split already: leave by= out")
-    parts = checks.aligned(parts)
+    parts = [p if names is None else p._replace(columns=names) for p in checks.aligned(parts)]
     checks.check(parts)
     clients = [Client(p.name, p.x, p.y, None if p.w is None else like(p.w, p.x)) for p in parts]
     return Clients(clients, parts[0].columns, roles.label)
+
+
+def _roles(y: Any, label: str | None, sample_weight: Any, by: Any) -> Roles:
+    if label is not None and y is not None and not (isinstance(y, str) and y == label):
+        raise BadParameter(f"both y= and label={label!r} say what the labels are: give one of them")
+    return Roles(*(v if isinstance(v, str) else None for v in (y if label is None else label, sample_weight, by)))
 
 
 # ---- many clients ----
