@@ -124,14 +124,14 @@ def _expect(value: Any, kind: Any, at: str) -> Any:
 
 
 def _check_fields(value, schema, bound, finite, at):
-    hints = _hints(schema)
+    types = hints(schema)
     _expect(value, tuple, at)
     if len(value) != len(schema._fields):
         raise SchemaError(
             f"{at or 'the answer'} should have the fields {', '.join(schema._fields)}, got {len(value)} parts"
         )
     for name, part in zip(schema._fields, value):
-        check(part, hints[name], bound, finite=finite, at=f"{at}.{name}" if at else name)
+        check(part, types[name], bound, finite=finite, at=f"{at}.{name}" if at else name)
 
 
 def _check_tuple(value, args, bound, finite, at):
@@ -179,7 +179,8 @@ def _check_finite(value: Any, at: str) -> None:
 
 
 @cache
-def _hints(schema: type) -> dict[str, Any]:
+def hints(schema: type) -> dict[str, Any]:
+    """The annotations of a message's fields."""
     return get_type_hints(schema, include_extras=True)
 
 
@@ -205,26 +206,34 @@ def pack(t: Tree) -> tuple[str, list[np.ndarray]]:
     return json.dumps(describe(t)), arrays
 
 
-def unpack(structure: str, arrays: list[np.ndarray]) -> Tree:
+def unpack(structure: str, arrays: list[np.ndarray], *, importing: bool = True) -> Tree:
+    """The tree that `pack` described; with `importing=False` (messages) only types already imported are made."""
+
     def build(node: Any) -> Tree:
         (kind, body), *rest = node.items()
-        if kind == "value":
+        if kind == "value" and isinstance(body, (int, float, *_STRUCTURE)):
             return body
-        if kind == "array":
+        if kind == "array" and type(body) is int and 0 <= body < len(arrays):
             return arrays[body]
         if kind == "dict":
             return {k: build(v) for k, v in body.items()}
         if kind == "type":
-            return _named_tuple(body)(*[build(c) for c in rest[0][1]])
+            return _named_tuple(body, importing)(*[build(c) for c in rest[0][1]])
         return {"tuple": tuple, "list": list}[kind](build(c) for c in body)
 
-    return build(json.loads(structure))
+    try:
+        return build(json.loads(structure))
+    except SchemaError:
+        raise
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
+        raise SchemaError(f"the structure of a saved or sent value is broken ({type(error).__name__})") from error
 
 
-def _named_tuple(name: str) -> type:
+def _named_tuple(name: str, importing: bool) -> type:
     """A NamedTuple class by name, from this package or a module already imported: loading a file never runs foreign code."""
     module, _, qualname = name.partition(":")
-    found: Any = import_module(module) if module.startswith("unpooled.") else sys.modules.get(module)
+    ours = importing and module.startswith("unpooled.")
+    found: Any = import_module(module) if ours else sys.modules.get(module)
     for part in qualname.split("."):
         found = getattr(found, part, None)
     if not (isinstance(found, type) and issubclass(found, tuple) and hasattr(found, "_fields")):
@@ -243,3 +252,9 @@ def iter_paths(t: Tree, at: str = "") -> Iterator[tuple[str, Any]]:
             yield from iter_paths(c, (f"{at}.{fields[i]}" if at else fields[i]) if fields else f"{at}[{i}]")
     elif not isinstance(t, _STRUCTURE):
         yield at, t
+
+
+def describe(t: Tree) -> str:
+    """What numbers a value holds, for people: "n (3), x (3 x 2), loglik"."""
+    shape = lambda a: f" ({' x '.join(str(s) for s in np.shape(a))})" if np.shape(a) else ""  # noqa: E731
+    return ", ".join(f"{path or 'value'}{shape(leaf)}" for path, leaf in iter_paths(t)) or "nothing"

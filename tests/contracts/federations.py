@@ -1,5 +1,7 @@
 """Every federation that must obey the laws: a new engine or layer joins by adding one line."""
 
+from flower_grid import flower
+
 from unpooled.layers.faults import Faults
 from unpooled.layers.meter import Metered
 from unpooled.local import Local
@@ -12,5 +14,6 @@ FEDERATIONS = {
     "one by one": lambda clients: Local(clients, mode="one by one", threads=1),
     "one by one, threads": lambda clients: Local(clients, mode="one by one", threads=3),
     "metered": lambda clients: Metered(Local(clients)),
+    "flower": flower,
     "faults, none due": lambda clients: Faults(Local(clients)),
 }

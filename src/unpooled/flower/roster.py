@@ -1,0 +1,90 @@
+"""Who is behind the grid: Flower's node ids come and go, names stay. Each new node is asked once who it is; two of one name are refused."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from flwr.app import Message
+from flwr.serverapp import Grid
+
+from unpooled import wire
+from unpooled.errors import suggest
+from unpooled.flower.records import from_records, to_records
+from unpooled.tree import SchemaError
+
+FORGET = 15.0  # seconds after which a node that did not say who it is gets asked again
+
+
+class Roster:
+    """Names, the node each is at, and the columns that all have."""
+
+    def __init__(self, grid: Grid, columns: Sequence[str] | None):
+        self.grid, self.columns = grid, None if columns is None else list(columns)
+        self.nodes: dict[str, int] = {}
+        self.identities: dict[str, str] = {}
+        self.refused: dict[int, str] = {}
+        self._ids: set[int] = set()
+        self._asked: dict[int, tuple[str, float]] = {}  # node -> (message id, when)
+
+    @property
+    def unknown(self) -> set[int]:
+        """Nodes that have yet to say who they are."""
+        return self._ids - set(self.nodes.values()) - set(self.refused)
+
+    def online(self, name: str) -> int | None:
+        node = self.nodes.get(name)
+        return node if node in self._ids else None
+
+    def look(self) -> None:
+        """See who is there, ask newcomers, take what they say; never waits."""
+        self._ids = set(self.grid.get_node_ids())
+        now = time.monotonic()
+        due = [n for n in sorted(self.unknown) if n not in self._asked or now - self._asked[n][1] > FORGET]
+        if due:
+            hello = to_records(wire.pack({"kind": "hello"}))
+            ids = self.grid.push_messages([Message(hello, n, "query") for n in due])
+            self._asked.update({n: (i, now) for n, i in zip(due, ids) if i})
+        if self._asked:
+            for reply in self.grid.pull_messages([i for i, _ in self._asked.values()]):
+                self._welcome(reply)
+
+    def _welcome(self, reply: Message) -> None:
+        node = next((n for n, (i, _) in self._asked.items() if i == reply.metadata.reply_to_message_id), None)
+        if node is None or self._asked.pop(node) is None:
+            return
+        try:
+            if reply.has_error():
+                raise SchemaError(f"a node answers with an error of Flower's: {reply.error.reason}"[:300])
+            self._admit(node, wire.unpack(from_records(reply.content), 2**24).head)
+        except Exception as error:
+            self.refused[node] = str(error)
+
+    def _admit(self, node: int, head: dict[str, Any]) -> None:
+        name, identity = head.get("name"), head.get("identity")
+        if "refused" in head:
+            raise SchemaError(f"{str(name)[:60]} refused to say who it is: {str(head['refused'])[:300]}")
+        if not (isinstance(name, str) and 0 < len(name) <= 100 and name.isprintable() and isinstance(identity, str)):
+            raise SchemaError("a node has no name that can be printed: give it one in its node.toml")
+        if self.identities.get(name, identity) != identity:
+            raise SchemaError(f"there are two nodes called {name!r}: the first stays, give the other a name of its own")
+        self._agree(name, head.get("columns"))
+        self.identities[name], self.nodes[name] = identity, node
+
+    def _agree(self, name: str, columns: Any) -> None:
+        """All nodes have the columns of the first, or those that were asked for."""
+        if columns is not None and not (isinstance(columns, list) and all(isinstance(c, str) for c in columns)):
+            raise SchemaError(f"{name!r} does not say what its columns are called")
+        if self.columns is None and not self.nodes:
+            self.columns = columns
+        if (self.columns is None) != (columns is None):
+            raise SchemaError(f"{name!r} and the other nodes do not all have column names: give all or none a table")
+        lacking = [c for c in self.columns or () if c not in set(columns or ())]
+        if lacking:
+            raise SchemaError(f"{name!r} has no column {lacking[0]!r} that may be used: {suggest(lacking[0], columns)}")
+
+    def check(self, name: str, node: int, head: dict[str, Any]) -> None:
+        """An answer must come from the node it was asked of."""
+        if node != self.nodes.get(name) or head.get("name") != name or head.get("identity") != self.identities[name]:
+            raise SchemaError(f"the answer does not come from {name!r}")

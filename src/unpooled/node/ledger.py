@@ -1,0 +1,151 @@
+"""A node's own record of what left it: one line an answer, written before the answer leaves, each line sealing all before it.
+
+Append-only: every line carries the hash of the one before, so a line changed, added or taken out in the middle shows. The hash of the
+last line, noted elsewhere, shows a cut end too. An answer given twice (asked again after a crash) has one line.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from unpooled.errors import RunError
+
+FIRST = "0" * 64
+DAY = 86_400.0
+
+
+@dataclass(frozen=True)
+class Line:
+    """What is written down of one answer: enough to judge it, nothing of its numbers."""
+
+    run: str
+    round: int
+    question: str
+    kind: str  # sum, gather, tell
+    steps: list[str]
+    what: list[list[Any]]  # [path, shape, dtype] of each array
+    numbers: int
+    bytes: int
+    digest: str  # sha256 of what left
+    dry: bool = False
+
+
+class Ledger:
+    """`ledger.jsonl`, open for the life of a node."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _drop_torn_end(path)
+        self._seen: set[tuple] = set()
+        self._times: deque[float] = deque()
+        self._last, self._lock = FIRST, threading.Lock()
+        for entry in entries(path):
+            self._remember(entry)
+        self._file = open(path, "a", encoding="utf-8")  # noqa: SIM115  # open as long as the node
+
+    def note(self, line: Line) -> None:
+        """Write the line to the disk, unless this very answer stands there already."""
+        with self._lock:
+            if _key(asdict(line)) in self._seen:
+                return
+            entry = {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), **asdict(line), "before": self._last}
+            entry["hash"] = _hash(entry)
+            self._file.write(json.dumps(entry) + "\n")
+            self._file.flush()
+            os.fsync(self._file.fileno())
+            self._remember(entry)
+
+    def today(self) -> int:
+        """Answers that left in the last 24 hours."""
+        start = time.time() - DAY
+        while self._times and self._times[0] < start:
+            self._times.popleft()
+        return len(self._times)
+
+    def _remember(self, entry: dict[str, Any]) -> None:
+        self._last = entry["hash"]
+        self._seen.add(_key(entry))
+        if not entry["dry"]:
+            self._times.append(datetime.fromisoformat(entry["time"]).timestamp())
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _key(entry: dict[str, Any]) -> tuple:
+    return tuple(entry[k] for k in ("run", "round", "question", "digest", "dry"))
+
+
+def _hash(entry: dict[str, Any]) -> str:
+    sealed = {k: v for k, v in entry.items() if k != "hash"}
+    return hashlib.sha256(json.dumps(sealed, sort_keys=True).encode()).hexdigest()
+
+
+def _drop_torn_end(path: Path) -> None:
+    """A line cut off by a crash was never followed by its answer: it goes."""
+    content = path.read_bytes() if path.exists() else b""
+    if content and not content.endswith(b"\n"):
+        with open(path, "r+b") as file:
+            file.truncate(content.rfind(b"\n") + 1)
+
+
+def entries(path: Path) -> Iterator[dict[str, Any]]:
+    """The lines of a ledger, each checked against the one before; RunError names the first that does not fit."""
+    if not path.exists():
+        return
+    before = FIRST
+    with open(path, encoding="utf-8") as file:
+        for number, text in enumerate(file, 1):
+            entry = _parse(text, path, number)
+            if entry["before"] != before or entry["hash"] != _hash(entry):
+                raise RunError(f"{path} was changed: line {number} does not fit the line before it")
+            before = entry["hash"]
+            yield entry
+
+
+def _parse(text: str, path: Path, number: int) -> dict[str, Any]:
+    try:
+        entry = json.loads(text)
+        return entry if {"before", "hash", "time", "dry"} <= entry.keys() else entry["before"]
+    except (ValueError, KeyError, AttributeError) as error:
+        raise RunError(f"{path} was changed: line {number} is not a line of a ledger") from error
+
+
+def verify(path: Path, head: str | None = None) -> tuple[int, str]:
+    """(lines, hash of the last): RunError if any line was changed, or if the last is not `head` where that is given."""
+    if not path.is_file():
+        raise RunError(f"{path} is not there: a node writes it with its first answer")
+    last, count = FIRST, 0
+    for entry in entries(path):
+        last, count = entry["hash"], count + 1
+    if head is not None and not last.startswith(head):
+        raise RunError(f"{path} ends with {last[:16]}, not with {head[:16]}: lines were cut off, added or replaced")
+    return count, last
+
+
+def explain(entry: dict[str, Any]) -> str:
+    """One line in words, for a person who answers for the data."""
+    what = ", ".join(f"{path} ({_shape(shape)})" for path, shape, _ in entry["what"][:8]) or "nothing but a receipt"
+    more = f" and {len(entry['what']) - 8} more" if len(entry["what"]) > 8 else ""
+    use = {"sum": "to be added to those of other nodes", "gather": "to be looked at singly", "tell": "as a receipt"}
+    verb = "would have left (dry run)" if entry["dry"] else "left"
+    steps = f", after {', '.join(s.rpartition('.')[2] for s in entry['steps'])}" if entry["steps"] else ""
+    return (
+        f"{entry['time']}  run {entry['run'][:8]} round {entry['round']}: {entry['numbers']} numbers"
+        f" ({entry['bytes']} bytes) {verb} {use[entry['kind']]}, in answer to {entry['question']}{steps}: {what}{more}"
+    )
+
+
+def _shape(shape: list[int]) -> str:
+    return " x ".join(map(str, shape)) if shape else "one number"

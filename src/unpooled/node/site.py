@@ -1,0 +1,269 @@
+"""One participant's whole behaviour: a request comes in, an answer or a refusal with its reason goes out. No network here.
+
+A request names the state it starts from (`base`, the last round whose answer the coordinator took), so the same request always gets
+the same answer: after a crash on either side the coordinator simply asks again. State is kept by run and round; older than `floor` it goes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from unpooled import tree, wire
+from unpooled.arrays import to_numpy
+from unpooled.client import Ask, Client, Step
+from unpooled.errors import UnpooledError
+from unpooled.local import merged_jobs
+from unpooled.node import questions
+from unpooled.node.ledger import Ledger, Line
+from unpooled.node.policy import Policy
+from unpooled.node.questions import Refused
+from unpooled.node.vault import Vault, forget_old_runs, identity
+from unpooled.tree import SchemaError, Tree
+
+log = logging.getLogger("unpooled.node")
+
+FIELDS = {"run": str, "round": int, "seed": int, "base": int, "floor": int, "how": str, "ask": str, "options": dict}
+
+
+class Rows(NamedTuple):
+    """What a source gives: the parts of a table (one, unless it is larger than memory), columns in the order asked for."""
+
+    parts: Callable[[], Iterator[Client]]
+    count: int
+    whole: bool  # whether `parts` gives one part
+
+
+class Source:
+    """A node's data, in memory."""
+
+    def __init__(self, client: Client, columns: Sequence[str] | None = None):
+        self.client, self.columns, self.label = client, None if columns is None else list(columns), client.y is not None
+
+    def open(self, columns: Sequence[str] | None) -> Rows:
+        """The rows with these columns in this order."""
+        client = self.client
+        if columns is not None and self.columns is not None and list(columns) != self.columns:
+            client = replace(client, x=client.x[:, [self.columns.index(c) for c in columns]])
+        return Rows(lambda: iter([client]), len(client.w), True)
+
+
+class Site:
+    """A node without its network: give it the bytes of a request, it gives the bytes of a reply."""
+
+    def __init__(
+        self,
+        name: str,
+        source: Any,
+        vault: Vault,
+        *,
+        policy: Callable[[], Policy] = Policy,
+        ledger: Ledger | None = None,
+        also: Sequence[str] = (),
+    ):
+        self.name, self.source, self.vault, self.policy, self.ledger, self.also = (
+            name,
+            source,
+            vault,
+            policy,
+            ledger,
+            also,
+        )
+        self.state: dict[str, Tree] = {}  # the latest, for the owner to look at
+        self._rows: tuple[Any, Rows] | None = None
+        self._lock = threading.Lock()
+
+    def reply(self, message: bytes) -> bytes:
+        """The answer, or the reason why there is none; never an exception, whatever the message is."""
+        head: dict[str, Any] = {"name": self.name, "identity": identity(self.vault)}
+        try:
+            with self._lock:
+                return self._reply(message, head)
+        except (UnpooledError, SchemaError, ConnectionError) as error:
+            reason = str(error)
+        except Exception as error:  # its text might hold a value of a row: it stays in the log of the node
+            log.exception("a question failed")
+            reason = f"{type(error).__name__} at the node: its log says more"
+        log.warning("refused: %s", reason)
+        return wire.pack({**head, "refused": reason[:500]})
+
+    def _reply(self, message: bytes, head: dict[str, Any]) -> bytes:
+        parcel = wire.unpack(message, self.policy().max_bytes)
+        request = parcel.head
+        if request.get("to") not in (None, self.name):
+            raise Refused(f"this is {self.name!r}, not {str(request['to'])[:40]!r}: the coordinator mixed up two nodes")
+        if request.get("kind") == "hello":
+            return wire.pack({**head, "columns": self._columns(), "label": self.source.label})
+        if request.get("kind") != "ask":
+            raise Refused(f"a message of kind {str(request.get('kind'))[:20]!r} is not known")
+        _check_fields(request)
+        head |= {key: request[key] for key in ("run", "round", "ask")}
+        return self._answer(parcel, request, head)
+
+    def _columns(self) -> list[str] | None:
+        return self.source.columns and self.policy().usable(self.source.columns)
+
+    # ---- one question ----
+
+    def _answer(self, parcel: wire.Parcel, request: dict[str, Any], head: dict[str, Any]) -> bytes:
+        key = hashlib.sha256(b"".join([parcel.structure.encode(), repr(request).encode(), parcel.body])).hexdigest()
+        cached = self._cached(request, key)
+        policy = self.policy()
+        rows = self._open(request, policy)
+        ask = self._question(request)
+        policy.admit(ask, request["how"], rows.count, self.ledger, self.name)
+        if cached is None:
+            state, sent = self._compute(ask, parcel.value(), request, rows, policy)
+            kept, self.state = self._keep_state(request, state), state
+            cached = wire.pack({**head, "kept": kept}, sent)
+            self.vault[f"{request['run']}/answer"] = key.encode() + cached
+        self._record(policy, ask, request, cached)
+        return cached
+
+    def _cached(self, request: dict[str, Any], key: str) -> bytes | None:
+        """The answer given to exactly this request last time, so that asking twice is harmless."""
+        stored = self.vault.get(f"{request['run']}/answer", b"")
+        return stored[64:] if stored[:64] == key.encode() else None
+
+    def _question(self, request: dict[str, Any]) -> Ask:
+        ask = questions.find(request["ask"], self.also)
+        steps = tuple(Step(questions.find(name, self.also).name, options) for name, options in request["steps"])
+        return replace(ask.using(**request["options"]), steps=steps)
+
+    def _open(self, request: dict[str, Any], policy: Policy) -> Rows:
+        """The rows of this run, read once: the first message of a run says which columns, in which order."""
+        key = f"{request['run']}/begin"
+        if "columns" in request:
+            content = wire.pack({"columns": request["columns"]})
+            if self.vault.get(key) != content:
+                forget_old_runs(self.vault)
+                self.vault[key] = content
+        if key not in self.vault:
+            raise Unbegun("begin")
+        columns = wire.unpack(self.vault[key]).head["columns"]
+        policy.check_columns(columns, self.source.columns, self.name)
+        if self._rows is None or self._rows[0] != (request["run"], columns):
+            self._rows = (request["run"], columns), self._read(columns)
+        return self._rows[1]
+
+    def _read(self, columns: list[str] | None) -> Rows:
+        try:
+            return self.source.open(columns)
+        except Exception as error:  # the sentence may quote a cell: it is for the node's owner alone
+            log.error("the data cannot be read: %s", error)
+            raise Refused(f"{self.name!r} cannot read its data: its log says why") from error
+
+    def _compute(self, ask: Ask, down: Tree, request: dict[str, Any], rows: Rows, policy: Policy) -> tuple[dict, Tree]:
+        """(new state, what would leave), checked against the schema before any step hides it."""
+        bound = _check_down(down, ask)
+        state, moment = self._state(request), (request["seed"], request["round"])
+        up, me = _ask_rows(ask, down, rows, state, moment)
+        tree.check(up, ask.types[1], bound)
+        policy.check_counts(up, ask.types[1], self.name)
+        sent = replace(ask, answer=lambda *_, **__: up, options={})(down, me)
+        return me.state, sent
+
+    # ---- state, by round ----
+
+    def _state(self, request: dict[str, Any]) -> dict[str, Tree]:
+        if request["base"] == 0:
+            return {}
+        key = f"{request['run']}/state-{request['base']}"
+        if key not in self.vault:
+            raise Refused(f"{self.name!r} no longer has its state after round {request['base']}: start the run anew")
+        return wire.unpack(self.vault[key]).value()
+
+    def _keep_state(self, request: dict[str, Any], state: dict[str, Tree]) -> bool:
+        """Keep the state as that of this round, if the question changed it; forget what no checkpoint can ask for."""
+        run, base = request["run"], request["base"]
+        content = wire.pack({}, state)
+        before = self.vault.get(f"{run}/state-{base}", wire.pack({}, {}))
+        if content != before:
+            self.vault[f"{run}/state-{request['round']}"] = content
+            for key in [k for k in self.vault if k.startswith(f"{run}/state-")]:
+                if int(key.rpartition("-")[2]) < min(request["floor"], base):
+                    del self.vault[key]
+        return content != before
+
+    # ---- what leaves is written down first ----
+
+    def _record(self, policy: Policy, ask: Ask, request: dict[str, Any], answer: bytes) -> None:
+        sent = wire.unpack(answer, len(answer)).value()
+        if self.ledger is not None:
+            self.ledger.note(_line(request, sent, ask, policy.dry_run))
+        if policy.dry_run:
+            raise Refused(f"{self.name!r} makes a dry run: what would have left is in its ledger, nothing did")
+
+
+class Unbegun(Refused):
+    """The node does not know the run: the coordinator sends its beginning again."""
+
+
+def _check_fields(request: dict[str, Any]) -> None:
+    for field, kind in FIELDS.items():
+        if type(request.get(field)) is not kind:
+            raise Refused(f"the request has no {field!r} of type {kind.__name__}")
+    steps = request.get("steps")
+    if not (isinstance(steps, list) and all(_is_step(s) for s in steps)):
+        raise Refused("the request's steps are not pairs of a name and options")
+    numbers = [request[f] for f in ("round", "seed", "base", "floor")]
+    if min(numbers) < 0 or request["base"] >= request["round"] or request["how"] not in ("sum", "gather", "tell"):
+        raise Refused("the request's round, seed, base or kind is out of range")
+    columns = request.get("columns")
+    if columns is not None and not (isinstance(columns, list) and all(isinstance(c, str) for c in columns)):
+        raise Refused("the request's columns are not a list of names")
+    if not (request["run"].isalnum() and len(request["run"]) <= 64):
+        raise Refused("the request's run is not a word of letters and digits")
+
+
+def _is_step(step: Any) -> bool:
+    return isinstance(step, list) and len(step) == 2 and isinstance(step[0], str) and isinstance(step[1], dict)
+
+
+def _check_down(down: Tree, ask: Ask) -> dict[str, Any]:
+    """The sizes that the letters of the schema have in `down`, if it fits."""
+    bound = tree.dims(down, ask.types[0])
+    for path, leaf in tree.iter_paths(down):
+        a = to_numpy(leaf)
+        if a.dtype.kind == "f" and np.isnan(a).any():
+            raise Refused(f"what came down holds NaN in {path}: the coordinator's model has broken")
+    return bound
+
+
+def _ask_rows(ask: Ask, down: Tree, rows: Rows, state: dict, moment: tuple[int, int]) -> tuple[Tree, Client]:
+    """(answer before its steps, the client after it): chunk by chunk where the question adds over rows."""
+    bare = replace(ask, steps=())
+    if not ask.adds and not rows.whole:
+        raise Refused(
+            f"{ask.name} needs all rows at once, and the table is read in chunks: raise chunk_rows at the node"
+        )
+    up: Tree = None
+    for part in rows.parts():
+        me = replace(part, state=dict(state), moment=moment)
+        # cut as Local cuts, so that a sum has the same bits here as there
+        for piece in (job.target for job in merged_jobs([me])) if ask.adds else [me]:
+            answer = bare(down, piece)
+            up = answer if up is None else tree.add(up, answer)
+    return up, me
+
+
+def _line(request: dict[str, Any], sent: Tree, ask: Ask, dry: bool) -> Line:
+    leaves, content = list(tree.iter_paths(sent)), wire.pack({}, sent)
+    return Line(
+        run=request["run"],
+        round=request["round"],
+        question=ask.name,
+        kind=request["how"],
+        steps=[s.name for s in ask.steps],
+        what=[[path or "value", list(np.shape(leaf)), str(to_numpy(leaf).dtype)] for path, leaf in leaves],
+        numbers=sum(int(np.size(to_numpy(leaf))) for _, leaf in leaves),
+        bytes=len(content),
+        digest=hashlib.sha256(content).hexdigest(),
+        dry=dry,
+    )

@@ -1,0 +1,79 @@
+"""Where a node keeps what must survive it: bytes by name, in memory or in a folder. Nothing here is ever sent."""
+
+from __future__ import annotations
+
+import fcntl
+import re
+import secrets
+import shutil
+from collections.abc import Iterator, MutableMapping
+from pathlib import Path
+
+from unpooled.errors import RunError
+from unpooled.store import write_file
+
+KEPT_RUNS = 5
+
+Vault = MutableMapping[str, bytes]  # "run/what" -> content
+
+_SAFE = re.compile(r"[A-Za-z0-9_-]{1,64}(/[A-Za-z0-9_-]{1,64})?")
+
+
+class Folder(MutableMapping[str, bytes]):
+    """A vault in a folder: a write is whole or not there, and one process at a time holds it."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        self._lock = open(folder / ".lock", "w")  # noqa: SIM115  # held as long as the process lives
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise RunError(
+                f"{folder} is in use by another node: stop it, or give this one its own state folder"
+            ) from error
+
+    def _path(self, key: str) -> Path:
+        if not _SAFE.fullmatch(key):
+            raise KeyError(key)
+        return self.folder / key
+
+    def __getitem__(self, key: str) -> bytes:
+        try:
+            return self._path(key).read_bytes()
+        except OSError as error:
+            raise KeyError(key) from error
+
+    def __setitem__(self, key: str, content: bytes) -> None:
+        write_file(self._path(key), content)
+
+    def __delitem__(self, key: str) -> None:
+        self._path(key).unlink(missing_ok=True)
+
+    def __iter__(self) -> Iterator[str]:
+        for path in sorted(self.folder.rglob("*")):
+            key = path.relative_to(self.folder).as_posix()
+            if path.is_file() and _SAFE.fullmatch(key):
+                yield key
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def close(self) -> None:
+        self._lock.close()
+
+
+def forget_old_runs(vault: Vault, keep: int = KEPT_RUNS) -> None:
+    """Drop all but the latest runs of a folder; a vault in memory ends with its process."""
+    if not isinstance(vault, Folder):
+        return
+    runs = sorted((p for p in vault.folder.iterdir() if p.is_dir()), key=lambda p: p.stat().st_mtime)
+    for old in runs[:-keep]:
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def identity(vault: Vault) -> str:
+    """A random word that this vault's node is known by across restarts, so that two nodes with one name are told apart."""
+    if "identity" not in vault:
+        vault["identity"] = secrets.token_hex(16).encode()
+    return vault["identity"].decode()

@@ -1,0 +1,120 @@
+"""A message as bytes: a small JSON head, the structure of one Tree, then its arrays as they lie in memory. No pickle, no code.
+
+Layout: 4 bytes of magic, 4 bytes of length, that many bytes of JSON, then each array. It costs the arrays and some hundred bytes.
+Everything that arrives is taken for hostile: sizes are compared before memory is touched, types must be known already.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from unpooled import __version__, tree
+from unpooled.arrays import is_torch
+from unpooled.tree import SchemaError, Tree
+
+MAGIC = b"UNP1"
+KINDS = "fiub"  # NumPy dtype kinds that may travel
+HEAD_BYTES = 64 * 2**20
+
+
+class Parcel(NamedTuple):
+    """An opened message: its head is read, its value is built on demand, when the types it names are imported."""
+
+    head: dict[str, Any]
+    structure: str
+    specs: list[Any]  # [dtype, shape, from torch] of each array
+    body: memoryview
+
+    def value(self) -> Tree:
+        """The Tree inside; SchemaError if it does not hold together."""
+        return tree.unpack(self.structure, list(_arrays(self.specs, self.body)), importing=False)
+
+
+def pack(head: dict[str, Any], value: Tree = None) -> bytes:
+    structure, arrays = tree.pack(value)
+    leaves = [a for a in tree.leaves(value) if not isinstance(a, int | float)]
+    specs = [_spec(a, is_torch(leaf)) for a, leaf in zip(arrays, leaves, strict=True)]
+    text = json.dumps({"unpooled": __version__, "head": head, "structure": structure, "arrays": specs}).encode()
+    return b"".join([MAGIC, len(text).to_bytes(4, "big"), text, *(_little(a).tobytes() for a in arrays)])
+
+
+def _spec(a: np.ndarray, torch: bool) -> list[Any]:
+    if a.dtype.kind not in KINDS:
+        raise SchemaError(f"an array of {a.dtype} cannot be sent: send numbers")
+    return [_little(a).dtype.str, list(a.shape), torch]
+
+
+def _little(a: np.ndarray) -> np.ndarray:
+    return a.astype(a.dtype.newbyteorder("<"), copy=False)
+
+
+def unpack(message: bytes, limit: int = 2**31) -> Parcel:
+    """Open a message; SchemaError, in one sentence, for anything that is not a whole and honest one of this version."""
+    if not isinstance(message, bytes) or message[:4] != MAGIC:
+        raise SchemaError("the message is not one of unpooled's")
+    if len(message) > limit:
+        raise SchemaError(f"the message has {len(message)} bytes, more than the {limit} that are taken")
+    length = int.from_bytes(message[4:8], "big")
+    if length > min(HEAD_BYTES, len(message) - 8):
+        raise SchemaError("the head of the message is cut off or too long")
+    body = _json(message[8 : 8 + length])
+    if body.get("unpooled") != __version__:
+        raise SchemaError(
+            f"the other side runs unpooled {str(body.get('unpooled'))[:20]!r}, this one {__version__!r}: install the same"
+        )
+    if not (isinstance(body.get("head"), dict) and isinstance(body.get("structure"), str)):
+        raise SchemaError("the message has no head or no structure")
+    specs = _checked(body.get("arrays"), len(message) - 8 - length)
+    return Parcel(body["head"], body["structure"], specs, memoryview(message)[8 + length :])
+
+
+def _json(text: bytes) -> dict[str, Any]:
+    try:
+        body = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise SchemaError("the head of the message is not JSON") from error
+    if not isinstance(body, dict):
+        raise SchemaError("the head of the message is not a JSON object")
+    return body
+
+
+def _checked(specs: Any, available: int) -> list[Any]:
+    """The array descriptions, if they are well formed and claim exactly the bytes that are there."""
+    try:
+        claimed = sum(_nbytes(*spec) for spec in specs)
+    except (TypeError, ValueError) as error:
+        raise SchemaError(f"an array of the message is badly described: {error}") from error
+    if claimed != available:
+        raise SchemaError(f"the message claims arrays of {claimed} bytes but holds {available}")
+    return specs
+
+
+def _nbytes(dtype: str, shape: list[int], torch: bool) -> int:
+    kind = np.dtype(dtype) if isinstance(dtype, str) and len(dtype) <= 4 else None
+    if kind is None or kind.kind not in KINDS:
+        raise ValueError(f"it holds {str(dtype)[:20]!r} instead of numbers")
+    if len(shape) > 32 or not all(type(n) is int and n >= 0 for n in shape) or type(torch) is not bool:
+        raise ValueError("its shape is not one")
+    return math.prod(shape) * kind.itemsize
+
+
+def _arrays(specs: list[Any], body: memoryview):
+    start = 0
+    for dtype, shape, torch in specs:
+        size = _nbytes(dtype, shape, torch)
+        # copied, so that it is aligned and may be written to
+        array = np.frombuffer(body[start : start + size], dtype=dtype).reshape(shape).copy()
+        start += size
+        yield _to_torch(array) if torch else array
+
+
+def _to_torch(array: np.ndarray) -> Any:
+    try:
+        import torch
+    except ImportError as error:
+        raise SchemaError("the message holds torch tensors: pip install 'unpooled[torch]'") from error
+    return torch.from_numpy(array)
