@@ -1,1 +1,33 @@
-"""unpooled."""
+"""Fit, over data that cannot be pooled, the model you would have fitted on the pooled data.
+
+    import unpooled as up
+    up.GaussianMixture(n_components=3).fit({"cleveland": X1, "budapest": X2, "zurich": X3})
+
+Names are imported when first used, so that `import unpooled` stays light and torch or Flower load only for those who need them.
+"""
+
+from importlib import import_module
+from typing import Any
+
+__version__ = "0.1.0"
+
+_PUBLIC = {
+    "federate": "unpooled.local",
+    "Local": "unpooled.local",
+    "load": "unpooled.estimator",
+    "Metered": "unpooled.layers.meter",
+    "Faults": "unpooled.layers.faults",
+    "GaussianMixture": "unpooled.models.gaussian_mixture",
+}
+
+__all__ = [*_PUBLIC, "__version__"]  # noqa: PLE0604
+
+
+def __getattr__(name: str) -> Any:
+    if name in _PUBLIC:
+        return getattr(import_module(_PUBLIC[name]), name)
+    raise AttributeError(f"module 'unpooled' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

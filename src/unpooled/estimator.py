@@ -6,6 +6,7 @@ is the state, the history and the round, and a resumed run goes on to the same b
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterator
 from importlib import import_module
@@ -64,9 +65,9 @@ class Estimator(BaseEstimator):
 
     # ---- the loop ----
 
-    def fit(self, data: Any, y: Any = None, *, by: Any = None, sample_weight: Any = None) -> Any:
+    def fit(self, X: Any, y: Any = None, *, by: Any = None, sample_weight: Any = None) -> Any:
         """Fit over clients: a dict, list, frame, folder or Federation; a plain array is one client."""
-        fed = as_federation(data, y, by=by, sample_weight=sample_weight)
+        fed = as_federation(X, y, by=by, sample_weight=sample_weight)
         for _ in self.rounds(fed):
             pass
         return self
@@ -115,19 +116,25 @@ class Estimator(BaseEstimator):
     def save(self, folder: str | Path) -> Path:
         """Write the fitted model as JSON and arrays, without pickle; `unpooled.load` reads it back."""
         check_is_fitted(self)
-        fitted = {k: v for k, v in vars(self).items() if k.endswith("_") and not k.startswith("_")}
+        folder = Path(folder)
+        fitted = {k: v for k, v in vars(self).items() if k.endswith("_") and not k.startswith("_") and k != "history_"}
         body = {"class": f"{type(self).__module__}:{type(self).__qualname__}", "params": self.get_params(deep=False)}
-        store.write(Path(folder), {"model": _plain(body), "fitted": _plain(fitted)})
-        return Path(folder)
+        store.write(folder / "model.zip", {"model": _plain(body), "fitted": _plain(fitted)})
+        lines = [json.dumps(row) for row in _plain(getattr(self, "history_", []))]
+        store.write_file(folder / "history.jsonl", "".join(f"{line}\n" for line in lines).encode())
+        return folder
 
 
 def load(folder: str | Path) -> Any:
     """The fitted estimator that `save` wrote, or that a run folder holds."""
     folder = Path(folder)
-    saved = store.read(folder / "model" if (folder / "model").is_dir() else folder)
+    folder = folder / "model" if (folder / "model").is_dir() else folder
+    saved = store.read(folder / "model.zip")
     estimator = estimator_class(saved["model"]["class"])(**saved["model"]["params"])
     for name, value in saved["fitted"].items():
         setattr(estimator, name, np.asarray(value, dtype=object) if name == "feature_names_in_" else value)
+    history = folder / "history.jsonl"
+    estimator.history_ = [json.loads(line) for line in history.read_text().splitlines()] if history.exists() else []
     return estimator
 
 

@@ -39,15 +39,17 @@ class Exchange(NamedTuple):
     bytes_down: int
     bytes_up: int
     seconds: float
+    contents: str  # what numbers one answer held
 
 
 class Tally:
     """Counts the answers of one exchange while it runs."""
 
     def __init__(self, journal: Journal, ask: Ask):
-        self.journal, self.ask, self.answered, self.bytes_up = journal, ask, 0, 0
+        self.journal, self.ask, self.answered, self.bytes_up, self.contents = journal, ask, 0, 0, ""
 
     def count(self, sent: Tree, clients: int = 1) -> None:
+        self.contents = self.contents or tree.describe(sent)
         self.answered += clients
         self.bytes_up += clients * tree.size(sent)
 
@@ -74,7 +76,9 @@ class Journal:
         yield tally
         seconds = time.perf_counter() - start
         sent_down = tree.size(down) * len(names)
-        row = Exchange(self.round, ask.name, kind, len(names), tally.answered, sent_down, tally.bytes_up, seconds)
+        row = Exchange(
+            self.round, ask.name, kind, len(names), tally.answered, sent_down, tally.bytes_up, seconds, tally.contents
+        )
         self.exchanges.append(row)
         if tally.answered < max(1, min_clients):
             raise TooFewClients(self._too_few(row, min_clients))

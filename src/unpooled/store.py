@@ -1,4 +1,4 @@
-"""A Tree on disk: structure.json and arrays.npz in a folder, replaced as one, never pickled.
+"""A Tree on disk: one zip with its structure as JSON and each array as .npy, replaced as one, never pickled.
 
 Every write goes to a new place beside the target, is flushed to the disk, and takes the target's name in one step:
 a process killed at any moment leaves the old value or the new one.
@@ -43,12 +43,17 @@ def dumps(value: Tree) -> bytes:
     structure, arrays = tree.pack(value)
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w") as archive:
-        archive.writestr("structure.json", structure)
+        archive.writestr(_entry("structure.json"), structure)
         for i, a in enumerate(arrays):
             part = io.BytesIO()
             np.lib.format.write_array(part, a, allow_pickle=False)
-            archive.writestr(f"{i}.npy", part.getvalue())
+            archive.writestr(_entry(f"{i}.npy"), part.getvalue())
     return out.getvalue()
+
+
+def _entry(name: str) -> zipfile.ZipInfo:
+    """An entry without the time of day: the same value is the same bytes."""
+    return zipfile.ZipInfo(name, date_time=(1980, 1, 1, 0, 0, 0))
 
 
 def loads(content: bytes) -> Tree:
@@ -60,14 +65,12 @@ def loads(content: bytes) -> Tree:
         return tree.unpack(archive.read("structure.json").decode(), arrays)
 
 
-def write(folder: Path, value: Tree) -> None:
-    """Write a value as a folder with one file; the folder may exist."""
-    write_file(folder / "value.zip", dumps(value))
+def write(path: Path, value: Tree) -> None:
+    write_file(path, dumps(value))
 
 
-def read(folder: Path) -> Tree:
-    path = folder / "value.zip"
+def read(path: Path) -> Tree:
     try:
         return loads(path.read_bytes())
     except (OSError, zipfile.BadZipFile, KeyError, ValueError) as error:
-        raise RunError(f"{path} cannot be read as a saved model: {error}") from error
+        raise RunError(f"{path} cannot be read as a saved value: {error}") from error

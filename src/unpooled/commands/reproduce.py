@@ -1,0 +1,93 @@
+"""`unpooled reproduce [NAME]`: list the experiments, or run one and set the paper's figures beside ours."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from unpooled.errors import BadParameter, suggest
+
+
+def add_parser(commands: Any) -> argparse.ArgumentParser:
+    parser = commands.add_parser(
+        "reproduce", help="run an experiment, the paper's figures beside ours", description=__doc__
+    )
+    parser.add_argument("name", nargs="?", help="an experiment, as listed without a name")
+    parser.add_argument("--small", action="store_true", help="a version of at most two minutes")
+    parser.add_argument("--seeds", type=int, default=None, help="how many seeds (default: the experiment's own)")
+    parser.add_argument("--out", type=Path, help="where its table goes (default: the experiment's results folder)")
+    parser.add_argument("--experiments", type=Path, default=Path("experiments"), help="the folder of experiments")
+    parser.add_argument("--json", action="store_true")
+    return parser
+
+
+def run(args: argparse.Namespace) -> int:
+    found = experiments(args.experiments)
+    if args.name is None:
+        _list(found, args.json)
+        return 0
+    if args.name not in found:
+        raise BadParameter(f"there is no experiment {args.name!r}: {suggest(args.name, found)}")
+    module = _load(found[args.name])
+    out = args.out or found[args.name].parent / "results" / (found[args.name].stem + ("-small" if args.small else ""))
+    out.mkdir(parents=True, exist_ok=True)
+    say = (lambda text: None) if args.json else (lambda text: print(text, file=sys.stderr, flush=True))
+    rows = module.run(small=args.small, seeds=args.seeds or getattr(module, "SEEDS", 3), out=out, say=say)
+    table = markdown(rows)
+    (out / "table.json").write_text(json.dumps(rows, indent=1))
+    (out / "table.md").write_text(
+        f"{claim(found[args.name])}\n\n{table}\n\nWhat differs from the paper: {module.DIFFERS}\n"
+    )
+    print(
+        json.dumps({"rows": rows, "out": str(out)})
+        if args.json
+        else f"{table}\n\nWhat differs from the paper: {module.DIFFERS}\n{out / 'table.md'}"
+    )
+    return 0
+
+
+def experiments(folder: Path) -> dict[str, Path]:
+    """name -> file: `paper/name` for every experiments/paper/name.py."""
+    if not folder.is_dir():
+        raise BadParameter(
+            f"there is no folder {folder} of experiments here: run this in a checkout, or give --experiments"
+        )
+    return {f"{p.parent.name}/{p.stem}": p for p in sorted(folder.glob("*/*.py")) if not p.stem.startswith("_")}
+
+
+def claim(path: Path) -> str:
+    """The first line of an experiment's docstring."""
+    return path.read_text().split('"""')[1].strip().splitlines()[0]
+
+
+def markdown(rows: list[dict[str, Any]]) -> str:
+    """Rows as a table, a column for every key that any row has."""
+    names = list(dict.fromkeys(key for row in rows for key in row))
+    lines = [names, ["---"] * len(names), *([_cell(row.get(n)) for n in names] for row in rows)]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _list(found: dict[str, Path], as_json: bool) -> None:
+    claims = {name: claim(path) for name, path in found.items()}
+    print(json.dumps(claims) if as_json else "\n".join(f"{name:<32}{text}" for name, text in claims.items()))
+
+
+def _load(path: Path) -> ModuleType:
+    """The experiment's module; its own folder is on the path, so that experiments of a paper can share a file."""
+    sys.path.insert(0, str(path.parent.absolute()))
+    spec = spec_from_file_location(f"experiment_{path.parent.name}_{path.stem}", path)
+    assert spec is not None and spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

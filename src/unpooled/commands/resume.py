@@ -1,0 +1,20 @@
+"""`unpooled resume RUN`: continue a run that was stopped or killed, to the same bits."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from unpooled.commands.run import carry_on
+
+
+def add_parser(commands: Any) -> argparse.ArgumentParser:
+    parser = commands.add_parser("resume", help="continue a stopped run", description=__doc__)
+    parser.add_argument("folder", type=Path, metavar="RUN")
+    parser.add_argument("--json", action="store_true")
+    return parser
+
+
+def run(args: argparse.Namespace) -> int:
+    return carry_on(args.folder, args.json)

@@ -1,0 +1,135 @@
+"""A run's config file: read, overridden by `key=value`, checked against the estimator's own parameters, and built."""
+
+from __future__ import annotations
+
+import glob
+import tomllib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from unpooled.errors import BadParameter, suggest
+from unpooled.estimator import estimator_class
+
+SECTIONS = {
+    "data": ("path", "by", "label", "builtin", "weight"),
+    "federation": ("fraction", "min_clients", "threads", "mode"),
+}
+
+Config = dict[str, dict[str, Any]]
+
+
+def read(path: Path) -> Config:
+    """The sections of a TOML file; a path to data in it is relative to the file."""
+    try:
+        config = tomllib.loads(path.read_text())
+    except OSError as error:
+        raise BadParameter(f"{path} cannot be read: {error.strerror}") from error
+    except tomllib.TOMLDecodeError as error:
+        raise BadParameter(f"{path} is not valid TOML: {error}") from error
+    for name, section in config.items():
+        if name not in ("model", *SECTIONS) or not isinstance(section, dict):
+            raise BadParameter(f"{path} has a section [{name}]: {suggest(name, ['model', *SECTIONS])}")
+    data = config.setdefault("data", {})
+    if "path" in data:
+        data["path"] = str((path.parent / Path(data["path"]).expanduser()).absolute())
+    return config
+
+
+def override(config: Config, pairs: Iterable[str]) -> Config:
+    """`key=value` sets a parameter of the model, `section.key=value` any other; values are read as TOML, else as text."""
+    config = {name: dict(section) for name, section in config.items()}
+    for pair in pairs:
+        key, equals, text = pair.partition("=")
+        if not equals:
+            raise BadParameter(f"{pair!r} is not an override: write key=value")
+        section, _, name = key.rpartition(".")
+        config.setdefault(section or "model", {})[name] = _value(text)
+    return config
+
+
+def _value(text: str) -> Any:
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def check(config: Config) -> None:
+    """Refuse unknown names, with the right one beside it, before any work is done."""
+    model = config.get("model", {})
+    if "name" not in model:
+        raise BadParameter('the config has no model name: add name = "GaussianMixture" under [model]')
+    cls = _model_class(model["name"])
+    _known(set(model) - {"name"}, cls._get_param_names(), f"{model['name']} has no parameter")
+    for section, names in SECTIONS.items():
+        _known(config.get(section, {}), names, f"[{section}] has no key")
+    data = config.get("data", {})
+    if ("path" in data) == ("builtin" in data):
+        raise BadParameter("[data] needs either a path or a builtin name")
+    if "path" in data and not glob.glob(data["path"]):
+        raise BadParameter(f"[data] path: nothing is found at {data['path']}")
+
+
+def _known(given: Iterable[str], known: Iterable[str], sentence: str) -> None:
+    for name in given:
+        if name not in known:
+            raise BadParameter(f"{sentence} {name!r}: {suggest(name, known)}")
+
+
+def _model_class(name: str) -> Any:
+    import unpooled
+
+    if name not in unpooled.__all__:
+        raise BadParameter(
+            f"there is no model {name!r}: {suggest(name, [n for n in unpooled.__all__ if n[0].isupper()])}"
+        )
+    return estimator_class(name)
+
+
+def estimator(config: Config) -> Any:
+    """The model of a checked config, unfitted; [federation] fraction is the model's where it has one."""
+    parameters = {k: v for k, v in config["model"].items() if k != "name"}
+    cls = _model_class(config["model"]["name"])
+    fraction = config.get("federation", {}).get("fraction")
+    if fraction is not None:
+        _known(
+            ["fraction"],
+            cls._get_param_names(),
+            f"{config['model']['name']} asks every client each round and has no parameter",
+        )
+        parameters.setdefault("fraction", fraction)
+    return cls(**parameters)
+
+
+def federation(config: Config) -> Any:
+    """The clients of a checked config, in this process."""
+    from unpooled.data import builtin
+    from unpooled.local import federate
+
+    data, engine = config.get("data", {}), dict(config.get("federation", {}))
+    engine.pop("fraction", None)
+    if "builtin" in data:
+        return federate(builtin.load(data["builtin"]), **engine)
+    return federate(
+        data["path"], by=data.get("by"), label=data.get("label"), sample_weight=data.get("weight"), **engine
+    )
+
+
+def dumps(config: Config) -> str:
+    """The config as TOML: flat sections of numbers, texts, truths and lists of them."""
+    sections = (
+        f"[{name}]\n" + "".join(f"{k} = {_toml(v)}\n" for k, v in body.items()) for name, body in config.items()
+    )
+    return "\n".join(sections)
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list):
+        return f"[{', '.join(_toml(v) for v in value)}]"
+    if isinstance(value, int | float):
+        return repr(value)
+    escaped = str(value).replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'

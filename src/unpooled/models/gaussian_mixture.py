@@ -1,0 +1,371 @@
+"""Gaussian mixture by federated EM: one SUM of sufficient statistics a round, equal to the pooled fit whatever the split.
+
+A round sends the parameters down and, per component, a count, a sum and a packed second moment about the current mean up.
+Several numbers of components, and several starts, ride in the same rounds.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from sklearn.base import ClusterMixin, DensityMixin
+from sklearn.exceptions import ConvergenceWarning
+
+from unpooled.arrays import Array, namespace, to_numpy
+from unpooled.client import Client, client
+from unpooled.errors import BadParameter
+from unpooled.estimator import Estimator, Info
+from unpooled.federation import Federation, innermost
+from unpooled.maths import accelerate as acceleration
+from unpooled.maths import gaussian, mixture
+from unpooled.maths.mixture import Params, Stats
+from unpooled.models import start
+from unpooled.models.mixture_face import MixtureFace
+
+SHAPES = ("full", "tied", "diag", "spherical")
+AUTO = tuple(range(1, 11))
+EMPTY = 0.1  # a component with fewer rows than this is re-seeded
+MAX_RESEEDS = 3
+
+
+class Candidate(NamedTuple):
+    """One number of components from one start; several are fitted side by side."""
+
+    params: Params  # what the next round asks about
+    loglik: float  # per row, at the params before the last update
+    gain: float
+    reseeded: int
+    converged: bool
+    memory: Any  # the accelerator's, or None
+
+
+class State(NamedTuple):
+    candidates: tuple[Candidate, ...]
+    rows: float
+
+
+# ---- questions ----
+
+
+@client(adds=True)
+def e_step(down: tuple[Params, ...], client: Client, *, shape: str) -> tuple[Stats, ...]:
+    return tuple(mixture.e_step(params, client.x, client.w, shape) for params in down)
+
+
+@client
+def personal_e_step(down: tuple[Params, ...], client: Client, *, shape: str, ids: list) -> tuple[Stats, ...]:
+    """The same under the client's own weights, which it updates and keeps."""
+    answers = []
+    for i, params in zip(ids, down):
+        mine = client.state.get(f"weights-{i}", params.weights)
+        stats = mixture.e_step(params, client.x, client.w, shape, log_weights=_log(mine))
+        client.state[f"weights-{i}"] = stats.n / stats.n.sum(-1)[..., None]
+        answers.append(stats)
+    return tuple(answers)
+
+
+@client
+def paper_e_step(down: tuple[Params, ...], client: Client, *, shape: str) -> tuple[Stats, ...]:
+    """FedGMM as printed: second moments about the client's own means, so that the scatter between clients is lost."""
+    found = (mixture.e_step(params, client.x, client.w, shape) for params in down)
+    return tuple(s._replace(xx=s.xx - gaussian.mean_scatter(s.n, s.x, shape)) for s in found)
+
+
+def _log(weights: Array) -> Array:
+    xp = namespace(weights)
+    return xp.log(xp.clip(weights, 1e-300, None))
+
+
+# ---- the server ----
+
+
+def update(params: Params, stats: Stats, shape: str, reg: float, aggregation: str) -> Params:
+    if aggregation == "paper":  # the exact update subtracts the scatter of the new means: give it back first
+        stats = stats._replace(xx=stats.xx + gaussian.mean_scatter(stats.n, stats.x, shape))
+    return mixture.m_step(params, stats, shape, reg)
+
+
+def reseed(params: Params, stats: Stats, shape: str) -> tuple[Params, int]:
+    """Each empty component takes half of the widest heavy one, moved along its long axis; (params, how many)."""
+    empty = np.flatnonzero(to_numpy(stats.n) < EMPTY)
+    if not len(empty) or len(empty) == len(stats.n):
+        return params, 0
+    weights, means = np.array(to_numpy(params.weights)), np.array(to_numpy(params.means))
+    covs = np.array(to_numpy(gaussian.full_covs(params, shape)))
+    for k in empty:
+        widest = int(np.argmax(weights * np.trace(covs, axis1=1, axis2=2)))
+        values, vectors = np.linalg.eigh(covs[widest])
+        step = np.sqrt(values[-1]) * vectors[:, -1]
+        means[k], covs[k] = means[widest] + step, covs[widest]
+        weights[k] = weights[widest] = weights[widest] / 2
+    xp = namespace(params.means)
+    packed = gaussian.pack_covs(covs if shape == "full" else gaussian.reshape_covs(covs, shape), shape)
+    place = {} if xp is np else {"device": params.means.device}
+    return Params(*(xp.asarray(a, **place) for a in (weights / weights.sum(), means, packed))), len(empty)
+
+
+class GaussianMixture(ClusterMixin, DensityMixin, MixtureFace, Estimator):
+    """A mixture of Gaussians over clients: density, soft clusters, anomaly scores, missing values.
+
+    Parameters follow scikit-learn's class of the same name; called with a plain array it is one client and behaves alike.
+
+    n_components : int, a list of them, or "auto" (1 to 10): all candidates share the rounds, BIC chooses.
+    solver : "em" is exact; "fedem" and "vr-fedem" send less for clients that come and go.
+    personal_weights : each client keeps mixing weights of its own, which never leave it; see `personal_` and `adapt`.
+    accelerate : fewer rounds to the same likelihood, safeguarded.
+    aggregation : "exact", or "paper" for FedGMM's printed update (it drops the scatter between clients; for reproduction only).
+    init_params : "kmeans" (one GATHER of local k-means centres) or "random" (sums only); `means_init` and its companions override it.
+    min_count : a local cluster of fewer rows than this does not leave its client for the start.
+    fraction : the share of clients asked in a round.
+    """
+
+    def __init__(
+        self,
+        n_components: int | Sequence[int] | str = 1,
+        *,
+        covariance_type: str = "full",
+        tol: float = 1e-3,
+        reg_covar: float = 1e-6,
+        max_iter: int = 100,
+        n_init: int = 1,
+        init_params: str = "kmeans",
+        weights_init: Any = None,
+        means_init: Any = None,
+        precisions_init: Any = None,
+        random_state: Any = None,
+        warm_start: bool = False,
+        solver: str = "em",
+        personal_weights: bool = False,
+        accelerate: bool = False,
+        aggregation: str = "exact",
+        min_count: float = 5,
+        fraction: float = 1.0,
+    ):
+        self.n_components = n_components
+        self.covariance_type = covariance_type
+        self.tol = tol
+        self.reg_covar = reg_covar
+        self.max_iter = max_iter
+        self.n_init = n_init
+        self.init_params = init_params
+        self.weights_init = weights_init
+        self.means_init = means_init
+        self.precisions_init = precisions_init
+        self.random_state = random_state
+        self.warm_start = warm_start
+        self.solver = solver
+        self.personal_weights = personal_weights
+        self.accelerate = accelerate
+        self.aggregation = aggregation
+        self.min_count = min_count
+        self.fraction = fraction
+
+    # ---- fitting ----
+
+    def init(self, fed: Federation, rng: np.random.Generator) -> State:
+        frame = start.frame(fed)
+        self._check_rows(float(frame.rows))
+        if self.warm_start and hasattr(self, "means_"):
+            starts = [self.params()]
+        elif self.means_init is not None and self.weights_init is not None and self.precisions_init is not None:
+            starts = [self._given(frame, None)]
+        else:
+            starts = [self._given(frame, s) for s in self._starts(fed, frame, rng)]
+        return State(tuple(self._candidate(p) for p in starts), float(frame.rows))
+
+    def step(self, fed: Federation, state: State) -> tuple[State, Info]:
+        active = [i for i, c in enumerate(state.candidates) if not c.converged]
+        cohort = fed if self.fraction == 1.0 else fed.sample(self.fraction, fed.journal.rng)
+        found = cohort.sum(self._question(active), tuple(state.candidates[i].params for i in active))
+        moved = dict(zip(active, (self._move(state.candidates[i], s) for i, s in zip(active, found))))
+        candidates = tuple(moved.get(i, c) for i, c in enumerate(state.candidates))
+        best = candidates[self._best(candidates, state.rows)]
+        info = {"loglik": best.loglik, "candidates": len(active), "reseeded": sum(c.reseeded for c in candidates)}
+        return State(candidates, state.rows), info
+
+    def done(self, state: State, history: list[Info]) -> bool:
+        return all(c.converged for c in state.candidates)
+
+    def finish(self, fed: Federation, state: State) -> None:
+        i = self._best(state.candidates, state.rows)
+        best = state.candidates[i]
+        self._set_params(best.params)
+        self.converged_, self.lower_bound_ = bool(best.converged), float(best.loglik)
+        self.lower_bounds_ = [row["loglik"] for row in self.history_]
+        self.bic_, self.aic_ = (
+            self._criterion(best, state.rows, np.log(state.rows)),
+            self._criterion(best, state.rows, 2.0),
+        )
+        self.bics_ = {
+            len(c.params.weights): self._criterion(c, state.rows, np.log(state.rows))
+            for c in reversed(state.candidates)
+        }
+        if self.personal_weights:
+            held = fed.snapshot()
+            self.client_weights_ = {
+                name: held[name][f"weights-{i}"] for name in fed.names if f"weights-{i}" in held.get(name, {})
+            }
+        self._warn(best)
+
+    def _question(self, ids: list[int]) -> Any:
+        if self.personal_weights:
+            return personal_e_step.using(shape=self.covariance_type, ids=ids)
+        return (paper_e_step if self.aggregation == "paper" else e_step).using(shape=self.covariance_type)
+
+    def _move(self, c: Candidate, stats: Stats) -> Candidate:
+        """One candidate after a round: plain EM, or what the accelerator proposes."""
+        loglik = float(stats.loglik) / float(stats.rows)
+        if self.accelerate:
+            return self._accelerated(c, stats)
+        params = update(c.params, stats, self.covariance_type, self.reg_covar, self.aggregation)
+        params, new = reseed(params, stats, self.covariance_type) if c.reseeded < MAX_RESEEDS else (params, 0)
+        gain = loglik - c.loglik
+        return Candidate(params, loglik, gain, c.reseeded + new, not new and abs(gain) < self.tol, None)
+
+    def _accelerated(self, c: Candidate, stats: Stats) -> Candidate:
+        memory, params, info = acceleration.advance(c.memory, c.params, stats, self.covariance_type, self.reg_covar)
+        converged = bool(info.gain < self.tol)
+        return Candidate(info.best if converged else params, info.loglik, info.gain, 0, converged, memory)
+
+    def _candidate(self, params: Params) -> Candidate:
+        memory = acceleration.start(params, self.covariance_type) if self.accelerate else None
+        return Candidate(params, -np.inf, np.inf, 0, False, memory)
+
+    # ---- the start ----
+
+    def _sizes(self) -> tuple[int, ...]:
+        if isinstance(self.n_components, str):
+            return AUTO
+        return tuple(np.atleast_1d(self.n_components).tolist())
+
+    def _starts(self, fed: Federation, frame: start.Frame, rng: np.random.Generator) -> list[Params]:
+        """One start for each number of components and each of n_init, from one GATHER or none."""
+        sizes = [k for k in self._sizes() for _ in range(self.n_init)]
+        if self.init_params == "random":
+            return [self._random(frame, k, rng) for k in sizes]
+        found = start.centres(fed, frame, max(sizes), self.min_count)
+        return [self._from_centres(frame, start.cluster_centres(found, k, rng)) for k in sizes]
+
+    def _random(self, frame: start.Frame, k: int, rng: np.random.Generator) -> Params:
+        means = frame.mean + frame.scale * rng.normal(size=(k, len(frame.mean)))
+        return Params(np.full(k, 1 / k), means, self._packed(np.tile(frame.scale**2, (k, 1))))
+
+    def _from_centres(self, frame: start.Frame, centres: start.Centres) -> Params:
+        variances = frame.scale**2 * (centres.xx / centres.n[:, None] + 1e-3)
+        return Params(centres.n / centres.n.sum(), frame.mean + frame.scale * centres.x, self._packed(variances))
+
+    def _packed(self, variances: np.ndarray) -> np.ndarray:  # (k, d)
+        covs = variances[:, :, None] * np.eye(variances.shape[1])
+        return gaussian.pack_covs(gaussian.reshape_covs(covs, self.covariance_type), self.covariance_type)
+
+    def _given(self, frame: start.Frame, found: Params | None) -> Params:
+        """What the user gave, in place of what was found."""
+        weights = found.weights if self.weights_init is None else np.asarray(self.weights_init, dtype=float)
+        means = found.means if self.means_init is None else np.asarray(self.means_init, dtype=float)
+        if self.precisions_init is None:
+            return Params(weights, means, found.covs)
+        return Params(
+            weights,
+            means,
+            gaussian.pack_covs(_inverse(self.precisions_init, self.covariance_type), self.covariance_type),
+        )
+
+    # ---- the result ----
+
+    def _set_params(self, params: Params) -> None:
+        shape = self.covariance_type
+        self.weights_, self.means_ = params.weights, params.means
+        self.covariances_ = gaussian.unpack_covs(params.covs, shape)
+        self.precisions_cholesky_ = gaussian.precisions_cholesky(self.covariances_, shape)
+        self.precisions_ = gaussian.precisions(self.precisions_cholesky_, shape)
+        self.n_components_, self.n_features_in_ = (int(s) for s in params.means.shape)
+
+    def _criterion(self, c: Candidate, rows: float, price: float) -> float:
+        k, d = c.params.means.shape
+        return float(-2 * c.loglik * rows + gaussian.n_parameters(k, d, self.covariance_type) * price)
+
+    def _best(self, candidates: Sequence[Candidate], rows: float) -> int:
+        return int(np.argmin([self._criterion(c, rows, np.log(rows)) for c in candidates]))
+
+    def _warn(self, best: Candidate) -> None:
+        if not best.converged and self.tol > 0:
+            advice = "raise max_iter" if self.accelerate else "raise max_iter or set accelerate=True"
+            text = f"the fit gained {best.gain:.2g} a row in round {self.n_iter_}, above tol={self.tol:g}: {advice}"
+            warnings.warn(text, ConvergenceWarning, stacklevel=4)
+        if best.reseeded:
+            text = f"{best.reseeded} empty components were re-seeded: n_components={len(best.params.weights)} may be too many"
+            warnings.warn(text, ConvergenceWarning, stacklevel=4)
+
+    # ---- personal models ----
+
+    @property
+    def personal_(self) -> Mapping[str, GaussianMixture]:
+        """Each client's own mixture: the shared components under its own weights."""
+        if not hasattr(self, "client_weights_"):
+            raise AttributeError("personal_ needs personal_weights=True, a fit, and clients in this process")
+        return {name: self._with_weights(weights) for name, weights in self.client_weights_.items()}
+
+    def adapt(self, X: Any, y: Any = None) -> GaussianMixture:
+        """A personal model for a client never seen: EM on its weights alone, in this process, components frozen."""
+        return self._with_weights(self.adapt_weights(X))
+
+    def adapt_weights(self, X: Any) -> Array:
+        """The mixing weights under which these rows are most likely, components frozen."""
+        x, params = self._rows(X), self.params()
+        log_joint = mixture.log_joint(
+            params._replace(weights=namespace(params.weights).ones_like(params.weights)), x, self.covariance_type
+        )
+        return mixture.fit_weights(log_joint, params.weights)
+
+    def _with_weights(self, weights: Array) -> GaussianMixture:
+        personal = GaussianMixture(**self.get_params())
+        for name in ("n_iter_", "history_", "converged_", "feature_names_in_"):
+            if hasattr(self, name):
+                setattr(personal, name, getattr(self, name))
+        personal._set_params(self.params()._replace(weights=weights))
+        return personal
+
+    def fit_predict(self, X: Any, y: Any = None, **how: Any) -> Array:
+        """Fit to a plain array, and the component of each of its rows."""
+        return self.fit(X, y, **how).predict(X)
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
+
+    # ---- refusals ----
+
+    def check(self, fed: Federation) -> None:
+        for name, known in {
+            "covariance_type": SHAPES,
+            "init_params": ("kmeans", "random"),
+            "aggregation": ("exact", "paper"),
+        }.items():
+            if getattr(self, name) not in known:
+                raise BadParameter(f"{name}={getattr(self, name)!r} is not known: use one of {', '.join(known)}")
+        if isinstance(self.n_components, str) and self.n_components != "auto":
+            raise BadParameter(
+                f"n_components={self.n_components!r} is not known: give a number, a list of numbers or 'auto'"
+            )
+        if min(self._sizes(), default=0) < 1:
+            raise BadParameter(f"n_components={self.n_components!r} must be at least 1")
+        for name, least in {"max_iter": 1, "n_init": 1, "tol": 0, "reg_covar": 0, "min_count": 0}.items():
+            if getattr(self, name) < least:
+                raise BadParameter(f"{name}={getattr(self, name)!r} must be at least {least}")
+        if self.aggregation == "paper" and (self.personal_weights or self.accelerate):
+            raise BadParameter("aggregation='paper' is plain EM as printed: leave personal_weights and accelerate off")
+
+    def _check_rows(self, rows: float) -> None:
+        if rows < max(self._sizes()):
+            raise BadParameter(
+                f"n_components={max(self._sizes())} is more than the {rows:.0f} rows (n_samples): lower it"
+            )
+
+
+def _inverse(precisions: Any, shape: str) -> np.ndarray:
+    precisions = np.asarray(precisions, dtype=float)
+    return np.linalg.inv(precisions) if shape in ("full", "tied") else 1 / precisions

@@ -1,0 +1,64 @@
+"""What a person sees while a fit runs: one live line on a terminal, a plain line every few seconds when piped."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any
+
+QUIET_SECONDS = 2.0  # nothing is shown for work shorter than this
+PIPED_SECONDS = 10.0
+
+
+class Progress:
+    """Call it with (estimator, moment) after each round; writes to standard error alone."""
+
+    def __init__(self, quiet: bool = False):
+        self.quiet, self.began, self.last, self.status = quiet, time.monotonic(), 0.0, None
+
+    def __call__(self, estimator: Any, moment: Any) -> None:
+        now = time.monotonic()
+        if self.quiet or now - self.began < QUIET_SECONDS:
+            return
+        if sys.stderr.isatty():
+            self._live(line(estimator, moment))
+        elif now - self.last > PIPED_SECONDS:
+            self.last = now
+            print(line(estimator, moment), file=sys.stderr, flush=True)
+
+    def _live(self, text: str) -> None:
+        if self.status is None:
+            from rich.console import Console
+
+            self.status = Console(stderr=True).status(text)
+            self.status.start()
+        self.status.update(text)
+
+    def close(self) -> None:
+        if self.status is not None:
+            self.status.stop()
+
+
+def line(estimator: Any, moment: Any) -> str:
+    """ "round 12 of at most 100, loglik -3.2104, 4 clients, 12.3 kB up"."""
+    row = moment.history[-1] if moment.history else {}
+    known = ("round", "seconds", "clients", "bytes_up", "bytes_down")
+    told = [f"{k} {v:.6g}" for k, v in row.items() if k not in known and isinstance(v, int | float)]
+    sent = sum(r.get("bytes_up", 0) for r in moment.history)
+    return ", ".join(
+        [
+            f"round {len(moment.history)} of at most {estimator.max_iter}",
+            *told[:2],
+            f"{row.get('clients', 0)} clients",
+            f"{size(sent)} up",
+        ]
+    )
+
+
+def size(count: float) -> str:
+    """Bytes for people: 12.3 kB."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000 or unit == "GB":
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1000
+    return ""

@@ -1,0 +1,181 @@
+"""A run's report: one HTML file that opens offline; everything in it is read from the run folder."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from unpooled import config as configs
+from unpooled import store
+from unpooled.client import REGISTRY
+from unpooled.errors import RunError
+from unpooled.estimator import load
+from unpooled.progress import size
+from unpooled.report import svg
+
+CSS = """
+body{font:15px/1.5 system-ui,sans-serif;color:#222;max-width:860px;margin:2.5rem auto;padding:0 1rem}
+h1{font-size:1.6rem;margin:0 0 .2rem} h2{font-size:1.1rem;margin:2.2rem 0 .4rem} .lead{color:#666;margin:0 0 1rem}
+table{border-collapse:collapse;width:100%;font-size:14px} th,td{text-align:left;padding:.3rem .6rem;border-bottom:1px solid #e6e6e6;vertical-align:top}
+th{color:#666;font-weight:600} td.n,th.n{text-align:right;font-variant-numeric:tabular-nums} code{font-size:13px}
+.facts{display:flex;flex-wrap:wrap;gap:.6rem} .facts div{background:#f4f6f9;border-radius:8px;padding:.5rem .9rem} .facts b{display:block;font-size:1.15rem}
+svg{width:100%;height:auto;max-width:700px}
+"""
+
+
+def write_report(folder: Path, facts: Mapping[str, str] | None = None) -> Path:
+    """Write report.html into a finished or unfinished run folder."""
+    if not (folder / "config.toml").exists():
+        raise RunError(f"{folder} is not a run: there is no config.toml in it")
+    extra = folder / "facts.json"
+    if facts:
+        store.write_file(extra, json.dumps(dict(facts)).encode())
+    told = json.loads(extra.read_text()) if extra.exists() else {}
+    store.write_file(folder / "report.html", page(folder, told).encode())
+    return folder / "report.html"
+
+
+def page(folder: Path, facts: Mapping[str, str]) -> str:
+    config = configs.read(folder / "config.toml")
+    history, ledger, refusals = (_lines(folder / f"{name}.jsonl") for name in ("history", "ledger", "refusals"))
+    summary = json.loads((folder / "summary.json").read_text()) if (folder / "summary.json").exists() else {}
+    model = load(folder) if (folder / "model" / "model.zip").exists() else None
+    sections = [
+        _facts(config, history, ledger, summary, facts),
+        _asked(config),
+        _curve(history),
+        _who(summary, ledger, refusals),
+        _weights(summary),
+        _missing(summary),
+        _left(ledger),
+        *(f"<h2>{escape(title)}</h2>{figure}" for title, figure in getattr(model, "report_figures", dict)().items()),
+    ]
+    name = escape(config["model"]["name"])
+    lead = (
+        "finished"
+        if model is not None
+        else f"stopped after round {len(history)}: <code>unpooled resume {escape(str(folder))}</code> continues it"
+    )
+    return (
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>unpooled: {name}</title><style>{CSS}</style></head>'
+        f'<body><h1>{name}</h1><p class="lead">{escape(folder.name)}, {lead}</p>{"".join(sections)}</body></html>'
+    )
+
+
+def _facts(config: configs.Config, history: list, ledger: list, summary: dict, extra: Mapping[str, str]) -> str:
+    up, down = sum(e["bytes_up"] for e in ledger), sum(e["bytes_down"] for e in ledger)
+    facts = {
+        "clients": str(summary.get("n_clients", "?")),
+        "rounds": str(len(history)),
+        "sent up": size(up),
+        "sent down": size(down),
+    }
+    if history and "loglik" in history[-1]:
+        facts["log-likelihood a row"] = f"{history[-1]['loglik']:.6g}"
+    boxes = "".join(f"<div>{escape(k)}<b>{escape(v)}</b></div>" for k, v in {**facts, **extra}.items())
+    return f'<div class="facts">{boxes}</div>'
+
+
+def _asked(config: configs.Config) -> str:
+    rows = ((f"{section}.{key}", escape(str(value))) for section, body in config.items() for key, value in body.items())
+    return "<h2>What was asked</h2>" + table(("setting", "value"), rows)
+
+
+def _curve(history: list) -> str:
+    key = next((k for k in ("loglik", "loss") if history and k in history[-1]), None)
+    if key is None or len(history) < 2:
+        return ""
+    rounds = [row["round"] for row in history]
+    name = {"loglik": "log-likelihood a row", "loss": "loss"}[key]
+    return f"<h2>{name.capitalize()} by round</h2>" + svg.line(rounds, [row[key] for row in history], "round", name)
+
+
+def _who(summary: dict, ledger: list, refusals: list) -> str:
+    asked, answered = sum(e["asked"] for e in ledger), sum(e["answered"] for e in ledger)
+    counts: dict[str, list] = {}
+    for r in refusals:
+        counts.setdefault(r["client"], []).append(r["reason"])
+    rows = (
+        (
+            escape(name),
+            f"{c['rows']:,}",
+            str(len(counts.get(name, []))),
+            escape(counts[name][-1]) if name in counts else "",
+        )
+        for name, c in summary.get("clients", {}).items()
+    )
+    share = f"<p>{answered:,} of {asked:,} questions were answered and accepted.</p>" if asked else ""
+    return (
+        "<h2>Who took part</h2>"
+        + share
+        + table(("client", "rows", "answers refused", "last reason"), rows, numbers={1, 2})
+    )
+
+
+def _weights(summary: dict) -> str:
+    weights = summary.get("weights") or {}
+    if not weights:
+        return ""
+    return "<h2>Weights of the components at each client</h2>" + svg.stacked(
+        list(weights), np.array(list(weights.values()))
+    )
+
+
+def _missing(summary: dict) -> str:
+    clients = {name: c["missing"] for name, c in summary.get("clients", {}).items() if c["missing"]}
+    if not clients or not any(any(shares) for shares in clients.values()):
+        return ""
+    shares = np.array(list(clients.values()))
+    columns = summary["columns"] or [f"x{j}" for j in range(shares.shape[1])]
+    return "<h2>Missing values</h2>" + svg.shades(list(clients), columns, shares)
+
+
+def _left(ledger: list) -> str:
+    """What each client sent, by question: the words of the question, and which numbers."""
+    totals: dict[tuple[str, str], list] = {}
+    for e in ledger:
+        entry = totals.setdefault((e["question"], e["kind"]), [0, 0, 0, e.get("contents", "")])
+        entry[0], entry[1], entry[2] = entry[0] + 1, entry[1] + e["answered"], entry[2] + e["bytes_up"]
+    rows = (
+        (
+            f"<code>{escape(q.rpartition('.')[2])}</code> {escape(_words(q))}",
+            _kind(kind),
+            escape(held),
+            str(times),
+            size(sent / max(answers, 1)),
+        )
+        for (q, kind), (times, answers, sent, held) in totals.items()
+    )
+    note = "<p>In a SUM only the total over clients is used; in a GATHER each client's answer is seen by itself.</p>"
+    return (
+        "<h2>What left each client</h2>"
+        + note
+        + table(("question", "how", "numbers in an answer", "times", "bytes an answer"), rows, numbers={3, 4})
+    )
+
+
+def _kind(kind: str) -> str:
+    return {"sum": "SUM", "gather": "GATHER", "tell": "nothing"}[kind]
+
+
+def _words(question: str) -> str:
+    ask = REGISTRY.get(question)
+    return ((ask.answer.__doc__ or "") if ask else "").strip().split("\n")[0]
+
+
+def table(head: Iterable[str], rows: Iterable[Iterable[str]], numbers: set[int] = frozenset()) -> str:  # type: ignore[assignment]
+    mark = lambda i: ' class="n"' if i in numbers else ""  # noqa: E731
+    top = "".join(f"<th{mark(i)}>{escape(h)}</th>" for i, h in enumerate(head))
+    body = "".join(
+        "<tr>" + "".join(f"<td{mark(i)}>{cell}</td>" for i, cell in enumerate(row)) + "</tr>" for row in rows
+    )
+    return f"<table><tr>{top}</tr>{body}</table>"
+
+
+def _lines(path: Path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []

@@ -1,0 +1,97 @@
+"""Small charts as SVG text: a line over rounds, shares as stacked bars, a table of shades."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+
+import numpy as np
+
+PALETTE = ("#3b6fb6", "#e08a2e", "#4a9d6f", "#c4504f", "#8467b0", "#8a6d5a", "#d081b5", "#6f7782", "#b5ad3d", "#3fa7b8")
+WIDTH, HEIGHT = 640, 240
+LEFT, RIGHT, TOP, BOTTOM = 78, 14, 12, 40
+
+
+def line(x: Sequence[float], y: Sequence[float], x_label: str, y_label: str) -> str:
+    """One curve, with a point for each value when there are few."""
+    px, py = _scale(x, LEFT, WIDTH - RIGHT), _scale(y, HEIGHT - BOTTOM, TOP)
+    path = " ".join(f"{a:.1f},{b:.1f}" for a, b in zip(px, py))
+    dots = "".join(f'<circle cx="{a:.1f}" cy="{b:.1f}" r="2.5"/>' for a, b in zip(px, py)) if len(px) <= 60 else ""
+    curve = f'<polyline points="{path}" fill="none" stroke="{PALETTE[0]}" stroke-width="2"/><g fill="{PALETTE[0]}">{dots}</g>'
+    return _figure(HEIGHT, _axes(x, y, x_label, y_label) + curve)
+
+
+def stacked(names: Sequence[str], shares: np.ndarray) -> str:
+    """A bar for each name, cut into its shares."""  # shares (names, parts), each row sums to one
+    step, left = 22, 140
+    height = step * len(names) + 34
+    bars = []
+    for i, (name, row) in enumerate(zip(names, shares)):
+        bars.append(f'<text x="{left - 8}" y="{i * step + 16}" text-anchor="end">{escape(name[:20])}</text>')
+        edges = left + (WIDTH - left - RIGHT) * np.concatenate([[0], np.cumsum(row)])
+        for k, (a, b) in enumerate(zip(edges, edges[1:])):
+            bars.append(
+                f'<rect x="{a:.1f}" y="{i * step + 3}" width="{max(b - a, 0):.1f}" height="{step - 5}" fill="{_colour(k)}"/>'
+            )
+    return _figure(height, "".join(bars) + _legend(shares.shape[1], left, height - 12))
+
+
+def shades(rows: Sequence[str], columns: Sequence[str], values: np.ndarray) -> str:
+    """A table of shares between 0 and 1, darker where larger."""  # values (rows, columns)
+    left, top, step = 140, 70, 22
+    width = min(60.0, (WIDTH - left - RIGHT) / max(len(columns), 1))
+    cells = [
+        f'<text transform="translate({left + (j + 0.5) * width:.1f},{top - 6}) rotate(-40)">{escape(str(c)[:14])}</text>'
+        for j, c in enumerate(columns)
+    ]
+    for i, name in enumerate(rows):
+        cells.append(f'<text x="{left - 8}" y="{top + i * step + 15}" text-anchor="end">{escape(name[:20])}</text>')
+        for j, v in enumerate(values[i]):
+            x, y = left + j * width, top + i * step
+            cells.append(
+                f'<rect x="{x:.1f}" y="{y}" width="{width - 2:.1f}" height="{step - 2}" fill="{PALETTE[0]}" opacity="{0.06 + 0.94 * v:.3f}"/>'
+            )
+            if width > 30:
+                ink = "#fff" if v > 0.5 else "#333"
+                cells.append(
+                    f'<text x="{x + width / 2 - 1:.1f}" y="{y + 15}" text-anchor="middle" fill="{ink}">{v:.0%}</text>'
+                )
+    return _figure(top + step * len(rows) + 6, "".join(cells))
+
+
+def _scale(values: Sequence[float], low: float, high: float) -> np.ndarray:
+    v = np.asarray(values, dtype=float)
+    span = np.ptp(v) or 1.0
+    return low + (v - v.min()) / span * (high - low)
+
+
+def _axes(x: Sequence[float], y: Sequence[float], x_label: str, y_label: str) -> str:
+    base, mid = HEIGHT - BOTTOM, (LEFT + WIDTH - RIGHT) / 2
+    frame = f'<path d="M{LEFT},{TOP}V{base}H{WIDTH - RIGHT}" fill="none" stroke="#aaa"/>'
+    ticks = "".join(
+        f'<text x="{LEFT - 8}" y="{at:.1f}" text-anchor="end" dominant-baseline="middle">{value:.5g}</text>'
+        for value, at in ((min(y), base), (max(y), TOP))
+    )
+    ticks += "".join(
+        f'<text x="{at}" y="{base + 16}" text-anchor="middle">{value:.5g}</text>'
+        for value, at in ((min(x), LEFT), (max(x), WIDTH - RIGHT - 6))
+    )
+    names = f'<text x="{mid}" y="{HEIGHT - 8}" text-anchor="middle">{escape(x_label)}</text>'
+    names += f'<text transform="translate(14,{HEIGHT / 2}) rotate(-90)" text-anchor="middle">{escape(y_label)}</text>'
+    return frame + ticks + names
+
+
+def _legend(parts: int, left: int, y: float) -> str:
+    step = min(60, (WIDTH - left - RIGHT) / max(parts, 1))
+    return "".join(
+        f'<rect x="{left + k * step}" y="{y - 9}" width="10" height="10" fill="{_colour(k)}"/><text x="{left + k * step + 14}" y="{y}">{k}</text>'
+        for k in range(parts)
+    )
+
+
+def _colour(k: int) -> str:
+    return PALETTE[k % len(PALETTE)]
+
+
+def _figure(height: float, body: str) -> str:
+    return f'<svg viewBox="0 0 {WIDTH} {height:.0f}" role="img" font-size="12" font-family="inherit" fill="#333">{body}</svg>'

@@ -1,0 +1,227 @@
+"""A run is a folder: config.toml, history.jsonl, ledger.jsonl, checkpoints/, model/, summary.json, report.html.
+
+Each round ends with a checkpoint, written atomically; a run killed at any moment goes on from the last one to the same bits.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import unpooled
+from unpooled import config as configs
+from unpooled import store
+from unpooled.arrays import to_numpy
+from unpooled.errors import RunError
+from unpooled.estimator import Moment
+from unpooled.federation import innermost
+from unpooled.tree import Tree
+
+KEPT = 2  # checkpoints kept: the last, and one before it should the disk have lost the last
+SHOWN = 200  # clients described one by one in a summary at most
+
+
+class Saved(NamedTuple):
+    """A checkpoint: all of a `Moment` but the history, which has a file of its own."""
+
+    state: Tree
+    rounds: int
+    seed: int
+    round: int
+    clients: Tree
+    done: bool
+
+
+def create(config: configs.Config, out: Path | None) -> Path:
+    """A new run folder that holds the config; a folder that holds a run already is refused."""
+    configs.check(config)
+    name = f"{config['model']['name']}-{datetime.now():%Y%m%d-%H%M%S}-{os.getpid()}"
+    folder = out or Path("runs") / name
+    if (folder / "config.toml").exists():
+        raise RunError(
+            f"{folder} holds a run already: `unpooled resume {folder}` continues it, or choose another --out"
+        )
+    store.write_file(folder / "config.toml", configs.dumps(config).encode())
+    return folder
+
+
+def go(folder: Path, watch: Callable[[Any, Moment], None], fed: Any = None) -> Any:
+    """Run a folder from its last checkpoint, or from the start, to its end; the fitted estimator."""
+    config = configs.read(_config_of(folder))
+    configs.check(config)
+    with alone(folder):
+        fed = fed if fed is not None else configs.federation(config)
+        estimator, saved = configs.estimator(config), _latest(folder)
+        _same_data(folder, fed)
+        for moment in estimator.rounds(fed, saved):
+            _record(folder, fed, moment, first=saved is None)
+            watch(estimator, moment)
+        estimator.save(folder / "model")
+        _summarise(folder, fed, estimator)
+        return estimator
+
+
+def _config_of(folder: Path) -> Path:
+    path = folder / "config.toml"
+    if not path.exists():
+        raise RunError(f"{folder} is not a run: there is no config.toml in it")
+    return path
+
+
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """One process at a time works in a run folder; the lock ends with the process, however it ends."""
+    try:
+        handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        raise RunError(f"could not write to {folder}: {error.strerror}; choose another --out") from error
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        owner = os.read(handle, 32).decode().strip()
+        raise RunError(f"another process (pid {owner}) is working on {folder}: wait for it or stop it") from None
+    try:
+        os.ftruncate(handle, 0)
+        os.pwrite(handle, str(os.getpid()).encode(), 0)
+        yield
+    finally:
+        os.close(handle)
+
+
+# ---- checkpoints ----
+
+
+def _record(folder: Path, fed: Any, moment: Moment, first: bool) -> None:
+    """History and ledger first, then the checkpoint that counts on them."""
+    rounds = len(moment.history)
+    if rounds:
+        _append(folder / "history.jsonl", [json.dumps(moment.history[-1])])
+    seen = getattr(fed.journal, "recorded", 0)
+    _append(folder / "ledger.jsonl", [json.dumps(e._asdict()) for e in fed.journal.exchanges[seen:]])
+    _append(
+        folder / "refusals.jsonl",
+        [json.dumps(r._asdict()) for r in fed.journal.refusals if r.round > _round_before(fed, seen)],
+    )
+    fed.journal.recorded = len(fed.journal.exchanges)
+    saved = Saved(moment.state, rounds, moment.seed, moment.round, moment.clients, moment.done)
+    store.write(folder / "checkpoints" / f"{rounds:08}.zip", saved)
+    for old in sorted((folder / "checkpoints").glob("*.zip"))[:-KEPT]:
+        old.unlink()
+
+
+def _round_before(fed: Any, seen: int) -> int:
+    exchanges = fed.journal.exchanges
+    return exchanges[seen].round - 1 if seen < len(exchanges) else fed.journal.round
+
+
+def _append(path: Path, lines: list[str]) -> None:
+    if not lines:
+        return
+    try:
+        with path.open("a") as out:
+            out.write("".join(f"{line}\n" for line in lines))
+            out.flush()
+            os.fsync(out.fileno())
+    except OSError as error:
+        raise RunError(
+            f"could not write {path}: {error.strerror}; free some space, then `unpooled resume {path.parent}`"
+        ) from error
+
+
+def _latest(folder: Path) -> Moment | None:
+    """The newest checkpoint that can be read, with the history up to it; lines written after it are cut off."""
+    for path in sorted((folder / "checkpoints").glob("*.zip"), reverse=True):
+        try:
+            saved = store.read(path)
+        except RunError:
+            continue
+        history = _keep(folder / "history.jsonl", lambda row: row["round"] <= saved.rounds)
+        for name in ("ledger.jsonl", "refusals.jsonl"):
+            _keep(folder / name, lambda row: row["round"] <= saved.round)
+        return Moment(saved.state, history, saved.seed, saved.round, saved.clients, saved.done)
+    for name in ("history.jsonl", "ledger.jsonl", "refusals.jsonl"):
+        _keep(folder / name, lambda row: False)
+    return None
+
+
+def _keep(path: Path, wanted: Callable[[dict], bool]) -> list[dict]:
+    """Rewrite a file of lines with those that are whole and wanted."""
+    if not path.exists():
+        return []
+    rows = [row for row in map(_parse, path.read_text().splitlines()) if row is not None and wanted(row)]
+    store.write_file(path, "".join(f"{json.dumps(row)}\n" for row in rows).encode())
+    return rows
+
+
+def _parse(line: str) -> dict | None:
+    try:
+        return json.loads(line)
+    except json.JSONDecodeError:
+        return None
+
+
+# ---- what the run was about ----
+
+
+def _same_data(folder: Path, fed: Any) -> None:
+    """Refuse to continue over other data than the run began with."""
+    path, mark = folder / "data.json", fingerprint(fed)
+    if mark is None:
+        return
+    if path.exists() and json.loads(path.read_text())["sha256"] != mark:
+        raise RunError(
+            f"the data differ from those that {folder} began with: start a new run, or put the old data back"
+        )
+    store.write_file(path, json.dumps({"sha256": mark, "unpooled": unpooled.__version__}).encode())
+
+
+def fingerprint(fed: Any) -> str | None:
+    """A digest of all rows in this process; None where the clients are elsewhere."""
+    clients = getattr(innermost(fed), "clients", None)
+    if clients is None:
+        return None
+    digest = hashlib.sha256()
+    for c in clients:
+        digest.update(c.name.encode())
+        for a in (c.x, c.y, c.w):
+            digest.update(
+                b"-"
+                if a is None
+                else np.ascontiguousarray(to_numpy(a)).astype(str).tobytes()
+                if to_numpy(a).dtype == object
+                else to_numpy(a).tobytes()
+            )
+    return digest.hexdigest()
+
+
+def _summarise(folder: Path, fed: Any, estimator: Any) -> None:
+    """What the report says of the clients: their rows and missing values, and their weights where clients are here."""
+    clients = getattr(innermost(fed), "clients", [])[:SHOWN]
+    summary: dict[str, Any] = {
+        "columns": [str(c) for c in getattr(innermost(fed), "columns", None) or []],
+        "clients": {c.name: {"rows": len(c.w), "missing": _missing(c.x)} for c in clients},
+        "n_clients": len(fed.names),
+        "weights": {
+            c.name: to_numpy(_weights(estimator, c)).tolist() for c in clients if hasattr(estimator, "adapt_weights")
+        },
+    }
+    store.write_file(folder / "summary.json", json.dumps(summary).encode())
+
+
+def _missing(x: Any) -> list[float]:
+    a = to_numpy(x)
+    return np.isnan(a).mean(0).round(6).tolist() if a.dtype.kind == "f" and a.ndim == 2 else []
+
+
+def _weights(estimator: Any, c: Any) -> Any:
+    own = getattr(estimator, "client_weights_", {})
+    return own[c.name] if c.name in own else estimator.adapt_weights(c.x)

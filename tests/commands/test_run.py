@@ -1,0 +1,182 @@
+"""`run`, `resume`, `report`, `predict`: a run lasts, bad input is one sentence, nothing is half-written."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+import unpooled as up
+from unpooled.cli import main
+from unpooled.data import synthetic
+
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
+CONFIG = """
+[model]
+name = "GaussianMixture"
+n_components = 3
+random_state = 1
+tol = 0.0
+max_iter = 60
+personal_weights = true
+[data]
+path = "clients/*.csv"
+"""
+
+
+@pytest.fixture(name="study")
+def study_(tmp_path):
+    """A folder with four clients' csv files and a config."""
+    (tmp_path / "clients").mkdir()
+    for name, x in synthetic.mixture(800, 3, 4, clients=4, missing=0.1, random_state=0).clients.items():
+        np.savetxt(tmp_path / "clients" / f"{name}.csv", x, delimiter=",", header="a,b,c,d", comments="")
+    (tmp_path / "study.toml").write_text(CONFIG)
+    return tmp_path
+
+
+def unpooled(*args, **options):
+    return subprocess.Popen([sys.executable, "-m", "unpooled.cli", *map(str, args)], **options)
+
+
+def test_run_writes_a_folder_with_everything(study, capsys):
+    assert main(["run", str(study / "study.toml"), "max_iter=5", "--out", str(study / "run"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[-1]) == {"run": str(study / "run")}
+    for name in ("config.toml", "history.jsonl", "ledger.jsonl", "model", "checkpoints", "report.html", "summary.json"):
+        assert (study / "run" / name).exists(), name
+    assert len((study / "run" / "history.jsonl").read_text().splitlines()) == 5
+    assert up.load(study / "run").n_iter_ == 5
+
+
+def test_killed_at_any_moment_it_resumes_to_the_same_bits(study):
+    assert main(["run", str(study / "study.toml"), "--out", str(study / "whole")]) == 0
+    for i, rounds in enumerate((1, 20, 45)):
+        folder = study / f"killed{i}"
+        process = unpooled("run", study / "study.toml", "--out", folder, stdout=subprocess.DEVNULL)
+        deadline = time.monotonic() + 60
+        while process.poll() is None and time.monotonic() < deadline and _rounds(folder) < rounds:
+            time.sleep(0.002)
+        process.kill()
+        process.wait()
+        assert main(["resume", str(folder)]) == 0
+        assert (folder / "model" / "model.zip").read_bytes() == (study / "whole" / "model" / "model.zip").read_bytes()
+        assert len((folder / "history.jsonl").read_text().splitlines()) == 60
+        rows = [json.loads(line)["round"] for line in (folder / "ledger.jsonl").read_text().splitlines()]
+        assert rows == sorted(set(rows))
+
+
+def _rounds(folder):
+    return max((int(p.stem) for p in (folder / "checkpoints").glob("[0-9]*.zip")), default=-1)
+
+
+def test_ctrl_c_leaves_a_resumable_run_and_says_so(study):
+    process = unpooled(
+        "run", study / "study.toml", "max_iter=100000", "--out", study / "run", stderr=subprocess.PIPE, text=True
+    )
+    while _rounds(study / "run") < 3 and process.poll() is None:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=60) == 130
+    assert f"unpooled resume {study / 'run'}" in process.stderr.read()
+
+
+def test_a_second_process_on_the_same_run_is_refused(study, capsys):
+    process = unpooled(
+        "run", study / "study.toml", "max_iter=100000", "--out", study / "run", stdout=subprocess.DEVNULL
+    )
+    while _rounds(study / "run") < 1 and process.poll() is None:
+        time.sleep(0.01)
+    assert main(["resume", str(study / "run")]) == 1
+    process.kill()
+    process.wait()
+    assert f"another process (pid {process.pid})" in capsys.readouterr().err
+
+
+def test_a_finished_run_resumes_to_itself(study):
+    main(["run", str(study / "study.toml"), "max_iter=3", "--out", str(study / "run")])
+    before = (study / "run" / "model" / "model.zip").read_bytes()
+    assert main(["resume", str(study / "run")]) == 0
+    assert (study / "run" / "model" / "model.zip").read_bytes() == before
+
+
+def test_other_data_under_a_run_are_refused(study, capsys):
+    main(["run", str(study / "study.toml"), "max_iter=3", "--out", str(study / "run")])
+    first = next((study / "clients").glob("*.csv"))
+    first.write_text(first.read_text() + "1,2,3,4\n")
+    assert main(["resume", str(study / "run")]) == 1
+    assert "the data differ" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("override", "sentence"),
+    [
+        ("n_component=3", "did you mean 'n_components'?"),
+        ("model.name=GaussianMixtur", "did you mean 'GaussianMixture'?"),
+        ("data.pth=x", "did you mean 'path'?"),
+        ("covariance_type=ful", "use one of full"),
+        ("n_components=0", "at least 1"),
+        ("data.path=nowhere", "nothing is found"),
+        ("n_components", "write key=value"),
+    ],
+)
+def test_a_typo_is_one_sentence(study, capsys, override, sentence):
+    assert main(["run", str(study / "study.toml"), override, "--out", str(study / "run")]) == 1
+    error = capsys.readouterr().err
+    assert sentence in error
+    assert len(error.strip().splitlines()) == 1
+
+
+def test_a_used_folder_is_not_overwritten(study, capsys):
+    for _ in range(2):
+        code = main(["run", str(study / "study.toml"), "max_iter=2", "--out", str(study / "run")])
+    assert code == 1
+    assert "holds a run already" in capsys.readouterr().err
+
+
+def test_a_full_disk_is_one_sentence_and_nothing_is_half_written(study, capsys):
+    main(["run", str(study / "study.toml"), "max_iter=2", "--out", str(study / "run")])
+    before = sorted(p.name for p in (study / "run").rglob("*"))
+    limit = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000)); import signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); from unpooled.cli import main; raise SystemExit(main(['run', {str(study / 'study.toml')!r}, '--out', {str(study / 'full')!r}]))"
+    done = subprocess.run([sys.executable, "-c", limit], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "could not write" in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert not list((study / "full").rglob(".*"))
+    assert before == sorted(p.name for p in (study / "run").rglob("*"))
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a place that cannot be written")
+def test_an_unwritable_place_is_one_sentence(study, capsys):
+    assert main(["run", str(study / "study.toml"), "--out", "/dev/full/run"]) == 1
+    assert "could not write" in capsys.readouterr().err
+
+
+def test_predict_reads_columns_by_name_and_writes_csv(study, capsys):
+    main(["run", str(study / "study.toml"), "max_iter=3", "--out", str(study / "run")])
+    capsys.readouterr()
+    x = np.random.default_rng(0).normal(size=(5, 4))
+    np.savetxt(study / "new.csv", x[:, ::-1], delimiter=",", header="d,c,b,a", comments="")
+    assert main(["predict", str(study / "run"), str(study / "new.csv"), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    np.testing.assert_array_equal(told["prediction"], up.load(study / "run").predict(x))
+    (study / "less.csv").write_text("a,b,c\n1,2,3\n")
+    assert main(["predict", str(study / "run"), str(study / "less.csv")]) == 1
+    assert "has no column 'd'" in capsys.readouterr().err
+
+
+def test_the_report_needs_no_network(study):
+    main(["run", str(study / "study.toml"), "max_iter=3", "--out", str(study / "run")])
+    page = (study / "run" / "report.html").read_text()
+    assert "http" not in page.replace("http://www.w3.org", "")
+    for words in (
+        "What was asked",
+        "Who took part",
+        "Missing values",
+        "What left each client",
+        "Weights of the components",
+    ):
+        assert words in page

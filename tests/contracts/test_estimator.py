@@ -1,0 +1,151 @@
+"""The laws of an estimator: exact, invariant, monotone, private, durable, savable."""
+
+import numpy as np
+import pytest
+from estimators import ESTIMATORS
+from sklearn.base import clone
+
+import unpooled as up
+from unpooled import store, tree
+from unpooled.client import Client, client
+from unpooled.federation import Layer
+from unpooled.local import federate
+from unpooled.tree import Tree
+
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
+
+@pytest.fixture(params=ESTIMATORS, name="case")
+def case_(request):
+    return ESTIMATORS[request.param]
+
+
+def cases(law):
+    return pytest.mark.parametrize(
+        "case",
+        [c for c in ESTIMATORS.values() if getattr(c, law)],
+        ids=[n for n, c in ESTIMATORS.items() if getattr(c, law)],
+    )
+
+
+def learned(estimator) -> Tree:
+    """All that was learned, as one tree; the history has clock times and is left out."""
+    fitted = {
+        k: v for k, v in vars(estimator).items() if k.endswith("_") and k not in ("history_", "feature_names_in_")
+    }
+    return store.loads(store.dumps({k: v for k, v in fitted.items() if not callable(v)}))
+
+
+def assert_same(a, b):
+    assert store.dumps(learned(a)) == store.dumps(learned(b))
+
+
+def assert_close(a, b, rtol):
+    for (path, x), y in zip(tree.iter_paths(learned(a)), tree.leaves(learned(b)), strict=True):
+        np.testing.assert_allclose(x, y, rtol=rtol, atol=1e-9, err_msg=path)
+
+
+def resumed(case, fed, at: int):
+    """The fit over `fed` that was cut after round `at`, went through a file, and was continued elsewhere."""
+    moments = case.make().rounds(fed)
+    cut = next(m for m in moments if len(m.history) == at)
+    moments.close()
+    saved = store.loads(store.dumps(cut))
+    other = case.make()
+    for _ in other.rounds(federate(case.data()), saved):
+        pass
+    return other
+
+
+def start_of(case, fed):
+    return next(iter(case.make().rounds(fed)))
+
+
+def from_start(case, fed, start):
+    estimator = case.make()
+    for _ in estimator.rounds(fed, start._replace(clients={})):
+        pass
+    return estimator
+
+
+def test_the_same_seed_gives_the_same_bits(case):
+    assert_same(case.make().fit(case.data()), case.make().fit(case.data()))
+
+
+@pytest.mark.parametrize("mode", ["stacked", "one by one"])
+def test_how_clients_run_does_not_matter(case, mode):
+    here = case.make().fit(federate(case.data()))
+    there = case.make().fit(federate(case.data(), mode=mode, threads=1))
+    assert_close(here, there, rtol=1e-7)
+
+
+@cases("exact")
+def test_the_split_into_clients_does_not_matter(case):
+    data = case.data()
+    start = start_of(case, federate(data))
+    pooled = {"all": np.concatenate(list(data.values()))}
+    many = {f"{name}-{i}": part for name, x in data.items() for i, part in enumerate(np.array_split(x, 5)) if len(part)}
+    reference = from_start(case, federate(data), start)
+    for other in (pooled, many, dict(reversed(data.items()))):
+        assert_close(from_start(case, federate(other), start), reference, rtol=1e-8)
+
+
+@cases("monotone")
+def test_the_likelihood_rises_every_round(case):
+    loglik = np.array([row["loglik"] for row in case.make().fit(case.data()).history_])
+    assert len(loglik) > 3
+    assert (np.diff(loglik) > -1e-10 * np.abs(loglik[1:])).all()
+
+
+@pytest.mark.parametrize("at", [0, 1, 7])
+def test_a_run_cut_anywhere_ends_with_the_same_bits(case, at):
+    assert_same(resumed(case, federate(case.data()), at), case.make().fit(case.data()))
+
+
+def test_a_clone_fits_alike_and_parameters_stay(case):
+    estimator = case.make()
+    before = estimator.get_params()
+    fitted = clone(estimator).fit(case.data())
+    assert estimator.get_params() == before
+    assert_same(fitted, estimator.fit(case.data()))
+
+
+def test_saved_and_loaded_it_is_the_same(case, tmp_path):
+    estimator = case.make().fit(case.data())
+    loaded = up.load(estimator.save(tmp_path / "model"))
+    assert_same(loaded, estimator)
+    assert loaded.get_params() == estimator.get_params()
+    assert len(loaded.history_) == len(estimator.history_)
+
+
+def test_history_says_what_crossed(case):
+    for i, row in enumerate(case.make().fit(case.data()).history_, 1):
+        assert row["round"] == i
+        assert row["clients"] >= 1
+        assert row["bytes_up"] > 0
+
+
+SEEN: list[Tree] = []
+
+
+@client(batched=False)
+def overhear(up: Tree, client: Client) -> Tree:
+    SEEN.append(tree.map(np.array, up))
+    return up
+
+
+class Overheard(Layer):
+    def wrap(self, ask):
+        return ask.then(overhear)
+
+
+def test_private_state_never_leaves(case):
+    SEEN.clear()
+    fed = Overheard(federate(case.data(), threads=1))
+    case.make().fit(fed)
+    private = {
+        a.tobytes() for state in fed.snapshot().values() for a in map(np.asarray, tree.leaves(state)) if a.size > 1
+    }
+    sent = {np.asarray(a).tobytes() for up in SEEN for a in tree.leaves(up)}
+    assert SEEN
+    assert not private & sent

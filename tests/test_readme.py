@@ -1,0 +1,32 @@
+"""The README's examples run as written."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+
+
+def block(language: str) -> str:
+    return re.search(rf"```{language}\n(.*?)```", (ROOT / "README.md").read_text(), re.S).group(1)
+
+
+def test_ten_lines_of_python():
+    done = subprocess.run([sys.executable, "-c", block("python")], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "loglik" in done.stdout
+
+
+def test_ten_lines_of_shell(tmp_path):
+    (tmp_path / "experiments").symlink_to(ROOT / "experiments")
+    command = f'export PATH="{Path(sys.executable).parent}:$PATH"; set -e\n' + block("sh")
+    done = subprocess.run(["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "foundation/exactness" in done.stdout
+    assert (tmp_path / "study" / "run" / "report.html").exists()
+
+
+def test_the_pictures_are_there():
+    for path in re.findall(r"!\[.*?\]\((.*?)\)", (ROOT / "README.md").read_text()):
+        assert (ROOT / path).stat().st_size > 1000
