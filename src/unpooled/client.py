@@ -50,7 +50,7 @@ class Client:
             raise RuntimeError("a stacked client has one generator each: draw from client.rngs, or say batched=False")
         return generator(*self.moment, self.name)
 
-    @property
+    @cached_property
     def rngs(self) -> list[np.random.Generator]:
         """One generator for each stacked client, the same that it has as `rng` when asked alone."""
         return [generator(*self.moment, name) for name in self.members] if self.stacked else [self.rng]

@@ -1,0 +1,109 @@
+"""FedEM of Marfoq et al.: shared learners, private weights; one SUM of weighted models a round.
+
+A client's labels are a mixture of k learners: r = softmax(log pi + log P_k(y | x)), pi = mean of r (stays), each
+learner takes local epochs weighted by r. Costs k models down and k models up.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from unpooled.arrays import Array, Float, to_numpy
+from unpooled.client import Client, client
+from unpooled.errors import BadParameter
+from unpooled.estimator import Info
+from unpooled.federation import Federation
+from unpooled.learners import Trainer, as_option
+from unpooled.learners.estimator import LearnerEstimator
+from unpooled.learners.mixing import average, log_shares, mass, responsibilities, shares
+
+WEIGHTINGS = ("mass", "clients")
+ADAPT_STEPS = 50  # passes over a new client's rows, at most
+
+
+class Learners(NamedTuple):
+    theta: Float[Array, "k p"]
+
+
+class Trained(NamedTuple):
+    theta: Float[Array, "k p"]  # sum of weight x model
+    weight: Float[Array, "k", ">=0"]
+    mass: Float[Array, "k", ">=0"]  # rows each learner answers for
+    loglik: Float[Array, ""]
+
+
+class State(NamedTuple):
+    trainer: dict
+    theta: Array  # (k, p)
+    shares: Array  # (k,) of all rows
+    round: int
+
+
+@client
+def local_round(down: Learners, client: Client, *, trainer: dict, weighting: str) -> Trained:
+    how = Trainer(**trainer)
+    rows = how.rows(client)
+    theta = how.with_own(down.theta, client, rows.x)
+    k = theta.shape[-2]
+    pi = client.state.get("pi", np.full((*rows.w.shape[:-1], k), 1 / k))
+    r, norm = responsibilities(how.log_likelihood(theta, rows) + log_shares(pi, rows.x)[..., None, :])
+    n = mass(r, rows.w)
+    client.state["pi"] = shares(n)
+    theta = how.keep_own(how.train(theta, client, rows, r), client, down.theta)
+    weight = n if weighting == "mass" else 0 * n + rows.w.sum(-1)[..., None]
+    return Trained(weight[..., None] * theta, weight, n, (rows.w * norm).sum(-1))
+
+
+class FedEM(LearnerEstimator):
+    """Federated multi-task learning under a mixture of learners (Marfoq et al. 2021).
+
+    n_learners : how many learners the clients share.
+    weighting : learners are averaged by the rows they answer for ("mass", the theory) or by rows ("clients", the
+    authors' code). The other parameters: see `LearnerEstimator`.
+    """
+
+    def __init__(self, n_learners: int = 3, *, weighting: str = "mass", **parameters: Any):
+        super().__init__(**parameters)
+        self.n_learners = n_learners
+        self.weighting = weighting
+
+    def check(self, fed: Federation) -> None:
+        super().check(fed)
+        if self.weighting not in WEIGHTINGS:
+            raise BadParameter(f"weighting={self.weighting!r} is not known: use one of {', '.join(WEIGHTINGS)}")
+        if self.n_learners < 1:
+            raise BadParameter(f"n_learners={self.n_learners!r} must be at least 1")
+
+    def init(self, fed: Federation, rng: np.random.Generator) -> State:
+        trainer = self.trainer(fed)
+        k = self.n_learners
+        return State(as_option(trainer), trainer.start(rng, k), np.full(k, 1 / k), 0)
+
+    def step(self, fed: Federation, state: State) -> tuple[State, Info]:
+        how = self.at_round(state.trainer, state.round + 1)
+        total = self.cohort(fed).sum(local_round.using(trainer=how, weighting=self.weighting), Learners(state.theta))
+        theta = average(total.theta, total.weight, state.theta)
+        rows = total.mass.sum()
+        return State(state.trainer, theta, total.mass / rows, state.round + 1), {"loglik": float(total.loglik / rows)}
+
+    def finish(self, fed: Federation, state: State) -> None:
+        self.describe(fed, state.trainer, state.theta, "pi", "norm")
+        self.weights_ = to_numpy(state.shares)
+
+    def models(self, client: str | None) -> tuple[np.ndarray, np.ndarray]:
+        if client is None:
+            return self.theta_, self.weights_
+        pi = self.of(client, "pi")
+        return Trainer(**self.trainer_).merge(self.theta_, self.personal_[client].get("norm")), pi
+
+    def adapt(self, X: Any, y: Any) -> np.ndarray:
+        """The weights (k,) of a client never seen: EM on them alone, the learners as they are."""
+        how, x = Trainer(**self.trainer_), self._rows(X)
+        rows = how.rows(Client("new", x, np.asarray(y)))
+        log_p = to_numpy(how.log_likelihood(self.theta_, rows)).astype(np.float64)
+        pi = np.full(len(self.theta_), 1 / len(self.theta_))
+        for _ in range(ADAPT_STEPS):
+            pi = responsibilities(log_p + log_shares(pi, log_p))[0].mean(0)
+        return pi

@@ -1,0 +1,179 @@
+"""What every model that trains learners has in common: labels, parameters and their checks, cohorts, predictions.
+
+A subclass gives `init`, `step` and `finish` as any estimator; its state has a field `trainer` (a `Trainer` as plain
+JSON).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from unpooled.arrays import Array, to_numpy
+from unpooled.errors import BadParameter, suggest
+from unpooled.estimator import Estimator
+from unpooled.federation import Federation
+from unpooled.learners import registry
+from unpooled.learners.rows import kinds
+from unpooled.learners.trainer import SCHEDULES, Trainer, as_option, check_device, learning_rate
+
+
+class LearnerEstimator(ClassifierMixin, Estimator):
+    """A classifier of one or several learners. Parameters that all of them share:
+
+    learner : "linear", "mlp", "cnn", "resnet18", "mobilenet_v2", or a function (inputs, classes) -> torch module
+    over flat rows.
+    hidden, norm : widths of an mlp; what becomes of BatchNorm ("group", "average", "local": see learners/modules.py).
+    local_epochs, batch_size, lr, momentum, weight_decay : a client's own training in a round.
+    schedule : "constant", "cosine" (to 0 at max_iter) or "sqrt" (lr / sqrt(round)).
+    keep_momentum : whether a client keeps its velocity from round to round; default no.
+    classes : all classes, where they are known; otherwise one GATHER asks every client for its own.
+    fraction : the share of clients asked in a round.
+    device : None (NumPy for linear and mlp, torch on the CPU for the rest) or a torch device such as "cuda".
+    """
+
+    def __init__(
+        self,
+        *,
+        learner: Any = "linear",
+        hidden: Sequence[int] = (64,),
+        norm: str = "group",
+        local_epochs: int = 1,
+        batch_size: int = 128,
+        lr: float = 0.1,
+        momentum: float = 0.9,
+        weight_decay: float = 0.0,
+        schedule: str = "constant",
+        keep_momentum: bool = False,
+        max_iter: int = 100,
+        tol: float = 0.0,
+        classes: Sequence | None = None,
+        fraction: float = 1.0,
+        random_state: Any = None,
+        device: str | None = None,
+    ):
+        self.learner = learner
+        self.hidden = hidden
+        self.norm = norm
+        self.local_epochs = local_epochs
+        self.batch_size = batch_size
+        self.lr = lr
+        self.momentum = momentum
+        self.weight_decay = weight_decay
+        self.schedule = schedule
+        self.keep_momentum = keep_momentum
+        self.max_iter = max_iter
+        self.tol = tol
+        self.classes = classes
+        self.fraction = fraction
+        self.random_state = random_state
+        self.device = device
+
+    @classmethod
+    def _get_param_names(cls) -> list[str]:
+        """scikit-learn's list of parameters: a subclass names its own and passes the rest on."""
+        lists = (BaseEstimator._get_param_names.__func__(c) for c in cls.__mro__ if issubclass(c, LearnerEstimator))  # type: ignore[attr-defined]
+        return sorted({name for names in lists for name in names})
+
+    # ---- before and during a run ----
+
+    def check(self, fed: Federation) -> None:
+        registry.name_of(self.learner)
+        check_device(self.device)
+        if self.schedule not in SCHEDULES:
+            raise BadParameter(f"schedule={self.schedule!r} is not known: use one of {', '.join(SCHEDULES)}")
+        for name, least in (("local_epochs", 1), ("batch_size", 1), ("max_iter", 0)):
+            if getattr(self, name) < least:
+                raise BadParameter(f"{name}={getattr(self, name)!r} must be at least {least}")
+        if self.lr <= 0 or not 0 <= self.momentum < 1:
+            raise BadParameter(f"lr={self.lr!r} must be above 0 and momentum={self.momentum!r} between 0 and 1")
+
+    def trainer(self, fed: Federation) -> Trainer:
+        """How the learners of this run are made and trained; one GATHER finds the classes."""
+        labels, inputs = kinds(fed)
+        if self.classes is not None:
+            labels = sorted({*np.asarray(self.classes).tolist(), *labels})
+        trainer = Trainer(
+            registry.name_of(self.learner),
+            inputs,
+            labels,
+            tuple(self.hidden),
+            self.norm,
+            self.local_epochs,
+            self.batch_size,
+            self.lr,
+            self.momentum,
+            self.weight_decay,
+            keep_momentum=self.keep_momentum,
+            device=self.device,
+        )
+        _ = trainer.net  # a learner that does not fit is refused here
+        return trainer
+
+    def at_round(self, trainer: dict, round: int, **changes: Any) -> dict:
+        """The trainer as it travels in a round (1, 2, ...): with the scheduled rate, and other changes."""
+        lr = learning_rate(self.lr, self.schedule, round, self.max_iter)
+        return as_option(Trainer(**trainer), lr=lr, **changes)
+
+    def cohort(self, fed: Federation) -> Federation:
+        """Who is asked in this round."""
+        return fed if self.fraction == 1.0 else fed.sample(self.fraction, fed.journal.rng)
+
+    def done(self, state: Any, history: list) -> bool:
+        """With tol > 0: whether the log-likelihood a row has risen by less than `tol` in the last round."""
+        gains = [row["loglik"] for row in history[-2:] if "loglik" in row]
+        return self.tol > 0 and len(gains) == 2 and abs(gains[1] - gains[0]) < self.tol
+
+    def describe(self, fed: Federation, trainer: dict, theta: Array, *private: str) -> None:
+        """Sets classes_, theta_, trainer_ and personal_: of each client that lives here, what its state holds by
+        these names.
+        """
+        self.trainer_, self.theta_ = trainer, to_numpy(theta)
+        self.classes_, self.n_features_in_ = np.asarray(trainer["labels"]), trainer["inputs"]
+        self.personal_ = {
+            name: {key: to_numpy(state[key]) for key in private if key in state}
+            for name, state in (fed.snapshot() or {}).items()
+        }
+
+    # ---- with new rows, in this process ----
+
+    def predict(self, X: Any, client: str | None = None) -> np.ndarray:
+        """The most probable class of each row, for a client by name or for all."""
+        return self.classes_[self.predict_proba(X, client).argmax(-1)]
+
+    def predict_proba(self, X: Any, client: str | None = None) -> np.ndarray:
+        """P(class | x), (n, classes): the learners mixed by the client's weights."""
+        theta, weights = self.models(client)
+        proba = np.exp(self.log_proba(self._rows(X), theta))  # (k, classes, n)
+        return np.einsum("k,kcn->nc", weights, proba)
+
+    def models(self, client: str | None) -> tuple[np.ndarray, np.ndarray]:
+        """(theta (k, p), weights (k,)) that speak for a client; here: the shared ones, equally."""
+        return self.theta_, np.full(len(self.theta_), 1 / len(self.theta_))
+
+    def log_proba(self, x: np.ndarray, theta: np.ndarray) -> np.ndarray:
+        """log P_k(class | x) as (k, classes, n), computed on the device and brought back."""
+        trainer = Trainer(**self.trainer_)
+        if trainer.net.needs_torch or trainer.device:
+            import torch
+
+            dtype = torch.float32 if trainer.net.needs_torch else None
+            there = torch.as_tensor(x, dtype=dtype, device=trainer.device or "cpu")
+            return to_numpy(trainer.log_proba(theta, there)).astype(np.float64)
+        return trainer.log_proba(theta, x).astype(np.float64)
+
+    def of(self, client: str, what: str) -> np.ndarray:
+        """What a client keeps, by name; one sentence if it is not here."""
+        check_is_fitted(self)
+        if what not in self.personal_.get(client, {}):
+            known = [name for name, kept in self.personal_.items() if what in kept]
+            raise BadParameter(f"nothing personal is known here of client {client!r}: {suggest(client, known)}")
+        return self.personal_[client][what]
+
+    def _rows(self, X: Any) -> np.ndarray:
+        check_is_fitted(self)
+        return validate_data(self, X, reset=False, ensure_all_finite=False, dtype=[np.float64, np.float32])

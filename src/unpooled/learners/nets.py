@@ -1,0 +1,113 @@
+"""The named convolutional learners, as plain torch modules over flat rows: `cnn`, `resnet18`, `mobilenet_v2`.
+Nothing is sent.
+
+A row of d numbers is an image of one channel when d is a square, of three when d / 3 is. The two large ones are
+built for 32x32 images.
+"""
+
+from __future__ import annotations
+
+from math import isqrt
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from unpooled.errors import BadParameter
+
+
+def image_shape(inputs: int) -> tuple[int, int, int]:
+    """(channels, side, side) of a flat row."""
+    for channels in (1, 3):
+        side = isqrt(inputs // channels)
+        if channels * side * side == inputs:
+            return channels, side, side
+    raise BadParameter(
+        f"rows of {inputs} numbers are no square images of one or three channels: choose another learner"
+    )
+
+
+class Conv(nn.Module):
+    """A convolution as unfold and one product: many models at once become one batched product, which GPUs do best."""
+
+    def __init__(self, inputs: int, outputs: int, side: int = 5):
+        super().__init__()
+        self.side = side
+        self.weight = nn.Parameter(nn.Conv2d(inputs, outputs, side).weight.detach().flatten(1))
+        self.bias = nn.Parameter(nn.Conv2d(inputs, outputs, side).bias.detach())  # type: ignore[union-attr]
+
+    def forward(self, x: Tensor) -> Tensor:
+        h, w = x.shape[-2] - self.side + 1, x.shape[-1] - self.side + 1
+        patches = F.unfold(x, self.side)  # (b, inputs * side^2, h * w)
+        return (self.weight @ patches + self.bias[:, None]).unflatten(-1, (h, w))
+
+
+def cnn(inputs: int, classes: int, unfold: bool = True) -> nn.Module:
+    """Two convolutions with pooling and two dense layers; `unfold=False` takes torch's own convolutions."""
+    channels, side, _ = image_shape(inputs)
+    conv = Conv if unfold else nn.Conv2d
+    if side < 16:
+        raise BadParameter(f"images of {side}x{side} are too small for the cnn, which needs 16x16: use learner='mlp'")
+    left = ((side - 4) // 2 - 4) // 2
+    return nn.Sequential(
+        nn.Unflatten(1, (channels, side, side)),
+        conv(channels, 16, 5),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        conv(16, 32, 5),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(1),
+        nn.Linear(32 * left * left, 128),
+        nn.ReLU(),
+        nn.Linear(128, classes),
+    )
+
+
+def _conv(inputs: int, outputs: int, side: int = 3, stride: int = 1, groups: int = 1) -> nn.Sequential:
+    conv = nn.Conv2d(inputs, outputs, side, stride, side // 2, groups=groups, bias=False)
+    return nn.Sequential(conv, nn.BatchNorm2d(outputs))
+
+
+class Residual(nn.Module):
+    """A block whose output is added to its input, which a 1x1 convolution fits where shapes differ."""
+
+    def __init__(self, body: nn.Module, short: nn.Module, last: nn.Module):
+        super().__init__()
+        self.body, self.short, self.last = body, short, last
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(self.body(x) + self.short(x))
+
+
+def resnet18(inputs: int, classes: int) -> nn.Module:
+    """Eight residual blocks of two convolutions; a 3x3 stem without pooling, as small images want it."""
+    channels, side, _ = image_shape(inputs)
+    layers = [nn.Unflatten(1, (channels, side, side)), _conv(channels, 64), nn.ReLU()]
+    before = 64
+    for width, stride in ((64, 1), (64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2), (512, 1)):
+        body = nn.Sequential(_conv(before, width, stride=stride), nn.ReLU(), _conv(width, width))
+        short = nn.Identity() if before == width and stride == 1 else _conv(before, width, 1, stride)
+        layers.append(Residual(body, short, nn.ReLU()))
+        before = width
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(1), nn.Linear(before, classes))
+
+
+def mobilenet_v2(inputs: int, classes: int) -> nn.Module:
+    """Seventeen inverted bottlenecks; three of the strides for 224x224 are left out, as 32x32 images want it."""
+    channels, side, _ = image_shape(inputs)
+    layers = [nn.Unflatten(1, (channels, side, side)), _conv(channels, 32), nn.ReLU6()]
+    before = 32
+    stages = ((1, 16, 1, 1), (6, 24, 2, 1), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1))
+    for grow, width, repeats, stride in stages:
+        for i in range(repeats):
+            layers.append(_bottleneck(before, width, grow, stride if i == 0 else 1))
+            before = width
+    layers += [_conv(before, 1280, 1), nn.ReLU6(), nn.AdaptiveAvgPool2d(1), nn.Flatten(1), nn.Linear(1280, classes)]
+    return nn.Sequential(*layers)
+
+
+def _bottleneck(inputs: int, outputs: int, grow: int, stride: int) -> nn.Module:
+    wide = inputs * grow
+    widen = [_conv(inputs, wide, 1), nn.ReLU6()] if grow > 1 else []
+    body = nn.Sequential(*widen, _conv(wide, wide, stride=stride, groups=wide), nn.ReLU6(), _conv(wide, outputs, 1))
+    return Residual(body, nn.Identity(), nn.Identity()) if stride == 1 and inputs == outputs else body

@@ -1,0 +1,51 @@
+"""Learners by name: `linear`, `mlp`, `cnn`, `resnet18`, `mobilenet_v2`, and those that a user registers. Nothing is
+sent.
+
+Only a name travels with a question, so over a network both sides must have registered the same one, as with questions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+from unpooled.errors import BadParameter, suggest
+
+NETS = ("cnn", "resnet18", "mobilenet_v2")
+_FACTORIES: dict[str, Callable[[int, int], Any]] = {}
+
+
+def register(factory: Callable[[int, int], Any], name: str | None = None) -> str:
+    """Make `factory(inputs, classes) -> torch module over flat rows` known by a name, and return the name."""
+    name = name or f"{factory.__module__}.{factory.__qualname__}"
+    while _FACTORIES.setdefault(name, factory) is not factory:  # two lambdas of one module have the same name
+        name += "'"
+    return name
+
+
+def name_of(learner: Any) -> str:
+    """The name of a learner that a user gave: a known name, or a factory, which gets one."""
+    if isinstance(learner, str):
+        known = ["linear", "mlp", *NETS, *_FACTORIES]
+        if learner not in known:
+            raise BadParameter(f"learner={learner!r} is not known: {suggest(learner, known)}")
+        return learner
+    if not callable(learner):
+        raise BadParameter(f"learner={learner!r} should be a name or a function (inputs, classes) -> torch module")
+    return register(learner)
+
+
+@cache
+def learner(name: str, inputs: int, classes: int, hidden: tuple[int, ...] = (64,), norm: str = "group") -> Any:
+    """The learner of that make: `Dense` for linear and mlp (no torch needed), `Modules` for the rest."""
+    if name in ("linear", "mlp"):
+        from unpooled.learners.dense import Dense
+
+        return Dense(inputs, classes, hidden if name == "mlp" else ())
+    from unpooled.learners import nets
+    from unpooled.learners.modules import NORMS, Modules
+
+    if norm not in NORMS:
+        raise BadParameter(f"norm={norm!r} is not known: use one of {', '.join(NORMS)}")
+    return Modules(getattr(nets, name) if name in NETS else _FACTORIES[name_of(name)], inputs, classes, norm)

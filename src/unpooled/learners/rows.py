@@ -1,0 +1,96 @@
+"""A client's rows as a learner wants them: labels as codes, on the right device. One GATHER of labels at the start
+of a run.
+"""
+
+from __future__ import annotations
+
+import json
+import weakref
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from unpooled.arrays import Array, Int, to_numpy
+from unpooled.client import Client, client
+from unpooled.errors import BadData
+from unpooled.federation import Federation
+
+
+class Rows(NamedTuple):
+    """What is trained on."""
+
+    x: Array  # (..., n, d)
+    y: Array  # (..., n) codes of classes
+    w: Array  # (..., n)
+
+
+class Kind(NamedTuple):
+    """What a client's data is made of."""
+
+    labels: Int[Array, "bytes"]  # the client's classes as a JSON list in UTF-8
+    columns: Int[Array, ""]
+
+
+@client(batched=False)
+def kind(down: None, client: Client) -> Kind:
+    """Which classes the client has seen, and how wide its rows are."""
+    if client.y is None:
+        raise BadData(f"client {client.name!r} has no labels: give y= or (X, y) pairs")
+    text = json.dumps(np.unique(to_numpy(client.y)).tolist())
+    return Kind(np.frombuffer(text.encode(), dtype=np.uint8), np.asarray(client.x.shape[-1]))
+
+
+def kinds(fed: Federation) -> tuple[list, int]:
+    """(all classes in order, columns) of a federation."""
+    answers = fed.gather(kind, None)
+    seen = {label for a in answers.values() for label in json.loads(bytes(to_numpy(a.labels)).decode())}
+    if len({type(label) is str for label in seen}) > 1:
+        raise BadData("some clients' labels are words and others' are numbers: give all the same kind")
+    if len(seen) < 2:
+        raise BadData(f"all labels are {next(iter(seen))!r}: a classifier needs at least two classes")
+    widths = {name: int(a.columns) for name, a in answers.items()}
+    if len(set(widths.values())) > 1:
+        raise BadData(
+            f"clients have rows of different widths {sorted(set(widths.values()))}: give all the same columns"
+        )
+    return sorted(seen), next(iter(widths.values()))
+
+
+def codes(y: Array, labels: Sequence, w: Array | None = None) -> np.ndarray:
+    """The place of each label in `labels`; padding gets 0, a label that is not there is refused."""
+    known, given = np.asarray(labels), to_numpy(y)
+    if given.dtype.kind in "OU" or known.dtype.kind in "OU":
+        given = given.astype(known.dtype if known.dtype.kind == "U" else str)
+    found = np.searchsorted(known, given).clip(max=len(known) - 1)
+    strange = known[found] != given
+    if w is not None:
+        strange &= to_numpy(w) > 0
+    if strange.any():
+        raise BadData(f"label {given[strange][0].item()!r} is outside the known classes: they are {known.tolist()}")
+    return found
+
+
+def rows(client: Client, labels: Sequence, device: Any = None, dtype: str | None = None) -> Rows:
+    """The client's rows: NumPy as they are when `device` is None, else tensors there, of `dtype` where it is given."""
+    y = codes(client.y, labels, client.w)
+    if device is None:
+        return Rows(to_numpy(client.x), y, to_numpy(client.w))
+    import torch
+
+    x, w = (kept(a, device, dtype) for a in (client.x, client.w))
+    return Rows(x, torch.as_tensor(y, device=device), w)
+
+
+_KEPT: dict[tuple, tuple[weakref.ref, Any]] = {}
+
+
+def kept(a: Array, device: Any, dtype: str | None) -> Any:
+    """`a` as a tensor on a device, remembered while `a` lives: rows cross to a GPU once, not every round."""
+    import torch
+
+    key = (id(a), str(device), dtype)
+    if key not in _KEPT or _KEPT[key][0]() is not a:
+        moved = torch.as_tensor(a, device=device, dtype=getattr(torch, dtype) if dtype else None)
+        _KEPT[key] = (weakref.ref(a, lambda _: _KEPT.pop(key, None)), moved)
+    return _KEPT[key][1]

@@ -1,0 +1,123 @@
+"""Local epochs of SGD for k weighted learners of many clients at once. Nothing is sent.
+
+The order of rows comes from each client's own generator, so a client takes the same steps alone, stacked or on
+another engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from unpooled.arrays import Array, is_torch, like, namespace, to_numpy
+from unpooled.client import Client
+
+
+class Step(NamedTuple):
+    """What an update is made of."""
+
+    lr: float
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+    prox: float = 0.0  # pull towards where the epochs began: FedProx's mu
+
+
+class Order(NamedTuple):
+    """Minibatches of one or several epochs, padded to the longest client."""
+
+    rows: np.ndarray  # (..., steps, b) places of rows
+    real: np.ndarray  # (..., steps, b) False is padding
+
+
+def minibatches(client: Client, epochs: int, batch_size: int) -> Order:
+    """Every row of positive weight once an epoch, in an order drawn from each client's generator."""
+    w = to_numpy(client.w)
+    plans = [_plan(row_w, rng, epochs, batch_size) for row_w, rng in zip(w.reshape(-1, w.shape[-1]), client.rngs)]
+    steps, b = max(len(p) for p in plans), max(p.shape[1] for p in plans)
+    rows = np.full((len(plans), steps, b), -1)
+    for into, plan in zip(rows, plans):
+        into[: plan.shape[0], : plan.shape[1]] = plan
+    rows = rows.reshape(*w.shape[:-1], steps, b)
+    return Order(np.maximum(rows, 0), rows >= 0)
+
+
+def _plan(w: np.ndarray, rng: np.random.Generator, epochs: int, batch_size: int) -> np.ndarray:
+    """(steps, b) places of rows, -1 where the last batch of an epoch is not full."""
+    live = np.flatnonzero(w > 0)
+    b = max(1, min(batch_size, len(live)))
+    short = -len(live) % b
+    shuffled = [np.append(rng.permutation(live), np.full(short, -1)).reshape(-1, b) for _ in range(epochs)]
+    return np.concatenate(shuffled).astype(np.int64)
+
+
+def batches(order: Order, *arrays: Array) -> Iterator[tuple[Array, ...]]:
+    """For each step: which rows are real (..., b), and the chosen rows (..., b, *rest) of every array (..., n,
+    *rest).
+    """
+    lead, n = order.rows.shape[:-2], arrays[0].shape[len(order.rows.shape[:-2])]
+    count = int(np.prod(lead, dtype=int))
+    offset = (np.arange(count) * n).reshape(*lead, 1, 1)
+    places = np.moveaxis(order.rows + offset, -2, 0).reshape(order.rows.shape[-2], -1)  # (steps, clients * b)
+    real = np.ascontiguousarray(np.moveaxis(order.real, -2, 0))
+    tables = [a.reshape(count * n, *a.shape[len(lead) + 1 :]) for a in arrays]
+    places, real = (_beside(a, arrays[0]) for a in (places, real))
+    for chosen, mask in zip(places, real):
+        yield mask, *(_take(t, chosen).reshape(*mask.shape, *t.shape[1:]) for t in tables)
+
+
+def _beside(a: np.ndarray, reference: Array) -> Array:
+    return namespace(reference).as_tensor(a, device=reference.device) if is_torch(reference) else a
+
+
+def _take(table: Array, places: Array) -> Array:
+    return table.index_select(0, places) if is_torch(table) else table.take(places, axis=0)
+
+
+def train(
+    learner: Any,
+    theta: Array,
+    rows: Any,
+    r: Array,
+    order: Order,
+    step: Step,
+    velocity: Array = None,
+    scale: Array = None,
+) -> tuple[Array, Array]:
+    """(theta, velocity) after the epochs, each (..., k, p).
+
+    A step goes down the gradient of sum_i w_i r_ik CE_k(x_i, y_i) / sum_i w_i over its batch. `rows` has x (..., n,
+    d), y and w (..., n); `r` (..., n, k) are the responsibilities, theta may be (k, p); `scale` (k, d + 1, d + 1)
+    preconditions linear learners.
+    """
+    xp, live = namespace(rows.x), learner.trained
+    theta = _spread(theta, (*rows.w.shape[:-1], *theta.shape[-2:]), rows.x)
+    began = theta + 0 if step.prox else theta
+    velocity = xp.zeros_like(theta) if velocity is None else _spread(velocity, theta.shape, rows.x)
+    every_client = order.real.any(-1).all()
+    for real, x, y, w, r_b in batches(order, rows.x, rows.y, rows.w, r):
+        w = w * real
+        s = r_b * (w / w.sum(-1, keepdims=True).clip(min=1e-12))[..., None]
+        g = learner.gradient(theta, x, y, s)[..., :live]
+        t, v = theta[..., :live], velocity[..., :live]
+        if step.weight_decay:
+            g = g + step.weight_decay * t
+        if step.prox:
+            g = g + step.prox * (t - began[..., :live])
+        go = 1.0 if every_client else like(real.any(-1), t)[..., None, None]  # a client out of rows stands still
+        v += go * (g - (1 - step.momentum) * v)
+        t -= step.lr * go * (v if scale is None else _scaled(v, scale))
+    return theta, velocity
+
+
+def _spread(a: Array, shape: tuple[int, ...], reference: Array) -> Array:
+    """A copy of `a` for every client, beside the rows."""
+    a = like(a, reference)
+    return a.broadcast_to(shape).clone() if is_torch(a) else np.array(np.broadcast_to(a, shape))
+
+
+def _scaled(v: Array, scale: Array) -> Array:
+    """Each linear learner's step (classes, d + 1) times its own matrix."""
+    wide = scale.shape[-1]
+    return (v.reshape(*v.shape[:-1], -1, wide) @ scale).reshape(v.shape)
