@@ -8,15 +8,20 @@ from __future__ import annotations
 
 import csv
 import gzip
+import zlib
 from collections.abc import Callable
+from itertools import islice
 from pathlib import Path
 from typing import IO, Any
+from zipfile import BadZipFile
 
 import numpy as np
 
-from unpooled.errors import BadData, DataNotFound
+from unpooled.errors import BadData, DataNotFound, UnpooledError
 
 Columns = dict[str, np.ndarray]  # name -> (n,)
+
+UNREADABLE = (OSError, ValueError, EOFError, NotImplementedError, BadZipFile, zlib.error, csv.Error)
 
 MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "?")
 
@@ -29,10 +34,15 @@ def read(path: str | Path) -> Columns:
     path = Path(path)
     if not path.is_file():
         raise DataNotFound(f"{path} is not a file: check the path")
-    for suffix, reader in READERS.items():
-        if path.name.lower().endswith(suffix):
-            return _same_length(reader(path), path)
-    raise BadData(f"{path.name} is none of {', '.join(READERS)}: convert it or give arrays instead")
+    reader = next((r for suffix, r in READERS.items() if path.name.lower().endswith(suffix)), None)
+    if reader is None:
+        raise BadData(f"{path.name} is none of {', '.join(READERS)}: convert it or give arrays instead")
+    try:
+        return _same_length(reader(path), path)
+    except UnpooledError:
+        raise
+    except UNREADABLE as error:
+        raise BadData(f"{path.name} cannot be read: {str(error).splitlines()[0]}") from error
 
 
 def stem(path: Path) -> str:
@@ -106,13 +116,10 @@ def _csv_by_arrow(path: Path, header: list[str], delimiter: str) -> Columns:
             ),
         )
 
-    try:
-        found = table({})
-        # dates and truth values stay the text that they are in the file, as without pyarrow
-        odd = {f.name: pa.string() for f in found.schema if not _plain(pa, f.type)}
-        found = table(odd) if odd else found
-    except pa.ArrowInvalid as error:
-        raise BadData(f"{path.name} cannot be read: {str(error).splitlines()[0]}") from error
+    found = table({})
+    # dates and truth values stay the text that they are in the file, as without pyarrow
+    odd = {f.name: pa.string() for f in found.schema if not _plain(pa, f.type)}
+    found = table(odd) if odd else found
     return {name: _from_arrow(found[name]) for name in header}
 
 
@@ -122,34 +129,32 @@ def _plain(pa: Any, kind: Any) -> bool:
 
 
 def _csv_by_hand(path: Path, header: list[str], delimiter: str) -> Columns:
+    fields: list[list[str]] = [[] for _ in header]
     with _open(path) as file:
         rows = csv.reader(file, delimiter=delimiter)
         next(rows)
-        table = [row for row in rows if row]
-    ragged = next((i for i, row in enumerate(table) if len(row) != len(header)), None)
-    if ragged is not None:
-        raise BadData(
-            f"{path.name} cannot be read: row {ragged + 1} has {len(table[ragged])} fields, the header {len(header)}"
-        )
-    cells = zip(*table) if table else ((),) * len(header)
-    return {name: parse(np.array(column, dtype=np.str_)) for name, column in zip(header, cells)}
+        while block := list(islice(rows, 10_000)):  # so that rows are let go before they are many
+            block = [row for row in block if row]
+            if ragged := next((row for row in block if len(row) != len(header)), None):
+                raise ValueError(f"a row near line {rows.line_num} has {len(ragged)} fields, the header {len(header)}")
+            for column, more in zip(fields, zip(*block)):
+                column.extend(more)
+    return {name: parse(column) for name, column in zip(header, fields)}
 
 
-def parse(text: np.ndarray) -> np.ndarray:
+def parse(fields: list[str]) -> np.ndarray:
     """Text as int64, else float64 with NaN, else strings with None: the narrowest that holds every field."""
-    text = np.char.strip(text)
-    missing = np.isin(text, MISSING)
-    if not missing.any():
+    kinds = ((int, np.int64), (float, np.float64), (_float, np.float64))
+    for convert, dtype in kinds if "_" not in "".join(fields) else ():  # 1_000 is a number to Python alone
         try:
-            return text.astype(np.int64)
+            return np.fromiter(map(convert, fields), dtype, len(fields))  # type: ignore[arg-type]
         except (ValueError, OverflowError):
-            pass
-    try:
-        return np.where(missing, "nan", text).astype(np.float64)
-    except ValueError:
-        words = text.astype(object)
-        words[missing] = None
-        return words
+            continue
+    return np.array([None if f in MISSING else f for f in fields], dtype=object)
+
+
+def _float(field: str) -> float:
+    return np.nan if field in MISSING else float(field)
 
 
 # ---- parquet and npz ----

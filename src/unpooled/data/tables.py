@@ -202,6 +202,8 @@ def _part(name: str, data: Any, y: Any, w: Any, roles: Roles, where: str, array:
         _refuse_roles(roles, where)
         return Part(name, array(data, where), _vector(y), _vector(w), where=where)
     columns, named = (files.read(data), True) if _is_path(data) else columns_of(data, where)
+    if _is_path(data) and Path(data).suffix.lower() == ".npz" and roles.label is None:
+        y = columns.pop("y", y)  # an npz file says itself what its labels are
     y, w, groups = (
         pick(columns, column, role, where) if column else given
         for (role, column), given in zip(roles._asdict().items(), (y, w, None))
