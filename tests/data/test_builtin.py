@@ -27,9 +27,7 @@ def test_a_set_of_scikit_learn_is_split_without_loss():
     assert len(data.clients) == 4
     rows = np.column_stack([np.concatenate(list(part.values())) for part in (data.clients, data.y)])
     truth = np.column_stack(load_iris(return_X_y=True))
-    np.testing.assert_array_equal(
-        np.sort(rows.view("f8,f8,f8,f8,f8"), axis=0), np.sort(truth.view("f8,f8,f8,f8,f8"), axis=0)
-    )
+    np.testing.assert_array_equal(rows[np.lexsort(rows.T)], truth[np.lexsort(truth.T)])
 
 
 def test_hospitals_differ_and_miss_what_they_do_not_measure():

@@ -84,6 +84,7 @@ def test_frames_that_disagree_or_hold_text(library):
     )
     refused(["'b'", "has a column 'sex'", "'a'"], {"a": library(FRAME), "b": other(sex=1.0)})
     refused(["'sex'", "'b'", "'male'"], {"a": other(sex=1.0), "b": other(sex="male")})
+    refused(["'code'", "the data", "'7'"], other(code="7"))  # text, though of digits
     refused(["'when'", "the data"], other(when=pd.Timestamp("2020-01-01")))
     refused(["'b'", "no column names", "'a'"], {"a": library(FRAME), "b": A})
     refused(["'b'", "infinite", "'bmi'"], {"a": library(FRAME), "b": other(bmi=np.inf)})

@@ -110,6 +110,7 @@ class TestFrames:
         tables = {n: library({"age": X[n][:, 0], "chol": X[n][:, 1]}) for n in X}
         assert_holds(clients_from(tables, Y))
         assert_holds(clients_from({n: (tables[n], Y[n]) for n in X}))
+        assert len(clients_from([(tables[n], Y[n]) for n in X]).clients) == 2
 
 
 def test_missing_numbers_of_every_kind_become_nan():

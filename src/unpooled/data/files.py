@@ -62,7 +62,7 @@ def _same_length(columns: Columns, path: Path) -> Columns:
 
 
 def read_csv(path: Path) -> Columns:
-    header, delimiter = _header(path)
+    header, delimiter = header_of(path)
     try:
         return _csv_by_arrow(path, header, delimiter)
     except ImportError:
@@ -75,7 +75,7 @@ def _open(path: Path) -> IO[str]:
     return open(path, encoding="utf-8-sig", newline="")
 
 
-def _header(path: Path) -> tuple[list[str], str]:
+def header_of(path: Path) -> tuple[list[str], str]:
     """(column names, delimiter) from the first line; a file without usable names is refused."""
     with _open(path) as file:
         line = file.readline()
@@ -120,7 +120,7 @@ def _csv_by_arrow(path: Path, header: list[str], delimiter: str) -> Columns:
     # dates and truth values stay the text that they are in the file, as without pyarrow
     odd = {f.name: pa.string() for f in found.schema if not _plain(pa, f.type)}
     found = table(odd) if odd else found
-    return {name: _from_arrow(found[name]) for name in header}
+    return {name: from_arrow(found[name]) for name in header}
 
 
 def _plain(pa: Any, kind: Any) -> bool:
@@ -166,10 +166,11 @@ def read_parquet(path: Path) -> Columns:
     except ImportError as error:
         raise BadData(f"{path.name} needs pyarrow to be read: pip install 'unpooled[parquet]', or save csv") from error
     table = parquet.ParquetFile(path).read()
-    return {name: _from_arrow(table[name]) for name in table.column_names}
+    return {name: from_arrow(table[name]) for name in table.column_names}
 
 
-def _from_arrow(column: Any) -> np.ndarray:
+def from_arrow(column: Any) -> np.ndarray:
+    """One column of a pyarrow table as we hold columns."""
     import pyarrow as pa
 
     kind = column.type

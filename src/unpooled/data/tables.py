@@ -95,7 +95,7 @@ def _is_many(data: Any) -> bool:
     if is_torch(first) or isinstance(first, np.ndarray):
         return first.ndim >= 2
     nested = isinstance(first, list) and bool(first) and isinstance(first[0], list | np.ndarray)
-    pair = isinstance(first, tuple) and bool(first) and np.ndim(first[0]) == 2
+    pair = isinstance(first, tuple) and bool(first) and (is_frame(first[0]) or np.ndim(first[0]) == 2)
     return nested or pair or is_frame(first) or _is_path(first) or _is_sparse(first)
 
 

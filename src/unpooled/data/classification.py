@@ -1,0 +1,157 @@
+"""Sites that differ in what they see and in how they label it, with the truth they were drawn from. Nothing is sent.
+
+A client's rows come from a mixture of M components, each with a labelling half-space of its own; clients differ in the
+mixing weights. `paper` follows the text of FedGMM's section 4.1, `public` its released generator; `family` and
+`odd_family` give settings 1 (all rows Laplace or Beta) and 2 (a third of the clients completely different).
+
+>>> task = paper(clients=3, rows=50, random_state=0)
+>>> len(task.train), round(task.bayes_accuracy(task.test), 1) >= 0.9
+(3, True)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy import stats
+
+from unpooled.data.tables import numbered
+from unpooled.errors import BadParameter, suggest
+
+FAMILIES = ("gaussian", "laplace", "beta")
+Rows = dict[str, tuple[np.ndarray, np.ndarray]]  # client: ((n, d), (n,))
+
+
+class Components(NamedTuple):
+    """M densities of one family, and what labels their rows: 1 where (x - centre)'v > 0."""
+
+    family: str
+    first: np.ndarray  # (M, d) means, or Beta's alpha
+    second: np.ndarray  # (M, d) scales, or Beta's beta
+    v: np.ndarray  # (M, d)
+
+    @property
+    def centres(self) -> np.ndarray:
+        return self.first / (self.first + self.second) if self.family == "beta" else self.first
+
+    def frozen(self, m: Any) -> Any:
+        """SciPy's distribution of the columns of component m; m may be an array, one entry a row."""
+        make = {"gaussian": stats.norm, "laplace": stats.laplace, "beta": stats.beta}[self.family]
+        return make(self.first[m], self.second[m])
+
+    def log_density(self, x: np.ndarray) -> np.ndarray:
+        """(n, M)."""
+        return np.stack([self.frozen(m).logpdf(x).sum(-1) for m in range(len(self.v))], axis=-1)
+
+    def labels(self, x: np.ndarray) -> np.ndarray:
+        """(n, M): the label each component would give each row."""
+        return np.stack([(x - c) @ v > 0 for c, v in zip(self.centres, self.v)], axis=-1).astype(np.int64)
+
+
+class Task(NamedTuple):
+    """Rows by client in three parts, and the truth."""
+
+    train: Rows
+    valid: Rows
+    test: Rows
+    weights: dict[str, np.ndarray]  # (M,) of each client
+    components: dict[str, Components]  # of each client; most share one
+
+    def bayes(self, x: np.ndarray, client: str) -> np.ndarray:
+        """The best possible prediction for rows of a client, (n,)."""
+        parts = self.components[client]
+        log_p = parts.log_density(x) + np.log(self.weights[client])
+        p = np.exp(log_p - log_p.max(-1, keepdims=True))
+        return ((p * parts.labels(x)).sum(-1) > 0.5 * p.sum(-1)).astype(np.int64)
+
+    def bayes_accuracy(self, rows: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> float:
+        """The mean over clients of the best possible accuracy."""
+        return float(np.mean([(self.bayes(x, name) == y).mean() for name, (x, y) in rows.items()]))
+
+
+def paper(
+    clients: int = 300,
+    rows: int = 3000,
+    d: int = 32,
+    components: int = 3,
+    *,
+    alpha: float = 0.4,
+    family: str = "gaussian",
+    odd_family: str | None = None,
+    spread: float = 1.0,
+    parts: tuple[float, float, float] = (0.6, 0.2, 0.2),
+    random_state: Any = None,
+) -> Task:
+    """As the text has it: unit covariance, centres uniform in the cube of half-width `spread`, random half-spaces.
+
+    `odd_family` draws the last third of the clients from components of their own, of that family.
+    """
+    rng = np.random.default_rng(random_state)
+    common = _components(family, components, d, spread, rng)
+    odd = _components(odd_family, components, d, spread, rng) if odd_family else common
+    ordinary = clients if odd_family is None else clients - clients // 3
+    return _task([common] * ordinary + [odd] * (clients - ordinary), np.full(clients, rows), alpha, parts, rng)
+
+
+def public(
+    clients: int = 300,
+    rows: int | None = None,
+    d: int = 32,
+    components: int = 3,
+    *,
+    alpha: float = 0.4,
+    parts: tuple[float, float, float] = (0.6, 0.2, 0.2),
+    random_state: Any = None,
+) -> Task:
+    """As the released code has it: covariance I / sqrt(d), half-spaces along differences of centres, lognormal
+    sizes.
+    """
+    rng = np.random.default_rng(random_state)
+    mu = rng.uniform(-1, 1, (components, d))
+    other = [(m + rng.integers(1, components)) % components for m in range(components)]
+    v = (mu[other] - mu) * rng.choice([-1, 1], components)[:, None]
+    common = Components("gaussian", mu, np.full_like(mu, d**-0.25), v)
+    drawn = np.minimum(100 + rng.lognormal(4, 2, clients), 1000).astype(int)
+    return _task([common] * clients, drawn if rows is None else np.full(clients, rows), alpha, parts, rng)
+
+
+def _components(family: str, count: int, d: int, spread: float, rng: np.random.Generator) -> Components:
+    if family not in FAMILIES:
+        raise BadParameter(f"family={family!r} is not known: {suggest(family, FAMILIES)}")
+    v = rng.standard_normal((count, d))
+    v /= np.linalg.norm(v, axis=1, keepdims=True)
+    if family == "beta":
+        return Components(family, *rng.uniform(1, 3, (2, count, d)), v)
+    return Components(family, rng.uniform(-spread, spread, (count, d)), np.ones((count, d)), v)
+
+
+def _task(owners: list[Components], sizes: np.ndarray, alpha: float, parts: Any, rng: np.random.Generator) -> Task:
+    names = numbered(len(owners))
+    weights = {n: rng.dirichlet(np.full(len(c.v), alpha)) for n, c in zip(names, owners)}
+    drawn = {n: draw(c, weights[n], int(size), rng) for n, c, size in zip(names, owners, sizes)}
+    return Task(*split(drawn, parts, rng), weights, dict(zip(names, owners)))
+
+
+def draw(parts: Components, weights: np.ndarray, n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """n rows and their labels from a mixture of components."""
+    z = rng.choice(len(weights), n, p=weights)
+    x = parts.frozen(z).rvs(random_state=rng)
+    return x, parts.labels(x)[np.arange(n), z]
+
+
+def split(rows: Rows, parts: tuple[float, float, float] = (0.6, 0.2, 0.2), random_state: Any = None) -> tuple:
+    """Each client's rows in random order as (train, valid, test), by shares; every part has a row where there are
+    three.
+    """
+    if abs(sum(parts) - 1) > 1e-9 or min(parts) < 0:
+        raise BadParameter(f"parts={parts} must be three shares that add up to 1")
+    rng = np.random.default_rng(random_state)
+    out: tuple[Rows, Rows, Rows] = ({}, {}, {})
+    for name, (x, y) in rows.items():
+        order = rng.permutation(len(y))
+        cuts = np.clip(np.round(np.cumsum(parts[:2]) * len(y)).astype(int), [1, 2], [len(y) - 2, len(y) - 1])
+        for part, chosen in zip(out, np.split(order, cuts if len(y) > 2 else [len(y), len(y)])):
+            part[name] = (x[chosen], y[chosen])
+    return out
