@@ -1,0 +1,364 @@
+"""FedEM and VR-FedEM: EM in the space of statistics, over clients that come and go and send a few bits a number.
+
+A round is one SUM: the params go down; up comes, from each client of the cohort, what its mean statistics differ from its memory,
+quantised and entropy-coded. The memory V makes what quantisation loses come later, so unlike clients do no harm.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from unpooled import tree
+from unpooled.arrays import to_numpy
+from unpooled.client import Ask
+from unpooled.errors import BadData, BadParameter
+from unpooled.estimator import Estimator, Info
+from unpooled.federation import Federation, cohort
+from unpooled.maths.families import FAMILIES, CommonCovariance
+from unpooled.maths.named import at_least, describe, resolve, within
+from unpooled.maths.quantise import QUANTISERS, Dither, Identity, Sparsify
+from unpooled.models import start
+from unpooled.models.fedem_client import Down, contribute, covariance, exact, inspect, receive, send, target
+from unpooled.tree import Tree
+
+MEMORIES = ("statistics", "field", "none")
+COHORTS = ("bernoulli", "fixed")
+HALVINGS = 12
+
+
+class State(NamedTuple):
+    """The server's, from round to round; everything is in the family's frame."""
+
+    params: Tree
+    stats: Tree  # S
+    memory: Tree  # sum over clients of rows x V
+    rows: float  # of all clients heard so far
+    shift: np.ndarray  # (d,)
+    unit: np.ndarray  # (d,)
+    round: int
+
+
+class FedEM(Estimator):
+    """EM with compressed statistics, partial participation and minibatches, for any family of `unpooled.maths.families`.
+
+    family : a family, its name, or {"name": ..., its numbers}.
+    levels : steps each way of the random rounding of what clients send; None sends float64.
+    quantiser : instead, any of `unpooled.maths.quantise`; omega= is short for sparsification of that variance.
+    step_size : gamma in (0, 1], or "auto"; with `decay` it shrinks as (1 + round)^-decay.
+    memory : V follows each client's "statistics", or the "field" h_c as in the paper (the server then sends S too), or "none".
+    alpha : the memory's step, 1/(1 + omega) unless given.
+    fraction, cohort : each client takes part with this probability ("bernoulli"), or that share of them does ("fixed").
+    batch_size : rows a client looks at in a round; None for all.
+    guard : a step that changes the params by more than this is halved; in logarithms and standard deviations. None: never.
+    exact_every : every so many rounds one more SUM, uncompressed, for the true likelihood and |h|^2 in the history.
+    params_init : params to start from, in the units of the data.
+    """
+
+    def __init__(
+        self,
+        family: Any = "gaussian",
+        *,
+        levels: int | None = None,
+        quantiser: Any = None,
+        omega: float | None = None,
+        step_size: float | str = "auto",
+        decay: float = 0.0,
+        memory: str = "statistics",
+        alpha: float | None = None,
+        fraction: float = 1.0,
+        cohort: str = "bernoulli",
+        batch_size: int | None = None,
+        guard: float | None = 1.0,
+        exact_every: int = 0,
+        params_init: Any = None,
+        max_iter: int = 100,
+        tol: float = 1e-5,
+        random_state: Any = None,
+    ):
+        self.family = family
+        self.levels = levels
+        self.quantiser = quantiser
+        self.omega = omega
+        self.step_size = step_size
+        self.decay = decay
+        self.memory = memory
+        self.alpha = alpha
+        self.fraction = fraction
+        self.cohort = cohort
+        self.batch_size = batch_size
+        self.guard = guard
+        self.exact_every = exact_every
+        self.params_init = params_init
+        self.max_iter = max_iter
+        self.tol = tol
+        self.random_state = random_state
+
+    def check(self, fed: Federation) -> None:
+        self._family(), self._quantiser()
+        within("fraction", self.fraction, 0, 1, "the probability that a client takes part in a round")
+        if self.step_size != "auto":
+            within("step_size", self.step_size, 0, 1, "gamma, the share of the way to the new statistics")
+        if self.alpha is not None:
+            within("alpha", self.alpha, 0, 1, "the memory's step")
+        if self.batch_size is not None:
+            at_least("batch_size", self.batch_size, 1)
+        if self.guard is not None and not self.guard > 0:
+            raise BadParameter(f"guard={self.guard!r} must be above 0, or None for no guard")
+        if not 0 <= self.decay <= 1:
+            raise BadParameter(f"decay={self.decay!r} must be from 0 (constant steps) to 1")
+        for name, known in (("memory", MEMORIES), ("cohort", COHORTS)):
+            if getattr(self, name) not in known:
+                raise BadParameter(f"{name}={getattr(self, name)!r} is not known: use one of {', '.join(known)}")
+
+    # ---- the start: rows are looked at, the frame is set, params are drawn ----
+
+    def init(self, fed: Federation, rng: np.random.Generator) -> State:
+        family = self._family()
+        self._inspect(fed, family)
+        frame = start.frame(fed)
+        mean, scale = to_numpy(frame.mean), to_numpy(frame.scale)
+        if family.supervised:
+            y = fed.sum(target, None)
+            y_mean = float(y.y / y.n)
+            mean, scale = np.append(mean, y_mean), np.append(scale, np.sqrt(max(float(y.yy / y.n) - y_mean**2, 1e-300)))
+        shift, unit = family.frame(mean, scale)
+        params = self._first_params(fed, family, frame, (mean - shift) / unit, scale / unit, rng)
+        if self.params_init is not None:
+            params = family.unscale(self.params_init, -shift / unit, 1 / unit)
+        elif isinstance(family, CommonCovariance) and family.covariance == "implied":
+            total = fed.sum(covariance, Down(params, None, shift, unit, np.asarray(0)))
+            params = params._replace(total=to_numpy(total.xx) / float(total.n))
+        params = tree.map(lambda a: np.asarray(a, np.float64), params)
+        stats = family.moments(params)
+        return State(params, stats, tree.map(np.zeros_like, stats), 0.0, shift, unit, 0)
+
+    def _inspect(self, fed: Federation, family: Any) -> None:
+        """Every client says how many rows the family cannot take: a wrong table is named before any work."""
+        found = fed.gather(inspect.using(family=describe(family, FAMILIES)), None)
+        for name, (rows, bad) in found.items():
+            if bad:
+                raise BadData(
+                    f"{float(bad):.0f} of {float(rows):.0f} rows of client {name!r} do not suit the family: it wants {family.wants}"
+                )
+
+    def _first_params(self, fed, family, frame, mean, scale, rng) -> Tree:
+        if not hasattr(family, "from_clusters"):
+            return family.start(mean, scale, rng)
+        found = start.centres(fed, frame, family.n_components, 5)
+        c = start.cluster_centres(found, family.n_components, rng)
+        variances = scale**2 * (c.xx / c.n[:, None] + 1e-3)
+        return family.from_clusters(c.n / c.n.sum(), mean + scale * c.x, variances)
+
+    # ---- a round ----
+
+    def step(self, fed: Federation, state: State) -> tuple[State, Info]:
+        family = self._family(state.unit)
+        who = self._cohort(fed, state)
+        total = who.sum(self._ask(fed, state), self._down(state))
+        field, memory, rows = self._field(state, total)
+        exact_info = self._exact(fed, state, field)
+        gamma, halved, stats, params = self._move(family, state, field)
+        info = {
+            "loglik": float(total.loglik / total.rows),
+            "field": float(np.sum(tree.flatten(field) ** 2)),
+            **exact_info,
+            "step_size": gamma,
+            "halved": halved,
+            "projected": int(family.project(stats)[1]),
+            "work": float(total.work),
+        }
+        return State(params, stats, memory, rows, state.shift, state.unit, state.round + 1), info
+
+    def _cohort(self, fed: Federation, state: State) -> Federation:
+        """Everyone in the first round, so that the server knows how many rows there are."""
+        if state.round == 0 or self.fraction == 1:
+            return fed
+        rng = fed.journal.rng
+        if self.cohort == "fixed":
+            return fed.only(cohort(fed.names, self.fraction, rng))
+        drawn = rng.random(len(fed.names)) < self.fraction
+        if not drawn.any():
+            drawn[rng.integers(len(drawn))] = True
+        return fed.only([name for name, takes_part in zip(fed.names, drawn) if takes_part])
+
+    def _down(self, state: State) -> Down:
+        return Down(
+            state.params,
+            None if self.memory == "statistics" else state.stats,
+            state.shift,
+            state.unit,
+            np.asarray(self._epoch(state.round)),
+        )
+
+    def _epoch(self, round: int) -> int:
+        return 0
+
+    def _ask(self, fed: Federation, state: State) -> Ask:
+        family, quantiser = self._family(), self._quantiser()
+        chosen = describe(family, FAMILIES)
+        undo = receive(family, quantiser, state.params, fed.journal)
+        ask = contribute.using(family=chosen, batch=self.batch_size, reduce=self._reduces())
+        how = {"family": chosen, "quantiser": describe(quantiser, QUANTISERS), "alpha": self._alpha(state)}
+        return ask.then(send, undo=undo, **how)
+
+    def _alpha(self, state: State) -> float:
+        """The memory's step; 0 keeps none."""
+        if self.memory == "none":
+            return 0.0
+        return self.alpha or 1 / (1 + self._quantiser().omega(tree.flatten(state.stats).size))
+
+    def _reduces(self) -> bool:
+        return False
+
+    def _field(self, state: State, total: Any) -> tuple[Tree, Tree, float]:
+        """(H, the memory's new sum, rows heard so far): those who did not answer are stood in for by their memory."""
+        rows = state.rows + float(total.first_rows)
+        known = float(total.rows) - float(total.first_rows)
+        scale = state.rows / known if known else 0.0
+        alpha = self._alpha(state)
+        about = tree.map(lambda s: s if self.memory == "statistics" else 0.0 * s, state.stats)
+        field = tree.map(
+            lambda v, c, f, s: (v + scale * c + f) / rows - s, state.memory, total.change, total.first, about
+        )
+        memory = tree.map(lambda v, c, f: v + alpha * c + (alpha > 0) * f, state.memory, total.change, total.first)
+        return field, memory, rows
+
+    def _move(self, family: Any, state: State, field: Tree) -> tuple[float, int, Tree, Tree]:
+        """(gamma, times it was halved, S, params): the guard shortens a step that noise has made long."""
+        gamma = self._gamma(state.round)
+        guarded = self.guard is not None and self._noisy()
+        for halved in range(HALVINGS + 1):
+            stats = tree.map(lambda s, h: s + gamma * h, state.stats, field)
+            params = family.maximize(stats, state.params)
+            if not guarded or state.round == 0 or family.change(state.params, params) <= self.guard:
+                break
+            gamma /= 2
+        return gamma, halved, stats, params
+
+    def _gamma(self, round: int) -> float:
+        if self.step_size != "auto":
+            return self.step_size * (1 + round) ** -self.decay
+        if self.batch_size is None or self._reduces():
+            return 1.0 if self.fraction == 1 else 0.7
+        return (1 + round) ** -0.6
+
+    def _noisy(self) -> bool:
+        """Whether anything is random: without, a round is a plain EM step and needs no guard."""
+        return self.fraction < 1 or self.batch_size is not None or not isinstance(self._quantiser(), Identity)
+
+    def _exact(self, fed: Federation, state: State, field: Tree) -> Info:
+        """|h(S)|^2 and the likelihood of all rows, at the params that this round was asked about."""
+        if not self._noisy():
+            return {"exact_field": float(np.sum(tree.flatten(field) ** 2))}
+        if not self.exact_every or state.round % self.exact_every:
+            return {}
+        total = fed.sum(exact.using(family=describe(self._family(), FAMILIES)), self._down(state)._replace(stats=None))
+        h = tree.map(lambda t, s: t / float(total.rows) - s, total.stats, state.stats)
+        return {
+            "exact_field": float(np.sum(tree.flatten(h) ** 2)),
+            "exact_loglik": float(total.loglik / total.rows),
+        }
+
+    def done(self, state: State, history: list[Info]) -> bool:
+        """The mean likelihood of a window of rounds has stopped rising."""
+        window = 10 if self._noisy() else 1
+        if len(history) < 2 * window or self.tol <= 0:
+            return False
+        seen = [row["loglik"] for row in history[-2 * window :]]
+        return bool(np.mean(seen[window:]) - np.mean(seen[:window]) < self.tol * window)
+
+    # ---- the result ----
+
+    def finish(self, fed: Federation, state: State) -> None:
+        self.params_, self.statistics_ = self.result(state), state.stats
+        self.n_features_in_ = len(state.shift) - int(self._family().supervised)
+        self.projections_ = sum(row["projected"] for row in self.history_)
+
+    def result(self, state: State) -> Tree:
+        """The params in the units of the data."""
+        return self._family().unscale(state.params, state.shift, state.unit)
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """Mean log-likelihood of rows in this process."""
+        rows = np.asarray(X, np.float64) if y is None else np.column_stack([X, y])
+        return self._family().statistics(self.params_, rows, np.ones(len(rows))).loglik / len(rows)
+
+    def _family(self, unit: np.ndarray | None = None) -> Any:
+        family = resolve(self.family, FAMILIES, "family")
+        return family.scaled(unit) if unit is not None and hasattr(family, "scaled") else family
+
+    def _quantiser(self) -> Any:
+        given = [name for name in ("levels", "quantiser", "omega") if getattr(self, name) is not None]
+        if len(given) > 1:
+            raise BadParameter(f"{' and '.join(given)} are ways to say the same: give one of them")
+        if self.omega is not None:
+            if not self.omega >= 0:
+                raise BadParameter(
+                    f"omega={self.omega!r} must be at least 0: it is the relative variance of what is sent"
+                )
+            return Sparsify(1 / (1 + self.omega))
+        if self.levels is not None:
+            return resolve(Dither(self.levels), QUANTISERS, "quantiser")
+        return resolve(self.quantiser or Identity(), QUANTISERS, "quantiser")
+
+
+class VRFedEM(FedEM):
+    """FedEM whose clients reduce the noise of their minibatches: each keeps its statistics and adds what a batch says has changed.
+
+    epoch : rounds after which every client looks at all its rows again; batch_size as in FedEM, 32 unless given.
+    """
+
+    def __init__(
+        self,
+        family: Any = "gaussian",
+        *,
+        epoch: int = 20,
+        levels: int | None = None,
+        quantiser: Any = None,
+        omega: float | None = None,
+        step_size: float | str = "auto",
+        decay: float = 0.0,
+        memory: str = "statistics",
+        alpha: float | None = None,
+        fraction: float = 1.0,
+        cohort: str = "bernoulli",
+        batch_size: int | None = 32,
+        guard: float | None = 1.0,
+        exact_every: int = 0,
+        params_init: Any = None,
+        max_iter: int = 100,
+        tol: float = 1e-5,
+        random_state: Any = None,
+    ):
+        super().__init__(
+            family,
+            levels=levels,
+            quantiser=quantiser,
+            omega=omega,
+            step_size=step_size,
+            decay=decay,
+            memory=memory,
+            alpha=alpha,
+            fraction=fraction,
+            cohort=cohort,
+            batch_size=batch_size,
+            guard=guard,
+            exact_every=exact_every,
+            params_init=params_init,
+            max_iter=max_iter,
+            tol=tol,
+            random_state=random_state,
+        )
+        self.epoch = epoch
+
+    def check(self, fed: Federation) -> None:
+        super().check(fed)
+        at_least("epoch", self.epoch, 1)
+
+    def _epoch(self, round: int) -> int:
+        return round // self.epoch
+
+    def _reduces(self) -> bool:
+        return True
