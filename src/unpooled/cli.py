@@ -8,7 +8,7 @@ import sys
 import warnings
 from importlib import import_module
 
-COMMANDS = ("demo", "run", "resume", "report", "predict", "reproduce")
+COMMANDS = ("demo", "run", "resume", "report", "predict", "reproduce", "serve", "node", "status")
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -12,8 +12,8 @@ from unpooled.errors import BadParameter, suggest
 from unpooled.estimator import estimator_class
 
 SECTIONS = {
-    "data": ("path", "by", "label", "builtin", "weight"),
-    "federation": ("fraction", "min_clients", "threads", "mode"),
+    "data": ("path", "by", "label", "builtin", "weight", "columns"),
+    "federation": ("fraction", "min_clients", "threads", "mode", "link", "timeout", "wait"),
 }
 
 Config = dict[str, dict[str, Any]]
@@ -65,6 +65,8 @@ def check(config: Config) -> None:
     for section, names in SECTIONS.items():
         _known(config.get(section, {}), names, f"[{section}] has no key")
     data = config.get("data", {})
+    if "link" in config.get("federation", {}):
+        return  # the nodes have their data
     if ("path" in data) == ("builtin" in data):
         raise BadParameter("[data] needs either a path or a builtin name")
     if "path" in data and not glob.glob(data["path"]):

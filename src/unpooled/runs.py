@@ -56,7 +56,7 @@ def create(config: configs.Config, out: Path | None) -> Path:
 
 def go(folder: Path, watch: Callable[[Any, Moment], None], fed: Any = None) -> Any:
     """Run a folder from its last checkpoint, or from the start, to its end; the fitted estimator."""
-    config = configs.read(_config_of(folder))
+    config = configs.read(config_of(folder))
     configs.check(config)
     with alone(folder):
         fed = fed if fed is not None else configs.federation(config)
@@ -70,7 +70,7 @@ def go(folder: Path, watch: Callable[[Any, Moment], None], fed: Any = None) -> A
         return estimator
 
 
-def _config_of(folder: Path) -> Path:
+def config_of(folder: Path) -> Path:
     path = folder / "config.toml"
     if not path.exists():
         raise RunError(f"{folder} is not a run: there is no config.toml in it")

@@ -61,7 +61,7 @@ def unpack(message: bytes, limit: int = 2**31) -> Parcel:
     length = int.from_bytes(message[4:8], "big")
     if length > min(HEAD_BYTES, len(message) - 8):
         raise SchemaError("the head of the message is cut off or too long")
-    body = _json(message[8 : 8 + length])
+    body = read_json(message[8 : 8 + length])
     if body.get("unpooled") != __version__:
         raise SchemaError(
             f"the other side runs unpooled {str(body.get('unpooled'))[:20]!r}, this one {__version__!r}: install the same"
@@ -72,7 +72,8 @@ def unpack(message: bytes, limit: int = 2**31) -> Parcel:
     return Parcel(body["head"], body["structure"], specs, memoryview(message)[8 + length :])
 
 
-def _json(text: bytes) -> dict[str, Any]:
+def read_json(text: bytes) -> dict[str, Any]:
+    """A JSON object, or SchemaError."""
     try:
         body = json.loads(text)
     except (ValueError, RecursionError) as error:

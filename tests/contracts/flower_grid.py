@@ -52,8 +52,8 @@ class MessageGrid(Grid):
 class OpenSite(Site):
     """A site whose state the test can see where `Local` has it: on the client."""
 
-    def reply(self, message: bytes) -> bytes:
-        reply = super().reply(message)
+    def reply(self, message: bytes, private: str = "") -> bytes:
+        reply = super().reply(message, private)
         self.source.client.state = self.state
         return reply
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
     parser.add_argument(
         "overrides", nargs="*", metavar="key=value", help="parameters of the model, or section.key=value"
     )
+    parser.add_argument("--on", metavar="LINK", help="run over the nodes of a link: its HOST:PORT or its folder")
     parser.add_argument("--out", type=Path, help="the run folder to make (default: runs/MODEL-TIME)")
     parser.add_argument("--json", action="store_true", help="print JSON, the run folder last")
     return parser
@@ -23,7 +26,12 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
 def run(args: argparse.Namespace) -> int:
     from unpooled import config, runs
 
-    folder = runs.create(config.override(config.read(args.file), args.overrides), args.out)
+    wanted = config.override(config.read(args.file), args.overrides)
+    if args.on:
+        from unpooled.flower.link import find
+
+        wanted.setdefault("federation", {})["link"] = str(find(args.on))
+    folder = runs.create(wanted, args.out)
     return carry_on(folder, args.json)
 
 
@@ -35,7 +43,8 @@ def carry_on(folder: Path, as_json: bool) -> int:
 
     progress = Progress(quiet=as_json)
     try:
-        estimator = runs.go(folder, progress)
+        with clients_of(folder) as fed:
+            estimator = runs.go(folder, progress, fed)
     except KeyboardInterrupt:
         progress.close()
         print(f"unpooled: stopped; `unpooled resume {folder}` continues", file=sys.stderr)
@@ -45,6 +54,25 @@ def carry_on(folder: Path, as_json: bool) -> int:
     write_report(folder)
     print(json.dumps({"run": str(folder)}) if as_json else _told(folder, estimator))
     return 0
+
+
+@contextmanager
+def clients_of(folder: Path) -> Iterator[Any]:
+    """The nodes of the link that a run's config names, while the block lasts; None where its clients are files."""
+    from unpooled import config, runs
+
+    sections = config.read(runs.config_of(folder))
+    network = sections.get("federation", {})
+    if "link" not in network:
+        yield None
+        return
+    from unpooled.flower.attach import connect
+    from unpooled.flower.link import Link
+
+    how = {k: network[k] for k in ("min_clients", "timeout", "wait") if k in network}
+    say = lambda text: print(f"unpooled: {text}", file=sys.stderr)  # noqa: E731
+    with connect(Link.open(Path(network["link"])), columns=sections["data"].get("columns"), say=say, **how) as fed:
+        yield fed
 
 
 def _told(folder: Path, estimator: Any) -> str:

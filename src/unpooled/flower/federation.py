@@ -174,9 +174,8 @@ class Exchange:
         self.open = set(fed.names)
         self.sent: dict[str, tuple[str, float]] = {}  # message id -> (name, when)
         self.again: dict[str, tuple[int, float, float]] = {}  # name -> (node, when to ask again, patience)
-        self.start = self.looked = time.monotonic()
-        self.said = self.start
-        self._options = _json(ask)
+        self.start = self.said = time.monotonic()
+        self.content = to_records(wire.pack(self._head(), down))
 
     def going(self) -> bool:
         """Whether to wait on: for all until the timeout, for enough of them until the end of the wait."""
@@ -190,9 +189,7 @@ class Exchange:
     def move(self) -> None:
         """Send what is due, take what has come, sleep a moment."""
         now = time.monotonic()
-        if now - self.looked > 0.5 or now - self.start < POLL:
-            self.fed._roster.look()
-            self.looked = now
+        self.fed._roster.look()
         self._send(now)
         replies = self.fed._roster.grid.pull_messages(list(self.sent)) if self.sent else []
         for reply in replies:
@@ -217,18 +214,24 @@ class Exchange:
             if node is not None and (node != last or now >= when):
                 patience *= 2
                 self.again[name] = (node, now + patience, patience)
-                due.append((name, Message(to_records(self._request(name)), node, "query")))
+                due.append((name, Message(self.content, node, "query", group_id=self._private(name))))
         if due:
             ids = self.fed._roster.grid.push_messages([m for _, m in due])
             self.sent.update({i: (name, now) for i, (name, _) in zip(ids, due) if i})
 
-    def _request(self, name: str) -> bytes:
-        run, journal = self.fed._run, self.fed.journal
-        head = {"kind": "ask", "to": name, "run": run.name, "round": journal.round, "seed": journal.seed}
-        head |= {"base": run.base.get(name, 0), "floor": run.floor(name), "how": self.how, **self._options}
+    def _head(self) -> dict[str, Any]:
+        """What all nodes are told: sent to the SuperLink once, however many nodes fetch it there."""
+        journal = self.fed.journal
+        head = {"kind": "ask", "run": self.fed._run.name, "round": journal.round, "seed": journal.seed, "how": self.how}
+        return head | _json(self.ask)
+
+    def _private(self, name: str) -> str:
+        """What one node is told; it rides in the message's group id."""
+        run = self.fed._run
+        own = {"to": name, "base": run.base.get(name, 0), "floor": run.floor(name)}
         if name not in run.begun:
-            head["columns"] = self.fed._roster.columns
-        return wire.pack(head, self.down)
+            own["columns"] = self.fed._roster.columns
+        return json.dumps(own)
 
     # ---- up ----
 

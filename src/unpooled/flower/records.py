@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
@@ -19,9 +21,9 @@ def to_records(message: bytes) -> RecordDict:
 
 def from_records(content: RecordDict) -> bytes:
     """The bytes; SchemaError for records that are not ours. Flower's arrays are read without pickle."""
-    record = content.get(KEY)
+    record: Any = content.get(KEY)
     try:
-        found = record["message"]  # type: ignore[index]
+        found = record["message"]
         message = found.numpy().tobytes() if isinstance(record, ArrayRecord) else found
     except (KeyError, TypeError, ValueError, EOFError) as error:
         raise SchemaError("the message's records are not those of unpooled") from error

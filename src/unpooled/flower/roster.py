@@ -14,6 +14,7 @@ from unpooled.errors import suggest
 from unpooled.flower.records import from_records, to_records
 from unpooled.tree import SchemaError
 
+LOOK = 0.5  # seconds between looks
 FORGET = 15.0  # seconds after which a node that did not say who it is gets asked again
 
 
@@ -26,6 +27,7 @@ class Roster:
         self.identities: dict[str, str] = {}
         self.refused: dict[int, str] = {}
         self._ids: set[int] = set()
+        self._looked = 0.0
         self._asked: dict[int, tuple[str, float]] = {}  # node -> (message id, when)
 
     @property
@@ -38,9 +40,11 @@ class Roster:
         return node if node in self._ids else None
 
     def look(self) -> None:
-        """See who is there, ask newcomers, take what they say; never waits."""
-        self._ids = set(self.grid.get_node_ids())
+        """See who is there (twice a second at most), ask newcomers, take what they say; never waits."""
         now = time.monotonic()
+        if now - self._looked < LOOK:
+            return
+        self._ids, self._looked = set(self.grid.get_node_ids()), now
         due = [n for n in sorted(self.unknown) if n not in self._asked or now - self._asked[n][1] > FORGET]
         if due:
             hello = to_records(wire.pack({"kind": "hello"}))
@@ -82,7 +86,7 @@ class Roster:
             raise SchemaError(f"{name!r} and the other nodes do not all have column names: give all or none a table")
         lacking = [c for c in self.columns or () if c not in set(columns or ())]
         if lacking:
-            raise SchemaError(f"{name!r} has no column {lacking[0]!r} that may be used: {suggest(lacking[0], columns)}")
+            raise SchemaError(f"{name!r} has no column {lacking[0]!r} that may be used: {suggest(lacking[0], columns or ())}")
 
     def check(self, name: str, node: int, head: dict[str, Any]) -> None:
         """An answer must come from the node it was asked of."""

@@ -36,7 +36,7 @@ class Rows(NamedTuple):
     """What a source gives: the parts of a table (one, unless it is larger than memory), columns in the order asked for."""
 
     parts: Callable[[], Iterator[Client]]
-    count: int
+    n_rows: int
     whole: bool  # whether `parts` gives one part
 
 
@@ -79,12 +79,15 @@ class Site:
         self._rows: tuple[Any, Rows] | None = None
         self._lock = threading.Lock()
 
-    def reply(self, message: bytes) -> bytes:
-        """The answer, or the reason why there is none; never an exception, whatever the message is."""
+    def reply(self, message: bytes, private: str = "") -> bytes:
+        """The answer, or the reason why there is none; never an exception, whatever the message is.
+
+        `message` is what all nodes were sent, `private` the JSON of what this one is told besides.
+        """
         head: dict[str, Any] = {"name": self.name, "identity": identity(self.vault)}
         try:
             with self._lock:
-                return self._reply(message, head)
+                return self._reply(message, private, head)
         except (UnpooledError, SchemaError, ConnectionError) as error:
             reason = str(error)
         except Exception as error:  # its text might hold a value of a row: it stays in the log of the node
@@ -93,9 +96,9 @@ class Site:
         log.warning("refused: %s", reason)
         return wire.pack({**head, "refused": reason[:500]})
 
-    def _reply(self, message: bytes, head: dict[str, Any]) -> bytes:
+    def _reply(self, message: bytes, private: str, head: dict[str, Any]) -> bytes:
         parcel = wire.unpack(message, self.policy().max_bytes)
-        request = parcel.head
+        request = {**parcel.head, **wire.read_json(private.encode() or b"{}")}
         if request.get("to") not in (None, self.name):
             raise Refused(f"this is {self.name!r}, not {str(request['to'])[:40]!r}: the coordinator mixed up two nodes")
         if request.get("kind") == "hello":
@@ -117,7 +120,7 @@ class Site:
         policy = self.policy()
         rows = self._open(request, policy)
         ask = self._question(request)
-        policy.admit(ask, request["how"], rows.count, self.ledger, self.name)
+        policy.admit(ask, request["how"], rows.n_rows, self.ledger, self.name)
         if cached is None:
             state, sent = self._compute(ask, parcel.value(), request, rows, policy)
             kept, self.state = self._keep_state(request, state), state

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, MutableMapping
+from pathlib import Path
 from typing import Any
 
 from flwr.app import ConfigRecord, Context, Message
 from flwr.clientapp import ClientApp
+from flwr.serverapp import Grid, ServerApp
 
 from unpooled import wire
 from unpooled.client import Client
@@ -21,7 +23,7 @@ def respond(site: Site, message: Message) -> Message:
         content = from_records(message.content)
     except (SchemaError, ValueError) as error:
         return Message(to_records(wire.pack({"name": site.name, "refused": str(error)[:500]})), reply_to=message)
-    return Message(to_records(site.reply(content)), reply_to=message)
+    return Message(to_records(site.reply(content, message.metadata.group_id)), reply_to=message)
 
 
 def client_app(find: Callable[[Context], Site | Client]) -> ClientApp:
@@ -60,3 +62,25 @@ class ContextVault(MutableMapping[str, bytes]):
 
     def __len__(self) -> int:
         return len(self.record)
+
+
+# ---- the app that a run names; nodes behind stock SuperNodes load it for every message ----
+
+
+def _configured(context: Context) -> Site:
+    """The node of the file that the SuperNode's --node-config names as `unpooled`."""
+    from unpooled.node.config import read, site
+
+    path = context.node_config.get("unpooled")
+    if not isinstance(path, str):
+        raise SchemaError("start the SuperNode with --node-config 'unpooled=\"/path/to/node.toml\"'")
+    return site(read(Path(path)))
+
+
+client = client_app(_configured)
+server = ServerApp()
+
+
+@server.main()
+def _server(grid: Grid, context: Context) -> None:
+    raise RuntimeError("this app's server side is the process that called fit")

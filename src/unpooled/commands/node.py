@@ -1,0 +1,118 @@
+"""`unpooled node`: a participant's side of a network. Its data stay here; its policy decides, its ledger records what leaves."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+
+def add_parser(commands: Any) -> argparse.ArgumentParser:
+    parser = commands.add_parser("node", help="take part with data of your own", description=__doc__)
+    inner = parser.add_subparsers(required=True, metavar="WHAT", dest="what")
+    init = inner.add_parser("init", help="write node.toml, policy.toml and a key into a folder")
+    init.add_argument("folder", type=Path)
+    init.add_argument("--name", help="how the federation knows this node (default: the folder's name)")
+    init.add_argument("--data", default="data.csv", help="the table: a file, or the url of a database")
+    init.add_argument("--on", default="127.0.0.1:9092", metavar="HOST:PORT", help="the coordinator's link")
+    keygen = inner.add_parser("keygen", help="make a key pair")
+    keygen.add_argument("path", type=Path, help="the private key's file; .pub goes beside it")
+    start = inner.add_parser("start", help="connect, and answer until Ctrl-C")
+    start.add_argument("file", type=Path, metavar="node.toml")
+    start.add_argument("--insecure", action="store_true", help="no TLS and no key; on loopback only")
+    start.add_argument("--behind", metavar="HOST:PORT", help="serve a stock SuperNode started with --isolation process")
+    _add_ledger(inner.add_parser("ledger", help="check or explain the record of what left"))
+    return parser
+
+
+def _add_ledger(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("action", choices=("verify", "show"))
+    parser.add_argument("file", type=Path, metavar="ledger.jsonl")
+    parser.add_argument("--head", help="the hash of the last line, as noted before")
+    parser.add_argument("--last", type=int, default=0, help="show so many lines only, from the end")
+    parser.add_argument("--json", action="store_true")
+
+
+def run(args: argparse.Namespace) -> int:
+    return {"init": run_init, "keygen": run_keygen, "start": run_start, "ledger": run_ledger}[args.what](args)
+
+
+def run_init(args: argparse.Namespace) -> int:
+    from unpooled.errors import BadParameter
+    from unpooled.flower.keys import make_node_key
+    from unpooled.node import config, policy
+
+    folder = args.folder
+    if (folder / "node.toml").exists():
+        raise BadParameter(f"{folder / 'node.toml'} is there already: edit it, or choose another folder")
+    key = make_node_key(folder / "node.key")
+    values = {"name": args.name or folder.resolve().name, "link": args.on, "path": args.data}
+    text = config.TEMPLATE.format(**{k: json.dumps(v) for k, v in values.items()})
+    if "://" in args.data:
+        text = text.replace("path = ", "url = ", 1).replace(
+            "csv, csv.gz, parquet or npz; or: ", "with table = or query =; "
+        )
+    (folder / "node.toml").write_text(text)
+    (folder / "policy.toml").write_text(policy.TEMPLATE)
+    print(
+        f"wrote {folder}/node.toml and policy.toml: look through both\nsend {key} to the coordinator, ask for its ca.crt"
+    )
+    return 0
+
+
+def run_keygen(args: argparse.Namespace) -> int:
+    from unpooled.flower.keys import make_node_key
+
+    print(f"send {make_node_key(args.path)} to the coordinator; keep {args.path} to yourself")
+    return 0
+
+
+def run_start(args: argparse.Namespace) -> int:
+    from unpooled.node import config as configs
+
+    logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(message)s", level=logging.WARNING)
+    logging.getLogger("unpooled.node").setLevel(logging.INFO)
+    config, stop = configs.read(args.file), threading.Event()
+    site = configs.site(config)
+    for sign in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(sign, lambda *_: stop.set())
+    if args.behind:
+        from unpooled.flower import worker
+
+        worker.run(site, args.behind, stop)
+    else:
+        _connect(site, config, args.insecure, stop)
+    return 0
+
+
+def _connect(site: Any, config: Any, insecure: bool, stop: threading.Event) -> None:
+    from unpooled.errors import BadParameter, DataNotFound
+    from unpooled.flower import fleet, keys
+    from unpooled.flower.link import Link
+
+    if insecure:
+        fleet.run(site, Link(config.link), None, stop)
+        return
+    if config.ca is None or config.key is None:
+        raise BadParameter("node.toml needs ca = and key =: `unpooled node init` writes them")
+    if not config.ca.is_file():
+        raise DataNotFound(f"{config.ca} is not there: ask the coordinator for the ca.crt of its link")
+    fleet.run(site, Link(config.link, config.ca.read_bytes()), keys.read_node_key(config.key), stop)
+
+
+def run_ledger(args: argparse.Namespace) -> int:
+    from unpooled.node import ledger
+
+    count, head = ledger.verify(args.file, args.head)
+    if args.action == "verify":
+        told = {"lines": count, "head": head}
+        print(json.dumps(told) if args.json else f"{count} lines, none changed; note the last hash elsewhere: {head}")
+        return 0
+    for entry in list(ledger.entries(args.file))[-args.last :]:
+        print(json.dumps(entry) if args.json else ledger.explain(entry))
+    return 0

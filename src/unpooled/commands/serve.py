@@ -1,0 +1,65 @@
+"""`unpooled serve`: the coordinator's side of a network. Starts a SuperLink that nodes connect to, until Ctrl-C."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import threading
+from pathlib import Path
+from typing import Any
+
+from unpooled.flower.link import FOLDER
+
+
+
+
+def add_parser(commands: Any) -> argparse.ArgumentParser:
+    parser = commands.add_parser("serve", help="start the link that nodes connect to", description=__doc__)
+    add_link(parser)
+    parser.add_argument("--address", default="127.0.0.1:9092", metavar="HOST:PORT", help="where to listen")
+    parser.add_argument("--host", action="append", default=[], help="another name that nodes reach this machine by")
+    parser.add_argument("--insecure", action="store_true", help="no TLS and no node keys; on loopback only")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    inner = parser.add_subparsers(metavar="", title="and")
+    admit = inner.add_parser("admit", help="let a node's key in")
+    admit.add_argument("key", type=Path, metavar="KEY.pub", help="the public key that the node's owner sent")
+    admit.add_argument("--name", help="what to call it here (default: the file's name)")
+    add_link(admit, default=argparse.SUPPRESS)
+    admit.set_defaults(run=run_admit)
+    return parser
+
+
+def add_link(parser: argparse.ArgumentParser, default: Any = FOLDER) -> None:
+    text = f"the link's folder (default: {FOLDER})"
+    parser.add_argument("--link", type=Path, default=default, metavar="FOLDER", help=text)
+
+
+def run(args: argparse.Namespace) -> int:
+    if getattr(args, "key", None) is not None:  # the caller sets `run` of the outer parser last
+        return run_admit(args)
+    from unpooled.flower.server import serving
+
+    stop, folder = threading.Event(), args.link.expanduser()
+    for sign in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(sign, lambda *_: stop.set())
+    with serving(folder, args.address, hosts=args.host, insecure=args.insecure) as link:
+        told = {"address": link.listen, "link": str(folder), "ca": None if args.insecure else str(folder / "ca.crt")}
+        print(json.dumps(told) if args.json else _told(told), flush=True)
+        stop.wait()
+    return 0
+
+
+def _told(told: dict[str, Any]) -> str:
+    trust = f"\nsend {told['ca']} to the nodes; admit theirs: unpooled serve admit KEY.pub" if told["ca"] else ""
+    return (
+        f"serving nodes at {told['address']}{trust}\nfit: unpooled run FILE.toml --on {told['address']}    stop: Ctrl-C"
+    )
+
+
+def run_admit(args: argparse.Namespace) -> int:
+    from unpooled.flower.server import admit
+
+    name = admit(args.link.expanduser(), args.key, args.name)
+    print(json.dumps({"admitted": name}) if args.json else f"admitted {name}")
+    return 0

@@ -1,0 +1,44 @@
+"""`unpooled status`: the nodes of a link, whether they are there, and its runs with their rounds."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from unpooled.commands.serve import add_link
+
+
+def add_parser(commands: Any) -> argparse.ArgumentParser:
+    parser = commands.add_parser("status", help="nodes, runs and rounds of a link", description=__doc__)
+    add_link(parser)
+    parser.add_argument("--runs", type=Path, default=Path("runs"), help="where run folders are (default: runs)")
+    parser.add_argument("--json", action="store_true")
+    return parser
+
+
+def run(args: argparse.Namespace) -> int:
+    from unpooled.flower.attach import explained
+    from unpooled.flower.link import Link
+    from unpooled.flower.server import nodes, runs
+
+    link = Link.open(args.link.expanduser())
+    told = {"address": link.address, "nodes": explained(link, lambda: nodes(link)), "runs": runs(link)}
+    told["rounds"] = _rounds(args.runs)
+    print(json.dumps(told) if args.json else _told(told))
+    return 0
+
+
+def _rounds(folder: Path) -> dict[str, int]:
+    """run folder -> rounds finished."""
+    histories = sorted(folder.glob("*/history.jsonl"))
+    return {h.parent.name: sum(1 for _ in h.open()) for h in histories}
+
+
+def _told(told: dict[str, Any]) -> str:
+    lines = [f"link {told['address']}: {len(told['nodes'])} nodes, {len(told['runs'])} runs"]
+    lines += [f"  node {n['name'] or n['id']}: {n['status']}" for n in told["nodes"]]
+    lines += [f"  run {r['id']}: {r['status']} since {r['since'][:19]}" for r in told["runs"][:10]]
+    lines += [f"  {name}: {rounds} rounds" for name, rounds in told["rounds"].items()]
+    return "\n".join(lines)

@@ -1,0 +1,139 @@
+"""A SuperLink as a child process, with its certificates, its token and the node keys it admits; it ends when its parent does."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import httpx
+from cryptography.hazmat.primitives.asymmetric import ec
+from flwr.proto.control_pb2 import ListNodesRequest, ListRunsRequest, RegisterNodeRequest
+from flwr.supercore.control.control_http_client import ControlHttpClient
+from flwr.supercore.error import FlowerError
+from flwr.supercore.primitives.asymmetric import public_key_to_bytes
+
+from unpooled.errors import BadParameter, RunError
+from unpooled.flower import keys
+from unpooled.flower.attach import client, explained
+from unpooled.flower.link import Link, host, is_loopback, new_token
+
+
+@contextmanager
+def serving(folder: Path, address: str, *, hosts: Sequence[str] = (), insecure: bool = False) -> Iterator[Link]:
+    """A running SuperLink. Certificates that stand in the folder are taken, missing ones are made for `address` and `hosts`."""
+    link = prepare(folder, address, hosts, insecure)
+    process = _start(link)
+    try:
+        _wait(link, process)
+        for path in sorted((folder / "admitted").glob("*.pub")):
+            register(link, keys.read_public_key(path), path.stem)
+        yield link
+    finally:
+        _stop(process)
+
+
+def prepare(folder: Path, address: str, hosts: Sequence[str], insecure: bool) -> Link:
+    if insecure and not is_loopback(address):
+        raise BadParameter(f"--insecure is for loopback only, and {address} is not: leave it out, TLS is the default")
+    folder.mkdir(parents=True, exist_ok=True)
+    present = [n for n in ("ca.crt", "server.crt", "server.key") if (folder / n).exists()]
+    if not insecure and len(present) == 0:
+        keys.make_authority(folder, list(dict.fromkeys([host(address), *hosts, "localhost", "127.0.0.1"])))
+    elif not insecure and len(present) < 3:
+        raise BadParameter(f"{folder} holds {', '.join(present)} only: give ca.crt, server.crt and server.key, or none")
+    reach = address.replace("0.0.0.0", "127.0.0.1") if host(address) == "0.0.0.0" else address
+    link = Link(reach, None if insecure else (folder / "ca.crt").read_bytes(), new_token(), folder, address)
+    link.save()
+    return link
+
+
+def _start(link: Link) -> subprocess.Popen:
+    folder = link.folder
+    assert folder is not None
+    tls = ["--insecure"]
+    if link.ca is not None:
+        names = {"--ssl-ca-certfile": "ca.crt", "--ssl-certfile": "server.crt", "--ssl-keyfile": "server.key"}
+        tls = [word for flag, name in names.items() for word in (flag, str(folder / name))]
+        tls.append("--enable-supernode-auth")
+    port = link.listen.rpartition(":")[2]
+    command = [sys.executable, "-m", "unpooled.flower.superlink", str(folder / "token"), *tls]
+    command += ["--host", host(link.listen), "--port", port, "--isolation", "process"]
+    command += ["--disable-runtime-dependency-installation"]
+    # the gRPC servers that Flower still starts beside HTTP are not used: any free port of loopback will do
+    command += ["--control-api-address", "127.0.0.1:0", "--fleet-api-address", "127.0.0.1:0"]
+    with open(folder / "superlink.log", "ab") as out:
+        return subprocess.Popen(command, stdout=out, stderr=out, stdin=subprocess.DEVNULL, start_new_session=True)
+
+
+def _wait(link: Link, process: subprocess.Popen, seconds: float = 60) -> None:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if process.poll() is not None:
+            raise RunError(f"the SuperLink ended at once: {_last_line(link)}; is {link.listen} in use?")
+        with suppress(httpx.TransportError):
+            nodes(link)
+            return
+        time.sleep(0.05)
+    raise RunError(f"the SuperLink did not start within {seconds:g} s: {_last_line(link)}")
+
+
+def _last_line(link: Link) -> str:
+    assert link.folder is not None
+    lines = (link.folder / "superlink.log").read_text(errors="replace").strip().splitlines()
+    return lines[-1][:200] if lines else "it wrote nothing"
+
+
+def _stop(process: subprocess.Popen) -> None:
+    process.terminate()
+    try:
+        process.wait(10)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+# ---- what the control door tells ----
+
+
+def admit(folder: Path, key: Path, name: str | None = None) -> str:
+    """Let a node's key in, now if the SuperLink runs and at every later start; gives the name it is kept under."""
+    public, name = keys.read_public_key(key), name or key.stem
+    (folder / "admitted").mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(key, folder / "admitted" / f"{name}.pub")
+    with suppress(RunError, FileNotFoundError):
+        register(Link.open(folder), public, name)
+    return name
+
+
+def register(link: Link, key: ec.EllipticCurvePublicKey, name: str) -> None:
+    def call() -> None:
+        with client(ControlHttpClient, link, "flwr") as control:
+            control.RegisterNode(RegisterNodeRequest(public_key=public_key_to_bytes(key), name=name))
+
+    try:
+        explained(link, call)
+    except RunError as error:
+        cause = error.__cause__
+        known = isinstance(cause, httpx.HTTPStatusError) and FlowerError.from_json(cause.response.text)
+        if not (known and "in use" in known.message.lower()):
+            raise
+
+
+def nodes(link: Link) -> list[dict]:
+    """Every node the SuperLink knows: its name there, whether it is online, since when."""
+    with client(ControlHttpClient, link, "flwr") as control:
+        found = control.ListNodes(ListNodesRequest()).nodes_info
+    return [{"id": n.node_id, "name": n.name, "status": n.status, "since": n.last_activated_at} for n in found]
+
+
+def runs(link: Link) -> list[dict]:
+    """Every Flower run since the SuperLink started, the latest first."""
+    with client(ControlHttpClient, link, "flwr") as control:
+        found = control.ListRuns(ListRunsRequest()).run_dict
+    rows = [{"id": r.run_id, "status": r.status.status, "since": r.starting_at or r.pending_at} for r in found.values()]
+    return sorted(rows, key=lambda r: r["since"], reverse=True)

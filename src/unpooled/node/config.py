@@ -1,0 +1,103 @@
+"""`node.toml`: who a node is, where its link and its data are, and what its columns are called in the federation."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from unpooled.errors import BadParameter, DataNotFound, suggest
+from unpooled.node import policy
+from unpooled.node.ledger import Ledger
+from unpooled.node.site import Site
+from unpooled.node.source import FileTable, SqlTable, Table, TableSource
+from unpooled.node.vault import Folder
+
+TEMPLATE = """\
+name = {name}                  # how the federation knows this node
+link = {link}                  # the coordinator's host:port
+ca = "ca.crt"                  # the certificate that the coordinator sent
+key = "node.key"               # this node's own; send node.pub to the coordinator
+
+[data]
+path = {path}                  # csv, csv.gz, parquet or npz; or: url = "postgresql+psycopg://..." and table = "..."
+# label = "outcome"            # for models that learn from labels
+# chunk_rows = 100000          # for tables larger than memory
+
+# [data.columns]               # where columns have other names here: theirs = "ours"
+# age = "alter"
+"""
+
+TOP = {"name", "link", "ca", "key", "state", "policy", "ledger", "questions", "data"}
+DATA = {"path", "url", "table", "query", "order", "label", "sample_weight", "chunk_rows", "columns"}
+
+
+@dataclass(frozen=True)
+class NodeConfig:
+    """What the file says; paths are relative to it."""
+
+    folder: Path
+    name: str
+    data: dict[str, Any]
+    link: str = ""
+    ca: Path | None = None
+    key: Path | None = None
+    paths: dict[str, Path] = field(default_factory=dict)  # state, policy, ledger
+    questions: list[str] = field(default_factory=list)
+
+
+def read(path: Path) -> NodeConfig:
+    try:
+        body = tomllib.loads(path.read_text())
+    except FileNotFoundError as error:
+        raise DataNotFound(f"{path} is not there: `unpooled node init` writes one to start from") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise BadParameter(f"{path} is not TOML: {error}") from error
+    _known(body, TOP, path.name)
+    data = body.get("data")
+    if not isinstance(data, dict):
+        raise BadParameter(f"{path.name} has no [data]: say there where the rows are")
+    _known(data, DATA, f"[data] of {path.name}")
+    name = body.get("name")
+    if not (isinstance(name, str) and 0 < len(name) <= 100 and name.isprintable()):
+        raise BadParameter(f'{path.name} has no name that can be printed: add name = "zurich"')
+    folder = path.parent
+    paths = {
+        k: folder / body.get(k, d)
+        for k, d in (("state", "state"), ("policy", "policy.toml"), ("ledger", "ledger.jsonl"))
+    }
+    ca, key = (folder / body[k] if k in body else None for k in ("ca", "key"))
+    return NodeConfig(folder, name, data, body.get("link", ""), ca, key, paths, list(body.get("questions", ())))
+
+
+def _known(body: dict[str, Any], names: set[str], where: str) -> None:
+    for key in body:
+        if key not in names:
+            raise BadParameter(f"{where} has a key {key!r} that is not known: {suggest(key, sorted(names))}")
+
+
+def site(config: NodeConfig) -> Site:
+    """The node that the file describes; everything that can be wrong with it is said now, before it connects."""
+    rules = partial(policy.read, config.paths["policy"])
+    rules()
+    source = table_source(config)
+    source.mapping  # noqa: B018  # reads the names of the columns, and complains
+    vault, ledger = Folder(config.paths["state"]), Ledger(config.paths["ledger"])
+    return Site(config.name, source, vault, policy=rules, ledger=ledger, also=config.questions)
+
+
+def table_source(config: NodeConfig) -> TableSource:
+    data = config.data
+    how = {k: data[k] for k in ("columns", "label", "sample_weight", "chunk_rows") if k in data}
+    return TableSource(config.name, _table(config), **how)
+
+
+def _table(config: NodeConfig) -> Table:
+    data = config.data
+    if ("path" in data) == ("url" in data):
+        raise BadParameter("[data] needs either a path (a file) or a url (a database)")
+    if "path" in data:
+        return FileTable(config.folder / Path(data["path"]).expanduser())
+    return SqlTable(data["url"], table=data.get("table"), query=data.get("query"), order=data.get("order"))

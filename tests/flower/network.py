@@ -1,0 +1,88 @@
+"""Nodes as real processes for tests and benchmarks: written to a folder, started, killed, restarted, always cleaned up."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from unpooled.flower import keys
+from unpooled.flower.server import admit
+from unpooled.node.policy import TEMPLATE
+
+OPEN_POLICY = TEMPLATE.replace("gather = false", "gather = true")
+
+
+def free_port() -> int:
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def write_node(folder: Path, name: str, address: str, link: Path, data: str, *, policy: str = OPEN_POLICY) -> Path:
+    """node.toml, policy.toml and an admitted key in a new folder; `data` is the [data] section."""
+    folder.mkdir(parents=True)
+    admit(link, keys.make_node_key(folder / "node.key").rename(folder / f"{name}.pub"))
+    (folder / "policy.toml").write_text(policy)
+    top = {"name": name, "link": address, "ca": str(link / "ca.crt"), "key": "node.key"}
+    lines = [f"{k} = {json.dumps(v)}" for k, v in top.items()]
+    (folder / "node.toml").write_text("\n".join([*lines, "[data]", data, ""]))
+    return folder / "node.toml"
+
+
+class NodeProcess:
+    """`unpooled node start` as a person would start it."""
+
+    def __init__(self, config: Path, *options: str):
+        self.command = [sys.executable, "-m", "unpooled.cli", "node", "start", str(config), *options]
+        self.log = config.parent / "node.log"
+        self.process: subprocess.Popen | None = None
+
+    def start(self) -> NodeProcess:
+        with open(self.log, "ab") as out:
+            env = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+            self.process = subprocess.Popen(self.command, stdout=out, stderr=out, env=env, stdin=subprocess.DEVNULL)
+        return self
+
+    def kill(self) -> None:
+        """As the power cut does."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+
+    def stop(self) -> int:
+        """As Ctrl-C does."""
+        assert self.process is not None
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGINT)
+        return self.process.wait(20)
+
+    def said(self, text: str, seconds: float = 30) -> str:
+        """The log, once it holds `text`."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            log = self.log.read_text() if self.log.exists() else ""
+            if text in log:
+                return log
+            time.sleep(0.05)
+        raise AssertionError(f"{text!r} is not in the log: {log[-2000:]}")
+
+
+@contextmanager
+def started(*nodes: NodeProcess) -> Iterator[None]:
+    try:
+        for node in nodes:
+            node.start()
+        yield
+    finally:
+        for node in nodes:
+            if node.process is not None and node.process.poll() is None:
+                node.process.kill()
+                node.process.wait()
