@@ -18,6 +18,8 @@ _PUBLIC = {
     "Metered": "unpooled.layers.meter",
     "Faults": "unpooled.layers.faults",
     "GaussianMixture": "unpooled.models.gaussian_mixture",
+    "BayesianRegression": "unpooled.models.bayesian_regression",
+    "FedBNR": "unpooled.models.fedbnr",
 }
 
 __all__ = [*_PUBLIC, "__version__"]  # noqa: PLE0604

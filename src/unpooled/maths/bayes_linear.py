@@ -1,0 +1,200 @@
+"""Bayesian linear regression from sums over rows: y = z'v + e with v ~ N(0, prior I) and e ~ N(0, noise).
+
+`Stats` is all that the data can say about weights, noise and prior: it adds over rows, subtracts to forget them, and
+costs k (k + 1) / 2 numbers to send for k features. Everything else follows at the server, with no further round.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy.optimize import brentq
+
+from unpooled.arrays import Array, Float, namespace
+
+GRID = 121  # ratios noise / prior tried before the best is refined
+TINY = 1e-13  # a share so small that it is what rounding left
+
+
+class Stats(NamedTuple):
+    """Sums over rows with weights w, of features z (k,) and targets y (o,)."""
+
+    n: Float[Array, "", ">=0"]
+    z: Float[Array, "k"]
+    y: Float[Array, "o"]
+    zz: Float[Array, "t"]  # the upper triangle of sum w z z', row by row
+    zy: Float[Array, "k o"]
+    yy: Float[Array, "o", ">=0"]
+
+
+class Posterior(NamedTuple):
+    """What the sums say: enough to predict, with no row kept."""
+
+    weights: Float[Array, "k o"]
+    basis: Float[Array, "k r"]  # features to the axes along which weights are independent
+    spread: Float[Array, "r o", ">=0"]  # variance of the weights along these axes
+    centre: Float[Array, "k"]  # of the features; 0 without intercept
+    offset: Float[Array, "o"]
+    noise: Float[Array, "o", ">=0"]  # variance of y about its mean
+    prior: Float[Array, "o", ">=0"]  # variance of a weight before any row was seen
+    unsure: Float[Array, "o", ">=0"]  # variance of the offset
+    evidence: Float[Array, "o"]  # log p(y), an entry for each output
+
+
+def statistics(z: Array, y: Array, w: Array) -> Stats:
+    """The sums of rows z (..., n, k), y (..., n, o) with weights w (..., n)."""
+    xp = namespace(z)
+    root = xp.sqrt(w)[..., None]
+    rz, ry = z * root, y * root
+    rows, columns = _triangle(z.shape[-1])
+    zz = (rz.swapaxes(-1, -2) @ rz)[..., rows, columns]
+    zy = rz.swapaxes(-1, -2) @ ry
+    return Stats(w.sum(-1), (rz * root).sum(-2), (ry * root).sum(-2), zz, zy, (ry * ry).sum(-2))
+
+
+def _triangle(k: int) -> tuple[np.ndarray, np.ndarray]:
+    return np.triu_indices(k)
+
+
+def pack(square: np.ndarray) -> np.ndarray:
+    """The upper triangle of a symmetric (k, k), row by row."""
+    return square[_triangle(square.shape[0])]
+
+
+def unpack(triangle: np.ndarray, k: int) -> np.ndarray:
+    square = np.zeros((k, k))
+    square[_triangle(k)] = triangle
+    return square + np.triu(square, 1).T
+
+
+def posterior(
+    stats: Stats,
+    *,
+    intercept: bool = False,
+    standardize: bool = False,
+    noise: Array | float | None = None,
+    prior: Array | float | None = None,
+) -> Posterior:
+    """The posterior at the given noise and prior variances, or at those that make y most probable.
+
+    `intercept` adds an offset without a prior; `standardize` gives every feature the same say whatever its unit.
+    """
+    gram, cross, yy, centre, offset = _about_the_mean(stats) if intercept else _about_zero(stats)
+    scale = _scale(gram, centre, float(stats.n)) if standardize else np.ones(len(gram))
+    values, vectors = np.linalg.eigh(gram / np.outer(scale, scale))
+    seen = values > TINY * values.max(initial=0.0)  # along the others rows say nothing: what is there is rounding
+    values = np.where(seen, values, 0.0)  # (k,)
+    along = seen[:, None] * (vectors.T @ (cross / scale[:, None]))  # (k, o)
+    dof = float(stats.n) - intercept
+    if noise is None or prior is None:
+        noise, prior = _most_probable(values, along**2, yy, dof)
+    noise, prior = (np.broadcast_to(np.asarray(v, dtype=np.float64), yy.shape) for v in (noise, prior))
+    precision = values[:, None] / noise + 1 / prior  # (k, o)
+    basis = vectors / scale[:, None]
+    weights = basis @ (along / noise / precision)
+    unsure = noise / stats.n if intercept else np.zeros_like(yy)
+    evidence = log_evidence(values, along**2, yy, dof, noise, prior) - (0.5 * np.log(stats.n) if intercept else 0.0)
+    return Posterior(weights, basis, 1 / precision, centre, offset, noise, prior, unsure, evidence)
+
+
+def _about_zero(stats: Stats):
+    k, o = stats.zy.shape
+    return unpack(stats.zz, k), stats.zy, stats.yy, np.zeros(k), np.zeros(o)
+
+
+def _about_the_mean(stats: Stats):
+    centre, offset = stats.z / stats.n, stats.y / stats.n
+    gram = unpack(stats.zz, len(centre)) - stats.n * np.outer(centre, centre)
+    cross = stats.zy - stats.n * np.outer(centre, offset)
+    return gram, cross, np.maximum(stats.yy - stats.n * offset**2, 0.0), centre, offset
+
+
+def _scale(gram: np.ndarray, centre: np.ndarray, n: float) -> np.ndarray:
+    variance = np.diag(gram) / n
+    constant = variance <= TINY * centre**2  # what rounding leaves of a column that never varies
+    return np.sqrt(np.where(constant | (variance <= 0), 1.0, variance))
+
+
+def log_evidence(values: Array, along2: Array, yy: Array, dof: float, noise: Array, prior: Array) -> np.ndarray:  # (o,)
+    """log p(y) with all weights integrated out; `along2` (k, o) are squared cross products along eigenvectors."""
+    spread = np.log1p(values[:, None] * (prior / noise)).sum(0)
+    left = np.array([_left(values, along2[:, j], yy[j], np.atleast_1d(noise / prior)[j]) for j in range(len(yy))])
+    return -0.5 * (dof * np.log(2 * np.pi * noise) + spread + left / noise)
+
+
+def _left(values: Array, along2: Array, yy: float, ratio: Array) -> np.ndarray:
+    """yy - sum along2 / (values + ratio), (...,) for ratio (...,): without cancellation where the features explain everything."""
+    seen = values > 0
+    values, along2, ratio = values[seen], along2[seen], np.asarray(ratio)[..., None]
+    never = yy - (along2 / values).sum()  # what no weights explain
+    never = never if never > 1e-11 * yy else 0.0
+    return np.maximum(never + (along2 / values * (ratio / (values + ratio))).sum(-1), 1e-300)
+
+
+def _most_probable(values: Array, along2: Array, yy: Array, dof: float) -> tuple[np.ndarray, np.ndarray]:
+    """(noise, prior) that maximise the evidence of each output: given their ratio the noise has a closed form."""
+    ratio = np.array([_best_ratio(values, along2[:, j], yy[j], dof) for j in range(len(yy))])
+    noise = np.array([_left(values, along2[:, j], yy[j], r) / dof for j, r in enumerate(ratio)])
+    return noise, noise / ratio
+
+
+def _best_ratio(values: Array, along2: Array, yy: float, dof: float) -> float:
+    """The ratio noise / prior at which the evidence is largest: best of a grid, then a root of its slope."""
+
+    def slope(t: float) -> float:  # d/dt of -2 log evidence, t = log ratio
+        ratio = np.exp(t)
+        fitted = ratio * (along2 / (values + ratio) ** 2).sum() * dof / _left(values, along2, yy, ratio)
+        return float(fitted - (values / (values + ratio)).sum())
+
+    grid = np.log(values.max(initial=0.0) or 1.0) + np.linspace(-28.0, 14.0, GRID)
+    cost = dof * np.log(_left(values, along2, yy, np.exp(grid))) + np.log1p(values / np.exp(grid)[:, None]).sum(1)
+    best = int(np.argmin(cost))
+    lo, hi = grid[max(best - 1, 0)], grid[min(best + 1, GRID - 1)]
+    if slope(lo) < 0 < slope(hi):
+        return float(np.exp(brentq(slope, lo, hi, xtol=1e-14, rtol=1e-14)))
+    return float(np.exp(grid[best]))
+
+
+class Slopes(NamedTuple):
+    """d log p(y) by the sums: what a client needs to turn the global evidence into a gradient of its own features."""
+
+    zz: Float[Array, "t"]  # packed, as Stats.zz
+    zy: Float[Array, "k o"]
+
+
+def slopes(post: Posterior) -> Slopes:
+    """Of a posterior without intercept; noise and prior may be at their optimum (their own slope is 0 there)."""
+    inverse = np.einsum("ir,ro,jr->ij", post.basis, post.spread / post.noise, post.basis, optimize=True)
+    outer = (post.weights / post.noise) @ post.weights.T
+    return Slopes(pack(-0.5 * (inverse + outer)), post.weights / post.noise)
+
+
+def cotangent(slope: Slopes, z: Array, y: Array, w: Array) -> np.ndarray:
+    """d log p(y) by the features z (n, k) of rows with targets y (n, o) and weights w (n,)."""
+    k = z.shape[-1]
+    return w[:, None] * (2 * (z @ unpack(slope.zz, k)) + y @ slope.zy.T)
+
+
+def predict(post: Posterior, z: Array) -> tuple[np.ndarray, np.ndarray]:
+    """(mean, variance) of y at features z (n, k), (n, o) each; the noise is part of the variance."""
+    z = z - post.centre
+    variance = post.noise + post.unsure + (z @ post.basis) ** 2 @ post.spread
+    return z @ post.weights + post.offset, variance
+
+
+def left_out(post: Posterior, z: Array, y: Array) -> tuple[np.ndarray, np.ndarray]:
+    """(mean, variance) of each row's y as if it had not been fitted; exact for rows of weight 1, given noise and prior."""
+    mean, variance = predict(post, z)
+    free = np.maximum(1 - (variance - post.noise) / post.noise, 1e-9)  # 1 - leverage
+    return y - (y - mean) / free, post.noise / free
+
+
+def draw(post: Posterior, z: Array, n: int, rng: np.random.Generator) -> np.ndarray:
+    """n joint draws of y at features z (m, k), with noise: (m, o, n)."""
+    z = z - post.centre
+    axes, o = post.basis.shape[1], len(post.noise)
+    weights = np.sqrt(post.spread)[:, :, None] * rng.standard_normal((axes, o, n))
+    shared = post.offset[:, None] + np.sqrt(post.unsure)[:, None] * rng.standard_normal((o, n))
+    noise = np.sqrt(post.noise)[:, None] * rng.standard_normal((len(z), o, n))
+    return (z @ post.weights)[:, :, None] + np.einsum("mr,ron->mon", z @ post.basis, weights) + shared + noise

@@ -1,0 +1,48 @@
+"""Honest intervals from a histogram of standardised residuals on rows the model was not fitted to: counts add over clients.
+
+If the model were right, residuals over their predicted standard deviation would be normal. Where they are not (heavy tails,
+noise that varies), the quantiles of the histogram replace the normal ones: `quantile(counts, p)` instead of `norm.ppf(p)`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.stats import norm
+
+from unpooled.arrays import Array
+
+EDGES = np.concatenate([-np.geomspace(60, 6.2, 24), np.linspace(-6, 6, 601), np.geomspace(6.2, 60, 24)])
+BINS = len(EDGES) + 1  # one more at each end
+FEWEST = 30  # residuals below which the normal quantiles are kept
+
+
+def histogram(residuals: Array, w: Array) -> np.ndarray:  # (..., o, BINS)
+    """Weighted counts of standardised residuals (..., n, o) with weights w (..., n)."""
+    bins = np.searchsorted(EDGES, residuals)  # (..., n, o)
+    lead, o = bins.shape[:-2], bins.shape[-1]
+    column = np.arange(int(np.prod(lead)) * o).reshape(*lead, 1, o)
+    weights = np.broadcast_to(w[..., None], bins.shape)
+    flat = np.bincount((column * BINS + bins).ravel(), weights.ravel(), minlength=column.size * BINS)
+    return flat.reshape(*lead, o, BINS)
+
+
+def quantile(counts: np.ndarray, p: Array) -> np.ndarray:  # (o, *p.shape)
+    """Quantiles of the residuals in each histogram (o, BINS); half a count at each end stands for the row to come."""
+    p = np.asarray(p, dtype=np.float64)
+    return np.stack([_quantile(row, p) for row in counts])
+
+
+def _quantile(counts: np.ndarray, p: np.ndarray) -> np.ndarray:
+    total = counts.sum()
+    if total < FEWEST:
+        return norm.ppf(p)
+    below = np.cumsum(counts[:-1]) + 0.5  # (edges,) rows below each edge
+    return np.interp(p * (total + 1), below, EDGES)
+
+
+def coverage(counts: np.ndarray, levels: Array) -> np.ndarray:  # (o, levels)
+    """The share of residuals inside the normal central interval of each level, read off the histogram."""
+    half = norm.ppf(0.5 + 0.5 * np.asarray(levels))
+    below = np.concatenate([np.zeros((len(counts), 1)), np.cumsum(counts, 1)[:, :-1]], 1)[:, 1:]
+    at = lambda z: np.stack([np.interp(z, EDGES, row) for row in below])  # noqa: E731
+    return (at(half) - at(-half)) / np.maximum(counts.sum(1), 1e-300)[:, None]

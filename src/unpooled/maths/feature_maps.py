@@ -1,0 +1,202 @@
+"""From rows to features: a map is a name with options (`Spec`), what is learned (`theta`) and what was drawn once (`omega`).
+
+Every map is written for NumPy and torch alike and for leading `...` axes on rows and on theta, so predicting never needs torch
+and many clients can be trained at once. A user's own torch module is one more map, registered by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from sklearn.preprocessing import PolynomialFeatures
+
+from unpooled.arrays import Array, Float, namespace
+from unpooled.errors import BadParameter, suggest
+from unpooled.maths.random_features import SPECTRA, exponentials, frequencies, powers, products, waves
+
+Leaves = dict[str, Float[Array, "*s"]]
+Spec = Mapping[str, Any]  # JSON: it travels as the option of a question
+
+SHIFTER_INPUTS, SHIFTER_WIDTH = 5, 16  # the small network that turns normal draws into frequencies
+
+
+class Kernel(NamedTuple):
+    """The numbers of a feature map."""
+
+    theta: Leaves  # learned
+    omega: Leaves  # drawn once, the same for all
+
+
+class Map(NamedTuple):
+    start: Callable[[Spec, int, np.random.Generator], Kernel]
+    apply: Callable[[Spec, Kernel, Array], Array]
+
+
+def start(spec: Spec, d: int, rng: np.random.Generator) -> Kernel:
+    """The map's numbers before any training, for rows of d features."""
+    return _map(spec).start(spec, d, rng)
+
+
+def features(spec: Spec, kernel: Kernel, x: Array) -> Array:
+    """(..., n, k) features of standardised rows x (..., n, d)."""
+    return _map(spec).apply(spec, kernel, x)
+
+
+def _map(spec: Spec) -> Map:
+    if spec["map"] not in MAPS:
+        raise BadParameter(f"features={spec['map']!r} is not a known feature map: {suggest(spec['map'], MAPS)}")
+    return MAPS[spec["map"]]
+
+
+# ---- monomials: no randomness, nothing learned ----
+
+
+def _monomials(spec: Spec, kernel: Kernel, x: Array) -> np.ndarray:
+    """All products of 1 to `degree` of the variables; powers commute with scaling, so x need not be standardised."""
+    if spec["degree"] == 1:
+        return x
+    make = PolynomialFeatures(spec["degree"], include_bias=False)
+    flat = make.fit_transform(np.asarray(x).reshape(-1, x.shape[-1]))
+    return flat.reshape((*x.shape[:-1], -1))
+
+
+# ---- random waves over scaled inputs, a network's outputs, or both ----
+
+
+def _ard_start(spec: Spec, d: int, rng: np.random.Generator) -> Kernel:
+    return _with_frequencies(spec, d, {"log_scale": np.full(d, 0.5 * np.log(d) + 0.3)}, rng)
+
+
+def _rff_start(spec: Spec, d: int, rng: np.random.Generator) -> Kernel:
+    return _with_frequencies(spec, d, {"log_scale": np.full(1, 0.5 * np.log(d) + 0.3)}, rng)
+
+
+def _deep_start(spec: Spec, d: int, rng: np.random.Generator) -> Kernel:
+    return _with_frequencies(spec, spec["latent"], _network_start(spec, d, rng), rng)
+
+
+def _residual_start(spec: Spec, d: int, rng: np.random.Generator) -> Kernel:
+    net = _network_start(spec, d, rng)
+    last = f"w{len(spec['hidden'])}"
+    net[last] = 0.1 * net[last]  # starts close to the kernel of the inputs alone
+    return _with_frequencies(spec, d + spec["latent"], net | {"log_scale": np.full(d, 0.5 * np.log(d) + 0.3)}, rng)
+
+
+def _network_start(spec: Spec, d: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
+    """Weights w0 (in, out), w1, ... and biases b0 (out,), ...: uniform within 1 / sqrt(in)."""
+    sizes = [d, *spec["hidden"], spec["latent"]]
+    theta = {}
+    for i, (a, b) in enumerate(zip(sizes[:-1], sizes[1:])):
+        theta[f"w{i}"] = rng.uniform(-1, 1, (a, b)) / np.sqrt(a)
+        theta[f"b{i}"] = rng.uniform(-1, 1, b) / np.sqrt(a)
+    return theta
+
+
+def _with_frequencies(spec: Spec, d: int, theta: dict, rng: np.random.Generator) -> Kernel:
+    m, how = spec["m"], spec["frequencies"]
+    if how == "shifted":
+        a, b = SHIFTER_INPUTS, SHIFTER_WIDTH
+        theta["h0"], theta["h1"] = rng.standard_normal((a, b)) / np.sqrt(a), rng.standard_normal((b, d)) / np.sqrt(b)
+        theta["h_straight"] = rng.standard_normal((a, d)) / np.sqrt(a)
+        return Kernel(theta, {"normal": rng.standard_normal((m, a))})
+    drawn = frequencies(spec["spectrum"], m, d, rng)
+    return Kernel(theta | {"frequencies": drawn}, {}) if how == "free" else Kernel(theta, {"frequencies": drawn})
+
+
+def _frequencies(kernel: Kernel) -> Array:  # (..., d, m)
+    theta, omega = kernel
+    if "normal" not in omega:
+        return omega["frequencies"] if "frequencies" in omega else theta["frequencies"]
+    hidden = namespace(theta["h0"]).tanh(omega["normal"] @ theta["h0"])
+    return (hidden @ theta["h1"] + omega["normal"] @ theta["h_straight"]).swapaxes(-1, -2)
+
+
+def _scaled(theta: Leaves, x: Array) -> Array:
+    return x * namespace(x).exp(-theta["log_scale"])[..., None, :]
+
+
+def _network(spec: Spec, theta: Leaves, x: Array) -> Array:  # (..., n, latent)
+    act = ACTIVATIONS[spec["activation"]]
+    depth = len(spec["hidden"])
+    for i in range(depth + 1):
+        x = x @ theta[f"w{i}"] + theta[f"b{i}"][..., None, :]
+        x = act(x) if i < depth else x
+    return x
+
+
+def _relu(x: Array) -> Array:
+    return x * (x > 0)
+
+
+def _silu(x: Array) -> Array:
+    return x * (0.5 + 0.5 * namespace(x).tanh(0.5 * x))
+
+
+def _tanh(x: Array) -> Array:
+    return namespace(x).tanh(x)
+
+
+ACTIVATIONS = {"tanh": _tanh, "silu": _silu, "relu": _relu}
+
+
+def _inputs(spec: Spec, kernel: Kernel, x: Array) -> Array:
+    return waves(_scaled(kernel.theta, x) @ _frequencies(kernel))
+
+
+def _deep(spec: Spec, kernel: Kernel, x: Array) -> Array:
+    return waves(_network(spec, kernel.theta, x) @ _frequencies(kernel))
+
+
+def _residual(spec: Spec, kernel: Kernel, x: Array) -> Array:
+    both = namespace(x).concatenate([_scaled(kernel.theta, x), _network(spec, kernel.theta, x)], -1)
+    return waves(both @ _frequencies(kernel))
+
+
+# ---- replicated inputs: every frequency sees its own noisy copy of the row ----
+
+
+def _replicated_start(spec: Spec, d: int, rng: np.random.Generator) -> Kernel:
+    theta, omega = _deep_start(spec, d, rng)
+    return Kernel(theta, omega | {"noise": rng.standard_normal((spec["m"], d))})
+
+
+def _replicated(spec: Spec, kernel: Kernel, x: Array) -> Array:
+    copies = x[..., :, None, :] * (1 + kernel.omega["noise"])  # (..., n, m, d)
+    flat = copies.reshape((*x.shape[:-2], -1, x.shape[-1]))
+    m = kernel.omega["noise"].shape[0]
+    latent = _network(spec, kernel.theta, flat)
+    latent = latent.reshape((*x.shape[:-1], m, latent.shape[-1]))
+    across = _frequencies(kernel).swapaxes(-1, -2)[..., None, :, :]  # (..., 1, m, latent)
+    return waves((latent * across).sum(-1))
+
+
+# ---- the kernels that are not stationary ----
+
+
+def _exponential(spec: Spec, kernel: Kernel, x: Array) -> Array:
+    return exponentials(_scaled(kernel.theta, x) @ _frequencies(kernel))
+
+
+def _polynomial_start(spec: Spec, d: int, rng: np.random.Generator) -> Kernel:
+    scale = {"log_scale": np.full(d, 0.5 * np.log(d))}
+    return Kernel(scale, {"powers": powers(spec["degree"], spec["m"], d, rng)})
+
+
+def _polynomial(spec: Spec, kernel: Kernel, x: Array) -> Array:
+    return products(_scaled(kernel.theta, x), kernel.omega["powers"], spec["constant"])
+
+
+MAPS: dict[str, Map] = {
+    "monomials": Map(lambda spec, d, rng: Kernel({}, {}), _monomials),
+    "rff": Map(_rff_start, _inputs),
+    "ard": Map(_ard_start, _inputs),
+    "deep": Map(_deep_start, _deep),
+    "residual": Map(_residual_start, _residual),
+    "replicated": Map(_replicated_start, _replicated),
+    "exponential": Map(_ard_start, _exponential),
+    "polynomial": Map(_polynomial_start, _polynomial),
+}
+FREQUENCIES = ("fixed", "free", "shifted")
+__all__ = ["ACTIVATIONS", "FREQUENCIES", "MAPS", "SPECTRA", "Kernel", "Map", "Spec", "features", "start"]

@@ -1,0 +1,65 @@
+"""Random features whose inner products tend to known kernels: the frequencies are drawn here, the closed forms stand beside them.
+
+With m draws, `features(x) @ features(x').T` estimates the kernel without bias and with an error of order 1 / sqrt(m).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.special import gamma, kv
+
+from unpooled.arrays import Array, namespace
+
+SPECTRA = {"rbf": np.inf, "matern12": 0.5, "matern32": 1.5, "matern52": 2.5}  # the smoothness nu of each
+
+
+def frequencies(spectrum: str, m: int, d: int, rng: np.random.Generator) -> np.ndarray:  # (d, m)
+    """Draws from the spectral density of a kernel with length scale 1: normal, or Student t with 2 nu degrees of freedom."""
+    normal = rng.standard_normal((d, m))
+    nu = SPECTRA[spectrum]
+    return normal if np.isinf(nu) else normal / np.sqrt(rng.chisquare(2 * nu, size=m) / (2 * nu))
+
+
+def waves(projected: Array) -> Array:
+    """[cos, sin] of projections (..., n, m), scaled so that a row has length 1: (..., n, 2 m)."""
+    xp = namespace(projected)
+    return xp.concatenate([xp.cos(projected), xp.sin(projected)], -1) / projected.shape[-1] ** 0.5
+
+
+def stationary(spectrum: str, x: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """The kernel that `waves(x @ frequencies)` tends to: (n, n')."""
+    r = np.sqrt(np.maximum(((x[:, None] - other[None]) ** 2).sum(-1), 0.0))
+    nu = SPECTRA[spectrum]
+    if np.isinf(nu):
+        return np.exp(-0.5 * r**2)
+    s = np.sqrt(2 * nu) * np.where(r > 0, r, 1.0)
+    return np.where(r > 0, 2 ** (1 - nu) / gamma(nu) * s**nu * kv(nu, s), 1.0)
+
+
+def exponentials(projected: Array) -> Array:
+    """exp of projections on normal draws: E[exp(w'x) exp(w'x')] = exp(|x + x'|^2 / 2)."""
+    return namespace(projected).exp(projected) / projected.shape[-1] ** 0.5
+
+
+def exponential(x: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """The kernel that `exponentials` tends to."""
+    return np.exp(0.5 * ((x[:, None] + other[None]) ** 2).sum(-1))
+
+
+def powers(degree: int, m: int, d: int, rng: np.random.Generator) -> np.ndarray:  # (m, d + 1)
+    """Multinomial draws: half of the `degree` factors are the constant, the others spread evenly over the features."""
+    return rng.multinomial(degree, [0.5, *[0.5 / d] * d], size=m).astype(np.float64)
+
+
+def products(x: Array, powers: Array, constant: float) -> Array:
+    """Monomials of [sqrt(2 c), sqrt(2 d) x] with drawn powers (m, d + 1), as products, so that x may be negative: (..., n, m)."""
+    m, d = powers.shape[0], x.shape[-1]
+    out: Array = (2 * constant) ** (0.5 * powers[:, 0]) / m**0.5
+    for j in range(d):
+        out = out * ((2 * d) ** 0.5 * x[..., j : j + 1]) ** powers[:, j + 1]
+    return out
+
+
+def polynomial(x: np.ndarray, other: np.ndarray, degree: int, constant: float) -> np.ndarray:
+    """The kernel that `products` tends to."""
+    return (x @ other.T + constant) ** degree

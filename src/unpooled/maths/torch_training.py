@@ -1,0 +1,131 @@
+"""Gradients of feature maps: the only part of the regressions that needs torch, imported when a kernel is learned.
+
+`pullback` turns a slope by features into a slope by theta; `descend` trains copies of a map on many clients at once, each
+on its own rows, because maps are written for leading `...` axes.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable
+
+import numpy as np
+import torch
+
+from unpooled.arrays import Array, to_numpy
+from unpooled.maths.descent import adam, adam_step
+from unpooled.maths.feature_maps import MAPS, Kernel, Leaves, Map, Spec, features
+
+Tensor = torch.Tensor
+Loss = Callable[[Tensor, Tensor, Tensor, dict[str, Tensor]], Tensor]  # (z, y, w, leaves) -> one number a client
+
+
+def tensors(leaves: Leaves, device: str = "cpu", learn: bool = False) -> dict[str, Tensor]:
+    made = {k: torch.as_tensor(np.asarray(v), dtype=torch.float64, device=device) for k, v in leaves.items()}
+    return {k: v.clone().requires_grad_() for k, v in made.items()} if learn else made
+
+
+def arrays(leaves: dict[str, Tensor]) -> dict[str, np.ndarray]:
+    return {k: to_numpy(v) for k, v in leaves.items()}
+
+
+def pullback(spec: Spec, kernel: Kernel, x: Array, slope: Callable[[np.ndarray], np.ndarray]) -> Leaves:
+    """The gradient by theta of a function of the features of x (n, d), whose slope by the features is given."""
+    device = spec.get("device", "cpu")
+    theta = tensors(kernel.theta, device, learn=True)
+    z = features(spec, Kernel(theta, tensors(kernel.omega, device)), torch.as_tensor(x, device=device))
+    toward = torch.as_tensor(slope(to_numpy(z)), device=device)
+    gradient = torch.autograd.grad(z, list(theta.values()), toward)
+    return {k: to_numpy(g) for k, g in zip(theta, gradient)}
+
+
+def minus_evidence(z: Tensor, y: Tensor, w: Tensor, leaves: dict[str, Tensor]) -> Tensor:
+    """- log p(y) / n of each client (...,), for z (..., n, k), y (..., n, o), at its own log_noise and log_prior (variances)."""
+    noise, prior = leaves["log_noise"], leaves["log_prior"]  # (...,)
+    n, k, o = w.sum(-1), z.shape[-1], y.shape[-1]
+    wz = z * w[..., None]
+    a = wz.mT @ z * torch.exp(-noise)[..., None, None] + torch.diag_embed(
+        torch.exp(-prior)[..., None].expand(*prior.shape, k)
+    )
+    factor, failed = torch.linalg.cholesky_ex(a)
+    b = torch.linalg.solve_triangular(factor, wz.mT @ y * torch.exp(-noise)[..., None, None], upper=False)
+    log_det = 2 * torch.diagonal(factor, dim1=-2, dim2=-1).log().sum(-1) + k * prior
+    yy = (w[..., None] * y * y).sum((-1, -2)) * torch.exp(-noise)
+    total = 0.5 * (o * (n * math.log(2 * math.pi) + n * noise + log_det) + yy - (b * b).sum((-1, -2)))
+    return torch.where(failed == 0, total / n.clamp(min=1.0), torch.nan)
+
+
+def squared_error(z: Tensor, y: Tensor, w: Tensor, leaves: dict[str, Tensor]) -> Tensor:
+    """Mean squared error of each client (...,) of a plain linear head (k, o) with offset (o,)."""
+    away = y - z @ leaves["head"] - leaves["offset"][..., None, :]
+    return (w[..., None] * away * away).sum((-1, -2)) / w.sum(-1).clamp(min=1.0)
+
+
+LOSSES: dict[str, Loss] = {"evidence": minus_evidence, "squared": squared_error}
+
+
+def descend(
+    spec: Spec,
+    leaves: Leaves,
+    omega: Leaves,
+    rows: tuple[Array, Array, Array],
+    *,
+    loss: str,
+    epochs: int,
+    rate: float,
+    proximal: float = 0.0,
+) -> Leaves:
+    """`epochs` full-batch Adam steps for every client stacked in rows (x, y, w), from the same leaves: (..., *leaf) each.
+
+    `proximal` holds the leaves near where they started. A gradient that is not a number moves nothing.
+    """
+    x, y, w = (torch.as_tensor(np.asarray(a), device=spec.get("device", "cpu")) for a in rows)
+    lead = w.shape[:-1]
+    start = {k: v.expand(*lead, *v.shape) for k, v in tensors(leaves, spec.get("device", "cpu")).items()}
+    fixed = tensors(omega, spec.get("device", "cpu"))
+    states = {k: adam(v) for k, v in start.items()}
+    for _ in range(epochs):
+        at = {k: s.at.detach().requires_grad_() for k, s in states.items()}
+        z = features(spec, Kernel(at, fixed), x)
+        value = LOSSES[loss](z, y, w, at)
+        if proximal:
+            value = value + 0.5 * proximal * sum(_per_client((at[k] - start[k]) ** 2, len(lead)) for k in at)
+        gradient = torch.autograd.grad(value.sum(), list(at.values()))
+        states = {k: adam_step(s, _finite(g), rate) for (k, s), g in zip(states.items(), gradient)}
+    return arrays({k: s.at for k, s in states.items()})
+
+
+def _per_client(squares: Tensor, lead: int) -> Tensor:
+    return squares.flatten(lead).sum(-1) if squares.ndim > lead else squares
+
+
+def _finite(gradient: Tensor) -> Tensor:
+    return torch.nan_to_num(gradient, nan=0.0, posinf=0.0, neginf=0.0)
+
+
+# ---- a user's own module as a feature map ----
+
+
+def register(name: str, module: torch.nn.Module) -> None:
+    """Make a module (n, d) -> (n, k) known as a feature map; every client process must register it under the same name."""
+
+    def start(spec: Spec, d: int, rng: np.random.Generator) -> Kernel:
+        theta = {k: to_numpy(v).astype(np.float64) for k, v in module.named_parameters()}
+        return Kernel(theta, {k: to_numpy(v).astype(np.float64) for k, v in module.named_buffers()})
+
+    def apply(spec: Spec, kernel: Kernel, x: Array) -> Array:
+        own = copy.deepcopy(module).double()  # a call swaps its numbers in: threads must not share it
+        leaves = {**_as_tensors(kernel.theta), **_as_tensors(kernel.omega)}
+        rows = torch.as_tensor(x)
+        stacked = rows.ndim == 3 and next(iter(leaves.values())).ndim > next(iter(own.parameters())).ndim
+        one = lambda theta, x: torch.func.functional_call(own, {**leaves, **theta}, (x,))  # noqa: E731
+        theta = _as_tensors(kernel.theta)
+        z = torch.func.vmap(one)(theta, rows) if stacked else one(theta, rows)
+        return z if isinstance(x, torch.Tensor) else to_numpy(z)
+
+    MAPS[name] = Map(start, apply)
+
+
+def _as_tensors(leaves: Leaves) -> dict[str, Tensor]:
+    return {k: v if isinstance(v, torch.Tensor) else torch.as_tensor(np.asarray(v)) for k, v in leaves.items()}

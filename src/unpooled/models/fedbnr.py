@@ -1,0 +1,339 @@
+"""FedBNR: a Gaussian process with a learned kernel over all clients, its last layer exact: two SUMs a round.
+
+The first SUM of a round is of the last layer's statistics (`Stats`). It gives the server the global evidence, the best noise and
+prior, and the posterior. The second depends on how the kernel is learned: `exact` sums the gradient of the *global* evidence by
+theta, `average` sums kernels trained at the clients, `distill` sums their Gram matrices on the server's own rows. How well held-out
+rows are predicted rides along in the second SUM; a last SUM of residual counts makes the intervals honest.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from sklearn.utils.validation import check_X_y
+
+from unpooled import tree
+from unpooled.arrays import to_numpy
+from unpooled.errors import BadData, BadParameter, suggest
+from unpooled.federation import Federation
+from unpooled.maths import bayes_linear, descent
+from unpooled.maths.bayes_linear import Posterior, Stats
+from unpooled.maths.calibration import histogram
+from unpooled.maths.feature_maps import ACTIVATIONS, FREQUENCIES, MAPS, SPECTRA, Leaves, features, start
+from unpooled.models.kernel_learning import Checked, Question, Task, Trained, check_held, gradient, train
+from unpooled.models.last_layer import Design, LastLayer, Scaling, check_targets, standard, standardise, statistics
+from unpooled.tree import Tree
+
+FIRST_NOISE, FIRST_PRIOR = -1.0, 1.0  # logs of variances that local training starts from
+SERVER_SHARE = 0.8  # of the server's rows are distilled on, the others choose the round
+
+
+class Best(NamedTuple):
+    """The round at which held-out rows were predicted best."""
+
+    theta: Leaves
+    stats: Stats
+    log_noise: float
+    log_prior: float
+    score: float  # mean squared error of standardised targets; infinite before the first round
+    round: int
+
+
+class State(NamedTuple):
+    design: Design
+    optimiser: Tree  # a descent.LBFGS or descent.Adam; () when clients train
+    log_noise: float  # as averaged over clients; unused when the server finds them
+    log_prior: float
+    best: Best | None
+    round: int
+
+
+# ---- the estimator ----
+
+
+class FedBNR(LastLayer):
+    """Regression by a global Gaussian process with a learned kernel.
+
+    Parameters
+    ----------
+    kernel : how it is learned: "exact" (gradient of the pooled evidence), "average" (FedAvg), "distill" (needs `server_data`).
+    features : "ard", "rff", "deep", "residual" (inputs and network), "replicated", "exponential", "polynomial",
+        or a torch module (n, d) -> (n, k).
+    n_frequencies : random draws; waves give two features each.
+    spectrum : "rbf", "matern12", "matern32", "matern52".
+    frequencies : "fixed" as drawn, "free" (learned) or "shifted" (a small network turns normal draws into them).
+    hidden, latent_dim, activation : the network of "deep", "residual" and "replicated".
+    degree, constant : of "polynomial".
+    optimizer : for "exact": "lbfgs", "adam", or "auto" (L-BFGS for kernels without a network).
+    learning_rate, max_iter, patience : of the server's steps; `patience` rounds without gain on held-out rows stop it.
+    local_epochs, local_rate : of training at the clients.
+    server_noise : noise and prior from the global evidence (True) or as averaged over clients (False, as published).
+    server_data : (X, y) at the server: needed to distil; otherwise its rows choose the best round.
+    distill_weight, distill_steps, distill_rate : of the server's training when it distils.
+    validation_fraction : share of every client's rows held out, to choose the best round and to recalibrate.
+    recalibrate : intervals from held-out residuals instead of the normal law.
+    missing : "impute" (by the mean over all clients, with a warning) or "refuse".
+    device : where features are trained.
+    """
+
+    def __init__(
+        self,
+        kernel: str = "exact",
+        *,
+        features: Any = "ard",
+        n_frequencies: int = 100,
+        spectrum: str = "rbf",
+        frequencies: str = "fixed",
+        hidden: tuple[int, ...] = (128, 128),
+        latent_dim: int = 8,
+        activation: str = "tanh",
+        degree: int = 2,
+        constant: float = 1.0,
+        optimizer: str = "auto",
+        learning_rate: float = 0.03,
+        max_iter: int = 60,
+        patience: int = 20,
+        local_epochs: int = 10,
+        local_rate: float = 0.003,
+        server_noise: bool = True,
+        server_data: Any = None,
+        distill_weight: float = 1.0,
+        distill_steps: int = 50,
+        distill_rate: float = 0.003,
+        validation_fraction: float = 0.1,
+        recalibrate: bool = True,
+        missing: str = "impute",
+        device: str = "cpu",
+        random_state: Any = None,
+    ):
+        self.kernel = kernel
+        self.features = features
+        self.n_frequencies = n_frequencies
+        self.spectrum = spectrum
+        self.frequencies = frequencies
+        self.hidden = hidden
+        self.latent_dim = latent_dim
+        self.activation = activation
+        self.degree = degree
+        self.constant = constant
+        self.optimizer = optimizer
+        self.learning_rate = learning_rate
+        self.max_iter = max_iter
+        self.patience = patience
+        self.local_epochs = local_epochs
+        self.local_rate = local_rate
+        self.server_noise = server_noise
+        self.server_data = server_data
+        self.distill_weight = distill_weight
+        self.distill_steps = distill_steps
+        self.distill_rate = distill_rate
+        self.validation_fraction = validation_fraction
+        self.recalibrate = recalibrate
+        self.missing = missing
+        self.device = device
+        self.random_state = random_state
+
+    # ---- before any round ----
+
+    def check(self, fed: Federation) -> None:
+        check_targets(fed)
+        _one_of("kernel", self.kernel, ("exact", "average", "distill"))
+        _one_of("spectrum", self.spectrum, SPECTRA)
+        _one_of("frequencies", self.frequencies, FREQUENCIES)
+        _one_of("activation", self.activation, ACTIVATIONS)
+        _one_of("optimizer", self.optimizer, ("auto", "lbfgs", "adam"))
+        _one_of("missing", self.missing, ("impute", "refuse"))
+        if isinstance(self.features, str):
+            _one_of("features", self.features, [name for name in MAPS if name != "monomials"])
+        elif not hasattr(self.features, "named_parameters"):
+            raise BadParameter(f"features={self.features!r} must be a name or a torch module")
+        if not 0 <= self.validation_fraction < 1:
+            raise BadParameter(f"validation_fraction={self.validation_fraction!r} must be 0 or more and below 1")
+        if self.kernel == "distill" and self.server_data is None:
+            raise BadParameter("kernel='distill' needs rows at the server: give server_data=(X, y)")
+        if self.recalibrate and self._share() == 0 and self.server_data is None:
+            raise BadParameter(
+                "recalibrate=True needs rows not fitted: set validation_fraction above 0 or give server_data"
+            )
+
+    def _spec(self) -> dict:
+        name = self.features if isinstance(self.features, str) else _registered(self.features)
+        return {
+            "map": name,
+            "m": int(self.n_frequencies),
+            "spectrum": self.spectrum,
+            "frequencies": self.frequencies,
+            "hidden": [int(h) for h in self.hidden],
+            "latent": int(self.latent_dim),
+            "activation": self.activation,
+            "degree": int(self.degree),
+            "constant": float(self.constant),
+            "device": self.device,
+        }
+
+    def _share(self) -> float:
+        """Of every client's rows, held out; none where the server has rows of its own."""
+        return 0.0 if self.server_data is not None else float(self.validation_fraction)
+
+    def _asks(self) -> dict[str, Any]:
+        return {"spec": self._spec(), "share": self._share(), "seed": self.seed_}
+
+    # ---- rounds ----
+
+    def init(self, fed: Federation, rng: np.random.Generator) -> State:
+        self.seed_ = int(rng.integers(2**31))
+        scaling, _ = standardise(fed, self._share(), self.seed_, self.missing)
+        kernel = start(self._spec(), len(scaling.x_mean), rng)
+        theta = tree.flatten(kernel.theta)
+        optimiser: Tree = ()
+        if self.kernel == "exact":
+            optimiser = descent.lbfgs(theta) if self._uses_lbfgs() else descent.adam(theta)
+        return State(Design(scaling, kernel), optimiser, FIRST_NOISE, FIRST_PRIOR, None, 0)
+
+    def _uses_lbfgs(self) -> bool:
+        plain = ("rff", "ard", "exponential", "polynomial")
+        return self.optimizer == "lbfgs" or (self.optimizer == "auto" and self.features in plain)
+
+    def step(self, fed: Federation, state: State) -> tuple[State, dict]:
+        stats = tree.map(to_numpy, fed.sum(statistics.using(**self._asks()), state.design))
+        step = self._exact_step if self.kernel == "exact" else self._local_step
+        return step(fed, state._replace(round=state.round + 1), stats)
+
+    def _exact_step(self, fed: Federation, state: State, stats: Stats) -> tuple[State, dict]:
+        post = bayes_linear.posterior(stats)
+        value = -float(post.evidence.sum() / stats.n)
+        info = {"loglik": -value, "noise": float(np.sqrt(post.noise.mean())), "sums": 2}
+        opt = state.optimiser
+        if isinstance(opt, descent.LBFGS) and not descent.wants_gradient(opt, value):
+            return self._moved(state, descent.shorten(opt)), info | {"sums": 1}
+        question = Question(state.design, post, bayes_linear.slopes(post))
+        answer = tree.map(to_numpy, fed.sum(gradient.using(**self._asks()), question))
+        down = -tree.flatten(answer.theta) / float(stats.n)
+        state, seen = self._judged(state, stats, post, answer.held)
+        if isinstance(opt, descent.LBFGS):
+            opt = descent.keep(opt, value, down)
+        else:
+            opt = descent.adam_step(opt, down, self.learning_rate * descent.warm_cosine(opt.count, self.max_iter))
+        return self._moved(state, opt), info | seen
+
+    def _moved(self, state: State, optimiser: Tree) -> State:
+        theta = tree.unflatten(optimiser.at, state.design.kernel.theta)
+        return state._replace(design=_with_theta(state.design, theta), optimiser=optimiser)
+
+    def _local_step(self, fed: Federation, state: State, stats: Stats) -> tuple[State, dict]:
+        post = self._posterior(stats, state)
+        info = {"loglik": float(post.evidence.sum() / stats.n), "noise": float(np.sqrt(post.noise.mean())), "sums": 2}
+        rows, _ = self._server_rows(state.design.scaling, "distill")
+        task = Task(state.design, post, np.asarray(state.log_noise), np.asarray(state.log_prior), rows)
+        ask = train.using(**self._asks(), epochs=int(self.local_epochs), rate=float(self.local_rate))
+        answer = tree.map(to_numpy, fed.sum(ask, task))
+        state, seen = self._judged(state, stats, post, answer.held)
+        state = self._distilled(state, answer) if self.kernel == "distill" else _averaged(state, answer)
+        return state, info | seen
+
+    def _distilled(self, state: State, answer: Trained) -> State:
+        """Kernel, noise and prior that explain the server's rows and give them the clients' mean Gram matrix."""
+        from unpooled.models.distill import distil
+
+        x, y = self._server_rows(state.design.scaling, "distill")
+        leaves = {
+            **state.design.kernel.theta,
+            "log_noise": np.asarray(state.log_noise),
+            "log_prior": np.asarray(state.log_prior),
+        }
+        found = distil(
+            self._spec(), leaves, state.design.kernel.omega, (x, y), answer.gram / answer.clients,
+            weight=self.distill_weight, steps=self.distill_steps, rate=self.distill_rate,
+        )  # fmt: skip
+        log_noise, log_prior = float(found.pop("log_noise")), float(found.pop("log_prior"))
+        return state._replace(design=_with_theta(state.design, found), log_noise=log_noise, log_prior=log_prior)
+
+    def _server_rows(self, scaling: Scaling, part: str) -> tuple[np.ndarray, np.ndarray]:
+        """The server's standardised rows: those to "distill" on, those to "choose" the best round with."""
+        if self.server_data is None:
+            return np.zeros((0, len(scaling.x_mean))), np.zeros((0, len(scaling.y_mean)))
+        x, y = check_X_y(*self.server_data, dtype=np.float64, multi_output=True, y_numeric=True)
+        if x.shape[1] != len(scaling.x_mean):
+            raise BadData(
+                f"server_data has {x.shape[1]} columns but the clients have {len(scaling.x_mean)}: give the same"
+            )
+        cut = int(SERVER_SHARE * len(x)) if self.kernel == "distill" else 0
+        chosen = slice(0, cut) if part == "distill" else slice(cut, None)
+        y = y[:, None] if y.ndim == 1 else y
+        return standard(scaling, x[chosen]), (y[chosen] - scaling.y_mean) / scaling.y_scale
+
+    def _judged(self, state: State, stats: Stats, post: Posterior, held: Checked) -> tuple[State, dict]:
+        """The state with its best round, judged by held-out rows; the last round where there are none."""
+        if self.server_data is not None:
+            x, y = self._server_rows(state.design.scaling, "choose")
+            held = check_held(post, self._spec(), state.design.kernel, x, y, np.ones(len(x)))
+        theta = state.design.kernel.theta
+        now = Best(theta, stats, state.log_noise, state.log_prior, math.inf, state.round)
+        if held.n == 0:
+            return state._replace(best=now), {}
+        now = now._replace(score=float(held.squares.mean() / held.n))
+        scale = state.design.scaling.y_scale
+        rmse = np.sqrt((scale**2 * held.squares / held.n).mean())
+        seen = {"val_rmse": float(rmse), "val_nlpd": float((held.nlpd / held.n + np.log(scale)).mean())}
+        better = state.best is None or now.score < state.best.score
+        return state._replace(best=now if better else state.best), seen
+
+    def done(self, state: State, history: list[dict]) -> bool:
+        stuck = isinstance(state.optimiser, descent.LBFGS) and not np.isfinite(state.optimiser.at).all()
+        since = state.round - state.best.round if state.best is not None and np.isfinite(state.best.score) else 0
+        return stuck or since >= self.patience
+
+    # ---- after the last round ----
+
+    def finish(self, fed: Federation, state: State) -> None:
+        self._remember(fed, state.design.scaling)
+        self.n_sums_ = 2 + sum(row["sums"] for row in self.history_)
+        best = state.best
+        if best is None:  # no round of learning: the last layer alone
+            stats = tree.map(to_numpy, fed.sum(statistics.using(**self._asks()), state.design))
+            best = Best(state.design.kernel.theta, stats, state.log_noise, state.log_prior, math.inf, 0)
+            self.n_sums_ += 1
+        self.best_round_, self.log_variances_ = best.round, (best.log_noise, best.log_prior)
+        self._settle(_with_theta(state.design, best.theta), best.stats)
+        self._calibrate(fed, self.recalibrate)
+
+    def _calibrate(self, fed: Federation, wanted: bool) -> None:
+        if not (wanted and self.server_data is not None):
+            super()._calibrate(fed, wanted)
+            self.n_sums_ += wanted
+            return
+        x, y = self._server_rows(self.design_.scaling, "choose")
+        mean, variance = bayes_linear.predict(self.posterior, features(self._spec(), self.design_.kernel, x))
+        self.histogram_ = histogram((y - mean) / np.sqrt(variance), np.ones(len(x)))
+
+    def _posterior(self, stats: Stats, state: State | None = None) -> Posterior:
+        if self.server_noise or self.kernel == "exact":
+            return bayes_linear.posterior(stats)
+        logs = self.log_variances_ if state is None else (state.log_noise, state.log_prior)
+        return bayes_linear.posterior(stats, noise=np.exp(logs[0]), prior=np.exp(logs[1]))
+
+
+def _with_theta(design: Design, theta: Leaves) -> Design:
+    return design._replace(kernel=design.kernel._replace(theta=theta))
+
+
+def _averaged(state: State, answer: Trained) -> State:
+    """The plain mean over clients, as published: a client of ten rows counts as much as one of a thousand."""
+    mean = tree.map(lambda a: a / answer.clients, answer)
+    design = _with_theta(state.design, mean.theta)
+    return state._replace(design=design, log_noise=float(mean.log_noise), log_prior=float(mean.log_prior))
+
+
+def _one_of(name: str, value: Any, known: Any) -> None:
+    if value not in tuple(known):
+        raise BadParameter(f"{name}={value!r} is not known: {suggest(value, known)}")
+
+
+def _registered(module: Any) -> str:
+    from unpooled.maths.torch_training import register
+
+    name = f"{type(module).__module__}.{type(module).__qualname__}"
+    register(name, module)
+    return name

@@ -1,0 +1,104 @@
+"""What a client is asked while a kernel is learned: its part of the global gradient, or a kernel of its own. One SUM each.
+
+`gradient` costs as many numbers as theta has; `train` as many, or the Gram matrix of the server's rows. How well the rows held
+out are predicted rides along in both.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from unpooled.arrays import Array, Float
+from unpooled.client import Client, client
+from unpooled.maths import bayes_linear
+from unpooled.maths.bayes_linear import Posterior, Slopes
+from unpooled.maths.feature_maps import Kernel, Leaves, features
+from unpooled.models.last_layer import Design, standard_rows
+
+
+class Checked(NamedTuple):
+    """How held-out rows are predicted."""
+
+    n: Float[Array, "", ">=0"]
+    squares: Float[Array, "o", ">=0"]
+    nlpd: Float[Array, "o"]  # minus the log density, summed
+
+
+class Question(NamedTuple):
+    """What the second SUM of an exact round needs."""
+
+    design: Design
+    posterior: Posterior
+    slopes: Slopes
+
+
+class Gradient(NamedTuple):
+    theta: Leaves
+    held: Checked
+
+
+class Task(NamedTuple):
+    """What the second SUM of a round with local training needs."""
+
+    design: Design
+    posterior: Posterior
+    log_noise: Float[Array, ""]
+    log_prior: Float[Array, ""]
+    rows: Float[Array, "s d"]  # the server's rows to distil on; none to average
+
+
+class Trained(NamedTuple):
+    clients: Float[Array, "", ">=0"]
+    theta: Leaves
+    log_noise: Float[Array, ""]
+    log_prior: Float[Array, ""]
+    gram: Float[Array, "s s"]  # of the server's rows under the client's kernel
+    held: Checked
+
+
+# ---- questions ----
+
+
+@client(adds=True, batched=False)
+def gradient(question: Question, client: Client, *, spec: dict, share: float, seed: int) -> Gradient:
+    """d log p(y of all clients) by theta: this client's part of it."""
+    from unpooled.maths.torch_training import pullback
+
+    x, y, w, held = standard_rows(question.design.scaling, client, share, seed)
+    fit = w > 0
+    slope = lambda z: bayes_linear.cotangent(question.slopes, z, y[fit], w[fit])  # noqa: E731
+    theta = pullback(spec, question.design.kernel, x[fit], slope)
+    return Gradient(theta, check_held(question.posterior, spec, question.design.kernel, x, y, held))
+
+
+@client
+def train(task: Task, client: Client, *, spec: dict, share: float, seed: int, epochs: int, rate: float) -> Trained:
+    """Local steps on the client's own evidence, from the global kernel."""
+    from unpooled.maths.torch_training import descend
+
+    kernel = task.design.kernel
+    x, y, w, held = standard_rows(task.design.scaling, client, share, seed)
+    leaves = {**kernel.theta, "log_noise": task.log_noise, "log_prior": task.log_prior}
+    mine = descend(spec, leaves, kernel.omega, (x, y, w), loss="evidence", epochs=epochs, rate=rate)
+    log_noise, log_prior = mine.pop("log_noise"), mine.pop("log_prior")
+    checked = check_held(task.posterior, spec, kernel, x, y, held)
+    clients = np.ones(w.shape[:-1])
+    rows = np.broadcast_to(task.rows, (*w.shape[:-1], *task.rows.shape))
+    z = features(spec, Kernel(mine, kernel.omega), rows)
+    gram = z @ z.swapaxes(-1, -2)
+    distil = task.rows.shape[0] > 0
+    theta = {k: 0 * v for k, v in mine.items()} if distil else mine  # kernels stay when their Gram matrices leave
+    return Trained(clients, theta, log_noise, log_prior, gram, checked)
+
+
+def check_held(post: Posterior, spec: dict, kernel: Kernel, x: Array, y: Array, held: Array) -> Checked:
+    """How the rows of weight `held` (..., n) are predicted; stacked or not."""
+    if held.ndim == 1:  # only these rows: most have no weight
+        x, y, held = (a[held > 0] for a in (x, y, held))
+    mean, variance = bayes_linear.predict(post, features(spec, kernel, x))
+    squares = (y - mean) ** 2
+    nlpd = 0.5 * (np.log(2 * np.pi * variance) + squares / variance)
+    weigh = lambda v: (held[..., None] * v).sum(-2)  # noqa: E731
+    return Checked(held.sum(-1), weigh(squares), weigh(nlpd))

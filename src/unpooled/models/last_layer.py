@@ -1,0 +1,338 @@
+"""What Bayesian regressions over a fixed feature map share: the SUMs that cost a round, and the face of a fitted model.
+
+Two SUMs standardise (means, then scatter about them), one gives the exact posterior of the last layer, one the histogram behind
+honest intervals. No row leaves a client; k features cost k (k + 1) / 2 numbers a client.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.stats import norm
+from sklearn.base import RegressorMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import _check_n_features, check_is_fitted, validate_data
+
+from unpooled import tree
+from unpooled.arrays import Array, Float, to_numpy
+from unpooled.client import Client, client
+from unpooled.errors import BadData, BadParameter, DataWarning
+from unpooled.estimator import Estimator
+from unpooled.federation import Federation, innermost
+from unpooled.local import as_federation, federate
+from unpooled.maths import bayes_linear, calibration
+from unpooled.maths.bayes_linear import Posterior, Stats
+from unpooled.maths.feature_maps import Kernel, features
+from unpooled.maths.held_out import held_out
+
+
+class Sums(NamedTuple):
+    """A first look at the rows to fit."""
+
+    rows: Float[Array, "", ">=0"]
+    held: Float[Array, "", ">=0"]  # rows held out
+    seen: Float[Array, "d", ">=0"]  # values that are not missing
+    x: Float[Array, "d"]
+    y: Float[Array, "o"]
+
+
+class Scatter(NamedTuple):
+    xx: Float[Array, "d", ">=0"]
+    yy: Float[Array, "o", ">=0"]
+
+
+class Scaling(NamedTuple):
+    """How rows are standardised: missing values filled in, then (x - x_mean) / x_scale, and y alike."""
+
+    fill: Float[Array, "d"]
+    x_mean: Float[Array, "d"]
+    x_scale: Float[Array, "d"]
+    y_mean: Float[Array, "o"]
+    y_scale: Float[Array, "o"]
+
+
+class Design(NamedTuple):
+    """From a client's rows to features."""
+
+    scaling: Scaling
+    kernel: Kernel
+
+
+class Fitted(NamedTuple):
+    design: Design
+    posterior: Posterior
+
+
+class Histogram(NamedTuple):
+    counts: Float[Array, "o b", ">=0"]
+
+
+class Rows(NamedTuple):
+    """A client's rows, standardised, and the two weights of each: to fit with it, to check with it."""
+
+    x: Array  # (..., n, d)
+    y: Array  # (..., n, o)
+    w: Array  # (..., n)
+    held: Array  # (..., n)
+
+
+# ---- what clients are asked; `share` of the rows, chosen by `seed`, is held out ----
+
+
+@client(adds=True)
+def sums(nothing: None, client: Client, *, share: float, seed: int, missing: str) -> Sums:
+    x, y, w, held = _rows(client, share, seed)
+    seen = ~np.isnan(x)
+    if missing == "refuse" and not seen.all():
+        raise BadData(f"client {client.name!r} has missing values: use missing='impute' or leave such rows out")
+    wx, wy = (w[..., None] * v for v in (np.nan_to_num(x), y))
+    return Sums(w.sum(-1), held.sum(-1), (w[..., None] * seen).sum(-2), wx.sum(-2), wy.sum(-2))
+
+
+@client(adds=True)
+def scatter(scaling: Scaling, client: Client, *, share: float, seed: int) -> Scatter:
+    x, y, w, _ = standard_rows(scaling, client, share, seed)
+    return Scatter((w[..., None] * x**2).sum(-2), (w[..., None] * y**2).sum(-2))
+
+
+@client(adds=True)
+def statistics(design: Design, client: Client, *, spec: dict, share: float, seed: int) -> Stats:
+    x, y, w, _ = standard_rows(design.scaling, client, share, seed)
+    return bayes_linear.statistics(features(spec, design.kernel, x), y, w)
+
+
+@client(adds=True)
+def residuals(fitted: Fitted, client: Client, *, spec: dict, share: float, seed: int) -> Histogram:
+    """Standardised residuals of rows that the model has not seen: those held out, or each row as if it had been left out."""
+    x, y, w, held = standard_rows(fitted.design.scaling, client, share, seed)
+    z = features(spec, fitted.design.kernel, x)
+    if share > 0:
+        mean, variance = bayes_linear.predict(fitted.posterior, z)
+    else:
+        (mean, variance), held = bayes_linear.left_out(fitted.posterior, z, y), w
+    return Histogram(calibration.histogram((y - mean) / np.sqrt(variance), held))
+
+
+def standard_rows(scaling: Scaling, client: Client, share: float, seed: int) -> Rows:
+    """The client's rows, standardised, missing values at the mean."""
+    x, y, w, held = _rows(client, share, seed)
+    return Rows(standard(scaling, x), (y - scaling.y_mean) / scaling.y_scale, w, held)
+
+
+def standard(scaling: Scaling, x: np.ndarray) -> np.ndarray:
+    x = np.where(np.isnan(x), scaling.fill, x)
+    x -= scaling.x_mean
+    x /= scaling.x_scale
+    return x
+
+
+def _rows(client: Client, share: float, seed: int) -> Rows:
+    if client.y is None:
+        raise BadData(f"client {client.name!r} has no targets: give y")
+    x, y, w = (to_numpy(a).astype(np.float64, copy=False) for a in (client.x, client.y, client.w))
+    y = y[..., None] if y.ndim == w.ndim else y
+    held = held_out(x, y, share, seed)
+    return Rows(x, y, w * ~held, w * held)
+
+
+# ---- the server's side of it ----
+
+
+def check_targets(fed: Federation) -> None:
+    """Refuse rows that no regression can be fitted to, where the clients are in this process."""
+    for c in getattr(innermost(fed), "clients", []):
+        if c.y is None:
+            raise BadData(
+                f"client {c.name!r} has no targets: a regression requires y to be passed, but the target y is None"
+            )
+        if to_numpy(c.y).dtype.kind not in "fiu" or c.y.ndim > 2:
+            kind = to_numpy(c.y).dtype
+            raise BadData(f"client {c.name!r} has targets that are not numbers (Unknown label type {kind}): give numeric y")
+
+
+def standardise(fed: Federation, share: float, seed: int, missing: str, scale: bool = True) -> tuple[Scaling, Sums]:
+    """Means and, if wanted, scales over all clients; exact far from the origin too."""
+    first = tree.map(to_numpy, fed.sum(sums.using(share=share, seed=seed, missing=missing), None))
+    _check_sums(first, share)
+    mean = first.x / np.maximum(first.seen, 1)
+    centred = Scaling(mean, mean, np.ones_like(mean), first.y / first.rows, np.ones_like(first.y))
+    if not scale:
+        return centred, first
+    second = tree.map(to_numpy, fed.sum(scatter.using(share=share, seed=seed), centred))
+    check_varies(second.yy, first.y, float(first.rows))
+    x_scale = np.sqrt(second.xx / np.maximum(first.seen, 1))  # missing values do not widen a column
+    x_scale = np.where(x_scale > 1e-12 * np.maximum(np.abs(centred.x_mean), 1e-300), x_scale, 1.0)
+    return centred._replace(x_scale=x_scale, y_scale=np.sqrt(second.yy / first.rows)), first
+
+
+def _check_sums(first: Sums, share: float) -> None:
+    if first.rows < 2:
+        plural = "" if first.rows == 1 else "s"
+        raise BadData(f"all clients together have {first.rows:g} sample{plural} to fit: at least 2 are needed")
+    if share > 0 and first.held < 1:
+        raise BadData(
+            f"validation_fraction={share} holds out none of {first.rows:g} rows: raise it, or set it to 0 to do without"
+        )
+    gaps = first.rows * len(first.seen) - first.seen.sum()
+    if gaps > 1e-9 * first.rows:
+        warnings.warn(
+            f"{gaps:.0f} missing values are taken to be their column's mean over all clients: "
+            "use missing='refuse' to stop instead, or fill them in first with MixtureImputer",
+            DataWarning,
+            stacklevel=2,
+        )
+
+
+def check_varies(yy: np.ndarray, y: np.ndarray, rows: float) -> None:
+    """Refuse constant targets, from their sum and their scatter about the mean."""
+    mean = y / rows
+    flat = yy <= 1e-24 * rows * np.maximum(mean**2, 1e-300)
+    if flat.any():
+        which = int(np.argmax(flat))
+        raise BadData(f"all {rows:g} targets are {mean[which]:g}: there is nothing to learn from constant y")
+
+
+# ---- the face of a fitted model ----
+
+
+class LastLayer(RegressorMixin, Estimator):
+    """Needs `_spec()`, `_posterior()` and, after `fit`, `design_` and `stats_`; predicts, forgets and goes on learning."""
+
+    design_: Design
+    stats_: Stats
+    seed_: int  # chooses the rows held out
+    histogram_: np.ndarray  # (o, b); empty without recalibration
+    single_output_: bool
+    missing: str
+
+    def _spec(self) -> dict:
+        raise NotImplementedError("abstract")
+
+    def _posterior(self, stats: Stats) -> Posterior:
+        raise NotImplementedError("abstract")
+
+    def _share(self) -> float:
+        return 0.0
+
+    def _settle(self, design: Design, stats: Stats) -> None:
+        """Everything that follows from the sums."""
+        self.design_, self.stats_ = design, stats
+        self._known = self._posterior(stats)
+        self.n_features_in_ = len(design.scaling.x_mean)
+        scale = design.scaling.y_scale
+        self.log_marginal_likelihood_ = float(self.posterior.evidence.sum() - stats.n * np.log(scale).sum())
+        self.noise_variance_ = self.posterior.noise * scale**2  # (o,) in the units of y
+
+    @property
+    def posterior(self) -> Posterior:
+        """Of the last layer, for standardised rows; it follows from `stats_` and is not saved."""
+        check_is_fitted(self, "stats_")
+        if not hasattr(self, "_known"):
+            self._known = self._posterior(self.stats_)
+        return self._known
+
+    def _calibrate(self, fed: Federation, wanted: bool) -> None:
+        self.histogram_ = np.zeros((len(self.posterior.noise), 0))
+        if wanted:
+            ask = residuals.using(spec=self._spec(), share=self._share(), seed=self.seed_)
+            self.histogram_ = to_numpy(fed.sum(ask, Fitted(self.design_, self.posterior)).counts)
+
+    # ---- predictions ----
+
+    def predict(self, X: Any, return_std: bool = False) -> Any:
+        """The mean of y at each row, and with `return_std` the standard deviation of y about it, noise included."""
+        mean, std = self._predict(X)
+        return (self._shaped(mean), self._shaped(std)) if return_std else self._shaped(mean)
+
+    def interval(self, X: Any, level: float = 0.9) -> tuple[np.ndarray, np.ndarray]:
+        """(lower, upper): y lies between them with probability `level`, as checked on rows not fitted if recalibrated."""
+        if not (np.isscalar(level) and 0 < level < 1):
+            raise BadParameter(f"level={level!r} must be a number between 0 and 1: the share of y to be covered")
+        mean, std = self._predict(X)
+        ends = np.array([0.5 - 0.5 * level, 0.5 + 0.5 * level])
+        calibrated = self.histogram_.shape[1] > 0
+        z = calibration.quantile(self.histogram_, ends) if calibrated else np.tile(norm.ppf(ends), (std.shape[1], 1))
+        return self._shaped(mean + z[:, 0] * std), self._shaped(mean + z[:, 1] * std)
+
+    def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> np.ndarray:
+        """Joint draws of y at the rows, noise included: (n, n_samples), or (n, outputs, n_samples)."""
+        z = self._features(X)
+        rng = np.random.default_rng(check_random_state(random_state).randint(2**31 - 1))
+        scaling = self.design_.scaling
+        draws = bayes_linear.draw(self.posterior, z, n_samples, rng)
+        draws = scaling.y_mean[:, None] + scaling.y_scale[:, None] * draws
+        return draws[:, 0] if self.single_output_ else draws
+
+    def _predict(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
+        mean, variance = bayes_linear.predict(self.posterior, self._features(X))
+        scaling = self.design_.scaling
+        return scaling.y_mean + scaling.y_scale * mean, scaling.y_scale * np.sqrt(variance)
+
+    def _features(self, X: Any) -> np.ndarray:
+        check_is_fitted(self, "stats_")
+        finite = "allow-nan" if self.missing == "impute" else True
+        X = validate_data(
+            self, to_numpy(X) if hasattr(X, "detach") else X, reset=False, dtype=np.float64, ensure_all_finite=finite
+        )
+        return features(self._spec(), self.design_.kernel, standard(self.design_.scaling, X))
+
+    def _shaped(self, values: np.ndarray) -> np.ndarray:
+        return values[:, 0] if self.single_output_ else values
+
+    # ---- rows that come and go: the map and the scaling stay, the last layer stays exact ----
+
+    def partial_fit(self, data: Any, y: Any = None, *, by: Any = None, sample_weight: Any = None) -> Any:
+        """Add rows of new clients to the last layer: one SUM. The first call fits."""
+        if not hasattr(self, "stats_"):
+            return self.fit(data, y, by=by, sample_weight=sample_weight)
+        fed = as_federation(data, y, by=by, sample_weight=sample_weight)
+        check_targets(fed)
+        for c in getattr(innermost(fed), "clients", [])[:1]:  # all have the same columns
+            _check_n_features(self, c.x, reset=False)
+        self._settle(self.design_, tree.add(self.stats_, self._ask(fed)))
+        return self
+
+    def forget(self, client: str, data: Any = None) -> Any:
+        """Take a client's rows out of the last layer, as if they had never been in it: one SUM of that client alone.
+
+        `data` is the client's (X, y), or a federation it is part of; without it the federation of the last `fit` is asked.
+        """
+        check_is_fitted(self, "stats_")
+        fed = self._federation_of(client, data)
+        rest = tree.map(lambda a, b: a - b, self.stats_, self._ask(fed))
+        if rest.n < 2:
+            raise BadData(f"without client {client!r} fewer than 2 rows are left: fit again on other data instead")
+        self._settle(self.design_, rest._replace(yy=np.maximum(rest.yy, 0.0)))
+        return self
+
+    def _federation_of(self, client: str, data: Any) -> Federation:
+        fed = data if isinstance(data, Federation) else getattr(self, "_fed", None)
+        if data is not None and not isinstance(data, Federation):
+            fed = federate({client: data} if isinstance(data, tuple) else data)
+        if fed is None or client not in fed.names:
+            known = "" if fed is None else f" (it has {', '.join(map(repr, fed.names[:5]))}, ...)"
+            raise BadParameter(f"client {client!r} is not in the federation to be asked{known}: give its data=(X, y)")
+        return fed.only([client])
+
+    def _ask(self, fed: Federation) -> Stats:
+        ask = statistics.using(spec=self._spec(), share=self._share(), seed=self.seed_)
+        return tree.map(to_numpy, fed.sum(ask, self.design_))
+
+    def _remember(self, fed: Federation, scaling: Scaling) -> None:
+        self._fed = fed  # in this process only: what `forget` asks
+        first = next(iter(getattr(innermost(fed), "clients", [])), None)
+        self.single_output_ = len(scaling.y_mean) == 1 and (first is None or first.y.ndim == 1)
+
+    def __getstate__(self) -> Mapping[str, Any]:
+        state = super().__getstate__()
+        return {k: v for k, v in state.items() if k not in ("_fed", "_known")}
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = self.missing == "impute"
+        tags.target_tags.required = True
+        tags.target_tags.multi_output = True
+        return tags
