@@ -54,7 +54,7 @@ def check(parts: Sequence[Part]) -> None:
         _check_labels(part)
         _check_weights(part)
     if not any(p.w is None or float(p.w.sum()) for p in parts):
-        raise BadData("sample_weight is 0 in every row: give some rows a weight")
+        raise BadData("sample_weight is zero in every row: give some rows a weight")
     lo, hi = (np.stack(ends) for ends in zip(*(_range(p.x) for p in parts)))  # (clients, d)
     _check_finite(parts, lo, hi)
     _check_informative(parts, lo, hi)

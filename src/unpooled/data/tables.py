@@ -90,7 +90,7 @@ def _roles(y: Any, label: str | None, sample_weight: Any, by: Any) -> Roles:
 def _is_many(data: Any) -> bool:
     """Whether `data` holds clients: a mapping, or a sequence of tables rather than of rows."""
     if isinstance(data, Mapping) or not isinstance(data, list | tuple) or not data:
-        return isinstance(data, Mapping)
+        return isinstance(data, Mapping) and not _is_sparse(data)  # one of SciPy's sparse kinds is a dict too
     first = data[0]
     if is_torch(first) or isinstance(first, np.ndarray):
         return first.ndim >= 2

@@ -11,24 +11,30 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from sklearn.base import ClusterMixin, DensityMixin
+from sklearn.base import DensityMixin
 from sklearn.exceptions import ConvergenceWarning
 
-from unpooled.arrays import Array, namespace, to_numpy
+from unpooled import tree
+from unpooled.arrays import Array, like, namespace, to_numpy
 from unpooled.client import Client, client
 from unpooled.errors import BadParameter
 from unpooled.estimator import Estimator, Info
 from unpooled.federation import Federation, innermost
-from unpooled.maths import accelerate as acceleration
 from unpooled.maths import gaussian, mixture
 from unpooled.maths.mixture import Params, Stats
 from unpooled.models import start
 from unpooled.models.mixture_face import MixtureFace
 
-SHAPES = ("full", "tied", "diag", "spherical")
 AUTO = tuple(range(1, 11))
 EMPTY = 0.1  # a component with fewer rows than this is re-seeded
 MAX_RESEEDS = 3
+KNOWN = {
+    "covariance_type": gaussian.SHAPES,
+    "init_params": ("kmeans", "random"),
+    "aggregation": ("exact", "paper"),
+    "solver": ("em", "fedem", "vr-fedem"),
+}
+LEAST = {"max_iter": 1, "n_init": 1, "tol": 0, "reg_covar": 0, "min_count": 0}
 
 
 class Candidate(NamedTuple):
@@ -107,7 +113,7 @@ def reseed(params: Params, stats: Stats, shape: str) -> tuple[Params, int]:
     return Params(*(xp.asarray(a, **place) for a in (weights / weights.sum(), means, packed))), len(empty)
 
 
-class GaussianMixture(ClusterMixin, DensityMixin, MixtureFace, Estimator):
+class GaussianMixture(MixtureFace, DensityMixin, Estimator):
     """A mixture of Gaussians over clients: density, soft clusters, anomaly scores, missing values.
 
     Parameters follow scikit-learn's class of the same name; called with a plain array it is one client and behaves alike.
@@ -167,7 +173,7 @@ class GaussianMixture(ClusterMixin, DensityMixin, MixtureFace, Estimator):
 
     def init(self, fed: Federation, rng: np.random.Generator) -> State:
         frame = start.frame(fed)
-        self._check_rows(float(frame.rows))
+        self._check_against(frame)
         if self.warm_start and hasattr(self, "means_"):
             starts = [self.params()]
         elif self.means_init is not None and self.weights_init is not None and self.precisions_init is not None:
@@ -217,6 +223,7 @@ class GaussianMixture(ClusterMixin, DensityMixin, MixtureFace, Estimator):
 
     def _move(self, c: Candidate, stats: Stats) -> Candidate:
         """One candidate after a round: plain EM, or what the accelerator proposes."""
+        c = c._replace(params=tree.map(lambda a: like(a, stats.x), c.params))  # where the clients' arrays live
         loglik = float(stats.loglik) / float(stats.rows)
         if self.accelerate:
             return self._accelerated(c, stats)
@@ -226,12 +233,18 @@ class GaussianMixture(ClusterMixin, DensityMixin, MixtureFace, Estimator):
         return Candidate(params, loglik, gain, c.reseeded + new, not new and abs(gain) < self.tol, None)
 
     def _accelerated(self, c: Candidate, stats: Stats) -> Candidate:
+        from unpooled.maths import accelerate as acceleration
+
         memory, params, info = acceleration.advance(c.memory, c.params, stats, self.covariance_type, self.reg_covar)
         converged = bool(info.gain < self.tol)
         return Candidate(info.best if converged else params, info.loglik, info.gain, 0, converged, memory)
 
     def _candidate(self, params: Params) -> Candidate:
-        memory = acceleration.start(params, self.covariance_type) if self.accelerate else None
+        memory = None
+        if self.accelerate:
+            from unpooled.maths import accelerate as acceleration
+
+            memory = acceleration.start(params, self.covariance_type)
         return Candidate(params, -np.inf, np.inf, 0, False, memory)
 
     # ---- the start ----
@@ -340,30 +353,32 @@ class GaussianMixture(ClusterMixin, DensityMixin, MixtureFace, Estimator):
     # ---- refusals ----
 
     def check(self, fed: Federation) -> None:
-        for name, known in {
-            "covariance_type": SHAPES,
-            "init_params": ("kmeans", "random"),
-            "aggregation": ("exact", "paper"),
-        }.items():
+        for name, known in KNOWN.items():
             if getattr(self, name) not in known:
                 raise BadParameter(f"{name}={getattr(self, name)!r} is not known: use one of {', '.join(known)}")
-        if isinstance(self.n_components, str) and self.n_components != "auto":
-            raise BadParameter(
-                f"n_components={self.n_components!r} is not known: give a number, a list of numbers or 'auto'"
-            )
-        if min(self._sizes(), default=0) < 1:
-            raise BadParameter(f"n_components={self.n_components!r} must be at least 1")
-        for name, least in {"max_iter": 1, "n_init": 1, "tol": 0, "reg_covar": 0, "min_count": 0}.items():
+        for name, least in LEAST.items():
             if getattr(self, name) < least:
                 raise BadParameter(f"{name}={getattr(self, name)!r} must be at least {least}")
+        if isinstance(self.n_components, str) and self.n_components != "auto":
+            text = f"n_components={self.n_components!r} is not known: give a number, a list of numbers or 'auto'"
+            raise BadParameter(text)
+        if min(self._sizes(), default=0) < 1:
+            raise BadParameter(f"n_components={self.n_components!r} must be at least 1")
         if self.aggregation == "paper" and (self.personal_weights or self.accelerate):
             raise BadParameter("aggregation='paper' is plain EM as printed: leave personal_weights and accelerate off")
 
-    def _check_rows(self, rows: float) -> None:
-        if rows < max(self._sizes()):
-            raise BadParameter(
-                f"n_components={max(self._sizes())} is more than the {rows:.0f} rows (n_samples): lower it"
-            )
+    def _check_against(self, frame: start.Frame) -> None:
+        """What can be refused only once the width and the number of rows are known."""
+        k, d = max(self._sizes()), len(frame.mean)
+        if float(frame.rows) < k:
+            raise BadParameter(f"n_components={k} is more than the {float(frame.rows):.0f} rows (n_samples): lower it")
+        covs = {"full": (k, d, d), "tied": (d, d), "diag": (k, d), "spherical": (k,)}[self.covariance_type]
+        for name, wanted in {"weights_init": (k,), "means_init": (k, d), "precisions_init": covs}.items():
+            given = getattr(self, name)
+            if given is not None and (np.shape(given) != wanted or len(self._sizes()) > 1):
+                raise BadParameter(
+                    f"{name} has shape {np.shape(given)}, but n_components={self.n_components!r} needs {wanted}"
+                )
 
 
 def _inverse(precisions: Any, shape: str) -> np.ndarray:
