@@ -14,8 +14,8 @@ import numpy as np
 Array = Any  # np.ndarray or torch.Tensor
 
 if TYPE_CHECKING:
-    Float = Annotated
-    Int = Annotated
+    from typing import Annotated as Float  # an alias by assignment would hide it from type checkers
+    from typing import Annotated as Int
 else:
 
     class Spec(NamedTuple):
