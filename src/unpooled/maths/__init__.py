@@ -1,0 +1,1 @@
+"""Pure functions of arrays: they know nothing of clients, and send nothing."""

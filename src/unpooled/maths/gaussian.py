@@ -1,0 +1,167 @@
+"""Gaussians as arrays: covariances of four shapes, packed for the wire and unpacked; factors, parameter counts.
+
+Two layouts. Packed, as sent: full (k, t), tied (t,), diag (k, d), spherical (k,);
+t = d(d+1)/2, the lower triangle by rows.
+Natural, as scikit-learn keeps them: full (k, d, d), tied (d, d), diag (k, d), spherical (k,).
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from math import isqrt
+from typing import Any
+
+import numpy as np
+
+from unpooled.arrays import Array, is_torch, namespace, to_numpy
+
+SHAPES = ("full", "tied", "diag", "spherical")
+
+
+# ---- triangles ----
+
+
+@cache
+def _lower(d: int) -> np.ndarray:
+    """Where the lower triangle, by rows, lies in a flattened (d, d) matrix."""
+    i, j = np.tril_indices(d)
+    return i * d + j
+
+
+@cache
+def _mirror(d: int) -> np.ndarray:
+    """Where each entry of a flattened symmetric (d, d) matrix lies in its packed triangle."""
+    i, j = np.indices((d, d)).reshape(2, -1)
+    low, high = np.minimum(i, j), np.maximum(i, j)
+    return high * (high + 1) // 2 + low
+
+
+def _take(a: Array, index: np.ndarray) -> Array:
+    return a[..., namespace(a).asarray(index, device=a.device)] if is_torch(a) else np.take(a, index, axis=-1)
+
+
+def pack_triangle(m: Array) -> Array:
+    """(..., d, d) symmetric to (..., t)."""
+    d = m.shape[-1]
+    return _take(m.reshape(*m.shape[:-2], d * d), _lower(d))
+
+
+def unpack_triangle(p: Array) -> Array:
+    """(..., t) to (..., d, d) symmetric."""
+    d = (isqrt(8 * p.shape[-1] + 1) - 1) // 2
+    return _take(p, _mirror(d)).reshape(*p.shape[:-1], d, d)
+
+
+# ---- covariances of four shapes ----
+
+
+def pack_covs(covs: Array, shape: str) -> Array:
+    """Natural layout to packed."""
+    return pack_triangle(covs) if shape in ("full", "tied") else covs
+
+
+def unpack_covs(packed: Array, shape: str) -> Array:
+    """Packed layout to natural."""
+    return unpack_triangle(packed) if shape in ("full", "tied") else packed
+
+
+def reshape_covs(covs: Array, shape: str) -> Array:
+    """(k, d, d) to the natural layout of a narrower shape: averaged over what the shape holds equal."""
+    if shape == "full":
+        return covs
+    if shape == "tied":
+        return covs.mean(0)
+    diagonal = namespace(covs).einsum("kii->ki", covs)
+    return diagonal if shape == "diag" else diagonal.mean(-1)
+
+
+def full_covs(params: Any, shape: str) -> Array:
+    """Each component's covariance in full: (k, d, d)."""
+    if shape in ("full", "tied"):
+        covs = unpack_triangle(params.covs)
+        return covs if shape == "full" else covs[None] + 0 * params.means[:, :1, None]
+    return variances(params, shape)[:, :, None] * eye(params.means.shape[1], params.means)
+
+
+def variances(params: Any, shape: str) -> Array:
+    """Each component's variance by column, shapes diag and spherical: (k, d)."""
+    return params.covs if shape == "diag" else params.covs[:, None] + 0 * params.means
+
+
+def mean_scatter(n: Array, x: Array, shape: str) -> Array:
+    """x x' / n, packed: what `xx` loses when it is taken about new means; n (..., k), x (..., k, d)."""
+    per_row = x / (n + TINY)[..., None]
+    if shape in ("diag", "spherical"):
+        return x * per_row if shape == "diag" else (x * per_row).mean(-1)
+    outer = x[..., :, None] * per_row[..., None, :]
+    return pack_triangle(outer if shape == "full" else outer.sum(-3))
+
+
+TINY = 10 * float(np.finfo(np.float64).eps)  # keeps an empty component from dividing by zero, as scikit-learn does
+
+
+# ---- factors ----
+
+
+def cholesky(covs: Array) -> Array:
+    """Lower factors of (k, d, d); a component that has none is named."""
+    xp = namespace(covs)
+    try:
+        factors = xp.linalg.cholesky(covs)
+    except (np.linalg.LinAlgError, RuntimeError) as error:
+        raise _indefinite(np.linalg.eigvalsh(to_numpy(covs))[:, 0]) from error
+    if not bool(xp.isfinite(factors).all()):
+        raise _indefinite(to_numpy(factors).sum((-1, -2)))
+    return factors
+
+
+def positive(variances: Array) -> Array:
+    """The same (k, d), or the component named that has a variance which is none."""
+    if not bool((variances > 0).all()):
+        raise _indefinite(to_numpy(variances).min(-1))
+    return variances
+
+
+def _indefinite(worst: np.ndarray) -> ValueError:
+    k = int(np.argmin(np.where(np.isfinite(worst), worst, -np.inf)))
+    return ValueError(
+        f"the covariance of component {k} is not positive definite: raise reg_covar or lower n_components"
+    )
+
+
+def inverse_triangle(lower: Array) -> Array:
+    """Inverses of lower triangular matrices (k, d, d)."""
+    xp = namespace(lower)
+    return xp.tril(xp.linalg.inv(lower))
+
+
+def precisions_cholesky(covs: Array, shape: str) -> Array:
+    """Factors of the precisions, from covariances, both in the natural layout: `(x - mean) @ factor` is white."""
+    if shape in ("diag", "spherical"):
+        return covs**-0.5
+    stacked = covs if shape == "full" else covs[None]
+    factors = inverse_triangle(cholesky(stacked)).swapaxes(-1, -2)
+    return factors if shape == "full" else factors[0]
+
+
+def precisions(factors: Array, shape: str) -> Array:
+    """Precisions from what `precisions_cholesky` gives."""
+    return factors**2 if shape in ("diag", "spherical") else factors @ factors.swapaxes(-1, -2)
+
+
+def n_parameters(k: int, d: int, shape: str) -> int:
+    """Free parameters of a mixture: what BIC and AIC charge for."""
+    t = d * (d + 1) // 2
+    return {"full": k * t, "tied": t, "diag": k * d, "spherical": k}[shape] + k * d + k - 1
+
+
+def eye(d: int, like: Array) -> Array:
+    """The identity (d, d) beside `like`."""
+    xp = namespace(like)
+    return xp.eye(d, dtype=like.dtype, device=like.device) if is_torch(like) else np.eye(d)
+
+
+def diagonal(means: Array, shape: str) -> Array:
+    """1 where a packed covariance holds a variance, 0 elsewhere."""
+    d = means.shape[1]
+    return pack_triangle(eye(d, means)) if shape in ("full", "tied") else 1.0

@@ -1,0 +1,168 @@
+"""What every covariance shape shares in a pass over rows: buffers, chunks, rows turned into columns, the softmax.
+
+Rows become columns z of homogeneous coordinates (1, x - centre), so that one product with a matrix also subtracts a
+mean, and a second moment also holds the first moment and the count. Arrays are (batch, ..., columns): the columns stay
+innermost and contiguous for BLAS, and one batch entry is one leading index of the caller's rows.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from unpooled.arrays import Array, is_torch, namespace, to_numpy
+
+CACHED = 230_000  # numbers a chunk may hold on a CPU: about what stays in the second-level cache
+ON_DEVICE = 2**27  # the same on a GPU: large enough to fill it, small enough for its memory
+SEGMENT = 2048  # columns of one product on a GPU: many short products keep it busy where one long one cannot
+
+
+class _Buffers(threading.local):
+    """One reusable array a name and thread: fresh memory for each chunk would cost as much as the arithmetic in it."""
+
+    def __init__(self) -> None:
+        self.held: dict[tuple[str, Any], np.ndarray] = {}
+
+    def take(self, name: str, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+        size = math.prod(shape)
+        held = self.held.get((name, dtype))
+        if held is None or held.size < size:
+            held = self.held[name, dtype] = np.empty(size, dtype)
+        return held[:size].reshape(shape)
+
+
+_BUFFERS = _Buffers()
+
+
+def buffer(name: str, shape: tuple[int, ...], like: Array) -> Array:
+    """Scratch memory of this thread, overwritten by the next call with the same name; torch keeps a pool of its own."""
+    if is_torch(like):
+        return namespace(like).empty(shape, dtype=like.dtype, device=like.device)
+    return _BUFFERS.take(name, shape, like.dtype)
+
+
+def double(a: Any, like: Array) -> Array:
+    """`a` in float64 beside `like`."""
+    xp = namespace(like)
+    if xp is np:
+        return np.asarray(to_numpy(a), dtype=np.float64)
+    return xp.as_tensor(a, dtype=xp.float64, device=like.device)
+
+
+def cast(a: Array, like: Array) -> Array:
+    """`a`, already beside `like`, in its dtype."""
+    return a.to(like.dtype) if is_torch(a) else a.astype(like.dtype, copy=False)
+
+
+def floating(x: Any) -> Array:
+    """x in float64 or float32, as it comes; anything else in float64."""
+    xp = namespace(x)
+    x = xp.asarray(x)
+    return x if x.dtype in (xp.float64, xp.float32) else double(x, x)
+
+
+def log(weights: Array) -> Array:
+    """log, with -inf for 0 and no warning."""
+    with np.errstate(divide="ignore"):
+        return namespace(weights).log(weights)
+
+
+def indices(n: int, like: Array) -> Array:
+    """0 to n - 1 beside `like`."""
+    return namespace(like).arange(n, device=like.device) if is_torch(like) else np.arange(n)
+
+
+def zeros(shape: tuple[int, ...], like: Array) -> Array:
+    """float64 zeros beside `like`."""
+    xp = namespace(like)
+    return xp.zeros(shape, dtype=xp.float64, **({"device": like.device} if xp is not np else {}))
+
+
+# ---- chunks ----
+
+
+def room(width: int, like: Array) -> int:
+    """How many rows of `width` numbers to take at a time."""
+    return max(SEGMENT, ON_DEVICE // width) if _on_gpu(like) else min(max(128, CACHED // width), 2000)
+
+
+def chunks(batch: int, n: int, width: int, like: Array) -> Iterator[tuple[slice, list[slice]]]:
+    """(leading indices, slices of rows): many short ones at a time or one long one in pieces; `width` numbers a row."""
+    most = room(width, like)
+    if 2 * n > most:
+        pieces = _segments(n, most) if _on_gpu(like) else _even(n, most)
+        yield from ((slice(i, i + 1), pieces) for i in range(batch))
+        return
+    step = max(1, most // max(n, 1))
+    yield from ((slice(i, min(i + step, batch)), [slice(0, n)] if n else []) for i in range(0, batch, step))
+
+
+def _even(n: int, most: int) -> list[slice]:
+    cuts = np.linspace(0, n, -(-n // most) + 1).round().astype(int)
+    return [slice(a, b) for a, b in zip(cuts[:-1].tolist(), cuts[1:].tolist())]
+
+
+def _segments(n: int, most: int) -> list[slice]:
+    """Pieces that are multiples of SEGMENT, and what is left over."""
+    whole, step = n // SEGMENT * SEGMENT, most // SEGMENT * SEGMENT
+    pieces = [slice(a, min(a + step, whole)) for a in range(0, whole, step)]
+    return [*pieces, slice(whole, n)] if whole < n else pieces
+
+
+def accumulate(total: Array, part: Array) -> None:
+    """Add a chunk's sums to float64 totals; the segments of one leading index are summed first."""
+    total += part if part.shape[0] == total.shape[0] else part.sum(0, dtype=total.dtype)
+
+
+def fold(x: Array) -> Array:
+    """(1, n, ...) on a GPU, n a multiple of SEGMENT, to (n / SEGMENT, SEGMENT, ...); anything else as it is."""
+    b, n = x.shape[:2]
+    return x.reshape(n // SEGMENT, SEGMENT, *x.shape[2:]) if _on_gpu(x) and b == 1 and n % SEGMENT == 0 else x
+
+
+def _on_gpu(a: Array) -> bool:
+    return is_torch(a) and a.device.type != "cpu"
+
+
+# ---- rows in, responsibilities out ----
+
+
+def columns(x: Array, w: Array | None, centre: Array) -> Array:
+    """Rows (b, n, d) as columns (b, 1 + d, n) about `centre`; a row of weight 0 may hold anything and is put there."""
+    xp = namespace(x)
+    b, n, d = x.shape
+    z = buffer("z", (b, d + 1, n), x)
+    z[:, 0] = 1
+    xp.subtract(x.swapaxes(1, 2), centre[:, None], out=z[:, 1:])
+    if w is not None and not bool(w.all()):
+        z[:, 1:] = xp.where((w == 0)[:, None], 0, z[:, 1:])
+    return z
+
+
+def has_nan(z: Array) -> bool:
+    """Whether a value is missing; z'z is NaN exactly then, and is one fast pass."""
+    xp = namespace(z)
+    return bool(xp.isnan(xp.vdot(z.reshape(-1), z.reshape(-1))))
+
+
+def responsibilities(q: Array, w: Array) -> tuple[Array, Array]:
+    """Log joints (b, k, n) to responsibilities times w, in place; and log p(x) times w, (b, n)."""
+    xp = namespace(q)
+    top = xp.amax(q, 1)
+    q -= top[:, None]
+    xp.exp(q, out=q)
+    total = q.sum(1)
+    q *= (w / total)[:, None]
+    return q, (xp.log(total) + top) * w
+
+
+def sum_of_squares(y: Array) -> Array:
+    """(b, k, d, n) to (b, k, n), in one pass and without a copy of y."""
+    if is_torch(y):
+        return namespace(y).linalg.vector_norm(y, dim=2) ** 2
+    b, k, _, n = y.shape
+    return np.einsum("bkdn,bkdn->bkn", y, y, out=buffer("q", (b, k, n), y))

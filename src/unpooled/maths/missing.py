@@ -1,0 +1,179 @@
+"""Rows with missing values, exactly: marginal densities, conditional moments inside the statistics, imputation.
+
+A pattern of holes costs a factorisation (maths.patterns), a row costs about what a complete row does. Loops go over
+patterns and leading indices, never over rows. Nothing more is sent than for complete rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from unpooled.arrays import Array, is_torch, namespace, to_numpy
+from unpooled.maths import gaussian
+from unpooled.maths.kernel import cast, columns, double, floating, indices, log, responsibilities, room, zeros
+from unpooled.maths.patterns import AT_ONCE, Projection, Run, patterns, portions, projections, whitened
+from unpooled.maths.shapes import Diagonal, Full, kernel_for
+
+# ---- inside the E-step ----
+
+
+def add(sums: list[Array], kernel: Full, x: Array, w: Array, log_weights: Array, places: Array) -> None:
+    """Add to (n, x, xx, loglik) by leading index what the rows with holes say, which lie at flat `places`."""
+    xp, (batch, n, d) = namespace(x), x.shape
+    rows, w, owner = x.reshape(-1, d), w.reshape(-1), places // n
+    found, ids = patterns(rows, places)
+    for start, stop in _owners(owner if batch > 1 else owner[:0], len(places), kernel, x):
+        leads, own = xp.unique(owner[start:stop], return_inverse=True)
+        total, loglik = kernel.empty(len(leads)), sums[3][leads] * 0
+        most = room(kernel.width, x) if len(leads) == 1 else stop - start
+        for which, runs in portions(ids[start:stop], kernel, most):
+            here, mine = places[start + which], own[which]
+            made = projections(kernel, found[[run.pattern for run in runs]])
+            y, q = whitened(kernel, rows[here], runs, made)
+            q += log_weights[owner[start + which]].T
+            r, by_row = responsibilities(q, w[here])
+            _credit(kernel, total, loglik, mine, y, r, by_row)
+            _spread(total[0], mine, r[0], runs, made)
+        for old, new in zip(sums, (*kernel.finish(total), loglik)):
+            old[leads] += new
+
+
+def _owners(owner: Array, n: int, kernel: Full, x: Array) -> Iterator[tuple[int, int]]:
+    """Neighbouring rows that are worked on together: of as many leading indices as fit, or of one."""
+    bounds = np.concatenate([[0], np.flatnonzero(np.diff(to_numpy(owner))) + 1, [n]])
+    most_rows = max(room(kernel.width, x), AT_ONCE // kernel.width)
+    most_leads = max(1, AT_ONCE // (kernel.width * (kernel.size[1] + 1)))
+    i, last = 0, len(bounds) - 1
+    while i < last:
+        fits = int(np.searchsorted(bounds, bounds[i] + most_rows, "right")) - 1
+        j = min(max(i + 1, fits), i + most_leads)
+        yield int(bounds[i]), int(bounds[j])
+        i = j
+
+
+def _credit(kernel: Full, total: list[Array], loglik: Array, own: Array, y: Array, r: Array, by_row: Array) -> None:
+    """Add moments and log-likelihoods of columns to the leading index that owns each."""
+    if len(loglik) == 1:
+        kernel.gather(total, y, r)
+        loglik += by_row.sum(dtype=loglik.dtype)
+        return
+    loglik += _sums_by(by_row, own, len(loglik))[0]
+    order = namespace(own).argsort(own)
+    y, r = y[..., order], r[..., order]
+    ends = np.cumsum(to_numpy(namespace(own).bincount(own, minlength=len(loglik)))).tolist()
+    for i, (a, b) in enumerate(zip([0, *ends], ends)):
+        kernel.gather([total[0][i : i + 1]], y[..., a:b], r[..., a:b])
+
+
+def _spread(total: Array, own: Array, r: Array, runs: list[Run], made: list[Projection]) -> None:
+    """Add sum r Cov[y], the part of the second moment that is not in the means."""
+    xp, k, p = namespace(r), len(r), len(runs)
+    pattern = np.repeat(np.arange(p), [run.stop - run.start for run in runs])
+    index = own * p + (xp.asarray(pattern, device=own.device) if is_torch(own) else pattern)
+    mass = _sums_by(r, index, len(total) * p).reshape(k, -1, p)
+    spread = xp.stack([one.spread for one in made], 1)  # (k or 1, p, d, d)
+    d = spread.shape[-1]
+    moment = mass @ spread.reshape(-1, p, d * d)
+    total[..., 1:, 1:] += moment.reshape(k, -1, d, d).swapaxes(0, 1)
+
+
+def _sums_by(values: Array, index: Array, size: int) -> Array:
+    """(k, n) summed by the index of each column: (k, size), float64."""
+    xp = namespace(values)
+    if xp is np:
+        return np.stack([np.bincount(index, v, size) for v in values])
+    out = xp.zeros((len(values), size), dtype=xp.float64, device=values.device)
+    return out.index_add_(1, index, values.double())
+
+
+def log_density(kernel: Full, x: Array) -> Array:
+    """log density of what is there of rows (n, d), by component: (n, k)."""
+    found, ids = patterns(x, indices(len(x), x))
+    out = cast(zeros((len(x), kernel.size[0]), x), x)
+    for which, runs in portions(ids, kernel, room(kernel.width, x)):
+        made = projections(kernel, found[[run.pattern for run in runs]])
+        out[which] = whitened(kernel, x[which], runs, made)[1][0].T
+    return out
+
+
+# ---- what the holes may hold ----
+
+
+class Given(NamedTuple):
+    """Rows with the same holes: the missing columns u given the others, by component."""
+
+    rows: Array  # (m,), places in x
+    missing: np.ndarray  # (u,)
+    r: Array  # (m, k), probabilities of the components given what is there
+    means: Array  # (m, k, u)
+    covs: Array  # (k, u, u), the same for all these rows
+
+
+def conditional(params: Any, x: Array, shape: str) -> Iterator[Given]:
+    """Rows (n, d) by pattern; rows without holes do not appear."""
+    xp, x = namespace(x), floating(x)
+    kernel = kernel_for(params, shape, x, holes=True)
+    places = xp.where(xp.isnan(x).any(1))[0]
+    if not len(places):
+        return
+    found, ids = patterns(x, places)
+    log_weights = cast(log(double(params.weights, x)), x)[:, None]
+    for which, runs in portions(ids, kernel, room(kernel.width, x)):
+        here, holes = places[which], [found[run.pattern] for run in runs]
+        q, parts = (_dependent if kernel.by_pattern else _independent)(kernel, x[here], runs, np.array(holes))
+        r, _ = responsibilities(q + log_weights, 1.0)
+        for run, u, (means, covs) in zip(runs, holes, parts):
+            part = slice(run.start, run.stop)
+            yield Given(here[part], np.flatnonzero(u), r[0, :, part].T, means, covs)
+
+
+def _dependent(kernel: Full, x: Array, runs: list[Run], found: np.ndarray) -> tuple[Array, list[tuple[Array, Array]]]:
+    """Log densities (1, k, n), and (means, covs) of each run: what is there says something about the holes."""
+    made, parts = projections(kernel, found), []
+    y, q = whitened(kernel, x, runs, made)
+    for run, p, holes in zip(runs, made, found):
+        u = np.flatnonzero(holes)
+        factor = kernel.factors[:, u]  # (k or 1, u, d)
+        means = factor @ double(y[0, :, 1:, run.start : run.stop], y) + kernel.means[:, u, None]
+        covs = factor @ p.spread @ factor.swapaxes(-1, -2) + zeros((kernel.size[0], 1, 1), y)
+        parts.append((namespace(y).moveaxis(means, 2, 0), covs))
+    return q, parts
+
+
+def _independent(
+    kernel: Diagonal, x: Array, runs: list[Run], found: np.ndarray
+) -> tuple[Array, list[tuple[Array, Array]]]:
+    """The same where columns are independent: the component's own mean and variance."""
+    q = kernel.log_density(kernel.features(columns(x[None], None, kernel.centre)))
+    parts = []
+    for run, holes in zip(runs, found):
+        u = np.flatnonzero(holes)
+        means = kernel.means[:, u][None] + zeros((run.stop - run.start, 1, 1), x)
+        parts.append((means, kernel.variances[:, u, None] * gaussian.eye(len(u), kernel.means)))
+    return q, parts
+
+
+def impute(params: Any, x: Array, shape: str) -> Array:
+    """Rows (n, d) with every missing value at its conditional mean."""
+    x = floating(x) + 0
+    for g in conditional(params, x, shape):
+        x[g.rows[:, None], g.missing] = cast((g.r[:, :, None] * g.means).sum(1), x)
+    return x
+
+
+def conditional_moments(params: Any, x: Array, shape: str) -> tuple[Array, Array]:
+    """Mean (n, d) and covariance (n, d, d) of every row given what is there of it; 0 where nothing is missing."""
+    x = floating(x)
+    mean, covariance = double(x, x) + 0, zeros((*x.shape, x.shape[-1]), x)
+    for g in conditional(params, x, shape):
+        r = double(g.r, x)
+        middle = (r[:, :, None] * g.means).sum(1)
+        off = g.means - middle[:, None]  # (m, k, u): the means differ by component, which adds to the covariance
+        between = (r[:, :, None] * off).swapaxes(1, 2) @ off
+        within = (r @ g.covs.reshape(g.covs.shape[0], -1)).reshape(between.shape)
+        mean[g.rows[:, None], g.missing] = middle
+        covariance[g.rows[:, None, None], g.missing[:, None], g.missing] = within + between
+    return mean, covariance

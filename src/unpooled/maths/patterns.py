@@ -1,0 +1,116 @@
+"""Patterns of missing values: which there are, and what each makes of a component's whitened frame.
+
+In the frame y = L^-1 (x - mean), what is missing spans the columns u of L^-1. With Q an orthonormal basis of that span,
+the observed part says E[y] = (I - QQ') y0 whatever stands in the holes, Cov[y] = QQ', and |E[y]|^2 is the distance that
+the marginal density needs. So a pattern is one map in place of L^-1, and all the rest is as for complete rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from unpooled.arrays import Array, namespace, to_numpy
+from unpooled.maths.kernel import buffer, cast, columns, double, sum_of_squares
+from unpooled.maths.shapes import LOG_2PI, Full, homogeneous
+
+KEPT = 1_000_000  # numbers in the maps of patterns kept for the next client
+AT_ONCE = 2_000_000  # numbers in the maps of patterns made together
+
+
+class Projection(NamedTuple):
+    """What one pattern of holes makes of the components' frames."""
+
+    maps: Array  # (k, 1 + d, 1 + d), from columns with 0 in the holes to (1, E[y])
+    spread: Array  # (k or 1, d, d), Cov[y]
+    const: Array  # (k or 1,), of the log density
+
+
+class Run(NamedTuple):
+    """Neighbouring columns with the same holes."""
+
+    pattern: int
+    start: int
+    stop: int
+
+
+def patterns(rows: Array, places: Array) -> tuple[np.ndarray, Array]:
+    """The distinct patterns of holes (p, d) in rows[places], and the pattern of each place."""
+    xp, d = namespace(rows), rows.shape[1]
+    powers = np.zeros((d, -(-d // 50)))  # 50 holes make a whole number that float64 holds exactly
+    powers[np.arange(d), np.arange(d) // 50] = 2.0 ** (np.arange(d) % 50)
+    powers = double(powers, rows)
+    parts = [double(xp.isnan(rows[places[i : i + 50_000]]), rows) @ powers for i in range(0, len(places), 50_000)]
+    ids = places * 0
+    for code in xp.concatenate(parts).T:
+        values, own = xp.unique(code, return_inverse=True)
+        _, ids = xp.unique(ids * len(values) + own, return_inverse=True)
+    shown = places[: int(ids.max()) + 1] * 0
+    shown[ids] = places  # any row of a pattern shows it
+    return to_numpy(xp.isnan(rows[shown])), ids
+
+
+def projections(kernel: Full, found: np.ndarray) -> list[Projection]:
+    """One for each pattern (p, d); those with equally many holes are factorised together."""
+    keys, counts = [p.tobytes() for p in found], found.sum(1)
+    new = np.array([key not in kernel.known for key in keys], dtype=bool)
+    made: dict[bytes, Projection] = {}
+    for u in np.unique(counts[new]).tolist():
+        which = found[new & (counts == u)]
+        made.update(zip((p.tobytes() for p in which), _project(kernel, which, u)))
+    out = [made[key] if key in made else kernel.known[key] for key in keys]
+    if (len(kernel.known) + len(made)) * kernel.width * (kernel.size[1] + 1) <= KEPT:
+        kernel.known.update(made)
+    return out
+
+
+def _project(kernel: Full, which: np.ndarray, u: int) -> Iterator[Projection]:
+    """For patterns (p, d) with u holes each."""
+    xp, like = namespace(kernel.whiten), kernel.centre
+    holes = np.nonzero(which)[1].reshape(-1, u)
+    span = kernel.whiten[:, :, xp.asarray(holes)]  # (k, d, p, u)
+    q, r = xp.linalg.qr(xp.moveaxis(span, 2, 0))  # (p, k, d, u)
+    across = q.swapaxes(-1, -2)
+    whiten = (kernel.whiten - q @ (across @ kernel.whiten)) * double(~which, like)[:, None, None, :]
+    const = kernel.log_scale - xp.log(abs(xp.einsum("...ii->...i", r))).sum(-1) + u / 2 * LOG_2PI + 0.5
+    return (Projection(*p) for p in zip(cast(homogeneous(whiten, kernel.shift), like), q @ across, cast(const, like)))
+
+
+def _slices(counts: np.ndarray, most_rows: int, most_patterns: int) -> Iterator[list[Run]]:
+    """Runs of sorted rows, given how many rows each pattern has, in portions that fit."""
+    runs: list[Run] = []
+    start = 0
+    for pattern, stop in zip(np.flatnonzero(counts).tolist(), np.cumsum(counts[counts > 0]).tolist()):
+        while start < stop:
+            first = runs[0].start if runs else start
+            if start - first == most_rows or len(runs) == most_patterns:
+                yield runs
+                runs, first = [], start
+            cut = min(stop, first + most_rows)
+            runs.append(Run(pattern, start, cut))
+            start = cut
+    if runs:
+        yield runs
+
+
+def portions(ids: Array, kernel: Any, most_rows: int) -> Iterator[tuple[Array, list[Run]]]:
+    """(which rows, their runs counted from 0), every row once, sorted by pattern."""
+    xp = namespace(ids)
+    order, counts = xp.argsort(ids), to_numpy(xp.bincount(ids))
+    for runs in _slices(counts, most_rows, max(1, AT_ONCE // (kernel.width * (kernel.size[1] + 1)))):
+        first = runs[0].start
+        yield order[first : runs[-1].stop], [Run(r.pattern, r.start - first, r.stop - first) for r in runs]
+
+
+def whitened(kernel: Full, x: Array, runs: list[Run], made: list[Projection]) -> tuple[Array, Array]:
+    """Rows (n, d) in runs, with their projections: columns (1, E[y]) as (1, k, 1 + d, n), log densities (1, k, n)."""
+    xp, k = namespace(x), kernel.size[0]
+    z = columns(x[None], None, kernel.centre)[0]
+    z[1:] = xp.where(xp.isnan(z[1:]), 0, z[1:])
+    y, const = buffer("y", (1, k, *z.shape), z), buffer("const", (k, z.shape[1]), z)
+    for run, p in zip(runs, made):
+        y[0, :, :, run.start : run.stop] = p.maps @ z[:, run.start : run.stop]
+        const[:, run.start : run.stop] = p.const[:, None]
+    return y, const - sum_of_squares(y) / 2
