@@ -13,8 +13,8 @@ from unpooled.data import builtin
 
 SEEDS = 5
 DIFFERS = (
-    "the theorem fixes covariances to the identity and speaks of rising likelihood alone; here covariances of four shapes are fitted, and the "
-    "parameters are compared with scikit-learn's on the pooled rows from the same start."
+    "the theorem fixes covariances to the identity and speaks of rising likelihood alone; here covariances of four shapes "
+    "are fitted, and the parameters are compared with scikit-learn's on the pooled rows from the same start."
 )
 SHAPES = ("full", "tied", "diag", "spherical")
 
@@ -26,10 +26,14 @@ def run(small: bool, seeds: int, out: Path, say: Callable[[str], None]) -> list[
             say(f"{name}, {shape}")
             found = [compare(name, shape, seed, 10 if small else 50) for seed in range(seeds)]
             apart, falls = (np.array(column) for column in zip(*found))
-            rows.append(
-                {"data": name, "covariance": shape, "seeds": seeds, "ours": float(apart.mean()), "spread": float(apart.std()), "paper": None,
-                 "largest fall of the likelihood": float(falls.max())}
-            )  # fmt: skip
+            row = {
+                "data": name,
+                "covariance": shape,
+                "seeds": seeds,
+                "ours": float(apart.mean()),
+                "spread": float(apart.std()),
+            }
+            rows.append(row | {"paper": None, "largest fall of the likelihood": float(falls.max())})
     return rows
 
 

@@ -22,7 +22,7 @@ _PUBLIC = {
     "FedBNR": "unpooled.models.fedbnr",
 }
 
-__all__ = [*_PUBLIC, "__version__"]  # noqa: PLE0604
+__all__ = [*_PUBLIC, "__version__"]
 
 
 def __getattr__(name: str) -> Any:

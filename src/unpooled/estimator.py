@@ -18,7 +18,8 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from unpooled import store, tree
+from unpooled import store
+from unpooled.data.frames import is_frame
 from unpooled.errors import BadParameter
 from unpooled.federation import Federation, innermost
 from unpooled.local import as_federation
@@ -70,6 +71,8 @@ class Estimator(BaseEstimator):
         fed = as_federation(X, y, by=by, sample_weight=sample_weight)
         for _ in self.rounds(fed):
             pass
+        if is_frame(X):  # scikit-learn's word for columns of a frame, which it then wants to see again
+            self.feature_names_in_ = np.asarray(self.columns_, dtype=object)
         return self
 
     def rounds(self, fed: Federation, saved: Moment | None = None) -> Iterator[Moment]:
@@ -106,9 +109,8 @@ class Estimator(BaseEstimator):
 
     def _describe(self, fed: Federation) -> None:
         columns = getattr(innermost(fed), "columns", None)
-        if columns is not None:
-            self.feature_names_in_ = np.asarray(columns, dtype=object)
-        elif hasattr(self, "feature_names_in_"):
+        self.columns_ = None if columns is None else [str(c) for c in columns]
+        if hasattr(self, "feature_names_in_"):
             del self.feature_names_in_
 
     # ---- saving ----

@@ -183,8 +183,8 @@ def _split(ask: Ask, job: Job, state: dict, sent: Tree, bound: dict) -> Iterator
         yield job.clients, own_state, sent, ask.receive(sent, job.clients[0].name, copy.deepcopy(bound))
         return
     for i, c in enumerate(job.clients):
-        one = tree.map(lambda a: a[i], sent)
-        yield [c], tree.map(lambda a: a[i], state), one, ask.receive(one, c.name, copy.deepcopy(bound))
+        one, own_state = tree.at(sent, i), tree.at(state, i)
+        yield [c], own_state, one, ask.receive(one, c.name, copy.deepcopy(bound))
 
 
 @cache
@@ -207,8 +207,9 @@ def single_jobs(clients: Iterable[Client]) -> Iterator[Job]:
 
 def merged_jobs(clients: Sequence[Client]) -> Iterator[Job]:
     """Small neighbours concatenated, large clients cut into slices of rows."""
-    for large, group in groupby(clients, key=lambda c: len(c.w) > MERGE_ROWS):
-        yield from (job for c in group for job in _slices(c)) if large else _blocks(list(group))
+    for large, run in groupby(clients, key=lambda c: len(c.w) > MERGE_ROWS):
+        group = list(run)
+        yield from (job for c in group for job in _slices(c)) if large else _blocks(group)
 
 
 def _slices(c: Client) -> Iterator[Job]:

@@ -144,20 +144,20 @@ def _latest(folder: Path) -> Moment | None:
             saved = store.read(path)
         except RunError:
             continue
-        history = _keep(folder / "history.jsonl", lambda row: row["round"] <= saved.rounds)
+        history = _keep(folder / "history.jsonl", saved.rounds)
         for name in ("ledger.jsonl", "refusals.jsonl"):
-            _keep(folder / name, lambda row: row["round"] <= saved.round)
+            _keep(folder / name, saved.round)
         return Moment(saved.state, history, saved.seed, saved.round, saved.clients, saved.done)
     for name in ("history.jsonl", "ledger.jsonl", "refusals.jsonl"):
-        _keep(folder / name, lambda row: False)
+        _keep(folder / name, -1)
     return None
 
 
-def _keep(path: Path, wanted: Callable[[dict], bool]) -> list[dict]:
-    """Rewrite a file of lines with those that are whole and wanted."""
+def _keep(path: Path, last: int) -> list[dict]:
+    """Rewrite a file of lines with those that are whole and not of a later round."""
     if not path.exists():
         return []
-    rows = [row for row in map(_parse, path.read_text().splitlines()) if row is not None and wanted(row)]
+    rows = [row for row in map(_parse, path.read_text().splitlines()) if row is not None and row["round"] <= last]
     store.write_file(path, "".join(f"{json.dumps(row)}\n" for row in rows).encode())
     return rows
 

@@ -64,6 +64,11 @@ def add(a: Tree, b: Tree) -> Tree:
     return map(lambda x, y: x + y, a, b)
 
 
+def at(t: Tree, i: int) -> Tree:
+    """Entry `i` of every leaf: one of many that are stacked."""
+    return map(lambda a: a[i], t)
+
+
 def size(t: Tree) -> int:
     """Bytes of all arrays together."""
     return sum(nbytes(a) for a in leaves(t))
@@ -192,7 +197,7 @@ def pack(t: Tree) -> tuple[str, list[np.ndarray]]:
     arrays: list[np.ndarray] = []
 
     def describe(t: Tree) -> Any:
-        if isinstance(t, _STRUCTURE) or isinstance(t, int | float):
+        if isinstance(t, (*_STRUCTURE, int, float)):
             return {"value": t}
         if isinstance(t, dict):
             return {"dict": {k: describe(t[k]) for k in sorted(t)}}

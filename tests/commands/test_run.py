@@ -80,8 +80,9 @@ def test_ctrl_c_leaves_a_resumable_run_and_says_so(study):
     while _rounds(study / "run") < 3 and process.poll() is None:
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)
-    assert process.wait(timeout=60) == 130
-    assert f"unpooled resume {study / 'run'}" in process.stderr.read()
+    _, told = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert f"unpooled resume {study / 'run'}" in told
 
 
 def test_a_second_process_on_the_same_run_is_refused(study, capsys):
@@ -140,7 +141,12 @@ def test_a_used_folder_is_not_overwritten(study, capsys):
 def test_a_full_disk_is_one_sentence_and_nothing_is_half_written(study, capsys):
     main(["run", str(study / "study.toml"), "max_iter=2", "--out", str(study / "run")])
     before = sorted(p.name for p in (study / "run").rglob("*"))
-    limit = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000)); import signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); from unpooled.cli import main; raise SystemExit(main(['run', {str(study / 'study.toml')!r}, '--out', {str(study / 'full')!r}]))"
+    arguments = ["run", str(study / "study.toml"), "--out", str(study / "full")]
+    limit = (
+        "import resource, signal; resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000)); "
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); from unpooled.cli import main; "
+        f"raise SystemExit(main({arguments!r}))"
+    )
     done = subprocess.run([sys.executable, "-c", limit], capture_output=True, text=True)
     assert done.returncode == 1
     assert "could not write" in done.stderr

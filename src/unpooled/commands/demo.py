@@ -17,6 +17,9 @@ random_state = 0
 
 [data]
 builtin = "hospitals"
+
+[federation]
+mode = "one by one"
 """
 
 

@@ -46,7 +46,7 @@ def rows(model: Any, path: Path) -> np.ndarray:
     from unpooled.errors import BadData, suggest
 
     found = files.read(path)
-    wanted = list(getattr(model, "feature_names_in_", found))
+    wanted = list(getattr(model, "columns_", None) or found)
     for name in wanted:
         if name not in found:
             raise BadData(f"{path} has no column {name!r}, which the model was fitted with: {suggest(name, found)}")

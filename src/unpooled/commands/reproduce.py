@@ -87,7 +87,8 @@ def _load(path: Path) -> ModuleType:
     """The experiment's module; its own folder is on the path, so that experiments of a paper can share a file."""
     sys.path.insert(0, str(path.parent.absolute()))
     spec = spec_from_file_location(f"experiment_{path.parent.name}_{path.stem}", path)
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

@@ -12,8 +12,6 @@ from typing import Any
 from unpooled.flower.link import FOLDER
 
 
-
-
 def add_parser(commands: Any) -> argparse.ArgumentParser:
     parser = commands.add_parser("serve", help="start the link that nodes connect to", description=__doc__)
     add_link(parser)

@@ -19,7 +19,7 @@ from unpooled.arrays import Array, like, namespace, to_numpy
 from unpooled.client import Client, client
 from unpooled.errors import BadParameter
 from unpooled.estimator import Estimator, Info
-from unpooled.federation import Federation, innermost
+from unpooled.federation import Federation
 from unpooled.maths import gaussian, mixture
 from unpooled.maths.mixture import Params, Stats
 from unpooled.models import start
@@ -58,12 +58,13 @@ class State(NamedTuple):
 
 @client(adds=True)
 def e_step(down: tuple[Params, ...], client: Client, *, shape: str) -> tuple[Stats, ...]:
+    """Counts, sums and second moments of each component, weighted by how probable it is for each row."""
     return tuple(mixture.e_step(params, client.x, client.w, shape) for params in down)
 
 
 @client
 def personal_e_step(down: tuple[Params, ...], client: Client, *, shape: str, ids: list) -> tuple[Stats, ...]:
-    """The same under the client's own weights, which it updates and keeps."""
+    """Counts, sums and second moments under the client's own weights, which it updates and keeps."""
     answers = []
     for i, params in zip(ids, down):
         mine = client.state.get(f"weights-{i}", params.weights)
@@ -174,12 +175,8 @@ class GaussianMixture(MixtureFace, DensityMixin, Estimator):
     def init(self, fed: Federation, rng: np.random.Generator) -> State:
         frame = start.frame(fed)
         self._check_against(frame)
-        if self.warm_start and hasattr(self, "means_"):
-            starts = [self.params()]
-        elif self.means_init is not None and self.weights_init is not None and self.precisions_init is not None:
-            starts = [self._given(frame, None)]
-        else:
-            starts = [self._given(frame, s) for s in self._starts(fed, frame, rng)]
+        warm = self.warm_start and hasattr(self, "means_")
+        starts = [self.params()] if warm else self._starts(fed, frame, rng)
         return State(tuple(self._candidate(p) for p in starts), float(frame.rows))
 
     def step(self, fed: Federation, state: State) -> tuple[State, Info]:
@@ -255,36 +252,17 @@ class GaussianMixture(MixtureFace, DensityMixin, Estimator):
         return tuple(np.atleast_1d(self.n_components).tolist())
 
     def _starts(self, fed: Federation, frame: start.Frame, rng: np.random.Generator) -> list[Params]:
-        """One start for each number of components and each of n_init, from one GATHER or none."""
+        """One start for each number of components and each of n_init, from one GATHER or none; what the user gave overrides it."""
         sizes = [k for k in self._sizes() for _ in range(self.n_init)]
-        if self.init_params == "random":
-            return [self._random(frame, k, rng) for k in sizes]
-        found = start.centres(fed, frame, max(sizes), self.min_count)
-        return [self._from_centres(frame, start.cluster_centres(found, k, rng)) for k in sizes]
-
-    def _random(self, frame: start.Frame, k: int, rng: np.random.Generator) -> Params:
-        means = frame.mean + frame.scale * rng.normal(size=(k, len(frame.mean)))
-        return Params(np.full(k, 1 / k), means, self._packed(np.tile(frame.scale**2, (k, 1))))
-
-    def _from_centres(self, frame: start.Frame, centres: start.Centres) -> Params:
-        variances = frame.scale**2 * (centres.xx / centres.n[:, None] + 1e-3)
-        return Params(centres.n / centres.n.sum(), frame.mean + frame.scale * centres.x, self._packed(variances))
-
-    def _packed(self, variances: np.ndarray) -> np.ndarray:  # (k, d)
-        covs = variances[:, :, None] * np.eye(variances.shape[1])
-        return gaussian.pack_covs(gaussian.reshape_covs(covs, self.covariance_type), self.covariance_type)
-
-    def _given(self, frame: start.Frame, found: Params | None) -> Params:
-        """What the user gave, in place of what was found."""
-        weights = found.weights if self.weights_init is None else np.asarray(self.weights_init, dtype=float)
-        means = found.means if self.means_init is None else np.asarray(self.means_init, dtype=float)
-        if self.precisions_init is None:
-            return Params(weights, means, found.covs)
-        return Params(
-            weights,
-            means,
-            gaussian.pack_covs(_inverse(self.precisions_init, self.covariance_type), self.covariance_type),
-        )
+        shape = self.covariance_type
+        if self.means_init is not None:
+            found = [start.wide(frame, np.asarray(self.means_init, dtype=float), shape)]
+        elif self.init_params == "random":
+            found = [start.wide(frame, start.random_means(frame, k, rng), shape) for k in sizes]
+        else:
+            centres = start.centres(fed, frame, max(sizes), self.min_count)
+            found = [start.from_centres(frame, start.cluster_centres(centres, k, rng), shape) for k in sizes]
+        return [start.override(p, self.weights_init, self.precisions_init, shape) for p in found]
 
     # ---- the result ----
 
@@ -335,7 +313,7 @@ class GaussianMixture(MixtureFace, DensityMixin, Estimator):
 
     def _with_weights(self, weights: Array) -> GaussianMixture:
         personal = GaussianMixture(**self.get_params())
-        for name in ("n_iter_", "history_", "converged_", "feature_names_in_"):
+        for name in ("n_iter_", "history_", "converged_", "columns_", "feature_names_in_"):
             if hasattr(self, name):
                 setattr(personal, name, getattr(self, name))
         personal._set_params(self.params()._replace(weights=weights))
@@ -379,8 +357,3 @@ class GaussianMixture(MixtureFace, DensityMixin, Estimator):
                 raise BadParameter(
                     f"{name} has shape {np.shape(given)}, but n_components={self.n_components!r} needs {wanted}"
                 )
-
-
-def _inverse(precisions: Any, shape: str) -> np.ndarray:
-    precisions = np.asarray(precisions, dtype=float)
-    return np.linalg.inv(precisions) if shape in ("full", "tied") else 1 / precisions

@@ -91,7 +91,7 @@ class MixtureFace:
 
     def _column(self, column: int | str) -> int:
         if isinstance(column, str):
-            names = list(getattr(self, "feature_names_in_", []))
+            names = getattr(self, "columns_", None) or []
             if column not in names:
                 raise BadParameter(f"there is no column {column!r}: {suggest(column, names)}")
             return names.index(column)

@@ -6,7 +6,7 @@ than `min_count` rows does not leave, since the mean of very few rows is nearly 
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,6 +14,8 @@ from unpooled.arrays import Array, Float, namespace, to_numpy
 from unpooled.client import Client, client
 from unpooled.errors import BadData
 from unpooled.federation import Federation
+from unpooled.maths import gaussian
+from unpooled.maths.mixture import Params
 
 MAX_ROWS = 10_000  # a client's k-means looks at this many of its rows at most
 MAX_CLIENTS = 500  # and this many clients are asked for centres at most
@@ -54,6 +56,7 @@ class Centres(NamedTuple):
 
 @client(adds=True)
 def look(nothing: None, client: Client) -> Look:
+    """How many rows there are, and of each column how many values and their sum."""
     xp = namespace(client.x)
     seen, x = _seen(client.x, client.w)
     return Look(_float(client.w.sum(-1)), _float(seen.sum(-2)), _float((seen * xp.nan_to_num(x)).sum(-2)))
@@ -61,6 +64,7 @@ def look(nothing: None, client: Client) -> Look:
 
 @client(adds=True)
 def spread(centre: Centre, client: Client) -> Spread:
+    """The sum of squares of each column about the mean of all clients."""
     xp = namespace(client.x)
     seen, x = _seen(client.x, client.w)
     away = xp.nan_to_num(x - xp.asarray(centre.mean, dtype=x.dtype, **_device(x)))
@@ -69,6 +73,7 @@ def spread(centre: Centre, client: Client) -> Spread:
 
 @client(batched=False)
 def local_centres(frame: Frame, client: Client, *, k: int, min_count: float) -> Centres:
+    """The size, mean and spread of each local cluster that is large enough to leave."""
     x, w = _standardised_sample(frame, client)
     labels = _cluster(x, w, k, client.rng)
     one_hot = (labels[:, None] == np.arange(labels.max(initial=-1) + 1)) * w[:, None]
@@ -113,6 +118,38 @@ def cluster_centres(found: Centres, k: int, rng: np.random.Generator) -> Centres
     between = one_hot.T @ (found.n[:, None] * (found.x - means[labels]) ** 2) if len(labels) else 0.0
     within = np.where(filled[:, None], one_hot.T @ found.xx + between, 1.0)
     return Centres(np.where(filled, n, 1.0), means, within)
+
+
+def from_centres(frame: Frame, found: Centres, shape: str) -> Params:
+    """A mixture whose components are k clusters of the standardised frame."""
+    variances = frame.scale**2 * (found.xx / found.n[:, None] + 1e-3)
+    return Params(found.n / found.n.sum(), frame.mean + frame.scale * found.x, _packed(variances, shape))
+
+
+def random_means(frame: Frame, k: int, rng: np.random.Generator) -> np.ndarray:
+    return frame.mean + frame.scale * rng.normal(size=(k, len(frame.mean)))
+
+
+def wide(frame: Frame, means: np.ndarray, shape: str) -> Params:
+    """Components at these means, alike in weight, each as wide as all the rows."""
+    k = len(means)
+    return Params(np.full(k, 1 / k), means, _packed(np.tile(frame.scale**2, (k, 1)), shape))
+
+
+def override(params: Params, weights: Any, precisions: Any, shape: str) -> Params:
+    """The same start with the weights or precisions that the user gave."""
+    if weights is not None:
+        params = params._replace(weights=np.asarray(weights, dtype=float))
+    if precisions is not None:
+        given = np.asarray(precisions, dtype=float)
+        covs = np.linalg.inv(given) if shape in ("full", "tied") else 1 / given
+        params = params._replace(covs=gaussian.pack_covs(covs, shape))
+    return params
+
+
+def _packed(variances: np.ndarray, shape: str) -> np.ndarray:  # (k, d)
+    covs = variances[:, :, None] * np.eye(variances.shape[1])
+    return gaussian.pack_covs(gaussian.reshape_covs(covs, shape), shape)
 
 
 def _cluster(x: np.ndarray, w: np.ndarray, k: int, rng: np.random.Generator) -> np.ndarray:

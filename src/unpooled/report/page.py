@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterable, Mapping
 from html import escape
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -21,9 +20,11 @@ from unpooled.report import svg
 CSS = """
 body{font:15px/1.5 system-ui,sans-serif;color:#222;max-width:860px;margin:2.5rem auto;padding:0 1rem}
 h1{font-size:1.6rem;margin:0 0 .2rem} h2{font-size:1.1rem;margin:2.2rem 0 .4rem} .lead{color:#666;margin:0 0 1rem}
-table{border-collapse:collapse;width:100%;font-size:14px} th,td{text-align:left;padding:.3rem .6rem;border-bottom:1px solid #e6e6e6;vertical-align:top}
+table{border-collapse:collapse;width:100%;font-size:14px}
+th,td{text-align:left;padding:.3rem .6rem;border-bottom:1px solid #e6e6e6;vertical-align:top}
 th{color:#666;font-weight:600} td.n,th.n{text-align:right;font-variant-numeric:tabular-nums} code{font-size:13px}
-.facts{display:flex;flex-wrap:wrap;gap:.6rem} .facts div{background:#f4f6f9;border-radius:8px;padding:.5rem .9rem} .facts b{display:block;font-size:1.15rem}
+.facts{display:flex;flex-wrap:wrap;gap:.6rem}
+.facts div{background:#f4f6f9;border-radius:8px;padding:.5rem .9rem} .facts b{display:block;font-size:1.15rem}
 svg{width:100%;height:auto;max-width:700px}
 """
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from html import escape
+from itertools import pairwise
 
 import numpy as np
 
@@ -29,7 +30,7 @@ def stacked(names: Sequence[str], shares: np.ndarray) -> str:
     for i, (name, row) in enumerate(zip(names, shares)):
         bars.append(f'<text x="{left - 8}" y="{i * step + 16}" text-anchor="end">{escape(name[:20])}</text>')
         edges = left + (WIDTH - left - RIGHT) * np.concatenate([[0], np.cumsum(row)])
-        for k, (a, b) in enumerate(zip(edges, edges[1:])):
+        for k, (a, b) in enumerate(pairwise(edges)):
             bars.append(
                 f'<rect x="{a:.1f}" y="{i * step + 3}" width="{max(b - a, 0):.1f}" height="{step - 5}" fill="{_colour(k)}"/>'
             )
@@ -48,9 +49,8 @@ def shades(rows: Sequence[str], columns: Sequence[str], values: np.ndarray) -> s
         cells.append(f'<text x="{left - 8}" y="{top + i * step + 15}" text-anchor="end">{escape(name[:20])}</text>')
         for j, v in enumerate(values[i]):
             x, y = left + j * width, top + i * step
-            cells.append(
-                f'<rect x="{x:.1f}" y="{y}" width="{width - 2:.1f}" height="{step - 2}" fill="{PALETTE[0]}" opacity="{0.06 + 0.94 * v:.3f}"/>'
-            )
+            size = f'width="{width - 2:.1f}" height="{step - 2}"'
+            cells.append(f'<rect x="{x:.1f}" y="{y}" {size} fill="{PALETTE[0]}" opacity="{0.06 + 0.94 * v:.3f}"/>')
             if width > 30:
                 ink = "#fff" if v > 0.5 else "#333"
                 cells.append(
@@ -83,9 +83,10 @@ def _axes(x: Sequence[float], y: Sequence[float], x_label: str, y_label: str) ->
 
 def _legend(parts: int, left: int, y: float) -> str:
     step = min(60, (WIDTH - left - RIGHT) / max(parts, 1))
+    places = [(k, left + k * step) for k in range(parts)]
     return "".join(
-        f'<rect x="{left + k * step}" y="{y - 9}" width="10" height="10" fill="{_colour(k)}"/><text x="{left + k * step + 14}" y="{y}">{k}</text>'
-        for k in range(parts)
+        f'<rect x="{x}" y="{y - 9}" width="10" height="10" fill="{_colour(k)}"/><text x="{x + 14}" y="{y}">{k}</text>'
+        for k, x in places
     )
 
 
