@@ -103,7 +103,7 @@ class Ask:
             raise TypeError(f"{self.name} has no option {sorted(unknown)[0]!r}")
         return replace(self, options={**self.options, **options})
 
-    def then(self, step: Ask, undo: Callable[[Tree, str], Tree] | None = None, **options: Any) -> Ask:
+    def then(self, step: Ask, /, *, undo: Callable[[Tree, str], Tree] | None = None, **options: Any) -> Ask:
         """The same question whose answer passes through one more step before it leaves."""
         return replace(self, steps=(*self.steps, Step(step.name, options, undo)))
 

@@ -7,6 +7,7 @@ is the state, the history and the round, and a resumed run goes on to the same b
 from __future__ import annotations
 
 import json
+import secrets
 import time
 from collections.abc import Callable, Iterator
 from importlib import import_module
@@ -165,7 +166,7 @@ def _seed(random_state: Any) -> int:
     if isinstance(random_state, int | np.integer):
         return int(random_state)
     if random_state is None:
-        return int(np.random.SeedSequence().entropy) % 2**63
+        return secrets.randbits(63)
     return int(check_random_state(random_state).randint(2**31 - 1))
 
 

@@ -100,8 +100,11 @@ class Journal:
 class Federation(Protocol):
     """Where the clients are is the engine's business; these are the only ways to reach them."""
 
-    journal: Journal
-    min_clients: int
+    @property
+    def journal(self) -> Journal: ...
+
+    @property
+    def min_clients(self) -> int: ...
 
     @property
     def names(self) -> list[str]: ...

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
-from functools import cache
+from functools import cache, partial
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -29,7 +29,7 @@ from unpooled.tree import Tree
 
 MERGE_ROWS = 16_384  # a merged block, or a slice of a large client, has about this many rows
 STACK_CLIENTS = 256  # clients stacked into one job at most: bounds the answers in memory
-STACK_CELLS = 4_000_000  # numbers in one stack at most
+STACK_CELLS = 4_000_000  # numbers in one stack at most, unless Local is told otherwise: a GPU wants more
 
 MODES = ("auto", "stacked", "one by one")
 
@@ -46,12 +46,19 @@ class Local:
     """A federation whose clients live here. `mode="one by one"` is the way to debug; results do not depend on it."""
 
     def __init__(
-        self, clients: Sequence[Client], *, mode: str = "auto", threads: int | None = None, min_clients: int = 1
+        self,
+        clients: Sequence[Client],
+        *,
+        mode: str = "auto",
+        threads: int | None = None,
+        min_clients: int = 1,
+        stack_cells: int = STACK_CELLS,
     ):
         if mode not in MODES:
             raise BadParameter(f"mode={mode!r} is not known: use one of {', '.join(MODES)}")
         self.clients, self.mode, self.min_clients = list(clients), mode, min_clients
         self.threads = threads or len(os.sched_getaffinity(0))
+        self.stack_cells = stack_cells
         self.columns: list[str] | None = None
         self.journal = Journal()
         self._jobs: dict[str, list[Job]] = {}
@@ -102,9 +109,8 @@ class Local:
         if kind == "stacked" and not ask.batched:
             kind = "single"
         if kind not in self._jobs:
-            self._jobs[kind] = list(
-                {"single": single_jobs, "merged": merged_jobs, "stacked": stacked_jobs}[kind](self.clients)
-            )
+            cut = {"single": single_jobs, "merged": merged_jobs, "stacked": partial(stacked_jobs, cells=self.stack_cells)}
+            self._jobs[kind] = list(cut[kind](self.clients))
         return self._jobs[kind]
 
     # ---- answers, in order ----
@@ -228,19 +234,19 @@ def _blocks(clients: list[Client]) -> Iterator[Job]:
 
 
 def _merge(group: list[Client]) -> Client:
-    xp = namespace(group[0].x)
-    join = lambda parts: xp.concatenate(parts) if parts[0] is not None else None  # noqa: E731
-    return Client("+".join((group[0].name, "...")), *(join([getattr(c, part) for c in group]) for part in "xyw"))
+    join = namespace(group[0].x).concatenate
+    y = None if group[0].y is None else join([c.y for c in group])
+    return Client(f"{group[0].name}+...", join([c.x for c in group]), y, join([c.w for c in group]))
 
 
-def stacked_jobs(clients: Sequence[Client]) -> Iterator[Job]:
+def stacked_jobs(clients: Sequence[Client], cells: int = STACK_CELLS) -> Iterator[Job]:
     """Clients of like size padded to one width; padding has weight 0."""
     by_size: dict[int, list[Client]] = {}
     for c in clients:
         by_size.setdefault(_bucket(len(c.w)), []).append(c)
     for width, members in sorted(by_size.items()):
         per_client = width * members[0].x.shape[-1]
-        step = int(np.clip(STACK_CELLS // max(per_client, 1), 1, STACK_CLIENTS))
+        step = int(np.clip(cells // max(per_client, 1), 1, STACK_CLIENTS))
         for i in range(0, len(members), step):
             group = members[i : i + step]
             yield Job(group, _stack(group))
@@ -284,7 +290,7 @@ def federate(
 ) -> Local:
     """A `Local` federation from a dict or list of clients' data, pooled rows and `by=`, or a folder of files (one a client).
 
-    Options of `Local` (mode, threads, min_clients) pass through.
+    Options of `Local` (mode, threads, min_clients, stack_cells) pass through.
     """
     table = clients_from(data, y, by=by, label=label, sample_weight=sample_weight)
     fed = Local(table.clients, **engine)

@@ -14,7 +14,8 @@ class Progress:
     """Call it with (estimator, moment) after each round; writes to standard error alone."""
 
     def __init__(self, quiet: bool = False):
-        self.quiet, self.began, self.last, self.status = quiet, time.monotonic(), 0.0, None
+        self.quiet, self.began, self.last = quiet, time.monotonic(), 0.0
+        self.status: Any = None
 
     def __call__(self, estimator: Any, moment: Any) -> None:
         now = time.monotonic()

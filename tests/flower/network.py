@@ -17,6 +17,7 @@ from unpooled.flower import keys
 from unpooled.flower.server import admit
 from unpooled.node.policy import TEMPLATE
 
+HERE = Path(__file__).parent  # where the nodes find toy.py
 OPEN_POLICY = TEMPLATE.replace("gather = false", "gather = true")
 
 
@@ -31,7 +32,7 @@ def write_node(folder: Path, name: str, address: str, link: Path, data: str, *, 
     folder.mkdir(parents=True)
     admit(link, keys.make_node_key(folder / "node.key").rename(folder / f"{name}.pub"))
     (folder / "policy.toml").write_text(policy)
-    top = {"name": name, "link": address, "ca": str(link / "ca.crt"), "key": "node.key"}
+    top = {"name": name, "link": address, "ca": str(link / "ca.crt"), "key": "node.key", "questions": ["toy"]}
     lines = [f"{k} = {json.dumps(v)}" for k, v in top.items()]
     (folder / "node.toml").write_text("\n".join([*lines, "[data]", data, ""]))
     return folder / "node.toml"
@@ -47,7 +48,7 @@ class NodeProcess:
 
     def start(self) -> NodeProcess:
         with open(self.log, "ab") as out:
-            env = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+            env = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": str(HERE)}
             self.process = subprocess.Popen(self.command, stdout=out, stderr=out, env=env, stdin=subprocess.DEVNULL)
         return self
 

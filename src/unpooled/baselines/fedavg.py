@@ -5,7 +5,7 @@ Costs one model down and one up. FedProx and FedAvg+ stand on it.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -65,7 +65,3 @@ class FedAvg(LearnerEstimator):
 
     def finish(self, fed: Federation, state: State) -> None:
         self.describe(fed, state.trainer, state.theta, "norm")
-
-    def models(self, client: str | None) -> tuple[np.ndarray, np.ndarray]:
-        own: Any = self.personal_.get(client, {}).get("norm") if client is not None else None
-        return Trainer(**self.trainer_).merge(self.theta_, own), np.ones(1)

@@ -18,9 +18,9 @@ from unpooled.federation import Federation
 from unpooled.learners import Trainer, as_option
 from unpooled.learners.estimator import LearnerEstimator
 from unpooled.learners.mixing import average, log_shares, mass, responsibilities, shares
+from unpooled.maths.mixture import fit_weights
 
 WEIGHTINGS = ("mass", "clients")
-ADAPT_STEPS = 50  # passes over a new client's rows, at most
 
 
 class Learners(NamedTuple):
@@ -93,17 +93,12 @@ class FedEM(LearnerEstimator):
         self.weights_ = to_numpy(state.shares)
 
     def models(self, client: str | None) -> tuple[np.ndarray, np.ndarray]:
-        if client is None:
-            return self.theta_, self.weights_
-        pi = self.of(client, "pi")
-        return Trainer(**self.trainer_).merge(self.theta_, self.personal_[client].get("norm")), pi
+        theta, _ = super().models(client)
+        return theta, self.private(client).get("pi", self.weights_)
 
-    def adapt(self, X: Any, y: Any) -> np.ndarray:
-        """The weights (k,) of a client never seen: EM on them alone, the learners as they are."""
-        how, x = Trainer(**self.trainer_), self._rows(X)
-        rows = how.rows(Client("new", x, np.asarray(y)))
+    def adapt(self, X: Any, y: Any) -> FedEM:
+        """The personal model of a client never seen: EM on its weights alone, the learners as they are."""
+        how = Trainer(**self.trainer_)
+        rows = how.rows(Client("new", self._rows(X), np.asarray(y)))
         log_p = to_numpy(how.log_likelihood(self.theta_, rows)).astype(np.float64)
-        pi = np.full(len(self.theta_), 1 / len(self.theta_))
-        for _ in range(ADAPT_STEPS):
-            pi = responsibilities(log_p + log_shares(pi, log_p))[0].mean(0)
-        return pi
+        return self.with_own({"pi": fit_weights(log_p, self.weights_)})

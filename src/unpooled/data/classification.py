@@ -25,16 +25,13 @@ Rows = dict[str, tuple[np.ndarray, np.ndarray]]  # client: ((n, d), (n,))
 
 
 class Components(NamedTuple):
-    """M densities of one family, and what labels their rows: 1 where (x - centre)'v > 0."""
+    """M densities of one family, and the half-space that labels the rows of each: 1 where x'v > offset."""
 
     family: str
     first: np.ndarray  # (M, d) means, or Beta's alpha
     second: np.ndarray  # (M, d) scales, or Beta's beta
     v: np.ndarray  # (M, d)
-
-    @property
-    def centres(self) -> np.ndarray:
-        return self.first / (self.first + self.second) if self.family == "beta" else self.first
+    offset: np.ndarray  # (M,)
 
     def frozen(self, m: Any) -> Any:
         """SciPy's distribution of the columns of component m; m may be an array, one entry a row."""
@@ -47,7 +44,13 @@ class Components(NamedTuple):
 
     def labels(self, x: np.ndarray) -> np.ndarray:
         """(n, M): the label each component would give each row."""
-        return np.stack([(x - c) @ v > 0 for c, v in zip(self.centres, self.v)], axis=-1).astype(np.int64)
+        return (x @ self.v.T > self.offset).astype(np.int64)
+
+    def crossed(self) -> Components:
+        """All M x M pairs of a density and a half-space: what labels a row is then no matter of where it lies."""
+        m = len(self.v)
+        rows, columns = np.repeat(np.arange(m), m), np.tile(np.arange(m), m)
+        return Components(self.family, self.first[rows], self.second[rows], self.v[columns], self.offset[columns])
 
 
 class Task(NamedTuple):
@@ -80,17 +83,20 @@ def paper(
     alpha: float = 0.4,
     family: str = "gaussian",
     odd_family: str | None = None,
+    tied: bool = True,
     spread: float = 1.0,
     parts: tuple[float, float, float] = (0.6, 0.2, 0.2),
     random_state: Any = None,
 ) -> Task:
     """As the text has it: unit covariance, centres uniform in the cube of half-width `spread`, random half-spaces.
 
-    `odd_family` draws the last third of the clients from components of their own, of that family.
+    `odd_family` draws the last third of the clients from components of their own, of that family. With `tied=False` every
+    density meets every half-space, and clients differ in how often.
     """
     rng = np.random.default_rng(random_state)
     common = _components(family, components, d, spread, rng)
     odd = _components(odd_family, components, d, spread, rng) if odd_family else common
+    common, odd = (c if tied else c.crossed() for c in (common, odd))
     ordinary = clients if odd_family is None else clients - clients // 3
     return _task([common] * ordinary + [odd] * (clients - ordinary), np.full(clients, rows), alpha, parts, rng)
 
@@ -112,7 +118,7 @@ def public(
     mu = rng.uniform(-1, 1, (components, d))
     other = [(m + rng.integers(1, components)) % components for m in range(components)]
     v = (mu[other] - mu) * rng.choice([-1, 1], components)[:, None]
-    common = Components("gaussian", mu, np.full_like(mu, d**-0.25), v)
+    common = Components("gaussian", mu, np.full_like(mu, d**-0.25), v, (mu * v).sum(-1))
     drawn = np.minimum(100 + rng.lognormal(4, 2, clients), 1000).astype(int)
     return _task([common] * clients, drawn if rows is None else np.full(clients, rows), alpha, parts, rng)
 
@@ -123,8 +129,10 @@ def _components(family: str, count: int, d: int, spread: float, rng: np.random.G
     v = rng.standard_normal((count, d))
     v /= np.linalg.norm(v, axis=1, keepdims=True)
     if family == "beta":
-        return Components(family, *rng.uniform(1, 3, (2, count, d)), v)
-    return Components(family, rng.uniform(-spread, spread, (count, d)), np.ones((count, d)), v)
+        a, b = rng.uniform(1, 3, (2, count, d))
+        return Components(family, a, b, v, (a / (a + b) * v).sum(-1))
+    centres = rng.uniform(-spread, spread, (count, d))
+    return Components(family, centres, np.ones((count, d)), v, (centres * v).sum(-1))
 
 
 def _task(owners: list[Components], sizes: np.ndarray, alpha: float, parts: Any, rng: np.random.Generator) -> Task:

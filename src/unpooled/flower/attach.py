@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import sys
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache, partial
@@ -123,7 +124,9 @@ def _start(link: Link) -> int:
 
 @cache
 def _app() -> bytes:
-    return build_fab_from_files(APP)[0]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Flower's own use of what its libraries have deprecated
+        return build_fab_from_files(APP)[0]
 
 
 def _take_task(link: Link, run: int) -> LinkGrid:

@@ -75,9 +75,12 @@ def _wait(link: Link, process: subprocess.Popen, seconds: float = 60) -> None:
     while time.monotonic() < end:
         if process.poll() is not None:
             raise RunError(f"the SuperLink ended at once: {_last_line(link)}; is {link.listen} in use?")
-        with suppress(httpx.TransportError):
+        try:
             nodes(link)
             return
+        except httpx.TransportError as error:
+            if "CERTIFICATE_VERIFY_FAILED" in str(error):
+                raise RunError(f"the certificates in {link.folder} cannot be used: {error}; delete or replace them") from error
         time.sleep(0.05)
     raise RunError(f"the SuperLink did not start within {seconds:g} s: {_last_line(link)}")
 

@@ -61,7 +61,7 @@ class Faults(Layer):
     def wrap(self, ask: Ask) -> Ask:
         now = str(self.journal.round + 1)
         due = {what: {now: rounds[now]} if now in rounds else {} for what, rounds in self.plan.items()}
-        return ask.then(misbehave, **due) if any(due.values()) else ask
+        return ask.then(misbehave, undo=None, **due) if any(due.values()) else ask
 
     def _check(self, names: list[str]) -> None:
         for rounds in self.plan.values():

@@ -6,7 +6,8 @@ JSON).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import copy
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -129,15 +130,14 @@ class LearnerEstimator(ClassifierMixin, Estimator):
         return self.tol > 0 and len(gains) == 2 and abs(gains[1] - gains[0]) < self.tol
 
     def describe(self, fed: Federation, trainer: dict, theta: Array, *private: str) -> None:
-        """Sets classes_, theta_, trainer_ and personal_: of each client that lives here, what its state holds by
-        these names.
+        """Sets classes_, theta_, trainer_ and clients_: what the state of each client that lives here holds by these
+        names.
         """
         self.trainer_, self.theta_ = trainer, to_numpy(theta)
         self.classes_, self.n_features_in_ = np.asarray(trainer["labels"]), trainer["inputs"]
-        self.personal_ = {
-            name: {key: to_numpy(state[key]) for key in private if key in state}
-            for name, state in (fed.snapshot() or {}).items()
-        }
+        kept = {name: {k: to_numpy(s[k]) for k in private if k in s} for name, s in (fed.snapshot() or {}).items()}
+        self.clients_ = {name: own for name, own in kept.items() if own}
+        self.own_: dict[str, np.ndarray] = {}
 
     # ---- with new rows, in this process ----
 
@@ -152,8 +152,9 @@ class LearnerEstimator(ClassifierMixin, Estimator):
         return np.einsum("k,kcn->nc", weights, proba)
 
     def models(self, client: str | None) -> tuple[np.ndarray, np.ndarray]:
-        """(theta (k, p), weights (k,)) that speak for a client; here: the shared ones, equally."""
-        return self.theta_, np.full(len(self.theta_), 1 / len(self.theta_))
+        """(theta (k, p), weights (k,)) that speak for a client, or for all; here: the shared ones, equally."""
+        theta = Trainer(**self.trainer_).merge(self.theta_, self.private(client).get("norm"))
+        return theta, np.full(len(theta), 1 / len(theta))
 
     def log_proba(self, x: np.ndarray, theta: np.ndarray) -> np.ndarray:
         """log P_k(class | x) as (k, classes, n), computed on the device and brought back."""
@@ -166,13 +167,30 @@ class LearnerEstimator(ClassifierMixin, Estimator):
             return to_numpy(trainer.log_proba(theta, there)).astype(np.float64)
         return trainer.log_proba(theta, x).astype(np.float64)
 
-    def of(self, client: str, what: str) -> np.ndarray:
-        """What a client keeps, by name; one sentence if it is not here."""
+    # ---- personal models ----
+
+    def private(self, client: str | None) -> dict[str, np.ndarray]:
+        """What a client keeps, in this process; for a personal model itself, its own. One sentence if it is not
+        here.
+        """
         check_is_fitted(self)
-        if what not in self.personal_.get(client, {}):
-            known = [name for name, kept in self.personal_.items() if what in kept]
-            raise BadParameter(f"nothing personal is known here of client {client!r}: {suggest(client, known)}")
-        return self.personal_[client][what]
+        if client is None:
+            return self.own_
+        if client not in self.clients_:
+            raise BadParameter(f"nothing personal is known here of client {client!r}: {suggest(client, self.clients_)}")
+        return self.clients_[client]
+
+    @property
+    def personal_(self) -> Mapping[str, Any]:
+        """Each client's own model, for the clients of this process: the shared parts with what the client keeps."""
+        check_is_fitted(self)
+        return {name: self.with_own(own) for name, own in self.clients_.items()}
+
+    def with_own(self, own: dict[str, np.ndarray]) -> Any:
+        """This model as it is for a client that keeps `own`."""
+        personal = copy.copy(self)
+        personal.own_ = own
+        return personal
 
     def _rows(self, X: Any) -> np.ndarray:
         check_is_fitted(self)

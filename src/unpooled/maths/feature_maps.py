@@ -154,6 +154,22 @@ def _residual(spec: Spec, kernel: Kernel, x: Array) -> Array:
     return waves(both @ _frequencies(kernel))
 
 
+def _plain_start(spec: Spec, d: int, rng: np.random.Generator) -> Kernel:
+    return Kernel(_network_start(spec, d, rng), {})
+
+
+def _latent(spec: Spec, kernel: Kernel, x: Array) -> Array:
+    return _network(spec, kernel.theta, x)
+
+
+def _only_scaled(spec: Spec, kernel: Kernel, x: Array) -> Array:
+    return _scaled(kernel.theta, x)
+
+
+def _hidden(spec: Spec, kernel: Kernel, x: Array) -> Array:
+    return ACTIVATIONS[spec["activation"]](_network(spec, kernel.theta, x))
+
+
 # ---- replicated inputs: every frequency sees its own noisy copy of the row ----
 
 
@@ -192,6 +208,9 @@ MAPS: dict[str, Map] = {
     "monomials": Map(lambda spec, d, rng: Kernel({}, {}), _monomials),
     "rff": Map(_rff_start, _inputs),
     "ard": Map(_ard_start, _inputs),
+    "network": Map(_plain_start, _hidden),
+    "latent": Map(_plain_start, _latent),
+    "scaled": Map(lambda spec, d, rng: Kernel({"log_scale": np.full(d, 0.5 * np.log(d))}, {}), _only_scaled),
     "deep": Map(_deep_start, _deep),
     "residual": Map(_residual_start, _residual),
     "replicated": Map(_replicated_start, _replicated),

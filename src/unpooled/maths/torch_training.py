@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from unpooled.arrays import Array, to_numpy
+from unpooled.maths import fitc
 from unpooled.maths.descent import adam, adam_step
 from unpooled.maths.feature_maps import MAPS, Kernel, Leaves, Map, Spec, features
 
@@ -62,7 +63,25 @@ def squared_error(z: Tensor, y: Tensor, w: Tensor, leaves: dict[str, Tensor]) ->
     return (w[..., None] * away * away).sum((-1, -2)) / w.sum(-1).clamp(min=1.0)
 
 
-LOSSES: dict[str, Loss] = {"evidence": minus_evidence, "squared": squared_error}
+def minus_fitc(z: Tensor, y: Tensor, w: Tensor, leaves: dict[str, Tensor]) -> Tensor:
+    """- log p(y) / n of each client (...,) under a sparse Gaussian process over its features z, one output."""
+    known = fitc.fit(z, y, w, leaves["inducing"], leaves["log_signal"], leaves["log_noise"])
+    return -known.evidence / w.sum(-1).clamp(min=1.0)
+
+
+def sparse_predict(
+    spec: Spec, leaves: Leaves, rows: tuple[Array, Array, Array], new: Array
+) -> tuple[np.ndarray, np.ndarray]:
+    """(mean, variance) (..., q) at rows new (..., q, d) by the sparse Gaussian process of rows (x, y, w)."""
+    known = tensors(leaves)
+    shape = known.pop("inducing"), known.pop("log_signal"), known.pop("log_noise")
+    x, y, w, new = (torch.as_tensor(np.asarray(a)) for a in (*rows, new))
+    fit = fitc.fit(features(spec, Kernel(known, {}), x), y, w, *shape)
+    mean, variance = fitc.predict(fit, features(spec, Kernel(known, {}), new), *shape)
+    return to_numpy(mean), to_numpy(variance)
+
+
+LOSSES: dict[str, Loss] = {"evidence": minus_evidence, "squared": squared_error, "fitc": minus_fitc}
 
 
 def descend(

@@ -41,7 +41,7 @@ class Line:
 
 
 class Ledger:
-    """`ledger.jsonl`, open for the life of a node."""
+    """`ledger.jsonl`, as one node writes it."""
 
     def __init__(self, path: Path):
         self.path = path
@@ -52,7 +52,6 @@ class Ledger:
         self._last, self._lock = FIRST, threading.Lock()
         for entry in entries(path):
             self._remember(entry)
-        self._file = open(path, "a", encoding="utf-8")  # noqa: SIM115  # open as long as the node
 
     def note(self, line: Line) -> None:
         """Write the line to the disk, unless this very answer stands there already."""
@@ -61,9 +60,10 @@ class Ledger:
                 return
             entry = {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), **asdict(line), "before": self._last}
             entry["hash"] = _hash(entry)
-            self._file.write(json.dumps(entry) + "\n")
-            self._file.flush()
-            os.fsync(self._file.fileno())
+            with open(self.path, "a", encoding="utf-8") as file:
+                file.write(json.dumps(entry) + "\n")
+                file.flush()
+                os.fsync(file.fileno())
             self._remember(entry)
 
     def today(self) -> int:
@@ -78,9 +78,6 @@ class Ledger:
         self._seen.add(_key(entry))
         if not entry["dry"]:
             self._times.append(datetime.fromisoformat(entry["time"]).timestamp())
-
-    def close(self) -> None:
-        self._file.close()
 
 
 def _key(entry: dict[str, Any]) -> tuple:

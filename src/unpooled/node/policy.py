@@ -117,13 +117,18 @@ def read(path: Path) -> Policy:
     except tomllib.TOMLDecodeError as error:
         raise BadParameter(f"{path} is not TOML: {error}") from error
     known = {f.name: f.default for f in fields(Policy)}
-    strict = Policy(**tomllib.loads(TEMPLATE))
+    strict = defaults()
     for key, value in body.items():
         if key not in known:
             raise BadParameter(f"{path.name} has a key {key!r} that is not known: {suggest(key, known)}")
         if not _fits(value, known[key]):
-            raise BadParameter(f"{path.name}: {key} = {value!r} should be like {getattr(strict, key)!r}")
-    return Policy(**{f.name: body.get(f.name, getattr(strict, f.name)) for f in fields(Policy)})
+            raise BadParameter(f"{path.name}: {key} = {value!r} should be like {strict[key]!r}")
+    return Policy(**{**strict, **body})
+
+
+def defaults() -> dict[str, Any]:
+    """The rules of a policy file that says nothing: stricter than those of a simulation."""
+    return tomllib.loads(TEMPLATE)
 
 
 def _fits(value: Any, default: Any) -> bool:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from unpooled import tree, wire
-from unpooled.arrays import to_numpy
+from unpooled.arrays import is_torch, to_numpy
 from unpooled.client import Ask, Client, Step
 from unpooled.errors import UnpooledError
 from unpooled.local import merged_jobs
@@ -50,7 +50,8 @@ class Source:
         """The rows with these columns in this order."""
         client = self.client
         if columns is not None and self.columns is not None and list(columns) != self.columns:
-            client = replace(client, x=client.x[:, [self.columns.index(c) for c in columns]])
+            x = client.x[:, [self.columns.index(c) for c in columns]]
+            client = replace(client, x=x if is_torch(x) else np.ascontiguousarray(x))  # the layout decides the last bits
         return Rows(lambda: iter([client]), len(client.w), True)
 
 

@@ -154,8 +154,8 @@ def _cut(batches: Iterator[Any], rows: int) -> Iterator[Columns]:
     """Batches of at most so many rows."""
     for batch in batches:
         for start in range(0, len(batch), rows):
-            piece = batch.slice(start, rows)
-            yield {c: files.from_arrow(piece[c]) for c in piece.schema.names}
+            piece = _arrow("lib").Table.from_batches([batch.slice(start, rows)])
+            yield {c: files.from_arrow(piece[c]) for c in piece.column_names}
 
 
 def _arrow(part: str) -> Any:
@@ -180,10 +180,10 @@ class SqlTable:
     @cached_property
     def _engine(self) -> Any:
         try:
-            from sqlalchemy import create_engine
+            from sqlalchemy import NullPool, create_engine
         except ImportError as error:
             raise BadData("a database needs SQLAlchemy: pip install 'unpooled[sql]'") from error
-        return create_engine(os.path.expandvars(self.url))
+        return create_engine(os.path.expandvars(self.url), poolclass=NullPool)
 
     def _statement(self, names: Sequence[str] | None) -> Any:
         import sqlalchemy as sa

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import os
 import re
 import secrets
 import shutil
@@ -25,7 +26,7 @@ class Folder(MutableMapping[str, bytes]):
     def __init__(self, folder: Path):
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
-        self._lock = open(folder / ".lock", "w")  # noqa: SIM115  # held as long as the process lives
+        self._lock = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT)  # held as long as the process lives
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -60,7 +61,7 @@ class Folder(MutableMapping[str, bytes]):
         return sum(1 for _ in self)
 
     def close(self) -> None:
-        self._lock.close()
+        os.close(self._lock)
 
 
 def forget_old_runs(vault: Vault, keep: int = KEPT_RUNS) -> None:
