@@ -90,8 +90,8 @@ def paper(
 ) -> Task:
     """As the text has it: unit covariance, centres uniform in the cube of half-width `spread`, random half-spaces.
 
-    `odd_family` draws the last third of the clients from components of their own, of that family. With `tied=False` every
-    density meets every half-space, and clients differ in how often.
+    `odd_family` draws the last third of the clients from components of their own, of that family. With `tied=False`
+    every density meets every half-space, and clients differ in how often.
     """
     rng = np.random.default_rng(random_state)
     common = _components(family, components, d, spread, rng)

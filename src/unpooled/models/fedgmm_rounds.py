@@ -1,0 +1,252 @@
+"""What clients do in a round of FedGMM, and what leaves them: sums of Gaussian statistics and of learners, never
+their weights.
+
+Down, for each candidate (a start, or a number of Gaussians and learners): the Gaussians and the learners. Up: for
+each Gaussian a count, a sum and a second moment; for each learner a model times its mass (SGD) or a gradient and
+second derivatives (Newton).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from unpooled import tree
+from unpooled.arrays import Array, Float, like, namespace, to_numpy
+from unpooled.client import Client, client
+from unpooled.learners import Rows, Trainer, newton
+from unpooled.learners.mixing import log_shares, mass, responsibilities, shares
+from unpooled.maths import gaussian, missing, mixture
+from unpooled.maths.mixture import Params, Stats
+
+HELD_OUT = 5  # one row in so many judges candidates of different sizes
+TIED = 0.95  # of a Gaussian's rows, the share that a tied start gives to its own learner
+WIDEST = 256  # columns up to which SGD on linear learners is preconditioned
+
+
+class Joint(NamedTuple):
+    """One candidate: Gaussians and learners."""
+
+    gaussians: Params
+    theta: Float[Array, "m p"]
+    shares: Float[Array, "k m"]  # of all rows: where a client without weights of its own begins
+
+
+class Lens(NamedTuple):
+    """What takes a row to the Gaussians' space: z = (x - mean) axes; one without axes leaves rows as they are."""
+
+    mean: Float[Array, "d"]
+    axes: Float[Array, "d q"]
+
+
+class Down(NamedTuple):
+    candidates: tuple[Joint, ...]
+    lens: Lens
+
+
+class Mixtures(NamedTuple):
+    params: tuple[Params, ...]
+    lens: Lens
+
+
+class Mixed(NamedTuple):
+    gaussians: Stats  # its loglik is that of the joint, over the rows that train
+    joint: Float[Array, "k m", ">=0"]  # rows that each pair answers for
+    held: Float[Array, ""]  # joint log-likelihood of the rows held out
+    held_rows: Float[Array, "", ">=0"]
+
+
+class Trained(NamedTuple):
+    mixed: Mixed
+    theta: Float[Array, "m p"]  # sum of mass x model
+
+
+class Curved(NamedTuple):
+    mixed: Mixed
+    gradient: Float[Array, "m q"]
+    curvature: Float[Array, "m t"]
+
+
+class Labelled(NamedTuple):
+    """Rows by Gaussian and class."""
+
+    n: Float[Array, "k c", ">=0"]
+    x: Float[Array, "k c d"]  # sum of (x - the mean of all)
+
+
+# ---- questions ----
+
+
+@client
+def sgd_round(down: Down, client: Client, *, trainer: dict, plan: dict) -> tuple[Trained, ...]:
+    """E-step, then local epochs of each learner weighted by its responsibilities."""
+    how = Trainer(**trainer)
+    answers = []
+    for joint, key, tie in zip(down.candidates, plan["keys"], plan["ties"]):
+        mixed, rows, r, train = e_step(joint, down.lens, client, how, key, tie, plan)
+        scale = preconditioner(joint, plan["shape"], rows.x) if plan["whiten"] else None
+        begin = how.with_own(joint.theta, client, rows.x)
+        theta = how.keep_own(how.train(begin, replace(client, w=train), rows, r, scale), client, joint.theta)
+        answers.append(Trained(mixed, mass(r, rows.w)[..., None] * theta))
+    return tuple(answers)
+
+
+@client
+def newton_round(down: Down, client: Client, *, trainer: dict, plan: dict) -> tuple[Curved, ...]:
+    """E-step, then what a pooled Newton step needs of each linear learner."""
+    how = Trainer(**trainer)
+    answers = []
+    for joint, key, tie in zip(down.candidates, plan["keys"], plan["ties"]):
+        mixed, rows, r, _ = e_step(joint, down.lens, client, how, key, tie, plan)
+        log_p = how.log_proba(joint.theta, rows.x)
+        answers.append(Curved(mixed, *newton.curvature(log_p, rows.x, rows.y, r * rows.w[..., None])))
+    return tuple(answers)
+
+
+@client
+def warm_up(down: Mixtures, client: Client, *, trainer: dict, plan: dict) -> tuple[Stats, ...]:
+    """The mixture alone, under weights that the client keeps."""
+    rows = Trainer(**trainer).rows(client)
+    z = embedded(rows.x, down.lens)
+    answers = []
+    for params, key in zip(down.params, plan["keys"]):
+        mine = client.state.get(f"weights-{key}", params.weights)
+        stats = mixture.e_step(params, z, rows.w, plan["shape"], log_weights=log_shares(mine, z))
+        client.state[f"weights-{key}"] = shares(stats.n)
+        answers.append(stats)
+    return tuple(answers)
+
+
+@client
+def label_means(down: Mixtures, client: Client, *, trainer: dict, plan: dict) -> tuple[Labelled, ...]:
+    """Where each class lies inside each Gaussian, under the client's own weights."""
+    rows = Trainer(**trainer).rows(client)
+    xp = namespace(rows.x)
+    classes = xp.arange(len(trainer["labels"]), **({} if xp is np else {"device": rows.x.device}))
+    hit = like(rows.y[..., None, :] == classes[:, None], rows.x) * rows.w[..., None, :]  # (..., c, n)
+    answers = []
+    for params, key in zip(down.params, plan["keys"]):
+        log_n = log_densities(params, rows.x, plan["shape"])
+        r, _ = responsibilities(log_n + log_shares(client.state[f"weights-{key}"], log_n)[..., None, :])
+        both = xp.swapaxes(r, -1, -2)[..., None, :] * hit[..., None, :, :]  # (..., k, c, n)
+        centred = filled(rows.x, params, plan["shape"]) - like(params.weights @ params.means, rows.x)
+        answers.append(Labelled(both.sum(-1), both @ centred[..., None, :, :]))
+    return tuple(answers)
+
+
+# ---- the E-step ----
+
+
+def e_step(
+    joint: Joint, lens: Lens, client: Client, how: Trainer, key: str, tie: bool, plan: dict
+) -> tuple[Mixed, Rows, Array, Array]:
+    """(statistics, rows with what learners see, learners' responsibilities (..., n, m), weights of the rows that
+    train).
+
+    The client's weights move in its state and stay there.
+    """
+    rows, shape = how.rows(client), plan["shape"]
+    z = embedded(rows.x, lens)
+    rows = rows._replace(x=filled(rows.x, joint.gaussians, shape) if z is rows.x else rows.x)
+    k, m = joint.shares.shape
+    log_pi = log_shares(own_shares(client, joint, key, tie, plan["sources"]), rows.x)  # (..., k, m)
+    log_n, log_p = log_densities(joint.gaussians, z, shape), how.log_likelihood(joint.theta, rows)
+    pairs = log_n[..., :, None] + log_p[..., None, :] + log_pi[..., None, :, :]  # (..., n, k, m)
+    q, norm = responsibilities(pairs.reshape(*pairs.shape[:-2], k * m))
+    train, held = parts(rows.w, plan["held"])
+    counts = mass(q, train)
+    client.state[f"pi-{key}"] = shares(counts).reshape(*counts.shape[:-1], k, m)
+    q = q.reshape(*q.shape[:-1], k, m)
+    stats = moments(joint.gaussians, z, q.sum(-1) * train[..., None], shape, plan["paper"])
+    stats = stats._replace(loglik=(train * norm).sum(-1), rows=train.sum(-1))
+    mixed = Mixed(stats, counts.reshape(*counts.shape[:-1], k, m), (held * norm).sum(-1), held.sum(-1))
+    return mixed, rows._replace(w=train), q.sum(-2), train
+
+
+def own_shares(client: Client, joint: Joint, key: str, tie: bool, sources: dict) -> Array:
+    """The client's weights (..., k, m); at first those of its Gaussians, spread over the learners or tied to one
+    each.
+    """
+    if f"pi-{key}" in client.state:
+        return client.state[f"pi-{key}"]
+    k, m = joint.shares.shape
+    first = client.state.get(f"weights-{sources.get(key)}")
+    if first is None:  # a client that was not there for the warm-up
+        return joint.shares
+    return first[..., None] * like(spread(k, m, tie), first)
+
+
+def spread(k: int, m: int, tie: bool) -> np.ndarray:
+    """(k, m) shares of the learners in each Gaussian: equal, or mostly its own."""
+    own = (np.arange(k)[:, None] % m == np.arange(m)).astype(float)
+    return TIED * own + (1 - TIED) / m if tie else np.full((k, m), 1 / m)
+
+
+def parts(w: Array, held: bool) -> tuple[Array, Array]:
+    """Row weights of those that train and of those held out, every fifth; without a choice to make, all train."""
+    if not held:
+        return w, 0 * w
+    out = like(np.arange(w.shape[-1]) % HELD_OUT == HELD_OUT - 1, w)
+    return w * (1 - out), w * out
+
+
+# ---- Gaussians ----
+
+
+def log_densities(params: Params, z: Array, shape: str) -> Array:
+    """log N_k(z), (..., n, k), of the values that are there."""
+    flat = params._replace(weights=namespace(params.weights).ones_like(params.weights))
+    return like(mixture.log_joint(flat, z, shape), z)
+
+
+def moments(params: Params, z: Array, r: Array, shape: str, paper: bool = False) -> Stats:
+    """Statistics about the current means under given responsibilities r (..., n, k), missing values included.
+
+    Each Gaussian alone is a mixture of one, whose E-step over rows weighted by r_k is what is wanted.
+    """
+    alone = [mixture.e_step(_only(params, k, shape), z, r[..., k], shape) for k in range(len(params.means))]
+    xp = namespace(z)
+    n, x = (xp.concatenate([getattr(s, name) for s in alone], axis=axis) for name, axis in (("n", -1), ("x", -2)))
+    axis = {"full": -2, "diag": -2, "spherical": -1}.get(shape)
+    xx = sum(s.xx for s in alone) if axis is None else xp.concatenate([s.xx for s in alone], axis=axis)
+    if paper:  # about the client's own means, as printed: the scatter between clients is lost
+        xx = xx - gaussian.mean_scatter(n, x, shape)
+    return Stats(n, x, xx, alone[0].loglik, n.sum(-1))
+
+
+def _only(params: Params, k: int, shape: str) -> Params:
+    """Component k as a mixture of one."""
+    one = slice(k, k + 1)
+    weights = namespace(params.weights).ones_like(params.weights[one])
+    return Params(weights, params.means[one], params.covs if shape == "tied" else params.covs[one])
+
+
+def filled(x: Array, params: Params, shape: str) -> Array:
+    """Rows as learners can take them: missing values at their conditional mean."""
+    if not bool(namespace(x).isnan(x).any()):
+        return x
+    return like(missing.impute(params, x.reshape(-1, x.shape[-1]), shape), x).reshape(x.shape)
+
+
+def embedded(x: Array, lens: Lens) -> Array:
+    """Rows in the Gaussians' space."""
+    return x if lens.axes.shape[-1] == 0 else (x - like(lens.mean, x)) @ like(lens.axes, x)
+
+
+def second_moments(joint: Joint, shape: str) -> np.ndarray:
+    """The mean of (x, 1)(x, 1)' that each learner sees, (m, d + 1, d + 1), from Gaussians and shares alone."""
+    means = np.asarray(joint.gaussians.means)
+    one = np.concatenate([means, np.ones((len(means), 1))], axis=1)
+    each = one[:, :, None] * one[:, None, :]
+    each[:, :-1, :-1] += np.asarray(gaussian.full_covs(joint.gaussians, shape))
+    share = np.asarray(joint.shares) + 1e-12
+    return np.einsum("km,kij->mij", share / share.sum(0), each)
+
+
+def preconditioner(joint: Joint, shape: str, reference: Array) -> Array | None:
+    """The inverse of what each linear learner sees of (x, 1)(x, 1)': SGD then moves as in whitened coordinates."""
+    if joint.gaussians.means.shape[-1] > WIDEST:
+        return None
+    return like(np.linalg.inv(second_moments(tree.map(to_numpy, joint), shape)), reference)

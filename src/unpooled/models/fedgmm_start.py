@@ -1,0 +1,149 @@
+"""Where FedGMM starts: Gaussians from local k-means, learners from class means inside each Gaussian; one federated
+PCA for images.
+
+PCA costs two SUMs (means, then second moments). k-means costs one GATHER of local centres. The learners' start costs
+one SUM of class means by Gaussian, for linear learners; others start at random.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from unpooled.arrays import Array, Float, namespace, to_numpy
+from unpooled.client import Client, client
+from unpooled.errors import BadData, BadParameter
+from unpooled.federation import Federation
+from unpooled.maths import gaussian
+from unpooled.maths.mixture import Params
+from unpooled.models import start
+from unpooled.models.fedgmm_rounds import Joint, Labelled, Lens, embedded, second_moments, spread
+
+SHRINK = 1e-3  # of the mean variance, added to what is inverted for the learners' start
+REACH = 0.3  # scores of a random learner, root mean square: small, so that rows choose between learners slowly
+
+
+class Candidate(NamedTuple):
+    """One start, or one number of Gaussians and learners, and how well it does."""
+
+    key: str  # names its weights in the clients' state
+    source: str  # the mixture it began from
+    tie: bool
+    joint: Joint
+    loglik: float
+    held: float
+
+
+class Scatter(NamedTuple):
+    xx: Float[Array, "t"]  # packed sum of (x - mean)(x - mean)'
+
+
+class View(NamedTuple):
+    frame: start.Frame  # of the embedded rows
+    lens: Lens
+
+
+# ---- the lens ----
+
+
+@client(adds=True)
+def scatter(centre: start.Centre, client: Client) -> Scatter:
+    xp = namespace(client.x)
+    x = (client.x - xp.asarray(centre.mean, dtype=client.x.dtype)) * client.w[..., None]
+    return Scatter(gaussian.pack_triangle(xp.asarray(xp.swapaxes(x, -1, -2) @ x, dtype=xp.float64)))
+
+
+@client(batched=False)
+def embedded_centres(view: View, client: Client, *, k: int, min_count: float) -> start.Centres:
+    seen = replace(client, x=embedded(client.x, view.lens))
+    return start.local_centres.answer(view.frame, seen, k=k, min_count=min_count)
+
+
+def lens(fed: Federation, frame: start.Frame, axes: int | None) -> tuple[Lens, start.Frame]:
+    """(what takes rows to the Gaussians' space, the frame there): all columns, or the leading principal axes."""
+    d = len(frame.mean)
+    if axes is None:
+        return Lens(frame.mean, np.zeros((d, 0))), frame
+    if not 1 <= axes <= d:
+        raise BadParameter(f"embedding={axes!r} must be a number of principal axes between 1 and {d}, or None")
+    total = to_numpy(fed.sum(scatter, start.Centre(frame.mean)).xx)
+    if not np.isfinite(total).all():
+        raise BadData("principal axes need complete rows: fill in missing values first, or leave embedding= out")
+    values, vectors = np.linalg.eigh(gaussian.unpack_triangle(total) / float(frame.rows))
+    values, vectors = values[::-1][:axes], vectors[:, ::-1][:, :axes]
+    vectors = vectors * np.sign(vectors[np.abs(vectors).argmax(0), np.arange(axes)])
+    inside = start.Frame(np.zeros(axes), np.sqrt(np.maximum(values, 1e-12)), frame.rows)
+    return Lens(frame.mean, vectors), inside
+
+
+# ---- Gaussians ----
+
+
+def gaussians(fed: Federation, view: View, sizes: list[int], shape: str, rng: Any) -> list[Params]:
+    """A mixture of each size, from one GATHER of local k-means centres."""
+    share = min(1.0, start.MAX_CLIENTS / len(fed.names))
+    ask = embedded_centres.using(k=max(sizes), min_count=5.0 if len(fed.names) > 1 else 0.0)
+    answers = fed.sample(share, fed.journal.rng).gather(ask, view)
+    found = start.Centres(*(np.concatenate(parts) for parts in zip(*(answers[name] for name in sorted(answers)))))
+    return [_from_centres(view.frame, start.cluster_centres(found, k, rng), shape) for k in sizes]
+
+
+def _from_centres(frame: start.Frame, centres: start.Centres, shape: str) -> Params:
+    variances = frame.scale**2 * (centres.xx / centres.n[:, None] + 1e-3)
+    covs = gaussian.reshape_covs(variances[:, :, None] * np.eye(variances.shape[1]), shape)
+    means = frame.mean + frame.scale * centres.x
+    return Params(centres.n / centres.n.sum(), means, gaussian.pack_covs(covs, shape))
+
+
+# ---- learners ----
+
+
+def discriminants(params: Params, found: Labelled, m: int, shape: str) -> np.ndarray:
+    """Linear learners (m, c (d + 1)) by linear discriminant analysis, learner j over the Gaussians j, j + m, ..."""
+    means, covs = to_numpy(params.means), to_numpy(gaussian.full_covs(params, shape))
+    centre = to_numpy(params.weights) @ means
+    counts, sums = to_numpy(found.n), to_numpy(found.x)
+    return np.stack(
+        [_discriminant(means[j::m] - centre, covs[j::m], counts[j::m], sums[j::m], centre) for j in range(m)]
+    )
+
+
+def _discriminant(means: Array, covs: Array, n: Array, x: Array, centre: Array) -> np.ndarray:
+    """One learner over Gaussians with these means about `centre`; n (k, c) and x (k, c, d) are rows by Gaussian and
+    class.
+    """
+    d, classes = means.shape[1], n.shape[1]
+    if n.sum() == 0:
+        return np.zeros(classes * (d + 1))
+    share, by_class = n.sum(1) / n.sum(), n.sum(0)
+    mean = share @ means
+    total = np.einsum("k,kij->ij", share, covs + means[:, :, None] * means[:, None, :]) - np.outer(mean, mean)
+    where = np.where(by_class[:, None] > 0, x.sum(0) / np.maximum(by_class, 1e-12)[:, None], mean)  # (c, d)
+    prior = (by_class + 0.5) / (by_class.sum() + 0.5 * classes)
+    between = np.einsum("c,ci,cj->ij", by_class / by_class.sum(), where - mean, where - mean)
+    within = _positive(total - between)
+    v = np.linalg.solve(within, where.T).T
+    b = np.log(prior) - (v * where).sum(-1) / 2 - v @ centre
+    return np.concatenate([v, b[:, None]], axis=1).ravel()
+
+
+def _positive(m: np.ndarray) -> np.ndarray:
+    """The nearest matrix whose eigenvalues are not tiny."""
+    values, vectors = np.linalg.eigh((m + m.T) / 2)
+    return (vectors * np.maximum(values, SHRINK * max(values.mean(), 1e-12))) @ vectors.T
+
+
+def random_hyperplanes(joint: Joint, classes: int, shape: str, rng: np.random.Generator) -> np.ndarray:
+    """Linear learners (m, c (d + 1)) with random scores of a given reach over the rows they will see."""
+    seen = second_moments(joint, shape)  # (m, d + 1, d + 1)
+    u = rng.standard_normal((len(seen), classes, seen.shape[-1]))
+    u *= REACH / np.linalg.norm(u, axis=-1, keepdims=True)
+    return (u @ np.linalg.inv(np.linalg.cholesky(seen))).reshape(len(seen), -1)
+
+
+def first_joint(params: Params, theta: np.ndarray, m: int, tie: bool) -> Joint:
+    """A candidate's first parameters: the mixture's shares, equal over learners or tied."""
+    weights = to_numpy(params.weights)
+    return Joint(params, theta, weights[:, None] * spread(len(weights), m, tie))
