@@ -1,1 +1,26 @@
-"""The peers that each paper compares with, one a file, in the same form as our models."""
+"""The peers that each paper compares with, one a file, in the same form as our models; imported when first used."""
+
+from importlib import import_module
+from typing import Any
+
+_PUBLIC = {
+    "LocalOnly": "unpooled.baselines.local",
+    "FedAvg": "unpooled.baselines.fedavg",
+    "FedProx": "unpooled.baselines.fedprox",
+    "FedAvgPlus": "unpooled.baselines.fedavg_plus",
+    "ClusteredFL": "unpooled.baselines.clustered",
+    "PFedMe": "unpooled.baselines.pfedme",
+    "FedEM": "unpooled.baselines.fedem",
+}
+
+__all__ = list(_PUBLIC)
+
+
+def __getattr__(name: str) -> Any:
+    if name in _PUBLIC:
+        return getattr(import_module(_PUBLIC[name]), name)
+    raise AttributeError(f"module 'unpooled.baselines' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -58,10 +58,14 @@ class FedAvg(LearnerEstimator):
         return State(as_option(trainer), trainer.start(rng, 1), 0)
 
     def step(self, fed: Federation, state: State) -> tuple[State, Info]:
-        how = self.at_round(state.trainer, state.round + 1)
+        how = self.at_round(state.trainer, state.round + 1, **self.changes())
         total = self.cohort(fed).sum(local_epochs.using(trainer=how), Model(state.theta))
         theta = average(total.theta, total.weight, state.theta)
         return State(state.trainer, theta, state.round + 1), {"loglik": float(total.loglik / total.weight[0])}
+
+    def changes(self) -> dict[str, float]:
+        """What a variant trains differently, by name of the trainer's field."""
+        return {}
 
     def finish(self, fed: Federation, state: State) -> None:
         self.describe(fed, state.trainer, state.theta, "norm")

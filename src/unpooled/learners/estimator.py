@@ -135,8 +135,10 @@ class LearnerEstimator(ClassifierMixin, Estimator):
         """
         self.trainer_, self.theta_ = trainer, to_numpy(theta)
         self.classes_, self.n_features_in_ = np.asarray(trainer["labels"]), trainer["inputs"]
-        kept = {name: {k: to_numpy(s[k]) for k in private if k in s} for name, s in (fed.snapshot() or {}).items()}
-        self.clients_ = {name: own for name, own in kept.items() if own}
+        states = fed.snapshot() or {}
+        kept = {name: _picked(states.get(name, {}), private) for name in fed.names}
+        personal = set(private) - {"norm"}  # where there is more to a client than the shared model, it must be here
+        self.clients_ = {name: own for name, own in kept.items() if own or not personal}
         self.own_: dict[str, np.ndarray] = {}
 
     # ---- with new rows, in this process ----
@@ -195,3 +197,7 @@ class LearnerEstimator(ClassifierMixin, Estimator):
     def _rows(self, X: Any) -> np.ndarray:
         check_is_fitted(self)
         return validate_data(self, X, reset=False, ensure_all_finite=False, dtype=[np.float64, np.float32])
+
+
+def _picked(state: Mapping[str, Any], keys: Sequence[str]) -> dict[str, np.ndarray]:
+    return {key: to_numpy(state[key]) for key in keys if key in state}

@@ -92,7 +92,7 @@ def train(
     preconditions linear learners.
     """
     xp, live = namespace(rows.x), learner.trained
-    theta = _spread(theta, (*rows.w.shape[:-1], *theta.shape[-2:]), rows.x)
+    theta = spread_over(theta, rows)
     began = theta + 0 if step.prox else theta
     velocity = xp.zeros_like(theta) if velocity is None else _spread(velocity, theta.shape, rows.x)
     every_client = order.real.any(-1).all()
@@ -109,6 +109,11 @@ def train(
         v += go * (g - (1 - step.momentum) * v)
         t -= step.lr * go * (v if scale is None else _scaled(v, scale))
     return theta, velocity
+
+
+def spread_over(theta: Array, rows: Any) -> Array:
+    """A copy of the models for every client: (k, p) or (..., k, p) to (..., k, p) beside the rows."""
+    return _spread(theta, (*rows.w.shape[:-1], *theta.shape[-2:]), rows.x)
 
 
 def _spread(a: Array, shape: tuple[int, ...], reference: Array) -> Array:

@@ -45,6 +45,11 @@ class Counts(NamedTuple):
     n: Float[Array, "bins", ">=0"]
 
 
+def edges_of(range: Array) -> np.ndarray:
+    """(BINS + 1,) between two log densities."""
+    return np.linspace(float(range[0]), float(range[1]), BINS + 1)
+
+
 def _log_density(down: Density, client: Client, shape: str, key: str = "") -> np.ndarray:
     """log P(x) of a client's rows, (n,), under the shares of all or, with a key, its own."""
     z = embedded(to_numpy(client.x), down.lens)
@@ -65,7 +70,7 @@ def density_counts(down: Density, client: Client, *, shape: str, key: str) -> Co
     s, w = _log_density(down, client, shape), to_numpy(client.w)
     if key in client.state:
         client.state["novelty"] = -np.quantile(_log_density(down, client, shape, key)[w > 0], RATES)
-    edges = np.linspace(*down.range, BINS + 1)
+    edges = edges_of(down.range)
     return Counts(np.histogram(s.clip(*down.range), bins=edges, weights=w)[0].astype(np.float64))
 
 
@@ -90,7 +95,7 @@ class FedGMMFace:
         down = down._replace(range=np.array([mean - 12 * width, mean + 6 * width]))
         ask = density_counts.using(shape=self.covariance_type, key=f"pi-{self.start_}")  # type: ignore[attr-defined]
         below = np.cumsum(to_numpy(fed.sum(ask, down).n))
-        edges = np.linspace(*down.range, BINS + 1)[1:]
+        edges = edges_of(down.range)[1:]
         self.novelty_levels_ = -np.interp(RATES * below[-1], below, edges)
         for name, state in (fed.snapshot() or {}).items():
             if "novelty" in state and name in self.clients_:  # type: ignore[attr-defined]

@@ -1,0 +1,85 @@
+"""pFedMe: each client's model is a Moreau envelope away from a shared one; one SUM of shared models a round.
+
+On each minibatch a client takes `inner_steps` towards its personal model theta (loss + lam / 2 |theta - w|^2), then
+moves its copy of the shared model by w -= eta lam (w - theta). The server moves to (1 - beta) w + beta (mean over
+clients). Costs what FedAvg costs.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from unpooled.arrays import Array, Float, like
+from unpooled.baselines.fedavg import FedAvg, Model, State, certain
+from unpooled.client import Client, client
+from unpooled.errors import BadParameter
+from unpooled.estimator import Info
+from unpooled.federation import Federation
+from unpooled.learners import Trainer
+from unpooled.learners.sgd import batches, minibatches, spread_over
+
+
+class Envelope(NamedTuple):
+    theta: Float[Array, "k p"]  # sum of the clients' shared models
+    clients: Float[Array, ""]
+    loglik: Float[Array, ""]  # of the personal models, before training
+    rows: Float[Array, "", ">=0"]
+
+
+@client
+def moreau_round(down: Model, client: Client, *, trainer: dict, lam: float, eta: float, inner_steps: int) -> Envelope:
+    how = Trainer(**trainer)
+    rows = how.rows(client)
+    loglik = how.log_likelihood(client.state.get("theta", down.theta), rows)[..., 0]
+    w = spread_over(down.theta, rows)
+    theta = w + 0
+    order = minibatches(client, how.epochs, how.batch_size)
+    for real, x, y, weight, r in batches(order, rows.x, rows.y, rows.w, certain(rows)):
+        weight = weight * real
+        s = r * (weight / weight.sum(-1)[..., None].clip(min=1e-12))[..., None]
+        go = like(real.any(-1), theta)[..., None, None]  # a client out of rows stands still
+        for _ in range(inner_steps):
+            theta = theta - go * how.lr * (how.net.gradient(theta, x, y, s) + lam * (theta - w))
+        w = w - go * eta * lam * (w - theta)
+    client.state["theta"] = theta
+    n = rows.w.sum(-1)
+    return Envelope(w, 0 * n + 1.0, (rows.w * loglik).sum(-1), n)
+
+
+class PFedMe(FedAvg):
+    """Personalised federated learning with Moreau envelopes (T Dinh et al. 2020).
+
+    lam : pull of a personal model towards the shared one. eta : rate of the shared model at a client.
+    inner_steps : steps of rate `lr` towards the personal model on each minibatch. beta : share of the clients' mean
+    at the server. The other parameters: see `LearnerEstimator`; momentum is not used.
+    """
+
+    def __init__(
+        self, lam: float = 15.0, eta: float = 0.01, inner_steps: int = 5, beta: float = 1.0, **parameters: Any
+    ):
+        super().__init__(**parameters)
+        self.lam = lam
+        self.eta = eta
+        self.inner_steps = inner_steps
+        self.beta = beta
+
+    def check(self, fed: Federation) -> None:
+        super().check(fed)
+        if self.lam <= 0 or self.inner_steps < 1:
+            raise BadParameter(f"lam={self.lam!r} must be above 0 and inner_steps={self.inner_steps!r} at least 1")
+
+    def step(self, fed: Federation, state: State) -> tuple[State, Info]:
+        options = {"lam": self.lam, "eta": self.eta, "inner_steps": self.inner_steps}
+        ask = moreau_round.using(trainer=self.at_round(state.trainer, state.round + 1), **options)
+        total = self.cohort(fed).sum(ask, Model(state.theta))
+        mean = total.theta / total.clients
+        theta = (1 - self.beta) * like(state.theta, mean) + self.beta * mean
+        return State(state.trainer, theta, state.round + 1), {"loglik": float(total.loglik / total.rows)}
+
+    def finish(self, fed: Federation, state: State) -> None:
+        self.describe(fed, state.trainer, state.theta, "theta")
+
+    def models(self, client: str | None) -> tuple[np.ndarray, np.ndarray]:
+        return self.private(client).get("theta", self.theta_), np.ones(1)
