@@ -49,7 +49,7 @@ class ClusteredFL(LearnerEstimator):
 
     def step(self, fed: Federation, state: State) -> tuple[State, Info]:
         ask = local_epochs.using(trainer=self.at_round(state.trainer, state.round + 1))
-        asked, logliks, rows = set(self.cohort(fed).names), 0.0, 0.0
+        asked, logliks, rows, clusters = set(self.cohort(fed).names), 0.0, 0.0, len(state.members)
         thetas: list[np.ndarray] = []
         members: list[tuple[str, ...]] = []
         for theta, names in zip(to_numpy(state.theta), state.members):
@@ -57,10 +57,11 @@ class ClusteredFL(LearnerEstimator):
             answers = fed.only(here).gather(ask, Model(theta[None])) if here else {}
             logliks += sum(float(a.loglik) for a in answers.values())
             rows += sum(float(a.weight[0]) for a in answers.values())
-            room = self.max_clusters is None or len(state.members) + len(members) < 2 * self.max_clusters
-            for part, model in self._after(theta, names, answers, room and len(here) == len(names)):
-                thetas.append(model)
-                members.append(part)
+            room = self.max_clusters is None or clusters < self.max_clusters
+            after = self._after(theta, names, answers, room and len(here) == len(names))
+            clusters += len(after) - 1
+            members += [part for part, _ in after]
+            thetas += [model for _, model in after]
         info = {"loglik": logliks / max(rows, 1.0), "clusters": len(members)}
         return State(state.trainer, np.stack(thetas), tuple(members), state.round + 1), info
 
