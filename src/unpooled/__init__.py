@@ -18,8 +18,10 @@ _PUBLIC = {
     "Metered": "unpooled.layers.meter",
     "Faults": "unpooled.layers.faults",
     "GaussianMixture": "unpooled.models.gaussian_mixture",
+    "FedGMM": "unpooled.models.fedgmm",
     "BayesianRegression": "unpooled.models.bayesian_regression",
     "FedBNR": "unpooled.models.fedbnr",
+    "FedConceptEM": "unpooled.models.fedconceptem",
 }
 
 __all__ = [*_PUBLIC, "__version__"]

@@ -37,8 +37,8 @@ class Joint(NamedTuple):
 class Lens(NamedTuple):
     """What takes a row to the Gaussians' space: z = (x - mean) axes; one without axes leaves rows as they are."""
 
-    mean: Float[Array, "d"]
-    axes: Float[Array, "d q"]
+    mean: Float[Array, "inputs"]
+    axes: Float[Array, "inputs axes"]
 
 
 class Down(NamedTuple):
@@ -129,7 +129,8 @@ def label_means(down: Mixtures, client: Client, *, trainer: dict, plan: dict) ->
     answers = []
     for params, key in zip(down.params, plan["keys"]):
         log_n = log_densities(params, rows.x, plan["shape"])
-        r, _ = responsibilities(log_n + log_shares(client.state[f"weights-{key}"], log_n)[..., None, :])
+        mine = client.state.get(f"weights-{key}", params.weights)
+        r, _ = responsibilities(log_n + log_shares(mine, log_n)[..., None, :])
         both = xp.swapaxes(r, -1, -2)[..., None, :] * hit[..., None, :, :]  # (..., k, c, n)
         centred = filled(rows.x, params, plan["shape"]) - like(params.weights @ params.means, rows.x)
         answers.append(Labelled(both.sum(-1), both @ centred[..., None, :, :]))

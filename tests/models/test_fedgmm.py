@@ -1,0 +1,276 @@
+"""FedGMM against transcriptions of its equations, its laws, its promises on data whose truth is known, and bad input."""
+
+import numpy as np
+import pytest
+from scipy.special import logsumexp
+from scipy.stats import multivariate_normal
+from sklearn.decomposition import PCA
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+
+from unpooled.data import classification
+from unpooled.errors import BadParameter
+from unpooled.local import federate
+from unpooled.maths import gaussian, mixture
+from unpooled.maths.mixture import Params
+from unpooled.models import fedgmm_rounds, fedgmm_start, start
+from unpooled.models.fedgmm import FedGMM
+
+
+def mixture_of(k=3, d=4, shape="full", seed=0):
+    rng = np.random.default_rng(seed)
+    root = rng.normal(size=(k, d, d))
+    covs = root @ root.swapaxes(1, 2) / d + np.eye(d)
+    packed = gaussian.pack_covs(gaussian.reshape_covs(covs, shape), shape)
+    return Params(rng.dirichlet(np.ones(k)), rng.normal(size=(k, d)), packed), rng
+
+
+def local_accuracy(model, rows):
+    return np.mean([(model.predict(x, client=name) == y).mean() for name, (x, y) in rows.items()])
+
+
+@pytest.fixture(scope="module", name="task")
+def task_():
+    return classification.paper(clients=12, rows=500, d=8, spread=1.5, random_state=1)
+
+
+@pytest.fixture(scope="module", name="model")
+def model_(task):
+    return FedGMM(3, 3, max_iter=12, random_state=0).fit(task.train)
+
+
+# ---- its parts ----
+
+
+@pytest.mark.parametrize("shape", ["full", "tied", "diag", "spherical"])
+@pytest.mark.parametrize("missing", [0.0, 0.3])
+def test_moments_under_a_mixtures_own_responsibilities_are_its_e_step(shape, missing):
+    params, rng = mixture_of(shape=shape)
+    x, w = rng.normal(size=(2, 50, 4)), rng.random((2, 50))
+    x[rng.random(x.shape) < missing] = np.nan
+    joint = mixture.log_joint(params, x, shape)
+    r = np.exp(joint - logsumexp(joint, -1, keepdims=True)) * w[..., None]
+    wanted = mixture.e_step(params, x, w, shape)
+    for name in ("n", "x", "xx"):
+        ours = getattr(fedgmm_rounds.moments(params, x, r, shape), name)
+        np.testing.assert_allclose(ours, getattr(wanted, name), atol=1e-9)
+
+
+def test_discriminants_of_one_gaussian_are_those_of_lda():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(400, 3))
+    y = (x @ [1.0, -2.0, 0.5] + rng.normal(size=400) > 0.3).astype(int)
+    params = Params(np.ones(1), x.mean(0)[None], gaussian.pack_covs(np.cov(x.T, bias=True)[None], "full"))
+    sums = np.stack([(x - x.mean(0))[y == c].sum(0) for c in (0, 1)])[None]
+    found = fedgmm_rounds.Labelled(np.bincount(y)[None].astype(float), sums)
+    theta = fedgmm_start.discriminants(params, found, 1, "full").reshape(2, 4)
+    lda = LinearDiscriminantAnalysis(solver="lsqr").fit(x, y)
+    ours = theta[1] - theta[0]
+    np.testing.assert_allclose(ours[:3], lda.coef_[0], rtol=1e-6)
+    np.testing.assert_allclose(ours[3], lda.intercept_[0], atol=2e-2)  # a half row more in each class
+
+
+def test_the_lens_is_pca(task):
+    fed = federate(task.train)
+    frame = start.frame(fed)
+    lens, inside = fedgmm_start.lens(fed, frame, 3)
+    pca = PCA(3).fit(np.concatenate([x for x, _ in task.train.values()]))
+    np.testing.assert_allclose(np.abs(np.sum(lens.axes.T * pca.components_, axis=1)), 1, atol=1e-8)
+    np.testing.assert_allclose(inside.scale**2, pca.explained_variance_, rtol=1e-3)
+
+
+# ---- its equations ----
+
+
+def test_prediction_is_equation_3(model, task):
+    x = task.test["client-03"][0][:20]
+    pi = model.clients_["client-03"]["pi"]
+    density = np.stack([multivariate_normal(m, c).pdf(x) for m, c in zip(model.means_, model.covariances_)], -1)
+    learners = np.exp(model.log_proba(x, model.theta_))  # (m, classes, n)
+    above = np.einsum("km,nk,mcn->nc", pi, density, learners)
+    np.testing.assert_allclose(
+        model.predict_proba(x, client="client-03"), above / np.einsum("km,nk->n", pi, density)[:, None], atol=1e-9
+    )
+
+
+def test_joint_is_marginal_times_conditional_and_adds_up_over_classes(model, task):
+    x, y = task.test["client-03"]
+    np.testing.assert_allclose(model.log_joint(x, y), model.log_density(x) + model.log_conditional(x, y), atol=1e-9)
+    both = logsumexp([model.log_joint(x, np.full(len(x), c), client="client-03") for c in model.classes_], axis=0)
+    np.testing.assert_allclose(both, model.log_density(x, client="client-03"), atol=1e-9)
+    np.testing.assert_allclose(
+        np.exp(model.log_conditional(x, y)), model.predict_proba(x)[np.arange(len(y)), y], atol=1e-9
+    )
+
+
+def test_a_round_is_algorithm_1(task):
+    """The E-step and the Gaussians' and weights' M-step of one client after another, written out."""
+    rows = {name: task.train[name] for name in list(task.train)[:4]}
+    options = {
+        "starts": ("untied",),
+        "optimizer": "sgd",
+        "warmup": 0,
+        "whiten": False,
+        "random_state": 0,
+        "reg_covar": 0,
+    }
+    moments = FedGMM(2, 3, max_iter=2, lr=0.01, **options).rounds(federate(rows))
+    before, after = [m.state.candidates[0].joint for m in list(moments)[1:]]
+    density = [
+        multivariate_normal(m, c)
+        for m, c in zip(before.gaussians.means, gaussian.unpack_covs(before.gaussians.covs, "full"))
+    ]
+    theta = before.theta.reshape(3, 2, -1)
+    gamma, sums, squares = np.zeros((2, 3)), np.zeros((2, 8)), np.zeros((2, 8, 8))
+    for x, y in rows.values():
+        scores = np.einsum("mcd,nd->nmc", theta[..., :-1], x) + theta[..., -1]
+        log_p = np.take_along_axis(scores - logsumexp(scores, -1, keepdims=True), y[:, None, None], -1)[..., 0]
+        log_n = np.stack([g.logpdf(x) for g in density], -1)
+        first = before.gaussians.weights[:, None] * np.full((2, 3), 1 / 3)
+        q = np.log(first) + log_n[:, :, None] + log_p[:, None, :]
+        q = np.exp(q - logsumexp(q, (1, 2), keepdims=True))
+        gamma += q.sum(0)
+        sums += np.einsum("nkm,nd->kd", q, x)
+        squares += np.einsum("nkm,nd,ne->kde", q, x, x)
+    n = gamma.sum(1)
+    mean = sums / n[:, None]
+    np.testing.assert_allclose(after.shares, gamma / gamma.sum(), atol=1e-8)
+    np.testing.assert_allclose(after.gaussians.means, mean, atol=1e-8)
+    covs = squares / n[:, None, None] - mean[:, :, None] * mean[:, None, :]
+    np.testing.assert_allclose(gaussian.unpack_covs(after.gaussians.covs, "full"), covs, atol=1e-8)
+
+
+@pytest.mark.parametrize("shape", ["full", "tied", "diag"])
+def test_the_joint_likelihood_rises_every_round_while_learners_stand_still(task, shape):
+    options = {"optimizer": "sgd", "lr": 1e-30, "momentum": 0.0, "starts": ("untied",), "covariance_type": shape}
+    history = FedGMM(3, 3, max_iter=15, random_state=0, reg_covar=0, **options).fit(task.train).history_
+    loglik = np.array([row["loglik"] for row in history if "loglik" in row])
+    assert len(loglik) > 9
+    assert (np.diff(loglik) > -1e-10 * np.abs(loglik[1:])).all()
+
+
+def test_the_printed_covariances_lose_the_scatter_between_clients(task):
+    options = {"starts": ("tied",), "max_iter": 6, "random_state": 0}
+    exact, paper = (FedGMM(1, 1, aggregation=a, **options).fit(task.train) for a in ("exact", "paper"))
+    pooled = np.cov(np.concatenate([x for x, _ in task.train.values()]).T, bias=True)
+    np.testing.assert_allclose(exact.covariances_[0], pooled + 1e-6 * np.eye(8), atol=1e-8)
+    assert np.trace(paper.covariances_[0]) < 0.97 * np.trace(pooled)
+
+
+# ---- its promises ----
+
+
+@pytest.mark.parametrize("make", [classification.public, classification.paper])
+def test_close_to_the_bayes_rule_by_round_10(make):
+    task = make(clients=20, rows=500, random_state=3)
+    model = FedGMM(3, 3, max_iter=10, random_state=0).fit(task.train)
+    assert local_accuracy(model, task.test) > task.bayes_accuracy(task.test) - 0.02
+
+
+def test_the_likelihood_knows_whether_learners_are_tied_to_gaussians():
+    for tied, wanted in ((True, "3x3 tied"), (False, "3x3 untied")):
+        task = classification.paper(clients=20, rows=600, d=16, spread=1.5, tied=tied, random_state=2)
+        model = FedGMM(3, 3, max_iter=16, random_state=0).fit(task.train)
+        assert model.start_ == wanted
+        alone = FedGMM(3, 3, max_iter=16, random_state=0, starts=("untied",)).fit(task.train)
+        assert local_accuracy(model, task.test) > local_accuracy(alone, task.test) - 0.005
+
+
+def test_sgd_comes_close_too(task):
+    model = FedGMM(3, 3, optimizer="sgd", max_iter=40, batch_size=32, random_state=0).fit(task.train)
+    assert local_accuracy(model, task.test) > task.bayes_accuracy(task.test) - 0.03
+
+
+def test_auto_finds_how_many_by_held_out_likelihood(task):
+    model = FedGMM("auto", "auto", max_iter=14, trial=8, starts=("tied",), random_state=0).fit(task.train)
+    assert model.start_.split()[0] in {"3x3", "3x4", "4x3", "4x4"}
+    assert local_accuracy(model, task.test) > task.bayes_accuracy(task.test) - 0.03
+
+
+def test_an_unseen_client_does_as_well_as_a_trained_one(model, task):
+    rng = np.random.default_rng(0)
+    parts = task.components["client-00"]
+    weights = rng.dirichlet(np.full(3, 0.4), 10)
+    theirs, ours = [], []
+    for pi in weights:
+        x, y = classification.draw(parts, pi, 2000, rng)
+        ours.append(model.adapt(x[:300], y[:300]).score(x[300:], y[300:]))
+        log_p = parts.log_density(x) + np.log(pi)
+        p = np.exp(log_p - logsumexp(log_p, -1, keepdims=True))
+        theirs.append((((p * parts.labels(x)).sum(-1) > 0.5) == y)[300:].mean())
+    trained = task.bayes_accuracy(task.test) - local_accuracy(model, task.test)
+    assert np.mean(theirs) - np.mean(ours) < trained + 0.01
+
+
+def test_adapting_without_labels_uses_x_alone(model, task):
+    x, _ = task.train["client-05"]
+    new = model.adapt(x)
+    np.testing.assert_allclose(new.own_["pi"].sum(1), model.clients_["client-05"]["pi"].sum(1), atol=0.03)
+
+
+def test_thresholds_keep_their_false_alarm_rate(model, task):
+    rows = np.concatenate([x for x, _ in task.test.values()])
+    for rate in (0.02, 0.1):
+        assert abs(model.is_novel(rows, rate).mean() - rate) < 0.015
+    mine = np.concatenate([model.is_novel(x, 0.1, client=name) for name, (x, _) in task.test.items()])
+    assert abs(mine.mean() - 0.1) < 0.03
+    assert model.is_novel(rows + 3).mean() > 0.99
+    assert model.novelty(rows).shape == (len(rows),)
+
+
+def test_weights_never_leave_and_the_model_survives_a_file(model, task, tmp_path):
+    import unpooled as up
+
+    again = up.load(model.save(tmp_path))
+    x = task.test["client-00"][0]
+    np.testing.assert_array_equal(
+        again.predict_proba(x, client="client-00"), model.predict_proba(x, client="client-00")
+    )
+    assert sorted(again.personal_) == sorted(model.personal_)
+
+
+def test_missing_values_are_the_gaussians_business(task):
+    rng = np.random.default_rng(0)
+    holes = {n: (np.where(rng.random(x.shape) < 0.1, np.nan, x), y) for n, (x, y) in task.train.items()}
+    model = FedGMM(3, 3, max_iter=12, random_state=0).fit(holes)
+    assert local_accuracy(model, task.test) > task.bayes_accuracy(task.test) - 0.05
+    x = task.test["client-00"][0].copy()
+    x[:, 0] = np.nan
+    assert np.isfinite(model.log_density(x)).all()
+    assert np.isfinite(model.predict_proba(x)).all()
+
+
+def test_principal_axes_for_the_gaussians_and_whole_rows_for_the_learners(task):
+    model = FedGMM(3, 3, learner="mlp", embedding=6, max_iter=25, batch_size=32, random_state=0).fit(task.train)
+    assert model.means_.shape == (3, 6)
+    assert local_accuracy(model, task.test) > 0.8
+
+
+# ---- bad input ----
+
+
+def test_odd_clients_work():
+    rng = np.random.default_rng(0)
+    rows = {f"c{i}": (rng.normal(size=(40, 3)), ["no", "yes"] * 20) for i in range(4)}
+    rows |= {
+        "one class": (rng.normal(size=(30, 3)), ["no"] * 30),
+        "tiny": (rng.normal(size=(3, 3)), ["no", "yes", "maybe"]),
+    }
+    model = FedGMM(2, 2, max_iter=8, random_state=0).fit(rows)
+    assert model.classes_.tolist() == ["maybe", "no", "yes"]
+    assert np.isfinite(model.predict_proba(rows["tiny"][0], client="tiny")).all()
+
+
+def test_refusals_are_one_sentence(task, model):
+    cases = {
+        "n_learners=0 must be a number of at least 1": {"n_learners": 0},
+        "covariance_type='round' is not known": {"covariance_type": "round"},
+        "optimizer='newton' needs learner='linear'": {"optimizer": "newton", "learner": "mlp"},
+        "leaves no joint round": {"max_iter": 3},
+        "must hold 'tied', 'untied' or both": {"starts": ("tide",)},
+        "embedding=99 must be a number of principal axes between 1 and 8": {"embedding": 99},
+    }
+    for text, options in cases.items():
+        with pytest.raises(BadParameter, match=text):
+            FedGMM(**options).fit(task.train)
+    with pytest.raises(BadParameter, match=r"false_alarms=0\.9 must be between"):
+        model.threshold(0.9)
