@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import unpooled as up
-from unpooled.data import synthetic
+from unpooled import baselines
+from unpooled.data import classification, synthetic
 
 
 class Case(NamedTuple):
@@ -32,6 +33,15 @@ def holes() -> dict[str, np.ndarray]:
     return mixture_data(0.2)
 
 
+def labelled() -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    return classification.paper(clients=6, rows=80, d=4, spread=2.0, random_state=3).train
+
+
+def trained(name: str, **options: Any) -> Callable[[], Any]:
+    settings = {"random_state": 0, "max_iter": 10, "batch_size": 16, "lr": 0.05, **options}
+    return lambda: getattr(up if name == "FedGMM" else baselines, name)(**settings)
+
+
 ESTIMATORS = {
     "GaussianMixture full": Case(gm(), mixture_data, exact=True, monotone=True),
     "GaussianMixture tied": Case(gm(covariance_type="tied"), mixture_data, exact=True, monotone=True),
@@ -43,4 +53,14 @@ ESTIMATORS = {
     "GaussianMixture personal": Case(gm(personal_weights=True), mixture_data, monotone=True),
     "GaussianMixture paper": Case(gm(aggregation="paper"), mixture_data),
     "GaussianMixture cohort": Case(gm(fraction=0.5), mixture_data),
+    "FedGMM": Case(trained("FedGMM"), labelled),
+    "FedGMM sgd": Case(trained("FedGMM", optimizer="sgd", fraction=0.7, trial=3), labelled),
+    "FedGMM mlp": Case(trained("FedGMM", learner="mlp", hidden=(8,), embedding=2), labelled),
+    "FedAvg": Case(trained("FedAvg", keep_momentum=True, schedule="cosine"), labelled),
+    "FedProx": Case(trained("FedProx", learner="mlp", hidden=(8,)), labelled),
+    "FedAvgPlus": Case(trained("FedAvgPlus"), labelled),
+    "ClusteredFL": Case(trained("ClusteredFL", eps1=1.0, eps2=0.1), labelled),
+    "LocalOnly": Case(trained("LocalOnly"), labelled),
+    "PFedMe": Case(trained("PFedMe", fraction=0.5), labelled),
+    "FedEM": Case(trained("FedEM", local_epochs=2), labelled),
 }
