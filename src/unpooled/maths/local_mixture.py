@@ -1,0 +1,98 @@
+"""A mixture for one small table whose number of components nobody knows: EM from k-means for k = 1, 2, ... and BIC."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from sklearn.cluster import KMeans
+
+from unpooled.maths import gaussian, mixture
+from unpooled.maths.mixture import Params
+
+SHAPES = ("spherical", "diag", "full")
+PATIENCE = 2  # so many k in a row without a better BIC end the search
+
+
+class Fit(NamedTuple):
+    params: Params
+    shape: str
+    bic: float
+
+
+def fit(
+    x: np.ndarray, w: np.ndarray, rng: np.random.Generator, sizes: range, n_init: int = 2, max_iter: int = 30
+) -> Fit:
+    """The best mixture by BIC over numbers of components, covariance shapes and starts."""
+    best, waited = None, 0
+    reg = 1e-4 * variance(x, w)
+    for k in sizes:
+        found = [f for f in _attempts(x, w, k, rng, n_init, max_iter, reg) if f is not None]
+        better = min(found, key=lambda f: f.bic, default=None)
+        if better is not None and (best is None or better.bic < best.bic):
+            best, waited = better, 0
+        else:
+            waited += 1
+        if waited == PATIENCE:
+            break
+    return best or _em(x, w, _start(x, w, np.zeros(len(x), dtype=int), "spherical", reg), "spherical", 1, reg)
+
+
+def variance(x: np.ndarray, w: np.ndarray) -> float:
+    """Mean variance of the columns, never 0."""
+    mean = w @ x / w.sum()
+    return float(max((w @ (x - mean) ** 2 / w.sum()).mean(), 1e-12 * (1 + np.abs(x).max()) ** 2))
+
+
+def _attempts(x, w, k, rng, n_init, max_iter, reg):
+    for _ in range(n_init if k > 1 else 1):
+        labels = kmeans(x, w, k, rng)
+        for shape in SHAPES:
+            room = x.shape[1] + 2 if shape == "full" else 2
+            if len(x) >= k * room and labels.max() == k - 1:
+                yield _em(x, w, _start(x, w, labels, shape, reg), shape, max_iter, reg)
+
+
+def kmeans(x: np.ndarray, w: np.ndarray, k: int, rng: np.random.Generator, n_init: int = 1) -> np.ndarray:
+    """(n,) labels; fewer than k where there are fewer distinct rows."""
+    k = min(k, len(np.unique(x, axis=0)))
+    if k == 1:
+        return np.zeros(len(x), dtype=int)
+    model = KMeans(k, n_init=n_init, max_iter=30, random_state=int(rng.integers(2**31 - 1)))
+    return model.fit(x, sample_weight=w).labels_
+
+
+def _start(x: np.ndarray, w: np.ndarray, labels: np.ndarray, shape: str, reg: float) -> Params:
+    r = np.eye(labels.max() + 1)[labels] * w[:, None]
+    n, means, scatter = summarise(x, r)
+    covs = scatter / n[:, None, None] + reg * np.eye(x.shape[1])
+    return Params(n / n.sum(), means, gaussian.pack_covs(gaussian.reshape_covs(covs, shape), shape))
+
+
+def _em(x, w, params: Params, shape: str, max_iter: int, reg: float) -> Fit | None:
+    before = -np.inf
+    for _ in range(max_iter):
+        stats = mixture.e_step(params, x, w, shape)
+        if stats.loglik - before < 1e-4 * len(x):
+            break
+        before = stats.loglik
+        if stats.n.min() < 1.5:
+            return None
+        params = mixture.m_step(params, stats, shape, reg)
+    k, d = params.means.shape
+    return Fit(params, shape, float(-2 * stats.loglik + gaussian.n_parameters(k, d, shape) * np.log(w.sum())))
+
+
+def responsibilities(found: Fit, x: np.ndarray) -> np.ndarray:
+    """(n, k)"""
+    q = mixture.log_joint(found.params, x, found.shape)
+    r = np.exp(q - q.max(1, keepdims=True))
+    return r / r.sum(1, keepdims=True)
+
+
+def summarise(x: np.ndarray, r: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(n (k,), mean (k, d), scatter about it (k, d, d)) of rows with weights r (n, k)."""
+    n = r.sum(0) + 1e-12
+    mean = r.T @ x / n[:, None]
+    away = x[None] - mean[:, None]  # (k, n, d)
+    return n, mean, np.swapaxes(away * r.T[:, :, None], 1, 2) @ away

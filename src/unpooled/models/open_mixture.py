@@ -1,0 +1,306 @@
+"""Clusters when nobody knows how many there are and clients hold different ones: three GATHERs and about thirty SUMs.
+
+Two structures. "gaussians": a cluster is one Gaussian; local components go up once, the server joins those that are one, and rounds of
+EM with weights private to each client choose and refine. "topics": a cluster is a group of Gaussian atoms that the same clients
+hold together, found from who holds what. "auto" fits both in the same rounds and keeps the one that explains held-out rows better.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from unpooled.arrays import Array, to_numpy
+from unpooled.client import Client
+from unpooled.errors import BadParameter, suggest
+from unpooled.estimator import Estimator, Info
+from unpooled.federation import Federation, innermost
+from unpooled.local import as_federation
+from unpooled.maths import gaussian, merging, mixture, topics
+from unpooled.maths.agglomerate import Merges
+from unpooled.models import open_rounds as ask
+from unpooled.models.mixture_face import MixtureFace
+from unpooled.models.open_newcomer import newcomers
+from unpooled.models.open_race import (
+    ATOMS,
+    Candidate,
+    Path,
+    advance,
+    along,
+    atoms,
+    best,
+    components,
+    floored,
+    ladder,
+    one_less,
+    path,
+    thinned,
+)
+from unpooled.models.open_rounds import Proposal
+
+SHAPES = ("spherical", "diag", "full")
+STRUCTURES = ("auto", "gaussians", "topics")
+SEARCH, GROUP, POLISH = 12, 12, 4  # rounds: to find atoms and Gaussians, to group atoms, to refit on all rows
+REFINE = (2, 4, 6, 8, 10)  # rounds of the search after which the race is thinned and refilled
+SETTLE = 4  # rounds of grouping after which one number of topics is left
+HELD = 0.2  # share of rows held out while structures compete
+MOST_TOPICS = 30
+RESAMPLES = 20
+
+
+class State(NamedTuple):
+    phase: str  # search, group, polish, done
+    age: int  # rounds in this phase
+    race: tuple[Candidate, ...]
+    within: Array  # (t,) pooled covariance within components, packed
+    rows: float
+    paths: tuple[Path, ...]
+    tried: dict[str, float]  # candidate -> last BIC
+    grouping: Merges | None  # of atoms
+    resampled: dict[str, float]  # number of topics -> share of resampled federations that chose it
+    scores: dict[str, float]  # structure -> held-out log-likelihood a row, when both ran
+
+
+class OpenMixture(MixtureFace, Estimator):
+    """Clusters over clients, their number found and never given.
+
+    structure : "gaussians", "topics" or "auto".
+    covariance_types : shapes tried for "gaussians"; the atoms of topics are full.
+    max_local : components that one client's rows are described by at most.
+    min_count : a mean of fewer rows than this does not leave its client, nor does a smaller count of a cluster's rows.
+    noise : standard deviation of noise on the means that leave in a GATHER, in standard errors of a mean of one client's rows.
+
+    After fitting: `n_components_`, `structure_`, `covariance_type_`; `weights_`, `means_`, `covariances_` of Gaussians or atoms;
+    `topics_` (clusters x atoms), `centers_` (clusters); `labels_` (client to labels, where clients are in this process); `holdings_`
+    (client to rows in each cluster) and `holders_`; `merges_` (dendrogram); `certainty_` (number of clusters to probability);
+    `scores_` (a held-out row's log-likelihood under each structure, when both ran).
+    """
+
+    def __init__(
+        self,
+        structure: str = "auto",
+        *,
+        covariance_types: str | Sequence[str] = SHAPES,
+        max_local: int = 10,
+        min_count: float = 5,
+        noise: float = 0.0,
+        max_iter: int = SEARCH + GROUP + POLISH,
+        random_state: Any = None,
+    ):
+        self.structure = structure
+        self.covariance_types = covariance_types
+        self.max_local = max_local
+        self.min_count = min_count
+        self.noise = noise
+        self.max_iter = max_iter
+        self.random_state = random_state
+
+    @property
+    def covariance_type(self) -> str:
+        """The shape that was chosen."""
+        return self.covariance_type_
+
+    # ---- the rounds ----
+
+    def init(self, fed: Federation, rng: np.random.Generator) -> State:
+        found = fed.gather(self._describe_question(fed), None)
+        race: list[Candidate] = []
+        paths: list[Path] = []
+        if self.structure != "topics":
+            parts = components(found)
+            paths = [path(parts, shape) for shape in np.atleast_1d(self.covariance_types).tolist()]
+            race = [c for p in paths for c in along(p, ladder(p.merges.best()))]
+            within = floored(merging.prior(parts, "full").within)
+        if self.structure != "gaussians":
+            race.append(atoms(found, rng))
+            within = gaussian.unpack_triangle(race[-1].proposal.params.covs[0])
+        rows = float(sum(d.n.sum() or d.centre_n.sum() for d in found.values()))
+        return State("search", 0, tuple(race), gaussian.pack_triangle(within), rows, tuple(paths), {}, None, {}, {})
+
+    def _describe_question(self, fed: Federation) -> Any:
+        return ask.describe.using(
+            max_local=self.max_local if self.structure != "topics" else 0,
+            max_centres=ATOMS[1] if self.structure != "gaussians" else 0,
+            min_count=self.min_count if len(fed.names) > 1 else 0.0,  # a federation of one hides nothing from itself
+            noise=self.noise,
+        )
+
+    def step(self, fed: Federation, state: State) -> tuple[State, Info]:
+        shapes, ids = [c.shape for c in state.race], [c.id for c in state.race]
+        question = ask.survey.using(shapes=shapes, ids=ids, held=self._held(state))
+        found = fed.sum(question, tuple(c.proposal for c in state.race))
+        race = tuple(advance(c, sums, state.within) for c, sums in zip(state.race, found))
+        tried = state.tried | {c.id: c.bic for c in race}
+        leader = min(race, key=lambda c: c.bic)
+        info = {"phase": state.phase, "candidates": len(race), "n_components": leader.size, "bic": leader.bic}
+        return self._onward(fed, state._replace(race=race, tried=tried, age=state.age + 1)), info
+
+    def _held(self, state: State) -> float:
+        return HELD if self.structure == "auto" and state.phase in ("search", "group") else 0.0
+
+    def _onward(self, fed: Federation, state: State) -> State:
+        """Thin the race, and turn to the next phase when this one is over."""
+        if state.phase == "search":
+            if state.age == SEARCH:
+                return self._group(fed, state)
+            return self._refined(state) if state.age in REFINE else state
+        if state.phase == "group":
+            race = thinned(state.race, "topics", 1) if state.age == SETTLE else state.race
+            return self._chosen(state, len(fed.names)) if state.age == GROUP else state._replace(race=race)
+        return state._replace(phase="done") if state.age == POLISH else state
+
+    def _refined(self, state: State) -> State:
+        """The two best Gaussians stay; the best one's neighbours on its path join, and itself with one pair joined."""
+        leader = best(state.race, "gaussians")
+        if leader is None:
+            return state
+        road = next(p for p in state.paths if p.shape == leader.shape)
+        near = along(road, range(leader.size - 1, leader.size + 2))
+        new = [c for c in (*near, *one_less(leader, state.rows)) if c.id not in state.tried]
+        return state._replace(race=(*thinned(state.race, "gaussians", 2), *new))
+
+    def _group(self, fed: Federation, state: State) -> State:
+        """Atoms become topics by who holds them; without atoms the best Gaussians are refitted."""
+        race = thinned(state.race, "gaussians", 1)
+        fine = best(race, "atoms")
+        if fine is None:
+            return state._replace(phase="polish", age=0, race=race)
+        question = ask.count_atoms.using(shape=fine.shape, noise=self.noise, held=self._held(state))
+        answers = fed.gather(question, fine.proposal)
+        counts = np.stack([to_numpy(answers[name].n) for name in sorted(answers)])
+        grouping = topics.group(counts)
+        found = topics.choose(counts, grouping, range(1, MOST_TOPICS + 1))
+        z = min(found, key=lambda z: found[z].bic)
+        new = [_with_topics(fine, found[k].atoms) for k in (z - 1, z, z + 1) if k in found]
+        resampled = topics.resampled(counts, z, RESAMPLES, fed.journal.rng)
+        race = (*(c for c in race if c.structure == "gaussians"), *new)
+        return state._replace(phase="group", age=0, race=race, grouping=grouping, resampled=resampled)
+
+    def _chosen(self, state: State, clients: int) -> State:
+        """One model for the last rounds. Topics need clients that differ, at least two for each topic."""
+        g, t = best(state.race, "gaussians"), best(state.race, "topics")
+        winner = g or t
+        scores = {c.structure: c.held for c in (g, t) if c is not None}
+        if g is not None and t is not None:
+            winner = t if 2 <= t.size <= clients / 2 and t.held > g.held else g
+        return state._replace(phase="polish", age=0, race=(winner,), scores=scores)
+
+    def done(self, state: State, history: list[Info]) -> bool:
+        return state.phase == "done"
+
+    # ---- the result ----
+
+    def finish(self, fed: Federation, state: State) -> None:
+        final = best(state.race, "gaussians") or best(state.race, "topics") or best(state.race, "atoms")
+        self._set(final)
+        self.certainty_ = _certainty(final, state)
+        roads = {p.shape: p.merges for p in state.paths}
+        self.merges_ = roads.get(final.shape) if final.structure == "gaussians" else state.grouping
+        self.scores_, self.bic_, self.within_ = state.scores, float(final.bic), state.within
+        self.rows_ = state.rows
+        self.client_shares_, self.labels_, self.holdings_ = {}, {}, {}
+        self._know(fed, final)
+
+    def _set(self, final: Candidate) -> None:
+        params, grouped = final.proposal
+        self.structure_, self.covariance_type_ = final.structure, final.shape
+        self.weights_, self.means_ = params.weights, params.means
+        self.covariances_ = gaussian.unpack_covs(params.covs, final.shape)
+        self.topics_ = grouped if len(grouped) else np.eye(len(params.weights))
+        self.n_components_, self.n_features_in_ = final.size, int(params.means.shape[1])
+        self.centers_ = self.topics_ @ self.means_
+
+    def _know(self, fed: Federation, final: Candidate) -> None:
+        """Ask who holds which cluster, and look up what clients of this process keep."""
+        min_count = self.min_count if len(fed.names) > 1 else 0.0
+        question = ask.holdings.using(shape=final.shape, id=final.id, min_count=min_count)
+        answers = fed.gather(question, final.proposal)
+        kept = fed.snapshot()
+        self.holdings_ |= {name: to_numpy(counts.n) for name, counts in answers.items()}
+        self.client_shares_ |= {
+            n: kept[n][ask.key(final.id)] for n in fed.names if ask.key(final.id) in kept.get(n, {})
+        }
+        self.cluster_weights_ = sum(self.holdings_.values()) / max(
+            sum(h.sum() for h in self.holdings_.values()), 1e-300
+        )
+        here: list[Client] = getattr(innermost(fed), "clients", [])
+        self.labels_ |= {c.name: self.predict(c.x, client=c.name) for c in here if c.name in self.client_shares_}
+
+    @property
+    def client_weights_(self) -> dict[str, Array]:
+        """Each client's weights of Gaussians or atoms, where clients are in this process."""
+        return {name: shares @ self.topics_ for name, shares in self.client_shares_.items()}
+
+    @property
+    def holders_(self) -> list[list[str]]:
+        """For each cluster the clients that hold it, those with most of their rows in it first."""
+        ranked = [sorted(self.holdings_, key=lambda name: -self.holdings_[name][z]) for z in range(self.n_components_)]
+        return [[name for name in names if self.holdings_[name][z] > 0] for z, names in enumerate(ranked)]
+
+    def predict(self, X: Any, client: str | None = None) -> Array:
+        """The most probable cluster of each row; with `client`, under that client's own weights."""
+        return self.predict_proba(X, client).argmax(-1)
+
+    def predict_proba(self, X: Any, client: str | None = None) -> Array:
+        """The probability of each cluster for each row: (n, clusters)."""
+        params = self.params()
+        flat = params._replace(weights=np.ones(len(params.weights)))
+        log_density = mixture.log_joint(flat, to_numpy(self._rows(X)), self.covariance_type)
+        shares = self.cluster_weights_ if client is None else self._shares_of(client)
+        joint = np.exp(log_density - log_density.max(-1, keepdims=True)) @ self.topics_.T * (shares + 1e-12)
+        return joint / np.maximum(joint.sum(-1, keepdims=True), 1e-300)
+
+    def _shares_of(self, client: str) -> Array:
+        if client not in self.client_shares_:
+            raise BadParameter(f"no weights are known for client {client!r}: {suggest(client, self.client_shares_)}")
+        return self.client_shares_[client]
+
+    # ---- clients that come later ----
+
+    def partial_fit(self, data: Any, *, by: Any = None) -> OpenMixture:
+        """Take in clients never seen: their rows join clusters that are there or open new ones; the old stay as they are."""
+        fed = as_federation(data, by=by)
+        fed.journal.begin(0)
+        before = Candidate("known", self.structure_, self.covariance_type_, Proposal(self.params(), self.topics_))
+        min_count = self.min_count if len(fed.names) > 1 else 0.0
+        final = newcomers(fed, before, self.within_, self.max_local, min_count, self.noise)
+        self._set(final)
+        grown = final.size - before.size
+        self.holdings_ = {n: np.concatenate([h, np.zeros(grown)]) for n, h in self.holdings_.items()}
+        self.client_shares_ = {n: np.concatenate([s, np.zeros(grown)]) for n, s in self.client_shares_.items()}
+        self._know(fed, final)
+        return self
+
+    # ---- refusals ----
+
+    def check(self, fed: Federation) -> None:
+        shapes = np.atleast_1d(self.covariance_types).tolist()
+        for name, values, known in (("structure", [self.structure], STRUCTURES), ("covariance_types", shapes, SHAPES)):
+            for value in values:
+                if value not in known:
+                    raise BadParameter(f"{name}={value!r} is not known: use one of {', '.join(known)}")
+        for name, least in {"max_local": 1, "min_count": 0, "noise": 0, "max_iter": 1}.items():
+            if getattr(self, name) < least:
+                raise BadParameter(f"{name}={getattr(self, name)!r} must be at least {least}")
+
+
+def _with_topics(fine: Candidate, grouped: Array) -> Candidate:
+    return fine._replace(
+        id=f"topics-{len(grouped)}", structure="topics", proposal=fine.proposal._replace(topics=grouped)
+    )
+
+
+def _certainty(final: Candidate, state: State) -> dict[str, float]:
+    """Number of clusters -> probability: by resampled clients for topics, by BIC among all that were tried for Gaussians."""
+    if final.structure != "gaussians":
+        return state.resampled
+    sizes: dict[str, float] = {}
+    for id, bic in state.tried.items():
+        shape, *counts = id.split("-")  # full-16-1-1: from 16, one pair joined twice
+        if shape in SHAPES:
+            size = str(int(counts[0]) - (len(counts) - 1))
+            sizes[size] = min(bic, sizes.get(size, np.inf))
+    weights = {k: float(np.exp((min(sizes.values()) - b) / 2)) for k, b in sizes.items()}
+    return {k: w / sum(weights.values()) for k, w in weights.items()}

@@ -1,0 +1,192 @@
+"""The candidates that `OpenMixture` fits side by side, and how the server makes, moves and ranks them. Sends nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from unpooled.arrays import Array, to_numpy
+from unpooled.errors import BadData
+from unpooled.maths import gaussian, merging, mixture
+from unpooled.maths.agglomerate import Merges
+from unpooled.maths.local_mixture import kmeans
+from unpooled.maths.mixture import Params
+from unpooled.models.open_rounds import TINY, Description, Proposal, Sums
+
+ATOMS = (12, 80)  # fewest and most
+ROWS_PER_ATOM = 60
+LADDER = 8  # numbers of clusters tried first, for each covariance shape
+FLOOR = 1e-6  # of the mean variance, added to the pooled covariance
+
+
+class Candidate(NamedTuple):
+    """A model in the race."""
+
+    id: str
+    structure: str  # gaussians, atoms (one topic), topics
+    shape: str
+    proposal: Proposal
+    bic: float = np.inf
+    held: float = -np.inf  # log-likelihood of a held-out row
+
+    @property
+    def size(self) -> int:
+        """Clusters."""
+        return len(self.proposal.topics) or self.proposal.topics.shape[1]
+
+
+class Path(NamedTuple):
+    """How local components join into ever fewer, and what they were."""
+
+    shape: str
+    n: Array  # (m,)
+    mean: Array  # (m, d)
+    scatter: Array  # (m, t)
+    within: Array  # (t,)
+    merges: Merges
+
+
+# ---- Gaussians ----
+
+
+def components(found: Mapping[str, Description]) -> merging.Components:
+    """All clients' components as one list."""
+    parts = [found[name] for name in sorted(found)]
+    owner = np.repeat(np.arange(len(parts)), [len(p.n) for p in parts])
+    n = np.concatenate([p.n for p in parts])
+    if not len(n):
+        raise BadData("no client has a cluster of min_count rows: lower min_count, or give clients with more rows")
+    held = csr_array((n, (np.arange(len(n)), owner)), shape=(len(n), len(parts)))
+    scatter = gaussian.unpack_triangle(np.concatenate([p.scatter for p in parts]))
+    return merging.Components(n, np.concatenate([p.mean for p in parts]), scatter, held)
+
+
+def path(parts: merging.Components, shape: str) -> Path:
+    """How the components join when clusters have this covariance shape."""
+    few, _, merges = merging.merge(parts, shape)
+    within = gaussian.pack_triangle(merging.prior(parts, shape).within)
+    return Path(shape, few.n, few.mean, gaussian.pack_triangle(few.scatter), within, merges)
+
+
+def along(road: Path, sizes: Sequence[int]) -> list[Candidate]:
+    """Mixtures of so many Gaussians, where joining stops there."""
+    merges = road.merges
+    least = max(1, merges.leaves - len(merges.left))
+    few = merging.Components(road.n, road.mean, gaussian.unpack_triangle(road.scatter), csr_array((len(road.n), 1)))
+    return [_joined(road, few, merges.labels(k), k) for k in sizes if least <= k <= merges.leaves]
+
+
+def _joined(road: Path, few: merging.Components, labels: np.ndarray, k: int) -> Candidate:
+    one = merging.pooled(few, labels)
+    covs = (one.scatter + 2 * gaussian.unpack_triangle(road.within)) / (one.n + 2)[:, None, None]
+    return _gaussians(f"{road.shape}-{k}", road.shape, one, covs)
+
+
+def _gaussians(id: str, shape: str, one: merging.Components, covs: np.ndarray) -> Candidate:
+    packed = gaussian.pack_covs(gaussian.reshape_covs(covs, shape), shape)
+    params = Params(one.n / one.n.sum(), one.mean, packed)
+    return Candidate(id, "gaussians", shape, Proposal(params, np.zeros((0, len(one.n)))))
+
+
+def ladder(best: int) -> list[int]:
+    """Numbers of clusters to try first: a little above the server's guess, and down from it by quarters."""
+    sizes = [best + 2, best]
+    while sizes[-1] > 1 and len(sizes) < LADDER:
+        sizes.append(min(sizes[-1] - 1, sizes[-1] * 3 // 4))
+    return sizes
+
+
+def one_less(c: Candidate, rows: float) -> list[Candidate]:
+    """The candidate with the pair joined that is most likely one; none when it has no pair."""
+    k = c.size
+    if k < 2:
+        return []
+    parts = _as_components(c, rows)
+    p = merging.prior(parts, c.shape)
+    i, j = np.triu_indices(k, 1)
+    pair = int(np.argmax(merging.gains(parts, p, merging.evidence(parts, p), i, j)))
+    label = np.arange(k)
+    label[j[pair]] = i[pair]
+    one = merging.pooled(parts, np.unique(label, return_inverse=True)[1])
+    return [_gaussians(f"{c.id}-1", c.shape, one, one.scatter / one.n[:, None, None])]
+
+
+def _as_components(c: Candidate, rows: float) -> merging.Components:
+    params = c.proposal.params
+    n = rows * to_numpy(params.weights) + TINY
+    scatter = gaussian.full_covs(params, c.shape) * n[:, None, None]
+    return merging.Components(n, params.means, scatter, csr_array((len(n), 1)))
+
+
+# ---- atoms ----
+
+
+def atoms(found: Mapping[str, Description], rng: np.random.Generator) -> Candidate:
+    """A fine mixture of one topic, from all clients' centres."""
+    parts = [found[name] for name in sorted(found)]
+    x, n = np.concatenate([p.centre for p in parts]), np.concatenate([p.centre_n for p in parts])
+    if not len(x):
+        raise BadData("no client has a cluster of min_count rows: lower min_count, or give clients with more rows")
+    size = int(np.clip(n.sum() / ROWS_PER_ATOM, *ATOMS))
+    labels = kmeans(x, n, min(size, max(len(x) // 2, 1)), rng, n_init=3)
+    member = np.eye(labels.max() + 1)[:, labels] * n  # (k, m)
+    means = member @ x / member.sum(1)[:, None]
+    away = x - means[labels]
+    around = gaussian.unpack_triangle(sum(p.centre_scatter for p in parts))
+    within = floored(((away * n[:, None]).T @ away + around) / n.sum())
+    weights = member.sum(1) / n.sum()
+    covs = np.repeat(gaussian.pack_triangle(within)[None], len(weights), axis=0)
+    return Candidate("atoms", "atoms", "full", Proposal(Params(weights, means, covs), weights[None]))
+
+
+def floored(cov: np.ndarray) -> np.ndarray:
+    """The covariance with a little added, so that a constant column does no harm."""
+    mean = np.trace(cov) / len(cov)
+    return cov + (FLOOR * mean or FLOOR) * np.eye(len(cov))
+
+
+# ---- a round ----
+
+
+def advance(c: Candidate, sums: Sums, within: Array) -> Candidate:
+    """The candidate after one round: scored at the old parameters, moved to the new ones."""
+    params = mixture.m_step(c.proposal.params, sums.stats, c.shape, 0.0)
+    params = params._replace(covs=_shrunk(params.covs, to_numpy(sums.stats.n), within, c))
+    topics = to_numpy(sums.topics)
+    if len(topics):
+        topics = topics / np.maximum(topics.sum(1, keepdims=True), TINY)
+    rows = float(sums.stats.rows)
+    bic = -2 * float(sums.stats.loglik) + _price(c, rows) + float(sums.paid)
+    held = float(sums.held_loglik) / max(float(sums.held_rows), 1.0)
+    return c._replace(proposal=Proposal(params, topics), bic=bic, held=held)
+
+
+def _price(c: Candidate, rows: float) -> float:
+    """BIC's price of what is shared; the clients' own weights are paid for at the clients."""
+    z, m = c.proposal.topics.shape
+    shared = gaussian.n_parameters(m, c.proposal.params.means.shape[1], c.shape) - (m - 1)
+    return (shared + (m - 1 + z - 1 if z else 0)) * np.log(rows)
+
+
+def _shrunk(covs: Array, n: Array, within: Array, c: Candidate) -> Array:
+    """Covariances drawn a little to the pooled one; more for atoms, which have few rows each."""
+    full = gaussian.unpack_triangle(within)
+    pull = 2.0 if c.structure == "gaussians" else len(full) + 2.0
+    target = gaussian.pack_covs(gaussian.reshape_covs(full[None], c.shape), c.shape)
+    count = n[:, None] if covs.ndim > 1 else n
+    return (covs * count + pull * target) / (count + pull)
+
+
+def best(race: Sequence[Candidate], structure: str) -> Candidate | None:
+    """The lowest BIC among candidates of one structure."""
+    return min((c for c in race if c.structure == structure), key=lambda c: c.bic, default=None)
+
+
+def thinned(race: Sequence[Candidate], structure: str, keep: int) -> tuple[Candidate, ...]:
+    """The few best of one structure, and all others."""
+    ranked = sorted((c for c in race if c.structure == structure), key=lambda c: c.bic)
+    out = {c.id for c in ranked[keep:]}
+    return tuple(c for c in race if c.id not in out)

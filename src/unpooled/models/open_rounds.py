@@ -1,0 +1,190 @@
+"""What `OpenMixture` asks its clients: two or three GATHERs, where single answers are needed, and SUMs for all the rest.
+
+GATHER `describe`: components of a local mixture and local k-means centres, with counts. GATHER `count_atoms`: how many rows a client
+has at each atom. GATHER `holdings`: how many in each cluster. Nothing that stands for fewer than `min_count` rows leaves in these.
+SUM `survey`: statistics of all candidate models in one message; each client's own weights of clusters stay in its state.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from unpooled.arrays import Array, Float, to_numpy
+from unpooled.client import Client, client
+from unpooled.errors import BadData
+from unpooled.maths import gaussian, local_mixture, mixture
+from unpooled.maths.mixture import Params, Stats
+
+TINY = 1e-300
+GOLDEN = 0.6180339887498949
+WARM_UP = 5  # passes over its own weights when a client first meets a model
+SETTLE = 30  # passes when it meets the final one
+ROWS_PER_CENTRE = 15
+
+
+class Description(NamedTuple):
+    """What a client says of its rows: components of a mixture, and finer centres."""
+
+    n: Float[Array, "k", ">=0"]
+    mean: Float[Array, "k d"]
+    scatter: Float[Array, "k t"]  # about the mean, packed
+    centre_n: Float[Array, "m", ">=0"]
+    centre: Float[Array, "m d"]
+    centre_scatter: Float[Array, "t"]  # of all rows about their centres, packed
+
+
+class Proposal(NamedTuple):
+    """A candidate: Gaussian atoms, and the topics that group them; no rows of topics: every atom is a cluster of its own."""
+
+    params: Params
+    topics: Float[Array, "z k"]
+
+
+class Sums(NamedTuple):
+    stats: Stats
+    topics: Float[Array, "z k"]  # expected rows by topic and atom
+    paid: Float[Array, "", ">=0"]  # BIC's price of the clients' own weights
+    held_loglik: Float[Array, ""]
+    held_rows: Float[Array, "", ">=0"]
+
+
+class Counts(NamedTuple):
+    n: Float[Array, "k", ">=0"]
+
+
+# ---- the GATHERs ----
+
+
+@client(batched=False)
+def describe(
+    nothing: None, client: Client, *, max_local: int, max_centres: int, min_count: float, noise: float
+) -> Description:
+    x, w = rows_of(client)
+    n, mean, scatter = _components(x, w, client.rng, max_local)
+    keep, mean = leaving(n, mean, x, w, min_count, noise, client.rng)
+    centre_n, centre, around = _centres(x, w, client.rng, max_centres)
+    fine, centre = leaving(centre_n, centre, x, w, min_count, noise, client.rng)
+    return Description(n[keep], mean, gaussian.pack_triangle(scatter[keep]), centre_n[fine], centre, around)
+
+
+def rows_of(client: Client) -> tuple[np.ndarray, np.ndarray]:
+    """(x, w) of the rows that count."""
+    x, w = to_numpy(client.x).astype(float), to_numpy(client.w).astype(float)
+    if np.isnan(x[w > 0]).any():
+        raise BadData(f"client {client.name!r} has missing values: fill them in first, with MixtureImputer for example")
+    return x[w > 0], w[w > 0]
+
+
+def leaving(n, mean, x, w, min_count: float, noise: float, rng) -> tuple[np.ndarray, np.ndarray]:
+    """(which means may leave, those means with their noise)."""
+    keep = n >= max(min_count, 1e-9)
+    error = noise * np.sqrt(local_mixture.variance(x, w) / n[keep])[:, None]
+    return keep, mean[keep] + error * rng.normal(size=mean[keep].shape)
+
+
+def _components(x, w, rng, max_local: int):
+    """(n, mean, scatter); none where they are not asked for."""
+    if max_local == 0:
+        d = x.shape[1]
+        return np.zeros(0), np.zeros((0, d)), np.zeros((0, d, d))
+    found = local_mixture.fit(x, w, rng, range(1, max_local + 1))
+    return local_mixture.summarise(x, local_mixture.responsibilities(found, x) * w[:, None])
+
+
+def _centres(x, w, rng, max_centres: int):
+    """(n, mean) of each local k-means cluster, and the packed scatter of the rows about them."""
+    if max_centres == 0:
+        return np.zeros(0), np.zeros((0, x.shape[1])), gaussian.pack_triangle(np.zeros((x.shape[1], x.shape[1])))
+    labels = local_mixture.kmeans(x, w, max(1, min(len(x) // ROWS_PER_CENTRE, max_centres)), rng)
+    n = np.bincount(labels, w)
+    mean = np.stack([np.bincount(labels, w * column) for column in x.T], axis=1) / n[:, None]
+    away = x - mean[labels]
+    return n, mean, gaussian.pack_triangle((away * w[:, None]).T @ away)
+
+
+@client
+def count_atoms(proposal: Proposal, client: Client, *, shape: str, noise: float, held: float) -> Counts:
+    """Expected rows at each atom, with noise if asked for; an atom is shared by many clients, so that a count shows no row."""
+    fit, _ = split(client, held)
+    n = mixture.e_step(proposal.params, *fit, shape).n
+    return Counts(np.maximum(n + noise * client.rng.normal(size=n.shape), 0.0) if noise else n)
+
+
+@client
+def holdings(proposal: Proposal, client: Client, *, shape: str, id: str, min_count: float) -> Counts:
+    """Rows in each cluster under the client's own weights; a count below min_count is sent as 0."""
+    before = client.state.get(key(id))
+    shares = visit(proposal, client.x, client.w, shape, before, 1 if before is not None else SETTLE)[2]
+    n = shares * client.w.sum(-1)[..., None]
+    client.state[key(id)] = shares
+    return Counts(np.where(n >= min_count, n, 0.0))
+
+
+# ---- the SUM ----
+
+
+@client
+def survey(down: tuple[Proposal, ...], client: Client, *, shapes: list, ids: list, held: float) -> tuple[Sums, ...]:
+    """Statistics of every candidate under the client's own weights of clusters, which it updates and keeps."""
+    fit, out = split(client, held)
+    known, answers = client.state, []
+    client.state = {k: v for k, v in known.items() if not k.startswith("shares-")}
+    for proposal, shape, i in zip(down, shapes, ids):
+        before = known.get(key(i))
+        if before is None:
+            before = visit(proposal, *fit, shape, None, WARM_UP)[2]
+        stats, topics, shares = visit(proposal, *fit, shape, before)
+        client.state[key(i)] = shares
+        answers.append(Sums(stats, topics, _price(shares, stats.rows), *_score(proposal, *out, shape, shares)))
+    return tuple(answers)
+
+
+def key(id: str) -> str:
+    return f"shares-{id}"
+
+
+def visit(proposal: Proposal, x: Array, w: Array, shape: str, shares: Array | None, passes: int = 1):
+    """(statistics, expected rows by topic and atom, new shares): EM at one client, atoms fixed."""
+    topics = proposal.topics
+    if shares is None:
+        size = topics.shape[0] or topics.shape[1]
+        shares = np.full((*w.shape[:-1], size), 1 / size)
+    for _ in range(passes):
+        atoms = atom_weights(proposal, shares)
+        stats = mixture.e_step(proposal.params, x, w, shape, _log(atoms))
+        ratio = stats.n / (atoms + TINY)
+        found = shares[..., :, None] * topics * ratio[..., None, :] if len(topics) else topics * ratio[..., None, :]
+        new = found.sum(-1) if len(topics) else stats.n
+        shares = (new + TINY) / (new + TINY).sum(-1)[..., None]
+    return stats, found, shares
+
+
+def atom_weights(proposal: Proposal, shares: Array) -> Array:
+    """(..., k) a client's weights of atoms, from its shares of topics."""
+    return shares @ proposal.topics if len(proposal.topics) else shares
+
+
+def split(client: Client, held: float) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
+    """((x, w) to fit, (x, w) held out): the same places at every client, spread evenly, so that nobody draws."""
+    n = client.x.shape[-2]
+    out = np.arange(1, n + 1) * GOLDEN % 1 < held
+    return (client.x[..., ~out, :], client.w[..., ~out]), (client.x[..., out, :], client.w[..., out])
+
+
+def _score(proposal: Proposal, x: Array, w: Array, shape: str, shares: Array) -> tuple[Array, Array]:
+    """(log-likelihood, rows) of held-out rows under the client's shares."""
+    if x.shape[-2] == 0:
+        return 0 * w.sum(-1), w.sum(-1)
+    stats = mixture.e_step(proposal.params, x, w, shape, _log(atom_weights(proposal, shares)))
+    return stats.loglik, stats.rows
+
+
+def _price(shares: Array, rows: Array) -> Array:
+    held = (shares * rows[..., None] > 0.5).sum(-1) - 1
+    return np.maximum(held, 0) * np.log(np.maximum(rows, 2.0))
+
+
+def _log(weights: Array) -> Array:
+    return np.log(np.maximum(weights, TINY))
