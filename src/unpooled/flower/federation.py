@@ -22,7 +22,7 @@ from unpooled.client import Ask
 from unpooled.errors import BadParameter, TooFewClients
 from unpooled.federation import Journal, Tally, cohort
 from unpooled.flower.records import from_records, to_records
-from unpooled.flower.roster import Roster
+from unpooled.flower.roster import Roster, lost
 from unpooled.tree import SchemaError, Tree
 
 POLL = 0.01  # seconds between looks at first; grows with the time already waited
@@ -78,14 +78,29 @@ class Flower:
         end, told = time.monotonic() + self.wait, False
         while True:
             self._roster.look()
+            if len(self._roster.nodes) >= max(1, self.min_clients) and not self._roster.unknown:
+                self._roster.settle()
             found = sorted(self._roster.nodes)
-            if len(found) >= max(1, self.min_clients) and not self._roster.unknown:
+            if self._roster.settled and len(found) >= max(1, self.min_clients):
                 return found
             if time.monotonic() > end:
                 raise TooFewClients(self._nobody(found))
             if not told:
                 told = self.say(f"waiting for nodes: {len(found)} of {max(1, self.min_clients)} are there") is None
             time.sleep(0.05)
+
+    def _meet(self) -> None:
+        """Where the names were given (or come from a checkpoint), the columns are fixed once enough of them are there."""
+        end = time.monotonic() + self.wait
+        while not self._roster.settled:
+            self._roster.look()
+            there = [n for n in self.names if self._roster.online(n)]
+            if len(there) >= max(1, self.min_clients):
+                self._roster.settle()
+            elif time.monotonic() > end:
+                raise TooFewClients(self._nobody(there))
+            else:
+                time.sleep(0.05)
 
     def _nobody(self, found: list[str]) -> str:
         refused = next(iter(self._roster.refused.values()), "")
@@ -132,6 +147,7 @@ class Flower:
     def _exchange(self, ask: Ask, down: Tree, how: str) -> Iterator[tuple[str, Tree]]:
         """(name, checked answer) pairs in the order of names, each as soon as all before it are settled."""
         names = self.names
+        self._meet()
         with self.journal.exchange(ask, down, how, names, self.min_clients) as tally:
             exchange = Exchange(self, ask, down, how, tally)
             for name in names:
@@ -237,6 +253,10 @@ class Exchange:
 
     def _take(self, name: str, reply: Message) -> None:
         run = self.fed._run
+        if lost(reply):
+            node, _, patience = self.again[name]
+            self.again[name] = (node, time.monotonic() + 0.2, patience)
+            return
         try:
             parcel = self._open(name, reply)
             if parcel.head.get("refused") == "begin":

@@ -56,6 +56,7 @@ IDLE_POLL = 0.5  # and when nothing came for a while
 IDLE_AFTER = 30.0
 RECONNECT = (0.2, 5.0)  # first and longest pause
 HEARTBEAT = 10  # seconds; Flower forgets a node after two that did not come
+REFUSED = 30.0  # seconds of refusals before giving up: longer than the heartbeat of this node's last process
 
 Key = ec.EllipticCurvePrivateKey
 
@@ -64,18 +65,21 @@ class Turned(RunError):
     """The SuperLink will not have this node: waiting does not help."""
 
 
-def run(site: Site, link: Link, key: Key | None, stop: threading.Event, say: Callable[[str], None] = log.info) -> None:
+def run(site: Site, link: Link, key: Key | None, stop: threading.Event) -> None:
     """Answer until `stop` is set; a SuperLink that is away is waited for, one that turns the node away is an error."""
-    pause, key = RECONNECT[0], key or generate_key_pairs()[0]
+    pause, key, refused = RECONNECT[0], key or generate_key_pairs()[0], 0.0
     while not stop.is_set():
         try:
             with _Connection(link, key) as connection:
-                say(f"{site.name} is connected to {link.address}")
-                pause = RECONNECT[0]
+                log.info("%s is connected to %s", site.name, link.address)
+                pause, refused = RECONNECT[0], 0.0
                 _serve(site, connection, stop)
         except httpx.HTTPStatusError as error:
-            _turned(error, site, link)
-            log.info("the SuperLink answers %s: trying again in %.1f s", error.response.status_code, pause)
+            refused = refused or time.monotonic()
+            why = _refusal(error, site, link)
+            if time.monotonic() - refused > REFUSED:
+                raise Turned(why) from error
+            log.info("%s; trying again in %.1f s", why, pause)
         except httpx.TransportError as error:
             if "CERTIFICATE_VERIFY_FAILED" in str(error):
                 raise Turned(f"the certificate of {link.address} is not to be trusted: {error}; check --ca") from error
@@ -84,14 +88,12 @@ def run(site: Site, link: Link, key: Key | None, stop: threading.Event, say: Cal
         pause = min(2 * pause, RECONNECT[1])
 
 
-def _turned(error: httpx.HTTPStatusError, site: Site, link: Link) -> None:
-    """Raise if the SuperLink's answer is final: an unknown key is, a name still held by this node's last process is not."""
+def _refusal(error: httpx.HTTPStatusError, site: Site, link: Link) -> str:
+    """A stock SuperLink says the same of a key it does not know and of a node whose last process it still believes in."""
     code, flower = error.response.status_code, FlowerError.from_json(error.response.text)
     text = flower.message if flower else error.response.text[:200]
-    if code in (401, 403) or (code == 412 and "already" not in text.lower() and "active" not in text.lower()):
-        raise Turned(
-            f"{link.address} turned {site.name!r} away ({code}: {text}): have its key admitted with `unpooled serve admit`"
-        ) from error
+    remedy = "have its key admitted with `unpooled serve admit`" if code in (401, 403, 412) else "is it overloaded?"
+    return f"{link.address} turned {site.name!r} away ({code}: {text}): {remedy}"
 
 
 def _serve(site: Site, connection: _Connection, stop: threading.Event) -> None:

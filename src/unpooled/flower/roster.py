@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from flwr.app import Message
+from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 
 from unpooled import wire
@@ -18,11 +19,21 @@ LOOK = 0.5  # seconds between looks
 FORGET = 15.0  # seconds after which a node that did not say who it is gets asked again
 
 
+LOST = (ErrorCode.MESSAGE_UNAVAILABLE, ErrorCode.REPLY_MESSAGE_UNAVAILABLE, ErrorCode.NODE_UNAVAILABLE)
+
+
+def lost(reply: Message) -> bool:
+    """Whether Flower reports that a message or its answer got lost, which says nothing about the node: ask again."""
+    return reply.has_error() and reply.error.code in LOST
+
+
 class Roster:
     """Names, the node each is at, and the columns that all have."""
 
     def __init__(self, grid: Grid, columns: Sequence[str] | None):
         self.grid, self.columns = grid, None if columns is None else list(columns)
+        self._asked_for, self.settled = columns is not None, False
+        self._held: dict[str, list[str] | None] = {}
         self.nodes: dict[str, int] = {}
         self.identities: dict[str, str] = {}
         self.refused: dict[int, str] = {}
@@ -56,7 +67,7 @@ class Roster:
 
     def _welcome(self, reply: Message) -> None:
         node = next((n for n, (i, _) in self._asked.items() if i == reply.metadata.reply_to_message_id), None)
-        if node is None or self._asked.pop(node) is None:
+        if node is None or self._asked.pop(node) is None or lost(reply):
             return
         try:
             if reply.has_error():
@@ -73,22 +84,44 @@ class Roster:
             raise SchemaError("a node has no name that can be printed: give it one in its node.toml")
         if self.identities.get(name, identity) != identity:
             raise SchemaError(f"there are two nodes called {name!r}: the first stays, give the other a name of its own")
-        self._agree(name, head.get("columns"))
+        self._held[name] = _names(name, head.get("columns"))
+        if self.settled:
+            self._agree(name)
         self.identities[name], self.nodes[name] = identity, node
 
-    def _agree(self, name: str, columns: Any) -> None:
-        """All nodes have the columns of the first, or those that were asked for."""
-        if columns is not None and not (isinstance(columns, list) and all(isinstance(c, str) for c in columns)):
-            raise SchemaError(f"{name!r} does not say what its columns are called")
-        if self.columns is None and not self.nodes:
-            self.columns = columns
-        if (self.columns is None) != (columns is None):
+    # ---- columns ----
+
+    def settle(self) -> None:
+        """Fix the columns: those asked for, or those of the first node by name; a node that has others is refused."""
+        if self.settled or not self.nodes:
+            return
+        if self.columns is None:
+            self.columns = self._held[min(self.nodes)]
+        self.settled = True
+        for name in sorted(self.nodes):
+            try:
+                self._agree(name)
+            except SchemaError as error:
+                self.refused[self.nodes.pop(name)] = str(error)
+
+    def _agree(self, name: str) -> None:
+        held, wanted = self._held[name], self.columns
+        if (wanted is None) != (held is None):
             raise SchemaError(f"{name!r} and the other nodes do not all have column names: give all or none a table")
-        lacking = [c for c in self.columns or () if c not in set(columns or ())]
+        lacking = [c for c in wanted or () if c not in set(held or ())]
         if lacking:
-            raise SchemaError(f"{name!r} has no column {lacking[0]!r} that may be used: {suggest(lacking[0], columns or ())}")
+            raise SchemaError(f"{name!r} has no column {lacking[0]!r} that may be used: {suggest(lacking[0], held or ())}")
+        extra = [c for c in held or () if c not in set(wanted or ())]
+        if extra and not self._asked_for:
+            raise SchemaError(f"{name!r} has a column {extra[0]!r} that others have not: name those you want with columns=")
 
     def check(self, name: str, node: int, head: dict[str, Any]) -> None:
         """An answer must come from the node it was asked of."""
         if node != self.nodes.get(name) or head.get("name") != name or head.get("identity") != self.identities[name]:
             raise SchemaError(f"the answer does not come from {name!r}")
+
+
+def _names(name: str, columns: Any) -> list[str] | None:
+    if columns is not None and not (isinstance(columns, list) and all(isinstance(c, str) for c in columns)):
+        raise SchemaError(f"{name!r} does not say what its columns are called")
+    return columns

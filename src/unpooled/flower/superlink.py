@@ -88,6 +88,18 @@ def be_patient(patience: Patience) -> None:
         place.push_messages = patience.announcing(place.push_messages)
 
 
+def let_back_in(activate: Any) -> Any:
+    """A node that was killed and comes back with its key is let in at once, not only when its old heartbeat has lapsed."""
+
+    def activated(request: Any, state: Any) -> Any:
+        known = state.get_node_id_by_public_key(request.public_key)
+        if known is not None:
+            state.deactivate_node(known)
+        return activate(request=request, state=state)
+
+    return activated
+
+
 def end_with(parent: int) -> None:
     """End this process when its parent is gone, however that ended: no SuperLink is left behind."""
     while os.getppid() == parent:
@@ -99,6 +111,8 @@ def main() -> None:
     token = Path(sys.argv[1]).read_text()
     threading.Thread(target=end_with, args=(os.getppid(),), daemon=True).start()
     be_patient(Patience())
+    handlers: Any = fleet_handlers
+    handlers.activate_node = let_back_in(handlers.activate_node)
     extensions.get_middleware = lambda: (Middleware(Guard, token=token),)
     sys.argv = ["flower-superlink", *sys.argv[2:]]
     flower_superlink()

@@ -76,6 +76,8 @@ class Policy:
             if usable is not None and len(usable) < len(held or ()):
                 raise Refused(f"the policy of {node!r} allows some columns only: name those that you want")
             return
+        if len(set(asked)) < len(asked):
+            raise Refused("a column was asked for twice: name each once")
         for column in asked:
             if usable is None or column not in usable:
                 raise Refused(

@@ -205,18 +205,22 @@ class SqlTable:
         return chosen.order_by(held.c[self.order]) if self.order else chosen
 
     def _keys(self, statement: Any) -> list[str]:
-        with self._engine.connect() as connection:
-            return list(connection.execution_options(stream_results=True).execute(statement).keys())
+        with self._engine.connect().execution_options(stream_results=True) as connection:
+            with connection.execute(statement) as result:
+                return list(result.keys())
 
     def names(self) -> list[str]:
         return self._keys(self._statement(None))
 
     def chunks(self, names: Sequence[str], rows: int) -> Iterator[Columns]:
         options = {"stream_results": True, "max_row_buffer": rows or 100_000}
-        with self._engine.connect().execution_options(**options) as connection:
-            for part in connection.execute(self._statement(names)).partitions(rows or 100_000):
-                cells = zip(*part)
-                yield {name: _column(list(values)) for name, values in zip(names, cells)}
+        statement = self._statement(names)
+        with (
+            self._engine.connect().execution_options(**options) as connection,
+            connection.execute(statement) as result,
+        ):
+            for part in result.partitions(rows or 100_000):
+                yield {name: _column(list(values)) for name, values in zip(names, zip(*part))}
 
 
 def _column(values: list[Any]) -> np.ndarray:
