@@ -1,7 +1,7 @@
-"""Adam and L-BFGS as values: a state of arrays goes in, the next comes out, so that a run can be stopped and resumed to the same bits.
+"""Adam and L-BFGS as values: a state of arrays goes in, the next comes out, so that a run can be resumed to the same bits.
 
-`state.at` is the point to evaluate next. L-BFGS shortens its step when the value there is worse or not a number; only a point
-that is kept needs a gradient (`wants_gradient`), which saves a round.
+`state.at` is the point to evaluate next. L-BFGS shortens its step when the value there is worse or not a number; only a
+point that is kept needs a gradient (`wants_gradient`), which saves a round.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ MEMORY = 20  # pairs L-BFGS remembers
 SUFFICIENT = 1e-4  # share of the promised decrease a step must bring
 SHORTER = 0.4
 SHORTEST = 1e-6
+LONGEST = 1.0  # change of any one number in a step: farther, a model of curvature is not to be believed
 
 
 class Adam(NamedTuple):
@@ -79,7 +80,7 @@ def shorten(state: LBFGS) -> LBFGS:
 
 
 def keep(state: LBFGS, value: float, gradient: np.ndarray, first_length: float = 0.5) -> LBFGS:
-    """The point evaluated is kept; the next lies along the quasi-Newton direction, or a short way down before there is memory."""
+    """The point evaluated is kept; the next lies along the quasi-Newton direction, or a short way down at first."""
     steps, turns = state.steps, state.turns
     if np.isfinite(state.value):
         s, t = state.at - state.base, gradient - state.gradient
@@ -88,6 +89,7 @@ def keep(state: LBFGS, value: float, gradient: np.ndarray, first_length: float =
     direction = _two_loops(gradient, steps, turns)
     if not turns.any():
         direction = direction * (first_length / max(float(np.linalg.norm(gradient)), 1e-300))
+    direction = direction * min(1.0, LONGEST / max(float(np.abs(direction).max(initial=0.0)), 1e-300))
     return LBFGS(state.at + direction, state.at, float(value), gradient, direction, 1.0, steps, turns)
 
 

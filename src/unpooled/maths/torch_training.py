@@ -135,12 +135,12 @@ def register(name: str, module: torch.nn.Module) -> None:
 
     def apply(spec: Spec, kernel: Kernel, x: Array) -> Array:
         own = copy.deepcopy(module).double()  # a call swaps its numbers in: threads must not share it
-        leaves = {**_as_tensors(kernel.theta), **_as_tensors(kernel.omega)}
-        rows = torch.as_tensor(x)
-        stacked = rows.ndim == 3 and next(iter(leaves.values())).ndim > next(iter(own.parameters())).ndim
-        one = lambda theta, x: torch.func.functional_call(own, {**leaves, **theta}, (x,))  # noqa: E731
-        theta = _as_tensors(kernel.theta)
-        z = torch.func.vmap(one)(theta, rows) if stacked else one(theta, rows)
+        theta, omega, rows = _as_tensors(kernel.theta), _as_tensors(kernel.omega), torch.as_tensor(x)
+        one = lambda theta, x: torch.func.functional_call(own, {**omega, **theta}, (x,))  # noqa: E731
+        if any(theta[k].ndim > p.ndim for k, p in own.named_parameters()):  # a theta for each client
+            z = torch.func.vmap(one)(theta, rows)
+        else:
+            z = one(theta, rows.flatten(0, -2)).unflatten(0, rows.shape[:-1])
         return z if isinstance(x, torch.Tensor) else to_numpy(z)
 
     MAPS[name] = Map(start, apply)

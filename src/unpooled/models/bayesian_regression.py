@@ -74,14 +74,13 @@ class BayesianRegression(LastLayer):
             raise BadParameter(f"missing={self.missing!r} is not known: use 'impute' or 'refuse'")
 
     def init(self, fed: Federation, rng: np.random.Generator) -> State:
-        self.seed_ = 0  # nothing is held out
-        scaling, _ = standardise(fed, 0.0, self.seed_, self.missing, scale=False)
+        scaling, _ = standardise(fed, 0.0, 0, self.missing, scale=False)
         if not self.fit_intercept:  # no offset makes up for a mean taken off
             scaling = scaling._replace(x_mean=np.zeros_like(scaling.x_mean), y_mean=np.zeros_like(scaling.y_mean))
         return State(Design(scaling, Kernel({}, {})), None)
 
     def step(self, fed: Federation, state: State) -> tuple[State, dict]:
-        ask = statistics.using(spec=self._spec(), share=0.0, seed=self.seed_)
+        ask = statistics.using(spec=self._spec(), share=0.0, seed=0)
         stats = tree.map(to_numpy, fed.sum(ask, state.design))
         offset = state.design.scaling.y_mean * stats.n
         check_varies(stats.yy - stats.y**2 / stats.n, stats.y + offset, float(stats.n))
@@ -90,6 +89,7 @@ class BayesianRegression(LastLayer):
 
     def finish(self, fed: Federation, state: State) -> None:
         assert state.stats is not None
+        self.seed_ = 0  # nothing is held out
         self._remember(fed, state.design.scaling)
         self._settle(state.design, state.stats)
         self._calibrate(fed, self.recalibrate)

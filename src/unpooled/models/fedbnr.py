@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_X_y
 
 from unpooled import tree
 from unpooled.arrays import to_numpy
-from unpooled.errors import BadData, BadParameter, suggest
+from unpooled.errors import BadData, BadParameter, TooFewClients, suggest
 from unpooled.federation import Federation
 from unpooled.maths import bayes_linear, descent
 from unpooled.maths.bayes_linear import Posterior, Stats
@@ -48,6 +48,7 @@ class State(NamedTuple):
     log_prior: float
     best: Best | None
     round: int
+    seed: int  # chooses the rows held out
 
 
 # ---- the estimator ----
@@ -190,16 +191,22 @@ class FedBNR(LastLayer):
         optimiser: Tree = ()
         if self.kernel == "exact":
             optimiser = descent.lbfgs(theta) if self._uses_lbfgs() else descent.adam(theta)
-        return State(Design(scaling, kernel), optimiser, FIRST_NOISE, FIRST_PRIOR, None, 0)
+        return State(Design(scaling, kernel), optimiser, FIRST_NOISE, FIRST_PRIOR, None, 0, self.seed_)
 
     def _uses_lbfgs(self) -> bool:
         plain = ("rff", "ard", "exponential", "polynomial")
         return self.optimizer == "lbfgs" or (self.optimizer == "auto" and self.features in plain)
 
     def step(self, fed: Federation, state: State) -> tuple[State, dict]:
-        stats = tree.map(to_numpy, fed.sum(statistics.using(**self._asks()), state.design))
+        self.seed_, state = state.seed, state._replace(round=state.round + 1)
+        try:
+            stats = tree.map(to_numpy, fed.sum(statistics.using(**self._asks()), state.design))
+        except TooFewClients:
+            if not (isinstance(state.optimiser, descent.LBFGS) and _overflowed(fed)):
+                raise
+            return self._moved(state, descent.shorten(state.optimiser)), {"sums": 1}
         step = self._exact_step if self.kernel == "exact" else self._local_step
-        return step(fed, state._replace(round=state.round + 1), stats)
+        return step(fed, state, stats)
 
     def _exact_step(self, fed: Federation, state: State, stats: Stats) -> tuple[State, dict]:
         post = bayes_linear.posterior(stats)
@@ -281,13 +288,13 @@ class FedBNR(LastLayer):
         return state._replace(best=now if better else state.best), seen
 
     def done(self, state: State, history: list[dict]) -> bool:
-        stuck = isinstance(state.optimiser, descent.LBFGS) and not np.isfinite(state.optimiser.at).all()
         since = state.round - state.best.round if state.best is not None and np.isfinite(state.best.score) else 0
-        return stuck or since >= self.patience
+        return since >= self.patience
 
     # ---- after the last round ----
 
     def finish(self, fed: Federation, state: State) -> None:
+        self.seed_ = state.seed
         self._remember(fed, state.design.scaling)
         self.n_sums_ = 2 + sum(row["sums"] for row in self.history_)
         best = state.best
@@ -324,6 +331,12 @@ def _averaged(state: State, answer: Trained) -> State:
     mean = tree.map(lambda a: a / answer.clients, answer)
     design = _with_theta(state.design, mean.theta)
     return state._replace(design=design, log_noise=float(mean.log_noise), log_prior=float(mean.log_prior))
+
+
+def _overflowed(fed: Federation) -> bool:
+    """Whether clients were refused in the last round because features were too large to be numbers."""
+    last = [r.reason for r in fed.journal.refusals if r.round == fed.journal.round]
+    return bool(last) and all("NaN" in reason or "infinite" in reason for reason in last)
 
 
 def _one_of(name: str, value: Any, known: Any) -> None:

@@ -1,0 +1,183 @@
+"""FedLoc: Gaussian processes of the clients with common hyper-parameters, found by proximal ADMM; predictions are combined.
+
+A round is one SUM of hyper-parameters (d + 2 numbers a client); a prediction is one SUM of precisions. No deep kernel, and no global
+process: where clients hold different parts of the space, combined experts fall back to the prior.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from sklearn.base import RegressorMixin
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from unpooled import tree
+from unpooled.arrays import Array, Float, to_numpy
+from unpooled.client import Client, client
+from unpooled.errors import BadData, BadParameter
+from unpooled.estimator import Estimator
+from unpooled.federation import Federation
+from unpooled.maths.feature_maps import Leaves
+from unpooled.models.last_layer import Scaling, check_targets, standard, standard_rows, standardise
+
+SPEC = {"map": "scaled"}
+PREDICTIONS = ("gpoe", "rbcm")
+
+
+class Consensus(NamedTuple):
+    scaling: Scaling
+    leaves: Leaves  # log_scale (d,), log_signal, log_noise
+
+
+class Vote(NamedTuple):
+    clients: Float[Array, "", ">=0"]
+    leaves: Leaves  # theta + dual / rho
+    loss: Float[Array, ""]
+
+
+class Query(NamedTuple):
+    consensus: Consensus
+    x: Float[Array, "q d"]  # standardised
+
+
+class Experts(NamedTuple):
+    clients: Float[Array, "", ">=0"]
+    weight: Float[Array, "q"]
+    precision: Float[Array, "q"]
+    pull: Float[Array, "q"]  # precision times mean
+
+
+class State(NamedTuple):
+    consensus: Consensus
+
+
+@client(batched=False)
+def admm_step(down: Consensus, client: Client, *, inducing: int, rho: float, lipschitz: float) -> Vote:
+    """theta = z - (gradient at z + dual) / (rho + L), then dual += rho (theta - z): the dual stays here."""
+    x, y, w, _ = standard_rows(down.scaling, client, 0.0, 0)
+    slope, loss = minus_evidence_slope(down.leaves, x, y, w, inducing)
+    dual = client.state.get("dual", tree.map(np.zeros_like, slope))
+    move = tree.map(lambda g, u: -(g + u) / (rho + lipschitz), slope, dual)
+    client.state["dual"] = dual = tree.map(lambda u, m: u + rho * m, dual, move)
+    return Vote(np.ones(()), tree.map(lambda z, m, u: z + m + u / rho, down.leaves, move, dual), np.asarray(loss))
+
+
+@client(batched=False)
+def consult(query: Query, client: Client, *, inducing: int, combine: str) -> Experts:
+    """This client's process at the rows asked for, weighted by how much it knows of them if `combine` is "rbcm"."""
+    from unpooled.maths.torch_training import sparse_predict
+
+    x, y, w, _ = standard_rows(query.consensus.scaling, client, 0.0, 0)
+    leaves = query.consensus.leaves
+    points = np.exp(-leaves["log_scale"]) * spread_rows(x, inducing)
+    mean, variance = sparse_predict(SPEC, {**leaves, "inducing": points}, (x, y, w), query.x)
+    latent = np.maximum(variance - np.exp(leaves["log_noise"]), 1e-12)
+    gained = 0.5 * (leaves["log_signal"] - np.log(latent))
+    weight = gained if combine == "rbcm" else np.ones_like(mean)
+    return Experts(np.ones(()), weight, weight / latent, weight * mean / latent)
+
+
+def spread_rows(x: np.ndarray, count: int) -> np.ndarray:
+    """At most `count` of the rows, evenly spaced in their order."""
+    return x[np.unique(np.linspace(0, len(x) - 1, min(count, len(x))).astype(int))]
+
+
+def minus_evidence_slope(leaves: Leaves, x: Array, y: Array, w: Array, inducing: int) -> tuple[Leaves, float]:
+    """(gradient by the hyper-parameters, value) of - log p(y); inducing points are rows, so they move with the scales."""
+    import torch
+
+    from unpooled.maths import fitc
+    from unpooled.maths.torch_training import arrays, tensors
+
+    at = tensors(leaves, learn=True)
+    scale = torch.exp(-at["log_scale"])
+    points = torch.as_tensor(spread_rows(x, inducing)) * scale
+    rows, y, w = (torch.as_tensor(a) for a in (x, y, w))
+    loss = -fitc.fit(rows * scale, y, w, points, at["log_signal"], at["log_noise"]).evidence
+    slope = torch.autograd.grad(loss, list(at.values()))
+    return arrays(dict(zip(at, slope))), float(loss.detach())
+
+
+class FedLoc(RegressorMixin, Estimator):
+    """Distributed Gaussian processes with common hyper-parameters.
+
+    Parameters
+    ----------
+    rho, lipschitz : of proximal ADMM; `lipschitz` is 10 rho unless given. Large values take small steps.
+    n_inducing : rows of a client that its FITC approximation stands on; all of them give its exact process.
+    combine : "gpoe" (generalised product of experts) or "rbcm" (robust Bayesian committee machine).
+    max_iter, tol : rounds at most, and the largest change of a hyper-parameter that ends them.
+    """
+
+    def __init__(
+        self,
+        rho: float = 1000.0,
+        *,
+        lipschitz: float | None = None,
+        n_inducing: int = 50,
+        combine: str = "gpoe",
+        max_iter: int = 100,
+        tol: float = 1e-4,
+        missing: str = "impute",
+        random_state: Any = None,
+    ):
+        self.rho = rho
+        self.lipschitz = lipschitz
+        self.n_inducing = n_inducing
+        self.combine = combine
+        self.max_iter = max_iter
+        self.tol = tol
+        self.missing = missing
+        self.random_state = random_state
+
+    def check(self, fed: Federation) -> None:
+        check_targets(fed)
+        if self.combine not in PREDICTIONS:
+            raise BadParameter(f"combine={self.combine!r} is not known: use one of {', '.join(PREDICTIONS)}")
+        if not self.rho > 0:
+            raise BadParameter(f"rho={self.rho!r} must be above 0")
+
+    def init(self, fed: Federation, rng: np.random.Generator) -> State:
+        scaling, _ = standardise(fed, 0.0, 0, self.missing)
+        d, o = len(scaling.x_mean), len(scaling.y_mean)
+        if o != 1:
+            raise BadData(f"y has {o} outputs but FedLoc predicts one: fit one model for each")
+        leaves = {"log_scale": np.full(d, 0.5 * np.log(d)), "log_signal": np.zeros(()), "log_noise": np.asarray(-1.0)}
+        return State(Consensus(scaling, leaves))
+
+    def step(self, fed: Federation, state: State) -> tuple[State, dict]:
+        lipschitz = 10 * self.rho if self.lipschitz is None else self.lipschitz
+        ask = admm_step.using(inducing=int(self.n_inducing), rho=float(self.rho), lipschitz=float(lipschitz))
+        votes = tree.map(to_numpy, fed.sum(ask, state.consensus))
+        leaves = tree.map(lambda a: a / votes.clients, votes.leaves)
+        moved = np.abs(tree.flatten(leaves) - tree.flatten(state.consensus.leaves)).max()
+        return State(state.consensus._replace(leaves=leaves)), {
+            "sums": 1,
+            "loss": float(votes.loss),
+            "moved": float(moved),
+        }
+
+    def done(self, state: State, history: list[dict]) -> bool:
+        return history[-1]["moved"] < self.tol
+
+    def finish(self, fed: Federation, state: State) -> None:
+        self.consensus_ = state.consensus
+        self.n_features_in_, self.n_sums_ = len(state.consensus.scaling.x_mean), 2 + len(self.history_)
+        self._fed = fed  # predictions are made where the rows are
+
+    def predict(self, X: Any, return_std: bool = False) -> Any:
+        """The combined experts: one SUM over the clients of the last `fit`."""
+        check_is_fitted(self, "consensus_")
+        X = validate_data(self, X, reset=False, dtype=np.float64)
+        scaling, leaves = self.consensus_.scaling, self.consensus_.leaves
+        ask = consult.using(inducing=int(self.n_inducing), combine=self.combine)
+        total = tree.map(to_numpy, self._fed.sum(ask, Query(self.consensus_, standard(scaling, X))))
+        precision, pull = total.precision, total.pull
+        if self.combine == "rbcm":
+            precision = np.maximum(precision + (1 - total.weight) * np.exp(-leaves["log_signal"]), 1e-12)
+        else:
+            precision, pull = precision / total.clients, pull / total.clients
+        mean = scaling.y_mean[0] + scaling.y_scale[0] * pull / precision
+        std = scaling.y_scale[0] * np.sqrt(1 / precision + np.exp(leaves["log_noise"]))
+        return (mean, std) if return_std else mean

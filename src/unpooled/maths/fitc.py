@@ -1,0 +1,60 @@
+"""Sparse Gaussian processes by FITC, in torch: n rows and m inducing points cost n m^2. Leading `...` axes are clients.
+
+With the rows themselves as inducing points it is the exact Gaussian process.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+
+Tensor = torch.Tensor
+JITTER = 1e-8  # of the signal's variance, on the diagonal of the inducing points' kernel
+
+
+class Fit(NamedTuple):
+    """What predictions need of the rows seen."""
+
+    root: Tensor  # (..., m, m) Cholesky factor of the inducing points' kernel
+    inner: Tensor  # (..., m, m) Cholesky factor of I + V V' / noise
+    pull: Tensor  # (..., m, 1)
+    evidence: Tensor  # (...,) log p(y)
+
+
+def rbf(x: Tensor, other: Tensor, log_signal: Tensor) -> Tensor:
+    """exp(log_signal) exp(-|x - x'|^2 / 2): (..., n, n') of rows already scaled."""
+    squares = (x * x).sum(-1)[..., :, None] + (other * other).sum(-1)[..., None, :] - 2 * x @ other.mT
+    return torch.exp(log_signal[..., None, None] - 0.5 * squares.clamp(min=0.0))
+
+
+def fit(x: Tensor, y: Tensor, w: Tensor, inducing: Tensor, log_signal: Tensor, log_noise: Tensor) -> Fit:
+    """Rows x (..., n, p), y (..., n, 1) with weights w (..., n): 1 for a row, 0 for padding; inducing points (..., m, p)."""
+    root = _root(inducing, log_signal)
+    v = torch.linalg.solve_triangular(root, rbf(inducing, x, log_signal), upper=False)  # (..., m, n)
+    own = (torch.exp(log_signal)[..., None] - (v * v).sum(-2)).clamp(min=0.0) + torch.exp(log_noise)[
+        ..., None
+    ]  # (..., n)
+    share = (w / own)[..., None, :]
+    inner = torch.linalg.cholesky(torch.eye(v.shape[-2], dtype=v.dtype) + (v * share) @ v.mT)
+    pull = torch.linalg.solve_triangular(inner, (v * share) @ y, upper=False)
+    log_det = (w * own.log()).sum(-1) + 2 * torch.diagonal(inner, dim1=-2, dim2=-1).log().sum(-1)
+    squares = (share @ (y * y))[..., 0, 0] - (pull * pull).sum((-1, -2))
+    evidence = -0.5 * (w.sum(-1) * math.log(2 * math.pi) + log_det + squares)
+    return Fit(root, inner, pull, evidence)
+
+
+def _root(inducing: Tensor, log_signal: Tensor) -> Tensor:
+    signal = torch.exp(log_signal)[..., None, None]
+    ridge = JITTER * signal * torch.eye(inducing.shape[-2], dtype=inducing.dtype)
+    return torch.linalg.cholesky(rbf(inducing, inducing, log_signal) + ridge)
+
+
+def predict(known: Fit, x: Tensor, inducing: Tensor, log_signal: Tensor, log_noise: Tensor) -> tuple[Tensor, Tensor]:
+    """(mean, variance with noise) at rows x (..., n, p): (..., n) each."""
+    v = torch.linalg.solve_triangular(known.root, rbf(inducing, x, log_signal), upper=False)
+    u = torch.linalg.solve_triangular(known.inner, v, upper=False)
+    mean = (u.mT @ known.pull)[..., 0]
+    variance = torch.exp(log_signal)[..., None] - (v * v).sum(-2) + (u * u).sum(-2)
+    return mean, variance.clamp(min=0.0) + torch.exp(log_noise)[..., None]
