@@ -42,16 +42,17 @@ def greedy(size: int, gains: Gains, join: Join, until: int = 1) -> Merges:
     table = np.full((size, size), -np.inf)
     upper = np.triu_indices(size, 1)
     table[upper] = table.T[upper] = gains(*upper)
-    node, left, right, gain = np.arange(size), [], [], []
+    node, steps = np.arange(size), []
     for step in range(size - until):
         i, j = sorted(divmod(int(np.argmax(table)), size))
         if table[i, j] == -np.inf:
             break
-        left.append(node[i]), right.append(node[j]), gain.append(table[i, j])
+        steps.append((node[i], node[j], table[i, j]))
         join(i, j)
         node[i] = size + step
         table[j] = table[:, j] = -np.inf
         rest = np.flatnonzero(np.isfinite(table[i]))
         if len(rest):
             table[i, rest] = table[rest, i] = gains(np.full(len(rest), i), rest)
-    return Merges(size, np.array(left, dtype=int), np.array(right, dtype=int), np.array(gain, dtype=float))
+    left, right, gain = np.array(steps, dtype=float).reshape(-1, 3).T
+    return Merges(size, left.astype(int), right.astype(int), gain)

@@ -20,14 +20,12 @@ class Fit(NamedTuple):
     bic: float
 
 
-def fit(
-    x: np.ndarray, w: np.ndarray, rng: np.random.Generator, sizes: range, n_init: int = 2, max_iter: int = 30
-) -> Fit:
-    """The best mixture by BIC over numbers of components, covariance shapes and starts."""
+def fit(x: np.ndarray, w: np.ndarray, rng: np.random.Generator, sizes: range, max_iter: int = 20) -> Fit:
+    """The best mixture by BIC over numbers of components and covariance shapes."""
     best, waited = None, 0
     reg = 1e-4 * variance(x, w)
     for k in sizes:
-        found = [f for f in _attempts(x, w, k, rng, n_init, max_iter, reg) if f is not None]
+        found = [f for f in _attempts(x, w, k, rng, max_iter, reg) if f is not None]
         better = min(found, key=lambda f: f.bic, default=None)
         if better is not None and (best is None or better.bic < best.bic):
             best, waited = better, 0
@@ -35,7 +33,12 @@ def fit(
             waited += 1
         if waited == PATIENCE:
             break
-    return best or _em(x, w, _start(x, w, np.zeros(len(x), dtype=int), "spherical", reg), "spherical", 1, reg)
+    return best if best is not None else _one(x, w, reg)
+
+
+def _one(x: np.ndarray, w: np.ndarray, reg: float) -> Fit:
+    """One round Gaussian, for rows too few for anything else."""
+    return Fit(_start(x, w, np.zeros(len(x), dtype=int), "spherical", reg), "spherical", np.inf)
 
 
 def variance(x: np.ndarray, w: np.ndarray) -> float:
@@ -44,13 +47,13 @@ def variance(x: np.ndarray, w: np.ndarray) -> float:
     return float(max((w @ (x - mean) ** 2 / w.sum()).mean(), 1e-12 * (1 + np.abs(x).max()) ** 2))
 
 
-def _attempts(x, w, k, rng, n_init, max_iter, reg):
-    for _ in range(n_init if k > 1 else 1):
-        labels = kmeans(x, w, k, rng)
-        for shape in SHAPES:
-            room = x.shape[1] + 2 if shape == "full" else 2
-            if len(x) >= k * room and labels.max() == k - 1:
-                yield _em(x, w, _start(x, w, labels, shape, reg), shape, max_iter, reg)
+def _attempts(x, w, k, rng, max_iter, reg):
+    """A fit for each covariance shape that the rows can carry, all from the same k-means."""
+    labels = kmeans(x, w, k, rng, n_init=3)
+    for shape in SHAPES:
+        room = x.shape[1] + 2 if shape == "full" else 2
+        if len(x) >= k * room and labels.max() == k - 1:
+            yield _em(x, w, _start(x, w, labels, shape, reg), shape, max_iter, reg)
 
 
 def kmeans(x: np.ndarray, w: np.ndarray, k: int, rng: np.random.Generator, n_init: int = 1) -> np.ndarray:

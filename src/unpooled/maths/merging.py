@@ -59,12 +59,13 @@ def joined(parts: Components, i: np.ndarray, j: np.ndarray) -> Components:
 
 def pooled(parts: Components, labels: np.ndarray) -> Components:
     """The components grouped by label, (k,) of them."""
-    member = np.eye(labels.max() + 1)[:, labels]  # (k, m)
+    m, d = parts.mean.shape
+    member = csr_array((np.ones(m), (labels, np.arange(m))))  # (k, m)
     n = member @ parts.n
-    mean = (member * parts.n) @ parts.mean / n[:, None]
+    mean = member @ (parts.n[:, None] * parts.mean) / n[:, None]
     away = parts.mean - mean[labels]
     spread = parts.scatter + parts.n[:, None, None] * away[:, :, None] * away[:, None, :]
-    return Components(n, mean, np.einsum("km,mij->kij", member, spread), csr_array(csr_array(member) @ parts.held))
+    return Components(n, mean, (member @ spread.reshape(m, d * d)).reshape(-1, d, d), csr_array(member @ parts.held))
 
 
 # ---- evidence ----
@@ -91,7 +92,7 @@ def _scale_evidence(parts: Components, p: Prior, pull: np.ndarray, away: np.ndar
     within = np.diag(p.within)
     if p.shape == "spherical":
         return _gamma_evidence(parts.n * d, within.mean(), squares.sum(1))
-    return sum(_gamma_evidence(parts.n, within[j], squares[:, j]) for j in range(d))
+    return np.sum([_gamma_evidence(parts.n, within[j], squares[:, j]) for j in range(d)], axis=0)
 
 
 def _gamma_evidence(n: np.ndarray, variance: float, squares: np.ndarray) -> np.ndarray:
@@ -181,21 +182,9 @@ def condense(parts: Components, p: Prior) -> tuple[Components, np.ndarray]:
             break
         label = np.arange(len(parts.n))
         label[j] = i
-        kept = np.setdiff1d(label, j)
-        one = joined(parts, i, j)
-        place = np.searchsorted(kept, i)
-        parts, label = _replaced(parts.take(kept), place, one), np.searchsorted(kept, label)
-        where = label[where]
+        label = np.unique(label, return_inverse=True)[1]
+        parts, where = pooled(parts, label), label[where]
     return parts, where
-
-
-def _replaced(parts: Components, place: np.ndarray, new: Components) -> Components:
-    rest = np.setdiff1d(np.arange(len(parts.n)), place)
-    order = np.argsort(np.concatenate([rest, place]))
-    stacked = [np.concatenate([getattr(parts, f)[rest], getattr(new, f)])[order] for f in ("n", "mean", "scatter")]
-    from scipy.sparse import vstack
-
-    return Components(*stacked, csr_array(vstack([parts.held[rest], new.held]))[order])
 
 
 def _sure_pairs(parts: Components, p: Prior) -> tuple[np.ndarray, np.ndarray]:

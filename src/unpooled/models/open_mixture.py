@@ -98,7 +98,7 @@ class OpenMixture(MixtureFace, Estimator):
         self.random_state = random_state
 
     @property
-    def covariance_type(self) -> str:
+    def covariance_type(self) -> str:  # type: ignore[override]
         """The shape that was chosen."""
         return self.covariance_type_
 
@@ -181,11 +181,10 @@ class OpenMixture(MixtureFace, Estimator):
     def _chosen(self, state: State, clients: int) -> State:
         """One model for the last rounds. Topics need clients that differ, at least two for each topic."""
         g, t = best(state.race, "gaussians"), best(state.race, "topics")
-        winner = g or t
-        scores = {c.structure: c.held for c in (g, t) if c is not None}
-        if g is not None and t is not None:
-            winner = t if 2 <= t.size <= clients / 2 and t.held > g.held else g
-        return state._replace(phase="polish", age=0, race=(winner,), scores=scores)
+        if g is None or t is None:
+            return state._replace(phase="polish", age=0)
+        winner = t if 2 <= t.size <= clients / 2 and t.held > g.held else g
+        return state._replace(phase="polish", age=0, race=(winner,), scores={c.structure: c.held for c in (g, t)})
 
     def done(self, state: State, history: list[Info]) -> bool:
         return state.phase == "done"
@@ -193,14 +192,16 @@ class OpenMixture(MixtureFace, Estimator):
     # ---- the result ----
 
     def finish(self, fed: Federation, state: State) -> None:
-        final = best(state.race, "gaussians") or best(state.race, "topics") or best(state.race, "atoms")
+        final = min(state.race, key=lambda c: c.bic)
         self._set(final)
         self.certainty_ = _certainty(final, state)
         roads = {p.shape: p.merges for p in state.paths}
         self.merges_ = roads.get(final.shape) if final.structure == "gaussians" else state.grouping
         self.scores_, self.bic_, self.within_ = state.scores, float(final.bic), state.within
         self.rows_ = state.rows
-        self.client_shares_, self.labels_, self.holdings_ = {}, {}, {}
+        self.client_shares_: dict[str, Array] = {}
+        self.labels_: dict[str, Array] = {}
+        self.holdings_: dict[str, Array] = {}
         self._know(fed, final)
 
     def _set(self, final: Candidate) -> None:

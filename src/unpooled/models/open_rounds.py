@@ -51,7 +51,11 @@ class Sums(NamedTuple):
 
 
 class Counts(NamedTuple):
-    n: Float[Array, "k", ">=0"]
+    n: Float[Array, "k", ">=0"]  # by atom
+
+
+class Holdings(NamedTuple):
+    n: Float[Array, "clusters", ">=0"]
 
 
 # ---- the GATHERs ----
@@ -113,13 +117,13 @@ def count_atoms(proposal: Proposal, client: Client, *, shape: str, noise: float,
 
 
 @client
-def holdings(proposal: Proposal, client: Client, *, shape: str, id: str, min_count: float) -> Counts:
+def holdings(proposal: Proposal, client: Client, *, shape: str, id: str, min_count: float) -> Holdings:
     """Rows in each cluster under the client's own weights; a count below min_count is sent as 0."""
     before = client.state.get(key(id))
     shares = visit(proposal, client.x, client.w, shape, before, 1 if before is not None else SETTLE)[2]
     n = shares * client.w.sum(-1)[..., None]
     client.state[key(id)] = shares
-    return Counts(np.where(n >= min_count, n, 0.0))
+    return Holdings(np.where(n >= min_count, n, 0.0))
 
 
 # ---- the SUM ----

@@ -1,0 +1,63 @@
+"""How good clusters are, on both tasks: over all rows together (pooled) and within each client. Sends nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.optimize import linear_sum_assignment
+from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score, silhouette_score
+
+from unpooled.errors import BadData
+
+Labels = Mapping[str, Any]  # client -> (n,)
+
+
+class Scores(NamedTuple):
+    pooled_ari: float
+    client_ari: float  # mean over clients, weighed by rows
+    pooled_nmi: float
+    client_nmi: float
+    k: int  # clusters found
+    k_error: int  # clusters found, less true ones
+
+
+def score(truth: Labels, found: Labels) -> Scores:
+    """Found labels against true ones, by client; labels mean the same at all clients."""
+    names = sorted(truth)
+    if sorted(found) != names or any(len(truth[n]) != len(found[n]) for n in names):
+        raise BadData("truth and found must name the same clients, with one label for each row")
+    y, z = ([np.asarray(side[n]) for n in names] for side in (truth, found))
+    rows = [len(a) for a in y]
+    all_y, all_z = np.concatenate(y), np.concatenate(z)
+    k = len(np.unique(all_z))
+    return Scores(
+        float(adjusted_rand_score(all_y, all_z)),
+        float(np.average([adjusted_rand_score(*pair) for pair in zip(y, z)], weights=rows)),
+        float(normalized_mutual_info_score(all_y, all_z)),
+        float(np.average([normalized_mutual_info_score(*pair) for pair in zip(y, z)], weights=rows)),
+        k,
+        k - len(np.unique(all_y)),
+    )
+
+
+def silhouette(x: np.ndarray, labels: np.ndarray, *, sample: int = 2000, random_state: Any = 0) -> float:
+    """Mean silhouette of a sample of rows; 0 where there is one cluster, or a cluster for each row."""
+    rng = np.random.default_rng(random_state)
+    rows = rng.choice(len(x), min(sample, len(x)), replace=False)
+    found = len(np.unique(labels[rows]))
+    return float(silhouette_score(x[rows], labels[rows])) if 1 < found < len(rows) else 0.0
+
+
+class CentreError(NamedTuple):
+    matched: float  # mean distance of pairs, each true centre with at most one found
+    missed: int  # true centres without a partner
+    extra: int  # found ones without
+
+
+def centre_error(true: np.ndarray, found: np.ndarray) -> CentreError:
+    """Centres matched so that the distances add up to the least."""
+    apart = np.linalg.norm(np.asarray(true)[:, None] - np.asarray(found), axis=-1)
+    i, j = linear_sum_assignment(apart)
+    return CentreError(float(apart[i, j].mean()), len(true) - len(i), len(found) - len(j))
