@@ -19,6 +19,8 @@ _PUBLIC = {
     "Faults": "unpooled.layers.faults",
     "GaussianMixture": "unpooled.models.gaussian_mixture",
     "FedGMM": "unpooled.models.fedgmm",
+    "FedGEM": "unpooled.models.fedgem",
+    "OpenMixture": "unpooled.models.open_mixture",
     "BayesianRegression": "unpooled.models.bayesian_regression",
     "FedBNR": "unpooled.models.fedbnr",
     "FedConceptEM": "unpooled.models.fedconceptem",

@@ -11,6 +11,12 @@ _PUBLIC = {
     "ClusteredFL": "unpooled.baselines.clustered",
     "PFedMe": "unpooled.baselines.pfedme",
     "FedEM": "unpooled.baselines.fedem",
+    "KFed": "unpooled.baselines.kfed",
+    "FFCM": "unpooled.baselines.ffcm",
+    "FederatedKMeans": "unpooled.baselines.federated_kmeans",
+    "AFCL": "unpooled.baselines.afcl",
+    "LocalEM": "unpooled.baselines.local_em",
+    "PooledClustering": "unpooled.baselines.pooled_clustering",
 }
 
 __all__ = list(_PUBLIC)
