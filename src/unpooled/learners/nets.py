@@ -8,7 +8,9 @@ built for 32x32 images.
 from __future__ import annotations
 
 from math import isqrt
+from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -37,8 +39,27 @@ class Conv(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         h, w = x.shape[-2] - self.side + 1, x.shape[-1] - self.side + 1
-        patches = F.unfold(x, self.side)  # (b, inputs * side^2, h * w)
+        patches = F.unfold(x, self.side) if x.device.type == "cpu" else Windows.apply(x, self.side)
         return (self.weight @ patches + self.bias[:, None]).unflatten(-1, (h, w))
+
+
+class Windows(torch.autograd.Function):
+    """F.unfold, (b, inputs * side^2, h * w), in one copy: on a GPU F.unfold itself starts a kernel for every image."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor, side: int) -> Tensor:
+        views = x.unfold(-2, side, 1).unfold(-2, side, 1)  # (b, inputs, h, w, side, side)
+        return views.movedim((-2, -1), (-4, -3)).flatten(-2).flatten(-4, -2)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple, output: Tensor) -> None:
+        ctx.size, ctx.side = inputs[0].shape[-2:], inputs[1]
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+        return F.fold(gradient, ctx.size, ctx.side), None
 
 
 def cnn(inputs: int, classes: int, unfold: bool = True) -> nn.Module:

@@ -1,0 +1,169 @@
+"""Run the measurements of all tables on one machine, several at a time, until a budget of seconds is spent.
+
+    PYTHONPATH=src UNPOOLED_DATA=.carry python3 experiments/fedconceptem/_batch.py --out "$OUT" --budget 470
+
+Every result is a line of measurements.jsonl as soon as it is there; --done FILE skips what an earlier batch measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import subprocess
+import sys
+import time
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from pathlib import Path
+
+import _jobs as jobs
+import _measure
+
+HERE = Path(__file__).parent
+SMALL_BASELINES = ("FedAvg", "IFCA", "FedEM", "FeSEM", "APFL", "FedSoft", "Local", "pFedMe", "CFL (3)", "CFL")
+
+
+def plan(rounds: int) -> list[dict]:
+    """Most important first."""
+    half = rounds // 2
+    first = jobs.table1([0], rounds, (jobs.OURS, *SMALL_BASELINES[:4])) + jobs.table1([1, 2], rounds, [jobs.OURS])
+    return [
+        *first,
+        *jobs.adaptive(range(10), half),
+        *jobs.noise([0], rounds, [50.0]),
+        *jobs.participation([0], rounds, [0.2]),
+        *jobs.counts([0], rounds)[:2],
+        *jobs.table1([0], rounds, SMALL_BASELINES[4:]),
+        *jobs.adaptive([0], half, [6], concepts=1),
+        *jobs.table1([1, 2], rounds, SMALL_BASELINES),
+        *jobs.variants([0], rounds),
+        *jobs.noise([1, 2], rounds, [50.0]),
+        *jobs.participation([1, 2], rounds, [0.2]),
+        *jobs.counts([0], rounds)[2:],
+        *jobs.epochs([0], rounds),
+    ]
+
+
+class Batch:
+    """A pool of processes, the clock, and the file of results."""
+
+    def __init__(self, args: argparse.Namespace):
+        self.args, self.start, self.spent, self.done = args, time.monotonic(), 0.0, 0.0
+        self.file = args.out / "measurements.jsonl"
+        self.pool = ProcessPoolExecutor(args.workers, multiprocessing.get_context("spawn"))
+
+    @property
+    def left(self) -> float:
+        return self.args.budget - (time.monotonic() - self.start)
+
+    def takes(self, one: dict) -> float:
+        """Seconds, by what the others took."""
+        return 1.15 * work(one) * self.spent / max(self.done, 1e-9)
+
+    def run(self, wanted: list[dict], lr: float | None) -> list[dict]:
+        """What could be measured in time, in the order it was finished."""
+        waiting, running, found = list(wanted), dict[Future, dict](), []
+        while waiting or running:
+            while waiting and len(running) < self.args.workers:
+                one = waiting.pop(0)
+                if self.takes(one) < self.left - 5:
+                    running[self.pool.submit(measured, one, lr, self.args)] = one
+                else:
+                    self.write({**one, "skipped": f"{self.left:.0f} s were left, it would take {self.takes(one):.0f}"})
+            done, _ = wait(running, return_when=FIRST_COMPLETED) if running else ((), ())
+            for future in done:
+                one = running.pop(future)
+                error = future.exception()
+                result = {**one, "error": repr(error)} if error else future.result()
+                found += [] if error else [result]
+                self.spent, self.done = self.spent + result.get("seconds", 0.0), self.done + work(one) * (not error)
+                self.write(result)
+                self.say(result)
+        return found
+
+    def write(self, result: dict) -> None:
+        with open(self.file, "a") as file:
+            file.write(json.dumps(result) + "\n")
+
+    def say(self, result: dict) -> None:
+        words = ("part", "method", "split", "seed", "options", "local", "global", "right", "n_concepts", "seconds")
+        shown = {
+            k: round(v, 3) if isinstance(v := result[k], float) else v
+            for k in (*words, "round_seconds", "error")
+            if k in result
+        }
+        print(f"{time.monotonic() - self.start:6.0f} s {shown}", flush=True)
+
+
+def work(one: dict) -> float:
+    """Rounds times models, roughly: how long a measurement takes against others."""
+    options = one.get("options", {})
+    models = {"FedEM": 3, "APFL": 2, "pFedMe": 5, "CFL": 3, "CFL (3)": 3}.get(one["method"], 1.2)
+    if one["method"].startswith("FedConceptEM"):
+        models = 3 + (options.get("n_concepts", 6) - 3) / 3
+    return one["rounds"] * models * options.get("fraction", 1.0) * options.get("local_epochs", 1)
+
+
+def measured(one: dict, lr: float | None, args: argparse.Namespace) -> dict:
+    """In a process of its own."""
+    import torch
+
+    torch.set_num_threads(1)
+    torch.set_float32_matmul_precision("high")
+    return _measure.measure(with_rate(one, lr) if lr else one, args.small, args.device)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, default=Path("out"))
+    parser.add_argument("--budget", type=float, default=470.0, help="seconds for everything")
+    parser.add_argument("--workers", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=200)
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--small", action="store_true")
+    parser.add_argument("--lr", type=float, help="instead of the pilot")
+    parser.add_argument("--done", type=Path, help="measurements.jsonl of an earlier batch")
+    parser.add_argument("--no-benchmark", action="store_true")
+    args = parser.parse_args()
+    args.out.mkdir(parents=True, exist_ok=True)
+    batch = Batch(args)
+    if not args.no_benchmark:
+        benchmark(args)
+    lr = args.lr or best_rate(batch.run(jobs.pilot(max(args.rounds // 7, 2)), None))
+    print(f"learning rate {lr}, by the held-out rows of a split that no table uses", flush=True)
+    seen = {key(r) for r in earlier(args.done)}
+    batch.run([one for one in plan(args.rounds) if key(with_rate(one, lr)) not in seen], lr)
+    batch.pool.shutdown()
+    (args.out / "table.json").write_text(json.dumps(jobs.rows(earlier(args.done) + earlier(batch.file)), indent=1))
+
+
+def key(one: dict) -> tuple:
+    return (*jobs.setting(one), one["seed"])
+
+
+def with_rate(one: dict, lr: float) -> dict:
+    return {**one, "options": {"lr": lr} | one.get("options", {})}
+
+
+def best_rate(found: list[dict]) -> float:
+    return max(found, key=lambda r: r["local"])["options"]["lr"]
+
+
+def earlier(file: Path | None) -> list[dict]:
+    lines = [json.loads(line) for line in file.read_text().splitlines()] if file and file.exists() else []
+    return [r for r in lines if "global" in r and r["part"] != "pilot"]
+
+
+def benchmark(args: argparse.Namespace) -> None:
+    """The time of a round, before anything else uses the device."""
+    script = HERE.parents[1] / "benchmarks" / "concept_round_gpu.py"
+    with open(args.out / "round_time.txt", "w") as file:
+        small = ["--clients", "20", "--repeats", "1"] if args.small else []
+        subprocess.run(
+            [sys.executable, str(script), "--device", args.device, *small], stdout=file, stderr=subprocess.STDOUT
+        )
+    print((args.out / "round_time.txt").read_text(), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,153 @@
+"""One measurement of the FedConceptEM experiments: build the clients, fit one method, score it. A job and its result are
+plain dicts.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from typing import Any
+
+import numpy as np
+
+from unpooled.data import shared, shift
+from unpooled.estimator import estimator_class
+from unpooled.local import federate
+from unpooled.report import concepts as diagnosis
+
+SPLITS = {"lda": {"alpha": 1.0, "skew": "lda"}, "prior": {"alpha": 1.0, "skew": "lda_prior"}}
+SHARES = {1: (1.0,), 3: (0.5, 0.25, 0.25), 5: (0.2,) * 5}  # of clients, by concept: the paper's for three
+CORRUPTED = {1: (0.4,), 3: (0.4, 0.2, 0.2), 5: (0.2,) * 5}  # 20 of 50 %, 5 of 25 %, 5 of 25 %
+TRAINING = {"batch_size": 32, "lr": 0.1, "momentum": 0.9, "weight_decay": 5e-4, "schedule": "cosine"}
+ADAPT_ROWS = 1000  # labelled rows of an unseen client; the other 9,000 are its test
+BASELINES = {
+    "FedAvg": ("fedavg:FedAvg", {}),
+    "IFCA": ("ifca:IFCA", {"n_clusters": 3}),
+    "FeSEM": ("fesem:FeSEM", {"n_clusters": 3}),
+    "FedEM": ("fedem:FedEM", {"n_learners": 3}),
+    "FedSoft": ("fedsoft:FedSoft", {"n_clusters": 3}),
+    "APFL": ("apfl:APFL", {}),
+    "CFL": ("clustered:ClusteredFL", {}),
+    "CFL (3)": ("clustered:ClusteredFL", {"max_clusters": 3}),
+    "Local": ("local:LocalOnly", {}),
+    "pFedMe": ("pfedme:PFedMe", {}),
+}
+PRINTED = {"e_steps": 1, "full_steps": False}
+METHODS = {
+    "FedConceptEM": {"n_concepts": 3, "extra": 3},
+    "FedConceptEM, 3 models from the start": {"n_concepts": 3},
+    "FedConceptEM as printed": {"n_concepts": 3, **PRINTED},
+    "FedConceptEM-Adam": {"n_concepts": 3, **PRINTED, "adam": True},
+}
+
+
+def job(part: str, method: str, seed: int, *, rounds: int = 200, split: str = "lda", **changes: Any) -> dict:
+    """What to measure: `options` change the method, `data` the clients."""
+    return {"part": part, "method": method, "seed": seed, "rounds": rounds, "split": split, **changes}
+
+
+def measure(wanted: dict, small: bool, device: str | None) -> dict:
+    """The job with local and global accuracy and what else was found."""
+    made, unseen = clients(wanted, small)
+    model = estimator(wanted, small, device)
+    fed = federate(made.train, stack_cells=2**27 if device else 4_000_000, threads=2 if device else None)
+    start = time.perf_counter()
+    curve, state = [], None
+    for moment in model.rounds(fed):
+        state, done = moment.state, len(moment.history)
+        if done and wanted.get("every") and done % wanted["every"] == 0:
+            model.history_ = moment.history
+            model.finish(fed, state)
+            curve.append([done, global_accuracy(model, unseen)])
+    seconds = time.perf_counter() - start
+    found = wanted | {"seconds": seconds, "round_seconds": float(np.median([r["seconds"] for r in model.history_]))}
+    found |= {"local": local_accuracy(model, made.test), "global": global_accuracy(model, unseen), "curve": curve}
+    if hasattr(model, "n_concepts_"):
+        found |= {"n_concepts": model.n_concepts_, "right": diagnosis.right(model, made.concepts)}
+        found["shares"] = [
+            [r["round"], r["n_concepts"], np.round(r["shares"], 4).tolist()] for r in model.history_[::5]
+        ]
+    if wanted.get("fine_tune"):
+        model.fine_tune = wanted["fine_tune"]
+        model.finish(fed, state)
+        found |= {"local_ft": local_accuracy(model, made.test), "global_ft": global_accuracy(model, unseen)}
+    return found
+
+
+# ---- clients and models ----
+
+
+def clients(wanted: dict, small: bool) -> tuple[shift.Shifted, list]:
+    concepts = wanted.get("concepts", 3)
+    x, y, x_test, y_test = images(small)
+    made = shift.build(
+        x,
+        y,
+        60 if small else 300,
+        rows=None if small else 200,
+        concepts=SHARES[concepts],
+        corrupted=CORRUPTED[concepts],
+        random_state=wanted["seed"],
+        **SPLITS[wanted["split"]],
+    )
+    return made, shift.unseen(x_test, y_test, made.maps)
+
+
+@functools.cache
+def images(small: bool) -> tuple[np.ndarray, ...]:
+    """Fashion-MNIST; small: scikit-learn's digits, of which a fifth is the unseen clients'."""
+    if not small:
+        return tuple(shared.fashion_mnist())
+    from sklearn.datasets import load_digits
+    from sklearn.model_selection import train_test_split
+
+    x, y = load_digits(return_X_y=True)
+    x, x_test, y, y_test = train_test_split((x / 16).reshape(-1, 8, 8), y, test_size=0.2, random_state=0, stratify=y)
+    return x, y, x_test, y_test
+
+
+def estimator(wanted: dict, small: bool, device: str | None) -> Any:
+    training = dict(TRAINING, batch_size=8) if small else TRAINING
+    settings = {"learner": "mlp" if small else "cnn", "random_state": wanted["seed"], "device": device, **training}
+    settings |= {"max_iter": wanted["rounds"], "classes": list(range(10))}
+    name = wanted["method"]
+    if name in BASELINES:
+        path, own = BASELINES[name]
+        make = estimator_class("unpooled.baselines." + path)
+    else:
+        make, own = estimator_class("FedConceptEM"), METHODS[name]
+    return make(**settings | own | wanted.get("options", {}))
+
+
+# ---- scores ----
+
+
+def local_accuracy(model: Any, test: dict) -> float:
+    """The mean over clients of the accuracy on their own held-out rows."""
+    known = model.clients_
+    return float(
+        np.mean([(model.predict(x, client=c if c in known else None) == y).mean() for c, (x, y) in test.items()])
+    )
+
+
+def global_accuracy(model: Any, unseen: list) -> float:
+    """The mean over concepts of the accuracy of a client that took no part, after it has seen its labelled rows."""
+    out = []
+    for x, y in unseen:
+        few = min(ADAPT_ROWS, len(y) // 2)
+        out.append((newcomer(model, x[:few], y[:few]).predict(x[few:]) == y[few:]).mean())
+    return float(np.mean(out))
+
+
+def newcomer(model: Any, x: np.ndarray, y: np.ndarray) -> Any:
+    """The model for a client that took no part: adapted; in CFL its best cluster; else the one for all, which for
+    clients that trained alone is the mean of their models.
+    """
+    if hasattr(model, "adapt"):
+        return model.adapt(x, y)
+    if hasattr(model, "cluster_of_"):
+        joined = [model.with_own({"cluster": np.asarray(i)}) for i in range(len(model.theta_))]
+        return max(joined, key=lambda m: (m.predict(x) == y).mean())
+    if type(model).__name__ == "LocalOnly":
+        return model.with_own({"theta": np.mean([own["theta"] for own in model.clients_.values()], axis=0)})
+    return model

@@ -1,0 +1,139 @@
+"""Corruptions of images and tables, severity 1 to 5, for feature skew between clients. Nothing is sent.
+
+Images are (n, side, side) between 0 and 1. Strengths follow the common benchmark of corrupted images where it has the
+same kind of damage; everything is SciPy, over all images of a client at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from scipy import ndimage
+
+from unpooled.errors import BadParameter, suggest
+
+Corruption = Callable[[np.ndarray, int, np.random.Generator], np.ndarray]
+
+
+def corrupt(x: np.ndarray, name: str, severity: int, rng: np.random.Generator) -> np.ndarray:
+    """Images (n, side, side) between 0 and 1, or rows (n, d) of a table, damaged at a severity of 1 to 5."""
+    known = IMAGES if x.ndim == 3 else TABLES
+    if name not in known:
+        raise BadParameter(f"there is no corruption {name!r} of {_kind(x)}: {suggest(name, known)}")
+    if severity not in range(1, 6):
+        raise BadParameter(f"severity={severity!r} should be 1, 2, 3, 4 or 5")
+    return known[name](x, severity - 1, rng)
+
+
+def names(x: np.ndarray) -> list[str]:
+    """The corruptions that fit `x`."""
+    return list(IMAGES if x.ndim == 3 else TABLES)
+
+
+def _kind(x: np.ndarray) -> str:
+    return "images" if x.ndim == 3 else "tables"
+
+
+# ---- images ----
+
+
+def gaussian_noise(x: np.ndarray, s: int, rng: np.random.Generator) -> np.ndarray:
+    return _unit(x + rng.normal(scale=(0.08, 0.12, 0.18, 0.26, 0.38)[s], size=x.shape))
+
+
+def shot_noise(x: np.ndarray, s: int, rng: np.random.Generator) -> np.ndarray:
+    photons = (60, 25, 12, 5, 3)[s]
+    return _unit(rng.poisson(x * photons) / photons)
+
+
+def impulse_noise(x: np.ndarray, s: int, rng: np.random.Generator) -> np.ndarray:
+    """Salt and pepper."""
+    hit = rng.random(x.shape) < (0.03, 0.06, 0.09, 0.17, 0.27)[s]
+    return np.where(hit, rng.integers(2, size=x.shape), x)
+
+
+def blur(x: np.ndarray, s: int, rng: np.random.Generator) -> np.ndarray:
+    sigma = (0.4, 0.6, 0.8, 1.1, 1.5)[s]
+    return ndimage.gaussian_filter(x, (0, sigma, sigma))
+
+
+def motion_blur(x: np.ndarray, s: int, rng: np.random.Generator) -> np.ndarray:
+    """Smeared along the rows."""
+    return ndimage.uniform_filter1d(x, (2, 3, 4, 5, 7)[s], axis=2)
+
+
+def brightness(x: np.ndarray, s: int, rng: np.random.Generator) -> np.ndarray:
+    return _unit(x + (0.1, 0.2, 0.3, 0.4, 0.5)[s])
+
+
+def contrast(x: np.ndarray, s: int, rng: np.random.Generator) -> np.ndarray:
+    mean = x.mean((1, 2), keepdims=True)
+    return mean + (x - mean) * (0.75, 0.5, 0.4, 0.3, 0.15)[s]
+
+
+def fog(x: np.ndarray, s: int, rng: np.random.Generator) -> np.ndarray:
+    """A smooth cloud over each image."""
+    cloud = ndimage.gaussian_filter(rng.random(x.shape), (0, 4, 4), mode="wrap")
+    low, high = cloud.min((1, 2), keepdims=True), cloud.max((1, 2), keepdims=True)
+    thick = (0.2, 0.35, 0.5, 0.65, 0.8)[s]
+    return (x + thick * (cloud - low) / (high - low)) / (1 + thick)
+
+
+def pixelate(x: np.ndarray, s: int, rng: np.random.Generator) -> np.ndarray:
+    side = x.shape[-1]
+    few = max(2, round(side * (0.8, 0.65, 0.5, 0.4, 0.3)[s]))
+    places = ((np.arange(side) * few // side) + 0.5) * side / few
+    places = places.astype(int).clip(max=side - 1)
+    return x[:, places][:, :, places]
+
+
+def shift(x: np.ndarray, s: int, rng: np.random.Generator) -> np.ndarray:
+    """Moved in one direction, the same for the whole client."""
+    by = (np.array([np.sin(a := rng.uniform(0, 2 * np.pi)), np.cos(a)]) * (1, 2, 2.5, 3, 4)[s]) * x.shape[-1] / 28
+    return ndimage.shift(x, (0, *by), order=1)
+
+
+def rotate(x: np.ndarray, s: int, rng: np.random.Generator) -> np.ndarray:
+    """Turned by one angle, the same for the whole client."""
+    angle = rng.choice((-1, 1)) * (5, 10, 15, 20, 30)[s]
+    return _unit(ndimage.rotate(x, angle, axes=(1, 2), reshape=False, order=1))
+
+
+IMAGES: dict[str, Corruption] = {
+    f.__name__: f
+    for f in (
+        gaussian_noise, shot_noise, impulse_noise, blur, motion_blur, brightness, contrast, fog, pixelate, shift, rotate,
+    )
+}  # fmt: skip
+
+
+# ---- tables: everything in units of each column's standard deviation ----
+
+
+def noise(x: np.ndarray, s: int, rng: np.random.Generator) -> np.ndarray:
+    return x + rng.normal(size=x.shape) * x.std(0) * (0.1, 0.2, 0.35, 0.5, 0.75)[s]
+
+
+def offset(x: np.ndarray, s: int, rng: np.random.Generator) -> np.ndarray:
+    """An instrument that reads too high or too low, by column."""
+    return x + rng.choice((-1, 1), size=x.shape[1]) * x.std(0) * (0.1, 0.2, 0.35, 0.5, 0.75)[s]
+
+
+def scale(x: np.ndarray, s: int, rng: np.random.Generator) -> np.ndarray:
+    """An instrument of another gain, by column."""
+    gain = 1 + rng.choice((-1, 1), size=x.shape[1]) * (0.05, 0.1, 0.2, 0.3, 0.4)[s]
+    return x.mean(0) + (x - x.mean(0)) * gain
+
+
+def coarse(x: np.ndarray, s: int, rng: np.random.Generator) -> np.ndarray:
+    """Rounded to a few steps."""
+    step = np.where(x.std(0) > 0, x.std(0), 1.0) * (0.25, 0.5, 0.75, 1.0, 1.5)[s]
+    return np.round(x / step) * step
+
+
+TABLES: dict[str, Corruption] = {f.__name__: f for f in (noise, offset, scale, coarse)}
+
+
+def _unit(x: np.ndarray) -> np.ndarray:
+    return x.clip(0, 1)

@@ -1,0 +1,254 @@
+"""FedConceptEM: one model a concept under label skew, feature skew and concept shift together; one SUM a round.
+
+A row belongs to model k with r = softmax(log omega_ck + log P_k(y | x) - log P_k(y)): dividing by P_k(y) keeps clients
+that merely see other labels together, and only those who label the same input differently apart. Costs k models and a
+k x classes table down and up; omega_c never leaves its client.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from unpooled.arrays import Array, like, to_numpy
+from unpooled.client import Client
+from unpooled.errors import BadParameter, DataWarning
+from unpooled.estimator import Info
+from unpooled.federation import Federation
+from unpooled.learners import Trainer, as_option
+from unpooled.learners.estimator import LearnerEstimator
+from unpooled.learners.mixing import average, log_shares, responsibilities
+from unpooled.maths.mixture import fit_weights
+from unpooled.models.fedconceptem_rounds import Down, begin, concept_round, fine_tune, information
+from unpooled.report import concepts as diagnosis
+
+WEIGHTINGS = ("mass", "clients")
+LEAST_LABEL = (
+    0.1  # P_k(y) is at least this part of an equal share: a label that k has never met is rare, not impossible
+)
+MEMORY = 0.7  # of the shares, and of the label table where it is noisy or comes from a cohort
+
+
+class Calm(NamedTuple):
+    """Whether a run has settled."""
+
+    shares: Array  # (k,) slowly moving
+    information: float  # the same
+    rounds: int  # since anything moved, or a model went
+
+
+class State(NamedTuple):
+    trainer: dict
+    theta: Array  # (k, p)
+    table: Array  # (k, classes) rows by model and label
+    shares: Array  # (k,) of all rows
+    ids: Array  # (k,) which of the first models
+    calm: Calm
+    round: int
+
+
+class FedConceptEM(LearnerEstimator):
+    """Robust classification where sites may disagree on what a label means (Guo et al. 2023).
+
+    n_concepts : how many models; with `adaptive`, how many to begin with.
+    extra : models more than that in the first rounds, of which the least missed go once the run has settled: with a
+    few to spare no two concepts get stuck in one model.
+    adaptive : remove models that are not needed, once the shares have settled: those below `delta` of all rows, and
+    those whose own rows lose less than the part `spare` of their information (nats a row) without them.
+    patience, settle : settled means that for `patience` rounds no share has moved by more than `settle`, and the mean
+    information by no more than that part of itself.
+    weighting : models are averaged by the rows they answer for ("mass") or by rows ("clients", the authors' code).
+    e_steps : passes of EM on a client's own weights in a round, which cost no exchange; the paper has one.
+    full_steps : whether a model's local steps are as long with many models as with one; in the paper they shrink with
+    its share of the client's rows.
+    adam : move responsibilities by Adam (appendix D.1).
+    noise : standard deviation of the Gaussian noise each client adds to its label table; a dict gives each its own. It
+    is drawn from the client's generator, whose seed the server knows: it hides the table from others, not from it.
+    fine_tune : local epochs after the run that make each client's model its own (the -FT variant).
+    The other parameters: see `LearnerEstimator`.
+    """
+
+    def __init__(
+        self,
+        n_concepts: int = 3,
+        adaptive: bool = False,
+        *,
+        extra: int = 0,
+        delta: float = 0.05,
+        spare: float = 0.1,
+        patience: int = 5,
+        settle: float = 0.03,
+        weighting: str = "mass",
+        e_steps: int = 5,
+        full_steps: bool = True,
+        adam: bool = False,
+        noise: float | Mapping[str, float] = 0.0,
+        fine_tune: int = 0,
+        **parameters: Any,
+    ):
+        super().__init__(**parameters)
+        self.n_concepts = n_concepts
+        self.adaptive = adaptive
+        self.extra = extra
+        self.delta = delta
+        self.spare = spare
+        self.patience = patience
+        self.settle = settle
+        self.weighting = weighting
+        self.e_steps = e_steps
+        self.full_steps = full_steps
+        self.adam = adam
+        self.noise = noise
+        self.fine_tune = fine_tune
+
+    # ---- the run ----
+
+    def init(self, fed: Federation, rng: np.random.Generator) -> State:
+        trainer, k = self.trainer(fed), self._first
+        alone = int(fed.sum(begin.using(models=k), None).one_class)
+        if alone:
+            text = f"{alone} of {len(fed.names)} clients hold one class only: see certainty_ before you trust their concept"
+            warnings.warn(text, DataWarning, stacklevel=2)
+        equal = np.full(k, 1 / k)
+        table = np.ones((k, len(trainer.labels)))
+        return State(as_option(trainer), trainer.start(rng, k), table, equal, np.arange(k), Calm(equal, 0.0, 0), 0)
+
+    def step(self, fed: Federation, state: State) -> tuple[State, Info]:
+        how = self.at_round(state.trainer, state.round + 1)
+        plan = {name: getattr(self, name) for name in ("weighting", "e_steps", "full_steps", "adam", "noise")} | {
+            "models": self._first
+        }
+        total = self.cohort(fed).sum(concept_round.using(trainer=how, plan=plan), self._down(state))
+        rows = total.mass.sum()
+        theta = average(total.theta, like(total.weight, total.theta), state.theta)
+        shares, information = total.mass / rows, float(total.loglik / rows)
+        calm = self._calmer(state.calm, shares, information)
+        table = self._table(state, total.table)
+        state = State(state.trainer, theta, table, shares, state.ids, calm, state.round + 1)
+        info = {"loglik": information, "shares": self._shares_of_all(state)}
+        if self.adaptive or len(state.ids) > self.n_concepts:
+            state = self._without_spare(state, total.loss / np.maximum(total.mass, 1e-12))
+        return state, info | {"n_concepts": len(state.ids)}
+
+    def finish(self, fed: Federation, state: State) -> None:
+        if self.fine_tune:
+            how = as_option(Trainer(**state.trainer), epochs=self.fine_tune)
+            fed.tell(fine_tune.using(trainer=how), self._down(state))
+        self.describe(fed, state.trainer, state.theta, "omega", "fit", "votes", "theta", "norm")
+        ids = to_numpy(state.ids)
+        for own in self.clients_.values():
+            own |= {key: own[key][ids] for key in ("omega", "fit", "votes") if key in own}
+            own["omega"] = own["omega"] / own["omega"].sum()
+        self.n_concepts_ = len(ids)
+        self.weights_ = to_numpy(state.shares)
+        self.label_shares_ = label_shares(state.table)
+        self.concepts_ = {name: int(own["omega"].argmax()) for name, own in self.clients_.items()}
+        self.certainty_ = {name: float(own["omega"].max()) for name, own in self.clients_.items()}
+
+    # ---- the server's part of a round ----
+
+    @property
+    def _first(self) -> int:
+        """How many models the run begins with."""
+        return self.n_concepts + self.extra
+
+    def _down(self, state: State) -> Down:
+        return Down(state.theta, label_shares(state.table), state.ids)
+
+    def _table(self, state: State, found: Array) -> Array:
+        """The label table; an average over rounds where one round's is noisy or comes from a part of the clients."""
+        slow = MEMORY if state.round and (self.noise or self.fraction < 1) else 0.0
+        return slow * state.table + (1 - slow) * found
+
+    def _shares_of_all(self, state: State) -> list[float]:
+        """Shares by the models that the run began with, 0 for those that are gone."""
+        out = np.zeros(self._first)
+        out[to_numpy(state.ids)] = to_numpy(state.shares)
+        return out.tolist()
+
+    def _calmer(self, calm: Calm, shares: np.ndarray, information: float) -> Calm:
+        moved = np.abs(shares - calm.shares).max() > self.settle
+        rising = abs(information - calm.information) > self.settle * max(information, 0.0)
+        slow = MEMORY * calm.shares + (1 - MEMORY) * shares
+        rounds = 0 if moved or rising else calm.rounds + 1
+        return Calm(slow, MEMORY * calm.information + (1 - MEMORY) * information, rounds)
+
+    def _without_spare(self, state: State, loss: np.ndarray) -> State:
+        """Algorithm 2 once the run has settled: models that are hardly used go, and then the one that is least missed."""
+        calm = state.calm
+        if calm.rounds < self.patience or len(state.ids) == 1:
+            return state
+        stay = calm.shares >= self.delta if self.adaptive else np.ones(len(loss), bool)
+        too_many = len(loss) > self.n_concepts
+        if stay.all() and (too_many or loss.min() < self.spare * calm.information):
+            stay = np.arange(len(loss)) != loss.argmin()
+        if stay.all():
+            return state
+        shares, slow = (s[stay] / s[stay].sum() for s in (state.shares, calm.shares))
+        calm = Calm(slow, calm.information, 0)
+        return state._replace(
+            theta=state.theta[stay], table=state.table[stay], shares=shares, ids=state.ids[stay], calm=calm
+        )
+
+    # ---- with new rows, in this process ----
+
+    def models(self, client: str | None) -> tuple[np.ndarray, np.ndarray]:
+        theta, _ = super().models(client)
+        own = self.private(client)
+        return own.get("theta", theta), own.get("omega", self.weights_)
+
+    def adapt(self, X: Any, y: Any = None) -> FedConceptEM:
+        """The personal model of a client never seen: its weights by EM with P_k(y), the models as they are."""
+        if y is None:
+            text = "a new client without labels cannot be told its concept: it gets the weights of all clients together"
+            warnings.warn(text, DataWarning, stacklevel=2)
+            return self.with_own({"omega": self.weights_})
+        how, new = Trainer(**self.trainer_), Client("new", self._rows(X), np.asarray(y))
+        rows = how.rows(new)
+        log_i = information(how, self.theta_, rows, self.label_shares_)
+        own = {"omega": fit_weights(to_numpy(log_i).astype(np.float64), self.weights_)}
+        if self.fine_tune:
+            r, _ = responsibilities(log_i + log_shares(own["omega"], rows.x))
+            how = Trainer(**as_option(how, epochs=self.fine_tune))
+            own["theta"] = to_numpy(how.train(self.theta_, new, rows, r))
+        return self.with_own(own)
+
+    # ---- diagnosis ----
+
+    def report_figures(self) -> dict[str, str]:
+        """What the report of a run shows of the concepts."""
+        return diagnosis.figures(self)
+
+    def explain(self, client: str) -> str:
+        """A sentence: which concept, how sure, what would change it."""
+        return diagnosis.sentence(client, self.private(client))
+
+    # ---- refusals ----
+
+    def check(self, fed: Federation) -> None:
+        super().check(fed)
+        k = self.n_concepts
+        if self.weighting not in WEIGHTINGS:
+            raise BadParameter(f"weighting={self.weighting!r} is not known: use one of {', '.join(WEIGHTINGS)}")
+        if not 1 <= k <= len(fed.names):
+            raise BadParameter(
+                f"n_concepts={k!r} should be between 1 and the number of clients, {len(fed.names)}: no client can be of two"
+            )
+        if self.adaptive and not 0 <= self.delta < 1 / self._first:
+            raise BadParameter(
+                f"delta={self.delta!r} could remove all {self._first} models: choose it below {1 / self._first:.3g}"
+            )
+        sds = self.noise.values() if isinstance(self.noise, Mapping) else [self.noise]
+        if any(sd < 0 for sd in sds):
+            raise BadParameter(f"noise={self.noise!r} holds a negative standard deviation: give 0 or more")
+
+
+def label_shares(table: Array) -> np.ndarray:
+    """P_k(y) (k, classes) from rows by model and label, noisy or not; each row sums to one."""
+    counts = to_numpy(table).astype(np.float64)
+    total = np.maximum(counts.sum(-1, keepdims=True), 1e-12)
+    p = np.maximum(counts / total, LEAST_LABEL / counts.shape[-1])
+    return p / p.sum(-1, keepdims=True)

@@ -1,0 +1,106 @@
+"""What a person wants to know of a run that found concepts: who belongs where, how sure, and what would change it.
+
+Figures are SVG text; with the truth at hand (`assignment`) also concept by model, as in the paper's second figure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from html import escape
+from typing import Any
+
+import numpy as np
+
+from unpooled.report import svg
+
+MOST_CLIENTS = 40  # shown one by one in a figure
+MOST_ROUNDS = 12
+
+
+def figures(model: Any) -> dict[str, str]:
+    """The figures of a fitted FedConceptEM, by title."""
+    out = {
+        "Label shares of each model": label_figure(model),
+        "Share of rows of each model by round": rounds_figure(model),
+    }
+    if model.clients_:
+        out["Clients by concept"] = clients_figure(model)
+        out["Each client in a sentence"] = sentences(model)
+    return {title: body for title, body in out.items() if body}
+
+
+def label_figure(model: Any) -> str:
+    """P_k(y): balanced rows say that a model answers for a concept, not for some labels."""
+    return svg.shades(model_names(model), [str(c) for c in model.classes_], model.label_shares_)
+
+
+def rounds_figure(model: Any) -> str:
+    """Which part of all rows each model answers for, as the run went on."""
+    kept = [row for row in model.history_ if "shares" in row]
+    if not kept:
+        return ""
+    some = [kept[i] for i in np.unique(np.linspace(0, len(kept) - 1, MOST_ROUNDS).astype(int))]
+    return svg.stacked([f"round {row['round']}" for row in some], np.array([row["shares"] for row in some]))
+
+
+def clients_figure(model: Any) -> str:
+    """The weights of the models at each client, sorted by concept; the least sure of many."""
+    names = sorted(model.clients_, key=lambda name: (model.concepts_[name], -model.certainty_[name]))
+    if len(names) > MOST_CLIENTS:
+        least = set(sorted(names, key=lambda name: model.certainty_[name])[:MOST_CLIENTS])
+        names = [name for name in names if name in least]
+    return svg.shades(names, model_names(model), np.array([model.clients_[name]["omega"] for name in names]))
+
+
+def assignment(model: Any, truth: Mapping[str, int]) -> str:
+    """True concept by model: the share of each concept's clients' weight on each model."""
+    return svg.shades([f"concept {c}" for c in sorted(set(truth.values()))], model_names(model), shares(model, truth))
+
+
+def shares(model: Any, truth: Mapping[str, int]) -> np.ndarray:
+    """(true concepts, models): mean weights of the clients of each concept; a row sums to one."""
+    kinds = sorted(set(truth.values()))
+    return np.array(
+        [np.mean([model.clients_[n]["omega"] for n in model.clients_ if truth[n] == c], axis=0) for c in kinds]
+    )
+
+
+def right(model: Any, truth: Mapping[str, int]) -> float:
+    """The share of clients in the right concept: those whose model is the one most clients of their concept have,
+    where no two concepts may claim the same model.
+    """
+    from scipy.optimize import linear_sum_assignment
+
+    kinds = sorted(set(truth.values()))
+    counts = np.zeros((len(kinds), model.n_concepts_))
+    for name, k in model.concepts_.items():
+        counts[kinds.index(truth[name]), k] += 1
+    return float(counts[linear_sum_assignment(-counts)].sum() / counts.sum())
+
+
+def sentences(model: Any) -> str:
+    lines = (escape(sentence(name, own)) for name, own in model.clients_.items())
+    return "<ul>" + "".join(f"<li>{line}</li>" for line in lines) + "</ul>"
+
+
+def sentence(name: str, own: Mapping[str, np.ndarray]) -> str:
+    """Which concept a client has, how sure that is, and what would change it."""
+    omega, fit, votes = own["omega"], own["fit"], own["votes"]
+    best = int(omega.argmax())
+    told = f"{name}: concept {best}, {_sure(float(omega[best]))} ({omega[best]:.1%} of its rows)"
+    if len(omega) == 1:
+        return f"{told}; there is no other."
+    other = int(np.argsort(np.where(np.arange(len(fit)) == best, -np.inf, fit))[-1])
+    rows = max(1, int(np.ceil((votes[best] - votes[other]) / 2)))
+    return (
+        f"{told}; concept {other} comes next, {fit[best] - fit[other]:.2f} nats a row behind; it would change if about "
+        f"{rows} of its {votes.sum():.0f} rows were labelled as concept {other} labels them."
+    )
+
+
+def _sure(share: float) -> str:
+    return "certain" if share > 0.95 else "likely" if share > 0.75 else "in doubt"
+
+
+def model_names(model: Any) -> list[str]:
+    return [f"model {k}" for k in range(model.n_concepts_)]
