@@ -70,7 +70,7 @@ class Local:
     def sum(self, ask: Ask, down: Tree) -> Tree:
         total: Tree = None
         with self.journal.exchange(ask, down, "sum", self.names, self.min_clients) as tally:
-            for _, up in self._answers(ask, down, tally, self._plan(ask)):
+            for _, up in self._answers(ask, down, tally, self._plan(ask), together=True):
                 total = up if total is None else tree.add(total, up)
         return total
 
@@ -109,42 +109,48 @@ class Local:
         if kind == "stacked" and not ask.batched:
             kind = "single"
         if kind not in self._jobs:
-            cut = {"single": single_jobs, "merged": merged_jobs, "stacked": partial(stacked_jobs, cells=self.stack_cells)}
+            cut = {
+                "single": single_jobs,
+                "merged": merged_jobs,
+                "stacked": partial(stacked_jobs, cells=self.stack_cells),
+            }
             self._jobs[kind] = list(cut[kind](self.clients))
         return self._jobs[kind]
 
     # ---- answers, in order ----
 
-    def _answers(self, ask: Ask, down: Tree, tally: Any, jobs: list[Job]) -> Iterator[tuple[str, Tree]]:
-        """(client, checked answer) pairs; merged clients come as one pair under the first one's name."""
+    def _answers(
+        self, ask: Ask, down: Tree, tally: Any, jobs: list[Job], together: bool = False
+    ) -> Iterator[tuple[str, Tree]]:
+        """(client, checked answer) pairs; clients that answer together come as one pair under the first one's name."""
         moment, bound = (self.journal.seed, self.journal.round), tree.dims(down, ask.types[0])
         so_far: Any = None
         for job, outcome in self._run(lambda job: _attempt(ask, down, job, moment), jobs):
             so_far = _join(so_far, outcome)
             if job.last:
-                yield from self._accept(ask, down, tally, job, so_far, bound)
+                yield from self._accept(ask, down, tally, job, so_far, bound, together)
                 so_far = None
 
-    def _accept(self, ask, down, tally, job: Job, outcome, bound) -> Iterator[tuple[str, Tree]]:
+    def _accept(self, ask, down, tally, job: Job, outcome, bound, together) -> Iterator[tuple[str, Tree]]:
         """Check what a job sent; whatever is wrong with many together is looked for one by one."""
         try:
             if isinstance(outcome, Exception):
                 raise outcome
-            state, sent = outcome
-            accepted = list(_split(ask, job, state, sent, bound))
+            voices = list(_voices(ask, job, *outcome, bound, together))
         except Exception as error:
             if len(job.clients) == 1:
                 tally.refuse(job.clients[0].name, error)
                 return
             moment = (self.journal.seed, self.journal.round)
             for single in single_jobs(job.clients):
-                yield from self._accept(ask, down, tally, single, _attempt(ask, down, single, moment), bound)
+                outcome = _attempt(ask, down, single, moment)
+                yield from self._accept(ask, down, tally, single, outcome, bound, together)
             return
-        for clients, own_state, sent_one, up in accepted:
-            tally.count(sent_one, len(clients))
-            if own_state is not None:
-                clients[0].state = own_state
-            yield clients[0].name, up
+        for voice in voices:
+            tally.count(voice.sent, len(voice.clients))
+            for c, state in zip(voice.clients, voice.states):
+                c.state = state
+            yield voice.clients[0].name, voice.up
 
     def _run(self, work: Callable[[Job], Any], jobs: Iterable[Job]) -> Iterator[tuple[Job, Any]]:
         """(job, result) in order, with at most a window of results alive."""
@@ -182,15 +188,29 @@ def _join(a: Any, b: Any) -> Any:
     return a if isinstance(a, Exception) else (b[0], tree.add(a[1], b[1]))
 
 
-def _split(ask: Ask, job: Job, state: dict, sent: Tree, bound: dict) -> Iterator[tuple[list[Client], Any, Tree, Tree]]:
-    """(clients, new state, sent, checked answer) for each voice in a job."""
+class Voice(NamedTuple):
+    """One checked answer, of one client or of several together."""
+
+    clients: list[Client]
+    states: list[dict]  # their new states; none where the question keeps none
+    sent: Tree  # what one of them sent
+    up: Tree
+
+
+def _voices(ask: Ask, job: Job, state: dict, sent: Tree, bound: dict, together: bool) -> Iterator[Voice]:
+    """The checked answers in what a job sent."""
     if not job.target.stacked:
-        own_state = state if job.target is job.clients[0] else None
-        yield job.clients, own_state, sent, ask.receive(sent, job.clients[0].name, copy.deepcopy(bound))
+        states = [state] if job.target is job.clients[0] else []
+        yield Voice(job.clients, states, sent, ask.receive(sent, job.clients[0].name, copy.deepcopy(bound)))
+        return
+    states = [tree.at(state, i) for i in range(len(job.clients))]
+    if together:
+        tree.check(sent, ask.types[1], copy.deepcopy(bound), lead=1)
+        yield Voice(job.clients, states, tree.at(sent, 0), tree.map(lambda a: a.sum(0), sent))
         return
     for i, c in enumerate(job.clients):
-        one, own_state = tree.at(sent, i), tree.at(state, i)
-        yield [c], own_state, one, ask.receive(one, c.name, copy.deepcopy(bound))
+        one = tree.at(sent, i)
+        yield Voice([c], [states[i]], one, ask.receive(one, c.name, copy.deepcopy(bound)))
 
 
 @cache

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from importlib import import_module
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 
 import numpy as np
 
@@ -100,22 +100,33 @@ def dims(value: Tree, schema: Any) -> dict[str, Any]:
     return bound
 
 
-def check(value: Tree, schema: Any, bound: dict[str, Any] | None = None, *, finite: bool = True, at: str = "") -> None:
-    """Refuse, in one sentence, a value whose shapes, dtypes or numbers do not fit `schema`; binds letters in `bound`."""
-    bound = {} if bound is None else bound
+def check(value: Tree, schema: Any, bound: dict[str, Any] | None = None, *, finite: bool = True, lead: int = 0) -> None:
+    """Refuse, in one sentence, a value whose shapes, dtypes or numbers do not fit `schema`; binds letters in `bound`.
+
+    With `lead=1` the value is many stacked on a leading axis, checked together.
+    """
+    _check(value, schema, {} if bound is None else bound, _How(finite, lead), "")
+
+
+class _How(NamedTuple):
+    finite: bool
+    lead: int  # leading axes that the schema does not speak of
+
+
+def _check(value: Tree, schema: Any, bound: dict[str, Any], how: _How, at: str) -> None:
     if hasattr(schema, "_fields"):
-        _check_fields(value, schema, bound, finite, at)
+        _check_fields(value, schema, bound, how, at)
     elif get_origin(schema) is tuple:
-        _check_tuple(value, get_args(schema), bound, finite, at)
+        _check_tuple(value, get_args(schema), bound, how, at)
     elif get_origin(schema) is dict:
         for key in sorted(_expect(value, dict, at)):
-            check(value[key], get_args(schema)[1], dict(bound), finite=finite, at=f"{at}[{key!r}]")
+            _check(value[key], get_args(schema)[1], dict(bound), how, f"{at}[{key!r}]")
     elif hasattr(schema, "__metadata__"):
-        _check_array(value, schema.__metadata__[0], bound, finite, at)
+        _check_array(value, schema.__metadata__[0], bound, how, at)
     elif schema is None or schema is type(None):
         if value is not None:
             raise SchemaError(f"{at or 'the answer'} should be nothing, got {type(value).__name__}")
-    elif finite:  # an untyped part may have any shape, but its numbers must be numbers
+    elif how.finite:  # an untyped part may have any shape, but its numbers must be numbers
         for leaf in leaves(value):
             _check_finite(leaf, at)
 
@@ -128,7 +139,7 @@ def _expect(value: Any, kind: Any, at: str) -> Any:
     return value
 
 
-def _check_fields(value, schema, bound, finite, at):
+def _check_fields(value, schema, bound, how, at):
     types = hints(schema)
     _expect(value, tuple, at)
     if len(value) != len(schema._fields):
@@ -136,29 +147,29 @@ def _check_fields(value, schema, bound, finite, at):
             f"{at or 'the answer'} should have the fields {', '.join(schema._fields)}, got {len(value)} parts"
         )
     for name, part in zip(schema._fields, value):
-        check(part, types[name], bound, finite=finite, at=f"{at}.{name}" if at else name)
+        _check(part, types[name], bound, how, f"{at}.{name}" if at else name)
 
 
-def _check_tuple(value, args, bound, finite, at):
+def _check_tuple(value, args, bound, how, at):
     _expect(value, tuple | list, at)
     repeated = len(args) == 2 and args[1] is Ellipsis
     if not repeated and len(value) != len(args):
         raise SchemaError(f"{at or 'the answer'} should have {len(args)} parts, got {len(value)}")
     for i, part in enumerate(value):  # each part of tuple[T, ...] has letters of its own
         own = bound.setdefault(i, {}) if repeated else bound
-        check(part, args[0] if repeated else args[i], own, finite=finite, at=f"{at}[{i}]")
+        _check(part, args[0] if repeated else args[i], own, how, f"{at}[{i}]")
 
 
-def _check_array(value, spec, bound, finite, at):
+def _check_array(value, spec, bound, how, at):
     found, allowed = kind(value), {"f": "f", "i": "iu"}[spec.kind]
     if found not in allowed:
         raise SchemaError(
             f"{at or 'the answer'} should hold {'floats' if spec.kind == 'f' else 'integers'}, got kind {found!r}"
         )
-    _check_shape(tuple(value.shape) if hasattr(value, "shape") else (), spec.dims, bound, at)
-    if finite:
+    _check_shape(tuple(getattr(value, "shape", ()))[how.lead :], spec.dims, bound, at)
+    if how.finite:
         _check_finite(value, at)
-    if spec.bound == ">=0" and finite and bool((value < 0).any() if hasattr(value, "any") else value < 0):
+    if spec.bound == ">=0" and how.finite and bool((value < 0).any() if hasattr(value, "any") else value < 0):
         raise SchemaError(f"{at or 'the answer'} holds a negative number")
 
 
