@@ -20,7 +20,7 @@ from unpooled.maths.families import FAMILIES, CommonCovariance
 from unpooled.maths.named import at_least, describe, resolve, within
 from unpooled.maths.quantise import QUANTISERS, Dither, Identity, Sparsify
 from unpooled.models import start
-from unpooled.models.fedem_client import Down, contribute, covariance, exact, inspect, receive, send, target
+from unpooled.models.fedem_client import Down, contribute, covariance, exact, inspect, receive, send, stats_of, target
 from unpooled.tree import Tree
 
 MEMORIES = ("statistics", "field", "none")
@@ -157,7 +157,7 @@ class FedEM(Estimator):
         family = self._family(state.unit)
         who = self._cohort(fed, state)
         total = who.sum(self._ask(fed, state), self._down(state))
-        field, memory, rows = self._field(state, total)
+        field, memory, rows = self._field(family, state, total)
         exact_info = self._exact(fed, state, field)
         gamma, halved, stats, params = self._move(family, state, field)
         info = {
@@ -212,17 +212,16 @@ class FedEM(Estimator):
     def _reduces(self) -> bool:
         return False
 
-    def _field(self, state: State, total: Any) -> tuple[Tree, Tree, float]:
+    def _field(self, family: Any, state: State, total: Any) -> tuple[Tree, Tree, float]:
         """(H, the memory's new sum, rows heard so far): those who did not answer are stood in for by their memory."""
         rows = state.rows + float(total.first_rows)
         known = float(total.rows) - float(total.first_rows)
         scale = state.rows / known if known else 0.0
         alpha = self._alpha(state)
         about = tree.map(lambda s: s if self.memory == "statistics" else 0.0 * s, state.stats)
-        field = tree.map(
-            lambda v, c, f, s: (v + scale * c + f) / rows - s, state.memory, total.change, total.first, about
-        )
-        memory = tree.map(lambda v, c, f: v + alpha * c + (alpha > 0) * f, state.memory, total.change, total.first)
+        change, first = (stats_of(family, self._quantiser(), state.params, b) for b in (total.change, total.first))
+        field = tree.map(lambda v, c, f, s: (v + scale * c + f) / rows - s, state.memory, change, first, about)
+        memory = tree.map(lambda v, c, f: v + alpha * c + (alpha > 0) * f, state.memory, change, first)
         return field, memory, rows
 
     def _move(self, family: Any, state: State, field: Tree) -> tuple[float, int, Tree, Tree]:

@@ -148,73 +148,82 @@ def _draw(client: Client, x: np.ndarray, w: np.ndarray, batch: int) -> tuple[np.
 
 
 @client(batched=False)
-def send(up: Contribution, client: Client, *, family: dict, quantiser: dict, alpha: float) -> Int[Array, "bytes"]:
+def send(up: Contribution, client: Client, *, family: dict, quantiser: dict, alpha: float) -> Int[Array, "b"]:
     """The difference as bytes; the memory takes in what the server will read from them."""
-    first, params = bool(up.first_rows > 0), client.state.pop("params")
     chosen, q = resolve(family, FAMILIES, "family"), resolve(quantiser, QUANTISERS, "quantiser")
+    first, params = bool(up.first_rows > 0), client.state.pop("params")
+    blocks = blocks_of(chosen, q, params, up.first if first else up.change)
+    body = _encode(q, first, blocks, _rng(client.moment, client.name))
+    if alpha:
+        meant = _decode(q, first, [b.shape for b in blocks], body, _rng(client.moment, client.name))
+        step = 1.0 if first else alpha
+        new = stats_of(chosen, q, params, meant)
+        client.state["memory"] = tree.map(lambda v, m: v + step * m, client.state["memory"], new)
     head = struct.pack(HEAD, first, float(up.rows), float(up.loglik / up.rows), int(up.work))
-    moment = (*client.moment, f"{client.name}, sent")
-    body = _encode(chosen, q, first, params, up.first if first else up.change, generator(*moment))
-    step = (1.0 if first else alpha) if alpha else 0.0
-    meant = _decode(chosen, q, first, params, body, generator(*moment))
-    client.state["memory"] = tree.map(lambda v, m: v + step * m, client.state["memory"], meant)
     return np.frombuffer(head + body.tobytes(), np.uint8)
 
 
 def receive(family: Any, quantiser: Any, params: Tree, journal: Journal) -> Callable[[Tree, str], Tree]:
-    """How the server undoes `send`: both ends know the params and draw alike."""
+    """How the server undoes `send`: blocks stay in the frame they were sent in, which is linear, so they add."""
+    shapes = [b.shape for b in blocks_of(family, quantiser, params, family.moments(params))]
+    zeros = [np.zeros(shape) for shape in shapes]
 
     def undo(sent: Tree, name: str) -> Contribution:
         content = to_numpy(sent).astype(np.uint8)
-        first, rows, loglik, work = struct.unpack(HEAD, bytes(content[: struct.calcsize(HEAD)]))
-        body = content[struct.calcsize(HEAD) :]
-        meant = _decode(family, quantiser, first, params, body, generator(journal.seed, journal.round, f"{name}, sent"))
-        zeros = tree.map(np.zeros_like, meant)
-        change, new = (zeros, meant) if first else (meant, zeros)
+        cut = struct.calcsize(HEAD)
+        first, rows, loglik, work = struct.unpack(HEAD, bytes(content[:cut]))
+        blocks = _decode(quantiser, first, shapes, content[cut:], _rng((journal.seed, journal.round), name))
+        change, new = (zeros, blocks) if first else (blocks, zeros)
         numbers = (np.asarray(float(v)) for v in (rows, loglik * rows, work))
         return Contribution(*numbers, change, np.asarray(rows * bool(first)), new)
 
     return undo
 
 
-def _encode(family, quantiser, first: bool, params: Tree, stats: Tree, rng: np.random.Generator) -> np.ndarray:
+def blocks_of(family: Any, quantiser: Any, params: Tree, stats: Tree) -> list[np.ndarray]:
+    """The statistics as matrices of like numbers, or as they are if nothing is rounded."""
+    return [tree.flatten(stats)[None]] if isinstance(quantiser, Identity) else family.whiten(params, stats)
+
+
+def stats_of(family: Any, quantiser: Any, params: Tree, blocks: list[np.ndarray]) -> Tree:
     if isinstance(quantiser, Identity):
-        return quantiser.encode(tree.flatten(stats), rng)
-    q = FINE if first else quantiser
-    parts = [_fitted(q, b).encode(_padded(q, b), rng) for b in family.whiten(params, stats)]
+        return tree.unflatten(blocks[0][0], family.moments(params))
+    return family.unwhiten(params, blocks)
+
+
+def _encode(quantiser: Any, first: bool, blocks: list[np.ndarray], rng: np.random.Generator) -> np.ndarray:
+    parts = []
+    for block in blocks:
+        q = _fitted(quantiser, first, block.shape)
+        padding = -block.shape[1] % q.bucket if isinstance(q, Dither) else 0
+        parts.append(q.encode(np.pad(block, ((0, 0), (0, padding))).ravel(), rng))
     lengths = np.array([len(p) for p in parts[:-1]], "<u4").view(np.uint8)
     return np.concatenate([lengths, *parts])
 
 
-def _decode(family, quantiser, first: bool, params: Tree, body: np.ndarray, rng: np.random.Generator) -> Tree:
-    template = family.moments(params)
-    if isinstance(quantiser, Identity):
-        return tree.unflatten(quantiser.decode(body, tree.flatten(template).size, rng), template)
-    q = FINE if first else quantiser
-    shapes = family.whiten(params, template)
+def _decode(quantiser: Any, first: bool, shapes: list, body: np.ndarray, rng: np.random.Generator) -> list[np.ndarray]:
     head = 4 * (len(shapes) - 1)
-    cuts = np.cumsum(body[:head].copy().view("<u4"))
-    parts = np.split(body[head:], cuts)
-    blocks = [
-        _fitted(q, b).decode(p, _padded(q, b).size, rng).reshape(len(b), -1)[:, : b.shape[1]]
-        for p, b in zip(parts, shapes)
-    ]
-    return family.unwhiten(params, blocks)
+    parts = np.split(body[head:], np.cumsum(body[:head].copy().view("<u4")))
+    blocks = []
+    for (rows, length), part in zip(shapes, parts):
+        q = _fitted(quantiser, first, (rows, length))
+        padded = length + (-length % q.bucket if isinstance(q, Dither) else 0)
+        blocks.append(q.decode(part, rows * padded, rng).reshape(rows, padded)[:, :length])
+    return blocks
 
 
-def _fitted(quantiser: Any, block: np.ndarray) -> Any:
+def _fitted(quantiser: Any, first: bool, shape: tuple[int, int]) -> Any:
     """Buckets that fit a whole number of times into a padded row, so that none holds numbers of two components."""
+    quantiser = FINE if first and not isinstance(quantiser, Identity) else quantiser
     if not isinstance(quantiser, Dither):
         return quantiser
-    length = block.shape[1]
-    buckets = max(1, round(length / quantiser.bucket))
-    return quantiser._replace(bucket=-(-length // buckets))
+    buckets = max(1, round(shape[1] / quantiser.bucket))
+    return quantiser._replace(bucket=-(-shape[1] // buckets))
 
 
-def _padded(quantiser: Any, block: np.ndarray) -> np.ndarray:
-    if not isinstance(quantiser, Dither):
-        return block.ravel()
-    return np.pad(block, ((0, 0), (0, -block.shape[1] % _fitted(quantiser, block).bucket))).ravel()
+def _rng(moment: tuple[int, int], name: str) -> np.random.Generator:
+    """Both ends draw alike, apart from what the client draws for its batches."""
+    return generator(*moment, f"{name}, sent")
 
 
 # ---- rows ----
