@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from mixtures import SHAPES, close, natural, one_row, oracle, random_mixture, rows_with_holes
+from mixtures import SHAPES, close, natural, one_row, oracle, random_mixture, rows_with_holes, sample
 
 from unpooled.maths import gaussian, missing, mixture
 from unpooled.maths.mixture import Stats
@@ -90,6 +90,16 @@ def test_far_from_the_origin():
     near = mixture.e_step(params, x, np.ones(300), "full")
     far = mixture.e_step(params._replace(means=params.means + shift), x + shift, np.ones(300), "full")
     close(far, near, 1e-7)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_components_far_apart(shape):
+    rng = np.random.default_rng(11)
+    params = random_mixture(rng, 3, 4, shape)
+    params = params._replace(means=params.means + 1e5 * np.array([0, 0, 1])[:, None])
+    x = sample(rng, params, shape, 60)
+    x[rng.random(x.shape) < 0.3] = np.nan
+    close(mixture.e_step(params, x, np.ones(60), shape), oracle(params, x, np.ones(60), shape), 1e-8)
 
 
 @pytest.mark.parametrize("shape", SHAPES)

@@ -78,11 +78,11 @@ def _project(kernel: Full, which: np.ndarray, u: int) -> Iterator[Projection]:
     return (Projection(*p) for p in zip(cast(homogeneous(whiten, kernel.shift), like), q @ across, cast(const, like)))
 
 
-def _slices(counts: np.ndarray, most_rows: int, most_patterns: int) -> Iterator[list[Run]]:
-    """Runs of sorted rows, given how many rows each pattern has, in portions that fit."""
+def _slices(here: np.ndarray, counts: np.ndarray, most_rows: int, most_patterns: int) -> Iterator[list[Run]]:
+    """Runs of sorted rows, given the patterns and how many rows each has, in portions that fit."""
     runs: list[Run] = []
     start = 0
-    for pattern, stop in zip(np.flatnonzero(counts).tolist(), np.cumsum(counts[counts > 0]).tolist()):
+    for pattern, stop in zip(here.tolist(), np.cumsum(counts).tolist()):
         while start < stop:
             first = runs[0].start if runs else start
             if start - first == most_rows or len(runs) == most_patterns:
@@ -98,8 +98,8 @@ def _slices(counts: np.ndarray, most_rows: int, most_patterns: int) -> Iterator[
 def portions(ids: Array, kernel: Any, most_rows: int) -> Iterator[tuple[Array, list[Run]]]:
     """(which rows, their runs counted from 0), every row once, sorted by pattern."""
     xp = namespace(ids)
-    order, counts = xp.argsort(ids), to_numpy(xp.bincount(ids))
-    for runs in _slices(counts, most_rows, max(1, AT_ONCE // (kernel.width * (kernel.size[1] + 1)))):
+    order, (here, counts) = xp.argsort(ids), (to_numpy(a) for a in xp.unique(ids, return_counts=True))
+    for runs in _slices(here, counts, most_rows, max(1, AT_ONCE // (kernel.width * (kernel.size[1] + 1)))):
         first = runs[0].start
         yield order[first : runs[-1].stop], [Run(r.pattern, r.start - first, r.stop - first) for r in runs]
 
