@@ -29,18 +29,24 @@ def image_shape(inputs: int) -> tuple[int, int, int]:
 
 
 class Conv(nn.Module):
-    """A convolution as unfold and one product: many models at once become one batched product, which GPUs do best."""
+    """A convolution that on a GPU is one product of unfolded patches: many models at once then are one batched product.
+
+    On a CPU torch's own convolution is more than twice as fast.
+    """
 
     def __init__(self, inputs: int, outputs: int, side: int = 5):
         super().__init__()
         self.side = side
-        self.weight = nn.Parameter(nn.Conv2d(inputs, outputs, side).weight.detach().flatten(1))
-        self.bias = nn.Parameter(nn.Conv2d(inputs, outputs, side).bias.detach())  # type: ignore[union-attr]
+        made = nn.Conv2d(inputs, outputs, side)
+        self.weight, self.bias = made.weight, made.bias
 
     def forward(self, x: Tensor) -> Tensor:
+        return F.conv2d(x, self.weight, self.bias) if x.device.type == "cpu" else self.unfolded(x)
+
+    def unfolded(self, x: Tensor) -> Tensor:
         h, w = x.shape[-2] - self.side + 1, x.shape[-1] - self.side + 1
-        patches = F.unfold(x, self.side) if x.device.type == "cpu" else Windows.apply(x, self.side)
-        return (self.weight @ patches + self.bias[:, None]).unflatten(-1, (h, w))
+        patches = Windows.apply(x, self.side)  # (b, inputs * side^2, h * w)
+        return (self.weight.flatten(1) @ patches + self.bias[:, None]).unflatten(-1, (h, w))
 
 
 class Windows(torch.autograd.Function):
