@@ -17,7 +17,8 @@ from unpooled.flower import keys
 from unpooled.flower.server import admit
 from unpooled.node.policy import TEMPLATE
 
-HERE = Path(__file__).parent  # where the nodes find toy.py
+# where the nodes find toy.py, and the questions of the benchmarks
+PLACES = os.pathsep.join(str(p) for p in (Path(__file__).parent, Path(__file__).parents[2] / "benchmarks"))
 OPEN_POLICY = TEMPLATE.replace("gather = false", "gather = true")
 
 
@@ -27,12 +28,14 @@ def free_port() -> int:
         return s.getsockname()[1]
 
 
-def write_node(folder: Path, name: str, address: str, link: Path, data: str, *, policy: str = OPEN_POLICY) -> Path:
+def write_node(
+    folder: Path, name: str, address: str, link: Path, data: str, *, policy: str = OPEN_POLICY, questions=("toy",)
+) -> Path:
     """node.toml, policy.toml and an admitted key in a new folder; `data` is the [data] section."""
     folder.mkdir(parents=True)
     admit(link, keys.make_node_key(folder / "node.key").rename(folder / f"{name}.pub"))
     (folder / "policy.toml").write_text(policy)
-    top = {"name": name, "link": address, "ca": str(link / "ca.crt"), "key": "node.key", "questions": ["toy"]}
+    top = {"name": name, "link": address, "ca": str(link / "ca.crt"), "key": "node.key", "questions": list(questions)}
     lines = [f"{k} = {json.dumps(v)}" for k, v in top.items()]
     (folder / "node.toml").write_text("\n".join([*lines, "[data]", data, ""]))
     return folder / "node.toml"
@@ -48,7 +51,7 @@ class NodeProcess:
 
     def start(self) -> NodeProcess:
         with open(self.log, "ab") as out:
-            env = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": str(HERE)}
+            env = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": PLACES}
             self.process = subprocess.Popen(self.command, stdout=out, stderr=out, env=env, stdin=subprocess.DEVNULL)
         return self
 

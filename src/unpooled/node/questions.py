@@ -6,6 +6,7 @@ import pkgutil
 from collections.abc import Sequence
 from functools import cache
 from importlib import import_module
+from inspect import signature
 
 from unpooled.client import REGISTRY, Ask
 from unpooled.errors import UnpooledError
@@ -36,3 +37,8 @@ def find(name: str, also: Sequence[str] = ()) -> Ask:
     if name not in REGISTRY:
         raise Refused(f"{str(name)[:80]!r} is not a question known here: only registered questions are answered")
     return REGISTRY[name]
+
+
+def options(ask: Ask) -> list[str]:
+    """The keywords that may travel with a question."""
+    return [name for name, p in signature(ask.answer).parameters.items() if p.kind is p.KEYWORD_ONLY]

@@ -18,7 +18,7 @@ import numpy as np
 from unpooled import tree, wire
 from unpooled.arrays import is_torch, to_numpy
 from unpooled.client import Ask, Client, Step
-from unpooled.errors import UnpooledError
+from unpooled.errors import UnpooledError, suggest
 from unpooled.local import merged_jobs
 from unpooled.node import questions
 from unpooled.node.ledger import Ledger, Line
@@ -137,6 +137,9 @@ class Site:
 
     def _question(self, request: dict[str, Any]) -> Ask:
         ask = questions.find(request["ask"], self.also)
+        unknown = sorted(set(request["options"]) - set(questions.options(ask)))
+        if unknown:
+            raise Refused(f"{ask.name} has no option {unknown[0][:40]!r}: {suggest(unknown[0], questions.options(ask))}")
         steps = tuple(Step(questions.find(name, self.also).name, options) for name, options in request["steps"])
         return replace(ask.using(**request["options"]), steps=steps)
 

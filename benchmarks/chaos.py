@@ -1,0 +1,149 @@
+"""Chaos: nodes and coordinator are killed at random, restarted at once, and the final model must have the bits of a run left in peace.
+
+    python benchmarks/chaos.py --runs 20 --minutes 10
+
+Each run is `unpooled run FILE.toml --on LINK`, resumed by `unpooled resume` after each kill; every node is `unpooled node start`.
+Checked after each run: the model's bytes, one line in each node's ledger for every exchange of the run, no process left over.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import psutil
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "flower"))
+from conftest import make_tables, write_tables
+from network import NodeProcess, free_port, started, write_node
+
+from unpooled import load
+from unpooled.flower.server import serving
+from unpooled.node.ledger import entries, verify
+
+MODELS = {
+    "em": 'name = "GaussianMixture"\nn_components = 5\nmax_iter = 12\ntol = 1e-300\nrandom_state = {seed}\n',
+    "vr-fedem": 'name = "GaussianMixture"\nsolver = "vr-fedem"\nn_components = 5\nmax_iter = 12\ntol = 1e-300\nrandom_state = {seed}\n',
+}
+
+
+class Coordinator:
+    """`unpooled run`, then `unpooled resume` until it ends well."""
+
+    def __init__(self, config: Path, link: Path, out: Path):
+        self.start_command = ["run", str(config), "--on", str(link), "--out", str(out), "--json"]
+        self.out, self.process = out, None
+
+    def start(self) -> None:
+        command = ["resume", str(self.out), "--json"] if (self.out / "config.toml").exists() else self.start_command
+        log = open(self.out.with_suffix(".log"), "ab")  # noqa: SIM115  # closed by the child's end
+        self.process = subprocess.Popen([sys.executable, "-m", "unpooled.cli", *command], stdout=log, stderr=log)
+        log.close()
+
+    def kill(self) -> None:
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+
+    def done(self) -> bool:
+        """Whether the run has ended well; one that ended otherwise, or was killed, is started again."""
+        if self.process.poll() is None:
+            return False
+        if self.process.returncode == 0:
+            return True
+        self.start()
+        return False
+
+
+def finish(coordinator: Coordinator, nodes: dict[str, NodeProcess], every: float, rng: random.Random, limit: float) -> dict:
+    """Run to the end, killing something every so many seconds on average; what was killed, and how long it took."""
+    kills, start = {"node": 0, "coordinator": 0}, time.monotonic()
+    coordinator.start()
+    next_kill = start + rng.expovariate(1 / every) if every else float("inf")
+    while not coordinator.done():
+        now = time.monotonic()
+        if now - start > limit:
+            coordinator.kill()
+            return {**kills, "seconds": now - start, "ended": False}
+        if now >= next_kill:
+            victim = rng.choice([coordinator, *nodes.values()])
+            if victim.process.poll() is None:
+                victim.kill()
+                victim.start()
+                kills["coordinator" if victim is coordinator else "node"] += 1
+            next_kill = now + rng.expovariate(1 / every)
+        time.sleep(0.05)
+    return {**kills, "seconds": time.monotonic() - start, "ended": True}
+
+
+def model_bits(folder: Path) -> bytes:
+    model = load(folder)
+    return b"".join(np.asarray(getattr(model, n)).tobytes() for n in ("weights_", "means_", "covariances_"))
+
+
+def ledger_faults(folder: Path, out: Path, names: list[str]) -> int:
+    """Lines missing or double in the nodes' ledgers, against the coordinator's own record of the run."""
+    asked = sorted((e["round"], e["question"]) for e in map(json.loads, (out / "ledger.jsonl").read_text().splitlines()))
+    faults = 0
+    for name in names:
+        verify(folder / name / "ledger.jsonl")
+        rows = list(entries(folder / name / "ledger.jsonl"))
+        lines = sorted((e["round"], e["question"]) for e in rows if e["run"] == rows[-1]["run"])
+        faults += len(set(asked) ^ set(lines)) + len(lines) - len(set(lines))
+    return faults
+
+
+def one_run(number: int, kind: str, every: float, link: Path, folder: Path, nodes: dict, limit: float) -> dict:
+    config = folder / f"{kind}.toml"
+    config.write_text(f"[model]\n{MODELS[kind].format(seed=number)}[federation]\nmin_clients = 3\nwait = 600\n")
+    peace, chaos = (Coordinator(config, link, folder / f"{number}-{kind}-{how}") for how in ("peace", "chaos"))
+    finish(peace, nodes, 0, random.Random(), limit)
+    told = finish(chaos, nodes, every, random.Random(number), limit)
+    same = told["ended"] and model_bits(peace.out) == model_bits(chaos.out)
+    faults = ledger_faults(folder, chaos.out, list(nodes)) if told["ended"] else None
+    return {"run": number, "model": kind, **told, "same_bits": same, "ledger_faults": faults}
+
+
+def orphans() -> int:
+    return sum(1 for p in psutil.Process().children(recursive=True) if p.is_running() and p.status() != psutil.STATUS_ZOMBIE)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--runs", type=int, default=20)
+    parser.add_argument("--minutes", type=float, default=10, help="start no new run after so many minutes")
+    parser.add_argument("--every", type=float, default=5, help="seconds between kills, on average")
+    parser.add_argument("--out", type=Path, default=Path("out/chaos.csv"))
+    parser.add_argument("--kinds", default=",".join(MODELS))
+    args = parser.parse_args()
+    folder, address = Path(tempfile.mkdtemp(prefix="chaos-")), f"127.0.0.1:{free_port()}"
+    sections, link = write_tables(folder, make_tables()), folder / "link"
+    nodes = {n: NodeProcess(write_node(folder / n, n, address, link, text)) for n, text in sections.items()}
+    rows, end, kinds = [], time.monotonic() + 60 * args.minutes, args.kinds.split(",")
+    with serving(link, address), started(*nodes.values()):
+        for number in range(args.runs):
+            if time.monotonic() > end:
+                break
+            rows.append(one_run(number, kinds[number % len(kinds)], args.every, link, folder, nodes, limit=900))
+            print(json.dumps(rows[-1]), flush=True)
+    left = orphans()
+    print(json.dumps({"runs": len(rows), "same_bits": sum(r["same_bits"] for r in rows),
+                      "kills": sum(r["node"] + r["coordinator"] for r in rows),
+                      "ledger_faults": sum(r["ledger_faults"] or 0 for r in rows), "processes_left": left}))  # fmt: skip
+    args.out.parent.mkdir(parents=True, exist_ok=True)
+    with open(args.out, "w", newline="") as out:
+        writer = csv.DictWriter(out, rows[0])
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+if __name__ == "__main__":
+    main()
