@@ -10,7 +10,10 @@ from unpooled.data import partition, shared
 
 SETS = ("skillcraft", "sml", "parkinsons", "bike", "ccpp")
 SML_TARGET = "Temperature_Habitacion_Sensor"
-SML_DROPPED = ("Temperature_Comedor_Sensor", "Temperature_Exterior_Sensor")  # with these the target is nearly given away
+SML_DROPPED = (
+    "Temperature_Comedor_Sensor",
+    "Temperature_Exterior_Sensor",
+)  # with these the target is nearly given away
 
 
 class Split(NamedTuple):

@@ -5,21 +5,37 @@ The file is what a table is made from, and a run found in it is not run again.
 
 from __future__ import annotations
 
+import argparse
 import json
+import sys
 import time
 import tomllib
+import warnings
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
+from threadpoolctl import threadpool_limits
+
+sys.path.insert(0, str(Path(__file__).parent))
+
 import protocol
 
 import unpooled as up
 from unpooled import tree
 from unpooled.arrays import to_numpy
+from unpooled.baselines.ablation import AblatedBNR
+from unpooled.baselines.fedloc import FedLoc
+from unpooled.baselines.pfedgp import PFedGP
+from unpooled.baselines.regression import FedAvgRegression, FedProxRegression
+from unpooled.maths import bayes_linear
+from unpooled.maths.feature_maps import features
 from unpooled.metrics import regression as metrics
-from unpooled.models.last_layer import LastLayer, statistics
+from unpooled.models.last_layer import LastLayer, standard, statistics
 
 HERE = Path(__file__).parent
 CONFIGS = tomllib.loads((HERE / "configs.toml").read_text())
@@ -54,11 +70,34 @@ def distill(name: str, split: protocol.Split, seed: int) -> up.FedBNR:
     return up.FedBNR("distill", random_state=seed, **options)
 
 
+def ablated(kernel: str, last_layer: str) -> Callable[..., Any]:
+    def make(name: str, split: protocol.Split, seed: int) -> AblatedBNR:
+        server = {"server_data": (split.x[split.held], split.y[split.held])} if kernel == "distill" else {}
+        settings = published(name, recalibrate=False, validation_fraction=HELD, **server)
+        if kernel == "local":
+            settings["max_iter"] = 20  # times local_epochs: a client alone has nobody to wait for
+        return AblatedBNR(kernel, last_layer, settings=settings, random_state=seed)
+
+    return make
+
+
+def network(make: type, **options: Any) -> Callable[..., Any]:
+    return lambda name, split, seed: make(validation_fraction=HELD, random_state=seed, **options)
+
+
 METHODS: dict[str, Callable[..., Any]] = {
     "FedBNR exact": exact,
     "FedBNR as printed": average,
-    "FedBNR average, server noise": average_server,
+    "FedBNR average server noise": average_server,
     "FedBNR-KD as printed": distill,
+    "local+local": ablated("local", "local"),
+    "local+global": ablated("local", "global"),
+    "avg+local": ablated("average", "local"),
+    "kd+local": ablated("distill", "local"),
+    "FedAvg": network(FedAvgRegression),
+    "FedProx": network(FedProxRegression),
+    "pFedGP": network(PFedGP),
+    "FedLoc": lambda name, split, seed: FedLoc(rho=5000.0, random_state=seed),
 }
 
 
@@ -66,7 +105,8 @@ def run(name: str, clients: int, seed: int, method: str) -> dict[str, Any]:
     """Fit and judge: at the validation optimum, and as the thesis does at the best round for the test rows."""
     split = protocol.split(name, seed, clients)
     model = METHODS[method](name, split, seed)
-    rows = ~split.held if getattr(model, "server_data", None) is not None else None
+    settings = {**model.get_params(deep=False), **(model.get_params(deep=False).get("settings") or {})}
+    rows = None if settings.get("server_data") is None else ~split.held
     fed = up.federate(split.clients(rows), threads=1)
     start, curve = time.process_time(), list(watch(model, fed, split))
     judged = judge(model, split)
@@ -87,15 +127,14 @@ def watch(model: Any, fed: Any, split: protocol.Split) -> Iterator[dict[str, flo
         row = moment.history[-1] if moment.history else {}
         sums += row.get("sums", 0)
         if isinstance(model, LastLayer) and not moment.done:
-            yield {"sums": sums + 1, "test_rmse": metrics.rmse(split.y_test, glance(model, fed, moment.state, split.x_test))}
+            yield {
+                "sums": sums + 1,
+                "test_rmse": metrics.rmse(split.y_test, glance(model, fed, moment.state, split.x_test)),
+            }
 
 
 def glance(model: Any, fed: Any, state: Any, x: np.ndarray) -> np.ndarray:
     """Predictions of the kernel that the next round will look at."""
-    from unpooled.maths import bayes_linear
-    from unpooled.maths.feature_maps import features
-    from unpooled.models.last_layer import standard
-
     journal = fed.journal.round
     stats = tree.map(to_numpy, fed.sum(statistics.using(**model._asks()), state.design))
     fed.journal.round = journal  # a look leaves no trace in the clients' draws
@@ -107,21 +146,25 @@ def glance(model: Any, fed: Any, state: Any, x: np.ndarray) -> np.ndarray:
 
 def judge(model: Any, split: protocol.Split) -> dict[str, float]:
     """Errors and calibration on the test rows; of a method with many local models, the mean over them."""
-    found = [judge_one(view, split) for view in getattr(model, "views", lambda: [model])()]
-    return {key: float(np.mean([row[key] for row in found])) for key in found[0]}
-
-
-def judge_one(model: Any, split: protocol.Split) -> dict[str, float]:
     x, y = split.x_test, split.y_test
-    if not hasattr(model, "interval"):
+    if hasattr(model, "predict_each"):
+        found = [judge_one(y, mean, std) for mean, std in model.predict_each(x).values()]
+        return {key: float(np.mean([row[key] for row in found])) for key in found[0]}
+    if isinstance(model, FedAvgRegression):
         return {"rmse": metrics.rmse(y, model.predict(x))}
     mean, std = model.predict(x, return_std=True)
+    return judge_one(y, mean, std, (lambda p: model.interval(x, p)) if hasattr(model, "interval") else None)
+
+
+def judge_one(y: np.ndarray, mean: np.ndarray, std: np.ndarray, interval: Any = None) -> dict[str, float]:
+    """With the intervals given, and with normal ones ("raw"); the same where none are given."""
     raw = metrics.calibration(y, metrics.normal_interval(mean, std))
-    ours = metrics.calibration(y, lambda level: model.interval(x, level))
-    lower, upper = model.interval(x, 0.9)
+    interval = interval or metrics.normal_interval(mean, std)
+    seen = metrics.calibration(y, interval)
+    lower, upper = interval(0.9)
     return {
         "rmse": metrics.rmse(y, mean), "nlpd": metrics.nlpd(y, mean, std),
-        "ece": ours.ece, "mce": ours.mce, "brier": ours.brier, "ece_raw": raw.ece, "mce_raw": raw.mce, "brier_raw": raw.brier,
+        "ece": seen.ece, "mce": seen.mce, "brier": seen.brier, "ece_raw": raw.ece, "mce_raw": raw.mce, "brier_raw": raw.brier,
         "cover90": metrics.coverage(y, lower, upper), "width90": metrics.width(lower, upper),
     }  # fmt: skip
 
@@ -133,14 +176,47 @@ def finished(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-def run_all(wanted: list[tuple[str, int, int, str]], path: Path, say: Callable[[str], None]) -> list[dict[str, Any]]:
-    """The results of all wanted runs, those that the file lacks run now."""
+def run_all(
+    wanted: list[tuple[str, int, int, str]], path: Path, say: Callable[[str], None], jobs: int = 1
+) -> list[dict[str, Any]]:
+    """The results of all wanted runs; those that the file lacks are run now, `jobs` at a time, each on one thread."""
     done = {(r["set"], r["clients"], r["seed"], r["method"]): r for r in finished(path)}
     path.parent.mkdir(parents=True, exist_ok=True)
-    for key in wanted:
-        if key not in done:
-            done[key] = run(*key)
-            say(f"{key}: RMSE {done[key]['rmse']:.4f} in {done[key]['seconds']:.0f} s")
-            with path.open("a") as file:
-                file.write(json.dumps(done[key]) + "\n")
+    missing = [key for key in wanted if key not in done]
+    pool = ProcessPoolExecutor(jobs, get_context("spawn")) if jobs > 1 else None
+    for result in (pool.map if pool else map)(run_alone, missing):
+        key = result["set"], result["clients"], result["seed"], result["method"]
+        done[key] = result
+        say(f"{key}: RMSE {result['rmse']:.4f} in {result['seconds']:.0f} s")
+        with path.open("a") as file:
+            file.write(json.dumps(result) + "\n")
+    if pool:
+        pool.shutdown()
     return [done[key] for key in wanted]
+
+
+def run_alone(key: tuple[str, int, int, str]) -> dict[str, Any]:
+    torch.set_num_threads(1)
+    with warnings.catch_warnings(), threadpool_limits(1):
+        warnings.simplefilter("ignore")  # columns that are constant at a client
+        return run(*key)
+
+
+def main() -> None:
+    """Fill a file of results: `python runs.py --jobs 16`; `uci.py` makes the table from it."""
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("--sets", default=",".join(protocol.SETS))
+    parser.add_argument("--clients", default="10,100")
+    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--methods", default=",".join(METHODS))
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--out", type=Path, default=HERE / "results" / "results.jsonl")
+    args = parser.parse_args()
+    sets, methods = args.sets.split(","), args.methods.split(",")
+    clients = [int(c) for c in args.clients.split(",")]
+    wanted = [(s, c, k, m) for m in methods for s in sets for c in clients for k in range(args.seeds)]
+    run_all(wanted, args.out, lambda text: print(text, flush=True), args.jobs)
+
+
+if __name__ == "__main__":
+    main()

@@ -74,7 +74,7 @@ def test_rows_add_and_subtract(rows):
 
 
 def test_a_weight_of_two_is_the_row_twice(rows):
-    z, y, w = rows
+    z, y, _ = rows
     doubled = bl.statistics(z, y, np.where(np.arange(80) < 10, 2.0, 1.0))
     for a, b in zip(doubled, bl.statistics(np.vstack([z, z[:10]]), np.vstack([y, y[:10]]), np.ones(90))):
         np.testing.assert_allclose(a, b, rtol=1e-12)

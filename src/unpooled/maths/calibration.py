@@ -1,10 +1,12 @@
-"""Honest intervals from a histogram of standardised residuals on rows the model was not fitted to: counts add over clients.
+"""Honest intervals from a histogram of standardised residuals on rows the model was not fitted to: counts add.
 
-If the model were right, residuals over their predicted standard deviation would be normal. Where they are not (heavy tails,
-noise that varies), the quantiles of the histogram replace the normal ones: `quantile(counts, p)` instead of `norm.ppf(p)`.
+If the model were right, residuals over their predicted standard deviation would be normal. Where they are not (heavy
+tails, noise that varies), quantiles of the histogram replace the normal ones: `quantile(counts, p)` for `norm.ppf(p)`.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 from scipy.stats import norm
@@ -18,8 +20,8 @@ FEWEST = 30  # residuals below which the normal quantiles are kept
 
 def histogram(residuals: Array, w: Array) -> np.ndarray:  # (..., o, BINS)
     """Weighted counts of standardised residuals (..., n, o) with weights w (..., n)."""
-    bins = np.searchsorted(EDGES, residuals)  # (..., n, o)
-    lead, o = bins.shape[:-2], bins.shape[-1]
+    bins: Any = np.searchsorted(EDGES, residuals)  # (..., n, o)
+    *lead, _, o = bins.shape
     column = np.arange(int(np.prod(lead)) * o).reshape(*lead, 1, o)
     weights = np.broadcast_to(w[..., None], bins.shape)
     flat = np.bincount((column * BINS + bins).ravel(), weights.ravel(), minlength=column.size * BINS)

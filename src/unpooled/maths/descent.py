@@ -23,7 +23,7 @@ class Adam(NamedTuple):
     at: Array  # (p,)
     first: Array  # (p,)
     second: Array  # (p,)
-    count: int
+    taken: int  # steps
 
 
 def adam(start: Array) -> Adam:
@@ -32,7 +32,7 @@ def adam(start: Array) -> Adam:
 
 def adam_step(state: Adam, gradient: Array, rate: float, b1: float = 0.9, b2: float = 0.99) -> Adam:
     """One step down; works on NumPy and torch, on one vector or a stack of them."""
-    count = state.count + 1
+    count = state.taken + 1
     first = b1 * state.first + (1 - b1) * gradient
     second = b2 * state.second + (1 - b2) * gradient * gradient
     scale = namespace(second).sqrt(second / (1 - b2**count)) + 1e-8

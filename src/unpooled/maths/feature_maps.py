@@ -1,12 +1,13 @@
-"""From rows to features: a map is a name with options (`Spec`), what is learned (`theta`) and what was drawn once (`omega`).
+"""From rows to features: a map is a name with options (`Spec`), what is learned (`theta`) and what was drawn (`omega`).
 
-Every map is written for NumPy and torch alike and for leading `...` axes on rows and on theta, so predicting never needs torch
-and many clients can be trained at once. A user's own torch module is one more map, registered by name.
+Every map is written for NumPy and torch alike and for leading `...` axes on rows and on theta, so predicting never needs
+torch and many clients can be trained at once. A user's own torch module is one more map, registered by name.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -88,7 +89,7 @@ def _network_start(spec: Spec, d: int, rng: np.random.Generator) -> dict[str, np
     """Weights w0 (in, out), w1, ... and biases b0 (out,), ...: uniform within 1 / sqrt(in)."""
     sizes = [d, *spec["hidden"], spec["latent"]]
     theta = {}
-    for i, (a, b) in enumerate(zip(sizes[:-1], sizes[1:])):
+    for i, (a, b) in enumerate(pairwise(sizes)):
         theta[f"w{i}"] = rng.uniform(-1, 1, (a, b)) / np.sqrt(a)
         theta[f"b{i}"] = rng.uniform(-1, 1, b) / np.sqrt(a)
     return theta

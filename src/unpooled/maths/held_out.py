@@ -1,6 +1,8 @@
-"""Which rows are held out: a hash of their numbers decides, so the choice is the same however rows are split into clients."""
+"""Which rows are held out: a hash of their numbers decides, so the choice does not depend on who holds a row."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +21,7 @@ def held_out(x: np.ndarray, y: np.ndarray, share: float, seed: int) -> np.ndarra
     return (state >> np.uint64(11)) < share * 2.0**53
 
 
-def _mix(h: np.ndarray) -> np.ndarray:
+def _mix(h: Any) -> Any:
     with np.errstate(over="ignore"):
         h = (h ^ (h >> np.uint64(32))) * MULTIPLIER
         h = (h ^ (h >> np.uint64(29))) * MULTIPLIER

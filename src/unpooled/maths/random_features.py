@@ -1,4 +1,4 @@
-"""Random features whose inner products tend to known kernels: the frequencies are drawn here, the closed forms stand beside them.
+"""Random features whose inner products tend to known kernels: draws are made here, closed forms stand beside them.
 
 With m draws, `features(x) @ features(x').T` estimates the kernel without bias and with an error of order 1 / sqrt(m).
 """
@@ -14,7 +14,7 @@ SPECTRA = {"rbf": np.inf, "matern12": 0.5, "matern32": 1.5, "matern52": 2.5}  # 
 
 
 def frequencies(spectrum: str, m: int, d: int, rng: np.random.Generator) -> np.ndarray:  # (d, m)
-    """Draws from the spectral density of a kernel with length scale 1: normal, or Student t with 2 nu degrees of freedom."""
+    """Draws from the spectral density of a kernel of length scale 1: normal, or Student t with 2 nu degrees."""
     normal = rng.standard_normal((d, m))
     nu = SPECTRA[spectrum]
     return normal if np.isinf(nu) else normal / np.sqrt(rng.chisquare(2 * nu, size=m) / (2 * nu))
@@ -52,7 +52,7 @@ def powers(degree: int, m: int, d: int, rng: np.random.Generator) -> np.ndarray:
 
 
 def products(x: Array, powers: Array, constant: float) -> Array:
-    """Monomials of [sqrt(2 c), sqrt(2 d) x] with drawn powers (m, d + 1), as products, so that x may be negative: (..., n, m)."""
+    """Monomials of [sqrt(2 c), sqrt(2 d) x] with drawn powers (m, d + 1), as products: x may be negative."""
     m, d = powers.shape[0], x.shape[-1]
     out: Array = (2 * constant) ** (0.5 * powers[:, 0]) / m**0.5
     for j in range(d):

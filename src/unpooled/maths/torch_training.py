@@ -1,7 +1,7 @@
 """Gradients of feature maps: the only part of the regressions that needs torch, imported when a kernel is learned.
 
-`pullback` turns a slope by features into a slope by theta; `descend` trains copies of a map on many clients at once, each
-on its own rows, because maps are written for leading `...` axes.
+`pullback` turns a slope by features into a slope by theta; `descend` trains copies of a map on many clients at once,
+each on its own rows, because maps are written for leading `...` axes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Bayesian regression on raw or polynomial features: two SUMs in all, the result is that of the pooled rows. NumPy only.
+"""Bayesian regression on raw or polynomial features: two SUMs in all, and the result is that of the pooled rows.
 
-The first SUM is of means, the second of second moments about them; noise, prior and weights follow at the server. `recalibrate`
-adds one SUM, of the residuals that each row would have had if it had been left out.
+The first SUM is of means, the second of second moments about them; noise, prior and weights follow at the server.
+`recalibrate` adds one SUM, of the residuals that each row would have had if it had been left out. NumPy only.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class BayesianRegression(LastLayer):
             raise BadParameter(f"degree={self.degree!r} must be a whole number of 1 or more")
         if (self.noise is None) != (self.prior is None):
             raise BadParameter("noise= and prior= are variances to be given together, or both left to be learned")
-        if self.noise is not None and not (self.noise > 0 and self.prior > 0):
+        if self.noise is not None and self.prior is not None and min(self.noise, self.prior) <= 0:
             raise BadParameter(f"noise={self.noise!r} and prior={self.prior!r} are variances: give numbers above 0")
         if self.missing not in ("impute", "refuse"):
             raise BadParameter(f"missing={self.missing!r} is not known: use 'impute' or 'refuse'")

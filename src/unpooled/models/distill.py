@@ -1,4 +1,4 @@
-"""The server's half of kernel distillation: it sends nothing; what it needs from the clients is the SUM of their Gram matrices."""
+"""The server's half of kernel distillation: it sends nothing; it needs the SUM of the clients' Gram matrices."""
 
 from __future__ import annotations
 

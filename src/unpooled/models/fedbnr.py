@@ -1,9 +1,10 @@
 """FedBNR: a Gaussian process with a learned kernel over all clients, its last layer exact: two SUMs a round.
 
-The first SUM of a round is of the last layer's statistics (`Stats`). It gives the server the global evidence, the best noise and
-prior, and the posterior. The second depends on how the kernel is learned: `exact` sums the gradient of the *global* evidence by
-theta, `average` sums kernels trained at the clients, `distill` sums their Gram matrices on the server's own rows. How well held-out
-rows are predicted rides along in the second SUM; a last SUM of residual counts makes the intervals honest.
+The first SUM of a round is of the last layer's statistics (`Stats`). It gives the server the global evidence, the best
+noise and prior, and the posterior. The second depends on how the kernel is learned: `exact` sums the gradient of the
+*global* evidence by theta, `average` sums kernels trained at the clients, `distill` sums their Gram matrices on the
+server's own rows. How well held-out rows are predicted rides along in the second SUM; a last SUM of residual counts makes
+the intervals honest.
 """
 
 from __future__ import annotations
@@ -222,7 +223,7 @@ class FedBNR(LastLayer):
         if isinstance(opt, descent.LBFGS):
             opt = descent.keep(opt, value, down)
         else:
-            opt = descent.adam_step(opt, down, self.learning_rate * descent.warm_cosine(opt.count, self.max_iter))
+            opt = descent.adam_step(opt, down, self.learning_rate * descent.warm_cosine(opt.taken, self.max_iter))
         return self._moved(state, opt), info | seen
 
     def _moved(self, state: State, optimiser: Tree) -> State:

@@ -1,7 +1,7 @@
-"""What a client is asked while a kernel is learned: its part of the global gradient, or a kernel of its own. One SUM each.
+"""What a client is asked while a kernel is learned: its part of the global gradient, or a kernel of its own; one SUM each.
 
-`gradient` costs as many numbers as theta has; `train` as many, or the Gram matrix of the server's rows. How well the rows held
-out are predicted rides along in both.
+`gradient` costs as many numbers as theta has; `train` as many, or the Gram matrix of the server's rows. How well the rows
+held out are predicted rides along in both.
 """
 
 from __future__ import annotations

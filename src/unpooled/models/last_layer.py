@@ -1,7 +1,7 @@
 """What Bayesian regressions over a fixed feature map share: the SUMs that cost a round, and the face of a fitted model.
 
-Two SUMs standardise (means, then scatter about them), one gives the exact posterior of the last layer, one the histogram behind
-honest intervals. No row leaves a client; k features cost k (k + 1) / 2 numbers a client.
+Two SUMs standardise (means, then scatter about them), one gives the exact posterior of the last layer, one the histogram
+behind honest intervals. No row leaves a client; k features cost k (k + 1) / 2 numbers a client.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def statistics(design: Design, client: Client, *, spec: dict, share: float, seed
 
 @client(adds=True)
 def residuals(fitted: Fitted, client: Client, *, spec: dict, share: float, seed: int) -> Histogram:
-    """Standardised residuals of rows that the model has not seen: those held out, or each row as if it had been left out."""
+    """Standardised residuals of rows the model has not seen: those held out, or each row as if it were left out."""
     x, y, w, held = standard_rows(fitted.design.scaling, client, share, seed)
     z = features(spec, fitted.design.kernel, x)
     if share > 0:
@@ -199,7 +199,7 @@ def check_varies(yy: np.ndarray, y: np.ndarray, rows: float) -> None:
 
 
 class LastLayer(RegressorMixin, Estimator):
-    """Needs `_spec()`, `_posterior()` and, after `fit`, `design_` and `stats_`; predicts, forgets and goes on learning."""
+    """Needs `_spec()`, `_posterior()`, and `design_` and `stats_` after `fit`; predicts, forgets and goes on learning."""
 
     design_: Design
     stats_: Stats
@@ -248,8 +248,8 @@ class LastLayer(RegressorMixin, Estimator):
         return (self._shaped(mean), self._shaped(std)) if return_std else self._shaped(mean)
 
     def interval(self, X: Any, level: float = 0.9) -> tuple[np.ndarray, np.ndarray]:
-        """(lower, upper): y lies between them with probability `level`, as checked on rows not fitted if recalibrated."""
-        if not (np.isscalar(level) and 0 < level < 1):
+        """(lower, upper): y lies between them with probability `level`; if recalibrated, as seen on rows not fitted."""
+        if not (isinstance(level, float | np.floating) and 0 < level < 1):
             raise BadParameter(f"level={level!r} must be a number between 0 and 1: the share of y to be covered")
         mean, std = self._predict(X)
         ends = np.array([0.5 - 0.5 * level, 0.5 + 0.5 * level])
@@ -298,7 +298,7 @@ class LastLayer(RegressorMixin, Estimator):
     def forget(self, client: str, data: Any = None) -> Any:
         """Take a client's rows out of the last layer, as if they had never been in it: one SUM of that client alone.
 
-        `data` is the client's (X, y), or a federation it is part of; without it the federation of the last `fit` is asked.
+        `data` is the client's (X, y), or a federation it is part of; without it that of the last `fit`.
         """
         check_is_fitted(self, "stats_")
         fed = self._federation_of(client, data)

@@ -1,0 +1,49 @@
+"""Naturally federated: Parkinsons telemonitoring, one client a subject; does a global process help a subject never seen?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+import unpooled as up
+from unpooled.data import shared
+from unpooled.metrics import regression as metrics
+
+SEEDS = 3
+DIFFERS = "The thesis deals the rows of all subjects into sorted chunks; here a client is one of the 42 patients."
+
+
+def run(small: bool, seeds: int, out: Path, say: Callable[[str], None]) -> list[dict]:
+    results = [one(seed, 10 if small else 40, say) for seed in range(seeds)]
+    keys = list(results[0])
+    return [
+        {"method": method, "data": rows, "metric": metric, "seeds": seeds, "paper": None,
+         "ours": float(np.mean([r[method, rows, metric] for r in results])),
+         "spread": float(np.std([r[method, rows, metric] for r in results]))}
+        for method, rows, metric in keys
+    ]  # fmt: skip
+
+
+def one(seed: int, rounds: int, say: Callable[[str], None]) -> dict[tuple[str, str, str], float]:
+    data = shared.parkinsons()
+    rng = np.random.default_rng(seed)
+    subjects = rng.permutation(np.unique(data.groups))
+    unseen = np.isin(data.groups, subjects[:6])
+    later = rng.random(len(data.y)) < 0.1
+    fit, tests = ~unseen & ~later, {"new rows of the same subjects": ~unseen & later, "subjects never seen": unseen}
+    found = {}
+    for method, model in {
+        "FedBNR exact": up.FedBNR("exact", n_frequencies=200, max_iter=rounds, patience=rounds, random_state=seed),
+        "BayesianRegression": up.BayesianRegression(recalibrate=True),
+    }.items():
+        model.fit(data.x[fit], data.y[fit], by=data.groups[fit])
+        say(f"seed {seed}, {method}")
+        for rows, chosen in tests.items():
+            x, y = data.x[chosen], data.y[chosen]
+            found[method, rows, "rmse"] = metrics.rmse(y, model.predict(x))
+            found[method, rows, "cover90"] = metrics.coverage(y, *model.interval(x, 0.9))
+    for rows, chosen in tests.items():
+        found["mean of all", rows, "rmse"] = metrics.rmse(data.y[chosen], np.full(chosen.sum(), data.y[fit].mean()))
+    return found
