@@ -19,6 +19,7 @@ SPLITS = {"lda": {"alpha": 1.0, "skew": "lda"}, "prior": {"alpha": 1.0, "skew": 
 SHARES = {1: (1.0,), 3: (0.5, 0.25, 0.25), 5: (0.2,) * 5}  # of clients, by concept: the paper's for three
 CORRUPTED = {1: (0.4,), 3: (0.4, 0.2, 0.2), 5: (0.2,) * 5}  # 20 of 50 %, 5 of 25 %, 5 of 25 %
 TRAINING = {"batch_size": 32, "lr": 0.1, "momentum": 0.9, "weight_decay": 5e-4, "schedule": "cosine"}
+SMALL_CLIENTS = 30  # of 47 digits
 ADAPT_ROWS = 1000  # labelled rows of an unseen client; the other 9,000 are its test
 BASELINES = {
     "FedAvg": ("fedavg:FedAvg", {}),
@@ -32,7 +33,7 @@ BASELINES = {
     "Local": ("local:LocalOnly", {}),
     "pFedMe": ("pfedme:PFedMe", {}),
 }
-PRINTED = {"e_steps": 1, "full_steps": False}
+PRINTED = {"e_steps": 1, "full_steps": False, "label_memory": 0.0}
 METHODS = {
     "FedConceptEM": {"n_concepts": 3, "extra": 3},
     "FedConceptEM, 3 models from the start": {"n_concepts": 3},
@@ -83,7 +84,7 @@ def clients(wanted: dict, small: bool) -> tuple[shift.Shifted, list]:
     made = shift.build(
         x,
         y,
-        60 if small else 300,
+        SMALL_CLIENTS if small else 300,
         rows=None if small else 200,
         concepts=SHARES[concepts],
         corrupted=CORRUPTED[concepts],
@@ -107,7 +108,7 @@ def images(small: bool) -> tuple[np.ndarray, ...]:
 
 
 def estimator(wanted: dict, small: bool, device: str | None) -> Any:
-    training = dict(TRAINING, batch_size=8) if small else TRAINING
+    training = TRAINING | {"batch_size": 8, "schedule": "constant"} if small else TRAINING
     settings = {"learner": "mlp" if small else "cnn", "random_state": wanted["seed"], "device": device, **training}
     settings |= {"max_iter": wanted["rounds"], "classes": list(range(10))}
     name = wanted["method"]

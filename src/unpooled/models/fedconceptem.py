@@ -29,7 +29,7 @@ WEIGHTINGS = ("mass", "clients")
 LEAST_LABEL = (
     0.1  # P_k(y) is at least this part of an equal share: a label that k has never met is rare, not impossible
 )
-MEMORY = 0.7  # of the shares, and of the label table where it is noisy or comes from a cohort
+MEMORY = 0.7  # of the shares and the information by which a run is seen to have settled
 
 
 class Calm(NamedTuple):
@@ -64,6 +64,7 @@ class FedConceptEM(LearnerEstimator):
     e_steps : passes of EM on a client's own weights in a round, which cost no exchange; the paper has one.
     full_steps : whether a model's local steps are as long with many models as with one; in the paper they shrink with
     its share of the client's rows.
+    label_memory : how much of the label table of the rounds before stays in each round's; the paper has 0.
     adam : move responsibilities by Adam (appendix D.1).
     noise : standard deviation of the Gaussian noise each client adds to its label table; a dict gives each its own. It
     is drawn from the client's generator, whose seed the server knows: it hides the table from others, not from it.
@@ -84,6 +85,7 @@ class FedConceptEM(LearnerEstimator):
         weighting: str = "mass",
         e_steps: int = 5,
         full_steps: bool = True,
+        label_memory: float = 0.7,
         adam: bool = False,
         noise: float | Mapping[str, float] = 0.0,
         fine_tune: int = 0,
@@ -100,6 +102,7 @@ class FedConceptEM(LearnerEstimator):
         self.weighting = weighting
         self.e_steps = e_steps
         self.full_steps = full_steps
+        self.label_memory = label_memory
         self.adam = adam
         self.noise = noise
         self.fine_tune = fine_tune
@@ -159,8 +162,10 @@ class FedConceptEM(LearnerEstimator):
         return Down(state.theta, label_shares(state.table), state.ids)
 
     def _table(self, state: State, found: Array) -> Array:
-        """The label table; an average over rounds where one round's is noisy or comes from a part of the clients."""
-        slow = MEMORY if state.round and (self.noise or self.fraction < 1) else 0.0
+        """Rows by label and model, the rounds before counted less and less: alone the last table makes rows jump to
+        where their label was rare, and back.
+        """
+        slow = self.label_memory if state.round else 0.0
         return slow * state.table + (1 - slow) * found
 
     def _shares_of_all(self, state: State) -> list[float]:

@@ -90,9 +90,9 @@ def information(how: Trainer, theta: Array, rows: Rows, labels: Array) -> Array:
 
 def e_steps(log_i: Array, omega: Array, w: Array, times: int) -> tuple[Array, Array]:
     """(responsibilities (..., n, k), log-likelihoods (..., n)) after some passes of EM on the client's weights."""
-    for i in range(times):
-        if i:
-            omega = shares(mass(r, w))  # noqa: F821
+    r, norm = responsibilities(log_i + log_shares(omega, log_i)[..., None, :])
+    for _ in range(times - 1):
+        omega = shares(mass(r, w))
         r, norm = responsibilities(log_i + log_shares(omega, log_i)[..., None, :])
     return r, norm
 

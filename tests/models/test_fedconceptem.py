@@ -1,0 +1,305 @@
+"""FedConceptEM against its formulas written out, against peers on small data, and everything it refuses."""
+
+import numpy as np
+import pytest
+
+import unpooled as up
+from unpooled.baselines.fedavg import FedAvg
+from unpooled.baselines.fedem import FedEM
+from unpooled.client import Client
+from unpooled.data import shift
+from unpooled.errors import BadData, BadParameter, DataWarning
+from unpooled.learners import Trainer
+from unpooled.local import federate
+from unpooled.models import fedconceptem_rounds as rounds
+from unpooled.models.fedconceptem import label_shares
+from unpooled.report import concepts as diagnosis
+
+CLASSES, D = 4, 6
+PRINTED = {"e_steps": 1, "full_steps": False, "label_memory": 0.0}
+
+
+def blobs(n=4000, seed=0):
+    rng = np.random.default_rng(seed)
+    y = rng.integers(CLASSES, size=n)
+    return np.eye(CLASSES, D)[y] * 3 + rng.normal(size=(n, D)), y
+
+
+def made(seed=0, clients=24, concepts=2, alpha=1.0, **options):
+    return shift.build(
+        *blobs(seed=seed), clients, rows=80, alpha=alpha, concepts=concepts, random_state=seed, **options
+    )
+
+
+def fitted(data, n_concepts=2, **options):
+    settings = {"lr": 0.3, "batch_size": 20, "max_iter": 25, "random_state": 0, "momentum": 0.5, **options}
+    return up.FedConceptEM(n_concepts, **settings).fit(data)
+
+
+@pytest.fixture(scope="module", name="case")
+def case_():
+    data = made()
+    return data, fitted(data.train)
+
+
+# ---- a round, written out ----
+
+
+def by_hand(x, y, theta, labels, omega, lr):
+    """Equations (10), (11), (13) and the label table for one client, row by row; one step over all rows."""
+    k, n = len(theta), len(y)
+    w = theta.reshape(k, CLASSES, D + 1)
+    r, table, gradient = np.zeros((n, k)), np.zeros((k, CLASSES)), np.zeros_like(w)
+    for i in range(n):
+        p = np.exp(w[:, :, :-1] @ x[i] + w[:, :, -1])
+        p /= p.sum(1, keepdims=True)
+        weight = omega * p[:, y[i]] / labels[:, y[i]]
+        r[i] = weight / weight.sum()
+        for m in range(k):
+            table[m, y[i]] += r[i, m]
+            gradient[m] += r[i, m] * np.outer(p[m] - np.eye(CLASSES)[y[i]], np.append(x[i], 1)) / n
+    return r, table, (w - lr * gradient).reshape(k, -1)
+
+
+def test_a_round_is_the_papers():
+    data = {f"c{i}": (x, y) for i, (x, y) in enumerate(zip(np.split(blobs(90)[0], 3), np.split(blobs(90)[1], 3)))}
+    model = fitted(data, 3, lr=0.2, batch_size=1000, momentum=0.0, max_iter=0, **PRINTED)
+    fed = federate(data)
+    model.max_iter = 2
+    moments = list(model.rounds(fed))
+    theta, labels = np.asarray(moments[0].state.theta), np.full((3, CLASSES), 1 / CLASSES)
+    omega = {c: np.full(3, 1 / 3) for c in data}
+    for moment in moments[1:]:
+        total, mass, table = 0.0, 0.0, 0.0
+        for c, (x, y) in data.items():
+            r, own, new = by_hand(x, y, theta, labels, omega[c], 0.2)
+            omega[c] = r.mean(0)
+            total, mass, table = total + r.sum(0)[:, None] * new, mass + r.sum(0), table + own
+        theta, labels = total / mass[:, None], label_shares(table)
+        np.testing.assert_allclose(moment.state.theta, theta, rtol=1e-10)
+        np.testing.assert_allclose(moment.state.table, table, rtol=1e-10)
+    for c in data:
+        np.testing.assert_allclose(model.clients_[c]["omega"], omega[c], rtol=1e-10)
+
+
+def test_averaging_by_clients_weighs_by_rows():
+    data = made(clients=4).train
+    first = fitted(data, max_iter=1, weighting="clients", batch_size=1000)
+    how = Trainer(**first.trainer_)
+    start = next(iter(up.FedConceptEM(2, lr=0.3, momentum=0.5, batch_size=1000, random_state=0).rounds(federate(data))))
+    thetas = []
+    for name, (x, y) in data.items():
+        client = Client(name, x, y).at(0, 3)
+        rows = how.rows(client)
+        r, _ = rounds.e_steps(how.log_likelihood(start.state.theta, rows), np.full(2, 0.5), rows.w, 5)
+        strong = rounds.strength(r, r.sum(0), {"full_steps": True})
+        thetas.append(how.train(start.state.theta, client, rows, strong))
+    np.testing.assert_allclose(first.theta_, np.mean(thetas, axis=0), rtol=1e-9)
+
+
+def test_adam_is_appendix_d1():
+    rng = np.random.default_rng(0)
+    client, ids = Client("c", np.zeros((5, 2))), np.arange(3)
+    before, nu, a = np.full((5, 3), 1 / 3), np.zeros((5, 3)), np.zeros((5, 3))
+    for _ in range(4):
+        found = rng.dirichlet(np.ones(3), size=5)
+        ours = rounds.moved_by_adam(client, found, ids, 3)
+        g = before - found
+        nu, a = 0.1 * g + 0.9 * nu, 0.01 * g**2 + 0.99 * a
+        before = np.maximum(before - (nu / 0.1) / (np.sqrt(a / 0.01) + 1e-8), 0)
+        before = before / before.sum(1, keepdims=True)
+        np.testing.assert_allclose(ours, before, atol=1e-9)
+
+
+def test_removed_models_leave_no_trace_in_what_a_client_keeps():
+    client = Client("c", np.zeros((5, 2)), state={"omega": np.array([0.2, 0.3, 0.5])})
+    np.testing.assert_allclose(rounds.own_omega(client, np.array([0, 2])), [2 / 7, 5 / 7])
+    r = np.full((5, 3), 1 / 3)
+    rounds.moved_by_adam(client, r, np.arange(3), 3)
+    moved = rounds.moved_by_adam(client, np.full((5, 2), 0.5), np.array([0, 2]), 3)
+    assert moved.shape == (5, 2)
+    np.testing.assert_allclose(moved.sum(1), 1)
+
+
+def test_what_is_lost_without_a_model():
+    log_i = np.log(np.array([[0.9, 0.1, 0.9], [0.8, 0.2, 0.8], [0.1, 0.9, 0.1]]))
+    loss = rounds.lost_without(log_i, np.ones(3))
+    assert np.abs(loss[[0, 2]]).max() < 0.01  # their twin is there; a few passes of EM end close by
+    assert loss[1] > 0.5
+
+
+@pytest.mark.parametrize("adam", [False, True])
+def test_clients_of_different_sizes_together_and_one_by_one(adam):
+    data = {c: (x[: 30 + 7 * i], y[: 30 + 7 * i]) for i, (c, (x, y)) in enumerate(made(clients=6).train.items())}
+    settings = {"max_iter": 4, "fraction": 0.7, "adam": adam, "noise": 2.0}
+    alone, together = (fitted(federate(data, mode=mode), **settings) for mode in ("one by one", "stacked"))
+    np.testing.assert_allclose(alone.theta_, together.theta_, rtol=1e-9, atol=1e-12)
+    for c in alone.clients_:
+        np.testing.assert_allclose(alone.clients_[c]["omega"], together.clients_[c]["omega"], rtol=1e-7, atol=1e-12)
+
+
+# ---- what it finds ----
+
+
+def accuracy(model, data):
+    return np.mean(
+        [(model.predict(x, client=c if c in model.clients_ else None) == y).mean() for c, (x, y) in data.items()]
+    )
+
+
+def test_clients_get_the_model_of_their_concept_and_peers_do_worse(case):
+    data, model = case
+    assert diagnosis.right(model, data.concepts) == 1.0
+    settings = {"lr": 0.3, "batch_size": 20, "max_iter": 25, "random_state": 0, "momentum": 0.5}
+    ours = accuracy(model, data.test)
+    assert ours > accuracy(FedAvg(**settings).fit(data.train), data.test) + 0.2
+    assert min(model.certainty_.values()) > 0.9
+    assert ours > 0.85
+
+
+def test_label_skew_alone_does_not_split_clients():
+    """Three models, strong label skew, one concept: FedConceptEM's adaptive run ends with one, FedEM splits by label."""
+    data = made(concepts=1, alpha=0.3, seed=3)
+    model = fitted(data.train, 3, adaptive=True, max_iter=60)
+    assert model.n_concepts_ == 1
+    other = FedEM(3, lr=0.3, batch_size=20, momentum=0.5, max_iter=60, random_state=0).fit(data.train)
+    assert len({int(own["pi"].argmax()) for own in other.clients_.values()}) > 1
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_adaptive_ends_at_the_true_number(seed):
+    data = made(seed, clients=30, concepts=3)
+    model = fitted(data.train, 6, adaptive=True, max_iter=70, random_state=seed)
+    assert model.n_concepts_ == 3
+    assert diagnosis.right(model, data.concepts) >= 29 / 30
+    assert model.history_[0]["n_concepts"] == 6
+    assert len(model.history_[0]["shares"]) == 6
+
+
+def test_extra_models_are_gone_at_the_end():
+    data = made(clients=30, concepts=3)
+    model = fitted(data.train, 3, extra=2, max_iter=70)
+    assert model.n_concepts_ == 3
+    assert model.theta_.shape[0] == 3
+
+
+def test_noise_hides_each_client_and_hardly_moves_the_sum(case):
+    data, exact = case
+    loud = fitted(data.train, noise=5.0)
+    assert diagnosis.right(loud, data.concepts) == 1.0
+    assert accuracy(loud, data.test) > accuracy(exact, data.test) - 0.03
+    client = Client("c", np.zeros((3, 2)))
+    drawn = rounds.label_noise(client, np.zeros((200, 50)), {"c": 3.0})
+    assert np.std(drawn) == pytest.approx(3.0, rel=0.05)
+    assert rounds.label_noise(client, np.zeros((2, 3)), {"another": 3.0}).tolist() == [[0.0] * 3] * 2
+
+
+def test_a_new_client_is_told_its_concept_by_its_labels(case):
+    data, model = case
+    x, y = blobs(600, seed=9)
+    for concept, m in enumerate(data.maps):
+        new = model.adapt(x[:60], m[y[:60]])
+        assert (new.predict(x[60:]) == m[y[60:]]).mean() > 0.9, concept
+    how = Trainer(**model.trainer_)
+    rows = how.rows(Client("new", x[:60], y[:60]))
+    log_i = how.log_likelihood(model.theta_, rows) - np.log(model.label_shares_).T[rows.y]
+    omega = model.adapt(x[:60], y[:60]).own_["omega"]
+    again = np.exp(log_i) * omega
+    np.testing.assert_allclose((again / again.sum(1, keepdims=True)).mean(0), omega, atol=1e-6)
+
+
+def test_a_new_client_without_labels_gets_the_weights_of_all(case):
+    _, model = case
+    with pytest.warns(DataWarning, match="without labels cannot be told its concept"):
+        new = model.adapt(blobs(10)[0])
+    np.testing.assert_array_equal(new.own_["omega"], model.weights_)
+
+
+def test_fine_tuning_makes_each_model_the_clients_own(case):
+    data, model = case
+    tuned = fitted(data.train, fine_tune=2)
+    np.testing.assert_array_equal(tuned.theta_, model.theta_)
+    assert accuracy(tuned, data.train) > accuracy(model, data.train)
+    name = next(iter(data.train))
+    assert not np.allclose(tuned.clients_[name]["theta"], tuned.theta_)
+    assert tuned.adapt(*data.test[name]).own_["theta"].shape == tuned.theta_.shape
+
+
+def test_private_weights_are_in_no_message():
+    data = made(clients=6).train
+    fed = federate(data)
+    fitted(fed, max_iter=2)
+    assert {e.question.rpartition(".")[2] for e in fed.journal.exchanges} == {"kind", "begin", "concept_round"}
+    sent = {e.contents for e in fed.journal.exchanges if e.question.endswith("concept_round")}
+    assert sent == {"theta (2 x 28), weight (2), mass (2), table (2 x 4), loss (2), loglik"}
+
+
+# ---- diagnosis ----
+
+
+def test_the_report_says_who_belongs_where(case):
+    data, model = case
+    figures = model.report_figures()
+    assert all("<svg" in body or "<ul>" in body for body in figures.values())
+    assert len(figures) == 4
+    truth = diagnosis.shares(model, data.concepts)
+    np.testing.assert_allclose(truth.sum(1), 1)
+    assert sorted(truth.argmax(1).tolist()) == [0, 1]
+    assert "concept 1" in diagnosis.assignment(model, data.concepts)
+
+
+def test_a_sentence_says_what_would_change_it():
+    own = {"omega": np.array([0.1, 0.9]), "fit": np.array([-1.0, 0.5]), "votes": np.array([10.0, 30.0])}
+    assert diagnosis.sentence("lab", own) == (
+        "lab: concept 1, likely (90.0% of its rows); concept 0 comes next, 1.50 nats a row behind; it would change if "
+        "about 10 of its 40 rows were labelled as concept 0 labels them."
+    )
+    alone = {"omega": np.ones(1), "fit": np.zeros(1), "votes": np.ones(1)}
+    assert diagnosis.sentence("lab", alone).endswith("there is no other.")
+
+
+def test_what_the_sentence_says_would_change_it_does(case):
+    """Relabel that many rows as the other concept would: the client moves."""
+    data, model = case
+    name = next(c for c in data.train if data.concepts[c] == 0)
+    x, y = data.train[name]
+    votes = model.clients_[name]["votes"]
+    need = int((votes.max() - votes.min()) / 2)
+    shifted = np.argsort(data.maps[0])[y]  # back to true classes
+    for count, moves in ((need // 2, False), (min(2 * need, len(y)), True)):
+        labels = y.copy()
+        labels[:count] = data.maps[1][shifted[:count]]
+        found = int(model.adapt(x, labels).own_["omega"].argmax())
+        assert (found != model.concepts_[name]) == moves
+
+
+# ---- refusals ----
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"n_concepts": 30}, "n_concepts=30 should be between 1 and the number of clients, 6"),
+        ({"adaptive": True, "delta": 0.5}, "delta=0.5 could remove all 2 models: choose it below 0.5"),
+        ({"noise": -1.0}, "noise=-1.0 holds a negative standard deviation"),
+        ({"weighting": "rows"}, "weighting='rows' is not known: use one of mass, clients"),
+    ],
+)
+def test_parameters_that_cannot_work_are_one_sentence(options, message):
+    with pytest.raises(BadParameter, match=message):
+        fitted(made(clients=6).train, **{"n_concepts": 2, **options})
+
+
+def test_labels_outside_the_known_classes_are_refused(case):
+    _, model = case
+    x, y = blobs(10)
+    with pytest.raises(BadData, match="label 9 is outside the known classes"):
+        model.adapt(x, np.full_like(y, 9))
+
+
+def test_a_client_with_one_class_is_warned_of():
+    data = made(clients=6).train
+    first = next(iter(data))
+    data[first] = (data[first][0], np.zeros_like(data[first][1]))
+    with pytest.warns(DataWarning, match="1 of 6 clients hold one class only"):
+        fitted(data, max_iter=1)
