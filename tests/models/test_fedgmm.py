@@ -10,18 +10,10 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from unpooled.data import classification
 from unpooled.errors import BadParameter
 from unpooled.local import federate
-from unpooled.maths import gaussian, mixture
+from unpooled.maths import gaussian
 from unpooled.maths.mixture import Params
 from unpooled.models import fedgmm_rounds, fedgmm_start, start
 from unpooled.models.fedgmm import FedGMM
-
-
-def mixture_of(k=3, d=4, shape="full", seed=0):
-    rng = np.random.default_rng(seed)
-    root = rng.normal(size=(k, d, d))
-    covs = root @ root.swapaxes(1, 2) / d + np.eye(d)
-    packed = gaussian.pack_covs(gaussian.reshape_covs(covs, shape), shape)
-    return Params(rng.dirichlet(np.ones(k)), rng.normal(size=(k, d)), packed), rng
 
 
 def local_accuracy(model, rows):
@@ -39,20 +31,6 @@ def model_(task):
 
 
 # ---- its parts ----
-
-
-@pytest.mark.parametrize("shape", ["full", "tied", "diag", "spherical"])
-@pytest.mark.parametrize("missing", [0.0, 0.3])
-def test_moments_under_a_mixtures_own_responsibilities_are_its_e_step(shape, missing):
-    params, rng = mixture_of(shape=shape)
-    x, w = rng.normal(size=(2, 50, 4)), rng.random((2, 50))
-    x[rng.random(x.shape) < missing] = np.nan
-    joint = mixture.log_joint(params, x, shape)
-    r = np.exp(joint - logsumexp(joint, -1, keepdims=True)) * w[..., None]
-    wanted = mixture.e_step(params, x, w, shape)
-    for name in ("n", "x", "xx"):
-        ours = getattr(fedgmm_rounds.moments(params, x, r, shape), name)
-        np.testing.assert_allclose(ours, getattr(wanted, name), atol=1e-9)
 
 
 def test_discriminants_of_one_gaussian_are_those_of_lda():

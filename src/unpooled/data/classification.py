@@ -139,7 +139,8 @@ def _task(owners: list[Components], sizes: np.ndarray, alpha: float, parts: Any,
     names = numbered(len(owners))
     weights = {n: rng.dirichlet(np.full(len(c.v), alpha)) for n, c in zip(names, owners)}
     drawn = {n: draw(c, weights[n], int(size), rng) for n, c, size in zip(names, owners, sizes)}
-    return Task(*split(drawn, parts, rng), weights, dict(zip(names, owners)))
+    train, valid, test = split(drawn, parts, rng)
+    return Task(train, valid, test, weights, dict(zip(names, owners)))
 
 
 def draw(parts: Components, weights: np.ndarray, n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:

@@ -55,7 +55,7 @@ def novel(x: np.ndarray, scale: float = 0.5) -> np.ndarray:
     places = np.minimum(((np.arange(small) + 0.5) / scale).astype(int), side - 1)
     out = np.zeros_like(x)
     out[:, edges : edges + small, edges : edges + small] = x[:, places][:, :, places]
-    return np.flip(np.rot90(out, axes=(1, 2)), axis=2)
+    return np.ascontiguousarray(np.flip(np.rot90(out, axes=(1, 2)), axis=2))
 
 
 def as_rows(x: np.ndarray, dtype: Any = np.float32) -> np.ndarray:

@@ -38,7 +38,8 @@ class Conv(nn.Module):
         super().__init__()
         self.side = side
         made = nn.Conv2d(inputs, outputs, side)
-        self.weight, self.bias = made.weight, made.bias
+        self.weight: Tensor = made.weight
+        self.bias: Any = made.bias
 
     def forward(self, x: Tensor) -> Tensor:
         return F.conv2d(x, self.weight, self.bias) if x.device.type == "cpu" else self.unfolded(x)

@@ -60,6 +60,9 @@ def kinds(fed: Federation) -> tuple[list, int]:
 def codes(y: Array, labels: Sequence, w: Array | None = None) -> np.ndarray:
     """The place of each label in `labels`; padding gets 0, a label that is not there is refused."""
     known, given = np.asarray(labels), to_numpy(y)
+    if given.dtype.kind in "iu" and known.dtype.kind in "iu" and np.array_equal(known, np.arange(len(known))):
+        if given.size and 0 <= given.min() and given.max() < len(known):
+            return given  # they are codes already
     if given.dtype.kind in "OU" or known.dtype.kind in "OU":
         given = given.astype(known.dtype if known.dtype.kind == "U" else str)
     found = np.searchsorted(known, given).clip(max=len(known) - 1)

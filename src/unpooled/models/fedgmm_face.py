@@ -17,8 +17,9 @@ from unpooled.learners import Trainer
 from unpooled.learners.mixing import log_shares, responsibilities
 from unpooled.learners.rows import codes
 from unpooled.maths import gaussian
+from unpooled.maths.coupled import log_densities
 from unpooled.maths.mixture import Params, fit_weights
-from unpooled.models.fedgmm_rounds import Joint, Lens, embedded, filled, log_densities
+from unpooled.models.fedgmm_rounds import Joint, Lens, embedded, filled
 
 BINS = 4000  # of the histogram of log densities
 RATES = np.array(

@@ -18,9 +18,12 @@ from unpooled.arrays import Array, Float, like, namespace, to_numpy
 from unpooled.client import Client, client
 from unpooled.learners import Rows, Trainer, newton
 from unpooled.learners.mixing import log_shares, mass, responsibilities, shares
+from unpooled.maths import coupled as coupling
 from unpooled.maths import gaussian, missing, mixture
+from unpooled.maths.coupled import log_densities
 from unpooled.maths.mixture import Params, Stats
 
+FLOOR = 1e-30  # no weight is below this: a client may change its mind
 HELD_OUT = 5  # one row in so many judges candidates of different sizes
 TIED = 0.95  # of a Gaussian's rows, the share that a tied start gives to its own learner
 WIDEST = 256  # columns up to which SGD on linear learners is preconditioned
@@ -151,19 +154,41 @@ def e_step(
     rows, shape = how.rows(client), plan["shape"]
     z = embedded(rows.x, lens)
     rows = rows._replace(x=filled(rows.x, joint.gaussians, shape) if z is rows.x else rows.x)
-    k, m = joint.shares.shape
-    log_pi = log_shares(own_shares(client, joint, key, tie, plan["sources"]), rows.x)  # (..., k, m)
-    log_n, log_p = log_densities(joint.gaussians, z, shape), how.log_likelihood(joint.theta, rows)
-    pairs = log_n[..., :, None] + log_p[..., None, :] + log_pi[..., None, :, :]  # (..., n, k, m)
-    q, norm = responsibilities(pairs.reshape(*pairs.shape[:-2], k * m))
+    pi = own_shares(client, joint, key, tie, plan["sources"])
     train, held = parts(rows.w, plan["held"])
-    counts = mass(q, train)
-    client.state[f"pi-{key}"] = shares(counts).reshape(*counts.shape[:-1], k, m)
-    q = q.reshape(*q.shape[:-1], k, m)
-    stats = moments(joint.gaussians, z, q.sum(-1) * train[..., None], shape, plan["paper"])
-    stats = stats._replace(loglik=(train * norm).sum(-1), rows=train.sum(-1))
-    mixed = Mixed(stats, counts.reshape(*counts.shape[:-1], k, m), (held * norm).sum(-1), held.sum(-1))
-    return mixed, rows._replace(w=train), q.sum(-2), train
+    found = coupled(joint.gaussians, z, train, how.log_likelihood(joint.theta, rows), pi, shape)
+    client.state[f"pi-{key}"] = shares(found.joint.reshape(*found.joint.shape[:-2], -1)).reshape(found.joint.shape)
+    stats = found.stats
+    if plan["paper"]:  # about the client's own means, as printed: the scatter between clients is lost
+        stats = stats._replace(xx=stats.xx - gaussian.mean_scatter(stats.n, stats.x, shape))
+    mixed = Mixed(stats, found.joint, (held * found.log_p).sum(-1), held.sum(-1))
+    return mixed, rows._replace(w=train), found.r, train
+
+
+class Pairs(NamedTuple):
+    """What the E-step over pairs of Gaussian and learner finds."""
+
+    stats: Stats
+    joint: Array  # (..., k, m) rows that each pair answers for
+    r: Array  # (..., n, m) of the learners
+    log_p: Array  # (..., n) joint
+
+
+def coupled(params: Params, z: Array, w: Array, log_p: Array, pi: Array, shape: str) -> Pairs:
+    """The E-step under weights pi (..., k, m) and learners' log P(y | x) (..., n, m), without an array of all pairs.
+
+    Summed over learners, a row weighs Gaussian k by s_ik = sum_j pi_kj P_j; given k, learner j has the share pi_kj P_j / s_ik.
+    """
+    xp = namespace(z)
+    pi, log_p = like(pi, z).clip(min=FLOOR), xp.swapaxes(log_p, -1, -2)  # (..., m, n)
+    top = xp.amax(log_p, axis=-2, keepdims=True)
+    p = xp.exp(log_p - top)
+    s = (pi @ p).clip(min=FLOOR)  # (..., k, n)
+    stats, r, total = coupling.e_step(params, z, w, xp.log(s) + top, shape)
+    share = r / s
+    joint = pi * ((share * like(w, z)[..., None, :]) @ xp.swapaxes(p, -1, -2))
+    learners = p * (xp.swapaxes(pi, -1, -2) @ share)
+    return Pairs(stats, joint, xp.swapaxes(learners, -1, -2), total)
 
 
 def own_shares(client: Client, joint: Joint, key: str, tie: bool, sources: dict) -> Array:
@@ -194,34 +219,6 @@ def parts(w: Array, held: bool) -> tuple[Array, Array]:
 
 
 # ---- Gaussians ----
-
-
-def log_densities(params: Params, z: Array, shape: str) -> Array:
-    """log N_k(z), (..., n, k), of the values that are there."""
-    flat = params._replace(weights=namespace(params.weights).ones_like(params.weights))
-    return like(mixture.log_joint(flat, z, shape), z)
-
-
-def moments(params: Params, z: Array, r: Array, shape: str, paper: bool = False) -> Stats:
-    """Statistics about the current means under given responsibilities r (..., n, k), missing values included.
-
-    Each Gaussian alone is a mixture of one, whose E-step over rows weighted by r_k is what is wanted.
-    """
-    alone = [mixture.e_step(_only(params, k, shape), z, r[..., k], shape) for k in range(len(params.means))]
-    xp = namespace(z)
-    n, x = (xp.concatenate([getattr(s, name) for s in alone], axis=axis) for name, axis in (("n", -1), ("x", -2)))
-    axis = {"full": -2, "diag": -2, "spherical": -1}.get(shape)
-    xx = sum(s.xx for s in alone) if axis is None else xp.concatenate([s.xx for s in alone], axis=axis)
-    if paper:  # about the client's own means, as printed: the scatter between clients is lost
-        xx = xx - gaussian.mean_scatter(n, x, shape)
-    return Stats(n, x, xx, alone[0].loglik, n.sum(-1))
-
-
-def _only(params: Params, k: int, shape: str) -> Params:
-    """Component k as a mixture of one."""
-    one = slice(k, k + 1)
-    weights = namespace(params.weights).ones_like(params.weights[one])
-    return Params(weights, params.means[one], params.covs if shape == "tied" else params.covs[one])
 
 
 def filled(x: Array, params: Params, shape: str) -> Array:
