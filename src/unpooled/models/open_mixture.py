@@ -29,6 +29,7 @@ from unpooled.models.open_race import (
     Path,
     advance,
     along,
+    as_components,
     atoms,
     best,
     components,
@@ -83,7 +84,7 @@ class OpenMixture(MixtureFace, Estimator):
         structure: str = "auto",
         *,
         covariance_types: str | Sequence[str] = SHAPES,
-        max_local: int = 10,
+        max_local: int = 20,
         min_count: float = 5,
         noise: float = 0.0,
         max_iter: int = SEARCH + GROUP + POLISH,
@@ -147,8 +148,10 @@ class OpenMixture(MixtureFace, Estimator):
                 return self._group(fed, state)
             return self._refined(state) if state.age in REFINE else state
         if state.phase == "group":
-            race = thinned(state.race, "topics", 1) if state.age == SETTLE else state.race
-            return self._chosen(state, len(fed.names)) if state.age == GROUP else state._replace(race=race)
+            if state.age == GROUP:
+                return self._chosen(state, len(fed.names))
+            state = self._refined(state) if state.age in REFINE[:-1] else state
+            return state._replace(race=thinned(state.race, "topics", 1)) if state.age == SETTLE else state
         return state._replace(phase="done") if state.age == POLISH else state
 
     def _refined(self, state: State) -> State:
@@ -156,7 +159,7 @@ class OpenMixture(MixtureFace, Estimator):
         leader = best(state.race, "gaussians")
         if leader is None:
             return state
-        road = next(p for p in state.paths if p.shape == leader.shape)
+        road = next(p for p in state.paths if p.name == leader.id.split("-")[0])
         near = along(road, range(leader.size - 1, leader.size + 2))
         new = [c for c in (*near, *one_less(leader, state.rows)) if c.id not in state.tried]
         return state._replace(race=(*thinned(state.race, "gaussians", 2), *new))
@@ -175,8 +178,13 @@ class OpenMixture(MixtureFace, Estimator):
         z = min(found, key=lambda z: found[z].bic)
         new = [_with_topics(fine, found[k].atoms) for k in (z - 1, z, z + 1) if k in found]
         resampled = topics.resampled(counts, z, RESAMPLES, fed.journal.rng)
-        race = (*(c for c in race if c.structure == "gaussians"), *new)
-        return state._replace(phase="group", age=0, race=race, grouping=grouping, resampled=resampled)
+        coarse = [c for c in race if c.structure == "gaussians"]
+        paths = state.paths
+        if coarse:  # atoms joined by their shape are a second start for Gaussians, where clients alone see too little
+            paths = (*paths, path(as_components(fine, state.rows), "full", "atoms"))
+            coarse += along(paths[-1], ladder(paths[-1].merges.best()))
+        race = (*coarse, *new)
+        return state._replace(phase="group", age=0, race=race, paths=paths, grouping=grouping, resampled=resampled)
 
     def _chosen(self, state: State, clients: int) -> State:
         """One model for the last rounds. Topics need clients that differ, at least two for each topic."""
@@ -195,8 +203,8 @@ class OpenMixture(MixtureFace, Estimator):
         final = min(state.race, key=lambda c: c.bic)
         self._set(final)
         self.certainty_ = _certainty(final, state)
-        roads = {p.shape: p.merges for p in state.paths}
-        self.merges_ = roads.get(final.shape) if final.structure == "gaussians" else state.grouping
+        roads = {p.name: p.merges for p in state.paths}
+        self.merges_ = roads.get(final.id.split("-")[0], state.grouping)
         self.scores_, self.bic_, self.within_ = state.scores, float(final.bic), state.within
         self.rows_ = state.rows
         self.client_shares_: dict[str, Array] = {}
@@ -265,8 +273,7 @@ class OpenMixture(MixtureFace, Estimator):
         fed = as_federation(data, by=by)
         fed.journal.begin(0)
         before = Candidate("known", self.structure_, self.covariance_type_, Proposal(self.params(), self.topics_))
-        min_count = self.min_count if len(fed.names) > 1 else 0.0
-        final = newcomers(fed, before, self.within_, self.max_local, min_count, self.noise)
+        final = newcomers(fed, before, self.within_, self.max_local, self.min_count, self.noise)
         self._set(final)
         grown = final.size - before.size
         self.holdings_ = {n: np.concatenate([h, np.zeros(grown)]) for n, h in self.holdings_.items()}
@@ -299,8 +306,8 @@ def _certainty(final: Candidate, state: State) -> dict[str, float]:
         return state.resampled
     sizes: dict[str, float] = {}
     for id, bic in state.tried.items():
-        shape, *counts = id.split("-")  # full-16-1-1: from 16, one pair joined twice
-        if shape in SHAPES:
+        name, *counts = id.split("-")  # full-16-1-1: from 16, one pair joined twice
+        if name != "topics" and counts:
             size = str(int(counts[0]) - (len(counts) - 1))
             sizes[size] = min(bic, sizes.get(size, np.inf))
     weights = {k: float(np.exp((min(sizes.values()) - b) / 2)) for k, b in sizes.items()}

@@ -13,6 +13,8 @@ from unpooled.models import open_rounds as rounds
 from unpooled.models.open_race import Candidate, components
 from unpooled.models.open_rounds import Description, Proposal
 
+STRANGE = 1.0  # nats a row by which a new cluster must explain its rows better: half of a known one does not
+
 
 @client(batched=False)
 def describe_strangers(
@@ -27,9 +29,9 @@ def describe_strangers(
     own = mixture.log_joint(found.params, x, found.shape)
     d = x.shape[1]
     price = gaussian.n_parameters(1, d, found.shape) / 2 * np.log(w.sum())
-    gain = (r * (own - explained[:, None])).sum(0) - price  # (k,)
+    gain = (r * (own - explained[:, None])).sum(0)  # (k,)
     n, mean, scatter = local_mixture.summarise(x, r)
-    stranger = gain > 0
+    stranger = (gain > price) & (gain > STRANGE * n)
     n, mean, scatter = n[stranger], mean[stranger], scatter[stranger]
     keep, mean = rounds.leaving(n, mean, x, w, min_count, noise, client.rng)
     none, around = np.zeros((0, d)), gaussian.pack_triangle(np.zeros((d, d)))

@@ -41,6 +41,7 @@ class Candidate(NamedTuple):
 class Path(NamedTuple):
     """How local components join into ever fewer, and what they were."""
 
+    name: str  # the shape, or "atoms" when atoms are joined
     shape: str
     n: Array  # (m,)
     mean: Array  # (m, d)
@@ -64,11 +65,11 @@ def components(found: Mapping[str, Description]) -> merging.Components:
     return merging.Components(n, np.concatenate([p.mean for p in parts]), scatter, held)
 
 
-def path(parts: merging.Components, shape: str) -> Path:
+def path(parts: merging.Components, shape: str, name: str = "") -> Path:
     """How the components join when clusters have this covariance shape."""
     few, _, merges = merging.merge(parts, shape)
     within = gaussian.pack_triangle(merging.prior(parts, shape).within)
-    return Path(shape, few.n, few.mean, gaussian.pack_triangle(few.scatter), within, merges)
+    return Path(name or shape, shape, few.n, few.mean, gaussian.pack_triangle(few.scatter), within, merges)
 
 
 def along(road: Path, sizes: Sequence[int]) -> list[Candidate]:
@@ -82,7 +83,7 @@ def along(road: Path, sizes: Sequence[int]) -> list[Candidate]:
 def _joined(road: Path, few: merging.Components, labels: np.ndarray, k: int) -> Candidate:
     one = merging.pooled(few, labels)
     covs = (one.scatter + 2 * gaussian.unpack_triangle(road.within)) / (one.n + 2)[:, None, None]
-    return _gaussians(f"{road.shape}-{k}", road.shape, one, covs)
+    return _gaussians(f"{road.name}-{k}", road.shape, one, covs)
 
 
 def _gaussians(id: str, shape: str, one: merging.Components, covs: np.ndarray) -> Candidate:
@@ -104,7 +105,7 @@ def one_less(c: Candidate, rows: float) -> list[Candidate]:
     k = c.size
     if k < 2:
         return []
-    parts = _as_components(c, rows)
+    parts = as_components(c, rows)
     p = merging.prior(parts, c.shape)
     i, j = np.triu_indices(k, 1)
     pair = int(np.argmax(merging.gains(parts, p, merging.evidence(parts, p), i, j)))
@@ -114,7 +115,8 @@ def one_less(c: Candidate, rows: float) -> list[Candidate]:
     return [_gaussians(f"{c.id}-1", c.shape, one, one.scatter / one.n[:, None, None])]
 
 
-def _as_components(c: Candidate, rows: float) -> merging.Components:
+def as_components(c: Candidate, rows: float) -> merging.Components:
+    """The candidate's Gaussians as if each were a client's component; who holds it is not known."""
     params = c.proposal.params
     n = rows * to_numpy(params.weights) + TINY
     scatter = gaussian.full_covs(params, c.shape) * n[:, None, None]

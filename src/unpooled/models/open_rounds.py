@@ -27,9 +27,9 @@ ROWS_PER_CENTRE = 15
 class Description(NamedTuple):
     """What a client says of its rows: components of a mixture, and finer centres."""
 
-    n: Float[Array, "k", ">=0"]
-    mean: Float[Array, "k d"]
-    scatter: Float[Array, "k t"]  # about the mean, packed
+    n: Float[Array, "own", ">=0"]
+    mean: Float[Array, "own d"]
+    scatter: Float[Array, "own t"]  # about the mean, packed
     centre_n: Float[Array, "m", ">=0"]
     centre: Float[Array, "m d"]
     centre_scatter: Float[Array, "t"]  # of all rows about their centres, packed

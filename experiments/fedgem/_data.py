@@ -1,0 +1,119 @@
+"""Data of the clustering experiments: rows, their true clusters, and the client of each."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+from sklearn.decomposition import PCA
+
+from unpooled.data import shared
+
+PER_HOLDER = 5  # a client that holds the smallest class has about so many rows of it
+PER_CLIENT = 50
+
+
+class Problem(NamedTuple):
+    rows: dict[str, np.ndarray]  # client -> (n, d)
+    truth: dict[str, np.ndarray]  # client -> (n,)
+
+    @property
+    def k(self) -> int:
+        return len(np.unique(np.concatenate(list(self.truth.values()))))
+
+    @property
+    def local_k(self) -> dict[str, int]:
+        """What methods that know K_g are told."""
+        return {name: len(np.unique(y)) for name, y in self.truth.items()}
+
+
+def by_client(x: np.ndarray, y: np.ndarray, owner: np.ndarray) -> Problem:
+    names = {f"c{c:04}": owner == c for c in np.unique(owner)}
+    return Problem({n: x[rows] for n, rows in names.items()}, {n: y[rows] for n, rows in names.items()})
+
+
+def open_split(y: np.ndarray, clients: int, rng: np.random.Generator, fewest: int = 2, most: int = 8) -> np.ndarray:
+    """(n,) clients: each holds 2 to 8 classes drawn at random, and the rows of a class are dealt to its holders."""
+    k = y.max() + 1
+    holds = np.zeros((clients, k), dtype=bool)
+    for c in range(clients):
+        holds[c, rng.choice(k, rng.integers(min(fewest, k), min(most, k) + 1), replace=False)] = True
+    owner = np.empty(len(y), dtype=int)
+    for z in range(k):
+        holders = np.flatnonzero(holds[:, z]) if holds[:, z].any() else rng.integers(clients, size=1)
+        rows = rng.permutation(np.flatnonzero(y == z))
+        owner[rows] = holders[np.arange(len(rows)) % len(holders)]
+    return owner
+
+
+def client_count(y: np.ndarray) -> int:
+    """100, or fewer where rows are few."""
+    smallest = np.bincount(y).min() * len(np.unique(y)) / 5  # five classes a client on average
+    return int(np.clip(min(len(y) / PER_CLIENT, smallest / PER_HOLDER), 10, 100))
+
+
+@cache
+def table(name: str) -> tuple[np.ndarray, np.ndarray]:
+    """(x, y): images as 20 principal components; tables of unlike units standardised, more than 20 columns to 20 components."""
+    if name in ("mnist", "fashion"):
+        images = shared.mnist() if name == "mnist" else shared.fashion_mnist()
+        x = images.x_train.reshape(len(images.x_train), -1) / 255.0
+        return _components(x), images.y_train.astype(int)
+    data = shared.clustering(name, y="sex" if name == "abalone" else "y")
+    x, y = data.x[:, data.x.std(0) > 0], np.unique(data.y, return_inverse=True)[1]
+    if x.shape[1] > 2 and name not in ("optdigits", "pendigits", "satimage"):
+        x = (x - x.mean(0)) / x.std(0)
+    return (_components(x) if x.shape[1] > 20 else x), y
+
+
+def _components(x: np.ndarray) -> np.ndarray:
+    return PCA(20, svd_solver="covariance_eigh").fit_transform(x)
+
+
+def real(name: str, seed: int, clients: int | None = None) -> Problem:
+    x, y = table(name)
+    rng = np.random.default_rng([seed, 17])
+    return by_client(x, y, open_split(y, clients or client_count(y), rng))
+
+
+def identical(name: str, seed: int, clients: int = 50) -> Problem:
+    """Rows dealt at random: all clients hold everything."""
+    x, y = table(name)
+    return by_client(x, y, np.random.default_rng([seed, 18]).permutation(len(y)) % clients)
+
+
+def separated(
+    r_min: float, seed: int, *, k: int = 10, d: int = 4, clients: int = 50, imbalance: str = "none"
+) -> Problem:
+    """Round Gaussians of unit variance whose centres are at least r_min apart, in a box; 100 rows a client, 2 to 6 clusters each.
+
+    imbalance: "clients" (sizes lognormal), "clusters" (weights within a client from Dirichlet(1)), "both" or "none".
+    """
+    rng = np.random.default_rng([seed, 19])
+    centres = _apart(r_min, k, d, rng)
+    sizes = np.full(clients, 100)
+    if imbalance in ("clients", "both"):
+        sizes = np.clip(rng.lognormal(np.log(80), 0.7, clients), 30, 500).astype(int)
+    x, y, owner = [], [], []
+    for c, n in enumerate(sizes):
+        held = rng.choice(k, rng.integers(2, min(6, k) + 1), replace=False)
+        weights = rng.dirichlet(np.ones(len(held))) if imbalance in ("clusters", "both") else None
+        z = rng.choice(held, n, p=weights)
+        x.append(centres[z] + rng.normal(size=(n, d)))
+        y.append(z)
+        owner.append(np.full(n, c))
+    return by_client(np.concatenate(x), np.concatenate(y), np.concatenate(owner))
+
+
+def _apart(r_min: float, k: int, d: int, rng: np.random.Generator) -> np.ndarray:
+    """(k, d) uniform in a box of side 6, or twice r_min, rejecting those too near; the box grows when it is full."""
+    centres: list[np.ndarray] = []
+    side, tries = max(6.0, 2 * r_min) * (k / 10) ** (1 / d), 0
+    while len(centres) < k:
+        new = rng.uniform(0, side, d)
+        if all(np.linalg.norm(new - c) >= r_min for c in centres):
+            centres.append(new)
+        tries += 1
+        side *= 1.01 if tries % 200 == 0 else 1.0
+    return np.array(centres)

@@ -1,0 +1,232 @@
+"""Clusters of unknown number: found where they are Gaussians, where they are groups of them, and where clients come later."""
+
+import numpy as np
+import pytest
+
+import unpooled as up
+from unpooled.client import Client
+from unpooled.errors import BadParameter, TooFewClients
+from unpooled.local import federate
+from unpooled.maths.mixture import Params
+from unpooled.metrics.clustering import score
+from unpooled.models import open_rounds
+from unpooled.models.open_race import ladder
+from unpooled.models.open_rounds import Proposal
+
+CENTRES = 7.0 * np.array([[0, 0], [1, 0], [0, 1], [1, 1], [2, 0.5]])
+
+
+def gaussian_clients(seed=0, clients=16, rows=60, centres=CENTRES):
+    rng = np.random.default_rng(seed)
+    x, y = {}, {}
+    for c in range(clients):
+        held = rng.choice(len(centres), rng.integers(2, 4), replace=False)
+        y[f"c{c:02}"] = rng.choice(held, rows)
+        x[f"c{c:02}"] = centres[y[f"c{c:02}"]] + rng.normal(size=(rows, 2))
+    return x, y
+
+
+def banded_clients(seed=0, clients=40, rows=120):
+    """Four clusters, each of three far Gaussians: only who holds what says that they belong together."""
+    rng = np.random.default_rng(seed)
+    spots = 6.0 * rng.permutation([(i, j) for i in range(4) for j in range(3)]).reshape(4, 3, 2)
+    x, y = {}, {}
+    for c in range(clients):
+        z = rng.choice(rng.choice(4, 2, replace=False), rows)
+        x[f"c{c:02}"] = spots[z, rng.integers(3, size=rows)] + rng.normal(size=(rows, 2))
+        y[f"c{c:02}"] = z
+    return x, y
+
+
+@pytest.fixture(scope="module", name="fitted")
+def fitted_():
+    x, y = gaussian_clients()
+    return up.OpenMixture(random_state=0).fit(x), x, y
+
+
+def test_gaussians_are_found_with_their_number(fitted):
+    model, _, y = fitted
+    assert (model.structure_, model.n_components_) == ("gaussians", 5)
+    assert score(y, model.labels_).pooled_ari > 0.97
+    assert max(model.certainty_, key=model.certainty_.get) == "5"
+    assert sum(model.certainty_.values()) == pytest.approx(1.0)
+    assert len(model.history_) + 3 <= 40
+
+
+def test_groups_of_gaussians_are_found_by_who_holds_them():
+    x, y = banded_clients()
+    model = up.OpenMixture(random_state=0).fit(x)
+    assert (model.structure_, model.n_components_) == ("topics", 4)
+    assert score(y, model.labels_).pooled_ari > 0.9
+    assert model.scores_["topics"] > model.scores_["gaussians"]
+    assert model.merges_.leaves == len(model.means_)
+
+
+def test_identical_clients_fall_back_to_gaussians():
+    x, y = gaussian_clients(centres=CENTRES[:3], clients=4)
+    pooled, labels = np.concatenate(list(x.values())), np.concatenate(list(y.values()))
+    owner = np.random.default_rng(0).permutation(len(pooled)) % 8
+    model = up.OpenMixture(random_state=0).fit(pooled, by=owner)
+    assert (model.structure_, model.n_components_) == ("gaussians", 3)
+    assert score({str(c): labels[owner == c] for c in range(8)}, model.labels_).pooled_ari > 0.97
+
+
+def test_holders_are_the_clients_that_have_the_cluster(fitted):
+    model, _, y = fitted
+    nearest = np.linalg.norm(model.centers_[:, None] - CENTRES, axis=-1).argmin(1)  # cluster -> true one
+    for z, names in enumerate(model.holders_):
+        truly = {n for n in y if (y[n] == nearest[z]).sum() >= 8}
+        assert truly <= set(names)
+        assert set(names) <= {n for n in y if (y[n] == nearest[z]).any()}
+
+
+def test_probabilities_and_labels_agree(fitted):
+    model, x, _ = fitted
+    proba = model.predict_proba(x["c03"], client="c03")
+    np.testing.assert_allclose(proba.sum(1), 1.0)
+    assert np.array_equal(proba.argmax(1), model.labels_["c03"])
+    assert model.score_samples(x["c03"], client="c03").mean() > model.score_samples(x["c03"]).mean()
+
+
+def test_the_same_seed_gives_the_same_bits_however_clients_are_asked(fitted):
+    model, x, _ = fitted
+    again = up.OpenMixture(random_state=0).fit(x)
+    assert np.array_equal(model.means_, again.means_)
+    single = up.OpenMixture(random_state=0).fit(federate(x, mode="one by one"))
+    np.testing.assert_allclose(single.means_, model.means_, rtol=1e-8)
+
+
+def test_saved_and_loaded(fitted, tmp_path):
+    model, x, _ = fitted
+    loaded = up.load(model.save(tmp_path / "model"))
+    assert np.array_equal(loaded.predict(x["c01"], client="c01"), model.labels_["c01"])
+    assert loaded.holders_ == model.holders_
+
+
+def test_a_later_client_joins_or_opens_clusters_and_the_old_stay_as_they_are():
+    x, _ = gaussian_clients()
+    model = up.OpenMixture(random_state=0).fit(x)
+    means, labels = model.means_.copy(), {n: v.copy() for n, v in model.labels_.items()}
+    rng = np.random.default_rng(9)
+    familiar = CENTRES[[0] * 30 + [2] * 30] + rng.normal(size=(60, 2))
+    model.partial_fit({"old sorts": familiar})
+    assert model.n_components_ == 5
+    strange = np.concatenate([familiar[:30], rng.normal([-15, 20], 1, size=(40, 2))])
+    model.partial_fit({"a new sort": strange})
+    assert model.n_components_ == 6
+    assert np.array_equal(model.means_[:5], means)
+    assert all(np.array_equal(model.labels_[n], labels[n]) for n in labels)
+    assert (model.labels_["a new sort"][30:] == 5).mean() > 0.95
+    assert model.holders_[5] == ["a new sort"]
+
+
+def test_nothing_that_stands_for_few_rows_leaves():
+    rng = np.random.default_rng(0)
+    x = np.concatenate([rng.normal(size=(40, 2)), rng.normal(size=(3, 2)) * 0.1 + 50])
+    ask = open_rounds.describe.using(max_local=4, max_centres=8, min_count=5, noise=0.0)
+    told = ask(None, Client("a", x))
+    assert min(told.n) >= 5
+    assert min(told.centre_n) >= 5
+    assert np.abs(told.mean).max() < 40
+    freely = open_rounds.describe.using(max_local=4, max_centres=8, min_count=0, noise=0.0)(None, Client("a", x))
+    assert np.abs(freely.mean).max() > 45
+
+
+def test_noise_moves_what_leaves():
+    x = np.random.default_rng(0).normal(size=(50, 2))
+    plain, noisy = (
+        open_rounds.describe.using(max_local=1, max_centres=0, min_count=5, noise=s)(None, Client("a", x))
+        for s in (0.0, 1.0)
+    )
+    assert np.array_equal(plain.n, noisy.n)
+    assert 0 < np.abs(plain.mean - noisy.mean).max() < 1.0
+
+
+def test_a_clients_own_weights_rise_in_likelihood_and_sum_to_one():
+    rng = np.random.default_rng(1)
+    proposal = Proposal(Params(np.ones(3) / 3, CENTRES[:3], np.ones(3)), np.array([[0.5, 0.5, 0.0], [0.0, 0.0, 1.0]]))
+    x, w = CENTRES[rng.choice([0, 2], 80)] + rng.normal(size=(80, 2)), np.ones(80)
+    logliks, shares = [], None
+    for _ in range(6):
+        stats, found, shares = open_rounds.visit(proposal, x, w, "spherical", shares)
+        logliks.append(float(stats.loglik))
+        assert found.sum() == pytest.approx(80)
+        assert shares.sum() == pytest.approx(1.0)
+    assert np.all(np.diff(logliks) >= -1e-9)
+
+
+def test_stacked_clients_answer_as_single_ones():
+    x, _ = gaussian_clients(clients=6)
+    proposal = Proposal(Params(np.ones(5) / 5, CENTRES, np.ones(5)), np.zeros((0, 5)))
+    ask = open_rounds.survey.using(shapes=["spherical"], ids=["a"], held=0.2)
+    totals = [federate(x, mode=mode).sum(ask, (proposal,))[0] for mode in ("stacked", "one by one")]
+    np.testing.assert_allclose(totals[0].stats.xx, totals[1].stats.xx, rtol=1e-10)
+    np.testing.assert_allclose(totals[0].held_loglik, totals[1].held_loglik, rtol=1e-10)
+    assert totals[0].held_rows + totals[0].stats.rows == 6 * 60
+
+
+def test_held_out_rows_are_a_fifth_and_not_fitted():
+    client = Client("a", np.arange(200.0)[:, None])
+    (fit, _), (out, _) = open_rounds.split(client, 0.2)
+    assert abs(len(out) - 40) <= 2
+    assert not set(fit.ravel()) & set(out.ravel())
+
+
+@pytest.mark.parametrize("structure", ["auto", "gaussians", "topics"])
+def test_one_client_alone(structure):
+    x, _ = gaussian_clients(clients=1, rows=150)
+    model = up.OpenMixture(structure, random_state=0).fit(x)
+    assert 1 <= model.n_components_ <= 5
+
+
+def test_disjoint_clients_keep_their_clusters_apart():
+    rng = np.random.default_rng(3)
+    x = {f"c{c}": 30.0 * c + rng.normal(size=(40, 2)) for c in range(6)}
+    model = up.OpenMixture(random_state=0).fit(x)
+    assert model.n_components_ == 6
+    assert [len(names) for names in model.holders_] == [1] * 6
+
+
+@pytest.mark.filterwarnings("ignore:column 1 has the same value")
+def test_duplicated_rows_and_constant_columns():
+    x, _ = gaussian_clients(clients=8, rows=30)
+    data = {n: np.repeat(np.c_[v[:, 0], np.ones(30)], 2, axis=0) for n, v in x.items()}
+    model = up.OpenMixture("gaussians", random_state=0).fit(data)
+    assert np.isfinite(model.means_).all()
+    assert len(model.labels_["c00"]) == 60
+
+
+def test_clients_with_too_few_rows_say_what_to_do():
+    with pytest.raises(ValueError, match="lower min_count"):
+        up.OpenMixture(random_state=0).fit({"a": np.diag([1.0, 2.0]), "b": np.eye(2)})
+
+
+def test_missing_values_are_refused_by_name():
+    x, _ = gaussian_clients(clients=2)
+    x["c00"][0, 0] = x["c01"][0, 0] = np.nan
+    with pytest.raises(TooFewClients, match="missing values"):
+        up.OpenMixture(random_state=0).fit(x)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "sentence"),
+    [
+        ({"structure": "blobs"}, "structure='blobs' is not known"),
+        ({"covariance_types": "tied"}, "covariance_types='tied' is not known"),
+        ({"min_count": -1}, "min_count=-1 must be at least 0"),
+        ({"max_local": 0}, "max_local=0 must be at least 1"),
+    ],
+)
+def test_wrong_parameters(wrong, sentence):
+    with pytest.raises(BadParameter, match=sentence):
+        up.OpenMixture(**wrong).fit(np.zeros((9, 2)) + np.arange(9)[:, None])
+
+
+def test_unknown_client_is_named(fitted):
+    with pytest.raises(BadParameter, match="no weights are known for client 'c99'"):
+        fitted[0].predict(np.zeros((1, 2)), client="c99")
+
+
+def test_ladder_goes_down_to_one():
+    assert ladder(3) == [5, 3, 2, 1]
+    assert ladder(40)[:4] == [42, 40, 30, 22]
