@@ -63,7 +63,9 @@ class Coordinator:
         return False
 
 
-def finish(coordinator: Coordinator, nodes: dict[str, NodeProcess], every: float, rng: random.Random, limit: float) -> dict:
+def finish(
+    coordinator: Coordinator, nodes: dict[str, NodeProcess], every: float, rng: random.Random, limit: float
+) -> dict:
     """Run to the end, killing something every so many seconds on average; what was killed, and how long it took."""
     kills, start = {"node": 0, "coordinator": 0}, time.monotonic()
     coordinator.start()
@@ -91,7 +93,9 @@ def model_bits(folder: Path) -> bytes:
 
 def ledger_faults(folder: Path, out: Path, names: list[str]) -> int:
     """Lines missing or double in the nodes' ledgers, against the coordinator's own record of the run."""
-    asked = sorted((e["round"], e["question"]) for e in map(json.loads, (out / "ledger.jsonl").read_text().splitlines()))
+    asked = sorted(
+        (e["round"], e["question"]) for e in map(json.loads, (out / "ledger.jsonl").read_text().splitlines())
+    )
     faults = 0
     for name in names:
         verify(folder / name / "ledger.jsonl")
@@ -113,7 +117,9 @@ def one_run(number: int, kind: str, every: float, link: Path, folder: Path, node
 
 
 def orphans() -> int:
-    return sum(1 for p in psutil.Process().children(recursive=True) if p.is_running() and p.status() != psutil.STATUS_ZOMBIE)
+    return sum(
+        1 for p in psutil.Process().children(recursive=True) if p.is_running() and p.status() != psutil.STATUS_ZOMBIE
+    )
 
 
 def main() -> None:

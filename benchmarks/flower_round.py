@@ -94,11 +94,17 @@ def table(folder: Path) -> str:
 def stock_node(stack: ExitStack, config: Path, address: str, link: Path, isolation: str) -> None:
     """A SuperNode of Flower's, with our worker behind it if `isolation` is process."""
     port, env = free_port(), {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
-    command = [Path(sys.executable).parent / "flower-supernode", "--superlink", address, "--root-certificates", link / "ca.crt"]
+    command = [
+        Path(sys.executable).parent / "flower-supernode",
+        "--superlink",
+        address,
+        "--root-certificates",
+        link / "ca.crt",
+    ]
     command += ["--auth-supernode-private-key", config.parent / "node.key", "--host", "127.0.0.1", "--port", str(port)]
     command += ["--isolation", isolation, "--node-config", f'unpooled="{config}"']
-    quiet = {"stdout": open(config.parent / "supernode.log", "ab"), "stderr": subprocess.STDOUT}
-    process = subprocess.Popen([str(c) for c in command], env=env, **quiet)
+    with open(config.parent / "supernode.log", "ab") as log:
+        process = subprocess.Popen([str(c) for c in command], env=env, stdout=log, stderr=log)
     stack.callback(process.wait)
     stack.callback(process.terminate)
     if isolation == "process":
@@ -140,7 +146,9 @@ def peer(fed, rounds: int) -> dict:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--stock", type=int, default=0, metavar="N", help="N rounds with stock SuperNodes and our worker")
+    parser.add_argument(
+        "--stock", type=int, default=0, metavar="N", help="N rounds with stock SuperNodes and our worker"
+    )
     parser.add_argument("--peer", type=int, default=0, metavar="N", help="N rounds of Flower's own loop")
     parser.add_argument("--out", type=Path, default=Path("out/flower_round.json"))
     args, traffic = parser.parse_args(), Traffic()

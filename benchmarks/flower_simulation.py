@@ -47,7 +47,10 @@ def server(clients: int, rounds: int, told: dict) -> ServerApp:
 
     @app.main()
     def main(grid: Grid, context: Context) -> None:
-        fed, here = Flower(grid, min_clients=clients, wait=600), Local([make(i) for i in range(clients)], mode="one by one", threads=1)
+        fed, here = (
+            Flower(grid, min_clients=clients, wait=600),
+            Local([make(i) for i in range(clients)], mode="one by one", threads=1),
+        )
         first = time.perf_counter()
         start = fed.sum(big, Down(np.zeros(NUMBERS)))  # actors start, clients say who they are
         told["first_s"] = time.perf_counter() - first

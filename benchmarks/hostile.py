@@ -1,6 +1,6 @@
 """Every malformed or hostile message we thought of, against a node and the coordinator: what each was refused with.
 
-    python benchmarks/hostile.py
+python benchmarks/hostile.py
 """
 
 import json
@@ -10,11 +10,10 @@ from pathlib import Path
 
 import numpy as np
 
-for place in ("contracts", "flower"):
-    sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / place))
-from flower_grid import MessageGrid
-from hostile import MARK, RECORDS_TO_NODE, TO_COORDINATOR, TO_NODE, coordinator, node, send_to_node
-from toy import Centre, total
+sys.path[:0] = [str(Path(__file__).parents[1] / "tests" / place) for place in ("contracts", "flower")]
+from flower_grid import MessageGrid  # noqa: E402
+from hostile import MARK, RECORDS_TO_NODE, TO_COORDINATOR, TO_NODE, coordinator, node, send_to_node  # noqa: E402
+from toy import Centre, total  # noqa: E402
 
 
 def main() -> None:

@@ -37,10 +37,14 @@ def write_tables(folder: Path, tables: dict[str, np.ndarray]) -> dict[str, str]:
 
     basel, geneva, zurich = tables["basel"], tables["geneva"], tables["zurich"]
     np.savetxt(folder / "basel.csv", basel, "%.17g", ",", header=",".join(COLUMNS), comments="")
-    parquet.write_table(pa.table({c: geneva[:, j] for j, c in reversed(list(enumerate(COLUMNS)))}), folder / "geneva.parquet")
+    parquet.write_table(
+        pa.table({c: geneva[:, j] for j, c in reversed(list(enumerate(COLUMNS)))}), folder / "geneva.parquet"
+    )
     with sqlite3.connect(folder / "zurich.db") as db:
         db.execute("create table patienten (id integer primary key, alter_ real, chol real, puls real, name text)")
-        db.executemany("insert into patienten values (?, ?, ?, ?, 'N.N.')", [(i, *map(float, row)) for i, row in enumerate(zurich)])
+        db.executemany(
+            "insert into patienten values (?, ?, ?, ?, 'N.N.')", [(i, *map(float, row)) for i, row in enumerate(zurich)]
+        )
     db.close()
     mapped = '[data.columns]\nage = "alter_"\nchol = "chol"\nthalach = "puls"'
     return {

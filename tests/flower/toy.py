@@ -38,6 +38,11 @@ def remember(centre: Centre, client: Client) -> None:
     client.state["last"] = centre.mean
 
 
+@client(batched=False)
+def echo(centre: Centre, client: Client) -> Centre:
+    return centre
+
+
 class Wanderer(Estimator):
     """Two questions a round, so that a crash can fall between them; the result depends on every draw and every state."""
 

@@ -67,7 +67,9 @@ def test_rounds_of_a_day_are_counted(tmp_path):
 
 def test_columns_are_given_in_the_order_asked_for(tmp_path):
     here = site(tmp_path, Policy())
-    a, b = (wire.unpack(here.reply(ask(total, columns=c, run=run))).value() for c, run in (("abc", "r1"), ("cab", "r2")))
+    a, b = (
+        wire.unpack(here.reply(ask(total, columns=c, run=run))).value() for c, run in (("abc", "r1"), ("cab", "r2"))
+    )
     np.testing.assert_array_equal(a.x[[2, 0, 1]], b.x)
 
 

@@ -29,7 +29,9 @@ LABEL = np.arange(500) % 2
 
 def write_csv(folder, delimiter=","):
     lines = [delimiter.join([*COLUMNS, "sick"])]
-    lines += [delimiter.join(["" if np.isnan(v) else repr(float(v)) for v in r] + [str(y)]) for r, y in zip(ROWS, LABEL)]
+    lines += [
+        delimiter.join(["" if np.isnan(v) else repr(float(v)) for v in r] + [str(y)]) for r, y in zip(ROWS, LABEL)
+    ]
     (folder / "t.csv").write_text("\n".join(lines) + "\n")
     return FileTable(folder / "t.csv")
 
@@ -38,7 +40,9 @@ def write_parquet(folder):
     import pyarrow as pa
     from pyarrow import parquet
 
-    parquet.write_table(pa.table({**{c: ROWS[:, j] for j, c in enumerate(COLUMNS)}, "sick": LABEL}), folder / "t.parquet")
+    parquet.write_table(
+        pa.table({**{c: ROWS[:, j] for j, c in enumerate(COLUMNS)}, "sick": LABEL}), folder / "t.parquet"
+    )
     return FileTable(folder / "t.parquet")
 
 
@@ -53,11 +57,19 @@ def fill(url):
 
     engine = sa.create_engine(url)
     columns = [sa.Column(c, sa.Numeric(18, 6) if c == "pulse" else sa.Float(53)) for c in COLUMNS]
-    held = sa.Table("patients", sa.MetaData(), sa.Column("id", sa.Integer, primary_key=True), *columns, sa.Column("sick", sa.Integer))
+    held = sa.Table(
+        "patients",
+        sa.MetaData(),
+        sa.Column("id", sa.Integer, primary_key=True),
+        *columns,
+        sa.Column("sick", sa.Integer),
+    )
     cells = [[None if np.isnan(v) else float(v) for v in r] for r in ROWS]
     with engine.begin() as db:
         held.create(db)
-        db.execute(held.insert(), [{"id": i, **dict(zip(COLUMNS, r)), "sick": int(LABEL[i])} for i, r in enumerate(cells)])
+        db.execute(
+            held.insert(), [{"id": i, **dict(zip(COLUMNS, r)), "sick": int(LABEL[i])} for i, r in enumerate(cells)]
+        )
     engine.dispose()
 
 
@@ -68,7 +80,13 @@ def write_sqlite(folder):
     return SqlTable(f"sqlite:///{folder / 't.db'}", table="patients", order="id")
 
 
-WRITERS = {"csv": write_csv, "semicolons": lambda f: write_csv(f, ";"), "parquet": write_parquet, "npz": write_npz, "sqlite": write_sqlite}
+WRITERS = {
+    "csv": write_csv,
+    "semicolons": lambda f: write_csv(f, ";"),
+    "parquet": write_parquet,
+    "npz": write_npz,
+    "sqlite": write_sqlite,
+}
 
 
 @pytest.fixture(params=WRITERS, name="table")
@@ -125,7 +143,11 @@ def test_a_table_in_chunks_answers_what_adds_over_rows_and_says_so_of_the_rest(t
 
 def test_a_query_serves_as_a_table(tmp_path):
     write_sqlite(tmp_path)
-    table = SqlTable(f"sqlite:///{tmp_path / 't.db'}", query="select id, age, chol + 1 as more from patients where sick = 1;", order="id")
+    table = SqlTable(
+        f"sqlite:///{tmp_path / 't.db'}",
+        query="select id, age, chol + 1 as more from patients where sick = 1;",
+        order="id",
+    )
     (client,) = TableSource("z", table, columns={"age": "age", "more": "more"}).open(None).parts()
     np.testing.assert_allclose(client.x, ROWS[LABEL == 1][:, :2] + [0, 1])
 
@@ -223,6 +245,8 @@ def wait_for(url):
 
 @pytest.mark.parametrize("chunk_rows", [0, 77])
 def test_postgresql_gives_the_same_rows(postgres, chunk_rows):
-    parts = list(source(SqlTable(postgres, table="public.patients", order="id"), chunk_rows=chunk_rows).open(None).parts())
+    parts = list(
+        source(SqlTable(postgres, table="public.patients", order="id"), chunk_rows=chunk_rows).open(None).parts()
+    )
     np.testing.assert_array_equal(np.concatenate([p.x for p in parts]), ROWS)
     np.testing.assert_array_equal(np.concatenate([p.y for p in parts]), LABEL)

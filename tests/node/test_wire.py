@@ -1,6 +1,7 @@
 """What is sent arrives with the same bits; what is broken is refused in one sentence."""
 
 import json
+from contextlib import suppress
 from typing import NamedTuple
 
 import numpy as np
@@ -21,7 +22,11 @@ class Pair(NamedTuple):
 DTYPES = [np.float64, np.float32, np.int64, np.int8, np.uint16, np.bool_]
 
 
-@given(st.lists(st.sampled_from(DTYPES).flatmap(lambda d: hnp.arrays(d, hnp.array_shapes(min_dims=0, min_side=0))), max_size=4))
+@given(
+    st.lists(
+        st.sampled_from(DTYPES).flatmap(lambda d: hnp.arrays(d, hnp.array_shapes(min_dims=0, min_side=0))), max_size=4
+    )
+)
 def test_arrays_arrive_with_the_same_bits(arrays):
     sent = Pair(tuple(arrays), {"k": [None, "text", True, 3, 0.1]})
     got = wire.unpack(wire.pack({"kind": "x"}, sent)).value()
@@ -122,7 +127,5 @@ def test_a_message_over_the_limit_is_refused_before_it_is_read():
 @given(st.binary(max_size=200), st.integers(0, len(GOOD) - 1))
 def test_random_damage_never_does_anything_but_refuse(noise, where):
     damaged = GOOD[:where] + noise + GOOD[where + len(noise) :]
-    try:
+    with suppress(SchemaError):
         wire.unpack(damaged).value()
-    except SchemaError:
-        pass

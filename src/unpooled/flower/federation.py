@@ -1,7 +1,8 @@
 """A Federation whose clients sit behind a Flower grid: one message down and one up for each client and question.
 
-A client is known by its name, not by Flower's node id, which changes when a node comes back. A question that stays without answer is
-asked again: nodes give the same answer to the same question. Answers are added in the order of names, so the same answers give the same bits.
+A client is known by its name, not by Flower's node id, which changes when a node comes back. A question that stays without
+answer is asked again: nodes give the same answer to the same question. Answers are added in the order of names, so the same
+answers give the same bits.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Our bytes in Flower's records and back: one record while small (fewer requests a message), an array record when large (sent in chunks)."""
+"""Our bytes in Flower's records and back: one record while small (fewer requests), an array record when large (sent in chunks)."""
 
 from __future__ import annotations
 

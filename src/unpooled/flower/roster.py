@@ -110,10 +110,14 @@ class Roster:
             raise SchemaError(f"{name!r} and the other nodes do not all have column names: give all or none a table")
         lacking = [c for c in wanted or () if c not in set(held or ())]
         if lacking:
-            raise SchemaError(f"{name!r} has no column {lacking[0]!r} that may be used: {suggest(lacking[0], held or ())}")
+            raise SchemaError(
+                f"{name!r} has no column {lacking[0]!r} that may be used: {suggest(lacking[0], held or ())}"
+            )
         extra = [c for c in held or () if c not in set(wanted or ())]
         if extra and not self._asked_for:
-            raise SchemaError(f"{name!r} has a column {extra[0]!r} that others have not: name those you want with columns=")
+            raise SchemaError(
+                f"{name!r} has a column {extra[0]!r} that others have not: name those you want with columns="
+            )
 
     def check(self, name: str, node: int, head: dict[str, Any]) -> None:
         """An answer must come from the node it was asked of."""

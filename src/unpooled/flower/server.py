@@ -80,7 +80,9 @@ def _wait(link: Link, process: subprocess.Popen, seconds: float = 60) -> None:
             return
         except httpx.TransportError as error:
             if "CERTIFICATE_VERIFY_FAILED" in str(error):
-                raise RunError(f"the certificates in {link.folder} cannot be used: {error}; delete or replace them") from error
+                raise RunError(
+                    f"the certificates in {link.folder} cannot be used: {error}; delete or replace them"
+                ) from error
         time.sleep(0.05)
     raise RunError(f"the SuperLink did not start within {seconds:g} s: {_last_line(link)}")
 

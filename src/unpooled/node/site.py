@@ -51,7 +51,9 @@ class Source:
         client = self.client
         if columns is not None and self.columns is not None and list(columns) != self.columns:
             x = client.x[:, [self.columns.index(c) for c in columns]]
-            client = replace(client, x=x if is_torch(x) else np.ascontiguousarray(x))  # the layout decides the last bits
+            client = replace(
+                client, x=x if is_torch(x) else np.ascontiguousarray(x)
+            )  # the layout decides the last bits
         return Rows(lambda: iter([client]), len(client.w), True)
 
 
@@ -139,7 +141,9 @@ class Site:
         ask = questions.find(request["ask"], self.also)
         unknown = sorted(set(request["options"]) - set(questions.options(ask)))
         if unknown:
-            raise Refused(f"{ask.name} has no option {unknown[0][:40]!r}: {suggest(unknown[0], questions.options(ask))}")
+            raise Refused(
+                f"{ask.name} has no option {unknown[0][:40]!r}: {suggest(unknown[0], questions.options(ask))}"
+            )
         steps = tuple(Step(questions.find(name, self.also).name, options) for name, options in request["steps"])
         return replace(ask.using(**request["options"]), steps=steps)
 

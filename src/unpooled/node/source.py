@@ -205,9 +205,9 @@ class SqlTable:
         return chosen.order_by(held.c[self.order]) if self.order else chosen
 
     def _keys(self, statement: Any) -> list[str]:
-        with self._engine.connect().execution_options(stream_results=True) as connection:
-            with connection.execute(statement) as result:
-                return list(result.keys())
+        options = {"stream_results": True}
+        with self._engine.connect().execution_options(**options) as held, held.execute(statement) as result:
+            return list(result.keys())
 
     def names(self) -> list[str]:
         return self._keys(self._statement(None))
