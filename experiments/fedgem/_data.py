@@ -84,15 +84,15 @@ def identical(name: str, seed: int, clients: int = 50) -> Problem:
 
 
 def separated(
-    r_min: float, seed: int, *, k: int = 10, d: int = 4, clients: int = 50, imbalance: str = "none"
+    r_min: float, seed: int, *, k: int = 10, d: int = 4, clients: int = 50, rows: int = 100, imbalance: str = "none"
 ) -> Problem:
-    """Round Gaussians of unit variance whose centres are at least r_min apart, in a box; 100 rows a client, 2 to 6 clusters each.
+    """Round Gaussians of unit variance whose centres are at least r_min apart, in a box; `rows` a client, 2 to 6 clusters each.
 
     imbalance: "clients" (sizes lognormal), "clusters" (weights within a client from Dirichlet(1)), "both" or "none".
     """
     rng = np.random.default_rng([seed, 19])
     centres = _apart(r_min, k, d, rng)
-    sizes = np.full(clients, 100)
+    sizes = np.full(clients, rows)
     if imbalance in ("clients", "both"):
         sizes = np.clip(rng.lognormal(np.log(80), 0.7, clients), 30, 500).astype(int)
     x, y, owner = [], [], []
