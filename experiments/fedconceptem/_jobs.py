@@ -16,7 +16,7 @@ PILOT_SEED = 1000
 
 
 def pilot(rounds: int = 30) -> list[dict]:
-    return [job("pilot", OURS, PILOT_SEED, rounds=rounds, options={"lr": lr}) for lr in GRID]
+    return [job("pilot", OURS, PILOT_SEED, rounds=rounds, options={"lr": lr, "extra": 0}) for lr in GRID]
 
 
 def table1(seeds: Iterable[int], rounds: int = 200, methods: Iterable[str] = (OURS, *BASELINES)) -> list[dict]:
