@@ -12,8 +12,8 @@ from unpooled.data import shared
 
 SEEDS = 3
 DIFFERS = (
-    "the paper has no such data. Rows are an engine's last 30 cycles, each sensor less its mean over the engine's first 30. FD001 engines fail "
-    "in one way, FD003 engines in one of two (the first being FD001's); which, is not in the data."
+    "the paper has no such data. Rows are an engine's last 30 cycles, each sensor less its mean over the engine's first 30. "
+    "FD001 engines fail in one way, FD003 engines in one of two (the first being FD001's); which, is not in the data."
 )
 CYCLES = 30
 
