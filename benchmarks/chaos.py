@@ -9,7 +9,6 @@ Checked after each run: the model's bytes, one line in each node's ledger for ev
 from __future__ import annotations
 
 import argparse
-import csv
 import json
 import random
 import signal
@@ -24,15 +23,15 @@ import psutil
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "flower"))
 from conftest import make_tables, write_tables
-from network import NodeProcess, free_port, started, write_node
+from network import NodeProcess, free_port, save_rows, started, write_node
 
 from unpooled import load
 from unpooled.flower.server import serving
 from unpooled.node.ledger import entries, verify
 
 MODELS = {
-    "em": 'name = "GaussianMixture"\nn_components = 5\nmax_iter = 12\ntol = 1e-300\nrandom_state = {seed}\n',
-    "vr-fedem": 'name = "GaussianMixture"\nsolver = "vr-fedem"\nn_components = 5\nmax_iter = 12\ntol = 1e-300\nrandom_state = {seed}\n',
+    "em": 'name = "GaussianMixture"\nn_components = 8\nmax_iter = 20\ntol = 1e-300\nrandom_state = {seed}\n',
+    "vr-fedem": 'name = "GaussianMixture"\nsolver = "vr-fedem"\nn_components = 8\nmax_iter = 20\ntol = 1e-300\nrandom_state = {seed}\n',
 }
 
 
@@ -144,11 +143,7 @@ def main() -> None:
     print(json.dumps({"runs": len(rows), "same_bits": sum(r["same_bits"] for r in rows),
                       "kills": sum(r["node"] + r["coordinator"] for r in rows),
                       "ledger_faults": sum(r["ledger_faults"] or 0 for r in rows), "processes_left": left}))  # fmt: skip
-    args.out.parent.mkdir(parents=True, exist_ok=True)
-    with open(args.out, "w", newline="") as out:
-        writer = csv.DictWriter(out, rows[0])
-        writer.writeheader()
-        writer.writerows(rows)
+    save_rows(args.out, rows)
 
 
 if __name__ == "__main__":

@@ -86,7 +86,7 @@ def distance(a: Estimator, b: Estimator) -> float:
     """
     worst = 0.0
     for name in sorted(k for k in vars(a) if k.endswith("_") and k not in ("history_", "columns_")):
-        if vars(b)[name] == {}:
+        if isinstance(vars(b)[name], dict) and not vars(b)[name]:
             continue
         ours, theirs = tree.leaves(_numbers(vars(a)[name])), tree.leaves(_numbers(vars(b)[name]))
         if len(ours) != len(theirs) or any(np.shape(x) != np.shape(y) for x, y in zip(ours, theirs)):

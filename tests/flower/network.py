@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import signal
@@ -39,6 +40,15 @@ def write_node(
     lines = [f"{k} = {json.dumps(v)}" for k, v in top.items()]
     (folder / "node.toml").write_text("\n".join([*lines, "[data]", data, ""]))
     return folder / "node.toml"
+
+
+def save_rows(path: Path, rows: list[dict]) -> None:
+    """A benchmark's table as csv."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "w", newline="") as out:
+        writer = csv.DictWriter(out, rows[0])
+        writer.writeheader()
+        writer.writerows(rows)
 
 
 class NodeProcess:

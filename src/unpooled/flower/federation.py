@@ -29,6 +29,7 @@ from unpooled.tree import SchemaError, Tree
 POLL = 0.01  # seconds between looks at first; grows with the time already waited
 SLOWEST_POLL = 0.5
 ASK_AGAIN = 2.0  # seconds until an unanswered question is asked again; doubles
+SAY = 10.0  # seconds between words about whom a run waits for
 SNAPSHOTS = 3  # nodes keep the state that the last snapshots may come back to
 
 
@@ -297,7 +298,7 @@ class Exchange:
 
     def _report(self, now: float) -> None:
         """Below min_clients, say for whom the run waits."""
-        if now - self.said > 10 and self.open and self.tally.answered < max(1, self.fed.min_clients):
+        if now - self.said > SAY and self.open and self.tally.answered < max(1, self.fed.min_clients):
             self.said = now
             who = ", ".join(sorted(self.open)[:5]) + (", ..." if len(self.open) > 5 else "")
             answered, asked = self.tally.answered, self.tally.answered + len(self.open)

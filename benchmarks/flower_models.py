@@ -1,0 +1,71 @@
+"""Every public estimator over three nodes with TLS and keys, beside the same fit in process: how far the two models are apart.
+
+    python benchmarks/flower_models.py [--only GaussianMixture,FedGMM]
+
+Promised: 1e-12 for closed-form models, 1e-6 for gradient models, relative to the largest number of each fitted attribute.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import warnings
+from pathlib import Path
+
+import numpy as np
+
+sys.path[:0] = [str(Path(__file__).parents[1] / "tests" / place) for place in ("contracts", "flower")]
+from conftest import COLUMNS, make_tables  # noqa: E402
+from model_cases import build, case, clients, distance, estimators  # noqa: E402
+from network import NodeProcess, free_port, save_rows, started, write_node  # noqa: E402
+
+from unpooled.flower import connect  # noqa: E402
+from unpooled.flower.server import serving  # noqa: E402
+from unpooled.local import Local  # noqa: E402
+
+
+def write(folder: Path, name: str) -> dict[str, str]:
+    """One csv for each client, with the label the model wants; name -> its [data] section."""
+    sections = {}
+    for c in clients(name, make_tables()):
+        table = c.x if c.y is None else np.column_stack([c.x, c.y])
+        header = ",".join(COLUMNS if c.y is None else [*COLUMNS, "label"])
+        np.savetxt(folder / f"{c.name}.csv", table, "%.17g", ",", header=header, comments="")
+        sections[c.name] = f'path = "{folder / f"{c.name}.csv"}"' + ("" if c.y is None else '\nlabel = "label"')
+    return sections
+
+
+def compare(name: str) -> dict:
+    folder, address = Path(tempfile.mkdtemp(prefix="models-")), f"127.0.0.1:{free_port()}"
+    link = folder / "link"
+    nodes = [NodeProcess(write_node(folder / n, n, address, link, text)) for n, text in write(folder, name).items()]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # few rounds: some do not converge, and say so
+        here = build(name).fit(Local(clients(name, make_tables()), mode="one by one", threads=1))
+        with serving(link, address) as opened, started(*nodes), connect(opened, min_clients=3, wait=300) as fed:
+            there = build(name).fit(fed)
+            refusals, rounds = len(fed.journal.refusals), len(fed.journal.exchanges)
+    apart = distance(here, there)
+    return {"model": name, "apart": apart, "promised": case(name).rtol, "kept": apart <= case(name).rtol,
+            "exchanges": rounds, "refusals": refusals}  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", default="")
+    parser.add_argument("--out", type=Path, default=Path("out/flower_models.csv"))
+    args, rows = parser.parse_args(), []
+    for name in args.only.split(",") if args.only else estimators():
+        try:
+            rows.append(compare(name))
+        except Exception as error:
+            rows.append({"model": name, "apart": None, "promised": case(name).rtol, "kept": False,
+                         "exchanges": 0, "refusals": f"{type(error).__name__}: {error}"})  # fmt: skip
+        print(json.dumps(rows[-1]), flush=True)
+    save_rows(args.out, rows)
+
+
+if __name__ == "__main__":
+    main()
