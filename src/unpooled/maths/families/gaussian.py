@@ -6,6 +6,7 @@ compressed in each component's own whitened frame, where all numbers have like s
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -167,9 +168,15 @@ def _factors(params: Params, shape: str, inverse: bool) -> np.ndarray:
     if shape in ("diag", "spherical"):
         deviations = np.sqrt(params.covs).reshape(len(params.covs), -1)
         return 1 / deviations if inverse else deviations
-    d = params.means.shape[1]
-    lower = gaussian.cholesky(gaussian.unpack_triangle(params.covs).reshape(-1, d, d))
-    return gaussian.inverse_triangle(lower) if inverse else lower
+    return _triangles(np.asarray(params.covs, np.float64).tobytes(), params.means.shape[1])[int(inverse)]
+
+
+@lru_cache(maxsize=4)
+def _triangles(covs: bytes, d: int) -> tuple[np.ndarray, np.ndarray]:
+    """(factors, their inverses) of packed covariances; all clients of a round ask for the same ones."""
+    packed = np.frombuffer(covs).reshape(-1, d * (d + 1) // 2)
+    lower = gaussian.cholesky(gaussian.unpack_triangle(packed))
+    return lower, gaussian.inverse_triangle(lower)
 
 
 def _mapped(stats: Stats, factors: np.ndarray, shape: str) -> tuple[np.ndarray, np.ndarray]:

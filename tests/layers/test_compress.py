@@ -1,0 +1,150 @@
+"""Any question through `Compressed`: fewer bytes, the same answer in the end, and both ends in step."""
+
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+import unpooled as up
+from unpooled.arrays import Array, Float, Int
+from unpooled.client import Client, client
+from unpooled.layers.compress import Compressed
+from unpooled.layers.faults import Faults
+
+
+class Moments(NamedTuple):
+    rows: Int[Array, ""]
+    x: Float[Array, "d"]
+    xx: Float[Array, "d d"]
+
+
+@client(adds=True)
+def moments(about: Float[Array, "d"], client: Client) -> Moments:
+    z = client.x - about
+    return Moments(np.asarray(client.w.sum(-1), np.int64), z.sum(-2), np.einsum("...ni,...nj->...ij", z, z))
+
+
+@client
+def act(nothing: None, client: Client) -> None:
+    client.state["told"] = np.ones(client.x.shape[:-2])
+
+
+@client(batched=False)
+def infinite_at_c1(nothing: None, client: Client) -> Float[Array, "m"]:
+    return np.full(30, np.inf if client.name == "c1" else 1.0)
+
+
+DATA = {f"c{i}": np.random.default_rng(i).normal(size=(40, 20)) + i for i in range(4)}
+ZERO = np.zeros(20)
+
+
+def compressed(rounds=1, wrap=lambda fed: fed, **options):
+    fed = Compressed(wrap(up.federate(DATA)), **options)
+    fed.journal.begin(3)
+    answers = [fed.sum(moments, ZERO) for _ in range(rounds)]
+    return fed, answers
+
+
+TRUTH = up.federate(DATA).sum(moments, ZERO)
+SETTLING = [{"levels": 1}, {"levels": 7}, {"quantiser": "cast"}, {"quantiser": "sparsify"}, {"quantiser": {"name": "topk", "share": 0.3}}]
+
+
+@pytest.mark.parametrize("options", SETTLING, ids=str)
+def test_a_question_that_is_asked_again_settles_at_the_exact_answer(options):
+    fed, answers = compressed(60, **options)
+    assert_allclose(answers[-1].xx, TRUTH.xx, rtol=1e-6)
+    assert_allclose(answers[-1].x, TRUTH.x, rtol=1e-6)
+    assert not fed.journal.refusals
+
+
+def test_without_a_memory_it_does_not_settle_but_is_unbiased():
+    _, answers = compressed(100, levels=1, memory=False)
+    errors = np.array([a.xx - TRUTH.xx for a in answers])
+    assert np.abs(errors[-1]).max() > 0.05 * np.abs(TRUTH.xx).max()
+    assert (np.abs(errors.mean(axis=0)) < 5 * errors.std(axis=0) / np.sqrt(100) + 1e-9).all()
+
+
+def test_integers_are_exact_and_bytes_are_counted_as_sent():
+    fed, answers = compressed(2, levels=1)
+    assert answers[0].rows == answers[1].rows == 160
+    plain = 4 * (8 + 8 * 20 + 8 * 400)
+    first, second = fed.journal.exchanges
+    assert first.bytes_up < plain / 6
+    assert second.bytes_up < plain / 20
+
+
+def test_the_same_seed_sends_the_same_bits():
+    (_, a), (_, b) = compressed(3, levels=3), compressed(3, levels=3)
+    assert (a[-1].xx == b[-1].xx).all()
+
+
+def test_a_restored_run_goes_on_to_the_same_bits():
+    fed, answers = compressed(4, levels=1)
+    other, _ = compressed(2, levels=1)
+    again = Compressed(up.federate(DATA), levels=1)
+    again.restore(other.snapshot())
+    again.journal.begin(3, round=2)
+    assert (again.sum(moments, ZERO).xx == answers[2].xx).all()
+    assert (again.sum(moments, ZERO).xx == answers[3].xx).all()
+
+
+def test_a_client_that_was_away_is_still_in_step():
+    fed, answers = compressed(40, lambda fed: Faults(fed, drop={3: ["c1"], 4: ["c1", "c2"]}), levels=7)
+    assert_allclose(answers[-1].xx, TRUTH.xx, rtol=1e-6)
+    assert {r.client for r in fed.journal.refusals} == {"c1", "c2"}
+
+
+def test_a_server_that_lost_its_memory_asks_afresh():
+    fed, _ = compressed(3, levels=7)
+    fed._memories["c0"].clear()
+    fed.sum(moments, ZERO)
+    assert [r.client for r in fed.journal.refusals] == ["c0"]
+    assert "asked afresh" in fed.journal.refusals[0].reason
+    for _ in range(25):
+        answer = fed.sum(moments, ZERO)
+    assert len(fed.journal.refusals) == 1
+    assert_allclose(answer.xx, TRUTH.xx, rtol=1e-6)
+
+
+def test_a_cohort_shares_the_memory():
+    fed, _ = compressed(40, levels=7)
+    part = fed.only(["c1", "c3"]).sum(moments, ZERO)
+    assert_allclose(part.xx, up.federate(DATA).only(["c1", "c3"]).sum(moments, ZERO).xx, rtol=1e-6)
+
+
+def test_what_returns_nothing_passes():
+    fed = Compressed(up.federate(DATA), levels=1)
+    fed.tell(act, None)
+    assert fed.snapshot()["c0"]["told"] == 1
+
+
+def test_an_answer_that_is_not_finite_is_refused_by_name():
+    fed = Compressed(up.federate(DATA), levels=1)
+    assert_allclose(fed.sum(infinite_at_c1, None), 3.0, rtol=1e-2)
+    assert [r.client for r in fed.journal.refusals] == ["c1"]
+    assert "not finite" in fed.journal.refusals[0].reason
+
+
+def test_an_exact_mixture_fits_through_it():
+    x = np.concatenate([DATA["c0"][:, :2], DATA["c3"][:, :2] + 4])
+    start = {"means_init": [[0.0, 0.0], [7.0, 7.0]], "weights_init": [0.5, 0.5], "precisions_init": [np.eye(2)] * 2}
+    data = {"a": x[::2], "b": x[1::2]}
+    plain = up.GaussianMixture(2, tol=1e-6, **start).fit(data)
+    sent = up.GaussianMixture(2, tol=1e-6, **start).fit(Compressed(up.federate(data), levels=127))
+    assert_allclose(sent.means_, plain.means_, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"levels": 0}, "levels=0"),
+        ({"levels": 1, "quantiser": "cast"}, "give one of them"),
+        ({"quantiser": "topk", "memory": False}, "error feedback"),
+        ({"levels": 1, "alpha": 1.5}, "alpha=1.5"),
+        ({"quantiser": {"name": "sparsify", "keep": 2}}, "keep=2"),
+    ],
+)
+def test_what_cannot_work_is_refused(options, said):
+    with pytest.raises(ValueError, match=said):
+        Compressed(up.federate(DATA), **options)

@@ -1,0 +1,32 @@
+"""Packed numbers come back, whatever they are, and take about what their entropy says."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from unpooled.maths import coding
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(1, 127), st.integers(0, 300), st.integers(0, 2**32 - 1))
+def test_what_was_packed_comes_back(levels, size, seed):
+    symbols = np.random.default_rng(seed).integers(-levels, levels + 1, size=size).astype(np.int8)
+    assert (coding.unpack(coding.pack(symbols, levels), size, levels) == symbols).all()
+
+
+@pytest.mark.parametrize("levels", [1, 2, 3, 7, 127])
+@pytest.mark.parametrize("size", [100_001, 40_000])
+def test_long_messages_come_back_near_their_entropy(levels, size):
+    rng = np.random.default_rng(levels)
+    symbols = np.clip(np.round(rng.normal(scale=levels / 2.5, size=size)), -levels, levels).astype(np.int8)
+    packed = coding.pack(symbols, levels)
+    assert (coding.unpack(packed, size, levels) == symbols).all()
+    share = np.bincount(symbols.astype(int) + levels) / size
+    entropy = -(share[share > 0] * np.log2(share[share > 0])).sum()
+    assert 8 * len(packed) / size < 1.03 * entropy + 0.02
+
+
+def test_short_messages_of_few_levels_cost_little_more():
+    symbols = np.random.default_rng(0).choice([-1, 0, 1], p=[0.2, 0.6, 0.2], size=2310).astype(np.int8)
+    assert 8 * len(coding.pack(symbols, 1)) / 2310 < 1.05 * 1.371

@@ -1,0 +1,114 @@
+"""Every quantiser: the mean is right, the variance is within its bound, and both ends read the same."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from unpooled.maths.named import describe, resolve
+from unpooled.maths.quantise import QUANTISERS, Cast, Dither, Identity, Sparsify, TopK
+
+UNBIASED = [
+    Identity(),
+    Dither(1),
+    Dither(7, 16),
+    Dither(1, 8, 2.0),  # block-p quantisation
+    Dither(3, 20, 1.0),
+    Sparsify(0.5),
+    Sparsify(0.1),
+    Cast("bfloat16"),
+    Cast("float16"),
+]
+VECTORS = {
+    "normal": np.random.default_rng(0).normal(size=50),
+    "one large among small": np.r_[1.0, np.full(49, 0.15)],
+    "sizes apart": np.geomspace(1e-5, 1, 50) * np.where(np.arange(50) % 2, 1, -1),
+    "far from one": 1e-30 * np.random.default_rng(1).normal(size=50),
+}
+
+
+def draws(q, x, n):
+    out = np.empty((n, len(x)))
+    for i in range(n):
+        out[i] = q.decode(q.encode(x, np.random.default_rng(i)), len(x), np.random.default_rng(i))
+    return out
+
+
+@pytest.mark.parametrize("q", UNBIASED, ids=str)
+@pytest.mark.parametrize("name", VECTORS)
+def test_the_mean_is_right_and_the_variance_within_its_bound(q, name):
+    x = VECTORS[name]
+    seen = draws(q, x, 300)
+    ways = np.random.default_rng(9).normal(size=(50, 20))  # along many directions at once, rare roundings show too
+    off = (seen - x) @ ways
+    slack = 1e-6 * np.abs(x) @ np.abs(ways) + 1e-9 * np.abs(x).max()  # float32 on the way
+    assert (np.abs(off.mean(axis=0)) <= 5 * off.std(axis=0) / np.sqrt(len(seen)) + slack).all()
+    error = ((seen - x) ** 2).sum(axis=1).mean()
+    assert error <= 1.1 * q.omega(len(x)) * (x @ x) + 1e-12 * (x @ x)
+
+
+def test_the_bound_of_one_level_is_nearly_reached():
+    """So that 1 / (1 + omega) is no needless caution: the worst vector has one large coordinate among equal small ones."""
+    b = 64
+    x = np.r_[1.0, np.full(b - 1, 1 / (1 + np.sqrt(b)))]
+    seen = draws(Dither(1, b), x, 600)
+    exact = (1 + np.sqrt(b)) / 2 - 1
+    assert_allclose(((seen - x) ** 2).sum(axis=1).mean() / (x @ x), exact, rtol=0.1)
+
+
+def test_top_k_keeps_the_largest_and_contracts():
+    x = np.random.default_rng(0).normal(size=1000)
+    for share in (0.01, 0.2):
+        q = TopK(share)
+        seen = q.decode(q.encode(x, None), 1000, None)
+        kept = np.flatnonzero(seen)
+        assert len(kept) == round(share * 1000)
+        assert np.abs(x[kept]).min() >= np.sort(np.abs(x))[-len(kept)]
+        assert_allclose(seen[kept], x[kept], rtol=1e-6)
+        assert ((seen - x) ** 2).sum() <= q.omega(1000) * (x @ x)
+
+
+@pytest.mark.parametrize("q", [*UNBIASED, TopK(0.3)], ids=str)
+def test_zeros_and_odd_sizes_come_back(q):
+    for size in (1, 3, 31, 33):
+        assert (q.decode(q.encode(np.zeros(size), np.random.default_rng(0)), size, np.random.default_rng(0)) == 0).all()
+        x = np.random.default_rng(size).normal(size=size)
+        assert q.decode(q.encode(x, np.random.default_rng(0)), size, np.random.default_rng(0)).shape == (size,)
+
+
+def test_the_same_draws_give_the_same_bytes():
+    x = np.random.default_rng(0).normal(size=999)
+    for q in UNBIASED:
+        assert (q.encode(x, np.random.default_rng(7)) == q.encode(x, np.random.default_rng(7))).all()
+
+
+@pytest.mark.parametrize(("q", "bits"), [(Dither(1), 1.7), (Dither(7), 4.1), (Sparsify(0.25), 8.5), (Cast(), 16.1)])
+def test_bits_a_number_really_sent(q, bits):
+    x = np.random.default_rng(0).normal(size=5000)
+    assert 8 * len(q.encode(x, np.random.default_rng(1))) / 5000 < bits
+
+
+def test_a_message_of_another_length_is_refused():
+    with pytest.raises(ValueError, match="were expected"):
+        Identity().decode(np.zeros(16, np.uint8), 3, None)
+
+
+@pytest.mark.parametrize("q", [*UNBIASED, TopK(0.3)], ids=str)
+def test_it_travels_as_a_dict(q):
+    assert resolve(describe(q, QUANTISERS), QUANTISERS, "quantiser") == q
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (Dither(0), "levels=0 must be a whole number"),
+        (Dither(200), "at most 127"),
+        (Dither(1, 8, 0.5), "norm=0.5"),
+        (Sparsify(0.0), "keep=0.0 must be above 0"),
+        (TopK(1.5), "share=1.5"),
+        (Cast("float8"), "dtype='float8'"),
+        ("dithr", "did you mean 'dither'"),
+    ],
+)
+def test_what_cannot_work_is_refused(given, said):
+    with pytest.raises(ValueError, match=said):
+        resolve(given, QUANTISERS, "quantiser")

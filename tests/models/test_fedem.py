@@ -1,0 +1,225 @@
+"""FedEM: plain EM to the last digits when nothing is random; with noise, memory and absences it still gets there."""
+
+import json
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+import unpooled as up
+from unpooled.layers.faults import Faults
+from unpooled.maths import families, mixture
+from unpooled.maths.gaussian import pack_covs
+from unpooled.maths.mixture import Params
+from unpooled.maths.quantise import Sparsify
+
+RNG = np.random.default_rng(0)
+X = np.concatenate(
+    [
+        RNG.normal(size=(120, 3)) @ np.diag([1.0, 2.0, 0.5]),
+        RNG.normal(size=(180, 3)) + [4.0, 3.0, 0.0],
+        0.5 * RNG.normal(size=(150, 3)) + [-3.0, 2.0, 7.0],
+    ]
+) * [1.0, 10.0, 0.1] + [100.0, 0.0, 3.0]
+SHARES = np.repeat(np.arange(6), [20, 40, 60, 80, 100, 150])  # unequal clients
+BY_PLACE = SHARES  # rows are in the order of their components: clients are unlike
+BY_CHANCE = RNG.permutation(SHARES)
+START = Params(
+    np.full(3, 1 / 3),
+    np.array([[100.0, 0.0, 3.0], [103.0, 25.0, 3.1], [98.0, 18.0, 3.5]]),
+    pack_covs(np.tile(np.diag([2.0, 200.0, 0.05]), (3, 1, 1)), "full"),
+)
+FAMILY = families.GaussianMixture(3, "full", reg=1e-6)
+
+
+def fit(by=BY_PLACE, family=FAMILY, **options):
+    options = {"params_init": START, "tol": 0, "max_iter": 20, "random_state": 0} | options
+    return up.FedEM(family, **options).fit(X, by=by)
+
+
+def pooled(rounds):
+    params = START
+    for _ in range(rounds):
+        params = mixture.m_step(params, mixture.e_step(params, X, np.ones(len(X)), "full"), "full", 1e-6)
+    return params
+
+
+def relative(a, b):
+    return max(float(np.abs(x - y).max() / np.abs(y).max()) for x, y in zip(a, b))
+
+
+@pytest.mark.parametrize("by", [BY_PLACE, BY_CHANCE, np.zeros(len(X), int)], ids=["unlike", "alike", "one"])
+def test_with_nothing_random_it_is_pooled_em(by):
+    assert relative(fit(by).params_, pooled(20)) < 1e-12
+
+
+@pytest.mark.parametrize("memory", ["statistics", "field", "none"])
+def test_the_memory_plays_no_role_without_compression(memory):
+    assert relative(fit(memory=memory).params_, pooled(20)) < 1e-12
+
+
+def test_it_agrees_with_the_exact_solver():
+    exact = up.GaussianMixture(
+        3,
+        tol=0,
+        max_iter=20,
+        weights_init=START.weights,
+        means_init=START.means,
+        precisions_init=[np.diag(1 / np.array([2.0, 200.0, 0.05]))] * 3,
+    ).fit(X, by=BY_PLACE)
+    assert relative(fit().params_, exact.params()) < 1e-12
+
+
+@pytest.mark.parametrize("shape", ["tied", "diag", "spherical"])
+def test_every_shape_is_pooled_em_in_any_split(shape):
+    family = families.GaussianMixture(3, shape)
+    few, one = (up.FedEM(family, tol=0, max_iter=8, params_init=_start(shape)).fit(X, by=by) for by in (BY_PLACE, BY_CHANCE))
+    assert relative(few.params_, one.params_) < 1e-12
+
+
+def _start(shape):
+    covs = {"tied": np.diag([2.0, 200.0, 0.05]), "diag": np.tile([2.0, 200.0, 0.05], (3, 1)), "spherical": np.full(3, 50.0)}
+    return START._replace(covs=pack_covs(covs[shape], shape))
+
+
+LIKELY = float(mixture.log_density(pooled(400), X, "full").mean())
+
+NOISY = {
+    "one level": {"levels": 1},
+    "seven levels, half of the clients": {"levels": 7, "fraction": 0.5},
+    "fixed cohort": {"levels": 7, "fraction": 0.5, "cohort": "fixed"},
+    "sparsified": {"omega": 1.0, "step_size": 0.5},
+    "the paper's memory": {"levels": 7, "memory": "field"},
+}
+
+
+@pytest.mark.parametrize("options", NOISY.values(), ids=NOISY)
+def test_with_memory_it_arrives_where_exact_em_does(options):
+    assert fit(max_iter=80, **options).score(X) > LIKELY - 1e-4
+
+
+def test_without_memory_it_stays_away_where_clients_are_unlike():
+    with_memory, without = (
+        [LIKELY - fit(max_iter=40, levels=1, memory=m, random_state=s).score(X) for s in range(2)] for m in ("statistics", "none")
+    )
+    assert np.mean(without) > 10 * max(np.mean(with_memory), 1e-5)
+
+
+def test_minibatches_get_near_and_variance_reduction_nearer():
+    options = {"batch_size": 10, "max_iter": 60, "step_size": 0.3}
+    plain = fit(**options).score(X)
+    reduced = up.VRFedEM(FAMILY, epoch=10, params_init=START, tol=0, random_state=0, **options).fit(X, by=BY_PLACE).score(X)
+    assert LIKELY - reduced < 0.1 * (LIKELY - plain)
+    assert LIKELY - plain < 0.3
+
+
+def test_history_says_what_was_sent_and_how_far_it_is():
+    model = fit(levels=1, max_iter=6, exact_every=2)
+    rows = model.history_
+    assert [("exact_field" in row) for row in rows] == [True, False, True, False, True, False]
+    assert all(row["field"] >= 0 and row["step_size"] > 0 for row in rows)
+    assert rows[1]["bytes_up"] < 6 * (21 + 3 * 10 * 8) / 3
+    assert rows[0]["bytes_up"] > rows[1]["bytes_up"]  # the first message is finer
+    assert rows[1]["work"] == len(X)
+    exact = fit(max_iter=2).history_
+    assert exact[1]["field"] == exact[1]["exact_field"]
+
+
+def test_the_likelihood_in_the_history_is_that_of_the_data():
+    model = fit(max_iter=1)
+    assert_allclose(model.history_[0]["loglik"], mixture.log_density(START, X, "full").mean(), rtol=1e-12)
+
+
+def test_absent_clients_change_nothing_at_home():
+    fed = Faults(up.federate(X, by=BY_PLACE), drop={6: ["1"]})
+    rounds = up.FedEM(FAMILY, levels=1, params_init=START, tol=0, max_iter=6, random_state=0).rounds(fed)
+    seen = {fed.journal.round: fed.snapshot()["1"]["memory"] for m in rounds if m.history}
+    assert [r.round for r in fed.journal.refusals] == [6]
+    assert all((a == b).all() for a, b in zip(seen[6], seen[5]))
+    assert not all((a == b).all() for a, b in zip(seen[7], seen[6]))
+
+
+def test_memories_of_clients_add_up_to_the_servers():
+    fed = up.federate(X, by=BY_CHANCE)
+    *_, last = up.FedEM(FAMILY, levels=1, fraction=0.6, params_init=START, tol=0, max_iter=9, random_state=1).rounds(fed)
+    held = fed.snapshot()
+    for i, leaf in enumerate(last.state.memory):
+        assert_allclose(sum(held[name]["memory"][i] for name in fed.names), leaf, rtol=1e-9, atol=1e-9)
+
+
+def test_the_same_seed_gives_the_same_bits_and_a_resumed_run_too():
+    model = up.FedEM(FAMILY, levels=1, fraction=0.5, batch_size=15, params_init=START, tol=0, max_iter=8, random_state=3)
+    moments = list(model.rounds(up.federate(X, by=BY_CHANCE)))
+    final = model.params_
+    fresh = up.FedEM(**model.get_params())
+    list(fresh.rounds(up.federate(X, by=BY_CHANCE), saved=moments[4]))
+    assert all((a == b).all() for a, b in zip(final, fresh.params_))
+
+
+def test_it_is_saved_and_loaded(tmp_path):
+    model = up.FedEM({"name": "poisson", "n_components": 2}, max_iter=3, random_state=0)
+    model.fit(np.random.default_rng(0).poisson(3.0, size=(60, 2)).astype(float), by=np.arange(60) % 3)
+    back = up.load(model.save(tmp_path / "model"))
+    assert (back.params_.rates == model.params_.rates).all()
+    assert back.get_params()["family"] == model.family
+
+
+def test_any_family_fits_over_clients():
+    rng = np.random.default_rng(2)
+    x = rng.normal(size=(300, 2))
+    slope = np.where(rng.random(300) < 0.5, 2.0, -2.0)
+    y = 5.0 + slope * x[:, 0] + 0.1 * rng.normal(size=300)
+    model = up.FedEM(families.RegressionMixture(2), max_iter=60, levels=7, random_state=1).fit(x, y, by=np.arange(300) % 4)
+    assert_allclose(np.sort(model.params_.coefs[:, 0]), [-2.0, 2.0], atol=0.05)
+    assert_allclose(model.params_.coefs[:, 2], 5.0, atol=0.05)
+
+
+def test_the_guard_halves_a_long_step():
+    wild = fit(levels=1, guard=0.05, max_iter=4)
+    assert sum(row["halved"] for row in wild.history_[1:]) > 0
+    assert min(row["step_size"] for row in wild.history_) < 1
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"omega": -1.0}, "omega=-1.0 must be at least 0"),
+        ({"fraction": 0.0}, "fraction=0.0 must be above 0"),
+        ({"batch_size": 0}, "batch_size=0"),
+        ({"step_size": 1.5}, "step_size=1.5"),
+        ({"memory": "all"}, "memory='all'"),
+        ({"cohort": "few"}, "cohort='few'"),
+        ({"alpha": 2.0}, "alpha=2.0"),
+        ({"guard": 0.0}, "guard=0.0"),
+        ({"decay": 2.0}, "decay=2.0"),
+        ({"levels": 1, "quantiser": Sparsify(0.5)}, "give one of them"),
+    ],
+)
+def test_numbers_out_of_range_are_refused_before_any_round(options, said):
+    fed = up.federate(X, by=BY_PLACE)
+    with pytest.raises(ValueError, match=said):
+        up.FedEM(FAMILY, **options).fit(fed)
+    assert fed.journal.round == 0
+
+
+@pytest.mark.parametrize(
+    ("family", "bad", "said"),
+    [
+        ("poisson", -1.0, "1 of 10 rows of client 'b' .* whole numbers of at least 0"),
+        ("bernoulli", 2.0, "zeros and ones"),
+        ({"name": "categorical", "n_categories": 3}, 3.0, "0 to n_categories - 1 = 2"),
+    ],
+)
+def test_data_that_do_not_suit_the_family_are_named(family, bad, said):
+    good = np.random.default_rng(0).integers(0, 2, size=(10, 2)).astype(float)
+    wrong = good.copy()
+    wrong[3, 1] = bad
+    with pytest.raises(ValueError, match=said):
+        up.FedEM(family).fit({"a": good, "b": wrong})
+
+
+def test_options_travel_as_json():
+    model = up.FedEM(FAMILY, levels=1, params_init=START, max_iter=1)
+    fed = up.federate(X, by=BY_PLACE)
+    ask = model._ask(fed, model.init(fed, np.random.default_rng(0)))
+    assert json.loads(json.dumps([ask.options, *(dict(s.options) for s in ask.steps)]))

@@ -1,0 +1,124 @@
+"""MixtureImputer: the same over clients as pooled, better than the mean, intervals that cover, scikit-learn's transformer."""
+
+from unittest import SkipTest
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from sklearn.utils.estimator_checks import estimator_checks_generator
+
+import unpooled as up
+from unpooled.maths import imputation
+from unpooled.maths.gaussian import pack_triangle
+from unpooled.maths.mixture import Params
+
+RNG = np.random.default_rng(0)
+COV = np.array([[1.0, 0.8, 0.3], [0.8, 1.0, 0.2], [0.3, 0.2, 1.0]])
+FULL = np.concatenate([RNG.multivariate_normal([0, 0, 0], COV, 250), RNG.multivariate_normal([6, -6, 0], COV, 250)])
+HOLES = (RNG.random(FULL.shape) < 0.2) & (np.arange(3) != RNG.integers(3, size=(500, 1)))
+TABLE = np.where(HOLES, np.nan, FULL)
+BY = RNG.integers(5, size=500)
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return up.MixtureImputer().fit(TABLE, by=BY)
+
+
+def error(filled):
+    return np.sqrt(np.mean((filled - FULL)[HOLES] ** 2))
+
+
+def test_over_clients_it_is_the_pooled_one(fitted):
+    pooled = up.MixtureImputer().fit(TABLE)
+    assert pooled.n_components_ == fitted.n_components_
+    assert_allclose(fitted.transform(TABLE), pooled.transform(TABLE), rtol=1e-8)
+    assert_allclose(fitted.interval(TABLE), pooled.interval(TABLE), rtol=1e-6)
+
+
+def test_two_clusters_are_found_by_hidden_cells_and_gaps_filled_well(fitted):
+    assert fitted.n_components_ >= 2
+    assert error(fitted.transform(TABLE)) < 0.35 * error(np.where(HOLES, np.nanmean(TABLE, axis=0), FULL))
+    assert (fitted.transform(TABLE)[~HOLES] == FULL[~HOLES]).all()
+
+
+def test_a_small_table_gets_one_component():
+    rng = np.random.default_rng(3)
+    small = rng.multivariate_normal([0, 0, 0], COV, 60)
+    small[rng.random(small.shape) < 0.1] = np.nan
+    small = small[~np.isnan(small).all(axis=1)]
+    assert up.MixtureImputer().fit(small).n_components_ == 1
+
+
+def test_intervals_cover_what_they_say(fitted):
+    for coverage in (0.5, 0.9):
+        low, high = fitted.interval(TABLE, coverage)
+        inside = ((FULL >= low) & (FULL <= high))[HOLES].mean()
+        assert abs(inside - coverage) < 0.08
+        assert (low[~HOLES] == FULL[~HOLES]).all()
+
+
+def test_draws_have_the_mean_and_the_spread_of_the_gap(fitted):
+    draws = np.array(fitted.draw(TABLE[:40], 400, random_state=1))
+    holes = HOLES[:40]
+    off = draws.mean(axis=0) - fitted.transform(TABLE[:40])
+    assert (np.abs(off[holes]) < 5 * draws.std(axis=0)[holes] / np.sqrt(400)).all()
+    assert (draws.std(axis=0)[holes] > 0.1).all()
+    assert (draws.std(axis=0)[~holes] < 1e-12).all()
+
+
+def test_quantiles_undo_the_distribution_function():
+    params = Params(np.array([0.3, 0.7]), np.array([[0.0, 0.0], [5.0, 1.0]]), pack_triangle(np.tile(np.eye(2), (2, 1, 1))))
+    law = imputation.laws(params, np.array([[np.nan, 0.4], [1.0, np.nan]]))
+    for p in (0.05, 0.5, 0.95):
+        assert_allclose(imputation.cdf(law, imputation.quantile(law, p)), p, atol=1e-9)
+
+
+def test_hidden_cells_do_not_depend_on_the_split():
+    x = np.random.default_rng(0).normal(size=(2000, 6))
+    whole = imputation.hidden(x, 0.1)
+    parts = np.concatenate([imputation.hidden(x[s], 0.1) for s in (slice(0, 700), slice(700, None))])
+    assert (whole == parts).all()
+    assert_allclose(whole.mean(axis=0), 0.1, atol=0.03)
+    assert abs(np.corrcoef(whole[:, 0], whole[:, 1])[0, 1]) < 0.1
+
+
+def test_the_choice_never_sees_the_table_that_is_asked_about(fitted):
+    """What `transform` gets may be anything: the fit is done."""
+    assert np.isfinite(fitted.transform(np.full((2, 3), np.nan))).all()
+    assert_allclose(fitted.transform(np.full((1, 3), np.nan))[0], fitted.weights_ @ fitted.means_)
+
+
+def test_it_is_saved_and_loaded(fitted, tmp_path):
+    back = up.load(fitted.save(tmp_path / "m"))
+    assert (back.transform(TABLE) == fitted.transform(TABLE)).all()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"n_components": 0}, "n_components=0"),
+        ({"n_components": "many"}, "n_components='many'"),
+        ({"hide": 0.9}, "hide=0.9"),
+        ({"hide": 0.0}, "hide=0 leaves no cells"),
+        ({"prior": -1.0}, "prior=-1.0"),
+    ],
+)
+def test_what_cannot_work_is_refused(options, said):
+    with pytest.raises(ValueError, match=said):
+        up.MixtureImputer(**options).fit(TABLE)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_scikit_learns_checks():
+    """All of them, one by one."""
+    failed = []
+    for estimator, check in estimator_checks_generator(up.MixtureImputer(n_components=1, prior=1.0, max_iter=5)):
+        name = getattr(check, "func", check).__name__
+        try:
+            check(estimator)
+        except SkipTest:
+            continue
+        except Exception as error:
+            failed.append((name, str(error)[:80]))
+    assert failed == []

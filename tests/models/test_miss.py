@@ -1,0 +1,116 @@
+"""FedMissEM: the same over clients as pooled, the truth from enough visits, totals with an honest width."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+import unpooled as up
+from unpooled.maths import bilinear
+from unpooled.maths.smooth import smooth
+from unpooled.models.miss import visits
+
+RNG = np.random.default_rng(0)
+J, L = 60, 30
+THETA = 2.0 + RNG.normal(scale=0.7, size=(J, 1)) + 0.5 * np.sin(np.arange(L) / 5) + np.outer(RNG.normal(size=J), 0.3 * RNG.normal(size=L))
+TABLES = {
+    "poisson": RNG.poisson(np.exp(THETA)).astype(float),
+    "gaussian": THETA + 0.3 * RNG.normal(size=(J, L)),
+    "binomial": RNG.binomial(8, 1 / (1 + np.exp(2 - THETA))).astype(float),
+}
+SEEN = RNG.random((J, L)) < 0.5
+BY = RNG.integers(4, size=int(SEEN.sum()))
+
+
+def seen(family):
+    return visits(np.where(SEEN, TABLES[family], np.nan))
+
+
+def fit(family, **options):
+    trials = 8 if family == "binomial" else 1
+    options = {"n_sites": J, "n_dates": L, "trials": trials, "max_iter": 120} | options
+    return up.FedMissEM(options.pop("rank", 1), family, **options).fit(seen(family), by=BY)
+
+
+@pytest.mark.parametrize("family", TABLES)
+def test_over_clients_it_is_the_pooled_one(family):
+    model = fit(family)
+    pooled = up.FedMissEM(1, family, n_sites=J, n_dates=L, trials=model.trials, max_iter=120).fit(seen(family))
+    assert_allclose(model.table(), pooled.table(), rtol=1e-8)
+    assert_allclose(model.totals_std_, pooled.totals_std_, rtol=1e-8)
+
+
+@pytest.mark.parametrize("family", TABLES)
+def test_cells_that_nobody_saw_are_near_their_means(family):
+    model, table = fit(family), TABLES[family]
+    mean = np.nanmean(np.where(SEEN, table, np.nan), axis=0)
+    error, base = (np.sqrt(np.mean((m - table)[~SEEN] ** 2)) for m in (model.table(), np.broadcast_to(mean, table.shape)))
+    assert error < (0.9 if family == "binomial" else 0.75) * base  # eight trials are noisy in themselves
+
+
+@pytest.mark.parametrize("family", TABLES)
+def test_the_loss_falls(family):
+    dev = [row["deviance"] for row in fit(family, max_iter=30).history_]
+    assert dev[-1] < 0.8 * dev[0]
+    assert np.mean(np.diff(dev[4:]) <= 1e-3 * dev[4]) > 0.9
+
+
+def test_the_rank_is_chosen_by_visits_held_back():
+    model = fit("gaussian", rank=None)
+    assert model.rank_ == int(np.argmin(model.held_deviance_))
+    assert model.rank_ >= 1
+
+
+def test_totals_cover_the_truth():
+    model = fit("poisson")
+    truth = TABLES["poisson"].sum(axis=0)
+    inside = np.abs(model.totals_ - truth) <= 1.645 * model.totals_std_
+    assert inside.mean() > 0.7
+    everything = up.FedMissEM(1, "poisson", max_iter=20).fit(visits(TABLES["poisson"]))
+    assert_allclose(everything.totals_, truth, rtol=1e-9)  # nothing is left to guess
+
+
+def test_a_site_that_nobody_visited_gets_the_mean_site():
+    model = up.FedMissEM(1, "poisson", n_sites=J + 1, n_dates=L, max_iter=60).fit(seen("poisson"), by=BY)
+    assert_allclose(model.sites_[J, 0], 0.0, atol=1e-6)
+
+
+def test_newton_finds_the_regression_of_each_site():
+    """With one date effect known and no penalty to speak of, a Gaussian site's level is the mean of its residuals."""
+    factors = bilinear.begin(3, 4, 0, 1.0, 1.0, np.random.default_rng(0))
+    x = np.array([[0, 0, 2.0], [0, 1, 4.0], [1, 2, 0.5]])
+    found = bilinear.half(factors, "left", x, np.ones(3), "gaussian", 1)
+    new, _ = bilinear.newton(factors, "left", found, 1.0, 1e-12)
+    assert_allclose(new.left[:2, 0], [2.0, -0.5])
+
+
+def test_a_plot_is_drawn(tmp_path):
+    pytest.importorskip("matplotlib").use("Agg")
+    fit("poisson", max_iter=10).plot().figure.savefig(tmp_path / "totals.png")
+    assert (tmp_path / "totals.png").stat().st_size > 5000
+
+
+def test_a_smooth_curve_leaves_a_line_alone():
+    t = np.array([0.0, 1.0, 2.5, 3.0, 7.0, 8.0])
+    assert_allclose(smooth(t, 3 + 2 * t, 0.6), 3 + 2 * t)
+
+
+def test_it_is_saved_and_loaded(tmp_path):
+    model = fit("poisson", max_iter=6)
+    assert (up.load(model.save(tmp_path / "m")).table() == model.table()).all()
+
+
+@pytest.mark.parametrize(
+    ("rows", "options", "said"),
+    [
+        ([[0, 0, -1.0], [1, 1, 2.0]], {"family": "poisson"}, "1 of 2 rows of client .* are no visits"),
+        ([[0, 0.5, 1.0], [1, 1, 2.0]], {}, "sites and dates whole numbers"),
+        ([[0, 0, 3.0], [1, 1, 1.0]], {"family": "binomial", "trials": 2}, "up to trials=2"),
+        ([[0, 0, 1.0], [5, 1, 2.0]], {"n_sites": 3}, "n_sites=3 is too small: a visit has number 5"),
+        ([[0, 0, 1.0], [1, 1, 2.0]], {"family": "cauchy"}, "family='cauchy'"),
+        ([[0, 0, 1.0], [1, 1, 2.0]], {"rank": -1}, "rank=-1"),
+        ([[0, 0, 1.0], [1, 1, 2.0]], {"penalty": 0.0}, "penalty=0.0"),
+    ],
+)
+def test_what_cannot_work_is_refused(rows, options, said):
+    with pytest.raises(ValueError, match=said):
+        up.FedMissEM(**options).fit({"a": np.array(rows, float)})
