@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import sys
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
+import _protocol as protocol
+import _runs as runs
 import numpy as np
 from scipy.stats import wilcoxon
 
+from unpooled.commands.reproduce import markdown
+from unpooled.report import regression as pictures
+
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE))
-
-import protocol  # noqa: E402
-import runs  # noqa: E402
-
 SEEDS = 10
 EXPECTED = tomllib.loads((HERE / "expected.toml").read_text())
 MEASURES = ("rmse", "ece", "mce", "brier")
@@ -36,7 +35,9 @@ def run(
     wanted = [
         (s, c, k, m) for s in sets for c in ((10,) if small else (10, 100)) for k in range(seeds) for m in methods
     ]
-    return table(runs.run_all(wanted, out / "results.jsonl", say))
+    results = runs.run_all(wanted, out / "results.jsonl", say)
+    draw(results, out / "rmse-by-sums.png")
+    return table(results)
 
 
 def table(results: list[dict]) -> list[dict]:
@@ -84,3 +85,44 @@ def mark(measure: str, found: dict, best: dict) -> str:
         if p < 0.05:
             return 2 * sign if p < 0.01 else sign
     return ""
+
+
+def draw(results: list[dict], path: Path) -> None:
+    """The best test error of FedBNR exact so far after each SUM, at 10 clients: one panel a set, one line a seed."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    found = {
+        n: [r for r in results if (r["set"], r["clients"], r["method"]) == (n, 10, "FedBNR exact")]
+        for n in protocol.SETS
+    }
+    fig, axes = plt.subplots(1, 5, figsize=(18, 3.2))
+    for ax, (name, many) in zip(axes, found.items()):
+        for r in many:
+            curve = (
+                np.array([c["sums"] for c in r["curve"]]),
+                np.minimum.accumulate([c["test_rmse"] for c in r["curve"]]),
+            )
+            pictures.error_by_sums(ax, {f"seed {r['seed']}": curve})
+        ax.set_title(name)
+        if ax.get_legend():
+            ax.get_legend().remove()
+    fig.tight_layout()
+    fig.savefig(path, dpi=110)
+    plt.close(fig)
+
+
+def main() -> None:
+    """Table and picture of the runs that are finished, however few."""
+    out = HERE / "results" / "uci"
+    results = runs.finished(out / "results.jsonl")
+    text = markdown(table(results))
+    (out / "table.md").write_text(f"{len(results)} runs.\n\n{text}\n\nWhat differs from the paper: {DIFFERS}\n")
+    draw(results, out / "rmse-by-sums.png")
+    print(text)
+
+
+if __name__ == "__main__":
+    main()

@@ -42,6 +42,18 @@ def trained(name: str, **options: Any) -> Callable[[], Any]:
     return lambda: getattr(up if name == "FedGMM" else baselines, name)(**settings)
 
 
+def regression_data() -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    rng = np.random.default_rng(5)
+    x = rng.uniform(-2, 2, size=(300, 3))
+    y = 7 + np.sin(2 * x[:, 0]) * x[:, 1] + 0.1 * rng.normal(size=300)
+    return {f"c{c}": (x[c::7], y[c::7]) for c in range(7)}
+
+
+def bnr(kernel: str = "exact", **options: Any) -> Callable[[], Any]:
+    settings = {"n_frequencies": 8, "max_iter": 8, "random_state": 0, **options}
+    return lambda: up.FedBNR(kernel, **settings)
+
+
 ESTIMATORS = {
     "GaussianMixture full": Case(gm(), mixture_data, exact=True, monotone=True),
     "GaussianMixture tied": Case(gm(covariance_type="tied"), mixture_data, exact=True, monotone=True),
@@ -63,4 +75,6 @@ ESTIMATORS = {
     "LocalOnly": Case(trained("LocalOnly"), labelled),
     "PFedMe": Case(trained("PFedMe", fraction=0.5), labelled),
     "FedEM": Case(trained("FedEM", local_epochs=2), labelled),
+    "FedBNR exact": Case(bnr(), regression_data),
+    "FedBNR average": Case(bnr("average", local_epochs=2), regression_data),
 }

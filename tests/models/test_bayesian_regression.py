@@ -38,6 +38,14 @@ def test_any_split_gives_the_pooled_fit(rows, degree):
         assert other.log_marginal_likelihood_ == pytest.approx(pooled.log_marginal_likelihood_, rel=1e-10)
 
 
+@pytest.mark.parametrize("mode", ["stacked", "one by one"])
+def test_how_clients_run_does_not_matter(rows, mode):
+    x, y, by = rows
+    merged = up.BayesianRegression(2, recalibrate=True).fit(clients_of(x, y, by))
+    other = up.BayesianRegression(2, recalibrate=True).fit(up.federate(clients_of(x, y, by), mode=mode))
+    np.testing.assert_allclose(other.interval(x, 0.8), merged.interval(x, 0.8), rtol=1e-8)
+
+
 def test_it_is_bayesian_ridge_without_intercept(rows):
     x, y, by = rows
     x = x - x.mean(0)

@@ -101,7 +101,7 @@ def descend(
     """
     x, y, w = (torch.as_tensor(np.asarray(a), device=spec.get("device", "cpu")) for a in rows)
     lead = w.shape[:-1]
-    start = {k: v.expand(*lead, *v.shape) for k, v in tensors(leaves, spec.get("device", "cpu")).items()}
+    start = {k: v.expand((*lead, *v.shape)) for k, v in tensors(leaves, spec.get("device", "cpu")).items()}
     fixed = tensors(omega, spec.get("device", "cpu"))
     states = {k: adam(v) for k, v in start.items()}
     for _ in range(epochs):

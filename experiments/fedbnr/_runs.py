@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 import time
 import tomllib
 import warnings
@@ -17,13 +16,10 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+import _protocol as protocol
 import numpy as np
 import torch
 from threadpoolctl import threadpool_limits
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-import protocol
 
 import unpooled as up
 from unpooled import tree
@@ -203,14 +199,14 @@ def run_alone(key: tuple[str, int, int, str]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Fill a file of results: `python runs.py --jobs 16`; `uci.py` makes the table from it."""
+    """Fill a file of results: `python _runs.py --jobs 16`; `python uci.py` makes the table of what is there."""
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("--sets", default=",".join(protocol.SETS))
     parser.add_argument("--clients", default="10,100")
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--methods", default=",".join(METHODS))
     parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--out", type=Path, default=HERE / "results" / "results.jsonl")
+    parser.add_argument("--out", type=Path, default=HERE / "results" / "uci" / "results.jsonl")
     args = parser.parse_args()
     sets, methods = args.sets.split(","), args.methods.split(",")
     clients = [int(c) for c in args.clients.split(",")]
