@@ -36,9 +36,9 @@ def ours(data: dict, args: argparse.Namespace, **engine) -> Callable[[], torch.T
 def loop(data: dict, args: argparse.Namespace) -> Callable[[], list]:
     """The same round as it is usually written: modules, autograd and an optimiser, one client and model at a time."""
     torch.manual_seed(0)
-    models = [cnn(SIDE**2, 10, unfold=False).to(args.device) for _ in range(MODELS)]
+    models = [cnn(SIDE**2, 10).to(args.device) for _ in range(MODELS)]
     rows = [(torch.as_tensor(x, device=args.device), torch.as_tensor(y, device=args.device)) for x, y in data.values()]
-    work = cnn(SIDE**2, 10, unfold=False).to(args.device)
+    work = cnn(SIDE**2, 10).to(args.device)
 
     def round_() -> list:
         totals = [[torch.zeros_like(p) for p in m.parameters()] for m in models]

@@ -15,16 +15,11 @@ from torch import nn
 from torch.nn import functional as F
 
 from unpooled.client import Client
-from unpooled.learners import Trainer, nets, register
+from unpooled.learners import Trainer
 from unpooled.learners.mixing import responsibilities
 from unpooled.learners.sgd import minibatches
 
 K, N, SIDE, CLASSES, BATCH = 3, 180, 28, 10, 60
-
-
-def grouped_cnn(inputs: int, classes: int) -> nn.Module:
-    """The same network with torch's own convolutions, which vmap turns into grouped ones."""
-    return nets.cnn(inputs, classes, unfold=False)
 
 
 def main(cases: list[int], repeats: int, device: str) -> None:
@@ -43,14 +38,9 @@ def case(clients: int, repeats: int, device: str) -> None:
         stacked=True,
         members=tuple(f"c{i}" for i in range(clients)),
     )
-    ways = {}
-    for label, name in (("ours, cnn", "cnn"), ("ours, torch convolutions", register(grouped_cnn))):
-        trainer = Trainer(
-            name, SIDE * SIDE, list(range(CLASSES)), batch_size=BATCH, lr=0.05, momentum=0.9, device=device
-        )
-        theta = torch.tensor(trainer.start(np.random.default_rng(1), K), device=device)
-        ways[label] = lambda trainer=trainer, theta=theta: ours(trainer, theta, stack)
-    ways["plain loop"] = lambda: loop(trainer, theta, stack)
+    trainer = Trainer("cnn", SIDE**2, list(range(CLASSES)), batch_size=BATCH, lr=0.05, momentum=0.9, device=device)
+    theta = torch.tensor(trainer.start(np.random.default_rng(1), K), device=device)
+    ways = {"ours": lambda: ours(trainer, theta, stack), "plain loop": lambda: loop(trainer, theta, stack)}
     times: dict[str, list[float]] = {name: [] for name in ways}
     answers = {name: work() for name, work in ways.items()}  # compiles, warms up
     for _ in range(repeats):
@@ -98,7 +88,7 @@ def loop(trainer: Trainer, theta: torch.Tensor, stack: Client) -> torch.Tensor:
 
 
 def module_of(flat: torch.Tensor) -> nn.Module:
-    model = grouped_cnn(SIDE * SIDE, CLASSES)
+    model = nets.cnn(SIDE**2, CLASSES)
     nn.utils.vector_to_parameters(flat.detach().cpu().clone(), model.parameters())
     return model
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch.func import functional_call, grad, vmap
+from torch.func import grad, vmap
 from torch.nn import functional as F
 
 from unpooled.errors import BadParameter
@@ -48,15 +48,6 @@ def test_all_at_once_equals_one_by_one(name):
     theta, x, y, s = problem(net, inputs=inputs, clients=1, b=3)
     together = vmap(vmap(grad(net._loss), in_dims=(0, None, None, 1)))(theta, x, y, s)
     torch.testing.assert_close(net.gradient(theta, x, y, s), together, rtol=1e-3, atol=1e-4)
-
-
-def test_convolution_by_unfolding_is_torchs():
-    torch.manual_seed(0)
-    ours, x = nets.Conv(2, 3, 5), torch.randn(4, 2, 9, 9)
-    torch.testing.assert_close(ours.unfolded(x), ours(x), rtol=1e-4, atol=1e-5)
-    together = vmap(lambda w, b: functional_call(ours, {"weight": w, "bias": b}, (x,)))
-    stacked = together(ours.weight[None].repeat(3, 1, 1, 1, 1), ours.bias[None].repeat(3, 1))
-    torch.testing.assert_close(stacked[2], ours(x), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize(

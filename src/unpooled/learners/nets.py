@@ -8,11 +8,8 @@ built for 32x32 images.
 from __future__ import annotations
 
 from math import isqrt
-from typing import Any
 
-import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from unpooled.errors import BadParameter
 
@@ -28,60 +25,18 @@ def image_shape(inputs: int) -> tuple[int, int, int]:
     )
 
 
-class Conv(nn.Module):
-    """A convolution that on a GPU is one product of unfolded patches: many models at once then are one batched product.
-
-    On a CPU torch's own convolution is more than twice as fast.
-    """
-
-    def __init__(self, inputs: int, outputs: int, side: int = 5):
-        super().__init__()
-        self.side = side
-        made = nn.Conv2d(inputs, outputs, side)
-        self.weight: Tensor = made.weight
-        self.bias: Any = made.bias
-
-    def forward(self, x: Tensor) -> Tensor:
-        return F.conv2d(x, self.weight, self.bias) if x.device.type == "cpu" else self.unfolded(x)
-
-    def unfolded(self, x: Tensor) -> Tensor:
-        h, w = x.shape[-2] - self.side + 1, x.shape[-1] - self.side + 1
-        patches = Windows.apply(x, self.side)  # (b, inputs * side^2, h * w)
-        return (self.weight.flatten(1) @ patches + self.bias[:, None]).unflatten(-1, (h, w))
-
-
-class Windows(torch.autograd.Function):
-    """F.unfold, (b, inputs * side^2, h * w), in one copy: on a GPU F.unfold itself starts a kernel for every image."""
-
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(x: Tensor, side: int) -> Tensor:
-        views = x.unfold(-2, side, 1).unfold(-2, side, 1)  # (b, inputs, h, w, side, side)
-        return views.movedim((-2, -1), (-4, -3)).flatten(-2).flatten(-4, -2)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple, output: Tensor) -> None:
-        ctx.size, ctx.side = inputs[0].shape[-2:], inputs[1]
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
-        return F.fold(gradient, ctx.size, ctx.side), None
-
-
-def cnn(inputs: int, classes: int, unfold: bool = True) -> nn.Module:
-    """Two convolutions with pooling and two dense layers; `unfold=False` takes torch's own convolutions."""
+def cnn(inputs: int, classes: int) -> nn.Module:
+    """Two convolutions with pooling and two dense layers."""
     channels, side, _ = image_shape(inputs)
-    conv = Conv if unfold else nn.Conv2d
     if side < 16:
         raise BadParameter(f"images of {side}x{side} are too small for the cnn, which needs 16x16: use learner='mlp'")
     left = ((side - 4) // 2 - 4) // 2
     return nn.Sequential(
         nn.Unflatten(1, (channels, side, side)),
-        conv(channels, 16, 5),
+        nn.Conv2d(channels, 16, 5),
         nn.ReLU(),
         nn.MaxPool2d(2),
-        conv(16, 32, 5),
+        nn.Conv2d(16, 32, 5),
         nn.ReLU(),
         nn.MaxPool2d(2),
         nn.Flatten(1),
