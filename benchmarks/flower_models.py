@@ -12,6 +12,7 @@ import json
 import sys
 import tempfile
 import warnings
+from itertools import groupby
 from pathlib import Path
 
 import numpy as np
@@ -37,33 +38,43 @@ def write(folder: Path, name: str) -> dict[str, str]:
     return sections
 
 
-def compare(name: str) -> dict:
-    folder, address = Path(tempfile.mkdtemp(prefix="models-")), f"127.0.0.1:{free_port()}"
-    link = folder / "link"
-    nodes = [NodeProcess(write_node(folder / n, n, address, link, text)) for n, text in write(folder, name).items()]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # few rounds: some do not converge, and say so
+def compare(name: str, link) -> dict:
+    row = {"model": name, "apart": None, "promised": case(name).rtol, "kept": False, "exchanges": 0, "refusals": ""}
+    try:
         here = build(name).fit(Local(clients(name, make_tables()), mode="one by one", threads=1))
-        with serving(link, address) as opened, started(*nodes), connect(opened, min_clients=3, wait=300) as fed:
+        with connect(link, min_clients=3, wait=300) as fed:
             there = build(name).fit(fed)
-            refusals, rounds = len(fed.journal.refusals), len(fed.journal.exchanges)
-    apart = distance(here, there)
-    return {"model": name, "apart": apart, "promised": case(name).rtol, "kept": apart <= case(name).rtol,
-            "exchanges": rounds, "refusals": refusals}  # fmt: skip
+            apart = distance(here, there)
+        row |= {"apart": apart, "kept": apart <= case(name).rtol, "exchanges": len(fed.journal.exchanges)}
+        return row | {"refusals": len(fed.journal.refusals)}
+    except Exception as error:
+        return row | {"refusals": f"{type(error).__name__}: {error}"[:300]}
+
+
+def over_nodes(names: list[str]) -> list[dict]:
+    """Models that want the same tables share one network."""
+    folder, address = Path(tempfile.mkdtemp(prefix="models-")), f"127.0.0.1:{free_port()}"
+    link, rows = folder / "link", []
+    tables = write(folder, names[0])
+    nodes = [NodeProcess(write_node(folder / n, n, address, link, text)) for n, text in tables.items()]
+    with serving(link, address) as opened, started(*nodes):
+        for name in names:
+            rows.append(compare(name, opened))
+            print(json.dumps(rows[-1]), flush=True)
+    return rows
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default="")
     parser.add_argument("--out", type=Path, default=Path("out/flower_models.csv"))
-    args, rows = parser.parse_args(), []
-    for name in args.only.split(",") if args.only else estimators():
-        try:
-            rows.append(compare(name))
-        except Exception as error:
-            rows.append({"model": name, "apart": None, "promised": case(name).rtol, "kept": False,
-                         "exchanges": 0, "refusals": f"{type(error).__name__}: {error}"})  # fmt: skip
-        print(json.dumps(rows[-1]), flush=True)
+    args = parser.parse_args()
+    names = args.only.split(",") if args.only else list(estimators())
+    kind = lambda name: (case(name).label or "", case(name).visits)  # noqa: E731
+    warnings.simplefilter("ignore")  # few rounds: some do not converge, and say so
+    rows = []
+    for _, group in groupby(sorted(names, key=kind), key=kind):
+        rows += over_nodes(list(group))
     save_rows(args.out, rows)
 
 

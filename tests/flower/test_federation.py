@@ -66,7 +66,7 @@ def test_a_run_gives_up_after_its_wait_with_the_remedy():
 
 
 def test_nobody_there_says_what_to_do():
-    with pytest.raises(TooFewClients, match="0 of the 1 nodes needed came within wait=0.1 s: start them"):
+    with pytest.raises(TooFewClients, match=r"0 of the 1 nodes needed came within wait=0.1 s: start them"):
         Flower(Flaky([]), wait=0.1).sum(total, CENTRE)
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 TEMPLATE = """\
 # What this node lets out. Read before every answer; the coordinator cannot override it.
 questions = ["*"]              # names of questions that are answered; * stands for anything
-models = ["*"]                 # and models, by their file: "gaussian_mixture"
+models = ["*"]                 # and the files they stand in: "gaussian_mixture", "start"; a refusal names what is missing
 gather = false                 # whether single answers may be asked for, besides sums over the nodes
 columns = ["*"]                # columns that may be used
 min_rows = 10                  # with fewer rows nothing is answered

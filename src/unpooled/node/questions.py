@@ -11,7 +11,7 @@ from inspect import signature
 from unpooled.client import REGISTRY, Ask
 from unpooled.errors import UnpooledError
 
-PACKAGES = ("unpooled.models", "unpooled.baselines", "unpooled.layers")
+PACKAGES = ("unpooled.models", "unpooled.learners", "unpooled.baselines", "unpooled.layers")
 
 
 class Refused(UnpooledError):
