@@ -1,7 +1,7 @@
 """Images as 1280 numbers each, by an EfficientNet-Lite0 trained on ImageNet and frozen. Nothing is sent.
 
-It stands in for the ResNet18 that FedGMM puts before its PCA. Needs the extra `unpooled[encoder]`; clients encode their own images
-before they are federated, so the Gaussians may see `encode(x)` while learners see the images beside it: see `beside`.
+It stands in for the ResNet18 that FedGMM puts before its PCA. Needs the extra `unpooled[encoder]`; each client encodes its own images,
+and what is federated are the features.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import numpy as np
 
 from unpooled.errors import BadParameter
 
-SIDE = 64  # images are enlarged to this many pixels
 MEAN, SPREAD = 0.4635, 0.2494  # of ImageNet's channels, on average: what the weights expect
 
 
@@ -31,8 +30,8 @@ def _network(device: str) -> Any:
         return EfficientNet.from_pretrained("efficientnet-lite0", weights_path=weights).eval().to(device)
 
 
-def encode(x: np.ndarray, device: str = "cpu", batch: int = 256) -> np.ndarray:
-    """(n, side, side) bytes to (n, 1280) float32 features."""
+def encode(x: np.ndarray, device: str = "cpu", side: int = 224, batch: int = 256) -> np.ndarray:
+    """Images (n, h, w) in bytes, enlarged to `side` pixels, to (n, 1280) float32 features."""
     import torch
     from torch.nn import functional as F
 
@@ -40,7 +39,7 @@ def encode(x: np.ndarray, device: str = "cpu", batch: int = 256) -> np.ndarray:
     with torch.no_grad():
         for start in range(0, len(x), batch):
             images = torch.as_tensor(x[start : start + batch], device=device).float()[:, None] / 255
-            images = F.interpolate(images, size=SIDE, mode="bilinear", align_corners=False)
+            images = F.interpolate(images, size=side, mode="bilinear", align_corners=False)
             images = ((images - MEAN) / SPREAD).expand(-1, 3, -1, -1)
             out.append(network.extract_features(images).mean((2, 3)).cpu().numpy())
     return np.concatenate(out)

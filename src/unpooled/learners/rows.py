@@ -60,9 +60,8 @@ def kinds(fed: Federation) -> tuple[list, int]:
 def codes(y: Array, labels: Sequence, w: Array | None = None) -> np.ndarray:
     """The place of each label in `labels`; padding gets 0, a label that is not there is refused."""
     known, given = np.asarray(labels), to_numpy(y)
-    if given.dtype.kind in "iu" and known.dtype.kind in "iu" and np.array_equal(known, np.arange(len(known))):
-        if given.size and 0 <= given.min() and given.max() < len(known):
-            return given  # they are codes already
+    if _are_codes(given, known):
+        return given
     if given.dtype.kind in "OU" or known.dtype.kind in "OU":
         given = given.astype(known.dtype if known.dtype.kind == "U" else str)
     found = np.searchsorted(known, given).clip(max=len(known) - 1)
@@ -72,6 +71,14 @@ def codes(y: Array, labels: Sequence, w: Array | None = None) -> np.ndarray:
     if strange.any():
         raise BadData(f"label {given[strange][0].item()!r} is outside the known classes: they are {known.tolist()}")
     return found
+
+
+def _are_codes(given: np.ndarray, known: np.ndarray) -> bool:
+    """Whether labels are places already: whole numbers from 0, all of them known."""
+    whole = given.size and given.dtype.kind in "iu" and known.dtype.kind in "iu"
+    return bool(
+        whole and np.array_equal(known, np.arange(len(known))) and given.min() >= 0 and given.max() < len(known)
+    )
 
 
 def rows(client: Client, labels: Sequence, device: Any = None, dtype: str | None = None) -> Rows:

@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from unpooled.arrays import Array, to_numpy
+from unpooled import tree
+from unpooled.arrays import Array, like, to_numpy
 from unpooled.errors import BadParameter
 from unpooled.estimator import Info
 from unpooled.federation import Federation
@@ -133,7 +134,7 @@ class FedGMM(FedGMMFace, LearnerEstimator):
     def _warm_up(self, fed: Federation, state: State) -> tuple[State, Info]:
         down = Mixtures(tuple(state.mixtures.values()), state.lens)
         ask = warm_up.using(trainer=state.trainer, plan=self._plan(list(state.mixtures)))
-        found = self.cohort(fed).sum(ask, down)
+        found = tree.map(to_numpy, self.cohort(fed).sum(ask, down))
         moved = [self._move(p, s) for p, s in zip(down.params, found)]
         best = max(float(s.loglik / s.rows) for s in found)
         return state._replace(mixtures=dict(zip(state.mixtures, moved))), {"loglik_x": best}
@@ -150,13 +151,13 @@ class FedGMM(FedGMMFace, LearnerEstimator):
 
     def _moved(self, c: Candidate, up: Trained | Curved, state: State) -> Candidate:
         """A candidate after a round."""
-        mixed = up.mixed
-        counts = to_numpy(mixed.joint)
+        mixed = tree.map(to_numpy, up.mixed)  # learners may stay on their device, the rest is small
+        counts = mixed.joint
         rows = float(mixed.gaussians.rows)
         shares = (counts + 1e-12) / (counts + 1e-12).sum()
         joint = Joint(self._move(c.joint.gaussians, mixed.gaussians), c.joint.theta, shares)
         if isinstance(up, Trained):
-            theta = average(up.theta, mixed.joint.sum(0), c.joint.theta)
+            theta = average(up.theta, like(counts.sum(0), up.theta), c.joint.theta)
         else:
             prior = self.ridge * rows * np.append(state.scale**2, 1.0)
             seen = second_moments(joint._replace(gaussians=c.joint.gaussians), self.covariance_type)
