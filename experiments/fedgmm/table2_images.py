@@ -16,7 +16,7 @@ from unpooled.local import federate
 
 SEEDS = 3
 DIFFERS = (
-    "EMNIST (30,000 images, 62 classes, no writers) over 100 clients by Dirichlet(0.4) stands in for FEMNIST's 539 writers; the Gaussians see 48 "
+    "EMNIST (30,000 images, 62 classes, no writers) over 100 clients by Dirichlet(0.4) stands in for FEMNIST: the Gaussians see 48 "
     "principal axes of the pixels, no encoder. Meant for a GPU: the small version takes 1,500 images, ten classes and an mlp."
 )
 
