@@ -1,0 +1,177 @@
+"""Federated EM in fewer rounds: what several rounds of EM would do, foretold from a few. One SUM of `Stats` a round.
+
+One round gives, besides EM's next mixture, the gradient of the likelihood. In the frame of `maths.whitened` EM is the
+gradient's unit step, so its slow directions are those of small curvature; a limited-memory BFGS model learns them, and a
+step goes as far as `reach` rounds of EM would under that model (reach = 1: EM; without bound: Newton). The reach doubles
+while the likelihood gains what the model foretold, and shrinks otherwise. A step that lowers the likelihood is taken back.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from unpooled.arrays import like, to_numpy
+from unpooled.maths import whitened
+from unpooled.maths.mixture import Params, Stats, m_step
+
+WARM_GAIN = 1e-3  # plain EM until a round gains no more than this a row: easy fits end there, as plain EM does
+MEMORY = 8  # pairs of step and change of gradient; older ones describe another place
+FLAT = (
+    0.01  # the least curvature the model believes, as a share of the complete data's: flat or convex is followed alike
+)
+FURTHEST = 0.5  # the largest change of any log weight, standard deviation or mean (in its own) in a round
+EXACT, ROUGH = 0.1, 0.3  # the gain is foretold so well: double the reach; so badly: halve it
+NOISE = 1e-13  # rounding of a likelihood per row
+
+
+class Point(NamedTuple):
+    """A mixture, and what one round told of it."""
+
+    params: Params
+    image: Params  # one EM step further
+    loglik: float  # per row
+    gradient: np.ndarray  # (p,), whitened
+    shares: np.ndarray  # (g,) of the rows, by covariance
+    precisions: np.ndarray  # (g,) tr S^-1
+    regular: bool  # no component is empty and every number is one
+
+
+class Accelerator(NamedTuple):
+    """All that is carried from round to round."""
+
+    point: Point | None  # the last accepted; None before the first answer
+    gain: float  # per row, of the last accepted over the one before
+    plain: bool  # still warming up
+    asked_em: bool  # the mixture asked about is the point's EM image, or the start
+    step: np.ndarray  # (p,) from the point to the mixture asked about, where the model chose it
+    foretold: float  # what the model says the step gains
+    steps: np.ndarray  # (m, p), oldest first
+    bends: np.ndarray  # (m, p): how much the gradient fell along each of the steps
+    reach: float  # how many rounds of EM a step stands for
+    refused: int  # steps in a row that lowered the likelihood
+
+
+class Info(NamedTuple):
+    accepted: bool
+    loglik: float  # per row, of the best accepted; it never falls
+    gain: float  # what plain EM would gain a row in its next round, at most; while warming up: what the last one gained
+    best: Params  # EM's image of the best accepted: at least as likely
+    reach: float
+
+
+def start(params: Params, shape: str) -> Accelerator:
+    """The memory before the first round, which asks about `params`."""
+    none = np.zeros((0, len(whitened.around(_numpy(params), shape).scale)))
+    return Accelerator(None, np.inf, True, True, none.sum(0), 0.0, none, none, 2.0, 0)
+
+
+def advance(
+    state: Accelerator, params: Params, stats: Stats, shape: str, reg: float
+) -> tuple[Accelerator, Params, Info]:
+    """The memory, the mixture to ask about next, and where the fit stands, given the answer about `params`."""
+    found = _look(_numpy(params), Stats(*map(to_numpy, stats)), shape, reg)
+    gain = _gain(state.point, found, reg)
+    accepted = state.asked_em or (found.regular and gain >= -NOISE * (1 + abs(found.loglik)))
+    by_likelihood = state.plain or not found.regular  # as plain EM measures its own gain
+    state = _learn(state, found)
+    state = _accept(state, found, gain) if accepted else _refuse(state)
+    point = state.point
+    assert point is not None  # the first answer is accepted, whatever it is
+    state, asked = _ask(state, point, shape)
+    gain = state.gain if by_likelihood else float(point.gradient @ point.gradient)
+    best, asked = (Params(*(like(a, b) for a, b in zip(p, params))) for p in (point.image, asked))
+    return state, asked, Info(accepted, point.loglik, gain, best, state.reach)
+
+
+# ---- one round's answer ----
+
+
+def _look(params: Params, stats: Stats, shape: str, reg: float) -> Point:
+    frame = whitened.around(params, shape)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):  # an empty component has no scale
+        gradient = whitened.gradient(frame, stats, reg)
+    held = min(float(np.min(stats.n)), float(np.min(params.weights) * stats.rows))
+    regular = bool(held >= 1 and np.isfinite(gradient).all() and np.isfinite(stats.loglik))
+    shares, precisions = whitened.shares(stats, shape), whitened.precision_traces(frame)
+    loglik = float(stats.loglik / stats.rows)
+    return Point(params, m_step(params, stats, shape, reg), loglik, gradient, shares, precisions, regular)
+
+
+def _gain(before: Point | None, after: Point, reg: float) -> float:
+    """Per row, of the likelihood times the prior whose weight in each covariance is its share of the rows before.
+
+    Adding reg to the variances follows no fixed objective, since those shares move; but the M-step maximises the
+    expected likelihood times exactly this prior, so that by EM's own argument an EM step never loses here.
+    """
+    if before is None:
+        return np.inf
+    return after.loglik - before.loglik - reg / 2 * float(before.shares @ (after.precisions - before.precisions))
+
+
+def _learn(state: Accelerator, found: Point) -> Accelerator:
+    """Remember how the gradient changed along the step, be it accepted or not."""
+    point, step = state.point, state.step
+    if state.asked_em or point is None or not found.regular:
+        return state
+    bend, square = point.gradient - found.gradient, step @ step
+    bend = bend + max(0.0, FLAT - bend @ step / square) * step
+    steps, bends = (np.vstack([a, v])[-MEMORY:] for a, v in ((state.steps, step), (state.bends, bend)))
+    return state._replace(steps=steps, bends=bends)
+
+
+def _accept(state: Accelerator, found: Point, gain: float) -> Accelerator:
+    reach = state.reach
+    if not state.asked_em:
+        off = abs(gain / state.foretold - 1)
+        reach = 2 * reach if off < EXACT else max(reach / 2, 1.0) if off > ROUGH else reach
+    seen = np.inf if state.point is None else found.loglik - state.point.loglik
+    plain = state.plain and abs(seen) > WARM_GAIN
+    return state._replace(point=found, gain=seen, plain=plain, reach=reach, refused=0)
+
+
+def _refuse(state: Accelerator) -> Accelerator:
+    return state._replace(reach=max(state.reach / 4, 1.0), refused=state.refused + 1)
+
+
+# ---- where to look next ----
+
+
+def _ask(state: Accelerator, point: Point, shape: str) -> tuple[Accelerator, Params]:
+    if state.plain or not point.regular or state.refused > 1:  # plain EM, which can be trusted, and a fresh memory
+        none = state.steps[:0]
+        return state._replace(asked_em=True, steps=none, bends=none, refused=0), point.image
+    frame = whitened.around(point.params, shape)
+    curvatures, directions = _model(state.steps, state.bends)
+    along, reach = point.gradient @ directions, state.reach
+    while True:
+        step = point.gradient + directions @ ((_foretell(curvatures, reach) - 1) * along)
+        size = whitened.largest(frame, step)
+        if size <= FURTHEST or reach == 1:
+            break
+        reach = max(0.7 * reach, 1.0)
+    step = step * min(1.0, FURTHEST / size)
+    bent = step @ step + (curvatures - 1) @ (step @ directions) ** 2
+    state = state._replace(asked_em=False, step=step, reach=reach, foretold=float(point.gradient @ step - bent / 2))
+    return state, whitened.move(frame, step)
+
+
+def _model(steps: np.ndarray, bends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Curvatures (r,) and their directions (p, r) of the likelihood; it is 1, as EM takes it, in all other directions."""
+    basis, inside = np.linalg.qr(np.vstack([steps, bends]).T)  # BFGS changes the identity in their span only
+    curvature = np.eye(inside.shape[0])
+    for s, y in zip(inside.T[: len(steps)], inside.T[len(steps) :]):
+        before = curvature @ s
+        curvature += np.outer(y, y) / (s @ y) - np.outer(before, before) / (s @ before)
+    values, turn = np.linalg.eigh(curvature)
+    return np.maximum(values, 1e-9), basis @ turn
+
+
+def _foretell(curvatures: np.ndarray, reach: float) -> np.ndarray:
+    """How many times its first step EM goes in `reach` rounds, by curvature: 1 + (1 - c) + (1 - c)^2 + ..."""
+    return (1 - np.maximum(1 - curvatures, 0) ** reach) / curvatures
+
+
+def _numpy(params: Params) -> Params:
+    return Params(*map(to_numpy, params))
