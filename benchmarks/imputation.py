@@ -1,7 +1,7 @@
 """How well are gaps filled in? MixtureImputer over clients against the mean and scikit-learn's IterativeImputer on pooled rows.
 
 15 % of the observed cells of four real tables are hidden at random; errors are root mean squares over hidden cells, in standard
-deviations of the column. `python benchmarks/imputation.py [--seeds 5] [--tables heart beijing ...]` prints the table and what was asked of it.
+deviations of the column. `python benchmarks/imputation.py [--seeds 5] [--tables heart beijing ...]` prints what was found and asked for.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def beijing() -> Table:
 
 
 def oystercatcher() -> Table:
-    """Years at 138 sites, twelve monthly counts each, as log(1 + count); ten clients hold the sites. Years without any count are left out."""
+    """Years at 138 sites, twelve monthly counts as log(1 + count); ten clients hold the sites, years without a count are left out."""
     data = shared.oystercatcher()
     years = np.log1p(data.counts).reshape(len(data.sites), -1, 12)
     client = np.repeat(np.arange(len(data.sites)) % 10, years.shape[1])
@@ -107,21 +107,31 @@ def main() -> None:
     for name in given.tables:
         table = TABLES[name]()
         trials = [trial(table, seed) for seed in range(given.seeds)]
-        print(f"{name}: {table.x.shape[0]} x {table.x.shape[1]}, {len(np.unique(table.clients))} clients, {given.seeds} seeds")
+        print(
+            f"{name}: {table.x.shape[0]} x {table.x.shape[1]}, {len(np.unique(table.clients))} clients, {given.seeds} seeds"
+        )
         for key in trials[0]:
             values = np.array([t[key] for t in trials])
-            print(f"  {key:18s} mean {values.mean():10.4g}   from {values.min():10.4g} to {values.max():10.4g}", flush=True)
+            print(
+                f"  {key:18s} mean {values.mean():10.4g}   from {values.min():10.4g} to {values.max():10.4g}",
+                flush=True,
+            )
         means[name] = {key: float(np.mean([t[key] for t in trials])) for key in trials[0]}
     report(means)
 
 
 def report(means: dict[str, dict[str, float]]) -> None:
     to_mean, to_iterative, coverage, apart = (
-        np.array([m[key] for m in means.values()]) for key in ("to mean", "to iterative", "coverage", "pooled difference")
+        np.array([m[key] for m in means.values()])
+        for key in ("to mean", "to iterative", "coverage", "pooled difference")
     )
-    print(f"below the mean's error on every table by 10 %: {bool((to_mean <= 0.9).all())} (largest ratio {to_mean.max():.3f})")
+    print(
+        f"below the mean's error on every table by 10 %: {bool((to_mean <= 0.9).all())} (largest ratio {to_mean.max():.3f})"
+    )
     print(f"by 15 % at the median: {bool(np.median(to_mean) <= 0.85)} (median ratio {np.median(to_mean):.3f})")
-    print(f"at or below IterativeImputer on all: {bool((to_iterative <= 1).all())} (largest ratio {to_iterative.max():.3f})")
+    print(
+        f"at or below IterativeImputer on all: {bool((to_iterative <= 1).all())} (largest ratio {to_iterative.max():.3f})"
+    )
     print(f"same as pooled to 1e-6: {bool((apart < 1e-6).all())} (largest difference {apart.max():.1e})")
     inside = bool(((coverage > 0.85) & (coverage < 0.95)).all())
     print(f"90 % intervals cover 85 to 95 %: {inside} (from {coverage.min():.3f} to {coverage.max():.3f})")

@@ -47,7 +47,13 @@ def compressed(rounds=1, wrap=lambda fed: fed, **options):
 
 
 TRUTH = up.federate(DATA).sum(moments, ZERO)
-SETTLING = [{"levels": 1}, {"levels": 7}, {"quantiser": "cast"}, {"quantiser": "sparsify"}, {"quantiser": {"name": "topk", "share": 0.3}}]
+SETTLING = [
+    {"levels": 1},
+    {"levels": 7},
+    {"quantiser": "cast"},
+    {"quantiser": "sparsify"},
+    {"quantiser": {"name": "topk", "share": 0.3}},
+]
 
 
 @pytest.mark.parametrize("options", SETTLING, ids=str)
@@ -80,7 +86,7 @@ def test_the_same_seed_sends_the_same_bits():
 
 
 def test_a_restored_run_goes_on_to_the_same_bits():
-    fed, answers = compressed(4, levels=1)
+    _, answers = compressed(4, levels=1)
     other, _ = compressed(2, levels=1)
     again = Compressed(up.federate(DATA), levels=1)
     again.restore(other.snapshot())

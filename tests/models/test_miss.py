@@ -11,7 +11,12 @@ from unpooled.models.miss import visits
 
 RNG = np.random.default_rng(0)
 J, L = 60, 30
-THETA = 2.0 + RNG.normal(scale=0.7, size=(J, 1)) + 0.5 * np.sin(np.arange(L) / 5) + np.outer(RNG.normal(size=J), 0.3 * RNG.normal(size=L))
+THETA = (
+    2.0
+    + RNG.normal(scale=0.7, size=(J, 1))
+    + 0.5 * np.sin(np.arange(L) / 5)
+    + np.outer(RNG.normal(size=J), 0.3 * RNG.normal(size=L))
+)
 TABLES = {
     "poisson": RNG.poisson(np.exp(THETA)).astype(float),
     "gaussian": THETA + 0.3 * RNG.normal(size=(J, L)),
@@ -43,7 +48,9 @@ def test_over_clients_it_is_the_pooled_one(family):
 def test_cells_that_nobody_saw_are_near_their_means(family):
     model, table = fit(family), TABLES[family]
     mean = np.nanmean(np.where(SEEN, table, np.nan), axis=0)
-    error, base = (np.sqrt(np.mean((m - table)[~SEEN] ** 2)) for m in (model.table(), np.broadcast_to(mean, table.shape)))
+    error, base = (
+        np.sqrt(np.mean((m - table)[~SEEN] ** 2)) for m in (model.table(), np.broadcast_to(mean, table.shape))
+    )
     assert error < (0.9 if family == "binomial" else 0.75) * base  # eight trials are noisy in themselves
 
 

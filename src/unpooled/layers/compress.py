@@ -88,7 +88,9 @@ class Compressed(Layer):
         super().__init__(inner)
         if levels is not None and quantiser is not None:
             raise BadParameter("levels= is short for quantiser=Dither(levels): give one of them")
-        self.quantiser = resolve(Dither(7 if levels is None else levels) if quantiser is None else quantiser, QUANTISERS, "quantiser")
+        self.quantiser = resolve(
+            Dither(7 if levels is None else levels) if quantiser is None else quantiser, QUANTISERS, "quantiser"
+        )
         if alpha is not None:
             within("alpha", alpha, 0, 1, "the memory's step")
         if isinstance(self.quantiser, TopK) and not memory:

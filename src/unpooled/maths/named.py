@@ -20,7 +20,7 @@ def describe(choice: Any, kinds: Mapping[str, type]) -> dict[str, Any]:
 def resolve(given: Any, kinds: Mapping[str, type], what: str) -> Any:
     """The choice that `given` names: itself, a name, or a dict with a name and its numbers."""
     if isinstance(given, tuple(kinds.values())):
-        choice = given
+        choice: Any = given
     else:
         fields = dict(given) if isinstance(given, Mapping) else {"name": given}
         choice = _make(fields.pop("name", None), fields, kinds, what)

@@ -228,13 +228,16 @@ class FedEM(Estimator):
         """(gamma, times it was halved, S, params): the guard shortens a step that noise has made long."""
         gamma = self._gamma(state.round)
         guarded = self.guard is not None and self._noisy()
-        for halved in range(HALVINGS + 1):
-            stats = tree.map(lambda s, h: s + gamma * h, state.stats, field)
-            params = family.maximize(stats, state.params)
-            if not guarded or state.round == 0 or family.change(state.params, params) <= self.guard:
-                break
-            gamma /= 2
+        stats, params = self._step(family, state, field, gamma)
+        halved = 0
+        while guarded and state.round and halved < HALVINGS and family.change(state.params, params) > self.guard:
+            gamma, halved = gamma / 2, halved + 1
+            stats, params = self._step(family, state, field, gamma)
         return gamma, halved, stats, params
+
+    def _step(self, family: Any, state: State, field: Tree, gamma: float) -> tuple[Tree, Tree]:
+        stats = tree.map(lambda s, h: s + gamma * h, state.stats, field)
+        return stats, family.maximize(stats, state.params)
 
     def _gamma(self, round: int) -> float:
         if self.step_size != "auto":

@@ -111,8 +111,13 @@ def contribute(down: Down, client: Client, *, family: dict, batch: int | None, r
         apart = tree.map(lambda m, s, v: rows * (m - s) - v, mean, down.stats, client.state["memory"])
     zeros = tree.map(np.zeros_like, mean)
     change, new = (zeros, apart) if first else (apart, zeros)
-    numbers = (np.asarray(float(v)) for v in (rows, loglik * rows, work))
-    return Contribution(*numbers, change, np.asarray(rows * first), new)
+    return _contribution(rows, loglik, work, change, rows * first, new)
+
+
+def _contribution(rows, loglik, work, change, first_rows, first) -> Contribution:
+    """From numbers: loglik is that of a row."""
+    number = lambda v: np.asarray(float(v))  # noqa: E731
+    return Contribution(number(rows), number(loglik * rows), number(work), change, number(first_rows), first)
 
 
 def _mean(family: Any, down: Down, client: Client, x, w, batch) -> tuple[Tree, float, int]:
@@ -174,8 +179,7 @@ def receive(family: Any, quantiser: Any, params: Tree, journal: Journal) -> Call
         first, rows, loglik, work = struct.unpack(HEAD, bytes(content[:cut]))
         blocks = _decode(quantiser, first, shapes, content[cut:], _rng((journal.seed, journal.round), name))
         change, new = (zeros, blocks) if first else (blocks, zeros)
-        numbers = (np.asarray(float(v)) for v in (rows, loglik * rows, work))
-        return Contribution(*numbers, change, np.asarray(rows * bool(first)), new)
+        return _contribution(rows, loglik, work, change, rows * bool(first), new)
 
     return undo
 

@@ -122,7 +122,9 @@ class MixtureImputer(OneToOneFeatureMixin, TransformerMixin, Estimator):
         for k in [] if isinstance(self.n_components, str) else np.atleast_1d(self.n_components).tolist():
             at_least("n_components", k, 1)
         if not 0 <= self.hide <= 0.5:
-            raise BadParameter(f"hide={self.hide!r} must be from 0 to 0.5: it is the share of cells held back to choose by")
+            raise BadParameter(
+                f"hide={self.hide!r} must be from 0 to 0.5: it is the share of cells held back to choose by"
+            )
         if self.prior is not None:
             within("prior", self.prior, 0, np.inf, "how many rows the prior is worth")
 
@@ -205,7 +207,9 @@ class MixtureImputer(OneToOneFeatureMixin, TransformerMixin, Estimator):
     def interval(self, X: Any, coverage: float = 0.9) -> tuple[np.ndarray, np.ndarray]:
         """(low, high) of every cell: an interval for a gap, widened or narrowed by how the hidden cells fared; else the value."""
         if not 0 < coverage < 1:
-            raise BadParameter(f"coverage={coverage!r} must be between 0 and 1: it is the share of gaps inside their interval")
+            raise BadParameter(
+                f"coverage={coverage!r} must be between 0 and 1: it is the share of gaps inside their interval"
+            )
         low, high = self._rows(X), self._rows(X)
         law = imputation.laws(self._params(), low)
         central = self._calibrated(coverage)

@@ -91,7 +91,9 @@ def extent(nothing: None, client: Client, *, cells: str, trials: int) -> Extent:
 
 
 @client(adds=True, batched=False)
-def regress(down: tuple[Factors, ...], client: Client, *, side: str, cells: str, trials: int, hide: float) -> tuple[Half, ...]:
+def regress(
+    down: tuple[Factors, ...], client: Client, *, side: str, cells: str, trials: int, hide: float
+) -> tuple[Half, ...]:
     x, w = _visits(client, hide, kept=True)
     return tuple(bilinear.half(factors, side, x, w, cells, trials) for factors in down)
 
@@ -179,7 +181,9 @@ class FedMissEM(Estimator):
         if not self.penalty > 0:
             raise BadParameter(f"penalty={self.penalty!r} must be above 0: a site without visits needs it")
         if not 0 < self.hide <= 0.5:
-            raise BadParameter(f"hide={self.hide!r} must be above 0 and at most 0.5: it is the share of visits held back")
+            raise BadParameter(
+                f"hide={self.hide!r} must be above 0 and at most 0.5: it is the share of visits held back"
+            )
 
     # ---- fitting ----
 
@@ -187,12 +191,13 @@ class FedMissEM(Estimator):
         found = fed.gather(extent.using(cells=self.family, trials=self.trials), None)
         self._refuse(found)
         n_sites, n_dates = (self._side(name, [getattr(e, name) for e in found.values()]) for name in ("sites", "dates"))
-        rows, value, square = (sum(float(getattr(e, name)) for e in found.values()) for name in ("rows", "value", "square"))
+        rows, value, square = (
+            sum(float(getattr(e, name)) for e in found.values()) for name in ("rows", "value", "square")
+        )
         level, spread = value / rows, max(square / rows - (value / rows) ** 2, 1e-12)
         size = np.sqrt(spread) if self.family == "gaussian" else 1.0
         start = bilinear.link(level, self.family, self.trials)
-        ranks = RANKS if self.rank is None else (self.rank,)
-        ranks = tuple(r for r in ranks if r < min(n_sites, n_dates))
+        ranks = [r for r in (RANKS if self.rank is None else (self.rank,)) if r < min(n_sites, n_dates)]
         made = [bilinear.begin(n_sites, n_dates, r, start, size, rng) for r in ranks]
         dispersion = spread if self.family == "gaussian" else 1.0
         return State(tuple(_fresh(f, dispersion) for f in made), len(made) == 1, np.full(len(made), np.nan), 0)
@@ -209,7 +214,9 @@ class FedMissEM(Estimator):
     def _side(self, name: str, ends: list) -> int:
         given, reached = getattr(self, f"n_{name}"), int(max(float(e) for e in ends))
         if given is not None and given < reached:
-            raise BadParameter(f"n_{name}={given} is too small: a visit has number {reached - 1}, so give at least {reached}")
+            raise BadParameter(
+                f"n_{name}={given} is too small: a visit has number {reached - 1}, so give at least {reached}"
+            )
         return given or reached
 
     def step(self, fed: Federation, state: State) -> tuple[State, Info]:
@@ -258,7 +265,9 @@ class FedMissEM(Estimator):
         self.held_deviance_ = state.held
         self.n_features_in_ = 3
         width = Width(best.best, best.sites, best.dates)
-        self.totals_, self.totals_std_ = self._totals(width, fed.sum(seen.using(cells=self.family, trials=self.trials), width))
+        self.totals_, self.totals_std_ = self._totals(
+            width, fed.sum(seen.using(cells=self.family, trials=self.trials), width)
+        )
 
     def _totals(self, width: Width, visited: Seen) -> tuple[np.ndarray, np.ndarray]:
         """By date: what was seen, and the mean of what was not; its deviation by noise and by the coefficients'."""
@@ -311,5 +320,11 @@ def visits(table: Any) -> np.ndarray:
 def _fresh(factors: Factors, dispersion: float) -> Candidate:
     q = factors.left.shape[1] - 1
     return Candidate(
-        factors, factors, np.inf, dispersion, np.zeros((len(factors.left), q, q)), np.zeros((len(factors.right), q, q)), False
+        factors,
+        factors,
+        np.inf,
+        dispersion,
+        np.zeros((len(factors.left), q, q)),
+        np.zeros((len(factors.right), q, q)),
+        False,
     )

@@ -66,39 +66,43 @@ class Family(Protocol):
         """How far a step goes, in units in which 1 is large."""
 
 
-# ---- what a family may take over as its methods ----
+# ---- what families share ----
 
 
-def as_they_are(family: Family, mean: np.ndarray, scale: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """`frame` of families whose values have a meaning of their own: counts, categories."""
-    return np.zeros_like(mean), np.ones_like(scale)
+class Plain:
+    """A family whose values have a meaning of their own (counts, categories) and whose statistics have like sizes."""
+
+    supervised = False
+
+    def moments(self, params: Params) -> Stats:
+        raise NotImplementedError("abstract")
+
+    def frame(self, mean: np.ndarray, scale: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return np.zeros_like(mean), np.ones_like(scale)
+
+    def unscale(self, params: Params, shift: np.ndarray, unit: np.ndarray) -> Params:
+        return params
+
+    def whiten(self, params: Params, stats: Stats) -> list[np.ndarray]:
+        """The statistics themselves, as one row."""
+        return [tree.flatten(stats)[None]]
+
+    def unwhiten(self, params: Params, blocks: list[np.ndarray]) -> Stats:
+        return tree.unflatten(blocks[0][0], self.moments(params))
+
+    def change(self, old: Params, new: Params) -> float:
+        """The largest relative change of an array, by its root mean square; weights by the logarithm of their ratio."""
+        moves = [_relative(a, b) for a, b in zip(tree.leaves(old), tree.leaves(new))]
+        if hasattr(old, "weights"):
+            moves.append(float(np.abs(np.log(new.weights / old.weights)).max()))
+        return max(moves)
 
 
-def standardised(family: Family, mean: np.ndarray, scale: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """`frame` of families that any shift and scaling of a column leaves what they are."""
-    return mean, scale
+class Standardised(Plain):
+    """A family that any shift and scaling of a column leaves what it is."""
 
-
-def unscale(family: Family, params: Params, shift: np.ndarray, unit: np.ndarray) -> Params:
-    """`unscale` of families that are not scaled."""
-    return params
-
-
-def whiten(family: Family, params: Params, stats: Stats) -> list[np.ndarray]:
-    """The statistics themselves, as one row."""
-    return [tree.flatten(stats)[None]]
-
-
-def unwhiten(family: Family, params: Params, blocks: list[np.ndarray]) -> Stats:
-    return tree.unflatten(blocks[0][0], family.moments(params))
-
-
-def change(family: Family, old: Params, new: Params) -> float:
-    """The largest relative change of an array, by its root mean square; weights by the logarithm of their ratio."""
-    moves = [_relative(a, b) for a, b in zip(tree.leaves(old), tree.leaves(new))]
-    if hasattr(old, "weights"):
-        moves.append(float(np.abs(np.log(new.weights / old.weights)).max()))
-    return max(moves)
+    def frame(self, mean: np.ndarray, scale: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return mean, scale
 
 
 def _relative(old: np.ndarray, new: np.ndarray) -> float:

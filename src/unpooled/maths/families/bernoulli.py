@@ -21,17 +21,13 @@ class Stats(NamedTuple):
     x: Float[Array, "k d"]  # r x
 
 
-class BernoulliMixture(NamedTuple):
+class Numbers(NamedTuple):
     n_components: int = 2
     floor: float = 1e-6  # of weights and probabilities
 
+
+class BernoulliMixture(base.Plain, Numbers):
     wants = "zeros and ones"
-    supervised = False
-    frame = base.as_they_are
-    unscale = base.unscale
-    whiten = base.whiten
-    unwhiten = base.unwhiten
-    change = base.change
 
     def check(self) -> None:
         at_least("n_components", self.n_components, 1)

@@ -21,18 +21,13 @@ class Stats(NamedTuple):
     x: Float[Array, "k d m"]  # r [x = m]
 
 
-class CategoricalMixture(NamedTuple):
+class Numbers(NamedTuple):
     n_components: int = 2
     n_categories: int = 2
     floor: float = 1e-6  # of weights and probabilities
 
-    supervised = False
-    frame = base.as_they_are
-    unscale = base.unscale
-    whiten = base.whiten
-    unwhiten = base.unwhiten
-    change = base.change
 
+class CategoricalMixture(base.Plain, Numbers):
     @property
     def wants(self) -> str:
         return f"whole numbers from 0 to n_categories - 1 = {self.n_categories - 1}"

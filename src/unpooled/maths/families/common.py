@@ -29,17 +29,14 @@ class Stats(NamedTuple):
     x: Float[Array, "k d"]  # r x
 
 
-class CommonCovariance(NamedTuple):
+class Numbers(NamedTuple):
     n_components: int = 2
     covariance: str = "implied"
     floor: float = 1e-6  # of weights and of the covariance's eigenvalues
 
+
+class CommonCovariance(base.Standardised, Numbers):
     wants = "numbers without gaps"
-    supervised = False
-    frame = base.standardised
-    whiten = base.whiten
-    unwhiten = base.unwhiten
-    change = base.change
 
     def check(self) -> None:
         at_least("n_components", self.n_components, 1)

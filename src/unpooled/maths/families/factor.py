@@ -27,17 +27,14 @@ class Stats(NamedTuple):
     zz: Float[Array, "r r"]  # E z z'
 
 
-class FactorAnalysis(NamedTuple):
+class Numbers(NamedTuple):
     n_factors: int = 1
     noise: str = "diag"  # "one" is probabilistic PCA
     floor: float = 1e-6  # of noise variances
 
+
+class FactorAnalysis(base.Standardised, Numbers):
     wants = "numbers without gaps"
-    supervised = False
-    frame = base.standardised
-    whiten = base.whiten
-    unwhiten = base.unwhiten
-    change = base.change
 
     def check(self) -> None:
         at_least("n_factors", self.n_factors, 1)

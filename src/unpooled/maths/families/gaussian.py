@@ -25,14 +25,15 @@ class Stats(NamedTuple):
     xx: Float[Array, "*c"]  # r x x', packed as covariances are
 
 
-class GaussianMixture(NamedTuple):
+class Numbers(NamedTuple):
     n_components: int = 1
     shape: str = "full"
     floor: float = 1e-6  # of weights, and of eigenvalues in the standardised frame
     reg: float | tuple[float, ...] = 0.0  # added to variances, for all columns or for each
 
+
+class GaussianMixture(base.Standardised, Numbers):
     wants = "finite numbers, or gaps"
-    supervised = False
 
     def check(self) -> None:
         at_least("n_components", self.n_components, 1)
@@ -140,12 +141,12 @@ class GaussianMixture(NamedTuple):
             return np.maximum(covs, self.floor)
         values, vectors = np.linalg.eigh(covs)
         lifted = (vectors * np.maximum(values, self.floor)[..., None, :]) @ vectors.swapaxes(-1, -2)
-        return np.where((values < self.floor).any(axis=-1)[..., None, None], lifted, covs)
+        return np.where((values.min(axis=-1) < self.floor)[..., None, None], lifted, covs)
 
     def _ridge(self, covs: np.ndarray) -> np.ndarray:
         if self._matrices:
             return np.eye(covs.shape[-1]) * np.asarray(self.reg)
-        return np.asarray(self.reg) if self.shape == "diag" else np.mean(self.reg)
+        return np.asarray(self.reg) if self.shape == "diag" else np.asarray(np.mean(self.reg))
 
     @property
     def _matrices(self) -> bool:

@@ -30,7 +30,7 @@ class Stats(NamedTuple):
     filled: Float[Array, "j l"]  # the value of every cell, expected where there is none
 
 
-class LowRank(NamedTuple):
+class Numbers(NamedTuple):
     n_sites: int = 1
     n_dates: int = 1
     rank: int = 1
@@ -39,12 +39,8 @@ class LowRank(NamedTuple):
     visits: float = 1.0
     trials: int = 1
 
-    supervised = False
-    frame = base.as_they_are
-    unscale = base.unscale
-    whiten = base.whiten
-    unwhiten = base.unwhiten
 
+class LowRank(base.Plain, Numbers):
     @property
     def wants(self) -> str:
         values = {"gaussian": "a number", "poisson": "a count", "binomial": f"a count up to trials={self.trials}"}

@@ -22,17 +22,13 @@ class Stats(NamedTuple):
     x: Float[Array, "k d"]  # r x
 
 
-class PoissonMixture(NamedTuple):
+class Numbers(NamedTuple):
     n_components: int = 2
     floor: float = 1e-6  # of weights and rates
 
+
+class PoissonMixture(base.Plain, Numbers):
     wants = "whole numbers of at least 0"
-    supervised = False
-    frame = base.as_they_are
-    unscale = base.unscale
-    whiten = base.whiten
-    unwhiten = base.unwhiten
-    change = base.change
 
     def check(self) -> None:
         at_least("n_components", self.n_components, 1)

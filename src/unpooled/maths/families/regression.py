@@ -27,16 +27,14 @@ class Stats(NamedTuple):
     yy: Float[Array, "k"]  # r y^2
 
 
-class RegressionMixture(NamedTuple):
+class Numbers(NamedTuple):
     n_components: int = 2
     floor: float = 1e-6  # of weights, of noise variances and of the inputs' second moments
 
+
+class RegressionMixture(base.Standardised, Numbers):
     wants = "inputs and a target without gaps"
     supervised = True
-    frame = base.standardised
-    whiten = base.whiten
-    unwhiten = base.unwhiten
-    change = base.change
 
     def check(self) -> None:
         at_least("n_components", self.n_components, 1)
