@@ -29,6 +29,10 @@ def gm(**options: Any) -> Callable[[], Any]:
     return lambda: up.GaussianMixture(**settings)
 
 
+def clustering(name: str, **options: Any) -> Callable[[], Any]:
+    return lambda: getattr(up if name in dir(up) else baselines, name)(random_state=0, **options)
+
+
 def holes() -> dict[str, np.ndarray]:
     return mixture_data(0.2)
 
@@ -65,6 +69,9 @@ ESTIMATORS = {
     "GaussianMixture personal": Case(gm(personal_weights=True), mixture_data, monotone=True),
     "GaussianMixture paper": Case(gm(aggregation="paper"), mixture_data),
     "GaussianMixture cohort": Case(gm(fraction=0.5), mixture_data),
+    "OpenMixture": Case(clustering("OpenMixture", structure="gaussians", max_local=4), mixture_data),
+    "FedGEM": Case(clustering("FedGEM", n_components=3, tol=0.0, max_iter=9), mixture_data),
+    "FederatedKMeans": Case(clustering("FederatedKMeans", n_clusters=3, tol=-1.0, max_iter=9), mixture_data),
     "FedGMM": Case(trained("FedGMM"), labelled),
     "FedGMM sgd": Case(trained("FedGMM", optimizer="sgd", fraction=0.7, trial=3), labelled),
     "FedGMM mlp": Case(trained("FedGMM", learner="mlp", hidden=(8,), embedding=2), labelled),
