@@ -105,10 +105,18 @@ def stock_node(stack: ExitStack, config: Path, address: str, link: Path, isolati
     command += ["--isolation", isolation, "--node-config", f'unpooled="{config}"']
     with open(config.parent / "supernode.log", "ab") as log:
         process = subprocess.Popen([str(c) for c in command], env=env, stdout=log, stderr=log)
-    stack.callback(process.wait)
-    stack.callback(process.terminate)
+    stack.callback(end, process)
     if isolation == "process":
         stack.enter_context(started(NodeProcess(config, "--behind", f"127.0.0.1:{port}")))
+
+
+def end(process: subprocess.Popen) -> None:
+    process.terminate()
+    try:
+        process.wait(10)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def run(kind: str, rounds: int, traffic: Traffic) -> dict:
