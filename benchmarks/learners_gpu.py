@@ -15,7 +15,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from unpooled.client import Client
-from unpooled.learners import Trainer
+from unpooled.learners import Trainer, nets
 from unpooled.learners.mixing import responsibilities
 from unpooled.learners.sgd import minibatches
 

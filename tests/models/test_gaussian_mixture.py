@@ -247,7 +247,7 @@ def test_small_local_clusters_do_not_leave_for_the_start():
         ({"covariance_type": "ful"}, "covariance_type='ful' is not known"),
         ({"n_components": 0}, "at least 1"),
         ({"n_components": "many"}, "give a number, a list of numbers or 'auto'"),
-        ({"n_components": 10_000}, "more than the 1500 rows"),
+        ({"n_components": 10_000}, "more than n_samples=1500"),
         ({"max_iter": 0}, "max_iter=0 must be at least 1"),
         ({"tol": -1.0}, "tol=-1.0 must be at least 0"),
         ({"aggregation": "paper", "accelerate": True}, "leave personal_weights and accelerate off"),

@@ -20,6 +20,7 @@ from unpooled.client import Client, client
 from unpooled.errors import BadParameter
 from unpooled.estimator import Estimator, Info
 from unpooled.federation import Federation
+from unpooled.maths import accelerate as acceleration
 from unpooled.maths import gaussian, mixture
 from unpooled.maths.mixture import Params, Stats
 from unpooled.models import start
@@ -230,18 +231,12 @@ class GaussianMixture(MixtureFace, DensityMixin, Estimator):
         return Candidate(params, loglik, gain, c.reseeded + new, not new and abs(gain) < self.tol, None)
 
     def _accelerated(self, c: Candidate, stats: Stats) -> Candidate:
-        from unpooled.maths import accelerate as acceleration
-
         memory, params, info = acceleration.advance(c.memory, c.params, stats, self.covariance_type, self.reg_covar)
         converged = bool(info.gain < self.tol)
         return Candidate(info.best if converged else params, info.loglik, info.gain, 0, converged, memory)
 
     def _candidate(self, params: Params) -> Candidate:
-        memory = None
-        if self.accelerate:
-            from unpooled.maths import accelerate as acceleration
-
-            memory = acceleration.start(params, self.covariance_type)
+        memory = acceleration.start(params, self.covariance_type) if self.accelerate else None
         return Candidate(params, -np.inf, np.inf, 0, False, memory)
 
     # ---- the start ----
@@ -349,7 +344,7 @@ class GaussianMixture(MixtureFace, DensityMixin, Estimator):
         """What can be refused only once the width and the number of rows are known."""
         k, d = max(self._sizes()), len(frame.mean)
         if float(frame.rows) < k:
-            raise BadParameter(f"n_components={k} is more than the {float(frame.rows):.0f} rows (n_samples): lower it")
+            raise BadParameter(f"n_components={k} is more than n_samples={float(frame.rows):.0f}: lower it")
         covs = {"full": (k, d, d), "tied": (d, d), "diag": (k, d), "spherical": (k,)}[self.covariance_type]
         for name, wanted in {"weights_init": (k,), "means_init": (k, d), "precisions_init": covs}.items():
             given = getattr(self, name)

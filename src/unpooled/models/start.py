@@ -154,13 +154,15 @@ def _packed(variances: np.ndarray, shape: str) -> np.ndarray:  # (k, d)
 
 def _cluster(x: np.ndarray, w: np.ndarray, k: int, rng: np.random.Generator) -> np.ndarray:
     """k-means labels of weighted points; fewer points than k are a cluster each."""
-    distinct = np.unique(x, axis=0, return_inverse=True)
-    if len(distinct[0]) <= k:
-        return distinct[1].reshape(-1)
+    points, place = np.unique(x, axis=0, return_inverse=True)  # so that neither order nor repetition of rows matters
+    place = place.reshape(-1)
+    if len(points) <= k:
+        return place
     from sklearn.cluster import KMeans
 
     seed = int(rng.integers(2**31 - 1))
-    return KMeans(k, n_init=3, max_iter=50, random_state=seed).fit(x, sample_weight=w).labels_
+    weights = np.bincount(place, w, len(points))
+    return KMeans(k, n_init=3, max_iter=50, random_state=seed).fit(points, sample_weight=weights).labels_[place]
 
 
 def _standardised_sample(frame: Frame, client: Client) -> tuple[np.ndarray, np.ndarray]:
