@@ -275,3 +275,33 @@ def test_torch_in_torch_out_and_equal():
         np.testing.assert_allclose(getattr(ours, a).numpy(), getattr(reference, a), rtol=1e-8, atol=1e-10)
     np.testing.assert_allclose(ours.score_samples(torch.as_tensor(x)).numpy(), reference.score_samples(x), rtol=1e-8)
     np.testing.assert_array_equal(ours.predict(torch.as_tensor(x)).numpy(), reference.predict(x))
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("shape", SHAPES)
+def test_fedem_with_nothing_left_to_chance_is_plain_em(shape):
+    x = table()
+    settings = {"n_components": 3, "covariance_type": shape, "tol": 0.0, "max_iter": 20, **given(x, shape)}
+    exact = up.GaussianMixture(**settings).fit(ragged(x, 7))
+    fedem = up.GaussianMixture(**settings, solver="fedem").fit(ragged(x, 7))
+    assert apart(fedem, exact) < 1e-9
+    np.testing.assert_allclose(fedem.lower_bound_, exact.lower_bound_, rtol=1e-12)
+
+
+@pytest.mark.parametrize("solver", ["fedem", "vr-fedem"])
+def test_the_stochastic_solvers_send_less_and_come_near(solver):
+    x = synthetic.mixture(6000, 3, 4, separation=5.0, clients=10, random_state=8).clients
+    exact = up.GaussianMixture(3, random_state=0, tol=1e-6).fit(x)
+    options = {"levels": 3} if solver == "fedem" else {"batch_size": 200}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        less = up.GaussianMixture(3, random_state=0, solver=solver, solver_options=options, max_iter=30).fit(x)
+    rows = np.concatenate(list(x.values()))
+    assert less.score(rows) > exact.score(rows) - 0.02
+    if solver == "fedem":
+        assert less.history_[-1]["bytes_up"] < exact.history_[-1]["bytes_up"] / 8
+
+
+def test_an_unknown_option_of_the_solver_suggests_the_right_one():
+    with pytest.raises(BadParameter, match="did you mean 'levels'"):
+        up.GaussianMixture(2, solver="fedem", solver_options={"level": 3}).fit(table())

@@ -17,13 +17,14 @@ from sklearn.exceptions import ConvergenceWarning
 from unpooled import tree
 from unpooled.arrays import Array, like, namespace, to_numpy
 from unpooled.client import Client, client
-from unpooled.errors import BadParameter
+from unpooled.errors import BadParameter, suggest
 from unpooled.estimator import Estimator, Info
 from unpooled.federation import Federation
 from unpooled.maths import accelerate as acceleration
 from unpooled.maths import gaussian, mixture
 from unpooled.maths.mixture import Params, Stats
 from unpooled.models import start
+from unpooled.models.fedem import FedEM, VRFedEM
 from unpooled.models.mixture_face import MixtureFace
 
 AUTO = tuple(range(1, 11))
@@ -121,7 +122,8 @@ class GaussianMixture(MixtureFace, DensityMixin, Estimator):
     Parameters follow scikit-learn's class of the same name; called with a plain array it is one client and behaves alike.
 
     n_components : int, a list of them, or "auto" (1 to 10): all candidates share the rounds, BIC chooses.
-    solver : "em" is exact; "fedem" and "vr-fedem" send less for clients that come and go.
+    solver : "em" is exact; "fedem" and "vr-fedem" send less for clients that come and go, and take `solver_options`
+        (levels, batch_size, step_size and the other parameters of `FedEM` and `VRFedEM`).
     personal_weights : each client keeps mixing weights of its own, which never leave it; see `personal_` and `adapt`.
     accelerate : fewer rounds to the same likelihood, safeguarded.
     aggregation : "exact", or "paper" for FedGMM's printed update (it drops the scatter between clients; for reproduction only).
@@ -146,6 +148,7 @@ class GaussianMixture(MixtureFace, DensityMixin, Estimator):
         random_state: Any = None,
         warm_start: bool = False,
         solver: str = "em",
+        solver_options: Mapping[str, Any] | None = None,
         personal_weights: bool = False,
         accelerate: bool = False,
         aggregation: str = "exact",
@@ -165,6 +168,7 @@ class GaussianMixture(MixtureFace, DensityMixin, Estimator):
         self.random_state = random_state
         self.warm_start = warm_start
         self.solver = solver
+        self.solver_options = solver_options
         self.personal_weights = personal_weights
         self.accelerate = accelerate
         self.aggregation = aggregation
@@ -173,14 +177,18 @@ class GaussianMixture(MixtureFace, DensityMixin, Estimator):
 
     # ---- fitting ----
 
-    def init(self, fed: Federation, rng: np.random.Generator) -> State:
+    def init(self, fed: Federation, rng: np.random.Generator) -> Any:
+        if self.solver != "em":
+            return self._stochastic(fed, rng).init(fed, rng)
         frame = start.frame(fed)
         self._check_against(frame)
         warm = self.warm_start and hasattr(self, "means_")
         starts = [self.params()] if warm else self._starts(fed, frame, rng)
         return State(tuple(self._candidate(p) for p in starts), float(frame.rows))
 
-    def step(self, fed: Federation, state: State) -> tuple[State, Info]:
+    def step(self, fed: Federation, state: Any) -> tuple[Any, Info]:
+        if self.solver != "em":
+            return self._stochastic().step(fed, state)
         active = [i for i, c in enumerate(state.candidates) if not c.converged]
         cohort = fed if self.fraction == 1.0 else fed.sample(self.fraction, fed.journal.rng)
         found = cohort.sum(self._question(active), tuple(state.candidates[i].params for i in active))
@@ -190,10 +198,14 @@ class GaussianMixture(MixtureFace, DensityMixin, Estimator):
         info = {"loglik": best.loglik, "candidates": len(active), "reseeded": sum(c.reseeded for c in candidates)}
         return State(candidates, state.rows), info
 
-    def done(self, state: State, history: list[Info]) -> bool:
+    def done(self, state: Any, history: list[Info]) -> bool:
+        if self.solver != "em":
+            return self._stochastic().done(state, history)
         return all(c.converged for c in state.candidates)
 
-    def finish(self, fed: Federation, state: State) -> None:
+    def finish(self, fed: Federation, state: Any) -> None:
+        if self.solver != "em":
+            state = self._as_candidate(state)
         i = self._best(state.candidates, state.rows)
         best = state.candidates[i]
         self._set_params(best.params)
@@ -213,6 +225,33 @@ class GaussianMixture(MixtureFace, DensityMixin, Estimator):
                 name: held[name][f"weights-{i}"] for name in fed.names if f"weights-{i}" in held.get(name, {})
             }
         self._warn(best)
+
+    def _stochastic(self, fed: Federation | None = None, rng: np.random.Generator | None = None) -> Any:
+        """The FedEM that does the rounds; given a federation, with the start that the user gave."""
+        family = {
+            "name": "gaussian",
+            "n_components": self._sizes()[0],
+            "shape": self.covariance_type,
+            "reg": self.reg_covar,
+        }
+        kind = {"fedem": FedEM, "vr-fedem": VRFedEM}[self.solver]
+        settings = {
+            "max_iter": self.max_iter,
+            "tol": self.tol,
+            "fraction": self.fraction,
+            "random_state": self.random_state,
+        }
+        given = None
+        if fed is not None and rng is not None and self.means_init is not None:
+            given = self._starts(fed, start.frame(fed), rng)[0]
+        return kind(family, params_init=given, **{**settings, **(self.solver_options or {})})
+
+    def _as_candidate(self, state: Any) -> State:
+        """FedEM's last state as the exact solver would have left it."""
+        solver, loglik = self._stochastic(), [row["loglik"] for row in self.history_]
+        gain = loglik[-1] - loglik[-2] if len(loglik) > 1 else np.inf
+        converged = solver.done(state, self.history_)
+        return State((Candidate(solver.result(state), loglik[-1], gain, 0, converged, None),), state.rows)
 
     def _question(self, ids: list[int]) -> Any:
         if self.personal_weights:
@@ -339,6 +378,15 @@ class GaussianMixture(MixtureFace, DensityMixin, Estimator):
             raise BadParameter(f"n_components={self.n_components!r} must be at least 1")
         if self.aggregation == "paper" and (self.personal_weights or self.accelerate):
             raise BadParameter("aggregation='paper' is plain EM as printed: leave personal_weights and accelerate off")
+        if self.solver != "em":
+            self._check_stochastic(fed)
+
+    def _check_stochastic(self, fed: Federation) -> None:
+        if len(self._sizes()) > 1 or self.personal_weights or self.accelerate or self.aggregation == "paper":
+            text = "fits one n_components with shared weights: leave personal_weights, accelerate and aggregation as they are"
+            raise BadParameter(f"solver={self.solver!r} {text}")
+        _known_options(self.solver_options or {}, VRFedEM if self.solver == "vr-fedem" else FedEM)
+        self._stochastic().check(fed)
 
     def _check_against(self, frame: start.Frame) -> None:
         """What can be refused only once the width and the number of rows are known."""
@@ -352,3 +400,9 @@ class GaussianMixture(MixtureFace, DensityMixin, Estimator):
                 raise BadParameter(
                     f"{name} has shape {np.shape(given)}, but n_components={self.n_components!r} needs {wanted}"
                 )
+
+
+def _known_options(options: Mapping[str, Any], kind: Any) -> None:
+    for name in options:
+        if name not in kind._get_param_names():
+            raise BadParameter(f"{kind.__name__} has no option {name!r}: {suggest(name, kind._get_param_names())}")
