@@ -111,9 +111,7 @@ def public(
     parts: tuple[float, float, float] = (0.6, 0.2, 0.2),
     random_state: Any = None,
 ) -> Task:
-    """As the released code has it: covariance I / sqrt(d), half-spaces along differences of centres, lognormal
-    sizes.
-    """
+    """As the released code has it: covariance I / sqrt(d), half-spaces along differences of centres, lognormal sizes."""
     rng = np.random.default_rng(random_state)
     mu = rng.uniform(-1, 1, (components, d))
     other = [(m + rng.integers(1, components)) % components for m in range(components)]
@@ -151,9 +149,7 @@ def draw(parts: Components, weights: np.ndarray, n: int, rng: np.random.Generato
 
 
 def split(rows: Rows, parts: tuple[float, float, float] = (0.6, 0.2, 0.2), random_state: Any = None) -> tuple:
-    """Each client's rows in random order as (train, valid, test), by shares; every part has a row where there are
-    three.
-    """
+    """Each client's rows in random order as (train, valid, test), by shares; every part has a row where there are three."""
     if abs(sum(parts) - 1) > 1e-9 or min(parts) < 0:
         raise BadParameter(f"parts={parts} must be three shares that add up to 1")
     rng = np.random.default_rng(random_state)

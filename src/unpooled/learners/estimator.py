@@ -130,9 +130,7 @@ class LearnerEstimator(ClassifierMixin, Estimator):
         return self.tol > 0 and len(gains) == 2 and abs(gains[1] - gains[0]) < self.tol
 
     def describe(self, fed: Federation, trainer: dict, theta: Array, *private: str) -> None:
-        """Sets classes_, theta_, trainer_ and clients_: what the state of each client that lives here holds by these
-        names.
-        """
+        """Sets classes_, theta_, trainer_ and clients_: what the state of each client that lives here holds by these names."""
         self.trainer_, self.theta_ = trainer, to_numpy(theta)
         self.classes_, self.n_features_in_ = np.asarray(trainer["labels"]), trainer["inputs"]
         states = fed.snapshot() or {}
@@ -172,9 +170,7 @@ class LearnerEstimator(ClassifierMixin, Estimator):
     # ---- personal models ----
 
     def private(self, client: str | None) -> dict[str, np.ndarray]:
-        """What a client keeps, in this process; for a personal model itself, its own. One sentence if it is not
-        here.
-        """
+        """What a client keeps, in this process; for a personal model itself, its own. One sentence if it is not here."""
         check_is_fitted(self)
         if client is None:
             return self.own_

@@ -34,8 +34,6 @@ def log_shares(shares: Any, reference: Array) -> Array:
 
 
 def average(total: Array, weight: Array, before: Array) -> Array:
-    """Models (k, p) from the sum of weight x model and the weights (k,); one that nobody answers for stays as it
-    was.
-    """
+    """Models (k, p) from the sum of weight x model and the weights (k,); one that nobody answers for stays as it was."""
     heavy = (weight > 1e-12)[..., None]
     return namespace(total).where(heavy, total / weight.clip(min=1e-12)[..., None], like(before, total))

@@ -1,6 +1,4 @@
-"""A client's rows as a learner wants them: labels as codes, on the right device. One GATHER of labels at the start
-of a run.
-"""
+"""A client's rows as a learner wants them: labels as codes, on the right device. One GATHER of labels at the start of a run."""
 
 from __future__ import annotations
 

@@ -53,9 +53,7 @@ def _plan(w: np.ndarray, rng: np.random.Generator, epochs: int, batch_size: int)
 
 
 def batches(order: Order, *arrays: Array) -> Iterator[tuple[Array, ...]]:
-    """For each step: which rows are real (..., b), and the chosen rows (..., b, *rest) of every array (..., n,
-    *rest).
-    """
+    """For each step: which rows are real (..., b), and the chosen rows (..., b, *rest) of every array (..., n, *rest)."""
     lead, n = order.rows.shape[:-2], arrays[0].shape[len(order.rows.shape[:-2])]
     count = int(np.prod(lead, dtype=int))
     offset = (np.arange(count) * n).reshape(*lead, 1, 1)

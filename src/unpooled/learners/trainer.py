@@ -86,9 +86,7 @@ class Trainer:
         return xp.moveaxis(picked[..., 0, :], -2, -1)
 
     def train(self, theta: Array, client: Client, rows: Rows, r: Array, scale: Array = None) -> Array:
-        """The learners (..., k, p) after the local epochs, row i counting r_ik (..., n, k) times its weight for
-        learner k.
-        """
+        """The learners (..., k, p) after the local epochs, row i counting r_ik (..., n, k) times its weight for learner k."""
         order = minibatches(client, self.epochs, self.batch_size)
         step = Step(self.lr, self.momentum, self.weight_decay, self.prox)
         velocity = client.state.get("velocity") if self.keep_momentum else None
@@ -115,9 +113,7 @@ class Trainer:
         return theta
 
     def keep_own(self, theta: Array, client: Client, sent: Array) -> Array:
-        """Puts the client's own values into its state and gives `theta` with those of `sent` instead: what may
-        leave.
-        """
+        """Puts the client's own values into its state and gives `theta` with those of `sent` instead: what may leave."""
         if not self.net.stays:
             return theta
         places = list(self.net.stays)

@@ -19,7 +19,6 @@ from unpooled.errors import BadParameter
 from unpooled.estimator import Info
 from unpooled.federation import Federation
 from unpooled.learners import Trainer, as_option, newton
-from unpooled.learners.estimator import LearnerEstimator
 from unpooled.learners.mixing import average
 from unpooled.maths import gaussian
 from unpooled.maths.mixture import Params
@@ -54,7 +53,7 @@ class State(NamedTuple):
     round: int
 
 
-class FedGMM(FedGMMFace, LearnerEstimator):
+class FedGMM(FedGMMFace):
     """Personalised classification, densities and novelty under a joint mixture (Wu et al. 2023).
 
     n_gaussians, n_learners : numbers, or "auto" (1 to 4 each): all share the rounds, held-out joint likelihood chooses.

@@ -14,6 +14,7 @@ from unpooled.client import Client, client
 from unpooled.errors import BadParameter
 from unpooled.federation import Federation
 from unpooled.learners import Trainer
+from unpooled.learners.estimator import LearnerEstimator
 from unpooled.learners.mixing import log_shares, responsibilities
 from unpooled.learners.rows import codes
 from unpooled.maths import gaussian
@@ -75,11 +76,11 @@ def density_counts(down: Density, client: Client, *, shape: str, key: str) -> Co
     return Counts(np.histogram(s.clip(*down.range), bins=edges, weights=w)[0].astype(np.float64))
 
 
-class FedGMMFace:
-    """Needs `theta_`, `trainer_` and what `set_joint` sets."""
+class FedGMMFace(LearnerEstimator):
+    """Needs what `describe` and `set_joint` set."""
 
     covariance_type: str
-    n_features_in_: int
+    start_: str  # the key of the candidate that won
 
     def set_joint(self, joint: Joint, lens: Lens, shape: str) -> None:
         self.shares_ = to_numpy(joint.shares)  # (k, m) of all rows
@@ -94,21 +95,19 @@ class FedGMMFace:
         mean = float(seen.total / seen.n)
         width = np.sqrt(max(float(seen.squares / seen.n) - mean**2, 1e-12))
         down = down._replace(range=np.array([mean - 12 * width, mean + 6 * width]))
-        ask = density_counts.using(shape=self.covariance_type, key=f"pi-{self.start_}")  # type: ignore[attr-defined]
+        ask = density_counts.using(shape=self.covariance_type, key=f"pi-{self.start_}")
         below = np.cumsum(to_numpy(fed.sum(ask, down).n))
         edges = edges_of(down.range)[1:]
         self.novelty_levels_ = -np.interp(RATES * below[-1], below, edges)
         for name, state in (fed.snapshot() or {}).items():
-            if "novelty" in state and name in self.clients_:  # type: ignore[attr-defined]
-                self.clients_[name]["novelty"] = to_numpy(state["novelty"])  # type: ignore[attr-defined]
+            if "novelty" in state and name in self.clients_:
+                self.clients_[name]["novelty"] = to_numpy(state["novelty"])
 
     # ---- probabilities ----
 
     def predict_proba(self, X: Any, client: str | None = None) -> np.ndarray:
-        """P(class | x) by equation 3: learners weighted by their Gaussians' responsibility for the row; (n,
-        classes).
-        """
-        x = self._rows(X)  # type: ignore[attr-defined]
+        """P(class | x) by equation 3: learners weighted by their Gaussians' responsibility for the row; (n, classes)."""
+        x = self._rows(X)
         pairs = self._log_pairs(x, client)  # (n, k, m)
         r, _ = responsibilities(pairs.reshape(len(x), -1))
         by_learner = r.reshape(pairs.shape).sum(1)  # (n, m)
@@ -116,13 +115,13 @@ class FedGMMFace:
 
     def log_density(self, X: Any, client: str | None = None) -> np.ndarray:
         """log P(x), (n,): under a client's own weights, or those of all."""
-        pairs = self._log_pairs(self._rows(X), client)  # type: ignore[attr-defined]
+        pairs = self._log_pairs(self._rows(X), client)
         return responsibilities(pairs.reshape(len(pairs), -1))[1]
 
     def log_joint(self, X: Any, y: Any, client: str | None = None) -> np.ndarray:
         """log P(x, y), (n,)."""
-        x = self._rows(X)  # type: ignore[attr-defined]
-        y = codes(np.asarray(y), self.classes_.tolist())  # type: ignore[attr-defined]
+        x = self._rows(X)
+        y = codes(np.asarray(y), self.classes_.tolist())
         log_p = self._learners(x, client)[:, y, np.arange(len(x))].T  # (n, m)
         pairs = self._log_pairs(x, client) + log_p[:, None, :]
         return responsibilities(pairs.reshape(len(x), -1))[1]
@@ -134,15 +133,15 @@ class FedGMMFace:
     def _log_pairs(self, x: np.ndarray, client: str | None) -> np.ndarray:
         """log pi(k, j) + log N_k(z), (n, k, m)."""
         log_n = log_densities(self._gaussians(), embedded(x, self._lens()).astype(np.float64), self.covariance_type)
-        pi = self.private(client).get("pi", self.shares_)  # type: ignore[attr-defined]
+        pi = self.private(client).get("pi", self.shares_)
         return log_n[:, :, None] + log_shares(pi, log_n)
 
     def _learners(self, x: np.ndarray, client: str | None) -> np.ndarray:
         """log P_j(class | x), (m, classes, n)."""
-        theta = Trainer(**self.trainer_).merge(self.theta_, self.private(client).get("norm"))  # type: ignore[attr-defined]
+        theta = Trainer(**self.trainer_).merge(self.theta_, self.private(client).get("norm"))
         if self.lens_axes_.shape[1] == 0:
             x = filled(x, self._gaussians(), self.covariance_type)
-        return self.log_proba(x, theta)  # type: ignore[attr-defined]
+        return self.log_proba(x, theta)
 
     def _gaussians(self) -> Params:
         return Params(self.weights_, self.means_, gaussian.pack_covs(self.covariances_, self.covariance_type))
@@ -160,7 +159,7 @@ class FedGMMFace:
         """The novelty that this share of the training rows exceeds, of all clients or of one."""
         if not RATES[0] <= false_alarms <= RATES[-1]:
             raise BadParameter(f"false_alarms={false_alarms!r} must be between {RATES[0]} and {RATES[-1]}")
-        levels = self.private(client).get("novelty", self.novelty_levels_)  # type: ignore[attr-defined]
+        levels = self.private(client).get("novelty", self.novelty_levels_)
         return float(np.interp(np.log(false_alarms), np.log(RATES), levels))
 
     def is_novel(self, X: Any, false_alarms: float = 0.05, client: str | None = None) -> np.ndarray:
@@ -168,15 +167,13 @@ class FedGMMFace:
         return self.novelty(X, client=client) > self.threshold(false_alarms, client)
 
     def adapt(self, X: Any, y: Any = None) -> Any:
-        """The personal model of a client never seen: EM on its weights alone, in this process; without labels, by x
-        alone.
-        """
-        x = self._rows(X)  # type: ignore[attr-defined]
-        flat = self.with_own({"pi": np.ones_like(self.shares_)})  # type: ignore[attr-defined]
+        """The personal model of a client never seen: EM on its weights alone, in this process; without labels, by x alone."""
+        x = self._rows(X)
+        flat = self.with_own({"pi": np.ones_like(self.shares_)})
         pairs = flat._log_pairs(x, None)
         if y is not None:
-            places = codes(np.asarray(y), self.classes_.tolist())  # type: ignore[attr-defined]
+            places = codes(np.asarray(y), self.classes_.tolist())
             pairs = pairs + self._learners(x, None)[:, places, np.arange(len(x))].T[:, None, :]
         begin = (self.shares_ + 1e-3) / (self.shares_ + 1e-3).sum()
         pi = fit_weights(pairs.reshape(len(x), -1), begin.ravel()).reshape(begin.shape)
-        return self.with_own({"pi": pi})  # type: ignore[attr-defined]
+        return self.with_own({"pi": pi})

@@ -192,9 +192,7 @@ def coupled(params: Params, z: Array, w: Array, log_p: Array, pi: Array, shape: 
 
 
 def own_shares(client: Client, joint: Joint, key: str, tie: bool, sources: dict) -> Array:
-    """The client's weights (..., k, m); at first those of its Gaussians, spread over the learners or tied to one
-    each.
-    """
+    """The client's weights (..., k, m); at first those of its Gaussians, spread over the learners or tied to one each."""
     if f"pi-{key}" in client.state:
         return client.state[f"pi-{key}"]
     k, m = joint.shares.shape

@@ -111,9 +111,7 @@ def discriminants(params: Params, found: Labelled, m: int, shape: str) -> np.nda
 
 
 def _discriminant(means: Array, covs: Array, n: Array, x: Array, centre: Array) -> np.ndarray:
-    """One learner over Gaussians with these means about `centre`; n (k, c) and x (k, c, d) are rows by Gaussian and
-    class.
-    """
+    """One learner over Gaussians with these means about `centre`; n (k, c) and x (k, c, d) are rows by Gaussian and class."""
     d, classes = means.shape[1], n.shape[1]
     if n.sum() == 0:
         return np.zeros(classes * (d + 1))
