@@ -18,6 +18,7 @@ from pathlib import Path
 
 import _jobs as jobs
 import _measure
+import _tables
 
 HERE = Path(__file__).parent
 SMALL_BASELINES = ("FedAvg", "IFCA", "FedEM", "FeSEM", "APFL", "FedSoft", "Local", "pFedMe", "CFL (3)", "CFL")
@@ -131,10 +132,11 @@ def main() -> None:
         benchmark(args)
     lr = args.lr or best_rate(batch.run(jobs.pilot(max(args.rounds // 7, 2)), None))
     print(f"learning rate {lr}, by the held-out rows of a split that no table uses", flush=True)
-    seen = {key(r) for r in earlier(args.done)}
+    earlier = _tables.measured(args.done) if args.done else []
+    seen = {key(r) for r in earlier}
     batch.run([one for one in plan(args.rounds) if key(with_rate(one, lr)) not in seen], lr)
     batch.pool.shutdown()
-    (args.out / "table.json").write_text(json.dumps(jobs.rows(earlier(args.done) + earlier(batch.file)), indent=1))
+    (args.out / "table.json").write_text(json.dumps(jobs.rows(earlier + _tables.measured(batch.file)), indent=1))
 
 
 def key(one: dict) -> tuple:
@@ -147,11 +149,6 @@ def with_rate(one: dict, lr: float) -> dict:
 
 def best_rate(found: list[dict]) -> float:
     return max(found, key=lambda r: r["local"])["options"]["lr"]
-
-
-def earlier(file: Path | None) -> list[dict]:
-    lines = [json.loads(line) for line in file.read_text().splitlines()] if file and file.exists() else []
-    return [r for r in lines if "global" in r and r["part"] != "pilot"]
 
 
 def benchmark(args: argparse.Namespace) -> None:

@@ -1,4 +1,9 @@
-"""What the experiments of this folder share: measure a list of jobs, one after the other, and make their table."""
+"""What the experiments of this folder share: measure a list of jobs, one after the other, and make their table.
+
+    python experiments/fedconceptem/_tables.py
+
+writes results/table.md, table.json and the tables of the README from all that results/measurements.jsonl holds, measured by whatever command.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +13,12 @@ from pathlib import Path
 
 import _jobs as jobs
 import _measure
+from _verdict import verdicts
 
+from unpooled.commands.reproduce import markdown
+
+RESULTS = Path(__file__).parent / "results"
+BEGIN, END = "<!-- written by _tables.py -->", "<!-- end -->"
 DIFFERS = (
     "corruptions are our own eleven kinds in SciPy, severity 1 to 5; the CNN has two convolutions and two dense layers; one "
     "learning rate, cosine schedule and batches of 32 for all methods; accuracy is that of the last round, not of the round of "
@@ -20,7 +30,7 @@ DIFFERS = (
 def run(wanted: list[dict], small: bool, out: Path, say: Callable[[str], None]) -> list[dict]:
     """Measure what `out` does not hold yet; every result is written as soon as it is there."""
     file = out / "measurements.jsonl"
-    found = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() and not small else []
+    found = [] if small else measured(file)
     seen = {identity(r) for r in found}
     for one in wanted:
         if identity(one) in seen:
@@ -29,6 +39,12 @@ def run(wanted: list[dict], small: bool, out: Path, say: Callable[[str], None]) 
         found.append(_measure.measure(one, small, device()))
         file.write_text("".join(json.dumps(r) + "\n" for r in found))
     return jobs.rows(found)
+
+
+def measured(file: Path) -> list[dict]:
+    """The finished measurements of a file, without the pilot's; none where there is no file."""
+    lines = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+    return [r for r in lines if "global" in r and r["part"] != "pilot"]
 
 
 def identity(one: dict) -> tuple:
@@ -41,3 +57,19 @@ def device() -> str | None:
     except ImportError:
         return None
     return "cuda" if torch.cuda.is_available() else None
+
+
+def main() -> None:
+    found = measured(RESULTS / "measurements.jsonl")
+    rows = sorted(jobs.rows(found), key=lambda row: (row["part"], row["split"], -row["ours"]))
+    (RESULTS / "table.json").write_text(json.dumps(rows, indent=1) + "\n")
+    text = f"{markdown(verdicts(found))}\n\n{len(found)} runs:\n\n{markdown(rows)}\n"
+    (RESULTS / "table.md").write_text(f"{text}\nWhat differs from the paper: {DIFFERS}\n")
+    readme = RESULTS.parent / "README.md"
+    before, _, rest = readme.read_text().partition(BEGIN)
+    readme.write_text(f"{before}{BEGIN}\n{text}{END}{rest.partition(END)[2]}")
+    print(text)
+
+
+if __name__ == "__main__":
+    main()

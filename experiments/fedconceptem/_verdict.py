@@ -1,0 +1,97 @@
+"""What was asked of FedConceptEM, what the measurements say, and whether it is reached; what was not run says so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from _jobs import OURS
+
+SEEDS, ADAPTIVE_SEEDS = 3, 10
+
+
+class Asked(NamedTuple):
+    what: str
+    asked: str
+    seeds: int
+    measured: list[float]  # one a run
+    reached: Callable[[np.ndarray], bool]
+
+
+def verdicts(found: list[dict]) -> list[dict[str, Any]]:
+    """A row for each figure asked for."""
+    asked = [
+        *accuracies(found),
+        Asked("clients in the right concept, %", ">= 97", SEEDS, percent(ours(found, "table1"), "right"), least(97)),
+        *(adaptive(found, models) for models in (6, 8)),
+        *(lost(found, name, value, most) for name, value, most in (("noise", 50.0, 1), ("fraction", 0.2, 2))),
+    ]
+    return [row(one) for one in asked]
+
+
+def row(one: Asked) -> dict[str, Any]:
+    runs = len(one.measured)
+    said = {"figure": one.what, "asked": one.asked, "runs": f"{runs} of {one.seeds}"}
+    if not runs:
+        return said | {"mean": None, "reached": "not run"}
+    reached = "yes" if one.reached(np.array(one.measured)) else "no"
+    return said | {
+        "mean": float(np.mean(one.measured)),
+        "reached": reached if runs >= one.seeds else f"{reached}, so far",
+    }
+
+
+# ---- the figures ----
+
+
+def accuracies(found: list[dict]) -> list[Asked]:
+    """Local and global accuracy of table 1, and how far the best other method is behind."""
+    out = []
+    for split, goals in {"lda": {"global": 82, "local": 80}, "prior": {"global": 78}}.items():
+        runs = ours(found, "table1", split=split)
+        for name, goal in goals.items():
+            out.append(Asked(f"{name} accuracy, {split}, %", f">= {goal}", SEEDS, percent(runs, name), least(goal)))
+        margins = [100 * (one["global"] - best) for one in runs if (best := best_other(found, one)) is not None]
+        out.append(Asked(f"points above the best baseline, {split}, global", ">= 10", SEEDS, margins, least(10)))
+    return out
+
+
+def adaptive(found: list[dict], models: int) -> Asked:
+    runs = [one for one in ours(found, "adaptive", concepts=3) if one["options"]["n_concepts"] == models]
+    ends = [100.0 * (one["n_concepts"] == 3) for one in runs]
+    return Asked(f"adaptive from {models} ends at exactly 3, % of seeds", ">= 90", ADAPTIVE_SEEDS, ends, least(90))
+
+
+def lost(found: list[dict], option: str, value: float, most: float) -> Asked:
+    """Points of global accuracy that a hardship costs, against the same seed without it."""
+    plain = {one["seed"]: one["global"] for one in ours(found, "table1", split="lda")}
+    hard = [one for one in found if one["part"] != "table1" and one.get("options", {}).get(option) == value]
+    points = [100 * (plain[one["seed"]] - one["global"]) for one in hard if one["seed"] in plain]
+    return Asked(f"points lost with {option}={value:g}", f"<= {most:g}", SEEDS, points, lambda x: x.mean() <= most)
+
+
+# ---- the runs ----
+
+
+def ours(found: list[dict], part: str, **settings: Any) -> list[dict]:
+    settings |= {"part": part, "method": OURS}
+    return [one for one in found if all(one.get(key) == value for key, value in settings.items())]
+
+
+def best_other(found: list[dict], one: dict) -> float | None:
+    """The best global accuracy of another method in the same setting."""
+    same = [
+        other["global"]
+        for other in found
+        if not other["method"].startswith(OURS) and all(other[key] == one[key] for key in ("part", "split", "seed"))
+    ]
+    return max(same, default=None)
+
+
+def percent(runs: list[dict], name: str) -> list[float]:
+    return [100 * one[name] for one in runs]
+
+
+def least(goal: float) -> Callable[[np.ndarray], bool]:
+    return lambda x: bool(x.mean() >= goal)
