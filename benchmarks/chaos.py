@@ -124,6 +124,7 @@ def orphans() -> int:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=20)
+    parser.add_argument("--first", type=int, default=0, help="number, and seed, of the first run")
     parser.add_argument("--minutes", type=float, default=10, help="start no new run after so many minutes")
     parser.add_argument("--every", type=float, default=5, help="seconds between kills, on average")
     parser.add_argument("--out", type=Path, default=Path("out/chaos.csv"))
@@ -134,7 +135,7 @@ def main() -> None:
     nodes = {n: NodeProcess(write_node(folder / n, n, address, link, text)) for n, text in sections.items()}
     rows, end, kinds = [], time.monotonic() + 60 * args.minutes, args.kinds.split(",")
     with serving(link, address), started(*nodes.values()):
-        for number in range(args.runs):
+        for number in range(args.first, args.first + args.runs):
             if time.monotonic() > end:
                 break
             rows.append(one_run(number, kinds[number % len(kinds)], args.every, link, folder, nodes, limit=900))

@@ -19,7 +19,8 @@ from unpooled.flower.server import admit
 from unpooled.node.policy import TEMPLATE
 
 # where the nodes find toy.py, and the questions of the benchmarks
-PLACES = os.pathsep.join(str(p) for p in (Path(__file__).parent, Path(__file__).parents[2] / "benchmarks"))
+_OWN = [str(Path(__file__).parent), str(Path(__file__).parents[2] / "benchmarks")]
+PLACES = os.pathsep.join([p for p in (os.environ.get("PYTHONPATH", ""), *_OWN) if p])
 OPEN_POLICY = TEMPLATE.replace("gather = false", "gather = true")
 
 
