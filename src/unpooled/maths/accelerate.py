@@ -139,7 +139,8 @@ def _refuse(state: Accelerator) -> Accelerator:
 
 
 def _ask(state: Accelerator, point: Point, shape: str) -> tuple[Accelerator, Params]:
-    if state.plain or not point.regular or state.refused > 1:  # plain EM, which can be trusted, and a fresh memory
+    stuck = state.refused > 1 or not point.regular or not point.gradient.any()
+    if state.plain or stuck:  # plain EM, which can be trusted, and a fresh memory
         none = state.steps[:0]
         return state._replace(asked_em=True, steps=none, bends=none, refused=0), point.image
     frame = whitened.around(point.params, shape)
@@ -151,7 +152,7 @@ def _ask(state: Accelerator, point: Point, shape: str) -> tuple[Accelerator, Par
         if size <= FURTHEST or reach == 1:
             break
         reach = max(0.7 * reach, 1.0)
-    step = step * min(1.0, FURTHEST / size)
+    step = step * min(1.0, FURTHEST / max(size, NOISE))
     bent = step @ step + (curvatures - 1) @ (step @ directions) ** 2
     state = state._replace(asked_em=False, step=step, reach=reach, foretold=float(point.gradient @ step - bent / 2))
     return state, whitened.move(frame, step)
