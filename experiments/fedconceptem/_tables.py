@@ -2,7 +2,7 @@
 
     python experiments/fedconceptem/_tables.py
 
-writes results/table.md, table.json and the tables of the README from all that results/measurements.jsonl holds, measured by whatever command.
+writes results/table.md, table.json and the tables of the README from all that results/measurements.jsonl holds.
 """
 
 from __future__ import annotations

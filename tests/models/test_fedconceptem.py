@@ -183,6 +183,28 @@ def test_extra_models_are_gone_at_the_end():
     assert model.theta_.shape[0] == 3
 
 
+@pytest.mark.parametrize("options", [{"n_concepts": 3, "extra": 3}, {"n_concepts": 6, "adaptive": True}])
+def test_extra_models_go_where_few_clients_are_asked_too(options):
+    """Who is asked moves the shares of a cohort of six by far more than `settle`; that is no reason to wait."""
+    data = made(clients=30, concepts=3)
+    model = fitted(data.train, fraction=0.2, max_iter=250, **options)
+    assert model.n_concepts_ == 3
+    assert diagnosis.right(model, data.concepts) >= 29 / 30
+    np.testing.assert_allclose(sorted(model.weights_), sorted(np.bincount(list(data.concepts.values())) / 30), atol=0.15)
+
+
+def test_what_moved_is_told_against_the_clients_own_last_time():
+    """With everyone in every round it is the change of the shares and of the log-likelihood."""
+    model = up.FedConceptEM(2, lr=0.3, batch_size=20, max_iter=4, random_state=0)
+    states = [m.state for m in model.rounds(federate(made(clients=5).train))]
+    shares, loglik = np.array([s.shares for s in states]), [0.0] + [r["loglik"] for r in model.history_]
+    drift, gain = np.zeros(2), 0.0
+    for i in range(1, 5):
+        drift, gain = 0.7 * drift + shares[i] - shares[i - 1], 0.7 * gain + loglik[i] - loglik[i - 1]
+        np.testing.assert_allclose(states[i].calm.shares, drift, atol=1e-12)
+        np.testing.assert_allclose(states[i].calm.information, gain, atol=1e-12)
+
+
 def test_noise_hides_each_client_and_hardly_moves_the_sum(case):
     data, exact = case
     loud = fitted(data.train, noise=5.0)
@@ -231,7 +253,7 @@ def test_private_weights_are_in_no_message():
     fitted(fed, max_iter=2)
     assert {e.question.rpartition(".")[2] for e in fed.journal.exchanges} == {"kind", "begin", "concept_round"}
     sent = {e.contents for e in fed.journal.exchanges if e.question.endswith("concept_round")}
-    assert sent == {"theta (2 x 28), weight (2), mass (2), table (2 x 4), loss (2), loglik"}
+    assert sent == {"theta (2 x 28), weight (2), mass (2), table (2 x 4), loss (2), loglik, moved (2), gained"}
 
 
 # ---- diagnosis ----

@@ -22,32 +22,47 @@ from unpooled.learners import Trainer, as_option
 from unpooled.learners.estimator import LearnerEstimator
 from unpooled.learners.mixing import average, log_shares, responsibilities
 from unpooled.maths.mixture import fit_weights
-from unpooled.models.fedconceptem_rounds import Down, begin, concept_round, fine_tune, information
+from unpooled.models.fedconceptem_rounds import Down, Up, begin, concept_round, fine_tune, information
 from unpooled.report import concepts as diagnosis
 
 WEIGHTINGS = ("mass", "clients")
 LEAST_LABEL = (
     0.1  # P_k(y) is at least this part of an equal share: a label that k has never met is rare, not impossible
 )
-MEMORY = 0.7  # of the shares and the information by which a run is seen to have settled
+MEMORY = 0.7  # of what has moved, by which a run is seen to have settled
+
+
+class Heard(NamedTuple):
+    """Sums over about as many rows as all clients have: with few clients a round, those heard before count less and less."""
+
+    mass: Array  # (k,) rows each model answers for
+    loss: Array  # (k,) log-likelihood lost without it
+    loglik: float
 
 
 class Calm(NamedTuple):
-    """Whether a run has settled."""
+    """Whether a run has settled. What moved is told by each client against its own last time: who is asked in a round
+    moves nothing.
+    """
 
-    shares: Array  # (k,) slowly moving
-    information: float  # the same
-    rounds: int  # since anything moved, or a model went
+    shares: Array  # (k,) how far they have moved lately
+    information: float  # the same, a row
+    rounds: float  # of all clients, since anything moved or a model went
 
 
 class State(NamedTuple):
     trainer: dict
     theta: Array  # (k, p)
     table: Array  # (k, classes) rows by model and label
-    shares: Array  # (k,) of all rows
     ids: Array  # (k,) which of the first models
+    heard: Heard
     calm: Calm
     round: int
+
+    @property
+    def shares(self) -> Array:
+        """(k,) of all rows."""
+        return self.heard.mass / self.heard.mass.sum()
 
 
 class FedConceptEM(LearnerEstimator):
@@ -59,7 +74,7 @@ class FedConceptEM(LearnerEstimator):
     adaptive : remove models that are not needed, once the shares have settled: those below `delta` of all rows, and
     those whose own rows lose less than the part `spare` of their information (nats a row) without them.
     patience, settle : settled means that for `patience` rounds no share has moved by more than `settle`, and the mean
-    information by no more than that part of itself.
+    information by no more than that part of itself. With `fraction` < 1 as many rounds count as one as ask all clients.
     weighting : models are averaged by the rows they answer for ("mass") or by rows ("clients", the authors' code).
     e_steps : passes of EM on a client's own weights in a round, which cost no exchange; the paper has one.
     full_steps : whether a model's local steps are as long with many models as with one; in the paper they shrink with
@@ -115,9 +130,9 @@ class FedConceptEM(LearnerEstimator):
         if alone:
             text = f"{alone} of {len(fed.names)} clients hold one class only: see certainty_ before you trust their concept"
             warnings.warn(text, DataWarning, stacklevel=2)
-        equal = np.full(k, 1 / k)
         table = np.ones((k, len(trainer.labels)))
-        return State(as_option(trainer), trainer.start(rng, k), table, equal, np.arange(k), Calm(equal, 0.0, 0), 0)
+        heard, calm = Heard(np.ones(k), np.zeros(k), 0.0), Calm(np.zeros(k), 0.0, 0.0)
+        return State(as_option(trainer), trainer.start(rng, k), table, np.arange(k), heard, calm, 0)
 
     def step(self, fed: Federation, state: State) -> tuple[State, Info]:
         how = self.at_round(state.trainer, state.round + 1)
@@ -125,15 +140,13 @@ class FedConceptEM(LearnerEstimator):
             "models": self._first
         }
         total = self.cohort(fed).sum(concept_round.using(trainer=how, plan=plan), self._down(state))
-        rows = total.mass.sum()
         theta = average(total.theta, like(total.weight, total.theta), state.theta)
-        shares, information = total.mass / rows, float(total.loglik / rows)
-        calm = self._calmer(state.calm, shares, information)
-        table = self._table(state, total.table)
-        state = State(state.trainer, theta, table, shares, state.ids, calm, state.round + 1)
-        info = {"loglik": information, "shares": self._shares_of_all(state)}
+        heard = self._heard(state, total)
+        calm, table = self._calmer(state.calm, total), self._table(state, total.table)
+        state = State(state.trainer, theta, table, state.ids, heard, calm, state.round + 1)
+        info = {"loglik": float(total.loglik / total.mass.sum()), "shares": self._shares_of_all(state)}
         if self.adaptive or len(state.ids) > self.n_concepts:
-            state = self._without_spare(state, total.loss / np.maximum(total.mass, 1e-12))
+            state = self._without_spare(state)
         return state, info | {"n_concepts": len(state.ids)}
 
     def finish(self, fed: Federation, state: State) -> None:
@@ -174,28 +187,35 @@ class FedConceptEM(LearnerEstimator):
         out[to_numpy(state.ids)] = to_numpy(state.shares)
         return out.tolist()
 
-    def _calmer(self, calm: Calm, shares: np.ndarray, information: float) -> Calm:
-        moved = np.abs(shares - calm.shares).max() > self.settle
-        rising = abs(information - calm.information) > self.settle * max(information, 0.0)
-        slow = MEMORY * calm.shares + (1 - MEMORY) * shares
-        rounds = 0 if moved or rising else calm.rounds + 1
-        return Calm(slow, MEMORY * calm.information + (1 - MEMORY) * information, rounds)
+    def _heard(self, state: State, total: Up) -> Heard:
+        slow = 1 - self.fraction if state.round else 0.0
+        return Heard(*(slow * old + getattr(total, name) for name, old in state.heard._asdict().items()))
 
-    def _without_spare(self, state: State, loss: np.ndarray) -> State:
+    def _calmer(self, calm: Calm, total: Up) -> Calm:
+        """A cohort speaks for its part of the clients: the others have not moved meanwhile."""
+        part, slow, rows = self.fraction, MEMORY**self.fraction, total.mass.sum()
+        shares = slow * calm.shares + part * total.moved / rows
+        information = slow * calm.information + part * float(total.gained / rows)
+        rising = abs(information) > self.settle * max(float(total.loglik / rows), 0.0)
+        still = not rising and np.abs(shares).max() <= self.settle
+        return Calm(shares, information, calm.rounds + part if still else 0.0)
+
+    def _without_spare(self, state: State) -> State:
         """Algorithm 2 once the run has settled: models that are hardly used go, and then the one that is least missed."""
-        calm = state.calm
-        if calm.rounds < self.patience or len(state.ids) == 1:
+        heard, shares = state.heard, state.shares
+        if state.calm.rounds < self.patience - 1e-9 or len(state.ids) == 1:
             return state
-        stay = calm.shares >= self.delta if self.adaptive else np.ones(len(loss), bool)
+        loss = heard.loss / np.maximum(heard.mass, 1e-12)
+        stay = shares >= self.delta if self.adaptive else np.ones(len(loss), bool)
         too_many = len(loss) > self.n_concepts
-        if stay.all() and (too_many or loss.min() < self.spare * calm.information):
+        if stay.all() and (too_many or loss.min() < self.spare * heard.loglik / heard.mass.sum()):
             stay = np.arange(len(loss)) != loss.argmin()
         if stay.all():
             return state
-        shares, slow = (s[stay] / s[stay].sum() for s in (state.shares, calm.shares))
-        calm = Calm(slow, calm.information, 0)
+        heard = Heard(heard.mass[stay], heard.loss[stay], heard.loglik)
+        calm = Calm(state.calm.shares[stay], state.calm.information, 0.0)
         return state._replace(
-            theta=state.theta[stay], table=state.table[stay], shares=shares, ids=state.ids[stay], calm=calm
+            theta=state.theta[stay], table=state.table[stay], ids=state.ids[stay], heard=heard, calm=calm
         )
 
     # ---- with new rows, in this process ----

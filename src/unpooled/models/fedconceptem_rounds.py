@@ -34,6 +34,8 @@ class Up(NamedTuple):
     table: Float[Array, "k classes"]  # those rows by label; negative where the client's noise is
     loss: Float[Array, "k"]  # log-likelihood that the client's rows would lose without the model
     loglik: Float[Array, ""]  # sum of log sum_k omega_k P_k(y | x) / P_k(y)
+    moved: Float[Array, "k"]  # mass, less what it was when the client last took part
+    gained: Float[Array, ""]  # loglik, the same
 
 
 class Begun(NamedTuple):
@@ -55,7 +57,8 @@ def concept_round(down: Down, client: Client, *, trainer: dict, plan: dict) -> U
     theta = how.with_own(down.theta, client, rows.x)
     ids = to_numpy(down.ids)
     log_i = information(how, theta, rows, down.labels)  # (..., n, k)
-    r, norm = e_steps(log_i, own_omega(client, ids), rows.w, plan["e_steps"])
+    before = own_omega(client, ids)
+    r, norm = e_steps(log_i, before, rows.w, plan["e_steps"])
     if plan["adam"]:
         r = moved_by_adam(client, r, ids, plan["models"])
     n = mass(r, rows.w)
@@ -65,7 +68,11 @@ def concept_round(down: Down, client: Client, *, trainer: dict, plan: dict) -> U
     table = label_table(r, rows, len(how.labels))
     small = (weight, n, table, lost_without(log_i, rows.w), (rows.w * norm).sum(-1))
     weight_, n_, table_, loss, loglik = (to_numpy(a).astype(np.float64) for a in small)
-    return Up(weight[..., None] * theta, weight_, n_, table_ + label_noise(client, table_, plan["noise"]), loss, loglik)
+    moved = n_ - before * n_.sum(-1, keepdims=True)
+    gained = loglik - to_numpy(client.state.get("loglik", 0 * loglik))
+    client.state["loglik"] = loglik
+    table_ = table_ + label_noise(client, table_, plan["noise"])
+    return Up(weight[..., None] * theta, weight_, n_, table_, loss, loglik, moved, gained)
 
 
 @client
