@@ -109,7 +109,7 @@ class Local:
         if kind == "stacked" and not ask.batched:
             kind = "single"
         if kind not in self._jobs:
-            cut = {
+            cut: dict[str, Callable[..., Iterator[Job]]] = {
                 "single": single_jobs,
                 "merged": merged_jobs,
                 "stacked": partial(stacked_jobs, cells=self.stack_cells),
@@ -136,7 +136,8 @@ class Local:
         try:
             if isinstance(outcome, Exception):
                 raise outcome
-            voices = list(_voices(ask, job, *outcome, bound, together))
+            state, sent = outcome
+            voices = list(_voices(ask, job, state, sent, bound, together))
         except Exception as error:
             if len(job.clients) == 1:
                 tally.refuse(job.clients[0].name, error)
