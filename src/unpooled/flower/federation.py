@@ -29,6 +29,7 @@ from unpooled.tree import SchemaError, Tree
 POLL = 0.01  # seconds between looks at first; grows with the time already waited
 SLOWEST_POLL = 0.5
 ASK_AGAIN = 2.0  # seconds until an unanswered question is asked again; doubles
+ASK_AGAIN_AT_MOST = 5.0  # a node that comes back knows of no question: it must not wait long for the next
 SAY = 10.0  # seconds between words about whom a run waits for
 SNAPSHOTS = 3  # nodes keep the state that the last snapshots may come back to
 
@@ -230,7 +231,7 @@ class Exchange:
             node = self.fed._roster.online(name)
             last, when, patience = self.again.get(name, (None, 0.0, ASK_AGAIN / 2))
             if node is not None and (node != last or now >= when):
-                patience *= 2
+                patience = min(2 * patience, ASK_AGAIN_AT_MOST)
                 self.again[name] = (node, now + patience, patience)
                 due.append((name, Message(self.content, node, "query", group_id=self._private(name))))
         if due:
