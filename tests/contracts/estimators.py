@@ -43,7 +43,7 @@ def labelled() -> dict[str, tuple[np.ndarray, np.ndarray]]:
 
 def trained(name: str, **options: Any) -> Callable[[], Any]:
     settings = {"random_state": 0, "max_iter": 10, "batch_size": 16, "lr": 0.05, **options}
-    return lambda: getattr(up if name == "FedGMM" else baselines, name)(**settings)
+    return lambda: getattr(up if name in dir(up) else baselines, name)(**settings)
 
 
 def regression_data() -> dict[str, tuple[np.ndarray, np.ndarray]]:
@@ -82,6 +82,12 @@ ESTIMATORS = {
     "LocalOnly": Case(trained("LocalOnly"), labelled),
     "PFedMe": Case(trained("PFedMe", fraction=0.5), labelled),
     "FedEM": Case(trained("FedEM", local_epochs=2), labelled),
+    "FedConceptEM": Case(trained("FedConceptEM", n_concepts=2, extra=1, patience=1, settle=0.5, noise=1.0), labelled),
+    "FedConceptEM adam": Case(trained("FedConceptEM", adam=True, adaptive=True, fraction=0.7, fine_tune=1), labelled),
+    "IFCA": Case(trained("IFCA", n_clusters=2), labelled),
+    "FeSEM": Case(trained("FeSEM", n_clusters=2), labelled),
+    "FedSoft": Case(trained("FedSoft", n_clusters=2, fraction=0.7), labelled),
+    "APFL": Case(trained("APFL"), labelled),
     "FedBNR exact": Case(bnr(), regression_data),
     "FedBNR average": Case(bnr("average", local_epochs=2), regression_data),
 }
