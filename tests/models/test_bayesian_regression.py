@@ -13,7 +13,7 @@ from sklearn.linear_model import BayesianRidge
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import unpooled as up
-from unpooled.errors import BadData, BadParameter, DataWarning, TooFewClients
+from unpooled.errors import BadData, BadParameter, DataWarning
 
 
 @pytest.fixture(name="rows", scope="module")
@@ -85,7 +85,9 @@ def test_forgetting_is_exact(rows):
         up.BayesianRegression().fit(clients).forget("c3", clients["c3"]),
     ):
         np.testing.assert_allclose(forgotten.predict(x), without.predict(x), rtol=1e-7)
-        np.testing.assert_allclose(forgotten.predict(x, return_std=True)[1], without.predict(x, return_std=True)[1], rtol=1e-6)
+        np.testing.assert_allclose(
+            forgotten.predict(x, return_std=True)[1], without.predict(x, return_std=True)[1], rtol=1e-6
+        )
         assert forgotten.log_marginal_likelihood_ == pytest.approx(without.log_marginal_likelihood_, rel=1e-8)
 
 
@@ -138,7 +140,10 @@ def test_weights_count_rows(rows):
     x, y, _ = rows
     w = np.where(np.arange(len(y)) % 3 == 0, 2.0, 1.0)
     twice = np.concatenate([np.arange(len(y)), np.flatnonzero(w == 2)])
-    weighted, repeated = up.BayesianRegression().fit(x, y, sample_weight=w), up.BayesianRegression().fit(x[twice], y[twice])
+    weighted, repeated = (
+        up.BayesianRegression().fit(x, y, sample_weight=w),
+        up.BayesianRegression().fit(x[twice], y[twice]),
+    )
     np.testing.assert_allclose(weighted.predict(x), repeated.predict(x), rtol=1e-7)
 
 
@@ -151,8 +156,8 @@ def test_missing_values_are_filled_in_with_the_mean_of_all_clients(rows):
     filled = np.where(np.isnan(gaps), np.nanmean(gaps, 0), gaps)
     peer = up.BayesianRegression().fit(filled, y)
     np.testing.assert_allclose(model.predict(gaps), peer.predict(filled), rtol=1e-8)
-    with pytest.raises(TooFewClients, match="missing values"):
-        up.BayesianRegression(missing="refuse").fit(clients_of(gaps, y, np.zeros(len(y))))
+    with pytest.raises(BadData, match="64 values are missing, most in column 2"):
+        up.BayesianRegression(missing="refuse").fit(clients_of(gaps, y, by))
 
 
 @pytest.mark.parametrize(

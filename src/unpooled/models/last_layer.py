@@ -83,11 +83,9 @@ class Rows(NamedTuple):
 
 
 @client(adds=True)
-def sums(nothing: None, client: Client, *, share: float, seed: int, missing: str) -> Sums:
+def sums(nothing: None, client: Client, *, share: float, seed: int) -> Sums:
     x, y, w, held = _rows(client, share, seed)
     seen = ~np.isnan(x)
-    if missing == "refuse" and not seen.all():
-        raise BadData(f"client {client.name!r} has missing values: use missing='impute' or leave such rows out")
     wx, wy = (w[..., None] * v for v in (np.nan_to_num(x), y))
     return Sums(w.sum(-1), held.sum(-1), (w[..., None] * seen).sum(-2), wx.sum(-2), wy.sum(-2))
 
@@ -150,13 +148,15 @@ def check_targets(fed: Federation) -> None:
             )
         if to_numpy(c.y).dtype.kind not in "fiu" or c.y.ndim > 2:
             kind = to_numpy(c.y).dtype
-            raise BadData(f"client {c.name!r} has targets that are not numbers (Unknown label type {kind}): give numeric y")
+            raise BadData(
+                f"client {c.name!r} has targets that are not numbers (Unknown label type {kind}): give numeric y"
+            )
 
 
 def standardise(fed: Federation, share: float, seed: int, missing: str, scale: bool = True) -> tuple[Scaling, Sums]:
     """Means and, if wanted, scales over all clients; exact far from the origin too."""
-    first = tree.map(to_numpy, fed.sum(sums.using(share=share, seed=seed, missing=missing), None))
-    _check_sums(first, share)
+    first = tree.map(to_numpy, fed.sum(sums.using(share=share, seed=seed), None))
+    _check_sums(first, share, missing)
     mean = first.x / np.maximum(first.seen, 1)
     centred = Scaling(mean, mean, np.ones_like(mean), first.y / first.rows, np.ones_like(first.y))
     if not scale:
@@ -168,7 +168,7 @@ def standardise(fed: Federation, share: float, seed: int, missing: str, scale: b
     return centred._replace(x_scale=x_scale, y_scale=np.sqrt(second.yy / first.rows)), first
 
 
-def _check_sums(first: Sums, share: float) -> None:
+def _check_sums(first: Sums, share: float, missing: str) -> None:
     if first.rows < 2:
         plural = "" if first.rows == 1 else "s"
         raise BadData(f"all clients together have {first.rows:g} sample{plural} to fit: at least 2 are needed")
@@ -177,6 +177,11 @@ def _check_sums(first: Sums, share: float) -> None:
             f"validation_fraction={share} holds out none of {first.rows:g} rows: raise it, or set it to 0 to do without"
         )
     gaps = first.rows * len(first.seen) - first.seen.sum()
+    if gaps > 1e-9 * first.rows and missing == "refuse":
+        column = int(np.argmin(first.seen))
+        raise BadData(
+            f"{gaps:.0f} values are missing, most in column {column}: use missing='impute' or fill them in first"
+        )
     if gaps > 1e-9 * first.rows:
         warnings.warn(
             f"{gaps:.0f} missing values are taken to be their column's mean over all clients: "
@@ -285,7 +290,7 @@ class LastLayer(RegressorMixin, Estimator):
     # ---- rows that come and go: the map and the scaling stay, the last layer stays exact ----
 
     def partial_fit(self, data: Any, y: Any = None, *, by: Any = None, sample_weight: Any = None) -> Any:
-        """Add rows of new clients to the last layer: one SUM. The first call fits."""
+        """Add rows of new clients to the last layer: one SUM. The first call fits; intervals keep its calibration."""
         if not hasattr(self, "stats_"):
             return self.fit(data, y, by=by, sample_weight=sample_weight)
         fed = as_federation(data, y, by=by, sample_weight=sample_weight)
