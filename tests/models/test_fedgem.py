@@ -96,6 +96,14 @@ def test_the_final_radius_rules_the_number(final_radius):
         assert max(told.values()) <= model.n_components_ < 5
 
 
+def test_the_unit_of_measurement_does_not_matter():
+    x, y = clients(count=6)
+    told = {n: len(np.unique(v)) for n, v in y.items()}
+    metres, micrometres = (up.FedGEM(told, random_state=0).fit({n: s * v for n, v in x.items()}) for s in (1.0, 1e6))
+    assert metres.n_components_ == micrometres.n_components_
+    assert all(np.array_equal(metres.labels_[n], micrometres.labels_[n]) for n in x)
+
+
 def test_one_client_and_few_rows():
     x = CENTRES[[0, 4]] + 0.1
     model = up.FedGEM(3, random_state=0).fit({"a": x})

@@ -146,14 +146,17 @@ def drawn_together(all_balls: Stack) -> np.ndarray:
 
 
 def final_radius(all_balls: Stack, rad: float) -> np.ndarray:
-    """(m,) sqrt(rad R K / sqrt(N)) for each component: R the smallest distance between its client's own centres."""
+    """(m,) rad R K / sqrt(N) for each component: R the smallest distance between its client's own centres.
+
+    The authors' code takes this length for a squared radius, so that its clusters change with the unit of measurement.
+    """
     out = np.empty(len(all_balls.n))
     for c in range(len(all_balls.names)):
         own = all_balls.owner == c
         centre = all_balls.centre[own]
         apart = np.linalg.norm(centre[:, None] - centre, axis=-1)[np.triu_indices(len(centre), 1)]
         smallest = apart.min() if len(apart) else 1.0
-        out[own] = np.sqrt(rad * smallest * len(centre) / np.sqrt(max(all_balls.n[own].sum(), 1.0)))
+        out[own] = rad * smallest * len(centre) / np.sqrt(max(all_balls.n[own].sum(), 1.0))
     return out
 
 
