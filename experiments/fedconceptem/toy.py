@@ -17,7 +17,7 @@ import numpy as np
 from unpooled.learners.mixing import responsibilities
 
 SEEDS = 1
-STARTS, STEPS, MODELS, FEW = 200, 200, 2, 1e-12
+STARTS, STEPS, MODELS, FEW = 200, 1000, 2, 1e-12
 CLIENTS = (((0, 0), (1, 1), (2, 0)), ((3, 0), (4, 1), (5, 0)), ((0, 1), (1, 1), (2, 0)))  # (input, label) of each row
 DIFFERS = (
     "the numbers of the paper's example are not printed in its text: the three datasets are ours, with the property that its "

@@ -190,7 +190,9 @@ def test_extra_models_go_where_few_clients_are_asked_too(options):
     model = fitted(data.train, fraction=0.2, max_iter=250, **options)
     assert model.n_concepts_ == 3
     assert diagnosis.right(model, data.concepts) >= 29 / 30
-    np.testing.assert_allclose(sorted(model.weights_), sorted(np.bincount(list(data.concepts.values())) / 30), atol=0.15)
+    np.testing.assert_allclose(
+        sorted(model.weights_), sorted(np.bincount(list(data.concepts.values())) / 30), atol=0.15
+    )
 
 
 def test_what_moved_is_told_against_the_clients_own_last_time():

@@ -1,0 +1,128 @@
+"""FedConceptEM's experiments on digits and on the toy case, and that the report of a run tells of its concepts."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from unpooled.cli import main
+from unpooled.commands.reproduce import _load
+from unpooled.data import shift
+
+FOLDER = Path(__file__).parents[2] / "experiments" / "fedconceptem"
+
+
+@pytest.fixture(name="experiment")
+def experiment_(monkeypatch):
+    """Load an experiment; files that it shares with its neighbours have names that other papers use too."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    before = set(sys.modules)
+    yield lambda name: _load(FOLDER / f"{name}.py")
+    for name in set(sys.modules) - before:
+        if name.startswith("_") and str(FOLDER) in str(getattr(sys.modules[name], "__file__", "")):
+            del sys.modules[name]
+
+
+# ---- digits: label skew, corruptions and three concepts, 30 clients ----
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_on_digits_it_finds_the_concepts_and_beats_fedavg(experiment, seed):
+    measure = experiment("_measure")
+    ours, other = (
+        measure.measure(measure.job("test", method, seed, rounds=30), True, None)
+        for method in ("FedConceptEM, 3 models from the start", "FedAvg")
+    )
+    assert ours["right"] >= 29 / 30
+    for score in ("global", "local"):
+        assert ours[score] > other[score] + 0.3
+        assert ours[score] > 0.8
+
+
+# ---- the toy case of figure 3 ----
+
+
+def test_the_toy_case_from_every_start(experiment):
+    toy = experiment("toy")
+    plain, concepts = (toy.em(c, np.random.default_rng(1)) for c in (False, True))
+    least = plain.sure.min(2)  # (starts, clients)
+    best = plain.objective > plain.objective.max() - 1e-6
+    np.testing.assert_allclose(least[best], np.tile([0.5, 1.0, 0.5], (best.sum(), 1)), atol=1e-6)
+    assert (concepts.sure > 0.99).all()
+
+
+def test_the_toy_case_against_all_ways_to_share_out_three_clients(experiment):
+    """Each objective's best among whole clients to models, counted by hand: EM finds it."""
+    toy = experiment("toy")
+    for concepts in (False, True):
+        by_hand = max(objective(toy.CLIENTS, ways, concepts) for ways in ((0, 0, 0), (0, 0, 1), (0, 1, 0), (0, 1, 1)))
+        assert toy.em(concepts, np.random.default_rng(2)).objective.max() == pytest.approx(by_hand, abs=1e-5)
+
+
+def objective(clients, models, concepts):
+    """The mean log of P_k(x, y), or of P_k(y | x) / P_k(y), where client c has model models[c]."""
+    total = []
+    for c, own in enumerate(clients):
+        rows = [row for d, other in enumerate(clients) if models[d] == models[c] for row in other]
+        for x, y in own:
+            p_xy = sum(row == (x, y) for row in rows) / len(rows)
+            p_x, p_y = (sum(row[i] == v for row in rows) / len(rows) for i, v in ((0, x), (1, y)))
+            total.append(np.log(p_xy / (p_x * p_y) if concepts else p_xy))
+    return np.mean(total)
+
+
+# ---- what was asked, from measurements ----
+
+
+def test_verdicts_are_read_from_measurements(experiment):
+    verdicts = experiment("_verdict").verdicts
+    one = {
+        "part": "table1",
+        "method": "FedConceptEM",
+        "split": "lda",
+        "seed": 0,
+        "global": 0.9,
+        "local": 0.7,
+        "right": 1,
+    }
+    runs = [one, one | {"method": "IFCA", "global": 0.85}, one | {"method": "FedAvg", "global": 0.3}]
+    runs.append(one | {"part": "participation", "global": 0.85, "options": {"fraction": 0.2}})
+    said = {row["figure"]: (row["mean"], row["reached"]) for row in verdicts(runs)}
+    assert said["global accuracy, lda, %"] == (90.0, "yes, so far")
+    assert said["local accuracy, lda, %"] == (70.0, "no, so far")
+    assert said["points above the best baseline, lda, global"] == (pytest.approx(5.0), "no, so far")
+    assert said["points lost with fraction=0.2"] == (pytest.approx(5.0), "no, so far")
+    assert said["global accuracy, prior, %"] == (None, "not run")
+
+
+# ---- the report of a run ----
+
+CONFIG = """
+[model]
+name = "FedConceptEM"
+n_concepts = 2
+lr = 0.3
+batch_size = 20
+max_iter = 5
+random_state = 0
+[data]
+path = "clients/*.csv"
+label = "y"
+"""
+
+
+def test_the_report_of_a_run_shows_the_concepts(tmp_path):
+    rng = np.random.default_rng(0)
+    y = rng.integers(3, size=900)
+    made = shift.build(np.eye(3, 4)[y] * 3 + rng.normal(size=(900, 4)), y, 6, rows=60, concepts=2, random_state=0)
+    (tmp_path / "clients").mkdir()
+    for name, (x, labels) in made.train.items():
+        table = np.column_stack([x, labels])
+        np.savetxt(tmp_path / "clients" / f"{name}.csv", table, delimiter=",", header="a,b,c,d,y", comments="")
+    (tmp_path / "study.toml").write_text(CONFIG)
+    assert main(["run", str(tmp_path / "study.toml"), "--out", str(tmp_path / "run")]) == 0
+    page = (tmp_path / "run" / "report.html").read_text()
+    for title in ("Label shares of each model", "Share of rows of each model by round", "Clients by concept"):
+        assert f"<h2>{title}</h2><svg" in page
+    assert page.count("of its rows); concept") == len(made.train)
