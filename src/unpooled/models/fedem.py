@@ -16,7 +16,7 @@ from unpooled.client import Ask
 from unpooled.errors import BadData, BadParameter
 from unpooled.estimator import Estimator, Info
 from unpooled.federation import Federation, cohort
-from unpooled.maths.families import FAMILIES, CommonCovariance
+from unpooled.maths.families import FAMILIES, CommonCovariance, GaussianMixture
 from unpooled.maths.named import at_least, describe, resolve, within
 from unpooled.maths.quantise import QUANTISERS, Dither, Identity, Sparsify
 from unpooled.models import start
@@ -124,12 +124,13 @@ class FedEM(Estimator):
             y_mean = float(y.y / y.n)
             mean, scale = np.append(mean, y_mean), np.append(scale, np.sqrt(max(float(y.yy / y.n) - y_mean**2, 1e-300)))
         shift, unit = family.frame(mean, scale)
-        params = self._first_params(fed, family, frame, (mean - shift) / unit, scale / unit, rng)
         if self.params_init is not None:
             params = family.unscale(self.params_init, -shift / unit, 1 / unit)
-        elif isinstance(family, CommonCovariance) and family.covariance == "implied":
+        else:
+            params = self._first_params(fed, family, frame, (mean - shift) / unit, scale / unit, rng)
+        if self.params_init is None and isinstance(family, CommonCovariance) and family.covariance == "implied":
             total = fed.sum(covariance, Down(params, None, shift, unit, np.asarray(0)))
-            params = params._replace(total=to_numpy(total.xx) / float(total.n))
+            params = params._replace(total=to_numpy(total.xx) / float(total.n), centre=np.zeros_like(shift))
         params = tree.map(lambda a: np.asarray(a, np.float64), params)
         stats = family.moments(params)
         return State(params, stats, tree.map(np.zeros_like, stats), 0.0, shift, unit, 0)
@@ -364,3 +365,9 @@ class VRFedEM(FedEM):
 
     def _reduces(self) -> bool:
         return True
+
+
+def mixture_solver(name: str, params: Any, shape: str, reg: float, **options: Any) -> FedEM:
+    """ "fedem" or "vr-fedem" for a Gaussian mixture from given params: its `init` and `step` are a run, its `result(state)` the params."""
+    family = GaussianMixture(len(params.weights), shape, reg=reg)
+    return {"fedem": FedEM, "vr-fedem": VRFedEM}[name](family, params_init=params, **options)
