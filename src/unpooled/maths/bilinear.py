@@ -78,7 +78,9 @@ def deviance(value: np.ndarray, mean: np.ndarray, cells: str, trials: int) -> np
     return 2 * (xlogy(value, value / np.maximum(mean, 1e-300)) + xlogy(rest, rest / left))
 
 
-def half(factors: Factors, side: str, visits: np.ndarray, w: np.ndarray, cells: str, trials: int) -> Half:  # visits (n, 3)
+def half(
+    factors: Factors, side: str, visits: np.ndarray, w: np.ndarray, cells: str, trials: int
+) -> Half:  # visits (n, 3)
     """One side's sums over visits."""
     site, date, value = visits[:, 0].astype(np.int64), visits[:, 1].astype(np.int64), visits[:, 2]
     mu = mean(theta_at(factors, site, date), cells, trials)
@@ -113,4 +115,7 @@ def newton(factors: Factors, side: str, found: Half, dispersion: float, penalty:
 
 def penalised(factors: Factors, penalty: float) -> float:
     """Twice the penalty of the factors: what is added to deviance / dispersion."""
-    return float(penalty * ((factors.left[:, learned("left", factors.left.shape[1])] ** 2).sum() + (factors.right[:, 2:] ** 2).sum()))
+    return float(
+        penalty
+        * ((factors.left[:, learned("left", factors.left.shape[1])] ** 2).sum() + (factors.right[:, 2:] ** 2).sum())
+    )
