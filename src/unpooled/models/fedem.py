@@ -16,7 +16,7 @@ from unpooled.client import Ask
 from unpooled.errors import BadData, BadParameter
 from unpooled.estimator import Estimator, Info
 from unpooled.federation import Federation, cohort
-from unpooled.maths.families import FAMILIES, CommonCovariance, GaussianMixture
+from unpooled.maths.families import FAMILIES, CommonCovariance
 from unpooled.maths.named import at_least, describe, resolve, within
 from unpooled.maths.quantise import QUANTISERS, Dither, Identity, Sparsify
 from unpooled.models import start
@@ -365,9 +365,3 @@ class VRFedEM(FedEM):
 
     def _reduces(self) -> bool:
         return True
-
-
-def mixture_solver(name: str, params: Any, shape: str, reg: float, **options: Any) -> FedEM:
-    """ "fedem" or "vr-fedem" for a Gaussian mixture from given params: its `init` and `step` are a run, its `result(state)` the params."""
-    family = GaussianMixture(len(params.weights), shape, reg=reg)
-    return {"fedem": FedEM, "vr-fedem": VRFedEM}[name](family, params_init=params, **options)

@@ -1,8 +1,8 @@
 """FedMissEM: complete a sites x dates table that many observers, spread over clients, have seen in parts.
 
 Visits (site, date, value) stay where they are. A round is one SUM: for each site, or each date in the next round, a gradient and a
-small curvature of its coefficients; no cell and no visit leaves a client. The points it settles in are those of the paper's EM on
-filled-in tables (`FedEM(family=LowRank(...))`), which moves by a share of a visit a round where this solves each row.
+small curvature of its coefficients; no cell and no visit leaves a client. This maximises a penalised likelihood by alternating Newton
+steps; the paper's EM on filled-in tables is `FedEM(family=LowRank(...))`, whose penalty is another, so the two need not end alike.
 """
 
 from __future__ import annotations
