@@ -72,7 +72,9 @@ class Estimator(BaseEstimator):
         fed = as_federation(X, y, by=by, sample_weight=sample_weight)
         for _ in self.rounds(fed):
             pass
-        if is_frame(X) and self.columns_ is not None:  # scikit-learn's word for columns of a frame, which it then wants to see again
+        if (
+            is_frame(X) and self.columns_ is not None
+        ):  # scikit-learn's word for columns of a frame, which it then wants to see again
             self.feature_names_in_ = np.asarray(self.columns_, dtype=object)
         return self
 

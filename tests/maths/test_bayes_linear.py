@@ -99,7 +99,9 @@ def test_left_out_rows_are_predicted_as_by_a_fit_without_them(rows, intercept):
     mean, variance = bl.left_out(post, z, y)
     for i in (0, 17):
         others = np.arange(80) != i
-        without = bl.posterior(bl.statistics(z[others], y[others], w[others]), intercept=intercept, noise=0.1, prior=2.0)
+        without = bl.posterior(
+            bl.statistics(z[others], y[others], w[others]), intercept=intercept, noise=0.1, prior=2.0
+        )
         expected, spread = bl.predict(without, z[i : i + 1])
         np.testing.assert_allclose(mean[i], expected[0], rtol=1e-7)
         np.testing.assert_allclose(variance[i], spread[0], rtol=1e-7)

@@ -16,7 +16,12 @@ def rows_():
 
 @pytest.mark.parametrize(
     ("spectrum", "oracle"),
-    [("rbf", RBF(1.0)), ("matern12", Matern(1.0, nu=0.5)), ("matern32", Matern(1.0, nu=1.5)), ("matern52", Matern(1.0, nu=2.5))],
+    [
+        ("rbf", RBF(1.0)),
+        ("matern12", Matern(1.0, nu=0.5)),
+        ("matern32", Matern(1.0, nu=1.5)),
+        ("matern52", Matern(1.0, nu=2.5)),
+    ],
 )
 def test_waves_tend_to_the_stationary_kernel(rows, spectrum, oracle):
     z = rf.waves(rows @ rf.frequencies(spectrum, M, 3, np.random.default_rng(1)))

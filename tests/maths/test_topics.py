@@ -51,7 +51,9 @@ def test_identical_clients_have_one_topic():
 
 
 def test_joining_loses_least_information_first():
-    counts = np.array([[10.0, 5.0, 0.0, 1.0], [20.0, 10.0, 3.0, 0.0]])  # atoms 0 and 1 have the same profile: joining is free
+    counts = np.array(
+        [[10.0, 5.0, 0.0, 1.0], [20.0, 10.0, 3.0, 0.0]]
+    )  # atoms 0 and 1 have the same profile: joining is free
     merges = topics.group(counts)
     assert {merges.left[0], merges.right[0]} == {0, 1}
     assert merges.gain[0] == pytest.approx(0.0, abs=1e-12)
