@@ -43,7 +43,7 @@ def labelled() -> dict[str, tuple[np.ndarray, np.ndarray]]:
 
 def trained(name: str, **options: Any) -> Callable[[], Any]:
     settings = {"random_state": 0, "max_iter": 10, "batch_size": 16, "lr": 0.05, **options}
-    return lambda: getattr(up if name in dir(up) else baselines, name)(**settings)
+    return lambda: getattr(baselines if name in dir(baselines) else up, name)(**settings)
 
 
 def regression_data() -> dict[str, tuple[np.ndarray, np.ndarray]]:
@@ -56,6 +56,9 @@ def regression_data() -> dict[str, tuple[np.ndarray, np.ndarray]]:
 def bnr(kernel: str = "exact", **options: Any) -> Callable[[], Any]:
     settings = {"n_frequencies": 8, "max_iter": 8, "random_state": 0, **options}
     return lambda: up.FedBNR(kernel, **settings)
+
+
+FEDEM = {"name": "gaussian", "n_components": 3}
 
 
 ESTIMATORS = {
@@ -81,7 +84,9 @@ ESTIMATORS = {
     "ClusteredFL": Case(trained("ClusteredFL", eps1=1.0, eps2=0.1), labelled),
     "LocalOnly": Case(trained("LocalOnly"), labelled),
     "PFedMe": Case(trained("PFedMe", fraction=0.5), labelled),
-    "FedEM": Case(trained("FedEM", local_epochs=2), labelled),
+    "FedEM of learners": Case(trained("FedEM", local_epochs=2), labelled),
+    "FedEM": Case(lambda: up.FedEM(FEDEM, levels=3, fraction=0.6, max_iter=10, tol=0, random_state=0), mixture_data),
+    "VRFedEM": Case(lambda: up.VRFedEM(FEDEM, batch_size=8, max_iter=10, tol=0, random_state=0), mixture_data),
     "FedConceptEM": Case(trained("FedConceptEM", n_concepts=2, extra=1, patience=1, settle=0.5, noise=1.0), labelled),
     "FedConceptEM adam": Case(trained("FedConceptEM", adam=True, adaptive=True, fraction=0.7, fine_tune=1), labelled),
     "IFCA": Case(trained("IFCA", n_clusters=2), labelled),

@@ -65,7 +65,7 @@ def refused(message, *args, error=BadData, **how):
         (["'b'", "infinite label", "row 1"], {"a": (A, np.ones(4)), "b": (B, [1, np.inf, 1, 1, 1])}),
         (["'b'", "no label", "row 0"], {"a": (A, ["x"] * 4), "b": (B, np.array([None, *"xyxy"], dtype=object))}),
         (["'b'", "sample_weight"], {"a": (A, np.ones(4), np.ones(4)), "b": (B, np.ones(5), -np.ones(5))}),
-        (["sample_weight", "0 in every row"], {"a": (A, np.ones(4), np.zeros(4))}),
+        (["sample_weight", "zero in every row"], {"a": (A, np.ones(4), np.zeros(4))}),
         (["no clients"], {}),
     ],
 )

@@ -5,6 +5,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import warnings
 from pathlib import Path
@@ -205,17 +206,15 @@ def binary(name):
 
 
 @pytest.fixture(scope="module")
-def postgres(tmp_path_factory):
+def postgres():
     """The url of a server of our own, on a socket in a folder; it ends with the tests."""
     initdb, server = binary("initdb"), binary("postgres")
     if not (initdb and server):
         pytest.skip("there is no PostgreSQL server here: apt install postgresql")
-    folder = tmp_path_factory.mktemp("pg")
+    folder = Path(tempfile.mkdtemp(prefix="pg-"))  # pytest's own folders are closed to other users
     as_user = {}
     if os.geteuid() == 0:  # PostgreSQL refuses to run as root
         shutil.chown(folder, "nobody")
-        for parent in folder.parents[:2]:
-            parent.chmod(0o755)
         as_user = {"user": "nobody"}
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": folder, **as_user}
     subprocess.run([initdb, "-D", folder / "db", "-U", "tester", "-A", "trust", "--no-sync"], check=True, **quiet)
@@ -228,6 +227,7 @@ def postgres(tmp_path_factory):
     finally:
         process.send_signal(signal.SIGINT)  # PostgreSQL's fast shutdown
         process.wait(20)
+        shutil.rmtree(folder)
 
 
 def wait_for(url):
