@@ -27,7 +27,8 @@ from unpooled.errors import BadParameter
 from unpooled.federation import Federation, Journal, cohort
 from unpooled.tree import Tree
 
-MERGE_ROWS = 16_384  # a merged block, or a slice of a large client, has about this many rows
+BLOCKS = 16  # merged blocks, and slices of large clients, are about this many, so that threads have something to share,
+BLOCK_ROWS = (8_192, 65_536)  # of at least and at most so many rows, so that handing them out costs little
 STACK_CLIENTS = 256  # clients stacked into one job at most: bounds the answers in memory
 STACK_CELLS = 4_000_000  # numbers in one stack at most, unless Local is told otherwise: a GPU wants more
 
@@ -233,23 +234,24 @@ def single_jobs(clients: Iterable[Client]) -> Iterator[Job]:
 
 
 def merged_jobs(clients: Sequence[Client]) -> Iterator[Job]:
-    """Small neighbours concatenated, large clients cut into slices of rows."""
-    for large, run in groupby(clients, key=lambda c: len(c.w) > MERGE_ROWS):
+    """Small neighbours concatenated, large clients cut into slices of rows; the cut depends on the clients alone."""
+    rows = int(np.clip(sum(len(c.w) for c in clients) // BLOCKS, *BLOCK_ROWS))
+    for large, run in groupby(clients, key=lambda c: len(c.w) > rows):
         group = list(run)
-        yield from (job for c in group for job in _slices(c)) if large else _blocks(group)
+        yield from (job for c in group for job in _slices(c, rows)) if large else _blocks(group, rows)
 
 
-def _slices(c: Client) -> Iterator[Job]:
+def _slices(c: Client, rows: int) -> Iterator[Job]:
     n = len(c.w)
-    for start in range(0, n, MERGE_ROWS):
-        rows = slice(start, start + MERGE_ROWS)
-        part = Client(c.name, c.x[rows], None if c.y is None else c.y[rows], c.w[rows])
-        yield Job([c], part, last=start + MERGE_ROWS >= n)
+    for start in range(0, n, rows):
+        some = slice(start, start + rows)
+        part = Client(c.name, c.x[some], None if c.y is None else c.y[some], c.w[some])
+        yield Job([c], part, last=start + rows >= n)
 
 
-def _blocks(clients: list[Client]) -> Iterator[Job]:
+def _blocks(clients: list[Client], rows: int) -> Iterator[Job]:
     ends = np.cumsum([len(c.w) for c in clients])
-    for _, block in groupby(range(len(clients)), key=lambda i: (ends[i] - 1) // MERGE_ROWS):
+    for _, block in groupby(range(len(clients)), key=lambda i: (ends[i] - 1) // rows):
         group = [clients[i] for i in block]
         yield Job(group, group[0] if len(group) == 1 else _merge(group))
 
