@@ -142,10 +142,11 @@ def test_pfedgp_of_one_client_is_the_sparse_central_process(rows):
     model = PFedGP(hidden=(4,), latent_dim=2, n_inducing=10, max_iter=2, validation_fraction=0.0, random_state=0).fit(
         x, y
     )
-    from unpooled.maths.torch_training import sparse_predict
+    from unpooled.maths.torch_training import sparse_fit, sparse_predict
 
     sx, sy = standardised(x, y)
-    mean, variance = sparse_predict(model._spec(), model.network_.leaves, (sx, sy[:, None], np.ones(150)), sx)
+    spec, leaves = model._spec(), model.network_.leaves
+    mean, variance = sparse_predict(spec, leaves, sparse_fit(spec, leaves, (sx, sy[:, None], np.ones(150))), sx)
     ours, std = model.predict(x, return_std=True)
     np.testing.assert_allclose(ours, y.mean() + y.std() * mean, rtol=1e-8)
     np.testing.assert_allclose(std, y.std() * np.sqrt(variance), rtol=1e-8)
@@ -239,3 +240,32 @@ def test_one_output_only(rows, make):
     x, y, _ = rows
     with pytest.raises(BadData, match="has 2 outputs"):
         make().fit(x, np.stack([y, y], 1))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: FedLoc(rho=100.0, n_inducing=20, max_iter=3),
+        lambda: FedLoc(rho=100.0, n_inducing=20, max_iter=3, combine="rbcm"),
+        lambda: PFedGP(hidden=(8,), latent_dim=2, n_inducing=15, max_iter=3, random_state=0),
+        lambda: FedProxRegression(hidden=(8,), latent_dim=4, max_iter=3, random_state=0),
+        lambda: AblatedBNR("local", "global", settings=SMALL, random_state=0),
+    ],
+    ids=["FedLoc", "FedLoc rbcm", "PFedGP", "FedProxRegression", "AblatedBNR"],
+)
+def test_a_saved_baseline_predicts_the_same_without_its_clients(rows, make, tmp_path):
+    x, y, by = rows
+    model = make().fit(clients_of(x, y, by))
+    loaded = up.load(model.save(tmp_path / "model"))
+    who = {"client": "c1"} if isinstance(model, AblatedBNR) else {}
+    np.testing.assert_array_equal(loaded.predict(x[:20], **who), model.predict(x[:20], **who))
+    if hasattr(model, "predict_each"):
+        for name, (mean, std) in model.predict_each(x[:20]).items():
+            np.testing.assert_array_equal(loaded.predict_each(x[:20])[name], (mean, std))
+
+
+def test_pfedgp_names_the_client_it_does_not_know(rows):
+    x, y, by = rows
+    model = PFedGP(hidden=(8,), latent_dim=2, n_inducing=5, max_iter=1, random_state=0).fit(clients_of(x, y, by))
+    with pytest.raises(BadParameter, match="there is no client 'c9'"):
+        model.predict(x, client="c9")

@@ -10,6 +10,9 @@ import numpy as np
 
 import unpooled as up
 from unpooled import baselines
+from unpooled.baselines.fedloc import FedLoc
+from unpooled.baselines.pfedgp import PFedGP
+from unpooled.baselines.regression import FedAvgRegression, FedProxRegression
 from unpooled.data import classification, synthetic
 
 
@@ -58,6 +61,11 @@ def bnr(kernel: str = "exact", **options: Any) -> Callable[[], Any]:
     return lambda: up.FedBNR(kernel, **settings)
 
 
+def network(make: type, **options: Any) -> Callable[[], Any]:
+    settings = {"hidden": (6,), "latent_dim": 3, "local_epochs": 2, "max_iter": 8, "patience": 9, "random_state": 0}
+    return lambda: make(**settings, **options)
+
+
 FEDEM = {"name": "gaussian", "n_components": 3}
 
 
@@ -95,4 +103,8 @@ ESTIMATORS = {
     "APFL": Case(trained("APFL"), labelled),
     "FedBNR exact": Case(bnr(), regression_data),
     "FedBNR average": Case(bnr("average", local_epochs=2), regression_data),
+    "FedAvgRegression": Case(network(FedAvgRegression), regression_data),
+    "FedProxRegression": Case(network(FedProxRegression), regression_data),
+    "PFedGP": Case(network(PFedGP, n_inducing=5), regression_data),
+    "FedLoc": Case(lambda: FedLoc(100.0, n_inducing=10, max_iter=8, tol=0.0), regression_data),
 }

@@ -1,7 +1,8 @@
 """FedLoc: Gaussian processes of the clients with common hyper-parameters, found by proximal ADMM; predictions are combined.
 
-A round is one SUM of hyper-parameters (d + 2 numbers a client); a prediction is one SUM of precisions. No deep kernel, and no global
-process: where clients hold different parts of the space, combined experts fall back to the prior.
+A round is one SUM of hyper-parameters (d + 2 numbers a client); at the end the clients' processes are gathered. With them go the rows they
+stand on (inducing points are rows): that is what it costs to predict from a saved model, and one reason why this is none of ours. No deep
+kernel, and no global process: where clients hold different parts of the space, combined experts fall back to the prior.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from unpooled import tree
 from unpooled.arrays import Array, Float, to_numpy
+from unpooled.baselines.regression import predict_by
 from unpooled.client import Client, client
 from unpooled.errors import BadData, BadParameter
 from unpooled.estimator import Estimator
@@ -36,16 +38,12 @@ class Vote(NamedTuple):
     loss: Float[Array, ""]
 
 
-class Query(NamedTuple):
-    consensus: Consensus
-    x: Float[Array, "q d"]  # standardised
+class Expert(NamedTuple):
+    """A client's process: the inducing points, and what its rows say of the function there."""
 
-
-class Experts(NamedTuple):
-    clients: Float[Array, "", ">=0"]
-    weight: Float[Array, "q"]
-    precision: Float[Array, "q"]
-    pull: Float[Array, "q"]  # precision times mean
+    inducing: Float[Array, "m d"]  # standardised and scaled
+    inner: Float[Array, "m m"]
+    pull: Float[Array, "m"]
 
 
 class State(NamedTuple):
@@ -64,18 +62,14 @@ def admm_step(down: Consensus, client: Client, *, inducing: int, rho: float, lip
 
 
 @client(batched=False)
-def consult(query: Query, client: Client, *, inducing: int, combine: str) -> Experts:
-    """This client's process at the rows asked for, weighted by how much it knows of them if `combine` is "rbcm"."""
-    from unpooled.maths.torch_training import sparse_predict
+def expert(consensus: Consensus, client: Client, *, inducing: int) -> Expert:
+    """The process of this client's rows under the common hyper-parameters."""
+    from unpooled.maths.torch_training import sparse_fit
 
-    x, y, w, _ = standard_rows(query.consensus.scaling, client, 0.0, 0)
-    leaves = query.consensus.leaves
-    points = np.exp(-leaves["log_scale"]) * spread_rows(x, inducing)
-    mean, variance = sparse_predict(SPEC, {**leaves, "inducing": points}, (x, y, w), query.x)
-    latent = np.maximum(variance - np.exp(leaves["log_noise"]), 1e-12)
-    gained = 0.5 * (leaves["log_signal"] - np.log(latent))
-    weight = gained if combine == "rbcm" else np.ones_like(mean)
-    return Experts(np.ones(()), weight, weight / latent, weight * mean / latent)
+    x, y, w, _ = standard_rows(consensus.scaling, client, 0.0, 0)
+    points = np.exp(-consensus.leaves["log_scale"]) * spread_rows(x, inducing)
+    known = sparse_fit(SPEC, {**consensus.leaves, "inducing": points}, (x, y, w))
+    return Expert(points, to_numpy(known.inner), to_numpy(known.pull)[:, 0])
 
 
 def spread_rows(x: np.ndarray, count: int) -> np.ndarray:
@@ -164,20 +158,29 @@ class FedLoc(RegressorMixin, Estimator):
     def finish(self, fed: Federation, state: State) -> None:
         self.consensus_ = state.consensus
         self.n_features_in_, self.n_sums_ = len(state.consensus.scaling.x_mean), 2 + len(self.history_)
-        self._fed = fed  # predictions are made where the rows are
+        found = fed.gather(expert.using(inducing=int(self.n_inducing)), state.consensus)
+        self.experts_ = {name: tree.map(to_numpy, e) for name, e in found.items()}
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
-        """The combined experts: one SUM over the clients of the last `fit`."""
-        check_is_fitted(self, "consensus_")
-        X = validate_data(self, X, reset=False, dtype=np.float64)
+        """The clients' processes, combined."""
+        check_is_fitted(self, "experts_")
+        X = validate_data(self, X, reset=False, dtype=np.float64, ensure_all_finite="allow-nan")
         scaling, leaves = self.consensus_.scaling, self.consensus_.leaves
-        ask = consult.using(inducing=int(self.n_inducing), combine=self.combine)
-        total = tree.map(to_numpy, self._fed.sum(ask, Query(self.consensus_, standard(scaling, X))))
-        precision, pull = total.precision, total.pull
+        mean, latent = self._each(standard(scaling, X))  # (clients, q) each
+        gained = 0.5 * (leaves["log_signal"] - np.log(latent))  # how much an expert knows of a row
+        weight = gained if self.combine == "rbcm" else np.full_like(mean, 1 / len(mean))
+        precision = (weight / latent).sum(0)
         if self.combine == "rbcm":
-            precision = np.maximum(precision + (1 - total.weight) * np.exp(-leaves["log_signal"]), 1e-12)
-        else:
-            precision, pull = precision / total.clients, pull / total.clients
-        mean = scaling.y_mean[0] + scaling.y_scale[0] * pull / precision
+            precision = np.maximum(precision + (1 - weight.sum(0)) * np.exp(-leaves["log_signal"]), 1e-12)
+        mean = scaling.y_mean[0] + scaling.y_scale[0] * (weight * mean / latent).sum(0) / precision
         std = scaling.y_scale[0] * np.sqrt(1 / precision + np.exp(leaves["log_noise"]))
         return (mean, std) if return_std else mean
+
+    def _each(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(mean, variance of the function) (clients, q) by each expert at standardised rows x (q, d)."""
+        leaves = self.consensus_.leaves
+        found = [
+            predict_by(SPEC, {**leaves, "inducing": e.inducing}, e.inner, e.pull, x) for e in self.experts_.values()
+        ]
+        latent = np.stack([variance for _, variance in found]) - np.exp(leaves["log_noise"])
+        return np.stack([mean for mean, _ in found]), np.maximum(latent, 1e-12)

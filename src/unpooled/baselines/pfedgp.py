@@ -1,6 +1,7 @@
 """pFedGP for regression: one deep kernel and inducing points for all, learned by averaging; each client predicts from its own rows.
 
-A round is one SUM of networks weighted by rows; predictions are made at the clients (FITC, Gaussian kernel) and gathered.
+A round is one SUM of networks weighted by rows; at the end each client's sparse Gaussian process (FITC, Gaussian kernel) is gathered,
+m^2 + m numbers for m inducing points: they are what predictions are made with.
 """
 
 from __future__ import annotations
@@ -8,35 +9,31 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from sklearn.utils.validation import check_array
+from sklearn.utils.validation import check_is_fitted, validate_data
 
-from unpooled.arrays import Array, Float
-from unpooled.baselines.regression import FedAvgRegression, Network, State
+from unpooled import tree
+from unpooled.arrays import Array, Float, to_numpy
+from unpooled.baselines.regression import FedAvgRegression, Network, State, predict_by
 from unpooled.client import Client, client
-from unpooled.errors import BadData
+from unpooled.errors import BadData, BadParameter, suggest
 from unpooled.federation import Federation
 from unpooled.models.last_layer import standard, standard_rows
 
 
-class Query(NamedTuple):
-    network: Network
-    x: Float[Array, "q d"]
+class Personal(NamedTuple):
+    """A client's process: what its rows say of the function at the inducing points."""
 
-
-class Answer(NamedTuple):
-    mean: Float[Array, "q"]
-    variance: Float[Array, "q", ">=0"]
+    inner: Float[Array, "m m"]
+    pull: Float[Array, "m"]
 
 
 @client(batched=False)
-def predict_here(query: Query, client: Client, *, spec: dict, share: float, seed: int) -> Answer:
-    """What this client, from its own rows under the shared kernel, says of rows sent to it."""
-    from unpooled.maths.torch_training import sparse_predict
+def personal(network: Network, client: Client, *, spec: dict, share: float, seed: int) -> Personal:
+    """The process of this client's own rows under the shared kernel."""
+    from unpooled.maths.torch_training import sparse_fit
 
-    rows = standard_rows(query.network.scaling, client, share, seed)[:3]
-    mean, variance = sparse_predict(spec, query.network.leaves, rows, standard(query.network.scaling, query.x))
-    scaling = query.network.scaling
-    return Answer(scaling.y_mean[0] + scaling.y_scale[0] * mean, scaling.y_scale[0] ** 2 * variance)
+    known = sparse_fit(spec, network.leaves, standard_rows(network.scaling, client, share, seed)[:3])
+    return Personal(to_numpy(known.inner), to_numpy(known.pull)[:, 0])
 
 
 class PFedGP(FedAvgRegression):
@@ -77,17 +74,26 @@ class PFedGP(FedAvgRegression):
 
     def finish(self, fed: Federation, state: State) -> None:
         super().finish(fed, state)
-        self._fed = fed  # predictions are made where the rows are
+        ask = personal.using(spec=self._spec(), share=float(self.validation_fraction), seed=self.seed_)
+        self.personal_ = {name: tree.map(to_numpy, a) for name, a in fed.gather(ask, self.network_).items()}
 
     def predict_each(self, X: Any) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-        """(mean, std) of every client's own Gaussian process: one GATHER."""
-        X = check_array(X, dtype=np.float64)
-        ask = predict_here.using(spec=self._spec(), share=float(self.validation_fraction), seed=self.seed_)
-        answers = self._fed.gather(ask, Query(self.network_, X))
-        return {name: (a.mean, np.sqrt(a.variance)) for name, a in answers.items()}
+        """(mean, std) of every client's own Gaussian process."""
+        check_is_fitted(self, "personal_")
+        X = validate_data(self, X, reset=False, dtype=np.float64, ensure_all_finite="allow-nan")
+        x = standard(self.network_.scaling, X)
+        return {name: self._by(own, x) for name, own in self.personal_.items()}
+
+    def _by(self, own: Personal, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(mean, std) of one client's process at standardised rows x."""
+        mean, variance = predict_by(self._spec(), self.network_.leaves, own.inner, own.pull, x)
+        scaling = self.network_.scaling
+        return scaling.y_mean[0] + scaling.y_scale[0] * mean, scaling.y_scale[0] * np.sqrt(variance)
 
     def predict(self, X: Any, client: str | None = None, return_std: bool = False) -> Any:
         """By the Gaussian process of one client; of none, the mean of all."""
         each = self.predict_each(X)
-        mean, std = each[client] if client else (np.mean(v, axis=0) for v in zip(*each.values()))
+        if client is not None and client not in each:
+            raise BadParameter(f"there is no client {client!r}: {suggest(client, each)}")
+        mean, std = each[client] if client is not None else (np.mean(v, axis=0) for v in zip(*each.values()))
         return (mean, std) if return_std else mean

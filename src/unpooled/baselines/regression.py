@@ -71,9 +71,20 @@ def predicted(spec: Spec, network: Network, rows: tuple[Array, Array, Array], lo
     """What the clients' models say of their own rows before training: (..., n, o)."""
     if loss == "squared":
         return outputs(spec, network.leaves, rows[0])
+    from unpooled.maths.torch_training import sparse_fit, sparse_predict
+
+    return sparse_predict(spec, network.leaves, sparse_fit(spec, network.leaves, rows), rows[0])[0][..., None]
+
+
+def predict_by(spec: Spec, leaves: Leaves, inner: Array, pull: Array, x: Array) -> tuple[np.ndarray, np.ndarray]:
+    """(mean, variance) (q,) at rows x (q, d) by the sparse process of a client, as it came over the wire."""
+    import torch
+
+    from unpooled.maths.fitc import Fit
     from unpooled.maths.torch_training import sparse_predict
 
-    return sparse_predict(spec, network.leaves, rows, rows[0])[0][..., None]
+    known = Fit(torch.as_tensor(inner), torch.as_tensor(pull)[:, None], torch.zeros(()))
+    return sparse_predict(spec, leaves, known, x)
 
 
 def outputs(spec: Spec, leaves: Leaves, x: Array) -> Array:  # (..., n, o)

@@ -17,7 +17,6 @@ JITTER = 1e-8  # of the signal's variance, on the diagonal of the inducing point
 class Fit(NamedTuple):
     """What predictions need of the rows seen."""
 
-    root: Tensor  # (..., m, m) Cholesky factor of the inducing points' kernel
     inner: Tensor  # (..., m, m) Cholesky factor of I + V V' / noise
     pull: Tensor  # (..., m, 1)
     evidence: Tensor  # (...,) log p(y)
@@ -42,7 +41,7 @@ def fit(x: Tensor, y: Tensor, w: Tensor, inducing: Tensor, log_signal: Tensor, l
     log_det = (w * own.log()).sum(-1) + 2 * torch.diagonal(inner, dim1=-2, dim2=-1).log().sum(-1)
     squares = (share @ (y * y))[..., 0, 0] - (pull * pull).sum((-1, -2))
     evidence = -0.5 * (w.sum(-1) * math.log(2 * math.pi) + log_det + squares)
-    return Fit(root, inner, pull, evidence)
+    return Fit(inner, pull, evidence)
 
 
 def _root(inducing: Tensor, log_signal: Tensor) -> Tensor:
@@ -53,7 +52,7 @@ def _root(inducing: Tensor, log_signal: Tensor) -> Tensor:
 
 def predict(known: Fit, x: Tensor, inducing: Tensor, log_signal: Tensor, log_noise: Tensor) -> tuple[Tensor, Tensor]:
     """(mean, variance with noise) at rows x (..., n, p): (..., n) each."""
-    v = torch.linalg.solve_triangular(known.root, rbf(inducing, x, log_signal), upper=False)
+    v = torch.linalg.solve_triangular(_root(inducing, log_signal), rbf(inducing, x, log_signal), upper=False)
     u = torch.linalg.solve_triangular(known.inner, v, upper=False)
     mean = (u.mT @ known.pull)[..., 0]
     variance = torch.exp(log_signal)[..., None] - (v * v).sum(-2) + (u * u).sum(-2)

@@ -69,16 +69,24 @@ def minus_fitc(z: Tensor, y: Tensor, w: Tensor, leaves: dict[str, Tensor]) -> Te
     return -known.evidence / w.sum(-1).clamp(min=1.0)
 
 
-def sparse_predict(
-    spec: Spec, leaves: Leaves, rows: tuple[Array, Array, Array], new: Array
-) -> tuple[np.ndarray, np.ndarray]:
-    """(mean, variance) (..., q) at rows new (..., q, d) by the sparse Gaussian process of rows (x, y, w)."""
-    known = tensors(leaves)
-    shape = known.pop("inducing"), known.pop("log_signal"), known.pop("log_noise")
-    x, y, w, new = (torch.as_tensor(np.asarray(a)) for a in (*rows, new))
-    fit = fitc.fit(features(spec, Kernel(known, {}), x), y, w, *shape)
-    mean, variance = fitc.predict(fit, features(spec, Kernel(known, {}), new), *shape)
+def sparse_fit(spec: Spec, leaves: Leaves, rows: tuple[Array, Array, Array]) -> fitc.Fit:
+    """The sparse Gaussian process of rows (x, y, w): x (..., n, d)."""
+    x, y, w = (torch.as_tensor(np.asarray(a)) for a in rows)
+    layers, shape = _sparse(leaves)
+    return fitc.fit(features(spec, Kernel(layers, {}), x), y, w, *shape)
+
+
+def sparse_predict(spec: Spec, leaves: Leaves, known: fitc.Fit, new: Array) -> tuple[np.ndarray, np.ndarray]:
+    """(mean, variance) (..., q) at rows new (..., q, d) by a sparse Gaussian process with these leaves."""
+    layers, shape = _sparse(leaves)
+    mean, variance = fitc.predict(known, features(spec, Kernel(layers, {}), torch.as_tensor(np.asarray(new))), *shape)
     return to_numpy(mean), to_numpy(variance)
+
+
+def _sparse(leaves: Leaves) -> tuple[dict[str, Tensor], tuple[Tensor, Tensor, Tensor]]:
+    """The leaves of the feature map, and those of the process on top: inducing points, signal and noise."""
+    layers = tensors(leaves)
+    return layers, (layers.pop("inducing"), layers.pop("log_signal"), layers.pop("log_noise"))
 
 
 LOSSES: dict[str, Loss] = {"evidence": minus_evidence, "squared": squared_error, "fitc": minus_fitc}
