@@ -54,6 +54,17 @@ def write_tables(folder: Path, tables: dict[str, np.ndarray]) -> dict[str, str]:
     }
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    """A failure shows what nodes and SuperLink wrote."""
+    report = yield
+    found = getattr(item, "funcargs", {}).get("network")
+    if report.failed and found is not None:
+        for log in [*sorted(found.folder.glob("*/node.log")), found.folder / "link" / "superlink.log"]:
+            report.sections.append((str(log.relative_to(found.folder)), log.read_text(errors="replace")[-3000:]))
+    return report
+
+
 @pytest.fixture(scope="session")
 def network(tmp_path_factory):
     from network import NodeProcess, free_port, started, write_node

@@ -19,7 +19,7 @@ from toy import Centre, Wanderer, echo, total
 import unpooled as up
 from unpooled import cli
 from unpooled.errors import RunError
-from unpooled.flower import Link, connect, keys, server
+from unpooled.flower import Link, connect, federation, keys, server
 from unpooled.flower.server import nodes
 from unpooled.local import federate
 from unpooled.node import config as configs
@@ -114,6 +114,17 @@ def test_large_statistics_pass(network):
     with open_fed(network) as fed:
         sent = np.arange(2_000_000.0)  # 16 MB each way
         assert np.array_equal(fed.sum(echo, Centre(sent)).mean, 3 * sent)
+
+
+def test_a_run_that_ends_while_answers_travel_costs_no_node(network, monkeypatch):
+    connected = lambda: [n.log.read_text().count("is connected") for n in network.nodes.values()]  # noqa: E731
+    monkeypatch.setattr(federation, "ASK_AGAIN_AT_MOST", 0.05)  # so that nodes have much left to answer at the end
+    before, sent = connected(), np.arange(600_000.0)
+    for _ in range(2):
+        with open_fed(network) as fed:
+            assert np.array_equal(fed.sum(echo, Centre(sent)).mean, 3 * sent)
+    assert connected() == before
+    assert [n.process.poll() for n in network.nodes.values()] == [None] * 3
 
 
 def test_two_nodes_with_one_name_are_refused(network, tmp_path):

@@ -10,31 +10,32 @@ import sys
 import time
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import cache, partial
+from contextlib import contextmanager, suppress
+from functools import cache
 from typing import Any
 
 import flwr.superlink.grid.http_grid as http_grid
 import httpx
 from flwr.cli.build import build_fab_from_files
-from flwr.common.constant import SubStatus
+from flwr.common.constant import Status, SubStatus
 from flwr.common.serde import fab_to_proto, run_from_proto
-from flwr.proto.control_pb2 import StartRunRequest
+from flwr.proto.control_pb2 import ListRunsRequest, StartRunRequest, StopRunRequest
 from flwr.proto.runtime_pb2 import AcquireTaskRequest, PullTaskInputRequest, PushTaskOutputRequest
 from flwr.supercore.constant import TaskType
 from flwr.supercore.control.control_http_client import ControlHttpClient
 from flwr.supercore.fab import Fab
 from flwr.supercore.heartbeat import HeartbeatSender, make_task_heartbeat_fn_http
-from flwr.supercore.inflatable.inflatable_utils import pull_objects
 from flwr.supercore.interceptors import RuntimeTokenHttpInterceptor, RuntimeVersionHttpInterceptor
 from flwr.supercore.interceptors.http.utils import add_headers
 from flwr.supercore.runtime import RuntimeHttpClient
 from flwr.supercore.task_identity import TaskIdentity
 
 from unpooled.errors import RunError
+from unpooled.flower import objects
 from unpooled.flower.federation import Flower
 from unpooled.flower.link import TOKEN_HEADER, Link
 
+FAB_ID = "unpooled/unpooled-app"
 APP = {
     "pyproject.toml": b"""\
 [build-system]
@@ -60,8 +61,7 @@ clientapp = "unpooled_app:client"
     "README.md": b"The questions are in the unpooled package at each node; this app only names them.\n",
 }
 
-# Flower waits a whole second when an object lags its message by a millisecond
-http_grid.pull_objects = partial(pull_objects, initial_backoff=0.02, backoff_cap=0.5)  # type: ignore[attr-defined]
+http_grid.pull_objects = objects.pull  # type: ignore[attr-defined]
 
 
 @contextmanager
@@ -117,9 +117,19 @@ def attached(link: Link) -> Iterator[LinkGrid]:
 
 def _start(link: Link) -> int:
     with client(ControlHttpClient, link, "flwr") as control:
+        if link.folder is not None:  # we hold the one place of a driver
+            _end_left_runs(control)
         fab = _app()
         proto = fab_to_proto(Fab(hashlib.sha256(fab).hexdigest(), fab, {}))
         return control.StartRun(StartRunRequest(fab=proto)).run_id
+
+
+def _end_left_runs(control: ControlHttpClient) -> None:
+    """Runs whose driver was killed: for a minute Flower would take them for alive, and nodes would wait for the rest of their messages."""
+    for run in control.ListRuns(ListRunsRequest()).run_dict.values():
+        if run.fab_id == FAB_ID and run.status.status != Status.FINISHED:
+            with suppress(httpx.HTTPStatusError):  # it has just ended
+                control.StopRun(StopRunRequest(run_id=run.run_id))
 
 
 @cache

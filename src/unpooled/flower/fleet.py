@@ -15,11 +15,12 @@ import httpx
 from cryptography.hazmat.primitives.asymmetric import ec
 from flwr.app import Message
 from flwr.app.message import remove_content_from_message
-from flwr.common.serde import message_from_proto, message_to_proto
+from flwr.common.serde import message_to_proto
 from flwr.proto.fleet_pb2 import (
     ActivateNodeRequest,
     DeactivateNodeRequest,
     PullMessagesRequest,
+    PullMessagesResponse,
     PushMessagesRequest,
     RegisterNodeFleetRequest,
 )
@@ -37,13 +38,14 @@ from flwr.supercore.inflatable.inflatable_protobuf_utils import (
     make_pull_object_fn_protobuf,
     make_push_object_fn_protobuf,
 )
-from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents, pull_objects, push_objects
+from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents, push_objects
 from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
 from flwr.supercore.primitives.asymmetric import generate_key_pairs, public_key_to_bytes
 from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
 from unpooled.errors import RunError
+from unpooled.flower import objects
 from unpooled.flower.app import respond
 from unpooled.flower.link import Link
 from unpooled.node.site import Site
@@ -89,21 +91,33 @@ def run(site: Site, link: Link, key: Key | None, stop: threading.Event) -> None:
 
 def _refusal(error: httpx.HTTPStatusError, site: Site, link: Link) -> str:
     """A stock SuperLink says the same of a key it does not know and of a node whose last process it still believes in."""
-    code, flower = error.response.status_code, FlowerError.from_json(error.response.text)
-    text = flower.message if flower else error.response.text[:200]
+    code = error.response.status_code
     remedy = "have its key admitted with `unpooled serve admit`" if code in (401, 403, 412) else "is it overloaded?"
-    return f"{link.address} turned {site.name!r} away ({code}: {text}): {remedy}"
+    return f"{link.address} turned {site.name!r} away ({code}: {_reason(error)}): {remedy}"
+
+
+def _reason(error: Exception) -> str:
+    """What Flower says, where it says something."""
+    if not isinstance(error, httpx.HTTPStatusError):
+        return str(error)[:200]
+    flower = FlowerError.from_json(error.response.text)
+    return flower.message if flower else error.response.text[:200]
 
 
 def _serve(site: Site, connection: _Connection, stop: threading.Event) -> None:
     last = time.monotonic()
     while not stop.is_set():
         connection.beat()
-        got = connection.pull()
-        if got is None:
+        found = connection.look()
+        if not found.messages_list:
             stop.wait(POLL if time.monotonic() - last < IDLE_AFTER else IDLE_POLL)
             continue
-        connection.push(respond(site, got))
+        try:
+            connection.push(respond(site, connection.fetch(found)))
+        except httpx.TransportError:
+            raise
+        except Exception as error:  # its run has ended while it travelled, or its sender was killed: the node goes on
+            log.info("a message was left (%s): %s", type(error).__name__, _reason(error))
         last = time.monotonic()
 
 
@@ -155,17 +169,16 @@ class _Connection:
         if time.monotonic() - self.beaten > 3 * HEARTBEAT:
             raise httpx.ReadTimeout("no heartbeat was taken")
 
-    def pull(self) -> Message | None:
-        got = self.client.PullMessages(PullMessagesRequest(node=self.node))
-        if not got.messages_list:
-            return None
-        run, tree = got.messages_list[0].metadata.run_id, got.message_object_trees[0]
-        fetch = make_pull_object_fn_protobuf(self.client.PullObject, self.node, run)
-        ids = [node.object_id for node in iterate_object_tree(tree)]
-        contents = pull_objects(ids, fetch, initial_backoff=0.02, backoff_cap=0.5, max_time=60)
-        make_confirm_message_received_fn_protobuf(self.client.ConfirmMessageReceived, self.node, run)(
-            message_from_proto(got.messages_list[0]).metadata.message_id
-        )
+    def look(self) -> PullMessagesResponse:
+        """At most one message, without its objects."""
+        return self.client.PullMessages(PullMessagesRequest(node=self.node))
+
+    def fetch(self, found: PullMessagesResponse) -> Message:
+        """The whole message."""
+        run, tree = found.messages_list[0].metadata.run_id, found.message_object_trees[0]
+        pull_object = make_pull_object_fn_protobuf(self.client.PullObject, self.node, run)
+        contents = objects.pull([node.object_id for node in iterate_object_tree(tree)], pull_object)
+        make_confirm_message_received_fn_protobuf(self.client.ConfirmMessageReceived, self.node, run)(tree.object_id)
         message = inflate_object_from_contents(tree.object_id, contents)
         message.metadata.__dict__["_message_id"] = tree.object_id  # type: ignore[attr-defined]
         return message  # type: ignore[return-value]

@@ -16,7 +16,7 @@ from unpooled.flower.records import from_records, to_records
 from unpooled.tree import SchemaError
 
 LOOK = 0.5  # seconds between looks
-FORGET = 15.0  # seconds after which a node that did not say who it is gets asked again
+FORGET = 5.0  # seconds after which a node that did not say who it is gets asked again
 
 
 LOST = (ErrorCode.MESSAGE_UNAVAILABLE, ErrorCode.REPLY_MESSAGE_UNAVAILABLE, ErrorCode.NODE_UNAVAILABLE)

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import logging
 import threading
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import flwr.supercore.inflatable.inflatable_utils as inflatable
 import httpx
 from flwr.common.constant import SubStatus
-from flwr.proto.runtime_pb2 import AcquireTaskRequest
+from flwr.proto.runtime_pb2 import AcquireTaskRequest, SendTaskHeartbeatRequest
 from flwr.supercore.constant import TaskType
-from flwr.supercore.heartbeat import HeartbeatSender, make_task_heartbeat_fn_http
+from flwr.supercore.heartbeat import HeartbeatSender
 from flwr.supercore.interceptors import RuntimeTokenHttpInterceptor, RuntimeVersionHttpInterceptor
 from flwr.supercore.runtime import RuntimeHttpClient
 from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, push_task_output
@@ -42,8 +44,10 @@ def run(site: Site, address: str, stop: threading.Event) -> None:
     while not stop.is_set():
         try:
             stop.wait(POLL if _one(site, link) else 0)
-        except (httpx.HTTPError, RuntimeError) as error:
-            log.info("the SuperNode at %s is away (%s): trying again", address, type(error).__name__)
+        except (
+            Exception
+        ) as error:  # the SuperNode is away, or a message's run has ended while it travelled: the node goes on
+            log.info("nothing came of a look at the SuperNode at %s (%s): trying again", address, type(error).__name__)
             stop.wait(AWAY)
 
 
@@ -59,7 +63,7 @@ def _one(site: Site, link: Link) -> bool:
     if not (task.HasField("task") and task.token):
         return True
     with _client(link, RuntimeTokenHttpInterceptor(task.token)) as client:
-        beat = HeartbeatSender(make_task_heartbeat_fn_http(client))
+        beat = HeartbeatSender(partial(_beat, client))
         beat.start()
         try:
             message, context, *_ = pull_task_input(client)
@@ -68,3 +72,10 @@ def _one(site: Site, link: Link) -> bool:
         finally:
             beat.stop()
     return False
+
+
+def _beat(client: RuntimeHttpClient) -> bool:
+    """Flower's own function would end this process when a run ends before its answer."""
+    with suppress(httpx.HTTPError):
+        client.SendTaskHeartbeat(SendTaskHeartbeatRequest())
+    return True
