@@ -100,5 +100,8 @@ def kept(a: Array, device: Any, dtype: str | None) -> Any:
     key = (id(a), str(device), dtype)
     if key not in _KEPT or _KEPT[key][0]() is not a:
         moved = torch.as_tensor(a, device=device, dtype=getattr(torch, dtype) if dtype else None)
-        _KEPT[key] = (weakref.ref(a, lambda _: _KEPT.pop(key, None)), moved)
+        if moved.data_ptr() == torch.as_tensor(a).data_ptr():
+            return moved  # the same memory: it costs nothing, and remembered it would keep `a` alive
+        _KEPT[key] = (weakref.ref(a), moved)
+        weakref.finalize(a, _KEPT.pop, key, None).atexit = False
     return _KEPT[key][1]
