@@ -4,11 +4,14 @@
 
 Each run is `unpooled run FILE.toml --on LINK`, resumed by `unpooled resume` after each kill; every node is `unpooled node start`.
 Checked after each run: the model's bytes, one line in each node's ledger for every exchange of the run, no process left over.
+A run's line is written when it ends; started again with the same --out, runs that stand there are not run again.
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
+import hashlib
 import json
 import random
 import signal
@@ -25,6 +28,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "flower"))
 from conftest import make_tables, write_tables
 from network import NodeProcess, free_port, save_rows, started, write_node
 
+import unpooled
 from unpooled import load
 from unpooled.flower.server import serving
 from unpooled.node.ledger import entries, verify
@@ -105,6 +109,7 @@ def ledger_faults(folder: Path, out: Path, names: list[str]) -> int:
 
 
 def one_run(number: int, kind: str, every: float, link: Path, folder: Path, nodes: dict, limit: float) -> dict:
+    """A run in peace, the same run in chaos, and what the second has that the first has not."""
     config = folder / f"{kind}.toml"
     config.write_text(f"[model]\n{MODELS[kind].format(seed=number)}[federation]\nmin_clients = 3\nwait = 600\n")
     peace, chaos = (Coordinator(config, link, folder / f"{number}-{kind}-{how}") for how in ("peace", "chaos"))
@@ -112,13 +117,37 @@ def one_run(number: int, kind: str, every: float, link: Path, folder: Path, node
     told = finish(chaos, nodes, every, random.Random(number), limit)
     same = told["ended"] and model_bits(peace.out) == model_bits(chaos.out)
     faults = ledger_faults(folder, chaos.out, list(nodes)) if told["ended"] else None
-    return {"run": number, "model": kind, **told, "same_bits": same, "ledger_faults": faults}
+    left = len(processes(folder)) - len(nodes) - 1  # all nodes and the SuperLink are there
+    return {"run": number, "model": kind, **told, "same_bits": same, "ledger_faults": faults, "processes_left": left}
 
 
-def orphans() -> int:
-    return sum(
-        1 for p in psutil.Process().children(recursive=True) if p.is_running() and p.status() != psutil.STATUS_ZOMBIE
-    )
+def processes(folder: Path) -> list[psutil.Process]:
+    """Every process that works in the folder, whoever started it."""
+    found = [p for p in psutil.process_iter(["cmdline", "status"]) if p.info["status"] != psutil.STATUS_ZOMBIE]
+    return [p for p in found if any(str(folder) in word for word in p.info["cmdline"] or ())]
+
+
+def source() -> str:
+    """Digest of the package that runs: rows of two versions are not to be mixed."""
+    files = sorted(Path(unpooled.__file__).parent.rglob("*.py"))
+    return hashlib.sha256(b"".join(f.read_bytes() for f in files)).hexdigest()[:12]
+
+
+def done(path: Path) -> list[dict]:
+    """Rows of an earlier start with the same source."""
+    if not path.exists():
+        return []
+    with open(path, newline="") as file:
+        return [row for row in csv.DictReader(file) if row["source"] == source()]
+
+
+def summary(rows: list[dict]) -> dict:
+    total = lambda key: sum(int(float(r[key] or 0)) for r in rows)  # noqa: E731
+    same = sum(str(r["same_bits"]) == "True" for r in rows)
+    left = max([int(r["processes_left"]) for r in rows], default=0)
+    kills = total("node") + total("coordinator")
+    return {"runs": len(rows), "same_bits": same, "kills": kills, "of_the_coordinator": total("coordinator"),
+            "ledger_faults": total("ledger_faults"), "processes_left": left}  # fmt: skip
 
 
 def main() -> None:
@@ -130,21 +159,20 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("out/chaos.csv"))
     parser.add_argument("--kinds", default=",".join(MODELS))
     args = parser.parse_args()
+    rows, end, kinds = done(args.out), time.monotonic() + 60 * args.minutes, args.kinds.split(",")
+    wanted = [n for n in range(args.first, args.first + args.runs) if str(n) not in {r["run"] for r in rows}]
     folder, address = Path(tempfile.mkdtemp(prefix="chaos-")), f"127.0.0.1:{free_port()}"
     sections, link = write_tables(folder, make_tables()), folder / "link"
     nodes = {n: NodeProcess(write_node(folder / n, n, address, link, text)) for n, text in sections.items()}
-    rows, end, kinds = [], time.monotonic() + 60 * args.minutes, args.kinds.split(",")
     with serving(link, address), started(*nodes.values()):
-        for number in range(args.first, args.first + args.runs):
+        for number in wanted:
             if time.monotonic() > end:
                 break
-            rows.append(one_run(number, kinds[number % len(kinds)], args.every, link, folder, nodes, limit=900))
+            row = one_run(number, kinds[number % len(kinds)], args.every, link, folder, nodes, limit=900)
+            rows.append({**row, "source": source()})
             print(json.dumps(rows[-1]), flush=True)
-    left = orphans()
-    print(json.dumps({"runs": len(rows), "same_bits": sum(r["same_bits"] for r in rows),
-                      "kills": sum(r["node"] + r["coordinator"] for r in rows),
-                      "ledger_faults": sum(r["ledger_faults"] or 0 for r in rows), "processes_left": left}))  # fmt: skip
-    save_rows(args.out, rows)
+            save_rows(args.out, rows)
+    print(json.dumps({**summary(rows), "left_at_the_end": len(processes(folder))}))
 
 
 if __name__ == "__main__":

@@ -9,24 +9,32 @@ import hashlib
 import sys
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import flwr.superlink.grid.http_grid as http_grid
 import httpx
+from flwr.app import Message
 from flwr.cli.build import build_fab_from_files
 from flwr.common.constant import Status, SubStatus
 from flwr.common.serde import fab_to_proto, run_from_proto
 from flwr.proto.control_pb2 import ListRunsRequest, StartRunRequest, StopRunRequest
-from flwr.proto.runtime_pb2 import AcquireTaskRequest, PullTaskInputRequest, PushTaskOutputRequest
+from flwr.proto.runtime_pb2 import (
+    AcquireTaskRequest,
+    PullTaskInputRequest,
+    PushTaskOutputRequest,
+    SendTaskHeartbeatRequest,
+)
 from flwr.supercore.constant import TaskType
 from flwr.supercore.control.control_http_client import ControlHttpClient
 from flwr.supercore.fab import Fab
-from flwr.supercore.heartbeat import HeartbeatSender, make_task_heartbeat_fn_http
+from flwr.supercore.heartbeat import HeartbeatSender
+from flwr.supercore.inflatable.inflatable_utils import ObjectPushError
 from flwr.supercore.interceptors import RuntimeTokenHttpInterceptor, RuntimeVersionHttpInterceptor
 from flwr.supercore.interceptors.http.utils import add_headers
+from flwr.supercore.retry import RetryInvoker, exponential
 from flwr.supercore.runtime import RuntimeHttpClient
 from flwr.supercore.task_identity import TaskIdentity
 
@@ -35,6 +43,8 @@ from unpooled.flower import objects
 from unpooled.flower.federation import Flower
 from unpooled.flower.link import TOKEN_HEADER, Link
 
+TOKEN = "the token is wrong: use the link folder of its `unpooled serve`"
+STOPPED = "it has ended this run: `unpooled resume` goes on from the last checkpoint"
 FAB_ID = "unpooled/unpooled-app"
 APP = {
     "pyproject.toml": b"""\
@@ -82,21 +92,51 @@ class Token:
         return call_next(context)
 
 
-def client(kind: Any, link: Link, component: str, *more: Any) -> Any:
+def client(kind: Any, link: Link, component: str, *more: Any, retry: RetryInvoker | None = None) -> Any:
     """One of Flower's HTTP clients, with our token."""
     interceptors = [RuntimeVersionHttpInterceptor(component_name=component), Token(link.token), *more]
-    return kind.from_server_address(link.address, link.ca is None, link.ca, interceptors=interceptors)
+    how = {"interceptors": interceptors, "retry_invoker": retry}
+    return kind.from_server_address(link.address, link.ca is None, link.ca, **how)
+
+
+def patient() -> RetryInvoker:
+    """Tries again for a minute when the SuperLink is out of reach or stumbles; Flower's own ends the process when a run was stopped."""
+    lasting = lambda e: isinstance(e, httpx.HTTPStatusError) and e.response.status_code < 500  # noqa: E731
+    faults = (httpx.TransportError, httpx.HTTPStatusError)
+    return RetryInvoker(lambda: exponential(0.2, max_delay=5), faults, None, max_time=60, should_giveup=lasting)
+
+
+def beat(client: RuntimeHttpClient) -> bool:
+    """A task's heartbeat. Flower's own function ends the process when the run was stopped; here the next request says so."""
+    with suppress(httpx.HTTPError):
+        client.SendTaskHeartbeat(SendTaskHeartbeatRequest())
+    return True
 
 
 class LinkGrid(http_grid.HttpGrid):
-    """Flower's grid, with our token."""
+    """Flower's grid, with our token and our words."""
 
     def __init__(self, link: Link, token: str):
         super().__init__(link.address, link.ca is None, link.ca, token=token)
         self._link = link
 
     def _connect(self) -> None:
-        self._client = client(RuntimeHttpClient, self._link, "flwr-serverapp", RuntimeTokenHttpInterceptor(self._token))
+        own = RuntimeTokenHttpInterceptor(self._token)
+        self._client = client(RuntimeHttpClient, self._link, "flwr-serverapp", own, retry=patient())
+
+    def get_node_ids(self) -> Iterable[int]:
+        return explained(self._link, super().get_node_ids, STOPPED)
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        """Their ids; an empty one for a message that the SuperLink did not take."""
+        sent = list(messages)
+        try:
+            return explained(self._link, partial(super().push_messages, sent), STOPPED)
+        except ObjectPushError:
+            return [""] * len(sent)
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        return explained(self._link, partial(super().pull_messages, message_ids), STOPPED)
 
 
 @contextmanager
@@ -104,14 +144,14 @@ def attached(link: Link) -> Iterator[LinkGrid]:
     """A grid in a run of its own, ended as completed or failed when the block ends."""
     run = explained(link, lambda: _start(link))
     grid = _take_task(link, run)
-    beat = HeartbeatSender(make_task_heartbeat_fn_http(grid._runtime_client))
-    beat.start()
+    heart = HeartbeatSender(partial(beat, grid._runtime_client))
+    heart.start()
     status, details = SubStatus.FAILED, "stopped"
     try:
         yield grid
         status, details = SubStatus.COMPLETED, ""
     finally:
-        beat.stop()
+        heart.stop()
         _finish(grid, status, details or str(sys.exc_info()[1])[:200])
 
 
@@ -168,17 +208,13 @@ def _finish(grid: LinkGrid, status: str, details: str) -> None:
         grid.close()
 
 
-def explained(link: Link, call: Any) -> Any:
-    """Flower's errors of connection as one sentence."""
+def explained(link: Link, call: Any, denied: str = TOKEN) -> Any:
+    """Flower's errors of connection as one sentence; `denied` is what a 401 means here."""
     try:
         return call()
     except httpx.HTTPStatusError as error:
         code = error.response.status_code
-        why = (
-            "the token is wrong: use the link folder of its `unpooled serve`"
-            if code == 401
-            else error.response.text[:200]
-        )
+        why = denied if code == 401 else error.response.text[:200]
         raise RunError(f"the SuperLink at {link.address} refuses ({code}): {why}") from error
     except httpx.TransportError as error:
         raise RunError(

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import logging
 import threading
-from contextlib import suppress
 from functools import partial
 from typing import Any
 
 import flwr.supercore.inflatable.inflatable_utils as inflatable
-import httpx
 from flwr.common.constant import SubStatus
-from flwr.proto.runtime_pb2 import AcquireTaskRequest, SendTaskHeartbeatRequest
+from flwr.proto.runtime_pb2 import AcquireTaskRequest
 from flwr.supercore.constant import TaskType
 from flwr.supercore.heartbeat import HeartbeatSender
 from flwr.supercore.interceptors import RuntimeTokenHttpInterceptor, RuntimeVersionHttpInterceptor
@@ -23,6 +21,7 @@ from flwr.supercore.runtime import RuntimeHttpClient
 from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, push_task_output
 
 from unpooled.flower.app import respond
+from unpooled.flower.attach import beat
 from unpooled.flower.link import Link
 from unpooled.node.site import Site
 
@@ -44,9 +43,7 @@ def run(site: Site, address: str, stop: threading.Event) -> None:
     while not stop.is_set():
         try:
             stop.wait(POLL if _one(site, link) else 0)
-        except (
-            Exception
-        ) as error:  # the SuperNode is away, or a message's run has ended while it travelled: the node goes on
+        except Exception as error:  # it is away, or a message's run has ended while it travelled: the node goes on
             log.info("nothing came of a look at the SuperNode at %s (%s): trying again", address, type(error).__name__)
             stop.wait(AWAY)
 
@@ -63,19 +60,12 @@ def _one(site: Site, link: Link) -> bool:
     if not (task.HasField("task") and task.token):
         return True
     with _client(link, RuntimeTokenHttpInterceptor(task.token)) as client:
-        beat = HeartbeatSender(partial(_beat, client))
-        beat.start()
+        heart = HeartbeatSender(partial(beat, client))
+        heart.start()
         try:
             message, context, *_ = pull_task_input(client)
             push_message(client, respond(site, message), context)
             push_task_output(client, context, SubStatus.COMPLETED, "")
         finally:
-            beat.stop()
+            heart.stop()
     return False
-
-
-def _beat(client: RuntimeHttpClient) -> bool:
-    """Flower's own function would end this process when a run ends before its answer."""
-    with suppress(httpx.HTTPError):
-        client.SendTaskHeartbeat(SendTaskHeartbeatRequest())
-    return True
