@@ -34,8 +34,8 @@ from unpooled.flower.server import serving
 from unpooled.node.ledger import entries, verify
 
 MODELS = {
-    "em": 'name = "GaussianMixture"\nn_components = 8\nmax_iter = 80\ntol = 1e-300\nrandom_state = {seed}\n',
-    "vr-fedem": 'name = "GaussianMixture"\nsolver = "vr-fedem"\nn_components = 8\nmax_iter = 80\ntol = 1e-300\nrandom_state = {seed}\n',
+    "em": 'name = "GaussianMixture"\nn_components = 8\nmax_iter = 240\ntol = 1e-300\nrandom_state = {seed}\n',
+    "vr-fedem": 'name = "GaussianMixture"\nsolver = "vr-fedem"\nn_components = 8\nmax_iter = 240\ntol = 1e-300\nrandom_state = {seed}\n',
 }
 
 

@@ -25,7 +25,7 @@ import psutil
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "flower"))
 sys.path.insert(0, str(Path(__file__).parent))
 from big_question import Down, big
-from network import NodeProcess, free_port, started, write_node
+from network import NodeProcess, cpu, free_port, started, write_node
 
 from unpooled.flower import attach, connect
 from unpooled.flower.server import serving
@@ -51,19 +51,6 @@ class Traffic:
 
 def _headers(message) -> int:
     return sum(len(k) + len(v) + 4 for k, v in message.headers.raw)
-
-
-def cpu(processes) -> float:
-    """CPU seconds of these processes and all they started."""
-    total = 0.0
-    for p in processes:
-        for q in [p, *p.children(recursive=True)]:
-            try:
-                times = q.cpu_times()
-                total += times.user + times.system + times.children_user + times.children_system
-            except psutil.NoSuchProcess:
-                pass
-    return total
 
 
 def measure(fed, rounds: int, traffic: Traffic) -> dict:

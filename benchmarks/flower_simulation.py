@@ -1,8 +1,10 @@
-"""Flower's simulation runtime: what a message costs above the work itself, with 100 clients.
+"""Flower's simulation runtime: what a message costs above the work itself, with 100 clients and 80 kB each way.
 
     python benchmarks/flower_simulation.py [--clients 100] [--rounds 10]
 
-The same questions over the same clients, in turns: through Flower (Ray actors, real messages) and in process, one by one.
+The same questions over the same clients, in turns: through Flower (Ray actors, real messages), in process one by one, and as bare
+messages of Flower's with the same bytes and nothing of ours in them, which is what the runtime itself takes.
+CPU seconds are those of all processes together: on a busy machine they say more than the clock.
 """
 
 from __future__ import annotations
@@ -17,13 +19,17 @@ from pathlib import Path
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 
 import numpy as np
+import psutil
 
-sys.path.insert(0, str(Path(__file__).parent))
-os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+PLACES = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "tests" / "flower")]
+sys.path[:0] = PLACES
+os.environ["PYTHONPATH"] = os.pathsep.join([*PLACES, os.environ.get("PYTHONPATH", "")])
 from big_question import Down, big
-from flwr.app import Context
+from flwr.app import ConfigRecord, Context, Message, RecordDict
+from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 from flwr.simulation import run_simulation
+from network import cpu
 
 from unpooled.client import Client
 from unpooled.flower import Flower, client_app
@@ -42,30 +48,68 @@ def find(context: Context) -> Client:
     return make(int(context.node_config["partition-id"]))
 
 
+def app() -> ClientApp:
+    """Ours, which also answers a bare message with its own bytes."""
+    both = client_app(find)
+
+    @both.query("bare")
+    def echo(message: Message, context: Context) -> Message:
+        return Message(RecordDict({"r": ConfigRecord({"b": message.content["r"]["b"]})}), reply_to=message)
+
+    return both
+
+
+def bare(grid: Grid, fill: int) -> None:
+    """A round of Flower's own: the same bytes there and back, looked for as often as its own loop does."""
+    content = RecordDict({"r": ConfigRecord({"b": bytes([fill]) * (8 * NUMBERS)})})
+    found = grid.send_and_receive([Message(content, n, "query.bare") for n in grid.get_node_ids()])
+    assert not any(m.has_error() for m in found)
+
+
 def server(clients: int, rounds: int, told: dict) -> ServerApp:
     app = ServerApp()
 
     @app.main()
     def main(grid: Grid, context: Context) -> None:
-        fed, here = (
-            Flower(grid, min_clients=clients, wait=600),
-            Local([make(i) for i in range(clients)], mode="one by one", threads=1),
-        )
+        fed = Flower(grid, min_clients=clients, wait=600)
+        here = Local([make(i) for i in range(clients)], mode="one by one", threads=1)
         first = time.perf_counter()
         start = fed.sum(big, Down(np.zeros(NUMBERS)))  # actors start, clients say who they are
         told["first_s"] = time.perf_counter() - first
         assert np.array_equal(start.x, here.sum(big, Down(np.zeros(NUMBERS))).x)
-        walls: dict[str, list[float]] = {"flower": [], "here": []}
+        ways = {
+            "flower": lambda r: fed.sum(big, Down(np.full(NUMBERS, float(r)))),
+            "here": lambda r: here.sum(big, Down(np.full(NUMBERS, float(r)))),
+            "bare": lambda r: bare(grid, r),
+        }
+        took: dict[str, list] = {name: [] for name in ways}
         for r in range(rounds):
-            for name, engine in (("flower", fed), ("here", here)):
-                begin = time.perf_counter()
-                engine.sum(big, Down(np.full(NUMBERS, float(r))))
-                walls[name].append(time.perf_counter() - begin)
-        over = np.median(np.subtract(walls["flower"], walls["here"])) / clients
-        told.update(round_s=float(np.median(walls["flower"])), here_s=float(np.median(walls["here"])))
-        told.update(ms_a_message=1e3 * float(over), refusals=len(fed.journal.refusals), load=os.getloadavg()[0])
+            for name, way in ways.items():
+                took[name].append(timed(way, r))
+        told.update(summary(took, clients), refusals=len(fed.journal.refusals), load=os.getloadavg()[0])
 
     return app
+
+
+def timed(way, r: int) -> tuple[float, float]:
+    """(wall, CPU) seconds of a round."""
+    me, begin = psutil.Process(), time.perf_counter()
+    used = cpu([me])
+    way(r)
+    return time.perf_counter() - begin, cpu([me]) - used
+
+
+def summary(took: dict, clients: int) -> dict:
+    """Milliseconds a message above the work itself, by the clock and in CPU seconds of all processes."""
+    wall, used = ({k: np.array(v)[:, i] for k, v in took.items()} for i in (0, 1))
+    over = lambda a, k: 1e3 * float(np.median(a[k] - a["here"])) / clients  # noqa: E731
+    return {
+        "ms_a_message": over(wall, "flower"),
+        "ms_of_flower_alone": over(wall, "bare"),
+        "cpu_ms_a_message": over(used, "flower"),
+        "cpu_ms_of_flower_alone": over(used, "bare"),
+        "quartiles_ms": [1e3 * float(q) / clients for q in np.quantile(wall["flower"] - wall["here"], (0.25, 0.75))],
+    }
 
 
 def main() -> None:
@@ -75,7 +119,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("out/flower_simulation.json"))
     args, told = parser.parse_args(), {}
     backend = {"client_resources": {"num_cpus": 1, "num_gpus": 0.0}, "init_args": {"include_dashboard": False}}
-    run_simulation(server(args.clients, args.rounds, told), client_app(find), args.clients, backend_config=backend)
+    run_simulation(server(args.clients, args.rounds, told), app(), args.clients, backend_config=backend)
     print(json.dumps(told))
     args.out.parent.mkdir(parents=True, exist_ok=True)
     args.out.write_text(json.dumps(told, indent=1))

@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
+
 from unpooled.flower import keys
 from unpooled.flower.server import admit
 from unpooled.node.policy import TEMPLATE
@@ -50,6 +52,19 @@ def save_rows(path: Path, rows: list[dict]) -> None:
         writer = csv.DictWriter(out, rows[0])
         writer.writeheader()
         writer.writerows(rows)
+
+
+def cpu(processes) -> float:
+    """CPU seconds of these processes and all they started."""
+    total = 0.0
+    for p in processes:
+        for q in [p, *p.children(recursive=True)]:
+            try:
+                times = q.cpu_times()
+                total += times.user + times.system + times.children_user + times.children_system
+            except psutil.NoSuchProcess:
+                pass
+    return total
 
 
 class NodeProcess:

@@ -40,19 +40,23 @@ def client_app(find: Callable[[Context], Site | Client]) -> ClientApp:
 
 
 class ContextVault(MutableMapping[str, bytes]):
-    """A vault in Flower's Context, which a simulation keeps for each client; a SuperNode's is lost with its process."""
+    """A vault in Flower's Context, which a simulation keeps for each client; a SuperNode's is lost with its process.
+
+    Answers are not kept: the Context travels with every message, and what is asked again is answered the same.
+    """
 
     def __init__(self, context: Context):
         state = context.state
-        if "unpooled" not in state:
-            state["unpooled"] = ConfigRecord({})
+        if "unpooled" not in state:  # two messages at once may both find nothing: they must name the same node
+            state["unpooled"] = ConfigRecord({"identity": f"{context.node_id:x}".encode()})
         self.record: Any = state["unpooled"]
 
     def __getitem__(self, key: str) -> bytes:
         return self.record[key]
 
     def __setitem__(self, key: str, content: bytes) -> None:
-        self.record[key] = content
+        if not key.endswith("/answer"):
+            self.record[key] = content
 
     def __delitem__(self, key: str) -> None:
         del self.record[key]

@@ -28,8 +28,9 @@ from unpooled.tree import SchemaError, Tree
 
 POLL = 0.01  # seconds between looks at first; grows with the time already waited
 SLOWEST_POLL = 0.5
-ASK_AGAIN = 2.0  # seconds until an unanswered question is asked again; doubles
+ASK_AGAIN = 2.0  # seconds without any answer until those that are missing are asked for again; doubles
 ASK_AGAIN_AT_MOST = 5.0  # a node that comes back knows of no question: it must not wait long for the next
+LOST = 0.2  # seconds until a question whose message got lost is asked again
 SAY = 10.0  # seconds between words about whom a run waits for
 SNAPSHOTS = 3  # nodes keep the state that the last snapshots may come back to
 
@@ -191,9 +192,9 @@ class Exchange:
         self.bound = tree.dims(down, ask.types[0])
         self.settled: dict[str, tuple[Tree] | None] = {}  # (answer,), or None if it was refused
         self.open = set(fed.names)
-        self.sent: dict[str, tuple[str, float]] = {}  # message id -> (name, when)
-        self.again: dict[str, tuple[int, float, float]] = {}  # name -> (node, when to ask again, patience)
-        self.start = self.said = time.monotonic()
+        self.sent: dict[str, str] = {}  # message id -> name
+        self.again: dict[str, tuple[int | None, float, float]] = {}  # name -> (node, when to ask again, patience)
+        self.start = self.said = self.heard = time.monotonic()
         self.content = to_records(wire.pack(self._head(), down))
 
     def going(self) -> bool:
@@ -212,7 +213,7 @@ class Exchange:
         self._send(now)
         replies = self.fed._roster.grid.pull_messages(list(self.sent)) if self.sent else []
         for reply in replies:
-            name, _ = self.sent.pop(reply.metadata.reply_to_message_id, ("", 0.0))
+            name = self.sent.pop(reply.metadata.reply_to_message_id, "")
             if name in self.open:
                 self._take(name, reply)
         self._report(now)
@@ -229,14 +230,20 @@ class Exchange:
         due = []
         for name in sorted(self.open):
             node = self.fed._roster.online(name)
-            last, when, patience = self.again.get(name, (None, 0.0, ASK_AGAIN / 2))
-            if node is not None and (node != last or now >= when):
-                patience = min(2 * patience, ASK_AGAIN_AT_MOST)
+            if node is not None and self._is_due(name, node, now):
+                patience = min(2 * self.again.get(name, (None, 0.0, ASK_AGAIN / 2))[2], ASK_AGAIN_AT_MOST)
                 self.again[name] = (node, now + patience, patience)
                 due.append((name, Message(self.content, node, "query", group_id=self._private(name))))
         if due:
             ids = self.fed._roster.grid.push_messages([m for _, m in due])
-            self.sent.update({i: (name, now) for i, (name, _) in zip(ids, due) if i})
+            self.sent.update({i: name for i, (name, _) in zip(ids, due) if i})
+
+    def _is_due(self, name: str, node: int, now: float) -> bool:
+        """Who was not asked yet, whose message got lost or who came back as another node; the others once no answer comes any more."""
+        last, when, _ = self.again.get(name, (None, 0.0, 0.0))
+        if last is None:
+            return now >= when
+        return node != last or (now >= when and now - self.heard >= ASK_AGAIN)
 
     def _head(self) -> dict[str, Any]:
         """What all nodes are told: sent to the SuperLink once, however many nodes fetch it there."""
@@ -257,8 +264,7 @@ class Exchange:
     def _take(self, name: str, reply: Message) -> None:
         run = self.fed._run
         if lost(reply):
-            node, _, patience = self.again[name]
-            self.again[name] = (node, time.monotonic() + 0.2, patience)
+            self.again[name] = (None, time.monotonic() + LOST, self.again[name][2])
             return
         try:
             parcel = self._open(name, reply)
@@ -277,6 +283,7 @@ class Exchange:
         if parcel.head.get("kept") is True:
             run.base[name] = self.fed.journal.round
         self.tally.count(sent)
+        self.heard = time.monotonic()
         self.settled[name] = (up,)
         self.open.discard(name)
 

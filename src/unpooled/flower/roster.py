@@ -16,8 +16,7 @@ from unpooled.flower.records import from_records, to_records
 from unpooled.tree import SchemaError
 
 LOOK = 0.5  # seconds between looks
-FORGET = 5.0  # seconds after which a node that did not say who it is gets asked again
-
+ASK_AGAIN = 5.0  # seconds after which a node that did not say who it is gets asked again; doubles
 
 LOST = (ErrorCode.MESSAGE_UNAVAILABLE, ErrorCode.REPLY_MESSAGE_UNAVAILABLE, ErrorCode.NODE_UNAVAILABLE)
 
@@ -39,7 +38,8 @@ class Roster:
         self.refused: dict[int, str] = {}
         self._ids: set[int] = set()
         self._looked = 0.0
-        self._asked: dict[int, tuple[str, float]] = {}  # node -> (message id, when)
+        self._asked: dict[str, int] = {}  # message id -> node
+        self._again: dict[int, tuple[float, float]] = {}  # node -> (when to ask again, patience)
 
     @property
     def unknown(self) -> set[int]:
@@ -56,18 +56,27 @@ class Roster:
         if now - self._looked < LOOK:
             return
         self._ids, self._looked = set(self.grid.get_node_ids()), now
-        due = [n for n in sorted(self.unknown) if n not in self._asked or now - self._asked[n][1] > FORGET]
+        due = [n for n in sorted(self.unknown) if now >= self._again.get(n, (0.0, 0.0))[0]]
         if due:
             hello = to_records(wire.pack({"kind": "hello"}))
             ids = self.grid.push_messages([Message(hello, n, "query") for n in due])
-            self._asked.update({n: (i, now) for n, i in zip(due, ids) if i})
+            self._asked.update({i: n for n, i in zip(due, ids) if i})
+            self._again.update({n: self._later(n, now) for n in due})
+        self._asked = {i: n for i, n in self._asked.items() if n in self.unknown}
         if self._asked:
-            for reply in self.grid.pull_messages([i for i, _ in self._asked.values()]):
+            for reply in self.grid.pull_messages(list(self._asked)):
                 self._welcome(reply)
 
+    def _later(self, node: int, now: float) -> tuple[float, float]:
+        patience = 2 * self._again.get(node, (0.0, ASK_AGAIN / 2))[1]
+        return now + patience, patience
+
     def _welcome(self, reply: Message) -> None:
-        node = next((n for n, (i, _) in self._asked.items() if i == reply.metadata.reply_to_message_id), None)
-        if node is None or self._asked.pop(node) is None or lost(reply):
+        node = self._asked.pop(reply.metadata.reply_to_message_id, None)
+        if node not in self.unknown:
+            return
+        if lost(reply):
+            self._again.pop(node, None)
             return
         try:
             if reply.has_error():
