@@ -93,10 +93,11 @@ def server(clients: int, rounds: int, told: dict) -> ServerApp:
 
 def timed(way, r: int) -> tuple[float, float]:
     """(wall, CPU) seconds of a round."""
-    me, begin = psutil.Process(), time.perf_counter()
-    used = cpu([me])
+    me = psutil.Process()
+    used, begin = cpu([me]), time.perf_counter()
     way(r)
-    return time.perf_counter() - begin, cpu([me]) - used
+    took = time.perf_counter() - begin
+    return took, cpu([me]) - used
 
 
 def summary(took: dict, clients: int) -> dict:

@@ -33,17 +33,18 @@ def client_app(find: Callable[[Context], Site | Client]) -> ClientApp:
     @app.query()
     def answer(message: Message, context: Context) -> Message:
         found = find(context)
-        site = found if isinstance(found, Site) else Site(found.name, Source(found), ContextVault(context))
-        return respond(site, message)
+        return respond(found if isinstance(found, Site) else _simulated(found, context), message)
 
     return app
 
 
-class ContextVault(MutableMapping[str, bytes]):
-    """A vault in Flower's Context, which a simulation keeps for each client; a SuperNode's is lost with its process.
+def _simulated(client: Client, context: Context) -> Site:
+    """A site whose answers are not kept: the Context travels with every message, and what is asked again is answered the same."""
+    return Site(client.name, Source(client), ContextVault(context), keep_answer=False)
 
-    Answers are not kept: the Context travels with every message, and what is asked again is answered the same.
-    """
+
+class ContextVault(MutableMapping[str, bytes]):
+    """A vault in Flower's Context, which a simulation keeps for each client; a SuperNode's is lost with its process."""
 
     def __init__(self, context: Context):
         state = context.state
@@ -55,8 +56,7 @@ class ContextVault(MutableMapping[str, bytes]):
         return self.record[key]
 
     def __setitem__(self, key: str, content: bytes) -> None:
-        if not key.endswith("/answer"):
-            self.record[key] = content
+        self.record[key] = content
 
     def __delitem__(self, key: str) -> None:
         del self.record[key]

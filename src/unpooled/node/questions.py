@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pkgutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from importlib import import_module
 from inspect import signature
@@ -41,4 +41,9 @@ def find(name: str, also: Sequence[str] = ()) -> Ask:
 
 def options(ask: Ask) -> list[str]:
     """The keywords that may travel with a question."""
-    return [name for name, p in signature(ask.answer).parameters.items() if p.kind is p.KEYWORD_ONLY]
+    return _keywords(ask.answer)
+
+
+@cache
+def _keywords(answer: Callable) -> list[str]:
+    return [name for name, p in signature(answer).parameters.items() if p.kind is p.KEYWORD_ONLY]

@@ -69,15 +69,10 @@ class Site:
         policy: Callable[[], Policy] = Policy,
         ledger: Ledger | None = None,
         also: Sequence[str] = (),
+        keep_answer: bool = True,
     ):
-        self.name, self.source, self.vault, self.policy, self.ledger, self.also = (
-            name,
-            source,
-            vault,
-            policy,
-            ledger,
-            also,
-        )
+        self.name, self.source, self.vault, self.policy = name, source, vault, policy
+        self.ledger, self.also, self.keep_answer = ledger, also, keep_answer
         self.state: dict[str, Tree] = {}  # the latest, for the owner to look at
         self._rows: tuple[Any, Rows] | None = None
         self._lock = threading.Lock()
@@ -118,7 +113,7 @@ class Site:
     # ---- one question ----
 
     def _answer(self, parcel: wire.Parcel, request: dict[str, Any], head: dict[str, Any]) -> bytes:
-        key = hashlib.sha256(b"".join([parcel.structure.encode(), repr(request).encode(), parcel.body])).hexdigest()
+        key = _digest(parcel, request) if self.keep_answer else ""
         cached = self._cached(request, key)
         policy = self.policy()
         rows = self._open(request, policy)
@@ -128,14 +123,15 @@ class Site:
             state, sent = self._compute(ask, parcel.value(), request, rows, policy)
             kept, self.state = self._keep_state(request, state), state
             cached = wire.pack({**head, "kept": kept}, sent)
-            self.vault[f"{request['run']}/answer"] = key.encode() + cached
+            if self.keep_answer:
+                self.vault[f"{request['run']}/answer"] = key.encode() + cached
         self._record(policy, ask, request, cached)
         return cached
 
     def _cached(self, request: dict[str, Any], key: str) -> bytes | None:
         """The answer given to exactly this request last time, so that asking twice is harmless."""
         stored = self.vault.get(f"{request['run']}/answer", b"")
-        return stored[64:] if stored[:64] == key.encode() else None
+        return stored[64:] if stored and stored[:64] == key.encode() else None
 
     def _question(self, request: dict[str, Any]) -> Ask:
         ask = questions.find(request["ask"], self.also)
@@ -193,6 +189,8 @@ class Site:
     def _keep_state(self, request: dict[str, Any], state: dict[str, Tree]) -> bool:
         """Keep the state as that of this round, if the question changed it; forget what no checkpoint can ask for."""
         run, base = request["run"], request["base"]
+        if not (state or base):
+            return False
         content = wire.pack({}, state)
         before = self.vault.get(f"{run}/state-{base}", wire.pack({}, {}))
         if content != before:
@@ -205,8 +203,8 @@ class Site:
     # ---- what leaves is written down first ----
 
     def _record(self, policy: Policy, ask: Ask, request: dict[str, Any], answer: bytes) -> None:
-        sent = wire.unpack(answer, len(answer)).value()
         if self.ledger is not None:
+            sent = wire.unpack(answer, len(answer)).value()
             self.ledger.note(_line(request, sent, ask, policy.dry_run))
         if policy.dry_run:
             raise Refused(f"{self.name!r} makes a dry run: what would have left is in its ledger, nothing did")
@@ -214,6 +212,10 @@ class Site:
 
 class Unbegun(Refused):
     """The node does not know the run: the coordinator sends its beginning again."""
+
+
+def _digest(parcel: wire.Parcel, request: dict[str, Any]) -> str:
+    return hashlib.sha256(b"".join([parcel.structure.encode(), repr(request).encode(), parcel.body])).hexdigest()
 
 
 def _check_fields(request: dict[str, Any]) -> None:
