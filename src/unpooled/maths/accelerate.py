@@ -17,12 +17,10 @@ from unpooled.maths import whitened
 from unpooled.maths.mixture import Params, Stats, m_step
 
 WARM_GAIN = 1e-3  # plain EM until a round gains no more than this a row: easy fits end there, as plain EM does
-MEMORY = 8  # pairs of step and change of gradient; older ones describe another place
-FLAT = (
-    0.01  # the least curvature the model believes, as a share of the complete data's: flat or convex is followed alike
-)
-FURTHEST = 0.5  # the largest change of any log weight, standard deviation or mean (in its own) in a round
-EXACT, ROUGH = 0.1, 0.3  # the gain is foretold so well: double the reach; so badly: halve it
+MEMORY = 10  # pairs of step and change of gradient; older ones describe another place
+FLAT = 1e-3  # the least curvature believed, of the complete data's 1: where it is negative the reach alone is the limit
+FURTHEST = 0.5  # the largest change of any log weight, log standard deviation or mean (in its own) in a round
+EXACT, ROUGH = 0.2, 0.5  # the gain is foretold to within this: double the reach; it is further off than that: halve it
 NOISE = 1e-13  # rounding of a likelihood per row
 
 
@@ -42,7 +40,7 @@ class Accelerator(NamedTuple):
     """All that is carried from round to round."""
 
     point: Point | None  # the last accepted; None before the first answer
-    gain: float  # per row, of the last accepted over the one before
+    gain: float  # per row, between the last accepted and the one before
     plain: bool  # still warming up
     asked_em: bool  # the mixture asked about is the point's EM image, or the start
     step: np.ndarray  # (p,) from the point to the mixture asked about, where the model chose it
@@ -64,7 +62,7 @@ class Info(NamedTuple):
 def start(params: Params, shape: str) -> Accelerator:
     """The memory before the first round, which asks about `params`."""
     none = np.zeros((0, len(whitened.around(_numpy(params), shape).scale)))
-    return Accelerator(None, np.inf, True, True, none.sum(0), 0.0, none, none, 2.0, 0)
+    return Accelerator(None, np.inf, True, True, none.sum(0), 0.0, none, none, 4.0, 0)
 
 
 def advance(
@@ -74,13 +72,13 @@ def advance(
     found = _look(_numpy(params), Stats(*map(to_numpy, stats)), shape, reg)
     gain = _gain(state.point, found, reg)
     accepted = state.asked_em or (found.regular and gain >= -NOISE * (1 + abs(found.loglik)))
-    by_likelihood = state.plain or not found.regular  # as plain EM measures its own gain
+    warming = state.plain
     state = _learn(state, found)
     state = _accept(state, found, gain) if accepted else _refuse(state)
     point = state.point
     assert point is not None  # the first answer is accepted, whatever it is
     state, asked = _ask(state, point, shape)
-    gain = state.gain if by_likelihood else float(point.gradient @ point.gradient)
+    gain = state.gain if warming or not point.regular else float(point.gradient @ point.gradient)
     best, asked = (Params(*(like(a, b) for a, b in zip(p, params))) for p in (point.image, asked))
     return state, asked, Info(accepted, point.loglik, gain, best, state.reach)
 
@@ -123,11 +121,11 @@ def _learn(state: Accelerator, found: Point) -> Accelerator:
 
 def _accept(state: Accelerator, found: Point, gain: float) -> Accelerator:
     reach = state.reach
-    if not state.asked_em:
+    if len(state.steps) > 1 and not state.asked_em:  # the model knew something before this step
         off = abs(gain / state.foretold - 1)
         reach = 2 * reach if off < EXACT else max(reach / 2, 1.0) if off > ROUGH else reach
-    seen = np.inf if state.point is None else found.loglik - state.point.loglik
-    plain = state.plain and abs(seen) > WARM_GAIN
+    seen = np.inf if state.point is None else abs(found.loglik - state.point.loglik)
+    plain = state.plain and seen > WARM_GAIN
     return state._replace(point=found, gain=seen, plain=plain, reach=reach, refused=0)
 
 
@@ -139,7 +137,7 @@ def _refuse(state: Accelerator) -> Accelerator:
 
 
 def _ask(state: Accelerator, point: Point, shape: str) -> tuple[Accelerator, Params]:
-    stuck = state.refused > 1 or not point.regular or not point.gradient.any()
+    stuck = state.refused > 1 or not point.regular or point.gradient @ point.gradient <= NOISE**2
     if state.plain or stuck:  # plain EM, which can be trusted, and a fresh memory
         none = state.steps[:0]
         return state._replace(asked_em=True, steps=none, bends=none, refused=0), point.image
@@ -152,7 +150,7 @@ def _ask(state: Accelerator, point: Point, shape: str) -> tuple[Accelerator, Par
         if size <= FURTHEST or reach == 1:
             break
         reach = max(0.7 * reach, 1.0)
-    step = step * min(1.0, FURTHEST / max(size, NOISE))
+    step = step * min(1.0, FURTHEST / size)
     bent = step @ step + (curvatures - 1) @ (step @ directions) ** 2
     state = state._replace(asked_em=False, step=step, reach=reach, foretold=float(point.gradient @ step - bent / 2))
     return state, whitened.move(frame, step)
