@@ -1,5 +1,7 @@
 """What a coordinator does when nodes are away, late, strangers or of another kind; through Flower's message types."""
 
+import time
+
 import numpy as np
 import pytest
 from flower_grid import MessageGrid, flower
@@ -135,3 +137,33 @@ def test_layers_work_over_flower():
     here = Compressed(Local(clients, mode="one by one"), levels=64).sum(total, CENTRE)
     there = Compressed(flower(clients), levels=64).sum(total, CENTRE)
     np.testing.assert_array_equal(here.x, there.x)
+
+
+class Slow(Flaky):
+    """A grid whose nodes take some time for each answer."""
+
+    def __init__(self, nodes, seconds):
+        super().__init__(nodes)
+        self.seconds, self.due, self.asked = seconds, {}, 0
+
+    def push(self, message):
+        name = super().push(message)
+        self.due[name], self.asked = time.monotonic() + self.seconds, self.asked + 1
+        return name
+
+    def pull_messages(self, message_ids):
+        return super().pull_messages([i for i in message_ids if time.monotonic() >= self.due.get(i, 0)])
+
+
+def test_slow_questions_are_not_asked_again_once_their_pace_is_known(monkeypatch):
+    monkeypatch.setattr(federation, "ASK_AGAIN", 0.1)
+    monkeypatch.setattr(federation, "ASK_AGAIN_AT_MOST", 0.1)
+    grid = Slow(sites("basel", "zurich"), 0.3)
+    fed = Flower(grid, min_clients=2)
+    fed.names  # noqa: B018
+    before = grid.asked
+    fed.sum(total, CENTRE)
+    first = grid.asked - before
+    fed.sum(total, CENTRE)
+    assert first > 2
+    assert grid.asked - before - first == 2

@@ -118,7 +118,8 @@ def test_large_statistics_pass(network):
 
 def test_a_run_that_ends_while_answers_travel_costs_no_node(network, monkeypatch):
     connected = lambda: [n.log.read_text().count("is connected") for n in network.nodes.values()]  # noqa: E731
-    monkeypatch.setattr(federation, "ASK_AGAIN_AT_MOST", 0.05)  # so that nodes have much left to answer at the end
+    for name in ("ASK_AGAIN", "ASK_AGAIN_AT_MOST", "PACES"):
+        monkeypatch.setattr(federation, name, 0.05)  # so that nodes have much left to answer at the end
     before, sent = connected(), np.arange(600_000.0)
     for _ in range(2):
         with open_fed(network) as fed:

@@ -11,6 +11,7 @@ import copy
 import json
 import secrets
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -30,6 +31,7 @@ POLL = 0.01  # seconds between looks at first; grows with the time already waite
 SLOWEST_POLL = 0.5
 ASK_AGAIN = 2.0  # seconds without any answer until those that are missing are asked for again; doubles
 ASK_AGAIN_AT_MOST = 5.0  # a node that comes back knows of no question: it must not wait long for the next
+PACES = 3.0  # but where the first answer takes long, silence is no sign: so many times that long
 LOST = 0.2  # seconds until a question whose message got lost is asked again
 SAY = 10.0  # seconds between words about whom a run waits for
 SNAPSHOTS = 3  # nodes keep the state that the last snapshots may come back to
@@ -62,6 +64,7 @@ class Flower:
         self._names = None if names is None else sorted(names)
         self._part: list[str] | None = None
         self._run = Run()
+        self._paces: deque[float] = deque(maxlen=5)  # seconds to the first answer of the last exchanges
 
     # ---- who there is ----
 
@@ -195,6 +198,7 @@ class Exchange:
         self.sent: dict[str, str] = {}  # message id -> name
         self.again: dict[str, tuple[int | None, float, float]] = {}  # name -> (node, when to ask again, patience)
         self.start = self.said = self.heard = time.monotonic()
+        self.silence = max(ASK_AGAIN, PACES * min(fed._paces, default=0.0))
         self.content = to_records(wire.pack(self._head(), down))
 
     def going(self) -> bool:
@@ -231,7 +235,8 @@ class Exchange:
         for name in sorted(self.open):
             node = self.fed._roster.online(name)
             if node is not None and self._is_due(name, node, now):
-                patience = min(2 * self.again.get(name, (None, 0.0, ASK_AGAIN / 2))[2], ASK_AGAIN_AT_MOST)
+                waited = self.again.get(name, (None, 0.0, ASK_AGAIN / 2))[2]
+                patience = max(min(2 * waited, ASK_AGAIN_AT_MOST), self.silence)
                 self.again[name] = (node, now + patience, patience)
                 due.append((name, Message(self.content, node, "query", group_id=self._private(name))))
         if due:
@@ -243,7 +248,7 @@ class Exchange:
         last, when, _ = self.again.get(name, (None, 0.0, 0.0))
         if last is None:
             return now >= when
-        return node != last or (now >= when and now - self.heard >= ASK_AGAIN)
+        return node != last or (now >= when and now - self.heard >= self.silence)
 
     def _head(self) -> dict[str, Any]:
         """What all nodes are told: sent to the SuperLink once, however many nodes fetch it there."""
@@ -282,8 +287,10 @@ class Exchange:
         run.begun.add(name)
         if parcel.head.get("kept") is True:
             run.base[name] = self.fed.journal.round
-        self.tally.count(sent)
         self.heard = time.monotonic()
+        if not self.tally.answered:
+            self.fed._paces.append(self.heard - self.start)
+        self.tally.count(sent)
         self.settled[name] = (up,)
         self.open.discard(name)
 
