@@ -5,7 +5,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from unpooled.maths.named import describe, resolve
-from unpooled.maths.quantise import QUANTISERS, Cast, Dither, Identity, Sparsify, TopK
+from unpooled.maths.quantise import QUANTISERS, Cast, Dither, Identity, Sparsify, TopK, memory_step
 
 UNBIASED = [
     Identity(),
@@ -46,13 +46,33 @@ def test_the_mean_is_right_and_the_variance_within_its_bound(q, name):
     assert error <= 1.1 * q.omega(len(x)) * (x @ x) + 1e-12 * (x @ x)
 
 
-def test_the_bound_of_one_level_is_nearly_reached():
-    """So that 1 / (1 + omega) is no needless caution: the worst vector has one large coordinate among equal small ones."""
+@pytest.mark.parametrize("levels", [1, 2, 7])
+def test_the_bound_is_nearly_reached(levels):
+    """So that it is no needless caution: the worst vector has one large coordinate among equal small ones."""
     b = 64
-    x = np.r_[1.0, np.full(b - 1, 1 / (1 + np.sqrt(b)))]
-    seen = draws(Dither(1, b), x, 600)
-    exact = (1 + np.sqrt(b)) / 2 - 1
-    assert_allclose(((seen - x) ** 2).sum(axis=1).mean() / (x @ x), exact, rtol=0.1)
+    root = np.sqrt(1 + (b - 1) / levels**2)
+    x = np.r_[1.0, np.full(b - 1, 1 / levels / (1 + root))]
+    seen = draws(Dither(levels, b), x, 600)
+    assert_allclose(((seen - x) ** 2).sum(axis=1).mean() / (x @ x), (root - 1) / 2, rtol=0.1)
+    assert (root - 1) / 2 <= Dither(levels, b).omega(b) <= 1.3 * (root - 1) / 2 + 0.1
+
+
+@pytest.mark.parametrize("q", [Dither(1), Dither(3), Dither(7, 16), Dither(3, 20, 1.0)], ids=str)
+def test_the_usual_variance_is_that_of_normal_numbers(q):
+    x = np.random.default_rng(5).normal(size=40 * q.bucket)
+    seen = draws(q, x, 60)
+    assert_allclose(((seen - x) ** 2).sum(axis=1).mean() / (x @ x), q.usual_omega(), rtol=0.1)
+    assert q.usual_omega() < q.omega(len(x))
+
+
+@pytest.mark.parametrize("q", [*UNBIASED, Dither(2), Dither(3)], ids=str)
+@pytest.mark.parametrize("name", VECTORS)
+def test_a_memory_comes_nearer_whatever_it_follows(q, name):
+    x = VECTORS[name]
+    alpha = memory_step(q, len(x))
+    away = ((x - alpha * draws(q, x, 200)) ** 2).sum(axis=1).mean()
+    assert away < x @ x
+    assert (1 - alpha) ** 2 + alpha**2 * q.omega(len(x)) < 1  # for any vector
 
 
 def test_top_k_keeps_the_largest_and_contracts():

@@ -122,6 +122,16 @@ def test_minibatches_get_near_and_variance_reduction_nearer():
     assert LIKELY - plain < 0.3
 
 
+def test_variance_reduction_is_fedem_with_an_epoch():
+    options = {"batch_size": 10, "epoch": 5, "levels": 7, "max_iter": 8, "params_init": START, "random_state": 0}
+    one, other = (kind(FAMILY, **options).fit(X, by=BY_CHANCE) for kind in (up.FedEM, up.VRFedEM))
+    assert one.get_params() == other.get_params()
+    assert all((a == b).all() for a, b in zip(one.params_, other.params_))
+    work = [row["work"] for row in other.history_]
+    assert work[0] == work[5] == len(X)
+    assert work[1] == 2 * 10 * 6
+
+
 def test_history_says_what_was_sent_and_how_far_it_is():
     model = fit(levels=1, max_iter=6, exact_every=2)
     rows = model.history_
@@ -204,6 +214,7 @@ def test_the_guard_halves_a_long_step():
         ({"omega": -1.0}, "omega=-1.0 must be at least 0"),
         ({"fraction": 0.0}, "fraction=0.0 must be above 0"),
         ({"batch_size": 0}, "batch_size=0"),
+        ({"epoch": 0}, "epoch=0"),
         ({"step_size": 1.5}, "step_size=1.5"),
         ({"memory": "all"}, "memory='all'"),
         ({"cohort": "few"}, "cohort='few'"),

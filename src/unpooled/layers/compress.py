@@ -20,7 +20,7 @@ from unpooled.client import Ask, Client, client, generator
 from unpooled.errors import BadParameter
 from unpooled.federation import Federation, Layer
 from unpooled.maths.named import describe, resolve, within
-from unpooled.maths.quantise import QUANTISERS, Dither, TopK
+from unpooled.maths.quantise import QUANTISERS, Dither, TopK, memory_step
 from unpooled.tree import Tree
 
 SMALL = 16  # numbers; a smaller array is sent as it is
@@ -73,7 +73,7 @@ class Compressed(Layer):
 
     quantiser : instead of levels, any of `unpooled.maths.quantise`: "cast", {"name": "sparsify", "keep": 0.5}, TopK(0.1), ...
     memory : send changes; without it, every answer is quantised whole. Top-k needs it: there it is the error feedback.
-    alpha : the memory's step, 1/(1 + omega) unless given; 1 for top-k.
+    alpha : the memory's step, 1/(1 + omega) unless given, omega being what rounding usually loses; 1 for top-k.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class Compressed(Layer):
             within("alpha", alpha, 0, 1, "the memory's step")
         if isinstance(self.quantiser, TopK) and not memory:
             raise BadParameter("top-k alone is biased, memory= is its error feedback: set memory=True")
-        self.alpha = (alpha or self._default_alpha()) if memory else None
+        self.alpha = (alpha or memory_step(self.quantiser, 10**9)) if memory else None
         self._memories: dict[str, dict[str, Tree]] = {}  # client -> question -> what both ends remember
         self._forget: set[str] = set()
 
@@ -113,9 +113,6 @@ class Compressed(Layer):
         self.inner.restore(saved)
         self._memories.clear()
         self._memories.update(saved.get(MEMORIES, {}))
-
-    def _default_alpha(self) -> float:
-        return 1.0 if isinstance(self.quantiser, TopK) else 1 / (1 + self.quantiser.omega(10**9))
 
     def _undo(self, options: Mapping[str, Any]):
         question, alpha, quantiser = options["question"], options["alpha"], options["quantiser"]

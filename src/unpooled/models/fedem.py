@@ -18,7 +18,7 @@ from unpooled.estimator import Estimator, Info
 from unpooled.federation import Federation, cohort
 from unpooled.maths.families import FAMILIES, CommonCovariance
 from unpooled.maths.named import at_least, describe, resolve, within
-from unpooled.maths.quantise import QUANTISERS, Dither, Identity, Sparsify
+from unpooled.maths.quantise import QUANTISERS, Dither, Identity, Sparsify, memory_step
 from unpooled.models import start
 from unpooled.models.fedem_client import Down, contribute, covariance, exact, inspect, receive, send, stats_of, target
 from unpooled.tree import Tree
@@ -48,9 +48,11 @@ class FedEM(Estimator):
     quantiser : instead, any of `unpooled.maths.quantise`; omega= is short for sparsification of that variance.
     step_size : gamma in (0, 1], or "auto"; with `decay` it shrinks as (1 + round)^-decay.
     memory : V follows each client's "statistics", or the "field" h_c as in the paper (the server then sends S too), or "none".
-    alpha : the memory's step, 1/(1 + omega) unless given.
+    alpha : the memory's step, 1/(1 + omega) unless given, omega being what rounding usually loses.
     fraction, cohort : each client takes part with this probability ("bernoulli"), or that share of them does ("fixed").
     batch_size : rows a client looks at in a round; None for all.
+    epoch : clients keep their statistics and add what a batch says has changed; after so many rounds each looks at all its rows again
+        (VR-FedEM). None: every batch stands for itself.
     guard : a step that changes the params by more than this is halved; in logarithms and standard deviations. None: never.
     exact_every : every so many rounds one more SUM, uncompressed, for the true likelihood and |h|^2 in the history.
     params_init : params to start from, in the units of the data.
@@ -70,6 +72,7 @@ class FedEM(Estimator):
         fraction: float = 1.0,
         cohort: str = "bernoulli",
         batch_size: int | None = None,
+        epoch: int | None = None,
         guard: float | None = 3.0,
         exact_every: int = 0,
         params_init: Any = None,
@@ -88,6 +91,7 @@ class FedEM(Estimator):
         self.fraction = fraction
         self.cohort = cohort
         self.batch_size = batch_size
+        self.epoch = epoch
         self.guard = guard
         self.exact_every = exact_every
         self.params_init = params_init
@@ -102,8 +106,9 @@ class FedEM(Estimator):
             within("step_size", self.step_size, 0, 1, "gamma, the share of the way to the new statistics")
         if self.alpha is not None:
             within("alpha", self.alpha, 0, 1, "the memory's step")
-        if self.batch_size is not None:
-            at_least("batch_size", self.batch_size, 1)
+        for name in ("batch_size", "epoch"):
+            if getattr(self, name) is not None:
+                at_least(name, getattr(self, name), 1)
         if self.guard is not None and not self.guard > 0:
             raise BadParameter(f"guard={self.guard!r} must be above 0, or None for no guard")
         if not 0 <= self.decay <= 1:
@@ -190,17 +195,14 @@ class FedEM(Estimator):
             None if self.memory == "statistics" else state.stats,
             state.shift,
             state.unit,
-            np.asarray(self._epoch(state.round)),
+            np.asarray(state.round // self._rounds_an_epoch() if self._reduces() else 0),
         )
-
-    def _epoch(self, round: int) -> int:
-        return 0
 
     def _ask(self, fed: Federation, state: State) -> Ask:
         family, quantiser = self._family(), self._quantiser()
         chosen = describe(family, FAMILIES)
         undo = receive(family, quantiser, state.params, fed.journal)
-        ask = contribute.using(family=chosen, batch=self.batch_size, reduce=self._reduces())
+        ask = contribute.using(family=chosen, batch=self._batch(), reduce=self._reduces())
         how = {"family": chosen, "quantiser": describe(quantiser, QUANTISERS), "alpha": self._alpha(state)}
         return ask.then(send, undo=undo, **how)
 
@@ -208,10 +210,17 @@ class FedEM(Estimator):
         """The memory's step; 0 keeps none."""
         if self.memory == "none":
             return 0.0
-        return self.alpha or 1 / (1 + self._quantiser().omega(tree.flatten(state.stats).size))
+        return self.alpha or memory_step(self._quantiser(), tree.flatten(state.stats).size)
+
+    def _batch(self) -> int | None:
+        return self.batch_size
+
+    def _rounds_an_epoch(self) -> int:
+        """Of variance reduction; 0 for none."""
+        return self.epoch or 0
 
     def _reduces(self) -> bool:
-        return False
+        return self._rounds_an_epoch() > 0
 
     def _field(self, family: Any, state: State, total: Any) -> tuple[Tree, Tree, float]:
         """(H, the memory's new sum, rows heard so far): those who did not answer are stood in for by their memory."""
@@ -243,13 +252,13 @@ class FedEM(Estimator):
     def _gamma(self, round: int) -> float:
         if self.step_size != "auto":
             return self.step_size * (1 + round) ** -self.decay
-        if self.batch_size is None or self._reduces():
+        if self._batch() is None or self._reduces():
             return 1.0 if self.fraction == 1 else 0.7
         return (1 + round) ** -0.6
 
     def _noisy(self) -> bool:
         """Whether anything is random: without, a round is a plain EM step and needs no guard."""
-        return self.fraction < 1 or self.batch_size is not None or not isinstance(self._quantiser(), Identity)
+        return self.fraction < 1 or self._batch() is not None or not isinstance(self._quantiser(), Identity)
 
     def _exact(self, fed: Federation, state: State, field: Tree) -> Info:
         """|h(S)|^2 and the likelihood of all rows, at the params that this round was asked about."""
@@ -310,58 +319,11 @@ class FedEM(Estimator):
 class VRFedEM(FedEM):
     """FedEM whose clients reduce the noise of their minibatches: each keeps its statistics and adds what a batch says has changed.
 
-    epoch : rounds after which every client looks at all its rows again; batch_size as in FedEM, 32 unless given.
+    Parameters are FedEM's; here batches are of 32 rows and an epoch is 20 rounds unless given.
     """
 
-    def __init__(
-        self,
-        family: Any = "gaussian",
-        *,
-        epoch: int = 20,
-        levels: int | None = None,
-        quantiser: Any = None,
-        omega: float | None = None,
-        step_size: float | str = "auto",
-        decay: float = 0.0,
-        memory: str = "statistics",
-        alpha: float | None = None,
-        fraction: float = 1.0,
-        cohort: str = "bernoulli",
-        batch_size: int | None = 32,
-        guard: float | None = 3.0,
-        exact_every: int = 0,
-        params_init: Any = None,
-        max_iter: int = 100,
-        tol: float = 1e-5,
-        random_state: Any = None,
-    ):
-        super().__init__(
-            family,
-            levels=levels,
-            quantiser=quantiser,
-            omega=omega,
-            step_size=step_size,
-            decay=decay,
-            memory=memory,
-            alpha=alpha,
-            fraction=fraction,
-            cohort=cohort,
-            batch_size=batch_size,
-            guard=guard,
-            exact_every=exact_every,
-            params_init=params_init,
-            max_iter=max_iter,
-            tol=tol,
-            random_state=random_state,
-        )
-        self.epoch = epoch
+    def _batch(self) -> int | None:
+        return self.batch_size or 32
 
-    def check(self, fed: Federation) -> None:
-        super().check(fed)
-        at_least("epoch", self.epoch, 1)
-
-    def _epoch(self, round: int) -> int:
-        return round // self.epoch
-
-    def _reduces(self) -> bool:
-        return True
+    def _rounds_an_epoch(self) -> int:
+        return self.epoch or 20
