@@ -71,7 +71,7 @@ class ContextVault(MutableMapping[str, bytes]):
 # ---- the app that a run names; nodes behind stock SuperNodes load it for every message ----
 
 
-def _configured(context: Context) -> Site:
+def configured(context: Context) -> Site:
     """The node of the file that the SuperNode's --node-config names as `unpooled`."""
     from unpooled.node.config import read, site
 
@@ -81,7 +81,7 @@ def _configured(context: Context) -> Site:
     return site(read(Path(path)))
 
 
-client = client_app(_configured)
+client = client_app(configured)
 server = ServerApp()
 
 

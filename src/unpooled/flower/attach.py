@@ -39,7 +39,6 @@ from flwr.supercore.runtime import RuntimeHttpClient
 from flwr.supercore.task_identity import TaskIdentity
 
 from unpooled.errors import RunError
-from unpooled.flower import objects
 from unpooled.flower.federation import Flower
 from unpooled.flower.link import TOKEN_HEADER, Link
 
@@ -70,8 +69,6 @@ clientapp = "unpooled_app:client"
     "LICENSE": b"Apache-2.0\n",
     "README.md": b"The questions are in the unpooled package at each node; this app only names them.\n",
 }
-
-http_grid.pull_objects = objects.pull  # type: ignore[attr-defined]
 
 
 @contextmanager

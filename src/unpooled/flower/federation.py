@@ -23,6 +23,7 @@ from unpooled import tree, wire
 from unpooled.client import Ask
 from unpooled.errors import BadParameter, TooFewClients
 from unpooled.federation import Journal, Tally, cohort
+from unpooled.flower import objects  # noqa: F401  # grids look for late objects as it says
 from unpooled.flower.records import from_records, to_records
 from unpooled.flower.roster import Roster, lost
 from unpooled.tree import SchemaError, Tree

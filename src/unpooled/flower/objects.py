@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import flwr.superlink.grid.http_grid as http_grid
 from flwr.supercore.inflatable.inflatable_utils import ObjectPullError, ObjectUnavailableError, pull_objects
 
 STALLED = 5.0  # seconds without any object
@@ -37,3 +38,6 @@ def pull(object_ids: list[str], pull_object_fn: Callable[[str], bytes], **how: A
         max_tries_per_object=None,
         **{"initial_backoff": 0.02, "backoff_cap": 0.5, **how},
     )
+
+
+http_grid.pull_objects = pull  # type: ignore[attr-defined]  # every grid, be it ours or that of `flwr run`
