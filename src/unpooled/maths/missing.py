@@ -14,7 +14,7 @@ import numpy as np
 from unpooled.arrays import Array, is_torch, namespace, to_numpy
 from unpooled.maths import gaussian
 from unpooled.maths.kernel import cast, columns, double, floating, indices, log, responsibilities, room, zeros
-from unpooled.maths.patterns import AT_ONCE, Projection, Run, patterns, portions, projections, whitened
+from unpooled.maths.patterns import AT_ONCE, Projection, Run, fits, halve, patterns, portions, projections, whitened
 from unpooled.maths.shapes import Diagonal, Full, kernel_for
 
 # ---- inside the E-step ----
@@ -25,6 +25,8 @@ def add(sums: list[Array], kernel: Full, x: Array, w: Array, log_weights: Array,
     xp, (batch, n, d) = namespace(x), x.shape
     rows, w, owner = x.reshape(-1, d), w.reshape(-1), places // n
     found, ids = patterns(rows, places)
+    if fits(kernel, len(found)):
+        projections(kernel, found)  # all at once, for the portions to find
     for start, stop in _owners(owner if batch > 1 else owner[:0], len(places), kernel, x):
         leads, own = xp.unique(owner[start:stop], return_inverse=True)
         total, loglik = kernel.empty(len(leads)), sums[3][leads] * 0
@@ -35,8 +37,10 @@ def add(sums: list[Array], kernel: Full, x: Array, w: Array, log_weights: Array,
             y, q = whitened(kernel, rows[here], runs, made)
             q += log_weights[owner[start + which]].T
             r, by_row = responsibilities(q, w[here])
+            if kernel.common:
+                halve(y, r, runs, made)
             _credit(kernel, total, loglik, mine, y, r, by_row)
-            _spread(total[0], mine, r[0], runs, made)
+            _spread(kernel, total[0], mine, r[0], runs, made)
         for old, new in zip(sums, (*kernel.finish(total), loglik)):
             old[leads] += new
 
@@ -68,8 +72,8 @@ def _credit(kernel: Full, total: list[Array], loglik: Array, own: Array, y: Arra
         kernel.gather([total[0][i : i + 1]], y[..., a:b], r[..., a:b])
 
 
-def _spread(total: Array, own: Array, r: Array, runs: list[Run], made: list[Projection]) -> None:
-    """Add sum r Cov[y], the part of the second moment that is not in the means."""
+def _spread(kernel: Full, total: Array, own: Array, r: Array, runs: list[Run], made: list[Projection]) -> None:
+    """Add sum r Cov[y], the part of the second moment that is not in the means; and what common columns left out."""
     xp, k, p = namespace(r), len(r), len(runs)
     pattern = np.repeat(np.arange(p), [run.stop - run.start for run in runs])
     index = own * p + (xp.asarray(pattern, device=own.device) if is_torch(own) else pattern)
@@ -78,6 +82,10 @@ def _spread(total: Array, own: Array, r: Array, runs: list[Run], made: list[Proj
     d = spread.shape[-1]
     moment = mass @ spread.reshape(-1, p, d * d)
     total[..., 1:, 1:] += moment.reshape(k, -1, d, d).swapaxes(0, 1)
+    if kernel.common:
+        shift = double(xp.stack([one.shift for one in made], 1), total)  # (k, p, d)
+        total[..., 1:, 0] -= (mass @ shift).swapaxes(0, 1)
+        total[:, 0, 1:, 1:] += xp.einsum("klp,kpd,kpe->lde", mass, shift, shift)
 
 
 def _sums_by(values: Array, index: Array, size: int) -> Array:
@@ -137,7 +145,10 @@ def _dependent(kernel: Full, x: Array, runs: list[Run], found: np.ndarray) -> tu
     for run, p, holes in zip(runs, made, found):
         u = np.flatnonzero(holes)
         factor = kernel.factors[:, u]  # (k or 1, u, d)
-        means = factor @ double(y[0, :, 1:, run.start : run.stop], y) + kernel.means[:, u, None]
+        white = double(y[0, : len(p.maps), 1:, run.start : run.stop], y)
+        if kernel.common:
+            white = white - double(p.shift, y)[..., None]
+        means = factor @ white + kernel.means[:, u, None]
         covs = factor @ p.spread @ factor.swapaxes(-1, -2) + zeros((kernel.size[0], 1, 1), y)
         parts.append((namespace(y).moveaxis(means, 2, 0), covs))
     return q, parts

@@ -23,7 +23,8 @@ AT_ONCE = 2_000_000  # numbers in the maps of patterns made together
 class Projection(NamedTuple):
     """What one pattern of holes makes of the components' frames."""
 
-    maps: Array  # (k, 1 + d, 1 + d), from columns with 0 in the holes to (1, E[y])
+    maps: Array  # (k or 1, 1 + d, 1 + d), from columns with 0 in the holes to (1, E[y]), or to (1, E[y] + shift)
+    shift: Array  # (k, d) where one map serves all components; (0, d) where each has its own
     spread: Array  # (k or 1, d, d), Cov[y]
     const: Array  # (k or 1,), of the log density
 
@@ -43,8 +44,9 @@ def patterns(rows: Array, places: Array) -> tuple[np.ndarray, Array]:
     powers[np.arange(d), np.arange(d) // 50] = 2.0 ** (np.arange(d) % 50)
     powers = double(powers, rows)
     parts = [double(xp.isnan(rows[places[i : i + 50_000]]), rows) @ powers for i in range(0, len(places), 50_000)]
-    ids = places * 0
-    for code in xp.concatenate(parts).T:
+    codes = xp.concatenate(parts).T
+    _, ids = xp.unique(codes[0], return_inverse=True)
+    for code in codes[1:]:
         values, own = xp.unique(code, return_inverse=True)
         _, ids = xp.unique(ids * len(values) + own, return_inverse=True)
     shown = places[: int(ids.max()) + 1] * 0
@@ -61,9 +63,14 @@ def projections(kernel: Full, found: np.ndarray) -> list[Projection]:
         which = found[new & (counts == u)]
         made.update(zip((p.tobytes() for p in which), _project(kernel, which, u)))
     out = [made[key] if key in made else kernel.known[key] for key in keys]
-    if (len(kernel.known) + len(made)) * kernel.width * (kernel.size[1] + 1) <= KEPT:
+    if fits(kernel, len(kernel.known) + len(made)):
         kernel.known.update(made)
     return out
+
+
+def fits(kernel: Full, count: int) -> bool:
+    """Whether the maps of so many patterns may be kept."""
+    return count * kernel.width * (kernel.size[1] + 1) <= KEPT
 
 
 def _project(kernel: Full, which: np.ndarray, u: int) -> Iterator[Projection]:
@@ -75,7 +82,11 @@ def _project(kernel: Full, which: np.ndarray, u: int) -> Iterator[Projection]:
     across = q.swapaxes(-1, -2)
     whiten = (kernel.whiten - q @ (across @ kernel.whiten)) * double(~which, like)[:, None, None, :]
     const = kernel.log_scale - xp.log(abs(xp.einsum("...ii->...i", r))).sum(-1) + u / 2 * LOG_2PI + 0.5
-    return (Projection(*p) for p in zip(cast(homogeneous(whiten, kernel.shift), like), q @ across, cast(const, like)))
+    if kernel.common:  # the components' maps differ in what they subtract alone
+        maps, shift = homogeneous(whiten, 0 * kernel.shift[:1]), kernel.shift @ whiten[:, 0].swapaxes(-1, -2)
+    else:
+        maps, shift = homogeneous(whiten, kernel.shift), whiten[:, 0, :0]
+    return (Projection(*p) for p in zip(cast(maps, like), cast(shift, like), q @ across, cast(const, like)))
 
 
 def _slices(here: np.ndarray, counts: np.ndarray, most_rows: int, most_patterns: int) -> Iterator[list[Run]]:
@@ -95,22 +106,48 @@ def _slices(here: np.ndarray, counts: np.ndarray, most_rows: int, most_patterns:
         yield runs
 
 
+def _order(ids: Array) -> Array:
+    """Rows by pattern; small whole numbers are sorted in one pass."""
+    if namespace(ids) is not np:
+        return ids.argsort()
+    return np.argsort(ids.astype(np.int16) if ids.max(initial=0) < 2**15 else ids, kind="stable")
+
+
 def portions(ids: Array, kernel: Any, most_rows: int) -> Iterator[tuple[Array, list[Run]]]:
     """(which rows, their runs counted from 0), every row once, sorted by pattern."""
     xp = namespace(ids)
-    order, (here, counts) = xp.argsort(ids), (to_numpy(a) for a in xp.unique(ids, return_counts=True))
+    order, counts = _order(ids), to_numpy(xp.bincount(ids))
+    here = np.flatnonzero(counts)
+    counts = counts[here]
     for runs in _slices(here, counts, most_rows, max(1, AT_ONCE // (kernel.width * (kernel.size[1] + 1)))):
         first = runs[0].start
         yield order[first : runs[-1].stop], [Run(r.pattern, r.start - first, r.stop - first) for r in runs]
 
 
 def whitened(kernel: Full, x: Array, runs: list[Run], made: list[Projection]) -> tuple[Array, Array]:
-    """Rows (n, d) in runs, with their projections: columns (1, E[y]) as (1, k, 1 + d, n), log densities (1, k, n)."""
+    """Rows (n, d) in runs, with their projections: columns (1, E[y]) as (1, k, 1 + d, n), log densities (1, k, n).
+
+    Where the map is common to the components, so are the columns (1, E[y] + shift), as (1, 2, 1 + d, n): the second half
+    is room for `halve`.
+    """
     xp, k = namespace(x), kernel.size[0]
     z = columns(x[None], None, kernel.centre)[0]
     z[1:] = xp.where(xp.isnan(z[1:]), 0, z[1:])
-    y, const = buffer("y", (1, k, *z.shape), z), buffer("const", (k, z.shape[1]), z)
+    y, q = buffer("y", (1, 2 if kernel.common else k, *z.shape), z), buffer("const", (1, k, z.shape[1]), z)
     for run, p in zip(runs, made):
-        y[0, :, :, run.start : run.stop] = p.maps @ z[:, run.start : run.stop]
-        const[:, run.start : run.stop] = p.const[:, None]
-    return y, const - sum_of_squares(y) / 2
+        part = slice(run.start, run.stop)
+        y[0, : len(p.maps), :, part] = p.maps @ z[:, part]
+        q[0, :, part] = p.const[:, None]
+        if kernel.common:
+            q[0, :, part] += p.shift @ y[0, 0, 1:, part] - (p.shift**2).sum(1)[:, None] / 2
+    return y, q - sum_of_squares(y[:, :1] if kernel.common else y) / 2
+
+
+def halve(y: Array, r: Array, runs: list[Run], made: list[Projection]) -> None:
+    """Fill the second half of common columns with sum_k r (E[y] + shift) / 2 - sum_k r shift.
+
+    Times the first half, plus its transpose, this is sum_k r E[y] E[y]' but for r shift shift', which `spread` adds.
+    """
+    namespace(y).multiply(y[0, 0, 1:], r[0].sum(0) / 2, out=y[0, 1, 1:])
+    for run, p in zip(runs, made):
+        y[0, 1, 1:, run.start : run.stop] -= p.shift.T @ r[0, :, run.start : run.stop]

@@ -25,6 +25,7 @@ class Full:
     """Each component whitens the columns with its own factor: y = L^-1 (x - mean); one factor may serve all (tied)."""
 
     by_pattern = True  # rows with missing values go through maths.missing
+    common = False  # there, each component has columns of its own
 
     def __init__(self, params: Any, shape: str, like: Array):
         k, d = params.means.shape
@@ -76,6 +77,23 @@ class Full:
         x = (self.factors @ total[0][..., 1:, :1])[..., 0]
         xx = self.factors @ yy @ self.factors.swapaxes(-1, -2)
         return total[0][..., 0, 0], x, gaussian.pack_triangle(xx if self.shape == "full" else xx.sum(-3))
+
+
+class TiedWithHoles(Full):
+    """One factor for all components, rows by pattern of holes: columns are whitened once while all means are near."""
+
+    def __init__(self, params: Any, shape: str, like: Array):
+        super().__init__(params, shape, like)
+        self.common = len(_groups(self.shift, ((self.shift @ self.whiten[0].T) ** 2).sum(-1), like)) == 1
+
+    def gather(self, total: list[Array], y: Array, r: Array) -> None:
+        """Only the sum of second moments over components is asked for: it stands at the first. See patterns.halve."""
+        if not self.common:
+            super().gather(total, y, r)
+            return
+        half = double(y[0, 1, 1:] @ y[0, 0, 1:].T, self.whiten)
+        total[0][0, :, :, 0] += r[0] @ y[0, 0].T
+        total[0][0, 0, 1:, 1:] += half + half.T
 
 
 class Tied:
@@ -185,6 +203,7 @@ class Diagonal:
 
 
 KERNELS: dict[str, Any] = {"full": Full, "tied": Tied, "diag": Diagonal, "spherical": Diagonal}
+WITH_HOLES: dict[str, Any] = {"tied": TiedWithHoles}
 
 
 def kernel_for(params: Any, shape: str, x: Array, holes: bool = False) -> Any:
@@ -192,7 +211,7 @@ def kernel_for(params: Any, shape: str, x: Array, holes: bool = False) -> Any:
 
     The same parameters are factorised once, however many clients ask.
     """
-    make = Full if holes and KERNELS[shape].by_pattern else KERNELS[shape]
+    make = WITH_HOLES.get(shape, KERNELS[shape]) if holes else KERNELS[shape]
     mixture = _Mixture(*(double(a, x) for a in params))
     if is_torch(x):
         return make(mixture, shape, x)
