@@ -15,6 +15,7 @@ from unpooled.flower import Flower, client_app
 from unpooled.flower.app import respond
 from unpooled.flower.records import from_records, to_records
 from unpooled.node.ledger import Ledger
+from unpooled.node.questions import schema
 from unpooled.node.site import Site, Source
 
 MARK = Path("/tmp/unpooled-hostile-mark")  # what an executed payload would leave
@@ -36,6 +37,7 @@ def edited(message: bytes, **fields) -> bytes:
 # ---- to a node ----
 
 HEAD = {"kind": "ask", "run": "r1", "round": 1, "seed": 0, "how": "sum", "ask": total.name, "options": {}, "steps": []}
+HEAD |= {"schema": schema(total.name)}
 OWN = {"to": "basel", "base": 0, "floor": 0, "columns": None}
 DOWN = Centre(np.zeros(3))
 
@@ -61,6 +63,8 @@ TO_NODE = {
     "no version": (edited(GOOD, unpooled=None), json.dumps(OWN)),
     "an unknown kind of message": request(kind="execute"),
     "an unknown question": request(ask="toy.unknown"),
+    "a question with other types": request(schema="0" * 16),
+    "a question without its types": request(schema=None),
     "a builtin for a question": request(ask="builtins.eval"),
     "a question of the standard library": request(ask="os.system"),
     "a private function for a question": request(ask="unpooled.store.write_file"),

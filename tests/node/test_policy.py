@@ -15,12 +15,14 @@ from unpooled.errors import BadParameter, DataNotFound
 from unpooled.node import policy
 from unpooled.node.ledger import Ledger, entries, verify
 from unpooled.node.policy import Policy
+from unpooled.node.questions import schema
 from unpooled.node.site import Site, Source
 
 
 def ask(question, *, round=1, how="sum", columns=("a", "b", "c"), **fields):
     head = {"kind": "ask", "run": "r1", "round": round, "seed": 0, "base": 0, "floor": 0, "how": how}
-    head |= {"ask": question.name, "options": {}, "steps": [], "columns": list(columns), "to": "zurich"} | fields
+    head |= {"ask": question.name, "options": {}, "steps": [], "columns": list(columns), "to": "zurich"}
+    head |= {"schema": schema(question.name)} | fields
     return wire.pack(head, Centre(np.zeros(3)))
 
 

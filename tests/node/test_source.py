@@ -19,6 +19,7 @@ from toy import Centre, total, wander
 from unpooled import wire
 from unpooled.errors import BadData, BadParameter, DataNotFound
 from unpooled.node import config as configs
+from unpooled.node.questions import schema
 from unpooled.node.site import Site
 from unpooled.node.source import FileTable, SqlTable, TableSource
 
@@ -132,7 +133,8 @@ def test_a_column_that_is_not_there_is_named(table):
 
 def request_for(question, round=1):
     head = {"kind": "ask", "run": "r1", "round": round, "seed": 0, "base": 0, "floor": 0, "how": "sum", "steps": []}
-    return wire.pack(head | {"ask": question.name, "options": {}, "columns": ["age", "pulse"]}, Centre(np.zeros(2)))
+    head |= {"ask": question.name, "schema": schema(question.name), "options": {}, "columns": ["age", "pulse"]}
+    return wire.pack(head, Centre(np.zeros(2)))
 
 
 def test_a_table_in_chunks_answers_what_adds_over_rows_and_says_so_of_the_rest(table):

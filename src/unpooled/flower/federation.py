@@ -26,6 +26,7 @@ from unpooled.federation import Journal, Tally, cohort
 from unpooled.flower import objects  # noqa: F401  # grids look for late objects as it says
 from unpooled.flower.records import from_records, to_records
 from unpooled.flower.roster import Roster, lost
+from unpooled.node.questions import schema
 from unpooled.tree import SchemaError, Tree
 
 POLL = 0.01  # seconds between looks at first; grows with the time already waited
@@ -324,7 +325,7 @@ class Exchange:
 def _json(ask: Ask) -> dict[str, Any]:
     """The question's name, options and steps as they travel."""
     steps = [[s.name, dict(s.options)] for s in ask.steps]
-    options = {"ask": ask.name, "options": dict(ask.options), "steps": steps}
+    options = {"ask": ask.name, "schema": schema(ask.name), "options": dict(ask.options), "steps": steps}
     try:
         return json.loads(json.dumps(options))
     except TypeError as error:

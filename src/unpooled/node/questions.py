@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import pkgutil
 from collections.abc import Callable, Sequence
 from functools import cache
 from importlib import import_module
 from inspect import signature
+from typing import Any, get_args, get_origin, get_type_hints
 
 from unpooled.client import REGISTRY, Ask
 from unpooled.errors import UnpooledError
@@ -47,3 +49,21 @@ def options(ask: Ask) -> list[str]:
 @cache
 def _keywords(answer: Callable) -> list[str]:
     return [name for name, p in signature(answer).parameters.items() if p.kind is p.KEYWORD_ONLY]
+
+
+@cache
+def schema(ask_name: str) -> str:
+    """A word that two sides share if a question's messages have the same types, down and up, and the same options at both."""
+    ask = REGISTRY[ask_name]
+    text = repr([*(_layout(kind) for kind in ask.types), options(ask)])
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _layout(kind: Any) -> Any:
+    """A type as nested lists of names: fields of a NamedTuple, parts of a generic, a leaf's own text."""
+    if hasattr(kind, "_fields"):
+        hints = get_type_hints(kind, include_extras=True)
+        return [kind.__name__, *((name, _layout(hints.get(name))) for name in kind._fields)]
+    if get_origin(kind) is not None and not hasattr(kind, "__metadata__"):
+        return [str(get_origin(kind)), *map(_layout, get_args(kind))]
+    return repr(kind)

@@ -29,7 +29,8 @@ from unpooled.tree import SchemaError, Tree
 
 log = logging.getLogger("unpooled.node")
 
-FIELDS = {"run": str, "round": int, "seed": int, "base": int, "floor": int, "how": str, "ask": str, "options": dict}
+FIELDS = {"run": str, "round": int, "seed": int, "base": int, "floor": int, "how": str}
+FIELDS |= {"ask": str, "schema": str, "options": dict}
 
 
 class Rows(NamedTuple):
@@ -135,6 +136,10 @@ class Site:
 
     def _question(self, request: dict[str, Any]) -> Ask:
         ask = questions.find(request["ask"], self.also)
+        if request["schema"] != questions.schema(ask.name):
+            raise Refused(
+                f"{ask.name} has other messages here than at the coordinator: install the same source of unpooled at both"
+            )
         unknown = sorted(set(request["options"]) - set(questions.options(ask)))
         if unknown:
             raise Refused(
