@@ -84,6 +84,7 @@ class FedConceptEM(LearnerEstimator):
     noise : standard deviation of the Gaussian noise each client adds to its label table; a dict gives each its own. It
     is drawn from the client's generator, whose seed the server knows: it hides the table from others, not from it.
     fine_tune : local epochs after the run that make each client's model its own (the -FT variant).
+    fine_tune_lr : their rate; None: a tenth of `lr`, since what the run has learnt should be kept.
     The other parameters: see `LearnerEstimator`.
     """
 
@@ -104,6 +105,7 @@ class FedConceptEM(LearnerEstimator):
         adam: bool = False,
         noise: float | Mapping[str, float] = 0.0,
         fine_tune: int = 0,
+        fine_tune_lr: float | None = None,
         **parameters: Any,
     ):
         super().__init__(**parameters)
@@ -121,6 +123,7 @@ class FedConceptEM(LearnerEstimator):
         self.adam = adam
         self.noise = noise
         self.fine_tune = fine_tune
+        self.fine_tune_lr = fine_tune_lr
 
     # ---- the run ----
 
@@ -151,8 +154,7 @@ class FedConceptEM(LearnerEstimator):
 
     def finish(self, fed: Federation, state: State) -> None:
         if self.fine_tune:
-            how = as_option(Trainer(**state.trainer), epochs=self.fine_tune)
-            fed.tell(fine_tune.using(trainer=how), self._down(state))
+            fed.tell(fine_tune.using(trainer=self._tuning(state.trainer)), self._down(state))
         self.describe(fed, state.trainer, state.theta, "omega", "fit", "votes", "theta", "norm")
         ids = to_numpy(state.ids)
         for own in self.clients_.values():
@@ -237,9 +239,12 @@ class FedConceptEM(LearnerEstimator):
         own = {"omega": fit_weights(to_numpy(log_i).astype(np.float64), self.weights_)}
         if self.fine_tune:
             r, _ = responsibilities(log_i + log_shares(own["omega"], rows.x))
-            how = Trainer(**as_option(how, epochs=self.fine_tune))
-            own["theta"] = to_numpy(how.train(self.theta_, new, rows, r))
+            own["theta"] = to_numpy(Trainer(**self._tuning(self.trainer_)).train(self.theta_, new, rows, r))
         return self.with_own(own)
+
+    def _tuning(self, trainer: dict) -> dict:
+        lr = self.lr / 10 if self.fine_tune_lr is None else self.fine_tune_lr
+        return as_option(Trainer(**trainer), epochs=self.fine_tune, lr=lr, keep_momentum=False)
 
     # ---- diagnosis ----
 
