@@ -39,6 +39,7 @@ REFUSED = {
     "question": (Policy(questions=["unpooled.models.*"]), {}, "does not allow the question toy.total"),
     "model": (Policy(models=["gaussian_mixture"]), {}, "does not allow the question toy.total"),
     "gather": (Policy(gather=False), {"how": "gather"}, "does not allow GATHER"),
+    "gather of another": (Policy(gather=["*.local_centres"]), {"how": "gather"}, "does not allow GATHER"),
     "rows": (Policy(min_rows=21), {}, "fewer rows than the 21"),
     "column": (Policy(columns=["a", "b"]), {}, "no column 'c' that may be used"),
     "message": (Policy(max_bytes=10), {}, "more than the 10 that are taken"),
@@ -54,6 +55,13 @@ def test_a_rule_refuses_with_its_reason_and_nothing_leaves(tmp_path, rules, fiel
     assert why in reply.head["refused"]
     assert reply.value() is None
     assert len(list(entries(tmp_path / "ledger.jsonl"))) == (1 if rules.dry_run else 0)
+
+
+def test_gather_may_be_allowed_for_some_questions_only(tmp_path):
+    (tmp_path / "policy.toml").write_text('gather = ["*.total"]\nmin_rows = 0')
+    here = site(tmp_path, policy.read(tmp_path / "policy.toml"))
+    assert refusal(here, ask(total, how="gather")) is None
+    assert "does not allow GATHER" in refusal(here, ask(wander, how="gather", round=2))
 
 
 def test_without_a_reason_to_refuse_the_answer_leaves_after_its_line(tmp_path):

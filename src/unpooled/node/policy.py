@@ -27,7 +27,7 @@ TEMPLATE = """\
 # What this node lets out. Read before every answer; the coordinator cannot override it.
 questions = ["*"]              # names of questions that are answered; * stands for anything
 models = ["*"]                 # and the files they stand in: "gaussian_mixture", "start"; a refusal names what is missing
-gather = false                 # whether single answers may be asked for, besides sums over the nodes
+gather = false                 # whether single answers may be asked for, besides sums; or which: ["*.local_centres"]
 columns = ["*"]                # columns that may be used
 min_rows = 10                  # with fewer rows nothing is answered
 min_rows_per_component = 0     # a count in an answer that is above 0 and below this is not let out
@@ -43,7 +43,7 @@ class Policy:
 
     questions: Sequence[str] = ("*",)
     models: Sequence[str] = ("*",)
-    gather: bool = True
+    gather: bool | Sequence[str] = True  # or the questions that may be asked so
     columns: Sequence[str] = ("*",)
     min_rows: int = 0
     min_rows_per_component: float = 0
@@ -59,8 +59,10 @@ class Policy:
             allowed = _matches(name, self.questions) and (_matches(model, self.models) or ".layers." in name)
             if not allowed:
                 raise Refused(f"{where} does not allow the question {name}: ask its owner")
-        if how == "gather" and not self.gather:
-            raise Refused(f"{where} does not allow GATHER, which {ask.name} was asked with: ask its owner")
+        if how == "gather" and not (self.gather is True or _matches(ask.name, self.gather or ())):
+            raise Refused(
+                f"{where} does not allow GATHER, which {ask.name} was asked with: ask its owner for gather = [{ask.name!r}]"
+            )
         if rows < self.min_rows:
             raise Refused(f"{node!r} has fewer rows than the {self.min_rows} that its policy demands")
         if ledger is not None and ledger.today() >= self.rounds_per_day:
@@ -123,7 +125,7 @@ def read(path: Path) -> Policy:
     for key, value in body.items():
         if key not in known:
             raise BadParameter(f"{path.name} has a key {key!r} that is not known: {suggest(key, known)}")
-        if not _fits(value, known[key]):
+        if not (_fits(value, known[key]) or (key == "gather" and _fits(value, ()))):
             raise BadParameter(f"{path.name}: {key} = {value!r} should be like {strict[key]!r}")
     return Policy(**{**strict, **body})
 
