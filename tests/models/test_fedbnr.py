@@ -149,7 +149,25 @@ def test_intervals_are_honest_after_recalibration():
     raw = metrics.calibration(y[new], metrics.normal_interval(*model.predict(x[new], return_std=True)))
     honest = metrics.calibration(y[new], lambda level: model.interval(x[new], level))
     assert honest.ece < 0.03 < raw.ece
-    assert model.n_sums_ == 2 + sum(row["sums"] for row in model.history_) + 1
+    assert model.n_sums_ == 2 + sum(row["sums"] for row in model.history_) + 2  # residual counts, and the refit
+
+
+def test_the_refit_takes_the_held_out_rows_in_and_leaves_kernel_and_calibration_alone(rows):
+    x, y, by = rows
+    settings = {"n_frequencies": 30, "max_iter": 4, "random_state": 0}
+    before = up.FedBNR(**settings, refit=False).fit(x, y, by=by)
+    after = up.FedBNR(**settings).fit(x, y, by=by)
+    assert before.stats_.n < 500 == after.stats_.n
+    np.testing.assert_array_equal(before.histogram_, after.histogram_)
+    z = feature_maps.features(after._spec(), before.design_.kernel, (x - scale(before)[0]) / scale(before)[1])
+    sy = (y - before.design_.scaling.y_mean) / before.design_.scaling.y_scale
+    pooled = bayes_linear.posterior(bayes_linear.statistics(z, sy[:, None], np.ones(500)))
+    np.testing.assert_allclose(after.posterior.weights, pooled.weights, rtol=1e-8, atol=1e-8)
+    assert after.n_sums_ == before.n_sums_ + 1
+
+
+def scale(model):
+    return model.design_.scaling.x_mean, model.design_.scaling.x_scale
 
 
 def test_forgetting_leaves_no_trace_in_the_last_layer(rows):
@@ -231,6 +249,9 @@ def test_missing_values_are_filled_in_with_a_warning(rows):
         ({"validation_fraction": 1.0}, "must be 0 or more and below 1"),
         ({"validation_fraction": 0.0}, "recalibrate=True needs rows not fitted"),
         ({"features": 3}, "must be a name or a torch module"),
+        ({"n_frequencies": 0}, "n_frequencies=0 must be a whole number of at least 1"),
+        ({"patience": 2.5}, "patience=2.5 must be a whole number of at least 1"),
+        ({"weight_decay": -1.0}, "weight_decay=-1.0 0 or more"),
     ],
 )
 def test_bad_parameters_are_one_sentence(rows, options, says):
@@ -245,3 +266,18 @@ def test_bad_targets_are_one_sentence(rows):
         up.FedBNR().fit(x, np.ones(len(y)))
     with pytest.raises(BadData, match="not numbers"):
         up.FedBNR().fit(x, y.astype(str))
+
+
+def test_weight_decay_shrinks_the_network(rows):
+    x, y, by = rows
+    settings = {**DEEP, "optimizer": "adam", "max_iter": 6, "patience": 9, "random_state": 0}
+    sizes = []
+    for decay in (0.0, 3.0):
+        model = up.FedBNR(**settings, weight_decay=decay)
+        fed = up.federate(x, y, by=by)
+        model.check(fed)
+        state = model.init(fed, np.random.default_rng(0))
+        for _ in range(6):
+            state, _ = model.step(fed, state)
+        sizes.append(np.linalg.norm(state.optimiser.at))
+    assert sizes[1] < 0.9 * sizes[0]

@@ -28,11 +28,15 @@ class CentralGP(RegressorMixin, BaseEstimator):
     Parameters
     ----------
     method : "exact" (a length scale for each feature, learned) or "random features".
+    learn_on : of the exact one: learn the kernel on so many random rows, then fit all; None: learn on all, n^3 a step.
     settings : dict, parameters of `GaussianProcessRegressor` or of `FedBNR`.
     """
 
-    def __init__(self, method: str = "exact", *, settings: Any = None, random_state: Any = None):
+    def __init__(
+        self, method: str = "exact", *, learn_on: int | None = None, settings: Any = None, random_state: Any = None
+    ):
         self.method = method
+        self.learn_on = learn_on
         self.settings = settings
         self.random_state = random_state
 
@@ -42,7 +46,12 @@ class CentralGP(RegressorMixin, BaseEstimator):
             raise BadParameter("CentralGP needs all rows in this process: give arrays, not a federation over a network")
         x = np.concatenate([to_numpy(c.x) for c in clients]).astype(np.float64)
         y = np.concatenate([to_numpy(c.y) for c in clients]).astype(np.float64)
-        self.model_ = self._model(x.shape[1]).fit(x, y)
+        self.model_ = self._model(x.shape[1])
+        if self.method == "exact" and self.learn_on is not None and self.learn_on < len(y):
+            some = np.random.default_rng(self.random_state).choice(len(y), self.learn_on, replace=False)
+            learned = self.model_.fit(x[some], y[some])[-1]
+            learned.set_params(kernel=learned.kernel_, optimizer=None)
+        self.model_.fit(x, y)
         self.n_features_in_ = x.shape[1]
         return self
 

@@ -30,13 +30,13 @@ def adam(start: Array) -> Adam:
     return Adam(start, 0 * start, 0 * start, 0)
 
 
-def adam_step(state: Adam, gradient: Array, rate: float, b1: float = 0.9, b2: float = 0.99) -> Adam:
-    """One step down; works on NumPy and torch, on one vector or a stack of them."""
+def adam_step(state: Adam, gradient: Array, rate: float, b1: float = 0.9, b2: float = 0.99, decay: float = 0.0) -> Adam:
+    """One step down; works on NumPy and torch, on one vector or a stack of them. `decay` shrinks the point apart from the gradient."""
     count = state.taken + 1
     first = b1 * state.first + (1 - b1) * gradient
     second = b2 * state.second + (1 - b2) * gradient * gradient
     scale = namespace(second).sqrt(second / (1 - b2**count)) + 1e-8
-    return Adam(state.at - rate * (first / (1 - b1**count)) / scale, first, second, count)
+    return Adam((1 - rate * decay) * state.at - rate * (first / (1 - b1**count)) / scale, first, second, count)
 
 
 def warm_cosine(count: int, total: int, warm: int = 10, floor: float = 0.03) -> float:

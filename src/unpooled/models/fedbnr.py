@@ -3,8 +3,8 @@
 The first SUM of a round is of the last layer's statistics (`Stats`). It gives the server the global evidence, the best
 noise and prior, and the posterior. The second depends on how the kernel is learned: `exact` sums the gradient of the
 *global* evidence by theta, `average` sums kernels trained at the clients, `distill` sums their Gram matrices on the
-server's own rows. How well held-out rows are predicted rides along in the second SUM; a last SUM of residual counts makes
-the intervals honest.
+server's own rows. How well held-out rows are predicted rides along in the second SUM. At the end a SUM of residual counts
+makes the intervals honest, and one more takes the held-out rows into the last layer too.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from unpooled.maths import bayes_linear, descent
 from unpooled.maths.bayes_linear import Posterior, Stats
 from unpooled.maths.calibration import histogram
 from unpooled.maths.feature_maps import ACTIVATIONS, FREQUENCIES, MAPS, SPECTRA, Leaves, features, start
+from unpooled.maths.named import at_least
 from unpooled.models.kernel_learning import Checked, Question, Task, Trained, check_held, gradient, train
 from unpooled.models.last_layer import Design, LastLayer, Scaling, check_targets, standard, standardise, statistics
 from unpooled.tree import Tree
@@ -70,12 +71,15 @@ class FedBNR(LastLayer):
     degree, constant : of "polynomial".
     optimizer : for "exact": "lbfgs", "adam", or "auto" (L-BFGS for kernels without a network).
     learning_rate, max_iter, patience : of the server's steps; `patience` rounds without gain on held-out rows stop it.
+    weight_decay : for Adam at the server: how much of every weight a step of rate 1 would take away. A network that explains
+        the fitted rows too well needs it; a kernel without a network has too few numbers to.
     local_epochs, local_rate : of training at the clients.
     server_noise : noise and prior from the global evidence (True) or as averaged over clients (False, as published).
     server_data : (X, y) at the server: needed to distil; otherwise its rows choose the best round.
     distill_weight, distill_steps, distill_rate : of the server's training when it distils.
     validation_fraction : share of every client's rows held out, to choose the best round and to recalibrate.
     recalibrate : intervals from held-out residuals instead of the normal law.
+    refit : when the round is chosen and intervals are recalibrated, fit the last layer to the held-out rows too: one SUM.
     missing : "impute" (by the mean over all clients, with a warning) or "refuse".
     device : where features are trained.
     """
@@ -95,6 +99,7 @@ class FedBNR(LastLayer):
         constant: float = 1.0,
         optimizer: str = "auto",
         learning_rate: float = 0.03,
+        weight_decay: float = 0.0,
         max_iter: int = 60,
         patience: int = 20,
         local_epochs: int = 10,
@@ -106,6 +111,7 @@ class FedBNR(LastLayer):
         distill_rate: float = 0.003,
         validation_fraction: float = 0.1,
         recalibrate: bool = True,
+        refit: bool = True,
         missing: str = "impute",
         device: str = "cpu",
         random_state: Any = None,
@@ -122,6 +128,7 @@ class FedBNR(LastLayer):
         self.constant = constant
         self.optimizer = optimizer
         self.learning_rate = learning_rate
+        self.weight_decay = weight_decay
         self.max_iter = max_iter
         self.patience = patience
         self.local_epochs = local_epochs
@@ -133,6 +140,7 @@ class FedBNR(LastLayer):
         self.distill_rate = distill_rate
         self.validation_fraction = validation_fraction
         self.recalibrate = recalibrate
+        self.refit = refit
         self.missing = missing
         self.device = device
         self.random_state = random_state
@@ -153,6 +161,12 @@ class FedBNR(LastLayer):
             raise BadParameter(f"features={self.features!r} must be a name or a torch module")
         if not 0 <= self.validation_fraction < 1:
             raise BadParameter(f"validation_fraction={self.validation_fraction!r} must be 0 or more and below 1")
+        for name, least in (("n_frequencies", 1), ("max_iter", 0), ("patience", 1), ("local_epochs", 1)):
+            at_least(name, getattr(self, name), least)
+        if not (self.learning_rate > 0 and self.weight_decay >= 0):
+            raise BadParameter(
+                f"learning_rate={self.learning_rate!r} must be above 0 and weight_decay={self.weight_decay!r} 0 or more"
+            )
         if self.kernel == "distill" and self.server_data is None:
             raise BadParameter("kernel='distill' needs rows at the server: give server_data=(X, y)")
         if self.recalibrate and self._share() == 0 and self.server_data is None:
@@ -223,7 +237,8 @@ class FedBNR(LastLayer):
         if isinstance(opt, descent.LBFGS):
             opt = descent.keep(opt, value, down)
         else:
-            opt = descent.adam_step(opt, down, self.learning_rate * descent.warm_cosine(opt.taken, self.max_iter))
+            rate = self.learning_rate * descent.warm_cosine(opt.taken, self.max_iter)
+            opt = descent.adam_step(opt, down, rate, decay=self.weight_decay)
         return self._moved(state, opt), info | seen
 
     def _moved(self, state: State, optimiser: Tree) -> State:
@@ -306,6 +321,12 @@ class FedBNR(LastLayer):
         self.best_round_, self.log_variances_ = best.round, (best.log_noise, best.log_prior)
         self._settle(_with_theta(state.design, best.theta), best.stats)
         self._calibrate(fed, self.recalibrate)
+        if self.refit and self._share() > 0:
+            self._settle(self.design_, self._ask(fed))
+            self.n_sums_ += 1
+
+    def _last_share(self) -> float:
+        return 0.0 if self.refit else self._share()
 
     def _calibrate(self, fed: Federation, wanted: bool) -> None:
         if not (wanted and self.server_data is not None):

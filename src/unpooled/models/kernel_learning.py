@@ -85,7 +85,7 @@ def train(task: Task, client: Client, *, spec: dict, share: float, seed: int, ep
     log_noise, log_prior = mine.pop("log_noise"), mine.pop("log_prior")
     checked = check_held(task.posterior, spec, kernel, x, y, held)
     clients = np.ones(w.shape[:-1])
-    rows = np.broadcast_to(task.rows, (*w.shape[:-1], *task.rows.shape))
+    rows = np.array(np.broadcast_to(task.rows, (*w.shape[:-1], *task.rows.shape)))  # torch wants rows it may write to
     z = features(spec, Kernel(mine, kernel.omega), rows)
     gram = z @ z.swapaxes(-1, -2)
     distil = task.rows.shape[0] > 0

@@ -220,7 +220,12 @@ class LastLayer(RegressorMixin, Estimator):
         raise NotImplementedError("abstract")
 
     def _share(self) -> float:
+        """Of every client's rows, held out while the kernel is learned and intervals are calibrated."""
         return 0.0
+
+    def _last_share(self) -> float:
+        """Of every client's rows, held out of the last layer."""
+        return self._share()
 
     def _settle(self, design: Design, stats: Stats) -> None:
         """Everything that follows from the sums."""
@@ -323,7 +328,7 @@ class LastLayer(RegressorMixin, Estimator):
         return fed.only([client])
 
     def _ask(self, fed: Federation) -> Stats:
-        ask = statistics.using(spec=self._spec(), share=self._share(), seed=self.seed_)
+        ask = statistics.using(spec=self._spec(), share=self._last_share(), seed=self.seed_)
         return tree.map(to_numpy, fed.sum(ask, self.design_))
 
     def _remember(self, fed: Federation, scaling: Scaling) -> None:
