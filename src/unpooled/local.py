@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import os
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -143,16 +144,22 @@ class Local:
             if len(job.clients) == 1:
                 tally.refuse(job.clients[0].name, error)
                 return
-            moment = (self.journal.seed, self.journal.round)
-            for single in single_jobs(job.clients):
-                outcome = _attempt(ask, down, single, moment)
-                yield from self._accept(ask, down, tally, single, outcome, bound, together)
+            yield from self._one_by_one(ask, down, tally, job, bound, together, error)
             return
         for voice in voices:
             tally.count(voice.sent, len(voice.clients))
             for c, state in zip(voice.clients, voice.states):
                 c.state = state
             yield voice.clients[0].name, voice.up
+
+    def _one_by_one(self, ask, down, tally, job: Job, bound, together, error: Exception) -> Iterator[tuple[str, Tree]]:
+        moment, before = (self.journal.seed, self.journal.round), len(self.journal.refusals)
+        for single in single_jobs(job.clients):
+            outcome = _attempt(ask, down, single, moment)
+            yield from self._accept(ask, down, tally, single, outcome, bound, together)
+        if len(self.journal.refusals) == before and not isinstance(error, _Unlike):  # then the question is at fault
+            text = f"{ask.name} fails for clients together but for none alone ({error}): asked one by one, it is slow"
+            warnings.warn(text, RuntimeWarning, stacklevel=2)
 
     def _run(self, work: Callable[[Job], Any], jobs: Iterable[Job]) -> Iterator[tuple[Job, Any]]:
         """(job, result) in order, with at most a window of results alive."""
@@ -300,9 +307,16 @@ def _pad(a: Any, width: int) -> Any:
     return xp.concatenate([a, filler])
 
 
+class _Unlike(Exception):
+    """States of different make cannot be stacked: such clients are asked one by one."""
+
+
 def _stack_states(clients: list[Client]) -> dict[str, Tree]:
-    """The clients' states as one, leaf by leaf; states of different make cannot be stacked and are asked one by one."""
-    return tree.map(lambda *leaves: namespace(*leaves).stack(leaves), *[c.state for c in clients])
+    """The clients' states as one, leaf by leaf."""
+    try:
+        return tree.map(lambda *leaves: namespace(*leaves).stack(leaves), *[c.state for c in clients])
+    except Exception as error:
+        raise _Unlike(str(error)) from error
 
 
 # ---- the door ----

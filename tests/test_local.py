@@ -1,0 +1,46 @@
+"""What is special to clients in one process: a question that only works one by one is told of, not hidden."""
+
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+from unpooled.arrays import Array, Float
+from unpooled.client import Client, client
+from unpooled.local import federate
+
+
+class Total(NamedTuple):
+    n: Float[Array, ""]
+
+
+@client
+def fails_together(down: None, client: Client) -> Total:
+    if client.stacked:
+        raise ValueError("axes swapped")
+    return Total(client.w.sum())
+
+
+@client
+def by_turns(down: None, client: Client) -> Total:
+    """States of another make at every other client."""
+    odd = np.asarray(client.w.sum(-1) % 2).reshape(-1)[0] == 1
+    client.state["kept"] = np.zeros((*client.w.shape[:-1], 3 if odd else 2))
+    return Total(client.w.sum(-1))
+
+
+def rows(*sizes):
+    rng = np.random.default_rng(0)
+    return federate([rng.normal(size=(n, 2)) for n in sizes], mode="stacked")
+
+
+def test_a_question_that_fails_for_clients_together_is_answered_and_told_of():
+    with pytest.warns(RuntimeWarning, match=r"fails_together fails for clients together .*axes swapped"):
+        assert rows(3, 4, 5).sum(fails_together, None).n == 12
+
+
+def test_states_of_another_make_are_no_fault():
+    fed = rows(3, 4)
+    for c, size in zip(fed.clients, (3, 2)):
+        c.state = {"kept": np.zeros(size)}
+    assert fed.sum(by_turns, None).n == 7
