@@ -272,7 +272,7 @@ def test_weight_decay_shrinks_the_network(rows):
     x, y, by = rows
     settings = {**DEEP, "optimizer": "adam", "max_iter": 6, "patience": 9, "random_state": 0}
     sizes = []
-    for decay in (0.0, 3.0):
+    for decay in (0.0, 20.0):
         model = up.FedBNR(**settings, weight_decay=decay)
         fed = up.federate(x, y, by=by)
         model.check(fed)
