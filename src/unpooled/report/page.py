@@ -104,7 +104,7 @@ def _who(summary: dict, ledger: list, refusals: list) -> str:
     rows = (
         (
             escape(name),
-            f"{c['rows']:,}",
+            "not told" if c["rows"] is None else f"{c['rows']:,}",
             str(len(counts.get(name, []))),
             escape(counts[name][-1]) if name in counts else "",
         )
