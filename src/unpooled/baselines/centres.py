@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from unpooled.arrays import Array, to_numpy
+from unpooled.arrays import Array, Float, to_numpy
 from unpooled.client import Client
 from unpooled.errors import BadParameter
-from unpooled.estimator import Estimator
+from unpooled.estimator import Estimator, Info
 from unpooled.federation import Federation, innermost
 from unpooled.maths.distances import nearest
+from unpooled.models import start
 
 
 class CentreModel(Estimator):
@@ -34,3 +35,36 @@ class CentreModel(Estimator):
         """The nearest centre of each row, whoever holds it."""
         check_is_fitted(self, "cluster_centers_")
         return nearest(validate_data(self, X, reset=False), self.cluster_centers_)
+
+
+# ---- those whose centres move from round to round ----
+
+
+class Centres(NamedTuple):
+    centres: Float[Array, "k d"]
+
+
+class State(NamedTuple):
+    centres: Array  # (k, d)
+    moved: float
+
+
+class MovingCentres(CentreModel):
+    """Starts from one GATHER of local centres, or `centers_init`; ends when no centre moves by more than `tol`."""
+
+    centers_init: Any
+    min_count: float
+    tol: float
+
+    def init(self, fed: Federation, rng: np.random.Generator) -> State:
+        if self.centers_init is not None:
+            return State(np.asarray(self.centers_init, dtype=float), np.inf)
+        frame = start.frame(fed)
+        found = start.centres(fed, frame, self.n_clusters, self.min_count)
+        return State(frame.mean + frame.scale * start.cluster_centres(found, self.n_clusters, rng).x, np.inf)
+
+    def done(self, state: State, history: list[Info]) -> bool:
+        return state.moved <= self.tol
+
+    def finish(self, fed: Federation, state: State) -> None:
+        self._set_centres(fed, state.centres)

@@ -10,27 +10,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from unpooled.arrays import Array, Float
-from unpooled.baselines.centres import CentreModel
+from unpooled.baselines.centres import Centres, MovingCentres, State
 from unpooled.client import Client, client
 from unpooled.estimator import Info
 from unpooled.federation import Federation
 from unpooled.maths.distances import nearest, squared
-from unpooled.models import start
-
-
-class Centres(NamedTuple):
-    centres: Float[Array, "k d"]
 
 
 class Assigned(NamedTuple):
     n: Float[Array, "k", ">=0"]
     x: Float[Array, "k d"]  # sum of (row - centre)
     inertia: Float[Array, ""]
-
-
-class State(NamedTuple):
-    centres: Array  # (k, d)
-    moved: float
 
 
 @client(adds=True)
@@ -43,7 +33,7 @@ def assign(down: Centres, client: Client) -> Assigned:
     return Assigned(n, sums, (w * squared(x, down.centres).min(-1)).sum(-1))
 
 
-class FederatedKMeans(CentreModel):
+class FederatedKMeans(MovingCentres):
     """Lloyd's algorithm; `n_clusters` must be known. `centers_init` replaces the start."""
 
     def __init__(
@@ -63,21 +53,11 @@ class FederatedKMeans(CentreModel):
         self.tol = tol
         self.random_state = random_state
 
-    def init(self, fed: Federation, rng: np.random.Generator) -> State:
-        if self.centers_init is not None:
-            return State(np.asarray(self.centers_init, dtype=float), np.inf)
-        frame = start.frame(fed)
-        found = start.centres(fed, frame, self.n_clusters, self.min_count)
-        return State(frame.mean + frame.scale * start.cluster_centres(found, self.n_clusters, rng).x, np.inf)
-
     def step(self, fed: Federation, state: State) -> tuple[State, Info]:
         found = fed.sum(assign, Centres(state.centres))
         shift = found.x / np.maximum(found.n, 1e-300)[:, None]
         return State(state.centres + shift, float(np.abs(shift).max())), {"inertia": float(found.inertia)}
 
-    def done(self, state: State, history: list[Info]) -> bool:
-        return state.moved <= self.tol
-
     def finish(self, fed: Federation, state: State) -> None:
-        self._set_centres(fed, state.centres)
+        super().finish(fed, state)
         self.inertia_ = self.history_[-1]["inertia"]

@@ -11,31 +11,21 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from unpooled.arrays import Array, Float, to_numpy
-from unpooled.baselines.centres import CentreModel
+from unpooled.baselines.centres import Centres, MovingCentres, State
 from unpooled.client import Client, client
 from unpooled.errors import BadParameter
 from unpooled.estimator import Info
 from unpooled.federation import Federation
 from unpooled.maths.distances import squared
 from unpooled.maths.local_mixture import kmeans
-from unpooled.models import start
 
 AGGREGATIONS = ("average", "cluster")
 LOCAL_STEPS = 50  # of a client that runs to the end
 
 
-class Centres(NamedTuple):
-    centres: Float[Array, "k d"]
-
-
 class Fuzzy(NamedTuple):
     mass: Float[Array, "k", ">=0"]
     x: Float[Array, "k d"]  # mass times centre
-
-
-class State(NamedTuple):
-    centres: Array  # (k, d)
-    moved: float
 
 
 @client
@@ -56,7 +46,7 @@ def memberships(x: Array, centres: Array, fuzziness: float) -> Array:
     return u / u.sum(-1, keepdims=True)
 
 
-class FFCM(CentreModel):
+class FFCM(MovingCentres):
     """Fuzzy c-means over clients; `n_clusters` must be known."""
 
     def __init__(
@@ -82,13 +72,6 @@ class FFCM(CentreModel):
         self.tol = tol
         self.random_state = random_state
 
-    def init(self, fed: Federation, rng: np.random.Generator) -> State:
-        if self.centers_init is not None:
-            return State(np.asarray(self.centers_init, dtype=float), np.inf)
-        frame = start.frame(fed)
-        found = start.centres(fed, frame, self.n_clusters, self.min_count)
-        return State(frame.mean + frame.scale * start.cluster_centres(found, self.n_clusters, rng).x, np.inf)
-
     def step(self, fed: Federation, state: State) -> tuple[State, Info]:
         new = self._averaged(fed, state) if self.aggregation == "average" else self._clustered(fed, state)
         moved = float(np.abs(new - state.centres).max())
@@ -107,12 +90,6 @@ class FFCM(CentreModel):
         labels = kmeans(x, mass, self.n_clusters, fed.journal.rng, n_init=10)
         member = np.eye(labels.max() + 1)[:, labels] * mass
         return member @ x / member.sum(1)[:, None]
-
-    def done(self, state: State, history: list[Info]) -> bool:
-        return state.moved <= self.tol
-
-    def finish(self, fed: Federation, state: State) -> None:
-        self._set_centres(fed, state.centres)
 
     def check(self, fed: Federation) -> None:
         super().check(fed)
