@@ -1,9 +1,9 @@
 """FedBNR's last layer over 100 clients against exact Gaussian processes on the pooled rows, at N = 9000: seconds and errors.
 
-Kernels are learned first and not timed by turns: ours on all rows, the exact one on some of them (scikit-learn's search on all 9000 takes a
-matrix of 9000 x 9000 for each number of the kernel, 4 GB, at every step), and GPyTorch is given the same. What is timed is what a user
-calls once the kernel is known, from rows to the means at new rows: one SUM and the posterior; scikit-learn's `fit` and `predict`; GPyTorch's
-prediction with its own settings, and with Cholesky's factors. CPU seconds by turns, one thread.
+Kernels are learned first and not timed by turns: ours on all rows, the exact one on some of them (a search on all 9000 keeps a matrix of
+9000 x 9000 for each number of the kernel, 4 GB, at every step); GPyTorch is given the same. What is timed is what a user calls once the
+kernel is known, from rows to the means at new rows: one SUM and the posterior; scikit-learn's `fit` and `predict`; a prediction of
+GPyTorch with its own settings, and with Cholesky factors. CPU seconds by turns, one thread.
 """
 
 from __future__ import annotations
