@@ -141,6 +141,14 @@ def done(path: Path) -> list[dict]:
         return [row for row in csv.DictReader(file) if row["source"] == source()]
 
 
+def told(row: dict) -> str:
+    """A run in one line."""
+    kills = f"{row['node']:>3} nodes and {row['coordinator']:>2} coordinators killed in {float(row['seconds']):5.0f} s"
+    bits = "same bits" if str(row["same_bits"]) == "True" else "OTHER BITS"
+    faults = f"{row['ledger_faults']} ledger faults, {row['processes_left']} processes left"
+    return f"{row['run']:>3} {row['model']:9} {kills}: {bits}, {faults} (source {row['source']})"
+
+
 def summary(rows: list[dict]) -> dict:
     total = lambda key: sum(int(float(r[key] or 0)) for r in rows)  # noqa: E731
     same = sum(str(r["same_bits"]) == "True" for r in rows)
@@ -170,8 +178,10 @@ def main() -> None:
                 break
             row = one_run(number, kinds[number % len(kinds)], args.every, link, folder, nodes, limit=900)
             rows.append({**row, "source": source()})
-            print(json.dumps(rows[-1]), flush=True)
+            print(told(rows[-1]), file=sys.stderr, flush=True)
             save_rows(args.out, rows)
+    for row in rows:
+        print(told(row))
     print(json.dumps({**summary(rows), "left_at_the_end": len(processes(folder))}))
 
 

@@ -8,7 +8,6 @@ Promised: 1e-12 for closed-form models, 1e-6 for gradient models, relative to th
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import tempfile
 import warnings
@@ -60,8 +59,16 @@ def over_nodes(names: list[str]) -> list[dict]:
     with serving(link, address) as opened, started(*nodes):
         for name in names:
             rows.append(compare(name, opened))
-            print(json.dumps(rows[-1]), flush=True)
+            print(told(rows[-1]), flush=True)
     return rows
+
+
+def told(row: dict) -> str:
+    if row["apart"] is None:
+        return f"{row['model']:28} FAILED: {row['refusals']}"
+    verdict = "kept" if row["kept"] else "MISSED"
+    counts = f"{row['exchanges']} exchanges, {row['refusals']} refusals"
+    return f"{row['model']:28} {row['apart']:.1e} apart, promised {row['promised']:.0e}: {verdict} ({counts})"
 
 
 def main() -> None:

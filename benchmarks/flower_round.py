@@ -138,20 +138,30 @@ def peer(fed, rounds: int) -> dict:
     return {"median_s": float(np.median(walls)), "load": os.getloadavg()[0]}
 
 
+def told(row: dict) -> str:
+    names = {"ours": "our nodes", "stock": "stock SuperNodes, our worker", "peer": "Flower's own loop"}
+    text = f"{names[row['kind']]:29} {row['median_s']:.2f} s a round (median)"
+    if "quartiles_s" in row:
+        low, high = row["quartiles_s"]
+        text += f", quartiles {low:.2f} to {high:.2f}, {row['cpu_s_a_round']:.2f} s CPU of all processes"
+        text += f", {row['bytes_a_round'] / 1e3:.0f} kB of {row['allowed_bytes'] / 1e3:.0f} kB allowed"
+    return f"{text}; load {row['load']:.1f}"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument(
-        "--stock", type=int, default=0, metavar="N", help="N rounds with stock SuperNodes and our worker"
+        "--stock", type=int, default=10, metavar="N", help="N rounds with stock SuperNodes and our worker"
     )
-    parser.add_argument("--peer", type=int, default=0, metavar="N", help="N rounds of Flower's own loop")
+    parser.add_argument("--peer", type=int, default=3, metavar="N", help="N rounds of Flower's own loop")
     parser.add_argument("--out", type=Path, default=Path("out/flower_round.json"))
     args, traffic = parser.parse_args(), Traffic()
     rows = []
     for kind, rounds in (("ours", args.rounds), ("stock", args.stock), ("peer", args.peer)):
         if rounds:
             rows.append(run(kind, rounds, traffic))
-            print(json.dumps(rows[-1]), flush=True)
+            print(told(rows[-1]), flush=True)
     args.out.parent.mkdir(parents=True, exist_ok=True)
     args.out.write_text(json.dumps(rows, indent=1))
 

@@ -24,16 +24,16 @@ import psutil
 PLACES = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "tests" / "flower")]
 sys.path[:0] = PLACES
 os.environ["PYTHONPATH"] = os.pathsep.join([*PLACES, os.environ.get("PYTHONPATH", "")])
-from big_question import Down, big
-from flwr.app import ConfigRecord, Context, Message, RecordDict
-from flwr.clientapp import ClientApp
-from flwr.serverapp import Grid, ServerApp
-from flwr.simulation import run_simulation
-from network import cpu
+from big_question import Down, big  # noqa: E402
+from flwr.app import ConfigRecord, Context, Message, RecordDict  # noqa: E402
+from flwr.clientapp import ClientApp  # noqa: E402
+from flwr.serverapp import Grid, ServerApp  # noqa: E402
+from flwr.simulation import run_simulation  # noqa: E402
+from network import cpu  # noqa: E402
 
-from unpooled.client import Client
-from unpooled.flower import Flower, client_app
-from unpooled.local import Local
+from unpooled.client import Client  # noqa: E402
+from unpooled.flower import Flower, client_app  # noqa: E402
+from unpooled.local import Local  # noqa: E402
 
 NUMBERS = 10_000
 
@@ -121,7 +121,14 @@ def main() -> None:
     args, told = parser.parse_args(), {}
     backend = {"client_resources": {"num_cpus": 1, "num_gpus": 0.0}, "init_args": {"include_dashboard": False}}
     run_simulation(server(args.clients, args.rounds, told), app(), args.clients, backend_config=backend)
-    print(json.dumps(told))
+    low, high = told["quartiles_ms"]
+    print(f"above the work itself, {args.clients} clients, load {told['load']:.1f}:")
+    print(
+        f"through unpooled  {told['ms_a_message']:.1f} ms a message ({low:.1f} to {high:.1f}), CPU {told['cpu_ms_a_message']:.1f} ms"
+    )
+    print(
+        f"Flower alone      {told['ms_of_flower_alone']:.1f} ms a message, CPU {told['cpu_ms_of_flower_alone']:.1f} ms"
+    )
     args.out.parent.mkdir(parents=True, exist_ok=True)
     args.out.write_text(json.dumps(told, indent=1))
 

@@ -66,7 +66,7 @@ def test_a_lost_connection_is_for_the_one_who_connects(monkeypatch):
 def test_a_worker_outlives_its_messages_too(monkeypatch):
     stop, left = threading.Event(), list(OF_A_MESSAGE)
 
-    def one(site, link):
+    def one(site, link, free):
         if left:
             raise left.pop()
         stop.set()

@@ -40,12 +40,13 @@ def run(site: Site, address: str, stop: threading.Event) -> None:
     """Answer for the SuperNode whose Runtime API is at `address` (on this machine) until `stop` is set."""
     link = Link(address)
     log.info("%s answers for the SuperNode at %s", site.name, address)
-    while not stop.is_set():
-        try:
-            stop.wait(POLL if _one(site, link) else 0)
-        except Exception as error:  # it is away, or a message's run has ended while it travelled: the node goes on
-            log.info("nothing came of a look at the SuperNode at %s (%s): trying again", address, type(error).__name__)
-            stop.wait(AWAY)
+    with _client(link) as free:
+        while not stop.is_set():
+            try:
+                stop.wait(POLL if _one(site, link, free) else 0)
+            except Exception as error:  # it is away, or a message's run has ended while it travelled: the node goes on
+                log.info("nothing came of a look at the SuperNode (%s): trying again", type(error).__name__)
+                stop.wait(AWAY)
 
 
 def _client(link: Link, *more: Any) -> RuntimeHttpClient:
@@ -53,10 +54,9 @@ def _client(link: Link, *more: Any) -> RuntimeHttpClient:
     return RuntimeHttpClient.from_server_address(link.address, True, None, interceptors=interceptors)
 
 
-def _one(site: Site, link: Link) -> bool:
+def _one(site: Site, link: Link, free: RuntimeHttpClient) -> bool:
     """Take a task and answer it; whether there was none."""
-    with _client(link) as free:
-        task = free.AcquireTask(AcquireTaskRequest(supported_task_types=[TaskType.CLIENT_APP]))
+    task = free.AcquireTask(AcquireTaskRequest(supported_task_types=[TaskType.CLIENT_APP]))
     if not (task.HasField("task") and task.token):
         return True
     with _client(link, RuntimeTokenHttpInterceptor(task.token)) as client:
