@@ -109,7 +109,7 @@ def canvas(columns: int):
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    return plt.subplots(1, columns, figsize=(5 * columns, 3.5))
+    return plt.subplots(1, columns, figsize=(5 * columns, 3.5), sharey=True, layout="constrained")
 
 
 def draw_global_and_personal(path: Path) -> None:

@@ -128,9 +128,7 @@ def draw(results: list[dict], path: Path) -> None:
 
 def page(results: list[dict]) -> str:
     """The figures of FedBNR exact, then the thesis's four tables."""
-    rows = {(r["data"], r["clients"], r["method"], r["metric"]): r for r in table(results)}
-    for name in protocol.SETS:
-        rows |= {(name, 100, m, k): r for (n, c, m, k), r in rows.items() if (n, c) == (name, 10) and m in CENTRAL}
+    rows = keyed(results)
     titles = {"rmse": "3.1, RMSE", "ece": "3.2, ECE", "mce": "3.3, MCE", "brier": "3.4, Brier score"}
     parts = [f"{len(results)} runs.", "## FedBNR exact", markdown(figures(rows, results))]
     for measure, title in titles.items():
@@ -139,9 +137,23 @@ def page(results: list[dict]) -> str:
         "## RMSE, least over rounds on the test rows (the thesis's way)",
         markdown(matrix(rows, "rmse", "rmse_min")),
     ]
-    return "\n\n".join([*parts, LEGEND, f"What differs from the paper: {DIFFERS}"]) + "\n"
+    return "\n\n".join([*parts, LEGEND, earlier(), f"What differs from the paper: {DIFFERS}"]) + "\n"
 
 
+def earlier() -> str:
+    """What the version before this one reached, on the splits it was run on."""
+    before = [r for r in runs.finished(HERE / "results" / "uci" / "earlier.jsonl") if r["method"] == "FedBNR exact"]
+    return f"## {EARLIER}\n\n{markdown(figures(keyed(before), before))}\n"
+
+
+def keyed(results: list[dict]) -> dict[tuple, dict]:
+    """The table's rows by (set, clients, method, measure)."""
+    rows = {(r["data"], r["clients"], r["method"], r["metric"]): r for r in table(results)}
+    return rows | {(name, 100, m, k): r for (name, c, m, k), r in rows.items() if c == 10 and m in CENTRAL}
+
+
+EARLIER = "FedBNR exact, the version before: splits 0 to 9, no refit, SML and CCPP with other settings"
+MARK = "<!-- written by uci.py -->"
 LEGEND = (
     "A cell is ours (the thesis's), after it the number of seeds where they are not 10. Marks: significantly worse than FedBNR exact with "
     "p < .01 (++) or p < .05 (+), better (-- and -), one-tailed Wilcoxon over seeds; none below five common seeds. Spread is the standard "
@@ -195,6 +207,9 @@ def main() -> None:
     results = [r for r in runs.finished(out / "results.jsonl") if r["seed"] >= runs.FIRST]
     (out / "table.md").write_text(page(results))
     draw(results, out / "rmse-by-sums.png")
+    readme = HERE / "README.md"
+    before, after = readme.read_text().split(MARK)[::2]
+    readme.write_text(f"{before}{MARK}\n{markdown(figures(keyed(results), results))}\n{MARK}{after}")
     print(page(results))
 
 
