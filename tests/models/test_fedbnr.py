@@ -28,9 +28,10 @@ def clients_of(x, y, by):
 DEEP = {"features": "residual", "n_frequencies": 20, "hidden": (8, 8), "latent_dim": 3, "frequencies": "free"}
 
 
-def test_fifty_exact_steps_do_not_depend_on_the_split(rows):
+@pytest.mark.parametrize("kernel", [DEEP, {"n_frequencies": 20}], ids=["network and Adam", "length scales and L-BFGS"])
+def test_fifty_exact_steps_do_not_depend_on_the_split(rows, kernel):
     x, y, by = rows
-    settings = {**DEEP, "max_iter": 50, "patience": 100, "random_state": 0}
+    settings = {**kernel, "max_iter": 50, "patience": 100, "random_state": 0}
     one = up.FedBNR("exact", **settings).fit(x, y)
     ten = up.FedBNR("exact", **settings).fit(up.federate(clients_of(x, y, by), mode="one by one"))
     hundred = up.FedBNR("exact", **settings).fit(clients_of(x, y, np.arange(500) % 100))
@@ -78,8 +79,11 @@ def up_statistics(model):
     return statistics.using(**model._asks())
 
 
-def test_the_last_layer_is_that_of_the_pooled_rows(rows):
+@pytest.mark.parametrize("split", ["one", "ten", "a hundred", "one row here, 499 there"])
+def test_the_last_layer_is_that_of_the_pooled_rows(rows, split):
     x, y, by = rows
+    at = np.arange(500)
+    by = {"one": 0 * at, "ten": by, "a hundred": at % 100, "one row here, 499 there": (at > 0).astype(int)}[split]
     settings = {"n_frequencies": 40, "max_iter": 0, "validation_fraction": 0.0, "recalibrate": False, "random_state": 1}
     ours = up.FedBNR(**settings).fit(clients_of(x, y, by))
     sx, sy = (x - x.mean(0)) / x.std(0), (y - y.mean()) / y.std()
