@@ -118,7 +118,7 @@ def main() -> None:
     for name in given.tables:
         table = TABLES[name]()
         seeds = range(FIRST_SEED, FIRST_SEED + given.seeds)
-        trials = [kept(given.out, {"table": name, "seed": s}, lambda s=s: trial(table, s)) for s in seeds]
+        trials = [kept(given.out, {"table": name, "seed": s}, trial, table, s) for s in seeds]
         print(
             f"{name}: {table.x.shape[0]} x {table.x.shape[1]}, {len(np.unique(table.clients))} clients, {given.seeds} seeds"
         )

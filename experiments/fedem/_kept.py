@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 
-def kept(file: Path, key: dict[str, Any], measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """The line that has this key, measured and added if there is none."""
+def kept(file: Path, key: dict[str, Any], measure: Callable[..., dict[str, Any]], *given: Any) -> dict[str, Any]:
+    """The line that has this key, measured from what is given and added if there is none."""
     lines = file.read_text().splitlines() if file.exists() else []
     for row in map(json.loads, lines):
         if all(row.get(name) == value for name, value in key.items()):
             return row
-    row = key | measure()
+    row = key | measure(*given)
     file.parent.mkdir(parents=True, exist_ok=True)
     with file.open("a") as out:
         out.write(json.dumps(row) + "\n")

@@ -5,58 +5,83 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-from _mnist import clients, components, start
+from _kept import kept
+from _mnist import clients, components
+from _picture import picture
+from _together import Draws, Setting, rounds
 
-import unpooled as up
+from unpooled import tree
 from unpooled.maths import families
+from unpooled.maths.families.common import Params
 
 DIFFERS = (
-    "full covariances of each component where the paper has one for all; an eigenvalue floor of 0.01 in the standardised frame; "
-    "omega = 1 is random sparsification; VR-FedEM has epochs of 20 rounds."
+    "p = 0.75, omega = 1 and alpha = 0.01 are those of the paper's synthetic example, which does not say them for MNIST; VR-FedEM has full "
+    "passes every 20 rounds; columns are standardised, and eigenvalues of the covariance have a floor of 0.001 there."
 )
+SEEDS = 3
+K, CLIENTS = 10, 100
+FAMILY = families.CommonCovariance(K, "implied", floor=1e-3)
+SHARED = {"step_size": 1e-3, "alpha": 0.01, "batch": 20}
+METHODS = {"FedEM": Setting(**SHARED), "VR-FedEM": Setting(epoch=20, **SHARED)}
 
 
 def run(small: bool, seeds: int, out: Path, say) -> list[dict]:
-    rows, epochs = (5_000, 3) if small else (70_000, 30)
+    rows, epochs = (5_000, 20) if small else (70_000, 100)
     x, y = components(rows, 0)
-    table, lines = [], ["method,seed,epochs,H2,loglik," + ",".join(f"w{k}" for k in range(10))]
-    for method in ("FedEM", "VR-FedEM"):
-        ends = []
-        for seed in range(seeds):
-            points = curve(method, x, y, seed, epochs)
-            ends.append(points[-1][2])
-            lines += [f"{method},{seed}," + ",".join(f"{v:.6g}" for v in point) for point in points]
+    courses: dict[str, list[dict]] = {method: [] for method in METHODS}
+    for seed in range(seeds):
+        for method in METHODS:
+            key = {"method": method, "rows": rows, "epochs": epochs, "seed": seed}
+            courses[method].append(kept(out / "mnist.jsonl", key, course, x, y, method, seed, epochs))
             say(
-                f"{method}, seed {seed}: {points[-1][0]:.1f} epochs, |H|^2 {points[-1][1]:.3g}, log-likelihood {ends[-1]:.3f} a row"
+                f"{method}, seed {seed}: |H|^2 {courses[method][-1]['H2'][-1]:.3g}, |h|^2 {courses[method][-1]['h2'][-1]:.3g}"
             )
-        what = f"log-likelihood a row after {epochs} epochs, {rows} rows, {seeds} seeds"
-        spread = f"{min(ends):.3f} to {max(ends):.3f}"
-        table.append({"method": method, "metric": what, "ours": float(np.mean(ends)), "spread": spread, "paper": None})
-    (out / "mnist.csv").write_text("\n".join(lines) + "\n")
-    return table
+    draw(out / "mnist.png", {method: found[0] for method, found in courses.items()})
+    return [line(method, name, found, epochs) for name in ("H2", "h2") for method, found in courses.items()]
 
 
-def curve(method: str, x: np.ndarray, y: np.ndarray, seed: int, epochs: int) -> list[tuple[float, ...]]:
-    """(epochs of work, |H|^2, log-likelihood of the batches a row, weights) about ten times an epoch."""
-    rng = np.random.default_rng(seed)
-    fed = up.federate(x, by=clients(y, "chance", rng))
-    family = families.GaussianMixture(10, "full", floor=1e-2)
-    options = {
-        "omega": 1.0,
-        "step_size": 1e-3,
-        "batch_size": 20,
-        "params_init": start(x, rng),
-        "tol": 0,
-        "random_state": seed,
+def line(method: str, name: str, found: list[dict], epochs: int) -> dict:
+    """The mean of a field over the last tenth of the work."""
+    ends = [float(np.mean(c[name][-max(1, len(c[name]) // 10) :])) for c in found]
+    what = f"{name[0]}^2 over the last tenth of {epochs} epochs, {len(ends)} seeds"
+    return {
+        "method": method,
+        "metric": what,
+        "ours": float(np.mean(ends)),
+        "spread": f"{min(ends):.3g} to {max(ends):.3g}",
+        "paper": None,
     }
-    kind = up.FedEM if method == "FedEM" else up.VRFedEM
-    work, points = 0.0, []
-    for moment in kind(family, max_iter=10**6, **options).rounds(fed):
-        if moment.history:
-            row = moment.history[-1]
-            work += row["work"] / len(x)
-            if work >= (len(points) + 1) / 10:
-                points.append((work, row["field"], row["loglik"], *moment.state.params.weights))
-        if work >= epochs:
-            return points
-    return points
+
+
+def course(x: np.ndarray, y: np.ndarray, method: str, seed: int, epochs: int) -> dict[str, list]:
+    """Epochs of work, |H|^2, |h|^2 and weights, about a hundred times."""
+    rng = np.random.default_rng(seed)
+    x = (x - x.mean(axis=0)) / x.std(axis=0)
+    client = clients(y, "chance", rng)
+    framed = x[np.argsort(client, kind="stable")].reshape(CLIENTS, -1, x.shape[1])
+    a_round = 0.75 * (20 if method == "FedEM" else (19 * 40 + framed.shape[1]) / 20) / framed.shape[1]  # epochs
+    every, seen = max(1, round(epochs / a_round / 100)), []
+    for point in rounds(FAMILY, framed, begin(x, rng), METHODS[method], Draws(seed, CLIENTS), every):
+        if point.work > epochs * len(x):
+            break
+        seen.append((point.work / len(x), point.field, point.exact_field, point.params.weights.round(5).tolist()))
+    return dict(zip(("epochs", "H2", "h2", "weights"), (list(c) for c in zip(*seen))))
+
+
+def begin(x: np.ndarray, rng: np.random.Generator) -> Params:
+    """The paper's: equal weights, random rows, the covariance of all rows; the statistics of all rows under them."""
+    total = np.cov(x.T, bias=True)
+    first = Params(np.full(K, 1 / K), x[rng.choice(len(x), K, replace=False)], total, np.zeros(x.shape[1]), total)
+    found = FAMILY.statistics(first, x, np.ones(len(x))).stats
+    return FAMILY.maximize(tree.map(lambda s: s / len(x), found), first)
+
+
+def draw(path: Path, courses: dict[str, dict]) -> None:
+    """Seed 0, as the paper's figure 3: weights, then fields; the true field dashed."""
+    with picture(path, 4) as panels:
+        for i, (method, c) in enumerate(courses.items()):
+            panels[2 * i].plot(c["epochs"], c["weights"], lw=0.9)
+            panels[2 * i].set(title=f"{method}: weights", xlabel="epochs")
+            panels[2 * i + 1].semilogy(c["epochs"], c["H2"], lw=0.8)
+            panels[2 * i + 1].semilogy(c["epochs"], c["h2"], "k--", lw=1)
+            panels[2 * i + 1].set(title=f"{method}: $|H|^2$, $|h|^2$ dashed", xlabel="epochs")

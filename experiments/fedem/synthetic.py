@@ -30,7 +30,7 @@ def run(small: bool, seeds: int, out: Path, say) -> list[dict]:
         for seed in range(seeds):
             for method in METHODS:
                 key = {"method": method, "apart": apart, "seed": seed, "epochs": epochs}
-                ends[method].append(kept(file, key, lambda k=key: end(**k))["h2"])
+                ends[method].append(kept(file, key, end, *key.values())["h2"])
             say(f"means {apart} apart, seed {seed}: |h|^2 {ends['FedEM'][-1]:.1e} and {ends['VR-FedEM'][-1]:.1e}")
         table.append(line(apart, epochs, np.array(ends["FedEM"]) / np.array(ends["VR-FedEM"])))
     draw(out / "synthetic.png", distances, epochs)
@@ -38,7 +38,7 @@ def run(small: bool, seeds: int, out: Path, say) -> list[dict]:
 
 
 def line(apart: float, epochs: int, ratio: np.ndarray) -> dict:
-    what = f"|h|^2 of FedEM over VR-FedEM after {epochs} epochs, means {apart:g} apart, {len(ratio)} seeds"
+    what = f"h^2 of FedEM over VR-FedEM after {epochs} epochs, means {apart:g} apart, {len(ratio)} seeds"
     spread = f"{ratio.min():.3g} to {ratio.max():.3g}"
     return {"method": "VR-FedEM", "metric": what, "ours": float(np.median(ratio)), "spread": spread, "paper": None}
 

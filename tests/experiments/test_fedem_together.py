@@ -1,6 +1,5 @@
 """The experiments' rounds with all clients in one array are the library's rounds, given the same draws."""
 
-import sys
 from pathlib import Path
 
 import numpy as np

@@ -22,7 +22,9 @@ BY = RNG.integers(5, size=500)
 
 @pytest.fixture(scope="module")
 def fitted():
-    return up.MixtureImputer().fit(TABLE, by=BY)
+    return up.MixtureImputer().fit(
+        up.federate(TABLE, by=BY, mode="one by one")
+    )  # merged, clients would be the pooled rows
 
 
 def error(filled):

@@ -21,6 +21,7 @@ TABLES = {
     "poisson": RNG.poisson(np.exp(THETA)).astype(float),
     "gaussian": THETA + 0.3 * RNG.normal(size=(J, L)),
     "binomial": RNG.binomial(8, 1 / (1 + np.exp(2 - THETA))).astype(float),
+    "geometric": RNG.spawn(1)[0].poisson(np.exp(THETA) * RNG.spawn(1)[0].gamma(4.0, 0.25, size=(J, L))).astype(float),
 }
 SEEN = RNG.random((J, L)) < 0.5
 BY = RNG.integers(4, size=int(SEEN.sum()))
@@ -38,8 +39,9 @@ def fit(family, **options):
 
 @pytest.mark.parametrize("family", TABLES)
 def test_over_clients_it_is_the_pooled_one(family):
-    model = fit(family)
-    pooled = up.FedMissEM(1, family, n_sites=J, n_dates=L, trials=model.trials, max_iter=120).fit(seen(family))
+    pooled = fit(family)  # clients whose answers add are merged, unless they are asked one by one
+    options = {"n_sites": J, "n_dates": L, "trials": pooled.trials, "max_iter": 120}
+    model = up.FedMissEM(1, family, **options).fit(up.federate(seen(family), by=BY, mode="one by one"))
     assert_allclose(model.table(), pooled.table(), rtol=1e-8)
     assert_allclose(model.totals_std_, pooled.totals_std_, rtol=1e-8)
 
@@ -51,7 +53,7 @@ def test_cells_that_nobody_saw_are_near_their_means(family):
     error, base = (
         np.sqrt(np.mean((m - table)[~SEEN] ** 2)) for m in (model.table(), np.broadcast_to(mean, table.shape))
     )
-    assert error < (0.9 if family == "binomial" else 0.75) * base  # eight trials are noisy in themselves
+    assert error < (0.75 if family in ("poisson", "gaussian") else 0.9) * base  # the others are noisy in themselves
 
 
 @pytest.mark.parametrize("family", TABLES)
@@ -59,6 +61,17 @@ def test_the_loss_falls(family):
     dev = [row["deviance"] for row in fit(family, max_iter=30).history_]
     assert dev[-1] < 0.8 * dev[0]
     assert np.mean(np.diff(dev[4:]) <= 1e-3 * dev[4]) > 0.9
+
+
+@pytest.mark.parametrize(("family", "truth"), [("gaussian", 0.09), ("geometric", 0.25)])
+def test_the_dispersion_is_that_of_the_noise_however_few_the_visits_of_a_site(family, truth):
+    rng = np.random.default_rng(3)
+    mean = 5.0 + 0.4 * rng.normal(size=(300, 1)) + 0.2 * rng.normal(size=8)
+    noise = {"gaussian": mean + 0.3 * rng.normal(size=mean.shape)}
+    noise["geometric"] = rng.poisson(np.exp(mean) * rng.gamma(4.0, 0.25, size=mean.shape)).astype(float)
+    table = np.where(rng.random(mean.shape) < 0.4, noise[family], np.nan)
+    model = up.FedMissEM(0, family, n_sites=300, n_dates=8).fit(visits(table))
+    assert_allclose(model.dispersion_, truth, rtol=0.15)
 
 
 def test_the_rank_is_chosen_by_visits_held_back():

@@ -13,7 +13,7 @@ from scipy.special import expit, xlogy
 
 from unpooled.arrays import Array, Float
 
-CELLS = ("gaussian", "poisson", "binomial")
+CELLS = ("gaussian", "poisson", "geometric", "binomial")
 STEP = 2.0  # the most that a Newton step may change a natural parameter's coefficient
 
 
@@ -25,8 +25,8 @@ class Factors(NamedTuple):
 class Half(NamedTuple):
     """What one side's regressions need, summed over visits."""
 
-    slope: Float[Array, "m q"]  # sum of (value - mean) z
-    curve: Float[Array, "m t"]  # sum of variance z z', packed triangle
+    slope: Float[Array, "m q"]  # sum of (value - mean) rate / variance z
+    curve: Float[Array, "m t"]  # sum of rate^2 / variance z z', packed triangle
     deviance: Float[Array, "", ">=0"]
     pearson: Float[Array, "", ">=0"]  # sum of (value - mean)^2 / variance
     visits: Float[Array, "", ">=0"]
@@ -51,21 +51,27 @@ def theta_at(factors: Factors, site: np.ndarray, date: np.ndarray) -> np.ndarray
 def mean(theta: np.ndarray, cells: str, trials: int) -> np.ndarray:
     if cells == "gaussian":
         return theta
-    return np.exp(np.minimum(theta, 30.0)) if cells == "poisson" else trials * expit(theta)
+    return trials * expit(theta) if cells == "binomial" else np.exp(np.minimum(theta, 30.0))
 
 
 def variance(mean: np.ndarray, cells: str, trials: int) -> np.ndarray:
     """Of a cell, up to the dispersion."""
+    slope = rate(mean, cells, trials)
+    return slope * (1 + mean) if cells == "geometric" else slope
+
+
+def rate(mean: np.ndarray, cells: str, trials: int) -> np.ndarray:
+    """The derivative of a mean by its parameter."""
     if cells == "gaussian":
         return np.ones_like(mean)
-    return np.maximum(mean if cells == "poisson" else mean * (1 - mean / trials), 1e-9)
+    return np.maximum(mean * (1 - mean / trials) if cells == "binomial" else mean, 1e-9)
 
 
 def link(mean: float, cells: str, trials: int) -> float:
     if cells == "gaussian":
         return mean
     share = np.clip(mean / trials, 1e-3, 1 - 1e-3)
-    return float(np.log(max(mean, 1e-3)) if cells == "poisson" else np.log(share / (1 - share)))
+    return float(np.log(share / (1 - share)) if cells == "binomial" else np.log(max(mean, 1e-3)))
 
 
 def deviance(value: np.ndarray, mean: np.ndarray, cells: str, trials: int) -> np.ndarray:
@@ -74,6 +80,9 @@ def deviance(value: np.ndarray, mean: np.ndarray, cells: str, trials: int) -> np
         return (value - mean) ** 2
     if cells == "poisson":
         return 2 * (xlogy(value, value / np.maximum(mean, 1e-300)) - (value - mean))
+    if cells == "geometric":
+        more = (1 + value) * np.log((1 + value) / (1 + mean))
+        return np.maximum(2 * (xlogy(value, value / np.maximum(mean, 1e-300)) - more), 0.0)
     rest, left = trials - value, np.maximum(trials - mean, 1e-300)
     return 2 * (xlogy(value, value / np.maximum(mean, 1e-300)) + xlogy(rest, rest / left))
 
@@ -84,14 +93,14 @@ def half(
     """One side's sums over visits."""
     site, date, value = visits[:, 0].astype(np.int64), visits[:, 1].astype(np.int64), visits[:, 2]
     mu = mean(theta_at(factors, site, date), cells, trials)
-    v = variance(mu, cells, trials)
+    v, slope = variance(mu, cells, trials), rate(mu, cells, trials)
     own, other, index = (factors.left, factors.right, site) if side == "left" else (factors.right, factors.left, date)
     z = other[date if side == "left" else site][:, learned(side, own.shape[1])]  # (n, q)
     i, j = np.tril_indices(z.shape[1])
     sums = lambda columns: np.stack([np.bincount(index, c, len(own)) for c in columns.T], axis=1)  # noqa: E731
-    away = w * (value - mu)
+    away = w * (value - mu) * (slope / v)
     totals = (w @ deviance(value, mu, cells, trials), w @ ((value - mu) ** 2 / v), w.sum())
-    curve = (w * v)[:, None] * z[:, i] * z[:, j]
+    curve = (w * slope * (slope / v))[:, None] * z[:, i] * z[:, j]
     return Half(sums(away[:, None] * z), sums(curve), *(np.asarray(float(t)) for t in totals))
 
 
@@ -99,10 +108,7 @@ def newton(factors: Factors, side: str, found: Half, dispersion: float, penalty:
     """(factors after one step on a side, covariances of its coefficients (m, q, q))."""
     own = factors.left if side == "left" else factors.right
     which = learned(side, own.shape[1])
-    ridge = np.full(len(which), penalty)
-    if side == "right":
-        ridge[0] = 1e-6  # the dates' levels carry the level of the whole
-    q = len(which)
+    ridge, q = _ridge(side, len(which), penalty), len(which)
     curve = np.zeros((len(own), q, q))
     i, j = np.tril_indices(q)
     curve[:, i, j] = curve[:, j, i] = found.curve / dispersion
@@ -111,6 +117,19 @@ def newton(factors: Factors, side: str, found: Half, dispersion: float, penalty:
     new = own.copy()
     new[:, which] += np.clip(np.einsum("mpq,mq->mp", covariance, slope), -STEP, STEP)
     return factors._replace(**{side: new}), covariance
+
+
+def freedom(side: str, covariance: np.ndarray, penalty: float) -> float:  # (m, q, q)
+    """How many coefficients of a side are fitted, those that the penalty holds not counted."""
+    m, q, _ = covariance.shape
+    return m * q - float(np.einsum("mqq->q", covariance) @ _ridge(side, q, penalty))
+
+
+def _ridge(side: str, q: int, penalty: float) -> np.ndarray:
+    ridge = np.full(q, penalty)
+    if side == "right":
+        ridge[0] = 1e-6  # the dates' levels carry the level of the whole
+    return ridge
 
 
 def penalised(factors: Factors, penalty: float) -> float:

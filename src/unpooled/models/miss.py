@@ -121,10 +121,11 @@ def _cell_moments(down: Width, site: np.ndarray, date: np.ndarray, cells: str, t
     """Of each cell: mean, variance up to the dispersion, variance through its site's coefficients, pull of its date's."""
     f = down.factors
     mean = bilinear.mean(bilinear.theta_at(f, site, date), cells, trials)
-    slope = bilinear.variance(mean, cells, trials)  # also the derivative of the mean
+    slope = bilinear.rate(mean, cells, trials)
     z = f.right[date][:, bilinear.learned("left", f.left.shape[1])]
     through = slope**2 * np.einsum("np,npq,nq->n", z, down.sites[site], z)
-    return mean, slope, through, slope[:, None] * f.left[site][:, bilinear.learned("right", f.left.shape[1])]
+    pull = slope[:, None] * f.left[site][:, bilinear.learned("right", f.left.shape[1])]
+    return mean, bilinear.variance(mean, cells, trials), through, pull
 
 
 def _visits(client: Client, hide: float, kept: bool) -> tuple[np.ndarray, np.ndarray]:
@@ -140,7 +141,8 @@ class FedMissEM(Estimator):
     """Counts, numbers or shares of successes at sites and dates, most of them missing, as a table of low rank.
 
     rank : of what is left after the effects of sites and of dates; None chooses 0 to 3 by visits that clients hold back.
-    family : "gaussian", "poisson" or "binomial" (out of `trials`); the dispersion is estimated.
+    family : "gaussian", "poisson", "geometric" (counts that stray in proportion to their mean, as those of flocks do) or "binomial"
+        (out of `trials`); the dispersion is estimated.
     penalty : of the squared coefficients, against the dispersion: sites with few visits are drawn to the mean site.
     n_sites, n_dates : the table's sides; None for what visits reach.
     """
@@ -203,12 +205,12 @@ class FedMissEM(Estimator):
         return State(tuple(_fresh(f, dispersion) for f in made), len(made) == 1, np.full(len(made), np.nan), 0)
 
     def _refuse(self, found: dict[str, Extent]) -> None:
-        wants = {"gaussian": "a number", "poisson": "a count", "binomial": f"a count up to trials={self.trials}"}
+        wants = {"gaussian": "a number", "binomial": f"a count up to trials={self.trials}"}.get(self.family, "a count")
         for name, e in found.items():
             if float(e.bad):
                 raise BadData(
                     f"{float(e.bad):.0f} of {float(e.rows):.0f} rows of client {name!r} are no visits: "
-                    f"each is (site, date, value), sites and dates whole numbers from 0, the value {wants[self.family]}"
+                    f"each is (site, date, value), sites and dates whole numbers from 0, the value {wants}"
                 )
 
     def _side(self, name: str, ends: list) -> int:
@@ -236,9 +238,10 @@ class FedMissEM(Estimator):
         if loss > c.loss * (1 + 1e-9):
             middle = Factors(*((a + b) / 2 for a, b in zip(c.best, c.factors)))
             return c._replace(factors=middle)
-        free = float(found.visits) - c.factors.left.size - c.factors.right.size
+        fitted = (("left", c.sites), ("right", c.dates))
+        free = float(found.visits) - sum(bilinear.freedom(s, cov, self.penalty) for s, cov in fitted)
         dispersion = max(float(found.pearson) / max(free, 0.1 * float(found.visits)), 1e-12)
-        dispersion = dispersion if self.family == "gaussian" else max(dispersion, 1.0)
+        dispersion = max(dispersion, 1.0) if self.family in ("poisson", "binomial") else dispersion
         factors, covariance = bilinear.newton(c.factors, side, found, dispersion, self.penalty)
         settled = c.loss - loss < self.tol * loss and abs(dispersion / c.dispersion - 1) < 1e-3
         again = float(found.deviance) / dispersion + bilinear.penalised(c.factors, self.penalty)
