@@ -58,10 +58,3 @@ def test_joining_loses_least_information_first():
     assert {merges.left[0], merges.right[0]} == {0, 1}
     assert merges.gain[0] == pytest.approx(0.0, abs=1e-12)
     assert np.all(merges.gain[1:] < 0)
-
-
-def test_resampling_gives_shares_that_add_up():
-    counts, _ = planted(5)
-    shares = topics.resampled(counts, 5, 5, np.random.default_rng(0))
-    assert sum(shares.values()) == pytest.approx(1.0)
-    assert shares.get("5", 0.0) >= 0.6

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -11,6 +12,8 @@ from unpooled.maths import gaussian, mixture
 from unpooled.maths.mixture import Params
 
 SHAPES = ("spherical", "diag", "full")
+MAX_ITER = 20
+RIDGE = 1e-4  # of the mean variance, added to variances
 PATIENCE = 2  # so many k in a row without a better BIC end the search
 
 
@@ -20,25 +23,23 @@ class Fit(NamedTuple):
     bic: float
 
 
-def fit(x: np.ndarray, w: np.ndarray, rng: np.random.Generator, sizes: range, max_iter: int = 20) -> Fit:
+def fit(x: np.ndarray, w: np.ndarray, rng: np.random.Generator, sizes: range) -> Fit:
     """The best mixture by BIC over numbers of components and covariance shapes."""
     best, waited = None, 0
-    reg = 1e-4 * variance(x, w)
     for k in sizes:
-        found = [f for f in _attempts(x, w, k, rng, max_iter, reg) if f is not None]
-        better = min(found, key=lambda f: f.bic, default=None)
+        better = min(attempts(x, w, k, rng), key=lambda f: f.bic, default=None)
         if better is not None and (best is None or better.bic < best.bic):
             best, waited = better, 0
         else:
             waited += 1
         if waited == PATIENCE:
             break
-    return best if best is not None else _one(x, w, reg)
+    return best if best is not None else _one(x, w)
 
 
-def _one(x: np.ndarray, w: np.ndarray, reg: float) -> Fit:
+def _one(x: np.ndarray, w: np.ndarray) -> Fit:
     """One round Gaussian, for rows too few for anything else."""
-    return Fit(_start(x, w, np.zeros(len(x), dtype=int), "spherical", reg), "spherical", np.inf)
+    return Fit(_start(x, w, np.zeros(len(x), dtype=int), "spherical"), "spherical", np.inf)
 
 
 def variance(x: np.ndarray, w: np.ndarray) -> float:
@@ -47,13 +48,15 @@ def variance(x: np.ndarray, w: np.ndarray) -> float:
     return float(max((w @ (x - mean) ** 2 / w.sum()).mean(), 1e-12 * (1 + np.abs(x).max()) ** 2))
 
 
-def _attempts(x, w, k, rng, max_iter, reg):
-    """A fit for each covariance shape that the rows can carry, all from the same k-means."""
+def attempts(
+    x: np.ndarray, w: np.ndarray, k: int, rng: np.random.Generator, shapes: Sequence[str] = SHAPES
+) -> list[Fit]:
+    """A fit of k components for each covariance shape that the rows can carry, all from the same k-means."""
     labels = kmeans(x, w, k, rng, n_init=3)
-    for shape in SHAPES:
-        room = x.shape[1] + 2 if shape == "full" else 2
-        if len(x) >= k * room and labels.max() == k - 1:
-            yield _em(x, w, _start(x, w, labels, shape, reg), shape, max_iter, reg)
+    room = {shape: x.shape[1] + 2 if shape == "full" else 2 for shape in shapes}
+    carried = [shape for shape in shapes if len(x) >= k * room[shape] and labels.max() == k - 1]
+    found = (_em(x, w, _start(x, w, labels, shape), shape) for shape in carried)
+    return [fit for fit in found if fit is not None]
 
 
 def kmeans(x: np.ndarray, w: np.ndarray, k: int, rng: np.random.Generator, n_init: int = 1) -> np.ndarray:
@@ -65,16 +68,16 @@ def kmeans(x: np.ndarray, w: np.ndarray, k: int, rng: np.random.Generator, n_ini
     return model.fit(x, sample_weight=w).labels_
 
 
-def _start(x: np.ndarray, w: np.ndarray, labels: np.ndarray, shape: str, reg: float) -> Params:
+def _start(x: np.ndarray, w: np.ndarray, labels: np.ndarray, shape: str) -> Params:
     r = np.eye(labels.max() + 1)[labels] * w[:, None]
     n, means, scatter = summarise(x, r)
-    covs = scatter / n[:, None, None] + reg * np.eye(x.shape[1])
+    covs = scatter / n[:, None, None] + RIDGE * variance(x, w) * np.eye(x.shape[1])
     return Params(n / n.sum(), means, gaussian.pack_covs(gaussian.reshape_covs(covs, shape), shape))
 
 
-def _em(x, w, params: Params, shape: str, max_iter: int, reg: float) -> Fit | None:
-    before = -np.inf
-    for _ in range(max_iter):
+def _em(x, w, params: Params, shape: str) -> Fit | None:
+    before, reg = -np.inf, RIDGE * variance(x, w)
+    for _ in range(MAX_ITER):
         stats = mixture.e_step(params, x, w, shape)
         if stats.loglik - before < 1e-4 * len(x):
             break

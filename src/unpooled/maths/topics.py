@@ -80,14 +80,3 @@ def price(counts: np.ndarray, shares: np.ndarray, atoms: np.ndarray) -> float:
 def choose(counts: np.ndarray, grouping: Merges, sizes: Iterable[int], n_iter: int = 150) -> dict[int, Topics]:
     """Topics for each number asked for that the grouping reaches."""
     return {z: fit(counts, start(counts, grouping.labels(z)), n_iter) for z in sizes if 1 <= z <= grouping.leaves}
-
-
-def resampled(counts: np.ndarray, z: int, times: int, rng: np.random.Generator) -> dict[str, float]:
-    """Number of topics -> share of federations that choose it, when clients are drawn with replacement."""
-    chosen: dict[str, float] = {}
-    for _ in range(times):
-        drawn = counts[rng.integers(len(counts), size=len(counts))]
-        found = choose(drawn, group(drawn), range(z - 3, z + 4), n_iter=50)
-        size = str(min(found, key=lambda k: found[k].bic))
-        chosen[size] = chosen.get(size, 0.0) + 1 / times
-    return chosen

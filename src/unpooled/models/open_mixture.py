@@ -2,7 +2,8 @@
 
 Two structures. "gaussians": a cluster is one Gaussian; local components go up once, the server joins those that are one, and rounds of
 EM with weights private to each client choose and refine. "topics": a cluster is a group of Gaussian atoms that the same clients
-hold together, found from who holds what. "auto" fits both in the same rounds and keeps the one that explains held-out rows better.
+hold together, found from who holds what; they are one more than the directions in which clients differ. "auto" fits both in the same
+rounds and keeps the one that fits; where clients do not differ, it fits the Gaussian mixture that pooled rows would get, K by BIC.
 """
 
 from __future__ import annotations
@@ -18,10 +19,11 @@ from unpooled.errors import BadParameter, suggest
 from unpooled.estimator import Estimator, Info
 from unpooled.federation import Federation, innermost
 from unpooled.local import as_federation
-from unpooled.maths import gaussian, merging, mixture, topics
+from unpooled.maths import directions, gaussian, merging, mixture, topics
 from unpooled.maths.agglomerate import Merges
 from unpooled.models import open_rounds as ask
 from unpooled.models.mixture_face import MixtureFace
+from unpooled.models.open_alike import coarse, drawn, entrants, fitted, halved
 from unpooled.models.open_newcomer import newcomers
 from unpooled.models.open_race import (
     ATOMS,
@@ -33,10 +35,10 @@ from unpooled.models.open_race import (
     atoms,
     best,
     components,
-    floored,
     ladder,
     one_less,
     path,
+    pooled_within,
     thinned,
 )
 from unpooled.models.open_rounds import Proposal
@@ -44,20 +46,20 @@ from unpooled.models.open_rounds import Proposal
 SHAPES = ("spherical", "diag", "full")
 STRUCTURES = ("auto", "gaussians", "topics")
 SEARCH, GROUP, POLISH = 12, 12, 4  # rounds: to find atoms and Gaussians, to group atoms, to refit on all rows
-REFINE = (2, 4, 6, 8, 10)  # rounds of the search after which the race is thinned and refilled
-SETTLE = 4  # rounds of grouping after which one number of topics is left
-HELD = 0.2  # share of rows held out while structures compete
+HALVE, HALVES = 3, 2  # where clients are alike: rounds after which atoms are cut in two, how often at most
+REFINE = (2, 4, 6, 8, 10)  # rounds of a race after which it is thinned and refilled
+HELD = 0.1  # share of rows held out while structures compete
 MOST_TOPICS = 30
 RESAMPLES = 20
 
 
 class State(NamedTuple):
-    phase: str  # search, group, polish, done
+    phase: str  # search, then group, or halve and alike; polish, done
     age: int  # rounds in this phase
     race: tuple[Candidate, ...]
-    within: Array  # (t,) pooled covariance within components, packed
     rows: float
-    paths: tuple[Path, ...]
+    paths: tuple[Path, ...]  # on which Gaussians are found
+    pool: dict[str, Candidate]  # of mixtures for clients that are alike
     tried: dict[str, float]  # candidate -> last BIC
     grouping: Merges | None  # of atoms
     resampled: dict[str, float]  # number of topics -> share of resampled federations that chose it
@@ -75,8 +77,8 @@ class OpenMixture(MixtureFace, Estimator):
 
     After fitting: `n_components_`, `structure_`, `covariance_type_`; `weights_`, `means_`, `covariances_` of Gaussians or atoms;
     `topics_` (clusters x atoms), `centers_` (clusters); `labels_` (client to labels, where clients are in this process); `holdings_`
-    (client to rows in each cluster) and `holders_`; `merges_` (dendrogram); `certainty_` (number of clusters to probability);
-    `scores_` (a held-out row's log-likelihood under each structure, when both ran).
+    (client to rows in each cluster) and `holders_`; `alike_` (whether clients do not differ); `merges_` (dendrogram); `certainty_` (number
+    of clusters to probability); `scores_` (a held-out row's log-likelihood under each structure, when both ran).
     """
 
     def __init__(
@@ -87,7 +89,7 @@ class OpenMixture(MixtureFace, Estimator):
         max_local: int = 20,
         min_count: float = 5,
         noise: float = 0.0,
-        max_iter: int = SEARCH + GROUP + POLISH,
+        max_iter: int = SEARCH + HALVE * HALVES + GROUP + POLISH,
         random_state: Any = None,
     ):
         self.structure = structure
@@ -113,12 +115,10 @@ class OpenMixture(MixtureFace, Estimator):
             parts = components(found)
             paths = [path(parts, shape) for shape in np.atleast_1d(self.covariance_types).tolist()]
             race = [c for p in paths for c in along(p, ladder(p.merges.best()))]
-            within = floored(merging.prior(parts, "full").within)
         if self.structure != "gaussians":
             race.append(atoms(found, rng))
-            within = gaussian.unpack_triangle(race[-1].proposal.params.covs[0])
         rows = float(sum(d.n.sum() or d.centre_n.sum() for d in found.values()))
-        return State("search", 0, tuple(race), gaussian.pack_triangle(within), rows, tuple(paths), {}, None, {}, {})
+        return State("search", 0, tuple(race), rows, tuple(paths), {}, {}, None, {}, {})
 
     def _describe_question(self, fed: Federation) -> Any:
         return ask.describe.using(
@@ -132,8 +132,8 @@ class OpenMixture(MixtureFace, Estimator):
         shapes, ids = [c.shape for c in state.race], [c.id for c in state.race]
         question = ask.survey.using(shapes=shapes, ids=ids, held=self._held(state))
         found = fed.sum(question, tuple(c.proposal for c in state.race))
-        race = tuple(advance(c, sums, state.within) for c, sums in zip(state.race, found))
-        tried = state.tried | {c.id: c.bic for c in race}
+        race = tuple(advance(c, sums) for c, sums in zip(state.race, found))
+        tried = state.tried | {c.id: c.bic for c in race if state.phase != "polish"}  # it has other rows
         leader = min(race, key=lambda c: c.bic)
         info = {"phase": state.phase, "candidates": len(race), "n_components": leader.size, "bic": leader.bic}
         return self._onward(fed, state._replace(race=race, tried=tried, age=state.age + 1)), info
@@ -146,52 +146,75 @@ class OpenMixture(MixtureFace, Estimator):
         if state.phase == "search":
             if state.age == SEARCH:
                 return self._group(fed, state)
-            return self._refined(state) if state.age in REFINE else state
-        if state.phase == "group":
+            return self._refined(state, "gaussians") if state.age in REFINE else state
+        if state.phase == "halve":
+            return self._fine(fed, state) if state.age % HALVE == 0 else state
+        if state.phase in ("group", "alike"):
             if state.age == GROUP:
                 return self._chosen(state, len(fed.names))
-            state = self._refined(state) if state.age in REFINE[:-1] else state
-            return state._replace(race=thinned(state.race, "topics", 1)) if state.age == SETTLE else state
+            structure = "alike" if state.phase == "alike" else "gaussians"
+            return self._refined(state, structure) if state.age in REFINE[:-1] else state
         return state._replace(phase="done") if state.age == POLISH else state
 
-    def _refined(self, state: State) -> State:
+    def _refined(self, state: State, structure: str) -> State:
         """The two best Gaussians stay; the best one's neighbours on its path join, and itself with one pair joined."""
-        leader = best(state.race, "gaussians")
+        leader = best(state.race, structure)
         if leader is None:
             return state
-        road = next(p for p in state.paths if p.name == leader.id.split("-")[0])
-        near = along(road, range(leader.size - 1, leader.size + 2))
+        name, sizes = leader.id.split("-")[0], range(leader.size - 1, leader.size + 2)
+        near = [state.pool[f"{name}-{k}"] for k in sizes if f"{name}-{k}" in state.pool]
+        near = near or along(next(p for p in state.paths if p.shape == name), sizes)
         new = [c for c in (*near, *one_less(leader, state.rows)) if c.id not in state.tried]
-        return state._replace(race=(*thinned(state.race, "gaussians", 2), *new))
+        return state._replace(race=(*thinned(state.race, structure, 2), *new))
 
     def _group(self, fed: Federation, state: State) -> State:
         """Atoms become topics by who holds them; without atoms the best Gaussians are refitted."""
         race = thinned(state.race, "gaussians", 1)
-        fine = best(race, "atoms")
+        fine, clumps = best(race, "atoms"), best(race, "gaussians")
         if fine is None:
             return state._replace(phase="polish", age=0, race=race)
-        question = ask.count_atoms.using(shape=fine.shape, noise=self.noise, held=self._held(state))
-        answers = fed.gather(question, fine.proposal)
-        counts = np.stack([to_numpy(answers[name].n) for name in sorted(answers)])
+        counts = self._counts(fed, fine)
+        within = self._within(fed, fine, counts)
+        z = min(directions.count(counts, within) + 1, MOST_TOPICS, counts.shape[1])
+        if z == 1 and clumps:
+            return self._fine(fed, state._replace(phase="halve", age=0, race=(fine,)))
         grouping = topics.group(counts)
-        found = topics.choose(counts, grouping, range(1, MOST_TOPICS + 1))
-        z = min(found, key=lambda z: found[z].bic)
-        new = [_with_topics(fine, found[k].atoms) for k in (z - 1, z, z + 1) if k in found]
-        resampled = topics.resampled(counts, z, RESAMPLES, fed.journal.rng)
-        coarse = [c for c in race if c.structure == "gaussians"]
-        paths = state.paths
-        if coarse:  # atoms joined by their shape are a second start for Gaussians, where clients alone see too little
-            paths = (*paths, path(as_components(fine, state.rows), "full", "atoms"))
-            coarse += along(paths[-1], ladder(paths[-1].merges.best()))
-        race = (*coarse, *new)
-        return state._replace(phase="group", age=0, race=race, paths=paths, grouping=grouping, resampled=resampled)
+        grouped = _with_topics(fine, topics.fit(counts, topics.start(counts, grouping.labels(z))).atoms)
+        resampled = directions.resampled(counts, within, RESAMPLES, fed.journal.rng)
+        race = (clumps, grouped) if clumps else (grouped,)
+        return state._replace(phase="group", age=0, race=race, grouping=grouping, resampled=resampled)
+
+    def _counts(self, fed: Federation, fine: Candidate) -> Array:
+        """(clients, atoms) expected rows."""
+        answers = fed.gather(ask.count_atoms.using(shape=fine.shape, noise=self.noise), fine.proposal)
+        return np.stack([to_numpy(answers[name].n) for name in sorted(answers)])
+
+    def _within(self, fed: Federation, fine: Candidate, counts: Array) -> Array:
+        """(atoms, atoms) how one row's responsibilities vary at a client, and the noise that was added to the counts."""
+        squares = fed.sum(ask.atom_squares.using(shape=fine.shape), fine.proposal)
+        noise = self.noise**2 * np.mean(1 / np.maximum(counts.sum(1), 1.0))
+        own = directions.within(counts, gaussian.unpack_triangle(to_numpy(squares.rr)))
+        return own + noise * np.eye(len(own))
+
+    def _fine(self, fed: Federation, state: State) -> State:
+        """Clients are alike: atoms are cut until they are fine; then the mixtures that the server fits to them race."""
+        atoms = state.race[0]
+        if coarse(atoms, state.rows) and state.age < HALVE * HALVES:
+            return state._replace(race=(halved(atoms),))
+        shapes = np.atleast_1d(self.covariance_types).tolist()
+        found = fitted(drawn(atoms, state.rows, fed.journal.rng), shapes, fed.journal.rng)
+        pool = {id: mixture for id, (mixture, _) in found.items()}
+        return state._replace(phase="alike", age=0, race=entrants(found, shapes), pool=pool, tried={})
 
     def _chosen(self, state: State, clients: int) -> State:
-        """One model for the last rounds. Topics need clients that differ, at least two for each topic."""
+        """One model for the last rounds. Topics need clients that differ, at least two for each topic.
+
+        Gaussians lose to topics where held-out rows say so, and where they are fewer than the clients' differences show.
+        """
         g, t = best(state.race, "gaussians"), best(state.race, "topics")
         if g is None or t is None:
-            return state._replace(phase="polish", age=0)
-        winner = t if 2 <= t.size <= clients / 2 and t.held > g.held else g
+            return state._replace(phase="polish", age=0, race=thinned(state.race, "alike", 1))
+        winner = t if 2 <= t.size <= clients / 2 and (t.held > g.held or g.size < t.size) else g
         return state._replace(phase="polish", age=0, race=(winner,), scores={c.structure: c.held for c in (g, t)})
 
     def done(self, state: State, history: list[Info]) -> bool:
@@ -201,11 +224,11 @@ class OpenMixture(MixtureFace, Estimator):
 
     def finish(self, fed: Federation, state: State) -> None:
         final = min(state.race, key=lambda c: c.bic)
+        self.alike_ = final.structure == "alike"
         self._set(final)
         self.certainty_ = _certainty(final, state)
-        roads = {p.name: p.merges for p in state.paths}
-        self.merges_ = roads.get(final.id.split("-")[0], state.grouping)
-        self.scores_, self.bic_, self.within_ = state.scores, float(final.bic), state.within
+        self.merges_ = _dendrogram(final, state)
+        self.scores_, self.bic_, self.within_ = state.scores, float(final.bic), pooled_within(final)
         self.rows_ = state.rows
         self.client_shares_: dict[str, Array] = {}
         self.labels_: dict[str, Array] = {}
@@ -214,26 +237,27 @@ class OpenMixture(MixtureFace, Estimator):
 
     def _set(self, final: Candidate) -> None:
         params, grouped = final.proposal
-        self.structure_, self.covariance_type_ = final.structure, final.shape
+        self.structure_ = "gaussians" if self.alike_ else final.structure
+        self.covariance_type_ = final.shape
         self.weights_, self.means_ = params.weights, params.means
         self.covariances_ = gaussian.unpack_covs(params.covs, final.shape)
-        self.topics_ = grouped if len(grouped) else np.eye(len(params.weights))
+        self.topics_ = np.eye(len(params.weights)) if self.alike_ or not len(grouped) else grouped
         self.n_components_, self.n_features_in_ = final.size, int(params.means.shape[1])
         self.centers_ = self.topics_ @ self.means_
 
     def _know(self, fed: Federation, final: Candidate) -> None:
         """Ask who holds which cluster, and look up what clients of this process keep."""
         min_count = self.min_count if len(fed.names) > 1 else 0.0
-        question = ask.holdings.using(shape=final.shape, id=final.id, min_count=min_count)
+        alike = final.structure == "alike"
+        question = ask.holdings.using(shape=final.shape, id=final.id, alike=alike, min_count=min_count)
         answers = fed.gather(question, final.proposal)
-        kept = fed.snapshot()
+        kept, place = fed.snapshot(), ask.key(final.id)
         self.holdings_ |= {name: to_numpy(counts.n) for name, counts in answers.items()}
         self.client_shares_ |= {
-            n: kept[n][ask.key(final.id)] for n in fed.names if ask.key(final.id) in kept.get(n, {})
+            n: self.weights_ if alike else kept[n][place] for n in fed.names if place in kept.get(n, {})
         }
-        self.cluster_weights_ = sum(self.holdings_.values()) / max(
-            sum(h.sum() for h in self.holdings_.values()), 1e-300
-        )
+        held = sum(self.holdings_.values())
+        self.cluster_weights_ = self.weights_ if self.alike_ else held / max(held.sum(), 1e-300)
         here: list[Client] = getattr(innermost(fed), "clients", [])
         self.labels_ |= {c.name: self.predict(c.x, client=c.name) for c in here if c.name in self.client_shares_}
 
@@ -300,9 +324,18 @@ def _with_topics(fine: Candidate, grouped: Array) -> Candidate:
     )
 
 
+def _dendrogram(final: Candidate, state: State) -> Merges | None:
+    """How atoms joined into topics, local components into Gaussians, or the Gaussians of clients that are alike would join further."""
+    if final.structure == "topics":
+        return state.grouping
+    if final.structure == "alike":
+        return merging.merge(as_components(final, state.rows), final.shape)[2]
+    return next(p.merges for p in state.paths if p.shape == final.shape)
+
+
 def _certainty(final: Candidate, state: State) -> dict[str, float]:
     """Number of clusters -> probability: by resampled clients for topics, by BIC among all that were tried for Gaussians."""
-    if final.structure != "gaussians":
+    if final.structure == "topics":
         return state.resampled
     sizes: dict[str, float] = {}
     for id, bic in state.tried.items():

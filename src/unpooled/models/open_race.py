@@ -26,7 +26,7 @@ class Candidate(NamedTuple):
     """A model in the race."""
 
     id: str
-    structure: str  # gaussians, atoms (one topic), topics
+    structure: str  # gaussians; atoms (one topic); topics; alike: Gaussians, of one topic
     shape: str
     proposal: Proposal
     bic: float = np.inf
@@ -35,13 +35,12 @@ class Candidate(NamedTuple):
     @property
     def size(self) -> int:
         """Clusters."""
-        return len(self.proposal.topics) or self.proposal.topics.shape[1]
+        return self.proposal.topics.shape[self.structure in ("gaussians", "alike")]
 
 
 class Path(NamedTuple):
     """How local components join into ever fewer, and what they were."""
 
-    name: str  # the shape, or "atoms" when atoms are joined
     shape: str
     n: Array  # (m,)
     mean: Array  # (m, d)
@@ -65,11 +64,11 @@ def components(found: Mapping[str, Description]) -> merging.Components:
     return merging.Components(n, np.concatenate([p.mean for p in parts]), scatter, held)
 
 
-def path(parts: merging.Components, shape: str, name: str = "") -> Path:
+def path(parts: merging.Components, shape: str) -> Path:
     """How the components join when clusters have this covariance shape."""
     few, _, merges = merging.merge(parts, shape)
     within = gaussian.pack_triangle(merging.prior(parts, shape).within)
-    return Path(name or shape, shape, few.n, few.mean, gaussian.pack_triangle(few.scatter), within, merges)
+    return Path(shape, few.n, few.mean, gaussian.pack_triangle(few.scatter), within, merges)
 
 
 def along(road: Path, sizes: Sequence[int]) -> list[Candidate]:
@@ -83,13 +82,14 @@ def along(road: Path, sizes: Sequence[int]) -> list[Candidate]:
 def _joined(road: Path, few: merging.Components, labels: np.ndarray, k: int) -> Candidate:
     one = merging.pooled(few, labels)
     covs = (one.scatter + 2 * gaussian.unpack_triangle(road.within)) / (one.n + 2)[:, None, None]
-    return _gaussians(f"{road.name}-{k}", road.shape, one, covs)
+    return _gaussians(f"{road.shape}-{k}", "gaussians", road.shape, one, covs)
 
 
-def _gaussians(id: str, shape: str, one: merging.Components, covs: np.ndarray) -> Candidate:
+def _gaussians(id: str, structure: str, shape: str, one: merging.Components, covs: np.ndarray) -> Candidate:
     packed = gaussian.pack_covs(gaussian.reshape_covs(covs, shape), shape)
-    params = Params(one.n / one.n.sum(), one.mean, packed)
-    return Candidate(id, "gaussians", shape, Proposal(params, np.zeros((0, len(one.n)))))
+    weights = one.n / one.n.sum()
+    topics = weights[None] if structure == "alike" else np.zeros((0, len(weights)))
+    return Candidate(id, structure, shape, Proposal(Params(weights, one.mean, packed), topics))
 
 
 def ladder(best: int) -> list[int]:
@@ -112,7 +112,7 @@ def one_less(c: Candidate, rows: float) -> list[Candidate]:
     label = np.arange(k)
     label[j[pair]] = i[pair]
     one = merging.pooled(parts, np.unique(label, return_inverse=True)[1])
-    return [_gaussians(f"{c.id}-1", c.shape, one, one.scatter / one.n[:, None, None])]
+    return [_gaussians(f"{c.id}-1", c.structure, c.shape, one, one.scatter / one.n[:, None, None])]
 
 
 def as_components(c: Candidate, rows: float) -> merging.Components:
@@ -121,6 +121,12 @@ def as_components(c: Candidate, rows: float) -> merging.Components:
     n = rows * to_numpy(params.weights) + TINY
     scatter = gaussian.full_covs(params, c.shape) * n[:, None, None]
     return merging.Components(n, params.means, scatter, csr_array((len(n), 1)))
+
+
+def pooled_within(c: Candidate) -> np.ndarray:
+    """(t,) the mean covariance of its Gaussians, packed."""
+    params = c.proposal.params
+    return gaussian.pack_triangle(np.tensordot(params.weights, gaussian.full_covs(params, c.shape), 1))
 
 
 # ---- atoms ----
@@ -153,10 +159,10 @@ def floored(cov: np.ndarray) -> np.ndarray:
 # ---- a round ----
 
 
-def advance(c: Candidate, sums: Sums, within: Array) -> Candidate:
+def advance(c: Candidate, sums: Sums) -> Candidate:
     """The candidate after one round: scored at the old parameters, moved to the new ones."""
     params = mixture.m_step(c.proposal.params, sums.stats, c.shape, 0.0)
-    params = params._replace(covs=_shrunk(params.covs, to_numpy(sums.stats.n), within, c))
+    params = params._replace(covs=_shrunk(params.covs, to_numpy(sums.stats.n), c))
     topics = to_numpy(sums.topics)
     if len(topics):
         topics = topics / np.maximum(topics.sum(1, keepdims=True), TINY)
@@ -173,13 +179,16 @@ def _price(c: Candidate, rows: float) -> float:
     return (shared + (m - 1 + z - 1 if z else 0)) * np.log(rows)
 
 
-def _shrunk(covs: Array, n: Array, within: Array, c: Candidate) -> Array:
-    """Covariances drawn a little to the pooled one; more for atoms, which have few rows each."""
-    full = gaussian.unpack_triangle(within)
-    pull = 2.0 if c.structure == "gaussians" else len(full) + 2.0
-    target = gaussian.pack_covs(gaussian.reshape_covs(full[None], c.shape), c.shape)
+def _shrunk(covs: Array, n: Array, c: Candidate) -> Array:
+    """Covariances drawn a little to the candidate's pooled one; more for atoms, which have few rows each."""
+    d = c.proposal.params.means.shape[1]
+    pull = 2.0 if c.structure in ("gaussians", "alike") else d + 2.0
     count = n[:, None] if covs.ndim > 1 else n
-    return (covs * count + pull * target) / (count + pull)
+    pooled = (covs * count).sum(0) / max(n.sum(), TINY)
+    level = pooled.mean() if c.shape != "full" else np.trace(gaussian.unpack_triangle(pooled)) / d
+    return (covs * count + pull * pooled) / (count + pull) + FLOOR * level * gaussian.diagonal(
+        c.proposal.params.means, c.shape
+    )
 
 
 def best(race: Sequence[Candidate], structure: str) -> Candidate | None:

@@ -1,8 +1,9 @@
 """What `OpenMixture` asks its clients: two or three GATHERs, where single answers are needed, and SUMs for all the rest.
 
 GATHER `describe`: components of a local mixture and local k-means centres, with counts. GATHER `count_atoms`: how many rows a client
-has at each atom. GATHER `holdings`: how many in each cluster. Nothing that stands for fewer than `min_count` rows leaves in these.
+has at each atom. GATHER `holdings`: how many in each cluster. Means and clusters of fewer than `min_count` rows do not leave in these.
 SUM `survey`: statistics of all candidate models in one message; each client's own weights of clusters stay in its state.
+SUM `atom_squares`: how a row's responsibilities vary, by which the counts are judged.
 """
 
 from __future__ import annotations
@@ -52,6 +53,10 @@ class Sums(NamedTuple):
 
 class Counts(NamedTuple):
     n: Float[Array, "k", ">=0"]  # by atom
+
+
+class Squares(NamedTuple):
+    rr: Float[Array, "t"]  # sum over rows of r r', packed
 
 
 class Holdings(NamedTuple):
@@ -109,24 +114,32 @@ def _centres(x, w, rng, max_centres: int):
 
 
 @client
-def count_atoms(proposal: Proposal, client: Client, *, shape: str, noise: float, held: float) -> Counts:
+def count_atoms(proposal: Proposal, client: Client, *, shape: str, noise: float) -> Counts:
     """Expected rows at each atom, with noise if asked for; an atom is shared by many clients, so that a count shows no row."""
-    fit, _ = split(client, held)
-    n = mixture.e_step(proposal.params, *fit, shape).n
+    n = mixture.e_step(proposal.params, client.x, client.w, shape).n
     return Counts(np.maximum(n + noise * client.rng.normal(size=n.shape), 0.0) if noise else n)
 
 
 @client
-def holdings(proposal: Proposal, client: Client, *, shape: str, id: str, min_count: float) -> Holdings:
-    """Rows in each cluster under the client's own weights; a count below min_count is sent as 0."""
+def holdings(proposal: Proposal, client: Client, *, shape: str, id: str, alike: bool, min_count: float) -> Holdings:
+    """Rows in each cluster under the client's own weights, or under all clients'; a count below min_count is sent as 0."""
     before = client.state.get(key(id))
-    shares = visit(proposal, client.x, client.w, shape, before, 1 if before is not None else SETTLE)[2]
-    n = shares * client.w.sum(-1)[..., None]
+    stats, _, shares = visit(proposal, client.x, client.w, shape, before, 1 if before is not None else SETTLE)
+    n = stats.n if alike else shares * client.w.sum(-1)[..., None]
     client.state[key(id)] = shares
     return Holdings(np.where(n >= min_count, n, 0.0))
 
 
-# ---- the SUM ----
+# ---- the SUMs ----
+
+
+@client
+def atom_squares(proposal: Proposal, client: Client, *, shape: str) -> Squares:
+    """Outer products of each row's responsibilities."""
+    w, q = client.w, mixture.log_joint(proposal.params, client.x, shape)
+    r = np.exp(q - q.max(-1, keepdims=True))
+    r = np.where(w[..., None] > 0, r / r.sum(-1, keepdims=True), 0.0)
+    return Squares(gaussian.pack_triangle(np.swapaxes(r * w[..., None], -1, -2) @ r))
 
 
 @client

@@ -1,0 +1,79 @@
+"""Clients that do not differ: `OpenMixture` fits them the Gaussian mixture that pooled rows would get, K by BIC. Sends nothing itself.
+
+Atoms are split until they are fine. The server draws rows from them, fits mixtures of 1, 2, ... Gaussians to what it drew, and the
+likeliest numbers race over the real rows with weights that all clients share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from unpooled.arrays import to_numpy
+from unpooled.maths import gaussian, local_mixture
+from unpooled.maths.mixture import Params
+from unpooled.models.open_race import ATOMS, Candidate, ladder
+from unpooled.models.open_rounds import Proposal
+
+ROWS_PER_PIECE = 10  # an atom is split in two as long as its halves would have so many rows on average
+APART = np.sqrt(2 / np.pi)  # where the halves of a Gaussian have their means, in standard deviations
+DRAWS = 5000
+MOST = 40
+PATIENCE = 3  # so many numbers in a row at which no shape has a better BIC end the search
+
+
+def coarse(c: Candidate, rows: float) -> bool:
+    """Whether the atoms are few for so many rows."""
+    return 2 * len(c.proposal.params.weights) <= min(rows / ROWS_PER_PIECE, ATOMS[1])
+
+
+def halved(c: Candidate) -> Candidate:
+    """Every atom cut in two across its longest axis."""
+    params = c.proposal.params
+    covs = gaussian.full_covs(params, c.shape)
+    length, axis = np.linalg.eigh(covs)
+    away = APART * np.sqrt(length[:, -1:]) * axis[:, :, -1]  # (k, d)
+    half = gaussian.pack_covs(covs - away[:, :, None] * away[:, None, :], c.shape)
+    weights = np.tile(to_numpy(params.weights) / 2, 2)
+    both = Params(weights, np.concatenate([params.means + away, params.means - away]), np.concatenate([half, half]))
+    return c._replace(id=f"{c.id}-2", proposal=Proposal(both, weights[None]))
+
+
+# ---- what the server draws and fits ----
+
+
+def drawn(c: Candidate, rows: float, rng: np.random.Generator) -> np.ndarray:
+    """(n, d) rows as the atoms would give them, as many as there are or DRAWS."""
+    params = c.proposal.params
+    z = rng.choice(len(params.weights), int(min(rows, DRAWS)), p=params.weights)
+    factors = np.linalg.cholesky(gaussian.full_covs(params, c.shape))
+    return params.means[z] + np.einsum("nij,nj->ni", factors[z], rng.normal(size=(len(z), params.means.shape[1])))
+
+
+def fitted(x: np.ndarray, shapes: Sequence[str], rng: np.random.Generator) -> dict[str, tuple[Candidate, float]]:
+    """id -> (mixture, its BIC on x), for each shape and number until none gets better."""
+    found: dict[str, tuple[Candidate, float]] = {}
+    w, least, waited = np.ones(len(x)), dict.fromkeys(shapes, np.inf), 0
+    for k in range(1, MOST + 1):
+        waited += 1
+        for fit in local_mixture.attempts(x, w, k, rng, shapes):
+            found[f"{fit.shape}-{k}"] = _candidate(f"{fit.shape}-{k}", fit), fit.bic
+            if fit.bic < least[fit.shape]:
+                least[fit.shape], waited = fit.bic, 0
+        if waited == PATIENCE:
+            break
+    return found
+
+
+def _candidate(id: str, fit: local_mixture.Fit) -> Candidate:
+    return Candidate(id, "alike", fit.shape, Proposal(fit.params, np.asarray(fit.params.weights)[None]))
+
+
+def entrants(found: dict[str, tuple[Candidate, float]], shapes: Sequence[str]) -> tuple[Candidate, ...]:
+    """The mixtures that the race begins with: for each shape the likeliest number, and others a little above and below."""
+    ids = []
+    for shape in shapes:
+        bics = {id: bic for id, (_, bic) in found.items() if id.startswith(f"{shape}-")}
+        ids += [f"{shape}-{k}" for k in ladder(int(min(bics, key=bics.__getitem__).split("-")[1]))] if bics else []
+    return tuple(found[id][0] for id in ids if id in found)

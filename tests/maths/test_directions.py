@@ -1,0 +1,56 @@
+"""Directions in which clients differ: none when rows are dealt at random, K - 1 when clients mix K clusters, the edge as simulated."""
+
+import numpy as np
+import pytest
+
+from unpooled.maths import directions
+
+
+def dealt(seed, shares, rows=60, atoms=30):
+    """(counts, summed outer products): rows of clients that mix clusters, each spread softly over atoms of its own."""
+    rng = np.random.default_rng(seed)
+    z = shares.shape[1]
+    counts, squares = np.zeros((len(shares), atoms)), np.zeros((atoms, atoms))
+    for c, share in enumerate(shares):
+        label = rng.choice(z, rows, p=share)
+        atom = label + z * rng.integers(atoms // z, size=rows)
+        r = 0.8 * np.eye(atoms)[atom] + 0.2 * rng.dirichlet(np.ones(atoms), rows)
+        counts[c], squares = r.sum(0), squares + r.T @ r
+    return counts, directions.within(counts, squares)
+
+
+@pytest.mark.parametrize("z", [2, 3, 5, 10])
+def test_clients_that_mix_clusters_differ_in_one_direction_less(z):
+    shares = np.random.default_rng(z).dirichlet(np.full(z, 0.5), 80)
+    assert directions.count(*dealt(z, shares)) == z - 1
+
+
+def test_clients_that_are_alike_differ_in_none_nearly_always():
+    found = [directions.count(*dealt(seed, np.full((40, 5), 0.2))) for seed in range(40)]
+    assert np.mean(found) <= 0.1
+
+
+def test_within_is_the_covariance_about_each_clients_mean():
+    rng = np.random.default_rng(0)
+    r = rng.dirichlet(np.ones(4), (3, 50))
+    away = r - r.mean(1, keepdims=True)
+    expected = np.einsum("cni,cnj->ij", away, away) / (150 - 3)
+    found = directions.within(r.sum(1), np.einsum("cni,cnj->ij", r, r))
+    np.testing.assert_allclose(found, expected, atol=1e-12)
+
+
+def test_white_noise_stays_below_the_edge_ninety_nine_times_in_a_hundred():
+    rng = np.random.default_rng(1)
+    largest = np.linalg.svd(rng.normal(size=(1000, 30, 12)), compute_uv=False)[:, 0] ** 2
+    assert 0.002 <= (largest > directions.edge(30, 12)).mean() <= 0.02
+
+
+def test_the_share_of_resampled_federations_adds_up():
+    shares = np.random.default_rng(4).dirichlet(np.full(4, 0.3), 60)
+    found = directions.resampled(*dealt(4, shares), 10, np.random.default_rng(0))
+    assert sum(found.values()) == pytest.approx(1.0)
+    assert found.get("4", 0.0) >= 0.6
+
+
+def test_two_clients_are_too_few_to_say():
+    assert directions.count(np.array([[9.0, 0.0], [0.0, 9.0]]), np.eye(2)) == 0
