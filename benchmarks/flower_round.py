@@ -80,7 +80,10 @@ def table(folder: Path) -> str:
 
 def stock_node(stack: ExitStack, config: Path, address: str, link: Path, isolation: str) -> None:
     """A SuperNode of Flower's, with our worker behind it if `isolation` is process."""
-    port, env = free_port(), {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
+    path = (
+        f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # the SuperNode starts Flower's other programs
+    )
+    port, env = free_port(), {**os.environ, "PYTHONPATH": str(Path(__file__).parent), "PATH": path}
     command = [
         Path(sys.executable).parent / "flower-supernode",
         "--superlink",
@@ -129,11 +132,14 @@ def peer(fed, rounds: int) -> dict:
 
     from unpooled.flower.records import to_records
 
-    walls = []
+    grid, walls = fed._roster.grid, []
+    end = time.monotonic() + 120
+    while len(nodes := list(grid.get_node_ids())) < 3 and time.monotonic() < end:
+        time.sleep(0.5)
     for _ in range(rounds):
-        start, nodes = time.perf_counter(), list(fed._roster.grid.get_node_ids())
+        start = time.perf_counter()
         messages = [Message(to_records(bytes(NUMBERS * 8)), n, "query") for n in nodes]
-        assert len(list(fed._roster.grid.send_and_receive(messages, timeout=300))) == 3
+        assert len(list(grid.send_and_receive(messages, timeout=300))) == 3
         walls.append(time.perf_counter() - start)
     return {"median_s": float(np.median(walls)), "load": os.getloadavg()[0]}
 

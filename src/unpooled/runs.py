@@ -206,7 +206,7 @@ def fingerprint(fed: Any) -> str | None:
 def _summarise(folder: Path, fed: Any, estimator: Any) -> None:
     """What the report says of the clients: their names, and of those that are here their rows, missing values and weights."""
     clients = getattr(innermost(fed), "clients", [])[:SHOWN]
-    elsewhere = {name: {"rows": None, "missing": []} for name in ([] if clients else fed.names[:SHOWN])}
+    elsewhere: dict[str, Any] = {n: {"rows": None, "missing": []} for n in ([] if clients else fed.names[:SHOWN])}
     summary: dict[str, Any] = {
         "columns": [str(c) for c in getattr(innermost(fed), "columns", None) or []],
         "clients": elsewhere | {c.name: {"rows": len(c.w), "missing": _missing(c.x)} for c in clients},
