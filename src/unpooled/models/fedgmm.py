@@ -41,7 +41,7 @@ from unpooled.models.fedgmm_rounds import (
 from unpooled.models.fedgmm_start import Candidate
 from unpooled.models.gaussian_mixture import reseed, update
 
-AUTO = (1, 2, 3, 4)
+AUTO = (1, 2, 3, 4, 6, 8)
 
 
 class State(NamedTuple):
@@ -56,7 +56,8 @@ class State(NamedTuple):
 class FedGMM(FedGMMFace):
     """Personalised classification, densities and novelty under a joint mixture (Wu et al. 2023).
 
-    n_gaussians, n_learners : numbers, or "auto" (1 to 4 each): all share the rounds, held-out joint likelihood chooses.
+    n_gaussians, n_learners : numbers, or "auto" (1 to 8; where both are, as many of the one as of the other, or one of
+    either): all share the rounds, held-out joint likelihood chooses.
     optimizer : "newton" (linear learners: one pooled step a round), "sgd", or "auto": newton where it fits.
     embedding : None, or how many principal axes (one federated PCA) the Gaussians see; learners always see whole rows.
     starts : "tied" begins with a learner for each Gaussian, "untied" with all learners everywhere; of several the
@@ -220,7 +221,8 @@ class FedGMM(FedGMMFace):
     def _sizes(self) -> list[tuple[int, int]]:
         gaussians = AUTO if self.n_gaussians == "auto" else (self.n_gaussians,)
         learners = AUTO if self.n_learners == "auto" else (self.n_learners,)
-        return [(int(k), int(m)) for k in gaussians for m in learners]
+        both = self.n_gaussians == self.n_learners == "auto"
+        return [(int(k), int(m)) for k in gaussians for m in learners if not both or k == m or 1 in (k, m)]
 
     @property
     def _auto(self) -> bool:
