@@ -35,7 +35,7 @@ from unpooled.node.ledger import entries, verify
 
 MODELS = {
     "em": 'name = "GaussianMixture"\nn_components = 8\nmax_iter = 240\ntol = 1e-300\nrandom_state = {seed}\n',
-    "vr-fedem": 'name = "GaussianMixture"\nsolver = "vr-fedem"\nn_components = 8\nmax_iter = 240\ntol = 1e-300\nrandom_state = {seed}\n',
+    "vr-fedem": 'name = "GaussianMixture"\nsolver = "vr-fedem"\nn_components = 8\nmax_iter = 80\ntol = 0\nrandom_state = {seed}\n',
 }
 
 
