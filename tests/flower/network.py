@@ -9,16 +9,20 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 import psutil
 
-from unpooled.flower import keys
+from unpooled.client import Client
+from unpooled.flower import Link, fleet, keys
 from unpooled.flower.server import admit
 from unpooled.node.policy import TEMPLATE
+from unpooled.node.site import Site, Source
 
 # where the nodes find toy.py, and the questions of the benchmarks
 _OWN = [str(Path(__file__).parent), str(Path(__file__).parents[2] / "benchmarks")]
@@ -116,3 +120,14 @@ def started(*nodes: NodeProcess) -> Iterator[None]:
             if node.process is not None and node.process.poll() is None:
                 node.process.kill()
                 node.process.wait()
+
+
+def answer_once(link: Link, key: Path, seconds: float = 10) -> None:
+    """Connect as a node would, in this process, for so long."""
+    stop = threading.Event()
+    timer = threading.Timer(seconds, stop.set)
+    timer.start()
+    try:
+        fleet.run(Site("x", Source(Client("x", np.ones((2, 2)))), {}), link, keys.read_node_key(key), stop)
+    finally:
+        timer.cancel()

@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 import warnings
 from datetime import timedelta
@@ -13,7 +12,7 @@ from datetime import timedelta
 import numpy as np
 import psutil
 import pytest
-from network import NodeProcess, free_port, started, write_node
+from network import NodeProcess, answer_once, free_port, started, write_node
 from toy import Centre, Wanderer, echo, total
 
 import unpooled as up
@@ -159,24 +158,12 @@ def test_a_key_that_was_not_admitted_is_turned_away(network, tmp_path):
     assert "stranger" not in [n["name"] for n in nodes(network.link)]
 
 
-def answer_once(link, folder):
-    """Connect as a node would, in this process."""
-    from unpooled.client import Client
-    from unpooled.flower import fleet
-    from unpooled.node.site import Site, Source
-
-    site = Site("x", Source(Client("x", np.ones((2, 2)))), {})
-    stop = threading.Event()
-    threading.Timer(10, stop.set).start()
-    fleet.run(site, link, keys.read_node_key(folder / "node.key"), stop)
-
-
 def test_a_wrong_ca_is_refused(network, tmp_path):
     keys.make_authority(tmp_path, ["127.0.0.1"])
     keys.make_node_key(tmp_path / "node.key")
     link = Link(network.link.address, (tmp_path / "ca.crt").read_bytes())
     with pytest.raises(RunError, match=r"not to be trusted.*CERTIFICATE_VERIFY_FAILED"):
-        answer_once(link, tmp_path)
+        answer_once(link, tmp_path / "node.key")
 
 
 def test_an_expired_certificate_is_refused_by_nodes_and_by_serve_itself(tmp_path):
@@ -189,7 +176,7 @@ def test_an_expired_certificate_is_refused_by_nodes_and_by_serve_itself(tmp_path
         with pytest.raises(RunError, match="certificate has expired"):
             server._wait(link, process)
         with pytest.raises(RunError, match=r"not to be trusted.*certificate has expired"):
-            answer_once(link, tmp_path)
+            answer_once(link, tmp_path / "node.key")
     finally:
         server._stop(process)
 

@@ -83,7 +83,9 @@ def run(site: Site, link: Link, key: Key | None, stop: threading.Event) -> None:
             log.info("%s; trying again in %.1f s", why, pause)
         except httpx.TransportError as error:
             if "CERTIFICATE_VERIFY_FAILED" in str(error):
-                raise Turned(f"the certificate of {link.address} is not to be trusted: {error}; check --ca") from error
+                raise Turned(
+                    f"the certificate of {link.address} is not to be trusted: {error}; check `ca` in node.toml"
+                ) from error
             log.info("the SuperLink at %s cannot be reached: trying again in %.1f s", link.address, pause)
         stop.wait(pause)
         pause = min(2 * pause, RECONNECT[1])
