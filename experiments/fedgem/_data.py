@@ -60,11 +60,23 @@ def table(name: str) -> tuple[np.ndarray, np.ndarray]:
         images = shared.mnist() if name == "mnist" else shared.fashion_mnist()
         x = images.x_train.reshape(len(images.x_train), -1) / 255.0
         return _components(x), images.y_train.astype(int)
+    if name == "waveform":
+        return waves()
     data = shared.clustering(name, y="sex" if name == "abalone" else "y")
     x, y = data.x[:, data.x.std(0) > 0], np.unique(data.y, return_inverse=True)[1]
     if x.shape[1] > 2 and name not in ("optdigits", "pendigits", "satimage"):
         x = (x - x.mean(0)) / x.std(0)
     return (_components(x) if x.shape[1] > 20 else x), y
+
+
+def waves(rows: int = 5000) -> tuple[np.ndarray, np.ndarray]:
+    """Waveform-like: each class mixes two of three triangular waves over 21 points in random shares, and noise of variance 1."""
+    rng = np.random.default_rng(21)
+    peaks = np.array([7, 15, 11])
+    base = np.maximum(6 - np.abs(np.arange(1, 22) - peaks[:, None]), 0.0)  # (3, 21)
+    y, share = rng.integers(3, size=rows), rng.uniform(size=(rows, 1))
+    first, second = np.array([0, 0, 1])[y], np.array([1, 2, 2])[y]
+    return share * base[first] + (1 - share) * base[second] + rng.normal(size=(rows, 21)), y
 
 
 def _components(x: np.ndarray) -> np.ndarray:

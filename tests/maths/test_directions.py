@@ -39,10 +39,18 @@ def test_within_is_the_covariance_about_each_clients_mean():
     np.testing.assert_allclose(found, expected, atol=1e-12)
 
 
-def test_white_noise_stays_below_the_edge_ninety_nine_times_in_a_hundred():
+@pytest.mark.parametrize(("samples", "size", "free"), [(30, 12, 200), (12, 30, 100), (40, 3, 400)])
+def test_noise_stays_below_the_edge_ninety_nine_times_in_a_hundred(samples, size, free):
     rng = np.random.default_rng(1)
-    largest = np.linalg.svd(rng.normal(size=(1000, 30, 12)), compute_uv=False)[:, 0] ** 2
-    assert 0.002 <= (largest > directions.edge(30, 12)).mean() <= 0.02
+    between, inside = rng.normal(size=(1000, samples, size)), rng.normal(size=(1000, free, size))
+    within = np.swapaxes(inside, 1, 2) @ inside / free
+    largest = np.linalg.eigvals(np.linalg.solve(within, np.swapaxes(between, 1, 2) @ between)).real.max(1)
+    assert 0.002 <= (largest > directions.edge(samples, size, free)).mean() <= 0.025
+
+
+def test_where_rows_are_fewer_than_directions_nothing_stands_out():
+    assert directions.edge(9, 30, 20) == np.inf
+    assert directions.edge(9, 0, 100) == np.inf
 
 
 def test_the_share_of_resampled_federations_adds_up():

@@ -1,8 +1,8 @@
 """In how many directions clients differ more than chance would have it: one less than the number of clusters they mix.
 
-When all rows are drawn alike, the clients' mean responsibilities, whitened by the covariance of one row's, are white noise, and their
-largest eigenvalue follows the Tracy-Widom law. Clients that mix K clusters in their own shares add up to K - 1 larger ones. Nothing
-here knows where an atom is, and nothing is fitted.
+When all rows are drawn alike, the clients' mean responsibilities, whitened by the covariance of one row's, are white noise, and the
+logarithm of their largest eigenvalue follows the Tracy-Widom law (Roy's largest root). Clients that mix K clusters in their own shares
+have K - 1 larger ones. Nothing here knows where an atom is, and nothing is fitted.
 """
 
 from __future__ import annotations
@@ -10,7 +10,12 @@ from __future__ import annotations
 import numpy as np
 
 QUANTILE = 2.02  # of the Tracy-Widom law, 99 %
-CUTS = (1e-3, 1e-2, 1e-1)  # directions of less variance, relative to the largest, are left out: fewer have a lower bar
+CUTS = (
+    1e-3,
+    1e-2,
+    1e-1,
+    0.3,
+)  # directions of less variance, relative to the largest, are left out: fewer have a lower bar
 
 
 def count(counts: np.ndarray, within: np.ndarray) -> int:
@@ -19,11 +24,12 @@ def count(counts: np.ndarray, within: np.ndarray) -> int:
         return 0
     away = deviations(counts)
     variance, axes = np.linalg.eigh(within)
-    found = 0
+    free, found = max(counts.sum() - len(counts), 1.0), 0
     for cut in CUTS:
-        kept = variance > cut * max(variance[-1], 1e-300)
+        kept = variance > max(cut * variance[-1], 1e-300)
         white = away @ axes[:, kept] / np.sqrt(variance[kept])
-        found = max(found, int((np.linalg.svd(white, compute_uv=False) ** 2 > edge(len(counts) - 1, kept.sum())).sum()))
+        large = np.linalg.svd(white, compute_uv=False) ** 2 > edge(len(counts) - 1, int(kept.sum()), free)
+        found = max(found, int(large.sum()))
     return found
 
 
@@ -40,11 +46,17 @@ def within(counts: np.ndarray, squares: np.ndarray) -> np.ndarray:
     return (squares - (counts / np.sqrt(rows)).T @ (counts / np.sqrt(rows))) / free
 
 
-def edge(samples: int, size: int) -> float:
-    """What the largest eigenvalue of white noise (samples x size), not divided by the samples, stays below 99 times in 100."""
-    root = np.sqrt(max(samples - 1, 1)) + np.sqrt(size)
-    spread = root * (1 / np.sqrt(max(samples - 1, 1)) + 1 / np.sqrt(size)) ** (1 / 3)
-    return float(root**2 + QUANTILE * spread)
+def edge(samples: int, size: int, free: float) -> float:
+    """What the largest eigenvalue stays below 99 times in 100 where there is nothing but noise (Johnstone's approximation).
+
+    The eigenvalues are those of a sum of `samples` squares in `size` directions, whitened by a covariance of `free` degrees of freedom.
+    """
+    if size == 0 or max(samples, size) > free:
+        return np.inf
+    total = free + samples - 1
+    low, high = (2 * np.arcsin(np.sqrt((n - 0.5) / total)) for n in sorted((samples, size)))
+    spread = (16 / total**2 / (np.sin(low + high) ** 2 * np.sin(low) * np.sin(high))) ** (1 / 3)
+    return float(free * np.exp(2 * np.log(np.tan((low + high) / 2)) + QUANTILE * spread))
 
 
 def resampled(counts: np.ndarray, within: np.ndarray, times: int, rng: np.random.Generator) -> dict[str, float]:
