@@ -34,17 +34,20 @@ class Course(NamedTuple):
 def follow(
     fed: Any, x: np.ndarray, begin: Params, rounds: int, seed: int, every: int = 1, until: float = np.inf, **options
 ) -> Course:
-    """A run of FedEM, looked at after every so many rounds, until it has a likelihood."""
+    """A run of FedEM until it has a likelihood, looked at after every so many rounds, or after all if every client takes part."""
     model = up.FedEM(FAMILY, params_init=begin, tol=0, max_iter=rounds, random_state=seed, **options)
     seen, sent, halved = [], 0.0, 0
     for moment in model.rounds(fed):
         if not moment.history:
             continue
-        sent, halved = sent + moment.history[-1]["bytes_up"], halved + moment.history[-1]["halved"]
-        if len(moment.history) % every == 0:
-            seen.append((len(moment.history), likelihood(model.result(moment.state), x), sent))
-            if seen[-1][1] >= until:
-                break
+        n, row, before = len(moment.history), moment.history[-1], sent
+        sent, halved = sent + row["bytes_up"], halved + row["halved"]
+        if options.get("fraction", 1.0) == 1.0:  # all clients have told the likelihood of the params before this round
+            seen.append((n - 1, row["loglik"], before))
+        elif n % every == 0:
+            seen.append((n, likelihood(model.result(moment.state), x), sent))
+        if seen and seen[-1][1] >= until:
+            break
     return Course(*np.array(seen).T, halved)
 
 
@@ -79,6 +82,12 @@ def clients(y: np.ndarray, split: str, rng: np.random.Generator, n: int = 100) -
     client = np.empty(len(y), int)
     client[order] = np.arange(len(y)) * n // len(y)
     return client
+
+
+def library_start(fed: Any, seed: int) -> Params:
+    """Where FedEM starts by itself, over these clients."""
+    model = up.FedEM(FAMILY, random_state=seed)
+    return model.result(next(iter(model.rounds(fed))).state)
 
 
 def start(x: np.ndarray, rng: np.random.Generator, k: int = 10) -> Params:

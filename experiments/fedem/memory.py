@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 from _kept import kept
-from _mnist import FAMILY, NEAR, Course, clients, components, exact, follow, likelihood
+from _mnist import NEAR, Course, clients, components, exact, follow, library_start, likelihood
 from _picture import picture
 
 import unpooled as up
-from unpooled.maths.mixture import Params
 
 DIFFERS = (
     "the paper has no such experiment; ten Gaussians on MNIST's principal components, one digit a client, half of the 100 clients a round, "
@@ -38,7 +37,7 @@ def run(small: bool, seeds: int, out: Path, say) -> list[dict]:
 
 def trial(x: np.ndarray, y: np.ndarray, rounds: int, seed: int) -> dict[str, Any]:
     fed = up.federate(x, by=clients(y, "label", np.random.default_rng(seed)), threads=1)
-    begin = first_params(fed, seed)
+    begin = library_start(fed, seed)
     em = exact(fed, x, begin, rounds, seed)
     ours, without = (follow(fed, x, begin, rounds, seed, every=10, memory=m, **HOW) for m in ("statistics", "none"))
     return {
@@ -52,12 +51,6 @@ def trial(x: np.ndarray, y: np.ndarray, rounds: int, seed: int) -> dict[str, Any
             name: list(em.loglik[-1] - c.loglik) for name, c in (("with memory", ours), ("without memory", without))
         },
     }
-
-
-def first_params(fed: Any, seed: int) -> Params:
-    """Where the library starts by itself."""
-    model = up.FedEM(FAMILY, random_state=seed)
-    return model.result(next(iter(model.rounds(fed))).state)
 
 
 def diverged(course: Course, begin: float) -> bool:
