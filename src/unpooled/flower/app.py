@@ -29,13 +29,19 @@ def respond(site: Site, message: Message) -> Message:
 def client_app(find: Callable[[Context], Site | Client]) -> ClientApp:
     """An app for `flwr run` and for simulations: `find(context)` gives the site, or the client whose rows it has."""
     app = ClientApp()
-
-    @app.query()
-    def answer(message: Message, context: Context) -> Message:
-        found = find(context)
-        return respond(found if isinstance(found, Site) else _simulated(found, context), message)
-
+    app.query()(Answers(find))
     return app
+
+
+class Answers:
+    """What the app does with a message; no closure, since a simulation pickles the app for every message."""
+
+    def __init__(self, find: Callable[[Context], Site | Client]):
+        self.find = find
+
+    def __call__(self, message: Message, context: Context) -> Message:
+        found = self.find(context)
+        return respond(found if isinstance(found, Site) else _simulated(found, context), message)
 
 
 def _simulated(client: Client, context: Context) -> Site:

@@ -31,6 +31,7 @@ from unpooled.tree import SchemaError, Tree
 
 POLL = 0.01  # seconds between looks at first; grows with the time already waited
 SLOWEST_POLL = 0.5
+MANY = 10  # clients with whom one does not look after every answer
 ASK_AGAIN = 2.0  # seconds without any answer until those that are missing are asked for again; doubles
 ASK_AGAIN_AT_MOST = 5.0  # a node that comes back knows of no question: it must not wait long for the next
 PACES = 3.0  # but where the first answer takes long, silence is no sign: so many times that long
@@ -223,7 +224,9 @@ class Exchange:
             if name in self.open:
                 self._take(name, reply)
         self._report(now)
-        if not replies and self.open:
+        if len(self.open) > MANY:  # a look costs something for each: let some answers gather
+            time.sleep(min(SLOWEST_POLL, POLL * len(self.open) / MANY))
+        elif self.open and not replies:
             time.sleep(min(SLOWEST_POLL, POLL + (now - self.start) / 20))
 
     def end(self) -> None:
