@@ -63,13 +63,37 @@ def test_groups_of_gaussians_are_found_by_who_holds_them():
     assert model.merges_.leaves == len(model.means_)
 
 
-def test_identical_clients_fall_back_to_gaussians():
-    x, y = gaussian_clients(centres=CENTRES[:3], clients=4)
-    pooled, labels = np.concatenate(list(x.values())), np.concatenate(list(y.values()))
-    owner = np.random.default_rng(0).permutation(len(pooled)) % 8
-    model = up.OpenMixture(random_state=0).fit(pooled, by=owner)
-    assert (model.structure_, model.n_components_) == ("gaussians", 3)
-    assert score({str(c): labels[owner == c] for c in range(8)}, model.labels_).pooled_ari > 0.97
+def dealt_at_random(clients, rows):
+    """Nine clusters on a grid of which each client has a few rows, less than may leave."""
+    rng = np.random.default_rng(0)
+    y = np.arange(clients * rows) % 9
+    x = 8.0 * np.stack(np.divmod(y, 3), 1) + rng.normal(size=(len(y), 2))
+    owner = rng.permutation(len(y)) % clients
+    return x, owner, {str(c): y[owner == c] for c in range(clients)}
+
+
+def test_clients_that_do_not_differ_get_the_mixture_of_the_pool():
+    x, owner, y = dealt_at_random(12, 30)
+    model = up.OpenMixture(random_state=0).fit(x, by=owner)
+    assert (model.structure_, model.alike_, model.n_components_) == ("gaussians", True, 9)
+    assert score(y, model.labels_).pooled_ari > 0.97
+    assert max(model.certainty_, key=model.certainty_.get) == "9"
+    np.testing.assert_allclose(model.weights_, 1 / 9, atol=0.02)
+    np.testing.assert_allclose(model.cluster_weights_, model.weights_)
+    assert model.merges_.leaves == 9
+    assert len(model.history_) + 4 <= 40
+    assert all(np.array_equal(model.predict(x[owner == int(n)]), z) for n, z in model.labels_.items())
+
+
+def test_a_later_client_of_those_that_do_not_differ():
+    x, owner, _ = dealt_at_random(12, 30)
+    model = up.OpenMixture(random_state=0).fit(x, by=owner)
+    means = model.means_.copy()
+    strange = np.concatenate([x[:20], np.random.default_rng(9).normal([-15, 30], 1, size=(40, 2))])
+    model.partial_fit({"late": strange})
+    assert model.n_components_ == 10
+    assert np.array_equal(model.means_[:9], means)
+    assert (model.labels_["late"][20:] == 9).mean() > 0.95
 
 
 def test_holders_are_the_clients_that_have_the_cluster(fitted):
