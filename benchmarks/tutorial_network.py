@@ -9,10 +9,12 @@ user and password of the tutorial, at the tutorial's port or another; the addres
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -104,6 +106,9 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=None)
     parser.add_argument("--out", type=Path, default=Path("out/tutorial_network.json"))
     args = parser.parse_args()
+    with contextlib.closing(socket.socket()) as door:
+        if door.connect_ex(("127.0.0.1", args.postgres)):
+            raise SystemExit(f"there is no PostgreSQL at 127.0.0.1:{args.postgres}: the tutorial says how to get one")
     folder, begin = args.folder or Path(tempfile.mkdtemp(prefix="tutorial-")), time.perf_counter()
     changes = {"127.0.0.1:9092": f"127.0.0.1:{free_port()}", ":5432": f":{args.postgres}"}
     with ExitStack() as stack:
@@ -112,7 +117,7 @@ def main() -> None:
     rows = {site: hospitals.clients[name] for site, name in SITES.items()}
     here = up.GaussianMixture(n_components=3, random_state=0).fit(rows)
     apart = float(np.abs(here.means_ / there.means_ - 1).max())
-    told = {"seconds": time.perf_counter() - begin, "rounds": there.n_iter_, "apart": apart, "folder": str(folder)}
+    told = {"seconds": time.perf_counter() - begin, "rounds": there.n_iter_, "apart": apart}
     print(json.dumps(told))
     args.out.parent.mkdir(parents=True, exist_ok=True)
     args.out.write_text(json.dumps(told, indent=1))
