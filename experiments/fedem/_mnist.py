@@ -24,6 +24,7 @@ class Course(NamedTuple):
     loglik: np.ndarray  # (t,) of all rows, a row, after so many rounds
     sent: np.ndarray  # (t,) bytes sent up until then
     halved: int  # steps that the guard shortened
+    end: Params
 
     def first(self, target: float) -> tuple[float, float]:
         """(rounds, bytes) until the likelihood; infinite if it was never reached."""
@@ -48,7 +49,7 @@ def follow(
             seen.append((n, likelihood(model.result(moment.state), x), sent))
         if seen and seen[-1][1] >= until:
             break
-    return Course(*np.array(seen).T, halved)
+    return Course(*np.array(seen).T, halved, model.result(moment.state))
 
 
 def exact(fed: Any, x: np.ndarray, begin: Params, rounds: int, seed: int) -> Course:
@@ -57,7 +58,7 @@ def exact(fed: Any, x: np.ndarray, begin: Params, rounds: int, seed: int) -> Cou
     a_round = up.FedEM(FAMILY, max_iter=1, **options).fit(fed).history_[0]["bytes_up"]
     model = up.FedEM(FAMILY, max_iter=rounds + 1, **options).fit(up.federate(x, threads=1))
     loglik = np.array([row["loglik"] for row in model.history_[1:]])  # each is of the params before its round
-    return Course(np.arange(1, rounds + 1), loglik, a_round * np.arange(1, rounds + 1), 0)
+    return Course(np.arange(1, rounds + 1), loglik, a_round * np.arange(1, rounds + 1), 0, model.params_)
 
 
 def likelihood(params: Params, x: np.ndarray) -> float:
