@@ -40,7 +40,7 @@ def trial(x: np.ndarray, y: np.ndarray, given: argparse.Namespace, seed: int) ->
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--rows", type=int, default=70_000)
+    parser.add_argument("--rows", type=int, default=20_000, help="of 70000")
     parser.add_argument("--rounds", type=int, default=120)
     parser.add_argument("--levels", type=int, default=3)
     parser.add_argument("--start", choices=("library", "paper"), default="library")
