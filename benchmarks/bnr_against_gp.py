@@ -81,7 +81,7 @@ def gpytorch_mean(kernel: ConstantKernel, x: np.ndarray, y: np.ndarray, new: np.
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--turns", type=int, default=3)
-    parser.add_argument("--learn-on", type=int, default=1500)
+    parser.add_argument("--learn-on", type=int, default=1000)
     args = parser.parse_args()
     name, x, y = rows()
     x_new, y_new, x, y = x[ROWS:], y[ROWS:], x[:ROWS], y[:ROWS]
@@ -103,8 +103,9 @@ def main() -> None:
                 "gpytorch": lambda: gpytorch_mean(kernel, sx, sy, s_new, True),
                 "gpytorch-cholesky": lambda: gpytorch_mean(kernel, sx, sy, s_new, False),
             }
-        seconds = alternate(work, args.turns, warm=0)
-        errors = {who: rmse(y_new, low + scale * f()) for who, f in work.items()}
+        means: dict[str, np.ndarray] = {}
+        seconds = alternate({who: kept(f, means, who) for who, f in work.items()}, args.turns, warm=0)
+    errors = {who: rmse(y_new, low + scale * mean) for who, mean in means.items()}
     print(f"{name}, {ROWS} rows, {len(y_new)} to test on, {CLIENTS} clients, {model.stats_.zy.shape[0]} features")
     for who, (cpu, _) in seconds.items():
         more = 100 * (errors["ours"] / errors[who] - 1)
@@ -115,6 +116,10 @@ def main() -> None:
     print(
         f"learning the kernel: ours {ours:.0f} CPU s on all rows, scikit-learn's {theirs:.0f} on {args.learn_on} of them"
     )
+
+
+def kept(work: Callable[[], np.ndarray], means: dict[str, np.ndarray], who: str) -> Callable[[], None]:
+    return lambda: means.update({who: work()})
 
 
 def timed(work: Callable) -> tuple:

@@ -40,7 +40,7 @@ def run(
         (s, c, k, m)
         for s in sets
         for c in ((10,) if small else (10, 100))
-        for k in range(runs.FIRST, runs.FIRST + seeds)
+        for k in runs.seeds_of(s, seeds)
         for m in methods
         if not (m in CENTRAL and c == 100)
     ]
@@ -204,7 +204,7 @@ def cell(row: dict | None, key: str) -> str:
 def main() -> None:
     """Page and picture of the runs that are finished, however few."""
     out = HERE / "results" / "uci"
-    results = [r for r in runs.finished(out / "results.jsonl") if r["seed"] >= runs.FIRST]
+    results = [r for r in runs.finished(out / "results.jsonl") if r["seed"] >= runs.seeds_of(r["set"], 0).start]
     (out / "table.md").write_text(page(results))
     draw(results, out / "rmse-by-sums.png")
     readme = HERE / "README.md"

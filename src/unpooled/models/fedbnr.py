@@ -39,7 +39,7 @@ class Best(NamedTuple):
     stats: Stats
     log_noise: float
     log_prior: float
-    score: float  # mean squared error of standardised targets; infinite before the first round
+    score: float  # mean absolute error of standardised targets: squares would let one odd row choose the round
     round: int
 
 
@@ -296,7 +296,7 @@ class FedBNR(LastLayer):
         now = Best(theta, stats, state.log_noise, state.log_prior, math.inf, state.round)
         if held.n == 0:
             return state._replace(best=now), {}
-        now = now._replace(score=float(held.squares.mean() / held.n))
+        now = now._replace(score=float(held.absolute.mean() / held.n))
         scale = state.design.scaling.y_scale
         rmse = np.sqrt((scale**2 * held.squares / held.n).mean())
         seen = {"val_rmse": float(rmse), "val_nlpd": float((held.nlpd / held.n + np.log(scale)).mean())}
