@@ -117,6 +117,16 @@ def test_kernels_are_learned(rows, kernel):
     assert after.score(x[new], y[new]) > 0.9
 
 
+def test_the_round_is_that_of_the_least_absolute_error_on_held_out_rows(rows):
+    x, y, by = rows
+    model = up.FedBNR(**DEEP, optimizer="adam", learning_rate=0.3, max_iter=15, patience=20, random_state=0).fit(
+        x, y, by=by
+    )
+    errors = [row["val_mae"] for row in model.history_]
+    assert model.best_round_ == np.argmin(errors) + 1
+    assert all(row["val_mae"] < row["val_rmse"] for row in model.history_)
+
+
 def test_lbfgs_rounds_never_lower_the_evidence_that_is_kept(rows):
     x, y, by = rows
     model = up.FedBNR(max_iter=25, patience=50, random_state=0).fit(x, y, by=by)

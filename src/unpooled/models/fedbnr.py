@@ -299,7 +299,8 @@ class FedBNR(LastLayer):
         now = now._replace(score=float(held.absolute.mean() / held.n))
         scale = state.design.scaling.y_scale
         rmse = np.sqrt((scale**2 * held.squares / held.n).mean())
-        seen = {"val_rmse": float(rmse), "val_nlpd": float((held.nlpd / held.n + np.log(scale)).mean())}
+        mae = float((scale * held.absolute / held.n).mean())
+        seen = {"val_rmse": float(rmse), "val_mae": mae, "val_nlpd": float((held.nlpd / held.n + np.log(scale)).mean())}
         better = state.best is None or now.score < state.best.score
         return state._replace(best=now if better else state.best), seen
 
