@@ -17,8 +17,9 @@ import numpy as np
 from scipy.sparse import csr_array
 from sklearn.metrics import adjusted_rand_score
 
-from unpooled.maths import merging, topics
+from unpooled.maths import directions, merging, topics
 from unpooled.maths.merging import Components
+from unpooled.models.open_mixture import RESAMPLES
 
 
 def components(clients: int, held: int, k: int, d: int, seed: int) -> tuple[Components, np.ndarray]:
@@ -46,8 +47,13 @@ def seconds(work: Callable[..., Any], *args: Any) -> tuple[float, Any]:
     return time.process_time() - start, result
 
 
-def group(table: np.ndarray) -> Any:
-    return topics.choose(table, topics.group(table), range(1, 31))
+def group(table: np.ndarray) -> int:
+    """All that the server does with counts: how many topics, which, and how sure."""
+    within = directions.within(table, np.diag(table.sum(0)))  # a row is at one atom here
+    size = directions.count(table, within) + 1
+    topics.fit(table, topics.start(table, topics.group(table).labels(size)))
+    directions.resampled(table, within, RESAMPLES, np.random.default_rng(0))
+    return size
 
 
 def all_pairs(parts: Components, sample: int = 20_000) -> float:
@@ -70,8 +76,8 @@ def main() -> None:
             spent, (_, where, merges) = seconds(merging.merge, parts, shape)
             ari = adjusted_rand_score(truth, merges.labels(merges.best())[where])
             rows.append({"work": f"join, {shape}", "turn": turn, "cpu_seconds": spent, "k": merges.best(), "ari": ari})
-        spent, _ = seconds(group, counts(args.clients, 80, 30, turn))
-        rows.append({"work": "group 80 atoms, 1 to 30 topics", "turn": turn, "cpu_seconds": spent})
+        spent, size = seconds(group, counts(args.clients, 80, 30, turn))
+        rows.append({"work": "group 80 atoms of 30 topics", "turn": turn, "cpu_seconds": spent, "k": size})
         rows.append({"work": "all pairs once, full (scaled up)", "turn": turn, "cpu_seconds": all_pairs(parts)})
     for row in rows:
         print(json.dumps(row))
