@@ -49,10 +49,11 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _told(told: dict[str, Any]) -> str:
-    trust = f"\nsend {told['ca']} to the nodes; admit theirs: unpooled serve admit KEY.pub" if told["ca"] else ""
-    return (
-        f"serving nodes at {told['address']}{trust}\nfit: unpooled run FILE.toml --on {told['address']}    stop: Ctrl-C"
-    )
+    """What to type next, as it works from here."""
+    usual = Path(told["link"]) == FOLDER.expanduser()
+    link, on = ("", told["address"]) if usual else (f" --link {told['link']}", told["link"])
+    trust = f"\nsend {told['ca']} to the nodes; admit theirs: unpooled serve admit KEY.pub{link}" if told["ca"] else ""
+    return f"serving nodes at {told['address']}{trust}\nfit: unpooled run FILE.toml --on {on}    stop: Ctrl-C"
 
 
 def run_admit(args: argparse.Namespace) -> int:

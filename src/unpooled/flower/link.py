@@ -72,9 +72,11 @@ class Link:
 
 def find(text: str) -> Path:
     """The folder of a link, given itself or the address it serves (then: the default folder, if it serves there)."""
-    for folder in (Path(text).expanduser(), FOLDER.expanduser()):
-        if (folder / "link.json").is_file() and (folder != FOLDER.expanduser() or Link.open(folder).address == text):
-            return folder.absolute()
+    given, usual = Path(text).expanduser(), FOLDER.expanduser()
+    if (given / "link.json").is_file():
+        return given.absolute()
+    if (usual / "link.json").is_file() and Link.open(usual).address == text:
+        return usual.absolute()
     raise DataNotFound(f"no link is known for {text!r}: give the folder of its `unpooled serve --link FOLDER`")
 
 
