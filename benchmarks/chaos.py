@@ -180,7 +180,7 @@ def main() -> None:
             rows.append({**row, "source": source()})
             print(told(rows[-1]), file=sys.stderr, flush=True)
             save_rows(args.out, rows)
-    for row in rows:
+    for row in sorted(rows, key=lambda r: int(r["run"])):
         print(told(row))
     print(json.dumps({**summary(rows), "left_at_the_end": len(processes(folder))}))
 
