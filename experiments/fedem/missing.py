@@ -17,7 +17,7 @@ DIFFERS = (
     "oystercatcher and skylark counts stand in for eBird's, which are not free to pass on; counts stray in proportion to their mean "
     "(geometric cells with a dispersion) where the paper has Gaussian cells of variance 1; the rank is chosen by visits held back."
 )
-SEEDS = 5
+SEEDS, FIRST_SEED = 5, 10  # on those before, the choice of rank was put right
 HIDDEN, FAMILY = 0.15, "geometric"
 TABLES = {"skylark": shared.skylark, "oystercatcher": shared.oystercatcher}
 
@@ -27,7 +27,7 @@ def run(small: bool, seeds: int, out: Path, say) -> list[dict]:
     for name, load in TABLES.items():
         data = load()
         trials = []
-        for seed in range(seeds):
+        for seed in range(FIRST_SEED, FIRST_SEED + seeds):
             key = {"table": name, "rounds": rounds, "seed": seed}
             trials.append(kept(out / "missing.jsonl", key, trial, visits(data.counts), data.counts.shape, seed, rounds))
             say(

@@ -76,8 +76,16 @@ def test_the_dispersion_is_that_of_the_noise_however_few_the_visits_of_a_site(fa
 
 def test_the_rank_is_chosen_by_visits_held_back():
     model = fit("gaussian", rank=None)
-    assert model.rank_ == int(np.argmin(model.held_deviance_))
-    assert model.rank_ >= 1
+    assert model.rank_ == 1
+    assert model.held_deviance_[1] < 0.8 * model.held_deviance_[0]
+
+
+def test_a_rank_that_is_not_there_is_not_chosen():
+    rng = np.random.default_rng(4)
+    flat = 2.0 + rng.normal(scale=0.7, size=(J, 1)) + 0.5 * np.sin(np.arange(L) / 5)
+    for _ in range(4):
+        table = np.where(rng.random((J, L)) < 0.5, flat + 0.3 * rng.normal(size=(J, L)), np.nan)
+        assert up.FedMissEM(None, "gaussian", n_sites=J, n_dates=L).fit(visits(table)).rank_ == 0
 
 
 def test_totals_cover_the_truth():

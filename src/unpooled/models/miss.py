@@ -36,8 +36,11 @@ class Extent(NamedTuple):
 
 
 class Held(NamedTuple):
+    """Over visits held back, for each candidate."""
+
     visits: Float[Array, "", ">=0"]
-    deviance: Float[Array, "", ">=0"]
+    deviance: Float[Array, "c", ">=0"]
+    products: Float[Array, "c c"]  # of two candidates' deviances: how sure their difference is
 
 
 class Width(NamedTuple):
@@ -99,11 +102,12 @@ def regress(
 
 
 @client(adds=True, batched=False)
-def judge(down: tuple[Factors, ...], client: Client, *, cells: str, trials: int, hide: float) -> tuple[Held, ...]:
+def judge(down: tuple[Factors, ...], client: Client, *, cells: str, trials: int, hide: float) -> Held:
     x, w = _visits(client, hide, kept=False)
     site, date = x[:, 0].astype(np.int64), x[:, 1].astype(np.int64)
     means = (bilinear.mean(bilinear.theta_at(f, site, date), cells, trials) for f in down)
-    return tuple(Held(np.asarray(w.sum()), np.asarray(w @ bilinear.deviance(x[:, 2], m, cells, trials))) for m in means)
+    off = np.stack([bilinear.deviance(x[:, 2], m, cells, trials) for m in means])  # (c, n)
+    return Held(np.asarray(w.sum()), off @ w, (off * w) @ off.T)
 
 
 @client(adds=True, batched=False)
@@ -140,7 +144,8 @@ def _visits(client: Client, hide: float, kept: bool) -> tuple[np.ndarray, np.nda
 class FedMissEM(Estimator):
     """Counts, numbers or shares of successes at sites and dates, most of them missing, as a table of low rank.
 
-    rank : of what is left after the effects of sites and of dates; None chooses 0 to 3 by visits that clients hold back.
+    rank : of what is left after the effects of sites and of dates; None chooses 0 to 3 by visits that clients hold back:
+        the least that is not clearly worse than the best.
     family : "gaussian", "poisson", "geometric" (counts that stray in proportion to their mean, as those of flocks do) or "binomial"
         (out of `trials`); the dispersion is estimated.
     penalty : of the squared coefficients, against the dispersion: sites with few visits are drawn to the mean site.
@@ -157,7 +162,7 @@ class FedMissEM(Estimator):
         n_sites: int | None = None,
         n_dates: int | None = None,
         hide: float = 0.1,
-        choose_iter: int = 30,
+        choose_iter: int = 100,
         max_iter: int = 200,
         tol: float = 1e-6,
         random_state: Any = 0,
@@ -251,8 +256,8 @@ class FedMissEM(Estimator):
     def _choose(self, fed: Federation, state: State) -> tuple[State, Info]:
         ask = judge.using(cells=self.family, trials=self.trials, hide=self.hide)
         found = fed.sum(ask, tuple(c.best for c in state.candidates))
-        held = np.array([float(h.deviance / max(float(h.visits), 1e-300)) for h in found])
-        best = state.candidates[int(np.argmin(held))]
+        held = to_numpy(found.deviance) / max(float(found.visits), 1e-300)
+        best = state.candidates[_simplest(found)]
         fresh = best._replace(factors=best.best, loss=np.inf, settled=False)
         return State((fresh,), True, held, 0), {"held_deviance": float(held.min())}
 
@@ -318,6 +323,16 @@ def visits(table: Any) -> np.ndarray:
     table = np.asarray(table, np.float64)
     site, date = np.nonzero(~np.isnan(table))
     return np.column_stack([site, date, table[site, date]])
+
+
+def _simplest(held: Held) -> int:
+    """The first candidate that is not worse than the best by more than the standard error of their difference."""
+    n, products = max(float(held.visits), 1e-300), to_numpy(held.products)
+    mean = to_numpy(held.deviance) / n
+    b = int(np.argmin(mean))
+    worse = mean - mean[b]
+    square = (np.diag(products) - 2 * products[b] + products[b, b]) / n
+    return int(np.argmax(worse <= np.sqrt(np.maximum(square - worse**2, 0.0) / n)))
 
 
 def _fresh(factors: Factors, dispersion: float) -> Candidate:
