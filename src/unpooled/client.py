@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cache, cached_property
 from inspect import signature
 from typing import Any, get_type_hints
 
@@ -98,7 +98,7 @@ class Ask:
 
     def using(self, **options: Any) -> Ask:
         """The same question with options, which travel with it; each must be a keyword of the function."""
-        unknown = set(options) - set(signature(self.answer).parameters)
+        unknown = set(options) - _parameters(self.answer)
         if unknown:
             raise TypeError(f"{self.name} has no option {sorted(unknown)[0]!r}")
         return replace(self, options={**self.options, **options})
@@ -107,11 +107,21 @@ class Ask:
         """The same question whose answer passes through one more step before it leaves."""
         return replace(self, steps=(*self.steps, Step(step.name, options, undo)))
 
-    @cached_property
+    @property
     def types(self) -> tuple[Any, Any]:
         """(down, up) as annotated."""
-        hints = get_type_hints(self.answer, include_extras=True)
-        return next(iter(hints.values())), hints["return"]
+        return _types(self.answer)
+
+
+@cache
+def _types(answer: Callable) -> tuple[Any, Any]:
+    hints = get_type_hints(answer, include_extras=True)
+    return next(iter(hints.values())), hints["return"]
+
+
+@cache
+def _parameters(answer: Callable) -> frozenset[str]:
+    return frozenset(signature(answer).parameters)
 
 
 REGISTRY: dict[str, Ask] = {}
