@@ -16,7 +16,19 @@ DIFFERS = (
     "50 rows to each. The paper's figures for FedGEM are per-client ARI with the true K_g, for others pooled; 'ours' is "
     "pooled ARI for all."
 )
-SMALL = ("r15", "a1", "d31", "unbalance", "s1", "abalone", "satimage", "optdigits", "anuran_species", "waveform", "pendigits")
+SMALL = (
+    "r15",
+    "a1",
+    "d31",
+    "unbalance",
+    "s1",
+    "abalone",
+    "satimage",
+    "optdigits",
+    "anuran_species",
+    "waveform",
+    "pendigits",
+)
 LARGE = ("fashion", "mnist")
 RIVALS = ("k-FED", "federated k-means", "FFCM average", "AFCL", "central HDBSCAN", "central DP-GMM")
 

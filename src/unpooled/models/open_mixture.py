@@ -256,7 +256,7 @@ class OpenMixture(MixtureFace, Estimator):
         self.client_shares_ |= {
             n: self.weights_ if alike else kept[n][place] for n in fed.names if place in kept.get(n, {})
         }
-        held = sum(self.holdings_.values())
+        held = np.sum(list(self.holdings_.values()), axis=0)
         self.cluster_weights_ = self.weights_ if self.alike_ else held / max(held.sum(), 1e-300)
         here: list[Client] = getattr(innermost(fed), "clients", [])
         self.labels_ |= {c.name: self.predict(c.x, client=c.name) for c in here if c.name in self.client_shares_}
