@@ -139,6 +139,10 @@ def report(means: dict[str, dict[str, float]]) -> None:
         for key in ("to mean", "to iterative", "coverage", "pooled difference")
     )
     print(
+        f"over {', '.join(means)}"
+        + (f"; not run: {', '.join(set(TABLES) - set(means))}" if len(means) < len(TABLES) else "")
+    )
+    print(
         f"below the mean's error on every table by 10 %: {bool((to_mean <= 0.9).all())} (largest ratio {to_mean.max():.3f})"
     )
     print(f"by 15 % at the median: {bool(np.median(to_mean) <= 0.85)} (median ratio {np.median(to_mean):.3f})")
