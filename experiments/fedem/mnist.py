@@ -26,7 +26,7 @@ METHODS = {"FedEM": Setting(**SHARED), "VR-FedEM": Setting(epoch=20, **SHARED)}
 
 
 def run(small: bool, seeds: int, out: Path, say) -> list[dict]:
-    rows, epochs = (5_000, 20) if small else (70_000, 100)
+    rows, epochs = (5_000, 20) if small else (70_000, 400)
     x, y = components(rows, 0)
     courses: dict[str, list[dict]] = {method: [] for method in METHODS}
     for seed in range(seeds):
