@@ -40,6 +40,13 @@ def run(small: bool, seeds: int, out: Path, say: Callable[[str], None]) -> list[
     return lines
 
 
+def colours(labels: np.ndarray) -> np.ndarray:
+    """(n, 4) the same colour for a cluster in every panel; above 20 clusters colours come again."""
+    from matplotlib import colormaps
+
+    return colormaps["tab20"](labels % 20)
+
+
 def draw(problem, models: dict, file: Path) -> Path:
     """Three clients of their own above, all rows below, coloured by cluster."""
     from matplotlib import pyplot as plt
@@ -51,12 +58,10 @@ def draw(problem, models: dict, file: Path) -> Path:
     names = sorted(problem.rows)
     for row, (label, model) in zip(axes, models.items()):
         for axis, name in zip(row, names[:3]):
-            axis.scatter(
-                *problem.rows[name].T, c=model.labels_[name], cmap="tab20", s=8, vmin=0, vmax=model.n_components_
-            )
+            axis.scatter(*problem.rows[name].T, c=colours(model.labels_[name]), s=8)
             axis.set_title(f"{label}: client {name}", fontsize=9)
         x, z = (np.concatenate([part[n] for n in names]) for part in (problem.rows, model.labels_))
-        row[3].scatter(*x.T, c=z, cmap="tab20", s=2)
+        row[3].scatter(*x.T, c=colours(z), s=2)
         row[3].set_title(f"all clients, K = {model.n_components_}", fontsize=9)
     figure.tight_layout()
     figure.savefig(file, dpi=80)
