@@ -7,6 +7,7 @@ from sklearn.mixture import GaussianMixture as Pooled
 
 import unpooled as up
 from unpooled.data import synthetic
+from unpooled.local import Local, federate
 
 SHAPES = ("full", "tied", "diag", "spherical")
 ATTRIBUTES = ("weights_", "means_", "covariances_")
@@ -29,9 +30,10 @@ def start(x: np.ndarray, shape: str, k: int, rng: np.random.Generator) -> dict:
     }
 
 
-def split(x: np.ndarray, clients: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
+def split(x: np.ndarray, clients: int, rng: np.random.Generator) -> Local:
+    """Ragged clients who answer one by one: in this process they would otherwise be merged, and nothing would be shown."""
     owner = rng.choice(clients, len(x), p=rng.dirichlet(np.full(clients, 0.8)))
-    return {str(i): x[owner == i] for i in np.unique(owner)}
+    return federate({str(i): x[owner == i] for i in np.unique(owner)}, mode="one by one")
 
 
 def main(n: int = 20_000, d: int = 8, k: int = 4) -> None:

@@ -20,8 +20,8 @@ COLUMNS = {
 DIFFERS = (
     "the components' parameters are not in the paper: Laplace has unit scale and centres uniform in (-1, 1), Beta has alpha and beta "
     "uniform in (1, 3), half-spaces go through the centres. 30 clients as in the paper, 833 rows each, 60 rounds. In the partial "
-    "settings six components are at work, so FedEM has 6 learners there as well as 3: both are shown. FedGMM has 3 x 3 as in the paper, and "
-    "auto, where held-out joint likelihood chooses the numbers."
+    "settings six components are at work, so FedEM has 6 learners there as well as 3: both are shown. FedGMM has 3 x 3 as in the "
+    "paper, and auto, where held-out joint likelihood chooses the numbers."
 )
 
 

@@ -88,7 +88,7 @@ class AblatedBNR(Estimator):
     def step(self, fed: Federation, state: Kernels) -> tuple[Kernels, dict]:
         whole, designs = self._whole(), state.models
         whole.seed_ = state.seed
-        ask = statistics.using(**whole._asks())
+        ask = statistics.using(**whole._asks() | {"share": whole._last_share()})
         if self.last_layer == "global":
             sums = {name: fed.sum(ask, design) for name, design in designs.items()}
         elif self.kernel == "local":

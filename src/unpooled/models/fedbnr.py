@@ -79,7 +79,8 @@ class FedBNR(LastLayer):
     distill_weight, distill_steps, distill_rate : of the server's training when it distils.
     validation_fraction : share of every client's rows held out, to choose the best round and to recalibrate.
     recalibrate : intervals from held-out residuals instead of the normal law.
-    refit : when the round is chosen and intervals are recalibrated, fit the last layer to the held-out rows too: one SUM.
+    refit : when the round is chosen, fit the last layer to the held-out rows too: one SUM. Intervals are recalibrated on
+    them still, each as if it were left out.
     missing : "impute" (by the mean over all clients, with a warning) or "refuse".
     device : where features are trained.
     """
@@ -321,10 +322,10 @@ class FedBNR(LastLayer):
             self.n_sums_ += 1
         self.best_round_, self.log_variances_ = best.round, (best.log_noise, best.log_prior)
         self._settle(_with_theta(state.design, best.theta), best.stats)
-        self._calibrate(fed, self.recalibrate)
         if self.refit and self._share() > 0:
             self._settle(self.design_, self._ask(fed))
             self.n_sums_ += 1
+        self._calibrate(fed, self.recalibrate)
 
     def _last_share(self) -> float:
         return 0.0 if self.refit else self._share()

@@ -103,15 +103,14 @@ def statistics(design: Design, client: Client, *, spec: dict, share: float, seed
 
 
 @client(adds=True)
-def residuals(fitted: Fitted, client: Client, *, spec: dict, share: float, seed: int) -> Histogram:
-    """Standardised residuals of rows the model has not seen: those held out, or each row as if it were left out."""
+def residuals(fitted: Fitted, client: Client, *, spec: dict, share: float, seed: int, inside: bool) -> Histogram:
+    """Standardised residuals of the rows held out, or of all where none are; those `inside` the last layer as if left out."""
     x, y, w, held = standard_rows(fitted.design.scaling, client, share, seed)
     z = features(spec, fitted.design.kernel, x)
-    if share > 0:
-        mean, variance = bayes_linear.predict(fitted.posterior, z)
-    else:
-        (mean, variance), held = bayes_linear.left_out(fitted.posterior, z, y), w
-    return Histogram(calibration.histogram((y - mean) / np.sqrt(variance), held))
+    mean, variance = (
+        bayes_linear.left_out(fitted.posterior, z, y) if inside else bayes_linear.predict(fitted.posterior, z)
+    )
+    return Histogram(calibration.histogram((y - mean) / np.sqrt(variance), held if share > 0 else w))
 
 
 def standard_rows(scaling: Scaling, client: Client, share: float, seed: int) -> Rows:
@@ -247,7 +246,8 @@ class LastLayer(RegressorMixin, Estimator):
     def _calibrate(self, fed: Federation, wanted: bool) -> None:
         self.histogram_ = np.zeros((len(self.posterior.noise), 0))
         if wanted:
-            ask = residuals.using(spec=self._spec(), share=self._share(), seed=self.seed_)
+            inside = self._last_share() == 0
+            ask = residuals.using(spec=self._spec(), share=self._share(), seed=self.seed_, inside=inside)
             self.histogram_ = to_numpy(fed.sum(ask, Fitted(self.design_, self.posterior)).counts)
 
     # ---- predictions ----
