@@ -261,8 +261,8 @@ def homogeneous(whiten: Array, shift: Array) -> Array:
 
 
 def _stairs(D: int) -> list[tuple[int, int]]:
-    """Blocks of rows of a lower triangular (D, D) matrix; eight rows suit the small products of BLAS."""
-    step = max(8, D // 8)
+    """Blocks of rows of a lower triangular (D, D) matrix: few, since threads wait for each other between products."""
+    step = max(11, D // 8)
     edges = [0, *range(1 + step, D, step), D]
     return list(pairwise(edges))
 
