@@ -41,7 +41,7 @@ def expired(folder: Path) -> str:
         refusal(lambda: server._wait(link, process))  # `unpooled serve` itself refuses it, too
         return refusal(lambda: answer_once(link, keys.make_node_key(folder / "node.key").with_suffix(".key")))
     finally:
-        server._stop(process)
+        server.stop(process)
 
 
 def main() -> None:

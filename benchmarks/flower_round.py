@@ -28,7 +28,7 @@ from big_question import Down, big
 from network import NodeProcess, cpu, free_port, started, write_node
 
 from unpooled.flower import attach, connect
-from unpooled.flower.server import serving
+from unpooled.flower.server import serving, stop
 
 NUMBERS = 10_000  # of 8 bytes, each way
 
@@ -95,18 +95,9 @@ def stock_node(stack: ExitStack, config: Path, address: str, link: Path, isolati
     command += ["--isolation", isolation, "--node-config", f'unpooled="{config}"']
     with open(config.parent / "supernode.log", "ab") as log:
         process = subprocess.Popen([str(c) for c in command], env=env, stdout=log, stderr=log)
-    stack.callback(end, process)
+    stack.callback(stop, process)
     if isolation == "process":
         stack.enter_context(started(NodeProcess(config, "--behind", f"127.0.0.1:{port}")))
-
-
-def end(process: subprocess.Popen) -> None:
-    process.terminate()
-    try:
-        process.wait(10)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
 
 
 def run(kind: str, rounds: int, traffic: Traffic) -> dict:

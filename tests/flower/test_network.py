@@ -178,7 +178,7 @@ def test_an_expired_certificate_is_refused_by_nodes_and_by_serve_itself(tmp_path
         with pytest.raises(RunError, match=r"not to be trusted.*certificate has expired"):
             answer_once(link, tmp_path / "node.key")
     finally:
-        server._stop(process)
+        server.stop(process)
 
 
 def test_the_inner_doors_ask_for_the_token(network):

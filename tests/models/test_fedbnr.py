@@ -7,7 +7,7 @@ import torch
 import unpooled as up
 from unpooled import store, tree
 from unpooled.errors import BadData, BadParameter, DataWarning
-from unpooled.maths import bayes_linear, feature_maps, held_out
+from unpooled.maths import bayes_linear, calibration, feature_maps, held_out
 from unpooled.metrics import regression as metrics
 
 torch.set_num_threads(1)
@@ -180,7 +180,11 @@ def test_the_refit_takes_the_held_out_rows_in_and_leaves_the_kernel_alone(rows):
     pooled = bayes_linear.posterior(bayes_linear.statistics(z, sy[:, None], np.ones(500)))
     np.testing.assert_allclose(after.posterior.weights, pooled.weights, rtol=1e-8, atol=1e-8)
     assert after.n_sums_ == before.n_sums_ + 1
-    row = np.flatnonzero(held_out.held_out(x, y[:, None], after.validation_fraction, after.seed_))[0]
+    held = held_out.held_out(x, y[:, None], after.validation_fraction, after.seed_)
+    mean, variance = bayes_linear.left_out(after.posterior, z[held], sy[held, None])
+    expected = calibration.histogram((sy[held, None] - mean) / np.sqrt(variance), np.ones(held.sum()))
+    np.testing.assert_array_equal(after.histogram_, expected)
+    row = np.flatnonzero(held)[0]
     others = np.arange(500) != row
     post = after.posterior
     alone = bayes_linear.posterior(

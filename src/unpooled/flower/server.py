@@ -34,7 +34,7 @@ def serving(folder: Path, address: str, *, hosts: Sequence[str] = (), insecure: 
             register(link, keys.read_public_key(path), path.stem)
         yield link
     finally:
-        _stop(process)
+        stop(process)
 
 
 def prepare(folder: Path, address: str, hosts: Sequence[str], insecure: bool) -> Link:
@@ -93,7 +93,8 @@ def _last_line(link: Link) -> str:
     return lines[-1][:200] if lines else "it wrote nothing"
 
 
-def _stop(process: subprocess.Popen) -> None:
+def stop(process: subprocess.Popen) -> None:
+    """Asked first, killed if it does not go."""
     process.terminate()
     try:
         process.wait(10)
