@@ -1,52 +1,68 @@
-"""Measurements that are kept: one line of JSON each, never made twice; tables are computed from them."""
+"""Measurements that are kept: one line of JSON each, never made twice; tables are computed from them.
+
+An experiment is a list of plans. A folder of results holds one file for all, or one for each part that ran by itself (`_job.py`).
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from _data import Problem
 from _methods import METHODS, measure
 
 Say = Callable[[str], None]
-Case = tuple[str, Callable[[int], Problem]]  # name, seed -> problem
+Cell = tuple[str, str, int]  # case, method, seed
 
 
-def collect(file: Path, cases: Iterable[Case], methods: Iterable[str], seeds: Iterable[int], say: Say) -> list[dict]:
-    """Measure what the file does not hold yet, seed by seed, and return all that was asked for."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    known = {_key(row): row for row in read(file)}
-    rows = []
-    for seed in seeds:
-        for case, make in cases:
-            problem = None
-            for method in methods:
-                key = (case, method, seed)
-                if key not in known:
-                    problem = problem or make(seed)
-                    row = {
-                        "case": case,
-                        "method": method,
-                        "seed": seed,
-                        "k_true": problem.k,
-                        "clients": len(problem.rows),
-                    }
-                    known[key] = row | measure(problem, method, seed)
-                    say(f"{case}, {method}, seed {seed}: ARI {known[key]['pooled_ari']:.3f}, K {known[key]['k']}")
-                    with file.open("a") as out:
-                        out.write(json.dumps(known[key]) + "\n")
-                rows.append(known[key])
-    return rows
+class Plan(NamedTuple):
+    """Every case by every method for these seeds."""
+
+    cases: dict[str, Callable[[int], Problem]]  # name -> (seed -> problem)
+    methods: Sequence[str]
+    seeds: range
+
+    def cells(self) -> Iterator[Cell]:
+        return ((case, method, seed) for seed in self.seeds for case in self.cases for method in self.methods)
 
 
-def read(file: Path) -> list[dict]:
-    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+def everything(cell: Cell) -> bool:
+    return True
 
 
-def _key(row: dict) -> tuple[str, str, int]:
+def collect(
+    folder: Path, plans: Sequence[Plan], say: Say, part: str = "measured", chosen: Callable[[Cell], bool] = everything
+) -> list[dict]:
+    """Measure the chosen cells that the folder does not hold yet, a line of `part`.jsonl each; return what it holds of the plans."""
+    folder.mkdir(parents=True, exist_ok=True)
+    known = {_key(row): row for row in read(folder)}
+    wanted = {cell: plan.cases[cell[0]] for plan in plans for cell in plan.cells()}
+    problem: tuple[str, int, Problem] | None = None
+    for (case, method, seed), make in wanted.items():
+        if (case, method, seed) in known or not chosen((case, method, seed)):
+            continue
+        if problem is None or problem[:2] != (case, seed):
+            problem = case, seed, make(seed)
+        row = known[case, method, seed] = _measured(case, method, seed, problem[2])
+        say(f"{case}, {method}, seed {seed}: ARI {row['pooled_ari']:.3f}, K {row['k']}")
+        with (folder / f"{part}.jsonl").open("a") as out:
+            out.write(json.dumps(row) + "\n")
+    return [known[cell] for cell in wanted if cell in known]
+
+
+def _measured(case: str, method: str, seed: int, problem: Problem) -> dict[str, Any]:
+    what = {"case": case, "method": method, "seed": seed, "k_true": problem.k, "clients": len(problem.rows)}
+    return what | measure(problem, method, seed)
+
+
+def read(folder: Path) -> list[dict]:
+    return [json.loads(line) for file in sorted(folder.glob("*.jsonl")) for line in file.read_text().splitlines()]
+
+
+def _key(row: dict) -> Cell:
     return row["case"], row["method"], row["seed"]
 
 

@@ -1,18 +1,34 @@
-"""Tables of whatever has been measured so far: `python experiments/fedgem/_tables.py` writes results/*/measured.md."""
+"""Tables of whatever has been measured so far: `python experiments/fedgem/_tables.py` writes results/*/measured.md.
+
+Lines that parts wrote by themselves (`_job.py`) move into measured.jsonl, sorted.
+"""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
+import real_data
 from _runs import read, table
-from real_data import paper
 
 from unpooled.commands.reproduce import markdown
 
 RESULTS = Path(__file__).parent / "results"
 
+
+def joined(folder: Path) -> list[dict]:
+    """All lines of the folder, in one file from now on; of a cell measured twice the first counts."""
+    rows = {(row["case"], row["method"], row["seed"]): row for row in reversed(read(folder))}
+    ordered = [rows[cell] for cell in sorted(rows)]
+    (folder / "measured.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ordered))
+    for part in folder.glob("part-*.jsonl"):
+        part.unlink()
+    return ordered
+
+
 if __name__ == "__main__":
-    for file in sorted(RESULTS.glob("*/*.jsonl")):
-        text = markdown(table(read(file), paper()))
-        (file.parent / "measured.md").write_text(f"Measured so far ({file.name}):\n\n{text}\n")
-        print(text, "\n")
+    for folder in sorted({file.parent for file in RESULTS.glob("*/*.jsonl")}):
+        rows = joined(folder)
+        text = markdown(real_data.lines(rows) if folder.name == "real_data" else table(rows))
+        (folder / "measured.md").write_text(f"Measured so far:\n\n{text}\n")
+        print(folder.name, text, "", sep="\n")

@@ -9,7 +9,7 @@ import numpy as np
 from _data import Problem, by_client
 from _data import table as rows_of
 from _methods import MAIN
-from _runs import collect, table
+from _runs import Plan, collect, table
 
 from unpooled.data import shared
 
@@ -23,8 +23,10 @@ def by_recording(seed: int) -> Problem:
     return by_client(x, y, groups)
 
 
-def run(small: bool, seeds: int, out: Path, say: Callable[[str], None]) -> list[dict]:
+def plans(small: bool, seeds: int) -> list[Plan]:
     methods = ("FedGEM",) if small else (*MAIN, "OpenMixture gaussians")
-    return table(
-        collect(out / "frogs.jsonl", [("frogs by recording", by_recording)], methods, range(1 if small else seeds), say)
-    )
+    return [Plan({"frogs by recording": by_recording}, methods, range(1 if small else seeds))]
+
+
+def run(small: bool, seeds: int, out: Path, say: Callable[[str], None]) -> list[dict]:
+    return table(collect(out, plans(small, seeds), say))

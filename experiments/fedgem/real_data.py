@@ -8,7 +8,7 @@ from pathlib import Path
 
 from _data import real
 from _methods import MAIN
-from _runs import collect, mean_ranks, table
+from _runs import Plan, collect, mean_ranks, table
 
 SEEDS = 5
 DIFFERS = (
@@ -30,7 +30,18 @@ SMALL = (
     "pendigits",
 )
 LARGE = ("fashion", "mnist")
-RIVALS = ("k-FED", "federated k-means", "FFCM average", "AFCL", "central HDBSCAN", "central DP-GMM")
+RIVALS = (
+    "FedGEM, K_g by BIC",
+    "k-FED",
+    "federated k-means",
+    "FFCM average",
+    "FFCM cluster",
+    "AFCL",
+    "local EM",
+    "central GMM, BIC",
+    "central DP-GMM",
+    "central HDBSCAN",
+)
 
 
 def paper() -> dict[tuple[str, str], float]:
@@ -39,12 +50,16 @@ def paper() -> dict[tuple[str, str], float]:
     return {(case, method): value for case, table in expected.items() for method, value in table.items()}
 
 
+def plans(small: bool, seeds: int) -> list[Plan]:
+    cases = {name: lambda seed, name=name: real(name, seed) for name in (SMALL[:1] if small else SMALL + LARGE)}
+    return [Plan(cases, MAIN if small else MAIN + RIVALS, range(1 if small else seeds))]
+
+
 def run(small: bool, seeds: int, out: Path, say: Callable[[str], None]) -> list[dict]:
-    cases = [(name, lambda seed, name=name: real(name, seed)) for name in (SMALL[:1] if small else SMALL + LARGE)]
-    file = out / "real_data.jsonl"
-    rows = collect(file, cases, MAIN, range(1 if small else seeds), say)
-    if not small:
-        rows += collect(file, cases, RIVALS, range(1), say)
-    lines = table(rows, paper())
+    return lines(collect(out, plans(small, seeds), say))
+
+
+def lines(rows: list[dict]) -> list[dict]:
+    """The table, with the mean rank of each method."""
     ranks = mean_ranks(rows)
-    return [line | {"mean rank over all": ranks.get(line["method"])} for line in lines]
+    return [line | {"mean rank over all": ranks.get(line["method"])} for line in table(rows, paper())]

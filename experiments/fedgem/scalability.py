@@ -7,7 +7,7 @@ from pathlib import Path
 
 from _data import separated
 from _methods import MAIN
-from _runs import collect, table
+from _runs import Plan, collect, table
 
 SEEDS = 3
 DIFFERS = "as in sensitivity.py; R_min is 4, and one of clients, K and rows grows at a time."
@@ -18,7 +18,11 @@ GROWN = {
 }
 
 
-def run(small: bool, seeds: int, out: Path, say: Callable[[str], None]) -> list[dict]:
+def plans(small: bool, seeds: int) -> list[Plan]:
     chosen = dict(list(GROWN.items())[:1]) if small else GROWN
-    cases = [(name, lambda seed, how=how: separated(4, seed, **how)) for name, how in chosen.items()]
-    return table(collect(out / "scalability.jsonl", cases, MAIN, range(1 if small else seeds), say))
+    cases = {name: lambda seed, how=how: separated(4, seed, **how) for name, how in chosen.items()}
+    return [Plan(cases, MAIN, range(1 if small else seeds))]
+
+
+def run(small: bool, seeds: int, out: Path, say: Callable[[str], None]) -> list[dict]:
+    return table(collect(out, plans(small, seeds), say))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from _data import separated
 from _methods import MAIN
-from _runs import collect, table
+from _runs import Plan, collect, table
 
 SEEDS = 20
 DIFFERS = (
@@ -15,16 +15,22 @@ DIFFERS = (
     "uniform in a box, at least R_min apart, variances 1, 50 clients of about 100 rows with 2 to 6 clusters each. The paper "
     "scores its own method per client and its rivals pooled; here every method is scored both ways ('ours' is pooled ARI)."
 )
+KINDS = ("clients", "clusters", "both")
 EXTRA = ("OpenMixture gaussians", "k-FED", "federated k-means", "local EM", "AFCL", "FFCM average")
 
 
-def run(small: bool, seeds: int, out: Path, say: Callable[[str], None]) -> list[dict]:
+def plans(small: bool, seeds: int) -> list[Plan]:
     radii = (2, 8) if small else (1, 2, 3, 4, 5, 6, 7, 8)
-    cases = [(f"R_min {r}", lambda seed, r=r: separated(r, seed)) for r in radii]
-    rows = collect(out / "sensitivity.jsonl", cases, MAIN, range(1 if small else seeds), say)
-    if not small:
-        kinds = ("clients", "clusters", "both")
-        skewed = [(f"R_min 4, imbalance: {i}", lambda seed, i=i: separated(4, seed, imbalance=i)) for i in kinds]
-        rows += collect(out / "sensitivity.jsonl", skewed, MAIN, range(min(seeds, 5)), say)
-        rows += collect(out / "sensitivity.jsonl", cases[:4:2], EXTRA, range(min(seeds, 3)), say)
-    return table(rows)
+    cases = {f"R_min {r}": lambda seed, r=r: separated(r, seed) for r in radii}
+    if small:
+        return [Plan(cases, MAIN, range(1))]
+    skewed = {f"R_min 4, imbalance: {i}": lambda seed, i=i: separated(4, seed, imbalance=i) for i in KINDS}
+    return [
+        Plan(cases, MAIN, range(seeds)),
+        Plan(skewed, MAIN, range(min(seeds, 5))),
+        Plan(cases, EXTRA, range(min(seeds, 5))),
+    ]
+
+
+def run(small: bool, seeds: int, out: Path, say: Callable[[str], None]) -> list[dict]:
+    return table(collect(out, plans(small, seeds), say))
