@@ -1,4 +1,4 @@
-"""All clients' models trained at once by vmap on a GPU, against a plain loop over clients and learners on the same GPU.
+"""All clients' models trained at once on a GPU, against a plain loop over clients and learners on the same GPU.
 
 80 clients x 3 learners of the small CNN (FedGMM's figure) and 300 x 3 (FedConceptEM's), 180 images each, one local epoch, batch 60.
 Both take the same minibatches from the same start, so their models are compared too. Without a GPU it runs a tiny case on the CPU.
@@ -53,7 +53,7 @@ def case(clients: int, repeats: int, device: str) -> None:
         print(
             f"  {name:<28}{statistics.median(seconds):.3f} {spread}, {statistics.median(ratios):.1f} times the loop's speed"
         )
-    apart = (answers["ours, torch convolutions"] - answers["plain loop"]).abs().max()
+    apart = (answers["ours"] - answers["plain loop"]).abs().max()
     print(f"  largest difference of any parameter from the loop's: {float(apart):.2g}")
 
 

@@ -21,27 +21,26 @@ import _measure
 import _tables
 
 HERE = Path(__file__).parent
-SMALL_BASELINES = ("FedAvg", "IFCA", "FedEM", "FeSEM", "APFL", "FedSoft", "Local", "pFedMe", "CFL (3)", "CFL")
+NEAREST, OTHERS = ("IFCA", "FedEM", "FeSEM", "FedAvg"), ("CFL", "CFL (3)", "APFL", "FedSoft", "Local", "pFedMe")
 
 
 def plan(rounds: int) -> list[dict]:
     """Most important first."""
-    half = rounds // 2
-    first = jobs.table1([0], rounds, (jobs.OURS, *SMALL_BASELINES[:4])) + jobs.table1([1, 2], rounds, [jobs.OURS])
+    half, seeds = rounds // 2, (0, 1, 2)
     return [
-        *first,
+        *jobs.table1(seeds, rounds, [jobs.OURS]),
+        *jobs.table1(seeds, rounds, NEAREST),
         *jobs.adaptive(range(10), half),
-        *jobs.noise([0], rounds, [50.0]),
-        *jobs.participation([0], rounds, [0.2]),
-        *jobs.counts([0], rounds)[:2],
-        *jobs.table1([0], rounds, SMALL_BASELINES[4:]),
-        *jobs.adaptive([0], half, [6], concepts=1),
-        *jobs.table1([1, 2], rounds, SMALL_BASELINES),
+        *jobs.noise(seeds, rounds, [50.0]),
+        *jobs.adaptive(seeds, half, [6], concepts=1),
+        *(one for one in jobs.counts(seeds, rounds) if one["concepts"] == 1 and one["method"] in (jobs.OURS, "FedAvg")),
+        *jobs.table1(seeds, rounds, OTHERS),
+        *jobs.participation(seeds, rounds, [0.2]),
         *jobs.variants([0], rounds),
-        *jobs.noise([1, 2], rounds, [50.0]),
-        *jobs.participation([1, 2], rounds, [0.2]),
-        *jobs.counts([0], rounds)[2:],
+        *jobs.counts([0], rounds),
+        *jobs.participation([0], rounds, [0.6]),
         *jobs.epochs([0], rounds),
+        *jobs.noise([0], rounds, [10.0]),
     ]
 
 
@@ -99,9 +98,9 @@ class Batch:
 def work(one: dict) -> float:
     """Rounds times models, roughly: how long a measurement takes against others."""
     options = one.get("options", {})
-    models = {"FedEM": 3, "APFL": 2, "pFedMe": 5, "CFL": 3, "CFL (3)": 3}.get(one["method"], 1.2)
+    models = {"FedEM": 2, "APFL": 2, "pFedMe": 5, "CFL": 4, "CFL (3)": 4}.get(one["method"], 1.2)
     if one["method"].startswith("FedConceptEM"):
-        models = 3 + (options.get("n_concepts", 6) - 3) / 3
+        models = 2 + (options.get("n_concepts", 6) - 3) / 3
     return one["rounds"] * models * options.get("fraction", 1.0) * options.get("local_epochs", 1)
 
 
@@ -109,8 +108,11 @@ def measured(one: dict, lr: float | None, args: argparse.Namespace) -> dict:
     """In a process of its own."""
     import torch
 
+    from unpooled.learners import modules
+
     torch.set_num_threads(1)
     torch.set_float32_matmul_precision("high")
+    modules.WAYS["cuda"] = args.way
     return _measure.measure(with_rate(one, lr) if lr else one, args.small, args.device)
 
 
@@ -124,17 +126,20 @@ def main() -> None:
     parser.add_argument("--small", action="store_true")
     parser.add_argument("--lr", type=float, help="instead of the pilot")
     parser.add_argument("--done", type=Path, help="measurements.jsonl of an earlier batch")
-    parser.add_argument("--no-benchmark", action="store_true")
+    parser.add_argument("--no-benchmark", action="store_true", help="leave out the time of a round")
+    parser.add_argument("--way", help="how models take a step on the device, instead of the fastest")
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
     batch = Batch(args)
     if not args.no_benchmark:
-        benchmark(args)
+        benchmark(args, "concept_round_gpu.py", "round_time.txt", *(["--clients", "20"] if args.small else []))
+    args.way = args.way or fastest(args)
     lr = args.lr or best_rate(batch.run(jobs.pilot(max(args.rounds // 7, 2)), None))
     print(f"learning rate {lr}, by the held-out rows of a split that no table uses", flush=True)
     earlier = _tables.measured(args.done) if args.done else []
     seen = {key(r) for r in earlier}
-    batch.run([one for one in plan(args.rounds) if key(with_rate(one, lr)) not in seen], lr)
+    wanted = {key(with_rate(one, lr)): one for one in plan(args.rounds)}
+    batch.run([one for name, one in wanted.items() if name not in seen], lr)
     batch.pool.shutdown()
     (args.out / "table.json").write_text(json.dumps(jobs.rows(earlier + _tables.measured(batch.file)), indent=1))
 
@@ -151,15 +156,20 @@ def best_rate(found: list[dict]) -> float:
     return max(found, key=lambda r: r["local"])["options"]["lr"]
 
 
-def benchmark(args: argparse.Namespace) -> None:
-    """The time of a round, before anything else uses the device."""
-    script = HERE.parents[1] / "benchmarks" / "concept_round_gpu.py"
-    with open(args.out / "round_time.txt", "w") as file:
-        small = ["--clients", "20", "--repeats", "1"] if args.small else []
-        subprocess.run(
-            [sys.executable, str(script), "--device", args.device, *small], stdout=file, stderr=subprocess.STDOUT
-        )
-    print((args.out / "round_time.txt").read_text(), flush=True)
+def benchmark(args: argparse.Namespace, script: str, into: str, *options: str) -> str:
+    """What a benchmark prints, before anything else uses the device."""
+    command = [sys.executable, str(HERE.parents[1] / "benchmarks" / script), "--device", args.device, "--repeats", "3"]
+    with open(args.out / into, "w") as file:
+        subprocess.run([*command, *options], stdout=file, stderr=subprocess.STDOUT)
+    text = (args.out / into).read_text()
+    print(text, flush=True)
+    return text
+
+
+def fastest(args: argparse.Namespace) -> str:
+    """The way to train many models at once that is fastest on this device."""
+    last = benchmark(args, "learners_conv.py", "conv_time.txt", "--profile").splitlines()[-1:]
+    return last[0].removeprefix("fastest: ") if last and last[0].startswith("fastest: ") else "vmap"
 
 
 if __name__ == "__main__":

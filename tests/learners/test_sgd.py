@@ -8,7 +8,7 @@ from torch.nn import functional as F
 from unpooled.client import Client
 from unpooled.learners.rows import Rows
 from unpooled.learners.sgd import Order, Step, minibatches, train
-from unpooled.learners.trainer import Trainer
+from unpooled.learners.trainer import IDLE, Trainer
 
 SIZES = (40, 23, 7)
 
@@ -110,3 +110,28 @@ def test_a_torch_device_gives_the_same_as_numpy():
     assert isinstance(rows.x, torch.Tensor)
     moved = there.train(theta, c.at(5, 2), rows, np.ones((30, 2)))
     np.testing.assert_allclose(here.train(theta, c.at(5, 2), here.rows(c), np.ones((30, 2))), moved, atol=1e-12)
+
+
+@pytest.mark.parametrize("device", [None, "cpu"])
+def test_idle_learners_stay_and_the_others_take_their_steps(device):
+    clients = make_clients()
+    how = trainer(momentum=0.9, weight_decay=0.01, epochs=2, keep_momentum=True, device=device)
+    theta, both, rng = how.start(np.random.default_rng(1), 3), stacked(clients), np.random.default_rng(3)
+    r = rng.random((*both.w.shape, 3))
+    r[0, :, 1] = r[2, :, :2] = 1e-7  # of the first client one learner is idle, of the last one two
+    usual = how.train(theta, both, how.rows(both), r)
+    fresh = stacked(clients)
+    found = how.train(theta, fresh, how.rows(fresh), r, idle=IDLE)
+    idle = np.array([[0, 1, 0], [0, 0, 0], [1, 1, 0]], bool)
+    np.testing.assert_array_equal(np.asarray(found)[idle], np.broadcast_to(theta, found.shape)[idle])
+    np.testing.assert_allclose(np.asarray(found)[~idle], np.asarray(usual)[~idle], atol=1e-12)
+    assert (np.asarray(fresh.state["velocity"])[idle] == 0).all()
+    for i, c in enumerate(clients):
+        alone = how.train(theta, c, how.rows(c), r[i, : len(c.w)], idle=IDLE)
+        np.testing.assert_allclose(alone, found[i], atol=1e-12)
+
+
+def test_where_all_learners_are_idle_nothing_moves():
+    (client,), how = make_clients((9,)), trainer()
+    theta = how.start(np.random.default_rng(1), 2)
+    np.testing.assert_array_equal(how.train(theta, client, how.rows(client), np.zeros((9, 2)), idle=IDLE), theta)

@@ -9,7 +9,7 @@ from unpooled.baselines.fedem import FedEM
 from unpooled.client import Client
 from unpooled.data import shift
 from unpooled.errors import BadData, BadParameter, DataWarning
-from unpooled.learners import Trainer
+from unpooled.learners import IDLE, Trainer
 from unpooled.local import federate
 from unpooled.models import fedconceptem_rounds as rounds
 from unpooled.models.fedconceptem import label_shares
@@ -136,6 +136,15 @@ def test_clients_of_different_sizes_together_and_one_by_one(adam):
     np.testing.assert_allclose(alone.theta_, together.theta_, rtol=1e-9, atol=1e-12)
     for c in alone.clients_:
         np.testing.assert_allclose(alone.clients_[c]["omega"], together.clients_[c]["omega"], rtol=1e-7, atol=1e-12)
+
+
+def test_models_left_out_where_they_are_idle_would_have_changed_next_to_nothing(case, monkeypatch):
+    data, short = case
+    assert any(own["omega"].min() < IDLE for own in short.clients_.values())  # there are such
+    monkeypatch.setattr(rounds, "IDLE", 0.0)
+    full = fitted(data.train)
+    np.testing.assert_allclose(short.theta_, full.theta_, atol=1e-3)
+    assert short.concepts_ == full.concepts_
 
 
 # ---- what it finds ----

@@ -15,7 +15,7 @@ from unpooled.client import Client, client
 from unpooled.errors import BadParameter
 from unpooled.estimator import Info
 from unpooled.federation import Federation
-from unpooled.learners import Trainer, as_option
+from unpooled.learners import IDLE, Trainer, as_option
 from unpooled.learners.estimator import LearnerEstimator
 from unpooled.learners.mixing import average, log_shares, mass, responsibilities, shares
 from unpooled.maths.mixture import fit_weights
@@ -51,7 +51,8 @@ def local_round(down: Learners, client: Client, *, trainer: dict, weighting: str
     r, norm = responsibilities(how.log_likelihood(theta, rows) + log_shares(pi, rows.x)[..., None, :])
     n = mass(r, rows.w)
     client.state["pi"] = shares(n)
-    theta = how.keep_own(how.train(theta, client, rows, r), client, down.theta)
+    idle = IDLE if weighting == "mass" else 0.0
+    theta = how.keep_own(how.train(theta, client, rows, r, idle=idle), client, down.theta)
     weight = n if weighting == "mass" else 0 * n + rows.w.sum(-1)[..., None]
     return Trained(weight[..., None] * theta, weight, n, (rows.w * norm).sum(-1))
 

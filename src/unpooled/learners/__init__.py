@@ -32,12 +32,14 @@ epochs, momentum kept or not, proximal term, weight decay and device are fields 
 it: `trainer.with_own` before training and `trainer.keep_own` after.
 
 Where it runs: `linear` and `mlp` are batched products over clients x models, in NumPy (torch on a device); any other
-module is torch, one after the other on a CPU and all at once by `torch.func.vmap` on a GPU. Minibatches are drawn by
-each client's own generator, so results do not depend on who is stacked with whom.
+module is torch, one after the other on a CPU and all at once on a GPU: plain convolutional networks as batched products
+(`banded.py`), the rest by `torch.func.vmap`. With `train(..., idle=IDLE)` models that answer for next to none of a
+client's rows are not trained there. Minibatches are drawn by each client's own generator, so results do not depend on
+who is stacked with whom.
 """
 
 from unpooled.learners.registry import register
 from unpooled.learners.rows import Rows, kinds
-from unpooled.learners.trainer import Trainer, as_option, check_device, learning_rate
+from unpooled.learners.trainer import IDLE, Trainer, as_option, check_device, learning_rate
 
-__all__ = ["Rows", "Trainer", "as_option", "check_device", "kinds", "learning_rate", "register"]
+__all__ = ["IDLE", "Rows", "Trainer", "as_option", "check_device", "kinds", "learning_rate", "register"]

@@ -1,10 +1,11 @@
 """Any torch module as a learner, k of them for each of many clients. Nothing is sent.
 
-On a GPU all models take their step at once by `torch.func.vmap`; on a CPU one after the other, which measures faster
-there. BatchNorm, by `norm`: "group" puts GroupNorm in its place (the default: nothing to track); "average" makes its
-running statistics part of the parameters, so that they are averaged; "local" leaves its statistics, scale and shift
-with each client. Batch statistics need true batches without padding, so with the last two every model takes its step
-alone, on a GPU too.
+On a GPU all models take their step at once: a plain convolutional network as batched products (`banded.py`), any other
+module by `torch.func.vmap`; on a CPU one after the other, which measures faster there: see `WAYS`. BatchNorm, by
+`norm`: "group" puts GroupNorm in its place (the default: nothing to track); "average" makes its running statistics
+part of the parameters, so that they are averaged; "local" leaves its statistics, scale and shift with each client.
+Batch statistics need true batches without padding, so with the last two every model takes its step alone, on a GPU
+too.
 """
 
 from __future__ import annotations
@@ -22,7 +23,12 @@ from torch.func import grad as gradient_of
 from torch.nn import functional as F
 
 from unpooled.errors import BadParameter
+from unpooled.learners import banded
 
+WAYS = {
+    "cpu": "one by one",
+    "cuda": "banded",
+}  # how models take a step; "vmap" anywhere else, and where nothing else fits
 ROWS_AT_ONCE = {"cpu": 2048, "cuda": 16_384}  # rows a model scores in one pass: bounds the memory of its activations
 NORMS = ("group", "average", "local")
 _BATCH_NORM = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
@@ -45,6 +51,7 @@ class Modules:
         self.trained = self.size - sum(b.numel() for _, b in tracked)
         self.tracks = bool(tracked)
         self.stays = self._stays(template) if norm == "local" else ()
+        self.layers = banded.plain(template, inputs)
 
     def start(self, rng: np.random.Generator, k: int) -> np.ndarray:
         """(k, p) as the modules' own constructors draw them, from seeds that `rng` gives."""
@@ -63,6 +70,8 @@ class Modules:
             if theta.ndim == 2:  # all clients have the same k models: their rows are one long table
                 scores = torch.stack([self._score(one, x.flatten(0, -2)) for one in theta])
                 return scores.unflatten(-1, x.shape[:-1]).movedim((0, 1), (-3, -2))
+            if self._way(x) == "banded":
+                return self._own_scores(theta, x)
             return torch.stack([self.logits(one, rows) for one, rows in zip(theta, x)])
 
     def gradient(self, theta: Tensor, x: Tensor, y: Tensor, s: Tensor) -> Tensor:
@@ -71,12 +80,39 @@ class Modules:
             return self.gradient(theta[None], x[None], y[None], s[None])[0]
         if self.tracks:
             return self._tracking_gradient(theta, x, y, s)
-        if x.device.type == "cpu":
+        way = self._way(x)
+        if way == "banded":
+            return self._banded_gradient(theta, x, y, s)
+        if way == "one by one":
             alone: Any = gradient_of(self._loss)
             steps = [[alone(t, *rows, s_k) for t, s_k in zip(ts, s_c.T)] for ts, *rows, s_c in zip(theta, x, y, s)]
             return torch.stack([torch.stack(per_client) for per_client in steps])
         over_models = vmap(gradient_of(self._loss), in_dims=(0, None, None, 1))
         return vmap(over_models)(theta, x, y, s)
+
+    def _way(self, x: Tensor) -> str:
+        way = WAYS.get(x.device.type, "vmap")
+        return "vmap" if way == "banded" and not self.layers else way
+
+    # ---- all models at once ----
+
+    def _banded_scores(self, theta: Tensor, x: Tensor) -> Tensor:
+        """(c, k, b, classes) of rows x (c, b, d) under theta (c, k, p)."""
+        weights = [part.unflatten(-1, shape) for (_, shape), part in zip(self.layout, theta.split(self.sizes, -1))]
+        return banded.scores(self.layers or [], weights, x)
+
+    def _banded_gradient(self, theta: Tensor, x: Tensor, y: Tensor, s: Tensor) -> Tensor:
+        with torch.enable_grad():
+            theta = theta.detach().requires_grad_()
+            scores = self._banded_scores(theta, x)
+            codes = y[:, None].expand(scores.shape[:-1])
+            losses = F.cross_entropy(scores.flatten(0, 2), codes.flatten(), reduction="none")
+            return torch.autograd.grad(losses @ s.mT.flatten(), theta)[0]
+
+    def _own_scores(self, theta: Tensor, x: Tensor) -> Tensor:
+        """(c, k, classes, n), a few clients at a time."""
+        few = max(1, ROWS_AT_ONCE.get(x.device.type, 2048) // (theta.shape[1] * x.shape[1]))
+        return torch.cat([self._banded_scores(t, rows) for t, rows in zip(theta.split(few), x.split(few))]).mT
 
     # ---- one model ----
 

@@ -6,13 +6,14 @@ another engine.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from unpooled.arrays import Array, is_torch, like, namespace, to_numpy
 from unpooled.client import Client
+from unpooled.learners.mixing import mass
 
 
 class Step(NamedTuple):
@@ -103,10 +104,46 @@ def train(
             g = g + step.weight_decay * t
         if step.prox:
             g = g + step.prox * (t - began[..., :live])
-        go = 1.0 if every_client else like(real.any(-1), t)[..., None, None]  # a client out of rows stands still
-        v += go * (g - (1 - step.momentum) * v)
-        t -= step.lr * go * (v if scale is None else _scaled(v, scale))
+        if every_client:
+            v *= step.momentum
+            v += g
+            t -= step.lr * (v if scale is None else _scaled(v, scale))
+        else:  # a client out of rows stands still
+            go = like(real.any(-1), t)[..., None, None]
+            v += go * (g - (1 - step.momentum) * v)
+            t -= step.lr * go * (v if scale is None else _scaled(v, scale))
     return theta, velocity
+
+
+def train_busy(
+    learner: Any, theta: Array, rows: Any, r: Array, order: Order, step: Step, velocity: Array, idle: float
+) -> tuple[Array, Array]:
+    """`train` for those models that answer for more than the part `idle` of a client's rows; the others stay as they
+    were.
+    """
+    if rows.w.ndim == 1:
+        one, order = type(rows)(*(a[None] for a in rows)), Order(*(a[None] for a in order))
+        theta, velocity = train_busy(learner, theta, one, r[None], order, step, velocity, idle)
+        return theta[0], velocity[0]
+    busy = to_numpy(mass(r, rows.w) > idle * rows.w.sum(-1)[..., None])  # (..., k)
+    if busy.all():
+        return train(learner, theta, rows, r, order, step, velocity)
+    theta = spread_over(theta, rows)
+    velocity = namespace(theta).zeros_like(theta) if velocity is None else _spread(velocity, theta.shape, rows.x)
+    if busy.any():
+        *who, model = np.nonzero(busy)
+        mine, part = type(rows)(*_at(who, *rows)), Order(*_at(who, *order))
+        pairs = _at([*who, model], namespace(r).swapaxes(r, -1, -2), theta, velocity)
+        weight, begin, moving = pairs[0][..., None], pairs[1][:, None], pairs[2][:, None]
+        found = train(learner, begin, mine, weight, part, step, moving)
+        places = tuple(_beside(a, theta) for a in (*who, model))
+        theta[places], velocity[places] = (a[:, 0] for a in found)
+    return theta, velocity
+
+
+def _at(places: Sequence[np.ndarray], *arrays: Array) -> list[Array]:
+    """Of each array what stands at these places of its first axes."""
+    return [a[tuple(_beside(p, a) for p in places)] for a in arrays]
 
 
 def spread_over(theta: Array, rows: Any) -> Array:

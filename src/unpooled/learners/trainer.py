@@ -24,9 +24,10 @@ from unpooled.client import Client
 from unpooled.errors import BadParameter
 from unpooled.learners import registry
 from unpooled.learners.rows import Rows, rows
-from unpooled.learners.sgd import Step, minibatches, train
+from unpooled.learners.sgd import Step, minibatches, train, train_busy
 
 SCHEDULES = ("constant", "cosine", "sqrt")
+IDLE = 1e-4  # for `train(idle=)`, where models are averaged by rows: one that answers for less counts as little in the average
 
 
 @dataclass(frozen=True)
@@ -85,14 +86,23 @@ class Trainer:
         picked = log_p.gather(-2, chosen) if is_torch(log_p) else np.take_along_axis(log_p, chosen, -2)
         return xp.moveaxis(picked[..., 0, :], -2, -1)
 
-    def train(self, theta: Array, client: Client, rows: Rows, r: Array, scale: Array = None) -> Array:
-        """The learners (..., k, p) after the local epochs, row i counting r_ik (..., n, k) times its weight for learner k."""
+    def train(
+        self, theta: Array, client: Client, rows: Rows, r: Array, scale: Array = None, idle: float = 0.0
+    ) -> Array:
+        """The learners (..., k, p) after the local epochs, row i counting r_ik (..., n, k) times its weight for learner k.
+
+        Where a learner's part of a client's rows is no more than `idle` > 0 it is not trained: so little would change.
+        """
         order = minibatches(client, self.epochs, self.batch_size)
         step = Step(self.lr, self.momentum, self.weight_decay, self.prox)
         velocity = client.state.get("velocity") if self.keep_momentum else None
         if velocity is not None and velocity.shape[-2:] != theta.shape[-2:]:
             velocity = None  # models were added or removed
-        theta, velocity = train(self.net, theta, rows, like(r, rows.x), order, step, velocity, scale)
+        r = like(r, rows.x)
+        if idle:
+            theta, velocity = train_busy(self.net, theta, rows, r, order, step, velocity, idle)
+        else:
+            theta, velocity = train(self.net, theta, rows, r, order, step, velocity, scale)
         if self.keep_momentum:
             client.state["velocity"] = velocity
         return theta

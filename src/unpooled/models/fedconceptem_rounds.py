@@ -13,7 +13,7 @@ import numpy as np
 
 from unpooled.arrays import Array, Float, Int, like, namespace, to_numpy
 from unpooled.client import Client, client
-from unpooled.learners import Rows, Trainer
+from unpooled.learners import IDLE, Rows, Trainer
 from unpooled.learners.mixing import log_shares, mass, responsibilities, shares
 
 NEVER = -1e30  # the log-probability of a model that is left out
@@ -63,7 +63,8 @@ def concept_round(down: Down, client: Client, *, trainer: dict, plan: dict) -> U
         r = moved_by_adam(client, r, ids, plan["models"])
     n = mass(r, rows.w)
     keep(client, ids, plan["models"], shares(n), log_i, rows)
-    theta = how.keep_own(how.train(theta, client, rows, strength(r, n, plan)), client, down.theta)
+    idle = IDLE if plan["weighting"] == "mass" else 0.0
+    theta = how.keep_own(how.train(theta, client, rows, strength(r, n, plan), idle=idle), client, down.theta)
     weight = n if plan["weighting"] == "mass" else 0 * n + rows.w.sum(-1)[..., None]
     table = label_table(r, rows, len(how.labels))
     small = (weight, n, table, lost_without(log_i, rows.w), (rows.w * norm).sum(-1))
