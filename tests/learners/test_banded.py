@@ -61,14 +61,15 @@ def test_networks_score_and_learn_as_one_by_one(make, inputs, models, monkeypatc
         torch.testing.assert_close(ours, wanted, rtol=1e-5, atol=1e-5)
 
 
-def test_own_scores_are_the_same_in_small_portions(monkeypatch):
+def test_scores_and_gradients_are_the_same_in_small_portions(monkeypatch):
     monkeypatch.setitem(modules.WAYS, "cpu", "banded")
     net = Modules(dense, 12, 4)
     theta = torch.tensor(np.stack([net.start(np.random.default_rng(i), 2) for i in range(5)]))
-    x = torch.rand(5, 7, 12)
-    whole = net.logits(theta, x)
+    x, y, s = torch.rand(5, 7, 12), torch.randint(4, (5, 7)), torch.rand(5, 7, 2)
+    whole = net.logits(theta, x), net.gradient(theta, x, y, s)
     monkeypatch.setitem(modules.ROWS_AT_ONCE, "cpu", 30)  # two clients' rows
-    torch.testing.assert_close(net.logits(theta, x), whole)
+    for part, all_ in zip((net.logits(theta, x), net.gradient(theta, x, y, s)), whole):
+        torch.testing.assert_close(part, all_)
 
 
 @pytest.mark.parametrize(

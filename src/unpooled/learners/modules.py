@@ -71,7 +71,7 @@ class Modules:
                 scores = torch.stack([self._score(one, x.flatten(0, -2)) for one in theta])
                 return scores.unflatten(-1, x.shape[:-1]).movedim((0, 1), (-3, -2))
             if self._way(x) == "banded":
-                return self._own_scores(theta, x)
+                return self._in_portions(self._banded_scores, theta, x).mT
             return torch.stack([self.logits(one, rows) for one, rows in zip(theta, x)])
 
     def gradient(self, theta: Tensor, x: Tensor, y: Tensor, s: Tensor) -> Tensor:
@@ -82,7 +82,7 @@ class Modules:
             return self._tracking_gradient(theta, x, y, s)
         way = self._way(x)
         if way == "banded":
-            return self._banded_gradient(theta, x, y, s)
+            return self._in_portions(self._banded_gradient, theta, x, y, s)
         if way == "one by one":
             alone: Any = gradient_of(self._loss)
             steps = [[alone(t, *rows, s_k) for t, s_k in zip(ts, s_c.T)] for ts, *rows, s_c in zip(theta, x, y, s)]
@@ -109,10 +109,11 @@ class Modules:
             losses = F.cross_entropy(scores.flatten(0, 2), codes.flatten(), reduction="none")
             return torch.autograd.grad(losses @ s.mT.flatten(), theta)[0]
 
-    def _own_scores(self, theta: Tensor, x: Tensor) -> Tensor:
-        """(c, k, classes, n), a few clients at a time."""
+    @staticmethod
+    def _in_portions(work: Callable[..., Tensor], theta: Tensor, x: Tensor, *rest: Tensor) -> Tensor:
+        """`work` for a few clients at a time, which bounds the memory of activations."""
         few = max(1, ROWS_AT_ONCE.get(x.device.type, 2048) // (theta.shape[1] * x.shape[1]))
-        return torch.cat([self._banded_scores(t, rows) for t, rows in zip(theta.split(few), x.split(few))]).mT
+        return torch.cat([work(*part) for part in zip(*(a.split(few) for a in (theta, x, *rest)))])
 
     # ---- one model ----
 
