@@ -40,11 +40,31 @@ def test_discriminants_of_one_gaussian_are_those_of_lda():
     params = Params(np.ones(1), x.mean(0)[None], gaussian.pack_covs(np.cov(x.T, bias=True)[None], "full"))
     sums = np.stack([(x - x.mean(0))[y == c].sum(0) for c in (0, 1)])[None]
     found = fedgmm_rounds.Labelled(np.bincount(y)[None].astype(float), sums)
-    theta = fedgmm_start.discriminants(params, found, 1, "full").reshape(2, 4)
+    theta = fedgmm_start.discriminants(params, found, np.zeros(1, int), 1, "full").reshape(2, 4)
     lda = LinearDiscriminantAnalysis(solver="lsqr").fit(x, y)
     ours = theta[1] - theta[0]
     np.testing.assert_allclose(ours[:3], lda.coef_[0], rtol=1e-6)
     np.testing.assert_allclose(ours[3], lda.intercept_[0], atol=2e-2)  # a half row more in each class
+
+
+def test_gaussians_that_split_a_component_share_a_learner():
+    means = np.array([[0, 0], [9, 0], [0.5, 40], [0, 9], [0.5, -40], [9, 1]], float)  # the second column counts little
+    covs = gaussian.pack_covs(np.tile(np.diag([1.0, 1e4]), (6, 1, 1)), "full")
+    params = Params(np.full(6, 1 / 6), means, covs)
+    owner = fedgmm_start.owners(params, 2, "full")
+    assert len(set(owner[[0, 2, 3, 4]])) == 1
+    assert owner[1] == owner[5] != owner[0]
+    np.testing.assert_array_equal(fedgmm_start.owners(params, 8, "full"), range(6))
+    shares = fedgmm_start.first_joint(params, np.zeros((2, 4)), owner).shares
+    np.testing.assert_allclose(shares.sum(1), params.weights)
+    np.testing.assert_array_equal(shares.argmax(1), owner)
+
+
+def test_a_gaussian_too_many_costs_no_accuracy():
+    task = classification.paper(30, 500, random_state=0)
+    model = FedGMM(4, 3, max_iter=12, starts=("tied",), random_state=0).fit(task.train)
+    found = np.mean([(model.predict(x, client=name) == y).mean() for name, (x, y) in task.test.items()])
+    assert found > task.bayes_accuracy(task.test) - 0.015
 
 
 def test_the_lens_is_pca(task):

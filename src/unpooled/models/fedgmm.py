@@ -173,7 +173,6 @@ class FedGMM(FedGMMFace):
         """What a question needs to know beside its trainer, as plain JSON."""
         return {
             "keys": keys or [c.key for c in candidates],
-            "ties": [c.tie for c in candidates],
             "sources": {c.key: c.source for c in candidates},
             "shape": self.covariance_type,
             "held": self._auto and len(candidates) > 1,
@@ -190,11 +189,12 @@ class FedGMM(FedGMMFace):
         out = []
         for k, m in self._sizes():
             for name in self.starts:
-                tie, params = name == "tied", state.mixtures[str(k)]
-                joint = begin.first_joint(params, trainer.start(rng, m), m, tie)
+                params = state.mixtures[str(k)]
+                owner = begin.owners(params, m, self.covariance_type) if name == "tied" else None
+                joint = begin.first_joint(params, trainer.start(rng, m), owner)
                 if str(k) in labelled:
-                    joint = joint._replace(theta=self._first_learners(joint, labelled[str(k)], tie, rng))
-                out.append(Candidate(f"{k}x{m} {name}", str(k), tie, joint, -np.inf, -np.inf))
+                    joint = joint._replace(theta=self._first_learners(joint, labelled[str(k)], owner, rng))
+                out.append(Candidate(f"{k}x{m} {name}", str(k), joint, -np.inf, -np.inf))
         return out
 
     def _labelled(self, fed: Federation, state: State) -> dict[str, Any]:
@@ -202,11 +202,12 @@ class FedGMM(FedGMMFace):
         found = fed.sum(ask, Mixtures(tuple(state.mixtures.values()), state.lens))
         return dict(zip(state.mixtures, found))
 
-    def _first_learners(self, joint: Joint, found: Any, tie: bool, rng: np.random.Generator) -> np.ndarray:
-        m = joint.shares.shape[1]
-        if tie:
-            return begin.discriminants(joint.gaussians, found, m, self.covariance_type)
-        return begin.random_hyperplanes(joint, found.n.shape[-1], self.covariance_type, rng)
+    def _first_learners(
+        self, joint: Joint, found: Any, owner: np.ndarray | None, rng: np.random.Generator
+    ) -> np.ndarray:
+        if owner is None:
+            return begin.random_hyperplanes(joint, found.n.shape[-1], self.covariance_type, rng)
+        return begin.discriminants(joint.gaussians, found, owner, joint.shares.shape[1], self.covariance_type)
 
     def _narrowed(self, state: State) -> State:
         """After the trial, the best candidate alone."""

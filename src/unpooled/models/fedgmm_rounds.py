@@ -25,7 +25,6 @@ from unpooled.maths.mixture import Params, Stats
 
 FLOOR = 1e-30  # no weight is below this: a client may change its mind
 HELD_OUT = 5  # one row in so many judges candidates of different sizes
-TIED = 0.95  # of a Gaussian's rows, the share that a tied start gives to its own learner
 WIDEST = 256  # columns up to which SGD on linear learners is preconditioned
 
 
@@ -87,8 +86,8 @@ def sgd_round(down: Down, client: Client, *, trainer: dict, plan: dict) -> tuple
     """E-step, then local epochs of each learner weighted by its responsibilities."""
     how = Trainer(**trainer)
     answers = []
-    for joint, key, tie in zip(down.candidates, plan["keys"], plan["ties"]):
-        mixed, rows, r, train = e_step(joint, down.lens, client, how, key, tie, plan)
+    for joint, key in zip(down.candidates, plan["keys"]):
+        mixed, rows, r, train = e_step(joint, down.lens, client, how, key, plan)
         scale = preconditioner(joint, plan["shape"], rows.x) if plan["whiten"] else None
         begin = how.with_own(joint.theta, client, rows.x)
         theta = how.keep_own(how.train(begin, replace(client, w=train), rows, r, scale), client, joint.theta)
@@ -101,8 +100,8 @@ def newton_round(down: Down, client: Client, *, trainer: dict, plan: dict) -> tu
     """E-step, then what a pooled Newton step needs of each linear learner."""
     how = Trainer(**trainer)
     answers = []
-    for joint, key, tie in zip(down.candidates, plan["keys"], plan["ties"]):
-        mixed, rows, r, _ = e_step(joint, down.lens, client, how, key, tie, plan)
+    for joint, key in zip(down.candidates, plan["keys"]):
+        mixed, rows, r, _ = e_step(joint, down.lens, client, how, key, plan)
         log_p = how.log_proba(joint.theta, rows.x)
         answers.append(Curved(mixed, *newton.curvature(log_p, rows.x, rows.y, r * rows.w[..., None])))
     return tuple(answers)
@@ -144,7 +143,7 @@ def label_means(down: Mixtures, client: Client, *, trainer: dict, plan: dict) ->
 
 
 def e_step(
-    joint: Joint, lens: Lens, client: Client, how: Trainer, key: str, tie: bool, plan: dict
+    joint: Joint, lens: Lens, client: Client, how: Trainer, key: str, plan: dict
 ) -> tuple[Mixed, Rows, Array, Array]:
     """(statistics, rows with what learners see, learners' responsibilities (..., n, m), weights of the rows that
     train).
@@ -154,7 +153,7 @@ def e_step(
     rows, shape = how.rows(client), plan["shape"]
     z = embedded(rows.x, lens)
     rows = rows._replace(x=filled(rows.x, joint.gaussians, shape) if z is rows.x else rows.x)
-    pi = own_shares(client, joint, key, tie, plan["sources"])
+    pi = own_shares(client, joint, key, plan["sources"])
     train, held = parts(rows.w, plan["held"])
     found = coupled(joint.gaussians, z, train, how.log_likelihood(joint.theta, rows), pi, shape)
     client.state[f"pi-{key}"] = shares(found.joint.reshape(*found.joint.shape[:-2], -1)).reshape(found.joint.shape)
@@ -191,21 +190,14 @@ def coupled(params: Params, z: Array, w: Array, log_p: Array, pi: Array, shape: 
     return Pairs(stats, joint, xp.swapaxes(learners, -1, -2), total)
 
 
-def own_shares(client: Client, joint: Joint, key: str, tie: bool, sources: dict) -> Array:
-    """The client's weights (..., k, m); at first those of its Gaussians, spread over the learners or tied to one each."""
+def own_shares(client: Client, joint: Joint, key: str, sources: dict) -> Array:
+    """The client's weights (..., k, m); at first those of its Gaussians, over the learners as the shares of all rows are."""
     if f"pi-{key}" in client.state:
         return client.state[f"pi-{key}"]
-    k, m = joint.shares.shape
     first = client.state.get(f"weights-{sources.get(key)}")
     if first is None:  # a client that was not there for the warm-up
         return joint.shares
-    return first[..., None] * like(spread(k, m, tie), first)
-
-
-def spread(k: int, m: int, tie: bool) -> np.ndarray:
-    """(k, m) shares of the learners in each Gaussian: equal, or mostly its own."""
-    own = (np.arange(k)[:, None] % m == np.arange(m)).astype(float)
-    return TIED * own + (1 - TIED) / m if tie else np.full((k, m), 1 / m)
+    return first[..., None] * like(joint.shares / joint.shares.sum(-1)[:, None], first)
 
 
 def parts(w: Array, held: bool) -> tuple[Array, Array]:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.cluster.hierarchy import fcluster, linkage
 
 from unpooled.arrays import Array, Float, namespace, to_numpy
 from unpooled.client import Client, client
@@ -19,9 +20,10 @@ from unpooled.federation import Federation
 from unpooled.maths import gaussian
 from unpooled.maths.mixture import Params
 from unpooled.models import start
-from unpooled.models.fedgmm_rounds import Joint, Labelled, Lens, embedded, second_moments, spread
+from unpooled.models.fedgmm_rounds import Joint, Labelled, Lens, embedded, second_moments
 
 SHRINK = 1e-3  # of the mean variance, added to what is inverted for the learners' start
+TIED = 0.95  # of a Gaussian's rows, the share that a tied start gives to its own learner
 REACH = 0.3  # scores of a random learner, root mean square: small, so that rows choose between learners slowly
 
 
@@ -30,7 +32,6 @@ class Candidate(NamedTuple):
 
     key: str  # names its weights in the clients' state
     source: str  # the mixture it began from
-    tie: bool
     joint: Joint
     loglik: float
     held: float
@@ -100,14 +101,26 @@ def _from_centres(frame: start.Frame, centres: start.Centres, shape: str) -> Par
 # ---- learners ----
 
 
-def discriminants(params: Params, found: Labelled, m: int, shape: str) -> np.ndarray:
-    """Linear learners (m, c (d + 1)) by linear discriminant analysis, learner j over the Gaussians j, j + m, ..."""
+def owners(params: Params, m: int, shape: str) -> np.ndarray:
+    """The learner of each Gaussian, (k,): its own where there are enough, else near Gaussians share one.
+
+    Near is by their mean covariance: Gaussians that split one component of the truth lie within its spread.
+    """
+    means, k = to_numpy(params.means), len(params.means)
+    if k <= m or m == 1:
+        return np.arange(k) % m
+    common = np.einsum("k,kij->ij", to_numpy(params.weights), to_numpy(gaussian.full_covs(params, shape)))
+    white = np.linalg.solve(np.linalg.cholesky(_positive(common)), means.T).T
+    return fcluster(linkage(white, "average"), m, "maxclust") - 1
+
+
+def discriminants(params: Params, found: Labelled, owner: np.ndarray, m: int, shape: str) -> np.ndarray:
+    """Linear learners (m, c (d + 1)) by linear discriminant analysis, each over the Gaussians it owns."""
     means, covs = to_numpy(params.means), to_numpy(gaussian.full_covs(params, shape))
     centre = to_numpy(params.weights) @ means
     counts, sums = to_numpy(found.n), to_numpy(found.x)
-    return np.stack(
-        [_discriminant(means[j::m] - centre, covs[j::m], counts[j::m], sums[j::m], centre) for j in range(m)]
-    )
+    parts = ((means[own] - centre, covs[own], counts[own], sums[own]) for own in (owner == j for j in range(m)))
+    return np.stack([_discriminant(*part, centre) for part in parts])
 
 
 def _discriminant(means: Array, covs: Array, n: Array, x: Array, centre: Array) -> np.ndarray:
@@ -141,7 +154,10 @@ def random_hyperplanes(joint: Joint, classes: int, shape: str, rng: np.random.Ge
     return (u @ np.linalg.inv(np.linalg.cholesky(seen))).reshape(len(seen), -1)
 
 
-def first_joint(params: Params, theta: np.ndarray, m: int, tie: bool) -> Joint:
-    """A candidate's first parameters: the mixture's shares, equal over learners or tied."""
-    weights = to_numpy(params.weights)
-    return Joint(params, theta, weights[:, None] * spread(len(weights), m, tie))
+def first_joint(params: Params, theta: np.ndarray, owner: np.ndarray | None) -> Joint:
+    """A candidate's first parameters: the mixture's shares, equal over the learners or mostly with the owner's."""
+    weights, m = to_numpy(params.weights), len(theta)
+    spread = np.full((len(weights), m), 1 / m)
+    if owner is not None:
+        spread = TIED * (owner[:, None] == np.arange(m)) + (1 - TIED) * spread
+    return Joint(params, theta, weights[:, None] * spread)
