@@ -30,6 +30,7 @@ def plan(rounds: int) -> list[dict]:
     return [
         *jobs.table1(seeds, rounds, [jobs.OURS]),
         *jobs.table1(seeds, rounds, NEAREST),
+        *jobs.large_batches(rounds),
         *jobs.adaptive(range(10), half),
         *jobs.noise(seeds, rounds, [50.0]),
         *jobs.adaptive(seeds, half, [6], concepts=1),

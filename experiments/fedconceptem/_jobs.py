@@ -19,6 +19,16 @@ def pilot(rounds: int = 30) -> list[dict]:
     return [job("pilot", OURS, PILOT_SEED, rounds=rounds, options={"lr": lr, "extra": 0}) for lr in GRID]
 
 
+def large_batches(rounds: int = 200) -> list[dict]:
+    """The paper's batches of 128, on the split that no table uses: what they do to the distance between methods."""
+    options = {"batch_size": 128}
+    return [
+        job("pilot", m, PILOT_SEED, rounds=rounds, split=split, options=options)
+        for split in ("lda", "prior")
+        for m in (OURS, "IFCA", "FedEM")
+    ]
+
+
 def table1(seeds: Iterable[int], rounds: int = 200, methods: Iterable[str] = (OURS, *BASELINES)) -> list[dict]:
     return [
         job("table1", m, s, rounds=rounds, split=split, **({"fine_tune": 1, "every": 20} if m == OURS else {}))
