@@ -34,6 +34,7 @@ def plan(rounds: int) -> list[dict]:
         *jobs.adaptive(range(10), half),
         *jobs.noise(seeds, rounds, [50.0]),
         *jobs.adaptive(seeds, half, [6], concepts=1),
+        *jobs.told(seeds, half),
         *(one for one in jobs.counts(seeds, rounds) if one["concepts"] == 1 and one["method"] in (jobs.OURS, "FedAvg")),
         *jobs.table1(seeds, rounds, OTHERS),
         *jobs.participation(seeds, rounds, [0.2]),

@@ -47,6 +47,12 @@ def adaptive(seeds: Iterable[int], rounds: int = 100, begin: Iterable[int] = (6,
     ]
 
 
+def told(seeds: Iterable[int], rounds: int = 100) -> list[dict]:
+    """As long as the adaptive runs, but told the number: what being adaptive costs."""
+    options = {"n_concepts": 3, "extra": 3}
+    return [job("adaptive", OURS, s, rounds=rounds, concepts=3, options=options) for s in seeds]
+
+
 def noise(seeds: Iterable[int], rounds: int = 200, levels: Iterable[float] = (50.0, 10.0)) -> list[dict]:
     return [job("noise", OURS, s, rounds=rounds, options={"noise": xi}) for xi in levels for s in seeds]
 

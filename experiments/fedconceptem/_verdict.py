@@ -24,6 +24,9 @@ def verdicts(found: list[dict]) -> list[dict[str, Any]]:
     asked = [
         *accuracies(found),
         *(adaptive(found, models) for models in (6, 8)),
+        *(against_told(found, models) for models in (6, 8)),
+        adaptive(found, 6, concepts=1, seeds=SEEDS),
+        against_fedavg(found),
         *(lost(found, name, value, most) for name, value, most in (("noise", 50.0, 1), ("fraction", 0.2, 2))),
     ]
     return [row(one) for one in asked]
@@ -59,10 +62,26 @@ def accuracies(found: list[dict]) -> list[Asked]:
     return out
 
 
-def adaptive(found: list[dict], models: int) -> Asked:
-    runs = [one for one in ours(found, "adaptive", concepts=3) if one["options"]["n_concepts"] == models]
-    ends = [100.0 * (one["n_concepts"] == 3) for one in runs]
-    return Asked(f"adaptive from {models} ends at exactly 3, % of seeds", ">= 90", ADAPTIVE_SEEDS, ends, least(90))
+def adaptive(found: list[dict], models: int, concepts: int = 3, seeds: int = ADAPTIVE_SEEDS) -> Asked:
+    runs = [one for one in ours(found, "adaptive", concepts=concepts) if one["options"]["n_concepts"] == models]
+    ends = [100.0 * (one["n_concepts"] == concepts) for one in runs]
+    return Asked(f"adaptive from {models} ends at exactly {concepts}, % of seeds", ">= 90", seeds, ends, least(90))
+
+
+def against_told(found: list[dict], models: int) -> Asked:
+    """Points of global accuracy that an adaptive run loses against one of the same seed that was told the number."""
+    runs = ours(found, "adaptive", concepts=3)
+    by_models = {k: {r["seed"]: r["global"] for r in runs if r["options"]["n_concepts"] == k} for k in (3, models)}
+    points = [100 * (by_models[3][s] - by_models[models][s]) for s in sorted(by_models[3]) if s in by_models[models]]
+    return Asked(f"points lost by adaptive from {models}", "<= 0.5", SEEDS, points, lambda x: x.mean() <= 0.5)
+
+
+def against_fedavg(found: list[dict]) -> Asked:
+    """With one concept: points of global accuracy below FedAvg."""
+    runs = [one for one in found if one["part"] == "counts" and one.get("concepts") == 1]
+    by_method = {name: {r["seed"]: r["global"] for r in runs if r["method"] == name} for name in (OURS, "FedAvg")}
+    points = [100 * (value - by_method[OURS][s]) for s, value in by_method["FedAvg"].items() if s in by_method[OURS]]
+    return Asked("one concept: points below FedAvg", "<= 1", SEEDS, points, lambda x: x.mean() <= 1)
 
 
 def lost(found: list[dict], option: str, value: float, most: float) -> Asked:
