@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
+from _cells import Book, Key, Measure
 
 import unpooled as up
 from unpooled import baselines
-from unpooled.local import federate
+from unpooled.local import Local, federate
 
-GRID = tuple(10.0**-e for e in (0.5, 1, 1.5, 2, 2.5, 3))  # the paper's
-SMALL_GRID = (10.0**-0.5, 10.0**-1.5)
+EXPONENTS, SMALL_EXPONENTS = (
+    (0.5, 1, 1.5, 2, 2.5, 3),
+    (0.5, 1.5),
+)  # rates are 10 to minus these; the first are the paper's
+GRID, SMALL_GRID = (tuple(10.0**-e for e in exponents) for exponents in (EXPONENTS, SMALL_EXPONENTS))
 Rows = Mapping[str, tuple[np.ndarray, np.ndarray]]
 
 METHODS: dict[str, Callable[..., Any]] = {
@@ -27,6 +32,11 @@ METHODS: dict[str, Callable[..., Any]] = {
     "FedGMM": lambda **o: up.FedGMM(3, 3, **o),
 }
 UNTUNED = ("FedGMM",)  # Newton has no rate
+
+
+def together(rows: Rows) -> Local:
+    """Clients in this process; as many threads as OMP_NUM_THREADS says, so that parts of a table can run side by side."""
+    return federate(rows, threads=int(os.environ.get("OMP_NUM_THREADS", 0)) or None)
 
 
 def accuracy(model: Any, rows: Rows) -> tuple[float, float]:
@@ -44,15 +54,34 @@ def tuned(name: str, train: Rows, valid: Rows, options: dict, rounds: int, grid:
     return max(scores, key=lambda lr: scores[lr])
 
 
-def curve(name: str, train: Rows, test: Rows, options: dict, marks: tuple[int, ...]) -> dict[int, float]:
-    """Test accuracy (mean over clients) after each of these rounds, from one run."""
-    fed, model, found = federate(train), METHODS[name](**options), {}
+def tuning(
+    key: Key, name: str, rows: Callable[[], tuple[Rows, Rows]], options: dict, small: bool
+) -> list[tuple[Key, Measure]]:
+    """The cells of the grid: validation accuracy after 40 rounds at every rate, on (train, valid)."""
+
+    def measure(exponent: float) -> dict[str, float]:
+        train, valid = rows()
+        short = options | {"lr": 10.0**-exponent, "max_iter": min(options["max_iter"], 40)}
+        return {"accuracy": accuracy(METHODS[name](**short).fit(together(train)), valid)[0]}
+
+    exponents = () if name in UNTUNED or name not in METHODS else SMALL_EXPONENTS if small else EXPONENTS
+    return [({**key, "tune": e}, lambda book, e=e: measure(e)) for e in exponents]
+
+
+def best_rate(book: Book, cells: list[tuple[Key, Measure]]) -> float:
+    scores = {key["tune"]: book.get(key, measure)["accuracy"] for key, measure in cells}
+    return 10.0 ** -max(scores, key=lambda e: scores[e]) if scores else GRID[1]
+
+
+def curve(name: str, train: Rows, test: Rows, options: dict, marks: Iterable[int]) -> dict[int, tuple[float, float]]:
+    """Test accuracy (mean over clients, over rows) after each of these rounds, from one run."""
+    fed, model, found = together(train), METHODS[name](**options), {}
     for moment in model.rounds(fed):
         done = len(moment.history)
         if done in marks:
             model.history_ = moment.history
             model.finish(fed, moment.state)
-            found[done] = accuracy(model, test)[0]
+            found[done] = accuracy(model, test)
     return found
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
-from _methods import accuracy, row
+from _cells import Book, Key, Measure, grouped
+from _methods import accuracy, row, together
 
 import unpooled as up
 from unpooled.data import classification
@@ -16,24 +18,33 @@ DIFFERS = "the paper varies M1 and M2 on images with two true components; here t
 
 
 def run(small: bool, seeds: int, out: Path, say: Callable[[str], None]) -> list[dict]:
-    sizes = (1, 2, 3, 4) if small else (1, 2, 3, 4, 5, 6)
-    tasks = [classification.paper(30, 500 if small else 833, random_state=seed) for seed in range(seeds)]
-    table, grid = [], np.zeros((len(sizes), len(sizes)))
-    for i, k in enumerate(sizes):
-        for j, m in enumerate(sizes):
-            models = [up.FedGMM(k, m, max_iter=15, random_state=s).fit(t.train) for s, t in enumerate(tasks)]
-            found = [accuracy(model, t.test)[0] for model, t in zip(models, tasks)]
-            table.append(row(f"{k} Gaussians, {m} learners", found, None))
-            grid[i, j] = table[-1]["ours"]
-        say(f"{k} Gaussians: " + ", ".join(f"{v:.1f}" for v in grid[i]))
-    auto = [
-        up.FedGMM("auto", "auto", starts=("tied",), max_iter=20, random_state=s).fit(t.train)
-        for s, t in enumerate(tasks)
-    ]
-    found = [accuracy(model, t.test)[0] for model, t in zip(auto, tasks)]
-    table.append(row("auto: " + ", ".join(m.start_.split()[0] for m in auto), found, None))
-    plot(grid, sizes, out / "figure3.png")
-    return table
+    groups = grouped(Book(out, say).all(cells(small, seeds)), "gaussians", "learners")
+    auto = groups.pop(("auto", "auto"))
+    table = [row(f"{k} Gaussians, {m} learners", _accuracies(found), None) for (k, m), found in groups.items()]
+    plot(np.reshape([line["ours"] for line in table], (-1, len(sizes(small)))), sizes(small), out / "figure3.png")
+    return [*table, row("auto: " + ", ".join(f["start"].split()[0] for f in auto), _accuracies(auto), None)]
+
+
+def sizes(small: bool) -> tuple[int, ...]:
+    return (1, 2, 3, 4) if small else (1, 2, 3, 4, 5, 6)
+
+
+def cells(small: bool, seeds: int) -> Iterator[tuple[Key, Measure]]:
+    pairs = [(k, m) for k in sizes(small) for m in sizes(small)]
+    for k, m in [*pairs, ("auto", "auto")]:
+        for seed in range(seeds):
+            yield {"gaussians": k, "learners": m, "seed": seed}, partial(_measure, k, m, seed, small)
+
+
+def _measure(k: int | str, m: int | str, seed: int, small: bool, book: Book) -> dict:
+    task = classification.paper(30, 500 if small else 833, random_state=seed)
+    how = {"starts": ("tied",), "max_iter": 20} if k == "auto" else {"max_iter": 15}
+    model = up.FedGMM(k, m, random_state=seed, **how).fit(together(task.train))
+    return {"accuracy": accuracy(model, task.test)[0], "start": model.start_}
+
+
+def _accuracies(found: list[dict]) -> list[float]:
+    return [f["accuracy"] for f in found]
 
 
 def plot(grid: np.ndarray, sizes: tuple[int, ...], path: Path) -> None:

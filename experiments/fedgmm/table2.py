@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import lru_cache, partial
 from pathlib import Path
 
 import numpy as np
+from _cells import Book, Key, Measure, grouped
 from _expected import expected
-from _methods import GRID, METHODS, SMALL_GRID, accuracy, row, tuned
+from _methods import METHODS, best_rate, curve, row, tuning
 
 from unpooled.data import classification
 
@@ -17,35 +19,62 @@ DIFFERS = (
     "method is to be read against the Bayes rule, which is computed. Rates are tuned on the validation rows of the first seed over the "
     "paper's grid. FedGMM's default takes Newton steps and has no rate; FedGMM (SGD) is trained as the others are."
 )
+GENERATORS = {"paper's text": classification.paper, "public code": classification.public}
+MARKS = (5, 6, 8, 10, 15, 20, 30, 40, 60, 100, 150, 200)  # rounds at which figure 4 looks
 
 
 def run(small: bool, seeds: int, out: Path, say: Callable[[str], None]) -> list[dict]:
-    clients, rows, rounds = (30, 500, 60) if small else (300, 3000, 200)
-    makers = {"paper's text": classification.paper, "public code": classification.public}
-    table = []
-    for generator, make in makers.items():
-        tasks = [make(clients=clients, random_state=seed, **_sizes(generator, rows)) for seed in range(seeds)]
-        best = [task.bayes_accuracy(task.test) for task in tasks]
-        table.append(row("Bayes rule", best, None, generator=generator))
-        for name in METHODS:
-            options = {"batch_size": 128, "momentum": 0.9, "max_iter": rounds, "random_state": 0}
-            lr = tuned(name, tasks[0].train, tasks[0].valid, options, min(rounds, 40), SMALL_GRID if small else GRID)
-            found = [
-                accuracy(METHODS[name](lr=lr, **options | {"random_state": s}).fit(t.train), t.test)
-                for s, t in enumerate(tasks)
-            ]
-            plain, weighted = zip(*found)
-            gap = 100 * float(np.mean(np.subtract(best, plain)))
-            more = {
-                "generator": generator,
-                "rate": lr,
-                "weighted by rows": 100 * float(np.mean(weighted)),
-                "below Bayes": gap,
-            }
-            table.append(row(name, list(plain), expected("table2", "synthetic", name), **more))
-            say(f"{generator}: {name} {table[-1]['ours']:.2f} (rate {lr:.3g})")
-    return table
+    groups = grouped(Book(out, say).all(cells(small, seeds)), "generator", "method")
+    return [_line(generator, method, groups) for generator, method in groups]
 
 
-def _sizes(generator: str, rows: int) -> dict:
-    return {"rows": rows} if generator == "paper's text" or rows < 3000 else {}
+def cells(small: bool, seeds: int, generators: tuple[str, ...] = tuple(GENERATORS)) -> Iterator[tuple[Key, Measure]]:
+    """(generator, method, tune) of every rate, (generator, method, seed) with the best of them."""
+    for generator in generators:
+        for method in ("Bayes rule", *METHODS):
+            yield from rates(generator, method, small)
+            for seed in range(seeds):
+                key = {"generator": generator, "method": method, "seed": seed}
+                yield key, partial(_measure, generator, method, seed, small)
+
+
+def rates(generator: str, method: str, small: bool) -> list[tuple[Key, Measure]]:
+    def rows() -> tuple:
+        first = task(generator, small, 0)
+        return first.train, first.valid
+
+    return tuning({"generator": generator, "method": method}, method, rows, settings(small), small)
+
+
+def settings(small: bool) -> dict:
+    return {"batch_size": 128, "momentum": 0.9, "max_iter": 60 if small else 200, "random_state": 0}
+
+
+@lru_cache(1)
+def task(generator: str, small: bool, seed: int) -> classification.Task:
+    sizes = {"clients": 30, "rows": 500} if small else {"clients": 300}  # in full, rows are as the generator has them
+    return GENERATORS[generator](**sizes, random_state=seed)
+
+
+def _measure(generator: str, method: str, seed: int, small: bool, book: Book) -> dict:
+    if method == "Bayes rule":
+        truth = task(generator, small, seed)
+        return {"accuracy": truth.bayes_accuracy(truth.test)}
+    lr, data = best_rate(book, rates(generator, method, small)), task(generator, small, seed)
+    options = settings(small) | {"lr": lr, "random_state": seed}
+    found = curve(method, data.train, data.test, options, MARKS)
+    plain, weighted = found[options["max_iter"]]
+    return {"accuracy": plain, "weighted": weighted, "rate": lr, "curve": {str(r): v[0] for r, v in found.items()}}
+
+
+def _line(generator: str, method: str, groups: dict[tuple, list[dict]]) -> dict:
+    found, best = groups[generator, method], groups[generator, "Bayes rule"]
+    ours = [f["accuracy"] for f in found]
+    if method == "Bayes rule":
+        return row(method, ours, None, generator=generator)
+    more = {
+        "rate": found[0]["rate"],
+        "weighted by rows": 100 * float(np.mean([f["weighted"] for f in found])),
+        "below Bayes": 100 * float(np.mean([b["accuracy"] - a for a, b in zip(ours, best)])),
+    }
+    return row(method, ours, expected("table2", "synthetic", method), generator=generator, **more)

@@ -3,61 +3,82 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
-from _methods import GRID, METHODS, SMALL_GRID, accuracy, row, tuned
-
-from unpooled.data import classification
+from _cells import Book, Key, Measure, grouped
+from _methods import METHODS, Rows, accuracy, best_rate, row, together, tuning
+from table2 import GENERATORS, settings, task
 
 SEEDS = 5
 DIFFERS = (
-    "the paper has FEMNIST and CIFAR; here it is the synthetic data, both generators, whose Bayes rule is known. 80 % of the "
-    "clients train; of an unseen client's rows half adapt and half test, as in the paper. FedAvg has nothing to adapt."
+    "the paper has FEMNIST and CIFAR; here it is the synthetic data of table2, both generators, whose Bayes rule is known. 80 % of the "
+    "clients train, and choose the rate; of an unseen client's rows half adapt and half test, as in the paper. FedAvg has nothing to adapt."
 )
 ADAPTS = ("FedAvg", "FedAvg+", "FedEM", "FedGMM")
 
 
 def run(small: bool, seeds: int, out: Path, say: Callable[[str], None]) -> list[dict]:
-    clients, rows, rounds = (40, 500, 40) if small else (300, 3000, 200)
     table = []
-    for generator in (classification.paper, classification.public):
-        for name in ADAPTS:
-            first = generator(clients, rows, random_state=0)
-            options = {"batch_size": 128, "momentum": 0.9, "max_iter": rounds, "random_state": 0}
-            lr = tuned(name, first.train, first.valid, options, min(rounds, 40), SMALL_GRID if small else GRID)
-            found = [
-                _one(generator(clients, rows, random_state=seed), name, options | {"lr": lr, "random_state": seed})
-                for seed in range(seeds)
-            ]
-            seen, unseen, bayes, cost = (np.array(column) for column in zip(*found))
-            more = {
-                "generator": generator.__name__,
-                "trained clients": 100 * float(seen.mean()),
-                "Bayes rule, unseen": 100 * float(bayes.mean()),
-                "adaptation, % of training CPU": 100 * float(cost.mean()),
-            }
-            table.append(row(name, list(unseen), None, **more))
-            say(f"{generator.__name__}: {name} unseen {table[-1]['ours']:.2f}, trained {more['trained clients']:.2f}")
+    for (generator, method), found in grouped(Book(out, say).all(cells(small, seeds)), "generator", "method").items():
+        percent = {name: 100 * float(np.mean([f[name] for f in found])) for name in found[0]}
+        more = {
+            "generator": generator,
+            "trained clients": percent["seen"],
+            "Bayes rule, unseen": percent["bayes"],
+            "adaptation, % of training CPU": percent["cost"],
+        }
+        table.append(row(method, [f["unseen"] for f in found], None, **more))
     return table
 
 
-def _one(task: classification.Task, name: str, options: dict) -> tuple[float, float, float, float]:
-    """(accuracy of trained clients, of unseen ones, of the Bayes rule on those, CPU of one adaptation by that of the training)."""
-    names = list(task.train)
-    old, new = names[: int(0.8 * len(names))], names[int(0.8 * len(names)) :]
+def cells(small: bool, seeds: int) -> Iterator[tuple[Key, Measure]]:
+    """(generator, method, tune) of every rate, (generator, method, seed) with the best of them."""
+    for generator in GENERATORS:
+        for method in ADAPTS:
+            yield from rates(generator, method, small)
+            for seed in range(seeds):
+                key = {"generator": generator, "method": method, "seed": seed}
+                yield key, partial(_measure, generator, method, seed, small)
+
+
+def rates(generator: str, method: str, small: bool) -> list[tuple[Key, Measure]]:
+    def rows() -> tuple[Rows, Rows]:
+        first = task(generator, small, 0)
+        old, _ = _halves(list(first.train))
+        return {n: first.train[n] for n in old}, {n: first.valid[n] for n in old}
+
+    return tuning({"generator": generator, "method": method}, method, rows, settings(small), small)
+
+
+def _halves(names: list[str]) -> tuple[list[str], list[str]]:
+    """(clients that train, clients that come later)."""
+    cut = int(0.8 * len(names))
+    return names[:cut], names[cut:]
+
+
+def _measure(generator: str, method: str, seed: int, small: bool, book: Book) -> dict[str, float]:
+    """Accuracy of trained clients, of unseen ones, of the Bayes rule on those; CPU of one adaptation by that of the training."""
+    lr, data = best_rate(book, rates(generator, method, small)), task(generator, small, seed)
+    old, new = _halves(list(data.train))
     start = time.process_time()
-    model = METHODS[name](**options).fit({n: task.train[n] for n in old})
+    model = METHODS[method](**settings(small) | {"lr": lr, "random_state": seed})
+    model.fit(together({n: data.train[n] for n in old}))
     training = time.process_time() - start
-    seen = accuracy(model, {n: task.test[n] for n in old})[0]
     unseen, best, spent = [], [], 0.0
     for n in new:
-        x, y = (np.concatenate(parts) for parts in zip(task.train[n], task.valid[n], task.test[n]))
+        x, y = (np.concatenate(parts) for parts in zip(data.train[n], data.valid[n], data.test[n]))
         half = len(y) // 2
         start = time.process_time()
         own = model.adapt(x[:half], y[:half]) if hasattr(model, "adapt") else model
         spent += time.process_time() - start
         unseen.append(own.score(x[half:], y[half:]))
-        best.append((task.bayes(x[half:], n) == y[half:]).mean())
-    return seen, float(np.mean(unseen)), float(np.mean(best)), spent / len(new) / training
+        best.append((data.bayes(x[half:], n) == y[half:]).mean())
+    return {
+        "seen": accuracy(model, {n: data.test[n] for n in old})[0],
+        "unseen": float(np.mean(unseen)),
+        "bayes": float(np.mean(best)),
+        "cost": spent / len(new) / training,
+    }

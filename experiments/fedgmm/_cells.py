@@ -1,0 +1,74 @@
+"""Measurements that are kept: one line of JSON each, never made twice; parts of an experiment can run side by side.
+
+    python experiments/fedgmm/_cells.py table2 method=FedEM seed=0,1
+
+An experiment has `cells(small, seeds)`: pairs of a key and how to measure it. The line above measures, in full size, those whose key
+matches, into a file of their own; `unpooled reproduce` measures what is missing and makes the table.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).parent / "results"
+Key = dict[str, Any]
+Measure = Callable[["Book"], dict[str, Any]]  # it may look up other cells
+
+
+class Book:
+    """What a folder holds, `part`.jsonl being where new lines go; other folders may be read beside it."""
+
+    def __init__(self, folder: Path, say: Callable[[str], None], part: str = "measured", beside: Sequence[Path] = ()):
+        self.file, self.say = folder / f"{part}.jsonl", say
+        files = [file for place in (folder, *beside) for file in sorted(place.glob("*.jsonl"))]
+        rows = (json.loads(line) for file in files for line in file.read_text().splitlines())
+        self.known: dict[str, dict] = {_name(row["cell"]): row["found"] for row in rows}
+
+    def get(self, key: Key, measure: Measure) -> dict[str, Any]:
+        if _name(key) not in self.known:
+            found = self.known[_name(key)] = measure(self)
+            self.say(f"{', '.join(map(str, key.values()))}: {_short(found)}")
+            self.file.parent.mkdir(parents=True, exist_ok=True)
+            with self.file.open("a") as out:
+                out.write(json.dumps({"cell": key, "found": found}) + "\n")
+        return self.known[_name(key)]
+
+    def all(self, cells: Iterable[tuple[Key, Measure]]) -> list[tuple[Key, dict[str, Any]]]:
+        return [(key, self.get(key, measure)) for key, measure in cells]
+
+
+def _name(key: Key) -> str:
+    return json.dumps(key, sort_keys=True)
+
+
+def _short(found: dict[str, Any]) -> str:
+    return ", ".join(f"{name} {value:.4g}" for name, value in found.items() if isinstance(value, float))
+
+
+def grouped(found: Iterable[tuple[Key, dict]], *names: str) -> dict[tuple, list[dict]]:
+    """What was found by these parts of the key, all its seeds together; cells without a seed are left out."""
+    out: dict[tuple, list[dict]] = {}
+    for key, value in found:
+        if "seed" in key:
+            out.setdefault(tuple(key[name] for name in names), []).append(value)
+    return out
+
+
+def main(experiment: str, *wanted: str) -> None:
+    matches = {name: values.split(",") for name, _, values in (text.partition("=") for text in wanted)}
+    part = "part-" + re.sub(r"[^a-z0-9]+", "-", " ".join(wanted).lower()).strip("-")
+    module = import_module(experiment)
+    book = Book(RESULTS / experiment, lambda text: print(text, flush=True), part, getattr(module, "BESIDE", ()))
+    for key, measure in module.cells(False, module.SEEDS):
+        if all(str(key.get(name)) in values for name, values in matches.items()):
+            book.get(key, measure)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
