@@ -54,17 +54,21 @@ def tuned(name: str, train: Rows, valid: Rows, options: dict, rounds: int, grid:
     return max(scores, key=lambda lr: scores[lr])
 
 
+def fitted(name: str, train: Rows, options: dict) -> Any:
+    return METHODS[name](**options).fit(together(train))
+
+
 def tuning(
-    key: Key, name: str, rows: Callable[[], tuple[Rows, Rows]], options: dict, small: bool
+    key: Key, name: str, rows: Callable[[], tuple[Rows, Rows]], options: dict, small: bool, fit: Callable = fitted
 ) -> list[tuple[Key, Measure]]:
     """The cells of the grid: validation accuracy after 40 rounds at every rate, on (train, valid)."""
 
     def measure(exponent: float) -> dict[str, float]:
         train, valid = rows()
         short = options | {"lr": 10.0**-exponent, "max_iter": min(options["max_iter"], 40)}
-        return {"accuracy": accuracy(METHODS[name](**short).fit(together(train)), valid)[0]}
+        return {"accuracy": accuracy(fit(name, train, short), valid)[0]}
 
-    exponents = () if name in UNTUNED or name not in METHODS else SMALL_EXPONENTS if small else EXPONENTS
+    exponents = () if name not in METHODS else SMALL_EXPONENTS if small else EXPONENTS
     return [({**key, "tune": e}, lambda book, e=e: measure(e)) for e in exponents]
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from _cells import Book, Key, Measure, grouped
 from _expected import expected
-from _methods import METHODS, best_rate, curve, row, tuning
+from _methods import METHODS, UNTUNED, best_rate, curve, row, tuning
 
 from unpooled.data import classification
 
@@ -43,6 +43,8 @@ def rates(generator: str, method: str, small: bool) -> list[tuple[Key, Measure]]
         first = task(generator, small, 0)
         return first.train, first.valid
 
+    if method in UNTUNED:
+        return []
     return tuning({"generator": generator, "method": method}, method, rows, settings(small), small)
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import lru_cache, partial
 from pathlib import Path
 
 import numpy as np
+from _cells import Book, Key, Measure, grouped
 from _expected import expected
-from _methods import GRID, METHODS, SMALL_GRID, accuracy, row
+from _methods import METHODS, accuracy, best_rate, row, tuning
 from _mnist import by_label, device
 
 import unpooled as up
@@ -22,19 +24,33 @@ DIFFERS = (
 
 
 def run(small: bool, seeds: int, out: Path, say: Callable[[str], None]) -> list[dict]:
-    found: dict[str, list[float]] = {}
-    rates: dict[str, float] = {}
-    for seed in range(seeds):
-        train, valid, test = data(small, seed)
-        for name in METHODS:
-            if name != "FedGMM (SGD)":
-                options = settings(small, seed, name)
-                rates.setdefault(name, tuned(name, train, valid, options, SMALL_GRID if small else GRID))
-                found.setdefault(name, []).append(accuracy(fit(name, train, options | {"lr": rates[name]}), test)[0])
-                say(f"seed {seed}: {name} {100 * found[name][-1]:.2f}")
-    return [row(name, values, expected("table2", "femnist", name), rate=rates[name]) for name, values in found.items()]
+    groups = grouped(Book(out, say).all(cells(small, seeds)), "method")
+    return [
+        row(method, [f["accuracy"] for f in found], expected("table2", "femnist", method), rate=found[0]["rate"])
+        for (method,), found in groups.items()
+    ]
 
 
+def cells(small: bool, seeds: int) -> Iterator[tuple[Key, Measure]]:
+    """(method, tune) of every rate, (method, seed) with the best of them."""
+    for method in METHODS:
+        if method != "FedGMM (SGD)":
+            yield from rates(method, small)
+            for seed in range(seeds):
+                yield {"method": method, "seed": seed}, partial(_measure, method, seed, small)
+
+
+def rates(method: str, small: bool) -> list[tuple[Key, Measure]]:
+    return tuning({"method": method}, method, lambda: data(small, 0)[:2], settings(small, 0, method), small, fit)
+
+
+def _measure(method: str, seed: int, small: bool, book: Book) -> dict[str, float]:
+    lr, (train, _, test) = best_rate(book, rates(method, small)), data(small, seed)
+    model = fit(method, train, settings(small, seed, method) | {"lr": lr})
+    return {"accuracy": accuracy(model, test)[0], "rate": lr}
+
+
+@lru_cache(1)
 def data(small: bool, seed: int) -> tuple:
     """(train, valid, test) by client: half of the images turned, mirrored, inverted and relabelled."""
     emnist, rng = shared.emnist(), np.random.default_rng(seed)
@@ -61,10 +77,3 @@ def settings(small: bool, seed: int, name: str) -> dict:
 def fit(name: str, train: dict, options: dict):
     fed = federate(train, stack_cells=4_000_000 if options["device"] in (None, "cpu") else 10**9)
     return (up.FedGMM(2, 2, **options) if name == "FedGMM" else METHODS[name](**options)).fit(fed)
-
-
-def tuned(name: str, train: dict, valid: dict, options: dict, grid: tuple[float, ...]) -> float:
-    """As in _methods, with fewer rounds: 10 small, 40 in full."""
-    short = options | {"max_iter": 10 if options["max_iter"] == 20 else 40}
-    scores = {lr: accuracy(fit(name, train, short | {"lr": lr}), valid)[0] for lr in grid}
-    return max(scores, key=lambda lr: scores[lr])

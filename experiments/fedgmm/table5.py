@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 from _cells import Book, Key, Measure, grouped
-from _methods import METHODS, Rows, accuracy, best_rate, row, together, tuning
+from _methods import METHODS, UNTUNED, Rows, accuracy, best_rate, row, together, tuning
 from table2 import GENERATORS, settings, task
 
 SEEDS = 5
@@ -50,6 +50,8 @@ def rates(generator: str, method: str, small: bool) -> list[tuple[Key, Measure]]
         old, _ = _halves(list(first.train))
         return {n: first.train[n] for n in old}, {n: first.valid[n] for n in old}
 
+    if method in UNTUNED:
+        return []
     return tuning({"generator": generator, "method": method}, method, rows, settings(small), small)
 
 
