@@ -23,6 +23,7 @@ from unpooled.maths.named import at_least
 from unpooled.maths.smooth import smooth
 
 RANKS = (0, 1, 2, 3)
+CLEARLY = 2.0  # standard errors
 Z90 = 1.6448536269514722
 
 
@@ -326,13 +327,13 @@ def visits(table: Any) -> np.ndarray:
 
 
 def _simplest(held: Held) -> int:
-    """The first candidate that is not worse than the best by more than the standard error of their difference."""
+    """The first candidate that is not clearly worse than the best, by the standard error of their difference."""
     n, products = max(float(held.visits), 1e-300), to_numpy(held.products)
     mean = to_numpy(held.deviance) / n
     b = int(np.argmin(mean))
     worse = mean - mean[b]
     square = (np.diag(products) - 2 * products[b] + products[b, b]) / n
-    return int(np.argmax(worse <= np.sqrt(np.maximum(square - worse**2, 0.0) / n)))
+    return int(np.argmax(worse <= CLEARLY * np.sqrt(np.maximum(square - worse**2, 0.0) / n)))
 
 
 def _fresh(factors: Factors, dispersion: float) -> Candidate:
