@@ -16,6 +16,6 @@ def kept(file: Path, key: dict[str, Any], measure: Callable[..., dict[str, Any]]
             return row
     row = key | measure(*given)
     file.parent.mkdir(parents=True, exist_ok=True)
-    with file.open("a") as out:
-        out.write(json.dumps(row) + "\n")
+    with file.open("ab", buffering=0) as out:  # in one piece, so that runs side by side do not mix their lines
+        out.write(json.dumps(row).encode() + b"\n")
     return row

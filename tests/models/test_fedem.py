@@ -1,17 +1,22 @@
 """FedEM: plain EM to the last digits when nothing is random; with noise, memory and absences it still gets there."""
 
 import json
+import struct
+from itertools import pairwise
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
 import unpooled as up
+from unpooled.federation import Journal
 from unpooled.layers.faults import Faults
 from unpooled.maths import families, mixture
 from unpooled.maths.gaussian import pack_covs
 from unpooled.maths.mixture import Params
-from unpooled.maths.quantise import Sparsify
+from unpooled.maths.quantise import Dither, Sparsify
+from unpooled.models import fedem, fedem_client
+from unpooled.tree import SchemaError
 
 RNG = np.random.default_rng(0)
 X = np.concatenate(
@@ -202,6 +207,55 @@ def test_any_family_fits_over_clients():
     assert_allclose(model.params_.coefs[:, 2], 5.0, atol=0.05)
 
 
+def test_a_step_that_waits_for_everyone_is_pooled_em(monkeypatch):
+    monkeypatch.setattr(fedem, "STALE", 0.0)
+    model = fit(fraction=0.5, step_size=1.0, patience=1000, guard=None, max_iter=40)
+    moved = sum(row["step_size"] > 0 for row in model.history_)
+    assert 5 < moved < 20
+    assert relative(model.params_, pooled(moved)) < 1e-12
+
+
+def test_steps_wait_while_they_are_long_and_not_for_ever():
+    waits, moves = (fit(fraction=0.5, levels=7, max_iter=60, patience=p).history_ for p in (4, 0))
+    still = [row["step_size"] == 0 for row in waits]
+    assert any(still[:10])
+    assert not any(still[-10:])
+    assert not any(row["step_size"] == 0 for row in moves)
+    longest = max(len(run) for run in "".join(".w"[s] for s in still).split("."))
+    assert longest <= 4
+
+
+def test_who_has_answered_about_these_params_sends_nothing_more(monkeypatch):
+    monkeypatch.setattr(fedem, "STALE", 0.0)
+    history = fit(fraction=0.9, step_size=1.0, max_iter=12, random_state=5).history_
+    again = [b["bytes_up"] for a, b in pairwise(history) if a["step_size"] == 0]
+    anew = [b["bytes_up"] for a, b in pairwise(history) if a["step_size"] > 0]
+    assert again
+    assert max(again) < min(anew)
+
+
+def test_messages_are_finer_while_statistics_change_by_much():
+    sent = [row["bytes_up"] for row in fit(levels=1, max_iter=40).history_]
+    assert sent[1] > 1.3 * np.mean(sent[-10:])
+    plain = [row["bytes_up"] for row in fit(levels=1, memory="none", max_iter=10).history_]
+    assert max(plain[1:]) < sent[1]  # without a memory nothing gets smaller, and the levels stay what was asked for
+
+
+@pytest.mark.parametrize(("levels", "which"), [(0, 1), (2, 1), (200, 1), (3, 3)])
+def test_a_head_that_no_client_writes_is_refused(levels, which):
+    undo = fedem_client.receive(FAMILY, Dither(3), START, Journal())
+    head = struct.pack(fedem_client.HEAD, levels, 10.0, -1.0, 4 * 10 + which)
+    with pytest.raises(SchemaError, match="no client of FedEM"):
+        undo(np.frombuffer(head, np.uint8), "a")
+
+
+def test_a_client_that_comes_late_is_taken_in():
+    fed = Faults(up.federate(X, by=BY_PLACE), drop={r: ["5"] for r in range(12)})
+    late = up.FedEM(FAMILY, params_init=START, fraction=0.7, tol=0, max_iter=120, random_state=0).fit(fed)
+    assert len(fed.journal.refusals) > 3
+    assert late.score(X) > LIKELY - 1e-6
+
+
 def test_the_guard_halves_a_long_step():
     wild = fit(levels=1, guard=0.05, max_iter=4)
     assert sum(row["halved"] for row in wild.history_[1:]) > 0
@@ -220,6 +274,7 @@ def test_the_guard_halves_a_long_step():
         ({"cohort": "few"}, "cohort='few'"),
         ({"alpha": 2.0}, "alpha=2.0"),
         ({"guard": 0.0}, "guard=0.0"),
+        ({"patience": -1}, "patience=-1"),
         ({"decay": 2.0}, "decay=2.0"),
         ({"levels": 1, "quantiser": Sparsify(0.5)}, "give one of them"),
     ],

@@ -26,6 +26,17 @@ from unpooled.tree import Tree
 MEMORIES = ("statistics", "field", "none")
 COHORTS = ("bernoulli", "fixed")
 HALVINGS = 12
+STALE = 0.1  # the most that a step may change the params, times the share of rows not heard about them
+
+
+class Turn(NamedTuple):
+    """What has come in since the params moved."""
+
+    move: int  # how often they have
+    waited: int  # rounds
+    known: float  # rows of the clients that were known when they did
+    heard: float  # rows of those among them that have answered since
+    memory: Tree  # as it was when they did, and of clients heard for the first time since
 
 
 class State(NamedTuple):
@@ -38,13 +49,15 @@ class State(NamedTuple):
     shift: np.ndarray  # (d,)
     unit: np.ndarray  # (d,)
     round: int
+    turn: Turn
 
 
 class FedEM(Estimator):
     """EM with compressed statistics, partial participation and minibatches, for any family of `unpooled.maths.families`.
 
     family : a family, its name, or {"name": ..., its numbers}.
-    levels : steps each way of the random rounding of what clients send; None sends float64.
+    levels : steps each way of the random rounding of what clients send, more of them in the first rounds, while statistics change by much;
+        None sends float64.
     quantiser : instead, any of `unpooled.maths.quantise`; omega= is short for sparsification of that variance.
     step_size : gamma in (0, 1], or "auto"; with `decay` it shrinks as (1 + round)^-decay.
     memory : V follows each client's "statistics", or the "field" h_c as in the paper (the server then sends S too), or "none".
@@ -53,6 +66,8 @@ class FedEM(Estimator):
     batch_size : rows a client looks at in a round; None for all.
     epoch : clients keep their statistics and add what a batch says has changed; after so many rounds each looks at all its rows again
         (VR-FedEM). None: every batch stands for itself.
+    patience : where clients are absent, a step that would take the params far waits for answers about the params it leaves; so many rounds
+        at most. Without, the first and longest steps rest on a few clients, and their noise decides to which optimum the rest leads.
     guard : a step that changes the params by more than this is halved; in logarithms and standard deviations. None: never.
     exact_every : every so many rounds one more SUM, uncompressed, for the true likelihood and |h|^2 in the history.
     params_init : params to start from, in the units of the data.
@@ -73,6 +88,7 @@ class FedEM(Estimator):
         cohort: str = "bernoulli",
         batch_size: int | None = None,
         epoch: int | None = None,
+        patience: int = 6,
         guard: float | None = 3.0,
         exact_every: int = 0,
         params_init: Any = None,
@@ -92,6 +108,7 @@ class FedEM(Estimator):
         self.cohort = cohort
         self.batch_size = batch_size
         self.epoch = epoch
+        self.patience = patience
         self.guard = guard
         self.exact_every = exact_every
         self.params_init = params_init
@@ -109,6 +126,7 @@ class FedEM(Estimator):
         for name in ("batch_size", "epoch"):
             if getattr(self, name) is not None:
                 at_least(name, getattr(self, name), 1)
+        at_least("patience", self.patience, 0)
         if self.guard is not None and not self.guard > 0:
             raise BadParameter(f"guard={self.guard!r} must be above 0, or None for no guard")
         if not 0 <= self.decay <= 1:
@@ -134,11 +152,12 @@ class FedEM(Estimator):
         else:
             params = self._first_params(fed, family, frame, (mean - shift) / unit, scale / unit, rng)
         if self.params_init is None and isinstance(family, CommonCovariance) and family.covariance == "implied":
-            total = fed.sum(covariance, Down(params, None, shift, unit, np.asarray(0)))
+            total = fed.sum(covariance, Down(params, None, shift, unit, np.asarray(0), np.asarray(0)))
             params = params._replace(total=to_numpy(total.xx) / float(total.n), centre=np.zeros_like(shift))
         params = tree.map(lambda a: np.asarray(a, np.float64), params)
         stats = family.moments(params)
-        return State(params, stats, tree.map(np.zeros_like, stats), 0.0, shift, unit, 0)
+        nothing = tree.map(np.zeros_like, stats)
+        return State(params, stats, nothing, 0.0, shift, unit, 0, Turn(0, 0, 0.0, 0.0, nothing))
 
     def _inspect(self, fed: Federation, family: Any) -> None:
         """Every client says how many rows the family cannot take: a wrong table is named before any work."""
@@ -163,9 +182,11 @@ class FedEM(Estimator):
         family = self._family(state.unit)
         who = self._cohort(fed, state)
         total = who.sum(self._ask(fed, state), self._down(state))
-        field, memory, rows = self._field(family, state, total)
+        field, memory, turn = self._field(family, state, total)
+        rows = state.rows + float(total.first_rows)
         exact_info = self._exact(fed, state, field)
-        gamma, halved, stats, params = self._move(family, state, field)
+        gamma, halved, stats, params = self._move(family, state, field, (turn.known - turn.heard) / rows)
+        turn = Turn(turn.move + 1, 0, rows, 0.0, memory) if gamma else turn._replace(waited=turn.waited + 1)
         info = {
             "loglik": float(total.loglik / total.rows),
             "field": float(np.sum(tree.flatten(field) ** 2)),
@@ -175,7 +196,7 @@ class FedEM(Estimator):
             "projected": int(family.project(stats)[1]),
             "work": float(total.work),
         }
-        return State(params, stats, memory, rows, state.shift, state.unit, state.round + 1), info
+        return State(params, stats, memory, rows, state.shift, state.unit, state.round + 1, turn), info
 
     def _cohort(self, fed: Federation, state: State) -> Federation:
         """Everyone in the first round, so that the server knows how many rows there are."""
@@ -196,6 +217,7 @@ class FedEM(Estimator):
             state.shift,
             state.unit,
             np.asarray(state.round // self._rounds_an_epoch() if self._reduces() else 0),
+            np.asarray(state.turn.move),
         )
 
     def _ask(self, fed: Federation, state: State) -> Ask:
@@ -222,28 +244,35 @@ class FedEM(Estimator):
     def _reduces(self) -> bool:
         return self._rounds_an_epoch() > 0
 
-    def _field(self, family: Any, state: State, total: Any) -> tuple[Tree, Tree, float]:
-        """(H, the memory's new sum, rows heard so far): those who did not answer are stood in for by their memory."""
-        rows = state.rows + float(total.first_rows)
-        known = float(total.rows) - float(total.first_rows)
-        scale = state.rows / known if known else 0.0
-        alpha = self._alpha(state)
+    def _field(self, family: Any, state: State, total: Any) -> tuple[Tree, Tree, Turn]:
+        """(H, the memory's new sum, the turn so far): the others are taken to have changed as those heard about the params have."""
+        turn, alpha = state.turn, self._alpha(state)
+        rows, heard = state.rows + float(total.first_rows), turn.heard + float(total.heard)
+        scale = turn.known / heard if heard else 1.0
         about = tree.map(lambda s: s if self.memory == "statistics" else 0.0 * s, state.stats)
         change, first = (stats_of(family, self._quantiser(), state.params, b) for b in (total.change, total.first))
-        field = tree.map(lambda v, c, f, s: (v + scale * c + f) / rows - s, state.memory, change, first, about)
+        new = tree.map(lambda v, c, t: v - t + c, state.memory, change, turn.memory)
+        field = tree.map(lambda t, n, f, s: (t + scale * n + f) / rows - s, turn.memory, new, first, about)
         memory = tree.map(lambda v, c, f: v + alpha * c + (alpha > 0) * f, state.memory, change, first)
-        return field, memory, rows
+        before = tree.map(lambda t, f: t + (alpha > 0) * f, turn.memory, first)
+        return field, memory, turn._replace(heard=heard, memory=before)
 
-    def _move(self, family: Any, state: State, field: Tree) -> tuple[float, int, Tree, Tree]:
-        """(gamma, times it was halved, S, params): the guard shortens a step that noise has made long."""
+    def _move(self, family: Any, state: State, field: Tree, unheard: float) -> tuple[float, int, Tree, Tree]:
+        """(gamma, times it was halved, S, params): 0 waits for more clients; the guard shortens a step that noise has made long."""
         gamma = self._gamma(state.round)
-        guarded = self.guard is not None and self._noisy()
         stats, params = self._step(family, state, field, gamma)
+        if self._waits(state) and unheard * family.change(state.params, params) > STALE:
+            return 0.0, 0, state.stats, state.params
+        guarded = self.guard is not None and self._noisy()
         halved = 0
         while guarded and state.round and halved < HALVINGS and family.change(state.params, params) > self.guard:
             gamma, halved = gamma / 2, halved + 1
             stats, params = self._step(family, state, field, gamma)
         return gamma, halved, stats, params
+
+    def _waits(self, state: State) -> bool:
+        """Without a memory what came in before is lost, and there is nothing to wait for."""
+        return self.fraction < 1 and self.memory != "none" and state.turn.waited < self.patience
 
     def _step(self, family: Any, state: State, field: Tree, gamma: float) -> tuple[Tree, Tree]:
         stats = tree.map(lambda s, h: s + gamma * h, state.stats, field)

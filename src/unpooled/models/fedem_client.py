@@ -1,6 +1,7 @@
 """What FedEM asks of a client: its mean statistics on all rows, on a minibatch, or with reduced variance; and how they are sent.
 
-What stays at the client: its memory V, and for variance reduction its last statistics and the params they were taken at.
+What stays at the client: its memory V, the number of the params it has last answered about, and for variance reduction its last
+statistics and the params they were taken at.
 """
 
 from __future__ import annotations
@@ -21,7 +22,11 @@ from unpooled.maths.quantise import QUANTISERS, Dither, Identity
 from unpooled.tree import Tree
 
 FINE = Dither(levels=127)  # for a client's first message, which is no difference yet
-HEAD = "<BddI"  # first or not, rows, log-likelihood a row, conditional expectations computed
+KEEN = (
+    80  # a message's levels, times the share of the statistics that it changes, while that is more than was asked for
+)
+HEAD = "<BddI"  # levels, rows, log-likelihood a row, four times the conditional expectations computed plus which answer it is
+AGAIN, ANEW, FIRST = range(3)  # about params it has answered about before; about new ones; its first of all
 
 
 class Down(NamedTuple):
@@ -30,6 +35,7 @@ class Down(NamedTuple):
     shift: Float[Array, "d"]
     unit: Float[Array, "d"]
     epoch: Int[Array, ""]  # variance reduction: a new number asks for all rows
+    move: Int[Array, ""]  # how often the params have moved
 
 
 class Contribution(NamedTuple):
@@ -39,6 +45,7 @@ class Contribution(NamedTuple):
     loglik: Float[Array, ""]
     work: Float[Array, "", ">=0"]  # conditional expectations computed
     change: Any  # rows x Q(mean statistics - reference) of clients that have a memory
+    heard: Float[Array, "", ">=0"]  # rows of those among them that answer for the first time about these params
     first_rows: Float[Array, "", ">=0"]
     first: Any  # the same of clients that are heard for the first time
 
@@ -102,22 +109,31 @@ def contribute(down: Down, client: Client, *, family: dict, batch: int | None, r
     x, w = _rows(chosen, down, client)
     rows = w.sum()
     mean, loglik, work = (_reduced if reduce else _mean)(chosen, down, client, x, w, batch)
-    first = "memory" not in client.state
+    which = _which(down, client)
     client.state.setdefault("memory", tree.map(np.zeros_like, mean))
-    client.state["params"] = down.params
-    if down.stats is None:
+    client.state["move"] = np.asarray(down.move)
+    client.state["asked"] = {"params": down.params, "whole": tree.map(lambda m: rows * m, mean)}  # until it is sent
+    if which == AGAIN and (reduce or batch is None):  # what it would say is what it has said
+        apart = tree.map(np.zeros_like, mean)
+    elif down.stats is None:
         apart = tree.map(lambda m, v: rows * m - v, mean, client.state["memory"])
     else:
         apart = tree.map(lambda m, s, v: rows * (m - s) - v, mean, down.stats, client.state["memory"])
-    zeros = tree.map(np.zeros_like, mean)
-    change, new = (zeros, apart) if first else (apart, zeros)
-    return _contribution(rows, loglik, work, change, rows * first, new)
+    return _contribution(which, rows, loglik, work, apart, tree.map(np.zeros_like, mean))
 
 
-def _contribution(rows, loglik, work, change, first_rows, first) -> Contribution:
+def _which(down: Down, client: Client) -> int:
+    if "memory" not in client.state:
+        return FIRST
+    return AGAIN if client.state["move"] == down.move else ANEW
+
+
+def _contribution(which: int, rows, loglik, work, apart: Tree, zeros: Tree) -> Contribution:
     """From numbers: loglik is that of a row."""
     number = lambda v: np.asarray(float(v))  # noqa: E731
-    return Contribution(number(rows), number(loglik * rows), number(work), change, number(first_rows), first)
+    change, first = (zeros, apart) if which == FIRST else (apart, zeros)
+    heard, first_rows = number(rows * (which == ANEW)), number(rows * (which == FIRST))
+    return Contribution(number(rows), number(loglik * rows), number(work), change, heard, first_rows, first)
 
 
 def _mean(family: Any, down: Down, client: Client, x, w, batch) -> tuple[Tree, float, int]:
@@ -156,15 +172,18 @@ def _draw(client: Client, x: np.ndarray, w: np.ndarray, batch: int) -> tuple[np.
 def send(up: Contribution, client: Client, *, family: dict, quantiser: dict, alpha: float) -> Int[Array, "b"]:
     """The difference as bytes; the memory takes in what the server will read from them."""
     chosen, q = resolve(family, FAMILIES, "family"), resolve(quantiser, QUANTISERS, "quantiser")
-    first, params = bool(up.first_rows > 0), client.state.pop("params")
-    blocks = blocks_of(chosen, q, params, up.first if first else up.change)
-    body = _encode(q, first, blocks, _rng(client.moment, client.name))
+    which = FIRST if up.first_rows > 0 else ANEW if up.heard > 0 else AGAIN
+    asked = client.state.pop("asked")
+    blocks = blocks_of(chosen, q, asked["params"], up.first if which == FIRST else up.change)
+    levels = _levels(q, blocks, blocks_of(chosen, q, asked["params"], asked["whole"]) if alpha else [])
+    of_message = _of_message(q, which, levels)
+    body = _encode(of_message, blocks, _rng(client.moment, client.name))
     if alpha:
-        meant = _decode(q, first, [b.shape for b in blocks], body, _rng(client.moment, client.name))
-        step = 1.0 if first else alpha
-        new = stats_of(chosen, q, params, meant)
+        meant = _decode(of_message, [b.shape for b in blocks], body, _rng(client.moment, client.name))
+        step = 1.0 if which == FIRST else alpha
+        new = stats_of(chosen, q, asked["params"], meant)
         client.state["memory"] = tree.map(lambda v, m: v + step * m, client.state["memory"], new)
-    head = struct.pack(HEAD, first, float(up.rows), float(up.loglik / up.rows), int(up.work))
+    head = struct.pack(HEAD, levels, float(up.rows), float(up.loglik / up.rows), 4 * int(up.work) + which)
     return np.frombuffer(head + body.tobytes(), np.uint8)
 
 
@@ -176,10 +195,13 @@ def receive(family: Any, quantiser: Any, params: Tree, journal: Journal) -> Call
     def undo(sent: Tree, name: str) -> Contribution:
         content = to_numpy(sent).astype(np.uint8)
         cut = struct.calcsize(HEAD)
-        first, rows, loglik, work = struct.unpack(HEAD, bytes(content[:cut]))
-        blocks = _decode(quantiser, first, shapes, content[cut:], _rng((journal.seed, journal.round), name))
-        change, new = (zeros, blocks) if first else (blocks, zeros)
-        return _contribution(rows, loglik, work, change, rows * bool(first), new)
+        levels, rows, loglik, rest = struct.unpack(HEAD, bytes(content[:cut]))
+        work, which = divmod(rest, 4)
+        if which > FIRST or (isinstance(quantiser, Dither) and not quantiser.levels <= levels <= FINE.levels):
+            raise tree.SchemaError("the head of the answer says what no client of FedEM says")
+        rng = _rng((journal.seed, journal.round), name)
+        blocks = _decode(_of_message(quantiser, which, levels), shapes, content[cut:], rng)
+        return _contribution(which, rows, loglik, work, blocks, zeros)
 
     return undo
 
@@ -195,30 +217,50 @@ def stats_of(family: Any, quantiser: Any, params: Tree, blocks: list[np.ndarray]
     return family.unwhiten(params, blocks)
 
 
-def _encode(quantiser: Any, first: bool, blocks: list[np.ndarray], rng: np.random.Generator) -> np.ndarray:
+def _levels(quantiser: Any, blocks: list[np.ndarray], whole: list[np.ndarray]) -> int:
+    """As many as were asked for, or more: while statistics change by much, rounding is fine against the statistics themselves."""
+    if not isinstance(quantiser, Dither):
+        return 0
+    change, size = (np.sqrt(sum(float(np.sum(b**2)) for b in found)) for found in (blocks, whole))
+    return int(np.clip(np.ceil(KEEN * change / size), quantiser.levels, FINE.levels)) if size else quantiser.levels
+
+
+def _of_message(quantiser: Any, which: int, levels: int) -> Any:
+    if isinstance(quantiser, Identity):
+        return quantiser
+    if which == FIRST:
+        return FINE
+    return quantiser._replace(levels=levels) if isinstance(quantiser, Dither) else quantiser
+
+
+def _encode(quantiser: Any, blocks: list[np.ndarray], rng: np.random.Generator) -> np.ndarray:
+    """No bytes at all if nothing is new."""
+    if not any(block.any() for block in blocks):
+        return np.zeros(0, np.uint8)
     parts = []
     for block in blocks:
-        q = _fitted(quantiser, first, block.shape)
+        q = _fitted(quantiser, block.shape)
         padding = -block.shape[1] % q.bucket if isinstance(q, Dither) else 0
         parts.append(q.encode(np.pad(block, ((0, 0), (0, padding))).ravel(), rng))
     lengths = np.array([len(p) for p in parts[:-1]], "<u4").view(np.uint8)
     return np.concatenate([lengths, *parts])
 
 
-def _decode(quantiser: Any, first: bool, shapes: list, body: np.ndarray, rng: np.random.Generator) -> list[np.ndarray]:
+def _decode(quantiser: Any, shapes: list, body: np.ndarray, rng: np.random.Generator) -> list[np.ndarray]:
+    if not len(body):
+        return [np.zeros(shape) for shape in shapes]
     head = 4 * (len(shapes) - 1)
     parts = np.split(body[head:], np.cumsum(body[:head].copy().view("<u4")))
     blocks = []
     for (rows, length), part in zip(shapes, parts):
-        q = _fitted(quantiser, first, (rows, length))
+        q = _fitted(quantiser, (rows, length))
         padded = length + (-length % q.bucket if isinstance(q, Dither) else 0)
         blocks.append(q.decode(part, rows * padded, rng).reshape(rows, padded)[:, :length])
     return blocks
 
 
-def _fitted(quantiser: Any, first: bool, shape: tuple[int, int]) -> Any:
+def _fitted(quantiser: Any, shape: tuple[int, int]) -> Any:
     """Buckets that fit a whole number of times into a padded row, so that none holds numbers of two components."""
-    quantiser = FINE if first and not isinstance(quantiser, Identity) else quantiser
     if not isinstance(quantiser, Dither):
         return quantiser
     buckets = max(1, round(shape[1] / quantiser.bucket))
