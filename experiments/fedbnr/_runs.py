@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import time
 import tomllib
 import warnings
@@ -48,7 +49,8 @@ HELD = 1 / 9  # of the rows at the clients: a tenth of all
 def published(name: str, **options: Any) -> dict[str, Any]:
     """The thesis's network and 50 draws shifted by a small network; widths stay below its 200 to 5000, for two cores."""
     return {"features": "deep", "n_frequencies": 50, "frequencies": "shifted", "activation": "relu", "latent_dim": 8,
-            "hidden": (64, 64), "max_iter": 100, "patience": 5, "local_epochs": 10, "local_rate": 0.003, **options}  # fmt: skip
+            "hidden": (64, 64), "inputs": "standard", "max_iter": 100, "patience": 5,
+            "local_epochs": 10, "local_rate": 0.003, **options}  # fmt: skip
 
 
 def exact(name: str, split: protocol.Split, seed: int) -> up.FedBNR:
@@ -130,7 +132,7 @@ def run(name: str, clients: int, seed: int, method: str) -> dict[str, Any]:
         "set": name, "clients": clients, "seed": seed, "method": method, **judge(model, split), **least,
         "rounds": len(history), "best_round": best, "sums": getattr(model, "n_sums_", 0),
         "sums_to_best": 2 + sum(row.get("sums", 1) for row in history[:best]),
-        "seconds": time.process_time() - start, "curve": curve,
+        "seconds": time.process_time() - start, "curve": curve if method == "FedBNR exact" else [],
     }  # fmt: skip
 
 
@@ -154,7 +156,7 @@ def watch(model: Any, fed: Any, split: protocol.Split) -> Iterator[dict[str, flo
     fed, sums, before = Overheard(fed), 2, None
     for moment in model.rounds(fed):
         if before is not None and (guess := glance(model, fed, before, split.x_test)) is not None:
-            yield {"sums": sums + 1, "test_rmse": metrics.rmse(split.y_test, guess)}
+            yield {"sums": sums + 1, "test_rmse": float(f"{metrics.rmse(split.y_test, guess):.5g}")}
         sums += moment.history[-1].get("sums", 0) if moment.history else 0
         before = moment.state
 
@@ -217,11 +219,17 @@ def run_all(
         key = result["set"], result["clients"], result["seed"], result["method"]
         done[key] = result
         say(f"{key}: RMSE {result['rmse']:.4f} in {result['seconds']:.0f} s")
-        with path.open("a") as file:
-            file.write(json.dumps(result) + "\n")
+        append(path, result)
     if pool:
         pool.shutdown()
     return [done[key] for key in wanted]
+
+
+def append(path: Path, result: dict[str, Any]) -> None:
+    """One line in one write, so that many processes can fill the same file."""
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.write(file, (json.dumps(result) + "\n").encode())
+    os.close(file)
 
 
 def seeds_of(name: str, count: int, first: int | None = None) -> range:

@@ -199,6 +199,20 @@ def scale(model):
     return model.design_.scaling.x_mean, model.design_.scaling.x_scale
 
 
+def test_bent_columns_do_not_depend_on_the_split_and_survive_an_outlier(rows):
+    x, y, by = rows
+    x = x.copy()
+    x[7, 0] = 1e3  # a slip of the pen
+    settings = {"inputs": "robust", "n_frequencies": 30, "max_iter": 15, "random_state": 0}
+    one, ten = (up.FedBNR(**settings).fit(data) for data in ({"all": (x, y)}, clients_of(x, y, by)))
+    np.testing.assert_allclose(one.predict(x), ten.predict(x), rtol=1e-5)
+    bend, rest = one.design_.scaling.bend, np.arange(500) != 7
+    plain = up.FedBNR(**settings | {"inputs": "standard"}).fit(x, y)
+    assert metrics.rmse(y[rest], one.predict(x[rest])) < 0.5 * metrics.rmse(y[rest], plain.predict(x[rest]))
+    assert one.n_sums_ - sum(row["sums"] for row in one.history_) == 5  # means, scales, counts; residuals, refit
+    np.testing.assert_allclose((bend.centre - np.median(x, 0)) / x[rest].std(0), 0.0, atol=0.15)
+
+
 def test_forgetting_leaves_no_trace_in_the_last_layer(rows):
     x, y, by = rows
     data = clients_of(x, y, by)
@@ -280,7 +294,13 @@ def test_missing_values_are_filled_in_with_a_warning(rows):
         ({"features": 3}, "must be a name or a torch module"),
         ({"n_frequencies": 0}, "n_frequencies=0 must be a whole number of at least 1"),
         ({"patience": 2.5}, "patience=2.5 must be a whole number of at least 1"),
-        ({"weight_decay": -1.0}, "weight_decay=-1.0 0 or more"),
+        ({"weight_decay": -1.0}, "weight_decay=-1.0 must be a number of 0 or more"),
+        ({"max_iter": "a"}, "max_iter='a' must be a whole number of at least 0"),
+        ({"patience": None}, "patience=None must be a whole number of at least 1"),
+        ({"learning_rate": "fast"}, "learning_rate='fast' must be a number above 0"),
+        ({"validation_fraction": "0.1"}, "validation_fraction='0.1' must be 0 or more"),
+        ({"hidden": 64}, "hidden=64 must be the widths of the layers"),
+        ({"inputs": "log"}, "inputs='log' is not known"),
     ],
 )
 def test_bad_parameters_are_one_sentence(rows, options, says):

@@ -18,14 +18,14 @@ BINS = len(EDGES) + 1  # one more at each end
 FEWEST = 30  # residuals below which the normal quantiles are kept
 
 
-def histogram(residuals: Array, w: Array) -> np.ndarray:  # (..., o, BINS)
-    """Weighted counts of standardised residuals (..., n, o) with weights w (..., n)."""
-    bins: Any = np.searchsorted(EDGES, residuals)  # (..., n, o)
+def histogram(values: Array, w: Array, edges: np.ndarray = EDGES) -> np.ndarray:  # (..., o, bins)
+    """Weighted counts of values (..., n, o), standardised residuals say, with weights w (..., n) or (..., n, o)."""
+    bins: Any = np.searchsorted(edges, values)  # (..., n, o)
     *lead, _, o = bins.shape
-    column = np.arange(int(np.prod(lead)) * o).reshape(*lead, 1, o)
-    weights = np.broadcast_to(w[..., None], bins.shape)
-    flat = np.bincount((column * BINS + bins).ravel(), weights.ravel(), minlength=column.size * BINS)
-    return flat.reshape(*lead, o, BINS)
+    column, count = np.arange(int(np.prod(lead)) * o).reshape(*lead, 1, o), len(edges) + 1
+    weights = np.broadcast_to(w if w.ndim == bins.ndim else w[..., None], bins.shape)
+    flat = np.bincount((column * count + bins).ravel(), weights.ravel(), minlength=column.size * count)
+    return flat.reshape(*lead, o, count)
 
 
 def quantile(counts: np.ndarray, p: Array) -> np.ndarray:  # (o, *p.shape)

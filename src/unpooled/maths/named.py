@@ -6,6 +6,7 @@ Such a choice is a NamedTuple, so that it can be saved; its `check` method refus
 from __future__ import annotations
 
 from collections.abc import Mapping
+from numbers import Real
 from typing import Any
 
 from unpooled.errors import BadParameter, suggest
@@ -38,13 +39,18 @@ def _make(name: Any, fields: dict[str, Any], kinds: Mapping[str, type], what: st
     return kinds[name](**fields)
 
 
+def is_number(value: Any) -> bool:
+    """Whether `value` is one real number, and not a truth value."""
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
 def at_least(what: str, value: Any, least: int) -> None:
     """Refuse anything but a whole number of at least `least`."""
-    if isinstance(value, bool) or int(value) != value or value < least:
+    if not (is_number(value) and float(value).is_integer() and value >= least):
         raise BadParameter(f"{what}={value!r} must be a whole number of at least {least}")
 
 
 def within(what: str, value: Any, low: float, high: float, meaning: str) -> None:
     """Refuse anything but a number in (low, high]."""
-    if not low < value <= high:
+    if not (is_number(value) and low < value <= high):
         raise BadParameter(f"{what}={value!r} must be above {low:g} and at most {high:g}: it is {meaning}")

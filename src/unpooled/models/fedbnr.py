@@ -23,12 +23,30 @@ from unpooled.maths import bayes_linear, descent
 from unpooled.maths.bayes_linear import Posterior, Stats
 from unpooled.maths.calibration import histogram
 from unpooled.maths.feature_maps import ACTIVATIONS, FREQUENCIES, MAPS, SPECTRA, Leaves, features, start
-from unpooled.maths.named import at_least
+from unpooled.maths.named import at_least, is_number
 from unpooled.models.kernel_learning import Checked, Question, Task, Trained, check_held, gradient, train
-from unpooled.models.last_layer import Design, LastLayer, Scaling, check_targets, standard, standardise, statistics
+from unpooled.models.last_layer import (
+    Design,
+    LastLayer,
+    Scaling,
+    bend_heavy,
+    check_targets,
+    standard,
+    standardise,
+    statistics,
+)
 from unpooled.tree import Tree
 
 FIRST_NOISE, FIRST_PRIOR = -1.0, 1.0  # logs of variances that local training starts from
+WHOLE = {
+    "n_frequencies": 1,
+    "max_iter": 0,
+    "patience": 1,
+    "local_epochs": 1,
+    "distill_steps": 1,
+    "latent_dim": 1,
+    "degree": 1,
+}
 SERVER_SHARE = 0.8  # of the server's rows are distilled on, the others choose the round
 
 
@@ -81,6 +99,8 @@ class FedBNR(LastLayer):
     recalibrate : intervals from held-out residuals instead of the normal law.
     refit : when the round is chosen, fit the last layer to the held-out rows too: one SUM. Intervals are recalibrated on
     them still, each as if it were left out.
+    inputs : how columns are scaled: "standard" (mean and standard deviation) or "robust" (straight about the median,
+        logarithmic beyond the quartiles, so that no outlier sets the scale of a column: one SUM more).
     missing : "impute" (by the mean over all clients, with a warning) or "refuse".
     device : where features are trained.
     """
@@ -113,6 +133,7 @@ class FedBNR(LastLayer):
         validation_fraction: float = 0.1,
         recalibrate: bool = True,
         refit: bool = True,
+        inputs: str = "standard",
         missing: str = "impute",
         device: str = "cpu",
         random_state: Any = None,
@@ -142,6 +163,7 @@ class FedBNR(LastLayer):
         self.validation_fraction = validation_fraction
         self.recalibrate = recalibrate
         self.refit = refit
+        self.inputs = inputs
         self.missing = missing
         self.device = device
         self.random_state = random_state
@@ -155,25 +177,35 @@ class FedBNR(LastLayer):
         _one_of("frequencies", self.frequencies, FREQUENCIES)
         _one_of("activation", self.activation, ACTIVATIONS)
         _one_of("optimizer", self.optimizer, ("auto", "lbfgs", "adam"))
+        _one_of("inputs", self.inputs, ("robust", "standard"))
         _one_of("missing", self.missing, ("impute", "refuse"))
         if isinstance(self.features, str):
             _one_of("features", self.features, [name for name in MAPS if name != "monomials"])
         elif not hasattr(self.features, "named_parameters"):
             raise BadParameter(f"features={self.features!r} must be a name or a torch module")
-        if not 0 <= self.validation_fraction < 1:
-            raise BadParameter(f"validation_fraction={self.validation_fraction!r} must be 0 or more and below 1")
-        for name, least in (("n_frequencies", 1), ("max_iter", 0), ("patience", 1), ("local_epochs", 1)):
-            at_least(name, getattr(self, name), least)
-        if not (self.learning_rate > 0 and self.weight_decay >= 0):
-            raise BadParameter(
-                f"learning_rate={self.learning_rate!r} must be above 0 and weight_decay={self.weight_decay!r} 0 or more"
-            )
+        self._check_numbers()
         if self.kernel == "distill" and self.server_data is None:
             raise BadParameter("kernel='distill' needs rows at the server: give server_data=(X, y)")
         if self.recalibrate and self._share() == 0 and self.server_data is None:
             raise BadParameter(
                 "recalibrate=True needs rows not fitted: set validation_fraction above 0 or give server_data"
             )
+
+    def _check_numbers(self) -> None:
+        if not (is_number(self.validation_fraction) and 0 <= self.validation_fraction < 1):
+            raise BadParameter(f"validation_fraction={self.validation_fraction!r} must be 0 or more and below 1")
+        for name, least in WHOLE.items():
+            at_least(name, getattr(self, name), least)
+        if not isinstance(self.hidden, tuple | list):
+            raise BadParameter(f"hidden={self.hidden!r} must be the widths of the layers: (128, 128), say")
+        for width in self.hidden:
+            at_least("hidden", width, 1)
+        for name in ("learning_rate", "local_rate", "distill_rate"):
+            if not (is_number(rate := getattr(self, name)) and rate > 0):
+                raise BadParameter(f"{name}={rate!r} must be a number above 0")
+        for name in ("weight_decay", "distill_weight", "constant"):
+            if not (is_number(weight := getattr(self, name)) and weight >= 0):
+                raise BadParameter(f"{name}={weight!r} must be a number of 0 or more")
 
     def _spec(self) -> dict:
         name = self.features if isinstance(self.features, str) else _registered(self.features)
@@ -202,6 +234,8 @@ class FedBNR(LastLayer):
     def init(self, fed: Federation, rng: np.random.Generator) -> State:
         self.seed_ = int(rng.integers(2**31))
         scaling, _ = standardise(fed, self._share(), self.seed_, self.missing)
+        if self.inputs == "robust":
+            scaling = bend_heavy(fed, scaling, self._share(), self.seed_)
         kernel = start(self._spec(), len(scaling.x_mean), rng)
         theta = tree.flatten(kernel.theta)
         optimiser: Tree = ()
@@ -314,7 +348,7 @@ class FedBNR(LastLayer):
     def finish(self, fed: Federation, state: State) -> None:
         self.seed_ = state.seed
         self._remember(fed, state.design.scaling)
-        self.n_sums_ = 2 + sum(row["sums"] for row in self.history_)
+        self.n_sums_ = 2 + (self.inputs == "robust") + sum(row["sums"] for row in self.history_)
         best = state.best
         if best is None:  # no round of learning: the last layer alone
             stats = tree.map(to_numpy, fed.sum(statistics.using(**self._asks()), state.design))

@@ -23,8 +23,9 @@ from unpooled.errors import BadData, BadParameter, DataWarning
 from unpooled.estimator import Estimator
 from unpooled.federation import Federation, innermost
 from unpooled.local import as_federation, federate
-from unpooled.maths import bayes_linear, calibration
+from unpooled.maths import bayes_linear, bent, calibration
 from unpooled.maths.bayes_linear import Posterior, Stats
+from unpooled.maths.bent import Bend
 from unpooled.maths.feature_maps import Kernel, features
 from unpooled.maths.held_out import held_out
 
@@ -45,13 +46,14 @@ class Scatter(NamedTuple):
 
 
 class Scaling(NamedTuple):
-    """How rows are standardised: missing values filled in, then (x - x_mean) / x_scale, and y alike."""
+    """How rows are standardised: missing values filled in, heavy columns bent, then (x - x_mean) / x_scale; y without bending."""
 
     fill: Float[Array, "d"]
     x_mean: Float[Array, "d"]
     x_scale: Float[Array, "d"]
     y_mean: Float[Array, "o"]
     y_scale: Float[Array, "o"]
+    bend: Bend | None = None
 
 
 class Design(NamedTuple):
@@ -68,6 +70,10 @@ class Fitted(NamedTuple):
 
 class Histogram(NamedTuple):
     counts: Float[Array, "o b", ">=0"]
+
+
+class Spread(NamedTuple):
+    counts: Float[Array, "d b", ">=0"]
 
 
 class Rows(NamedTuple):
@@ -97,6 +103,13 @@ def scatter(scaling: Scaling, client: Client, *, share: float, seed: int) -> Sca
 
 
 @client(adds=True)
+def spreads(scaling: Scaling, client: Client, *, share: float, seed: int) -> Spread:
+    """How the values of every column lie, those that are missing left out."""
+    raw, _, w, _ = _rows(client, share, seed)
+    return Spread(calibration.histogram(standard(scaling, raw), w[..., None] * ~np.isnan(raw), bent.EDGES))
+
+
+@client(adds=True)
 def statistics(design: Design, client: Client, *, spec: dict, share: float, seed: int) -> Stats:
     x, y, w, _ = standard_rows(design.scaling, client, share, seed)
     return bayes_linear.statistics(features(spec, design.kernel, x), y, w)
@@ -121,6 +134,7 @@ def standard_rows(scaling: Scaling, client: Client, share: float, seed: int) -> 
 
 def standard(scaling: Scaling, x: np.ndarray) -> np.ndarray:
     x = np.where(np.isnan(x), scaling.fill, x)
+    x = x if scaling.bend is None else bent.bent(scaling.bend, x)
     x -= scaling.x_mean
     x /= scaling.x_scale
     return x
@@ -165,6 +179,16 @@ def standardise(fed: Federation, share: float, seed: int, missing: str, scale: b
     x_scale = np.sqrt(second.xx / np.maximum(first.seen, 1))  # missing values do not widen a column
     x_scale = np.where(x_scale > 1e-12 * np.maximum(np.abs(centred.x_mean), 1e-300), x_scale, 1.0)
     return centred._replace(x_scale=x_scale, y_scale=np.sqrt(second.yy / first.rows)), first
+
+
+def bend_heavy(fed: Federation, scaling: Scaling, share: float, seed: int) -> Scaling:
+    """The scaling with heavy columns bent, by one SUM of histograms; the others keep their mean and standard deviation."""
+    counts = to_numpy(fed.sum(spreads.using(share=share, seed=seed), scaling).counts)
+    how = bent.bend(counts)
+    mean, scale = bent.moments(how, counts)
+    x_mean, x_scale = np.where(how.heavy, mean, scaling.x_mean), np.where(how.heavy, scale, scaling.x_scale)
+    centre, spread = scaling.x_mean + scaling.x_scale * how.centre, scaling.x_scale * how.spread
+    return scaling._replace(x_mean=x_mean, x_scale=x_scale, bend=Bend(how.heavy, centre, spread))
 
 
 def _check_sums(first: Sums, share: float, missing: str) -> None:

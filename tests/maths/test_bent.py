@@ -1,0 +1,63 @@
+"""Bent columns: quartiles read off added counts, straight in the middle, and moments near those of the bent values."""
+
+import numpy as np
+import pytest
+
+from unpooled.maths import bent
+from unpooled.maths.calibration import histogram
+
+
+def counts_of(z):
+    return histogram(z, np.ones(len(z)), bent.EDGES)
+
+
+@pytest.fixture(name="z")
+def z_():
+    rng = np.random.default_rng(0)
+    z = np.stack([rng.normal(size=4000), rng.exponential(size=4000), rng.standard_t(1.5, size=4000)], 1)
+    return (z - z.mean(0)) / z.std(0)
+
+
+def test_counts_add(z):
+    np.testing.assert_array_equal(counts_of(z[:100]) + counts_of(z[100:]), counts_of(z))
+
+
+def test_centre_and_spread_are_median_and_quartiles(z):
+    how = bent.bend(counts_of(z))
+    lower, median, upper = np.percentile(z, [25, 50, 75], axis=0)
+    np.testing.assert_allclose((how.centre - median) / (upper - lower), 0.0, atol=0.05)
+    np.testing.assert_allclose(how.spread, (upper - lower) / bent.QUARTILE, rtol=0.06)
+
+
+def test_moments_are_those_of_the_bent_values(z):
+    counts = counts_of(z)
+    how = bent.bend(counts)
+    mean, scale = bent.moments(how, counts)
+    values = bent.bent(how, z)
+    np.testing.assert_allclose(mean, values.mean(0), atol=0.02)
+    np.testing.assert_allclose(scale, values.std(0), rtol=0.02)
+
+
+def test_a_normal_column_stays_as_it_is_and_heavy_ones_are_bent_far_out_only(z):
+    how = bent.bend(counts_of(z))
+    values, straight = bent.bent(how, z), (z - how.centre) / how.spread
+    np.testing.assert_array_equal(how.heavy, [0, 1, 1])
+    np.testing.assert_array_equal(values[:, 0], z[:, 0])
+    assert (np.argsort(values, 0) == np.argsort(z, 0)).all()
+    near = (np.abs(straight) < 0.3) & (how.heavy > 0)
+    np.testing.assert_allclose(values[near], straight[near], atol=0.005)
+    assert np.abs(values[:, 2]).max() < 0.2 * np.abs(straight[:, 2]).max()
+
+
+def test_a_column_that_is_mostly_one_value_keeps_its_standard_deviation():
+    z = np.zeros((100, 1))
+    z[:20] = np.linspace(1, 9, 20)[:, None]
+    z = (z - z.mean()) / z.std()
+    how = bent.bend(counts_of(z))
+    assert how.heavy == how.spread == 1.0
+    np.testing.assert_allclose(how.centre, np.median(z), rtol=0.06)
+
+
+def test_a_column_without_values_is_left_in_peace():
+    how = bent.bend(np.zeros((1, len(bent.MIDDLES))))
+    assert np.isfinite(bent.moments(how, np.zeros((1, len(bent.MIDDLES))))).all()
