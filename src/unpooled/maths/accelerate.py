@@ -1,4 +1,4 @@
-"""Federated EM in fewer rounds: what several rounds of EM would do, foretold from a few. One SUM of `Stats` a round.
+"""One path of accelerated EM: what several rounds of EM would do, foretold from a few. One SUM of `Stats` a round.
 
 One round gives, besides EM's next mixture, the gradient of the likelihood. In the frame of `maths.whitened` EM is the
 gradient's unit step, so its slow directions are those of small curvature; a limited-memory BFGS model learns them, and a
@@ -16,7 +16,6 @@ from unpooled.arrays import like, to_numpy
 from unpooled.maths import whitened
 from unpooled.maths.mixture import Params, Stats, m_step
 
-WARM_GAIN = 1e-3  # plain EM until a round gains no more than this a row: easy fits end there, as plain EM does
 MEMORY = 10  # pairs of step and change of gradient; older ones describe another place
 FLAT = 1e-3  # the least curvature believed, of the complete data's 1: where it is negative the reach alone is the limit
 FURTHEST = 0.5  # the largest change of any log weight, log standard deviation or mean (in its own) in a round
@@ -41,7 +40,7 @@ class Accelerator(NamedTuple):
 
     point: Point | None  # the last accepted; None before the first answer
     gain: float  # per row, between the last accepted and the one before
-    plain: bool  # still warming up
+    plain: bool  # plain EM until `depart`
     asked_em: bool  # the mixture asked about is the point's EM image, or the start
     step: np.ndarray  # (p,) from the point to the mixture asked about, where the model chose it
     foretold: float  # what the model says the step gains
@@ -54,7 +53,7 @@ class Accelerator(NamedTuple):
 class Info(NamedTuple):
     accepted: bool
     loglik: float  # per row, of the best accepted; it never falls
-    gain: float  # what plain EM would gain a row in its next round, at most; while warming up: what the last one gained
+    gain: float  # what plain EM would gain a row in its next round, at most; while it is plain EM: what the last one gained
     best: Params  # EM's image of the best accepted: at least as likely
     reach: float
 
@@ -72,15 +71,21 @@ def advance(
     found = _look(_numpy(params), Stats(*map(to_numpy, stats)), shape, reg)
     gain = _gain(state.point, found, reg)
     accepted = state.asked_em or (found.regular and gain >= -NOISE * (1 + abs(found.loglik)))
-    warming = state.plain
     state = _learn(state, found)
     state = _accept(state, found, gain) if accepted else _refuse(state)
     point = state.point
     assert point is not None  # the first answer is accepted, whatever it is
     state, asked = _ask(state, point, shape)
-    gain = state.gain if warming or not point.regular else float(point.gradient @ point.gradient)
+    gain = state.gain if state.plain or not point.regular else float(point.gradient @ point.gradient)
     best, asked = (Params(*(like(a, b) for a, b in zip(p, params))) for p in (point.image, asked))
     return state, asked, Info(accepted, point.loglik, gain, best, state.reach)
+
+
+def depart(state: Accelerator, asked: Params, shape: str) -> tuple[Accelerator, Params]:
+    """Leave plain EM where it stands: the memory, and what to ask about instead of `asked`."""
+    assert state.point is not None  # it has been answered at least once
+    state, instead = _ask(state._replace(plain=False), state.point, shape)
+    return state, Params(*(like(a, b) for a, b in zip(instead, asked)))
 
 
 # ---- one round's answer ----
@@ -125,8 +130,7 @@ def _accept(state: Accelerator, found: Point, gain: float) -> Accelerator:
         off = abs(gain / state.foretold - 1)
         reach = 2 * reach if off < EXACT else max(reach / 2, 1.0) if off > ROUGH else reach
     seen = np.inf if state.point is None else abs(found.loglik - state.point.loglik)
-    plain = state.plain and seen > WARM_GAIN
-    return state._replace(point=found, gain=seen, plain=plain, reach=reach, refused=0)
+    return state._replace(point=found, gain=seen, reach=reach, refused=0)
 
 
 def _refuse(state: Accelerator) -> Accelerator:

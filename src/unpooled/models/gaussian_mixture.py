@@ -20,8 +20,7 @@ from unpooled.client import Client, client
 from unpooled.errors import BadParameter, suggest
 from unpooled.estimator import Estimator, Info
 from unpooled.federation import Federation
-from unpooled.maths import accelerate as acceleration
-from unpooled.maths import gaussian, mixture
+from unpooled.maths import gaussian, mixture, race
 from unpooled.maths.mixture import Params, Stats
 from unpooled.models import start
 from unpooled.models.fedem import FedEM, VRFedEM
@@ -42,12 +41,13 @@ LEAST = {"max_iter": 1, "n_init": 1, "tol": 0, "reg_covar": 0, "min_count": 0}
 class Candidate(NamedTuple):
     """One number of components from one start; several are fitted side by side."""
 
-    params: Params  # what the next round asks about
+    params: Params
+    asked: tuple[Params, ...]  # what the next round asks about: params, or where accelerated paths stand
     loglik: float  # per row, at the params before the last update
     gain: float
     reseeded: int
     converged: bool
-    memory: Any  # the accelerator's, or None
+    memory: Any  # the accelerated paths, or None
 
 
 class State(NamedTuple):
@@ -191,7 +191,9 @@ class GaussianMixture(MixtureFace, DensityMixin, Estimator):
             return self._stochastic().step(fed, state)
         active = [i for i, c in enumerate(state.candidates) if not c.converged]
         cohort = fed if self.fraction == 1.0 else fed.sample(self.fraction, fed.journal.rng)
-        found = cohort.sum(self._question(active), tuple(state.candidates[i].params for i in active))
+        asked = [state.candidates[i].asked for i in active]
+        answers = iter(cohort.sum(self._question(active), tuple(params for some in asked for params in some)))
+        found = [[next(answers) for _ in some] for some in asked]
         moved = dict(zip(active, (self._move(state.candidates[i], s) for i, s in zip(active, found))))
         candidates = tuple(moved.get(i, c) for i, c in enumerate(state.candidates))
         best = candidates[self._best(candidates, state.rows)]
@@ -215,10 +217,8 @@ class GaussianMixture(MixtureFace, DensityMixin, Estimator):
             self._criterion(best, state.rows, np.log(state.rows)),
             self._criterion(best, state.rows, 2.0),
         )
-        self.bics_ = {
-            len(c.params.weights): self._criterion(c, state.rows, np.log(state.rows))
-            for c in reversed(state.candidates)
-        }
+        bics = [(len(c.params.weights), self._criterion(c, state.rows, np.log(state.rows))) for c in state.candidates]
+        self.bics_ = {k: min(bic for size, bic in bics if size == k) for k, _ in bics}
         if self.personal_weights:
             held = fed.snapshot()
             self.client_weights_ = {
@@ -251,32 +251,35 @@ class GaussianMixture(MixtureFace, DensityMixin, Estimator):
         solver, loglik = self._stochastic(), [row["loglik"] for row in self.history_]
         gain = loglik[-1] - loglik[-2] if len(loglik) > 1 else np.inf
         converged = solver.done(state, self.history_)
-        return State((Candidate(solver.result(state), loglik[-1], gain, 0, converged, None),), state.rows)
+        params = solver.result(state)
+        return State((Candidate(params, (params,), loglik[-1], gain, 0, converged, None),), state.rows)
 
     def _question(self, ids: list[int]) -> Any:
         if self.personal_weights:
             return personal_e_step.using(shape=self.covariance_type, ids=ids)
         return (paper_e_step if self.aggregation == "paper" else e_step).using(shape=self.covariance_type)
 
-    def _move(self, c: Candidate, stats: Stats) -> Candidate:
-        """One candidate after a round: plain EM, or what the accelerator proposes."""
-        c = c._replace(params=tree.map(lambda a: like(a, stats.x), c.params))  # where the clients' arrays live
-        loglik = float(stats.loglik) / float(stats.rows)
+    def _move(self, c: Candidate, found: list[Stats]) -> Candidate:
+        """One candidate after a round: plain EM, or what the accelerated paths propose."""
         if self.accelerate:
-            return self._accelerated(c, stats)
-        params = update(c.params, stats, self.covariance_type, self.reg_covar, self.aggregation)
-        params, new = reseed(params, stats, self.covariance_type) if c.reseeded < MAX_RESEEDS else (params, 0)
+            return self._accelerated(c, found)
+        (stats,), shape = found, self.covariance_type
+        params = tree.map(lambda a: like(a, stats.x), c.params)  # where the clients' arrays live
+        loglik = float(stats.loglik) / float(stats.rows)
+        params = update(params, stats, shape, self.reg_covar, self.aggregation)
+        params, new = reseed(params, stats, shape) if c.reseeded < MAX_RESEEDS else (params, 0)
         gain = loglik - c.loglik
-        return Candidate(params, loglik, gain, c.reseeded + new, not new and abs(gain) < self.tol, None)
+        return Candidate(params, (params,), loglik, gain, c.reseeded + new, not new and abs(gain) < self.tol, None)
 
-    def _accelerated(self, c: Candidate, stats: Stats) -> Candidate:
-        memory, params, info = acceleration.advance(c.memory, c.params, stats, self.covariance_type, self.reg_covar)
-        converged = bool(info.gain < self.tol)
-        return Candidate(info.best if converged else params, info.loglik, info.gain, 0, converged, memory)
+    def _accelerated(self, c: Candidate, found: list[Stats]) -> Candidate:
+        paths = race.advance(c.memory, found, self.covariance_type, self.reg_covar, self.tol)
+        best = race.leader(paths)
+        return Candidate(best.best, race.asked(paths), best.loglik, best.gain, 0, race.settled(paths), paths)
 
     def _candidate(self, params: Params) -> Candidate:
-        memory = acceleration.start(params, self.covariance_type) if self.accelerate else None
-        return Candidate(params, -np.inf, np.inf, 0, False, memory)
+        departures = race.DEPARTURES[: 1 if self.personal_weights else None]  # clients keep weights for one path each
+        paths = race.start(params, self.covariance_type, departures) if self.accelerate else None
+        return Candidate(params, (params,), -np.inf, np.inf, 0, False, paths)
 
     # ---- the start ----
 
