@@ -99,8 +99,8 @@ class FedBNR(LastLayer):
     recalibrate : intervals from held-out residuals instead of the normal law.
     refit : when the round is chosen, fit the last layer to the held-out rows too: one SUM. Intervals are recalibrated on
     them still, each as if it were left out.
-    inputs : how columns are scaled: "standard" (mean and standard deviation) or "robust" (straight about the median,
-        logarithmic beyond the quartiles, so that no outlier sets the scale of a column: one SUM more).
+    inputs : how columns are scaled: "robust" (a column with far outliers is bent: straight about its median, logarithmic far
+        out; the others as in "standard"; one SUM more) or "standard" (by mean and standard deviation).
     missing : "impute" (by the mean over all clients, with a warning) or "refuse".
     device : where features are trained.
     """
@@ -133,7 +133,7 @@ class FedBNR(LastLayer):
         validation_fraction: float = 0.1,
         recalibrate: bool = True,
         refit: bool = True,
-        inputs: str = "standard",
+        inputs: str = "robust",
         missing: str = "impute",
         device: str = "cpu",
         random_state: Any = None,
