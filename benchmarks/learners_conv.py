@@ -75,23 +75,21 @@ def milliseconds(work: Callable, device: str) -> float:
 
 def apart(step: Callable[[], torch.Tensor], args: argparse.Namespace) -> str:
     torch.set_float32_matmul_precision("highest")
-    plain = by("vmap", step, args.device)
-    others = {way: (by(way, step, args.device) - plain).abs().max() / plain.abs().max() for way in args.ways}
+    with torch.backends.cudnn.flags(allow_tf32=False):
+        plain = by("vmap", step, args.device)
+        others = {way: (by(way, step, args.device) - plain).abs().max() / plain.abs().max() for way in args.ways}
     return ", ".join(f"{way} {float(gap):.1e}" for way, gap in others.items() if way != "vmap")
 
 
 def scoring(net: modules.Modules, args: argparse.Namespace) -> None:
     """What the E-step costs beside the training: all rows under three models that all clients share, and under their own."""
+    torch.set_float32_matmul_precision("high")
     x = torch.rand(args.clients, ROWS, SIDE**2, device=args.device)
     shared = torch.as_tensor(net.start(np.random.default_rng(0), 3), device=args.device)
-    modules.WAYS[args.device] = "banded"
-    for name, theta in {
-        "three shared models": shared,
-        "one model of its own": shared[:1].repeat(args.clients, 1, 1),
-    }.items():
-        net.logits(theta, x)
-        times = [milliseconds(lambda theta=theta: net.logits(theta, x), args.device) for _ in range(args.repeats)]
-        print(f"scores of {args.clients} x {ROWS} rows, {name}: {statistics.median(times):.2f}")
+    own = shared[:1].repeat(args.clients, 1, 1)
+    for name, theta in {"three shared models": shared, "one model of its own": own}.items():
+        for way, times in alternated(lambda theta=theta: net.logits(theta, x), args).items():
+            print(f"scores of {args.clients} x {ROWS} rows, {name}, {way}: {statistics.median(times):.2f}")
 
 
 def profile(step: Callable[[], torch.Tensor], args: argparse.Namespace) -> None:

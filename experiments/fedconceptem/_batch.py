@@ -14,14 +14,17 @@ import subprocess
 import sys
 import time
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from itertools import zip_longest
 from pathlib import Path
 
 import _jobs as jobs
 import _measure
 import _tables
+from _measure import ORACLE
 
 HERE = Path(__file__).parent
-NEAREST, OTHERS = ("IFCA", "FedEM", "FeSEM", "FedAvg"), ("CFL", "CFL (3)", "APFL", "FedSoft", "Local", "pFedMe")
+NEAREST = ("IFCA", "FedEM", "FeSEM", "FedAvg")
+COSTS = {"FedEM": 2.0, "IFCA": 1.4, "APFL": 1.8, "pFedMe": 5.0, "FedSoft": 1.4}  # a round, where one of FedAvg is 1
 
 
 def plan(rounds: int) -> list[dict]:
@@ -30,20 +33,27 @@ def plan(rounds: int) -> list[dict]:
     return [
         *jobs.table1(seeds, rounds, [jobs.OURS]),
         *jobs.table1(seeds, rounds, NEAREST),
-        *jobs.large_batches(rounds),
-        *jobs.adaptive(range(10), half),
+        *alternated(jobs.adaptive(range(10), half), jobs.table1(seeds, rounds, ["CFL", "CFL (3)"])),
         *jobs.noise(seeds, rounds, [50.0]),
         *jobs.adaptive(seeds, half, [6], concepts=1),
         *jobs.told(seeds, half),
         *(one for one in jobs.counts(seeds, rounds) if one["concepts"] == 1 and one["method"] in (jobs.OURS, "FedAvg")),
-        *jobs.table1(seeds, rounds, OTHERS),
-        *jobs.participation(seeds, rounds, [0.2]),
+        *jobs.table1(seeds, rounds, [ORACLE]),
+        *jobs.large_batches(rounds),
+        *jobs.table1(seeds, rounds, ["APFL", "FedSoft", "Local"]),
         *jobs.variants([0], rounds),
         *jobs.counts([0], rounds),
+        *jobs.participation(seeds, rounds, [0.2]),
         *jobs.participation([0], rounds, [0.6]),
+        *jobs.table1(seeds, rounds, ["pFedMe"]),
         *jobs.epochs([0], rounds),
         *jobs.noise([0], rounds, [10.0]),
     ]
+
+
+def alternated(*lists: list[dict]) -> list[dict]:
+    """One of each in turn: CFL keeps the processor busy and the others the device."""
+    return [one for several in zip_longest(*lists) for one in several if one]
 
 
 class Batch:
@@ -68,10 +78,8 @@ class Batch:
         while waiting or running:
             while waiting and len(running) < self.args.workers:
                 one = waiting.pop(0)
-                if self.takes(one) < self.left - 5:
+                if self.takes(one) < self.left - 5:  # else it is left out: the next may be shorter
                     running[self.pool.submit(measured, one, lr, self.args)] = one
-                else:
-                    self.write({**one, "skipped": f"{self.left:.0f} s were left, it would take {self.takes(one):.0f}"})
             done, _ = wait(running, return_when=FIRST_COMPLETED) if running else ((), ())
             for future in done:
                 one = running.pop(future)
@@ -98,12 +106,12 @@ class Batch:
 
 
 def work(one: dict) -> float:
-    """Rounds times models, roughly: how long a measurement takes against others."""
+    """Rounds as long as FedAvg's: how long a measurement takes against others."""
     options = one.get("options", {})
-    models = {"FedEM": 2, "APFL": 2, "pFedMe": 5, "CFL": 4, "CFL (3)": 4}.get(one["method"], 1.2)
+    cost = COSTS.get(one["method"], 1.0)
     if one["method"].startswith("FedConceptEM"):
-        models = 2 + (options.get("n_concepts", 6) - 3) / 3
-    return one["rounds"] * models * options.get("fraction", 1.0) * options.get("local_epochs", 1)
+        cost = 1.6 + (options.get("n_concepts", 6) - 3) / 6
+    return one["rounds"] * cost * options.get("fraction", 1.0) * options.get("local_epochs", 1)
 
 
 def measured(one: dict, lr: float | None, args: argparse.Namespace) -> dict:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from _jobs import OURS
+from _measure import ORACLE
 
 SEEDS, ADAPTIVE_SEEDS = 3, 10
 
@@ -105,7 +106,8 @@ def best_other(found: list[dict], one: dict) -> float | None:
     same = [
         other["global"]
         for other in found
-        if not other["method"].startswith(OURS) and all(other[key] == one[key] for key in ("part", "split", "seed"))
+        if not other["method"].startswith((OURS, ORACLE))
+        and all(other[key] == one[key] for key in ("part", "split", "seed"))
     ]
     return max(same, default=None)
 

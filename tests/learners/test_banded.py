@@ -11,12 +11,18 @@ from unpooled.learners.modules import Modules
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-10), (torch.float32, 1e-5)])
-@pytest.mark.parametrize("stride", [(1, 1), (2, 1), (2, 3)])
-def test_a_convolution_and_its_gradients_are_torchs(dtype, tolerance, stride):
+@pytest.mark.parametrize(
+    ("stride", "pool"), [((1, 1), 1), ((2, 1), 1), ((2, 3), 1), ((1, 1), 2), ((1, 2), 3), ((1, 1), 3)]
+)
+@pytest.mark.parametrize("n", [5, 8])
+def test_a_convolution_and_its_gradients_are_torchs(dtype, tolerance, stride, pool, n):
     torch.manual_seed(0)
-    parts = [torch.randn(s, dtype=dtype, requires_grad=True) for s in ((3, 4, 9, 8, 2), (3, 3, 4, 2, 5), (3, 5))]
-    ours = banded.convolution(*parts, stride)
-    wanted = torch.stack([reference(*one, stride) for one in zip(*parts)])
+    shapes = (3, 4, 9, 10, 2), (3, 3, 4, 2, n), (3, n)
+    parts = [torch.randn(s, dtype=dtype, requires_grad=True) for s in shapes]
+    ours = banded.convolution(*parts, stride, pool)
+    wanted = torch.stack([reference(*one, stride, pool) for one in zip(*parts)])
+    with torch.no_grad():
+        torch.testing.assert_close(banded.convolution(*parts, stride, pool), ours, rtol=0, atol=0)
     torch.testing.assert_close(ours, wanted, rtol=tolerance, atol=tolerance)
     weight = torch.randn_like(wanted)
     gradients = (torch.autograd.grad((out * weight).mean(), parts) for out in (ours, wanted))
@@ -24,9 +30,10 @@ def test_a_convolution_and_its_gradients_are_torchs(dtype, tolerance, stride):
         torch.testing.assert_close(mine, theirs, rtol=tolerance, atol=tolerance)
 
 
-def reference(x, weight, bias, stride):
+def reference(x, weight, bias, stride, pool):
     """Of one model: images (b, height, width, c), weight (high, wide, c, n)."""
-    return F.conv2d(x.movedim(-1, 1), weight.permute(3, 2, 0, 1), bias, stride).movedim(1, -1)
+    out = F.conv2d(x.movedim(-1, 1), weight.permute(3, 2, 0, 1), bias, stride)
+    return F.max_pool2d(out, pool).movedim(1, -1)
 
 
 def pixels(inputs, classes):
@@ -56,7 +63,7 @@ def test_networks_score_and_learn_as_one_by_one(make, inputs, models, monkeypatc
     found = {}
     for way in ("one by one", "banded"):
         monkeypatch.setitem(modules.WAYS, "cpu", way)
-        found[way] = net.gradient(theta, x, y, s), net.logits(theta, x)
+        found[way] = net.gradient(theta, x, y, s), net.logits(theta, x), net.logits(theta[0], x)
     for ours, wanted in zip(found["banded"], found["one by one"]):
         torch.testing.assert_close(ours, wanted, rtol=1e-5, atol=1e-5)
 
@@ -66,9 +73,10 @@ def test_scores_and_gradients_are_the_same_in_small_portions(monkeypatch):
     net = Modules(dense, 12, 4)
     theta = torch.tensor(np.stack([net.start(np.random.default_rng(i), 2) for i in range(5)]))
     x, y, s = torch.rand(5, 7, 12), torch.randint(4, (5, 7)), torch.rand(5, 7, 2)
-    whole = net.logits(theta, x), net.gradient(theta, x, y, s)
+    ways = lambda: (net.logits(theta, x), net.logits(theta[0], x), net.gradient(theta, x, y, s))  # noqa: E731
+    whole = ways()
     monkeypatch.setitem(modules.ROWS_AT_ONCE, "cpu", 30)  # two clients' rows
-    for part, all_ in zip((net.logits(theta, x), net.gradient(theta, x, y, s)), whole):
+    for part, all_ in zip(ways(), whole):
         torch.testing.assert_close(part, all_)
 
 

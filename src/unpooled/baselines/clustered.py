@@ -16,6 +16,7 @@ from scipy.spatial.distance import squareform
 
 from unpooled.arrays import Array, to_numpy
 from unpooled.baselines.fedavg import Model, Trained, local_epochs
+from unpooled.client import Client, client
 from unpooled.estimator import Info
 from unpooled.federation import Federation
 from unpooled.learners import as_option
@@ -27,6 +28,12 @@ class State(NamedTuple):
     theta: Array  # (clusters, p)
     members: tuple[tuple[str, ...], ...]
     round: int
+
+
+@client
+def local_update(down: Model, client: Client, *, trainer: dict) -> Trained:
+    """A model after local epochs, brought from the device at once: the server will look at every client's."""
+    return Trained(*map(to_numpy, local_epochs.using(trainer=trainer)(down, client)))
 
 
 class ClusteredFL(LearnerEstimator):
@@ -48,19 +55,20 @@ class ClusteredFL(LearnerEstimator):
         return State(as_option(trainer), trainer.start(rng, 1), (tuple(fed.names),), 0)
 
     def step(self, fed: Federation, state: State) -> tuple[State, Info]:
-        ask = local_epochs.using(trainer=self.at_round(state.trainer, state.round + 1))
+        ask = local_update.using(trainer=self.at_round(state.trainer, state.round + 1))
         asked, logliks, rows, clusters = set(self.cohort(fed).names), 0.0, 0.0, len(state.members)
         thetas: list[np.ndarray] = []
         members: list[tuple[str, ...]] = []
         for theta, names in zip(to_numpy(state.theta), state.members):
             here = [n for n in names if n in asked]
-            answers = fed.only(here).gather(ask, Model(theta[None])) if here else {}
+            part = fed if len(here) == len(fed.names) else fed.only(here)  # `fed` has stacked its rows already
+            answers = part.gather(ask, Model(theta[None])) if here else {}
             logliks += sum(float(a.loglik) for a in answers.values())
             rows += sum(float(a.weight[0]) for a in answers.values())
             room = self.max_clusters is None or clusters < self.max_clusters
             after = self._after(theta, names, answers, room and len(here) == len(names))
             clusters += len(after) - 1
-            members += [part for part, _ in after]
+            members += [who for who, _ in after]
             thetas += [model for _, model in after]
         info = {"loglik": logliks / max(rows, 1.0), "clusters": len(members)}
         return State(state.trainer, np.stack(thetas), tuple(members), state.round + 1), info

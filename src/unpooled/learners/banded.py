@@ -2,7 +2,8 @@
 
 A convolution with its kernel laid along the width of the image is a banded matrix that maps a few whole image rows to
 one row of outputs. That multiplies more than it must, by zeros, but in large products, where a GPU would take
-thousands of small convolutions one group at a time; all models of a client share its rows in the first layer.
+thousands of small convolutions one group at a time; all models of a client share its rows in the first layer. Columns
+of the band are in an order that leaves what a pooling compares side by side.
 
 Activations of images are (lead, b, height, width, m, channels) and of vectors (lead, b, m, units): lead is the clients
 and m their models while these still share rows, afterwards lead is clients x models and m is 1.
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -21,7 +22,15 @@ ALIGNED = 8  # columns of a product come in multiples of this, which tensor core
 LARGEST = 2**19  # entries of a band: beyond this the zeros cost more than they save
 
 
-def plain(module: nn.Module, inputs: int) -> list[nn.Module] | None:
+# ---- which networks ----
+
+
+class Convolution(NamedTuple):
+    stride: tuple[int, int]
+    pool: int  # side of the squares of outputs of which the largest is kept
+
+
+def plain(module: nn.Module, inputs: int) -> list[Any] | None:
     """The layers of a network that this file can run, or None."""
     layers = [m for m in module.modules() if not isinstance(m, nn.Sequential)]
     if not isinstance(module, nn.Sequential) or not all(map(_known, layers)):
@@ -32,7 +41,7 @@ def plain(module: nn.Module, inputs: int) -> list[nn.Module] | None:
             before, x = x, layer(x)
             if isinstance(layer, nn.Conv2d) and _band_size(layer, before.shape, x.shape) > LARGEST:
                 return None
-    return _pooled_first(layers)
+    return _joined(_pooled_first(layers))
 
 
 def _known(layer: nn.Module) -> bool:
@@ -58,7 +67,29 @@ def _pooled_first(layers: list[nn.Module]) -> list[nn.Module]:
     return out
 
 
-def scores(layers: list[nn.Module], weights: Sequence[Tensor], x: Tensor) -> Tensor:
+def _joined(layers: list[nn.Module]) -> list[Any]:
+    """Convolutions with the pooling over squares side by side that follows them."""
+    out: list[Any] = []
+    for layer in layers:
+        if isinstance(layer, nn.Conv2d):
+            out.append(Convolution((layer.stride[0], layer.stride[1]), 1))
+        elif out and isinstance(out[-1], Convolution) and (side := _tile(layer)):
+            out[-1] = out[-1]._replace(pool=side * out[-1].pool)
+        else:
+            out.append(layer)
+    return out
+
+
+def _tile(layer: nn.Module) -> int:
+    """The side of the squares of a pooling that lie side by side; 0 for anything else."""
+    size = layer.kernel_size if isinstance(layer, nn.MaxPool2d) and layer.stride == layer.kernel_size else 0
+    return size if isinstance(size, int) else 0
+
+
+# ---- scores ----
+
+
+def scores(layers: list[Any], weights: Sequence[Tensor], x: Tensor) -> Tensor:
     """Class scores (c, k, b, classes) of rows x (c, b, d); weights: (c, k, *shape) for each parameter, in order."""
     models, left = weights[0].shape[:2], iter(weights)
     h = x[:, :, None, :]  # (c, b, 1, d)
@@ -77,7 +108,7 @@ def scores(layers: list[nn.Module], weights: Sequence[Tensor], x: Tensor) -> Ten
     return h.movedim(-2, 1).reshape(*models, *h.shape[1:2], h.shape[-1])
 
 
-def _weighted(layer: nn.Module, h: Tensor, weight: Tensor, bias: Tensor, shared: bool) -> Tensor:
+def _weighted(layer: Any, h: Tensor, weight: Tensor, bias: Tensor, shared: bool) -> Tensor:
     """A layer with weights (c, k, out, ...) and bias (c, k, out); `shared`: all models of a client see the same h."""
     h = h.movedim(-2, 1).flatten(0, 1)  # (g, b, ..., inputs)
     models = weight.shape[1] if shared else 1
@@ -85,11 +116,9 @@ def _weighted(layer: nn.Module, h: Tensor, weight: Tensor, bias: Tensor, shared:
         weight, bias = weight.movedim((1, 2), (-2, -1)).flatten(-2), bias.flatten(1)
     else:
         weight, bias = weight.flatten(0, 1).movedim(1, -1), bias.flatten(0, 1)
-    if isinstance(layer, nn.Conv2d):  # weight (g, channels, high, wide, out), bias (g, out)
-        out = convolution(h, weight.movedim(1, 3), bias, layer.stride)
-    else:
-        out = torch.baddbmm(bias[:, None], h, weight)
-    return out.unflatten(-1, (models, -1))
+    dense = isinstance(layer, nn.Linear)  # weight (g, inputs, out); else (g, channels, high, wide, out)
+    h = torch.baddbmm(bias[:, None], h, weight) if dense else convolution(h, weight.movedim(1, 3), bias, *layer)
+    return h.unflatten(-1, (models, -1))
 
 
 def _max_pool(layer: nn.MaxPool2d, h: Tensor) -> Tensor:
@@ -99,70 +128,121 @@ def _max_pool(layer: nn.MaxPool2d, h: Tensor) -> Tensor:
     return layer(images).movedim(1, -1).unflatten(-1, last).unflatten(0, lead)
 
 
-def convolution(x: Tensor, weight: Tensor, bias: Tensor, stride: Sequence[int] = (1, 1)) -> Tensor:
-    """g convolutions at once: images x (g, b, height, width, c), weight (g, high, wide, c, n), bias (g, n) to (g, b, ..., n)."""
-    return _Convolution.apply(x, weight, bias, tuple(stride))
+# ---- a convolution ----
+
+
+class _Plan(NamedTuple):
+    """Of a convolution: what stands where in its patches and its band."""
+
+    x: torch.Size  # (g, b, height, width, c)
+    weight: torch.Size  # (g, high, wide, c, n)
+    stride: tuple[int, int]
+    pool: int
+
+    @property
+    def tall(self) -> int:
+        """Rows of outputs after pooling."""
+        return ((self.x[2] - self.weight[1]) // self.stride[0] + 1) // self.pool
+
+    @property
+    def across(self) -> int:
+        """Columns of outputs after pooling."""
+        return ((self.x[3] - self.weight[2]) // self.stride[1] + 1) // self.pool
+
+    @property
+    def used(self) -> int:
+        """Numbers in the image rows that one row of outputs needs."""
+        return self.weight[1] * self.x[3] * self.x[4]
+
+
+def convolution(x: Tensor, weight: Tensor, bias: Tensor, stride: tuple[int, int] = (1, 1), pool: int = 1) -> Tensor:
+    """g convolutions at once, and the largest output of every `pool` x `pool` square: images x (g, b, height, width, c),
+    weight (g, high, wide, c, n), bias (g, n) to (g, b, tall, across, n).
+    """
+    return _Convolution.apply(x, weight, bias, _Plan(x.shape, weight.shape, stride, pool))
 
 
 class _Convolution(torch.autograd.Function):
     """out = patches @ band: patches are whole image rows as the kernel meets them, a 1 for the bias, and zeros."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, stride: tuple[int, int]) -> Tensor:
-        patches = _patches(x, weight.shape[1], stride[0])  # (g, b, tall, columns)
-        across = (x.shape[3] - weight.shape[2]) // stride[1] + 1
-        band = _band(weight, bias, x.shape[3], across, stride[1], patches.shape[-1])  # (g, columns, across * n)
-        ctx.save_for_backward(patches, band)
-        ctx.shapes = x.shape, weight.shape, stride
-        return torch.bmm(patches.flatten(1, 2), band).view(*patches.shape[:3], across, -1)
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, plan: _Plan) -> Tensor:
+        patches = _patches(x, plan)  # (g, b * tall * pool, columns)
+        band = _band(weight, bias, plan, patches.shape[-1])  # (g, columns, pool * across * n)
+        out = torch.bmm(patches, band).view(*x.shape[:2], plan.tall, plan.pool**2, -1)
+        largest = None
+        if plan.pool == 1:
+            out = out[..., 0, :]
+        elif any(ctx.needs_input_grad):
+            out, largest = out.max(-2)
+        else:
+            out = out.amax(-2)
+        ctx.save_for_backward(patches, band, largest)
+        ctx.plan = plan
+        return out.unflatten(-1, (plan.across, -1))
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        patches, band = ctx.saved_tensors
-        x_shape, w_shape, stride = ctx.shapes
-        delta = grads[0].flatten(3).flatten(1, 2).contiguous()  # (g, b * tall, across * n)
-        to_band = torch.bmm(patches.flatten(1, 2).mT, delta)
-        diagonal, constant = _parts(to_band, w_shape, x_shape[3], stride[1])
-        to_x = (
-            _to_images(torch.bmm(delta, band.mT), x_shape, w_shape[1], stride[0]) if ctx.needs_input_grad[0] else None
-        )
-        return to_x, diagonal.sum(-2), constant.sum(1), None
+        patches, band, largest = ctx.saved_tensors
+        plan = ctx.plan
+        delta = grads[0].flatten(3)[..., None, :]  # (g, b, tall, 1, across * n)
+        if largest is not None:
+            whole = delta.new_zeros(*delta.shape[:3], plan.pool**2, delta.shape[-1])
+            delta = whole.scatter_(3, largest[..., None, :], delta)
+        delta = delta.reshape(*patches.shape[:2], -1)
+        diagonal, constant = _parts(torch.bmm(patches.mT, delta), plan)
+        to_x = _to_images(torch.bmm(delta, band.mT), plan) if ctx.needs_input_grad[0] else None
+        return to_x, diagonal.sum((4, 5)), constant.sum(1), None
 
 
-def _patches(x: Tensor, high: int, stride: int) -> Tensor:
-    """(g, b, tall, columns): for each row of outputs the `high` image rows it needs."""
-    rows = x.flatten(3).unfold(2, high, stride).mT  # (g, b, tall, high, width * c)
-    used = rows.shape[-2] * rows.shape[-1]
-    out = x.new_empty(*rows.shape[:3], -(-(used + 1) // ALIGNED) * ALIGNED)
-    out[..., :used].unflatten(-1, rows.shape[-2:]).copy_(rows)
-    out[..., used] = 1
-    out[..., used + 1 :] = 0
-    return out
+def _patches(x: Tensor, plan: _Plan) -> Tensor:
+    """(g, b * rows of outputs, columns): for each row of outputs the image rows it needs."""
+    rows = x.flatten(3).unfold(2, plan.weight[1], plan.stride[0]).mT  # (g, b, rows of outputs, high, width * c)
+    rows = rows[:, :, : plan.tall * plan.pool]
+    out = x.new_empty(*rows.shape[:3], -(-(plan.used + 1) // ALIGNED) * ALIGNED)
+    _copy(out[..., : plan.used].unflatten(-1, rows.shape[-2:]), rows)
+    out[..., plan.used] = 1
+    out[..., plan.used + 1 :] = 0
+    return out.flatten(1, 2)
 
 
-def _band(weight: Tensor, bias: Tensor, width: int, across: int, stride: int, columns: int) -> Tensor:
-    """(g, columns, across * n): the kernel along the width, the bias, zeros."""
-    out = weight.new_zeros(len(weight), columns, across * weight.shape[-1])
-    diagonal, constant = _parts(out, weight.shape, width, stride)
-    diagonal.copy_(weight[..., None, :])
+def _band(weight: Tensor, bias: Tensor, plan: _Plan, columns: int) -> Tensor:
+    """(g, columns, pool * across * n): the kernel along the width, the bias, zeros."""
+    out = weight.new_zeros(len(weight), columns, plan.pool * plan.across * weight.shape[-1])
+    diagonal, constant = _parts(out, plan)
+    _copy(diagonal, weight.contiguous()[..., None, None, :])
     constant.copy_(bias[:, None])
     return out
 
 
-def _parts(band: Tensor, shape: Sequence[int], width: int, stride: int) -> tuple[Tensor, Tensor]:
-    """Views of a band: where each entry of the kernel stands (g, high, wide, c, across, n), and the bias (g, across, n)."""
-    g, high, wide, c, n = shape
-    line = band.shape[-1]  # across * n
-    steps = (band.stride(0), width * c * line, c * line, line, stride * c * line + n, 1)
-    diagonal = band.as_strided((g, high, wide, c, line // n, n), steps)
-    return diagonal, band[:, high * width * c].unflatten(-1, (-1, n))
+def _parts(band: Tensor, plan: _Plan) -> tuple[Tensor, Tensor]:
+    """Views of a band: where each entry of the kernel stands (g, high, wide, c, across, pool, n), and the bias
+    (g, pool * across, n). Column (p, a) is that of the output in column a * pool + p.
+    """
+    (g, high, wide, c, n), line, step = plan.weight, band.shape[-1], plan.stride[1] * plan.x[4] * band.shape[-1]
+    strides = (band.stride(0), plan.x[3] * c * line, c * line, line, plan.pool * step + n, step + plan.across * n, 1)
+    diagonal = band.as_strided((g, high, wide, c, plan.across, plan.pool, n), strides)
+    return diagonal, band[:, plan.used].unflatten(-1, (-1, n))
 
 
-def _to_images(cols: Tensor, shape: Sequence[int], high: int, stride: int) -> Tensor:
-    """The gradient of `_patches`: columns (g, b * tall, ...) added to the image rows they came from."""
-    g, b, height, width, c = shape
+def _to_images(cols: Tensor, plan: _Plan) -> Tensor:
+    """The gradient of `_patches`: columns added to the image rows they came from."""
+    g, b, height, width, c = plan.x
+    high, stride = plan.weight[1], plan.stride[0]
     out = cols.new_zeros(g, b, height, width * c)
-    cols = cols[..., : high * width * c].view(g, b, -1, high, width * c)
+    cols = cols[..., : plan.used].view(g, b, -1, high, width * c)
     for i in range(high):
         out[:, :, i : i + stride * cols.shape[2] : stride] += cols[:, :, :, i]
-    return out.view(shape)
+    return out.view(plan.x)
+
+
+def _copy(into: Tensor, a: Tensor) -> None:
+    """Four numbers at a time where they lie side by side."""
+    if _by_fours(into) and _by_fours(a):
+        into, a = into.view(torch.complex128), a.view(torch.complex128)
+    into.copy_(a)
+
+
+def _by_fours(a: Tensor) -> bool:
+    whole = a.shape[-1] % 4 == a.storage_offset() % 4 == 0 and all(step % 4 == 0 for step in a.stride()[:-1])
+    return a.dtype == torch.float32 and a.stride(-1) == 1 and whole

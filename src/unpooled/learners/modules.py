@@ -68,7 +68,7 @@ class Modules:
         """Class scores (..., k, classes, n) of rows x (..., n, d) under theta (..., k, p) or (k, p)."""
         with torch.no_grad():
             if theta.ndim == 2:  # all clients have the same k models: their rows are one long table
-                scores = torch.stack([self._score(one, x.flatten(0, -2)) for one in theta])
+                scores = self._shared_scores(theta, x.flatten(0, -2))
                 return scores.unflatten(-1, x.shape[:-1]).movedim((0, 1), (-3, -2))
             if self._way(x) == "banded":
                 return self._in_portions(self._banded_scores, theta, x).mT
@@ -114,6 +114,15 @@ class Modules:
         """`work` for a few clients at a time, which bounds the memory of activations."""
         few = max(1, ROWS_AT_ONCE.get(x.device.type, 2048) // (theta.shape[1] * x.shape[1]))
         return torch.cat([work(*part) for part in zip(*(a.split(few) for a in (theta, x, *rest)))])
+
+    # ---- the same models for all rows ----
+
+    def _shared_scores(self, theta: Tensor, x: Tensor) -> Tensor:
+        """(k, classes, n) of rows x (n, d) under theta (k, p)."""
+        if self._way(x) != "banded":
+            return torch.stack([self._score(one, x) for one in theta])
+        blocks = x.split(max(1, ROWS_AT_ONCE.get(x.device.type, 2048) // len(theta)))
+        return torch.cat([self._banded_scores(theta[None], rows[None])[0] for rows in blocks], 1).mT
 
     # ---- one model ----
 
