@@ -26,6 +26,7 @@ BASELINES = {
     "IFCA": ("ifca:IFCA", {"n_clusters": 3}),
     "FeSEM": ("fesem:FeSEM", {"n_clusters": 3}),
     "FedEM": ("fedem:FedEM", {"n_learners": 3}),
+    "FedEM as published": ("fedem:FedEM", {"n_learners": 3, "weighting": "clients"}),
     "FedSoft": ("fedsoft:FedSoft", {"n_clusters": 3}),
     "APFL": ("apfl:APFL", {}),
     "CFL": ("clustered:ClusteredFL", {}),
