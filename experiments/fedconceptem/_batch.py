@@ -24,14 +24,8 @@ from _measure import ORACLE
 
 HERE = Path(__file__).parent
 NEAREST = ("IFCA", "FedEM", "FeSEM", "FedAvg")
-COSTS = {
-    "FedEM": 2.0,
-    "FedEM as published": 3.0,
-    "IFCA": 1.4,
-    "APFL": 1.8,
-    "pFedMe": 5.0,
-    "FedSoft": 1.4,
-}  # a round, where one of FedAvg is 1
+# a round, where one of FedAvg is 1
+COSTS = {"FedEM": 2.0, "FedEM as published": 3.0, "IFCA": 1.4, "FedSoft": 1.4, "APFL": 1.8, "pFedMe": 5.0}
 
 
 def plan(rounds: int) -> list[dict]:
