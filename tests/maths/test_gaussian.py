@@ -50,3 +50,16 @@ def test_the_component_that_has_no_factor_is_named():
     covs[2] = np.nan
     with pytest.raises(ValueError, match="component 2"):
         gaussian.cholesky(covs)
+
+
+def test_a_device_that_fails_is_not_called_indefinite(monkeypatch):
+    torch = pytest.importorskip("torch")
+    with pytest.raises(ValueError, match="component 1 is not positive definite"):
+        gaussian.cholesky(torch.stack([torch.eye(2), -torch.eye(2)]))
+
+    def broken(covs):
+        raise RuntimeError("out of memory")
+
+    monkeypatch.setattr(torch.linalg, "cholesky", broken)
+    with pytest.raises(RuntimeError, match="out of memory"):
+        gaussian.cholesky(torch.eye(2)[None])
