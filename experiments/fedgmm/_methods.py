@@ -34,9 +34,17 @@ METHODS: dict[str, Callable[..., Any]] = {
 UNTUNED = ("FedGMM",)  # Newton has no rate
 
 
+def device() -> str | None:
+    """ "cuda" where there is a GPU; None is NumPy on the CPU."""
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else None
+
+
 def together(rows: Rows) -> Local:
     """Clients in this process; as many threads as OMP_NUM_THREADS says, so that parts of a table can run side by side."""
-    return federate(rows, threads=int(os.environ.get("OMP_NUM_THREADS", 0)) or None)
+    cells = {"stack_cells": 10**9} if device() else {}  # a GPU wants all clients at once
+    return federate(rows, threads=int(os.environ.get("OMP_NUM_THREADS", 0)) or None, **cells)
 
 
 def accuracy(model: Any, rows: Rows) -> tuple[float, float]:
@@ -78,15 +86,16 @@ def best_rate(book: Book, cells: list[tuple[Key, Measure]]) -> float:
 
 
 def curve(name: str, train: Rows, test: Rows, options: dict, marks: Iterable[int]) -> dict[int, tuple[float, float]]:
-    """Test accuracy (mean over clients, over rows) after each of these rounds, from one run."""
+    """Test accuracy (mean over clients, over rows) after each of these rounds, from one run; one that is done stays as it is."""
     fed, model, found = together(train), METHODS[name](**options), {}
     for moment in model.rounds(fed):
         done = len(moment.history)
-        if done in marks:
+        if done in marks or moment.done:
             model.history_ = moment.history
             model.finish(fed, moment.state)
             found[done] = accuracy(model, test)
-    return found
+    last = found.pop(done) if done not in marks else found[done]
+    return found | {mark: last for mark in marks if done < mark <= options["max_iter"]}
 
 
 def row(method: str, values: list[float], paper: float | None, **more: Any) -> dict:

@@ -8,16 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from _methods import device
 from sklearn.metrics import roc_auc_score
 
 import unpooled as up
 from unpooled.data import encoder, partition
-
-
-def device() -> str:
-    import torch
-
-    return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def features(x: np.ndarray, **how: Any) -> np.ndarray:
@@ -25,7 +20,7 @@ def features(x: np.ndarray, **how: Any) -> np.ndarray:
     what = hashlib.sha256(np.ascontiguousarray(x).tobytes() + repr(sorted(how.items())).encode()).hexdigest()[:16]
     file = Path(tempfile.gettempdir()) / f"unpooled-encoded-{what}.npy"
     if not file.exists():
-        np.save(file, encoder.encode(x, device(), **how))
+        np.save(file, encoder.encode(x, device() or "cpu", **how))
     return np.load(file)
 
 

@@ -9,12 +9,11 @@ from pathlib import Path
 import numpy as np
 from _cells import Book, Key, Measure, grouped
 from _expected import expected
-from _methods import METHODS, accuracy, best_rate, row, tuning
-from _mnist import by_label, device
+from _methods import METHODS, accuracy, best_rate, device, row, together, tuning
+from _mnist import by_label
 
 import unpooled as up
 from unpooled.data import classification, images, shared
-from unpooled.local import federate
 
 SEEDS = 3
 DIFFERS = (
@@ -75,5 +74,5 @@ def settings(small: bool, seed: int, name: str) -> dict:
 
 
 def fit(name: str, train: dict, options: dict):
-    fed = federate(train, stack_cells=4_000_000 if options["device"] in (None, "cpu") else 10**9)
-    return (up.FedGMM(2, 2, **options) if name == "FedGMM" else METHODS[name](**options)).fit(fed)
+    model = up.FedGMM(2, 2, **options) if name == "FedGMM" else METHODS[name](**options)
+    return model.fit(together(train))

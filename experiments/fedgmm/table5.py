@@ -52,7 +52,7 @@ def rates(generator: str, method: str, small: bool) -> list[tuple[Key, Measure]]
 
     if method in UNTUNED:
         return []
-    return tuning({"generator": generator, "method": method}, method, rows, settings(small), small)
+    return tuning({"generator": generator, "method": method}, method, rows, settings(small, method), small)
 
 
 def _halves(names: list[str]) -> tuple[list[str], list[str]]:
@@ -66,7 +66,7 @@ def _measure(generator: str, method: str, seed: int, small: bool, book: Book) ->
     lr, data = best_rate(book, rates(generator, method, small)), task(generator, small, seed)
     old, new = _halves(list(data.train))
     start = time.process_time()
-    model = METHODS[method](**settings(small) | {"lr": lr, "random_state": seed})
+    model = METHODS[method](**settings(small, method) | {"lr": lr, "random_state": seed})
     model.fit(together({n: data.train[n] for n in old}))
     training = time.process_time() - start
     unseen, best, spent = [], [], 0.0

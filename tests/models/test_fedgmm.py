@@ -272,3 +272,10 @@ def test_refusals_are_one_sentence(task, model):
             FedGMM(**options).fit(task.train)
     with pytest.raises(BadParameter, match=r"false_alarms=0\.9 must be between"):
         model.threshold(0.9)
+
+
+def test_a_run_ends_by_tol_only_when_its_start_is_chosen(task):
+    model = FedGMM(3, 3, max_iter=60, trial=4, tol=1.0, random_state=0).fit(task.train)
+    candidates = [row.get("candidates") for row in model.history_]
+    assert candidates[-1] == 1
+    assert candidates[-2] == 2  # with tol=1 everything stands still: it ends in the first round with one candidate

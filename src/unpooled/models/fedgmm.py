@@ -60,6 +60,7 @@ class FedGMM(FedGMMFace):
     either): all share the rounds, held-out joint likelihood chooses.
     optimizer : "newton" (linear learners: one pooled step a round), "sgd", or "auto": newton where it fits.
     embedding : None, or how many principal axes (one federated PCA) the Gaussians see; learners always see whole rows.
+    48 does for images, given as features of `unpooled.data.encoder`.
     starts : "tied" begins with a learner for each Gaussian, "untied" with all learners everywhere; of several the
     likelier stays.
     warmup, trial : rounds of the mixture alone; joint rounds before the choice between starts.
@@ -120,6 +121,10 @@ class FedGMM(FedGMMFace):
             if self._linear:
                 return state, {"candidates": len(state.candidates)}
         return self._joint(fed, self._narrowed(state))
+
+    def done(self, state: State, history: list) -> bool:
+        """As for all learners, once one candidate is left: while there are several, the best may stand still and another rise."""
+        return len(state.candidates) == 1 and super().done(state, history)
 
     def finish(self, fed: Federation, state: State) -> None:
         best = self._best(state.candidates)
