@@ -279,3 +279,10 @@ def test_a_run_ends_by_tol_only_when_its_start_is_chosen(task):
     candidates = [row.get("candidates") for row in model.history_]
     assert candidates[-1] == 1
     assert candidates[-2] == 2  # with tol=1 everything stands still: it ends in the first round with one candidate
+
+
+def test_newton_on_a_torch_device_takes_the_same_steps(task):
+    pytest.importorskip("torch")
+    a, b = (FedGMM(3, 3, max_iter=8, random_state=0, device=device).fit(task.train) for device in (None, "cpu"))
+    np.testing.assert_allclose(a.theta_, b.theta_, rtol=1e-6, atol=1e-8)
+    np.testing.assert_allclose(a.means_, b.means_, rtol=1e-8, atol=1e-10)

@@ -34,7 +34,7 @@ def curvature(log_p: Array, x: Array, y: Array, s: Array) -> tuple[Array, Array]
     hit = xp.stack([y == a + 1 for a in range(free)], axis=-2)[..., None, :, :]
     error = (xp.asarray(hit, dtype=p.dtype) - p) * s[..., None, :]
     gradient = error @ one[..., None, :, :]
-    blocks = [[_block(one, s * p[..., a, :] * ((a == b) - p[..., b, :])) for b in range(a + 1)] for a in range(free)]
+    blocks = [[_block(one, s * p[..., a, :] * (int(a == b) - p[..., b, :])) for b in range(a + 1)] for a in range(free)]
     return _double(gradient.reshape(*gradient.shape[:-2], -1)), _double(_packed(blocks))
 
 
