@@ -48,6 +48,8 @@ def draw(seconds: np.ndarray, path: Path) -> None:
     ax.loglog(SWEEP, np.median(seconds, 1), "o-", label="measured")
     ax.loglog(SWEEP, np.median(seconds, 1)[-1] * np.array(SWEEP) / SWEEP[-1], "--", color="grey", label="linear")
     ax.set(xlabel="rows of all clients", ylabel="CPU seconds", title=f"One exact last layer, {FEATURES} features")
+    ax.set_xticks(SWEEP, [f"{n:,}" for n in SWEEP], fontsize="small")
+    ax.set_xticks([], minor=True)
     ax.legend()
     path.parent.mkdir(parents=True, exist_ok=True)
     fig.tight_layout()
