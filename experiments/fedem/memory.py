@@ -18,7 +18,7 @@ DIFFERS = (
 )
 SEEDS = 20
 HOW: dict[str, Any] = {"levels": 7, "fraction": 0.5}
-SIZES = {70_000: 150, 10_000: 150}  # rows -> rounds of exact EM
+SIZES = {70_000: 120, 10_000: 120}  # rows -> rounds of exact EM
 SMALL = {2_000: 20}
 MORE = 30  # rounds of exact EM
 LEAST = 1e-4  # a likelihood a row that says nothing

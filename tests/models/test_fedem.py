@@ -262,6 +262,13 @@ def test_the_guard_halves_a_long_step():
     assert min(row["step_size"] for row in wild.history_) < 1
 
 
+def test_a_long_step_with_little_noise_in_it_is_em_s_own():
+    calm = fit(levels=31, guard=0.05, max_iter=4)
+    assert not any(row["halved"] for row in calm.history_)
+    batches = fit(levels=31, batch_size=20, step_size=1.0, guard=0.05, max_iter=4)
+    assert any(row["halved"] for row in batches.history_)
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [

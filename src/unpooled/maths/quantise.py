@@ -201,9 +201,12 @@ def memory_step(quantiser: Any, size: int) -> float:
     loose; always so that the distance to a fixed x shrinks in the worst case too, which is below 2 / (1 + omega)."""
     if isinstance(quantiser, TopK):
         return 1.0
-    bound = quantiser.omega(size)
-    usual = quantiser.usual_omega() if isinstance(quantiser, Dither) else bound
-    return min(1 / (1 + usual), 1.9 / (1 + bound))
+    return min(1 / (1 + usual_omega(quantiser, size)), 1.9 / (1 + quantiser.omega(size)))
+
+
+def usual_omega(quantiser: Any, size: int) -> float:
+    """The relative variance that is to be expected: of some quantisers far below the bound."""
+    return quantiser.usual_omega() if isinstance(quantiser, Dither) else quantiser.omega(size)
 
 
 @lru_cache

@@ -18,7 +18,7 @@ from unpooled.estimator import Estimator, Info
 from unpooled.federation import Federation, cohort
 from unpooled.maths.families import FAMILIES, CommonCovariance
 from unpooled.maths.named import at_least, describe, resolve, within
-from unpooled.maths.quantise import QUANTISERS, Dither, Identity, Sparsify, memory_step
+from unpooled.maths.quantise import QUANTISERS, Dither, Identity, Sparsify, memory_step, usual_omega
 from unpooled.models import start
 from unpooled.models.fedem_client import Down, contribute, covariance, exact, inspect, receive, send, stats_of, target
 from unpooled.tree import Tree
@@ -26,7 +26,8 @@ from unpooled.tree import Tree
 MEMORIES = ("statistics", "field", "none")
 COHORTS = ("bernoulli", "fixed")
 HALVINGS = 12
-STALE = 0.1  # the most that a step may change the params, times the share of rows not heard about them
+STALE = 0.2  # the most that a step may change the params, times the share of rows not heard about them
+CALM = 0.1  # a step of which less than this share is chance is EM's own, however long
 
 
 class Turn(NamedTuple):
@@ -37,6 +38,7 @@ class Turn(NamedTuple):
     known: float  # rows of the clients that were known when they did
     heard: float  # rows of those among them that have answered since
     memory: Tree  # as it was when they did, and of clients heard for the first time since
+    change: Tree  # what the others have sent since
 
 
 class State(NamedTuple):
@@ -68,7 +70,8 @@ class FedEM(Estimator):
         (VR-FedEM). None: every batch stands for itself.
     patience : where clients are absent, a step that would take the params far waits for answers about the params it leaves; so many rounds
         at most. Without, the first and longest steps rest on a few clients, and their noise decides to which optimum the rest leads.
-    guard : a step that changes the params by more than this is halved; in logarithms and standard deviations. None: never.
+    guard : a step that changes the params by more than this, and in which there is much noise, is halved; in logarithms and standard
+        deviations. None: never.
     exact_every : every so many rounds one more SUM, uncompressed, for the true likelihood and |h|^2 in the history.
     params_init : params to start from, in the units of the data.
     """
@@ -157,7 +160,7 @@ class FedEM(Estimator):
         params = tree.map(lambda a: np.asarray(a, np.float64), params)
         stats = family.moments(params)
         nothing = tree.map(np.zeros_like, stats)
-        return State(params, stats, nothing, 0.0, shift, unit, 0, Turn(0, 0, 0.0, 0.0, nothing))
+        return State(params, stats, nothing, 0.0, shift, unit, 0, Turn(0, 0, 0.0, 0.0, nothing, nothing))
 
     def _inspect(self, fed: Federation, family: Any) -> None:
         """Every client says how many rows the family cannot take: a wrong table is named before any work."""
@@ -185,8 +188,10 @@ class FedEM(Estimator):
         field, memory, turn = self._field(family, state, total)
         rows = state.rows + float(total.first_rows)
         exact_info = self._exact(fed, state, field)
-        gamma, halved, stats, params = self._move(family, state, field, (turn.known - turn.heard) / rows)
-        turn = Turn(turn.move + 1, 0, rows, 0.0, memory) if gamma else turn._replace(waited=turn.waited + 1)
+        unheard = (turn.known - turn.heard) / rows
+        gamma, halved, stats, params = self._move(family, state, field, unheard, len(who.names))
+        if gamma:
+            turn = Turn(turn.move + 1, 0, rows, 0.0, memory, tree.map(np.zeros_like, stats))
         info = {
             "loglik": float(total.loglik / total.rows),
             "field": float(np.sum(tree.flatten(field) ** 2)),
@@ -251,24 +256,32 @@ class FedEM(Estimator):
         scale = turn.known / heard if heard else 1.0
         about = tree.map(lambda s: s if self.memory == "statistics" else 0.0 * s, state.stats)
         change, first = (stats_of(family, self._quantiser(), state.params, b) for b in (total.change, total.first))
-        new = tree.map(lambda v, c, t: v - t + c, state.memory, change, turn.memory)
-        field = tree.map(lambda t, n, f, s: (t + scale * n + f) / rows - s, turn.memory, new, first, about)
+        changed = tree.map(np.add, turn.change, change)
+        field = tree.map(lambda t, c, f, s: (t + scale * c + f) / rows - s, turn.memory, changed, first, about)
         memory = tree.map(lambda v, c, f: v + alpha * c + (alpha > 0) * f, state.memory, change, first)
         before = tree.map(lambda t, f: t + (alpha > 0) * f, turn.memory, first)
-        return field, memory, turn._replace(heard=heard, memory=before)
+        return field, memory, Turn(turn.move, turn.waited + 1, turn.known, heard, before, changed)
 
-    def _move(self, family: Any, state: State, field: Tree, unheard: float) -> tuple[float, int, Tree, Tree]:
+    def _move(
+        self, family: Any, state: State, field: Tree, unheard: float, clients: int
+    ) -> tuple[float, int, Tree, Tree]:
         """(gamma, times it was halved, S, params): 0 waits for more clients; the guard shortens a step that noise has made long."""
         gamma = self._gamma(state.round)
         stats, params = self._step(family, state, field, gamma)
         if self._waits(state) and unheard * family.change(state.params, params) > STALE:
             return 0.0, 0, state.stats, state.params
-        guarded = self.guard is not None and self._noisy()
+        guarded = state.round and self.guard is not None and self._chance(state, clients) + unheard > CALM
         halved = 0
-        while guarded and state.round and halved < HALVINGS and family.change(state.params, params) > self.guard:
+        while guarded and halved < HALVINGS and family.change(state.params, params) > self.guard:
             gamma, halved = gamma / 2, halved + 1
             stats, params = self._step(family, state, field, gamma)
         return gamma, halved, stats, params
+
+    def _chance(self, state: State, clients: int) -> float:
+        """The share of a step that rounding makes up; all of it where what is sent is not a change of all rows."""
+        if self._batch() is not None or (self.memory == "none" and self._noisy()):
+            return 1.0
+        return float(np.sqrt(usual_omega(self._quantiser(), tree.flatten(state.stats).size) / clients))
 
     def _waits(self, state: State) -> bool:
         """Without a memory what came in before is lost, and there is nothing to wait for."""
@@ -282,7 +295,7 @@ class FedEM(Estimator):
         if self.step_size != "auto":
             return self.step_size * (1 + round) ** -self.decay
         if self._batch() is None or self._reduces():
-            return 1.0 if self.fraction == 1 else 0.7
+            return 1.0
         return (1 + round) ** -0.6
 
     def _noisy(self) -> bool:

@@ -22,9 +22,7 @@ from unpooled.maths.quantise import QUANTISERS, Dither, Identity
 from unpooled.tree import Tree
 
 FINE = Dither(levels=127)  # for a client's first message, which is no difference yet
-KEEN = (
-    80  # a message's levels, times the share of the statistics that it changes, while that is more than was asked for
-)
+KEEN = 40  # levels, times the share of its statistics by which a client's have changed, where that is more than was asked for
 HEAD = "<BddI"  # levels, rows, log-likelihood a row, four times the conditional expectations computed plus which answer it is
 AGAIN, ANEW, FIRST = range(3)  # about params it has answered about before; about new ones; its first of all
 
@@ -113,7 +111,7 @@ def contribute(down: Down, client: Client, *, family: dict, batch: int | None, r
     client.state.setdefault("memory", tree.map(np.zeros_like, mean))
     client.state["move"] = np.asarray(down.move)
     client.state["asked"] = {"params": down.params, "whole": tree.map(lambda m: rows * m, mean)}  # until it is sent
-    if which == AGAIN and (reduce or batch is None):  # what it would say is what it has said
+    if which == AGAIN:  # what it would say is what it has said
         apart = tree.map(np.zeros_like, mean)
     elif down.stats is None:
         apart = tree.map(lambda m, v: rows * m - v, mean, client.state["memory"])
