@@ -38,15 +38,10 @@ from unpooled.models.last_layer import (
 from unpooled.tree import Tree
 
 FIRST_NOISE, FIRST_PRIOR = -1.0, 1.0  # logs of variances that local training starts from
-WHOLE = {
-    "n_frequencies": 1,
-    "max_iter": 0,
-    "patience": 1,
-    "local_epochs": 1,
-    "distill_steps": 1,
-    "latent_dim": 1,
-    "degree": 1,
-}
+CHOICES = {"kernel": ("exact", "average", "distill"), "spectrum": SPECTRA, "frequencies": FREQUENCIES, "activation": ACTIVATIONS,
+           "optimizer": ("auto", "lbfgs", "adam"), "inputs": ("robust", "standard"), "missing": ("impute", "refuse")}  # fmt: skip
+WHOLE = {"n_frequencies": 1, "max_iter": 0, "patience": 1, "local_epochs": 1, "distill_steps": 1, "latent_dim": 1,
+         "degree": 1}  # and at least so many  # fmt: skip
 SERVER_SHARE = 0.8  # of the server's rows are distilled on, the others choose the round
 
 
@@ -172,13 +167,8 @@ class FedBNR(LastLayer):
 
     def check(self, fed: Federation) -> None:
         check_targets(fed)
-        _one_of("kernel", self.kernel, ("exact", "average", "distill"))
-        _one_of("spectrum", self.spectrum, SPECTRA)
-        _one_of("frequencies", self.frequencies, FREQUENCIES)
-        _one_of("activation", self.activation, ACTIVATIONS)
-        _one_of("optimizer", self.optimizer, ("auto", "lbfgs", "adam"))
-        _one_of("inputs", self.inputs, ("robust", "standard"))
-        _one_of("missing", self.missing, ("impute", "refuse"))
+        for name, known in CHOICES.items():
+            _one_of(name, getattr(self, name), known)
         if isinstance(self.features, str):
             _one_of("features", self.features, [name for name in MAPS if name != "monomials"])
         elif not hasattr(self.features, "named_parameters"):
