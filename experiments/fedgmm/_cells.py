@@ -62,7 +62,7 @@ def grouped(found: Iterable[tuple[Key, dict]], *names: str) -> dict[tuple, list[
 
 def main(experiment: str, *wanted: str) -> None:
     matches = {name: values.split(",") for name, _, values in (text.partition("=") for text in wanted)}
-    part = "part-" + re.sub(r"[^a-z0-9]+", "-", " ".join(wanted).lower()).strip("-")
+    part = "part-" + (re.sub(r"[^a-z0-9]+", "-", " ".join(wanted).lower()).strip("-") or "all")
     module = import_module(experiment)
     book = Book(RESULTS / experiment, lambda text: print(text, flush=True), part, getattr(module, "BESIDE", ()))
     for key, measure in module.cells(False, module.SEEDS):

@@ -37,12 +37,13 @@ def by_label(x: np.ndarray, y: np.ndarray, clients: int, seed: int) -> dict[str,
 
 
 def settings(small: bool, seed: int) -> dict[str, Any]:
-    return {"batch_size": 128, "momentum": 0.9, "max_iter": 20 if small else 100, "random_state": seed}
+    rounds = {"max_iter": 20 if small else 100}
+    return {"batch_size": 128, "momentum": 0.9, "random_state": seed, "device": device()} | rounds
 
 
 def fedgmm(small: bool, **options: Any) -> up.FedGMM:
-    """About 800 rows a Gaussian in full; with 250 in the small version."""
-    return up.FedGMM(10 if small else 30, 3, embedding=48, starts=("tied",), warmup=8, reg_covar=0.005, **options)
+    """About 200 rows a Gaussian."""
+    return up.FedGMM(10 if small else 120, 3, embedding=48, starts=("tied",), warmup=8, reg_covar=0.02, **options)
 
 
 def apart(high: np.ndarray, low: np.ndarray) -> float:
