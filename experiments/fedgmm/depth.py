@@ -19,7 +19,8 @@ DIFFERS = (
     "the paper has no such table: training images of MNIST alone, as in table4, and seven kinds of novelty, none of them reported. "
     "AUROC of log P(x) under FedGMM's Gaussians (60, small 10) over 48 axes."
 )
-DEPTHS = {f"block {b}": (b,) for b in (2, 4, 7, 10, 14, 15)} | {"blocks 4, 7, 10": MIDDLE}
+CHANNELS = {2: 24, 4: 40, 7: 80, 10: 112, 14: 192, 15: 320}  # of the last block of each stage
+DEPTHS = {f"block {b}": (b,) for b in CHANNELS} | {"blocks 4, 7, 10": MIDDLE}
 
 
 def run(small: bool, seeds: int, out: Path, say: Callable[[str], None]) -> list[dict]:
@@ -28,8 +29,9 @@ def run(small: bool, seeds: int, out: Path, say: Callable[[str], None]) -> list[
     for seed in range(100, 100 + seeds):
         train, y, known = data(n, m, seed)
         kinds = strange(known)
+        parts = [features(part, blocks=tuple(CHANNELS)) for part in (train, known, *kinds.values())]
         for name, blocks in DEPTHS.items():
-            x, home, *others = scaled(*(features(part, blocks=blocks) for part in (train, known, *kinds.values())))
+            x, home, *others = scaled(*(of_blocks(part, blocks) for part in parts))
             score = density(by_label(x, y, 10, seed), 10 if small else 60, seed)
             found[name].append({kind: apart(score(home), score(other)) for kind, other in zip(kinds, others)})
             say(f"{name}: {100 * np.mean(list(found[name][-1].values())):.2f}")
@@ -38,6 +40,11 @@ def run(small: bool, seeds: int, out: Path, say: Callable[[str], None]) -> list[
         each = {kind: 100 * float(np.mean([r[kind] for r in runs])) for kind in runs[0]}
         table.append(row(name, [float(np.mean(list(r.values()))) for r in runs], None, **each))
     return table
+
+
+def of_blocks(x: np.ndarray, blocks: tuple[int, ...]) -> np.ndarray:
+    """The columns of features that come from these blocks."""
+    return x[:, np.isin(np.repeat(list(CHANNELS), list(CHANNELS.values())), blocks)]
 
 
 def data(n: int, m: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
