@@ -19,7 +19,7 @@ from sklearn.metrics import adjusted_rand_score
 
 from unpooled.maths import directions, merging, topics
 from unpooled.maths.merging import Components
-from unpooled.models.open_mixture import RESAMPLES
+from unpooled.models.open_groups import RESAMPLES
 
 
 def components(clients: int, held: int, k: int, d: int, seed: int) -> tuple[Components, np.ndarray]:

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import numpy as np
 
+REDRAWN = 20  # times that holders change places: all must show more directions, so that chance has 1 in 21
 QUANTILE = 2.02  # of the Tracy-Widom law, 99 %
+SURE = 3.27  # 99.9 %: the first direction says whether clients differ at all, and is asked for in several ways
 CUTS = (
     1e-3,
     1e-2,
@@ -28,8 +30,9 @@ def count(counts: np.ndarray, within: np.ndarray) -> int:
     for cut in CUTS:
         kept = variance > max(cut * variance[-1], 1e-300)
         white = away @ axes[:, kept] / np.sqrt(variance[kept])
-        large = np.linalg.svd(white, compute_uv=False) ** 2 > edge(len(counts) - 1, int(kept.sum()), free)
-        found = max(found, int(large.sum()))
+        roots, size = np.linalg.eigvalsh(white.T @ white), int(kept.sum())
+        if roots.max() > edge(len(counts) - 1, size, free, SURE):
+            found = max(found, int((roots > edge(len(counts) - 1, size, free)).sum()))
     return found
 
 
@@ -46,8 +49,8 @@ def within(counts: np.ndarray, squares: np.ndarray) -> np.ndarray:
     return (squares - (counts / np.sqrt(rows)).T @ (counts / np.sqrt(rows))) / free
 
 
-def edge(samples: int, size: int, free: float) -> float:
-    """What the largest eigenvalue stays below 99 times in 100 where there is nothing but noise (Johnstone's approximation).
+def edge(samples: int, size: int, free: float, quantile: float = QUANTILE) -> float:
+    """What the largest eigenvalue stays below, 99 times in 100 by default, where all is noise (Johnstone's approximation).
 
     The eigenvalues are those of a sum of `samples` squares in `size` directions, whitened by a covariance of `free` degrees of freedom.
     """
@@ -56,7 +59,41 @@ def edge(samples: int, size: int, free: float) -> float:
     total = free + samples - 1
     low, high = (2 * np.arcsin(np.sqrt((n - 0.5) / total)) for n in sorted((samples, size)))
     spread = (16 / total**2 / (np.sin(low + high) ** 2 * np.sin(low) * np.sin(high))) ** (1 / 3)
-    return float(free * np.exp(2 * np.log(np.tan((low + high) / 2)) + QUANTILE * spread))
+    return float(free * np.exp(2 * np.log(np.tan((low + high) / 2)) + quantile * spread))
+
+
+# ---- components that the same clients hold ----
+
+
+def together(counts: np.ndarray, within: np.ndarray, squares: np.ndarray, rng: np.random.Generator) -> bool:
+    """Whether clients differ in fewer directions than if every component had holders of its own.
+
+    That is tried out: each component's holders change places by themselves, and counts are drawn again, as overlapping as they are.
+    """
+    overlap = squares / np.maximum(squares.sum(1, keepdims=True), 1e-300)  # where a row of one component is counted
+    own, (variance, axes) = _own(counts, overlap), np.linalg.eigh(within)
+    root = axes * np.sqrt(np.maximum(variance, 0.0))  # (k, k)
+    found = count(counts, within)
+    return all(found < count(_redrawn(own, overlap, root, rng), within) for _ in range(REDRAWN))
+
+
+def _own(counts: np.ndarray, overlap: np.ndarray, n_iter: int = 50) -> np.ndarray:
+    """(clients, components) the rows each client has of each, before they overlap: EM for the likeliest."""
+    own = counts.copy()
+    for _ in range(n_iter):
+        own = own * (counts / np.maximum(own @ overlap, 1e-300) @ overlap.T)
+    return own
+
+
+def _redrawn(own: np.ndarray, overlap: np.ndarray, root: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """(clients, components) counts where each component's holders have changed places; clients left without a row are left out."""
+    moved = rng.permuted(own, axis=0)
+    moved = moved[moved.sum(1) >= 1]
+    noise = rng.normal(size=moved.shape) @ root.T
+    return moved @ overlap + np.sqrt(moved.sum(1, keepdims=True)) * noise
+
+
+# ---- how sure ----
 
 
 def resampled(counts: np.ndarray, within: np.ndarray, times: int, rng: np.random.Generator) -> dict[str, float]:

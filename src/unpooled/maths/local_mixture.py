@@ -55,7 +55,7 @@ def attempts(
     labels = kmeans(x, w, k, rng, n_init=3)
     room = {shape: x.shape[1] + 2 if shape == "full" else 2 for shape in shapes}
     carried = [shape for shape in shapes if len(x) >= k * room[shape] and labels.max() == k - 1]
-    found = (_em(x, w, _start(x, w, labels, shape), shape) for shape in carried)
+    found = (improved(x, w, _start(x, w, labels, shape), shape) for shape in carried)
     return [fit for fit in found if fit is not None]
 
 
@@ -75,7 +75,8 @@ def _start(x: np.ndarray, w: np.ndarray, labels: np.ndarray, shape: str) -> Para
     return Params(n / n.sum(), means, gaussian.pack_covs(gaussian.reshape_covs(covs, shape), shape))
 
 
-def _em(x, w, params: Params, shape: str) -> Fit | None:
+def improved(x: np.ndarray, w: np.ndarray, params: Params, shape: str) -> Fit | None:
+    """EM from these parameters; none when a component is left with hardly a row."""
     before, reg = -np.inf, RIDGE * variance(x, w)
     for _ in range(MAX_ITER):
         stats = mixture.e_step(params, x, w, shape)

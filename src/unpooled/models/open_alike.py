@@ -13,13 +13,14 @@ import numpy as np
 from unpooled.arrays import to_numpy
 from unpooled.maths import gaussian, local_mixture
 from unpooled.maths.mixture import Params
-from unpooled.models.open_race import ATOMS, Candidate, ladder
+from unpooled.models.open_race import ATOMS, Candidate, ladder, one_less
 from unpooled.models.open_rounds import Proposal
 
 ROWS_PER_PIECE = 10  # an atom is split in two as long as its halves would have so many rows on average
 APART = np.sqrt(2 / np.pi)  # where the halves of a Gaussian have their means, in standard deviations
 DRAWS = 5000
 MOST = 40
+AROUND = 5  # numbers above and below the best that are reached by joining pairs, too
 PATIENCE = 3  # so many numbers in a row at which no shape has a better BIC end the search
 
 
@@ -63,7 +64,23 @@ def fitted(x: np.ndarray, shapes: Sequence[str], rng: np.random.Generator) -> di
                 least[fit.shape], waited = fit.bic, 0
         if waited == PATIENCE:
             break
+    for shape in shapes:
+        _descend(found, x, w, shape)
     return found
+
+
+def _descend(found: dict[str, tuple[Candidate, float]], x: np.ndarray, w: np.ndarray, shape: str) -> None:
+    """From above the best number of a shape join one pair at a time: it often ends better than k-means begins."""
+    best = _best(found, shape)
+    at = next((found[f"{shape}-{k}"][0] for k in range(best + AROUND, best, -1) if f"{shape}-{k}" in found), None)
+    while at is not None and at.size > max(1, best - AROUND):
+        fit = local_mixture.improved(x, w, one_less(at, len(x))[0].proposal.params, shape)
+        if fit is None:
+            break
+        id = f"{shape}-{at.size - 1}"
+        at = _candidate(id, fit)
+        if id not in found or fit.bic < found[id][1]:
+            found[id] = at, fit.bic
 
 
 def _candidate(id: str, fit: local_mixture.Fit) -> Candidate:
@@ -72,8 +89,11 @@ def _candidate(id: str, fit: local_mixture.Fit) -> Candidate:
 
 def entrants(found: dict[str, tuple[Candidate, float]], shapes: Sequence[str]) -> tuple[Candidate, ...]:
     """The mixtures that the race begins with: for each shape the likeliest number, and others a little above and below."""
-    ids = []
-    for shape in shapes:
-        bics = {id: bic for id, (_, bic) in found.items() if id.startswith(f"{shape}-")}
-        ids += [f"{shape}-{k}" for k in ladder(int(min(bics, key=bics.__getitem__).split("-")[1]))] if bics else []
+    ids = [f"{shape}-{k}" for shape in shapes for k in ladder(_best(found, shape))]
     return tuple(found[id][0] for id in ids if id in found)
+
+
+def _best(found: dict[str, tuple[Candidate, float]], shape: str) -> int:
+    """The likeliest number of a shape; 0 where there is none."""
+    bics = {c.size: bic for c, bic in found.values() if c.shape == shape}
+    return min(bics, key=bics.__getitem__, default=0)

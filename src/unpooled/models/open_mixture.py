@@ -19,11 +19,12 @@ from unpooled.errors import BadParameter, suggest
 from unpooled.estimator import Estimator, Info
 from unpooled.federation import Federation, innermost
 from unpooled.local import as_federation
-from unpooled.maths import directions, gaussian, merging, mixture, topics
+from unpooled.maths import directions, gaussian, merging, mixture
 from unpooled.maths.agglomerate import Merges
 from unpooled.models import open_rounds as ask
 from unpooled.models.mixture_face import MixtureFace
 from unpooled.models.open_alike import coarse, drawn, entrants, fitted, halved
+from unpooled.models.open_groups import Grouped, grouped, holders
 from unpooled.models.open_newcomer import newcomers
 from unpooled.models.open_race import (
     ATOMS,
@@ -36,9 +37,9 @@ from unpooled.models.open_race import (
     best,
     components,
     ladder,
-    one_less,
     path,
     pooled_within,
+    some_less,
     thinned,
 )
 from unpooled.models.open_rounds import Proposal
@@ -48,9 +49,8 @@ STRUCTURES = ("auto", "gaussians", "topics")
 SEARCH, GROUP, POLISH = 12, 12, 4  # rounds: to find atoms and Gaussians, to group atoms, to refit on all rows
 HALVE, HALVES = 3, 2  # where clients are alike: rounds after which atoms are cut in two, how often at most
 REFINE = (2, 4, 6, 8, 10)  # rounds of a race after which it is thinned and refilled
+JOINED = {"gaussians": 1, "alike": 3}  # pairs joined at most when the best is refined
 HELD = 0.1  # share of rows held out while structures compete
-MOST_TOPICS = 30
-RESAMPLES = 20
 
 
 class State(NamedTuple):
@@ -61,8 +61,7 @@ class State(NamedTuple):
     paths: tuple[Path, ...]  # on which Gaussians are found
     pool: dict[str, Candidate]  # of mixtures for clients that are alike
     tried: dict[str, float]  # candidate -> last BIC
-    grouping: Merges | None  # of atoms
-    resampled: dict[str, float]  # number of topics -> share of resampled federations that chose it
+    groups: dict[str, Grouped]  # candidate -> how its Gaussians became topics
     scores: dict[str, float]  # structure -> held-out log-likelihood a row, when both ran
 
 
@@ -118,7 +117,7 @@ class OpenMixture(MixtureFace, Estimator):
         if self.structure != "gaussians":
             race.append(atoms(found, rng))
         rows = float(sum(d.n.sum() or d.centre_n.sum() for d in found.values()))
-        return State("search", 0, tuple(race), rows, tuple(paths), {}, {}, None, {}, {})
+        return State("search", 0, tuple(race), rows, tuple(paths), {}, {}, {}, {})
 
     def _describe_question(self, fed: Federation) -> Any:
         return ask.describe.using(
@@ -157,44 +156,32 @@ class OpenMixture(MixtureFace, Estimator):
         return state._replace(phase="done") if state.age == POLISH else state
 
     def _refined(self, state: State, structure: str) -> State:
-        """The two best Gaussians stay; the best one's neighbours on its path join, and itself with one pair joined."""
+        """The two best Gaussians stay; the best one's neighbours on its path join, and itself with a pair joined, or some."""
         leader = best(state.race, structure)
         if leader is None:
             return state
         name, sizes = leader.id.split("-")[0], range(leader.size - 1, leader.size + 2)
         near = [state.pool[f"{name}-{k}"] for k in sizes if f"{name}-{k}" in state.pool]
         near = near or along(next(p for p in state.paths if p.shape == name), sizes)
-        new = [c for c in (*near, *one_less(leader, state.rows)) if c.id not in state.tried]
+        fewer = some_less(leader, state.rows, JOINED[structure])
+        new = [c for c in (*near, *fewer) if c.id not in state.tried]
         return state._replace(race=(*thinned(state.race, structure, 2), *new))
 
     def _group(self, fed: Federation, state: State) -> State:
-        """Atoms become topics by who holds them; without atoms the best Gaussians are refitted."""
+        """Atoms become topics by who holds them, and so do Gaussians that the same clients hold; without atoms nothing is grouped."""
         race = thinned(state.race, "gaussians", 1)
         fine, clumps = best(race, "atoms"), best(race, "gaussians")
         if fine is None:
             return state._replace(phase="polish", age=0, race=race)
-        counts = self._counts(fed, fine)
-        within = self._within(fed, fine, counts)
-        z = min(directions.count(counts, within) + 1, MOST_TOPICS, counts.shape[1])
-        if z == 1 and clumps:
+        who = holders(fed, (fine, clumps) if clumps else (fine,), self.noise)
+        if who[0].clusters == 1 and clumps:
             return self._fine(fed, state._replace(phase="halve", age=0, race=(fine,)))
-        grouping = topics.group(counts)
-        grouped = _with_topics(fine, topics.fit(counts, topics.start(counts, grouping.labels(z))).atoms)
-        resampled = directions.resampled(counts, within, RESAMPLES, fed.journal.rng)
-        race = (clumps, grouped) if clumps else (grouped,)
-        return state._replace(phase="group", age=0, race=race, grouping=grouping, resampled=resampled)
-
-    def _counts(self, fed: Federation, fine: Candidate) -> Array:
-        """(clients, atoms) expected rows."""
-        answers = fed.gather(ask.count_atoms.using(shape=fine.shape, noise=self.noise), fine.proposal)
-        return np.stack([to_numpy(answers[name].n) for name in sorted(answers)])
-
-    def _within(self, fed: Federation, fine: Candidate, counts: Array) -> Array:
-        """(atoms, atoms) how one row's responsibilities vary at a client, and the noise that was added to the counts."""
-        squares = fed.sum(ask.atom_squares.using(shape=fine.shape), fine.proposal)
-        noise = self.noise**2 * np.mean(1 / np.maximum(counts.sum(1), 1.0))
-        own = directions.within(counts, gaussian.unpack_triangle(to_numpy(squares.rr)))
-        return own + noise * np.eye(len(own))
+        rng = fed.journal.rng
+        groups = [grouped("topics", fine, who[0], rng)]
+        if clumps and directions.together(*who[1], rng):
+            groups.append(grouped("groups", clumps, who[1], rng))
+        race = (*([clumps] if clumps else []), *(g.topics for g in groups))
+        return state._replace(phase="group", age=0, race=race, groups={g.topics.id: g for g in groups})
 
     def _fine(self, fed: Federation, state: State) -> State:
         """Clients are alike: atoms are cut until they are fine; then the mixtures that the server fits to them race."""
@@ -209,12 +196,17 @@ class OpenMixture(MixtureFace, Estimator):
     def _chosen(self, state: State, clients: int) -> State:
         """One model for the last rounds. Topics need clients that differ, at least two for each topic.
 
-        Gaussians lose to topics where held-out rows say so, and where they are fewer than the clients' differences show.
+        Gaussians lose to topics where clients hold them together, where held-out rows say so, and where they are fewer than the
+        clients' differences show.
         """
-        g, t = best(state.race, "gaussians"), best(state.race, "topics")
-        if g is None or t is None:
+        g, ts = best(state.race, "gaussians"), [c for c in state.race if c.structure == "topics"]
+        if g is None or not ts:
             return state._replace(phase="polish", age=0, race=thinned(state.race, "alike", 1))
-        winner = t if 2 <= t.size <= clients / 2 and (t.held > g.held or g.size < t.size) else g
+        t = max(
+            ts, key=lambda c: (2 <= c.size <= clients / 2, c.told)
+        )  # densities of rows are not what groups are about
+        better = len(ts) > 1 or t.held > g.held or g.size < t.size
+        winner = t if better and 2 <= t.size <= clients / 2 else g
         return state._replace(phase="polish", age=0, race=(winner,), scores={c.structure: c.held for c in (g, t)})
 
     def done(self, state: State, history: list[Info]) -> bool:
@@ -318,16 +310,10 @@ class OpenMixture(MixtureFace, Estimator):
                 raise BadParameter(f"{name}={getattr(self, name)!r} must be at least {least}")
 
 
-def _with_topics(fine: Candidate, grouped: Array) -> Candidate:
-    return fine._replace(
-        id=f"topics-{len(grouped)}", structure="topics", proposal=fine.proposal._replace(topics=grouped)
-    )
-
-
 def _dendrogram(final: Candidate, state: State) -> Merges | None:
-    """How atoms joined into topics, local components into Gaussians, or the Gaussians of clients that are alike would join further."""
+    """How Gaussians joined into topics, local components into Gaussians, or the Gaussians of clients that are alike would join on."""
     if final.structure == "topics":
-        return state.grouping
+        return state.groups[final.id].merges
     if final.structure == "alike":
         return merging.merge(as_components(final, state.rows), final.shape)[2]
     return next(p.merges for p in state.paths if p.shape == final.shape)
@@ -336,11 +322,11 @@ def _dendrogram(final: Candidate, state: State) -> Merges | None:
 def _certainty(final: Candidate, state: State) -> dict[str, float]:
     """Number of clusters -> probability: by resampled clients for topics, by BIC among all that were tried for Gaussians."""
     if final.structure == "topics":
-        return state.resampled
+        return state.groups[final.id].resampled
     sizes: dict[str, float] = {}
     for id, bic in state.tried.items():
         name, *counts = id.split("-")  # full-16-1-1: from 16, one pair joined twice
-        if name != "topics" and counts:
+        if name in SHAPES and counts:
             size = str(int(counts[0]) - (len(counts) - 1))
             sizes[size] = min(bic, sizes.get(size, np.inf))
     weights = {k: float(np.exp((min(sizes.values()) - b) / 2)) for k, b in sizes.items()}

@@ -19,6 +19,7 @@ from unpooled.models.open_rounds import TINY, Description, Proposal, Sums
 ATOMS = (12, 80)  # fewest and most
 ROWS_PER_ATOM = 60
 LADDER = 8  # numbers of clusters tried first, for each covariance shape
+SMALLEST = 0.01  # an atom's size, relative to the pooled one
 FLOOR = 1e-6  # of the mean variance, added to the pooled covariance
 
 
@@ -31,6 +32,8 @@ class Candidate(NamedTuple):
     proposal: Proposal
     bic: float = np.inf
     held: float = -np.inf  # log-likelihood of a held-out row
+    told: float = 0.0  # how much of that its client's own weights tell
+    pull: float = 2.0  # rows of the pooled covariance that each Gaussian's own is mixed with
 
     @property
     def size(self) -> int:
@@ -115,6 +118,14 @@ def one_less(c: Candidate, rows: float) -> list[Candidate]:
     return [_gaussians(f"{c.id}-1", c.structure, c.shape, one, one.scatter / one.n[:, None, None])]
 
 
+def some_less(c: Candidate, rows: float, pairs: int) -> list[Candidate]:
+    """The candidate with one pair joined, then another, up to so many."""
+    found = [c]
+    while len(found) <= pairs and found[-1].size > 1:
+        found += one_less(found[-1], rows)
+    return found[1:]
+
+
 def as_components(c: Candidate, rows: float) -> merging.Components:
     """The candidate's Gaussians as if each were a client's component; who holds it is not known."""
     params = c.proposal.params
@@ -147,7 +158,8 @@ def atoms(found: Mapping[str, Description], rng: np.random.Generator) -> Candida
     within = floored(((away * n[:, None]).T @ away + around) / n.sum())
     weights = member.sum(1) / n.sum()
     covs = np.repeat(gaussian.pack_triangle(within)[None], len(weights), axis=0)
-    return Candidate("atoms", "atoms", "full", Proposal(Params(weights, means, covs), weights[None]))
+    mixed = Proposal(Params(weights, means, covs), weights[None])
+    return Candidate("atoms", "atoms", "full", mixed, pull=x.shape[1] + 2.0)  # an atom has few rows
 
 
 def floored(cov: np.ndarray) -> np.ndarray:
@@ -168,8 +180,8 @@ def advance(c: Candidate, sums: Sums) -> Candidate:
         topics = topics / np.maximum(topics.sum(1, keepdims=True), TINY)
     rows = float(sums.stats.rows)
     bic = -2 * float(sums.stats.loglik) + _price(c, rows) + float(sums.paid)
-    held = float(sums.held_loglik) / max(float(sums.held_rows), 1.0)
-    return c._replace(proposal=Proposal(params, topics), bic=bic, held=held)
+    held, shared = (float(s) / max(float(sums.held_rows), 1.0) for s in (sums.held_loglik, sums.held_shared))
+    return c._replace(proposal=Proposal(params, topics), bic=bic, held=held, told=held - shared)
 
 
 def _price(c: Candidate, rows: float) -> float:
@@ -180,15 +192,22 @@ def _price(c: Candidate, rows: float) -> float:
 
 
 def _shrunk(covs: Array, n: Array, c: Candidate) -> Array:
-    """Covariances drawn a little to the candidate's pooled one; more for atoms, which have few rows each."""
+    """Covariances drawn a little to the candidate's pooled one; an atom's to one of its own size."""
     d = c.proposal.params.means.shape[1]
-    pull = 2.0 if c.structure in ("gaussians", "alike") else d + 2.0
     count = n[:, None] if covs.ndim > 1 else n
     pooled = (covs * count).sum(0) / max(n.sum(), TINY)
     level = pooled.mean() if c.shape != "full" else np.trace(gaussian.unpack_triangle(pooled)) / d
-    return (covs * count + pull * pooled) / (count + pull) + FLOOR * level * gaussian.diagonal(
+    one = _size(covs, pooled) if c.structure in ("atoms", "topics") and c.shape == "full" else 1.0
+    return (covs * count + c.pull * one * pooled) / (count + c.pull) + FLOOR * level * gaussian.diagonal(
         c.proposal.params.means, c.shape
     )
+
+
+def _size(covs: Array, pooled: Array) -> Array:
+    """(k, 1) the mean variance of each covariance where the pooled one is round; none is taken for nothing."""
+    white = np.linalg.inv(np.linalg.cholesky(floored(gaussian.unpack_triangle(pooled))))
+    size = np.einsum("ij,kjl,il->k", white, gaussian.unpack_triangle(covs), white) / len(white)
+    return np.maximum(size, SMALLEST)[:, None]
 
 
 def best(race: Sequence[Candidate], structure: str) -> Candidate | None:

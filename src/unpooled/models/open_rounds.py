@@ -48,6 +48,7 @@ class Sums(NamedTuple):
     topics: Float[Array, "z k"]  # expected rows by topic and atom
     paid: Float[Array, "", ">=0"]  # BIC's price of the clients' own weights
     held_loglik: Float[Array, ""]
+    held_shared: Float[Array, ""]  # the same, had all clients the same weights
     held_rows: Float[Array, "", ">=0"]
 
 
@@ -114,10 +115,10 @@ def _centres(x, w, rng, max_centres: int):
 
 
 @client
-def count_atoms(proposal: Proposal, client: Client, *, shape: str, noise: float) -> Counts:
+def count_atoms(down: tuple[Proposal, ...], client: Client, *, shapes: list, noise: float) -> tuple[Counts, ...]:
     """Expected rows at each atom, with noise if asked for; an atom is shared by many clients, so that a count shows no row."""
-    n = mixture.e_step(proposal.params, client.x, client.w, shape).n
-    return Counts(np.maximum(n + noise * client.rng.normal(size=n.shape), 0.0) if noise else n)
+    found = (mixture.e_step(p.params, client.x, client.w, shape).n for p, shape in zip(down, shapes))
+    return tuple(Counts(np.maximum(n + noise * client.rng.normal(size=n.shape), 0.0) if noise else n) for n in found)
 
 
 @client
@@ -134,9 +135,13 @@ def holdings(proposal: Proposal, client: Client, *, shape: str, id: str, alike: 
 
 
 @client
-def atom_squares(proposal: Proposal, client: Client, *, shape: str) -> Squares:
+def atom_squares(down: tuple[Proposal, ...], client: Client, *, shapes: list) -> tuple[Squares, ...]:
     """Outer products of each row's responsibilities."""
-    w, q = client.w, mixture.log_joint(proposal.params, client.x, shape)
+    return tuple(_squares(p, client.x, client.w, shape) for p, shape in zip(down, shapes))
+
+
+def _squares(proposal: Proposal, x: Array, w: Array, shape: str) -> Squares:
+    q = mixture.log_joint(proposal.params, x, shape)
     r = np.exp(q - q.max(-1, keepdims=True))
     r = np.where(w[..., None] > 0, r / r.sum(-1, keepdims=True), 0.0)
     return Squares(gaussian.pack_triangle(np.swapaxes(r * w[..., None], -1, -2) @ r))
@@ -190,12 +195,12 @@ def split(client: Client, held: float) -> tuple[tuple[Array, Array], tuple[Array
     return (client.x[..., ~out, :], client.w[..., ~out]), (client.x[..., out, :], client.w[..., out])
 
 
-def _score(proposal: Proposal, x: Array, w: Array, shape: str, shares: Array) -> tuple[Array, Array]:
-    """(log-likelihood, rows) of held-out rows under the client's shares."""
+def _score(proposal: Proposal, x: Array, w: Array, shape: str, shares: Array) -> tuple[Array, Array, Array]:
+    """(log-likelihood under the client's shares, under all clients' weights, rows) of held-out rows."""
     if x.shape[-2] == 0:
-        return 0 * w.sum(-1), w.sum(-1)
+        return 0 * w.sum(-1), 0 * w.sum(-1), w.sum(-1)
     stats = mixture.e_step(proposal.params, x, w, shape, _log(atom_weights(proposal, shares)))
-    return stats.loglik, stats.rows
+    return stats.loglik, mixture.e_step(proposal.params, x, w, shape).loglik, stats.rows
 
 
 def _price(shares: Array, rows: Array) -> Array:
