@@ -1,5 +1,7 @@
 """Any torch module as a learner: flat parameters, one by one and all at once, and what becomes of BatchNorm."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 import torch
@@ -8,7 +10,7 @@ from torch.func import grad, vmap
 from torch.nn import functional as F
 
 from unpooled.errors import BadParameter
-from unpooled.learners import nets
+from unpooled.learners import modules, nets
 from unpooled.learners.modules import Modules
 
 
@@ -48,6 +50,15 @@ def test_all_at_once_equals_one_by_one(name):
     theta, x, y, s = problem(net, inputs=inputs, clients=1, b=3)
     together = vmap(vmap(grad(net._loss), in_dims=(0, None, None, 1)))(theta, x, y, s)
     torch.testing.assert_close(net.gradient(theta, x, y, s), together, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("way", ["vmap", "one by one"])
+def test_a_thread_may_begin_with_a_gradient(way, monkeypatch):
+    monkeypatch.setitem(modules.WAYS, "cpu", way)
+    net = Modules(small, 36, 3)
+    case = problem(net)
+    with ThreadPoolExecutor(1) as pool:
+        torch.testing.assert_close(pool.submit(net.gradient, *case).result(), net.gradient(*case))
 
 
 @pytest.mark.parametrize(

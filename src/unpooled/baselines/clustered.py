@@ -79,8 +79,10 @@ class ClusteredFL(LearnerEstimator):
         """The cluster after a round, or its two parts: (names, model) each."""
         if not answers:
             return [(names, theta)]
-        weight = np.array([float(a.weight[0]) for a in answers.values()])
-        updates = np.stack([to_numpy(a.theta)[0] / float(a.weight[0]) - theta for a in answers.values()])
+        updates = np.stack([to_numpy(a.theta)[0] for a in answers.values()])  # (n, p), as precise as they were sent
+        weight = np.array([float(a.weight[0]) for a in answers.values()], dtype=updates.dtype)
+        updates /= weight[:, None]
+        updates -= theta.astype(updates.dtype)
         parts = [list(answers)]
         if may_split and len(answers) > 1 and disagrees(updates, weight, self.eps1, self.eps2):
             side = bipartition(updates)

@@ -83,6 +83,7 @@ class Modules:
         way = self._way(x)
         if way == "banded":
             return self._in_portions(self._banded_gradient, theta, x, y, s)
+        self._template(x.device)  # inside a transform none can be made
         if way == "one by one":
             alone: Any = gradient_of(self._loss)
             steps = [[alone(t, *rows, s_k) for t, s_k in zip(ts, s_c.T)] for ts, *rows, s_c in zip(theta, x, y, s)]
