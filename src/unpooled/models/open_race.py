@@ -198,9 +198,19 @@ def _shrunk(covs: Array, n: Array, c: Candidate) -> Array:
     pooled = (covs * count).sum(0) / max(n.sum(), TINY)
     level = pooled.mean() if c.shape != "full" else np.trace(gaussian.unpack_triangle(pooled)) / d
     one = _size(covs, pooled) if c.structure in ("atoms", "topics") and c.shape == "full" else 1.0
-    return (covs * count + c.pull * one * pooled) / (count + c.pull) + FLOOR * level * gaussian.diagonal(
-        c.proposal.params.means, c.shape
+    drawn = (covs * count + c.pull * one * pooled) / (count + c.pull)
+    return _sound(
+        drawn + FLOOR * level * gaussian.diagonal(c.proposal.params.means, c.shape), c.shape, SMALLEST * level
     )
+
+
+def _sound(covs: Array, shape: str, least: float) -> Array:
+    """The same, where they are covariances; sums that came rounded may give some that are not."""
+    if shape != "full":
+        return np.where(covs > 0, covs, least)
+    variance, axes = np.linalg.eigh(gaussian.unpack_triangle(covs))
+    mended = (axes * np.maximum(variance, least)[:, None]) @ axes.swapaxes(1, 2)
+    return np.where(variance[:, :1] > 0, covs, gaussian.pack_triangle(mended))
 
 
 def _size(covs: Array, pooled: Array) -> Array:
