@@ -128,6 +128,9 @@ def panel(ax: Any, name: str, found: list[dict]) -> None:
     ax.axhline(thesis_best(name, 10), color="grey", ls=":", label="the thesis's best federated, 10 clients")
     ax.axvline(limit, color="grey", lw=0.5, label="SUMs allowed")
     ax.set(title=name, yscale="log" if name == "sml" else "linear", xlim=(0, 1.03 * limit))
+    if name == "sml":
+        ax.set_yticks([0.2, 0.3, 0.5, 1.0], ["0.2", "0.3", "0.5", "1"])
+        ax.set_yticks([], minor=True)
     ax.set_ylim((0.3, 0.7) if name == "bike" else None)  # its first rounds would hide the others
     ax.legend().set_visible(False)
 
