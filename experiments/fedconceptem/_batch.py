@@ -14,16 +14,14 @@ import subprocess
 import sys
 import time
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from itertools import zip_longest
 from pathlib import Path
 
 import _jobs as jobs
 import _measure
 import _tables
-from _measure import ORACLE
+from _plan import key, plan, with_rate
 
 HERE = Path(__file__).parent
-NEAREST = ("IFCA", "FedEM", "FeSEM", "FedAvg")
 # a round, where one of FedAvg is 1
 COSTS = {
     "FedEM": 2.0,
@@ -35,36 +33,6 @@ COSTS = {
     "CFL": 4.0,
     "CFL (3)": 4.0,
 }
-
-
-def plan(rounds: int) -> list[dict]:
-    """Most important first."""
-    half, seeds = rounds // 2, (0, 1, 2)
-    return [
-        *jobs.table1(seeds, rounds, [jobs.OURS]),
-        *jobs.table1(seeds, rounds, NEAREST),
-        *alternated(jobs.adaptive(range(10), half), jobs.table1(seeds, rounds, ["CFL", "CFL (3)"])),
-        *jobs.noise(seeds, rounds, [50.0]),
-        *jobs.adaptive(seeds, half, [6], concepts=1),
-        *(one for one in jobs.counts(seeds, rounds) if one["concepts"] == 1 and one["method"] in (jobs.OURS, "FedAvg")),
-        *jobs.told(seeds, half),
-        *jobs.table1(seeds, rounds, [ORACLE]),
-        *jobs.large_batches(rounds),
-        *jobs.table1(seeds, rounds, ["FedSoft", "Local", "APFL"]),
-        *jobs.table1([0], rounds, ["FedEM as published"]),
-        *jobs.variants([0], rounds),
-        *jobs.participation(seeds, rounds, [0.2]),
-        *jobs.participation([0], rounds, [0.6]),
-        *jobs.counts([0], rounds),
-        *jobs.table1(seeds, rounds, ["pFedMe", "FedEM as published"]),
-        *jobs.epochs([0], rounds),
-        *jobs.noise([0], rounds, [10.0]),
-    ]
-
-
-def alternated(*lists: list[dict]) -> list[dict]:
-    """One of each in turn: CFL keeps the processor busy and the others the device."""
-    return [one for several in zip_longest(*lists) for one in several if one]
 
 
 class Batch:
@@ -157,20 +125,10 @@ def main() -> None:
     args.way = args.way or fastest(args)
     lr = args.lr or best_rate(batch.run(jobs.pilot(max(args.rounds // 7, 2)), None))
     print(f"learning rate {lr}, by the held-out rows of a split that no table uses", flush=True)
-    earlier = _tables.measured(args.done) if args.done else []
-    seen = {key(r) for r in earlier}
+    seen = {key(r) for r in _tables.finished(args.done)} if args.done else set()
     wanted = {key(with_rate(one, lr)): one for one in plan(args.rounds)}
     batch.run([one for name, one in wanted.items() if name not in seen], lr)
     batch.pool.shutdown()
-    (args.out / "table.json").write_text(json.dumps(jobs.rows(earlier + _tables.measured(batch.file)), indent=1))
-
-
-def key(one: dict) -> tuple:
-    return (*jobs.setting(one), one["seed"])
-
-
-def with_rate(one: dict, lr: float) -> dict:
-    return {**one, "options": {"lr": lr} | one.get("options", {})}
 
 
 def best_rate(found: list[dict]) -> float:

@@ -1,18 +1,21 @@
 """What the experiments of this folder share: measure a list of jobs, one after the other, and make their table.
 
-    python experiments/fedconceptem/_tables.py
+    python experiments/fedconceptem/_tables.py [--merge FILE]
 
-writes results/table.md, table.json and the tables of the README from all that results/measurements.jsonl holds.
+writes results/table.md, table.json and the tables of the README from all that results/measurements.jsonl holds, after
+adding what a batch has measured.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 from collections.abc import Callable
 from pathlib import Path
 
 import _jobs as jobs
 import _measure
+from _plan import key, missing
 from _verdict import verdicts
 
 from unpooled.commands.reproduce import markdown
@@ -43,8 +46,26 @@ def run(wanted: list[dict], small: bool, out: Path, say: Callable[[str], None]) 
 
 def measured(file: Path) -> list[dict]:
     """The finished measurements of a file, without the pilot's; none where there is no file."""
+    return [r for r in finished(file) if r["part"] != "pilot"]
+
+
+def finished(file: Path) -> list[dict]:
     lines = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
-    return [r for r in lines if "global" in r and r["part"] != "pilot"]
+    return [r for r in lines if "global" in r]
+
+
+def merge(file: Path, into: Path) -> None:
+    """Add the finished measurements of a batch that are not there yet."""
+    seen = {key(r) for r in finished(into)}
+    with open(into, "a") as out:
+        out.writelines(json.dumps(r) + "\n" for r in finished(file) if key(r) not in seen)
+
+
+def pilots(found: list[dict]) -> list[dict]:
+    """What other steps a round do to the distance between methods, on the pilot's split."""
+    rows = jobs.rows([r for r in found if r["part"] == "pilot" and "batch_size" in r["options"]])
+    shown = ("method", "split", "options", "rounds", "ours", "local", "clients in the right concept", "concepts found")
+    return [{k: row.get(k) for k in shown} for row in rows]
 
 
 def identity(one: dict) -> tuple:
@@ -60,10 +81,19 @@ def device() -> str | None:
 
 
 def main() -> None:
-    found = measured(RESULTS / "measurements.jsonl")
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--merge", type=Path, help="measurements.jsonl of a batch")
+    file, more = RESULTS / "measurements.jsonl", parser.parse_args().merge
+    if more:
+        merge(more, file)
+    found = measured(file)
     rows = sorted(jobs.rows(found), key=lambda row: (row["part"], row["split"], -row["ours"]))
     (RESULTS / "table.json").write_text(json.dumps(rows, indent=1) + "\n")
-    text = f"{markdown(verdicts(found))}\n\n{len(found)} runs:\n\n{markdown(rows)}\n"
+    text = f"{markdown(verdicts(found))}\n\n{len(found)} runs:\n\n{markdown(rows)}\n\n"
+    text += (
+        f"The pilot's split (seed {jobs.PILOT_SEED}), other steps a round:\n\n{markdown(pilots(finished(file)))}\n\n"
+    )
+    text += missing(finished(file)) + "\n"
     (RESULTS / "table.md").write_text(f"{text}\nWhat differs from the paper: {DIFFERS}\n")
     readme = RESULTS.parent / "README.md"
     before, _, rest = readme.read_text().partition(BEGIN)
