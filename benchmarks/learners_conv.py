@@ -15,7 +15,7 @@ import torch
 from unpooled.learners import modules, nets
 
 SIDE, CLASSES, ROWS = 28, 10, 180
-AGREE = 1e-3
+AGREE = 1e-2  # of the largest gradient: rounding may change which of four near equal outputs a pooling keeps
 
 
 def main(args: argparse.Namespace) -> None:
