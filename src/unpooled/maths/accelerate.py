@@ -3,7 +3,8 @@
 One round gives, besides EM's next mixture, the gradient of the likelihood. In the frame of `maths.whitened` EM is the
 gradient's unit step, so its slow directions are those of small curvature; a limited-memory BFGS model learns them, and a
 step goes as far as `reach` rounds of EM would under that model (reach = 1: EM; without bound: Newton). The reach doubles
-while the likelihood gains what the model foretold, and shrinks otherwise. A step that lowers the likelihood is taken back.
+while the likelihood gains what the model foretold, and shrinks otherwise; a faithful path asks more, that the whole gradient
+comes out as foretold. A step that lowers the likelihood is taken back.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ from unpooled.maths.mixture import Params, Stats, m_step
 MEMORY = 10  # pairs of step and change of gradient; older ones describe another place
 FLAT = 1e-3  # the least curvature believed, of the complete data's 1: where it is negative the reach alone is the limit
 FURTHEST = 0.5  # the largest change of any log weight, log standard deviation or mean (in its own) in a round
-EXACT, ROUGH = 0.2, 0.5  # the gain is foretold to within this: double the reach; it is further off than that: halve it
+# what was foretold is off by less than the first: double the reach; by more than the second: halve it
+BY_GAIN = 0.2, 0.5  # of the gain
+BY_GRADIENT = 0.3, 0.7  # of the gradient before the step
 NOISE = 1e-13  # rounding of a likelihood per row
 
 
@@ -41,9 +44,11 @@ class Accelerator(NamedTuple):
     point: Point | None  # the last accepted; None before the first answer
     gain: float  # per row, between the last accepted and the one before
     plain: bool  # plain EM until `depart`
+    faithful: bool  # a step is trusted by the gradient, not by the gain it was foretold to bring
     asked_em: bool  # the mixture asked about is the point's EM image, or the start
     step: np.ndarray  # (p,) from the point to the mixture asked about, where the model chose it
     foretold: float  # what the model says the step gains
+    expected: np.ndarray  # (p,): the gradient that the model expects after it
     steps: np.ndarray  # (m, p), oldest first
     bends: np.ndarray  # (m, p): how much the gradient fell along each of the steps
     reach: float  # how many rounds of EM a step stands for
@@ -61,7 +66,7 @@ class Info(NamedTuple):
 def start(params: Params, shape: str) -> Accelerator:
     """The memory before the first round, which asks about `params`."""
     none = np.zeros((0, len(whitened.around(_numpy(params), shape).scale)))
-    return Accelerator(None, np.inf, True, True, none.sum(0), 0.0, none, none, 4.0, 0)
+    return Accelerator(None, np.inf, True, False, True, none.sum(0), 0.0, none.sum(0), none, none, 4.0, 0)
 
 
 def advance(
@@ -81,10 +86,10 @@ def advance(
     return state, asked, Info(accepted, point.loglik, gain, best, state.reach)
 
 
-def depart(state: Accelerator, asked: Params, shape: str) -> tuple[Accelerator, Params]:
+def depart(state: Accelerator, asked: Params, shape: str, faithful: bool) -> tuple[Accelerator, Params]:
     """Leave plain EM where it stands: the memory, and what to ask about instead of `asked`."""
     assert state.point is not None  # it has been answered at least once
-    state, instead = _ask(state._replace(plain=False), state.point, shape)
+    state, instead = _ask(state._replace(plain=False, faithful=faithful), state.point, shape)
     return state, Params(*(like(a, b) for a, b in zip(instead, asked)))
 
 
@@ -127,10 +132,17 @@ def _learn(state: Accelerator, found: Point) -> Accelerator:
 def _accept(state: Accelerator, found: Point, gain: float) -> Accelerator:
     reach = state.reach
     if len(state.steps) > 1 and not state.asked_em:  # the model knew something before this step
-        off = abs(gain / state.foretold - 1)
-        reach = 2 * reach if off < EXACT else max(reach / 2, 1.0) if off > ROUGH else reach
+        off, (exact, rough) = _off(state, found, gain), BY_GRADIENT if state.faithful else BY_GAIN
+        reach = 2 * reach if off < exact else max(reach / 2, 1.0) if off > rough else reach
     seen = np.inf if state.point is None else abs(found.loglik - state.point.loglik)
     return state._replace(point=found, gain=seen, reach=reach, refused=0)
+
+
+def _off(state: Accelerator, found: Point, gain: float) -> float:
+    """How far the model was off, as a share."""
+    if not state.faithful or state.point is None:
+        return abs(gain / state.foretold - 1)
+    return float(np.linalg.norm(found.gradient - state.expected) / np.linalg.norm(state.point.gradient))
 
 
 def _refuse(state: Accelerator) -> Accelerator:
@@ -155,8 +167,9 @@ def _ask(state: Accelerator, point: Point, shape: str) -> tuple[Accelerator, Par
             break
         reach = max(0.7 * reach, 1.0)
     step = step * min(1.0, FURTHEST / size)
-    bent = step @ step + (curvatures - 1) @ (step @ directions) ** 2
-    state = state._replace(asked_em=False, step=step, reach=reach, foretold=float(point.gradient @ step - bent / 2))
+    bend = step + directions @ ((curvatures - 1) * (step @ directions))
+    state = state._replace(asked_em=False, step=step, reach=reach)
+    state = state._replace(foretold=float(point.gradient @ step - step @ bend / 2), expected=point.gradient - bend)
     return state, whitened.move(frame, step)
 
 

@@ -1,9 +1,10 @@
 """Accelerated EM that ends no lower than EM: several paths leave it at different moments and ride in the same rounds.
 
-Where a likelihood has many near maxima, which of them a path ends in depends on how closely it followed EM, and the later it
-leaves, the closer it did. So plain EM goes on as a trunk; each time its gain falls below one of DEPARTURES an accelerated path
-(`maths.accelerate`) leaves it, and the likeliest is kept. A round sends `Stats` once for every path still under way. A path that
-comes to where another has settled is given up, and once one has settled the others have as many rounds again.
+Where a likelihood has many near maxima, which of them a path ends in depends on how closely it followed EM: paths that leave
+later did so longer, and a faithful one (`maths.accelerate`) does so all the way, but is slower. So plain EM goes on as a trunk;
+each time its gain falls below one of DEPARTURES a path leaves it, the first time also the faithful one, and the likeliest is kept.
+A round sends `Stats` once for every path still under way. A path that comes to where another has settled is given up, and once
+one has settled the others have PATIENCE times its rounds in all.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ from unpooled.maths import accelerate, whitened
 from unpooled.maths.accelerate import Accelerator
 from unpooled.maths.mixture import Params, Stats
 
-DEPARTURES = (1e-3, 1e-4, 3e-5, 1e-5)  # a row in a round of plain EM; easy fits end before the first, as plain EM does
+DEPARTURES = (1e-3, 3e-5, 1e-5)  # a row in a round of plain EM; easy fits end before the first, as plain EM does
 NEAR = 0.05  # of a standard deviation, and of a weight: nearer than this to where a path settled it is the same maximum
+PATIENCE = 3  # times the rounds of the first that settled
 
 
 class Path(NamedTuple):
@@ -77,9 +79,14 @@ def _branch(race: Race, shape: str) -> Race:
     ahead = tuple(gain for gain in race.departures if gain < trunk.memory.gain)
     if trunk.settled or ahead == race.departures:
         return race
-    memory, asked = accelerate.depart(trunk.memory, trunk.asked, shape)
-    branch = trunk._replace(memory=memory, asked=asked)
-    return race._replace(paths=(*([trunk] if ahead else []), *others, branch), departures=ahead)
+    manners = (False, True) if not others and len(race.departures) > 1 else (False,)
+    left = [_departed(trunk, shape, faithful) for faithful in manners]
+    return race._replace(paths=(*([trunk] if ahead else []), *others, *left), departures=ahead)
+
+
+def _departed(trunk: Path, shape: str, faithful: bool) -> Path:
+    memory, asked = accelerate.depart(trunk.memory, trunk.asked, shape, faithful)
+    return trunk._replace(memory=memory, asked=asked)
 
 
 def _give_up(race: Race, shape: str) -> Race:
@@ -87,7 +94,7 @@ def _give_up(race: Race, shape: str) -> Race:
     ends = [path for path in race.paths if path.settled]
     if len(race.paths) == 1 or not ends:
         return race
-    ahead, late = leader(race), race.rounds >= 2 * race.first
+    ahead, late = leader(race), race.rounds >= PATIENCE * race.first
 
     def goes_on(path: Path) -> bool:
         return (path is ahead or not late) and not any(_near(path, end, shape) for end in ends)
