@@ -5,6 +5,7 @@ And runs of FedEM on it, followed round by round by the likelihood of all rows a
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -65,6 +66,7 @@ def likelihood(params: Params, x: np.ndarray) -> float:
     return float(mixture.log_density(params, x, "full").mean())
 
 
+@lru_cache(maxsize=1)
 def components(rows: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """(rows, 20) and the digits."""
     images = shared.mnist()

@@ -26,7 +26,7 @@ from unpooled.tree import Tree
 MEMORIES = ("statistics", "field", "none")
 COHORTS = ("bernoulli", "fixed")
 HALVINGS = 12
-STALE = 0.2  # the most that a step may change the params, times the share of rows not heard about them
+STALE = 0.1  # the most that a step may change the params, times the share of rows not heard about them
 CALM = 0.1  # a step of which less than this share is chance is EM's own, however long
 
 
