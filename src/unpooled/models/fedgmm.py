@@ -48,6 +48,7 @@ class State(NamedTuple):
     trainer: dict
     lens: Lens
     scale: Array  # (d,) of the columns
+    cov: Array  # (d, d) of whole rows, where Gaussians see axes of them and learners take Newton steps; else (0, 0)
     mixtures: dict[str, Params]  # while they are fitted alone
     candidates: tuple[Candidate, ...]
     round: int
@@ -106,11 +107,12 @@ class FedGMM(FedGMMFace):
     def init(self, fed: Federation, rng: np.random.Generator) -> State:
         trainer = self.trainer(fed)
         frame = start.frame(fed)
-        lens, inside = begin.lens(fed, frame, self.embedding)
+        lens, inside, cov = begin.lens(fed, frame, self.embedding)
         sizes = sorted({k for k, _ in self._sizes()})
         found = begin.gaussians(fed, begin.View(inside, lens), sizes, self.covariance_type, rng)
         mixtures = {str(k): params for k, params in zip(sizes, found)}
-        return State(as_option(trainer), lens, frame.scale, mixtures, (), 0)
+        cov = cov if self._newton(as_option(trainer)) else np.zeros((0, 0))
+        return State(as_option(trainer), lens, frame.scale, cov, mixtures, (), 0)
 
     def step(self, fed: Federation, state: State) -> tuple[State, Info]:
         state = state._replace(round=state.round + 1)
@@ -165,10 +167,18 @@ class FedGMM(FedGMMFace):
             theta = average(up.theta, like(counts.sum(0), up.theta), c.joint.theta)
         else:
             prior = self.ridge * rows * np.append(state.scale**2, 1.0)
-            seen = second_moments(joint._replace(gaussians=c.joint.gaussians), self.covariance_type)
+            seen = self._seen(joint._replace(gaussians=c.joint.gaussians), state)
             theta = newton.step(c.joint.theta, up.gradient, up.curvature, prior, seen)
         held = float(mixed.held) / max(float(mixed.held_rows), 1.0)
         return c._replace(joint=joint._replace(theta=theta), loglik=float(mixed.gaussians.loglik) / rows, held=held)
+
+    def _seen(self, joint: Joint, state: State) -> np.ndarray:
+        """What each learner sees of (x, 1)(x, 1)', (m, d + 1, d + 1): where Gaussians see axes only, that of all rows."""
+        if self.embedding is None:
+            return second_moments(joint, self.covariance_type)
+        whole = np.outer(*2 * [np.append(state.lens.mean, 1.0)])
+        whole[:-1, :-1] += state.cov
+        return np.tile(whole, (joint.shares.shape[1], 1, 1))
 
     def _move(self, params: Params, stats: Any) -> Params:
         params = update(params, stats, self.covariance_type, self.reg_covar, self.aggregation)

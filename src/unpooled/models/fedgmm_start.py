@@ -62,21 +62,30 @@ def embedded_centres(view: View, client: Client, *, k: int, min_count: float) ->
     return start.local_centres.answer(view.frame, seen, k=k, min_count=min_count)
 
 
-def lens(fed: Federation, frame: start.Frame, axes: int | None) -> tuple[Lens, start.Frame]:
-    """(what takes rows to the Gaussians' space, the frame there): all columns, or the leading principal axes."""
+class Looking(NamedTuple):
+    """How rows are seen by the Gaussians."""
+
+    lens: Lens
+    frame: start.Frame  # there
+    cov: np.ndarray  # (d, d) of whole rows; (0, 0) where Gaussians see all columns, and nothing was asked
+
+
+def lens(fed: Federation, frame: start.Frame, axes: int | None) -> Looking:
+    """All columns, or the leading principal axes."""
     d = len(frame.mean)
     if axes is None:
-        return Lens(frame.mean, np.zeros((d, 0))), frame
+        return Looking(Lens(frame.mean, np.zeros((d, 0))), frame, np.zeros((0, 0)))
     if not 1 <= axes <= d:
         raise BadParameter(f"embedding={axes!r} must be a number of principal axes between 1 and {d}, or None")
     total = to_numpy(fed.sum(scatter, start.Centre(frame.mean)).xx)
     if not np.isfinite(total).all():
         raise BadData("principal axes need complete rows: fill in missing values first, or leave embedding= out")
-    values, vectors = np.linalg.eigh(gaussian.unpack_triangle(total) / float(frame.rows))
+    cov = gaussian.unpack_triangle(total) / float(frame.rows)
+    values, vectors = np.linalg.eigh(cov)
     values, vectors = values[::-1][:axes], vectors[:, ::-1][:, :axes]
     vectors = vectors * np.sign(vectors[np.abs(vectors).argmax(0), np.arange(axes)])
     inside = start.Frame(np.zeros(axes), np.sqrt(np.maximum(values, 1e-12)), frame.rows)
-    return Lens(frame.mean, vectors), inside
+    return Looking(Lens(frame.mean, vectors), inside, cov)
 
 
 # ---- Gaussians ----
