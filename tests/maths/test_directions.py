@@ -7,7 +7,13 @@ from unpooled.maths import directions
 
 
 def dealt(seed, shares, rows=60, atoms=30):
-    """(counts, summed outer products): rows of clients that mix clusters, each spread softly over atoms of its own."""
+    """(counts, covariance of one row): rows of clients that mix clusters, each spread softly over atoms of its own."""
+    counts, squares = summed(seed, shares, rows, atoms)
+    return counts, directions.within(counts, squares)
+
+
+def summed(seed, shares, rows, atoms):
+    """(counts, summed outer products)."""
     rng = np.random.default_rng(seed)
     z = shares.shape[1]
     counts, squares = np.zeros((len(shares), atoms)), np.zeros((atoms, atoms))
@@ -16,7 +22,7 @@ def dealt(seed, shares, rows=60, atoms=30):
         atom = label + z * rng.integers(atoms // z, size=rows)
         r = 0.8 * np.eye(atoms)[atom] + 0.2 * rng.dirichlet(np.ones(atoms), rows)
         counts[c], squares = r.sum(0), squares + r.T @ r
-    return counts, directions.within(counts, squares)
+    return counts, squares
 
 
 @pytest.mark.parametrize("z", [2, 3, 5, 10])
@@ -28,6 +34,32 @@ def test_clients_that_mix_clusters_differ_in_one_direction_less(z):
 def test_clients_that_are_alike_differ_in_none_nearly_always():
     found = [directions.count(*dealt(seed, np.full((40, 5), 0.2))) for seed in range(40)]
     assert np.mean(found) <= 0.1
+
+
+@pytest.mark.parametrize(("components", "groups"), [(12, 4), (8, 8)])
+def test_components_are_held_together_or_each_by_holders_of_its_own(components, groups):
+    rng = np.random.default_rng(5)
+    answers = []
+    for seed in range(5):
+        shares = rng.dirichlet(np.full(groups, 0.3), 60)
+        counts, squares = summed(seed, shares, 80, components)
+        answers.append(directions.together(counts, directions.within(counts, squares), squares, rng))
+    assert sum(answers) == (5 if components > groups else 0)
+
+
+def test_rows_of_overlapping_components_are_told_apart():
+    overlap = np.array([[0.9, 0.1, 0.0], [0.1, 0.8, 0.1], [0.0, 0.2, 0.8]])
+    own = np.array([[30.0, 0.0, 10.0], [5.0, 20.0, 0.0]])
+    found = directions._own(own @ overlap, overlap, n_iter=2000)
+    np.testing.assert_allclose(found, own, atol=0.05)
+    np.testing.assert_allclose(found.sum(1), own.sum(1))
+
+
+def test_holders_that_change_places_keep_each_components_rows():
+    own = np.random.default_rng(0).gamma(1.0, 20.0, (200, 4))
+    moved = directions._redrawn(own, np.eye(4), np.zeros((4, 4)), np.random.default_rng(1))
+    assert np.array_equal(np.sort(moved, 0), np.sort(own, 0))
+    assert not np.array_equal(moved, own)
 
 
 def test_within_is_the_covariance_about_each_clients_mean():

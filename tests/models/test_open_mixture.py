@@ -10,7 +10,7 @@ from unpooled.errors import BadParameter, TooFewClients
 from unpooled.local import federate
 from unpooled.maths.mixture import Params
 from unpooled.metrics.clustering import score
-from unpooled.models import open_rounds
+from unpooled.models import open_race, open_rounds
 from unpooled.models.open_race import ladder
 from unpooled.models.open_rounds import Proposal
 
@@ -61,6 +61,50 @@ def test_groups_of_gaussians_are_found_by_who_holds_them():
     assert score(y, model.labels_).pooled_ari > 0.9
     assert model.scores_["topics"] > model.scores_["gaussians"]
     assert model.merges_.leaves == len(model.means_)
+
+
+def paired_clients(seed=0, clients=40, rows=60, d=6):
+    """Four clusters of two round Gaussians each: Gaussians say what rows look like, who holds them says what is one."""
+    rng = np.random.default_rng(seed)
+    spots = 3.0 * rng.normal(size=(4, 2, d))
+    y = {f"c{c:02}": rng.choice(rng.choice(4, 2, replace=False), rows) for c in range(clients)}
+    return {n: spots[z, rng.integers(2, size=rows)] + rng.normal(size=(rows, d)) for n, z in y.items()}, y
+
+
+def test_gaussians_that_the_same_clients_hold_are_one_cluster():
+    x, y = paired_clients()
+    model = up.OpenMixture(random_state=0).fit(x)
+    assert (model.structure_, model.n_components_) == ("topics", 4)
+    assert score(y, model.labels_).pooled_ari > 0.97
+    assert len(model.means_) <= 10  # Gaussians were grouped, not atoms
+    assert max(model.certainty_, key=model.certainty_.get) == "4"
+    assert model.merges_.leaves == len(model.means_)
+
+
+def test_compressed_sums_still_give_covariances():
+    x, y = paired_clients(clients=12, rows=40)
+    model = up.OpenMixture("topics", random_state=0).fit(up.Compressed(federate(x)))
+    assert score(y, model.labels_).pooled_ari > 0.5
+
+
+def test_covariances_that_are_none_are_mended_and_others_kept():
+    good, bad = np.array([2.0, 0.5, 1.0]), np.array([1.0, 2.0, 1.0])  # packed: xx, xy, yy
+    mended = open_race._sound(np.stack([good, bad]), "full", 0.01)
+    assert np.array_equal(mended[0], good)
+    np.testing.assert_allclose(np.linalg.eigvalsh(mended[1][[[0, 1], [1, 2]]]), [0.01, 3.0])
+    assert np.array_equal(open_race._sound(np.array([-1.0, 2.0]), "spherical", 0.01), [0.01, 2.0])
+
+
+def test_pairs_are_joined_one_after_the_other():
+    params = Params(np.ones(5) / 5, CENTRES, np.ones(5))
+    start = open_race.Candidate("spherical-5", "gaussians", "spherical", Proposal(params, np.zeros((0, 5))))
+    found = open_race.some_less(start, 500.0, 3)
+    assert [(c.id, c.size) for c in found] == [
+        ("spherical-5-1", 4),
+        ("spherical-5-1-1", 3),
+        ("spherical-5-1-1-1", 2),
+    ]
+    assert [c.size for c in open_race.some_less(found[-1], 500.0, 3)] == [1]
 
 
 def dealt_at_random(clients, rows):
@@ -213,10 +257,11 @@ def test_disjoint_clients_keep_their_clusters_apart():
 
 
 @pytest.mark.filterwarnings("ignore:column 1 has the same value")
-def test_duplicated_rows_and_constant_columns():
+@pytest.mark.parametrize("structure", ["auto", "gaussians"])
+def test_duplicated_rows_and_constant_columns(structure):
     x, _ = gaussian_clients(clients=8, rows=30)
     data = {n: np.repeat(np.c_[v[:, 0], np.ones(30)], 2, axis=0) for n, v in x.items()}
-    model = up.OpenMixture("gaussians", random_state=0).fit(data)
+    model = up.OpenMixture(structure, random_state=0).fit(data)
     assert np.isfinite(model.means_).all()
     assert len(model.labels_["c00"]) == 60
 
