@@ -48,11 +48,12 @@ def seconds(work: Callable[..., Any], *args: Any) -> tuple[float, Any]:
 
 
 def group(table: np.ndarray) -> int:
-    """All that the server does with counts: how many topics, which, and how sure."""
+    """All that the server does with counts: how many topics, which, how sure, and whether the same clients hold them."""
     within = directions.within(table, np.diag(table.sum(0)))  # a row is at one atom here
     size = directions.count(table, within) + 1
     topics.fit(table, topics.start(table, topics.group(table).labels(size)))
     directions.resampled(table, within, RESAMPLES, np.random.default_rng(0))
+    directions.together(table, within, np.diag(table.sum(0)), np.random.default_rng(0))
     return size
 
 

@@ -18,6 +18,7 @@ from unpooled.maths.agglomerate import Merges, greedy
 
 SHRINK = 0.01  # rows that the prior of a mean counts for
 EXACT = 250  # so many components are agglomerated by looking at all pairs
+CHUNK = 500  # pairs at a time: their scatters stay in the processor's cache
 NEIGHBOURS = 8  # above, only at so many nearest ones each
 
 
@@ -122,6 +123,11 @@ def _multigammaln(a: np.ndarray, d: int) -> np.ndarray:
 
 def gains(parts: Components, p: Prior, alone: np.ndarray, i: np.ndarray, j: np.ndarray) -> np.ndarray:
     """(pairs,) log evidence won by joining i and j, and the mixing weights their clients need no longer pay for."""
+    at = range(0, len(i), CHUNK)
+    return np.concatenate([_gains(parts, p, alone, i[s : s + CHUNK], j[s : s + CHUNK]) for s in at] or [np.zeros(0)])
+
+
+def _gains(parts: Components, p: Prior, alone: np.ndarray, i: np.ndarray, j: np.ndarray) -> np.ndarray:
     both = np.asarray((parts.held[i] > 0).multiply(parts.held[j] > 0).sum(1)).ravel()
     return evidence(joined(parts, i, j), p) - alone[i] - alone[j] + 0.5 * both * np.log(p.client_rows)
 
@@ -150,14 +156,7 @@ class _Live:
     def parts(self, which: np.ndarray) -> Components:
         return Components(self.n[which], self.mean[which], self.scatter[which], csr_array(self.held[which]))
 
-    def gains(self, i: np.ndarray, j: np.ndarray, chunk: int = 20_000) -> np.ndarray:
-        out = np.empty(len(i))
-        for start in range(0, len(i), chunk):
-            part = slice(start, start + chunk)
-            out[part] = self._gains(i[part], j[part])
-        return out
-
-    def _gains(self, i: np.ndarray, j: np.ndarray) -> np.ndarray:
+    def gains(self, i: np.ndarray, j: np.ndarray) -> np.ndarray:
         which, at = np.unique(np.concatenate([i, j]), return_inverse=True)
         a, b = at[: len(i)], at[len(i) :]
         return gains(self.parts(which), self.prior, self.alone[which], a, b)

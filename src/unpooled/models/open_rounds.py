@@ -1,7 +1,8 @@
 """What `OpenMixture` asks its clients: two or three GATHERs, where single answers are needed, and SUMs for all the rest.
 
 GATHER `describe`: components of a local mixture and local k-means centres, with counts. GATHER `count_atoms`: how many rows a client
-has at each atom. GATHER `holdings`: how many in each cluster. Means and clusters of fewer than `min_count` rows do not leave in these.
+has at each atom and each Gaussian. GATHER `holdings`: how many in each cluster. In the first and the last nothing leaves that stands
+for fewer than `min_count` rows.
 SUM `survey`: statistics of all candidate models in one message; each client's own weights of clusters stay in its state.
 SUM `atom_squares`: how a row's responsibilities vary, by which the counts are judged.
 """
