@@ -192,6 +192,18 @@ def test_extra_models_are_gone_at_the_end():
     assert model.theta_.shape[0] == 3
 
 
+def test_extra_models_are_gone_at_the_end_of_a_run_that_never_settles():
+    """As strong noise on the label tables makes it; the least missed go one by one in its last quarter."""
+    data = made(clients=30, concepts=3)
+    model = fitted(data.train, 3, extra=3, max_iter=48, settle=0.0)
+    counts = [row["n_concepts"] for row in model.history_]
+    assert counts[:36] == [6] * 36
+    assert sorted(counts, reverse=True) == counts
+    assert set(counts) == {6, 5, 4, 3}
+    assert counts[42 - 1] == 3
+    assert diagnosis.right(model, data.concepts) >= 29 / 30
+
+
 @pytest.mark.parametrize("options", [{"n_concepts": 3, "extra": 3}, {"n_concepts": 6, "adaptive": True}])
 def test_extra_models_go_where_few_clients_are_asked_too(options):
     """Who is asked moves the shares of a cohort of six by far more than `settle`; that is no reason to wait."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
+from math import ceil
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,6 +30,7 @@ WEIGHTINGS = ("mass", "clients")
 LEAST_LABEL = (
     0.1  # P_k(y) is at least this part of an equal share: a label that k has never met is rare, not impossible
 )
+LAST = 7 / 8  # of a run: by then extra models are gone, whether it has settled or not
 MEMORY = 0.7  # of what has moved, by which a run is seen to have settled
 
 
@@ -69,8 +71,8 @@ class FedConceptEM(LearnerEstimator):
     """Robust classification where sites may disagree on what a label means (Guo et al. 2023).
 
     n_concepts : how many models; with `adaptive`, how many to begin with.
-    extra : models more than that in the first rounds, of which the least missed go once the run has settled: with a
-    few to spare no two concepts get stuck in one model.
+    extra : models more than that in the first rounds, of which the least missed go once the run has settled, or else
+    one after the other before the last eighth of it: with a few to spare no two concepts get stuck in one model.
     adaptive : remove models that are not needed, once the shares have settled: those below `delta` of all rows, and
     those whose own rows lose less than the part `spare` of their information (nats a row) without them.
     patience, settle : settled means that for `patience` rounds no share has moved by more than `settle`, and the mean
@@ -173,6 +175,13 @@ class FedConceptEM(LearnerEstimator):
         """How many models the run begins with."""
         return self.n_concepts + self.extra
 
+    def _room(self, round: int) -> int:
+        """For how many models there is room: all in three quarters of the run, before its last eighth no more than were
+        asked for. Strong noise on the label tables may keep a run from ever settling.
+        """
+        part = 8 * (LAST - round / self.max_iter)
+        return self.n_concepts + ceil(self.extra * min(max(part, 0.0), 1.0))
+
     def _down(self, state: State) -> Down:
         return Down(state.theta, label_shares(state.table), state.ids)
 
@@ -205,7 +214,8 @@ class FedConceptEM(LearnerEstimator):
     def _without_spare(self, state: State) -> State:
         """Algorithm 2 once the run has settled: models that are hardly used go, and then the one that is least missed."""
         heard, shares = state.heard, state.shares
-        if state.calm.rounds < self.patience - 1e-9 or len(state.ids) == 1:
+        settled = state.calm.rounds >= self.patience - 1e-9
+        if len(state.ids) == 1 or not (settled or len(state.ids) > self._room(state.round)):
             return state
         loss = heard.loss / np.maximum(heard.mass, 1e-12)
         stay = shares >= self.delta if self.adaptive else np.ones(len(loss), bool)
