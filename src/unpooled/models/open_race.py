@@ -220,7 +220,8 @@ def _shrunk(covs: Array, n: Array, c: Candidate) -> Array:
     d = c.proposal.params.means.shape[1]
     count = n[:, None] if covs.ndim > 1 else n
     pooled = (covs * count).sum(0) / max(n.sum(), TINY)
-    level = pooled.mean() if c.shape != "full" else np.trace(gaussian.unpack_triangle(pooled)) / d
+    level = abs(pooled.mean() if c.shape != "full" else np.trace(gaussian.unpack_triangle(pooled)) / d)
+    pooled = _sound(pooled[None], c.shape, SMALLEST * level)[0]
     one = _size(covs, pooled) if c.structure in ("atoms", "topics") and c.shape == "full" else 1.0
     drawn = (covs * count + c.pull * one * pooled) / (count + c.pull)
     return _sound(
