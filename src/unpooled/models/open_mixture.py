@@ -196,8 +196,8 @@ class OpenMixture(MixtureFace, Estimator):
     def _chosen(self, state: State, clients: int) -> State:
         """One model for the last rounds. Topics need clients that differ, at least two for each topic.
 
-        Gaussians lose to topics where clients hold them together, where held-out rows say so, and where they are fewer than the
-        clients' differences show.
+        Gaussians lose to topics where held-out rows say so, be it those of Gaussians that clients hold together, and where they are
+        fewer than the clients' differences show.
         """
         g, ts = best(state.race, "gaussians"), [c for c in state.race if c.structure == "topics"]
         if g is None or not ts:
@@ -205,7 +205,7 @@ class OpenMixture(MixtureFace, Estimator):
         t = max(
             ts, key=lambda c: (2 <= c.size <= clients / 2, c.told)
         )  # densities of rows are not what groups are about
-        better = len(ts) > 1 or t.held > g.held or g.size < t.size
+        better = max(c.held for c in ts) > g.held or g.size < t.size
         winner = t if better and 2 <= t.size <= clients / 2 else g
         return state._replace(phase="polish", age=0, race=(winner,), scores={c.structure: c.held for c in (g, t)})
 

@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy.sparse import csr_array
-from scipy.spatial.distance import cdist
 
 from unpooled.arrays import Array, to_numpy
 from unpooled.errors import BadData
@@ -20,8 +19,6 @@ from unpooled.models.open_rounds import TINY, Description, Proposal, Sums
 ATOMS = (12, 80)  # fewest and most
 ROWS_PER_ATOM = 60
 LADDER = 8  # numbers of clusters tried first, for each covariance shape
-LEAN = 0.1  # of an atom's topics come from its neighbours: clients are too few to say where each one belongs
-NEAR = 3  # neighbours whose distance is the unit in which an atom's are measured
 SMALLEST = 0.01  # an atom's size, relative to the pooled one
 FLOOR = 1e-6  # of the mean variance, added to the pooled covariance
 
@@ -36,7 +33,6 @@ class Candidate(NamedTuple):
     bic: float = np.inf
     held: float = -np.inf  # log-likelihood of a held-out row
     told: float = 0.0  # how much of that its client's own weights tell
-    lean: float = 0.0  # share that an atom takes over from the topics of those near it, each round
     pull: float = 2.0  # rows of the pooled covariance that each Gaussian's own is mixed with
 
     @property
@@ -163,7 +159,7 @@ def atoms(found: Mapping[str, Description], rng: np.random.Generator) -> Candida
     weights = member.sum(1) / n.sum()
     covs = np.repeat(gaussian.pack_triangle(within)[None], len(weights), axis=0)
     mixed = Proposal(Params(weights, means, covs), weights[None])
-    return Candidate("atoms", "atoms", "full", mixed, lean=LEAN, pull=x.shape[1] + 2.0)  # an atom has few rows
+    return Candidate("atoms", "atoms", "full", mixed, pull=x.shape[1] + 2.0)  # an atom has few rows
 
 
 def floored(cov: np.ndarray) -> np.ndarray:
@@ -180,32 +176,12 @@ def advance(c: Candidate, sums: Sums) -> Candidate:
     params = mixture.m_step(c.proposal.params, sums.stats, c.shape, 0.0)
     params = params._replace(covs=_shrunk(params.covs, to_numpy(sums.stats.n), c))
     topics = to_numpy(sums.topics)
-    if c.lean and len(topics) > 1:
-        topics = _leaning(topics, params, c.shape, c.lean)
     if len(topics):
         topics = topics / np.maximum(topics.sum(1, keepdims=True), TINY)
     rows = float(sums.stats.rows)
     bic = -2 * float(sums.stats.loglik) + _price(c, rows) + float(sums.paid)
     held, shared = (float(s) / max(float(sums.held_rows), 1.0) for s in (sums.held_loglik, sums.held_shared))
     return c._replace(proposal=Proposal(params, topics), bic=bic, held=held, told=held - shared)
-
-
-def _leaning(topics: Array, params: Params, shape: str, share: float) -> Array:
-    """(z, m) expected rows by topic and atom, where each atom leans to its neighbours; its own rows stay as many."""
-    rows = topics.sum(0) + TINY
-    own = topics / rows
-    return ((1 - share) * own + share * own @ _neighbours(params, shape).T) * rows
-
-
-def _neighbours(params: Params, shape: str) -> Array:
-    """(m, m) how much an atom heeds the others, adding up to 1: the heavier and the nearer the more."""
-    within = np.tensordot(params.weights, gaussian.full_covs(params, shape), 1)
-    means = np.linalg.solve(np.linalg.cholesky(floored(within)), params.means.T).T
-    apart = cdist(means, means, "sqeuclidean")
-    unit = np.sqrt(np.sort(apart, axis=1)[:, 1 : NEAR + 1].mean(1) + TINY)
-    np.fill_diagonal(apart, np.inf)
-    heed = np.exp(-apart / (unit[:, None] * unit)) * params.weights + TINY
-    return heed / heed.sum(1, keepdims=True)
 
 
 def _price(c: Candidate, rows: float) -> float:
