@@ -1,9 +1,11 @@
 """Measurements that are kept: one line of JSON each, never made twice; parts of an experiment can run side by side.
 
     python experiments/fedgmm/_cells.py table2 method=FedEM seed=0,1
+    python experiments/fedgmm/_cells.py table2 so-far
 
 An experiment has `cells(small, seeds)`: pairs of a key and how to measure it. The line above measures, in full size, those whose key
-matches, into a file of their own; `unpooled reproduce` measures what is missing and makes the table.
+matches, into a file of their own; `unpooled reproduce` measures what is missing and makes the table. The second line writes what is
+there so far, so-far.md: means over the seeds that were run.
 """
 
 from __future__ import annotations
@@ -14,7 +16,10 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
 from pathlib import Path
+from statistics import fmean
 from typing import Any
+
+from unpooled.commands.reproduce import markdown
 
 RESULTS = Path(__file__).parent / "results"
 Key = dict[str, Any]
@@ -60,7 +65,26 @@ def grouped(found: Iterable[tuple[Key, dict]], *names: str) -> dict[tuple, list[
     return out
 
 
+def so_far(folder: Path) -> str:
+    """A table of all cells that have a seed, which are fewer than the experiment wants."""
+    groups: dict[str, list[dict]] = {}
+    for name, found in Book(folder, print).known.items():
+        key = json.loads(name)
+        if key.pop("seed", None) is not None:
+            groups.setdefault(json.dumps(key), []).append(found)
+    return markdown(
+        [json.loads(name) | {"seeds": len(found)} | _means(found) for name, found in sorted(groups.items())]
+    )
+
+
+def _means(found: list[dict]) -> dict[str, float]:
+    return {name: fmean(f[name] for f in found) for name, value in found[0].items() if isinstance(value, float)}
+
+
 def main(experiment: str, *wanted: str) -> None:
+    if wanted == ("so-far",):
+        (RESULTS / experiment / "so-far.md").write_text(so_far(RESULTS / experiment) + "\n")
+        return
     matches = {name: values.split(",") for name, _, values in (text.partition("=") for text in wanted)}
     part = "part-" + (re.sub(r"[^a-z0-9]+", "-", " ".join(wanted).lower()).strip("-") or "all")
     module = import_module(experiment)
