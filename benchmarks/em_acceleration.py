@@ -4,7 +4,7 @@ Problems are drawn from --seed: n from 1e4 to 1e5 and so evenly in its logarithm
 turns, nearest components 1.5 to 3 standard deviations apart, conditioning 1 to 100. Both fits start from the best of ten starts
 after ten rounds. Plain EM stops when a round gains less than 1e-9 a row, or after 4000; problems that get there within 200 rounds
 are set aside before acceleration is looked at. "Reached" is within 1e-6 a row of the plain end; "in all" are the rounds until the
-accelerated fit stops by itself at the same 1e-9. An accelerated round asks about up to four mixtures: "sent" counts them.
+accelerated fit stops by itself at the same 1e-9. An accelerated round asks about up to five mixtures: "sent" counts them.
 With --scarce, n is such that a parameter has 5 to 30 rows: small components then fit noise, the likelihood has many near maxima,
 and which of them a fit ends in can depend on its path.
 """

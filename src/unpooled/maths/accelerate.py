@@ -20,9 +20,9 @@ from unpooled.maths.mixture import Params, Stats, m_step
 MEMORY = 10  # pairs of step and change of gradient; older ones describe another place
 FLAT = 1e-3  # the least curvature believed, of the complete data's 1: where it is negative the reach alone is the limit
 FURTHEST = 0.5  # the largest change of any log weight, log standard deviation or mean (in its own) in a round
-# what was foretold is off by less than the first: double the reach; by more than the second: halve it
-BY_GAIN = 0.2, 0.5  # of the gain
-BY_GRADIENT = 0.3, 0.7  # of the gradient before the step
+# By how faithful a path is: what was foretold is off by less than the first: double the reach; by more than the second: halve it.
+# 0: shares of the gain; 1 and 2: of the gradient before the step.
+TRUST = (0.2, 0.5), (0.7, 1.2), (0.3, 0.7)
 NOISE = 1e-13  # rounding of a likelihood per row
 
 
@@ -44,7 +44,7 @@ class Accelerator(NamedTuple):
     point: Point | None  # the last accepted; None before the first answer
     gain: float  # per row, between the last accepted and the one before
     plain: bool  # plain EM until `depart`
-    faithful: bool  # a step is trusted by the gradient, not by the gain it was foretold to bring
+    faith: int  # how closely it follows EM: see TRUST
     asked_em: bool  # the mixture asked about is the point's EM image, or the start
     step: np.ndarray  # (p,) from the point to the mixture asked about, where the model chose it
     foretold: float  # what the model says the step gains
@@ -66,7 +66,7 @@ class Info(NamedTuple):
 def start(params: Params, shape: str) -> Accelerator:
     """The memory before the first round, which asks about `params`."""
     none = np.zeros((0, len(whitened.around(_numpy(params), shape).scale)))
-    return Accelerator(None, np.inf, True, False, True, none.sum(0), 0.0, none.sum(0), none, none, 4.0, 0)
+    return Accelerator(None, np.inf, True, 0, True, none.sum(0), 0.0, none.sum(0), none, none, 4.0, 0)
 
 
 def advance(
@@ -86,10 +86,10 @@ def advance(
     return state, asked, Info(accepted, point.loglik, gain, best, state.reach)
 
 
-def depart(state: Accelerator, asked: Params, shape: str, faithful: bool) -> tuple[Accelerator, Params]:
+def depart(state: Accelerator, asked: Params, shape: str, faith: int) -> tuple[Accelerator, Params]:
     """Leave plain EM where it stands: the memory, and what to ask about instead of `asked`."""
     assert state.point is not None  # it has been answered at least once
-    state, instead = _ask(state._replace(plain=False, faithful=faithful), state.point, shape)
+    state, instead = _ask(state._replace(plain=False, faith=faith), state.point, shape)
     return state, Params(*(like(a, b) for a, b in zip(instead, asked)))
 
 
@@ -132,7 +132,7 @@ def _learn(state: Accelerator, found: Point) -> Accelerator:
 def _accept(state: Accelerator, found: Point, gain: float) -> Accelerator:
     reach = state.reach
     if len(state.steps) > 1 and not state.asked_em:  # the model knew something before this step
-        off, (exact, rough) = _off(state, found, gain), BY_GRADIENT if state.faithful else BY_GAIN
+        off, (exact, rough) = _off(state, found, gain), TRUST[state.faith]
         reach = 2 * reach if off < exact else max(reach / 2, 1.0) if off > rough else reach
     seen = np.inf if state.point is None else abs(found.loglik - state.point.loglik)
     return state._replace(point=found, gain=seen, reach=reach, refused=0)
@@ -140,7 +140,7 @@ def _accept(state: Accelerator, found: Point, gain: float) -> Accelerator:
 
 def _off(state: Accelerator, found: Point, gain: float) -> float:
     """How far the model was off, as a share."""
-    if not state.faithful or state.point is None:
+    if state.faith == 0 or state.point is None:
         return abs(gain / state.foretold - 1)
     return float(np.linalg.norm(found.gradient - state.expected) / np.linalg.norm(state.point.gradient))
 

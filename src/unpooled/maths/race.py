@@ -1,8 +1,8 @@
 """Accelerated EM that ends no lower than EM: several paths leave it at different moments and ride in the same rounds.
 
 Where a likelihood has many near maxima, which of them a path ends in depends on how closely it followed EM: paths that leave
-later did so longer, and a faithful one (`maths.accelerate`) does so all the way, but is slower. So plain EM goes on as a trunk;
-each time its gain falls below one of DEPARTURES a path leaves it, the first time also the faithful one, and the likeliest is kept.
+later did so longer, and faithful ones (`maths.accelerate`) do so all the way, but are slower. So plain EM goes on as a trunk;
+each time its gain falls below one of DEPARTURES a path leaves it, the first time also two faithful ones, and the likeliest is kept.
 A round sends `Stats` once for every path still under way. A path that comes to where another has settled is given up, and once
 one has settled the others have PATIENCE times its rounds in all.
 """
@@ -79,13 +79,13 @@ def _branch(race: Race, shape: str) -> Race:
     ahead = tuple(gain for gain in race.departures if gain < trunk.memory.gain)
     if trunk.settled or ahead == race.departures:
         return race
-    manners = (False, True) if not others and len(race.departures) > 1 else (False,)
-    left = [_departed(trunk, shape, faithful) for faithful in manners]
+    faiths = range(len(accelerate.TRUST) if not others and len(race.departures) > 1 else 1)
+    left = [_departed(trunk, shape, faith) for faith in faiths]
     return race._replace(paths=(*([trunk] if ahead else []), *others, *left), departures=ahead)
 
 
-def _departed(trunk: Path, shape: str, faithful: bool) -> Path:
-    memory, asked = accelerate.depart(trunk.memory, trunk.asked, shape, faithful)
+def _departed(trunk: Path, shape: str, faith: int) -> Path:
+    memory, asked = accelerate.depart(trunk.memory, trunk.asked, shape, faith)
     return trunk._replace(memory=memory, asked=asked)
 
 

@@ -125,7 +125,7 @@ class GaussianMixture(MixtureFace, DensityMixin, Estimator):
     solver : "em" is exact; "fedem" and "vr-fedem" send less for clients that come and go, and take `solver_options`
         (levels, batch_size, step_size and the other parameters of `FedEM` and `VRFedEM`).
     personal_weights : each client keeps mixing weights of its own, which never leave it; see `personal_` and `adapt`.
-    accelerate : several times fewer rounds on hard fits, safeguarded; such a round asks about up to four mixtures at once.
+    accelerate : several times fewer rounds on hard fits, safeguarded; such a round asks about up to five mixtures at once.
     aggregation : "exact", or "paper" for FedGMM's printed update (it drops the scatter between clients; for reproduction only).
     init_params : "kmeans" (one GATHER of local k-means centres) or "random" (sums only); `means_init` and its companions override it.
     min_count : a local cluster of fewer rows than this does not leave its client for the start.
