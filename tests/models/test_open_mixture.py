@@ -300,3 +300,16 @@ def test_unknown_client_is_named(fitted):
 def test_ladder_goes_down_to_one():
     assert ladder(3) == [5, 3, 2, 1]
     assert ladder(40)[:4] == [42, 40, 30, 22]
+
+
+def test_clients_keep_weights_of_a_search_and_of_alike_clients_apart():
+    params = Params(np.full(6, 1 / 6), np.zeros((6, 2)), np.ones((6, 2)))
+    search, alike = (Proposal(params, topics) for topics in (np.zeros((0, 6)), params.weights[None]))
+    found = [
+        open_race.Candidate("diag-6", "gaussians", "diag", search),
+        open_race.Candidate("diag-6", "alike", "diag", alike),
+    ]
+    fed = federate({"a": np.random.default_rng(0).normal(size=(50, 2))})
+    for c in found:  # the second round asks about the other candidate of that name
+        ask = open_rounds.survey.using(shapes=[c.shape], ids=[c.place], held=0.2)
+        assert fed.sum(ask, (c.proposal,))[0].stats.rows > 0

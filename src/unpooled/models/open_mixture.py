@@ -128,7 +128,7 @@ class OpenMixture(MixtureFace, Estimator):
         )
 
     def step(self, fed: Federation, state: State) -> tuple[State, Info]:
-        shapes, ids = [c.shape for c in state.race], [c.id for c in state.race]
+        shapes, ids = [c.shape for c in state.race], [c.place for c in state.race]
         question = ask.survey.using(shapes=shapes, ids=ids, held=self._held(state))
         found = fed.sum(question, tuple(c.proposal for c in state.race))
         race = tuple(advance(c, sums) for c, sums in zip(state.race, found))
@@ -241,9 +241,9 @@ class OpenMixture(MixtureFace, Estimator):
         """Ask who holds which cluster, and look up what clients of this process keep."""
         min_count = self.min_count if len(fed.names) > 1 else 0.0
         alike = final.structure == "alike"
-        question = ask.holdings.using(shape=final.shape, id=final.id, alike=alike, min_count=min_count)
+        question = ask.holdings.using(shape=final.shape, id=final.place, alike=alike, min_count=min_count)
         answers = fed.gather(question, final.proposal)
-        kept, place = fed.snapshot(), ask.key(final.id)
+        kept, place = fed.snapshot(), ask.key(final.place)
         self.holdings_ |= {name: to_numpy(counts.n) for name, counts in answers.items()}
         self.client_shares_ |= {
             n: self.weights_ if alike else kept[n][place] for n in fed.names if place in kept.get(n, {})

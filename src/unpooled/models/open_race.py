@@ -40,6 +40,11 @@ class Candidate(NamedTuple):
         """Clusters."""
         return self.proposal.topics.shape[self.structure in ("gaussians", "alike")]
 
+    @property
+    def place(self) -> str:
+        """Under which name clients keep their weights of it: full-6 of a search and full-6 of clients that are alike are two."""
+        return f"{self.structure}-{self.id}"
+
 
 class Path(NamedTuple):
     """How local components join into ever fewer, and what they were."""
