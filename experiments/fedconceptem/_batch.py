@@ -1,6 +1,6 @@
 """Run the measurements of all tables on one machine, several at a time, until a budget of seconds is spent.
 
-    PYTHONPATH=src UNPOOLED_DATA=.carry python3 experiments/fedconceptem/_batch.py --out "$OUT" --budget 470
+    PYTHONPATH=src UNPOOLED_DATA=<folder of the data> python3 experiments/fedconceptem/_batch.py --out results --budget 470
 
 Every result is a line of measurements.jsonl as soon as it is there; --done FILE skips what an earlier batch measured.
 """

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -64,6 +65,15 @@ def tuned(name: str, train: Rows, valid: Rows, options: dict, rounds: int, grid:
 
 def fitted(name: str, train: Rows, options: dict) -> Any:
     return METHODS[name](**options).fit(together(train))
+
+
+def image_cells(rates: Callable, measure: Callable, small: bool, seeds: int) -> Iterator[tuple[Key, Measure]]:
+    """(method, tune) of every rate, (method, seed) with the best of them; on images FedGMM has one way to train."""
+    for method in METHODS:
+        if method != "FedGMM (SGD)":
+            yield from rates(method, small)
+            for seed in range(seeds):
+                yield {"method": method, "seed": seed}, partial(measure, method, seed, small)
 
 
 def tuning(

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 from _cells import Book, Key, Measure, grouped
 from _expected import expected
-from _methods import METHODS, accuracy, best_rate, device, row, together, tuning
+from _methods import METHODS, accuracy, best_rate, device, image_cells, row, together, tuning
 from _mnist import by_label
 
 import unpooled as up
@@ -31,12 +31,7 @@ def run(small: bool, seeds: int, out: Path, say: Callable[[str], None]) -> list[
 
 
 def cells(small: bool, seeds: int) -> Iterator[tuple[Key, Measure]]:
-    """(method, tune) of every rate, (method, seed) with the best of them."""
-    for method in METHODS:
-        if method != "FedGMM (SGD)":
-            yield from rates(method, small)
-            for seed in range(seeds):
-                yield {"method": method, "seed": seed}, partial(_measure, method, seed, small)
+    return image_cells(rates, _measure, small, seeds)
 
 
 def rates(method: str, small: bool) -> list[tuple[Key, Measure]]:
