@@ -27,7 +27,7 @@ $(LIGHT)/ready: pyproject.toml constraints.txt
 
 $(VENV)/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install -q -c constraints.txt -e '.[all,dev]'
+	$(BIN)/pip install -q -c constraints.txt -e '.[all,encoder,dev]'
 	@touch $@
 
 clean:
