@@ -26,6 +26,12 @@ def test_classes_are_the_union_of_the_clients():
     assert rows.kinds(federation(["cat", "dog"], ["eel"])) == (["cat", "dog", "eel"], 3)
 
 
+def test_known_classes_may_be_more_than_clients_have_but_not_fewer():
+    assert rows.kinds(federation([3, 1], [7]), known=[7, 3, 1, 9]) == ([1, 3, 7, 9], 3)
+    with pytest.raises(BadData, match="client 'c1' has the label 7: correct it, or add it to classes"):
+        rows.kinds(federation([3, 1], [7, 1]), known=[1, 3])
+
+
 def test_codes_and_back():
     labels = ["ant", "bee", "wasp"]
     given = np.array(["wasp", "ant", "bee", "ant"])

@@ -32,7 +32,8 @@ class LearnerEstimator(ClassifierMixin, Estimator):
     local_epochs, batch_size, lr, momentum, weight_decay : a client's own training in a round.
     schedule : "constant", "cosine" (to 0 at max_iter) or "sqrt" (lr / sqrt(round)).
     keep_momentum : whether a client keeps its velocity from round to round; default no.
-    classes : all classes, where they are known; otherwise one GATHER asks every client for its own.
+    classes : all classes, where they are known, also those no client has seen: any other label is refused. None: those
+    that clients have.
     fraction : the share of clients asked in a round.
     device : None (NumPy for linear and mlp, torch on the CPU for the rest) or a torch device such as "cuda".
     """
@@ -95,9 +96,7 @@ class LearnerEstimator(ClassifierMixin, Estimator):
 
     def trainer(self, fed: Federation) -> Trainer:
         """How the learners of this run are made and trained; one GATHER finds the classes."""
-        labels, inputs = kinds(fed)
-        if self.classes is not None:
-            labels = sorted({*np.asarray(self.classes).tolist(), *labels})
+        labels, inputs = kinds(fed, None if self.classes is None else np.asarray(self.classes).tolist())
         trainer = Trainer(
             registry.name_of(self.learner),
             inputs,

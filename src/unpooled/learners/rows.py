@@ -39,10 +39,14 @@ def kind(down: None, client: Client) -> Kind:
     return Kind(np.frombuffer(text.encode(), dtype=np.uint8), np.asarray(client.x.shape[-1]))
 
 
-def kinds(fed: Federation) -> tuple[list, int]:
-    """(all classes in order, columns) of a federation."""
+def kinds(fed: Federation, known: Sequence | None = None) -> tuple[list, int]:
+    """(all classes in order, columns) of a federation; a label that is not among the `known` classes is refused."""
     answers = fed.gather(kind, None)
-    seen = {label for a in answers.values() for label in json.loads(bytes(to_numpy(a.labels)).decode())}
+    labels = {name: json.loads(bytes(to_numpy(a.labels)).decode()) for name, a in answers.items()}
+    seen = {*(known or ()), *(label for own in labels.values() for label in own)}
+    if known is not None and (strange := sorted(seen - {*known}, key=str)):
+        name = next(name for name, own in labels.items() if strange[0] in own)
+        raise BadData(f"client {name!r} has the label {strange[0]!r}: correct it, or add it to classes={list(known)!r}")
     if len({type(label) is str for label in seen}) > 1:
         raise BadData("some clients' labels are words and others' are numbers: give all the same kind")
     if len(seen) < 2:
