@@ -13,6 +13,7 @@ import re
 from functools import partial
 from importlib import import_module
 from pathlib import Path
+from zlib import crc32
 
 from _runs import Cell, collect
 
@@ -40,7 +41,7 @@ def main() -> None:
     module = import_module(args.experiment)
     chosen = partial(matches, seeds=args.seeds, cases=args.cases, methods=args.methods)
     name = f"{args.seeds[0]}-{args.seeds[-1]} {' '.join(args.cases)} {' '.join(args.methods)}"
-    part = "part-" + re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+    part = f"part-{re.sub(r'[^a-z0-9]+', '-', name.lower())[:60].strip('-')}-{crc32(name.encode()):08x}"  # names of files are short
     say = partial(print, flush=True)
     collect(RESULTS / args.experiment, module.plans(False, max(module.SEEDS, args.seeds[-1] + 1)), say, part, chosen)
 

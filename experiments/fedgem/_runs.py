@@ -85,23 +85,20 @@ def _line(case: str, method: str, group: list[dict], paper: float | None) -> dic
         "ours": float(ari.mean()),
         "spread": float(ari.std()),
         "paper": paper,
-        "client ARI": float(np.mean([row["client_ari"] for row in group])),
-        "pooled NMI": float(np.mean([row["pooled_nmi"] for row in group])),
+        "client ARI": _mean(group, "client_ari"),
+        "pooled NMI": _mean(group, "pooled_nmi"),
+        "client NMI": _mean(group, "client_nmi"),
+        "silhouette": _mean(group, "silhouette"),
+        "centre error": _mean(group, "centre_error"),
         "K": float(true.mean()),
         "K found": float(k.mean()),
         "K within 1": float((np.abs(k - true) <= 1).mean()),
         "structures": "/".join(sorted({row["structure"] for row in group})),
+        "CPU s": _mean(group, "cpu_seconds"),
     }
 
 
-def mean_ranks(rows: list[dict]) -> dict[str, float]:
-    """method -> mean rank by pooled ARI over the cases and seeds that all methods have; 1 is best, ties share."""
-    from scipy.stats import rankdata
-
-    methods = list(dict.fromkeys(row["method"] for row in rows))
-    cells: dict[tuple[str, int], dict[str, float]] = {}
-    for row in rows:
-        cells.setdefault((row["case"], row["seed"]), {})[row["method"]] = row["pooled_ari"]
-    full = [cell for cell in cells.values() if len(cell) == len(methods)]
-    ranks = np.array([rankdata([-cell[m] for m in methods]) for cell in full])
-    return {m: float(r) for m, r in zip(methods, ranks.mean(0))} if len(full) else {}
+def _mean(group: list[dict], name: str) -> float | None:
+    """Over the lines that have it."""
+    values = [row[name] for row in group if name in row]
+    return float(np.mean(values)) if values else None

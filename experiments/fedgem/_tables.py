@@ -1,4 +1,4 @@
-"""Tables of whatever has been measured so far: `python experiments/fedgem/_tables.py` writes results/*/measured.md.
+"""Tables of whatever has been measured so far: `python experiments/fedgem/_tables.py` writes results/*/measured.md and the ranks.
 
 Lines that parts wrote by themselves (`_job.py`) move into measured.jsonl, sorted.
 """
@@ -9,6 +9,7 @@ import json
 from pathlib import Path
 
 import real_data
+from _ranks import rank_table
 from _runs import read, table
 
 from unpooled.commands.reproduce import markdown
@@ -26,9 +27,20 @@ def joined(folder: Path) -> list[dict]:
     return ordered
 
 
+def write(file: Path, opening: str, lines: list[dict]) -> None:
+    text = markdown(lines)
+    file.write_text(f"{opening}\n\n{text}\n")
+    print(file.relative_to(RESULTS), text, "", sep="\n")
+
+
 if __name__ == "__main__":
     for folder in sorted({file.parent for file in RESULTS.glob("*/*.jsonl")}):
         rows = joined(folder)
-        text = markdown(real_data.lines(rows) if folder.name == "real_data" else table(rows))
-        (folder / "measured.md").write_text(f"Measured so far:\n\n{text}\n")
-        print(folder.name, text, "", sep="\n")
+        real = folder.name == "real_data"
+        write(folder / "measured.md", "Measured so far:", real_data.lines(rows) if real else table(rows))
+        if real:
+            write(
+                folder / "ranks.md",
+                "Mean ranks by pooled ARI (1 is best), of what was measured so far:",
+                rank_table(rows),
+            )

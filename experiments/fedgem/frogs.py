@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from _data import Problem, by_client
 from _data import table as rows_of
-from _methods import MAIN
+from _methods import MAIN, RIVALS
 from _runs import Plan, collect, table
 
 from unpooled.data import shared
@@ -24,7 +24,7 @@ def by_recording(seed: int) -> Problem:
 
 
 def plans(small: bool, seeds: int) -> list[Plan]:
-    methods = ("FedGEM",) if small else (*MAIN, "OpenMixture gaussians")
+    methods = ("FedGEM",) if small else (*MAIN, "OpenMixture gaussians", *RIVALS)
     return [Plan({"frogs by recording": by_recording}, methods, range(1 if small else seeds))]
 
 

@@ -21,7 +21,8 @@ GROWN = {
 def plans(small: bool, seeds: int) -> list[Plan]:
     chosen = dict(list(GROWN.items())[:1]) if small else GROWN
     cases = {name: lambda seed, how=how: separated(4, seed, **how) for name, how in chosen.items()}
-    return [Plan(cases, MAIN, range(1 if small else seeds))]
+    methods = MAIN if small else (*MAIN, "FedGEM, K_g by BIC", "k-FED", "federated k-means", "AFCL")
+    return [Plan(cases, methods, range(1 if small else seeds))]
 
 
 def run(small: bool, seeds: int, out: Path, say: Callable[[str], None]) -> list[dict]:

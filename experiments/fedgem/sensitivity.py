@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from _data import separated
-from _methods import MAIN
+from _methods import MAIN, RIVALS
 from _runs import Plan, collect, table
 
 SEEDS = 20
@@ -16,7 +16,7 @@ DIFFERS = (
     "scores its own method per client and its rivals pooled; here every method is scored both ways ('ours' is pooled ARI)."
 )
 KINDS = ("clients", "clusters", "both")
-EXTRA = ("OpenMixture gaussians", "k-FED", "federated k-means", "local EM", "AFCL", "FFCM average")
+EXTRA = ("OpenMixture gaussians", *RIVALS)
 
 
 def plans(small: bool, seeds: int) -> list[Plan]:
@@ -28,7 +28,7 @@ def plans(small: bool, seeds: int) -> list[Plan]:
     return [
         Plan(cases, MAIN, range(seeds)),
         Plan(skewed, MAIN, range(min(seeds, 5))),
-        Plan(cases, EXTRA, range(min(seeds, 5))),
+        Plan(cases | skewed, EXTRA, range(min(seeds, 5))),
     ]
 
 

@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from sklearn.cluster import KMeans
-from sklearn.mixture import GaussianMixture
+from sklearn.cluster import HDBSCAN, KMeans
+from sklearn.mixture import BayesianGaussianMixture, GaussianMixture
 
 from unpooled.baselines import AFCL, FFCM, FederatedKMeans, KFed, LocalEM, PooledClustering
 from unpooled.baselines.afcl import Seeds, distinct, interact, moves
@@ -46,6 +46,24 @@ def test_ffcm_average_is_fuzzy_c_means_on_all_rows(problem):
     np.testing.assert_allclose(ours.cluster_centers_, centres, rtol=1e-8)
 
 
+def test_ffcm_cluster_joins_what_fuzzy_c_means_finds_at_each_client():
+    """Every client holds all four clusters, so it is plain which of its centres belongs to which."""
+    rng = np.random.default_rng(3)
+    x = {f"c{c}": np.repeat(CENTRES, 10 + 5 * c, axis=0) + rng.normal(size=(40 + 20 * c, 2)) for c in range(5)}
+    ours = FFCM(4, aggregation="cluster", centers_init=CENTRES + 0.5, random_state=0).fit(x)
+    total, mass = np.zeros((4, 2)), np.zeros(4)
+    for rows in x.values():
+        centres = CENTRES + 0.5
+        for _ in range(50):
+            apart = np.linalg.norm(rows[:, None] - centres, axis=-1)
+            u = (1 / ((apart[:, :, None] / apart[:, None, :]) ** 2).sum(-1)) ** 2
+            centres = u.T @ rows / u.sum(0)[:, None]
+        total, mass = total + centres * u.sum(0)[:, None], mass + u.sum(0)
+    expected = total / mass[:, None]
+    order = [int(np.argmin(np.linalg.norm(ours.cluster_centers_ - e, axis=1))) for e in expected]
+    np.testing.assert_allclose(ours.cluster_centers_[order], expected, rtol=1e-8)
+
+
 @pytest.mark.parametrize(
     "model",
     [
@@ -79,6 +97,35 @@ def test_local_em_is_right_alone_and_shares_nothing(problem):
         model.predict(x["c00"], client="zoe")
 
 
+def test_local_em_finds_what_scikit_learn_finds_on_each_clients_rows(problem):
+    x, y = problem
+    model = LocalEM({n: len(np.unique(v)) for n, v in y.items()}, random_state=0).fit(x)
+    for name, (params, shape, first) in model.models_.items():
+        theirs = GaussianMixture(len(params.weights), covariance_type=shape, tol=1e-8, random_state=0).fit(x[name])
+        order, other = np.lexsort(params.means.T), np.lexsort(theirs.means_.T)
+        np.testing.assert_allclose(params.means[order], theirs.means_[other], atol=0.01)
+        np.testing.assert_allclose(params.weights[order], theirs.weights_[other], atol=0.01)
+        back = np.empty(len(other), dtype=int)
+        back[other] = first + order
+        assert np.array_equal(model.labels_[name], back[theirs.predict(x[name])])
+
+
+def test_k_fed_is_its_definition_centre_by_centre(problem):
+    """Start from the client with most centres, add the farthest point until there are k, one step of Lloyd over all local centres."""
+    x, _ = problem
+    model = KFed(4, n_local=2, random_state=0).fit(x)
+    points = [c for name in sorted(x) for c in model.local_centers_[name]]
+    chosen = list(model.local_centers_[min(x)])
+    while len(chosen) < 4:
+        chosen.append(max(points, key=lambda p: min(np.linalg.norm(p - c) for c in chosen)))
+    mine = [min(range(4), key=lambda z: np.linalg.norm(p - chosen[z])) for p in points]
+    expected = [np.mean([p for p, z in zip(points, mine) if z == k], axis=0) for k in range(4)]
+    np.testing.assert_allclose(model.cluster_centers_, expected, rtol=1e-10)
+    for name in x:  # a row is in the cluster of its client's nearest local centre
+        near = [min(range(2), key=lambda j: np.linalg.norm(row - model.local_centers_[name][j])) for row in x[name]]
+        assert model.labels_[name].tolist() == [mine[2 * sorted(x).index(name) + j] for j in near]
+
+
 def test_awasthi_sheffet_centres_are_means_of_sure_rows():
     rng = np.random.default_rng(1)
     x = np.repeat([[0.0, 0, 0], [9, 0, 0]], 30, axis=0) + rng.normal(size=(60, 3))
@@ -108,6 +155,48 @@ def test_afcl_seeds_near_the_winner_move_with_it():
     got = interact(seeds, np.array([[3.0]]), np.array([0.1]))  # the winner is 1; 0 is nearer to it than the object is
     np.testing.assert_allclose(got.ravel(), [0.3, 1.2, 50.0])
     assert len(distinct(np.array([[0.0], [0.01], [5.0]]), 0.05)) == 2
+
+
+def test_afcl_many_objects_in_turn_written_out():
+    rng = np.random.default_rng(4)
+    objects, rates = rng.normal(size=(50, 2)) * 4, rng.uniform(0.01, 0.3, size=50)
+    seeds = [list(s) for s in rng.normal(size=(5, 2)) * 4]
+    got = interact(np.array(seeds), objects, rates)
+    wins = [1] * 5
+    for x, rate in zip(objects, rates):
+        winner = min(range(5), key=lambda j: wins[j] * sum((a - b) ** 2 for a, b in zip(x, seeds[j])))
+        wins[winner] += 1
+        reach, centre = sum((a - b) ** 2 for a, b in zip(x, seeds[winner])), list(seeds[winner])
+        for seed in seeds:
+            if sum((a - b) ** 2 for a, b in zip(seed, centre)) <= reach:
+                seed[:] = [s + rate * (a - s) for s, a in zip(seed, x)]
+    np.testing.assert_allclose(got, seeds, rtol=1e-10)
+
+
+def _least_bic(x):
+    shapes, sizes = ("spherical", "diag", "full"), range(1, 8)
+    fits = [GaussianMixture(k, covariance_type=s, reg_covar=1e-4, random_state=0).fit(x) for s in shapes for k in sizes]
+    return min(fits, key=lambda m: m.bic(x)).predict(x)
+
+
+def _process(x):
+    prior = {"weight_concentration_prior": 1e-2, "reg_covar": 1e-4, "max_iter": 300}
+    return BayesianGaussianMixture(n_components=8, random_state=0, **prior).fit_predict(x)
+
+
+@pytest.mark.parametrize(
+    ("model", "theirs"),
+    [
+        (PooledClustering("gmm-bic", n_components=7, n_init=1, random_state=0), _least_bic),
+        (PooledClustering("bayesian", n_components=8, random_state=0), _process),
+        (PooledClustering("hdbscan"), lambda x: HDBSCAN(min_cluster_size=20, copy=True).fit_predict(x)),
+    ],
+    ids=lambda m: getattr(m, "method", ""),
+)
+def test_the_other_central_references_are_scikit_learns(model, theirs, problem):
+    x, _ = problem
+    model.fit(x)
+    assert np.array_equal(np.concatenate([model.labels_[n] for n in sorted(x)]), theirs(pooled(x)))
 
 
 def test_the_central_reference_is_scikit_learns(problem):

@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from sklearn.metrics import adjusted_rand_score
+from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 
 from unpooled.errors import BadData
-from unpooled.metrics.clustering import centre_error, score, silhouette
+from unpooled.metrics.clustering import centre_error, label_centres, score, silhouette
 
 
 def test_clients_that_swap_names_are_right_alone_and_wrong_together():
@@ -33,6 +33,20 @@ def test_matched_centres():
     got = centre_error(np.array([[0.0, 0.0], [5.0, 0.0], [9.0, 9.0]]), np.array([[5.0, 1.0], [0.0, 2.0]]))
     assert got.matched == pytest.approx(1.5)
     assert (got.missed, got.extra) == (1, 0)
+
+
+def test_centres_of_labels_are_means_of_their_rows():
+    x, labels = np.random.default_rng(1).normal(size=(30, 3)), np.repeat([7, -1, 4], 10)
+    np.testing.assert_allclose(label_centres(x, labels), [x[labels == z].mean(0) for z in (-1, 4, 7)], rtol=1e-12)
+
+
+def test_nmi_of_both_tasks_is_scikit_learns():
+    rng = np.random.default_rng(2)
+    truth, found = ({n: rng.integers(3, size=40) for n in "ab"} for _ in range(2))
+    got = score(truth, found)
+    nmi = normalized_mutual_info_score
+    assert got.pooled_nmi == pytest.approx(nmi(np.r_[truth["a"], truth["b"]], np.r_[found["a"], found["b"]]))
+    assert got.client_nmi == pytest.approx(np.mean([nmi(truth[n], found[n]) for n in "ab"]))
 
 
 def test_silhouette_of_one_cluster_is_zero():
