@@ -94,3 +94,9 @@ def test_the_share_of_resampled_federations_adds_up():
 
 def test_two_clients_are_too_few_to_say():
     assert directions.count(np.array([[9.0, 0.0], [0.0, 9.0]]), np.eye(2)) == 0
+
+
+def test_where_a_row_says_nothing_nothing_stands_out():
+    """One component, or rows that are all shared alike: there is no direction to look in."""
+    assert directions.count(np.full((6, 1), 5.0), np.zeros((1, 1))) == 0
+    assert directions.count(np.full((6, 3), 5.0), np.zeros((3, 3))) == 0

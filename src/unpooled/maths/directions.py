@@ -31,7 +31,7 @@ def count(counts: np.ndarray, within: np.ndarray) -> int:
         kept = variance > max(cut * variance[-1], 1e-300)
         white = away @ axes[:, kept] / np.sqrt(variance[kept])
         roots, size = np.linalg.eigvalsh(white.T @ white), int(kept.sum())
-        if roots.max() > edge(len(counts) - 1, size, free, SURE):
+        if size and roots.max() > edge(len(counts) - 1, size, free, SURE):
             found = max(found, int((roots > edge(len(counts) - 1, size, free)).sum()))
     return found
 
