@@ -170,7 +170,7 @@ def test_missing_values_are_filled_in_with_the_mean_of_all_clients(rows):
         ({"a": (np.eye(3), np.arange(3.0)), "b": (np.eye(2), np.arange(2.0))}, {}, "the same"),
         ({"a": (np.eye(3), np.arange(3.0))}, {"degree": 0}, "degree=0 must be"),
         ({"a": (np.eye(3), np.arange(3.0))}, {"noise": 1.0}, "given together"),
-        ({"a": (np.eye(3), np.arange(3.0))}, {"missing": "drop"}, "use 'impute' or 'refuse'"),
+        ({"a": (np.eye(3), np.arange(3.0))}, {"missing": "drop"}, "use one of 'impute', 'refuse'"),
     ],
 )
 def test_bad_input_is_one_sentence(data, options, says):

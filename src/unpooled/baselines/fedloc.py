@@ -17,10 +17,11 @@ from unpooled import tree
 from unpooled.arrays import Array, Float, to_numpy
 from unpooled.baselines.regression import predict_by
 from unpooled.client import Client, client
-from unpooled.errors import BadData, BadParameter
+from unpooled.errors import BadData
 from unpooled.estimator import Estimator
 from unpooled.federation import Federation
 from unpooled.maths.feature_maps import Leaves
+from unpooled.maths.named import above, at_least, one_of
 from unpooled.models.last_layer import Scaling, check_targets, standard, standard_rows, standardise
 
 SPEC = {"map": "scaled"}
@@ -93,6 +94,11 @@ def minus_evidence_slope(leaves: Leaves, x: Array, y: Array, w: Array, inducing:
     return arrays(dict(zip(at, slope))), float(loss.detach())
 
 
+def first_leaves(d: int) -> Leaves:
+    """The hyper-parameters before the first round, for rows of d features."""
+    return {"log_scale": np.full(d, 0.5 * np.log(d)), "log_signal": np.zeros(()), "log_noise": np.asarray(-1.0)}
+
+
 class FedLoc(RegressorMixin, Estimator):
     """Distributed Gaussian processes with common hyper-parameters.
 
@@ -127,18 +133,20 @@ class FedLoc(RegressorMixin, Estimator):
 
     def check(self, fed: Federation) -> None:
         check_targets(fed)
-        if self.combine not in PREDICTIONS:
-            raise BadParameter(f"combine={self.combine!r} is not known: use one of {', '.join(PREDICTIONS)}")
-        if not self.rho > 0:
-            raise BadParameter(f"rho={self.rho!r} must be above 0")
+        one_of("combine", self.combine, PREDICTIONS)
+        one_of("missing", self.missing, ("impute", "refuse"))
+        above("rho", self.rho, 0)
+        if self.lipschitz is not None:
+            above("lipschitz", self.lipschitz, 0)
+        at_least("n_inducing", self.n_inducing, 1)
+        at_least("max_iter", self.max_iter, 0)
 
     def init(self, fed: Federation, rng: np.random.Generator) -> State:
         scaling, _ = standardise(fed, 0.0, 0, self.missing)
         d, o = len(scaling.x_mean), len(scaling.y_mean)
         if o != 1:
             raise BadData(f"y has {o} outputs but FedLoc predicts one: fit one model for each")
-        leaves = {"log_scale": np.full(d, 0.5 * np.log(d)), "log_signal": np.zeros(()), "log_noise": np.asarray(-1.0)}
-        return State(Consensus(scaling, leaves))
+        return State(Consensus(scaling, first_leaves(d)))
 
     def step(self, fed: Federation, state: State) -> tuple[State, dict]:
         lipschitz = 10 * self.rho if self.lipschitz is None else self.lipschitz

@@ -15,10 +15,10 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from unpooled import tree
 from unpooled.arrays import Array, Float, to_numpy
 from unpooled.client import Client, client
-from unpooled.errors import BadParameter
 from unpooled.estimator import Estimator
 from unpooled.federation import Federation
 from unpooled.maths.feature_maps import ACTIVATIONS, Kernel, Leaves, Spec, features, start
+from unpooled.maths.named import above, at_least, one_of, share, widths
 from unpooled.models.last_layer import Scaling, check_targets, standard, standard_rows, standardise
 
 
@@ -129,8 +129,13 @@ class FedAvgRegression(RegressorMixin, Estimator):
 
     def check(self, fed: Federation) -> None:
         check_targets(fed)
-        if self.activation not in ACTIVATIONS:
-            raise BadParameter(f"activation={self.activation!r} is not known: use one of {', '.join(ACTIVATIONS)}")
+        one_of("activation", self.activation, ACTIVATIONS)
+        one_of("missing", self.missing, ("impute", "refuse"))
+        for name, least in {"latent_dim": 1, "local_epochs": 1, "max_iter": 0, "patience": 1}.items():
+            at_least(name, getattr(self, name), least)
+        above("local_rate", self.local_rate, 0)
+        widths("hidden", self.hidden)
+        share("validation_fraction", self.validation_fraction)
 
     def _spec(self) -> dict:
         hidden = [int(h) for h in self.hidden]

@@ -190,6 +190,20 @@ def left_out(post: Posterior, z: Array, y: Array) -> tuple[np.ndarray, np.ndarra
     return y - (y - mean) / free, post.noise / free
 
 
+def left_out_together(post: Posterior, z: Array, y: Array) -> tuple[np.ndarray, np.ndarray]:
+    """(mean, variance) of each row's y as if none of these rows had been fitted; exact for rows of weight 1, given noise and prior."""
+    mean, _ = predict(post, z)
+    left, variance = np.empty_like(mean), np.empty_like(mean)
+    for j, noise in enumerate(post.noise):
+        u = (z - post.centre) @ post.basis * np.sqrt(post.spread[:, j] / noise)  # (n, r): leverages are u u'
+        u = np.column_stack([u, np.full(len(u), np.sqrt(post.unsure[j] / noise))])
+        solved = np.linalg.solve(np.eye(u.shape[1]) - u.T @ u, u.T)  # (I - u u')^-1 = I + u (I - u'u)^-1 u'
+        away = y[:, j] - mean[:, j]
+        left[:, j] = y[:, j] - away - u @ (solved @ away)
+        variance[:, j] = noise * (1 + (u * solved.T).sum(1))
+    return left, variance
+
+
 def draw(post: Posterior, z: Array, n: int, rng: np.random.Generator) -> np.ndarray:
     """n joint draws of y at features z (m, k), with noise: (m, o, n)."""
     z = z - post.centre

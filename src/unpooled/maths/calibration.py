@@ -28,18 +28,26 @@ def histogram(values: Array, w: Array, edges: np.ndarray = EDGES) -> np.ndarray:
     return flat.reshape(*lead, o, count)
 
 
-def quantile(counts: np.ndarray, p: Array) -> np.ndarray:  # (o, *p.shape)
-    """Quantiles of the residuals in each histogram (o, BINS); half a count at each end stands for the row to come."""
+def quantile(counts: np.ndarray, p: Array, clients: int = 0) -> np.ndarray:  # (o, *p.shape)
+    """Quantiles of the residuals in each histogram (o, BINS); half a count at each end stands for the row to come.
+
+    With `clients`, the residuals are those of so many clients left out, and the ends stand for a client to come: the share of one
+    among so many and one. Too few to promise p (9 clients for 90 %), the quantile is the largest residual seen.
+    """
     p = np.asarray(p, dtype=np.float64)
-    return np.stack([_quantile(row, p) for row in counts])
+    return np.stack([_quantile(row, p, clients) for row in counts])
 
 
-def _quantile(counts: np.ndarray, p: np.ndarray) -> np.ndarray:
+def _quantile(counts: np.ndarray, p: np.ndarray, clients: int) -> np.ndarray:
     total = counts.sum()
     if total < FEWEST:
         return norm.ppf(p)
-    below = np.cumsum(counts[:-1]) + 0.5  # (edges,) rows below each edge
-    return np.interp(p * (total + 1), below, EDGES)
+    ahead = total / clients if clients else 1.0  # rows to come
+    below = np.cumsum(counts[:-1]) + 0.5 * ahead  # (edges,) rows below each edge
+    found = np.interp(p * (total + ahead), below, EDGES)
+    seen = np.flatnonzero(counts)
+    ends = EDGES[max(seen[0] - 1, 0)], EDGES[min(seen[-1], len(EDGES) - 1)]
+    return np.clip(found, *ends) if clients else found
 
 
 def coverage(counts: np.ndarray, levels: Array) -> np.ndarray:  # (o, levels)

@@ -30,7 +30,9 @@ def adam(start: Array) -> Adam:
     return Adam(start, 0 * start, 0 * start, 0)
 
 
-def adam_step(state: Adam, gradient: Array, rate: float, b1: float = 0.9, b2: float = 0.99, decay: float = 0.0) -> Adam:
+def adam_step(
+    state: Adam, gradient: Array, rate: float | Array, b1: float = 0.9, b2: float = 0.99, decay: float = 0.0
+) -> Adam:
     """One step down; works on NumPy and torch, on one vector or a stack of them. `decay` shrinks the point apart from the gradient."""
     count = state.taken + 1
     first = b1 * state.first + (1 - b1) * gradient

@@ -19,7 +19,7 @@ class Fit(NamedTuple):
 
     inner: Tensor  # (..., m, m) Cholesky factor of I + V V' / noise
     pull: Tensor  # (..., m, 1)
-    evidence: Tensor  # (...,) log p(y)
+    evidence: Tensor  # (...,) log p(y); not a number where rounding left no Cholesky factor
 
 
 def rbf(x: Tensor, other: Tensor, log_signal: Tensor) -> Tensor:
@@ -30,29 +30,33 @@ def rbf(x: Tensor, other: Tensor, log_signal: Tensor) -> Tensor:
 
 def fit(x: Tensor, y: Tensor, w: Tensor, inducing: Tensor, log_signal: Tensor, log_noise: Tensor) -> Fit:
     """Rows x (..., n, p), y (..., n, 1) with weights w (..., n): 1 for a row, 0 for padding; inducing points (..., m, p)."""
-    root = _root(inducing, log_signal)
+    root, singular = _root(inducing, log_signal)
     v = torch.linalg.solve_triangular(root, rbf(inducing, x, log_signal), upper=False)  # (..., m, n)
     own = (torch.exp(log_signal)[..., None] - (v * v).sum(-2)).clamp(min=0.0) + torch.exp(log_noise)[
         ..., None
     ]  # (..., n)
     share = (w / own)[..., None, :]
-    inner = torch.linalg.cholesky(torch.eye(v.shape[-2], dtype=v.dtype) + (v * share) @ v.mT)
+    inner, failed = torch.linalg.cholesky_ex(_eye(v) + (v * share) @ v.mT)
     pull = torch.linalg.solve_triangular(inner, (v * share) @ y, upper=False)
     log_det = (w * own.log()).sum(-1) + 2 * torch.diagonal(inner, dim1=-2, dim2=-1).log().sum(-1)
     squares = (share @ (y * y))[..., 0, 0] - (pull * pull).sum((-1, -2))
     evidence = -0.5 * (w.sum(-1) * math.log(2 * math.pi) + log_det + squares)
-    return Fit(inner, pull, evidence)
+    return Fit(inner, pull, torch.where((failed == 0) & (singular == 0), evidence, torch.nan))
 
 
-def _root(inducing: Tensor, log_signal: Tensor) -> Tensor:
-    signal = torch.exp(log_signal)[..., None, None]
-    ridge = JITTER * signal * torch.eye(inducing.shape[-2], dtype=inducing.dtype)
-    return torch.linalg.cholesky(rbf(inducing, inducing, log_signal) + ridge)
+def _root(inducing: Tensor, log_signal: Tensor) -> tuple[Tensor, Tensor]:
+    """The Cholesky factor (..., m, m) of the inducing points' kernel, and whether there is none (...,)."""
+    ridge = JITTER * torch.exp(log_signal)[..., None, None] * _eye(inducing)
+    return torch.linalg.cholesky_ex(rbf(inducing, inducing, log_signal) + ridge)
+
+
+def _eye(like: Tensor) -> Tensor:
+    return torch.eye(like.shape[-2], dtype=like.dtype, device=like.device)
 
 
 def predict(known: Fit, x: Tensor, inducing: Tensor, log_signal: Tensor, log_noise: Tensor) -> tuple[Tensor, Tensor]:
     """(mean, variance with noise) at rows x (..., n, p): (..., n) each."""
-    v = torch.linalg.solve_triangular(_root(inducing, log_signal), rbf(inducing, x, log_signal), upper=False)
+    v = torch.linalg.solve_triangular(_root(inducing, log_signal)[0], rbf(inducing, x, log_signal), upper=False)
     u = torch.linalg.solve_triangular(known.inner, v, upper=False)
     mean = (u.mT @ known.pull)[..., 0]
     variance = torch.exp(log_signal)[..., None] - (v * v).sum(-2) + (u * u).sum(-2)

@@ -5,7 +5,7 @@ Such a choice is a NamedTuple, so that it can be saved; its `check` method refus
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from numbers import Real
 from typing import Any
 
@@ -54,3 +54,32 @@ def within(what: str, value: Any, low: float, high: float, meaning: str) -> None
     """Refuse anything but a number in (low, high]."""
     if not (is_number(value) and low < value <= high):
         raise BadParameter(f"{what}={value!r} must be above {low:g} and at most {high:g}: it is {meaning}")
+
+
+def above(what: str, value: Any, low: float) -> None:
+    """Refuse anything but a number above `low`."""
+    if not (is_number(value) and value > low):
+        raise BadParameter(f"{what}={value!r} must be a number above {low:g}")
+
+
+def one_of(what: str, value: Any, known: Iterable[Any]) -> None:
+    """Refuse anything that is not among the known choices."""
+    choices = tuple(known)
+    if value not in choices:
+        all_of_them = f"use one of {', '.join(map(repr, choices))}"
+        hint = suggest(value, [c for c in choices if isinstance(c, str)])
+        raise BadParameter(f"{what}={value!r} is not known: {hint if hint.startswith('did') else all_of_them}")
+
+
+def share(what: str, value: Any) -> None:
+    """Refuse anything but a number in [0, 1)."""
+    if not (is_number(value) and 0 <= value < 1):
+        raise BadParameter(f"{what}={value!r} must be 0 or more and below 1")
+
+
+def widths(what: str, value: Any) -> None:
+    """Refuse anything but whole numbers, the widths of a network's layers."""
+    if not isinstance(value, tuple | list):
+        raise BadParameter(f"{what}={value!r} must be the widths of the layers: (128, 128), say")
+    for width in value:
+        at_least(what, width, 1)

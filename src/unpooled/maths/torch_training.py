@@ -15,7 +15,7 @@ import torch
 
 from unpooled.arrays import Array, to_numpy
 from unpooled.maths import fitc
-from unpooled.maths.descent import adam, adam_step
+from unpooled.maths.descent import Adam, adam, adam_step
 from unpooled.maths.feature_maps import MAPS, Kernel, Leaves, Map, Spec, features
 
 Tensor = torch.Tensor
@@ -44,16 +44,15 @@ def pullback(spec: Spec, kernel: Kernel, x: Array, slope: Callable[[np.ndarray],
 def minus_evidence(z: Tensor, y: Tensor, w: Tensor, leaves: dict[str, Tensor]) -> Tensor:
     """- log p(y) / n of each client (...,), for z (..., n, k), y (..., n, o), at its own log_noise and log_prior (variances)."""
     noise, prior = leaves["log_noise"], leaves["log_prior"]  # (...,)
-    n, k, o = w.sum(-1), z.shape[-1], y.shape[-1]
-    wz = z * w[..., None]
-    a = wz.mT @ z * torch.exp(-noise)[..., None, None] + torch.diag_embed(
-        torch.exp(-prior)[..., None].expand(*prior.shape, k)
-    )
-    factor, failed = torch.linalg.cholesky_ex(a)
-    b = torch.linalg.solve_triangular(factor, wz.mT @ y * torch.exp(-noise)[..., None, None], upper=False)
-    log_det = 2 * torch.diagonal(factor, dim1=-2, dim2=-1).log().sum(-1) + k * prior
-    yy = (w[..., None] * y * y).sum((-1, -2)) * torch.exp(-noise)
-    total = 0.5 * (o * (n * math.log(2 * math.pi) + n * noise + log_det) + yy - (b * b).sum((-1, -2)))
+    n, o, root = w.sum(-1), y.shape[-1], w.sqrt()[..., None]
+    rz, ry, ratio = z * root, y * root, torch.exp(prior - noise)[..., None, None]
+    few = z.shape[-2] < z.shape[-1]  # fewer rows than features: the same determinant and squares by the smaller matrix
+    inner = ratio * (rz @ rz.mT if few else rz.mT @ rz)
+    factor, failed = torch.linalg.cholesky_ex(inner + torch.eye(inner.shape[-1], dtype=z.dtype, device=z.device))
+    b = torch.linalg.solve_triangular(factor, ry if few else rz.mT @ ry, upper=False)
+    squares = (b * b).sum((-1, -2)) if few else (ry * ry).sum((-1, -2)) - (ratio * b * b).sum((-1, -2))
+    log_det = 2 * torch.diagonal(factor, dim1=-2, dim2=-1).log().sum(-1)
+    total = 0.5 * (o * (n * math.log(2 * math.pi) + n * noise + log_det) + squares * torch.exp(-noise))
     return torch.where(failed == 0, total / n.clamp(min=1.0), torch.nan)
 
 
@@ -103,31 +102,55 @@ def descend(
     rate: float,
     proximal: float = 0.0,
 ) -> Leaves:
-    """`epochs` full-batch Adam steps for every client stacked in rows (x, y, w), from the same leaves: (..., *leaf) each.
-
-    `proximal` holds the leaves near where they started. A gradient that is not a number moves nothing.
-    """
-    x, y, w = (torch.as_tensor(np.asarray(a), device=spec.get("device", "cpu")) for a in rows)
+    """`epochs` full-batch Adam steps for every client stacked in rows (x, y, w), from the same leaves: (..., *leaf) each."""
+    device = spec.get("device", "cpu")
+    x, y, w = (torch.as_tensor(np.asarray(a), device=device) for a in rows)
     lead = w.shape[:-1]
-    start = {k: v.expand((*lead, *v.shape)) for k, v in tensors(leaves, spec.get("device", "cpu")).items()}
-    fixed = tensors(omega, spec.get("device", "cpu"))
-    states = {k: adam(v) for k, v in start.items()}
+    states = {k: adam(v.expand((*lead, *v.shape))) for k, v in tensors(leaves, device).items()}
+    fixed = tensors(omega, device)
+    states = steps(spec, states, fixed, (x, y, w), loss=loss, epochs=epochs, rate=rate, proximal=proximal)
+    return arrays({k: s.at for k, s in states.items()})
+
+
+def steps(
+    spec: Spec,
+    states: dict[str, Adam],
+    fixed: dict[str, Tensor],
+    rows: tuple[Tensor, Tensor, Tensor],
+    *,
+    loss: str,
+    epochs: int,
+    rate: float | Tensor,
+    proximal: float | Tensor = 0.0,
+) -> dict[str, Adam]:
+    """Adam's states after `epochs` more steps, each stack of leaves (..., *leaf) on its own rows.
+
+    `proximal` holds the leaves near where they started; it and `rate` may differ from stack to stack: (...,). A gradient that is
+    not a number moves nothing.
+    """
+    x, y, w = rows
+    lead, start = w.ndim - 1, {k: s.at for k, s in states.items()}
+    held = isinstance(proximal, Tensor) or proximal > 0
     for _ in range(epochs):
         at = {k: s.at.detach().requires_grad_() for k, s in states.items()}
-        z = features(spec, Kernel(at, fixed), x)
-        value = LOSSES[loss](z, y, w, at)
-        if proximal:
-            value = value + 0.5 * proximal * sum(_per_client((at[k] - start[k]) ** 2, len(lead)) for k in at)
+        value = LOSSES[loss](features(spec, Kernel(at, fixed), x), y, w, at)
+        if held:
+            value = value + 0.5 * proximal * sum(_per_client((at[k] - start[k]) ** 2, lead) for k in at)
         gradient = torch.autograd.grad(value.sum(), list(at.values()))
-        states = {k: adam_step(s, _finite(g), rate) for (k, s), g in zip(states.items(), gradient)}
-    return arrays({k: s.at for k, s in states.items()})
+        states = {k: adam_step(s, finite(g), over(rate, g)) for (k, s), g in zip(states.items(), gradient)}
+    return states
+
+
+def over(rate: float | Tensor, leaf: Tensor) -> float | Tensor:
+    """A rate for each stack, in the shape that multiplies its leaf."""
+    return rate.reshape(rate.shape + (1,) * (leaf.ndim - rate.ndim)) if isinstance(rate, Tensor) else rate
 
 
 def _per_client(squares: Tensor, lead: int) -> Tensor:
     return squares.flatten(lead).sum(-1) if squares.ndim > lead else squares
 
 
-def _finite(gradient: Tensor) -> Tensor:
+def finite(gradient: Tensor) -> Tensor:
     return torch.nan_to_num(gradient, nan=0.0, posinf=0.0, neginf=0.0)
 
 

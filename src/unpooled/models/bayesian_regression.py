@@ -1,7 +1,7 @@
 """Bayesian regression on raw or polynomial features: two SUMs in all, and the result is that of the pooled rows.
 
 The first SUM is of means, the second of second moments about them; noise, prior and weights follow at the server.
-`recalibrate` adds one SUM, of the residuals that each row would have had if it had been left out. NumPy only.
+`recalibrate` adds one SUM, of the residuals that each row would have had if it, or its client, had been left out. NumPy only.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from unpooled.federation import Federation
 from unpooled.maths import bayes_linear
 from unpooled.maths.bayes_linear import Posterior, Stats
 from unpooled.maths.feature_maps import Kernel
+from unpooled.maths.named import above, at_least, one_of
 from unpooled.models.last_layer import Design, LastLayer, check_targets, check_varies, standardise, statistics
 
 
@@ -35,7 +36,8 @@ class BayesianRegression(LastLayer):
     standardize : bool, one prior for all features whatever their unit.
     noise, prior : variances of y about its mean and of a weight, in the units of y and of the (standardised) features;
         None: those that make y most probable, found at the server.
-    recalibrate : bool, intervals from left-out residuals instead of the normal law.
+    recalibrate : intervals from left-out residuals instead of the normal law: True leaves out one row at a time, for new rows of
+        these clients; "clients" leaves out one client at a time, for clients never seen.
     missing : "impute" (by the mean over all clients, with a warning) or "refuse".
     """
 
@@ -49,7 +51,7 @@ class BayesianRegression(LastLayer):
         standardize: bool = True,
         noise: float | None = None,
         prior: float | None = None,
-        recalibrate: bool = False,
+        recalibrate: bool | str = False,
         missing: str = "impute",
         random_state: Any = None,
     ):
@@ -64,14 +66,17 @@ class BayesianRegression(LastLayer):
 
     def check(self, fed: Federation) -> None:
         check_targets(fed)
-        if not (isinstance(self.degree, int | np.integer) and self.degree >= 1):
-            raise BadParameter(f"degree={self.degree!r} must be a whole number of 1 or more")
+        at_least("degree", self.degree, 1)
         if (self.noise is None) != (self.prior is None):
             raise BadParameter("noise= and prior= are variances to be given together, or both left to be learned")
-        if self.noise is not None and self.prior is not None and min(self.noise, self.prior) <= 0:
-            raise BadParameter(f"noise={self.noise!r} and prior={self.prior!r} are variances: give numbers above 0")
-        if self.missing not in ("impute", "refuse"):
-            raise BadParameter(f"missing={self.missing!r} is not known: use 'impute' or 'refuse'")
+        for name in ("noise", "prior") if self.noise is not None else ():
+            above(name, getattr(self, name), 0)
+        one_of("missing", self.missing, ("impute", "refuse"))
+        one_of("recalibrate", self.recalibrate, (True, False, "clients"))
+        if self.recalibrate == "clients" and len(fed.names) < 2:
+            raise BadParameter(
+                "recalibrate='clients' leaves out one client at a time but there is only one: use True instead"
+            )
 
     def init(self, fed: Federation, rng: np.random.Generator) -> State:
         scaling, _ = standardise(fed, 0.0, 0, self.missing, scale=False)

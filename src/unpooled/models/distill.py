@@ -6,9 +6,9 @@ import numpy as np
 import torch
 
 from unpooled.arrays import Array
-from unpooled.maths.descent import adam, adam_step
+from unpooled.maths.descent import Adam, adam, adam_step
 from unpooled.maths.feature_maps import Kernel, Leaves, Spec, features
-from unpooled.maths.torch_training import arrays, minus_evidence, tensors
+from unpooled.maths.torch_training import Tensor, arrays, finite, minus_evidence, over, tensors
 
 
 def distil(
@@ -24,12 +24,29 @@ def distil(
 ) -> Leaves:
     """Adam on - log p(y) / n + weight * mean squared difference of Gram matrices, over rows x (r, d), y (r, o)."""
     x, y = (torch.as_tensor(np.asarray(a)) for a in rows)
-    target, w, fixed = torch.as_tensor(gram), torch.ones(len(x), dtype=torch.float64), tensors(omega)
     states = {k: adam(v) for k, v in tensors(leaves).items()}
+    target, fixed = torch.as_tensor(gram), tensors(omega)
+    states = distil_steps(spec, states, fixed, (x, y, target), weight=weight, steps=steps, rate=rate)
+    return arrays({k: s.at for k, s in states.items()})
+
+
+def distil_steps(
+    spec: Spec,
+    states: dict[str, Adam],
+    fixed: dict[str, Tensor],
+    rows: tuple[Tensor, Tensor, Tensor],
+    *,
+    weight: float,
+    steps: int,
+    rate: float | Tensor,
+) -> dict[str, Adam]:
+    """Adam's states after so many steps, for rows (x, y, target): x (..., r, d), and the Gram matrix to reach (..., r, r)."""
+    x, y, target = rows
+    w = torch.ones(x.shape[:-1], dtype=x.dtype, device=x.device)
     for _ in range(steps):
         at = {k: s.at.detach().requires_grad_() for k, s in states.items()}
         z = features(spec, Kernel(at, fixed), x)
-        loss = minus_evidence(z, y, w, at) + weight * ((z @ z.mT - target) ** 2).mean()
-        gradient = torch.autograd.grad(loss, list(at.values()))
-        states = {k: adam_step(s, g, rate) for (k, s), g in zip(states.items(), gradient)}
-    return arrays({k: s.at for k, s in states.items()})
+        loss = minus_evidence(z, y, w, at) + weight * ((z @ z.mT - target) ** 2).mean((-1, -2))
+        gradient = torch.autograd.grad(loss.sum(), list(at.values()))
+        states = {k: adam_step(s, finite(g), over(rate, g)) for (k, s), g in zip(states.items(), gradient)}
+    return states

@@ -17,13 +17,14 @@ from sklearn.utils.validation import check_X_y
 
 from unpooled import tree
 from unpooled.arrays import to_numpy
-from unpooled.errors import BadData, BadParameter, TooFewClients, suggest
+from unpooled.errors import BadData, BadParameter, TooFewClients
 from unpooled.federation import Federation
 from unpooled.maths import bayes_linear, descent
 from unpooled.maths.bayes_linear import Posterior, Stats
 from unpooled.maths.calibration import histogram
 from unpooled.maths.feature_maps import ACTIVATIONS, FREQUENCIES, MAPS, SPECTRA, Leaves, features, start
-from unpooled.maths.named import at_least, is_number
+from unpooled.maths.named import above, at_least, is_number, one_of, share, widths
+from unpooled.models.held_clients import HeldClients, choose
 from unpooled.models.kernel_learning import Checked, Question, Task, Trained, check_held, gradient, train
 from unpooled.models.last_layer import (
     Design,
@@ -39,7 +40,8 @@ from unpooled.tree import Tree
 
 FIRST_NOISE, FIRST_PRIOR = -1.0, 1.0  # logs of variances that local training starts from
 CHOICES = {"kernel": ("exact", "average", "distill"), "spectrum": SPECTRA, "frequencies": FREQUENCIES, "activation": ACTIVATIONS,
-           "optimizer": ("auto", "lbfgs", "adam"), "inputs": ("robust", "standard"), "missing": ("impute", "refuse")}  # fmt: skip
+           "optimizer": ("auto", "lbfgs", "adam"), "inputs": ("robust", "standard"), "missing": ("impute", "refuse"),
+           "recalibrate": (True, False, "clients")}  # fmt: skip
 WHOLE = {"n_frequencies": 1, "max_iter": 0, "patience": 1, "local_epochs": 1, "distill_steps": 1, "latent_dim": 1,
          "degree": 1}  # and at least so many  # fmt: skip
 SERVER_SHARE = 0.8  # of the server's rows are distilled on, the others choose the round
@@ -91,9 +93,11 @@ class FedBNR(LastLayer):
     server_data : (X, y) at the server: needed to distil; otherwise its rows choose the best round.
     distill_weight, distill_steps, distill_rate : of the server's training when it distils.
     validation_fraction : share of every client's rows held out, to choose the best round and to recalibrate.
-    recalibrate : intervals from held-out residuals instead of the normal law.
+    recalibrate : intervals from held-out residuals instead of the normal law: True for new rows of these clients, "clients" for
+        clients never seen. The latter holds out whole clients (a share `validation_fraction` of them, at least ten or a third),
+        which also choose the round; it needs many clients, and costs accuracy where clients differ.
     refit : when the round is chosen, fit the last layer to the held-out rows too: one SUM. Intervals are recalibrated on
-    them still, each as if it were left out.
+        them still, each (or each client) as if it were left out.
     inputs : how columns are scaled: "robust" (a column with far outliers is bent: straight about its median, logarithmic far
         out; the others as in "standard"; one SUM more) or "standard" (by mean and standard deviation).
     missing : "impute" (by the mean over all clients, with a warning) or "refuse".
@@ -126,7 +130,7 @@ class FedBNR(LastLayer):
         distill_steps: int = 50,
         distill_rate: float = 0.003,
         validation_fraction: float = 0.1,
-        recalibrate: bool = True,
+        recalibrate: bool | str = True,
         refit: bool = True,
         inputs: str = "robust",
         missing: str = "impute",
@@ -165,12 +169,14 @@ class FedBNR(LastLayer):
 
     # ---- before any round ----
 
+    _view: HeldClients | None = None
+
     def check(self, fed: Federation) -> None:
         check_targets(fed)
         for name, known in CHOICES.items():
-            _one_of(name, getattr(self, name), known)
+            one_of(name, getattr(self, name), known)
         if isinstance(self.features, str):
-            _one_of("features", self.features, [name for name in MAPS if name != "monomials"])
+            one_of("features", self.features, [name for name in MAPS if name != "monomials"])
         elif not hasattr(self.features, "named_parameters"):
             raise BadParameter(f"features={self.features!r} must be a name or a torch module")
         self._check_numbers()
@@ -178,21 +184,20 @@ class FedBNR(LastLayer):
             raise BadParameter("kernel='distill' needs rows at the server: give server_data=(X, y)")
         if self.recalibrate and self._share() == 0 and self.server_data is None:
             raise BadParameter(
-                "recalibrate=True needs rows not fitted: set validation_fraction above 0 or give server_data"
+                f"recalibrate={self.recalibrate!r} needs rows not fitted: set validation_fraction above 0 or give server_data"
+            )
+        if self.recalibrate == "clients" and (self.server_data is not None or not self.refit):
+            raise BadParameter(
+                "recalibrate='clients' holds out clients and fits them at the end: leave out server_data, set refit=True"
             )
 
     def _check_numbers(self) -> None:
-        if not (is_number(self.validation_fraction) and 0 <= self.validation_fraction < 1):
-            raise BadParameter(f"validation_fraction={self.validation_fraction!r} must be 0 or more and below 1")
+        share("validation_fraction", self.validation_fraction)
         for name, least in WHOLE.items():
             at_least(name, getattr(self, name), least)
-        if not isinstance(self.hidden, tuple | list):
-            raise BadParameter(f"hidden={self.hidden!r} must be the widths of the layers: (128, 128), say")
-        for width in self.hidden:
-            at_least("hidden", width, 1)
+        widths("hidden", self.hidden)
         for name in ("learning_rate", "local_rate", "distill_rate"):
-            if not (is_number(rate := getattr(self, name)) and rate > 0):
-                raise BadParameter(f"{name}={rate!r} must be a number above 0")
+            above(name, getattr(self, name), 0)
         for name in ("weight_decay", "distill_weight", "constant"):
             if not (is_number(weight := getattr(self, name)) and weight >= 0):
                 raise BadParameter(f"{name}={weight!r} must be a number of 0 or more")
@@ -223,6 +228,8 @@ class FedBNR(LastLayer):
 
     def init(self, fed: Federation, rng: np.random.Generator) -> State:
         self.seed_ = int(rng.integers(2**31))
+        self._view = None  # another seed holds out other clients
+        fed = self._seen(fed)
         scaling, _ = standardise(fed, self._share(), self.seed_, self.missing)
         if self.inputs == "robust":
             scaling = bend_heavy(fed, scaling, self._share(), self.seed_)
@@ -233,12 +240,21 @@ class FedBNR(LastLayer):
             optimiser = descent.lbfgs(theta) if self._uses_lbfgs() else descent.adam(theta)
         return State(Design(scaling, kernel), optimiser, FIRST_NOISE, FIRST_PRIOR, None, 0, self.seed_)
 
+    def _seen(self, fed: Federation) -> Federation:
+        """The federation as this model asks it: with whole clients held out, if intervals are to hold for clients never seen."""
+        if self.recalibrate != "clients":
+            return fed
+        if self._view is None or self._view.inner is not fed:
+            self._view = HeldClients(fed, choose(fed.names, self._share(), self.seed_))
+        return self._view
+
     def _uses_lbfgs(self) -> bool:
         plain = ("rff", "ard", "exponential", "polynomial")
         return self.optimizer == "lbfgs" or (self.optimizer == "auto" and self.features in plain)
 
     def step(self, fed: Federation, state: State) -> tuple[State, dict]:
         self.seed_, state = state.seed, state._replace(round=state.round + 1)
+        fed = self._seen(fed)
         try:
             stats = tree.map(to_numpy, fed.sum(statistics.using(**self._asks()), state.design))
         except TooFewClients:
@@ -338,6 +354,7 @@ class FedBNR(LastLayer):
     def finish(self, fed: Federation, state: State) -> None:
         self.seed_ = state.seed
         self._remember(fed, state.design.scaling)
+        fed = self._seen(fed)
         self.n_sums_ = 2 + (self.inputs == "robust") + sum(row["sums"] for row in self.history_)
         best = state.best
         if best is None:  # no round of learning: the last layer alone
@@ -349,19 +366,20 @@ class FedBNR(LastLayer):
         if self.refit and self._share() > 0:
             self._settle(self.design_, self._ask(fed))
             self.n_sums_ += 1
-        self._calibrate(fed, self.recalibrate)
+        self.held_clients_ = fed.held.names if isinstance(fed, HeldClients) else []
+        self._calibrate(fed.held if isinstance(fed, HeldClients) else fed, self.recalibrate)
 
     def _last_share(self) -> float:
         return 0.0 if self.refit else self._share()
 
-    def _calibrate(self, fed: Federation, wanted: bool) -> None:
+    def _calibrate(self, fed: Federation, wanted: bool | str) -> None:
         if not (wanted and self.server_data is not None):
             super()._calibrate(fed, wanted)
-            self.n_sums_ += wanted
+            self.n_sums_ += bool(wanted)
             return
         x, y = self._server_rows(self.design_.scaling, "choose")
         mean, variance = bayes_linear.predict(self.posterior, features(self._spec(), self.design_.kernel, x))
-        self.histogram_ = histogram((y - mean) / np.sqrt(variance), np.ones(len(x)))
+        self.histogram_, self.n_clients_checked_ = histogram((y - mean) / np.sqrt(variance), np.ones(len(x))), 0
 
     def _posterior(self, stats: Stats, state: State | None = None) -> Posterior:
         if self.server_noise or self.kernel == "exact":
@@ -385,11 +403,6 @@ def _overflowed(fed: Federation) -> bool:
     """Whether clients were refused in the last round because features were too large to be numbers."""
     last = [r.reason for r in fed.journal.refusals if r.round == fed.journal.round]
     return bool(last) and all("NaN" in reason or "infinite" in reason for reason in last)
-
-
-def _one_of(name: str, value: Any, known: Any) -> None:
-    if value not in tuple(known):
-        raise BadParameter(f"{name}={value!r} is not known: {suggest(value, known)}")
 
 
 def _registered(module: Any) -> str:

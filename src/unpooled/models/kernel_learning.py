@@ -85,13 +85,14 @@ def train(task: Task, client: Client, *, spec: dict, share: float, seed: int, ep
     mine = descend(spec, leaves, kernel.omega, (x, y, w), loss="evidence", epochs=epochs, rate=rate)
     log_noise, log_prior = mine.pop("log_noise"), mine.pop("log_prior")
     checked = check_held(task.posterior, spec, kernel, x, y, held)
-    clients = np.ones(w.shape[:-1])
+    clients = (w.sum(-1) > 0).astype(np.float64)  # one whose rows are all held out has learned nothing
     rows = np.array(np.broadcast_to(task.rows, (*w.shape[:-1], *task.rows.shape)))  # torch wants rows it may write to
     z = features(spec, Kernel(mine, kernel.omega), rows)
     gram = z @ z.swapaxes(-1, -2)
-    distil = task.rows.shape[0] > 0
-    theta = {k: 0 * v for k, v in mine.items()} if distil else mine  # kernels stay when their Gram matrices leave
-    return Trained(clients, theta, log_noise, log_prior, gram, checked)
+    distil = task.rows.shape[0] > 0  # kernels stay when their Gram matrices leave
+    say = lambda v, counts: v * counts.reshape(counts.shape + (1,) * (v.ndim - counts.ndim))  # noqa: E731
+    theta = {k: say(v, 0 * clients if distil else clients) for k, v in mine.items()}
+    return Trained(clients, theta, say(log_noise, clients), say(log_prior, clients), say(gram, clients), checked)
 
 
 def check_held(post: Posterior, spec: dict, kernel: Kernel, x: Array, y: Array, held: Array) -> Checked:

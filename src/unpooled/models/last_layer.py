@@ -1,7 +1,7 @@
 """What Bayesian regressions over a fixed feature map share: the SUMs that cost a round, and the face of a fitted model.
 
 Two SUMs standardise (means, then scatter about them), one gives the exact posterior of the last layer, one the histogram
-behind honest intervals. No row leaves a client; k features cost k (k + 1) / 2 numbers a client.
+behind honest intervals, for new rows or for new clients. No row leaves a client; k features cost k (k + 1) / 2 numbers a client.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ from unpooled.maths.bayes_linear import Posterior, Stats
 from unpooled.maths.bent import Bend
 from unpooled.maths.feature_maps import Kernel, features
 from unpooled.maths.held_out import held_out
+
+ENOUGH_CLIENTS = 9  # left out, so that one more lies within all of them nine times in ten
 
 
 class Sums(NamedTuple):
@@ -126,6 +128,15 @@ def residuals(fitted: Fitted, client: Client, *, spec: dict, share: float, seed:
     return Histogram(calibration.histogram((y - mean) / np.sqrt(variance), held if share > 0 else w))
 
 
+@client(batched=False)
+def client_residuals(fitted: Fitted, client: Client, *, spec: dict) -> Histogram:
+    """Standardised residuals of all rows of a client in the last layer, as if the whole client were left out."""
+    x, y, w, _ = standard_rows(fitted.design.scaling, client, 0.0, 0)
+    z = features(spec, fitted.design.kernel, x)
+    mean, variance = bayes_linear.left_out_together(fitted.posterior, z, y)
+    return Histogram(calibration.histogram((y - mean) / np.sqrt(variance), w))
+
+
 def standard_rows(scaling: Scaling, client: Client, share: float, seed: int) -> Rows:
     """The client's rows, standardised, missing values at the mean."""
     x, y, w, held = _rows(client, share, seed)
@@ -214,6 +225,18 @@ def _check_sums(first: Sums, share: float, missing: str) -> None:
         )
 
 
+def _enough(clients: int) -> int:
+    """So many clients were left out, with a warning if they are too few to promise anything."""
+    if clients < ENOUGH_CLIENTS:
+        warnings.warn(
+            f"intervals for clients never seen rest on {clients} clients, and a 90 % interval needs {ENOUGH_CLIENTS}: "
+            "they end at the largest residual seen",
+            DataWarning,
+            stacklevel=2,
+        )
+    return clients
+
+
 def check_varies(yy: np.ndarray, y: np.ndarray, rows: float) -> None:
     """Refuse constant targets, from their sum and their scatter about the mean."""
     mean = y / rows
@@ -233,6 +256,7 @@ class LastLayer(RegressorMixin, Estimator):
     stats_: Stats
     seed_: int  # chooses the rows held out
     histogram_: np.ndarray  # (o, b); empty without recalibration
+    n_clients_checked_: int = 0  # clients left out that the histogram is of; 0 where rows were
     single_output_: bool
     missing: str
 
@@ -267,12 +291,17 @@ class LastLayer(RegressorMixin, Estimator):
             self._known = self._posterior(self.stats_)
         return self._known
 
-    def _calibrate(self, fed: Federation, wanted: bool) -> None:
-        self.histogram_ = np.zeros((len(self.posterior.noise), 0))
-        if wanted:
-            inside = self._last_share() == 0
-            ask = residuals.using(spec=self._spec(), share=self._share(), seed=self.seed_, inside=inside)
-            self.histogram_ = to_numpy(fed.sum(ask, Fitted(self.design_, self.posterior)).counts)
+    def _calibrate(self, fed: Federation, wanted: bool | str) -> None:
+        """Intervals from residuals: of rows left out, or of whole "clients" left out."""
+        self.histogram_, self.n_clients_checked_ = np.zeros((len(self.posterior.noise), 0)), 0
+        if not wanted:
+            return
+        inside = self._last_share() == 0
+        ask = residuals.using(spec=self._spec(), share=self._share(), seed=self.seed_, inside=inside)
+        if wanted == "clients":
+            ask = client_residuals.using(spec=self._spec())
+            self.n_clients_checked_ = _enough(len(fed.names))
+        self.histogram_ = to_numpy(fed.sum(ask, Fitted(self.design_, self.posterior)).counts)
 
     # ---- predictions ----
 
@@ -287,8 +316,9 @@ class LastLayer(RegressorMixin, Estimator):
             raise BadParameter(f"level={level!r} must be a number between 0 and 1: the share of y to be covered")
         mean, std = self._predict(X)
         ends = np.array([0.5 - 0.5 * level, 0.5 + 0.5 * level])
-        calibrated = self.histogram_.shape[1] > 0
-        z = calibration.quantile(self.histogram_, ends) if calibrated else np.tile(norm.ppf(ends), (std.shape[1], 1))
+        z = np.tile(norm.ppf(ends), (std.shape[1], 1))
+        if self.histogram_.shape[1] > 0:
+            z = calibration.quantile(self.histogram_, ends, self.n_clients_checked_)
         return self._shaped(mean + z[:, 0] * std), self._shaped(mean + z[:, 1] * std)
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> np.ndarray:
@@ -362,7 +392,7 @@ class LastLayer(RegressorMixin, Estimator):
 
     def __getstate__(self) -> Mapping[str, Any]:
         state = super().__getstate__()
-        return {k: v for k, v in state.items() if k not in ("_fed", "_known")}
+        return {k: v for k, v in state.items() if k not in ("_fed", "_known", "_view")}
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

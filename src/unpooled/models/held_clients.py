@@ -1,0 +1,46 @@
+"""Whole clients held out: what they say of a model is what a client never seen would say. It costs no further SUM.
+
+A question about held-out rows goes to all clients at once, as ever: to those held out with a share of 1 (all their rows check), to the
+others with a share of 0 (all their rows fit).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from unpooled import tree
+from unpooled.client import Ask
+from unpooled.errors import BadParameter
+from unpooled.federation import Federation, Layer
+from unpooled.tree import Tree
+
+ENOUGH = 10  # clients held out, if they are at most a third of all: fewer say little about the next
+
+
+class HeldClients(Layer):
+    """A federation some of whose clients only check what the others fit."""
+
+    def __init__(self, inner: Federation, held: Sequence[str]):
+        super().__init__(inner)
+        self.held = inner.only(held)
+        self.fit = inner.only([name for name in inner.names if name not in set(held)])
+
+    def sum(self, ask: Ask, down: Tree) -> Tree:
+        if not ask.options.get("share"):
+            return super().sum(ask, down)
+        total = self.fit.sum(ask.using(share=0.0), down)
+        return tree.add(total, self.held.sum(ask.using(share=1.0), down))
+
+
+def choose(names: Sequence[str], share: float, seed: int) -> list[str]:
+    """The clients to hold out: a share of them, at least ten or a third."""
+    if len(names) < 3:
+        raise BadParameter(
+            f"recalibrate='clients' holds out whole clients but there are {len(names)}: it needs 3, better 30; use True instead"
+        )
+    size = max(math.ceil(share * len(names)), min(ENOUGH, len(names) // 3))
+    order = np.random.default_rng(seed).permutation(sorted(names))
+    return sorted(str(name) for name in order[: min(size, len(names) - 1)])
