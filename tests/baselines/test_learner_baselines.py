@@ -3,12 +3,13 @@
 import numpy as np
 import pytest
 import torch
+from sklearn.exceptions import NotFittedError
 from torch.nn import functional as F
 
 from unpooled.baselines import ClusteredFL, FedAvg, FedAvgPlus, FedEM, FedProx, LocalOnly, PFedMe
 from unpooled.baselines.clustered import bipartition, disagrees
 from unpooled.client import Client
-from unpooled.errors import BadParameter
+from unpooled.errors import BadData, BadParameter
 from unpooled.learners.sgd import minibatches
 from unpooled.local import Local, federate
 
@@ -202,6 +203,21 @@ def test_refusals_say_what_to_do():
         FedEM(weighting="rows").fit(rows)
     with pytest.raises(BadParameter, match=r"device='(cuda|tpu)' cannot be used here"):
         FedAvg(device="tpu" if torch.cuda.is_available() else "cuda").fit(rows)
+
+
+@pytest.mark.parametrize("make", [LocalOnly, FedAvg, FedProx, FedAvgPlus, ClusteredFL, PFedMe, FedEM])
+def test_missing_values_are_refused_before_any_round_and_so_is_a_model_that_was_not_fitted(make):
+    rows = data()
+    whole = rows["c0"][0].copy()
+    rows["c1"][0][2, 0] = np.nan
+    with pytest.raises(BadData, match=r"client 'c1' has missing values in 1 of its rows, .*: fill them in"):
+        make(**SMALL).fit(rows)
+    with pytest.raises(NotFittedError):
+        make(**SMALL).predict(whole)
+    model = make(**SMALL).fit(data())
+    whole[0, 0] = np.nan
+    with pytest.raises(ValueError, match="contains NaN"):
+        model.predict(whole, client="c0")
 
 
 def test_stacked_questions_really_run_stacked(monkeypatch):

@@ -70,12 +70,63 @@ def test_a_gaussian_too_many_costs_no_accuracy():
 def test_the_lens_is_pca(task):
     fed = federate(task.train)
     frame = start.frame(fed)
-    lens, inside, cov = fedgmm_start.lens(fed, frame, 3)
+    lens, inside, cov = fedgmm_start.lens(fed, frame, 3, rest=False)
     rows = np.concatenate([x for x, _ in task.train.values()])
     pca = PCA(3).fit(rows)
     np.testing.assert_allclose(cov, np.cov(rows.T, bias=True), atol=1e-8)
     np.testing.assert_allclose(np.abs(np.sum(lens.axes.T * pca.components_, axis=1)), 1, atol=1e-8)
     np.testing.assert_allclose(inside.scale**2, pca.explained_variance_, rtol=1e-3)
+    np.testing.assert_allclose(fedgmm_rounds.embedded(rows, lens), (rows - rows.mean(0)) @ lens.axes, atol=1e-8)
+
+
+def test_the_last_coordinate_is_the_standardised_length_of_what_the_axes_leave_out(task):
+    fed, rows = federate(task.train), np.concatenate([x for x, _ in task.train.values()])
+    lens, inside, _ = fedgmm_start.lens(fed, start.frame(fed), 3, rest=True)
+    z = fedgmm_rounds.embedded(rows, lens)
+    centred = rows - rows.mean(0)
+    square = (centred**2).sum(1) - (z[:, :3] ** 2).sum(1)
+    log = np.log(square / square.mean() + fedgmm_rounds.LEAST)
+    np.testing.assert_allclose(z[:, 3], (log - log.mean()) / log.std(), atol=1e-6)
+    assert inside.scale.shape == (4,)
+    whole, _, _ = fedgmm_start.lens(fed, start.frame(fed), 8, rest=True)
+    assert fedgmm_rounds.embedded(rows, whole).shape == rows.shape  # nothing is left out
+
+
+def test_rows_that_leave_the_axes_are_novel_only_when_the_rest_is_seen():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(900, 12)) * np.r_[np.full(4, 3.0), np.full(8, 0.3)]
+    rows = {f"c{i}": (x[i::3], (x[i::3, 0] > 0).astype(int)) for i in range(3)}
+    strange = x[:200] * np.r_[np.ones(4), np.full(8, 4.0)]
+    for rest, least, most in ((True, 0.95, 1.0), (False, 0.0, 0.2)):
+        model = FedGMM(2, 2, embedding=4, rest=rest, max_iter=8, random_state=0).fit(rows)
+        assert least <= model.is_novel(strange, 0.05).mean() <= most
+
+
+def test_scarce_gaussians_warm_up_with_one_covariance(task):
+    def after_warm_up(**how):
+        model = FedGMM(max_iter=12, random_state=0, **how)
+        moments = model.rounds(federate(task.train))
+        return next(m.state for m in moments if m.state.round == 3).mixtures
+
+    entries = 8 * 9 // 2
+    for how, alike in (
+        ({"n_gaussians": 3}, False),
+        ({"n_gaussians": 12 * 300 // entries + 1}, True),  # fewer rows than entries
+        ({"n_gaussians": 3, "warmup_covariance": "shared"}, True),
+        ({"n_gaussians": 12 * 300 // entries + 1, "warmup_covariance": "own"}, False),
+    ):
+        (params,) = after_warm_up(**how).values()
+        assert (np.ptp(params.covs, axis=0).max() < 1e-12) == alike
+
+
+def test_a_shared_covariance_is_the_mean_within():
+    rng = np.random.default_rng(0)
+    a = rng.normal(size=(3, 2, 2))
+    covs = a @ a.swapaxes(1, 2)
+    params = Params(np.array([0.5, 0.3, 0.2]), np.zeros((3, 2)), gaussian.pack_covs(covs, "full"))
+    found = gaussian.unpack_covs(fedgmm_start.shared(params, "full").covs, "full")
+    np.testing.assert_allclose(found, np.tile(np.average(covs, axis=0, weights=params.weights), (3, 1, 1)))
+    assert fedgmm_start.shared(params, "tied") is params
 
 
 # ---- its equations ----
@@ -241,8 +292,12 @@ def test_missing_values_are_the_gaussians_business(task):
 
 def test_principal_axes_for_the_gaussians_and_whole_rows_for_the_learners(task):
     model = FedGMM(3, 3, learner="mlp", embedding=6, max_iter=25, batch_size=32, random_state=0).fit(task.train)
-    assert model.means_.shape == (3, 6)
+    assert model.means_.shape == (3, 7)  # six axes and the length of the rest
     assert local_accuracy(model, task.test) > 0.8
+    hole = task.test["client-00"][0].copy()
+    hole[0, 0] = np.nan
+    with pytest.raises(ValueError, match="contains NaN"):
+        model.predict(hole)
 
 
 # ---- bad input ----
@@ -264,6 +319,7 @@ def test_refusals_are_one_sentence(task, model):
     cases = {
         "n_learners=0 must be a number of at least 1": {"n_learners": 0},
         "covariance_type='round' is not known": {"covariance_type": "round"},
+        "warmup_covariance='one' is not known": {"warmup_covariance": "one"},
         "optimizer='newton' needs learner='linear'": {"optimizer": "newton", "learner": "mlp"},
         "leaves no joint round": {"max_iter": 3},
         "must hold 'tied', 'untied' or both": {"starts": ("tide",)},

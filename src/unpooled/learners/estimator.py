@@ -75,6 +75,11 @@ class LearnerEstimator(ClassifierMixin, Estimator):
         self.random_state = random_state
         self.device = device
 
+    @property
+    def takes_missing(self) -> bool:
+        """Whether rows may have missing values, which something fills in before learners see them."""
+        return False
+
     @classmethod
     def _get_param_names(cls) -> list[str]:
         """scikit-learn's list of parameters: a subclass names its own and passes the rest on."""
@@ -96,7 +101,8 @@ class LearnerEstimator(ClassifierMixin, Estimator):
 
     def trainer(self, fed: Federation) -> Trainer:
         """How the learners of this run are made and trained; one GATHER finds the classes."""
-        labels, inputs = kinds(fed, None if self.classes is None else np.asarray(self.classes).tolist())
+        known = None if self.classes is None else np.asarray(self.classes).tolist()
+        labels, inputs = kinds(fed, known, self.takes_missing)
         trainer = Trainer(
             registry.name_of(self.learner),
             inputs,
@@ -142,12 +148,14 @@ class LearnerEstimator(ClassifierMixin, Estimator):
 
     def predict(self, X: Any, client: str | None = None) -> np.ndarray:
         """The most probable class of each row, for a client by name or for all."""
-        return self.classes_[self.predict_proba(X, client).argmax(-1)]
+        best = self.predict_proba(X, client).argmax(-1)
+        return self.classes_[best]
 
     def predict_proba(self, X: Any, client: str | None = None) -> np.ndarray:
         """P(class | x), (n, classes): the learners mixed by the client's weights."""
+        x = self._rows(X)
         theta, weights = self.models(client)
-        proba = np.exp(self.log_proba(self._rows(X), theta))  # (k, classes, n)
+        proba = np.exp(self.log_proba(x, theta))  # (k, classes, n)
         return np.einsum("k,kcn->nc", weights, proba)
 
     def models(self, client: str | None) -> tuple[np.ndarray, np.ndarray]:
@@ -191,7 +199,8 @@ class LearnerEstimator(ClassifierMixin, Estimator):
 
     def _rows(self, X: Any) -> np.ndarray:
         check_is_fitted(self)
-        return validate_data(self, X, reset=False, ensure_all_finite=False, dtype=[np.float64, np.float32])
+        finite = "allow-nan" if self.takes_missing else True
+        return validate_data(self, X, reset=False, ensure_all_finite=finite, dtype=[np.float64, np.float32])
 
 
 def _picked(state: Mapping[str, Any], keys: Sequence[str]) -> dict[str, np.ndarray]:

@@ -28,19 +28,23 @@ class Kind(NamedTuple):
 
     labels: Int[Array, "bytes"]  # the client's classes as a JSON list in UTF-8
     columns: Int[Array, ""]
+    missing: Int[Array, "", ">=0"]  # rows with missing values
 
 
 @client(batched=False)
 def kind(down: None, client: Client) -> Kind:
-    """Which classes the client has seen, and how wide its rows are."""
+    """Which classes the client has seen, how wide its rows are, and how many of them have holes."""
     if client.y is None:
         raise BadData(f"client {client.name!r} has no labels: give y= or (X, y) pairs")
     text = json.dumps(np.unique(to_numpy(client.y)).tolist())
-    return Kind(np.frombuffer(text.encode(), dtype=np.uint8), np.asarray(client.x.shape[-1]))
+    holes = np.isnan(to_numpy(client.x)).any(-1) & (to_numpy(client.w) > 0)
+    return Kind(np.frombuffer(text.encode(), dtype=np.uint8), np.asarray(client.x.shape[-1]), np.asarray(holes.sum()))
 
 
-def kinds(fed: Federation, known: Sequence | None = None) -> tuple[list, int]:
-    """(all classes in order, columns) of a federation; a label that is not among the `known` classes is refused."""
+def kinds(fed: Federation, known: Sequence | None = None, holes: bool = False) -> tuple[list, int]:
+    """(all classes in order, columns) of a federation; a label that is not among the `known` classes is refused, and so
+    are missing values where no `holes` are allowed.
+    """
     answers = fed.gather(kind, None)
     labels = {name: json.loads(bytes(to_numpy(a.labels)).decode()) for name, a in answers.items()}
     seen = {*(known or ()), *(label for own in labels.values() for label in own)}
@@ -56,6 +60,11 @@ def kinds(fed: Federation, known: Sequence | None = None) -> tuple[list, int]:
         raise BadData(
             f"clients have rows of different widths {sorted(set(widths.values()))}: give all the same columns"
         )
+    empty = {name: int(a.missing) for name, a in answers.items() if a.missing}
+    if empty and not holes:
+        name = next(iter(empty))
+        text = f"client {name!r} has missing values in {empty[name]} of its rows, and learners need whole ones"
+        raise BadData(f"{text}: fill them in first (MixtureImputer does), or use FedGMM without embedding=")
     return sorted(seen), next(iter(widths.values()))
 
 

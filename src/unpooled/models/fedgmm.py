@@ -62,9 +62,12 @@ class FedGMM(FedGMMFace):
     optimizer : "newton" (linear learners: one pooled step a round), "sgd", or "auto": newton where it fits.
     embedding : None, or how many principal axes (one federated PCA) the Gaussians see; learners always see whole rows.
     48 does for images, given as features of `unpooled.data.encoder`.
+    rest : whether with axes they also see how long the rest of a row is, which tells much of what is novel.
     starts : "tied" begins with a learner for each Gaussian, "untied" with all learners everywhere; of several the
     likelier stays.
     warmup, trial : rounds of the mixture alone; joint rounds before the choice between starts.
+    warmup_covariance : "own", "shared" (one for all Gaussians until the warm-up ends, so that none grows wide over what
+    is rare), or "auto": shared where Gaussians have fewer rows than a covariance has entries.
     whiten : whether SGD on linear learners moves in whitened coordinates.
     ridge : precision of the prior on linear learners under Newton, per row and in standardised columns.
     aggregation : "exact", or "paper" for the printed update of covariances, which drops the scatter between clients.
@@ -79,8 +82,10 @@ class FedGMM(FedGMMFace):
         covariance_type: str = "full",
         optimizer: str = "auto",
         embedding: int | None = None,
+        rest: bool = True,
         starts: Sequence[str] = ("tied", "untied"),
         warmup: int = 3,
+        warmup_covariance: str = "auto",
         trial: int = 10,
         whiten: bool = True,
         ridge: float = 1e-6,
@@ -94,8 +99,10 @@ class FedGMM(FedGMMFace):
         self.covariance_type = covariance_type
         self.optimizer = optimizer
         self.embedding = embedding
+        self.rest = rest
         self.starts = starts
         self.warmup = warmup
+        self.warmup_covariance = warmup_covariance
         self.trial = trial
         self.whiten = whiten
         self.ridge = ridge
@@ -107,7 +114,7 @@ class FedGMM(FedGMMFace):
     def init(self, fed: Federation, rng: np.random.Generator) -> State:
         trainer = self.trainer(fed)
         frame = start.frame(fed)
-        lens, inside, cov = begin.lens(fed, frame, self.embedding)
+        lens, inside, cov = begin.lens(fed, frame, self.embedding, self.rest)
         sizes = sorted({k for k, _ in self._sizes()})
         found = begin.gaussians(fed, begin.View(inside, lens), sizes, self.covariance_type, rng)
         mixtures = {str(k): params for k, params in zip(sizes, found)}
@@ -142,7 +149,7 @@ class FedGMM(FedGMMFace):
         down = Mixtures(tuple(state.mixtures.values()), state.lens)
         ask = warm_up.using(trainer=state.trainer, plan=self._plan(list(state.mixtures)))
         found = tree.map(to_numpy, self.cohort(fed).sum(ask, down))
-        moved = [self._move(p, s) for p, s in zip(down.params, found)]
+        moved = [self._move_alone(p, s) for p, s in zip(down.params, found)]
         best = max(float(s.loglik / s.rows) for s in found)
         return state._replace(mixtures=dict(zip(state.mixtures, moved))), {"loglik_x": best}
 
@@ -183,6 +190,11 @@ class FedGMM(FedGMMFace):
     def _move(self, params: Params, stats: Any) -> Params:
         params = update(params, stats, self.covariance_type, self.reg_covar, self.aggregation)
         return reseed(params, stats, self.covariance_type)[0]
+
+    def _move_alone(self, params: Params, stats: Any) -> Params:
+        moved, scarce = self._move(params, stats), float(stats.rows) < params.covs.size
+        share = self.warmup_covariance == "shared" or (self.warmup_covariance == "auto" and scarce)
+        return begin.shared(moved, self.covariance_type) if share else moved
 
     def _plan(self, keys: list[str], candidates: Sequence[Candidate] = ()) -> dict:
         """What a question needs to know beside its trainer, as plain JSON."""
@@ -245,6 +257,10 @@ class FedGMM(FedGMMFace):
         return "auto" in (self.n_gaussians, self.n_learners)
 
     @property
+    def takes_missing(self) -> bool:
+        return self.embedding is None
+
+    @property
     def _linear(self) -> bool:
         return self.learner == "linear"
 
@@ -261,6 +277,7 @@ class FedGMM(FedGMMFace):
         for name, known in {
             "covariance_type": gaussian.SHAPES,
             "optimizer": ("auto", "newton", "sgd"),
+            "warmup_covariance": ("auto", "own", "shared"),
             "aggregation": ("exact", "paper"),
         }.items():
             if getattr(self, name) not in known:

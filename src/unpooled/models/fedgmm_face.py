@@ -86,7 +86,7 @@ class FedGMMFace(LearnerEstimator):
         self.shares_ = to_numpy(joint.shares)  # (k, m) of all rows
         self.weights_, self.means_ = (to_numpy(a) for a in joint.gaussians[:2])
         self.covariances_ = to_numpy(gaussian.unpack_covs(joint.gaussians.covs, shape))
-        self.lens_mean_, self.lens_axes_ = to_numpy(lens.mean), to_numpy(lens.axes)
+        self.lens_mean_, self.lens_axes_, self.lens_rest_ = map(to_numpy, lens)
 
     def set_thresholds(self, fed: Federation) -> None:
         """Two SUMs: mean and spread of log densities, then a histogram of them."""
@@ -147,7 +147,7 @@ class FedGMMFace(LearnerEstimator):
         return Params(self.weights_, self.means_, gaussian.pack_covs(self.covariances_, self.covariance_type))
 
     def _lens(self) -> Lens:
-        return Lens(self.lens_mean_, self.lens_axes_)
+        return Lens(self.lens_mean_, self.lens_axes_, self.lens_rest_)
 
     # ---- novelty and new clients ----
 

@@ -25,6 +25,7 @@ from unpooled.maths.mixture import Params, Stats
 
 FLOOR = 1e-30  # no weight is below this: a client may change its mind
 HELD_OUT = 5  # one row in so many judges candidates of different sizes
+LEAST = 1e-3  # what axes leave out of a row counts as this share of the mean at least
 WIDEST = 256  # columns up to which SGD on linear learners is preconditioned
 
 
@@ -37,10 +38,13 @@ class Joint(NamedTuple):
 
 
 class Lens(NamedTuple):
-    """What takes a row to the Gaussians' space: z = (x - mean) axes; one without axes leaves rows as they are."""
+    """What takes a row to the Gaussians' space: z = (x - mean) axes and, last, how long the rest of the row is; one
+    without axes leaves rows as they are.
+    """
 
     mean: Float[Array, "inputs"]
     axes: Float[Array, "inputs axes"]
+    rest: Float[Array, "numbers"]  # mean square of what axes leave out, mean and spread of `log_rest`; or nothing
 
 
 class Down(NamedTuple):
@@ -220,7 +224,19 @@ def filled(x: Array, params: Params, shape: str) -> Array:
 
 def embedded(x: Array, lens: Lens) -> Array:
     """Rows in the Gaussians' space."""
-    return x if lens.axes.shape[-1] == 0 else (x - like(lens.mean, x)) @ like(lens.axes, x)
+    if lens.axes.shape[-1] == 0:
+        return x
+    z = (x - like(lens.mean, x)) @ like(lens.axes, x)
+    if lens.rest.shape[-1] == 0:
+        return z
+    _, mean, spread = map(float, lens.rest)
+    return namespace(x).concatenate([z, ((log_rest(x, z, lens) - mean) / spread)[..., None]], -1)
+
+
+def log_rest(x: Array, z: Array, lens: Lens) -> Array:
+    """The log of the square of what the axes leave out of each row, (..., n), where its mean is 1."""
+    rest = x - like(lens.mean, x) - z @ like(lens.axes, x).T
+    return namespace(x).log((rest * rest).sum(-1) / float(lens.rest[0]) + LEAST)
 
 
 def second_moments(joint: Joint, shape: str) -> np.ndarray:

@@ -1,8 +1,8 @@
 """Where FedGMM starts: Gaussians from local k-means, learners from class means inside each Gaussian; one federated
 PCA for images.
 
-PCA costs two SUMs (means, then second moments). k-means costs one GATHER of local centres. The learners' start costs
-one SUM of class means by Gaussian, for linear learners; others start at random.
+PCA costs three SUMs (means, second moments, lengths of what the axes leave out). k-means costs one GATHER of local
+centres. The learners' start costs one SUM of class means by Gaussian, for linear learners; others start at random.
 """
 
 from __future__ import annotations
@@ -13,16 +13,17 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.cluster.hierarchy import fcluster, linkage
 
-from unpooled.arrays import Array, Float, namespace, to_numpy
+from unpooled.arrays import Array, Float, like, namespace, to_numpy
 from unpooled.client import Client, client
 from unpooled.errors import BadData, BadParameter
 from unpooled.federation import Federation
 from unpooled.maths import gaussian
 from unpooled.maths.mixture import Params
 from unpooled.models import start
-from unpooled.models.fedgmm_rounds import Joint, Labelled, Lens, embedded, second_moments
+from unpooled.models.fedgmm_rounds import Joint, Labelled, Lens, embedded, log_rest, second_moments
 
 SHRINK = 1e-3  # of the mean variance, added to what is inverted for the learners' start
+NOTHING = 1e-9  # of the variance: axes that leave no more out than this leave nothing out
 TIED = 0.95  # of a Gaussian's rows, the share that a tied start gives to its own learner
 REACH = 0.3  # scores of a random learner, root mean square: small, so that rows choose between learners slowly
 
@@ -41,6 +42,14 @@ class Scatter(NamedTuple):
     xx: Float[Array, "t"]  # packed sum of (x - mean)(x - mean)'
 
 
+class Lengths(NamedTuple):
+    """Of the log lengths of what axes leave out."""
+
+    n: Float[Array, "", ">=0"]
+    total: Float[Array, ""]
+    squares: Float[Array, "", ">=0"]
+
+
 class View(NamedTuple):
     frame: start.Frame  # of the embedded rows
     lens: Lens
@@ -54,6 +63,15 @@ def scatter(centre: start.Centre, client: Client) -> Scatter:
     xp = namespace(client.x)
     x = (client.x - xp.asarray(centre.mean, dtype=client.x.dtype)) * client.w[..., None]
     return Scatter(gaussian.pack_triangle(xp.asarray(xp.swapaxes(x, -1, -2) @ x, dtype=xp.float64)))
+
+
+@client(adds=True)
+def lengths(lens: Lens, client: Client) -> Lengths:
+    """Count, sum and sum of squares of `log_rest`."""
+    xp = namespace(client.x)
+    z = (client.x - like(lens.mean, client.x)) @ like(lens.axes, client.x)
+    w, r = (xp.asarray(a, dtype=xp.float64) for a in (client.w, log_rest(client.x, z, lens)))
+    return Lengths(w.sum(-1), (w * r).sum(-1), (w * r * r).sum(-1))
 
 
 @client(batched=False)
@@ -70,11 +88,11 @@ class Looking(NamedTuple):
     cov: np.ndarray  # (d, d) of whole rows; (0, 0) where Gaussians see all columns, and nothing was asked
 
 
-def lens(fed: Federation, frame: start.Frame, axes: int | None) -> Looking:
-    """All columns, or the leading principal axes."""
+def lens(fed: Federation, frame: start.Frame, axes: int | None, rest: bool) -> Looking:
+    """All columns, or the leading principal axes, with or without the length of the rest."""
     d = len(frame.mean)
     if axes is None:
-        return Looking(Lens(frame.mean, np.zeros((d, 0))), frame, np.zeros((0, 0)))
+        return Looking(Lens(frame.mean, np.zeros((d, 0)), np.zeros(0)), frame, np.zeros((0, 0)))
     if not 1 <= axes <= d:
         raise BadParameter(f"embedding={axes!r} must be a number of principal axes between 1 and {d}, or None")
     total = to_numpy(fed.sum(scatter, start.Centre(frame.mean)).xx)
@@ -82,10 +100,20 @@ def lens(fed: Federation, frame: start.Frame, axes: int | None) -> Looking:
         raise BadData("principal axes need complete rows: fill in missing values first, or leave embedding= out")
     cov = gaussian.unpack_triangle(total) / float(frame.rows)
     values, vectors = np.linalg.eigh(cov)
-    values, vectors = values[::-1][:axes], vectors[:, ::-1][:, :axes]
+    values, vectors = values[::-1], vectors[:, ::-1][:, :axes]
     vectors = vectors * np.sign(vectors[np.abs(vectors).argmax(0), np.arange(axes)])
-    inside = start.Frame(np.zeros(axes), np.sqrt(np.maximum(values, 1e-12)), frame.rows)
-    return Looking(Lens(frame.mean, vectors), inside, cov)
+    scale, left = np.sqrt(np.maximum(values[:axes], 1e-12)), max(values[axes:].sum(), 0.0)
+    found = Lens(frame.mean, vectors, np.zeros(0))
+    if rest and left > NOTHING * values.sum():
+        found, scale = found._replace(rest=_rest(fed, found, left)), np.append(scale, 1.0)
+    return Looking(found, start.Frame(np.zeros(len(scale)), scale, frame.rows), cov)
+
+
+def _rest(fed: Federation, axes: Lens, left: float) -> np.ndarray:
+    """The numbers of a lens that sees what its axes leave out, whose mean square is `left`; one SUM."""
+    up = fed.sum(lengths, axes._replace(rest=np.array([left, 0.0, 1.0])))
+    mean = float(up.total / up.n)
+    return np.array([left, mean, np.sqrt(max(float(up.squares / up.n) - mean**2, 1e-12))])
 
 
 # ---- Gaussians ----
@@ -105,6 +133,14 @@ def _from_centres(frame: start.Frame, centres: start.Centres, shape: str) -> Par
     covs = gaussian.reshape_covs(variances[:, :, None] * np.eye(variances.shape[1]), shape)
     means = frame.mean + frame.scale * centres.x
     return Params(centres.n / centres.n.sum(), means, gaussian.pack_covs(covs, shape))
+
+
+def shared(params: Params, shape: str) -> Params:
+    """The mixture with one covariance for all, the mean of theirs."""
+    if shape == "tied":
+        return params
+    covs = to_numpy(params.covs)
+    return params._replace(covs=0 * covs + np.tensordot(to_numpy(params.weights), covs, 1))
 
 
 # ---- learners ----
