@@ -49,6 +49,7 @@ METHODS: dict[str, tuple[str, Callable[[Problem, int], Any]]] = {
     "central HDBSCAN": ("", lambda p, s: baselines.PooledClustering("hdbscan")),
 }
 MAIN = ("OpenMixture auto", "central GMM", "FedGEM")
+TOLD = {name: told for name, (told, _) in METHODS.items()}
 RIVALS = tuple(m for m in METHODS if m not in MAIN and not m.startswith("OpenMixture"))
 
 

@@ -1,4 +1,4 @@
-"""Tables of whatever has been measured so far: `python experiments/fedgem/_tables.py` writes results/*/measured.md and the ranks.
+"""Tables of whatever has been measured so far: `python experiments/fedgem/_tables.py` writes results/*/measured.md, ranks and curves.
 
 Lines that parts wrote by themselves (`_job.py`) move into measured.jsonl, sorted.
 """
@@ -6,9 +6,9 @@ Lines that parts wrote by themselves (`_job.py`) move into measured.jsonl, sorte
 from __future__ import annotations
 
 import json
+from importlib import import_module
 from pathlib import Path
 
-import real_data
 from _ranks import rank_table
 from _runs import read, table
 
@@ -33,14 +33,18 @@ def write(file: Path, opening: str, lines: list[dict]) -> None:
     print(file.relative_to(RESULTS), text, "", sep="\n")
 
 
+def report(folder: Path) -> None:
+    """The folder's table, and the picture and the ranks if its experiment has them."""
+    rows, experiment = joined(folder), import_module(folder.name)
+    write(folder / "measured.md", "Measured so far:", getattr(experiment, "lines", table)(rows))
+    if hasattr(experiment, "picture"):
+        experiment.picture(rows, folder)
+    if folder.name == "real_data":
+        write(
+            folder / "ranks.md", "Mean ranks by pooled ARI (1 is best), of what was measured so far:", rank_table(rows)
+        )
+
+
 if __name__ == "__main__":
-    for folder in sorted({file.parent for file in RESULTS.glob("*/*.jsonl")}):
-        rows = joined(folder)
-        real = folder.name == "real_data"
-        write(folder / "measured.md", "Measured so far:", real_data.lines(rows) if real else table(rows))
-        if real:
-            write(
-                folder / "ranks.md",
-                "Mean ranks by pooled ARI (1 is best), of what was measured so far:",
-                rank_table(rows),
-            )
+    for found in sorted({file.parent for file in RESULTS.glob("*/*.jsonl")}):
+        report(found)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
+from _curves import SCORE, Column, draw
 from _data import separated
-from _methods import MAIN, RIVALS
+from _methods import MAIN, RIVALS, TOLD
 from _runs import Plan, collect, table
 
 SEEDS = 20
@@ -15,6 +17,8 @@ DIFFERS = (
     "uniform in a box, at least R_min apart, variances 1, 50 clients of about 100 rows with 2 to 6 clusters each. The paper "
     "scores its own method per client and its rivals pooled; here every method is scored both ways ('ours' is pooled ARI)."
 )
+RADII = {f"R_min {r}": float(r) for r in range(1, 9)}
+ALL_RADII = "mean over R_min 1 to 8"
 KINDS = ("clients", "clusters", "both")
 EXTRA = ("OpenMixture gaussians", *RIVALS)
 
@@ -33,4 +37,22 @@ def plans(small: bool, seeds: int) -> list[Plan]:
 
 
 def run(small: bool, seeds: int, out: Path, say: Callable[[str], None]) -> list[dict]:
-    return table(collect(out, plans(small, seeds), say))
+    rows = collect(out, plans(small, seeds), say)
+    say(f"picture: {picture(rows, out)}")
+    return lines(rows)
+
+
+def lines(rows: list[dict]) -> list[dict]:
+    """The table, with the mean over R_min 1 to 8 beside what the paper's summary says of its synthetic data."""
+    together = [row | {"case": ALL_RADII} for row in rows if row["case"] in RADII]
+    return table(rows + together, {(ALL_RADII, method): value for method, value in paper().items()})
+
+
+def paper() -> dict[str, float]:
+    return tomllib.loads((Path(__file__).parent / "expected.toml").read_text())["sensitivity"]
+
+
+def picture(rows: list[dict], out: Path) -> Path:
+    return draw(
+        rows, [Column("least distance of two centres, in standard deviations", RADII)], SCORE, TOLD, out / "curves.png"
+    )
