@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.base import BaseEstimator
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from unpooled import store
@@ -165,11 +164,15 @@ def _row(number: int, fed: Federation, mark: int, start: float) -> Info:
 
 
 def _seed(random_state: Any) -> int:
-    if isinstance(random_state, int | np.integer):
-        return int(random_state)
     if random_state is None:
         return secrets.randbits(63)
-    return int(check_random_state(random_state).randint(2**31 - 1))
+    if isinstance(random_state, int | np.integer) and not isinstance(random_state, bool) and random_state >= 0:
+        return int(random_state)
+    if isinstance(random_state, np.random.RandomState):
+        return int(random_state.randint(2**31 - 1))
+    raise BadParameter(
+        f"random_state={random_state!r} must be a whole number of 0 or more, a RandomState of NumPy, or None"
+    )
 
 
 def _plain(value: Any) -> Tree:

@@ -15,7 +15,7 @@ from unpooled.errors import BadParameter, suggest
 from unpooled.estimator import Estimator
 from unpooled.federation import Federation
 from unpooled.maths.bayes_linear import Stats, posterior
-from unpooled.maths.named import one_of
+from unpooled.maths.named import mapping, one_of
 from unpooled.models.fedbnr import FIRST_NOISE, FIRST_PRIOR, FedBNR
 from unpooled.models.kernel_learning import Task, train
 from unpooled.models.last_layer import Design, check_targets, statistics
@@ -56,6 +56,7 @@ class AblatedBNR(Estimator):
     def check(self, fed: Federation) -> None:
         check_targets(fed)
         one_of("kernel", self.kernel, ("local", "average", "distill"))
+        mapping("settings", self.settings)
         one_of("last_layer", self.last_layer, ("local", "global"))
         if self.kernel != "local" and self.last_layer == "global":
             raise BadParameter(f"kernel={self.kernel!r} with last_layer='global' is FedBNR itself: use that")

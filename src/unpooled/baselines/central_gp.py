@@ -19,6 +19,7 @@ from unpooled.arrays import to_numpy
 from unpooled.errors import BadParameter
 from unpooled.federation import innermost
 from unpooled.local import as_federation
+from unpooled.maths.named import at_least, mapping, one_of
 from unpooled.models.fedbnr import FedBNR
 
 
@@ -41,6 +42,10 @@ class CentralGP(RegressorMixin, BaseEstimator):
         self.random_state = random_state
 
     def fit(self, data: Any, y: Any = None, *, by: Any = None) -> CentralGP:
+        one_of("method", self.method, ("exact", "random features"))
+        mapping("settings", self.settings)
+        if self.learn_on is not None:
+            at_least("learn_on", self.learn_on, 2)
         clients = getattr(innermost(as_federation(data, y, by=by)), "clients", None)
         if clients is None:
             raise BadParameter("CentralGP needs all rows in this process: give arrays, not a federation over a network")
@@ -59,8 +64,6 @@ class CentralGP(RegressorMixin, BaseEstimator):
         settings = self.settings or {}
         if self.method == "random features":
             return FedBNR("exact", random_state=self.random_state, **settings)
-        if self.method != "exact":
-            raise BadParameter(f"method={self.method!r} is not known: use 'exact' or 'random features'")
         kernel = ConstantKernel() * RBF(np.full(d, np.sqrt(d))) + WhiteKernel(0.1)
         options = {"kernel": kernel, "normalize_y": True, "random_state": self.random_state} | settings
         return make_pipeline(StandardScaler(), GaussianProcessRegressor(**options))

@@ -21,7 +21,7 @@ from unpooled.errors import BadData
 from unpooled.estimator import Estimator
 from unpooled.federation import Federation
 from unpooled.maths.feature_maps import Leaves
-from unpooled.maths.named import above, at_least, one_of
+from unpooled.maths.named import above, at_least, not_below_zero, one_of
 from unpooled.models.last_layer import Scaling, check_targets, standard, standard_rows, standardise
 
 SPEC = {"map": "scaled"}
@@ -140,6 +140,7 @@ class FedLoc(RegressorMixin, Estimator):
             above("lipschitz", self.lipschitz, 0)
         at_least("n_inducing", self.n_inducing, 1)
         at_least("max_iter", self.max_iter, 0)
+        not_below_zero("tol", self.tol)
 
     def init(self, fed: Federation, rng: np.random.Generator) -> State:
         scaling, _ = standardise(fed, 0.0, 0, self.missing)

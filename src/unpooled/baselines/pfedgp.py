@@ -17,6 +17,7 @@ from unpooled.baselines.regression import FedAvgRegression, Network, State, pred
 from unpooled.client import Client, client
 from unpooled.errors import BadData, BadParameter, suggest
 from unpooled.federation import Federation
+from unpooled.maths.named import at_least
 from unpooled.models.last_layer import standard, standard_rows
 
 
@@ -62,6 +63,10 @@ class PFedGP(FedAvgRegression):
             random_state=random_state,
         )  # fmt: skip
         self.n_inducing = n_inducing
+
+    def check(self, fed: Federation) -> None:
+        super().check(fed)
+        at_least("n_inducing", self.n_inducing, 1)
 
     def _head(self, outputs: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
         if outputs != 1:

@@ -18,7 +18,7 @@ from unpooled.client import Client, client
 from unpooled.estimator import Estimator
 from unpooled.federation import Federation
 from unpooled.maths.feature_maps import ACTIVATIONS, Kernel, Leaves, Spec, features, start
-from unpooled.maths.named import above, at_least, one_of, share, widths
+from unpooled.maths.named import above, at_least, not_below_zero, one_of, share, widths
 from unpooled.models.last_layer import Scaling, check_targets, standard, standard_rows, standardise
 
 
@@ -136,6 +136,7 @@ class FedAvgRegression(RegressorMixin, Estimator):
         above("local_rate", self.local_rate, 0)
         widths("hidden", self.hidden)
         share("validation_fraction", self.validation_fraction)
+        not_below_zero("proximal", self.proximal)
 
     def _spec(self) -> dict:
         hidden = [int(h) for h in self.hidden]

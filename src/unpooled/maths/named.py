@@ -9,6 +9,8 @@ from collections.abc import Iterable, Mapping
 from numbers import Real
 from typing import Any
 
+import numpy as np
+
 from unpooled.errors import BadParameter, suggest
 
 
@@ -62,6 +64,12 @@ def above(what: str, value: Any, low: float) -> None:
         raise BadParameter(f"{what}={value!r} must be a number above {low:g}")
 
 
+def not_below_zero(what: str, value: Any) -> None:
+    """Refuse anything but a number of 0 or more."""
+    if not (is_number(value) and value >= 0):
+        raise BadParameter(f"{what}={value!r} must be a number of 0 or more")
+
+
 def one_of(what: str, value: Any, known: Iterable[Any]) -> None:
     """Refuse anything that is not among the known choices."""
     choices = tuple(known)
@@ -83,3 +91,15 @@ def widths(what: str, value: Any) -> None:
         raise BadParameter(f"{what}={value!r} must be the widths of the layers: (128, 128), say")
     for width in value:
         at_least(what, width, 1)
+
+
+def flag(what: str, value: Any) -> None:
+    """Refuse anything but True and False."""
+    if not isinstance(value, bool | np.bool_):
+        raise BadParameter(f"{what}={value!r} must be True or False")
+
+
+def mapping(what: str, value: Any) -> None:
+    """Refuse anything but None and a dict of parameters."""
+    if not (value is None or isinstance(value, Mapping)):
+        raise BadParameter(f"{what}={value!r} must be a dict of parameters")

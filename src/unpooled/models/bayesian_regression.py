@@ -17,7 +17,7 @@ from unpooled.federation import Federation
 from unpooled.maths import bayes_linear
 from unpooled.maths.bayes_linear import Posterior, Stats
 from unpooled.maths.feature_maps import Kernel
-from unpooled.maths.named import above, at_least, one_of
+from unpooled.maths.named import above, at_least, flag, one_of
 from unpooled.models.last_layer import Design, LastLayer, check_targets, check_varies, standardise, statistics
 
 
@@ -71,6 +71,8 @@ class BayesianRegression(LastLayer):
             raise BadParameter("noise= and prior= are variances to be given together, or both left to be learned")
         for name in ("noise", "prior") if self.noise is not None else ():
             above(name, getattr(self, name), 0)
+        flag("fit_intercept", self.fit_intercept)
+        flag("standardize", self.standardize)
         one_of("missing", self.missing, ("impute", "refuse"))
         one_of("recalibrate", self.recalibrate, (True, False, "clients"))
         if self.recalibrate == "clients" and len(fed.names) < 2:

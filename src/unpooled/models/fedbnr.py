@@ -13,17 +13,16 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
-from sklearn.utils.validation import check_X_y
 
 from unpooled import tree
 from unpooled.arrays import to_numpy
-from unpooled.errors import BadData, BadParameter, TooFewClients
+from unpooled.errors import BadData, TooFewClients
 from unpooled.federation import Federation
 from unpooled.maths import bayes_linear, descent
 from unpooled.maths.bayes_linear import Posterior, Stats
 from unpooled.maths.calibration import histogram
-from unpooled.maths.feature_maps import ACTIVATIONS, FREQUENCIES, MAPS, SPECTRA, Leaves, features, start
-from unpooled.maths.named import above, at_least, is_number, one_of, share, widths
+from unpooled.maths.feature_maps import Leaves, features, start
+from unpooled.models.bnr_checks import check_parameters, check_server_data
 from unpooled.models.held_clients import HeldClients, choose
 from unpooled.models.kernel_learning import Checked, Question, Task, Trained, check_held, gradient, train
 from unpooled.models.last_layer import (
@@ -39,11 +38,6 @@ from unpooled.models.last_layer import (
 from unpooled.tree import Tree
 
 FIRST_NOISE, FIRST_PRIOR = -1.0, 1.0  # logs of variances that local training starts from
-CHOICES = {"kernel": ("exact", "average", "distill"), "spectrum": SPECTRA, "frequencies": FREQUENCIES, "activation": ACTIVATIONS,
-           "optimizer": ("auto", "lbfgs", "adam"), "inputs": ("robust", "standard"), "missing": ("impute", "refuse"),
-           "recalibrate": (True, False, "clients")}  # fmt: skip
-WHOLE = {"n_frequencies": 1, "max_iter": 0, "patience": 1, "local_epochs": 1, "distill_steps": 1, "latent_dim": 1,
-         "degree": 1}  # and at least so many  # fmt: skip
 SERVER_SHARE = 0.8  # of the server's rows are distilled on, the others choose the round
 
 
@@ -173,34 +167,7 @@ class FedBNR(LastLayer):
 
     def check(self, fed: Federation) -> None:
         check_targets(fed)
-        for name, known in CHOICES.items():
-            one_of(name, getattr(self, name), known)
-        if isinstance(self.features, str):
-            one_of("features", self.features, [name for name in MAPS if name != "monomials"])
-        elif not hasattr(self.features, "named_parameters"):
-            raise BadParameter(f"features={self.features!r} must be a name or a torch module")
-        self._check_numbers()
-        if self.kernel == "distill" and self.server_data is None:
-            raise BadParameter("kernel='distill' needs rows at the server: give server_data=(X, y)")
-        if self.recalibrate and self._share() == 0 and self.server_data is None:
-            raise BadParameter(
-                f"recalibrate={self.recalibrate!r} needs rows not fitted: set validation_fraction above 0 or give server_data"
-            )
-        if self.recalibrate == "clients" and (self.server_data is not None or not self.refit):
-            raise BadParameter(
-                "recalibrate='clients' holds out clients and fits them at the end: leave out server_data, set refit=True"
-            )
-
-    def _check_numbers(self) -> None:
-        share("validation_fraction", self.validation_fraction)
-        for name, least in WHOLE.items():
-            at_least(name, getattr(self, name), least)
-        widths("hidden", self.hidden)
-        for name in ("learning_rate", "local_rate", "distill_rate"):
-            above(name, getattr(self, name), 0)
-        for name in ("weight_decay", "distill_weight", "constant"):
-            if not (is_number(weight := getattr(self, name)) and weight >= 0):
-                raise BadParameter(f"{name}={weight!r} must be a number of 0 or more")
+        check_parameters(self)
 
     def _spec(self) -> dict:
         name = self.features if isinstance(self.features, str) else _registered(self.features)
@@ -318,7 +285,7 @@ class FedBNR(LastLayer):
         """The server's standardised rows: those to "distill" on, those to "choose" the best round with."""
         if self.server_data is None:
             return np.zeros((0, len(scaling.x_mean))), np.zeros((0, len(scaling.y_mean)))
-        x, y = check_X_y(*self.server_data, dtype=np.float64, multi_output=True, y_numeric=True)
+        x, y = check_server_data(self.server_data)
         if x.shape[1] != len(scaling.x_mean):
             raise BadData(
                 f"server_data has {x.shape[1]} columns but the clients have {len(scaling.x_mean)}: give the same"
