@@ -1,6 +1,7 @@
 """Any torch module as a learner: flat parameters, one by one and all at once, and what becomes of BatchNorm."""
 
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from torch.func import grad, vmap
 from torch.nn import functional as F
 
 from unpooled.errors import BadParameter
-from unpooled.learners import modules, nets
+from unpooled.learners import modules, nets, registry
 from unpooled.learners.modules import Modules
 
 
@@ -110,3 +111,13 @@ def test_what_does_not_fit_is_refused_in_a_sentence():
         Modules(lambda inputs, classes: nn.Sequential(nn.Dropout(), nn.Linear(inputs, classes)), 4, 3)
     with pytest.raises(BadParameter, match="no square images"):
         nets.image_shape(10)
+    with pytest.raises(BadParameter, match="should be a name or a function"):
+        registry.name_of(nn.Linear(4, 3))
+
+
+def test_a_partial_of_a_factory_is_a_factory():
+    def wide(inputs, classes, hidden):
+        return nn.Sequential(nn.Linear(inputs, hidden), nn.Linear(hidden, classes))
+
+    name = registry.name_of(partial(wide, hidden=5))
+    assert registry.learner(name, 4, 3).size == 5 * 5 + 3 * 6

@@ -8,7 +8,7 @@ from sklearn.decomposition import PCA
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
 from unpooled.data import classification
-from unpooled.errors import BadParameter
+from unpooled.errors import BadData, BadParameter
 from unpooled.local import federate
 from unpooled.maths import gaussian
 from unpooled.maths.mixture import Params
@@ -252,6 +252,14 @@ def test_an_unseen_client_does_as_well_as_a_trained_one(model, task):
     assert np.mean(theirs) - np.mean(ours) < trained + 0.01
 
 
+def test_an_adapted_client_has_thresholds_of_its_own(model, task):
+    x, y = task.train["client-05"]
+    own = model.adapt(x, y)
+    for rate in (0.05, 0.2):
+        assert own.is_novel(x, rate).mean() == pytest.approx(rate, abs=1.5 / len(x))
+    assert own.is_novel(x + 20, 0.05).all()
+
+
 def test_adapting_without_labels_uses_x_alone(model, task):
     x, _ = task.train["client-05"]
     new = model.adapt(x)
@@ -317,7 +325,9 @@ def test_odd_clients_work():
 
 def test_refusals_are_one_sentence(task, model):
     cases = {
-        "n_learners=0 must be a number of at least 1": {"n_learners": 0},
+        "n_learners=0 must be a whole number of at least 1": {"n_learners": 0},
+        "n_gaussians=2.5 must be a whole number": {"n_gaussians": 2.5},
+        "reg_covar=-1 must be at least 0": {"reg_covar": -1},
         "covariance_type='round' is not known": {"covariance_type": "round"},
         "warmup_covariance='one' is not known": {"warmup_covariance": "one"},
         "optimizer='newton' needs learner='linear'": {"optimizer": "newton", "learner": "mlp"},
@@ -330,6 +340,10 @@ def test_refusals_are_one_sentence(task, model):
             FedGMM(**options).fit(task.train)
     with pytest.raises(BadParameter, match=r"false_alarms=0\.9 must be between"):
         model.threshold(0.9)
+    x, y = task.test["client-00"]
+    for ask in (model.adapt, model.log_joint):
+        with pytest.raises(BadData, match=r"y has shape .* give one label a row"):
+            ask(x, y[1:])
 
 
 def test_a_run_ends_by_tol_only_when_its_start_is_chosen(task):

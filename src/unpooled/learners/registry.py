@@ -18,7 +18,8 @@ _FACTORIES: dict[str, Callable[[int, int], Any]] = {}
 
 def register(factory: Callable[[int, int], Any], name: str | None = None) -> str:
     """Make `factory(inputs, classes) -> torch module over flat rows` known by a name, and return the name."""
-    name = name or f"{factory.__module__}.{factory.__qualname__}"
+    made = factory if hasattr(factory, "__qualname__") else type(factory)  # a partial has no name of its own
+    name = name or f"{made.__module__}.{made.__qualname__}"
     while _FACTORIES.setdefault(name, factory) is not factory:  # two lambdas of one module have the same name
         name += "'"
     return name
@@ -31,8 +32,10 @@ def name_of(learner: Any) -> str:
         if learner not in known:
             raise BadParameter(f"learner={learner!r} is not known: {suggest(learner, known)}")
         return learner
-    if not callable(learner):
-        raise BadParameter(f"learner={learner!r} should be a name or a function (inputs, classes) -> torch module")
+    if not callable(learner) or hasattr(learner, "state_dict"):  # a module is one learner, not a way to make them
+        raise BadParameter(
+            f"learner={learner!r} should be a name or a function (inputs, classes) -> torch module, which is called for a new one"
+        )
     return register(learner)
 
 

@@ -9,6 +9,7 @@ starts, or several numbers of Gaussians and learners, share the rounds until the
 from __future__ import annotations
 
 from collections.abc import Sequence
+from numbers import Integral
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -284,8 +285,11 @@ class FedGMM(FedGMMFace):
                 raise BadParameter(f"{name}={getattr(self, name)!r} is not known: use one of {', '.join(known)}")
         for name in ("n_gaussians", "n_learners"):
             value = getattr(self, name)
-            if value != "auto" and (isinstance(value, str) or value < 1):
-                raise BadParameter(f"{name}={value!r} must be a number of at least 1, or 'auto'")
+            if value != "auto" and (not isinstance(value, Integral) or value < 1):
+                raise BadParameter(f"{name}={value!r} must be a whole number of at least 1, or 'auto'")
+        for name in ("warmup", "trial", "ridge", "reg_covar"):
+            if getattr(self, name) < 0:
+                raise BadParameter(f"{name}={getattr(self, name)!r} must be at least 0")
         if not self.starts or set(self.starts) - {"tied", "untied"}:
             raise BadParameter(f"starts={self.starts!r} must hold 'tied', 'untied' or both")
         if self.optimizer == "newton" and not self._linear:

@@ -11,7 +11,7 @@ import numpy as np
 
 from unpooled.arrays import Array, Float, to_numpy
 from unpooled.client import Client, client
-from unpooled.errors import BadParameter
+from unpooled.errors import BadData, BadParameter
 from unpooled.federation import Federation
 from unpooled.learners import Trainer
 from unpooled.learners.estimator import LearnerEstimator
@@ -121,9 +121,7 @@ class FedGMMFace(LearnerEstimator):
     def log_joint(self, X: Any, y: Any, client: str | None = None) -> np.ndarray:
         """log P(x, y), (n,)."""
         x = self._rows(X)
-        y = codes(np.asarray(y), self.classes_.tolist())
-        log_p = self._learners(x, client)[:, y, np.arange(len(x))].T  # (n, m)
-        pairs = self._log_pairs(x, client) + log_p[:, None, :]
+        pairs = self._log_pairs(x, client) + self._log_labels(x, y, client)[:, None, :]
         return responsibilities(pairs.reshape(len(x), -1))[1]
 
     def log_conditional(self, X: Any, y: Any, client: str | None = None) -> np.ndarray:
@@ -142,6 +140,13 @@ class FedGMMFace(LearnerEstimator):
         if self.lens_axes_.shape[1] == 0:
             x = filled(x, self._gaussians(), self.covariance_type)
         return self.log_proba(x, theta)
+
+    def _log_labels(self, x: np.ndarray, y: Any, client: str | None) -> np.ndarray:
+        """log P_j(y | x), (n, m)."""
+        y = np.asarray(y)
+        if y.shape != (len(x),):
+            raise BadData(f"y has shape {y.shape} but there are {len(x)} rows: give one label a row")
+        return self._learners(x, client)[:, codes(y, self.classes_.tolist()), np.arange(len(x))].T
 
     def _gaussians(self) -> Params:
         return Params(self.weights_, self.means_, gaussian.pack_covs(self.covariances_, self.covariance_type))
@@ -167,13 +172,16 @@ class FedGMMFace(LearnerEstimator):
         return self.novelty(X, client=client) > self.threshold(false_alarms, client)
 
     def adapt(self, X: Any, y: Any = None) -> Any:
-        """The personal model of a client never seen: EM on its weights alone, in this process; without labels, by x alone."""
+        """The personal model of a client never seen: EM on its weights alone, in this process; without labels, by x alone.
+
+        Its thresholds are those of its own rows.
+        """
         x = self._rows(X)
         flat = self.with_own({"pi": np.ones_like(self.shares_)})
         pairs = flat._log_pairs(x, None)
         if y is not None:
-            places = codes(np.asarray(y), self.classes_.tolist())
-            pairs = pairs + self._learners(x, None)[:, places, np.arange(len(x))].T[:, None, :]
+            pairs = pairs + self._log_labels(x, y, None)[:, None, :]
         begin = (self.shares_ + 1e-3) / (self.shares_ + 1e-3).sum()
         pi = fit_weights(pairs.reshape(len(x), -1), begin.ravel()).reshape(begin.shape)
-        return self.with_own({"pi": pi})
+        own = self.with_own({"pi": pi})
+        return self.with_own({"pi": pi, "novelty": np.quantile(own.novelty(x), 1 - RATES)})

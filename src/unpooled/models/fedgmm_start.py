@@ -8,6 +8,7 @@ centres. The learners' start costs one SUM of class means by Gaussian, for linea
 from __future__ import annotations
 
 from dataclasses import replace
+from numbers import Integral
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -93,7 +94,7 @@ def lens(fed: Federation, frame: start.Frame, axes: int | None, rest: bool) -> L
     d = len(frame.mean)
     if axes is None:
         return Looking(Lens(frame.mean, np.zeros((d, 0)), np.zeros(0)), frame, np.zeros((0, 0)))
-    if not 1 <= axes <= d:
+    if not isinstance(axes, Integral) or not 1 <= axes <= d:
         raise BadParameter(f"embedding={axes!r} must be a number of principal axes between 1 and {d}, or None")
     total = to_numpy(fed.sum(scatter, start.Centre(frame.mean)).xx)
     if not np.isfinite(total).all():
