@@ -4,6 +4,7 @@ import inspect
 
 import numpy as np
 import pytest
+import torch
 
 import unpooled as up
 from unpooled.baselines.ablation import AblatedBNR
@@ -29,3 +30,36 @@ def test_nonsense_is_one_sentence(model, name, nonsense):
         model(**{name: nonsense, **together}).fit(x, x[:, 0] ** 2, by=np.arange(20) % 3)
     assert name in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+ROWS = np.random.default_rng(1).normal(size=(90, 3))
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"features": torch.nn.Linear(5, 4)}, "features=Linear cannot take rows of 3 columns"),
+        (
+            {"features": torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Flatten(0))},
+            "must give one row of features a row",
+        ),
+        (
+            {"kernel": "distill", "server_data": (ROWS[:9, :2], ROWS[:9, 0])},
+            "server_data has 2 columns but the clients have 3",
+        ),
+        (
+            {"kernel": "distill", "server_data": (ROWS[:9], ROWS[:9, :2])},
+            "server_data has 2 targets but the clients have 1",
+        ),
+        ({"kernel": "distill", "server_data": (ROWS[:9], np.full(9, np.nan))}, "server_data cannot be used"),
+    ],
+)
+def test_what_only_the_rows_can_show_is_refused_before_a_round(options, says):
+    with pytest.raises((BadParameter, BadData), match=says):
+        up.FedBNR(max_iter=3, n_frequencies=4, random_state=0, **options).fit(ROWS, ROWS[:, 0] ** 2, by=np.arange(90) % 3)
+
+
+def test_draws_are_counted():
+    model = up.BayesianRegression().fit(ROWS, ROWS[:, 0] + ROWS[:, 1] ** 2)
+    with pytest.raises(BadParameter, match="n_samples='a'"):
+        model.sample_y(ROWS, "a")

@@ -8,7 +8,7 @@ import numpy as np
 from sklearn.utils.validation import check_X_y
 
 from unpooled.errors import BadData, BadParameter
-from unpooled.maths.feature_maps import ACTIVATIONS, FREQUENCIES, MAPS, SPECTRA
+from unpooled.maths.feature_maps import ACTIVATIONS, FREQUENCIES, MAPS, SPECTRA, Kernel, features
 from unpooled.maths.named import above, at_least, flag, not_below_zero, one_of, share, widths
 
 CHOICES = {"kernel": ("exact", "average", "distill"), "spectrum": SPECTRA, "frequencies": FREQUENCIES, "activation": ACTIVATIONS,
@@ -67,6 +67,23 @@ def check_server_data(given: Any) -> tuple[np.ndarray, np.ndarray]:
         return check_X_y(*given, dtype=np.float64, multi_output=True, y_numeric=True)
     except (ValueError, TypeError) as error:
         raise BadData(f"server_data cannot be used: {str(error).splitlines()[0]}") from error
+
+
+def check_module(model: Any, kernel: Kernel, d: int) -> None:
+    """Refuse a module of the user's own that does not turn rows of d columns into rows of features."""
+    if isinstance(model.features, str):
+        return
+    try:
+        shape = features(model._spec(), kernel, np.zeros((2, d))).shape
+    except Exception as error:
+        reason = str(error).splitlines()[0]
+        raise BadParameter(
+            f"features={type(model.features).__name__} cannot take rows of {d} columns: {reason}"
+        ) from error
+    if len(shape) != 2 or shape[0] != 2:
+        raise BadParameter(
+            f"features={type(model.features).__name__} turns 2 rows into shape {tuple(shape)}: it must give one row of features a row"
+        )
 
 
 def _check_together(model: Any) -> None:

@@ -22,7 +22,7 @@ from unpooled.maths import bayes_linear, descent
 from unpooled.maths.bayes_linear import Posterior, Stats
 from unpooled.maths.calibration import histogram
 from unpooled.maths.feature_maps import Leaves, features, start
-from unpooled.models.bnr_checks import check_parameters, check_server_data
+from unpooled.models.bnr_checks import check_module, check_parameters, check_server_data
 from unpooled.models.held_clients import HeldClients, choose
 from unpooled.models.kernel_learning import Checked, Question, Task, Trained, check_held, gradient, train
 from unpooled.models.last_layer import (
@@ -201,6 +201,8 @@ class FedBNR(LastLayer):
         if self.inputs == "robust":
             scaling = bend_heavy(fed, scaling, self._share(), self.seed_)
         kernel = start(self._spec(), len(scaling.x_mean), rng)
+        check_module(self, kernel, len(scaling.x_mean))
+        self._server_rows(scaling, "choose")  # refused now rather than after a round
         theta = tree.flatten(kernel.theta)
         optimiser: Tree = ()
         if self.kernel == "exact":
@@ -290,9 +292,13 @@ class FedBNR(LastLayer):
             raise BadData(
                 f"server_data has {x.shape[1]} columns but the clients have {len(scaling.x_mean)}: give the same"
             )
+        y = y[:, None] if y.ndim == 1 else y
+        if y.shape[1] != len(scaling.y_mean):
+            raise BadData(
+                f"server_data has {y.shape[1]} targets but the clients have {len(scaling.y_mean)}: give the same"
+            )
         cut = int(SERVER_SHARE * len(x)) if self.kernel == "distill" else 0
         chosen = slice(0, cut) if part == "distill" else slice(cut, None)
-        y = y[:, None] if y.ndim == 1 else y
         return standard(scaling, x[chosen]), (y[chosen] - scaling.y_mean) / scaling.y_scale
 
     def _judged(self, state: State, stats: Stats, post: Posterior, held: Checked) -> tuple[State, dict]:

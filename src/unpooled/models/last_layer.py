@@ -28,6 +28,7 @@ from unpooled.maths.bayes_linear import Posterior, Stats
 from unpooled.maths.bent import Bend
 from unpooled.maths.feature_maps import Kernel, features
 from unpooled.maths.held_out import held_out
+from unpooled.maths.named import at_least
 
 ENOUGH_CLIENTS = 9  # left out, so that one more lies within all of them nine times in ten
 
@@ -323,6 +324,7 @@ class LastLayer(RegressorMixin, Estimator):
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> np.ndarray:
         """Joint draws of y at the rows, noise included: (n, n_samples), or (n, outputs, n_samples)."""
+        at_least("n_samples", n_samples, 1)
         z = self._features(X)
         rng = np.random.default_rng(check_random_state(random_state).randint(2**31 - 1))
         scaling = self.design_.scaling
