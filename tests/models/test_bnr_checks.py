@@ -40,7 +40,7 @@ ROWS = np.random.default_rng(1).normal(size=(90, 3))
     [
         ({"features": torch.nn.Linear(5, 4)}, "features=Linear cannot take rows of 3 columns"),
         (
-            {"features": torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Flatten(0))},
+            {"features": torch.nn.Sequential(torch.nn.Linear(3, 1), torch.nn.Flatten(0))},
             "must give one row of features a row",
         ),
         (
