@@ -5,7 +5,9 @@ import pytest
 
 import unpooled as up
 from unpooled.client import Client
-from unpooled.errors import BadParameter
+from unpooled.errors import BadParameter, TooFewClients
+from unpooled.federation import Layer
+from unpooled.local import federate
 from unpooled.metrics.clustering import score
 from unpooled.models import fedgem
 from unpooled.models.fedgem import Balls, Guide, drawn_together, joined, local_step, silhouettes, stack
@@ -42,7 +44,9 @@ def test_a_step_is_the_m_step_and_its_ball_reaches_back():
     x, before = CENTRES[rng.choice(2, 80)] + rng.normal(size=(80, 3)), CENTRES[:2] + 0.5
     client = Client("a", x)
     client.state["weights"] = np.full(2, 0.5)
-    got = local_step.using(radius="exact", steps=1)(Guide(np.asarray(1.0), {"a": before}), client)
+    got = local_step.using(radius="exact", steps=1, min_count=0, noise=0.0)(
+        Guide(np.asarray(1.0), {"a": before}), client
+    )
     logits = -0.5 * ((x[:, None] - before) ** 2).sum(-1)
     r = np.exp(logits - logits.max(1, keepdims=True))
     r /= r.sum(1, keepdims=True)
@@ -104,6 +108,49 @@ def test_the_unit_of_measurement_does_not_matter():
     assert all(np.array_equal(metres.labels_[n], micrometres.labels_[n]) for n in x)
 
 
+def test_nothing_that_stands_for_few_rows_leaves():
+    """A client has four rows of a cluster that others have too: they are counted with its other rows, or their centre stays at home."""
+    x, _ = clients(count=6)
+    x["few"] = np.concatenate([x["c00"][:30], 60.0 + np.random.default_rng(8).normal(size=(4, 3))])
+    fed = Watched(federate(x))
+    up.FedGEM(4, random_state=0).fit(fed)
+    counts = np.concatenate([b.n for answers in fed.seen for b in answers.values() if isinstance(b, Balls)])
+    assert counts.min() >= 5
+    free = Watched(federate(x))
+    up.FedGEM(4, min_count=0, random_state=0).fit(free)
+    assert min(b.n.min() for answers in free.seen for b in answers.values() if isinstance(b, Balls)) < 5
+
+
+def test_a_client_with_too_few_rows_is_left_out_by_name():
+    x, _ = clients(count=6)
+    model = up.FedGEM(3, random_state=0).fit(x | {"tiny": x["c00"][:3]})
+    assert "tiny" not in model.labels_
+    assert set(x) == set(model.labels_)
+    with pytest.raises(TooFewClients, match="client 'b' has fewer than min_count=5 rows"):
+        up.FedGEM(2, random_state=0).fit({"a": np.eye(3), "b": np.eye(3)})
+
+
+def test_noise_moves_what_leaves():
+    x, y = clients()
+    told = {n: len(np.unique(v)) for n, v in y.items()}
+    plain, noisy = (up.FedGEM(told, noise=s, max_iter=3, random_state=0).fit(x) for s in (0.0, 1.0))
+    moved = [np.abs(plain.local_centers_[n] - noisy.local_centers_[n]).max() for n in x]
+    assert 0 < max(moved) < 1.5
+    assert score(y, noisy.labels_).client_ari > 0.95
+
+
+class Watched(Layer):
+    """Keeps what a server sees in each GATHER."""
+
+    def __init__(self, inner):
+        super().__init__(inner)
+        self.seen = []
+
+    def gather(self, ask, down):
+        self.seen.append(super().gather(ask, down))
+        return self.seen[-1]
+
+
 def test_one_client_and_few_rows():
     x = CENTRES[[0, 4]] + 0.1
     model = up.FedGEM(3, random_state=0).fit({"a": x})
@@ -117,6 +164,7 @@ def test_one_client_and_few_rows():
         ({"n_components": 0}, "n_components=0 must be at least 1"),
         ({"n_components": "many"}, "give a number, a mapping or 'auto'"),
         ({"final_radius": -1}, "final_radius=-1 must be"),
+        ({"min_count": -1}, "min_count=-1 must be at least 0"),
     ],
 )
 def test_wrong_parameters(wrong, sentence):

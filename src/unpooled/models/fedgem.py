@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from unpooled.arrays import Array, Float, to_numpy
 from unpooled.client import Client, client
-from unpooled.errors import BadParameter, suggest
+from unpooled.errors import BadData, BadParameter, suggest
 from unpooled.estimator import Estimator, Info
 from unpooled.federation import Federation, innermost
 from unpooled.maths import balls, local_mixture, mixture
@@ -65,14 +65,18 @@ class State(NamedTuple):
 
 
 @client(batched=False)
-def begin(nothing: None, client: Client, *, sizes: dict, default: int, max_local: int) -> Start:
-    """Centres of local k-means, of as many as the client was told or as BIC says."""
+def begin(nothing: None, client: Client, *, sizes: dict, default: int, max_local: int, min_count: float) -> Start:
+    """Centres of local k-means, of as many as the client was told or as BIC says; fewer where one would have too few rows."""
     x, w = to_numpy(client.x).astype(float), to_numpy(client.w).astype(float)
     x, w = x[w > 0], w[w > 0]
+    if w.sum() < min_count:
+        raise BadData(f"client {client.name!r} has fewer than min_count={min_count:g} rows: nothing of it may leave")
     k = sizes.get(client.name, default)
     if not k:
         k = len(local_mixture.fit(x, w, client.rng, range(1, max_local + 1)).params.weights)
     labels = local_mixture.kmeans(x, w, k, client.rng, n_init=5)
+    while np.bincount(labels, w).min() < min_count:
+        labels = local_mixture.kmeans(x, w, int(labels.max()), client.rng, n_init=5)
     r = np.eye(labels.max() + 1)[labels] * w[:, None]
     centre = r.T @ x / r.sum(0)[:, None]
     client.state["weights"] = r.sum(0) / r.sum()
@@ -80,8 +84,11 @@ def begin(nothing: None, client: Client, *, sizes: dict, default: int, max_local
 
 
 @client(batched=False)
-def local_step(guide: Guide, client: Client, *, radius: str, steps: int) -> Balls:
-    """EM steps on the client's own components, and the ball around each in which the last one's gain is kept."""
+def local_step(guide: Guide, client: Client, *, radius: str, steps: int, min_count: float, noise: float) -> Balls:
+    """EM steps on the client's own components, and the ball around each in which the last one's gain is kept.
+
+    A component that is left with too few rows is given up: it leaves neither now nor later.
+    """
     before, weights = guide.centres[client.name], client.state["weights"]
     d = before.shape[1]
     for _ in range(steps):
@@ -90,10 +97,13 @@ def local_step(guide: Guide, client: Client, *, radius: str, steps: int) -> Ball
         n = np.maximum(stats.n, 1e-9)
         shift = stats.x / n[:, None]
         old, before, weights = before, before + shift, n / n.sum()
-    client.state["weights"] = weights
+    keep = stats.n >= min(min_count, stats.n.max())  # the largest always stays: all rows are at least as many
+    client.state["weights"] = weights[keep] / weights[keep].sum()
     spread = np.maximum(d * stats.xx / n - (shift**2).sum(1), 0.0)
     sizes = balls.exact_radius(before, old) if radius == "exact" else balls.conservative_radius(before, old, spread)
-    return Balls(before, sizes, stats.n)
+    if noise:
+        before = before + noise * np.sqrt(float(guide.variance) / n)[:, None] * client.rng.normal(size=before.shape)
+    return Balls(before[keep], sizes[keep], stats.n[keep])
 
 
 @client(adds=True)
@@ -169,6 +179,10 @@ def joined(all_balls: Stack, label: np.ndarray) -> np.ndarray:
     )
 
 
+def _apart(new: np.ndarray, old: np.ndarray) -> float:
+    return float(np.abs(new - old).max()) if len(new) == len(old) else np.inf  # one was given up
+
+
 class FedGEM(Estimator):
     """Clusters from super-clusters of local isotropic components, their number inferred.
 
@@ -176,6 +190,8 @@ class FedGEM(Estimator):
     radius : "exact", or "conservative" as the authors' robust problem gives it.
     final_radius : the paper's tuned factor, or "auto": the best silhouette over a grid, by one SUM and without labels.
     local_steps : EM steps a round.
+    min_count : a component of fewer rows than this does not leave its client (the paper has no such limit: 0).
+    noise : standard deviation of noise on the centres that leave, in standard errors of a mean of the component's rows.
     """
 
     def __init__(
@@ -185,6 +201,8 @@ class FedGEM(Estimator):
         radius: str = "exact",
         final_radius: float | str = "auto",
         local_steps: int = 1,
+        min_count: float = 5,
+        noise: float = 0.0,
         max_local: int = 10,
         max_iter: int = 30,
         tol: float = 1e-3,
@@ -194,6 +212,8 @@ class FedGEM(Estimator):
         self.radius = radius
         self.final_radius = final_radius
         self.local_steps = local_steps
+        self.min_count = min_count
+        self.noise = noise
         self.max_local = max_local
         self.max_iter = max_iter
         self.tol = tol
@@ -202,21 +222,26 @@ class FedGEM(Estimator):
     def init(self, fed: Federation, rng: np.random.Generator) -> State:
         sizes = dict(self.n_components) if isinstance(self.n_components, Mapping) else {}
         default = self.n_components if isinstance(self.n_components, int) else 0
-        found = fed.gather(begin.using(sizes=sizes, default=default, max_local=self.max_local), None)
+        question = begin.using(sizes=sizes, default=default, max_local=self.max_local, min_count=self._least(fed))
+        found = fed.gather(question, None)
         cells = sum(float(s.rows) * s.centre.shape[1] for s in found.values())
         variance = max(sum(float(s.squares) for s in found.values()) / cells, 1e-12)
         return State(variance, {name: s.centre for name, s in found.items()}, {}, np.inf)
 
     def step(self, fed: Federation, state: State) -> tuple[State, Info]:
         known = fed.only([name for name in fed.names if name in state.centres])
-        question = local_step.using(radius=self.radius, steps=self.local_steps)
+        rules = {"radius": self.radius, "steps": self.local_steps, "min_count": self._least(fed), "noise": self.noise}
+        question = local_step.using(**rules)
         found = known.gather(question, Guide(np.asarray(state.variance), state.centres))
         everything = stack(found)
         new = drawn_together(everything)
-        old = np.concatenate([state.centres[name] for name in everything.names])
-        moved = float(np.abs(new - old).max())
-        centres = state.centres | {name: new[everything.owner == c] for c, name in enumerate(everything.names)}
+        parts = {name: new[everything.owner == c] for c, name in enumerate(everything.names)}
+        moved = max(_apart(part, state.centres[name]) for name, part in parts.items())
+        centres = state.centres | parts
         return State(state.variance, centres, state.found | found, moved), {"moved": moved, "components": len(new)}
+
+    def _least(self, fed: Federation) -> float:
+        return self.min_count if len(fed.names) > 1 else 0.0  # a federation of one hides nothing from itself
 
     def done(self, state: State, history: list[Info]) -> bool:
         return state.moved < self.tol * np.sqrt(state.variance)
@@ -265,5 +290,8 @@ class FedGEM(Estimator):
             raise BadParameter(f"n_components={self.n_components!r} is not known: give a number, a mapping or 'auto'")
         if isinstance(self.n_components, int) and self.n_components < 1:
             raise BadParameter(f"n_components={self.n_components!r} must be at least 1")
+        for name in ("min_count", "noise"):
+            if getattr(self, name) < 0:
+                raise BadParameter(f"{name}={getattr(self, name)!r} must be at least 0")
         if self.final_radius != "auto" and not (isinstance(self.final_radius, int | float) and self.final_radius >= 0):
             raise BadParameter(f"final_radius={self.final_radius!r} must be 'auto' or a number of at least 0")
