@@ -26,6 +26,7 @@ from unpooled.tree import Tree
 SMALL = 16  # numbers; a smaller array is sent as it is
 FINE = Dither(levels=127)  # for the first answer
 CHANGE, FIRST, WHOLE = 0, 1, 2  # the first byte: a change of the memory, the first of a client, or no memory at all
+NUMBERS, COUNTS = 0, 1  # the first byte of a quantised array: of any sign, or of none below 0, so that none may arrive
 MEMORIES = "compressed"  # the key of the server's memories in a snapshot
 
 
@@ -59,8 +60,8 @@ def read(sent: Array, held: Tree, quantiser: Mapping, alpha: float, rng: np.rand
     for leaf in tree.leaves(template):  # zeros, or the memory
         part, at = _next_part(content, at)
         if _quantised(leaf):
-            change = q.decode(np.frombuffer(part, np.uint8), leaf.size, rng).reshape(leaf.shape)
-            meant.append(leaf + change)
+            change = q.decode(np.frombuffer(part[1:], np.uint8), leaf.size, rng).reshape(leaf.shape)
+            meant.append(np.maximum(leaf + change, 0.0) if part[0] == COUNTS else leaf + change)
             kept.append(leaf + step * change)
         else:
             meant.append(np.frombuffer(part, leaf.dtype).reshape(leaf.shape))
@@ -161,7 +162,7 @@ def _body(leaf: np.ndarray, old: Any, q: Any, rng: np.random.Generator) -> bytes
         change = np.asarray(leaf - old, np.float64)
         if not np.isfinite(change).all():
             raise tree.SchemaError("the answer holds numbers that are not finite")
-        content = q.encode(change.ravel(), rng).tobytes()
+        content = bytes([COUNTS if (leaf >= 0).all() else NUMBERS]) + q.encode(change.ravel(), rng).tobytes()
     else:
         content = leaf.tobytes()
     return _length(len(content)) + content

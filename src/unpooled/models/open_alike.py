@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from scipy.sparse.csgraph import connected_components
 
 from unpooled.arrays import to_numpy
 from unpooled.maths import gaussian, local_mixture
@@ -17,16 +18,20 @@ from unpooled.models.open_race import ATOMS, Candidate, ladder, one_less
 from unpooled.models.open_rounds import Proposal
 
 ROWS_PER_PIECE = 10  # an atom is split in two as long as its halves would have so many rows on average
+NUMBERS = 80 * 231  # that a client sends of all pieces at most: 80 in 20 dimensions, thousands in two
 APART = np.sqrt(2 / np.pi)  # where the halves of a Gaussian have their means, in standard deviations
 DRAWS = 5000
 MOST = 40
 AROUND = 5  # numbers above and below the best that are reached by joining pairs, too
 PATIENCE = 3  # so many numbers in a row at which no shape has a better BIC end the search
+CONCENTRIC = 0.5  # standard deviations: Gaussians whose means are nearer are the core and the tails of one cluster
 
 
 def coarse(c: Candidate, rows: float) -> bool:
-    """Whether the atoms are few for so many rows."""
-    return 2 * len(c.proposal.params.weights) <= min(rows / ROWS_PER_PIECE, ATOMS[1])
+    """Whether the atoms are few for so many rows, and twice as many are not too long a message."""
+    m, d = c.proposal.params.means.shape
+    most = max(ATOMS[1], NUMBERS // (1 + d + d * (d + 1) // 2))
+    return 2 * m <= min(rows / ROWS_PER_PIECE, most)
 
 
 def halved(c: Candidate) -> Candidate:
@@ -35,7 +40,8 @@ def halved(c: Candidate) -> Candidate:
     covs = gaussian.full_covs(params, c.shape)
     length, axis = np.linalg.eigh(covs)
     away = APART * np.sqrt(length[:, -1:]) * axis[:, :, -1]  # (k, d)
-    half = gaussian.pack_covs(covs - away[:, :, None] * away[:, None, :], c.shape)
+    half = covs - away[:, :, None] * away[:, None, :]
+    half = gaussian.pack_covs(gaussian.reshape_covs(half, c.shape), c.shape)
     weights = np.tile(to_numpy(params.weights) / 2, 2)
     both = Params(weights, np.concatenate([params.means + away, params.means - away]), np.concatenate([half, half]))
     return c._replace(id=f"{c.id}-2", proposal=Proposal(both, weights[None]))
@@ -97,3 +103,21 @@ def _best(found: dict[str, tuple[Candidate, float]], shape: str) -> int:
     """The likeliest number of a shape; 0 where there is none."""
     bics = {c.size: bic for c, bic in found.values() if c.shape == shape}
     return min(bics, key=bics.__getitem__, default=0)
+
+
+# ---- clusters that one Gaussian does not describe ----
+
+
+def concentric(c: Candidate) -> Candidate:
+    """The candidate with a topic for each cluster: Gaussians about the same mean are one, others are clusters of their own.
+
+    BIC spends a second Gaussian on a cluster that has a denser core or longer tails than one Gaussian; it is still one cluster.
+    """
+    params = c.proposal.params
+    covs = gaussian.full_covs(params, c.shape)
+    away = params.means[:, None] - params.means[None]  # (k, k, d)
+    both = (covs[:, None] + covs[None]) / 2
+    squares = np.einsum("ijd,ijd->ij", away, np.linalg.solve(both, away[..., None])[..., 0])
+    k, labels = connected_components(squares < CONCENTRIC**2)
+    topics = np.eye(k)[:, labels] * to_numpy(params.weights)
+    return c._replace(proposal=Proposal(params, topics / topics.sum(1, keepdims=True)))

@@ -12,10 +12,11 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from sklearn.utils.validation import check_is_fitted
 
 from unpooled.arrays import Array, to_numpy
 from unpooled.client import Client
-from unpooled.errors import BadParameter, suggest
+from unpooled.errors import BadData, BadParameter, suggest
 from unpooled.estimator import Estimator, Info
 from unpooled.federation import Federation, innermost
 from unpooled.local import as_federation
@@ -23,7 +24,7 @@ from unpooled.maths import directions, gaussian, merging, mixture
 from unpooled.maths.agglomerate import Merges
 from unpooled.models import open_rounds as ask
 from unpooled.models.mixture_face import MixtureFace
-from unpooled.models.open_alike import coarse, drawn, entrants, fitted, halved
+from unpooled.models.open_alike import coarse, concentric, drawn, entrants, fitted, halved
 from unpooled.models.open_groups import Grouped, grouped, holders
 from unpooled.models.open_newcomer import newcomers
 from unpooled.models.open_race import (
@@ -37,6 +38,7 @@ from unpooled.models.open_race import (
     best,
     components,
     ladder,
+    one_less,
     path,
     pooled_within,
     some_less,
@@ -50,7 +52,14 @@ SEARCH, GROUP, POLISH = 12, 12, 4  # rounds: to find atoms and Gaussians, to gro
 HALVE, HALVES = 3, 2  # where clients are alike: rounds after which atoms are cut in two, how often at most
 REFINE = (2, 4, 6, 8, 10)  # rounds of a race after which it is thinned and refilled
 JOINED = {"gaussians": 1, "alike": 3}  # pairs joined at most when the best is refined
+APART = 8  # rounds of that race in which each shape has its own
+ATOM_SHAPE = "full"
 HELD = 0.1  # share of rows held out while structures compete
+
+
+class Tried(NamedTuple):
+    cost: float  # the last one
+    clusters: int  # 0: not counted
 
 
 class State(NamedTuple):
@@ -60,7 +69,7 @@ class State(NamedTuple):
     rows: float
     paths: tuple[Path, ...]  # on which Gaussians are found
     pool: dict[str, Candidate]  # of mixtures for clients that are alike
-    tried: dict[str, float]  # candidate -> last BIC
+    tried: dict[str, Tried]  # by candidate
     groups: dict[str, Grouped]  # candidate -> how its Gaussians became topics
     scores: dict[str, float]  # structure -> held-out log-likelihood a row, when both ran
 
@@ -108,6 +117,8 @@ class OpenMixture(MixtureFace, Estimator):
 
     def init(self, fed: Federation, rng: np.random.Generator) -> State:
         found = fed.gather(self._describe_question(fed), None)
+        if ask.one_point(found.values()):
+            raise BadData("all rows are the same: there is nothing to tell clusters apart by")
         race: list[Candidate] = []
         paths: list[Path] = []
         if self.structure != "topics":
@@ -115,7 +126,7 @@ class OpenMixture(MixtureFace, Estimator):
             paths = [path(parts, shape) for shape in np.atleast_1d(self.covariance_types).tolist()]
             race = [c for p in paths for c in along(p, ladder(p.merges.best()))]
         if self.structure != "gaussians":
-            race.append(atoms(found, rng))
+            race.append(atoms(found, ATOM_SHAPE, rng))
         rows = float(sum(d.n.sum() or d.centre_n.sum() for d in found.values()))
         return State("search", 0, tuple(race), rows, tuple(paths), {}, {}, {}, {})
 
@@ -132,8 +143,8 @@ class OpenMixture(MixtureFace, Estimator):
         question = ask.survey.using(shapes=shapes, ids=ids, held=self._held(state))
         found = fed.sum(question, tuple(c.proposal for c in state.race))
         race = tuple(advance(c, sums) for c, sums in zip(state.race, found))
-        tried = state.tried | {c.id: c.bic for c in race if state.phase != "polish"}  # it has other rows
-        leader = min(race, key=lambda c: c.bic)
+        tried = state.tried | {c.id: _tried(c) for c in race if state.phase != "polish"}  # it has other rows
+        leader = min(race, key=lambda c: c.cost)
         info = {"phase": state.phase, "candidates": len(race), "n_components": leader.size, "bic": leader.bic}
         return self._onward(fed, state._replace(race=race, tried=tried, age=state.age + 1)), info
 
@@ -157,15 +168,18 @@ class OpenMixture(MixtureFace, Estimator):
 
     def _refined(self, state: State, structure: str) -> State:
         """The two best Gaussians stay; the best one's neighbours on its path join, and itself with a pair joined, or some."""
-        leader = best(state.race, structure)
-        if leader is None:
-            return state
+        apart = structure == "alike" and state.age < APART  # what is begun by k-means favours round shapes at first
+        races = [[c for c in state.race if c.shape == s] for s in SHAPES] if apart else [state.race]
+        kept = [c for race in races for c in thinned(race, structure, 2)]
+        leaders = [leader for race in races if (leader := best(race, structure))]
+        new = [c for leader in leaders for c in self._variants(state, leader) if c.id not in state.tried]
+        return state._replace(race=(*kept, *new))
+
+    def _variants(self, state: State, leader: Candidate) -> list[Candidate]:
         name, sizes = leader.id.split("-")[0], range(leader.size - 1, leader.size + 2)
         near = [state.pool[f"{name}-{k}"] for k in sizes if f"{name}-{k}" in state.pool]
         near = near or along(next(p for p in state.paths if p.shape == name), sizes)
-        fewer = some_less(leader, state.rows, JOINED[structure])
-        new = [c for c in (*near, *fewer) if c.id not in state.tried]
-        return state._replace(race=(*thinned(state.race, structure, 2), *new))
+        return [*near, *some_less(leader, state.rows, JOINED[leader.structure])]
 
     def _group(self, fed: Federation, state: State) -> State:
         """Atoms become topics by who holds them, and so do Gaussians that the same clients hold; without atoms nothing is grouped."""
@@ -205,9 +219,12 @@ class OpenMixture(MixtureFace, Estimator):
         t = max(
             ts, key=lambda c: (2 <= c.size <= clients / 2, c.told)
         )  # densities of rows are not what groups are about
-        better = max(c.held for c in ts) > g.held or g.size < t.size
-        winner = t if better and 2 <= t.size <= clients / 2 else g
-        return state._replace(phase="polish", age=0, race=(winner,), scores={c.structure: c.held for c in (g, t)})
+        margin = (
+            t.doubt if t.size == g.size else 0.0
+        )  # nothing is grouped: then it must be clear that Gaussians do not fit
+        better = max(c.held for c in ts) - margin > g.held or g.size < t.size
+        last = (t,) if better and 2 <= t.size <= clients / 2 else (g, *one_less(g, state.rows))  # all rows decide
+        return state._replace(phase="polish", age=0, race=last, scores={c.structure: c.held for c in (g, t)})
 
     def done(self, state: State, history: list[Info]) -> bool:
         return state.phase == "done"
@@ -215,8 +232,9 @@ class OpenMixture(MixtureFace, Estimator):
     # ---- the result ----
 
     def finish(self, fed: Federation, state: State) -> None:
-        final = min(state.race, key=lambda c: c.bic)
+        final = min(state.race, key=lambda c: c.cost)
         self.alike_ = final.structure == "alike"
+        final = concentric(final) if self.alike_ else final
         self._set(final)
         self.certainty_ = _certainty(final, state)
         self.merges_ = _dendrogram(final, state)
@@ -225,7 +243,7 @@ class OpenMixture(MixtureFace, Estimator):
         self.client_shares_: dict[str, Array] = {}
         self.labels_: dict[str, Array] = {}
         self.holdings_: dict[str, Array] = {}
-        self._know(fed, final)
+        self._know(fed, final, self.min_count if len(fed.names) > 1 else 0.0)
 
     def _set(self, final: Candidate) -> None:
         params, grouped = final.proposal
@@ -233,23 +251,21 @@ class OpenMixture(MixtureFace, Estimator):
         self.covariance_type_ = final.shape
         self.weights_, self.means_ = params.weights, params.means
         self.covariances_ = gaussian.unpack_covs(params.covs, final.shape)
-        self.topics_ = np.eye(len(params.weights)) if self.alike_ or not len(grouped) else grouped
-        self.n_components_, self.n_features_in_ = final.size, int(params.means.shape[1])
+        self.topics_ = grouped if len(grouped) else np.eye(len(params.weights))
+        self.n_components_, self.n_features_in_ = len(self.topics_), int(params.means.shape[1])
         self.centers_ = self.topics_ @ self.means_
 
-    def _know(self, fed: Federation, final: Candidate) -> None:
+    def _know(self, fed: Federation, final: Candidate, min_count: float) -> None:
         """Ask who holds which cluster, and look up what clients of this process keep."""
-        min_count = self.min_count if len(fed.names) > 1 else 0.0
         alike = final.structure == "alike"
         question = ask.holdings.using(shape=final.shape, id=final.place, alike=alike, min_count=min_count)
         answers = fed.gather(question, final.proposal)
         kept, place = fed.snapshot(), ask.key(final.place)
         self.holdings_ |= {name: to_numpy(counts.n) for name, counts in answers.items()}
-        self.client_shares_ |= {
-            n: self.weights_ if alike else kept[n][place] for n in fed.names if place in kept.get(n, {})
-        }
         held = np.sum(list(self.holdings_.values()), axis=0)
-        self.cluster_weights_ = self.weights_ if self.alike_ else held / max(held.sum(), 1e-300)
+        shared = (self.topics_ > 0) @ self.weights_
+        self.cluster_weights_ = shared if self.alike_ else held / max(held.sum(), 1e-300)
+        self.client_shares_ |= {n: shared if alike else kept[n][place] for n in fed.names if place in kept.get(n, {})}
         here: list[Client] = getattr(innermost(fed), "clients", [])
         self.labels_ |= {c.name: self.predict(c.x, client=c.name) for c in here if c.name in self.client_shares_}
 
@@ -286,7 +302,10 @@ class OpenMixture(MixtureFace, Estimator):
 
     def partial_fit(self, data: Any, *, by: Any = None) -> OpenMixture:
         """Take in clients never seen: their rows join clusters that are there or open new ones; the old stay as they are."""
+        check_is_fitted(self, "means_")
         fed = as_federation(data, by=by)
+        for newcomer in getattr(innermost(fed), "clients", []):
+            self._rows(newcomer.x)  # as many columns as the model has
         fed.journal.begin(0)
         before = Candidate("known", self.structure_, self.covariance_type_, Proposal(self.params(), self.topics_))
         final = newcomers(fed, before, self.within_, self.max_local, self.min_count, self.noise)
@@ -294,7 +313,7 @@ class OpenMixture(MixtureFace, Estimator):
         grown = final.size - before.size
         self.holdings_ = {n: np.concatenate([h, np.zeros(grown)]) for n, h in self.holdings_.items()}
         self.client_shares_ = {n: np.concatenate([s, np.zeros(grown)]) for n, s in self.client_shares_.items()}
-        self._know(fed, final)
+        self._know(fed, final, self.min_count)  # even of one client: the server is not its own any more
         return self
 
     # ---- refusals ----
@@ -324,10 +343,15 @@ def _certainty(final: Candidate, state: State) -> dict[str, float]:
     if final.structure == "topics":
         return state.groups[final.id].resampled
     sizes: dict[str, float] = {}
-    for id, bic in state.tried.items():
-        name, *counts = id.split("-")  # full-16-1-1: from 16, one pair joined twice
-        if name in SHAPES and counts:
-            size = str(int(counts[0]) - (len(counts) - 1))
-            sizes[size] = min(bic, sizes.get(size, np.inf))
+    for cost, clusters in state.tried.values():
+        if clusters:
+            sizes[str(clusters)] = min(cost, sizes.get(str(clusters), np.inf))
     weights = {k: float(np.exp((min(sizes.values()) - b) / 2)) for k, b in sizes.items()}
     return {k: w / sum(weights.values()) for k, w in weights.items()}
+
+
+def _tried(c: Candidate) -> Tried:
+    """Its cost and, where clusters are Gaussians, how many."""
+    if c.structure == "alike":
+        return Tried(c.cost, len(concentric(c).proposal.topics))
+    return Tried(c.cost, c.size if c.structure == "gaussians" else 0)

@@ -20,6 +20,7 @@ ATOMS = (12, 80)  # fewest and most
 ROWS_PER_ATOM = 60
 LADDER = 8  # numbers of clusters tried first, for each covariance shape
 SMALLEST = 0.01  # an atom's size, relative to the pooled one
+CLEAR = 10.0  # of BIC: where evidence counts as very strong
 FLOOR = 1e-6  # of the mean variance, added to the pooled covariance
 
 
@@ -33,12 +34,18 @@ class Candidate(NamedTuple):
     bic: float = np.inf
     held: float = -np.inf  # log-likelihood of a held-out row
     told: float = 0.0  # how much of that its client's own weights tell
+    doubt: float = 0.0  # standard error of how far that is above the first candidate's
     pull: float = 2.0  # rows of the pooled covariance that each Gaussian's own is mixed with
 
     @property
     def size(self) -> int:
         """Clusters."""
         return self.proposal.topics.shape[self.structure in ("gaussians", "alike")]
+
+    @property
+    def cost(self) -> float:
+        """BIC, and that a Gaussian which few clients hold must be clear: chance has a try at each cluster of each client."""
+        return self.bic + (CLEAR * self.size if self.structure == "gaussians" else 0.0)
 
     @property
     def place(self) -> str:
@@ -68,8 +75,8 @@ def components(found: Mapping[str, Description]) -> merging.Components:
     if not len(n):
         raise BadData("no client has a cluster of min_count rows: lower min_count, or give clients with more rows")
     held = csr_array((n, (np.arange(len(n)), owner)), shape=(len(n), len(parts)))
-    scatter = gaussian.unpack_triangle(np.concatenate([p.scatter for p in parts]))
-    return merging.Components(n, np.concatenate([p.mean for p in parts]), scatter, held)
+    scatter = _sound(np.concatenate([p.scatter for p in parts]), "full", 0.0)  # it may have come rounded
+    return merging.Components(n, np.concatenate([p.mean for p in parts]), gaussian.unpack_triangle(scatter), held)
 
 
 def path(parts: merging.Components, shape: str) -> Path:
@@ -148,7 +155,7 @@ def pooled_within(c: Candidate) -> np.ndarray:
 # ---- atoms ----
 
 
-def atoms(found: Mapping[str, Description], rng: np.random.Generator) -> Candidate:
+def atoms(found: Mapping[str, Description], shape: str, rng: np.random.Generator) -> Candidate:
     """A fine mixture of one topic, from all clients' centres."""
     parts = [found[name] for name in sorted(found)]
     x, n = np.concatenate([p.centre for p in parts]), np.concatenate([p.centre_n for p in parts])
@@ -162,9 +169,9 @@ def atoms(found: Mapping[str, Description], rng: np.random.Generator) -> Candida
     around = gaussian.unpack_triangle(sum(p.centre_scatter for p in parts))
     within = floored(((away * n[:, None]).T @ away + around) / n.sum())
     weights = member.sum(1) / n.sum()
-    covs = np.repeat(gaussian.pack_triangle(within)[None], len(weights), axis=0)
+    covs = gaussian.pack_covs(gaussian.reshape_covs(np.repeat(within[None], len(weights), axis=0), shape), shape)
     mixed = Proposal(Params(weights, means, covs), weights[None])
-    return Candidate("atoms", "atoms", "full", mixed, pull=x.shape[1] + 2.0)  # an atom has few rows
+    return Candidate("atoms", "atoms", shape, mixed, pull=x.shape[1] + 2.0)  # an atom has few rows
 
 
 def floored(cov: np.ndarray) -> np.ndarray:
@@ -185,8 +192,11 @@ def advance(c: Candidate, sums: Sums) -> Candidate:
         topics = topics / np.maximum(topics.sum(1, keepdims=True), TINY)
     rows = float(sums.stats.rows)
     bic = -2 * float(sums.stats.loglik) + _price(c, rows) + float(sums.paid)
-    held, shared = (float(s) / max(float(sums.held_rows), 1.0) for s in (sums.held_loglik, sums.held_shared))
-    return c._replace(proposal=Proposal(params, topics), bic=bic, held=held, told=held - shared)
+    out = max(float(sums.held_rows), 1.0)
+    held, shared, doubt = (
+        s / out for s in (float(sums.held_loglik), float(sums.held_shared), np.sqrt(sums.held_square))
+    )
+    return c._replace(proposal=Proposal(params, topics), bic=bic, held=held, told=held - shared, doubt=float(doubt))
 
 
 def _price(c: Candidate, rows: float) -> float:
@@ -203,7 +213,7 @@ def _shrunk(covs: Array, n: Array, c: Candidate) -> Array:
     pooled = (covs * count).sum(0) / max(n.sum(), TINY)
     level = abs(pooled.mean() if c.shape != "full" else np.trace(gaussian.unpack_triangle(pooled)) / d)
     pooled = _sound(pooled[None], c.shape, SMALLEST * level)[0]
-    one = _size(covs, pooled) if c.structure in ("atoms", "topics") and c.shape == "full" else 1.0
+    one = _size(covs, pooled, c.shape) if c.structure in ("atoms", "topics") else 1.0
     drawn = (covs * count + c.pull * one * pooled) / (count + c.pull)
     return _sound(
         drawn + FLOOR * level * gaussian.diagonal(c.proposal.params.means, c.shape), c.shape, SMALLEST * level
@@ -219,20 +229,23 @@ def _sound(covs: Array, shape: str, least: float) -> Array:
     return np.where(variance[:, :1] > 0, covs, gaussian.pack_triangle(mended))
 
 
-def _size(covs: Array, pooled: Array) -> Array:
-    """(k, 1) the mean variance of each covariance where the pooled one is round; none is taken for nothing."""
+def _size(covs: Array, pooled: Array, shape: str) -> Array:
+    """(k, 1), or (k,) of round ones: the mean variance of each where the pooled covariance is round; none is taken for nothing."""
+    if shape != "full":
+        size = covs / np.maximum(pooled, TINY)
+        return np.maximum(size.mean(-1, keepdims=True) if covs.ndim > 1 else size, SMALLEST)
     white = np.linalg.inv(np.linalg.cholesky(floored(gaussian.unpack_triangle(pooled))))
     size = np.einsum("ij,kjl,il->k", white, gaussian.unpack_triangle(covs), white) / len(white)
     return np.maximum(size, SMALLEST)[:, None]
 
 
 def best(race: Sequence[Candidate], structure: str) -> Candidate | None:
-    """The lowest BIC among candidates of one structure."""
-    return min((c for c in race if c.structure == structure), key=lambda c: c.bic, default=None)
+    """The lowest cost among candidates of one structure."""
+    return min((c for c in race if c.structure == structure), key=lambda c: c.cost, default=None)
 
 
 def thinned(race: Sequence[Candidate], structure: str, keep: int) -> tuple[Candidate, ...]:
     """The few best of one structure, and all others."""
-    ranked = sorted((c for c in race if c.structure == structure), key=lambda c: c.bic)
+    ranked = sorted((c for c in race if c.structure == structure), key=lambda c: c.cost)
     out = {c.id for c in ranked[keep:]}
     return tuple(c for c in race if c.id not in out)

@@ -9,9 +9,11 @@ SUM `atom_squares`: how a row's responsibilities vary, by which the counts are j
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 import numpy as np
+from scipy.special import logsumexp
 
 from unpooled.arrays import Array, Float, to_numpy
 from unpooled.client import Client, client
@@ -50,6 +52,7 @@ class Sums(NamedTuple):
     paid: Float[Array, "", ">=0"]  # BIC's price of the clients' own weights
     held_loglik: Float[Array, ""]
     held_shared: Float[Array, ""]  # the same, had all clients the same weights
+    held_square: Float[Array, "", ">=0"]  # squares of what a row's differs from the first candidate's
     held_rows: Float[Array, "", ">=0"]
 
 
@@ -78,6 +81,14 @@ def describe(
     centre_n, centre, around = _centres(x, w, client.rng, max_centres)
     fine, centre = leaving(centre_n, centre, x, w, min_count, noise, client.rng)
     return Description(n[keep], mean, gaussian.pack_triangle(scatter[keep]), centre_n[fine], centre, around)
+
+
+def one_point(found: Collection[Description]) -> bool:
+    """Whether all that was described lies in one place."""
+    means = np.concatenate([np.concatenate([d.mean, d.centre]) for d in found])
+    about = sum(np.abs(d.scatter).sum() + np.abs(d.centre_scatter).sum() for d in found)
+    size = np.abs(means).max(initial=0.0)
+    return len(means) > 0 and bool(np.ptp(means, axis=0).max() <= 1e-9 * size and about <= 1e-18 * size**2 * len(means))
 
 
 def rows_of(client: Client) -> tuple[np.ndarray, np.ndarray]:
@@ -119,17 +130,27 @@ def _centres(x, w, rng, max_centres: int):
 def count_atoms(down: tuple[Proposal, ...], client: Client, *, shapes: list, noise: float) -> tuple[Counts, ...]:
     """Expected rows at each atom, with noise if asked for; an atom is shared by many clients, so that a count shows no row."""
     found = (mixture.e_step(p.params, client.x, client.w, shape).n for p, shape in zip(down, shapes))
-    return tuple(Counts(np.maximum(n + noise * client.rng.normal(size=n.shape), 0.0) if noise else n) for n in found)
+    return tuple(Counts(_blurred(n, noise, client.rngs) if noise else n) for n in found)
+
+
+def _blurred(n: Array, noise: float, rngs: Sequence[np.random.Generator]) -> Array:
+    """Counts (..., k) with noise from each client's own generator, never below 0."""
+    drawn = np.stack([rng.normal(size=n.shape[-1]) for rng in rngs]).reshape(n.shape)
+    return np.maximum(n + noise * drawn, 0.0)
 
 
 @client
 def holdings(proposal: Proposal, client: Client, *, shape: str, id: str, alike: bool, min_count: float) -> Holdings:
     """Rows in each cluster under the client's own weights, or under all clients'; a count below min_count is sent as 0."""
-    before = client.state.get(key(id))
-    stats, _, shares = visit(proposal, client.x, client.w, shape, before, 1 if before is not None else SETTLE)
-    n = stats.n if alike else shares * client.w.sum(-1)[..., None]
+    if alike:
+        n = mixture.e_step(proposal.params, client.x, client.w, shape).n @ (proposal.topics > 0).T
+        shares = n / np.maximum(n.sum(-1), TINY)[..., None]
+    else:
+        before = client.state.get(key(id))
+        _, _, shares = visit(proposal, client.x, client.w, shape, before, 1 if before is not None else SETTLE)
+        n = shares * client.w.sum(-1)[..., None]
     client.state[key(id)] = shares
-    return Holdings(np.where(n >= min_count, n, 0.0))
+    return Holdings(np.where(n >= max(min_count, 1e-9), n, 0.0))
 
 
 # ---- the SUMs ----
@@ -151,8 +172,8 @@ def _squares(proposal: Proposal, x: Array, w: Array, shape: str) -> Squares:
 @client
 def survey(down: tuple[Proposal, ...], client: Client, *, shapes: list, ids: list, held: float) -> tuple[Sums, ...]:
     """Statistics of every candidate under the client's own weights of clusters, which it updates and keeps."""
-    fit, out = split(client, held)
-    known, answers = client.state, []
+    fit, (x_out, w_out) = split(client, held)
+    known, answers, first = client.state, [], None
     client.state = {k: v for k, v in known.items() if not k.startswith("shares-")}
     for proposal, shape, i in zip(down, shapes, ids):
         before = known.get(key(i))
@@ -160,7 +181,10 @@ def survey(down: tuple[Proposal, ...], client: Client, *, shapes: list, ids: lis
             before = visit(proposal, *fit, shape, None, WARM_UP)[2]
         stats, topics, shares = visit(proposal, *fit, shape, before)
         client.state[key(i)] = shares
-        answers.append(Sums(stats, topics, _price(shares, stats.rows), *_score(proposal, *out, shape, shares)))
+        own, shared = _row_logliks(proposal, x_out, w_out, shape, shares)
+        first = own if first is None else first
+        held = ((w_out * a).sum(-1) for a in (own, shared, (own - first) ** 2, np.ones_like(own)))
+        answers.append(Sums(stats, topics, _price(shares, stats.rows), *held))
     return tuple(answers)
 
 
@@ -196,12 +220,15 @@ def split(client: Client, held: float) -> tuple[tuple[Array, Array], tuple[Array
     return (client.x[..., ~out, :], client.w[..., ~out]), (client.x[..., out, :], client.w[..., out])
 
 
-def _score(proposal: Proposal, x: Array, w: Array, shape: str, shares: Array) -> tuple[Array, Array, Array]:
-    """(log-likelihood under the client's shares, under all clients' weights, rows) of held-out rows."""
+def _row_logliks(proposal: Proposal, x: Array, w: Array, shape: str, shares: Array) -> tuple[Array, Array]:
+    """(..., n) the log-likelihood of each row under the client's shares, and under all clients' weights."""
     if x.shape[-2] == 0:
-        return 0 * w.sum(-1), 0 * w.sum(-1), w.sum(-1)
-    stats = mixture.e_step(proposal.params, x, w, shape, _log(atom_weights(proposal, shares)))
-    return stats.loglik, mixture.e_step(proposal.params, x, w, shape).loglik, stats.rows
+        return np.zeros(w.shape), np.zeros(w.shape)
+    flat = proposal.params._replace(weights=np.ones_like(proposal.params.weights))
+    q = mixture.log_joint(flat, x, shape)  # (..., n, k)
+    weights = (atom_weights(proposal, shares)[..., None, :], proposal.params.weights)
+    own, shared = (np.where(w > 0, logsumexp(q + _log(a), axis=-1), 0.0) for a in weights)
+    return own, shared
 
 
 def _price(shares: Array, rows: Array) -> Array:
