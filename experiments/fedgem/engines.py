@@ -21,7 +21,7 @@ DIFFERS = (
     "fail in one way, FD003 engines in that way or another; which, is not in the data. Truth is read off sensor 7, the pressure "
     "behind the compressor, which falls in all FD001 engines, and in FD003 engines falls or rises with nothing between; sensor 7 "
     "and its twin 12 are kept from all methods. In 'a row a cycle' an engine's 30 cycles are rows of their own, so that rows "
-    "depend on each other."
+    "depend on each other. Who holds a cluster counts operators with at least five engines in it: smaller counts do not leave."
 )
 CYCLES, FLEET = 30, 10
 READ_OFF, TWIN = "s7", "s12"
