@@ -30,12 +30,15 @@ def run(small: bool, seeds: int, out: Path, say: Callable[[str], None]) -> list[
 def plot(table: list[dict], bayes: float, path: Path) -> None:
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(6, 4), layout="constrained")
+    figure = Figure(figsize=(7.5, 4), layout="constrained")
     axes = figure.subplots()
     for name in dict.fromkeys(line["method"] for line in table):
         points = {line["round"]: line["ours"] for line in table if line["method"] == name}
         axes.plot(list(points), list(points.values()), label=name, lw=2.5 if name == "FedGMM" else 1.2)
     axes.axhline(100 * bayes, color="black", ls=":", label="Bayes rule")
     axes.set(xscale="log", xlabel="round", ylabel="accuracy, mean over clients, %")
-    axes.legend(fontsize=8)
+    rounds = [r for r in (5, 10, 20, 40, 60, 100, 200) if r <= max(line["round"] for line in table)]
+    axes.set_xticks(rounds, labels=map(str, rounds))
+    axes.minorticks_off()
+    figure.legend(loc="outside right center", fontsize=8)
     figure.savefig(path, dpi=130)

@@ -182,6 +182,6 @@ class FedGMMFace(LearnerEstimator):
         if y is not None:
             pairs = pairs + self._log_labels(x, y, None)[:, None, :]
         begin = (self.shares_ + 1e-3) / (self.shares_ + 1e-3).sum()
-        pi = fit_weights(pairs.reshape(len(x), -1), begin.ravel()).reshape(begin.shape)
+        pi = fit_weights(pairs.reshape(len(x), -1), begin.ravel(), tol=1e-6).reshape(begin.shape)
         own = self.with_own({"pi": pi})
         return self.with_own({"pi": pi, "novelty": np.quantile(own.novelty(x), 1 - RATES)})
