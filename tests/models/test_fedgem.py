@@ -108,6 +108,17 @@ def test_the_unit_of_measurement_does_not_matter():
     assert all(np.array_equal(metres.labels_[n], micrometres.labels_[n]) for n in x)
 
 
+def test_a_lone_component_has_the_radius_that_is_usual_whatever_the_unit():
+    """Its client has no distance between own centres to go by."""
+    pair, lone = np.array([[0.0, 0.0], [3.0, 4.0]]), np.array([[9.0, 9.0]])
+    found = {"a": Balls(pair, np.zeros(2), np.full(2, 8.0)), "b": Balls(lone, np.zeros(1), np.full(1, 25.0))}
+    np.testing.assert_allclose(fedgem.final_radius(stack(found), 2.0), [2 * 5 * 2 / 4, 2 * 5 * 2 / 4, 2 * 5 / 5])
+    rng = np.random.default_rng(5)
+    x = {f"c{c}": CENTRES[c % 5] + rng.normal(size=(40, 3)) for c in range(15)}  # all clients hold one cluster
+    for unit in (1.0, 1e-6):
+        assert up.FedGEM(1, random_state=0).fit({n: unit * v for n, v in x.items()}).n_components_ == 5
+
+
 def test_nothing_that_stands_for_few_rows_leaves():
     """A client has four rows of a cluster that others have too: they are counted with its other rows, or their centre stays at home."""
     x, _ = clients(count=6)

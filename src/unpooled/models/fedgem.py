@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.spatial import cKDTree
+from scipy.spatial.distance import pdist
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from unpooled.arrays import Array, Float, to_numpy
@@ -160,14 +162,25 @@ def final_radius(all_balls: Stack, rad: float) -> np.ndarray:
 
     The authors' code takes this length for a squared radius, so that its clusters change with the unit of measurement.
     """
-    out = np.empty(len(all_balls.n))
+    out, smallest = np.empty(len(all_balls.n)), _smallest(all_balls)
     for c in range(len(all_balls.names)):
         own = all_balls.owner == c
-        centre = all_balls.centre[own]
-        apart = np.linalg.norm(centre[:, None] - centre, axis=-1)[np.triu_indices(len(centre), 1)]
-        smallest = apart.min() if len(apart) else 1.0
-        out[own] = rad * smallest * len(centre) / np.sqrt(max(all_balls.n[own].sum(), 1.0))
+        out[own] = rad * smallest[c] * own.sum() / np.sqrt(max(all_balls.n[own].sum(), 1.0))
     return out
+
+
+def _smallest(all_balls: Stack) -> np.ndarray:
+    """(clients,) the smallest distance between a client's own centres; with one centre, what is usual among the others.
+
+    Where all clients have one centre each, it is the usual distance to the nearest of another client.
+    """
+    parts = [all_balls.centre[all_balls.owner == c] for c in range(len(all_balls.names))]
+    found = np.array([pdist(part).min() if len(part) > 1 else np.nan for part in parts])
+    alone = np.isnan(found)
+    if not alone.all():
+        return np.where(alone, np.nanmedian(found), found)
+    near = cKDTree(all_balls.centre).query(all_balls.centre, k=2)[0][:, 1] if len(parts) > 1 else np.ones(1)
+    return np.full(len(parts), np.median(near))
 
 
 def joined(all_balls: Stack, label: np.ndarray) -> np.ndarray:
