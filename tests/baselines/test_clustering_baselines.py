@@ -5,11 +5,12 @@ import pytest
 from sklearn.cluster import HDBSCAN, KMeans
 from sklearn.mixture import BayesianGaussianMixture, GaussianMixture
 
+from unpooled import FedGEM
 from unpooled.baselines import AFCL, FFCM, FederatedKMeans, KFed, LocalEM, PooledClustering
 from unpooled.baselines.afcl import Seeds, distinct, interact, moves
 from unpooled.baselines.kfed import awasthi_sheffet, max_min
 from unpooled.client import Client
-from unpooled.errors import BadParameter
+from unpooled.errors import BadData, BadParameter
 from unpooled.metrics.clustering import score
 
 CENTRES = 9.0 * np.array([[0, 0], [1, 0], [0, 1], [1, 1]])
@@ -204,6 +205,16 @@ def test_the_central_reference_is_scikit_learns(problem):
     ours = PooledClustering("gmm", n_components=4, covariance_types=("full",), random_state=0).fit(x)
     theirs = GaussianMixture(4, n_init=3, reg_covar=1e-4, random_state=0).fit_predict(pooled(x))
     assert np.array_equal(np.concatenate([ours.labels_[n] for n in sorted(x)]), theirs)
+
+
+@pytest.mark.parametrize(
+    "model", [FedGEM(), KFed(2), FFCM(2), FederatedKMeans(2), AFCL(4), LocalEM(), PooledClustering()]
+)
+def test_a_client_with_missing_values_is_named_before_any_work(model, problem):
+    x, _ = problem
+    x["c03"][5, 1] = np.nan
+    with pytest.raises(BadData, match="client 'c03' has missing values: fill them in first"):
+        model.fit(x)
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from unpooled.arrays import Array, Float, to_numpy
 from unpooled.client import Client
+from unpooled.data.checks import check_complete
 from unpooled.errors import BadParameter
 from unpooled.estimator import Estimator, Info
 from unpooled.federation import Federation, innermost
@@ -24,6 +25,7 @@ class CentreModel(Estimator):
     def check(self, fed: Federation) -> None:
         if self.n_clusters < 1:
             raise BadParameter(f"n_clusters={self.n_clusters!r} must be at least 1")
+        check_complete(getattr(innermost(fed), "clients", []))
 
     def _set_centres(self, fed: Federation, centres: Array) -> None:
         self.cluster_centers_ = to_numpy(centres)

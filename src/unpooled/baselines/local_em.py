@@ -9,6 +9,7 @@ import numpy as np
 
 from unpooled.arrays import Array, Float, to_numpy
 from unpooled.client import Client, client
+from unpooled.data.checks import check_complete
 from unpooled.errors import BadParameter, suggest
 from unpooled.estimator import Estimator, Info
 from unpooled.federation import Federation, innermost
@@ -40,6 +41,9 @@ class LocalEM(Estimator):
         self.n_components = n_components
         self.max_local = max_local
         self.random_state = random_state
+
+    def check(self, fed: Federation) -> None:
+        check_complete(getattr(innermost(fed), "clients", []))
 
     def init(self, fed: Federation, rng: np.random.Generator) -> tuple:
         return ()

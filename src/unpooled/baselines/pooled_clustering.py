@@ -14,6 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.mixture import BayesianGaussianMixture, GaussianMixture
 
 from unpooled.arrays import to_numpy
+from unpooled.data.checks import check_complete
 from unpooled.errors import BadParameter
 from unpooled.estimator import Estimator
 from unpooled.federation import Federation, innermost
@@ -65,6 +66,7 @@ class PooledClustering(Estimator):
             raise BadParameter(f"method={self.method!r} is not known: use one of {', '.join(METHODS)}")
         if not isinstance(innermost(fed), Local):
             raise BadParameter("PooledClustering needs all rows in this process: it is what a federation cannot do")
+        check_complete(getattr(innermost(fed), "clients", []))
 
     def _labels(self, x: np.ndarray) -> np.ndarray:
         if self.method == "hdbscan":

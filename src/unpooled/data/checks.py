@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -68,6 +68,15 @@ def check_rows(part: Part) -> None:
     for values, what in ((part.y, "labels"), (part.w, "weights")):
         if values is not None and len(values) != n:
             raise BadData(f"{part.where} has {n} rows but {len(values)} {what}: give one for each row")
+
+
+def check_complete(clients: Iterable[Any]) -> None:
+    """Refuse a client (name, x) with missing values, for models that have no way with them."""
+    for client in clients:
+        if bool(namespace(client.x).isnan(client.x).any()):
+            raise BadData(
+                f"client {client.name!r} has missing values: fill them in first, with MixtureImputer for example"
+            )
 
 
 def _check_alike(part: Part, first: Part) -> None:

@@ -17,6 +17,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from unpooled.arrays import Array, Float, to_numpy
 from unpooled.client import Client, client
+from unpooled.data.checks import check_complete
 from unpooled.errors import BadData, BadParameter, suggest
 from unpooled.estimator import Estimator, Info
 from unpooled.federation import Federation, innermost
@@ -297,6 +298,7 @@ class FedGEM(Estimator):
         return self.super_clusters_[client][q.argmax(-1)]
 
     def check(self, fed: Federation) -> None:
+        check_complete(getattr(innermost(fed), "clients", []))
         if self.radius not in RADII:
             raise BadParameter(f"radius={self.radius!r} is not known: use one of {', '.join(RADII)}")
         if isinstance(self.n_components, str) and self.n_components != "auto":
