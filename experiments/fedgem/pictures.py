@@ -79,6 +79,8 @@ def draw(name: str, problem: Problem, labels: dict[str, dict], file: Path) -> Pa
 
     spots, names, colours = flat(problem), sorted(problem.rows), palette(problem.k)
     x, y = (np.concatenate([part[n] for n in names]) for part in (spots, problem.truth))
+    wide = problem.rows[names[0]].shape[1]
+    note = "" if wide == 2 else f" ({wide} columns, drawn in the two directions that part the true clusters best)"
     shown = np.random.default_rng(0).permutation(len(x))[:MOST]
     figure, axes = plt.subplots(2, 4, figsize=(15, 8), sharex=True, sharey=True)
     for axis, client in zip(axes[0], names[:CLIENTS]):
@@ -96,9 +98,9 @@ def draw(name: str, problem: Problem, labels: dict[str, dict], file: Path) -> Pa
         axis.set_xticks([])
         axis.set_yticks([])
     figure.suptitle(
-        f"{name}. Above: nobody sees more than one client's rows (grey: all the others'). "
-        "Below: what methods find; black crosses are rows put into another cluster than the true one.\n"
-        "Told K: the number of clusters in all; told K_g: how many each client holds."
+        f"{name}{note}. Above: nobody sees more than one client's rows (grey: all the others'). "
+        \n"
+        "Below: what methods find; black crosses are rows put into another cluster than the true one. Told K: the number of clusters in all; told K_g: how many each client holds."
     )
     figure.tight_layout()
     file.parent.mkdir(parents=True, exist_ok=True)
