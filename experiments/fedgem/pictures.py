@@ -98,9 +98,9 @@ def draw(name: str, problem: Problem, labels: dict[str, dict], file: Path) -> Pa
         axis.set_xticks([])
         axis.set_yticks([])
     figure.suptitle(
-        f"{name}{note}. Above: nobody sees more than one client's rows (grey: all the others'). "
-        \n"
-        "Below: what methods find; black crosses are rows put into another cluster than the true one. Told K: the number of clusters in all; told K_g: how many each client holds."
+        f"{name}{note}. Above: nobody sees more than one client's rows (grey: all the others').\n"
+        "Below: what methods find; black crosses are rows put into another cluster than the true one. "
+        "Told K: the number of clusters; told K_g: how many each client holds."
     )
     figure.tight_layout()
     file.parent.mkdir(parents=True, exist_ok=True)
