@@ -25,11 +25,7 @@ from threadpoolctl import threadpool_limits
 import unpooled as up
 from unpooled import tree
 from unpooled.arrays import to_numpy
-from unpooled.baselines.ablation import AblatedBNR
 from unpooled.baselines.central_gp import CentralGP
-from unpooled.baselines.fedloc import FedLoc
-from unpooled.baselines.pfedgp import PFedGP
-from unpooled.baselines.regression import FedAvgRegression, FedProxRegression, outputs
 from unpooled.client import Ask
 from unpooled.federation import Layer
 from unpooled.maths import bayes_linear
@@ -46,44 +42,8 @@ FIRST_OF = {"sml": 20}  # ... those before these
 HELD = 1 / 9  # of the rows at the clients: a tenth of all
 
 
-def published(name: str, **options: Any) -> dict[str, Any]:
-    """The thesis's network and 50 draws shifted by a small network; widths stay below its 200 to 5000, for two cores."""
-    return {"features": "deep", "n_frequencies": 50, "frequencies": "shifted", "activation": "relu", "latent_dim": 8,
-            "hidden": (64, 64), "inputs": "standard", "max_iter": 100, "patience": 5,
-            "local_epochs": 10, "local_rate": 0.003, **options}  # fmt: skip
-
-
 def exact(name: str, split: protocol.Split, seed: int) -> up.FedBNR:
     return up.FedBNR("exact", validation_fraction=HELD, random_state=seed, **CONFIGS[name])
-
-
-def average(name: str, split: protocol.Split, seed: int) -> up.FedBNR:
-    """As printed, with the sign of the evidence put right: noise and prior are averaged, intervals are the normal ones."""
-    options = published(name, server_noise=False, recalibrate=False, refit=False, validation_fraction=HELD)
-    return up.FedBNR("average", random_state=seed, **options)
-
-
-def average_server(name: str, split: protocol.Split, seed: int) -> up.FedBNR:
-    """The same, but noise and prior from the global evidence, honest intervals, and a refit: two SUMs more in all."""
-    return up.FedBNR("average", random_state=seed, **published(name, validation_fraction=HELD))
-
-
-def distill(name: str, split: protocol.Split, seed: int) -> up.FedBNR:
-    """The validation rows lie at the server, which distils on 80 % of them."""
-    server = (split.x[split.held], split.y[split.held])
-    options = published(name, server_noise=False, recalibrate=False, server_data=server)
-    return up.FedBNR("distill", random_state=seed, **options)
-
-
-def ablated(kernel: str, last_layer: str) -> Callable[..., Any]:
-    def make(name: str, split: protocol.Split, seed: int) -> AblatedBNR:
-        server = {"server_data": (split.x[split.held], split.y[split.held])} if kernel == "distill" else {}
-        settings = published(name, recalibrate=False, refit=False, validation_fraction=HELD, **server)
-        if kernel == "local":
-            settings["max_iter"] = 20  # times local_epochs: a client alone has nobody to wait for
-        return AblatedBNR(kernel, last_layer, settings=settings, random_state=seed)
-
-    return make
 
 
 def central_exact(name: str, split: protocol.Split, seed: int) -> CentralGP:
@@ -96,25 +56,10 @@ def central_features(name: str, split: protocol.Split, seed: int) -> CentralGP:
     return CentralGP("random features", settings={"validation_fraction": HELD, **CONFIGS[name]}, random_state=seed)
 
 
-def network(make: type, **options: Any) -> Callable[..., Any]:
-    return lambda name, split, seed: make(validation_fraction=HELD, random_state=seed, **options)
-
-
 METHODS: dict[str, Callable[..., Any]] = {
     "FedBNR exact": exact,
     "Central GP": central_exact,
     "Central GP random features": central_features,
-    "FedBNR as printed": average,
-    "FedBNR average server noise": average_server,
-    "FedBNR-KD as printed": distill,
-    "local+local": ablated("local", "local"),
-    "local+global": ablated("local", "global"),
-    "avg+local": ablated("average", "local"),
-    "kd+local": ablated("distill", "local"),
-    "FedAvg": network(FedAvgRegression),
-    "FedProx": network(FedProxRegression),
-    "pFedGP": network(PFedGP),
-    "FedLoc": lambda name, split, seed: FedLoc(rho=5000.0, random_state=seed),
 }
 
 
@@ -122,9 +67,7 @@ def run(name: str, clients: int, seed: int, method: str) -> dict[str, Any]:
     """Fit and judge: at the validation optimum, and as the thesis does at the best round for the test rows."""
     split = protocol.split(name, seed, clients)
     model = METHODS[method](name, split, seed)
-    settings = {**model.get_params(deep=False), **(model.get_params(deep=False).get("settings") or {})}
-    rows = None if settings.get("server_data") is None else ~split.held
-    fed = up.federate(split.clients(rows), threads=1)
+    fed = up.federate(split.clients(), threads=1)
     start, curve = time.process_time(), list(watch(model, fed, split))
     history, best = getattr(model, "history_", []), getattr(model, "best_round_", 0)
     least = {"rmse_min": min(row["test_rmse"] for row in curve)} if curve else {}
@@ -149,16 +92,16 @@ class Overheard(Layer):
 
 
 def watch(model: Any, fed: Any, split: protocol.Split) -> Iterator[dict[str, float]]:
-    """Fits; yields the error on the test rows in every round of a global model."""
+    """Fits; yields the error on the test rows in every round."""
     if isinstance(model, CentralGP):
         model.fit(fed)
         return
-    fed, sums, before = Overheard(fed), before_rounds(model), None
+    fed, sums = Overheard(fed), before_rounds(model)
     for moment in model.rounds(fed):
-        if before is not None and (guess := glance(model, fed, before, split.x_test)) is not None:
+        if moment.history:
+            guess = glance(model, fed, split.x_test)
             yield {"sums": sums + 1, "test_rmse": float(f"{metrics.rmse(split.y_test, guess):.5g}")}
-        sums += moment.history[-1].get("sums", 0) if moment.history else 0
-        before = moment.state
+            sums += moment.history[-1]["sums"]
 
 
 def before_rounds(model: Any) -> int:
@@ -166,28 +109,17 @@ def before_rounds(model: Any) -> int:
     return 3 if getattr(model, "inputs", None) == "robust" else 2
 
 
-def glance(model: Any, fed: Overheard, state: Any, x: np.ndarray) -> np.ndarray | None:
-    """Predictions of the kernel or network that the last round began with; None where every client has its own."""
-    if isinstance(model, FedBNR):
-        design, stats = fed.last
-        post = model._posterior(stats) if model.kernel == "exact" else model._posterior(stats, state)
-        mean, _ = bayes_linear.predict(post, features(model._spec(), design.kernel, standard(design.scaling, x)))
-        return (design.scaling.y_mean + design.scaling.y_scale * mean)[:, 0]
-    if type(model) in (FedAvgRegression, FedProxRegression):
-        scaling = state.network.scaling
-        mean = outputs(model._spec(), state.network.leaves, standard(scaling, x))
-        return (scaling.y_mean + scaling.y_scale * mean)[:, 0]
-    return None
+def glance(model: FedBNR, fed: Overheard, x: np.ndarray) -> np.ndarray:
+    """Predictions of the kernel that the last round began with."""
+    design, stats = fed.last
+    post = bayes_linear.posterior(stats)
+    mean, _ = bayes_linear.predict(post, features(model._spec(), design.kernel, standard(design.scaling, x)))
+    return (design.scaling.y_mean + design.scaling.y_scale * mean)[:, 0]
 
 
 def judge(model: Any, split: protocol.Split) -> dict[str, float]:
-    """Errors and calibration on the test rows; of a method with many local models, the mean over them."""
+    """Errors and calibration on the test rows."""
     x, y = split.x_test, split.y_test
-    if hasattr(model, "predict_each"):
-        found = [judge_one(y, mean, std) for mean, std in model.predict_each(x).values()]
-        return {key: float(np.mean([row[key] for row in found])) for key in found[0]}
-    if isinstance(model, FedAvgRegression):
-        return {"rmse": metrics.rmse(y, model.predict(x))}
     mean, std = model.predict(x, return_std=True)
     return judge_one(y, mean, std, (lambda p: model.interval(x, p)) if hasattr(model, "interval") else None)
 

@@ -19,7 +19,7 @@ from unpooled.maths.feature_maps import Kernel, features
 from unpooled.metrics.regression import rmse
 
 FOLDER = Path(__file__).parents[2] / "experiments" / "fedbnr"
-LOCAL = ("_stacked", "_stack", "_runs", "_protocol")
+LOCAL = ("_stacked", "_trainings", "_stack", "_runs", "_protocol")
 SEEDS, EPOCHS, ROUNDS, RATE, MU, ALPHA, RHO = [3, 4], 3, 3, 0.01, 0.5, 2.0, 50.0
 
 
@@ -30,7 +30,7 @@ def stacked_():
     for name in LOCAL:
         sys.modules.pop(name, None)
     module = import_module("_stacked")
-    module.EPOCHS, module.WIDTH, module.LATENT = EPOCHS, 10, 3
+    module.trainings.EPOCHS, module.trainings.WIDTH, module.trainings.LATENT = EPOCHS, 10, 3
     yield module
     sys.path.remove(str(FOLDER))
     for name in LOCAL:
@@ -67,7 +67,7 @@ def published(stacked, split, **options):
     server = (split.x[split.held], split.y[split.held])
     how = {"max_iter": ROUNDS, "local_epochs": EPOCHS, "local_rate": RATE, "server_data": server, "server_noise": False,
            "recalibrate": False, "hidden": (10, 10), "latent_dim": 3, **options}  # fmt: skip
-    return stacked.runs.published("", **how)
+    return stacked.trainings.published(**how)
 
 
 @pytest.mark.parametrize(("training", "kernel", "method"), [("average", "average", "FedBNR as printed"),
@@ -75,7 +75,7 @@ def published(stacked, split, **options):
 def test_the_printed_algorithm(stacked, splits, training, kernel, method):
     rows, made, watches = followed(stacked, splits, training)
     for i, (seed, split) in enumerate(zip(SEEDS, splits)):
-        options = {"distill_weight": ALPHA, "distill_rate": RATE, "distill_steps": stacked.DISTILL_STEPS}
+        options = {"distill_weight": ALPHA, "distill_rate": RATE, "distill_steps": stacked.trainings.DISTILL_STEPS}
         model = up.FedBNR(kernel, random_state=seed, **published(stacked, split, **options)).fit(fed_of(split))
         mean, std = model.predict(split.x_test, return_std=True)
         assert model.best_round_ == watches[method].round[i]
@@ -141,7 +141,7 @@ def test_kernels_of_clients_alone(stacked, splits):
 @pytest.mark.parametrize(("method", "everybody"), [("local+local", False), ("local+global", True)])
 def test_last_layers_of_clients_alone(stacked, splits, method, everybody):
     rows, made, watches = followed(stacked, splits, "local", rounds=2)
-    best, spec, i = watches[method].best, stacked.printed_spec(), 1
+    best, spec, i = watches[method].best, stacked.trainings.printed_spec(), 1
     mean, variance = made.methods[method](rows, i, best, made.omega, rows.x_test[i], True)
     for c in range(4):
         theta = {k: v[i, c].numpy() for k, v in best.items() if not k.startswith("log_")}

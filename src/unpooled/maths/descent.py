@@ -12,6 +12,7 @@ import numpy as np
 
 from unpooled.arrays import Array, namespace
 
+BETA_1, BETA_2 = 0.9, 0.99  # how much of its averages Adam keeps in a step
 MEMORY = 20  # pairs L-BFGS remembers
 SUFFICIENT = 1e-4  # share of the promised decrease a step must bring
 SHORTER = 0.4
@@ -31,7 +32,7 @@ def adam(start: Array) -> Adam:
 
 
 def adam_step(
-    state: Adam, gradient: Array, rate: float | Array, b1: float = 0.9, b2: float = 0.99, decay: float = 0.0
+    state: Adam, gradient: Array, rate: float | Array, b1: float = BETA_1, b2: float = BETA_2, decay: float = 0.0
 ) -> Adam:
     """One step down; works on NumPy and torch, on one vector or a stack of them. `decay` shrinks the point apart from the gradient."""
     count = state.taken + 1

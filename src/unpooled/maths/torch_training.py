@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
 
 from unpooled.arrays import Array, to_numpy
 from unpooled.maths import fitc
-from unpooled.maths.descent import Adam, adam, adam_step
+from unpooled.maths.descent import BETA_1, BETA_2, Adam, adam
 from unpooled.maths.feature_maps import MAPS, Kernel, Leaves, Map, Spec, features
 
 Tensor = torch.Tensor
@@ -129,29 +129,47 @@ def steps(
     not a number moves nothing.
     """
     x, y, w = rows
-    lead, start = w.ndim - 1, {k: s.at for k, s in states.items()}
+    lead, start, states = w.ndim - 1, {k: s.at for k, s in states.items()}, own(states)
     held = isinstance(proximal, Tensor) or proximal > 0
     for _ in range(epochs):
-        at = {k: s.at.detach().requires_grad_() for k, s in states.items()}
+        at = {k: s.at.requires_grad_() for k, s in states.items()}
         value = LOSSES[loss](features(spec, Kernel(at, fixed), x), y, w, at)
         if held:
             value = value + 0.5 * proximal * sum(_per_client((at[k] - start[k]) ** 2, lead) for k in at)
-        gradient = torch.autograd.grad(value.sum(), list(at.values()))
-        states = {k: adam_step(s, finite(g), over(rate, g)) for (k, s), g in zip(states.items(), gradient)}
+        states = moved(states, torch.autograd.grad(value.sum(), list(at.values())), rate)
     return states
 
 
-def over(rate: float | Tensor, leaf: Tensor) -> float | Tensor:
-    """A rate for each stack, in the shape that multiplies its leaf."""
-    return rate.reshape(rate.shape + (1,) * (leaf.ndim - rate.ndim)) if isinstance(rate, Tensor) else rate
+def own(states: dict[str, Adam]) -> dict[str, Adam]:
+    """Copies that `moved` may write to."""
+    copy = lambda v: v.detach().clone(memory_format=torch.contiguous_format)  # noqa: E731
+    return {k: Adam(copy(s.at), copy(s.first), copy(s.second), s.taken) for k, s in states.items()}
+
+
+@torch.no_grad()
+def moved(states: dict[str, Adam], gradient: Sequence[Tensor], rate: float | Tensor) -> dict[str, Adam]:
+    """One step of Adam (`descent.adam_step`) written over the old state: with many clients, memory is what a step waits for.
+
+    What is not a number in the gradient moves nothing; `rate` may differ from stack to stack: (...,).
+    """
+    found = {}
+    for (k, (at, first, second, taken)), g in zip(states.items(), gradient):
+        g, at = torch.nan_to_num(g, nan=0.0, posinf=0.0, neginf=0.0), at.detach()
+        first.lerp_(g, 1 - BETA_1)
+        second.mul_(BETA_2).addcmul_(g, g, value=1 - BETA_2)
+        step = torch.div(second, 1 - BETA_2 ** (taken + 1), out=g).sqrt_().add_(1e-8)
+        step = torch.div(first, step, out=step)
+        least = 1 - BETA_1 ** (taken + 1)
+        if isinstance(rate, Tensor):
+            at.addcmul_(step, rate.reshape(rate.shape + (1,) * (at.ndim - rate.ndim)), value=-1 / least)
+        else:
+            at.add_(step, alpha=-rate / least)
+        found[k] = Adam(at, first, second, taken + 1)
+    return found
 
 
 def _per_client(squares: Tensor, lead: int) -> Tensor:
     return squares.flatten(lead).sum(-1) if squares.ndim > lead else squares
-
-
-def finite(gradient: Tensor) -> Tensor:
-    return torch.nan_to_num(gradient, nan=0.0, posinf=0.0, neginf=0.0)
 
 
 # ---- a user's own module as a feature map ----

@@ -6,9 +6,9 @@ import numpy as np
 import torch
 
 from unpooled.arrays import Array
-from unpooled.maths.descent import Adam, adam, adam_step
+from unpooled.maths.descent import Adam, adam
 from unpooled.maths.feature_maps import Kernel, Leaves, Spec, features
-from unpooled.maths.torch_training import Tensor, arrays, finite, minus_evidence, over, tensors
+from unpooled.maths.torch_training import Tensor, arrays, minus_evidence, moved, own, tensors
 
 
 def distil(
@@ -42,11 +42,10 @@ def distil_steps(
 ) -> dict[str, Adam]:
     """Adam's states after so many steps, for rows (x, y, target): x (..., r, d), and the Gram matrix to reach (..., r, r)."""
     x, y, target = rows
-    w = torch.ones(x.shape[:-1], dtype=x.dtype, device=x.device)
+    w, states = torch.ones(x.shape[:-1], dtype=x.dtype, device=x.device), own(states)
     for _ in range(steps):
-        at = {k: s.at.detach().requires_grad_() for k, s in states.items()}
+        at = {k: s.at.requires_grad_() for k, s in states.items()}
         z = features(spec, Kernel(at, fixed), x)
         loss = minus_evidence(z, y, w, at) + weight * ((z @ z.mT - target) ** 2).mean((-1, -2))
-        gradient = torch.autograd.grad(loss.sum(), list(at.values()))
-        states = {k: adam_step(s, finite(g), over(rate, g)) for (k, s), g in zip(states.items(), gradient)}
+        states = moved(states, torch.autograd.grad(loss.sum(), list(at.values())), rate)
     return states
