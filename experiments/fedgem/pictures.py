@@ -19,7 +19,8 @@ from unpooled.metrics.clustering import score
 SEEDS = 1
 DIFFERS = (
     "the paper's pictures are of its own data; these are of s1, d31, pendigits and the turbofans of engines.py. Pendigits has 16 "
-    "columns and is drawn in the two directions that tell its digits apart best, which no method was told; turbofans in their principal axes."
+    "columns and is drawn in the two directions that tell its digits apart best, which no method was told; turbofans are drawn in "
+    "their principal axes."
 )
 DRAWN = ("OpenMixture auto", "FedGEM", "k-FED", "central GMM")
 CLIENTS = 3
