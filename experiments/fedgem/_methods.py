@@ -8,6 +8,7 @@ from collections.abc import Callable
 from hashlib import sha256
 from typing import Any, ClassVar
 
+import _device
 import numpy as np
 from _data import Problem
 
@@ -81,7 +82,8 @@ def _afcl(p: Problem, seed: int, rate: float) -> Any:
 
 
 def _bic(p: Problem, seed: int) -> Any:
-    return baselines.PooledClustering("gmm-bic", n_components=3 * p.k, n_init=1, random_state=seed)
+    kind = _device.OnDevice if _device.there_is_one() else baselines.PooledClustering
+    return kind("gmm-bic", n_components=3 * p.k, n_init=1, random_state=seed)
 
 
 def measure(problem: Problem, method: str, seed: int) -> dict[str, Any]:
