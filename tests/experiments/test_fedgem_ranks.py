@@ -9,7 +9,7 @@ import pytest
 FOLDER = Path(__file__).parents[2] / "experiments" / "fedgem"
 
 
-LOCAL = ("_ranks", "_methods", "_data")  # other papers' experiments have files of the same names
+LOCAL = ("_ranks", "_methods", "_data", "_device")  # other papers' experiments have files of the same names
 
 
 @pytest.fixture(name="rank_table")
