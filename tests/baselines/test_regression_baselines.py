@@ -223,16 +223,31 @@ def test_an_ablation_of_one_client_is_fedbnr_itself(rows):
 
 def test_the_central_process_is_scikit_learns_and_fedbnrs(rows):
     x, y, by = rows
-    exact = CentralGP(settings={"optimizer": None}).fit(clients_of(x, y, by))
+    exact = CentralGP(max_iter=0).fit(clients_of(x, y, by))
     order = np.argsort(by, kind="stable")
     sx, sy = standardised(x[order], y[order])
     kernel = ConstantKernel() * RBF(np.full(2, np.sqrt(2))) + WhiteKernel(0.1)
     peer = GaussianProcessRegressor(kernel, optimizer=None).fit(sx, sy)
-    np.testing.assert_allclose(exact.predict(x[order]), y.mean() + y.std() * peer.predict(sx), rtol=1e-8)
+    mean, std = exact.predict(x[order], return_std=True)
+    expected, spread = peer.predict(sx, return_std=True)
+    np.testing.assert_allclose(mean, y.mean() + y.std() * expected, rtol=1e-8)
+    np.testing.assert_allclose(std, y.std() * spread, rtol=1e-6)
+    np.testing.assert_allclose(exact.model_.evidence, peer.log_marginal_likelihood_value_, rtol=1e-8)
     settings = {"n_frequencies": 20, "max_iter": 5}
     features = CentralGP("random features", settings=settings, random_state=3).fit(clients_of(x, y, by))
     spread = up.FedBNR("exact", random_state=3, **settings).fit(clients_of(x, y, by))
     np.testing.assert_allclose(features.predict(x), spread.predict(x), rtol=1e-6)
+
+
+def test_the_central_process_learns_what_scikit_learn_learns(rows):
+    x, y = standardised(*rows[:2])
+    kernel = ConstantKernel() * RBF(np.full(2, np.sqrt(2))) + WhiteKernel(0.1)
+    peer = GaussianProcessRegressor(kernel).fit(x, y)
+    model = CentralGP().fit(x, y)
+    np.testing.assert_allclose(model.model_.evidence, peer.log_marginal_likelihood_value_, rtol=1e-4)
+    np.testing.assert_allclose(model.model_.shape.log_scale.exp().numpy(), peer.kernel_.k1.k2.length_scale, rtol=1e-2)
+    some = CentralGP(learn_on=60, random_state=0).fit(x, y)
+    assert some.model_.evidence < model.model_.evidence < 1.5 * some.model_.evidence
 
 
 @pytest.mark.parametrize("make", [FedLoc, PFedGP])

@@ -13,7 +13,7 @@ from unpooled.models.held_clients import choose
 CLIENTS, ROWS = 40, 30
 
 
-def made(seed, clients=CLIENTS, between=2.0):
+def made(seed, clients=CLIENTS, between=0.6):
     """Clients with an offset of their own, which one column tells apart."""
     rng = np.random.default_rng(seed)
     offset = between * rng.normal(size=clients)
@@ -64,6 +64,7 @@ def test_bayesian_regression_judges_each_client_as_if_it_were_not_there():
     assert model.n_clients_checked_ == 12
 
 
+@pytest.mark.filterwarnings("ignore:clients held out")
 @pytest.mark.parametrize("kernel", ["exact", "average"])
 def test_clients_held_out_do_not_shape_the_kernel(kernel):
     x, y, by = made(1)
@@ -80,8 +81,9 @@ def test_clients_held_out_do_not_shape_the_kernel(kernel):
     assert model.stats_.n == len(y)  # but they are in the last layer
 
 
+@pytest.mark.filterwarnings("ignore:clients held out")
 def test_intervals_cover_clients_never_seen():
-    x, y, by = made(2, clients=60)
+    x, y, by = made(2, clients=60, between=2.0)
     unseen = np.isin(by, [f"c{c}" for c in range(40, 60)])
     how = {"n_frequencies": 100, "max_iter": 30, "random_state": 0}
     covered = {}
@@ -91,6 +93,18 @@ def test_intervals_cover_clients_never_seen():
     assert covered[True] < 0.75 < 0.9 <= covered["clients"]
 
 
+@pytest.mark.filterwarnings("ignore:intervals for clients never seen")
+def test_where_nothing_carries_over_it_is_said():
+    x, y, by = made(5, clients=12, between=2.0)
+    model = up.FedBNR(recalibrate="clients", n_frequencies=50, max_iter=2, random_state=0)
+    with pytest.warns(DataWarning, match="what was learned does not carry over to clients never seen"):
+        model.fit(x, y, by=by)
+    best = model.history_[model.best_round_ - 1]
+    held = np.isin(by, model.held_clients_)
+    assert_allclose(best["val_spread"], np.sqrt(np.mean((y[held] - y[~held].mean()) ** 2)), rtol=1e-8)
+    assert best["val_rmse"] > best["val_spread"]
+
+
 def test_a_saved_model_keeps_its_intervals(tmp_path):
     x, y, by = made(3)
     model = up.FedBNR(recalibrate="clients", n_frequencies=10, max_iter=1, random_state=0).fit(x, y, by=by)
@@ -98,10 +112,11 @@ def test_a_saved_model_keeps_its_intervals(tmp_path):
     assert_allclose(up.load(tmp_path).interval(x[:5], 0.9), model.interval(x[:5], 0.9))
 
 
+@pytest.mark.filterwarnings("ignore:clients held out")
 def test_too_few_clients_are_said_so():
     x, y, by = made(4, clients=12)
     with pytest.warns(DataWarning, match="rest on 4 clients, and a 90 % interval needs 9"):
-        up.FedBNR(recalibrate="clients", n_frequencies=10, max_iter=1).fit(x, y, by=by)
+        up.FedBNR(recalibrate="clients", n_frequencies=10, max_iter=1, random_state=0).fit(x, y, by=by)
     with pytest.raises(BadParameter, match="there are 2: it needs 3"):
         up.FedBNR(recalibrate="clients", max_iter=1).fit(x, y, by=np.arange(len(y)) % 2)
     with pytest.raises(BadParameter, match="there is only one"):

@@ -1,6 +1,6 @@
 """The Gaussian process of the pooled rows: what a federated one is measured against. It needs all rows in one place.
 
-`method="exact"` is scikit-learn's (n^3), `method="random features"` is FedBNR's model with a single client.
+`method="exact"` costs n^3 a step, on a GPU if there is one; `method="random features"` is FedBNR's model with a single client.
 """
 
 from __future__ import annotations
@@ -9,18 +9,18 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, RegressorMixin
-from sklearn.gaussian_process import GaussianProcessRegressor
-from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
-from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from unpooled.arrays import to_numpy
-from unpooled.errors import BadParameter
+from unpooled.errors import BadData, BadParameter
 from unpooled.federation import innermost
 from unpooled.local import as_federation
 from unpooled.maths.named import at_least, mapping, one_of
+from unpooled.models.bnr_checks import check_device
 from unpooled.models.fedbnr import FedBNR
+
+FIRST_NOISE = 0.1
 
 
 class CentralGP(RegressorMixin, BaseEstimator):
@@ -28,46 +28,84 @@ class CentralGP(RegressorMixin, BaseEstimator):
 
     Parameters
     ----------
-    method : "exact" (a length scale for each feature, learned) or "random features".
-    learn_on : of the exact one: learn the kernel on so many random rows, then fit all; None: learn on all, n^3 a step.
-    settings : dict, parameters of `GaussianProcessRegressor` or of `FedBNR`.
+    method : "exact" (Gaussian kernel, a length scale for each feature, learned) or "random features".
+    learn_on : of the exact one: learn the kernel on so many random rows, then fit all; None: learn on all.
+    max_iter : of the exact one: steps of L-BFGS that learn the kernel; 0 leaves it at unit variance and length scales of sqrt(d).
+    settings : of the other: dict, parameters of `FedBNR`.
+    device : of the exact one.
     """
 
     def __init__(
-        self, method: str = "exact", *, learn_on: int | None = None, settings: Any = None, random_state: Any = None
+        self,
+        method: str = "exact",
+        *,
+        learn_on: int | None = None,
+        max_iter: int = 100,
+        settings: Any = None,
+        device: str = "cpu",
+        random_state: Any = None,
     ):
         self.method = method
         self.learn_on = learn_on
+        self.max_iter = max_iter
         self.settings = settings
+        self.device = device
         self.random_state = random_state
 
-    def fit(self, data: Any, y: Any = None, *, by: Any = None) -> CentralGP:
+    def _check(self) -> None:
         one_of("method", self.method, ("exact", "random features"))
         mapping("settings", self.settings)
+        at_least("max_iter", self.max_iter, 0)
         if self.learn_on is not None:
             at_least("learn_on", self.learn_on, 2)
+        if self.random_state is not None:
+            at_least("random_state", self.random_state, 0)
+        if self.device != "cpu":
+            check_device(self.device)
+
+    def fit(self, data: Any, y: Any = None, *, by: Any = None) -> CentralGP:
+        self._check()
         clients = getattr(innermost(as_federation(data, y, by=by)), "clients", None)
         if clients is None:
             raise BadParameter("CentralGP needs all rows in this process: give arrays, not a federation over a network")
         x = np.concatenate([to_numpy(c.x) for c in clients]).astype(np.float64)
         y = np.concatenate([to_numpy(c.y) for c in clients]).astype(np.float64)
-        self.model_ = self._model(x.shape[1])
-        if self.method == "exact" and self.learn_on is not None and self.learn_on < len(y):
-            some = np.random.default_rng(self.random_state).choice(len(y), self.learn_on, replace=False)
-            learned = self.model_.fit(x[some], y[some])[-1]
-            learned.set_params(kernel=learned.kernel_, optimizer=None)
-        self.model_.fit(x, y)
         self.n_features_in_ = x.shape[1]
-        return self
-
-    def _model(self, d: int) -> Any:
-        settings = self.settings or {}
         if self.method == "random features":
-            return FedBNR("exact", random_state=self.random_state, **settings)
-        kernel = ConstantKernel() * RBF(np.full(d, np.sqrt(d))) + WhiteKernel(0.1)
-        options = {"kernel": kernel, "normalize_y": True, "random_state": self.random_state} | settings
-        return make_pipeline(StandardScaler(), GaussianProcessRegressor(**options))
+            self.model_ = FedBNR("exact", random_state=self.random_state, **(self.settings or {})).fit(x, y)
+            return self
+        if y.ndim != 1 or not np.isfinite(x).all():
+            raise BadData("the exact process needs one target and no missing values: fill them in first")
+        return self._fit_exact(x, y)
+
+    def _fit_exact(self, x: np.ndarray, y: np.ndarray) -> CentralGP:
+        import torch
+
+        from unpooled.maths import exact_gp
+
+        self.scaler_, self.offset_, self.unit_ = StandardScaler().fit(x), y.mean(), y.std()
+        rows = torch.as_tensor(self.scaler_.transform(x), device=self.device)
+        targets = torch.as_tensor(((y - self.offset_) / self.unit_)[:, None], device=self.device)
+        start = [np.full(x.shape[1], 0.5 * np.log(x.shape[1])), np.zeros(()), np.log(FIRST_NOISE)]
+        shape = exact_gp.Shape(*(torch.as_tensor(p, dtype=rows.dtype, device=self.device) for p in start))
+        some = np.arange(len(y))
+        if self.learn_on is not None and self.learn_on < len(y):
+            some = np.random.default_rng(self.random_state).choice(len(y), self.learn_on, replace=False)
+        if self.max_iter > 0:
+            shape = exact_gp.learn(shape, rows[some], targets[some], self.max_iter)
+        self.model_ = exact_gp.fit(shape, rows, targets)
+        return self
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
         check_is_fitted(self, "model_")
-        return self.model_.predict(X, return_std=return_std)
+        if self.method == "random features":
+            return self.model_.predict(X, return_std=return_std)
+        import torch
+
+        from unpooled.maths import exact_gp
+
+        X = validate_data(self, X, reset=False, dtype=np.float64)
+        rows = torch.as_tensor(self.scaler_.transform(X), device=self.device)
+        mean, variance = (to_numpy(a) for a in exact_gp.predict(self.model_, rows))
+        mean = self.offset_ + self.unit_ * mean
+        return (mean, self.unit_ * np.sqrt(variance)) if return_std else mean

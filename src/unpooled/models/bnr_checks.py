@@ -28,7 +28,7 @@ def check_parameters(model: Any) -> None:
         raise BadParameter(f"features={model.features!r} must be a name or a torch module")
     _check_numbers(model)
     if model.device != "cpu":
-        _check_device(model.device)
+        check_device(model.device)
     if model.server_data is not None:
         check_server_data(model.server_data)
     _check_together(model)
@@ -47,7 +47,8 @@ def _check_numbers(model: Any) -> None:
         flag(name, getattr(model, name))
 
 
-def _check_device(device: Any) -> None:
+def check_device(device: Any) -> None:
+    """Refuse a device that torch cannot put a number on."""
     import torch
 
     try:

@@ -23,7 +23,7 @@ from unpooled.maths.bayes_linear import Posterior, Stats
 from unpooled.maths.calibration import histogram
 from unpooled.maths.feature_maps import Leaves, features, start
 from unpooled.models.bnr_checks import check_module, check_parameters, check_server_data
-from unpooled.models.held_clients import HeldClients, choose
+from unpooled.models.held_clients import HeldClients, choose, warn_if_nothing_carries_over
 from unpooled.models.kernel_learning import Checked, Question, Task, Trained, check_held, gradient, train
 from unpooled.models.last_layer import (
     Design,
@@ -312,9 +312,14 @@ class FedBNR(LastLayer):
             return state._replace(best=now), {}
         now = now._replace(score=float(held.absolute.mean() / held.n))
         scale = state.design.scaling.y_scale
-        rmse = np.sqrt((scale**2 * held.squares / held.n).mean())
+        rmse, spread = (np.sqrt((scale**2 * squares / held.n).mean()) for squares in (held.squares, held.spread))
         mae = float((scale * held.absolute / held.n).mean())
-        seen = {"val_rmse": float(rmse), "val_mae": mae, "val_nlpd": float((held.nlpd / held.n + np.log(scale)).mean())}
+        seen = {
+            "val_rmse": float(rmse),
+            "val_spread": float(spread),
+            "val_mae": mae,
+            "val_nlpd": float((held.nlpd / held.n + np.log(scale)).mean()),
+        }
         better = state.best is None or now.score < state.best.score
         return state._replace(best=now if better else state.best), seen
 
@@ -340,6 +345,8 @@ class FedBNR(LastLayer):
             self._settle(self.design_, self._ask(fed))
             self.n_sums_ += 1
         self.held_clients_ = fed.held.names if isinstance(fed, HeldClients) else []
+        if self.held_clients_ and best.round > 0:
+            warn_if_nothing_carries_over(self.history_[best.round - 1])
         self._calibrate(fed.held if isinstance(fed, HeldClients) else fed, self.recalibrate)
 
     def _last_share(self) -> float:

@@ -7,13 +7,15 @@ others with a share of 0 (all their rows fit).
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from unpooled import tree
 from unpooled.client import Ask
-from unpooled.errors import BadParameter
+from unpooled.errors import BadParameter, DataWarning
 from unpooled.federation import Federation, Layer
 from unpooled.tree import Tree
 
@@ -44,3 +46,15 @@ def choose(names: Sequence[str], share: float, seed: int) -> list[str]:
     size = max(math.ceil(share * len(names)), min(ENOUGH, len(names) // 3))
     order = np.random.default_rng(seed).permutation(sorted(names))
     return sorted(str(name) for name in order[: min(size, len(names) - 1)])
+
+
+def warn_if_nothing_carries_over(row: Mapping[str, Any]) -> None:
+    """Where clients held out are predicted no better than by one number for all, the next client will not be either."""
+    if row["val_rmse"] >= row["val_spread"]:
+        warnings.warn(
+            f"clients held out are predicted with an error of {row['val_rmse']:.4g}, and the mean of all targets would do with "
+            f"{row['val_spread']:.4g}: what was learned does not carry over to clients never seen; try BayesianRegression, or leave out "
+            "columns that tell clients apart",
+            DataWarning,
+            stacklevel=2,
+        )

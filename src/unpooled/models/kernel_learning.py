@@ -25,6 +25,9 @@ class Checked(NamedTuple):
     squares: Float[Array, "o", ">=0"]
     absolute: Float[Array, "o", ">=0"]  # errors of standardised targets, summed: what chooses the round
     nlpd: Float[Array, "o"]  # minus the log density, summed
+    spread: Float[
+        Array, "o", ">=0"
+    ]  # squares of standardised targets, summed: the errors of the mean of all rows fitted
 
 
 class Question(NamedTuple):
@@ -103,4 +106,4 @@ def check_held(post: Posterior, spec: dict, kernel: Kernel, x: Array, y: Array, 
     squares = (y - mean) ** 2
     nlpd = 0.5 * (np.log(2 * np.pi * variance) + squares / variance)
     weigh = lambda v: (held[..., None] * v).sum(-2)  # noqa: E731
-    return Checked(held.sum(-1), weigh(squares), weigh(np.abs(y - mean)), weigh(nlpd))
+    return Checked(held.sum(-1), weigh(squares), weigh(np.abs(y - mean)), weigh(nlpd), weigh(y**2))
