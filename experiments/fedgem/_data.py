@@ -91,7 +91,16 @@ def real(name: str, seed: int, clients: int | None = None) -> Problem:
 
 def identical(name: str, seed: int, clients: int = 50) -> Problem:
     """Rows dealt at random: all clients hold everything."""
-    x, y = table(name)
+    return _dealt(*table(name), seed, clients)
+
+
+def identical_separated(r_min: float, seed: int, clients: int = 50) -> Problem:
+    """The sensitivity study's Gaussians, dealt at random."""
+    p = separated(r_min, seed)
+    return _dealt(np.concatenate(list(p.rows.values())), np.concatenate(list(p.truth.values())), seed, clients)
+
+
+def _dealt(x: np.ndarray, y: np.ndarray, seed: int, clients: int) -> Problem:
     return by_client(x, y, np.random.default_rng([seed, 18]).permutation(len(y)) % clients)
 
 

@@ -43,17 +43,18 @@ from unpooled.models.open_race import (
     pooled_within,
     some_less,
     thinned,
+    unbent,
 )
 from unpooled.models.open_rounds import Proposal
 
 SHAPES = ("spherical", "diag", "full")
+ATOM_TYPES = ("full", "round")
 STRUCTURES = ("auto", "gaussians", "topics")
 SEARCH, GROUP, POLISH = 12, 12, 4  # rounds: to find atoms and Gaussians, to group atoms, to refit on all rows
 HALVE, HALVES = 3, 2  # where clients are alike: rounds after which atoms are cut in two, how often at most
 REFINE = (2, 4, 6, 8, 10)  # rounds of a race after which it is thinned and refilled
 JOINED = {"gaussians": 1, "alike": 3}  # pairs joined at most when the best is refined
 APART = 8  # rounds of that race in which each shape has its own
-ATOM_SHAPE = "full"
 HELD = 0.1  # share of rows held out while structures compete
 
 
@@ -66,7 +67,7 @@ class State(NamedTuple):
     phase: str  # search, then group, or halve and alike; polish, done
     age: int  # rounds in this phase
     race: tuple[Candidate, ...]
-    rows: float
+    rows: float  # of all clients, known after the first round
     paths: tuple[Path, ...]  # on which Gaussians are found
     pool: dict[str, Candidate]  # of mixtures for clients that are alike
     tried: dict[str, Tried]  # by candidate
@@ -78,7 +79,8 @@ class OpenMixture(MixtureFace, Estimator):
     """Clusters over clients, their number found and never given.
 
     structure : "gaussians", "topics" or "auto".
-    covariance_types : shapes tried for "gaussians"; the atoms of topics are full.
+    covariance_types : shapes tried for "gaussians".
+    atom_type : "full", or "round": atoms have one covariance up to their sizes, that of rows about local centres; a tenth of the bytes.
     max_local : components that one client's rows are described by at most.
     min_count : a mean of fewer rows than this does not leave its client, nor does a smaller count of a cluster's rows.
     noise : standard deviation of noise on the means that leave in a GATHER, in standard errors of a mean of one client's rows.
@@ -94,6 +96,7 @@ class OpenMixture(MixtureFace, Estimator):
         structure: str = "auto",
         *,
         covariance_types: str | Sequence[str] = SHAPES,
+        atom_type: str = "full",
         max_local: int = 20,
         min_count: float = 5,
         noise: float = 0.0,
@@ -102,6 +105,7 @@ class OpenMixture(MixtureFace, Estimator):
     ):
         self.structure = structure
         self.covariance_types = covariance_types
+        self.atom_type = atom_type
         self.max_local = max_local
         self.min_count = min_count
         self.noise = noise
@@ -126,9 +130,8 @@ class OpenMixture(MixtureFace, Estimator):
             paths = [path(parts, shape) for shape in np.atleast_1d(self.covariance_types).tolist()]
             race = [c for p in paths for c in along(p, ladder(p.merges.best()))]
         if self.structure != "gaussians":
-            race.append(atoms(found, ATOM_SHAPE, rng))
-        rows = float(sum(d.n.sum() or d.centre_n.sum() for d in found.values()))
-        return State("search", 0, tuple(race), rows, tuple(paths), {}, {}, {}, {})
+            race.append(atoms(found, self.atom_type, rng))
+        return State("search", 0, tuple(race), 0.0, tuple(paths), {}, {}, {}, {})
 
     def _describe_question(self, fed: Federation) -> Any:
         return ask.describe.using(
@@ -146,7 +149,8 @@ class OpenMixture(MixtureFace, Estimator):
         tried = state.tried | {c.id: _tried(c) for c in race if state.phase != "polish"}  # it has other rows
         leader = min(race, key=lambda c: c.cost)
         info = {"phase": state.phase, "candidates": len(race), "n_components": leader.size, "bic": leader.bic}
-        return self._onward(fed, state._replace(race=race, tried=tried, age=state.age + 1)), info
+        rows = float(found[0].stats.rows + found[0].held_rows)
+        return self._onward(fed, state._replace(race=race, tried=tried, age=state.age + 1, rows=rows)), info
 
     def _held(self, state: State) -> float:
         return HELD if self.structure == "auto" and state.phase in ("search", "group") else 0.0
@@ -189,7 +193,7 @@ class OpenMixture(MixtureFace, Estimator):
             return state._replace(phase="polish", age=0, race=race)
         who = holders(fed, (fine, clumps) if clumps else (fine,), self.noise)
         if who[0].clusters == 1 and clumps:
-            return self._fine(fed, state._replace(phase="halve", age=0, race=(fine,)))
+            return self._fine(fed, state._replace(phase="halve", age=0, race=(unbent(fine),)))
         rng = fed.journal.rng
         groups = [grouped("topics", fine, who[0], rng)]
         if clumps and directions.together(*who[1], rng):
@@ -234,7 +238,7 @@ class OpenMixture(MixtureFace, Estimator):
     def finish(self, fed: Federation, state: State) -> None:
         final = min(state.race, key=lambda c: c.cost)
         self.alike_ = final.structure == "alike"
-        final = concentric(final) if self.alike_ else final
+        final = concentric(final) if self.alike_ else unbent(final)
         self._set(final)
         self.certainty_ = _certainty(final, state)
         self.merges_ = _dendrogram(final, state)
@@ -246,7 +250,7 @@ class OpenMixture(MixtureFace, Estimator):
         self._know(fed, final, self.min_count if len(fed.names) > 1 else 0.0)
 
     def _set(self, final: Candidate) -> None:
-        params, grouped = final.proposal
+        params, grouped, _ = final.proposal
         self.structure_ = "gaussians" if self.alike_ else final.structure
         self.covariance_type_ = final.shape
         self.weights_, self.means_ = params.weights, params.means
@@ -320,7 +324,12 @@ class OpenMixture(MixtureFace, Estimator):
 
     def check(self, fed: Federation) -> None:
         shapes = np.atleast_1d(self.covariance_types).tolist()
-        for name, values, known in (("structure", [self.structure], STRUCTURES), ("covariance_types", shapes, SHAPES)):
+        named = (
+            ("structure", [self.structure], STRUCTURES),
+            ("covariance_types", shapes, SHAPES),
+            ("atom_type", [self.atom_type], ATOM_TYPES),
+        )
+        for name, values, known in named:
             for value in values:
                 if value not in known:
                     raise BadParameter(f"{name}={value!r} is not known: use one of {', '.join(known)}")

@@ -55,7 +55,7 @@ def newcomers(
 
 def _grown(known: Candidate, means: Array, covs: Array) -> Candidate:
     """Old parameters to the last bit; new clusters have weight 0 in the old clients' mixture."""
-    params, grouped = known.proposal
+    params, grouped, _ = known.proposal
     k = len(means)
     params = Params(
         *(np.concatenate(pair) for pair in ((params.weights, np.zeros(k)), (params.means, means), (params.covs, covs)))

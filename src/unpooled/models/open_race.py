@@ -169,9 +169,23 @@ def atoms(found: Mapping[str, Description], shape: str, rng: np.random.Generator
     around = gaussian.unpack_triangle(sum(p.centre_scatter for p in parts))
     within = floored(((away * n[:, None]).T @ away + around) / n.sum())
     weights = member.sum(1) / n.sum()
-    covs = gaussian.pack_covs(gaussian.reshape_covs(np.repeat(within[None], len(weights), axis=0), shape), shape)
-    mixed = Proposal(Params(weights, means, covs), weights[None])
-    return Candidate("atoms", "atoms", shape, mixed, pull=x.shape[1] + 2.0)  # an atom has few rows
+    pull = x.shape[1] + 2.0  # an atom has few rows
+    if shape == "round":
+        metric = np.linalg.inv(np.linalg.cholesky(within)).T
+        mixed = Proposal(Params(weights, means @ metric, np.ones(len(weights))), weights[None], metric)
+        return Candidate("atoms", "atoms", "spherical", mixed, pull=pull)
+    covs = np.repeat(gaussian.pack_triangle(within)[None], len(weights), axis=0)
+    return Candidate("atoms", "atoms", "full", Proposal(Params(weights, means, covs), weights[None]), pull=pull)
+
+
+def unbent(c: Candidate) -> Candidate:
+    """The candidate with its atoms described where the rows are, with full covariances; others as they are."""
+    (weights, means, variances), topics, metric = c.proposal
+    if not len(metric):
+        return c
+    back = np.linalg.inv(metric)
+    covs = variances[:, None] * gaussian.pack_triangle(back.T @ back)
+    return c._replace(shape="full", proposal=Proposal(Params(weights, means @ back, covs), topics))
 
 
 def floored(cov: np.ndarray) -> np.ndarray:
@@ -196,7 +210,8 @@ def advance(c: Candidate, sums: Sums) -> Candidate:
     held, shared, doubt = (
         s / out for s in (float(sums.held_loglik), float(sums.held_shared), np.sqrt(sums.held_square))
     )
-    return c._replace(proposal=Proposal(params, topics), bic=bic, held=held, told=held - shared, doubt=float(doubt))
+    proposal = c.proposal._replace(params=params, topics=topics)
+    return c._replace(proposal=proposal, bic=bic, held=held, told=held - shared, doubt=float(doubt))
 
 
 def _price(c: Candidate, rows: float) -> float:

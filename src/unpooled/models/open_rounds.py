@@ -26,6 +26,7 @@ GOLDEN = 0.6180339887498949
 WARM_UP = 5  # passes over its own weights when a client first meets a model
 SETTLE = 30  # passes when it meets the final one
 ROWS_PER_CENTRE = 15
+NO_METRIC = np.zeros((0, 0))
 
 
 class Description(NamedTuple):
@@ -40,10 +41,14 @@ class Description(NamedTuple):
 
 
 class Proposal(NamedTuple):
-    """A candidate: Gaussian atoms, and the topics that group them; no rows of topics: every atom is a cluster of its own."""
+    """A candidate: Gaussian atoms, and the topics that group them; no rows of topics: every atom is a cluster of its own.
+
+    With a metric, atoms are described where it makes the rows' covariance round, which takes few numbers.
+    """
 
     params: Params
     topics: Float[Array, "z k"]
+    metric: Float[Array, "e e"] = NO_METRIC  # rows x become x @ metric
 
 
 class Sums(NamedTuple):
@@ -129,7 +134,7 @@ def _centres(x, w, rng, max_centres: int):
 @client
 def count_atoms(down: tuple[Proposal, ...], client: Client, *, shapes: list, noise: float) -> tuple[Counts, ...]:
     """Expected rows at each atom, with noise if asked for; an atom is shared by many clients, so that a count shows no row."""
-    found = (mixture.e_step(p.params, client.x, client.w, shape).n for p, shape in zip(down, shapes))
+    found = (mixture.e_step(p.params, seen(p, client.x), client.w, shape).n for p, shape in zip(down, shapes))
     return tuple(Counts(_blurred(n, noise, client.rngs) if noise else n) for n in found)
 
 
@@ -159,7 +164,7 @@ def holdings(proposal: Proposal, client: Client, *, shape: str, id: str, alike: 
 @client
 def atom_squares(down: tuple[Proposal, ...], client: Client, *, shapes: list) -> tuple[Squares, ...]:
     """Outer products of each row's responsibilities."""
-    return tuple(_squares(p, client.x, client.w, shape) for p, shape in zip(down, shapes))
+    return tuple(_squares(p, seen(p, client.x), client.w, shape) for p, shape in zip(down, shapes))
 
 
 def _squares(proposal: Proposal, x: Array, w: Array, shape: str) -> Squares:
@@ -172,16 +177,16 @@ def _squares(proposal: Proposal, x: Array, w: Array, shape: str) -> Squares:
 @client
 def survey(down: tuple[Proposal, ...], client: Client, *, shapes: list, ids: list, held: float) -> tuple[Sums, ...]:
     """Statistics of every candidate under the client's own weights of clusters, which it updates and keeps."""
-    fit, (x_out, w_out) = split(client, held)
+    (x_fit, w_fit), (x_out, w_out) = split(client, held)
     known, answers, first = client.state, [], None
     client.state = {k: v for k, v in known.items() if not k.startswith("shares-")}
     for proposal, shape, i in zip(down, shapes, ids):
-        before = known.get(key(i))
+        before, x = known.get(key(i)), seen(proposal, x_fit)
         if before is None:
-            before = visit(proposal, *fit, shape, None, WARM_UP)[2]
-        stats, topics, shares = visit(proposal, *fit, shape, before)
+            before = visit(proposal, x, w_fit, shape, None, WARM_UP)[2]
+        stats, topics, shares = visit(proposal, x, w_fit, shape, before)
         client.state[key(i)] = shares
-        own, shared = _row_logliks(proposal, x_out, w_out, shape, shares)
+        own, shared = _row_logliks(proposal, seen(proposal, x_out), w_out, shape, shares)
         first = own if first is None else first
         held = ((w_out * a).sum(-1) for a in (own, shared, (own - first) ** 2, np.ones_like(own)))
         answers.append(Sums(stats, topics, _price(shares, stats.rows), *held))
@@ -190,6 +195,16 @@ def survey(down: tuple[Proposal, ...], client: Client, *, shapes: list, ids: lis
 
 def key(id: str) -> str:
     return f"shares-{id}"
+
+
+def seen(proposal: Proposal, x: Array) -> Array:
+    """Rows where the proposal's atoms are described."""
+    return x @ proposal.metric if len(proposal.metric) else x
+
+
+def stretch(proposal: Proposal) -> float:
+    """What a row's log-density there lacks of that of the row itself."""
+    return float(np.linalg.slogdet(proposal.metric)[1]) if len(proposal.metric) else 0.0
 
 
 def visit(proposal: Proposal, x: Array, w: Array, shape: str, shares: Array | None, passes: int = 1):
@@ -205,7 +220,7 @@ def visit(proposal: Proposal, x: Array, w: Array, shape: str, shares: Array | No
         found = shares[..., :, None] * topics * ratio[..., None, :] if len(topics) else topics * ratio[..., None, :]
         new = found.sum(-1) if len(topics) else stats.n
         shares = (new + TINY) / (new + TINY).sum(-1)[..., None]
-    return stats, found, shares
+    return stats._replace(loglik=stats.loglik + stretch(proposal) * stats.rows), found, shares
 
 
 def atom_weights(proposal: Proposal, shares: Array) -> Array:
@@ -227,7 +242,8 @@ def _row_logliks(proposal: Proposal, x: Array, w: Array, shape: str, shares: Arr
     flat = proposal.params._replace(weights=np.ones_like(proposal.params.weights))
     q = mixture.log_joint(flat, x, shape)  # (..., n, k)
     weights = (atom_weights(proposal, shares)[..., None, :], proposal.params.weights)
-    own, shared = (np.where(w > 0, logsumexp(q + _log(a), axis=-1), 0.0) for a in weights)
+    away = stretch(proposal)
+    own, shared = (np.where(w > 0, logsumexp(q + _log(a), axis=-1) + away, 0.0) for a in weights)
     return own, shared
 
 
