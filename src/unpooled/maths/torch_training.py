@@ -129,15 +129,20 @@ def steps(
     not a number moves nothing.
     """
     x, y, w = rows
-    lead, start, states = w.ndim - 1, {k: s.at for k, s in states.items()}, own(states)
-    held = isinstance(proximal, Tensor) or proximal > 0
+    start, states = {k: s.at for k, s in states.items()}, own(states)
     for _ in range(epochs):
         at = {k: s.at.requires_grad_() for k, s in states.items()}
         value = LOSSES[loss](features(spec, Kernel(at, fixed), x), y, w, at)
-        if held:
-            value = value + 0.5 * proximal * sum(_per_client((at[k] - start[k]) ** 2, lead) for k in at)
-        states = moved(states, torch.autograd.grad(value.sum(), list(at.values())), rate)
+        gradient = torch.autograd.grad(value.sum(), list(at.values()))
+        if isinstance(proximal, Tensor) or proximal > 0:
+            gradient = tuple(g + over(proximal, g) * (at[k].detach() - start[k]) for k, g in zip(at, gradient))
+        states = moved(states, gradient, rate)
     return states
+
+
+def over(number: float | Tensor, leaf: Tensor) -> float | Tensor:
+    """A number for each stack, in the shape that multiplies its leaf; one for all as it is."""
+    return number.reshape(number.shape + (1,) * (leaf.ndim - number.ndim)) if isinstance(number, Tensor) else number
 
 
 def own(states: dict[str, Adam]) -> dict[str, Adam]:
@@ -161,15 +166,11 @@ def moved(states: dict[str, Adam], gradient: Sequence[Tensor], rate: float | Ten
         step = torch.div(first, step, out=step)
         least = 1 - BETA_1 ** (taken + 1)
         if isinstance(rate, Tensor):
-            at.addcmul_(step, rate.reshape(rate.shape + (1,) * (at.ndim - rate.ndim)), value=-1 / least)
+            at.addcmul_(step, over(rate, at), value=-1 / least)
         else:
             at.add_(step, alpha=-rate / least)
         found[k] = Adam(at, first, second, taken + 1)
     return found
-
-
-def _per_client(squares: Tensor, lead: int) -> Tensor:
-    return squares.flatten(lead).sum(-1) if squares.ndim > lead else squares
 
 
 # ---- a user's own module as a feature map ----
