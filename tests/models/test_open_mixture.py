@@ -1,12 +1,15 @@
 """Clusters of unknown number: found where they are Gaussians, where they are groups of them, and where clients come later."""
 
+import copy
+
 import numpy as np
 import pytest
 from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
 
 import unpooled as up
 from unpooled.client import Client
-from unpooled.errors import BadParameter, TooFewClients
+from unpooled.errors import BadData, BadParameter, TooFewClients
 from unpooled.local import federate
 from unpooled.maths.mixture import Params
 from unpooled.metrics.clustering import score
@@ -189,6 +192,22 @@ def test_a_later_client_joins_or_opens_clusters_and_the_old_stay_as_they_are():
     assert model.holders_[5] == ["a new sort"]
 
 
+def test_a_later_client_shows_no_small_count_either(fitted):
+    model = copy.deepcopy(fitted[0])
+    rows = np.concatenate([model.means_[0] + 0.1 * np.random.default_rng(9).normal(size=(20, 2)), model.means_[1:2]])
+    model.partial_fit({"late": rows})
+    assert model.holdings_["late"][0] == pytest.approx(20, abs=0.5)
+    assert np.count_nonzero(model.holdings_["late"]) == 1
+    assert "late" not in model.holders_[1]
+
+
+def test_a_later_client_must_have_the_same_columns(fitted):
+    with pytest.raises(ValueError, match="3 features, but OpenMixture is expecting 2"):
+        fitted[0].partial_fit({"wide": np.zeros((10, 3)) + np.arange(10)[:, None]})
+    with pytest.raises(NotFittedError):
+        up.OpenMixture().partial_fit({"a": np.eye(9)})
+
+
 def test_nothing_that_stands_for_few_rows_leaves():
     rng = np.random.default_rng(0)
     x = np.concatenate([rng.normal(size=(40, 2)), rng.normal(size=(3, 2)) * 0.1 + 50])
@@ -209,6 +228,14 @@ def test_noise_moves_what_leaves():
     )
     assert np.array_equal(plain.n, noisy.n)
     assert 0 < np.abs(plain.mean - noisy.mean).max() < 1.0
+
+
+def test_noise_is_the_same_however_clients_are_asked_and_clusters_are_still_found():
+    x, y = gaussian_clients()
+    one, other = (up.OpenMixture(noise=1.0, random_state=0).fit(d) for d in (x, federate(x, mode="one by one")))
+    np.testing.assert_allclose(one.means_, other.means_, rtol=1e-8)
+    assert one.n_components_ == 5
+    assert score(y, one.labels_).pooled_ari > 0.95
 
 
 def test_a_clients_own_weights_rise_in_likelihood_and_sum_to_one():
@@ -269,6 +296,14 @@ def test_duplicated_rows_and_constant_columns(structure):
 def test_clients_with_too_few_rows_say_what_to_do():
     with pytest.raises(ValueError, match="lower min_count"):
         up.OpenMixture(random_state=0).fit({"a": np.diag([1.0, 2.0]), "b": np.eye(2)})
+
+
+@pytest.mark.filterwarnings("ignore:column 0, 1 has the same value")
+@pytest.mark.parametrize("structure", ["auto", "gaussians", "topics"])
+@pytest.mark.parametrize("data", [{"a": np.full((20, 2), 0.1), "b": np.full((9, 2), 0.1)}, {"a": np.ones((1, 2))}])
+def test_rows_that_are_all_the_same_are_refused(structure, data):
+    with pytest.raises(BadData, match="all rows are the same"):
+        up.OpenMixture(structure, random_state=0).fit(data)
 
 
 def test_missing_values_are_refused_by_name():
