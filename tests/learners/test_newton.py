@@ -50,7 +50,7 @@ def test_steps_reach_the_regularised_optimum():
     s, prior = np.ones((300, 2)), np.array([2.0, 2.0, 2.0, 1e-9])
     seen = np.repeat((np.c_[x, np.ones(300)].T @ np.c_[x, np.ones(300)] / 300)[None], 2, axis=0)
     for _ in range(15):
-        theta = newton.step(theta, *newton.curvature(how.log_proba(theta, x), x, y, s), prior, seen)
+        theta = newton.step(theta, *newton.curvature(how.log_proba(theta, x), x, y, s), prior, seen, np.zeros(3))
     wanted = LogisticRegression(C=0.5, tol=1e-10).fit(x, y)
     for one in theta.reshape(2, 2, 4):
         np.testing.assert_allclose(one[1] - one[0], [*wanted.coef_[0], wanted.intercept_[0]], atol=1e-5)
@@ -59,8 +59,20 @@ def test_steps_reach_the_regularised_optimum():
 def test_a_step_is_never_longer_than_allowed():
     theta = problem(classes=2)[1]
     seen = np.repeat(np.eye(4)[None], 2, axis=0)
-    far = newton.step(theta, 1e6 * np.ones((2, 4)), np.zeros((2, 10)), np.full(4, 1e-3), seen)
+    far = newton.step(theta, 1e6 * np.ones((2, 4)), np.zeros((2, 10)), np.full(4, 1e-3), seen, np.zeros(3))
     assert (
         np.linalg.norm(far.reshape(2, 2, 4)[:, 1] - theta.reshape(2, 2, 4)[:, 1], axis=-1).max()
         <= newton.LONGEST + 1e-9
     )
+
+
+def test_a_step_about_a_centre_is_the_step_of_rows_moved_there():
+    how, theta, x, y, s = problem(classes=2)
+    prior, seen, centre = np.array([0.1, 0.2, 0.3, 0.4]), np.repeat(np.eye(4)[None], 2, axis=0), np.array([5.0, -3, 2])
+    near = newton.step(theta, *newton.curvature(how.log_proba(theta, x), x, y, s), prior, seen, np.zeros(3))
+    moved = theta.reshape(2, 2, 4).copy()
+    moved[..., 3] -= moved[..., :3] @ centre  # the same learner for rows x + centre
+    moved = moved.reshape(2, -1)
+    log_p = how.log_proba(moved, x + centre)
+    far = newton.step(moved, *newton.curvature(log_p, x, y, s), prior, seen, centre)
+    np.testing.assert_allclose(how.log_proba(far, x + centre), how.log_proba(near, x), atol=1e-10)

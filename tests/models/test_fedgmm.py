@@ -360,6 +360,16 @@ def test_newton_on_a_torch_device_takes_the_same_steps(task):
     np.testing.assert_allclose(a.means_, b.means_, rtol=1e-8, atol=1e-10)
 
 
+def test_it_does_not_matter_where_the_rows_lie(task, model):
+    far = {name: (x + 1e5, y) for name, (x, y) in task.train.items()}
+    moved = FedGMM(3, 3, max_iter=12, random_state=0).fit(far)
+    x = task.test["client-00"][0]
+    assert moved.lower_bound_ == pytest.approx(model.lower_bound_, abs=1e-4)
+    np.testing.assert_allclose(
+        moved.predict_proba(x + 1e5, client="client-00"), model.predict_proba(x, client="client-00"), atol=1e-3
+    )
+
+
 def test_newton_steps_on_whole_rows_while_gaussians_see_axes(task):
     model = FedGMM(3, 3, embedding=5, max_iter=25, random_state=0).fit(task.train)
     assert model.theta_.shape == (3, 2 * 9)

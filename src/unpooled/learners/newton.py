@@ -1,7 +1,8 @@
 """Pooled Newton steps for linear learners: one SUM of gradients and second derivatives, about the cost of a covariance.
 
 Scores of the first class are held at 0, so k learners of c classes over d columns have q = (c - 1)(d + 1) free
-parameters each; up go q of the gradient and the packed triangle of a (q, q) matrix.
+parameters each; up go q of the gradient and the packed triangle of a (q, q) matrix. Both are about a centre of the
+columns, so that neither the digits nor the prior depend on where the rows lie.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ def curvature(log_p: Array, x: Array, y: Array, s: Array) -> tuple[Array, Array]
     """Gradient (..., k, q) and packed negative second derivative (..., k, t) of sum_i s_ik log P_k(y_i | x_i), in
     float64.
 
-    log_p (..., k, c, n), x (..., n, d), y codes (..., n), s (..., n, k).
+    log_p (..., k, c, n), x (..., n, d) about the centre, y codes (..., n), s (..., n, k).
     """
     xp = namespace(x)
     one = xp.concatenate([x, xp.ones_like(x[..., :1])], axis=-1)  # (..., n, d + 1)
@@ -57,18 +58,27 @@ def _double(a: Array) -> Array:
     return a.double() if is_torch(a) else a.astype(np.float64)
 
 
-def step(theta: Array, gradient: Array, curved: Array, prior: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """The learners (k, p) after a Newton step under a Gaussian prior of precision (d + 1,) on their parameters.
+def step(
+    theta: Array, gradient: Array, curved: Array, prior: np.ndarray, second: np.ndarray, centre: np.ndarray
+) -> np.ndarray:
+    """The learners (k, p) after a Newton step under a Gaussian prior of precision (d + 1,) on their parameters about
+    the centre (d,).
 
-    `second` (k, d + 1, d + 1) is the mean of (x, 1)(x, 1)' that each learner sees: it measures, and limits, the step.
+    `second` (k, d + 1, d + 1) is the mean of (x, 1)(x, 1)' about it that each learner sees: it measures, and limits,
+    the step.
     """
     k, wide = len(theta), len(prior)
     scores = to_numpy(theta).astype(np.float64).reshape(k, -1, wide)
-    free = (scores[:, 1:] - scores[:, :1]).reshape(k, -1)
+    free = _seen_from(centre, scores[:, 1:] - scores[:, :1]).reshape(k, -1)
     every = np.tile(prior, free.shape[1] // wide)
     matrix = gaussian.unpack_triangle(to_numpy(curved)) + np.diag(every)
     move = np.linalg.solve(matrix, (to_numpy(gradient) - every * free)[..., None]).reshape(k, -1, wide)
     length = np.sqrt(np.einsum("kai,kij,kaj->ka", move, second, move).max(-1))
     move *= np.minimum(1.0, LONGEST / np.maximum(length, 1e-12))[:, None, None]
-    new = free.reshape(k, -1, wide) + move
+    new = _seen_from(-centre, free.reshape(k, -1, wide) + move)
     return np.concatenate([np.zeros((k, 1, wide)), new], axis=1).reshape(k, -1)
+
+
+def _seen_from(centre: np.ndarray, scores: np.ndarray) -> np.ndarray:
+    """The same scores (..., d + 1) as functions of rows about this centre."""
+    return np.concatenate([scores[..., :-1], scores[..., -1:] + scores[..., :-1] @ centre[:, None]], axis=-1)

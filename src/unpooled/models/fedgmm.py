@@ -176,16 +176,18 @@ class FedGMM(FedGMMFace):
         else:
             prior = self.ridge * rows * np.append(state.scale**2, 1.0)
             seen = self._seen(joint._replace(gaussians=c.joint.gaussians), state)
-            theta = newton.step(c.joint.theta, up.gradient, up.curvature, prior, seen)
+            theta = newton.step(c.joint.theta, up.gradient, up.curvature, prior, seen, state.lens.mean)
         held = float(mixed.held) / max(float(mixed.held_rows), 1.0)
         return c._replace(joint=joint._replace(theta=theta), loglik=float(mixed.gaussians.loglik) / rows, held=held)
 
     def _seen(self, joint: Joint, state: State) -> np.ndarray:
-        """What each learner sees of (x, 1)(x, 1)', (m, d + 1, d + 1): where Gaussians see axes only, that of all rows."""
+        """What each learner sees of (x, 1)(x, 1)' about the mean, (m, d + 1, d + 1): where Gaussians see axes only, that of
+        all rows.
+        """
         if self.embedding is None:
-            return second_moments(joint, self.covariance_type)
-        whole = np.outer(*2 * [np.append(state.lens.mean, 1.0)])
-        whole[:-1, :-1] += state.cov
+            return second_moments(joint, self.covariance_type, state.lens.mean)
+        whole = np.eye(len(state.cov) + 1)
+        whole[:-1, :-1] = state.cov
         return np.tile(whole, (joint.shares.shape[1], 1, 1))
 
     def _move(self, params: Params, stats: Any) -> Params:

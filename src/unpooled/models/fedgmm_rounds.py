@@ -106,8 +106,8 @@ def newton_round(down: Down, client: Client, *, trainer: dict, plan: dict) -> tu
     answers = []
     for joint, key in zip(down.candidates, plan["keys"]):
         mixed, rows, r, _ = e_step(joint, down.lens, client, how, key, plan)
-        log_p = how.log_proba(joint.theta, rows.x)
-        answers.append(Curved(mixed, *newton.curvature(log_p, rows.x, rows.y, r * rows.w[..., None])))
+        log_p, x = how.log_proba(joint.theta, rows.x), rows.x - like(down.lens.mean, rows.x)
+        answers.append(Curved(mixed, *newton.curvature(log_p, x, rows.y, r * rows.w[..., None])))
     return tuple(answers)
 
 
@@ -239,9 +239,11 @@ def log_rest(x: Array, z: Array, lens: Lens) -> Array:
     return namespace(x).log((rest * rest).sum(-1) / float(lens.rest[0]) + LEAST)
 
 
-def second_moments(joint: Joint, shape: str) -> np.ndarray:
-    """The mean of (x, 1)(x, 1)' that each learner sees, (m, d + 1, d + 1), from Gaussians and shares alone."""
-    means = np.asarray(joint.gaussians.means)
+def second_moments(joint: Joint, shape: str, centre: np.ndarray | float = 0.0) -> np.ndarray:
+    """The mean of (x, 1)(x, 1)' about a centre that each learner sees, (m, d + 1, d + 1), from Gaussians and shares
+    alone.
+    """
+    means = np.asarray(joint.gaussians.means) - centre
     one = np.concatenate([means, np.ones((len(means), 1))], axis=1)
     each = one[:, :, None] * one[:, None, :]
     each[:, :-1, :-1] += np.asarray(gaussian.full_covs(joint.gaussians, shape))
