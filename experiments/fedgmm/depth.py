@@ -17,7 +17,7 @@ from unpooled.data.encoder import MIDDLE
 SEEDS = 1
 DIFFERS = (
     "the paper has no such table: training images of MNIST alone, as in table4, and seven kinds of novelty, none of them reported. "
-    "AUROC of log P(x) under FedGMM's Gaussians (60, small 10) over 48 axes."
+    "AUROC of log P(x) under FedGMM's Gaussians (60, small 10) over 48 axes and the length of the rest."
 )
 CHANNELS = {2: 24, 4: 40, 7: 80, 10: 112, 14: 192, 15: 320}  # of the last block of each stage
 DEPTHS = {f"block {b}": (b,) for b in CHANNELS} | {"blocks 4, 7, 10": MIDDLE}

@@ -19,7 +19,8 @@ from unpooled.data import images, shared
 SEEDS = 3
 DIFFERS = (
     "the encoder is an EfficientNet-Lite0 read at its middle instead of a ResNet18, and all methods see its features; learners are linear; "
-    "120 Gaussians over 48 axes, small 10. Encoder, axes and Gaussians were chosen on training images and other kinds of novelty (depth); "
+    "120 Gaussians over 48 axes and the length of the rest, small 10. All this was chosen on training images and other kinds of novelty "
+    "(depth); "
     "rates on a fifth of the training rows of the first seed. Known images are positive and as many as novel ones, as in the paper."
 )
 METRICS = ("AUROC", "AP", "max-F1")
