@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from _methods import row, together
 from _mnist import apart, by_label, features, scaled
-from scipy import ndimage
+from _novel import strange
 
 import unpooled as up
 from unpooled.data import images, shared
@@ -54,33 +54,6 @@ def data(n: int, m: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]
     i, j = order[:n], order[n : n + m]
     train = images.shift_by_halves(mnist.x_train[i], mnist.y_train[i], seed)
     return train.x, train.y, images.shift_by_halves(mnist.x_train[j], mnist.y_train[j], seed).x
-
-
-def strange(x: np.ndarray) -> dict[str, np.ndarray]:
-    """Images (m, 28, 28) made novel in ways that no reported figure uses, and others that were never digits."""
-    paper = np.where(x[:, :1, :1] > 127, 255.0, 0.0)  # the background of each image
-    ink = x - paper  # 0 outside the digit
-
-    def moved(how: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
-        return _bytes(np.stack([how(image) for image in ink]) + paper)
-
-    middle = np.full(2, 13.5)
-    shrink = np.eye(2) / 0.75
-    noise = np.random.default_rng(0).normal(0, 25, x.shape)
-    emnist = shared.emnist()
-    return {
-        "turned by 45": moved(lambda a: ndimage.rotate(a, 45, reshape=False, order=1)),
-        "three quarters": moved(lambda a: ndimage.affine_transform(a, shrink, middle - shrink @ middle, order=1)),
-        "off centre": moved(lambda a: ndimage.shift(a, 5, order=0)),
-        "blurred": moved(lambda a: ndimage.gaussian_filter(a, 1.2)),
-        "noisy": _bytes(x + noise),
-        "letters": emnist.x[np.flatnonzero(emnist.y >= 10)[: len(x)]],
-        "clothes": shared.fashion_mnist().x_train[: len(x)],
-    }
-
-
-def _bytes(x: np.ndarray) -> np.ndarray:
-    return x.clip(0, 255).astype(np.uint8)
 
 
 def density(clients: dict, gaussians: int, seed: int) -> Callable[[np.ndarray], np.ndarray]:

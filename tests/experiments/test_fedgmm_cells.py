@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 FOLDER = Path(__file__).parents[2] / "experiments" / "fedgmm"
-LOCAL = ("_cells", "_expected", "_methods", "_mnist", "figure2", "figure4", "table2", "table4")
+LOCAL = ("_cells", "_expected", "_methods", "_mnist", "_novel", "figure2", "figure4", "table2", "table4")
 
 
 @pytest.fixture(name="load")
@@ -71,3 +71,15 @@ def test_altered_labels_leave_no_class_where_it_was(load):
     wrong = load("figure2").altered(y, 3)
     assert (wrong != y).all()
     assert sorted(wrong) == sorted(y)
+
+
+def test_novel_images_keep_their_paper_and_lose_ink_where_they_shrink(load):
+    plain = np.zeros((1, 28, 28), dtype=np.uint8)
+    plain[:, 8:22, 10:18] = 200
+    found = load("_novel").stranger(np.concatenate([plain, 255 - plain]))
+    for x in found.values():
+        assert x.dtype == np.uint8
+        np.testing.assert_allclose(x[0].astype(int), 255 - x[1].astype(int), atol=1)  # ink on white is ink on black
+    assert found["six tenths"][0].sum() == pytest.approx(0.36 * plain.sum(), rel=0.1)
+    assert found["flat"][0].sum() == pytest.approx(0.55 * plain.sum(), rel=0.1)
+    assert (found["thin"][0] > 0).sum() == 12 * 6
