@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import _device
 import numpy as np
 from _data import Problem
+from _sent import Sent
 
 import unpooled as up
 from unpooled import baselines
@@ -59,6 +60,11 @@ METHODS: dict[str, tuple[str, Callable[[Problem, int], Any]]] = {
     "OpenMixture auto": ("", lambda p, s: up.OpenMixture(random_state=s)),
     "OpenMixture gaussians": ("", lambda p, s: up.OpenMixture("gaussians", random_state=s)),
     "OpenMixture topics": ("", lambda p, s: up.OpenMixture("topics", random_state=s)),
+    "OpenMixture auto, compressed": ("", lambda p, s: Sent(up.OpenMixture(random_state=s), levels=7)),
+    "OpenMixture topics, round atoms, compressed": (
+        "",
+        lambda p, s: Sent(up.OpenMixture("topics", atom_type="round", random_state=s), levels=1),
+    ),
     "FedGEM": ("K_g", lambda p, s: up.FedGEM(p.local_k, min_count=0, random_state=s)),
     "FedGEM, K_g by BIC": ("", lambda p, s: up.FedGEM(min_count=0, random_state=s)),
     "AFCL": ("2 K seeds", lambda p, s: Tuned([_afcl(p, s, rate) for rate in RATES])),
@@ -98,7 +104,7 @@ def measure(problem: Problem, method: str, seed: int) -> dict[str, Any]:
     x, y, z = (np.concatenate([part[n] for n in names]) for part in (problem.rows, problem.truth, labels))
     row = score(problem.truth, labels)._asdict() | {"silhouette": silhouette(x, z), "centre_error": _astray(x, y, z)}
     row |= {"cpu_seconds": seconds, "structure": getattr(model, "structure_", "")}
-    return row | {"rounds": len(getattr(model, "history_", []))}
+    return row | {"rounds": len(getattr(model, "history_", []))} | getattr(model, "sent_", {})
 
 
 def _astray(x: np.ndarray, y: np.ndarray, z: np.ndarray) -> float:
