@@ -154,3 +154,17 @@ def test_an_exact_mixture_fits_through_it():
 def test_what_cannot_work_is_refused(options, said):
     with pytest.raises(ValueError, match=said):
         Compressed(up.federate(DATA), **options)
+
+
+@client
+def halving(about: Float[Array, "d"], client: Client) -> Float[Array, "d", ">=0"]:
+    """Counts that fall to nothing, as those of a component that loses its rows."""
+    return np.maximum(np.arange(20.0) - about, 0.0) + 0 * client.w.sum(-1)[..., None]
+
+
+def test_counts_never_arrive_below_nothing():
+    fed = Compressed(up.federate(DATA), levels=1)
+    fed.journal.begin(3)
+    for step in range(12):
+        assert (fed.sum(halving, np.full(20, 3.0 * step)) >= 0).all()
+    assert not fed.journal.refusals

@@ -13,7 +13,7 @@ from unpooled.errors import BadData, BadParameter, TooFewClients
 from unpooled.local import federate
 from unpooled.maths.mixture import Params
 from unpooled.metrics.clustering import score
-from unpooled.models import open_race, open_rounds
+from unpooled.models import open_alike, open_race, open_rounds
 from unpooled.models.open_race import ladder
 from unpooled.models.open_rounds import Proposal
 
@@ -90,6 +90,65 @@ def test_compressed_sums_still_give_covariances():
     assert score(y, model.labels_).pooled_ari > 0.5
 
 
+def test_compressed_gaussians_with_few_rows_for_their_dimensions():
+    x, y = paired_clients(clients=12, rows=40, d=12)
+    model = up.OpenMixture("gaussians", random_state=0).fit(up.Compressed(federate(x)))
+    assert np.isfinite(model.covariances_).all()
+    assert score(y, model.labels_).pooled_ari > 0.3
+
+
+def test_round_atoms_find_the_same_groups_with_fewer_bytes():
+    x, y = banded_clients()
+    feds = {kind: federate(x) for kind in ("full", "round")}
+    models = {kind: up.OpenMixture("topics", atom_type=kind, random_state=0).fit(fed) for kind, fed in feds.items()}
+    sent = {kind: sum(e.bytes_up for e in fed.journal.exchanges) for kind, fed in feds.items()}
+    assert sent["round"] < sent["full"]
+    assert models["round"].n_components_ == 4
+    assert score(y, models["round"].labels_).pooled_ari > 0.9
+    assert models["round"].covariance_type_ == "full"
+    ratios = models["round"].covariances_[:, 1, 1] / models["round"].covariances_[:, 0, 0]
+    np.testing.assert_allclose(ratios, ratios[0])  # one covariance up to sizes
+
+
+def test_atoms_in_a_metric_give_rows_the_density_of_the_full_ones():
+    rng = np.random.default_rng(2)
+    metric = np.array([[0.5, 0.0], [-0.3, 2.0]])
+    params = Params(np.array([0.3, 0.7]), rng.normal(size=(2, 2)), np.array([0.5, 2.0]))
+    bent = open_race.Candidate("a", "topics", "spherical", Proposal(params, np.array([[0.5, 0.5], [0.1, 0.9]]), metric))
+    full = open_race.unbent(bent)
+    x, w = rng.normal(size=(30, 2)), np.ones(30)
+    seen = open_rounds.seen(bent.proposal, x)
+    one, other = (
+        open_rounds.visit(bent.proposal, seen, w, "spherical", None),
+        open_rounds.visit(full.proposal, x, w, "full", None),
+    )
+    np.testing.assert_allclose(one[0].loglik, other[0].loglik, rtol=1e-12)
+    np.testing.assert_allclose(one[2], other[2], rtol=1e-12)
+    assert open_race.unbent(full) is full
+
+
+def test_a_gaussian_more_must_be_clear():
+    def candidate(k, bic):
+        params = Params(np.ones(k) / k, np.zeros((k, 2)), np.ones(k))
+        return open_race.Candidate(
+            f"spherical-{k}", "gaussians", "spherical", Proposal(params, np.zeros((0, k))), bic=bic
+        )
+
+    race = (candidate(4, 100.0), candidate(5, 92.0))
+    assert open_race.best(race, "gaussians").size == 4
+    assert open_race.best((race[0], candidate(5, 88.0)), "gaussians").size == 5
+
+
+def test_what_held_out_rows_say_is_compared_row_by_row():
+    x, _ = gaussian_clients(clients=3)
+    right, wrong = (Proposal(Params(np.ones(5) / 5, CENTRES + by, np.ones(5)), np.zeros((0, 5))) for by in (0.0, 1.0))
+    ask = open_rounds.survey.using(shapes=["spherical"] * 2, ids=["a", "b"], held=0.2)
+    first, second = federate(x).sum(ask, (right, wrong))
+    assert first.held_square == 0
+    lost = float(first.held_loglik - second.held_loglik)
+    assert second.held_square >= lost**2 / second.held_rows  # a mean square is never below the squared mean
+
+
 def test_covariances_that_are_none_are_mended_and_others_kept():
     good, bad = np.array([2.0, 0.5, 1.0]), np.array([1.0, 2.0, 1.0])  # packed: xx, xy, yy
     mended = open_race._sound(np.stack([good, bad]), "full", 0.01)
@@ -130,6 +189,54 @@ def test_clients_that_do_not_differ_get_the_mixture_of_the_pool():
     assert model.merges_.leaves == 9
     assert len(model.history_) + 4 <= 40
     assert all(np.array_equal(model.predict(x[owner == int(n)]), z) for n, z in model.labels_.items())
+
+
+def test_rows_of_which_nothing_leaves_at_first_are_counted():
+    x, owner, _ = dealt_at_random(12, 30)
+    assert up.OpenMixture(random_state=0).fit(x, by=owner).rows_ == 360
+
+
+def cored_clients(clients=15, rows=900):
+    """Four clusters dealt at random, each a dense core in a wide halo: two Gaussians about one mean."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(4, size=rows)
+    size = np.where(rng.random(rows) < 0.4, 0.15, 1.0)
+    x = 12.0 * np.stack(np.divmod(y, 2), 1) + size[:, None] * rng.normal(size=(rows, 2))
+    owner = rng.permutation(rows) % clients
+    return x, owner, {str(c): y[owner == c] for c in range(clients)}
+
+
+def test_a_core_and_its_halo_are_one_cluster():
+    x, owner, y = cored_clients()
+    model = up.OpenMixture(random_state=0).fit(x, by=owner)
+    assert model.alike_
+    assert (model.n_components_, len(model.means_)) == (4, 8)
+    assert score(y, model.labels_).pooled_ari > 0.99
+    assert max(model.certainty_, key=model.certainty_.get) == "4"
+    np.testing.assert_allclose(model.cluster_weights_, model.topics_.astype(bool) @ model.weights_)
+    np.testing.assert_allclose(sum(model.holdings_.values()).sum(), len(x))
+    model.partial_fit({"late": x[:50]})
+    assert model.n_components_ == 4
+    assert np.array_equal(model.labels_["late"], model.predict(x[:50]))
+
+
+def test_only_gaussians_about_one_mean_are_joined():
+    means = np.array([[0.0, 0.0], [0.1, 0.0], [1.0, 0.0], [9.0, 9.0]])
+    params = Params(np.array([0.4, 0.2, 0.3, 0.1]), means, np.array([1.0, 0.1, 1.0, 1.0]))
+    found = open_alike.concentric(
+        open_race.Candidate("spherical-4", "alike", "spherical", Proposal(params, params.weights[None]))
+    )
+    np.testing.assert_allclose(found.proposal.topics, [[2 / 3, 1 / 3, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]])
+
+
+def test_atoms_are_cut_as_long_as_the_message_is_not_too_long():
+    def of(k, d):
+        params = Params(np.ones(k) / k, np.zeros((k, d)), np.zeros((k, d * (d + 1) // 2)))
+        return open_race.Candidate("atoms", "atoms", "full", Proposal(params, params.weights[None]))
+
+    assert open_alike.coarse(of(80, 2), 5000)
+    assert not open_alike.coarse(of(80, 2), 1000)  # ten rows each
+    assert not open_alike.coarse(of(80, 20), 1e6)  # 231 numbers each
 
 
 def test_a_later_client_of_those_that_do_not_differ():
@@ -318,6 +425,7 @@ def test_missing_values_are_refused_by_name():
     [
         ({"structure": "blobs"}, "structure='blobs' is not known"),
         ({"covariance_types": "tied"}, "covariance_types='tied' is not known"),
+        ({"atom_type": "tied"}, "atom_type='tied' is not known"),
         ({"min_count": -1}, "min_count=-1 must be at least 0"),
         ({"max_local": 0}, "max_local=0 must be at least 1"),
     ],
