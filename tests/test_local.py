@@ -29,9 +29,14 @@ def by_turns(down: None, client: Client) -> Total:
     return Total(client.w.sum(-1))
 
 
-def rows(*sizes):
+def rows(*sizes, **engine):
     rng = np.random.default_rng(0)
-    return federate([rng.normal(size=(n, 2)) for n in sizes], mode="stacked")
+    return federate([rng.normal(size=(n, 2)) for n in sizes], mode="stacked", **engine)
+
+
+@client
+def stacked_totals(down: None, client: Client) -> Total:
+    return Total((client.x.sum(-1) * client.w).sum(-1))
 
 
 def test_a_question_that_fails_for_clients_together_is_answered_and_told_of():
@@ -44,3 +49,13 @@ def test_states_of_another_make_are_no_fault():
     for c, size in zip(fed.clients, (3, 2)):
         c.state = {"kept": np.zeros(size)}
     assert fed.sum(by_turns, None).n == 7
+
+
+@pytest.mark.parametrize(("padding", "stacks"), [(0.125, 4), (1.0, 2)])
+def test_more_padding_makes_fewer_stacks_and_the_same_answers(padding, stacks):
+    sizes = (70, 90, 110, 130, 65)  # widths 72, 96, 112 and 144 by eighths, 128 and 256 by doubling
+    fed = rows(*sizes, stack_padding=padding)
+    alone = [c.x.sum() for c in fed.clients]
+    found = fed.gather(stacked_totals, None)
+    np.testing.assert_allclose([found[name].n for name in fed.names], alone)
+    assert len(fed._jobs["stacked"]) == stacks

@@ -12,6 +12,7 @@ from _cells import Book, Key, Measure
 
 import unpooled as up
 from unpooled import baselines
+from unpooled.errors import TooFewClients
 from unpooled.local import Local, federate
 
 EXPONENTS, SMALL_EXPONENTS = (
@@ -44,8 +45,8 @@ def device() -> str | None:
 
 def together(rows: Rows) -> Local:
     """Clients in this process; as many threads as OMP_NUM_THREADS says, so that parts of a table can run side by side."""
-    cells = {"stack_cells": 10**9} if device() else {}  # a GPU wants all clients at once
-    return federate(rows, threads=int(os.environ.get("OMP_NUM_THREADS", 0)) or None, **cells)
+    stacks = {"stack_cells": 10**9, "stack_padding": 1.0} if device() else {}  # a GPU wants all clients at once
+    return federate(rows, threads=int(os.environ.get("OMP_NUM_THREADS", 0)) or None, **stacks)
 
 
 def accuracy(model: Any, rows: Rows) -> tuple[float, float]:
@@ -84,7 +85,10 @@ def tuning(
     def measure(exponent: float) -> dict[str, float]:
         train, valid = rows()
         short = options | {"lr": 10.0**-exponent, "max_iter": min(options["max_iter"], 40)}
-        return {"accuracy": accuracy(fit(name, train, short), valid)[0]}
+        try:
+            return {"accuracy": accuracy(fit(name, train, short), valid)[0]}
+        except TooFewClients:  # models that are not finite are refused: at this rate it diverges
+            return {"accuracy": 0.0}
 
     exponents = () if name not in METHODS else SMALL_EXPONENTS if small else EXPONENTS
     return [({**key, "tune": e}, lambda book, e=e: measure(e)) for e in exponents]

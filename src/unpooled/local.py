@@ -32,6 +32,7 @@ BLOCKS = 16  # merged blocks, and slices of large clients, are about this many, 
 BLOCK_ROWS = (8_192, 65_536)  # of at least and at most so many rows, so that handing them out costs little
 STACK_CLIENTS = 256  # clients stacked into one job at most: bounds the answers in memory
 STACK_CELLS = 4_000_000  # numbers in one stack at most, unless Local is told otherwise: a GPU wants more
+STACK_PADDING = 0.125  # of a stack at most, about, unless Local is told otherwise: a GPU wants few stacks, say 1.0
 
 MODES = ("auto", "stacked", "one by one")
 
@@ -55,12 +56,13 @@ class Local:
         threads: int | None = None,
         min_clients: int = 1,
         stack_cells: int = STACK_CELLS,
+        stack_padding: float = STACK_PADDING,
     ):
         if mode not in MODES:
             raise BadParameter(f"mode={mode!r} is not known: use one of {', '.join(MODES)}")
         self.clients, self.mode, self.min_clients = list(clients), mode, min_clients
         self.threads = threads or len(os.sched_getaffinity(0))
-        self.stack_cells = stack_cells
+        self.stack_cells, self.stack_padding = stack_cells, stack_padding
         self.columns: list[str] | None = None
         self.journal = Journal()
         self._jobs: dict[str, list[Job]] = {}
@@ -114,7 +116,7 @@ class Local:
             cut: dict[str, Callable[..., Iterator[Job]]] = {
                 "single": single_jobs,
                 "merged": merged_jobs,
-                "stacked": partial(stacked_jobs, cells=self.stack_cells),
+                "stacked": partial(stacked_jobs, cells=self.stack_cells, padding=self.stack_padding),
             }
             self._jobs[kind] = list(cut[kind](self.clients))
         return self._jobs[kind]
@@ -269,11 +271,11 @@ def _merge(group: list[Client]) -> Client:
     return Client(f"{group[0].name}+...", join([c.x for c in group]), y, join([c.w for c in group]))
 
 
-def stacked_jobs(clients: Sequence[Client], cells: int = STACK_CELLS) -> Iterator[Job]:
+def stacked_jobs(clients: Sequence[Client], cells: int = STACK_CELLS, padding: float = STACK_PADDING) -> Iterator[Job]:
     """Clients of like size padded to one width; padding has weight 0."""
     by_size: dict[int, list[Client]] = {}
     for c in clients:
-        by_size.setdefault(_bucket(len(c.w)), []).append(c)
+        by_size.setdefault(_bucket(len(c.w), padding), []).append(c)
     for width, members in sorted(by_size.items()):
         per_client = width * members[0].x.shape[-1]
         step = int(np.clip(cells // max(per_client, 1), 1, STACK_CLIENTS))
@@ -282,11 +284,11 @@ def stacked_jobs(clients: Sequence[Client], cells: int = STACK_CELLS) -> Iterato
             yield Job(group, _stack(group))
 
 
-def _bucket(n: int) -> int:
-    """Widths grow by an eighth: little padding, few buckets."""
+def _bucket(n: int, padding: float) -> int:
+    """Widths grow by this share: by an eighth there is little padding and there are few buckets."""
     if n <= 16:
         return 16
-    step = 2 ** (int(n - 1).bit_length() - 4)
+    step = max(int(2 ** (int(n - 1).bit_length() - 1) * padding), 1)
     return -(-n // step) * step
 
 
@@ -327,7 +329,7 @@ def federate(
 ) -> Local:
     """A `Local` federation from a dict or list of clients' data, pooled rows and `by=`, or a folder of files (one a client).
 
-    Options of `Local` (mode, threads, min_clients, stack_cells) pass through.
+    Options of `Local` (mode, threads, min_clients, stack_cells, stack_padding) pass through.
     """
     table = clients_from(data, y, by=by, label=label, sample_weight=sample_weight)
     fed = Local(table.clients, **engine)
