@@ -228,6 +228,34 @@ def test_what_moved_is_told_against_the_clients_own_last_time():
         np.testing.assert_allclose(states[i].calm.information, gain, atol=1e-12)
 
 
+def test_label_shares_believe_what_is_beyond_the_noise_alone():
+    noise = 300.0 * np.random.default_rng(0).normal(size=(3, 10))
+    alike = np.full((3, 10), 900.0) + noise
+    assert np.ptp(label_shares(alike), axis=0).max() > 0.02
+    assert np.ptp(label_shares(alike, 300.0**2), axis=0).max() < 1e-12  # they differ by noise alone
+    skewed = alike + np.outer([0, 0, 1], [8100.0] + [-800.0] * 9)
+    np.testing.assert_allclose(label_shares(skewed, 300.0**2)[2], label_shares(skewed)[2], atol=0.05)
+    np.testing.assert_allclose(label_shares(skewed, 1e-9), label_shares(skewed), atol=1e-12)
+    np.testing.assert_allclose(label_shares(-skewed, 1e9), 0.1)  # nothing is known at all
+
+
+def test_the_table_tells_how_noisy_it_is():
+    """Each client's own deviation counts, and the rounds before less and less."""
+    noise = {"a": 3.0, "b": 4.0}
+    model, (x, y) = up.FedConceptEM(2, max_iter=2, noise=noise, random_state=0), blobs(90)
+    data = {name: (x[i::3], y[i::3]) for i, name in enumerate("abc")}
+    blurs = [m.state.blur for m in model.rounds(federate(data))]
+    np.testing.assert_allclose(blurs, [0.0, 25.0, 0.7**2 * 25 + 0.3**2 * 25])
+
+
+def test_strong_noise_does_not_keep_a_run_from_settling():
+    data = made(clients=30, concepts=3)
+    model = fitted(data.train, 3, extra=3, max_iter=60, noise=8.0)
+    counts = [row["n_concepts"] for row in model.history_]
+    assert counts[45 - 1] == 3  # before extra models would have to go
+    assert diagnosis.right(model, data.concepts) >= 29 / 30
+
+
 def test_noise_hides_each_client_and_hardly_moves_the_sum(case):
     data, exact = case
     loud = fitted(data.train, noise=5.0)

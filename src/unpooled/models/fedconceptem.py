@@ -13,6 +13,7 @@ from math import ceil
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.special import chdtri
 
 from unpooled.arrays import Array, like, to_numpy
 from unpooled.client import Client
@@ -23,7 +24,7 @@ from unpooled.learners import Trainer, as_option
 from unpooled.learners.estimator import LearnerEstimator
 from unpooled.learners.mixing import average, log_shares, responsibilities
 from unpooled.maths.mixture import fit_weights
-from unpooled.models.fedconceptem_rounds import Down, Up, begin, concept_round, fine_tune, information
+from unpooled.models.fedconceptem_rounds import Down, Up, begin, concept_round, fine_tune, information, label_sd
 from unpooled.report import concepts as diagnosis
 
 WEIGHTINGS = ("mass", "clients")
@@ -32,6 +33,7 @@ LEAST_LABEL = (
 )
 LAST = 7 / 8  # of a run: by then extra models are gone, whether it has settled or not
 MEMORY = 0.7  # of what has moved, by which a run is seen to have settled
+CHANCE = 1e-3  # a model's labels differ from those of all only where noise alone would make them so more seldom
 
 
 class Heard(NamedTuple):
@@ -56,6 +58,7 @@ class State(NamedTuple):
     trainer: dict
     theta: Array  # (k, p)
     table: Array  # (k, classes) rows by model and label
+    blur: float  # the variance of the noise in each of its cells
     ids: Array  # (k,) which of the first models
     heard: Heard
     calm: Calm
@@ -83,8 +86,9 @@ class FedConceptEM(LearnerEstimator):
     its share of the client's rows.
     label_memory : how much of the label table of the rounds before stays in each round's; the paper has 0.
     adam : move responsibilities by Adam (appendix D.1).
-    noise : standard deviation of the Gaussian noise each client adds to its label table; a dict gives each its own. It
-    is drawn from the client's generator, whose seed the server knows: it hides the table from others, not from it.
+    noise : standard deviation of the Gaussian noise each client adds to its label table; a dict gives each its own. What
+    it may have made of the tables is not believed. It is drawn from the client's generator, whose seed the server
+    knows: it hides the table from others, not from it.
     fine_tune : local epochs after the run that make each client's model its own (the -FT variant).
     fine_tune_lr : their rate; None: a tenth of `lr`, since what the run has learnt should be kept.
     The other parameters: see `LearnerEstimator`.
@@ -137,18 +141,19 @@ class FedConceptEM(LearnerEstimator):
             warnings.warn(text, DataWarning, stacklevel=2)
         table = np.ones((k, len(trainer.labels)))
         heard, calm = Heard(np.ones(k), np.zeros(k), 0.0), Calm(np.zeros(k), 0.0, 0.0)
-        return State(as_option(trainer), trainer.start(rng, k), table, np.arange(k), heard, calm, 0)
+        return State(as_option(trainer), trainer.start(rng, k), table, 0.0, np.arange(k), heard, calm, 0)
 
     def step(self, fed: Federation, state: State) -> tuple[State, Info]:
         how = self.at_round(state.trainer, state.round + 1)
         plan = {name: getattr(self, name) for name in ("weighting", "e_steps", "full_steps", "adam", "noise")} | {
             "models": self._first
         }
-        total = self.cohort(fed).sum(concept_round.using(trainer=how, plan=plan), self._down(state))
+        asked = self.cohort(fed)
+        total = asked.sum(concept_round.using(trainer=how, plan=plan), self._down(state))
         theta = average(total.theta, like(total.weight, total.theta), state.theta)
         heard = self._heard(state, total)
-        calm, table = self._calmer(state.calm, total), self._table(state, total.table)
-        state = State(state.trainer, theta, table, state.ids, heard, calm, state.round + 1)
+        calm, (table, blur) = self._calmer(state.calm, total), self._table(state, total.table, asked.names)
+        state = State(state.trainer, theta, table, blur, state.ids, heard, calm, state.round + 1)
         info = {"loglik": float(total.loglik / total.mass.sum()), "shares": self._shares_of_all(state)}
         if self.adaptive or len(state.ids) > self.n_concepts:
             state = self._without_spare(state)
@@ -164,7 +169,7 @@ class FedConceptEM(LearnerEstimator):
             own["omega"] = own["omega"] / own["omega"].sum()
         self.n_concepts_ = len(ids)
         self.weights_ = to_numpy(state.shares)
-        self.label_shares_ = label_shares(state.table)
+        self.label_shares_ = label_shares(state.table, state.blur)
         self.concepts_ = {name: int(own["omega"].argmax()) for name, own in self.clients_.items()}
         self.certainty_ = {name: float(own["omega"].max()) for name, own in self.clients_.items()}
 
@@ -183,14 +188,15 @@ class FedConceptEM(LearnerEstimator):
         return self.n_concepts + ceil(self.extra * min(max(part, 0.0), 1.0))
 
     def _down(self, state: State) -> Down:
-        return Down(state.theta, label_shares(state.table), state.ids)
+        return Down(state.theta, label_shares(state.table, state.blur), state.ids)
 
-    def _table(self, state: State, found: Array) -> Array:
-        """Rows by label and model, the rounds before counted less and less: alone the last table makes rows jump to
-        where their label was rare, and back.
+    def _table(self, state: State, found: Array, asked: list[str]) -> tuple[Array, float]:
+        """Rows by label and model, and the noise in them; the rounds before count less and less: alone the last table
+        makes rows jump to where their label was rare, and back.
         """
         slow = self.label_memory if state.round else 0.0
-        return slow * state.table + (1 - slow) * found
+        drawn = sum(label_sd(self.noise, name) ** 2 for name in asked)
+        return slow * state.table + (1 - slow) * found, slow**2 * state.blur + (1 - slow) ** 2 * drawn
 
     def _shares_of_all(self, state: State) -> list[float]:
         """Shares by the models that the run began with, 0 for those that are gone."""
@@ -286,9 +292,25 @@ class FedConceptEM(LearnerEstimator):
             raise BadParameter(f"noise={self.noise!r} holds a negative standard deviation: give 0 or more")
 
 
-def label_shares(table: Array) -> np.ndarray:
-    """P_k(y) (k, classes) from rows by model and label, noisy or not; each row sums to one."""
+def label_shares(table: Array, blur: float = 0.0) -> np.ndarray:
+    """P_k(y) (k, classes) from rows by model and label, with noise of variance `blur` or none; each row sums to one."""
     counts = to_numpy(table).astype(np.float64)
+    counts = beyond_noise(counts, blur) if blur else counts
     total = np.maximum(counts.sum(-1, keepdims=True), 1e-12)
     p = np.maximum(counts / total, LEAST_LABEL / counts.shape[-1])
     return p / p.sum(-1, keepdims=True)
+
+
+def beyond_noise(counts: np.ndarray, blur: float) -> np.ndarray:
+    """Counts (k, classes) by what they tell: a model has the labels of all where its distance from them may be noise of
+    variance `blur` in each cell, and is else drawn to them as James and Stein do.
+
+    What is common to all models says nothing about which of them a row belongs to; noise that differs between two
+    models of one concept would make clients swap them in every round.
+    """
+    of_all = np.maximum(counts.sum(0), 0.0)
+    usual = counts.sum(-1, keepdims=True) * of_all / max(of_all.sum(), 1e-12)
+    length = ((counts - usual) ** 2).sum(-1, keepdims=True)
+    noise = counts.shape[-1] * blur
+    told = length > blur * chdtri(counts.shape[-1], CHANCE)
+    return usual + np.where(told, 1 - noise / np.maximum(length, noise), 0.0) * (counts - usual)

@@ -135,9 +135,13 @@ def label_noise(client: Client, table: np.ndarray, noise: float | Mapping[str, f
     if not noise:
         return 0.0
     names = client.members or (client.name,)
-    sd = [noise.get(n, 0.0) if isinstance(noise, Mapping) else noise for n in names]
-    drawn = [s * rng.normal(size=table.shape[-2:]) for s, rng in zip(sd, client.rngs)]
+    drawn = [label_sd(noise, n) * rng.normal(size=table.shape[-2:]) for n, rng in zip(names, client.rngs)]
     return np.stack(drawn).reshape(table.shape)
+
+
+def label_sd(noise: float | Mapping[str, float], name: str) -> float:
+    """The standard deviation that a client has chosen."""
+    return noise.get(name, 0.0) if isinstance(noise, Mapping) else noise
 
 
 def lost_without(log_i: Array, w: Array) -> Array:
