@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
 from pathlib import Path
+from typing import NamedTuple
 
 import _protocol as protocol
 import _runs as runs
@@ -142,43 +143,66 @@ def with_server_noise(rows: Stack, i: int, leaves: Leaves, omega: Leaves) -> dic
 # ---- many columns ----
 
 
-def fill(job: tuple[str, str, int, int, str, Path, float]) -> str:
+class Job(NamedTuple):
+    training: str
+    name: str
+    clients: int
+    seeds: int
+    device: str
+    out: Path
+    until: float  # the clock's time by which all must be done
+    each: float  # seconds that one may take
+
+
+def fill(job: Job) -> str:
     """One training of one column, its lines written when it is done; not begun within a minute of the end."""
-    training, name, clients, count, device, out, until = job
-    if time.time() > until - 60:
-        return f"{training} {name} {clients}: no time left"
+    label = f"{job.training} {job.name} {job.clients}"
+    if time.time() > job.until - 60:
+        return f"{label}: no time left"
     torch.set_num_threads(1)
-    found = column(training, name, clients, list(runs.seeds_of(name, count)), device, until=until)
+    until = min(job.until, time.time() + job.each)
+    found = column(
+        job.training, job.name, job.clients, list(runs.seeds_of(job.name, job.seeds)), job.device, until=until
+    )
     for row in found:
-        runs.append(out, row)
-    means = {
-        m: np.mean([r["rmse"] for r in found if r["method"] == m]) for m in dict.fromkeys(r["method"] for r in found)
-    }
+        runs.append(job.out, row)
+    if job.device != "cpu":
+        torch.cuda.empty_cache()  # for the others on the same device
+    means = {m: np.mean([r["rmse"] for r in found if r["method"] == m]) for m in METHODS[job.training]}
     said = ", ".join(f"{m} {v:.4g}" for m, v in means.items())
-    return f"{training} {name} {clients}: {said}; {found[0]['seconds'] * len(found):.0f} s"
+    cut = "; cut short" if any(r["cut"] for r in found) else ""
+    return f"{label}: {said}; {found[0]['seconds'] * len(found):.0f} s{cut}"
 
 
-def fill_all(
+def fill_all(jobs: list[Job], say: Callable[[str], None], workers: int = 1) -> None:
+    """Run what the file lacks or has only cut short, so many at a time; what fails is said and tried once more."""
+    with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
+        for _ in range(2):
+            running, failed = {pool.submit(fill, job): job for job in jobs}, []
+            for future in as_completed(running):
+                error = future.exception()
+                say(f"{running[future][:3]} failed: {str(error)[:200]}" if error else future.result())
+                failed += [running[future]] if error else []
+            jobs = failed
+
+
+def jobs_left(
     out: Path,
-    say: Callable[[str], None],
-    *,
     names: Iterable[str] = (),
     sets: Iterable[str] = protocol.SETS,
-    clients: Iterable[int] = (10, 100),
+    clients: Iterable[int] = (100, 10),
+    *,
     seeds: int = 10,
     device: str = "cpu",
-    workers: int = 1,
-    until: float = np.inf,
-) -> None:
-    """Run what the file lacks or has only cut short, so many trainings at a time; what fails is said, and the others go on."""
+    seconds: float = np.inf,
+    each: float = np.inf,
+) -> list[Job]:
+    """What the file lacks, or has only cut short."""
     out.parent.mkdir(parents=True, exist_ok=True)
     done = {(r["set"], r["clients"], r["method"]) for r in runs.finished(out) if not r.get("cut")}
-    jobs = [(t, s, c, seeds, device, out, until) for t in names or TRAININGS for c in clients for s in sets
-            if not all((s, c, m) in done for m in METHODS[t])]  # fmt: skip
-    with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
-        running = {pool.submit(fill, job): job for job in jobs}
-        for future in as_completed(running):
-            say(f"{running[future][:3]} failed: {error}" if (error := future.exception()) else future.result())
+    how = (seeds, device, out, time.time() + seconds, each)
+    wanted = [(t, s, c) for c in clients for s in sets for t in names or TRAININGS]
+    return [Job(t, s, c, *how) for t, s, c in wanted if not all((s, c, m) in done for m in METHODS[t])]
 
 
 def main() -> None:
@@ -186,21 +210,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("--trainings", default=",".join(TRAININGS))
     parser.add_argument("--sets", default=",".join(protocol.SETS))
-    parser.add_argument("--clients", default="10,100")
+    parser.add_argument("--clients", default="100,10")
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=np.inf, help="cut short what is not done by then, and say so")
+    parser.add_argument(
+        "--each", type=float, default=np.inf, help="seconds that one training may take before it is cut short"
+    )
     parser.add_argument("--out", type=Path, default=runs.HERE / "results" / "uci" / "stacked.jsonl")
     args = parser.parse_args()
-    columns = {"sets": args.sets.split(","), "clients": [int(c) for c in args.clients.split(",")], "seeds": args.seeds}
-    how = {
-        "trainings": args.trainings.split(","),
-        "device": args.device,
-        "workers": args.workers,
-        "until": time.time() + args.seconds,
-    }
-    fill_all(args.out, lambda text: print(text, flush=True), **columns, **how)
+    clients = [int(c) for c in args.clients.split(",")]
+    how = {"seeds": args.seeds, "device": args.device, "seconds": args.seconds, "each": args.each}
+    jobs = jobs_left(args.out, args.trainings.split(","), args.sets.split(","), clients, **how)
+    fill_all(jobs, lambda text: print(text, flush=True), args.workers)
 
 
 if __name__ == "__main__":

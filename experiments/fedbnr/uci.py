@@ -52,7 +52,8 @@ def run(small: bool, seeds: int, out: Path, say: Callable[[str], None]) -> list[
     ]
     results = runs.run_all(wanted, out / "results.jsonl", say)
     if not small:
-        stacked.fill_all(out / "stacked.jsonl", say, seeds=seeds, device="cuda" if torch.cuda.is_available() else "cpu")
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+        stacked.fill_all(stacked.jobs_left(out / "stacked.jsonl", seeds=seeds, device=device), say)
         results += runs.finished(out / "stacked.jsonl")
     draw(results, out / "rmse-by-sums.png")
     return table(results)
