@@ -1,4 +1,4 @@
-"""What OpenMixture sends for 100 clients at d = 20: rounds, bytes up a client by question, plain and compressed.
+"""What OpenMixture sends for 100 clients at d = 20: rounds, bytes up a client by question, plain and compressed, with full and with round atoms.
 
     python benchmarks/open_mixture_bytes.py [--rows 60]
 
@@ -49,6 +49,8 @@ def main() -> None:
     x, y = clients(args.rows)
     measure("plain", up.federate(x), up.OpenMixture(random_state=0), y, len(x))
     measure("compressed", up.Compressed(up.federate(x)), up.OpenMixture(random_state=0), y, len(x))
+    light = up.OpenMixture("topics", atom_type="round", random_state=0)
+    measure("round atoms, one level", up.Compressed(up.federate(x), levels=1), light, y, len(x))
 
 
 if __name__ == "__main__":
