@@ -1,4 +1,4 @@
-"""What OpenMixture sends for 100 clients at d = 20: rounds, bytes up a client by question, plain and compressed, with full and with round atoms.
+"""What OpenMixture sends for 100 clients at d = 20: rounds and bytes up a client by question, plain and compressed, full and round atoms.
 
     python benchmarks/open_mixture_bytes.py [--rows 60]
 
