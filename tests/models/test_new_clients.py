@@ -5,6 +5,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 import unpooled as up
+from unpooled import store
 from unpooled.errors import BadParameter, DataWarning
 from unpooled.maths import bayes_linear, calibration
 from unpooled.metrics.regression import coverage
@@ -133,3 +134,18 @@ def test_the_choice_depends_on_names_and_seed_alone():
     assert choose(names, 0.1, 3) == choose(names[::-1], 0.1, 3) != choose(names, 0.1, 4)
     assert [len(choose(names, share, 0)) for share in (0.25, 0.01)] == [25, 10]
     assert len(choose(names[:9], 0.1, 0)) == 3
+
+
+@pytest.mark.filterwarnings("ignore:clients held out")
+def test_a_run_cut_in_the_middle_holds_out_the_same_clients():
+    x, y, by = made(6)
+    make = lambda: up.FedBNR(recalibrate="clients", n_frequencies=10, max_iter=6, random_state=0)  # noqa: E731
+    whole = make().fit(x, y, by=by)
+    for moment in make().rounds(up.federate(x, y, by=by)):
+        if len(moment.history) == 3:
+            break
+    other = make()
+    for _ in other.rounds(up.federate(x, y, by=by), store.loads(store.dumps(moment))):
+        pass
+    assert other.held_clients_ == whole.held_clients_
+    np.testing.assert_array_equal(other.interval(x, 0.9), whole.interval(x, 0.9))
