@@ -188,8 +188,8 @@ def survey(down: tuple[Proposal, ...], client: Client, *, shapes: list, ids: lis
         client.state[key(i)] = shares
         own, shared = _row_logliks(proposal, seen(proposal, x_out), w_out, shape, shares)
         first = own if first is None else first
-        held = ((w_out * a).sum(-1) for a in (own, shared, (own - first) ** 2, np.ones_like(own)))
-        answers.append(Sums(stats, topics, _price(shares, stats.rows), *held))
+        said = ((w_out * a).sum(-1) for a in (own, shared, (own - first) ** 2, np.ones_like(own)))
+        answers.append(Sums(stats, topics, _price(shares, stats.rows), *said))
     return tuple(answers)
 
 
