@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 from _methods import METHODS, accuracy, row, tuned
+from _picture import points
 
 import unpooled as up
 from unpooled.data import classification
@@ -37,7 +38,7 @@ def run(small: bool, seeds: int, out: Path, say: Callable[[str], None]) -> list[
             gap = 100 * float(np.mean(np.subtract(best, found)))
             table.append(row(name, found, None, truth=truth, **{"below Bayes": gap, "start": chosen}))
             say(f"{truth}: {name} {table[-1]['ours']:.2f}, {gap:.2f} below the Bayes rule")
-    return table
+    return points(table, out / "bayes.png", "truth")
 
 
 def methods(first: classification.Task) -> dict[str, Callable]:

@@ -12,6 +12,7 @@ from _cells import Book, Key, Measure, grouped
 from _methods import row, together
 from _mnist import by_label, features, scaled
 from _novel import strange, stranger
+from _picture import points
 from depth import data
 from table4 import METRICS, judge
 
@@ -38,7 +39,7 @@ def run(small: bool, seeds: int, out: Path, say: Callable[[str], None]) -> list[
         kinds = [name for name in found[0] if name not in METRICS]
         each = {name: 100 * float(np.mean([f[name] for f in found])) for name in (*kinds, "AUROC", "AP")}
         table.append(row(variant, [f["max-F1"] for f in found], None, metric="max-F1", **each))
-    return table
+    return points(table, out / "novelty.png", unit="max-F1, mean of nine kinds, %")
 
 
 def cells(small: bool, seeds: int) -> Iterator[tuple[Key, Measure]]:

@@ -10,6 +10,7 @@ import numpy as np
 from _cells import Book, Key, Measure, grouped
 from _expected import expected
 from _methods import METHODS, UNTUNED, best_rate, curve, device, row, tuning
+from _picture import points
 
 from unpooled.data import classification
 
@@ -26,7 +27,7 @@ MARKS = (5, 6, 8, 10, 15, 20, 30, 40, 60, 100, 150, 200)  # rounds at which figu
 
 def run(small: bool, seeds: int, out: Path, say: Callable[[str], None]) -> list[dict]:
     groups = grouped(Book(out, say).all(cells(small, seeds)), "generator", "method")
-    return [_line(generator, method, groups) for generator, method in groups]
+    return points([_line(generator, method, groups) for generator, method in groups], out / "table2.png", "generator")
 
 
 def cells(small: bool, seeds: int, generators: tuple[str, ...] = tuple(GENERATORS)) -> Iterator[tuple[Key, Measure]]:

@@ -11,6 +11,7 @@ from _cells import Book, Key, Measure, grouped
 from _expected import expected
 from _methods import METHODS, accuracy, best_rate, device, image_cells, row, together, tuning
 from _mnist import by_label
+from _picture import points
 
 import unpooled as up
 from unpooled.data import classification, images, shared
@@ -25,10 +26,11 @@ DIFFERS = (
 
 def run(small: bool, seeds: int, out: Path, say: Callable[[str], None]) -> list[dict]:
     groups = grouped(Book(out, say).all(cells(small, seeds)), "method")
-    return [
+    table = [
         row(method, [f["accuracy"] for f in found], expected("table2", "femnist", method), rate=found[0]["rate"])
         for (method,), found in groups.items()
     ]
+    return points(table, out / "table2_images.png")
 
 
 def cells(small: bool, seeds: int) -> Iterator[tuple[Key, Measure]]:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from _expected import expected
 from _methods import GRID, METHODS, SMALL_GRID, accuracy, row, tuned
+from _picture import points
 
 from unpooled.data import classification
 
@@ -42,7 +43,7 @@ def run(small: bool, seeds: int, out: Path, say: Callable[[str], None]) -> list[
             ]
             table.append(row(name, found, expected("table3", column, base), setting=column, rate=lr))
             say(f"{column}: {name} {table[-1]['ours']:.2f}")
-    return table
+    return points(table, out / "table3.png", "setting")
 
 
 def _methods(partial: bool) -> dict:

@@ -11,6 +11,7 @@ from _cells import Book, Key, Measure, grouped
 from _expected import expected
 from _methods import METHODS, Rows, best_rate, image_cells, row, together, tuning
 from _mnist import by_label, features, fedgmm, scaled, settings
+from _picture import points
 from sklearn.metrics import average_precision_score, precision_recall_curve, roc_auc_score
 
 import unpooled as up
@@ -28,11 +29,12 @@ METRICS = ("AUROC", "AP", "max-F1")
 
 def run(small: bool, seeds: int, out: Path, say: Callable[[str], None]) -> list[dict]:
     groups = grouped(Book(out, say).all(cells(small, seeds)), "method")
-    return [
+    table = [
         row(method, [f[metric] for f in found], expected("table4", method, metric), metric=metric)
         for (method,), found in groups.items()
         for metric in METRICS
     ]
+    return points(table, out / "table4.png", "metric", "%")
 
 
 def cells(small: bool, seeds: int) -> Iterator[tuple[Key, Measure]]:

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 from _cells import Book, Key, Measure, grouped
 from _methods import METHODS, UNTUNED, Rows, accuracy, best_rate, row, together, tuning
+from _picture import points
 from table2 import GENERATORS, settings, task
 
 SEEDS = 5
@@ -31,7 +32,7 @@ def run(small: bool, seeds: int, out: Path, say: Callable[[str], None]) -> list[
             "adaptation, % of training CPU": percent["cost"],
         }
         table.append(row(method, [f["unseen"] for f in found], None, **more))
-    return table
+    return points(table, out / "table5.png", "generator", "accuracy of unseen clients, %")
 
 
 def cells(small: bool, seeds: int) -> Iterator[tuple[Key, Measure]]:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 FOLDER = Path(__file__).parents[2] / "experiments" / "fedgmm"
-LOCAL = ("_cells", "_expected", "_methods", "_mnist", "_novel", "figure2", "figure4", "table2", "table4")
+LOCAL = ("_cells", "_expected", "_methods", "_mnist", "_novel", "_picture", "figure2", "figure4", "table2", "table4")
 
 
 @pytest.fixture(name="load")
@@ -83,3 +83,15 @@ def test_novel_images_keep_their_paper_and_lose_ink_where_they_shrink(load):
     assert found["six tenths"][0].sum() == pytest.approx(0.36 * plain.sum(), rel=0.1)
     assert found["flat"][0].sum() == pytest.approx(0.55 * plain.sum(), rel=0.1)
     assert (found["thin"][0] > 0).sum() == 12 * 6
+
+
+def test_a_table_is_drawn_with_the_papers_figures_where_there_are_some(load, tmp_path):
+    pytest.importorskip("matplotlib")
+    row = load("_methods").row
+    table = [
+        row(method, [0.5, 0.7], paper, setting=setting)
+        for setting in ("one", "two")
+        for method, paper in (("Bayes rule", None), ("FedEM", 55.0), ("FedGMM", None))
+    ]
+    assert load("_picture").points(table, tmp_path / "table.png", "setting") is table
+    assert (tmp_path / "table.png").stat().st_size > 1000
