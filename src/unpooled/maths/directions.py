@@ -11,7 +11,7 @@ import numpy as np
 
 REDRAWN = 20  # times that holders change places: all must show more directions, so that chance has 1 in 21
 QUANTILE = 2.02  # of the Tracy-Widom law, 99 %
-SURE = 3.27  # 99.9 %: the first direction says whether clients differ at all, and is asked for in several ways
+SURE = 4.32  # 99.99 %: the first direction says whether clients differ at all, and is asked for in several ways
 CUTS = (
     1e-3,
     1e-2,
