@@ -50,6 +50,7 @@ def line(
         "ours": mean,
         "against": against,
         "bar": bar,
+        "above it by": mean - bar,
         "K right": right,
         "holds": "yes" if holds else "no",
     }
