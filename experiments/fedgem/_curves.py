@@ -70,7 +70,8 @@ def _panel(axis: Any, rows: list[dict], column: Column, read: Callable, told: di
     if number:
         axis.axhline(1.0, color="black", linewidth=0.6, linestyle=":")
         axis.set_yscale("log")
-        axis.set_ylim(min(0.45, axis.get_ylim()[0]), max(2.2, axis.get_ylim()[1]))
+        ends = [v for line in axis.lines for v in line.get_ydata()]
+        axis.set_ylim(min(0.45, *ends), max(4.4, *ends))
         axis.set_yticks([0.5, 1.0, 2.0, 4.0], ["half", "1", "2", "4"], minor=False)
         axis.minorticks_off()
     if name in WORK:
