@@ -53,10 +53,10 @@ def draw(kinds: dict[str, dict[str, Calibration]], path: Path) -> None:
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    fig, axes = plt.subplots(1, len(kinds), figsize=(3.4 * len(kinds), 3.6), squeeze=False, layout="constrained")
+    fig, axes = plt.subplots(1, len(kinds), figsize=(3.4 * len(kinds), 4.4), squeeze=False, layout="constrained")
     for ax, (name, seen) in zip(axes[0], kinds.items()):
         pictures.calibration_curve(ax, seen).set_title(name)
         ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), fontsize="small", frameon=False)
     path.parent.mkdir(parents=True, exist_ok=True)
-    fig.savefig(path, dpi=110)
+    fig.savefig(path, dpi=110, bbox_inches="tight")
     plt.close(fig)
