@@ -61,7 +61,7 @@ def _panel(axis: Any, rows: list[dict], column: Column, read: Callable, told: di
             continue
         found = {c: [read(r) for r in rows if (r["case"], r["method"]) == (c, method)] for c in column.cases}
         seen = [(column.cases[c], np.mean(v), np.std(v)) for c, v in found.items() if v]
-        if seen:
+        if len(seen) > len(column.cases) // 2:  # a point or two are no curve
             x, mean, spread = np.array(seen).T
             axis.plot(
                 x, mean, color=colour, marker=marker, markersize=4, label=method, zorder=3 if "Open" in method else 2
