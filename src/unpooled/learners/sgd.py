@@ -71,7 +71,7 @@ def _beside(a: np.ndarray, reference: Array) -> Array:
 
 
 def _take(table: Array, places: Array) -> Array:
-    return table.index_select(0, places) if is_torch(table) else table.take(places, axis=0)
+    return table.index_select(0, places) if is_torch(table) else table.take(places, axis=0, mode="clip")
 
 
 def train(

@@ -21,6 +21,7 @@ from unpooled.learners.mixing import log_shares, mass, responsibilities, shares
 from unpooled.maths import coupled as coupling
 from unpooled.maths import gaussian, missing, mixture
 from unpooled.maths.coupled import log_densities
+from unpooled.maths.kernel import has_nan
 from unpooled.maths.mixture import Params, Stats
 
 FLOOR = 1e-30  # no weight is below this: a client may change its mind
@@ -217,7 +218,7 @@ def parts(w: Array, held: bool) -> tuple[Array, Array]:
 
 def filled(x: Array, params: Params, shape: str) -> Array:
     """Rows as learners can take them: missing values at their conditional mean."""
-    if not bool(namespace(x).isnan(x).any()):
+    if not has_nan(x):
         return x
     return like(missing.impute(params, x.reshape(-1, x.shape[-1]), shape), x).reshape(x.shape)
 
