@@ -16,6 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from unpooled.arrays import Array, to_numpy
 from unpooled.client import Client
+from unpooled.data.checks import check_complete
 from unpooled.errors import BadData, BadParameter, suggest
 from unpooled.estimator import Estimator, Info
 from unpooled.federation import Federation, innermost
@@ -323,6 +324,7 @@ class OpenMixture(MixtureFace, Estimator):
     # ---- refusals ----
 
     def check(self, fed: Federation) -> None:
+        check_complete(getattr(innermost(fed), "clients", []))
         shapes = np.atleast_1d(self.covariance_types).tolist()
         named = (
             ("structure", [self.structure], STRUCTURES),

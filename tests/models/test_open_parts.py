@@ -1,0 +1,145 @@
+"""The parts of the search for clusters: what clients answer, and how candidates move, join and are compared."""
+
+import numpy as np
+import pytest
+
+from unpooled.client import Client
+from unpooled.local import federate
+from unpooled.maths.mixture import Params
+from unpooled.models import open_alike, open_race, open_rounds
+from unpooled.models.open_race import ladder
+from unpooled.models.open_rounds import Proposal
+
+CENTRES = 7.0 * np.array([[0, 0], [1, 0], [0, 1], [1, 1], [2, 0.5]])
+
+
+def dealt(clients):
+    """60 rows a client, near all of the centres."""
+    rng = np.random.default_rng(0)
+    return {f"c{c}": CENTRES[rng.integers(5, size=60)] + rng.normal(size=(60, 2)) for c in range(clients)}
+
+
+def test_atoms_in_a_metric_give_rows_the_density_of_the_full_ones():
+    rng = np.random.default_rng(2)
+    metric = np.array([[0.5, 0.0], [-0.3, 2.0]])
+    params = Params(np.array([0.3, 0.7]), rng.normal(size=(2, 2)), np.array([0.5, 2.0]))
+    bent = open_race.Candidate("a", "topics", "spherical", Proposal(params, np.array([[0.5, 0.5], [0.1, 0.9]]), metric))
+    full = open_race.unbent(bent)
+    x, w = rng.normal(size=(30, 2)), np.ones(30)
+    seen = open_rounds.seen(bent.proposal, x)
+    one, other = (
+        open_rounds.visit(bent.proposal, seen, w, "spherical", None),
+        open_rounds.visit(full.proposal, x, w, "full", None),
+    )
+    np.testing.assert_allclose(one[0].loglik, other[0].loglik, rtol=1e-12)
+    np.testing.assert_allclose(one[2], other[2], rtol=1e-12)
+    assert open_race.unbent(full) is full
+
+
+def test_a_gaussian_more_must_be_clear():
+    def candidate(k, bic):
+        params = Params(np.ones(k) / k, np.zeros((k, 2)), np.ones(k))
+        return open_race.Candidate(
+            f"spherical-{k}", "gaussians", "spherical", Proposal(params, np.zeros((0, k))), bic=bic
+        )
+
+    race = (candidate(4, 100.0), candidate(5, 92.0))
+    assert open_race.best(race, "gaussians").size == 4
+    assert open_race.best((race[0], candidate(5, 88.0)), "gaussians").size == 5
+
+
+def test_what_held_out_rows_say_is_compared_row_by_row():
+    x = dealt(3)
+    right, wrong = (Proposal(Params(np.ones(5) / 5, CENTRES + by, np.ones(5)), np.zeros((0, 5))) for by in (0.0, 1.0))
+    ask = open_rounds.survey.using(shapes=["spherical"] * 2, ids=["a", "b"], held=0.2)
+    first, second = federate(x).sum(ask, (right, wrong))
+    assert first.held_square == 0
+    lost = float(first.held_loglik - second.held_loglik)
+    assert second.held_square >= lost**2 / second.held_rows  # a mean square is never below the squared mean
+
+
+def test_covariances_that_are_none_are_mended_and_others_kept():
+    good, bad = np.array([2.0, 0.5, 1.0]), np.array([1.0, 2.0, 1.0])  # packed: xx, xy, yy
+    mended = open_race._sound(np.stack([good, bad]), "full", 0.01)
+    assert np.array_equal(mended[0], good)
+    np.testing.assert_allclose(np.linalg.eigvalsh(mended[1][[[0, 1], [1, 2]]]), [0.01, 3.0])
+    assert np.array_equal(open_race._sound(np.array([-1.0, 2.0]), "spherical", 0.01), [0.01, 2.0])
+
+
+def test_pairs_are_joined_one_after_the_other():
+    params = Params(np.ones(5) / 5, CENTRES, np.ones(5))
+    start = open_race.Candidate("spherical-5", "gaussians", "spherical", Proposal(params, np.zeros((0, 5))))
+    found = open_race.some_less(start, 500.0, 3)
+    assert [(c.id, c.size) for c in found] == [
+        ("spherical-5-1", 4),
+        ("spherical-5-1-1", 3),
+        ("spherical-5-1-1-1", 2),
+    ]
+    assert [c.size for c in open_race.some_less(found[-1], 500.0, 3)] == [1]
+
+
+def test_only_gaussians_about_one_mean_are_joined():
+    means = np.array([[0.0, 0.0], [0.1, 0.0], [1.0, 0.0], [9.0, 9.0]])
+    params = Params(np.array([0.4, 0.2, 0.3, 0.1]), means, np.array([1.0, 0.1, 1.0, 1.0]))
+    found = open_alike.concentric(
+        open_race.Candidate("spherical-4", "alike", "spherical", Proposal(params, params.weights[None]))
+    )
+    np.testing.assert_allclose(found.proposal.topics, [[2 / 3, 1 / 3, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]])
+
+
+def test_atoms_are_cut_as_long_as_the_message_is_not_too_long():
+    def of(k, d):
+        params = Params(np.ones(k) / k, np.zeros((k, d)), np.zeros((k, d * (d + 1) // 2)))
+        return open_race.Candidate("atoms", "atoms", "full", Proposal(params, params.weights[None]))
+
+    assert open_alike.coarse(of(80, 2), 5000)
+    assert not open_alike.coarse(of(80, 2), 1000)  # ten rows each
+    assert not open_alike.coarse(of(80, 20), 1e6)  # 231 numbers each
+
+
+def test_a_clients_own_weights_rise_in_likelihood_and_sum_to_one():
+    rng = np.random.default_rng(1)
+    proposal = Proposal(Params(np.ones(3) / 3, CENTRES[:3], np.ones(3)), np.array([[0.5, 0.5, 0.0], [0.0, 0.0, 1.0]]))
+    x, w = CENTRES[rng.choice([0, 2], 80)] + rng.normal(size=(80, 2)), np.ones(80)
+    logliks, shares = [], None
+    for _ in range(6):
+        stats, found, shares = open_rounds.visit(proposal, x, w, "spherical", shares)
+        logliks.append(float(stats.loglik))
+        assert found.sum() == pytest.approx(80)
+        assert shares.sum() == pytest.approx(1.0)
+    assert np.all(np.diff(logliks) >= -1e-9)
+
+
+def test_stacked_clients_answer_as_single_ones():
+    x = dealt(6)
+    proposal = Proposal(Params(np.ones(5) / 5, CENTRES, np.ones(5)), np.zeros((0, 5)))
+    ask = open_rounds.survey.using(shapes=["spherical"], ids=["a"], held=0.2)
+    totals = [federate(x, mode=mode).sum(ask, (proposal,))[0] for mode in ("stacked", "one by one")]
+    np.testing.assert_allclose(totals[0].stats.xx, totals[1].stats.xx, rtol=1e-10)
+    np.testing.assert_allclose(totals[0].held_loglik, totals[1].held_loglik, rtol=1e-10)
+    assert totals[0].held_rows + totals[0].stats.rows == 6 * 60
+
+
+def test_held_out_rows_are_a_fifth_and_not_fitted():
+    client = Client("a", np.arange(200.0)[:, None])
+    (fit, _), (out, _) = open_rounds.split(client, 0.2)
+    assert abs(len(out) - 40) <= 2
+    assert not set(fit.ravel()) & set(out.ravel())
+
+
+def test_ladder_goes_down_to_one():
+    assert ladder(3) == [5, 3, 2, 1]
+    assert ladder(40)[:4] == [42, 40, 30, 22]
+
+
+def test_clients_keep_weights_of_a_search_and_of_alike_clients_apart():
+    params = Params(np.full(6, 1 / 6), np.zeros((6, 2)), np.ones((6, 2)))
+    search, alike = (Proposal(params, topics) for topics in (np.zeros((0, 6)), params.weights[None]))
+    found = [
+        open_race.Candidate("diag-6", "gaussians", "diag", search),
+        open_race.Candidate("diag-6", "alike", "diag", alike),
+    ]
+    fed = federate({"a": np.random.default_rng(0).normal(size=(50, 2))})
+    for c in found:  # the second round asks about the other candidate of that name
+        ask = open_rounds.survey.using(shapes=[c.shape], ids=[c.place], held=0.2)
+        assert fed.sum(ask, (c.proposal,))[0].stats.rows > 0
