@@ -54,6 +54,17 @@ def test_gaussians_are_found_with_their_number(fitted):
     assert len(model.history_) + 3 <= 40
 
 
+def test_gaussians_that_auto_chooses_are_those_of_gaussians(fitted):
+    model, x, _ = fitted
+    alone = up.OpenMixture("gaussians", random_state=0).fit(x)
+    assert model.scores_["gaussians"] > model.scores_["topics"]  # both ran, on held-out rows
+    for name in ("weights_", "means_", "covariances_", "bic_", "cluster_weights_"):
+        np.testing.assert_allclose(getattr(model, name), getattr(alone, name), rtol=0, atol=1e-8)
+    for name, shares in alone.client_shares_.items():
+        np.testing.assert_allclose(model.client_shares_[name], shares, rtol=0, atol=1e-8)
+        assert np.array_equal(model.labels_[name], alone.labels_[name])
+
+
 def test_groups_of_gaussians_are_found_by_who_holds_them():
     x, y = banded_clients()
     model = up.OpenMixture(random_state=0).fit(x)

@@ -51,11 +51,32 @@ def test_a_gaussian_more_must_be_clear():
 def test_what_held_out_rows_say_is_compared_row_by_row():
     x = dealt(3)
     right, wrong = (Proposal(Params(np.ones(5) / 5, CENTRES + by, np.ones(5)), np.zeros((0, 5))) for by in (0.0, 1.0))
-    ask = open_rounds.survey.using(shapes=["spherical"] * 2, ids=["a", "b"], held=0.2)
+    ask = open_rounds.survey.using(shapes=["spherical"] * 2, ids=["a", "b"], tested=[True] * 2, held=0.2, keep=[])
     first, second = federate(x).sum(ask, (right, wrong))
     assert first.held_square == 0
     lost = float(first.held_loglik - second.held_loglik)
     assert second.held_square >= lost**2 / second.held_rows  # a mean square is never below the squared mean
+
+
+def test_rows_are_held_out_of_tested_candidates_only():
+    x = dealt(3)
+    one, other = (Proposal(Params(np.ones(5) / 5, CENTRES + by, np.ones(5)), np.zeros((0, 5))) for by in (1.0, 0.0))
+    ask = open_rounds.survey.using(shapes=["spherical"] * 2, ids=["a", "b"], tested=[False, True], held=0.2, keep=[])
+    first, second = federate(x).sum(ask, (one, other))
+    assert (first.stats.rows, first.held_rows, first.held_loglik, first.held_square) == (180, 0, 0, 0)
+    assert second.stats.rows + second.held_rows == 180
+    assert second.held_rows > 0
+    assert second.held_square == 0  # it is the first of those that are tested
+
+
+def test_clients_keep_their_weights_of_what_waits_and_forget_others():
+    fed = federate(dealt(2))
+    proposal = Proposal(Params(np.ones(5) / 5, CENTRES, np.ones(5)), np.zeros((0, 5)))
+    for ids, keep in ((["a", "b"], []), (["c"], ["a"])):
+        k = len(ids)
+        ask = open_rounds.survey.using(shapes=["spherical"] * k, ids=ids, tested=[False] * k, held=0.1, keep=keep)
+        fed.sum(ask, (proposal,) * k)
+    assert all(set(kept) == {"shares-a", "shares-c"} for kept in fed.snapshot().values())
 
 
 def test_covariances_that_are_none_are_mended_and_others_kept():
@@ -113,7 +134,7 @@ def test_a_clients_own_weights_rise_in_likelihood_and_sum_to_one():
 def test_stacked_clients_answer_as_single_ones():
     x = dealt(6)
     proposal = Proposal(Params(np.ones(5) / 5, CENTRES, np.ones(5)), np.zeros((0, 5)))
-    ask = open_rounds.survey.using(shapes=["spherical"], ids=["a"], held=0.2)
+    ask = open_rounds.survey.using(shapes=["spherical"], ids=["a"], tested=[True], held=0.2, keep=[])
     totals = [federate(x, mode=mode).sum(ask, (proposal,))[0] for mode in ("stacked", "one by one")]
     np.testing.assert_allclose(totals[0].stats.xx, totals[1].stats.xx, rtol=1e-10)
     np.testing.assert_allclose(totals[0].held_loglik, totals[1].held_loglik, rtol=1e-10)
@@ -141,5 +162,5 @@ def test_clients_keep_weights_of_a_search_and_of_alike_clients_apart():
     ]
     fed = federate({"a": np.random.default_rng(0).normal(size=(50, 2))})
     for c in found:  # the second round asks about the other candidate of that name
-        ask = open_rounds.survey.using(shapes=[c.shape], ids=[c.place], held=0.2)
+        ask = open_rounds.survey.using(shapes=[c.shape], ids=[c.place], tested=[True], held=0.2, keep=[])
         assert fed.sum(ask, (c.proposal,))[0].stats.rows > 0

@@ -51,12 +51,13 @@ from unpooled.models.open_rounds import Proposal
 SHAPES = ("spherical", "diag", "full")
 ATOM_TYPES = ("full", "round")
 STRUCTURES = ("auto", "gaussians", "topics")
-SEARCH, GROUP, POLISH = 12, 12, 4  # rounds: to find atoms and Gaussians, to group atoms, to refit on all rows
+SEARCH, SETTLE = 12, 4  # rounds: to find atoms and Gaussians, to settle among the last Gaussians
+GROUP, POLISH = 12, 4  # rounds: to group atoms, to refit on all rows
 HALVE, HALVES = 3, 2  # where clients are alike: rounds after which atoms are cut in two, how often at most
 REFINE = (2, 4, 6, 8, 10)  # rounds of a race after which it is thinned and refilled
 JOINED = {"gaussians": 1, "alike": 3}  # pairs joined at most when the best is refined
 APART = 8  # rounds of that race in which each shape has its own
-HELD = 0.1  # share of rows held out while structures compete
+HELD = 0.1  # share of rows held out of atoms, and of the structures that compete
 
 
 class Tried(NamedTuple):
@@ -65,12 +66,13 @@ class Tried(NamedTuple):
 
 
 class State(NamedTuple):
-    phase: str  # search, then group, or halve and alike; polish, done
+    phase: str  # search, then settle, or group, or halve and alike; polish, done
     age: int  # rounds in this phase
     race: tuple[Candidate, ...]
     rows: float  # of all clients, known after the first round
     paths: tuple[Path, ...]  # on which Gaussians are found
     pool: dict[str, Candidate]  # of mixtures for clients that are alike
+    settled: tuple[Candidate, ...]  # the Gaussians that were found, while structures compete
     tried: dict[str, Tried]  # by candidate
     groups: dict[str, Grouped]  # candidate -> how its Gaussians became topics
     scores: dict[str, float]  # structure -> held-out log-likelihood a row, when both ran
@@ -131,8 +133,8 @@ class OpenMixture(MixtureFace, Estimator):
             paths = [path(parts, shape) for shape in np.atleast_1d(self.covariance_types).tolist()]
             race = [c for p in paths for c in along(p, ladder(p.merges.best()))]
         if self.structure != "gaussians":
-            race.append(atoms(found, self.atom_type, rng))
-        return State("search", 0, tuple(race), 0.0, tuple(paths), {}, {}, {}, {})
+            race.append(atoms(found, self.atom_type, rng)._replace(tested=self.structure == "auto"))
+        return State("search", 0, tuple(race), 0.0, tuple(paths), {}, (), {}, {}, {})
 
     def _describe_question(self, fed: Federation) -> Any:
         return ask.describe.using(
@@ -143,18 +145,13 @@ class OpenMixture(MixtureFace, Estimator):
         )
 
     def step(self, fed: Federation, state: State) -> tuple[State, Info]:
-        shapes, ids = [c.shape for c in state.race], [c.place for c in state.race]
-        question = ask.survey.using(shapes=shapes, ids=ids, held=self._held(state))
-        found = fed.sum(question, tuple(c.proposal for c in state.race))
+        found = fed.sum(_question(state), tuple(c.proposal for c in state.race))
         race = tuple(advance(c, sums) for c, sums in zip(state.race, found))
-        tried = state.tried | {c.id: _tried(c) for c in race if state.phase != "polish"}  # it has other rows
+        tried = state.tried | {c.id: _tried(c) for c in race if not c.tested}
         leader = min(race, key=lambda c: c.cost)
         info = {"phase": state.phase, "candidates": len(race), "n_components": leader.size, "bic": leader.bic}
         rows = float(found[0].stats.rows + found[0].held_rows)
         return self._onward(fed, state._replace(race=race, tried=tried, age=state.age + 1, rows=rows)), info
-
-    def _held(self, state: State) -> float:
-        return HELD if self.structure == "auto" and state.phase in ("search", "group") else 0.0
 
     def _onward(self, fed: Federation, state: State) -> State:
         """Thin the race, and turn to the next phase when this one is over."""
@@ -164,12 +161,15 @@ class OpenMixture(MixtureFace, Estimator):
             return self._refined(state, "gaussians") if state.age in REFINE else state
         if state.phase == "halve":
             return self._fine(fed, state) if state.age % HALVE == 0 else state
-        if state.phase in ("group", "alike"):
+        if state.phase == "alike":
             if state.age == GROUP:
-                return self._chosen(state, len(fed.names))
-            structure = "alike" if state.phase == "alike" else "gaussians"
-            return self._refined(state, structure) if state.age in REFINE[:-1] else state
-        return state._replace(phase="done") if state.age == POLISH else state
+                return state._replace(phase="polish", age=0, race=thinned(state.race, "alike", 1))
+            return self._refined(state, "alike") if state.age in REFINE[:-1] else state
+        if state.phase == "group":
+            if state.age == GROUP:
+                return _chosen(state, len(fed.names))
+            return _contested(state) if state.age == SETTLE else state
+        return state._replace(phase="done") if state.age == (SETTLE if state.phase == "settle" else POLISH) else state
 
     def _refined(self, state: State, structure: str) -> State:
         """The two best Gaussians stay; the best one's neighbours on its path join, and itself with a pair joined, or some."""
@@ -188,18 +188,18 @@ class OpenMixture(MixtureFace, Estimator):
 
     def _group(self, fed: Federation, state: State) -> State:
         """Atoms become topics by who holds them, and so do Gaussians that the same clients hold; without atoms nothing is grouped."""
-        race = thinned(state.race, "gaussians", 1)
-        fine, clumps = best(race, "atoms"), best(race, "gaussians")
+        fine, clumps = best(state.race, "atoms"), best(state.race, "gaussians")
+        last = (clumps, *one_less(clumps, state.rows)) if clumps else ()
         if fine is None:
-            return state._replace(phase="polish", age=0, race=race)
+            return state._replace(phase="settle", age=0, race=last)
         who = holders(fed, (fine, clumps) if clumps else (fine,), self.noise)
         if who[0].clusters == 1 and clumps:
-            return self._fine(fed, state._replace(phase="halve", age=0, race=(unbent(fine),)))
+            return self._fine(fed, state._replace(phase="halve", age=0, race=(unbent(fine)._replace(tested=False),)))
         rng = fed.journal.rng
         groups = [grouped("topics", fine, who[0], rng)]
         if clumps and directions.together(*who[1], rng):
-            groups.append(grouped("groups", clumps, who[1], rng))
-        race = (*([clumps] if clumps else []), *(g.topics for g in groups))
+            groups.append(grouped("groups", clumps._replace(tested=True), who[1], rng))
+        race = (*last, *(g.topics for g in groups))
         return state._replace(phase="group", age=0, race=race, groups={g.topics.id: g for g in groups})
 
     def _fine(self, fed: Federation, state: State) -> State:
@@ -212,32 +212,13 @@ class OpenMixture(MixtureFace, Estimator):
         pool = {id: mixture for id, (mixture, _) in found.items()}
         return state._replace(phase="alike", age=0, race=entrants(found, shapes), pool=pool, tried={})
 
-    def _chosen(self, state: State, clients: int) -> State:
-        """One model for the last rounds. Topics need clients that differ, at least two for each topic.
-
-        Gaussians lose to topics where held-out rows say so, be it those of Gaussians that clients hold together, and where they are
-        fewer than the clients' differences show.
-        """
-        g, ts = best(state.race, "gaussians"), [c for c in state.race if c.structure == "topics"]
-        if g is None or not ts:
-            return state._replace(phase="polish", age=0, race=thinned(state.race, "alike", 1))
-        t = max(
-            ts, key=lambda c: (2 <= c.size <= clients / 2, c.told)
-        )  # densities of rows are not what groups are about
-        margin = (
-            t.doubt if t.size == g.size else 0.0
-        )  # nothing is grouped: then it must be clear that Gaussians do not fit
-        better = max(c.held for c in ts) - margin > g.held or g.size < t.size
-        last = (t,) if better and 2 <= t.size <= clients / 2 else (g, *one_less(g, state.rows))  # all rows decide
-        return state._replace(phase="polish", age=0, race=last, scores={c.structure: c.held for c in (g, t)})
-
     def done(self, state: State, history: list[Info]) -> bool:
         return state.phase == "done"
 
     # ---- the result ----
 
     def finish(self, fed: Federation, state: State) -> None:
-        final = min(state.race, key=lambda c: c.cost)
+        final = min((*state.settled, *state.race), key=lambda c: (c.tested, c.cost))
         self.alike_ = final.structure == "alike"
         final = concentric(final) if self.alike_ else unbent(final)
         self._set(final)
@@ -338,6 +319,42 @@ class OpenMixture(MixtureFace, Estimator):
         for name, least in {"max_local": 1, "min_count": 0, "noise": 0, "max_iter": 1}.items():
             if getattr(self, name) < least:
                 raise BadParameter(f"{name}={getattr(self, name)!r} must be at least {least}")
+
+
+def _question(state: State) -> Any:
+    """What clients are asked about the race; their weights of Gaussians that wait for the end stay with them."""
+    shapes, ids, tested = [c.shape for c in state.race], [c.place for c in state.race], [c.tested for c in state.race]
+    keep = [c.place for c in state.settled]
+    return ask.survey.using(shapes=shapes, ids=ids, tested=tested, held=HELD, keep=keep)
+
+
+def _contested(state: State) -> State:
+    """The Gaussians are found, on all rows; a copy of them goes on without the held-out ones, against the topics."""
+    topics = tuple(c for c in state.race if c.structure == "topics")
+    found = best(state.race, "gaussians")
+    if found is None:
+        return state
+    rival = found._replace(id=f"{found.id}-tested", tested=True)
+    return state._replace(race=(rival, *topics), settled=(found,))
+
+
+def _chosen(state: State, clients: int) -> State:
+    """One model. Topics need clients that differ, at least two for each topic; they are refitted to all rows.
+
+    Gaussians lose to topics where held-out rows say so, be it those of Gaussians that clients hold together, and where they are
+    fewer than the clients' differences show.
+    """
+    g, ts = best(state.race, "gaussians"), [c for c in state.race if c.structure == "topics"]
+    t = max(ts, key=lambda c: (2 <= c.size <= clients / 2, c.told))  # densities of rows are not what groups are about
+    refit = state._replace(phase="polish", age=0, race=(t._replace(tested=False),), settled=())
+    if g is None:
+        return refit
+    scores = {c.structure: c.held for c in (g, t)}
+    margin = t.doubt if t.size == g.size else 0.0  # nothing is grouped: then it must be clear that Gaussians do not fit
+    better = max(c.held for c in ts) - margin > g.held or g.size < t.size
+    if better and 2 <= t.size <= clients / 2:
+        return refit._replace(scores=scores)
+    return state._replace(phase="done", race=(), scores=scores)
 
 
 def _dendrogram(final: Candidate, state: State) -> Merges | None:

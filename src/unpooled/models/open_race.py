@@ -34,7 +34,8 @@ class Candidate(NamedTuple):
     bic: float = np.inf
     held: float = -np.inf  # log-likelihood of a held-out row
     told: float = 0.0  # how much of that its client's own weights tell
-    doubt: float = 0.0  # standard error of how far that is above the first candidate's
+    doubt: float = 0.0  # standard error of how far that is above the first tested candidate's
+    tested: bool = False  # whether rows are held out of it, to judge it by
     pull: float = 2.0  # rows of the pooled covariance that each Gaussian's own is mixed with
 
     @property

@@ -57,7 +57,7 @@ class Sums(NamedTuple):
     paid: Float[Array, "", ">=0"]  # BIC's price of the clients' own weights
     held_loglik: Float[Array, ""]
     held_shared: Float[Array, ""]  # the same, had all clients the same weights
-    held_square: Float[Array, "", ">=0"]  # squares of what a row's differs from the first candidate's
+    held_square: Float[Array, "", ">=0"]  # squares of what a row's differs from the first tested candidate's
     held_rows: Float[Array, "", ">=0"]
 
 
@@ -175,20 +175,28 @@ def _squares(proposal: Proposal, x: Array, w: Array, shape: str) -> Squares:
 
 
 @client
-def survey(down: tuple[Proposal, ...], client: Client, *, shapes: list, ids: list, held: float) -> tuple[Sums, ...]:
-    """Statistics of every candidate under the client's own weights of clusters, which it updates and keeps."""
-    (x_fit, w_fit), (x_out, w_out) = split(client, held)
+def survey(
+    down: tuple[Proposal, ...], client: Client, *, shapes: list, ids: list, tested: list, held: float, keep: list
+) -> tuple[Sums, ...]:
+    """Statistics of every candidate under the client's own weights of clusters, which it updates and keeps.
+
+    Rows are held out of candidates that are tested, and of no others. Weights of candidates in `keep` stay as they are.
+    """
+    parts = {test: split(client, held if test else 0.0) for test in set(tested)}
     known, answers, first = client.state, [], None
-    client.state = {k: v for k, v in known.items() if not k.startswith("shares-")}
-    for proposal, shape, i in zip(down, shapes, ids):
+    stay = {key(i) for i in keep}
+    client.state = {k: v for k, v in known.items() if not k.startswith("shares-") or k in stay}
+    for proposal, shape, i, test in zip(down, shapes, ids, tested):
+        (x_fit, w_fit), (x_out, w_out) = parts[test]
         before, x = known.get(key(i)), seen(proposal, x_fit)
         if before is None:
             before = visit(proposal, x, w_fit, shape, None, WARM_UP)[2]
         stats, topics, shares = visit(proposal, x, w_fit, shape, before)
         client.state[key(i)] = shares
         own, shared = _row_logliks(proposal, seen(proposal, x_out), w_out, shape, shares)
-        first = own if first is None else first
-        said = ((w_out * a).sum(-1) for a in (own, shared, (own - first) ** 2, np.ones_like(own)))
+        first = own if first is None and test else first
+        away = own - first if test else own
+        said = ((w_out * a).sum(-1) for a in (own, shared, away**2, np.ones_like(own)))
         answers.append(Sums(stats, topics, _price(shares, stats.rows), *said))
     return tuple(answers)
 
