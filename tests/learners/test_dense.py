@@ -5,16 +5,22 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from unpooled.learners.dense import Dense
+from unpooled.learners import Rows, Trainer
+from unpooled.learners.dense import Dense, Logistic
 
-C, K, B, D, CLASSES = 4, 3, 11, 5, 3
+C, K, B, D = 4, 3, 11, 5
+NETS = {
+    "linear": Dense(D, 3),
+    "one layer": Dense(D, 3, (7,)),
+    "two layers": Dense(D, 3, (6, 4)),
+    "two classes": Logistic(D),
+}
 
 
-def problem(hidden, seed=0):
-    rng = np.random.default_rng(seed)
-    net = Dense(D, CLASSES, hidden)
-    theta = np.stack([net.start(rng, K) for _ in range(C)])
-    return net, theta, rng.normal(size=(C, B, D)), rng.integers(CLASSES, size=(C, B)), rng.random((C, B, K))
+def problem(name, seed=0):
+    rng, net = np.random.default_rng(seed), NETS[name]
+    theta, classes = np.stack([net.start(rng, K) for _ in range(C)]), net.shapes[-1][0]
+    return net, theta, rng.normal(size=(C, B, D)), rng.integers(classes, size=(C, B)), rng.random((C, B, K))
 
 
 def one_loss(net, flat, x, y, s):
@@ -24,9 +30,9 @@ def one_loss(net, flat, x, y, s):
     return (F.cross_entropy(x @ last[:, :-1].T + last[:, -1], y, reduction="none") * s).sum()
 
 
-@pytest.mark.parametrize("hidden", [(), (7,), (6, 4)])
-def test_gradient_is_autograds(hidden):
-    net, theta, x, y, s = problem(hidden)
+@pytest.mark.parametrize("name", NETS)
+def test_gradient_is_autograds(name):
+    net, theta, x, y, s = problem(name)
     ours = net.gradient(theta, x, y, s)
     for c, k in np.ndindex(C, K):
         flat = torch.tensor(theta[c, k], requires_grad=True)
@@ -34,16 +40,35 @@ def test_gradient_is_autograds(hidden):
         np.testing.assert_allclose(ours[c, k], flat.grad, atol=1e-12)
 
 
-@pytest.mark.parametrize("hidden", [(), (7,)])
-def test_numpy_and_torch_agree(hidden):
-    net, *arrays = problem(hidden)
+@pytest.mark.parametrize("name", NETS)
+def test_numpy_and_torch_agree(name):
+    net, *arrays = problem(name)
     there = net.gradient(*(torch.as_tensor(a) for a in arrays))
     np.testing.assert_allclose(net.gradient(*arrays), there, atol=1e-12)
 
 
-@pytest.mark.parametrize("hidden", [(), (7,)])
-def test_one_client_alone_is_its_part_of_the_stack(hidden):
-    net, theta, x, y, s = problem(hidden)
+@pytest.mark.parametrize("name", NETS)
+def test_one_client_alone_is_its_part_of_the_stack(name):
+    net, theta, x, y, s = problem(name)
     np.testing.assert_allclose(net.gradient(theta[1], x[1], y[1], s[1]), net.gradient(theta, x, y, s)[1], atol=1e-13)
     np.testing.assert_allclose(net.logits(theta[1], x[1]), net.logits(theta, x)[1], atol=1e-13)
     np.testing.assert_allclose(net.logits(theta[0], x)[2], net.logits(theta[0], x[2]), atol=1e-13)
+
+
+@pytest.mark.parametrize("far", [1.0, 1e4])
+@pytest.mark.parametrize("classes, code", [(2, np.int64), (2, np.uint8), (3, np.int64)])
+def test_log_likelihood_is_minus_the_cross_entropy(classes, code, far):
+    how, rng = Trainer("linear", D, list(range(classes))), np.random.default_rng(0)
+    theta, x, y = far * how.start(rng, K), rng.normal(size=(B, D)), rng.integers(classes, size=B)
+    ours = how.log_likelihood(theta, Rows(x, y.astype(code), np.ones(B)))
+    for k in range(K):
+        flat = torch.tensor(theta[k]).reshape(classes, -1)
+        loss = F.cross_entropy(torch.tensor(x) @ flat[:, :-1].T + flat[:, -1], torch.tensor(y), reduction="none")
+        np.testing.assert_allclose(ours[:, k], -loss, rtol=1e-10, atol=1e-12)
+
+
+def test_two_classes_far_apart_have_a_gradient_without_overflow():
+    net, theta, x, y, s = problem("two classes")
+    wide = [a.astype(np.float32) for a in (1e4 * theta, x)]
+    plain = Dense(D, 2).gradient(*wide, y, s.astype(np.float32))
+    np.testing.assert_allclose(net.gradient(*wide, y, s.astype(np.float32)), plain, rtol=1e-4, atol=1e-5)

@@ -1,8 +1,8 @@
 """Fully connected learners, many at once: batched products and gradients by hand, in NumPy or torch. Nothing is sent.
 
-`linear` has no hidden layer, `mlp` has some. Parameters are flat, (..., k, p): for each layer its (out, in + 1)
-matrix, bias last. Activations are (..., k, units, n): rows last, so that sums over few classes run over long
-contiguous rows.
+`linear` has no hidden layer, `mlp` has some; a linear one of two classes is `Logistic`. Parameters are flat,
+(..., k, p): for each layer its (out, in + 1) matrix, bias last. Activations are (..., k, units, n): rows last, so that
+sums over few classes run over long contiguous rows.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from unpooled.arrays import Array, like, namespace
+from unpooled.arrays import Array, is_torch, like, namespace
 
 
 class Dense:
@@ -74,8 +74,32 @@ class Dense:
         return (p - hit) * _t(s)[..., None, :]
 
 
+class Logistic(Dense):
+    """Linear learners of two classes. The softmax of two scores is the sigmoid of their difference: half the work."""
+
+    def __init__(self, inputs: int):
+        super().__init__(inputs, 2)
+
+    def margins(self, theta: Array, x: Array) -> Array:
+        """By how much the second class scores above the first, (..., k, n)."""
+        (weights,) = self.layers(theta)
+        w = weights[..., 1, :] - weights[..., 0, :]  # (..., k, d + 1)
+        return _rows_last(x @ _t(w[..., :-1])) + w[..., -1:]
+
+    def gradient(self, theta: Array, x: Array, y: Array, s: Array) -> Array:
+        h = self.margins(theta, x)
+        p = 0.5 * namespace(h).tanh(0.5 * h) + 0.5  # unlike exp(-h), tanh never overflows
+        g = _outer((p - like(y, h)[..., None, :]) * _t(s), _t(x))
+        return namespace(x).concatenate([-g, g], axis=-1)
+
+
 def _t(a: Array) -> Array:
     return namespace(a).swapaxes(a, -1, -2)
+
+
+def _rows_last(a: Array) -> Array:
+    """(..., n, k) as (..., k, n), in memory too: BLAS is slow to give so few long rows itself."""
+    return _t(a).contiguous() if is_torch(a) else np.ascontiguousarray(_t(a))
 
 
 def _outer(delta: Array, h: Array) -> Array:

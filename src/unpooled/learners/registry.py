@@ -43,8 +43,10 @@ def name_of(learner: Any) -> str:
 def learner(name: str, inputs: int, classes: int, hidden: tuple[int, ...] = (64,), norm: str = "group") -> Any:
     """The learner of that make: `Dense` for linear and mlp (no torch needed), `Modules` for the rest."""
     if name in ("linear", "mlp"):
-        from unpooled.learners.dense import Dense
+        from unpooled.learners.dense import Dense, Logistic
 
+        if name == "linear" and classes == 2:
+            return Logistic(inputs)
         return Dense(inputs, classes, hidden if name == "mlp" else ())
     from unpooled.learners import nets
     from unpooled.learners.modules import NORMS, Modules

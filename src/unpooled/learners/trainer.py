@@ -23,6 +23,7 @@ from unpooled.arrays import Array, is_torch, like, namespace
 from unpooled.client import Client
 from unpooled.errors import BadParameter
 from unpooled.learners import registry
+from unpooled.learners.dense import Logistic
 from unpooled.learners.rows import Rows, rows
 from unpooled.learners.sgd import Step, minibatches, train, train_busy
 
@@ -80,6 +81,10 @@ class Trainer:
 
     def log_likelihood(self, theta: Array, rows: Rows) -> Array:
         """log P_k(y_i | x_i): (..., n, k)."""
+        if isinstance(self.net, Logistic):
+            margins = self.net.margins(like(theta, rows.x), rows.x)
+            right = margins * (2 * like(rows.y, margins) - 1)[..., None, :]  # in favour of the class that was seen
+            return namespace(right).swapaxes(log_sigmoid(right), -1, -2)
         log_p = self.log_proba(theta, rows.x)
         xp = namespace(log_p)
         chosen = xp.broadcast_to(rows.y[..., None, None, :], (*log_p.shape[:-2], 1, log_p.shape[-1]))
@@ -131,6 +136,12 @@ class Trainer:
         theta = theta + 0
         theta[..., places] = like(sent, theta)[..., places]
         return theta
+
+
+def log_sigmoid(a: Array) -> Array:
+    """log(1 / (1 + exp(-a))), whatever the size of a."""
+    xp = namespace(a)
+    return a.clip(max=0) - xp.log1p(xp.exp(-abs(a)))
 
 
 def learning_rate(lr: float, schedule: str, round: int, rounds: int) -> float:
