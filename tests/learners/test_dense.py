@@ -56,7 +56,7 @@ def test_one_client_alone_is_its_part_of_the_stack(name):
 
 
 @pytest.mark.parametrize("far", [1.0, 1e4])
-@pytest.mark.parametrize("classes, code", [(2, np.int64), (2, np.uint8), (3, np.int64)])
+@pytest.mark.parametrize(("classes", "code"), [(2, np.int64), (2, np.uint8), (3, np.int64)])
 def test_log_likelihood_is_minus_the_cross_entropy(classes, code, far):
     how, rng = Trainer("linear", D, list(range(classes))), np.random.default_rng(0)
     theta, x, y = far * how.start(rng, K), rng.normal(size=(B, D)), rng.integers(classes, size=B)
