@@ -24,7 +24,7 @@ from unpooled.maths.mixture import Params, Stats
 TINY = 1e-300
 GOLDEN = 0.6180339887498949
 WARM_UP = 5  # passes over its own weights when a client first meets a model
-SETTLE = 30  # passes when it meets the final one
+SETTLE = 30  # passes over them under the final model
 ROWS_PER_CENTRE = 15
 NO_METRIC = np.zeros((0, 0))
 
@@ -53,7 +53,7 @@ class Proposal(NamedTuple):
 
 class Sums(NamedTuple):
     stats: Stats
-    topics: Float[Array, "z k"]  # expected rows by topic and atom
+    topics: Float[Array, "k z"]  # expected rows by atom and topic
     paid: Float[Array, "", ">=0"]  # BIC's price of the clients' own weights
     held_loglik: Float[Array, ""]
     held_shared: Float[Array, ""]  # the same, had all clients the same weights
@@ -151,11 +151,54 @@ def holdings(proposal: Proposal, client: Client, *, shape: str, id: str, alike: 
         n = mixture.e_step(proposal.params, client.x, client.w, shape).n @ (proposal.topics > 0).T
         shares = n / np.maximum(n.sum(-1), TINY)[..., None]
     else:
-        before = client.state.get(key(id))
-        _, _, shares = visit(proposal, client.x, client.w, shape, before, 1 if before is not None else SETTLE)
+        shares = frugal(_densities(proposal, client.x, shape), client.w, client.state.get(key(id)))
         n = shares * client.w.sum(-1)[..., None]
     client.state[key(id)] = shares
     return Holdings(np.where(n >= max(min_count, 1e-9), n, 0.0))
+
+
+def _densities(proposal: Proposal, x: Array, shape: str) -> Array:
+    """(..., n, clusters) the density of each row in each cluster, relative to the row's highest of an atom."""
+    flat = proposal.params._replace(weights=np.ones_like(proposal.params.weights))
+    q = mixture.log_joint(flat, x, shape)
+    dense = np.exp(q - q.max(-1, keepdims=True))
+    return dense @ proposal.topics.T if len(proposal.topics) else dense
+
+
+def frugal(dense: Array, w: Array, shares: Array | None) -> Array:
+    """(..., clusters) a client's likeliest weights, of clusters alone that are worth BIC's price of a weight to it.
+
+    One cluster goes at a time. What its rows lose is bounded from above: the other weights stay in proportion.
+    """
+    rows, size = w.sum(-1)[..., None], dense.shape[-1]
+    shares = _settled(dense, w, np.full((*w.shape[:-1], size), 1 / size) if shares is None else shares)
+    for _ in range(size):
+        shares = _settled(dense, w, np.where(shares * rows > 0.5, shares, 0.0))
+        loss = np.where(shares > 0, _lost(dense, w, shares), np.inf)
+        least = loss.min(-1, keepdims=True)
+        alone = (shares > 0).sum(-1, keepdims=True) < 2
+        gone = (loss == least) & (least < np.log(np.maximum(rows, 2.0)) / 2) & ~alone
+        if not gone.any():
+            break
+        shares = np.where(gone, 0.0, shares)
+    return shares
+
+
+def _settled(dense: Array, w: Array, shares: Array) -> Array:
+    """EM for the weights; a client whose weights are all 0 begins with equal ones."""
+    shares = np.where(shares.sum(-1, keepdims=True) > 0, shares, 1.0)
+    for _ in range(SETTLE):
+        share = w / np.maximum((dense @ shares[..., None])[..., 0], TINY)
+        new = shares * (share[..., None, :] @ dense)[..., 0, :] + TINY * (shares > 0)
+        shares = new / new.sum(-1, keepdims=True)
+    return shares
+
+
+def _lost(dense: Array, w: Array, shares: Array) -> Array:
+    """(..., clusters) log-likelihood that a client's rows lose without each."""
+    joint = dense * shares[..., None, :]
+    rest = np.maximum(joint.sum(-1, keepdims=True) - joint, TINY) / np.maximum(joint.sum(-1, keepdims=True), TINY)
+    return w.sum(-1)[..., None] * np.log(np.maximum(1 - shares, TINY)) - (w[..., None, :] @ np.log(rest))[..., 0, :]
 
 
 # ---- the SUMs ----
@@ -176,11 +219,21 @@ def _squares(proposal: Proposal, x: Array, w: Array, shape: str) -> Squares:
 
 @client
 def survey(
-    down: tuple[Proposal, ...], client: Client, *, shapes: list, ids: list, tested: list, held: float, keep: list
-) -> tuple[Sums, ...]:
+    down: tuple[Proposal, ...],
+    client: Client,
+    *,
+    shapes: list,
+    ids: list,
+    tested: list,
+    held: float,
+    keep: list,
+    names: Sequence = (),
+    brief: Sequence = (),
+) -> dict[str, Sums]:
     """Statistics of every candidate under the client's own weights of clusters, which it updates and keeps.
 
-    Rows are held out of candidates that are tested, and of no others. Weights of candidates in `keep` stay as they are.
+    Rows are held out of candidates that are tested, and of no others. Weights of candidates in `keep` stay as they are. Of candidates in
+    `brief` the likelihood alone is told. Answers go by `names`, or by ids.
     """
     parts = {test: split(client, held if test else 0.0) for test in set(tested)}
     known, answers, first = client.state, [], None
@@ -197,8 +250,17 @@ def survey(
         first = own if first is None and test else first
         away = own - first if test else own
         said = ((w_out * a).sum(-1) for a in (own, shared, away**2, np.ones_like(own)))
-        answers.append(Sums(stats, topics, _price(shares, stats.rows), *said))
-    return tuple(answers)
+        paid = _price(shares, stats.rows)
+        if i in brief:
+            stats, topics = _without_moments(stats, shape), topics[..., :0]
+        answers.append(Sums(stats, np.swapaxes(topics, -1, -2), paid, *said))
+    return dict(zip(names or ids, answers))
+
+
+def _without_moments(stats: Stats, shape: str) -> Stats:
+    """Of no atom, but with the likelihood of all."""
+    xx = stats.xx[..., :0] if shape == "spherical" else stats.xx[..., :0, :]
+    return stats._replace(n=stats.n[..., :0], x=stats.x[..., :0, :], xx=xx)
 
 
 def key(id: str) -> str:
