@@ -52,7 +52,7 @@ def test_what_held_out_rows_say_is_compared_row_by_row():
     x = dealt(3)
     right, wrong = (Proposal(Params(np.ones(5) / 5, CENTRES + by, np.ones(5)), np.zeros((0, 5))) for by in (0.0, 1.0))
     ask = open_rounds.survey.using(shapes=["spherical"] * 2, ids=["a", "b"], tested=[True] * 2, held=0.2, keep=[])
-    first, second = federate(x).sum(ask, (right, wrong))
+    first, second = federate(x).sum(ask, (right, wrong)).values()
     assert first.held_square == 0
     lost = float(first.held_loglik - second.held_loglik)
     assert second.held_square >= lost**2 / second.held_rows  # a mean square is never below the squared mean
@@ -62,7 +62,7 @@ def test_rows_are_held_out_of_tested_candidates_only():
     x = dealt(3)
     one, other = (Proposal(Params(np.ones(5) / 5, CENTRES + by, np.ones(5)), np.zeros((0, 5))) for by in (1.0, 0.0))
     ask = open_rounds.survey.using(shapes=["spherical"] * 2, ids=["a", "b"], tested=[False, True], held=0.2, keep=[])
-    first, second = federate(x).sum(ask, (one, other))
+    first, second = federate(x).sum(ask, (one, other)).values()
     assert (first.stats.rows, first.held_rows, first.held_loglik, first.held_square) == (180, 0, 0, 0)
     assert second.stats.rows + second.held_rows == 180
     assert second.held_rows > 0
@@ -131,11 +131,57 @@ def test_a_clients_own_weights_rise_in_likelihood_and_sum_to_one():
     assert np.all(np.diff(logliks) >= -1e-9)
 
 
+def rows_of_two_and_a_stray():
+    """(densities, shares by EM) of forty rows about two centres, one nearer to a third than to the second, and one at a far fourth."""
+    rng = np.random.default_rng(1)
+    centres = np.array([[0.0, 0.0], [8.0, 0.0], [11.0, 0.0], [0.0, 30.0]])
+    x = np.concatenate([centres[np.arange(40) % 2] + rng.normal(size=(40, 2)), [[10.9, 0.0]], [[0.0, 30.0]]])
+    dense = np.exp(-((x[:, None] - centres) ** 2).sum(-1) / 2)
+    shares = np.full(4, 0.25)
+    for _ in range(500):
+        joint = dense * shares
+        shares = (joint / joint.sum(1, keepdims=True)).mean(0)
+    return dense, shares
+
+
+def test_a_client_keeps_no_weight_that_is_not_worth_its_price():
+    dense, likeliest = rows_of_two_and_a_stray()
+    assert np.all(likeliest * 42 > 0.5)  # by likelihood alone it holds all four
+    shares = open_rounds.frugal(dense, np.ones(42), None)
+    np.testing.assert_allclose(shares, [20 / 42, 21 / 42, 0, 1 / 42], atol=1e-3)
+    lost = np.log(dense @ likeliest).sum() - np.log(dense @ shares).sum()
+    assert 0 < lost < np.log(42) / 2
+
+
+def test_weights_that_are_worth_it_are_the_likeliest():
+    dense, likeliest = rows_of_two_and_a_stray()
+    again = open_rounds.frugal(dense[:, [0, 1, 3]], np.ones(42), likeliest[[0, 1, 3]])
+    joint = dense[:, [0, 1, 3]] * again
+    np.testing.assert_allclose((joint / joint.sum(1, keepdims=True)).mean(0), again, atol=1e-8)
+
+
+def test_frugal_clients_in_a_stack_and_rows_without_weight():
+    dense, _ = rows_of_two_and_a_stray()
+    w = np.stack([np.ones(42), np.arange(42) < 30, np.arange(42) % 2])
+    together = open_rounds.frugal(np.stack([dense] * 3), w, None)
+    for shares, weight in zip(together, w):
+        kept = weight > 0
+        np.testing.assert_allclose(shares, open_rounds.frugal(dense[kept], np.ones(kept.sum()), None), atol=1e-12)
+    np.testing.assert_allclose(open_rounds.frugal(dense, np.zeros(42), None), 0.25)  # nothing to learn from
+
+
+def test_clusters_that_are_equal_do_not_go_together():
+    dense, _ = rows_of_two_and_a_stray()
+    shares = open_rounds.frugal(dense[:, [0, 1, 2, 2, 3]], np.ones(42), None)
+    np.testing.assert_allclose(shares, [20 / 42, 21 / 42, 0, 0, 1 / 42], atol=1e-3)
+    np.testing.assert_allclose(open_rounds.frugal(dense[:, [1, 1]], np.ones(42), None).sum(), 1.0)
+
+
 def test_stacked_clients_answer_as_single_ones():
     x = dealt(6)
     proposal = Proposal(Params(np.ones(5) / 5, CENTRES, np.ones(5)), np.zeros((0, 5)))
     ask = open_rounds.survey.using(shapes=["spherical"], ids=["a"], tested=[True], held=0.2, keep=[])
-    totals = [federate(x, mode=mode).sum(ask, (proposal,))[0] for mode in ("stacked", "one by one")]
+    totals = [federate(x, mode=mode).sum(ask, (proposal,))["a"] for mode in ("stacked", "one by one")]
     np.testing.assert_allclose(totals[0].stats.xx, totals[1].stats.xx, rtol=1e-10)
     np.testing.assert_allclose(totals[0].held_loglik, totals[1].held_loglik, rtol=1e-10)
     assert totals[0].held_rows + totals[0].stats.rows == 6 * 60
@@ -163,4 +209,4 @@ def test_clients_keep_weights_of_a_search_and_of_alike_clients_apart():
     fed = federate({"a": np.random.default_rng(0).normal(size=(50, 2))})
     for c in found:  # the second round asks about the other candidate of that name
         ask = open_rounds.survey.using(shapes=[c.shape], ids=[c.place], tested=[True], held=0.2, keep=[])
-        assert fed.sum(ask, (c.proposal,))[0].stats.rows > 0
+        assert fed.sum(ask, (c.proposal,))[c.place].stats.rows > 0

@@ -175,9 +175,9 @@ def frugal(dense: Array, w: Array, shares: Array | None) -> Array:
     for _ in range(size):
         shares = _settled(dense, w, np.where(shares * rows > 0.5, shares, 0.0))
         loss = np.where(shares > 0, _lost(dense, w, shares), np.inf)
-        least = loss.min(-1, keepdims=True)
+        least = np.arange(size) == loss.argmin(-1)[..., None]
         alone = (shares > 0).sum(-1, keepdims=True) < 2
-        gone = (loss == least) & (least < np.log(np.maximum(rows, 2.0)) / 2) & ~alone
+        gone = least & (loss < np.log(np.maximum(rows, 2.0)) / 2) & ~alone & (rows > 0)
         if not gone.any():
             break
         shares = np.where(gone, 0.0, shares)
