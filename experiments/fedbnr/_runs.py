@@ -30,9 +30,10 @@ from unpooled.client import Ask
 from unpooled.federation import Layer
 from unpooled.maths import bayes_linear
 from unpooled.maths.feature_maps import features
+from unpooled.maths.groups import members
 from unpooled.metrics import regression as metrics
 from unpooled.models.fedbnr import FedBNR
-from unpooled.models.last_layer import standard, statistics
+from unpooled.models.last_layer import HASHES, standard, statistics
 from unpooled.tree import Tree
 
 HERE = Path(__file__).parent
@@ -113,7 +114,8 @@ def glance(model: FedBNR, fed: Overheard, x: np.ndarray) -> np.ndarray:
     """Predictions of the kernel that the last round began with."""
     design, stats = fed.last
     post = bayes_linear.posterior(stats)
-    mean, _ = bayes_linear.predict(post, features(model._spec(), design.kernel, standard(design.scaling, x)))
+    z = features(model._spec(), design.kernel, standard(design.scaling, x))
+    mean, _ = bayes_linear.predict(post, z, members(design.groups, x, HASHES))
     return (design.scaling.y_mean + design.scaling.y_scale * mean)[:, 0]
 
 

@@ -1,18 +1,23 @@
-"""Bayesian linear regression from sums over rows: y = z'v + e with v ~ N(0, prior I) and e ~ N(0, noise).
+"""Bayesian linear regression from sums over rows: y = z'v + b + e with v ~ N(0, prior I), e ~ N(0, noise), and an offset
+b ~ N(0, ratio noise) that the rows of a group share, if there are groups.
 
 `Stats` is all that the data can say about weights, noise and prior: it adds over rows, subtracts to forget them, and
-costs k (k + 1) / 2 numbers to send for k features. Everything else follows at the server, with no further round.
+costs k (k + 1) / 2 numbers to send for k features, k more for each group. Everything else follows at the server, with no
+further round; offsets are integrated out, so that it costs what k features cost however many groups there are.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.optimize import brentq
+from scipy.sparse import csr_array
 
 from unpooled.arrays import Array, Float, namespace
 
+RATIOS = (-9.0, 6.0)  # logs of the ratios searched: below the first, groups have no offset
 GRID = 121  # ratios noise / prior tried before the best is refined
 TINY = 1e-13  # a share so small that it is what rounding left
 
@@ -26,6 +31,9 @@ class Stats(NamedTuple):
     zz: Float[Array, "t"]  # the upper triangle of sum w z z', row by row
     zy: Float[Array, "k o"]
     yy: Float[Array, "o", ">=0"]
+    group_n: Float[Array, "g", ">=0"]  # the same over the rows of each group; g is 0 without groups
+    group_z: Float[Array, "k g"]
+    group_y: Float[Array, "g o"]
 
 
 class Posterior(NamedTuple):
@@ -40,17 +48,36 @@ class Posterior(NamedTuple):
     prior: Float[Array, "o", ">=0"]  # variance of a weight before any row was seen
     unsure: Float[Array, "o", ">=0"]  # variance of the offset
     evidence: Float[Array, "o"]  # log p(y), an entry for each output
+    ratio: Float[Array, "", ">=0"]  # variance of a group's offset before any row was seen, over the noise
+    shrink: Float[Array, "h", ">=0"]  # and after, given the weights; the last entry is that of a group never seen
+    pull: Float[Array, "k h"]  # an offset is push - pull'weights on average
+    push: Float[Array, "h o"]
 
 
-def statistics(z: Array, y: Array, w: Array) -> Stats:
-    """The sums of rows z (..., n, k), y (..., n, o) with weights w (..., n)."""
+def statistics(z: Array, y: Array, w: Array, group: Array | None = None, groups: int = 0) -> Stats:
+    """The sums of rows z (..., n, k), y (..., n, o) with weights w (..., n), in groups (..., n): -1 is none of them."""
     xp = namespace(z)
     root = xp.sqrt(w)[..., None]
     rz, ry = z * root, y * root
     rows, columns = _triangle(z.shape[-1])
     zz = (rz.swapaxes(-1, -2) @ rz)[..., rows, columns]
     zy = rz.swapaxes(-1, -2) @ ry
-    return Stats(w.sum(-1), (rz * root).sum(-2), (ry * root).sum(-2), zz, zy, (ry * ry).sum(-2))
+    plain = w.sum(-1), (rz * root).sum(-2), (ry * root).sum(-2), zz, zy, (ry * ry).sum(-2)
+    return Stats(*plain, *_group_sums(z, y, w, group, groups))
+
+
+def _group_sums(z: Array, y: Array, w: Array, group: Array | None, groups: int) -> tuple[Array, Array, Array]:
+    """Sums by group: (..., g), (..., k, g), (..., g, o)."""
+    (*lead, n, k), o = z.shape, y.shape[-1]
+    if group is None or groups == 0:
+        return np.zeros((*lead, 0)), np.zeros((*lead, k, 0)), np.zeros((*lead, 0, o))
+    stacks = int(np.prod(lead))
+    where = (group.reshape(stacks, n) + groups * np.arange(stacks)[:, None]).ravel()
+    rows = np.flatnonzero((group.ravel() >= 0) & (w.ravel() > 0))
+    member = csr_array((w.ravel()[rows], (where[rows], rows)), shape=(stacks * groups, stacks * n))
+    count, by_z, by_y = member.sum(1), member @ z.reshape(-1, k), member @ y.reshape(-1, o)
+    by_z = by_z.reshape(*lead, groups, k).swapaxes(-1, -2)
+    return count.reshape(*lead, groups), by_z, by_y.reshape(*lead, groups, o)
 
 
 def _triangle(k: int) -> tuple[np.ndarray, np.ndarray]:
@@ -75,12 +102,25 @@ def posterior(
     standardize: bool = False,
     noise: Array | float | None = None,
     prior: Array | float | None = None,
+    ratio: float | None = None,
 ) -> Posterior:
-    """The posterior at the given noise and prior variances, or at those that make y most probable.
+    """The posterior at the given noise and prior variances and ratio, or at those that make y most probable.
 
-    `intercept` adds an offset without a prior; `standardize` gives every feature the same say whatever its unit.
+    `intercept` adds an offset without a prior, where there are no groups; `standardize` gives every feature the same say
+    whatever its unit.
     """
+    if stats.group_n.size == 0:
+        return _posterior(stats, 0.0, intercept, standardize, noise, prior)
+    at = lambda ratio: _posterior(stats, ratio, False, standardize, noise, prior)  # noqa: E731
+    return at(_best_group_ratio(stats, at) if ratio is None else float(ratio))
+
+
+def _posterior(stats: Stats, ratio: float, intercept: bool, standardize: bool, noise: Any, prior: Any) -> Posterior:
     gram, cross, yy, centre, offset = _about_the_mean(stats) if intercept else _about_zero(stats)
+    shrink = ratio / (1 + ratio * np.append(stats.group_n, 0.0))  # (h,)
+    pull, push = stats.group_z * shrink[:-1], shrink[:-1, None] * stats.group_y
+    gram, cross = gram - pull @ stats.group_z.T, cross - pull @ stats.group_y
+    yy = np.maximum(yy - (push * stats.group_y).sum(0), 0.0)
     scale = _scale(gram, centre, float(stats.n)) if standardize else np.ones(len(gram))
     values, vectors = np.linalg.eigh(gram / np.outer(scale, scale))
     seen = values > TINY * values.max(initial=0.0)  # along the others rows say nothing: what is there is rounding
@@ -95,7 +135,26 @@ def posterior(
     weights = basis @ (along / noise / precision)
     unsure = noise / stats.n if intercept else np.zeros_like(yy)
     evidence = log_evidence(values, along**2, yy, dof, noise, prior) - (0.5 * np.log(stats.n) if intercept else 0.0)
-    return Posterior(weights, basis, 1 / precision, centre, offset, noise, prior, unsure, evidence)
+    evidence = evidence - 0.5 * np.log1p(ratio * stats.group_n).sum()
+    groups = np.asarray(ratio), shrink, np.pad(pull, ((0, 0), (0, 1))), np.pad(push, ((0, 1), (0, 0)))
+    return Posterior(weights, basis, 1 / precision, centre, offset, noise, prior, unsure, evidence, *groups)
+
+
+def _best_group_ratio(stats: Stats, at: Callable[[float], Posterior]) -> float:
+    """The ratio at which the evidence is largest: a root of its slope, or the end of the range it rises towards."""
+
+    def slope(t: float) -> float:  # d evidence / d ratio, t = log ratio; noise and prior are given or have slope 0
+        post = at(np.exp(t))
+        kept = 1 / (1 + post.ratio * stats.group_n)
+        unsure = (post.basis.T @ stats.group_z) ** 2  # (r, g)
+        away = (stats.group_y - stats.group_z.T @ post.weights) ** 2 / post.noise  # (g, o)
+        known = (unsure.T @ (post.spread / post.noise) + away) * kept[:, None] ** 2
+        return 0.5 * float((known - (stats.group_n * kept)[:, None]).sum())
+
+    low, high = RATIOS
+    if slope(low) <= 0:
+        return 0.0
+    return float(np.exp(high if slope(high) >= 0 else brentq(slope, low, high, xtol=1e-10)))
 
 
 def _about_zero(stats: Stats):
@@ -171,44 +230,79 @@ def slopes(post: Posterior) -> Slopes:
 
 
 def cotangent(slope: Slopes, z: Array, y: Array, w: Array) -> np.ndarray:
-    """d log p(y) by the features z (n, k) of rows with targets y (n, o) and weights w (n,)."""
+    """d log p(y) by the features z (n, k) of rows with targets y (n, o) and weights w (n,); of rows in groups, as `apart` leaves them."""
     k = z.shape[-1]
     return w[:, None] * (2 * (z @ unpack(slope.zz, k)) + y @ slope.zy.T)
 
 
-def predict(post: Posterior, z: Array) -> tuple[np.ndarray, np.ndarray]:
+def apart(post: Posterior, z: Array, y: Array, group: Array | None) -> tuple[Array, Array]:
+    """Features and targets less what the offsets of their groups (..., n) explain."""
+    pull, push, _ = _shared(post, group)
+    return z - pull, y - push
+
+
+def _shared(post: Posterior, group: Array | None) -> tuple[Any, Any, Any]:
+    """What rows have from their groups (..., n), -1 for one never seen: (pull (..., n, k), push (..., n, o), shrink (..., n, 1))."""
+    if group is None or len(post.shrink) == 1:
+        return 0.0, 0.0, post.ratio
+    return post.pull.T[group], post.push[group], post.shrink[group][..., None]
+
+
+def predict(post: Posterior, z: Array, group: Array | None = None) -> tuple[np.ndarray, np.ndarray]:
     """(mean, variance) of y at features z (n, k), (n, o) each; the noise is part of the variance."""
-    z = z - post.centre
-    variance = post.noise + post.unsure + (z @ post.basis) ** 2 @ post.spread
-    return z @ post.weights + post.offset, variance
+    pull, push, shrink = _shared(post, group)
+    z = z - post.centre - pull
+    variance = post.noise * (1 + shrink) + post.unsure + (z @ post.basis) ** 2 @ post.spread
+    return z @ post.weights + post.offset + push, variance
 
 
-def left_out(post: Posterior, z: Array, y: Array) -> tuple[np.ndarray, np.ndarray]:
-    """(mean, variance) of each row's y as if it had not been fitted; exact for rows of weight 1, given noise and prior."""
-    mean, variance = predict(post, z)
-    free = np.maximum(1 - (variance - post.noise) / post.noise, 1e-9)  # 1 - leverage
-    return y - (y - mean) / free, post.noise / free
+def left_out(post: Posterior, z: Array, y: Array, group: Array | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """(mean, variance) of each row's y as if it had not been fitted; exact for rows of weight 1, given noise, prior and ratio."""
+    mean, variance = predict(post, z, group)
+    alone = _alone(post, group)
+    free = np.maximum(1 - (variance - alone - post.noise) / post.noise, 1e-9)  # 1 - leverage
+    return y - (y - mean) / free, post.noise / free + alone
 
 
-def left_out_together(post: Posterior, z: Array, y: Array) -> tuple[np.ndarray, np.ndarray]:
-    """(mean, variance) of each row's y as if none of these rows had been fitted; exact for rows of weight 1, given noise and prior."""
-    mean, _ = predict(post, z)
+def _alone(post: Posterior, group: Array | None) -> Any:
+    """The variance of offsets that rows without a group would have: such rows were fitted without one, (..., n, o)."""
+    return 0.0 if group is None else (group < 0)[..., None] * post.noise * post.ratio
+
+
+def left_out_together(post: Posterior, z: Array, y: Array, group: Array | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """(mean, variance) of each row's y as if none of these rows had been fitted; exact for rows of weight 1, given the variances."""
+    mean, _ = predict(post, z, group)
+    shared = np.zeros((len(z), 0))
+    if group is not None:
+        member = group[:, None] == np.unique(group[group >= 0])  # (n, groups here)
+        shared = member * np.sqrt(post.shrink[group])[:, None]
+    z = z - post.centre - _shared(post, group)[0]
     left, variance = np.empty_like(mean), np.empty_like(mean)
     for j, noise in enumerate(post.noise):
-        u = (z - post.centre) @ post.basis * np.sqrt(post.spread[:, j] / noise)  # (n, r): leverages are u u'
-        u = np.column_stack([u, np.full(len(u), np.sqrt(post.unsure[j] / noise))])
+        u = z @ post.basis * np.sqrt(post.spread[:, j] / noise)  # (n, r): leverages are u u'
+        u = np.column_stack([u, np.full(len(u), np.sqrt(post.unsure[j] / noise)), shared])
         solved = np.linalg.solve(np.eye(u.shape[1]) - u.T @ u, u.T)  # (I - u u')^-1 = I + u (I - u'u)^-1 u'
         away = y[:, j] - mean[:, j]
         left[:, j] = y[:, j] - away - u @ (solved @ away)
         variance[:, j] = noise * (1 + (u * solved.T).sum(1))
-    return left, variance
+    return left, variance + _alone(post, group)
 
 
-def draw(post: Posterior, z: Array, n: int, rng: np.random.Generator) -> np.ndarray:
-    """n joint draws of y at features z (m, k), with noise: (m, o, n)."""
-    z = z - post.centre
+def draw(post: Posterior, z: Array, n: int, rng: np.random.Generator, group: Array | None = None) -> np.ndarray:
+    """n joint draws of y at features z (m, k), with noise: (m, o, n). Rows of groups never seen have an offset each."""
+    pull, push, shrink = _shared(post, group)
+    z = z - post.centre - pull
     axes, o = post.basis.shape[1], len(post.noise)
     weights = np.sqrt(post.spread)[:, :, None] * rng.standard_normal((axes, o, n))
     shared = post.offset[:, None] + np.sqrt(post.unsure)[:, None] * rng.standard_normal((o, n))
     noise = np.sqrt(post.noise)[:, None] * rng.standard_normal((len(z), o, n))
-    return (z @ post.weights)[:, :, None] + np.einsum("mr,ron->mon", z @ post.basis, weights) + shared + noise
+    together = np.arange(len(z)) if group is None else np.where(group < 0, np.arange(len(z)), len(z) + group)
+    member = np.unique(together, return_inverse=True)[1]
+    offsets = np.sqrt(shrink * post.noise)[..., None] * rng.standard_normal((member.max() + 1, o, n))[member]
+    return (
+        (z @ post.weights + push)[:, :, None]
+        + np.einsum("mr,ron->mon", z @ post.basis, weights)
+        + shared
+        + noise
+        + offsets
+    )

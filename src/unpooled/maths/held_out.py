@@ -13,15 +13,16 @@ def held_out(x: np.ndarray, y: np.ndarray, share: float, seed: int) -> np.ndarra
     """A share of the rows x (..., n, d), y (..., n, o), as good as random; equal rows have equal fates."""
     if share <= 0:
         return np.zeros(x.shape[:-1], dtype=bool)
-    state = np.full(x.shape[:-1], _mix(np.uint64(seed % 2**63)))
+    state = np.full(x.shape[:-1], mix(np.uint64(seed % 2**63)))
     for part in (x, y):
         bits = (np.asarray(part, dtype=np.float64) + 0.0).view(np.uint64)  # + 0.0: one zero, not two
         for j in range(bits.shape[-1]):
-            state = _mix(state ^ bits[..., j])
+            state = mix(state ^ bits[..., j])
     return (state >> np.uint64(11)) < share * 2.0**53
 
 
-def _mix(h: Any) -> Any:
+def mix(h: Any) -> Any:
+    """Well spread bits of 64 others."""
     with np.errstate(over="ignore"):
         h = (h ^ (h >> np.uint64(32))) * MULTIPLIER
         h = (h ^ (h >> np.uint64(29))) * MULTIPLIER

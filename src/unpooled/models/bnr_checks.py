@@ -45,6 +45,8 @@ def _check_numbers(model: Any) -> None:
         not_below_zero(name, getattr(model, name))
     for name in ("server_noise", "refit"):
         flag(name, getattr(model, name))
+    if not (model.group_by is None or (isinstance(model.group_by, str) and model.group_by == "auto")):
+        at_least("group_by", model.group_by, 0)
 
 
 def check_device(device: Any) -> None:
@@ -90,6 +92,10 @@ def check_module(model: Any, kernel: Kernel, d: int) -> None:
 def _check_together(model: Any) -> None:
     if model.kernel == "distill" and model.server_data is None:
         raise BadParameter("kernel='distill' needs rows at the server: give server_data=(X, y)")
+    if model.kernel != "exact" and not isinstance(model.group_by, str | None):
+        raise BadParameter(
+            f"group_by={model.group_by!r} needs kernel='exact': kernels trained at clients know of no groups"
+        )
     if model.recalibrate and model.validation_fraction == 0 and model.server_data is None:
         raise BadParameter(
             f"recalibrate={model.recalibrate!r} needs rows not fitted: set validation_fraction above 0 or give server_data"

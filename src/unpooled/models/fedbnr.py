@@ -16,16 +16,19 @@ import numpy as np
 
 from unpooled import tree
 from unpooled.arrays import to_numpy
-from unpooled.errors import BadData, TooFewClients
+from unpooled.errors import BadData, BadParameter, TooFewClients
 from unpooled.federation import Federation
 from unpooled.maths import bayes_linear, descent
 from unpooled.maths.bayes_linear import Posterior, Stats
 from unpooled.maths.calibration import histogram
 from unpooled.maths.feature_maps import Leaves, features, start
+from unpooled.maths.groups import Groups, members
 from unpooled.models.bnr_checks import check_module, check_parameters, check_server_data
+from unpooled.models.grouping import find
 from unpooled.models.held_clients import HeldClients, choose, warn_if_nothing_carries_over
 from unpooled.models.kernel_learning import Checked, Question, Task, Trained, check_held, gradient, train
 from unpooled.models.last_layer import (
+    HASHES,
     Design,
     LastLayer,
     Scaling,
@@ -60,6 +63,7 @@ class State(NamedTuple):
     best: Best | None
     round: int
     seed: int  # chooses the rows held out
+    spent: int  # SUMs before the first round
 
 
 # ---- the estimator ----
@@ -92,6 +96,9 @@ class FedBNR(LastLayer):
         which also choose the round; it needs many clients, and costs accuracy where clients differ.
     refit : when the round is chosen, fit the last layer to the held-out rows too: one SUM. Intervals are recalibrated on
         them still, each (or each client) as if it were left out.
+    group_by : a column whose very values mark rows as belonging together (a day, a visit): its index, None, or "auto", which finds out
+        (only with `kernel="exact"`; two SUMs, three if there is one). Rows of the same value then share an offset, learned from the same
+        sums. What is sent grows by a sum for every value of at least three rows; see docs/explanation/what-leaves.md.
     inputs : how columns are scaled: "robust" (a column with far outliers is bent: straight about its median, logarithmic far
         out; the others as in "standard"; one SUM more) or "standard" (by mean and standard deviation).
     missing : "impute" (by the mean over all clients, with a warning) or "refuse".
@@ -126,6 +133,7 @@ class FedBNR(LastLayer):
         validation_fraction: float = 0.1,
         recalibrate: bool | str = True,
         refit: bool = True,
+        group_by: Any = "auto",
         inputs: str = "robust",
         missing: str = "impute",
         device: str = "cpu",
@@ -156,6 +164,7 @@ class FedBNR(LastLayer):
         self.validation_fraction = validation_fraction
         self.recalibrate = recalibrate
         self.refit = refit
+        self.group_by = group_by
         self.inputs = inputs
         self.missing = missing
         self.device = device
@@ -202,12 +211,26 @@ class FedBNR(LastLayer):
             scaling = bend_heavy(fed, scaling, self._share(), self.seed_)
         kernel = start(self._spec(), len(scaling.x_mean), rng)
         check_module(self, kernel, len(scaling.x_mean))
-        self._server_rows(scaling, "choose")  # refused now rather than after a round
+        self._server_rows(Design(scaling, kernel), "choose")  # refused now rather than after a round
+        groups, spent = self._groups(fed, scaling)
         theta = tree.flatten(kernel.theta)
         optimiser: Tree = ()
         if self.kernel == "exact":
             optimiser = descent.lbfgs(theta) if self._uses_lbfgs() else descent.adam(theta)
-        return State(Design(scaling, kernel), optimiser, FIRST_NOISE, FIRST_PRIOR, None, 0, self.seed_)
+        design = Design(scaling, kernel, groups)
+        return State(
+            design, optimiser, FIRST_NOISE, FIRST_PRIOR, None, 0, self.seed_, spent + 2 + (self.inputs == "robust")
+        )
+
+    def _groups(self, fed: Federation, scaling: Scaling) -> tuple[Groups | None, int]:
+        """Rows that share an offset, and the SUMs that finding them took."""
+        if self.group_by is None or self.kernel != "exact":
+            return None, 0
+        if self.group_by != "auto" and self.group_by >= len(scaling.x_mean):
+            raise BadParameter(
+                f"group_by={self.group_by} is not a column: rows have {len(scaling.x_mean)}, the first is 0"
+            )
+        return find(fed, scaling, self.group_by, self._share(), self.seed_)
 
     def _seen(self, fed: Federation) -> Federation:
         """The federation as this model asks it: with whole clients held out, if intervals are to hold for clients never seen."""
@@ -258,7 +281,7 @@ class FedBNR(LastLayer):
     def _local_step(self, fed: Federation, state: State, stats: Stats) -> tuple[State, dict]:
         post = self._posterior(stats, state)
         info = {"loglik": float(post.evidence.sum() / stats.n), "noise": float(np.sqrt(post.noise.mean())), "sums": 2}
-        rows, _ = self._server_rows(state.design.scaling, "distill")
+        rows, _, _ = self._server_rows(state.design, "distill")
         task = Task(state.design, post, np.asarray(state.log_noise), np.asarray(state.log_prior), rows)
         ask = train.using(**self._asks(), epochs=int(self.local_epochs), rate=float(self.local_rate))
         answer = tree.map(to_numpy, fed.sum(ask, task))
@@ -270,7 +293,7 @@ class FedBNR(LastLayer):
         """Kernel, noise and prior that explain the server's rows and give them the clients' mean Gram matrix."""
         from unpooled.models.distill import distil
 
-        x, y = self._server_rows(state.design.scaling, "distill")
+        x, y, _ = self._server_rows(state.design, "distill")
         leaves = {
             **state.design.kernel.theta,
             "log_noise": np.asarray(state.log_noise),
@@ -283,10 +306,11 @@ class FedBNR(LastLayer):
         log_noise, log_prior = float(found.pop("log_noise")), float(found.pop("log_prior"))
         return state._replace(design=_with_theta(state.design, found), log_noise=log_noise, log_prior=log_prior)
 
-    def _server_rows(self, scaling: Scaling, part: str) -> tuple[np.ndarray, np.ndarray]:
-        """The server's standardised rows: those to "distill" on, those to "choose" the best round with."""
+    def _server_rows(self, design: Design, part: str) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+        """The server's standardised rows and their groups: those to "distill" on, those to "choose" the best round with."""
+        scaling = design.scaling
         if self.server_data is None:
-            return np.zeros((0, len(scaling.x_mean))), np.zeros((0, len(scaling.y_mean)))
+            return np.zeros((0, len(scaling.x_mean))), np.zeros((0, len(scaling.y_mean))), None
         x, y = check_server_data(self.server_data)
         if x.shape[1] != len(scaling.x_mean):
             raise BadData(
@@ -299,13 +323,14 @@ class FedBNR(LastLayer):
             )
         cut = int(SERVER_SHARE * len(x)) if self.kernel == "distill" else 0
         chosen = slice(0, cut) if part == "distill" else slice(cut, None)
-        return standard(scaling, x[chosen]), (y[chosen] - scaling.y_mean) / scaling.y_scale
+        group = members(design.groups, x[chosen], HASHES)
+        return standard(scaling, x[chosen]), (y[chosen] - scaling.y_mean) / scaling.y_scale, group
 
     def _judged(self, state: State, stats: Stats, post: Posterior, held: Checked) -> tuple[State, dict]:
         """The state with its best round, judged by held-out rows; the last round where there are none."""
         if self.server_data is not None:
-            x, y = self._server_rows(state.design.scaling, "choose")
-            held = check_held(post, self._spec(), state.design.kernel, x, y, np.ones(len(x)))
+            x, y, group = self._server_rows(state.design, "choose")
+            held = check_held(post, self._spec(), state.design.kernel, x, y, np.ones(len(x)), group)
         theta = state.design.kernel.theta
         now = Best(theta, stats, state.log_noise, state.log_prior, math.inf, state.round)
         if held.n == 0:
@@ -333,7 +358,7 @@ class FedBNR(LastLayer):
         self.seed_ = state.seed
         self._remember(fed, state.design.scaling)
         fed = self._seen(fed)
-        self.n_sums_ = 2 + (self.inputs == "robust") + sum(row["sums"] for row in self.history_)
+        self.n_sums_ = state.spent + sum(row["sums"] for row in self.history_)
         best = state.best
         if best is None:  # no round of learning: the last layer alone
             stats = tree.map(to_numpy, fed.sum(statistics.using(**self._asks()), state.design))
@@ -357,8 +382,8 @@ class FedBNR(LastLayer):
             super()._calibrate(fed, wanted)
             self.n_sums_ += bool(wanted)
             return
-        x, y = self._server_rows(self.design_.scaling, "choose")
-        mean, variance = bayes_linear.predict(self.posterior, features(self._spec(), self.design_.kernel, x))
+        x, y, group = self._server_rows(self.design_, "choose")
+        mean, variance = bayes_linear.predict(self.posterior, features(self._spec(), self.design_.kernel, x), group)
         self.histogram_, self.n_clients_checked_ = histogram((y - mean) / np.sqrt(variance), np.ones(len(x))), 0
 
     def _posterior(self, stats: Stats, state: State | None = None) -> Posterior:

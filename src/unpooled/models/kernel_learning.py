@@ -15,7 +15,7 @@ from unpooled.client import Client, client
 from unpooled.maths import bayes_linear
 from unpooled.maths.bayes_linear import Posterior, Slopes
 from unpooled.maths.feature_maps import Kernel, Leaves, features
-from unpooled.models.last_layer import Design, standard_rows
+from unpooled.models.last_layer import Design, group_of, standard_rows
 
 
 class Checked(NamedTuple):
@@ -71,10 +71,11 @@ def gradient(question: Question, client: Client, *, spec: dict, share: float, se
     from unpooled.maths.torch_training import pullback
 
     x, y, w, held = standard_rows(question.design.scaling, client, share, seed)
-    fit = w > 0
-    slope = lambda z: bayes_linear.cotangent(question.slopes, z, y[fit], w[fit])  # noqa: E731
+    fit, group, post = w > 0, group_of(question.design, client), question.posterior
+    own = None if group is None else group[fit]
+    slope = lambda z: bayes_linear.cotangent(question.slopes, *bayes_linear.apart(post, z, y[fit], own), w[fit])  # noqa: E731
     theta = pullback(spec, question.design.kernel, x[fit], slope)
-    return Gradient(theta, check_held(question.posterior, spec, question.design.kernel, x, y, held))
+    return Gradient(theta, check_held(post, spec, question.design.kernel, x, y, held, group))
 
 
 @client
@@ -98,11 +99,14 @@ def train(task: Task, client: Client, *, spec: dict, share: float, seed: int, ep
     return Trained(clients, theta, say(log_noise, clients), say(log_prior, clients), say(gram, clients), checked)
 
 
-def check_held(post: Posterior, spec: dict, kernel: Kernel, x: Array, y: Array, held: Array) -> Checked:
+def check_held(
+    post: Posterior, spec: dict, kernel: Kernel, x: Array, y: Array, held: Array, group: Array | None = None
+) -> Checked:
     """How the rows of weight `held` (..., n) are predicted; stacked or not."""
     if held.ndim == 1:  # only these rows: most have no weight
+        group = None if group is None else group[held > 0]
         x, y, held = (a[held > 0] for a in (x, y, held))
-    mean, variance = bayes_linear.predict(post, features(spec, kernel, x))
+    mean, variance = bayes_linear.predict(post, features(spec, kernel, x), group)
     squares = (y - mean) ** 2
     nlpd = 0.5 * (np.log(2 * np.pi * variance) + squares / variance)
     weigh = lambda v: (held[..., None] * v).sum(-2)  # noqa: E731

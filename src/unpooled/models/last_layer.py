@@ -1,7 +1,8 @@
 """What Bayesian regressions over a fixed feature map share: the SUMs that cost a round, and the face of a fitted model.
 
 Two SUMs standardise (means, then scatter about them), one gives the exact posterior of the last layer, one the histogram
-behind honest intervals, for new rows or for new clients. No row leaves a client; k features cost k (k + 1) / 2 numbers a client.
+behind honest intervals, for new rows or for new clients. No row leaves a client; k features cost k (k + 1) / 2 numbers a client, and k
+more for every group of rows that share an offset.
 """
 
 from __future__ import annotations
@@ -27,9 +28,11 @@ from unpooled.maths import bayes_linear, bent, calibration
 from unpooled.maths.bayes_linear import Posterior, Stats
 from unpooled.maths.bent import Bend
 from unpooled.maths.feature_maps import Kernel, features
+from unpooled.maths.groups import Groups, members
 from unpooled.maths.held_out import held_out
 from unpooled.maths.named import at_least
 
+HASHES = 2**18  # of the values of a column that marks groups: so many that two values hardly ever share one
 ENOUGH_CLIENTS = 9  # left out, so that one more lies within all of them nine times in ten
 
 
@@ -64,6 +67,7 @@ class Design(NamedTuple):
 
     scaling: Scaling
     kernel: Kernel
+    groups: Groups | None = None  # rows that share an offset
 
 
 class Fitted(NamedTuple):
@@ -115,17 +119,16 @@ def spreads(scaling: Scaling, client: Client, *, share: float, seed: int) -> Spr
 @client(adds=True)
 def statistics(design: Design, client: Client, *, spec: dict, share: float, seed: int) -> Stats:
     x, y, w, _ = standard_rows(design.scaling, client, share, seed)
-    return bayes_linear.statistics(features(spec, design.kernel, x), y, w)
+    groups = 0 if design.groups is None else len(design.groups.keys)
+    return bayes_linear.statistics(features(spec, design.kernel, x), y, w, group_of(design, client), groups)
 
 
 @client(adds=True)
 def residuals(fitted: Fitted, client: Client, *, spec: dict, share: float, seed: int, inside: bool) -> Histogram:
     """Standardised residuals of the rows held out, or of all where none are; those `inside` the last layer as if left out."""
     x, y, w, held = standard_rows(fitted.design.scaling, client, share, seed)
-    z = features(spec, fitted.design.kernel, x)
-    mean, variance = (
-        bayes_linear.left_out(fitted.posterior, z, y) if inside else bayes_linear.predict(fitted.posterior, z)
-    )
+    z, group, post = features(spec, fitted.design.kernel, x), group_of(fitted.design, client), fitted.posterior
+    mean, variance = bayes_linear.left_out(post, z, y, group) if inside else bayes_linear.predict(post, z, group)
     return Histogram(calibration.histogram((y - mean) / np.sqrt(variance), held if share > 0 else w))
 
 
@@ -134,7 +137,7 @@ def client_residuals(fitted: Fitted, client: Client, *, spec: dict) -> Histogram
     """Standardised residuals of all rows of a client in the last layer, as if the whole client were left out."""
     x, y, w, _ = standard_rows(fitted.design.scaling, client, 0.0, 0)
     z = features(spec, fitted.design.kernel, x)
-    mean, variance = bayes_linear.left_out_together(fitted.posterior, z, y)
+    mean, variance = bayes_linear.left_out_together(fitted.posterior, z, y, group_of(fitted.design, client))
     return Histogram(calibration.histogram((y - mean) / np.sqrt(variance), w))
 
 
@@ -152,10 +155,20 @@ def standard(scaling: Scaling, x: np.ndarray) -> np.ndarray:
     return x
 
 
+def raw_rows(client: Client) -> np.ndarray:  # (..., n, d)
+    return to_numpy(client.x).astype(np.float64, copy=False)
+
+
+def group_of(design: Design, client: Client) -> np.ndarray | None:  # (..., n)
+    """The group of each of the client's rows, -1 for none."""
+    return members(design.groups, raw_rows(client), HASHES)
+
+
 def _rows(client: Client, share: float, seed: int) -> Rows:
     if client.y is None:
         raise BadData(f"client {client.name!r} has no targets: give y")
-    x, y, w = (to_numpy(a).astype(np.float64, copy=False) for a in (client.x, client.y, client.w))
+    y, w = (to_numpy(a).astype(np.float64, copy=False) for a in (client.y, client.w))
+    x = raw_rows(client)
     y = y[..., None] if y.ndim == w.ndim else y
     held = held_out(x, y, share, seed)
     return Rows(x, y, w * ~held, w * held)
@@ -325,25 +338,30 @@ class LastLayer(RegressorMixin, Estimator):
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> np.ndarray:
         """Joint draws of y at the rows, noise included: (n, n_samples), or (n, outputs, n_samples)."""
         at_least("n_samples", n_samples, 1)
-        z = self._features(X)
+        z, group = self._features(X), self._group(X)
         rng = np.random.default_rng(check_random_state(random_state).randint(2**31 - 1))
         scaling = self.design_.scaling
-        draws = bayes_linear.draw(self.posterior, z, n_samples, rng)
+        draws = bayes_linear.draw(self.posterior, z, n_samples, rng, group)
         draws = scaling.y_mean[:, None] + scaling.y_scale[:, None] * draws
         return draws[:, 0] if self.single_output_ else draws
 
     def _predict(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
-        mean, variance = bayes_linear.predict(self.posterior, self._features(X))
+        mean, variance = bayes_linear.predict(self.posterior, self._features(X), self._group(X))
         scaling = self.design_.scaling
         return scaling.y_mean + scaling.y_scale * mean, scaling.y_scale * np.sqrt(variance)
 
     def _features(self, X: Any) -> np.ndarray:
+        return features(self._spec(), self.design_.kernel, standard(self.design_.scaling, self._checked(X)))
+
+    def _group(self, X: Any) -> np.ndarray | None:
+        return members(self.design_.groups, self._checked(X), HASHES)
+
+    def _checked(self, X: Any) -> np.ndarray:
         check_is_fitted(self, "stats_")
         finite = "allow-nan" if self.missing == "impute" else True
-        X = validate_data(
+        return validate_data(
             self, to_numpy(X) if hasattr(X, "detach") else X, reset=False, dtype=np.float64, ensure_all_finite=finite
         )
-        return features(self._spec(), self.design_.kernel, standard(self.design_.scaling, X))
 
     def _shaped(self, values: np.ndarray) -> np.ndarray:
         return values[:, 0] if self.single_output_ else values

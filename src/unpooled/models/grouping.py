@@ -1,0 +1,94 @@
+"""Which column has values that mark rows as belonging together: two SUMs, and one more if there is such a column.
+
+The first SUM fits a smooth function of all columns, the second adds up its residuals by column and hash of the value. Where equal
+values explain them and near ones do not, a SUM of counts says which values occur often enough to have an offset of their own.
+A hash hides a value from nobody who can guess it: the server learns which of the values it can think of occur, and how often.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from unpooled.arrays import Array, Float, to_numpy
+from unpooled.client import Client, client
+from unpooled.federation import Federation
+from unpooled.maths import bayes_linear
+from unpooled.maths.feature_maps import features, start
+from unpooled.maths.groups import HOODS, Groups, gain, hashed, table
+from unpooled.models.last_layer import HASHES, Design, Fitted, Scaling, raw_rows, standard_rows, statistics
+
+CELLS = 2**18  # of all columns together in the look for a column: two numbers each
+SMOOTH = {
+    "map": "ard",
+    "m": 100,
+    "spectrum": "rbf",
+    "frequencies": "fixed",
+}  # the function whose residuals are looked at
+FARTHEST = 3.0  # standard deviations that a residual counts for: no single row makes a group
+CLEARLY = (
+    50.0  # by so much must offsets raise the log evidence: a smooth function not yet learned leaves some of its own
+)
+FEWEST = 3  # rows of a value that has an offset: sums over fewer are nearly rows
+MOST = 4096  # values with an offset: what is sent grows with them
+
+
+class Look(NamedTuple):
+    """Rows and sums of standardised residuals, by column, neighbourhood and hash of the value."""
+
+    count: Float[Array, "d c", ">=0"]
+    away: Float[Array, "d c o"]
+
+
+class Count(NamedTuple):
+    rows: Float[Array, "h", ">=0"]
+
+
+@client(adds=True)
+def look(fitted: Fitted, client: Client, *, spec: dict, share: float, seed: int, size: int) -> Look:
+    x, y, w, _ = standard_rows(fitted.design.scaling, client, share, seed)
+    raw = raw_rows(client)
+    mean, variance = bayes_linear.predict(fitted.posterior, features(spec, fitted.design.kernel, x))
+    away = np.clip((y - mean) / np.sqrt(variance), -FARTHEST, FARTHEST)
+    both = np.concatenate([np.ones_like(y[..., :1]), away], -1)  # (..., n, 1 + o)
+    there = (w[..., None] * ~np.isnan(raw))[..., None]  # (..., n, d, 1)
+    found = [table(raw[..., j], x[..., j], both * there[..., j, :], size) for j in range(x.shape[-1])]
+    sums = np.stack(found, -3)  # (..., d, cells, 1 + o)
+    return Look(sums[..., 0], sums[..., 1:])
+
+
+@client(adds=True)
+def count(column: Groups, client: Client) -> Count:
+    """How many rows have each value of a column."""
+    values, w = raw_rows(client)[..., int(column.column)], to_numpy(client.w)
+    stacks = int(np.prod(values.shape[:-1]))
+    cell = hashed(values, HASHES).reshape(stacks, -1) + HASHES * np.arange(stacks)[:, None]
+    there = (w > 0) & ~np.isnan(values)
+    rows = np.bincount(cell.ravel(), there.ravel(), minlength=stacks * HASHES)
+    return Count(rows.reshape(*values.shape[:-1], HASHES).astype(np.float64))
+
+
+def find(fed: Federation, scaling: Scaling, wanted: Any, share: float, seed: int) -> tuple[Groups | None, int]:
+    """The groups that rows fall into by the column `wanted`, or by the best if that is "auto", and the SUMs it took."""
+    column, spent = (_best_column(fed, scaling, share, seed), 2) if wanted == "auto" else (wanted, 0)
+    if column is None:
+        return None, spent
+    asked = Groups(np.asarray(float(column)), np.zeros(0))
+    rows = to_numpy(fed.sum(count, asked).rows)
+    often = np.flatnonzero(rows >= FEWEST)
+    often = np.sort(often[np.argsort(-rows[often], kind="stable")[:MOST]])
+    return (asked._replace(keys=often.astype(np.float64)) if len(often) else None), spent + 1
+
+
+def _best_column(fed: Federation, scaling: Scaling, share: float, seed: int) -> int | None:
+    """The column whose equal values explain most of what a smooth function of all columns leaves; none unless clearly."""
+    d = len(scaling.x_mean)
+    design = Design(scaling, start(SMOOTH, d, np.random.default_rng(seed)))
+    asks = {"spec": SMOOTH, "share": share, "seed": seed}
+    post = bayes_linear.posterior(fed.sum(statistics.using(**asks), design))
+    size = max(CELLS // (HOODS * d), 1)
+    seen = fed.sum(look.using(**asks, size=size), Fitted(design, post))
+    gains = [gain(n, away) for n, away in zip(to_numpy(seen.count), to_numpy(seen.away))]
+    best = int(np.argmax(gains))
+    return best if gains[best] > CLEARLY else None

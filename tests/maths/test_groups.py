@@ -1,0 +1,144 @@
+"""Groups of rows: the offsets they share against a dense Gaussian process, and which columns are found to mark them."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from scipy.stats import multivariate_normal
+
+from unpooled import tree
+from unpooled.maths import bayes_linear as bl
+from unpooled.maths import groups
+
+NOISE, PRIOR, RATIO, GROUPS = np.array([0.2, 0.1]), np.array([0.7, 2.0]), 1.5, 12
+
+
+@pytest.fixture(name="rows", scope="module")
+def rows_():
+    rng = np.random.default_rng(0)
+    group = rng.integers(-1, GROUPS - 1, size=90)  # -1: rows without a group; the last group has no rows
+    z = rng.normal(size=(90, 5))
+    offset = np.vstack([0.6 * rng.normal(size=(GROUPS, 2)), np.zeros((1, 2))])
+    return z, z @ rng.normal(size=(5, 2)) + offset[group] + 0.3 * rng.normal(size=(90, 2)), np.ones(90), group
+
+
+def dense(z, group, other_z, other_group, j):
+    """The prior covariance of means, over the noise of output j where rows share a group."""
+    same = (group[:, None] == other_group) & (group[:, None] >= 0)
+    return PRIOR[j] * z @ other_z.T + NOISE[j] * RATIO * same
+
+
+def fitted(rows, some=slice(None)):
+    z, y, w, group = (a[some] for a in rows)
+    return bl.posterior(bl.statistics(z, y, w, group, GROUPS), noise=NOISE, prior=PRIOR, ratio=RATIO)
+
+
+def test_the_posterior_is_that_of_the_dense_process(rows):
+    z, y, _, group = rows
+    post = fitted(rows)
+    new, where = np.random.default_rng(1).normal(size=(6, 5)), np.array([0, 0, 3, 10, -1, GROUPS - 1])
+    mean, variance = bl.predict(post, new, where)
+    for j in range(2):
+        inner = dense(z, group, z, group, j) + NOISE[j] * np.eye(90)
+        across = dense(new, where, z, group, j)
+        own = PRIOR[j] * (new**2).sum(1) + NOISE[j] * (1 + RATIO)  # a group never seen has an offset too
+        assert_allclose(mean[:, j], across @ np.linalg.solve(inner, y[:, j]), rtol=1e-9)
+        assert_allclose(variance[:, j], own - (across * np.linalg.solve(inner, across.T).T).sum(1), rtol=1e-9)
+        assert_allclose(post.evidence[j], multivariate_normal(np.zeros(90), inner).logpdf(y[:, j]), rtol=1e-10)
+
+
+def test_the_learned_ratio_is_a_maximum_and_noise_without_groups_has_none(rows):
+    z, y, w, group = rows
+    stats = bl.statistics(z, y, w, group, GROUPS)
+    best = bl.posterior(stats)
+    assert best.ratio > 0.5
+    for ratio in best.ratio * np.array([0.5, 0.99, 1.01, 2.0]):
+        assert bl.posterior(stats, ratio=ratio).evidence.sum() < best.evidence.sum()
+    shuffled = np.random.default_rng(2).permutation(group)
+    assert bl.posterior(bl.statistics(z, y, w, shuffled, GROUPS)).ratio < 0.2 * best.ratio
+
+
+def test_sums_add_and_stack(rows):
+    z, y, w, group = rows
+    whole = bl.statistics(z, y, w, group, GROUPS)
+    parts = [bl.statistics(z[i::3], y[i::3], w[i::3], group[i::3], GROUPS) for i in range(3)]
+    for a, b in zip(whole, tree.add(parts[0], tree.add(parts[1], parts[2]))):
+        assert_allclose(a, b, rtol=1e-12, atol=1e-12)
+    twice = bl.statistics(*(np.stack([a, a[::-1]]) for a in (z, y, w, group)), GROUPS)
+    for a, b in zip(whole, twice):
+        assert_allclose(b, np.stack([a, a]), rtol=1e-12, atol=1e-12)
+
+
+def test_slopes_are_those_of_the_evidence(rows):
+    z, y, w, group = rows
+    post = bl.posterior(bl.statistics(z, y, w, group, GROUPS))
+    slope = bl.cotangent(bl.slopes(post), *bl.apart(post, z, y, group), w)
+    for i, j in ((0, 0), (5, 3), (41, 2)):
+        step = np.zeros_like(z)
+        step[i, j] = 1e-5
+        up, down = (bl.posterior(bl.statistics(z + s * step, y, w, group, GROUPS)).evidence.sum() for s in (1, -1))
+        assert_allclose(slope[i, j], (up - down) / 2e-5, rtol=1e-4, atol=1e-7)
+
+
+def test_rows_left_out_are_those_of_a_fit_without_them(rows):
+    z, y, _, group = rows
+    post = fitted(rows)
+    mean, variance = bl.left_out(post, z, y, group)
+    for i in (0, 17, int(np.flatnonzero(group < 0)[0])):
+        expected, spread = bl.predict(fitted(rows, np.arange(90) != i), z[i : i + 1], group[i : i + 1])
+        assert_allclose(mean[i], expected[0], rtol=1e-8)
+        assert_allclose(variance[i], spread[0], rtol=1e-8)
+    out = np.arange(90) < 30
+    mean, variance = bl.left_out_together(post, z[out], y[out], group[out])
+    expected, spread = bl.predict(fitted(rows, ~out), z[out], group[out])
+    assert_allclose(mean, expected, rtol=1e-8, atol=1e-10)
+    assert_allclose(variance, spread, rtol=1e-8)
+
+
+def test_draws_have_the_predicted_moments_and_groups_share_their_offset(rows):
+    post = fitted(rows)
+    new, where = np.zeros((3, 5)), np.array([GROUPS - 1, GROUPS - 1, -1])  # no features, groups without rows
+    draws = bl.draw(post, new, 40_000, np.random.default_rng(0), where)
+    mean, variance = bl.predict(post, new, where)
+    assert_allclose(draws.mean(-1), mean, atol=0.02)
+    assert_allclose(draws.var(-1), variance, rtol=0.05)
+    for j in range(2):
+        together = np.cov(draws[:, j])
+        assert_allclose(together[0, 1], RATIO * NOISE[j], rtol=0.05)
+        assert abs(together[0, 2]) < 0.01
+
+
+# ---- which values belong together ----
+
+
+def test_a_value_is_the_same_in_either_precision_and_zero_is_one_value():
+    values = np.round(np.random.default_rng(0).normal(size=1000), 3)
+    assert (groups.hashed(values, 2**18) == groups.hashed(values.astype(np.float32), 2**18)).all()
+    assert groups.hashed(np.array([0.0]), 64) == groups.hashed(np.array([-0.0]), 64)
+    assert len(np.unique(groups.hashed(np.arange(600.0), 2**18))) > 595
+
+
+def test_members_are_found_by_value_and_missing_values_have_no_group():
+    values = np.array([3.5, 7.25, 1.0])
+    known = groups.Groups(np.asarray(1.0), np.sort(groups.hashed(values[:2], 2**18)).astype(float))
+    found = groups.members(known, np.column_stack([values[[0, 1, 2, 0, 0]], [3.5, 7.25, 1.0, np.nan, 3.5]]), 2**18)
+    assert found[0] == found[4]
+    assert sorted(found[:2]) == [0, 1]
+    assert found[2] == found[3] == -1
+    assert groups.members(None, np.ones((2, 2)), 2**18) is None
+
+
+def table(value, near, away):
+    sums = groups.table(value, near, np.column_stack([np.ones(len(value)), away]), 256)
+    return sums[:, 0], sums[:, 1:]
+
+
+def test_equal_values_count_only_where_near_ones_do_not_explain_the_same():
+    rng = np.random.default_rng(0)
+    value = rng.normal(size=300)[rng.integers(0, 300, size=4000)]
+    noise = rng.normal(size=(4000, 1))
+    offset = rng.normal(size=300)[np.unique(value, return_inverse=True)[1] % 300][:, None]
+    assert groups.gain(*table(value, value, noise)) < 5
+    assert groups.gain(*table(value, value, noise + np.sin(value)[:, None])) < 5
+    assert groups.gain(*table(value, value, noise + 0.7 * offset)) > 100
+    uneven = noise * np.where(rng.random((4000, 1)) < 0.5, 0.2, 1.4)  # of unit variance, but not everywhere
+    assert groups.gain(*table(np.arange(4000.0), rng.normal(size=4000), uneven)) < 5  # hashes met by chance
