@@ -41,6 +41,7 @@ from unpooled.models.open_race import (
     ladder,
     one_less,
     path,
+    picked,
     pooled_within,
     some_less,
     thinned,
@@ -131,7 +132,7 @@ class OpenMixture(MixtureFace, Estimator):
         if self.structure != "topics":
             parts = components(found)
             paths = [path(parts, shape) for shape in np.atleast_1d(self.covariance_types).tolist()]
-            race = [c for p in paths for c in along(p, ladder(p.merges.best()))]
+            race = [self._entering(c) for p in paths for c in along(p, ladder(p.merges.best()))]
         if self.structure != "gaussians":
             race.append(atoms(found, self.atom_type, rng)._replace(tested=self.structure == "auto"))
         return State("search", 0, tuple(race), 0.0, tuple(paths), {}, (), {}, {}, {})
@@ -146,11 +147,12 @@ class OpenMixture(MixtureFace, Estimator):
 
     def step(self, fed: Federation, state: State) -> tuple[State, Info]:
         found = fed.sum(_question(state), tuple(c.proposal for c in state.race))
-        race = tuple(advance(c, sums) for c, sums in zip(state.race, found))
+        race = tuple(advance(c, found[c.kin]) for c in state.race)
         tried = state.tried | {c.id: _tried(c) for c in race if not c.tested}
         leader = min(race, key=lambda c: c.cost)
         info = {"phase": state.phase, "candidates": len(race), "n_components": leader.size, "bic": leader.bic}
-        rows = float(found[0].stats.rows + found[0].held_rows)
+        one = found[race[0].kin]
+        rows = float(one.stats.rows + one.held_rows)
         return self._onward(fed, state._replace(race=race, tried=tried, age=state.age + 1, rows=rows)), info
 
     def _onward(self, fed: Federation, state: State) -> State:
@@ -158,7 +160,7 @@ class OpenMixture(MixtureFace, Estimator):
         if state.phase == "search":
             if state.age == SEARCH:
                 return self._group(fed, state)
-            return self._refined(state, "gaussians") if state.age in REFINE else state
+            return self._refined(state, "gaussians") if state.age in REFINE else state._replace(race=picked(state.race))
         if state.phase == "halve":
             return self._fine(fed, state) if state.age % HALVE == 0 else state
         if state.phase == "alike":
@@ -175,10 +177,19 @@ class OpenMixture(MixtureFace, Estimator):
         """The two best Gaussians stay; the best one's neighbours on its path join, and itself with a pair joined, or some."""
         apart = structure == "alike" and state.age < APART  # what is begun by k-means favours round shapes at first
         races = [[c for c in state.race if c.shape == s] for s in SHAPES] if apart else [state.race]
-        kept = [c for race in races for c in thinned(race, structure, 2)]
+        kept = [c for race in races for c in thinned(race, structure, 1 if self._light else 2)]
         leaders = [leader for race in races if (leader := best(race, structure))]
         new = [c for leader in leaders for c in self._variants(state, leader) if c.id not in state.tried]
-        return state._replace(race=(*kept, *new))
+        return state._replace(race=(*kept, *(self._entering(c) for c in new)))
+
+    def _entering(self, c: Candidate) -> Candidate:
+        """Where bytes count, a mixture's likelihood is asked for before its moments are."""
+        return c._replace(brief=self._light)
+
+    @property
+    def _light(self) -> bool:
+        """Whether bytes count: with round atoms."""
+        return self.structure == "auto" and self.atom_type == "round"
 
     def _variants(self, state: State, leader: Candidate) -> list[Candidate]:
         name, sizes = leader.id.split("-")[0], range(leader.size - 1, leader.size + 2)
@@ -189,7 +200,7 @@ class OpenMixture(MixtureFace, Estimator):
     def _group(self, fed: Federation, state: State) -> State:
         """Atoms become topics by who holds them, and so do Gaussians that the same clients hold; without atoms nothing is grouped."""
         fine, clumps = best(state.race, "atoms"), best(state.race, "gaussians")
-        last = (clumps, *one_less(clumps, state.rows)) if clumps else ()
+        last = (clumps, *(one_less(clumps, state.rows) if not self._light else ())) if clumps else ()
         if fine is None:
             return state._replace(phase="settle", age=0, race=last)
         who = holders(fed, (fine, clumps) if clumps else (fine,), self.noise)
@@ -325,7 +336,8 @@ def _question(state: State) -> Any:
     """What clients are asked about the race; their weights of Gaussians that wait for the end stay with them."""
     shapes, ids, tested = [c.shape for c in state.race], [c.place for c in state.race], [c.tested for c in state.race]
     keep = [c.place for c in state.settled]
-    return ask.survey.using(shapes=shapes, ids=ids, tested=tested, held=HELD, keep=keep)
+    names, brief = [c.kin for c in state.race], [c.place for c in state.race if c.brief]
+    return ask.survey.using(shapes=shapes, ids=ids, tested=tested, held=HELD, keep=keep, names=names, brief=brief)
 
 
 def _contested(state: State) -> State:

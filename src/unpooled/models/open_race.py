@@ -36,6 +36,7 @@ class Candidate(NamedTuple):
     told: float = 0.0  # how much of that its client's own weights tell
     doubt: float = 0.0  # standard error of how far that is above the first tested candidate's
     tested: bool = False  # whether rows are held out of it, to judge it by
+    brief: bool = False  # whether clients tell its likelihood alone, so that it does not move
     pull: float = 2.0  # rows of the pooled covariance that each Gaussian's own is mixed with
 
     @property
@@ -52,6 +53,11 @@ class Candidate(NamedTuple):
     def place(self) -> str:
         """Under which name clients keep their weights of it: full-6 of a search and full-6 of clients that are alike are two."""
         return f"{self.structure}-{self.id}"
+
+    @property
+    def kin(self) -> str:
+        """Whose statistics its own go on from: those of topics from their atoms', those of a copy from the first's."""
+        return "atoms" if self.id.startswith(("atoms", "topics")) else self.place.removesuffix("-tested")
 
 
 class Path(NamedTuple):
@@ -200,19 +206,23 @@ def floored(cov: np.ndarray) -> np.ndarray:
 
 def advance(c: Candidate, sums: Sums) -> Candidate:
     """The candidate after one round: scored at the old parameters, moved to the new ones."""
-    params = mixture.m_step(c.proposal.params, sums.stats, c.shape, 0.0)
-    params = params._replace(covs=_shrunk(params.covs, to_numpy(sums.stats.n), c))
-    topics = to_numpy(sums.topics)
-    if len(topics):
-        topics = topics / np.maximum(topics.sum(1, keepdims=True), TINY)
     rows = float(sums.stats.rows)
     bic = -2 * float(sums.stats.loglik) + _price(c, rows) + float(sums.paid)
     out = max(float(sums.held_rows), 1.0)
     held, shared, doubt = (
         s / out for s in (float(sums.held_loglik), float(sums.held_shared), np.sqrt(sums.held_square))
     )
-    proposal = c.proposal._replace(params=params, topics=topics)
+    proposal = c.proposal if c.brief else _moved(c, sums)
     return c._replace(proposal=proposal, bic=bic, held=held, told=held - shared, doubt=float(doubt))
+
+
+def _moved(c: Candidate, sums: Sums) -> Proposal:
+    params = mixture.m_step(c.proposal.params, sums.stats, c.shape, 0.0)
+    params = params._replace(covs=_shrunk(params.covs, to_numpy(sums.stats.n), c))
+    topics = to_numpy(sums.topics).T
+    if len(topics):
+        topics = topics / np.maximum(topics.sum(1, keepdims=True), TINY)
+    return c.proposal._replace(params=params, topics=topics)
 
 
 def _price(c: Candidate, rows: float) -> float:
@@ -265,3 +275,16 @@ def thinned(race: Sequence[Candidate], structure: str, keep: int) -> tuple[Candi
     ranked = sorted((c for c in race if c.structure == structure), key=lambda c: c.cost)
     out = {c.id for c in ranked[keep:]}
     return tuple(c for c in race if c.id not in out)
+
+
+def picked(race: Sequence[Candidate]) -> tuple[Candidate, ...]:
+    """Of mixtures whose likelihood alone is known the best goes on with its moments, beside the best of the others.
+
+    Where there are no others, the best of each shape does.
+    """
+    if not any(c.brief for c in race):
+        return tuple(race)
+    moving = best([c for c in race if not c.brief], "gaussians")
+    known = sorted((c for c in race if c.brief), key=lambda c: -c.cost)
+    go = {known[-1].id, moving.id} if moving else set({c.shape: c.id for c in known}.values())
+    return tuple(c._replace(brief=False) for c in race if c.structure != "gaussians" or c.id in go)
