@@ -118,6 +118,36 @@ def test_atoms_are_cut_as_long_as_the_message_is_not_too_long():
     assert not open_alike.coarse(of(80, 20), 1e6)  # 231 numbers each
 
 
+def test_atoms_that_cannot_be_cut_further_are_crude():
+    def of(k, d):
+        params = Params(np.ones(k) / k, np.zeros((k, d)), np.zeros((k, d * (d + 1) // 2)))
+        return open_race.Candidate("atoms", "atoms", "full", Proposal(params, params.weights[None]))
+
+    assert open_alike.crude(of(80, 20), 5000)
+    assert not open_alike.crude(of(80, 20), 1000)  # ten rows each: they are fine
+    assert not open_alike.crude(of(80, 2), 5000)  # they can be cut
+
+
+def test_mixtures_begin_at_k_means_of_centres_with_the_rows_about_them():
+    rng = np.random.default_rng(0)
+    z = np.arange(50) % 5
+    x = CENTRES[z] + 0.1 * rng.normal(size=(50, 2))
+    spots = open_race.Centres(x, np.full(50, 4.0), 200 * np.array([[1.0, 0.3], [0.3, 2.0]]))
+    params = Params(np.ones(5) / 5, np.zeros((5, 2)), np.ones((5, 3)))
+    c = open_race.Candidate("full-5", "alike", "full", Proposal(params, params.weights[None]))
+    many = c._replace(
+        id="full-60", proposal=Proposal(Params(*(np.repeat(a, 12, axis=0) for a in params)), np.ones((1, 60)))
+    )
+    found = open_alike.begun({"full-5": (c, 1.0), "full-60": (many, 2.0)}, spots, rng)
+    new = found["full-5"][0].proposal
+    order = np.linalg.norm(new.params.means[:, None] - CENTRES, axis=-1).argmin(0)
+    np.testing.assert_allclose(new.params.means[order], [x[z == k].mean(0) for k in range(5)])
+    for k in range(5):
+        between = np.cov(x[z == k].T, bias=True)
+        np.testing.assert_allclose(new.params.covs[order[k]], between[[0, 0, 1], [0, 1, 1]] + [1, 0.3, 2])
+    assert (found["full-5"][1], found["full-60"]) == (1.0, (many, 2.0))  # fifty centres do not make sixty clusters
+
+
 def test_a_clients_own_weights_rise_in_likelihood_and_sum_to_one():
     rng = np.random.default_rng(1)
     proposal = Proposal(Params(np.ones(3) / 3, CENTRES[:3], np.ones(3)), np.array([[0.5, 0.5, 0.0], [0.0, 0.0, 1.0]]))

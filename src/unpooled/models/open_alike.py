@@ -1,7 +1,8 @@
 """Clients that do not differ: `OpenMixture` fits them the Gaussian mixture that pooled rows would get, K by BIC. Sends nothing itself.
 
 Atoms are split until they are fine. The server draws rows from them, fits mixtures of 1, 2, ... Gaussians to what it drew, and the
-likeliest numbers race over the real rows with weights that all clients share.
+likeliest numbers race over the real rows with weights that all clients share. Where rows have so many columns that atoms stay crude,
+what was drawn tells numbers alone: the race then begins as it would over the pool, at k-means, of the centres that clients found.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from scipy.sparse.csgraph import connected_components
 from unpooled.arrays import to_numpy
 from unpooled.maths import gaussian, local_mixture
 from unpooled.maths.mixture import Params
-from unpooled.models.open_race import ATOMS, Candidate, ladder, one_less
+from unpooled.models.open_race import ATOMS, Candidate, Centres, ladder, one_less
 from unpooled.models.open_rounds import Proposal
 
 ROWS_PER_PIECE = 10  # an atom is split in two as long as its halves would have so many rows on average
@@ -29,9 +30,18 @@ CONCENTRIC = 0.5  # standard deviations: Gaussians whose means are nearer are th
 
 def coarse(c: Candidate, rows: float) -> bool:
     """Whether the atoms are few for so many rows, and twice as many are not too long a message."""
-    m, d = c.proposal.params.means.shape
-    most = max(ATOMS[1], NUMBERS // (1 + d + d * (d + 1) // 2))
-    return 2 * m <= min(rows / ROWS_PER_PIECE, most)
+    return 2 * c.proposal.topics.shape[1] <= min(rows / ROWS_PER_PIECE, _most(c))
+
+
+def crude(c: Candidate, rows: float) -> bool:
+    """Whether the atoms are few for so many rows, and twice as many would be too long a message."""
+    return _most(c) < 2 * c.proposal.topics.shape[1] <= rows / ROWS_PER_PIECE
+
+
+def _most(c: Candidate) -> int:
+    """Atoms in a message."""
+    d = c.proposal.params.means.shape[1]
+    return max(ATOMS[1], NUMBERS // (1 + d + d * (d + 1) // 2))
 
 
 def halved(c: Candidate) -> Candidate:
@@ -58,9 +68,25 @@ def drawn(c: Candidate, rows: float, rng: np.random.Generator) -> np.ndarray:
     return params.means[z] + np.einsum("nij,nj->ni", factors[z], rng.normal(size=(len(z), params.means.shape[1])))
 
 
-def fitted(x: np.ndarray, shapes: Sequence[str], rng: np.random.Generator) -> dict[str, tuple[Candidate, float]]:
-    """id -> (mixture, its BIC on x), for each shape and number until none gets better."""
-    found: dict[str, tuple[Candidate, float]] = {}
+Found = dict[str, tuple[Candidate, float]]  # id -> (mixture, its BIC on what was drawn)
+
+
+def mixtures(
+    atoms: Candidate, spots: Centres | None, rows: float, shapes: Sequence[str], rng: np.random.Generator
+) -> Found:
+    """Where the race may begin, for each shape and number."""
+    x = drawn(atoms, rows, rng)
+    found = fitted(x, shapes, rng)
+    if spots is not None and crude(atoms, rows):
+        return begun(found, spots, rng)
+    for shape in shapes:
+        _descend(found, x, np.ones(len(x)), shape)
+    return found
+
+
+def fitted(x: np.ndarray, shapes: Sequence[str], rng: np.random.Generator) -> Found:
+    """For each shape and number until none gets better."""
+    found: Found = {}
     w, least, waited = np.ones(len(x)), dict.fromkeys(shapes, np.inf), 0
     for k in range(1, MOST + 1):
         waited += 1
@@ -70,12 +96,10 @@ def fitted(x: np.ndarray, shapes: Sequence[str], rng: np.random.Generator) -> di
                 least[fit.shape], waited = fit.bic, 0
         if waited == PATIENCE:
             break
-    for shape in shapes:
-        _descend(found, x, w, shape)
     return found
 
 
-def _descend(found: dict[str, tuple[Candidate, float]], x: np.ndarray, w: np.ndarray, shape: str) -> None:
+def _descend(found: Found, x: np.ndarray, w: np.ndarray, shape: str) -> None:
     """From above the best number of a shape join one pair at a time: it often ends better than k-means begins."""
     best = _best(found, shape)
     at = next((found[f"{shape}-{k}"][0] for k in range(best + AROUND, best, -1) if f"{shape}-{k}" in found), None)
@@ -93,13 +117,29 @@ def _candidate(id: str, fit: local_mixture.Fit) -> Candidate:
     return Candidate(id, "alike", fit.shape, Proposal(fit.params, np.asarray(fit.params.weights)[None]))
 
 
-def entrants(found: dict[str, tuple[Candidate, float]], shapes: Sequence[str]) -> tuple[Candidate, ...]:
+def begun(found: Found, spots: Centres, rng: np.random.Generator) -> Found:
+    """Mixtures of the same numbers and shapes that begin at k-means of the clients' centres, where there are enough."""
+    sizes = sorted({c.size for c, _ in found.values()})
+    labels = {k: local_mixture.kmeans(spots.x, spots.n, k, rng, n_init=3) for k in sizes}
+    enough = {k for k in sizes if labels[k].max() == k - 1}
+    return {i: (_begun(c, spots, labels[c.size]) if c.size in enough else c, bic) for i, (c, bic) in found.items()}
+
+
+def _begun(c: Candidate, spots: Centres, labels: np.ndarray) -> Candidate:
+    n, means, scatter = local_mixture.summarise(spots.x, np.eye(c.size)[labels] * spots.n[:, None])
+    covs = scatter / n[:, None, None] + spots.around / spots.n.sum()
+    weights = n / n.sum()
+    params = Params(weights, means, gaussian.pack_covs(gaussian.reshape_covs(covs, c.shape), c.shape))
+    return c._replace(proposal=Proposal(params, weights[None]))
+
+
+def entrants(found: Found, shapes: Sequence[str]) -> tuple[Candidate, ...]:
     """The mixtures that the race begins with: for each shape the likeliest number, and others a little above and below."""
     ids = [f"{shape}-{k}" for shape in shapes for k in ladder(_best(found, shape))]
     return tuple(found[id][0] for id in ids if id in found)
 
 
-def _best(found: dict[str, tuple[Candidate, float]], shape: str) -> int:
+def _best(found: Found, shape: str) -> int:
     """The likeliest number of a shape; 0 where there is none."""
     bics = {c.size: bic for c, bic in found.values() if c.shape == shape}
     return min(bics, key=bics.__getitem__, default=0)

@@ -25,18 +25,20 @@ from unpooled.maths import directions, gaussian, merging, mixture
 from unpooled.maths.agglomerate import Merges
 from unpooled.models import open_rounds as ask
 from unpooled.models.mixture_face import MixtureFace
-from unpooled.models.open_alike import coarse, concentric, drawn, entrants, fitted, halved
+from unpooled.models.open_alike import coarse, concentric, entrants, halved, mixtures
 from unpooled.models.open_groups import Grouped, grouped, holders
 from unpooled.models.open_newcomer import newcomers
 from unpooled.models.open_race import (
     ATOMS,
     Candidate,
+    Centres,
     Path,
     advance,
     along,
     as_components,
     atoms,
     best,
+    centres,
     components,
     ladder,
     one_less,
@@ -47,6 +49,7 @@ from unpooled.models.open_race import (
     thinned,
     unbent,
 )
+from unpooled.models.open_round_atoms import REFRESHED, refreshed
 from unpooled.models.open_rounds import Proposal
 
 SHAPES = ("spherical", "diag", "full")
@@ -72,6 +75,7 @@ class State(NamedTuple):
     race: tuple[Candidate, ...]
     rows: float  # of all clients, known after the first round
     paths: tuple[Path, ...]  # on which Gaussians are found
+    spots: Centres | None  # that clients found; none without atoms
     pool: dict[str, Candidate]  # of mixtures for clients that are alike
     settled: tuple[Candidate, ...]  # the Gaussians that were found, while structures compete
     tried: dict[str, Tried]  # by candidate
@@ -133,9 +137,10 @@ class OpenMixture(MixtureFace, Estimator):
             parts = components(found)
             paths = [path(parts, shape) for shape in np.atleast_1d(self.covariance_types).tolist()]
             race = [self._entering(c) for p in paths for c in along(p, ladder(p.merges.best()))]
-        if self.structure != "gaussians":
-            race.append(atoms(found, self.atom_type, rng)._replace(tested=self.structure == "auto"))
-        return State("search", 0, tuple(race), 0.0, tuple(paths), {}, (), {}, {}, {})
+        spots = centres(found) if self.structure != "gaussians" else None
+        if spots is not None:
+            race.append(atoms(spots, self.atom_type, rng)._replace(tested=self.structure == "auto"))
+        return State("search", 0, tuple(race), 0.0, tuple(paths), spots, {}, (), {}, {}, {})
 
     def _describe_question(self, fed: Federation) -> Any:
         return ask.describe.using(
@@ -160,7 +165,10 @@ class OpenMixture(MixtureFace, Estimator):
         if state.phase == "search":
             if state.age == SEARCH:
                 return self._group(fed, state)
-            return self._refined(state, "gaussians") if state.age in REFINE else state._replace(race=picked(state.race))
+            state = (
+                self._refined(state, "gaussians") if state.age in REFINE else state._replace(race=picked(state.race))
+            )
+            return _measured(fed, state) if state.age in REFRESHED else state
         if state.phase == "halve":
             return self._fine(fed, state) if state.age % HALVE == 0 else state
         if state.phase == "alike":
@@ -219,7 +227,7 @@ class OpenMixture(MixtureFace, Estimator):
         if coarse(atoms, state.rows) and state.age < HALVE * HALVES:
             return state._replace(race=(halved(atoms),))
         shapes = np.atleast_1d(self.covariance_types).tolist()
-        found = fitted(drawn(atoms, state.rows, fed.journal.rng), shapes, fed.journal.rng)
+        found = mixtures(atoms, state.spots, state.rows, shapes, fed.journal.rng)
         pool = {id: mixture for id, (mixture, _) in found.items()}
         return state._replace(phase="alike", age=0, race=entrants(found, shapes), pool=pool, tried={})
 
@@ -338,6 +346,12 @@ def _question(state: State) -> Any:
     keep = [c.place for c in state.settled]
     names, brief = [c.kin for c in state.race], [c.place for c in state.race if c.brief]
     return ask.survey.using(shapes=shapes, ids=ids, tested=tested, held=HELD, keep=keep, names=names, brief=brief)
+
+
+def _measured(fed: Federation, state: State) -> State:
+    """Round atoms get the covariance that they have in common now."""
+    race = (refreshed(fed, c, state.rows) if len(c.proposal.metric) else c for c in state.race)
+    return state._replace(race=tuple(race))
 
 
 def _contested(state: State) -> State:

@@ -71,6 +71,14 @@ class Path(NamedTuple):
     merges: Merges
 
 
+class Centres(NamedTuple):
+    """Centres that clients found in their rows."""
+
+    x: Array  # (m, d)
+    n: Array  # (m,) rows of each
+    around: Array  # (d, d) scatter of all rows about their centres
+
+
 # ---- Gaussians ----
 
 
@@ -162,18 +170,23 @@ def pooled_within(c: Candidate) -> np.ndarray:
 # ---- atoms ----
 
 
-def atoms(found: Mapping[str, Description], shape: str, rng: np.random.Generator) -> Candidate:
-    """A fine mixture of one topic, from all clients' centres."""
+def centres(found: Mapping[str, Description]) -> Centres:
+    """All clients' centres as one list."""
     parts = [found[name] for name in sorted(found)]
     x, n = np.concatenate([p.centre for p in parts]), np.concatenate([p.centre_n for p in parts])
     if not len(x):
         raise BadData("no client has a cluster of min_count rows: lower min_count, or give clients with more rows")
+    return Centres(x, n, gaussian.unpack_triangle(sum(p.centre_scatter for p in parts)))
+
+
+def atoms(spots: Centres, shape: str, rng: np.random.Generator) -> Candidate:
+    """A fine mixture of one topic, from all clients' centres."""
+    x, n, around = spots
     size = int(np.clip(n.sum() / ROWS_PER_ATOM, *ATOMS))
     labels = kmeans(x, n, min(size, max(len(x) // 2, 1)), rng, n_init=3)
     member = np.eye(labels.max() + 1)[:, labels] * n  # (k, m)
     means = member @ x / member.sum(1)[:, None]
     away = x - means[labels]
-    around = gaussian.unpack_triangle(sum(p.centre_scatter for p in parts))
     within = floored(((away * n[:, None]).T @ away + around) / n.sum())
     weights = member.sum(1) / n.sum()
     pull = x.shape[1] + 2.0  # an atom has few rows
