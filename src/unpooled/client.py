@@ -32,6 +32,7 @@ class Client:
     moment: tuple[int, int] = (0, 0)  # (seed, round): what its draws are made from
     stacked: bool = False
     members: tuple[str, ...] = ()  # the names of stacked clients, along the leading axis
+    memo: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)  # what follows from the rows alone
 
     def __post_init__(self):
         if self.w is None:

@@ -1,11 +1,14 @@
-"""Rows with weights of their own: one pass equals two, and both equal the mixture's E-step where weights are common."""
+"""Rows with weights of their own: one pass equals two, and both equal the mixture's E-step where weights are common. Rows kept as
+columns between passes change nothing but the time.
+"""
 
 import numpy as np
 import pytest
 from scipy.special import logsumexp
 
-from unpooled.maths import coupled, gaussian, mixture
+from unpooled.maths import coupled, gaussian, mixture, standing
 from unpooled.maths.mixture import Params
+from unpooled.maths.standing import standing as stand
 
 SHAPES = pytest.mark.parametrize("shape", ["full", "tied", "diag", "spherical"])
 
@@ -57,3 +60,57 @@ def test_moments_under_a_mixtures_own_responsibilities_are_its_e_step(shape, mis
     wanted, ours = mixture.e_step(params, x, w, shape), coupled.moments(params, x, r, shape)
     for name in ("n", "x", "xx"):
         np.testing.assert_allclose(getattr(ours, name), getattr(wanted, name), atol=1e-9)
+
+
+# ---- rows kept as columns ----
+
+
+def kept(x, w):
+    memo: dict = {}
+    found = stand(memo, x, w)
+    assert stand(memo, x, w) is found is not None
+    return found
+
+
+@SHAPES
+@pytest.mark.parametrize("away", [0.0, 1e6])
+def test_the_e_step_is_the_same_wherever_rows_lie_and_whatever_padding_holds(shape, away):
+    params, x, w, log_rows, _ = problem(shape, n=700)  # long enough to be read in pieces
+    params, x = params._replace(means=params.means + away), x + away
+    x[1, -300:], w[1, -300:] = 0, 0
+    real = coupled.e_step(params, x[1:, :400], w[1:, :400], log_rows[1:, :, :400], shape).stats
+    ours = coupled.e_step(params, x, w, log_rows, shape, kept(x, w))
+    for got, wanted in zip(ours.stats, real, strict=True):
+        np.testing.assert_allclose(got[1:], wanted, rtol=1e-7, atol=1e-6 if away else 1e-9)
+    if not away:
+        assert_close(ours, coupled.e_step(params, x, w, log_rows, shape))
+
+
+def test_in_float32_far_rows_keep_their_digits():
+    params, x, w, log_rows, _ = problem("full")
+    far = (x + 1e3).astype(np.float32)
+    moved = params._replace(means=params.means + 1e3)
+    ours = coupled.e_step(moved, far, w, log_rows, "full", kept(far, w)).stats
+    wanted = coupled.e_step(moved, far.astype(np.float64), w, log_rows, "full").stats
+    np.testing.assert_allclose(ours.xx, wanted.xx, rtol=1e-3, atol=1e-3)
+
+
+def test_other_rows_are_turned_again():
+    _, x, w, _, _ = problem("full")
+    memo: dict = {}
+    first = stand(memo, x, w)
+    np.testing.assert_allclose(stand(memo, 2 * x, w).centre, 2 * first.centre)
+
+
+@pytest.mark.parametrize("why", ["tensor", "missing", "large"])
+def test_what_cannot_be_kept(why, monkeypatch):
+    _, x, w, _, _ = problem("full")
+    if why == "tensor":
+        x = pytest.importorskip("torch").tensor(x)
+    elif why == "missing":
+        x[0, 0, 0] = np.nan
+    else:
+        monkeypatch.setattr(standing, "LARGEST", x.size - 1)
+    memo: dict = {}
+    assert stand(memo, x, w) is None
+    assert stand(memo, x, w) is None  # nor the second time

@@ -13,6 +13,7 @@ from unpooled.maths import mixture
 from unpooled.maths.kernel import chunks, columns, has_nan, responsibilities
 from unpooled.maths.mixture import Params, Stats
 from unpooled.maths.shapes import kernel_for
+from unpooled.maths.standing import Standing
 
 
 class Coupled(NamedTuple):
@@ -21,18 +22,22 @@ class Coupled(NamedTuple):
     log_p: Array  # (..., n)
 
 
-def e_step(params: Params, x: Array, w: Array, log_rows: Array, shape: str) -> Coupled:
-    """Rows x (..., n, d) with weights w (..., n) and log weights (..., k, n); leading axes stay. NaN is a missing value."""
-    if is_torch(x) or has_nan(x):
+def e_step(params: Params, x: Array, w: Array, log_rows: Array, shape: str, kept: Standing | None = None) -> Coupled:
+    """Rows x (..., n, d) with weights w (..., n) and log weights (..., k, n); leading axes stay. NaN is a missing value.
+
+    `kept` are the same rows as columns, where a pass before this one left them.
+    """
+    if is_torch(x) or (kept is None and has_nan(x)):
         return _in_two_passes(params, x, w, log_rows, shape)
     xp, lead, (k, n) = namespace(x), x.shape[:-2], log_rows.shape[-2:]
     x, w, log_rows = x.reshape(-1, n, x.shape[-1]), like(w, x).reshape(-1, n), log_rows.reshape(-1, k, n)
     r, log_p, sums = xp.empty(log_rows.shape, x.dtype), xp.empty(w.shape, x.dtype), []
-    kernel = kernel_for(params, shape, x)
+    kernel = kernel_for(params, shape, x, centre=kept.centre if kept else None)
     for own, pieces in chunks(len(x), n, kernel.width, x):
         total = kernel.empty(own.stop - own.start)
         for rows in pieces:
-            features = kernel.features(columns(x[own, rows], None, kernel.centre))
+            z = kept.z[own, :, rows] if kept else columns(x[own, rows], None, kernel.centre)
+            features = kernel.features(z)
             q = kernel.log_density(features)
             q += log_rows[own, :, rows]
             r[own, :, rows], log_p[own, rows] = responsibilities(q, 1.0)

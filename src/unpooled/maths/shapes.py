@@ -27,12 +27,12 @@ class Full:
     by_pattern = True  # rows with missing values go through maths.missing
     common = False  # there, each component has columns of its own
 
-    def __init__(self, params: Any, shape: str, like: Array):
+    def __init__(self, params: Any, shape: str, like: Array, centre: Array | None = None):
         k, d = params.means.shape
         self.shape, self.size, self.width, self.means = shape, (k, d), k * (d + 1), params.means
         self.factors = gaussian.cholesky(_stacked(params, shape))  # (k or 1, d, d)
         self.whiten = gaussian.inverse_triangle(self.factors)
-        self.centre = _centre(params, like)
+        self.centre = _centre(params, like) if centre is None else centre
         self.shift = params.means - double(self.centre, like)  # (k, d)
         self.log_scale = -_log_diagonal(self.factors) - d / 2 * LOG_2PI  # (k or 1,)
         self.maps = cast(homogeneous(self.whiten, self.shift), like)
@@ -101,12 +101,12 @@ class Tied:
 
     by_pattern = True
 
-    def __init__(self, params: Any, shape: str, like: Array):
+    def __init__(self, params: Any, shape: str, like: Array, centre: Array | None = None):
         k, d = params.means.shape
         self.size, self.width = (k, d), 2 * (d + 1) + k
         self.factor = gaussian.cholesky(_stacked(params, shape))[0]
         whiten = gaussian.inverse_triangle(self.factor[None])[0]
-        self.centre = _centre(params, like)
+        self.centre = _centre(params, like) if centre is None else centre
         shift = params.means - double(self.centre, like)
         self.groups = _groups(shift, ((shift @ whiten.T) ** 2).sum(-1), like)
         self.white = [(shift[g.members] - g.centre) @ whiten.T for g in self.groups]
@@ -147,11 +147,11 @@ class Diagonal:
 
     by_pattern = False  # a missing value adds its own variance, whatever else is missing
 
-    def __init__(self, params: Any, shape: str, like: Array):
+    def __init__(self, params: Any, shape: str, like: Array, centre: Array | None = None):
         k, d = params.means.shape
         self.shape, self.size, self.width, self.means = shape, (k, d), 3 * d + 1 + k, params.means
         self.variances = gaussian.positive(gaussian.variances(params, shape))
-        self.centre = _centre(params, like)
+        self.centre = _centre(params, like) if centre is None else centre
         shift = params.means - double(self.centre, like)
         self.groups = _groups(shift, (shift**2 / self.variances).sum(-1), like)
         self.shift = [shift[g.members] - g.centre for g in self.groups]
@@ -206,22 +206,24 @@ KERNELS: dict[str, Any] = {"full": Full, "tied": Tied, "diag": Diagonal, "spheri
 WITH_HOLES: dict[str, Any] = {"tied": TiedWithHoles}
 
 
-def kernel_for(params: Any, shape: str, x: Array, holes: bool = False) -> Any:
+def kernel_for(params: Any, shape: str, x: Array, holes: bool = False, centre: np.ndarray | None = None) -> Any:
     """The arithmetic of these parameters on arrays like x; with `holes`, one that can take rows by pattern.
 
-    The same parameters are factorised once, however many clients ask.
+    Columns are about `centre`, or else the mean of the mixture. The same parameters are factorised once, however many clients ask.
     """
     make = WITH_HOLES.get(shape, KERNELS[shape]) if holes else KERNELS[shape]
     mixture = _Mixture(*(double(a, x) for a in params))
     if is_torch(x):
         return make(mixture, shape, x)
-    return _prepared(make, shape, x.dtype, tuple((a.shape, a.tobytes()) for a in mixture))
+    about = None if centre is None else centre.tobytes()
+    return _prepared(make, shape, x.dtype, tuple((a.shape, a.tobytes()) for a in mixture), about)
 
 
 @lru_cache(maxsize=16)
-def _prepared(make: Any, shape: str, dtype: Any, arrays: tuple) -> Any:
+def _prepared(make: Any, shape: str, dtype: Any, arrays: tuple, about: bytes | None) -> Any:
     mixture = _Mixture(*(np.frombuffer(data).reshape(size) for size, data in arrays))
-    return make(mixture, shape, np.empty(0, dtype))
+    given = () if about is None else (np.frombuffer(about, dtype),)
+    return make(mixture, shape, np.empty(0, dtype), *given)
 
 
 class _Mixture(NamedTuple):

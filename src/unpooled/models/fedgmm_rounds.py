@@ -23,6 +23,7 @@ from unpooled.maths import gaussian, missing, mixture
 from unpooled.maths.coupled import log_densities
 from unpooled.maths.kernel import has_nan
 from unpooled.maths.mixture import Params, Stats
+from unpooled.maths.standing import Standing, standing
 
 FLOOR = 1e-30  # no weight is below this: a client may change its mind
 HELD_OUT = 5  # one row in so many judges candidates of different sizes
@@ -157,10 +158,12 @@ def e_step(
     """
     rows, shape = how.rows(client), plan["shape"]
     z = embedded(rows.x, lens)
-    rows = rows._replace(x=filled(rows.x, joint.gaussians, shape) if z is rows.x else rows.x)
+    kept = standing(client.memo, z, rows.w) if z is client.x else None  # an embedding is made anew each time
+    if z is rows.x and kept is None:
+        rows = rows._replace(x=filled(rows.x, joint.gaussians, shape))
     pi = own_shares(client, joint, key, plan["sources"])
     train, held = parts(rows.w, plan["held"])
-    found = coupled(joint.gaussians, z, train, how.log_likelihood(joint.theta, rows), pi, shape)
+    found = coupled(joint.gaussians, z, train, how.log_likelihood(joint.theta, rows), pi, shape, kept)
     client.state[f"pi-{key}"] = shares(found.joint.reshape(*found.joint.shape[:-2], -1)).reshape(found.joint.shape)
     stats = found.stats
     if plan["paper"]:  # about the client's own means, as printed: the scatter between clients is lost
@@ -178,7 +181,9 @@ class Pairs(NamedTuple):
     log_p: Array  # (..., n) joint
 
 
-def coupled(params: Params, z: Array, w: Array, log_p: Array, pi: Array, shape: str) -> Pairs:
+def coupled(
+    params: Params, z: Array, w: Array, log_p: Array, pi: Array, shape: str, kept: Standing | None = None
+) -> Pairs:
     """The E-step under weights pi (..., k, m) and learners' log P(y | x) (..., n, m), without an array of all pairs.
 
     Summed over learners, a row weighs Gaussian k by s_ik = sum_j pi_kj P_j; given k, learner j has the share pi_kj P_j / s_ik.
@@ -188,7 +193,7 @@ def coupled(params: Params, z: Array, w: Array, log_p: Array, pi: Array, shape: 
     top = xp.amax(log_p, axis=-2, keepdims=True)
     p = xp.exp(log_p - top)
     s = (pi @ p).clip(min=FLOOR)  # (..., k, n)
-    stats, r, total = coupling.e_step(params, z, w, xp.log(s) + top, shape)
+    stats, r, total = coupling.e_step(params, z, w, xp.log(s) + top, shape, kept)
     share = r / s
     joint = pi * ((share * like(w, z)[..., None, :]) @ xp.swapaxes(p, -1, -2))
     learners = p * (xp.swapaxes(pi, -1, -2) @ share)
