@@ -2,7 +2,8 @@
 
 Kernels are learned first and not timed by turns: ours on all rows, the exact one on as many as are asked for (a step on all 9000 costs
 n^3: minutes of a GPU in all, hours without one); GPyTorch is given the same. What is timed is what a user calls once the kernel is
-known, from rows to the means at new rows: one SUM and the posterior; scikit-learn's `fit` and `predict`; a prediction of GPyTorch with
+known (and with it the noise, for all), from rows to the means at new rows: one SUM and the posterior;
+scikit-learn's `fit` and `predict`; a prediction of GPyTorch with
 its own settings (conjugate gradients), and with Cholesky factors. CPU seconds by turns, one thread.
 """
 
@@ -107,9 +108,12 @@ def main() -> None:
         kernel, theirs = timed(lambda: learned_kernel(sx[: args.learn_on], sy[: args.learn_on], args.device))
         gp = GaussianProcessRegressor(kernel, optimizer=None)
 
+        known = {name: getattr(model.posterior, name) for name in ("noise", "prior", "ratio")}
+
         def last_layer() -> np.ndarray:
-            post = bayes_linear.posterior(fed.sum(statistics.using(**model._asks() | {"share": 0.0}), model.design_))
-            return bayes_linear.predict(post, model._features(x_new))[0][:, 0]
+            stats = fed.sum(statistics.using(**model._asks() | {"share": 0.0}), model.design_)
+            post = bayes_linear.posterior(stats, **known)
+            return bayes_linear.predict(post, model._features(x_new), model._group(x_new))[0][:, 0]
 
         work = {"ours": last_layer, "sklearn": lambda: gp.fit(sx, sy).predict(s_new)}
         if find_spec("gpytorch"):
@@ -121,7 +125,10 @@ def main() -> None:
         chosen = {who: kept(f, means, who) for who, f in work.items() if who in ("ours", *args.peers.split(","))}
         seconds = alternate(chosen, args.turns, warm=0)
     errors = {who: rmse(y_new, low + scale * mean) for who, mean in means.items()}
-    print(f"{args.data}, {n} rows, {len(y_new)} to test on, {CLIENTS} clients, {model.stats_.zy.shape[0]} features")
+    print(
+        f"{args.data}, {n} rows, {len(y_new)} to test on, {CLIENTS} clients, {model.stats_.zy.shape[0]} features, "
+        f"{len(model.stats_.group_n)} groups"
+    )
     for who, (cpu, _) in seconds.items():
         more = 100 * (errors["ours"] / errors[who] - 1)
         print(

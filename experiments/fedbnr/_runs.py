@@ -33,7 +33,8 @@ from unpooled.maths.feature_maps import features
 from unpooled.maths.groups import members
 from unpooled.metrics import regression as metrics
 from unpooled.models.fedbnr import FedBNR
-from unpooled.models.last_layer import HASHES, standard, statistics
+from unpooled.models.last_layer import statistics
+from unpooled.models.row_scaling import standard
 from unpooled.tree import Tree
 
 HERE = Path(__file__).parent
@@ -115,7 +116,7 @@ def glance(model: FedBNR, fed: Overheard, x: np.ndarray) -> np.ndarray:
     design, stats = fed.last
     post = bayes_linear.posterior(stats)
     z = features(model._spec(), design.kernel, standard(design.scaling, x))
-    mean, _ = bayes_linear.predict(post, z, members(design.groups, x, HASHES))
+    mean, _ = bayes_linear.predict(post, z, members(design.groups, x))
     return (design.scaling.y_mean + design.scaling.y_scale * mean)[:, 0]
 
 

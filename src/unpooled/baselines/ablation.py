@@ -18,7 +18,8 @@ from unpooled.maths.bayes_linear import Stats, posterior
 from unpooled.maths.named import mapping, one_of
 from unpooled.models.fedbnr import FIRST_NOISE, FIRST_PRIOR, FedBNR
 from unpooled.models.kernel_learning import Task, train
-from unpooled.models.last_layer import Design, check_targets, statistics
+from unpooled.models.last_layer import Design, statistics
+from unpooled.models.row_scaling import check_targets
 
 
 class Own(NamedTuple):

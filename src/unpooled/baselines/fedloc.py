@@ -22,7 +22,7 @@ from unpooled.estimator import Estimator
 from unpooled.federation import Federation
 from unpooled.maths.feature_maps import Leaves
 from unpooled.maths.named import above, at_least, not_below_zero, one_of
-from unpooled.models.last_layer import Scaling, check_targets, standard, standard_rows, standardise
+from unpooled.models.row_scaling import Scaling, check_targets, standard, standard_rows, standardise
 
 SPEC = {"map": "scaled"}
 PREDICTIONS = ("gpoe", "rbcm")

@@ -18,7 +18,7 @@ from unpooled.client import Client, client
 from unpooled.errors import BadData, BadParameter, suggest
 from unpooled.federation import Federation
 from unpooled.maths.named import at_least
-from unpooled.models.last_layer import standard, standard_rows
+from unpooled.models.row_scaling import standard, standard_rows
 
 
 class Personal(NamedTuple):

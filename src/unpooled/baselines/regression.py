@@ -19,7 +19,7 @@ from unpooled.estimator import Estimator
 from unpooled.federation import Federation
 from unpooled.maths.feature_maps import ACTIVATIONS, Kernel, Leaves, Spec, features, start
 from unpooled.maths.named import above, at_least, not_below_zero, one_of, share, widths
-from unpooled.models.last_layer import Scaling, check_targets, standard, standard_rows, standardise
+from unpooled.models.row_scaling import Scaling, check_targets, standard, standard_rows, standardise
 
 
 class Network(NamedTuple):

@@ -14,6 +14,7 @@ from scipy.stats import norm
 from unpooled.arrays import Array, Float
 from unpooled.maths.held_out import mix
 
+HASHES = 2**18  # of the values of a column that marks groups: so many that two values hardly ever share one
 HOODS = 32  # neighbourhoods of a column, cut at the quantiles of a normal law
 EDGES = norm.ppf(np.arange(1, HOODS) / HOODS)
 RATIOS = np.exp(np.linspace(-8.0, 4.0, 49))  # variance of an offset over the noise
@@ -32,12 +33,12 @@ def hashed(values: np.ndarray, size: int) -> np.ndarray:
     return (mix(bits.astype(np.uint64)) % np.uint64(size)).astype(np.int64)
 
 
-def members(groups: Groups | None, x: np.ndarray, size: int) -> np.ndarray | None:  # (..., n)
+def members(groups: Groups | None, x: np.ndarray) -> np.ndarray | None:  # (..., n)
     """The group of each row of x (..., n, d), -1 for a value that has none or is missing; nothing without groups."""
     if groups is None or len(groups.keys) == 0:
         return None
     values = x[..., int(groups.column)]
-    key = hashed(values, size)
+    key = hashed(values, HASHES)
     at = np.minimum(np.searchsorted(groups.keys, key), len(groups.keys) - 1)
     return np.where((groups.keys[at] == key) & ~np.isnan(values), at, -1)
 

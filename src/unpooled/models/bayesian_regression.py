@@ -18,7 +18,8 @@ from unpooled.maths import bayes_linear
 from unpooled.maths.bayes_linear import Posterior, Stats
 from unpooled.maths.feature_maps import Kernel
 from unpooled.maths.named import above, at_least, flag, one_of
-from unpooled.models.last_layer import Design, LastLayer, check_targets, check_varies, standardise, statistics
+from unpooled.models.last_layer import Design, LastLayer, statistics
+from unpooled.models.row_scaling import check_targets, check_varies, standardise
 
 
 class State(NamedTuple):

@@ -27,17 +27,8 @@ from unpooled.models.bnr_checks import check_module, check_parameters, check_ser
 from unpooled.models.grouping import find
 from unpooled.models.held_clients import HeldClients, choose, warn_if_nothing_carries_over
 from unpooled.models.kernel_learning import Checked, Question, Task, Trained, check_held, gradient, train
-from unpooled.models.last_layer import (
-    HASHES,
-    Design,
-    LastLayer,
-    Scaling,
-    bend_heavy,
-    check_targets,
-    standard,
-    standardise,
-    statistics,
-)
+from unpooled.models.last_layer import Design, LastLayer, statistics
+from unpooled.models.row_scaling import Scaling, bend_heavy, check_targets, standard, standardise
 from unpooled.tree import Tree
 
 FIRST_NOISE, FIRST_PRIOR = -1.0, 1.0  # logs of variances that local training starts from
@@ -323,7 +314,7 @@ class FedBNR(LastLayer):
             )
         cut = int(SERVER_SHARE * len(x)) if self.kernel == "distill" else 0
         chosen = slice(0, cut) if part == "distill" else slice(cut, None)
-        group = members(design.groups, x[chosen], HASHES)
+        group = members(design.groups, x[chosen])
         return standard(scaling, x[chosen]), (y[chosen] - scaling.y_mean) / scaling.y_scale, group
 
     def _judged(self, state: State, stats: Stats, post: Posterior, held: Checked) -> tuple[State, dict]:

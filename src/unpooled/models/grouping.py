@@ -16,8 +16,9 @@ from unpooled.client import Client, client
 from unpooled.federation import Federation
 from unpooled.maths import bayes_linear
 from unpooled.maths.feature_maps import features, start
-from unpooled.maths.groups import HOODS, Groups, gain, hashed, table
-from unpooled.models.last_layer import HASHES, Design, Fitted, Scaling, raw_rows, standard_rows, statistics
+from unpooled.maths.groups import HASHES, HOODS, Groups, gain, hashed, table
+from unpooled.models.last_layer import Design, Fitted, statistics
+from unpooled.models.row_scaling import Scaling, raw_rows, standard_rows
 
 CELLS = 2**18  # of all columns together in the look for a column: two numbers each
 SMOOTH = {

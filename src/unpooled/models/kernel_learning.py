@@ -15,7 +15,8 @@ from unpooled.client import Client, client
 from unpooled.maths import bayes_linear
 from unpooled.maths.bayes_linear import Posterior, Slopes
 from unpooled.maths.feature_maps import Kernel, Leaves, features
-from unpooled.models.last_layer import Design, group_of, standard_rows
+from unpooled.models.last_layer import Design, group_of
+from unpooled.models.row_scaling import standard_rows
 
 
 class Checked(NamedTuple):
