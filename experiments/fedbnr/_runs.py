@@ -76,7 +76,7 @@ def run(name: str, clients: int, seed: int, method: str) -> dict[str, Any]:
     return {
         "set": name, "clients": clients, "seed": seed, "method": method, **judge(model, split), **least,
         "rounds": len(history), "best_round": best, "sums": getattr(model, "n_sums_", 0),
-        "sums_to_best": before_rounds(model) + sum(row.get("sums", 1) for row in history[:best]),
+        "sums_to_best": curve[best - 1]["sums"] - 1 + history[best - 1]["sums"] if best else 0,
         "seconds": time.process_time() - start, "curve": curve if method == "FedBNR exact" else [],
     }  # fmt: skip
 
@@ -98,17 +98,12 @@ def watch(model: Any, fed: Any, split: protocol.Split) -> Iterator[dict[str, flo
     if isinstance(model, CentralGP):
         model.fit(fed)
         return
-    fed, sums = Overheard(fed), before_rounds(model)
+    fed = Overheard(fed)
     for moment in model.rounds(fed):
         if moment.history:
             guess = glance(model, fed, split.x_test)
+            sums = moment.state.spent + sum(row["sums"] for row in moment.history[:-1])
             yield {"sums": sums + 1, "test_rmse": float(f"{metrics.rmse(split.y_test, guess):.5g}")}
-            sums += moment.history[-1]["sums"]
-
-
-def before_rounds(model: Any) -> int:
-    """SUMs that scale the columns: means and scatter, and how they spread where heavy ones are bent."""
-    return 3 if getattr(model, "inputs", None) == "robust" else 2
 
 
 def glance(model: FedBNR, fed: Overheard, x: np.ndarray) -> np.ndarray:
