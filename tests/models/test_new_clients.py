@@ -144,3 +144,10 @@ def test_a_run_cut_in_the_middle_holds_out_the_same_clients():
     other = resumed(make, lambda: up.federate(x, y, by=by), 3)
     assert other.held_clients_ == whole.held_clients_
     np.testing.assert_array_equal(other.interval(x, 0.9), whole.interval(x, 0.9))
+
+
+def test_too_few_clients_held_out_to_be_asked_apart_are_one_sentence():
+    x, y, by = made(0, clients=12)
+    fed = up.federate(x, y, by=by, min_clients=5)
+    with pytest.raises(BadParameter, match="asks 4 clients apart from the other 8: lower min_clients=5 to 4"):
+        up.FedBNR(recalibrate="clients", random_state=0).fit(fed)

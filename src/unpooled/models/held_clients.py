@@ -27,8 +27,14 @@ class HeldClients(Layer):
 
     def __init__(self, inner: Federation, held: Sequence[str]):
         super().__init__(inner)
-        self.held = inner.only(held)
-        self.fit = inner.only([name for name in inner.names if name not in set(held)])
+        rest = [name for name in inner.names if name not in set(held)]
+        fewer = min(len(held), len(rest))
+        if inner.min_clients > fewer:
+            raise BadParameter(
+                f"recalibrate='clients' asks {len(held)} clients apart from the other {len(rest)}: "
+                f"lower min_clients={inner.min_clients} to {fewer}"
+            )
+        self.held, self.fit = inner.only(held), inner.only(rest)
 
     def sum(self, ask: Ask, down: Tree) -> Tree:
         if not ask.options.get("share"):
