@@ -114,6 +114,7 @@ def main() -> None:
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--small", action="store_true")
     parser.add_argument("--lr", type=float, help="instead of the pilot")
+    parser.add_argument("--part", help="this part of the plan alone")
     parser.add_argument("--done", type=Path, help="measurements.jsonl of an earlier batch")
     parser.add_argument("--no-benchmark", action="store_true", help="leave out the time of a round")
     parser.add_argument("--way", help="how models take a step on the device, instead of the fastest")
@@ -127,7 +128,8 @@ def main() -> None:
     print(f"learning rate {lr}, by the held-out rows of a split that no table uses", flush=True)
     seen = {key(r) for r in _tables.finished(args.done)} if args.done else set()
     wanted = {key(with_rate(one, lr)): one for one in plan(args.rounds)}
-    batch.run([one for name, one in wanted.items() if name not in seen], lr)
+    todo = [one for name, one in wanted.items() if name not in seen and args.part in (None, one["part"])]
+    batch.run(todo, lr)
     batch.pool.shutdown()
 
 

@@ -17,6 +17,8 @@ def plan(rounds: int) -> list[dict]:
     half, seeds = rounds // 2, (0, 1, 2)
     return [
         *jobs.table1(seeds, rounds, [jobs.OURS]),
+        *jobs.one_step(seeds, rounds, [jobs.OURS]),
+        *jobs.one_step(seeds, rounds, ["CFL", ORACLE, "CFL (3)", *NEAREST, "FedSoft", "APFL", "Local"]),
         *jobs.table1(seeds, rounds, NEAREST),
         *alternated(jobs.adaptive(range(10), half), jobs.table1(seeds, rounds, ["CFL", "CFL (3)"])),
         *jobs.noise(seeds, rounds, [50.0]),
@@ -24,7 +26,7 @@ def plan(rounds: int) -> list[dict]:
         *(one for one in jobs.counts(seeds, rounds) if one["concepts"] == 1 and one["method"] in (jobs.OURS, "FedAvg")),
         *jobs.told(seeds, half),
         *jobs.table1(seeds, rounds, [ORACLE]),
-        *jobs.large_batches(rounds),
+        *jobs.other_steps(rounds),
         *jobs.table1(seeds, rounds, ["FedSoft", "Local", "APFL"]),
         *jobs.table1([0], rounds, ["FedEM as published"]),
         *jobs.variants([0], rounds),
@@ -32,6 +34,7 @@ def plan(rounds: int) -> list[dict]:
         *jobs.participation([0], rounds, [0.6]),
         *jobs.counts([0], rounds),
         *jobs.table1(seeds, rounds, ["pFedMe", "FedEM as published"]),
+        *jobs.one_step(seeds, rounds, ["pFedMe"]),
         *jobs.epochs([0], rounds),
         *jobs.noise([0], rounds, [10.0]),
     ]

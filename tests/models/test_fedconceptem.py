@@ -16,7 +16,7 @@ from unpooled.models.fedconceptem import label_shares
 from unpooled.report import concepts as diagnosis
 
 CLASSES, D = 4, 6
-PRINTED = {"e_steps": 1, "full_steps": False, "label_memory": 0.0}
+PRINTED = {"anneal": 0.0, "e_steps": 1, "full_steps": False, "label_memory": 0.0}
 
 
 def blobs(n=4000, seed=0):
@@ -84,7 +84,7 @@ def test_a_round_is_the_papers():
 
 def test_averaging_by_clients_weighs_by_rows():
     data = made(clients=4).train
-    first = fitted(data, max_iter=1, weighting="clients", batch_size=1000)
+    first = fitted(data, max_iter=1, weighting="clients", batch_size=1000, anneal=0.0)
     how = Trainer(**first.trainer_)
     start = next(iter(up.FedConceptEM(2, lr=0.3, momentum=0.5, batch_size=1000, random_state=0).rounds(federate(data))))
     thetas = []
@@ -95,6 +95,25 @@ def test_averaging_by_clients_weighs_by_rows():
         strong = rounds.strength(r, r.sum(0), {"full_steps": True})
         thetas.append(how.train(start.state.theta, client, rows, strong))
     np.testing.assert_allclose(first.theta_, np.mean(thetas, axis=0), rtol=1e-9)
+
+
+def test_what_rows_say_counts_in_part_at_first():
+    """Responsibilities are those of the tempered likelihood; what is told of the fit is the likelihood itself."""
+    rng = np.random.default_rng(0)
+    log_i, omega, w = rng.normal(size=(7, 3)), np.array([0.5, 0.3, 0.2]), np.ones(7)
+    np.testing.assert_allclose(rounds.e_steps(log_i, omega, w, 5, 0.0)[0], np.tile(omega, (7, 1)))
+    for trust in (0.0, 0.4):
+        r, norm = rounds.e_steps(log_i, omega, w, 5, trust)
+        joint = omega * np.exp(trust * log_i)
+        np.testing.assert_allclose(r, joint / joint.sum(1, keepdims=True))
+        np.testing.assert_allclose(norm, np.log(np.exp(log_i) @ omega))
+
+
+def test_no_model_goes_before_rows_count_in_full():
+    model = up.FedConceptEM(4, adaptive=True, patience=1, settle=1.0, max_iter=12, anneal=0.75, random_state=0)
+    model.fit(made(clients=5).train)
+    numbers = [r["n_concepts"] for r in model.history_]
+    assert numbers[:9] == [4] * 9 and numbers[-1] < 4
 
 
 def test_adam_is_appendix_d1():
@@ -218,7 +237,7 @@ def test_extra_models_go_where_few_clients_are_asked_too(options):
 
 def test_what_moved_is_told_against_the_clients_own_last_time():
     """With everyone in every round it is the change of the shares and of the log-likelihood."""
-    model = up.FedConceptEM(2, lr=0.3, batch_size=20, max_iter=4, random_state=0)
+    model = up.FedConceptEM(2, lr=0.3, batch_size=20, max_iter=4, anneal=0.0, random_state=0)
     states = [m.state for m in model.rounds(federate(made(clients=5).train))]
     shares, loglik = np.array([s.shares for s in states]), [0.0] + [r["loglik"] for r in model.history_]
     drift, gain = np.zeros(2), 0.0

@@ -81,7 +81,9 @@ class FedConceptEM(LearnerEstimator):
     patience, settle : settled means that for `patience` rounds no share has moved by more than `settle`, and the mean
     information by no more than that part of itself. With `fraction` < 1 as many rounds count as one as ask all clients.
     weighting : models are averaged by the rows they answer for ("mass") or by rows ("clients", the authors' code).
-    e_steps : passes of EM on a client's own weights in a round, which cost no exchange; the paper has one.
+    anneal : in this part of the run what rows say for a model counts only in part, at first not at all (deterministic
+    annealing): models that know little yet would divide clients by chance, or by their labels. The paper has 0.
+    e_steps : passes of EM on a client's own weights in a round after that, which cost no exchange; the paper has one.
     full_steps : whether a model's local steps are as long with many models as with one; in the paper they shrink with
     its share of the client's rows.
     label_memory : how much of the label table of the rounds before stays in each round's; the paper has 0.
@@ -105,6 +107,7 @@ class FedConceptEM(LearnerEstimator):
         patience: int = 5,
         settle: float = 0.03,
         weighting: str = "mass",
+        anneal: float = 0.5,
         e_steps: int = 5,
         full_steps: bool = True,
         label_memory: float = 0.7,
@@ -123,6 +126,7 @@ class FedConceptEM(LearnerEstimator):
         self.patience = patience
         self.settle = settle
         self.weighting = weighting
+        self.anneal = anneal
         self.e_steps = e_steps
         self.full_steps = full_steps
         self.label_memory = label_memory
@@ -145,14 +149,14 @@ class FedConceptEM(LearnerEstimator):
 
     def step(self, fed: Federation, state: State) -> tuple[State, Info]:
         how = self.at_round(state.trainer, state.round + 1)
-        plan = {name: getattr(self, name) for name in ("weighting", "e_steps", "full_steps", "adam", "noise")} | {
-            "models": self._first
-        }
+        plan = {name: getattr(self, name) for name in ("weighting", "e_steps", "full_steps", "adam", "noise")}
+        plan |= {"models": self._first, "trust": self._trust(state.round)}
         asked = self.cohort(fed)
         total = asked.sum(concept_round.using(trainer=how, plan=plan), self._down(state))
         theta = average(total.theta, like(total.weight, total.theta), state.theta)
         heard = self._heard(state, total)
-        calm, (table, blur) = self._calmer(state.calm, total), self._table(state, total.table, asked.names)
+        calm = self._calmer(state.calm, total) if plan["trust"] == 1 else state.calm
+        table, blur = self._table(state, total.table, asked.names)
         state = State(state.trainer, theta, table, blur, state.ids, heard, calm, state.round + 1)
         info = {"loglik": float(total.loglik / total.mass.sum()), "shares": self._shares_of_all(state)}
         if self.adaptive or len(state.ids) > self.n_concepts:
@@ -179,6 +183,10 @@ class FedConceptEM(LearnerEstimator):
     def _first(self) -> int:
         """How many models the run begins with."""
         return self.n_concepts + self.extra
+
+    def _trust(self, round: int) -> float:
+        """What rows say counts by this much."""
+        return min(1.0, round / (self.anneal * self.max_iter)) if self.anneal else 1.0
 
     def _room(self, round: int) -> int:
         """For how many models there is room: all in three quarters of the run, before its last eighth no more than were
@@ -287,6 +295,8 @@ class FedConceptEM(LearnerEstimator):
             raise BadParameter(
                 f"delta={self.delta!r} could remove all {self._first} models: choose it below {1 / self._first:.3g}"
             )
+        if not 0 <= self.anneal <= 1:
+            raise BadParameter(f"anneal={self.anneal!r} should be a part of the run, between 0 and 1")
         sds = self.noise.values() if isinstance(self.noise, Mapping) else [self.noise]
         if any(sd < 0 for sd in sds):
             raise BadParameter(f"noise={self.noise!r} holds a negative standard deviation: give 0 or more")

@@ -58,7 +58,7 @@ def concept_round(down: Down, client: Client, *, trainer: dict, plan: dict) -> U
     ids = to_numpy(down.ids)
     log_i = information(how, theta, rows, down.labels)  # (..., n, k)
     before = own_omega(client, ids)
-    r, norm = e_steps(log_i, before, rows.w, plan["e_steps"])
+    r, norm = e_steps(log_i, before, rows.w, plan["e_steps"], plan["trust"])
     if plan["adam"]:
         r = moved_by_adam(client, r, ids, plan["models"])
     n = mass(r, rows.w)
@@ -96,8 +96,13 @@ def information(how: Trainer, theta: Array, rows: Rows, labels: Array) -> Array:
     return how.log_likelihood(theta, rows) - log_labels.T[rows.y]
 
 
-def e_steps(log_i: Array, omega: Array, w: Array, times: int) -> tuple[Array, Array]:
-    """(responsibilities (..., n, k), log-likelihoods (..., n)) after some passes of EM on the client's weights."""
+def e_steps(log_i: Array, omega: Array, w: Array, times: int, trust: float = 1.0) -> tuple[Array, Array]:
+    """(responsibilities (..., n, k), log-likelihoods (..., n)) after some passes of EM on the client's weights; one, in
+    which what rows say counts only in part, as long as the models cannot be trusted in full.
+    """
+    if trust < 1:
+        log_omega = log_shares(omega, log_i)[..., None, :]
+        return responsibilities(trust * log_i + log_omega)[0], responsibilities(log_i + log_omega)[1]
     r, norm = responsibilities(log_i + log_shares(omega, log_i)[..., None, :])
     for _ in range(times - 1):
         omega = shares(mass(r, w))
