@@ -35,8 +35,8 @@ DIFFERS = (
     f"server distils {trainings.DISTILL_STEPS} steps. FedBNR "
     "exact holds its validation rows out by a hash of the row, has its own kernel for each set (configs.toml), chosen on validation rows "
     "of other splits, bends heavy columns (the other methods standardise them, as the thesis does), lets rows of the same value of a "
-    "column share an offset where that explains what a smooth function does not (CCPP: V, Parkinsons: test_time), and takes the validation rows into its "
-    "last layer when the round is chosen. Our central GP is an exact one (one length scale a column). "
+    "column share an offset where that explains what a smooth function does not (CCPP: V, Parkinsons: test_time), and takes the "
+    "validation rows into its last layer when the round is chosen. Our central GP is an exact one (one length scale a column). "
     "Parkinsons is without subject#."
 )
 
