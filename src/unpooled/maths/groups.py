@@ -43,14 +43,11 @@ def members(groups: Groups | None, x: np.ndarray) -> np.ndarray | None:  # (...,
     return np.where((groups.keys[at] == key) & ~np.isnan(values), at, -1)
 
 
-def table(raw: np.ndarray, near: np.ndarray, weights: np.ndarray, size: int) -> np.ndarray:  # (..., HOODS * size, c)
-    """Sums of weights (..., n, c) by neighbourhood and hash of a column: raw its values (..., n), near standardised."""
-    (*lead, n), c, cells = raw.shape, weights.shape[-1], HOODS * size
-    stacks = int(np.prod(lead))
-    cell = np.searchsorted(EDGES, near) * size + hashed(raw, size)
-    cell = (cell.reshape(stacks, n) + cells * np.arange(stacks)[:, None]).ravel()
-    sums = [np.bincount(cell, weights[..., j].ravel(), minlength=stacks * cells) for j in range(c)]
-    return np.stack(sums, -1).reshape(*lead, cells, c)
+def table(raw: np.ndarray, near: np.ndarray, weights: np.ndarray, size: int) -> np.ndarray:  # (HOODS * size, c)
+    """Sums of weights (n, c) by neighbourhood and hash of a column: `raw` its values (n,), `near` standardised; missing ones left out."""
+    there = ~np.isnan(raw)
+    cell = np.searchsorted(EDGES, near[there]) * size + hashed(raw[there], size)
+    return np.stack([np.bincount(cell, w[there], minlength=HOODS * size) for w in weights.T], 1)
 
 
 def gain(count: np.ndarray, away: np.ndarray) -> float:

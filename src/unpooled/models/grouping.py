@@ -46,28 +46,23 @@ class Count(NamedTuple):
     rows: Float[Array, "h", ">=0"]
 
 
-@client(adds=True)
+@client(adds=True, batched=False)
 def look(fitted: Fitted, client: Client, *, spec: dict, share: float, seed: int, size: int) -> Look:
     x, y, w, _ = standard_rows(fitted.design.scaling, client, share, seed)
     raw = raw_rows(client)
     mean, variance = bayes_linear.predict(fitted.posterior, features(spec, fitted.design.kernel, x))
     away = np.clip((y - mean) / np.sqrt(variance), -FARTHEST, FARTHEST)
-    both = np.concatenate([np.ones_like(y[..., :1]), away], -1)  # (..., n, 1 + o)
-    there = (w[..., None] * ~np.isnan(raw))[..., None]  # (..., n, d, 1)
-    found = [table(raw[..., j], x[..., j], both * there[..., j, :], size) for j in range(x.shape[-1])]
-    sums = np.stack(found, -3)  # (..., d, cells, 1 + o)
+    both = np.column_stack([w, w[:, None] * away])  # (n, 1 + o)
+    sums = np.stack([table(raw[:, j], x[:, j], both, size) for j in range(x.shape[1])])  # (d, cells, 1 + o)
     return Look(sums[..., 0], sums[..., 1:])
 
 
-@client(adds=True)
+@client(adds=True, batched=False)
 def count(column: Groups, client: Client) -> Count:
     """How many rows have each value of a column."""
-    values, w = raw_rows(client)[..., int(column.column)], to_numpy(client.w)
-    stacks = int(np.prod(values.shape[:-1]))
-    cell = hashed(values, HASHES).reshape(stacks, -1) + HASHES * np.arange(stacks)[:, None]
-    there = (w > 0) & ~np.isnan(values)
-    rows = np.bincount(cell.ravel(), there.ravel(), minlength=stacks * HASHES)
-    return Count(rows.reshape(*values.shape[:-1], HASHES).astype(np.float64))
+    values = raw_rows(client)[:, int(column.column)]
+    there = (to_numpy(client.w) > 0) & ~np.isnan(values)
+    return Count(np.bincount(hashed(values[there], HASHES), minlength=HASHES).astype(np.float64))
 
 
 def find(fed: Federation, scaling: Scaling, wanted: Any, share: float, seed: int) -> tuple[Groups | None, int]:
