@@ -6,7 +6,7 @@ import pytest
 from unpooled.client import Client
 from unpooled.local import federate
 from unpooled.maths.mixture import Params
-from unpooled.models import open_alike, open_race, open_rounds
+from unpooled.models import open_alike, open_mixture, open_race, open_rounds
 from unpooled.models.open_race import ladder
 from unpooled.models.open_rounds import Proposal
 
@@ -198,6 +198,37 @@ def test_frugal_clients_in_a_stack_and_rows_without_weight():
         kept = weight > 0
         np.testing.assert_allclose(shares, open_rounds.frugal(dense[kept], np.ones(kept.sum()), None), atol=1e-12)
     np.testing.assert_allclose(open_rounds.frugal(dense, np.zeros(42), None), 0.25)  # nothing to learn from
+
+
+def test_weights_are_drawn_to_equal_ones_over_what_a_client_holds():
+    dense, _ = rows_of_two_and_a_stray()
+    plain, drawn, level = (open_rounds.frugal(dense[:30, :2], np.ones(30), None, even) for even in (0.0, 20.0, 1e9))
+    n = plain * 30
+    np.testing.assert_allclose(drawn, (n + 10) / 50, atol=1e-3)
+    np.testing.assert_allclose(level, 0.5)
+
+
+def test_a_cluster_of_one_row_stays_among_equal_weights_if_the_row_is_clear():
+    dense, _ = rows_of_two_and_a_stray()
+    assert np.array_equal(open_rounds.frugal(dense, np.ones(42), None, 1e9) > 0, [True, True, False, True])
+
+
+def chi_square_of(weights, n, seed=0):
+    """What clients say whose rows lie in four far clusters, in these shares."""
+    rng = np.random.default_rng(seed)
+    x = {}
+    for c, p in enumerate(weights):
+        x[f"c{c:03}"] = 100.0 * np.eye(4)[rng.choice(4, n, p=p)] + rng.normal(size=(n, 4))
+    proposal = Proposal(Params(np.full(4, 0.25), 100 * np.eye(4), np.ones(4)), np.zeros((0, 4)))
+    return open_race.Candidate("a", "gaussians", "spherical", proposal), federate(x)
+
+
+def test_how_even_weights_are_is_found_from_three_numbers():
+    rng = np.random.default_rng(1)
+    c, fed = chi_square_of(rng.dirichlet(np.full(4, 5.0), size=150), 200)
+    assert open_mixture.concentration(fed, c) == pytest.approx(20, rel=0.25)
+    c, fed = chi_square_of(np.full((150, 4), 0.25), 200)
+    assert open_mixture.concentration(fed, c) > 500  # equal: as far as 200 rows can tell
 
 
 def test_clusters_that_are_equal_do_not_go_together():

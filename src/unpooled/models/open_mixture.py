@@ -9,7 +9,7 @@ rounds and keeps the one that fits; where clients do not differ, it fits the Gau
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
@@ -21,21 +21,18 @@ from unpooled.errors import BadData, BadParameter, suggest
 from unpooled.estimator import Estimator, Info
 from unpooled.federation import Federation, innermost
 from unpooled.local import as_federation
-from unpooled.maths import directions, gaussian, merging, mixture
-from unpooled.maths.agglomerate import Merges
+from unpooled.maths import directions, gaussian, mixture
 from unpooled.models import open_rounds as ask
 from unpooled.models.mixture_face import MixtureFace
 from unpooled.models.open_alike import coarse, concentric, entrants, halved, mixtures
-from unpooled.models.open_groups import Grouped, grouped, holders
+from unpooled.models.open_groups import grouped, holders
 from unpooled.models.open_newcomer import newcomers
 from unpooled.models.open_race import (
     ATOMS,
     Candidate,
-    Centres,
     Path,
     advance,
     along,
-    as_components,
     atoms,
     best,
     centres,
@@ -49,8 +46,9 @@ from unpooled.models.open_race import (
     thinned,
     unbent,
 )
-from unpooled.models.open_round_atoms import REFRESHED, refreshed
+from unpooled.models.open_round_atoms import measured
 from unpooled.models.open_rounds import Proposal
+from unpooled.models.open_state import State, awake, certainty, chosen, contested, dendrogram, entry, question
 
 SHAPES = ("spherical", "diag", "full")
 ATOM_TYPES = ("full", "round")
@@ -61,26 +59,7 @@ HALVE, HALVES = 3, 2  # where clients are alike: rounds after which atoms are cu
 REFINE = (2, 4, 6, 8, 10)  # rounds of a race after which it is thinned and refilled
 JOINED = {"gaussians": 1, "alike": 3}  # pairs joined at most when the best is refined
 APART = 8  # rounds of that race in which each shape has its own
-HELD = 0.1  # share of rows held out of atoms, and of the structures that compete
-
-
-class Tried(NamedTuple):
-    cost: float  # the last one
-    clusters: int  # 0: not counted
-
-
-class State(NamedTuple):
-    phase: str  # search, then settle, or group, or halve and alike; polish, done
-    age: int  # rounds in this phase
-    race: tuple[Candidate, ...]
-    rows: float  # of all clients, known after the first round
-    paths: tuple[Path, ...]  # on which Gaussians are found
-    spots: Centres | None  # that clients found; none without atoms
-    pool: dict[str, Candidate]  # of mixtures for clients that are alike
-    settled: tuple[Candidate, ...]  # the Gaussians that were found, while structures compete
-    tried: dict[str, Tried]  # by candidate
-    groups: dict[str, Grouped]  # candidate -> how its Gaussians became topics
-    scores: dict[str, float]  # structure -> held-out log-likelihood a row, when both ran
+EVEN = 1e6  # the largest concentration of clients' weights: they are equal
 
 
 class OpenMixture(MixtureFace, Estimator):
@@ -95,8 +74,9 @@ class OpenMixture(MixtureFace, Estimator):
 
     After fitting: `n_components_`, `structure_`, `covariance_type_`; `weights_`, `means_`, `covariances_` of Gaussians or atoms;
     `topics_` (clusters x atoms), `centers_` (clusters); `labels_` (client to labels, where clients are in this process); `holdings_`
-    (client to rows in each cluster) and `holders_`; `alike_` (whether clients do not differ); `merges_` (dendrogram); `certainty_` (number
-    of clusters to probability); `scores_` (a held-out row's log-likelihood under each structure, when both ran).
+    (client to rows in each cluster) and `holders_`; `alike_` (whether clients do not differ); `evenness_` (rows by which a client's weights
+    are drawn to equal ones); `merges_` (dendrogram); `certainty_` (number of clusters to probability); `scores_` (a held-out row's
+    log-likelihood under each structure, when both ran).
     """
 
     def __init__(
@@ -151,12 +131,13 @@ class OpenMixture(MixtureFace, Estimator):
         )
 
     def step(self, fed: Federation, state: State) -> tuple[State, Info]:
-        found = fed.sum(_question(state), tuple(c.proposal for c in state.race))
-        race = tuple(advance(c, found[c.kin]) for c in state.race)
-        tried = state.tried | {c.id: _tried(c) for c in race if not c.tested}
+        asked = awake(state, self._light)
+        found = fed.sum(question(asked, state), tuple(c.proposal for c in asked))
+        race = tuple(advance(c, found[c.kin]) if c.kin in found else c for c in state.race)
+        tried = state.tried | {c.id: entry(c) for c in race if not c.tested}
         leader = min(race, key=lambda c: c.cost)
         info = {"phase": state.phase, "candidates": len(race), "n_components": leader.size, "bic": leader.bic}
-        one = found[race[0].kin]
+        one = found[asked[0].kin]
         rows = float(one.stats.rows + one.held_rows)
         return self._onward(fed, state._replace(race=race, tried=tried, age=state.age + 1, rows=rows)), info
 
@@ -168,7 +149,7 @@ class OpenMixture(MixtureFace, Estimator):
             state = (
                 self._refined(state, "gaussians") if state.age in REFINE else state._replace(race=picked(state.race))
             )
-            return _measured(fed, state) if state.age in REFRESHED else state
+            return state._replace(race=measured(fed, state.race, state.age))
         if state.phase == "halve":
             return self._fine(fed, state) if state.age % HALVE == 0 else state
         if state.phase == "alike":
@@ -177,22 +158,23 @@ class OpenMixture(MixtureFace, Estimator):
             return self._refined(state, "alike") if state.age in REFINE[:-1] else state
         if state.phase == "group":
             if state.age == GROUP:
-                return _chosen(state, len(fed.names))
-            return _contested(state) if state.age == SETTLE else state
+                return chosen(state, len(fed.names))
+            return contested(state) if state.age == SETTLE else state
         return state._replace(phase="done") if state.age == (SETTLE if state.phase == "settle" else POLISH) else state
 
     def _refined(self, state: State, structure: str) -> State:
         """The two best Gaussians stay; the best one's neighbours on its path join, and itself with a pair joined, or some."""
         apart = structure == "alike" and state.age < APART  # what is begun by k-means favours round shapes at first
         races = [[c for c in state.race if c.shape == s] for s in SHAPES] if apart else [state.race]
-        kept = [c for race in races for c in thinned(race, structure, 1 if self._light else 2)]
+        keep = 1 if self._light and structure == "gaussians" else 2
+        kept = [c for race in races for c in thinned(race, structure, keep)]
         leaders = [leader for race in races if (leader := best(race, structure))]
         new = [c for leader in leaders for c in self._variants(state, leader) if c.id not in state.tried]
         return state._replace(race=(*kept, *(self._entering(c) for c in new)))
 
     def _entering(self, c: Candidate) -> Candidate:
         """Where bytes count, a mixture's likelihood is asked for before its moments are."""
-        return c._replace(brief=self._light)
+        return c._replace(brief=self._light and c.structure == "gaussians")
 
     @property
     def _light(self) -> bool:
@@ -241,11 +223,12 @@ class OpenMixture(MixtureFace, Estimator):
         self.alike_ = final.structure == "alike"
         final = concentric(final) if self.alike_ else unbent(final)
         self._set(final)
-        self.certainty_ = _certainty(final, state)
-        self.merges_ = _dendrogram(final, state)
+        self.certainty_ = certainty(final, state)
+        self.merges_ = dendrogram(final, state)
         self.scores_, self.bic_, self.within_ = state.scores, float(final.bic), pooled_within(final)
         self.rows_ = state.rows
         self.client_shares_: dict[str, Array] = {}
+        self.evenness_ = 0.0 if self.alike_ else concentration(fed, final)
         self.labels_: dict[str, Array] = {}
         self.holdings_: dict[str, Array] = {}
         self._know(fed, final, self.min_count if len(fed.names) > 1 else 0.0)
@@ -263,7 +246,9 @@ class OpenMixture(MixtureFace, Estimator):
     def _know(self, fed: Federation, final: Candidate, min_count: float) -> None:
         """Ask who holds which cluster, and look up what clients of this process keep."""
         alike = final.structure == "alike"
-        question = ask.holdings.using(shape=final.shape, id=final.place, alike=alike, min_count=min_count)
+        question = ask.holdings.using(
+            shape=final.shape, id=final.place, alike=alike, even=self.evenness_, min_count=min_count
+        )
         answers = fed.gather(question, final.proposal)
         kept, place = fed.snapshot(), ask.key(final.place)
         self.holdings_ |= {name: to_numpy(counts.n) for name, counts in answers.items()}
@@ -340,72 +325,12 @@ class OpenMixture(MixtureFace, Estimator):
                 raise BadParameter(f"{name}={getattr(self, name)!r} must be at least {least}")
 
 
-def _question(state: State) -> Any:
-    """What clients are asked about the race; their weights of Gaussians that wait for the end stay with them."""
-    shapes, ids, tested = [c.shape for c in state.race], [c.place for c in state.race], [c.tested for c in state.race]
-    keep = [c.place for c in state.settled]
-    names, brief = [c.kin for c in state.race], [c.place for c in state.race if c.brief]
-    return ask.survey.using(shapes=shapes, ids=ids, tested=tested, held=HELD, keep=keep, names=names, brief=brief)
+def concentration(fed: Federation, final: Candidate) -> float:
+    """How alike the weights are that a client has of its clusters: the concentration of a Dirichlet law, by moments.
 
-
-def _measured(fed: Federation, state: State) -> State:
-    """Round atoms get the covariance that they have in common now."""
-    race = (refreshed(fed, c, state.rows) if len(c.proposal.metric) else c for c in state.race)
-    return state._replace(race=tuple(race))
-
-
-def _contested(state: State) -> State:
-    """The Gaussians are found, on all rows; a copy of them goes on without the held-out ones, against the topics."""
-    topics = tuple(c for c in state.race if c.structure == "topics")
-    found = best(state.race, "gaussians")
-    if found is None:
-        return state
-    rival = found._replace(id=f"{found.id}-tested", tested=True)
-    return state._replace(race=(rival, *topics), settled=(found,))
-
-
-def _chosen(state: State, clients: int) -> State:
-    """One model. Topics need clients that differ, at least two for each topic; they are refitted to all rows.
-
-    Gaussians lose to topics where held-out rows say so, be it those of Gaussians that clients hold together, and where they are
-    fewer than the clients' differences show.
+    Weights from it make the chi-square of n rows in s clusters (s - 1) (n + c) / (1 + c) on average.
     """
-    g, ts = best(state.race, "gaussians"), [c for c in state.race if c.structure == "topics"]
-    t = max(ts, key=lambda c: (2 <= c.size <= clients / 2, c.told))  # densities of rows are not what groups are about
-    refit = state._replace(phase="polish", age=0, race=(t._replace(tested=False),), settled=())
-    if g is None:
-        return refit
-    scores = {c.structure: c.held for c in (g, t)}
-    margin = t.doubt if t.size == g.size else 0.0  # nothing is grouped: then it must be clear that Gaussians do not fit
-    better = max(c.held for c in ts) - margin > g.held or g.size < t.size
-    if better and 2 <= t.size <= clients / 2:
-        return refit._replace(scores=scores)
-    return state._replace(phase="done", race=(), scores=scores)
-
-
-def _dendrogram(final: Candidate, state: State) -> Merges | None:
-    """How Gaussians joined into topics, local components into Gaussians, or the Gaussians of clients that are alike would join on."""
-    if final.structure == "topics":
-        return state.groups[final.id].merges
-    if final.structure == "alike":
-        return merging.merge(as_components(final, state.rows), final.shape)[2]
-    return next(p.merges for p in state.paths if p.shape == final.shape)
-
-
-def _certainty(final: Candidate, state: State) -> dict[str, float]:
-    """Number of clusters -> probability: by resampled clients for topics, by BIC among all that were tried for Gaussians."""
-    if final.structure == "topics":
-        return state.groups[final.id].resampled
-    sizes: dict[str, float] = {}
-    for cost, clusters in state.tried.values():
-        if clusters:
-            sizes[str(clusters)] = min(cost, sizes.get(str(clusters), np.inf))
-    weights = {k: float(np.exp((min(sizes.values()) - b) / 2)) for k, b in sizes.items()}
-    return {k: w / sum(weights.values()) for k, w in weights.items()}
-
-
-def _tried(c: Candidate) -> Tried:
-    """Its cost and, where clusters are Gaussians, how many."""
-    if c.structure == "alike":
-        return Tried(c.cost, len(concentric(c).proposal.topics))
-    return Tried(c.cost, c.size if c.structure == "gaussians" else 0)
+    free, rows, squares = (
+        float(a) for a in fed.sum(ask.evenness.using(shape=final.shape, id=final.place), final.proposal)
+    )
+    return min(max(rows - squares, 0.0) / max(squares - free, 1e-300), EVEN)

@@ -5,6 +5,7 @@ has at each atom and each Gaussian. GATHER `holdings`: how many in each cluster.
 for fewer than `min_count` rows.
 SUM `survey`: statistics of all candidate models in one message; each client's own weights of clusters stay in its state.
 SUM `atom_squares`: how a row's responsibilities vary, by which the counts are judged.
+SUM `evenness`: how far clients' weights of the clusters that they hold are from equal ones, three numbers.
 """
 
 from __future__ import annotations
@@ -71,6 +72,14 @@ class Squares(NamedTuple):
 
 class Holdings(NamedTuple):
     n: Float[Array, "clusters", ">=0"]
+
+
+class Evenness(NamedTuple):
+    """Of a client with n rows in s clusters."""
+
+    free: Float[Array, "", ">=0"]  # s - 1
+    rows: Float[Array, "", ">=0"]  # (s - 1) n
+    squares: Float[Array, "", ">=0"]  # chi-square of its rows by cluster against equal ones
 
 
 # ---- the GATHERs ----
@@ -145,14 +154,20 @@ def _blurred(n: Array, noise: float, rngs: Sequence[np.random.Generator]) -> Arr
 
 
 @client
-def holdings(proposal: Proposal, client: Client, *, shape: str, id: str, alike: bool, min_count: float) -> Holdings:
-    """Rows in each cluster under the client's own weights, or under all clients'; a count below min_count is sent as 0."""
+def holdings(
+    proposal: Proposal, client: Client, *, shape: str, id: str, alike: bool, even: float, min_count: float
+) -> Holdings:
+    """Rows in each cluster under the client's own weights, or under all clients'; a count below min_count is sent as 0.
+
+    The client's own are drawn to equal ones over what it holds, by as many rows as `even` says.
+    """
     if alike:
         n = mixture.e_step(proposal.params, client.x, client.w, shape).n @ (proposal.topics > 0).T
         shares = n / np.maximum(n.sum(-1), TINY)[..., None]
     else:
-        shares = frugal(_densities(proposal, client.x, shape), client.w, client.state.get(key(id)))
-        n = shares * client.w.sum(-1)[..., None]
+        dense = _densities(proposal, client.x, shape)
+        shares = frugal(dense, client.w, frugal(dense, client.w, client.state.get(key(id))), even)
+        n = _expected(dense, client.w, shares)
     client.state[key(id)] = shares
     return Holdings(np.where(n >= max(min_count, 1e-9), n, 0.0))
 
@@ -165,15 +180,16 @@ def _densities(proposal: Proposal, x: Array, shape: str) -> Array:
     return dense @ proposal.topics.T if len(proposal.topics) else dense
 
 
-def frugal(dense: Array, w: Array, shares: Array | None) -> Array:
+def frugal(dense: Array, w: Array, shares: Array | None, even: float = 0.0) -> Array:
     """(..., clusters) a client's likeliest weights, of clusters alone that are worth BIC's price of a weight to it.
 
-    One cluster goes at a time. What its rows lose is bounded from above: the other weights stay in proportion.
+    One cluster goes at a time. What its rows lose is bounded from above: the other weights stay in proportion. Weights are drawn to
+    equal ones by `even` rows: where all clients' are nearly equal, a cluster with few of a client's rows must be the clearer.
     """
     rows, size = w.sum(-1)[..., None], dense.shape[-1]
     shares = _settled(dense, w, np.full((*w.shape[:-1], size), 1 / size) if shares is None else shares)
     for _ in range(size):
-        shares = _settled(dense, w, np.where(shares * rows > 0.5, shares, 0.0))
+        shares = _settled(dense, w, np.where(shares * rows > 0.5, shares, 0.0), even)
         loss = np.where(shares > 0, _lost(dense, w, shares), np.inf)
         least = np.arange(size) == loss.argmin(-1)[..., None]
         alone = (shares > 0).sum(-1, keepdims=True) < 2
@@ -184,14 +200,20 @@ def frugal(dense: Array, w: Array, shares: Array | None) -> Array:
     return shares
 
 
-def _settled(dense: Array, w: Array, shares: Array) -> Array:
-    """EM for the weights; a client whose weights are all 0 begins with equal ones."""
+def _settled(dense: Array, w: Array, shares: Array, even: float = 0.0) -> Array:
+    """EM for the weights, with so many rows more in equal shares; a client whose weights are all 0 begins with equal ones."""
     shares = np.where(shares.sum(-1, keepdims=True) > 0, shares, 1.0)
+    equal = (shares > 0) / (shares > 0).sum(-1, keepdims=True)
     for _ in range(SETTLE):
-        share = w / np.maximum((dense @ shares[..., None])[..., 0], TINY)
-        new = shares * (share[..., None, :] @ dense)[..., 0, :] + TINY * (shares > 0)
+        new = _expected(dense, w, shares) + (even + TINY) * equal
         shares = new / new.sum(-1, keepdims=True)
     return shares
+
+
+def _expected(dense: Array, w: Array, shares: Array) -> Array:
+    """(..., clusters) rows in each."""
+    share = w / np.maximum((dense @ shares[..., None])[..., 0], TINY)
+    return shares * (share[..., None, :] @ dense)[..., 0, :]
 
 
 def _lost(dense: Array, w: Array, shares: Array) -> Array:
@@ -215,6 +237,16 @@ def _squares(proposal: Proposal, x: Array, w: Array, shape: str) -> Squares:
     r = np.exp(q - q.max(-1, keepdims=True))
     r = np.where(w[..., None] > 0, r / r.sum(-1, keepdims=True), 0.0)
     return Squares(gaussian.pack_triangle(np.swapaxes(r * w[..., None], -1, -2) @ r))
+
+
+@client
+def evenness(proposal: Proposal, client: Client, *, shape: str, id: str) -> Evenness:
+    """How even the client's weights are, of clusters that are worth their price; it keeps them."""
+    dense = _densities(proposal, client.x, shape)
+    shares = client.state[key(id)] = frugal(dense, client.w, client.state.get(key(id)))
+    rows, held = client.w.sum(-1), (shares > 0).sum(-1)
+    away = np.where(shares > 0, shares - 1 / held[..., None], 0.0)
+    return Evenness(held - 1.0, (held - 1) * rows, rows * held * (away**2).sum(-1))
 
 
 @client
