@@ -10,13 +10,13 @@ import unpooled as up
 
 
 class Sent:
-    """`model` over `Compressed(..., levels=levels)`: the model's results, and `sent_` with exchanges and megabytes of all clients."""
+    """`model` over `Compressed(..., **how)`: the model's results, and `sent_` with exchanges and megabytes of all clients."""
 
-    def __init__(self, model: Any, levels: int):
-        self.model, self.levels = model, levels
+    def __init__(self, model: Any, **how: Any):
+        self.model, self.how = model, how
 
     def fit(self, rows: dict[str, np.ndarray]) -> Sent:
-        fed = up.Compressed(up.federate(rows), levels=self.levels)
+        fed = up.Compressed(up.federate(rows), **self.how)
         self.model.fit(fed)
         self.labels_, self.structure_, self.history_ = self.model.labels_, self.model.structure_, self.model.history_
         sums = fed.journal.exchanges

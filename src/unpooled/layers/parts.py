@@ -1,6 +1,6 @@
 """An answer as bytes, for `Compressed`: what changed since the last one, array by array, and what both ends then remember. Sends nothing.
 
-An answer that is a dict is remembered entry by entry: one that was not there before goes whole, the others go as changes.
+An answer that is a dict is remembered entry by entry: one that was not there lately goes whole, the others go as changes.
 
 Bytes: what it is a change of (a checksum of the memory), the number of entries; for each its name and make unless they are known, then for
 each array its length and content. Integers and small arrays go as they are (with a grid, as float32), or not at all where nothing changed.
@@ -20,6 +20,7 @@ from unpooled.maths.coding import length, read_length
 from unpooled.maths.quantise import Dither, Grid
 from unpooled.tree import Tree
 
+PATIENCE = 3  # answers without it after which an entry is forgotten
 SMALL = 16  # numbers; a smaller array is sent as it is
 FINE = Dither(levels=127)  # for what is sent first
 RAW = -15  # deflate without a header
@@ -39,6 +40,7 @@ class Part(NamedTuple):
 
     make: str  # structure and shapes
     leaves: list[Leaf]
+    missed: int = 0  # answers since it was last there
 
 
 class How(NamedTuple):
@@ -126,7 +128,8 @@ def read(content: bytes, held: Memory | None, how: How) -> tuple[Tree, Memory]:
             values.append(value)
             leaves.append(leaf)
         meant[name], memory[name] = tree.rebuild(template, values), Part(make, leaves)
-    return (meant if count else meant[""]), memory
+    missed = {name: part._replace(missed=part.missed + 1) for name, part in known.items() if name not in memory}
+    return (meant if count else meant[""]), memory | {n: part for n, part in missed.items() if part.missed <= PATIENCE}
 
 
 def _read_name(content: bytes, at: int, known: Memory, texts: list[str]) -> tuple[tuple[str, str], int]:
