@@ -76,3 +76,11 @@ def test_a_step_about_a_centre_is_the_step_of_rows_moved_there():
     log_p = how.log_proba(moved, x + centre)
     far = newton.step(moved, *newton.curvature(log_p, x, y, s), prior, seen, centre)
     np.testing.assert_allclose(how.log_proba(far, x + centre), how.log_proba(near, x), atol=1e-10)
+
+
+def test_long_tables_are_read_in_pieces_and_tensors_at_once():
+    how, theta, x, y, s = problem(n=5000)
+    log_p = how.log_proba(theta, x)
+    there = newton.curvature(*(torch.tensor(a) for a in (log_p, x, y, s)))
+    for ours, wanted in zip(newton.curvature(log_p, x, y, s), there, strict=True):
+        np.testing.assert_allclose(ours, wanted, rtol=1e-10, atol=1e-10)

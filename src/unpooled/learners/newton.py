@@ -11,6 +11,7 @@ import numpy as np
 
 from unpooled.arrays import Array, is_torch, namespace, to_numpy
 from unpooled.maths import gaussian
+from unpooled.maths.kernel import chunks
 
 LARGEST = 800  # free parameters of a learner for which a (q, q) matrix is still a good bargain
 LONGEST = 4.0  # a step changes scores by no more than this, root mean square over the rows
@@ -40,9 +41,21 @@ def curvature(log_p: Array, x: Array, y: Array, s: Array) -> tuple[Array, Array]
 
 
 def _block(one: Array, weight: Array) -> Array:
-    """sum_i weight_ki (x_i, 1)(x_i, 1)': (..., k, d + 1, d + 1) of weights (..., k, n)."""
-    rows = one[..., None, :, :]
-    return namespace(one).swapaxes(rows * weight[..., None], -1, -2) @ rows
+    """sum_i weight_ki (x_i, 1)(x_i, 1)': (..., k, d + 1, d + 1) of weights (..., k, n); in pieces that stay in the
+    cache on a CPU.
+    """
+    if is_torch(one):
+        rows = one[..., None, :, :]
+        return namespace(one).swapaxes(rows * weight[..., None], -1, -2) @ rows
+    (k, n), wide = weight.shape[-2:], one.shape[-1]
+    rows, weights = one.reshape(-1, n, wide), weight.reshape(-1, k, n)
+    total = np.zeros((len(rows), k, wide, wide))
+    for own, pieces in chunks(len(rows), n, (2 * k + 1) * wide, one):
+        for part in pieces:
+            x = rows[own, part]  # (b, n, d + 1)
+            turned = np.ascontiguousarray(x.swapaxes(1, 2))
+            total[own] += (turned[:, None] * weights[own, :, None, part]) @ x[:, None]
+    return total.reshape(*weight.shape[:-1], wide, wide)
 
 
 def _packed(blocks: list[list[Array]]) -> Array:
