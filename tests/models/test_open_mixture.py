@@ -328,11 +328,22 @@ def test_missing_values_are_refused_by_name():
         ({"atom_type": "tied"}, "atom_type='tied' is not known"),
         ({"min_count": -1}, "min_count=-1 must be at least 0"),
         ({"max_local": 0}, "max_local=0 must be at least 1"),
+        ({"structure": "topics", "max_iter": 12}, "max_iter=12 ends before atoms become topics"),
     ],
 )
 def test_wrong_parameters(wrong, sentence):
     with pytest.raises(BadParameter, match=sentence):
         up.OpenMixture(**wrong).fit(np.zeros((9, 2)) + np.arange(9)[:, None])
+
+
+@pytest.mark.parametrize("rounds", [1, 13, 17, 20])
+def test_a_search_that_is_cut_short_gives_what_it_has_found(rounds):
+    x, y = gaussian_clients()
+    model = up.OpenMixture(max_iter=rounds, random_state=0).fit(x)
+    assert model.structure_ == "gaussians"
+    assert score(y, model.labels_).pooled_ari > 0.8
+    x, owner, _ = dealt_at_random(12, 30)
+    assert up.OpenMixture(max_iter=rounds, random_state=0).fit(x, by=owner).n_components_ >= 1
 
 
 def test_unknown_client_is_named(fitted):

@@ -323,6 +323,10 @@ class OpenMixture(MixtureFace, Estimator):
         for name, least in {"max_local": 1, "min_count": 0, "noise": 0, "max_iter": 1}.items():
             if getattr(self, name) < least:
                 raise BadParameter(f"{name}={getattr(self, name)!r} must be at least {least}")
+        if self.structure == "topics" and self.max_iter <= SEARCH:
+            raise BadParameter(
+                f"max_iter={self.max_iter!r} ends before atoms become topics: give more than {SEARCH} rounds"
+            )
 
 
 def concentration(fed: Federation, final: Candidate) -> float:

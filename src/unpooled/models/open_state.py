@@ -76,7 +76,7 @@ def chosen(state: State, clients: int) -> State:
         return refit
     scores = {c.structure: c.held for c in (g, t)}
     margin = t.doubt if t.size == g.size else 0.0  # nothing is grouped: then it must be clear that Gaussians do not fit
-    better = _merit(t, ts) - margin > _merit(g, ts) or g.size < t.size
+    better = _merit(t, ts) - margin > _merit(g, ts) or (g.size < t.size and not _crude(ts))
     if better and 2 <= t.size <= clients / 2:
         return refit._replace(scores=scores)
     return state._replace(phase="done", race=(), scores=scores)
@@ -88,9 +88,13 @@ def _merit(c: Candidate, ts: Sequence[Candidate]) -> float:
     Round atoms describe rows cruder than Gaussians do that have covariances of their own. Then what counts is how much of a row its
     client's weights tell.
     """
-    if any(len(t.proposal.metric) for t in ts):
+    if _crude(ts):
         return c.told
     return max(t.held for t in ts) if c.structure == "topics" else c.held
+
+
+def _crude(ts: Sequence[Candidate]) -> bool:
+    return any(len(t.proposal.metric) for t in ts)
 
 
 def dendrogram(final: Candidate, state: State) -> Merges | None:
@@ -99,7 +103,7 @@ def dendrogram(final: Candidate, state: State) -> Merges | None:
         return state.groups[final.id].merges
     if final.structure == "alike":
         return merging.merge(as_components(final, state.rows), final.shape)[2]
-    return next(p.merges for p in state.paths if p.shape == final.shape)
+    return next((p.merges for p in state.paths if p.shape == final.shape), None)
 
 
 def certainty(final: Candidate, state: State) -> dict[str, float]:
