@@ -18,6 +18,7 @@ from unpooled.maths.named import at_least, within
 STEPS = 8  # scales are powers of 2^(1/8), rounded up: one byte a bucket, at most 9 % above the norm
 _ROOTS = 2.0 ** (np.arange(STEPS) / STEPS)
 NONE = 255  # the scale code of a bucket of zeros
+FINER = 8  # times as many steps has the grid of a vector
 FAINT = 2.0**-12  # of the largest number: a column of smaller ones has the steps of one of this size
 
 
@@ -115,8 +116,9 @@ class Dither(NamedTuple):
 class Grid(NamedTuple):
     """Random rounding to a grid that stays, so that only what moves costs bits; most numbers of a fit that settles do not.
 
-    The first vector lays the grid: for each column `levels` steps to its largest number. With the same draws ever after, a number that
-    moves by less than a step is mostly sent as no change, and its rounding is right in the mean over clients.
+    The first array lays the grid: for each column `levels` steps to its largest number. With the same draws ever after, a number that
+    moves by less than a step is mostly sent as no change, and its rounding is right in the mean over clients. A vector gets finer steps:
+    it is short, and often what the columns of a matrix are divided by.
     """
 
     levels: int = 7
@@ -133,7 +135,8 @@ class Grid(NamedTuple):
         top = float(sizes.max(initial=0.0))
         if not top > 1e-300:
             return np.zeros(0, np.uint8)
-        codes = _scale_codes(np.maximum(sizes / _power(_exponent(top)), FAINT))[0]
+        finer = 1 if x.ndim > 1 else FINER
+        codes = _scale_codes(np.maximum(sizes / _power(_exponent(top)), FAINT) / finer)[0]
         return np.concatenate([np.array([_exponent(top)], "<i2").view(np.uint8), codes])
 
     def steps(self, laid: np.ndarray) -> np.ndarray:
