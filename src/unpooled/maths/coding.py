@@ -12,6 +12,7 @@ import zlib
 import numpy as np
 
 PLANES, HUFFMAN = 0, 1
+ALL_ZERO = 15  # in the place of a width
 GROUP_FROM = 32_768  # numbers; below, the longer code table of grouped numbers costs more than it saves
 
 
@@ -127,14 +128,18 @@ def unpack_gaps(packed: np.ndarray, size: int) -> np.ndarray:  # -> (q,) int64
 
 
 def _rice_width(values: np.ndarray) -> int:
-    """Of the remainders, so that the code is shortest: near log2 of the mean."""
-    guess = min(int(np.log2(values.mean() + 1)), 14)
+    """Of the remainders, so that the code is shortest: near log2 of the mean. ALL_ZERO where no code is needed."""
+    if not values.any():
+        return ALL_ZERO
+    guess = min(int(np.log2(values.mean() + 1)), ALL_ZERO - 2)
     tries = range(max(0, guess - 1), guess + 2)
     return min(tries, key=lambda width: int((values >> width).sum()) + width * len(values))
 
 
 def _rice(values: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:
     """(quotients as so many ones and a zero, remainders of `width` bits)."""
+    if width == ALL_ZERO:
+        return np.zeros(0, bool), np.zeros(0, bool)
     ends = np.cumsum((values >> width) + 1)
     unary = np.ones(ends[-1], bool)
     unary[ends - 1] = False
@@ -143,6 +148,8 @@ def _rice(values: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:
 
 def _from_rice(bits: np.ndarray, n: int, width: int) -> tuple[np.ndarray, int]:
     """(numbers, bits that they took)."""
+    if width == ALL_ZERO:
+        return np.zeros(n, np.int64), 0
     ends = np.flatnonzero(~bits)[:n]
     quotients, used = np.diff(ends, prepend=-1) - 1, int(ends[-1]) + 1
     rest = bits[used : used + n * width].reshape(n, width) @ (1 << np.arange(width))
