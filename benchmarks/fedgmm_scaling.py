@@ -63,6 +63,8 @@ def draw(seconds: dict[str, list[float]], path: Path) -> None:
     for axes, (what, values) in zip(figure.subplots(1, 3, sharey=True), SWEEPS.items()):
         axes.loglog(values, seconds[what], "o-")
         axes.loglog(values, [seconds[what][0] * v / values[0] for v in values], ":", color="grey", label="linear")
+        axes.set_xticks(values, labels=[str(v) for v in values])
+        axes.set_xticks([], minor=True)
         axes.set(xlabel=what)
         axes.legend()
     figure.axes[0].set_ylabel("CPU seconds a round")
