@@ -65,6 +65,7 @@ def test_log_likelihood_is_minus_the_cross_entropy(classes, code, far):
         flat = torch.tensor(theta[k]).reshape(classes, -1)
         loss = F.cross_entropy(torch.tensor(x) @ flat[:, :-1].T + flat[:, -1], torch.tensor(y), reduction="none")
         np.testing.assert_allclose(ours[:, k], -loss, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(ours, how.log_proba(theta, x)[:, y, np.arange(B)].T, rtol=1e-10, atol=1e-12)
 
 
 def test_two_classes_far_apart_have_a_gradient_without_overflow():

@@ -84,3 +84,10 @@ def test_long_tables_are_read_in_pieces_and_tensors_at_once():
     there = newton.curvature(*(torch.tensor(a) for a in (log_p, x, y, s)))
     for ours, wanted in zip(newton.curvature(log_p, x, y, s), there, strict=True):
         np.testing.assert_allclose(ours, wanted, rtol=1e-10, atol=1e-10)
+
+
+def test_about_a_centre_is_as_if_rows_lay_there():
+    how, theta, x, y, s = problem()
+    log_p, centre = how.log_proba(theta, x), np.array([1.0, -2.0, 300.0])
+    for far, near in zip(newton.curvature(log_p, x + centre, y, s, centre), newton.curvature(log_p, x, y, s)):
+        np.testing.assert_allclose(far, near, atol=1e-10)

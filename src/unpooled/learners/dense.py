@@ -86,6 +86,11 @@ class Logistic(Dense):
         w = weights[..., 1, :] - weights[..., 0, :]  # (..., k, d + 1)
         return _rows_last(x @ _t(w[..., :-1])) + w[..., -1:]
 
+    def logits(self, theta: Array, x: Array) -> Array:
+        """Class scores as seen from the first class, which has 0: (..., k, 2, n)."""
+        margins = self.margins(theta, x)
+        return namespace(x).stack([0 * margins, margins], -2)
+
     def gradient(self, theta: Array, x: Array, y: Array, s: Array) -> Array:
         h = self.margins(theta, x)
         p = 0.5 * namespace(h).tanh(0.5 * h) + 0.5  # unlike exp(-h), tanh never overflows

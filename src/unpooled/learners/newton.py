@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from unpooled.arrays import Array, is_torch, namespace, to_numpy
+from unpooled.arrays import Array, is_torch, like, namespace, to_numpy
 from unpooled.maths import gaussian
 from unpooled.maths.kernel import chunks
 
@@ -22,14 +22,15 @@ def fits(inputs: int, classes: int) -> bool:
     return (classes - 1) * (inputs + 1) <= LARGEST
 
 
-def curvature(log_p: Array, x: Array, y: Array, s: Array) -> tuple[Array, Array]:
-    """Gradient (..., k, q) and packed negative second derivative (..., k, t) of sum_i s_ik log P_k(y_i | x_i), in
-    float64.
+def curvature(log_p: Array, x: Array, y: Array, s: Array, centre: Array = 0.0) -> tuple[Array, Array]:
+    """Gradient (..., k, q) and packed negative second derivative (..., k, t) of sum_i s_ik log P_k(y_i | x_i) about a
+    centre (d,), in float64.
 
-    log_p (..., k, c, n), x (..., n, d) about the centre, y codes (..., n), s (..., n, k).
+    log_p (..., k, c, n), x (..., n, d), y codes (..., n), s (..., n, k).
     """
     xp = namespace(x)
     one = xp.concatenate([x, xp.ones_like(x[..., :1])], axis=-1)  # (..., n, d + 1)
+    one[..., :-1] -= like(centre, x)
     p = xp.exp(log_p[..., 1:, :])  # (..., k, c - 1, n)
     s = xp.swapaxes(s, -1, -2)  # (..., k, n)
     free = p.shape[-2]

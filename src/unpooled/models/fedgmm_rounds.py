@@ -108,8 +108,8 @@ def newton_round(down: Down, client: Client, *, trainer: dict, plan: dict) -> tu
     answers = []
     for joint, key in zip(down.candidates, plan["keys"]):
         mixed, rows, r, _ = e_step(joint, down.lens, client, how, key, plan)
-        log_p, x = how.log_proba(joint.theta, rows.x), rows.x - like(down.lens.mean, rows.x)
-        answers.append(Curved(mixed, *newton.curvature(log_p, x, rows.y, r * rows.w[..., None])))
+        log_p, s = how.log_proba(joint.theta, rows.x), r * rows.w[..., None]
+        answers.append(Curved(mixed, *newton.curvature(log_p, rows.x, rows.y, s, down.lens.mean)))
     return tuple(answers)
 
 
