@@ -35,7 +35,7 @@ BASELINES = {
     "pFedMe": ("pfedme:PFedMe", {}),
 }
 ORACLE = "FedAvg, told the concepts"  # one for the clients of each: no method of clusters can expect more
-PRINTED = {"anneal": 0.0, "e_steps": 1, "full_steps": False, "label_memory": 0.0}
+PRINTED = {"e_steps": 1, "full_steps": False, "label_memory": 0.0}
 METHODS = {
     "FedConceptEM": {"n_concepts": 3, "extra": 3},
     "FedConceptEM, 3 models from the start": {"n_concepts": 3},

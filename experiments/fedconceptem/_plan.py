@@ -17,8 +17,8 @@ def plan(rounds: int) -> list[dict]:
     half, seeds = rounds // 2, (0, 1, 2)
     return [
         *jobs.table1(seeds, rounds, [jobs.OURS]),
-        *jobs.one_step(seeds, rounds, [jobs.OURS]),
-        *jobs.one_step(seeds, rounds, ["CFL", ORACLE, "CFL (3)", *NEAREST, "FedSoft", "APFL", "Local"]),
+        *jobs.one_step(seeds, rounds, [jobs.OURS, "CFL"]),
+        *jobs.one_step(seeds, rounds, [*NEAREST, "FedSoft", "CFL (3)", ORACLE, "APFL", "Local"]),
         *jobs.table1(seeds, rounds, NEAREST),
         *alternated(jobs.adaptive(range(10), half), jobs.table1(seeds, rounds, ["CFL", "CFL (3)"])),
         *jobs.noise(seeds, rounds, [50.0]),

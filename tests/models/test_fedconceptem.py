@@ -16,7 +16,7 @@ from unpooled.models.fedconceptem import label_shares
 from unpooled.report import concepts as diagnosis
 
 CLASSES, D = 4, 6
-PRINTED = {"anneal": 0.0, "e_steps": 1, "full_steps": False, "label_memory": 0.0}
+PRINTED = {"e_steps": 1, "full_steps": False, "label_memory": 0.0}
 
 
 def blobs(n=4000, seed=0):
@@ -84,7 +84,7 @@ def test_a_round_is_the_papers():
 
 def test_averaging_by_clients_weighs_by_rows():
     data = made(clients=4).train
-    first = fitted(data, max_iter=1, weighting="clients", batch_size=1000, anneal=0.0)
+    first = fitted(data, max_iter=1, weighting="clients", batch_size=1000)
     how = Trainer(**first.trainer_)
     start = next(iter(up.FedConceptEM(2, lr=0.3, momentum=0.5, batch_size=1000, random_state=0).rounds(federate(data))))
     thetas = []
@@ -238,7 +238,7 @@ def test_extra_models_go_where_few_clients_are_asked_too(options):
 
 def test_what_moved_is_told_against_the_clients_own_last_time():
     """With everyone in every round it is the change of the shares and of the log-likelihood."""
-    model = up.FedConceptEM(2, lr=0.3, batch_size=20, max_iter=4, anneal=0.0, random_state=0)
+    model = up.FedConceptEM(2, lr=0.3, batch_size=20, max_iter=4, random_state=0)
     states = [m.state for m in model.rounds(federate(made(clients=5).train))]
     shares, loglik = np.array([s.shares for s in states]), [0.0] + [r["loglik"] for r in model.history_]
     drift, gain = np.zeros(2), 0.0

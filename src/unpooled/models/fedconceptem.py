@@ -82,8 +82,9 @@ class FedConceptEM(LearnerEstimator):
     information by no more than that part of itself. With `fraction` < 1 as many rounds count as one as ask all clients.
     weighting : models are averaged by the rows they answer for ("mass") or by rows ("clients", the authors' code).
     anneal : in this part of the run what rows say for a model counts only in part, at first not at all (deterministic
-    annealing): models that know little yet would divide clients by chance, or by their labels. The paper has 0.
-    e_steps : passes of EM on a client's own weights in a round after that, which cost no exchange; the paper has one.
+    annealing): 0.75 where clients take few steps a round, since models that know little divide clients by chance.
+    e_steps : passes of EM on a client's own weights in a round, which cost no exchange; the paper has one, and so have
+    the rounds of `anneal`.
     full_steps : whether a model's local steps are as long with many models as with one; in the paper they shrink with
     its share of the client's rows.
     label_memory : how much of the label table of the rounds before stays in each round's; the paper has 0.
@@ -107,7 +108,7 @@ class FedConceptEM(LearnerEstimator):
         patience: int = 5,
         settle: float = 0.03,
         weighting: str = "mass",
-        anneal: float = 0.5,
+        anneal: float = 0.0,
         e_steps: int = 5,
         full_steps: bool = True,
         label_memory: float = 0.7,
