@@ -11,6 +11,7 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -174,6 +175,7 @@ def _make(entry: Tree) -> str:
     return "\n".join([structure, *(f"{a.dtype.str}:{','.join(map(str, a.shape))}" for a in arrays)])
 
 
+@lru_cache(maxsize=256)
 def _template(make: str) -> Tree:
     structure, *shapes = make.split("\n")
     arrays = [np.zeros([int(n) for n in dims.split(",") if n], dtype) for dtype, dims in (s.split(":") for s in shapes)]

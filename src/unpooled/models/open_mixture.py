@@ -59,6 +59,7 @@ HALVE, HALVES = 3, 2  # where clients are alike: rounds after which atoms are cu
 REFINE = (2, 4, 6, 8, 10)  # rounds of a race after which it is thinned and refilled
 JOINED = {"gaussians": 1, "alike": 3}  # pairs joined at most when the best is refined
 APART = 8  # rounds of that race in which each shape has its own
+RIDERS = 2500  # numbers in an answer about a mixture that rides along, at most, where bytes count
 EVEN = 1e6  # the largest concentration of clients' weights: they are equal
 
 
@@ -116,7 +117,7 @@ class OpenMixture(MixtureFace, Estimator):
         if self.structure != "topics":
             parts = components(found)
             paths = [path(parts, shape) for shape in np.atleast_1d(self.covariance_types).tolist()]
-            race = [self._entering(c) for p in paths for c in along(p, ladder(p.merges.best()))]
+            race = self._entering([c for p in paths for c in along(p, ladder(p.merges.best()))])
         spots = centres(found) if self.structure != "gaussians" else None
         if spots is not None:
             race.append(atoms(spots, self.atom_type, rng)._replace(tested=self.structure == "auto"))
@@ -149,7 +150,7 @@ class OpenMixture(MixtureFace, Estimator):
             state = (
                 self._refined(state, "gaussians") if state.age in REFINE else state._replace(race=picked(state.race))
             )
-            return state._replace(race=measured(fed, state.race, state.age))
+            return state._replace(race=measured(fed, state.race, state.age, state.age == SEARCH - 1))
         if state.phase == "halve":
             return self._fine(fed, state) if state.age % HALVE == 0 else state
         if state.phase == "alike":
@@ -170,11 +171,14 @@ class OpenMixture(MixtureFace, Estimator):
         kept = [c for race in races for c in thinned(race, structure, keep)]
         leaders = [leader for race in races if (leader := best(race, structure))]
         new = [c for leader in leaders for c in self._variants(state, leader) if c.id not in state.tried]
-        return state._replace(race=(*kept, *(self._entering(c) for c in new)))
+        return state._replace(race=(*kept, *self._entering(new)))
 
-    def _entering(self, c: Candidate) -> Candidate:
-        """Where bytes count, a mixture's likelihood is asked for before its moments are."""
-        return c._replace(brief=self._light and c.structure == "gaussians")
+    def _entering(self, new: Sequence[Candidate]) -> list[Candidate]:
+        """Where bytes count, large mixtures stay away, and a mixture's likelihood is asked for before its moments are."""
+        if not self._light:
+            return list(new)
+        small = (c for c in new if c.numbers <= RIDERS or c.structure != "gaussians")
+        return [c._replace(brief=c.structure == "gaussians") for c in small]
 
     @property
     def _light(self) -> bool:
@@ -195,9 +199,9 @@ class OpenMixture(MixtureFace, Estimator):
             return state._replace(phase="settle", age=0, race=last)
         who = holders(fed, (fine, clumps) if clumps else (fine,), self.noise)
         if who[0].clusters == 1 and clumps:
-            return self._fine(fed, state._replace(phase="halve", age=0, race=(unbent(fine)._replace(tested=False),)))
+            return self._fine(fed, state._replace(phase="halve", age=0, race=(fine._replace(tested=False),)))
         rng = fed.journal.rng
-        groups = [grouped("topics", fine, who[0], rng)]
+        groups = [grouped("topics", fine._replace(still=self.atom_type == "round"), who[0], rng)]
         if clumps and directions.together(*who[1], rng):
             groups.append(grouped("groups", clumps._replace(tested=True), who[1], rng))
         race = (*last, *(g.topics for g in groups))

@@ -37,6 +37,7 @@ class Candidate(NamedTuple):
     doubt: float = 0.0  # standard error of how far that is above the first tested candidate's
     tested: bool = False  # whether rows are held out of it, to judge it by
     brief: bool = False  # whether clients tell its likelihood alone, so that it does not move
+    still: bool = False  # whether its Gaussians stay where they are, and topics alone move
     pull: float = 2.0  # rows of the pooled covariance that each Gaussian's own is mixed with
 
     @property
@@ -57,7 +58,19 @@ class Candidate(NamedTuple):
     @property
     def kin(self) -> str:
         """Whose statistics its own go on from: those of topics from their atoms', those of a copy from the first's."""
-        return "atoms" if self.id.startswith(("atoms", "topics")) else self.place.removesuffix("-tested")
+        if self.of_atoms:
+            return f"atoms-{self.shape}"
+        return self.place.removesuffix("-tested")
+
+    @property
+    def of_atoms(self) -> bool:
+        return self.id.startswith(("atoms", "topics"))
+
+    @property
+    def numbers(self) -> int:
+        """In one answer about it, beside topics."""
+        params = self.proposal.params
+        return params.weights.size + params.means.size + params.covs.size
 
 
 class Path(NamedTuple):
@@ -230,8 +243,12 @@ def advance(c: Candidate, sums: Sums) -> Candidate:
 
 
 def _moved(c: Candidate, sums: Sums) -> Proposal:
-    params = mixture.m_step(c.proposal.params, sums.stats, c.shape, 0.0)
-    params = params._replace(covs=_shrunk(params.covs, to_numpy(sums.stats.n), c))
+    n, params = to_numpy(sums.stats.n), c.proposal.params
+    if c.still:
+        params = params._replace(weights=n / n.sum())
+    else:
+        params = mixture.m_step(params, sums.stats, c.shape, 0.0)
+        params = params._replace(covs=_shrunk(params.covs, n, c))
     topics = to_numpy(sums.topics).T
     if len(topics):
         topics = topics / np.maximum(topics.sum(1, keepdims=True), TINY)

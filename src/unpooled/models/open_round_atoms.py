@@ -1,6 +1,7 @@
 """Round atoms of `OpenMixture`: described where one covariance, common to all up to their sizes, is round. SUMs of d(d+1)/2 numbers.
 
 k-means at the clients gives the first covariance. It sees hard clusters of few rows, so that it is measured anew once the atoms have moved.
+In the last round of the search atoms get covariances of their own, and then stay as they are while topics of them are found.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from unpooled.client import Client, client
 from unpooled.federation import Federation
 from unpooled.maths import gaussian, mixture
 from unpooled.maths.mixture import Params
-from unpooled.models.open_race import Candidate, floored
+from unpooled.models.open_race import Candidate, floored, unbent
 from unpooled.models.open_rounds import Proposal, seen, split
 from unpooled.models.open_state import HELD
 
@@ -42,8 +43,10 @@ def common_scatter(proposal: Proposal, client: Client, *, held: float) -> Common
     return Common(gaussian.pack_triangle(about - across - np.swapaxes(across, -1, -2)), w.sum(-1))
 
 
-def measured(fed: Federation, race: tuple[Candidate, ...], age: int) -> tuple[Candidate, ...]:
-    """Round atoms get the covariance that they have in common now, after some rounds; others stay as they are."""
+def measured(fed: Federation, race: tuple[Candidate, ...], age: int, last: bool) -> tuple[Candidate, ...]:
+    """After some rounds round atoms get the covariance that they have in common now, before the last those of their own; others do not."""
+    if last:
+        return tuple(unbent(c) for c in race)
     due = age in REFRESHED
     return tuple(_refreshed(fed, c) if due and len(c.proposal.metric) else c for c in race)
 

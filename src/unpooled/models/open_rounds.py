@@ -261,11 +261,12 @@ def survey(
     keep: list,
     names: Sequence = (),
     brief: Sequence = (),
+    still: Sequence = (),
 ) -> dict[str, Sums]:
     """Statistics of every candidate under the client's own weights of clusters, which it updates and keeps.
 
     Rows are held out of candidates that are tested, and of no others. Weights of candidates in `keep` stay as they are. Of candidates in
-    `brief` the likelihood alone is told. Answers go by `names`, or by ids.
+    `brief` the likelihood alone is told, of those in `still` no moments beside counts. Answers go by `names`, or by ids.
     """
     parts = {test: split(client, held if test else 0.0) for test in set(tested)}
     known, answers, first = client.state, [], None
@@ -283,6 +284,8 @@ def survey(
         away = own - first if test else own
         said = ((w_out * a).sum(-1) for a in (own, shared, away**2, np.ones_like(own)))
         paid = _price(shares, stats.rows)
+        if i in still:
+            stats = stats._replace(x=stats.x[..., :0], xx=stats.xx[..., :0])
         if i in brief:
             stats, topics = _without_moments(stats, shape), topics[..., :0]
         answers.append(Sums(stats, np.swapaxes(topics, -1, -2), paid, *said))

@@ -42,15 +42,16 @@ def awake(state: State, light: bool) -> tuple[Candidate, ...]:
     if not light or state.phase not in ("search", "group"):
         return state.race
     turn = state.age % 2 == 1 if state.phase == "search" else state.age % RIDE == RIDE - 1
-    return tuple(c for c in state.race if turn or c.brief or c.kin == "atoms")
+    return tuple(c for c in state.race if turn or c.brief or c.of_atoms)
 
 
 def question(race: Sequence[Candidate], state: State) -> Any:
     """What clients are asked about the race; their weights of Gaussians that wait for the end, or for their turn, stay with them."""
     shapes, ids, tested = [c.shape for c in race], [c.place for c in race], [c.tested for c in race]
     keep = [c.place for c in (*state.settled, *state.race) if c.place not in ids]
-    names, brief = [c.kin for c in race], [c.place for c in race if c.brief]
-    return ask.survey.using(shapes=shapes, ids=ids, tested=tested, held=HELD, keep=keep, names=names, brief=brief)
+    brief, still = ([c.place for c in race if getattr(c, kind)] for kind in ("brief", "still"))
+    about = {"names": [c.kin for c in race], "brief": brief, "still": still}
+    return ask.survey.using(shapes=shapes, ids=ids, tested=tested, held=HELD, keep=keep, **about)
 
 
 def contested(state: State) -> State:
@@ -76,25 +77,14 @@ def chosen(state: State, clients: int) -> State:
         return refit
     scores = {c.structure: c.held for c in (g, t)}
     margin = t.doubt if t.size == g.size else 0.0  # nothing is grouped: then it must be clear that Gaussians do not fit
-    better = _merit(t, ts) - margin > _merit(g, ts) or (g.size < t.size and not _crude(ts))
+    better = max(c.held for c in ts) - margin > g.held or g.size < t.size
+    if any(
+        c.still for c in ts
+    ):  # atoms that stood still describe rows crudely: what counts is what clients' weights tell of a row
+        better = t.told > g.told
     if better and 2 <= t.size <= clients / 2:
         return refit._replace(scores=scores)
     return state._replace(phase="done", race=(), scores=scores)
-
-
-def _merit(c: Candidate, ts: Sequence[Candidate]) -> float:
-    """What held-out rows say for Gaussians or for the best of topics.
-
-    Round atoms describe rows cruder than Gaussians do that have covariances of their own. Then what counts is how much of a row its
-    client's weights tell.
-    """
-    if _crude(ts):
-        return c.told
-    return max(t.held for t in ts) if c.structure == "topics" else c.held
-
-
-def _crude(ts: Sequence[Candidate]) -> bool:
-    return any(len(t.proposal.metric) for t in ts)
 
 
 def dendrogram(final: Candidate, state: State) -> Merges | None:
