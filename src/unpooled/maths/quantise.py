@@ -121,7 +121,7 @@ class Grid(NamedTuple):
     it is short, and often what the columns of a matrix are divided by.
     """
 
-    levels: int = 7
+    levels: int = 5
 
     def check(self) -> None:
         at_least("levels", self.levels, 1)
