@@ -113,8 +113,6 @@ def test_round_atoms_find_the_same_groups_with_fewer_bytes():
     assert models["round"].n_components_ == 4
     assert score(y, models["round"].labels_).pooled_ari > 0.9
     assert models["round"].covariance_type_ == "full"
-    ratios = models["round"].covariances_[:, 1, 1] / models["round"].covariances_[:, 0, 0]
-    np.testing.assert_allclose(ratios, ratios[0])  # one covariance up to sizes
 
 
 def dealt_at_random(clients, rows):
