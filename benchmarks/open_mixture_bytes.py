@@ -49,8 +49,8 @@ def main() -> None:
     x, y = clients(args.rows)
     measure("plain", up.federate(x), up.OpenMixture(random_state=0), y, len(x))
     measure("compressed", up.Compressed(up.federate(x)), up.OpenMixture(random_state=0), y, len(x))
-    light = up.OpenMixture("topics", atom_type="round", random_state=0)
-    measure("round atoms, one level", up.Compressed(up.federate(x), levels=1), light, y, len(x))
+    light = up.OpenMixture(atom_type="round", random_state=0)
+    measure("round atoms, grid", up.Compressed(up.federate(x), quantiser="grid"), light, y, len(x))
 
 
 if __name__ == "__main__":

@@ -68,7 +68,9 @@ class OpenMixture(MixtureFace, Estimator):
 
     structure : "gaussians", "topics" or "auto".
     covariance_types : shapes tried for "gaussians".
-    atom_type : "full", or "round": atoms have one covariance up to their sizes, that of rows about local centres; a tenth of the bytes.
+    atom_type : "full", or "round" for those who pay by the byte: while atoms are sought they have one covariance up to their sizes,
+        Gaussians ride along now and then, and atoms stand still while they are grouped. Over `Compressed(fed, quantiser="grid")` it sends
+        less than a hundredth.
     max_local : components that one client's rows are described by at most.
     min_count : a mean of fewer rows than this does not leave its client, nor does a smaller count of a cluster's rows.
     noise : standard deviation of noise on the means that leave in a GATHER, in standard errors of a mean of one client's rows.
