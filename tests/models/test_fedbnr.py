@@ -205,7 +205,9 @@ def test_bent_columns_do_not_depend_on_the_split_and_survive_an_outlier(rows):
     bend, rest = one.design_.scaling.bend, np.arange(500) != 7
     plain = up.FedBNR(**settings | {"inputs": "standard"}).fit(x, y)
     assert metrics.rmse(y[rest], one.predict(x[rest])) < 0.5 * metrics.rmse(y[rest], plain.predict(x[rest]))
-    assert one.n_sums_ - sum(row["sums"] for row in one.history_) == 7  # means, scales, counts, two for groups; residuals, refit
+    assert (
+        one.n_sums_ - sum(row["sums"] for row in one.history_) == 7
+    )  # means, scales, counts, two for groups; residuals, refit
     np.testing.assert_allclose((bend.centre - np.median(x, 0)) / x[rest].std(0), 0.0, atol=0.15)
 
 
