@@ -65,10 +65,6 @@ METHODS: dict[str, tuple[str, Callable[[Problem, int], Any]]] = {
         "",
         lambda p, s: Sent(up.OpenMixture(atom_type="round", random_state=s), quantiser="grid"),
     ),
-    "OpenMixture auto, round atoms, grid of 7": (
-        "",
-        lambda p, s: Sent(up.OpenMixture(atom_type="round", random_state=s), quantiser={"name": "grid", "levels": 7}),
-    ),
     "FedGEM": ("K_g", lambda p, s: up.FedGEM(p.local_k, min_count=0, random_state=s)),
     "FedGEM, K_g by BIC": ("", lambda p, s: up.FedGEM(min_count=0, random_state=s)),
     "AFCL": ("2 K seeds", lambda p, s: Tuned([_afcl(p, s, rate) for rate in RATES])),

@@ -29,6 +29,7 @@ from unpooled.models.open_groups import grouped, holders
 from unpooled.models.open_newcomer import newcomers
 from unpooled.models.open_race import (
     ATOMS,
+    ROUND_ATOMS,
     Candidate,
     Path,
     advance,
@@ -128,7 +129,9 @@ class OpenMixture(MixtureFace, Estimator):
     def _describe_question(self, fed: Federation) -> Any:
         return ask.describe.using(
             max_local=self.max_local if self.structure != "topics" else 0,
-            max_centres=ATOMS[1] if self.structure != "gaussians" else 0,
+            max_centres=(ROUND_ATOMS if self.atom_type == "round" else ATOMS)[1]
+            if self.structure != "gaussians"
+            else 0,
             min_count=self.min_count if len(fed.names) > 1 else 0.0,  # a federation of one hides nothing from itself
             noise=self.noise,
         )

@@ -17,6 +17,7 @@ from unpooled.maths.mixture import Params
 from unpooled.models.open_rounds import TINY, Description, Proposal, Sums
 
 ATOMS = (12, 80)  # fewest and most
+ROUND_ATOMS = (12, 48)  # the same where they are round, which is chosen to send little
 ROWS_PER_ATOM = 60
 LADDER = 8  # numbers of clusters tried first, for each covariance shape
 SMALLEST = 0.01  # an atom's size, relative to the pooled one
@@ -195,7 +196,7 @@ def centres(found: Mapping[str, Description]) -> Centres:
 def atoms(spots: Centres, shape: str, rng: np.random.Generator) -> Candidate:
     """A fine mixture of one topic, from all clients' centres."""
     x, n, around = spots
-    size = int(np.clip(n.sum() / ROWS_PER_ATOM, *ATOMS))
+    size = int(np.clip(n.sum() / ROWS_PER_ATOM, *(ROUND_ATOMS if shape == "round" else ATOMS)))
     labels = kmeans(x, n, min(size, max(len(x) // 2, 1)), rng, n_init=3)
     member = np.eye(labels.max() + 1)[:, labels] * n  # (k, m)
     means = member @ x / member.sum(1)[:, None]
