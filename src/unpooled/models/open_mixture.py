@@ -127,11 +127,10 @@ class OpenMixture(MixtureFace, Estimator):
         return State("search", 0, tuple(race), 0.0, tuple(paths), spots, {}, (), {}, {}, {})
 
     def _describe_question(self, fed: Federation) -> Any:
+        _, most = ROUND_ATOMS if self.atom_type == "round" else ATOMS
         return ask.describe.using(
             max_local=self.max_local if self.structure != "topics" else 0,
-            max_centres=(ROUND_ATOMS if self.atom_type == "round" else ATOMS)[1]
-            if self.structure != "gaussians"
-            else 0,
+            max_centres=most if self.structure != "gaussians" else 0,
             min_count=self.min_count if len(fed.names) > 1 else 0.0,  # a federation of one hides nothing from itself
             noise=self.noise,
         )
