@@ -375,6 +375,7 @@ def test_what_the_sentence_says_would_change_it_does(case):
         ({"n_concepts": 30}, "n_concepts=30 should be between 1 and the number of clients, 6"),
         ({"adaptive": True, "delta": 0.5}, "delta=0.5 could remove all 2 models: choose it below 0.5"),
         ({"noise": -1.0}, "noise=-1.0 holds a negative standard deviation"),
+        ({"anneal": 1.5}, "anneal=1.5 should be a part of the run, between 0 and 1"),
         ({"weighting": "rows"}, "weighting='rows' is not known: use one of mass, clients"),
     ],
 )
