@@ -2,59 +2,93 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import _runs as runs
 import numpy as np
+from sklearn.dummy import DummyRegressor
 
 import unpooled as up
 from unpooled.data import shared
 from unpooled.metrics import regression as metrics
 
 SEEDS = 10
+ROUNDS = 40
 UNSEEN = 6  # of the 42 subjects
+FILE = "results.jsonl"  # a line for each seed and method
 DIFFERS = "The thesis deals the rows of all subjects into sorted chunks; here a client is one of the 42 patients."
+
+MODELS: dict[str, Callable[[int, int], Any]] = {  # (seed, rounds) -> model; intervals for new rows of the same subjects or for new subjects
+    "FedBNR exact": lambda seed, rounds: _bnr(seed, rounds),
+    "FedBNR exact, recalibrate='clients'": lambda seed, rounds: _bnr(seed, rounds, recalibrate="clients"),
+    "BayesianRegression": lambda seed, rounds: up.BayesianRegression(recalibrate=True),
+    "BayesianRegression, recalibrate='clients'": lambda seed, rounds: up.BayesianRegression(recalibrate="clients"),
+    "mean of all": lambda seed, rounds: DummyRegressor(),
+}  # fmt: skip
+
+
+def _bnr(seed: int, rounds: int, **more: Any) -> up.FedBNR:
+    return up.FedBNR("exact", n_frequencies=200, max_iter=rounds, patience=rounds, random_state=seed, **more)
 
 
 def run(small: bool, seeds: int, out: Path, say: Callable[[str], None]) -> list[dict]:
-    results = [one(seed, 10 if small else 40, say) for seed in range(seeds)]
-    keys = list(results[0])
+    """One row a method, kind of rows and measure. What is found in the folder is not run again."""
+    results = fill(range(seeds), MODELS, 10 if small else ROUNDS, out / FILE, say)
     return [
-        {"method": method, "data": rows, "metric": metric, "seeds": seeds, "paper": None,
-         "ours": float(np.mean([r[method, rows, metric] for r in results])),
-         "spread": float(np.std([r[method, rows, metric] for r in results]))}
-        for method, rows, metric in keys
+        {"method": method, "data": rows, "metric": metric, "seeds": len(values), "paper": None,
+         "ours": float(np.mean(values)), "spread": float(np.std(values))}
+        for method in MODELS
+        for rows, measures in results[0, method].items()
+        for metric in measures
+        for values in [[results[seed, method][rows][metric] for seed in range(seeds)]]
     ]  # fmt: skip
 
 
-def models(seed: int, rounds: int) -> dict[str, Any]:
-    """The same two models, their intervals made for new rows of the same subjects and for new subjects."""
-    bnr = {"n_frequencies": 200, "max_iter": rounds, "patience": rounds, "random_state": seed}
-    return {
-        "FedBNR exact": up.FedBNR("exact", **bnr),
-        "FedBNR exact, recalibrate='clients'": up.FedBNR("exact", recalibrate="clients", **bnr),
-        "BayesianRegression": up.BayesianRegression(recalibrate=True),
-        "BayesianRegression, recalibrate='clients'": up.BayesianRegression(recalibrate="clients"),
-    }
+def fill(seeds: Any, methods: Any, rounds: int, path: Path, say: Callable[[str], None]) -> dict[tuple[int, str], dict]:
+    """(seed, method) -> kind of rows -> measures; those that the file lacks are run now."""
+    done = {(r["seed"], r["method"]): r["found"] for r in runs.finished(path) if r["rounds"] == rounds}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for key in ((seed, method) for seed in seeds for method in methods):
+        if key not in done:
+            done[key] = one(*key, rounds)
+            say(f"seed {key[0]}, {key[1]}")
+            runs.append(path, {"seed": key[0], "method": key[1], "rounds": rounds, "found": done[key]})
+    return done
 
 
-def one(seed: int, rounds: int, say: Callable[[str], None]) -> dict[tuple[str, str, str], float]:
+def one(seed: int, method: str, rounds: int) -> dict[str, dict[str, float]]:
     data = shared.parkinsons()
     rng = np.random.default_rng(seed)
     unseen = np.isin(data.groups, rng.permutation(np.unique(data.groups))[:UNSEEN])
     later = rng.random(len(data.y)) < 0.1
     fit, tests = ~unseen & ~later, {"new rows of the same subjects": ~unseen & later, "subjects never seen": unseen}
-    found = {}
-    for method, model in models(seed, rounds).items():
-        model.fit(data.x[fit], data.y[fit], by=data.groups[fit])
-        say(f"seed {seed}, {method}")
-        for rows, chosen in tests.items():
-            x, y = data.x[chosen], data.y[chosen]
-            lower, upper = model.interval(x, 0.9)
-            found[method, rows, "rmse"] = metrics.rmse(y, model.predict(x))
-            found[method, rows, "cover90"] = metrics.coverage(y, lower, upper)
-            found[method, rows, "width90"] = metrics.width(lower, upper)
-    for rows, chosen in tests.items():
-        found["mean of all", rows, "rmse"] = metrics.rmse(data.y[chosen], np.full(chosen.sum(), data.y[fit].mean()))
-    return found
+    model = MODELS[method](seed, rounds)
+    by = {} if isinstance(model, DummyRegressor) else {"by": data.groups[fit]}
+    model.fit(data.x[fit], data.y[fit], **by)
+    return {rows: judge(model, data.x[chosen], data.y[chosen]) for rows, chosen in tests.items()}
+
+
+def judge(model: Any, x: np.ndarray, y: np.ndarray) -> dict[str, float]:
+    seen = {"rmse": metrics.rmse(y, model.predict(x))}
+    if hasattr(model, "interval"):
+        lower, upper = model.interval(x, 0.9)
+        seen |= {"cover90": metrics.coverage(y, lower, upper), "width90": metrics.width(lower, upper)}
+    return {name: float(value) for name, value in seen.items()}
+
+
+def main() -> None:
+    """Fill a part of the file of results: `python subjects.py 3 "FedBNR exact"`; `unpooled reproduce` makes the table."""
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("seed", type=int)
+    parser.add_argument("methods", nargs="*", default=list(MODELS), help="all unless given")
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--out", type=Path, default=runs.HERE / "results" / "subjects" / FILE)
+    args = parser.parse_args()
+    fill([args.seed], args.methods, args.rounds, args.out, print)
+
+
+if __name__ == "__main__":
+    main()
