@@ -19,6 +19,7 @@ from unpooled.tree import SchemaError, Tree
 MAGIC = b"UNP1"
 KINDS = "fiub"  # NumPy dtype kinds that may travel
 HEAD_BYTES = 64 * 2**20
+LONGEST = 2**40  # an axis; beyond, NumPy may refuse an array that has no number at all
 
 
 class Parcel(NamedTuple):
@@ -86,7 +87,7 @@ def read_json(text: bytes) -> dict[str, Any]:
 def _checked(specs: Any, available: int) -> list[Any]:
     """The array descriptions, if they are well formed and claim exactly the bytes that are there."""
     try:
-        claimed = sum(_nbytes(*spec) for spec in specs)
+        claimed = sum(nbytes(*spec) for spec in specs)
     except (TypeError, ValueError) as error:
         raise SchemaError(f"an array of the message is badly described: {error}") from error
     if claimed != available:
@@ -94,11 +95,15 @@ def _checked(specs: Any, available: int) -> list[Any]:
     return specs
 
 
-def _nbytes(dtype: str, shape: list[int], torch: bool) -> int:
-    kind = np.dtype(dtype) if isinstance(dtype, str) and len(dtype) <= 4 else None
+def nbytes(dtype: str, shape: list[int], torch: bool = False) -> int:
+    """What an array so described takes up; ValueError if there can be no such array of numbers."""
+    try:
+        kind = np.dtype(dtype) if isinstance(dtype, str) and len(dtype) <= 4 else None
+    except TypeError:
+        kind = None
     if kind is None or kind.kind not in KINDS:
         raise ValueError(f"it holds {str(dtype)[:20]!r} instead of numbers")
-    if len(shape) > 32 or not all(type(n) is int and n >= 0 for n in shape) or type(torch) is not bool:
+    if len(shape) > 32 or not all(type(n) is int and 0 <= n < LONGEST for n in shape) or type(torch) is not bool:
         raise ValueError("its shape is not one")
     return math.prod(shape) * kind.itemsize
 
@@ -106,7 +111,7 @@ def _nbytes(dtype: str, shape: list[int], torch: bool) -> int:
 def _arrays(specs: list[Any], body: memoryview):
     start = 0
     for dtype, shape, torch in specs:
-        size = _nbytes(dtype, shape, torch)
+        size = nbytes(dtype, shape, torch)
         # copied, so that it is aligned and may be written to
         array = np.frombuffer(body[start : start + size], dtype=dtype).reshape(shape).copy()
         start += size

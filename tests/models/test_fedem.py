@@ -2,6 +2,7 @@
 
 import json
 import struct
+from contextlib import suppress
 from itertools import pairwise
 
 import numpy as np
@@ -9,12 +10,13 @@ import pytest
 from numpy.testing import assert_allclose
 
 import unpooled as up
+from unpooled import tree
 from unpooled.federation import Journal
 from unpooled.layers.faults import Faults
 from unpooled.maths import families, mixture
 from unpooled.maths.gaussian import pack_covs
 from unpooled.maths.mixture import Params
-from unpooled.maths.quantise import Dither, Sparsify
+from unpooled.maths.quantise import Cast, Dither, Identity, Sparsify, TopK
 from unpooled.models import fedem, fedem_client
 from unpooled.tree import SchemaError
 
@@ -247,6 +249,25 @@ def test_a_head_that_no_client_writes_is_refused(levels, which):
     head = struct.pack(fedem_client.HEAD, levels, 10.0, -1.0, 4 * 10 + which)
     with pytest.raises(SchemaError, match="no client of FedEM"):
         undo(np.frombuffer(head, np.uint8), "a")
+
+
+@pytest.mark.parametrize("quantiser", [Dither(3), TopK(0.3), Cast("float16"), Identity()], ids=str)
+def test_garbled_bytes_are_refused_in_a_sentence_that_names_the_client(quantiser):
+    blocks = fedem_client.blocks_of(FAMILY, quantiser, START, tree.map(lambda a: a + 0.3, FAMILY.moments(START)))
+    body = fedem_client._encode(quantiser, blocks, fedem_client._rng((0, 0), "a"))
+    sent = np.frombuffer(struct.pack(fedem_client.HEAD, 3, 10.0, -1.0, 4 * 10 + 1) + body.tobytes(), np.uint8)
+    undo = fedem_client.receive(FAMILY, quantiser, START, Journal())
+    assert undo(sent, "a").rows == 10
+    head = struct.calcsize(fedem_client.HEAD)
+    for wrong in [sent[:n] for n in range(len(sent)) if n != head] + [sent / 2, {"a": sent}, None, sent[None]]:
+        with pytest.raises(SchemaError, match="the answer of 'a' cannot be read"):
+            undo(wrong, "a")
+    rng = np.random.default_rng(0)
+    for at in range(len(sent)):
+        wrong = sent.copy()
+        wrong[at] ^= rng.integers(1, 256)
+        with suppress(SchemaError):  # what cannot be told from an honest answer is one
+            undo(wrong, "a")
 
 
 def test_a_client_that_comes_late_is_taken_in():

@@ -19,12 +19,14 @@ from unpooled.client import Ask, Client, client, generator
 from unpooled.errors import BadParameter
 from unpooled.federation import Federation, Layer
 from unpooled.layers import parts
-from unpooled.maths.named import describe, resolve, within
+from unpooled.maths.coding import received
+from unpooled.maths.named import at_least, describe, resolve, within
 from unpooled.maths.quantise import QUANTISERS, Dither, Grid, TopK, memory_step
 from unpooled.tree import Tree
 
 MEMORIES = "compressed"  # the key of the server's memories in a snapshot
 FINE_GRID = Grid(levels=127)
+REMEDY = "it is asked afresh, start that client again if it goes on"
 
 
 @client(batched=False)
@@ -48,6 +50,7 @@ class Compressed(Layer):
         least where a fit settles; what it rounds stays rounded. Answers to a GATHER, whose rounding nothing averages, get a fine one.
     memory : send changes; without it, every answer is quantised whole. Top-k needs it: there it is the error feedback.
     alpha : the memory's step, 1/(1 + omega) unless given, omega being what rounding usually loses; 1 for top-k.
+    max_bytes : an answer whose numbers would take up more, once they are unpacked, is refused before memory is touched.
     """
 
     def __init__(
@@ -58,6 +61,7 @@ class Compressed(Layer):
         quantiser: Any = None,
         memory: bool = True,
         alpha: float | None = None,
+        max_bytes: int = 2**28,
     ):
         super().__init__(inner)
         if levels is not None and quantiser is not None:
@@ -67,9 +71,11 @@ class Compressed(Layer):
         )
         if alpha is not None:
             within("alpha", alpha, 0, 1, "the memory's step")
+        at_least("max_bytes", max_bytes, 1)
         if isinstance(self.quantiser, TopK) and not memory:
             raise BadParameter("top-k alone is biased, memory= is its error feedback: set memory=True")
         self.alpha = (alpha or memory_step(self.quantiser, 10**9)) if memory else None
+        self.max_bytes = max_bytes
         self._memories: dict[str, dict[str, Tree]] = {}  # client -> question -> what both ends remember
         self._forget: set[str] = set()
 
@@ -102,7 +108,10 @@ class Compressed(Layer):
             mine = self._memories.setdefault(name, {}) if self.alpha is not None else {}
             how = _how(**options, moment=(self.journal.seed, self.journal.round), name=name)
             self._forget.add(name)  # until what it sent could be read
-            meant, mine[question] = parts.read(bytes(to_numpy(sent)), mine.get(question), how)
+            try:
+                meant, mine[question] = parts.read(received(sent), mine.get(question), how, self.max_bytes)
+            except ValueError as error:
+                raise tree.SchemaError(f"the answer of {name!r} cannot be read ({error}): {REMEDY}") from error
             self._forget.discard(name)
             return meant
 

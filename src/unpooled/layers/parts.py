@@ -8,6 +8,7 @@ each array its length and content. Integers and small arrays go as they are (wit
 
 from __future__ import annotations
 
+import math
 import struct
 import zlib
 from collections.abc import Callable, Iterator
@@ -17,14 +18,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from unpooled import tree
-from unpooled.maths.coding import length, read_length
+from unpooled.maths.coding import expect, inflated, length, read_length
 from unpooled.maths.quantise import Dither, Grid
 from unpooled.tree import Tree
+from unpooled.wire import nbytes
 
 PATIENCE = 3  # answers without it after which an entry is forgotten
 SMALL = 16  # numbers; a smaller array is sent as it is
 FINE = Dither(levels=127)  # for what is sent first
 RAW = -15  # deflate without a header
+LONGEST = 2**22  # bytes of a name and make
+MOST = 2**60  # bytes of an array that NumPy can describe; how many are taken is for max_bytes= to say
 CHANGE, AFRESH = 0, 1  # the first byte: a change of the memory, or not
 NUMBERS, COUNTS = 0, 1  # the first byte of a quantised array: of any sign, or of none below 0, so that none may arrive
 
@@ -105,49 +109,110 @@ def _rounder(old: Leaf | None, how: How) -> Any:
     return FINE if old is None and how.alpha is not None else how.quantiser
 
 
-# ---- reading ----
+# ---- reading: whatever arrives is taken for hostile, sizes are compared before memory is touched ----
 
 
-def read(content: bytes, held: Memory | None, how: How) -> tuple[Tree, Memory]:
-    """(the answer that was meant, the memory after it); both ends run this, so their memories have the same bits."""
-    known, at = held or {}, 1
-    if content[0] == CHANGE:
-        if held is None or struct.unpack("<I", content[1:5])[0] != checksum(known):
-            raise tree.SchemaError("the answer is a change of something this server has not seen: it is asked afresh")
-        at = 5
-    texts = _texts(known)
-    count, at = read_length(content, at)
+class _Reader:
+    """Bytes taken from the front; ValueError where there are too few."""
+
+    def __init__(self, content: bytes):
+        self.content, self.at = content, 0
+
+    def take(self, n: int) -> bytes:
+        if n > len(self.content) - self.at:
+            raise ValueError(f"it is cut off after {len(self.content)} bytes")
+        self.at += n
+        return self.content[self.at - n : self.at]
+
+    def length(self) -> int:
+        n, self.at = read_length(self.content, self.at)
+        return n
+
+    def text(self) -> bytes:
+        return self.take(self.length())
+
+    def end(self) -> None:
+        if self.at < len(self.content):
+            raise ValueError(f"{len(self.content) - self.at} bytes are left over")
+
+
+def read(content: bytes, held: Memory | None, how: How, limit: float = math.inf) -> tuple[Tree, Memory]:
+    """(the answer that was meant, the memory after it); both ends run this, so their memories have the same bits.
+
+    SchemaError for bytes that `write` never gives, and for an answer that claims more than `limit` bytes of numbers.
+    """
+    try:
+        with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused
+            return _read(_Reader(content), held, how, limit)
+    except (ValueError, RecursionError) as error:
+        raise tree.SchemaError(str(error)) from error
+
+
+def _read(reader: _Reader, held: Memory | None, how: How, limit: float) -> tuple[Tree, Memory]:
+    known = _read_base(reader, held)
+    count, texts = reader.length(), _texts(known)
     meant, memory = {}, {}
     for _ in range(max(count - 1, 1) if count != 1 else 0):
-        (name, make), at = _read_name(content, at, known, texts)
-        texts, old = [f"{name}\n{make}"], known.get(name)
-        template = _template(make)
-        values, leaves = [], []
-        for i, like in enumerate(tree.leaves(template)):
-            body, at = _next_text(content, at)
-            value, leaf = _read_leaf(body, like, _remembered(old, make, i, like), how)
-            values.append(value)
-            leaves.append(leaf)
-        meant[name], memory[name] = tree.rebuild(template, values), Part(make, leaves)
+        name, make = _read_name(reader, known, texts)
+        if name in meant or (count == 0 and name):
+            raise ValueError(f"the entry {name[:40]!r} has no place in it")
+        texts, template = [f"{name}\n{make}"], _template(make)
+        likes = tree.leaves(template)
+        limit -= sum(like.nbytes for like in likes)
+        if limit < 0:
+            raise ValueError("it claims more numbers than max_bytes= of Compressed allows")
+        olds = [_remembered(known.get(name), make, i, like) for i, like in enumerate(likes)]
+        found = [_read_leaf(reader.text(), like, old, how) for like, old in zip(likes, olds)]
+        meant[name] = tree.rebuild(template, [value for value, _ in found])
+        memory[name] = Part(make, [leaf for _, leaf in found])
+    reader.end()
     missed = {name: part._replace(missed=part.missed + 1) for name, part in known.items() if name not in memory}
     return (meant if count else meant[""]), memory | {n: part for n, part in missed.items() if part.missed <= PATIENCE}
 
 
-def _read_name(content: bytes, at: int, known: Memory, texts: list[str]) -> tuple[tuple[str, str], int]:
-    place, at = read_length(content, at)
+def _read_base(reader: _Reader, held: Memory | None) -> Memory:
+    """What the answer is a change of."""
+    start = reader.take(1)[0]
+    if start == AFRESH:
+        return {}  # whatever this end still remembers, the other end does not
+    if start != CHANGE:
+        raise ValueError(f"it begins with {start}")
+    if held is None or struct.unpack("<I", reader.take(4))[0] != checksum(held):
+        raise ValueError("it is a change of something this server has not seen")
+    return held
+
+
+def _read_name(reader: _Reader, known: Memory, texts: list[str]) -> tuple[str, str]:
+    """(name, make) of an entry."""
+    place = reader.length()
+    if place > len(known):
+        raise ValueError(f"it speaks of entry {place} of {len(known)}")
     if place:
         name = sorted(known)[place - 1]
-        return (name, known[name].make), at
-    packed, at = _next_text(content, at)
-    name, _, make = _inflated(packed, texts).partition("\n")
-    return (name, make), at
+        return name, known[name].make
+    name, _, make = _inflated(reader.text(), texts).partition("\n")
+    return name, make
 
 
 def _read_leaf(body: bytes, like: np.ndarray, old: Leaf | None, how: How) -> tuple[np.ndarray, Leaf]:
-    if not _quantised(like):
-        before = np.zeros_like(like) if old is None else old.value
-        value = np.frombuffer(body, _sent_as(like, how)).reshape(like.shape).astype(like.dtype) if body else before
-        return value, Leaf(value, np.zeros(0))
+    value, leaf = (_read_quantised if _quantised(like) else _read_plain)(body, like, old, how)
+    if value.dtype.kind == "f" and not (np.isfinite(value).all() and np.isfinite(leaf.value).all()):
+        raise ValueError("it holds numbers that are not finite")
+    return value, leaf
+
+
+def _read_plain(body: bytes, like: np.ndarray, old: Leaf | None, how: How) -> tuple[np.ndarray, Leaf]:
+    before = np.zeros(like.shape, like.dtype) if old is None else old.value
+    dtype = np.dtype(_sent_as(like, how))
+    if body:
+        expect(len(body), like.size * dtype.itemsize, like.size)
+    value = np.frombuffer(body, dtype).reshape(like.shape).astype(like.dtype) if body else before
+    return value, Leaf(value, np.zeros(0))
+
+
+def _read_quantised(body: bytes, like: np.ndarray, old: Leaf | None, how: How) -> tuple[np.ndarray, Leaf]:
+    if not body or body[0] not in (NUMBERS, COUNTS):
+        raise ValueError("an array does not say whether it holds counts")
     before, sent = np.zeros(like.shape) if old is None else old.value, np.frombuffer(body[1:], np.uint8)
     if isinstance(how.quantiser, Grid) and how.alpha is not None:
         steps, sent = _grid_of(sent, like, old, how)
@@ -163,8 +228,8 @@ def _grid_of(sent: np.ndarray, like: np.ndarray, old: Leaf | None, how: How) -> 
     """(steps, what follows the grid)."""
     if old is not None and len(old.steps):
         return old.steps, sent
-    cut = 2 + (like.shape[-1] if like.ndim > 1 else 1)
-    return (how.quantiser.steps(sent[:cut]), sent[cut:]) if len(sent) else (np.zeros(0), sent)
+    columns = like.shape[-1] if like.ndim > 1 else 1
+    return how.quantiser.cut(sent, columns) if len(sent) else (np.zeros(0), sent)
 
 
 # ---- makes, names, lengths ----
@@ -177,9 +242,21 @@ def _make(entry: Tree) -> str:
 
 @lru_cache(maxsize=256)
 def _template(make: str) -> Tree:
-    structure, *shapes = make.split("\n")
-    arrays = [np.zeros([int(n) for n in dims.split(",") if n], dtype) for dtype, dims in (s.split(":") for s in shapes)]
-    return tree.unpack(structure, arrays)
+    """Arrays without memory of their own in the structure and shapes that a make tells."""
+    structure, *arrays = make.split("\n")
+    template = tree.unpack(structure, [_claimed(*text.partition(":")[::2]) for text in arrays], importing=False)
+    if not all(isinstance(leaf, np.ndarray) for leaf in tree.leaves(template)):
+        raise ValueError("a number stands where an array belongs")
+    return template
+
+
+def _claimed(dtype: str, dims: str) -> np.ndarray:
+    """(dtype, "3,4") as an array of zeros that takes up no memory."""
+    sizes = dims.split(",") if dims else []
+    shape = [int(n) for n in sizes if n.isdecimal() and len(n) < 20]
+    if len(shape) < len(sizes) or nbytes(dtype, shape) > MOST:
+        raise ValueError(f"an array of shape {dims[:40]!r} is claimed")
+    return np.broadcast_to(np.zeros((), dtype), shape)
 
 
 def _texts(known: Memory) -> list[str]:
@@ -193,7 +270,10 @@ def _deflated(text: str, texts: list[str]) -> bytes:
 
 
 def _inflated(packed: bytes, texts: list[str]) -> str:
-    return zlib.decompressobj(RAW, zdict="".join(texts).encode()).decompress(packed).decode()
+    try:
+        return inflated(packed, LONGEST, "".join(texts).encode()).decode()
+    except UnicodeDecodeError as error:
+        raise ValueError("a name is no text") from error
 
 
 def _remembered(old: Part | None, make: str, i: int, leaf: np.ndarray) -> Leaf | None:
@@ -210,11 +290,6 @@ def _quantised(leaf: np.ndarray) -> bool:
 
 def _text(content: bytes) -> bytes:
     return length(len(content)) + content
-
-
-def _next_text(content: bytes, at: int) -> tuple[bytes, int]:
-    n, at = read_length(content, at)
-    return content[at : at + n], at + n
 
 
 def checksum(held: Memory) -> int:

@@ -26,7 +26,16 @@ def pack(symbols: np.ndarray, levels: int) -> np.ndarray:  # (q,) int8 in [-leve
 
 
 def unpack(packed: np.ndarray, size: int, levels: int) -> np.ndarray:  # -> (q,) int8
+    """ValueError for bytes that `pack` never gives."""
+    if not len(packed) or packed[0] not in (PLANES, HUFFMAN):
+        raise ValueError(f"{size} numbers do not say how they are packed")
     return (_from_huffman if packed[0] == HUFFMAN else _from_planes)(packed[1:], size, levels)
+
+
+def expect(found: int, wanted: int, size: int) -> None:
+    """ValueError where another number of bytes arrived than `size` numbers take."""
+    if found != wanted:
+        raise ValueError(f"{found} bytes stand for {size} numbers that take {wanted}")
 
 
 # ---- planes: which are zero, signs, magnitudes less one ----
@@ -46,11 +55,14 @@ def _from_planes(packed: np.ndarray, size: int, levels: int) -> np.ndarray:
     cut = -(-size // 8)
     some = np.unpackbits(packed[:cut], count=size).astype(bool)
     n, width = int(some.sum()), _width(levels)
+    expect(len(packed), cut - (-n // 8) - (-n * width // 8), size)
     signs, rest = np.unpackbits(packed[cut : cut - (-n // 8)], count=n), packed[cut - (-n // 8) :]
     magnitudes = np.ones(n, np.int8)
     if width and n:
         bits = np.unpackbits(rest, count=n * width).reshape(n, width)
-        magnitudes = (bits @ (1 << np.arange(width)[::-1]) + 1).astype(np.int8)
+        magnitudes = bits @ (1 << np.arange(width)[::-1]) + 1
+        if magnitudes.max() > levels:
+            raise ValueError(f"a number is beyond {levels} levels")
     symbols = np.zeros(size, np.int8)
     symbols[some] = np.where(signs, -magnitudes, magnitudes)
     return symbols
@@ -71,12 +83,27 @@ def _huffman(symbols: np.ndarray, levels: int) -> np.ndarray:
 
 
 def _from_huffman(packed: np.ndarray, size: int, levels: int) -> np.ndarray:
-    grouped = np.frombuffer(zlib.decompress(packed.tobytes(), -15), np.uint8)
     base, group = 2 * levels + 1, _group(size, levels)
+    grouped = np.frombuffer(inflated(packed.tobytes(), -(-size // group)), np.uint8)
+    expect(len(grouped), -(-size // group), size)
+    if size and grouped.max() >= base**group:
+        raise ValueError(f"a number is beyond {levels} levels")
     symbols = np.empty((len(grouped), group), np.uint8)
     for i in range(group):
         grouped, symbols[:, i] = np.divmod(grouped, base)
     return symbols.ravel()[:size].astype(np.int8) - np.int8(levels)
+
+
+def inflated(packed: bytes, most: int, known: bytes = b"") -> bytes:
+    """What raw deflate has packed, beside what was `known` before; ValueError beyond `most` bytes, before memory is taken."""
+    unpacker = zlib.decompressobj(-15, zdict=known)
+    try:
+        text = unpacker.decompress(packed, most + 1)
+    except zlib.error as error:
+        raise ValueError("it cannot be inflated") from error
+    if len(text) > most or not unpacker.eof or unpacker.unused_data:
+        raise ValueError(f"it does not inflate to {most} bytes or fewer")
+    return text
 
 
 def _grouped(symbols: np.ndarray, levels: int) -> np.ndarray:
@@ -118,12 +145,18 @@ def unpack_gaps(packed: np.ndarray, size: int) -> np.ndarray:  # -> (q,) int64
     symbols = np.zeros(size, np.int64)
     if not len(packed):
         return symbols
-    n, begin = read_length(bytes(packed[:8]), 1)
+    n, begin = read_length(bytes(packed[:11]), 1)
+    if not 0 < n <= size:
+        raise ValueError(f"{n} of {size} numbers are said to have moved")
     bits = np.unpackbits(packed[begin:]).astype(bool)
     gaps, used = _from_rice(bits, n, int(packed[0]) // 16)
     signs = bits[used : used + n]
-    sizes, _ = _from_rice(bits[used + n :], n, int(packed[0]) % 16)
-    symbols[np.cumsum(gaps + 1) - 1] = np.where(signs, -1, 1) * (sizes + 1)
+    sizes, rest = _from_rice(bits[used + n :], n, int(packed[0]) % 16)
+    expect(len(packed) - begin, -(-(used + n + rest) // 8), n)
+    at = np.cumsum(gaps + 1) - 1
+    if at[-1] >= size:
+        raise ValueError(f"number {at[-1]} of {size} is said to have moved")
+    symbols[at] = np.where(signs, -1, 1) * (sizes + 1)
     return symbols
 
 
@@ -151,12 +184,21 @@ def _from_rice(bits: np.ndarray, n: int, width: int) -> tuple[np.ndarray, int]:
     if width == ALL_ZERO:
         return np.zeros(n, np.int64), 0
     ends = np.flatnonzero(~bits)[:n]
+    if len(ends) < n or len(bits) < int(ends[-1]) + 1 + n * width:
+        raise ValueError(f"{len(bits)} bits are too few for {n} numbers")
     quotients, used = np.diff(ends, prepend=-1) - 1, int(ends[-1]) + 1
     rest = bits[used : used + n * width].reshape(n, width) @ (1 << np.arange(width))
     return (quotients << width) + rest, used + n * width
 
 
 # ---- a length: seven bits a byte, the last one below 128 ----
+
+
+def received(sent: object) -> bytes:
+    """What a client sent as a vector of bytes; ValueError for anything else."""
+    if not (isinstance(sent, np.ndarray) and sent.dtype == np.uint8 and sent.ndim == 1):
+        raise ValueError("it is no vector of bytes")
+    return sent.tobytes()
 
 
 def length(n: int) -> bytes:
@@ -170,6 +212,8 @@ def read_length(content: bytes, at: int) -> tuple[int, int]:
     """(the length that begins there, where it ends)."""
     n, shift = 0, 0
     while True:
+        if at >= len(content) or shift > 56:
+            raise ValueError(f"it is cut off, or holds no length, after {at} bytes")
         byte, at = content[at], at + 1
         n, shift = n + ((byte % 128) << shift), shift + 7
         if byte < 128:

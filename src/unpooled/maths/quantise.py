@@ -35,7 +35,7 @@ class Identity(NamedTuple):
         return np.ascontiguousarray(x, np.float64).view(np.uint8)
 
     def decode(self, sent: np.ndarray, size: int, rng: np.random.Generator) -> np.ndarray:
-        return _numbers(sent, np.float64, size)
+        return _numbers(sent, np.float64, size).copy()
 
 
 class Dither(NamedTuple):
@@ -91,6 +91,8 @@ class Dither(NamedTuple):
         if not len(sent):
             return np.zeros(size)
         buckets = -(-size // self.bucket)
+        if len(sent) < 2 + buckets:
+            raise ValueError(f"{len(sent)} bytes stand for the scales of {buckets} buckets")
         top = _power(sent[:2].view("<i2").astype(np.int64))
         scales = _scales(sent[2 : 2 + buckets]) * (top / self.levels)
         symbols = coding.unpack(sent[2 + buckets :], size, self.levels)
@@ -143,6 +145,12 @@ class Grid(NamedTuple):
         """(columns,)"""
         return _scales(laid[2:]) * (_power(laid[:2].view("<i2").astype(np.int64)) / self.levels)
 
+    def cut(self, sent: np.ndarray, columns: int) -> tuple[np.ndarray, np.ndarray]:
+        """(steps, what follows the grid)."""
+        if len(sent) < 2 + columns:
+            raise ValueError(f"{len(sent)} bytes stand for a grid of {columns} columns")
+        return self.steps(sent[: 2 + columns]), sent[2 + columns :]
+
     def moves(self, change: np.ndarray, steps: np.ndarray, draws: np.ndarray) -> np.ndarray:
         """Bytes that say by how many steps numbers have moved."""
         return coding.pack_gaps(np.floor(change / steps + draws).ravel())
@@ -155,7 +163,10 @@ class Grid(NamedTuple):
         return np.concatenate([laid, self.moves(x, self.steps(laid), rng.random(x.shape))]) if len(laid) else laid
 
     def decode(self, sent: np.ndarray, size: int, rng: np.random.Generator) -> np.ndarray:
-        return self.moved(sent[3:], (size,), self.steps(sent[:3])) if len(sent) else np.zeros(size)
+        if not len(sent):
+            return np.zeros(size)
+        steps, moves = self.cut(sent, 1)
+        return self.moved(moves, (size,), steps)
 
 
 class Sparsify(NamedTuple):
@@ -202,9 +213,12 @@ class TopK(NamedTuple):
     def decode(self, sent: np.ndarray, size: int, rng: np.random.Generator) -> np.ndarray:
         k = self._count(size)
         cut = 4 * k if 32 * k < size else -(-size // 8)
+        values = _numbers(sent[cut:], "<f4", k)
         where = sent[:cut].view("<u4") if 32 * k < size else np.flatnonzero(np.unpackbits(sent[:cut], count=size))
+        if len(where) != k or where.max() >= size:
+            raise ValueError(f"{len(where)} places below {size} are told for {k} numbers")
         x = np.zeros(size)
-        x[where] = _numbers(sent[cut:], "<f4", k)
+        x[where] = values
         return x
 
     def _count(self, size: int) -> int:
@@ -236,11 +250,11 @@ class Cast(NamedTuple):
     def decode(self, sent: np.ndarray, size: int, rng: np.random.Generator) -> np.ndarray:
         if not len(sent):
             return np.zeros(size)
+        halves = _numbers(sent[2:], "<u2", size)
         top = _power(sent[:2].view("<i2").astype(np.int64))
-        halves = sent[2:].copy()
         if self.dtype == "float16":
-            return _numbers(halves, "<f2", size) * top
-        return (halves.view("<u2").astype(np.uint32) << 16).view(np.float32).astype(np.float64)[:size] * top
+            return halves.view("<f2").astype(np.float64) * top
+        return (halves.astype(np.uint32) << 16).view(np.float32).astype(np.float64) * top
 
 
 def memory_step(quantiser: Any, size: int) -> float:
@@ -321,8 +335,6 @@ def _mask(where: np.ndarray, size: int) -> np.ndarray:
 
 
 def _numbers(sent: np.ndarray, dtype, size: int) -> np.ndarray:
-    """`size` numbers out of bytes, as float64; another length is refused."""
-    numbers = np.ascontiguousarray(sent).view(dtype)
-    if len(numbers) != size:
-        raise ValueError(f"{len(numbers)} numbers arrived, {size} were expected")
-    return numbers.astype(np.float64)
+    """`size` numbers out of bytes; another length is refused."""
+    coding.expect(len(sent), np.dtype(dtype).itemsize * size, size)
+    return np.ascontiguousarray(sent).view(dtype)

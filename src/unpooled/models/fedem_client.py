@@ -16,6 +16,7 @@ from unpooled import tree
 from unpooled.arrays import Array, Float, Int, to_numpy
 from unpooled.client import Client, client, generator
 from unpooled.federation import Journal
+from unpooled.maths.coding import received
 from unpooled.maths.families import FAMILIES
 from unpooled.maths.named import resolve
 from unpooled.maths.quantise import QUANTISERS, Dither, Identity
@@ -191,15 +192,24 @@ def receive(family: Any, quantiser: Any, params: Tree, journal: Journal) -> Call
     zeros = [np.zeros(shape) for shape in shapes]
 
     def undo(sent: Tree, name: str) -> Contribution:
-        content = to_numpy(sent).astype(np.uint8)
+        try:
+            return read(received(sent), _rng((journal.seed, journal.round), name))
+        except ValueError as error:
+            raise tree.SchemaError(
+                f"the answer of {name!r} cannot be read ({error}): start that client again if it goes on"
+            ) from error
+
+    def read(content: bytes, rng: np.random.Generator) -> Contribution:
         cut = struct.calcsize(HEAD)
-        levels, rows, loglik, rest = struct.unpack(HEAD, bytes(content[:cut]))
+        if len(content) < cut:
+            raise ValueError("its head is cut off")
+        levels, rows, loglik, rest = struct.unpack(HEAD, content[:cut])
         work, which = divmod(rest, 4)
         if which > FIRST or (isinstance(quantiser, Dither) and not quantiser.levels <= levels <= FINE.levels):
-            raise tree.SchemaError("the head of the answer says what no client of FedEM says")
-        rng = _rng((journal.seed, journal.round), name)
-        blocks = _decode(_of_message(quantiser, which, levels), shapes, content[cut:], rng)
-        return _contribution(which, rows, loglik, work, blocks, zeros)
+            raise ValueError("its head says what no client of FedEM says")
+        with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused
+            blocks = _decode(_of_message(quantiser, which, levels), shapes, np.frombuffer(content[cut:], np.uint8), rng)
+            return _contribution(which, rows, loglik, work, blocks, zeros)
 
     return undo
 
@@ -248,6 +258,8 @@ def _decode(quantiser: Any, shapes: list, body: np.ndarray, rng: np.random.Gener
     if not len(body):
         return [np.zeros(shape) for shape in shapes]
     head = 4 * (len(shapes) - 1)
+    if len(body) < head:
+        raise ValueError("the lengths of its blocks are cut off")
     parts = np.split(body[head:], np.cumsum(body[:head].copy().view("<u4")))
     blocks = []
     for (rows, length), part in zip(shapes, parts):
