@@ -253,7 +253,9 @@ def _named_tuple(name: str, importing: bool) -> type:
     for part in qualname.split("."):
         found = getattr(found, part, None)
     if not (isinstance(found, type) and issubclass(found, tuple) and hasattr(found, "_fields")):
-        raise SchemaError(f"{name[:80]!r} is not a known message type: import the module that defines it before loading")
+        raise SchemaError(
+            f"{name[:80]!r} is not a known message type: import the module that defines it before loading"
+        )
     return found
 
 

@@ -65,3 +65,14 @@ def test_rows_are_moved_once_and_forgotten_with_their_client():
     del client
     gc.collect()
     assert len(rows._KEPT) < count
+
+
+@pytest.mark.parametrize(
+    "told", [b"", b"[1, 2", b"3", b"\xff", b'[{"a": 1}, 2]', b"[" * 5000], ids=lambda told: str(told[:8])
+)
+def test_classes_that_cannot_be_read_are_refused_by_name(told, monkeypatch):
+    kind = rows.Kind(np.frombuffer(told, np.uint8), np.asarray(3), np.asarray(0))
+    fed = federation([1, 2], [1])
+    monkeypatch.setattr(fed, "gather", lambda ask, down: {"north": kind})
+    with pytest.raises(BadData, match="client 'north' tells of its classes cannot be read"):
+        rows.kinds(fed)

@@ -13,6 +13,7 @@ from unpooled.arrays import Array, Int, to_numpy
 from unpooled.client import Client, client
 from unpooled.errors import BadData
 from unpooled.federation import Federation
+from unpooled.maths.coding import received
 
 
 class Rows(NamedTuple):
@@ -46,7 +47,7 @@ def kinds(fed: Federation, known: Sequence | None = None, holes: bool = False) -
     are missing values where no `holes` are allowed.
     """
     answers = fed.gather(kind, None)
-    labels = {name: json.loads(bytes(to_numpy(a.labels)).decode()) for name, a in answers.items()}
+    labels = {name: _read_labels(name, a) for name, a in answers.items()}
     seen = {*(known or ()), *(label for own in labels.values() for label in own)}
     if known is not None and (strange := sorted(seen - {*known}, key=str)):
         name = next(name for name, own in labels.items() if strange[0] in own)
@@ -66,6 +67,19 @@ def kinds(fed: Federation, known: Sequence | None = None, holes: bool = False) -
         text = f"client {name!r} has missing values in {empty[name]} of its rows, and learners need whole ones"
         raise BadData(f"{text}: fill them in first (MixtureImputer does), or use FedGMM without embedding=")
     return sorted(seen), next(iter(widths.values()))
+
+
+def _read_labels(name: str, told: Kind) -> list:
+    """A client's classes, as it tells them."""
+    try:
+        labels = json.loads(received(told.labels))
+    except (ValueError, RecursionError):
+        labels = None
+    if not (isinstance(labels, list) and all(isinstance(label, str | int | float) for label in labels)):
+        raise BadData(
+            f"what client {name!r} tells of its classes cannot be read: start that client again, or leave it out"
+        )
+    return labels
 
 
 def codes(y: Array, labels: Sequence, w: Array | None = None) -> np.ndarray:
