@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from typing import Any
@@ -15,13 +16,15 @@ class Progress:
 
     def __init__(self, quiet: bool = False):
         self.quiet, self.began, self.last = quiet, time.monotonic(), 0.0
+        # asked once: a live line puts something that is no terminal in the place of standard error
+        self.terminal = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
         self.status: Any = None
 
     def __call__(self, estimator: Any, moment: Any) -> None:
         now = time.monotonic()
         if self.quiet or now - self.began < QUIET_SECONDS:
             return
-        if sys.stderr.isatty():
+        if self.terminal:
             self._live(line(estimator, moment))
         elif now - self.last > PIPED_SECONDS:
             self.last = now
@@ -31,9 +34,11 @@ class Progress:
         if self.status is None:
             from rich.console import Console
 
-            self.status = Console(stderr=True).status(text)
+            self.status = Console(stderr=True).status("")
             self.status.start()
-        self.status.update(text)
+        self.status.update(
+            text[: self.status.console.width - 3]
+        )  # one line, whatever the window: the spinner takes two
 
     def close(self) -> None:
         if self.status is not None:
