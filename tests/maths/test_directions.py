@@ -92,8 +92,47 @@ def test_the_share_of_resampled_federations_adds_up():
     assert found.get("4", 0.0) >= 0.6
 
 
-def test_two_clients_are_too_few_to_say():
-    assert directions.count(np.array([[9.0, 0.0], [0.0, 9.0]]), np.eye(2)) == 0
+def test_two_clients_are_told_apart_where_they_differ_and_not_by_chance():
+    apart = [
+        directions.count(*dealt(seed, np.array([[0.8, 0.2], [0.2, 0.8]]), rows=150, atoms=6)) for seed in range(10)
+    ]
+    alike = [directions.count(*dealt(seed, np.full((2, 2), 0.5), rows=150, atoms=6)) for seed in range(40)]
+    assert apart == [1] * 10
+    assert alike == [0] * 40
+
+
+def owned(rows):
+    """Counts and covariance where every client has atoms of its own, rows of each, to which its rows belong without a doubt."""
+    own = np.kron(np.eye(len(rows)), np.ones(np.shape(rows)[1])) * np.ravel(rows)
+    return own, directions.within(own, np.diag(own.sum(0)))
+
+
+@pytest.mark.parametrize("clients", [2, 3, 10])
+def test_clients_with_nothing_in_common_are_as_many_clusters(clients):
+    """No row of a client differs from its others in who would hold it, and the differences of clients are all the surer."""
+    assert directions.count(*owned(np.full((clients, 3), 20.0))) == clients - 1
+    assert directions.count(*owned(20.0 + np.arange(3 * clients).reshape(clients, 3))) == clients - 1
+    assert directions.count(*owned(np.full((clients, 1), 20.0))) == clients - 1
+
+
+def test_two_kinds_of_clients_that_differ_among_themselves_too():
+    """Clusters 0 to 2 at some clients, 3 and 4 at others: one direction is certain, three more are not."""
+    rng = np.random.default_rng(6)
+    shares = np.zeros((80, 5))
+    shares[:40, :3], shares[40:, 3:] = rng.dirichlet(np.ones(3), 40), rng.dirichlet(np.ones(2), 40)
+    counts = np.stack(
+        [np.bincount(rng.choice(5, 60, p=p) + 5 * rng.integers(3, size=60), minlength=15) for p in shares]
+    )
+    assert directions.count(counts, directions.within(counts, np.diag(counts.sum(0)))) == 4
+
+
+def test_single_rows_show_no_difference():
+    """A client's only row differs from none of its rows, wherever it is; nor does one rare row say anything."""
+    rng = np.random.default_rng(7)
+    single = np.eye(4)[rng.integers(4, size=30)]
+    many = np.concatenate([rng.multinomial(50, [0.3, 0.3, 0.4, 0.0], 30), [[0, 0, 0, 1]]])
+    for counts in (single, many):
+        assert directions.count(counts, directions.within(counts, np.diag(counts.sum(0)))) == 0
 
 
 def test_where_a_row_says_nothing_nothing_stands_out():

@@ -12,7 +12,7 @@ from unpooled.client import Client
 from unpooled.errors import BadData, BadParameter
 from unpooled.local import federate
 from unpooled.metrics.clustering import score
-from unpooled.models import open_rounds
+from unpooled.models import open_groups, open_mixture, open_rounds
 
 CENTRES = 7.0 * np.array([[0, 0], [1, 0], [0, 1], [1, 1], [2, 0.5]])
 
@@ -71,6 +71,20 @@ def test_groups_of_gaussians_are_found_by_who_holds_them():
     assert score(y, model.labels_).pooled_ari > 0.9
     assert model.scores_["topics"] > model.scores_["gaussians"]
     assert model.merges_.leaves == len(model.means_)
+
+
+def test_clients_differ_where_their_gaussians_say_so_though_atoms_do_not(monkeypatch):
+    """Shares that differ little are lost among atoms of few rows each, in ten columns."""
+    rng = np.random.default_rng(100)
+    centres, x = 5.0 * np.eye(3, 10), {}
+    for c in range(40):
+        y = rng.choice(3, 30, p=rng.dirichlet(np.full(3, 8.0)))
+        x[f"c{c:02}"] = centres[y] + rng.normal(size=(30, 10))
+    found = []
+    monkeypatch.setattr(open_mixture, "holders", lambda *how: found.extend(open_groups.holders(*how)) or found)
+    model = up.OpenMixture(random_state=0).fit(x)
+    assert found[0].clusters == 1 < found[1].clusters
+    assert (model.alike_, model.structure_, model.n_components_) == (False, "gaussians", 3)
 
 
 def paired_clients(seed=0, clients=40, rows=60, d=6):

@@ -12,6 +12,7 @@ import numpy as np
 REDRAWN = 20  # times that holders change places: all must show more directions, so that chance has 1 in 21
 QUANTILE = 2.02  # of the Tracy-Widom law, 99 %
 SURE = 4.32  # 99.99 %: the first direction says whether clients differ at all, and is asked for in several ways
+UNLIKELY = 1e-4  # the same, where it is a bound of the chance itself
 CUTS = (
     1e-3,
     1e-2,
@@ -22,18 +23,33 @@ CUTS = (
 
 def count(counts: np.ndarray, within: np.ndarray) -> int:
     """How many directions stand out: counts (clients, atoms) of rows, within (atoms, atoms) the covariance of one row at a client."""
-    if len(counts) < 3:
-        return 0
-    away = deviations(counts)
+    away, free = deviations(counts), max(counts.sum() - len(counts), 1.0)
     variance, axes = np.linalg.eigh(within)
-    free, found = max(counts.sum() - len(counts), 1.0), 0
+    rare = variance <= CUTS[0] * variance[-1]
+    apart = _apart(away @ axes[:, rare], variance[rare], free)
+    away, samples, found = away - apart @ (apart.T @ away), len(counts) - 1 - apart.shape[1], 0
+    if samples < 1:
+        return apart.shape[1]
     for cut in CUTS:
         kept = variance > max(cut * variance[-1], 1e-300)
         white = away @ axes[:, kept] / np.sqrt(variance[kept])
         roots, size = np.linalg.eigvalsh(white.T @ white), int(kept.sum())
-        if size and roots.max() > edge(len(counts) - 1, size, free, SURE):
-            found = max(found, int((roots > edge(len(counts) - 1, size, free)).sum()))
-    return found
+        if size and roots.max() > edge(samples, size, free, SURE):
+            found = max(found, int((roots > edge(samples, size, free)).sum()))
+    return found + apart.shape[1]
+
+
+def _apart(away: np.ndarray, variance: np.ndarray, free: float) -> np.ndarray:
+    """(clients, b) orthonormal: how clients differ where rows of one client never do, or next to never; away is (clients, axes).
+
+    Nothing is normal there, but half the square of two rows' distance is at most 1: were all rows drawn alike, its mean within clients
+    would be as far below that of all rows with a chance below exp(-free (all - within + within log(within / all))) (Chernoff).
+    """
+    clients, length, axes = np.linalg.svd(away, full_matrices=False)
+    inside = axes**2 @ np.maximum(variance, 0.0) + 1e-300
+    every = (length**2 + free * inside) / (free + len(away) - 1)
+    chance = free * (every - inside + inside * np.log(inside / every))
+    return clients[:, (every > inside) & (chance > -np.log(UNLIKELY))]
 
 
 def deviations(counts: np.ndarray) -> np.ndarray:

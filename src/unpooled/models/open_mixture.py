@@ -67,7 +67,8 @@ EVEN = 1e6  # the largest concentration of clients' weights: they are equal
 class OpenMixture(MixtureFace, Estimator):
     """Clusters over clients, their number found and never given.
 
-    structure : "gaussians", "topics" or "auto".
+    structure : "gaussians", "topics" or "auto". Topics are one more than the directions in which clients differ: one where they
+        do not, and never more than there are clients.
     covariance_types : shapes tried for "gaussians".
     atom_type : "full", or "round" for those who pay by the byte: while atoms are sought they have one covariance up to their sizes,
         Gaussians ride along now and then, and atoms stand still while they are grouped. Over `Compressed(fed, quantiser="grid")` it sends
@@ -149,12 +150,7 @@ class OpenMixture(MixtureFace, Estimator):
     def _onward(self, fed: Federation, state: State) -> State:
         """Thin the race, and turn to the next phase when this one is over."""
         if state.phase == "search":
-            if state.age == SEARCH:
-                return self._group(fed, state)
-            state = (
-                self._refined(state, "gaussians") if state.age in REFINE else state._replace(race=picked(state.race))
-            )
-            return state._replace(race=measured(fed, state.race, state.age, state.age == SEARCH - 1))
+            return self._group(fed, state) if state.age == SEARCH else self._searched(fed, state)
         if state.phase == "halve":
             return self._fine(fed, state) if state.age % HALVE == 0 else state
         if state.phase == "alike":
@@ -166,6 +162,12 @@ class OpenMixture(MixtureFace, Estimator):
                 return chosen(state, len(fed.names))
             return contested(state) if state.age == SETTLE else state
         return state._replace(phase="done") if state.age == (SETTLE if state.phase == "settle" else POLISH) else state
+
+    def _searched(self, fed: Federation, state: State) -> State:
+        """Gaussians are refined now and then, and round atoms measured."""
+        due = state.age in REFINE
+        state = self._refined(state, "gaussians") if due else state._replace(race=picked(state.race))
+        return state._replace(race=measured(fed, state.race, state.age, state.age == SEARCH - 1))
 
     def _refined(self, state: State, structure: str) -> State:
         """The two best Gaussians stay; the best one's neighbours on its path join, and itself with a pair joined, or some."""
@@ -196,13 +198,16 @@ class OpenMixture(MixtureFace, Estimator):
         return [*near, *some_less(leader, state.rows, JOINED[leader.structure])]
 
     def _group(self, fed: Federation, state: State) -> State:
-        """Atoms become topics by who holds them, and so do Gaussians that the same clients hold; without atoms nothing is grouped."""
+        """Atoms become topics by who holds them, and so do Gaussians that the same clients hold; without atoms nothing is grouped.
+
+        Clients are alike where neither shows a difference: a few Gaussians may, where it is lost among 80 atoms.
+        """
         fine, clumps = best(state.race, "atoms"), best(state.race, "gaussians")
         last = (clumps, *(one_less(clumps, state.rows) if not self._light else ())) if clumps else ()
         if fine is None:
             return state._replace(phase="settle", age=0, race=last)
         who = holders(fed, (fine, clumps) if clumps else (fine,), self.noise)
-        if who[0].clusters == 1 and clumps:
+        if clumps and all(held.clusters == 1 for held in who):
             return self._fine(fed, state._replace(phase="halve", age=0, race=(fine._replace(tested=False),)))
         rng = fed.journal.rng
         groups = [grouped("topics", fine._replace(still=self.atom_type == "round"), who[0], rng)]

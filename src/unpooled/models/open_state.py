@@ -76,15 +76,19 @@ def chosen(state: State, clients: int) -> State:
     if g is None:
         return refit
     scores = {c.structure: c.held for c in (g, t)}
-    margin = t.doubt if t.size == g.size else 0.0  # nothing is grouped: then it must be clear that Gaussians do not fit
-    better = max(c.held for c in ts) - margin > g.held or g.size < t.size
-    if any(
-        c.still for c in ts
-    ):  # atoms that stood still describe rows crudely: what counts is what clients' weights tell of a row
-        better = t.told > g.told
-    if better and 2 <= t.size <= clients / 2:
+    if 2 <= t.size <= clients / 2 and _explain_more(ts, t, g):
         return refit._replace(scores=scores)
     return state._replace(phase="done", race=(), scores=scores)
+
+
+def _explain_more(topics: Sequence[Candidate], t: Candidate, g: Candidate) -> bool:
+    """Whether held-out rows prefer topics, of which t are the best, to the Gaussians g."""
+    if any(
+        c.still for c in topics
+    ):  # atoms that stand still describe rows crudely; what clients' weights tell of a row counts
+        return t.told > g.told
+    margin = t.doubt if t.size == g.size else 0.0  # nothing is grouped: then it must be clear that Gaussians do not fit
+    return max(c.held for c in topics) - margin > g.held or g.size < t.size
 
 
 def dendrogram(final: Candidate, state: State) -> Merges | None:
