@@ -87,6 +87,15 @@ def test_clients_differ_where_their_gaussians_say_so_though_atoms_do_not(monkeyp
     assert (model.alike_, model.structure_, model.n_components_) == (False, "gaussians", 3)
 
 
+@pytest.mark.parametrize("clients", [2, 3, 5])
+def test_topics_of_few_clients_with_nothing_in_common(clients):
+    rng = np.random.default_rng(101)
+    x = {f"c{c}": 40.0 * rng.normal(size=8) + rng.normal(size=(100, 8)) for c in range(clients)}
+    model = up.OpenMixture("topics", random_state=0).fit(x)
+    assert model.n_components_ == clients
+    assert score({n: np.full(100, c) for c, n in enumerate(x)}, model.labels_).pooled_ari == 1.0
+
+
 def paired_clients(seed=0, clients=40, rows=60, d=6):
     """Four clusters of two round Gaussians each: Gaussians say what rows look like, who holds them says what is one."""
     rng = np.random.default_rng(seed)
