@@ -16,34 +16,23 @@ import numpy as np
 
 from unpooled import tree
 from unpooled.arrays import to_numpy
-from unpooled.errors import BadData, BadParameter, TooFewClients
+from unpooled.errors import BadParameter, TooFewClients
 from unpooled.federation import Federation
 from unpooled.maths import bayes_linear, descent
 from unpooled.maths.bayes_linear import Posterior, Stats
 from unpooled.maths.calibration import histogram
 from unpooled.maths.feature_maps import Leaves, features, start
-from unpooled.maths.groups import Groups, members
-from unpooled.models.bnr_checks import check_module, check_parameters, check_server_data
+from unpooled.maths.groups import Groups
+from unpooled.models.bnr_checks import check_module, check_parameters
 from unpooled.models.grouping import find
 from unpooled.models.held_clients import HeldClients, choose, warn_if_nothing_carries_over
 from unpooled.models.kernel_learning import Checked, Question, Task, Trained, check_held, gradient, train
 from unpooled.models.last_layer import Design, LastLayer, statistics
-from unpooled.models.row_scaling import Scaling, bend_heavy, check_targets, standard, standardise
+from unpooled.models.round_choice import SERVER_SHARE, Best, ServerRows, judge, server_rows
+from unpooled.models.row_scaling import Scaling, bend_heavy, check_targets, standardise
 from unpooled.tree import Tree
 
 FIRST_NOISE, FIRST_PRIOR = -1.0, 1.0  # logs of variances that local training starts from
-SERVER_SHARE = 0.8  # of the server's rows are distilled on, the others choose the round
-
-
-class Best(NamedTuple):
-    """The round at which held-out rows were predicted best."""
-
-    theta: Leaves
-    stats: Stats
-    log_noise: float
-    log_prior: float
-    score: float  # mean absolute error of standardised targets: squares would let one odd row choose the round
-    round: int
 
 
 class State(NamedTuple):
@@ -202,7 +191,7 @@ class FedBNR(LastLayer):
             scaling = bend_heavy(fed, scaling, self._share(), self.seed_)
         kernel = start(self._spec(), len(scaling.x_mean), rng)
         check_module(self, kernel, len(scaling.x_mean))
-        self._server_rows(Design(scaling, kernel), "choose")  # refused now rather than after a round
+        self._server_rows(Design(scaling, kernel))  # refused now rather than after a round
         groups, spent = self._groups(fed, scaling)
         theta = tree.flatten(kernel.theta)
         optimiser: Tree = ()
@@ -272,8 +261,8 @@ class FedBNR(LastLayer):
     def _local_step(self, fed: Federation, state: State, stats: Stats) -> tuple[State, dict]:
         post = self._posterior(stats, state)
         info = {"loglik": float(post.evidence.sum() / stats.n), "noise": float(np.sqrt(post.noise.mean())), "sums": 2}
-        rows, _, _ = self._server_rows(state.design, "distill")
-        task = Task(state.design, post, np.asarray(state.log_noise), np.asarray(state.log_prior), rows)
+        rows, _ = self._server_rows(state.design)
+        task = Task(state.design, post, np.asarray(state.log_noise), np.asarray(state.log_prior), rows.x)
         ask = train.using(**self._asks(), epochs=int(self.local_epochs), rate=float(self.local_rate))
         answer = tree.map(to_numpy, fed.sum(ask, task))
         state, seen = self._judged(state, stats, post, answer.held)
@@ -284,60 +273,32 @@ class FedBNR(LastLayer):
         """Kernel, noise and prior that explain the server's rows and give them the clients' mean Gram matrix."""
         from unpooled.models.distill import distil
 
-        x, y, _ = self._server_rows(state.design, "distill")
+        rows, _ = self._server_rows(state.design)
         leaves = {
             **state.design.kernel.theta,
             "log_noise": np.asarray(state.log_noise),
             "log_prior": np.asarray(state.log_prior),
         }
         found = distil(
-            self._spec(), leaves, state.design.kernel.omega, (x, y), answer.gram / answer.clients,
+            self._spec(), leaves, state.design.kernel.omega, (rows.x, rows.y), answer.gram / answer.clients,
             weight=self.distill_weight, steps=self.distill_steps, rate=self.distill_rate,
         )  # fmt: skip
         log_noise, log_prior = float(found.pop("log_noise")), float(found.pop("log_prior"))
         return state._replace(design=_with_theta(state.design, found), log_noise=log_noise, log_prior=log_prior)
 
-    def _server_rows(self, design: Design, part: str) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-        """The server's standardised rows and their groups: those to "distill" on, those to "choose" the best round with."""
-        scaling = design.scaling
-        if self.server_data is None:
-            return np.zeros((0, len(scaling.x_mean))), np.zeros((0, len(scaling.y_mean))), None
-        x, y = check_server_data(self.server_data)
-        if x.shape[1] != len(scaling.x_mean):
-            raise BadData(
-                f"server_data has {x.shape[1]} columns but the clients have {len(scaling.x_mean)}: give the same"
-            )
-        y = y[:, None] if y.ndim == 1 else y
-        if y.shape[1] != len(scaling.y_mean):
-            raise BadData(
-                f"server_data has {y.shape[1]} targets but the clients have {len(scaling.y_mean)}: give the same"
-            )
-        cut = int(SERVER_SHARE * len(x)) if self.kernel == "distill" else 0
-        chosen = slice(0, cut) if part == "distill" else slice(cut, None)
-        group = members(design.groups, x[chosen])
-        return standard(scaling, x[chosen]), (y[chosen] - scaling.y_mean) / scaling.y_scale, group
+    def _server_rows(self, design: Design) -> tuple[ServerRows, ServerRows]:
+        """The server's rows to distil on, and those to choose the round with."""
+        return server_rows(design, self.server_data, SERVER_SHARE if self.kernel == "distill" else 0.0)
 
     def _judged(self, state: State, stats: Stats, post: Posterior, held: Checked) -> tuple[State, dict]:
-        """The state with its best round, judged by held-out rows; the last round where there are none."""
+        """The state with its best round so far, and what rows not fitted say of this one."""
+        kernel = state.design.kernel
         if self.server_data is not None:
-            x, y, group = self._server_rows(state.design, "choose")
-            held = check_held(post, self._spec(), state.design.kernel, x, y, np.ones(len(x)), group)
-        theta = state.design.kernel.theta
-        now = Best(theta, stats, state.log_noise, state.log_prior, math.inf, state.round)
-        if held.n == 0:
-            return state._replace(best=now), {}
-        now = now._replace(score=float(held.absolute.mean() / held.n))
-        scale = state.design.scaling.y_scale
-        rmse, spread = (np.sqrt((scale**2 * squares / held.n).mean()) for squares in (held.squares, held.spread))
-        mae = float((scale * held.absolute / held.n).mean())
-        seen = {
-            "val_rmse": float(rmse),
-            "val_spread": float(spread),
-            "val_mae": mae,
-            "val_nlpd": float((held.nlpd / held.n + np.log(scale)).mean()),
-        }
-        better = state.best is None or now.score < state.best.score
-        return state._replace(best=now if better else state.best), seen
+            x, y, group = self._server_rows(state.design)[1]
+            held = check_held(post, self._spec(), kernel, x, y, np.ones(len(x)), group)
+        now = Best(kernel.theta, stats, state.log_noise, state.log_prior, math.inf, state.round)
+        best, seen = judge(state.best, now, held, state.design.scaling.y_scale)
+        return state._replace(best=best), seen
 
     def done(self, state: State, history: list[dict]) -> bool:
         since = state.round - state.best.round if state.best is not None and np.isfinite(state.best.score) else 0
@@ -373,7 +334,7 @@ class FedBNR(LastLayer):
             super()._calibrate(fed, wanted)
             self.n_sums_ += bool(wanted)
             return
-        x, y, group = self._server_rows(self.design_, "choose")
+        x, y, group = self._server_rows(self.design_)[1]
         mean, variance = bayes_linear.predict(self.posterior, features(self._spec(), self.design_.kernel, x), group)
         self.histogram_, self.n_clients_checked_ = histogram((y - mean) / np.sqrt(variance), np.ones(len(x))), 0
 
