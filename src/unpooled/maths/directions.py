@@ -13,12 +13,8 @@ REDRAWN = 20  # times that holders change places: all must show more directions,
 QUANTILE = 2.02  # of the Tracy-Widom law, 99 %
 SURE = 4.32  # 99.99 %: the first direction says whether clients differ at all, and is asked for in several ways
 UNLIKELY = 1e-4  # the same, where it is a bound of the chance itself
-CUTS = (
-    1e-3,
-    1e-2,
-    1e-1,
-    0.3,
-)  # directions of less variance, relative to the largest, are left out: fewer have a lower bar
+# directions of less variance than so much of the largest are left out: fewer have a lower bar
+CUTS = (1e-3, 1e-2, 1e-1, 0.3)
 
 
 def count(counts: np.ndarray, within: np.ndarray) -> int:
