@@ -139,3 +139,5 @@ def test_where_a_row_says_nothing_nothing_stands_out():
     """One component, or rows that are all shared alike: there is no direction to look in."""
     assert directions.count(np.full((6, 1), 5.0), np.zeros((1, 1))) == 0
     assert directions.count(np.full((6, 3), 5.0), np.zeros((3, 3))) == 0
+    assert directions.count(np.zeros((3, 2)), np.zeros((2, 2))) == 0
+    assert directions.count(np.full((1, 3), 5.0), np.eye(3)) == 0

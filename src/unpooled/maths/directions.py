@@ -51,7 +51,7 @@ def _apart(away: np.ndarray, variance: np.ndarray, free: float) -> np.ndarray:
 def deviations(counts: np.ndarray) -> np.ndarray:
     """(clients, atoms) each client's counts less what it would have if all were alike, in standard errors of its size."""
     rows = np.maximum(counts.sum(1, keepdims=True), 1e-300)
-    return (counts - rows * (counts.sum(0) / counts.sum())) / np.sqrt(rows)
+    return (counts - rows * (counts.sum(0) / max(counts.sum(), 1e-300))) / np.sqrt(rows)
 
 
 def within(counts: np.ndarray, squares: np.ndarray) -> np.ndarray:
