@@ -27,9 +27,10 @@ def dense(z, group, other_z, other_group, j):
     return PRIOR[j] * z @ other_z.T + NOISE[j] * RATIO * same
 
 
-def fitted(rows, some=slice(None)):
+def fitted(rows, some=slice(None), intercept=False):
     z, y, w, group = (a[some] for a in rows)
-    return bl.posterior(bl.statistics(z, y, w, group, GROUPS), noise=NOISE, prior=PRIOR, ratio=RATIO)
+    stats = bl.statistics(z, y, w, group, GROUPS)
+    return bl.posterior(stats, noise=NOISE, prior=PRIOR, ratio=RATIO, intercept=intercept)
 
 
 def test_the_posterior_is_that_of_the_dense_process(rows):
@@ -44,6 +45,37 @@ def test_the_posterior_is_that_of_the_dense_process(rows):
         assert_allclose(mean[:, j], across @ np.linalg.solve(inner, y[:, j]), rtol=1e-9)
         assert_allclose(variance[:, j], own - (across * np.linalg.solve(inner, across.T).T).sum(1), rtol=1e-9)
         assert_allclose(post.evidence[j], multivariate_normal(np.zeros(90), inner).logpdf(y[:, j]), rtol=1e-10)
+
+
+def test_with_an_intercept_it_is_the_dense_process_whose_mean_is_estimated(rows):
+    z, y, w, group = rows
+    rows = z, y + 5, w, group
+    post = fitted(rows, intercept=True)
+    new, where = np.random.default_rng(1).normal(size=(6, 5)), np.array([0, 0, 3, 10, -1, GROUPS - 1])
+    mean, variance = bl.predict(post, new, where)
+    for j in range(2):
+        inner = dense(z, group, z, group, j) + NOISE[j] * np.eye(90)
+        across = dense(new, where, z, group, j)
+        own = PRIOR[j] * (new**2).sum(1) + NOISE[j] * (1 + RATIO)
+        solved = np.linalg.solve(inner, np.column_stack([rows[1][:, j], np.ones(90), across.T]))
+        precision = solved[:, 1].sum()
+        level = solved[:, 0].sum() / precision
+        free = 1 - across @ solved[:, 1]  # what a row does not have from rows fitted it has from the mean
+        assert_allclose(mean[:, j], across @ solved[:, 0] + free * level, rtol=1e-9)
+        expected = own - (across * solved[:, 2:].T).sum(1) + free**2 / precision
+        assert_allclose(variance[:, j], expected, rtol=1e-9)
+        density = multivariate_normal(np.full(90, level), inner).logpdf(rows[1][:, j])
+        assert_allclose(post.evidence[j], density + 0.5 * np.log(2 * np.pi / precision), rtol=1e-10)
+
+
+@pytest.mark.parametrize("standardize", [False, True])
+def test_with_an_intercept_the_learned_ratio_is_a_maximum_too(rows, standardize):
+    z, y, w, group = rows
+    stats = bl.statistics(z * [1, 10, 1, 0.1, 1], y - 7, w, group, GROUPS)
+    best = bl.posterior(stats, intercept=True, standardize=standardize)
+    for ratio in best.ratio * np.array([0.5, 0.99, 1.01, 2.0]):
+        other = bl.posterior(stats, intercept=True, standardize=standardize, ratio=ratio)
+        assert other.evidence.sum() < best.evidence.sum()
 
 
 def test_the_learned_ratio_is_a_maximum_and_noise_without_groups_has_none(rows):
@@ -79,19 +111,30 @@ def test_slopes_are_those_of_the_evidence(rows):
         assert_allclose(slope[i, j], (up - down) / 2e-5, rtol=1e-4, atol=1e-7)
 
 
-def test_rows_left_out_are_those_of_a_fit_without_them(rows):
+@pytest.mark.parametrize("intercept", [False, True])
+def test_rows_left_out_are_those_of_a_fit_without_them(rows, intercept):
     z, y, _, group = rows
-    post = fitted(rows)
+    post = fitted(rows, intercept=intercept)
     mean, variance = bl.left_out(post, z, y, group)
     for i in (0, 17, int(np.flatnonzero(group < 0)[0])):
-        expected, spread = bl.predict(fitted(rows, np.arange(90) != i), z[i : i + 1], group[i : i + 1])
+        expected, spread = bl.predict(fitted(rows, np.arange(90) != i, intercept), z[i : i + 1], group[i : i + 1])
         assert_allclose(mean[i], expected[0], rtol=1e-8)
         assert_allclose(variance[i], spread[0], rtol=1e-8)
     out = np.arange(90) < 30
     mean, variance = bl.left_out_together(post, z[out], y[out], group[out])
-    expected, spread = bl.predict(fitted(rows, ~out), z[out], group[out])
+    expected, spread = bl.predict(fitted(rows, ~out, intercept), z[out], group[out])
     assert_allclose(mean, expected, rtol=1e-8, atol=1e-10)
     assert_allclose(variance, spread, rtol=1e-8)
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+def test_draws_have_the_predicted_moments(rows, intercept):
+    post = fitted(rows, slice(0, 9), intercept)  # few rows: much is unsure
+    new, where = np.random.default_rng(1).normal(size=(5, 5)), np.array([*rows[3][:3], -1, GROUPS - 1])
+    draws = bl.draw(post, new, 40_000, np.random.default_rng(0), where)
+    mean, variance = bl.predict(post, new, where)
+    assert_allclose(draws.mean(-1), mean, atol=5 * np.sqrt(variance.max() / 40_000))
+    assert_allclose(draws.var(-1), variance, rtol=0.05)
 
 
 def test_draws_have_the_predicted_moments_and_groups_share_their_offset(rows):

@@ -1,5 +1,5 @@
 """Bayesian linear regression from sums over rows: y = z'v + b + e with v ~ N(0, prior I), e ~ N(0, noise), and an offset
-b ~ N(0, ratio noise) that the rows of a group share, if there are groups.
+b ~ N(0, ratio noise) that the rows of a group share, if there are groups; one of all rows, without a prior, if wanted.
 
 `Stats` is all that the data can say about weights, noise and prior: it adds over rows, subtracts to forget them, and
 costs k (k + 1) / 2 numbers to send for k features, k more for each group. Everything else follows at the server, with no
@@ -106,22 +106,19 @@ def posterior(
 ) -> Posterior:
     """The posterior at the given noise and prior variances and ratio, or at those that make y most probable.
 
-    `intercept` adds an offset without a prior, where there are no groups; `standardize` gives every feature the same say
-    whatever its unit.
+    `intercept` adds an offset of all rows, without a prior; `standardize` gives every feature the same say whatever its unit.
     """
+    at = lambda ratio: _posterior(stats, ratio, intercept, standardize, noise, prior)  # noqa: E731
     if stats.group_n.size == 0:
-        return _posterior(stats, 0.0, intercept, standardize, noise, prior)
-    at = lambda ratio: _posterior(stats, ratio, False, standardize, noise, prior)  # noqa: E731
+        return at(0.0)
     return at(_best_group_ratio(stats, at) if ratio is None else float(ratio))
 
 
 def _posterior(stats: Stats, ratio: float, intercept: bool, standardize: bool, noise: Any, prior: Any) -> Posterior:
-    gram, cross, yy, centre, offset = _about_the_mean(stats) if intercept else _about_zero(stats)
     shrink = ratio / (1 + ratio * np.append(stats.group_n, 0.0))  # (h,)
-    pull, push = stats.group_z * shrink[:-1], shrink[:-1, None] * stats.group_y
-    gram, cross = gram - pull @ stats.group_z.T, cross - pull @ stats.group_y
-    yy = np.maximum(yy - (push * stats.group_y).sum(0), 0.0)
-    scale = _scale(gram, centre, float(stats.n)) if standardize else np.ones(len(gram))
+    n, gram, cross, yy, centre, offset = _left_by_groups(stats, shrink[:-1], intercept)
+    pull, push = (shrink[:-1] * s for s in _groups_about(stats, centre, offset))
+    scale = _scale(stats, intercept) if standardize else np.ones(len(gram))
     values, vectors = np.linalg.eigh(gram / np.outer(scale, scale))
     seen = values > TINY * values.max(initial=0.0)  # along the others rows say nothing: what is there is rounding
     values = np.where(seen, values, 0.0)  # (k,)
@@ -133,10 +130,10 @@ def _posterior(stats: Stats, ratio: float, intercept: bool, standardize: bool, n
     precision = values[:, None] / noise + 1 / prior  # (k, o)
     basis = vectors / scale[:, None]
     weights = basis @ (along / noise / precision)
-    unsure = noise / stats.n if intercept else np.zeros_like(yy)
-    evidence = log_evidence(values, along**2, yy, dof, noise, prior) - (0.5 * np.log(stats.n) if intercept else 0.0)
+    unsure = noise / n if intercept else np.zeros_like(yy)
+    evidence = log_evidence(values, along**2, yy, dof, noise, prior) - (0.5 * np.log(n) if intercept else 0.0)
     evidence = evidence - 0.5 * np.log1p(ratio * stats.group_n).sum()
-    groups = np.asarray(ratio), shrink, np.pad(pull, ((0, 0), (0, 1))), np.pad(push, ((0, 1), (0, 0)))
+    groups = np.asarray(ratio), shrink, np.pad(pull, ((0, 0), (0, 1))), np.pad(push.T, ((0, 1), (0, 0)))
     return Posterior(weights, basis, 1 / precision, centre, offset, noise, prior, unsure, evidence, *groups)
 
 
@@ -146,9 +143,11 @@ def _best_group_ratio(stats: Stats, at: Callable[[float], Posterior]) -> float:
     def slope(t: float) -> float:  # d evidence / d ratio, t = log ratio; noise and prior are given or have slope 0
         post = at(np.exp(t))
         kept = 1 / (1 + post.ratio * stats.group_n)
-        unsure = (post.basis.T @ stats.group_z) ** 2  # (r, g)
-        away = (stats.group_y - stats.group_z.T @ post.weights) ** 2 / post.noise  # (g, o)
-        known = (unsure.T @ (post.spread / post.noise) + away) * kept[:, None] ** 2
+        group_z, group_y = _groups_about(stats, post.centre, post.offset)
+        unsure = ((post.basis.T @ group_z) ** 2).T @ (post.spread / post.noise)  # (g, o)
+        unsure = unsure + stats.group_n[:, None] ** 2 * (post.unsure / post.noise)
+        away = (group_y.T - group_z.T @ post.weights) ** 2 / post.noise  # (g, o)
+        known = (unsure + away) * kept[:, None] ** 2
         return 0.5 * float((known - (stats.group_n * kept)[:, None]).sum())
 
     low, high = RATIOS
@@ -157,20 +156,30 @@ def _best_group_ratio(stats: Stats, at: Callable[[float], Posterior]) -> float:
     return float(np.exp(high if slope(high) >= 0 else brentq(slope, low, high, xtol=1e-10)))
 
 
-def _about_zero(stats: Stats):
+def _left_by_groups(stats: Stats, shrink: np.ndarray, intercept: bool):
+    """(n, gram, cross, yy, centre, offset): sums about the mean, or about 0, once the offsets of groups are integrated out."""
     k, o = stats.zy.shape
-    return unpack(stats.zz, k), stats.zy, stats.yy, np.zeros(k), np.zeros(o)
+    shared = stats.group_z * shrink  # (k, g)
+    n = stats.n - (shrink * stats.group_n**2).sum()
+    gram, cross = unpack(stats.zz, k) - shared @ stats.group_z.T, stats.zy - shared @ stats.group_y
+    yy = stats.yy - (shrink[:, None] * stats.group_y * stats.group_y).sum(0)
+    centre, offset = np.zeros(k), np.zeros(o)
+    if intercept:
+        centre = (stats.z - shared @ stats.group_n) / n
+        offset = (stats.y - (shrink * stats.group_n) @ stats.group_y) / n
+        gram, cross, yy = gram - n * np.outer(centre, centre), cross - n * np.outer(centre, offset), yy - n * offset**2
+    return n, gram, cross, np.maximum(yy, 0.0), centre, offset
 
 
-def _about_the_mean(stats: Stats):
-    centre, offset = stats.z / stats.n, stats.y / stats.n
-    gram = unpack(stats.zz, len(centre)) - stats.n * np.outer(centre, centre)
-    cross = stats.zy - stats.n * np.outer(centre, offset)
-    return gram, cross, np.maximum(stats.yy - stats.n * offset**2, 0.0), centre, offset
+def _groups_about(stats: Stats, centre: np.ndarray, offset: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Sums by group of features and targets less the mean, (k, g) and (o, g)."""
+    return stats.group_z - np.outer(centre, stats.group_n), stats.group_y.T - np.outer(offset, stats.group_n)
 
 
-def _scale(gram: np.ndarray, centre: np.ndarray, n: float) -> np.ndarray:
-    variance = np.diag(gram) / n
+def _scale(stats: Stats, intercept: bool) -> np.ndarray:
+    """The standard deviation of each feature, groups or not; 1 for one that never varies."""
+    centre = stats.z / stats.n if intercept else np.zeros_like(stats.z)
+    variance = (np.diag(unpack(stats.zz, len(centre))) - stats.n * centre**2) / stats.n
     constant = variance <= TINY * centre**2  # what rounding leaves of a column that never varies
     return np.sqrt(np.where(constant | (variance <= 0), 1.0, variance))
 
@@ -236,23 +245,33 @@ def cotangent(slope: Slopes, z: Array, y: Array, w: Array) -> np.ndarray:
 
 
 def apart(post: Posterior, z: Array, y: Array, group: Array | None) -> tuple[Array, Array]:
-    """Features and targets less what the offsets of their groups (..., n) explain."""
-    pull, push, _ = _shared(post, group)
+    """Features and targets less what the offsets of their groups (..., n) explain, for a posterior without intercept."""
+    pull, push, _, _ = _shared(post, group)
     return z - pull, y - push
 
 
-def _shared(post: Posterior, group: Array | None) -> tuple[Any, Any, Any]:
-    """What rows have from their groups (..., n), -1 for one never seen: (pull (..., n, k), push (..., n, o), shrink (..., n, 1))."""
+class _Shared(NamedTuple):
+    """What rows have from their groups: numbers where there are none."""
+
+    pull: Any  # (..., n, k)
+    push: Any  # (..., n, o)
+    shrink: Any  # (..., n, 1)
+    kept: Any  # (..., n, 1) of the intercept's error: the offset of a group that is well known makes up for the rest
+
+
+def _shared(post: Posterior, group: Array | None) -> _Shared:
+    """By group (..., n), -1 for one never seen."""
     if group is None or len(post.shrink) == 1:
-        return 0.0, 0.0, post.ratio
-    return post.pull.T[group], post.push[group], post.shrink[group][..., None]
+        return _Shared(0.0, 0.0, post.ratio, 1.0)
+    shrink = post.shrink[group][..., None]
+    return _Shared(post.pull.T[group], post.push[group], shrink, shrink / post.ratio if post.ratio > 0 else 1.0)
 
 
 def predict(post: Posterior, z: Array, group: Array | None = None) -> tuple[np.ndarray, np.ndarray]:
     """(mean, variance) of y at features z (n, k), (n, o) each; the noise is part of the variance."""
-    pull, push, shrink = _shared(post, group)
+    pull, push, shrink, kept = _shared(post, group)
     z = z - post.centre - pull
-    variance = post.noise * (1 + shrink) + post.unsure + (z @ post.basis) ** 2 @ post.spread
+    variance = post.noise * (1 + shrink) + kept**2 * post.unsure + (z @ post.basis) ** 2 @ post.spread
     return z @ post.weights + post.offset + push, variance
 
 
@@ -276,11 +295,12 @@ def left_out_together(post: Posterior, z: Array, y: Array, group: Array | None =
     if group is not None:
         member = group[:, None] == np.unique(group[group >= 0])  # (n, groups here)
         shared = member * np.sqrt(post.shrink[group])[:, None]
-    z = z - post.centre - _shared(post, group)[0]
+    pull, _, _, kept = _shared(post, group)
+    z = z - post.centre - pull
     left, variance = np.empty_like(mean), np.empty_like(mean)
     for j, noise in enumerate(post.noise):
         u = z @ post.basis * np.sqrt(post.spread[:, j] / noise)  # (n, r): leverages are u u'
-        u = np.column_stack([u, np.full(len(u), np.sqrt(post.unsure[j] / noise)), shared])
+        u = np.column_stack([u, kept * np.full((len(u), 1), np.sqrt(post.unsure[j] / noise)), shared])
         solved = np.linalg.solve(np.eye(u.shape[1]) - u.T @ u, u.T)  # (I - u u')^-1 = I + u (I - u'u)^-1 u'
         away = y[:, j] - mean[:, j]
         left[:, j] = y[:, j] - away - u @ (solved @ away)
@@ -290,19 +310,15 @@ def left_out_together(post: Posterior, z: Array, y: Array, group: Array | None =
 
 def draw(post: Posterior, z: Array, n: int, rng: np.random.Generator, group: Array | None = None) -> np.ndarray:
     """n joint draws of y at features z (m, k), with noise: (m, o, n). Rows of groups never seen have an offset each."""
-    pull, push, shrink = _shared(post, group)
+    pull, push, shrink, kept = _shared(post, group)
     z = z - post.centre - pull
     axes, o = post.basis.shape[1], len(post.noise)
     weights = np.sqrt(post.spread)[:, :, None] * rng.standard_normal((axes, o, n))
-    shared = post.offset[:, None] + np.sqrt(post.unsure)[:, None] * rng.standard_normal((o, n))
+    unsure = np.sqrt(post.unsure)[:, None] * rng.standard_normal((o, n))
     noise = np.sqrt(post.noise)[:, None] * rng.standard_normal((len(z), o, n))
     together = np.arange(len(z)) if group is None else np.where(group < 0, np.arange(len(z)), len(z) + group)
     member = np.unique(together, return_inverse=True)[1]
     offsets = np.sqrt(shrink * post.noise)[..., None] * rng.standard_normal((member.max() + 1, o, n))[member]
-    return (
-        (z @ post.weights + push)[:, :, None]
-        + np.einsum("mr,ron->mon", z @ post.basis, weights)
-        + shared
-        + noise
-        + offsets
-    )
+    mean = z @ post.weights + post.offset + push
+    drawn = np.einsum("mr,ron->mon", z @ post.basis, weights) + np.reshape(kept, (-1, 1, 1)) * unsure
+    return mean[:, :, None] + drawn + noise + offsets

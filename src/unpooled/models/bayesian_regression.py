@@ -1,7 +1,8 @@
 """Bayesian regression on raw or polynomial features: two SUMs in all, and the result is that of the pooled rows.
 
 The first SUM is of means, the second of second moments about them; noise, prior and weights follow at the server.
-`recalibrate` adds one SUM, of the residuals that each row would have had if it, or its client, had been left out. NumPy only.
+`recalibrate` adds one SUM, of the residuals that each row would have had if it, or its client, had been left out; `group_by` adds one that
+counts rows by value of a column, and three more if that column is to be found. NumPy only.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from unpooled.maths import bayes_linear
 from unpooled.maths.bayes_linear import Posterior, Stats
 from unpooled.maths.feature_maps import Kernel
 from unpooled.maths.named import above, at_least, flag, one_of
+from unpooled.models.grouping import check_group_by, find
 from unpooled.models.last_layer import Design, LastLayer, statistics
 from unpooled.models.row_scaling import check_targets, check_varies, standardise
 
@@ -39,6 +41,9 @@ class BayesianRegression(LastLayer):
         None: those that make y most probable, found at the server.
     recalibrate : intervals from left-out residuals instead of the normal law: True leaves out one row at a time, for new rows of
         these clients; "clients" leaves out one client at a time, for clients never seen.
+    group_by : a column whose very values mark rows as belonging together (a day, a visit): its index, or "auto", which finds out whether
+        there is one. Rows of the same value then share an offset, of a variance learned from the same sums. What is sent grows by a sum for
+        every value of at least three rows; see docs/explanation/what-leaves.md.
     missing : "impute" (by the mean over all clients, with a warning) or "refuse".
     """
 
@@ -53,6 +58,7 @@ class BayesianRegression(LastLayer):
         noise: float | None = None,
         prior: float | None = None,
         recalibrate: bool | str = False,
+        group_by: Any = None,
         missing: str = "impute",
         random_state: Any = None,
     ):
@@ -62,6 +68,7 @@ class BayesianRegression(LastLayer):
         self.noise = noise
         self.prior = prior
         self.recalibrate = recalibrate
+        self.group_by = group_by
         self.missing = missing
         self.random_state = random_state
 
@@ -72,6 +79,7 @@ class BayesianRegression(LastLayer):
             raise BadParameter("noise= and prior= are variances to be given together, or both left to be learned")
         for name in ("noise", "prior") if self.noise is not None else ():
             above(name, getattr(self, name), 0)
+        check_group_by(self.group_by)
         flag("fit_intercept", self.fit_intercept)
         flag("standardize", self.standardize)
         one_of("missing", self.missing, ("impute", "refuse"))
@@ -82,10 +90,12 @@ class BayesianRegression(LastLayer):
             )
 
     def init(self, fed: Federation, rng: np.random.Generator) -> State:
-        scaling, _ = standardise(fed, 0.0, 0, self.missing, scale=False)
+        scaling, _ = standardise(fed, 0.0, 0, self.missing, scale=self.group_by == "auto")
+        groups, _ = find(fed, scaling, self.group_by, 0.0, 0)
+        scaling = scaling._replace(x_scale=np.ones_like(scaling.x_scale), y_scale=np.ones_like(scaling.y_scale))
         if not self.fit_intercept:  # no offset makes up for a mean taken off
             scaling = scaling._replace(x_mean=np.zeros_like(scaling.x_mean), y_mean=np.zeros_like(scaling.y_mean))
-        return State(Design(scaling, Kernel({}, {})), None)
+        return State(Design(scaling, Kernel({}, {}), groups), None)
 
     def step(self, fed: Federation, state: State) -> tuple[State, dict]:
         ask = statistics.using(spec=self._spec(), share=0.0, seed=0)

@@ -10,6 +10,7 @@ from sklearn.utils.validation import check_X_y
 from unpooled.errors import BadData, BadParameter
 from unpooled.maths.feature_maps import ACTIVATIONS, FREQUENCIES, MAPS, SPECTRA, Kernel, features
 from unpooled.maths.named import above, at_least, flag, not_below_zero, one_of, share, widths
+from unpooled.models.grouping import check_group_by
 
 CHOICES = {"kernel": ("exact", "average", "distill"), "spectrum": SPECTRA, "frequencies": FREQUENCIES, "activation": ACTIVATIONS,
            "optimizer": ("auto", "lbfgs", "adam"), "inputs": ("robust", "standard"), "missing": ("impute", "refuse"),
@@ -45,8 +46,7 @@ def _check_numbers(model: Any) -> None:
         not_below_zero(name, getattr(model, name))
     for name in ("server_noise", "refit"):
         flag(name, getattr(model, name))
-    if not (model.group_by is None or (isinstance(model.group_by, str) and model.group_by == "auto")):
-        at_least("group_by", model.group_by, 0)
+    check_group_by(model.group_by)
 
 
 def check_device(device: Any) -> None:

@@ -16,20 +16,19 @@ import numpy as np
 
 from unpooled import tree
 from unpooled.arrays import to_numpy
-from unpooled.errors import BadParameter, TooFewClients
+from unpooled.errors import TooFewClients
 from unpooled.federation import Federation
 from unpooled.maths import bayes_linear, descent
 from unpooled.maths.bayes_linear import Posterior, Stats
 from unpooled.maths.calibration import histogram
 from unpooled.maths.feature_maps import Leaves, features, start
-from unpooled.maths.groups import Groups
 from unpooled.models.bnr_checks import check_module, check_parameters
 from unpooled.models.grouping import find
 from unpooled.models.held_clients import HeldClients, choose, warn_if_nothing_carries_over
 from unpooled.models.kernel_learning import Checked, Question, Task, Trained, check_held, gradient, train
 from unpooled.models.last_layer import Design, LastLayer, statistics
 from unpooled.models.round_choice import SERVER_SHARE, Best, ServerRows, judge, server_rows
-from unpooled.models.row_scaling import Scaling, bend_heavy, check_targets, standardise
+from unpooled.models.row_scaling import bend_heavy, check_targets, standardise
 from unpooled.tree import Tree
 
 FIRST_NOISE, FIRST_PRIOR = -1.0, 1.0  # logs of variances that local training starts from
@@ -192,7 +191,8 @@ class FedBNR(LastLayer):
         kernel = start(self._spec(), len(scaling.x_mean), rng)
         check_module(self, kernel, len(scaling.x_mean))
         self._server_rows(Design(scaling, kernel))  # refused now rather than after a round
-        groups, spent = self._groups(fed, scaling)
+        by = self.group_by if self.kernel == "exact" else None
+        groups, spent = find(fed, scaling, by, self._share(), self.seed_)
         theta = tree.flatten(kernel.theta)
         optimiser: Tree = ()
         if self.kernel == "exact":
@@ -201,16 +201,6 @@ class FedBNR(LastLayer):
         return State(
             design, optimiser, FIRST_NOISE, FIRST_PRIOR, None, 0, self.seed_, spent + 2 + (self.inputs == "robust")
         )
-
-    def _groups(self, fed: Federation, scaling: Scaling) -> tuple[Groups | None, int]:
-        """Rows that share an offset, and the SUMs that finding them took."""
-        if self.group_by is None or self.kernel != "exact":
-            return None, 0
-        if self.group_by != "auto" and self.group_by >= len(scaling.x_mean):
-            raise BadParameter(
-                f"group_by={self.group_by} is not a column: rows have {len(scaling.x_mean)}, the first is 0"
-            )
-        return find(fed, scaling, self.group_by, self._share(), self.seed_)
 
     def _seen(self, fed: Federation) -> Federation:
         """The federation as this model asks it: with whole clients held out, if intervals are to hold for clients never seen."""

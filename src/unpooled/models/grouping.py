@@ -13,10 +13,12 @@ import numpy as np
 
 from unpooled.arrays import Array, Float, to_numpy
 from unpooled.client import Client, client
+from unpooled.errors import BadParameter
 from unpooled.federation import Federation
 from unpooled.maths import bayes_linear
 from unpooled.maths.feature_maps import features, start
 from unpooled.maths.groups import HASHES, HOODS, Groups, gain, hashed, table
+from unpooled.maths.named import at_least
 from unpooled.models.last_layer import Design, Fitted, statistics
 from unpooled.models.row_scaling import Scaling, raw_rows, standard_rows
 
@@ -65,8 +67,22 @@ def count(column: Groups, client: Client) -> Count:
     return Count(np.bincount(hashed(values[there], HASHES), minlength=HASHES).astype(np.float64))
 
 
+def check_group_by(wanted: Any) -> None:
+    """Refuse what is neither None, "auto" nor the index of a column."""
+    if not (wanted is None or (isinstance(wanted, str) and wanted == "auto")):
+        at_least("group_by", wanted, 0)
+
+
 def find(fed: Federation, scaling: Scaling, wanted: Any, share: float, seed: int) -> tuple[Groups | None, int]:
-    """The groups that rows fall into by the column `wanted`, or by the best if that is "auto", and the SUMs it took."""
+    """The groups that rows fall into by the column `wanted`, or by the best if that is "auto", and the SUMs it took.
+
+    The scaling must be of mean and standard deviation where the column is to be found.
+    """
+    d = len(scaling.x_mean)
+    if wanted is None:
+        return None, 0
+    if wanted != "auto" and wanted >= d:
+        raise BadParameter(f"group_by={wanted} is not a column: rows have {d}, the first is 0")
     column, spent = (_best_column(fed, scaling, share, seed), 2) if wanted == "auto" else (wanted, 0)
     if column is None:
         return None, spent
