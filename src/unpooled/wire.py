@@ -19,7 +19,7 @@ from unpooled.tree import SchemaError, Tree
 MAGIC = b"UNP1"
 KINDS = "fiub"  # NumPy dtype kinds that may travel
 HEAD_BYTES = 64 * 2**20
-LONGEST = 2**40  # an axis; beyond, NumPy may refuse an array that has no number at all
+VAST = 2**40  # what the other axes of an array without any number may come to: NumPy counts them all the same
 
 
 class Parcel(NamedTuple):
@@ -103,7 +103,9 @@ def nbytes(dtype: str, shape: list[int], torch: bool = False) -> int:
         kind = None
     if kind is None or kind.kind not in KINDS:
         raise ValueError(f"it holds {str(dtype)[:20]!r} instead of numbers")
-    if len(shape) > 32 or not all(type(n) is int and 0 <= n < LONGEST for n in shape) or type(torch) is not bool:
+    if len(shape) > 32 or not all(type(n) is int and n >= 0 for n in shape) or type(torch) is not bool:
+        raise ValueError("its shape is not one")
+    if 0 in shape and math.prod(n for n in shape if n) > VAST:
         raise ValueError("its shape is not one")
     return math.prod(shape) * kind.itemsize
 
