@@ -325,13 +325,21 @@ def _stack_states(clients: list[Client]) -> dict[str, Tree]:
 
 
 def federate(
-    data: Any, y: Any = None, *, by: Any = None, label: str | None = None, sample_weight: Any = None, **engine: Any
+    data: Any,
+    y: Any = None,
+    *,
+    by: Any = None,
+    label: str | None = None,
+    sample_weight: Any = None,
+    columns: Sequence[str] | None = None,
+    **engine: Any,
 ) -> Local:
     """A `Local` federation from a dict or list of clients' data, pooled rows and `by=`, or a folder of files (one a client).
 
+    `columns` names the features wanted of files or frames; by default all columns that have no other role.
     Options of `Local` (mode, threads, min_clients, stack_cells, stack_padding) pass through.
     """
-    table = clients_from(data, y, by=by, label=label, sample_weight=sample_weight)
+    table = clients_from(data, y, by=by, label=label, sample_weight=sample_weight, columns=columns)
     fed = Local(table.clients, **engine)
     fed.columns = table.columns
     return fed

@@ -195,7 +195,7 @@ def test_files_that_are_not_there_or_not_known(folder):
     with pytest.raises(BadData, match=r"broken.csv.gz cannot be read"):
         clients_from(folder / "broken.csv.gz")
     (folder / "latin.csv").write_bytes("age,größe\n1,2\n".encode("latin-1"))
-    with pytest.raises(BadData, match=r"latin.csv cannot be read"):
+    with pytest.raises(BadData, match=r"latin.csv is not text in UTF-8: save it as UTF-8"):
         clients_from(folder / "latin.csv")
 
 

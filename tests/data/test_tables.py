@@ -10,7 +10,9 @@ import pyarrow as pa
 import pytest
 import torch
 
+from unpooled.data import builtin
 from unpooled.data.tables import Clients, Collection, clients_from
+from unpooled.errors import BadData
 
 X = {"b": np.array([[1.0, 2.0], [3.0, np.nan], [5.0, 6.0]]), "a": np.array([[7.0, 8.0], [9.0, 0.5]])}
 Y = {"b": np.array([0, 1, 0]), "a": np.array([1, 1])}
@@ -166,6 +168,34 @@ def test_a_collection_brings_its_names_and_labels():
     assert_holds(found)
     assert found.columns == NAMES
     assert clients_from(found) is found
+
+
+def test_chosen_columns_of_a_collection_of_files_and_of_frames(tmp_path):
+    hospitals = builtin.load("hospitals")
+    two = clients_from(hospitals, columns=["glucose", "age"])
+    assert two.columns == ["glucose", "age"]
+    np.testing.assert_array_equal(two.clients[0].x, hospitals.clients["ashford"][:, [7, 0]])
+    with pytest.raises(BadData, match=r"columns='agee' is not a column .* did you mean 'age'"):
+        clients_from(hospitals, columns=["agee"])
+    (tmp_path / "a.csv").write_text("who,age,y,bp\nann,1,0,2\nbob,3,1,4\n")
+    for data in (tmp_path / "a.csv", {"a": pd.read_csv(tmp_path / "a.csv")}):
+        chosen = clients_from(data, label="y", columns=["bp", "age"])
+        np.testing.assert_array_equal(chosen.clients[0].x, [[2, 1], [4, 3]])
+        np.testing.assert_array_equal(chosen.clients[0].y, [0, 1])
+        with pytest.raises(BadData, match=r"columns='ag' is not a column of .* did you mean 'age'"):
+            clients_from(data, columns=["ag"])
+
+
+def test_a_number_with_a_comma_is_told_of_as_such(tmp_path):
+    (tmp_path / "a.csv").write_text("age;bp\n1,5;2\n2,5;3\n")
+    with pytest.raises(BadData, match=r"'1,5': write numbers with a point for decimals and without commas"):
+        clients_from(tmp_path / "a.csv")
+
+
+def test_the_example_of_what_is_no_number_is_none(tmp_path):
+    (tmp_path / "a.csv").write_text("age,bp\n1,2\n3,high\n")
+    with pytest.raises(BadData, match=r"such as 'high' that are not numbers"):
+        clients_from(tmp_path / "a.csv")
 
 
 def test_labels_may_have_several_outputs():

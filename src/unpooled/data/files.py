@@ -41,6 +41,8 @@ def read(path: str | Path) -> Columns:
         return _same_length(reader(path), path)
     except UnpooledError:
         raise
+    except UnicodeDecodeError as error:
+        raise BadData(f"{path.name} is not text in UTF-8: save it as UTF-8 (spreadsheets call it CSV UTF-8)") from error
     except UNREADABLE as error:
         raise BadData(f"{path.name} cannot be read: {str(error).splitlines()[0]}") from error
 
@@ -95,8 +97,12 @@ def header_of(path: Path) -> tuple[list[str], str]:
 
 
 def _all_numbers(names: list[str]) -> bool:
+    return all(map(is_number, names))
+
+
+def is_number(text: str) -> bool:
     try:
-        [float(n) for n in names]
+        float(text)
     except ValueError:
         return False
     return True

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
-from unpooled.data.files import Columns
+from unpooled.data.files import Columns, is_number
 from unpooled.errors import BadData, suggest
 
 
@@ -31,6 +32,14 @@ def pick(columns: Columns, name: str, role: str, where: str) -> np.ndarray:
     if name not in columns:
         raise BadData(f"{role}={name!r} is not a column of {where}: {suggest(name, columns)}")
     return columns.pop(name)
+
+
+def fitted_with(names: Iterable[str], columns: Columns, where: str) -> Columns:
+    """The columns that a model was fitted with, in its order; others are left aside."""
+    for name in names:
+        if name not in columns:
+            raise BadData(f"{where} has no column {name!r}, which the model was fitted with: {suggest(name, columns)}")
+    return {name: columns[name] for name in names}
 
 
 def matrix(columns: Columns, where: str) -> np.ndarray:
@@ -59,9 +68,16 @@ def _numbers(values: np.ndarray, name: str, where: str) -> np.ndarray:
             except (TypeError, ValueError):
                 pass
         values = present
-    example = f" such as {str(values[0])!r}" if len(values) else ""
+    texts = [str(v) for v in values]
+    example = next((t for t in texts if not is_number(t)), texts[0] if texts else "")
+    such = f" such as {example!r}" if texts else ""
+    if not is_number(example) and is_number(example.replace(",", ".")):
+        raise BadData(
+            f"column {name!r} of {where} holds values{such}: write numbers with a point for decimals and without commas"
+        )
     raise BadData(
-        f"column {name!r} of {where} holds values{example} that are not numbers: encode it as numbers or leave it out"
+        f"column {name!r} of {where} holds values{such} that are not numbers: encode it as numbers or leave it out "
+        "(columns= names those to use)"
     )
 
 

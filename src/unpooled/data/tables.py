@@ -40,20 +40,27 @@ class Collection(NamedTuple):
 
 
 class Roles(NamedTuple):
-    """The columns that are no features."""
+    """The columns that are no features, and those that are to be (None: all others)."""
 
     label: str | None = None
     sample_weight: str | None = None
     by: str | None = None
+    columns: tuple[str, ...] | None = None
 
 
 def clients_from(
-    data: Any, y: Any = None, *, by: Any = None, sample_weight: Any = None, label: str | None = None
+    data: Any,
+    y: Any = None,
+    *,
+    by: Any = None,
+    sample_weight: Any = None,
+    label: str | None = None,
+    columns: Sequence[str] | None = None,
 ) -> Clients:
     """Clients from a dict or list of arrays, (X, y) pairs, frames or files, a folder or glob, or one table with `by=`.
 
     `y` and `sample_weight` are one array for the rows, a dict or list of one for each client, or a column's name;
-    `label` is another word for a column's name as `y`.
+    `label` is another word for a column's name as `y`. `columns` names the features wanted; by default all other columns are.
 
     >>> len(clients_from({"a": [[1.0, 2.0]], "b": [[3.0, 5.0]]}).clients)
     2
@@ -62,8 +69,9 @@ def clients_from(
     if isinstance(data, Clients):
         return data
     if isinstance(data, Collection):
-        data, names, y = data.clients, data.columns, data.y if y is None else y
-    roles = _roles(y, label, sample_weight, by)
+        data, names, y = _chosen(data, columns), columns or data.columns, data.y if y is None else y
+        columns = None
+    roles = _roles(y, label, sample_weight, by, columns)
     y, w, groups = (None if isinstance(v, str) else v for v in (y, sample_weight, by))
     data = _found(data) if _is_path(data) else data
     if not _is_many(data):
@@ -72,16 +80,26 @@ def clients_from(
         parts = _from_many(data, y, w, roles)
     else:
         raise BadParameter("by= splits one table into clients, but the data is split already: leave by= out")
-    parts = [p if names is None else p._replace(columns=names) for p in checks.aligned(parts)]
+    parts = [p if names is None else p._replace(columns=list(names)) for p in checks.aligned(parts)]
     checks.check(parts)
     clients = [Client(p.name, p.x, p.y, None if p.w is None else like(p.w, p.x)) for p in parts]
     return Clients(clients, parts[0].columns, roles.label)
 
 
-def _roles(y: Any, label: str | None, sample_weight: Any, by: Any) -> Roles:
+def _roles(y: Any, label: str | None, sample_weight: Any, by: Any, columns: Sequence[str] | None) -> Roles:
     if label is not None and y is not None and not (isinstance(y, str) and y == label):
         raise BadParameter(f"both y= and label={label!r} say what the labels are: give one of them")
-    return Roles(*(v if isinstance(v, str) else None for v in (y if label is None else label, sample_weight, by)))
+    y, weight, groups = (v if isinstance(v, str) else None for v in (y if label is None else label, sample_weight, by))
+    return Roles(y, weight, groups, None if columns is None else tuple(columns))
+
+
+def _chosen(data: Collection, columns: Sequence[str] | None) -> dict[str, Array]:
+    if columns is None:
+        return data.clients
+    for c in columns:
+        if c not in data.columns:
+            raise BadData(f"columns={c!r} is not a column of the data: {suggest(c, data.columns)}")
+    return {name: x[:, [data.columns.index(c) for c in columns]] for name, x in data.clients.items()}
 
 
 # ---- many clients ----
@@ -208,6 +226,8 @@ def _part(name: str, data: Any, y: Any, w: Any, roles: Roles, where: str, array:
         pick(columns, column, role, where) if column else given
         for (role, column), given in zip(roles._asdict().items(), (y, w, None))
     )
+    if roles.columns is not None:
+        columns = {c: pick(columns, c, "columns", where) for c in roles.columns}
     names = list(columns) if named else None
     return Part(name, matrix(columns, where), _vector(y), _vector(w), names, where, groups)
 
