@@ -31,6 +31,8 @@ _PUBLIC = {
     "FedConceptEM": "unpooled.models.fedconceptem",
 }
 
+MODELS = tuple(name for name, where in _PUBLIC.items() if where.startswith("unpooled.models."))
+
 __all__ = [*_PUBLIC, "__version__"]
 
 

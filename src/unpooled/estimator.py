@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.base import BaseEstimator
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import check_is_fitted, validate_data
 
-from unpooled import store
-from unpooled.data.frames import is_frame
-from unpooled.errors import BadParameter
+from unpooled import kinds, store
+from unpooled.data.frames import columns_of, fitted_with, is_frame, matrix
+from unpooled.errors import BadParameter, DataNotFound
 from unpooled.federation import Federation, innermost
 from unpooled.local import as_federation
 from unpooled.tree import Tree
@@ -79,6 +79,7 @@ class Estimator(BaseEstimator):
 
     def rounds(self, fed: Federation, saved: Moment | None = None) -> Iterator[Moment]:
         """Fit, handing out after the start and after every round what is needed to go on from there."""
+        kinds.check(self.get_params(deep=False), kinds.of_parameters(type(self)))
         self.check(fed)
         moment = self._start(fed) if saved is None else self._continue(fed, saved)
         self._describe(fed)
@@ -129,10 +130,23 @@ class Estimator(BaseEstimator):
         return folder
 
 
+def rows_of(model: Any, X: Any, **how: Any) -> np.ndarray:
+    """New rows for a fitted model, checked as scikit-learn does; a frame's columns are taken by name, in the model's order."""
+    names = getattr(model, "columns_", None)
+    if names is not None and is_frame(X) and not hasattr(model, "feature_names_in_"):  # else scikit-learn sees to it
+        columns, named = columns_of(X, "the data")
+        X = matrix(fitted_with(names, columns, "the data"), "the data") if named else X
+    return validate_data(model, X, reset=False, **how)
+
+
 def load(folder: str | Path) -> Any:
     """The fitted estimator that `save` wrote, or that a run folder holds."""
-    folder = Path(folder)
-    folder = folder / "model" if (folder / "model").is_dir() else folder
+    given = Path(folder)
+    folder = given / "model" if (given / "model").is_dir() else given
+    if not (folder / "model.zip").exists():
+        unfinished = (given / "config.toml").exists()
+        remedy = f"`unpooled resume {given}` takes the run to its end" if unfinished else "check the path"
+        raise DataNotFound(f"there is no fitted model in {given}: {remedy}")
     saved = store.read(folder / "model.zip")
     estimator = estimator_class(saved["model"]["class"])(**saved["model"]["params"])
     for name, value in saved["fitted"].items():
@@ -176,15 +190,15 @@ def _seed(random_state: Any) -> int:
 
 
 def _plain(value: Any) -> Tree:
-    """The value as a Tree of arrays, numbers, strings; an object array of strings becomes a list."""
+    """The value as a Tree of arrays, numbers, strings; an array of objects becomes one of strings."""
     if isinstance(value, dict):
         return {str(k): _plain(v) for k, v in value.items()}
     if hasattr(value, "_fields"):
         return type(value)(*(_plain(v) for v in value))
     if isinstance(value, list | tuple):
         return type(value)(_plain(v) for v in value)
-    if isinstance(value, np.ndarray) and value.dtype.kind in "OU":
-        return [str(v) for v in value]
+    if isinstance(value, np.ndarray) and value.dtype == object:
+        return value.astype(str)
     if isinstance(value, np.generic):
         return value.item()
     if callable(value):

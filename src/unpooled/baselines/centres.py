@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from unpooled.arrays import Array, Float, to_numpy
 from unpooled.client import Client
 from unpooled.data.checks import check_complete
 from unpooled.errors import BadParameter
-from unpooled.estimator import Estimator, Info
+from unpooled.estimator import Estimator, Info, rows_of
 from unpooled.federation import Federation, innermost
 from unpooled.maths.distances import nearest
 from unpooled.models import start
@@ -36,7 +36,7 @@ class CentreModel(Estimator):
     def predict(self, X: Any, client: str | None = None) -> np.ndarray:
         """The nearest centre of each row, whoever holds it."""
         check_is_fitted(self, "cluster_centers_")
-        return nearest(validate_data(self, X, reset=False), self.cluster_centers_)
+        return nearest(rows_of(self, X), self.cluster_centers_)
 
 
 # ---- those whose centres move from round to round ----

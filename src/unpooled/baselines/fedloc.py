@@ -11,14 +11,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.base import RegressorMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from unpooled import tree
 from unpooled.arrays import Array, Float, to_numpy
 from unpooled.baselines.regression import predict_by
 from unpooled.client import Client, client
 from unpooled.errors import BadData
-from unpooled.estimator import Estimator
+from unpooled.estimator import Estimator, rows_of
 from unpooled.federation import Federation
 from unpooled.maths.feature_maps import Leaves
 from unpooled.maths.named import above, at_least, not_below_zero, one_of
@@ -173,7 +173,7 @@ class FedLoc(RegressorMixin, Estimator):
     def predict(self, X: Any, return_std: bool = False) -> Any:
         """The clients' processes, combined."""
         check_is_fitted(self, "experts_")
-        X = validate_data(self, X, reset=False, dtype=np.float64, ensure_all_finite="allow-nan")
+        X = rows_of(self, X, dtype=np.float64, ensure_all_finite="allow-nan")
         scaling, leaves = self.consensus_.scaling, self.consensus_.leaves
         mean, latent = self._each(standard(scaling, X))  # (clients, q) each
         gained = 0.5 * (leaves["log_signal"] - np.log(latent))  # how much an expert knows of a row

@@ -9,13 +9,14 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from unpooled import tree
 from unpooled.arrays import Array, Float, to_numpy
 from unpooled.baselines.regression import FedAvgRegression, Network, State, predict_by
 from unpooled.client import Client, client
 from unpooled.errors import BadData, BadParameter, suggest
+from unpooled.estimator import rows_of
 from unpooled.federation import Federation
 from unpooled.maths.named import at_least
 from unpooled.models.row_scaling import standard, standard_rows
@@ -85,7 +86,7 @@ class PFedGP(FedAvgRegression):
     def predict_each(self, X: Any) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         """(mean, std) of every client's own Gaussian process."""
         check_is_fitted(self, "personal_")
-        X = validate_data(self, X, reset=False, dtype=np.float64, ensure_all_finite="allow-nan")
+        X = rows_of(self, X, dtype=np.float64, ensure_all_finite="allow-nan")
         x = standard(self.network_.scaling, X)
         return {name: self._by(own, x) for name, own in self.personal_.items()}
 

@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.base import RegressorMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from unpooled import tree
 from unpooled.arrays import Array, Float, to_numpy
 from unpooled.client import Client, client
-from unpooled.estimator import Estimator
+from unpooled.estimator import Estimator, rows_of
 from unpooled.federation import Federation
 from unpooled.maths.feature_maps import ACTIVATIONS, Kernel, Leaves, Spec, features, start
 from unpooled.maths.named import above, at_least, not_below_zero, one_of, share, widths
@@ -179,7 +179,7 @@ class FedAvgRegression(RegressorMixin, Estimator):
     def predict(self, X: Any) -> np.ndarray:
         """(n,) or, for many outputs, (n, o)."""
         check_is_fitted(self, "network_")
-        X = validate_data(self, X, reset=False, dtype=np.float64, ensure_all_finite="allow-nan")
+        X = rows_of(self, X, dtype=np.float64, ensure_all_finite="allow-nan")
         scaling = self.network_.scaling
         y = scaling.y_mean + scaling.y_scale * outputs(self._spec(), self.network_.leaves, standard(scaling, X))
         return y[:, 0] if y.shape[1] == 1 else y

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from unpooled.arrays import Array, to_numpy
 from unpooled.errors import BadParameter, suggest
-from unpooled.estimator import Estimator
+from unpooled.estimator import Estimator, rows_of
 from unpooled.federation import Federation
 from unpooled.learners import registry
 from unpooled.learners.rows import kinds
@@ -200,7 +200,7 @@ class LearnerEstimator(ClassifierMixin, Estimator):
     def _rows(self, X: Any) -> np.ndarray:
         check_is_fitted(self)
         finite = "allow-nan" if self.takes_missing else True
-        return validate_data(self, X, reset=False, ensure_all_finite=finite, dtype=[np.float64, np.float32])
+        return rows_of(self, X, ensure_all_finite=finite, dtype=[np.float64, np.float32])
 
 
 def _picked(state: Mapping[str, Any], keys: Sequence[str]) -> dict[str, np.ndarray]:

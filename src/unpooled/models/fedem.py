@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
+from sklearn.utils.validation import check_is_fitted
 
 from unpooled import tree
 from unpooled.arrays import to_numpy
@@ -336,6 +337,7 @@ class FedEM(Estimator):
 
     def score(self, X: Any, y: Any = None) -> float:
         """Mean log-likelihood of rows in this process."""
+        check_is_fitted(self, "params_")
         rows = np.asarray(X, np.float64) if y is None else np.column_stack([X, y])
         return self._family().statistics(self.params_, rows, np.ones(len(rows))).loglik / len(rows)
 

@@ -13,13 +13,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.spatial import cKDTree
 from scipy.spatial.distance import pdist
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from unpooled.arrays import Array, Float, to_numpy
 from unpooled.client import Client, client
 from unpooled.data.checks import check_complete
 from unpooled.errors import BadData, BadParameter, suggest
-from unpooled.estimator import Estimator, Info
+from unpooled.estimator import Estimator, Info, rows_of
 from unpooled.federation import Federation, innermost
 from unpooled.maths import balls, local_mixture, mixture
 from unpooled.maths.distances import nearest, squared
@@ -287,7 +287,7 @@ class FedGEM(Estimator):
     def predict(self, X: Any, client: str | None = None) -> np.ndarray:
         """The super-cluster of each row: by the client's own components if one is named, else by the nearest centre."""
         check_is_fitted(self, "cluster_centers_")
-        x = validate_data(self, X, reset=False)
+        x = rows_of(self, X)
         if client is None:
             return nearest(x, self.cluster_centers_)
         if client not in self.local_centers_:

@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from sklearn.base import OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from unpooled.arrays import Array, Float, to_numpy
 from unpooled.client import Client, client
 from unpooled.errors import BadParameter
-from unpooled.estimator import Estimator, Info
+from unpooled.estimator import Estimator, Info, rows_of
 from unpooled.federation import Federation
 from unpooled.maths import gaussian, imputation, mixture
 from unpooled.maths.mixture import Params, Stats
@@ -61,6 +61,7 @@ class State(NamedTuple):
 
 @client(adds=True, batched=False)
 def e_step(down: tuple[Params, ...], client: Client, *, hide: float) -> tuple[Stats, ...]:
+    """Expected sufficient statistics under every candidate, missing values integrated out."""
     x, w = _table(client)
     x = np.where(imputation.hidden(x, hide), np.nan, x) if hide else x
     return tuple(mixture.e_step(params, x, w, "full") for params in down)
@@ -227,7 +228,7 @@ class MixtureImputer(OneToOneFeatureMixin, TransformerMixin, Estimator):
 
     def _rows(self, X: Any) -> np.ndarray:
         check_is_fitted(self, "means_")
-        return validate_data(self, X, reset=False, ensure_all_finite="allow-nan", dtype=np.float64, copy=True)
+        return rows_of(self, X, ensure_all_finite="allow-nan", dtype=np.float64, copy=True)
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

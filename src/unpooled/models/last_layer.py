@@ -14,13 +14,13 @@ import numpy as np
 from scipy.stats import norm
 from sklearn.base import RegressorMixin
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import _check_n_features, check_is_fitted, validate_data
+from sklearn.utils.validation import _check_n_features, check_is_fitted
 
 from unpooled import tree
 from unpooled.arrays import Array, Float, to_numpy
 from unpooled.client import Client, client
 from unpooled.errors import BadData, BadParameter, DataWarning
-from unpooled.estimator import Estimator
+from unpooled.estimator import Estimator, rows_of
 from unpooled.federation import Federation, innermost
 from unpooled.local import as_federation, federate
 from unpooled.maths import bayes_linear, calibration
@@ -194,9 +194,7 @@ class LastLayer(RegressorMixin, Estimator):
     def _checked(self, X: Any) -> np.ndarray:
         check_is_fitted(self, "stats_")
         finite = "allow-nan" if self.missing == "impute" else True
-        return validate_data(
-            self, to_numpy(X) if hasattr(X, "detach") else X, reset=False, dtype=np.float64, ensure_all_finite=finite
-        )
+        return rows_of(self, to_numpy(X) if hasattr(X, "detach") else X, dtype=np.float64, ensure_all_finite=finite)
 
     def _shaped(self, values: np.ndarray) -> np.ndarray:
         return values[:, 0] if self.single_output_ else values

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
+from sklearn.utils.validation import check_is_fitted
 
 from unpooled.arrays import Array, Float, to_numpy
 from unpooled.client import Client, client
@@ -84,6 +85,7 @@ class State(NamedTuple):
 
 @client(batched=False)
 def extent(nothing: None, client: Client, *, cells: str, trials: int) -> Extent:
+    """How many sites, dates and visits there are, how many visits cannot be, and the sums of values and of their squares."""
     x, there = to_numpy(client.x).astype(np.float64), to_numpy(client.w) > 0
     x = x[there] if x.shape[1] == 3 else np.full((int(there.sum()), 3), np.nan)
     whole = (x[:, :2] >= 0).all(axis=1) & (x[:, :2] == np.floor(x[:, :2])).all(axis=1)
@@ -98,6 +100,7 @@ def extent(nothing: None, client: Client, *, cells: str, trials: int) -> Extent:
 def regress(
     down: tuple[Factors, ...], client: Client, *, side: str, cells: str, trials: int, hide: float
 ) -> tuple[Half, ...]:
+    """What a regression on the other side's factors needs, for every site or date and every candidate."""
     x, w = _visits(client, hide, kept=True)
     return tuple(bilinear.half(factors, side, x, w, cells, trials) for factors in down)
 
@@ -294,9 +297,25 @@ class FedMissEM(Estimator):
         return total, np.sqrt(self.dispersion_ * rest[0] + rest[1] + np.maximum(by_date, 0.0))
 
     def predict(self, X: Any) -> np.ndarray:
-        """The mean of cells (site, date)."""
-        x = np.asarray(X, np.int64)
+        """The mean of cells (site, date); what else a row holds, as the value of a visit, is left aside."""
+        check_is_fitted(self, "sites_")
+        x = self._cells(X)
         return bilinear.mean(bilinear.theta_at(self._factors(), x[:, 0], x[:, 1]), self.family, self.trials)
+
+    def _cells(self, X: Any) -> np.ndarray:
+        """(n, 2) whole numbers: sites and dates that the table has."""
+        x = np.asarray(X, np.float64)
+        if x.ndim != 2 or x.shape[1] < 2:
+            raise BadData(f"cells are rows of (site, date), got shape {x.shape}: give two columns")
+        x, ends = x[:, :2], (len(self.sites_), len(self.dates_))
+        bad = ~((x >= 0) & (x < ends) & (x == np.floor(x))).all(axis=1)
+        if bad.any():
+            site, date = x[bad.argmax()]
+            raise BadData(
+                f"row {bad.argmax()} is (site {site:g}, date {date:g}), no cell of the {ends[0]} sites and {ends[1]} dates: "
+                "give whole numbers from 0"
+            )
+        return x.astype(np.int64)
 
     def table(self) -> np.ndarray:
         """(sites, dates): the mean of every cell."""

@@ -7,10 +7,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from unpooled.arrays import Array, is_torch, namespace, to_numpy
 from unpooled.errors import BadParameter, suggest
+from unpooled.estimator import rows_of
 from unpooled.maths import gaussian, missing, mixture
 from unpooled.maths.mixture import Params
 
@@ -83,6 +84,7 @@ class MixtureFace:
 
     def conditional(self, X: Any, columns: Sequence[int | str], client: str | None = None) -> Conditional:
         """Mean and covariance of `columns` given all the other columns of X (whatever X holds in them is ignored)."""
+        check_is_fitted(self, "means_")
         wanted = np.array([self._column(c) for c in columns])
         x = np.array(to_numpy(self._rows(X)), dtype=np.float64)
         x[:, wanted] = np.nan
@@ -116,4 +118,4 @@ class MixtureFace:
         check_is_fitted(self, "means_")
         if is_torch(X):
             return X
-        return validate_data(self, X, reset=False, ensure_all_finite="allow-nan", dtype=[np.float64, np.float32])
+        return rows_of(self, X, ensure_all_finite="allow-nan", dtype=[np.float64, np.float32])
