@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import warnings
 from importlib import import_module
@@ -12,18 +13,35 @@ COMMANDS = ("demo", "run", "resume", "report", "predict", "reproduce", "serve", 
 
 
 def main(argv: list[str] | None = None) -> int:
-    args = parser().parse_args(argv)
+    args = argparse.Namespace()
     warnings.showwarning = _show_warning
     from unpooled.errors import UnpooledError
 
     try:
-        return args.run(args) or 0
+        parse(argv, args)
+        code = args.run(args) or 0
+        sys.stdout.flush()  # a full disk is told of here, not while Python ends
+        return code
     except UnpooledError as error:
         return _fail(args, str(error))
     except KeyboardInterrupt:
         return _fail(args, "stopped", code=130)
-    except BrokenPipeError:
+    except BrokenPipeError:  # whoever read along has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:
+        return _fail(args, f"{error.filename or 'the output'}: {error.strerror or error}")
+
+
+def parse(argv: list[str] | None, args: argparse.Namespace) -> None:
+    """Read the command line into `args`; `key=value` may also stand behind options, where argparse does not look for it."""
+    top = parser()
+    _, rest = top.parse_known_args(argv, args)
+    if hasattr(args, "overrides"):
+        args.overrides = [*args.overrides, *(a for a in rest if not a.startswith("-"))]
+        rest = [a for a in rest if a.startswith("-")]
+    if rest:
+        top.error(f"unrecognized arguments: {' '.join(rest)}")
 
 
 def parser() -> argparse.ArgumentParser:

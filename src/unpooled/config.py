@@ -8,13 +8,23 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from unpooled import kinds
 from unpooled.errors import BadParameter, suggest
 from unpooled.estimator import estimator_class
 
-SECTIONS = {
-    "data": ("path", "by", "label", "builtin", "weight", "columns"),
-    "federation": ("fraction", "min_clients", "threads", "mode", "link", "timeout", "wait"),
+SECTIONS = {  # section -> its keys, each with the kind of its value
+    "data": {"path": "str", "by": "str", "label": "str", "builtin": "str", "weight": "str", "columns": "list"},
+    "federation": {
+        "fraction": "float",
+        "min_clients": "int",
+        "threads": "int",
+        "mode": "str",
+        "link": "str",
+        "timeout": "float",
+        "wait": "float",
+    },
 }
+LINK_ONLY = ("link", "timeout", "wait")  # keys that mean something over a link alone; a run in process passes them by
 
 Config = dict[str, dict[str, Any]]
 
@@ -27,17 +37,21 @@ def read(path: Path) -> Config:
         raise BadParameter(f"{path} cannot be read: {error.strerror}") from error
     except tomllib.TOMLDecodeError as error:
         raise BadParameter(f"{path} is not valid TOML: {error}") from error
-    for name, section in config.items():
-        if name not in ("model", *SECTIONS) or not isinstance(section, dict):
-            raise BadParameter(f"{path} has a section [{name}]: {suggest(name, ['model', *SECTIONS])}")
-    data = config.setdefault("data", {})
-    if "path" in data:
-        data["path"] = str((path.parent / Path(data["path"]).expanduser()).absolute())
+    _check_sections(config, str(path))
+    config.setdefault("data", {})
+    _make_absolute(config, path.parent)
     return config
 
 
+def _make_absolute(config: Config, base: Path) -> None:
+    """A path to data as it can be read from anywhere."""
+    data = config.get("data", {})
+    if isinstance(data.get("path"), str):
+        data["path"] = str((base / Path(data["path"]).expanduser()).absolute())
+
+
 def override(config: Config, pairs: Iterable[str]) -> Config:
-    """`key=value` sets a parameter of the model, `section.key=value` any other; values are read as TOML, else as text."""
+    """`key=value` sets a parameter of the model, `section.key=value` any other; values are TOML, else text; a path is seen from here."""
     config = {name: dict(section) for name, section in config.items()}
     for pair in pairs:
         key, equals, text = pair.partition("=")
@@ -45,6 +59,7 @@ def override(config: Config, pairs: Iterable[str]) -> Config:
             raise BadParameter(f"{pair!r} is not an override: write key=value")
         section, _, name = key.rpartition(".")
         config.setdefault(section or "model", {})[name] = _value(text)
+    _make_absolute(config, Path())
     return config
 
 
@@ -56,14 +71,17 @@ def _value(text: str) -> Any:
 
 
 def check(config: Config) -> None:
-    """Refuse unknown names, with the right one beside it, before any work is done."""
+    """Refuse unknown names, with the right one beside it, and values of another kind, before any work is done."""
+    _check_sections(config, "the config")
     model = config.get("model", {})
     if "name" not in model:
         raise BadParameter('the config has no model name: add name = "GaussianMixture" under [model]')
     cls = _model_class(model["name"])
     _known(set(model) - {"name"}, cls._get_param_names(), f"{model['name']} has no parameter")
-    for section, names in SECTIONS.items():
-        _known(config.get(section, {}), names, f"[{section}] has no key")
+    kinds.check(model, kinds.of_parameters(cls))
+    for section, keys in SECTIONS.items():
+        _known(config.get(section, {}), keys, f"[{section}] has no key")
+        kinds.check(config.get(section, {}), keys)
     data = config.get("data", {})
     if "link" in config.get("federation", {}):
         return  # the nodes have their data
@@ -71,6 +89,14 @@ def check(config: Config) -> None:
         raise BadParameter("[data] needs either a path or a builtin name")
     if "path" in data and not glob.glob(data["path"]):
         raise BadParameter(f"[data] path: nothing is found at {data['path']}")
+
+
+def _check_sections(config: Config, where: str) -> None:
+    for name, section in config.items():
+        if name not in ("model", *SECTIONS):
+            raise BadParameter(f"{where} has a section or key {name!r}: {suggest(name, ['model', *SECTIONS])}")
+        if not isinstance(section, dict):
+            raise BadParameter(f"{where} has {name} = {section!r}: {name!r} is a section, written [{name}]")
 
 
 def _known(given: Iterable[str], known: Iterable[str], sentence: str) -> None:
@@ -82,10 +108,8 @@ def _known(given: Iterable[str], known: Iterable[str], sentence: str) -> None:
 def _model_class(name: str) -> Any:
     import unpooled
 
-    if name not in unpooled.__all__:
-        raise BadParameter(
-            f"there is no model {name!r}: {suggest(name, [n for n in unpooled.__all__ if n[0].isupper()])}"
-        )
+    if name not in unpooled.MODELS:
+        raise BadParameter(f"there is no model {name!r}: {suggest(name, unpooled.MODELS)}")
     return estimator_class(name)
 
 
@@ -109,17 +133,16 @@ def federation(config: Config) -> Any:
     from unpooled.data import builtin
     from unpooled.local import federate
 
-    data, engine = config.get("data", {}), dict(config.get("federation", {}))
-    engine.pop("fraction", None)
+    data = config.get("data", {})
+    engine = {k: v for k, v in config.get("federation", {}).items() if k not in ("fraction", *LINK_ONLY)}
     if "builtin" in data:
-        return federate(builtin.load(data["builtin"]), **engine)
-    return federate(
-        data["path"], by=data.get("by"), label=data.get("label"), sample_weight=data.get("weight"), **engine
-    )
+        return federate(builtin.load(data["builtin"]), columns=data.get("columns"), **engine)
+    roles = {"by": data.get("by"), "label": data.get("label"), "sample_weight": data.get("weight")}
+    return federate(data["path"], columns=data.get("columns"), **roles, **engine)
 
 
 def dumps(config: Config) -> str:
-    """The config as TOML: flat sections of numbers, texts, truths and lists of them."""
+    """The config as TOML: sections of numbers, texts, truths, and lists and inline tables of them."""
     sections = (
         f"[{name}]\n" + "".join(f"{k} = {_toml(v)}\n" for k, v in body.items()) for name, body in config.items()
     )
@@ -131,6 +154,8 @@ def _toml(value: Any) -> str:
         return str(value).lower()
     if isinstance(value, list):
         return f"[{', '.join(_toml(v) for v in value)}]"
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{_toml(str(k))} = {_toml(v)}' for k, v in value.items())}}}"
     if isinstance(value, int | float):
         return repr(value)
     escaped = str(value).replace("\\", "\\\\").replace('"', '\\"')

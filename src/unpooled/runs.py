@@ -10,7 +10,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -42,15 +42,16 @@ class Saved(NamedTuple):
 
 
 def create(config: configs.Config, out: Path | None) -> Path:
-    """A new run folder that holds the config; a folder that holds a run already is refused."""
+    """A new run folder that holds the config; a folder that holds a run already is refused, unless it never began."""
     configs.check(config)
     name = f"{config['model']['name']}-{datetime.now():%Y%m%d-%H%M%S}-{os.getpid()}"
     folder = out or Path("runs") / name
-    if (folder / "config.toml").exists():
+    if any((folder / "checkpoints").glob("*.zip")):
         raise RunError(
             f"{folder} holds a run already: `unpooled resume {folder}` continues it, or choose another --out"
         )
-    store.write_file(folder / "config.toml", configs.dumps(config).encode())
+    with alone(folder) if (folder / "config.toml").exists() else nullcontext():  # it may be beginning just now
+        store.write_file(folder / "config.toml", configs.dumps(config).encode())
     return folder
 
 
@@ -61,7 +62,7 @@ def go(folder: Path, watch: Callable[[Any, Moment], None], fed: Any = None) -> A
     with alone(folder):
         fed = fed if fed is not None else configs.federation(config)
         estimator, saved = configs.estimator(config), _latest(folder)
-        _same_data(folder, fed)
+        _same_data(folder, fed, begun=saved is not None)
         for moment in estimator.rounds(fed, saved):
             _record(folder, fed, moment, first=saved is None)
             watch(estimator, moment)
@@ -90,8 +91,9 @@ def alone(folder: Path) -> Iterator[None]:
         owner = os.read(handle, 32).decode().strip()
         raise RunError(f"another process (pid {owner}) is working on {folder}: wait for it or stop it") from None
     try:
-        os.ftruncate(handle, 0)
-        os.pwrite(handle, str(os.getpid()).encode(), 0)
+        with suppress(OSError):  # a full disk is told of where something is lost by it
+            os.ftruncate(handle, 0)
+            os.pwrite(handle, str(os.getpid()).encode(), 0)
         yield
     finally:
         os.close(handle)
@@ -172,12 +174,12 @@ def _parse(line: str) -> dict | None:
 # ---- what the run was about ----
 
 
-def _same_data(folder: Path, fed: Any) -> None:
-    """Refuse to continue over other data than the run began with."""
+def _same_data(folder: Path, fed: Any, begun: bool) -> None:
+    """Refuse to continue over other data than the run began with, if it has begun."""
     path, mark = folder / "data.json", fingerprint(fed)
     if mark is None:
         return
-    if path.exists() and json.loads(path.read_text())["sha256"] != mark:
+    if begun and path.exists() and json.loads(path.read_text())["sha256"] != mark:
         raise RunError(
             f"the data differ from those that {folder} began with: start a new run, or put the old data back"
         )

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import unpooled as up
+from unpooled import config
 from unpooled.cli import main
 from unpooled.data import synthetic
 
@@ -122,6 +123,12 @@ def test_other_data_under_a_run_are_refused(study, capsys):
         ("n_components=0", "at least 1"),
         ("data.path=nowhere", "nothing is found"),
         ("n_components", "write key=value"),
+        ("tol=abc", "tol='abc' should be a number"),
+        ("model.name=Local", "there is no model 'Local'"),
+        ("data.path=3", "path=3 should be a text"),
+        ("data.columns=a", "columns='a' should be a list"),
+        ("federation.min_clients=x", "min_clients='x' should be a whole number"),
+        ("nothing.key=3", "has a section or key 'nothing'"),
     ],
 )
 def test_a_typo_is_one_sentence(study, capsys, override, sentence):
@@ -129,6 +136,67 @@ def test_a_typo_is_one_sentence(study, capsys, override, sentence):
     error = capsys.readouterr().err
     assert sentence in error
     assert len(error.strip().splitlines()) == 1
+
+
+def test_a_typo_makes_no_folder(study):
+    for override in ("tol=abc", "nothing.key=3", "data.path=nowhere"):
+        main(["run", str(study / "study.toml"), override, "--out", str(study / "run")])
+    assert not (study / "run").exists()
+
+
+def test_a_run_that_never_began_can_be_started_anew_with_other_settings_and_data(study, capsys):
+    first = next((study / "clients").glob("*.csv"))
+    good = first.read_text()
+    first.write_text(good.replace("\n", "\nhigh,1,2,3\n", 1))
+    command = ["run", str(study / "study.toml"), "--out", str(study / "run")]
+    assert main([*command, "n_components=999999"]) == 1
+    assert "'high'" in capsys.readouterr().err
+    first.write_text(good)
+    assert main([*command, "n_components=999999"]) == 1
+    assert main([*command, "max_iter=2"]) == 0
+    assert up.load(study / "run").n_components == 3
+    assert main(command) == 1
+    assert "holds a run already" in capsys.readouterr().err
+
+
+def test_a_resumed_run_that_never_began_takes_mended_data(study):
+    command = ["run", str(study / "study.toml"), "max_iter=2", "n_components=999999", "--out", str(study / "run")]
+    assert main(command) == 1
+    config = study / "run" / "config.toml"
+    config.write_text(config.read_text().replace("999999", "3"))
+    first = next((study / "clients").glob("*.csv"))
+    first.write_text(first.read_text() + "1,2,3,4\n")
+    assert main(["resume", str(study / "run")]) == 0
+
+
+def test_a_path_on_the_command_line_is_seen_from_where_it_is_typed(study, monkeypatch):
+    monkeypatch.chdir(study)
+    (study / "other").symlink_to(study / "clients")
+    (study / "configs").mkdir()
+    (study / "study.toml").rename(study / "configs" / "study.toml")
+    command = ["run", "configs/study.toml", "data.path=other/*.csv", "max_iter=2", "--out", "deep/run"]
+    assert main(command) == 0
+
+
+def test_chosen_columns_are_the_features_and_others_may_hold_text(study):
+    for path in (study / "clients").glob("*.csv"):
+        head, *rows = path.read_text().splitlines()
+        path.write_text("\n".join([f"who,{head}", *(f"patient,{row}" for row in rows)]) + "\n")
+    command = ["run", str(study / "study.toml"), "max_iter=2", 'data.columns=["c", "a"]', "--out", str(study / "run")]
+    assert main(command) == 0
+    assert up.load(study / "run").columns_ == ["c", "a"]
+
+
+def test_a_table_of_options_survives_in_the_config(study):
+    command = ["run", str(study / "study.toml"), 'solver_options={levels = 3, note = "a \\"b\\""}', "--out"]
+    main([*command, str(study / "run")])  # whatever the solver says to it
+    options = config.read(study / "run" / "config.toml")["model"]["solver_options"]
+    assert options == {"levels": 3, "note": 'a "b"'}
+
+
+def test_the_same_config_runs_in_process_and_over_a_link(study):
+    command = ["run", str(study / "study.toml"), "max_iter=2", "federation.timeout=600", "--out", str(study / "run")]
+    assert main(command) == 0
 
 
 def test_a_used_folder_is_not_overwritten(study, capsys):
@@ -172,6 +240,55 @@ def test_predict_reads_columns_by_name_and_writes_csv(study, capsys):
     (study / "less.csv").write_text("a,b,c\n1,2,3\n")
     assert main(["predict", str(study / "run"), str(study / "less.csv")]) == 1
     assert "has no column 'd'" in capsys.readouterr().err
+
+
+@pytest.fixture(name="finished")
+def finished_(study, capsys):
+    main(["run", str(study / "study.toml"), "max_iter=3", "--out", str(study / "run")])
+    capsys.readouterr()
+    return study
+
+
+def test_predictions_are_written_whole_or_not_at_all(finished, capsys):
+    rows = next((finished / "clients").glob("*.csv"))
+    assert main(["predict", str(finished / "run"), str(rows), "--out", str(finished / "new" / "out.csv")]) == 0
+    lines = (finished / "new" / "out.csv").read_text().splitlines()
+    assert lines[0] == "prediction,p0,p1,p2,log_density"
+    assert len(lines) == len(rows.read_text().splitlines())
+    (finished / "file").write_text("")
+    assert main(["predict", str(finished / "run"), str(rows), "--out", str(finished / "file" / "out.csv")]) == 1
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_a_model_that_is_not_there_yet_is_one_sentence(finished, capsys):
+    rows = str(next((finished / "clients").glob("*.csv")))
+    (finished / "run" / "model" / "model.zip").unlink()
+    assert main(["predict", str(finished / "run"), rows]) == 1
+    assert f"`unpooled resume {finished / 'run'}`" in capsys.readouterr().err
+    assert main(["predict", str(finished / "nowhere"), rows]) == 1
+    assert "no fitted model" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a place that cannot be written")
+def test_output_that_cannot_be_written_is_one_sentence(finished):
+    rows = next((finished / "clients").glob("*.csv"))
+    with open("/dev/full", "w") as full:
+        process = unpooled("predict", finished / "run", rows, stdout=full, stderr=subprocess.PIPE, text=True)
+        _, told = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert len(told.strip().splitlines()) == 1
+
+
+def test_a_client_of_a_model_for_all_is_refused(tmp_path, capsys):
+    (tmp_path / "all.csv").write_text("a,b,y\n1,2,3\n2,3,5\n3,5,8\n4,4,9\n")
+    (tmp_path / "a.toml").write_text('[model]\nname = "BayesianRegression"\n[data]\npath = "all.csv"\nlabel = "y"\n')
+    run = str(tmp_path / "run")
+    assert main(["run", str(tmp_path / "a.toml"), "--out", run]) == 0
+    assert "1 round\n" in capsys.readouterr().out
+    assert main(["predict", run, str(tmp_path / "all.csv")]) == 0
+    assert capsys.readouterr().out.splitlines()[0] == "prediction,std"
+    assert main(["predict", run, str(tmp_path / "all.csv"), "--client", "all"]) == 1
+    assert "leave --client out" in capsys.readouterr().err
 
 
 def test_the_report_needs_no_network(study):

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import argparse
 import csv
+import io
 import json
 import sys
+from inspect import signature
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
+if TYPE_CHECKING:
+    import numpy as np
 
 
 def add_parser(commands: Any) -> argparse.ArgumentParser:
@@ -17,53 +20,75 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
     parser.add_argument("folder", type=Path, metavar="RUN")
     parser.add_argument("file", type=Path, metavar="FILE")
     parser.add_argument("--client", help="predict with this client's personal model")
-    parser.add_argument("--out", type=Path, help="write a csv here instead of printing it")
+    parser.add_argument("--out", type=Path, help="write to this file instead of printing")
     parser.add_argument("--json", action="store_true", help="print one JSON object of columns")
     return parser
 
 
 def run(args: argparse.Namespace) -> int:
+    from unpooled import store
     from unpooled.estimator import load
 
     model = load(args.folder)
-    x = rows(model, args.file)
-    columns = answers(model, x, {"client": args.client} if args.client else {})
-    if args.json:
-        print(json.dumps({name: values.tolist() for name, values in columns.items()}))
-    elif args.out:
-        with args.out.open("w", newline="") as out:
-            _write(out, columns)
+    columns = answers(model, rows(model, args.file), args.client)
+    text = f"{json.dumps(columns)}\n" if args.json else _csv(columns)
+    if args.out:
+        store.write_file(args.out, text.encode())
         print(args.out)
     else:
-        _write(sys.stdout, columns)
+        sys.stdout.write(text)
     return 0
 
 
 def rows(model: Any, path: Path) -> np.ndarray:
     """The model's columns of a file, in the model's order; other columns are left aside."""
     from unpooled.data import files
-    from unpooled.data.frames import matrix
-    from unpooled.errors import BadData, suggest
+    from unpooled.data.frames import fitted_with, matrix
 
     found = files.read(path)
-    wanted = list(getattr(model, "columns_", None) or found)
-    for name in wanted:
-        if name not in found:
-            raise BadData(f"{path} has no column {name!r}, which the model was fitted with: {suggest(name, found)}")
-    return matrix({name: found[name] for name in wanted}, str(path))
+    return matrix(fitted_with(getattr(model, "columns_", None) or found, found, str(path)), str(path))
 
 
-def answers(model: Any, x: np.ndarray, how: dict[str, str]) -> dict[str, np.ndarray]:
-    """Everything the model says of each row, one column a thing."""
-    columns = {"prediction": np.asarray(model.predict(x, **how))}
+def answers(model: Any, x: np.ndarray, client: str | None = None) -> dict[str, list]:
+    """Everything the model says of each row, one column a thing; an imputer gives the rows themselves, filled in."""
+    import numpy as np
+
+    how = _asked(model, client)
+    if not hasattr(model, "predict"):
+        filled = np.asarray(model.transform(x))
+        return dict(zip(model.columns_ or _numbered("x", filled), filled.T.tolist()))
+    if "return_std" in signature(model.predict).parameters:
+        told = dict(zip(("prediction", "std"), model.predict(x, return_std=True, **how)))
+    else:
+        told = {"prediction": model.predict(x, **how)}
     if hasattr(model, "predict_proba"):
-        columns |= {f"p{i}": p for i, p in enumerate(np.asarray(model.predict_proba(x, **how)).T)}
+        proba = np.asarray(model.predict_proba(x, **how))
+        classes = [f"p_{c}" for c in getattr(model, "classes_", ())]
+        told |= zip(classes or _numbered("p", proba), proba.T)
     if hasattr(model, "score_samples"):
-        columns["log_density"] = np.asarray(model.score_samples(x, **how))
-    return columns
+        told["log_density"] = model.score_samples(x, **how)
+    return {name: np.asarray(values).tolist() for name, values in told.items()}
 
 
-def _write(out: Any, columns: dict[str, np.ndarray]) -> None:
-    writer = csv.writer(out)
+def _asked(model: Any, client: str | None) -> dict[str, str]:
+    """How to ask the model for one client's view, or for everybody's; refused where it has none."""
+    from unpooled.errors import BadParameter
+
+    name, tell = type(model).__name__, getattr(model, "predict", getattr(model, "transform", None))
+    if tell is None:
+        raise BadParameter(f"{name} says nothing of single rows: read its parameters with unpooled.load")
+    if client is not None and "client" not in signature(tell).parameters:
+        raise BadParameter(f"{name} is one model for all clients: leave --client out")
+    return {} if client is None else {"client": client}
+
+
+def _numbered(letter: str, values: np.ndarray) -> list[str]:
+    return [f"{letter}{i}" for i in range(values.shape[1])]
+
+
+def _csv(columns: dict[str, list]) -> str:
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
     writer.writerow(columns)
-    writer.writerows(zip(*(values.tolist() for values in columns.values())))
+    writer.writerows(zip(*columns.values()))
+    return out.getvalue()

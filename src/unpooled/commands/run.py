@@ -15,7 +15,7 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
     parser = commands.add_parser("run", help="fit what a config file says", description=__doc__)
     parser.add_argument("file", type=Path, help="a TOML file with [model], [data] and [federation]")
     parser.add_argument(
-        "overrides", nargs="*", metavar="key=value", help="parameters of the model, or section.key=value"
+        "overrides", nargs="*", default=[], metavar="key=value", help="parameters of the model, or section.key=value"
     )
     parser.add_argument("--on", metavar="LINK", help="run over the nodes of a link: its HOST:PORT or its folder")
     parser.add_argument("--out", type=Path, help="the run folder to make (default: runs/MODEL-TIME)")
@@ -76,6 +76,6 @@ def clients_of(folder: Path) -> Iterator[Any]:
 
 
 def _told(folder: Path, estimator: Any) -> str:
-    rounds = f"{type(estimator).__name__}: {estimator.n_iter_} rounds"
+    rounds = f"{type(estimator).__name__}: {estimator.n_iter_} round{'s' if estimator.n_iter_ != 1 else ''}"
     reached = f", loglik {estimator.lower_bound_:.6g} a row" if hasattr(estimator, "lower_bound_") else ""
     return f"{rounds}{reached}\nreport: {folder / 'report.html'}\n{folder}"

@@ -43,7 +43,7 @@ class Link:
         try:
             body = json.loads((folder / "link.json").read_text())
         except (OSError, ValueError) as error:
-            raise DataNotFound(f"{folder} holds no link: start `unpooled serve {folder}` first") from error
+            raise DataNotFound(f"{folder} holds no link: start `unpooled serve --link {folder}` first") from error
         ca = (folder / "ca.crt").read_bytes() if body["tls"] else None
         return cls(body["address"], ca, (folder / "token").read_text(), folder)
 
