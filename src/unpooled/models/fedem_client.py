@@ -80,6 +80,7 @@ def inspect(nothing: None, client: Client, *, family: dict) -> tuple[Float[Array
 
 @client(adds=True, batched=False)
 def target(nothing: None, client: Client) -> Target:
+    """How many rows there are, and the sums of their targets and of the targets' squares."""
     y, w = to_numpy(client.y).astype(np.float64), to_numpy(client.w).astype(np.float64)
     return Target(*(np.asarray(v) for v in (w.sum(), w @ y, w @ y**2)))
 
@@ -93,6 +94,7 @@ def covariance(down: Down, client: Client) -> Scatter:
 
 @client(adds=True, batched=False)
 def exact(down: Down, client: Client, *, family: dict) -> Exact:
+    """The statistics of all rows under the parameters, and their log-likelihood."""
     chosen = resolve(family, FAMILIES, "family")
     x, w = _rows(chosen, down, client)
     found = chosen.statistics(down.params, x, w)
@@ -104,6 +106,7 @@ def exact(down: Down, client: Client, *, family: dict) -> Exact:
 
 @client(batched=False)
 def contribute(down: Down, client: Client, *, family: dict, batch: int | None, reduce: bool) -> Contribution:
+    """How far the client's statistics are from what it has said before; it keeps what it says."""
     chosen = resolve(family, FAMILIES, "family")
     x, w = _rows(chosen, down, client)
     rows = w.sum()

@@ -62,6 +62,7 @@ def _log_density(down: Density, client: Client, shape: str, key: str = "") -> np
 
 @client(batched=False)
 def density_spread(down: Density, client: Client, *, shape: str) -> Spread:
+    """Sum and sum of squares of the log-densities of the rows."""
     s, w = _log_density(down, client, shape), to_numpy(client.w)
     return Spread(w.sum(), (w * s).sum(), (w * s**2).sum())
 

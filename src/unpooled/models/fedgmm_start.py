@@ -61,6 +61,7 @@ class View(NamedTuple):
 
 @client(adds=True)
 def scatter(centre: start.Centre, client: Client) -> Scatter:
+    """Outer products of the rows about the mean of all clients."""
     xp = namespace(client.x)
     x = (client.x - xp.asarray(centre.mean, dtype=client.x.dtype)) * client.w[..., None]
     return Scatter(gaussian.pack_triangle(xp.asarray(xp.swapaxes(x, -1, -2) @ x, dtype=xp.float64)))

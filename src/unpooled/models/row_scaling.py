@@ -72,6 +72,7 @@ def sums(nothing: None, client: Client, *, share: float, seed: int) -> Sums:
 
 @client(adds=True)
 def scatter(scaling: Scaling, client: Client, *, share: float, seed: int) -> Scatter:
+    """Sums of squares of every column and of the targets, about their means over all clients."""
     x, y, w, _ = standard_rows(scaling, client, share, seed)
     return Scatter((w[..., None] * x**2).sum(-2), (w[..., None] * y**2).sum(-2))
 

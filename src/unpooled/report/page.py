@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from html import escape
 from pathlib import Path
+from typing import Any, get_type_hints
 
 import numpy as np
 
@@ -17,10 +18,12 @@ from unpooled.estimator import load
 from unpooled.progress import size
 from unpooled.report import svg
 
+MOST_CONTENTS = 240  # characters of a list of what left that are shown at once
+
 CSS = """
 body{font:15px/1.5 system-ui,sans-serif;color:#222;max-width:860px;margin:2.5rem auto;padding:0 1rem}
 h1{font-size:1.6rem;margin:0 0 .2rem} h2{font-size:1.1rem;margin:2.2rem 0 .4rem} .lead{color:#666;margin:0 0 1rem}
-table{border-collapse:collapse;width:100%;font-size:14px}
+.wide{overflow-x:auto} table{border-collapse:collapse;width:100%;font-size:14px}
 th,td{text-align:left;padding:.3rem .6rem;border-bottom:1px solid #e6e6e6;vertical-align:top}
 th{color:#666;font-weight:600} td.n,th.n{text-align:right;font-variant-numeric:tabular-nums} code{font-size:13px}
 .facts{display:flex;flex-wrap:wrap;gap:.6rem}
@@ -43,11 +46,12 @@ def write_report(folder: Path, facts: Mapping[str, str] | None = None) -> Path:
 
 def page(folder: Path, facts: Mapping[str, str]) -> str:
     config = configs.read(folder / "config.toml")
+    configs.estimator(config)  # brings in the questions, whose words are shown below
     history, ledger, refusals = (_lines(folder / f"{name}.jsonl") for name in ("history", "ledger", "refusals"))
     summary = json.loads((folder / "summary.json").read_text()) if (folder / "summary.json").exists() else {}
     model = load(folder) if (folder / "model" / "model.zip").exists() else None
     sections = [
-        _facts(config, history, ledger, summary, facts),
+        _facts(model, history, ledger, summary, facts),
         _asked(config),
         _curve(history),
         _who(summary, ledger, refusals),
@@ -63,15 +67,18 @@ def page(folder: Path, facts: Mapping[str, str]) -> str:
         else f"stopped after round {len(history)}: <code>unpooled resume {escape(str(folder))}</code> continues it"
     )
     return (
-        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>unpooled: {name}</title><style>{CSS}</style></head>'
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        f'<meta name="viewport" content="width=device-width"><title>unpooled: {name}</title><style>{CSS}</style></head>'
         f'<body><h1>{name}</h1><p class="lead">{escape(folder.name)}, {lead}</p>{"".join(sections)}</body></html>'
     )
 
 
-def _facts(config: configs.Config, history: list, ledger: list, summary: dict, extra: Mapping[str, str]) -> str:
+def _facts(model: Any, history: list, ledger: list, summary: dict, extra: Mapping[str, str]) -> str:
     up, down = sum(e["bytes_up"] for e in ledger), sum(e["bytes_down"] for e in ledger)
+    found = {name: getattr(model, f"n_{name}_", None) for name in ("components", "concepts")}
     facts = {
-        "clients": str(summary.get("n_clients", "?")),
+        "clients": str(summary.get("n_clients", max((e["asked"] for e in ledger), default="?"))),
+        **{name: str(count) for name, count in found.items() if count is not None},
         "rounds": str(len(history)),
         "sent up": size(up),
         "sent down": size(down),
@@ -88,12 +95,12 @@ def _asked(config: configs.Config) -> str:
 
 
 def _curve(history: list) -> str:
-    key = next((k for k in ("loglik", "loss") if history and k in history[-1]), None)
-    if key is None or len(history) < 2:
-        return ""
-    rounds = [row["round"] for row in history]
-    name = {"loglik": "log-likelihood a row", "loss": "loss"}[key]
-    return f"<h2>{name.capitalize()} by round</h2>" + svg.line(rounds, [row[key] for row in history], "round", name)
+    for key, name in (("loglik", "log-likelihood a row"), ("loss", "loss")):
+        rows = [row for row in history if key in row]  # some rounds may be about something else
+        if len(rows) > 1:
+            curve = svg.line([row["round"] for row in rows], [row[key] for row in rows], "round", name)
+            return f"<h2>{name.capitalize()} by round</h2>{curve}"
+    return ""
 
 
 def _who(summary: dict, ledger: list, refusals: list) -> str:
@@ -110,12 +117,9 @@ def _who(summary: dict, ledger: list, refusals: list) -> str:
         )
         for name, c in summary.get("clients", {}).items()
     )
+    told = table(("client", "rows", "answers refused", "last reason"), rows, numbers={1, 2}) if summary else ""
     share = f"<p>{answered:,} of {asked:,} questions were answered and accepted.</p>" if asked else ""
-    return (
-        "<h2>Who took part</h2>"
-        + share
-        + table(("client", "rows", "answers refused", "last reason"), rows, numbers={1, 2})
-    )
+    return f"<h2>Who took part</h2>{share}{told}"
 
 
 def _weights(summary: dict) -> str:
@@ -142,11 +146,12 @@ def _left(ledger: list) -> str:
     for e in ledger:
         entry = totals.setdefault((e["question"], e["kind"]), [0, 0, 0, e.get("contents", "")])
         entry[0], entry[1], entry[2] = entry[0] + 1, entry[1] + e["answered"], entry[2] + e["bytes_up"]
+        entry[3] = max(entry[3], e.get("contents", ""), key=len)  # the most that left in any round
     rows = (
         (
             f"<code>{escape(q.rpartition('.')[2])}</code> {escape(_words(q))}",
             _kind(kind),
-            escape(held),
+            _folded(held),
             str(times),
             size(sent / max(answers, 1)),
         )
@@ -160,13 +165,27 @@ def _left(ledger: list) -> str:
     )
 
 
+def _folded(contents: str) -> str:
+    """A long list of numbers as its beginning, which opens to all of it."""
+    if len(contents) <= MOST_CONTENTS:
+        return escape(contents)
+    parts = contents.split(", ")
+    return f"<details><summary>{escape(', '.join(parts[:4]))} and {len(parts) - 4} more</summary>{escape(contents)}</details>"
+
+
 def _kind(kind: str) -> str:
     return {"sum": "SUM", "gather": "GATHER", "tell": "nothing"}[kind]
 
 
 def _words(question: str) -> str:
+    """What a question says of itself, or else its answer: the first line of either's docstring."""
     ask = REGISTRY.get(question)
-    return ((ask.answer.__doc__ or "") if ask else "").strip().split("\n")[0]
+    if ask is None:
+        return ""
+    kind = get_type_hints(ask.answer).get("return")
+    own = getattr(kind, "__doc__", "") if hasattr(kind, "_fields") else ""
+    own = "" if (own or "").startswith(f"{getattr(kind, '__name__', '')}(") else own  # a NamedTuple makes one up
+    return (ask.answer.__doc__ or own or "").strip().split("\n")[0]
 
 
 def table(head: Iterable[str], rows: Iterable[Iterable[str]], numbers: set[int] = frozenset()) -> str:  # type: ignore[assignment]
@@ -175,7 +194,7 @@ def table(head: Iterable[str], rows: Iterable[Iterable[str]], numbers: set[int] 
     body = "".join(
         "<tr>" + "".join(f"<td{mark(i)}>{cell}</td>" for i, cell in enumerate(row)) + "</tr>" for row in rows
     )
-    return f"<table><tr>{top}</tr>{body}</table>"
+    return f'<div class="wide"><table><tr>{top}</tr>{body}</table></div>'
 
 
 def _lines(path: Path) -> list[dict]:

@@ -11,6 +11,7 @@ import numpy as np
 PALETTE = ("#3b6fb6", "#e08a2e", "#4a9d6f", "#c4504f", "#8467b0", "#8a6d5a", "#d081b5", "#6f7782", "#b5ad3d", "#3fa7b8")
 WIDTH, HEIGHT = 640, 240
 LEFT, RIGHT, TOP, BOTTOM = 78, 14, 12, 40
+LEGEND = 12  # entries in a line of a legend
 
 
 def line(x: Sequence[float], y: Sequence[float], x_label: str, y_label: str) -> str:
@@ -25,28 +26,35 @@ def line(x: Sequence[float], y: Sequence[float], x_label: str, y_label: str) -> 
 def stacked(names: Sequence[str], shares: np.ndarray) -> str:
     """A bar for each name, cut into its shares."""  # shares (names, parts), each row sums to one
     step, left = 22, 140
-    height = step * len(names) + 34
+    legend = _legend(shares.shape[1], left, step * len(names) + 22)
     bars = []
     for i, (name, row) in enumerate(zip(names, shares)):
-        bars.append(f'<text x="{left - 8}" y="{i * step + 16}" text-anchor="end">{escape(name[:20])}</text>')
+        bars.append(f'<text x="{left - 8}" y="{i * step + 16}" text-anchor="end">{escape(_short(name, 20))}</text>')
         edges = left + (WIDTH - left - RIGHT) * np.concatenate([[0], np.cumsum(row)])
         for k, (a, b) in enumerate(pairwise(edges)):
             bars.append(
-                f'<rect x="{a:.1f}" y="{i * step + 3}" width="{max(b - a, 0):.1f}" height="{step - 5}" fill="{_colour(k)}"/>'
+                f'<rect x="{a:.1f}" y="{i * step + 3}" width="{max(b - a, 0):.1f}" height="{step - 5}" {_fill(k)}/>'
             )
-    return _figure(height, "".join(bars) + _legend(shares.shape[1], left, height - 12))
+    height = step * len(names) + 18 + 16 * (1 + (shares.shape[1] - 1) // LEGEND)
+    return _figure(height, "".join(bars) + legend)
 
 
 def shades(rows: Sequence[str], columns: Sequence[str], values: np.ndarray) -> str:
     """A table of shares between 0 and 1, darker where larger."""  # values (rows, columns)
-    left, top, step = 140, 70, 22
-    width = min(60.0, (WIDTH - left - RIGHT) / max(len(columns), 1))
+    left, step, room = 140, 22, 40  # room: for the end of the last slanting name
+    width = min(60.0, (WIDTH - left - RIGHT - room) / max(len(columns), 1))
+    slant, top = (-40, 76) if width > 22 else (-90, 118)  # upright names where slanting ones would touch
+    every = max(1, int(np.ceil(12 / width)))
     cells = [
-        f'<text transform="translate({left + (j + 0.5) * width:.1f},{top - 6}) rotate(-40)">{escape(str(c)[:14])}</text>'
+        f'<text transform="translate({left + (j + 0.5) * width:.1f},{top - 6}) rotate({slant})" dy="{4 if slant == -90 else 0}">'
+        f"{escape(_short(str(c), 14))}</text>"
         for j, c in enumerate(columns)
+        if j % every == 0
     ]
     for i, name in enumerate(rows):
-        cells.append(f'<text x="{left - 8}" y="{top + i * step + 15}" text-anchor="end">{escape(name[:20])}</text>')
+        cells.append(
+            f'<text x="{left - 8}" y="{top + i * step + 15}" text-anchor="end">{escape(_short(name, 20))}</text>'
+        )
         for j, v in enumerate(values[i]):
             x, y = left + j * width, top + i * step
             size = f'width="{width - 2:.1f}" height="{step - 2}"'
@@ -82,16 +90,23 @@ def _axes(x: Sequence[float], y: Sequence[float], x_label: str, y_label: str) ->
 
 
 def _legend(parts: int, left: int, y: float) -> str:
-    step = min(60, (WIDTH - left - RIGHT) / max(parts, 1))
-    places = [(k, left + k * step) for k in range(parts)]
+    """The colour of each part, in lines of a few."""
+    places = [(k, left + k % LEGEND * 40, y + k // LEGEND * 16) for k in range(parts)]
     return "".join(
-        f'<rect x="{x}" y="{y - 9}" width="10" height="10" fill="{_colour(k)}"/><text x="{x + 14}" y="{y}">{k}</text>'
-        for k, x in places
+        f'<rect x="{a}" y="{b - 9}" width="10" height="10" {_fill(k)}/><text x="{a + 14}" y="{b}">{k}</text>'
+        for k, a, b in places
     )
 
 
-def _colour(k: int) -> str:
-    return PALETTE[k % len(PALETTE)]
+def _fill(k: int) -> str:
+    """A colour of its own for each of the first thirty: the palette, then paler, then paler still."""
+    paler = (1.0, 0.6, 0.3)[k // len(PALETTE) % 3]
+    return f'fill="{PALETTE[k % len(PALETTE)]}" fill-opacity="{paler}"'
+
+
+def _short(name: str, most: int) -> str:
+    """A name that is too long without its middle: names often differ at their end."""
+    return name if len(name) <= most else f"{name[: most - most // 2 - 1]}…{name[-(most // 2) :]}"
 
 
 def _figure(height: float, body: str) -> str:

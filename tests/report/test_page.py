@@ -1,0 +1,152 @@
+"""The report of a run: made for every model, legible whatever the names, honest about what left."""
+
+import re
+
+import numpy as np
+import pytest
+
+import unpooled
+from unpooled.cli import main
+from unpooled.client import REGISTRY
+from unpooled.data import classification, synthetic
+from unpooled.estimator import estimator_class
+from unpooled.report import page, svg
+
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
+
+def tables(folder, clients, label=None):
+    """One csv file a client."""
+    (folder / "clients").mkdir()
+    for name, rows in clients.items():
+        x, y = rows if label else (rows, np.zeros((len(rows), 0)))
+        head = ",".join([*(f"x{j}" for j in range(x.shape[1])), *([label] if label else [])])
+        lines = [",".join([*(f"{v:.4f}" for v in row), *([str(c)] if label else [])]) for row, c in zip(x, y)]
+        (folder / "clients" / f"{name}.csv").write_text("\n".join([head, *lines]) + "\n")
+
+
+def fitted(folder, model, clients, label=None, **parameters):
+    """The run folder of a model fitted by the command."""
+    tables(folder, clients, label)
+    settings = "".join(f"{k} = {v}\n" for k, v in {"random_state": 0, **parameters}.items())
+    role = f'label = "{label}"\n' if label else ""
+    (folder / "a.toml").write_text(f'[model]\nname = "{model}"\n{settings}[data]\npath = "clients/*.csv"\n{role}')
+    assert main(["run", str(folder / "a.toml"), "--out", str(folder / "run")]) == 0
+    return folder / "run"
+
+
+def blobs():
+    return synthetic.mixture(200, 3, 2, separation=4.0, clients=4, random_state=0).clients
+
+
+def words():
+    """Clients whose labels are words."""
+    data = classification.paper(clients=3, rows=60, d=2, spread=2.0, random_state=0).train
+    return {name: (x, np.array(["flu", "cold", "none", "other"])[y % 4]) for name, (x, y) in data.items()}
+
+
+def numbers():
+    return {name: (x, x.sum(1)) for name, x in blobs().items()}
+
+
+def cells():
+    """(site, date, count) visits."""
+    rng = np.random.default_rng(0)
+    grid = np.array([(s, d) for s in range(8) for d in range(5)])
+    visits = np.column_stack([grid, rng.poisson(4, len(grid))]).astype(float)
+    return {"north": visits[:20], "south": visits[20:]}
+
+
+MODELS = {
+    "GaussianMixture": (blobs, None, {"n_components": 2}),
+    "FedEM": (blobs, None, {"family": '{name = "gaussian", n_components = 2}', "max_iter": 5}),
+    "VRFedEM": (blobs, None, {"family": '{name = "gaussian", n_components = 2}', "max_iter": 5}),
+    "MixtureImputer": (blobs, None, {"n_components": 1}),
+    "FedMissEM": (cells, None, {"rank": 1, "family": '"poisson"', "max_iter": 5}),
+    "FedGEM": (blobs, None, {"n_components": 2, "max_iter": 3}),
+    "OpenMixture": (blobs, None, {"max_local": 3}),
+    "FedGMM": (words, "y", {"n_gaussians": 2, "max_iter": 8}),
+    "FedConceptEM": (words, "y", {"n_concepts": 2, "max_iter": 4}),
+    "BayesianRegression": (numbers, "y", {}),
+    "FedBNR": (numbers, "y", {"n_frequencies": 8, "max_iter": 3}),
+}
+
+
+def test_every_model_is_here():
+    assert set(MODELS) == set(unpooled.MODELS)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_every_model_can_be_run_reported_and_applied(model, tmp_path, capsys):
+    data, label, parameters = MODELS[model]
+    clients = data()
+    run = fitted(tmp_path, model, clients, label, **parameters)
+    told = (run / "report.html").read_text()
+    left = told.split("What left each client")[1]
+    assert all(re.findall(r"<code>\w+</code> ([^<]*)", left)), "a question without words"
+    capsys.readouterr()
+    code = main(["predict", str(run), str(next((tmp_path / "clients").glob("*.csv")))])
+    out, error = capsys.readouterr()
+    if model in ("FedEM", "VRFedEM"):
+        assert (code, len(error.splitlines())) == (1, 1)
+    else:
+        assert code == 0
+        rows = clients[sorted(clients)[0]]
+        assert len(out.splitlines()) == 1 + len(rows[0] if label else rows)
+
+
+def test_every_question_of_a_model_has_words():
+    for name in unpooled.MODELS:
+        estimator_class(name)
+    for question in REGISTRY:
+        if question.startswith("unpooled.models."):
+            assert page._words(question), question
+
+
+def test_long_lists_of_what_left_are_folded():
+    some, many = "n (3), x (3 x 2)", ", ".join(f"['a'].n{i} (3)" for i in range(99))
+    assert page._folded(some) == some
+    assert page._folded(many).startswith("<details><summary>")
+    assert "n98" in page._folded(many)
+
+
+def test_an_unfinished_run_names_its_questions_and_counts_its_clients(tmp_path):
+    run = fitted(tmp_path, "GaussianMixture", blobs(), max_iter=3)
+    for name in ("summary.json", "model/model.zip"):
+        (run / name).unlink()
+    told = page.page(run, {})
+    assert "clients<b>4</b>" in told
+    assert "unpooled resume" in told
+    assert "<tr></tr>" not in told
+
+
+def places(figure):
+    """(x, y) of the text of every entry of a legend."""
+    return [tuple(map(float, p)) for p in re.findall(r'<text x="([\d.]+)" y="([\d.]+)">\d+<', figure)]
+
+
+def test_the_parts_of_a_bar_have_colours_and_places_of_their_own():
+    figure = svg.stacked(["a"], np.full((1, 25), 1 / 25))
+    fills = re.findall(r"<rect [^>]*height=\"17\" (fill=[^/]*)/>", figure)
+    assert len(set(fills)) == 25
+    spots = places(figure)
+    assert len(spots) == len(set(spots)) == 25
+    assert max(x for x, _ in spots) < svg.WIDTH - 20
+    height = float(re.search(r'viewBox="0 0 \d+ (\d+)"', figure).group(1))
+    assert max(y for _, y in spots) < height
+
+
+def test_names_that_differ_at_their_end_stay_apart():
+    names = [f"hospital of saint somebody {i}" for i in range(3)]
+    figure = svg.shades(names, [f"a long name of column {j}" for j in range(3)], np.zeros((3, 3)))
+    texts = re.findall(r"<text[^>]*>([^<%]*)</text>", figure)
+    assert len(texts) == len(set(texts)) == 6
+
+
+@pytest.mark.parametrize("columns", [3, 12, 25, 60])
+def test_names_of_many_columns_do_not_lie_on_each_other(columns):
+    figure = svg.shades(["a"], [f"column {j}" for j in range(columns)], np.zeros((1, columns)))
+    found = re.findall(r"translate\(([\d.]+),[\d.]+\) rotate\((-\d+)\)", figure)
+    at, slant = [float(x) for x, _ in found], float(found[0][1])
+    apart = np.diff(at) * np.sin(np.radians(-slant))  # between neighbouring lines of text
+    assert (apart > 11).all()
