@@ -3,9 +3,22 @@
 import numpy as np
 import pytest
 from flower_grid import MessageGrid
-from hostile import GOOD, MARK, OWN, RECORDS_TO_NODE, TO_COORDINATOR, TO_NODE, coordinator, node, request, send_to_node
+from hostile import (
+    GOOD,
+    MARK,
+    OWN,
+    RECORDS_TO_NODE,
+    TO_COORDINATOR,
+    TO_NODE,
+    coordinator,
+    node,
+    redone,
+    request,
+    send_to_node,
+)
 from toy import Centre, total
 
+from unpooled.layers.compress import Compressed
 from unpooled.node.ledger import entries
 
 CASES = {**TO_NODE, **RECORDS_TO_NODE}
@@ -44,6 +57,19 @@ def test_the_coordinator_refuses_names_counts_and_goes_on(twist):
     assert refusal.client == "mallory"
     assert refusal.reason
     assert fed.journal.exchanges[-1].answered == 2
+
+
+@pytest.mark.parametrize(
+    "garbled",
+    [lambda b: b[:-3], lambda b: b[::-1].copy(), lambda b: b * 0.5, lambda b: None],
+    ids=["cut", "noise", "floats", "none"],
+)
+def test_garbled_bytes_of_a_compressed_answer_are_refused_by_name(garbled):
+    fed = Compressed(coordinator(redone(garbled)))
+    for _ in range(2):
+        assert fed.sum(total, Centre(np.zeros(3))).n == 60
+    assert [r.client for r in fed.journal.refusals] == ["mallory"] * 2
+    assert fed.journal.refusals[0].reason.startswith("the answer of 'mallory' cannot be read (")
 
 
 def test_without_a_twist_mallory_counts():
