@@ -79,8 +79,7 @@ class Estimator(BaseEstimator):
 
     def rounds(self, fed: Federation, saved: Moment | None = None) -> Iterator[Moment]:
         """Fit, handing out after the start and after every round what is needed to go on from there."""
-        kinds.check(self.get_params(deep=False), kinds.of_parameters(type(self)))
-        self.check(fed)
+        self._check_all(fed)
         moment = self._start(fed) if saved is None else self._continue(fed, saved)
         self._describe(fed)
         if saved is None:
@@ -90,6 +89,18 @@ class Estimator(BaseEstimator):
             yield moment
         self.history_, self.n_iter_ = moment.history, len(moment.history)
         self.finish(fed, moment.state)
+
+    def _check_all(self, fed: Federation) -> None:
+        """The model's own sentences first, which say more than those about kinds."""
+        try:
+            self.check(fed)
+        except TypeError:  # a text compared with a number
+            self._check_kinds()
+            raise
+        self._check_kinds()
+
+    def _check_kinds(self) -> None:
+        kinds.check(self.get_params(deep=False), kinds.of_parameters(type(self)))
 
     def _start(self, fed: Federation) -> Moment:
         seed = _seed(self.random_state)
