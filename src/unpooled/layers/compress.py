@@ -20,7 +20,7 @@ from unpooled.errors import BadParameter
 from unpooled.federation import Federation, Layer
 from unpooled.layers import parts
 from unpooled.maths.coding import received
-from unpooled.maths.named import at_least, describe, resolve, within
+from unpooled.maths.named import at_least, describe, flag, resolve, within
 from unpooled.maths.quantise import QUANTISERS, Dither, Grid, TopK, memory_step
 from unpooled.tree import Tree
 
@@ -72,6 +72,7 @@ class Compressed(Layer):
         if alpha is not None:
             within("alpha", alpha, 0, 1, "the memory's step")
         at_least("max_bytes", max_bytes, 1)
+        flag("memory", memory)
         if isinstance(self.quantiser, TopK) and not memory:
             raise BadParameter("top-k alone is biased, memory= is its error feedback: set memory=True")
         self.alpha = (alpha or memory_step(self.quantiser, 10**9)) if memory else None

@@ -13,9 +13,11 @@ from unpooled.arrays import to_numpy
 from unpooled.client import Ask, Client, client
 from unpooled.errors import BadParameter
 from unpooled.federation import Federation, Layer
+from unpooled.maths.named import at_least, not_below_zero, one_of
 from unpooled.tree import Tree
 
 CORRUPTIONS = ("nan", "shape", "dtype", "parts")
+PLANS = {"drop": "lists of names", "delay": "dicts {name: seconds}", "corrupt": "dicts {name: kind}"}
 
 
 class Dropped(ConnectionError):
@@ -55,26 +57,36 @@ class Faults(Layer):
         corrupt: Mapping[int, Mapping[str, str]] | None = None,
     ):
         super().__init__(inner)
-        self.plan: dict[str, Any] = {"drop": _by_round(drop), "delay": _by_round(delay), "corrupt": _by_round(corrupt)}
-        self._check(inner.names)
+        given = {"drop": drop, "delay": delay, "corrupt": corrupt}
+        for what, plan in given.items():
+            _check(what, plan or {}, inner.names)
+        # round numbers as text, since the plan travels as JSON
+        self.plan = {what: {str(int(r)): _told(who) for r, who in (plan or {}).items()} for what, plan in given.items()}
 
     def wrap(self, ask: Ask) -> Ask:
         now = str(self.journal.round + 1)
         due = {what: {now: rounds[now]} if now in rounds else {} for what, rounds in self.plan.items()}
         return ask.then(misbehave, undo=None, **due) if any(due.values()) else ask
 
-    def _check(self, names: list[str]) -> None:
-        for rounds in self.plan.values():
-            for name in (name for who in rounds.values() for name in who):
-                if name not in names:
-                    raise BadParameter(
-                        f"there is no client {name!r} to rehearse a fault with: the clients are {', '.join(names[:8])}"
-                    )
-        for kind in (k for who in self.plan["corrupt"].values() for k in who.values()):
-            if kind not in CORRUPTIONS:
-                raise BadParameter(f"corrupt={kind!r} is not known: use one of {', '.join(CORRUPTIONS)}")
+
+def _told(who: Any) -> Any:
+    """The clients of a round as JSON has them: a list of names, or a dict."""
+    return dict(who) if isinstance(who, Mapping) else list(who)
 
 
-def _by_round(plan: Mapping[int, Any] | None) -> dict[str, Any]:
-    """Round numbers as text, since the plan travels as JSON."""
-    return {str(round): who for round, who in (plan or {}).items()}
+def _check(what: str, plan: Any, names: list[str]) -> None:
+    """Refuse a plan that no round could follow."""
+    kind = list | tuple | set if what == "drop" else Mapping
+    if not (isinstance(plan, Mapping) and all(isinstance(who, kind) for who in plan.values())):
+        raise BadParameter(f"{what}={plan!r} must be a dict of {PLANS[what]} by round")
+    for round, who in plan.items():
+        at_least(f"a round of {what}", round, 0)
+        for name in who:
+            if name not in names:
+                raise BadParameter(
+                    f"there is no client {name!r} to rehearse a fault with: the clients are {', '.join(names[:8])}"
+                )
+            if what == "delay":
+                not_below_zero("delay", who[name])
+            elif what == "corrupt":
+                one_of("corrupt", who[name], CORRUPTIONS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from unpooled.client import Ask
 from unpooled.errors import BadParameter, RunError
 from unpooled.federation import Federation, Layer
+from unpooled.maths.named import is_number
 from unpooled.tree import Tree
 
 
@@ -16,7 +17,7 @@ class Metered(Layer):
 
     def __init__(self, inner: Federation, *, budget: float = float("inf")):
         super().__init__(inner)
-        if not budget > 0:
+        if not (is_number(budget) and budget > 0):
             raise BadParameter(f"budget={budget!r} must be above 0: it is the bytes a run may send, both ways")
         self.budget = budget
 

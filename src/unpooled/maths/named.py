@@ -6,8 +6,9 @@ Such a choice is a NamedTuple, so that it can be saved; its `check` method refus
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import cache
 from numbers import Real
-from typing import Any
+from typing import Any, get_type_hints
 
 import numpy as np
 
@@ -28,7 +29,18 @@ def resolve(given: Any, kinds: Mapping[str, type], what: str) -> Any:
         fields = dict(given) if isinstance(given, Mapping) else {"name": given}
         choice = _make(fields.pop("name", None), fields, kinds, what)
     choice.check()
-    return choice
+    return _plain(choice)
+
+
+def _plain(choice: Any) -> Any:
+    """The same with Python's own whole numbers, which travel as JSON: 3 where 3.0 or NumPy's 3 was given."""
+    return choice._replace(**{field: int(getattr(choice, field)) for field in _whole(choice.__class__)})
+
+
+@cache
+def _whole(kind: type) -> list[str]:
+    """The fields that are whole numbers."""
+    return [field for field, hint in get_type_hints(kind).items() if hint is int]
 
 
 def _make(name: Any, fields: dict[str, Any], kinds: Mapping[str, type], what: str) -> Any:
