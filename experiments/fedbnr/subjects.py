@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,17 +22,20 @@ UNSEEN = 6  # of the 42 subjects
 FILE = "results.jsonl"  # a line for each seed and method
 DIFFERS = "The thesis deals the rows of all subjects into sorted chunks; here a client is one of the 42 patients."
 
-MODELS: dict[str, Callable[[int, int], Any]] = {  # (seed, rounds) -> model; intervals for new rows of the same subjects or for new subjects
-    "FedBNR exact": lambda seed, rounds: _bnr(seed, rounds),
-    "FedBNR exact, recalibrate='clients'": lambda seed, rounds: _bnr(seed, rounds, recalibrate="clients"),
+
+def bnr(seed: int, rounds: int, recalibrate: bool | str = True) -> up.FedBNR:
+    how = {"n_frequencies": 200, "max_iter": rounds, "patience": rounds, "random_state": seed}
+    return up.FedBNR("exact", recalibrate=recalibrate, **how)
+
+
+# intervals for new rows of the same subjects, or for new subjects; (seed, rounds) -> model
+MODELS: dict[str, Callable[[int, int], Any]] = {
+    "FedBNR exact": bnr,
+    "FedBNR exact, recalibrate='clients'": partial(bnr, recalibrate="clients"),
     "BayesianRegression": lambda seed, rounds: up.BayesianRegression(recalibrate=True),
     "BayesianRegression, recalibrate='clients'": lambda seed, rounds: up.BayesianRegression(recalibrate="clients"),
     "mean of all": lambda seed, rounds: DummyRegressor(),
-}  # fmt: skip
-
-
-def _bnr(seed: int, rounds: int, **more: Any) -> up.FedBNR:
-    return up.FedBNR("exact", n_frequencies=200, max_iter=rounds, patience=rounds, random_state=seed, **more)
+}
 
 
 def run(small: bool, seeds: int, out: Path, say: Callable[[str], None]) -> list[dict]:
@@ -47,7 +51,9 @@ def run(small: bool, seeds: int, out: Path, say: Callable[[str], None]) -> list[
     ]  # fmt: skip
 
 
-def fill(seeds: Any, methods: Any, rounds: int, path: Path, say: Callable[[str], None]) -> dict[tuple[int, str], dict]:
+def fill(
+    seeds: Iterable[int], methods: Iterable[str], rounds: int, path: Path, say: Callable[[str], None]
+) -> dict[tuple[int, str], dict]:
     """(seed, method) -> kind of rows -> measures; those that the file lacks are run now."""
     done = {(r["seed"], r["method"]): r["found"] for r in runs.finished(path) if r["rounds"] == rounds}
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -23,16 +23,9 @@ from unpooled.models.last_layer import Design, Fitted, statistics
 from unpooled.models.row_scaling import Scaling, raw_rows, standard_rows
 
 CELLS = 2**18  # of all columns together in the look for a column: two numbers each
-SMOOTH = {
-    "map": "ard",
-    "m": 100,
-    "spectrum": "rbf",
-    "frequencies": "fixed",
-}  # the function whose residuals are looked at
+SMOOTH = {"map": "ard", "m": 100, "spectrum": "rbf", "frequencies": "fixed"}  # whose residuals are looked at
 FARTHEST = 3.0  # standard deviations that a residual counts for: no single row makes a group
-CLEARLY = (
-    50.0  # by so much must offsets raise the log evidence: a smooth function not yet learned leaves some of its own
-)
+CLEARLY = 50.0  # so much must offsets add to the log evidence: a smooth function not yet learned leaves some of its own
 FEWEST = 3  # rows of a value that has an offset: sums over fewer are nearly rows
 MOST = 4096  # values with an offset: what is sent grows with them
 

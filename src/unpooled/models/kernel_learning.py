@@ -26,9 +26,7 @@ class Checked(NamedTuple):
     squares: Float[Array, "o", ">=0"]
     absolute: Float[Array, "o", ">=0"]  # errors of standardised targets, summed: what chooses the round
     nlpd: Float[Array, "o"]  # minus the log density, summed
-    spread: Float[
-        Array, "o", ">=0"
-    ]  # squares of standardised targets, summed: the errors of the mean of all rows fitted
+    spread: Float[Array, "o", ">=0"]  # squares of targets, summed: the errors of the mean of all rows fitted
 
 
 class Question(NamedTuple):
