@@ -6,12 +6,15 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import numpy as np
 
 Array = Any  # np.ndarray or torch.Tensor
+NUMBERS = "fiub"  # NumPy dtype kinds that may travel
+VAST = 2**40  # what the other axes of an array without any number may come to: NumPy counts them all the same
 
 if TYPE_CHECKING:
     from typing import Annotated as Float  # an alias by assignment would hide it from type checkers
@@ -63,6 +66,20 @@ def like(a: Any, reference: Any) -> Array:
 def nbytes(a: Any) -> int:
     """Bytes the array takes on the wire."""
     return a.numel() * a.element_size() if is_torch(a) else np.asarray(a).nbytes
+
+
+def claimed_bytes(dtype: Any, shape: list[int]) -> int:
+    """What an array so described would take up; ValueError if there is no such array of numbers. Takes no memory."""
+    try:
+        kind = np.dtype(dtype) if isinstance(dtype, str) and len(dtype) <= 4 else None
+    except TypeError:
+        kind = None
+    if kind is None or kind.kind not in NUMBERS:
+        raise ValueError(f"it holds {str(dtype)[:20]!r} instead of numbers")
+    whole = len(shape) <= 32 and all(type(n) is int and n >= 0 for n in shape)
+    if not whole or (0 in shape and math.prod(n for n in shape if n) > VAST):
+        raise ValueError("its shape is not one")
+    return math.prod(shape) * kind.itemsize
 
 
 def kind(a: Any) -> str:

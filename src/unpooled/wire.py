@@ -7,19 +7,16 @@ Everything that arrives is taken for hostile: sizes are compared before memory i
 from __future__ import annotations
 
 import json
-import math
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from unpooled import __version__, tree
-from unpooled.arrays import is_torch
+from unpooled.arrays import NUMBERS, claimed_bytes, is_torch
 from unpooled.tree import SchemaError, Tree
 
 MAGIC = b"UNP1"
-KINDS = "fiub"  # NumPy dtype kinds that may travel
 HEAD_BYTES = 64 * 2**20
-VAST = 2**40  # what the other axes of an array without any number may come to: NumPy counts them all the same
 
 
 class Parcel(NamedTuple):
@@ -44,7 +41,7 @@ def pack(head: dict[str, Any], value: Tree = None) -> bytes:
 
 
 def _spec(a: np.ndarray, torch: bool) -> list[Any]:
-    if a.dtype.kind not in KINDS:
+    if a.dtype.kind not in NUMBERS:
         raise SchemaError(f"an array of {a.dtype} cannot be sent: send numbers")
     return [_little(a).dtype.str, list(a.shape), torch]
 
@@ -87,7 +84,7 @@ def read_json(text: bytes) -> dict[str, Any]:
 def _checked(specs: Any, available: int) -> list[Any]:
     """The array descriptions, if they are well formed and claim exactly the bytes that are there."""
     try:
-        claimed = sum(nbytes(*spec) for spec in specs)
+        claimed = sum(_nbytes(*spec) for spec in specs)
     except (TypeError, ValueError) as error:
         raise SchemaError(f"an array of the message is badly described: {error}") from error
     if claimed != available:
@@ -95,25 +92,16 @@ def _checked(specs: Any, available: int) -> list[Any]:
     return specs
 
 
-def nbytes(dtype: str, shape: list[int], torch: bool = False) -> int:
-    """What an array so described takes up; ValueError if there can be no such array of numbers."""
-    try:
-        kind = np.dtype(dtype) if isinstance(dtype, str) and len(dtype) <= 4 else None
-    except TypeError:
-        kind = None
-    if kind is None or kind.kind not in KINDS:
-        raise ValueError(f"it holds {str(dtype)[:20]!r} instead of numbers")
-    if len(shape) > 32 or not all(type(n) is int and n >= 0 for n in shape) or type(torch) is not bool:
-        raise ValueError("its shape is not one")
-    if 0 in shape and math.prod(n for n in shape if n) > VAST:
-        raise ValueError("its shape is not one")
-    return math.prod(shape) * kind.itemsize
+def _nbytes(dtype: str, shape: list[int], torch: bool) -> int:
+    if type(torch) is not bool:
+        raise ValueError("it does not say where it was")
+    return claimed_bytes(dtype, shape)
 
 
 def _arrays(specs: list[Any], body: memoryview):
     start = 0
     for dtype, shape, torch in specs:
-        size = nbytes(dtype, shape, torch)
+        size = _nbytes(dtype, shape, torch)
         # copied, so that it is aligned and may be written to
         array = np.frombuffer(body[start : start + size], dtype=dtype).reshape(shape).copy()
         start += size

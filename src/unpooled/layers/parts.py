@@ -18,10 +18,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from unpooled import tree
+from unpooled.arrays import claimed_bytes
 from unpooled.maths.coding import expect, inflated, length, read_length
 from unpooled.maths.quantise import Dither, Grid
 from unpooled.tree import Tree
-from unpooled.wire import nbytes
 
 PATIENCE = 3  # answers without it after which an entry is forgotten
 SMALL = 16  # numbers; a smaller array is sent as it is
@@ -254,7 +254,7 @@ def _claimed(dtype: str, dims: str) -> np.ndarray:
     """(dtype, "3,4") as an array of zeros that takes up no memory."""
     sizes = dims.split(",") if dims else []
     shape = [int(n) for n in sizes if n.isdecimal() and len(n) < 20]
-    if len(shape) < len(sizes) or nbytes(dtype, shape) > MOST:
+    if len(shape) < len(sizes) or claimed_bytes(dtype, shape) > MOST:
         raise ValueError(f"an array of shape {dims[:40]!r} is claimed")
     return np.broadcast_to(np.zeros((), dtype), shape)
 
