@@ -7,6 +7,7 @@ import pytest
 from flower_grid import MessageGrid, flower
 from toy import Centre, Wanderer, total, wander
 
+from unpooled import store
 from unpooled.client import Client
 from unpooled.errors import BadParameter, TooFewClients
 from unpooled.flower import Flower, client_app, federation
@@ -120,6 +121,30 @@ def test_a_run_resumed_by_another_coordinator_has_the_same_bits():
     second = Wanderer()
     list(second.rounds(Flower(Flaky(nodes), min_clients=3), saved))
     assert np.array_equal(second.mean_, whole.mean_)
+
+
+def test_a_resumed_run_keeps_the_order_of_columns_whoever_is_there_first():
+    nodes = [*sites("basel", columns=["a", "b", "c"]), *sites("zurich", columns=["c", "b", "a"])]
+    first = Wanderer().rounds(Flower(Flaky(nodes)))
+    saved = store.loads(store.dumps([next(first) for _ in range(3)][-1]))
+    grid = Flaky(nodes)
+    grid.away = {100}  # basel, which the columns came from
+    fed, second = Flower(grid, timeout=0.2), Wanderer()
+    list(second.rounds(fed, saved))
+    assert second.columns_ == ["a", "b", "c"]
+    np.testing.assert_allclose(fed.only(["zurich"]).sum(total, CENTRE).x, nodes[1].source.client.x[:, ::-1].sum(0))
+
+
+def test_while_it_waits_for_nodes_it_says_how_many_have_come():
+    grid, said = Flaky(sites("basel", "geneva", "zurich")), []
+    apps, grid.apps = grid.apps, {}
+
+    def say(text):
+        said.append(text)
+        grid.apps = dict(list(apps.items())[: len(said)])
+
+    assert Flower(grid, min_clients=3, say=say).names == ["basel", "geneva", "zurich"]
+    assert said == [f"waiting for nodes: {n} of 3 are there" for n in (0, 1, 2)]
 
 
 def test_state_that_is_gone_is_a_clear_refusal():

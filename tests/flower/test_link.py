@@ -1,11 +1,14 @@
 """A link is found by its folder, or by the address that the usual folder serves; `unpooled serve` says what to type next."""
 
+import socket
+
 import pytest
 
 from unpooled.commands import serve
-from unpooled.errors import BadParameter, DataNotFound
+from unpooled.errors import BadParameter, DataNotFound, RunError
 from unpooled.flower import link
 from unpooled.flower.link import Link, find, is_loopback
+from unpooled.flower.server import serving
 
 
 @pytest.fixture
@@ -42,3 +45,19 @@ def test_without_tls_only_loopback():
         Link("10.0.0.1:9")
     with pytest.raises(BadParameter, match="give host:port"):
         Link("127.0.0.1")
+
+
+def test_an_address_in_use_is_told_before_the_link_that_runs_there_is_touched(tmp_path):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        sentence = f"{address} cannot be served: Address already in use; stop what listens there"
+        with pytest.raises(RunError, match=sentence), serving(tmp_path / "link", address):
+            pass
+    assert not (tmp_path / "link").exists()
+
+
+def test_a_link_that_is_not_there_is_told_with_a_command_that_works(tmp_path):
+    with pytest.raises(DataNotFound, match=f"start `unpooled serve --link {tmp_path}` first"):
+        Link.open(tmp_path)

@@ -85,7 +85,7 @@ class Flower:
 
     def _find(self) -> list[str]:
         """The nodes there are, once `min_clients` have said who they are and no other has yet to."""
-        end, told = time.monotonic() + self.wait, False
+        end, told = time.monotonic() + self.wait, -1
         while True:
             self._roster.look()
             if len(self._roster.nodes) >= max(1, self.min_clients) and not self._roster.unknown:
@@ -95,8 +95,9 @@ class Flower:
                 return found
             if time.monotonic() > end:
                 raise TooFewClients(self._nobody(found))
-            if not told:
-                told = self.say(f"waiting for nodes: {len(found)} of {max(1, self.min_clients)} are there") is None
+            if told != len(found):
+                told = len(found)
+                self.say(f"waiting for nodes: {told} of {max(1, self.min_clients)} are there")
             time.sleep(0.05)
 
     def _meet(self) -> None:
@@ -132,12 +133,13 @@ class Flower:
     # ---- what a checkpoint needs: which round's state each node goes on from; the state itself stays there ----
 
     def snapshot(self) -> Tree:
-        return self._run.snapshot(self.names)
+        return self._run.snapshot(self.names) | {"columns": self.columns}
 
     def restore(self, saved: Tree) -> None:
         self._run.restore(saved)
         if saved:
             self._names = sorted(saved["names"])
+            self._roster.columns = saved.get("columns", self.columns)  # in this order, whoever is there first
 
     # ---- the three ways to ask ----
 

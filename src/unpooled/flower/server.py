@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import socket
 import subprocess
 import sys
 import time
@@ -26,6 +27,7 @@ from unpooled.flower.link import Link, host, is_loopback, new_token
 @contextmanager
 def serving(folder: Path, address: str, *, hosts: Sequence[str] = (), insecure: bool = False) -> Iterator[Link]:
     """A running SuperLink. Certificates that stand in the folder are taken, missing ones are made for `address` and `hosts`."""
+    _check_free(address)  # before the folder of a link that runs there gets another token
     link = prepare(folder, address, hosts, insecure)
     process = _start(link)
     try:
@@ -35,6 +37,18 @@ def serving(folder: Path, address: str, *, hosts: Sequence[str] = (), insecure: 
         yield link
     finally:
         stop(process)
+
+
+def _check_free(address: str) -> None:
+    name, port = host(address), int(address.rpartition(":")[2])
+    try:
+        with socket.socket(socket.AF_INET6 if ":" in name else socket.AF_INET) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind((name, port))
+    except (OSError, OverflowError) as error:
+        raise RunError(
+            f"{address} cannot be served: {getattr(error, 'strerror', None) or error}; stop what listens there or choose another --address"
+        ) from error
 
 
 def prepare(folder: Path, address: str, hosts: Sequence[str], insecure: bool) -> Link:
