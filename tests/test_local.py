@@ -59,3 +59,16 @@ def test_more_padding_makes_fewer_stacks_and_the_same_answers(padding, stacks):
     found = fed.gather(stacked_totals, None)
     np.testing.assert_allclose([found[name].n for name in fed.names], alone)
     assert len(fed._jobs["stacked"]) == stacks
+
+
+@client(batched=False)
+def needy(down: None, client: Client) -> Total:
+    import a_module_that_nobody_has  # noqa: F401
+
+    return Total(client.w.sum())
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_module_that_is_missing_here_is_no_fault_of_the_clients(threads):
+    with pytest.raises(ModuleNotFoundError, match="a_module_that_nobody_has"):
+        rows(3, 4, threads=threads).sum(needy, None)

@@ -9,6 +9,15 @@ import sys
 import warnings
 from importlib import import_module
 
+EXTRAS = {  # module -> the extra that brings it
+    "torch": "torch",
+    "flwr": "flower",
+    "httpx": "flower",
+    "cryptography": "flower",
+    "sqlalchemy": "sql",
+    "matplotlib": "plot",
+    "pyarrow": "parquet",
+}
 COMMANDS = ("demo", "run", "resume", "report", "predict", "reproduce", "serve", "node", "status")
 
 
@@ -24,6 +33,12 @@ def main(argv: list[str] | None = None) -> int:
         return code
     except UnpooledError as error:
         return _fail(args, str(error))
+    except ModuleNotFoundError as error:
+        module = (error.name or "").partition(".")[0]
+        if module not in EXTRAS:
+            raise
+        remedy = f"pip install 'unpooled[{EXTRAS[module]}]', or '.[{EXTRAS[module]}]' in a checkout"
+        return _fail(args, f"this needs {module}, which is not installed: {remedy}")
     except KeyboardInterrupt:
         return _fail(args, "stopped", code=130)
     except BrokenPipeError:  # whoever read along has seen enough

@@ -188,6 +188,8 @@ def _attempt(ask: Ask, down: Tree, job: Job, moment: tuple[int, int]) -> Any:
         me.state = _stack_states(job.clients) if me.stacked else dict(me.state)
         sent = ask(down, me)
         return me.state, sent
+    except ModuleNotFoundError:  # is missing for all, and no fault of a client
+        raise
     except Exception as error:
         return error
 

@@ -1,0 +1,44 @@
+"""The command itself: mistakes before any command runs, and extras that are not installed."""
+
+import subprocess
+import sys
+
+import pytest
+
+from unpooled.cli import COMMANDS, main
+
+
+@pytest.mark.parametrize("command", [(), *((c,) for c in COMMANDS)])
+def test_help_is_there(command, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main([*command, "--help"])
+    assert stopped.value.code == 0
+    assert "usage: unpooled" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        (["nosuch"], "invalid choice: 'nosuch'"),
+        (["run"], "required: file\n"),
+        (["run", "a.toml", "--ot", "x"], "unrecognized arguments: --ot"),
+        (["demo", "extra"], "unrecognized arguments: extra"),
+    ],
+)
+def test_a_wrong_word_is_told(line, sentence, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main(line)
+    assert stopped.value.code == 2
+    assert sentence in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("command", "module"), [("serve", "httpx"), ("node keygen k", "cryptography"), ("status", "flwr")]
+)
+def test_an_extra_that_is_not_installed_is_one_sentence(command, module, tmp_path):
+    code = f"import sys; sys.modules[{module!r}] = None; from unpooled.cli import main; sys.exit(main(sys.argv[1:]))"
+    line = [sys.executable, "-c", code, *command.split()]
+    done = subprocess.run(line, capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 1
+    assert f"this needs {module}, which is not installed: pip install 'unpooled[flower]'" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
