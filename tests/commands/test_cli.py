@@ -1,5 +1,6 @@
 """The command itself: mistakes before any command runs, and extras that are not installed."""
 
+import json
 import subprocess
 import sys
 
@@ -42,3 +43,14 @@ def test_an_extra_that_is_not_installed_is_one_sentence(command, module, tmp_pat
     assert done.returncode == 1
     assert f"this needs {module}, which is not installed: pip install 'unpooled[flower]'" in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_what_a_node_is_made_of_is_told_as_json_too(tmp_path, capsys):
+    pytest.importorskip("flwr")
+    assert main(["node", "init", str(tmp_path / "basel"), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told == {"node": str(tmp_path / "basel" / "node.toml"), "key": str(tmp_path / "basel" / "node.pub")}
+    assert main(["node", "keygen", str(tmp_path / "k"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"key": str(tmp_path / "k.pub")}
+    assert main(["serve", "admit", told["key"], "--link", str(tmp_path / "link"), "--json"]) in (0, 1)
+    assert set(json.loads(capsys.readouterr().out)) <= {"admitted", "error"}

@@ -112,7 +112,7 @@ def test_the_file_is_read_strictly(tmp_path):
     with pytest.raises(BadParameter, match="did you mean 'gather'"):
         policy.read(path)
     path.write_text('gather = "yes"')
-    with pytest.raises(BadParameter, match="gather = 'yes' should be like False"):
+    with pytest.raises(BadParameter, match="gather = 'yes' should be like false"):
         policy.read(path)
     path.write_text("min_rows = 5")
     assert policy.read(path) == policy.Policy(**{**policy.defaults(), "min_rows": 5})

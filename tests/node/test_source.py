@@ -189,6 +189,10 @@ WRONG = {
     "name with a control character": ('name = "a\\nb"\n[data]\npath = "t.csv"', BadParameter, "no name"),
     "two places": ('name = "z"\n[data]\npath = "t.csv"\nurl = "sqlite://"', BadParameter, "either a path"),
     "not TOML": ("name", BadParameter, "is not TOML"),
+    "kind": ('name = "z"\nlink = 3\n[data]\npath = "t.csv"', BadParameter, "node.toml: link=3 should be a text"),
+    "kind of path": ('name = "z"\n[data]\npath = 3', BadParameter, r"\[data\] of node.toml: path=3 should be a text"),
+    "kind of rows": ('name = "z"\n[data]\npath = "t.csv"\nchunk_rows = "x"', BadParameter, "should be a whole number"),
+    "kind of columns": ('name = "z"\n[data]\npath = "t.csv"\ncolumns = 3', BadParameter, "columns=3 should be a table"),
     "no file": ('name = "z"\n[data]\npath = "nowhere.csv"', DataNotFound, "is not a file"),
 }
 

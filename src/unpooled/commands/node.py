@@ -20,8 +20,10 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
     init.add_argument("--name", help="how the federation knows this node (default: the folder's name)")
     init.add_argument("--data", default="data.csv", help="the table: a file, or the url of a database")
     init.add_argument("--on", default="127.0.0.1:9092", metavar="HOST:PORT", help="the coordinator's link")
+    init.add_argument("--json", action="store_true")
     keygen = inner.add_parser("keygen", help="make a key pair")
     keygen.add_argument("path", type=Path, help="the private key's file; .pub goes beside it")
+    keygen.add_argument("--json", action="store_true")
     start = inner.add_parser("start", help="connect, and answer until Ctrl-C")
     start.add_argument("file", type=Path, metavar="node.toml")
     start.add_argument("--insecure", action="store_true", help="no TLS and no key; on loopback only")
@@ -59,16 +61,17 @@ def run_init(args: argparse.Namespace) -> int:
         )
     (folder / "node.toml").write_text(text)
     (folder / "policy.toml").write_text(policy.TEMPLATE)
-    print(
-        f"wrote {folder}/node.toml and policy.toml: look through both\nsend {key} to the coordinator, ask for its ca.crt"
-    )
+    told = f"wrote {folder}/node.toml and policy.toml: look through both\nsend {key} to the coordinator, ask for its ca.crt"
+    print(json.dumps({"node": str(folder / "node.toml"), "key": str(key)}) if args.json else told)
     return 0
 
 
 def run_keygen(args: argparse.Namespace) -> int:
     from unpooled.flower.keys import make_node_key
 
-    print(f"send {make_node_key(args.path)} to the coordinator; keep {args.path} to yourself")
+    key = make_node_key(args.path)
+    told = f"send {key} to the coordinator; keep {args.path} to yourself"
+    print(json.dumps({"key": str(key)}) if args.json else told)
     return 0
 
 

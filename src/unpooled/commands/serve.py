@@ -24,6 +24,7 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
     admit.add_argument("key", type=Path, metavar="KEY.pub", help="the public key that the node's owner sent")
     admit.add_argument("--name", help="what to call it here (default: the file's name)")
     add_link(admit, default=argparse.SUPPRESS)
+    admit.add_argument("--json", action="store_true", default=argparse.SUPPRESS)
     admit.set_defaults(run=run_admit)
     return parser
 

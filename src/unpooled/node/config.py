@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from unpooled import kinds
 from unpooled.errors import BadParameter, DataNotFound, suggest
 from unpooled.node import policy
 from unpooled.node.ledger import Ledger
@@ -30,8 +31,16 @@ path = {path}                  # csv, csv.gz, parquet or npz; or: url = "postgre
 # age = "alter"
 """
 
-TOP = {"name", "link", "ca", "key", "state", "policy", "ledger", "questions", "data"}
-DATA = {"path", "url", "table", "query", "order", "label", "sample_weight", "chunk_rows", "columns"}
+TOP = {  # key -> the kind of its value
+    **dict.fromkeys(("name", "link", "ca", "key", "state", "policy", "ledger"), "str"),
+    "questions": "list",
+    "data": "Mapping",
+}
+DATA = {
+    **dict.fromkeys(("path", "url", "table", "query", "order", "label", "sample_weight"), "str"),
+    "chunk_rows": "int",
+    "columns": "Mapping",
+}
 
 
 @dataclass(frozen=True)
@@ -57,7 +66,7 @@ def read(path: Path) -> NodeConfig:
         raise BadParameter(f"{path} is not TOML: {error}") from error
     _known(body, TOP, path.name)
     data = body.get("data")
-    if not isinstance(data, dict):
+    if data is None:
         raise BadParameter(f"{path.name} has no [data]: say there where the rows are")
     _known(data, DATA, f"[data] of {path.name}")
     name = body.get("name")
@@ -72,10 +81,14 @@ def read(path: Path) -> NodeConfig:
     return NodeConfig(folder, name, data, body.get("link", ""), ca, key, paths, list(body.get("questions", ())))
 
 
-def _known(body: dict[str, Any], names: set[str], where: str) -> None:
+def _known(body: dict[str, Any], names: dict[str, str], where: str) -> None:
     for key in body:
         if key not in names:
             raise BadParameter(f"{where} has a key {key!r} that is not known: {suggest(key, sorted(names))}")
+    try:
+        kinds.check(body, names)
+    except BadParameter as error:
+        raise BadParameter(f"{where}: {error}") from None
 
 
 def site(config: NodeConfig) -> Site:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -126,7 +127,7 @@ def read(path: Path) -> Policy:
         if key not in known:
             raise BadParameter(f"{path.name} has a key {key!r} that is not known: {suggest(key, known)}")
         if not (_fits(value, known[key]) or (key == "gather" and _fits(value, ()))):
-            raise BadParameter(f"{path.name}: {key} = {value!r} should be like {strict[key]!r}")
+            raise BadParameter(f"{path.name}: {key} = {value!r} should be like {json.dumps(strict[key])}")
     return Policy(**{**strict, **body})
 
 
