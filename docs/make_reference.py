@@ -1,4 +1,4 @@
-"""Write docs/reference.md from the public names: signature and docstring of each, read from the source; `ruff format docs` sets its lines."""
+"""Write docs/reference.md from the public names: signature and docstring of each; `ruff format docs` then sets its lines."""
 
 import inspect
 from pathlib import Path
