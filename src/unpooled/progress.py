@@ -22,7 +22,7 @@ class Progress:
 
     def __call__(self, estimator: Any, moment: Any) -> None:
         now = time.monotonic()
-        if self.quiet or now - self.began < QUIET_SECONDS:
+        if self.quiet or not moment.history or now - self.began < QUIET_SECONDS:
             return
         if self.terminal:
             self._live(line(estimator, moment))

@@ -303,3 +303,14 @@ def test_the_report_needs_no_network(study):
         "Weights of the components",
     ):
         assert words in page
+
+
+def test_the_demo_makes_its_own_folder_anew_and_nobody_elses(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for _ in range(2):
+        assert main(["demo", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["difference"] < 1e-8
+    (tmp_path / "demo" / "demo.toml").unlink()
+    assert main(["demo"]) == 1
+    assert "choose another folder with --out" in capsys.readouterr().err
+    assert (tmp_path / "demo" / "report.html").exists()

@@ -33,15 +33,13 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
 
 
 def run(args: argparse.Namespace) -> int:
-    import shutil
-
     from unpooled import config, runs, store
     from unpooled.progress import Progress
     from unpooled.report.page import write_report
 
     folder = args.out or Path("demo")
     if args.out is None and folder.exists():
-        shutil.rmtree(folder)  # the demo's own folder is made anew
+        _clear(folder)
     store.write_file(folder / "demo.toml", CONFIG.encode())
     runs.create(config.read(folder / "demo.toml"), folder)
     progress = Progress(quiet=args.json)
@@ -56,6 +54,17 @@ def run(args: argparse.Namespace) -> int:
     else:
         print(told(model, difference, report))
     return 0
+
+
+def _clear(folder: Path) -> None:
+    """Make the demo's own folder anew; a folder that holds anything else is somebody's, and stays."""
+    import shutil
+
+    from unpooled.errors import RunError
+
+    if any(folder.iterdir()) and not (folder / "demo.toml").exists():
+        raise RunError(f"{folder}/ is there already and is not of an earlier demo: choose another folder with --out")
+    shutil.rmtree(folder)
 
 
 def against_pooled(model: Any) -> float:
