@@ -10,7 +10,11 @@ import pytest
 from unpooled.cli import COMMANDS
 
 DOCS = Path(__file__).parents[1] / "docs"
-RUN = ["tutorial.md", "explanation/open-mixture.md"]  # pages whose blocks, put together, are one program
+RUN = [
+    "tutorial.md",
+    "writing-a-model.md",
+    "explanation/open-mixture.md",
+]  # pages whose blocks, put together, are one program
 
 
 @pytest.mark.parametrize("page", RUN)
