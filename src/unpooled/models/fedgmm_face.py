@@ -100,9 +100,11 @@ class FedGMMFace(LearnerEstimator):
         below = np.cumsum(to_numpy(fed.sum(ask, down).n))
         edges = edges_of(down.range)[1:]
         self.novelty_levels_ = -np.interp(RATES * below[-1], below, edges)
-        for name, state in (fed.snapshot() or {}).items():
-            if "novelty" in state and name in self.clients_:
-                self.clients_[name]["novelty"] = to_numpy(state["novelty"])
+        kept = fed.snapshot() or {}  # of clients in this process; over a network their states stay with them
+        for name, mine in self.clients_.items():
+            state = kept.get(name)
+            if isinstance(state, dict) and "novelty" in state:
+                mine["novelty"] = to_numpy(state["novelty"])
 
     # ---- probabilities ----
 
