@@ -145,6 +145,11 @@ class Layer:
     """A federation around a federation: override `wrap` to add a step to every question, or `sum` to work on the total."""
 
     def __init__(self, inner: Federation):
+        if not hasattr(inner, "gather"):
+            name = type(self).__name__
+            raise BadParameter(
+                f"{name} goes around a federation, not around {type(inner).__name__}: {name}(federate(data))"
+            )
         self.inner = inner
 
     def wrap(self, ask: Ask) -> Ask:

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from federations import FEDERATIONS
 
+import unpooled as up
 from unpooled import tree
 from unpooled.arrays import Array, Float
 from unpooled.client import Client, client
-from unpooled.errors import TooFewClients
+from unpooled.errors import BadParameter, TooFewClients
 from unpooled.layers.faults import Faults
 
 
@@ -220,3 +221,11 @@ def test_large_clients_are_cut_into_slices_and_refused_whole(build):
     fed = build(big)
     assert fed.sum(moments, CENTRE).n == len(big[0].w)
     assert [r.client for r in fed.journal.refusals] == ["c01"]
+
+
+@pytest.mark.parametrize("layer", [up.Compressed, up.Metered, up.Faults])
+def test_a_layer_around_data_says_what_to_put_there(layer):
+    with pytest.raises(
+        BadParameter, match=rf"{layer.__name__} goes around a federation.*{layer.__name__}\(federate\(data\)\)"
+    ):
+        layer({"a": np.ones((3, 2))})

@@ -57,6 +57,12 @@ def test_one_class_or_none_is_refused_in_a_sentence():
         rows.kinds(unlabelled)
 
 
+def test_measurements_are_no_classes_unless_they_are_named():
+    with pytest.raises(BadData, match=r"labels such as 0.5 are measurements, not classes.* FedBNR"):
+        rows.kinds(federation([0.5, 1.5], [1.5]))
+    assert rows.kinds(federation([0.5, 1.5], [1.5]), [0.5, 1.5]) == ([0.5, 1.5], 3)
+
+
 def test_rows_are_moved_once_and_forgotten_with_their_client():
     client = Client("a", np.ones((4, 2)), np.array([0, 1, 0, 1]))
     first, second = (rows.rows(client, [0, 1], "cpu", "float32").x for _ in range(2))

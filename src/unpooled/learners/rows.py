@@ -54,6 +54,9 @@ def kinds(fed: Federation, known: Sequence | None = None, holes: bool = False) -
         raise BadData(f"client {name!r} has the label {strange[0]!r}: correct it, or add it to classes={list(known)!r}")
     if len({type(label) is str for label in seen}) > 1:
         raise BadData("some clients' labels are words and others' are numbers: give all the same kind")
+    if known is None and (split := [label for label in seen if isinstance(label, float) and not label.is_integer()]):
+        remedy = "classes are words or whole numbers, and FedBNR or BayesianRegression predict measurements"
+        raise BadData(f"labels such as {min(split)!r} are measurements, not classes: {remedy}")
     if len(seen) < 2:
         raise BadData(f"all labels are {next(iter(seen))!r}: a classifier needs at least two classes")
     widths = {name: int(a.columns) for name, a in answers.items()}
