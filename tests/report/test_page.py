@@ -120,6 +120,19 @@ def test_an_unfinished_run_names_its_questions_and_counts_its_clients(tmp_path):
     assert "<tr></tr>" not in told
 
 
+def test_a_curve_leaves_out_rounds_without_a_finite_value():
+    history = [
+        {"round": 1},
+        {"round": 2, "loglik": -np.inf},
+        {"round": 3, "loglik": -2.0},
+        {"round": 4, "loglik": -1.0},
+    ]
+    curve = page._curve(history)
+    assert curve.count("<circle") == 2
+    assert "nan" not in curve
+    assert page._curve(history[:3]) == ""
+
+
 def places(figure):
     """(x, y) of the text of every entry of a legend."""
     return [tuple(map(float, p)) for p in re.findall(r'<text x="([\d.]+)" y="([\d.]+)">\d+<', figure)]

@@ -96,7 +96,7 @@ def _asked(config: configs.Config) -> str:
 
 def _curve(history: list) -> str:
     for key, name in (("loglik", "log-likelihood a row"), ("loss", "loss")):
-        rows = [row for row in history if key in row]  # some rounds may be about something else
+        rows = [row for row in history if np.isfinite(row.get(key, np.nan))]  # a round may be about something else
         if len(rows) > 1:
             curve = svg.line([row["round"] for row in rows], [row[key] for row in rows], "round", name)
             return f"<h2>{name.capitalize()} by round</h2>{curve}"
