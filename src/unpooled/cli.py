@@ -7,6 +7,7 @@ import json
 import os
 import sys
 import warnings
+from functools import partial
 from importlib import import_module
 
 EXTRAS = {  # module -> the extra that brings it
@@ -23,7 +24,7 @@ COMMANDS = ("demo", "run", "resume", "report", "predict", "reproduce", "serve", 
 
 def main(argv: list[str] | None = None) -> int:
     args = argparse.Namespace()
-    warnings.showwarning = _show_warning
+    warnings.showwarning = partial(_show_warning, set())
     from unpooled.errors import UnpooledError
 
     try:
@@ -83,9 +84,11 @@ def _fail(args: argparse.Namespace, sentence: str, code: int = 1) -> int:
     return code
 
 
-def _show_warning(message, category, filename, lineno, file=None, line=None) -> None:
-    """A warning is one line for a person, without the place in our source."""
-    print(f"unpooled: warning: {message}", file=sys.stderr)
+def _show_warning(told: set[str], message, category, filename, lineno, file=None, line=None) -> None:
+    """A warning is one line for a person, without the place in our source, and told once."""
+    if str(message) not in told:
+        told.add(str(message))
+        print(f"unpooled: warning: {message}", file=sys.stderr)
 
 
 if __name__ == "__main__":

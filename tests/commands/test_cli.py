@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import warnings
 
 import pytest
 
@@ -54,3 +55,16 @@ def test_what_a_node_is_made_of_is_told_as_json_too(tmp_path, capsys):
     assert json.loads(capsys.readouterr().out) == {"key": str(tmp_path / "k.pub")}
     assert main(["serve", "admit", told["key"], "--link", str(tmp_path / "link"), "--json"]) in (0, 1)
     assert set(json.loads(capsys.readouterr().out)) <= {"admitted", "error"}
+
+
+def test_a_warning_is_one_line_and_told_once(monkeypatch, capsys):
+    def warn(args):
+        for text in ("look out", "look out", "and here"):
+            warnings.warn(text, UserWarning, stacklevel=1)
+
+    monkeypatch.setattr("unpooled.commands.report.run", warn)
+    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)  # put back afterwards
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        assert main(["report", "run"]) == 0
+    assert capsys.readouterr().err == "unpooled: warning: look out\nunpooled: warning: and here\n"
