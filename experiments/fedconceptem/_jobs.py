@@ -20,7 +20,7 @@ def pilot(rounds: int = 30) -> list[dict]:
 
 
 CODE = {"batch_size": 180, "keep_momentum": True, "schedule": "constant"}
-SLOWLY = {"anneal": 0.75, "e_steps": 1, "extra": 6}  # ours where clients take one step a round
+SLOWLY = {"anneal": 0.5, "average": 0.05, "e_steps": 1, "extra": 6}  # ours where clients take one step a round
 
 
 def other_steps(rounds: int = 200) -> list[dict]:

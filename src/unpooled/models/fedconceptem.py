@@ -33,6 +33,8 @@ LEAST_LABEL = (
 )
 LAST = 7 / 8  # of a run: by then extra models are gone, whether it has settled or not
 MEMORY = 0.7  # of what has moved, by which a run is seen to have settled
+TRUST = 2 / 3  # by how much rows count at the end of annealing: by then concepts have come apart, and the rest is slow
+NOBODY = 0.01  # of all rows: models that answer for fewer, all together, may go at once
 CHANCE = 1e-3  # a model's labels differ from those of all only where noise alone would make them so more seldom
 
 
@@ -57,6 +59,7 @@ class Calm(NamedTuple):
 class State(NamedTuple):
     trainer: dict
     theta: Array  # (k, p)
+    mean: Array  # (k, p) of those of the last rounds; before them, the same
     table: Array  # (k, classes) rows by model and label
     blur: float  # the variance of the noise in each of its cells
     ids: Array  # (k,) which of the first models
@@ -82,7 +85,9 @@ class FedConceptEM(LearnerEstimator):
     information by no more than that part of itself. With `fraction` < 1 as many rounds count as one as ask all clients.
     weighting : models are averaged by the rows they answer for ("mass") or by rows ("clients", the authors' code).
     anneal : in this part of the run what rows say for a model counts only in part, at first not at all (deterministic
-    annealing): 0.75 where clients take few steps a round, since models that know little divide clients by chance.
+    annealing): 0.5 where clients take few steps a round, since models that know little divide clients by chance.
+    average : the models handed out are the mean of those of this last part of the run, and not of its last round alone:
+    0.05 where the rate does not fall to 0, since any single step may be a bad one.
     e_steps : passes of EM on a client's own weights in a round, which cost no exchange; the paper has one, and so have
     the rounds of `anneal`.
     full_steps : whether a model's local steps are as long with many models as with one; in the paper they shrink with
@@ -109,6 +114,7 @@ class FedConceptEM(LearnerEstimator):
         settle: float = 0.03,
         weighting: str = "mass",
         anneal: float = 0.0,
+        average: float = 0.0,
         e_steps: int = 5,
         full_steps: bool = True,
         label_memory: float = 0.7,
@@ -128,6 +134,7 @@ class FedConceptEM(LearnerEstimator):
         self.settle = settle
         self.weighting = weighting
         self.anneal = anneal
+        self.average = average
         self.e_steps = e_steps
         self.full_steps = full_steps
         self.label_memory = label_memory
@@ -146,7 +153,8 @@ class FedConceptEM(LearnerEstimator):
             warnings.warn(text, DataWarning, stacklevel=2)
         table = np.ones((k, len(trainer.labels)))
         heard, calm = Heard(np.ones(k), np.zeros(k), 0.0), Calm(np.zeros(k), 0.0, 0.0)
-        return State(as_option(trainer), trainer.start(rng, k), table, 0.0, np.arange(k), heard, calm, 0)
+        theta = trainer.start(rng, k)
+        return State(as_option(trainer), theta, theta, table, 0.0, np.arange(k), heard, calm, 0)
 
     def step(self, fed: Federation, state: State) -> tuple[State, Info]:
         how = self.at_round(state.trainer, state.round + 1)
@@ -155,16 +163,18 @@ class FedConceptEM(LearnerEstimator):
         asked = self.cohort(fed)
         total = asked.sum(concept_round.using(trainer=how, plan=plan), self._down(state))
         theta = average(total.theta, like(total.weight, total.theta), state.theta)
+        mean = self._mean(state, theta)
         heard = self._heard(state, total)
         calm = self._calmer(state.calm, total) if plan["trust"] == 1 else state.calm
         table, blur = self._table(state, total.table, asked.names)
-        state = State(state.trainer, theta, table, blur, state.ids, heard, calm, state.round + 1)
+        state = State(state.trainer, theta, mean, table, blur, state.ids, heard, calm, state.round + 1)
         info = {"loglik": float(total.loglik / total.mass.sum()), "shares": self._shares_of_all(state)}
         if self.adaptive or len(state.ids) > self.n_concepts:
             state = self._without_spare(state)
         return state, info | {"n_concepts": len(state.ids)}
 
     def finish(self, fed: Federation, state: State) -> None:
+        state = state._replace(theta=state.mean)
         if self.fine_tune:
             fed.tell(fine_tune.using(trainer=self._tuning(state.trainer)), self._down(state))
         self.describe(fed, state.trainer, state.theta, "omega", "fit", "votes", "theta", "norm")
@@ -187,7 +197,13 @@ class FedConceptEM(LearnerEstimator):
 
     def _trust(self, round: int) -> float:
         """What rows say counts by this much."""
-        return min(1.0, round / (self.anneal * self.max_iter)) if self.anneal else 1.0
+        last = self.anneal * self.max_iter
+        return TRUST * round / last if round < last else 1.0
+
+    def _mean(self, state: State, theta: Array) -> Array:
+        """The mean model of the last rounds, those of `average`, with `theta` as one more."""
+        rounds = state.round + 1 - round((1 - self.average) * self.max_iter)
+        return theta if rounds <= 1 else state.mean + (theta - state.mean) / rounds
 
     def _room(self, round: int) -> int:
         """For how many models there is room: all in three quarters of the run, before its last eighth no more than were
@@ -228,22 +244,29 @@ class FedConceptEM(LearnerEstimator):
 
     def _without_spare(self, state: State) -> State:
         """Algorithm 2 once the run has settled: models that are hardly used go, and then the one that is least missed."""
-        heard, shares = state.heard, state.shares
         settled = state.calm.rounds >= self.patience - 1e-9
         if len(state.ids) == 1 or not (settled or len(state.ids) > self._room(state.round)):
             return state
-        loss = heard.loss / np.maximum(heard.mass, 1e-12)
-        stay = shares >= self.delta if self.adaptive else np.ones(len(loss), bool)
-        too_many = len(loss) > self.n_concepts
-        if stay.all() and (too_many or loss.min() < self.spare * heard.loglik / heard.mass.sum()):
-            stay = np.arange(len(loss)) != loss.argmin()
+        stay = self._needed(state.heard, state.shares)
         if stay.all():
             return state
-        heard = Heard(heard.mass[stay], heard.loss[stay], heard.loglik)
         calm = Calm(state.calm.shares[stay], state.calm.information, 0.0)
-        return state._replace(
-            theta=state.theta[stay], table=state.table[stay], ids=state.ids[stay], heard=heard, calm=calm
-        )
+        heard = state.heard._replace(mass=state.heard.mass[stay], loss=state.heard.loss[stay])
+        kept = {name: getattr(state, name)[stay] for name in ("theta", "mean", "table", "ids")}
+        return state._replace(heard=heard, calm=calm, **kept)
+
+    def _needed(self, heard: Heard, shares: Array) -> np.ndarray:
+        """Which models stay (k,). Where there are more than were asked for, the one that all rows together miss least
+        goes, and not the one that its own rows do: a few odd rows may miss theirs more than a concept misses its own.
+        """
+        too_many = len(shares) - self.n_concepts
+        stay = shares >= self.delta if self.adaptive else ~idle(shares, too_many)
+        by_row = heard.loss / np.maximum(heard.mass, 1e-12)
+        if stay.all() and too_many > 0:
+            stay[heard.loss.argmin()] = False
+        elif stay.all() and by_row.min() < self.spare * heard.loglik / heard.mass.sum():
+            stay[by_row.argmin()] = False
+        return stay
 
     # ---- with new rows, in this process ----
 
@@ -254,11 +277,12 @@ class FedConceptEM(LearnerEstimator):
 
     def adapt(self, X: Any, y: Any = None) -> FedConceptEM:
         """The personal model of a client never seen: its weights by EM with P_k(y), the models as they are."""
+        x = self._rows(X)
         if y is None:
             text = "a new client without labels cannot be told its concept: it gets the weights of all clients together"
             warnings.warn(text, DataWarning, stacklevel=2)
             return self.with_own({"omega": self.weights_})
-        how, new = Trainer(**self.trainer_), Client("new", self._rows(X), np.asarray(y))
+        how, new = Trainer(**self.trainer_), Client("new", x, np.asarray(y))
         rows = how.rows(new)
         log_i = information(how, self.theta_, rows, self.label_shares_)
         own = {"omega": fit_weights(to_numpy(log_i).astype(np.float64), self.weights_)}
@@ -296,11 +320,20 @@ class FedConceptEM(LearnerEstimator):
             raise BadParameter(
                 f"delta={self.delta!r} could remove all {self._first} models: choose it below {1 / self._first:.3g}"
             )
-        if not 0 <= self.anneal <= 1:
-            raise BadParameter(f"anneal={self.anneal!r} should be a part of the run, between 0 and 1")
+        for name in ("anneal", "average"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise BadParameter(f"{name}={getattr(self, name)!r} should be a part of the run, between 0 and 1")
         sds = self.noise.values() if isinstance(self.noise, Mapping) else [self.noise]
         if any(sd < 0 for sd in sds):
             raise BadParameter(f"noise={self.noise!r} holds a negative standard deviation: give 0 or more")
+
+
+def idle(shares: np.ndarray, most: int) -> np.ndarray:
+    """Which models (k,) hardly any row uses, not even all of them together: at most the `most` smallest."""
+    order = np.argsort(shares)[: max(most, 0)]
+    out = np.zeros(len(shares), bool)
+    out[order] = np.cumsum(shares[order]) < NOBODY
+    return out
 
 
 def label_shares(table: Array, blur: float = 0.0) -> np.ndarray:
