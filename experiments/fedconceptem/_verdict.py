@@ -17,7 +17,7 @@ class Asked(NamedTuple):
     asked: str
     seeds: int
     measured: list[float]  # one a run
-    reached: Callable[[np.ndarray], bool]
+    reached: Callable[[np.ndarray], bool] | None  # None: nothing was asked, it is shown for comparison
 
 
 def verdicts(found: list[dict]) -> list[dict[str, Any]]:
@@ -39,6 +39,8 @@ def row(one: Asked) -> dict[str, Any]:
     said = {"figure": one.what, "asked": one.asked, "runs": f"{runs} of {one.seeds}"}
     if not runs:
         return said | {"mean": None, "reached": "not run"}
+    if one.reached is None:
+        return said | {"mean": float(np.mean(one.measured)), "reached": "-"}
     reached = "yes" if one.reached(np.array(one.measured)) else "no"
     return said | {
         "mean": float(np.mean(one.measured)),
@@ -59,8 +61,14 @@ def accuracies(found: list[dict], part: str = "table1", more: str = "") -> list[
         out.append(
             Asked(f"clients in the right concept, {where}, %", ">= 97", SEEDS, percent(runs, "right"), least(97))
         )
-        margins = [100 * (one["global"] - best) for one in runs if (best := best_other(found, one)) is not None]
-        out.append(Asked(f"points above the best baseline, {where}, global", ">= 10", SEEDS, margins, least(10)))
+        above = margins(found, runs)
+        best = min(above, key=lambda name: float(np.mean(above[name])), default=None)
+        points = above[best] if best else []
+        out.append(
+            Asked(f"points above every baseline, {where}, global ({best} is next)", ">= 10", SEEDS, points, least(10))
+        )
+        each = [min(points) for points in zip(*(m for m in above.values() if len(m) == len(runs)))]
+        out.append(Asked(f"the same, against the best baseline of each seed, {where}", "-", SEEDS, each, None))
     return out
 
 
@@ -102,15 +110,15 @@ def ours(found: list[dict], part: str, **settings: Any) -> list[dict]:
     return [one for one in found if all(one.get(key) == value for key, value in settings.items())]
 
 
-def best_other(found: list[dict], one: dict) -> float | None:
-    """The best global accuracy of another method in the same setting."""
-    same = [
-        other["global"]
-        for other in found
-        if not other["method"].startswith((OURS, ORACLE))
-        and all(other[key] == one[key] for key in ("part", "split", "seed"))
-    ]
-    return max(same, default=None)
+def margins(found: list[dict], runs: list[dict]) -> dict[str, list[float]]:
+    """By how many points of global accuracy our runs are above those of each other method, seed by seed."""
+    out: dict[str, list[float]] = {}
+    for one in runs:
+        for other in found:
+            same = all(other[key] == one[key] for key in ("part", "split", "seed"))
+            if same and not other["method"].startswith((OURS, ORACLE)):
+                out.setdefault(other["method"], []).append(100 * (one["global"] - other["global"]))
+    return out
 
 
 def percent(runs: list[dict], name: str) -> list[float]:
