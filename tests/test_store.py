@@ -1,5 +1,7 @@
 """Files are replaced as one; what cannot be written says so and leaves the old."""
 
+import os
+
 import numpy as np
 import pytest
 
@@ -20,6 +22,17 @@ def test_a_failed_write_leaves_the_old_file_and_no_rest(tmp_path, monkeypatch):
         store.write(path, {"a": np.zeros(3)})
     assert path.read_bytes() == before
     assert [p.name for p in tmp_path.iterdir()] == ["value.zip"]
+
+
+def test_the_umask_says_who_may_read_and_a_secret_is_for_its_owner(tmp_path):
+    before = os.umask(0o027)
+    try:
+        store.write_file(tmp_path / "report.html", b"for the team")
+        store.write_file(tmp_path / "token", b"for me", secret=True)
+    finally:
+        os.umask(before)
+    assert (tmp_path / "report.html").stat().st_mode & 0o777 == 0o640
+    assert (tmp_path / "token").stat().st_mode & 0o777 == 0o600
 
 
 def test_the_same_value_is_the_same_bytes():

@@ -115,7 +115,7 @@ def _record(folder: Path, fed: Any, moment: Moment, first: bool) -> None:
     )
     fed.journal.recorded = len(fed.journal.exchanges)
     saved = Saved(moment.state, rounds, moment.seed, moment.round, moment.clients, moment.done)
-    store.write(folder / "checkpoints" / f"{rounds:08}.zip", saved)
+    store.write(folder / "checkpoints" / f"{rounds:08}.zip", saved, secret=True)
     for old in sorted((folder / "checkpoints").glob("*.zip"))[:-KEPT]:
         old.unlink()
 

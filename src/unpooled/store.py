@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import io
 import os
-import tempfile
 import zipfile
+from contextlib import suppress
 from pathlib import Path
+from secrets import token_hex
 
 import numpy as np
 
@@ -19,20 +20,22 @@ from unpooled.errors import RunError
 from unpooled.tree import Tree
 
 
-def write_file(path: Path, content: bytes) -> None:
-    """Replace a file atomically; a full disk or an unwritable folder leaves the old one and says so in one sentence."""
-    part = None
+def write_file(path: Path, content: bytes, *, secret: bool = False) -> None:
+    """Replace a file atomically; a full disk or an unwritable folder leaves the old one and says so in one sentence.
+
+    A secret is for the user's own eyes; who may read any other file is for the umask to say.
+    """
+    part = path.parent / f".{path.name}.{token_hex(8)}"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, part = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        with os.fdopen(handle, "wb") as out:
+        with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if secret else 0o666), "wb") as out:
             out.write(content)
             out.flush()
             os.fsync(out.fileno())
         os.replace(part, path)
     except OSError as error:
-        if part is not None:
-            Path(part).unlink(missing_ok=True)
+        with suppress(OSError):
+            part.unlink()
         raise RunError(
             f"could not write {path}: {error.strerror or error}; free some space or choose another --out"
         ) from error
@@ -65,8 +68,8 @@ def loads(content: bytes) -> Tree:
         return tree.unpack(archive.read("structure.json").decode(), arrays)
 
 
-def write(path: Path, value: Tree) -> None:
-    write_file(path, dumps(value))
+def write(path: Path, value: Tree, *, secret: bool = False) -> None:
+    write_file(path, dumps(value), secret=secret)
 
 
 def read(path: Path) -> Tree:

@@ -1,5 +1,6 @@
 """What scikit-learn's users expect of every public estimator, whatever it fits."""
 
+import inspect
 import pickle
 from typing import NamedTuple
 
@@ -79,6 +80,14 @@ def test_what_is_not_fitted_says_so(case):
     if hasattr(case.model, "conditional"):
         with pytest.raises(NotFittedError):
             clone(case.model).conditional(case.x, [0])
+
+
+def test_what_is_said_of_a_model_is_what_was_changed(case):
+    """Also where a class passes parameters on: help() shows all of them, repr() those that differ from the default."""
+    kind = type(case.model)
+    assert repr(kind()) == f"{kind.__name__}()"
+    assert set(inspect.signature(kind).parameters) == set(kind().get_params())
+    assert repr(kind(random_state=7)) == f"{kind.__name__}(random_state=7)"
 
 
 @pytest.mark.parametrize("name", SPEAK)

@@ -49,8 +49,7 @@ class Link:
 
     def save(self) -> None:
         assert self.folder is not None
-        write_file(self.folder / "token", self.token.encode())
-        (self.folder / "token").chmod(0o600)
+        write_file(self.folder / "token", self.token.encode(), secret=True)
         body = {"address": self.address, "tls": self.ca is not None}
         write_file(self.folder / "link.json", json.dumps(body).encode())
 

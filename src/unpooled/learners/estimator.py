@@ -7,11 +7,12 @@ JSON).
 from __future__ import annotations
 
 import copy
+import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
 from unpooled.arrays import Array, to_numpy
@@ -80,11 +81,11 @@ class LearnerEstimator(ClassifierMixin, Estimator):
         """Whether rows may have missing values, which something fills in before learners see them."""
         return False
 
-    @classmethod
-    def _get_param_names(cls) -> list[str]:
-        """scikit-learn's list of parameters: a subclass names its own and passes the rest on."""
-        lists = (BaseEstimator._get_param_names.__func__(c) for c in cls.__mro__ if issubclass(c, LearnerEstimator))  # type: ignore[attr-defined]
-        return sorted({name for names in lists for name in names})
+    def __init_subclass__(cls, **options: Any) -> None:
+        """A subclass names its own parameters and passes the rest on; scikit-learn, help() and repr() see all of them."""
+        super().__init_subclass__(**options)
+        if "__init__" in vars(cls):
+            cls.__init__.__signature__ = _whole_signature(cls)  # type: ignore[attr-defined]
 
     # ---- before and during a run ----
 
@@ -201,6 +202,15 @@ class LearnerEstimator(ClassifierMixin, Estimator):
         check_is_fitted(self)
         finite = "allow-nan" if self.takes_missing else True
         return rows_of(self, X, ensure_all_finite=finite, dtype=[np.float64, np.float32])
+
+
+def _whole_signature(cls: type) -> inspect.Signature:
+    """That of the constructor, with the parameters it passes on in place of **parameters."""
+    mine, above = [vars(c)["__init__"] for c in cls.__mro__ if "__init__" in vars(c)][:2]
+    given = [p for p in inspect.signature(mine).parameters.values() if p.kind is not p.VAR_KEYWORD]
+    passed = inspect.signature(above).parameters.values()
+    names = {p.name for p in given}
+    return inspect.Signature([*given, *(p.replace(kind=p.KEYWORD_ONLY) for p in passed if p.name not in names)])
 
 
 def _picked(state: Mapping[str, Any], keys: Sequence[str]) -> dict[str, np.ndarray]:

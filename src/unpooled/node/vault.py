@@ -46,7 +46,7 @@ class Folder(MutableMapping[str, bytes]):
             raise KeyError(key) from error
 
     def __setitem__(self, key: str, content: bytes) -> None:
-        write_file(self._path(key), content)
+        write_file(self._path(key), content, secret=True)
 
     def __delitem__(self, key: str) -> None:
         self._path(key).unlink(missing_ok=True)
