@@ -45,7 +45,7 @@ CASES = {
     "FedBNR": Case(up.FedBNR(n_frequencies=8, max_iter=3, random_state=0), y=TARGETS),
     "FedConceptEM": Case(up.FedConceptEM(2, max_iter=3, random_state=0), y=WORDS),
 }
-METHODS = ("predict", "predict_proba", "score_samples", "transform", "impute", "novelty", "interval", "score")
+METHODS = ("predict", "predict_proba", "score_samples", "transform", "impute", "novelty", "interval", "score", "adapt")
 SPEAK = [name for name, case in CASES.items() if hasattr(case.model, "predict") or hasattr(case.model, "transform")]
 
 
