@@ -33,7 +33,7 @@ def main(argv: list[str] | None = None) -> int:
         sys.stdout.flush()  # a full disk is told of here, not while Python ends
         return code
     except UnpooledError as error:
-        return _fail(args, str(error))
+        return _fail(args, "; ".join([str(error), *getattr(error, "__notes__", [])]))
     except ModuleNotFoundError as error:
         module = (error.name or "").partition(".")[0]
         if module not in EXTRAS:

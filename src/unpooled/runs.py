@@ -21,7 +21,7 @@ import unpooled
 from unpooled import config as configs
 from unpooled import store
 from unpooled.arrays import to_numpy
-from unpooled.errors import RunError
+from unpooled.errors import RunError, UnpooledError
 from unpooled.estimator import Moment
 from unpooled.federation import innermost
 from unpooled.tree import Tree
@@ -63,12 +63,24 @@ def go(folder: Path, watch: Callable[[Any, Moment], None], fed: Any = None) -> A
         fed = fed if fed is not None else configs.federation(config)
         estimator, saved = configs.estimator(config), _latest(folder)
         _same_data(folder, fed, begun=saved is not None)
-        for moment in estimator.rounds(fed, saved):
-            _record(folder, fed, moment, first=saved is None)
-            watch(estimator, moment)
-        estimator.save(folder / "model")
-        _summarise(folder, fed, estimator)
+        with _what_to_do(folder):
+            for moment in estimator.rounds(fed, saved):
+                _record(folder, fed, moment, first=saved is None)
+                watch(estimator, moment)
+            estimator.save(folder / "model")
+            _summarise(folder, fed, estimator)
         return estimator
+
+
+@contextmanager
+def _what_to_do(folder: Path) -> Iterator[None]:
+    """An error in a round is told with the way to go on, if any round is kept."""
+    try:
+        yield
+    except UnpooledError as error:
+        if any((folder / "checkpoints").glob("*.zip")):
+            error.add_note(f"the rounds before it are kept: `unpooled resume {folder}` goes on from there")
+        raise
 
 
 def config_of(folder: Path) -> Path:
@@ -134,9 +146,7 @@ def _append(path: Path, lines: list[str]) -> None:
             out.flush()
             os.fsync(out.fileno())
     except OSError as error:
-        raise RunError(
-            f"could not write {path}: {error.strerror}; free some space, then `unpooled resume {path.parent}`"
-        ) from error
+        raise RunError(f"could not write {path}: {error.strerror}; free some space") from error
 
 
 def _latest(folder: Path) -> Moment | None:

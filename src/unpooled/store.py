@@ -37,7 +37,7 @@ def write_file(path: Path, content: bytes, *, secret: bool = False) -> None:
         with suppress(OSError):
             part.unlink()
         raise RunError(
-            f"could not write {path}: {error.strerror or error}; free some space or choose another --out"
+            f"could not write {path}: {error.strerror or error}; free some space or choose another place"
         ) from error
 
 

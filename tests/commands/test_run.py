@@ -223,6 +223,24 @@ def test_a_full_disk_is_one_sentence_and_nothing_is_half_written(study, capsys):
     assert before == sorted(p.name for p in (study / "run").rglob("*"))
 
 
+def test_a_disk_that_fills_up_in_a_run_is_told_with_the_way_to_go_on(study, capsys, monkeypatch):
+    real, calls = os.fsync, iter(range(10**6))
+
+    def filling(handle):
+        if next(calls) > 20:
+            raise OSError(28, "No space left on device")
+        real(handle)
+
+    folder = study / "run"
+    with monkeypatch.context() as patch:
+        patch.setattr("os.fsync", filling)
+        assert main(["run", str(study / "study.toml"), "--out", str(folder)]) == 1
+    told = capsys.readouterr().err
+    assert "No space left on device; free some space" in told
+    assert f"`unpooled resume {folder}` goes on from there" in told
+    assert main(["resume", str(folder)]) == 0
+
+
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a place that cannot be written")
 def test_an_unwritable_place_is_one_sentence(study, capsys):
     assert main(["run", str(study / "study.toml"), "--out", "/dev/full/run"]) == 1
