@@ -246,6 +246,10 @@ def test_extra_models_are_gone_at_the_end():
     model = fitted(data.train, 3, extra=2, max_iter=70)
     assert model.n_concepts_ == 3
     assert model.theta_.shape[0] == 3
+    last = np.array(model.history_[-1]["shares"])
+    np.testing.assert_allclose(last[model.kept_], model.weights_)
+    assert np.delete(last, model.kept_).tolist() == [0, 0]
+    assert diagnosis.rounds_figure(model).endswith(">gone</text></svg>")
 
 
 def test_extra_models_are_gone_at_the_end_of_a_run_that_never_settles():

@@ -138,6 +138,12 @@ def places(figure):
     return [tuple(map(float, p)) for p in re.findall(r'<text x="([\d.]+)" y="([\d.]+)">\d+<', figure)]
 
 
+def test_parts_that_are_gone_are_grey_and_one_entry_of_the_legend():
+    figure = svg.stacked(["a", "b"], np.array([[0.4, 0.3, 0.2, 0.1], [0.6, 0.4, 0.0, 0.0]]), gone=2)
+    assert figure.count(f'height="17" {svg.GREY}') == 4
+    assert re.findall(r">(\w+)</text>", figure)[-3:] == ["0", "1", "gone"]
+
+
 def test_the_parts_of_a_bar_have_colours_and_places_of_their_own():
     figure = svg.stacked(["a"], np.full((1, 25), 1 / 25))
     fills = re.findall(r"<rect [^>]*height=\"17\" (fill=[^/]*)/>", figure)

@@ -182,7 +182,7 @@ class FedConceptEM(LearnerEstimator):
         for own in self.clients_.values():
             own |= {key: own[key][ids] for key in ("omega", "fit", "votes") if key in own}
             own["omega"] = own["omega"] / own["omega"].sum()
-        self.n_concepts_ = len(ids)
+        self.n_concepts_, self.kept_ = len(ids), ids  # which of the models that the run began with
         self.weights_ = to_numpy(state.shares)
         self.label_shares_ = label_shares(state.table, state.blur)
         self.concepts_ = {name: int(own["omega"].argmax()) for name, own in self.clients_.items()}

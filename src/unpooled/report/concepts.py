@@ -35,12 +35,14 @@ def label_figure(model: Any) -> str:
 
 
 def rounds_figure(model: Any) -> str:
-    """Which part of all rows each model answers for, as the run went on."""
+    """Which part of all rows each model answers for, as the run went on; those that were removed last, in grey."""
     kept = [row for row in model.history_ if "shares" in row]
     if not kept:
         return ""
     some = [kept[i] for i in np.unique(np.linspace(0, len(kept) - 1, MOST_ROUNDS).astype(int))]
-    return svg.stacked([f"round {row['round']}" for row in some], np.array([row["shares"] for row in some]))
+    shares = np.array([row["shares"] for row in some])
+    order = [*model.kept_, *np.delete(np.arange(shares.shape[1]), model.kept_)]
+    return svg.stacked([f"round {row['round']}" for row in some], shares[:, order], len(order) - model.n_concepts_)
 
 
 def clients_figure(model: Any) -> str:

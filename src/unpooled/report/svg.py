@@ -12,6 +12,7 @@ PALETTE = ("#3b6fb6", "#e08a2e", "#4a9d6f", "#c4504f", "#8467b0", "#8a6d5a", "#d
 WIDTH, HEIGHT = 640, 240
 LEFT, RIGHT, TOP, BOTTOM = 78, 14, 12, 40
 LEGEND = 12  # entries in a line of a legend
+GREY = 'fill="#d5d8dd" stroke="#fff" stroke-width="0.5"'
 
 
 def line(x: Sequence[float], y: Sequence[float], x_label: str, y_label: str) -> str:
@@ -23,19 +24,21 @@ def line(x: Sequence[float], y: Sequence[float], x_label: str, y_label: str) -> 
     return _figure(HEIGHT, _axes(x, y, x_label, y_label) + curve)
 
 
-def stacked(names: Sequence[str], shares: np.ndarray) -> str:
-    """A bar for each name, cut into its shares."""  # shares (names, parts), each row sums to one
-    step, left = 22, 140
-    legend = _legend(shares.shape[1], left, step * len(names) + 22)
+def stacked(names: Sequence[str], shares: np.ndarray, gone: int = 0) -> str:
+    """A bar for each name, cut into its shares; the last `gone` parts are grey."""  # shares (names, parts), each row sums to one
+    step, left, parts = 22, 140, shares.shape[1]
+    fills = [_fill(k) for k in range(parts - gone)] + [GREY] * gone
+    entries = [(fills[k], str(k)) for k in range(parts - gone)] + [(GREY, "gone")] * (gone > 0)
+    legend = _legend(entries, left, step * len(names) + 22)
     bars = []
     for i, (name, row) in enumerate(zip(names, shares)):
         bars.append(f'<text x="{left - 8}" y="{i * step + 16}" text-anchor="end">{escape(_short(name, 20))}</text>')
         edges = left + (WIDTH - left - RIGHT) * np.concatenate([[0], np.cumsum(row)])
-        for k, (a, b) in enumerate(pairwise(edges)):
+        for fill, (a, b) in zip(fills, pairwise(edges)):
             bars.append(
-                f'<rect x="{a:.1f}" y="{i * step + 3}" width="{max(b - a, 0):.1f}" height="{step - 5}" {_fill(k)}/>'
+                f'<rect x="{a:.1f}" y="{i * step + 3}" width="{max(b - a, 0):.1f}" height="{step - 5}" {fill}/>'
             )
-    height = step * len(names) + 18 + 16 * (1 + (shares.shape[1] - 1) // LEGEND)
+    height = step * len(names) + 18 + 16 * (1 + (len(entries) - 1) // LEGEND)
     return _figure(height, "".join(bars) + legend)
 
 
@@ -89,12 +92,12 @@ def _axes(x: Sequence[float], y: Sequence[float], x_label: str, y_label: str) ->
     return frame + ticks + names
 
 
-def _legend(parts: int, left: int, y: float) -> str:
-    """The colour of each part, in lines of a few."""
-    places = [(k, left + k % LEGEND * 40, y + k // LEGEND * 16) for k in range(parts)]
+def _legend(entries: Sequence[tuple[str, str]], left: int, y: float) -> str:
+    """The colour of each part and its name, in lines of a few."""
+    places = [(left + k % LEGEND * 40, y + k // LEGEND * 16) for k in range(len(entries))]
     return "".join(
-        f'<rect x="{a}" y="{b - 9}" width="10" height="10" {_fill(k)}/><text x="{a + 14}" y="{b}">{k}</text>'
-        for k, a, b in places
+        f'<rect x="{a}" y="{b - 9}" width="10" height="10" {fill}/><text x="{a + 14}" y="{b}">{name}</text>'
+        for (fill, name), (a, b) in zip(entries, places)
     )
 
 
