@@ -96,9 +96,11 @@ def counts(seeds: Iterable[int], rounds: int = 200) -> list[dict]:
     return out
 
 
-def epochs(seeds: Iterable[int], rounds: int = 200) -> list[dict]:
+def epochs(seeds: Iterable[int], rounds: int = 200, numbers: Iterable[int] = (5,)) -> list[dict]:
     methods = (OURS, "FedAvg", "IFCA", "FeSEM", "FedSoft", "FedEM")
-    return [job("epochs", m, s, rounds=rounds, options={"local_epochs": 5}) for m in methods for s in seeds]
+    return [
+        job("epochs", m, s, rounds=rounds, options={"local_epochs": n}) for n in numbers for m in methods for s in seeds
+    ]
 
 
 def variants(seeds: Iterable[int], rounds: int = 200) -> list[dict]:
