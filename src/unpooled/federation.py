@@ -18,6 +18,8 @@ from unpooled.client import Ask, generator
 from unpooled.errors import BadParameter, TooFewClients
 from unpooled.tree import Tree
 
+LATE = "no answer within"  # how the reason of a client begins that did not answer in time
+
 
 class Refusal(NamedTuple):
     """An answer that was not taken, and why."""
@@ -84,10 +86,11 @@ class Journal:
             raise TooFewClients(self._too_few(row, min_clients))
 
     def _too_few(self, row: Exchange, min_clients: int) -> str:
-        why = next(
-            (f" (last refusal: {r.client}, {r.reason})" for r in reversed(self.refusals) if r.round == row.round), ""
-        )
-        remedy = "raise timeout= or lower min_clients=" if min_clients > 1 else "check the clients' data"
+        last = next((r for r in reversed(self.refusals) if r.round == row.round), None)
+        late = last is not None and last.reason.startswith(LATE)
+        remedy = "raise timeout=" if late else "check the clients' data"
+        remedy += " or lower min_clients=" if min_clients > 1 else ""
+        why = f" (last refusal: {last.client}, {last.reason})" if last else ""
         return f"{row.answered} of {row.asked} clients answered, min_clients={max(1, min_clients)}: {remedy}{why}"
 
     @property

@@ -192,7 +192,7 @@ def test_a_late_client_still_counts(build):
 def test_too_few_clients_says_what_to_do(build):
     fed = build(make_clients(3))
     everyone = Faults(fed, drop={1: fed.names})
-    with pytest.raises(TooFewClients, match=r"0 of 3 clients answered.*as rehearsed"):
+    with pytest.raises(TooFewClients, match=r"0 of 3 clients answered, .*: check the clients' data \(.*as rehearsed"):
         everyone.sum(moments, CENTRE)
 
 

@@ -22,7 +22,7 @@ from flwr.serverapp import Grid
 from unpooled import tree, wire
 from unpooled.client import Ask
 from unpooled.errors import BadParameter, TooFewClients
-from unpooled.federation import Journal, Tally, cohort
+from unpooled.federation import LATE, Journal, Tally, cohort
 from unpooled.flower import objects  # noqa: F401  # grids look for late objects as it says
 from unpooled.flower.records import from_records, to_records
 from unpooled.flower.roster import Roster, lost
@@ -233,7 +233,7 @@ class Exchange:
 
     def end(self) -> None:
         for name in sorted(self.open):
-            self.tally.refuse(name, f"no answer within {time.monotonic() - self.start:.0f} s")
+            self.tally.refuse(name, f"{LATE} {time.monotonic() - self.start:.0f} s")
 
     # ---- down ----
 
