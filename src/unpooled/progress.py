@@ -36,9 +36,8 @@ class Progress:
 
             self.status = Console(stderr=True).status("")
             self.status.start()
-        self.status.update(
-            text[: self.status.console.width - 3]
-        )  # one line, whatever the window: the spinner takes two
+        room = self.status.console.width - 3  # one line, whatever the window: the spinner takes two
+        self.status.update(text[:room])
 
     def close(self) -> None:
         if self.status is not None:
