@@ -13,6 +13,7 @@ SRC = Path(__file__).parents[1] / "src" / "unpooled"
 BELOW = {
     "maths": {"arrays", "tree", "errors", "maths"},
     "layers": {"arrays", "tree", "errors", "maths", "client", "federation", "layers"},
+    "secure": {"arrays", "tree", "errors", "secure"},
     "data": {"arrays", "tree", "errors", "client", "data"},
     "models": {
         "arrays",
