@@ -151,14 +151,14 @@ class MaskingCoordinator:
         return self._request, {name: self._letter(name) for name in self._request.cohort}
 
     def _open_sum(self) -> MaskRequest:
-        if not self._members:
-            self._members = tuple(sorted(self._parts))
         cohort = self._choose_cohort()
         if len(cohort) < self.min_cohort:
             n, all_names = len(self._envelopes), len(self.group.names)
             raise TooFewClients(
                 f"{n} of {all_names} nodes sent envelopes for SUM {self.t}, which are too few: wait for more than two thirds"
             )
+        if not self._members:
+            self._members = tuple(sorted(self._parts))
         self.refused = {}
         return MaskRequest(self.t, cohort, self._members)
 
@@ -246,12 +246,13 @@ class MaskingCoordinator:
 
     def _check_answered(self, answered: tuple[str, ...]) -> None:
         """Stop now, before any share is given, if the total could not be unmasked."""
+        cohort = self._asked.cohort
         if len(answered) < self.min_cohort:
             raise TooFewClients(
                 f"{len(answered)} nodes answered SUM {self.t}, {self.min_cohort} are needed: wait for more"
             )
         alive = set(answered)
-        for name in self._asked.cohort:
+        for name in cohort:
             touches = name in alive or any(peer in alive for peer in self.group.neighbours[name])
             if touches and not self.group.has_enough_holders(name, alive):
                 here, needed = len(self.group.holders_in(name, alive)), self.group.threshold(name)

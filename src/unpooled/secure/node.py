@@ -301,6 +301,7 @@ class MaskingNode:
             if state.members != members:
                 raise MaskingRefused("the members whose parts make up the tag key have changed within the run")
             return
+        self._check_cohort(len(members), "make up the tag key")
         parts, _ = sealed.read_letter(letter, len(self._peers_in(cohort)))
         others = [name for name in members if name != self.name]
         if len(parts) != len(others):
