@@ -65,7 +65,9 @@ def test_two_thirds_and_one():
         t = graph.threshold(h)
         assert 3 * t > 2 * h
         assert t <= h
-        assert 2 * t > h + (h - 1) // 3  # a lying coordinator with fewer than a third of the holders has not both secrets
+        assert (
+            2 * t > h + (h - 1) // 3
+        )  # a lying coordinator with fewer than a third of the holders has not both secrets
 
 
 def test_derived_keys_are_hkdf():

@@ -31,7 +31,9 @@ def random_limbs(rng, size):
 
 def test_a_number_is_its_nearest_multiple_of_the_step():
     rng = np.random.default_rng(0)
-    x = np.concatenate([numbers(rng, 500), numbers(rng, 500, -40, -10), [0.0, -0.0, 1.0, -1.0, 5e-324, 2.0**-97, 3 * 2.0**-97]])
+    x = np.concatenate(
+        [numbers(rng, 500), numbers(rng, 500, -40, -10), [0.0, -0.0, 1.0, -1.0, 5e-324, 2.0**-97, 3 * 2.0**-97]]
+    )
     assert signed(ring.encode(x, 3)) == [round(Fraction(v) * 2**96) for v in x.tolist()]
 
 
@@ -49,7 +51,9 @@ def test_totals_are_exact_to_the_last_digit_in_any_order(n):
     assert np.array_equal(*totals)
     exact = [sum(Fraction(v) for v in column) for column in x.T.tolist()]
     size = np.abs(x).sum(axis=0)
-    errors = [abs(Fraction(v) - e) / Fraction(s) for v, e, s in zip(ring.decode(totals[0]).tolist(), exact, size.tolist())]
+    errors = [
+        abs(Fraction(v) - e) / Fraction(s) for v, e, s in zip(ring.decode(totals[0]).tolist(), exact, size.tolist())
+    ]
     assert max(errors) <= 4e-16
 
 

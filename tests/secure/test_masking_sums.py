@@ -63,8 +63,7 @@ def test_random_losses_in_both_exchanges(seed):
         lost_a, lost_b = (set(rng.choice(list(cluster.nodes), int(n * rng.uniform(0, 0.4)), False)) for _ in range(2))
         try:
             total = cluster.sum(question, answers, lost_a, lost_b)
-        except TooFewClients as stop:
-            assert "are needed" in str(stop)
+        except TooFewClients:
             lost = lost_a | lost_b if cluster.hub._reveal else lost_a
             assert n - len(lost) < max(3, 2 * n // 3 + 1)  # it stops only if too few are left
             stopped += 1
@@ -215,12 +214,14 @@ def test_an_answer_of_another_shape_is_left_out_and_named():
     assert_is_sum(total, answers)
 
 
-@pytest.mark.parametrize("bad", [{"a": "text"}, {"a": True, "b": 1.0}, np.array([True]), np.array([1j]), np.array([np.nan])])
+@pytest.mark.parametrize(
+    "bad", [{"a": "text"}, {"a": True, "b": 1.0}, np.array([True]), np.array([1j]), np.array([np.nan])]
+)
 def test_what_cannot_be_masked_is_refused_before_anything_leaves(bad):
     cluster = begin(3)
     with pytest.raises(BadData):
         cluster.sum(b"q", dict.fromkeys(cluster.nodes, bad))
-    total = cluster.sum(b"q", dict.fromkeys(cluster.nodes, {"a": 1.0, "b": None, "c": np.float32(0.5), "d": 2}))
+    total = cluster.sum(b"q", {n: {"a": 1.0, "b": None, "c": np.float32(0.5), "d": 2} for n in cluster.nodes})
     got = decode_total(total)
     assert (float(got["a"]), got["b"], float(got["c"]), int(got["d"])) == (3.0, None, 1.5, 6)
     assert got["c"].dtype == np.float32

@@ -260,6 +260,13 @@ class MaskingCoordinator:
                     f"{here} of those who hold shares of {name} answered SUM {self.t}, {needed} are needed: wait for more"
                 )
 
+        least = min(self.group.least_total(name, cohort, alive) for name in answered)
+        if least < self.min_cohort:
+            raise TooFewClients(
+                f"with {len(cohort) - len(answered)} of {len(cohort)} nodes lost in SUM {self.t} a total is safe for {least} nodes only, "
+                f"{self.min_cohort} are needed: wait for more"
+            )
+
     def add_shares(self, name: str, shares: Shares) -> bool:
         """Take a node's shares; False if they are of a sum that is over."""
         if not isinstance(shares, Shares):

@@ -51,6 +51,15 @@ class Group:
     def has_enough_holders(self, name: str, cohort: Collection[str]) -> bool:
         return len(self.holders_in(name, cohort)) >= self.threshold(name)
 
+    def least_total(self, name: str, cohort: Collection[str], answered: Collection[str]) -> int:
+        """Of how many nodes a total is at least, if nodes like this one accept that so many are lost.
+
+        A coordinator may tell each node that others are lost. To leave a node out it needs shares from `threshold` holders that
+        were told so; if each is told of `lost` ones, it can leave out cohort * lost / threshold nodes.
+        """
+        lost = len(self.holders_in(name, cohort)) - len(self.holders_in(name, answered))
+        return len(cohort) - len(cohort) * lost // self.threshold(name)
+
     def sum_digest(
         self, t: int, cohort: tuple[str, ...], members: tuple[str, ...], question: bytes, layout: str
     ) -> bytes:

@@ -379,6 +379,8 @@ class MaskingNode:
         if not group.has_enough_holders(self.name, answered):
             near, needed = len(group.holders_in(self.name, answered)), group.threshold(self.name)
             raise MaskingRefused(f"{near} holders of {self.name}'s shares answered SUM {t}, {needed} are needed")
+        least = group.least_total(self.name, record.cohort, answered)
+        self._check_cohort(least, f"would be left in SUM {t} if others were told that other nodes are lost")
         among = self._state.unmasked.get(record.question)
         if among is not None and among != k.digest("answered", answered):
             raise MaskingRefused(
