@@ -121,7 +121,7 @@ def test_a_replayed_sum():
     cluster.hub.finish()
     following, new_letters = cluster.hub.ask(b"r")
     node = cluster.nodes[VICTIM]
-    with pytest.raises(MaskingRefused, match="cut or damaged"):
+    with pytest.raises(MaskingRefused, match="the envelope from node001 for SUM 2 is forged or of another sum"):
         node.mask(following, letters[VICTIM], b"r", answers[VICTIM])
     node.mask(following, new_letters[VICTIM], b"r", answers[VICTIM])
     with pytest.raises(MaskingRefused, match="SUM 1 is over"):
