@@ -41,9 +41,11 @@ class Client:
     moment: tuple[int, int] = (0, 0)  # (seed, round): what its draws are made from
     stacked: bool = False
     members: tuple[str, ...] = ()  # the names of stacked clients, along the leading axis
-    letter: bytes = b""  # what this client alone is told with a question, for layers
+    letters: Mapping[str, bytes] = field(default_factory=dict)  # what this client alone is told, by layer
     asked: Callable[[], bytes] = bytes  # a digest of the question, its options and its parameters, for layers
-    secrets: MutableMapping[str, bytes] = field(default_factory=dict, repr=False)  # keys of layers; never sent, never undone
+    secrets: MutableMapping[str, bytes] = field(
+        default_factory=dict, repr=False
+    )  # keys of layers; never sent, never undone
     memo: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)  # what follows from the rows alone
 
     def __post_init__(self):
@@ -100,7 +102,9 @@ class Ask:
     adds: bool = False  # needs no state and adds over rows: clients may be merged, rows may be read in chunks
     options: Mapping[str, Any] = field(default_factory=dict)
     steps: tuple[Step, ...] = ()
-    letters: Mapping[str, bytes] = field(default_factory=dict)  # client name -> what this client alone is told
+    letters: Mapping[str, Mapping[str, bytes]] = field(
+        default_factory=dict
+    )  # layer -> client name -> what it alone is told
 
     def __call__(self, down: Tree, client: Client) -> Tree:
         """What leaves the client: the answer after all steps."""
@@ -166,6 +170,14 @@ class Ask:
                 f"{step.name} reads single answers, which an inner layer hides: use one of the two layers"
             )
         return replace(self, steps=(*self.steps, Step(step.name, options, undo, undo_total)))
+
+    def telling(self, layer: str, letters: Mapping[str, bytes]) -> Ask:
+        """The same question with something that each client alone is told, by name."""
+        return replace(self, letters={**self.letters, layer: letters})
+
+    def letters_to(self, name: str) -> dict[str, bytes]:
+        """What one client alone is told, by layer."""
+        return {layer: letters[name] for layer, letters in self.letters.items() if name in letters}
 
     @property
     def types(self) -> tuple[Any, Any]:

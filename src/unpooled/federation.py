@@ -72,6 +72,7 @@ class Journal:
     def begin(self, seed: int, round: int = 0) -> None:
         self.seed, self.round = seed, round
         self.exchanges: list[Exchange] = []
+        self.answered: list[str] = []  # who answered the last exchange
         self.refusals: list[Refusal] = []
 
     @contextmanager
@@ -99,6 +100,7 @@ class Journal:
             ", ".join(step.name for step in ask.steps),
         )
         self.exchanges.append(row)
+        self.answered = tally.names
         if tally.answered < max(1, min_clients):
             raise TooFewClients(self._too_few(row, min_clients))
 

@@ -188,7 +188,7 @@ def _attempt(ask: Ask, down: Tree, job: Job, moment: tuple[int, int]) -> Any:
     try:
         me = copy.copy(job.target.at(*moment))
         me.state = _stack_states(job.clients) if me.stacked else dict(me.state)
-        me.letter = ask.letters.get(me.name, b"")
+        me.letters = ask.letters_to(me.name)
         me.asked = partial(digest, ask, down)
         sent = ask(down, me)
         return me.state, sent
