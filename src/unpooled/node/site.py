@@ -78,15 +78,15 @@ class Site:
         self._rows: tuple[Any, Rows] | None = None
         self._lock = threading.Lock()
 
-    def reply(self, message: bytes, private: str = "") -> bytes:
+    def reply(self, message: bytes, private: str = "", letter: bytes = b"") -> bytes:
         """The answer, or the reason why there is none; never an exception, whatever the message is.
 
-        `message` is what all nodes were sent, `private` the JSON of what this one is told besides.
+        `message` is what all nodes were sent, `private` the JSON of what this one is told besides, `letter` what a layer tells it.
         """
         head: dict[str, Any] = {"name": self.name, "identity": identity(self.vault)}
         try:
             with self._lock:
-                return self._reply(message, private, head)
+                return self._reply(message, private, letter, head)
         except (UnpooledError, SchemaError, ConnectionError) as error:
             reason = str(error)
         except Exception as error:  # its text might hold a value of a row: it stays in the log of the node
@@ -95,7 +95,7 @@ class Site:
         log.warning("refused: %s", reason)
         return wire.pack({**head, "refused": reason[:500]})
 
-    def _reply(self, message: bytes, private: str, head: dict[str, Any]) -> bytes:
+    def _reply(self, message: bytes, private: str, letter: bytes, head: dict[str, Any]) -> bytes:
         parcel = wire.unpack(message, self.policy().max_bytes)
         request = {**parcel.head, **wire.read_json(private.encode() or b"{}")}
         if request.get("to") not in (None, self.name):
@@ -106,22 +106,22 @@ class Site:
             raise Refused(f"a message of kind {str(request.get('kind'))[:20]!r} is not known")
         _check_fields(request)
         head |= {key: request[key] for key in ("run", "round", "ask")}
-        return self._answer(parcel, request, head)
+        return self._answer(parcel, request, letter, head)
 
     def _columns(self) -> list[str] | None:
         return self.source.columns and self.policy().usable(self.source.columns)
 
     # ---- one question ----
 
-    def _answer(self, parcel: wire.Parcel, request: dict[str, Any], head: dict[str, Any]) -> bytes:
-        key = _digest(parcel, request) if self.keep_answer else ""
+    def _answer(self, parcel: wire.Parcel, request: dict[str, Any], letter: bytes, head: dict[str, Any]) -> bytes:
+        key = _digest(parcel, request, letter) if self.keep_answer else ""
         cached = self._cached(request, key)
         policy = self.policy()
         rows = self._open(request, policy)
         ask = self._question(request)
         policy.admit(ask, rows.n_rows, self.ledger, self.name)
         if cached is None:
-            state, sent = self._compute(ask, parcel.value(), request, rows, policy)
+            state, sent = self._compute(ask, parcel.value(), request, letter, rows, policy)
             kept, self.state = self._keep_state(request, state), state
             cached = wire.pack({**head, "kept": kept}, sent)
             if self.keep_answer:
@@ -179,11 +179,13 @@ class Site:
             log.error("the data cannot be read: %s", error)
             raise Refused(f"{self.name!r} cannot read its data: its log says why") from error
 
-    def _compute(self, ask: Ask, down: Tree, request: dict[str, Any], rows: Rows, policy: Policy) -> tuple[dict, Tree]:
+    def _compute(
+        self, ask: Ask, down: Tree, request: dict[str, Any], letter: bytes, rows: Rows, policy: Policy
+    ) -> tuple[dict, Tree]:
         """(new state, what would leave), checked against the schema before any step hides it."""
         bound = _check_down(down, ask)
         state, moment = self._state(request), (request["seed"], request["round"])
-        up, me = _ask_rows(ask, down, rows, state, moment)
+        up, me = _ask_rows(ask, down, rows, state, moment, letter)
         tree.check(up, ask.types[1], bound)
         policy.check_counts(up, ask.types[1], self.name)
         sent = replace(ask, answer=lambda *_, **__: up, options={})(down, me)
@@ -227,8 +229,9 @@ class Unbegun(Refused):
     """The node does not know the run: the coordinator sends its beginning again."""
 
 
-def _digest(parcel: wire.Parcel, request: dict[str, Any]) -> str:
-    return hashlib.sha256(b"".join([parcel.structure.encode(), repr(request).encode(), parcel.body])).hexdigest()
+def _digest(parcel: wire.Parcel, request: dict[str, Any], letter: bytes) -> str:
+    told = [parcel.structure.encode(), repr(request).encode(), hashlib.sha256(letter).digest(), parcel.body]
+    return hashlib.sha256(b"".join(told)).hexdigest()
 
 
 def _check_fields(request: dict[str, Any]) -> None:
@@ -262,7 +265,9 @@ def _check_down(down: Tree, ask: Ask) -> dict[str, Any]:
     return bound
 
 
-def _ask_rows(ask: Ask, down: Tree, rows: Rows, state: dict, moment: tuple[int, int]) -> tuple[Tree, Client]:
+def _ask_rows(
+    ask: Ask, down: Tree, rows: Rows, state: dict, moment: tuple[int, int], letter: bytes
+) -> tuple[Tree, Client]:
     """(answer before its steps, the client after it): chunk by chunk where the question adds over rows."""
     bare = replace(ask, steps=())
     if not ask.adds and not rows.whole:
@@ -271,10 +276,10 @@ def _ask_rows(ask: Ask, down: Tree, rows: Rows, state: dict, moment: tuple[int, 
         )
     up: Tree = None
     for part in rows.parts():
-        me = replace(part, state=dict(state), moment=moment)
+        me = replace(part, state=dict(state), moment=moment, letter=letter)
         # cut as Local cuts, so that a sum has the same bits here as there
         for piece in (job.target for job in merged_jobs([me])) if ask.adds else [me]:
-            answer = bare(down, piece)
+            answer = bare(down, replace(piece, letter=letter) if letter else piece)
             up = answer if up is None else tree.add(up, answer)
     return up, me
 
