@@ -106,7 +106,7 @@ class Journal:
         )
         self.exchanges.append(row)
         self.answered = tally.names
-        if tally.answered < max(1, min_clients):
+        if ask.kind != KEYS and tally.answered < max(1, min_clients):  # who asks for keys knows how many it needs
             raise TooFewClients(self._too_few(row, min_clients))
 
     def _too_few(self, row: Exchange, min_clients: int) -> str:
@@ -114,8 +114,13 @@ class Journal:
         late = last is not None and last.reason.startswith(LATE)
         remedy = "raise timeout=" if late else "check the clients' data"
         remedy += " or lower min_clients=" if min_clients > 1 else ""
-        why = f" (last refusal: {last.client}, {last.reason})" if last else ""
+        why = self.last_refusal()
         return f"{row.answered} of {row.asked} clients answered, min_clients={max(1, min_clients)}: {remedy}{why}"
+
+    def last_refusal(self) -> str:
+        """The latest refusal of this round, in brackets for the end of a sentence; nothing if there is none."""
+        last = next((r for r in reversed(self.refusals) if r.round == self.round), None)
+        return f" (last refusal: {last.client}, {last.reason})" if last else ""
 
     @property
     def rng(self) -> np.random.Generator:

@@ -28,7 +28,7 @@ def run(args: argparse.Namespace) -> int:
 
     wanted = config.override(config.read(args.file), args.overrides)
     if args.on:
-        from unpooled.flower.link import find
+        from unpooled.remote.link import find
 
         wanted.setdefault("federation", {})["link"] = str(find(args.on))
     folder = runs.create(wanted, args.out)
@@ -66,12 +66,11 @@ def clients_of(folder: Path) -> Iterator[Any]:
     if "link" not in network:
         yield None
         return
-    from unpooled.flower.attach import connect
-    from unpooled.flower.link import Link
+    from unpooled.remote.engines import connect
 
     how = {k: network[k] for k in ("min_clients", "timeout", "wait") if k in network}
     say = lambda text: print(f"unpooled: {text}", file=sys.stderr)  # noqa: E731
-    with connect(Link.open(Path(network["link"])), columns=sections["data"].get("columns"), say=say, **how) as fed:
+    with connect(Path(network["link"]), columns=sections["data"].get("columns"), say=say, **how) as fed:
         yield fed
 
 

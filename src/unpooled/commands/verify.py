@@ -1,4 +1,4 @@
-"""`unpooled verify RUN --ledger LEDGER ...`: check that a run's totals are what the nodes let out, and its model what the study makes of them."""
+"""`unpooled verify RUN --ledger LEDGER ...`: totals are what the nodes let out, the model what the study makes of them."""
 
 from __future__ import annotations
 

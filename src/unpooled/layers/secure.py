@@ -15,7 +15,7 @@ import numpy as np
 
 from unpooled import store, tree
 from unpooled.client import KEYS, STEP, Ask, Client, client, digest
-from unpooled.errors import BadParameter, MaskingRefused, RunError
+from unpooled.errors import BadParameter, MaskingRefused, TooFewClients
 from unpooled.federation import Federation, Layer
 from unpooled.secure.messages import Begun, Envelopes, Keys, Masked, MaskRequest, RevealRequest, Shares, Total
 from unpooled.tree import Tree
@@ -165,7 +165,7 @@ class SecureSum(Layer):
 
         if self._hub is None:
             hub = MaskingCoordinator(secrets.token_hex(16), min_cohort=self.min_cohort)
-            for name, found in self.inner.gather(keys, hub.run).items():
+            for name, found in self._enough(self.inner.gather(keys, hub.run)).items():
                 hub.add_keys(name, found)
             for name, begun in self.inner.gather(begin, hub.roster()).items():
                 hub.add_begun(name, begun)
@@ -173,16 +173,20 @@ class SecureSum(Layer):
             self._keep()
         return self._hub
 
+    def _enough(self, found: dict[str, Keys]) -> dict[str, Keys]:
+        if len(found) < self.min_cohort:
+            why = self.journal.last_refusal()
+            raise TooFewClients(
+                f"{len(found)} of {len(self.names)} clients gave keys for masked sums, {self.min_cohort} are needed{why}"
+            )
+        return found
+
     def _refill(self, hub: MaskingCoordinator) -> None:
         """Clients that missed the last sum are asked for what the coming one needs."""
         lacking = [name for name in hub.missing() if name in self.names]
         if not lacking:
             return
-        try:
-            found = self.inner.only(lacking).gather(envelopes, hub.t)
-        except RunError:  # nobody of them is back
-            return
-        for name, sealed in found.items():
+        for name, sealed in self.inner.only(lacking).gather(envelopes, hub.t).items():
             hub.add_envelopes(name, sealed)
 
     def _take(self, sent: Masked, name: str) -> Tree:
