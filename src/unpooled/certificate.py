@@ -6,6 +6,7 @@ Needs the run's folder (study, totals with what they were made of, model) and th
 from __future__ import annotations
 
 import hashlib
+import json
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -30,6 +31,41 @@ class Finding(NamedTuple):
         return f"{'FAILED' if self.wrong else 'ok'}  {self.what}{': ' + self.wrong if self.wrong else ''}"
 
 
+MANIFEST = "certificate.json"
+
+
+def write(run: Path) -> None:
+    """Write down the SHA-256 of every file that a certificate rests on."""
+    store.write_file(run / MANIFEST, json.dumps(_marks(run), indent=1, sort_keys=True).encode())
+
+
+def _marks(run: Path) -> dict[str, str]:
+    files = [run / "study.toml", run / "model" / "model.zip", *sorted((run / "totals").glob("*.zip"))]
+    return {
+        path.relative_to(run).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in files
+        if path.exists()
+    }
+
+
+def _check_files(run: Path) -> list[Finding]:
+    """Whether every file is as it was when the run ended."""
+    try:
+        wanted = json.loads((run / MANIFEST).read_bytes())
+        marks = _marks(run)
+        names = sorted(wanted.keys() | marks.keys())
+    except (OSError, ValueError, AttributeError) as error:
+        return [
+            Finding(
+                MANIFEST, f"it cannot be read ({type(error).__name__}): the run did not end, or the file is damaged"
+            )
+        ]
+    changed = [name for name in names if wanted.get(name) != marks.get(name)]
+    return [Finding(name, "it is not the file that the run ended with") for name in changed] or [
+        Finding(f"{len(marks)} files are as the run left them")
+    ]
+
+
 def verify(run: Path, ledgers: Sequence[Path]) -> list[Finding]:
     """Check a finished run of a study against the nodes' ledgers.
 
@@ -49,7 +85,7 @@ def verify(run: Path, ledgers: Sequence[Path]) -> list[Finding]:
         approved = study.read(run / "study.toml")
     except UnpooledError as error:
         return [Finding("the study", str(error))]
-    findings = [Finding(f"the study is {approved.digest[:16]}")]
+    findings = [Finding(f"the study is {approved.digest[:16]}"), *_check_files(run)]
     records, told = _read_ledgers(ledgers, approved)
     findings += told
     try:

@@ -249,6 +249,7 @@ def certified(tmp_path, secure=True):
     model = fit(approved, fed)
     model.save(run / "model")
     store.write_file(run / "study.toml", approved.content)
+    certificate.write(run)
     return run, [tmp_path / name / "ledger.jsonl" for name in NAMES]
 
 
@@ -257,7 +258,13 @@ def test_a_run_is_certified_and_a_changed_bit_is_found(tmp_path, secure):
     run, ledgers = certified(tmp_path, secure)
     findings = certificate.verify(run, ledgers)
     assert [str(f) for f in findings if f.wrong] == []
-    files = [run / "study.toml", run / "model" / "model.zip", *sorted((run / "totals").glob("*.zip")), *ledgers]
+    files = [
+        run / "study.toml",
+        run / "model" / "model.zip",
+        *sorted((run / "totals").glob("*.zip")),
+        *ledgers,
+        run / "certificate.json",
+    ]
     rng = np.random.default_rng(0)
     for k in range(24):
         path = files[k % len(files)]
