@@ -12,21 +12,21 @@ from typing import Any
 __version__ = "0.1.0"
 
 _PUBLIC = {
-    "federate": "unpooled.local",
+    "federate": "unpooled.data.federate",
     "Local": "unpooled.local",
     "load": "unpooled.estimator",
     "Metered": "unpooled.layers.meter",
     "Faults": "unpooled.layers.faults",
-    "Compressed": "unpooled.layers.compress",
-    "GaussianMixture": "unpooled.models.gaussian_mixture",
+    "Compressed": "unpooled.layers.compression",
+    "GaussianMixture": "unpooled.models.mixture",
     "FedEM": "unpooled.models.fedem",
     "VRFedEM": "unpooled.models.fedem",
-    "FedMissEM": "unpooled.models.miss",
-    "MixtureImputer": "unpooled.models.imputer",
+    "FedMissEM": "unpooled.models.fedmissem",
+    "MixtureImputer": "unpooled.models.mixture_imputer",
     "FedGMM": "unpooled.models.fedgmm",
     "FedGEM": "unpooled.models.fedgem",
     "OpenMixture": "unpooled.models.open_mixture",
-    "BayesianRegression": "unpooled.models.bayesian_regression",
+    "BayesianRegression": "unpooled.models.regression",
     "FedBNR": "unpooled.models.fedbnr",
     "FedConceptEM": "unpooled.models.fedconceptem",
 }

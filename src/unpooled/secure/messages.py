@@ -10,8 +10,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from unpooled.errors import MaskingRefused
+from unpooled.tree import message
 
 
+@message("masking.Keys")
 class Keys(NamedTuple):
     """Exchange 0, up: a node's public keys of this run."""
 
@@ -21,6 +23,7 @@ class Keys(NamedTuple):
     signature: np.ndarray  # uint8, by the node's own key over the run, its name and both keys
 
 
+@message("masking.Envelopes")
 class Envelopes(NamedTuple):
     """A node's mask key of sum t, and the shares of its two secrets, sealed for each neighbour."""
 
@@ -30,6 +33,7 @@ class Envelopes(NamedTuple):
     sealed: np.ndarray  # (neighbours, 82) uint8, by neighbour
 
 
+@message("masking.Begun")
 class Begun(NamedTuple):
     """Exchange 1, up: this node's part of the tag key for every other node, and the envelopes of sum 1."""
 
@@ -37,6 +41,7 @@ class Begun(NamedTuple):
     envelopes: Envelopes
 
 
+@message("masking.MaskRequest")
 class MaskRequest(NamedTuple):
     """Exchange A, down, the same for all: which sum, among whom. Each node also gets a letter of its own."""
 
@@ -45,6 +50,7 @@ class MaskRequest(NamedTuple):
     members: tuple[str, ...]  # names whose parts make up the tag key, sorted
 
 
+@message("masking.Masked")
 class Masked(NamedTuple):
     """Exchange A, up: the masked answer."""
 
@@ -55,6 +61,7 @@ class Masked(NamedTuple):
     envelopes: Envelopes  # of sum t + 1
 
 
+@message("masking.RevealRequest")
 class RevealRequest(NamedTuple):
     """Exchange B, down, the same for all: who answered."""
 
@@ -63,6 +70,7 @@ class RevealRequest(NamedTuple):
     signatures: np.ndarray  # (answered, 64) uint8
 
 
+@message("masking.Shares")
 class Shares(NamedTuple):
     """Exchange B, up: one share per holder's neighbour in the cohort, and of the node itself.
 
@@ -73,6 +81,7 @@ class Shares(NamedTuple):
     shares: np.ndarray  # (peers in the cohort and itself, 33) uint8, by name
 
 
+@message("masking.Total")
 class Total(NamedTuple):
     """What every node may be told with the next question, and can check: the total with its tag."""
 
