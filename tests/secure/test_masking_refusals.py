@@ -324,6 +324,14 @@ def test_damaged_keys(damaged):
         nodes["node000"].begin({**roster_of(nodes), "node001": damaged})
 
 
+@pytest.mark.parametrize("roster", [None, 3, "x", [1, 2], {1: None, 2: None, 3: None}, {}])
+def test_damaged_rosters(roster):
+    node = MaskingNode("node000", bytes(32))
+    node.hello("run")
+    with pytest.raises(MaskingRefused, match="the roster"):
+        node.begin(roster)
+
+
 def test_pinned_peers():
     nodes = make_nodes(4)
     roster = roster_of(nodes)

@@ -16,7 +16,7 @@ def sent(message):
 
 
 def restored(node):
-    return MaskingNode(node.name, node._secret, state=node.to_bytes())
+    return MaskingNode(node.name, node._member._secret, state=node.to_bytes())
 
 
 def test_restored_at_every_step():

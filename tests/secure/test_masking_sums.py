@@ -168,6 +168,9 @@ def test_too_few_answers_stop_before_any_share_is_asked_for():
     cluster = begin(6)
     answers = values(cluster)
     _, masked = cluster.answers(b"one", answers, lost=["node000", "node001"])
+    with pytest.raises(MaskingRefused, match="SUM 1 is not closed"):
+        cluster.hub.finish()
+    assert not cluster.hub.can_finish()
     for name, message in masked.items():
         cluster.hub.add_masked(name, message)
     assert not cluster.hub.can_close()

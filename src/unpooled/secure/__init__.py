@@ -25,8 +25,8 @@ asked again later. After each call a node's `to_bytes()` goes to its vault befor
 Answers that come after `close` never enter a total. What a node or the coordinator does not accept raises `MaskingRefused`.
 
 Read in this order: `ring` (numbers as integers modulo 2^192), `masks`, `shamir`, `graph` (who masks with whom), `keys`, `envelopes`,
-`tags` (totals that cannot be altered), `layout` (a Tree as one vector), `messages`, `group`, `node`, `enough`, `unmask`, `coordinator`.
-`exact_total` adds answers of one process with the same arithmetic and no masks.
+`tags` (totals that cannot be altered), `layout` (a Tree as one vector), `messages`, `group`; `member` and `node` for one side, `enough`,
+`unmask` and `coordinator` for the other. `exact_total` adds answers of one process with the same arithmetic and no masks.
 
 References
 ----------

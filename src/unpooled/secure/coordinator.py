@@ -254,10 +254,8 @@ class MaskingCoordinator:
     def _leave_out_others(self, answered: tuple[str, ...]) -> None:
         layout = self._masked[answered[0]].layout
         for name in set(self._masked) - set(answered):
-            if self._masked.pop(name).layout != layout:
-                why = "has other shapes than most"
-            else:
-                why = "was not in the first total of this question"
+            alike = self._masked.pop(name).layout == layout
+            why = "was not in the first total of this question" if alike else "has other shapes than most"
             self.refused[name] = f"the answer of {name} {why}: it is left out of SUM {self.t}"
 
     def add_shares(self, name: str, shares: Shares) -> bool:
@@ -275,8 +273,10 @@ class MaskingCoordinator:
 
     def can_finish(self) -> bool:
         """Whether the shares so far are enough to unmask the total."""
+        if self._reveal is None:
+            return False
         try:
-            check_shares(self.group, self._asked, self.close().answered, self._shares)
+            check_shares(self.group, self._asked, self._reveal.answered, self._shares)
         except TooFewClients:
             return False
         return True
@@ -289,7 +289,9 @@ class MaskingCoordinator:
         Total
             The total over those who answered, with its tag; `decode_total` gives the numbers.
         """
-        reveal = self.close()
+        reveal = self._reveal
+        if reveal is None:
+            raise MaskingRefused(f"SUM {self.t} is not closed: shares were not asked for yet")
         check_shares(self.group, self._asked, reveal.answered, self._shares)
         limbs = unmask(self.group, self._asked, reveal, self._envelopes, self._masked, self._shares)
         answered = reveal.answered

@@ -13,7 +13,7 @@ from unpooled.errors import MaskingRefused
 from unpooled.tree import message
 
 
-@message("masking.Keys")
+@message("secure.Keys")
 class Keys(NamedTuple):
     """Exchange 0, up: a node's public keys of this run."""
 
@@ -23,7 +23,7 @@ class Keys(NamedTuple):
     signature: np.ndarray  # uint8, by the node's own key over the run, its name and both keys
 
 
-@message("masking.Envelopes")
+@message("secure.Envelopes")
 class Envelopes(NamedTuple):
     """A node's mask key of sum t, and the shares of its two secrets, sealed for each neighbour."""
 
@@ -33,7 +33,7 @@ class Envelopes(NamedTuple):
     sealed: np.ndarray  # (neighbours, 82) uint8, by neighbour
 
 
-@message("masking.Begun")
+@message("secure.Begun")
 class Begun(NamedTuple):
     """Exchange 1, up: this node's part of the tag key for every other node, and the envelopes of sum 1."""
 
@@ -41,7 +41,7 @@ class Begun(NamedTuple):
     envelopes: Envelopes
 
 
-@message("masking.MaskRequest")
+@message("secure.MaskRequest")
 class MaskRequest(NamedTuple):
     """Exchange A, down, the same for all: which sum, among whom. Each node also gets a letter of its own."""
 
@@ -50,7 +50,7 @@ class MaskRequest(NamedTuple):
     members: tuple[str, ...]  # names whose parts make up the tag key, sorted
 
 
-@message("masking.Masked")
+@message("secure.Masked")
 class Masked(NamedTuple):
     """Exchange A, up: the masked answer."""
 
@@ -61,7 +61,7 @@ class Masked(NamedTuple):
     envelopes: Envelopes  # of sum t + 1
 
 
-@message("masking.RevealRequest")
+@message("secure.RevealRequest")
 class RevealRequest(NamedTuple):
     """Exchange B, down, the same for all: who answered."""
 
@@ -70,7 +70,7 @@ class RevealRequest(NamedTuple):
     signatures: np.ndarray  # (answered, 64) uint8
 
 
-@message("masking.Shares")
+@message("secure.Shares")
 class Shares(NamedTuple):
     """Exchange B, up: one share per holder's neighbour in the cohort, and of the node itself.
 
@@ -81,7 +81,7 @@ class Shares(NamedTuple):
     shares: np.ndarray  # (peers in the cohort and itself, 33) uint8, by name
 
 
-@message("masking.Total")
+@message("secure.Total")
 class Total(NamedTuple):
     """What every node may be told with the next question, and can check: the total with its tag."""
 
