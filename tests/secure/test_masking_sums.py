@@ -188,7 +188,9 @@ def test_nodes_lost_before_the_first_sum_come_in_later():
     answers = values(cluster)
     first = cluster.sum(b"one", answers)
     assert "node003" not in first.answered
-    cluster.nodes["node003"].begin(cluster.hub.roster())
+    assert cluster.hub.not_begun() == ["node003"]
+    cluster.hub.add_begun("node003", cluster.nodes["node003"].begin(cluster.hub.roster()))
+    assert cluster.hub.not_begun() == []
     cluster.rejoin()
     second = cluster.sum(b"two", answers)
     assert "node003" in second.answered

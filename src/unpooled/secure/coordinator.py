@@ -67,6 +67,7 @@ class MaskingCoordinator:
         self._keys: dict[str, Keys] = {}
         self._group: Group | None = None
         self._parts: dict[str, Any] = {}  # sender -> (others, 48)
+        self._begun: set[str] = set()  # nodes that replied to the roster
         self._members: tuple[str, ...] = ()
         self._informed: set[str] = set()  # nodes that have shown to know the tag key
         self._envelopes: dict[str, Envelopes] = {}  # of sum t
@@ -109,6 +110,7 @@ class MaskingCoordinator:
         if not isinstance(begun, Begun):
             raise MaskingRefused(f"{name} sent no envelopes in reply to the roster")
         from_rows(begun.parts, f"the parts of {name}", (len(self.group.names) - 1, sealed.SEALED_PART_BYTES))
+        self._begun.add(name)
         if not self._members:  # once sums have begun the tag key is fixed
             self._parts[name] = begun.parts
         self.add_envelopes(name, begun.envelopes)
@@ -137,6 +139,10 @@ class MaskingCoordinator:
     def missing(self) -> list[str]:
         """Nodes of the roster without envelopes of sum `t`: ask them for `envelopes(t)` and they take part in it."""
         return [name for name in self.group.names if name not in self._envelopes]
+
+    def not_begun(self) -> list[str]:
+        """Nodes of the roster that never replied to it: send it to them again before they are asked for envelopes."""
+        return [name for name in self.group.names if name not in self._begun]
 
     # ---- exchange A ----
 
@@ -314,6 +320,7 @@ class MaskingCoordinator:
             "closed": self._group is not None,
             "keys": dict(self._keys),
             "parts": dict(self._parts),
+            "begun": tuple(sorted(self._begun)),
             "members": self._members,
             "informed": tuple(sorted(self._informed)),
             "envelopes": dict(self._envelopes),
@@ -333,6 +340,7 @@ class MaskingCoordinator:
         self.t = saved["t"]
         self._keys, self._parts = dict(saved["keys"]), dict(saved["parts"])
         self._group = Group(self.run, self._keys) if saved["closed"] else None
+        self._begun = set(saved["begun"])
         self._members, self._informed = tuple(saved["members"]), set(saved["informed"])
         self._envelopes, self._following = dict(saved["envelopes"]), dict(saved["following"])
         self._shown = {question: tuple(names) for question, names in saved["shown"].items()}
