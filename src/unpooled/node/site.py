@@ -125,7 +125,7 @@ class Site:
     def _note_refusal(self, request: dict[str, Any], error: Exception) -> None:
         """Refusals stand in the ledger and count as answers: who asks until something gives is seen, and stopped."""
         if self.ledger is not None:
-            self.ledger.note(refusal_line(request, str(error)))
+            self.ledger.note(replace(refusal_line(request, str(error)), node=self.name))
 
     def _columns(self) -> list[str] | None:
         return self.source.columns and self.policy().usable(self.source.columns)
@@ -326,7 +326,7 @@ class Site:
         if self.ledger is not None:
             sent = wire.unpack(answer, len(answer)).value()
             line = _line(request, sent, ask, policy.dry_run)
-            self.ledger.note(replace(line, followed=session is not None))
+            self.ledger.note(replace(line, node=self.name, followed=session is not None))
         if policy.dry_run:
             raise Refused(f"{self.name!r} makes a dry run: what would have left is in its ledger, nothing did")
 
