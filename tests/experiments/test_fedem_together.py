@@ -65,5 +65,5 @@ def test_the_same_draws_give_the_same_rounds(epoch, monkeypatch):
     points = [next(points) for _ in range(ROUNDS)]
     assert_allclose([p.field for p in points], [row["field"] for row in model.history_], rtol=1e-9)
     assert_allclose([p.params.means for p in points[1:]], [m.state.params.means for m in moments[1:-1]], rtol=1e-9)
-    assert points[-1].work == sum(row["work"] for row in model.history_)
+    assert points[-1].work == sum(row["expectations"] for row in model.history_)
     assert not any(row["halved"] for row in model.history_)

@@ -1,9 +1,10 @@
-"""An answer as bytes, for `Compressed`: what changed since the last one, array by array, and what both ends then remember. Sends nothing.
+"""Any answer as bytes: the change of every array since the last answer, and what both ends then remember. Sends nothing by itself.
 
-An answer that is a dict is remembered entry by entry: one that was not there lately goes whole, the others go as changes.
+An answer that is a dict is remembered entry by entry: an entry that is new is sent whole, the others as changes.
 
-Bytes: what it is a change of (a checksum of the memory), the number of entries; for each its name and make unless they are known, then for
-each array its length and content. Integers and small arrays go as they are (with a grid, as float32), or not at all where nothing changed.
+Bytes: whether the message is a change (with a checksum of the memory it changes), the number of entries; for each entry its name and
+layout unless they are known, then for each array its length and content. Integers and small arrays are sent unchanged (as float32 beside
+a grid), and as nothing where they are equal to the last ones.
 """
 
 from __future__ import annotations
@@ -21,102 +22,126 @@ from unpooled import tree
 from unpooled.arrays import claimed_bytes
 from unpooled.layers.compression.coding import expect, inflated, length, read_length
 from unpooled.layers.compression.quantisers import Dither, Grid
-from unpooled.tree import Tree, message
+from unpooled.tree import Tree
+from unpooled.tree import message as registered
 
-PATIENCE = 3  # answers without it after which an entry is forgotten
-SMALL = 16  # numbers; a smaller array is sent as it is
-FINE = Dither(levels=127)  # for what is sent first
-RAW = -15  # deflate without a header
-LONGEST = 2**22  # bytes of a name and make
-MOST = 2**60  # bytes of an array that NumPy can describe; how many are taken is for max_bytes= to say
-CHANGE, AFRESH = 0, 1  # the first byte: a change of the memory, or not
-NUMBERS, COUNTS = 0, 1  # the first byte of a quantised array: of any sign, or of none below 0, so that none may arrive
+PATIENCE = 3  # an entry is forgotten after so many answers without it
+SMALL = 16  # numbers; a smaller array is sent unchanged
+FINE = Dither(levels=127)  # for the first message of an array
+RAW_DEFLATE = -15  # zlib's word for deflate without a header
+MAX_LAYOUT_BYTES = 2**22  # of the name and layout of an entry
+MAX_ARRAY_BYTES = 2**60  # that NumPy can describe; `max_bytes=` of the layer says how many are accepted
+CHANGE, AFRESH = 0, 1  # first byte of a message: a change of the memory, or independent of it
+SIGNED, COUNTS = 0, 1  # first byte of a quantised array: numbers of any sign, or none below 0
 
 
-@message("compressed.Leaf")
-class Leaf(NamedTuple):
-    """What both ends remember of an array."""
+@registered("compressed.Leaf")
+class ArrayMemory(NamedTuple):
+    """What both ends remember of one array."""
 
     value: np.ndarray
-    steps: np.ndarray  # (columns,) of its grid; none where there is no grid
+    steps: np.ndarray  # (columns,) steps of its grid; empty without a grid
 
 
-@message("compressed.Part")
-class Part(NamedTuple):
-    """What both ends remember of an entry."""
+@registered("compressed.Part")
+class EntryMemory(NamedTuple):
+    """What both ends remember of one entry."""
 
-    make: str  # structure and shapes
-    leaves: list[Leaf]
-    missed: int = 0  # answers since it was last there
+    layout: str  # structure and shapes
+    arrays: list[ArrayMemory]
+    missed: int = 0  # answers since the last one that had this entry
 
 
-@message("compressed.How")
-class How(NamedTuple):
+class Coding(NamedTuple):
+    """What both ends use to write or read one message."""
+
     quantiser: Any
-    alpha: float | None  # the memory's step; none: no memory
-    rng: np.random.Generator  # both ends draw alike
-    draws: Callable[[str, tuple[int, ...]], np.ndarray]  # (array's name, shape) -> its own, the same in every round
+    alpha: float | None  # step of the memory; None for no memory
+    rng: np.random.Generator  # in the same state at both ends
+    dither: Callable[[str, tuple[int, ...]], np.ndarray]  # (array's name, shape) -> draws, the same in every round
 
 
-Memory = dict[str, Part]
+Memory = dict[str, EntryMemory]
 
 
 # ---- writing ----
 
 
-def write(up: Tree, held: Memory | None, how: How) -> bytes:
-    entries = up if isinstance(up, dict) else {"": up}
-    known = held or {}
-    texts = _texts(known)
-    out = [struct.pack("<BI", CHANGE, checksum(known)) if held is not None else bytes([AFRESH])]
-    out.append(length(len(entries) + 1 if isinstance(up, dict) else 0))
+def write(answer: Tree, memory: Memory | None, coding: Coding) -> bytes:
+    """The message for an answer, as a change of `memory` where there is one."""
+    entries = answer if isinstance(answer, dict) else {"": answer}
+    known = memory or {}
+    out = [_header(memory), length(len(entries) + 1 if isinstance(answer, dict) else 0)]
+    dictionary = _dictionary(known)
     for name, entry in sorted(entries.items()):
-        make, old = _make(entry), known.get(name)
-        if old is not None and old.make == make:
-            out.append(length(1 + sorted(known).index(name)))
-        else:
-            out += [length(0), _text(_deflated(f"{name}\n{make}", texts))]
-        texts = [f"{name}\n{make}"]
+        layout, old = _layout(entry), known.get(name)
+        out.append(_entry_header(name, layout, known, dictionary))
+        dictionary = f"{name}\n{layout}"
         for i, leaf in enumerate(tree.leaves(entry)):
-            out.append(_text(_content(leaf, _remembered(old, make, i, leaf), how, f"{name}, {i}")))
+            content = _array_content(leaf, _array_memory(old, layout, i, leaf), coding, f"{name}, {i}")
+            out.append(_with_length(content))
     return b"".join(out)
 
 
-def _content(leaf: np.ndarray, old: Leaf | None, how: How, name: str) -> bytes:
-    if not _quantised(leaf):
-        before = np.zeros_like(leaf) if old is None else old.value
-        return b"" if np.array_equal(before, leaf) else leaf.astype(_sent_as(leaf, how)).tobytes()
+def _header(memory: Memory | None) -> bytes:
+    return bytes([AFRESH]) if memory is None else struct.pack("<BI", CHANGE, checksum(memory))
+
+
+def _entry_header(name: str, layout: str, known: Memory, dictionary: str) -> bytes:
+    """The place of an entry among those known with this layout, or 0 and its name and layout."""
+    if name in known and known[name].layout == layout:
+        return length(1 + sorted(known).index(name))
+    return length(0) + _with_length(_deflated(f"{name}\n{layout}", dictionary))
+
+
+def _array_content(leaf: np.ndarray, old: ArrayMemory | None, coding: Coding, name: str) -> bytes:
+    if not _is_quantised(leaf):
+        return _unchanged_content(leaf, old, coding)
     change = np.asarray(leaf - (0.0 if old is None else old.value), np.float64)
     if not np.isfinite(change).all():
         raise tree.SchemaError("the answer holds numbers that are not finite")
-    sign = bytes([COUNTS if (leaf >= 0).all() else NUMBERS])
-    if isinstance(how.quantiser, Grid) and how.alpha is not None:
-        return sign + _on_grid(change, old, how, name)
-    return sign + _rounder(old, how).encode(change.ravel(), how.rng).tobytes()
+    sign = bytes([COUNTS if (leaf >= 0).all() else SIGNED])
+    if isinstance(coding.quantiser, Grid) and coding.alpha is not None:
+        return sign + _grid_content(change, old, coding, name)
+    return sign + _quantiser_for(old, coding).encode(change.ravel(), coding.rng).tobytes()
 
 
-def _sent_as(leaf: np.ndarray, how: How) -> Any:
-    """A small array's numbers as they are; beside a grid four bytes are plenty."""
-    return np.dtype("<f4") if leaf.dtype.kind == "f" and isinstance(how.quantiser, Grid) else leaf.dtype
+def _unchanged_content(leaf: np.ndarray, old: ArrayMemory | None, coding: Coding) -> bytes:
+    """The numbers of a small array as they are; nothing if they are the last ones."""
+    last = np.zeros_like(leaf) if old is None else old.value
+    return b"" if np.array_equal(last, leaf) else leaf.astype(_sent_dtype(leaf, coding)).tobytes()
 
 
-def _on_grid(change: np.ndarray, old: Leaf | None, how: How, name: str) -> bytes:
-    laid = how.quantiser.lay(change) if old is None or not len(old.steps) else b""
-    steps = how.quantiser.steps(laid) if len(laid) else old.steps if old is not None else np.zeros(0)
+def _sent_dtype(leaf: np.ndarray, coding: Coding) -> np.dtype:
+    """A small array keeps its dtype; beside a grid four bytes per number are enough."""
+    return np.dtype("<f4") if leaf.dtype.kind == "f" and isinstance(coding.quantiser, Grid) else leaf.dtype
+
+
+def _grid_content(change: np.ndarray, old: ArrayMemory | None, coding: Coding, name: str) -> bytes:
+    """The grid, if the other end has none yet, and by how many of its steps the numbers moved."""
+    has_grid = old is not None and len(old.steps) > 0
+    grid = b"" if has_grid else coding.quantiser.lay(change)
+    if len(grid):
+        steps = coding.quantiser.steps(grid)
+    elif old is not None:
+        steps = old.steps
+    else:
+        return b""
     if not len(steps):
         return b""
-    return bytes(laid) + how.quantiser.moves(change, steps, how.draws(name, change.shape)).tobytes()
+    return bytes(grid) + coding.quantiser.moves(change, steps, coding.dither(name, change.shape)).tobytes()
 
 
-def _rounder(old: Leaf | None, how: How) -> Any:
-    return FINE if old is None and how.alpha is not None else how.quantiser
+def _quantiser_for(old: ArrayMemory | None, coding: Coding) -> Any:
+    """A fine one for the first message of an array, which is no change yet."""
+    return FINE if old is None and coding.alpha is not None else coding.quantiser
 
 
-# ---- reading: whatever arrives is taken for hostile, sizes are compared before memory is touched ----
+# ---- reading: any bytes may arrive; sizes are compared before memory is allocated ----
 
 
 class _Reader:
-    """Bytes taken from the front; ValueError where there are too few."""
+    """Takes bytes from the front; ValueError where there are too few."""
 
     def __init__(self, content: bytes):
         self.content, self.at = content, 0
@@ -131,7 +156,7 @@ class _Reader:
         n, self.at = read_length(self.content, self.at)
         return n
 
-    def text(self) -> bytes:
+    def with_length(self) -> bytes:
         return self.take(self.length())
 
     def end(self) -> None:
@@ -139,168 +164,202 @@ class _Reader:
             raise ValueError(f"{len(self.content) - self.at} bytes are left over")
 
 
-def read(content: bytes, held: Memory | None, how: How, limit: float = math.inf) -> tuple[Tree, Memory]:
-    """(the answer that was meant, the memory after it); both ends run this, so their memories have the same bits.
+def read(content: bytes, memory: Memory | None, coding: Coding, limit: float = math.inf) -> tuple[Tree, Memory]:
+    """(the answer, the memory after it); both ends run this, so their memories have the same bits.
 
-    SchemaError for bytes that `write` never gives, and for an answer that claims more than `limit` bytes of numbers.
+    SchemaError for bytes that `write` never writes, and for an answer that claims more than `limit` bytes of numbers.
     """
     try:
-        with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused
-            return _read(_Reader(content), held, how, limit)
+        with np.errstate(over="ignore", invalid="ignore"):  # numbers that are not finite are refused
+            return _read(_Reader(content), memory, coding, limit)
     except (ValueError, RecursionError) as error:
         raise tree.SchemaError(str(error)) from error
 
 
-def _read(reader: _Reader, held: Memory | None, how: How, limit: float) -> tuple[Tree, Memory]:
-    known = _read_base(reader, held)
-    count, texts = reader.length(), _texts(known)
-    meant, memory = {}, {}
-    for _ in range(max(count - 1, 1) if count != 1 else 0):
-        name, make = _read_name(reader, known, texts)
-        if name in meant or (count == 0 and name):
+def _read(reader: _Reader, memory: Memory | None, coding: Coding, limit: float) -> tuple[Tree, Memory]:
+    known = _read_header(reader, memory)
+    count = reader.length()  # 0 for an answer that is not a dict, else one more than its entries
+    n_entries = 1 if count == 0 else count - 1
+    dictionary = _dictionary(known)
+    answer: dict[str, Tree] = {}
+    new: Memory = {}
+    for _ in range(n_entries):
+        name, layout = _read_entry_header(reader, known, dictionary)
+        if name in answer or (count == 0 and name):
             raise ValueError(f"the entry {name[:40]!r} has no place in it")
-        texts, template = [f"{name}\n{make}"], _template(make)
-        likes = tree.leaves(template)
-        limit -= sum(like.nbytes for like in likes)
+        dictionary = f"{name}\n{layout}"
+        template = _template(layout)
+        limit -= tree.size(template)
         if limit < 0:
             raise ValueError("it claims more numbers than max_bytes= of Compressed allows")
-        olds = [_remembered(known.get(name), make, i, like) for i, like in enumerate(likes)]
-        found = [_read_leaf(reader.text(), like, old, how) for like, old in zip(likes, olds)]
-        meant[name] = tree.rebuild(template, [value for value, _ in found])
-        memory[name] = Part(make, [leaf for _, leaf in found])
+        answer[name], new[name] = _read_entry(reader, layout, template, known.get(name), coding)
     reader.end()
-    missed = {name: part._replace(missed=part.missed + 1) for name, part in known.items() if name not in memory}
-    return (meant if count else meant[""]), memory | {n: part for n, part in missed.items() if part.missed <= PATIENCE}
+    return (answer if count else answer[""]), new | _missed(known, new)
 
 
-def _read_base(reader: _Reader, held: Memory | None) -> Memory:
-    """What the answer is a change of."""
+def _read_entry(
+    reader: _Reader, layout: str, template: Tree, old: EntryMemory | None, coding: Coding
+) -> tuple[Tree, EntryMemory]:
+    """(one entry of the answer, its memory)."""
+    values, memories = [], []
+    for i, like in enumerate(tree.leaves(template)):
+        last = _array_memory(old, layout, i, like)
+        value, memory = _read_array(reader.with_length(), like, last, coding)
+        values.append(value)
+        memories.append(memory)
+    return tree.rebuild(template, values), EntryMemory(layout, memories)
+
+
+def _missed(known: Memory, new: Memory) -> Memory:
+    """The entries that this answer did not have, without those that have been missing for long."""
+    absent = {name: old._replace(missed=old.missed + 1) for name, old in known.items() if name not in new}
+    return {name: old for name, old in absent.items() if old.missed <= PATIENCE}
+
+
+def _read_header(reader: _Reader, memory: Memory | None) -> Memory:
+    """The memory that the message changes."""
     start = reader.take(1)[0]
     if start == AFRESH:
         return {}  # whatever this end still remembers, the other end does not
     if start != CHANGE:
         raise ValueError(f"it begins with {start}")
-    if held is None or struct.unpack("<I", reader.take(4))[0] != checksum(held):
+    if memory is None or struct.unpack("<I", reader.take(4))[0] != checksum(memory):
         raise ValueError("it is a change of something this server has not seen")
-    return held
+    return memory
 
 
-def _read_name(reader: _Reader, known: Memory, texts: list[str]) -> tuple[str, str]:
-    """(name, make) of an entry."""
+def _read_entry_header(reader: _Reader, known: Memory, dictionary: str) -> tuple[str, str]:
+    """(name, layout) of an entry."""
     place = reader.length()
     if place > len(known):
         raise ValueError(f"it speaks of entry {place} of {len(known)}")
     if place:
         name = sorted(known)[place - 1]
-        return name, known[name].make
-    name, _, make = _inflated(reader.text(), texts).partition("\n")
-    return name, make
+        return name, known[name].layout
+    name, _, layout = _inflated(reader.with_length(), dictionary).partition("\n")
+    return name, layout
 
 
-def _read_leaf(body: bytes, like: np.ndarray, old: Leaf | None, how: How) -> tuple[np.ndarray, Leaf]:
-    value, leaf = (_read_quantised if _quantised(like) else _read_plain)(body, like, old, how)
-    if value.dtype.kind == "f" and not (np.isfinite(value).all() and np.isfinite(leaf.value).all()):
+def _read_array(
+    body: bytes, like: np.ndarray, old: ArrayMemory | None, coding: Coding
+) -> tuple[np.ndarray, ArrayMemory]:
+    read_content = _read_quantised if _is_quantised(like) else _read_unchanged
+    value, memory = read_content(body, like, old, coding)
+    if value.dtype.kind == "f" and not (np.isfinite(value).all() and np.isfinite(memory.value).all()):
         raise ValueError("it holds numbers that are not finite")
-    return value, leaf
+    return value, memory
 
 
-def _read_plain(body: bytes, like: np.ndarray, old: Leaf | None, how: How) -> tuple[np.ndarray, Leaf]:
-    before = np.zeros(like.shape, like.dtype) if old is None else old.value
-    dtype = np.dtype(_sent_as(like, how))
+def _read_unchanged(
+    body: bytes, like: np.ndarray, old: ArrayMemory | None, coding: Coding
+) -> tuple[np.ndarray, ArrayMemory]:
+    dtype = _sent_dtype(like, coding)
     if body:
         expect(len(body), like.size * dtype.itemsize, like.size)
-    value = np.frombuffer(body, dtype).reshape(like.shape).astype(like.dtype) if body else before
-    return value, Leaf(value, np.zeros(0))
-
-
-def _read_quantised(body: bytes, like: np.ndarray, old: Leaf | None, how: How) -> tuple[np.ndarray, Leaf]:
-    if not body or body[0] not in (NUMBERS, COUNTS):
-        raise ValueError("an array does not say whether it holds counts")
-    before, sent = np.zeros(like.shape) if old is None else old.value, np.frombuffer(body[1:], np.uint8)
-    if isinstance(how.quantiser, Grid) and how.alpha is not None:
-        steps, sent = _grid_of(sent, like, old, how)
-        change, alpha = how.quantiser.moved(sent, like.shape, steps) if len(steps) else np.zeros(like.shape), 1.0
+        value = np.frombuffer(body, dtype).reshape(like.shape).astype(like.dtype)
     else:
-        change = _rounder(old, how).decode(sent, like.size, how.rng).reshape(like.shape)
-        steps, alpha = np.zeros(0), 1.0 if old is None else how.alpha or 1.0
-    value = before + change
-    return (np.maximum(value, 0.0) if body[0] == COUNTS else value), Leaf(before + alpha * change, steps)
+        value = np.zeros(like.shape, like.dtype) if old is None else old.value
+    return value, ArrayMemory(value, np.zeros(0))
 
 
-def _grid_of(sent: np.ndarray, like: np.ndarray, old: Leaf | None, how: How) -> tuple[np.ndarray, np.ndarray]:
-    """(steps, what follows the grid)."""
+def _read_quantised(
+    body: bytes, like: np.ndarray, old: ArrayMemory | None, coding: Coding
+) -> tuple[np.ndarray, ArrayMemory]:
+    if not body or body[0] not in (SIGNED, COUNTS):
+        raise ValueError("an array does not say whether it holds counts")
+    last = np.zeros(like.shape) if old is None else old.value
+    sent = np.frombuffer(body[1:], np.uint8)
+    if isinstance(coding.quantiser, Grid) and coding.alpha is not None:
+        steps, moves = _grid_of(sent, like, old, coding)
+        change = coding.quantiser.moved(moves, like.shape, steps) if len(steps) else np.zeros(like.shape)
+        alpha = 1.0
+    else:
+        steps = np.zeros(0)
+        change = _quantiser_for(old, coding).decode(sent, like.size, coding.rng).reshape(like.shape)
+        alpha = 1.0 if old is None else coding.alpha or 1.0
+    value = last + change
+    memory = ArrayMemory(last + alpha * change, steps)
+    return (np.maximum(value, 0.0) if body[0] == COUNTS else value), memory
+
+
+def _grid_of(
+    sent: np.ndarray, like: np.ndarray, old: ArrayMemory | None, coding: Coding
+) -> tuple[np.ndarray, np.ndarray]:
+    """(steps of the grid, the bytes after the grid)."""
     if old is not None and len(old.steps):
         return old.steps, sent
     columns = like.shape[-1] if like.ndim > 1 else 1
-    return how.quantiser.cut(sent, columns) if len(sent) else (np.zeros(0), sent)
+    return coding.quantiser.cut(sent, columns) if len(sent) else (np.zeros(0), sent)
 
 
-# ---- makes, names, lengths ----
+# ---- layouts, names, lengths ----
 
 
-def _make(entry: Tree) -> str:
+def _layout(entry: Tree) -> str:
+    """Structure, dtypes and shapes of an entry, as text."""
     structure, arrays = tree.pack(entry)
     return "\n".join([structure, *(f"{a.dtype.str}:{','.join(map(str, a.shape))}" for a in arrays)])
 
 
 @lru_cache(maxsize=256)
-def _template(make: str) -> Tree:
-    """Arrays without memory of their own in the structure and shapes that a make tells."""
-    structure, *arrays = make.split("\n")
-    template = tree.unpack(structure, [_claimed(*text.partition(":")[::2]) for text in arrays], importing=False)
+def _template(layout: str) -> Tree:
+    """Arrays that take up no memory, in the structure and shapes of a layout."""
+    structure, *arrays = layout.split("\n")
+    template = tree.unpack(structure, [_empty_array(*text.partition(":")[::2]) for text in arrays], importing=False)
     if not all(isinstance(leaf, np.ndarray) for leaf in tree.leaves(template)):
         raise ValueError("a number stands where an array belongs")
     return template
 
 
-def _claimed(dtype: str, dims: str) -> np.ndarray:
+def _empty_array(dtype: str, dims: str) -> np.ndarray:
     """(dtype, "3,4") as an array of zeros that takes up no memory."""
     sizes = dims.split(",") if dims else []
     shape = [int(n) for n in sizes if n.isdecimal() and len(n) < 20]
-    if len(shape) < len(sizes) or claimed_bytes(dtype, shape) > MOST:
+    if len(shape) < len(sizes) or claimed_bytes(dtype, shape) > MAX_ARRAY_BYTES:
         raise ValueError(f"an array of shape {dims[:40]!r} is claimed")
     return np.broadcast_to(np.zeros((), dtype), shape)
 
 
-def _texts(known: Memory) -> list[str]:
-    """A name and make that both ends know, if any: others are told by how they differ from it."""
-    return [f"{name}\n{part.make}" for name, part in sorted(known.items())][:1]
+def _dictionary(known: Memory) -> str:
+    """A name and layout that both ends know, if any: deflate writes others by how they differ from it."""
+    return next((f"{name}\n{entry.layout}" for name, entry in sorted(known.items())), "")
 
 
-def _deflated(text: str, texts: list[str]) -> bytes:
-    packer = zlib.compressobj(9, zlib.DEFLATED, RAW, zdict="".join(texts).encode())
+def _deflated(text: str, dictionary: str) -> bytes:
+    packer = zlib.compressobj(9, zlib.DEFLATED, RAW_DEFLATE, zdict=dictionary.encode())
     return packer.compress(text.encode()) + packer.flush()
 
 
-def _inflated(packed: bytes, texts: list[str]) -> str:
+def _inflated(packed: bytes, dictionary: str) -> str:
     try:
-        return inflated(packed, LONGEST, "".join(texts).encode()).decode()
+        return inflated(packed, MAX_LAYOUT_BYTES, dictionary.encode()).decode()
     except UnicodeDecodeError as error:
-        raise ValueError("a name is no text") from error
+        raise ValueError("a name is not a string") from error
 
 
-def _remembered(old: Part | None, make: str, i: int, leaf: np.ndarray) -> Leaf | None:
-    """The memory of the i-th array of an entry with the same structure, where it has the shape of this one."""
-    if old is None or old.make.partition("\n")[0] != make.partition("\n")[0]:
+def _array_memory(old: EntryMemory | None, layout: str, i: int, leaf: np.ndarray) -> ArrayMemory | None:
+    """The memory of array `i` of an entry with the same structure, if it has this shape and kind."""
+    if old is None or old.layout.partition("\n")[0] != layout.partition("\n")[0]:
         return None
-    value = old.leaves[i].value
-    return old.leaves[i] if value.shape == leaf.shape and value.dtype.kind == leaf.dtype.kind else None
+    value = old.arrays[i].value
+    return old.arrays[i] if value.shape == leaf.shape and value.dtype.kind == leaf.dtype.kind else None
 
 
-def _quantised(leaf: np.ndarray) -> bool:
+def _is_quantised(leaf: np.ndarray) -> bool:
     return leaf.dtype.kind == "f" and leaf.size >= SMALL
 
 
-def _text(content: bytes) -> bytes:
+def _with_length(content: bytes) -> bytes:
     return length(len(content)) + content
 
 
-def checksum(held: Memory) -> int:
+def checksum(memory: Memory) -> int:
+    """CRC-32 of all remembered arrays."""
     crc = 0
-    for leaf in _arrays(held):
-        crc = zlib.crc32(np.asarray(leaf, order="C").tobytes(), crc)
+    for value in _values(memory):
+        crc = zlib.crc32(np.asarray(value, order="C").tobytes(), crc)
     return crc
 
 
-def _arrays(held: Memory) -> Iterator[np.ndarray]:
-    return (leaf.value for _, part in sorted(held.items()) for leaf in part.leaves)
+def _values(memory: Memory) -> Iterator[np.ndarray]:
+    return (array.value for _, entry in sorted(memory.items()) for array in entry.arrays)

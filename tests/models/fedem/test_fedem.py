@@ -136,7 +136,7 @@ def test_variance_reduction_is_fedem_with_an_epoch():
     one, other = (kind(FAMILY, **options).fit(X, by=BY_CHANCE) for kind in (up.FedEM, up.VRFedEM))
     assert one.get_params() == other.get_params()
     assert all((a == b).all() for a, b in zip(one.params_, other.params_))
-    work = [row["work"] for row in other.history_]
+    work = [row["expectations"] for row in other.history_]
     assert work[0] == work[5] == len(X)
     assert work[1] == 2 * 10 * 6
 
@@ -148,7 +148,7 @@ def test_history_says_what_was_sent_and_how_far_it_is():
     assert all(row["field"] >= 0 and row["step_size"] > 0 for row in rows)
     assert rows[1]["bytes_up"] < 6 * (21 + 3 * 10 * 8) / 3
     assert rows[0]["bytes_up"] > rows[1]["bytes_up"]  # the first message is finer
-    assert rows[1]["work"] == len(X)
+    assert rows[1]["expectations"] == len(X)
     exact = fit(max_iter=2).history_
     assert exact[1]["field"] == exact[1]["exact_field"]
 
