@@ -1,10 +1,11 @@
 """Half of the clients absent in every round: do FedEM and VR-FedEM end where exact EM does, and do they say so if they do not?
 
-    python benchmarks/fedem_convergence.py             # five tables, ten splits and seeds each
+    python benchmarks/fedem_convergence.py             # five tables, four splits and seeds each
 
 Five tables of scikit-learn (iris, wine, breast cancer, diabetes, digits by ten principal components), K = 3, eight clients at random,
 `fraction=0.5`, default parameters but `max_iter=300`. Exact EM starts from the same start and stops by the same tol. A run is good if it is
-at most 0.01 per row below exact EM; a run that is not must have `converged_ = False`. The last lines try the levels 1 to 7 with all
+at most 0.01 per row below exact EM. A run that is not must have `converged_ = False`, unless it is at another local optimum: exact EM
+continued from where it ended gains at most 0.01 per row. The last lines try the levels 1 to 7 with all
 clients present on the two tables whose columns nearly depend on each other: none may crash.
 """
 
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import warnings
+from typing import NamedTuple
 
 import numpy as np
 from sklearn import datasets
@@ -34,12 +36,22 @@ def tables() -> dict[str, np.ndarray]:
     }
 
 
-def trial(x: np.ndarray, solver: str, seed: int, max_iter: int) -> tuple[float, bool, int, int]:
-    """(log-likelihood per row against exact EM, converged_, rounds, rounds of exact EM)."""
+class Trial(NamedTuple):
+    gap: float  # log-likelihood per row against exact EM from the same start
+    continued: float  # what exact EM gains per row if it goes on from the result
+    converged: bool
+    rounds: int
+    exact_rounds: int
+
+
+def trial(x: np.ndarray, solver: str, seed: int, max_iter: int) -> Trial:
     by = np.random.default_rng(seed).integers(8, size=len(x))
     exact = up.GaussianMixture(3, random_state=seed, max_iter=max_iter).fit(x, by=by)
     model = up.GaussianMixture(3, solver=solver, fraction=0.5, random_state=seed, max_iter=max_iter).fit(x, by=by)
-    return model.score(x) - exact.score(x), model.converged_, model.n_iter_, exact.n_iter_
+    start = {"weights_init": model.weights_, "means_init": model.means_, "precisions_init": model.precisions_}
+    continued = up.GaussianMixture(3, max_iter=max_iter, **start).fit(x, by=by)
+    gain = continued.score(x) - model.score(x)
+    return Trial(model.score(x) - exact.score(x), gain, model.converged_, model.n_iter_, exact.n_iter_)
 
 
 def convergence(seeds: int, max_iter: int) -> None:
@@ -52,15 +64,15 @@ def convergence(seeds: int, max_iter: int) -> None:
         print(f"{solver}, all tables: {summary(rows)}", flush=True)
 
 
-def summary(found: list[tuple[float, bool, int, int]]) -> str:
-    gaps = np.array([gap for gap, *_ in found])
-    converged = np.array([c for _, c, *_ in found])
-    good = gaps > -NEAR
-    rounds, exact = (np.median([row[i] for row in found]) for i in (2, 3))
+def summary(found: list[Trial]) -> str:
+    gap, continued, converged, rounds, exact_rounds = (np.array(column) for column in zip(*found))
+    below = gap < -NEAR
+    unfinished = continued > NEAR
     return (
-        f"{good.sum()} of {len(found)} at most {NEAR} below exact EM, {(~good & ~converged).sum()} others say so, "
-        f"{(~good & converged).sum()} say that they converged; worst {gaps.min():.3g}, converged {converged.sum()}, "
-        f"median rounds {rounds:.0f} (exact {exact:.0f})"
+        f"{(~below).sum()} of {len(found)} at most {NEAR} below exact EM, worst {gap.min():.3g}; "
+        f"{converged.sum()} converged, of these {(converged & below).sum()} lower, "
+        f"{(converged & unfinished).sum()} not at an optimum; "
+        f"median rounds {np.median(rounds):.0f} (exact {np.median(exact_rounds):.0f})"
     )
 
 
@@ -83,7 +95,7 @@ def levels(seeds: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--seeds", type=int, default=4)
     parser.add_argument("--level-seeds", type=int, default=20)
     parser.add_argument("--max-iter", type=int, default=300)
     given = parser.parse_args()

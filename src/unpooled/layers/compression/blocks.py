@@ -42,9 +42,7 @@ def _encode_block(quantiser: Any, block: np.ndarray, rng: np.random.Generator) -
     return quantiser.encode(padded.ravel(), rng)
 
 
-def _decode_block(
-    quantiser: Any, shape: tuple[int, int], part: np.ndarray, rng: np.random.Generator
-) -> np.ndarray:
+def _decode_block(quantiser: Any, shape: tuple[int, int], part: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     rows, length = shape
     quantiser, padding = _for_rows_of(length, quantiser)
     numbers = quantiser.decode(part, rows * (length + padding), rng)

@@ -29,6 +29,7 @@ from unpooled.tree import Tree
 MEMORY_KEY = "compressed"  # a client keeps its memories under this word and the question's name
 GATHER_GRID = Grid(levels=127)  # nothing averages the rounding of single answers, so it is finer
 ANY_SIZE = 10**9  # memory_step for answers of a size that is not known yet
+EVERYONE = "*"  # in a list of clients
 REMEDY = "it is asked afresh, start that client again if it goes on"
 
 
@@ -48,7 +49,7 @@ def compress(
         scheme = Scheme(resolve(quantiser, QUANTISERS, "quantiser"), alpha or 0.0)
         return np.frombuffer(CODECS[question].encode(up, client, scheme, settings), np.uint8)
     up, key = tree.map(to_numpy, up), f"{MEMORY_KEY} {question}"
-    memory = None if client.name in forget else client.state.get(key)
+    memory = None if {EVERYONE, client.name} & set(forget) else client.state.get(key)
     writing, reading = (_coding(quantiser, alpha, question, client.moment, client.name) for _ in range(2))
     content = message.write(up, memory, writing)
     if alpha is not None:
@@ -161,7 +162,15 @@ class Compressed(Layer):
             return ask
         alpha = self.alpha_for(ANY_SIZE) if self.memory else None
         options = {"quantiser": describe(quantiser, QUANTISERS), "alpha": alpha, "question": ask.name}
-        return ask.then(compress, undo=self._undo(options), undo_total=None, forget=sorted(self._forget), **options)
+        return ask.then(
+            compress, undo=self._undo(options), undo_total=None, forget=self._forgetful(ask.name), **options
+        )
+
+    def _forgetful(self, question: str) -> list[str]:
+        """The clients that must forget their memory of a question: those the server could not read, or all before the first answer."""
+        if not any(question in memories for memories in self._memories.values()):
+            return [EVERYONE]
+        return sorted(self._forget)
 
     def _wrapped_by(self, codec: Codec, ask: Ask, down: Tree) -> Ask:
         """The question with answers compressed by its own codec."""
@@ -206,12 +215,15 @@ class Compressed(Layer):
     # ---- checkpoints ----
 
     def snapshot(self) -> Tree:
-        return {"inner": self.inner.snapshot(), "memories": self._memories}
+        memories = {
+            name: dict(questions) for name, questions in self._memories.items()
+        }  # later answers do not change it
+        return {"inner": self.inner.snapshot(), "memories": memories}
 
     def restore(self, saved: Tree) -> None:
         self.inner.restore(saved.get("inner", {}))
         self._memories.clear()
-        self._memories.update(saved.get("memories", {}))
+        self._memories.update({name: dict(questions) for name, questions in saved.get("memories", {}).items()})
 
 
 def compression_of(fed: Any) -> Compressed | None:

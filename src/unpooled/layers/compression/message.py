@@ -99,7 +99,7 @@ def _array_content(leaf: np.ndarray, old: ArrayMemory | None, coding: Coding, na
         return _unchanged_content(leaf, old, coding)
     change = np.asarray(leaf - (0.0 if old is None else old.value), np.float64)
     if not np.isfinite(change).all():
-        raise tree.SchemaError("the answer holds numbers that are not finite")
+        raise tree.SchemaError("the answer holds numbers that are not finite (NaN or infinite)")
     sign = bytes([COUNTS if (leaf >= 0).all() else SIGNED])
     if isinstance(coding.quantiser, Grid) and coding.alpha is not None:
         return sign + _grid_content(change, old, coding, name)
@@ -246,7 +246,7 @@ def _read_array(
     read_content = _read_quantised if _is_quantised(like) else _read_unchanged
     value, memory = read_content(body, like, old, coding)
     if value.dtype.kind == "f" and not (np.isfinite(value).all() and np.isfinite(memory.value).all()):
-        raise ValueError("it holds numbers that are not finite")
+        raise ValueError("it holds numbers that are not finite (NaN or infinite)")
     return value, memory
 
 

@@ -58,9 +58,7 @@ class StatisticsCodec:
         quantiser = _message_quantiser(scheme.quantiser, kind, levels)
         body = blocks.encode(quantiser, change, _rng(client.moment, client.name))
         if scheme.alpha:
-            received = blocks.decode(
-                quantiser, [b.shape for b in change], body, _rng(client.moment, client.name)
-            )
+            received = blocks.decode(quantiser, [b.shape for b in change], body, _rng(client.moment, client.name))
             step = 1.0 if kind == FIRST else scheme.alpha
             received_stats = from_blocks(family, scheme.quantiser, params, received)
             client.state["memory"] = tree.map(lambda v, c: v + step * c, client.state["memory"], received_stats)

@@ -33,7 +33,16 @@ from unpooled.layers.compression import (
 from unpooled.models import initialization
 from unpooled.models.fedem import compression  # noqa: F401  # registers how answers are compressed
 from unpooled.models.fedem import server
-from unpooled.models.fedem.client import Contribution, Down, contribute, covariance, exact, inspect, log_likelihood, target
+from unpooled.models.fedem.client import (
+    Contribution,
+    Down,
+    contribute,
+    covariance,
+    exact,
+    inspect,
+    log_likelihood,
+    target,
+)
 from unpooled.models.fedem.families import FAMILIES, CommonCovariance
 from unpooled.models.fedem.server import Estimate, Move, Progress, State
 from unpooled.parameters import at_least, one_of, within
