@@ -31,8 +31,10 @@ from unpooled.layers.compression import (
     usual_omega,
 )
 from unpooled.models import initialization
-from unpooled.models.fedem import compression  # noqa: F401  # registers how answers are compressed
-from unpooled.models.fedem import server
+from unpooled.models.fedem import (
+    compression,  # noqa: F401  # registers how answers are compressed
+    server,
+)
 from unpooled.models.fedem.client import (
     Contribution,
     Down,
@@ -286,8 +288,7 @@ class FedEM(Estimator):
 
     def step(self, fed: Federation, state: State) -> tuple[State, Info]:
         family = self._family(state.unit)
-        asked = self._compressed(self._cohort(fed, state), state)
-        layer = compression_of(asked)
+        asked, layer = self._compressed(self._cohort(fed, state), state)
         total = asked.sum(self._question(), self._down(state))
         found = server.estimate(state, total, layer.alpha_for(_size(state)), self._reference(state))
         noise = self._noise(layer.quantiser, state, len(asked.names))
@@ -330,13 +331,15 @@ class FedEM(Estimator):
             drawn[rng.integers(len(drawn))] = True
         return fed.only([name for name, takes_part in zip(fed.names, drawn) if takes_part])
 
-    def _compressed(self, fed: Federation, state: State) -> Federation:
-        """The federation inside a layer that compresses: the user's own, or one with the quantiser of this class."""
-        if compression_of(fed) is not None:
-            return fed
+    def _compressed(self, fed: Federation, state: State) -> tuple[Federation, Compressed]:
+        """(the compressed federation, its layer): the user's own, or one with the quantiser of this class."""
+        given = compression_of(fed)
+        if given is not None:
+            return fed, given
         quantiser = self._quantiser()
         alpha = self.alpha or memory_step(quantiser, _size(state))
-        return Compressed(fed, quantiser=quantiser, memory=self.memory != "none", alpha=alpha)
+        layer = Compressed(fed, quantiser=quantiser, memory=self.memory != "none", alpha=alpha)
+        return layer, layer
 
     def _question(self) -> Ask:
         family = describe(self._family(), FAMILIES)

@@ -19,7 +19,6 @@ from unpooled.models.fedem.families import base
 from unpooled.parameters import at_least, within
 from unpooled.tree import message
 
-
 LEAST_RATIO = 1e-10  # least eigenvalue of a covariance over its largest: below, rounding makes it indefinite
 
 
@@ -38,7 +37,7 @@ class Numbers(NamedTuple):
     reg: float | tuple[float, ...] = 0.0  # added to variances, for all columns or for each
 
 
-class GaussianMixture(base.Standardised, Numbers):
+class GaussianMixture(base.Clustered, Numbers):
     wants = "finite numbers, or gaps"
 
     def check(self) -> None:
@@ -57,11 +56,6 @@ class GaussianMixture(base.Standardised, Numbers):
     def scaled(self, unit: np.ndarray) -> GaussianMixture:
         """The same family for rows in other units."""
         return self._replace(reg=tuple(np.broadcast_to(self.reg, len(unit)) / unit**2))
-
-    def start(self, mean: np.ndarray, scale: np.ndarray, rng: np.random.Generator) -> Params:
-        k = self.n_components
-        means = mean + scale * rng.normal(size=(k, len(mean)))
-        return self.from_clusters(np.full(k, 1 / k), means, np.tile(scale**2, (k, 1)))
 
     def from_clusters(
         self, weights: np.ndarray, means: np.ndarray, variances: np.ndarray
