@@ -8,13 +8,10 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 import unpooled as up
-from unpooled.client import Client
 from unpooled.data.federate import federate
 from unpooled.errors import BadData, BadParameter
 from unpooled.metrics.clustering import score
-from unpooled.models.open_mixture import estimator as open_mixture
-from unpooled.models.open_mixture import groups as open_groups
-from unpooled.models.open_mixture import rounds as open_rounds
+from unpooled.models.open_mixture import grouping, phases
 
 CENTRES = 7.0 * np.array([[0, 0], [1, 0], [0, 1], [1, 1], [2, 0.5]])
 
@@ -83,9 +80,9 @@ def test_clients_differ_where_their_gaussians_say_so_though_atoms_do_not(monkeyp
         y = rng.choice(3, 30, p=rng.dirichlet(np.full(3, 8.0)))
         x[f"c{c:02}"] = centres[y] + rng.normal(size=(30, 10))
     found = []
-    monkeypatch.setattr(open_mixture, "holders", lambda *how: found.extend(open_groups.holders(*how)) or found)
+    monkeypatch.setattr(phases, "client_counts", lambda *args: found.extend(grouping.client_counts(*args)) or found)
     model = up.OpenMixture(random_state=0).fit(x)
-    assert found[0].clusters == 1 < found[1].clusters
+    assert found[0].n_clusters == 1 < found[1].n_clusters
     assert (model.alike_, model.structure_, model.n_components_) == (False, "gaussians", 3)
 
 
@@ -129,17 +126,6 @@ def test_compressed_gaussians_with_few_rows_for_their_dimensions():
     assert score(y, model.labels_).pooled_ari > 0.3
 
 
-def test_round_atoms_find_the_same_groups_with_fewer_bytes():
-    x, y = banded_clients()
-    feds = {kind: federate(x) for kind in ("full", "round")}
-    models = {kind: up.OpenMixture("topics", atom_type=kind, random_state=0).fit(fed) for kind, fed in feds.items()}
-    sent = {kind: sum(e.bytes_up for e in fed.journal.exchanges) for kind, fed in feds.items()}
-    assert sent["round"] < sent["full"]
-    assert models["round"].n_components_ == 4
-    assert score(y, models["round"].labels_).pooled_ari > 0.9
-    assert models["round"].covariance_type_ == "full"
-
-
 def dealt_at_random(clients, rows):
     """Nine clusters on a grid of which each client has a few rows, less than may leave."""
     rng = np.random.default_rng(0)
@@ -161,13 +147,12 @@ def test_clients_that_do_not_differ_get_the_mixture_of_the_pool():
     assert all(np.array_equal(model.predict(x[owner == int(n)]), z) for n, z in model.labels_.items())
 
 
-@pytest.mark.parametrize("atom_type", ["full", "round"])
-def test_forty_messages_are_enough_for_the_longest_way(atom_type):
+def test_the_longest_fit_takes_at_most_forty_exchanges():
     x, owner, _ = dealt_at_random(15, 80)
     fed = federate(x, by=owner)
-    model = up.OpenMixture(atom_type=atom_type, covariance_types="diag", random_state=0).fit(fed)
+    model = up.OpenMixture(covariance_types="diag", random_state=0).fit(fed)
     assert model.alike_
-    assert len(model.history_) == up.OpenMixture().max_iter  # atoms were cut in two twice
+    assert len(model.history_) == up.OpenMixture().max_iter  # atoms were split twice
     assert len(fed.journal.exchanges) <= 40
 
 
@@ -276,36 +261,6 @@ def test_a_later_client_must_have_the_same_columns(fitted):
         up.OpenMixture().partial_fit({"a": np.eye(9)})
 
 
-def test_nothing_that_stands_for_few_rows_leaves():
-    rng = np.random.default_rng(0)
-    x = np.concatenate([rng.normal(size=(40, 2)), rng.normal(size=(3, 2)) * 0.1 + 50])
-    ask = open_rounds.describe.using(max_local=4, max_centres=8, min_count=5, noise=0.0)
-    told = ask(None, Client("a", x))
-    assert min(told.n) >= 5
-    assert min(told.centre_n) >= 5
-    assert np.abs(told.mean).max() < 40
-    freely = open_rounds.describe.using(max_local=4, max_centres=8, min_count=0, noise=0.0)(None, Client("a", x))
-    assert np.abs(freely.mean).max() > 45
-
-
-def test_noise_moves_what_leaves():
-    x = np.random.default_rng(0).normal(size=(50, 2))
-    plain, noisy = (
-        open_rounds.describe.using(max_local=1, max_centres=0, min_count=5, noise=s)(None, Client("a", x))
-        for s in (0.0, 1.0)
-    )
-    assert np.array_equal(plain.n, noisy.n)
-    assert 0 < np.abs(plain.mean - noisy.mean).max() < 1.0
-
-
-def test_noise_is_the_same_however_clients_are_asked_and_clusters_are_still_found():
-    x, y = gaussian_clients()
-    one, other = (up.OpenMixture(noise=1.0, random_state=0).fit(d) for d in (x, federate(x, mode="one by one")))
-    np.testing.assert_allclose(one.means_, other.means_, rtol=1e-8)
-    assert one.n_components_ == 5
-    assert score(y, one.labels_).pooled_ari > 0.95
-
-
 @pytest.mark.parametrize("structure", ["auto", "gaussians", "topics"])
 def test_one_client_alone(structure):
     x, _ = gaussian_clients(clients=1, rows=150)
@@ -356,7 +311,6 @@ def test_missing_values_are_refused_by_name():
     [
         ({"structure": "blobs"}, "structure='blobs' is not known"),
         ({"covariance_types": "tied"}, "covariance_types='tied' is not known"),
-        ({"atom_type": "tied"}, "atom_type='tied' is not known"),
         ({"min_count": -1}, "min_count=-1 must be at least 0"),
         ({"max_local": 0}, "max_local=0 must be at least 1"),
         ({"structure": "topics", "max_iter": 12}, "max_iter=12 ends before atoms become topics"),

@@ -35,7 +35,7 @@ def test_meetings_are_all_pairs_that_meet_nearest_first():
     rng = np.random.default_rng(2)
     m = 3 * balls.CHUNK // 2
     centre, radius, owner = rng.normal(size=(m, 3)), rng.uniform(0, 0.2, m), rng.integers(20, size=m)
-    i, j, apart = balls.meetings(centre, radius, owner)
+    i, j, apart = balls.overlaps(centre, radius, owner)
     table = np.linalg.norm(centre[:, None] - centre, axis=-1)
     want = np.triu((table <= radius[:, None] + radius) & (owner[:, None] != owner), 1)
     assert set(zip(i.tolist(), j.tolist())) == set(zip(*(a.tolist() for a in np.nonzero(want))))
@@ -49,7 +49,7 @@ def test_meeting_points_lie_in_both_balls_and_nearest_to_the_middle():
     apart = np.linalg.norm(a - b, axis=1)
     ra = rng.uniform(0, 1, 200) * apart
     rb = np.maximum(apart - ra, 0) + rng.uniform(0, 0.5, 200)
-    point = balls.meeting_points(a, ra, b, rb, apart)
+    point = balls.common_points(a, ra, b, rb, apart)
     assert np.all(np.linalg.norm(point - a, axis=1) <= ra + 1e-9)
     assert np.all(np.linalg.norm(point - b, axis=1) <= rb + 1e-9)
     free = (ra >= apart / 2) & (rb >= apart / 2)
