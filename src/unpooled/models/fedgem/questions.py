@@ -26,7 +26,7 @@ KMEANS_STARTS = 5
 class Start(NamedTuple):
     centre: Float[Array, "k d"]
     squares: Float[Array, "", ">=0"]  # squared distances of all rows to their centres
-    rows: Float[Array, "", ">=0"]
+    rows: Float[Array, "", ">=0 rows"]
 
 
 @client("fedgem.begin", GATHER, batched=False)
@@ -66,7 +66,7 @@ class Balls(NamedTuple):
 
     centre: Float[Array, "k d"]
     radius: Float[Array, "k", ">=0"]
-    n: Float[Array, "k", ">=0"]  # expected rows
+    n: Float[Array, "k", ">=0 rows"]  # expected rows
 
 
 @client("fedgem.local_step", GATHER, batched=False)

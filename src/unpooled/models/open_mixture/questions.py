@@ -40,10 +40,10 @@ MIN_POSITIVE = 1e-9  # a count below this is none, even if min_count is 0
 class Description(NamedTuple):
     """A client's rows in summary: components of a local mixture, and finer k-means centres."""
 
-    n: Float[Array, "own", ">=0"]  # rows of each component
+    n: Float[Array, "own", ">=0 rows"]  # rows of each component
     mean: Float[Array, "own d"]
     scatter: Float[Array, "own t"]  # about the mean, packed
-    centre_n: Float[Array, "m", ">=0"]  # rows of each centre
+    centre_n: Float[Array, "m", ">=0 rows"]  # rows of each centre
     centre: Float[Array, "m d"]
     centre_scatter: Float[Array, "t"]  # of all rows about their centres, packed
 
@@ -119,7 +119,7 @@ class CandidateStats(NamedTuple):
     held_out_loglik: Float[Array, ""]
     held_out_common: Float[Array, ""]  # the same under the weights common to all clients
     held_out_squares: Float[Array, "", ">=0"]  # squared differences, per row, to the first validated candidate
-    held_out_rows: Float[Array, "", ">=0"]
+    held_out_rows: Float[Array, "", ">=0 rows"]
 
 
 @client("open_mixture.candidate_stats", SUM)
@@ -190,7 +190,7 @@ def split_rows(client: Client, held_out: float) -> tuple[tuple[Array, Array], tu
 
 @message("open_mixture.Counts")
 class Counts(NamedTuple):
-    n: Float[Array, "k", ">=0"]  # expected rows by Gaussian
+    n: Float[Array, "k", ">=0 rows"]  # expected rows by Gaussian
 
 
 @message("open_mixture.Products")
@@ -222,7 +222,7 @@ def _products(proposal: Proposal, x: Array, w: Array, shape: str) -> Products:
 
 @message("open_mixture.Holdings")
 class Holdings(NamedTuple):
-    n: Float[Array, "clusters", ">=0"]  # expected rows by cluster
+    n: Float[Array, "clusters", ">=0 rows"]  # expected rows by cluster
 
 
 @client("open_mixture.holdings", GATHER)
