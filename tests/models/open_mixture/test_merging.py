@@ -1,4 +1,4 @@
-"""Joining components: sums of rows exactly, evidence against products of Student's t, planted clusters found."""
+"""Merging components: summaries of all rows, evidence against products of Student's t densities, planted clusters found."""
 
 import numpy as np
 import pytest
@@ -26,7 +26,7 @@ def planted(seed, clients, held, k, d, apart=8.0, rows=60):
     return summary(groups, np.repeat(np.arange(clients), held), clients), truth
 
 
-def test_joined_and_pooled_are_the_summaries_of_all_rows():
+def test_merged_components_are_the_summaries_of_all_rows():
     rng = np.random.default_rng(0)
     groups = [rng.normal(size=(m, 3)) + 1e3 for m in (5, 9, 4)]
     parts = summary(groups, [0, 1, 1], 2)
@@ -59,7 +59,7 @@ def test_full_evidence_is_the_product_of_predictive_densities():
 
 
 @pytest.mark.parametrize("shape", ["diag", "spherical"])
-def test_round_evidence_is_the_product_of_predictive_densities(shape):
+def test_diagonal_and_spherical_evidence_is_the_product_of_predictive_densities(shape):
     x = np.random.default_rng(2).normal(size=(6, 1)) * 2 + 1
     prior = Prior(np.array([0.5]), np.array([[1.5]]), shape, 10.0)
     mean, kappa, a, b, total = 0.5, PRIOR_MEAN_ROWS, 2.0, 1.5, 0.0
@@ -88,7 +88,7 @@ def test_many_components_are_condensed_first_and_none_is_lost():
     assert adjusted_rand_score(truth, merges.labels(merges.best())[where]) == 1.0
 
 
-def test_a_component_stays_alone_when_nobody_is_near():
+def test_far_components_are_not_merged():
     parts, truth = planted(5, clients=5, held=3, k=15, d=4, apart=40.0)
     _, _, merges = merging.merge(parts, "spherical")
     assert merges.best() == len(np.unique(truth))

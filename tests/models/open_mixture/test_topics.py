@@ -42,10 +42,10 @@ def test_likelihood_rises_every_step():
     assert logliks[-1] > logliks[0]
 
 
-def test_joining_loses_least_information_first():
+def test_merging_loses_least_information_first():
     counts = np.array(
         [[10.0, 5.0, 0.0, 1.0], [20.0, 10.0, 3.0, 0.0]]
-    )  # atoms 0 and 1 have the same profile: joining is free
+    )  # atoms 0 and 1 have the same profile: merging loses nothing
     merges = topics.agglomerate(counts)
     assert {merges.left[0], merges.right[0]} == {0, 1}
     assert merges.gain[0] == pytest.approx(0.0, abs=1e-12)

@@ -28,9 +28,6 @@ class Components(NamedTuple):
     scatter: np.ndarray  # (m, d, d) about the mean
     held: csr_array  # (m, c) rows of each client
 
-    def take(self, which: np.ndarray) -> Components:
-        return Components(self.n[which], self.mean[which], self.scatter[which], self.held[which])
-
 
 @message("open_mixture.Prior")
 class Prior(NamedTuple):
@@ -125,10 +122,11 @@ def _multigammaln(a: np.ndarray, d: int) -> np.ndarray:
 
 def gains(parts: Components, p: Prior, alone: np.ndarray, i: np.ndarray, j: np.ndarray) -> np.ndarray:
     """(pairs,) log evidence gained by merging i and j, plus the penalty of the mixing weights that clients then save."""
-    at = range(0, len(i), PAIRS_PER_CHUNK)
-    return np.concatenate(
-        [_gains(parts, p, alone, i[s : s + PAIRS_PER_CHUNK], j[s : s + PAIRS_PER_CHUNK]) for s in at] or [np.zeros(0)]
-    )
+    out = np.zeros(len(i))
+    for start in range(0, len(i), PAIRS_PER_CHUNK):
+        chunk = slice(start, start + PAIRS_PER_CHUNK)
+        out[chunk] = _gains(parts, p, alone, i[chunk], j[chunk])
+    return out
 
 
 def _gains(parts: Components, p: Prior, alone: np.ndarray, i: np.ndarray, j: np.ndarray) -> np.ndarray:
@@ -188,22 +186,28 @@ def condense(parts: Components, p: Prior) -> tuple[Components, np.ndarray]:
 
 def _clear_pairs(parts: Components, p: Prior) -> tuple[np.ndarray, np.ndarray]:
     """(i, j), i < j: disjoint pairs of near neighbours whose gain is at least half of the best gain of either."""
-    m = len(parts.n)
-    whitened = np.linalg.solve(np.linalg.cholesky(p.within), parts.mean.T).T
-    near = NearestNeighbors(n_neighbors=N_NEIGHBORS, algorithm="brute").fit(whitened).kneighbors(return_distance=False)
-    first, second = np.repeat(np.arange(m), N_NEIGHBORS), near.ravel()
-    code = np.unique(np.minimum(first, second) * m + np.maximum(first, second))
-    i, j = np.divmod(code, m)
+    i, j = _neighbour_pairs(parts, p)
     gain = gains(parts, p, evidence(parts, p), i, j)
-    best = np.zeros(m)
+    best = np.zeros(len(parts.n))
     np.maximum.at(best, i, gain)
     np.maximum.at(best, j, gain)
-    sure = np.flatnonzero((gain > 0) & (2 * gain >= np.maximum(best[i], best[j])))
-    sure = sure[np.argsort(-gain[sure])]
-    free, chosen = np.ones(m, dtype=bool), []
-    for pair in sure:
+    clear = np.flatnonzero((gain > 0) & (2 * gain >= np.maximum(best[i], best[j])))
+    clear = clear[np.argsort(-gain[clear])]
+    free, chosen = np.ones(len(parts.n), dtype=bool), []
+    for pair in clear:
         a, b = i[pair], j[pair]
         if free[a] and free[b]:
             free[a] = free[b] = False
             chosen.append(pair)
     return i[chosen], j[chosen]
+
+
+def _neighbour_pairs(parts: Components, p: Prior) -> tuple[np.ndarray, np.ndarray]:
+    """(i, j), i < j: each component with its nearest ones, by means whitened with the pooled covariance; no pair twice."""
+    m = len(parts.n)
+    whitened = np.linalg.solve(np.linalg.cholesky(p.within), parts.mean.T).T
+    search = NearestNeighbors(n_neighbors=N_NEIGHBORS, algorithm="brute").fit(whitened)
+    neighbours = search.kneighbors(return_distance=False)  # (m, N_NEIGHBORS)
+    first, second = np.repeat(np.arange(m), N_NEIGHBORS), neighbours.ravel()
+    code = np.unique(np.minimum(first, second) * m + np.maximum(first, second))
+    return np.divmod(code, m)
