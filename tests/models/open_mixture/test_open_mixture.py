@@ -8,6 +8,7 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 import unpooled as up
+from unpooled import store
 from unpooled.data.federate import federate
 from unpooled.errors import BadData, BadParameter
 from unpooled.metrics.clustering import score
@@ -219,6 +220,27 @@ def test_the_same_seed_gives_the_same_bits_on_stacked_and_single_clients():
     assert np.array_equal(model.means_, again.means_)
     single = clone(model).fit(federate(x, mode="one by one"))
     np.testing.assert_allclose(single.means_, model.means_, rtol=1e-8)
+
+
+class SavedEveryRound(up.OpenMixture):
+    """The state goes through a checkpoint before every round."""
+
+    def step(self, fed, state):
+        return super().step(fed, store.loads(store.dumps(state)))
+
+
+@pytest.mark.parametrize("alike", [False, True])
+def test_a_state_from_a_checkpoint_gives_the_same_bits_in_every_phase(alike):
+    if alike:
+        x, owner, _ = assigned_at_random(12, 30)
+        data = {str(c): x[owner == c] for c in range(12)}
+    else:
+        data = gaussian_clients(clients=8)[0]
+    model, saved = (cls(random_state=0).fit(data) for cls in (up.OpenMixture, SavedEveryRound))
+    phases_seen = list(dict.fromkeys(row["phase"] for row in saved.history_))
+    assert phases_seen == (["search", "split", "shared", "refit"] if alike else ["search", "compare"])
+    assert np.array_equal(model.means_, saved.means_)
+    assert model.certainty_ == saved.certainty_
 
 
 def test_saved_and_loaded(fitted, tmp_path):

@@ -30,8 +30,9 @@ Reading order
 5. `initial`: the first candidates, from what clients described; `merging` and `agglomeration`: which components are one.
 6. `grouping`, `directions`, `topics`: which Gaussians the same clients hold, and how many groups there are.
 7. `shared_weights`: the fit where clients do not differ.
-8. `new_clients`: `partial_fit`.
-9. `constants`: every fixed number, with its reason.
+8. `certainty`: the probability of each number of clusters, and the dendrogram.
+9. `new_clients`: `partial_fit`.
+10. `constants`: every fixed number, with its reason.
 """
 
 from unpooled.models.open_mixture.estimator import OpenMixture

@@ -17,6 +17,7 @@ from unpooled.federation import Federation
 from unpooled.maths import gaussian, mixture
 from unpooled.models.mixture import MixtureFace
 from unpooled.models.open_mixture.candidates import SHARED, Candidate, pooled_covariance, updated
+from unpooled.models.open_mixture.certainty import certainty, dendrogram, evaluations
 from unpooled.models.open_mixture.client_weights import Proposal
 from unpooled.models.open_mixture.constants import MAX_ATOMS, MAX_ROUNDS, SEARCH_ROUNDS, SHAPES, STRUCTURES, TINY
 from unpooled.models.open_mixture.initial import (
@@ -28,16 +29,7 @@ from unpooled.models.open_mixture.initial import (
     merge_path,
 )
 from unpooled.models.open_mixture.new_clients import with_new_clusters
-from unpooled.models.open_mixture.phases import (
-    Done,
-    Search,
-    State,
-    certainty,
-    dendrogram,
-    evaluations,
-    question,
-    result,
-)
+from unpooled.models.open_mixture.phases import Done, Search, State, question, result
 from unpooled.models.open_mixture.questions import all_rows_equal, describe, holdings, state_key
 from unpooled.models.open_mixture.shared_weights import concentric_clusters
 
@@ -207,8 +199,8 @@ class OpenMixture(MixtureFace, Estimator):
         if self.alike_:
             final = concentric_clusters(final)
         self._set_clusters(final)
-        self.certainty_ = certainty(final, state)
-        self.merges_ = dendrogram(final, state)
+        self.certainty_ = certainty(final, state.evaluated, state.groupings)
+        self.merges_ = dendrogram(final, state.rows, state.paths, state.groupings)
         self.scores_, self.bic_, self.rows_ = state.scores, float(final.bic), state.rows
         self.within_ = pooled_covariance(final)
         self.client_shares_: dict[str, Array] = {}

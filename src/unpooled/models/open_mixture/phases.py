@@ -13,12 +13,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from unpooled.federation import Federation
-from unpooled.models.open_mixture import directions, merging
-from unpooled.models.open_mixture.agglomeration import Merges
+from unpooled.models.open_mixture import directions
 from unpooled.models.open_mixture.candidates import ATOMS, GAUSSIANS, SHARED, TOPICS, Candidate, best, keep_best
+from unpooled.models.open_mixture.certainty import Evaluated
 from unpooled.models.open_mixture.constants import (
     COMPARE_ROUNDS,
     HELD_OUT,
@@ -39,28 +37,18 @@ from unpooled.models.open_mixture.grouping import Grouping, client_counts, group
 from unpooled.models.open_mixture.initial import (
     Centres,
     MergePath,
-    as_components,
     candidates_on_path,
     merge_best_pair,
     merge_pairs,
 )
 from unpooled.models.open_mixture.questions import candidate_stats
 from unpooled.models.open_mixture.shared_weights import (
-    concentric_clusters,
     first_shared,
     server_mixtures,
     should_split,
     split_atoms,
 )
 from unpooled.tree import message
-
-
-@message("open_mixture.Evaluated")
-class Evaluated(NamedTuple):
-    """The last cost of a candidate, and its number of clusters where clusters are Gaussians (else 0)."""
-
-    cost: float
-    n_clusters: int
 
 
 @message("open_mixture.State")
@@ -314,35 +302,3 @@ def final_gaussians(phase: Phase) -> tuple[Candidate, ...]:
 def result(phase: Phase) -> Candidate:
     """The best candidate, also of a fit that ended early; one that saw all rows is preferred."""
     return min((*final_gaussians(phase), *phase.candidates), key=lambda c: (c.validated, c.cost))
-
-
-def evaluations(candidates: Sequence[Candidate]) -> dict[str, Evaluated]:
-    """Costs of the candidates that were fitted to all rows."""
-    return {c.id: Evaluated(c.cost, _n_gaussian_clusters(c)) for c in candidates if not c.validated}
-
-
-def _n_gaussian_clusters(c: Candidate) -> int:
-    if c.structure == SHARED:
-        return len(concentric_clusters(c).proposal.topics)
-    return c.size if c.structure == GAUSSIANS else 0
-
-
-def dendrogram(final: Candidate, state: State) -> Merges | None:
-    """How Gaussians grouped into topics, or local components into Gaussians, or how shared Gaussians would merge further."""
-    if final.structure == TOPICS:
-        return state.groupings[final.id].merges
-    if final.structure == SHARED:
-        return merging.merge(as_components(final, state.rows), final.shape)[2]
-    return next((path.merges for path in state.paths if path.shape == final.shape), None)
-
-
-def certainty(final: Candidate, state: State) -> dict[str, float]:
-    """Number of clusters -> probability: by resampled clients for topics, by BIC weights of all evaluated candidates for Gaussians."""
-    if final.structure == TOPICS:
-        return state.groupings[final.id].resampled
-    lowest: dict[str, float] = {}
-    for cost, n_clusters in state.evaluated.values():
-        if n_clusters:
-            lowest[str(n_clusters)] = min(cost, lowest.get(str(n_clusters), np.inf))
-    weights = {k: float(np.exp((min(lowest.values()) - cost) / 2)) for k, cost in lowest.items()}
-    return {k: weight / sum(weights.values()) for k, weight in weights.items()}
