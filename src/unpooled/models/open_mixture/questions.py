@@ -146,10 +146,7 @@ def candidate_stats(
     reference = None  # held-out log-likelihood per row of the first validated candidate
     for key, id, proposal, shape, is_validated in zip(keys, ids, proposals, shapes, validated):
         (x, w), (x_out, w_out) = rows[is_validated]
-        shares = known.get(state_key(id))
-        if shares is None:
-            shares = local_em(proposal, x, w, shape, None, FIRST_WEIGHT_STEPS)[2]
-        stats, topic_counts, shares = local_em(proposal, x, w, shape, shares)
+        stats, topic_counts, shares = _local_step(proposal, x, w, shape, known.get(state_key(id)))
         client.state[state_key(id)] = shares
         own, common = row_logliks(proposal, x_out, w_out, shape, shares)
         if is_validated and reference is None:
@@ -165,6 +162,13 @@ def candidate_stats(
             held_out_rows=(w_out * np.ones_like(own)).sum(-1),
         )
     return answers
+
+
+def _local_step(proposal: Proposal, x: Array, w: Array, shape: str, shares: Array | None) -> tuple[Stats, Array, Array]:
+    """One EM step on the shares; a client that sees a candidate for the first time makes some more before it."""
+    if shares is None:
+        shares = local_em(proposal, x, w, shape, None, FIRST_WEIGHT_STEPS)[2]
+    return local_em(proposal, x, w, shape, shares)
 
 
 def _without_shares(state: dict, keep: list) -> dict:
