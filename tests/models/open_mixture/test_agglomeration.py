@@ -1,4 +1,4 @@
-"""Greedy joining against SciPy's Ward linkage, and the labels of a dendrogram."""
+"""Greedy merging against SciPy's Ward linkage, and the labels of a dendrogram."""
 
 import numpy as np
 from scipy.cluster.hierarchy import fcluster, ward
@@ -27,14 +27,14 @@ def test_every_level_equals_ward():
         assert adjusted_rand_score(merges.labels(k), fcluster(oracle, k, "maxclust")) == 1.0
 
 
-def test_best_is_where_gains_add_up_to_the_most():
+def test_best_is_where_the_sum_of_gains_is_largest():
     merges = Merges(4, np.array([0, 2, 4]), np.array([1, 3, 5]), np.array([3.0, 1.0, -2.0]))
     assert merges.best() == 2
     assert merges.labels(2).tolist() == [0, 0, 1, 1]
     assert merges.labels(4).tolist() == [0, 1, 2, 3]
 
 
-def test_one_leaf_has_nothing_to_join():
+def test_one_leaf_has_nothing_to_merge():
     merges = greedy(1, lambda i, j: np.zeros(len(i)), lambda i, j: None)
     assert merges.best() == 1
     assert merges.labels(1).tolist() == [0]

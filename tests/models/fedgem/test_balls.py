@@ -1,4 +1,4 @@
-"""FedGEM's geometry: nothing is lost inside a ball, meeting points lie in both, no client twice in a cluster."""
+"""FedGEM's geometry: no loss inside a ball, common points lie in both balls, no client twice in a super-cluster."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ def expected_loglik(mean, x, r):
     return -0.5 * (r * ((x - mean) ** 2).sum(1)).sum()
 
 
-def test_exact_radius_reaches_to_where_the_likelihood_was_before():
+def test_at_the_exact_radius_the_likelihood_is_that_before_the_step():
     rng = np.random.default_rng(0)
     x, r, before = rng.normal(size=(50, 3)), rng.uniform(size=50), rng.normal(size=3)
     centre = r @ x / r.sum()
@@ -31,11 +31,11 @@ def test_conservative_radius_is_the_smaller_one():
     np.testing.assert_allclose(balls.conservative_radius(centre, before, np.zeros(20)), exact)
 
 
-def test_meetings_are_all_pairs_that_meet_nearest_first():
+def test_overlaps_are_all_overlapping_pairs_nearest_first():
     rng = np.random.default_rng(2)
     m = 3 * balls.CHUNK // 2
     centre, radius, owner = rng.normal(size=(m, 3)), rng.uniform(0, 0.2, m), rng.integers(20, size=m)
-    i, j, apart = balls.meetings(centre, radius, owner)
+    i, j, apart = balls.overlaps(centre, radius, owner)
     table = np.linalg.norm(centre[:, None] - centre, axis=-1)
     want = np.triu((table <= radius[:, None] + radius) & (owner[:, None] != owner), 1)
     assert set(zip(i.tolist(), j.tolist())) == set(zip(*(a.tolist() for a in np.nonzero(want))))
@@ -43,13 +43,13 @@ def test_meetings_are_all_pairs_that_meet_nearest_first():
     np.testing.assert_allclose(apart, table[i, j], atol=1e-7)
 
 
-def test_meeting_points_lie_in_both_balls_and_nearest_to_the_middle():
+def test_common_points_lie_in_both_balls_nearest_to_the_midpoint():
     rng = np.random.default_rng(3)
     a, b = rng.normal(size=(2, 200, 3))
     apart = np.linalg.norm(a - b, axis=1)
     ra = rng.uniform(0, 1, 200) * apart
     rb = np.maximum(apart - ra, 0) + rng.uniform(0, 0.5, 200)
-    point = balls.meeting_points(a, ra, b, rb, apart)
+    point = balls.common_points(a, ra, b, rb, apart)
     assert np.all(np.linalg.norm(point - a, axis=1) <= ra + 1e-9)
     assert np.all(np.linalg.norm(point - b, axis=1) <= rb + 1e-9)
     free = (ra >= apart / 2) & (rb >= apart / 2)

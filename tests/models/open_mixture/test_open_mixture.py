@@ -1,4 +1,4 @@
-"""Clusters of unknown number: found where they are Gaussians, where they are groups of them, and where clients come later."""
+"""OpenMixture: the number of clusters is found for Gaussians, for groups of Gaussians, and when clients come later."""
 
 import copy
 
@@ -8,13 +8,11 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 import unpooled as up
-from unpooled.client import Client
+from unpooled import store
 from unpooled.data.federate import federate
 from unpooled.errors import BadData, BadParameter
 from unpooled.metrics.clustering import score
-from unpooled.models.open_mixture import estimator as open_mixture
-from unpooled.models.open_mixture import groups as open_groups
-from unpooled.models.open_mixture import rounds as open_rounds
+from unpooled.models.open_mixture import grouping, phases
 
 CENTRES = 7.0 * np.array([[0, 0], [1, 0], [0, 1], [1, 1], [2, 0.5]])
 
@@ -30,7 +28,7 @@ def gaussian_clients(seed=0, clients=16, rows=60, centres=CENTRES):
 
 
 def banded_clients(seed=0, clients=40, rows=120):
-    """Four clusters, each of three far Gaussians: only who holds what says that they belong together."""
+    """Four clusters, each of three distant Gaussians that the same clients hold."""
     rng = np.random.default_rng(seed)
     spots = 6.0 * rng.permutation([(i, j) for i in range(4) for j in range(3)]).reshape(4, 3, 2)
     x, y = {}, {}
@@ -55,7 +53,7 @@ def test_gaussians_are_found_with_their_number(fitted):
     assert sum(model.certainty_.values()) == pytest.approx(1.0)
 
 
-def test_gaussians_that_auto_chooses_are_those_of_gaussians(fitted):
+def test_auto_gives_the_same_gaussians_as_structure_gaussians(fitted):
     model, x, _ = fitted
     alone = up.OpenMixture("gaussians", random_state=0).fit(x)
     assert model.scores_["gaussians"] > model.scores_["topics"]  # both ran, on held-out rows
@@ -66,7 +64,7 @@ def test_gaussians_that_auto_chooses_are_those_of_gaussians(fitted):
         assert np.array_equal(model.labels_[name], alone.labels_[name])
 
 
-def test_groups_of_gaussians_are_found_by_who_holds_them():
+def test_groups_of_gaussians_that_the_same_clients_hold_are_found():
     x, y = banded_clients()
     model = up.OpenMixture(random_state=0).fit(x)
     assert (model.structure_, model.n_components_) == ("topics", 4)
@@ -75,17 +73,17 @@ def test_groups_of_gaussians_are_found_by_who_holds_them():
     assert model.merges_.leaves == len(model.means_)
 
 
-def test_clients_differ_where_their_gaussians_say_so_though_atoms_do_not(monkeypatch):
-    """Shares that differ little are lost among atoms of few rows each, in ten columns."""
+def test_clients_differ_if_gaussians_show_it_and_atoms_do_not(monkeypatch):
+    """Small differences in weights are not significant among atoms of few rows each, in ten columns."""
     rng = np.random.default_rng(100)
     centres, x = 5.0 * np.eye(3, 10), {}
     for c in range(40):
         y = rng.choice(3, 30, p=rng.dirichlet(np.full(3, 8.0)))
         x[f"c{c:02}"] = centres[y] + rng.normal(size=(30, 10))
     found = []
-    monkeypatch.setattr(open_mixture, "holders", lambda *how: found.extend(open_groups.holders(*how)) or found)
+    monkeypatch.setattr(phases, "client_counts", lambda *args: found.extend(grouping.client_counts(*args)) or found)
     model = up.OpenMixture(random_state=0).fit(x)
-    assert found[0].clusters == 1 < found[1].clusters
+    assert found[0].n_clusters == 1 < found[1].n_clusters
     assert (model.alike_, model.structure_, model.n_components_) == (False, "gaussians", 3)
 
 
@@ -99,7 +97,7 @@ def test_topics_of_few_clients_with_nothing_in_common(clients):
 
 
 def paired_clients(seed=0, clients=40, rows=60, d=6):
-    """Four clusters of two round Gaussians each: Gaussians say what rows look like, who holds them says what is one."""
+    """Four clusters of two spherical Gaussians each."""
     rng = np.random.default_rng(seed)
     spots = 3.0 * rng.normal(size=(4, 2, d))
     y = {f"c{c:02}": rng.choice(rng.choice(4, 2, replace=False), rows) for c in range(clients)}
@@ -129,19 +127,8 @@ def test_compressed_gaussians_with_few_rows_for_their_dimensions():
     assert score(y, model.labels_).pooled_ari > 0.3
 
 
-def test_round_atoms_find_the_same_groups_with_fewer_bytes():
-    x, y = banded_clients()
-    feds = {kind: federate(x) for kind in ("full", "round")}
-    models = {kind: up.OpenMixture("topics", atom_type=kind, random_state=0).fit(fed) for kind, fed in feds.items()}
-    sent = {kind: sum(e.bytes_up for e in fed.journal.exchanges) for kind, fed in feds.items()}
-    assert sent["round"] < sent["full"]
-    assert models["round"].n_components_ == 4
-    assert score(y, models["round"].labels_).pooled_ari > 0.9
-    assert models["round"].covariance_type_ == "full"
-
-
-def dealt_at_random(clients, rows):
-    """Nine clusters on a grid of which each client has a few rows, less than may leave."""
+def assigned_at_random(clients, rows):
+    """Nine clusters on a grid; each client has fewer than min_count rows of most of them."""
     rng = np.random.default_rng(0)
     y = np.arange(clients * rows) % 9
     x = 8.0 * np.stack(np.divmod(y, 3), 1) + rng.normal(size=(len(y), 2))
@@ -150,7 +137,7 @@ def dealt_at_random(clients, rows):
 
 
 def test_clients_that_do_not_differ_get_the_mixture_of_the_pool():
-    x, owner, y = dealt_at_random(12, 30)
+    x, owner, y = assigned_at_random(12, 30)
     model = up.OpenMixture(random_state=0).fit(x, by=owner)
     assert (model.structure_, model.alike_, model.n_components_) == ("gaussians", True, 9)
     assert score(y, model.labels_).pooled_ari > 0.97
@@ -161,23 +148,22 @@ def test_clients_that_do_not_differ_get_the_mixture_of_the_pool():
     assert all(np.array_equal(model.predict(x[owner == int(n)]), z) for n, z in model.labels_.items())
 
 
-@pytest.mark.parametrize("atom_type", ["full", "round"])
-def test_forty_messages_are_enough_for_the_longest_way(atom_type):
-    x, owner, _ = dealt_at_random(15, 80)
+def test_the_longest_fit_takes_at_most_forty_exchanges():
+    x, owner, _ = assigned_at_random(15, 80)
     fed = federate(x, by=owner)
-    model = up.OpenMixture(atom_type=atom_type, covariance_types="diag", random_state=0).fit(fed)
+    model = up.OpenMixture(covariance_types="diag", random_state=0).fit(fed)
     assert model.alike_
-    assert len(model.history_) == up.OpenMixture().max_iter  # atoms were cut in two twice
+    assert len(model.history_) == up.OpenMixture().max_iter  # atoms were split twice
     assert len(fed.journal.exchanges) <= 40
 
 
-def test_rows_of_which_nothing_leaves_at_first_are_counted():
-    x, owner, _ = dealt_at_random(12, 30)
+def test_rows_are_counted_even_if_nothing_of_them_was_described():
+    x, owner, _ = assigned_at_random(12, 30)
     assert up.OpenMixture(random_state=0).fit(x, by=owner).rows_ == 360
 
 
 def cored_clients(clients=15, rows=900):
-    """Four clusters dealt at random, each a dense core in a wide halo: two Gaussians about one mean."""
+    """Four clusters assigned to clients at random, each of two Gaussians with one mean: a dense core and long tails."""
     rng = np.random.default_rng(0)
     y = rng.integers(4, size=rows)
     size = np.where(rng.random(rows) < 0.4, 0.15, 1.0)
@@ -186,7 +172,7 @@ def cored_clients(clients=15, rows=900):
     return x, owner, {str(c): y[owner == c] for c in range(clients)}
 
 
-def test_a_core_and_its_halo_are_one_cluster():
+def test_a_core_and_its_tails_are_one_cluster():
     x, owner, y = cored_clients()
     model = up.OpenMixture(random_state=0).fit(x, by=owner)
     assert model.alike_
@@ -200,8 +186,8 @@ def test_a_core_and_its_halo_are_one_cluster():
     assert np.array_equal(model.labels_["late"], model.predict(x[:50]))
 
 
-def test_a_later_client_of_those_that_do_not_differ():
-    x, owner, _ = dealt_at_random(12, 30)
+def test_a_new_client_where_clients_do_not_differ():
+    x, owner, _ = assigned_at_random(12, 30)
     model = up.OpenMixture(random_state=0).fit(x, by=owner)
     means = model.means_.copy()
     strange = np.concatenate([x[:20], np.random.default_rng(9).normal([-15, 30], 1, size=(40, 2))])
@@ -211,7 +197,7 @@ def test_a_later_client_of_those_that_do_not_differ():
     assert (model.labels_["late"][20:] == 9).mean() > 0.95
 
 
-def test_holders_are_the_clients_that_have_the_cluster(fitted):
+def test_holders_are_the_clients_with_rows_in_the_cluster(fitted):
     model, _, y = fitted
     nearest = np.linalg.norm(model.centers_[:, None] - CENTRES, axis=-1).argmin(1)  # cluster -> true one
     for z, names in enumerate(model.holders_):
@@ -228,12 +214,33 @@ def test_probabilities_and_labels_agree(fitted):
     assert model.score_samples(x["c03"], client="c03").mean() > model.score_samples(x["c03"]).mean()
 
 
-def test_the_same_seed_gives_the_same_bits_however_clients_are_asked():
+def test_the_same_seed_gives_the_same_bits_on_stacked_and_single_clients():
     x, _ = gaussian_clients(clients=5)
     model, again = (up.OpenMixture("gaussians", covariance_types="diag", random_state=0).fit(x) for _ in range(2))
     assert np.array_equal(model.means_, again.means_)
     single = clone(model).fit(federate(x, mode="one by one"))
     np.testing.assert_allclose(single.means_, model.means_, rtol=1e-8)
+
+
+class SavedEveryRound(up.OpenMixture):
+    """The state goes through a checkpoint before every round."""
+
+    def step(self, fed, state):
+        return super().step(fed, store.loads(store.dumps(state)))
+
+
+@pytest.mark.parametrize("alike", [False, True])
+def test_a_state_from_a_checkpoint_gives_the_same_bits_in_every_phase(alike):
+    if alike:
+        x, owner, _ = assigned_at_random(12, 30)
+        data = {str(c): x[owner == c] for c in range(12)}
+    else:
+        data = gaussian_clients(clients=8)[0]
+    model, saved = (cls(random_state=0).fit(data) for cls in (up.OpenMixture, SavedEveryRound))
+    phases_seen = list(dict.fromkeys(row["phase"] for row in saved.history_))
+    assert phases_seen == (["search", "split", "shared", "refit"] if alike else ["search", "compare"])
+    assert np.array_equal(model.means_, saved.means_)
+    assert model.certainty_ == saved.certainty_
 
 
 def test_saved_and_loaded(fitted, tmp_path):
@@ -243,7 +250,7 @@ def test_saved_and_loaded(fitted, tmp_path):
     assert loaded.holders_ == model.holders_
 
 
-def test_a_later_client_joins_or_opens_clusters_and_the_old_stay_as_they_are():
+def test_a_new_client_joins_known_clusters_or_opens_new_ones():
     x, _ = gaussian_clients()
     model = up.OpenMixture(random_state=0).fit(x)
     means, labels = model.means_.copy(), {n: v.copy() for n, v in model.labels_.items()}
@@ -260,7 +267,7 @@ def test_a_later_client_joins_or_opens_clusters_and_the_old_stay_as_they_are():
     assert model.holders_[5] == ["a new sort"]
 
 
-def test_a_later_client_shows_no_small_count_either(fitted):
+def test_a_new_client_sends_no_small_count(fitted):
     model = copy.deepcopy(fitted[0])
     rows = np.concatenate([model.means_[0] + 0.1 * np.random.default_rng(9).normal(size=(20, 2)), model.means_[1:2]])
     model.partial_fit({"late": rows})
@@ -269,41 +276,11 @@ def test_a_later_client_shows_no_small_count_either(fitted):
     assert "late" not in model.holders_[1]
 
 
-def test_a_later_client_must_have_the_same_columns(fitted):
+def test_a_new_client_must_have_the_same_columns(fitted):
     with pytest.raises(ValueError, match="3 features, but OpenMixture is expecting 2"):
         fitted[0].partial_fit({"wide": np.zeros((10, 3)) + np.arange(10)[:, None]})
     with pytest.raises(NotFittedError):
         up.OpenMixture().partial_fit({"a": np.eye(9)})
-
-
-def test_nothing_that_stands_for_few_rows_leaves():
-    rng = np.random.default_rng(0)
-    x = np.concatenate([rng.normal(size=(40, 2)), rng.normal(size=(3, 2)) * 0.1 + 50])
-    ask = open_rounds.describe.using(max_local=4, max_centres=8, min_count=5, noise=0.0)
-    told = ask(None, Client("a", x))
-    assert min(told.n) >= 5
-    assert min(told.centre_n) >= 5
-    assert np.abs(told.mean).max() < 40
-    freely = open_rounds.describe.using(max_local=4, max_centres=8, min_count=0, noise=0.0)(None, Client("a", x))
-    assert np.abs(freely.mean).max() > 45
-
-
-def test_noise_moves_what_leaves():
-    x = np.random.default_rng(0).normal(size=(50, 2))
-    plain, noisy = (
-        open_rounds.describe.using(max_local=1, max_centres=0, min_count=5, noise=s)(None, Client("a", x))
-        for s in (0.0, 1.0)
-    )
-    assert np.array_equal(plain.n, noisy.n)
-    assert 0 < np.abs(plain.mean - noisy.mean).max() < 1.0
-
-
-def test_noise_is_the_same_however_clients_are_asked_and_clusters_are_still_found():
-    x, y = gaussian_clients()
-    one, other = (up.OpenMixture(noise=1.0, random_state=0).fit(d) for d in (x, federate(x, mode="one by one")))
-    np.testing.assert_allclose(one.means_, other.means_, rtol=1e-8)
-    assert one.n_components_ == 5
-    assert score(y, one.labels_).pooled_ari > 0.95
 
 
 @pytest.mark.parametrize("structure", ["auto", "gaussians", "topics"])
@@ -356,7 +333,6 @@ def test_missing_values_are_refused_by_name():
     [
         ({"structure": "blobs"}, "structure='blobs' is not known"),
         ({"covariance_types": "tied"}, "covariance_types='tied' is not known"),
-        ({"atom_type": "tied"}, "atom_type='tied' is not known"),
         ({"min_count": -1}, "min_count=-1 must be at least 0"),
         ({"max_local": 0}, "max_local=0 must be at least 1"),
         ({"structure": "topics", "max_iter": 12}, "max_iter=12 ends before atoms become topics"),
@@ -368,12 +344,12 @@ def test_wrong_parameters(wrong, sentence):
 
 
 @pytest.mark.parametrize("rounds", [1, 13, 17, 20])
-def test_a_search_that_is_cut_short_gives_what_it_has_found(rounds):
+def test_a_fit_that_ends_early_gives_its_best_candidate(rounds):
     x, y = gaussian_clients()
     model = up.OpenMixture(max_iter=rounds, random_state=0).fit(x)
     assert model.structure_ == "gaussians"
     assert score(y, model.labels_).pooled_ari > 0.8
-    x, owner, _ = dealt_at_random(12, 30)
+    x, owner, _ = assigned_at_random(12, 30)
     assert up.OpenMixture(max_iter=rounds, random_state=0).fit(x, by=owner).n_components_ >= 1
 
 

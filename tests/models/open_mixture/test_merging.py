@@ -1,4 +1,4 @@
-"""Joining components: sums of rows exactly, evidence against products of Student's t, planted clusters found."""
+"""Merging components: summaries of all rows, evidence against products of Student's t densities, planted clusters found."""
 
 import numpy as np
 import pytest
@@ -7,6 +7,7 @@ from scipy.stats import multivariate_t, t
 from sklearn.metrics import adjusted_rand_score
 
 from unpooled.models.open_mixture import merging
+from unpooled.models.open_mixture.constants import MAX_ALL_PAIRS, PRIOR_MEAN_ROWS
 from unpooled.models.open_mixture.merging import Components, Prior
 
 
@@ -25,19 +26,19 @@ def planted(seed, clients, held, k, d, apart=8.0, rows=60):
     return summary(groups, np.repeat(np.arange(clients), held), clients), truth
 
 
-def test_joined_and_pooled_are_the_summaries_of_all_rows():
+def test_merged_components_are_the_summaries_of_all_rows():
     rng = np.random.default_rng(0)
     groups = [rng.normal(size=(m, 3)) + 1e3 for m in (5, 9, 4)]
     parts = summary(groups, [0, 1, 1], 2)
     both = summary([np.concatenate(groups[:2])], [0], 2)
     everything = summary([np.concatenate(groups)], [0], 2)
     for got, want in (
-        (merging.joined(parts, np.array([0]), np.array([1])), both),
-        (merging.pooled(parts, np.zeros(3, dtype=int)), everything),
+        (merging.merged_pairs(parts, np.array([0]), np.array([1])), both),
+        (merging.grouped(parts, np.zeros(3, dtype=int)), everything),
     ):
         for a, b in zip(got[:3], want[:3]):
             np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-9)
-    assert merging.pooled(parts, np.zeros(3, dtype=int)).held.toarray().tolist() == [[5, 13]]
+    assert merging.grouped(parts, np.zeros(3, dtype=int)).held.toarray().tolist() == [[5, 13]]
 
 
 def test_full_evidence_is_the_product_of_predictive_densities():
@@ -46,7 +47,7 @@ def test_full_evidence_is_the_product_of_predictive_densities():
     x = rng.normal(size=(7, d)) @ rng.normal(size=(d, d)) + 2
     within = np.diag([1.0, 2.0, 0.5])
     prior = Prior(np.array([1.0, 2.0, 3.0]), within, "full", 10.0)
-    mean, kappa, nu, psi, total = prior.mean, merging.SHRINK, d + 2.0, within.copy(), 0.0
+    mean, kappa, nu, psi, total = prior.mean, PRIOR_MEAN_ROWS, d + 2.0, within.copy(), 0.0
     for row in x:  # the predictive density of each row given those before it
         dof = nu - d + 1
         total += multivariate_t.logpdf(row, mean, psi * (kappa + 1) / (kappa * dof), dof)
@@ -58,10 +59,10 @@ def test_full_evidence_is_the_product_of_predictive_densities():
 
 
 @pytest.mark.parametrize("shape", ["diag", "spherical"])
-def test_round_evidence_is_the_product_of_predictive_densities(shape):
+def test_diagonal_and_spherical_evidence_is_the_product_of_predictive_densities(shape):
     x = np.random.default_rng(2).normal(size=(6, 1)) * 2 + 1
     prior = Prior(np.array([0.5]), np.array([[1.5]]), shape, 10.0)
-    mean, kappa, a, b, total = 0.5, merging.SHRINK, 2.0, 1.5, 0.0
+    mean, kappa, a, b, total = 0.5, PRIOR_MEAN_ROWS, 2.0, 1.5, 0.0
     for (row,) in x:
         total += t.logpdf(row, 2 * a, mean, np.sqrt(b * (kappa + 1) / (a * kappa)))
         b += kappa / (kappa + 1) * (row - mean) ** 2 / 2
@@ -82,12 +83,12 @@ def test_planted_clusters_are_found(shape):
 def test_many_components_are_condensed_first_and_none_is_lost():
     parts, truth = planted(4, clients=150, held=4, k=12, d=5)
     few, where, merges = merging.merge(parts, "full")
-    assert len(few.n) <= merging.EXACT < len(parts.n)
+    assert len(few.n) <= MAX_ALL_PAIRS < len(parts.n)
     assert few.n.sum() == pytest.approx(parts.n.sum())
     assert adjusted_rand_score(truth, merges.labels(merges.best())[where]) == 1.0
 
 
-def test_a_component_stays_alone_when_nobody_is_near():
+def test_far_components_are_not_merged():
     parts, truth = planted(5, clients=5, held=3, k=15, d=4, apart=40.0)
     _, _, merges = merging.merge(parts, "spherical")
     assert merges.best() == len(np.unique(truth))
