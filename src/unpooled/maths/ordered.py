@@ -25,7 +25,7 @@ def to_values(keys: np.ndarray) -> np.ndarray:
     array([-0.1,  7. ])
     """
     keys = np.asarray(keys, dtype=np.uint64)
-    return np.where(keys >= SIGN, keys ^ SIGN, ~keys).view(np.float64)
+    return np.where(keys >= SIGN, keys ^ SIGN, ~keys).view(np.float64) + 0.0  # -0.0 is 0.0
 
 
 LOWEST, HIGHEST = to_keys(np.array([-1.0, 1.0]) * np.finfo(np.float64).max)  # every finite number lies between
