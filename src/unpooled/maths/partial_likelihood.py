@@ -10,13 +10,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-LARGEST = 300.0  # of a linear predictor: beyond it exp(z'b) is cut off, so that sums stay finite while a step is too long
+LARGEST = (
+    300.0  # of a linear predictor: beyond it exp(z'b) is cut off, so that sums stay finite while a step is too long
+)
 
 
 class Deaths(NamedTuple):
     """How many die in each step, and their weight."""
 
-    count: np.ndarray  # (g,) rows
+    number: np.ndarray  # (g,)
     weight: np.ndarray  # (g,)
 
 
@@ -44,14 +46,14 @@ class Terms(NamedTuple):
 
 def tied(deaths: Deaths, ties: str) -> np.ndarray:
     """The steps whose deaths need sums of their own: those of two or more, and none in Breslow's way."""
-    return np.flatnonzero(deaths.count > 1.5) if ties == "efron" else np.zeros(0, dtype=np.int64)
+    return np.flatnonzero(deaths.number > 1.5) if ties == "efron" else np.zeros(0, dtype=np.int64)
 
 
 def terms(deaths: Deaths, sums: Sums, ties: str) -> Terms:
     """Log-likelihood terms of all deaths."""
     at_risk = sums.r[::-1].cumsum()[::-1]  # (g,)
     at_risk_z = sums.rz[::-1].cumsum(0)[::-1]  # (g, d)
-    n = np.rint(deaths.count).astype(np.int64)
+    n = np.rint(deaths.number).astype(np.int64)
     step = np.repeat(np.arange(len(n)), n)  # (e,) one entry for each death
     share = _shares(n) if ties == "efron" else np.zeros(len(step))
     weight = np.repeat(deaths.weight / np.maximum(n, 1), n)

@@ -61,7 +61,9 @@ def _index(n: np.ndarray, p: np.ndarray, method: str) -> np.ndarray:
         return np.maximum(np.where(stays, whole, whole + 1), 0)
     at = (n - 1) * p
     halfway = 0.5 * (np.floor(at) + np.ceil(at))
-    return {"linear": at, "lower": np.floor(at), "higher": np.ceil(at), "nearest": np.around(at), "midpoint": halfway}[method]
+    return {"linear": at, "lower": np.floor(at), "higher": np.ceil(at), "nearest": np.around(at), "midpoint": halfway}[
+        method
+    ]
 
 
 def _weight(fraction: np.ndarray, index: np.ndarray, method: str) -> np.ndarray:

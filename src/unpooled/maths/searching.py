@@ -13,12 +13,14 @@ import numpy as np
 
 from unpooled.arrays import Array, Float, Int
 from unpooled.maths.ordered import HIGHEST, LOWEST, to_keys, to_values
+from unpooled.tree import message
 
 PARTS = 16  # a range is cut into so many
 DECIMALS = range(-15, 18)  # powers of ten tried for a short number
 NOTHING = 1e-9  # rows below this are what rounding left of a difference of weights
 
 
+@message("maths.searching.Ranges")
 class Ranges(NamedTuple):
     """Ranges of numbers, by their keys, that are still of interest."""
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from unpooled.errors import BadParameter, suggest
-from unpooled.federation import Federation, innermost
-from unpooled.maths.named import at_least
+from unpooled.federation import Federation
+from unpooled.parameters import at_least
 
 
 def column_index(fed: Federation, what: str, wanted: Any) -> int | None:
     """The index of the column that the parameter `what` names, by name or index; None stays None."""
-    columns = getattr(innermost(fed), "columns", None)
+    columns = fed.columns
     if wanted is None:
         return None
     if not isinstance(wanted, str):
@@ -27,14 +27,14 @@ def column_index(fed: Federation, what: str, wanted: Any) -> int | None:
 
 
 def _check_range(fed: Federation, what: str, index: int) -> None:
-    for c in getattr(innermost(fed), "clients", [])[:1]:
+    for c in fed.here()[:1]:
         if index >= c.x.shape[-1]:
             raise BadParameter(f"{what}={index} is not a column: rows have {c.x.shape[-1]}, the first is 0")
 
 
 def names_of(fed: Federation, d: int) -> list[str]:
     """The names of d columns; their numbers where they have none."""
-    columns = getattr(innermost(fed), "columns", None)
+    columns = fed.columns
     return [str(c) for c in columns] if columns is not None else [str(j) for j in range(d)]
 
 

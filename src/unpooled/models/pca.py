@@ -14,15 +14,17 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from unpooled.arrays import Array, Float, to_numpy
-from unpooled.client import Client, client
+from unpooled.client import SUM, Client, client
 from unpooled.errors import BadData, BadParameter
 from unpooled.estimator import Estimator, rows_of
 from unpooled.federation import Federation
-from unpooled.maths.named import at_least, flag, is_number, not_below_zero, one_of
+from unpooled.parameters import at_least, flag, is_number, not_below_zero, one_of
+from unpooled.tree import message
 
 WIDE = 1000  # columns above which "auto" no longer sends all second moments
 
 
+@message("pca.Sums")
 class Sums(NamedTuple):
     """A first look: rows, missing values and sums of every column."""
 
@@ -31,21 +33,25 @@ class Sums(NamedTuple):
     x: Float[Array, "d"]
 
 
+@message("pca.Centre")
 class Centre(NamedTuple):
     mean: Float[Array, "d"]
 
 
+@message("pca.Moments")
 class Moments(NamedTuple):
     """Second moments about the mean: the upper triangle, row by row."""
 
     xx: Float[Array, "t"]
 
 
+@message("pca.Basis")
 class Basis(NamedTuple):
     mean: Float[Array, "d"]
     basis: Float[Array, "d l"]  # orthonormal columns
 
 
+@message("pca.Product")
 class Product(NamedTuple):
     """Second moments about the mean times the basis, and their trace."""
 
@@ -53,6 +59,7 @@ class Product(NamedTuple):
     trace: Float[Array, "", ">=0"]
 
 
+@message("pca.State")
 class State(NamedTuple):
     rows: float
     mean: np.ndarray  # (d,)
@@ -61,7 +68,7 @@ class State(NamedTuple):
     total: float  # the sum of all variances
 
 
-@client(adds=True)
+@client("pca.sums", SUM, adds=True)
 def sums(nothing: None, client: Client) -> Sums:
     """Rows, missing values and sums of every column."""
     x, w = _rows(client)
@@ -70,7 +77,7 @@ def sums(nothing: None, client: Client) -> Sums:
     return Sums(w.sum(-1), (w[..., None] * gone).sum(-2), (w[..., None] * filled).sum(-2))
 
 
-@client(adds=True)
+@client("pca.moments", SUM, adds=True)
 def moments(centre: Centre, client: Client) -> Moments:
     """Second moments of all pairs of columns about their means."""
     x, w = _rows(client)
@@ -79,7 +86,7 @@ def moments(centre: Centre, client: Client) -> Moments:
     return Moments((scaled.swapaxes(-1, -2) @ scaled)[..., rows, columns])
 
 
-@client(adds=True)
+@client("pca.product", SUM, adds=True)
 def product(at: Basis, client: Client) -> Product:
     """Second moments about the means, times a thin basis."""
     x, w = _rows(client)
@@ -191,7 +198,9 @@ class PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
             )
         most = int(min(rows, d))
         if self.n_components is not None and self.n_components > most:
-            raise BadParameter(f"n_components={self.n_components} is more than the {most} that {rows:g} rows of {d} columns have")
+            raise BadParameter(
+                f"n_components={self.n_components} is more than the {most} that {rows:g} rows of {d} columns have"
+            )
 
     def _thin(self, rows: float, d: int) -> bool:
         """Whether a thin basis is sent instead of all second moments."""
@@ -211,7 +220,9 @@ class PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
         scatter[np.triu_indices(d)] = to_numpy(fed.sum(moments, Centre(state.mean)).xx)
         variances, vectors = eigh(scatter.T / (state.rows - 1), lower=True)
         kept = slice(None, -int(min(state.rows, d)) - 1, -1)  # by falling variance; more have none
-        return state._replace(basis=vectors[:, kept], variances=np.maximum(variances[kept], 0.0), total=_trace(scatter, state))
+        return state._replace(
+            basis=vectors[:, kept], variances=np.maximum(variances[kept], 0.0), total=_trace(scatter, state)
+        )
 
     def _thin_round(self, fed: Federation, state: State) -> State:
         """Rayleigh and Ritz in the basis sent, and the basis that the next round sends."""
@@ -240,7 +251,7 @@ class PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
         self.mean_ = state.mean
         rest = int(min(state.rows, len(state.mean))) - k
         self.noise_variance_ = max(state.total - float(self.explained_variance_.sum()), 0.0) / rest if rest else 0.0
-        self.n_components_, self.n_samples_ = k, int(round(state.rows))
+        self.n_components_, self.n_samples_ = k, round(state.rows)
         self.n_features_in_ = len(state.mean)
 
     def _kept(self, state: State) -> int:

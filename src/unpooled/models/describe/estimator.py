@@ -12,16 +12,18 @@ from unpooled.errors import BadData, BadParameter
 from unpooled.estimator import Estimator
 from unpooled.federation import Federation
 from unpooled.maths import quantile_rules, searching
-from unpooled.maths.named import at_least, flag, is_number, one_of
 from unpooled.models.column_names import column_index, names_of
 from unpooled.models.describe import patterns, questions, tables
 from unpooled.models.describe.patterns import Patterns
 from unpooled.models.describe.questions import Centres, Cuts, Moments, PairMoments, Prefixes, Slots, Sums
+from unpooled.parameters import at_least, flag, is_number, one_of
+from unpooled.tree import message
 
 COVERED = 0.95  # share of a column's values that its levels must hold together for it to be one of levels
 MANY = 300  # columns above which correlations are left out unless asked for
 
 
+@message("describe.State")
 class State(NamedTuple):
     stage: str  # levels, sums, quantiles, moments, done
     rows: float
@@ -265,7 +267,8 @@ class Describe(Estimator):
 
     def _looked_up(self, state: State) -> tuple[np.ndarray, np.ndarray]:
         """(quantiles (s, p, d), low and high (s, 2, d)) from the values found."""
-        assert state.sums is not None and state.found is not None
+        assert state.sums is not None
+        assert state.found is not None
         rows = state.sums.seen.ravel()
         wanted = self._places(rows)
         lists, _, ranks = self._targets(state.sums)
@@ -286,7 +289,8 @@ class Describe(Estimator):
     # ---- what was learned ----
 
     def finish(self, fed: Federation, state: State) -> None:
-        assert state.sums is not None and state.moments is not None
+        assert state.sums is not None
+        assert state.moments is not None
         names = names_of(fed, len(state.seen))
         _, levels = self._groups(fed, state)
         self.names_, self.n_features_in_, self.n_samples_ = names, len(names), state.rows
@@ -302,16 +306,25 @@ class Describe(Estimator):
 
     def _slot(self, state: State, i: int, quantiles: np.ndarray, ends: np.ndarray, names: list[str]) -> dict:
         """What is said of one slot."""
-        assert state.sums is not None and state.moments is not None
+        assert state.sums is not None
+        assert state.moments is not None
         rows, seen = float(state.sums.rows[i]), state.sums.seen[i]
         mean, sd = _mean_and_sd(seen, _means(state.sums)[i], state.moments.x[i], state.moments.xx[i])
         enough = seen >= self.min_count
         shown = lambda a: np.where(enough, a, np.nan)  # noqa: E731
-        table = {"n": seen, "missing": rows - seen, "mean": shown(mean), "sd": shown(sd), "low": ends[0], "high": ends[1]}
+        table = {
+            "n": seen,
+            "missing": rows - seen,
+            "mean": shown(mean),
+            "sd": shown(sd),
+            "low": ends[0],
+            "high": ends[1],
+        }
         return {"rows": rows, "table": table, "quantiles": quantiles, "levels": self._level_tables(state, i, names)}
 
     def _level_tables(self, state: State, i: int, names: list[str]) -> dict[str, dict]:
-        assert state.sums is not None and state.moments is not None
+        assert state.sums is not None
+        assert state.moments is not None
         found = {}
         for j in np.unique(state.column):
             which = state.column == j
@@ -334,7 +347,12 @@ class Describe(Estimator):
         order = np.argsort(-state.patterns.rows, kind="stable")
         rows = state.patterns.rows[order]
         columns = [names[j] for j in state.patterns.columns]
-        return {"columns": columns, "missing": state.patterns.gone[order], "rows": rows, "other": state.rows - float(rows.sum())}
+        return {
+            "columns": columns,
+            "missing": state.patterns.gone[order],
+            "rows": rows,
+            "other": state.rows - float(rows.sum()),
+        }
 
     # ---- the face ----
 

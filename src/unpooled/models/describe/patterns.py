@@ -7,12 +7,14 @@ from typing import NamedTuple
 import numpy as np
 
 from unpooled.arrays import Array, Float, Int
+from unpooled.tree import message
 
 ROUNDS = 28  # patterns of all columns are known after about so many, alongside the rounds of levels and quantiles
 LEAST_DIGITS = 4  # columns a round at least
 MOST = 250  # patterns followed: the most frequent ones
 
 
+@message("describe.Patterns")
 class Patterns(NamedTuple):
     columns: Int[Array, "c"]  # columns with missing values
     gone: Int[Array, "m a"]  # 1: missing, in the first a of them

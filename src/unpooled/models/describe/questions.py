@@ -12,15 +12,18 @@ from typing import NamedTuple
 import numpy as np
 
 from unpooled.arrays import Array, Float, Int, to_numpy
-from unpooled.client import Client, client
+from unpooled.client import SUM, Client, client
 from unpooled.maths.searching import rows_below
+from unpooled.tree import message
 
 
+@message("describe.Overview")
 class Overview(NamedTuple):
     rows: Float[Array, "", ">=0"]
     seen: Float[Array, "d", ">=0"]  # values that are not missing
 
 
+@message("describe.Prefixes")
 class Prefixes(NamedTuple):
     """Patterns of missing values, as far as they are known."""
 
@@ -28,6 +31,7 @@ class Prefixes(NamedTuple):
     gone: Int[Array, "m a"]  # 1: missing, in the first a of them
 
 
+@message("describe.Cuts")
 class Cuts(NamedTuple):
     levels: Float[Array, "k"]  # values of the grouping column
     list: Int[Array, "q"]  # slot times d plus column
@@ -35,21 +39,25 @@ class Cuts(NamedTuple):
     prefixes: Prefixes
 
 
+@message("describe.Below")
 class Below(NamedTuple):
     rows: Float[Array, "q", ">=0"]  # at or below each threshold
     patterns: Float[Array, "m b", ">=0"]  # rows of each pattern, by how it goes on
 
 
+@message("describe.Slots")
 class Slots(NamedTuple):
     levels: Float[Array, "k"]
 
 
+@message("describe.Sums")
 class Sums(NamedTuple):
     rows: Float[Array, "s", ">=0"]
     seen: Float[Array, "s d", ">=0"]
     x: Float[Array, "s d"]
 
 
+@message("describe.Centres")
 class Centres(NamedTuple):
     levels: Float[Array, "k"]
     mean: Float[Array, "s d"]  # of each slot; the first is that of all rows
@@ -57,12 +65,14 @@ class Centres(NamedTuple):
     value: Float[Array, "l"]  # and its value
 
 
+@message("describe.Moments")
 class Moments(NamedTuple):
     x: Float[Array, "s d"]  # sums about the mean: what rounding left of it
     xx: Float[Array, "s d", ">=0"]
     level: Float[Array, "s l", ">=0"]  # rows of each level
 
 
+@message("describe.PairMoments")
 class PairMoments(NamedTuple):
     """Sums over the rows in which both columns of a pair are there, about the means of all rows."""
 
@@ -72,50 +82,50 @@ class PairMoments(NamedTuple):
     xy: Float[Array, "d d"]  # of the product
 
 
-@client(adds=True)
+@client("describe.overview", SUM, adds=True)
 def overview(nothing: None, client: Client) -> Overview:
     """Rows, and values of every column that are not missing."""
     x, w = _rows(client)
     return Overview(w.sum(-1), (w[..., None] * ~np.isnan(x)).sum(-2))
 
 
-@client(adds=True, batched=False)
+@client("describe.below", SUM, adds=True, batched=False)
 def below(cuts: Cuts, client: Client, *, by: int | None, digits: int) -> Below:
     """How many rows lie at or below thresholds, by group and column; how many have each pattern of missing values."""
     return _below(cuts, client, by, digits, None)
 
 
-@client(batched=False)
+@client("describe.below_by_site", SUM, batched=False)
 def below_by_site(cuts: Cuts, client: Client, *, by: int | None, digits: int, sites: list) -> Below:
     """How many rows lie at or below thresholds, also site by site; how many have each pattern of missing values."""
     return _below(cuts, client, by, digits, sites)
 
 
-@client(adds=True, batched=False)
+@client("describe.sums", SUM, adds=True, batched=False)
 def sums(slots: Slots, client: Client, *, by: int | None) -> Sums:
     """Rows, values and sums of every column, by group."""
     return _sums(slots, client, by, None)
 
 
-@client(batched=False)
+@client("describe.sums_by_site", SUM, batched=False)
 def sums_by_site(slots: Slots, client: Client, *, by: int | None, sites: list) -> Sums:
     """Rows, values and sums of every column, also site by site."""
     return _sums(slots, client, by, sites)
 
 
-@client(adds=True, batched=False)
+@client("describe.moments", SUM, adds=True, batched=False)
 def moments(centres: Centres, client: Client, *, by: int | None) -> Moments:
     """Squares of every column about its mean, and rows of each level, by group."""
     return _moments(centres, client, by, None)
 
 
-@client(batched=False)
+@client("describe.moments_by_site", SUM, batched=False)
 def moments_by_site(centres: Centres, client: Client, *, by: int | None, sites: list) -> Moments:
     """Squares of every column about its mean, and rows of each level, also site by site."""
     return _moments(centres, client, by, sites)
 
 
-@client(adds=True, batched=False)
+@client("describe.pair_moments", SUM, adds=True, batched=False)
 def pair_moments(centres: Centres, client: Client) -> PairMoments:
     """Second moments of all pairs of columns, over the rows in which both are there."""
     x, w = _rows(client)
@@ -164,7 +174,9 @@ def _pattern_counts(prefixes: Prefixes, client: Client, digits: int) -> np.ndarr
     parents = {bytes(p): i for i, p in enumerate(prefixes.gone.astype(np.uint8))}
     parent = np.array([parents.get(bytes(p), -1) for p in patterns[:, :known]], dtype=np.int64)
     following = patterns[:, known : known + digits]
-    code = following @ (1 << np.arange(following.shape[1]))[::-1] if following.shape[1] else np.zeros(len(patterns), int)
+    code = (
+        following @ (1 << np.arange(following.shape[1]))[::-1] if following.shape[1] else np.zeros(len(patterns), int)
+    )
     kept = parent >= 0
     place = parent[kept] * 2**digits + code[kept].astype(np.int64)
     return np.bincount(place, rows[kept], m * 2**digits).reshape(m, 2**digits).astype(np.float64)

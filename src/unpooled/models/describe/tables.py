@@ -14,7 +14,10 @@ def text(about: Any) -> str:
     """Table one with a column for all rows, each group and each site."""
     rows = cells(about)
     widths = [max(len(row[j]) for row in rows) for j in range(len(rows[0]))]
-    lines = ["  ".join(cell.ljust(w) if j == 0 else cell.rjust(w) for j, (cell, w) in enumerate(zip(row, widths))) for row in rows]
+    lines = [
+        "  ".join(cell.ljust(w) if j == 0 else cell.rjust(w) for j, (cell, w) in enumerate(zip(row, widths)))
+        for row in rows
+    ]
     return "\n".join([lines[0], "-" * len(lines[0]), *lines[1:]])
 
 

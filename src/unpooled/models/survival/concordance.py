@@ -1,4 +1,4 @@
-"""Harrell's concordance over all clients: SUMs that find cells of score (as many as patients, or 1,000), and one of counts by cell and step."""
+"""Harrell's concordance over all clients: SUMs that find cells of score, then one of counts by cell and step of time."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from unpooled.arrays import Array, Float, to_numpy
-from unpooled.client import Client, client
+from unpooled.client import SUM, Client, client
 from unpooled.federation import Federation
 from unpooled.maths import searching
 from unpooled.maths.concordance import Pairs, pairs
@@ -15,17 +15,20 @@ from unpooled.maths.partial_likelihood import last_step
 from unpooled.models.survival.cox_questions import Scale, scores
 from unpooled.models.survival.rows import survival_rows
 from unpooled.models.survival.times import Counts
+from unpooled.tree import message
 
 EXACT = 2_000  # patients up to which every score is a cell of its own
 CELLS = 1_000  # cells of like many patients above that
 
 
+@message("survival.Scoring")
 class Scoring(NamedTuple):
     coef: Float[Array, "k"]
     scale: Scale
     at: Float[Array, "q"]
 
 
+@message("survival.Table")
 class Table(NamedTuple):
     coef: Float[Array, "k"]
     scale: Scale
@@ -33,19 +36,20 @@ class Table(NamedTuple):
     cells: Float[Array, "s"]  # the largest score of each cell
 
 
+@message("survival.Leaving")
 class Leaving(NamedTuple):
     died: Float[Array, "g s", ">=0"]
     censored: Float[Array, "g s", ">=0"]
 
 
-@client(adds=True, batched=False)
+@client("survival.scores_below", SUM, adds=True, batched=False)
 def scores_below(asked: Scoring, client: Client, *, columns: dict) -> Counts:
     """How many patients have a score z'b at or below each threshold."""
     found = np.sort(scores(survival_rows(client, columns), asked.scale, asked.coef))
     return Counts(searching.rows_below(found, None, asked.at))
 
 
-@client(adds=True, batched=False)
+@client("survival.leaving", SUM, adds=True, batched=False)
 def leaving(table: Table, client: Client, *, columns: dict) -> Leaving:
     """Deaths and censored patients by step of time and cell of score."""
     rows = survival_rows(client, columns)

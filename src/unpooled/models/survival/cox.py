@@ -19,7 +19,6 @@ from unpooled.errors import BadData, BadParameter
 from unpooled.estimator import Estimator, rows_of
 from unpooled.federation import Federation
 from unpooled.maths import concordance, partial_likelihood
-from unpooled.maths.named import at_least, flag, not_below_zero, one_of, within
 from unpooled.maths.partial_likelihood import Deaths, Sums, Terms
 from unpooled.models.column_names import called, names_of
 from unpooled.models.survival import cox_questions as questions
@@ -27,12 +26,15 @@ from unpooled.models.survival import times as grid
 from unpooled.models.survival.concordance import EXACT, all_pairs
 from unpooled.models.survival.cox_questions import At, Centred, Hazard, Means, Scale, SiteAt, square
 from unpooled.models.survival.rows import Look, check_look, check_survival, columns_of, look
+from unpooled.parameters import at_least, flag, not_below_zero, one_of, within
+from unpooled.tree import message
 
 HALVINGS = 30
 ENDLESS = 12.0  # a coefficient of a standardised covariate that only grows where no finite one is best
 DEPENDENT = 1e-10  # the least eigenvalue of the information, relative to the largest, of columns that are independent
 
 
+@message("survival.Setting")
 class Setting(NamedTuple):
     """What stays the same over the Newton steps."""
 
@@ -46,6 +48,7 @@ class Setting(NamedTuple):
     died_z: np.ndarray  # (k,) sum of z over those who die
 
 
+@message("survival.CoxState")
 class State(NamedTuple):
     setting: Setting
     coef: np.ndarray  # (k,) of standardised covariates
@@ -223,7 +226,11 @@ class Cox(Estimator):
         died, died_weight, censored, xx, died_x = (to_numpy(a) for a in up)
         if self.min_count > 1:
             joined = grid.join(np.stack([died, censored], 1), self.min_count)
-            starts, died, died_weight = starts[joined], np.add.reduceat(died, joined), np.add.reduceat(died_weight, joined)
+            starts, died, died_weight = (
+                starts[joined],
+                np.add.reduceat(died, joined),
+                np.add.reduceat(died_weight, joined),
+            )
         scale = self._scale(mean, xx, weight, names)
         return Setting(*numbers, scale, starts, died, died_weight, died_x / scale.scale)
 
@@ -414,7 +421,9 @@ class Cox(Estimator):
         for j, name in enumerate(self._labels()):
             lines.append(f"{name:<{width}}" + "".join(f"{column[j]:>13.4g}" for column in table.values()))
         known = "" if self.concordance_ is None else f", concordance {self.concordance_:.3f}"
-        lines.append(f"{self.n_samples_:g} patients, {self.n_events_:g} events, log-likelihood {self.loglik_:.3f}{known}")
+        lines.append(
+            f"{self.n_samples_:g} patients, {self.n_events_:g} events, log-likelihood {self.loglik_:.3f}{known}"
+        )
         return "\n".join(lines)
 
     def _labels(self) -> list[str]:

@@ -10,19 +10,22 @@ from typing import NamedTuple
 import numpy as np
 
 from unpooled.arrays import Array, Float, Int
-from unpooled.client import Client, client
+from unpooled.client import SUM, Client, client
 from unpooled.maths import concordance, partial_likelihood
 from unpooled.maths.partial_likelihood import Deaths, curvature_weights, last_step, risk
 from unpooled.models.survival.rows import Rows, survival_rows
+from unpooled.tree import message
 
 SCORE_DECIMALS = 10  # scores are rounded so, that equal rows have equal scores wherever they are
 
 
+@message("survival.Centred")
 class Centred(NamedTuple):
     mean: Float[Array, "k"]
     starts: Float[Array, "g"]
 
 
+@message("survival.Start")
 class Start(NamedTuple):
     """Who leaves in each step of time, and the spread of covariates."""
 
@@ -33,11 +36,13 @@ class Start(NamedTuple):
     died_x: Float[Array, "k"]  # sum of w (x - mean) over those who die
 
 
+@message("survival.Scale")
 class Scale(NamedTuple):
     mean: Float[Array, "k"]
     scale: Float[Array, "k"]
 
 
+@message("survival.At")
 class At(NamedTuple):
     """Coefficients of standardised covariates, the steps of time, and those of them with two deaths or more."""
 
@@ -47,6 +52,7 @@ class At(NamedTuple):
     tied: Int[Array, "q"]
 
 
+@message("survival.RiskSums")
 class RiskSums(NamedTuple):
     """Sums of r and r z over those who leave the risk set in each step, and over those who die where several do."""
 
@@ -56,16 +62,19 @@ class RiskSums(NamedTuple):
     died_rz: Float[Array, "q k"]
 
 
+@message("survival.Hazard")
 class Hazard(NamedTuple):
     at: At
     cumulated: Float[Array, "g"]  # hazard up to each step
     relief: Float[Array, "g"]  # less for those who die in it
 
 
+@message("survival.Curvature")
 class Curvature(NamedTuple):
     zz: Float[Array, "t"]  # the upper triangle, row by row
 
 
+@message("survival.Means")
 class Means(NamedTuple):
     """What robust standard errors need beside the hazard: mean covariates by step."""
 
@@ -75,11 +84,13 @@ class Means(NamedTuple):
     relief_mean: Float[Array, "g k"]
 
 
+@message("survival.SiteAt")
 class SiteAt(NamedTuple):
     coef: Float[Array, "k"]
     scale: Scale
 
 
+@message("survival.SiteTerms")
 class SiteTerms(NamedTuple):
     """The partial likelihood of one site's patients among themselves."""
 
@@ -88,10 +99,12 @@ class SiteTerms(NamedTuple):
     zz: Float[Array, "t"]  # minus the second derivative, the upper triangle row by row
 
 
+@message("survival.SiteStart")
 class SiteStart(NamedTuple):
     xx: Float[Array, "k", ">=0"]
 
 
+@message("survival.SitePairs")
 class SitePairs(NamedTuple):
     right: Float[Array, "", ">=0"]
     same: Float[Array, "", ">=0"]
@@ -101,7 +114,7 @@ class SitePairs(NamedTuple):
 # ---- risk sets over all clients ----
 
 
-@client(adds=True, batched=False)
+@client("survival.start", SUM, adds=True, batched=False)
 def start(centred: Centred, client: Client, *, columns: dict) -> Start:
     """Deaths and censored patients by step of time; squares of every covariate about its mean, and its sum over deaths."""
     rows = survival_rows(client, columns)
@@ -115,7 +128,7 @@ def start(centred: Centred, client: Client, *, columns: dict) -> Start:
     return Start(*counts, rows.w @ z**2, rows.w[died] @ z[died])
 
 
-@client(adds=True, batched=False)
+@client("survival.risk_sums", SUM, adds=True, batched=False)
 def risk_sums(at: At, client: Client, *, columns: dict) -> RiskSums:
     """Sums of exp(z'b) and of exp(z'b) z over the patients who leave the risk set, by step of time."""
     rows = survival_rows(client, columns)
@@ -125,7 +138,7 @@ def risk_sums(at: At, client: Client, *, columns: dict) -> RiskSums:
     return RiskSums(*partial_likelihood.sums(z, wr, step, rows.died, at.tied, len(at.starts)))
 
 
-@client(adds=True, batched=False)
+@client("survival.curvature", SUM, adds=True, batched=False)
 def curvature(hazard: Hazard, client: Client, *, columns: dict) -> Curvature:
     """Second moments of covariates, each patient weighted by exp(z'b) times the hazard it has gone through."""
     at = hazard.at
@@ -137,7 +150,7 @@ def curvature(hazard: Hazard, client: Client, *, columns: dict) -> Curvature:
     return Curvature(_triangle((z.T * weights) @ z))
 
 
-@client(batched=False)
+@client("survival.scores_by_site", SUM, batched=False)
 def scores_by_site(means: Means, client: Client, *, columns: dict) -> Curvature:
     """The product of the client's score with itself, for standard errors that hold when a site's patients are alike."""
     hazard, at = means.hazard, means.hazard.at
@@ -157,28 +170,28 @@ def scores_by_site(means: Means, client: Client, *, columns: dict) -> Curvature:
 # ---- risk sets within each site ----
 
 
-@client(adds=True, batched=False)
+@client("survival.site_start", SUM, adds=True, batched=False)
 def site_start(scale: Scale, client: Client, *, columns: dict) -> SiteStart:
     """Squares of every covariate about its mean."""
     rows = survival_rows(client, columns)
     return SiteStart(rows.w @ (rows.x - scale.mean) ** 2)
 
 
-@client(batched=False)
+@client("survival.site_likelihood", SUM, batched=False)
 def site_likelihood(at: SiteAt, client: Client, *, columns: dict, ties: str) -> SiteTerms:
     """The partial likelihood of the client's patients among themselves, and its two derivatives."""
     loglik, gradient, information = _site_terms(at, survival_rows(client, columns), ties)
     return SiteTerms(np.asarray(loglik), gradient, _triangle(information))
 
 
-@client(batched=False)
+@client("survival.site_scores", SUM, batched=False)
 def site_scores(at: SiteAt, client: Client, *, columns: dict, ties: str) -> Curvature:
     """The product of the client's score with itself, for standard errors that hold when a site's patients are alike."""
     _, gradient, _ = _site_terms(at, survival_rows(client, columns), ties)
     return Curvature(_triangle(np.outer(gradient, gradient)))
 
 
-@client(batched=False)
+@client("survival.site_pairs", SUM, batched=False)
 def site_pairs(at: SiteAt, client: Client, *, columns: dict) -> SitePairs:
     """Pairs of the client's own patients that can be compared, those ranked rightly, and those with one score."""
     rows = survival_rows(client, columns)

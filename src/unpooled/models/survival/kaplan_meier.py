@@ -9,20 +9,23 @@ from scipy.stats import chi2, norm
 from sklearn.utils.validation import check_is_fitted
 
 from unpooled.arrays import Array, Float, to_numpy
-from unpooled.client import Client, client
+from unpooled.client import SUM, Client, client
 from unpooled.estimator import Estimator
 from unpooled.federation import Federation
-from unpooled.maths.named import at_least, one_of, within
 from unpooled.maths.partial_likelihood import last_step
 from unpooled.models.survival import times as grid
 from unpooled.models.survival.rows import check_look, check_survival, columns_of, look, survival_rows
+from unpooled.parameters import at_least, one_of, within
+from unpooled.tree import message
 
 
+@message("survival.Steps")
 class Steps(NamedTuple):
     starts: Float[Array, "g"]
     levels: Float[Array, "k"]  # values of the grouping column
 
 
+@message("survival.Exits")
 class Exits(NamedTuple):
     """Who leaves in each step, by group."""
 
@@ -31,12 +34,13 @@ class Exits(NamedTuple):
     early: Float[Array, "k", ">=0"]  # left before the first step
 
 
+@message("survival.KaplanMeierState")
 class State(NamedTuple):
     steps: Steps
     exits: Exits | None  # None before the one round
 
 
-@client(adds=True, batched=False)
+@client("survival.exits", SUM, adds=True, batched=False)
 def exits(steps: Steps, client: Client, *, columns: dict) -> Exits:
     """How many die and how many are censored in each step of time, by group."""
     rows = survival_rows(client, columns)

@@ -1,6 +1,6 @@
 """A client's rows as survival data, and a first look at them: one SUM of counts and of the sums of every covariate.
 
-Time and event come from two columns of the rows (`duration`, `event`) or from y: (n, 2) time and event, or (n,) times that all end in an event.
+Time and event come from two columns of the rows (`duration`, `event`) or from y: (n, 2) time and event, or (n,) times of events.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from unpooled.arrays import Array, Float, to_numpy
-from unpooled.client import Client, client
+from unpooled.client import SUM, Client, client
 from unpooled.errors import BadData, BadParameter
-from unpooled.federation import Federation, innermost
-from unpooled.maths.named import above, one_of
+from unpooled.federation import Federation
 from unpooled.models.column_names import column_index
+from unpooled.parameters import above, one_of
+from unpooled.tree import message
 
 
 class Rows(NamedTuple):
@@ -27,6 +28,7 @@ class Rows(NamedTuple):
     group: np.ndarray  # (n,) values of the column that groups rows; 0 without one
 
 
+@message("survival.Look")
 class Look(NamedTuple):
     """A first look at the rows."""
 
@@ -39,7 +41,7 @@ class Look(NamedTuple):
     x: Float[Array, "k"]  # sum of w x
 
 
-@client(adds=True, batched=False)
+@client("survival.look", SUM, adds=True, batched=False)
 def look(nothing: None, client: Client, *, columns: dict) -> Look:
     """Rows, events, and what is wrong with them: missing values, times below 0, events that are not 0 or 1."""
     x, time, event, group, w = _parts(client, columns)
@@ -112,7 +114,7 @@ def check_survival(fed: Federation, model: Any) -> None:
         above("unit", model.unit, 0)
     _check_times(model.times)
     columns_of(fed, model, False)
-    for c in getattr(innermost(fed), "clients", []):
+    for c in fed.here():
         if model.duration is None and c.y is None:
             raise BadData(
                 f"client {c.name!r} has no times: give y as (time, event), or name columns by duration= and event="
@@ -136,9 +138,7 @@ def check_look(first: Look, missing: str) -> None:
     """Refuse rows that no survival model can be fitted to."""
     rows, gaps = float(first.rows), float(first.incomplete)
     if gaps and missing == "refuse":
-        raise BadData(
-            f"{gaps:g} rows have missing values: set missing='drop' to leave them out, or fill them in first"
-        )
+        raise BadData(f"{gaps:g} rows have missing values: set missing='drop' to leave them out, or fill them in first")
     if rows == 0:
         raise BadData("no row is complete: give times, events and covariates without missing values")
     if first.negative:

@@ -11,28 +11,31 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from unpooled.arrays import Array, Float, Int, to_numpy
-from unpooled.client import Client, client
+from unpooled.client import SUM, Client, client
 from unpooled.errors import BadData, BadParameter
 from unpooled.federation import Federation
 from unpooled.maths import searching
 from unpooled.maths.ordered import LOWEST, ZERO
 from unpooled.models.survival.rows import survival_rows
+from unpooled.tree import message
 
 DEATHS, GROUPS = 0, 1  # the two lists of values: times of death, and values of the column that groups rows
 MOST_STEPS = 50_000
 MOST_GROUPS = 50
 
 
+@message("survival.Thresholds")
 class Thresholds(NamedTuple):
     list: Int[Array, "q"]
     at: Float[Array, "q"]
 
 
+@message("survival.Counts")
 class Counts(NamedTuple):
     rows: Float[Array, "q", ">=0"]
 
 
-@client(adds=True, batched=False)
+@client("survival.below", SUM, adds=True, batched=False)
 def below(thresholds: Thresholds, client: Client, *, columns: dict) -> Counts:
     """How many deaths lie at or below each time, and how many rows at or below each value of the grouping column."""
     rows = survival_rows(client, columns)
@@ -72,7 +75,9 @@ def _searched(fed: Federation, columns: dict, search: searching.Ranges, most: in
 def _refuse(search: searching.Ranges, most: int) -> None:
     if search.list[0] == GROUPS:
         raise BadParameter(f"by= has more than {most} different values: name a column of few groups")
-    raise BadData(f"there are more than {most} different times of death: round them with unit=, or name steps with times=")
+    raise BadData(
+        f"there are more than {most} different times of death: round them with unit=, or name steps with times="
+    )
 
 
 def join(counts: np.ndarray, least: float) -> np.ndarray:
