@@ -75,7 +75,7 @@ class KaplanMeier(Estimator):
         least so many, and those censored likewise. 1 gives the exact curve.
     confidence : float, default=0.95
         Of the intervals.
-    interval : {"log-log", "plain"}, default="log-log"
+    intervals : {"log-log", "plain"}, default="log-log"
         Intervals of log(-log S) transformed back, which stay within 0 and 1, or of S itself.
     missing : {"refuse", "drop"}, default="refuse"
         What to do with rows without a time, event or group.
@@ -123,7 +123,7 @@ class KaplanMeier(Estimator):
         times: Any = None,
         min_count: int = 1,
         confidence: float = 0.95,
-        interval: str = "log-log",
+        intervals: str = "log-log",
         missing: str = "refuse",
         random_state: Any = None,
     ):
@@ -134,7 +134,7 @@ class KaplanMeier(Estimator):
         self.times = times
         self.min_count = min_count
         self.confidence = confidence
-        self.interval = interval
+        self.intervals = intervals
         self.missing = missing
         self.random_state = random_state
 
@@ -142,7 +142,7 @@ class KaplanMeier(Estimator):
         check_survival(fed, self)
         at_least("min_count", self.min_count, 1)
         within("confidence", self.confidence, 0, 1, "the share of intervals that hold the truth")
-        one_of("interval", self.interval, ("log-log", "plain"))
+        one_of("intervals", self.intervals, ("log-log", "plain"))
 
     def init(self, fed: Federation, rng: np.random.Generator) -> State:
         columns = columns_of(fed, self, False)
@@ -178,7 +178,7 @@ class KaplanMeier(Estimator):
         s = self.survival_
         with np.errstate(divide="ignore", invalid="ignore"):
             relative = np.sqrt(self.variance_) / s
-            if self.interval == "plain":
+            if self.intervals == "plain":
                 ends = s - z * np.sqrt(self.variance_), s + z * np.sqrt(self.variance_)
             else:
                 away = z * relative / np.log(s)
