@@ -14,8 +14,9 @@ def to_keys(values: np.ndarray) -> np.ndarray:
     >>> bool(keys[0] < keys[1] < keys[2])
     True
     """
-    bits = (np.asarray(values, dtype=np.float64) + 0.0).view(np.uint64)
-    return np.where(bits >= SIGN, ~bits, bits | SIGN)
+    bits = np.asarray(values, dtype=np.float64, order="C").view(np.uint64)
+    size = bits & ~SIGN
+    return np.where(bits >= SIGN, SIGN - size, SIGN + size)
 
 
 def to_values(keys: np.ndarray) -> np.ndarray:
@@ -25,7 +26,7 @@ def to_values(keys: np.ndarray) -> np.ndarray:
     array([-0.1,  7. ])
     """
     keys = np.asarray(keys, dtype=np.uint64)
-    return np.where(keys >= SIGN, keys ^ SIGN, ~keys).view(np.float64) + 0.0  # -0.0 is 0.0
+    return np.where(keys >= SIGN, keys - SIGN, SIGN + (SIGN - keys)).view(np.float64)
 
 
 LOWEST, HIGHEST = to_keys(np.array([-1.0, 1.0]) * np.finfo(np.float64).max)  # every finite number lies between
