@@ -395,6 +395,6 @@ def _correlations(pairs: PairMoments | None, least: float) -> tuple[np.ndarray |
         covariance = pairs.xy - pairs.x * pairs.x.T / pairs.n
         variance = pairs.xx - pairs.x**2 / pairs.n
         varies = variance > 1e-24 * pairs.xx + 1e-300
-        correlation = covariance / np.sqrt(variance * variance.T)
+        correlation = covariance / (np.sqrt(variance) * np.sqrt(variance.T))
     known = varies & varies.T & (pairs.n >= max(least, 2))
     return np.where(known, np.clip(correlation, -1.0, 1.0), np.nan), pairs.n
