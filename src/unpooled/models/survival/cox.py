@@ -140,7 +140,7 @@ class Cox(Estimator):
     >>> y = np.column_stack([np.minimum(time, 200), time <= 200])
     >>> cox = up.Cox().fit(x, y, by=np.arange(300) % 3)
     >>> cox.coef_.round(1)
-    array([ 0.5, -1. ])
+    array([ 0.6, -1.1])
     """
 
     def __init__(
