@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from unpooled import tree
-from unpooled.client import GATHER, Ask, Client, generator
+from unpooled.client import GATHER, KEYS, Ask, Client, generator
 from unpooled.errors import BadParameter, TooFewClients
 from unpooled.tree import Tree
 
@@ -35,7 +35,7 @@ class Exchange(NamedTuple):
 
     round: int
     question: str
-    kind: str  # sum, gather, tell
+    kind: str  # sum, gather, tell, keys
     asked: int
     answered: int
     bytes_down: int
@@ -72,16 +72,17 @@ class Journal:
     def begin(self, seed: int, round: int = 0) -> None:
         self.seed, self.round = seed, round
         self.exchanges: list[Exchange] = []
+        self.answered: list[str] = []  # who answered the last exchange
         self.refusals: list[Refusal] = []
 
     @contextmanager
     def exchange(self, ask: Ask, down: Tree, kind: str, names: Sequence[str], min_clients: int) -> Iterator[Tally]:
         """One round trip: the round moves on, answers are counted, too few of them is an error with the remedy."""
-        if ask.kind != kind:
+        if ask.kind != kind and (kind, ask.kind) != (GATHER, KEYS):
             raise TypeError(f"{ask.name} is registered as a {ask.kind.upper()} and was asked as a {kind.upper()}")
         if kind == GATHER and ask.on_totals:
             raise BadParameter(f"{ask.name} is a GATHER, and a layer hides single answers: leave the layer out")
-        self.round += 1
+        self.round += ask.kind != KEYS
         start, tally = time.perf_counter(), Tally(self, ask)
         yield tally
         seconds = time.perf_counter() - start
@@ -89,7 +90,7 @@ class Journal:
         row = Exchange(
             self.round,
             ask.name,
-            kind,
+            ask.kind,
             len(names),
             tally.answered,
             sent_down,
@@ -99,6 +100,7 @@ class Journal:
             ", ".join(step.name for step in ask.steps),
         )
         self.exchanges.append(row)
+        self.answered = tally.names
         if tally.answered < max(1, min_clients):
             raise TooFewClients(self._too_few(row, min_clients))
 
