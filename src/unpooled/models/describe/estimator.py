@@ -17,9 +17,11 @@ from unpooled.models.describe import patterns, questions, tables
 from unpooled.models.describe.patterns import Patterns
 from unpooled.models.describe.questions import Centres, Cuts, Moments, PairMoments, Prefixes, Slots, Sums
 from unpooled.parameters import at_least, flag, is_number, one_of
+from unpooled.report import statistics, svg
 from unpooled.tree import message
 
 COVERED = 0.95  # share of a column's values that its levels must hold together for it to be one of levels
+MOST_SHADES = 30  # columns whose correlations are drawn
 MANY = 300  # columns above which correlations are left out unless asked for
 
 
@@ -370,6 +372,16 @@ class Describe(Estimator):
         """One row per column, group and site with all its numbers, as a frame of pandas."""
         check_is_fitted(self, "table_")
         return tables.frame(self)
+
+    def report_figures(self) -> dict[str, str]:
+        """What the report of a run shows: table one, histograms, correlations."""
+        figures = {"Table one": f'<div class="wide">{self.to_html()}</div>'}
+        if self.histograms_:
+            figures["Histograms"] = statistics.histograms(self.histograms_)
+        if self.correlation_ is not None and 1 < len(self.names_) <= MOST_SHADES:
+            size = np.abs(np.nan_to_num(self.correlation_))
+            figures["Size of correlations"] = svg.shades(self.names_, self.names_, size)
+        return figures
 
     def __str__(self) -> str:
         return tables.text(self) if hasattr(self, "table_") else repr(self)

@@ -6,6 +6,7 @@ Before: a first look, the steps of time (5 to 16 SUMs of counts, none if `times`
 from __future__ import annotations
 
 import warnings
+from html import escape
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,6 +28,7 @@ from unpooled.models.survival.concordance import EXACT, all_pairs
 from unpooled.models.survival.cox_questions import At, Centred, Hazard, Means, Scale, SiteAt, square
 from unpooled.models.survival.rows import Look, check_look, check_survival, columns_of, look
 from unpooled.parameters import at_least, flag, not_below_zero, one_of, within
+from unpooled.report import statistics
 from unpooled.tree import message
 
 HALVINGS = 30
@@ -259,10 +261,10 @@ class Cox(Estimator):
                 break
             share /= 2
         else:
-            return state._replace(size=0.0), {"loglik": state.loglik, "step": 0.0}
+            return state._replace(size=0.0), {"loglik": state.loglik / state.setting.rows, "step": 0.0}
         state = state._replace(coef=coef, loglik=max(value.loglik, state.loglik))
         state = self._directed(fed, state, value, None)
-        return state, {"loglik": state.loglik, "step": state.size}
+        return state, {"loglik": state.loglik / state.setting.rows, "step": state.size}
 
     def done(self, state: State, history: list) -> bool:
         return state.size < self.tol
@@ -404,6 +406,11 @@ class Cox(Estimator):
         y = np.asarray(y, dtype=np.float64).reshape(len(risk), -1)
         died = y[:, 1] == 1 if y.shape[1] > 1 else np.ones(len(risk), bool)
         return concordance.index(concordance.of_rows(y[:, 0], died, np.round(risk, questions.SCORE_DECIMALS)))
+
+    def report_figures(self) -> dict[str, str]:
+        """What the report of a run shows: coefficients with their intervals, and the table of them."""
+        figure = statistics.intervals(self._labels(), self.coef_, self.confidence_interval_)
+        return {"Log hazard ratios": f"{figure}<pre>{escape(self.summary())}</pre>"}
 
     def to_frame(self) -> Any:
         """One row per covariate, as a frame of pandas."""
