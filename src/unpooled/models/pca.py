@@ -18,6 +18,7 @@ from unpooled.client import SUM, Client, client
 from unpooled.errors import BadData, BadParameter
 from unpooled.estimator import Estimator, rows_of
 from unpooled.federation import Federation
+from unpooled.models.steady import Steady
 from unpooled.parameters import at_least, flag, is_number, not_below_zero, one_of
 from unpooled.report import svg
 from unpooled.tree import message
@@ -29,8 +30,8 @@ WIDE = 1000  # columns above which "auto" no longer sends all second moments
 class Sums(NamedTuple):
     """A first look: rows, missing values and sums of every column."""
 
-    rows: Float[Array, "", ">=0"]
-    missing: Float[Array, "d", ">=0"]
+    rows: Float[Array, "", ">=0 rows"]
+    missing: Float[Array, "d", ">=0 rows"]
     x: Float[Array, "d"]
 
 
@@ -62,6 +63,7 @@ class Product(NamedTuple):
 
 @message("pca.State")
 class State(NamedTuple):
+    clients: int  # all of them have to stay
     rows: float
     mean: np.ndarray  # (d,)
     basis: np.ndarray  # (d, l); l is 0 with the full solver
@@ -181,12 +183,14 @@ class PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
         not_below_zero("tol", self.tol)
 
     def init(self, fed: Federation, rng: np.random.Generator) -> State:
-        first = fed.sum(sums, None)
+        steady = Steady(fed)
+        first = steady.sum(sums, None)
         self._check_sums(first)
         d = len(first.x)
         size = min(int(self.n_components) + self.n_oversamples, d) if self._thin(float(first.rows), d) else 0
         start = np.linalg.qr(rng.normal(size=(d, size)))[0] if size else np.zeros((d, 0))
-        return State(float(first.rows), to_numpy(first.x) / float(first.rows), start, np.zeros(0), 0.0)
+        mean = to_numpy(first.x) / float(first.rows)
+        return State(steady.clients, float(first.rows), mean, start, np.zeros(0), 0.0)
 
     def _check_sums(self, first: Sums) -> None:
         rows, gaps, d = float(first.rows), to_numpy(first.missing), len(first.x)
@@ -218,7 +222,7 @@ class PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
     def _full_round(self, fed: Federation, state: State) -> State:
         d = len(state.mean)
         scatter = np.zeros((d, d))
-        scatter[np.triu_indices(d)] = to_numpy(fed.sum(moments, Centre(state.mean)).xx)
+        scatter[np.triu_indices(d)] = to_numpy(Steady(fed, state.clients).sum(moments, Centre(state.mean)).xx)
         variances, vectors = eigh(scatter.T / (state.rows - 1), lower=True)
         kept = slice(None, -int(min(state.rows, d)) - 1, -1)  # by falling variance; more have none
         return state._replace(
@@ -227,7 +231,7 @@ class PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
 
     def _thin_round(self, fed: Federation, state: State) -> State:
         """Rayleigh and Ritz in the basis sent, and the basis that the next round sends."""
-        up = fed.sum(product, Basis(state.mean, state.basis))
+        up = Steady(fed, state.clients).sum(product, Basis(state.mean, state.basis))
         image = to_numpy(up.xxq) / (state.rows - 1)
         q, r = np.linalg.qr(image)
         left, values, _ = np.linalg.svd(r)

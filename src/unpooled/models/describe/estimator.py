@@ -16,6 +16,7 @@ from unpooled.models.column_names import column_index, names_of
 from unpooled.models.describe import patterns, questions, tables
 from unpooled.models.describe.patterns import Patterns
 from unpooled.models.describe.questions import Centres, Cuts, Moments, PairMoments, Prefixes, Slots, Sums
+from unpooled.models.steady import Steady
 from unpooled.parameters import at_least, flag, is_number, one_of
 from unpooled.report import statistics, svg
 from unpooled.tree import message
@@ -27,6 +28,7 @@ MANY = 300  # columns above which correlations are left out unless asked for
 
 @message("describe.State")
 class State(NamedTuple):
+    clients: int  # all of them have to stay
     stage: str  # levels, sums, quantiles, moments, done
     rows: float
     seen: np.ndarray  # (d,)
@@ -139,7 +141,8 @@ class Describe(Estimator):
     # ---- the rounds ----
 
     def init(self, fed: Federation, rng: np.random.Generator) -> State:
-        first = fed.sum(questions.overview, None)
+        steady = Steady(fed)
+        first = steady.sum(questions.overview, None)
         rows, seen = float(first.rows), to_numpy(first.seen)
         if rows == 0:
             raise BadData("all rows have weight 0: give some rows a weight")
@@ -150,11 +153,11 @@ class Describe(Estimator):
         search = searching.everything(some, seen[some])
         gaps = np.flatnonzero(seen < rows - searching.NOTHING)
         nothing = np.zeros(0, np.int64), np.zeros(0)
-        return State("levels", rows, seen, patterns.begin(gaps, rows), search, *nothing)
+        return State(steady.clients, "levels", rows, seen, patterns.begin(gaps, rows), search, *nothing)
 
     def step(self, fed: Federation, state: State) -> tuple[State, dict]:
         stage = {"levels": self._levels, "sums": self._sums, "quantiles": self._quantiles, "moments": self._moments}
-        new = stage[state.stage](fed, state)
+        new = stage[state.stage](Steady(fed, state.clients), state)
         return new, {"stage": state.stage, "open": int(searching.is_open(state.search).sum())}
 
     def done(self, state: State, history: list) -> bool:
@@ -273,8 +276,7 @@ class Describe(Estimator):
         assert state.found is not None
         rows = state.sums.seen.ravel()
         wanted = self._places(rows)
-        lists, _, ranks = self._targets(state.sums)
-        value = {(int(l), float(r)): v for l, r, v in zip(lists, ranks, state.found)}
+        value = {(int(l), float(r)): v for l, r, v in zip(state.search.list, state.search.rank, state.found)}
         look = [[value.get((l, r), np.nan) for r in row] for l, row in enumerate(wanted)]
         s, d = state.sums.seen.shape
         found = np.asarray(look, dtype=np.float64).reshape(s, d, -1)

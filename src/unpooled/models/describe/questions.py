@@ -19,8 +19,8 @@ from unpooled.tree import message
 
 @message("describe.Overview")
 class Overview(NamedTuple):
-    rows: Float[Array, "", ">=0"]
-    seen: Float[Array, "d", ">=0"]  # values that are not missing
+    rows: Float[Array, "", ">=0 rows"]
+    seen: Float[Array, "d", ">=0 rows"]  # values that are not missing
 
 
 @message("describe.Prefixes")
@@ -41,8 +41,8 @@ class Cuts(NamedTuple):
 
 @message("describe.Below")
 class Below(NamedTuple):
-    rows: Float[Array, "q", ">=0"]  # at or below each threshold
-    patterns: Float[Array, "m b", ">=0"]  # rows of each pattern, by how it goes on
+    rows: Float[Array, "q", ">=0 rows"]  # at or below each threshold
+    patterns: Float[Array, "m b", ">=0 rows"]  # rows of each pattern, by how it goes on
 
 
 @message("describe.Slots")
@@ -52,8 +52,8 @@ class Slots(NamedTuple):
 
 @message("describe.Sums")
 class Sums(NamedTuple):
-    rows: Float[Array, "s", ">=0"]
-    seen: Float[Array, "s d", ">=0"]
+    rows: Float[Array, "s", ">=0 rows"]
+    seen: Float[Array, "s d", ">=0 rows"]
     x: Float[Array, "s d"]
 
 
@@ -69,14 +69,14 @@ class Centres(NamedTuple):
 class Moments(NamedTuple):
     x: Float[Array, "s d"]  # sums about the mean: what rounding left of it
     xx: Float[Array, "s d", ">=0"]
-    level: Float[Array, "s l", ">=0"]  # rows of each level
+    level: Float[Array, "s l", ">=0 rows"]  # rows of each level
 
 
 @message("describe.PairMoments")
 class PairMoments(NamedTuple):
     """Sums over the rows in which both columns of a pair are there, about the means of all rows."""
 
-    n: Float[Array, "d d", ">=0"]
+    n: Float[Array, "d d", ">=0 rows"]
     x: Float[Array, "d d"]  # of the first
     xx: Float[Array, "d d", ">=0"]  # of its square
     xy: Float[Array, "d d"]  # of the product

@@ -38,8 +38,8 @@ class Table(NamedTuple):
 
 @message("survival.Leaving")
 class Leaving(NamedTuple):
-    died: Float[Array, "g s", ">=0"]
-    censored: Float[Array, "g s", ">=0"]
+    died: Float[Array, "g s", ">=0 rows"]
+    censored: Float[Array, "g s", ">=0 rows"]
 
 
 @client("survival.scores_below", SUM, adds=True, batched=False)

@@ -22,6 +22,7 @@ from unpooled.federation import Federation
 from unpooled.maths import concordance, partial_likelihood
 from unpooled.maths.partial_likelihood import Deaths, Sums, Terms
 from unpooled.models.column_names import called, names_of
+from unpooled.models.steady import Steady
 from unpooled.models.survival import cox_questions as questions
 from unpooled.models.survival import times as grid
 from unpooled.models.survival.concordance import EXACT, all_pairs
@@ -40,6 +41,7 @@ DEPENDENT = 1e-10  # the least eigenvalue of the information, relative to the la
 class Setting(NamedTuple):
     """What stays the same over the Newton steps."""
 
+    clients: int  # all of them have to stay
     rows: float
     weight: float
     events: float
@@ -200,6 +202,7 @@ class Cox(Estimator):
     # ---- the start: what the Newton steps need ----
 
     def init(self, fed: Federation, rng: np.random.Generator) -> State:
+        fed = Steady(fed)
         columns = columns_of(fed, self, True)
         first = fed.sum(look.using(columns=columns), None)
         check_look(first, self.missing)
@@ -214,10 +217,10 @@ class Cox(Estimator):
         state = State(setting, begin, value.loglik, value.loglik, np.zeros((0, 0)), begin, np.inf)
         return self._directed(fed, state, value, names)
 
-    def _setting(self, fed: Federation, columns: dict, first: Look, names: list[str]) -> Setting:
+    def _setting(self, fed: Steady, columns: dict, first: Look, names: list[str]) -> Setting:
         weight = float(first.weight)
         mean = to_numpy(first.x) / weight
-        numbers = float(first.rows), weight, float(first.events)
+        numbers = fed.clients, float(first.rows), weight, float(first.events)
         nothing = np.zeros(0)
         if self.strata == "site":
             begin = Scale(mean, np.ones_like(mean))
@@ -253,7 +256,7 @@ class Cox(Estimator):
     # ---- Newton's steps ----
 
     def step(self, fed: Federation, state: State) -> tuple[State, dict]:
-        share = 1.0
+        fed, share = Steady(fed, state.setting.clients), 1.0
         for _ in range(HALVINGS):
             coef = state.coef + share * state.move
             value = self._value(fed, state.setting, coef)
@@ -314,6 +317,7 @@ class Cox(Estimator):
     # ---- what was learned ----
 
     def finish(self, fed: Federation, state: State) -> None:
+        fed = Steady(fed, state.setting.clients)
         columns, setting = columns_of(fed, self, True), state.setting
         k, scale = len(state.coef), setting.scale.scale
         names = self._names(fed, columns, k)

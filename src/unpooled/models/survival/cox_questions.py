@@ -29,9 +29,9 @@ class Centred(NamedTuple):
 class Start(NamedTuple):
     """Who leaves in each step of time, and the spread of covariates."""
 
-    died: Float[Array, "g", ">=0"]
-    died_weight: Float[Array, "g", ">=0"]
-    censored: Float[Array, "g", ">=0"]
+    died: Float[Array, "g", ">=0 rows"]
+    died_weight: Float[Array, "g", ">=0 rows"]
+    censored: Float[Array, "g", ">=0 rows"]
     xx: Float[Array, "k", ">=0"]  # sum of w (x - mean)^2
     died_x: Float[Array, "k"]  # sum of w (x - mean) over those who die
 

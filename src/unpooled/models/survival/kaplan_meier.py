@@ -13,6 +13,7 @@ from unpooled.client import SUM, Client, client
 from unpooled.estimator import Estimator
 from unpooled.federation import Federation
 from unpooled.maths.partial_likelihood import last_step
+from unpooled.models.steady import Steady
 from unpooled.models.survival import times as grid
 from unpooled.models.survival.rows import check_look, check_survival, columns_of, look, survival_rows
 from unpooled.parameters import at_least, one_of, within
@@ -30,13 +31,14 @@ class Steps(NamedTuple):
 class Exits(NamedTuple):
     """Who leaves in each step, by group."""
 
-    died: Float[Array, "g k", ">=0"]
-    censored: Float[Array, "g k", ">=0"]
-    early: Float[Array, "k", ">=0"]  # left before the first step
+    died: Float[Array, "g k", ">=0 rows"]
+    censored: Float[Array, "g k", ">=0 rows"]
+    early: Float[Array, "k", ">=0 rows"]  # left before the first step
 
 
 @message("survival.KaplanMeierState")
 class State(NamedTuple):
+    clients: int  # all of them have to stay
     steps: Steps
     exits: Exits | None  # None before the one round
 
@@ -146,21 +148,21 @@ class KaplanMeier(Estimator):
         one_of("intervals", self.intervals, ("log-log", "plain"))
 
     def init(self, fed: Federation, rng: np.random.Generator) -> State:
-        columns = columns_of(fed, self, False)
-        first = fed.sum(look.using(columns=columns), None)
+        steady, columns = Steady(fed), columns_of(fed, self, False)
+        first = steady.sum(look.using(columns=columns), None)
         check_look(first, self.missing)
-        levels = np.zeros(1) if self.by is None else grid.levels(fed, columns, float(first.rows))
-        starts = grid.steps(fed, columns, float(first.events), self.times) if first.events else np.zeros(1)
-        return State(Steps(starts, levels), None)
+        levels = np.zeros(1) if self.by is None else grid.levels(steady, columns, float(first.rows))
+        starts = grid.steps(steady, columns, float(first.events), self.times) if first.events else np.zeros(1)
+        return State(steady.clients, Steps(starts, levels), None)
 
     def step(self, fed: Federation, state: State) -> tuple[State, dict]:
-        up = fed.sum(exits.using(columns=columns_of(fed, self, False)), state.steps)
+        up = Steady(fed, state.clients).sum(exits.using(columns=columns_of(fed, self, False)), state.steps)
         died, censored, early = (to_numpy(a) for a in up)
         if self.min_count > 1:
             first = grid.join(np.concatenate([died, censored], 1), self.min_count)
             died, censored = np.add.reduceat(died, first), np.add.reduceat(censored, first)
             state = state._replace(steps=state.steps._replace(starts=state.steps.starts[first]))
-        return State(state.steps, Exits(died, censored, early)), {"events": float(died.sum())}
+        return State(state.clients, state.steps, Exits(died, censored, early)), {"events": float(died.sum())}
 
     def finish(self, fed: Federation, state: State) -> None:
         assert state.exits is not None

@@ -32,12 +32,12 @@ class Rows(NamedTuple):
 class Look(NamedTuple):
     """A first look at the rows."""
 
-    rows: Float[Array, "", ">=0"]  # complete ones, as all that follows
-    weight: Float[Array, "", ">=0"]
-    incomplete: Float[Array, "", ">=0"]  # rows with a missing value
-    negative: Float[Array, "", ">=0"]  # rows whose time is below 0
-    odd: Float[Array, "", ">=0"]  # rows whose event is neither 0 nor 1
-    events: Float[Array, "", ">=0"]
+    rows: Float[Array, "", ">=0 rows"]  # complete ones, as all that follows
+    weight: Float[Array, "", ">=0 rows"]
+    incomplete: Float[Array, "", ">=0 rows"]  # rows with a missing value
+    negative: Float[Array, "", ">=0 rows"]  # rows whose time is below 0
+    odd: Float[Array, "", ">=0 rows"]  # rows whose event is neither 0 nor 1
+    events: Float[Array, "", ">=0 rows"]
     x: Float[Array, "k"]  # sum of w x
 
 

@@ -32,7 +32,7 @@ class Thresholds(NamedTuple):
 
 @message("survival.Counts")
 class Counts(NamedTuple):
-    rows: Float[Array, "q", ">=0"]
+    rows: Float[Array, "q", ">=0 rows"]
 
 
 @client("survival.below", SUM, adds=True, batched=False)
