@@ -87,6 +87,17 @@ def _frame(x):
     return pd.DataFrame(x).rename(columns=str)
 
 
+@pytest.mark.parametrize("ties", ["efron", "breslow"])
+@pytest.mark.parametrize("y", [SMOOTH, TIED], ids=["smooth", "tied"])
+def test_it_is_statsmodels(y, ties):
+    regression = pytest.importorskip("statsmodels.duration.hazard_regression")
+    peer = regression.PHReg(y[:, 0], X, y[:, 1], ties=ties).fit(disp=0, tol=1e-12)
+    model = fit(y, ties=ties)
+    np.testing.assert_allclose(model.coef_, peer.params, rtol=1e-8)
+    np.testing.assert_allclose(model.stderr_, peer.bse, rtol=1e-8)
+    assert model.loglik_ == pytest.approx(peer.llf, rel=1e-10)
+
+
 @pytest.mark.parametrize("y", [SMOOTH, TIED], ids=["smooth", "tied"])
 def test_stratified_by_site_it_is_lifelines_with_strata(y):
     peer, model = lifelines_fit(y, strata=["site"]), fit(y, strata="site")

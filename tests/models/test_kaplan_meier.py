@@ -69,6 +69,17 @@ def test_it_is_lifelines(decimals):
     np.testing.assert_allclose(km.survival_at(at)[0], peer.survival_function_at_times(at), rtol=1e-8)
 
 
+def test_it_is_statsmodels():
+    survival = pytest.importorskip("statsmodels.duration.survfunc")
+    km = up.KaplanMeier(**COLUMNS, by=2).fit(ROWS, by=SITE)
+    statistic, p_value = survival.survdiff(TIME, EVENT, GROUP)
+    assert km.logrank_["statistic"] == pytest.approx(statistic, rel=1e-8)
+    assert km.logrank_["p_value"] == pytest.approx(p_value, rel=1e-8)
+    peer, whole = survival.SurvfuncRight(TIME, EVENT), fit()
+    np.testing.assert_allclose(whole.survival_[0], peer.surv_prob, rtol=1e-8)
+    np.testing.assert_allclose(np.sqrt(whole.variance_[0, :-1]), peer.surv_prob_se[:-1], rtol=1e-8)
+
+
 @pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")  # lifelines and a newer pandas
 def test_log_rank_is_lifelines():
     lifelines = pytest.importorskip("lifelines.statistics")

@@ -16,7 +16,7 @@ def test_a_client_that_leaves_ends_the_run(name, at):
     whole = federate(case.data())
     case.make().fit(whole)
     last, n = whole.journal.round if at == -1 else at, len(whole.names)
-    with pytest.raises(TooFewClients, match=rf"{n - 1} clients answered .* and {n} the first question"):
+    with pytest.raises(TooFewClients, match=rf"{n - 1} of {n} clients answered .* and {n} the first question"):
         case.make().fit(up.Faults(federate(case.data()), drop={last: whole.names[:1]}))
 
 

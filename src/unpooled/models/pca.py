@@ -63,7 +63,7 @@ class Product(NamedTuple):
 
 @message("pca.State")
 class State(NamedTuple):
-    clients: int  # all of them have to stay
+    absent: int | None  # clients that did not answer: the others have to stay
     rows: float
     mean: np.ndarray  # (d,)
     basis: np.ndarray  # (d, l); l is 0 with the full solver
@@ -190,7 +190,7 @@ class PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
         size = min(int(self.n_components) + self.n_oversamples, d) if self._thin(float(first.rows), d) else 0
         start = np.linalg.qr(rng.normal(size=(d, size)))[0] if size else np.zeros((d, 0))
         mean = to_numpy(first.x) / float(first.rows)
-        return State(steady.clients, float(first.rows), mean, start, np.zeros(0), 0.0)
+        return State(steady.absent, float(first.rows), mean, start, np.zeros(0), 0.0)
 
     def _check_sums(self, first: Sums) -> None:
         rows, gaps, d = float(first.rows), to_numpy(first.missing), len(first.x)
@@ -222,7 +222,7 @@ class PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
     def _full_round(self, fed: Federation, state: State) -> State:
         d = len(state.mean)
         scatter = np.zeros((d, d))
-        scatter[np.triu_indices(d)] = to_numpy(Steady(fed, state.clients).sum(moments, Centre(state.mean)).xx)
+        scatter[np.triu_indices(d)] = to_numpy(Steady(fed, state.absent).sum(moments, Centre(state.mean)).xx)
         variances, vectors = eigh(scatter.T / (state.rows - 1), lower=True)
         kept = slice(None, -int(min(state.rows, d)) - 1, -1)  # by falling variance; more have none
         return state._replace(
@@ -231,7 +231,7 @@ class PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
 
     def _thin_round(self, fed: Federation, state: State) -> State:
         """Rayleigh and Ritz in the basis sent, and the basis that the next round sends."""
-        up = Steady(fed, state.clients).sum(product, Basis(state.mean, state.basis))
+        up = Steady(fed, state.absent).sum(product, Basis(state.mean, state.basis))
         image = to_numpy(up.xxq) / (state.rows - 1)
         q, r = np.linalg.qr(image)
         left, values, _ = np.linalg.svd(r)

@@ -13,19 +13,22 @@ from unpooled.tree import Tree
 
 
 class Steady(Layer):
-    """A federation that refuses a total of fewer, or more, clients than the first one had."""
+    """A federation that refuses a total which more, or fewer, clients are absent from than from the first one."""
 
-    def __init__(self, inner: Federation, clients: int = 0):
+    def __init__(self, inner: Federation, absent: int | None = None):
         super().__init__(inner)
-        self.clients = clients  # 0: as many as answer first
+        self.absent = absent  # clients without an answer; None: as many as in the first SUM
 
     def sum(self, ask: Ask, down: Tree) -> Tree:
         total = super().sum(ask, down)
-        answered = next(e.answered for e in reversed(self.journal.exchanges) if e.question == ask.name)
-        self.clients = self.clients or answered
-        if answered != self.clients:
+        asked, answered = next(
+            (e.asked, e.answered) for e in reversed(self.journal.exchanges) if e.question == ask.name
+        )
+        first = asked - answered if self.absent is None else self.absent
+        if asked - answered != first:
             raise TooFewClients(
-                f"{answered} clients answered {ask.name} and {self.clients} the first question: all have to stay for sums "
-                "that fit together; start again with those that do"
+                f"{answered} of {asked} clients answered {ask.name} and {asked - first} the first question: all have to stay, "
+                "since these sums must be of the same rows; start again with those that do"
             )
+        self.absent = first
         return total

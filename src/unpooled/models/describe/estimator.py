@@ -28,7 +28,7 @@ MANY = 300  # columns above which correlations are left out unless asked for
 
 @message("describe.State")
 class State(NamedTuple):
-    clients: int  # all of them have to stay
+    absent: int | None  # clients that did not answer: the others have to stay
     stage: str  # levels, sums, quantiles, moments, done
     rows: float
     seen: np.ndarray  # (d,)
@@ -153,11 +153,11 @@ class Describe(Estimator):
         search = searching.everything(some, seen[some])
         gaps = np.flatnonzero(seen < rows - searching.NOTHING)
         nothing = np.zeros(0, np.int64), np.zeros(0)
-        return State(steady.clients, "levels", rows, seen, patterns.begin(gaps, rows), search, *nothing)
+        return State(steady.absent, "levels", rows, seen, patterns.begin(gaps, rows), search, *nothing)
 
     def step(self, fed: Federation, state: State) -> tuple[State, dict]:
         stage = {"levels": self._levels, "sums": self._sums, "quantiles": self._quantiles, "moments": self._moments}
-        new = stage[state.stage](Steady(fed, state.clients), state)
+        new = stage[state.stage](Steady(fed, state.absent), state)
         return new, {"stage": state.stage, "open": int(searching.is_open(state.search).sum())}
 
     def done(self, state: State, history: list) -> bool:

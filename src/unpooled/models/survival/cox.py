@@ -41,7 +41,7 @@ DEPENDENT = 1e-10  # the least eigenvalue of the information, relative to the la
 class Setting(NamedTuple):
     """What stays the same over the Newton steps."""
 
-    clients: int  # all of them have to stay
+    absent: int | None  # clients that did not answer: the others have to stay
     rows: float
     weight: float
     events: float
@@ -220,7 +220,7 @@ class Cox(Estimator):
     def _setting(self, fed: Steady, columns: dict, first: Look, names: list[str]) -> Setting:
         weight = float(first.weight)
         mean = to_numpy(first.x) / weight
-        numbers = fed.clients, float(first.rows), weight, float(first.events)
+        numbers = fed.absent, float(first.rows), weight, float(first.events)
         nothing = np.zeros(0)
         if self.strata == "site":
             begin = Scale(mean, np.ones_like(mean))
@@ -256,7 +256,7 @@ class Cox(Estimator):
     # ---- Newton's steps ----
 
     def step(self, fed: Federation, state: State) -> tuple[State, dict]:
-        fed, share = Steady(fed, state.setting.clients), 1.0
+        fed, share = Steady(fed, state.setting.absent), 1.0
         for _ in range(HALVINGS):
             coef = state.coef + share * state.move
             value = self._value(fed, state.setting, coef)
@@ -317,7 +317,7 @@ class Cox(Estimator):
     # ---- what was learned ----
 
     def finish(self, fed: Federation, state: State) -> None:
-        fed = Steady(fed, state.setting.clients)
+        fed = Steady(fed, state.setting.absent)
         columns, setting = columns_of(fed, self, True), state.setting
         k, scale = len(state.coef), setting.scale.scale
         names = self._names(fed, columns, k)

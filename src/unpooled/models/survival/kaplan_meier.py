@@ -38,7 +38,7 @@ class Exits(NamedTuple):
 
 @message("survival.KaplanMeierState")
 class State(NamedTuple):
-    clients: int  # all of them have to stay
+    absent: int | None  # clients that did not answer: the others have to stay
     steps: Steps
     exits: Exits | None  # None before the one round
 
@@ -153,16 +153,16 @@ class KaplanMeier(Estimator):
         check_look(first, self.missing)
         levels = np.zeros(1) if self.by is None else grid.levels(steady, columns, float(first.rows))
         starts = grid.steps(steady, columns, float(first.events), self.times) if first.events else np.zeros(1)
-        return State(steady.clients, Steps(starts, levels), None)
+        return State(steady.absent, Steps(starts, levels), None)
 
     def step(self, fed: Federation, state: State) -> tuple[State, dict]:
-        up = Steady(fed, state.clients).sum(exits.using(columns=columns_of(fed, self, False)), state.steps)
+        up = Steady(fed, state.absent).sum(exits.using(columns=columns_of(fed, self, False)), state.steps)
         died, censored, early = (to_numpy(a) for a in up)
         if self.min_count > 1:
             first = grid.join(np.concatenate([died, censored], 1), self.min_count)
             died, censored = np.add.reduceat(died, first), np.add.reduceat(censored, first)
             state = state._replace(steps=state.steps._replace(starts=state.steps.starts[first]))
-        return State(state.clients, state.steps, Exits(died, censored, early)), {"events": float(died.sum())}
+        return State(state.absent, state.steps, Exits(died, censored, early)), {"events": float(died.sum())}
 
     def finish(self, fed: Federation, state: State) -> None:
         assert state.exits is not None
