@@ -26,7 +26,7 @@ FLOORS = [
     {"models"},
     {"baselines"},
     {"node"},
-    {"runs", "remote"},
+    {"runs", "remote", "certificate"},
     {"flower"},
     {"commands"},
     {"cli"},

@@ -143,7 +143,7 @@ def federation(config: Config) -> Any:
     return layered(federate(data["path"], columns=data.get("columns"), **roles, **engine), config)
 
 
-def layered(fed: Any, config: Config, min_cohort: int = 3) -> Any:
+def layered(fed: Any, config: Config, min_cohort: int = 3, folder: Path | None = None) -> Any:
     """The federation inside the layers that [layers] names."""
     from unpooled.layers.compression import Compressed
     from unpooled.layers.secure import SecureSum
@@ -156,7 +156,7 @@ def layered(fed: Any, config: Config, min_cohort: int = 3) -> Any:
         )
     if compression:
         return Compressed(fed, **compression)
-    return SecureSum(fed, min_cohort=min_cohort) if layers.get("secure") else fed
+    return SecureSum(fed, min_cohort=min_cohort, folder=folder) if layers.get("secure") else fed
 
 
 def dumps(config: Config) -> str:

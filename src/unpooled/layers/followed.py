@@ -6,7 +6,6 @@ used: a run that is resumed takes it from there instead of asking again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from unpooled import store, wire
 from unpooled.client import KEYS, Ask, digest
 from unpooled.errors import RunError
 from unpooled.federation import Exchange, Federation, Layer
+from unpooled.layers.secure import SecureSum
 from unpooled.tree import Tree
 
 NAME = "study"  # the layer's letters
@@ -28,13 +28,12 @@ class Followed(Layer):
         Whose nodes are told the totals.
     folder : Path, default=None
         Where totals are kept, one file per round; None keeps them in memory.
-    raw_total : callable, default=None
-        Gives the last total as nodes can check it (with its tag, under `SecureSum`); by default the total itself is told.
     """
 
-    def __init__(self, inner: Federation, folder: Path | None = None, raw_total: Callable[[], Any] | None = None):
+    def __init__(self, inner: Federation, folder: Path | None = None):
         super().__init__(inner)
-        self.folder, self._raw_total = folder, raw_total
+        self.folder = folder
+        self._masked = inner if isinstance(inner, SecureSum) else None
         self._totals: dict[int, dict[str, Any]] = {}  # round -> what was asked, the total, the total as nodes check it
         self._heard: dict[str, int] = {}  # node -> the last round it answered; it knows all totals before
 
@@ -44,8 +43,7 @@ class Followed(Layer):
         if kept is not None:
             return self._again(round, ask, asked, kept)
         total = self.inner.sum(self._telling(ask, round), down)
-        raw = total if self._raw_total is None else self._raw_total()
-        self._keep(round, {"asked": asked, "question": ask.name, "total": total, "raw": raw})
+        self._keep(round, {"asked": asked, "question": ask.name, "total": total, **self._proof(total)})
         self._hear(round)
         return total
 
@@ -59,8 +57,11 @@ class Followed(Layer):
             return self.inner.gather(ask, down)
         return self.inner.gather(self._telling(ask, self.journal.round + 1), down)
 
-    def only(self, names: Sequence[str]) -> Federation:
-        return super().only(names)
+    def _proof(self, total: Tree) -> dict[str, Any]:
+        """The total as nodes can check it, and what it was made of."""
+        if self._masked is not None:
+            return {"raw": self._masked.total, "answers": {"hub": self._masked.evidence}}
+        return {"raw": total, "answers": {"plain": dict(self.journal.answers)}}
 
     # ---- letters ----
 
@@ -85,6 +86,15 @@ class Followed(Layer):
                 self._heard.pop(refusal.client, None)
 
     # ---- totals ----
+
+    def restore(self, saved: Tree) -> None:
+        """A run that begins anew has no totals."""
+        super().restore(saved)
+        self._totals, self._heard = {}, {}
+        self.journal.keep_answers = self._masked is None
+        if not saved and self.folder is not None:
+            for path in self.folder.glob("*.zip"):
+                path.unlink()
 
     def _again(self, round: int, ask: Ask, asked: str, kept: dict[str, Any]) -> Tree:
         """A total that this run has had before it was stopped."""

@@ -6,6 +6,7 @@ of its own, and compares: a request that is not the study's next question, with 
 
 from __future__ import annotations
 
+import json
 import queue
 import threading
 from collections.abc import Sequence
@@ -97,6 +98,7 @@ class Follower:
         self._questions: queue.Queue[Expected | BaseException | None] = queue.Queue(1)
         self._totals: queue.Queue[Any] = queue.Queue(1)
         self._current: Expected | BaseException | None = None
+        self.model = study.estimator()  # fitted once the study has ended
         self._thread = threading.Thread(target=self._run, name=f"follow {study.digest[:8]}", daemon=True)
         self._thread.start()
 
@@ -133,7 +135,7 @@ class Follower:
     def _run(self) -> None:
         end: BaseException | None = None
         try:
-            for _ in self.study.estimator().rounds(Replay(self, self.study.names, self.study.columns)):
+            for _ in self.model.rounds(Replay(self, self.study.names, self.study.columns)):
                 pass
         except Stopped:
             return
@@ -182,8 +184,6 @@ def difference(a: Tree, b: Tree) -> str | None:
 
 def _plain(options: Any) -> Any:
     """Options as they look after they have travelled."""
-    import json
-
     return json.loads(json.dumps(dict(options), default=_number))
 
 

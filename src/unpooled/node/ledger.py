@@ -38,6 +38,7 @@ class Line:
     bytes: int
     digest: str  # sha256 of what left
     dry: bool = False
+    node: str = ""  # whose ledger this is
     study: str = ""  # the approved study that it belongs to; "" where the coordinator is trusted
     masked: bool = False  # nobody but this node could read it
     followed: bool = False  # the node ran the study along and the question was its next

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -86,15 +86,15 @@ class Site:
         self._rows: tuple[Any, Rows] | None = None
         self._lock = threading.Lock()
 
-    def reply(self, message: bytes, private: str = "", letters: Mapping[str, bytes] | None = None) -> bytes:
+    def reply(self, message: bytes, private: str = "", letter: bytes = b"") -> bytes:
         """The answer, or the reason why there is none; never an exception, whatever the message is.
 
-        `message` is what all nodes were sent, `private` the JSON of what this one is told besides, `letters` what layers tell it.
+        `message` is what all nodes were sent, `private` the JSON of what this one is told besides, `letter` what layers tell it.
         """
         head: dict[str, Any] = {"name": self.name, "identity": identity(self.vault)}
         try:
             with self._lock:
-                return self._reply(message, private, dict(letters or {}), head)
+                return self._reply(message, private, letter, head)
         except (UnpooledError, SchemaError, ConnectionError) as error:
             reason = str(error)
         except Exception as error:  # its text might hold a value of a row: it stays in the log of the node
@@ -103,7 +103,8 @@ class Site:
         log.warning("refused: %s", reason)
         return wire.pack({**head, "refused": reason[:500]})
 
-    def _reply(self, message: bytes, private: str, letters: dict[str, bytes], head: dict[str, Any]) -> bytes:
+    def _reply(self, message: bytes, private: str, letter: bytes, head: dict[str, Any]) -> bytes:
+        letters = wire.unpack_letters(letter, self.policy().max_bytes)
         parcel = wire.unpack(message, self.policy().max_bytes)
         request = {**parcel.head, **wire.read_json(private.encode() or b"{}")}
         if request.get("to") not in (None, self.name):
@@ -125,7 +126,7 @@ class Site:
     def _note_refusal(self, request: dict[str, Any], error: Exception) -> None:
         """Refusals stand in the ledger and count as answers: who asks until something gives is seen, and stopped."""
         if self.ledger is not None:
-            self.ledger.note(refusal_line(request, str(error)))
+            self.ledger.note(replace(refusal_line(request, str(error)), node=self.name))
 
     def _columns(self) -> list[str] | None:
         return self.source.columns and self.policy().usable(self.source.columns)
@@ -137,7 +138,7 @@ class Site:
     ) -> bytes:
         policy = self.policy()
         self._check_charge(policy)
-        session = self._session(request, policy)
+        session = self._session(request, letters, policy)
         rows = self._open(request, policy)
         ask = self._question(request)
         policy.admit(ask, rows.n_rows, self.name)
@@ -164,7 +165,7 @@ class Site:
 
     # ---- studies ----
 
-    def _session(self, request: dict[str, Any], policy: Policy) -> Session | None:
+    def _session(self, request: dict[str, Any], letters: dict[str, bytes], policy: Policy) -> Session | None:
         """The study that a run follows, if its owner approved it; None where the owner trusts the coordinator instead."""
         run, name = request["run"], request.get("study")
         if name is None:
@@ -176,17 +177,17 @@ class Site:
         if name not in policy.studies:
             raise Refused(f"the study {str(name)[:12]} is not approved at {self.name!r}: ask its owner to review it")
         if run not in self._sessions:
-            study = self._study_of(run, name, request)
+            study = self._study_of(run, name, letters)
             for old in self._sessions.values():
                 old.stop()
             check = partial(self._check_total, run, study)
             self._sessions = {run: Session(run, study, self.name, self.vault, check)} if study.follow else {run: None}  # type: ignore[dict-item]
         return self._sessions[run]
 
-    def _study_of(self, run: str, name: str, request: dict[str, Any]) -> Study:
+    def _study_of(self, run: str, name: str, letters: dict[str, bytes]) -> Study:
         key = f"{run}/study"
-        if "study_file" in request and key not in self.vault:
-            self.vault[key] = str(request["study_file"]).encode()
+        if "study file" in letters and key not in self.vault:
+            self.vault[key] = letters["study file"]
         if key not in self.vault:
             raise Unbegun("begin")
         study = studies.parse(self.vault[key])
@@ -285,13 +286,13 @@ class Site:
         bound = _check_down(down, ask)
         state, moment = self._state(request), (request["seed"], request["round"])
         if ask.kind == KEYS:  # keys and shares have nothing to do with rows
-            me = Client(self.name, np.zeros((0, 1)), state=dict(state), moment=moment, **private)
+            me = replace(_NOBODY, name=self.name, state=dict(state), moment=moment, **private)
             return state, ask(down, me)
-        up, me = _ask_rows(ask, down, rows, state, moment)
+        up, me = _ask_rows(ask, down, rows, replace(_NOBODY, state=state, moment=moment, **private))
         tree.check(up, ask.types[1], bound)
         if not any(step.name == MASK for step in ask.steps):
             policy.check_answer(up, ask.types[1], rows.n_rows, self.name)
-        sent = replace(ask, answer=lambda *_, **__: up, options={})(down, replace(me, **private))
+        sent = replace(ask, answer=lambda *_, **__: up, options={})(down, me)
         return me.state, sent
 
     # ---- state, by round ----
@@ -326,7 +327,7 @@ class Site:
         if self.ledger is not None:
             sent = wire.unpack(answer, len(answer)).value()
             line = _line(request, sent, ask, policy.dry_run)
-            self.ledger.note(replace(line, followed=session is not None))
+            self.ledger.note(replace(line, node=self.name, followed=session is not None))
         if policy.dry_run:
             raise Refused(f"{self.name!r} makes a dry run: what would have left is in its ledger, nothing did")
 
@@ -364,6 +365,10 @@ def _is_step(step: Any) -> bool:
     return isinstance(step, list) and len(step) == 2 and isinstance(step[0], str) and isinstance(step[1], dict)
 
 
+_NOBODY = Client("", np.zeros((0, 1)))  # a client without rows, to be given a state and secrets
+_PRIVATE = ("moment", "letters", "asked", "secrets")
+
+
 def _check_down(down: Tree, ask: Ask) -> dict[str, Any]:
     """The sizes that the letters of the schema have in `down`, if it fits."""
     bound = tree.dims(down, ask.types[0])
@@ -374,7 +379,7 @@ def _check_down(down: Tree, ask: Ask) -> dict[str, Any]:
     return bound
 
 
-def _ask_rows(ask: Ask, down: Tree, rows: Rows, state: dict, moment: tuple[int, int]) -> tuple[Tree, Client]:
+def _ask_rows(ask: Ask, down: Tree, rows: Rows, like: Client) -> tuple[Tree, Client]:
     """(answer before its steps, the client after it): chunk by chunk where the question adds over rows."""
     bare = replace(ask, steps=())
     if not ask.adds and not rows.whole:
@@ -383,7 +388,7 @@ def _ask_rows(ask: Ask, down: Tree, rows: Rows, state: dict, moment: tuple[int, 
         )
     up: Tree = None
     for part in rows.parts():
-        me = replace(part, state=dict(state), moment=moment)
+        me = replace(part, state=dict(like.state), **{name: getattr(like, name) for name in _PRIVATE})
         # cut as Local cuts, so that a sum has the same bits here as there
         for piece in (job.target for job in merged_jobs([me])) if ask.adds else [me]:
             answer = bare(down, piece)
