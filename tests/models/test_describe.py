@@ -9,6 +9,7 @@ import pytest
 import unpooled as up
 from unpooled.errors import BadParameter, DataWarning
 from unpooled.maths.quantile_rules import METHODS
+from unpooled.models.describe import questions
 
 RNG = np.random.default_rng(0)
 N = 301
@@ -68,6 +69,17 @@ def test_two_hundred_columns_take_at_most_64_rounds():
     about = up.Describe(min_count=1).fit(many)
     np.testing.assert_array_equal(about.quantiles_, np.nanquantile(x, (0.05, 0.25, 0.5, 0.75, 0.95), axis=0))
     assert many.journal.round <= 64
+
+
+def test_large_clients_keep_no_ordered_copies(monkeypatch):
+    plain = describe(by="sex", sites=True)
+    monkeypatch.setattr(questions, "KEPT", 0)
+    here = fed()
+    frugal = up.Describe(by="sex", sites=True).fit(here)
+    np.testing.assert_array_equal(frugal.quantiles_, plain.quantiles_)
+    np.testing.assert_array_equal(frugal.groups_["1"]["quantiles"], plain.groups_["1"]["quantiles"])
+    np.testing.assert_array_equal(frugal.histograms_["age"]["rows"], plain.histograms_["age"]["rows"])
+    assert not any(key.startswith("describe") for c in here.clients for key in c.memo)
 
 
 def test_rounded_data_take_few_rounds():

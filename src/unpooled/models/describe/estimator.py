@@ -13,7 +13,7 @@ from unpooled.estimator import Estimator
 from unpooled.federation import Federation
 from unpooled.maths import quantile_rules, searching
 from unpooled.models.column_names import column_index, names_of
-from unpooled.models.describe import patterns, questions, tables
+from unpooled.models.describe import patterns, questions, results, tables
 from unpooled.models.describe.patterns import Patterns
 from unpooled.models.describe.questions import Centres, Cuts, Moments, PairMoments, Prefixes, Slots, Sums
 from unpooled.models.steady import Steady
@@ -200,7 +200,7 @@ class Describe(Estimator):
         """Second moments about the means, rows of each level, pairs of columns, histograms."""
         assert state.sums is not None
         by, levels = self._groups(fed, state)
-        centres = Centres(levels, _means(state.sums), state.column, state.value)
+        centres = Centres(levels, results.means(state.sums), state.column, state.value)
         ask = questions.moments_by_site.using(by=by, sites=fed.names) if self.sites else questions.moments.using(by=by)
         found = Moments(*(to_numpy(a) for a in fed.sum(ask, centres)))
         pairs = None
@@ -299,64 +299,16 @@ class Describe(Estimator):
         _, levels = self._groups(fed, state)
         self.names_, self.n_features_in_, self.n_samples_ = names, len(names), state.rows
         quantiles, ends = self._looked_up(state)
-        slots = [self._slot(state, i, quantiles[i], ends[i], names) for i in range(len(state.sums.rows))]
+        found = results.Levels(names, state.column, state.value)
+        slots = results.slots(state.sums, state.moments, found, quantiles, ends, self.min_count)
         self.table_, self.quantiles_, self.levels_ = slots[0]["table"], slots[0]["quantiles"], slots[0]["levels"]
         k = len(levels)
-        self.groups_ = {f"{v:g}": slot for v, slot in zip(levels, slots[1 : k + 1])}
+        self.groups_ = {tables.plain(v): slot for v, slot in zip(levels, slots[1 : k + 1])}
         self.sites_ = dict(zip(fed.names, slots[k + 1 :])) if self.sites else {}
-        self.histograms_ = self._histogram_tables(state, names)
-        self.patterns_ = self._pattern_table(state, names)
-        self.correlation_, self.pair_rows_ = _correlations(state.pairs, self.min_count)
-
-    def _slot(self, state: State, i: int, quantiles: np.ndarray, ends: np.ndarray, names: list[str]) -> dict:
-        """What is said of one slot."""
-        assert state.sums is not None
-        assert state.moments is not None
-        rows, seen = float(state.sums.rows[i]), state.sums.seen[i]
-        mean, sd = _mean_and_sd(seen, _means(state.sums)[i], state.moments.x[i], state.moments.xx[i])
-        enough = seen >= self.min_count
-        shown = lambda a: np.where(enough, a, np.nan)  # noqa: E731
-        table = {
-            "n": seen,
-            "missing": rows - seen,
-            "mean": shown(mean),
-            "sd": shown(sd),
-            "low": ends[0],
-            "high": ends[1],
-        }
-        return {"rows": rows, "table": table, "quantiles": quantiles, "levels": self._level_tables(state, i, names)}
-
-    def _level_tables(self, state: State, i: int, names: list[str]) -> dict[str, dict]:
-        assert state.sums is not None
-        assert state.moments is not None
-        found = {}
-        for j in np.unique(state.column):
-            which = state.column == j
-            rows = state.moments.level[i, which]
-            other = float(state.sums.seen[i, j] - rows.sum())
-            few = (rows > 0) & (rows < self.min_count)
-            found[names[j]] = {"values": state.value[which], "rows": np.where(few, np.nan, rows), "other": other}
-        return found
-
-    def _histogram_tables(self, state: State, names: list[str]) -> dict[str, dict]:
-        if state.bins is None:
-            return {}
-        edges = self._edges(state)
-        few = (state.bins > 0) & (state.bins < self.min_count)
-        rows = np.where(few, np.nan, state.bins)
-        shown = np.setdiff1d(np.flatnonzero(np.isfinite(edges).all(1)), state.column)
-        return {names[j]: {"edges": edges[j], "rows": rows[j]} for j in shown}
-
-    def _pattern_table(self, state: State, names: list[str]) -> dict:
-        order = np.argsort(-state.patterns.rows, kind="stable")
-        rows = state.patterns.rows[order]
-        columns = [names[j] for j in state.patterns.columns]
-        return {
-            "columns": columns,
-            "missing": state.patterns.gone[order],
-            "rows": rows,
-            "other": state.rows - float(rows.sum()),
-        }
+        edges = self._edges(state) if self.bins else None
+        self.histograms_ = results.histograms(edges, state.bins, found, self.min_count)
+        self.patterns_ = results.pattern_table(state.patterns, state.rows, names)
+        self.correlation_, self.pair_rows_ = results.correlations(state.pairs, self.min_count)
 
     # ---- the face ----
 
@@ -387,28 +339,3 @@ class Describe(Estimator):
 
     def __str__(self) -> str:
         return tables.text(self) if hasattr(self, "table_") else repr(self)
-
-
-def _means(sums: Sums) -> np.ndarray:
-    return sums.x / np.maximum(sums.seen, 1e-300)
-
-
-def _mean_and_sd(n: np.ndarray, mean: np.ndarray, x: np.ndarray, xx: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and standard deviation (by n - 1) from sums about a first mean; NaN where there are too few values."""
-    with np.errstate(invalid="ignore", divide="ignore"):
-        better = np.where(n > 0, mean + x / n, np.nan)
-        variance = np.where(n > 1, np.maximum(xx - x**2 / n, 0.0) / (n - 1), np.nan)
-    return better, np.sqrt(variance)
-
-
-def _correlations(pairs: PairMoments | None, least: float) -> tuple[np.ndarray | None, np.ndarray | None]:
-    """Correlations over the rows in which both columns are there; NaN where they are too few or one does not vary."""
-    if pairs is None:
-        return None, None
-    with np.errstate(invalid="ignore", divide="ignore"):
-        covariance = pairs.xy - pairs.x * pairs.x.T / pairs.n
-        variance = pairs.xx - pairs.x**2 / pairs.n
-        varies = variance > 1e-24 * pairs.xx + 1e-300
-        correlation = covariance / (np.sqrt(variance) * np.sqrt(variance.T))
-    known = varies & varies.T & (pairs.n >= max(least, 2))
-    return np.where(known, np.clip(correlation, -1.0, 1.0), np.nan), pairs.n

@@ -16,6 +16,8 @@ from unpooled.client import SUM, Client, client
 from unpooled.maths.searching import rows_below
 from unpooled.tree import message
 
+KEPT = 2**24  # numbers of a client up to which ordered copies of its columns are kept from round to round
+
 
 @message("describe.Overview")
 class Overview(NamedTuple):
@@ -149,21 +151,39 @@ def _below(cuts: Cuts, client: Client, by: int | None, digits: int, sites: Seque
     for which, some in zip(lists, np.split(order, first[1:])):
         slot, column = divmod(int(which), d)
         member = _membership(cuts.levels, client, by, sites) if member is None and slot else member
+        if client.x.size > KEPT:
+            counts[some] = _counted(client, column, slot, member, cuts.at[some])
+            continue
         values, cumulated = _ordered(client, column, slot, member, cuts.levels)
         counts[some] = rows_below(values, cumulated, cuts.at[some])
     return Below(counts, _pattern_counts(cuts.prefixes, client, digits))
+
+
+def _counted(client: Client, column: int, slot: int, member: np.ndarray | None, at: np.ndarray) -> np.ndarray:
+    """Rows of a column at or below thresholds, found without an ordered copy of it."""
+    values, w = _slot_values(client, column, slot, member)
+    order = np.argsort(at, kind="stable")
+    above = np.searchsorted(at[order], values)  # thresholds below each value
+    out = np.zeros(len(at))
+    out[order] = np.cumsum(np.bincount(above, w, len(at) + 1)[:-1])
+    return out
+
+
+def _slot_values(client: Client, column: int, slot: int, member: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+    """Values of a column in one slot that are not missing, and their weights."""
+    x, w = _rows(client)
+    kept = (w > 0) & ~np.isnan(x[:, column])
+    kept = kept if slot == 0 or member is None else kept & member[:, slot]
+    return x[kept, column], w[kept]
 
 
 def _ordered(client: Client, column: int, slot: int, member: np.ndarray | None, levels: np.ndarray) -> tuple:
     """Values of a column in one slot, in order, and their cumulated weights if rows do not count as one each."""
     key = f"describe {slot} {column} {levels.tobytes().hex() if slot else ''}"
     if key not in client.memo:
-        x, w = _rows(client)
-        kept = (w > 0) & ~np.isnan(x[:, column])
-        kept = kept if slot == 0 or member is None else kept & member[:, slot]
-        order = np.argsort(x[kept, column], kind="stable")
-        plain = bool((w[kept] == 1).all())
-        client.memo[key] = x[kept, column][order], None if plain else np.cumsum(w[kept][order])
+        values, w = _slot_values(client, column, slot, member)
+        order = np.argsort(values, kind="stable")
+        client.memo[key] = values[order], None if bool((w == 1).all()) else np.cumsum(w[order])
     return client.memo[key]
 
 

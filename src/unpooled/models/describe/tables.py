@@ -73,7 +73,7 @@ def _level_lines(found: dict, name: str) -> list[list[str]]:
     totals = [float(np.nansum(level["rows"])) + level["other"] for level in levels]
     lines = [[f"{name}, n (%)", *("" for _ in found)]]
     for i, value in enumerate(levels[0]["values"]):
-        lines.append([f"  {value:g}", *(_share(level["rows"][i], total) for level, total in zip(levels, totals))])
+        lines.append([f"  {plain(value)}", *(_share(level["rows"][i], total) for level, total in zip(levels, totals))])
     if any(level["other"] > 0 for level in levels):
         lines.append(["  other", *(_share(level["other"], total) for level, total in zip(levels, totals))])
     return lines
@@ -91,7 +91,12 @@ def _share(rows: float, total: float) -> str:
     return f"{_number(rows)} ({100 * rows / total:.1f})" if total > 0 else _number(rows)
 
 
+def plain(value: float) -> str:
+    """A level as people write it: 2, 0.5; different levels never look the same."""
+    return f"{value:.0f}" if float(value).is_integer() and abs(value) < 1e15 else repr(float(value))
+
+
 def _number(value: float) -> str:
     if np.isnan(value):
         return WITHHELD
-    return f"{value:.0f}" if float(value).is_integer() and abs(value) < 1e15 else f"{value:.4g}"
+    return plain(value) if float(value).is_integer() else f"{value:.4g}"

@@ -6,18 +6,15 @@ Before: a first look, the steps of time (5 to 16 SUMs of counts, none if `times`
 from __future__ import annotations
 
 import warnings
-from html import escape
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.linalg import eigh
 from scipy.stats import norm
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils.validation import check_is_fitted
 
 from unpooled.arrays import to_numpy
 from unpooled.errors import BadData, BadParameter
-from unpooled.estimator import Estimator, rows_of
 from unpooled.federation import Federation
 from unpooled.maths import concordance, partial_likelihood
 from unpooled.maths.partial_likelihood import Deaths, Sums, Terms
@@ -26,10 +23,10 @@ from unpooled.models.steady import Steady
 from unpooled.models.survival import cox_questions as questions
 from unpooled.models.survival import times as grid
 from unpooled.models.survival.concordance import EXACT, all_pairs
+from unpooled.models.survival.cox_face import CoxFace
 from unpooled.models.survival.cox_questions import At, Centred, Hazard, Means, Scale, SiteAt, square
 from unpooled.models.survival.rows import Look, check_look, check_survival, columns_of, look
 from unpooled.parameters import at_least, flag, not_below_zero, one_of, within
-from unpooled.report import statistics
 from unpooled.tree import message
 
 HALVINGS = 30
@@ -73,7 +70,7 @@ class Value(NamedTuple):
     information: np.ndarray | None = None  # where it came with the rest
 
 
-class Cox(Estimator):
+class Cox(CoxFace):
     """Proportional hazards: the maximum of the pooled partial likelihood, with standard errors and baseline hazard.
 
     Parameters
@@ -387,65 +384,6 @@ class Cox(Estimator):
         elif not self.converged_:
             text = f"the last Newton step was {state.size:.2g} standard errors long"
             warnings.warn(f"{text}: raise max_iter= or tol=", ConvergenceWarning, stacklevel=2)
-
-    # ---- the face ----
-
-    def predict(self, X: Any) -> np.ndarray:
-        """Log hazard relative to a patient with mean covariates, (n,)."""
-        check_is_fitted(self)
-        return (rows_of(self, X, dtype=np.float64) - self.mean_) @ self.coef_
-
-    def predict_survival(self, X: Any, times: Any) -> np.ndarray:
-        """Probability of being alive at some times, (n, times)."""
-        check_is_fitted(self)
-        if self.baseline_times_ is None:
-            raise BadParameter("there is no common baseline hazard: fit with baseline=True and strata=None")
-        hazard = np.concatenate([[0.0], self.baseline_cumulative_hazard_])
-        at = hazard[np.searchsorted(self.baseline_times_, np.atleast_1d(times), side="right")]
-        return np.exp(-np.outer(np.exp(self.predict(X)), at))
-
-    def score(self, X: Any, y: Any) -> float:
-        """Harrell's concordance of rows X with y = (time, event)."""
-        risk = self.predict(X)
-        y = np.asarray(y, dtype=np.float64).reshape(len(risk), -1)
-        died = y[:, 1] == 1 if y.shape[1] > 1 else np.ones(len(risk), bool)
-        return concordance.index(concordance.of_rows(y[:, 0], died, np.round(risk, questions.SCORE_DECIMALS)))
-
-    def report_figures(self) -> dict[str, str]:
-        """What the report of a run shows: coefficients with their intervals, and the table of them."""
-        figure = statistics.intervals(self._labels(), self.coef_, self.confidence_interval_)
-        return {"Log hazard ratios": f"{figure}<pre>{escape(self.summary())}</pre>"}
-
-    def to_frame(self) -> Any:
-        """One row per covariate, as a frame of pandas."""
-        check_is_fitted(self)
-        import pandas as pd
-
-        return pd.DataFrame(self._table(), index=self._labels())
-
-    def summary(self) -> str:
-        """The coefficients as a text table."""
-        check_is_fitted(self)
-        table = self._table()
-        width = max(len(name) for name in (*self._labels(), "covariate"))
-        lines = [f"{'covariate':<{width}}" + "".join(f"{name:>13}" for name in table)]
-        for j, name in enumerate(self._labels()):
-            lines.append(f"{name:<{width}}" + "".join(f"{column[j]:>13.4g}" for column in table.values()))
-        known = "" if self.concordance_ is None else f", concordance {self.concordance_:.3f}"
-        lines.append(
-            f"{self.n_samples_:g} patients, {self.n_events_:g} events, log-likelihood {self.loglik_:.3f}{known}"
-        )
-        return "\n".join(lines)
-
-    def _labels(self) -> list[str]:
-        return self.columns_ or [str(j) for j in range(len(self.coef_))]
-
-    def _table(self) -> dict[str, np.ndarray]:
-        low, high = np.exp(self.confidence_interval_).T
-        return {
-            "coef": self.coef_, "stderr": self.stderr_, "hazard ratio": self.hazard_ratio_, "lower": low, "upper": high,
-            "p": self.p_value_,
-        }  # fmt: skip
 
 
 def _deaths(setting: Setting) -> Deaths:
