@@ -88,6 +88,12 @@ def test_rounded_data_take_few_rounds():
     assert small.journal.round <= 20
 
 
+def test_a_rehearsal_of_few_rounds_asks_every_question():
+    short = up.Describe(by="sex")
+    short.max_iter = 3
+    np.testing.assert_array_equal(short.fit(fed()).quantiles_, describe(by="sex").quantiles_)
+
+
 def test_only_sums_are_asked_for():
     for options in ({}, {"by": "sex"}, {"sites": True}):
         here = fed()

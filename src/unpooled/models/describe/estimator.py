@@ -293,6 +293,8 @@ class Describe(Estimator):
     # ---- what was learned ----
 
     def finish(self, fed: Federation, state: State) -> None:
+        while state.stage != "done":  # a rehearsal may stop early, and wants to see every question
+            state, _ = self.step(fed, state)
         assert state.sums is not None
         assert state.moments is not None
         names = names_of(fed, len(state.seen))
