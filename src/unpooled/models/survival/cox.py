@@ -281,7 +281,7 @@ class Cox(CoxFace):
             gradient = to_numpy(up.gradient) - ridge * coef
             return Value(float(up.loglik) - penalty, gradient, information=information)
         up = fed.sum(questions.risk_sums.using(columns=columns), self._at(setting, coef))
-        sums = Sums(*(to_numpy(a) for a in up))
+        sums = Sums(*(to_numpy(a) for a in up[1:]))
         terms = partial_likelihood.terms(_deaths(setting), sums, self.ties)
         loglik = float(setting.died_z @ coef) + terms.loglik - penalty
         return Value(loglik, setting.died_z + terms.gradient - ridge * coef, sums, terms)

@@ -56,6 +56,7 @@ class At(NamedTuple):
 class RiskSums(NamedTuple):
     """Sums of r and r z over those who leave the risk set in each step, and over those who die where several do."""
 
+    rows: Float[Array, "g", ">=0 rows"]  # over how many patients they are, for the node's own rules
     r: Float[Array, "g", ">=0"]
     rz: Float[Array, "g k"]
     died_r: Float[Array, "q", ">=0"]
@@ -134,8 +135,9 @@ def risk_sums(at: At, client: Client, *, columns: dict) -> RiskSums:
     rows = survival_rows(client, columns)
     z = _standard(rows, at.scale)
     step = last_step(at.starts, rows.time)
-    wr = rows.w * risk(z, at.coef)
-    return RiskSums(*partial_likelihood.sums(z, wr, step, rows.died, at.tied, len(at.starts)))
+    wr, g = rows.w * risk(z, at.coef), len(at.starts)
+    leaving = np.bincount(step[step >= 0], minlength=g).astype(np.float64)
+    return RiskSums(leaving, *partial_likelihood.sums(z, wr, step, rows.died, at.tied, g))
 
 
 @client("survival.curvature", SUM, adds=True, batched=False)
