@@ -100,6 +100,7 @@ class Ask:
     answer: Callable[..., Tree]
     batched: bool = True  # works on stacked clients, padding has weight 0
     adds: bool = False  # needs no state and adds over rows: clients may be merged, rows may be read in chunks
+    in_process: bool = False  # gives rows away or misbehaves by design: never answered over a network
     options: Mapping[str, Any] = field(default_factory=dict)
     steps: tuple[Step, ...] = ()
     letters: Mapping[str, Mapping[str, bytes]] = field(
@@ -210,7 +211,9 @@ def _parameters(answer: Callable) -> frozenset[str]:
 REGISTRY: dict[str, Ask] = {}
 
 
-def client(name: str, kind: str, *, batched: bool = True, adds: bool = False) -> Callable[[Callable[..., Tree]], Ask]:
+def client(
+    name: str, kind: str, *, batched: bool = True, adds: bool = False, in_process: bool = False
+) -> Callable[[Callable[..., Tree]], Ask]:
     """Register a question under a lasting name.
 
     Parameters
@@ -223,6 +226,8 @@ def client(name: str, kind: str, *, batched: bool = True, adds: bool = False) ->
         Whether it works on clients stacked on a leading axis; False for one that loops, branches or draws.
     adds : bool, default=False
         Whether it is a plain sum over rows that needs no state: clients may be merged, and rows read in chunks.
+    in_process : bool, default=False
+        Whether it gives rows away, or misbehaves, by design: a node never answers it.
     """
     if kind not in KINDS:
         raise TypeError(f"{name} is registered as {kind!r}: use one of SUM, GATHER, TELL, STEP, KEYS")
@@ -231,7 +236,7 @@ def client(name: str, kind: str, *, batched: bool = True, adds: bool = False) ->
         known = REGISTRY.get(name)
         if known is not None and known.answer.__module__ != fn.__module__:
             raise TypeError(f"{name} is registered by {known.answer.__module__} already: choose another name")
-        REGISTRY[name] = Ask(name, kind, fn, batched, adds)
+        REGISTRY[name] = Ask(name, kind, fn, batched, adds, in_process)
         return REGISTRY[name]
 
     return register

@@ -23,7 +23,7 @@ from unpooled.client import KEYS, STEP, Ask, Client, Step, digest
 from unpooled.errors import UnpooledError, suggest
 from unpooled.layers.secure import masking_node
 from unpooled.local import merged_jobs
-from unpooled.node import questions
+from unpooled.node import limits, questions
 from unpooled.node.ledger import Ledger, Line
 from unpooled.node.policy import MASK, Policy
 from unpooled.node.questions import Refused
@@ -143,6 +143,7 @@ class Site:
         ask = self._question(request)
         policy.admit(ask, rows.n_rows, self.name)
         down = parcel.value()
+        limits.check(ask.name, ask.options, down, policy.limits, self.name)
         private = self._private(request, letters, partial(digest, ask, down), session, policy)
         if session is not None:
             down = self._followed(session, ask, down, request, private)
@@ -288,12 +289,22 @@ class Site:
         if ask.kind == KEYS:  # keys and shares have nothing to do with rows
             me = replace(_NOBODY, name=self.name, state=dict(state), moment=moment, **private)
             return state, ask(down, me)
-        up, me = _ask_rows(ask, down, rows, replace(_NOBODY, state=state, moment=moment, **private))
+        up, me = self._ask_rows(ask, down, rows, replace(_NOBODY, state=state, moment=moment, **private))
         tree.check(up, ask.types[1], bound)
         if not any(step.name == MASK for step in ask.steps):
             policy.check_answer(up, ask.types[1], rows.n_rows, self.name)
         sent = replace(ask, answer=lambda *_, **__: up, options={})(down, me)
         return me.state, sent
+
+    def _ask_rows(self, ask: Ask, down: Tree, rows: Rows, like: Client) -> tuple[Tree, Client]:
+        """The answer before its steps. What a question says about the data may quote a value: that stays in the node's log."""
+        try:
+            return _ask_rows(ask, down, rows, like)
+        except (Refused, ModuleNotFoundError):
+            raise
+        except UnpooledError as error:
+            log.error("%s cannot be answered with this node's data: %s", ask.name, error)
+            raise Refused(f"{self.name!r} cannot answer {ask.name} with its data: its log says why") from error
 
     # ---- state, by round ----
 
