@@ -103,6 +103,9 @@ class Ask:
     in_process: bool = False  # gives rows away or misbehaves by design: never answered over a network
     options: Mapping[str, Any] = field(default_factory=dict)
     steps: tuple[Step, ...] = ()
+    inspect: Callable[[Tree, str], None] | None = (
+        None  # the server's look at a single answer before it is taken; never sent
+    )
     letters: Mapping[str, Mapping[str, bytes]] = field(
         default_factory=dict
     )  # layer -> client name -> what it alone is told
@@ -126,6 +129,8 @@ class Ask:
                 return step.undo(sent, name) if step.undo else sent
             sent = step.undo(sent, name) if step.undo else sent
         tree.check(sent, self.types[1], bound)
+        if self.inspect is not None:
+            self.inspect(sent, name)
         return sent
 
     def complete(self, total: Tree, names: Sequence[str], bound: dict[str, Any] | None = None) -> Tree:

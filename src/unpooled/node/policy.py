@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args, get_origin
+from typing import Any
 
 import numpy as np
 
@@ -126,7 +126,7 @@ class Policy:
     def check_answer(self, up: Any, schema: Any, rows: int, node: str) -> None:
         """Refuse an answer that tells of few rows, or holds more numbers than its rows can hide; for answers that are not masked."""
         least = self.min_rows_per_component
-        for count in row_counts(up, schema) if least > 0 else ():
+        for count in tree.row_counts(up, schema) if least > 0 else ():
             few = (count > 0) & (count < least)
             all_but_few = (count < rows) & (rows - count < least)
             if bool((few | all_but_few).any()):
@@ -141,24 +141,6 @@ FEW_ROWS = "an answer of {node!r} would tell of fewer than {least} rows, or of a
 
 def _matches(name: str, patterns: Sequence[str]) -> bool:
     return any(fnmatchcase(name, p) for p in patterns)
-
-
-def row_counts(up: Any, schema: Any) -> Iterator[np.ndarray]:
-    """The leaves that the schema marks as counts of rows ("rows"), wherever they stand."""
-    if hasattr(schema, "_fields"):
-        hints = tree.hints(schema)
-        for name, part in zip(schema._fields, up):
-            yield from row_counts(part, hints[name])
-    elif get_origin(schema) is tuple:
-        args = get_args(schema)
-        repeated = len(args) == 2 and args[1] is Ellipsis
-        for i, part in enumerate(up):
-            yield from row_counts(part, args[0] if repeated else args[i])
-    elif get_origin(schema) is dict:
-        for part in up.values():
-            yield from row_counts(part, get_args(schema)[1])
-    elif "rows" in getattr(getattr(schema, "__metadata__", [None])[0], "bound", "").split():
-        yield to_numpy(up)
 
 
 def read(path: Path) -> Policy:
