@@ -118,11 +118,10 @@ def test_large_statistics_pass(network):
 
 def test_a_run_that_ends_while_answers_travel_costs_no_node(network, monkeypatch):
     connected = lambda: [n.log.read_text().count("is connected") for n in network.nodes.values()]  # noqa: E731
-    for name in ("RETRY", "MAX_RETRY", "SLOW_FACTOR"):
-        monkeypatch.setattr(exchange, name, 0.05)  # so that nodes have much left to answer at the end
+    monkeypatch.setattr(exchange, "SLOW_FACTOR", 0.05)  # so that nodes have much left to answer at the end
     before, sent = connected(), np.arange(600_000.0)
     for _ in range(2):
-        with open_fed(network) as fed:
+        with open_fed(network, retry=0.05) as fed:
             assert np.array_equal(fed.sum(echo, Centre(sent)).mean, 3 * sent)
     assert connected() == before
     assert [n.process.poll() for n in network.nodes.values()] == [None] * 3

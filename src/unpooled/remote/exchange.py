@@ -19,10 +19,9 @@ if TYPE_CHECKING:
     from unpooled.remote.federation import Remote
 
 RECEIVE_WAIT = 0.5  # seconds that one call may wait for replies, so that nodes that come and go are noticed
-RETRY = 2.0  # seconds without any answer until those that are missing are sent the question again; doubles
-MAX_RETRY = 5.0  # a restarted node has lost the question: it must not wait long for the next copy
+MAX_RETRY = 2.5  # times `retry`: a restarted node has lost the question and must not wait long for the next copy
 SLOW_FACTOR = 3.0  # where the first answer takes long, silence is normal: wait this many times as long
-RETRY_LOST = 0.2  # seconds until a question whose message was lost is sent again
+RETRY_LOST = 0.1  # times `retry`: until a question whose message is known to be lost is sent again
 SAY_EVERY = 10.0  # seconds between two sentences about whom a run waits for
 
 
@@ -62,7 +61,7 @@ class Exchange:
         self.settled: dict[str, tuple[Tree] | None] = {}
         self.open = set(fed.names)
         self.start = self.said = self.heard = time.monotonic()
-        self.silence = max(RETRY, SLOW_FACTOR * min(fed.durations, default=0.0))
+        self.silence = max(fed.retry, SLOW_FACTOR * min(fed.durations, default=0.0))
         self._requests: dict[str, str] = {}  # request id -> client name
         self._sent: dict[str, Sent] = {}
         self._message = wire.pack(self._head(), down)
@@ -83,7 +82,7 @@ class Exchange:
         self.fed.roster.poll()
         self._send()
         if self._requests:
-            replies = self.fed.transport.receive(list(self._requests), RECEIVE_WAIT)
+            replies = self.fed.transport.receive(list(self._requests), min(RECEIVE_WAIT, self.fed.retry))
             for reply in replies:
                 name = self._requests.pop(reply.request, "")
                 if name in self.open:
@@ -124,8 +123,8 @@ class Exchange:
         return node != last.node or (now >= last.retry_at and now - self.heard >= self.silence)
 
     def _schedule(self, name: str, node: int, now: float) -> Sent:
-        previous = self._sent[name].patience if name in self._sent else RETRY / 2
-        patience = max(min(2 * previous, MAX_RETRY), self.silence)
+        previous = self._sent[name].patience if name in self._sent else self.fed.retry / 2
+        patience = max(min(2 * previous, MAX_RETRY * self.fed.retry), self.silence)
         return Sent(node, now + patience, patience)
 
     def _head(self) -> dict[str, Any]:
@@ -147,7 +146,7 @@ class Exchange:
     def _take(self, name: str, reply: Reply) -> None:
         """Settle one client's reply: a lost message is sent again, anything that does not fit is a refusal."""
         if reply.lost:
-            self._sent[name] = Sent(None, time.monotonic() + RETRY_LOST, self._sent[name].patience)
+            self._sent[name] = Sent(None, time.monotonic() + RETRY_LOST * self.fed.retry, self._sent[name].patience)
             return
         try:
             parcel = self._open(name, reply)
