@@ -50,7 +50,7 @@ def serve(monkeypatch, **errors):
     monkeypatch.setattr(fleet, "respond", lambda site, message: "answer")
     stop = threading.Event()
     connection = Connection(stop, **errors)
-    fleet._serve(SimpleNamespace(name="basel"), connection, stop)
+    fleet._serve(SimpleNamespace(name="basel"), connection, stop, threading.Event())
     return connection
 
 

@@ -153,7 +153,7 @@ def test_a_key_that_was_not_admitted_is_turned_away(network, tmp_path):
     config.write_text(text)
     stranger = NodeProcess(config)
     with started(stranger):
-        assert "have its key admitted" in stranger.said("turned 'stranger' away")
+        assert "have its key admitted" in stranger.said("rejected 'stranger'")
         assert stranger.stop() == 0
     assert "stranger" not in [n["name"] for n in nodes(network.link)]
 
@@ -214,7 +214,7 @@ def test_the_same_config_file_runs_over_the_link_and_the_ledger_is_explained(net
     assert cli.main(["node", "ledger", "verify", ledger]) == 0
     assert "none changed" in capsys.readouterr().out
     assert cli.main(["node", "ledger", "show", ledger, "--last", "1"]) == 0
-    assert "in answer to unpooled." in capsys.readouterr().out
+    assert "in answer to mixture." in capsys.readouterr().out
 
 
 def serve(folder, *more):

@@ -9,6 +9,7 @@ protobuf, so a node makes two requests per question. Large objects go the usual 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import wraps
 from inspect import signature
 from typing import Any
 
@@ -32,7 +33,8 @@ def take(proto: Any) -> dict[str, bytes]:
     record: Any = recorddict_from_proto(proto.content).get(MARK)
     if record is None:
         return {}
-    proto.ClearField("content")
+    proto.content.Clear()
+    proto.content.SetInParent()  # Flower expects an empty content, not a missing one
     return {key: content for key, content in record.items() if isinstance(content, bytes)}
 
 
@@ -55,6 +57,7 @@ def fill(protos: Iterable[Any], groups: Iterable[dict[str, Any]]) -> None:
 def accepting(push: Callable[..., Any]) -> Callable[..., Any]:
     """A handler of pushed messages that also stores the objects bundled with them."""
 
+    @wraps(push)
     def pushed(*args: Any, **kwargs: Any) -> Any:
         call = signature(push).bind(*args, **kwargs).arguments
         request, state = call["request"], call["state"]
@@ -75,6 +78,7 @@ def accepting(push: Callable[..., Any]) -> Callable[..., Any]:
 def supplying(pull: Callable[..., Any]) -> Callable[..., Any]:
     """A handler of pulled messages that bundles their objects, for those who ask with `MARK`."""
 
+    @wraps(pull)
     def pulled(*args: Any, **kwargs: Any) -> Any:
         call = signature(pull).bind(*args, **kwargs).arguments
         request, state = call["request"], call["state"]

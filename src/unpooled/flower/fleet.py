@@ -86,34 +86,52 @@ def run(site: Site, link: Link, key: Key | None, stop: threading.Event) -> None:
         Ends the loop. An answer that is being computed has `GRACE` seconds to finish and is then abandoned: its thread
         does not keep the process alive.
     """
-    ended, failures = threading.Event(), []
-
-    def work() -> None:
-        try:
-            _keep_connected(site, link, key or generate_key_pairs()[0], stop)
-        except BaseException as error:
-            failures.append(error)
-        finally:
-            ended.set()
-
-    threading.Thread(target=work, name=f"node {site.name}", daemon=True).start()
-    while not ended.wait(0.1 if stop.is_set() else 0.5):
+    loop = _Loop(site, link, key or generate_key_pairs()[0], stop)
+    threading.Thread(target=loop.run, name=f"node {site.name}", daemon=True).start()
+    while not loop.ended.wait(0.2):
         if stop.is_set():
-            if not ended.wait(GRACE):
-                log.warning("%s stops while a question is being answered: the answer is not sent", site.name)
-            break
-    if failures:
-        raise failures[0]
+            loop.leave()
+            return
+    if loop.failure is not None:
+        raise loop.failure
 
 
-def _keep_connected(site: Site, link: Link, key: Key, stop: threading.Event) -> None:
+class _Loop:
+    """The node's work, in a thread of its own: stays connected and answers."""
+
+    def __init__(self, site: Site, link: Link, key: Key, stop: threading.Event):
+        self.site, self.link, self.key, self.stop = site, link, key, stop
+        self.ended, self.idle = threading.Event(), threading.Event()
+        self.failure: BaseException | None = None
+        self.connection: _Connection | None = None
+
+    def run(self) -> None:
+        try:
+            _keep_connected(self)
+        except BaseException as error:
+            self.failure = error
+        finally:
+            self.ended.set()
+
+    def leave(self) -> None:
+        """End the connection, once the current answer is sent or `GRACE` seconds have passed."""
+        if not self.idle.wait(GRACE):
+            log.warning("%s stops while a question is being answered: the answer is not sent", self.site.name)
+        connection = self.connection
+        if connection is not None:
+            connection.close()
+
+
+def _keep_connected(loop: _Loop) -> None:
+    site, link, stop = loop.site, loop.link, loop.stop
     pause, refused = RECONNECT[0], 0.0
     while not stop.is_set():
+        loop.idle.set()
         try:
-            with _Connection(link, key) as connection:
+            with _Connection(link, loop.key) as loop.connection:
                 log.info("%s is connected to %s", site.name, link.address)
                 pause, refused = RECONNECT[0], 0.0
-                _serve(site, connection, stop)
+                _serve(site, loop.connection, stop, loop.idle)
         except httpx.HTTPStatusError as error:
             refused = refused or time.monotonic()
             why = _refusal(error, site, link)
@@ -154,7 +172,8 @@ def _reason(error: Exception) -> str:
     return flower.message if flower else error.response.text[:200]
 
 
-def _serve(site: Site, connection: _Connection, stop: threading.Event) -> None:
+def _serve(site: Site, connection: _Connection, stop: threading.Event, idle: threading.Event) -> None:
+    """Answer messages one after another; `idle` is set while none is being answered."""
     last = time.monotonic()
     while not stop.is_set():
         connection.check_heartbeat()
@@ -163,14 +182,15 @@ def _serve(site: Site, connection: _Connection, stop: threading.Event) -> None:
             if not connection.held:
                 stop.wait(POLL if time.monotonic() - last < IDLE_AFTER else IDLE_POLL)
             continue
+        idle.clear()
         try:
-            reply = respond(site, connection.fetch(found))
-            if not stop.is_set():
-                connection.push(reply)
+            connection.push(respond(site, connection.fetch(found)))
         except httpx.TransportError:
             raise
         except Exception as error:  # its run has ended meanwhile, or its sender was killed: the node goes on
             log.info("a message was dropped (%s): %s", type(error).__name__, _reason(error))
+        finally:
+            idle.set()
         last = time.monotonic()
 
 
@@ -205,6 +225,12 @@ class _Connection:
         return self
 
     def __exit__(self, *_: Any) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Tell the SuperLink that this node leaves, and end the connection."""
+        if self._stop.is_set():
+            return
         self._stop.set()
         try:
             self.client.DeactivateNode(DeactivateNodeRequest(node_id=self.node.node_id))

@@ -10,6 +10,7 @@ import asyncio
 import threading
 from collections import defaultdict
 from collections.abc import Callable
+from functools import wraps
 from inspect import signature
 from typing import Any
 
@@ -45,6 +46,7 @@ class Mailboxes:
     def runtime_push(self, push: Callable[..., Any]) -> Callable[..., Any]:
         """The coordinator's messages wake the nodes they are for."""
 
+        @wraps(push)
         def pushed(*args: Any, **kwargs: Any) -> Any:
             request = signature(push).bind(*args, **kwargs).arguments["request"]
             nodes = [m.metadata.dst_node_id for m in request.messages_list]
@@ -60,6 +62,7 @@ class Mailboxes:
     def fleet_push(self, push: Callable[..., Any]) -> Callable[..., Any]:
         """A node's reply wakes the coordinator."""
 
+        @wraps(push)
         def pushed(*args: Any, **kwargs: Any) -> Any:
             request = signature(push).bind(*args, **kwargs).arguments["request"]
             ids = [m.metadata.reply_to_message_id for m in request.messages_list]
@@ -76,6 +79,7 @@ class Mailboxes:
     def fleet_pull(self, pull: Callable[..., Any]) -> Callable[..., Any]:
         """A node that finds no message may wait until one is sent to it."""
 
+        @wraps(pull)
         def pulled(*args: Any, **kwargs: Any) -> Any:
             node = signature(pull).bind(*args, **kwargs).arguments["request"].node.node_id
             with self._lock:
@@ -91,6 +95,7 @@ class Mailboxes:
     def runtime_pull(self, pull: Callable[..., Any]) -> Callable[..., Any]:
         """Replies that were delivered are waited for no longer."""
 
+        @wraps(pull)
         def pulled(*args: Any, **kwargs: Any) -> Any:
             response = pull(*args, **kwargs)
             with self._lock:
