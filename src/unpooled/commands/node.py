@@ -11,6 +11,8 @@ import threading
 from pathlib import Path
 from typing import Any
 
+from unpooled.commands import node_study
+
 
 def add_parser(commands: Any) -> argparse.ArgumentParser:
     parser = commands.add_parser("node", help="take part with data of your own", description=__doc__)
@@ -30,6 +32,7 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
     start.add_argument("--insecure", action="store_true", help="no TLS and no key; on loopback only")
     start.add_argument("--behind", metavar="HOST:PORT", help="serve a stock SuperNode started with --isolation process")
     _add_ledger(inner.add_parser("ledger", help="check or explain the record of what left"))
+    node_study.add_parsers(inner)
     return parser
 
 
@@ -42,13 +45,14 @@ def _add_ledger(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    return {"init": run_init, "keygen": run_keygen, "start": run_start, "ledger": run_ledger}[args.what](args)
+    own = {"init": run_init, "keygen": run_keygen, "start": run_start, "ledger": run_ledger}
+    return {**own, **node_study.RUNS}[args.what](args)
 
 
 def run_init(args: argparse.Namespace) -> int:
     from unpooled.errors import BadParameter
-    from unpooled.remote.keys import make_node_key
     from unpooled.node import config, policy
+    from unpooled.remote.keys import make_node_key
 
     folder = args.folder
     if (folder / "node.toml").exists():

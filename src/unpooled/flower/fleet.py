@@ -50,8 +50,8 @@ from unpooled.flower import bundle, objects
 from unpooled.flower.app import respond
 from unpooled.flower.attach import Headers
 from unpooled.flower.longpoll import WAIT_HEADER
-from unpooled.remote.link import Link
 from unpooled.node.site import Site
+from unpooled.remote.link import Link
 
 log = logging.getLogger("unpooled.node")
 

@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from unpooled import tree, wire
-from unpooled.client import Ask
+from unpooled.client import KEYS, Ask
 from unpooled.errors import BadParameter
 from unpooled.federation import LATE, Tally
 from unpooled.node.questions import schema
@@ -60,6 +60,7 @@ class Exchange:
         self.bound = tree.dims(down, ask.types[0])
         self.settled: dict[str, tuple[Tree] | None] = {}
         self.open = set(fed.names)
+        self.needed = min(fed.needed, len(self.open)) if ask.kind == KEYS else fed.needed
         self.start = self.said = self.heard = time.monotonic()
         self.silence = max(fed.retry, SLOW_FACTOR * min(fed.durations, default=0.0))
         self._requests: dict[str, str] = {}  # request id -> client name
@@ -69,7 +70,7 @@ class Exchange:
     def going(self) -> bool:
         """Whether to wait on: for all until the timeout, for enough of them until the end of the wait."""
         waited = time.monotonic() - self.start
-        answered, needed = self.tally.answered, self.fed.needed
+        answered, needed = self.tally.answered, self.needed
         reachable = any(self.fed.roster.online(n) for n in self.open)
         if not self.open or answered + len(self.open) < needed:  # refusals leave too few: waiting cannot help
             return False
@@ -108,7 +109,7 @@ class Exchange:
             node = self.fed.roster.online(name)
             if node is not None and self._is_due(name, node, now):
                 self._sent[name] = self._schedule(name, node, now)
-                due.append((name, Request(node, self._message, self._private(name), self.ask.letters.get(name, b""))))
+                due.append((name, Request(node, self._message, self._private(name), self._letter(name))))
         if due:
             ids = self.fed.transport.send([request for _, request in due])
             self._requests.update({i: name for i, (name, _) in zip(ids, due) if i})
@@ -131,7 +132,15 @@ class Exchange:
         """What all nodes are told about the question."""
         journal = self.fed.journal
         head = {"kind": "ask", "run": self.fed.run.name, "round": journal.round, "seed": journal.seed}
-        return head | _question(self.ask)
+        study = {} if self.fed.study is None else {"study": self.fed.study.digest}
+        return head | study | _question(self.ask)
+
+    def _letter(self, name: str) -> bytes:
+        """What layers tell one node alone."""
+        letters = self.ask.letters_to(name)
+        if self.fed.study is not None and name not in self.fed.run.begun:
+            letters["study file"] = self.fed.study.content
+        return wire.pack_letters(letters)
 
     def _private(self, name: str) -> str:
         """What one node alone is told about the question."""
@@ -197,7 +206,7 @@ class Exchange:
     def _report(self) -> None:
         """While fewer than `min_clients` have answered, say for whom the run waits."""
         now = time.monotonic()
-        if now - self.said <= SAY_EVERY or not self.open or self.tally.answered >= self.fed.needed:
+        if now - self.said <= SAY_EVERY or not self.open or self.tally.answered >= self.needed:
             return
         self.said = now
         who = [n if self.fed.roster.online(n) else f"{n} (not connected)" for n in sorted(self.open)[:5]]
@@ -215,4 +224,6 @@ def _question(ask: Ask) -> dict[str, Any]:
     try:
         return json.loads(json.dumps(options))
     except TypeError as error:
-        raise BadParameter(f"an option of {ask.name} cannot be sent: {error}; give it as numbers and strings") from error
+        raise BadParameter(
+            f"an option of {ask.name} cannot be sent: {error}; give it as numbers and strings"
+        ) from error

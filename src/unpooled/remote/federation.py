@@ -22,6 +22,7 @@ from unpooled.remote.exchange import Exchange
 from unpooled.remote.roster import Roster
 from unpooled.remote.run import Run
 from unpooled.remote.transport import Transport
+from unpooled.study import Study
 from unpooled.tree import Tree
 
 FIND_WAIT = 0.2  # seconds to wait for replies to hello between two looks at who is connected
@@ -49,6 +50,8 @@ class Remote:
         the run waits longer; nodes give the same answer to the same question, so asking again is harmless.
     max_bytes : int, default=2**31
         A larger reply is refused.
+    study : Study or None, default=None
+        The study that the run belongs to; nodes answer studies that their owners approved.
     say : callable, default=no output
         Receives a sentence when the run waits or a node is rejected.
 
@@ -69,11 +72,12 @@ class Remote:
         wait: float = 600.0,
         retry: float = 2.0,
         max_bytes: int = 2**31,
+        study: Study | None = None,
         say: Callable[[str], None] = lambda text: None,
     ):
         if names is not None and len(set(names)) < max(1, min_clients):
             raise BadParameter(f"min_clients={min_clients} is more than the {len(set(names))} names: lower it")
-        self.transport = transport
+        self.transport, self.study = transport, study
         self.min_clients, self.max_bytes, self.say = min_clients, max_bytes, say
         self.timeout, self.wait, self.retry = timeout, wait, retry
         self.journal = Journal()

@@ -87,7 +87,9 @@ def read_public_key(path: Path) -> ec.EllipticCurvePublicKey:
     except FileNotFoundError as error:
         raise DataNotFound(f"{path} is not there: a node makes it with `unpooled node keygen`") from error
     except ValueError as error:
-        raise BadParameter(f"{path} is not a public key: send the .pub file that `unpooled node keygen` made") from error
+        raise BadParameter(
+            f"{path} is not a public key: send the .pub file that `unpooled node keygen` made"
+        ) from error
     if not isinstance(key, ec.EllipticCurvePublicKey):
         raise BadParameter(
             f"{path} holds a key of another kind: a node makes the right one with `unpooled node keygen`"
@@ -135,11 +137,15 @@ def renew(folder: Path, valid: datetime.timedelta = YEAR) -> datetime.datetime:
         When the new certificate expires.
     """
     if not (folder / "ca.key").is_file():
-        raise BadParameter(f"{folder} holds no ca.key: replace server.crt yourself, or delete *.crt and server.key for new ones")
+        raise BadParameter(
+            f"{folder} holds no ca.key: replace server.crt yourself, or delete *.crt and server.key for new ones"
+        )
     key = serialization.load_pem_private_key((folder / "ca.key").read_bytes(), password=None)
     ca, old = _read_certificate(folder / "ca.crt"), _read_certificate(folder / "server.crt")
     if ca.not_valid_after_utc < datetime.datetime.now(datetime.UTC):
-        raise BadParameter(f"the authority in {folder / 'ca.crt'} has expired itself: delete *.crt and *.key there for a new one")
+        raise BadParameter(
+            f"the authority in {folder / 'ca.crt'} has expired itself: delete *.crt and *.key there for a new one"
+        )
     names = old.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     assert isinstance(key, ec.EllipticCurvePrivateKey)
     _issue(folder, key, ca.subject, [str(n.value) for n in names], valid)

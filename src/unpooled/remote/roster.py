@@ -163,7 +163,9 @@ class Roster:
     def _check_columns(self, name: str) -> None:
         held, wanted = self._held[name], self.columns
         if (wanted is None) != (held is None):
-            raise SchemaError(f"{name!r} and the other nodes do not all have column names: name the columns of all or none")
+            raise SchemaError(
+                f"{name!r} and the other nodes do not all have column names: name the columns of all or none"
+            )
         lacking = [c for c in wanted or () if c not in set(held or ())]
         if lacking:
             raise SchemaError(
