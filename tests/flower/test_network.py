@@ -3,17 +3,19 @@
 import json
 import os
 import signal
+import ssl
 import subprocess
 import sys
 import time
 import warnings
 from datetime import timedelta
 
+import httpx
 import numpy as np
 import psutil
 import pytest
 from network import NodeProcess, answer_once, free_port, started, write_node
-from toy import Centre, Wanderer, echo, total
+from toy import Centre, Wanderer, echo, pause, total
 
 import unpooled as up
 from unpooled import cli
@@ -127,9 +129,13 @@ def test_a_run_that_ends_while_answers_travel_costs_no_node(network, monkeypatch
     assert [n.process.poll() for n in network.nodes.values()] == [None] * 3
 
 
-def test_two_nodes_with_one_name_are_refused(network, tmp_path):
+@pytest.mark.parametrize(
+    ("admitted", "sentence"), [("basel", "two nodes called 'basel'"), ("mallory", "uses the key admitted as 'mallory'")]
+)
+def test_two_nodes_with_one_name_are_refused(network, tmp_path, admitted, sentence):
     text = f'path = "{network.folder / "basel.csv"}"'
-    other = write_node(tmp_path / "other", "basel", network.link.address, network.folder / "link", text)
+    other = write_node(tmp_path / "other", admitted, network.link.address, network.folder / "link", text)
+    other.write_text(other.read_text().replace(f'name = "{admitted}"', 'name = "basel"'))
     twin = NodeProcess(other)
     with open_fed(network) as fed:
         assert fed.names == ["basel", "geneva", "zurich"]
@@ -139,7 +145,7 @@ def test_two_nodes_with_one_name_are_refused(network, tmp_path):
             while not fed.roster.rejected and time.monotonic() < end:
                 fed.sum(total, Centre(np.zeros(3)))
                 time.sleep(0.3)
-            assert "two nodes called 'basel'" in next(iter(fed.roster.rejected.values()))
+            assert sentence in next(iter(fed.roster.rejected.values()))
             assert fed.sum(total, Centre(np.zeros(3))).n == sum(len(t) for t in network.tables.values())
 
 
@@ -180,6 +186,46 @@ def test_an_expired_certificate_is_refused_by_nodes_and_by_serve_itself(tmp_path
             answer_once(link, tmp_path / "node.key")
     finally:
         server.stop(process)
+
+
+@pytest.mark.parametrize(
+    ("content", "code"), [(b"\0" * 2**20, 413), (iter([b"\0" * 2**20]), 411)], ids=["large", "chunked"]
+)
+def test_a_large_body_without_a_key_is_not_read(network, content, code):
+    context = ssl.create_default_context(cadata=network.link.ca.decode())
+    with httpx.Client(verify=context) as client:
+        try:
+            status = client.post(f"https://{network.link.address}/v1/fleet/pull-messages", content=content).status_code
+        except httpx.TransportError:  # the connection was closed while the body was being sent
+            status = code
+    assert status == code
+
+
+def test_a_renewed_certificate_is_used_without_a_restart(network):
+    host, port = network.link.address.split(":")
+    before = ssl.get_server_certificate((host, int(port)))
+    keys.renew(network.folder / "link")
+    end = time.monotonic() + 30
+    while ssl.get_server_certificate((host, int(port))) == before and time.monotonic() < end:
+        time.sleep(0.2)
+    assert ssl.get_server_certificate((host, int(port))) == (network.folder / "link" / "server.crt").read_text()
+    with open_fed(network) as fed:
+        assert fed.sum(total, Centre(np.zeros(3))).n == sum(len(t) for t in network.tables.values())
+
+
+def test_a_node_obeys_its_signals_while_it_computes(network):
+    node = network.nodes["basel"]
+    with open_fed(network) as fed:
+        fed.min_clients, fed.timeout = 2, 3.0
+        fed.sum(pause.using(seconds=600.0, who="basel"), Centre(np.zeros(3)))
+        assert [r.client for r in fed.journal.refusals] == ["basel"]
+        node.process.send_signal(signal.SIGTERM)
+        assert node.process.wait(30) == 0
+    connected = node.log.read_text().count("is connected")
+    node.start()
+    end = time.monotonic() + 60
+    while node.log.read_text().count("is connected") == connected and time.monotonic() < end:
+        time.sleep(0.1)
 
 
 def test_the_inner_doors_ask_for_the_token(network):
@@ -231,7 +277,7 @@ def serve(folder, *more):
         *more,
         "--json",
     ]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     assert json.loads(process.stdout.readline())["address"] == address
     (link,) = psutil.Process(process.pid).children()
     return process, link
@@ -247,18 +293,21 @@ def test_serve_leaves_nothing_behind(tmp_path, sign):
     assert not link.is_running()
 
 
+def test_serve_ends_with_a_sentence_when_its_superlink_dies(tmp_path):
+    process, link = serve(tmp_path / "link", "--insecure")
+    link.kill()
+    with process:
+        assert process.wait(30) == 1
+        assert "the SuperLink ended unexpectedly" in process.stdout.read()
+
+
 def test_a_node_is_made_and_admitted_from_the_command_line(tmp_path, capsys):
     assert cli.main(["node", "init", str(tmp_path / "bern"), "--data", "x.csv", "--on", "127.0.0.1:1"]) == 0
     config = configs.read(tmp_path / "bern" / "node.toml")
     assert (config.name, config.link, config.data["path"]) == ("bern", "127.0.0.1:1", "x.csv")
     assert (tmp_path / "bern" / "node.key").stat().st_mode & 0o77 == 0
     assert policy.read(tmp_path / "bern" / "policy.toml").gather is False
-    assert (
-        cli.main(
-            ["serve", "admit", str(tmp_path / "bern" / "node.pub"), "--link", str(tmp_path / "l"), "--name", "bern"]
-        )
-        == 0
-    )
+    assert cli.main(["serve", "admit", str(tmp_path / "bern" / "node.pub"), "--link", str(tmp_path / "l")]) == 0
     assert (tmp_path / "l" / "admitted" / "bern.pub").exists()
     assert cli.main(["node", "init", str(tmp_path / "bern")]) == 1
     assert cli.main(["node", "start", str(tmp_path / "bern" / "node.toml")]) == 1

@@ -23,7 +23,7 @@ LIMIT = 8 * 2**20  # bytes of objects in one request or response
 
 def put(proto: Any, contents: dict[str, bytes]) -> None:
     """Store objects (id -> bytes) in a message's protobuf."""
-    proto.content.CopyFrom(recorddict_to_proto(RecordDict({MARK: ConfigRecord(contents)})))
+    proto.content.CopyFrom(recorddict_to_proto(RecordDict({MARK: ConfigRecord({**contents})})))
 
 
 def take(proto: Any) -> dict[str, bytes]:
