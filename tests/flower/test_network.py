@@ -172,7 +172,7 @@ def test_a_wrong_ca_is_refused(network, tmp_path):
         answer_once(link, tmp_path / "node.key")
 
 
-def test_an_expired_certificate_is_refused_by_nodes_and_by_serve_itself(tmp_path):
+def test_an_expired_certificate_is_named_by_nodes_and_by_serve_itself(tmp_path, caplog):
     keys.make_authority(tmp_path, ["127.0.0.1"], valid=timedelta(hours=-1))
     (tmp_path / "ca.key").unlink()  # or it would be renewed
     keys.make_node_key(tmp_path / "node.key")
@@ -182,8 +182,9 @@ def test_an_expired_certificate_is_refused_by_nodes_and_by_serve_itself(tmp_path
     try:
         with pytest.raises(RunError, match="certificate has expired"):
             server._wait(link, process)
-        with pytest.raises(RunError, match=r"not to be trusted.*certificate has expired"):
-            answer_once(link, tmp_path / "node.key")
+        with caplog.at_level("INFO", logger="unpooled.node"):
+            answer_once(link, tmp_path / "node.key", 1)
+        assert "has expired: ask the coordinator to run `unpooled serve renew`" in caplog.text
     finally:
         server.stop(process)
 

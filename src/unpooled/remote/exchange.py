@@ -72,11 +72,15 @@ class Exchange:
         waited = time.monotonic() - self.start
         answered, needed = self.tally.answered, self.needed
         reachable = any(self.fed.roster.online(n) for n in self.open)
-        if not self.open or answered + len(self.open) < needed:  # refusals leave too few: waiting cannot help
+        if not self.open or self._hopeless():
             return False
         if answered >= needed and (waited > self.fed.timeout or not reachable):
             return False
         return waited <= self.fed.timeout + self.fed.wait
+
+    def _hopeless(self) -> bool:
+        """Whether refusals have left too few clients: waiting cannot help."""
+        return self.tally.answered + len(self.open) < self.needed
 
     def advance(self) -> None:
         """Send what is due, then wait a moment for replies."""
@@ -93,7 +97,9 @@ class Exchange:
         self._report()
 
     def end(self) -> None:
-        """Count those without an answer as refusals."""
+        """Count those without an answer as refusals, unless refusals of others ended the round before its time."""
+        if self._hopeless():
+            return
         waited = time.monotonic() - self.start
         problem = self.fed.transport.problem() if self.open else ""
         for name in sorted(self.open):
