@@ -12,11 +12,14 @@ import ssl
 import sys
 import threading
 import time
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
 import flwr.superlink.extensions as extensions
 import uvicorn.config
+from flwr.common.constant import Status
+from flwr.server.superlink.utils import check_abort
 from flwr.superlink.cli.flower_superlink import flower_superlink
 from flwr.superlink.servicer.fleet import fleet_handlers
 from flwr.superlink.servicer.runtime import runtime_handlers
@@ -32,10 +35,25 @@ def install(mailboxes: Mailboxes) -> None:
     fleet: Any = fleet_handlers
     runtime: Any = runtime_handlers
     fleet.push_messages = mailboxes.fleet_push(accepting(fleet.push_messages))
-    fleet.pull_messages = mailboxes.fleet_pull(supplying(fleet.pull_messages))
+    fleet.pull_messages = mailboxes.fleet_pull(supplying(current(fleet.pull_messages)))
     runtime.push_messages = mailboxes.runtime_push(accepting(runtime.push_messages))
     runtime.pull_messages = mailboxes.runtime_pull(supplying(runtime.pull_messages))
     fleet.activate_node = readmitting(fleet.activate_node)
+
+
+def current(pull: Any) -> Any:
+    """A node is not handed questions of runs that have ended: nobody waits for the answers."""
+
+    @wraps(pull)
+    def pulled(request: Any, state: Any, store: Any) -> Any:
+        while True:
+            response = pull(request=request, state=state, store=store)
+            found = response.messages_list
+            if not found or not check_abort(found[0].metadata.run_id, [Status.FINISHED], state):
+                return response
+            store.delete(response.message_object_trees[0].object_id)
+
+    return pulled
 
 
 def readmitting(activate: Any) -> Any:
