@@ -217,6 +217,7 @@ def test_a_renewed_certificate_is_used_without_a_restart(network):
 def test_a_node_obeys_its_signals_while_it_computes(network):
     node = network.nodes["basel"]
     with open_fed(network) as fed:
+        fed.sum(total, Centre(np.zeros(3)))  # all three are there
         fed.min_clients, fed.timeout = 2, 3.0
         fed.sum(pause.using(seconds=600.0, who="basel"), Centre(np.zeros(3)))
         assert [r.client for r in fed.journal.refusals] == ["basel"]
