@@ -14,6 +14,9 @@ RUN = [
     "tutorial.md",
     "writing-a-model.md",
     "explanation/open-mixture.md",
+    "models/describe.md",
+    "models/pca.md",
+    "models/survival.md",
 ]  # pages whose blocks, put together, are one program
 
 

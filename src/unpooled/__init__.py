@@ -30,6 +30,10 @@ _PUBLIC = {
     "BayesianRegression": "unpooled.models.regression",
     "FedBNR": "unpooled.models.fedbnr",
     "FedConceptEM": "unpooled.models.fedconceptem",
+    "Describe": "unpooled.models.describe",
+    "Cox": "unpooled.models.survival",
+    "KaplanMeier": "unpooled.models.survival",
+    "PCA": "unpooled.models.pca",
 }
 
 MODELS = tuple(name for name, where in _PUBLIC.items() if where.startswith("unpooled.models."))
