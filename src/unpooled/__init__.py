@@ -29,6 +29,9 @@ _PUBLIC = {
     "BayesianRegression": "unpooled.models.bayesian_regression",
     "FedBNR": "unpooled.models.fedbnr",
     "FedConceptEM": "unpooled.models.fedconceptem",
+    "GLM": "unpooled.models.glm",
+    "LinearRegression": "unpooled.models.glm",
+    "LogisticRegression": "unpooled.models.glm",
 }
 
 MODELS = tuple(name for name, where in _PUBLIC.items() if where.startswith("unpooled.models."))

@@ -1,0 +1,14 @@
+"""Generalised linear models, exact over clients, by sums alone.
+
+What is sent: one SUM of column sums (`questions.look`), one SUM of scores and curvature per Newton step (`start`, then `newton`), one SUM at
+the end (`final`), and one more for robust standard errors (`site_meat`, `row_meat`). Classifiers send the same for each class
+(`classes.counts`, `classes.curvature`).
+
+Read in this order: `families` (the laws of y, row by row), `questions` (what clients compute), `newton` (what the server does with sums),
+`glm` (the estimator), `classes` and `faces` (scikit-learn's LogisticRegression and LinearRegression).
+"""
+
+from unpooled.models.glm.faces import LinearRegression, LogisticRegression
+from unpooled.models.glm.glm import GLM
+
+__all__ = ["GLM", "LinearRegression", "LogisticRegression"]

@@ -1,0 +1,477 @@
+"""Generalised linear models by Newton's method: one SUM for means, one SUM per step, one SUM at the end.
+
+An ordinary fit takes 5 to 8 SUMs in all; standard errors robust by site take one more. No row, label or single client's answer is needed.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.stats import norm
+from sklearn.base import RegressorMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.validation import check_is_fitted
+
+from unpooled import tree
+from unpooled.arrays import to_numpy
+from unpooled.errors import BadData, BadParameter, suggest
+from unpooled.estimator import Estimator, Info, rows_of
+from unpooled.federation import Federation, innermost
+from unpooled.maths.gaussian import unpack_triangle
+from unpooled.maths.named import above, at_least, flag, is_number, not_below_zero, one_of
+from unpooled.models.glm import families, newton, questions
+from unpooled.models.glm.families import FAMILIES, LINKS
+from unpooled.models.glm.newton import Path, Penalty
+from unpooled.models.glm.questions import Curvature, Final, Look, Point
+from unpooled.models.glm.summary import table
+
+MOST_HALVINGS = 30
+LEAST_ALPHA = 1e-8  # times the mean of y: below it a negative binomial is a Poisson law to all digits
+COV_TYPES = ("nonrobust", "HC0", "site")
+
+
+class State(NamedTuple):
+    seen: Look
+    path: Path
+    started: bool
+
+
+class GLM(RegressorMixin, Estimator):
+    """A generalised linear model over clients: the fit, standard errors and deviance of the pooled rows.
+
+    Parameters
+    ----------
+    family : {"normal", "binomial", "poisson", "gamma", "negative_binomial"}, default="normal"
+        The law of y given its mean.
+    link : {"identity", "log", "logit", "probit", "inverse"} or None, default=None
+        What of the mean is linear in the columns. None takes that of statsmodels: identity, logit, log, inverse and log.
+    fit_intercept : bool, default=True
+        Whether there is a constant term. It is never penalised.
+    offset : str, int or None, default=None
+        The name or index of a column that is added to the linear predictor with coefficient 1, such as the logarithm of an exposure.
+    alpha : float, default=0.0
+        Strength of the penalty: deviance / (2 n) + alpha ((1 - l1_ratio) / 2 |coef|^2 + l1_ratio |coef|_1) is minimised.
+        There are no standard errors with a penalty.
+    l1_ratio : float, default=0.0
+        0 is ridge, 1 is lasso, between them is the elastic net.
+    nb_alpha : float or None, default=None
+        Of the negative binomial, whose variance is mu + nb_alpha mu^2 (NB2); None estimates it by maximum likelihood together with the
+        coefficients, as `statsmodels.api.NegativeBinomial` does.
+    cov_type : {"nonrobust", "HC0", "site"}, default="nonrobust"
+        Which standard errors. "HC0" is robust to a wrong variance of y. "site" is robust to any dependence between rows of the same client; it needs many clients.
+    missing : {"refuse", "drop"}, default="refuse"
+        What to do with rows that have missing values.
+    tol : float, default=1e-6
+        Stop when a step changes the linear predictor by less than this (root mean square, in units of its standard error per row). The
+        change that remains after it is about its square.
+    max_iter : int, default=100
+        The most Newton steps, those that were halved included.
+    random_state : int or None, default=None
+        Not used: nothing is drawn.
+
+    Attributes
+    ----------
+    coef_ : ndarray (p,), intercept_ : float
+    stderr_ : ndarray (p,), intercept_stderr_ : float
+        Standard errors; NaN with a penalty.
+    cov_ : ndarray (q, q), the covariance of the estimates, the intercept first.
+    deviance_, null_deviance_, pearson_chi2_, loglik_, aic_, bic_ : float
+        The null deviance is that of the mean of all y, without offset.
+    scale_ : float, the dispersion: Pearson's chi2 / df_resid_ for the normal and gamma families, else 1.
+    n_rows_, df_resid_ : float, the sum of the weights of complete rows, and that less the number of coefficients.
+    nb_alpha_, nb_alpha_stderr_ : float, of the negative binomial; the second is NaN unless it was estimated.
+    names_ : list of str, of the coefficients, "intercept" first where there is one.
+    converged_ : bool
+
+    References
+    ----------
+    McCullagh and Nelder, Generalized Linear Models (1989). Liang and Zeger, Longitudinal data analysis using generalized linear models,
+    Biometrika 73 (1986), for standard errors by site. Weights of rows are frequencies: a weight of 2 is the row twice.
+
+    Examples
+    --------
+    >>> import numpy as np, unpooled as up
+    >>> rng = np.random.default_rng(0)
+    >>> x = rng.normal(size=(300, 2))
+    >>> y = rng.poisson(np.exp(0.5 + x @ [0.3, -0.2]))
+    >>> model = up.GLM(family="poisson").fit({"north": (x[:200], y[:200]), "south": (x[200:], y[200:])})
+    >>> model.coef_.round(3), float(model.deviance_.__round__(2))
+    (array([ 0.311, -0.17 ]), 323.76)
+    """
+
+    def __init__(
+        self,
+        family: str = "normal",
+        *,
+        link: str | None = None,
+        fit_intercept: bool = True,
+        offset: str | int | None = None,
+        alpha: float = 0.0,
+        l1_ratio: float = 0.0,
+        nb_alpha: float | None = None,
+        cov_type: str = "nonrobust",
+        missing: str = "refuse",
+        tol: float = 1e-6,
+        max_iter: int = 100,
+        random_state: Any = None,
+    ):
+        self.family = family
+        self.link = link
+        self.fit_intercept = fit_intercept
+        self.offset = offset
+        self.alpha = alpha
+        self.l1_ratio = l1_ratio
+        self.nb_alpha = nb_alpha
+        self.cov_type = cov_type
+        self.missing = missing
+        self.tol = tol
+        self.max_iter = max_iter
+        self.random_state = random_state
+
+    # ---- before any round ----
+
+    def check(self, fed: Federation) -> None:
+        one_of("family", self.family, FAMILIES)
+        one_of("link", self.link, (None, *FAMILIES[self.family].links))
+        flag("fit_intercept", self.fit_intercept)
+        not_below_zero("alpha", self.alpha)
+        if not (is_number(self.l1_ratio) and 0 <= self.l1_ratio <= 1):
+            raise BadParameter(f"l1_ratio={self.l1_ratio!r} must be between 0 (ridge) and 1 (lasso)")
+        if self.nb_alpha is not None:
+            above("nb_alpha", self.nb_alpha, 0)
+        one_of("cov_type", self.cov_type, COV_TYPES)
+        one_of("missing", self.missing, ("refuse", "drop"))
+        not_below_zero("tol", self.tol)
+        at_least("max_iter", self.max_iter, 1)
+        self._check_few_choices(fed)
+        check_numeric_targets(fed)
+        offset_index(self.offset, _columns(fed))
+
+    def _check_few_choices(self, fed: Federation) -> None:
+        if self._learns_alpha and self.alpha > 0:
+            raise BadParameter("a penalty (alpha=) needs the negative binomial's own nb_alpha= to be given")
+        if self.cov_type == "site" and len(fed.names) < 2:
+            raise BadParameter("cov_type='site' compares clients but there is only one: use 'nonrobust' or 'HC0'")
+        if self.cov_type != "nonrobust" and self._learns_alpha:
+            raise BadParameter(f"cov_type={self.cov_type!r} needs the negative binomial's own nb_alpha= to be given")
+
+    # ---- rounds ----
+
+    def init(self, fed: Federation, rng: np.random.Generator) -> State:
+        options = {"family": self.family, "offset": offset_index(self.offset, _columns(fed))}
+        seen = Look(*(np.asarray(to_numpy(a)) for a in fed.sum(questions.look.using(**options), None)))
+        self._check_seen(seen)
+        return State(seen, newton.begin(self._null(seen)), False)
+
+    def step(self, fed: Federation, state: State) -> tuple[State, Info]:
+        if not state.started:
+            return self._first_step(fed, state)
+        total = self._numpy(fed.sum(questions.newton.using(**self._options(fed)), self._point(state)))
+        hessian, objective = self._positive(total), self._objective(total, state.path.at, state.seen)
+        pen, n = self._penalty(state.seen), float(state.seen.n)
+        path = newton.advance(state.path, hessian, total.score, objective, pen, self._unit(total, state.seen))
+        if path.halvings == 0 and self._may_separate and not pen.any:
+            q = self._q(state.seen)
+            newton.check_informed(hessian[:q, :q], path.first[:q, :q], n, self._names(fed, state.seen))
+        self._check_alpha(path, state.seen)
+        return State(state.seen, path, True), {"deviance": float(total.loss), "change": path.moved}
+
+    def _first_step(self, fed: Federation, state: State) -> tuple[State, Info]:
+        """The first step, from means between each y and the mean of all."""
+        options = {k: v for k, v in self._options(fed).items() if k != "learn_alpha"}
+        total = self._numpy(fed.sum(questions.start.using(**options), self._point(state)))
+        hessian, path, pen = unpack_triangle(total.hessian), state.path, self._penalty(state.seen)
+        if not pen.any:
+            newton.check_independent(hessian, self._names(fed, state.seen))
+        q = len(hessian)
+        at = path.at.copy()
+        at[:q] = newton.solve(hessian, total.score, np.zeros(q), Penalty(pen.ridge[:q], pen.absolute[:q]))
+        exact = (self.family, self._link) == ("normal", "identity")
+        objective = self._objective(total, path.at, state.seen) if not self._learns_alpha else float(np.inf)
+        first = np.zeros((len(at), len(at)))
+        first[:q, :q] = hessian
+        path = Path(at, path.at, objective, 0, first, 0.0 if exact else float(np.inf))
+        return State(state.seen, path, True), {"deviance": float(total.loss)}
+
+    def done(self, state: State, history: list[Info]) -> bool:
+        return state.path.moved < self.tol or state.path.halvings > MOST_HALVINGS
+
+    # ---- the end ----
+
+    def finish(self, fed: Federation, state: State) -> None:
+        path = state.path
+        self.converged_ = bool(path.moved < self.tol)
+        if not self.converged_:
+            self._warn(path)
+            state = state._replace(path=path._replace(at=path.base))
+        total: Final = tree.map(to_numpy, fed.sum(questions.final.using(**self._options(fed)), self._point(state)))
+        hessian = self._positive(total.step)
+        found = newton.solve(hessian, total.step.score, state.path.at, self._penalty(state.seen))
+        self._describe_fit(fed, state, total, found)
+        self._describe_errors(fed, state, total, hessian)
+
+    def _describe_fit(self, fed: Federation, state: State, total: Final, found: np.ndarray) -> None:
+        seen, first = state.seen, int(self.fit_intercept)
+        n, q = float(seen.n), self._q(seen)
+        mean = self._mean(seen)
+        self.names_ = self._names(fed, seen)
+        self.n_features_in_ = len(seen.x) + (self.offset is not None)
+        self.offset_index_ = offset_index(self.offset, _columns(fed))
+        self.coef_ = found[first:q]
+        self.intercept_ = float(found[0] - mean @ self.coef_) if first else 0.0
+        self.nb_alpha_ = self._alpha(found)
+        self.n_rows_, self.df_resid_ = n, n - q
+        self.deviance_, self.null_deviance_ = float(total.deviance), float(total.null_deviance)
+        self.pearson_chi2_ = float(total.pearson)
+        self.scale_ = self.pearson_chi2_ / self.df_resid_ if FAMILIES[self.family].free_scale else 1.0
+        self.loglik_ = self._loglik(total, n)
+        parameters = q + self._learns_alpha
+        self.aic_ = -2 * self.loglik_ + 2 * parameters
+        self.bic_ = -2 * self.loglik_ + parameters * float(np.log(n))
+
+    def _describe_errors(self, fed: Federation, state: State, total: Final, hessian: np.ndarray) -> None:
+        q, first = self._q(state.seen), int(self.fit_intercept)
+        information = hessian if self._learns_alpha else unpack_triangle(total.expected)
+        cov = newton.solve_scaled(information, np.eye(len(information))) * self.scale_
+        if self._penalty(state.seen).any:
+            cov = np.full_like(cov, np.nan)
+        elif self.cov_type != "nonrobust":
+            cov = self._sandwich(fed, state, hessian)
+        self.nb_alpha_stderr_ = self.nb_alpha_ * float(np.sqrt(cov[q, q])) if self._learns_alpha else float("nan")
+        turn = np.eye(q)
+        if first:
+            turn[0, 1:] = -self._mean(state.seen)
+        self.cov_ = turn @ cov[:q, :q] @ turn.T
+        errors = np.sqrt(np.diag(self.cov_))
+        self.stderr_ = errors[first:]
+        self.intercept_stderr_ = float(errors[0]) if first else float("nan")
+
+    def _sandwich(self, fed: Federation, state: State, hessian: np.ndarray) -> np.ndarray:
+        """The covariance from how scores vary between clients, or between rows."""
+        options = {k: v for k, v in self._options(fed).items() if k != "learn_alpha"}
+        ask = questions.site_meat if self.cov_type == "site" else questions.row_meat
+        meat = unpack_triangle(to_numpy(fed.sum(ask.using(**options), self._point(state)).outer))
+        n, q, clients = float(state.seen.n), self._q(state.seen), fed.journal.exchanges[-1].answered
+        correction = clients / max(clients - 1, 1) * (n - 1) / (n - q) if self.cov_type == "site" else 1.0
+        bread = newton.solve_scaled(hessian, np.eye(q))
+        return correction * bread @ meat @ bread
+
+    def _loglik(self, total: Final, n: float) -> float:
+        if self._learns_alpha:
+            return float(-0.5 * total.step.loss)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            parts = (float(total.deviance), float(total.best), n, self.scale_)
+            return float(families.loglik(self.family, self._link, *parts))
+
+    def _warn(self, path: Path) -> None:
+        why = "steps no longer lower the deviance" if path.halvings else f"the last change was {path.moved:.1e}"
+        text = f"GLM did not converge in max_iter={self.max_iter} rounds ({why}): raise max_iter, or set alpha= for a ridge penalty"
+        warnings.warn(text, ConvergenceWarning, stacklevel=6)
+
+    # ---- a fitted model ----
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The mean of y at each row, (n,); for the binomial family the probability of 1."""
+        design, shift = self._design(X)
+        return LINKS[self._link].mean(design @ self._all_coef() + shift)
+
+    def interval(self, X: Any, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
+        """(lower, upper) of the mean of y at each row: the ends of the linear predictor's normal interval, through the link."""
+        design, shift = self._design(X)
+        centre = design @ self._all_coef() + shift
+        half = _quantile(level) * np.sqrt(np.einsum("ni,ij,nj->n", design, self.cov_, design))
+        ends = np.stack([LINKS[self._link].mean(centre - half), LINKS[self._link].mean(centre + half)])
+        return ends.min(0), ends.max(0)
+
+    def conf_int(self, level: float = 0.95) -> np.ndarray:
+        """(q, 2) normal confidence limits of the coefficients, in the order of `names_`."""
+        check_is_fitted(self, "coef_")
+        half = _quantile(level) * np.sqrt(np.diag(self.cov_))
+        return np.stack([self._all_coef() - half, self._all_coef() + half], 1)
+
+    def pvalues(self) -> np.ndarray:
+        """(q,) two-sided p-values of each coefficient being 0, in the order of `names_`."""
+        check_is_fitted(self, "coef_")
+        return 2 * norm.sf(np.abs(self._all_coef()) / np.sqrt(np.diag(self.cov_)))
+
+    def summary(self, level: float = 0.95) -> str:
+        """A table of coefficients with standard errors and confidence limits, as text."""
+        check_is_fitted(self, "coef_")
+        rows = np.column_stack([self._all_coef(), np.sqrt(np.diag(self.cov_)), self.pvalues(), self.conf_int(level)])
+        head = {
+            "family": f"{self.family}, {self._link} link",
+            "rows": f"{self.n_rows_:g}",
+            "residual df": f"{self.df_resid_:g}",
+            "deviance": f"{self.deviance_:.6g} (null {self.null_deviance_:.6g})",
+            "log-likelihood": f"{self.loglik_:.6g}",
+            "AIC": f"{self.aic_:.6g}",
+            "dispersion": f"{self.scale_:.6g}",
+            "standard errors": self.cov_type,
+            "rounds": f"{self.n_iter_} of Newton",
+        }
+        if self.family == "negative_binomial":
+            head["nb_alpha"] = f"{self.nb_alpha_:.6g} (standard error {self.nb_alpha_stderr_:.3g})"
+        return table(type(self).__name__, head, self.names_, rows, level)
+
+    def _design(self, X: Any) -> tuple[np.ndarray, np.ndarray | float]:
+        check_is_fitted(self, "coef_")
+        x = rows_of(self, X, dtype=np.float64)
+        j = self.offset_index_
+        shift = 0.0 if j < 0 else x[:, j]
+        x = x if j < 0 else np.delete(x, j, 1)
+        return (np.column_stack([np.ones(len(x)), x]) if self.fit_intercept else x), shift
+
+    def _all_coef(self) -> np.ndarray:
+        return np.concatenate([[self.intercept_], self.coef_]) if self.fit_intercept else self.coef_
+
+    # ---- parts of a round ----
+
+    @property
+    def _link(self) -> str:
+        return self.link or FAMILIES[self.family].link
+
+    @property
+    def _learns_alpha(self) -> bool:
+        return self.family == "negative_binomial" and self.nb_alpha is None
+
+    @property
+    def _may_separate(self) -> bool:
+        return self.family in ("binomial", "poisson", "negative_binomial")
+
+    def _q(self, seen: Look) -> int:
+        """How many coefficients there are, the intercept included."""
+        return len(seen.x) + int(self.fit_intercept)
+
+    def _names(self, fed: Federation, seen: Look) -> list[str]:
+        offset = offset_index(self.offset, _columns(fed))
+        given = _columns(fed) or [f"x{j}" for j in range(len(seen.x) + (offset >= 0))]
+        columns = [str(c) for j, c in enumerate(given) if j != offset]
+        return ["intercept", *columns] if self.fit_intercept else columns
+
+    def _options(self, fed: Federation) -> dict[str, Any]:
+        return {
+            "family": self.family,
+            "link": self._link,
+            "offset": offset_index(self.offset, _columns(fed)),
+            "intercept": bool(self.fit_intercept),
+            "learn_alpha": self._learns_alpha,
+        }
+
+    def _mean(self, seen: Look) -> np.ndarray:
+        return seen.x / seen.n if self.fit_intercept else np.zeros_like(seen.x)
+
+    def _null(self, seen: Look) -> np.ndarray:
+        """The point at which every coefficient is 0 but the intercept (and log alpha)."""
+        at = np.zeros(self._q(seen) + self._learns_alpha)
+        if self.fit_intercept:
+            at[0] = LINKS[self._link].of(seen.y / seen.n) - seen.offset / seen.n
+        if self._learns_alpha:
+            mean = seen.y / seen.n
+            spread = seen.yy / seen.n - mean**2
+            at[-1] = np.log(np.clip((spread - mean) / mean**2, 0.05, 20.0))
+        return at
+
+    def _alpha(self, at: np.ndarray) -> float:
+        if self._learns_alpha:
+            return float(np.exp(at[-1]))
+        return 1.0 if self.nb_alpha is None else float(self.nb_alpha)
+
+    def _point(self, state: State) -> Point:
+        at, seen = state.path.at, state.seen
+        return Point(self._mean(seen), at[: self._q(seen)], seen.y / seen.n, np.asarray(self._alpha(at)))
+
+    def _penalty(self, seen: Look) -> Penalty:
+        free = np.zeros(int(self.fit_intercept))
+        each = np.full(len(seen.x), float(seen.n) * self.alpha)
+        more = np.zeros(int(self._learns_alpha))
+        ridge, absolute = (1 - self.l1_ratio) * each, self.l1_ratio * each
+        return Penalty(np.concatenate([free, ridge, more]), np.concatenate([free, absolute, more]))
+
+    def _objective(self, total: Curvature, at: np.ndarray, seen: Look) -> float:
+        """Half the loss plus the penalty; infinite where a row's mean is none of the family's."""
+        if total.outside > 0 or not np.isfinite(total.loss):
+            return float(np.inf)
+        return float(0.5 * total.loss) + self._penalty(seen).value(at)
+
+    def _unit(self, total: Curvature, seen: Look) -> float:
+        """What changes are measured in: rows, and for the normal family their variance too."""
+        if self.family != "normal":
+            return float(seen.n)
+        return max(float(total.loss), 1e-16 * float(seen.yy), np.finfo(float).tiny)
+
+    def _numpy(self, total: Curvature) -> Curvature:
+        return tree.map(to_numpy, total)
+
+    def _positive(self, total: Curvature) -> np.ndarray:
+        """The curvature as a matrix; that of log alpha is made positive where the likelihood is not yet concave in it."""
+        hessian = unpack_triangle(total.hessian)
+        if not self._learns_alpha:
+            return hessian
+        side = hessian[:-1, -1]
+        lost = side @ newton.solve_scaled(hessian[:-1, :-1], side)
+        left = hessian[-1, -1] - lost
+        hessian[-1, -1] = lost + max(abs(left), 1e-8 * abs(hessian[-1, -1]), 1e-12)
+        return hessian
+
+    # ---- refusals ----
+
+    def _check_seen(self, seen: Look) -> None:
+        law, n, q = FAMILIES[self.family], float(seen.n), self._q(seen)
+        if seen.missing > 0 and self.missing == "refuse":
+            text = f"{seen.missing:g} rows have missing values: use missing='drop' to leave them out"
+            raise BadData(f"{text}, or fill them in first with MixtureImputer")
+        if n <= 0:
+            raise BadData("no client has a row without missing values: fill them in first with MixtureImputer")
+        if seen.outside > 0:
+            raise BadData(f"{seen.outside:g} targets are not {law.values}, as family={self.family!r} needs them")
+        if n <= q and self.alpha == 0:
+            raise BadData(
+                f"{n:g} rows cannot tell {q} coefficients: use fewer columns, or set alpha= for a ridge penalty"
+            )
+        if self.family == "binomial" and seen.y >= n:
+            raise BadData("all targets are 1: there is nothing to learn from one outcome")
+        if self.family in ("binomial", "poisson", "negative_binomial") and seen.y <= 0:
+            raise BadData("all targets are 0: there is nothing to learn from one outcome")
+        if self.family == "normal" and self._link != "identity" and seen.y <= 0:
+            raise BadData(f"the mean of y is not above 0, as link={self._link!r} needs it: use link='identity'")
+
+    def _check_alpha(self, path: Path, seen: Look) -> None:
+        if self._learns_alpha and self._alpha(path.at) * float(seen.y / seen.n) < LEAST_ALPHA:
+            raise BadData(
+                "y varies no more than a Poisson law, so that the negative binomial's alpha is 0: use family='poisson', or give nb_alpha="
+            )
+
+
+def check_numeric_targets(fed: Federation) -> None:
+    """Refuse targets that are no column of numbers, where the clients are in this process."""
+    for c in getattr(innermost(fed), "clients", []):
+        if c.y is None:
+            raise BadData(f"client {c.name!r} has no targets: requires y to be passed, but the target y is None")
+        y = to_numpy(c.y)
+        if y.dtype.kind not in "fiub" or y.ndim != 1:
+            kind = f"{y.dtype} of shape {y.shape}"
+            raise BadData(f"client {c.name!r} has targets that are not one number per row ({kind}): give numeric y")
+
+
+def _columns(fed: Federation) -> list[str] | None:
+    return getattr(innermost(fed), "columns", None)
+
+
+def offset_index(offset: str | int | None, columns: list[str] | None) -> int:
+    """Which column is the offset, -1 for none."""
+    if offset is None:
+        return -1
+    if isinstance(offset, str):
+        if offset not in (columns or ()):
+            raise BadParameter(f"offset={offset!r} is not a column: {suggest(offset, columns or ())}")
+        return list(columns or ()).index(offset)
+    at_least("offset", offset, 0)
+    return int(offset)
+
+
+def _quantile(level: float) -> float:
+    if not (is_number(level) and 0 < level < 1):
+        raise BadParameter(f"level={level!r} must be a number between 0 and 1")
+    return float(norm.ppf(0.5 + 0.5 * level))

@@ -1,0 +1,241 @@
+"""What clients are asked while a GLM is fitted: sums over rows, of p + 1 scores and (p + 1)(p + 2) / 2 second moments at most.
+
+Columns are taken about their means over all clients, so that numbers far from the origin lose no digits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import reduce
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from unpooled import tree
+from unpooled.arrays import Array, Float, to_numpy
+from unpooled.client import Client, client
+from unpooled.errors import BadData
+from unpooled.maths.gaussian import pack_triangle
+from unpooled.models.glm import families
+
+BLOCK = 4096  # rows whose design is in memory at a time
+
+
+class Look(NamedTuple):
+    """A first look at the rows, those with missing values left out."""
+
+    n: Float[Array, "", ">=0"]  # sum of w
+    missing: Float[Array, "", ">=0"]  # rows left out
+    outside: Float[Array, "", ">=0"]  # rows whose y the family does not have
+    x: Float[Array, "p"]  # sum of w x
+    y: Float[Array, ""]  # sum of w y
+    yy: Float[Array, ""]  # sum of w y^2
+    offset: Float[Array, ""]  # sum of w offset
+
+
+class Point(NamedTuple):
+    """Where sums are taken."""
+
+    mean: Float[Array, "p"]  # of the columns; zeros without an intercept
+    coef: Float[Array, "q"]  # the intercept first, if there is one
+    y_mean: Float[Array, ""]
+    alpha: Float[Array, ""]  # of the negative binomial
+
+
+class Curvature(NamedTuple):
+    """What a Newton step is made of."""
+
+    loss: Float[Array, ""]  # the deviance; -2 loglik where alpha is learned
+    outside: Float[Array, "", ">=0"]  # rows whose mean the family does not have
+    score: Float[Array, "g"]  # sum of w z d loglik / d eta
+    hessian: Float[Array, "t"]  # the lower triangle of sum of w h z z', by rows
+
+
+class Final(NamedTuple):
+    """All that is said of a fitted model."""
+
+    step: Curvature
+    expected: Float[Array, "s"]  # expected information, the lower triangle by rows
+    deviance: Float[Array, ""]
+    null_deviance: Float[Array, ""]  # with every mean that of all y
+    pearson: Float[Array, ""]  # sum of w (y - mu)^2 / V(mu)
+    best: Float[Array, ""]  # see families.best_loglik
+
+
+class Meat(NamedTuple):
+    """The middle of a sandwich covariance, the lower triangle by rows."""
+
+    outer: Float[Array, "t"]
+
+
+class Rows(NamedTuple):
+    x: np.ndarray  # (..., n, p)
+    y: np.ndarray  # (..., n)
+    w: np.ndarray  # (..., n); 0 for padding and rows with missing values
+    offset: np.ndarray | float
+
+
+# ---- questions ----
+
+
+@client(adds=True)
+def look(nothing: None, client: Client, *, family: str, offset: int) -> Look:
+    """How many rows are complete, their sums by column, and how many targets the family does not have."""
+    rows, missing = _complete(client, offset)
+    w = rows.w
+    outside = (w > 0) & ~families.FAMILIES[family].inside(rows.y)
+    wx, wy = np.einsum("...n,...np->...p", w, rows.x), w * rows.y
+    shift = (w * rows.offset).sum(-1)
+    return Look(w.sum(-1), missing, _count(outside), wx, wy.sum(-1), (wy * rows.y).sum(-1), shift)
+
+
+@client(adds=True)
+def start(point: Point, client: Client, *, family: str, link: str, offset: int, intercept: bool) -> Curvature:
+    """The least squares problem of a first scoring step, and the deviance with every coefficient 0 but the intercept."""
+    parts = []
+    for z, y, w, shift in _blocks(point, client, offset, intercept):
+        mu = families.starting_means(family, link, y, float(point.y_mean))
+        response, curvature = families.working_response(family, link, y, mu, float(point.alpha))
+        null = families.terms(family, link, z @ point.coef + shift, y, float(point.alpha))
+        wh = w * curvature
+        score = np.einsum("...n,...nq->...q", wh * (response - shift), z)
+        parts.append(Curvature((w * null.deviance).sum(-1), _count((w > 0) & (null.outside > 0)), score, _gram(z, wh)))
+    return _packed(_total(parts))
+
+
+@client(adds=True)
+def newton(
+    point: Point, client: Client, *, family: str, link: str, offset: int, intercept: bool, learn_alpha: bool
+) -> Curvature:
+    """Score and curvature of the log-likelihood at a point, and the deviance there."""
+    blocks = _blocks(point, client, offset, intercept)
+    return _packed(_total([_curvature(point, block, family, link, learn_alpha) for block in blocks]))
+
+
+@client(adds=True)
+def final(
+    point: Point, client: Client, *, family: str, link: str, offset: int, intercept: bool, learn_alpha: bool
+) -> Final:
+    """Score, curvature and information at the fitted point, its deviance and its squared residuals."""
+    parts, alpha = [], float(point.alpha)
+    for block in _blocks(point, client, offset, intercept):
+        z, y, w, shift = block
+        eta = z @ point.coef + shift
+        rows = families.terms(family, link, eta, y, alpha)
+        null = families.FAMILIES[family].deviance(y, np.full_like(y, point.y_mean), alpha)
+        squares = families.pearson(family, link, eta, y, alpha)
+        best = families.best_loglik(family, y, alpha)
+        step = _curvature(point, block, family, link, learn_alpha)
+        expected = _gram(z, w * rows.expected)
+        sums = ((w * a).sum(-1) for a in (rows.deviance, null, squares, best))
+        parts.append(Final(step, expected, *sums))
+    total = _total(parts)
+    return total._replace(step=_packed(total.step), expected=pack_triangle(total.expected))
+
+
+@client
+def site_meat(point: Point, client: Client, *, family: str, link: str, offset: int, intercept: bool) -> Meat:
+    """The outer product of the client's score, for standard errors robust by site."""
+    total = sum(_scores(point, client, family, link, offset, intercept, squared=False))
+    return Meat(pack_triangle(total[..., :, None] * total[..., None, :]))
+
+
+@client(adds=True)
+def row_meat(point: Point, client: Client, *, family: str, link: str, offset: int, intercept: bool) -> Meat:
+    """The sum over rows of the outer product of their scores, for standard errors robust to a wrong variance."""
+    return Meat(pack_triangle(sum(_scores(point, client, family, link, offset, intercept, squared=True))))
+
+
+# ---- rows ----
+
+
+def _complete(client: Client, offset: int) -> tuple[Rows, np.ndarray]:
+    """(rows, how many have missing values); those have weight 0 and numbers that do no harm."""
+    if client.y is None:
+        raise BadData(f"client {client.name!r} has no targets: give y")
+    x, y, w = (to_numpy(a).astype(np.float64, copy=False) for a in (client.x, client.y, client.w))
+    gone = np.isnan(x.sum(-1)) | np.isnan(y)
+    missing = _count(gone & (w > 0))
+    empty = gone | (w == 0)
+    if empty.any():
+        x, y, w = np.where(empty[..., None], 0.0, x), np.where(empty, 1.0, y), np.where(empty, 0.0, w)
+    if offset < 0:
+        return Rows(x, y, w, 0.0), missing
+    return Rows(np.delete(x, offset, -1), y, w, x[..., offset]), missing
+
+
+def _blocks(point: Point, client: Client, offset: int, intercept: bool) -> Iterator[tuple]:
+    """(design, y, w, offset) of some rows at a time; rows of weight 0 are at the columns' means."""
+    rows, _ = _complete(client, offset)
+    step = BLOCK if rows.x.ndim == 2 else max(rows.x.shape[-2], 1)
+    for i in range(0, max(rows.x.shape[-2], 1), step):
+        some = (..., slice(i, i + step))
+        w, shift = rows.w[some], rows.offset if offset < 0 else rows.offset[some]
+        yield _design(point, rows.x[..., i : i + step, :], w, intercept), rows.y[some], w, shift
+
+
+def _design(point: Point, x: np.ndarray, w: np.ndarray, intercept: bool) -> np.ndarray:
+    """(..., n, q): ones where there is an intercept, then the columns about their means."""
+    z = np.empty((*x.shape[:-1], x.shape[-1] + intercept))
+    if intercept:
+        z[..., 0] = 1.0
+    np.subtract(x, point.mean, out=z[..., int(intercept) :])
+    if (w == 0).any():
+        z[..., int(intercept) :] *= (w > 0)[..., None]
+    return z
+
+
+# ---- sums over rows ----
+
+
+def _curvature(point: Point, block: tuple, family: str, link: str, learn_alpha: bool) -> Curvature:
+    z, y, w, shift = block
+    eta = z @ point.coef + shift
+    rows = families.terms(family, link, eta, y, float(point.alpha))
+    outside = _count((w > 0) & (rows.outside > 0))
+    score = np.einsum("...n,...nq->...q", w * rows.score, z)
+    hessian = _gram(z, w * rows.observed)
+    if not learn_alpha:
+        return Curvature((w * rows.deviance).sum(-1), outside, score, hessian)
+    more = families.alpha_terms(link, eta, y, float(point.alpha))
+    score = np.concatenate([score, (w * more.score).sum(-1)[..., None]], -1)
+    mixed = np.einsum("...n,...nq->...q", w * more.mixed, z)
+    bordered = _bordered(hessian, mixed, (w * more.curvature).sum(-1))
+    return Curvature(-2 * (w * more.loglik).sum(-1), outside, score, bordered)
+
+
+def _bordered(inner: np.ndarray, side: np.ndarray, corner: np.ndarray) -> np.ndarray:
+    """The symmetric matrix with one more row and column."""
+    top = np.concatenate([inner, side[..., :, None]], -1)
+    bottom = np.concatenate([side, corner[..., None]], -1)
+    return np.concatenate([top, bottom[..., None, :]], -2)
+
+
+def _gram(z: np.ndarray, h: np.ndarray) -> np.ndarray:
+    """sum of h z z' over rows, (..., q, q)."""
+    if (h >= 0).all():
+        scaled = z * np.sqrt(h)[..., None]
+        return scaled.swapaxes(-1, -2) @ scaled  # BLAS computes half of it
+    return z.swapaxes(-1, -2) @ (z * h[..., None])
+
+
+def _scores(
+    point: Point, client: Client, family: str, link: str, offset: int, intercept: bool, squared: bool
+) -> Iterator[np.ndarray]:
+    """Of each block the sum of scores, or of their outer products."""
+    for z, y, w, shift in _blocks(point, client, offset, intercept):
+        score = families.terms(family, link, z @ point.coef + shift, y, float(point.alpha)).score
+        yield _gram(z, w * score**2) if squared else np.einsum("...n,...nq->...q", w * score, z)
+
+
+def _count(which: np.ndarray) -> np.ndarray:
+    return np.asarray(which.sum(-1), dtype=np.float64)
+
+
+def _total(parts: list) -> Any:
+    """The sum of the same message over blocks."""
+    return reduce(tree.add, parts)
+
+
+def _packed(sums: Curvature) -> Curvature:
+    return sums._replace(hessian=pack_triangle(sums.hessian))
