@@ -1,7 +1,7 @@
 """Generalised linear models, exact over clients, by sums alone.
 
-What is sent: one SUM of column sums (`questions.look`), one SUM of scores and curvature per Newton step (`start`, then `newton`), one SUM at
-the end (`final`), and one more for robust standard errors (`site_meat`, `row_meat`). Classifiers send the same for each class
+What is sent: one SUM of column sums (`questions.look`), one SUM of scores and curvature per Newton step (`start`, then `newton`), one SUM
+at the end (`final`), and one more for robust standard errors (`site_meat`, `row_meat`). Classifiers send counts and curvature by class
 (`classes.counts`, `classes.curvature`).
 
 Read in this order: `families` (the laws of y, row by row), `questions` (what clients compute), `newton` (what the server does with sums),

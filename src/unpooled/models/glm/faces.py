@@ -177,7 +177,9 @@ class LogisticRegression(ClassifierMixin, Estimator):
         total = tree.map(to_numpy, fed.sum(ask, Point(self._mean(state), coef, state.weight)))
         hessian, pen = unpack_triangle(total.hessian), self._penalty(state, coef)
         if not state.path.first.any() and not pen.any:
-            newton.check_independent(hessian[: coef.shape[1], : coef.shape[1]], self._names(fed, state))
+            block = hessian[: coef.shape[1], : coef.shape[1]]
+            small = newton.rounding(block, self._mean(state), self.fit_intercept)
+            newton.check_independent(block, self._names(fed, state), small)
         objective = float(0.5 * total.loss) + pen.value(state.path.at)
         hessian = self._settled(hessian, coef, pen)
         n = float((state.weight * state.seen.n).sum())
@@ -245,7 +247,7 @@ class LogisticRegression(ClassifierMixin, Estimator):
         return np.array([float(given.get(label, 1.0)) for label in labels])
 
     def _penalty(self, state: State, coef: np.ndarray) -> Penalty:
-        share = {"l1": 1.0, "l2": 0.0, "elasticnet": self.l1_ratio, None: 0.0}[self.penalty]
+        share = {"l1": 1.0, "elasticnet": float(self.l1_ratio or 0.0)}.get(str(self.penalty), 0.0)
         each = np.full(coef.shape, 0.0 if self.penalty is None else 1 / self.C)
         if self.fit_intercept:
             each[:, 0] = 0.0

@@ -164,8 +164,8 @@ def terms(family: str, link: str, eta: Array, y: Array, alpha: float = 1.0) -> T
     deviance = law.deviance(y, mu, alpha)
     if outside is None:
         return Terms(deviance, score, observed, expected, np.zeros_like(eta))
-    cleared = (np.where(outside, 0.0, a) for a in (deviance, score, observed, expected))
-    return Terms(*cleared, outside.astype(float))
+    deviance, score, observed, expected = (np.where(outside, 0.0, a) for a in (deviance, score, observed, expected))
+    return Terms(deviance, score, observed, expected, outside.astype(float))
 
 
 def _means(law: Family, how: Link, eta: Array) -> tuple[Array, Array | None]:

@@ -28,7 +28,7 @@ from unpooled.models.glm.questions import Curvature, Final, Look, Point
 from unpooled.models.glm.summary import table
 
 MOST_HALVINGS = 30
-LEAST_ALPHA = 1e-8  # times the mean of y: below it a negative binomial is a Poisson law to all digits
+LEAST_ALPHA = 1e-5  # over the mean of y: no number of rows tells a negative binomial below it from a Poisson law
 COV_TYPES = ("nonrobust", "HC0", "site")
 
 
@@ -60,7 +60,8 @@ class GLM(RegressorMixin, Estimator):
         Of the negative binomial, whose variance is mu + nb_alpha mu^2 (NB2); None estimates it by maximum likelihood together with the
         coefficients, as `statsmodels.api.NegativeBinomial` does.
     cov_type : {"nonrobust", "HC0", "site"}, default="nonrobust"
-        Which standard errors. "HC0" is robust to a wrong variance of y. "site" is robust to any dependence between rows of the same client; it needs many clients.
+        Which standard errors. "HC0" is robust to a wrong variance of y, "site" to any dependence between rows of the same client as well;
+        it needs many clients.
     missing : {"refuse", "drop"}, default="refuse"
         What to do with rows that have missing values.
     tol : float, default=1e-6
@@ -147,7 +148,12 @@ class GLM(RegressorMixin, Estimator):
         at_least("max_iter", self.max_iter, 1)
         self._check_few_choices(fed)
         check_numeric_targets(fed)
-        offset_index(self.offset, _columns(fed))
+        self._check_offset(fed)
+
+    def _check_offset(self, fed: Federation) -> None:
+        index, clients = offset_index(self.offset, _columns(fed)), getattr(innermost(fed), "clients", [])
+        if clients and index >= clients[0].x.shape[-1]:
+            raise BadParameter(f"offset={index} is no column of {clients[0].x.shape[-1]}: columns are counted from 0")
 
     def _check_few_choices(self, fed: Federation) -> None:
         if self._learns_alpha and self.alpha > 0:
@@ -176,6 +182,10 @@ class GLM(RegressorMixin, Estimator):
             q = self._q(state.seen)
             newton.check_informed(hessian[:q, :q], path.first[:q, :q], n, self._names(fed, state.seen))
         self._check_alpha(path, state.seen)
+        if path.halvings > MOST_HALVINGS and not np.isfinite(path.objective):
+            raise BadData(
+                f"no mean that link={self._link!r} gives fits family={self.family!r} in every row: use link='log'"
+            )
         return State(state.seen, path, True), {"deviance": float(total.loss), "change": path.moved}
 
     def _first_step(self, fed: Federation, state: State) -> tuple[State, Info]:
@@ -184,7 +194,8 @@ class GLM(RegressorMixin, Estimator):
         total = self._numpy(fed.sum(questions.start.using(**options), self._point(state)))
         hessian, path, pen = unpack_triangle(total.hessian), state.path, self._penalty(state.seen)
         if not pen.any:
-            newton.check_independent(hessian, self._names(fed, state.seen))
+            small = newton.rounding(hessian, self._mean(state.seen), self.fit_intercept)
+            newton.check_independent(hessian, self._names(fed, state.seen), small)
         q = len(hessian)
         at = path.at.copy()
         at[:q] = newton.solve(hessian, total.score, np.zeros(q), Penalty(pen.ridge[:q], pen.absolute[:q]))
@@ -425,7 +436,8 @@ class GLM(RegressorMixin, Estimator):
         if n <= 0:
             raise BadData("no client has a row without missing values: fill them in first with MixtureImputer")
         if seen.outside > 0:
-            raise BadData(f"{seen.outside:g} targets are not {law.values}, as family={self.family!r} needs them")
+            text = f"{seen.outside:g} targets are not {law.values}, as family={self.family!r} needs them"
+            raise BadData(f"{text}: correct them or choose another family")
         if n <= q and self.alpha == 0:
             raise BadData(
                 f"{n:g} rows cannot tell {q} coefficients: use fewer columns, or set alpha= for a ridge penalty"
@@ -452,7 +464,9 @@ def check_numeric_targets(fed: Federation) -> None:
         y = to_numpy(c.y)
         if y.dtype.kind not in "fiub" or y.ndim != 1:
             kind = f"{y.dtype} of shape {y.shape}"
-            raise BadData(f"client {c.name!r} has targets that are not one number per row ({kind}): give numeric y")
+            raise BadData(
+                f"client {c.name!r} has targets that are not one number per row ({kind}): give numeric y, or use LogisticRegression"
+            )
 
 
 def _columns(fed: Federation) -> list[str] | None:

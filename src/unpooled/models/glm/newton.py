@@ -53,7 +53,7 @@ def begin(at: np.ndarray) -> Path:
 def advance(path: Path, hessian: np.ndarray, score: np.ndarray, objective: float, pen: Penalty, unit: float) -> Path:
     """The path after its next point was evaluated: a new step from it, or half of the last one if it made things worse."""
     slack = 1e-11 * abs(path.objective) if np.isfinite(path.objective) else 0.0
-    if not objective <= path.objective + slack:
+    if not (np.isfinite(objective) and objective <= path.objective + slack):
         return path._replace(at=0.5 * (path.at + path.base), halvings=path.halvings + 1)
     new = solve(hessian, score, path.at, pen)
     step = new - path.at
@@ -113,22 +113,33 @@ def _on_active_set(matrix: np.ndarray, linear: np.ndarray, absolute: np.ndarray,
 # ---- what has no answer ----
 
 
-def check_independent(gram: np.ndarray, names: Sequence[str]) -> None:
-    """Refuse columns of which one is a combination of the others, by name; `gram` is their weighted second moment."""
+def check_independent(gram: np.ndarray, names: Sequence[str], small: np.ndarray) -> None:
+    """Refuse columns of which one is a combination of the others, by name.
+
+    `gram` (q, q) is their weighted second moment about their means, `small` (q,) what it is on the diagonal by rounding alone.
+    """
+    flat = np.flatnonzero(np.diag(gram) <= small)
+    if len(flat):
+        raise BadData(_dependent(names[int(flat[0])], ["intercept"] if names[0] == "intercept" else []))
     scale = np.sqrt(np.diag(gram))
-    empty = np.flatnonzero(scale == 0)
-    if len(empty):
-        raise BadData(f"column {names[empty[0]]!r} is 0 in every row: leave it out, or set alpha= for a ridge penalty")
     unit = gram / np.outer(scale, scale)
     for j in range(1, len(unit)):
         weights = solve_scaled(unit[:j, :j], unit[:j, j])
         if unit[j, j] - unit[:j, j] @ weights < DEPENDENT:
-            others = [names[i] for i in np.flatnonzero(np.abs(weights) > 1e-5)]
-            raise BadData(_dependent(names[j], others))
+            raise BadData(_dependent(names[j], [names[i] for i in range(j) if abs(weights[i]) > 1e-5]))
+
+
+def rounding(gram: np.ndarray, mean: np.ndarray, intercept: bool) -> np.ndarray:
+    """(q,) what a constant column's second moment about its mean comes to by rounding."""
+    weight = float(gram[0, 0]) if intercept else 0.0
+    column = weight * (1e-13 * mean) ** 2
+    return np.concatenate([[0.0], column]) if intercept else column
 
 
 def _dependent(name: str, others: list[str]) -> str:
     remedy = "leave it out, or set alpha= for a ridge penalty"
+    if not others:
+        return f"column {name!r} is 0 in every row: {remedy}"
     if others == ["intercept"]:
         return f"column {name!r} is constant over all clients, as the intercept is: {remedy}"
     shown = ", ".join(repr(o) for o in others[:4]) + (", ..." if len(others) > 4 else "")

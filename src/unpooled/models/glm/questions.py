@@ -72,7 +72,7 @@ class Rows(NamedTuple):
     x: np.ndarray  # (..., n, p)
     y: np.ndarray  # (..., n)
     w: np.ndarray  # (..., n); 0 for padding and rows with missing values
-    offset: np.ndarray | float
+    offset: np.ndarray  # (..., n)
 
 
 # ---- questions ----
@@ -136,7 +136,7 @@ def final(
 @client
 def site_meat(point: Point, client: Client, *, family: str, link: str, offset: int, intercept: bool) -> Meat:
     """The outer product of the client's score, for standard errors robust by site."""
-    total = sum(_scores(point, client, family, link, offset, intercept, squared=False))
+    total: Any = sum(_scores(point, client, family, link, offset, intercept, squared=False))
     return Meat(pack_triangle(total[..., :, None] * total[..., None, :]))
 
 
@@ -160,7 +160,9 @@ def _complete(client: Client, offset: int) -> tuple[Rows, np.ndarray]:
     if empty.any():
         x, y, w = np.where(empty[..., None], 0.0, x), np.where(empty, 1.0, y), np.where(empty, 0.0, w)
     if offset < 0:
-        return Rows(x, y, w, 0.0), missing
+        return Rows(x, y, w, np.zeros_like(y)), missing
+    if offset >= x.shape[-1]:
+        raise BadData(f"offset={offset} is no column of {x.shape[-1]}: columns are counted from 0")
     return Rows(np.delete(x, offset, -1), y, w, x[..., offset]), missing
 
 
@@ -170,8 +172,8 @@ def _blocks(point: Point, client: Client, offset: int, intercept: bool) -> Itera
     step = BLOCK if rows.x.ndim == 2 else max(rows.x.shape[-2], 1)
     for i in range(0, max(rows.x.shape[-2], 1), step):
         some = (..., slice(i, i + step))
-        w, shift = rows.w[some], rows.offset if offset < 0 else rows.offset[some]
-        yield _design(point, rows.x[..., i : i + step, :], w, intercept), rows.y[some], w, shift
+        w = rows.w[some]
+        yield _design(point, rows.x[..., i : i + step, :], w, intercept), rows.y[some], w, rows.offset[some]
 
 
 def _design(point: Point, x: np.ndarray, w: np.ndarray, intercept: bool) -> np.ndarray:
