@@ -32,6 +32,8 @@ _PUBLIC = {
     "GLM": "unpooled.models.glm",
     "LinearRegression": "unpooled.models.glm",
     "LogisticRegression": "unpooled.models.glm",
+    "cross_validate": "unpooled.validation",
+    "compare": "unpooled.validation",
 }
 
 MODELS = tuple(name for name, where in _PUBLIC.items() if where.startswith("unpooled.models."))

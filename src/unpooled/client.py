@@ -80,15 +80,24 @@ class Ask:
     answer: Callable[..., Tree]
     batched: bool = True  # works on stacked clients, padding has weight 0
     adds: bool = False  # needs no state and adds over rows: clients may be merged, rows may be read in chunks
+    view: bool = False  # a step that chooses rows before the question is put, instead of changing its answer
     options: Mapping[str, Any] = field(default_factory=dict)
     steps: tuple[Step, ...] = ()
 
     def __call__(self, down: Tree, client: Client) -> Tree:
         """What leaves the client: the answer after all steps."""
-        up = self.answer(down, client, **self.options)
+        up = self.answer(down, self.seen(client), **self.options)
         for step in self.steps:
-            up = REGISTRY[step.name].answer(up, client, **step.options)
+            if not REGISTRY[step.name].view:
+                up = REGISTRY[step.name].answer(up, client, **step.options)
         return up
+
+    def seen(self, client: Client) -> Client:
+        """The client as the question sees it, with the rows that its views choose; its state is shared."""
+        for step in self.steps:
+            if REGISTRY[step.name].view:
+                client = REGISTRY[step.name].answer(client, **step.options)
+        return client
 
     def receive(self, sent: Tree, name: str, bound: dict[str, Any] | None = None) -> Tree:
         """What the server makes of it: steps undone, then checked against the annotations; SchemaError if it does not fit."""
@@ -134,4 +143,11 @@ def client(fn: Callable | None = None, *, batched: bool = True, adds: bool = Fal
         return lambda f: client(f, batched=batched, adds=adds)
     name = f"{fn.__module__}.{fn.__qualname__}"
     REGISTRY[name] = Ask(name, fn, batched, adds)
+    return REGISTRY[name]
+
+
+def view(fn: Callable[..., Client]) -> Ask:
+    """Register a step `(client) -> client` that chooses rows before a question is put."""
+    name = f"{fn.__module__}.{fn.__qualname__}"
+    REGISTRY[name] = Ask(name, fn, batched=False, view=True)
     return REGISTRY[name]

@@ -175,7 +175,7 @@ class Site:
         """(new state, what would leave), checked against the schema before any step hides it."""
         bound = _check_down(down, ask)
         state, moment = self._state(request), (request["seed"], request["round"])
-        up, me = _ask_rows(ask, down, rows, state, moment)
+        up, me = _ask_rows(ask, down, rows, state, moment, policy.min_rows)
         tree.check(up, ask.types[1], bound)
         policy.check_counts(up, ask.types[1], self.name)
         sent = replace(ask, answer=lambda *_, **__: up, options={})(down, me)
@@ -254,7 +254,9 @@ def _check_down(down: Tree, ask: Ask) -> dict[str, Any]:
     return bound
 
 
-def _ask_rows(ask: Ask, down: Tree, rows: Rows, state: dict, moment: tuple[int, int]) -> tuple[Tree, Client]:
+def _ask_rows(
+    ask: Ask, down: Tree, rows: Rows, state: dict, moment: tuple[int, int], least: int
+) -> tuple[Tree, Client]:
     """(answer before its steps, the client after it): chunk by chunk where the question adds over rows."""
     bare = replace(ask, steps=())
     if not ask.adds and not rows.whole:
@@ -263,7 +265,11 @@ def _ask_rows(ask: Ask, down: Tree, rows: Rows, state: dict, moment: tuple[int, 
         )
     up: Tree = None
     for part in rows.parts():
-        me = replace(part, state=dict(state), moment=moment)
+        me = ask.seen(replace(part, state=dict(state), moment=moment))
+        if 0 < len(part.w) - len(me.w) < least:
+            raise Refused(
+                f"{ask.name} would leave out fewer rows than the {least} that the policy demands: use fewer folds"
+            )
         # cut as Local cuts, so that a sum has the same bits here as there
         for piece in (job.target for job in merged_jobs([me])) if ask.adds else [me]:
             answer = bare(down, piece)

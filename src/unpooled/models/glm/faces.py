@@ -28,6 +28,8 @@ from unpooled.models.glm.classes import Counts, Point
 from unpooled.models.glm.glm import GLM, MOST_HALVINGS
 from unpooled.models.glm.newton import Path, Penalty
 
+PENALISE = "use penalty='l2'"
+
 
 class LinearRegression(GLM):
     """Least squares over clients: the fit of the pooled rows, with standard errors, in three SUMs.
@@ -54,6 +56,8 @@ class LinearRegression(GLM):
     >>> model.coef_.round(2), round(model.intercept_, 2)
     (array([2.15]), 0.9)
     """
+
+    _penalise = "use GLM with alpha= for a ridge penalty"
 
     def __init__(
         self,
@@ -116,7 +120,7 @@ class LogisticRegression(ClassifierMixin, Estimator):
     >>> y = np.array(["no", "no", "no", "yes", "no", "yes", "yes", "yes"])
     >>> model = up.LogisticRegression().fit({"north": (x[::2], y[::2]), "south": (x[1::2], y[1::2])})
     >>> model.coef_.round(3), model.predict([[0.0], [7.0]])
-    (array([[1.041]]), array(['no', 'yes'], dtype='<U3'))
+    (array([[0.868]]), array(['no', 'yes'], dtype='<U3'))
     """
 
     def __init__(
@@ -179,14 +183,14 @@ class LogisticRegression(ClassifierMixin, Estimator):
         if not state.path.first.any() and not pen.any:
             block = hessian[: coef.shape[1], : coef.shape[1]]
             small = newton.rounding(block, self._mean(state), self.fit_intercept)
-            newton.check_independent(block, self._names(fed, state), small)
+            newton.check_independent(block, self._names(fed, state), small, PENALISE)
         objective = float(0.5 * total.loss) + pen.value(state.path.at)
         hessian = self._settled(hessian, coef, pen)
         n = float((state.weight * state.seen.n).sum())
         path = newton.advance(state.path, hessian, total.score.ravel(), objective, pen, n)
         if path.halvings == 0 and not pen.any:
             names = self._names(fed, state) * len(coef)
-            newton.check_informed(hessian, path.first, float(state.seen.n.sum()), names)
+            newton.check_informed(hessian, path.first, float(state.seen.n.sum()), names, PENALISE)
         info = {"loss": float(0.5 * total.loss) / n, "change": path.moved}
         return state._replace(path=path), info
 
@@ -228,6 +232,12 @@ class LogisticRegression(ClassifierMixin, Estimator):
     def _eta(self, X: Any) -> np.ndarray:
         check_is_fitted(self, "coef_")
         return rows_of(self, X, dtype=np.float64) @ self.coef_.T + self.intercept_
+
+    def scoring(self) -> tuple[dict[str, Any], np.ndarray, float, float]:
+        """What clients need to score the fitted model: (its kind, coefficients (m, q), 1, 1); see `up.cross_validate`."""
+        check_is_fitted(self, "coef_")
+        how = {"kind": "classes", "classes": self.classes_.tolist(), "offset": -1}
+        return how, np.column_stack([self.intercept_, self.coef_]), 1.0, 1.0
 
     # ---- parts of a round ----
 

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import digamma, expit, gammaln, logit, ndtr, ndtri, polygamma, xlogy
@@ -29,7 +29,7 @@ class Family(NamedTuple):
 
     variance: Callable[[Array, float], Array]  # (mu, alpha) -> variance at dispersion 1
     variance_slope: Callable[[Array, float], Array]
-    deviance: Callable[[Array, Array, float], Array]  # (y, mu, alpha) -> twice the distance to the best log-likelihood
+    deviance: Callable[[Array, Array, Any], Array]  # (y, mu, alpha) -> twice the distance to the best log-likelihood
     inside: Callable[[Array], Array]  # y -> whether it can be drawn from the family
     range: tuple[float, float]  # where means lie, ends excluded
     link: str  # the one taken unless another is given
@@ -223,7 +223,7 @@ def working_response(family: str, link: str, y: Array, mu: Array, alpha: float) 
 # ---- log-likelihoods ----
 
 
-def best_loglik(family: str, y: Array, alpha: float) -> Array:
+def best_loglik(family: str, y: Array, alpha: Any) -> Array:
     """The part of a row's log-likelihood that its deviance leaves out; for gamma log y, which `loglik` needs instead."""
     if family == "binomial":
         shares = xlogy(y, y) + xlogy(1 - y, 1 - y)
@@ -238,7 +238,7 @@ def best_loglik(family: str, y: Array, alpha: float) -> Array:
     return np.zeros_like(y)
 
 
-def loglik(family: str, link: str, deviance: float, best: float, n: float, scale: float) -> float:
+def loglik(family: str, link: str, deviance: Any, best: Any, n: float, scale: Any) -> Any:
     """The log-likelihood of all rows, from sums: of deviances, of `best_loglik`, of weights.
 
     For the normal family with the identity link the dispersion is the one that makes it largest, as statsmodels has it.
@@ -249,7 +249,7 @@ def loglik(family: str, link: str, deviance: float, best: float, n: float, scale
     if family == "gamma":
         shape = 1 / scale
         half = 0.5 * deviance + n + best  # sum of y / mu + log mu
-        return float(-shape * half + (shape - 1) * best + n * (shape * np.log(shape) - gammaln(shape)))
+        return -shape * half + (shape - 1) * best + n * (shape * np.log(shape) - gammaln(shape))
     return -0.5 * deviance + best
 
 

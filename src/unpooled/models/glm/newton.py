@@ -113,20 +113,23 @@ def _on_active_set(matrix: np.ndarray, linear: np.ndarray, absolute: np.ndarray,
 # ---- what has no answer ----
 
 
-def check_independent(gram: np.ndarray, names: Sequence[str], small: np.ndarray) -> None:
+def check_independent(gram: np.ndarray, names: Sequence[str], small: np.ndarray, remedy: str) -> None:
     """Refuse columns of which one is a combination of the others, by name.
 
-    `gram` (q, q) is their weighted second moment about their means, `small` (q,) what it is on the diagonal by rounding alone.
+    `gram` (q, q) is their weighted second moment about their means, `small` (q,) what it is on the diagonal by rounding alone,
+    `remedy` what can be done but to leave a column out.
     """
     flat = np.flatnonzero(np.diag(gram) <= small)
     if len(flat):
-        raise BadData(_dependent(names[int(flat[0])], ["intercept"] if names[0] == "intercept" else []))
+        others = ["intercept"] if names[0] == "intercept" else []
+        raise BadData(f"{_dependent(names[int(flat[0])], others)}: leave it out, or {remedy}")
     scale = np.sqrt(np.diag(gram))
     unit = gram / np.outer(scale, scale)
     for j in range(1, len(unit)):
         weights = solve_scaled(unit[:j, :j], unit[:j, j])
         if unit[j, j] - unit[:j, j] @ weights < DEPENDENT:
-            raise BadData(_dependent(names[j], [names[i] for i in range(j) if abs(weights[i]) > 1e-5]))
+            others = [names[i] for i in range(j) if abs(weights[i]) > 1e-5]
+            raise BadData(f"{_dependent(names[j], others)}: leave it out, or {remedy}")
 
 
 def rounding(gram: np.ndarray, mean: np.ndarray, intercept: bool) -> np.ndarray:
@@ -137,16 +140,15 @@ def rounding(gram: np.ndarray, mean: np.ndarray, intercept: bool) -> np.ndarray:
 
 
 def _dependent(name: str, others: list[str]) -> str:
-    remedy = "leave it out, or set alpha= for a ridge penalty"
     if not others:
-        return f"column {name!r} is 0 in every row: {remedy}"
+        return f"column {name!r} is 0 in every row"
     if others == ["intercept"]:
-        return f"column {name!r} is constant over all clients, as the intercept is: {remedy}"
+        return f"column {name!r} is constant over all clients, as the intercept is"
     shown = ", ".join(repr(o) for o in others[:4]) + (", ..." if len(others) > 4 else "")
-    return f"column {name!r} is a combination of {shown}: {remedy}"
+    return f"column {name!r} is a combination of {shown}"
 
 
-def check_informed(hessian: np.ndarray, first: np.ndarray, n: float, names: Sequence[str]) -> None:
+def check_informed(hessian: np.ndarray, first: np.ndarray, n: float, names: Sequence[str], remedy: str) -> None:
     """Refuse a fit of which a coefficient grows without bound, as under separation: hardly a row bears on it any more.
 
     The curvature is compared, in the direction in which it fell most, with what it was at the start.
@@ -162,5 +164,5 @@ def check_informed(hessian: np.ndarray, first: np.ndarray, n: float, names: Sequ
     name = names[int(np.argmax(weight))]
     raise BadData(
         f"column {name!r} separates the outcomes, alone or with others, and its coefficient has no finite value: "
-        "leave it out, or set alpha= for a ridge penalty"
+        f"leave it out, or {remedy}"
     )
