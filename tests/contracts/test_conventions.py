@@ -44,6 +44,9 @@ CASES = {
     "BayesianRegression": Case(up.BayesianRegression(), y=TARGETS),
     "FedBNR": Case(up.FedBNR(n_frequencies=8, max_iter=3, random_state=0), y=TARGETS),
     "FedConceptEM": Case(up.FedConceptEM(2, max_iter=3, random_state=0), y=WORDS),
+    "GLM": Case(up.GLM("gamma", link="log"), y=np.exp(0.1 * TARGETS)),
+    "LinearRegression": Case(up.LinearRegression(), y=TARGETS),
+    "LogisticRegression": Case(up.LogisticRegression(), y=WORDS),
 }
 METHODS = ("predict", "predict_proba", "score_samples", "transform", "impute", "novelty", "interval", "score", "adapt")
 SPEAK = [name for name, case in CASES.items() if hasattr(case.model, "predict") or hasattr(case.model, "transform")]

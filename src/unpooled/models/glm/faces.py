@@ -227,7 +227,8 @@ class LogisticRegression(ClassifierMixin, Estimator):
 
     def predict(self, X: Any) -> np.ndarray:
         """(n,) the most probable class of each row."""
-        return self.classes_[self.predict_log_proba(X).argmax(1)]
+        best = self.predict_log_proba(X).argmax(1)
+        return self.classes_[best]
 
     def _eta(self, X: Any) -> np.ndarray:
         check_is_fitted(self, "coef_")

@@ -45,7 +45,7 @@ class Terms(NamedTuple):
     score: Array  # (..., n) d loglik / d eta
     observed: Array  # (..., n) minus d2 loglik / d eta2
     expected: Array  # (..., n) its mean under the family
-    outside: Array  # (..., n) whether the mean is none that the family has
+    outside: Array | None  # (..., n) whether the mean is none that the family has; None if no row's is
 
 
 def _density(eta: Array) -> Array:
@@ -163,9 +163,9 @@ def terms(family: str, link: str, eta: Array, y: Array, alpha: float = 1.0) -> T
         observed = expected - residual * turn / variance**2
     deviance = law.deviance(y, mu, alpha)
     if outside is None:
-        return Terms(deviance, score, observed, expected, np.zeros_like(eta))
+        return Terms(deviance, score, observed, expected, None)
     deviance, score, observed, expected = (np.where(outside, 0.0, a) for a in (deviance, score, observed, expected))
-    return Terms(deviance, score, observed, expected, outside.astype(float))
+    return Terms(deviance, score, observed, expected, outside)
 
 
 def _means(law: Family, how: Link, eta: Array) -> tuple[Array, Array | None]:
@@ -192,7 +192,7 @@ def _logistic(eta: Array, y: Array) -> Terms:
     deviance = 2 * (np.maximum(eta, 0) + np.log1p(small) - y * eta)
     if ((y != 0) & (y != 1)).any():
         deviance = deviance + 2 * (xlogy(y, y) + xlogy(1 - y, 1 - y))
-    return Terms(deviance, y - mu, curvature, curvature, np.zeros_like(eta))
+    return Terms(deviance, y - mu, curvature, curvature, None)
 
 
 def pearson(family: str, link: str, eta: Array, y: Array, alpha: float = 1.0) -> Array:

@@ -5,7 +5,7 @@ Columns are taken about their means over all clients, so that numbers far from t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import reduce
 from typing import Any, NamedTuple
 
@@ -18,7 +18,7 @@ from unpooled.errors import BadData
 from unpooled.maths.gaussian import pack_triangle
 from unpooled.models.glm import families
 
-BLOCK = 4096  # rows whose design is in memory at a time
+BLOCK = 2048  # rows whose design is made at a time, so that it stays in a processor's cache
 
 
 class Look(NamedTuple):
@@ -98,8 +98,8 @@ def start(point: Point, client: Client, *, family: str, link: str, offset: int, 
         response, curvature = families.working_response(family, link, y, mu, float(point.alpha))
         null = families.terms(family, link, z @ point.coef + shift, y, float(point.alpha))
         wh = w * curvature
-        score = np.einsum("...n,...nq->...q", wh * (response - shift), z)
-        parts.append(Curvature((w * null.deviance).sum(-1), _count((w > 0) & (null.outside > 0)), score, _gram(z, wh)))
+        score = _along(wh * (response - shift), z)
+        parts.append(Curvature((w * null.deviance).sum(-1), _outside(w, null), score, _gram(z, wh)))
     return _packed(_total(parts))
 
 
@@ -154,9 +154,7 @@ def _complete(client: Client, offset: int) -> tuple[Rows, np.ndarray]:
     if client.y is None:
         raise BadData(f"client {client.name!r} has no targets: give y")
     x, y, w = (to_numpy(a).astype(np.float64, copy=False) for a in (client.x, client.y, client.w))
-    gone = np.isnan(x.sum(-1)) | np.isnan(y)
-    missing = _count(gone & (w > 0))
-    empty = gone | (w == 0)
+    empty, missing = remembered(client, "glm.empty", lambda: _empty(x, y, w))
     if empty.any():
         x, y, w = np.where(empty[..., None], 0.0, x), np.where(empty, 1.0, y), np.where(empty, 0.0, w)
     if offset < 0:
@@ -164,6 +162,19 @@ def _complete(client: Client, offset: int) -> tuple[Rows, np.ndarray]:
     if offset >= x.shape[-1]:
         raise BadData(f"offset={offset} is no column of {x.shape[-1]}: columns are counted from 0")
     return Rows(np.delete(x, offset, -1), y, w, x[..., offset]), missing
+
+
+def _empty(x: np.ndarray, y: np.ndarray, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(which rows are not to be fitted, how many of them have missing values)."""
+    gone = np.isnan(x.sum(-1)) | np.isnan(y)
+    return gone | (w == 0), _count(gone & (w > 0))
+
+
+def remembered(client: Client, key: str, find: Callable[[], Any]) -> Any:
+    """What follows from the client's rows alone, found once."""
+    if key not in client.memo:
+        client.memo[key] = find()
+    return client.memo[key]
 
 
 def _blocks(point: Point, client: Client, offset: int, intercept: bool) -> Iterator[tuple]:
@@ -182,7 +193,7 @@ def _design(point: Point, x: np.ndarray, w: np.ndarray, intercept: bool) -> np.n
     if intercept:
         z[..., 0] = 1.0
     np.subtract(x, point.mean, out=z[..., int(intercept) :])
-    if (w == 0).any():
+    if w.min(initial=1.0) == 0:
         z[..., int(intercept) :] *= (w > 0)[..., None]
     return z
 
@@ -194,14 +205,14 @@ def _curvature(point: Point, block: tuple, family: str, link: str, learn_alpha: 
     z, y, w, shift = block
     eta = z @ point.coef + shift
     rows = families.terms(family, link, eta, y, float(point.alpha))
-    outside = _count((w > 0) & (rows.outside > 0))
-    score = np.einsum("...n,...nq->...q", w * rows.score, z)
-    hessian = _gram(z, w * rows.observed)
+    outside = _outside(w, rows)
+    score = _along(w * rows.score, z)
     if not learn_alpha:
-        return Curvature((w * rows.deviance).sum(-1), outside, score, hessian)
+        return Curvature((w * rows.deviance).sum(-1), outside, score, _gram(z, w * rows.observed))
     more = families.alpha_terms(link, eta, y, float(point.alpha))
     score = np.concatenate([score, (w * more.score).sum(-1)[..., None]], -1)
-    mixed = np.einsum("...n,...nq->...q", w * more.mixed, z)
+    mixed = _along(w * more.mixed, z)
+    hessian = _gram(z, w * rows.observed)
     bordered = _bordered(hessian, mixed, (w * more.curvature).sum(-1))
     return Curvature(-2 * (w * more.loglik).sum(-1), outside, score, bordered)
 
@@ -213,9 +224,14 @@ def _bordered(inner: np.ndarray, side: np.ndarray, corner: np.ndarray) -> np.nda
     return np.concatenate([top, bottom[..., None, :]], -2)
 
 
+def _along(a: np.ndarray, z: np.ndarray) -> np.ndarray:
+    """sum of a z over rows, (..., q)."""
+    return (a[..., None, :] @ z)[..., 0, :]
+
+
 def _gram(z: np.ndarray, h: np.ndarray) -> np.ndarray:
     """sum of h z z' over rows, (..., q, q)."""
-    if (h >= 0).all():
+    if h.min(initial=0.0) >= 0:
         scaled = z * np.sqrt(h)[..., None]
         return scaled.swapaxes(-1, -2) @ scaled  # BLAS computes half of it
     return z.swapaxes(-1, -2) @ (z * h[..., None])
@@ -227,7 +243,12 @@ def _scores(
     """Of each block the sum of scores, or of their outer products."""
     for z, y, w, shift in _blocks(point, client, offset, intercept):
         score = families.terms(family, link, z @ point.coef + shift, y, float(point.alpha)).score
-        yield _gram(z, w * score**2) if squared else np.einsum("...n,...nq->...q", w * score, z)
+        yield _gram(z, w * score**2) if squared else _along(w * score, z)
+
+
+def _outside(w: np.ndarray, rows: families.Terms) -> np.ndarray:
+    """How many rows have a mean that the family does not have."""
+    return np.zeros(w.shape[:-1]) if rows.outside is None else _count((w > 0) & rows.outside)
 
 
 def _count(which: np.ndarray) -> np.ndarray:
