@@ -14,6 +14,7 @@ RUN = [
     "tutorial.md",
     "writing-a-model.md",
     "explanation/open-mixture.md",
+    "models/glm.md",
 ]  # pages whose blocks, put together, are one program
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import pkgutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from importlib import import_module
 from inspect import signature
@@ -23,7 +23,16 @@ class Refused(UnpooledError):
 @cache
 def _modules(package: str) -> frozenset[str]:
     found = import_module(package)
-    return frozenset(f"{package}.{m.name}" for m in pkgutil.iter_modules(found.__path__))
+    return frozenset(m.name for m in _walk(found.__path__, f"{package}."))
+
+
+def _walk(path: Any, prefix: str) -> Iterator[pkgutil.ModuleInfo]:
+    """The modules below a folder, those of rooms included; none is imported."""
+    for module in pkgutil.iter_modules(path, prefix):
+        yield module
+        if module.ispkg:
+            below = [f"{folder}/{module.name.rpartition('.')[2]}" for folder in path]
+            yield from _walk(below, f"{module.name}.")
 
 
 def find(name: str, also: Sequence[str] = ()) -> Ask:

@@ -191,7 +191,7 @@ class LogisticRegression(ClassifierMixin, Estimator):
         if path.halvings == 0 and not pen.any:
             names = self._names(fed, state) * len(coef)
             newton.check_informed(hessian, path.first, float(state.seen.n.sum()), names, PENALISE)
-        info = {"loss": float(0.5 * total.loss) / n, "change": path.moved}
+        info = {"loss": float(0.5 * total.loss) / n} | ({"change": path.moved} if np.isfinite(path.moved) else {})
         return state._replace(path=path), info
 
     def done(self, state: State, history: list[Info]) -> bool:

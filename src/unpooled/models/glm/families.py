@@ -204,12 +204,13 @@ def pearson(family: str, link: str, eta: Array, y: Array, alpha: float = 1.0) ->
 
 
 def starting_means(family: str, link: str, y: Array, mean: float) -> Array:
-    """Means to begin with: halfway between each y and the mean of all, which the family has whatever y is."""
-    if family == "binomial":
-        return (y + 0.5) / 2
-    if family == "normal":
-        return y if link == "identity" else np.full_like(y, mean)
-    return (y + mean) / 2
+    """Means to begin with, which the family has whatever y is: halfway between each y and the mean of all, or that mean.
+
+    Halfway is nearer where means may differ by orders of magnitude; for outcomes, and for means whose inverse is linear, it is not.
+    """
+    if (family, link) == ("normal", "identity"):
+        return y
+    return (y + mean) / 2 if link == "log" and family != "normal" else np.full_like(y, mean)
 
 
 def working_response(family: str, link: str, y: Array, mu: Array, alpha: float) -> tuple[Array, Array]:

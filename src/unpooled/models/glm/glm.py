@@ -188,7 +188,8 @@ class GLM(RegressorMixin, Estimator):
             raise BadData(
                 f"no mean that link={self._link!r} gives fits family={self.family!r} in every row: use link='log'"
             )
-        return State(state.seen, path, True), {"deviance": float(total.loss), "change": path.moved}
+        info = {"deviance": float(total.loss)} | ({"change": path.moved} if np.isfinite(path.moved) else {})
+        return State(state.seen, path, True), info
 
     def _first_step(self, fed: Federation, state: State) -> tuple[State, Info]:
         """The first step, from means between each y and the mean of all."""
@@ -246,12 +247,7 @@ class GLM(RegressorMixin, Estimator):
 
     def _describe_errors(self, fed: Federation, state: State, total: Final, hessian: np.ndarray) -> None:
         q, first = self._q(state.seen), int(self.fit_intercept)
-        information = hessian if self._learns_alpha else unpack_triangle(total.expected)
-        cov = newton.solve_scaled(information, np.eye(len(information))) * self.scale_
-        if self._penalty(state.seen).any:
-            cov = np.full_like(cov, np.nan)
-        elif self.cov_type != "nonrobust":
-            cov = self._sandwich(fed, state, hessian)
+        cov = self._covariance(fed, state, total, hessian)
         self.nb_alpha_stderr_ = self.nb_alpha_ * float(np.sqrt(cov[q, q])) if self._learns_alpha else float("nan")
         turn = np.eye(q)
         if first:
@@ -260,6 +256,15 @@ class GLM(RegressorMixin, Estimator):
         errors = np.sqrt(np.diag(self.cov_))
         self.stderr_ = errors[first:]
         self.intercept_stderr_ = float(errors[0]) if first else float("nan")
+
+    def _covariance(self, fed: Federation, state: State, total: Final, hessian: np.ndarray) -> np.ndarray:
+        """Of the coefficients of columns about their means, and of log alpha where it is learned."""
+        if self._penalty(state.seen).any:
+            return np.full_like(hessian, np.nan)
+        if self.cov_type != "nonrobust":
+            return self._sandwich(fed, state, hessian)
+        information = hessian if self._learns_alpha else unpack_triangle(total.expected)
+        return newton.solve_scaled(information, np.eye(len(information))) * self.scale_
 
     def _sandwich(self, fed: Federation, state: State, hessian: np.ndarray) -> np.ndarray:
         """The covariance from how scores vary between clients, or between rows."""

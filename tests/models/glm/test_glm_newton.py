@@ -69,5 +69,5 @@ def test_nearly_dependent_columns_are_not_refused():
 def test_a_direction_that_lost_its_curvature_is_named():
     first = np.diag([10.0, 20.0])
     newton.check_informed(np.diag([5.0, 0.2]), first, 100, ["a", "b"], "penalise")
-    with pytest.raises(BadData, match="column 'b' separates the outcomes.*or penalise"):
+    with pytest.raises(BadData, match=r"column 'b' separates the outcomes.*or penalise"):
         newton.check_informed(np.diag([5.0, 1e-4]), first, 100, ["a", "b"], "penalise")
