@@ -87,7 +87,7 @@ def test_the_right_law_wins():
     models = {"poisson": up.GLM("poisson"), "nb": up.GLM("negative_binomial"), "nothing": up.GLM("poisson", alpha=1e3)}
     found = up.compare(models, X, COUNTS, by=SITE)
     assert found.best == "nb"
-    assert list(found.scores)[0] == "nb"
+    assert next(iter(found.scores)) == "nb"
     assert found.difference["nb"] == found.difference_stderr["nb"] == 0
     assert found.difference["poisson"] > 2 * found.difference_stderr["poisson"] > 0
     lines = str(found).splitlines()
