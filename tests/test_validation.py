@@ -8,8 +8,8 @@ from sklearn.linear_model import LinearRegression as Pooled
 
 import unpooled as up
 from unpooled.client import Client
+from unpooled.data.federate import federate
 from unpooled.errors import BadParameter
-from unpooled.local import federate
 from unpooled.maths.folds import fold_of
 
 RNG = np.random.default_rng(0)

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 
 import unpooled as up
-from unpooled.data import shared
-from unpooled.local import federate
+from unpooled.data.federate import federate
+from unpooled.datasets import shared
 
 SEEDS = 1  # nothing is drawn
 DIFFERS = (

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import secrets
+import sys
 import time
 from collections.abc import Callable, Iterator
 from importlib import import_module
@@ -18,16 +19,19 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from unpooled import kinds, store
+from unpooled import parameters, store
+from unpooled.data.federate import as_federation
 from unpooled.data.frames import columns_of, fitted_with, is_frame, matrix
 from unpooled.errors import BadParameter, DataNotFound
-from unpooled.federation import Federation, innermost
-from unpooled.local import as_federation
-from unpooled.tree import Tree
+from unpooled.federation import Federation
+from unpooled.tree import Tree, message
 
 Info = dict[str, Any]
 
+_PACKAGES = {"": "unpooled", "baselines.": "unpooled.baselines"}  # prefix of an estimator's name -> who lists it
 
+
+@message("estimator.Moment")
 class Moment(NamedTuple):
     """All that a run needs to go on from the end of a round."""
 
@@ -100,7 +104,7 @@ class Estimator(BaseEstimator):
         self._check_kinds()
 
     def _check_kinds(self) -> None:
-        kinds.check(self.get_params(deep=False), kinds.of_parameters(type(self)))
+        parameters.check_types(self.get_params(deep=False), parameters.annotations_of(type(self)))
 
     def _start(self, fed: Federation) -> Moment:
         seed = _seed(self.random_state)
@@ -122,7 +126,7 @@ class Estimator(BaseEstimator):
         return Moment(state, history, before.seed, fed.journal.round, fed.snapshot(), done)
 
     def _describe(self, fed: Federation) -> None:
-        columns = getattr(innermost(fed), "columns", None)
+        columns = fed.columns
         self.columns_ = None if columns is None else [str(c) for c in columns]
         if hasattr(self, "feature_names_in_"):
             del self.feature_names_in_
@@ -134,7 +138,7 @@ class Estimator(BaseEstimator):
         check_is_fitted(self)
         folder = Path(folder)
         fitted = {k: v for k, v in vars(self).items() if k.endswith("_") and not k.startswith("_") and k != "history_"}
-        body = {"class": f"{type(self).__module__}:{type(self).__qualname__}", "params": self.get_params(deep=False)}
+        body = {"class": class_name(type(self)), "params": self.get_params(deep=False)}
         store.write(folder / "model.zip", {"model": _plain(body), "fitted": _plain(fitted)})
         lines = [json.dumps(row) for row in _plain(getattr(self, "history_", []))]
         store.write_file(folder / "history.jsonl", "".join(f"{line}\n" for line in lines).encode())
@@ -167,12 +171,27 @@ def load(folder: str | Path) -> Any:
     return estimator
 
 
+def class_name(cls: type) -> str:
+    """The lasting name of an estimator: "GaussianMixture", "baselines.FedAvg"; "module:Class" for a class of your own."""
+    for prefix, package in _PACKAGES.items():
+        listed = import_module(package)
+        if cls.__name__ in listed.__all__ and getattr(listed, cls.__name__) is cls:
+            return f"{prefix}{cls.__name__}"
+    return f"{cls.__module__}:{cls.__qualname__}"
+
+
 def estimator_class(name: str) -> Callable[..., Any]:
-    """A public estimator by class name or `module:Class`; nothing but an Estimator is ever returned."""
-    module, _, qualname = name.rpartition(":")
-    found = getattr(import_module(module or "unpooled"), qualname, None)
+    """A public estimator by its lasting name, or a class of a module that is imported already; no other code is run."""
+    prefix = "baselines." if name.startswith("baselines.") else ""
+    listed = import_module(_PACKAGES[prefix])
+    short = name.removeprefix(prefix)
+    if short in listed.__all__:
+        found: Any = getattr(listed, short)
+    else:
+        module, _, qualname = name.partition(":")
+        found = getattr(sys.modules.get(module), qualname, None)
     if not (isinstance(found, type) and issubclass(found, Estimator)):
-        raise BadParameter(f"{name} is not an estimator: see the list in the documentation")
+        raise BadParameter(f"{name[:80]!r} is not an estimator known here: import the module that defines it first")
     return found
 
 

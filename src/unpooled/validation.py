@@ -15,14 +15,13 @@ from sklearn.base import clone
 from unpooled import tree
 from unpooled.arrays import to_numpy
 from unpooled.client import Client
+from unpooled.data.federate import as_federation
 from unpooled.errors import BadParameter
-from unpooled.federation import Federation, innermost
+from unpooled.federation import Federation
 from unpooled.layers.folds import Folded
-from unpooled.local import as_federation
 from unpooled.maths.folds import FOLDS, fold_of
 from unpooled.maths.gaussian import pack_triangle, unpack_triangle
-from unpooled.models.glm import scoring
-from unpooled.models.glm.scoring import METRICS, Fitted, Scores
+from unpooled.models.glm import METRICS, Fitted, Scores, held_out
 
 
 @dataclass(frozen=True)
@@ -171,7 +170,7 @@ def _check(models: dict[str, Any], fed: Federation, cv: int | str) -> None:
         raise BadParameter(f"cv={cv!r} must be {', '.join(map(str, FOLDS))} or 'site'")
     if cv == "site" and len(fed.names) < 2:
         raise BadParameter("cv='site' predicts each client from the others, but there is only one: use cv=5")
-    here = hasattr(innermost(fed), "clients")
+    here = bool(fed.here())
     for name, model in models.items():
         if not (here or hasattr(model, "scoring")):
             raise BadParameter(
@@ -204,7 +203,7 @@ def _asked(fitted: dict[str, list], fed: Federation, cv: int | str) -> tuple[Sco
         kinds.append(hows[0])
         down.append(Fitted(np.stack(coefs), np.array(scales), np.array(alphas)))
     folds, sites = (0, fed.names) if cv == "site" else (int(cv), [])
-    ask = scoring.held_out.using(models=kinds, folds=folds, sites=sites)
+    ask = held_out.using(models=kinds, folds=folds, sites=sites)
     total = tree.map(to_numpy, fed.sum(ask, tuple(down)))
     return total, {name: METRICS[how["kind"]] for name, how in zip(fitted, kinds)}
 
@@ -212,7 +211,7 @@ def _asked(fitted: dict[str, list], fed: Federation, cv: int | str) -> tuple[Sco
 def _in_process(fitted: dict[str, list], fed: Federation, cv: int | str) -> tuple[Scores, dict[str, tuple[str, ...]]]:
     """The same sums for any estimator, where the clients are in this process."""
     total, metrics = None, {}
-    for index, client in enumerate(innermost(fed).only(fed.names).clients):
+    for index, client in enumerate(fed.here()):
         fold = np.full(len(client.w), index) if cv == "site" else _fold_of(client, int(cv))
         columns = []
         for name, models in fitted.items():

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import statsmodels.api as sm
 
-from unpooled.data import shared
+from unpooled.datasets import shared
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "experiments" / "shelf"))
 import cnsim

@@ -9,7 +9,7 @@ from unpooled.errors import TooFewClients
 from unpooled.layers.folds import Folded
 from unpooled.local import Local
 from unpooled.maths.folds import fold_of
-from unpooled.models.start import look
+from unpooled.models.initialization.gathered import look
 
 RNG = np.random.default_rng(0)
 ROWS = {name: (RNG.normal(size=(n, 2)), RNG.integers(0, 2, n)) for name, n in (("a", 40), ("b", 25), ("c", 70))}

@@ -8,14 +8,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from unpooled.arrays import is_torch, to_numpy
-from unpooled.client import Ask, Client, view
+from unpooled.client import VIEW, Ask, Client, client
 from unpooled.errors import BadParameter
 from unpooled.federation import Federation, Layer
 from unpooled.maths.folds import FOLDS, fold_of
 
 
-@view
-def training_rows(client: Client, *, folds: int, fold: int) -> Client:
+@client("folds.training_rows", VIEW, batched=False)
+def training_rows(client: Client, /, *, folds: int, fold: int) -> Client:
     """The client without the rows of one fold."""
     if folds not in FOLDS or not 0 <= fold < folds:
         raise BadParameter(f"folds={folds!r} must be one of {', '.join(map(str, FOLDS))}, and fold={fold!r} below it")

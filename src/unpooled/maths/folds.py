@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from unpooled.maths.held_out import mix
+from unpooled.maths.hashing import absorb, mix
 
 FOLDS = (2, 5, 10)
 
@@ -30,18 +30,13 @@ def tenths(x: np.ndarray, y: np.ndarray | None) -> np.ndarray:  # (n,) int, 0 to
 
 
 def _row_hashes(x: np.ndarray, y: np.ndarray | None) -> np.ndarray:  # (n,) uint64
-    state = np.full(len(x), mix(np.uint64(1)))
-    for column in (*np.asarray(x).T, *_label_columns(y)):
-        bits = (column.astype(np.float64) + 0.0).view(np.uint64)  # + 0.0: one zero, not two
-        state = mix(state ^ bits)
-    return state
+    state = absorb(np.full(len(x), mix(np.uint64(1))), x)
+    return state if y is None else absorb(state, _numbers(y))
 
 
-def _label_columns(y: np.ndarray | None) -> list[np.ndarray]:
-    """The labels as columns of numbers, words by their place in order."""
-    if y is None:
-        return []
+def _numbers(y: np.ndarray) -> np.ndarray:  # (n, o)
+    """Labels as columns of numbers, words by their place in order."""
     y = np.asarray(y)
     if y.dtype.kind not in "fiub":
         y = np.unique(y.astype(str), return_inverse=True)[1].reshape(y.shape)
-    return list(y.reshape(len(y), -1).T)
+    return y.reshape(len(y), -1)

@@ -12,8 +12,8 @@ from sklearn.linear_model import ElasticNet, GammaRegressor, PoissonRegressor
 from statsmodels.tools.sm_exceptions import DomainWarning
 
 import unpooled as up
+from unpooled.data.federate import federate
 from unpooled.errors import BadData, BadParameter
-from unpooled.local import federate
 
 PEERS = {
     "normal": sm.families.Gaussian,

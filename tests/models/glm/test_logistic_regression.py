@@ -9,8 +9,8 @@ from sklearn.linear_model import LogisticRegression as Pooled
 
 import unpooled as up
 from unpooled.client import Client
+from unpooled.data.federate import federate
 from unpooled.errors import BadData, BadParameter
-from unpooled.local import federate
 
 X, Y = problem("binomial")
 RNG = np.random.default_rng(2)

@@ -10,5 +10,6 @@ Read in this order: `families` (the laws of y, row by row), `questions` (what cl
 
 from unpooled.models.glm.faces import LinearRegression, LogisticRegression
 from unpooled.models.glm.glm import GLM
+from unpooled.models.glm.scoring import METRICS, Fitted, Scores, held_out
 
-__all__ = ["GLM", "LinearRegression", "LogisticRegression"]
+__all__ = ["GLM", "METRICS", "Fitted", "LinearRegression", "LogisticRegression", "Scores", "held_out"]

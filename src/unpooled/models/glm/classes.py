@@ -13,16 +13,18 @@ import numpy as np
 
 from unpooled import tree
 from unpooled.arrays import Array, Float, to_numpy
-from unpooled.client import Client, client
+from unpooled.client import SUM, Client, client
 from unpooled.errors import BadData
-from unpooled.federation import Federation, innermost
+from unpooled.federation import Federation
 from unpooled.learners.rows import codes
 from unpooled.maths.gaussian import pack_triangle
 from unpooled.models.glm.questions import BLOCK
+from unpooled.tree import message
 
 MOST_CODES = 64  # labels that are whole numbers from 0 to one less are found by counting
 
 
+@message("glm.ClassCounts")
 class Counts(NamedTuple):
     """Rows of each class, and the sums of their columns."""
 
@@ -31,11 +33,13 @@ class Counts(NamedTuple):
     x: Float[Array, "p"]  # sum of w x
 
 
+@message("glm.ClassCodeCounts")
 class CodeCounts(NamedTuple):
     n: Float[Array, "c", ">=0"]  # rows labelled 0, 1, 2, ...
     others: Float[Array, "", ">=0"]  # rows labelled otherwise
 
 
+@message("glm.ClassPoint")
 class Point(NamedTuple):
     """Where sums are taken."""
 
@@ -44,13 +48,14 @@ class Point(NamedTuple):
     weight: Float[Array, "k"]  # of each class
 
 
+@message("glm.ClassCurvature")
 class Curvature(NamedTuple):
     loss: Float[Array, ""]  # sum of -2 w log P(y | x)
     score: Float[Array, "m q"]
     hessian: Float[Array, "t"]  # the lower triangle of the (m q, m q) matrix, by rows
 
 
-@client(adds=True)
+@client("glm.code_counts", SUM, adds=True)
 def code_counts(nothing: None, client: Client) -> CodeCounts:
     """How many rows are labelled 0, 1, 2 and so on, and how many otherwise."""
     y, w = to_numpy(client.y), to_numpy(client.w).astype(np.float64, copy=False)
@@ -62,7 +67,7 @@ def code_counts(nothing: None, client: Client) -> CodeCounts:
     return CodeCounts(rows.sum(-2).astype(np.float64), others.sum(-1).astype(np.float64))
 
 
-@client(adds=True)
+@client("glm.class_counts", SUM, adds=True)
 def counts(nothing: None, client: Client, *, classes: list) -> Counts:
     """How many complete rows each class has, and the sums of their columns."""
     x, y, w, missing = _complete(client, classes)
@@ -70,7 +75,7 @@ def counts(nothing: None, client: Client, *, classes: list) -> Counts:
     return Counts(member.sum(-2), missing, np.einsum("...n,...np->...p", w, x))
 
 
-@client(adds=True)
+@client("glm.class_curvature", SUM, adds=True)
 def curvature(point: Point, client: Client, *, classes: list, intercept: bool) -> Curvature:
     """Score and curvature of the log-loss at a point, and the loss there."""
     x, y, w, _ = _complete(client, classes)
@@ -144,7 +149,7 @@ def found(fed: Federation, given: Sequence | None) -> list:
     """The classes in order: those given, those of the clients in this process, or those that a SUM of counts finds."""
     if given is not None:
         labels: list[Any] = np.unique(np.asarray(given)).tolist()
-    elif (clients := getattr(innermost(fed), "clients", None)) is not None:
+    elif clients := fed.here():
         labels = _in_process(clients)
     else:
         labels = _counted(fed)

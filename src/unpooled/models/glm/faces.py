@@ -19,14 +19,15 @@ from unpooled import tree
 from unpooled.arrays import to_numpy
 from unpooled.errors import BadData, BadParameter
 from unpooled.estimator import Estimator, Info, rows_of
-from unpooled.federation import Federation, innermost
+from unpooled.federation import Federation
 from unpooled.maths.gaussian import unpack_triangle
-from unpooled.maths.named import above, at_least, flag, is_number, not_below_zero, one_of
 from unpooled.models.glm import classes as questions
 from unpooled.models.glm import newton
 from unpooled.models.glm.classes import Counts, Point
 from unpooled.models.glm.glm import GLM, MOST_HALVINGS
 from unpooled.models.glm.newton import Path, Penalty
+from unpooled.parameters import above, at_least, flag, is_number, not_below_zero, one_of
+from unpooled.tree import message
 
 PENALISE = "use penalty='l2'"
 
@@ -72,6 +73,7 @@ class LinearRegression(GLM):
         )
 
 
+@message("glm.ClassState")
 class State(NamedTuple):
     classes: list
     seen: Counts
@@ -274,7 +276,7 @@ class LogisticRegression(ClassifierMixin, Estimator):
         return hessian + np.where(np.outer(unheld, unheld), alike, 0.0)
 
     def _names(self, fed: Federation, state: State) -> list[str]:
-        given = getattr(innermost(fed), "columns", None) or [f"x{j}" for j in range(len(state.seen.x))]
+        given = fed.columns or [f"x{j}" for j in range(len(state.seen.x))]
         return [*(["intercept"] if self.fit_intercept else []), *map(str, given)]
 
     def _check_seen(self, seen: Counts, labels: list) -> None:

@@ -18,20 +18,22 @@ from unpooled import tree
 from unpooled.arrays import to_numpy
 from unpooled.errors import BadData, BadParameter, suggest
 from unpooled.estimator import Estimator, Info, rows_of
-from unpooled.federation import Federation, innermost
+from unpooled.federation import Federation
 from unpooled.maths.gaussian import unpack_triangle
-from unpooled.maths.named import above, at_least, flag, is_number, not_below_zero, one_of
 from unpooled.models.glm import families, newton, questions
 from unpooled.models.glm.families import FAMILIES, LINKS
 from unpooled.models.glm.newton import Path, Penalty
 from unpooled.models.glm.questions import Curvature, Final, Look, Point
 from unpooled.models.glm.summary import table
+from unpooled.parameters import above, at_least, flag, is_number, not_below_zero, one_of
+from unpooled.tree import message
 
 MOST_HALVINGS = 30
 LEAST_ALPHA = 1e-5  # over the mean of y: no number of rows tells a negative binomial below it from a Poisson law
 COV_TYPES = ("nonrobust", "HC0", "site")
 
 
+@message("glm.State")
 class State(NamedTuple):
     seen: Look
     path: Path
@@ -153,7 +155,7 @@ class GLM(RegressorMixin, Estimator):
         self._check_offset(fed)
 
     def _check_offset(self, fed: Federation) -> None:
-        index, clients = offset_index(self.offset, _columns(fed)), getattr(innermost(fed), "clients", [])
+        index, clients = offset_index(self.offset, fed.columns), fed.here()
         if clients and index >= clients[0].x.shape[-1]:
             raise BadParameter(f"offset={index} is no column of {clients[0].x.shape[-1]}: columns are counted from 0")
 
@@ -168,7 +170,7 @@ class GLM(RegressorMixin, Estimator):
     # ---- rounds ----
 
     def init(self, fed: Federation, rng: np.random.Generator) -> State:
-        options = {"family": self.family, "offset": offset_index(self.offset, _columns(fed))}
+        options = {"family": self.family, "offset": offset_index(self.offset, fed.columns)}
         seen = Look(*(np.asarray(to_numpy(a)) for a in fed.sum(questions.look.using(**options), None)))
         self._check_seen(seen)
         return State(seen, newton.begin(self._null(seen)), False)
@@ -232,7 +234,7 @@ class GLM(RegressorMixin, Estimator):
         mean = self._mean(seen)
         self.names_ = self._names(fed, seen)
         self.n_features_in_ = len(seen.x) + (self.offset is not None)
-        self.offset_index_ = offset_index(self.offset, _columns(fed))
+        self.offset_index_ = offset_index(self.offset, fed.columns)
         self.coef_ = found[first:q]
         self.intercept_ = float(found[0] - mean @ self.coef_) if first else 0.0
         self.nb_alpha_ = self._alpha(found)
@@ -369,8 +371,8 @@ class GLM(RegressorMixin, Estimator):
         return len(seen.x) + int(self.fit_intercept)
 
     def _names(self, fed: Federation, seen: Look) -> list[str]:
-        offset = offset_index(self.offset, _columns(fed))
-        given = _columns(fed) or [f"x{j}" for j in range(len(seen.x) + (offset >= 0))]
+        offset = offset_index(self.offset, fed.columns)
+        given = fed.columns or [f"x{j}" for j in range(len(seen.x) + (offset >= 0))]
         columns = [str(c) for j, c in enumerate(given) if j != offset]
         return ["intercept", *columns] if self.fit_intercept else columns
 
@@ -378,7 +380,7 @@ class GLM(RegressorMixin, Estimator):
         return {
             "family": self.family,
             "link": self._link,
-            "offset": offset_index(self.offset, _columns(fed)),
+            "offset": offset_index(self.offset, fed.columns),
             "intercept": bool(self.fit_intercept),
             "learn_alpha": self._learns_alpha,
         }
@@ -471,7 +473,7 @@ class GLM(RegressorMixin, Estimator):
 
 def check_numeric_targets(fed: Federation) -> None:
     """Refuse targets that are no column of numbers, where the clients are in this process."""
-    for c in getattr(innermost(fed), "clients", []):
+    for c in fed.here():
         if c.y is None:
             raise BadData(f"client {c.name!r} has no targets: requires y to be passed, but the target y is None")
         y = to_numpy(c.y)
@@ -480,10 +482,6 @@ def check_numeric_targets(fed: Federation) -> None:
             raise BadData(
                 f"client {c.name!r} has targets that are not one number per row ({kind}): give numeric y, or use LogisticRegression"
             )
-
-
-def _columns(fed: Federation) -> list[str] | None:
-    return getattr(innermost(fed), "columns", None)
 
 
 def offset_index(offset: str | int | None, columns: list[str] | None) -> int:

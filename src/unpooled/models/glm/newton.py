@@ -12,6 +12,7 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve, eigh
 
 from unpooled.errors import BadData
+from unpooled.tree import message
 
 DEPENDENT = 1e-10  # a column whose share of variation beyond the columns before it is smaller is a combination of them
 UNINFORMED = 1e-2  # rows, about: a direction on which fewer bear has no finite coefficient
@@ -32,6 +33,7 @@ class Penalty(NamedTuple):
         return bool(self.ridge.any() or self.absolute.any())
 
 
+@message("glm.Path")
 class Path(NamedTuple):
     """Where Newton's method stands."""
 

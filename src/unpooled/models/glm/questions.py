@@ -13,14 +13,16 @@ import numpy as np
 
 from unpooled import tree
 from unpooled.arrays import Array, Float, to_numpy
-from unpooled.client import Client, client
+from unpooled.client import SUM, Client, client
 from unpooled.errors import BadData
 from unpooled.maths.gaussian import pack_triangle
 from unpooled.models.glm import families
+from unpooled.tree import message
 
 BLOCK = 2048  # rows whose design is made at a time, so that it stays in a processor's cache
 
 
+@message("glm.Look")
 class Look(NamedTuple):
     """A first look at the rows, those with missing values left out."""
 
@@ -33,6 +35,7 @@ class Look(NamedTuple):
     offset: Float[Array, ""]  # sum of w offset
 
 
+@message("glm.Point")
 class Point(NamedTuple):
     """Where sums are taken."""
 
@@ -42,6 +45,7 @@ class Point(NamedTuple):
     alpha: Float[Array, ""]  # of the negative binomial
 
 
+@message("glm.Curvature")
 class Curvature(NamedTuple):
     """What a Newton step is made of."""
 
@@ -51,6 +55,7 @@ class Curvature(NamedTuple):
     hessian: Float[Array, "t"]  # the lower triangle of sum of w h z z', by rows
 
 
+@message("glm.Final")
 class Final(NamedTuple):
     """All that is said of a fitted model."""
 
@@ -62,6 +67,7 @@ class Final(NamedTuple):
     best: Float[Array, ""]  # see families.best_loglik
 
 
+@message("glm.Meat")
 class Meat(NamedTuple):
     """The middle of a sandwich covariance, the lower triangle by rows."""
 
@@ -78,7 +84,7 @@ class Rows(NamedTuple):
 # ---- questions ----
 
 
-@client(adds=True)
+@client("glm.look", SUM, adds=True)
 def look(nothing: None, client: Client, *, family: str, offset: int) -> Look:
     """How many rows are complete, their sums by column, and how many targets the family does not have."""
     rows, missing = _complete(client, offset)
@@ -89,7 +95,7 @@ def look(nothing: None, client: Client, *, family: str, offset: int) -> Look:
     return Look(w.sum(-1), missing, _count(outside), wx, wy.sum(-1), (wy * rows.y).sum(-1), shift)
 
 
-@client(adds=True)
+@client("glm.start", SUM, adds=True)
 def start(point: Point, client: Client, *, family: str, link: str, offset: int, intercept: bool) -> Curvature:
     """The least squares problem of a first scoring step, and the deviance with every coefficient 0 but the intercept."""
     parts = []
@@ -103,7 +109,7 @@ def start(point: Point, client: Client, *, family: str, link: str, offset: int, 
     return _packed(_total(parts))
 
 
-@client(adds=True)
+@client("glm.newton", SUM, adds=True)
 def newton(
     point: Point, client: Client, *, family: str, link: str, offset: int, intercept: bool, learn_alpha: bool
 ) -> Curvature:
@@ -112,7 +118,7 @@ def newton(
     return _packed(_total([_curvature(point, block, family, link, learn_alpha) for block in blocks]))
 
 
-@client(adds=True)
+@client("glm.final", SUM, adds=True)
 def final(
     point: Point, client: Client, *, family: str, link: str, offset: int, intercept: bool, learn_alpha: bool
 ) -> Final:
@@ -133,14 +139,14 @@ def final(
     return total._replace(step=_packed(total.step), expected=pack_triangle(total.expected))
 
 
-@client
+@client("glm.site_meat", SUM)
 def site_meat(point: Point, client: Client, *, family: str, link: str, offset: int, intercept: bool) -> Meat:
     """The outer product of the client's score, for standard errors robust by site."""
     total: Any = sum(_scores(point, client, family, link, offset, intercept, squared=False))
     return Meat(pack_triangle(total[..., :, None] * total[..., None, :]))
 
 
-@client(adds=True)
+@client("glm.row_meat", SUM, adds=True)
 def row_meat(point: Point, client: Client, *, family: str, link: str, offset: int, intercept: bool) -> Meat:
     """The sum over rows of the outer product of their scores, for standard errors robust to a wrong variance."""
     return Meat(pack_triangle(sum(_scores(point, client, family, link, offset, intercept, squared=True))))

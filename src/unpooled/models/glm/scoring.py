@@ -10,17 +10,19 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from unpooled.arrays import Array, Float, to_numpy
-from unpooled.client import Client, client
+from unpooled.client import SUM, Client, client
 from unpooled.errors import BadData
 from unpooled.learners.rows import codes
 from unpooled.maths.folds import FOLDS, fold_of
 from unpooled.maths.gaussian import pack_triangle
 from unpooled.models.glm import families
 from unpooled.models.glm.classes import log_probabilities
+from unpooled.tree import message
 
 METRICS = {"glm": ("log_loss", "squared_error"), "classes": ("log_loss", "error")}
 
 
+@message("glm.Fitted")
 class Fitted(NamedTuple):
     """One model, as fitted without each of the folds."""
 
@@ -29,6 +31,7 @@ class Fitted(NamedTuple):
     alpha: Float[Array, "f"]  # of the negative binomial
 
 
+@message("glm.Scores")
 class Scores(NamedTuple):
     """Sums over held-out rows, a column for each metric of each model."""
 
@@ -37,7 +40,7 @@ class Scores(NamedTuple):
     outer: Float[Array, "t"]  # of (n, totals) over all folds: the lower triangle by rows
 
 
-@client(batched=False)
+@client("glm.held_out", SUM, batched=False)
 def held_out(down: tuple[Fitted, ...], client: Client, *, models: list, folds: int, sites: list) -> Scores:
     """Losses of held-out rows under each model, summed by fold; `sites` names the clients where each is a fold of its own."""
     fold = _folds(client, folds, sites)

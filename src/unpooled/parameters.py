@@ -1,0 +1,125 @@
+"""Checks of parameters: the types that annotations name, and ranges. Each refusal is one sentence, before any work is done."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+
+from unpooled.errors import BadParameter, suggest
+
+# ---- types: `tol: float` given "abc" is refused ----
+
+KINDS: dict[str, tuple[Any, str]] = {  # a kind's name in annotations -> (types, how a sentence calls it)
+    "int": (Integral, "a whole number"),
+    "float": (Real, "a number"),
+    "bool": ((bool, np.bool_), "true or false"),
+    "str": (str, "a string"),
+    "None": (type(None), "None"),
+    "Sequence": ((Sequence, np.ndarray), "a list"),
+    "list": ((Sequence, np.ndarray), "a list"),
+    "tuple": ((Sequence, np.ndarray), "a list"),
+    "Mapping": (Mapping, "a table"),
+}
+
+
+def check_types(values: Mapping[str, Any], wanted: Mapping[str, str]) -> None:
+    """Refuse the first value that is of none of the kinds that `wanted` has for it; a kind not known here takes anything."""
+    for name, value in values.items():
+        names = re.sub(r"\[.*?\]", "", wanted.get(name, "Any")).split(" | ")
+        kinds = [KINDS[n] for n in names if n in KINDS]
+        if len(kinds) == len(names) and not any(_is(value, types) for types, _ in kinds):
+            raise BadParameter(f"{name}={value!r} should be {' or '.join(text for _, text in kinds)}")
+
+
+def _is(value: Any, types: Any) -> bool:
+    """isinstance, but bools are not numbers and strings are not sequences."""
+    if isinstance(value, bool | np.bool_):
+        return types is KINDS["bool"][0]
+    if isinstance(value, str):
+        return types is str
+    return isinstance(value, types)
+
+
+def annotations_of(cls: type) -> dict[str, str]:
+    """name -> annotation of every parameter of a class, those included that it passes on to the classes it builds on."""
+    found: dict[str, str] = {}
+    for base in reversed(cls.__mro__):
+        if "__init__" in vars(base) and base is not object:
+            for p in inspect.signature(base.__init__).parameters.values():  # type: ignore[misc]
+                if p.annotation is not p.empty:
+                    found[p.name] = (
+                        p.annotation if isinstance(p.annotation, str) else inspect.formatannotation(p.annotation)
+                    )
+    return found
+
+
+# ---- ranges ----
+
+
+def is_number(value: Any) -> bool:
+    """Whether `value` is one real number, and not a truth value."""
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def at_least(what: str, value: Any, least: int) -> None:
+    """Refuse anything but a whole number of at least `least`."""
+    if not (is_number(value) and float(value).is_integer() and value >= least):
+        raise BadParameter(f"{what}={value!r} must be a whole number of at least {least}")
+
+
+def within(what: str, value: Any, low: float, high: float, meaning: str) -> None:
+    """Refuse anything but a number in (low, high]."""
+    if not (is_number(value) and low < value <= high):
+        raise BadParameter(f"{what}={value!r} must be above {low:g} and at most {high:g}: it is {meaning}")
+
+
+def above(what: str, value: Any, low: float) -> None:
+    """Refuse anything but a number above `low`."""
+    if not (is_number(value) and value > low):
+        raise BadParameter(f"{what}={value!r} must be a number above {low:g}")
+
+
+def not_below_zero(what: str, value: Any) -> None:
+    """Refuse anything but a number of 0 or more."""
+    if not (is_number(value) and value >= 0):
+        raise BadParameter(f"{what}={value!r} must be a number of 0 or more")
+
+
+def one_of(what: str, value: Any, known: Iterable[Any]) -> None:
+    """Refuse anything that is not among the known choices."""
+    choices = tuple(known)
+    if value not in choices:
+        all_of_them = f"use one of {', '.join(map(repr, choices))}"
+        hint = suggest(value, [c for c in choices if isinstance(c, str)])
+        raise BadParameter(f"{what}={value!r} is not known: {hint if hint.startswith('did') else all_of_them}")
+
+
+def share(what: str, value: Any) -> None:
+    """Refuse anything but a number in [0, 1)."""
+    if not (is_number(value) and 0 <= value < 1):
+        raise BadParameter(f"{what}={value!r} must be 0 or more and below 1")
+
+
+def widths(what: str, value: Any) -> None:
+    """Refuse anything but whole numbers, the widths of a network's layers."""
+    if not isinstance(value, tuple | list):
+        raise BadParameter(f"{what}={value!r} must be the widths of the layers: (128, 128), say")
+    for width in value:
+        at_least(what, width, 1)
+
+
+def flag(what: str, value: Any) -> None:
+    """Refuse anything but True and False."""
+    if not isinstance(value, bool | np.bool_):
+        raise BadParameter(f"{what}={value!r} must be True or False")
+
+
+def mapping(what: str, value: Any) -> None:
+    """Refuse anything but None and a dict of parameters."""
+    if not (value is None or isinstance(value, Mapping)):
+        raise BadParameter(f"{what}={value!r} must be a dict of parameters")
