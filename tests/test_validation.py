@@ -131,6 +131,14 @@ def test_what_cannot_be_compared_is_said():
     assert fed.journal.exchanges == []
 
 
+def test_masked_sums_validate_by_rows_but_not_by_site():
+    masked = up.SecureSum(federate(X, NUMBERS, by=SITE), min_cohort=3)
+    plain = up.cross_validate(up.LinearRegression(), X, NUMBERS, by=SITE)
+    assert up.cross_validate(up.LinearRegression(), masked).mean == pytest.approx(plain.mean, rel=1e-9)
+    with pytest.raises(BadParameter, match="whose own sums follow from the difference: use cv=5"):
+        up.cross_validate(up.LinearRegression(), masked, cv="site")
+
+
 def test_the_model_given_is_not_fitted():
     model = up.LinearRegression()
     score = up.cross_validate(model, federate(X, NUMBERS, by=SITE), cv=2)

@@ -181,8 +181,17 @@ def _check(models: dict[str, Any], fed: Federation, cv: int | str) -> None:
 def _trainings(fed: Federation, cv: int | str) -> list[Federation]:
     """The federation without each fold."""
     if cv == "site":
-        return [fed.only([other for other in fed.names if other != name]) for name in fed.names]
+        return [_without(fed, name) for name in fed.names]
     return [Folded(fed, int(cv), fold) for fold in range(int(cv))]
+
+
+def _without(fed: Federation, name: str) -> Federation:
+    try:
+        return fed.only([other for other in fed.names if other != name])
+    except BadParameter as error:
+        raise BadParameter(
+            "cv='site' fits with and without each client, whose own sums follow from the difference: use cv=5 with masked sums"
+        ) from error
 
 
 # ---- held-out sums ----

@@ -70,6 +70,9 @@ MODELS = {
     "FedConceptEM": (words, "y", {"n_concepts": 2, "max_iter": 4}),
     "BayesianRegression": (numbers, "y", {}),
     "FedBNR": (numbers, "y", {"n_frequencies": 8, "max_iter": 3}),
+    "GLM": (numbers, "y", {"alpha": 0.1}),
+    "LinearRegression": (numbers, "y", {}),
+    "LogisticRegression": (words, "y", {}),
 }
 
 

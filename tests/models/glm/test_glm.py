@@ -112,6 +112,16 @@ def test_an_offset_by_name_is_left_out_of_the_coefficients():
 
 
 @pytest.mark.parametrize("family", FAMILIES)
+def test_masked_sums_give_the_same_model(family):
+    x, y = problem(family)
+    by, how = ragged(len(x), 7), {"cov_type": "site", **OWN.get(family, {})}
+    plain = up.GLM(family, **how).fit(x, y, by=by)
+    masked = up.GLM(family, **how).fit(up.SecureSum(federate(x, y, by=by), min_cohort=3))
+    np.testing.assert_allclose(estimates(masked), estimates(plain), rtol=1e-9)
+    np.testing.assert_allclose(errors(masked), errors(plain), rtol=1e-9)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("cov_type", ["site", "HC0"])
 def test_robust_standard_errors(family, cov_type):
     x, y = problem(family)
@@ -187,6 +197,17 @@ def test_intervals_and_the_table_are_those_of_statsmodels():
     text = model.summary()
     assert f"{model.coef_[2]:.6g}" in text
     assert "residual df      895" in text
+
+
+def test_the_report_shows_every_coefficient_with_its_interval():
+    x, y = problem("poisson")
+    model = up.GLM("poisson").fit(pd.DataFrame(x, columns=["age", "<b>", "c", "d"]), y, by=ragged(900, 7))
+    html = model.report_figures()["Coefficients"]
+    assert html.count("<circle") == 5
+    assert "&lt;b&gt;" in html
+    assert f"{model.coef_[0]:.4g}" in html
+    penalised = up.GLM("poisson", alpha=0.1).fit(x, y, by=ragged(900, 7))
+    assert "<circle" not in penalised.report_figures()["Coefficients"]
 
 
 def test_missing_values_are_refused_or_dropped():

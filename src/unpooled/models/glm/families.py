@@ -153,15 +153,19 @@ def terms(family: str, link: str, eta: Array, y: Array, alpha: float = 1.0) -> T
         return _logistic(eta, y)
     law, how = FAMILIES[family], LINKS[link]
     mu, outside = _means(law, how, eta)
-    slope, variance = how.slope(eta, mu), law.variance(mu, alpha)
-    residual = y - mu
-    score = residual * slope / variance
-    expected = slope**2 / variance
-    observed = expected
-    if (family, link) not in CANONICAL:
-        turn = how.bend(eta, mu) * variance - slope**2 * law.variance_slope(mu, alpha)
-        observed = expected - residual * turn / variance**2
-    deviance = law.deviance(y, mu, alpha)
+    with np.errstate(all="ignore"):  # what overflows is found below
+        slope, variance = how.slope(eta, mu), law.variance(mu, alpha)
+        residual = y - mu
+        score = residual * slope / variance
+        expected = slope**2 / variance
+        observed = expected
+        if (family, link) not in CANONICAL:
+            turn = how.bend(eta, mu) * variance - slope**2 * law.variance_slope(mu, alpha)
+            observed = expected - residual * turn / variance**2
+        deviance = law.deviance(y, mu, alpha)
+        broken = ~np.isfinite(deviance + score + observed)
+    if broken.any():
+        outside = broken if outside is None else broken | outside
     if outside is None:
         return Terms(deviance, score, observed, expected, None)
     deviance, score, observed, expected = (np.where(outside, 0.0, a) for a in (deviance, score, observed, expected))
@@ -206,11 +210,12 @@ def pearson(family: str, link: str, eta: Array, y: Array, alpha: float = 1.0) ->
 def starting_means(family: str, link: str, y: Array, mean: float) -> Array:
     """Means to begin with, which the family has whatever y is: halfway between each y and the mean of all, or that mean.
 
-    Halfway is nearer where means may differ by orders of magnitude; for outcomes, and for means whose inverse is linear, it is not.
+    Halfway is nearer where means differ by orders of magnitude; for outcomes and rare counts, and under other links than log, it is not.
     """
     if (family, link) == ("normal", "identity"):
         return y
-    return (y + mean) / 2 if link == "log" and family != "normal" else np.full_like(y, mean)
+    halfway = link == "log" and (family == "gamma" or (family in ("poisson", "negative_binomial") and mean >= 1))
+    return (y + mean) / 2 if halfway else np.full_like(y, mean)
 
 
 def working_response(family: str, link: str, y: Array, mu: Array, alpha: float) -> tuple[Array, Array]:

@@ -24,7 +24,7 @@ from unpooled.models.glm import families, newton, questions
 from unpooled.models.glm.families import FAMILIES, LINKS
 from unpooled.models.glm.newton import Path, Penalty
 from unpooled.models.glm.questions import Curvature, Final, Look, Point
-from unpooled.models.glm.summary import table
+from unpooled.models.glm.summary import figure, table
 from unpooled.parameters import above, at_least, flag, is_number, not_below_zero, one_of
 from unpooled.tree import message
 
@@ -66,9 +66,9 @@ class GLM(RegressorMixin, Estimator):
         it needs many clients.
     missing : {"refuse", "drop"}, default="refuse"
         What to do with rows that have missing values.
-    tol : float, default=1e-6
-        Stop when a step changes the linear predictor by less than this (root mean square, in units of its standard error per row). The
-        change that remains after it is about its square.
+    tol : float, default=1e-5
+        Stop when a step changes the linear predictor by less than this (root mean square over rows, weighted by their curvature). The
+        change that remains after it is about its square, and the last SUM makes up for that too.
     max_iter : int, default=100
         The most Newton steps, those that were halved included.
     random_state : int or None, default=None
@@ -118,7 +118,7 @@ class GLM(RegressorMixin, Estimator):
         nb_alpha: float | None = None,
         cov_type: str = "nonrobust",
         missing: str = "refuse",
-        tol: float = 1e-6,
+        tol: float = 1e-5,
         max_iter: int = 100,
         random_state: Any = None,
     ):
@@ -318,8 +318,7 @@ class GLM(RegressorMixin, Estimator):
 
     def summary(self, level: float = 0.95) -> str:
         """A table of coefficients with standard errors and confidence limits, as text."""
-        check_is_fitted(self, "coef_")
-        rows = np.column_stack([self._all_coef(), np.sqrt(np.diag(self.cov_)), self.pvalues(), self.conf_int(level)])
+        rows = self._rows(level)
         head = {
             "family": f"{self.family}, {self._link} link",
             "rows": f"{self.n_rows_:g}",
@@ -334,6 +333,16 @@ class GLM(RegressorMixin, Estimator):
         if self.family == "negative_binomial":
             head["nb_alpha"] = f"{self.nb_alpha_:.6g} (standard error {self.nb_alpha_stderr_:.3g})"
         return table(type(self).__name__, head, self.names_, rows, level)
+
+    def report_figures(self) -> dict[str, str]:
+        """What a run's report shows of the model: title -> HTML."""
+        return {"Coefficients": figure(self.names_, self._rows(0.95))}
+
+    def _rows(self, level: float) -> np.ndarray:
+        """(q, 5): estimate, standard error, p and confidence limits of each coefficient."""
+        check_is_fitted(self, "coef_")
+        errors = np.sqrt(np.diag(self.cov_))
+        return np.column_stack([self._all_coef(), errors, self.pvalues(), self.conf_int(level)])
 
     def _design(self, X: Any) -> tuple[np.ndarray, np.ndarray | float]:
         check_is_fitted(self, "coef_")
@@ -396,7 +405,7 @@ class GLM(RegressorMixin, Estimator):
         if self._learns_alpha:
             mean = seen.y / seen.n
             spread = seen.yy / seen.n - mean**2
-            at[-1] = np.log(np.clip((spread - mean) / mean**2, 0.05, 20.0))
+            at[-1] = np.log(np.clip((spread - mean) / mean**2, 0.05, 1.0))  # the columns will explain some of it
         return at
 
     def _alpha(self, at: np.ndarray) -> float:
@@ -422,10 +431,12 @@ class GLM(RegressorMixin, Estimator):
         return float(0.5 * total.loss) + self._penalty(seen).value(at)
 
     def _unit(self, total: Curvature, seen: Look) -> float:
-        """What changes are measured in: rows, and for the normal family their variance too."""
-        if self.family != "normal":
+        """What a change is measured in, so that it is one of the linear predictor, or relative to it."""
+        if self.family == "normal":
+            return max(float(total.loss), 1e-16 * float(seen.yy), np.finfo(float).tiny)
+        if self.family == "gamma" or not self.fit_intercept:
             return float(seen.n)
-        return max(float(total.loss), 1e-16 * float(seen.yy), np.finfo(float).tiny)
+        return float(total.hessian[0])  # the curvature of all rows together
 
     def _numpy(self, total: Curvature) -> Curvature:
         return tree.map(to_numpy, total)
