@@ -1,7 +1,8 @@
 """NumPy or torch, by where the data lives; and the annotations that say what an array must look like.
 
 `Float[Array, "k d"]` is a floating array of shape (k, d), for readers, type checkers and the wire alike:
-`tree.check` refuses an answer that does not fit. `"*c"` stands for any number of axes; a third entry `">=0"` bounds the values.
+`tree.check` refuses an answer that does not fit. `"*c"` stands for any number of axes; a third entry `">=0"` bounds the values, and
+`">=0 rows"` marks a count of rows, which a node does not let out when it is small.
 """
 
 from __future__ import annotations

@@ -56,6 +56,8 @@ class Tally:
         """Note that each of these clients sent an answer of this size."""
         self.contents = self.contents or tree.describe(sent)
         self.names.extend(names)
+        if self.journal.keep_answers:
+            self.journal.answers.update(dict.fromkeys(names, sent))
         self.answered += len(names)
         self.bytes_up += len(names) * tree.size(sent)
 
@@ -67,12 +69,14 @@ class Journal:
     """What a federation remembers of a run: its seed, its round, every exchange, every refusal. Cohorts and layers share it."""
 
     def __init__(self) -> None:
+        self.keep_answers = False  # whether the single answers of the last exchange are kept, as evidence of a total
         self.begin(0)
 
     def begin(self, seed: int, round: int = 0) -> None:
         self.seed, self.round = seed, round
         self.exchanges: list[Exchange] = []
         self.answered: list[str] = []  # who answered the last exchange
+        self.answers: dict[str, Tree] = {}  # and with what, if they are kept
         self.refusals: list[Refusal] = []
 
     @contextmanager
@@ -84,6 +88,7 @@ class Journal:
             raise BadParameter(f"{ask.name} is a GATHER, and a layer hides single answers: leave the layer out")
         self.round += ask.kind != KEYS
         start, tally = time.perf_counter(), Tally(self, ask)
+        self.answers = {}
         yield tally
         seconds = time.perf_counter() - start
         sent_down = tree.size(down) * len(names)
@@ -101,7 +106,7 @@ class Journal:
         )
         self.exchanges.append(row)
         self.answered = tally.names
-        if tally.answered < max(1, min_clients):
+        if ask.kind != KEYS and tally.answered < max(1, min_clients):  # who asks for keys knows how many it needs
             raise TooFewClients(self._too_few(row, min_clients))
 
     def _too_few(self, row: Exchange, min_clients: int) -> str:
@@ -109,8 +114,13 @@ class Journal:
         late = last is not None and last.reason.startswith(LATE)
         remedy = "raise timeout=" if late else "check the clients' data"
         remedy += " or lower min_clients=" if min_clients > 1 else ""
-        why = f" (last refusal: {last.client}, {last.reason})" if last else ""
+        why = self.last_refusal()
         return f"{row.answered} of {row.asked} clients answered, min_clients={max(1, min_clients)}: {remedy}{why}"
+
+    def last_refusal(self) -> str:
+        """The latest refusal of this round, in brackets for the end of a sentence; nothing if there is none."""
+        last = next((r for r in reversed(self.refusals) if r.round == self.round), None)
+        return f" (last refusal: {last.client}, {last.reason})" if last else ""
 
     @property
     def rng(self) -> np.random.Generator:

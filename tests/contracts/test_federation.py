@@ -51,6 +51,11 @@ def remember(centre: Centre, client: Client) -> None:
     client.state["mean"] = np.broadcast_to(centre.mean, (*client.w.shape[:-1], len(centre.mean)))
 
 
+@client("federation.read_letter", SUM, batched=False)
+def read_letter(centre: Centre, client: Client) -> Note:
+    return Note(np.float64(sum(client.letters.get("test", b"")) * len(client.w)))
+
+
 @client("federation.draw", GATHER, batched=False)
 def draw(centre: Centre, client: Client) -> Note:
     return Note(client.rng.normal())
@@ -153,6 +158,17 @@ def test_a_cohort_is_a_federation_and_shares_the_journal(build):
     chosen = [c for c in clients if c.name in part.names]
     assert part.sum(moments, CENTRE).n == sum(len(c.w) for c in chosen)
     assert fed.journal.round == 1
+
+
+@pytest.mark.parametrize("size", [1, 300_000])
+def test_every_client_reads_its_own_letter(build, size):
+    clients = make_clients(4)
+    letters = {c.name: bytes([i]) * size for i, c in enumerate(clients) if i != 2}
+    ask = read_letter.telling("test", letters)
+    expected = {c.name: sum(letters.get(c.name, b"")) * len(c.w) for c in clients}
+    fed = build(clients)
+    assert fed.sum(ask, CENTRE).total == sum(expected.values())
+    assert fed.sum(read_letter, CENTRE).total == 0, "a letter belongs to one question"
 
 
 def test_snapshot_brings_state_back(build):

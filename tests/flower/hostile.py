@@ -13,7 +13,7 @@ from unpooled import wire
 from unpooled.client import Client
 from unpooled.flower import Flower, client_app
 from unpooled.flower.app import respond
-from unpooled.flower.records import from_records, to_records
+from unpooled.flower.transport import from_records, to_records
 from unpooled.layers import compression  # noqa: F401  # registers its step
 from unpooled.node.ledger import Ledger
 from unpooled.node.questions import schema
@@ -173,8 +173,8 @@ class Mallory(Site):
 
     twist = staticmethod(lambda reply: reply)
 
-    def reply(self, message: bytes, private: str = "") -> bytes:
-        honest = super().reply(message, private)
+    def reply(self, message: bytes, private: str = "", letter: bytes = b"") -> bytes:
+        honest = super().reply(message, private, letter)
         return self.twist(honest) if b'"run"' in honest[:400] else honest
 
 

@@ -3,13 +3,17 @@
 import numpy as np
 import pytest
 from flower_grid import flower
+from memory import MemoryTransport
 
 from unpooled.client import Client
-from unpooled.errors import TooFewClients
-from unpooled.layers.folds import Folded
+from unpooled.errors import BadParameter, TooFewClients
+from unpooled.layers.folds import Folded, training_rows
 from unpooled.local import Local
 from unpooled.maths.folds import fold_of
 from unpooled.models.initialization.gathered import look
+from unpooled.node.policy import Policy
+from unpooled.node.site import Site, Source
+from unpooled.remote import Remote
 
 RNG = np.random.default_rng(0)
 ROWS = {name: (RNG.normal(size=(n, 2)), RNG.integers(0, 2, n)) for name, n in (("a", 40), ("b", 25), ("c", 70))}
@@ -35,15 +39,15 @@ def test_other_folds_are_refused():
 
 
 def test_a_node_leaves_out_no_fewer_rows_than_its_policy_demands():
-    from flower_grid import MessageGrid, OpenSite
-
-    from unpooled.flower import Flower, client_app
-    from unpooled.node.policy import Policy
-    from unpooled.node.site import Source
-
-    sites = [OpenSite(c.name, Source(c), {}, policy=lambda: Policy(min_rows=10)) for c in clients()]
-    fed = Flower(MessageGrid([client_app(lambda context, site=site: site) for site in sites]))
+    sites = [Site(c.name, Source(c), {}, policy=lambda: Policy(min_rows=10)) for c in clients()]
+    fed = Remote(MemoryTransport(sites))
     total = Folded(fed, 5, 0).sum(look, None)  # of 8, 5 and 14 rows left out, the third is enough
     np.testing.assert_allclose(total.x, ROWS["c"][0][fold_of(*ROWS["c"], 5) != 0].sum(0))
     assert all("would leave out fewer rows than the 10" in r.reason for r in fed.journal.refusals)
     assert len(fed.journal.refusals) == 2
+
+
+def test_a_view_is_no_question():
+    fed = Remote(MemoryTransport([Site(c.name, Source(c), {}) for c in clients()]))
+    with pytest.raises((TypeError, BadParameter, TooFewClients)):
+        fed.sum(training_rows, None)

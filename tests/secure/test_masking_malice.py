@@ -228,7 +228,9 @@ def test_damaged_requests_end_in_a_refusal():
         flipped[rng.integers(len(right))] ^= 1 << int(rng.integers(8))
         for letter in (bytes(flipped), right[: rng.integers(len(right))]):
             with pytest.raises(UnpooledError):
-                MaskingNode(VICTIM, node._secret, state=node.to_bytes()).mask(request, letter, b"q", np.zeros(2))
+                MaskingNode(VICTIM, node._member._secret, state=node.to_bytes()).mask(
+                    request, letter, b"q", np.zeros(2)
+                )
     for field in request._fields:
         for junk in JUNK:
             with pytest.raises(UnpooledError):

@@ -228,6 +228,7 @@ def test_a_question_whose_total_was_shown_for_other_nodes(scene):
     for name in scene.names:
         scene.cluster.hub.add_shares(name, scene.cluster.nodes[name].reveal(reveal))
     scene.cluster.hub.finish()
+    scene.cluster.hub._shown.clear()  # a coordinator that does not care
     with pytest.raises(MaskingRefused, match="was shown before for other nodes"):
         scene.cluster.sum(QUESTION, scene.values, lost_a=["node003"])
 
@@ -321,6 +322,14 @@ def test_damaged_keys(damaged):
     nodes = make_nodes(4)
     with pytest.raises(MaskingRefused, match=r"node001.*damaged"):
         nodes["node000"].begin({**roster_of(nodes), "node001": damaged})
+
+
+@pytest.mark.parametrize("roster", [None, 3, "x", [1, 2], {1: None, 2: None, 3: None}, {}])
+def test_damaged_rosters(roster):
+    node = MaskingNode("node000", bytes(32))
+    node.hello("run")
+    with pytest.raises(MaskingRefused, match="the roster"):
+        node.begin(roster)
 
 
 def test_pinned_peers():

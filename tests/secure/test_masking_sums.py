@@ -9,7 +9,7 @@ from masking_cluster import Cluster, begin
 
 from unpooled import tree, wire
 from unpooled.errors import BadData, MaskingRefused, TooFewClients
-from unpooled.secure import MaskingCoordinator, MaskingNode, decode_total
+from unpooled.secure import MaskingCoordinator, MaskingNode, decode_total, exact_total
 
 
 class Stats(NamedTuple):
@@ -168,6 +168,9 @@ def test_too_few_answers_stop_before_any_share_is_asked_for():
     cluster = begin(6)
     answers = values(cluster)
     _, masked = cluster.answers(b"one", answers, lost=["node000", "node001"])
+    with pytest.raises(MaskingRefused, match="SUM 1 is not closed"):
+        cluster.hub.finish()
+    assert not cluster.hub.can_finish()
     for name, message in masked.items():
         cluster.hub.add_masked(name, message)
     assert not cluster.hub.can_close()
@@ -185,7 +188,9 @@ def test_nodes_lost_before_the_first_sum_come_in_later():
     answers = values(cluster)
     first = cluster.sum(b"one", answers)
     assert "node003" not in first.answered
-    cluster.nodes["node003"].begin(cluster.hub.roster())
+    assert cluster.hub.not_begun() == ["node003"]
+    cluster.hub.add_begun("node003", cluster.nodes["node003"].begin(cluster.hub.roster()))
+    assert cluster.hub.not_begun() == []
     cluster.rejoin()
     second = cluster.sum(b"two", answers)
     assert "node003" in second.answered
@@ -254,6 +259,31 @@ def test_messages_travel_as_trees():
     total = hub.finish()
     assert_is_sum(total, answers)
     assert np.array_equal(nodes["a"].check_total(sent(total), b"q").x, decode_total(total).x)
+
+
+def test_a_repeated_question_is_added_among_the_same_nodes():
+    """More answer the second time: they are left out, since the two totals would tell their shares."""
+    cluster = begin(7)
+    answers = values(cluster)
+    first = cluster.sum(b"same", answers, lost_a=["node001"])
+    cluster.rejoin()
+    second = cluster.sum(b"same", answers)
+    assert second.answered == first.answered
+    assert np.array_equal(second.limbs[:, :-2], first.limbs[:, :-2])
+    assert "was not in the first total" in cluster.hub.refused["node001"]
+    with pytest.raises(
+        TooFewClients, match="SUM 3 repeats a question whose total was shown with node002, which is missing"
+    ):
+        cluster.sum(b"same", answers, lost_a=["node002"])
+
+
+def test_masked_totals_are_exact_totals():
+    cluster = begin(5)
+    answers = values(cluster)
+    masked, plain = decode_total(cluster.sum(b"q", answers)), exact_total(list(answers.values()))
+    assert all(np.array_equal(a, b) for a, b in zip(tree.leaves(masked), tree.leaves(plain)))
+    with pytest.raises(BadData, match="different shapes"):
+        exact_total([np.zeros(2), np.zeros(3)])
 
 
 def test_masked_answers_tell_nothing_by_themselves():

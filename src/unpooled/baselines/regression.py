@@ -31,9 +31,9 @@ class Network(NamedTuple):
 
 @message("network_regression.Trained")
 class Trained(NamedTuple):
-    rows: Float[Array, "", ">=0"]
+    rows: Float[Array, "", ">=0 rows"]
     leaves: Leaves  # times rows
-    held: Float[Array, "", ">=0"]
+    held: Float[Array, "", ">=0 rows"]
     squares: Float[Array, ""]  # errors on rows held out, before training
 
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from unpooled import tree
+from unpooled import store, tree
 from unpooled.client import KEYS, STEP, Ask, Client, client, digest
-from unpooled.errors import BadParameter, MaskingRefused, RunError
+from unpooled.errors import BadParameter, MaskingRefused, TooFewClients
 from unpooled.federation import Federation, Layer
 from unpooled.secure.messages import Begun, Envelopes, Keys, Masked, MaskRequest, RevealRequest, Shares, Total
 from unpooled.tree import Tree
@@ -100,6 +101,8 @@ class SecureSum(Layer):
         Whose answers are masked.
     min_cohort : int, default=3
         The fewest clients that a total may be of. With two, each could subtract itself and see the other.
+    folder : Path, default=None
+        Where the protocol is kept between two exchanges, so that a run that is killed goes on with it.
 
     Notes
     -----
@@ -122,13 +125,14 @@ class SecureSum(Layer):
     True
     """
 
-    def __init__(self, inner: Federation, *, min_cohort: int = 3):
+    def __init__(self, inner: Federation, *, min_cohort: int = 3, folder: Path | None = None):
         super().__init__(inner)
         if min_cohort < 3:
             raise BadParameter(f"min_cohort={min_cohort!r} must be at least 3: of two clients each could see the other")
         self.min_cohort = min_cohort
-        self.keep: Callable[[Tree], None] = lambda state: None  # where a run keeps the protocol between two exchanges
+        self.folder = folder
         self.total: Total | None = None  # the last total with its tag, for nodes to check
+        self.evidence: Tree = None  # what the last total was made of, for `unpooled verify`
         self._hub: MaskingCoordinator | None = None
 
     # ---- what cannot be masked is refused before anything is sent ----
@@ -161,24 +165,28 @@ class SecureSum(Layer):
 
         if self._hub is None:
             hub = MaskingCoordinator(secrets.token_hex(16), min_cohort=self.min_cohort)
-            for name, found in self.inner.gather(keys, hub.run).items():
+            for name, found in self._enough(self.inner.gather(keys, hub.run)).items():
                 hub.add_keys(name, found)
             for name, begun in self.inner.gather(begin, hub.roster()).items():
                 hub.add_begun(name, begun)
             self._hub = hub
-            self.keep(hub.state())
+            self._keep()
         return self._hub
+
+    def _enough(self, found: dict[str, Keys]) -> dict[str, Keys]:
+        if len(found) < self.min_cohort:
+            why = self.journal.last_refusal()
+            raise TooFewClients(
+                f"{len(found)} of {len(self.names)} clients gave keys for masked sums, {self.min_cohort} are needed{why}"
+            )
+        return found
 
     def _refill(self, hub: MaskingCoordinator) -> None:
         """Clients that missed the last sum are asked for what the coming one needs."""
         lacking = [name for name in hub.missing() if name in self.names]
         if not lacking:
             return
-        try:
-            found = self.inner.only(lacking).gather(envelopes, hub.t)
-        except RunError:  # nobody of them is back
-            return
-        for name, sealed in found.items():
+        for name, sealed in self.inner.only(lacking).gather(envelopes, hub.t).items():
             hub.add_envelopes(name, sealed)
 
     def _take(self, sent: Masked, name: str) -> Tree:
@@ -195,11 +203,12 @@ class SecureSum(Layer):
 
         hub = self._begun()
         request = hub.close()
-        self.keep(hub.state())  # asked again after a crash, it must be the same
+        self._keep()  # asked again after a crash, it must be the same
         for name, shares in self.inner.only(request.answered).gather(reveal, request).items():
             hub.add_shares(name, shares)
+        self.evidence = hub.state()
         self.total = hub.finish()
-        self.keep(hub.state())
+        self._keep()
         return decode_total(self.total)
 
     # ---- a run that is stopped and resumed ----
@@ -210,12 +219,23 @@ class SecureSum(Layer):
 
     def restore(self, saved: Tree) -> None:
         self.inner.restore(saved.get("inner", {}))
-        self._hub, self.total = None, None
-        if saved.get("masking") is not None:
-            self.resume_masking(saved["masking"])
+        self._hub, self.total, self.evidence = None, None, None
+        state = saved.get("masking")
+        if state is not None:
+            from unpooled.secure import MaskingCoordinator
 
-    def resume_masking(self, state: Mapping[str, Any]) -> None:
-        """Go on with the protocol where `keep` was told it stood."""
-        from unpooled.secure import MaskingCoordinator
+            self._hub = MaskingCoordinator.from_state(self._newest(state))
 
-        self._hub = MaskingCoordinator.from_state(state)
+    def _newest(self, saved: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What the folder holds of this run, which may be ahead of the last checkpoint."""
+        path = self._path
+        kept = store.read(path) if path is not None and path.exists() else saved
+        return kept if kept["run"] == saved["run"] else saved
+
+    @property
+    def _path(self) -> Path | None:
+        return None if self.folder is None else self.folder / "masking.zip"
+
+    def _keep(self) -> None:
+        if self._path is not None and self._hub is not None:
+            store.write(self._path, self._hub.state(), secret=True)

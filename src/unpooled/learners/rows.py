@@ -31,7 +31,7 @@ class Kind(NamedTuple):
 
     labels: Int[Array, "bytes"]  # the client's classes as a JSON list in UTF-8
     columns: Int[Array, ""]
-    missing: Int[Array, "", ">=0"]  # rows with missing values
+    missing: Int[Array, "", ">=0 rows"]  # rows with missing values
 
 
 @client("learners.kind", GATHER, batched=False)

@@ -19,13 +19,15 @@ The order of exchanges. `node` is a `MaskingNode`, one per node and run; `hub` i
 
 `question` is whatever says what was asked (question, options, parameters) as bytes, the same at each node and the coordinator.
 A node that misses A is left out of that sum. `hub.missing()` names the nodes that the coming sum lacks; each is asked for
-`node.envelopes(hub.t)`, which go to `hub.add_envelopes`, and takes part again. A node that misses B changes nothing as long as
-more than two thirds of the holders of each node's shares answer; otherwise `finish` raises `TooFewClients`, and the same B may be
-asked again later. After each call a node's `to_bytes()` goes to its vault before the reply leaves.
+`node.envelopes(hub.t)`, which go to `hub.add_envelopes`, and takes part again; those in `hub.not_begun()` need the roster first.
+A node that misses B changes nothing as long as more than two thirds of the holders of each node's shares answer; otherwise `finish`
+raises `TooFewClients`, and the same B may be asked again later. After each call a node's `to_bytes()` goes to its vault before the
+reply leaves. A question that is asked again is added among the nodes of its first total, and stops if one of them is missing.
 Answers that come after `close` never enter a total. What a node or the coordinator does not accept raises `MaskingRefused`.
 
 Read in this order: `ring` (numbers as integers modulo 2^192), `masks`, `shamir`, `graph` (who masks with whom), `keys`, `envelopes`,
-`tags` (totals that cannot be altered), `layout` (a Tree as one vector), `messages`, `group`, `node`, `unmask`, `coordinator`.
+`tags` (totals that cannot be altered), `layout` (a Tree as one vector), `messages`, `group`; `member` and `node` for one side, `enough`,
+`unmask` and `coordinator` for the other. `exact_total` adds answers of one process with the same arithmetic and no masks.
 
 References
 ----------
@@ -40,6 +42,7 @@ _PUBLIC = {
     "MaskingNode": "unpooled.secure.node",
     "MaskingCoordinator": "unpooled.secure.coordinator",
     "decode_total": "unpooled.secure.coordinator",
+    "exact_total": "unpooled.secure.layout",
     "fingerprint": "unpooled.secure.keys",
     "identity_bytes": "unpooled.secure.keys",
     "Keys": "unpooled.secure.messages",

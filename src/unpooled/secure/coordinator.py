@@ -14,8 +14,9 @@ from unpooled.errors import BadParameter, MaskingRefused, TooFewClients
 from unpooled.secure import envelopes as sealed
 from unpooled.secure import layout as layouts
 from unpooled.secure import tags
+from unpooled.secure.enough import check_answers, check_shares
 from unpooled.secure.group import Group, PublicKeys
-from unpooled.secure.keys import KEY_BYTES, SIGNATURE_BYTES, is_signed
+from unpooled.secure.keys import KEY_BYTES, SIGNATURE_BYTES, digest, is_signed
 from unpooled.secure.messages import (
     Begun,
     Envelopes,
@@ -66,10 +67,12 @@ class MaskingCoordinator:
         self._keys: dict[str, Keys] = {}
         self._group: Group | None = None
         self._parts: dict[str, Any] = {}  # sender -> (others, 48)
+        self._begun: set[str] = set()  # nodes that replied to the roster
         self._members: tuple[str, ...] = ()
         self._informed: set[str] = set()  # nodes that have shown to know the tag key
         self._envelopes: dict[str, Envelopes] = {}  # of sum t
         self._following: dict[str, Envelopes] = {}  # of sum t + 1
+        self._shown: dict[str, tuple[str, ...]] = {}  # digest of a question -> among whom its total was shown
         self._clear_sum()
 
     def _clear_sum(self) -> None:
@@ -107,6 +110,7 @@ class MaskingCoordinator:
         if not isinstance(begun, Begun):
             raise MaskingRefused(f"{name} sent no envelopes in reply to the roster")
         from_rows(begun.parts, f"the parts of {name}", (len(self.group.names) - 1, sealed.SEALED_PART_BYTES))
+        self._begun.add(name)
         if not self._members:  # once sums have begun the tag key is fixed
             self._parts[name] = begun.parts
         self.add_envelopes(name, begun.envelopes)
@@ -135,6 +139,10 @@ class MaskingCoordinator:
     def missing(self) -> list[str]:
         """Nodes of the roster without envelopes of sum `t`: ask them for `envelopes(t)` and they take part in it."""
         return [name for name in self.group.names if name not in self._envelopes]
+
+    def not_begun(self) -> list[str]:
+        """Nodes of the roster that never replied to it: send it to them again before they are asked for envelopes."""
+        return [name for name in self.group.names if name not in self._begun]
 
     # ---- exchange A ----
 
@@ -208,9 +216,9 @@ class MaskingCoordinator:
         if name not in self._asked.cohort:
             raise MaskingRefused(f"{name} is not in the cohort of SUM {self.t}")
         to_limbs(masked.limbs, f"the answer of {name}", layouts.size(masked.layout) + tags.COORDINATES)
-        digest = self.group.sum_digest(self.t, self._asked.cohort, self._members, self._question, masked.layout)
+        signed = self.group.sum_digest(self.t, self._asked.cohort, self._members, self._question, masked.layout)
         signature = to_bytes(masked.signature, f"the signature of {name}", SIGNATURE_BYTES)
-        if not is_signed(signature, digest, self.group.keys[name].verify):
+        if not is_signed(signature, signed, self.group.keys[name].verify):
             raise MaskingRefused(f"{name} did not sign what it was asked in SUM {self.t}: its answer is left out")
 
     # ---- exchange B ----
@@ -218,54 +226,43 @@ class MaskingCoordinator:
     def close(self) -> RevealRequest:
         """End the wait for answers: who has answered now is in the total, and what to ask them in exchange B."""
         if self._reveal is None:
-            layout = self._common_layout()
-            answered = tuple(sorted(name for name, m in self._masked.items() if m.layout == layout))
-            self._check_answered(answered)
-            self._leave_out_others(layout)
+            answered = self._answered()
+            check_answers(self.group, self._asked, answered, self.min_cohort)
+            self._leave_out_others(answered)
             signatures = [self._masked[name].signature.tobytes() for name in answered]
             self._reveal = RevealRequest(self.t, answered, to_rows(signatures, SIGNATURE_BYTES))
+            self._shown[digest(self._question).hex()] = answered
         return self._reveal
 
     def can_close(self) -> bool:
         """Whether the answers so far are enough for a total."""
         try:
-            layout = self._common_layout()
-            self._check_answered(tuple(sorted(name for name, m in self._masked.items() if m.layout == layout)))
+            check_answers(self.group, self._asked, self._answered(), self.min_cohort)
         except TooFewClients:
             return False
         return True
 
-    def _common_layout(self) -> str:
-        counts = Counter(masked.layout for masked in self._masked.values())
-        return max(counts, key=lambda layout: (counts[layout], layout)) if counts else ""
-
-    def _leave_out_others(self, layout: str) -> None:
-        for name in [n for n, m in self._masked.items() if m.layout != layout]:
-            del self._masked[name]
-            self.refused[name] = f"the answer of {name} has other shapes than most: it is left out of SUM {self.t}"
-
-    def _check_answered(self, answered: tuple[str, ...]) -> None:
-        """Stop now, before any share is given, if the total could not be unmasked."""
-        cohort = self._asked.cohort
-        if len(answered) < self.min_cohort:
+    def _answered(self) -> tuple[str, ...]:
+        """Who is in the total: those who answered alike; of a repeated question, those who were in its first total."""
+        layouts_sent = Counter(masked.layout for masked in self._masked.values())
+        most = max(layouts_sent, key=lambda layout: (layouts_sent[layout], layout), default="")
+        alike = {name for name, masked in self._masked.items() if masked.layout == most}
+        before = self._shown.get(digest(self._question).hex())
+        if before is None:
+            return tuple(sorted(alike))
+        if not alike >= set(before):
+            gone = min(set(before) - alike)
             raise TooFewClients(
-                f"{len(answered)} nodes answered SUM {self.t}, {self.min_cohort} are needed: wait for more"
+                f"SUM {self.t} repeats a question whose total was shown with {gone}, which is missing now: wait for it"
             )
-        alive = set(answered)
-        for name in cohort:
-            touches = name in alive or any(peer in alive for peer in self.group.neighbours[name])
-            if touches and not self.group.has_enough_holders(name, alive):
-                here, needed = len(self.group.holders_in(name, alive)), self.group.threshold(name)
-                raise TooFewClients(
-                    f"{here} of those who hold shares of {name} answered SUM {self.t}, {needed} are needed: wait for more"
-                )
+        return tuple(before)
 
-        least = min(self.group.least_total(name, cohort, alive) for name in answered)
-        if least < self.min_cohort:
-            raise TooFewClients(
-                f"with {len(cohort) - len(answered)} of {len(cohort)} nodes lost in SUM {self.t} a total is safe for {least} nodes only, "
-                f"{self.min_cohort} are needed: wait for more"
-            )
+    def _leave_out_others(self, answered: tuple[str, ...]) -> None:
+        layout = self._masked[answered[0]].layout
+        for name in set(self._masked) - set(answered):
+            alike = self._masked.pop(name).layout == layout
+            why = "was not in the first total of this question" if alike else "has other shapes than most"
+            self.refused[name] = f"the answer of {name} {why}: it is left out of SUM {self.t}"
 
     def add_shares(self, name: str, shares: Shares) -> bool:
         """Take a node's shares; False if they are of a sum that is over."""
@@ -282,24 +279,13 @@ class MaskingCoordinator:
 
     def can_finish(self) -> bool:
         """Whether the shares so far are enough to unmask the total."""
+        if self._reveal is None:
+            return False
         try:
-            self._check_shares()
+            check_shares(self.group, self._asked, self._reveal.answered, self._shares)
         except TooFewClients:
             return False
         return True
-
-    def _check_shares(self) -> None:
-        if self._request is None or self._reveal is None:
-            raise TooFewClients("no shares were asked for yet: close the answers first")
-        alive = set(self._reveal.answered)
-        for name in self._asked.cohort:
-            touches = name in alive or any(peer in alive for peer in self.group.neighbours[name])
-            here = len(self.group.holders_in(name, self._shares))
-            if touches and here < self.group.threshold(name):
-                raise TooFewClients(
-                    f"{here} of those who hold shares of {name} sent them in SUM {self.t}, "
-                    f"{self.group.threshold(name)} are needed: wait, or resume later with the same request"
-                )
 
     def finish(self) -> Total:
         """Take the masks off the sum of all answers, and go on to the next sum.
@@ -309,8 +295,10 @@ class MaskingCoordinator:
         Total
             The total over those who answered, with its tag; `decode_total` gives the numbers.
         """
-        self._check_shares()
-        reveal = self.close()
+        reveal = self._reveal
+        if reveal is None:
+            raise MaskingRefused(f"SUM {self.t} is not closed: shares were not asked for yet")
+        check_shares(self.group, self._asked, reveal.answered, self._shares)
         limbs = unmask(self.group, self._asked, reveal, self._envelopes, self._masked, self._shares)
         answered = reveal.answered
         layout = self._masked[answered[0]].layout
@@ -332,10 +320,12 @@ class MaskingCoordinator:
             "closed": self._group is not None,
             "keys": dict(self._keys),
             "parts": dict(self._parts),
+            "begun": tuple(sorted(self._begun)),
             "members": self._members,
             "informed": tuple(sorted(self._informed)),
             "envelopes": dict(self._envelopes),
             "following": dict(self._following),
+            "shown": dict(self._shown),
             "question": to_array(self._question),
             "request": self._request,
             "masked": dict(self._masked),
@@ -350,8 +340,10 @@ class MaskingCoordinator:
         self.t = saved["t"]
         self._keys, self._parts = dict(saved["keys"]), dict(saved["parts"])
         self._group = Group(self.run, self._keys) if saved["closed"] else None
+        self._begun = set(saved["begun"])
         self._members, self._informed = tuple(saved["members"]), set(saved["informed"])
         self._envelopes, self._following = dict(saved["envelopes"]), dict(saved["following"])
+        self._shown = {question: tuple(names) for question, names in saved["shown"].items()}
         self._question, self._request = saved["question"].tobytes(), saved["request"]
         self._masked, self._reveal, self._shares = dict(saved["masked"]), saved["reveal"], dict(saved["shares"])
         return self

@@ -28,6 +28,8 @@ class Group:
     """Everything public that follows from a roster: the same at every node and at the coordinator."""
 
     def __init__(self, run: str, roster: Mapping[str, Keys]) -> None:
+        if not (isinstance(roster, Mapping) and all(isinstance(name, str) for name in roster)):
+            raise MaskingRefused("the roster should give keys by name: the message is damaged")
         self.run = run
         self.names = sorted(roster)
         self.keys = {name: PublicKeys(name, roster[name]) for name in self.names}

@@ -113,7 +113,7 @@ def fingerprint(identity_public: bytes) -> str:
     """What people compare and pin: "SHA256:" and 43 letters, as OpenSSH writes it, of the public key in DER.
 
     >>> fingerprint(b"a public key")[:14]
-    'SHA256:5kp5oZX'
+    'SHA256:C3NI+gO'
     """
     return "SHA256:" + base64.b64encode(hashlib.sha256(identity_public).digest()).decode().rstrip("=")
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -24,8 +25,12 @@ def encode(answer: Tree, n_clients: int) -> tuple[str, np.ndarray]:
     structure, _ = tree.pack(tree.rebuild(answer, arrays))
     if _holds_words(json.loads(structure)):
         raise BadData("the answer holds text or True/False, which cannot be masked: answer with numbers alone")
-    layout = json.dumps({"structure": structure, "leaves": [[a.dtype.str, list(a.shape)] for a in arrays]})
+    layout = json.dumps({"structure": structure, "leaves": [_spec(a) for a in arrays]})
     return layout, np.concatenate([_encode_leaf(a, n_clients) for a in arrays] or [_nothing()], axis=1)
+
+
+def _spec(a: np.ndarray) -> list[Any]:
+    return [a.dtype.newbyteorder("<").str, list(a.shape)]
 
 
 def _holds_words(node: Any) -> bool:
@@ -62,6 +67,22 @@ def decode(layout: str, limbs: np.ndarray) -> Tree:
         return tree.unpack(structure, arrays, importing=False)
     except SchemaError as error:
         raise MaskingRefused(f"the description of a masked answer is broken: {error}") from error
+
+
+def exact_total(answers: Sequence[Tree]) -> Tree:
+    """The total of answers that are all in this process: the same bits as a masked sum of them, without masks.
+
+    >>> exact_total([{"x": np.array([0.1, 1e16])}, {"x": np.array([0.2, 1.0])}, {"x": np.array([0.3, -1e16])}])
+    {'x': array([0.6, 1. ])}
+    """
+    encoded = [encode(answer, len(answers)) for answer in answers]
+    layout, first = encoded[0]
+    total = ring.RingSum(first.shape[1])
+    for other, limbs in encoded:
+        if other != layout:
+            raise BadData("the answers have different shapes or types and cannot be added")
+        total.add(limbs)
+    return decode(layout, total.total())
 
 
 def _decode_leaf(limbs: np.ndarray, dtype: np.dtype) -> np.ndarray:

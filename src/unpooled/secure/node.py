@@ -7,9 +7,7 @@ from there gives the same bytes to the same request.
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Mapping
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,7 +17,8 @@ from unpooled.secure import envelopes as sealed
 from unpooled.secure import keys as k
 from unpooled.secure import layout as layouts
 from unpooled.secure import masks, ring, tags
-from unpooled.secure.group import Group, limbs_digest, signed_hello
+from unpooled.secure.group import limbs_digest
+from unpooled.secure.member import Member
 from unpooled.secure.messages import (
     Begun,
     Envelopes,
@@ -92,136 +91,33 @@ class MaskingNode:
             )
         if len(secret) < 32:
             raise BadParameter(f"a secret of {len(secret)} bytes can be guessed: give 32 random ones")
-        self.name, self.pins, self.min_cohort = name, pins, min_cohort
+        self.name, self.min_cohort = name, min_cohort
         self.pinned = pins is not None
-        self._secret = secret
-        self._identity = identity
         self._state = NodeState() if state is None else NodeState.from_bytes(state)
+        self._member = Member(name, secret, identity, pins, min_cohort, self._state)
+
+    @property
+    def run(self) -> str:
+        """The run whose keys this node gave; empty before `hello`."""
+        return self._state.run
 
     def to_bytes(self) -> bytes:
         """Everything this node must remember of the run, for its vault."""
         return self._state.to_bytes()
 
-    # ---- exchange 0: keys ----
+    # ---- exchanges 0 and 1: keys and roster ----
 
     def hello(self, run: str) -> Keys:
         """This node's public keys of a run, signed by its own key; the same however often it is asked."""
-        state = self._state
-        if state.run not in ("", run):
-            raise MaskingRefused(f"{self.name} keeps the keys of another run: begin this one with a new state")
-        if state.hello is None:
-            state.run, state.fresh = run, secrets.token_bytes(32)
-            state.hello = self._signed_keys()
-        return state.hello
-
-    def _signed_keys(self) -> Keys:
-        identity = self._identity if self._identity is not None else k.identity_from(self._secret)
-        exchange, verify = k.public_bytes(self._exchange_key), k.public_bytes(self._signing_key)
-        signature = k.sign_identity(identity, signed_hello(self._state.run, self.name, exchange, verify))
-        return Keys(to_array(exchange), to_array(verify), to_array(k.identity_bytes(identity)), to_array(signature))
-
-    @cached_property
-    def _root(self) -> bytes:
-        return k.derive(self._secret, "run", self._state.run, self._state.fresh)
-
-    @cached_property
-    def _exchange_key(self):
-        return k.exchange_key(k.derive(self._root, "exchange key"))
-
-    @cached_property
-    def _signing_key(self):
-        return k.signing_key(k.derive(self._root, "signing key"))
-
-    # ---- exchange 1: roster ----
+        return self._member.hello(run)
 
     def begin(self, roster: Mapping[str, Keys]) -> Begun:
         """Check who takes part, and give the envelopes of sum 1 and this node's part of the tag key."""
-        if self._state.hello is None:
-            raise MaskingRefused(f"{self.name} was not asked for its keys in this run: start with them")
-        group = Group(self._state.run, roster)
-        self._check_roster(group)
-        if self._state.roster and self._group.digest != group.digest:
-            raise MaskingRefused("the roster of this run has changed: a run keeps its nodes and their keys")
-        self._state.roster = dict(roster)
-        self.__dict__.pop("_group", None)
-        part = self._part
-        others = [name for name in group.names if name != self.name]
-        parts = [sealed.seal_part(self._channel(name), self.name, name, part) for name in others]
-        return Begun(to_rows(parts, sealed.SEALED_PART_BYTES), self.envelopes(1))
-
-    def _check_roster(self, group: Group) -> None:
-        hello = self._state.hello
-        mine = group.keys.get(self.name)
-        if (
-            hello is None
-            or mine is None
-            or mine.exchange + mine.verify != hello.exchange.tobytes() + hello.verify.tobytes()
-        ):
-            raise MaskingRefused(
-                f"the roster does not hold the keys that {self.name} gave: the coordinator changed them"
-            )
-        self._check_cohort(len(group.names), "are in the roster")
-        for kind in ("exchange", "verify", "identity"):
-            if len({getattr(keys, kind) for keys in group.keys.values()}) < len(group.names):
-                raise MaskingRefused("two names in the roster have the same key: somebody takes part twice")
-        for name in group.names:
-            self._check_peer(group, name)
-
-    def _check_peer(self, group: Group, name: str) -> None:
-        keys = group.keys[name]
-        if name != self.name:
-            k.agree(self._exchange_key, keys.exchange, name)  # refuses keys of low order before anything is kept
-        if self.pins is not None and name != self.name:
-            if name not in self.pins:
-                raise MaskingRefused(
-                    f"{name} is not among the pinned peers: add its fingerprint to [peers] of the policy"
-                )
-            if self.pins[name] != k.fingerprint(keys.identity):
-                raise MaskingRefused(f"the key of {name} is not the pinned one: it has {k.fingerprint(keys.identity)}")
-        signed = signed_hello(group.run, name, keys.exchange, keys.verify)
-        if not k.is_signed_by_identity(keys.signature, signed, keys.identity):
-            raise MaskingRefused(f"the keys of {name} are not signed by its own key: the roster is forged")
-
-    def _check_cohort(self, n: int, where: str) -> None:
-        if n < self.min_cohort:
-            raise MaskingRefused(f"{n} nodes {where}, min_cohort of {self.name} is {self.min_cohort}")
-
-    @cached_property
-    def _group(self) -> Group:
-        if not self._state.roster:
-            raise MaskingRefused(f"{self.name} has not seen the roster of this run: send it first")
-        return Group(self._state.run, self._state.roster)
-
-    @cached_property
-    def _channels(self) -> dict[str, bytes]:
-        return {}
-
-    def _channel(self, peer: str) -> bytes:
-        """The key that this node and a peer share for the whole run."""
-        if peer not in self._channels:
-            shared = k.agree(self._exchange_key, self._group.keys[peer].exchange, peer)
-            self._channels[peer] = k.derive(shared, "channel", self._state.run, sorted((self.name, peer)))
-        return self._channels[peer]
-
-    @property
-    def _part(self) -> bytes:
-        return k.derive(self._root, "part of tag key")
+        return self._member.begin(roster)
 
     def envelopes(self, t: int) -> Envelopes:
         """The envelopes of sum t: always the same, so a node that missed a sum can be asked for them alone."""
-        own = sealed.sum_secrets(self._root, to_count(t))
-        peers = self._group.neighbours[self.name]
-        shares = self._split(own, t)
-        rows = [sealed.seal(self._channel(p), self.name, p, t, own.public_key, shares[p]) for p in peers]
-        return Envelopes(t, to_array(own.public_key), to_array(own.commitment), to_rows(rows, sealed.SEALED_BYTES))
-
-    def _split(self, own: sealed.SumSecrets, t: int) -> dict[str, bytes]:
-        """The shares of this node's secrets, by holder."""
-        group = self._group
-        holders = group.holders(self.name)
-        points = [group.point[name] for name in holders]
-        shares = sealed.split_secrets(own, self._root, t, group.threshold(self.name), points)
-        return dict(zip(holders, shares))
+        return self._member.envelopes(t)
 
     # ---- exchange A: a masked answer ----
 
@@ -246,26 +142,26 @@ class MaskingNode:
         """
         t, cohort, members = self._read_request(request)
         self._check_may_mask(t, cohort)
-        layout, limbs = layouts.encode(answer, len(self._group.names))
-        digest = self._group.sum_digest(t, cohort, members, question, layout)
+        layout, limbs = layouts.encode(answer, len(self._member.group.names))
+        digest = self._member.group.sum_digest(t, cohort, members, question, layout)
         self._check_same_as_before(t, digest, limbs)
         self.learn(request, letter)
         received = self._open_envelopes(t, cohort, letter)
-        own = sealed.sum_secrets(self._root, t)
+        own = sealed.sum_secrets(self._member.root, t)
         tagged = tags.append_tag(limbs, tags.TagKey(self._state.tag_key, digest), self.name)
         masked = self._add_masks(tagged, own, t, {peer: key for peer, (key, _) in received.items()})
         following = self.envelopes(t + 1)
-        self._remember(SumRecord(
-            t, digest, k.digest("question", question), limbs_digest(limbs), cohort,
-            {self.name: self._split(own, t)[self.name], **{peer: shares for peer, (_, shares) in received.items()}},
-        ))  # fmt: skip
-        return Masked(t, masked, layout, to_array(self._signing_key.sign(digest)), following)
+        held = {peer: shares for peer, (_, shares) in received.items()}
+        held |= self._member.split(own, t, [self.name])
+        asked = k.digest("question", question)
+        self._remember(SumRecord(t, digest, asked, limbs_digest(limbs), cohort, held))
+        return Masked(t, masked, layout, to_array(self._member.signing_key.sign(digest)), following)
 
     def _read_request(self, request: MaskRequest) -> tuple[int, tuple[str, ...], tuple[str, ...]]:
         if not isinstance(request, MaskRequest):
             raise MaskingRefused("a masked answer was asked for without saying in which sum")
         cohort, members = to_names(request.cohort, "the cohort"), to_names(request.members, "the members")
-        strangers = (set(cohort) | set(members)) - set(self._group.names)
+        strangers = (set(cohort) | set(members)) - set(self._member.group.names)
         if strangers:
             raise MaskingRefused(f"{min(strangers)} is not in the roster of this run")
         return to_count(request.t), cohort, members
@@ -273,14 +169,17 @@ class MaskingNode:
     def _check_may_mask(self, t: int, cohort: tuple[str, ...]) -> None:
         if self._state.last is not None and t < self._state.last.t:
             raise MaskingRefused(f"SUM {t} is over: {self.name} has answered SUM {self._state.last.t}")
-        self._check_cohort(len(cohort), f"are in the cohort of SUM {t}")
+        self._member.check_cohort(len(cohort), f"are in the cohort of SUM {t}")
         if self.name not in cohort:
             raise MaskingRefused(f"{self.name} is not in the cohort of SUM {t} but was asked to answer")
-        if not self._group.has_enough_holders(self.name, cohort):
-            near, needed = len(self._group.holders_in(self.name, cohort)), self._group.threshold(self.name)
-            raise MaskingRefused(
-                f"{near} holders of {self.name}'s shares are in the cohort of SUM {t}, {needed} are needed"
-            )
+        self._check_holders(cohort, f"are in the cohort of SUM {t}")
+
+    def _check_holders(self, names: tuple[str, ...], where: str) -> None:
+        """Refuse a step in which this node's secrets could not be put together: the total would fail."""
+        group = self._member.group
+        near, needed = len(group.holders_in(self.name, names)), group.threshold(self.name)
+        if near < needed:
+            raise MaskingRefused(f"{near} holders of {self.name}'s shares {where}, {needed} are needed")
 
     def _check_same_as_before(self, t: int, digest: bytes, limbs: np.ndarray) -> None:
         last = self._state.last
@@ -301,27 +200,27 @@ class MaskingNode:
             if state.members != members:
                 raise MaskingRefused("the members whose parts make up the tag key have changed within the run")
             return
-        self._check_cohort(len(members), "make up the tag key")
+        self._member.check_cohort(len(members), "make up the tag key")
         parts, _ = sealed.read_letter(letter, len(self._peers_in(cohort)))
         others = [name for name in members if name != self.name]
         if len(parts) != len(others):
             raise MaskingRefused(f"the first letter holds {len(parts)} parts of the tag key, {len(others)} are needed")
-        opened = {p: sealed.open_part(self._channel(p), p, self.name, part) for p, part in zip(others, parts)}
+        opened = {p: sealed.open_part(self._member.channel(p), p, self.name, part) for p, part in zip(others, parts)}
         if self.name in members:
-            opened[self.name] = self._part
+            opened[self.name] = self._member.part
         state.members = members
         state.tag_key = k.derive(b"".join(opened[name] for name in members), "tag key", state.run, members)
 
     def _peers_in(self, cohort: tuple[str, ...]) -> list[str]:
         inside = set(cohort)
-        return [peer for peer in self._group.neighbours[self.name] if peer in inside]
+        return [peer for peer in self._member.group.neighbours[self.name] if peer in inside]
 
     def _open_envelopes(self, t: int, cohort: tuple[str, ...], letter: bytes) -> dict[str, tuple[bytes, bytes]]:
         """(mask key, shares) that each neighbour in the cohort sent for this sum."""
         peers = self._peers_in(cohort)
         _, rows = sealed.read_letter(letter, len(peers))
         return {
-            peer: (key, sealed.open_sealed(self._channel(peer), peer, self.name, t, key, content))
+            peer: (key, sealed.open_sealed(self._member.channel(peer), peer, self.name, t, key, content))
             for peer, (key, content) in zip(peers, rows)
         }
 
@@ -368,19 +267,17 @@ class MaskingNode:
         return record, answered, from_rows(request.signatures, "the signatures", (len(answered), k.SIGNATURE_BYTES))
 
     def _check_may_reveal(self, record: SumRecord, answered: tuple[str, ...]) -> None:
-        t, group = record.t, self._group
+        t, group = record.t, self._member.group
         if record.revealed is not None and record.revealed != answered:
             raise MaskingRefused(f"the shares of SUM {t} were given for another set of nodes: they are given once")
         if not set(answered) <= set(record.cohort):
             raise MaskingRefused(f"somebody outside the cohort of SUM {t} is said to have answered it")
         if self.name not in answered:
             raise MaskingRefused(f"{self.name} is said not to have answered SUM {t}, but it did: it gives no shares")
-        self._check_cohort(len(answered), f"answered SUM {t}")
-        if not group.has_enough_holders(self.name, answered):
-            near, needed = len(group.holders_in(self.name, answered)), group.threshold(self.name)
-            raise MaskingRefused(f"{near} holders of {self.name}'s shares answered SUM {t}, {needed} are needed")
+        self._member.check_cohort(len(answered), f"answered SUM {t}")
+        self._check_holders(answered, f"answered SUM {t}")
         least = group.least_total(self.name, record.cohort, answered)
-        self._check_cohort(least, f"would be left in SUM {t} if others were told that other nodes are lost")
+        self._member.check_cohort(least, f"would be left in SUM {t} if others were told that other nodes are lost")
         among = self._state.unmasked.get(record.question)
         if among is not None and among != k.digest("answered", answered):
             raise MaskingRefused(
@@ -389,7 +286,7 @@ class MaskingNode:
 
     def _check_signatures(self, record: SumRecord, answered: tuple[str, ...], signatures: list[bytes]) -> None:
         """Those who answered signed what this node was asked: the same question among the same nodes."""
-        group = self._group
+        group = self._member.group
         near = set(group.neighbours[self.name])
         every = self.min_cohort > group.threshold(self.name)  # neighbours alone would not make up the least cohort
         for name, signature in zip(answered, signatures):
@@ -414,7 +311,7 @@ class MaskingNode:
         _, cohort, members = self._read_request(MaskRequest(total.t, total.cohort, total.members))
         answered = to_names(total.answered, "the names of those who answered")
         limbs = to_limbs(total.limbs, "the total", layouts.size(total.layout) + tags.COORDINATES)
-        digest = self._group.sum_digest(to_count(total.t), cohort, members, question, total.layout)
+        digest = self._member.group.sum_digest(to_count(total.t), cohort, members, question, total.layout)
         if not tags.is_true_total(limbs, tags.TagKey(self._state.tag_key, digest), answered):
             raise MaskingRefused(f"the total of SUM {total.t} is not the sum of what the nodes sent: it was altered")
         return layouts.decode(total.layout, limbs[:, : -tags.COORDINATES])

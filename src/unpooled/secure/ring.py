@@ -32,8 +32,8 @@ def bits_per_client(n_clients: int) -> int:
 def encode(values: np.ndarray, n_clients: int) -> np.ndarray:
     """Float numbers (m,) as limbs (3, m); refuses NaN, infinite numbers and those too large for a sum over n clients.
 
-    >>> encode(np.array([1.0, -1.0]), 3)[1]  # 1.0 is 2^96: bit 32 of the middle limb
-    array([         4294967296, 18446744069414584320], dtype=uint64)
+    >>> encode(np.array([1.0, 0.5]), 3)[1].tolist()  # 1.0 is 2^96: bit 32 of the middle limb
+    [4294967296, 2147483648]
     """
     values = np.asarray(values, np.float64)
     _check_range(values, bits_per_client(n_clients))

@@ -23,7 +23,7 @@ from unpooled.tree import message
 class Checked(NamedTuple):
     """How held-out rows are predicted."""
 
-    n: Float[Array, "", ">=0"]
+    n: Float[Array, "", ">=0 rows"]
     squares: Float[Array, "o", ">=0"]
     absolute: Float[Array, "o", ">=0"]  # errors of standardised targets, summed: what chooses the round
     nlpd: Float[Array, "o"]  # minus the log density, summed

@@ -41,32 +41,32 @@ class Down(NamedTuple):
 class Contribution(NamedTuple):
     """Sums over the cohort."""
 
-    rows: Float[Array, "", ">=0"]
+    rows: Float[Array, "", ">=0 rows"]
     loglik: Float[Array, ""]
     work: Float[Array, "", ">=0"]  # conditional expectations computed
     change: Any  # rows x Q(mean statistics - reference) of clients that have a memory
-    heard: Float[Array, "", ">=0"]  # rows of those among them that answer for the first time about these params
-    first_rows: Float[Array, "", ">=0"]
+    heard: Float[Array, "", ">=0 rows"]  # rows of those among them that answer for the first time about these params
+    first_rows: Float[Array, "", ">=0 rows"]
     first: Any  # the same of clients that are heard for the first time
 
 
 @message("fedem.Exact")
 class Exact(NamedTuple):
-    rows: Float[Array, "", ">=0"]
+    rows: Float[Array, "", ">=0 rows"]
     loglik: Float[Array, ""]
     stats: Any
 
 
 @message("fedem.Target")
 class Target(NamedTuple):
-    n: Float[Array, "", ">=0"]
+    n: Float[Array, "", ">=0 rows"]
     y: Float[Array, ""]
     yy: Float[Array, "", ">=0"]
 
 
 @message("fedem.Scatter")
 class Scatter(NamedTuple):
-    n: Float[Array, "", ">=0"]
+    n: Float[Array, "", ">=0 rows"]
     xx: Float[Array, "d d"]
 
 

@@ -28,14 +28,14 @@ MOST_CODES = 64  # labels that are whole numbers from 0 to one less are found by
 class Counts(NamedTuple):
     """Rows of each class, and the sums of their columns."""
 
-    n: Float[Array, "k", ">=0"]  # sum of w
+    n: Float[Array, "k", ">=0 rows"]  # sum of w
     missing: Float[Array, "", ">=0"]  # rows left out
     x: Float[Array, "p"]  # sum of w x
 
 
 @message("glm.ClassCodeCounts")
 class CodeCounts(NamedTuple):
-    n: Float[Array, "c", ">=0"]  # rows labelled 0, 1, 2, ...
+    n: Float[Array, "c", ">=0 rows"]  # rows labelled 0, 1, 2, ...
     others: Float[Array, "", ">=0"]  # rows labelled otherwise
 
 

@@ -35,7 +35,7 @@ class Fitted(NamedTuple):
 class Scores(NamedTuple):
     """Sums over held-out rows, a column for each metric of each model."""
 
-    n: Float[Array, "f", ">=0"]  # sum of w by fold
+    n: Float[Array, "f", ">=0 rows"]  # sum of w by fold
     total: Float[Array, "f c"]  # sum of w loss by fold
     outer: Float[Array, "t"]  # of (n, totals) over all folds: the lower triangle by rows
 
