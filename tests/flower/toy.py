@@ -14,7 +14,7 @@ class Centre(NamedTuple):
 
 
 class Moments(NamedTuple):
-    n: Float[Array, "", ">=0"]
+    n: Float[Array, "", ">=0 rows"]
     x: Float[Array, "d"]
     drift: Float[Array, "d"]
 
