@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 import statsmodels.api as sm
 from glm_data import FAMILIES, NB_ALPHA, problem, ragged
+from memory import MemoryTransport
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import ElasticNet, GammaRegressor, PoissonRegressor
 from statsmodels.tools.sm_exceptions import DomainWarning
@@ -14,6 +15,9 @@ from statsmodels.tools.sm_exceptions import DomainWarning
 import unpooled as up
 from unpooled.data.federate import federate
 from unpooled.errors import BadData, BadParameter
+from unpooled.node.site import Site
+from unpooled.node.source import FileTable, TableSource
+from unpooled.remote import Remote
 
 PEERS = {
     "normal": sm.families.Gaussian,
@@ -208,6 +212,30 @@ def test_the_report_shows_every_coefficient_with_its_interval():
     assert f"{model.coef_[0]:.4g}" in html
     penalised = up.GLM("poisson", alpha=0.1).fit(x, y, by=ragged(900, 7))
     assert "<circle" not in penalised.report_figures()["Coefficients"]
+
+
+def test_clients_that_miss_a_round_are_left_out_of_that_step_alone():
+    x, y = problem("poisson")
+    clients = federate(x, y, by=ragged(900, 7))
+    away = {3: ["0", "4"], 5: ["2"]}
+    model = up.GLM("poisson").fit(up.Faults(clients, drop=away))
+    assert len(clients.journal.refusals) == 3
+    np.testing.assert_allclose(model.coef_, up.GLM("poisson").fit(x, y).coef_, rtol=1e-8)
+    gone = up.GLM("poisson").fit(up.Faults(clients, drop={r: ["6"] for r in range(1, 30)}))
+    rest = ragged(900, 7) != 6
+    np.testing.assert_allclose(gone.deviance_, up.GLM("poisson").fit(x[rest], y[rest]).deviance_, rtol=1e-9)
+    assert gone.n_rows_ == rest.sum()
+
+
+def test_a_table_read_in_chunks_gives_the_same_model(tmp_path):
+    x, y = problem("gamma")
+    names = ["a", "b", "c", "d"]
+    pd.DataFrame(np.column_stack([x, y]), columns=[*names, "y"]).to_parquet(tmp_path / "t.parquet")
+    source = TableSource("bern", FileTable(tmp_path / "t.parquet"), label="y", chunk_rows=100)
+    fed = Remote(MemoryTransport([Site("bern", source, {})]))
+    model = up.GLM("gamma").fit(fed)
+    assert model.names_ == ["intercept", *names]
+    assert_alike(model, pooled("gamma", x, y))
 
 
 def test_missing_values_are_refused_or_dropped():

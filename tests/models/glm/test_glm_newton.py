@@ -6,7 +6,7 @@ from sklearn.linear_model import ElasticNet, Ridge
 
 from unpooled.errors import BadData
 from unpooled.models.glm import newton
-from unpooled.models.glm.newton import Penalty
+from unpooled.models.glm.newton import Evaluated, Penalty
 
 
 def moments(d=5, n=200, seed=0):
@@ -42,13 +42,15 @@ def test_units_of_columns_do_not_matter():
 
 
 def test_a_step_that_makes_things_worse_is_halved():
-    path = newton.begin(np.array([4.0]))._replace(base=np.array([0.0]), objective=1.0)
+    path = newton.begin(np.array([4.0]))._replace(base=np.array([0.0]), objective=1.0, n=9.0)
     none = Penalty(np.zeros(1), np.zeros(1))
-    after = newton.advance(path, np.eye(1), np.ones(1), 2.0, none, 1.0)
+    worse = Evaluated(np.eye(1), np.ones(1), objective=2.0, n=9.0, unit=1.0)
+    after = newton.advance(path, worse, none)
     assert after.at == 2.0
     assert after.halvings == 1
-    assert newton.advance(path, np.eye(1), np.ones(1), 0.5, none, 1.0).halvings == 0
-    assert newton.advance(path, np.eye(1), np.ones(1), np.inf, none, 1.0).halvings == 1
+    assert newton.advance(path, worse._replace(objective=0.5), none).halvings == 0
+    assert newton.advance(path, worse._replace(objective=np.inf), none).halvings == 1
+    assert newton.advance(path, worse._replace(n=8.0), none).halvings == 0  # of other rows
 
 
 def test_dependent_columns_are_named():

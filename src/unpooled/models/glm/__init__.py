@@ -5,7 +5,8 @@ at the end (`final`), and one more for robust standard errors (`site_meat`, `row
 (`classes.counts`, `classes.curvature`).
 
 Read in this order: `families` (the laws of y, row by row), `questions` (what clients compute), `newton` (what the server does with sums),
-`glm` (the estimator), `classes` and `faces` (scikit-learn's LogisticRegression and LinearRegression).
+`glm` (the estimator; `checks` before a fit, `prediction` and `summary` after it), `classes` and `faces` (LogisticRegression and
+LinearRegression, as scikit-learn has them), `scoring` (losses of held-out rows, for `unpooled.validation`).
 """
 
 from unpooled.models.glm.faces import LinearRegression, LogisticRegression

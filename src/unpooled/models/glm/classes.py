@@ -50,6 +50,7 @@ class Point(NamedTuple):
 
 @message("glm.ClassCurvature")
 class Curvature(NamedTuple):
+    n: Float[Array, "", ">=0"]  # sum of w, those of classes included
     loss: Float[Array, ""]  # sum of -2 w log P(y | x)
     score: Float[Array, "m q"]
     hessian: Float[Array, "t"]  # the lower triangle of the (m q, m q) matrix, by rows
@@ -118,7 +119,7 @@ def _sums(point: Point, z: np.ndarray, y: np.ndarray, w: np.ndarray) -> Curvatur
     p = np.exp(log_p)[..., 1:] if eta.shape[-1] == 1 else np.exp(log_p)  # (..., n, m)
     hit = y[..., None] == (np.arange(p.shape[-1]) + (eta.shape[-1] == 1))
     score = np.swapaxes(w[..., None] * (hit - p), -1, -2) @ z  # (..., m, q)
-    return Curvature(loss, score, _hessian(z, p, w))
+    return Curvature(w.sum(-1), loss, score, _hessian(z, p, w))
 
 
 def _hessian(z: np.ndarray, p: np.ndarray, w: np.ndarray) -> np.ndarray:

@@ -25,7 +25,7 @@ from unpooled.models.glm import classes as questions
 from unpooled.models.glm import newton
 from unpooled.models.glm.classes import Counts, Point
 from unpooled.models.glm.glm import GLM, MOST_HALVINGS
-from unpooled.models.glm.newton import Path, Penalty
+from unpooled.models.glm.newton import Evaluated, Path, Penalty
 from unpooled.parameters import above, at_least, flag, is_number, not_below_zero, one_of
 from unpooled.tree import message
 
@@ -188,11 +188,10 @@ class LogisticRegression(ClassifierMixin, Estimator):
             newton.check_independent(block, self._names(fed, state), small, PENALISE)
         objective = float(0.5 * total.loss) + pen.value(state.path.at)
         hessian = self._settled(hessian, coef, pen)
-        n = float((state.weight * state.seen.n).sum())
-        path = newton.advance(state.path, hessian, total.score.ravel(), objective, pen, n)
+        n = float(total.n)
+        path = newton.advance(state.path, Evaluated(hessian, total.score.ravel(), objective, n, n), pen)
         if path.halvings == 0 and not pen.any:
-            names = self._names(fed, state) * len(coef)
-            newton.check_informed(hessian, path.first, float(state.seen.n.sum()), names, PENALISE)
+            newton.check_informed(hessian, path.first, n, self._names(fed, state) * len(coef), PENALISE)
         info = {"loss": float(0.5 * total.loss) / n} | ({"change": path.moved} if np.isfinite(path.moved) else {})
         return state._replace(path=path), info
 

@@ -9,22 +9,21 @@ import warnings
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.stats import norm
 from sklearn.base import RegressorMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils.validation import check_is_fitted
 
 from unpooled import tree
 from unpooled.arrays import to_numpy
-from unpooled.errors import BadData, BadParameter, suggest
-from unpooled.estimator import Estimator, Info, rows_of
+from unpooled.errors import BadData, BadParameter
+from unpooled.estimator import Estimator, Info
 from unpooled.federation import Federation
 from unpooled.maths.gaussian import unpack_triangle
 from unpooled.models.glm import families, newton, questions
+from unpooled.models.glm.checks import check_numeric_targets, offset_index
 from unpooled.models.glm.families import FAMILIES, LINKS
-from unpooled.models.glm.newton import Path, Penalty
+from unpooled.models.glm.newton import Evaluated, Path, Penalty
+from unpooled.models.glm.prediction import FittedGLM
 from unpooled.models.glm.questions import Curvature, Final, Look, Point
-from unpooled.models.glm.summary import figure, table
 from unpooled.parameters import above, at_least, flag, is_number, not_below_zero, one_of
 from unpooled.tree import message
 
@@ -40,7 +39,7 @@ class State(NamedTuple):
     started: bool
 
 
-class GLM(RegressorMixin, Estimator):
+class GLM(FittedGLM, RegressorMixin, Estimator):
     """A generalised linear model over clients: the fit, standard errors and deviance of the pooled rows.
 
     Parameters
@@ -180,8 +179,9 @@ class GLM(RegressorMixin, Estimator):
             return self._first_step(fed, state)
         total = self._numpy(fed.sum(questions.newton.using(**self._options(fed)), self._point(state)))
         hessian, objective = self._positive(total), self._objective(total, state.path.at, state.seen)
-        pen, n = self._penalty(state.seen), float(state.seen.n)
-        path = newton.advance(state.path, hessian, total.score, objective, pen, self._unit(total, state.seen))
+        pen, n = self._penalty(state.seen), float(total.n)
+        here = Evaluated(hessian, total.score, objective, n, self._unit(total, state.seen))
+        path = newton.advance(state.path, here, pen)
         if path.halvings == 0 and self._may_separate and not pen.any:
             q = self._q(state.seen)
             newton.check_informed(hessian[:q, :q], path.first[:q, :q], n, self._names(fed, state.seen), self._penalise)
@@ -208,7 +208,7 @@ class GLM(RegressorMixin, Estimator):
         objective = self._objective(total, path.at, state.seen) if not self._learns_alpha else float(np.inf)
         first = np.zeros((len(at), len(at)))
         first[:q, :q] = hessian
-        path = Path(at, path.at, objective, 0, first, 0.0 if exact else float(np.inf))
+        path = Path(at, path.at, objective, float(total.n), 0, first, 0.0 if exact else float(np.inf))
         return State(state.seen, path, True), {"deviance": float(total.loss)}
 
     def done(self, state: State, history: list[Info]) -> bool:
@@ -230,7 +230,7 @@ class GLM(RegressorMixin, Estimator):
 
     def _describe_fit(self, fed: Federation, state: State, total: Final, found: np.ndarray) -> None:
         seen, first = state.seen, int(self.fit_intercept)
-        n, q = float(seen.n), self._q(seen)
+        n, q = float(total.step.n), self._q(seen)
         mean = self._mean(seen)
         self.names_ = self._names(fed, seen)
         self.n_features_in_ = len(seen.x) + (self.offset is not None)
@@ -273,7 +273,7 @@ class GLM(RegressorMixin, Estimator):
         options = {k: v for k, v in self._options(fed).items() if k != "learn_alpha"}
         ask = questions.site_meat if self.cov_type == "site" else questions.row_meat
         meat = unpack_triangle(to_numpy(fed.sum(ask.using(**options), self._point(state)).outer))
-        n, q, clients = float(state.seen.n), self._q(state.seen), fed.journal.exchanges[-1].answered
+        n, q, clients = self.n_rows_, self._q(state.seen), fed.journal.exchanges[-1].answered
         correction = clients / max(clients - 1, 1) * (n - 1) / (n - q) if self.cov_type == "site" else 1.0
         bread = newton.solve_scaled(hessian, np.eye(q))
         return correction * bread @ meat @ bread
@@ -290,82 +290,7 @@ class GLM(RegressorMixin, Estimator):
         text = f"GLM did not converge in max_iter={self.max_iter} rounds ({why}): raise max_iter, or {self._penalise}"
         warnings.warn(text, ConvergenceWarning, stacklevel=6)
 
-    # ---- a fitted model ----
-
-    def predict(self, X: Any) -> np.ndarray:
-        """The mean of y at each row, (n,); for the binomial family the probability of 1."""
-        design, shift = self._design(X)
-        return LINKS[self._link].mean(design @ self._all_coef() + shift)
-
-    def interval(self, X: Any, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
-        """(lower, upper) of the mean of y at each row: the ends of the linear predictor's normal interval, through the link."""
-        design, shift = self._design(X)
-        centre = design @ self._all_coef() + shift
-        half = _quantile(level) * np.sqrt(np.einsum("ni,ij,nj->n", design, self.cov_, design))
-        ends = np.stack([LINKS[self._link].mean(centre - half), LINKS[self._link].mean(centre + half)])
-        return ends.min(0), ends.max(0)
-
-    def conf_int(self, level: float = 0.95) -> np.ndarray:
-        """(q, 2) normal confidence limits of the coefficients, in the order of `names_`."""
-        check_is_fitted(self, "coef_")
-        half = _quantile(level) * np.sqrt(np.diag(self.cov_))
-        return np.stack([self._all_coef() - half, self._all_coef() + half], 1)
-
-    def pvalues(self) -> np.ndarray:
-        """(q,) two-sided p-values of each coefficient being 0, in the order of `names_`."""
-        check_is_fitted(self, "coef_")
-        return 2 * norm.sf(np.abs(self._all_coef()) / np.sqrt(np.diag(self.cov_)))
-
-    def summary(self, level: float = 0.95) -> str:
-        """A table of coefficients with standard errors and confidence limits, as text."""
-        rows = self._rows(level)
-        head = {
-            "family": f"{self.family}, {self._link} link",
-            "rows": f"{self.n_rows_:g}",
-            "residual df": f"{self.df_resid_:g}",
-            "deviance": f"{self.deviance_:.6g} (null {self.null_deviance_:.6g})",
-            "log-likelihood": f"{self.loglik_:.6g}",
-            "AIC": f"{self.aic_:.6g}",
-            "dispersion": f"{self.scale_:.6g}",
-            "standard errors": self.cov_type,
-            "rounds": f"{self.n_iter_} of Newton",
-        }
-        if self.family == "negative_binomial":
-            head["nb_alpha"] = f"{self.nb_alpha_:.6g} (standard error {self.nb_alpha_stderr_:.3g})"
-        return table(type(self).__name__, head, self.names_, rows, level)
-
-    def report_figures(self) -> dict[str, str]:
-        """What a run's report shows of the model: title -> HTML."""
-        return {"Coefficients": figure(self.names_, self._rows(0.95))}
-
-    def _rows(self, level: float) -> np.ndarray:
-        """(q, 5): estimate, standard error, p and confidence limits of each coefficient."""
-        check_is_fitted(self, "coef_")
-        errors = np.sqrt(np.diag(self.cov_))
-        return np.column_stack([self._all_coef(), errors, self.pvalues(), self.conf_int(level)])
-
-    def _design(self, X: Any) -> tuple[np.ndarray, np.ndarray | float]:
-        check_is_fitted(self, "coef_")
-        x = rows_of(self, X, dtype=np.float64)
-        j = self.offset_index_
-        shift = 0.0 if j < 0 else x[:, j]
-        x = x if j < 0 else np.delete(x, j, 1)
-        return (np.column_stack([np.ones(len(x)), x]) if self.fit_intercept else x), shift
-
-    def _all_coef(self) -> np.ndarray:
-        return np.concatenate([[self.intercept_], self.coef_]) if self.fit_intercept else self.coef_
-
-    def scoring(self) -> tuple[dict[str, Any], np.ndarray, float, float]:
-        """What clients need to score the fitted model: (its kind, coefficients (1, q), dispersion, alpha); see `up.cross_validate`."""
-        check_is_fitted(self, "coef_")
-        how = {"kind": "glm", "family": self.family, "link": self._link, "offset": self.offset_index_}
-        return how, np.concatenate([[self.intercept_], self.coef_])[None], self.scale_, self.nb_alpha_
-
     # ---- parts of a round ----
-
-    @property
-    def _link(self) -> str:
-        return self.link or FAMILIES[self.family].link
 
     @property
     def _learns_alpha(self) -> bool:
@@ -435,7 +360,7 @@ class GLM(RegressorMixin, Estimator):
         if self.family == "normal":
             return max(float(total.loss), 1e-16 * float(seen.yy), np.finfo(float).tiny)
         if self.family == "gamma" or not self.fit_intercept:
-            return float(seen.n)
+            return float(total.n)
         return float(total.hessian[0])  # the curvature of all rows together
 
     def _numpy(self, total: Curvature) -> Curvature:
@@ -480,34 +405,3 @@ class GLM(RegressorMixin, Estimator):
             raise BadData(
                 "y varies no more than a Poisson law, so that the negative binomial's alpha is 0: use family='poisson', or give nb_alpha="
             )
-
-
-def check_numeric_targets(fed: Federation) -> None:
-    """Refuse targets that are no column of numbers, where the clients are in this process."""
-    for c in fed.here():
-        if c.y is None:
-            raise BadData(f"client {c.name!r} has no targets: requires y to be passed, but the target y is None")
-        y = to_numpy(c.y)
-        if y.dtype.kind not in "fiub" or y.ndim != 1:
-            kind = f"{y.dtype} of shape {y.shape}"
-            raise BadData(
-                f"client {c.name!r} has targets that are not one number per row ({kind}): give numeric y, or use LogisticRegression"
-            )
-
-
-def offset_index(offset: str | int | None, columns: list[str] | None) -> int:
-    """Which column is the offset, -1 for none."""
-    if offset is None:
-        return -1
-    if isinstance(offset, str):
-        if offset not in (columns or ()):
-            raise BadParameter(f"offset={offset!r} is not a column: {suggest(offset, columns or ())}")
-        return list(columns or ()).index(offset)
-    at_least("offset", offset, 0)
-    return int(offset)
-
-
-def _quantile(level: float) -> float:
-    if not (is_number(level) and 0 < level < 1):
-        raise BadParameter(f"level={level!r} must be a number between 0 and 1")
-    return float(norm.ppf(0.5 + 0.5 * level))

@@ -40,28 +40,44 @@ class Path(NamedTuple):
     at: np.ndarray  # (q,) the point to be evaluated next
     base: np.ndarray  # (q,) the last point accepted
     objective: float  # there
+    n: float  # rows that it was taken over
     halvings: int
     first: np.ndarray  # (q, q) the curvature at the start
     moved: float  # root mean square change of the linear predictor by the last step, in its own units
 
 
 def begin(at: np.ndarray) -> Path:
-    return Path(at, at, float(np.inf), 0, np.zeros((len(at), len(at))), float(np.inf))
+    return Path(at, at, float(np.inf), 0.0, 0, np.zeros((len(at), len(at))), float(np.inf))
 
 
 # ---- steps ----
 
 
-def advance(path: Path, hessian: np.ndarray, score: np.ndarray, objective: float, pen: Penalty, unit: float) -> Path:
-    """The path after its next point was evaluated: a new step from it, or half of the last one if it made things worse."""
+class Evaluated(NamedTuple):
+    """What clients said of a point."""
+
+    hessian: np.ndarray  # (q, q)
+    score: np.ndarray  # (q,)
+    objective: float
+    n: float  # rows of those who answered
+    unit: float  # what a change of the linear predictor is measured in, squared and summed over rows
+
+
+def advance(path: Path, here: Evaluated, pen: Penalty) -> Path:
+    """The path after its next point was evaluated: a new step from it, or half of the last one if it made things worse.
+
+    Where other clients answered than before, nothing can be said of worse or better, and the step is taken.
+    """
     slack = 1e-11 * abs(path.objective) if np.isfinite(path.objective) else 0.0
-    if not (np.isfinite(objective) and objective <= path.objective + slack):
+    same_rows = abs(here.n - path.n) <= 1e-9 * here.n
+    worse = same_rows and here.objective > path.objective + slack
+    if worse or not np.isfinite(here.objective):
         return path._replace(at=0.5 * (path.at + path.base), halvings=path.halvings + 1)
-    new = solve(hessian, score, path.at, pen)
+    new = solve(here.hessian, here.score, path.at, pen)
     step = new - path.at
-    moved = float(np.sqrt(max(step @ hessian @ step, 0.0) / unit))
-    first = path.first if path.first.any() else hessian
-    return Path(new, path.at, float(objective), 0, first, moved)
+    moved = float(np.sqrt(max(step @ here.hessian @ step, 0.0) / here.unit))
+    first = path.first if path.first.any() else here.hessian
+    return Path(new, path.at, float(here.objective), here.n, 0, first, moved)
 
 
 def solve(hessian: np.ndarray, score: np.ndarray, coef: np.ndarray, pen: Penalty) -> np.ndarray:

@@ -49,6 +49,7 @@ class Point(NamedTuple):
 class Curvature(NamedTuple):
     """What a Newton step is made of."""
 
+    n: Float[Array, "", ">=0"]  # sum of w over the rows of those who answered
     loss: Float[Array, ""]  # the deviance; -2 loglik where alpha is learned
     outside: Float[Array, "", ">=0"]  # rows whose mean the family does not have
     score: Float[Array, "g"]  # sum of w z d loglik / d eta
@@ -105,7 +106,7 @@ def start(point: Point, client: Client, *, family: str, link: str, offset: int, 
         null = families.terms(family, link, z @ point.coef + shift, y, float(point.alpha))
         wh = w * curvature
         score = _along(wh * (response - shift), z)
-        parts.append(Curvature((w * null.deviance).sum(-1), _outside(w, null), score, _gram(z, wh)))
+        parts.append(Curvature(w.sum(-1), (w * null.deviance).sum(-1), _outside(w, null), score, _gram(z, wh)))
     return _packed(_total(parts))
 
 
@@ -214,13 +215,13 @@ def _curvature(point: Point, block: tuple, family: str, link: str, learn_alpha: 
     outside = _outside(w, rows)
     score = _along(w * rows.score, z)
     if not learn_alpha:
-        return Curvature((w * rows.deviance).sum(-1), outside, score, _gram(z, w * rows.observed))
+        return Curvature(w.sum(-1), (w * rows.deviance).sum(-1), outside, score, _gram(z, w * rows.observed))
     more = families.alpha_terms(link, eta, y, float(point.alpha))
     score = np.concatenate([score, (w * more.score).sum(-1)[..., None]], -1)
     mixed = _along(w * more.mixed, z)
     hessian = _gram(z, w * rows.observed)
     bordered = _bordered(hessian, mixed, (w * more.curvature).sum(-1))
-    return Curvature(-2 * (w * more.loglik).sum(-1), outside, score, bordered)
+    return Curvature(w.sum(-1), -2 * (w * more.loglik).sum(-1), outside, score, bordered)
 
 
 def _bordered(inner: np.ndarray, side: np.ndarray, corner: np.ndarray) -> np.ndarray:
