@@ -5,13 +5,11 @@ Columns are taken about their means over all clients, so that numbers far from t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from functools import reduce
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from unpooled import tree
 from unpooled.arrays import Array, Float, to_numpy
 from unpooled.client import SUM, Client, client
 from unpooled.errors import BadData
@@ -82,6 +80,35 @@ class Rows(NamedTuple):
     offset: np.ndarray  # (..., n)
 
 
+class Design(NamedTuple):
+    """Columns about their means, and before them a column of ones where there is an intercept; the ones are not stored."""
+
+    z: np.ndarray  # (..., n, p)
+    intercept: bool
+
+    def eta(self, coef: np.ndarray) -> np.ndarray:
+        """The linear predictor, (..., n)."""
+        return self.z @ coef[1:] + coef[0] if self.intercept else self.z @ coef
+
+    def along(self, a: np.ndarray) -> np.ndarray:
+        """The sum of a times each column, (..., q)."""
+        sums = (a[..., None, :] @ self.z)[..., 0, :]
+        return np.concatenate([a.sum(-1)[..., None], sums], -1) if self.intercept else sums
+
+    def gram(self, h: np.ndarray) -> np.ndarray:
+        """The sum of h times the products of columns, (..., q, q)."""
+        if h.min(initial=0.0) >= 0:
+            scaled = self.z * np.sqrt(h)[..., None]
+            inner = scaled.swapaxes(-1, -2) @ scaled  # BLAS computes half of it
+        else:
+            inner = self.z.swapaxes(-1, -2) @ (self.z * h[..., None])
+        if not self.intercept:
+            return inner
+        first = self.along(h)  # (..., q), the sum of h before the rest
+        rest = np.concatenate([first[..., 1:, None], inner], -1)
+        return np.concatenate([first[..., None, :], rest], -2)
+
+
 # ---- questions ----
 
 
@@ -103,10 +130,10 @@ def start(point: Point, client: Client, *, family: str, link: str, offset: int, 
     for z, y, w, shift in _blocks(point, client, offset, intercept):
         mu = families.starting_means(family, link, y, float(point.y_mean))
         response, curvature = families.working_response(family, link, y, mu, float(point.alpha))
-        null = families.terms(family, link, z @ point.coef + shift, y, float(point.alpha))
+        null = families.terms(family, link, z.eta(point.coef) + shift, y, float(point.alpha))
         wh = w * curvature
-        score = _along(wh * (response - shift), z)
-        parts.append(Curvature(w.sum(-1), (w * null.deviance).sum(-1), _outside(w, null), score, _gram(z, wh)))
+        score = z.along(wh * (response - shift))
+        parts.append(Curvature(w.sum(-1), (w * null.deviance).sum(-1), _outside(w, null), score, z.gram(wh)))
     return _packed(_total(parts))
 
 
@@ -127,13 +154,13 @@ def final(
     parts, alpha = [], float(point.alpha)
     for block in _blocks(point, client, offset, intercept):
         z, y, w, shift = block
-        eta = z @ point.coef + shift
+        eta = z.eta(point.coef) + shift
         rows = families.terms(family, link, eta, y, alpha)
         null = families.FAMILIES[family].deviance(y, np.full_like(y, point.y_mean), alpha)
         squares = families.pearson(family, link, eta, y, alpha)
         best = families.best_loglik(family, y, alpha)
         step = _curvature(point, block, family, link, learn_alpha)
-        expected = _gram(z, w * rows.expected)
+        expected = z.gram(w * rows.expected)
         sums = ((w * a).sum(-1) for a in (rows.deviance, null, squares, best))
         parts.append(Final(step, expected, *sums))
     total = _total(parts)
@@ -194,15 +221,11 @@ def _blocks(point: Point, client: Client, offset: int, intercept: bool) -> Itera
         yield _design(point, rows.x[..., i : i + step, :], w, intercept), rows.y[some], w, rows.offset[some]
 
 
-def _design(point: Point, x: np.ndarray, w: np.ndarray, intercept: bool) -> np.ndarray:
-    """(..., n, q): ones where there is an intercept, then the columns about their means."""
-    z = np.empty((*x.shape[:-1], x.shape[-1] + intercept))
-    if intercept:
-        z[..., 0] = 1.0
-    np.subtract(x, point.mean, out=z[..., int(intercept) :])
+def _design(point: Point, x: np.ndarray, w: np.ndarray, intercept: bool) -> Design:
+    z = x - point.mean
     if w.min(initial=1.0) == 0:
-        z[..., int(intercept) :] *= (w > 0)[..., None]
-    return z
+        z *= (w > 0)[..., None]
+    return Design(z, intercept)
 
 
 # ---- sums over rows ----
@@ -210,17 +233,17 @@ def _design(point: Point, x: np.ndarray, w: np.ndarray, intercept: bool) -> np.n
 
 def _curvature(point: Point, block: tuple, family: str, link: str, learn_alpha: bool) -> Curvature:
     z, y, w, shift = block
-    eta = z @ point.coef + shift
+    eta = z.eta(point.coef) + shift
     rows = families.terms(family, link, eta, y, float(point.alpha))
     outside = _outside(w, rows)
-    score = _along(w * rows.score, z)
+    score = z.along(w * rows.score)
     if not learn_alpha:
-        return Curvature(w.sum(-1), (w * rows.deviance).sum(-1), outside, score, _gram(z, w * rows.observed))
-    more = families.alpha_terms(link, eta, y, float(point.alpha))
+        return Curvature(w.sum(-1), (w * rows.deviance).sum(-1), outside, score, z.gram(w * rows.observed))
+    with np.errstate(all="ignore"):  # what overflows is outside
+        more = families.alpha_terms(link, eta, y, float(point.alpha))
     score = np.concatenate([score, (w * more.score).sum(-1)[..., None]], -1)
-    mixed = _along(w * more.mixed, z)
-    hessian = _gram(z, w * rows.observed)
-    bordered = _bordered(hessian, mixed, (w * more.curvature).sum(-1))
+    mixed = z.along(w * more.mixed)
+    bordered = _bordered(z.gram(w * rows.observed), mixed, (w * more.curvature).sum(-1))
     return Curvature(w.sum(-1), -2 * (w * more.loglik).sum(-1), outside, score, bordered)
 
 
@@ -231,26 +254,13 @@ def _bordered(inner: np.ndarray, side: np.ndarray, corner: np.ndarray) -> np.nda
     return np.concatenate([top, bottom[..., None, :]], -2)
 
 
-def _along(a: np.ndarray, z: np.ndarray) -> np.ndarray:
-    """sum of a z over rows, (..., q)."""
-    return (a[..., None, :] @ z)[..., 0, :]
-
-
-def _gram(z: np.ndarray, h: np.ndarray) -> np.ndarray:
-    """sum of h z z' over rows, (..., q, q)."""
-    if h.min(initial=0.0) >= 0:
-        scaled = z * np.sqrt(h)[..., None]
-        return scaled.swapaxes(-1, -2) @ scaled  # BLAS computes half of it
-    return z.swapaxes(-1, -2) @ (z * h[..., None])
-
-
 def _scores(
     point: Point, client: Client, family: str, link: str, offset: int, intercept: bool, squared: bool
 ) -> Iterator[np.ndarray]:
     """Of each block the sum of scores, or of their outer products."""
     for z, y, w, shift in _blocks(point, client, offset, intercept):
-        score = families.terms(family, link, z @ point.coef + shift, y, float(point.alpha)).score
-        yield _gram(z, w * score**2) if squared else _along(w * score, z)
+        score = families.terms(family, link, z.eta(point.coef) + shift, y, float(point.alpha)).score
+        yield z.gram(w * score**2) if squared else z.along(w * score)
 
 
 def _outside(w: np.ndarray, rows: families.Terms) -> np.ndarray:
@@ -262,9 +272,11 @@ def _count(which: np.ndarray) -> np.ndarray:
     return np.asarray(which.sum(-1), dtype=np.float64)
 
 
-def _total(parts: list) -> Any:
+def _total(parts: Sequence) -> Any:
     """The sum of the same message over blocks."""
-    return reduce(tree.add, parts)
+    if not isinstance(parts[0], tuple):
+        return sum(parts[1:], start=parts[0])
+    return type(parts[0])(*(_total(part) for part in zip(*parts)))
 
 
 def _packed(sums: Curvature) -> Curvature:
