@@ -35,6 +35,10 @@ _PUBLIC = {
     "LogisticRegression": "unpooled.models.glm",
     "cross_validate": "unpooled.validation",
     "compare": "unpooled.validation",
+    "Describe": "unpooled.models.describe",
+    "Cox": "unpooled.models.survival",
+    "KaplanMeier": "unpooled.models.survival",
+    "PCA": "unpooled.models.pca",
 }
 
 MODELS = tuple(name for name, where in _PUBLIC.items() if where.startswith("unpooled.models."))

@@ -37,7 +37,7 @@ def read(path: Path) -> Config:
         config = tomllib.loads(path.read_text())
     except OSError as error:
         raise BadParameter(f"{path} cannot be read: {error.strerror}") from error
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise BadParameter(f"{path} is not valid TOML: {error}") from error
     _check_sections(config, str(path))
     config.setdefault("data", {})

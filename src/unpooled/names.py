@@ -46,6 +46,7 @@ HOMES = {  # room -> the module whose import registers all its names
     "maths.missing": "unpooled.maths.missing",
     "maths.mixture": "unpooled.maths.mixture",
     "maths.patterns": "unpooled.maths.patterns",
+    "maths.searching": "unpooled.maths.searching",
     "maths.shapes": "unpooled.maths.shapes",
     "families.base": "unpooled.models.fedem.families.base",
     "families.bernoulli": "unpooled.models.fedem.families.bernoulli",
@@ -57,6 +58,7 @@ HOMES = {  # room -> the module whose import registers all its names
     "families.lowrank": "unpooled.models.fedem.families.lowrank",
     "families.poisson": "unpooled.models.fedem.families.poisson",
     "families.regression": "unpooled.models.fedem.families.regression",
+    "describe": "unpooled.models.describe",
     "fedbnr": "unpooled.models.fedbnr",
     "fedconceptem": "unpooled.models.fedconceptem",
     "fedem": "unpooled.models.fedem",
@@ -68,7 +70,9 @@ HOMES = {  # room -> the module whose import registers all its names
     "mixture": "unpooled.models.mixture",
     "mixture_imputer": "unpooled.models.mixture_imputer",
     "open_mixture": "unpooled.models.open_mixture",
+    "pca": "unpooled.models.pca",
     "regression": "unpooled.models.regression",
+    "survival": "unpooled.models.survival",
 }
 
 

@@ -190,16 +190,19 @@ def _keep(path: Path, last: int) -> list[dict]:
     """Rewrite a file of lines with those that are whole and not of a later round."""
     if not path.exists():
         return []
-    rows = [row for row in map(_parse, path.read_text().splitlines()) if row is not None and row["round"] <= last]
+    lines = path.read_text(errors="replace").splitlines()
+    rows = [row for row in map(_parse, lines) if row is not None and row["round"] <= last]
     store.write_file(path, "".join(f"{json.dumps(row)}\n" for row in rows).encode())
     return rows
 
 
 def _parse(line: str) -> dict | None:
+    """A line of JSON with a round, or nothing if it is damaged."""
     try:
-        return json.loads(line)
+        row = json.loads(line)
     except json.JSONDecodeError:
         return None
+    return row if isinstance(row, dict) and isinstance(row.get("round"), int) else None
 
 
 # ---- what the run was about ----
