@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 LIGHT := .venv-light
 BIN := $(VENV)/bin
+# what tests compare with, but whose own pins are older than ours
+PEERS := lifelines==0.30.3 autograd==1.9.1 autograd-gamma==0.5.0 formulaic==1.2.2 interface-meta==2.0.1 wrapt==2.5.2
 
 .PHONY: demo test test-flower-next lint bench docs clean
 
@@ -41,6 +43,7 @@ $(LIGHT)/ready: pyproject.toml constraints.txt
 $(VENV)/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install -q -c constraints.txt -e '.[all,encoder,dev]'
+	$(BIN)/pip install -q --no-deps $(PEERS)
 	@touch $@
 
 clean:
