@@ -23,9 +23,6 @@ from unpooled.names import room_of
 from unpooled.node import limits
 from unpooled.node.questions import Refused
 
-if TYPE_CHECKING:
-    pass
-
 MASK = "secure.mask"
 
 TEMPLATE = """\
