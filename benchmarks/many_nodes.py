@@ -78,24 +78,22 @@ def waiting(seconds: float) -> dict:
 
 
 def rounds_of(n: int, rounds: int) -> dict:
-    """Seconds until `n` nodes are found, and per round."""
+    """Seconds until `n` nodes are found, and per round; CPU seconds of SuperLink, nodes and coordinator together."""
     with network(n) as server:
+        processes = [psutil.Process(server.process.pid), psutil.Process()]
         start = time.perf_counter()
         with connect(Link.open(server.link.folder), min_clients=n, wait=300) as fed:
             assert len(fed.names) == n
             found, walls = time.perf_counter() - start, []
+            used = sum(sum(p.cpu_times()[:2]) for p in processes)
             for _ in range(rounds):
                 start = time.perf_counter()
                 fed.sum(total, Centre(np.zeros(3)))
                 walls.append(time.perf_counter() - start)
                 assert fed.journal.exchanges[-1].answered == n
-    return {
-        "nodes": n,
-        "found_s": found,
-        "median_s": float(np.median(walls)),
-        "worst_s": max(walls),
-        "load": os.getloadavg()[0],
-    }
+            used = sum(sum(p.cpu_times()[:2]) for p in processes) - used
+    figures = {"median_s": float(np.median(walls)), "worst_s": max(walls), "cpu_s": used / rounds}
+    return {"nodes": n, "found_s": found, **figures, "load": os.getloadavg()[0]}
 
 
 def main() -> None:
@@ -110,7 +108,7 @@ def main() -> None:
         f"SuperLink, 3 nodes: {idle['idle']:.1%} of a core idle, {idle['slow_round']:.1%} during a slow round; load {idle['load']:.1f}"
     )
     row = rounds_of(args.nodes, args.rounds)
-    figures = f"{row['median_s']:.2f} s per round (median), {row['worst_s']:.2f} s at most"
+    figures = f"{row['median_s']:.2f} s per round (median), {row['worst_s']:.2f} s at most, {row['cpu_s']:.2f} s CPU"
     print(f"{row['nodes']} nodes: found in {row['found_s']:.1f} s, {figures}; load {row['load']:.1f}")
     args.out.parent.mkdir(parents=True, exist_ok=True)
     args.out.write_text(json.dumps({"waiting": idle, "many": row}, indent=1))
