@@ -16,7 +16,8 @@ from unpooled.models.initialization.cell_mixture import Cells, Fit, Moments
 
 STARTS = 18  # of k-means
 LLOYD = 10  # rounds of k-means
-BETTER = 1e-4  # per row: fits whose scores differ by less are one
+BETTER = 1e-4  # per row: what a swap must gain
+ALIKE = 0.8  # of the rows that either component holds: where all share so many, two fits are one
 IMPROVED = 3  # fits that swaps are tried on
 SWAPS = 10  # that one fit may accept
 PROPOSALS = 3  # swaps tried before one is accepted
@@ -33,19 +34,27 @@ def search(cells: Cells, k: int, shape: str, rng: np.random.Generator) -> list[F
     labels = [merged(white, k, kind)]
     labels += [_k_means(spaces[i % len(spaces)], cells.n, k, rng) for i in range(STARTS if k > 1 else 0)]
     seen = cell_mixture.moments(white, kind)
-    fits = apart([cell_mixture.fit(seen, _one_hot(found, k), kind) for found in labels])
+    fits = apart([cell_mixture.fit(seen, _one_hot(found, k), kind) for found in labels], seen.n)
     if k > 2:
-        fits = apart([improved(seen, found, kind) for found in fits[:IMPROVED]] + fits)
+        fits = apart([improved(seen, found, kind) for found in fits[:IMPROVED]] + fits, seen.n)
     return [kind.undo(found, centre, root) for found in fits]
 
 
-def apart(fits: list[Fit]) -> list[Fit]:
-    """The fits by score, without those that end where a better one does."""
+def apart(fits: list[Fit], n: np.ndarray) -> list[Fit]:
+    """The fits by score; of those that end alike the first one stays, so that last digits decide nothing."""
     kept: list[Fit] = []
-    for found in sorted(fits, key=lambda f: -f.score):
-        if not kept or kept[-1].score - found.score > BETTER:
+    for found in fits:
+        if not any(alike(found, other, n) for other in kept):
             kept.append(found)
-    return kept
+    return sorted(kept, key=lambda f: -f.score)
+
+
+def alike(one: Fit, other: Fit, n: np.ndarray) -> bool:
+    """Whether each component of one shares nearly all its rows with a component of the other."""
+    common = (one.shares * n[:, None]).T @ other.shares
+    either = (n @ one.shares)[:, None] + n @ other.shares - common
+    overlap = common / np.maximum(either, 1e-300)
+    return bool(overlap.max(1).min() > ALIKE)
 
 
 def _spaces(cells: Cells, white: Cells, kind: Any) -> list[np.ndarray]:
