@@ -108,11 +108,12 @@ class Ask:
     def receive(self, sent: Tree, name: str, bound: dict[str, Any] | None = None) -> Tree:
         """One client's answer as the server adds it: steps undone as far as single answers go, then checked.
 
-        Each step's own annotations say what may travel in place of the answer. SchemaError if anything does not fit.
+        What stays hidden until the total is checked against the annotations of its step: they say what travels in place of the
+        answer. SchemaError if anything does not fit.
         """
         for step in reversed(self.steps):
-            tree.check(sent, REGISTRY[step.name].types[1])
             if step.undo_total is not None:
+                tree.check(sent, REGISTRY[step.name].types[1])
                 return sent
             sent = step.undo(sent, name) if step.undo else sent
         tree.check(sent, self.types[1], bound)

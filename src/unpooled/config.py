@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from unpooled import kinds
+from unpooled import parameters
 from unpooled.errors import BadParameter, suggest
 from unpooled.estimator import estimator_class
 
@@ -78,10 +78,10 @@ def check(config: Config) -> None:
         raise BadParameter('the config has no model name: add name = "GaussianMixture" under [model]')
     cls = _model_class(model["name"])
     _known(set(model) - {"name"}, cls._get_param_names(), f"{model['name']} has no parameter")
-    kinds.check(model, kinds.of_parameters(cls))
+    parameters.check_types(model, parameters.annotations_of(cls))
     for section, keys in SECTIONS.items():
         _known(config.get(section, {}), keys, f"[{section}] has no key")
-        kinds.check(config.get(section, {}), keys)
+        parameters.check_types(config.get(section, {}), keys)
     data = config.get("data", {})
     if "link" in config.get("federation", {}):
         return  # the nodes have their data

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from unpooled import kinds
+from unpooled import parameters
 from unpooled.errors import BadParameter, DataNotFound, suggest
 from unpooled.node import policy
 from unpooled.node.ledger import Ledger
@@ -86,7 +86,7 @@ def _known(body: dict[str, Any], names: dict[str, str], where: str) -> None:
         if key not in names:
             raise BadParameter(f"{where} has a key {key!r} that is not known: {suggest(key, sorted(names))}")
     try:
-        kinds.check(body, names)
+        parameters.check_types(body, names)
     except BadParameter as error:
         raise BadParameter(f"{where}: {error}") from None
 

@@ -15,8 +15,7 @@ from unpooled.client import SUM, Client, client
 from unpooled.maths import bayes_linear
 from unpooled.maths.bayes_linear import Posterior, Slopes
 from unpooled.maths.feature_maps import Kernel, Leaves, features
-from unpooled.models.regression.last_layer import Design, group_of
-from unpooled.models.regression.scaling import standard_rows
+from unpooled.models.regression import Design, group_of, standard_rows
 from unpooled.tree import message
 
 
