@@ -196,7 +196,7 @@ def test_awkward_tables_start_alike_in_any_split(name):
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_far_from_the_origin(shape):
-    x, labels, centres = clusters()
+    x, labels, _ = clusters()
     far = 1e6 * np.array([1.0, -1.0, 2.0])
     (near,), (moved,) = begin({"a": x}, (4,), 1, shape)[0], begin({"a": x + far}, (4,), 1, shape)[0]
     np.testing.assert_allclose(moved.means - far, near.means, atol=1e-5)

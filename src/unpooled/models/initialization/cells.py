@@ -26,7 +26,7 @@ from unpooled.maths import gaussian, mixture
 from unpooled.maths.mixture import Params, Stats
 from unpooled.models.initialization import cell_mixture, cell_search
 from unpooled.models.initialization.cell_mixture import Cells, Fit
-from unpooled.models.initialization.gathered import Frame
+from unpooled.models.initialization.gathered import Frame, double, wide
 
 PER_COMPONENT = 16  # cells for each component
 LEAST_CELLS = 60  # where rows are enough
@@ -48,14 +48,14 @@ class Kernels(NamedTuple):
 
 @client("initialization.cells", SUM, adds=True)
 def cells(kernels: Params, client: Client, *, shape: str) -> Stats:
-    """Counts, sums and second moments of the rows near each point, about the point."""
-    return mixture.e_step(kernels, client.x, client.w, shape)
+    """Counts, sums and second moments of the rows near each point, about the point; in float64 whatever the rows are."""
+    return mixture.e_step(kernels, double(client.x), client.w, shape)
 
 
 def cells_start(
     fed: Federation, frame: Frame, sizes: Sequence[int], n_init: int, shape: str, rng: np.random.Generator
 ) -> list[Params]:
-    """Starts of mixtures, from three SUMs.
+    """Starts of mixtures, from three SUMs; one component alone needs none.
 
     Parameters
     ----------
@@ -84,6 +84,8 @@ def starts(
 ) -> list[Params]:
     """As `cells_start`, from any way of asking for totals."""
     steady = Frame(*_steady_frame(frame))
+    if max(sizes) == 1:
+        return [wide(steady, np.asarray(steady.mean)[None], shape)] * (len(sizes) * n_init)
     found = collect(answers, steady, max(sizes), shape, rng)
     draws = rng.spawn(len(sizes))
     return [params for k, own in zip(sizes, draws) for params in _starts(found, steady, k, n_init, shape, own)]
