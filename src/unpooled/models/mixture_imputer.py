@@ -74,11 +74,11 @@ def e_step(down: tuple[Params, ...], client: Client, *, hide: float) -> tuple[St
 
 
 @client("mixture_imputer.cells", SUM, adds=True, batched=False)
-def cells(kernels: Params, client: Client, *, hide: float, shape: str) -> Stats:
+def cells(down: tuple[Params, ...], client: Client, *, hide: float, shapes: list) -> tuple[Stats, ...]:
     """Counts, sums and second moments of the rows near each point, for the start."""
     x, w = _table(client)
     x = np.where(imputation.hidden(x, hide), np.nan, x) if hide else x
-    return mixture.e_step(kernels, x, w, shape)
+    return tuple(mixture.e_step(kernels, x, w, shape) for kernels, shape in zip(down, shapes))
 
 
 @client("mixture_imputer.judge", SUM, adds=True, batched=False)
@@ -110,7 +110,7 @@ class MixtureImputer(OneToOneFeatureMixin, TransformerMixin, Estimator):
     prior : how many rows of uncorrelated columns the prior is worth; None chooses between one and ten times the columns.
     hide : the share of cells that is held back to choose by, and to calibrate intervals with; 0 needs one candidate.
     choose_iter : rounds for the choice, at most.
-    init_params : where mixtures of several components start: "cells" (three SUMs over small regions) or "random".
+    init_params : where mixtures of several components start: "cells" (four SUMs over small regions) or "random".
     """
 
     def __init__(
@@ -166,8 +166,8 @@ class MixtureImputer(OneToOneFeatureMixin, TransformerMixin, Estimator):
             draws = {k: start.random_means(frame, k, rng) if k > 1 else to_numpy(frame.mean)[None] for k in sizes}
             return {k: start.wide(frame, means, "full") for k, means in draws.items()}
 
-        def totals(kernels: Params, shape: str) -> Stats:
-            return fed.sum(cells.using(hide=self.hide, shape=shape), kernels)
+        def totals(kernels: tuple[Params, ...], shapes: list[str]) -> tuple[Stats, ...]:
+            return fed.sum(cells.using(hide=self.hide, shapes=shapes), kernels)
 
         return dict(zip(sizes, start.starts(totals, frame, sizes, 1, "full", rng)))
 
@@ -208,9 +208,9 @@ class MixtureImputer(OneToOneFeatureMixin, TransformerMixin, Estimator):
         return State((chosen,), state.mean, state.scale, True, central, errors), info
 
     def _start_sums(self, state: State) -> int:
-        """How many SUMs the start took: two for the frame, three for cells."""
+        """How many SUMs the start took: two for the frame, four for cells."""
         several = any(len(c.params.weights) > 1 for c in state.candidates)
-        return 5 if several and self.init_params == "cells" else 2
+        return 6 if several and self.init_params == "cells" else 2
 
     def _settled(self, state: State) -> bool:
         return all(c.settled for c in state.candidates)

@@ -1,6 +1,6 @@
 """Where FedGMM starts: Gaussians from cells, learners from class means inside each Gaussian; one federated PCA for images.
 
-PCA costs three SUMs (means, second moments, lengths of what the axes leave out). Cells cost three SUMs; local k-means
+PCA costs three SUMs (means, second moments, lengths of what the axes leave out). Cells cost four SUMs; local k-means
 instead, by choice, one GATHER of centres. The learners' start costs one SUM of class means by Gaussian, for linear
 learners; others start at random.
 """
@@ -88,10 +88,10 @@ def embedded_centres(view: View, client: Client, *, k: int, min_count: float) ->
 
 
 @client("fedgmm.embedded_cells", SUM, adds=True)
-def embedded_cells(down: Mixtures, client: Client, *, shape: str) -> Stats:
+def embedded_cells(down: Mixtures, client: Client, *, shapes: list) -> tuple[Stats, ...]:
     """Counts, sums and second moments of the rows near each point, where the Gaussians see them."""
-    (kernels,) = down.params
-    return mixture.e_step(kernels, embedded(start.double(client.x), down.lens), client.w, shape)
+    z = embedded(start.double(client.x), down.lens)
+    return tuple(mixture.e_step(kernels, z, client.w, shape) for kernels, shape in zip(down.params, shapes))
 
 
 @message("fedgmm.Looking")
@@ -135,16 +135,13 @@ def _rest(fed: Federation, axes: Lens, left: float) -> np.ndarray:
 
 
 def gaussians(fed: Federation, view: View, sizes: list[int], shape: str, rng: Any, how: str) -> list[Params]:
-    """A mixture of each size, from three SUMs over cells or from one GATHER of local k-means centres."""
+    """A mixture of each size, from four SUMs over cells or from one GATHER of local k-means centres."""
     if how == "cells":
-        return start.starts(
-            lambda kernels, form: fed.sum(embedded_cells.using(shape=form), Mixtures((kernels,), view.lens)),
-            view.frame,
-            sizes,
-            1,
-            shape,
-            rng,
-        )
+
+        def totals(kernels: tuple[Params, ...], shapes: list[str]) -> tuple[Stats, ...]:
+            return fed.sum(embedded_cells.using(shapes=shapes), Mixtures(kernels, view.lens))
+
+        return start.starts(totals, view.frame, sizes, 1, shape, rng)
     share = min(1.0, start.MAX_CLIENTS / len(fed.names))
     ask = embedded_centres.using(k=max(sizes), min_count=5.0 if len(fed.names) > 1 else 0.0)
     answers = fed.sample(share, fed.journal.rng).gather(ask, view)

@@ -168,13 +168,13 @@ def moments(cells: Cells, kind: Any) -> Moments:
     return Moments(cells.n, cells.means, cells.covs + kind.outer(cells.means))
 
 
-def fit(seen: Moments, shares: np.ndarray, kind: Any) -> Fit:
+def fit(seen: Moments, shares: np.ndarray, kind: Any, least: float = GAIN) -> Fit:
     """EM from responsibilities (m, k), where the covariance within cells is the identity."""
     found = update(seen, shares, kind)
     for _ in range(ROUNDS):
         following = update(seen, found.shares, kind)
         gained, found = following.score - found.score, following
-        if gained < GAIN:
+        if gained < least:
             break
     return found
 
@@ -183,13 +183,25 @@ def update(seen: Moments, shares: np.ndarray, kind: Any) -> Fit:
     """An M-step at these responsibilities, then an E-step: the mixture, its score and its own responsibilities."""
     weights, means, covs = _m_step(seen, shares, kind)
     precisions, log_dets = kind.inverse(covs), kind.log_det(covs)
-    joint = _log_joint(seen, weights, means, precisions, log_dets, kind)
+    shares, by_cell = _shares(_log_joint(seen, weights, means, precisions, log_dets, kind))
+    loglik = seen.n @ by_cell
+    score = (loglik + _log_prior(precisions, log_dets, kind)) / seen.n.sum()
+    return Fit(float(score), weights, means, covs, shares)
+
+
+def responsibilities(seen: Moments, fit: Fit, kind: Any) -> np.ndarray:
+    """Of a mixture fitted elsewhere, for these cells (m, k)."""
+    covs = kind.positive(fit.covs)
+    joint = _log_joint(seen, fit.weights, fit.means, kind.inverse(covs), kind.log_det(covs), kind)
+    return _shares(joint)[0]
+
+
+def _shares(joint: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(responsibilities (m, k), log densities (m,)) from log joint densities."""
     top = joint.max(1, keepdims=True)
     odds = np.exp(joint - top)
     mass = odds.sum(1, keepdims=True)
-    loglik = seen.n @ (top + np.log(mass))[:, 0]
-    score = (loglik + _log_prior(precisions, log_dets, kind)) / seen.n.sum()
-    return Fit(float(score), weights, means, covs, odds / mass)
+    return odds / mass, (top + np.log(mass))[:, 0]
 
 
 def components(seen: Moments, held: np.ndarray, kind: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -18,6 +18,9 @@ STARTS = 18  # of k-means
 LLOYD = 10  # rounds of k-means
 BETTER = 1e-4  # per row: what a swap must gain
 ALIKE = 0.8  # of the rows that either component holds: where all share so many, two fits are one
+ROWS_PER_COLUMN = 2  # of a component whose covariance is a matrix, at least
+FAR = 0.05  # per row: fits whose scores differ by more are not alike
+COARSE = 1e-3  # per row: a gain that ends EM from one of many starts
 IMPROVED = 3  # fits that swaps are tried on
 SWAPS = 10  # that one fit may accept
 PROPOSALS = 3  # swaps tried before one is accepted
@@ -34,25 +37,39 @@ def search(cells: Cells, k: int, shape: str, rng: np.random.Generator) -> list[F
     labels = [merged(white, k, kind)]
     labels += [_k_means(spaces[i % len(spaces)], cells.n, k, rng) for i in range(STARTS if k > 1 else 0)]
     seen = cell_mixture.moments(white, kind)
-    fits = apart([cell_mixture.fit(seen, _one_hot(found, k), kind) for found in labels], seen.n)
+    fits = apart([cell_mixture.fit(seen, _one_hot(found, k), kind, COARSE) for found in labels], seen.n)
+    best = [cell_mixture.fit(seen, found.shares, kind) for found in fits[:IMPROVED]]
     if k > 2:
-        fits = apart([improved(seen, found, kind) for found in fits[:IMPROVED]] + fits, seen.n)
+        best += [improved(seen, found, kind) for found in best]
+    fits = apart(best + fits[IMPROVED:], seen.n)
     return [kind.undo(found, centre, root) for found in fits]
 
 
 def apart(fits: list[Fit], n: np.ndarray) -> list[Fit]:
-    """The fits by score; of those that end alike the first one stays, so that last digits decide nothing."""
+    """The fits by score; of those that end alike the first one stays, so that last digits decide nothing.
+
+    Those with a component of very few rows come last: EM on the rows would let it collapse.
+    """
     kept: list[Fit] = []
     for found in fits:
         if not any(alike(found, other, n) for other in kept):
             kept.append(found)
-    return sorted(kept, key=lambda f: -f.score)
+    return sorted(kept, key=lambda f: (starved(f, n), -f.score))
+
+
+def starved(fit: Fit, n: np.ndarray) -> bool:
+    """Whether a component has too few rows for a covariance of its own."""
+    d = fit.means.shape[1]
+    return bool(fit.weights.min() * n.sum() < ROWS_PER_COLUMN * ((d + 1) if fit.covs.ndim == 3 else 2))
 
 
 def alike(one: Fit, other: Fit, n: np.ndarray) -> bool:
     """Whether each component of one shares nearly all its rows with a component of the other."""
-    common = (one.shares * n[:, None]).T @ other.shares
-    either = (n @ one.shares)[:, None] + n @ other.shares - common
+    if abs(one.score - other.score) > FAR:
+        return False
+    pairs = one.shares[:, :, None], other.shares[:, None, :]
+    common = np.tensordot(n, np.minimum(*pairs), 1)
+    either = np.tensordot(n, np.maximum(*pairs), 1)
     overlap = common / np.maximum(either, 1e-300)
     return bool(overlap.max(1).min() > ALIKE)
 
@@ -175,7 +192,7 @@ def improved(seen: Moments, found: Fit, kind: Any) -> Fit:
         better = _swap(seen, found, kind)
         if better is None:
             break
-        found = better
+        found = cell_mixture.fit(seen, better.shares, kind)
     return found
 
 
@@ -189,7 +206,7 @@ def _swap(seen: Moments, found: Fit, kind: Any) -> Fit | None:
         shares[:, i] += shares[:, j]
         shares[:, j] = found.shares[:, k] * sides[k]
         shares[:, k] = found.shares[:, k] * ~sides[k]
-        tried = cell_mixture.fit(seen, shares, kind)
+        tried = cell_mixture.fit(seen, shares, kind, COARSE)
         if tried.score > found.score + BETTER:
             return tried
     return None

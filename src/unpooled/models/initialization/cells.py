@@ -1,10 +1,19 @@
-"""Where a mixture starts, from sums alone: three SUMs over cells, after the two of the frame; K Gaussians are found at the server.
+"""Where a mixture starts, from sums alone: four SUMs after the two of the frame; K Gaussians are found at the server.
 
 A cell is a narrow Gaussian kernel at a point that the server chose; a row counts for the cells near it, with weights that sum to
-one. The first two SUMs send, per cell, a count and a sum, and one second moment for all; the third also a second moment per cell.
-Cells are drawn from the frame first, then from what the SUM before found: where rows are many, cells are many. Missing values are
-integrated out, as in EM. The totals do not depend on how rows are split into clients; they are rounded before anything is decided
-by them, so that the order of additions decides nothing.
+one. A SUM sends, per cell, a count, a sum and, where asked for, a second moment. Rows are cut into cells in two ways. `around`
+cuts in all columns: finely where components are many and apart. `across` cuts in the few directions that tell components apart
+best: finely where components overlap and columns are many.
+
+1. Cells around points drawn from the frame: a count and a sum per cell, one second moment for all. They give the covariance of
+   all rows, and so its leading directions.
+2. Cells around points drawn from those of 1, and cells across the leading directions.
+3. Cells around points drawn from those of 2, and cells across the directions that discriminate best between K Gaussians fitted to
+   the cells of 2. Mixtures are fitted to both kinds of cells (`cell_search`).
+4. The log-likelihoods of the best ones over all rows: the likeliest are the starts.
+
+Missing values are integrated out, as in EM. The totals do not depend on how rows are split into clients; they are rounded before
+anything is decided by them, so that the order of additions decides nothing.
 
 References
 ----------
@@ -28,15 +37,24 @@ from unpooled.models.initialization import cell_mixture, cell_search
 from unpooled.models.initialization.cell_mixture import Cells, Fit
 from unpooled.models.initialization.gathered import Frame, double, wide
 
-PER_COMPONENT = 16  # cells for each component
-LEAST_CELLS = 60  # where rows are enough
+AROUND = 16  # cells around points, for each component
+ACROSS = 8  # cells across directions, for each component
+LEAST_CELLS = 60  # of either kind, where rows are enough
 ROWS_PER_CELL = 8  # on average, at least
 MAX_NUMBERS = 500_000  # in one answer: cells are fewer where columns are many
+MATRIX_COLUMNS = (
+    100  # more columns, where variances alone are asked for: no covariance is sent, and nothing is cut across
+)
+DIRECTIONS = 4  # to cut across, at most
 WIDTH = 0.3  # of a kernel, as a share of the covariance within cells
+ELSEWHERE = 30.0  # the same in the directions that are not cut across
+MORE = 2  # fits of either kind that are compared, beyond those asked for
 GRID = 1e-9  # totals per row are rounded to this share of a column's standard deviation
 LEAST_ROWS = 0.5  # a cell that holds fewer is left out
 
-Answers = Callable[[Params, str], Stats]  # (kernels, shape of their covariances) -> their totals over all rows
+Answers = Callable[
+    [tuple[Params, ...], list[str]], tuple[Stats, ...]
+]  # (mixtures, their shapes) -> totals over all rows
 
 
 class Kernels(NamedTuple):
@@ -46,16 +64,24 @@ class Kernels(NamedTuple):
     cov: np.ndarray
 
 
+class Found(NamedTuple):
+    """Cells of both kinds; `across` is None where nothing was cut so."""
+
+    around: Cells
+    across: Cells | None
+
+
 @client("initialization.cells", SUM, adds=True)
-def cells(kernels: Params, client: Client, *, shape: str) -> Stats:
+def cells(down: tuple[Params, ...], client: Client, *, shapes: list) -> tuple[Stats, ...]:
     """Counts, sums and second moments of the rows near each point, about the point; in float64 whatever the rows are."""
-    return mixture.e_step(kernels, double(client.x), client.w, shape)
+    x = double(client.x)
+    return tuple(mixture.e_step(kernels, x, client.w, shape) for kernels, shape in zip(down, shapes))
 
 
 def cells_start(
     fed: Federation, frame: Frame, sizes: Sequence[int], n_init: int, shape: str, rng: np.random.Generator
 ) -> list[Params]:
-    """Starts of mixtures, from three SUMs; one component alone needs none.
+    """Starts of mixtures, from four SUMs; one component alone needs none.
 
     Parameters
     ----------
@@ -76,51 +102,153 @@ def cells_start(
     list of Params
         `n_init` for the first size, best first, then for the next.
     """
-    return starts(lambda kernels, how: fed.sum(cells.using(shape=how), kernels), frame, sizes, n_init, shape, rng)
+    return starts(lambda down, shapes: fed.sum(cells.using(shapes=shapes), down), frame, sizes, n_init, shape, rng)
 
 
 def starts(
     answers: Answers, frame: Frame, sizes: Sequence[int], n_init: int, shape: str, rng: np.random.Generator
 ) -> list[Params]:
     """As `cells_start`, from any way of asking for totals."""
-    steady = Frame(*_steady_frame(frame))
+    steady = _steady(frame)
     if max(sizes) == 1:
         return [wide(steady, np.asarray(steady.mean)[None], shape)] * (len(sizes) * n_init)
     found = collect(answers, steady, max(sizes), shape, rng)
-    draws = rng.spawn(len(sizes))
-    return [params for k, own in zip(sizes, draws) for params in _starts(found, steady, k, n_init, shape, own)]
+    fits = [_candidates(found, k, n_init + MORE, shape, own) for k, own in zip(sizes, rng.spawn(len(sizes)))]
+    every = [fit for some in fits for fit in some]
+    params = [_params(fit, steady, shape) for fit in every]
+    logliks = iter(_logliks(answers, params, shape))
+    ranks = {id(fit): (cell_search.starved(fit, found.around.n), -next(logliks)) for fit in every}
+    ordered = [sorted(some, key=lambda fit: ranks[id(fit)]) for some in fits]
+    return [_params(some[i % len(some)], steady, shape) for some in ordered for i in range(n_init)]
 
 
-def collect(answers: Answers, frame: Frame, k: int, shape: str, rng: np.random.Generator) -> Cells:
-    """The cells for up to k components, in the standardised frame: three SUMs."""
-    early, last = {"full": ("tied", "full"), "tied": ("tied", "tied")}.get(shape, ("diag", "diag"))
-    m, d = how_many(k, float(frame.rows), len(frame.mean), last), len(frame.mean)
-    unit = np.eye(d) if early == "tied" else np.ones(d)
-    kernels = Kernels(rng.normal(size=(m, d)), unit * m ** (-2 / d))
-    for how in (early, early):
-        found = _ask(answers, frame, kernels, how)
-        kernels = _finer(found, m, shape, rng)
-    return _ask(answers, frame, kernels, last)
+# ---- three SUMs over cells ----
 
 
-def how_many(k: int, rows: float, d: int, shape: str) -> int:
-    """Cells for k components, bounded by the rows and by the numbers in an answer; at least k."""
+def collect(answers: Answers, frame: Frame, k: int, shape: str, rng: np.random.Generator) -> Found:
+    """Cells of both kinds for up to k components, in the standardised frame."""
+    rows, d = float(frame.rows), len(frame.mean)
+    last = shape if shape in ("full", "tied") else "diag"
+    m = how_many(AROUND * k, k, rows, d, last)
+    kind = cell_mixture.kind_of(shape)
+    if last == "diag" and d > MATRIX_COLUMNS:
+        around = _first(m, np.ones(d), rng)
+        for _ in range(2):
+            around = _finer(_ask(answers, frame, [around], ["diag"])[0], m, kind, rng)
+        return Found(_ask(answers, frame, [around], ["diag"])[0], None)
+    side = "full" if shape == "full" else "tied"
+    few = how_many(ACROSS * k, k, rows, d, side)
+    (first,) = _ask(answers, frame, [_first(m, np.eye(d), rng)], ["tied"])
+    matrices = cell_mixture.Matrices(False)
+    whole = matrices.positive(cell_mixture.total(first, matrices), 1e-6)
+    centre = cell_mixture.centre_of(first)
+    across = _across_leading(centre, whole, k, few, rng)
+    near, crossed = _ask(answers, frame, [_finer(first, m, matrices, rng), across], ["tied", side])
+    across = _across_discriminants(crossed, centre, whole, k, few, rng)
+    finest = _finer(near, m, matrices, rng)
+    if last == "diag":
+        finest = finest._replace(cov=np.diag(finest.cov))
+    near, crossed = _ask(answers, frame, [finest, across], [last, side])
+    return Found(near, crossed if shape in ("full", "tied") else crossed._replace(covs=matrices.diagonal(crossed.covs)))
+
+
+def how_many(wanted: int, k: int, rows: float, d: int, shape: str) -> int:
+    """Cells where so many are wanted for k components, bounded by the rows and by the numbers in an answer; at least k."""
     numbers = 1 + d + (d * (d + 1) // 2 if shape == "full" else d)
-    wanted = max(PER_COMPONENT * k, LEAST_CELLS)
-    return int(max(min(wanted, rows // ROWS_PER_CELL, MAX_NUMBERS // numbers), k, 1))
+    most = min(rows // ROWS_PER_CELL, MAX_NUMBERS // numbers)
+    return int(max(min(max(wanted, LEAST_CELLS), most), k, 1))
+
+
+# ---- where cells lie ----
+
+
+def _first(m: int, unit: np.ndarray, rng: np.random.Generator) -> Kernels:
+    """Points drawn from the frame."""
+    d = len(unit)
+    return Kernels(rng.normal(size=(m, d)), unit * m ** (-2 / d))
+
+
+def _finer(found: Cells, m: int, kind: Any, rng: np.random.Generator) -> Kernels:
+    """Points drawn around the cells."""
+    within = kind.positive(cell_mixture.within(found))
+    return Kernels(_drawn(found, within, m, rng), WIDTH * within)
+
+
+def _drawn(found: Cells, cov: np.ndarray, m: int, rng: np.random.Generator) -> np.ndarray:
+    """m points: a cell gets as many as its rows deserve, its mean if one, else drawn around it."""
+    steps = (np.arange(m) + rng.random()) / m
+    ends = np.cumsum(found.n) / found.n.sum()
+    parent = np.searchsorted(ends, steps).clip(max=len(ends) - 1)
+    alone = np.bincount(parent, minlength=len(ends))[parent] == 1
+    draws = rng.normal(size=(m, found.means.shape[1]))
+    away = draws @ np.linalg.cholesky(cov).T if cov.ndim == 2 else draws * np.sqrt(cov)
+    return found.means[parent] + np.where(alone[:, None], 0.0, away)
+
+
+def _across_leading(centre: np.ndarray, cov: np.ndarray, k: int, m: int, rng: np.random.Generator) -> Kernels:
+    """Points along the leading principal directions of all rows."""
+    axes = _signed(np.linalg.eigh(cov)[1][:, ::-1][:, : min(k - 1, DIRECTIONS)])
+    r = axes.shape[1]
+    points = rng.normal(size=(m, r)) @ np.linalg.cholesky(_seen_along(axes, cov)).T
+    return Kernels(centre + _lifted(points, axes, cov), _slabs(axes, cov, WIDTH * m ** (-2 / r)))
+
+
+def _across_discriminants(
+    found: Cells, centre: np.ndarray, cov: np.ndarray, k: int, m: int, rng: np.random.Generator
+) -> Kernels:
+    """Points along the linear discriminants of k Gaussians fitted to these cells."""
+    fit = cell_search.search(found, min(k, len(found.n)), "full", rng)[0]
+    within, axes = _discriminants(fit)
+    r = axes.shape[1]
+    points = (_drawn(found, cov, m, rng) - centre) @ axes
+    return Kernels(centre + _lifted(points, axes, within), _slabs(axes, within, 4 * WIDTH * m ** (-2 / r)))
+
+
+def _discriminants(fit: Fit) -> tuple[np.ndarray, np.ndarray]:
+    """(mean covariance of the components, the directions (d, r) in which their means differ most in its units)."""
+    within = cell_mixture.Matrices(False).positive(np.tensordot(fit.weights, fit.covs, 1), 1e-7)
+    away = fit.means - fit.weights @ fit.means
+    back = np.linalg.inv(np.linalg.cholesky(within))
+    spread = (fit.weights[:, None] * away).T @ away
+    r = max(min(len(fit.weights) - 1, DIRECTIONS), 1)
+    axes = back.T @ np.linalg.eigh(back @ spread @ back.T)[1][:, ::-1][:, :r]
+    return within, _signed(axes)
+
+
+def _signed(axes: np.ndarray) -> np.ndarray:
+    """Each column with its largest entry positive, and rounded: the sign and last digits of an eigenvector are a solver's."""
+    largest = axes[np.abs(axes).argmax(0), np.arange(axes.shape[1])]
+    return _rounded(axes * np.sign(largest))
+
+
+def _seen_along(axes: np.ndarray, cov: np.ndarray) -> np.ndarray:
+    return cell_mixture.Matrices(False).positive(axes.T @ cov @ axes, 1e-9)
+
+
+def _lifted(points: np.ndarray, axes: np.ndarray, cov: np.ndarray) -> np.ndarray:
+    """The likeliest points (m, d) that project to these (m, r)."""
+    return points @ np.linalg.solve(_seen_along(axes, cov), axes.T @ cov)
+
+
+def _slabs(axes: np.ndarray, cov: np.ndarray, width: float) -> np.ndarray:
+    """A kernel that is narrow along the axes and wide elsewhere."""
+    narrow = axes @ np.linalg.inv(_seen_along(axes, cov)) @ axes.T / width
+    return np.linalg.inv(narrow + np.linalg.inv(cov) / ELSEWHERE)
 
 
 # ---- one SUM ----
 
 
-def _ask(answers: Answers, frame: Frame, kernels: Kernels, shape: str) -> Cells:
+def _ask(answers: Answers, frame: Frame, kernels: list[Kernels], shapes: list[str]) -> list[Cells]:
     """The cells around these points, standardised and rounded."""
-    sent = _kernel_params(frame, kernels, shape)
-    up = answers(sent, shape)
+    sent = tuple(_kernel_params(frame, some, shape) for some, shape in zip(kernels, shapes))
+    return [_cells(frame, some, up, shape) for some, up, shape in zip(kernels, answers(sent, shapes), shapes)]
+
+
+def _cells(frame: Frame, kernels: Kernels, up: Stats, shape: str) -> Cells:
     n, x, xx = (to_numpy(a) for a in (up.n, up.x, up.xx))
     held = n >= LEAST_ROWS * min(1.0, n.sum() / len(n))
-    safe = np.maximum(n, 1e-300)[:, None]
-    moved = x / safe / frame.scale
+    moved = x / np.maximum(n, 1e-300)[:, None] / frame.scale
     covs = _cell_covs(n, x, xx, frame, shape)
     return Cells(_rounded(n[held]), _rounded(kernels.means + moved)[held], _rounded(covs)[held])
 
@@ -144,25 +272,11 @@ def _cell_covs(n: np.ndarray, x: np.ndarray, xx: np.ndarray, frame: Frame, shape
     return scatter / np.maximum(n, 1e-300).reshape((-1,) + (1,) * (scatter.ndim - 1)) / square
 
 
-def _finer(found: Cells, m: int, shape: str, rng: np.random.Generator) -> Kernels:
-    """m points: a cell gets as many as its rows deserve, itself if one, else drawn around its mean."""
-    kind = cell_mixture.kind_of(shape)
-    within = kind.positive(cell_mixture.within(found))
-    steps = (np.arange(m) + rng.random()) / m
-    ends = np.cumsum(found.n) / found.n.sum()
-    parent = np.searchsorted(ends, steps).clip(max=len(ends) - 1)
-    alone = np.bincount(parent, minlength=len(ends))[parent] == 1
-    draws = rng.normal(size=(m, found.means.shape[1]))
-    root = kind.root(within)
-    away = draws @ root.T if root.ndim == 2 else draws * root
-    return Kernels(found.means[parent] + np.where(alone[:, None], 0.0, away), WIDTH * within)
-
-
-def _steady_frame(frame: Frame) -> tuple[Any, Any, Any]:
+def _steady(frame: Frame) -> Frame:
     """The frame with its last digits rounded."""
     mean, scale = to_numpy(frame.mean), to_numpy(frame.scale)
     scale = np.array([float(f"{s:.9e}") for s in scale])
-    return np.round(mean / scale / GRID) * GRID * scale, scale, np.asarray(_rounded(to_numpy(frame.rows)))
+    return Frame(_rounded(mean / scale) * scale, scale, _rounded(to_numpy(frame.rows)))
 
 
 def _rounded(a: np.ndarray) -> np.ndarray:
@@ -172,11 +286,21 @@ def _rounded(a: np.ndarray) -> np.ndarray:
 # ---- the server ----
 
 
-def _starts(found: Cells, frame: Frame, k: int, n_init: int, shape: str, rng: np.random.Generator) -> list[Params]:
-    """n_init mixtures of k components, the best first; where fewer end apart, they are used again."""
-    fits = cell_search.search(found, min(k, len(found.n)), shape, rng)
-    chosen = [fits[i % len(fits)] for i in range(n_init)]
-    return [_params(_filled(fit, k, rng), frame, shape) for fit in chosen]
+def _candidates(found: Found, k: int, each: int, shape: str, rng: np.random.Generator) -> list[Fit]:
+    """The best mixtures of k components for either kind of cells, without those that are alike."""
+    kinds = [some for some in found if some is not None]
+    fits = [fit for some in kinds for fit in cell_search.search(some, min(k, len(some.n)), shape, rng)[:each]]
+    kind = cell_mixture.kind_of(shape)
+    seen = cell_mixture.moments(found.around, kind)
+    filled = [_filled(fit, k, rng) for fit in fits]
+    placed = [fit._replace(shares=cell_mixture.responsibilities(seen, fit, kind)) for fit in filled]
+    return cell_search.apart(placed, seen.n)
+
+
+def _logliks(answers: Answers, params: list[Params], shape: str) -> list[float]:
+    """Of each mixture over all rows, per row and rounded: one SUM."""
+    totals = answers(tuple(params), [shape] * len(params))
+    return [float(_rounded(np.asarray(float(up.loglik) / float(up.rows)))) for up in totals]
 
 
 def _filled(fit: Fit, k: int, rng: np.random.Generator) -> Fit:
