@@ -51,7 +51,7 @@ def tables() -> Iterator[Problem]:
         ("hepta", 7, None),
         ("lsun", 3, None),
         ("ecoli", 4, None),
-        ("segment", 7, None),
+        ("segment", 7, 8),
         ("satimage", 6, 12),
         ("optdigits", 10, 15),
         ("anuran_species", 10, None),

@@ -110,7 +110,7 @@ class MixtureImputer(OneToOneFeatureMixin, TransformerMixin, Estimator):
     prior : how many rows of uncorrelated columns the prior is worth; None chooses between one and ten times the columns.
     hide : the share of cells that is held back to choose by, and to calibrate intervals with; 0 needs one candidate.
     choose_iter : rounds for the choice, at most.
-    init_params : where mixtures of several components start: "cells" (four SUMs over small regions) or "random".
+    init_params : where mixtures of several components start: "cells" (sums over small regions) or "random".
     """
 
     def __init__(
@@ -208,9 +208,9 @@ class MixtureImputer(OneToOneFeatureMixin, TransformerMixin, Estimator):
         return State((chosen,), state.mean, state.scale, True, central, errors), info
 
     def _start_sums(self, state: State) -> int:
-        """How many SUMs the start took: two for the frame, four for cells."""
+        """How many SUMs the start took: two for the frame, five for cells and their choice."""
         several = any(len(c.params.weights) > 1 for c in state.candidates)
-        return 6 if several and self.init_params == "cells" else 2
+        return 7 if several and self.init_params == "cells" else 2
 
     def _settled(self, state: State) -> bool:
         return all(c.settled for c in state.candidates)

@@ -78,7 +78,7 @@ class FedEM(Estimator):
     guard : a step that changes the params by more than this, and in which there is much noise, is halved; in logarithms and standard
         deviations. None: never.
     exact_every : every so many rounds one more SUM, uncompressed, for the true likelihood and |h|^2 in the history.
-    init_params : for Gaussian families, "cells" (four SUMs over small regions, the same start however rows are split into clients),
+    init_params : for Gaussian families, "cells" (sums over small regions, the same start however rows are split into clients),
         "gather" (one GATHER of local k-means centres) or "random"; other families draw their start.
     params_init : params to start from, in the units of the data.
     """

@@ -74,7 +74,7 @@ class FedGMM(FedGMMFace):
     whiten : whether SGD on linear learners moves in whitened coordinates.
     ridge : precision of the prior on linear learners under Newton, per row and in standardised columns.
     aggregation : "exact", or "paper" for the printed update of covariances, which drops the scatter between clients.
-    init_params : where the Gaussians start: "cells" (four SUMs over small regions, the same however rows are split into
+    init_params : where the Gaussians start: "cells" (sums over small regions, the same however rows are split into
     clients) or "gather" (one GATHER of local k-means centres).
     The other parameters: see `LearnerEstimator`.
     """
@@ -96,7 +96,7 @@ class FedGMM(FedGMMFace):
         ridge: float = 1e-6,
         reg_covar: float = 1e-6,
         aggregation: str = "exact",
-        init_params: str = "gather",
+        init_params: str = "cells",
         **parameters: Any,
     ):
         super().__init__(**parameters)

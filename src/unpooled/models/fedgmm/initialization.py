@@ -1,6 +1,6 @@
 """Where FedGMM starts: Gaussians from cells, learners from class means inside each Gaussian; one federated PCA for images.
 
-PCA costs three SUMs (means, second moments, lengths of what the axes leave out). Cells cost four SUMs; local k-means
+PCA costs three SUMs (means, second moments, lengths of what the axes leave out). Cells cost five SUMs; local k-means
 instead, by choice, one GATHER of centres. The learners' start costs one SUM of class means by Gaussian, for linear
 learners; others start at random.
 """
@@ -135,7 +135,7 @@ def _rest(fed: Federation, axes: Lens, left: float) -> np.ndarray:
 
 
 def gaussians(fed: Federation, view: View, sizes: list[int], shape: str, rng: Any, how: str) -> list[Params]:
-    """A mixture of each size, from four SUMs over cells or from one GATHER of local k-means centres."""
+    """A mixture of each size, from sums over cells or from one GATHER of local k-means centres."""
     if how == "cells":
 
         def totals(kernels: tuple[Params, ...], shapes: list[str]) -> tuple[Stats, ...]:

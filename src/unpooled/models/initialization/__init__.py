@@ -1,6 +1,6 @@
 """Where a mixture or a clustering starts: the columns' means and spreads by two SUMs, then centres.
 
-`cells` asks for sums over small regions, four SUMs, and finds the components at the server (`cell_search`, `cell_mixture`): the
+`cells` asks for sums over small regions, and finds the components at the server (`cell_search`, `cell_mixture`): the
 start does not depend on how rows are split into clients. `gathered` asks each client for the centres of its own k-means, which is
 one GATHER.
 """

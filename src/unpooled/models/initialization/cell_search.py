@@ -59,8 +59,13 @@ def apart(fits: list[Fit], n: np.ndarray) -> list[Fit]:
 
 def starved(fit: Fit, n: np.ndarray) -> bool:
     """Whether a component has too few rows for a covariance of its own."""
-    d = fit.means.shape[1]
-    return bool(fit.weights.min() * n.sum() < ROWS_PER_COLUMN * ((d + 1) if fit.covs.ndim == 3 else 2))
+    shape = "full" if fit.covs.ndim == 3 else "diag"
+    return bool(fit.weights.min() * n.sum() < least_rows(fit.means.shape[1], shape))
+
+
+def least_rows(d: int, shape: str) -> float:
+    """Rows that a component should have."""
+    return ROWS_PER_COLUMN * (d + 1 if shape == "full" else 2)
 
 
 def alike(one: Fit, other: Fit, n: np.ndarray) -> bool:

@@ -1,4 +1,4 @@
-"""Where a mixture starts, from sums alone: four SUMs after the two of the frame; K Gaussians are found at the server.
+"""Where a mixture starts, from sums alone: three SUMs over cells, K Gaussians found at the server, two SUMs of EM to choose.
 
 A cell is a narrow Gaussian kernel at a point that the server chose; a row counts for the cells near it, with weights that sum to
 one. A SUM sends, per cell, a count, a sum and, where asked for, a second moment. Rows are cut into cells in two ways. `around`
@@ -10,7 +10,7 @@ best: finely where components overlap and columns are many.
 2. Cells around points drawn from those of 1, and cells across the leading directions.
 3. Cells around points drawn from those of 2, and cells across the directions that discriminate best between K Gaussians fitted to
    the cells of 2. Mixtures are fitted to both kinds of cells (`cell_search`).
-4. The log-likelihoods of the best ones over all rows: the likeliest are the starts.
+4. Two rounds of EM over all rows from the best of these fits, side by side: the likeliest are the starts.
 
 Missing values are integrated out, as in EM. The totals do not depend on how rows are split into clients; they are rounded before
 anything is decided by them, so that the order of additions decides nothing.
@@ -19,6 +19,7 @@ References
 ----------
 Bradley, Fayyad, Reina (1998), Scaling clustering algorithms to large databases.
 Vasconcelos, Lippman (1998), Learning mixture hierarchies.
+Biernacki, Celeux, Govaert (2003), Choosing starting values for the EM algorithm.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from unpooled import tree
 from unpooled.arrays import to_numpy
 from unpooled.client import SUM, Client, client
 from unpooled.federation import Federation
@@ -49,6 +51,8 @@ DIRECTIONS = 4  # to cut across, at most
 WIDTH = 0.3  # of a kernel, as a share of the covariance within cells
 ELSEWHERE = 30.0  # the same in the directions that are not cut across
 MORE = 2  # fits of either kind that are compared, beyond those asked for
+SHORT = 2  # rounds of EM after which the likeliest stay
+RIDGE = 1e-5  # of a column's variance, added in those rounds
 GRID = 1e-9  # totals per row are rounded to this share of a column's standard deviation
 LEAST_ROWS = 0.5  # a cell that holds fewer is left out
 
@@ -62,6 +66,14 @@ class Kernels(NamedTuple):
 
     means: np.ndarray  # (m, d)
     cov: np.ndarray
+
+
+class Run(NamedTuple):
+    """A mixture after a few rounds of EM."""
+
+    params: Params
+    loglik: float  # per row
+    starved: bool  # whether a component has very few rows
 
 
 class Found(NamedTuple):
@@ -81,7 +93,7 @@ def cells(down: tuple[Params, ...], client: Client, *, shapes: list) -> tuple[St
 def cells_start(
     fed: Federation, frame: Frame, sizes: Sequence[int], n_init: int, shape: str, rng: np.random.Generator
 ) -> list[Params]:
-    """Starts of mixtures, from four SUMs; one component alone needs none.
+    """Starts of mixtures, from five SUMs; one component alone needs none.
 
     Parameters
     ----------
@@ -114,12 +126,9 @@ def starts(
         return [wide(steady, np.asarray(steady.mean)[None], shape)] * (len(sizes) * n_init)
     found = collect(answers, steady, max(sizes), shape, rng)
     fits = [_candidates(found, k, n_init + MORE, shape, own) for k, own in zip(sizes, rng.spawn(len(sizes)))]
-    every = [fit for some in fits for fit in some]
-    params = [_params(fit, steady, shape) for fit in every]
-    logliks = iter(_logliks(answers, params, shape))
-    ranks = {id(fit): (cell_search.starved(fit, found.around.n), -next(logliks)) for fit in every}
-    ordered = [sorted(some, key=lambda fit: ranks[id(fit)]) for some in fits]
-    return [_params(some[i % len(some)], steady, shape) for some in ordered for i in range(n_init)]
+    ran = iter(_short_runs(answers, [_params(fit, steady, shape) for some in fits for fit in some], steady, shape))
+    runs = [sorted([next(ran) for _ in some], key=_rank) for some in fits]
+    return [some[i % len(some)].params for some in runs for i in range(n_init)]
 
 
 # ---- three SUMs over cells ----
@@ -297,10 +306,31 @@ def _candidates(found: Found, k: int, each: int, shape: str, rng: np.random.Gene
     return cell_search.apart(placed, seen.n)
 
 
-def _logliks(answers: Answers, params: list[Params], shape: str) -> list[float]:
-    """Of each mixture over all rows, per row and rounded: one SUM."""
-    totals = answers(tuple(params), [shape] * len(params))
-    return [float(_rounded(np.asarray(float(up.loglik) / float(up.rows)))) for up in totals]
+def _short_runs(answers: Answers, params: list[Params], frame: Frame, shape: str) -> list[Run]:
+    """A few rounds of EM from each mixture, all in the same SUMs."""
+    asked, totals = params, _totals(answers, params, shape)
+    for _ in range(SHORT - 1):
+        asked = [_m_step(before, up, frame, shape) for before, up in zip(asked, totals)]
+        totals = _totals(answers, asked, shape)
+    few = cell_search.least_rows(len(frame.mean), shape)
+    logliks = [float(_rounded(up.loglik / up.rows)) for up in totals]
+    return [Run(p, loglik, bool(up.n.min() < few)) for p, loglik, up in zip(asked, logliks, totals)]
+
+
+def _totals(answers: Answers, params: list[Params], shape: str) -> list[Stats]:
+    return [tree.map(to_numpy, up) for up in answers(tuple(params), [shape] * len(params))]
+
+
+def _m_step(params: Params, up: Stats, frame: Frame, shape: str) -> Params:
+    """The next mixture; a small share of each column's variance is added, so that no component collapses here."""
+    found = mixture.m_step(params, up, shape, 0.0)
+    ridge = RIDGE * frame.scale**2
+    added = {"full": np.diag(ridge), "tied": np.diag(ridge), "diag": ridge, "spherical": ridge.mean()}[shape]
+    return found._replace(covs=gaussian.pack_covs(gaussian.unpack_covs(found.covs, shape) + added, shape))
+
+
+def _rank(run: Run) -> tuple[bool, float]:
+    return run.starved, -run.loglik
 
 
 def _filled(fit: Fit, k: int, rng: np.random.Generator) -> Fit:

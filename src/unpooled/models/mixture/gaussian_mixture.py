@@ -131,7 +131,7 @@ class GaussianMixture(MixtureFace, DensityMixin, Estimator):
     personal_weights : each client keeps mixing weights of its own, which never leave it; see `personal_` and `adapt`.
     accelerate : several times fewer rounds on hard fits, safeguarded; such a round asks about up to five mixtures at once.
     aggregation : "exact", or "paper" for FedGMM's printed update (it drops the scatter between clients; for reproduction only).
-    init_params : "cells" (four SUMs over small regions; the start, and so the fit, is the same however rows are split into clients),
+    init_params : "cells" (sums over small regions; the start, and so the fit, is the same however rows are split into clients),
         "gather" (one GATHER of local k-means centres) or "random" (sums only); `means_init` and its companions override it.
     min_count : with init_params="gather", a local cluster of fewer rows than this does not leave its client.
     fraction : the share of clients asked in a round.
