@@ -96,7 +96,7 @@ class FedGMM(FedGMMFace):
         ridge: float = 1e-6,
         reg_covar: float = 1e-6,
         aggregation: str = "exact",
-        init_params: str = "cells",
+        init_params: str = "gather",
         **parameters: Any,
     ):
         super().__init__(**parameters)

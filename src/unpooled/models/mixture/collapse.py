@@ -13,7 +13,7 @@ from unpooled.arrays import to_numpy
 from unpooled.maths import gaussian
 from unpooled.maths.mixture import Params
 
-SHARE = 1e-6  # of the variance of all rows in the same direction: a component with less has collapsed
+SHARE = 1e-6  # of the variance of all rows in the same direction: a component with less, and less than `reg`, has collapsed
 FLAT = 1e-9  # of the variance of standardised columns: a direction with less is flat for all rows, and is not looked at
 
 
@@ -26,8 +26,9 @@ def collapsed(params: Params, shape: str, reg: float) -> np.ndarray:
     white = _whitening(whole)
     if not white.shape[1]:
         return np.zeros(len(weights), bool)
-    least = np.linalg.eigvalsh(white.T @ covs @ white)[:, 0]
-    return least < SHARE
+    values, vectors = np.linalg.eigh(white.T @ covs @ white)
+    least, towards = values[:, 0], vectors[:, :, 0] @ white.T
+    return (least < SHARE) & (least < reg * (towards**2).sum(-1))
 
 
 def _whitening(cov: np.ndarray) -> np.ndarray:
