@@ -182,6 +182,7 @@ AWKWARD = {
     "one row": (RNG.normal(size=(1, 2)), 1),
     "one column": (np.concatenate([RNG.normal(size=(50, 1)), RNG.normal(9, 1, size=(50, 1))]), 2),
     "a hundred columns": (RNG.normal(size=(80, 100)), 3),
+    "more columns than rows, many alike": (np.repeat(RNG.normal(size=(15, 3)), 10, axis=1), 2),
     "two equal columns": (np.repeat(RNG.normal(size=(60, 1)), 2, axis=1), 2),
     "one far outlier": (np.concatenate([RNG.normal(size=(99, 2)), [[1e7, -1e7]]]), 3),
 }

@@ -50,9 +50,10 @@ MATRIX_COLUMNS = (
 DIRECTIONS = 4  # to cut across, at most
 WIDTH = 0.3  # of a kernel, as a share of the covariance within cells
 ELSEWHERE = 30.0  # the same in the directions that are not cut across
+NARROWEST = 1e-7  # the least eigenvalue of a kernel in the standardised frame
 MORE = 2  # fits of either kind that are compared, beyond those asked for
 SHORT = 2  # rounds of EM after which the likeliest stay
-RIDGE = 1e-5  # of a column's variance, added in those rounds
+RIDGE = 1e-5  # the least eigenvalue of a standardised covariance in those rounds
 GRID = 1e-9  # totals per row are rounded to this share of a column's standard deviation
 LEAST_ROWS = 0.5  # a cell that holds fewer is left out
 
@@ -266,7 +267,8 @@ def _kernel_params(frame: Frame, kernels: Kernels, shape: str) -> Params:
     """The kernels as a mixture of equal weights in the clients' own units."""
     m = len(kernels.means)
     square = frame.scale**2 if kernels.cov.ndim == 1 else np.outer(frame.scale, frame.scale)
-    cov = kernels.cov * square
+    kind = cell_mixture.kind_of("full" if kernels.cov.ndim == 2 else "diag")
+    cov = kind.positive(kernels.cov, NARROWEST) * square
     covs = cov if shape == "tied" else np.tile(cov, (m,) + (1,) * cov.ndim)
     return Params(np.full(m, 1 / m), frame.mean + frame.scale * kernels.means, gaussian.pack_covs(covs, shape))
 
@@ -322,11 +324,12 @@ def _totals(answers: Answers, params: list[Params], shape: str) -> list[Stats]:
 
 
 def _m_step(params: Params, up: Stats, frame: Frame, shape: str) -> Params:
-    """The next mixture; a small share of each column's variance is added, so that no component collapses here."""
+    """The next mixture; in the standardised frame no eigenvalue is below RIDGE, so that no component collapses here."""
     found = mixture.m_step(params, up, shape, 0.0)
-    ridge = RIDGE * frame.scale**2
-    added = {"full": np.diag(ridge), "tied": np.diag(ridge), "diag": ridge, "spherical": ridge.mean()}[shape]
-    return found._replace(covs=gaussian.pack_covs(gaussian.unpack_covs(found.covs, shape) + added, shape))
+    unit = {"diag": frame.scale**2, "spherical": np.mean(frame.scale**2)}.get(shape, np.outer(frame.scale, frame.scale))
+    standard = gaussian.unpack_covs(found.covs, shape) / unit
+    covs = cell_mixture.kind_of(shape).positive(standard, RIDGE) * unit
+    return found._replace(covs=gaussian.pack_covs(covs, shape))
 
 
 def _rank(run: Run) -> tuple[bool, float]:

@@ -13,7 +13,9 @@ from unpooled.arrays import to_numpy
 from unpooled.maths import gaussian
 from unpooled.maths.mixture import Params
 
-SHARE = 1e-6  # of the variance of all rows in the same direction: a component with less, and less than `reg`, has collapsed
+SHARE = (
+    1e-6  # of the variance of all rows in the same direction: a component with less, and less than `reg`, has collapsed
+)
 FLAT = 1e-9  # of the variance of standardised columns: a direction with less is flat for all rows, and is not looked at
 
 
