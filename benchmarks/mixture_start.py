@@ -5,7 +5,7 @@ components, values missing in some. Rows are split into clients by class, by Dir
 over ten, in turn. Columns with fewer than 30 distinct values, or
 with one value in more than a tenth of the rows, are left out or replaced by principal axes: any mixture collapses on them. Both
 starts have the same n_init and seed and are followed by the same EM; they alternate in order. "Level" is within 1e-3 nats per row.
-A fit with a collapsed component counts as lost. No problem here was looked at while the start was developed.
+A fit with a collapsed component counts as lost. The start's constants were chosen on other problems.
 `--keep FILE` writes each result to a file and leaves out what is there already.
 """
 
