@@ -5,8 +5,8 @@
 Five tables of scikit-learn (iris, wine, breast cancer, diabetes, digits by ten principal components), K = 3, eight clients at random,
 `fraction=0.5`, default parameters but `max_iter=300`. Exact EM starts from the same start and stops by the same tol. A run is good if it is
 at most 0.01 per row below exact EM. A run that is not must have `converged_ = False`, unless it is at another local optimum: EM
-of the same family over all clients, continued from where it ended, gains at most 0.01 per row. The last lines try the levels 1 to 7 with all
-clients present on the two tables whose columns nearly depend on each other: none may crash.
+of the same family over all clients, continued from where it ended, gains at most 0.01 per row. The last lines try the levels 1 to 7 with
+all clients present on the two tables whose columns nearly depend on each other: none may crash.
 """
 
 from __future__ import annotations

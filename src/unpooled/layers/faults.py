@@ -27,7 +27,7 @@ class Dropped(ConnectionError):
     """A client that a test drops."""
 
 
-@client("faults.misbehave", STEP, batched=False)
+@client("faults.misbehave", STEP, batched=False, in_process=True)
 def misbehave(up: Tree, client: Client, *, drop: dict, delay: dict, corrupt: dict) -> Tree:
     """The faults of this client in this round; plans are {round: [names]} and {round: {name: seconds or kind}}."""
     now = str(client.moment[1])

@@ -9,7 +9,6 @@ compressed by it instead.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,12 +21,11 @@ from unpooled.errors import BadParameter
 from unpooled.federation import Federation, Layer
 from unpooled.layers.compression import message
 from unpooled.layers.compression.codec import CODECS, EXACT, Codec, Scheme
-from unpooled.layers.compression.quantisers import QUANTISERS, Dither, Grid, TopK, memory_step
+from unpooled.layers.compression.quantisers import QUANTISERS, Dither, TopK, memory_step
 from unpooled.parameters import at_least, flag, within
 from unpooled.tree import Tree
 
 MEMORY_KEY = "compressed"  # a client keeps its memories under this word and the question's name
-GATHER_GRID = Grid(levels=127)  # nothing averages the rounding of single answers, so it is finer
 ANY_SIZE = 10**9  # memory_step for answers of a size that is not known yet
 EVERYONE = "*"  # in a list of clients
 REMEDY = "it is asked afresh, start that client again if it goes on"
@@ -67,13 +65,13 @@ class Compressed(Layer):
     levels : int, default=7
         Levels each way of the random rounding, 1 to 127; short for ``quantiser=Dither(levels)``.
     quantiser : quantiser, str or dict, default=None
-        Instead of `levels`, any quantiser of `unpooled.layers.compression`: ``"grid"``, ``{"name": "sparsify", "keep": 0.5}``,
-        ``TopK(0.1)``. A grid sends least while a fit converges, but what it rounds stays rounded.
+        Instead of `levels`, any quantiser of `unpooled.layers.compression`: ``"cast"``, ``{"name": "sparsify", "keep": 0.5}``,
+        ``TopK(0.1)``.
     memory : bool, default=True
         Whether changes of the answers are sent; otherwise every answer is quantised whole. Top-k needs it as its error feedback.
     alpha : float, default=None
         Step of the memory, above 0 and at most 1. None is 1 / (1 + omega) with omega the usual relative variance of the
-        quantiser; 1 for top-k and grids.
+        quantiser; 1 for top-k.
     max_bytes : int, default=2**28
         An answer whose numbers would take up more memory once decoded is refused before memory is allocated.
 
@@ -146,22 +144,15 @@ class Compressed(Layer):
         wrapped = self.wrap(ask) if codec is None else self._wrapped_by(codec, ask, down)
         return self.inner.sum(wrapped, down)
 
-    def gather(self, ask: Ask, down: Tree) -> dict[str, Tree]:
-        coarse = isinstance(self.quantiser, Grid)
-        return self.inner.gather(self._wrapped(ask, GATHER_GRID if coarse else self.quantiser), down)
-
     def tell(self, ask: Ask, down: Tree) -> None:
         self.inner.tell(ask, down)  # no answer comes back that could be compressed
 
     def wrap(self, ask: Ask) -> Ask:
-        return self._wrapped(ask, self.quantiser)
-
-    def _wrapped(self, ask: Ask, quantiser: Any) -> Ask:
         """The question with answers compressed by the general rule, unless they must be exact."""
         if ask.name in EXACT:
             return ask
         alpha = self.alpha_for(ANY_SIZE) if self.memory else None
-        options = {"quantiser": describe(quantiser, QUANTISERS), "alpha": alpha, "question": ask.name}
+        options = {"quantiser": describe(self.quantiser, QUANTISERS), "alpha": alpha, "question": ask.name}
         return ask.then(
             compress, undo=self._undo(options), undo_total=None, forget=self._forgetful(ask.name), **options
         )
@@ -237,12 +228,5 @@ def _coding(
     quantiser: Mapping, alpha: float | None, question: str, moment: tuple[int, int], name: str
 ) -> message.Coding:
     """What both ends use for one message. Both draw alike, apart from what the question draws itself."""
-    seed, round = moment
-    rng = generator(seed, round, f"{name}, {MEMORY_KEY}")
-    dither = partial(_dither, seed, f"{name}, {question}")
-    return message.Coding(resolve(quantiser, QUANTISERS, "quantiser"), alpha, rng, dither)
-
-
-def _dither(seed: int, owner: str, array: str, shape: tuple[int, ...]) -> np.ndarray:
-    """The draws with which one array is rounded to its grid, the same in every round."""
-    return generator(seed, 0, f"{owner}, {array}, {MEMORY_KEY}").random(shape)
+    rng = generator(*moment, f"{name}, {MEMORY_KEY}")
+    return message.Coding(resolve(quantiser, QUANTISERS, "quantiser"), alpha, rng)

@@ -3,8 +3,8 @@
 An answer that is a dict is remembered entry by entry: an entry that is new is sent whole, the others as changes.
 
 Bytes: whether the message is a change (with a checksum of the memory it changes), the number of entries; for each entry its name and
-layout unless they are known, then for each array its length and content. Integers and small arrays are sent unchanged (as float32 beside
-a grid), and as nothing where they are equal to the last ones.
+layout unless they are known, then for each array its length and content. Integers and small arrays are sent unchanged, and as nothing
+where they are equal to the last ones.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import struct
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -21,7 +21,7 @@ import numpy as np
 from unpooled import tree
 from unpooled.arrays import claimed_bytes
 from unpooled.layers.compression.coding import expect, inflated, length, read_length
-from unpooled.layers.compression.quantisers import Dither, Grid
+from unpooled.layers.compression.quantisers import Dither
 from unpooled.tree import Tree
 from unpooled.tree import message as registered
 
@@ -35,20 +35,12 @@ CHANGE, AFRESH = 0, 1  # first byte of a message: a change of the memory, or ind
 SIGNED, COUNTS = 0, 1  # first byte of a quantised array: numbers of any sign, or none below 0
 
 
-@registered("compressed.Leaf")
-class ArrayMemory(NamedTuple):
-    """What both ends remember of one array."""
-
-    value: np.ndarray
-    steps: np.ndarray  # (columns,) steps of its grid; empty without a grid
-
-
 @registered("compressed.Part")
 class EntryMemory(NamedTuple):
     """What both ends remember of one entry."""
 
     layout: str  # structure and shapes
-    arrays: list[ArrayMemory]
+    arrays: list[np.ndarray]
     missed: int = 0  # answers since the last one that had this entry
 
 
@@ -58,7 +50,6 @@ class Coding(NamedTuple):
     quantiser: Any
     alpha: float | None  # step of the memory; None for no memory
     rng: np.random.Generator  # in the same state at both ends
-    dither: Callable[[str, tuple[int, ...]], np.ndarray]  # (array's name, shape) -> draws, the same in every round
 
 
 Memory = dict[str, EntryMemory]
@@ -78,7 +69,7 @@ def write(answer: Tree, memory: Memory | None, coding: Coding) -> bytes:
         out.append(_entry_header(name, layout, known, dictionary))
         dictionary = f"{name}\n{layout}"
         for i, leaf in enumerate(tree.leaves(entry)):
-            content = _array_content(leaf, _array_memory(old, layout, i, leaf), coding, f"{name}, {i}")
+            content = _array_content(leaf, _array_memory(old, layout, i, leaf), coding)
             out.append(_with_length(content))
     return b"".join(out)
 
@@ -94,45 +85,23 @@ def _entry_header(name: str, layout: str, known: Memory, dictionary: str) -> byt
     return length(0) + _with_length(_deflated(f"{name}\n{layout}", dictionary))
 
 
-def _array_content(leaf: np.ndarray, old: ArrayMemory | None, coding: Coding, name: str) -> bytes:
+def _array_content(leaf: np.ndarray, old: np.ndarray | None, coding: Coding) -> bytes:
     if not _is_quantised(leaf):
-        return _unchanged_content(leaf, old, coding)
-    change = np.asarray(leaf - (0.0 if old is None else old.value), np.float64)
+        return _unchanged_content(leaf, old)
+    change = np.asarray(leaf - (0.0 if old is None else old), np.float64)
     if not np.isfinite(change).all():
         raise tree.SchemaError("the answer holds numbers that are not finite (NaN or infinite)")
     sign = bytes([COUNTS if (leaf >= 0).all() else SIGNED])
-    if isinstance(coding.quantiser, Grid) and coding.alpha is not None:
-        return sign + _grid_content(change, old, coding, name)
     return sign + _quantiser_for(old, coding).encode(change.ravel(), coding.rng).tobytes()
 
 
-def _unchanged_content(leaf: np.ndarray, old: ArrayMemory | None, coding: Coding) -> bytes:
+def _unchanged_content(leaf: np.ndarray, old: np.ndarray | None) -> bytes:
     """The numbers of a small array as they are; nothing if they are the last ones."""
-    last = np.zeros_like(leaf) if old is None else old.value
-    return b"" if np.array_equal(last, leaf) else leaf.astype(_sent_dtype(leaf, coding)).tobytes()
+    last = np.zeros_like(leaf) if old is None else old
+    return b"" if np.array_equal(last, leaf) else leaf.tobytes()
 
 
-def _sent_dtype(leaf: np.ndarray, coding: Coding) -> np.dtype:
-    """A small array keeps its dtype; beside a grid four bytes per number are enough."""
-    return np.dtype("<f4") if leaf.dtype.kind == "f" and isinstance(coding.quantiser, Grid) else leaf.dtype
-
-
-def _grid_content(change: np.ndarray, old: ArrayMemory | None, coding: Coding, name: str) -> bytes:
-    """The grid, if the other end has none yet, and by how many of its steps the numbers moved."""
-    has_grid = old is not None and len(old.steps) > 0
-    grid = b"" if has_grid else coding.quantiser.lay(change)
-    if len(grid):
-        steps = coding.quantiser.steps(grid)
-    elif old is not None:
-        steps = old.steps
-    else:
-        return b""
-    if not len(steps):
-        return b""
-    return bytes(grid) + coding.quantiser.moves(change, steps, coding.dither(name, change.shape)).tobytes()
-
-
-def _quantiser_for(old: ArrayMemory | None, coding: Coding) -> Any:
+def _quantiser_for(old: np.ndarray | None, coding: Coding) -> Any:
     """A fine one for the first message of an array, which is no change yet."""
     return FINE if old is None and coding.alpha is not None else coding.quantiser
 
@@ -240,56 +209,36 @@ def _read_entry_header(reader: _Reader, known: Memory, dictionary: str) -> tuple
     return name, layout
 
 
-def _read_array(
-    body: bytes, like: np.ndarray, old: ArrayMemory | None, coding: Coding
-) -> tuple[np.ndarray, ArrayMemory]:
+def _read_array(body: bytes, like: np.ndarray, old: np.ndarray | None, coding: Coding) -> tuple[np.ndarray, np.ndarray]:
     read_content = _read_quantised if _is_quantised(like) else _read_unchanged
     value, memory = read_content(body, like, old, coding)
-    if value.dtype.kind == "f" and not (np.isfinite(value).all() and np.isfinite(memory.value).all()):
+    if value.dtype.kind == "f" and not (np.isfinite(value).all() and np.isfinite(memory).all()):
         raise ValueError("it holds numbers that are not finite (NaN or infinite)")
     return value, memory
 
 
 def _read_unchanged(
-    body: bytes, like: np.ndarray, old: ArrayMemory | None, coding: Coding
-) -> tuple[np.ndarray, ArrayMemory]:
-    dtype = _sent_dtype(like, coding)
+    body: bytes, like: np.ndarray, old: np.ndarray | None, coding: Coding
+) -> tuple[np.ndarray, np.ndarray]:
     if body:
-        expect(len(body), like.size * dtype.itemsize, like.size)
-        value = np.frombuffer(body, dtype).reshape(like.shape).astype(like.dtype)
+        expect(len(body), like.size * like.dtype.itemsize, like.size)
+        value = np.frombuffer(body, like.dtype).reshape(like.shape)
     else:
-        value = np.zeros(like.shape, like.dtype) if old is None else old.value
-    return value, ArrayMemory(value, np.zeros(0))
+        value = np.zeros(like.shape, like.dtype) if old is None else old
+    return value, value
 
 
 def _read_quantised(
-    body: bytes, like: np.ndarray, old: ArrayMemory | None, coding: Coding
-) -> tuple[np.ndarray, ArrayMemory]:
+    body: bytes, like: np.ndarray, old: np.ndarray | None, coding: Coding
+) -> tuple[np.ndarray, np.ndarray]:
     if not body or body[0] not in (SIGNED, COUNTS):
         raise ValueError("an array does not say whether it holds counts")
-    last = np.zeros(like.shape) if old is None else old.value
+    last = np.zeros(like.shape) if old is None else old
     sent = np.frombuffer(body[1:], np.uint8)
-    if isinstance(coding.quantiser, Grid) and coding.alpha is not None:
-        steps, moves = _grid_of(sent, like, old, coding)
-        change = coding.quantiser.moved(moves, like.shape, steps) if len(steps) else np.zeros(like.shape)
-        alpha = 1.0
-    else:
-        steps = np.zeros(0)
-        change = _quantiser_for(old, coding).decode(sent, like.size, coding.rng).reshape(like.shape)
-        alpha = 1.0 if old is None else coding.alpha or 1.0
+    change = _quantiser_for(old, coding).decode(sent, like.size, coding.rng).reshape(like.shape)
+    alpha = 1.0 if old is None else coding.alpha or 1.0
     value = last + change
-    memory = ArrayMemory(last + alpha * change, steps)
-    return (np.maximum(value, 0.0) if body[0] == COUNTS else value), memory
-
-
-def _grid_of(
-    sent: np.ndarray, like: np.ndarray, old: ArrayMemory | None, coding: Coding
-) -> tuple[np.ndarray, np.ndarray]:
-    """(steps of the grid, the bytes after the grid)."""
-    if old is not None and len(old.steps):
-        return old.steps, sent
-    columns = like.shape[-1] if like.ndim > 1 else 1
-    return coding.quantiser.cut(sent, columns) if len(sent) else (np.zeros(0), sent)
+    return (np.maximum(value, 0.0) if body[0] == COUNTS else value), last + alpha * change
 
 
 # ---- layouts, names, lengths ----
@@ -337,12 +286,12 @@ def _inflated(packed: bytes, dictionary: str) -> str:
         raise ValueError("a name is not a string") from error
 
 
-def _array_memory(old: EntryMemory | None, layout: str, i: int, leaf: np.ndarray) -> ArrayMemory | None:
+def _array_memory(old: EntryMemory | None, layout: str, i: int, leaf: np.ndarray) -> np.ndarray | None:
     """The memory of array `i` of an entry with the same structure, if it has this shape and kind."""
     if old is None or old.layout.partition("\n")[0] != layout.partition("\n")[0]:
         return None
-    value = old.arrays[i].value
-    return old.arrays[i] if value.shape == leaf.shape and value.dtype.kind == leaf.dtype.kind else None
+    value = old.arrays[i]
+    return value if value.shape == leaf.shape and value.dtype.kind == leaf.dtype.kind else None
 
 
 def _is_quantised(leaf: np.ndarray) -> bool:
@@ -362,4 +311,4 @@ def checksum(memory: Memory) -> int:
 
 
 def _values(memory: Memory) -> Iterator[np.ndarray]:
-    return (array.value for _, entry in sorted(memory.items()) for array in entry.arrays)
+    return (array for _, entry in sorted(memory.items()) for array in entry.arrays)

@@ -52,6 +52,7 @@ from unpooled.tree import Tree
 
 MEMORIES = ("statistics", "field", "none")
 COHORTS = ("bernoulli", "fixed")
+STARTS = ("cells", "gather", "random")
 MAX_HALVINGS = 12
 MAX_STALE_CHANGE = 0.1  # a longer step waits: change of the parameters times the fraction of rows missing from it
 LOW_NOISE = 0.1  # a step with a smaller fraction of noise is EM's own and is never shortened
@@ -100,6 +101,9 @@ class FedEM(Estimator):
     exact_every : int, default=0
         Every so many rounds one more SUM, uncompressed, for the exact log-likelihood and the squared norm of the mean field in
         `history_`; 0 for never.
+    init_params : {"cells", "gather", "random"}, default="cells"
+        The start of Gaussian families: sums over small regions, which give the same start however rows are split into clients; one
+        GATHER of local k-means centres; or random means. Other families have random starts.
     params_init : params of the family, default=None
         Parameters to start from, in the units of the data. None chooses them from the data.
     max_iter : int, default=100
@@ -163,6 +167,7 @@ class FedEM(Estimator):
         patience: int = 6,
         guard: float | None = 3.0,
         exact_every: int = 0,
+        init_params: str = "cells",
         params_init: Any = None,
         max_iter: int = 100,
         tol: float = 1e-5,
@@ -183,6 +188,7 @@ class FedEM(Estimator):
         self.patience = patience
         self.guard = guard
         self.exact_every = exact_every
+        self.init_params = init_params
         self.params_init = params_init
         self.max_iter = max_iter
         self.tol = tol
@@ -205,6 +211,7 @@ class FedEM(Estimator):
             raise BadParameter(f"decay={self.decay!r} must be from 0 (constant steps) to 1")
         one_of("memory", self.memory, MEMORIES)
         one_of("cohort", self.cohort, COHORTS)
+        one_of("init_params", self.init_params, STARTS)
         self._check_compression(fed)
 
     def _check_compression(self, fed: Federation) -> None:
@@ -267,13 +274,21 @@ class FedEM(Estimator):
         rng: np.random.Generator,
     ) -> Tree:
         """From clusters of the rows, where the family can use them; otherwise random."""
-        if not hasattr(family, "from_clusters"):
+        if not hasattr(family, "from_clusters") or self.init_params == "random":
             return family.start(mean, scale, rng)
-        found = initialization.centres(fed, frame, family.n_components, 5)
-        clusters = initialization.cluster_centres(found, family.n_components, rng)
-        weights = clusters.n / clusters.n.sum()
-        variances = scale**2 * (clusters.xx / clusters.n[:, None] + 1e-3)
-        return family.from_clusters(weights, mean + scale * clusters.x, variances)
+        weights, means, variances = self._clusters(fed, frame, family.n_components, rng)
+        return family.from_clusters(weights, mean + scale * means, scale**2 * (variances + 1e-3))
+
+    def _clusters(
+        self, fed: Federation, frame: Any, k: int, rng: np.random.Generator
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Weights (k,), means and variances (k, d) of standardised clusters."""
+        if self.init_params == "cells":
+            (found,) = initialization.cells_start(fed, frame, [k], 1, "diag", rng)
+            return found.weights, (found.means - frame.mean) / frame.scale, found.covs / frame.scale**2
+        centres = initialization.centres(fed, frame, k, 5)
+        clusters = initialization.cluster_centres(centres, k, rng)
+        return clusters.n / clusters.n.sum(), clusters.x, clusters.xx / clusters.n[:, None]
 
     def _with_total_covariance(
         self, fed: Federation, family: Any, params: Tree, shift: np.ndarray, unit: np.ndarray
