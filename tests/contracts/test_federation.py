@@ -314,11 +314,17 @@ def test_the_federation_of_nodes_elsewhere_shows_nobody(build):
 
 
 MODELS = {
-    "FedEM": lambda: up.FedEM({"name": "gaussian", "n_components": 2}, tol=0, max_iter=8, random_state=0),
-    "VRFedEM": lambda: up.VRFedEM({"name": "gaussian", "n_components": 2}, tol=0, max_iter=8, random_state=0),
-    "GaussianMixture": lambda: up.GaussianMixture(2, tol=0, max_iter=8, random_state=0),
-    "fedem": lambda: up.GaussianMixture(2, solver="fedem", tol=0, max_iter=8, random_state=0),
-    "vr-fedem": lambda: up.GaussianMixture(2, solver="vr-fedem", tol=0, max_iter=8, random_state=0),
+    "FedEM": lambda: up.FedEM(
+        {"name": "gaussian", "n_components": 2}, tol=0, max_iter=8, init_params="random", random_state=0
+    ),
+    "VRFedEM": lambda: up.VRFedEM(
+        {"name": "gaussian", "n_components": 2}, tol=0, max_iter=8, init_params="random", random_state=0
+    ),
+    "GaussianMixture": lambda: up.GaussianMixture(2, tol=0, max_iter=8, init_params="random", random_state=0),
+    "fedem": lambda: up.GaussianMixture(2, solver="fedem", tol=0, max_iter=8, init_params="random", random_state=0),
+    "vr-fedem": lambda: up.GaussianMixture(
+        2, solver="vr-fedem", tol=0, max_iter=8, init_params="random", random_state=0
+    ),
 }
 
 

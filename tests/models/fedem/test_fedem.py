@@ -379,10 +379,14 @@ def test_the_layer_around_it_and_its_own_parameters_send_the_same_messages(kind,
 
 
 MODELS = {
-    "FedEM": lambda **options: up.FedEM(FAMILY, tol=0, max_iter=20, random_state=0, **options),
-    "VRFedEM": lambda **options: up.VRFedEM(FAMILY, tol=0, max_iter=20, random_state=0, **options),
-    "fedem": lambda: up.GaussianMixture(3, solver="fedem", tol=0, max_iter=20, random_state=0),
-    "vr-fedem": lambda: up.GaussianMixture(3, solver="vr-fedem", tol=0, max_iter=20, random_state=0),
+    "FedEM": lambda **options: up.FedEM(FAMILY, tol=0, max_iter=20, init_params="random", random_state=0, **options),
+    "VRFedEM": lambda **options: up.VRFedEM(
+        FAMILY, tol=0, max_iter=20, init_params="random", random_state=0, **options
+    ),
+    "fedem": lambda: up.GaussianMixture(3, solver="fedem", tol=0, max_iter=20, init_params="random", random_state=0),
+    "vr-fedem": lambda: up.GaussianMixture(
+        3, solver="vr-fedem", tol=0, max_iter=20, init_params="random", random_state=0
+    ),
 }
 
 
