@@ -320,7 +320,6 @@ MODELS = {
     "VRFedEM": lambda: up.VRFedEM(
         {"name": "gaussian", "n_components": 2}, tol=0, max_iter=8, init_params="random", random_state=0
     ),
-    "GaussianMixture": lambda: up.GaussianMixture(2, tol=0, max_iter=8, init_params="random", random_state=0),
     "fedem": lambda: up.GaussianMixture(2, solver="fedem", tol=0, max_iter=8, init_params="random", random_state=0),
     "vr-fedem": lambda: up.GaussianMixture(
         2, solver="vr-fedem", tol=0, max_iter=8, init_params="random", random_state=0
