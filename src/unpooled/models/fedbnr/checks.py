@@ -92,7 +92,7 @@ def check_module(model: Any, kernel: Kernel, d: int) -> None:
 def _check_together(model: Any) -> None:
     if model.kernel == "distill" and model.server_data is None:
         raise BadParameter("kernel='distill' needs rows at the server: give server_data=(X, y)")
-    if model.kernel != "exact" and not isinstance(model.group_by, str | None):
+    if model.kernel != "exact" and model.group_by is not None:
         raise BadParameter(
             f"group_by={model.group_by!r} needs kernel='exact': kernels trained at clients know of no groups"
         )

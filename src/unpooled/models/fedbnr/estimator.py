@@ -119,7 +119,7 @@ class FedBNR(LastLayer):
         validation_fraction: float = 0.1,
         recalibrate: bool | str = True,
         refit: bool = True,
-        group_by: Any = "auto",
+        group_by: int | None = None,
         inputs: str = "robust",
         missing: str = "impute",
         device: str = "cpu",
@@ -198,16 +198,14 @@ class FedBNR(LastLayer):
         kernel = start(self._spec(), len(scaling.x_mean), rng)
         check_module(self, kernel, len(scaling.x_mean))
         self._server_rows(Design(scaling, kernel))  # refused now rather than after a round
-        by = self.group_by if self.kernel == "exact" else None
-        groups, spent = find_groups(fed, scaling, by, self._share(), self.seed_)
+        groups = find_groups(fed, self.group_by, len(scaling.x_mean))
         theta = tree.flatten(kernel.theta)
         optimiser: Tree = ()
         if self.kernel == "exact":
             optimiser = descent.lbfgs(theta) if self._uses_lbfgs() else descent.adam(theta)
         design = Design(scaling, kernel, groups)
-        return State(
-            design, optimiser, FIRST_NOISE, FIRST_PRIOR, None, 0, self.seed_, spent + 2 + (self.inputs == "robust")
-        )
+        n_sums = 2 + (self.inputs == "robust") + (self.group_by is not None)
+        return State(design, optimiser, FIRST_NOISE, FIRST_PRIOR, None, 0, self.seed_, n_sums)
 
     def _seen(self, fed: Federation) -> Federation:
         """The federation as this model asks it: with whole clients held out, if intervals are to hold for clients never seen."""

@@ -6,9 +6,7 @@ its predictions), `bayesian_regression` (the estimator). `grouping` and `group_e
 """
 
 from unpooled.models.regression.bayesian_regression import BayesianRegression
-from unpooled.models.regression.group_effects import members
-from unpooled.models.regression.grouping import check_group_by
-from unpooled.models.regression.grouping import find as find_groups
+from unpooled.models.regression.group_effects import check_group_by, find_groups, members
 from unpooled.models.regression.last_layer import Design, LastLayer, group_of, statistics
 from unpooled.models.regression.scaling import (
     Scaling,

@@ -18,7 +18,7 @@ from unpooled.federation import Federation
 from unpooled.maths import bayes_linear
 from unpooled.maths.bayes_linear import Posterior, Stats
 from unpooled.maths.feature_maps import Kernel
-from unpooled.models.regression.grouping import check_group_by, find
+from unpooled.models.regression.group_effects import check_group_by, find_groups
 from unpooled.models.regression.last_layer import Design, LastLayer, statistics
 from unpooled.models.regression.scaling import check_targets, check_varies, standardise
 from unpooled.parameters import above, at_least, flag, one_of
@@ -60,7 +60,7 @@ class BayesianRegression(LastLayer):
         noise: float | None = None,
         prior: float | None = None,
         recalibrate: bool | str = False,
-        group_by: Any = None,
+        group_by: int | None = None,
         missing: str = "impute",
         random_state: Any = None,
     ):
@@ -92,9 +92,8 @@ class BayesianRegression(LastLayer):
             )
 
     def init(self, fed: Federation, rng: np.random.Generator) -> State:
-        scaling, _ = standardise(fed, 0.0, 0, self.missing, scale=self.group_by == "auto")
-        groups, _ = find(fed, scaling, self.group_by, 0.0, 0)
-        scaling = scaling._replace(x_scale=np.ones_like(scaling.x_scale), y_scale=np.ones_like(scaling.y_scale))
+        scaling, _ = standardise(fed, 0.0, 0, self.missing, scale=False)
+        groups = find_groups(fed, self.group_by, len(scaling.x_mean))
         if not self.fit_intercept:  # no offset makes up for a mean taken off
             scaling = scaling._replace(x_mean=np.zeros_like(scaling.x_mean), y_mean=np.zeros_like(scaling.y_mean))
         return State(Design(scaling, Kernel({}, {}), groups), None)
