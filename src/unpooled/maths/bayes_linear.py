@@ -117,27 +117,54 @@ def posterior(
     return at(_best_group_ratio(stats, at) if ratio is None else float(ratio))
 
 
-def _posterior(stats: Stats, ratio: float, intercept: bool, standardize: bool, noise: Any, prior: Any) -> Posterior:
-    shrink = ratio / (1 + ratio * np.append(stats.group_n, 0.0))  # (h,)
-    n, gram, cross, yy, centre, offset = _left_by_groups(stats, shrink[:-1], intercept)
-    pull, push = (shrink[:-1] * s for s in _groups_about(stats, centre, offset))
+class Axes(NamedTuple):
+    """The regression along the eigenvectors of the Gram matrix, where weights are independent of each other."""
+
+    values: np.ndarray  # (k,) eigenvalues; 0 where rounding is all there is
+    basis: np.ndarray  # (k, k) from features to the eigenvectors
+    cross: np.ndarray  # (k, o) products of features and targets along the eigenvectors
+    yy: np.ndarray  # (o,) sums of squares of the targets
+    centre: np.ndarray  # (k,) mean of the features; 0 without intercept
+    offset: np.ndarray  # (o,) mean of the targets; 0 without intercept
+    n: np.ndarray  # () rows, less what the offsets of groups take up
+    dof: float  # rows less the intercept
+
+
+def axes(stats: Stats, ratio: float = 0.0, *, intercept: bool = False, standardize: bool = False) -> Axes:
+    """Diagonalise the Gram matrix of rows whose groups have offsets of variance ratio * noise."""
+    shrink = ratio / (1 + ratio * stats.group_n)  # (g,)
+    n, gram, cross, yy, centre, offset = _left_by_groups(stats, shrink, intercept)
     scale = _scale(stats, intercept) if standardize else np.ones(len(gram))
     values, vectors = np.linalg.eigh(gram / np.outer(scale, scale))
-    seen = values > TINY * values.max(initial=0.0)  # along the others rows say nothing: what is there is rounding
-    values = np.where(seen, values, 0.0)  # (k,)
-    along = seen[:, None] * (vectors.T @ (cross / scale[:, None]))  # (k, o)
-    dof = float(stats.n) - intercept
+    informed = values > TINY * values.max(initial=0.0)  # along the other eigenvectors there is only rounding error
+    values = np.where(informed, values, 0.0)
+    cross = informed[:, None] * (vectors.T @ (cross / scale[:, None]))
+    return Axes(values, vectors / scale[:, None], cross, yy, centre, offset, n, float(stats.n) - intercept)
+
+
+def _posterior(stats: Stats, ratio: float, intercept: bool, standardize: bool, noise: Any, prior: Any) -> Posterior:
+    """The posterior at a given ratio of the variances of group offsets and noise."""
+    along = axes(stats, ratio, intercept=intercept, standardize=standardize)
     if noise is None or prior is None:
-        noise, prior = _most_probable(values, along**2, yy, dof)
-    noise, prior = (np.broadcast_to(np.asarray(v, dtype=np.float64), yy.shape) for v in (noise, prior))
-    precision = values[:, None] / noise + 1 / prior  # (k, o)
-    basis = vectors / scale[:, None]
-    weights = basis @ (along / noise / precision)
-    unsure = noise / n if intercept else np.zeros_like(yy)
-    evidence = log_evidence(values, along**2, yy, dof, noise, prior) - (0.5 * np.log(n) if intercept else 0.0)
-    evidence = evidence - 0.5 * np.log1p(ratio * stats.group_n).sum()
-    groups = np.asarray(ratio), shrink, np.pad(pull, ((0, 0), (0, 1))), np.pad(push.T, ((0, 1), (0, 0)))
-    return Posterior(weights, basis, 1 / precision, centre, offset, noise, prior, unsure, evidence, *groups)
+        noise, prior = _most_probable(along.values, along.cross**2, along.yy, along.dof)
+    noise, prior = (np.broadcast_to(np.asarray(v, dtype=np.float64), along.yy.shape) for v in (noise, prior))
+    precision = along.values[:, None] / noise + 1 / prior  # (k, o)
+    weights = along.basis @ (along.cross / noise / precision)
+    offset_variance = noise / along.n if intercept else np.zeros_like(along.yy)
+    evidence = log_evidence(along.values, along.cross**2, along.yy, along.dof, noise, prior)
+    evidence = evidence - (0.5 * np.log(along.n) if intercept else 0.0) - 0.5 * np.log1p(ratio * stats.group_n).sum()
+    groups = _group_offsets(stats, ratio, along)
+    return Posterior(
+        weights, along.basis, 1 / precision, along.centre, along.offset, noise, prior, offset_variance, evidence, *groups
+    )
+
+
+def _group_offsets(stats: Stats, ratio: float, along: Axes) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """(ratio, shrink, pull, push) of `Posterior`, with a last entry for a group without rows."""
+    shrink = ratio / (1 + ratio * np.append(stats.group_n, 0.0))  # (h,)
+    group_z, group_y = _groups_about(stats, along.centre, along.offset)
+    pull, push = shrink[:-1] * group_z, shrink[:-1] * group_y
+    return np.asarray(ratio), shrink, np.pad(pull, ((0, 0), (0, 1))), np.pad(push.T, ((0, 1), (0, 0)))
 
 
 def _best_group_ratio(stats: Stats, at: Callable[[float], Posterior]) -> float:
@@ -190,11 +217,11 @@ def _scale(stats: Stats, intercept: bool) -> np.ndarray:
 def log_evidence(values: Array, along2: Array, yy: Array, dof: float, noise: Array, prior: Array) -> np.ndarray:  # (o,)
     """log p(y) with all weights integrated out; `along2` (k, o) are squared cross products along eigenvectors."""
     spread = np.log1p(values[:, None] * (prior / noise)).sum(0)
-    left = np.array([_left(values, along2[:, j], yy[j], np.atleast_1d(noise / prior)[j]) for j in range(len(yy))])
+    left = np.array([unexplained(values, along2[:, j], yy[j], np.atleast_1d(noise / prior)[j]) for j in range(len(yy))])
     return -0.5 * (dof * np.log(2 * np.pi * noise) + spread + left / noise)
 
 
-def _left(values: Array, along2: Array, yy: float, ratio: Array) -> np.ndarray:
+def unexplained(values: Array, along2: Array, yy: float, ratio: Array) -> np.ndarray:
     """yy - sum along2 / (values + ratio), (...,) for ratio (...,): without cancellation where the features explain everything."""
     seen = values > 0
     values, along2, ratio = values[seen], along2[seen], np.asarray(ratio)[..., None]
@@ -206,7 +233,7 @@ def _left(values: Array, along2: Array, yy: float, ratio: Array) -> np.ndarray:
 def _most_probable(values: Array, along2: Array, yy: Array, dof: float) -> tuple[np.ndarray, np.ndarray]:
     """(noise, prior) that maximise the evidence of each output: given their ratio the noise has a closed form."""
     ratio = np.array([_best_ratio(values, along2[:, j], yy[j], dof) for j in range(len(yy))])
-    noise = np.array([_left(values, along2[:, j], yy[j], r) / dof for j, r in enumerate(ratio)])
+    noise = np.array([unexplained(values, along2[:, j], yy[j], r) / dof for j, r in enumerate(ratio)])
     return noise, noise / ratio
 
 
@@ -215,11 +242,11 @@ def _best_ratio(values: Array, along2: Array, yy: float, dof: float) -> float:
 
     def slope(t: float) -> float:  # d/dt of -2 log evidence, t = log ratio
         ratio = np.exp(t)
-        fitted = ratio * (along2 / (values + ratio) ** 2).sum() * dof / _left(values, along2, yy, ratio)
+        fitted = ratio * (along2 / (values + ratio) ** 2).sum() * dof / unexplained(values, along2, yy, ratio)
         return float(fitted - (values / (values + ratio)).sum())
 
     grid = np.log(values.max(initial=0.0) or 1.0) + np.linspace(-28.0, 14.0, GRID)
-    cost = dof * np.log(_left(values, along2, yy, np.exp(grid))) + np.log1p(values / np.exp(grid)[:, None]).sum(1)
+    cost = dof * np.log(unexplained(values, along2, yy, np.exp(grid))) + np.log1p(values / np.exp(grid)[:, None]).sum(1)
     best = int(np.argmin(cost))
     lo, hi = grid[max(best - 1, 0)], grid[min(best + 1, GRID - 1)]
     if slope(lo) < 0 < slope(hi):
@@ -250,11 +277,11 @@ def cotangent(slope: Slopes, z: Array, y: Array, w: Array) -> np.ndarray:
 
 def apart(post: Posterior, z: Array, y: Array, group: Array | None) -> tuple[Array, Array]:
     """Features and targets less what the offsets of their groups (..., n) explain, for a posterior without intercept."""
-    pull, push, _, _ = _shared(post, group)
+    pull, push, _, _ = shared_offsets(post, group)
     return z - pull, y - push
 
 
-class _Shared(NamedTuple):
+class GroupOffsets(NamedTuple):
     """What rows have from their groups: numbers where there are none."""
 
     pull: Any  # (..., n, k)
@@ -263,17 +290,17 @@ class _Shared(NamedTuple):
     kept: Any  # (..., n, 1) of the intercept's error: the offset of a group that is well known makes up for the rest
 
 
-def _shared(post: Posterior, group: Array | None) -> _Shared:
+def shared_offsets(post: Posterior, group: Array | None) -> GroupOffsets:
     """By group (..., n), -1 for one never seen."""
     if group is None or len(post.shrink) == 1:
-        return _Shared(0.0, 0.0, post.ratio, 1.0)
+        return GroupOffsets(0.0, 0.0, post.ratio, 1.0)
     shrink = post.shrink[group][..., None]
-    return _Shared(post.pull.T[group], post.push[group], shrink, shrink / post.ratio if post.ratio > 0 else 1.0)
+    return GroupOffsets(post.pull.T[group], post.push[group], shrink, shrink / post.ratio if post.ratio > 0 else 1.0)
 
 
 def predict(post: Posterior, z: Array, group: Array | None = None) -> tuple[np.ndarray, np.ndarray]:
     """(mean, variance) of y at features z (n, k), (n, o) each; the noise is part of the variance."""
-    pull, push, shrink, kept = _shared(post, group)
+    pull, push, shrink, kept = shared_offsets(post, group)
     z = z - post.centre - pull
     variance = post.noise * (1 + shrink) + kept**2 * post.unsure + (z @ post.basis) ** 2 @ post.spread
     return z @ post.weights + post.offset + push, variance
@@ -299,7 +326,7 @@ def left_out_together(post: Posterior, z: Array, y: Array, group: Array | None =
     if group is not None:
         member = group[:, None] == np.unique(group[group >= 0])  # (n, groups here)
         shared = member * np.sqrt(post.shrink[group])[:, None]
-    pull, _, _, kept = _shared(post, group)
+    pull, _, _, kept = shared_offsets(post, group)
     z = z - post.centre - pull
     left, variance = np.empty_like(mean), np.empty_like(mean)
     for j, noise in enumerate(post.noise):
@@ -314,7 +341,7 @@ def left_out_together(post: Posterior, z: Array, y: Array, group: Array | None =
 
 def draw(post: Posterior, z: Array, n: int, rng: np.random.Generator, group: Array | None = None) -> np.ndarray:
     """n joint draws of y at features z (m, k), with noise: (m, o, n). Rows of groups never seen have an offset each."""
-    pull, push, shrink, kept = _shared(post, group)
+    pull, push, shrink, kept = shared_offsets(post, group)
     z = z - post.centre - pull
     axes, o = post.basis.shape[1], len(post.noise)
     weights = np.sqrt(post.spread)[:, :, None] * rng.standard_normal((axes, o, n))

@@ -19,7 +19,7 @@ from unpooled.arrays import to_numpy
 from unpooled.errors import TooFewClients
 from unpooled.federation import Federation
 from unpooled.maths import bayes_linear, descent
-from unpooled.maths.bayes_linear import Posterior, Stats
+from unpooled.maths.bayes_linear import Axes, Posterior, Stats
 from unpooled.maths.calibration import histogram
 from unpooled.maths.feature_maps import Leaves, features, start
 from unpooled.models.fedbnr.checks import check_module, check_parameters
@@ -332,6 +332,11 @@ class FedBNR(LastLayer):
         x, y, group = self._server_rows(self.design_)[1]
         mean, variance = bayes_linear.predict(self.posterior, features(self._spec(), self.design_.kernel, x), group)
         self.histogram_, self.n_clients_checked_ = histogram((y - mean) / np.sqrt(variance), np.ones(len(x))), 0
+
+    def _axes(self) -> Axes | None:
+        if not (self.server_noise or self.kernel == "exact"):
+            return None
+        return bayes_linear.axes(self.stats_, float(self.posterior.ratio))
 
     def _posterior(self, stats: Stats, state: State | None = None) -> Posterior:
         if self.server_noise or self.kernel == "exact":

@@ -16,7 +16,7 @@ from unpooled.arrays import to_numpy
 from unpooled.errors import BadParameter
 from unpooled.federation import Federation
 from unpooled.maths import bayes_linear
-from unpooled.maths.bayes_linear import Posterior, Stats
+from unpooled.maths.bayes_linear import Axes, Posterior, Stats
 from unpooled.maths.feature_maps import Kernel
 from unpooled.models.regression.group_effects import check_group_by, find_groups
 from unpooled.models.regression.last_layer import Design, LastLayer, statistics
@@ -123,6 +123,12 @@ class BayesianRegression(LastLayer):
 
     def _spec(self) -> dict:
         return {"map": "monomials", "degree": int(self.degree)}
+
+    def _axes(self) -> Axes | None:
+        if self.noise is not None:
+            return None
+        ratio = float(self.posterior.ratio)
+        return bayes_linear.axes(self.stats_, ratio, intercept=self.fit_intercept, standardize=self.standardize)
 
     def _posterior(self, stats: Stats) -> Posterior:
         return bayes_linear.posterior(
