@@ -112,7 +112,7 @@ def test_intervals_cover_clients_never_seen():
 def test_where_nothing_carries_over_it_is_said():
     x, y, by = made(5, clients=12, between=2.0)
     model = up.FedBNR(recalibrate="clients", n_frequencies=50, max_iter=2, random_state=0)
-    with pytest.warns(DataWarning, match="what was learned does not carry over to clients never seen"):
+    with pytest.warns(DataWarning, match="the model does not generalise to clients never seen"):
         model.fit(x, y, by=by)
     best = model.history_[model.best_round_ - 1]
     held = np.isin(by, model.held_clients_)

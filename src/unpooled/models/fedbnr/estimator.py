@@ -23,7 +23,7 @@ from unpooled.maths.bayes_linear import Axes, Posterior, Stats
 from unpooled.maths.calibration import histogram
 from unpooled.maths.feature_maps import Leaves, features, start
 from unpooled.models.fedbnr.checks import check_module, check_parameters
-from unpooled.models.fedbnr.held_out_clients import HeldClients, choose, warn_if_nothing_carries_over
+from unpooled.models.fedbnr.held_out_clients import HeldClients, choose, warn_if_no_better_than_the_mean
 from unpooled.models.fedbnr.kernel_learning import Checked, Question, Task, Trained, check_held, gradient, train
 from unpooled.models.fedbnr.round_choice import SERVER_SHARE, Best, ServerRows, judge, server_rows
 from unpooled.models.regression import (
@@ -318,7 +318,7 @@ class FedBNR(LastLayer):
             self.n_sums_ += 1
         self.held_clients_ = fed.held.names if isinstance(fed, HeldClients) else []
         if self.held_clients_ and best.round > 0:
-            warn_if_nothing_carries_over(self.history_[best.round - 1])
+            warn_if_no_better_than_the_mean(self.history_[best.round - 1])
         self._calibrate(fed.held if isinstance(fed, HeldClients) else fed, self.recalibrate)
 
     def _last_share(self) -> float:
