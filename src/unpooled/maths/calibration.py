@@ -54,10 +54,11 @@ def _quantile(counts: np.ndarray, p: np.ndarray, design_effect: float) -> np.nda
 def improves(counts: np.ndarray, p: np.ndarray, raw: np.ndarray) -> bool:
     """Whether quantiles p = (lower, upper) of a histogram (BINS,) predict its residuals better than the `raw` ones.
 
-    Each residual is judged by quantiles of the others, with the interval score; the gain must exceed its standard error.
+    Each residual is judged by quantiles of the others, with the interval score; the gain must exceed its standard error. Raw quantiles
+    whose coverage of the residuals is within two standard errors of p[1] - p[0] are kept whatever the score.
     """
     total = counts.sum()
-    if total < MIN_RESIDUALS + 1:
+    if total < MIN_RESIDUALS + 1 or _covers(counts, p, raw):
         return False
     occupied = np.flatnonzero(counts)
     ends = np.stack([_quantile(_without(counts, b), p, 1.0) for b in occupied])  # (occupied, 2)
@@ -66,6 +67,14 @@ def improves(counts: np.ndarray, p: np.ndarray, raw: np.ndarray) -> bool:
     mean = weight @ gain
     error = np.sqrt(weight @ (gain - mean) ** 2 / total)
     return bool(mean > error)
+
+
+def _covers(counts: np.ndarray, p: np.ndarray, raw: np.ndarray) -> bool:
+    """Whether the raw quantiles cover about p[1] - p[0] of the residuals."""
+    total, nominal = counts.sum(), p[1] - p[0]
+    inside = (MIDDLES >= raw[0]) & (MIDDLES <= raw[1])
+    error = np.sqrt(nominal * (1 - nominal) / total)
+    return bool(abs(counts[inside].sum() / total - nominal) <= 2 * error)
 
 
 def _without(counts: np.ndarray, bin: int) -> np.ndarray:

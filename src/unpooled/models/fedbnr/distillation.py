@@ -1,4 +1,4 @@
-"""The server's half of kernel distillation: it sends nothing; it needs the SUM of the clients' Gram matrices."""
+"""Kernel distillation at the server, towards the mean Gram matrix of the clients. Sends nothing."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def distil(
     steps: int,
     rate: float,
 ) -> Leaves:
-    """Adam on - log p(y) / n + weight * mean squared difference of Gram matrices, over rows x (r, d), y (r, o)."""
+    """Minimise - log p(y) / n + weight * mean squared difference of Gram matrices by Adam, over rows x (r, d), y (r, o)."""
     x, y = (torch.as_tensor(np.asarray(a)) for a in rows)
     states = {k: adam(v) for k, v in tensors(leaves).items()}
     target, fixed = torch.as_tensor(gram), tensors(omega)
@@ -40,7 +40,7 @@ def distil_steps(
     steps: int,
     rate: float | Tensor,
 ) -> dict[str, Adam]:
-    """Adam's states after so many steps, for rows (x, y, target): x (..., r, d), and the Gram matrix to reach (..., r, r)."""
+    """Adam's states after `steps` more steps, for rows (x, y, target): x (..., r, d), target Gram matrix (..., r, r)."""
     x, y, target = rows
     w, states = torch.ones(x.shape[:-1], dtype=x.dtype, device=x.device), own(states)
     for _ in range(steps):

@@ -1,7 +1,7 @@
-"""What Bayesian regressions over a fixed feature map share: the SUMs that cost a round, and the face of a fitted model.
+"""Base class of Bayesian regressions over a fixed feature map: statistics, predictions, intervals, forgetting.
 
-One SUM gives the exact posterior of the last layer, one the histogram behind honest intervals, for new rows or for new clients. No row
-leaves a client; k features cost k (k + 1) / 2 numbers a client, and k more for every group of rows that share an offset.
+Sends one SUM of second moments, k (k + 1) / 2 numbers for k features and k more per group; with recalibration one SUM of a histogram of
+residuals.
 """
 
 from __future__ import annotations
@@ -37,15 +37,17 @@ MAX_RESIDUAL = 6.0  # standard deviations, when clients are compared: one row do
 
 @message("regression.Design")
 class Design(NamedTuple):
-    """From a client's rows to features."""
+    """How a client's rows become features."""
 
     scaling: Scaling
     kernel: Kernel
-    groups: Groups | None = None  # rows that share an offset
+    groups: Groups | None = None  # values whose rows share an offset
 
 
 @message("regression.Fitted")
 class Fitted(NamedTuple):
+    """A fitted model, as clients need it to judge their rows."""
+
     design: Design
     posterior: Posterior
 
@@ -69,11 +71,12 @@ class ClientResiduals(NamedTuple):
     between: Float[Array, "2 o", ">=0"]  # sum over clients of (the client's sum)^2 / its rows
 
 
-# ---- what clients are asked; `share` of the rows, chosen by `seed`, is held out ----
+# ---- questions; a fraction `share` of the rows is held out, chosen by `seed` ----
 
 
 @client("regression.statistics", SUM, adds=True)
 def statistics(design: Design, client: Client, *, spec: dict, share: float, seed: int) -> Stats:
+    """Second moments of the features and targets of the rows that are fitted."""
     x, y, w, _ = standard_rows(design.scaling, client, share, seed)
     groups = 0 if design.groups is None else len(design.groups.keys)
     return bayes_linear.statistics(features(spec, design.kernel, x), y, w, group_of(design, client), groups)
@@ -81,7 +84,10 @@ def statistics(design: Design, client: Client, *, spec: dict, share: float, seed
 
 @client("regression.residuals", SUM, adds=True)
 def residuals(fitted: Fitted, client: Client, *, spec: dict, share: float, seed: int, inside: bool) -> Histogram:
-    """Standardised residuals of the rows held out, or of all where none are; those `inside` the last layer as if left out."""
+    """Standardised residuals of the held-out rows, or of all if share is 0.
+
+    With `inside`, these rows are part of the fit and each is judged as if it alone had been left out.
+    """
     x, y, w, held = standard_rows(fitted.design.scaling, client, share, seed)
     z, group, post = features(spec, fitted.design.kernel, x), group_of(fitted.design, client), fitted.posterior
     mean, variance = bayes_linear.left_out(post, z, y, group) if inside else bayes_linear.predict(post, z, group)
@@ -129,11 +135,14 @@ def _warn_if_few(clients: int) -> None:
         )
 
 
-# ---- the face of a fitted model ----
+# ---- the base class ----
 
 
 class LastLayer(RegressorMixin, Estimator):
-    """Needs `_spec()`, `_posterior()`, and `design_` and `stats_` after `fit`; predicts, forgets and goes on learning."""
+    """Base class of regressions with an exact Bayesian last layer.
+
+    A subclass has `_spec`, `_posterior` and `_axes`, and calls `_remember`, `_settle` and `_calibrate` at the end of a fit.
+    """
 
     design_: Design
     stats_: Stats
@@ -155,15 +164,15 @@ class LastLayer(RegressorMixin, Estimator):
         raise NotImplementedError("abstract")
 
     def _share(self) -> float:
-        """Of every client's rows, held out while the kernel is learned and intervals are calibrated."""
+        """The fraction of rows held out while the kernel is learned and intervals are calibrated."""
         return 0.0
 
     def _last_share(self) -> float:
-        """Of every client's rows, held out of the last layer."""
+        """The fraction of rows held out of the last layer."""
         return self._share()
 
     def _settle(self, design: Design, stats: Stats) -> None:
-        """Everything that follows from the sums."""
+        """Set everything that follows from the sums."""
         self.design_, self.stats_ = design, stats
         self._known = self._posterior(stats)
         self.n_features_in_ = len(design.scaling.x_mean)
@@ -173,7 +182,7 @@ class LastLayer(RegressorMixin, Estimator):
 
     @property
     def posterior(self) -> Posterior:
-        """Of the last layer, for standardised rows; it follows from `stats_` and is not saved."""
+        """Posterior of the last layer, for standardised rows; it is computed from `stats_` and not saved."""
         check_is_fitted(self, "stats_")
         if not hasattr(self, "_known"):
             self._known = self._posterior(self.stats_)
@@ -199,7 +208,22 @@ class LastLayer(RegressorMixin, Estimator):
     # ---- predictions ----
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
-        """The mean of y at each row, and with `return_std` the standard deviation of y about it, noise included."""
+        """Predict the mean of y at each row.
+
+        Parameters
+        ----------
+        X : array of shape (n_samples, n_features)
+            Rows to predict.
+        return_std : bool, default=False
+            Whether to return the standard deviation of y too, noise included.
+
+        Returns
+        -------
+        mean : array of shape (n_samples,) or (n_samples, n_outputs)
+            Posterior mean.
+        std : array of the same shape
+            Only with `return_std=True`.
+        """
         mean, std = self._predict(X)
         return (self._shaped(mean), self._shaped(std)) if return_std else self._shaped(mean)
 
@@ -252,7 +276,22 @@ class LastLayer(RegressorMixin, Estimator):
         return scaling.y_mean[:, None] + scaling.y_scale[:, None] * found
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> np.ndarray:
-        """Joint draws of y at the rows, noise included: (n, n_samples), or (n, outputs, n_samples)."""
+        """Draw y at the rows jointly from the posterior, noise included.
+
+        Parameters
+        ----------
+        X : array of shape (n_samples_X, n_features)
+            Rows to predict.
+        n_samples : int, default=1
+            Draws per row.
+        random_state : int, RandomState or None, default=0
+            Seed of the draws.
+
+        Returns
+        -------
+        y : array of shape (n_samples_X, n_samples) or (n_samples_X, n_outputs, n_samples)
+            The draws.
+        """
         at_least("n_samples", n_samples, 1)
         z, group = self._features(X), self._group(X)
         rng = np.random.default_rng(check_random_state(random_state).randint(2**31 - 1))
@@ -280,10 +319,29 @@ class LastLayer(RegressorMixin, Estimator):
     def _shaped(self, values: np.ndarray) -> np.ndarray:
         return values[:, 0] if self.single_output_ else values
 
-    # ---- rows that come and go: the map and the scaling stay, the last layer stays exact ----
+    # ---- adding and removing rows: map and scaling stay, the last layer is exact ----
 
     def partial_fit(self, data: Any, y: Any = None, *, by: Any = None, sample_weight: Any = None) -> Any:
-        """Add rows of new clients to the last layer: one SUM. The first call fits; intervals keep its calibration."""
+        """Add rows of new clients to the last layer: one SUM.
+
+        The first call is `fit`. Features, scaling and recalibration stay as they are.
+
+        Parameters
+        ----------
+        data : dict, list, frame, folder, Federation or array
+            Rows as in `fit`.
+        y : array, optional
+            Targets, where `data` is an array.
+        by : array, optional
+            Client of each row, where `data` is an array.
+        sample_weight : array, optional
+            Weight of each row.
+
+        Returns
+        -------
+        self : object
+            The updated estimator.
+        """
         if not hasattr(self, "stats_"):
             return self.fit(data, y, by=by, sample_weight=sample_weight)
         fed = as_federation(data, y, by=by, sample_weight=sample_weight)
@@ -294,9 +352,21 @@ class LastLayer(RegressorMixin, Estimator):
         return self
 
     def forget(self, client: str, data: Any = None) -> Any:
-        """Take a client's rows out of the last layer, as if they had never been in it: one SUM of that client alone.
+        """Remove a client's rows from the last layer, as if they had not been fitted: one SUM of that client alone.
 
-        `data` is the client's (X, y), or a federation it is part of; without it that of the last `fit`.
+        Features, scaling and recalibration stay as they are.
+
+        Parameters
+        ----------
+        client : str
+            Name of the client.
+        data : tuple (X, y), Federation or None, default=None
+            The client's rows, or a federation it is part of; None: the federation of the last `fit`.
+
+        Returns
+        -------
+        self : object
+            The updated estimator.
         """
         check_is_fitted(self, "stats_")
         fed = self._federation_of(client, data)
@@ -320,7 +390,7 @@ class LastLayer(RegressorMixin, Estimator):
         return tree.map(to_numpy, fed.sum(ask, self.design_))
 
     def _remember(self, fed: Federation, scaling: Scaling) -> None:
-        self._fed = fed  # in this process only: what `forget` asks
+        self._fed = fed  # what `forget` asks; not saved
         first = next(iter(fed.here()), None)
         self.single_output_ = len(scaling.y_mean) == 1 and (first is None or to_numpy(first.y).ndim == 1)
 
