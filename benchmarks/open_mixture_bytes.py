@@ -1,4 +1,4 @@
-"""What OpenMixture sends for 100 clients at d = 20: rounds and bytes up a client by question, plain and compressed, full and round atoms.
+"""What OpenMixture sends for 100 clients at d = 20: rounds and bytes up per client by question, plain and compressed.
 
     python benchmarks/open_mixture_bytes.py [--rows 60]
 
@@ -49,8 +49,6 @@ def main() -> None:
     x, y = clients(args.rows)
     measure("plain", up.federate(x), up.OpenMixture(random_state=0), y, len(x))
     measure("compressed", up.Compressed(up.federate(x)), up.OpenMixture(random_state=0), y, len(x))
-    light = up.OpenMixture(atom_type="round", random_state=0)
-    measure("round atoms, grid", up.Compressed(up.federate(x), quantiser="grid"), light, y, len(x))
 
 
 if __name__ == "__main__":

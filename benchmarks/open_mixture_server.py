@@ -18,7 +18,7 @@ from scipy.sparse import csr_array
 from sklearn.metrics import adjusted_rand_score
 
 from unpooled.models.open_mixture import directions, merging, topics
-from unpooled.models.open_mixture.groups import RESAMPLES
+from unpooled.models.open_mixture.constants import N_RESAMPLES
 from unpooled.models.open_mixture.merging import Components
 
 
@@ -49,11 +49,11 @@ def seconds(work: Callable[..., Any], *args: Any) -> tuple[float, Any]:
 
 def group(table: np.ndarray) -> int:
     """All that the server does with counts: how many topics, which, how sure, and whether the same clients hold them."""
-    within = directions.within(table, np.diag(table.sum(0)))  # a row is at one atom here
-    size = directions.count(table, within) + 1
-    topics.fit(table, topics.start(table, topics.group(table).labels(size)))
-    directions.resampled(table, within, RESAMPLES, np.random.default_rng(0))
-    directions.together(table, within, np.diag(table.sum(0)), np.random.default_rng(0))
+    within = directions.within_covariance(table, np.diag(table.sum(0)))  # a row is at one atom here
+    size = directions.count_directions(table, within) + 1
+    topics.fit(table, topics.initial_topics(table, topics.agglomerate(table).labels(size)))
+    directions.resampled_sizes(table, within, N_RESAMPLES, np.random.default_rng(0))
+    directions.components_share_holders(table, within, np.diag(table.sum(0)), np.random.default_rng(0))
     return size
 
 

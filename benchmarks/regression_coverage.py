@@ -138,7 +138,9 @@ def new_clients(name: str, load: Callable, seeds: int) -> None:
             known, unseen = (model.interval(x[~fit]) for model in models)
             found.append((covered(y[~fit], unseen), np.mean(unseen[1] - unseen[0]) / np.mean(known[1] - known[0])))
         ours, width = np.mean(found, 0)
-        print(f"new clients  {name:14} {label:18}  covered {ours:.3f}  width x{width:.2f} of known clients'", flush=True)
+        print(
+            f"new clients  {name:14} {label:18}  covered {ours:.3f}  width x{width:.2f} of known clients'", flush=True
+        )
 
 
 def main() -> None:

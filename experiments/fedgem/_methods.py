@@ -61,10 +61,6 @@ METHODS: dict[str, tuple[str, Callable[[Problem, int], Any]]] = {
     "OpenMixture gaussians": ("", lambda p, s: up.OpenMixture("gaussians", random_state=s)),
     "OpenMixture topics": ("", lambda p, s: up.OpenMixture("topics", random_state=s)),
     "OpenMixture auto, compressed": ("", lambda p, s: Sent(up.OpenMixture(random_state=s))),
-    "OpenMixture auto, round atoms, grid": (
-        "",
-        lambda p, s: Sent(up.OpenMixture(atom_type="round", random_state=s), quantiser="grid"),
-    ),
     "FedGEM": ("K_g", lambda p, s: up.FedGEM(p.local_k, min_count=0, random_state=s)),
     "FedGEM, K_g by BIC": ("", lambda p, s: up.FedGEM(min_count=0, random_state=s)),
     "AFCL": ("2 K seeds", lambda p, s: Tuned([_afcl(p, s, rate) for rate in RATES])),

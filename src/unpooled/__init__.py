@@ -30,6 +30,15 @@ _PUBLIC = {
     "BayesianRegression": "unpooled.models.regression",
     "FedBNR": "unpooled.models.fedbnr",
     "FedConceptEM": "unpooled.models.fedconceptem",
+    "GLM": "unpooled.models.glm",
+    "LinearRegression": "unpooled.models.glm",
+    "LogisticRegression": "unpooled.models.glm",
+    "cross_validate": "unpooled.validation",
+    "compare": "unpooled.validation",
+    "Describe": "unpooled.models.describe",
+    "Cox": "unpooled.models.survival",
+    "KaplanMeier": "unpooled.models.survival",
+    "PCA": "unpooled.models.pca",
 }
 
 MODELS = tuple(name for name, where in _PUBLIC.items() if where.startswith("unpooled.models."))

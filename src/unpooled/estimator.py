@@ -163,12 +163,28 @@ def load(folder: str | Path) -> Any:
         remedy = f"`unpooled resume {given}` takes the run to its end" if unfinished else "check the path"
         raise DataNotFound(f"there is no fitted model in {given}: {remedy}")
     saved = store.read(folder / "model.zip")
-    estimator = estimator_class(saved["model"]["class"])(**saved["model"]["params"])
-    for name, value in saved["fitted"].items():
+    try:
+        estimator = estimator_class(saved["model"]["class"])(**saved["model"]["params"])
+        fitted = dict(saved["fitted"])
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise DataNotFound(
+            f"{folder / 'model.zip'} holds no fitted model of this version ({type(error).__name__})"
+        ) from error
+    for name, value in fitted.items():
+        if not (name.endswith("_") and name.isidentifier()) or callable(getattr(type(estimator), name, None)):
+            raise DataNotFound(
+                f"{folder / 'model.zip'} would set {name[:40]!r}, which no fit sets: it was not saved by unpooled"
+            )
         setattr(estimator, name, np.asarray(value, dtype=object) if name == "feature_names_in_" else value)
-    history = folder / "history.jsonl"
-    estimator.history_ = [json.loads(line) for line in history.read_text().splitlines()] if history.exists() else []
+    estimator.history_ = _read_history(folder / "history.jsonl")
     return estimator
+
+
+def _read_history(path: Path) -> list[Info]:
+    try:
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    except ValueError as error:
+        raise DataNotFound(f"{path} is damaged: {error}") from error
 
 
 def class_name(cls: type) -> str:

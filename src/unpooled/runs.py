@@ -25,6 +25,7 @@ from unpooled.arrays import to_numpy
 from unpooled.errors import RunError, UnpooledError
 from unpooled.estimator import Moment
 from unpooled.layers.followed import Followed
+from unpooled.layers.plausible import Plausible
 from unpooled.study import Study
 from unpooled.tree import Tree, message
 
@@ -70,6 +71,7 @@ def dressed(fed: Any, folder: Path, config: configs.Config) -> Any:
     """A federation of nodes inside the layers of a run; a study's totals are kept in its folder."""
     study = study_of(folder)
     least = 3 if study is None else study.min_cohort
+    fed = fed if config.get("layers", {}).get("secure") else Plausible(fed)  # masked answers cannot be looked at
     fed = configs.layered(fed, config, min_cohort=max(3, least), folder=folder)
     return fed if study is None else Followed(fed, folder / "totals")
 
@@ -190,16 +192,19 @@ def _keep(path: Path, last: int) -> list[dict]:
     """Rewrite a file of lines with those that are whole and not of a later round."""
     if not path.exists():
         return []
-    rows = [row for row in map(_parse, path.read_text().splitlines()) if row is not None and row["round"] <= last]
+    lines = path.read_text(errors="replace").splitlines()
+    rows = [row for row in map(_parse, lines) if row is not None and row["round"] <= last]
     store.write_file(path, "".join(f"{json.dumps(row)}\n" for row in rows).encode())
     return rows
 
 
 def _parse(line: str) -> dict | None:
+    """A line of JSON with a round, or nothing if it is damaged."""
     try:
-        return json.loads(line)
+        row = json.loads(line)
     except json.JSONDecodeError:
         return None
+    return row if isinstance(row, dict) and isinstance(row.get("round"), int) else None
 
 
 # ---- what the run was about ----

@@ -7,6 +7,7 @@ a process killed at any moment leaves the old value or the new one.
 from __future__ import annotations
 
 import io
+import math
 import os
 import zipfile
 from contextlib import suppress
@@ -60,12 +61,32 @@ def _entry(name: str) -> zipfile.ZipInfo:
 
 
 def loads(content: bytes) -> Tree:
-    with zipfile.ZipFile(io.BytesIO(content)) as archive:
-        count = len(archive.namelist()) - 1
-        arrays = [
-            np.lib.format.read_array(io.BytesIO(archive.read(f"{i}.npy")), allow_pickle=False) for i in range(count)
-        ]
-        return tree.unpack(archive.read("structure.json").decode(), arrays)
+    """The value in bytes that `dumps` made; ValueError for anything else. Takes no more memory than the bytes themselves."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            entries = {info.filename: info for info in archive.infolist()}
+            if any(i.compress_type != zipfile.ZIP_STORED or i.file_size != i.compress_size for i in entries.values()):
+                raise ValueError("it holds compressed parts, which unpooled never writes")
+            arrays = [_array(archive.read(f"{i}.npy")) for i in range(len(entries) - 1)]
+            return tree.unpack(archive.read("structure.json").decode(), arrays)
+    except ValueError:
+        raise
+    except Exception as error:  # a damaged archive makes zipfile and NumPy raise errors of many kinds
+        raise ValueError(f"it is damaged ({type(error).__name__})") from error
+
+
+def _array(content: bytes) -> np.ndarray:
+    """An array in NumPy's format; what it claims is compared with what is there before memory is taken."""
+    part = io.BytesIO(content)
+    version = np.lib.format.read_magic(part)
+    read_header = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+    if version not in read_header:
+        raise ValueError("it holds an array of another format")
+    shape, _, dtype = read_header[version](part)
+    if dtype.hasobject or math.prod(shape) * dtype.itemsize != len(content) - part.tell():
+        raise ValueError("an array is not as long as it claims")
+    part.seek(0)
+    return np.lib.format.read_array(part, allow_pickle=False)
 
 
 def write(path: Path, value: Tree, *, secret: bool = False) -> None:
@@ -73,7 +94,8 @@ def write(path: Path, value: Tree, *, secret: bool = False) -> None:
 
 
 def read(path: Path) -> Tree:
+    """The value in a file; one sentence if there is none, or if it is damaged."""
     try:
         return loads(path.read_bytes())
-    except (OSError, zipfile.BadZipFile, KeyError, ValueError) as error:
+    except (OSError, ValueError) as error:
         raise RunError(f"{path} cannot be read as a saved value: {error}") from error

@@ -67,6 +67,37 @@ def network(make: type, **options: Any) -> Callable[[], Any]:
     return lambda: make(**settings, **options)
 
 
+def counts() -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    data = regression_data()
+    return {
+        name: (x, np.floor(np.maximum(y - 5, 0)) + (np.arange(len(y)) % 7 == 0) * 4.0) for name, (x, y) in data.items()
+    }
+
+
+def glm(family: str, **options: Any) -> Callable[[], Any]:
+    return lambda: up.GLM(family, max_iter=12, tol=0.0, **options)
+
+
+def table() -> dict[str, np.ndarray]:
+    """Whole numbers, decimals, levels and missing values."""
+    rng = np.random.default_rng(7)
+    levels = rng.integers(0, 3, 240)
+    x = np.column_stack([rng.normal(50, 9, 240).round(), rng.lognormal(0, 2, 240), rng.normal(size=240), levels])
+    x[:, 1:3][rng.random((240, 2)) < 0.15] = np.nan
+    return {f"c{c}": x[c::6] for c in range(6)}
+
+
+def survival() -> dict[str, np.ndarray]:
+    """Three covariates, a group, times in whole days and events."""
+    rng = np.random.default_rng(8)
+    x = np.column_stack([rng.normal(size=(240, 3)), rng.integers(0, 3, 240)])
+    time = np.ceil(40 * rng.exponential(np.exp(-x[:, :3] @ [0.5, -0.7, 0.2])))
+    censored = rng.integers(1, 90, 240)
+    x = np.column_stack([x, np.minimum(time, censored), time <= censored])
+    return {f"c{c}": x[c::6] for c in range(6)}
+
+
+SURVIVAL = {"duration": 4, "event": 5}
 FEDEM = {"name": "gaussian", "n_components": 3}
 
 
@@ -102,10 +133,33 @@ ESTIMATORS = {
     "FeSEM": Case(trained("FeSEM", n_clusters=2), labelled),
     "FedSoft": Case(trained("FedSoft", n_clusters=2, fraction=0.7), labelled),
     "APFL": Case(trained("APFL"), labelled),
+    "Describe": Case(lambda: up.Describe(by=3, random_state=0), table, exact=True),
+    "Describe all": Case(lambda: up.Describe(min_count=1, method="hazen", random_state=0), table, exact=True),
+    "Describe sites": Case(lambda: up.Describe(sites=True, random_state=0), table),
+    "PCA": Case(lambda: up.PCA(2, random_state=0), mixture_data, exact=True),
+    "PCA randomized": Case(
+        lambda: up.PCA(1, solver="randomized", n_oversamples=0, max_iter=4, tol=0.0, random_state=0),
+        mixture_data,
+        exact=True,
+    ),
+    "Cox": Case(lambda: up.Cox(**SURVIVAL, random_state=0), survival, exact=True, monotone=True),
+    "Cox joined": Case(lambda: up.Cox(**SURVIVAL, min_count=5, unit=3, random_state=0), survival, exact=True),
+    "Cox by site": Case(lambda: up.Cox(**SURVIVAL, strata="site", robust="site", random_state=0), survival),
+    "KaplanMeier": Case(lambda: up.KaplanMeier(**SURVIVAL, by=3, min_count=2, random_state=0), survival, exact=True),
     "FedBNR exact": Case(bnr(), regression_data),
     "FedBNR average": Case(bnr("average", local_epochs=2), regression_data),
     "FedAvgRegression": Case(network(FedAvgRegression), regression_data),
     "FedProxRegression": Case(network(FedProxRegression), regression_data),
     "PFedGP": Case(network(PFedGP, n_inducing=5), regression_data),
     "FedLoc": Case(lambda: FedLoc(100.0, n_inducing=10, max_iter=8, tol=0.0), regression_data),
+    "GLM normal": Case(glm("normal"), regression_data, exact=True),
+    "GLM gamma": Case(glm("gamma"), regression_data, exact=True),
+    "GLM poisson": Case(glm("poisson", offset=2, cov_type="HC0"), counts, exact=True),
+    "GLM negative binomial": Case(glm("negative_binomial"), counts, exact=True),
+    "GLM elastic net": Case(glm("poisson", alpha=0.05, l1_ratio=0.5), counts, exact=True),
+    "GLM by site": Case(glm("normal", cov_type="site"), regression_data),
+    "LogisticRegression": Case(lambda: up.LogisticRegression(max_iter=9, tol=0.0), labelled, exact=True),
+    "LogisticRegression l1": Case(
+        lambda: up.LogisticRegression("l1", C=0.1, max_iter=9, tol=0.0), labelled, exact=True
+    ),
 }

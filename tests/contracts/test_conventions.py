@@ -23,6 +23,7 @@ RNG = np.random.default_rng(0)
 X = RNG.normal(size=(90, 3)) * [1, 2, 3] + RNG.integers(0, 2, size=(90, 1)) * [4, 8, 12]
 WORDS, TARGETS = np.where(X[:, 0] > 2, "high", "low"), X @ [1.0, -1.0, 0.5]
 VISITS = np.column_stack([np.repeat(np.arange(8), 5), np.tile(np.arange(5), 8), RNG.poisson(4, 40)]).astype(float)
+LIFE = np.column_stack([np.ceil(10 * np.exp(RNG.normal(size=90) - X[:, 0] / 4)), RNG.random(90) < 0.7])  # time, event
 FAMILY = {"name": "gaussian", "n_components": 2}
 
 
@@ -44,6 +45,13 @@ CASES = {
     "BayesianRegression": Case(up.BayesianRegression(), y=TARGETS),
     "FedBNR": Case(up.FedBNR(n_frequencies=8, max_iter=3, random_state=0), y=TARGETS),
     "FedConceptEM": Case(up.FedConceptEM(2, max_iter=3, random_state=0), y=WORDS),
+    "GLM": Case(up.GLM("gamma", link="log"), y=np.exp(0.1 * TARGETS)),
+    "LinearRegression": Case(up.LinearRegression(), y=TARGETS),
+    "LogisticRegression": Case(up.LogisticRegression(), y=WORDS),
+    "Describe": Case(up.Describe()),
+    "Cox": Case(up.Cox(), y=LIFE),
+    "KaplanMeier": Case(up.KaplanMeier(), y=LIFE),
+    "PCA": Case(up.PCA(2)),
 }
 METHODS = ("predict", "predict_proba", "score_samples", "transform", "impute", "novelty", "interval", "score", "adapt")
 SPEAK = [name for name, case in CASES.items() if hasattr(case.model, "predict") or hasattr(case.model, "transform")]

@@ -13,13 +13,18 @@ from unpooled.arrays import to_numpy
 from unpooled.client import Client
 from unpooled.estimator import Estimator
 
-CLOSED, GRADIENT = 1e-12, 1e-6  # how far the two may be apart, relative to the largest number of an attribute
+CLOSED, SCORES, GRADIENT = (
+    1e-12,
+    1e-9,
+    1e-6,
+)  # how far the two may be apart, relative to the largest number of an attribute
 
 
 class Case(NamedTuple):
     parameters: dict[str, Any]
     label: str | None = None  # class, value
     rtol: float = CLOSED
+    life: bool = False  # two columns more: time and event
     visits: bool = False  # rows are (site, date, value)
 
 
@@ -35,6 +40,13 @@ CASES = {
     "BayesianRegression": Case({}, "value"),
     "FedBNR": Case({"max_iter": 2}, "value", GRADIENT),
     "FedConceptEM": Case({"max_iter": 3}, "class", GRADIENT),
+    "GLM": Case({"cov_type": "site"}, "value", SCORES),
+    "LinearRegression": Case({}, "value"),
+    "LogisticRegression": Case({}, "class"),
+    "Describe": Case({"min_count": 2}),
+    "Cox": Case({"duration": 3, "event": 4}, life=True),
+    "KaplanMeier": Case({"duration": 3, "event": 4}, life=True),
+    "PCA": Case({"n_components": 2}),
 }
 
 
@@ -66,6 +78,9 @@ def clients(name: str, tables: dict[str, np.ndarray]) -> list[Client]:
 
 def rows(name: str, x: np.ndarray) -> np.ndarray:
     """The table itself, or visits made from it: sites, dates and counts."""
+    if case(name).life:
+        time = np.ceil(20 * np.exp(np.sin(7 * x.sum(1)) - x[:, 0] / 5))
+        return np.column_stack([x, time, np.cos(5 * x[:, 1]) > -0.5])
     if not case(name).visits:
         return x
     n = np.arange(len(x))

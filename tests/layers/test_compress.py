@@ -174,47 +174,7 @@ def test_counts_never_arrive_below_nothing():
     assert not fed.journal.refusals
 
 
-# ---- a grid, and answers of several entries ----
-
-
-def test_a_grid_stays_within_a_step_and_then_costs_a_few_bytes():
-    fed, answers = compressed(6, quantiser="grid")
-    off = np.abs(answers[-1].xx - TRUTH.xx)
-    assert (off <= 4 * np.abs(up.federate(DATA).gather(single_moments, ZERO)["c3"].xx).max(axis=0) / 5 * 1.2).all()
-    assert (answers[-1].xx == answers[1].xx).all()  # nothing moves
-    assert fed.journal.exchanges[-1].bytes_up <= 4 * 16
-    assert not fed.journal.refusals
-
-
-def test_rounding_on_a_grid_is_right_in_the_mean():
-    found = []
-    for seed in range(200):
-        fed = Compressed(up.federate(DATA), quantiser={"name": "grid", "levels": 2})
-        fed.journal.begin(seed)
-        found.append(fed.sum(moments, ZERO).xx - TRUTH.xx)
-    errors = np.array(found)
-    assert (np.abs(errors.mean(axis=0)) < 5 * errors.std(axis=0) / np.sqrt(200) + 1e-9).all()
-    assert errors.std(axis=0).max() > 0
-
-
-def test_a_gather_has_a_finer_grid_than_a_sum():
-    exact = up.federate(DATA).gather(single_moments, ZERO)
-    off = {}
-    for kind in ("sum", "gather"):
-        fed = Compressed(up.federate(DATA).only(["c1"]), quantiser={"name": "grid", "levels": 1})
-        answer = fed.sum(moments, ZERO) if kind == "sum" else fed.gather(single_moments, ZERO)["c1"]
-        off[kind] = np.abs(answer.xx - exact["c1"].xx).max()
-    assert off["gather"] < off["sum"] / 20
-
-
-def test_a_restored_run_on_a_grid_goes_on_to_the_same_bits():
-    _, answers = compressed(3, quantiser="grid")
-    other, _ = compressed(2, quantiser="grid")
-    again = Compressed(up.federate(DATA), quantiser="grid")
-    again.restore(other.snapshot())
-    again.journal.begin(3, round=2)
-    assert (again.sum(moments, ZERO).xx == answers[2].xx).all()
-    assert not again.journal.refusals
+# ---- answers of several entries ----
 
 
 @client("compress.several", SUM)
@@ -222,9 +182,8 @@ def several(nothing: None, client: Client, *, asked: list) -> dict[str, Float[Ar
     return {name: client.x.sum(-2) * len(name) for name in asked}
 
 
-@pytest.mark.parametrize("quantiser", ["grid", "dither"])
-def test_an_entry_is_remembered_while_it_rests(quantiser):
-    fed = Compressed(up.federate(DATA), quantiser=quantiser)
+def test_an_entry_is_remembered_while_it_rests():
+    fed = Compressed(up.federate(DATA))
     fed.journal.begin(3)
     truth = up.federate(DATA).sum(several.using(asked=["a", "bb"]), None)
     for asked in (["a", "bb"], ["a"], ["a"], ["a", "bb"], ["a", "ccc"]):
@@ -237,7 +196,7 @@ def test_an_entry_is_remembered_while_it_rests(quantiser):
 
 
 def test_an_entry_that_is_long_gone_is_forgotten():
-    fed = Compressed(up.federate(DATA), quantiser="grid")
+    fed = Compressed(up.federate(DATA))
     for asked in (["a", "bb"], *[["a"]] * (parts.PATIENCE + 1)):
         fed.sum(several.using(asked=asked), None)
     assert [list(kept[next(iter(kept))]) for kept in fed._memories.values()] == [["a"]] * 4
@@ -245,13 +204,13 @@ def test_an_entry_that_is_long_gone_is_forgotten():
 
 
 def test_an_empty_dict_and_a_dict_with_one_entry_come_back_as_dicts():
-    fed = Compressed(up.federate(DATA), quantiser="grid")
+    fed = Compressed(up.federate(DATA))
     assert fed.sum(several.using(asked=[]), None) == {}
     assert list(fed.sum(several.using(asked=["a"]), None)) == ["a"]
 
 
 def test_small_numbers_that_stay_are_not_sent_again():
-    held, how = None, parts.How(parts.FINE, 1.0, np.random.default_rng(0), lambda name, shape: np.zeros(shape))
+    held, how = None, parts.How(parts.FINE, 1.0, np.random.default_rng(0))
     sizes = []
     for value in (3.25, 3.25, 4.0):
         sent = parts.write(Moments(np.int64(2), np.full(3, value), np.zeros((2, 2))), held, how)

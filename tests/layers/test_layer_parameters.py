@@ -6,7 +6,7 @@ import pytest
 import unpooled as up
 from unpooled.errors import BadParameter
 from unpooled.layers.compression.layer import Compressed
-from unpooled.layers.compression.quantisers import Dither, Grid
+from unpooled.layers.compression.quantisers import Dither
 from unpooled.layers.faults import Faults
 from unpooled.layers.meter import Metered
 
@@ -14,7 +14,7 @@ DATA = {f"c{i}": np.random.default_rng(i).normal(size=(10, 2)) for i in range(3)
 
 REFUSED = [
     (Compressed, {"levels": 0}, "levels=0 must be a whole number of at least 1"),
-    (Compressed, {"levels": 2, "quantiser": "grid"}, "give one of them"),
+    (Compressed, {"levels": 2, "quantiser": "dither"}, "give one of them"),
     (Compressed, {"memory": "no"}, "memory='no' must be True or False"),
     (Compressed, {"alpha": 0}, "alpha=0 must be above 0"),
     (Compressed, {"max_bytes": "1 GB"}, "max_bytes='1 GB' must be a whole number"),
@@ -40,7 +40,7 @@ def test_what_cannot_work_is_refused_at_once(layer, options, says):
 @pytest.mark.parametrize("given", [np.int64(3), 3.0])
 def test_a_whole_number_is_one_however_it_is_written(given):
     assert Compressed(up.federate(DATA), levels=given).quantiser == Dither(3)
-    assert type(Compressed(up.federate(DATA), quantiser=Grid(given)).quantiser.levels) is int
+    assert type(Compressed(up.federate(DATA), quantiser=Dither(given)).quantiser.levels) is int
     fits = [
         up.GaussianMixture(2, tol=np.inf, random_state=0).fit(Compressed(up.federate(DATA), levels=n)).means_
         for n in (given, 3)

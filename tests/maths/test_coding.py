@@ -32,23 +32,6 @@ def test_short_messages_of_few_levels_cost_little_more():
     assert 8 * len(coding.pack(symbols, 1)) / 2310 < 1.05 * 1.371
 
 
-@settings(max_examples=60, deadline=None)
-@given(st.floats(0, 1), st.integers(1, 400), st.integers(1, 10**6), st.integers(0, 2**32 - 1))
-def test_gaps_come_back(share, size, largest, seed):
-    rng = np.random.default_rng(seed)
-    symbols = np.where(rng.random(size) < share, rng.integers(-largest, largest + 1, size=size), 0)
-    assert (coding.unpack_gaps(coding.pack_gaps(symbols), size) == symbols).all()
-
-
-@pytest.mark.parametrize("share", [0.005, 0.02, 0.1, 0.3])
-def test_gaps_cost_about_the_entropy_of_sparse_numbers_and_nothing_of_zeros(share):
-    rng = np.random.default_rng(0)
-    symbols = np.where(rng.random(20_000) < share, rng.choice([-1, 1], 20_000), 0)
-    entropy = -share * np.log2(share) - (1 - share) * np.log2(1 - share) + share
-    assert 8 * len(coding.pack_gaps(symbols)) / len(symbols) < 1.12 * entropy
-    assert len(coding.pack_gaps(np.zeros(500))) == 0
-
-
 @given(st.integers(0, 2**40))
 def test_lengths_come_back(n):
     assert coding.read_length(b"x" + coding.length(n), 1) == (n, 1 + len(coding.length(n)))

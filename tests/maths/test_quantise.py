@@ -6,11 +6,9 @@ from numpy.testing import assert_allclose
 
 from unpooled.choices import describe, resolve
 from unpooled.layers.compression.quantisers import (
-    FAINT,
     QUANTISERS,
     Cast,
     Dither,
-    Grid,
     Identity,
     Sparsify,
     TopK,
@@ -23,7 +21,6 @@ UNBIASED = [
     Dither(7, 16),
     Dither(1, 8, 2.0),  # block-p quantisation
     Dither(3, 20, 1.0),
-    Grid(7),
     Sparsify(0.5),
     Sparsify(0.1),
     Cast("bfloat16"),
@@ -143,22 +140,3 @@ def test_it_travels_as_a_dict(q):
 def test_what_cannot_work_is_refused(given, said):
     with pytest.raises(ValueError, match=said):
         resolve(given, QUANTISERS, "quantiser")
-
-
-def test_a_grid_has_steps_for_each_column_and_none_too_small():
-    x = np.random.default_rng(0).normal(size=(40, 3)) * [1.0, 100.0, 0.0]
-    steps = Grid(5).steps(Grid(5).lay(x))
-    wanted = np.abs(x).max(axis=0) / 5
-    assert ((steps[:2] >= wanted[:2] * 0.999) & (steps[:2] <= wanted[:2] * 2 ** (2 / 8))).all()
-    assert_allclose(steps[2], FAINT * wanted[1], rtol=0.2)
-    assert Grid(5).steps(Grid(5).lay(x[:, 0]))[0] < steps[0] / 6  # of a vector
-
-
-def test_what_stays_on_a_grid_costs_nothing():
-    rng = np.random.default_rng(0)
-    x, draws, q = rng.normal(size=(30, 4)), rng.random((30, 4)), Grid(7)
-    steps = q.steps(q.lay(x))
-    first = q.moved(q.moves(x, steps, draws), x.shape, steps)
-    assert (np.abs(first - x) <= steps).all()
-    assert len(q.moves(x - first, steps, draws)) == 0
-    assert 0 < len(q.moves(x + 0.1 * steps - first, steps, draws)) < 30

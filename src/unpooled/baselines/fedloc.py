@@ -73,7 +73,7 @@ def admm_step(down: Consensus, client: Client, *, inducing: int, rho: float, lip
     return Vote(np.ones(()), tree.map(lambda z, m, u: z + m + u / rho, down.leaves, move, dual), np.asarray(loss))
 
 
-@client("fedloc.expert", GATHER, batched=False)
+@client("fedloc.expert", GATHER, batched=False, in_process=True)
 def expert(consensus: Consensus, client: Client, *, inducing: int) -> Expert:
     """The Gaussian process of this client's rows under the common hyper-parameters."""
     from unpooled.maths.torch_training import sparse_fit
@@ -238,7 +238,9 @@ class FedLoc(RegressorMixin, Estimator):
         X = rows_of(self, X, dtype=np.float64, ensure_all_finite="allow-nan")
         scaling, leaves = self.consensus_.scaling, self.consensus_.leaves
         mean, latent = self._each(standard(scaling, X))  # (clients, q) each
-        gained = 0.5 * (leaves["log_signal"] - np.log(latent))  # reduction of entropy from the prior, per expert and row
+        gained = 0.5 * (
+            leaves["log_signal"] - np.log(latent)
+        )  # reduction of entropy from the prior, per expert and row
         weight = gained if self.combine == "rbcm" else np.full_like(mean, 1 / len(mean))
         precision = (weight / latent).sum(0)
         if self.combine == "rbcm":

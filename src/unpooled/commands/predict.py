@@ -56,7 +56,8 @@ def answers(model: Any, x: np.ndarray, client: str | None = None) -> dict[str, l
     how = _asked(model, client)
     if not hasattr(model, "predict"):
         filled = np.asarray(model.transform(x))
-        return dict(zip(model.columns_ or _numbered("x", filled), filled.T.tolist()))
+        names = getattr(model, "get_feature_names_out", lambda: model.columns_ or _numbered("x", filled))()
+        return dict(zip(names, filled.T.tolist()))
     if "return_std" in signature(model.predict).parameters:
         told = dict(zip(("prediction", "std"), model.predict(x, return_std=True, **how)))
     else:

@@ -12,7 +12,7 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
     parser = commands.add_parser(
         "verify", help="check a run of a study against the nodes' ledgers", description=__doc__
     )
-    parser.add_argument("run", type=Path, metavar="RUN", help="the run's folder")
+    parser.add_argument("folder", type=Path, metavar="RUN", help="the run's folder")
     parser.add_argument(
         "--ledger", type=Path, action="append", default=[], help="a node's ledger.jsonl; once for each node"
     )
@@ -23,7 +23,7 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
 def run(args: argparse.Namespace) -> int:
     from unpooled.certificate import verify
 
-    findings = verify(args.run, args.ledger)
+    findings = verify(args.folder, args.ledger)
     wrong = [f for f in findings if f.wrong]
     if args.json:
         print(json.dumps({"certified": not wrong, "findings": [f._asdict() for f in findings]}))

@@ -83,7 +83,7 @@ def _masking(client: Client, act: Callable[[MaskingNode], Any]) -> Any:
 
 
 def _run(client: Client) -> str:
-    return masking_node(client)._state.run if STATE in client.secrets else ""
+    return masking_node(client).run if STATE in client.secrets else ""
 
 
 # ---- the server's side ----
@@ -183,7 +183,11 @@ class SecureSum(Layer):
 
     def _refill(self, hub: MaskingCoordinator) -> None:
         """Clients that missed the last sum are asked for what the coming one needs."""
-        lacking = [name for name in hub.missing() if name in self.names]
+        late = [name for name in hub.not_begun() if name in self.names]
+        if late:
+            for name, begun in self.inner.only(late).gather(begin, hub.roster()).items():
+                hub.add_begun(name, begun)
+        lacking = [name for name in hub.missing() if name in self.names and name not in hub.not_begun()]
         if not lacking:
             return
         for name, sealed in self.inner.only(lacking).gather(envelopes, hub.t).items():

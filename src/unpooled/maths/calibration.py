@@ -72,7 +72,7 @@ def improves(counts: np.ndarray, p: np.ndarray, raw: np.ndarray) -> bool:
 def _covers(counts: np.ndarray, p: np.ndarray, raw: np.ndarray) -> bool:
     """Whether the raw quantiles cover about p[1] - p[0] of the residuals."""
     total, nominal = counts.sum(), p[1] - p[0]
-    inside = (MIDDLES >= raw[0]) & (MIDDLES <= raw[1])
+    inside = np.abs(MIDDLES - raw.mean()) <= 0.5 * (raw[1] - raw[0])
     error = np.sqrt(nominal * (1 - nominal) / total)
     return bool(abs(counts[inside].sum() / total - nominal) <= 2 * error)
 

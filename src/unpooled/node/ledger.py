@@ -13,6 +13,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -64,11 +65,23 @@ class Ledger:
                 return
             entry = {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), **asdict(line), "before": self._last}
             entry["hash"] = _hash(entry)
+            self._append(json.dumps(entry) + "\n")
+            self._remember(entry)
+
+    def _append(self, text: str) -> None:
+        """Write a whole line, or leave the file as it was: a full disk must not leave half a line behind."""
+        size = self.path.stat().st_size if self.path.exists() else 0
+        try:
             with open(self.path, "a", encoding="utf-8") as file:
-                file.write(json.dumps(entry) + "\n")
+                file.write(text)
                 file.flush()
                 os.fsync(file.fileno())
-            self._remember(entry)
+        except OSError as error:
+            with suppress(OSError):
+                os.truncate(self.path, size)
+            raise RunError(
+                f"the ledger {self.path} cannot be written ({error.strerror}): nothing is answered"
+            ) from error
 
     def today(self) -> int:
         """Answers that left in the last 24 hours."""
@@ -106,7 +119,7 @@ def entries(path: Path) -> Iterator[dict[str, Any]]:
     if not path.exists():
         return
     before = FIRST
-    with open(path, encoding="utf-8") as file:
+    with open(path, "rb") as file:
         for number, text in enumerate(file, 1):
             entry = _parse(text, path, number)
             if entry["before"] != before or entry["hash"] != _hash(entry):
@@ -115,9 +128,9 @@ def entries(path: Path) -> Iterator[dict[str, Any]]:
             yield entry
 
 
-def _parse(text: str, path: Path, number: int) -> dict[str, Any]:
+def _parse(text: bytes, path: Path, number: int) -> dict[str, Any]:
     try:
-        entry = json.loads(text)
+        entry = json.loads(text.decode("utf-8"))
         return entry if {"before", "hash", "time", "dry"} <= entry.keys() else entry["before"]
     except (ValueError, KeyError, AttributeError) as error:
         raise RunError(f"{path} was changed: line {number} is not a line of a ledger") from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import os
 import re
 import secrets
@@ -14,6 +15,7 @@ from unpooled.errors import RunError
 from unpooled.store import write_file
 
 KEPT_RUNS = 5
+MARK_BYTES = 32  # the checksum before each value
 
 Vault = MutableMapping[str, bytes]  # "run/what" -> content
 
@@ -41,12 +43,18 @@ class Folder(MutableMapping[str, bytes]):
 
     def __getitem__(self, key: str) -> bytes:
         try:
-            return self._path(key).read_bytes()
+            stored = self._path(key).read_bytes()
         except OSError as error:
             raise KeyError(key) from error
+        mark, content = stored[:MARK_BYTES], stored[MARK_BYTES:]
+        if hashlib.sha256(content).digest() != mark:
+            raise RunError(
+                f"{self._path(key)} is damaged: put it back from a backup, or delete it and start the run anew"
+            )
+        return content
 
     def __setitem__(self, key: str, content: bytes) -> None:
-        write_file(self._path(key), content, secret=True)
+        write_file(self._path(key), hashlib.sha256(content).digest() + content, secret=True)
 
     def __delitem__(self, key: str) -> None:
         self._path(key).unlink(missing_ok=True)

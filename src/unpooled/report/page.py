@@ -32,6 +32,9 @@ svg{width:100%;height:auto;max-width:700px}
 """
 
 
+MASK = "secure.mask"  # the step that hides single answers
+
+
 def write_report(folder: Path, facts: Mapping[str, str] | None = None) -> Path:
     """Write report.html into a finished or unfinished run folder."""
     if not (folder / "config.toml").exists():
@@ -95,7 +98,7 @@ def _asked(config: configs.Config) -> str:
 
 
 def _curve(history: list) -> str:
-    for key, name in (("loglik", "log-likelihood a row"), ("loss", "loss")):
+    for key, name in (("loglik", "log-likelihood a row"), ("loss", "loss"), ("deviance", "deviance")):
         rows = [row for row in history if np.isfinite(row.get(key, np.nan))]  # a round may be about something else
         if len(rows) > 1:
             curve = svg.line([row["round"] for row in rows], [row[key] for row in rows], "round", name)
@@ -144,7 +147,8 @@ def _left(ledger: list) -> str:
     """What each client sent, by question: the words of the question, and which numbers."""
     totals: dict[tuple[str, str], list] = {}
     for e in ledger:
-        entry = totals.setdefault((e["question"], e["kind"]), [0, 0, 0, e.get("contents", "")])
+        kind = "masked" if MASK in e.get("steps", "") else e["kind"]
+        entry = totals.setdefault((e["question"], kind), [0, 0, 0, e.get("contents", "")])
         entry[0], entry[1], entry[2] = entry[0] + 1, entry[1] + e["answered"], entry[2] + e["bytes_up"]
         entry[3] = max(entry[3], e.get("contents", ""), key=len)  # the most that left in any round
     rows = (
@@ -157,7 +161,10 @@ def _left(ledger: list) -> str:
         )
         for (q, kind), (times, answers, sent, held) in totals.items()
     )
-    note = "<p>In a SUM only the total over clients is used; in a GATHER each client's answer is seen by itself.</p>"
+    note = (
+        "<p>In a SUM only the total over clients is used; masked, nobody could see more than the total. "
+        "In a GATHER each client's answer is seen by itself, which can tell much about a small client.</p>"
+    )
     return (
         "<h2>What left each client</h2>"
         + note
@@ -174,7 +181,14 @@ def _folded(contents: str) -> str:
 
 
 def _kind(kind: str) -> str:
-    return {"sum": "SUM", "gather": "GATHER", "tell": "nothing"}[kind]
+    names = {
+        "sum": "SUM",
+        "masked": "SUM, masked",
+        "gather": "<b>GATHER</b>",
+        "tell": "nothing",
+        "keys": "keys of masks",
+    }
+    return names[kind]
 
 
 def _words(question: str) -> str:

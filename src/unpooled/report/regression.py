@@ -23,7 +23,9 @@ def calibration_curve(ax: Any, curves: Mapping[str, Calibration]) -> Any:
     return ax
 
 
-def band(ax: Any, model: Any, x: np.ndarray, coverage: float = 0.95, rows: tuple | None = None, truth: Any = None) -> Any:
+def band(
+    ax: Any, model: Any, x: np.ndarray, coverage: float = 0.95, rows: tuple | None = None, truth: Any = None
+) -> Any:
     """The prediction along one variable with its interval; `rows` are (x, y) to show, `truth` a function of x."""
     x = np.sort(np.asarray(x, dtype=np.float64))
     lower, upper = model.interval(x[:, None], coverage)

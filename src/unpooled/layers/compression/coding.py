@@ -1,8 +1,7 @@
-"""Small whole numbers to bytes and back, without loss: Huffman codes, or bit planes where these are shorter; gaps where most are 0.
+"""Small whole numbers to bytes and back, without loss: Huffman codes, or bit planes where these are shorter.
 
 Planes cost one bit a zero and, for others, a sign and a magnitude of fixed width; they have no header and suit short messages.
-Huffman codes (raw deflate without matches) come within 2 % of the entropy of long ones. Gaps between the numbers that are not 0, in Rice's
-code, cost about log2(gap) + 2 bits each, and a 0 costs next to nothing.
+Huffman codes (raw deflate without matches) come within 2 % of the entropy of long ones.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ import zlib
 import numpy as np
 
 PLANES, HUFFMAN = 0, 1
-ALL_ZERO = 15  # in the place of a width
 GROUP_FROM = 32_768  # numbers; below, the longer code table of grouped numbers costs more than it saves
 
 
@@ -123,72 +121,6 @@ def _group(size: int, levels: int) -> int:
     if size < GROUP_FROM:
         return 1
     return max(g for g in range(1, 6) if (2 * levels + 1) ** g <= 256)
-
-
-# ---- gaps: how many zeros before each other number, its sign, its magnitude less one ----
-
-
-def pack_gaps(symbols: np.ndarray) -> np.ndarray:  # (q,) whole numbers of any size -> uint8
-    """Nothing at all where all are 0; else how many are not, and their Rice codes."""
-    at = np.flatnonzero(symbols)
-    if not len(at):
-        return np.zeros(0, np.uint8)
-    values = symbols[at].astype(np.int64)
-    gaps, sizes = np.diff(at, prepend=-1) - 1, np.abs(values) - 1
-    widths = _rice_width(gaps), _rice_width(sizes)
-    bits = np.concatenate([*_rice(gaps, widths[0]), values < 0, *_rice(sizes, widths[1])])
-    head = bytes([16 * widths[0] + widths[1]]) + length(len(at))
-    return np.concatenate([np.frombuffer(head, np.uint8), np.packbits(bits)])
-
-
-def unpack_gaps(packed: np.ndarray, size: int) -> np.ndarray:  # -> (q,) int64
-    symbols = np.zeros(size, np.int64)
-    if not len(packed):
-        return symbols
-    n, begin = read_length(bytes(packed[:11]), 1)
-    if not 0 < n <= size:
-        raise ValueError(f"{n} of {size} numbers are said to have moved")
-    bits = np.unpackbits(packed[begin:]).astype(bool)
-    gaps, used = _from_rice(bits, n, int(packed[0]) // 16)
-    signs = bits[used : used + n]
-    sizes, rest = _from_rice(bits[used + n :], n, int(packed[0]) % 16)
-    expect(len(packed) - begin, -(-(used + n + rest) // 8), n)
-    at = np.cumsum(gaps + 1) - 1
-    if at[-1] >= size:
-        raise ValueError(f"number {at[-1]} of {size} is said to have moved")
-    symbols[at] = np.where(signs, -1, 1) * (sizes + 1)
-    return symbols
-
-
-def _rice_width(values: np.ndarray) -> int:
-    """Of the remainders, so that the code is shortest: near log2 of the mean. ALL_ZERO where no code is needed."""
-    if not values.any():
-        return ALL_ZERO
-    guess = min(int(np.log2(values.mean() + 1)), ALL_ZERO - 2)
-    tries = range(max(0, guess - 1), guess + 2)
-    return min(tries, key=lambda width: int((values >> width).sum()) + width * len(values))
-
-
-def _rice(values: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:
-    """(quotients as so many ones and a zero, remainders of `width` bits)."""
-    if width == ALL_ZERO:
-        return np.zeros(0, bool), np.zeros(0, bool)
-    ends = np.cumsum((values >> width) + 1)
-    unary = np.ones(ends[-1], bool)
-    unary[ends - 1] = False
-    return unary, (values[:, None] >> np.arange(width) & 1).astype(bool).ravel()
-
-
-def _from_rice(bits: np.ndarray, n: int, width: int) -> tuple[np.ndarray, int]:
-    """(numbers, bits that they took)."""
-    if width == ALL_ZERO:
-        return np.zeros(n, np.int64), 0
-    ends = np.flatnonzero(~bits)[:n]
-    if len(ends) < n or len(bits) < int(ends[-1]) + 1 + n * width:
-        raise ValueError(f"{len(bits)} bits are too few for {n} numbers")
-    quotients, used = np.diff(ends, prepend=-1) - 1, int(ends[-1]) + 1
-    rest = bits[used : used + n * width].reshape(n, width) @ (1 << np.arange(width))
-    return (quotients << width) + rest, used + n * width
 
 
 # ---- a length: seven bits a byte, the last one below 128 ----

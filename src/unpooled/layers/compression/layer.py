@@ -8,7 +8,6 @@ small arrays always go as they are. The server keeps one memory a client and que
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,12 +19,11 @@ from unpooled.client import STEP, Ask, Client, client, generator
 from unpooled.errors import BadParameter
 from unpooled.federation import Federation, Layer
 from unpooled.layers.compression import message as parts
-from unpooled.layers.compression.quantisers import QUANTISERS, Dither, Grid, TopK, memory_step
+from unpooled.layers.compression.quantisers import QUANTISERS, Dither, TopK, memory_step
 from unpooled.parameters import at_least, flag, within
 from unpooled.tree import Tree
 
 MEMORIES = "compressed"  # what a client keeps its memories under, before the question's name
-FINE_GRID = Grid(levels=127)
 REMEDY = "it is asked afresh, start that client again if it goes on"
 
 
@@ -46,9 +44,7 @@ def compress(
 class Compressed(Layer):
     """`Compressed(fed, levels=7)`: every answer is quantised to `levels` steps each way (random dithering).
 
-    quantiser : instead of levels, any of `unpooled.layers.compression.quantisers`:
-        "grid", {"name": "sparsify", "keep": 0.5}, TopK(0.1), ... A grid sends
-        least where a fit settles; what it rounds stays rounded. Answers to a GATHER, whose rounding nothing averages, get a fine one.
+    quantiser : instead of levels, any of `unpooled.layers.compression.quantisers`: {"name": "sparsify", "keep": 0.5}, TopK(0.1), ...
     memory : send changes; without it, every answer is quantised whole. Top-k needs it: there it is the error feedback.
     alpha : the memory's step, 1/(1 + omega) unless given, omega being what rounding usually loses; 1 for top-k.
     max_bytes : an answer whose numbers would take up more, once they are unpacked, is refused before memory is touched.
@@ -82,14 +78,7 @@ class Compressed(Layer):
         self._forget: set[str] = set()
 
     def wrap(self, ask: Ask) -> Ask:
-        return self._wrapped(ask, self.quantiser)
-
-    def gather(self, ask: Ask, down: Tree) -> dict[str, Tree]:
-        coarse = isinstance(self.quantiser, Grid)
-        return self.inner.gather(self._wrapped(ask, FINE_GRID if coarse else self.quantiser), down)
-
-    def _wrapped(self, ask: Ask, quantiser: Any) -> Ask:
-        options = {"quantiser": describe(quantiser, QUANTISERS), "alpha": self.alpha, "question": ask.name}
+        options = {"quantiser": describe(self.quantiser, QUANTISERS), "alpha": self.alpha, "question": ask.name}
         return ask.then(compress, undo=self._undo(options), undo_total=None, forget=sorted(self._forget), **options)
 
     def tell(self, ask: Ask, down: Tree) -> None:
@@ -121,12 +110,7 @@ class Compressed(Layer):
 
 
 def _how(quantiser: Mapping, alpha: float | None, question: str, moment: tuple[int, int], name: str) -> parts.How:
-    """Both ends draw alike, apart from what the question itself draws; a grid's draws are the same in every round."""
+    """Both ends draw alike, apart from what the question itself draws."""
     seed, round = moment
-    own = partial(_draws, seed, f"{name}, {question}")
     rng = generator(seed, round, f"{name}, {MEMORIES}")
-    return parts.How(resolve(quantiser, QUANTISERS, "quantiser"), alpha, rng, own)
-
-
-def _draws(seed: int, whose: str, array: str, shape: tuple[int, ...]) -> np.ndarray:
-    return generator(seed, 0, f"{whose}, {array}, {MEMORIES}").random(shape)
+    return parts.How(resolve(quantiser, QUANTISERS, "quantiser"), alpha, rng)

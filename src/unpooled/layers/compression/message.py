@@ -3,7 +3,7 @@
 An answer that is a dict is remembered entry by entry: one that was not there lately goes whole, the others go as changes.
 
 Bytes: what it is a change of (a checksum of the memory), the number of entries; for each its name and make unless they are known, then for
-each array its length and content. Integers and small arrays go as they are (with a grid, as float32), or not at all where nothing changed.
+each array its length and content. Integers and small arrays go as they are, or not at all where nothing changed.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import struct
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -20,7 +20,7 @@ import numpy as np
 from unpooled import tree
 from unpooled.arrays import claimed_bytes
 from unpooled.layers.compression.coding import expect, inflated, length, read_length
-from unpooled.layers.compression.quantisers import Dither, Grid
+from unpooled.layers.compression.quantisers import Dither
 from unpooled.tree import Tree, message
 
 PATIENCE = 3  # answers without it after which an entry is forgotten
@@ -33,20 +33,12 @@ CHANGE, AFRESH = 0, 1  # the first byte: a change of the memory, or not
 NUMBERS, COUNTS = 0, 1  # the first byte of a quantised array: of any sign, or of none below 0, so that none may arrive
 
 
-@message("compressed.Leaf")
-class Leaf(NamedTuple):
-    """What both ends remember of an array."""
-
-    value: np.ndarray
-    steps: np.ndarray  # (columns,) of its grid; none where there is no grid
-
-
 @message("compressed.Part")
 class Part(NamedTuple):
     """What both ends remember of an entry."""
 
     make: str  # structure and shapes
-    leaves: list[Leaf]
+    leaves: list[np.ndarray]
     missed: int = 0  # answers since it was last there
 
 
@@ -55,7 +47,6 @@ class How(NamedTuple):
     quantiser: Any
     alpha: float | None  # the memory's step; none: no memory
     rng: np.random.Generator  # both ends draw alike
-    draws: Callable[[str, tuple[int, ...]], np.ndarray]  # (array's name, shape) -> its own, the same in every round
 
 
 Memory = dict[str, Part]
@@ -78,37 +69,22 @@ def write(up: Tree, held: Memory | None, how: How) -> bytes:
             out += [length(0), _text(_deflated(f"{name}\n{make}", texts))]
         texts = [f"{name}\n{make}"]
         for i, leaf in enumerate(tree.leaves(entry)):
-            out.append(_text(_content(leaf, _remembered(old, make, i, leaf), how, f"{name}, {i}")))
+            out.append(_text(_content(leaf, _remembered(old, make, i, leaf), how)))
     return b"".join(out)
 
 
-def _content(leaf: np.ndarray, old: Leaf | None, how: How, name: str) -> bytes:
+def _content(leaf: np.ndarray, old: np.ndarray | None, how: How) -> bytes:
     if not _quantised(leaf):
-        before = np.zeros_like(leaf) if old is None else old.value
-        return b"" if np.array_equal(before, leaf) else leaf.astype(_sent_as(leaf, how)).tobytes()
-    change = np.asarray(leaf - (0.0 if old is None else old.value), np.float64)
+        before = np.zeros_like(leaf) if old is None else old
+        return b"" if np.array_equal(before, leaf) else leaf.tobytes()
+    change = np.asarray(leaf - (0.0 if old is None else old), np.float64)
     if not np.isfinite(change).all():
         raise tree.SchemaError("the answer holds numbers that are not finite")
     sign = bytes([COUNTS if (leaf >= 0).all() else NUMBERS])
-    if isinstance(how.quantiser, Grid) and how.alpha is not None:
-        return sign + _on_grid(change, old, how, name)
     return sign + _rounder(old, how).encode(change.ravel(), how.rng).tobytes()
 
 
-def _sent_as(leaf: np.ndarray, how: How) -> Any:
-    """A small array's numbers as they are; beside a grid four bytes are plenty."""
-    return np.dtype("<f4") if leaf.dtype.kind == "f" and isinstance(how.quantiser, Grid) else leaf.dtype
-
-
-def _on_grid(change: np.ndarray, old: Leaf | None, how: How, name: str) -> bytes:
-    laid = how.quantiser.lay(change) if old is None or not len(old.steps) else b""
-    steps = how.quantiser.steps(laid) if len(laid) else old.steps if old is not None else np.zeros(0)
-    if not len(steps):
-        return b""
-    return bytes(laid) + how.quantiser.moves(change, steps, how.draws(name, change.shape)).tobytes()
-
-
-def _rounder(old: Leaf | None, how: How) -> Any:
+def _rounder(old: np.ndarray | None, how: How) -> Any:
     return FINE if old is None and how.alpha is not None else how.quantiser
 
 
@@ -197,42 +173,30 @@ def _read_name(reader: _Reader, known: Memory, texts: list[str]) -> tuple[str, s
     return name, make
 
 
-def _read_leaf(body: bytes, like: np.ndarray, old: Leaf | None, how: How) -> tuple[np.ndarray, Leaf]:
-    value, leaf = (_read_quantised if _quantised(like) else _read_plain)(body, like, old, how)
-    if value.dtype.kind == "f" and not (np.isfinite(value).all() and np.isfinite(leaf.value).all()):
+def _read_leaf(body: bytes, like: np.ndarray, old: np.ndarray | None, how: How) -> tuple[np.ndarray, np.ndarray]:
+    """(the array that was meant, what is remembered of it)."""
+    value, kept = (_read_quantised if _quantised(like) else _read_plain)(body, like, old, how)
+    if value.dtype.kind == "f" and not (np.isfinite(value).all() and np.isfinite(kept).all()):
         raise ValueError("it holds numbers that are not finite")
-    return value, leaf
+    return value, kept
 
 
-def _read_plain(body: bytes, like: np.ndarray, old: Leaf | None, how: How) -> tuple[np.ndarray, Leaf]:
-    before = np.zeros(like.shape, like.dtype) if old is None else old.value
-    dtype = np.dtype(_sent_as(like, how))
+def _read_plain(body: bytes, like: np.ndarray, old: np.ndarray | None, how: How) -> tuple[np.ndarray, np.ndarray]:
+    before = np.zeros(like.shape, like.dtype) if old is None else old
     if body:
-        expect(len(body), like.size * dtype.itemsize, like.size)
-    value = np.frombuffer(body, dtype).reshape(like.shape).astype(like.dtype) if body else before
-    return value, Leaf(value, np.zeros(0))
+        expect(len(body), like.size * like.dtype.itemsize, like.size)
+    value = np.frombuffer(body, like.dtype).reshape(like.shape).copy() if body else before
+    return value, value
 
 
-def _read_quantised(body: bytes, like: np.ndarray, old: Leaf | None, how: How) -> tuple[np.ndarray, Leaf]:
+def _read_quantised(body: bytes, like: np.ndarray, old: np.ndarray | None, how: How) -> tuple[np.ndarray, np.ndarray]:
     if not body or body[0] not in (NUMBERS, COUNTS):
         raise ValueError("an array does not say whether it holds counts")
-    before, sent = np.zeros(like.shape) if old is None else old.value, np.frombuffer(body[1:], np.uint8)
-    if isinstance(how.quantiser, Grid) and how.alpha is not None:
-        steps, sent = _grid_of(sent, like, old, how)
-        change, alpha = how.quantiser.moved(sent, like.shape, steps) if len(steps) else np.zeros(like.shape), 1.0
-    else:
-        change = _rounder(old, how).decode(sent, like.size, how.rng).reshape(like.shape)
-        steps, alpha = np.zeros(0), 1.0 if old is None else how.alpha or 1.0
+    before, sent = np.zeros(like.shape) if old is None else old, np.frombuffer(body[1:], np.uint8)
+    change = _rounder(old, how).decode(sent, like.size, how.rng).reshape(like.shape)
+    alpha = 1.0 if old is None else how.alpha or 1.0
     value = before + change
-    return (np.maximum(value, 0.0) if body[0] == COUNTS else value), Leaf(before + alpha * change, steps)
-
-
-def _grid_of(sent: np.ndarray, like: np.ndarray, old: Leaf | None, how: How) -> tuple[np.ndarray, np.ndarray]:
-    """(steps, what follows the grid)."""
-    if old is not None and len(old.steps):
-        return old.steps, sent
-    columns = like.shape[-1] if like.ndim > 1 else 1
-    return how.quantiser.cut(sent, columns) if len(sent) else (np.zeros(0), sent)
+    return (np.maximum(value, 0.0) if body[0] == COUNTS else value), before + alpha * change
 
 
 # ---- makes, names, lengths ----
@@ -279,12 +243,12 @@ def _inflated(packed: bytes, texts: list[str]) -> str:
         raise ValueError("a name is no text") from error
 
 
-def _remembered(old: Part | None, make: str, i: int, leaf: np.ndarray) -> Leaf | None:
+def _remembered(old: Part | None, make: str, i: int, leaf: np.ndarray) -> np.ndarray | None:
     """The memory of the i-th array of an entry with the same structure, where it has the shape of this one."""
     if old is None or old.make.partition("\n")[0] != make.partition("\n")[0]:
         return None
-    value = old.leaves[i].value
-    return old.leaves[i] if value.shape == leaf.shape and value.dtype.kind == leaf.dtype.kind else None
+    value = old.leaves[i]
+    return value if value.shape == leaf.shape and value.dtype.kind == leaf.dtype.kind else None
 
 
 def _quantised(leaf: np.ndarray) -> bool:
@@ -303,4 +267,4 @@ def checksum(held: Memory) -> int:
 
 
 def _arrays(held: Memory) -> Iterator[np.ndarray]:
-    return (leaf.value for _, part in sorted(held.items()) for leaf in part.leaves)
+    return (leaf for _, part in sorted(held.items()) for leaf in part.leaves)

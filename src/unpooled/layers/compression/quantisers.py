@@ -19,8 +19,6 @@ from unpooled.tree import message
 STEPS = 8  # scales are powers of 2^(1/8), rounded up: one byte a bucket, at most 9 % above the norm
 _ROOTS = 2.0 ** (np.arange(STEPS) / STEPS)
 NONE = 255  # the scale code of a bucket of zeros
-FINER = 8  # times as many steps has the grid of a vector
-FAINT = 2.0**-12  # of the largest number: a column of smaller ones has the steps of one of this size
 
 
 @message("compressed.Identity")
@@ -118,61 +116,6 @@ class Dither(NamedTuple):
         return np.linalg.norm(rows.astype(np.float64), ord=self._power, axis=1)
 
 
-@message("compressed.Grid")
-class Grid(NamedTuple):
-    """Random rounding to a grid that stays, so that only what moves costs bits; most numbers of a fit that settles do not.
-
-    The first array lays the grid: for each column `levels` steps to its largest number. With the same draws ever after, a number that
-    moves by less than a step is mostly sent as no change, and its rounding is right in the mean over clients. A vector gets finer steps:
-    it is short, and often what the columns of a matrix are divided by.
-    """
-
-    levels: int = 5
-
-    def check(self) -> None:
-        at_least("levels", self.levels, 1)
-
-    def omega(self, size: int) -> float:
-        return size * (2.0 ** (1 / STEPS) / self.levels) ** 2 / 4
-
-    def lay(self, x: np.ndarray) -> np.ndarray:
-        """The grid as bytes, for numbers (..., columns) or a vector, which is one column; nothing where all are 0."""
-        sizes = np.abs(x).reshape(-1, x.shape[-1] if x.ndim > 1 else 1).max(axis=0, initial=0.0)
-        top = float(sizes.max(initial=0.0))
-        if not top > 1e-300:
-            return np.zeros(0, np.uint8)
-        finer = 1 if x.ndim > 1 else FINER
-        codes = _scale_codes(np.maximum(sizes / _power(_exponent(top)), FAINT) / finer)[0]
-        return np.concatenate([np.array([_exponent(top)], "<i2").view(np.uint8), codes])
-
-    def steps(self, laid: np.ndarray) -> np.ndarray:
-        """(columns,)"""
-        return _scales(laid[2:]) * (_power(laid[:2].view("<i2").astype(np.int64)) / self.levels)
-
-    def cut(self, sent: np.ndarray, columns: int) -> tuple[np.ndarray, np.ndarray]:
-        """(steps, what follows the grid)."""
-        if len(sent) < 2 + columns:
-            raise ValueError(f"{len(sent)} bytes stand for a grid of {columns} columns")
-        return self.steps(sent[: 2 + columns]), sent[2 + columns :]
-
-    def moves(self, change: np.ndarray, steps: np.ndarray, draws: np.ndarray) -> np.ndarray:
-        """Bytes that say by how many steps numbers have moved."""
-        return coding.pack_gaps(np.floor(change / steps + draws).ravel())
-
-    def moved(self, sent: np.ndarray, shape: tuple[int, ...], steps: np.ndarray) -> np.ndarray:
-        return coding.unpack_gaps(sent, int(np.prod(shape))).reshape(shape) * steps
-
-    def encode(self, x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        laid = self.lay(x)
-        return np.concatenate([laid, self.moves(x, self.steps(laid), rng.random(x.shape))]) if len(laid) else laid
-
-    def decode(self, sent: np.ndarray, size: int, rng: np.random.Generator) -> np.ndarray:
-        if not len(sent):
-            return np.zeros(size)
-        steps, moves = self.cut(sent, 1)
-        return self.moved(moves, (size,), steps)
-
-
 @message("compressed.Sparsify")
 class Sparsify(NamedTuple):
     """Each coordinate is kept with probability `keep` and sent, scaled up, as float32; which ones, both ends draw alike."""
@@ -267,7 +210,7 @@ class Cast(NamedTuple):
 def memory_step(quantiser: Any, size: int) -> float:
     """alpha in V <- V + alpha Q(x - V): 1 / (1 + omega), which follows fastest, with the usual omega of a quantiser whose bound is
     loose; always so that the distance to a fixed x shrinks in the worst case too, which is below 2 / (1 + omega)."""
-    if isinstance(quantiser, TopK | Grid):
+    if isinstance(quantiser, TopK):
         return 1.0
     return min(1 / (1 + usual_omega(quantiser, size)), 1.9 / (1 + quantiser.omega(size)))
 
@@ -291,7 +234,6 @@ _MANTISSA = {"bfloat16": 7, "float16": 10}
 QUANTISERS: dict[str, type] = {
     "identity": Identity,
     "dither": Dither,
-    "grid": Grid,
     "sparsify": Sparsify,
     "topk": TopK,
     "cast": Cast,

@@ -63,9 +63,7 @@ def check_device(device: Any) -> None:
 def check_server_data(given: Any) -> tuple[np.ndarray, np.ndarray]:
     """The server's rows X (r, d) and targets y (r,) or (r, o)."""
     if not (isinstance(given, tuple | list) and len(given) == 2):
-        raise BadParameter(
-            f"server_data must be a pair (X, y), not {type(given).__name__}: the rows at the server"
-        )
+        raise BadParameter(f"server_data must be a pair (X, y), not {type(given).__name__}: the rows at the server")
     try:
         return check_X_y(*given, dtype=np.float64, multi_output=True, y_numeric=True)
     except (ValueError, TypeError) as error:

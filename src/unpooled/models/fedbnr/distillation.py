@@ -8,7 +8,7 @@ import torch
 from unpooled.arrays import Array
 from unpooled.maths.descent import Adam, adam
 from unpooled.maths.feature_maps import Kernel, Leaves, Spec, features
-from unpooled.maths.torch_training import Tensor, arrays, minus_evidence, moved, own, tensors
+from unpooled.maths.torch_training import Tensor, adam_steps, arrays, minus_evidence, tensors
 
 
 def distil(
@@ -42,10 +42,10 @@ def distil_steps(
 ) -> dict[str, Adam]:
     """Adam's states after `steps` more steps, for rows (x, y, target): x (..., r, d), target Gram matrix (..., r, r)."""
     x, y, target = rows
-    w, states = torch.ones(x.shape[:-1], dtype=x.dtype, device=x.device), own(states)
-    for _ in range(steps):
-        at = {k: s.at.requires_grad_() for k, s in states.items()}
+    w = torch.ones(x.shape[:-1], dtype=x.dtype, device=x.device)
+
+    def loss(at: dict[str, Tensor]) -> Tensor:
         z = features(spec, Kernel(at, fixed), x)
-        loss = minus_evidence(z, y, w, at) + weight * ((z @ z.mT - target) ** 2).mean((-1, -2))
-        states = moved(states, torch.autograd.grad(loss.sum(), list(at.values())), rate)
-    return states
+        return minus_evidence(z, y, w, at) + weight * ((z @ z.mT - target) ** 2).mean((-1, -2))
+
+    return adam_steps(states, loss, steps, rate)

@@ -104,7 +104,9 @@ def train(task: Task, client: Client, *, spec: dict, share: float, seed: int, ep
     distil = task.rows.shape[0] > 0  # then only Gram matrices are sent, not kernels
     scaled = lambda v, counts: v * counts.reshape(counts.shape + (1,) * (v.ndim - counts.ndim))  # noqa: E731
     theta = {k: scaled(v, 0 * clients if distil else clients) for k, v in mine.items()}
-    return Trained(clients, theta, scaled(log_noise, clients), scaled(log_prior, clients), scaled(gram, clients), checked)
+    return Trained(
+        clients, theta, scaled(log_noise, clients), scaled(log_prior, clients), scaled(gram, clients), checked
+    )
 
 
 def check_held(

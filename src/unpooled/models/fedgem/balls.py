@@ -1,4 +1,4 @@
-"""Balls around estimates: how far an estimate may move without loss, which balls meet, and where (FedGEM's geometry)."""
+"""FedGEM's geometry: how far a centre may move without loss, which balls overlap, and where; sends nothing."""
 
 from __future__ import annotations
 
@@ -8,48 +8,48 @@ CHUNK = 512  # rows of the distance table in memory at a time
 
 
 def exact_radius(centre: np.ndarray, before: np.ndarray) -> np.ndarray:
-    """(k,) the largest ball around the maximiser in which an isotropic expected log-likelihood is not below its value before.
+    """(k,) the largest radius within which the expected log-likelihood is not below its value before the EM step.
 
-    It falls by n |mu - centre|^2 / 2 around its maximiser, so the ball reaches exactly to where the estimate was.
+    For isotropic components it falls by n |mu - centre|^2 / 2 around its maximiser, so the ball reaches exactly to the old centre.
     """
     return np.linalg.norm(centre - before, axis=-1)
 
 
 def conservative_radius(centre: np.ndarray, before: np.ndarray, spread: np.ndarray) -> np.ndarray:
-    """(k,) the smaller ball that robust optimisation over all rows at once guarantees; `spread` is the mean of |x - centre|^2."""
+    """(k,) the smaller radius of the authors' robust optimisation problem; `spread` is the mean of |x - centre|^2."""
     moved = ((centre - before) ** 2).sum(-1)
     return np.sqrt(spread + moved) - np.sqrt(spread)
 
 
-def meetings(centre: np.ndarray, radius: np.ndarray, owner: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(i, j, distance), i < j: the pairs of balls of different owners that meet, nearest centres first."""
+def overlaps(centre: np.ndarray, radius: np.ndarray, owner: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(i, j, distance), i < j: the pairs of overlapping balls of different owners, nearest centres first."""
     found = []
     squares = (centre**2).sum(1)
     for start in range(0, len(centre), CHUNK):
         rows = slice(start, start + CHUNK)
-        apart = np.sqrt(np.maximum(squares[rows, None] + squares - 2 * centre[rows] @ centre.T, 0.0))
-        meet = (apart <= radius[rows, None] + radius) & (owner[rows, None] != owner)
-        i, j = np.nonzero(meet)
+        distance = np.sqrt(np.maximum(squares[rows, None] + squares - 2 * centre[rows] @ centre.T, 0.0))
+        overlap = (distance <= radius[rows, None] + radius) & (owner[rows, None] != owner)
+        i, j = np.nonzero(overlap)
         later = j > i + start
-        found.append((i[later] + start, j[later], apart[i[later], j[later]]))
-    i, j, apart = (np.concatenate(parts) for parts in zip(*found))
-    order = np.argsort(apart, kind="stable")
-    return i[order], j[order], apart[order]
+        found.append((i[later] + start, j[later], distance[i[later], j[later]]))
+    i, j, distance = (np.concatenate(parts) for parts in zip(*found))
+    order = np.argsort(distance, kind="stable")
+    return i[order], j[order], distance[order]
 
 
-def meeting_points(
-    first: np.ndarray, radius: np.ndarray, second: np.ndarray, other_radius: np.ndarray, apart: np.ndarray
+def common_points(
+    first: np.ndarray, radius: np.ndarray, second: np.ndarray, other_radius: np.ndarray, distance: np.ndarray
 ) -> np.ndarray:
-    """(p, d) the point in both balls nearest to the middle between their centres, for pairs that meet."""
-    apart = np.maximum(apart, 1e-300)
-    share = np.clip(0.5, 1 - other_radius / apart, radius / apart)
-    return first + share[:, None] * (second - first)
+    """(p, d) the point in both balls nearest to the midpoint of their centres, for overlapping pairs."""
+    distance = np.maximum(distance, 1e-300)
+    fraction = np.clip(0.5, 1 - other_radius / distance, radius / distance)
+    return first + fraction[:, None] * (second - first)
 
 
 def super_clusters(i: np.ndarray, j: np.ndarray, owner: np.ndarray) -> np.ndarray:
-    """(m,) labels: balls joined pair by pair in the order given, as long as no cluster holds two balls of one owner."""
+    """(m,) labels: pairs are joined in the given order, unless a cluster would hold two balls of one owner."""
     root = list(range(len(owner)))
-    holds = [1 << int(o) for o in owner]  # owners as bits of one number: an intersection is one operation
+    holds = [1 << int(o) for o in owner]  # owners as a bit mask: intersection is one operation
 
     def find(a: int) -> int:
         while root[a] != a:

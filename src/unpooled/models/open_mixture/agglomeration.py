@@ -1,4 +1,4 @@
-"""Greedy agglomeration: always join the pair with the largest gain, whatever a gain is."""
+"""Greedy agglomeration: merge the pair with the largest gain, for any definition of gain; sends nothing."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import numpy as np
 
 from unpooled.tree import message
 
-Gains = Callable[[np.ndarray, np.ndarray], np.ndarray]  # (i, j), both (p,), to the gain of each pair
-Join = Callable[[int, int], None]  # j becomes part of i
+Gains = Callable[[np.ndarray, np.ndarray], np.ndarray]  # (i, j), both (p,) -> gain of each pair
+Join = Callable[[int, int], None]  # merges j into i
 
 
 @message("open_mixture.Merges")
 class Merges(NamedTuple):
-    """A dendrogram: step s joins nodes `left[s]` and `right[s]` into node `leaves + s`."""
+    """A dendrogram: step s merges nodes `left[s]` and `right[s]` into node `leaves + s`."""
 
     leaves: int
     left: np.ndarray  # (s,) int
@@ -23,25 +23,25 @@ class Merges(NamedTuple):
     gain: np.ndarray  # (s,)
 
     def labels(self, clusters: int) -> np.ndarray:
-        """(leaves,) the cluster of every leaf when joining stops at so many clusters."""
+        """(leaves,) the cluster of every leaf when merging stops at this many clusters."""
         return self.after(max(self.leaves - clusters, 0))
 
     def after(self, steps: int) -> np.ndarray:
-        """(leaves,) the cluster of every leaf after so many steps, numbered by first appearance."""
+        """(leaves,) the cluster of every leaf after this many steps, numbered by first appearance."""
         root = np.arange(self.leaves + len(self.left))
-        for s in range(min(steps, len(self.left)) - 1, -1, -1):  # from the last join down, so that roots are final
+        for s in range(min(steps, len(self.left)) - 1, -1, -1):  # from the last merge down, so that roots are final
             root[[self.left[s], self.right[s]]] = root[self.leaves + s]
         _, first, inverse = np.unique(root[: self.leaves], return_index=True, return_inverse=True)
         return np.argsort(np.argsort(first))[inverse]
 
     def best(self) -> int:
-        """The number of clusters at which the gains add up to the most."""
+        """The number of clusters at which the sum of gains is largest."""
         total = np.concatenate([[0.0], np.cumsum(self.gain)])
         return self.leaves - int(np.argmax(total))
 
 
 def greedy(size: int, gains: Gains, join: Join, until: int = 1) -> Merges:
-    """Join until so few are left; each row of the table of gains is computed at once, and again only when it changes."""
+    """Merge until this many are left; a row of the table of gains is computed again only when its component changes."""
     table = np.full((size, size), -np.inf)
     upper = np.triu_indices(size, 1)
     table[upper] = table.T[upper] = gains(*upper)

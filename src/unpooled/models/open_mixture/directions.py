@@ -1,118 +1,143 @@
-"""In how many directions clients differ more than chance would have it: one less than the number of clusters they mix.
+"""The number of directions in which clients differ, one less than the number of clusters they mix; sends nothing.
 
-When all rows are drawn alike, the clients' mean responsibilities, whitened by the covariance of one row's, are white noise, and the
-logarithm of their largest eigenvalue follows the Tracy-Widom law (Roy's largest root). Clients that mix K clusters in their own shares
-have K - 1 larger ones. Nothing here knows where an atom is, and nothing is fitted.
+If all rows came from one distribution, the clients' mean responsibilities, whitened by the covariance of one row's, would be white
+noise, and the logarithm of their largest eigenvalue would follow the Tracy-Widom distribution (Roy's largest root; Johnstone, 2008).
+Clients that mix K clusters with weights of their own have K - 1 larger eigenvalues.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-REDRAWN = 20  # times that holders change places: all must show more directions, so that chance has 1 in 21
-QUANTILE = 2.02  # of the Tracy-Widom law, 99 %
-SURE = 4.32  # 99.99 %: the first direction says whether clients differ at all, and is asked for in several ways
-UNLIKELY = 1e-4  # the same, where it is a bound of the chance itself
-# directions of less variance than so much of the largest are left out: fewer have a lower bar
-CUTS = (1e-3, 1e-2, 1e-1, 0.3)
+from unpooled.models.open_mixture.constants import N_PERMUTATIONS, P_SEPARATED, TINY, TW_99, TW_9999, VARIANCE_CUTS
 
 
-def count(counts: np.ndarray, within: np.ndarray) -> int:
-    """How many directions stand out: counts (clients, atoms) of rows, within (atoms, atoms) the covariance of one row at a client."""
-    away, free = deviations(counts), max(counts.sum() - len(counts), 1.0)
+def count_directions(counts: np.ndarray, within: np.ndarray) -> int:
+    """The number of significant directions.
+
+    counts is (clients, atoms), expected rows; within is (atoms, atoms), the covariance of one row's responsibilities at a client.
+    """
+    deviations, dof = standardised_deviations(counts), _degrees_of_freedom(counts)
     variance, axes = np.linalg.eigh(within)
-    rare = variance <= CUTS[0] * variance[-1]
-    apart = _apart(away @ axes[:, rare], variance[rare], free)
-    away, samples, found = away - apart @ (apart.T @ away), len(counts) - 1 - apart.shape[1], 0
-    if samples < 1:
-        return apart.shape[1]
-    for cut in CUTS:
-        kept = variance > max(cut * variance[-1], 1e-300)
-        white = away @ axes[:, kept] / np.sqrt(variance[kept])
-        roots, size = np.linalg.eigvalsh(white.T @ white), int(kept.sum())
-        if size and roots.max() > edge(samples, size, free, SURE):
-            found = max(found, int((roots > edge(samples, size, free)).sum()))
-    return found + apart.shape[1]
+    constant = variance <= VARIANCE_CUTS[0] * variance[-1]
+    separated = _separated_directions(deviations @ axes[:, constant], variance[constant], dof)  # (clients, b)
+    n_separated = separated.shape[1]
+    n_samples = len(counts) - 1 - n_separated
+    if n_samples < 1:
+        return n_separated
+    remaining = deviations - separated @ (separated.T @ deviations)
+    n_above_noise = [_count_above_noise(remaining, variance, axes, cut, n_samples, dof) for cut in VARIANCE_CUTS]
+    return n_separated + max(n_above_noise)
 
 
-def _apart(away: np.ndarray, variance: np.ndarray, free: float) -> np.ndarray:
-    """(clients, b) orthonormal: how clients differ where rows of one client never do, or next to never; away is (clients, axes).
+def _count_above_noise(
+    deviations: np.ndarray, variance: np.ndarray, axes: np.ndarray, cut: float, n_samples: int, dof: float
+) -> int:
+    """Eigenvalues above the noise level, on the axes with at least the fraction `cut` of the largest variance.
 
-    Nothing is normal there, but half the square of two rows' distance is at most 1: were all rows drawn alike, its mean within clients
-    would be as far below that of all rows with a chance below exp(-free (all - within + within log(within / all))) (Chernoff).
+    0 unless the largest one is above the stricter level: it says whether clients differ at all, and is tested at several cuts.
     """
-    clients, length, axes = np.linalg.svd(away, full_matrices=False)
-    inside = axes**2 @ np.maximum(variance, 0.0) + 1e-300
-    every = (length**2 + free * inside) / (free + len(away) - 1)
-    chance = free * (every - inside + inside * np.log(inside / every))
-    return clients[:, (every > inside) & (chance > -np.log(UNLIKELY))]
+    used = variance > max(cut * variance[-1], TINY)
+    size = int(used.sum())
+    if size == 0:
+        return 0
+    whitened = deviations @ axes[:, used] / np.sqrt(variance[used])
+    eigenvalues = np.linalg.eigvalsh(whitened.T @ whitened)
+    if eigenvalues.max() <= largest_noise_eigenvalue(n_samples, size, dof, TW_9999):
+        return 0
+    return int((eigenvalues > largest_noise_eigenvalue(n_samples, size, dof)).sum())
 
 
-def deviations(counts: np.ndarray) -> np.ndarray:
-    """(clients, atoms) each client's counts less what it would have if all were alike, in standard errors of its size."""
-    rows = np.maximum(counts.sum(1, keepdims=True), 1e-300)
-    return (counts - rows * (counts.sum(0) / max(counts.sum(), 1e-300))) / np.sqrt(rows)
+def _separated_directions(deviations: np.ndarray, variance: np.ndarray, dof: float) -> np.ndarray:
+    """(clients, b) orthonormal: directions in which clients differ while the rows of one client (almost) do not vary.
 
-
-def within(counts: np.ndarray, squares: np.ndarray) -> np.ndarray:
-    """(atoms, atoms) covariance of one row's responsibilities about its client's, from their summed outer products."""
-    rows = np.maximum(counts.sum(1, keepdims=True), 1e-300)
-    free = max(counts.sum() - len(counts), 1.0)
-    return (squares - (counts / np.sqrt(rows)).T @ (counts / np.sqrt(rows))) / free
-
-
-def edge(samples: int, size: int, free: float, quantile: float = QUANTILE) -> float:
-    """What the largest eigenvalue stays below, 99 times in 100 by default, where all is noise (Johnstone's approximation).
-
-    The eigenvalues are those of a sum of `samples` squares in `size` directions, whitened by a covariance of `free` degrees of freedom.
+    There a normal approximation fails, but half the squared distance of two rows is at most 1. If all rows came from one distribution,
+    its mean within clients would be this far below that of all rows with a probability below
+    exp(-dof (all - within + within log(within / all))) (Chernoff's bound).
     """
-    if size == 0 or max(samples, size) > free:
+    clients, length, axes = np.linalg.svd(deviations, full_matrices=False)
+    within = axes**2 @ np.maximum(variance, 0.0) + TINY
+    overall = (length**2 + dof * within) / (dof + len(deviations) - 1)
+    exponent = dof * (overall - within + within * np.log(within / overall))
+    return clients[:, (overall > within) & (exponent > -np.log(P_SEPARATED))]
+
+
+def standardised_deviations(counts: np.ndarray) -> np.ndarray:
+    """(clients, atoms) counts minus those expected if all clients were alike, divided by the square root of the client's rows."""
+    rows = np.maximum(counts.sum(1, keepdims=True), TINY)
+    expected = rows * (counts.sum(0) / max(counts.sum(), TINY))
+    return (counts - expected) / np.sqrt(rows)
+
+
+def within_covariance(counts: np.ndarray, products: np.ndarray) -> np.ndarray:
+    """(atoms, atoms) covariance of one row's responsibilities about its client's mean, from the sum of their outer products."""
+    rows = np.maximum(counts.sum(1, keepdims=True), TINY)
+    scaled = counts / np.sqrt(rows)
+    return (products - scaled.T @ scaled) / _degrees_of_freedom(counts)
+
+
+def _degrees_of_freedom(counts: np.ndarray) -> float:
+    """Rows minus clients."""
+    return max(counts.sum() - len(counts), 1.0)
+
+
+def largest_noise_eigenvalue(n_samples: int, size: int, dof: float, quantile: float = TW_99) -> float:
+    """A level that the largest eigenvalue of white noise exceeds in 1 % of cases by default (Johnstone's approximation).
+
+    The eigenvalues are those of a sum of n_samples squares in `size` dimensions, whitened by a covariance with dof degrees of freedom.
+    """
+    if size == 0 or max(n_samples, size) > dof:
         return np.inf
-    total = free + samples - 1
-    low, high = (2 * np.arcsin(np.sqrt((n - 0.5) / total)) for n in sorted((samples, size)))
-    spread = (16 / total**2 / (np.sin(low + high) ** 2 * np.sin(low) * np.sin(high))) ** (1 / 3)
-    return float(free * np.exp(2 * np.log(np.tan((low + high) / 2)) + quantile * spread))
+    total = dof + n_samples - 1
+    small, large = (2 * np.arcsin(np.sqrt((n - 0.5) / total)) for n in sorted((n_samples, size)))
+    location = 2 * np.log(np.tan((small + large) / 2))
+    scale = (16 / total**2 / (np.sin(small + large) ** 2 * np.sin(small) * np.sin(large))) ** (1 / 3)
+    return float(dof * np.exp(location + quantile * scale))
 
 
 # ---- components that the same clients hold ----
 
 
-def together(counts: np.ndarray, within: np.ndarray, squares: np.ndarray, rng: np.random.Generator) -> bool:
-    """Whether clients differ in fewer directions than if every component had holders of its own.
+def components_share_holders(
+    counts: np.ndarray, within: np.ndarray, products: np.ndarray, rng: np.random.Generator
+) -> bool:
+    """Permutation test: whether clients differ in fewer directions than if every component had holders of its own.
 
-    That is tried out: each component's holders change places by themselves, and counts are drawn again, as overlapping as they are.
+    Each permutation reassigns the holders of every component independently and draws counts anew, with the observed overlap.
     """
-    overlap = squares / np.maximum(squares.sum(1, keepdims=True), 1e-300)  # where a row of one component is counted
-    own, (variance, axes) = _own(counts, overlap), np.linalg.eigh(within)
+    overlap = products / np.maximum(products.sum(1, keepdims=True), TINY)  # a component's row -> where it is counted
+    own = _counts_before_overlap(counts, overlap)
+    variance, axes = np.linalg.eigh(within)
     root = axes * np.sqrt(np.maximum(variance, 0.0))  # (k, k)
-    found = count(counts, within)
-    return all(found < count(_redrawn(own, overlap, root, rng), within) for _ in range(REDRAWN))
+    found = count_directions(counts, within)
+    permuted = (_permuted_counts(own, overlap, root, rng) for _ in range(N_PERMUTATIONS))
+    return all(found < count_directions(redrawn, within) for redrawn in permuted)
 
 
-def _own(counts: np.ndarray, overlap: np.ndarray, n_iter: int = 50) -> np.ndarray:
-    """(clients, components) the rows each client has of each, before they overlap: EM for the likeliest."""
+def _counts_before_overlap(counts: np.ndarray, overlap: np.ndarray, n_iter: int = 50) -> np.ndarray:
+    """(clients, components) maximum-likelihood rows of each client in each component, by EM; counts = own @ overlap."""
     own = counts.copy()
     for _ in range(n_iter):
-        own = own * (counts / np.maximum(own @ overlap, 1e-300) @ overlap.T)
+        own = own * (counts / np.maximum(own @ overlap, TINY) @ overlap.T)
     return own
 
 
-def _redrawn(own: np.ndarray, overlap: np.ndarray, root: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """(clients, components) counts where each component's holders have changed places; clients left without a row are left out."""
-    moved = rng.permuted(own, axis=0)
-    moved = moved[moved.sum(1) >= 1]
-    noise = rng.normal(size=moved.shape) @ root.T
-    return moved @ overlap + np.sqrt(moved.sum(1, keepdims=True)) * noise
+def _permuted_counts(own: np.ndarray, overlap: np.ndarray, root: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """(clients, components) noisy counts after permuting each component's holders; clients left without a row are dropped."""
+    permuted = rng.permuted(own, axis=0)
+    permuted = permuted[permuted.sum(1) >= 1]
+    noise = rng.normal(size=permuted.shape) @ root.T
+    return permuted @ overlap + np.sqrt(permuted.sum(1, keepdims=True)) * noise
 
 
-# ---- how sure ----
+# ---- how certain the number is ----
 
 
-def resampled(counts: np.ndarray, within: np.ndarray, times: int, rng: np.random.Generator) -> dict[str, float]:
-    """Number of clusters -> share of federations that find it, when a fifth of the clients is left out."""
+def resampled_sizes(counts: np.ndarray, within: np.ndarray, times: int, rng: np.random.Generator) -> dict[str, float]:
+    """Number of clusters -> fraction of random subsets, of four fifths of the clients, in which it is found."""
     found: dict[str, float] = {}
     for _ in range(times):
-        stay = rng.permutation(len(counts))[: max(1, len(counts) * 4 // 5)]
-        size = str(count(counts[stay], within) + 1)
+        subset = rng.permutation(len(counts))[: max(1, len(counts) * 4 // 5)]
+        size = str(count_directions(counts[subset], within) + 1)
         found[size] = found.get(size, 0.0) + 1 / times
     return found

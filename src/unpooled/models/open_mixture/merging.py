@@ -1,8 +1,8 @@
-"""Which Gaussian components are one: decided from their counts, means and scatters alone.
+"""Which Gaussian components are one, decided from their counts, means and scatters; sends nothing.
 
-Two components are joined while the evidence for one Gaussian behind both is above that for two (a normal-inverse-Wishart
-prior with the pooled within-component covariance, so that components of few rows are judged mildly). Clients weigh in: a client
-that holds both pays for one mixing weight more as long as they are two.
+Two components are merged while the evidence (marginal likelihood) for one Gaussian behind both is above that for two, under a
+normal-inverse-Wishart prior with the pooled within-component covariance. A client that holds both pays BIC's penalty for one mixing
+weight more as long as they are two.
 """
 
 from __future__ import annotations
@@ -15,36 +15,32 @@ from scipy.special import gammaln, xlogy
 from sklearn.neighbors import NearestNeighbors
 
 from unpooled.models.open_mixture.agglomeration import Merges, greedy
+from unpooled.models.open_mixture.constants import MAX_ALL_PAIRS, N_NEIGHBORS, PAIRS_PER_CHUNK, PRIOR_MEAN_ROWS
 from unpooled.tree import message
-
-SHRINK = 0.01  # rows that the prior of a mean counts for
-EXACT = 250  # so many components are agglomerated by looking at all pairs
-CHUNK = 500  # pairs at a time: their scatters stay in the processor's cache
-NEIGHBOURS = 8  # above, only at so many nearest ones each
 
 
 @message("open_mixture.Components")
 class Components(NamedTuple):
-    """Summaries of groups of rows; `held` says how many of each client's rows are in it."""
+    """Summaries of groups of rows."""
 
     n: np.ndarray  # (m,)
     mean: np.ndarray  # (m, d)
     scatter: np.ndarray  # (m, d, d) about the mean
-    held: csr_array  # (m, c)
-
-    def take(self, which: np.ndarray) -> Components:
-        return Components(self.n[which], self.mean[which], self.scatter[which], self.held[which])
+    held: csr_array  # (m, c) rows of each client
 
 
 @message("open_mixture.Prior")
 class Prior(NamedTuple):
+    """Prior of a component's mean and covariance."""
+
     mean: np.ndarray  # (d,)
     within: np.ndarray  # (d, d) pooled covariance within components
     shape: str
-    client_rows: float  # mean rows of a client
+    client_rows: float  # mean number of rows per client
 
 
 def prior(parts: Components, shape: str) -> Prior:
+    """The prior that all components together suggest."""
     total = parts.n.sum()
     within = parts.scatter.sum(0) / total
     floor = 1e-9 * max(np.trace(within) / len(within), np.var(parts.mean), 1e-300)
@@ -52,23 +48,23 @@ def prior(parts: Components, shape: str) -> Prior:
     return Prior(parts.n @ parts.mean / total, within + floor * np.eye(len(within)), shape, max(rows, 2.0))
 
 
-def joined(parts: Components, i: np.ndarray, j: np.ndarray) -> Components:
-    """Components i and j as one, pair by pair."""
+def merged_pairs(parts: Components, i: np.ndarray, j: np.ndarray) -> Components:
+    """(pairs,) components i and j merged, for every pair."""
     n = parts.n[i] + parts.n[j]
-    away = parts.mean[j] - parts.mean[i]
-    mean = parts.mean[i] + away * (parts.n[j] / n)[:, None]
-    between = (parts.n[i] * parts.n[j] / n)[:, None, None] * away[:, :, None] * away[:, None, :]
+    offset = parts.mean[j] - parts.mean[i]
+    mean = parts.mean[i] + offset * (parts.n[j] / n)[:, None]
+    between = (parts.n[i] * parts.n[j] / n)[:, None, None] * offset[:, :, None] * offset[:, None, :]
     return Components(n, mean, parts.scatter[i] + parts.scatter[j] + between, parts.held[i] + parts.held[j])
 
 
-def pooled(parts: Components, labels: np.ndarray) -> Components:
-    """The components grouped by label, (k,) of them."""
+def grouped(parts: Components, labels: np.ndarray) -> Components:
+    """(k,) the components merged by label."""
     m, d = parts.mean.shape
     member = csr_array((np.ones(m), (labels, np.arange(m))))  # (k, m)
     n = member @ parts.n
     mean = member @ (parts.n[:, None] * parts.mean) / n[:, None]
-    away = parts.mean - mean[labels]
-    spread = parts.scatter + parts.n[:, None, None] * away[:, :, None] * away[:, None, :]
+    offset = parts.mean - mean[labels]
+    spread = parts.scatter + parts.n[:, None, None] * offset[:, :, None] * offset[:, None, :]
     return Components(n, mean, (member @ spread.reshape(m, d * d)).reshape(-1, d, d), csr_array(member @ parts.held))
 
 
@@ -77,22 +73,22 @@ def pooled(parts: Components, labels: np.ndarray) -> Components:
 
 def evidence(parts: Components, p: Prior) -> np.ndarray:
     """(m,) log marginal likelihood of each component's rows under one Gaussian, up to a term linear in n."""
-    away = parts.mean - p.mean
-    pull = SHRINK * parts.n / (SHRINK + parts.n)
-    return (
-        _scale_evidence(parts, p, pull, away) + len(p.mean) / 2 * np.log(SHRINK / (SHRINK + parts.n)) + _weights(parts)
-    )
+    offset = parts.mean - p.mean
+    mean_rows = PRIOR_MEAN_ROWS * parts.n / (PRIOR_MEAN_ROWS + parts.n)
+    mean_evidence = len(p.mean) / 2 * np.log(PRIOR_MEAN_ROWS / (PRIOR_MEAN_ROWS + parts.n))
+    return _scale_evidence(parts, p, mean_rows, offset) + mean_evidence + _weight_evidence(parts)
 
 
-def _scale_evidence(parts: Components, p: Prior, pull: np.ndarray, away: np.ndarray) -> np.ndarray:
+def _scale_evidence(parts: Components, p: Prior, mean_rows: np.ndarray, offset: np.ndarray) -> np.ndarray:
+    """The part of the evidence that depends on scatters; mean_rows is the weight of a squared offset from the prior mean."""
     d = len(p.mean)
     if p.shape == "full":
         nu = d + 2.0
         psi = p.within * (nu - d - 1)
-        post = psi + parts.scatter + pull[:, None, None] * away[:, :, None] * away[:, None, :]
+        post = psi + parts.scatter + mean_rows[:, None, None] * offset[:, :, None] * offset[:, None, :]
         scale = nu / 2 * _logdet(psi[None]) - (nu + parts.n) / 2 * _logdet(post)
         return _multigammaln((nu + parts.n) / 2, d) - _multigammaln(np.array([nu / 2]), d) + scale
-    squares = np.einsum("mii->mi", parts.scatter) + pull[:, None] * away**2  # (m, d)
+    squares = np.einsum("mii->mi", parts.scatter) + mean_rows[:, None] * offset**2  # (m, d)
     within = np.diag(p.within)
     if p.shape == "spherical":
         return _gamma_evidence(parts.n * d, within.mean(), squares.sum(1))
@@ -100,15 +96,15 @@ def _scale_evidence(parts: Components, p: Prior, pull: np.ndarray, away: np.ndar
 
 
 def _gamma_evidence(n: np.ndarray, variance: float, squares: np.ndarray) -> np.ndarray:
-    """Of n values about a known mean, with an inverse-gamma prior on their variance; the constant of pi is left out."""
+    """Evidence of n values about a known mean with an inverse-gamma prior on their variance, without the power of pi."""
     a = 2.0
     b = variance * a / 2
     post_a, post_b = a + n / 2, b + squares / 2
     return gammaln(post_a) - gammaln(a) + a * np.log(b) - post_a * np.log(post_b) - n / 2 * np.log(2.0)
 
 
-def _weights(parts: Components) -> np.ndarray:
-    """What the clients' own mixing weights add: sum of n_ck log n_ck."""
+def _weight_evidence(parts: Components) -> np.ndarray:
+    """The contribution of the clients' own mixing weights: sum of n_ck log n_ck."""
     held = parts.held
     return np.asarray(csr_array((xlogy(held.data, held.data), held.indices, held.indptr), held.shape).sum(1)).ravel()
 
@@ -121,35 +117,38 @@ def _multigammaln(a: np.ndarray, d: int) -> np.ndarray:
     return gammaln(a[:, None] - np.arange(d) / 2).sum(1)
 
 
-# ---- joining ----
+# ---- merging ----
 
 
 def gains(parts: Components, p: Prior, alone: np.ndarray, i: np.ndarray, j: np.ndarray) -> np.ndarray:
-    """(pairs,) log evidence won by joining i and j, and the mixing weights their clients need no longer pay for."""
-    at = range(0, len(i), CHUNK)
-    return np.concatenate([_gains(parts, p, alone, i[s : s + CHUNK], j[s : s + CHUNK]) for s in at] or [np.zeros(0)])
+    """(pairs,) log evidence gained by merging i and j, plus the penalty of the mixing weights that clients then save."""
+    out = np.zeros(len(i))
+    for start in range(0, len(i), PAIRS_PER_CHUNK):
+        chunk = slice(start, start + PAIRS_PER_CHUNK)
+        out[chunk] = _gains(parts, p, alone, i[chunk], j[chunk])
+    return out
 
 
 def _gains(parts: Components, p: Prior, alone: np.ndarray, i: np.ndarray, j: np.ndarray) -> np.ndarray:
     both = np.asarray((parts.held[i] > 0).multiply(parts.held[j] > 0).sum(1)).ravel()
-    return evidence(joined(parts, i, j), p) - alone[i] - alone[j] + 0.5 * both * np.log(p.client_rows)
+    return evidence(merged_pairs(parts, i, j), p) - alone[i] - alone[j] + 0.5 * both * np.log(p.client_rows)
 
 
 def merge(parts: Components, shape: str) -> tuple[Components, np.ndarray, Merges]:
-    """(components, where each leaf went, how they join further): many are first condensed by sure pairs of near ones."""
+    """(components, the component of each input, the dendrogram); many components are first condensed by merging near pairs."""
     p = prior(parts, shape)
     parts, where = condense(parts, p)
     return parts, where, agglomerate(parts, p)
 
 
 def agglomerate(parts: Components, p: Prior) -> Merges:
-    """The whole dendrogram by the best pair at a time."""
-    live = _Live(parts, p)
-    return greedy(len(parts.n), live.gains, live.join)
+    """The whole dendrogram, merging the best pair in every step."""
+    current = _Merging(parts, p)
+    return greedy(len(parts.n), current.gains, current.join)
 
 
-class _Live:
-    """Components while they are being joined."""
+class _Merging:
+    """Components while they are being merged."""
 
     def __init__(self, parts: Components, p: Prior):
         self.prior, self.alone = p, evidence(parts, p)
@@ -165,48 +164,50 @@ class _Live:
         return gains(self.parts(which), self.prior, self.alone[which], a, b)
 
     def join(self, i: int, j: int) -> None:
-        one = joined(self.parts(np.array([i, j])), np.array([0]), np.array([1]))
-        self.n[i], self.mean[i], self.scatter[i], self.held[i] = (
-            one.n[0],
-            one.mean[0],
-            one.scatter[0],
-            one.held.toarray()[0],
-        )
-        self.alone[i] = evidence(one, self.prior)[0]
+        merged = merged_pairs(self.parts(np.array([i, j])), np.array([0]), np.array([1]))
+        self.n[i], self.mean[i], self.scatter[i] = merged.n[0], merged.mean[0], merged.scatter[0]
+        self.held[i] = merged.held.toarray()[0]
+        self.alone[i] = evidence(merged, self.prior)[0]
 
 
 def condense(parts: Components, p: Prior) -> tuple[Components, np.ndarray]:
-    """Join near pairs that surely gain by it, in sweeps, until few are left or none gains."""
+    """Merge near pairs with a clear gain, in sweeps, until MAX_ALL_PAIRS are left or no pair gains."""
     where = np.arange(len(parts.n))
-    while len(parts.n) > EXACT:
-        i, j = _sure_pairs(parts, p)
+    while len(parts.n) > MAX_ALL_PAIRS:
+        i, j = _clear_pairs(parts, p)
         if not len(i):
             break
         label = np.arange(len(parts.n))
         label[j] = i
         label = np.unique(label, return_inverse=True)[1]
-        parts, where = pooled(parts, label), label[where]
+        parts, where = grouped(parts, label), label[where]
     return parts, where
 
 
-def _sure_pairs(parts: Components, p: Prior) -> tuple[np.ndarray, np.ndarray]:
-    """(i, j), i < j: disjoint pairs of near neighbours whose gain is at least half of the best that either could have."""
-    m = len(parts.n)
-    whitened = np.linalg.solve(np.linalg.cholesky(p.within), parts.mean.T).T
-    near = NearestNeighbors(n_neighbors=NEIGHBOURS, algorithm="brute").fit(whitened).kneighbors(return_distance=False)
-    first, second = np.repeat(np.arange(m), NEIGHBOURS), near.ravel()
-    code = np.unique(np.minimum(first, second) * m + np.maximum(first, second))
-    i, j = np.divmod(code, m)
+def _clear_pairs(parts: Components, p: Prior) -> tuple[np.ndarray, np.ndarray]:
+    """(i, j), i < j: disjoint pairs of near neighbours whose gain is at least half of the best gain of either."""
+    i, j = _neighbour_pairs(parts, p)
     gain = gains(parts, p, evidence(parts, p), i, j)
-    best = np.zeros(m)
+    best = np.zeros(len(parts.n))
     np.maximum.at(best, i, gain)
     np.maximum.at(best, j, gain)
-    sure = np.flatnonzero((gain > 0) & (2 * gain >= np.maximum(best[i], best[j])))
-    sure = sure[np.argsort(-gain[sure])]
-    free, chosen = np.ones(m, dtype=bool), []
-    for pair in sure:
+    clear = np.flatnonzero((gain > 0) & (2 * gain >= np.maximum(best[i], best[j])))
+    clear = clear[np.argsort(-gain[clear])]
+    free, chosen = np.ones(len(parts.n), dtype=bool), []
+    for pair in clear:
         a, b = i[pair], j[pair]
         if free[a] and free[b]:
             free[a] = free[b] = False
             chosen.append(pair)
     return i[chosen], j[chosen]
+
+
+def _neighbour_pairs(parts: Components, p: Prior) -> tuple[np.ndarray, np.ndarray]:
+    """(i, j), i < j: each component with its nearest ones, by means whitened with the pooled covariance; no pair twice."""
+    m = len(parts.n)
+    whitened = np.linalg.solve(np.linalg.cholesky(p.within), parts.mean.T).T
+    search = NearestNeighbors(n_neighbors=N_NEIGHBORS, algorithm="brute").fit(whitened)
+    neighbours = search.kneighbors(return_distance=False)  # (m, N_NEIGHBORS)
+    first, second = np.repeat(np.arange(m), N_NEIGHBORS), neighbours.ravel()
+    code = np.unique(np.minimum(first, second) * m + np.maximum(first, second))
+    return np.divmod(code, m)

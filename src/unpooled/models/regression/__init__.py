@@ -23,8 +23,8 @@ from unpooled.models.regression.group_effects import check_group_by, find_groups
 from unpooled.models.regression.last_layer import Design, LastLayer, group_of, statistics
 from unpooled.models.regression.scaling import (
     Scaling,
-    compress_heavy,
     check_targets,
+    compress_heavy,
     standard,
     standard_rows,
     standardise,

@@ -14,7 +14,7 @@ from unpooled.arrays import Array, Float, to_numpy
 from unpooled.client import SUM, Client, client
 from unpooled.errors import BadParameter
 from unpooled.federation import Federation
-from unpooled.models.regression.held_out_rows import mix
+from unpooled.maths.hashing import mix
 from unpooled.parameters import at_least
 from unpooled.tree import message
 

@@ -13,12 +13,18 @@ import numpy as np
 from unpooled.arrays import Array, Float
 from unpooled.tree import message
 
-NEAREST, FARTHEST, N_EDGES = 1e-4, 1e3, 187  # edges in standard deviations from the mean; each 9 % farther than the last
+NEAREST, FARTHEST, N_EDGES = (
+    1e-4,
+    1e3,
+    187,
+)  # edges in standard deviations from the mean; each 9 % farther than the last
 _DISTANCES = np.geomspace(NEAREST, FARTHEST, N_EDGES)
 EDGES = np.concatenate([-_DISTANCES[::-1], _DISTANCES])
 MIDDLES = np.concatenate([[-FARTHEST], 0.5 * (EDGES[1:] + EDGES[:-1]), [FARTHEST]])  # a value per bin
 NORMAL_IQR = 1.349  # interquartile range of a normal distribution, in standard deviations
-HEAVY = 1.1  # a column is heavy if its standard deviation is over this many times that of a normal one with its quartiles
+HEAVY = (
+    1.1  # a column is heavy if its standard deviation is over this many times that of a normal one with its quartiles
+)
 
 
 @message("regression.Bend")

@@ -247,7 +247,9 @@ class LastLayer(RegressorMixin, Estimator):
             The ends of the intervals.
         """
         if not (is_number(coverage) and 0 < coverage < 1):
-            raise BadParameter(f"coverage={coverage!r} must be above 0 and below 1: the share of y inside the intervals")
+            raise BadParameter(
+                f"coverage={coverage!r} must be above 0 and below 1: the share of y inside the intervals"
+            )
         p = np.array([0.5 - 0.5 * coverage, 0.5 + 0.5 * coverage])
         ends = self._predictive_quantiles(X, p)  # (n, o, 2)
         for j in range(ends.shape[1]):

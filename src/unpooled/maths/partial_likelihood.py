@@ -1,0 +1,135 @@
+"""Cox's partial likelihood from sums by step of time, with Efron's or Breslow's way with ties; pure functions of arrays.
+
+With r_i = exp(z_i'b), s0 and s1 are sums of r and r z over those at risk in a step, d0 and d1 the same over those who die in it. Among the
+n deaths of a step, death l has the denominator s0 - (l / n) d0 (Efron) or s0 (Breslow).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+LARGEST = (
+    300.0  # of a linear predictor: beyond it exp(z'b) is cut off, so that sums stay finite while a step is too long
+)
+
+
+class Deaths(NamedTuple):
+    """How many die in each step, and their weight."""
+
+    number: np.ndarray  # (g,)
+    weight: np.ndarray  # (g,)
+
+
+class Sums(NamedTuple):
+    """Sums of r and r z by step: over those who leave the risk set in it, and over those of them who die, where several do."""
+
+    r: np.ndarray  # (g,)
+    rz: np.ndarray  # (g, d)
+    died_r: np.ndarray  # (q,), one for each step of two deaths or more
+    died_rz: np.ndarray  # (q, d)
+
+
+class Terms(NamedTuple):
+    """What the sums say: the part of the log-likelihood and of its derivatives that depends on risk sets."""
+
+    loglik: float
+    gradient: np.ndarray  # (d,)
+    outer: np.ndarray  # (d, d) sum of the products of mean covariates
+    hazard: np.ndarray  # (g,) what a row at risk in the step weighs in the second derivative
+    relief: np.ndarray  # (g,) what one that dies in it weighs less
+    mean: np.ndarray  # (g, d) mean covariates of a death in the step
+    hazard_mean: np.ndarray  # (g, d) hazard times mean covariates, and
+    relief_mean: np.ndarray  # (g, d) relief times mean covariates: for robust standard errors
+
+
+def tied(deaths: Deaths, ties: str) -> np.ndarray:
+    """The steps whose deaths need sums of their own: those of two or more, and none in Breslow's way."""
+    return np.flatnonzero(deaths.number > 1.5) if ties == "efron" else np.zeros(0, dtype=np.int64)
+
+
+def terms(deaths: Deaths, sums: Sums, ties: str) -> Terms:
+    """Log-likelihood terms of all deaths."""
+    at_risk = sums.r[::-1].cumsum()[::-1]  # (g,)
+    at_risk_z = sums.rz[::-1].cumsum(0)[::-1]  # (g, d)
+    n = np.rint(deaths.number).astype(np.int64)
+    step = np.repeat(np.arange(len(n)), n)  # (e,) one entry for each death
+    share = _shares(n) if ties == "efron" else np.zeros(len(step))
+    weight = np.repeat(deaths.weight / np.maximum(n, 1), n)
+    died_r, died_rz = _scattered(sums, tied(deaths, ties))
+    denominator = at_risk[step] - share * died_r[step]
+    mean = (at_risk_z[step] - share[:, None] * died_rz[step]) / denominator[:, None]
+    hazard, relief = weight / denominator, weight * share / denominator
+    by_step = lambda a: _by_step(a, step, len(n))  # noqa: E731
+    weighted = weight[:, None] * mean
+    return Terms(
+        -float((weight * np.log(denominator)).sum()),
+        -weighted.sum(0),
+        weighted.T @ mean,
+        by_step(hazard),
+        by_step(relief),
+        by_step(weighted) / np.maximum(deaths.weight, 1e-300)[:, None],
+        by_step(hazard[:, None] * mean),
+        by_step(relief[:, None] * mean),
+    )
+
+
+def _shares(n: np.ndarray) -> np.ndarray:
+    """0, 1/n, ..., (n - 1)/n for each step of n deaths, one after the other."""
+    starts = np.repeat(n.cumsum() - n, n)
+    return (np.arange(n.sum()) - starts) / np.repeat(n, n)
+
+
+def _scattered(sums: Sums, where: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Sums over deaths by step, 0 where a step has fewer than two."""
+    r, rz = np.zeros(len(sums.r)), np.zeros(sums.rz.shape)
+    r[where], rz[where] = sums.died_r, sums.died_rz
+    return r, rz
+
+
+def _by_step(a: np.ndarray, step: np.ndarray, g: int) -> np.ndarray:
+    """Entries of `a` (e, ...) added up by step."""
+    out = np.zeros((g, *a.shape[1:]))
+    np.add.at(out, step, a)
+    return out
+
+
+# ---- what rows contribute ----
+
+
+def last_step(starts: np.ndarray, time: np.ndarray) -> np.ndarray:
+    """The last step in which a row is at risk, (n,): the step it dies in if it dies; -1 if it left before the first."""
+    return np.searchsorted(starts, time, side="right") - 1
+
+
+def risk(z: np.ndarray, coef: np.ndarray) -> np.ndarray:
+    """exp(z'b), (n,)."""
+    return np.exp(np.clip(z @ coef, -LARGEST, LARGEST))
+
+
+def sums(z: np.ndarray, wr: np.ndarray, step: np.ndarray, died: np.ndarray, where: np.ndarray, g: int) -> Sums:
+    """`Sums` of rows z (n, d) with weight times risk wr (n,), last steps (n,) and deaths (n,) bool; `where`: the tied steps."""
+    place = np.full(g, -1)
+    place[where] = np.arange(len(where))
+    at_risk = step >= 0
+    both = at_risk & died
+    both[both] = place[step[both]] >= 0
+    r, rz = _binned(z[at_risk], wr[at_risk], step[at_risk], g)
+    died_r, died_rz = _binned(z[both], wr[both], place[step[both]], len(where))
+    return Sums(r, rz, died_r, died_rz)
+
+
+def _binned(z: np.ndarray, wr: np.ndarray, bins: np.ndarray, g: int) -> tuple[np.ndarray, np.ndarray]:
+    """Sums of wr and of wr z by bin; (g,) and (g, d)."""
+    columns = [wr, *(wr * z[:, j] for j in range(z.shape[1]))]
+    binned = np.stack([np.bincount(bins, column, g)[:g] for column in columns], 1).astype(np.float64)
+    return binned[:, 0], binned[:, 1:]
+
+
+def curvature_weights(cumulated: np.ndarray, relief: np.ndarray, step: np.ndarray, died: np.ndarray) -> np.ndarray:
+    """What r_i z_i z_i' weighs in the second derivative, (n,)."""
+    at_risk = step >= 0
+    out = np.zeros(len(step))
+    out[at_risk] = cumulated[step[at_risk]] - np.where(died[at_risk], relief[step[at_risk]], 0.0)
+    return out

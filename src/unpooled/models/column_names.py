@@ -1,0 +1,45 @@
+"""Columns that a parameter names, as indices; and the names of columns by index. Nothing is sent."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from unpooled.errors import BadParameter, suggest
+from unpooled.federation import Federation
+from unpooled.parameters import at_least
+
+
+def column_index(fed: Federation, what: str, wanted: Any) -> int | None:
+    """The index of the column that the parameter `what` names, by name or index; None stays None."""
+    columns = fed.columns
+    if wanted is None:
+        return None
+    if not isinstance(wanted, str):
+        at_least(what, wanted, 0)
+        _check_range(fed, what, int(wanted))
+        return int(wanted)
+    if columns is None:
+        raise BadParameter(f"{what}={wanted!r} names a column but the columns have no names: give its index, from 0")
+    names = [str(c) for c in columns]
+    if wanted not in names:
+        raise BadParameter(f"{what}={wanted!r} is not a column of the data: {suggest(wanted, names)}")
+    return names.index(wanted)
+
+
+def _check_range(fed: Federation, what: str, index: int) -> None:
+    for c in fed.here()[:1]:
+        if index >= c.x.shape[-1]:
+            raise BadParameter(f"{what}={index} is not a column: rows have {c.x.shape[-1]}, the first is 0")
+
+
+def names_of(fed: Federation, d: int) -> list[str]:
+    """The names of d columns; their numbers where they have none."""
+    columns = fed.columns
+    return [str(c) for c in columns] if columns is not None else [str(j) for j in range(d)]
+
+
+def called(names: list[str], which: Any) -> str:
+    """How a sentence calls some columns: "column 'age'", "columns '0', '3' and 2 more"."""
+    some = [repr(names[j]) for j in which]
+    more = f" and {len(some) - 5} more" if len(some) > 5 else ""
+    return f"column{'s' if len(some) > 1 else ''} {', '.join(some[:5])}{more}"

@@ -1,0 +1,102 @@
+"""A description as text, HTML and frame."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import Any
+
+import numpy as np
+
+WITHHELD = "withheld"
+
+
+def text(about: Any) -> str:
+    """Table one with a column for all rows, each group and each site."""
+    rows = cells(about)
+    widths = [max(len(row[j]) for row in rows) for j in range(len(rows[0]))]
+    lines = [
+        "  ".join(cell.ljust(w) if j == 0 else cell.rjust(w) for j, (cell, w) in enumerate(zip(row, widths)))
+        for row in rows
+    ]
+    return "\n".join([lines[0], "-" * len(lines[0]), *lines[1:]])
+
+
+def html(about: Any) -> str:
+    head, *body = cells(about)
+    tags = lambda row, tag: "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in row)  # noqa: E731
+    lines = [f"<tr><th>{escape(row[0])}</th>{tags(row[1:], 'td')}</tr>" for row in body]
+    return f"<table>\n<thead><tr>{tags(head, 'th')}</tr></thead>\n<tbody>\n" + "\n".join(lines) + "\n</tbody>\n</table>"
+
+
+def frame(about: Any) -> Any:
+    import pandas as pd
+
+    p = np.atleast_1d(np.asarray(about.probabilities, dtype=np.float64))
+    parts = []
+    for name, slot in slots(about).items():
+        quantiles = {f"q{100 * q:g}": slot["quantiles"][i] for i, q in enumerate(p)}
+        parts.append(pd.DataFrame({"group": name, "column": about.names_, **slot["table"], **quantiles}))
+    return pd.concat(parts, ignore_index=True)
+
+
+def slots(about: Any) -> dict[str, dict]:
+    """What is said of all rows, each group and each site, by name."""
+    whole = {"rows": about.n_samples_, "table": about.table_, "quantiles": about.quantiles_, "levels": about.levels_}
+    return {"all": whole, **{f"{_group(about)}{k}": v for k, v in about.groups_.items()}, **about.sites_}
+
+
+def _group(about: Any) -> str:
+    named = about.by if isinstance(about.by, str) or about.by is None else about.names_[int(about.by)]
+    return f"{named} = "
+
+
+def cells(about: Any) -> list[list[str]]:
+    """Table one as rows of text: a head, then lines for every column."""
+    found = slots(about)
+    rows = [["", *found], ["rows", *(_number(s["rows"]) for s in found.values())]]
+    for j, name in enumerate(about.names_):
+        rows += _level_lines(found, name) if name in about.levels_ else _number_lines(about, found, j, name)
+        rows += _missing_line(found, j)
+    return rows
+
+
+def _number_lines(about: Any, found: dict, j: int, name: str) -> list[list[str]]:
+    moments = [f"{_number(s['table']['mean'][j])} ({_number(s['table']['sd'][j])})" for s in found.values()]
+    lines = [[f"{name}, mean (sd)", *moments]]
+    for i, p in enumerate(np.atleast_1d(np.asarray(about.probabilities, dtype=np.float64))):
+        lines.append([f"  {100 * p:g} % quantile", *(_number(s["quantiles"][i, j]) for s in found.values())])
+    return lines
+
+
+def _level_lines(found: dict, name: str) -> list[list[str]]:
+    levels = [s["levels"][name] for s in found.values()]
+    totals = [float(np.nansum(level["rows"])) + level["other"] for level in levels]
+    lines = [[f"{name}, n (%)", *("" for _ in found)]]
+    for i, value in enumerate(levels[0]["values"]):
+        lines.append([f"  {plain(value)}", *(_share(level["rows"][i], total) for level, total in zip(levels, totals))])
+    if any(level["other"] > 0 for level in levels):
+        lines.append(["  other", *(_share(level["other"], total) for level, total in zip(levels, totals))])
+    return lines
+
+
+def _missing_line(found: dict, j: int) -> list[list[str]]:
+    gaps = [float(s["table"]["missing"][j]) for s in found.values()]
+    shares = [_share(gap, s["rows"]) for gap, s in zip(gaps, found.values())]
+    return [["  missing, n (%)", *shares]] if any(gap > 0 for gap in gaps) else []
+
+
+def _share(rows: float, total: float) -> str:
+    if np.isnan(rows):
+        return WITHHELD
+    return f"{_number(rows)} ({100 * rows / total:.1f})" if total > 0 else _number(rows)
+
+
+def plain(value: float) -> str:
+    """A level as people write it: 2, 0.5; different levels never look the same."""
+    return f"{value:.0f}" if float(value).is_integer() and abs(value) < 1e15 else repr(float(value))
+
+
+def _number(value: float) -> str:
+    if np.isnan(value):
+        return WITHHELD
+    return plain(value) if float(value).is_integer() else f"{value:.4g}"

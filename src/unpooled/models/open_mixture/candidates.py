@@ -1,0 +1,134 @@
+"""A candidate model of `OpenMixture`, its M-step, its BIC and how candidates are ranked; sends nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from unpooled.arrays import to_numpy
+from unpooled.maths import gaussian, mixture
+from unpooled.maths.mixture import Params
+from unpooled.models.open_mixture.client_weights import Proposal
+from unpooled.models.open_mixture.constants import CLUSTER_PENALTY, COV_PRIOR_ROWS, TINY
+from unpooled.models.open_mixture.covariances import shrink
+from unpooled.models.open_mixture.questions import CandidateStats
+from unpooled.tree import message
+
+GAUSSIANS = "gaussians"  # each Gaussian is a cluster, each client has its own weights of them
+ATOMS = "atoms"  # many small Gaussians in one topic: all clients have the same weights
+TOPICS = "topics"  # each topic is a cluster, each client has its own weights of topics
+SHARED = "shared"  # each Gaussian is a cluster, all clients have the same weights
+
+
+@message("open_mixture.Candidate")
+class Candidate(NamedTuple):
+    """One model among those that are fitted side by side."""
+
+    id: str  # covariance type and number of Gaussians, "full-6"; with "-1" for each pair merged since
+    structure: str  # GAUSSIANS, ATOMS, TOPICS or SHARED
+    shape: str  # covariance type
+    proposal: Proposal
+    bic: float = np.inf
+    held_out: float = -np.inf  # log-likelihood per held-out row
+    weight_gain: float = 0.0  # the part of it that is due to the clients' own weights
+    held_out_stderr: float = 0.0  # standard error of its difference to the first validated candidate
+    validated: bool = False  # whether rows are held out of it
+    prior_rows: float = COV_PRIOR_ROWS  # rows that the pooled covariance counts as when covariances are shrunk
+
+    @property
+    def size(self) -> int:
+        """The number of clusters."""
+        n_topics, n_gaussians = self.proposal.topics.shape
+        return n_gaussians if self.structure in (GAUSSIANS, SHARED) else n_topics
+
+    @property
+    def cost(self) -> float:
+        """BIC, and for Gaussians held by some clients only a penalty for multiple comparisons; the lowest is the best."""
+        return self.bic + (CLUSTER_PENALTY * self.size if self.structure == GAUSSIANS else 0.0)
+
+    @property
+    def state_id(self) -> str:
+        """The name under which clients keep their weights of it: ids alone are not unique across structures."""
+        return f"{self.structure}-{self.id}"
+
+    @property
+    def answer_key(self) -> str:
+        """The name of its statistics in an answer.
+
+        Topics have their atoms' and a validated copy has its original's, because `Compressed` sends changes since the last answer of
+        the same name.
+        """
+        if self.id.startswith((ATOMS, TOPICS)):
+            return f"{ATOMS}-{self.shape}"
+        return self.state_id.removesuffix("-validated")
+
+
+def gaussian_candidate(
+    id: str, structure: str, shape: str, n: np.ndarray, means: np.ndarray, covs: np.ndarray
+) -> Candidate:
+    """A candidate of Gaussians with n (k,) rows each and full covariances (k, d, d), reduced to the covariance type."""
+    weights = n / n.sum()
+    packed = gaussian.pack_covs(gaussian.reshape_covs(covs, shape), shape)
+    topics = weights[None] if structure == SHARED else np.zeros((0, len(weights)))
+    return Candidate(id, structure, shape, Proposal(Params(weights, means, packed), topics))
+
+
+# ---- one round ----
+
+
+def updated(c: Candidate, answer: CandidateStats) -> Candidate:
+    """The candidate after one round: scored at the parameters that were sent, then moved by an M-step."""
+    rows = float(answer.stats.rows)
+    held_out_rows = max(float(answer.held_out_rows), 1.0)
+    held_out = float(answer.held_out_loglik) / held_out_rows
+    common = float(answer.held_out_common) / held_out_rows
+    return c._replace(
+        proposal=m_step(c, answer),
+        bic=-2 * float(answer.stats.loglik) + _penalty(c, rows) + float(answer.weight_penalty),
+        held_out=held_out,
+        weight_gain=held_out - common,
+        held_out_stderr=float(np.sqrt(answer.held_out_squares) / held_out_rows),
+    )
+
+
+def m_step(c: Candidate, answer: CandidateStats) -> Proposal:
+    """New Gaussians with shrunk covariances, and new topics."""
+    params = mixture.m_step(c.proposal.params, answer.stats, c.shape, 0.0)
+    n, own_scale = to_numpy(answer.stats.n), c.structure in (ATOMS, TOPICS)
+    covs = shrink(params.covs, n, params.means, c.shape, c.prior_rows, own_scale)
+    topics = to_numpy(answer.topics).T
+    if len(topics):
+        topics = topics / np.maximum(topics.sum(1, keepdims=True), TINY)
+    return Proposal(params._replace(covs=covs), topics)
+
+
+def _penalty(c: Candidate, rows: float) -> float:
+    """BIC's penalty for the parameters at the server; clients add that of their own weights."""
+    n_topics, k = c.proposal.topics.shape
+    n_parameters = gaussian.n_parameters(k, c.proposal.params.means.shape[1], c.shape) - (k - 1)
+    if n_topics:
+        n_parameters += k - 1 + n_topics - 1
+    return n_parameters * np.log(rows)
+
+
+# ---- ranking ----
+
+
+def best(candidates: Sequence[Candidate], structure: str) -> Candidate | None:
+    """The candidate of one structure with the lowest cost."""
+    return min((c for c in candidates if c.structure == structure), key=lambda c: c.cost, default=None)
+
+
+def keep_best(candidates: Sequence[Candidate], structure: str, n_kept: int) -> tuple[Candidate, ...]:
+    """The best candidates of one structure, and all of other structures."""
+    ranked = sorted((c for c in candidates if c.structure == structure), key=lambda c: c.cost)
+    dropped = {c.id for c in ranked[n_kept:]}
+    return tuple(c for c in candidates if c.id not in dropped)
+
+
+def pooled_covariance(c: Candidate) -> np.ndarray:
+    """(t,) the weighted mean covariance of its Gaussians, packed."""
+    params = c.proposal.params
+    return gaussian.pack_triangle(np.tensordot(params.weights, gaussian.full_covs(params, c.shape), 1))

@@ -1,0 +1,93 @@
+"""Every fixed number of `OpenMixture`, with its reason; sends nothing.
+
+They were chosen on development seeds (100 and above) that no reported figure uses.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+TINY = 1e-300  # keeps quotients and logarithms finite
+SHAPES = ("spherical", "diag", "full")  # covariance types
+STRUCTURES = ("auto", "gaussians", "topics")
+
+# ---- rounds of each phase (see `phases`) ----
+
+SEARCH_ROUNDS = 12  # Search: Gaussian mixtures of several sizes, and atoms
+REFINE_ROUNDS = (2, 4, 6, 8, 10)  # rounds of Search and Shared after which the worst candidates are replaced
+SETTLE_ROUNDS = 4  # Settle; and Compare, until the number of Gaussians is decided
+COMPARE_ROUNDS = 12  # Compare: Gaussians against topics
+SPLIT_ROUNDS = 3  # Split: EM rounds after each split of the atoms
+MAX_SPLITS = 2  # Split: 80 atoms become at most 320
+SHARED_ROUNDS = 12  # Shared: Gaussian mixtures whose weights all clients share
+REFIT_ROUNDS = 4  # Refit: the chosen model on all rows
+MAX_ROUNDS = (
+    SEARCH_ROUNDS + SPLIT_ROUNDS * MAX_SPLITS + SHARED_ROUNDS + REFIT_ROUNDS
+)  # of the longest sequence of phases
+
+# ---- candidates ----
+
+HELD_OUT = 0.1  # fraction of rows held out of candidates that are validated
+GOLDEN_RATIO = 0.6180339887498949  # multiples of it, modulo 1, spread the held-out rows evenly
+N_INITIAL_SIZES = 8  # numbers of clusters tried first, per covariance type
+N_KEPT = 2  # candidates that survive a refinement
+N_PAIRS_SEARCH = 1  # at a refinement, candidates with up to this many pairs of the best one's Gaussians merged enter
+N_PAIRS_SHARED = 3  # the same where clients share their weights
+SEPARATE_SHAPES = (
+    8  # in Shared, covariance types compete only after this many rounds: k-means starts favour spherical ones
+)
+CLUSTER_PENALTY = (
+    10.0  # of BIC, per Gaussian ("very strong" evidence): corrects for testing every cluster at every client
+)
+
+# ---- atoms ----
+
+MIN_ATOMS, MAX_ATOMS = 12, 80
+ROWS_PER_ATOM = 60  # the number of atoms is rows / 60 within those limits
+ROWS_PER_CENTRE = 15  # a client's k-means has one centre per 15 rows
+
+# ---- covariances ----
+
+COV_PRIOR_ROWS = 2.0  # every covariance is averaged with the pooled one, which counts as this many rows
+COV_FLOOR = 1e-6  # of the mean variance, added to every variance
+MIN_SCALE = 0.01  # smallest scale of an atom's covariance, relative to the pooled one
+
+# ---- clients' own mixing weights ----
+
+FIRST_WEIGHT_STEPS = 5  # EM steps when a client first sees a candidate
+FINAL_WEIGHT_STEPS = 30  # EM steps under the final model
+
+# ---- merging of components ----
+
+PRIOR_MEAN_ROWS = 0.01  # rows that the prior of a mean counts as
+MAX_ALL_PAIRS = 250  # up to this many components all pairs are compared
+N_NEIGHBORS = 8  # above it, only this many nearest neighbours of each
+PAIRS_PER_CHUNK = 500  # pairs evaluated at a time: their scatters fit the processor's cache
+
+# ---- how many directions clients differ in ----
+
+TW_99 = 2.02  # 99 % quantile of the Tracy-Widom distribution: each further direction
+TW_9999 = 4.32  # 99.99 % quantile: the first direction, which is tested at several cuts
+P_SEPARATED = 1e-4  # p-value for a direction in which the rows of one client do not vary
+VARIANCE_CUTS = (1e-3, 1e-2, 1e-1, 0.3)  # axes with less than this fraction of the largest variance are left out
+N_PERMUTATIONS = 20  # of the permutation test whether components share their holders: p < 1/21
+MAX_TOPICS = 30
+N_RESAMPLES = 20  # random subsets of clients for `certainty_`
+TOPIC_STEPS = 150  # EM steps of the topic model at the server
+TOPIC_SMOOTHING = 0.05  # at its start, of the mean atom's count, so that no atom has probability 0 in a topic
+SHARE_SMOOTHING = 0.5  # at its start, rows added per client and topic
+
+# ---- where clients do not differ ----
+
+ROWS_PER_PIECE = 10  # atoms are split while their halves have at least this many rows on average
+MAX_NUMBERS = 80 * 231  # numbers in one answer about split atoms: 80 atoms in 20 dimensions, thousands in two
+HALF_MEAN = np.sqrt(2 / np.pi)  # distance of a half Gaussian's mean from the centre, in standard deviations
+N_DRAWS = 5000  # rows that the server samples from the atoms
+MAX_GAUSSIANS = 40
+PATIENCE = 3  # numbers of Gaussians in a row without a better BIC that end the search
+MERGE_RANGE = 5  # numbers above and below the best one that are also reached by merging pairs
+CONCENTRIC = 0.5  # Gaussians whose means are nearer than this (Mahalanobis) are the core and the tails of one cluster
+
+# ---- new clients ----
+
+NEW_CLUSTER_GAIN = 1.0  # nats per row by which a new cluster must explain its rows better than the known ones

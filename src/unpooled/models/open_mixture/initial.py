@@ -1,0 +1,169 @@
+"""The first candidates, made from what clients described, and candidates with pairs of Gaussians merged; sends nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from unpooled.arrays import Array, to_numpy
+from unpooled.errors import BadData
+from unpooled.maths import gaussian
+from unpooled.maths.local_mixture import kmeans
+from unpooled.maths.mixture import Params
+from unpooled.models.open_mixture import merging
+from unpooled.models.open_mixture.agglomeration import Merges
+from unpooled.models.open_mixture.candidates import ATOMS, GAUSSIANS, Candidate, gaussian_candidate
+from unpooled.models.open_mixture.client_weights import Proposal
+from unpooled.models.open_mixture.constants import (
+    COV_PRIOR_ROWS,
+    MAX_ATOMS,
+    MIN_ATOMS,
+    N_INITIAL_SIZES,
+    ROWS_PER_ATOM,
+    TINY,
+)
+from unpooled.models.open_mixture.covariances import repair, with_floor
+from unpooled.models.open_mixture.questions import Description
+from unpooled.tree import message
+
+TOO_FEW_ROWS = "no client has a cluster of min_count rows: lower min_count, or give clients with more rows"
+
+
+# ---- Gaussians: local components, merged into fewer and fewer ----
+
+
+@message("open_mixture.MergePath")
+class MergePath(NamedTuple):
+    """The clients' components for one covariance type, and the order in which they merge."""
+
+    shape: str
+    n: Array  # (m,)
+    mean: Array  # (m, d)
+    scatter: Array  # (m, t) packed
+    within: Array  # (t,) pooled covariance within components, packed
+    merges: Merges
+
+
+def local_components(descriptions: Mapping[str, Description]) -> merging.Components:
+    """All clients' components in one list."""
+    parts = [descriptions[name] for name in sorted(descriptions)]
+    n = np.concatenate([p.n for p in parts])
+    if not len(n):
+        raise BadData(TOO_FEW_ROWS)
+    owner = np.repeat(np.arange(len(parts)), [len(p.n) for p in parts])
+    held = csr_array((n, (np.arange(len(n)), owner)), shape=(len(n), len(parts)))
+    mean = np.concatenate([p.mean for p in parts])
+    scatter = repair(np.concatenate([p.scatter for p in parts]), "full", 0.0)  # a compressed one may not be positive
+    return merging.Components(n, mean, gaussian.unpack_triangle(scatter), held)
+
+
+def merge_path(components: merging.Components, shape: str) -> MergePath:
+    """The order in which components merge when clusters have this covariance type."""
+    condensed, _, merges = merging.merge(components, shape)
+    within = gaussian.pack_triangle(merging.prior(components, shape).within)
+    return MergePath(shape, condensed.n, condensed.mean, gaussian.pack_triangle(condensed.scatter), within, merges)
+
+
+def initial_sizes(best: int) -> list[int]:
+    """Numbers of clusters to try first: two above the server's estimate, the estimate, and from there down in steps of a quarter."""
+    sizes = [best + 2, best]
+    while sizes[-1] > 1 and len(sizes) < N_INITIAL_SIZES:
+        sizes.append(min(sizes[-1] - 1, sizes[-1] * 3 // 4))
+    return sizes
+
+
+def candidates_on_path(path: MergePath, sizes: Sequence[int]) -> list[Candidate]:
+    """A candidate for each of the sizes that the path reaches."""
+    merges = path.merges
+    smallest = max(1, merges.leaves - len(merges.left))
+    return [_candidate_on_path(path, k) for k in sizes if smallest <= k <= merges.leaves]
+
+
+def _candidate_on_path(path: MergePath, k: int) -> Candidate:
+    unowned = csr_array((len(path.n), 1))
+    parts = merging.Components(path.n, path.mean, gaussian.unpack_triangle(path.scatter), unowned)
+    merged = merging.grouped(parts, path.merges.labels(k))
+    covs = prior_covariances(merged, path.within)
+    return gaussian_candidate(f"{path.shape}-{k}", GAUSSIANS, path.shape, merged.n, merged.mean, covs)
+
+
+def prior_covariances(components: merging.Components, within: Array) -> np.ndarray:
+    """(k, d, d) covariances averaged with the packed pooled one."""
+    prior_scatter = COV_PRIOR_ROWS * gaussian.unpack_triangle(within)
+    return (components.scatter + prior_scatter) / (components.n + COV_PRIOR_ROWS)[:, None, None]
+
+
+# ---- a pair of Gaussians merged ----
+
+
+def merge_best_pair(c: Candidate, rows: float) -> list[Candidate]:
+    """The candidate with the pair merged that is most likely one Gaussian; empty if it has one Gaussian only."""
+    k = c.size
+    if k < 2:
+        return []
+    components = as_components(c, rows)
+    prior = merging.prior(components, c.shape)
+    i, j = np.triu_indices(k, 1)
+    gains = merging.gains(components, prior, merging.evidence(components, prior), i, j)
+    pair = int(np.argmax(gains))
+    labels = np.arange(k)
+    labels[j[pair]] = i[pair]
+    merged = merging.grouped(components, np.unique(labels, return_inverse=True)[1])
+    covs = merged.scatter / merged.n[:, None, None]
+    return [gaussian_candidate(f"{c.id}-1", c.structure, c.shape, merged.n, merged.mean, covs)]
+
+
+def merge_pairs(c: Candidate, rows: float, n_pairs: int) -> list[Candidate]:
+    """The candidate with one pair merged, with two, and so on up to n_pairs."""
+    found = [c]
+    while len(found) <= n_pairs and found[-1].size > 1:
+        found += merge_best_pair(found[-1], rows)
+    return found[1:]
+
+
+def as_components(c: Candidate, rows: float) -> merging.Components:
+    """The candidate's Gaussians as components of one unknown client."""
+    params = c.proposal.params
+    n = rows * to_numpy(params.weights) + TINY
+    scatter = gaussian.full_covs(params, c.shape) * n[:, None, None]
+    return merging.Components(n, params.means, scatter, csr_array((len(n), 1)))
+
+
+# ---- atoms: k-means of the clients' centres ----
+
+
+@message("open_mixture.Centres")
+class Centres(NamedTuple):
+    """All clients' k-means centres."""
+
+    mean: Array  # (m, d)
+    n: Array  # (m,) rows of each
+    scatter: Array  # (d, d) of all rows about their centres
+
+
+def local_centres(descriptions: Mapping[str, Description]) -> Centres:
+    """All clients' centres in one list."""
+    parts = [descriptions[name] for name in sorted(descriptions)]
+    mean = np.concatenate([p.centre for p in parts])
+    n = np.concatenate([p.centre_n for p in parts])
+    if not len(mean):
+        raise BadData(TOO_FEW_ROWS)
+    return Centres(mean, n, gaussian.unpack_triangle(sum(p.centre_scatter for p in parts)))
+
+
+def initial_atoms(centres: Centres, rng: np.random.Generator) -> Candidate:
+    """A mixture of many Gaussians with one covariance, from k-means of all clients' centres."""
+    x, n, scatter = centres
+    n_atoms = int(np.clip(n.sum() / ROWS_PER_ATOM, MIN_ATOMS, MAX_ATOMS))
+    labels = kmeans(x, n, min(n_atoms, max(len(x) // 2, 1)), rng, n_init=3)
+    member = np.eye(labels.max() + 1)[:, labels] * n  # (k, m)
+    means = member @ x / member.sum(1)[:, None]
+    centred = x - means[labels]
+    within = with_floor(((centred * n[:, None]).T @ centred + scatter) / n.sum())
+    weights = member.sum(1) / n.sum()
+    covs = np.repeat(gaussian.pack_triangle(within)[None], len(weights), axis=0)
+    prior_rows = x.shape[1] + 2.0  # an atom has few rows
+    return Candidate(ATOMS, ATOMS, "full", Proposal(Params(weights, means, covs), weights[None]), prior_rows=prior_rows)

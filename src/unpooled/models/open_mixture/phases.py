@@ -1,0 +1,304 @@
+"""The phases of an `OpenMixture` fit, in order; each is a value that holds its candidates and says what comes next.
+
+    Search --> Settle -------------------------> Done     structure="gaussians"
+           --> Compare --> (Refit -->) Done               clients differ: Gaussians or topics
+           --> Split --> Shared --> Refit -----> Done     clients do not differ
+
+Every round of every phase is the same SUM over all its candidates. Search ends with one GATHER of counts and one SUM of products
+(see `grouping`), unless structure="gaussians"; nothing else is sent from here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from unpooled.federation import Federation
+from unpooled.models.open_mixture import directions
+from unpooled.models.open_mixture.candidates import ATOMS, GAUSSIANS, SHARED, TOPICS, Candidate, best, keep_best
+from unpooled.models.open_mixture.certainty import Evaluated
+from unpooled.models.open_mixture.constants import (
+    COMPARE_ROUNDS,
+    HELD_OUT,
+    MAX_SPLITS,
+    N_KEPT,
+    N_PAIRS_SEARCH,
+    N_PAIRS_SHARED,
+    REFINE_ROUNDS,
+    REFIT_ROUNDS,
+    SEARCH_ROUNDS,
+    SEPARATE_SHAPES,
+    SETTLE_ROUNDS,
+    SHAPES,
+    SHARED_ROUNDS,
+    SPLIT_ROUNDS,
+)
+from unpooled.models.open_mixture.grouping import Grouping, client_counts, group_by_holders
+from unpooled.models.open_mixture.initial import (
+    Centres,
+    MergePath,
+    candidates_on_path,
+    merge_best_pair,
+    merge_pairs,
+)
+from unpooled.models.open_mixture.questions import candidate_stats
+from unpooled.models.open_mixture.shared_weights import (
+    first_shared,
+    server_mixtures,
+    should_split,
+    split_atoms,
+)
+from unpooled.tree import message
+
+
+@message("open_mixture.State")
+class State(NamedTuple):
+    """A fit between two rounds."""
+
+    phase: Phase
+    rows: float  # of all clients, known after the first round
+    paths: tuple[MergePath, ...]  # one per covariance type; none with structure="topics"
+    centres: Centres | None  # none with structure="gaussians"
+    evaluated: dict[str, Evaluated]  # by candidate id
+    groupings: dict[str, Grouping]  # candidate id -> how its Gaussians became topics
+    scores: dict[str, float]  # structure -> log-likelihood per held-out row, when both were compared
+
+
+# ---- phase 1 ----
+
+
+@message("open_mixture.Search")
+class Search(NamedTuple):
+    """Gaussian mixtures of several sizes and covariance types, and atoms; the best sizes are refined every second round."""
+
+    candidates: tuple[Candidate, ...]
+    round: int = 0  # rounds done in this phase
+
+    def next(self, state: State, fed: Federation) -> State:
+        if self.round == SEARCH_ROUNDS:
+            return _after_search(self, state, fed)
+        if self.round not in REFINE_ROUNDS:
+            return state
+        kept, new = _refine(self.candidates, GAUSSIANS, _path_neighbours(state), N_PAIRS_SEARCH, state)
+        return state._replace(phase=self._replace(candidates=(*kept, *new)))
+
+
+def _path_neighbours(state: State) -> Callable[[Candidate], list[Candidate]]:
+    """Candidates of one Gaussian less, as many, and one more, from the merge path of the same covariance type."""
+    paths = {path.shape: path for path in state.paths}
+    return lambda c: candidates_on_path(paths[c.shape], range(c.size - 1, c.size + 2))
+
+
+def _refine(
+    candidates: Sequence[Candidate],
+    structure: str,
+    neighbours: Callable[[Candidate], list[Candidate]],
+    n_pairs: int,
+    state: State,
+) -> tuple[tuple[Candidate, ...], list[Candidate]]:
+    """(kept, new): the best candidates of the structure; the best one's neighbours and pairs merged that were not evaluated yet."""
+    kept, leader = keep_best(candidates, structure, N_KEPT), best(candidates, structure)
+    if leader is None:
+        return kept, []
+    variants = [*neighbours(leader), *merge_pairs(leader, state.rows, n_pairs)]
+    return kept, [c for c in variants if c.id not in state.evaluated]
+
+
+def _after_search(phase: Search, state: State, fed: Federation) -> State:
+    """Decide from who holds what whether clients differ, and how Gaussians and atoms group.
+
+    Clients differ if either the atoms or the best Gaussians show it: a difference that a few Gaussians show may be lost among 80 atoms.
+    """
+    atoms, gaussians = best(phase.candidates, ATOMS), best(phase.candidates, GAUSSIANS)
+    last_gaussians = (gaussians, *merge_best_pair(gaussians, state.rows)) if gaussians else ()
+    if atoms is None:
+        return state._replace(phase=Settle(last_gaussians))
+    counts = client_counts(fed, (atoms, gaussians) if gaussians else (atoms,))
+    if gaussians and all(c.n_clusters == 1 for c in counts):
+        return _split_or_share(Split((atoms._replace(validated=False),)), state, fed)
+    rng = fed.journal.rng
+    groupings = [group_by_holders("topics", atoms, counts[0], rng)]
+    if gaussians and directions.components_share_holders(*counts[1], rng):
+        groupings.append(group_by_holders("groups", gaussians._replace(validated=True), counts[1], rng))
+    return state._replace(
+        phase=Compare((*last_gaussians, *(g.candidate for g in groupings))),
+        groupings={g.candidate.id: g for g in groupings},
+    )
+
+
+# ---- phase 2 with structure="gaussians" ----
+
+
+@message("open_mixture.Settle")
+class Settle(NamedTuple):
+    """The best Gaussians, and the same with one pair merged."""
+
+    candidates: tuple[Candidate, ...]
+    round: int = 0
+
+    def next(self, state: State, fed: Federation) -> State:
+        return state._replace(phase=Done(self.candidates)) if self.round == SETTLE_ROUNDS else state
+
+
+# ---- phase 2 where clients differ ----
+
+
+@message("open_mixture.Compare")
+class Compare(NamedTuple):
+    """Gaussians against topics, by held-out rows.
+
+    For the first rounds the Gaussians are fitted to all rows; they are final then. A copy goes on without the held-out rows and is
+    compared with the topics.
+    """
+
+    candidates: tuple[Candidate, ...]
+    round: int = 0
+    final_gaussians: tuple[Candidate, ...] = ()  # one or none
+
+    def next(self, state: State, fed: Federation) -> State:
+        if self.round == COMPARE_ROUNDS:
+            return _choose_structure(self, state, len(fed.names))
+        if self.round == SETTLE_ROUNDS:
+            return state._replace(phase=self._with_final_gaussians())
+        return state
+
+    def _with_final_gaussians(self) -> Compare:
+        gaussians = best(self.candidates, GAUSSIANS)
+        if gaussians is None:
+            return self
+        copy = gaussians._replace(id=f"{gaussians.id}-validated", validated=True)
+        topics = (c for c in self.candidates if c.structure == TOPICS)
+        return self._replace(candidates=(copy, *topics), final_gaussians=(gaussians,))
+
+
+def _choose_structure(phase: Compare, state: State, n_clients: int) -> State:
+    """Topics are refitted to all rows, Gaussians are final. Topics need at least two clients per topic."""
+    gaussians = best(phase.candidates, GAUSSIANS)
+    all_topics = [c for c in phase.candidates if c.structure == TOPICS]
+    topics = max(all_topics, key=lambda c: (_is_possible(c, n_clients), c.weight_gain))
+    refit = Refit((topics._replace(validated=False),))
+    if gaussians is None:
+        return state._replace(phase=refit)
+    state = state._replace(scores={c.structure: c.held_out for c in (gaussians, topics)})
+    if _is_possible(topics, n_clients) and _topics_fit_better(all_topics, topics, gaussians):
+        return state._replace(phase=refit)
+    return state._replace(phase=Done(phase.final_gaussians))
+
+
+def _is_possible(topics: Candidate, n_clients: int) -> bool:
+    return 2 <= topics.size <= n_clients / 2
+
+
+def _topics_fit_better(all_topics: Sequence[Candidate], topics: Candidate, gaussians: Candidate) -> bool:
+    """By held-out rows, or because there are fewer Gaussians than clusters that clients' differences show.
+
+    Where there are as many topics as Gaussians, nothing is grouped: then topics must be better by a standard error.
+    """
+    margin = topics.held_out_stderr if topics.size == gaussians.size else 0.0
+    held_out = max(c.held_out for c in all_topics)
+    return held_out - margin > gaussians.held_out or gaussians.size < topics.size
+
+
+# ---- phases 2 and 3 where clients do not differ ----
+
+
+@message("open_mixture.Split")
+class Split(NamedTuple):
+    """The atoms, split in two and refitted until they are small enough to sample rows from."""
+
+    candidates: tuple[Candidate, ...]  # one
+    round: int = 0
+
+    def next(self, state: State, fed: Federation) -> State:
+        return _split_or_share(self, state, fed) if self.round % SPLIT_ROUNDS == 0 else state
+
+
+def _split_or_share(phase: Split, state: State, fed: Federation) -> State:
+    """Split the atoms once more, or go on with the mixtures that the server fits to rows sampled from them."""
+    atoms = phase.candidates[0]
+    if should_split(atoms, state.rows) and phase.round < SPLIT_ROUNDS * MAX_SPLITS:
+        return state._replace(phase=phase._replace(candidates=(split_atoms(atoms),)))
+    shapes = [path.shape for path in state.paths]
+    mixtures = server_mixtures(atoms, state.centres, state.rows, shapes, fed.journal.rng)
+    pool = {id: mixture for id, (mixture, _) in mixtures.items()}
+    return state._replace(phase=Shared(first_shared(mixtures, shapes), pool), evaluated={})
+
+
+@message("open_mixture.Shared")
+class Shared(NamedTuple):
+    """Gaussian mixtures whose weights all clients share; the best sizes are refined every second round."""
+
+    candidates: tuple[Candidate, ...]
+    pool: dict[str, Candidate]  # id -> starting point that the server found, for every type and size
+    round: int = 0
+
+    def next(self, state: State, fed: Federation) -> State:
+        if self.round == SHARED_ROUNDS:
+            return state._replace(phase=Refit(keep_best(self.candidates, SHARED, 1)))
+        if self.round not in REFINE_ROUNDS[:-1]:
+            return state
+        refined = [_refine(g, SHARED, self._neighbours, N_PAIRS_SHARED, state) for g in self._competitions()]
+        kept = [c for some, _ in refined for c in some]
+        new = [c for _, some in refined for c in some]
+        return state._replace(phase=self._replace(candidates=(*kept, *new)))
+
+    def _competitions(self) -> list[tuple[Candidate, ...]]:
+        """The groups of candidates that are ranked among themselves: one per covariance type at first, then all together."""
+        if self.round >= SEPARATE_SHAPES:
+            return [self.candidates]
+        return [tuple(c for c in self.candidates if c.shape == shape) for shape in SHAPES]
+
+    def _neighbours(self, c: Candidate) -> list[Candidate]:
+        ids = [f"{c.shape}-{k}" for k in range(c.size - 1, c.size + 2)]
+        return [self.pool[id] for id in ids if id in self.pool]
+
+
+# ---- the last phases ----
+
+
+@message("open_mixture.Refit")
+class Refit(NamedTuple):
+    """The chosen model, fitted to all rows."""
+
+    candidates: tuple[Candidate, ...]
+    round: int = 0
+
+    def next(self, state: State, fed: Federation) -> State:
+        return state._replace(phase=Done(self.candidates)) if self.round == REFIT_ROUNDS else state
+
+
+@message("open_mixture.Done")
+class Done(NamedTuple):
+    candidates: tuple[Candidate, ...]  # the best one is the result
+    round: int = 0
+
+    def next(self, state: State, fed: Federation) -> State:
+        return state
+
+
+Phase = Search | Settle | Compare | Split | Shared | Refit | Done
+
+
+# ---- what all phases have in common ----
+
+
+def question(phase: Phase) -> Any:
+    """The SUM of this round; clients keep their weights of the final Gaussians while these are not asked about."""
+    candidates = phase.candidates
+    return candidate_stats.using(
+        keys=[c.answer_key for c in candidates],
+        ids=[c.state_id for c in candidates],
+        shapes=[c.shape for c in candidates],
+        validated=[c.validated for c in candidates],
+        held_out=HELD_OUT,
+        keep=[c.state_id for c in final_gaussians(phase)],
+    )
+
+
+def final_gaussians(phase: Phase) -> tuple[Candidate, ...]:
+    return phase.final_gaussians if isinstance(phase, Compare) else ()
+
+
+def result(phase: Phase) -> Candidate:
+    """The best candidate, also of a fit that ended early; one that saw all rows is preferred."""
+    return min((*final_gaussians(phase), *phase.candidates), key=lambda c: (c.validated, c.cost))

@@ -1,0 +1,180 @@
+"""Where clients do not differ: starting points for the Gaussian mixture that pooled rows would get; sends nothing.
+
+The atoms are split until each has few rows. The server samples rows from them and fits mixtures of 1, 2, ... Gaussians to the sample.
+With so many columns that the atoms stay coarse, the sample decides the numbers of Gaussians to try and nothing else: the mixtures
+then start, as on pooled rows, from k-means, namely of the clients' centres.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from scipy.sparse.csgraph import connected_components
+
+from unpooled.arrays import to_numpy
+from unpooled.maths import gaussian, local_mixture
+from unpooled.maths.mixture import Params
+from unpooled.models.open_mixture.candidates import SHARED, Candidate, gaussian_candidate
+from unpooled.models.open_mixture.client_weights import Proposal
+from unpooled.models.open_mixture.constants import (
+    CONCENTRIC,
+    HALF_MEAN,
+    MAX_ATOMS,
+    MAX_GAUSSIANS,
+    MAX_NUMBERS,
+    MERGE_RANGE,
+    N_DRAWS,
+    PATIENCE,
+    ROWS_PER_PIECE,
+)
+from unpooled.models.open_mixture.initial import Centres, initial_sizes, merge_best_pair
+
+ScoredMixtures = dict[str, tuple[Candidate, float]]  # id -> (mixture, its BIC on the sample)
+
+
+# ---- splitting atoms ----
+
+
+def should_split(atoms: Candidate, rows: float) -> bool:
+    """Whether twice as many atoms still have enough rows each and fit in one message."""
+    return 2 * _n_atoms(atoms) <= min(rows / ROWS_PER_PIECE, _max_atoms(atoms))
+
+
+def are_too_coarse(atoms: Candidate, rows: float) -> bool:
+    """Whether there are rows for twice as many atoms, but the message would be too long."""
+    return _max_atoms(atoms) < 2 * _n_atoms(atoms) <= rows / ROWS_PER_PIECE
+
+
+def _n_atoms(atoms: Candidate) -> int:
+    return atoms.proposal.topics.shape[1]
+
+
+def _max_atoms(atoms: Candidate) -> int:
+    """Atoms in one message."""
+    d = atoms.proposal.params.means.shape[1]
+    numbers_per_atom = 1 + d + d * (d + 1) // 2
+    return max(MAX_ATOMS, MAX_NUMBERS // numbers_per_atom)
+
+
+def split_atoms(atoms: Candidate) -> Candidate:
+    """Every atom replaced by its two halves across its longest axis."""
+    params = atoms.proposal.params
+    covs = gaussian.full_covs(params, atoms.shape)
+    variance, axis = np.linalg.eigh(covs)
+    offset = HALF_MEAN * np.sqrt(variance[:, -1:]) * axis[:, :, -1]  # (k, d)
+    half_covs = covs - offset[:, :, None] * offset[:, None, :]
+    packed = gaussian.pack_covs(gaussian.reshape_covs(half_covs, atoms.shape), atoms.shape)
+    weights = np.tile(to_numpy(params.weights) / 2, 2)
+    means = np.concatenate([params.means + offset, params.means - offset])
+    halves = Params(weights, means, np.concatenate([packed, packed]))
+    return atoms._replace(id=f"{atoms.id}-2", proposal=Proposal(halves, weights[None]))
+
+
+# ---- mixtures fitted by the server ----
+
+
+def server_mixtures(
+    atoms: Candidate, centres: Centres | None, rows: float, shapes: Sequence[str], rng: np.random.Generator
+) -> ScoredMixtures:
+    """A starting point for every covariance type and number of Gaussians."""
+    x = sample_rows(atoms, rows, rng)
+    mixtures = _fit_all_sizes(x, shapes, rng)
+    if centres is not None and are_too_coarse(atoms, rows):
+        return restart_from_centres(mixtures, centres, rng)
+    for shape in shapes:
+        _fit_downwards(mixtures, x, np.ones(len(x)), shape)
+    return mixtures
+
+
+def sample_rows(atoms: Candidate, rows: float, rng: np.random.Generator) -> np.ndarray:
+    """(n, d) rows sampled from the atoms, as many as there are but at most N_DRAWS."""
+    params = atoms.proposal.params
+    z = rng.choice(len(params.weights), int(min(rows, N_DRAWS)), p=params.weights)
+    factors = np.linalg.cholesky(gaussian.full_covs(params, atoms.shape))
+    noise = rng.normal(size=(len(z), params.means.shape[1]))
+    return params.means[z] + np.einsum("nij,nj->ni", factors[z], noise)
+
+
+def _fit_all_sizes(x: np.ndarray, shapes: Sequence[str], rng: np.random.Generator) -> ScoredMixtures:
+    """Mixtures of 1, 2, ... Gaussians of each type, until BIC has not improved for some sizes."""
+    mixtures: ScoredMixtures = {}
+    w, lowest, n_without_gain = np.ones(len(x)), dict.fromkeys(shapes, np.inf), 0
+    for k in range(1, MAX_GAUSSIANS + 1):
+        n_without_gain += 1
+        for fit in local_mixture.attempts(x, w, k, rng, shapes):
+            id = f"{fit.shape}-{k}"
+            mixtures[id] = _as_candidate(id, fit), fit.bic
+            if fit.bic < lowest[fit.shape]:
+                lowest[fit.shape], n_without_gain = fit.bic, 0
+        if n_without_gain == PATIENCE:
+            break
+    return mixtures
+
+
+def _fit_downwards(mixtures: ScoredMixtures, x: np.ndarray, w: np.ndarray, shape: str) -> None:
+    """From above the best number, merge one pair at a time and refit; this often ends better than a k-means start."""
+    best = _best_size(mixtures, shape)
+    larger = (f"{shape}-{k}" for k in range(best + MERGE_RANGE, best, -1))
+    current = next((mixtures[id][0] for id in larger if id in mixtures), None)
+    while current is not None and current.size > max(1, best - MERGE_RANGE):
+        merged = merge_best_pair(current, len(x))[0]
+        fit = local_mixture.improved(x, w, merged.proposal.params, shape)
+        if fit is None:
+            break
+        id = f"{shape}-{current.size - 1}"
+        current = _as_candidate(id, fit)
+        if id not in mixtures or fit.bic < mixtures[id][1]:
+            mixtures[id] = current, fit.bic
+
+
+def _as_candidate(id: str, fit: local_mixture.Fit) -> Candidate:
+    return Candidate(id, SHARED, fit.shape, Proposal(fit.params, np.asarray(fit.params.weights)[None]))
+
+
+def restart_from_centres(mixtures: ScoredMixtures, centres: Centres, rng: np.random.Generator) -> ScoredMixtures:
+    """Mixtures of the same sizes and types that start from k-means of the clients' centres, where these are enough."""
+    sizes = sorted({c.size for c, _ in mixtures.values()})
+    labels = {k: local_mixture.kmeans(centres.mean, centres.n, k, rng, n_init=3) for k in sizes}
+    possible = {k for k in sizes if labels[k].max() == k - 1}
+    return {
+        id: (_from_centres(c, centres, labels[c.size]) if c.size in possible else c, bic)
+        for id, (c, bic) in mixtures.items()
+    }
+
+
+def _from_centres(c: Candidate, centres: Centres, labels: np.ndarray) -> Candidate:
+    n, means, between = local_mixture.summarise(centres.mean, np.eye(c.size)[labels] * centres.n[:, None])
+    covs = between / n[:, None, None] + centres.scatter / centres.n.sum()
+    return gaussian_candidate(c.id, SHARED, c.shape, n, means, covs)
+
+
+def first_shared(mixtures: ScoredMixtures, shapes: Sequence[str]) -> tuple[Candidate, ...]:
+    """The first candidates: for each covariance type the best number on the sample, and numbers above and below."""
+    ids = [f"{shape}-{k}" for shape in shapes for k in initial_sizes(_best_size(mixtures, shape))]
+    return tuple(mixtures[id][0] for id in ids if id in mixtures)
+
+
+def _best_size(mixtures: ScoredMixtures, shape: str) -> int:
+    """The number of Gaussians with the lowest BIC for a covariance type; 0 if there is none."""
+    bics = {c.size: bic for c, bic in mixtures.values() if c.shape == shape}
+    return min(bics, key=bics.__getitem__, default=0)
+
+
+# ---- clusters that one Gaussian does not describe ----
+
+
+def concentric_clusters(c: Candidate) -> Candidate:
+    """The candidate with one topic per cluster: Gaussians with nearly the same mean are one cluster.
+
+    BIC spends a second Gaussian on a cluster with a denser core or longer tails than one Gaussian has.
+    """
+    params = c.proposal.params
+    covs = gaussian.full_covs(params, c.shape)
+    difference = params.means[:, None] - params.means[None]  # (k, k, d)
+    mean_covs = (covs[:, None] + covs[None]) / 2
+    solved = np.linalg.solve(mean_covs, difference[..., None])[..., 0]
+    squared_distances = np.einsum("ijd,ijd->ij", difference, solved)
+    n_clusters, labels = connected_components(squared_distances < CONCENTRIC**2)
+    topics = np.eye(n_clusters)[:, labels] * to_numpy(params.weights)
+    return c._replace(proposal=Proposal(params, topics / topics.sum(1, keepdims=True)))

@@ -1,0 +1,243 @@
+"""Kaplan-Meier curves and the log-rank test: SUMs of counts alone (a first look, 5 to 16 to find the steps of time, one of the steps)."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.stats import chi2, norm
+from sklearn.utils.validation import check_is_fitted
+
+from unpooled.arrays import Array, Float, to_numpy
+from unpooled.client import SUM, Client, client
+from unpooled.estimator import Estimator
+from unpooled.federation import Federation
+from unpooled.maths.partial_likelihood import last_step
+from unpooled.models.steady import Steady
+from unpooled.models.survival import times as grid
+from unpooled.models.survival.rows import check_look, check_survival, columns_of, look, survival_rows
+from unpooled.parameters import at_least, one_of, within
+from unpooled.report import statistics
+from unpooled.tree import message
+
+
+@message("survival.Steps")
+class Steps(NamedTuple):
+    starts: Float[Array, "g"]
+    levels: Float[Array, "k"]  # values of the grouping column
+
+
+@message("survival.Exits")
+class Exits(NamedTuple):
+    """Who leaves in each step, by group."""
+
+    died: Float[Array, "g k", ">=0 rows"]
+    censored: Float[Array, "g k", ">=0 rows"]
+    early: Float[Array, "k", ">=0 rows"]  # left before the first step
+
+
+@message("survival.KaplanMeierState")
+class State(NamedTuple):
+    absent: int | None  # clients that did not answer: the others have to stay
+    steps: Steps
+    exits: Exits | None  # None before the one round
+
+
+@client("survival.exits", SUM, adds=True, batched=False)
+def exits(steps: Steps, client: Client, *, columns: dict) -> Exits:
+    """How many die and how many are censored in each step of time, by group."""
+    rows = survival_rows(client, columns)
+    k, g = len(steps.levels), len(steps.starts)
+    group = np.searchsorted(steps.levels, rows.group)
+    step = last_step(steps.starts, rows.time)
+    inside = step >= 0
+    table = lambda which: _table(step[which], group[which], rows.w[which], g, k)  # noqa: E731
+    early = np.bincount(group[~inside], rows.w[~inside], k).astype(np.float64)
+    return Exits(table(inside & rows.died), table(inside & ~rows.died), early)
+
+
+def _table(step: np.ndarray, group: np.ndarray, w: np.ndarray, g: int, k: int) -> np.ndarray:
+    return np.bincount(step * k + group, w, g * k).reshape(g, k).astype(np.float64)
+
+
+class KaplanMeier(Estimator):
+    """Survival curves of all clients' patients, with Greenwood's intervals and the log-rank test between groups.
+
+    Parameters
+    ----------
+    duration, event : str, int or None, default=None
+        Columns of the rows that hold the time and the event (1, or 0 for a censored patient); None: y is (time, event).
+    by : str, int or None, default=None
+        Column whose values group the patients: a curve each, and the log-rank test.
+    unit : float or None, default=None
+        Times are rounded to whole multiples of it first: 1 for days, 30 for months of a study in days. None: as they stand.
+    times : sequence of float or None, default=None
+        When the steps begin, agreed beforehand; None: they are the times of death, found by counts.
+    min_count : int, default=1
+        Least count: neighbouring steps are joined until in each of them, by group, those who die are nobody or at
+        least so many, and those censored likewise. 1 gives the exact curve.
+    confidence : float, default=0.95
+        Of the intervals.
+    intervals : {"log-log", "plain"}, default="log-log"
+        Intervals of log(-log S) transformed back, which stay within 0 and 1, or of S itself.
+    missing : {"refuse", "drop"}, default="refuse"
+        What to do with rows without a time, event or group.
+    random_state : int or None, default=None
+        Not used: nothing is random.
+
+    Attributes
+    ----------
+    times_ : ndarray of shape (g,)
+        When the steps begin.
+    groups_ : ndarray of shape (k,)
+        Values of the grouping column; one 0 without it.
+    at_risk_, events_, censored_ : ndarray of shape (k, g)
+        Patients at risk, deaths and censored patients by group and step.
+    survival_, lower_, upper_, variance_ : ndarray of shape (k, g)
+        The curve from each step on, its interval, and Greenwood's variance.
+    median_ : ndarray of shape (k,)
+        The first time at which the curve is at or below one half; inf if it never is.
+    logrank_ : dict or None
+        `statistic`, `df` and `p_value` of the test that all groups have one curve; None with one group.
+
+    References
+    ----------
+    Kaplan and Meier (1958), Journal of the American Statistical Association 53. Greenwood (1926), The natural duration of cancer.
+
+    Examples
+    --------
+    >>> import numpy as np, unpooled as up
+    >>> rows = np.array([[5.0, 1, 0], [8, 0, 0], [12, 1, 0], [3, 1, 1], [4, 1, 1], [9, 0, 1]])
+    >>> km = up.KaplanMeier(duration=0, event=1, by=2).fit({"north": rows[::2], "south": rows[1::2]})
+    >>> km.survival_at(4.5).round(3)
+    array([[1.   ],
+           [0.333]])
+    """
+
+    max_iter = 1
+
+    def __init__(
+        self,
+        *,
+        duration: Any = None,
+        event: Any = None,
+        by: Any = None,
+        unit: float | None = None,
+        times: Any = None,
+        min_count: int = 1,
+        confidence: float = 0.95,
+        intervals: str = "log-log",
+        missing: str = "refuse",
+        random_state: Any = None,
+    ):
+        self.duration = duration
+        self.event = event
+        self.by = by
+        self.unit = unit
+        self.times = times
+        self.min_count = min_count
+        self.confidence = confidence
+        self.intervals = intervals
+        self.missing = missing
+        self.random_state = random_state
+
+    def check(self, fed: Federation) -> None:
+        check_survival(fed, self)
+        at_least("min_count", self.min_count, 1)
+        within("confidence", self.confidence, 0, 1, "the share of intervals that hold the truth")
+        one_of("intervals", self.intervals, ("log-log", "plain"))
+
+    def init(self, fed: Federation, rng: np.random.Generator) -> State:
+        steady, columns = Steady(fed), columns_of(fed, self, False)
+        first = steady.sum(look.using(columns=columns), None)
+        check_look(first, self.missing)
+        levels = np.zeros(1) if self.by is None else grid.levels(steady, columns, float(first.rows))
+        starts = grid.steps(steady, columns, float(first.events), self.times) if first.events else np.zeros(1)
+        return State(steady.absent, Steps(starts, levels), None)
+
+    def step(self, fed: Federation, state: State) -> tuple[State, dict]:
+        up = Steady(fed, state.absent).sum(exits.using(columns=columns_of(fed, self, False)), state.steps)
+        died, censored, early = (to_numpy(a) for a in up)
+        if self.min_count > 1:
+            first = grid.join(np.concatenate([died, censored], 1), self.min_count)
+            died, censored = np.add.reduceat(died, first), np.add.reduceat(censored, first)
+            state = state._replace(steps=state.steps._replace(starts=state.steps.starts[first]))
+        return State(state.absent, state.steps, Exits(died, censored, early)), {"events": float(died.sum())}
+
+    def finish(self, fed: Federation, state: State) -> None:
+        assert state.exits is not None
+        self.times_, self.groups_ = state.steps.starts, state.steps.levels
+        self.events_, self.censored_ = state.exits.died.T, state.exits.censored.T
+        left = self.events_ + self.censored_
+        self.at_risk_ = left[:, ::-1].cumsum(1)[:, ::-1]
+        self.n_samples_ = float(left.sum() + state.exits.early.sum())
+        self.survival_, self.variance_ = _curve(self.events_, self.at_risk_)
+        self.lower_, self.upper_ = self._interval()
+        self.median_ = self._medians()
+        self.logrank_ = _logrank(self.events_, self.at_risk_) if len(self.groups_) > 1 else None
+
+    def _interval(self) -> tuple[np.ndarray, np.ndarray]:
+        z = float(norm.ppf(0.5 + self.confidence / 2))
+        s = self.survival_
+        with np.errstate(divide="ignore", invalid="ignore"):
+            relative = np.sqrt(self.variance_) / s
+            if self.intervals == "plain":
+                ends = s - z * np.sqrt(self.variance_), s + z * np.sqrt(self.variance_)
+            else:
+                away = z * relative / np.log(s)
+                ends = np.exp(-np.exp(np.log(-np.log(s)) - away)), np.exp(-np.exp(np.log(-np.log(s)) + away))
+        lower, upper = (np.where(s >= 1, 1.0, np.where(s <= 0, 0.0, np.clip(e, 0.0, 1.0))) for e in ends)
+        return lower, upper
+
+    def _medians(self) -> np.ndarray:
+        reached = self.survival_ <= 0.5
+        return np.where(reached.any(1), self.times_[reached.argmax(1)], np.inf)
+
+    # ---- the face ----
+
+    def survival_at(self, times: Any) -> np.ndarray:
+        """The curve of each group at some times, (k, n)."""
+        check_is_fitted(self)
+        at = np.atleast_1d(np.asarray(times, dtype=np.float64))
+        step = np.searchsorted(self.times_, at, side="right") - 1
+        return np.where(step >= 0, self.survival_[:, np.maximum(step, 0)], 1.0)
+
+    def report_figures(self) -> dict[str, str]:
+        """What the report of a run shows: the curves."""
+        groups = {f"{g:g}": (s, a, b) for g, s, a, b in zip(self.groups_, self.survival_, self.lower_, self.upper_)}
+        return {"Survival": statistics.curves(self.times_, groups)}
+
+    def to_frame(self) -> Any:
+        """One row per group and step, as a frame of pandas."""
+        check_is_fitted(self)
+        import pandas as pd
+
+        k, g = self.survival_.shape
+        names = ("at_risk", "events", "censored", "survival", "lower", "upper")
+        body = {name: getattr(self, f"{name}_").ravel() for name in names}
+        return pd.DataFrame({"group": np.repeat(self.groups_, g), "time": np.tile(self.times_, k), **body})
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "survival_")
+
+
+def _curve(died: np.ndarray, at_risk: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The curve and Greenwood's variance of it, (k, g) each."""
+    n = np.maximum(at_risk, 1e-300)
+    survival = np.cumprod(np.where(at_risk > 0, 1 - died / n, 1.0), 1)
+    with np.errstate(divide="ignore"):
+        terms = np.where(died > 0, died / (n * np.maximum(n - died, 0.0)), 0.0)
+    spread = np.cumsum(terms, 1)
+    return survival, np.where(survival > 0, survival**2 * np.where(np.isfinite(spread), spread, 0.0), 0.0)
+
+
+def _logrank(died: np.ndarray, at_risk: np.ndarray) -> dict[str, float]:
+    """The log-rank test that all groups have one curve, from counts (k, g)."""
+    n, d = at_risk.sum(0), died.sum(0)
+    share = at_risk / np.maximum(n, 1e-300)
+    apart = (died - share * d).sum(1)
+    spread = np.where(n > 1, d * (n - d) / np.maximum(n - 1, 1e-300), 0.0)
+    covariance = np.diag((share * spread).sum(1)) - (share * spread) @ share.T
+    k = len(apart)
+    statistic = float(apart[1:] @ np.linalg.pinv(covariance[1:, 1:], hermitian=True) @ apart[1:])
+    return {"statistic": statistic, "df": float(k - 1), "p_value": float(chi2.sf(statistic, k - 1))}

@@ -1,0 +1,75 @@
+"""Pictures of statistics as SVG text: survival curves with their intervals, intervals of coefficients, histograms, variances."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from html import escape
+
+import numpy as np
+
+from unpooled.report.svg import BOTTOM, HEIGHT, LEFT, PALETTE, RIGHT, TOP, WIDTH, _axes, _figure, _short
+
+STEP = 24  # height of a line in a picture of intervals
+MOST = 40  # coefficients or histograms shown
+SMALL = (150.0, 70.0)  # width and height of one histogram
+
+
+def curves(times: Sequence[float], groups: Mapping[str, tuple[np.ndarray, np.ndarray, np.ndarray]]) -> str:
+    """Survival curves (curve, lower, upper) by group as steps over time, each with its interval."""
+    at = np.concatenate([[0.0], np.asarray(times, dtype=float)])
+    body = _axes([0.0, at[-1] or 1.0], [0.0, 1.0], "time", "alive")
+    for k, (name, (curve, lower, upper)) in enumerate(groups.items()):
+        colour = PALETTE[k % len(PALETTE)]
+        band = _steps(at, lower) + _steps(at, upper)[::-1]
+        body += f'<polygon points="{_points(band)}" fill="{colour}" opacity="0.15"/>'
+        body += f'<polyline points="{_points(_steps(at, curve))}" fill="none" stroke="{colour}" stroke-width="2"/>'
+        place = f'x="{WIDTH - RIGHT - 4}" y="{TOP + 12 + 15 * k}" text-anchor="end"'
+        body += f'<text {place} fill="{colour}">{escape(_short(name, 24))}</text>' if len(groups) > 1 else ""
+    return _figure(HEIGHT, body)
+
+
+def _steps(at: np.ndarray, curve: np.ndarray) -> list[tuple[float, float]]:
+    """The corners of a curve that is 1 at first and keeps each value until the next time."""
+    values = np.concatenate([[1.0], curve])
+    x = LEFT + at / (at[-1] or 1.0) * (WIDTH - RIGHT - LEFT)
+    y = HEIGHT - BOTTOM - values * (HEIGHT - BOTTOM - TOP)
+    corners = [(x[0], y[0])]
+    for i in range(1, len(x)):
+        corners += [(x[i], y[i - 1]), (x[i], y[i])]
+    return corners
+
+
+def _points(corners: list[tuple[float, float]]) -> str:
+    return " ".join(f"{a:.1f},{b:.1f}" for a, b in corners)
+
+
+def intervals(names: Sequence[str], middle: np.ndarray, ends: np.ndarray) -> str:
+    """A point and its interval (n, 2) for each name, and a line at 0."""
+    left, shown = 180, slice(0, MOST)
+    ends, middle = np.asarray(ends)[shown], np.asarray(middle)[shown]
+    low, high = min(0.0, float(ends.min())), max(0.0, float(ends.max()))
+    place = lambda v: left + (v - low) / ((high - low) or 1.0) * (WIDTH - RIGHT - left)  # noqa: E731
+    body = f'<path d="M{place(0.0):.1f},0V{STEP * len(middle)}" stroke="#aaa"/>'
+    for i, (name, at, (a, b)) in enumerate(zip(names, middle, ends)):
+        y = STEP * i + STEP / 2
+        body += f'<text x="{left - 8}" y="{y + 4}" text-anchor="end">{escape(_short(name, 26))}</text>'
+        body += f'<path d="M{place(a):.1f},{y}H{place(b):.1f}" stroke="{PALETTE[0]}" stroke-width="2"/>'
+        body += f'<circle cx="{place(at):.1f}" cy="{y}" r="4" fill="{PALETTE[0]}"/>'
+    return _figure(STEP * len(middle) + 4, body)
+
+
+def histograms(tables: Mapping[str, Mapping[str, np.ndarray]]) -> str:
+    """Small histograms side by side; a bin that is withheld is left out."""
+    width, height = SMALL
+    across = int(WIDTH // width)
+    body = ""
+    for k, (name, table) in enumerate(list(tables.items())[:MOST]):
+        left, top = (k % across) * width + 5, (k // across) * (height + 30) + 5
+        rows = np.nan_to_num(table["rows"])
+        tall, wide = rows / (rows.max() or 1.0) * height, (width - 10) / len(rows)
+        for i, h in enumerate(tall):
+            size = f'width="{wide - 0.5:.1f}" height="{h:.1f}"'
+            body += f'<rect x="{left + i * wide:.1f}" y="{top + height - h:.1f}" {size} fill="{PALETTE[0]}"/>'
+        body += f'<text x="{left + width / 2 - 5:.1f}" y="{top + height + 14}" text-anchor="middle">{escape(_short(name, 20))}</text>'
+    lines = -(-min(len(tables), MOST) // across)
+    return _figure(lines * (height + 30) + 5, body)

@@ -1,0 +1,74 @@
+"""Where clients do not differ: atoms are split as far as a message allows, mixtures start from centres, cores and tails are one."""
+
+import numpy as np
+
+from unpooled.maths import gaussian
+from unpooled.maths.mixture import Params
+from unpooled.models.open_mixture.candidates import Candidate
+from unpooled.models.open_mixture.client_weights import Proposal
+from unpooled.models.open_mixture.initial import Centres
+from unpooled.models.open_mixture.shared_weights import (
+    are_too_coarse,
+    concentric_clusters,
+    restart_from_centres,
+    should_split,
+    split_atoms,
+)
+
+CENTRES = 7.0 * np.array([[0, 0], [1, 0], [0, 1], [1, 1], [2, 0.5]])
+
+
+def atoms(k, d):
+    params = Params(np.ones(k) / k, np.zeros((k, d)), np.zeros((k, d * (d + 1) // 2)))
+    return Candidate("atoms", "atoms", "full", Proposal(params, params.weights[None]))
+
+
+def test_only_gaussians_with_nearly_the_same_mean_are_one_cluster():
+    means = np.array([[0.0, 0.0], [0.1, 0.0], [1.0, 0.0], [9.0, 9.0]])
+    params = Params(np.array([0.4, 0.2, 0.3, 0.1]), means, np.array([1.0, 0.1, 1.0, 1.0]))
+    candidate = Candidate("spherical-4", "shared", "spherical", Proposal(params, params.weights[None]))
+    topics = concentric_clusters(candidate).proposal.topics
+    np.testing.assert_allclose(topics, [[2 / 3, 1 / 3, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]])
+
+
+def test_atoms_are_split_while_they_have_rows_and_the_message_is_short():
+    assert should_split(atoms(80, 2), 5000)
+    assert not should_split(atoms(80, 2), 1000)  # ten rows each
+    assert not should_split(atoms(80, 20), 1e6)  # 231 numbers each
+
+
+def test_atoms_that_could_be_split_but_for_the_message_are_too_coarse():
+    assert are_too_coarse(atoms(80, 20), 5000)
+    assert not are_too_coarse(atoms(80, 20), 1000)  # ten rows each
+    assert not are_too_coarse(atoms(80, 2), 5000)  # they can be split
+
+
+def test_the_halves_of_an_atom_have_its_mean_and_covariance_together():
+    cov, mean = np.array([[3.0, 1.0], [1.0, 2.0]]), np.array([5.0, -1.0])
+    params = Params(np.ones(1), mean[None], gaussian.pack_triangle(cov)[None])
+    weights, means, covs = split_atoms(
+        Candidate("atoms", "atoms", "full", Proposal(params, np.ones((1, 1))))
+    ).proposal.params
+    np.testing.assert_allclose(weights @ means, mean)
+    centred = means - mean
+    total = np.tensordot(weights, gaussian.unpack_triangle(covs) + centred[:, :, None] * centred[:, None, :], 1)
+    np.testing.assert_allclose(total, cov)
+
+
+def test_mixtures_start_from_k_means_of_centres_with_the_scatter_about_them():
+    rng = np.random.default_rng(0)
+    z = np.arange(50) % 5
+    x = CENTRES[z] + 0.1 * rng.normal(size=(50, 2))
+    centres = Centres(x, np.full(50, 4.0), 200 * np.array([[1.0, 0.3], [0.3, 2.0]]))
+    params = Params(np.ones(5) / 5, np.zeros((5, 2)), np.ones((5, 3)))
+    c = Candidate("full-5", "shared", "full", Proposal(params, params.weights[None]))
+    repeated = Params(*(np.repeat(a, 12, axis=0) for a in params))
+    many = c._replace(id="full-60", proposal=Proposal(repeated, np.ones((1, 60))))
+    found = restart_from_centres({"full-5": (c, 1.0), "full-60": (many, 2.0)}, centres, rng)
+    new = found["full-5"][0].proposal.params
+    order = np.linalg.norm(new.means[:, None] - CENTRES, axis=-1).argmin(0)
+    np.testing.assert_allclose(new.means[order], [x[z == k].mean(0) for k in range(5)])
+    for k in range(5):
+        between = np.cov(x[z == k].T, bias=True)
+        np.testing.assert_allclose(new.covs[order[k]], between[[0, 0, 1], [0, 1, 1]] + [1, 0.3, 2])
+    assert (found["full-5"][1], found["full-60"]) == (1.0, (many, 2.0))  # fifty centres do not make sixty clusters

@@ -1,0 +1,43 @@
+"""Pictures of statistics: well-formed, one mark for each number, no NaN in any path."""
+
+import re
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from estimators import ESTIMATORS
+
+from unpooled.report import statistics
+
+
+def parsed(figure):
+    assert not re.search(r"\bnan\b", figure)
+    return ElementTree.fromstring(figure)
+
+
+def test_a_curve_and_a_band_for_each_group():
+    curve = np.array([0.9, 0.5, 0.0])
+    groups = {"<old>": (curve, curve / 2, np.minimum(curve * 1.1, 1)), "young": (curve, curve, curve)}
+    picture = parsed(statistics.curves([1.0, 4.0, 9.0], groups))
+    assert len(picture.findall("polyline")) == 2
+    assert len(picture.findall("polygon")) == 2
+    assert "<old>" in "".join(t.text for t in picture.findall("text"))
+
+
+def test_a_point_and_a_line_for_each_coefficient():
+    picture = parsed(statistics.intervals(["a", "b"], np.array([0.5, -1]), np.array([[0.1, 0.9], [-2, 0]])))
+    assert len(picture.findall("circle")) == 2
+
+
+def test_withheld_bins_are_left_out():
+    tables = {"age": {"rows": np.array([5.0, np.nan, 9])}, "crp": {"rows": np.array([0.0, 0])}}
+    assert len(parsed(statistics.histograms(tables)).findall("rect")) == 5
+
+
+@pytest.mark.parametrize("name", ["Describe", "Cox", "KaplanMeier", "PCA"])
+def test_every_model_of_the_shelf_has_its_pictures(name):
+    case = ESTIMATORS[name]
+    figures = case.make().fit(case.data()).report_figures()
+    assert figures
+    for body in figures.values():
+        ElementTree.fromstring(f"<div>{body}</div>")
