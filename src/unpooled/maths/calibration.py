@@ -61,7 +61,7 @@ def improves(counts: np.ndarray, p: np.ndarray, raw: np.ndarray) -> bool:
     if total < MIN_RESIDUALS + 1 or _covers(counts, p, raw):
         return False
     occupied = np.flatnonzero(counts)
-    ends = np.stack([_quantile(_without(counts, b), p, 1.0) for b in occupied])  # (occupied, 2)
+    ends = np.stack([_quantile(_without(counts, int(b)), p, 1.0) for b in occupied])  # (occupied, 2)
     gain = interval_score(MIDDLES[occupied], raw, p) - interval_score(MIDDLES[occupied], ends, p)
     weight = counts[occupied] / total
     mean = weight @ gain
