@@ -3,7 +3,8 @@
 The model is y = z'v + b + e with weights v ~ N(0, prior I), noise e ~ N(0, noise) and, if rows are in groups, an offset
 b ~ N(0, ratio * noise) that the rows of a group share; an intercept without a prior may be added. `Stats` are the sufficient statistics:
 they add over rows, can be subtracted to forget rows, and are k (k + 1) / 2 numbers for k features, and k more per group.
-Everything else follows from them at the server. Group offsets are integrated out, so that the cost depends on k and not on the number of groups.
+Everything else follows from them at the server. Group offsets are integrated out, so that the cost depends on k
+and not on the number of groups.
 """
 
 from __future__ import annotations
