@@ -286,7 +286,8 @@ def test_the_stochastic_solvers_send_less_and_come_near(solver):
     rows = np.concatenate(list(x.values()))
     assert less.score(rows) > exact.score(rows) - 0.02
     if solver == "fedem":
-        assert less.history_[-1]["bytes_up"] < exact.history_[-1]["bytes_up"] / 8
+        usual = np.median([row["bytes_up"] for row in less.history_])  # the last round also confirms that it has converged
+        assert usual < exact.history_[-1]["bytes_up"] / 8
 
 
 def test_an_unknown_option_of_the_solver_suggests_the_right_one():
