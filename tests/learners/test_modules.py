@@ -55,7 +55,7 @@ def test_all_at_once_equals_one_by_one(name):
 
 @pytest.mark.parametrize("way", ["vmap", "one by one"])
 def test_a_thread_may_begin_with_a_gradient(way, monkeypatch):
-    monkeypatch.setitem(modules.WAYS, "cpu", way)
+    monkeypatch.setitem(modules.BACKENDS, "cpu", way)
     net = Modules(small, 36, 3)
     case = problem(net)
     with ThreadPoolExecutor(1) as pool:
@@ -97,8 +97,8 @@ def _first_conv(net, flat):
 
 
 def test_local_norm_marks_all_that_belongs_to_it():
-    assert len(Modules(small, 36, 3, norm="local").stays) == 4 * 4
-    assert Modules(small, 36, 3, norm="average").stays == ()
+    assert len(Modules(small, 36, 3, norm="local").local) == 4 * 4
+    assert Modules(small, 36, 3, norm="average").local == ()
     assert Modules(small, 36, 3).trained == Modules(small, 36, 3).size
 
 
