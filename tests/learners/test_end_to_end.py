@@ -66,3 +66,13 @@ def test_a_learner_that_does_not_fit_is_refused_before_any_round():
         FedAvg(learner=lambda inputs, classes: nn.Linear(inputs, 7)).fit(pictures())
     with pytest.raises(BadParameter, match="no square images"):
         FedAvg(learner="cnn").fit({name: (x[:, :20], y) for name, (x, y) in pictures().items()})
+
+
+def test_probabilities_are_within_zero_and_one_and_rows_sum_to_one():
+    from unpooled.learners.mixing import normalised
+
+    above = np.array([[1.0000000000000002, 0.0], [0.3, 0.7000000000000003], [-1e-17, 1.0]])
+    proba = normalised(above)
+    assert proba.min() >= 0
+    assert proba.max() <= 1
+    np.testing.assert_allclose(proba.sum(1), 1, rtol=0, atol=1e-15)
