@@ -24,7 +24,7 @@ SECTIONS = {  # section -> its keys, each with the kind of its value
         "wait": "float",
     },
 }
-SECTIONS["layers"] = {"secure": "bool", "levels": "int", "quantiser": "str"}
+SECTIONS["layers"] = {"secure": "bool", "levels": "int", "quantiser": "str", "max_share": "float"}
 STUDY = ("study", "participants")  # sections that `unpooled.study` checks
 LINK_ONLY = ("link", "timeout", "wait")  # keys that mean something over a link alone; a run in process passes them by
 
@@ -146,9 +146,12 @@ def federation(config: Config) -> Any:
 def layered(fed: Any, config: Config, min_cohort: int = 3, folder: Path | None = None) -> Any:
     """The federation inside the layers that [layers] names."""
     from unpooled.layers.compression import Compressed
+    from unpooled.layers.plausible import Plausible
     from unpooled.layers.secure import SecureSum
 
     layers = config.get("layers", {})
+    if "max_share" in layers:
+        fed = Plausible(fed, max_share=layers["max_share"])
     compression = {k: layers[k] for k in ("levels", "quantiser") if k in layers}
     if layers.get("secure") and compression:
         raise BadParameter(

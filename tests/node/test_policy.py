@@ -60,7 +60,9 @@ def test_a_rule_refuses_with_its_reason_and_nothing_leaves(tmp_path, rules, fiel
 
 
 def test_gather_may_be_allowed_for_some_questions_only(tmp_path):
-    (tmp_path / "policy.toml").write_text('gather = ["*.single_totals"]\nmin_rows = 0\nmax_parameters_per_row = 1\ntrust_coordinator = true')
+    (tmp_path / "policy.toml").write_text(
+        'gather = ["*.single_totals"]\nmin_rows = 0\nmax_parameters_per_row = 1\ntrust_coordinator = true'
+    )
     here = site(tmp_path, policy.read(tmp_path / "policy.toml"))
     assert refusal(here, ask(single_totals)) is None
     assert "does not allow GATHER" in refusal(here, ask(single_walks, round=2))
@@ -117,4 +119,10 @@ def test_the_file_is_read_strictly(tmp_path):
     with pytest.raises(BadParameter, match="gather = 'yes' should be like false"):
         policy.read(path)
     path.write_text("min_rows = 5")
-    assert policy.read(path) == policy.Policy(**{**policy.defaults(), "min_rows": 5})
+    assert policy.read(path) == policy.Policy(**{**policy.defaults(), "min_rows": 5}, network=True)
+    path.write_text("[limits]\nmin_cuont = 5")
+    with pytest.raises(BadParameter, match="did you mean 'min_count'"):
+        policy.read(path)
+    path.write_text('secure = "maybe"')
+    with pytest.raises(BadParameter, match="required"):
+        policy.read(path)

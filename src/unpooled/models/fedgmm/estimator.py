@@ -102,6 +102,9 @@ class FedGMM(JointModelPredictions):
     aggregation : {"exact", "paper"}, default="exact"
         "exact" gives the covariances of the pooled rows; "paper" is the printed update, which drops the scatter between
         clients.
+    init_params : {"cells", "gather"}, default="cells"
+        Where the Gaussians start: "cells" are sums over small regions, the same however rows are split into clients;
+        "gather" is one GATHER of local k-means centres.
     learner : str or callable, default="linear"
         "linear", "mlp", "cnn", "resnet18", "mobilenet_v2", or a function (inputs, classes) -> torch module.
     hidden : sequence of int, default=(64,)
@@ -195,6 +198,7 @@ class FedGMM(JointModelPredictions):
         ridge: float = 1e-6,
         reg_covar: float = 1e-6,
         aggregation: str = "exact",
+        init_params: str = "gather",
         **parameters: Any,
     ):
         super().__init__(**parameters)
@@ -212,6 +216,7 @@ class FedGMM(JointModelPredictions):
         self.ridge = ridge
         self.reg_covar = reg_covar
         self.aggregation = aggregation
+        self.init_params = init_params
 
     # ---- the run ----
 
@@ -220,7 +225,7 @@ class FedGMM(JointModelPredictions):
         frame = find_frame(fed)
         space, cov = fit_embedding(fed, frame, self.embedding, self.rest)
         sizes = sorted({k for k, _ in self._sizes()})
-        started = initialization.gaussians(fed, space, sizes, self.covariance_type, rng)
+        started = initialization.gaussians(fed, space, sizes, self.covariance_type, rng, self.init_params)
         mixtures = {str(k): params for k, params in zip(sizes, started)}
         cov = cov if self._takes_newton_steps(trainer) else np.zeros((0, 0))
         return State(trainer, space, frame.scale, cov, mixtures, (), 0)
@@ -395,6 +400,7 @@ class FedGMM(JointModelPredictions):
             "optimizer": ("auto", "newton", "sgd"),
             "warmup_covariance": ("auto", "own", "shared"),
             "aggregation": ("exact", "paper"),
+            "init_params": ("cells", "gather"),
         }.items():
             if getattr(self, name) not in known:
                 raise BadParameter(f"{name}={getattr(self, name)!r} is not known: use one of {', '.join(known)}")

@@ -1,6 +1,6 @@
-"""The start of FedGMM: Gaussians from local k-means centres, linear learners from class means inside each Gaussian.
+"""The start of FedGMM: Gaussians from cells, linear learners from class means inside each Gaussian.
 
-The centres are one GATHER. The class means by Gaussian are one SUM (`rounds.label_means`), for linear learners; other
+The cells are a few SUMs; local k-means centres, by choice, one GATHER. The class means by Gaussian are one SUM (`rounds.label_means`), for linear learners; other
 learners start at random.
 """
 
@@ -13,13 +13,13 @@ import numpy as np
 from scipy.cluster.hierarchy import fcluster, linkage
 
 from unpooled.arrays import Array, to_numpy
-from unpooled.client import GATHER, Client, client
+from unpooled.client import GATHER, SUM, Client, client
 from unpooled.federation import Federation
-from unpooled.maths import gaussian
-from unpooled.maths.mixture import Params
+from unpooled.maths import gaussian, mixture
+from unpooled.maths.mixture import Params, Stats
 from unpooled.models import initialization as start
 from unpooled.models.fedgmm.embedding import EmbeddedFrame, embed
-from unpooled.models.fedgmm.rounds import Joint, LabelMeans, second_moments
+from unpooled.models.fedgmm.rounds import Joint, LabelMeans, Mixtures, second_moments
 from unpooled.tree import message
 
 MIN_EIGENVALUE = 1e-3  # of the matrices that are inverted for the learners' start, relative to their mean eigenvalue
@@ -45,11 +45,26 @@ def embedded_centres(space: EmbeddedFrame, client: Client, *, k: int, min_count:
     return start.local_centres.answer(space.frame, embedded, k=k, min_count=min_count)
 
 
+@client("fedgmm.embedded_cells", SUM, adds=True)
+def embedded_cells(down: Mixtures, client: Client, *, shapes: list) -> tuple[Stats, ...]:
+    """Counts, sums and second moments of the embedded rows near each point."""
+    z = embed(start.double(client.x), down.embedding)
+    return tuple(mixture.e_step(kernels, z, client.w, shape) for kernels, shape in zip(down.params, shapes))
+
+
 # ---- Gaussians ----
 
 
-def gaussians(fed: Federation, space: EmbeddedFrame, sizes: list[int], shape: str, rng: Any) -> list[Params]:
-    """A mixture of each size, from one GATHER of local k-means centres."""
+def gaussians(
+    fed: Federation, space: EmbeddedFrame, sizes: list[int], shape: str, rng: Any, init_params: str
+) -> list[Params]:
+    """A mixture of each size, from sums over cells or from one GATHER of local k-means centres."""
+    if init_params == "cells":
+
+        def totals(kernels: tuple[Params, ...], shapes: list[str]) -> tuple[Stats, ...]:
+            return fed.sum(embedded_cells.using(shapes=shapes), Mixtures(kernels, space.embedding))
+
+        return start.starts(totals, space.frame, sizes, 1, shape, rng)
     share = min(1.0, start.MAX_CLIENTS / len(fed.names))
     ask = embedded_centres.using(k=max(sizes), min_count=5.0 if len(fed.names) > 1 else 0.0)
     answers = fed.sample(share, fed.journal.rng).gather(ask, space)
