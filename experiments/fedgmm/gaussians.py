@@ -42,7 +42,16 @@ def measure(k: int, n: int, seed: int) -> tuple[float, float]:
     shifted = images.shift(emnist.x[chosen], emnist.y[chosen], random_state=seed)
     x, moved = images.as_rows(shifted.x), shifted.moved[n:]
     model = up.FedGMM(
-        k, 2, optimizer="sgd", lr=0.01, embedding=48, reg_covar=1e-3, starts=("tied",), max_iter=14, random_state=seed
+        k,
+        2,
+        optimizer="sgd",
+        lr=0.01,
+        embedding=48,
+        reg_covar=1e-3,
+        starts=("tied",),
+        max_iter=14,
+        random_state=seed,
+        tol=0.0,
     )
     model.fit(together(by_label(x[:n], shifted.y[:n], 100, seed)))
     owner = model.shares_.argmax(1)[nearest(model, x[n:])]

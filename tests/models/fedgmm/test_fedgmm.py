@@ -354,6 +354,14 @@ def test_a_run_ends_by_tol_only_when_its_start_is_chosen(task):
     assert candidates[-2] == 2  # with tol=1 everything stands still: it ends in the first round with one candidate
 
 
+def test_a_run_stops_by_itself_when_the_likelihood_is_flat(task):
+    model, long = (FedGMM(3, 3, max_iter=60, random_state=0, **tol).fit(task.train) for tol in ({}, {"tol": 0.0}))
+    changes = np.abs(np.diff([row["loglik"] for row in model.history_ if "loglik" in row]))
+    assert len(model.history_) < 60 == len(long.history_)
+    assert changes[-3:].max() < 1e-5 <= changes[-4]  # three flat rounds, and not four
+    assert local_accuracy(model, task.test) == pytest.approx(local_accuracy(long, task.test), abs=2e-3)
+
+
 def test_newton_on_a_torch_device_takes_the_same_steps(task):
     pytest.importorskip("torch")
     a, b = (FedGMM(3, 3, max_iter=8, random_state=0, device=device).fit(task.train) for device in (None, "cpu"))

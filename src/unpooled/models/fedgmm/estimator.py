@@ -47,6 +47,7 @@ from unpooled.models.mixture import reseed, update
 from unpooled.tree import message
 
 AUTO_SIZES = (1, 2, 3, 4, 6, 8)
+FLAT_ROUNDS = 3  # rounds in which the likelihood changes by less than `tol` before a run stops: SGD may stand still once
 
 
 @message("fedgmm.State")
@@ -102,9 +103,9 @@ class FedGMM(JointModelPredictions):
     aggregation : {"exact", "paper"}, default="exact"
         "exact" gives the covariances of the pooled rows; "paper" is the printed update, which drops the scatter between
         clients.
-    init_params : {"cells", "gather"}, default="cells"
-        Where the Gaussians start: "cells" are sums over small regions, the same however rows are split into clients;
-        "gather" is one GATHER of local k-means centres.
+    init_params : {"gather", "cells"}, default="gather"
+        Where the Gaussians start: "gather" is one GATHER of local k-means centres; "cells" are sums over small regions, the
+        same however rows are split into clients.
     learner : str or callable, default="linear"
         "linear", "mlp", "cnn", "resnet18", "mobilenet_v2", or a function (inputs, classes) -> torch module.
     hidden : sequence of int, default=(64,)
@@ -121,8 +122,9 @@ class FedGMM(JointModelPredictions):
         Whether a client keeps its velocity from round to round (SGD).
     max_iter : int, default=100
         Maximum number of rounds.
-    tol : float, default=0.0
-        Stop when one candidate is left and its joint log-likelihood per row changes by less in a round; 0 runs all rounds.
+    tol : float, default=1e-5
+        Stop when one candidate is left and its joint log-likelihood per row has changed by less in each of three rounds; 0
+        runs all rounds.
     classes : sequence or None, default=None
         All classes; None takes those of the clients.
     fraction : float, default=1.0
@@ -199,9 +201,10 @@ class FedGMM(JointModelPredictions):
         reg_covar: float = 1e-6,
         aggregation: str = "exact",
         init_params: str = "gather",
+        tol: float = 1e-5,
         **parameters: Any,
     ):
-        super().__init__(**parameters)
+        super().__init__(tol=tol, **parameters)
         self.n_gaussians = n_gaussians
         self.n_learners = n_learners
         self.covariance_type = covariance_type
@@ -241,8 +244,10 @@ class FedGMM(JointModelPredictions):
         return self._joint_round(fed, self._after_trial(state))
 
     def done(self, state: State, history: list) -> bool:
-        """As for all learners, once one candidate is left: the best of several may change without a change of its value."""
-        return len(state.candidates) == 1 and super().done(state, history)
+        """Whether one candidate is left and its log-likelihood per row has been flat for FLAT_ROUNDS rounds."""
+        loglik = [row["loglik"] for row in history[-FLAT_ROUNDS - 1 :] if "loglik" in row]
+        flat = len(loglik) > FLAT_ROUNDS and bool((np.abs(np.diff(loglik)) < self.tol).all())
+        return len(state.candidates) == 1 and flat
 
     def finish(self, fed: Federation, state: State) -> None:
         best = self._best(state.candidates)

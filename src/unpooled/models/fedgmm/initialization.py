@@ -1,7 +1,7 @@
-"""The start of FedGMM: Gaussians from cells, linear learners from class means inside each Gaussian.
+"""The start of FedGMM: Gaussians from local k-means centres or cells, linear learners from class means inside each Gaussian.
 
-The cells are a few SUMs; local k-means centres, by choice, one GATHER. The class means by Gaussian are one SUM (`rounds.label_means`), for linear learners; other
-learners start at random.
+The centres are one GATHER, cells a few SUMs. The class means by Gaussian are one SUM (`rounds.label_means`), for linear
+learners; other learners start at random.
 """
 
 from __future__ import annotations
