@@ -254,7 +254,7 @@ class LearnerEstimator(ClassifierMixin, Estimator):
             return self.own_
         if client not in self.clients_:
             raise BadParameter(
-                f"no local state for client {client!r} in this process: {suggest(client, self.clients_)}"
+                f"this process has no local state for client {client!r}: {suggest(client, self.clients_)}"
             )
         return self.clients_[client]
 
