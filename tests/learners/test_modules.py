@@ -103,7 +103,7 @@ def test_local_norm_marks_all_that_belongs_to_it():
 
 
 def test_what_does_not_fit_is_refused_in_a_sentence():
-    with pytest.raises(BadParameter, match=r"gives \(2,\) outputs a row, but there are 3 classes"):
+    with pytest.raises(BadParameter, match=r"gives \(2,\) outputs per row, but there are 3 classes"):
         Modules(lambda inputs, classes: nn.Linear(inputs, 2), 4, 3)
     with pytest.raises(BadParameter, match="cannot take rows of 4 numbers"):
         Modules(lambda inputs, classes: nn.Linear(9, classes), 4, 3)

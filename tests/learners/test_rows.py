@@ -127,9 +127,9 @@ def test_over_a_network_totals_are_refused_without_naming_a_client():
     with pytest.raises(BadData, match="1 rows have missing values, and learners need complete rows"):
         find_classes(fed, [1, 3])
     assert find_classes(fed, [1, 3], allow_missing=True) == ([1, 3], 3)
-    fed.clients[1] = Client("c1", np.zeros((2, 4)), np.array([1, 3]))
+    wider = Client("c2", np.zeros((2, 4)), np.array([1, 3]))
     with pytest.raises(BadData, match="different widths"):
-        find_classes(fed, [1, 3], allow_missing=True)
+        find_classes(Remote([*fed.clients, wider], mode="one by one"), [1, 3], allow_missing=True)
 
 
 def test_a_longer_string_is_not_taken_for_a_class_it_begins_with():
