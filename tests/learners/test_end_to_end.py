@@ -64,7 +64,7 @@ def test_fedgmm_with_convolutions_and_principal_axes():
 def test_a_learner_that_does_not_fit_is_refused_before_any_round():
     with pytest.raises(BadParameter, match=r"gives .* outputs per row, but there are 3 classes"):
         FedAvg(learner=lambda inputs, classes: nn.Linear(inputs, 7)).fit(pictures())
-    with pytest.raises(BadParameter, match="no square images"):
+    with pytest.raises(BadParameter, match="are not square images"):
         FedAvg(learner="cnn").fit({name: (x[:, :20], y) for name, (x, y) in pictures().items()})
 
 

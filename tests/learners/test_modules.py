@@ -109,7 +109,7 @@ def test_what_does_not_fit_is_refused_in_a_sentence():
         Modules(lambda inputs, classes: nn.Linear(9, classes), 4, 3)
     with pytest.raises(BadParameter, match="dropout"):
         Modules(lambda inputs, classes: nn.Sequential(nn.Dropout(), nn.Linear(inputs, classes)), 4, 3)
-    with pytest.raises(BadParameter, match="no square images"):
+    with pytest.raises(BadParameter, match="are not square images"):
         nets.image_shape(10)
     with pytest.raises(BadParameter, match="should be a name or a function"):
         registry.name_of(nn.Linear(4, 3))

@@ -175,14 +175,14 @@ def _read_labels(name: str, summary: TableSummary) -> list:
 
 def codes(y: Array, labels: Sequence, w: Array | None = None) -> np.ndarray:
     """The position of each label in `labels`; padding (weight 0) gets any code, an unknown label is refused."""
-    found, known = _positions(to_numpy(y), labels)
+    positions, known = _positions(to_numpy(y), labels)
     unknown = ~known
     if w is not None:
         unknown &= to_numpy(w) > 0
     if unknown.any():
         label = to_numpy(y)[unknown][0].item()
         raise BadData(f"label {label!r} is outside the known classes: they are {list(labels)}")
-    return found
+    return positions
 
 
 def _positions(y: np.ndarray, labels: Sequence) -> tuple[np.ndarray, Any]:
@@ -192,8 +192,8 @@ def _positions(y: np.ndarray, labels: Sequence) -> tuple[np.ndarray, Any]:
         return y, np.ones(y.shape, bool)
     if y.dtype.kind in "OU" or known.dtype.kind in "OU":
         y, known = y.astype(str), known.astype(str)
-    found = np.searchsorted(known, y).clip(max=len(known) - 1)
-    return found, known[found] == y
+    positions = np.searchsorted(known, y).clip(max=len(known) - 1)
+    return positions, known[positions] == y
 
 
 def _are_codes(y: np.ndarray, known: np.ndarray) -> bool:

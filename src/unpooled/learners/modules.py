@@ -192,11 +192,11 @@ class Modules:
         """Refuse a module whose output does not fit, before any round is spent."""
         try:
             with torch.no_grad():
-                found = tuple(module.eval()(torch.zeros(2, self.inputs)).shape)
+                shape = tuple(module.eval()(torch.zeros(2, self.inputs)).shape)
         except RuntimeError as error:
             raise BadParameter(f"the learner cannot take rows of {self.inputs} numbers: {error}") from error
-        if found != (2, self.classes):
-            raise BadParameter(f"the learner gives {found[1:]} outputs per row, but there are {self.classes} classes")
+        if shape != (2, self.classes):
+            raise BadParameter(f"the learner gives {shape[1:]} outputs per row, but there are {self.classes} classes")
 
     def _local(self, module: nn.Module) -> tuple[int, ...]:
         """Indices in the flat parameters of everything that belongs to BatchNorm."""
