@@ -47,7 +47,7 @@ from unpooled.models.mixture import reseed, update
 from unpooled.tree import message
 
 AUTO_SIZES = (1, 2, 3, 4, 6, 8)
-FLAT_ROUNDS = 3  # rounds in which the likelihood changes by less than `tol` before a run stops: SGD may stand still once
+FLAT_ROUNDS = 3  # consecutive rounds with a change below `tol` before a run stops; one alone may be chance with SGD
 
 
 @message("fedgmm.State")
