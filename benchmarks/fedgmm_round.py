@@ -33,8 +33,8 @@ def main(clients: int, rows: int, repeats: int) -> None:
     fed = [Local([Client(n, *pair) for n, pair in data.items()], threads=1) for _ in range(4)]
     one = {"starts": ("tied",), "warmup": 1, "max_iter": 10**6, **SETTINGS}
     ours = {
-        "FedGMM 3x3": rounds_of(FedGMM(3, 3, optimizer="sgd", **one), fed[0]),
-        "FedGMM 3x3 newton": rounds_of(FedGMM(3, 3, **one), fed[1]),
+        "FedGMM 3x3": rounds_of(FedGMM(3, 3, optimizer="sgd", tol=0.0, **one), fed[0]),
+        "FedGMM 3x3 newton": rounds_of(FedGMM(3, 3, tol=0.0, **one), fed[1]),
         "FedEM M=3": rounds_of(FedEM(3, max_iter=10**6, **SETTINGS), fed[2]),
         "FedAvg": rounds_of(FedAvg(max_iter=10**6, **SETTINGS), fed[3]),
     }

@@ -1,6 +1,6 @@
 """One step of 300 clients' CNNs at once: a group of convolutions a model (vmap) against banded products; which is fastest.
 
-The last line names the fastest way of those that agree, as `unpooled.learners.modules.WAYS` calls it. Run:
+The last line names the fastest way of those that agree, as `unpooled.learners.modules.BACKENDS` calls it. Run:
 `PYTHONPATH=src python3 benchmarks/learners_conv.py [--profile]`; without a GPU a few clients on the CPU.
 """
 
@@ -56,7 +56,7 @@ def stacked(net: modules.Modules, args: argparse.Namespace, models: int) -> Call
 
 
 def by(way: str, work: Callable[[], torch.Tensor], device: str) -> torch.Tensor:
-    modules.WAYS[device] = way
+    modules.BACKENDS[device] = way
     return work()
 
 

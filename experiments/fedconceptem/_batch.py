@@ -101,7 +101,7 @@ def measured(one: dict, lr: float | None, args: argparse.Namespace) -> dict:
 
     torch.set_num_threads(1)
     torch.set_float32_matmul_precision("high")
-    modules.WAYS["cuda"] = args.way or modules.WAYS["cuda"]
+    modules.BACKENDS["cuda"] = args.way or modules.BACKENDS["cuda"]
     return _measure.measure(with_rate(one, lr) if lr else one, args.small, args.device)
 
 

@@ -22,17 +22,17 @@ TRAINING = {"batch_size": 32, "lr": 0.1, "momentum": 0.9, "weight_decay": 5e-4, 
 SMALL_CLIENTS = 30  # of 47 digits
 ADAPT_ROWS = 1000  # labelled rows of an unseen client; the other 9,000 are its test
 BASELINES = {
-    "FedAvg": ("fedavg:FedAvg", {}),
-    "IFCA": ("ifca:IFCA", {"n_clusters": 3}),
-    "FeSEM": ("fesem:FeSEM", {"n_clusters": 3}),
-    "FedEM": ("fedem:FedEM", {"n_learners": 3}),
-    "FedEM as published": ("fedem:FedEM", {"n_learners": 3, "weighting": "clients"}),
-    "FedSoft": ("fedsoft:FedSoft", {"n_clusters": 3}),
-    "APFL": ("apfl:APFL", {}),
-    "CFL": ("clustered:ClusteredFL", {}),
-    "CFL (3)": ("clustered:ClusteredFL", {"max_clusters": 3}),
-    "Local": ("local:LocalOnly", {}),
-    "pFedMe": ("pfedme:PFedMe", {}),
+    "FedAvg": ("FedAvg", {}),
+    "IFCA": ("IFCA", {"n_clusters": 3}),
+    "FeSEM": ("FeSEM", {"n_clusters": 3}),
+    "FedEM": ("FedEM", {"n_learners": 3}),
+    "FedEM as published": ("FedEM", {"n_learners": 3, "weighting": "clients"}),
+    "FedSoft": ("FedSoft", {"n_clusters": 3}),
+    "APFL": ("APFL", {}),
+    "CFL": ("ClusteredFL", {}),
+    "CFL (3)": ("ClusteredFL", {"max_clusters": 3}),
+    "Local": ("LocalOnly", {}),
+    "pFedMe": ("PFedMe", {}),
 }
 ORACLE = "FedAvg, told the concepts"  # one for the clients of each: no method of clusters can expect more
 PRINTED = {"e_steps": 1, "full_steps": False, "label_memory": 0.0}
@@ -134,8 +134,8 @@ def estimator(wanted: dict, small: bool, device: str | None) -> Any:
     settings |= {"max_iter": wanted["rounds"], "classes": list(range(10))}
     name = wanted["method"]
     if name in BASELINES:
-        path, own = BASELINES[name]
-        make = estimator_class("unpooled.baselines." + path)
+        public, own = BASELINES[name]
+        make = estimator_class(f"baselines.{public}")
     else:
         make, own = estimator_class("FedConceptEM"), METHODS[name]
     return make(**settings | own | wanted.get("options", {}))

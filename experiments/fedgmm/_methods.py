@@ -31,8 +31,8 @@ METHODS: dict[str, Callable[..., Any]] = {
     "ClusteredFL": lambda **o: baselines.ClusteredFL(**o),
     "pFedMe": lambda **o: baselines.PFedMe(**o),
     "FedEM": lambda **o: baselines.FedEM(3, **o),
-    "FedGMM (SGD)": lambda **o: up.FedGMM(3, 3, optimizer="sgd", **o),
-    "FedGMM": lambda **o: up.FedGMM(3, 3, **o),
+    "FedGMM (SGD)": lambda **o: up.FedGMM(3, 3, optimizer="sgd", **{"tol": 0.0} | o),
+    "FedGMM": lambda **o: up.FedGMM(3, 3, **{"tol": 0.0} | o),
 }
 UNTUNED = ("FedGMM",)  # Newton has no rate
 

@@ -44,7 +44,9 @@ def settings(small: bool, seed: int) -> dict[str, Any]:
 
 def fedgmm(small: bool, **options: Any) -> up.FedGMM:
     """About 200 rows a Gaussian."""
-    return up.FedGMM(10 if small else 120, 3, embedding=48, starts=("tied",), warmup=8, reg_covar=0.02, **options)
+    return up.FedGMM(
+        10 if small else 120, 3, embedding=48, starts=("tied",), warmup=8, reg_covar=0.02, tol=0.0, **options
+    )
 
 
 def apart(high: np.ndarray, low: np.ndarray) -> float:

@@ -60,4 +60,4 @@ def data(n: int, m: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]
 def density(clients: dict, gaussians: int, seed: int) -> Callable[[np.ndarray], np.ndarray]:
     axes = min(48, next(iter(clients.values()))[0].shape[1])
     how = {"embedding": axes, "starts": ("untied",), "warmup": 20, "max_iter": 22, "reg_covar": 0.02, "lr": 0.01}
-    return up.FedGMM(gaussians, 1, random_state=seed, **how).fit(together(clients)).log_density
+    return up.FedGMM(gaussians, 1, random_state=seed, tol=0.0, **how).fit(together(clients)).log_density

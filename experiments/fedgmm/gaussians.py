@@ -14,7 +14,7 @@ import unpooled as up
 from unpooled.datasets import images, shared
 from unpooled.maths import gaussian
 from unpooled.maths.mixture import Params
-from unpooled.models.fedgmm.rounds import Lens, embedded
+from unpooled.models.fedgmm.embedding import Embedding, embed
 from unpooled.models.fedgmm.weighted_e_step import log_densities
 
 SEEDS = 1
@@ -42,7 +42,16 @@ def measure(k: int, n: int, seed: int) -> tuple[float, float]:
     shifted = images.shift(emnist.x[chosen], emnist.y[chosen], random_state=seed)
     x, moved = images.as_rows(shifted.x), shifted.moved[n:]
     model = up.FedGMM(
-        k, 2, optimizer="sgd", lr=0.01, embedding=48, reg_covar=1e-3, starts=("tied",), max_iter=14, random_state=seed
+        k,
+        2,
+        optimizer="sgd",
+        lr=0.01,
+        embedding=48,
+        reg_covar=1e-3,
+        starts=("tied",),
+        max_iter=14,
+        random_state=seed,
+        tol=0.0,
     )
     model.fit(together(by_label(x[:n], shifted.y[:n], 100, seed)))
     owner = model.shares_.argmax(1)[nearest(model, x[n:])]
@@ -52,5 +61,5 @@ def measure(k: int, n: int, seed: int) -> tuple[float, float]:
 def nearest(model: up.FedGMM, x: np.ndarray) -> np.ndarray:
     """The Gaussian under which each row is likeliest."""
     params = Params(model.weights_, model.means_, gaussian.pack_covs(model.covariances_, "full"))
-    z = embedded(x, Lens(model.lens_mean_, model.lens_axes_, model.lens_rest_))
+    z = embed(x, Embedding(model.embedding_mean_, model.embedding_axes_, model.embedding_residual_))
     return log_densities(params, z, "full").argmax(1)

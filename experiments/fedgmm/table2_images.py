@@ -79,5 +79,5 @@ def settings(small: bool, seed: int, name: str) -> dict:
 
 def fit(name: str, train: dict, options: dict):
     gaussians = {"FedGMM": 2, MANY: 32}.get(name)
-    model = up.FedGMM(gaussians, 2, **options) if gaussians else METHODS[name](**options)
+    model = up.FedGMM(gaussians, 2, tol=0.0, **options) if gaussians else METHODS[name](**options)
     return model.fit(together(train))

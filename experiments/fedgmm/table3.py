@@ -51,4 +51,4 @@ def _methods(partial: bool) -> dict:
     from unpooled.baselines import FedEM
 
     six = {"FedEM 6": lambda **o: FedEM(6, **o)} if partial else {}
-    return {**METHODS, **six, "FedGMM auto": lambda **o: up.FedGMM("auto", "auto", **o)}
+    return {**METHODS, **six, "FedGMM auto": lambda **o: up.FedGMM("auto", "auto", **{"tol": 0.0} | o)}

@@ -62,14 +62,14 @@ def test_networks_score_and_learn_as_one_by_one(make, inputs, models, monkeypatc
     y, s = torch.tensor(rng.integers(4, size=(2, 5))), torch.rand(2, 5, models)
     found = {}
     for way in ("one by one", "banded"):
-        monkeypatch.setitem(modules.WAYS, "cpu", way)
+        monkeypatch.setitem(modules.BACKENDS, "cpu", way)
         found[way] = net.gradient(theta, x, y, s), net.logits(theta, x), net.logits(theta[0], x)
     for ours, wanted in zip(found["banded"], found["one by one"]):
         torch.testing.assert_close(ours, wanted, rtol=1e-5, atol=1e-5)
 
 
 def test_scores_and_gradients_are_the_same_in_small_portions(monkeypatch):
-    monkeypatch.setitem(modules.WAYS, "cpu", "banded")
+    monkeypatch.setitem(modules.BACKENDS, "cpu", "banded")
     net = Modules(dense, 12, 4)
     theta = torch.tensor(np.stack([net.start(np.random.default_rng(i), 2) for i in range(5)]))
     x, y, s = torch.rand(5, 7, 12), torch.randint(4, (5, 7)), torch.rand(5, 7, 2)
@@ -101,7 +101,7 @@ def test_wide_images_are_left_to_vmap():
 
 
 def test_where_nothing_fits_vmap_takes_the_step(monkeypatch):
-    monkeypatch.setitem(modules.WAYS, "cpu", "banded")
+    monkeypatch.setitem(modules.BACKENDS, "cpu", "banded")
     net = Modules(nets.mobilenet_v2, 3 * 8 * 8, 3)
-    assert net._way(torch.zeros(1)) == "vmap"
-    assert Modules(dense, 12, 4)._way(torch.zeros(1)) == "banded"
+    assert net._backend(torch.zeros(1)) == "vmap"
+    assert Modules(dense, 12, 4)._backend(torch.zeros(1)) == "banded"

@@ -47,7 +47,7 @@ def test_what_stays_with_a_client_is_not_in_what_it_sends():
     start = next(FedAvg(learner=own_module, norm="local", **SMALL).rounds(federate(rows))).state.theta
     from unpooled.learners import Trainer
 
-    places = list(Trainer(**model.trainer_).net.stays)
+    places = list(Trainer(**model.trainer_).net.local)
     np.testing.assert_allclose(model.theta_[:, places], start[:, places], atol=1e-6)
     assert np.abs(model.clients_["c0"]["norm"] - start[:, places]).max() > 1e-4
 
@@ -62,7 +62,17 @@ def test_fedgmm_with_convolutions_and_principal_axes():
 
 
 def test_a_learner_that_does_not_fit_is_refused_before_any_round():
-    with pytest.raises(BadParameter, match=r"gives .* outputs a row, but there are 3 classes"):
+    with pytest.raises(BadParameter, match=r"gives .* outputs per row, but there are 3 classes"):
         FedAvg(learner=lambda inputs, classes: nn.Linear(inputs, 7)).fit(pictures())
-    with pytest.raises(BadParameter, match="no square images"):
+    with pytest.raises(BadParameter, match="are not square images"):
         FedAvg(learner="cnn").fit({name: (x[:, :20], y) for name, (x, y) in pictures().items()})
+
+
+def test_probabilities_are_within_zero_and_one_and_rows_sum_to_one():
+    from unpooled.learners.mixing import normalised
+
+    above = np.array([[1.0000000000000002, 0.0], [0.3, 0.7000000000000003], [-1e-17, 1.0]])
+    proba = normalised(above)
+    assert proba.min() >= 0
+    assert proba.max() <= 1
+    np.testing.assert_allclose(proba.sum(1), 1, rtol=0, atol=1e-15)

@@ -55,7 +55,7 @@ def test_all_at_once_equals_one_by_one(name):
 
 @pytest.mark.parametrize("way", ["vmap", "one by one"])
 def test_a_thread_may_begin_with_a_gradient(way, monkeypatch):
-    monkeypatch.setitem(modules.WAYS, "cpu", way)
+    monkeypatch.setitem(modules.BACKENDS, "cpu", way)
     net = Modules(small, 36, 3)
     case = problem(net)
     with ThreadPoolExecutor(1) as pool:
@@ -97,19 +97,19 @@ def _first_conv(net, flat):
 
 
 def test_local_norm_marks_all_that_belongs_to_it():
-    assert len(Modules(small, 36, 3, norm="local").stays) == 4 * 4
-    assert Modules(small, 36, 3, norm="average").stays == ()
+    assert len(Modules(small, 36, 3, norm="local").local) == 4 * 4
+    assert Modules(small, 36, 3, norm="average").local == ()
     assert Modules(small, 36, 3).trained == Modules(small, 36, 3).size
 
 
 def test_what_does_not_fit_is_refused_in_a_sentence():
-    with pytest.raises(BadParameter, match=r"gives \(2,\) outputs a row, but there are 3 classes"):
+    with pytest.raises(BadParameter, match=r"gives \(2,\) outputs per row, but there are 3 classes"):
         Modules(lambda inputs, classes: nn.Linear(inputs, 2), 4, 3)
     with pytest.raises(BadParameter, match="cannot take rows of 4 numbers"):
         Modules(lambda inputs, classes: nn.Linear(9, classes), 4, 3)
     with pytest.raises(BadParameter, match="dropout"):
         Modules(lambda inputs, classes: nn.Sequential(nn.Dropout(), nn.Linear(inputs, classes)), 4, 3)
-    with pytest.raises(BadParameter, match="no square images"):
+    with pytest.raises(BadParameter, match="are not square images"):
         nets.image_shape(10)
     with pytest.raises(BadParameter, match="should be a name or a function"):
         registry.name_of(nn.Linear(4, 3))

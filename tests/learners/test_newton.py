@@ -62,7 +62,7 @@ def test_a_step_is_never_longer_than_allowed():
     far = newton.step(theta, 1e6 * np.ones((2, 4)), np.zeros((2, 10)), np.full(4, 1e-3), seen, np.zeros(3))
     assert (
         np.linalg.norm(far.reshape(2, 2, 4)[:, 1] - theta.reshape(2, 2, 4)[:, 1], axis=-1).max()
-        <= newton.LONGEST + 1e-9
+        <= newton.MAX_STEP + 1e-9
     )
 
 

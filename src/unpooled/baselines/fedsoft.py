@@ -72,7 +72,7 @@ class FedSoft(Clusters):
                 f"mu={self.mu!r} should be 0 or more and least={self.least!r} between 0 and 1 / n_clusters"
             )
 
-    def at_round(self, trainer: dict, round: int, **changes: Any) -> dict:
+    def at_round(self, trainer: dict | Trainer, round: int, **changes: Any) -> dict:
         return super().at_round(trainer, round, prox=self.mu, **changes)
 
     def ask(self) -> Ask:

@@ -1,12 +1,12 @@
-"""Plain convolutional networks, many at once: every layer is one batched product. For GPUs. Nothing is sent.
+"""Plain convolutional networks on a GPU, many at once: every layer is one batched product. Nothing is sent.
 
-A convolution with its kernel laid along the width of the image is a banded matrix that maps a few whole image rows to
-one row of outputs. That multiplies more than it must, by zeros, but in large products, where a GPU would take
-thousands of small convolutions one group at a time; all models of a client share its rows in the first layer. Columns
-of the band are in an order that leaves what a pooling compares side by side.
+A convolution along the width of an image is a product with a banded matrix, which maps a few whole image rows to one row
+of outputs. Many of its entries are zeros, but it is one large product, where a grouped convolution on a GPU would run
+thousands of small ones. In the first layer all models of a client share its rows. Columns of the band are ordered so that
+the outputs which a pooling compares are contiguous.
 
-Activations of images are (lead, b, height, width, m, channels) and of vectors (lead, b, m, units): lead is the clients
-and m their models while these still share rows, afterwards lead is clients x models and m is 1.
+Activations of images are (lead, b, height, width, m, channels), those of vectors (lead, b, m, units). While the models of
+a client still share its rows, lead counts clients and m models; afterwards lead counts clients x models and m is 1.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from torch import Tensor, nn
 
 from unpooled.tree import message
 
-ALIGNED = 8  # columns of a product come in multiples of this, which tensor cores want
-LARGEST = 2**19  # entries of a band: beyond this the zeros cost more than they save
+ALIGNMENT = 8  # the number of columns of a product is a multiple of this, as tensor cores require
+MAX_BAND = 2**19  # entries of a band above which the products with zeros cost more than they save
 
 
 # ---- which networks ----
@@ -30,24 +30,24 @@ LARGEST = 2**19  # entries of a band: beyond this the zeros cost more than they 
 @message("learners.Convolution")
 class Convolution(NamedTuple):
     stride: tuple[int, int]
-    pool: int  # side of the squares of outputs of which the largest is kept
+    pool: int  # side of the max-pooling windows that follow; 1 is no pooling
 
 
 def plain(module: nn.Module, inputs: int) -> list[Any] | None:
-    """The layers of a network that this file can run, or None."""
+    """The layers of a network in the form used here, or None if a layer is not supported."""
     layers = [m for m in module.modules() if not isinstance(m, nn.Sequential)]
-    if not isinstance(module, nn.Sequential) or not all(map(_known, layers)):
+    if not isinstance(module, nn.Sequential) or not all(map(_supported, layers)):
         return None
     x = torch.zeros(1, inputs)
     with torch.no_grad():
         for layer in layers:
             before, x = x, layer(x)
-            if isinstance(layer, nn.Conv2d) and _band_size(layer, before.shape, x.shape) > LARGEST:
+            if isinstance(layer, nn.Conv2d) and _band_size(layer, before.shape, x.shape) > MAX_BAND:
                 return None
     return _joined(_pooled_first(layers))
 
 
-def _known(layer: nn.Module) -> bool:
+def _supported(layer: nn.Module) -> bool:
     if isinstance(layer, nn.Conv2d):
         return layer.groups == 1 and layer.dilation == (1, 1) and layer.padding == (0, 0) and layer.bias is not None
     if isinstance(layer, nn.MaxPool2d):
@@ -62,7 +62,7 @@ def _band_size(layer: nn.Conv2d, before: Sequence[int], after: Sequence[int]) ->
 
 
 def _pooled_first(layers: list[nn.Module]) -> list[nn.Module]:
-    """The same network with a ReLU after the pooling that follows it: they commute, and what is pooled is smaller."""
+    """The same network with every ReLU moved behind the max-pooling that follows it: they commute, and its input is smaller."""
     out = list(layers)
     for i, (a, b) in enumerate(pairwise(layers)):
         if isinstance(a, nn.ReLU) and isinstance(b, nn.MaxPool2d):
@@ -71,7 +71,7 @@ def _pooled_first(layers: list[nn.Module]) -> list[nn.Module]:
 
 
 def _joined(layers: list[nn.Module]) -> list[Any]:
-    """Convolutions with the pooling over squares side by side that follows them."""
+    """Convolutions merged with the non-overlapping pooling that follows them."""
     out: list[Any] = []
     for layer in layers:
         if isinstance(layer, nn.Conv2d):
@@ -84,7 +84,7 @@ def _joined(layers: list[nn.Module]) -> list[Any]:
 
 
 def _tile(layer: nn.Module) -> int:
-    """The side of the squares of a pooling that lie side by side; 0 for anything else."""
+    """The side of the windows of a non-overlapping max-pooling; 0 for any other layer."""
     size = layer.kernel_size if isinstance(layer, nn.MaxPool2d) and layer.stride == layer.kernel_size else 0
     return size if isinstance(size, int) else 0
 
@@ -93,7 +93,7 @@ def _tile(layer: nn.Module) -> int:
 
 
 def scores(layers: list[Any], weights: Sequence[Tensor], x: Tensor) -> Tensor:
-    """Class scores (c, k, b, classes) of rows x (c, b, d); weights: (c, k, *shape) for each parameter, in order."""
+    """Class scores (c, k, b, classes) of rows x (c, b, d); weights are (c, k, *shape) per parameter, in order."""
     models, left = weights[0].shape[:2], iter(weights)
     h = x[:, :, None, :]  # (c, b, 1, d)
     for layer in layers:
@@ -112,7 +112,7 @@ def scores(layers: list[Any], weights: Sequence[Tensor], x: Tensor) -> Tensor:
 
 
 def _weighted(layer: Any, h: Tensor, weight: Tensor, bias: Tensor, shared: bool) -> Tensor:
-    """A layer with weights (c, k, out, ...) and bias (c, k, out); `shared`: all models of a client see the same h."""
+    """A layer with weights (c, k, out, ...) and bias (c, k, out); `shared`: all models of a client have the same input h."""
     h = h.movedim(-2, 1).flatten(0, 1)  # (g, b, ..., inputs)
     models = weight.shape[1] if shared else 1
     if shared:
@@ -135,7 +135,7 @@ def _max_pool(layer: nn.MaxPool2d, h: Tensor) -> Tensor:
 
 
 class _Plan(NamedTuple):
-    """Of a convolution: what stands where in its patches and its band."""
+    """The sizes of a convolution, and of its patches and band."""
 
     x: torch.Size  # (g, b, height, width, c)
     weight: torch.Size  # (g, high, wide, c, n)
@@ -154,19 +154,19 @@ class _Plan(NamedTuple):
 
     @property
     def used(self) -> int:
-        """Numbers in the image rows that one row of outputs needs."""
+        """Numbers in the image rows that one row of outputs depends on."""
         return self.weight[1] * self.x[3] * self.x[4]
 
 
 def convolution(x: Tensor, weight: Tensor, bias: Tensor, stride: tuple[int, int] = (1, 1), pool: int = 1) -> Tensor:
-    """g convolutions at once, and the largest output of every `pool` x `pool` square: images x (g, b, height, width, c),
+    """g convolutions at once, and the maximum over every `pool` x `pool` window: images x (g, b, height, width, c),
     weight (g, high, wide, c, n), bias (g, n) to (g, b, tall, across, n).
     """
     return _Convolution.apply(x, weight, bias, _Plan(x.shape, weight.shape, stride, pool))
 
 
 class _Convolution(torch.autograd.Function):
-    """out = patches @ band: patches are whole image rows as the kernel meets them, a 1 for the bias, and zeros."""
+    """out = patches @ band: patches are the image rows under the kernel, a 1 for the bias, and zero padding."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, plan: _Plan) -> Tensor:
@@ -199,10 +199,10 @@ class _Convolution(torch.autograd.Function):
 
 
 def _patches(x: Tensor, plan: _Plan) -> Tensor:
-    """(g, b * rows of outputs, columns): for each row of outputs the image rows it needs."""
+    """(g, b * rows of outputs, columns): the image rows that each row of outputs depends on."""
     rows = x.flatten(3).unfold(2, plan.weight[1], plan.stride[0]).mT  # (g, b, rows of outputs, high, width * c)
     rows = rows[:, :, : plan.tall * plan.pool]
-    out = x.new_empty(*rows.shape[:3], -(-(plan.used + 1) // ALIGNED) * ALIGNED)
+    out = x.new_empty(*rows.shape[:3], -(-(plan.used + 1) // ALIGNMENT) * ALIGNMENT)
     _copy(out[..., : plan.used].unflatten(-1, rows.shape[-2:]), rows)
     out[..., plan.used] = 1
     out[..., plan.used + 1 :] = 0
@@ -210,7 +210,7 @@ def _patches(x: Tensor, plan: _Plan) -> Tensor:
 
 
 def _band(weight: Tensor, bias: Tensor, plan: _Plan, columns: int) -> Tensor:
-    """(g, columns, pool * across * n): the kernel along the width, the bias, zeros."""
+    """(g, columns, pool * across * n): the kernel repeated along the width, the bias, zeros elsewhere."""
     out = weight.new_zeros(len(weight), columns, plan.pool * plan.across * weight.shape[-1])
     diagonal, constant = _parts(out, plan)
     _copy(diagonal, weight.contiguous()[..., None, None, :])
@@ -219,8 +219,8 @@ def _band(weight: Tensor, bias: Tensor, plan: _Plan, columns: int) -> Tensor:
 
 
 def _parts(band: Tensor, plan: _Plan) -> tuple[Tensor, Tensor]:
-    """Views of a band: where each entry of the kernel stands (g, high, wide, c, across, pool, n), and the bias
-    (g, pool * across, n). Column (p, a) is that of the output in column a * pool + p.
+    """Views of a band: the positions of the kernel's entries (g, high, wide, c, across, pool, n), and the bias
+    (g, pool * across, n). Column (p, a) of the band belongs to output column a * pool + p.
     """
     (g, high, wide, c, n), line, step = plan.weight, band.shape[-1], plan.stride[1] * plan.x[4] * band.shape[-1]
     strides = (band.stride(0), plan.x[3] * c * line, c * line, line, plan.pool * step + n, step + plan.across * n, 1)
@@ -229,7 +229,7 @@ def _parts(band: Tensor, plan: _Plan) -> tuple[Tensor, Tensor]:
 
 
 def _to_images(cols: Tensor, plan: _Plan) -> Tensor:
-    """The gradient of `_patches`: columns added to the image rows they came from."""
+    """The gradient of `_patches`: columns are added to the image rows they were copied from."""
     g, b, height, width, c = plan.x
     high, stride = plan.weight[1], plan.stride[0]
     out = cols.new_zeros(g, b, height, width * c)
@@ -240,7 +240,7 @@ def _to_images(cols: Tensor, plan: _Plan) -> Tensor:
 
 
 def _copy(into: Tensor, a: Tensor) -> None:
-    """Four numbers at a time where they lie side by side."""
+    """Copy `a`, four float32 numbers at a time where both are contiguous."""
     if _by_fours(into) and _by_fours(a):
         into, a = into.view(torch.complex128), a.view(torch.complex128)
     into.copy_(a)

@@ -1,6 +1,6 @@
-"""Fully connected learners, many at once: batched products and gradients by hand, in NumPy or torch. Nothing is sent.
+"""Fully connected learners, many at once: batched products and explicit gradients in NumPy or torch. Nothing is sent.
 
-`linear` has no hidden layer, `mlp` has some; a linear one of two classes is `Logistic`. Parameters are flat,
+`linear` has no hidden layer, `mlp` has some; a linear learner of two classes is `Logistic`. Parameters are flat,
 (..., k, p): for each layer its (out, in + 1) matrix, bias last. Activations are (..., k, units, n): rows last, so that
 sums over few classes run over long contiguous rows.
 """
@@ -15,10 +15,10 @@ from unpooled.arrays import Array, is_torch, like, namespace
 
 
 class Dense:
-    """k networks of equal make for each client: ReLU layers of the given widths, then class scores."""
+    """k networks of one architecture per client: ReLU layers of the given widths, then class scores."""
 
     needs_torch = False
-    stays: tuple[int, ...] = ()  # parameters that are never averaged: none
+    local: tuple[int, ...] = ()  # indices of parameters that never leave a client: none
 
     def __init__(self, inputs: int, classes: int, hidden: tuple[int, ...] = ()):
         self.shapes = [(b, a + 1) for a, b in pairwise((inputs, *hidden, classes))]
@@ -30,7 +30,7 @@ class Dense:
         return np.concatenate(layers, axis=-1)
 
     def layers(self, theta: Array) -> list[Array]:
-        """(..., k, p) -> one view (..., k, out, in + 1) a layer."""
+        """(..., k, p) -> one view (..., k, out, in + 1) per layer."""
         cuts = np.cumsum([0, *(a * b for a, b in self.shapes)])
         return [theta[..., a:b].reshape(*theta.shape[:-1], *s) for a, b, s in zip(cuts, cuts[1:], self.shapes)]
 
@@ -65,13 +65,13 @@ class Dense:
 
     @staticmethod
     def _error(scores: Array, y: Array, s: Array) -> Array:
-        """The derivative (..., k, classes, b) of the weighted loss by the scores."""
+        """The derivative (..., k, classes, b) of the weighted loss with respect to the scores."""
         xp = namespace(scores)
         p = xp.exp(scores - xp.amax(scores, axis=-2, keepdims=True))
         p = p / p.sum(-2)[..., None, :]
         codes = xp.arange(scores.shape[-2], **({"device": y.device} if xp is not np else {}))
-        hit = like(y[..., None, None, :] == codes[:, None], p)
-        return (p - hit) * _t(s)[..., None, :]
+        is_class = like(y[..., None, None, :] == codes[:, None], p)
+        return (p - is_class) * _t(s)[..., None, :]
 
 
 class Logistic(Dense):
@@ -81,13 +81,13 @@ class Logistic(Dense):
         super().__init__(inputs, 2)
 
     def margins(self, theta: Array, x: Array) -> Array:
-        """By how much the second class scores above the first, (..., k, n)."""
+        """Score of the second class minus that of the first, (..., k, n)."""
         (weights,) = self.layers(theta)
         w = weights[..., 1, :] - weights[..., 0, :]  # (..., k, d + 1)
         return _rows_last(x @ _t(w[..., :-1])) + w[..., -1:]
 
     def logits(self, theta: Array, x: Array) -> Array:
-        """Class scores as seen from the first class, which has 0: (..., k, 2, n)."""
+        """Class scores (..., k, 2, n), shifted so that the first class has 0."""
         margins = self.margins(theta, x)
         return namespace(x).stack([0 * margins, margins], -2)
 
@@ -103,7 +103,7 @@ def _t(a: Array) -> Array:
 
 
 def _rows_last(a: Array) -> Array:
-    """(..., n, k) as (..., k, n), in memory too: BLAS is slow to give so few long rows itself."""
+    """(..., n, k) as (..., k, n), contiguous: BLAS is slow to write a few long rows itself."""
     return _t(a).contiguous() if is_torch(a) else np.ascontiguousarray(_t(a))
 
 

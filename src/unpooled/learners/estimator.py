@@ -1,7 +1,7 @@
-"""What every model that trains learners has in common: labels, parameters and their checks, cohorts, predictions.
+"""The base class of classifiers that train learners: parameters and their checks, classes, cohorts, predictions.
 
-A subclass gives `init`, `step` and `finish` as any estimator; its state has a field `trainer` (a `Trainer` as plain
-JSON).
+A subclass has `init`, `step` and `finish` as any estimator. At the start of a run one exchange finds the classes (see
+`labels`): a SUM of rows per class, or a GATHER of label names over a network without `classes=`.
 """
 
 from __future__ import annotations
@@ -20,23 +20,67 @@ from unpooled.errors import BadParameter, suggest
 from unpooled.estimator import Estimator, rows_of
 from unpooled.federation import Federation
 from unpooled.learners import registry
-from unpooled.learners.rows import kinds
+from unpooled.learners.labels import find_classes
+from unpooled.learners.mixing import normalised
 from unpooled.learners.trainer import SCHEDULES, Trainer, as_option, check_device, learning_rate
 
 
 class LearnerEstimator(ClassifierMixin, Estimator):
-    """A classifier of one or several learners. Parameters that all of them share:
+    """Base class of classifiers made of one or several learners.
 
-    learner : "linear", "mlp", "cnn", "resnet18", "mobilenet_v2", or a function (inputs, classes) -> torch module
-    over flat rows.
-    hidden, norm : widths of an mlp; what becomes of BatchNorm ("group", "average", "local": see learners/modules.py).
-    local_epochs, batch_size, lr, momentum, weight_decay : a client's own training in a round.
-    schedule : "constant", "cosine" (to 0 at max_iter) or "sqrt" (lr / sqrt(round)).
-    keep_momentum : whether a client keeps its velocity from round to round; default no.
-    classes : all classes, where they are known, also those no client has seen: any other label is refused. None: those
-    that clients have.
-    fraction : the share of clients asked in a round.
-    device : None (NumPy for linear and mlp, torch on the CPU for the rest) or a torch device such as "cuda".
+    Parameters
+    ----------
+    learner : str or callable, default="linear"
+        "linear", "mlp", "cnn", "resnet18", "mobilenet_v2", the name of a registered learner, or a function
+        (inputs, classes) -> torch module over flat rows.
+    hidden : sequence of int, default=(64,)
+        Widths of the hidden layers of an mlp.
+    norm : {"group", "average", "local"}, default="group"
+        What happens to BatchNorm in a torch module: replaced by GroupNorm, averaged over clients, or kept by each client.
+    local_epochs : int, default=1
+        Epochs over a client's rows per round.
+    batch_size : int, default=128
+        Rows per minibatch.
+    lr : float, default=0.1
+        Learning rate of SGD.
+    momentum : float, default=0.9
+        Momentum of SGD, at least 0 and below 1.
+    weight_decay : float, default=0.0
+        L2 penalty of SGD.
+    schedule : {"constant", "cosine", "sqrt"}, default="constant"
+        The learning rate over rounds: constant, cosine decay to 0 at `max_iter`, or lr / sqrt(round).
+    keep_momentum : bool, default=False
+        Whether a client keeps its velocity from round to round.
+    max_iter : int, default=100
+        Maximum number of rounds.
+    tol : float, default=0.0
+        The run stops when the log-likelihood per row changes by less than `tol` in a round; 0 runs all `max_iter` rounds.
+    classes : sequence or None, default=None
+        All classes, also those that no client has; any other label is refused. None takes those of the clients. Over a
+        network without it, the server collects each client's label names.
+    fraction : float, default=1.0
+        Share of the clients that take part in a round.
+    random_state : int or None, default=None
+        Seed of all random draws.
+    device : str or None, default=None
+        A torch device such as "cuda"; None is NumPy for linear and mlp, and torch on the CPU for the rest.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (classes,)
+        The classes in order.
+    theta_ : ndarray of shape (k, p)
+        Flat parameters of the k shared learners.
+    trainer_ : dict
+        The fields of `Trainer`.
+    clients_ : dict of str to dict
+        What each client of this process keeps for itself; empty over a network.
+    personal_ : dict of str to estimator
+        The model of each client of this process.
+    n_features_in_ : int
+        Number of columns.
+    history_ : list of dict
+        One entry per round.
     """
 
     def __init__(
@@ -78,11 +122,11 @@ class LearnerEstimator(ClassifierMixin, Estimator):
 
     @property
     def takes_missing(self) -> bool:
-        """Whether rows may have missing values, which something fills in before learners see them."""
+        """Whether rows may have missing values."""
         return False
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """A subclass names its own parameters and passes the rest on; scikit-learn, help() and repr() see all of them."""
+        """Complete the signature of a subclass by the parameters it passes on, for scikit-learn, help() and repr()."""
         super().__init_subclass__(**options)
         if "__init__" in vars(cls):
             cls.__init__.__signature__ = _whole_signature(cls)  # type: ignore[attr-defined]
@@ -90,6 +134,7 @@ class LearnerEstimator(ClassifierMixin, Estimator):
     # ---- before and during a run ----
 
     def check(self, fed: Federation) -> None:
+        """Refuse parameters that cannot work, before any round."""
         registry.name_of(self.learner)
         check_device(self.device)
         if self.schedule not in SCHEDULES:
@@ -101,9 +146,9 @@ class LearnerEstimator(ClassifierMixin, Estimator):
             raise BadParameter(f"lr={self.lr!r} must be above 0 and momentum={self.momentum!r} between 0 and 1")
 
     def trainer(self, fed: Federation) -> Trainer:
-        """How the learners of this run are made and trained; one GATHER finds the classes."""
+        """How the learners of this run are made and trained; one exchange finds the classes."""
         known = None if self.classes is None else np.asarray(self.classes).tolist()
-        labels, inputs = kinds(fed, known, self.takes_missing)
+        labels, inputs = find_classes(fed, known, self.takes_missing)
         trainer = Trainer(
             registry.name_of(self.learner),
             inputs,
@@ -118,82 +163,109 @@ class LearnerEstimator(ClassifierMixin, Estimator):
             keep_momentum=self.keep_momentum,
             device=self.device,
         )
-        _ = trainer.net  # a learner that does not fit is refused here
+        _ = trainer.net  # refuses a learner that does not fit the data
         return trainer
 
-    def at_round(self, trainer: dict, round: int, **changes: Any) -> dict:
-        """The trainer as it travels in a round (1, 2, ...): with the scheduled rate, and other changes."""
+    def at_round(self, trainer: dict | Trainer, round: int, **changes: Any) -> dict:
+        """The trainer of a round (1, 2, ...) as an option: with the scheduled learning rate, and other changes."""
         lr = learning_rate(self.lr, self.schedule, round, self.max_iter)
-        return as_option(Trainer(**trainer), lr=lr, **changes)
+        trainer = trainer if isinstance(trainer, Trainer) else Trainer(**trainer)
+        return as_option(trainer, lr=lr, **changes)
 
     def cohort(self, fed: Federation) -> Federation:
-        """Who is asked in this round."""
+        """The clients that take part in this round."""
         return fed if self.fraction == 1.0 else fed.sample(self.fraction, fed.journal.rng)
 
     def done(self, state: Any, history: list) -> bool:
-        """With tol > 0: whether the log-likelihood a row has risen by less than `tol` in the last round."""
+        """With tol > 0: whether the log-likelihood per row changed by less than `tol` in the last round."""
         gains = [row["loglik"] for row in history[-2:] if "loglik" in row]
         return self.tol > 0 and len(gains) == 2 and abs(gains[1] - gains[0]) < self.tol
 
-    def describe(self, fed: Federation, trainer: dict, theta: Array, *private: str) -> None:
-        """Sets classes_, theta_, trainer_ and clients_: what the state of each client that lives here holds by these names."""
-        self.trainer_, self.theta_ = trainer, to_numpy(theta)
-        self.classes_, self.n_features_in_ = np.asarray(trainer["labels"]), trainer["inputs"]
+    def describe(self, fed: Federation, trainer: dict | Trainer, theta: Array, *private: str) -> None:
+        """Set classes_, theta_, trainer_ and clients_; `private` are the names of client state that clients_ holds."""
+        self.trainer_ = as_option(trainer) if isinstance(trainer, Trainer) else trainer
+        self.theta_ = to_numpy(theta)
+        self.classes_, self.n_features_in_ = np.asarray(self.trainer_["labels"]), self.trainer_["inputs"]
         states = {c.name: c.state for c in fed.here()}
         kept = {name: _picked(states.get(name, {}), private) for name in fed.names}
-        personal = set(private) - {"norm"}  # where there is more to a client than the shared model, it must be here
+        personal = set(private) - {"norm"}  # if clients have state of their own, only those of this process are listed
         self.clients_ = {name: own for name, own in kept.items() if own or not personal}
         self.own_: dict[str, np.ndarray] = {}
 
     # ---- with new rows, in this process ----
 
     def predict(self, X: Any, client: str | None = None) -> np.ndarray:
-        """The most probable class of each row, for a client by name or for all."""
+        """The most probable class of each row.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d)
+        client : str or None, default=None
+            Whose personal model predicts; None takes the shared one.
+
+        Returns
+        -------
+        labels : ndarray of shape (n,)
+        """
         best = self.predict_proba(X, client).argmax(-1)
         return self.classes_[best]
 
     def predict_proba(self, X: Any, client: str | None = None) -> np.ndarray:
-        """P(class | x), (n, classes): the learners mixed by the client's weights."""
+        """Class probabilities: the learners' probabilities averaged by the client's weights.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d)
+        client : str or None, default=None
+            Whose personal model predicts; None takes the shared one.
+
+        Returns
+        -------
+        proba : ndarray of shape (n, classes)
+            Within [0, 1]; rows sum to 1.
+        """
         x = self._rows(X)
         theta, weights = self.models(client)
         proba = np.exp(self.log_proba(x, theta))  # (k, classes, n)
-        return np.einsum("k,kcn->nc", weights, proba)
+        return normalised(np.einsum("k,kcn->nc", weights, proba))
 
     def models(self, client: str | None) -> tuple[np.ndarray, np.ndarray]:
-        """(theta (k, p), weights (k,)) that speak for a client, or for all; here: the shared ones, equally."""
+        """(theta (k, p), weights (k,)) used for a client, or for all if None; here the shared ones with equal weights."""
         theta = Trainer(**self.trainer_).merge(self.theta_, self.private(client).get("norm"))
         return theta, np.full(len(theta), 1 / len(theta))
 
     def log_proba(self, x: np.ndarray, theta: np.ndarray) -> np.ndarray:
-        """log P_k(class | x) as (k, classes, n), computed on the device and brought back."""
+        """log P_k(class | x) as (k, classes, n), computed on the trainer's device."""
         trainer = Trainer(**self.trainer_)
         if trainer.net.needs_torch or trainer.device:
             import torch
 
             dtype = torch.float32 if trainer.net.needs_torch else None
-            there = torch.as_tensor(x, dtype=dtype, device=trainer.device or "cpu")
-            return to_numpy(trainer.log_proba(theta, there)).astype(np.float64)
+            tensor = torch.as_tensor(x, dtype=dtype, device=trainer.device or "cpu")
+            return to_numpy(trainer.log_proba(theta, tensor)).astype(np.float64)
         return trainer.log_proba(theta, x).astype(np.float64)
 
     # ---- personal models ----
 
     def private(self, client: str | None) -> dict[str, np.ndarray]:
-        """What a client keeps, in this process; for a personal model itself, its own. One sentence if it is not here."""
+        """The local state of a client of this process; with None, that of this personal model (empty for the shared one)."""
         check_is_fitted(self)
         if client is None:
             return self.own_
         if client not in self.clients_:
-            raise BadParameter(f"nothing personal is known here of client {client!r}: {suggest(client, self.clients_)}")
+            raise BadParameter(
+                f"this process has no local state for client {client!r}: {suggest(client, self.clients_)}"
+            )
         return self.clients_[client]
 
     @property
     def personal_(self) -> Mapping[str, Any]:
-        """Each client's own model, for the clients of this process: the shared parts with what the client keeps."""
+        """The personal model of each client of this process: the shared parts with the client's local state."""
         check_is_fitted(self)
         return {name: self.with_own(own) for name, own in self.clients_.items()}
 
     def with_own(self, own: dict[str, np.ndarray]) -> Any:
-        """This model as it is for a client that keeps `own`."""
+        """A copy of this model with the local state `own`."""
         personal = copy.copy(self)
         personal.own_ = own
         return personal
@@ -205,7 +277,7 @@ class LearnerEstimator(ClassifierMixin, Estimator):
 
 
 def _whole_signature(cls: type) -> inspect.Signature:
-    """That of the constructor, with the parameters it passes on in place of **parameters."""
+    """The constructor's signature with the base class's parameters in place of **parameters."""
     mine, above = [vars(c)["__init__"] for c in cls.__mro__ if "__init__" in vars(c)][:2]
     given = [p for p in inspect.signature(mine).parameters.values() if p.kind is not p.VAR_KEYWORD]
     passed = inspect.signature(above).parameters.values()

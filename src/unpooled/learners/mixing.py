@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from unpooled.arrays import Array, like, namespace
 
 
@@ -17,23 +19,29 @@ def responsibilities(log_p: Array) -> tuple[Array, Array]:
 
 
 def mass(r: Array, w: Array) -> Array:
-    """How many rows each component answers for: (..., k) of r (..., n, k) and row weights (..., n)."""
+    """Weighted rows per component: (..., k) from responsibilities r (..., n, k) and row weights w (..., n)."""
     return (w[..., None, :] @ r)[..., 0, :]
 
 
 def shares(counts: Array) -> Array:
-    """Counts (..., k) as shares of one; a client without any has equal shares."""
+    """Counts (..., k) divided by their sum; equal shares where the sum is 0."""
     total = counts.sum(-1)[..., None]
     return namespace(counts).where(total > 0, counts / total.clip(min=1e-30), 1.0 / counts.shape[-1])
 
 
 def log_shares(shares: Any, reference: Array) -> Array:
-    """log of private weights beside the rows, with a floor instead of minus infinity."""
+    """log of weights, on the device and in the dtype of `reference`; bounded below instead of minus infinity."""
     shares = like(shares, reference)
     return namespace(shares).log(shares.clip(min=1e-30))
 
 
 def average(total: Array, weight: Array, before: Array) -> Array:
-    """Models (k, p) from the sum of weight x model and the weights (k,); one that nobody answers for stays as it was."""
+    """Models (k, p) from the sum of weight x model and the weights (k,); a model of weight 0 stays as `before`."""
     heavy = (weight > 1e-12)[..., None]
     return namespace(total).where(heavy, total / weight.clip(min=1e-12)[..., None], like(before, total))
+
+
+def normalised(proba: np.ndarray) -> np.ndarray:
+    """Probabilities (..., classes) within [0, 1] whose rows sum to 1: rounding may leave a sum of products just outside."""
+    clipped = proba.clip(0.0, 1.0)
+    return clipped / clipped.sum(-1, keepdims=True)

@@ -1,11 +1,12 @@
-"""Any torch module as a learner, k of them for each of many clients. Nothing is sent.
+"""Any torch module as a learner, k models for each of many clients. Nothing is sent.
 
 On a GPU all models take their step at once: a plain convolutional network as batched products (`banded.py`), any other
-module by `torch.func.vmap`; on a CPU one after the other, which measures faster there: see `WAYS`. BatchNorm, by
-`norm`: "group" puts GroupNorm in its place (the default: nothing to track); "average" makes its running statistics
-part of the parameters, so that they are averaged; "local" leaves its statistics, scale and shift with each client.
-Batch statistics need true batches without padding, so with the last two every model takes its step alone, on a GPU
-too.
+module by `torch.func.vmap`. On a CPU they take it one after the other, which is faster there: see `BACKENDS`.
+
+What happens to BatchNorm is the choice of `norm`: "group" replaces it by GroupNorm (the default: no running statistics);
+"average" makes its running statistics part of the parameters, so that they are averaged; "local" leaves its statistics,
+scale and shift with each client. Batch statistics need batches without padding, so with the last two every model takes
+its step alone, on a GPU too.
 """
 
 from __future__ import annotations
@@ -25,23 +26,23 @@ from torch.nn import functional as F
 from unpooled.errors import BadParameter
 from unpooled.learners import banded
 
-WAYS = {
+BACKENDS = {
     "cpu": "one by one",
     "cuda": "banded",
-}  # how models take a step; "vmap" anywhere else, and where nothing else fits
-ROWS_AT_ONCE = {"cpu": 2048, "cuda": 16_384}  # rows a model scores in one pass: bounds the memory of its activations
+}  # how models take a step; "vmap" elsewhere, and where "banded" cannot
+ROWS_AT_ONCE = {"cpu": 2048, "cuda": 16_384}  # rows per forward pass: bounds the memory of activations
 NORMS = ("group", "average", "local")
 _BATCH_NORM = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 
 
 class Modules:
-    """k modules of one make, their parameters flat (..., k, p); those of BatchNorm's running statistics come last."""
+    """k modules of one architecture, their parameters flat (..., k, p), BatchNorm's running statistics last."""
 
     needs_torch = True
 
     def __init__(self, make: Callable[[int, int], nn.Module], inputs: int, classes: int, norm: str = "group"):
         self.make, self.inputs, self.classes, self.norm = make, inputs, classes, norm
-        self._templates = threading.local()  # functional_call swaps parameters in place: a template for each thread
+        self._templates = threading.local()  # functional_call swaps parameters in place: one template per thread
         template = self._template("cpu")
         self._probe(template)
         tracked = _tracked(template)
@@ -49,12 +50,12 @@ class Modules:
         self.sizes = [shape.numel() for _, shape in self.layout]
         self.size = sum(self.sizes)
         self.trained = self.size - sum(b.numel() for _, b in tracked)
-        self.tracks = bool(tracked)
-        self.stays = self._stays(template) if norm == "local" else ()
+        self.has_running_stats = bool(tracked)
+        self.local = self._local(template) if norm == "local" else ()
         self.layers = banded.plain(template, inputs)
 
     def start(self, rng: np.random.Generator, k: int) -> np.ndarray:
-        """(k, p) as the modules' own constructors draw them, from seeds that `rng` gives."""
+        """(k, p) as the modules' constructors draw them, with seeds drawn from `rng`."""
         flat = []
         with torch.random.fork_rng(devices=[]):
             for seed in rng.integers(2**31, size=k):
@@ -67,33 +68,33 @@ class Modules:
     def logits(self, theta: Tensor, x: Tensor) -> Tensor:
         """Class scores (..., k, classes, n) of rows x (..., n, d) under theta (..., k, p) or (k, p)."""
         with torch.no_grad():
-            if theta.ndim == 2:  # all clients have the same k models: their rows are one long table
+            if theta.ndim == 2:  # the k models are shared: all rows can be scored as one table
                 scores = self._shared_scores(theta, x.flatten(0, -2))
                 return scores.unflatten(-1, x.shape[:-1]).movedim((0, 1), (-3, -2))
-            if self._way(x) == "banded":
-                return self._in_portions(self._banded_scores, theta, x).mT
+            if self._backend(x) == "banded":
+                return self._in_blocks(self._banded_scores, theta, x).mT
             return torch.stack([self.logits(one, rows) for one, rows in zip(theta, x)])
 
     def gradient(self, theta: Tensor, x: Tensor, y: Tensor, s: Tensor) -> Tensor:
-        """The gradient (..., k, p) of sum_i s_ik CE_k(x_i, y_i); running statistics inside theta move on in place."""
+        """The gradient (..., k, p) of sum_i s_ik CE_k(x_i, y_i); running statistics in theta are updated in place."""
         if theta.ndim == 2:
             return self.gradient(theta[None], x[None], y[None], s[None])[0]
-        if self.tracks:
+        if self.has_running_stats:
             return self._tracking_gradient(theta, x, y, s)
-        way = self._way(x)
-        if way == "banded":
-            return self._in_portions(self._banded_gradient, theta, x, y, s)
-        self._template(x.device)  # inside a transform none can be made
-        if way == "one by one":
-            alone: Any = gradient_of(self._loss)
-            steps = [[alone(t, *rows, s_k) for t, s_k in zip(ts, s_c.T)] for ts, *rows, s_c in zip(theta, x, y, s)]
+        backend = self._backend(x)
+        if backend == "banded":
+            return self._in_blocks(self._banded_gradient, theta, x, y, s)
+        self._template(x.device)  # it cannot be made inside a torch.func transform
+        if backend == "one by one":
+            single: Any = gradient_of(self._loss)
+            steps = [[single(t, *rows, s_k) for t, s_k in zip(ts, s_c.T)] for ts, *rows, s_c in zip(theta, x, y, s)]
             return torch.stack([torch.stack(per_client) for per_client in steps])
         over_models = vmap(gradient_of(self._loss), in_dims=(0, None, None, 1))
         return vmap(over_models)(theta, x, y, s)
 
-    def _way(self, x: Tensor) -> str:
-        way = WAYS.get(x.device.type, "vmap")
-        return "vmap" if way == "banded" and not self.layers else way
+    def _backend(self, x: Tensor) -> str:
+        backend = BACKENDS.get(x.device.type, "vmap")
+        return "vmap" if backend == "banded" and not self.layers else backend
 
     # ---- all models at once ----
 
@@ -111,8 +112,8 @@ class Modules:
             return torch.autograd.grad(losses @ s.mT.flatten(), theta)[0]
 
     @staticmethod
-    def _in_portions(work: Callable[..., Tensor], theta: Tensor, x: Tensor, *rest: Tensor) -> Tensor:
-        """`work` for a few clients at a time, which bounds the memory of activations."""
+    def _in_blocks(work: Callable[..., Tensor], theta: Tensor, x: Tensor, *rest: Tensor) -> Tensor:
+        """`work` on a few clients at a time, which bounds the memory of activations."""
         few = max(1, ROWS_AT_ONCE.get(x.device.type, 2048) // (theta.shape[1] * x.shape[1]))
         return torch.cat([work(*part) for part in zip(*(a.split(few) for a in (theta, x, *rest)))])
 
@@ -120,7 +121,7 @@ class Modules:
 
     def _shared_scores(self, theta: Tensor, x: Tensor) -> Tensor:
         """(k, classes, n) of rows x (n, d) under theta (k, p)."""
-        if self._way(x) != "banded":
+        if self._backend(x) != "banded":
             return torch.stack([self._score(one, x) for one in theta])
         blocks = x.split(max(1, ROWS_AT_ONCE.get(x.device.type, 2048) // len(theta)))
         return torch.cat([self._banded_scores(theta[None], rows[None])[0] for rows in blocks], 1).mT
@@ -132,18 +133,18 @@ class Modules:
         return (F.cross_entropy(scores, y, reduction="none") * s).sum()
 
     def _score(self, flat: Tensor, x: Tensor) -> Tensor:
-        """(classes, n), a block of rows at a time; BatchNorm uses what it has tracked."""
+        """(classes, n), one block of rows at a time; BatchNorm uses its running statistics."""
         template = self._template(x.device).eval()
         named = self._named(flat)
         blocks = [functional_call(template, named, (rows,)) for rows in x.split(ROWS_AT_ONCE.get(x.device.type, 2048))]
         return torch.cat(blocks).T
 
     def _tracking_gradient(self, theta: Tensor, x: Tensor, y: Tensor, s: Tensor) -> Tensor:
-        """Model by model over true batches: rows that no model answers for are padding and are left out."""
+        """One model after the other, on batches without padding (rows of weight 0 for all models)."""
         out = torch.zeros_like(theta)
         for c, k in np.ndindex(*theta.shape[:2]):
             real = s[c].sum(-1) > 0
-            if real.sum() < 2:  # no batch statistics from one row
+            if real.sum() < 2:  # one row has no batch statistics
                 continue
             self._template(x.device).train()
             flat = theta[c, k].clone()
@@ -184,21 +185,21 @@ class Modules:
             module = _with_group_norm(module)
         drops = [m for m in module.modules() if isinstance(m, nn.modules.dropout._DropoutNd)]
         if drops:
-            raise BadParameter("the learner has dropout, whose draws would differ from engine to engine: leave it out")
+            raise BadParameter("the learner has dropout, whose random draws would differ between engines: remove it")
         return module
 
     def _probe(self, module: nn.Module) -> None:
         """Refuse a module whose output does not fit, before any round is spent."""
         try:
             with torch.no_grad():
-                found = tuple(module.eval()(torch.zeros(2, self.inputs)).shape)
+                shape = tuple(module.eval()(torch.zeros(2, self.inputs)).shape)
         except RuntimeError as error:
             raise BadParameter(f"the learner cannot take rows of {self.inputs} numbers: {error}") from error
-        if found != (2, self.classes):
-            raise BadParameter(f"the learner gives {found[1:]} outputs a row, but there are {self.classes} classes")
+        if shape != (2, self.classes):
+            raise BadParameter(f"the learner gives {shape[1:]} outputs per row, but there are {self.classes} classes")
 
-    def _stays(self, module: nn.Module) -> tuple[int, ...]:
-        """The places in the flat parameters of all that belongs to BatchNorm."""
+    def _local(self, module: nn.Module) -> tuple[int, ...]:
+        """Indices in the flat parameters of everything that belongs to BatchNorm."""
         owners = {name for name, m in module.named_modules() if isinstance(m, _BATCH_NORM)}
         ends = np.cumsum(self.sizes)
         own = [
@@ -214,7 +215,7 @@ def _tracked(module: nn.Module) -> list[tuple[str, Tensor]]:
 
 
 def _with_group_norm(module: nn.Module) -> nn.Module:
-    """The module with GroupNorm (groups of channels, at most 8) in the place of every BatchNorm."""
+    """The module with GroupNorm (groups of channels, at most 8) in place of every BatchNorm."""
     if isinstance(module, _BATCH_NORM):
         return nn.GroupNorm(gcd(8, module.num_features), module.num_features)
     for name, child in module.named_children():

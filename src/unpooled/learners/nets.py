@@ -1,8 +1,7 @@
-"""The named convolutional learners, as plain torch modules over flat rows: `cnn`, `resnet18`, `mobilenet_v2`.
-Nothing is sent.
+"""The convolutional learners `cnn`, `resnet18` and `mobilenet_v2`, as torch modules over flat rows. Nothing is sent.
 
-A row of d numbers is an image of one channel when d is a square, of three when d / 3 is. The two large ones are
-built for 32x32 images.
+A row of d numbers is an image of one channel if d is a square, and of three channels if d / 3 is. The two large networks
+are built for 32x32 images.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ def image_shape(inputs: int) -> tuple[int, int, int]:
         if channels * side * side == inputs:
             return channels, side, side
     raise BadParameter(
-        f"rows of {inputs} numbers are no square images of one or three channels: choose another learner"
+        f"rows of {inputs} numbers are not square images of one or three channels: choose another learner"
     )
 
 
@@ -52,7 +51,7 @@ def _conv(inputs: int, outputs: int, side: int = 3, stride: int = 1, groups: int
 
 
 class Residual(nn.Module):
-    """A block whose output is added to its input, which a 1x1 convolution fits where shapes differ."""
+    """A block whose output is added to its input, mapped by a 1x1 convolution where shapes differ."""
 
     def __init__(self, body: nn.Module, short: nn.Module, last: nn.Module):
         super().__init__()
@@ -63,7 +62,7 @@ class Residual(nn.Module):
 
 
 def resnet18(inputs: int, classes: int) -> nn.Module:
-    """Eight residual blocks of two convolutions; a 3x3 stem without pooling, as small images want it."""
+    """Eight residual blocks of two convolutions; a 3x3 stem without pooling, for small images."""
     channels, side, _ = image_shape(inputs)
     layers = [nn.Unflatten(1, (channels, side, side)), _conv(channels, 64), nn.ReLU()]
     before = 64
@@ -76,7 +75,7 @@ def resnet18(inputs: int, classes: int) -> nn.Module:
 
 
 def mobilenet_v2(inputs: int, classes: int) -> nn.Module:
-    """Seventeen inverted bottlenecks; three of the strides for 224x224 are left out, as 32x32 images want it."""
+    """Seventeen inverted bottlenecks; three of the strides for 224x224 images are left out, for 32x32 images."""
     channels, side, _ = image_shape(inputs)
     layers = [nn.Unflatten(1, (channels, side, side)), _conv(channels, 32), nn.ReLU6()]
     before = 32

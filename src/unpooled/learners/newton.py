@@ -1,8 +1,8 @@
-"""Pooled Newton steps for linear learners: one SUM of gradients and second derivatives, about the cost of a covariance.
+"""Pooled Newton steps for linear learners, from one SUM of gradients and second derivatives.
 
 Scores of the first class are held at 0, so k learners of c classes over d columns have q = (c - 1)(d + 1) free
-parameters each; up go q of the gradient and the packed triangle of a (q, q) matrix. Both are about a centre of the
-columns, so that neither the digits nor the prior depend on where the rows lie.
+parameters each. A client sends q gradient entries and the packed triangle of a (q, q) matrix per learner, which is about
+the size of a covariance. Columns are centred first, so that neither rounding nor the prior depends on their origin.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from unpooled.arrays import Array, is_torch, like, namespace, to_numpy
 from unpooled.maths import gaussian
 from unpooled.maths.kernel import chunks
 
-LARGEST = 800  # free parameters of a learner for which a (q, q) matrix is still a good bargain
-LONGEST = 4.0  # a step changes scores by no more than this, root mean square over the rows
+MAX_PARAMETERS = 800  # free parameters of a learner above which the (q, q) matrix is too large to send
+MAX_STEP = 4.0  # the largest change of the scores in a step, root mean square over the rows
 
 
 def fits(inputs: int, classes: int) -> bool:
-    """Whether Newton's matrix is small enough to be sent."""
-    return (classes - 1) * (inputs + 1) <= LARGEST
+    """Whether the matrix of second derivatives is small enough to be sent."""
+    return (classes - 1) * (inputs + 1) <= MAX_PARAMETERS
 
 
 def curvature(log_p: Array, x: Array, y: Array, s: Array, centre: Array = 0.0) -> tuple[Array, Array]:
@@ -34,16 +34,16 @@ def curvature(log_p: Array, x: Array, y: Array, s: Array, centre: Array = 0.0) -
     p = xp.exp(log_p[..., 1:, :])  # (..., k, c - 1, n)
     s = xp.swapaxes(s, -1, -2)  # (..., k, n)
     free = p.shape[-2]
-    hit = xp.stack([y == a + 1 for a in range(free)], axis=-2)[..., None, :, :]
-    error = (xp.asarray(hit, dtype=p.dtype) - p) * s[..., None, :]
+    is_class = xp.stack([y == a + 1 for a in range(free)], axis=-2)[..., None, :, :]
+    error = (xp.asarray(is_class, dtype=p.dtype) - p) * s[..., None, :]
     gradient = error @ one[..., None, :, :]
     blocks = [[_block(one, s * p[..., a, :] * (int(a == b) - p[..., b, :])) for b in range(a + 1)] for a in range(free)]
-    return _double(gradient.reshape(*gradient.shape[:-2], -1)), _double(_packed(blocks))
+    return _float64(gradient.reshape(*gradient.shape[:-2], -1)), _float64(_packed(blocks))
 
 
 def _block(one: Array, weight: Array) -> Array:
-    """sum_i weight_ki (x_i, 1)(x_i, 1)': (..., k, d + 1, d + 1) of weights (..., k, n); in pieces that stay in the
-    cache on a CPU.
+    """sum_i weight_ki (x_i, 1)(x_i, 1)': (..., k, d + 1, d + 1) of weights (..., k, n); on a CPU in
+    pieces that fit the cache.
     """
     if is_torch(one):
         rows = one[..., None, :, :]
@@ -54,13 +54,13 @@ def _block(one: Array, weight: Array) -> Array:
     for own, pieces in chunks(len(rows), n, (2 * k + 1) * wide, one):
         for part in pieces:
             x = rows[own, part]  # (b, n, d + 1)
-            turned = np.ascontiguousarray(x.swapaxes(1, 2))
-            total[own] += (turned[:, None] * weights[own, :, None, part]) @ x[:, None]
+            transposed = np.ascontiguousarray(x.swapaxes(1, 2))
+            total[own] += (transposed[:, None] * weights[own, :, None, part]) @ x[:, None]
     return total.reshape(*weight.shape[:-1], wide, wide)
 
 
 def _packed(blocks: list[list[Array]]) -> Array:
-    """The triangle, by rows, of the symmetric matrix whose lower blocks these are."""
+    """The packed triangle of a symmetric matrix, given its lower blocks."""
     xp = namespace(blocks[0][0])
     full = [
         xp.concatenate([blocks[max(a, b)][min(a, b)] for b in range(len(blocks))], axis=-1) for a in range(len(blocks))
@@ -68,31 +68,31 @@ def _packed(blocks: list[list[Array]]) -> Array:
     return gaussian.pack_triangle(xp.concatenate(full, axis=-2))
 
 
-def _double(a: Array) -> Array:
+def _float64(a: Array) -> Array:
     return a.double() if is_torch(a) else a.astype(np.float64)
 
 
 def step(
     theta: Array, gradient: Array, curved: Array, prior: np.ndarray, second: np.ndarray, centre: np.ndarray
 ) -> np.ndarray:
-    """The learners (k, p) after a Newton step under a Gaussian prior of precision (d + 1,) on their parameters about
-    the centre (d,).
+    """The learners (k, p) after a Newton step under a Gaussian prior of precision `prior` (d + 1,) on the parameters of
+    centred columns.
 
-    `second` (k, d + 1, d + 1) is the mean of (x, 1)(x, 1)' about it that each learner sees: it measures, and limits,
-    the step.
+    `second` (k, d + 1, d + 1) is the mean of (x, 1)(x, 1)' about `centre` (d,) over the rows of each learner: it gives the
+    change of the scores, which is limited to MAX_STEP.
     """
     k, wide = len(theta), len(prior)
     scores = to_numpy(theta).astype(np.float64).reshape(k, -1, wide)
-    free = _seen_from(centre, scores[:, 1:] - scores[:, :1]).reshape(k, -1)
-    every = np.tile(prior, free.shape[1] // wide)
-    matrix = gaussian.unpack_triangle(to_numpy(curved)) + np.diag(every)
-    move = np.linalg.solve(matrix, (to_numpy(gradient) - every * free)[..., None]).reshape(k, -1, wide)
-    length = np.sqrt(np.einsum("kai,kij,kaj->ka", move, second, move).max(-1))
-    move *= np.minimum(1.0, LONGEST / np.maximum(length, 1e-12))[:, None, None]
-    new = _seen_from(-centre, free.reshape(k, -1, wide) + move)
+    free = _recentred(centre, scores[:, 1:] - scores[:, :1]).reshape(k, -1)
+    precision = np.tile(prior, free.shape[1] // wide)
+    matrix = gaussian.unpack_triangle(to_numpy(curved)) + np.diag(precision)
+    step = np.linalg.solve(matrix, (to_numpy(gradient) - precision * free)[..., None]).reshape(k, -1, wide)
+    change = np.sqrt(np.einsum("kai,kij,kaj->ka", step, second, step).max(-1))
+    step *= np.minimum(1.0, MAX_STEP / np.maximum(change, 1e-12))[:, None, None]
+    new = _recentred(-centre, free.reshape(k, -1, wide) + step)
     return np.concatenate([np.zeros((k, 1, wide)), new], axis=1).reshape(k, -1)
 
 
-def _seen_from(centre: np.ndarray, scores: np.ndarray) -> np.ndarray:
-    """The same scores (..., d + 1) as functions of rows about this centre."""
+def _recentred(centre: np.ndarray, scores: np.ndarray) -> np.ndarray:
+    """Coefficients and intercepts (..., d + 1) of the same scores as functions of x - centre."""
     return np.concatenate([scores[..., :-1], scores[..., -1:] + scores[..., :-1] @ centre[:, None]], axis=-1)

@@ -1,7 +1,6 @@
-"""Learners by name: `linear`, `mlp`, `cnn`, `resnet18`, `mobilenet_v2`, and those that a user registers. Nothing is
-sent.
+"""Learners by name: `linear`, `mlp`, `cnn`, `resnet18`, `mobilenet_v2`, and those that a user registers. Nothing is sent.
 
-Only a name travels with a question, so over a network both sides must have registered the same one, as with questions.
+A question carries the name alone, so over a network both sides must have registered the same learner.
 """
 
 from __future__ import annotations
@@ -17,7 +16,15 @@ _FACTORIES: dict[str, Callable[[int, int], Any]] = {}
 
 
 def register(factory: Callable[[int, int], Any], name: str | None = None) -> str:
-    """Make `factory(inputs, classes) -> torch module over flat rows` known by a name, and return the name."""
+    """Register a torch module as a learner, and return its name.
+
+    Parameters
+    ----------
+    factory : callable
+        `factory(inputs, classes)` returns a new torch module that maps rows (n, inputs) to class scores (n, classes).
+    name : str or None, default=None
+        The name; None takes the factory's module and name.
+    """
     made = factory if hasattr(factory, "__qualname__") else type(factory)  # a partial has no name of its own
     name = name or f"{made.__module__}.{made.__qualname__}"
     while _FACTORIES.setdefault(name, factory) is not factory:  # two lambdas of one module have the same name
@@ -26,22 +33,20 @@ def register(factory: Callable[[int, int], Any], name: str | None = None) -> str
 
 
 def name_of(learner: Any) -> str:
-    """The name of a learner that a user gave: a known name, or a factory, which gets one."""
+    """The name of a learner given by a user: a registered name, or a factory, which is registered."""
     if isinstance(learner, str):
         known = ["linear", "mlp", *NETS, *_FACTORIES]
         if learner not in known:
             raise BadParameter(f"learner={learner!r} is not known: {suggest(learner, known)}")
         return learner
-    if not callable(learner) or hasattr(learner, "state_dict"):  # a module is one learner, not a way to make them
-        raise BadParameter(
-            f"learner={learner!r} should be a name or a function (inputs, classes) -> torch module, which is called for a new one"
-        )
+    if not callable(learner) or hasattr(learner, "state_dict"):  # a module is a single learner, not a factory
+        raise BadParameter(f"learner={learner!r} should be a name or a function (inputs, classes) -> torch module")
     return register(learner)
 
 
 @cache
 def learner(name: str, inputs: int, classes: int, hidden: tuple[int, ...] = (64,), norm: str = "group") -> Any:
-    """The learner of that make: `Dense` for linear and mlp (no torch needed), `Modules` for the rest."""
+    """The learner of that name: `Dense` for linear and mlp (no torch needed), `Modules` for the rest."""
     if name in ("linear", "mlp"):
         from unpooled.learners.dense import Dense, Logistic
 

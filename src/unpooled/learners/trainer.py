@@ -1,21 +1,20 @@
-"""How learners are trained, as one value that travels with a question; and all that a client does with it. Nothing
-is sent.
+"""How learners are made and trained, as one value that travels with a question. This module itself sends nothing.
 
 At the server an algorithm makes a `Trainer` once and sends it as an option:
-`question.using(trainer=asdict(trainer))`. At the client:
+`question.using(trainer=as_option(trainer))`. At the client:
 
     trainer = Trainer(**trainer)
     rows = trainer.rows(client)                              # x, y as codes, w; on the trainer's device
     loglik = trainer.log_likelihood(theta, rows)             # (..., n, k): minus the cross-entropy of every learner
-    r = softmax(log_pi[..., None, :] + loglik)               # any rule of responsibility
+    r = softmax(log_pi[..., None, :] + loglik)               # any rule for the responsibilities
     new = trainer.train(theta, client, rows, r)              # (..., k, p) after the local epochs
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Sequence
 from math import cos, pi
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -25,34 +24,58 @@ from unpooled.errors import BadParameter
 from unpooled.learners import registry
 from unpooled.learners.dense import Logistic
 from unpooled.learners.rows import Rows, rows
-from unpooled.learners.sgd import Step, minibatches, train, train_busy
+from unpooled.learners.sgd import Step, minibatches, train, train_active
+from unpooled.tree import message
 
 SCHEDULES = ("constant", "cosine", "sqrt")
-IDLE = 1e-4  # for `train(idle=)`, where models are averaged by rows: one that answers for less counts as little in the average
+IDLE = 1e-4  # for `train(idle=)`: a model with a smaller share of a client's rows has next to no weight in the average
 
 
-@dataclass(frozen=True)
-class Trainer:
-    """A make of learner and how it is trained; every field is plain JSON."""
+@message("learners.Trainer")
+class Trainer(NamedTuple):
+    """The kind of learner and how it is trained; every field is plain JSON.
 
-    learner: str  # a registered name
+    Parameters
+    ----------
+    learner : str
+        A registered name, see `registry`.
+    inputs : int
+        Number of columns.
+    labels : sequence
+        The classes in order; a code is a position here.
+    hidden : tuple of int, default=(64,)
+        Widths of the hidden layers of an mlp.
+    norm : {"group", "average", "local"}, default="group"
+        What happens to BatchNorm: replaced by GroupNorm, averaged over clients, or kept by each client.
+    epochs, batch_size : int, default=1 and 128
+        Local epochs per round and rows per minibatch.
+    lr, momentum, weight_decay, prox : float, default=0.1, 0, 0 and 0
+        Of SGD; `prox` is FedProx's mu, a pull towards the models that the round began with.
+    keep_momentum : bool, default=False
+        Whether the velocity stays in the client's state from round to round, or starts at 0.
+    device : str or None, default=None
+        None is NumPy for linear and mlp and torch on the CPU for the rest; else any torch device.
+    """
+
+    learner: str
     inputs: int
-    labels: list = field(default_factory=list)  # the classes, in order: a code is a place here
-    hidden: tuple[int, ...] = (64,)  # of an mlp
-    norm: str = "group"  # BatchNorm: replaced ("group"), averaged ("average") or kept by each client ("local")
+    labels: Sequence = ()
+    hidden: Sequence[int] = (64,)
+    norm: str = "group"
     epochs: int = 1
     batch_size: int = 128
     lr: float = 0.1
     momentum: float = 0.0
     weight_decay: float = 0.0
     prox: float = 0.0
-    keep_momentum: bool = False  # False: velocity starts at 0 in every round; True: it stays in the client's state
-    device: str | None = None  # None: NumPy for linear and mlp, torch on the CPU for the rest; else any torch device
+    keep_momentum: bool = False
+    device: str | None = None
 
     # ---- the learner ----
 
     @property
     def net(self) -> Any:
+        """The learner that these fields describe; made once and cached."""
         return registry.learner(self.learner, self.inputs, len(self.labels), tuple(self.hidden), self.norm)
 
     @property
@@ -64,12 +87,13 @@ class Trainer:
         return "float32" if self.net.needs_torch else None
 
     def start(self, rng: np.random.Generator, k: int) -> np.ndarray:
-        """(k, p) parameters of k fresh learners."""
+        """(k, p) parameters of k new learners, drawn at random."""
         return self.net.start(rng, k)
 
     # ---- at a client, or many stacked ----
 
     def rows(self, client: Client) -> Rows:
+        """The client's rows with labels as codes, on the trainer's device."""
         return rows(client, self.labels, self._place, self._dtype)
 
     def log_proba(self, theta: Array, x: Array) -> Array:
@@ -83,8 +107,10 @@ class Trainer:
         """log P_k(y_i | x_i): (..., n, k)."""
         if isinstance(self.net, Logistic):
             margins = self.net.margins(like(theta, rows.x), rows.x)
-            right = margins * (2 * like(rows.y, margins) - 1)[..., None, :]  # in favour of the class that was seen
-            return namespace(right).swapaxes(log_sigmoid(right), -1, -2)
+            signed = (
+                margins * (2 * like(rows.y, margins) - 1)[..., None, :]
+            )  # positive where the label's class scores higher
+            return namespace(signed).swapaxes(log_sigmoid(signed), -1, -2)
         log_p = self.log_proba(theta, rows.x)
         xp = namespace(log_p)
         chosen = xp.broadcast_to(rows.y[..., None, None, :], (*log_p.shape[:-2], 1, log_p.shape[-1]))
@@ -94,65 +120,66 @@ class Trainer:
     def train(
         self, theta: Array, client: Client, rows: Rows, r: Array, scale: Array = None, idle: float = 0.0
     ) -> Array:
-        """The learners (..., k, p) after the local epochs, row i counting r_ik (..., n, k) times its weight for learner k.
+        """The learners (..., k, p) after the local epochs; row i has weight w_i r_ik for learner k, with r (..., n, k).
 
-        Where a learner's part of a client's rows is no more than `idle` > 0 it is not trained: so little would change.
+        With `idle` > 0, a learner whose share of a client's rows is at most `idle` is not trained there. `scale` preconditions
+        linear learners, see `sgd.train`.
         """
         order = minibatches(client, self.epochs, self.batch_size)
         step = Step(self.lr, self.momentum, self.weight_decay, self.prox)
         velocity = client.state.get("velocity") if self.keep_momentum else None
         if velocity is not None and velocity.shape[-2:] != theta.shape[-2:]:
-            velocity = None  # models were added or removed
+            velocity = None  # the number of models has changed
         r = like(r, rows.x)
         if idle:
-            theta, velocity = train_busy(self.net, theta, rows, r, order, step, velocity, idle)
+            theta, velocity = train_active(self.net, theta, rows, r, order, step, velocity, idle)
         else:
             theta, velocity = train(self.net, theta, rows, r, order, step, velocity, scale)
         if self.keep_momentum:
             client.state["velocity"] = velocity
         return theta
 
-    # ---- parameters that stay with a client: BatchNorm under norm="local" ----
+    # ---- parameters that never leave a client: BatchNorm under norm="local" ----
 
     def with_own(self, theta: Array, client: Client, like_x: Array) -> Array:
-        """`theta` with the client's own values where it has kept some."""
+        """`theta` with the client's own values of the parameters that never leave it, if it has any yet."""
         return self.merge(like(theta, like_x), client.state.get("norm"))
 
     def merge(self, theta: Array, own: Array | None) -> Array:
-        """theta (k, p) or (..., k, p) with `own` (..., k, stays) in its places."""
+        """theta (k, p) or (..., k, p) with `own` (..., k, local) at the positions `net.local`."""
         if own is None:
             return theta
         xp = namespace(theta)
         theta = xp.broadcast_to(theta, (*own.shape[:-1], theta.shape[-1])) + 0
-        theta[..., list(self.net.stays)] = like(own, theta)
+        theta[..., list(self.net.local)] = like(own, theta)
         return theta
 
     def keep_own(self, theta: Array, client: Client, sent: Array) -> Array:
-        """Puts the client's own values into its state and gives `theta` with those of `sent` instead: what may leave."""
-        if not self.net.stays:
+        """Store the client's own values in its state; return `theta` with those of `sent` in their place, which may leave."""
+        if not self.net.local:
             return theta
-        places = list(self.net.stays)
-        client.state["norm"] = theta[..., places]
+        local = list(self.net.local)
+        client.state["norm"] = theta[..., local]
         theta = theta + 0
-        theta[..., places] = like(sent, theta)[..., places]
+        theta[..., local] = like(sent, theta)[..., local]
         return theta
 
 
 def log_sigmoid(a: Array) -> Array:
-    """log(1 / (1 + exp(-a))), whatever the size of a."""
+    """log(1 / (1 + exp(-a))), without overflow."""
     xp = namespace(a)
     return a.clip(max=0) - xp.log1p(xp.exp(-abs(a)))
 
 
 def learning_rate(lr: float, schedule: str, round: int, rounds: int) -> float:
-    """The rate of a round (1, 2, ...): constant, cosine down to 0, or divided by the square root of the round."""
+    """The learning rate of a round (1, 2, ...): constant, cosine decay to 0, or lr / sqrt(round)."""
     if schedule == "cosine":
         return lr * (1 + cos(pi * (round - 1) / max(rounds, 1))) / 2
     return lr / round**0.5 if schedule == "sqrt" else lr
 
 
 def check_device(device: str | None) -> None:
-    """Refuse a device that is not there."""
+    """Refuse a torch device that is not available."""
     if device is None or device == "cpu":
         return
     import torch
@@ -165,4 +192,4 @@ def check_device(device: str | None) -> None:
 
 def as_option(trainer: Trainer, **changes: Any) -> dict[str, Any]:
     """The trainer as plain JSON, for `question.using(trainer=...)`."""
-    return asdict(replace(trainer, **changes))
+    return trainer._replace(**changes)._asdict()

@@ -1,6 +1,17 @@
-"""FedConceptEM: one model per concept when clients label alike inputs differently.
+"""FedConceptEM: one classifier per concept, where clients may label the same input differently.
 
-Read in this order: `estimator` (the server), `rounds` (the questions).
+What is sent:
+
+- `learners.label_counts` (SUM, once): rows per class; over a network without `classes=`, `learners.table_summary`
+  (GATHER) instead.
+- `fedconceptem.initialise` (SUM, once): how many clients have a single class.
+- `fedconceptem.concept_round` (SUM, every round): k models weighted by rows, a k x classes table of labels, and a few
+  numbers per model.
+- `fedconceptem.fine_tune` (TELL, once, with `fine_tune` > 0): nothing comes back.
+
+A client's weights of the concepts never leave it.
+
+Read in this order: `estimator` (the server), `rounds` (the questions), `label_tables` (label shares from noisy counts).
 """
 
 from unpooled.models.fedconceptem.estimator import FedConceptEM

@@ -1,8 +1,8 @@
-"""FedConceptEM: one model a concept under label skew, feature skew and concept shift together; one SUM a round.
+"""FedConceptEM: one model per concept under label skew, feature skew and concept shift together; one SUM per round.
 
-A row belongs to model k with r = softmax(log omega_ck + log P_k(y | x) - log P_k(y)): dividing by P_k(y) keeps clients
-that merely see other labels together, and only those who label the same input differently apart. Costs k models and a
-k x classes table down and up; omega_c never leaves its client.
+A row belongs to model k with r = softmax(log omega_ck + log P_k(y | x) - log P_k(y)). Dividing by P_k(y) keeps clients
+together that merely have other labels; only clients that label the same input differently are separated. A round sends k
+models and a k x classes table in either direction; omega_c never leaves its client.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from math import ceil
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.special import chdtri
 
 from unpooled.arrays import Array, like, to_numpy
 from unpooled.client import Client
@@ -24,86 +23,182 @@ from unpooled.learners import Trainer, as_option
 from unpooled.learners.estimator import LearnerEstimator
 from unpooled.learners.mixing import average, log_shares, responsibilities
 from unpooled.maths.mixture import fit_weights
-from unpooled.models.fedconceptem.rounds import Down, Up, begin, concept_round, fine_tune, information, label_sd
+from unpooled.models.fedconceptem.label_tables import label_shares
+from unpooled.models.fedconceptem.rounds import (
+    Down,
+    RoundOptions,
+    Up,
+    concept_round,
+    fine_tune,
+    information,
+    initialise,
+    noise_sd,
+)
 from unpooled.report import concepts as diagnosis
 from unpooled.tree import message
 
 WEIGHTINGS = ("mass", "clients")
-LEAST_LABEL = (
-    0.1  # P_k(y) is at least this part of an equal share: a label that k has never met is rare, not impossible
-)
-LAST = 7 / 8  # of a run: by then extra models are gone, whether it has settled or not
-MEMORY = 0.7  # of what has moved, by which a run is seen to have settled
-TRUST = 2 / 3  # by how much rows count at the end of annealing: by then concepts have come apart, and the rest is slow
-NOBODY = 0.01  # of all rows: models that answer for fewer, all together, may go at once
-CHANCE = 1e-3  # a model's labels differ from those of all only where noise alone would make them so more seldom
+PRUNED_BY = 7 / 8  # of a run: by then extra models are removed, whether it has converged or not
+CHANGE_DECAY = 0.7  # per round, of the running changes by which convergence is judged
+LAST_TEMPERED = (
+    2 / 3
+)  # inverse temperature at the end of annealing, before it jumps to 1: concepts are separate by then
+UNUSED = 0.01  # of all rows: models that together have a smaller share are removed at once
 
 
-@message("fedconceptem.Heard")
-class Heard(NamedTuple):
-    """Sums over about as many rows as all clients have: with few clients a round, those heard before count less and less."""
+@message("fedconceptem.RunningSums")
+class RunningSums(NamedTuple):
+    """Sums over about as many rows as all clients have; with cohorts, earlier rounds count less and less."""
 
-    mass: Array  # (k,) rows each model answers for
+    mass: Array  # (k,) rows of each model
     loss: Array  # (k,) log-likelihood lost without it
     loglik: float
 
 
-@message("fedconceptem.Calm")
-class Calm(NamedTuple):
-    """Whether a run has settled. What moved is told by each client against its own last time: who is asked in a round
-    moves nothing.
-    """
+@message("fedconceptem.Convergence")
+class Convergence(NamedTuple):
+    """Whether a run has converged, from changes of each client since it last took part: cohorts do not disturb it."""
 
-    shares: Array  # (k,) how far they have moved lately
-    information: float  # the same, a row
-    rounds: float  # of all clients, since anything moved or a model went
+    share_changes: Array  # (k,) running changes of the models' shares
+    information_change: float  # running change of the mean information per row
+    quiet_rounds: float  # rounds of all clients without a change above `settle`
 
 
 @message("fedconceptem.State")
 class State(NamedTuple):
-    trainer: dict
+    trainer: Trainer
     theta: Array  # (k, p)
-    mean: Array  # (k, p) of those of the last rounds; before them, the same
+    mean_theta: Array  # (k, p) mean over the last rounds; before them, theta
     table: Array  # (k, classes) rows by model and label
-    blur: float  # the variance of the noise in each of its cells
-    ids: Array  # (k,) which of the first models
-    heard: Heard
-    calm: Calm
+    table_variance: float  # variance of the noise in each cell of the table
+    ids: Array  # (k,) index of each model among the first ones
+    sums: RunningSums
+    convergence: Convergence
     round: int
 
     @property
     def shares(self) -> Array:
-        """(k,) of all rows."""
-        return self.heard.mass / self.heard.mass.sum()
+        """(k,) share of all rows of each model."""
+        return self.sums.mass / self.sums.mass.sum()
 
 
 class FedConceptEM(LearnerEstimator):
-    """Robust classification where sites may disagree on what a label means (Guo et al. 2023).
+    """Classification where clients may disagree on what a label means: one model per concept.
 
-    n_concepts : how many models; with `adaptive`, how many to begin with.
-    extra : models more than that in the first rounds, of which the least missed go once the run has settled, or else
-    one after the other before the last eighth of it: with a few to spare no two concepts get stuck in one model.
-    adaptive : remove models that are not needed, once the shares have settled: those below `delta` of all rows, and
-    those whose own rows lose less than the part `spare` of their information (nats a row) without them.
-    patience, settle : settled means that for `patience` rounds no share has moved by more than `settle`, and the mean
-    information by no more than that part of itself. With `fraction` < 1 as many rounds count as one as ask all clients.
-    weighting : models are averaged by the rows they answer for ("mass") or by rows ("clients", the authors' code).
-    anneal : in this part of the run what rows say for a model counts only in part, at first not at all (deterministic
-    annealing): 0.5 where clients take few steps a round, since models that know little divide clients by chance.
-    average : the models handed out are the mean of those of this last part of the run, and not of its last round alone:
-    0.05 where the rate does not fall to 0, since any single step may be a bad one.
-    e_steps : passes of EM on a client's own weights in a round, which cost no exchange; the paper has one, and so have
-    the rounds of `anneal`.
-    full_steps : whether a model's local steps are as long with many models as with one; in the paper they shrink with
-    its share of the client's rows.
-    label_memory : how much of the label table of the rounds before stays in each round's; the paper has 0.
-    adam : move responsibilities by Adam (appendix D.1).
-    noise : standard deviation of the Gaussian noise each client adds to its label table; a dict gives each its own. What
-    it may have made of the tables is not believed. It is drawn from the client's generator, whose seed the server
-    knows: it hides the table from others, not from it.
-    fine_tune : local epochs after the run that make each client's model its own (the -FT variant).
-    fine_tune_lr : their rate; None: a tenth of `lr`, since what the run has learnt should be kept.
-    The other parameters: see `LearnerEstimator`.
+    Every client has weights over the models; clients that label alike end up with the same one.
+
+    Parameters
+    ----------
+    n_concepts : int, default=3
+        Number of models; with `adaptive`, the number to begin with.
+    adaptive : bool, default=False
+        Whether models that are not needed are removed once the run has converged: those with less than a share `delta` of
+        all rows, and those whose own rows lose less than a fraction `spare` of their information (nats per row) without
+        them.
+    extra : int, default=0
+        Additional models at the beginning. Those missed least are removed once the run has converged, at the latest one
+        after the other before its last eighth. A few extra models keep two concepts from sharing one model.
+    delta : float, default=0.05
+        Minimum share of rows of a model (`adaptive`).
+    spare : float, default=0.1
+        Minimum fraction of information that a model is worth (`adaptive`).
+    patience : int, default=5
+        Rounds without change after which a run counts as converged; with `fraction` < 1, rounds of all clients.
+    settle : float, default=0.03
+        What counts as a change: of a model's share in absolute terms, of the mean information in relative terms.
+    weighting : {"mass", "clients"}, default="mass"
+        Whether models are averaged by their own rows at a client, or by all rows of a client (the authors' code).
+    anneal : float, default=0.0
+        Fraction of the run with deterministic annealing: log-likelihoods are multiplied by a factor that rises from 0. Use
+        0.5 where clients take few steps per round, since untrained models divide clients at random.
+    average : float, default=0.0
+        Fraction of the run, at its end, over which the final models are averaged. Use 0.05 where the learning rate does not
+        decay to 0.
+    e_steps : int, default=5
+        EM steps on a client's weights per round, which cost no communication; the paper has one. While annealing there is
+        one.
+    full_steps : bool, default=True
+        Whether a model's SGD steps are as long with many models as with one; in the paper they shrink with the model's
+        share of the client's rows.
+    label_memory : float, default=0.7
+        Weight of the previous label table in each round's; the paper has 0.
+    adam : bool, default=False
+        Whether responsibilities are moved by Adam (appendix D.1 of the paper).
+    noise : float or mapping of str to float, default=0.0
+        Standard deviation of the Gaussian noise that clients add to their label tables, for all or per client. Differences
+        between tables that may be noise are ignored. The noise comes from the client's generator, whose seed the server
+        knows: it hides the table from third parties, not from the server.
+    fine_tune : int, default=0
+        Local epochs after the run that make each client's models its own (the -FT variant).
+    fine_tune_lr : float or None, default=None
+        Their learning rate; None is lr / 10.
+    learner : str or callable, default="linear"
+        "linear", "mlp", "cnn", "resnet18", "mobilenet_v2", or a function (inputs, classes) -> torch module.
+    hidden : sequence of int, default=(64,)
+        Widths of the hidden layers of an mlp.
+    norm : {"group", "average", "local"}, default="group"
+        What happens to BatchNorm in a torch module.
+    local_epochs, batch_size : int, default=1 and 128
+        Epochs per round at a client, and rows per minibatch.
+    lr, momentum, weight_decay : float, default=0.1, 0.9 and 0.0
+        Of SGD.
+    schedule : {"constant", "cosine", "sqrt"}, default="constant"
+        The learning rate over rounds.
+    keep_momentum : bool, default=False
+        Whether a client keeps its velocity from round to round.
+    max_iter : int, default=100
+        Number of rounds.
+    tol : float, default=0.0
+        Stop when the log-likelihood per row changes by less; 0 runs all rounds.
+    classes : sequence or None, default=None
+        All classes; None takes those of the clients.
+    fraction : float, default=1.0
+        Share of the clients that take part in a round.
+    random_state : int or None, default=None
+        Seed of all random draws.
+    device : str or None, default=None
+        A torch device; None is NumPy where possible.
+
+    Attributes
+    ----------
+    n_concepts_ : int
+        Number of models at the end.
+    concepts_ : dict of str to int
+        The concept of each client of this process.
+    certainty_ : dict of str to float
+        The weight of that concept.
+    weights_ : ndarray of shape (n_concepts_,)
+        Share of all rows of each model.
+    label_shares_ : ndarray of shape (n_concepts_, classes)
+        P_k(y).
+    kept_ : ndarray of shape (n_concepts_,)
+        Indices of the remaining models among those that the run began with.
+    clients_ : dict of str to dict
+        Local state of each client of this process: weights `omega`, mean information `fit`, rows `votes` per model.
+    classes_, theta_, trainer_, personal_, n_features_in_, history_
+        See `unpooled.learners.estimator.LearnerEstimator`.
+
+    References
+    ----------
+    Guo, Tang and Lin (2023), Find Your Optimal Assignments On-the-fly: A Holistic Framework for Clustered Federated
+    Learning; also as FedRC: Tackling Diverse Distribution Shifts Challenge in Federated Learning by Robust Clustering.
+
+    Examples
+    --------
+    Four clients; two of them use the labels the other way round.
+
+    >>> import numpy as np
+    >>> import unpooled as up
+    >>> rng = np.random.default_rng(0)
+    >>> def rows(swapped):
+    ...     x = rng.normal(size=(80, 2))
+    ...     return x, (x[:, 0] > 0).astype(int) ^ swapped
+    >>> data = {name: rows(swapped) for name, swapped in zip("abcd", (0, 1, 0, 1))}
+    >>> model = up.FedConceptEM(2, lr=0.5, batch_size=20, max_iter=20, random_state=0).fit(data)
+    >>> model.concepts_["a"] == model.concepts_["c"] != model.concepts_["b"] == model.concepts_["d"]
+    True
+    >>> model.predict([[2.0, 0.0]], client="a"), model.predict([[2.0, 0.0]], client="b")
+    (array([1]), array([0]))
     """
 
     def __init__(
@@ -150,127 +245,153 @@ class FedConceptEM(LearnerEstimator):
     # ---- the run ----
 
     def init(self, fed: Federation, rng: np.random.Generator) -> State:
-        trainer, k = self.trainer(fed), self._first
-        alone = int(fed.sum(begin.using(models=k), None).one_class)
-        if alone:
-            text = f"{alone} of {len(fed.names)} clients hold one class only: see certainty_ before you trust their concept"
+        trainer, k = self.trainer(fed), self._initial_models
+        single = int(fed.sum(initialise.using(models=k), None).clients)
+        if single:
+            text = f"{single} of {len(fed.names)} clients have one class only: see certainty_ before you trust their concept"
             warnings.warn(text, DataWarning, stacklevel=2)
         table = np.ones((k, len(trainer.labels)))
-        heard, calm = Heard(np.ones(k), np.zeros(k), 0.0), Calm(np.zeros(k), 0.0, 0.0)
+        sums = RunningSums(np.ones(k), np.zeros(k), 0.0)
+        convergence = Convergence(np.zeros(k), 0.0, 0.0)
         theta = trainer.start(rng, k)
-        return State(as_option(trainer), theta, theta, table, 0.0, np.arange(k), heard, calm, 0)
+        return State(trainer, theta, theta, table, 0.0, np.arange(k), sums, convergence, 0)
 
     def step(self, fed: Federation, state: State) -> tuple[State, Info]:
-        how = self.at_round(state.trainer, state.round + 1)
-        plan = {name: getattr(self, name) for name in ("weighting", "e_steps", "full_steps", "adam", "noise")}
-        plan |= {"models": self._first, "trust": self._trust(state.round)}
-        asked = self.cohort(fed)
-        total = asked.sum(concept_round.using(trainer=how, plan=plan), self._down(state))
+        trainer = self.at_round(state.trainer, state.round + 1)
+        options = self._options(state.round)
+        cohort = self.cohort(fed)
+        question = concept_round.using(trainer=trainer, options=options._asdict())
+        total = cohort.sum(question, self._down(state))
         theta = average(total.theta, like(total.weight, total.theta), state.theta)
-        mean = self._mean(state, theta)
-        heard = self._heard(state, total)
-        calm = self._calmer(state.calm, total) if plan["trust"] == 1 else state.calm
-        table, blur = self._table(state, total.table, asked.names)
-        state = State(state.trainer, theta, mean, table, blur, state.ids, heard, calm, state.round + 1)
+        tempered = options.inverse_temperature < 1
+        table, variance = self._next_table(state, total.table, cohort.names)
+        state = State(
+            state.trainer,
+            theta,
+            self._next_mean(state, theta),
+            table,
+            variance,
+            state.ids,
+            self._next_sums(state, total),
+            state.convergence if tempered else self._next_convergence(state.convergence, total),
+            state.round + 1,
+        )
         info = {"loglik": float(total.loglik / total.mass.sum()), "shares": self._shares_of_all(state)}
         if self.adaptive or len(state.ids) > self.n_concepts:
-            state = self._without_spare(state)
+            state = self._pruned(state)
         return state, info | {"n_concepts": len(state.ids)}
 
     def finish(self, fed: Federation, state: State) -> None:
-        state = state._replace(theta=state.mean)
+        state = state._replace(theta=state.mean_theta)
         if self.fine_tune:
-            fed.tell(fine_tune.using(trainer=self._tuning(state.trainer)), self._down(state))
+            fed.tell(fine_tune.using(trainer=as_option(self._tuning(state.trainer))), self._down(state))
         self.describe(fed, state.trainer, state.theta, "omega", "fit", "votes", "theta", "norm")
         ids = to_numpy(state.ids)
         for own in self.clients_.values():
             own |= {key: own[key][ids] for key in ("omega", "fit", "votes") if key in own}
             own["omega"] = own["omega"] / own["omega"].sum()
-        self.n_concepts_, self.kept_ = len(ids), ids  # which of the models that the run began with
+        self.n_concepts_, self.kept_ = len(ids), ids
         self.weights_ = to_numpy(state.shares)
-        self.label_shares_ = label_shares(state.table, state.blur)
+        self.label_shares_ = label_shares(state.table, state.table_variance)
         self.concepts_ = {name: int(own["omega"].argmax()) for name, own in self.clients_.items()}
         self.certainty_ = {name: float(own["omega"].max()) for name, own in self.clients_.items()}
 
     # ---- the server's part of a round ----
 
     @property
-    def _first(self) -> int:
-        """How many models the run begins with."""
+    def _initial_models(self) -> int:
         return self.n_concepts + self.extra
 
-    def _trust(self, round: int) -> float:
-        """What rows say counts by this much."""
+    def _options(self, round: int) -> RoundOptions:
+        return RoundOptions(
+            self._initial_models,
+            self._inverse_temperature(round),
+            self.weighting,
+            self.e_steps,
+            self.full_steps,
+            self.adam,
+            self.noise,
+        )
+
+    def _inverse_temperature(self, round: int) -> float:
+        """Factor of the log-likelihoods in the E-step: rises from 0 to LAST_TEMPERED while annealing, then 1."""
         last = self.anneal * self.max_iter
-        return TRUST * round / last if round < last else 1.0
-
-    def _mean(self, state: State, theta: Array) -> Array:
-        """The mean model of the last rounds, those of `average`, with `theta` as one more."""
-        rounds = state.round + 1 - round((1 - self.average) * self.max_iter)
-        return theta if rounds <= 1 else state.mean + (theta - state.mean) / rounds
-
-    def _room(self, round: int) -> int:
-        """For how many models there is room: all in three quarters of the run, before its last eighth no more than were
-        asked for. Strong noise on the label tables may keep a run from ever settling.
-        """
-        part = 8 * (LAST - round / self.max_iter)
-        return self.n_concepts + ceil(self.extra * min(max(part, 0.0), 1.0))
+        return LAST_TEMPERED * round / last if round < last else 1.0
 
     def _down(self, state: State) -> Down:
-        return Down(state.theta, label_shares(state.table, state.blur), state.ids)
+        return Down(state.theta, label_shares(state.table, state.table_variance), state.ids)
 
-    def _table(self, state: State, found: Array, asked: list[str]) -> tuple[Array, float]:
-        """Rows by label and model, and the noise in them; the rounds before count less and less: alone the last table
-        makes rows jump to where their label was rare, and back.
+    def _next_mean(self, state: State, theta: Array) -> Array:
+        """The mean of the models of the last rounds (`average`), `theta` included."""
+        rounds = state.round + 1 - round((1 - self.average) * self.max_iter)
+        return theta if rounds <= 1 else state.mean_theta + (theta - state.mean_theta) / rounds
+
+    def _next_table(self, state: State, table: Array, names: list[str]) -> tuple[Array, float]:
+        """The label table smoothed over rounds, and the variance of its noise.
+
+        A table of the last round alone makes rows jump to the model where their label was rare, and back.
         """
-        slow = self.label_memory if state.round else 0.0
-        drawn = sum(label_sd(self.noise, name) ** 2 for name in asked)
-        return slow * state.table + (1 - slow) * found, slow**2 * state.blur + (1 - slow) ** 2 * drawn
+        memory = self.label_memory if state.round else 0.0
+        drawn = sum(noise_sd(self.noise, name) ** 2 for name in names)
+        variance = memory**2 * state.table_variance + (1 - memory) ** 2 * drawn
+        return memory * state.table + (1 - memory) * table, variance
 
     def _shares_of_all(self, state: State) -> list[float]:
-        """Shares by the models that the run began with, 0 for those that are gone."""
-        out = np.zeros(self._first)
+        """Shares of the models that the run began with, 0 for removed ones."""
+        out = np.zeros(self._initial_models)
         out[to_numpy(state.ids)] = to_numpy(state.shares)
         return out.tolist()
 
-    def _heard(self, state: State, total: Up) -> Heard:
-        slow = 1 - self.fraction if state.round else 0.0
-        return Heard(*(slow * old + getattr(total, name) for name, old in state.heard._asdict().items()))
+    def _next_sums(self, state: State, total: Up) -> RunningSums:
+        memory = 1 - self.fraction if state.round else 0.0
+        return RunningSums(*(memory * old + getattr(total, name) for name, old in state.sums._asdict().items()))
 
-    def _calmer(self, calm: Calm, total: Up) -> Calm:
-        """A cohort speaks for its part of the clients: the others have not moved meanwhile."""
-        part, slow, rows = self.fraction, MEMORY**self.fraction, total.mass.sum()
-        shares = slow * calm.shares + part * total.moved / rows
-        information = slow * calm.information + part * float(total.gained / rows)
+    def _next_convergence(self, before: Convergence, total: Up) -> Convergence:
+        """The running changes; a cohort is a fraction of the clients, and the others have not changed meanwhile."""
+        rows = total.mass.sum()
+        decay = CHANGE_DECAY**self.fraction
+        shares = decay * before.share_changes + self.fraction * total.mass_change / rows
+        information = decay * before.information_change + self.fraction * float(total.loglik_change / rows)
         rising = abs(information) > self.settle * max(float(total.loglik / rows), 0.0)
-        still = not rising and np.abs(shares).max() <= self.settle
-        return Calm(shares, information, calm.rounds + part if still else 0.0)
+        quiet = not rising and np.abs(shares).max() <= self.settle
+        return Convergence(shares, information, before.quiet_rounds + self.fraction if quiet else 0.0)
 
-    def _without_spare(self, state: State) -> State:
-        """Algorithm 2 once the run has settled: models that are hardly used go, and then the one that is least missed."""
-        settled = state.calm.rounds >= self.patience - 1e-9
-        if len(state.ids) == 1 or not (settled or len(state.ids) > self._room(state.round)):
-            return state
-        stay = self._needed(state.heard, state.shares)
-        if stay.all():
-            return state
-        calm = Calm(state.calm.shares[stay], state.calm.information, 0.0)
-        heard = state.heard._replace(mass=state.heard.mass[stay], loss=state.heard.loss[stay])
-        kept = {name: getattr(state, name)[stay] for name in ("theta", "mean", "table", "ids")}
-        return state._replace(heard=heard, calm=calm, **kept)
+    # ---- removing models ----
 
-    def _needed(self, heard: Heard, shares: Array) -> np.ndarray:
-        """Which models stay (k,). Where there are more than were asked for, the one that all rows together miss least
-        goes, and not the one that its own rows do: a few odd rows may miss theirs more than a concept misses its own.
+    def _max_models(self, round: int) -> int:
+        """The largest number of models in a round: all for three quarters of the run, then fewer, and `n_concepts` in its
+        last eighth. Strong noise on the label tables may keep a run from converging.
         """
-        too_many = len(shares) - self.n_concepts
-        stay = shares >= self.delta if self.adaptive else ~idle(shares, too_many)
-        by_row = heard.loss / np.maximum(heard.mass, 1e-12)
-        if stay.all() and too_many > 0:
-            stay[heard.loss.argmin()] = False
-        elif stay.all() and by_row.min() < self.spare * heard.loglik / heard.mass.sum():
-            stay[by_row.argmin()] = False
-        return stay
+        left = 8 * (PRUNED_BY - round / self.max_iter)
+        return self.n_concepts + ceil(self.extra * min(max(left, 0.0), 1.0))
+
+    def _pruned(self, state: State) -> State:
+        """Algorithm 2 once the run has converged: unused models are removed, then the one that is missed least."""
+        converged = state.convergence.quiet_rounds >= self.patience - 1e-9
+        if len(state.ids) == 1 or not (converged or len(state.ids) > self._max_models(state.round)):
+            return state
+        keep = self._models_to_keep(state.sums, state.shares)
+        if keep.all():
+            return state
+        convergence = Convergence(state.convergence.share_changes[keep], state.convergence.information_change, 0.0)
+        sums = state.sums._replace(mass=state.sums.mass[keep], loss=state.sums.loss[keep])
+        kept = {name: getattr(state, name)[keep] for name in ("theta", "mean_theta", "table", "ids")}
+        return state._replace(sums=sums, convergence=convergence, **kept)
+
+    def _models_to_keep(self, sums: RunningSums, shares: Array) -> np.ndarray:
+        """Which models stay, (k,) bool.
+
+        With more models than `n_concepts`, the one with the smallest total loss is removed, not the one with the smallest
+        loss per row: a few outliers may need their model more, per row, than a concept needs its own.
+        """
+        surplus = len(shares) - self.n_concepts
+        keep = shares >= self.delta if self.adaptive else ~unused_models(shares, surplus)
+        loss_per_row = sums.loss / np.maximum(sums.mass, 1e-12)
+        if keep.all() and surplus > 0:
+            keep[sums.loss.argmin()] = False
+        elif keep.all() and loss_per_row.min() < self.spare * sums.loglik / sums.mass.sum():
+            keep[loss_per_row.argmin()] = False
+        return keep
 
     # ---- with new rows, in this process ----
 
@@ -280,36 +401,51 @@ class FedConceptEM(LearnerEstimator):
         return own.get("theta", theta), own.get("omega", self.weights_)
 
     def adapt(self, X: Any, y: Any = None) -> FedConceptEM:
-        """The personal model of a client never seen: its weights by EM with P_k(y), the models as they are."""
+        """The personal model of a new client: EM on its weights, with the models as they are.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d)
+        y : array-like of shape (n,) or None, default=None
+            The labels, which determine the concept. Without them the new client gets the weights of all clients together,
+            with a warning.
+
+        Returns
+        -------
+        model : FedConceptEM
+        """
         x = self._rows(X)
         if y is None:
-            text = "a new client without labels cannot be told its concept: it gets the weights of all clients together"
+            text = (
+                "a new client without labels cannot be assigned a concept: it gets the weights of all clients together"
+            )
             warnings.warn(text, DataWarning, stacklevel=2)
             return self.with_own({"omega": self.weights_})
-        how, new = Trainer(**self.trainer_), Client("new", x, np.asarray(y))
-        rows = how.rows(new)
-        log_i = information(how, self.theta_, rows, self.label_shares_)
+        trainer, new = Trainer(**self.trainer_), Client("new", x, np.asarray(y))
+        rows = trainer.rows(new)
+        log_i = information(trainer, self.theta_, rows, self.label_shares_)
         own = {"omega": fit_weights(to_numpy(log_i).astype(np.float64), self.weights_)}
         if self.fine_tune:
             r, _ = responsibilities(log_i + log_shares(own["omega"], rows.x))
-            own["theta"] = to_numpy(Trainer(**self._tuning(self.trainer_)).train(self.theta_, new, rows, r))
+            own["theta"] = to_numpy(self._tuning(trainer).train(self.theta_, new, rows, r))
         return self.with_own(own)
 
-    def _tuning(self, trainer: dict) -> dict:
+    def _tuning(self, trainer: Trainer) -> Trainer:
+        """The trainer of the fine-tuning epochs."""
         lr = self.lr / 10 if self.fine_tune_lr is None else self.fine_tune_lr
-        return as_option(Trainer(**trainer), epochs=self.fine_tune, lr=lr, keep_momentum=False)
+        return trainer._replace(epochs=self.fine_tune, lr=lr, keep_momentum=False)
 
     # ---- diagnosis ----
 
     def report_figures(self) -> dict[str, str]:
-        """What the report of a run shows of the concepts."""
+        """The figures of the concepts in a run's report, by title."""
         return diagnosis.figures(self)
 
     def explain(self, client: str) -> str:
-        """A sentence: which concept, how sure, what would change it."""
+        """One sentence on a client: its concept, how certain that is, and what would change it."""
         return diagnosis.sentence(client, self.private(client))
 
-    # ---- refusals ----
+    # ---- bad parameters ----
 
     def check(self, fed: Federation) -> None:
         super().check(fed)
@@ -318,47 +454,24 @@ class FedConceptEM(LearnerEstimator):
             raise BadParameter(f"weighting={self.weighting!r} is not known: use one of {', '.join(WEIGHTINGS)}")
         if not 1 <= k <= len(fed.names):
             raise BadParameter(
-                f"n_concepts={k!r} should be between 1 and the number of clients, {len(fed.names)}: no client can be of two"
+                f"n_concepts={k!r} should be between 1 and the number of clients, {len(fed.names)}: each client has one concept"
             )
-        if self.adaptive and not 0 <= self.delta < 1 / self._first:
+        if self.adaptive and not 0 <= self.delta < 1 / self._initial_models:
+            largest = 1 / self._initial_models
             raise BadParameter(
-                f"delta={self.delta!r} could remove all {self._first} models: choose it below {1 / self._first:.3g}"
+                f"delta={self.delta!r} could remove all {self._initial_models} models: choose it below {largest:.3g}"
             )
         for name in ("anneal", "average"):
             if not 0 <= getattr(self, name) <= 1:
-                raise BadParameter(f"{name}={getattr(self, name)!r} should be a part of the run, between 0 and 1")
+                raise BadParameter(f"{name}={getattr(self, name)!r} should be a fraction of the run, between 0 and 1")
         sds = self.noise.values() if isinstance(self.noise, Mapping) else [self.noise]
         if any(sd < 0 for sd in sds):
-            raise BadParameter(f"noise={self.noise!r} holds a negative standard deviation: give 0 or more")
+            raise BadParameter(f"noise={self.noise!r} has a negative standard deviation: give 0 or more")
 
 
-def idle(shares: np.ndarray, most: int) -> np.ndarray:
-    """Which models (k,) hardly any row uses, not even all of them together: at most the `most` smallest."""
+def unused_models(shares: np.ndarray, most: int) -> np.ndarray:
+    """Which models (k,) have, all together, less than a share UNUSED of the rows: at most the `most` smallest."""
     order = np.argsort(shares)[: max(most, 0)]
     out = np.zeros(len(shares), bool)
-    out[order] = np.cumsum(shares[order]) < NOBODY
+    out[order] = np.cumsum(shares[order]) < UNUSED
     return out
-
-
-def label_shares(table: Array, blur: float = 0.0) -> np.ndarray:
-    """P_k(y) (k, classes) from rows by model and label, with noise of variance `blur` or none; each row sums to one."""
-    counts = to_numpy(table).astype(np.float64)
-    counts = beyond_noise(counts, blur) if blur else counts
-    total = np.maximum(counts.sum(-1, keepdims=True), 1e-12)
-    p = np.maximum(counts / total, LEAST_LABEL / counts.shape[-1])
-    return p / p.sum(-1, keepdims=True)
-
-
-def beyond_noise(counts: np.ndarray, blur: float) -> np.ndarray:
-    """Counts (k, classes) by what they tell: a model has the labels of all where its distance from them may be noise of
-    variance `blur` in each cell, and is else drawn to them as James and Stein do.
-
-    What is common to all models says nothing about which of them a row belongs to; noise that differs between two
-    models of one concept would make clients swap them in every round.
-    """
-    of_all = np.maximum(counts.sum(0), 0.0)
-    usual = counts.sum(-1, keepdims=True) * of_all / max(of_all.sum(), 1e-12)
-    length = ((counts - usual) ** 2).sum(-1, keepdims=True)
-    noise = counts.shape[-1] * blur
-    told = length > blur * chdtri(counts.shape[-1], CHANCE)
-    return usual + np.where(told, 1 - noise / np.maximum(length, noise), 0.0) * (counts - usual)

@@ -1,7 +1,24 @@
-"""FedGMM: a joint model of inputs and labels, shared Gaussians and learners with each client's own weights.
+"""FedGMM: a joint model of inputs and labels, with shared Gaussians and learners and weights of each client's own.
 
-Read in this order: `estimator` (the server), `rounds` (the questions), `initialization` (the first Gaussians), `prediction` (what a
-fitted model says of new rows), `weighted_e_step` and `row_cache` (the mathematics of a round and how it is kept fast).
+What is sent:
+
+- `learners.label_counts` (SUM, once): rows per class; over a network without `classes=`, `learners.table_summary`
+  (GATHER) instead.
+- `initialization.look`, `initialization.spread` (SUMs, once): means and variances of the columns.
+- `fedgmm.scatter`, `fedgmm.residual_moments` (SUMs, once, with `embedding=`): a federated PCA.
+- `fedgmm.embedded_centres` (GATHER, once): local k-means centres, from which the Gaussians start; with
+  `init_params="cells"` instead `fedgmm.embedded_cells` (a few SUMs), counts, sums and second moments in small regions.
+- `fedgmm.warm_up` (SUM, the first `warmup` rounds): counts, sums and second moments per Gaussian.
+- `fedgmm.label_means` (SUM, once, for linear learners): rows and sums by Gaussian and class.
+- `fedgmm.newton_round` or `fedgmm.sgd_round` (SUM, every other round): the same statistics per Gaussian, and per learner a
+  gradient with second derivatives, or a model weighted by its rows.
+- `fedgmm.density_moments`, `fedgmm.density_counts` (SUMs, once): a histogram of log densities, for novelty thresholds.
+
+A client's weights of the pairs of Gaussian and learner never leave it.
+
+Read in this order: `estimator` (the server), `rounds` (the questions of a round), `embedding` and `initialization` (the
+start), `prediction` (what a fitted model does with new rows), `leave_one_out` (densities for the thresholds),
+`weighted_e_step` and `row_cache` (the mathematics of a round and how it is kept fast).
 """
 
 from unpooled.models.fedgmm.estimator import FedGMM

@@ -1,9 +1,9 @@
-"""FedGMM: each client's rows and labels are a mixture of Gaussian x learner pairs; one SUM a round, weights stay
-private.
+"""FedGMM: each client's rows and labels are a mixture of pairs of Gaussian and learner; one SUM per round.
 
-p_c(x, y) = sum_kj pi_c(k, j) N(z(x); mean_k, cov_k) P_j(y | x). Gaussians and learners are shared, pi_c never leaves
-its client. Rounds: `warmup` of the mixture alone, one for the learners' start (linear ones), then the joint. Several
-starts, or several numbers of Gaussians and learners, share the rounds until the better one is known.
+p_c(x, y) = sum_kj pi_c(k, j) N(z(x); mean_k, cov_k) P_j(y | x). Gaussians and learners are shared; pi_c never leaves its
+client. A run has `warmup` rounds of the mixture of inputs alone, one round for the start of linear learners, then rounds
+of the joint model. Several starts, or several numbers of Gaussians and learners, are fitted in the same rounds until the
+best one is chosen.
 """
 
 from __future__ import annotations
@@ -22,61 +22,165 @@ from unpooled.federation import Federation
 from unpooled.learners import Trainer, as_option, newton
 from unpooled.learners.mixing import average
 from unpooled.maths import gaussian
-from unpooled.maths.mixture import Params
-from unpooled.models import initialization as start
-from unpooled.models.fedgmm import initialization as begin
+from unpooled.maths.mixture import Params, Stats
+from unpooled.models.fedgmm import initialization
+from unpooled.models.fedgmm.covariances import repaired
+from unpooled.models.fedgmm.embedding import EmbeddedFrame, fit_embedding
 from unpooled.models.fedgmm.initialization import Candidate
-from unpooled.models.fedgmm.prediction import FedGMMFace
+from unpooled.models.fedgmm.prediction import JointModelPredictions
 from unpooled.models.fedgmm.rounds import (
-    Curved,
     Down,
     Joint,
-    Lens,
+    LabelMeans,
     Mixtures,
-    Trained,
+    NewtonUp,
+    RoundOptions,
+    SgdUp,
     label_means,
     newton_round,
     second_moments,
     sgd_round,
     warm_up,
 )
+from unpooled.models.initialization import frame as find_frame
 from unpooled.models.mixture import reseed, update
 from unpooled.tree import message
 
-AUTO = (1, 2, 3, 4, 6, 8)
+AUTO_SIZES = (1, 2, 3, 4, 6, 8)
+FLAT_ROUNDS = 3  # consecutive rounds with a change below `tol` before a run stops; one alone may be chance with SGD
 
 
 @message("fedgmm.State")
 class State(NamedTuple):
-    trainer: dict
-    lens: Lens
-    scale: Array  # (d,) of the columns
-    cov: Array  # (d, d) of whole rows, where Gaussians see axes of them and learners take Newton steps; else (0, 0)
-    mixtures: dict[str, Params]  # while they are fitted alone
+    trainer: Trainer
+    space: EmbeddedFrame  # of the Gaussians
+    scale: Array  # (d,) standard deviations of the columns
+    cov: Array  # (d, d) of whole rows, where Gaussians see principal axes and learners take Newton steps; else (0, 0)
+    mixtures: dict[str, Params]  # by number of Gaussians, during the warm-up
     candidates: tuple[Candidate, ...]
     round: int
 
 
-class FedGMM(FedGMMFace):
-    """Personalised classification, densities and novelty under a joint mixture (Wu et al. 2023).
+class FedGMM(JointModelPredictions):
+    """Personalised classification, densities and novelty detection under a joint mixture of inputs and labels.
 
-    n_gaussians, n_learners : numbers, or "auto" (1 to 8; where both are, as many of the one as of the other, or one of
-    either): all share the rounds, held-out joint likelihood chooses.
-    optimizer : "newton" (linear learners: one pooled step a round), "sgd", or "auto": newton where it fits.
-    embedding : None, or how many principal axes (one federated PCA) the Gaussians see; learners always see whole rows.
-    48 does for images, given as features of `unpooled.datasets.encoder`.
-    rest : whether with axes they also see how long the rest of a row is, which tells much of what is novel.
-    starts : "tied" begins with a learner for each Gaussian, "untied" with all learners everywhere; of several the
-    likelier stays.
-    warmup, trial : rounds of the mixture alone; joint rounds before the choice between starts.
-    warmup_covariance : "own", "shared" (one for all Gaussians until the warm-up ends, so that none grows wide over what
-    is rare), or "auto": shared where Gaussians have fewer rows than a covariance has entries.
-    whiten : whether SGD on linear learners moves in whitened coordinates.
-    ridge : precision of the prior on linear learners under Newton, per row and in standardised columns.
-    aggregation : "exact", or "paper" for the printed update of covariances, which drops the scatter between clients.
-    init_params : where the Gaussians start: "cells" (sums over small regions, the same however rows are split into
-    clients) or "gather" (one GATHER of local k-means centres).
-    The other parameters: see `LearnerEstimator`.
+    The rows and labels of every client are a mixture of pairs of Gaussian and learner. Gaussians and learners are shared,
+    the weights of the pairs are each client's own and never leave it.
+
+    Parameters
+    ----------
+    n_gaussians, n_learners : int or "auto", default=3
+        Numbers of Gaussians and of learners. "auto" tries 1, 2, 3, 4, 6 and 8, if both are "auto" as many Gaussians as
+        learners or one of either; all are fitted in the same rounds, and the held-out joint likelihood chooses.
+    covariance_type : {"full", "tied", "diag", "spherical"}, default="full"
+        As in scikit-learn's GaussianMixture.
+    optimizer : {"auto", "newton", "sgd"}, default="auto"
+        "newton" is one pooled Newton step per round, for linear learners; "sgd" is local epochs at the clients; "auto" is
+        "newton" where it is possible and its matrices are small.
+    embedding : int or None, default=None
+        Number of principal axes (one federated PCA) that the Gaussians see; None is all columns. Learners always see whole
+        rows. 48 is enough for images given as features of `unpooled.datasets.encoder`.
+    rest : bool, default=True
+        Whether, with `embedding`, the Gaussians also see the length of the residual of the principal axes, which helps
+        novelty detection.
+    starts : sequence of {"tied", "untied"}, default=("tied", "untied")
+        "tied" starts with one learner per Gaussian, "untied" with all learners everywhere. Of several starts the one with
+        the higher likelihood is kept.
+    warmup : int, default=3
+        Rounds of the mixture of the inputs alone.
+    warmup_covariance : {"auto", "own", "shared"}, default="auto"
+        Whether Gaussians share one covariance during the warm-up, so that none becomes wide over rare rows. "auto" shares
+        it where there are fewer rows than entries of the covariances.
+    trial : int, default=10
+        Rounds of the joint model before one candidate is chosen.
+    whiten : bool, default=True
+        Whether SGD on linear learners is preconditioned by the second moments of their rows.
+    ridge : float, default=1e-6
+        Precision of the Gaussian prior on linear learners with Newton steps, per row and for standardised columns.
+    reg_covar : float, default=1e-6
+        Added to the diagonal of covariances. A covariance that is not positive definite nevertheless has its eigenvalues
+        raised relative to the variance of the data.
+    aggregation : {"exact", "paper"}, default="exact"
+        "exact" gives the covariances of the pooled rows; "paper" is the printed update, which drops the scatter between
+        clients.
+    init_params : {"gather", "cells"}, default="gather"
+        Where the Gaussians start: "gather" is one GATHER of local k-means centres; "cells" are sums over small regions, the
+        same however rows are split into clients.
+    learner : str or callable, default="linear"
+        "linear", "mlp", "cnn", "resnet18", "mobilenet_v2", or a function (inputs, classes) -> torch module.
+    hidden : sequence of int, default=(64,)
+        Widths of the hidden layers of an mlp.
+    norm : {"group", "average", "local"}, default="group"
+        What happens to BatchNorm in a torch module.
+    local_epochs, batch_size : int, default=1 and 128
+        Epochs per round at a client, and rows per minibatch (SGD).
+    lr, momentum, weight_decay : float, default=0.1, 0.9 and 0.0
+        Of SGD.
+    schedule : {"constant", "cosine", "sqrt"}, default="constant"
+        The learning rate over rounds (SGD).
+    keep_momentum : bool, default=False
+        Whether a client keeps its velocity from round to round (SGD).
+    max_iter : int, default=100
+        Maximum number of rounds.
+    tol : float, default=1e-5
+        Stop when one candidate is left and its joint log-likelihood per row has changed by less in each of three rounds; 0
+        runs all rounds.
+    classes : sequence or None, default=None
+        All classes; None takes those of the clients.
+    fraction : float, default=1.0
+        Share of the clients that take part in a round.
+    random_state : int or None, default=None
+        Seed of all random draws.
+    device : str or None, default=None
+        A torch device; None is NumPy where possible.
+
+    Attributes
+    ----------
+    means_ : ndarray of shape (k, d)
+        Means of the Gaussians, in the embedded space if there is one.
+    covariances_ : ndarray
+        Covariances, in the shape that scikit-learn's GaussianMixture has for `covariance_type`.
+    weights_ : ndarray of shape (k,)
+        Weights of the Gaussians over all clients.
+    shares_ : ndarray of shape (k, m)
+        Weights of the pairs of Gaussian and learner over all clients.
+    theta_ : ndarray of shape (m, p)
+        Flat parameters of the learners.
+    clients_ : dict of str to dict
+        Local state of each client of this process: weights `pi` (k, m) and thresholds `novelty`.
+    start_ : str
+        The chosen candidate, for instance "3x3 tied".
+    lower_bound_ : float
+        Joint log-likelihood per row.
+    novelty_levels_ : ndarray
+        Thresholds of novelty scores over all clients, see `threshold`.
+    embedding_mean_, embedding_axes_, embedding_residual_ : ndarray
+        The map from rows to the space of the Gaussians.
+    classes_, trainer_, personal_, n_features_in_, history_
+        See `unpooled.learners.estimator.LearnerEstimator`.
+
+    References
+    ----------
+    Wu, Zhang, Yu, Cui, Zhang and Chen (2023), Personalized Federated Learning under Mixture of Distributions, ICML.
+
+    Examples
+    --------
+    Two groups of rows with opposite labelling, in different proportions at three clients.
+
+    >>> import numpy as np
+    >>> import unpooled as up
+    >>> rng = np.random.default_rng(0)
+    >>> def rows(share):
+    ...     group = rng.random(200) < share
+    ...     x = rng.normal(size=(200, 2)) + 6 * group[:, None]
+    ...     above = x[:, 0] > 6 * group
+    ...     return x, np.where(group, above, ~above).astype(int)
+    >>> data = {name: rows(share) for name, share in {"a": 0.2, "b": 0.5, "c": 0.8}.items()}
+    >>> model = up.FedGMM(2, 2, max_iter=15, random_state=0).fit(data)
+    >>> model.predict([[1.0, 0.0], [7.0, 6.0]], client="a")
+    array([0, 1])
+    >>> model.is_novel([[0.0, 0.0], [30.0, -30.0]])
+    array([False,  True])
     """
 
     def __init__(
@@ -97,9 +201,10 @@ class FedGMM(FedGMMFace):
         reg_covar: float = 1e-6,
         aggregation: str = "exact",
         init_params: str = "gather",
+        tol: float = 1e-5,
         **parameters: Any,
     ):
-        super().__init__(**parameters)
+        super().__init__(tol=tol, **parameters)
         self.n_gaussians = n_gaussians
         self.n_learners = n_learners
         self.covariance_type = covariance_type
@@ -120,13 +225,13 @@ class FedGMM(FedGMMFace):
 
     def init(self, fed: Federation, rng: np.random.Generator) -> State:
         trainer = self.trainer(fed)
-        frame = start.frame(fed)
-        lens, inside, cov = begin.lens(fed, frame, self.embedding, self.rest)
+        frame = find_frame(fed)
+        space, cov = fit_embedding(fed, frame, self.embedding, self.rest)
         sizes = sorted({k for k, _ in self._sizes()})
-        found = begin.gaussians(fed, begin.View(inside, lens), sizes, self.covariance_type, rng, self.init_params)
-        mixtures = {str(k): params for k, params in zip(sizes, found)}
-        cov = cov if self._newton(as_option(trainer)) else np.zeros((0, 0))
-        return State(as_option(trainer), lens, frame.scale, cov, mixtures, (), 0)
+        started = initialization.gaussians(fed, space, sizes, self.covariance_type, rng, self.init_params)
+        mixtures = {str(k): params for k, params in zip(sizes, started)}
+        cov = cov if self._takes_newton_steps(trainer) else np.zeros((0, 0))
+        return State(trainer, space, frame.scale, cov, mixtures, (), 0)
 
     def step(self, fed: Federation, state: State) -> tuple[State, Info]:
         state = state._replace(round=state.round + 1)
@@ -136,128 +241,142 @@ class FedGMM(FedGMMFace):
             state = state._replace(candidates=tuple(self._candidates(fed, state)))
             if self._linear:
                 return state, {"candidates": len(state.candidates)}
-        return self._joint(fed, self._narrowed(state))
+        return self._joint_round(fed, self._after_trial(state))
 
     def done(self, state: State, history: list) -> bool:
-        """As for all learners, once one candidate is left: while there are several, the best may stand still and another rise."""
-        return len(state.candidates) == 1 and super().done(state, history)
+        """Whether one candidate is left and its log-likelihood per row has been flat for FLAT_ROUNDS rounds."""
+        loglik = [row["loglik"] for row in history[-FLAT_ROUNDS - 1 :] if "loglik" in row]
+        flat = len(loglik) > FLAT_ROUNDS and bool((np.abs(np.diff(loglik)) < self.tol).all())
+        return len(state.candidates) == 1 and flat
 
     def finish(self, fed: Federation, state: State) -> None:
         best = self._best(state.candidates)
         self.describe(fed, state.trainer, best.joint.theta, f"pi-{best.key}", "norm")
         self.clients_ = {name: _renamed(own, f"pi-{best.key}") for name, own in self.clients_.items()}
-        self.set_joint(best.joint, state.lens, self.covariance_type)
+        self.set_joint(best.joint, state.space.embedding, self.covariance_type)
         self.start_, self.lower_bound_ = best.key, float(best.loglik)
-        self.set_thresholds(fed)
+        self.set_thresholds(fed, float(state.space.frame.rows))
 
     # ---- rounds ----
 
     def _warm_up(self, fed: Federation, state: State) -> tuple[State, Info]:
-        down = Mixtures(tuple(state.mixtures.values()), state.lens)
-        ask = warm_up.using(trainer=state.trainer, plan=self._plan(list(state.mixtures)))
-        found = tree.map(to_numpy, self.cohort(fed).sum(ask, down))
-        moved = [self._move_alone(p, s) for p, s in zip(down.params, found)]
-        best = max(float(s.loglik / s.rows) for s in found)
+        """A round of EM of the mixtures of the inputs alone."""
+        down = Mixtures(tuple(state.mixtures.values()), state.space.embedding)
+        options = self._options(list(state.mixtures))
+        ask = warm_up.using(trainer=as_option(state.trainer), options=options._asdict())
+        totals = tree.map(to_numpy, self.cohort(fed).sum(ask, down))
+        moved = [self._warm_up_m_step(p, s, state) for p, s in zip(down.params, totals)]
+        best = max(float(s.loglik / s.rows) for s in totals)
         return state._replace(mixtures=dict(zip(state.mixtures, moved))), {"loglik_x": best}
 
-    def _joint(self, fed: Federation, state: State) -> tuple[State, Info]:
+    def _joint_round(self, fed: Federation, state: State) -> tuple[State, Info]:
+        """A round of EM of the joint model, for every candidate."""
         candidates = state.candidates
-        ask = newton_round if self._newton(state.trainer) else sgd_round
-        ask = ask.using(trainer=self.at_round(state.trainer, state.round), plan=self._plan([], candidates))
-        found = self.cohort(fed).sum(ask, Down(tuple(c.joint for c in candidates), state.lens))
-        moved = tuple(self._moved(c, up, state) for c, up in zip(candidates, found))
+        question = newton_round if self._takes_newton_steps(state.trainer) else sgd_round
+        options = self._options([c.key for c in candidates], candidates)
+        trainer = self.at_round(state.trainer, state.round)
+        down = Down(tuple(c.joint for c in candidates), state.space.embedding)
+        totals = self.cohort(fed).sum(question.using(trainer=trainer, options=options._asdict()), down)
+        moved = tuple(self._m_step(c, up, state) for c, up in zip(candidates, totals))
         best = self._best(moved)
         info = {"loglik": best.loglik, "start": best.key, "candidates": len(moved)}
         return state._replace(candidates=moved), info
 
-    def _moved(self, c: Candidate, up: Trained | Curved, state: State) -> Candidate:
+    def _m_step(self, c: Candidate, up: SgdUp | NewtonUp, state: State) -> Candidate:
         """A candidate after a round."""
-        mixed = tree.map(to_numpy, up.mixed)  # learners may stay on their device, the rest is small
-        counts = mixed.joint
-        rows = float(mixed.gaussians.rows)
-        shares = (counts + 1e-12) / (counts + 1e-12).sum()
-        joint = Joint(self._move(c.joint.gaussians, mixed.gaussians), c.joint.theta, shares)
-        if isinstance(up, Trained):
-            theta = average(up.theta, like(counts.sum(0), up.theta), c.joint.theta)
+        stats = tree.map(to_numpy, up.stats)  # learners may stay on their device, the rest is small
+        rows = float(stats.gaussians.rows)
+        shares = (stats.pairs + 1e-12) / (stats.pairs + 1e-12).sum()
+        joint = Joint(self._gaussian_m_step(c.joint.gaussians, stats.gaussians, state), c.joint.theta, shares)
+        if isinstance(up, SgdUp):
+            theta = average(up.theta, like(stats.pairs.sum(0), up.theta), c.joint.theta)
         else:
             prior = self.ridge * rows * np.append(state.scale**2, 1.0)
-            seen = self._seen(joint._replace(gaussians=c.joint.gaussians), state)
-            theta = newton.step(c.joint.theta, up.gradient, up.curvature, prior, seen, state.lens.mean)
-        held = float(mixed.held) / max(float(mixed.held_rows), 1.0)
-        return c._replace(joint=joint._replace(theta=theta), loglik=float(mixed.gaussians.loglik) / rows, held=held)
+            second = self._second_moments(joint._replace(gaussians=c.joint.gaussians), state)
+            centre = state.space.embedding.mean
+            theta = newton.step(c.joint.theta, up.gradient, up.curvature, prior, second, centre)
+        loglik = float(stats.gaussians.loglik) / rows
+        held_out = float(stats.held_out) / max(float(stats.held_out_rows), 1.0)
+        return c._replace(joint=joint._replace(theta=theta), loglik=loglik, held_out=held_out)
 
-    def _seen(self, joint: Joint, state: State) -> np.ndarray:
-        """What each learner sees of (x, 1)(x, 1)' about the mean, (m, d + 1, d + 1): where Gaussians see axes only, that of
-        all rows.
+    def _second_moments(self, joint: Joint, state: State) -> np.ndarray:
+        """The mean of (x, 1)(x, 1)' about the mean over the rows of each learner, (m, d + 1, d + 1).
+
+        Where Gaussians see principal axes only, that of all rows.
         """
         if self.embedding is None:
-            return second_moments(joint, self.covariance_type, state.lens.mean)
-        whole = np.eye(len(state.cov) + 1)
-        whole[:-1, :-1] = state.cov
-        return np.tile(whole, (joint.shares.shape[1], 1, 1))
+            return second_moments(joint, self.covariance_type, state.space.embedding.mean)
+        of_all = np.eye(len(state.cov) + 1)
+        of_all[:-1, :-1] = state.cov
+        return np.tile(of_all, (joint.shares.shape[1], 1, 1))
 
-    def _move(self, params: Params, stats: Any) -> Params:
+    def _gaussian_m_step(self, params: Params, stats: Stats, state: State) -> Params:
         params = update(params, stats, self.covariance_type, self.reg_covar, self.aggregation)
+        params = repaired(params, self.covariance_type, state.space.frame.scale)
         return reseed(params, stats, self.covariance_type)[0]
 
-    def _move_alone(self, params: Params, stats: Any) -> Params:
-        moved, scarce = self._move(params, stats), float(stats.rows) < params.covs.size
+    def _warm_up_m_step(self, params: Params, stats: Stats, state: State) -> Params:
+        moved = self._gaussian_m_step(params, stats, state)
+        scarce = float(stats.rows) < params.covs.size
         share = self.warmup_covariance == "shared" or (self.warmup_covariance == "auto" and scarce)
-        return begin.shared(moved, self.covariance_type) if share else moved
+        return initialization.with_shared_covariance(moved, self.covariance_type) if share else moved
 
-    def _plan(self, keys: list[str], candidates: Sequence[Candidate] = ()) -> dict:
-        """What a question needs to know beside its trainer, as plain JSON."""
-        return {
-            "keys": keys or [c.key for c in candidates],
-            "sources": {c.key: c.source for c in candidates},
-            "shape": self.covariance_type,
-            "held": self._auto and len(candidates) > 1,
-            "paper": self.aggregation == "paper",
-            "whiten": self.whiten and self._linear and self.embedding is None,
-        }
+    def _options(self, keys: list[str], candidates: Sequence[Candidate] = ()) -> RoundOptions:
+        return RoundOptions(
+            keys,
+            {c.key: c.source for c in candidates},
+            self.covariance_type,
+            self._auto and len(candidates) > 1,
+            self.aggregation == "paper",
+            self.whiten and self._linear and self.embedding is None,
+        )
 
     # ---- candidates ----
 
     def _candidates(self, fed: Federation, state: State) -> list[Candidate]:
-        """Every size from every start; the learners of linear ones from class means or random hyperplanes."""
-        rng, trainer = fed.journal.rng, Trainer(**state.trainer)
-        labelled = self._labelled(fed, state) if self._linear and self.embedding is None else {}
+        """Every size from every start; linear learners start from class means or as random hyperplanes."""
+        rng = fed.journal.rng
+        means = self._label_means(fed, state) if self._linear and self.embedding is None else {}
         out = []
         for k, m in self._sizes():
             for name in self.starts:
                 params = state.mixtures[str(k)]
-                owner = begin.owners(params, m, self.covariance_type) if name == "tied" else None
-                joint = begin.first_joint(params, trainer.start(rng, m), owner)
-                if str(k) in labelled:
-                    joint = joint._replace(theta=self._first_learners(joint, labelled[str(k)], owner, rng))
+                owner = initialization.owners(params, m, self.covariance_type) if name == "tied" else None
+                joint = initialization.first_joint(params, state.trainer.start(rng, m), owner)
+                if str(k) in means:
+                    joint = joint._replace(theta=self._first_learners(joint, means[str(k)], owner, rng))
                 out.append(Candidate(f"{k}x{m} {name}", str(k), joint, -np.inf, -np.inf))
         return out
 
-    def _labelled(self, fed: Federation, state: State) -> dict[str, Any]:
-        ask = label_means.using(trainer=state.trainer, plan=self._plan(list(state.mixtures)))
-        found = fed.sum(ask, Mixtures(tuple(state.mixtures.values()), state.lens))
-        return dict(zip(state.mixtures, found))
+    def _label_means(self, fed: Federation, state: State) -> dict[str, LabelMeans]:
+        options = self._options(list(state.mixtures))
+        ask = label_means.using(trainer=as_option(state.trainer), options=options._asdict())
+        totals = fed.sum(ask, Mixtures(tuple(state.mixtures.values()), state.space.embedding))
+        return dict(zip(state.mixtures, totals))
 
     def _first_learners(
-        self, joint: Joint, found: Any, owner: np.ndarray | None, rng: np.random.Generator
+        self, joint: Joint, means: LabelMeans, owner: np.ndarray | None, rng: np.random.Generator
     ) -> np.ndarray:
         if owner is None:
-            return begin.random_hyperplanes(joint, found.n.shape[-1], self.covariance_type, rng)
-        return begin.discriminants(joint.gaussians, found, owner, joint.shares.shape[1], self.covariance_type)
+            return initialization.random_hyperplanes(joint, means.n.shape[-1], self.covariance_type, rng)
+        learners = joint.shares.shape[1]
+        return initialization.discriminants(joint.gaussians, means, owner, learners, self.covariance_type)
 
-    def _narrowed(self, state: State) -> State:
-        """After the trial, the best candidate alone."""
+    def _after_trial(self, state: State) -> State:
+        """The best candidate alone, once the trial is over."""
         first = self.warmup + (2 if self._linear else 1)
         if len(state.candidates) > 1 and state.round >= first + self.trial:
             return state._replace(candidates=(self._best(state.candidates),))
         return state
 
     def _best(self, candidates: Sequence[Candidate]) -> Candidate:
-        return max(candidates, key=lambda c: c.held if self._auto and len(candidates) > 1 else c.loglik)
+        by_held_out = self._auto and len(candidates) > 1
+        return max(candidates, key=lambda c: c.held_out if by_held_out else c.loglik)
 
     def _sizes(self) -> list[tuple[int, int]]:
-        gaussians = AUTO if self.n_gaussians == "auto" else (self.n_gaussians,)
-        learners = AUTO if self.n_learners == "auto" else (self.n_learners,)
+        """(Gaussians, learners) of the candidates."""
+        gaussians = AUTO_SIZES if self.n_gaussians == "auto" else (self.n_gaussians,)
+        learners = AUTO_SIZES if self.n_learners == "auto" else (self.n_learners,)
         both = self.n_gaussians == self.n_learners == "auto"
         return [(int(k), int(m)) for k in gaussians for m in learners if not both or k == m or 1 in (k, m)]
 
@@ -273,13 +392,11 @@ class FedGMM(FedGMMFace):
     def _linear(self) -> bool:
         return self.learner == "linear"
 
-    def _newton(self, trainer: dict) -> bool:
-        return self._linear and (
-            self.optimizer == "newton"
-            or (self.optimizer == "auto" and newton.fits(trainer["inputs"], len(trainer["labels"])))
-        )
+    def _takes_newton_steps(self, trainer: Trainer) -> bool:
+        small = newton.fits(trainer.inputs, len(trainer.labels))
+        return self._linear and (self.optimizer == "newton" or (self.optimizer == "auto" and small))
 
-    # ---- refusals ----
+    # ---- bad parameters ----
 
     def check(self, fed: Federation) -> None:
         super().check(fed)
@@ -300,7 +417,7 @@ class FedGMM(FedGMMFace):
             if getattr(self, name) < 0:
                 raise BadParameter(f"{name}={getattr(self, name)!r} must be at least 0")
         if not self.starts or set(self.starts) - {"tied", "untied"}:
-            raise BadParameter(f"starts={self.starts!r} must hold 'tied', 'untied' or both")
+            raise BadParameter(f"starts={self.starts!r} must contain 'tied', 'untied' or both")
         if self.optimizer == "newton" and not self._linear:
             raise BadParameter(f"optimizer='newton' needs learner='linear', got {self.learner!r}: use optimizer='sgd'")
         if self.max_iter <= self.warmup + self._linear:

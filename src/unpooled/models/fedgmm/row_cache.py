@@ -1,6 +1,6 @@
-"""Rows kept as columns between passes: turning them costs as much as a quarter of an E-step. Nothing is sent.
+"""Rows stored as columns between E-steps: the transposition costs a quarter of an E-step. Nothing is sent.
 
-It takes one more copy of the rows in memory, as long as their client lives, and none of parts larger than LARGEST.
+The cache is one more copy of a client's rows, kept as long as the client; arrays above MAX_NUMBERS are not cached.
 """
 
 from __future__ import annotations
@@ -13,33 +13,34 @@ from unpooled.arrays import Array, is_torch
 from unpooled.maths.kernel import cast, columns, has_nan
 from unpooled.tree import message
 
-LARGEST = 2**25  # numbers of a client, or of a stack of them: 128 MB in float32
+MAX_NUMBERS = 2**25  # of a client, or of a stack of clients: 128 MB in float32
 
 
-@message("fedgmm.Standing")
-class Standing(NamedTuple):
+@message("fedgmm.CachedColumns")
+class CachedColumns(NamedTuple):
     centre: np.ndarray  # (d,), in the dtype of the rows
     z: np.ndarray  # (b, 1 + d, n), see maths.kernel
 
 
-def standing(memo: dict[str, Any], x: Array, w: Array) -> Standing | None:
-    """Rows x (..., n, d), weights w (..., n) as columns about their mean, kept in `memo`; None for tensors, missing
-    values and too many numbers.
+def cached_columns(memo: dict[str, Any], x: Array, w: Array) -> CachedColumns | None:
+    """Rows x (..., n, d) with weights w (..., n) as columns about their mean, cached in `memo`.
 
-    They are about the rows' own mean, so that bits depend on the rows alone, not on how many passes there were before.
+    None for tensors, missing values and arrays that are too large. The centre is the rows' own mean, so that results depend
+    on the rows alone, and not on earlier calls.
     """
-    seen, found = memo.get("columns", (None, None))
-    if seen is not x:
-        found = None if is_torch(x) or x.size > LARGEST or has_nan(x) else _turned(x, w)
-        memo["columns"] = x, found
-    return found
+    rows, cached = memo.get("columns", (None, None))
+    if rows is not x:
+        unfit = is_torch(x) or x.size > MAX_NUMBERS or has_nan(x)
+        cached = None if unfit else _as_columns(x, w)
+        memo["columns"] = x, cached
+    return cached
 
 
-def _turned(x: np.ndarray, w: np.ndarray) -> Standing:
+def _as_columns(x: np.ndarray, w: np.ndarray) -> CachedColumns:
     n, d = x.shape[-2:]
     mean = w.reshape(-1) @ x.reshape(-1, d) / max(w.sum(), 1e-30)
     centre, rows = cast(mean, x), x.reshape(-1, n, d)
     z = np.empty((len(rows), d + 1, n), x.dtype)
     for own, one in zip(z, rows):
         own[:] = columns(one[None], None, centre)[0]
-    return Standing(centre, z)
+    return CachedColumns(centre, z)

@@ -12,7 +12,8 @@ from unpooled.datasets import shift
 from unpooled.errors import BadData, BadParameter, DataWarning
 from unpooled.learners import IDLE, Trainer
 from unpooled.models.fedconceptem import rounds
-from unpooled.models.fedconceptem.estimator import Heard, idle, label_shares
+from unpooled.models.fedconceptem.estimator import RunningSums, unused_models
+from unpooled.models.fedconceptem.label_tables import label_shares
 from unpooled.report import concepts as diagnosis
 
 CLASSES, D = 4, 6
@@ -85,31 +86,31 @@ def test_a_round_is_the_papers():
 def test_averaging_by_clients_weighs_by_rows():
     data = made(clients=4).train
     first = fitted(data, max_iter=1, weighting="clients", batch_size=1000)
-    how = Trainer(**first.trainer_)
+    trainer = Trainer(**first.trainer_)
     start = next(iter(up.FedConceptEM(2, lr=0.3, momentum=0.5, batch_size=1000, random_state=0).rounds(federate(data))))
     thetas = []
     for name, (x, y) in data.items():
         client = Client(name, x, y).at(0, 3)
-        rows = how.rows(client)
-        r, _ = rounds.e_steps(how.log_likelihood(start.state.theta, rows), np.full(2, 0.5), rows.w, 5)
-        strong = rounds.strength(r, r.sum(0), {"full_steps": True})
-        thetas.append(how.train(start.state.theta, client, rows, strong))
+        rows = trainer.rows(client)
+        r, _ = rounds.e_steps(trainer.log_likelihood(start.state.theta, rows), np.full(2, 0.5), rows.w, 5)
+        weights = rounds.row_weights(r, r.sum(0), full_steps=True)
+        thetas.append(trainer.train(start.state.theta, client, rows, weights))
     np.testing.assert_allclose(first.theta_, np.mean(thetas, axis=0), rtol=1e-9)
 
 
-def test_what_rows_say_counts_in_part_at_first():
-    """Responsibilities are those of the tempered likelihood; what is told of the fit is the likelihood itself."""
+def test_annealed_responsibilities_are_those_of_the_tempered_likelihood():
+    """The log-likelihoods themselves are not tempered."""
     rng = np.random.default_rng(0)
     log_i, omega, w = rng.normal(size=(7, 3)), np.array([0.5, 0.3, 0.2]), np.ones(7)
     np.testing.assert_allclose(rounds.e_steps(log_i, omega, w, 5, 0.0)[0], np.tile(omega, (7, 1)))
-    for trust in (0.0, 0.4):
-        r, norm = rounds.e_steps(log_i, omega, w, 5, trust)
-        joint = omega * np.exp(trust * log_i)
+    for factor in (0.0, 0.4):
+        r, norm = rounds.e_steps(log_i, omega, w, 5, factor)
+        joint = omega * np.exp(factor * log_i)
         np.testing.assert_allclose(r, joint / joint.sum(1, keepdims=True))
         np.testing.assert_allclose(norm, np.log(np.exp(log_i) @ omega))
 
 
-def test_no_model_goes_before_rows_count_in_full():
+def test_no_model_is_removed_while_annealing():
     model = up.FedConceptEM(4, adaptive=True, patience=1, settle=1.0, max_iter=12, anneal=0.75, random_state=0)
     model.fit(made(clients=5).train)
     numbers = [r["n_concepts"] for r in model.history_]
@@ -117,35 +118,35 @@ def test_no_model_goes_before_rows_count_in_full():
     assert numbers[-1] < 4
 
 
-def test_rows_count_more_and_more_and_in_full_after_annealing():
+def test_the_inverse_temperature_rises_and_is_one_after_annealing():
     model = up.FedConceptEM(2, max_iter=12, anneal=0.5)
-    np.testing.assert_allclose([model._trust(i) for i in range(8)], [i / 9 for i in range(6)] + [1, 1])
-    assert up.FedConceptEM(2)._trust(0) == 1
+    np.testing.assert_allclose([model._inverse_temperature(i) for i in range(8)], [i / 9 for i in range(6)] + [1, 1])
+    assert up.FedConceptEM(2)._inverse_temperature(0) == 1
 
 
-def test_what_a_few_odd_rows_miss_much_goes_before_a_concept():
-    """A row of the last model misses it by 10 nats, a row of the third by 1.2; all rows together miss the third more."""
-    heard = Heard(np.array([49.0, 24.5, 24.5, 2.0]), np.array([100.0, 40.0, 30.0, 20.0]), 150.0)
-    stay = up.FedConceptEM(3, extra=1)._needed(heard, heard.mass / heard.mass.sum())
-    assert stay.tolist() == [True, True, True, False]
+def test_a_model_of_a_few_outliers_is_removed_before_a_concept():
+    """Without the last model its rows lose 10 nats per row, without the third 1.2; in total the third is missed more."""
+    sums = RunningSums(np.array([49.0, 24.5, 24.5, 2.0]), np.array([100.0, 40.0, 30.0, 20.0]), 150.0)
+    keep = up.FedConceptEM(3, extra=1)._models_to_keep(sums, sums.mass / sums.mass.sum())
+    assert keep.tolist() == [True, True, True, False]
 
 
-def test_models_that_hardly_any_row_uses_go_together():
+def test_unused_models_are_removed_together():
     shares = np.array([0.5, 0.004, 0.487, 0.005, 0.004])
-    assert idle(shares, 3).tolist() == [
+    assert unused_models(shares, 3).tolist() == [
         False,
         True,
         False,
         False,
         True,
     ]  # the third would make it more than a hundredth
-    assert idle(shares, 1).sum() == 1
-    assert not idle(shares, 0).any()
-    heard = Heard(1000 * shares, np.ones(5), 1500.0)
-    assert up.FedConceptEM(2, extra=3)._needed(heard, shares).sum() == 3
+    assert unused_models(shares, 1).sum() == 1
+    assert not unused_models(shares, 0).any()
+    sums = RunningSums(1000 * shares, np.ones(5), 1500.0)
+    assert up.FedConceptEM(2, extra=3)._models_to_keep(sums, shares).sum() == 3
 
 
-def test_models_handed_out_are_the_mean_of_the_last_rounds():
+def test_final_models_are_the_mean_of_the_last_rounds():
     data, model = made(clients=6), up.FedConceptEM(2, max_iter=8, average=0.375, random_state=0)
     theta = [moment.state.theta for moment in model.rounds(federate(data.train))]
     np.testing.assert_allclose(model.theta_, np.mean(theta[-3:], axis=0), rtol=1e-12)
@@ -158,29 +159,29 @@ def test_adam_is_appendix_d1():
     client, ids = Client("c", np.zeros((5, 2))), np.arange(3)
     before, nu, a = np.full((5, 3), 1 / 3), np.zeros((5, 3)), np.zeros((5, 3))
     for _ in range(4):
-        found = rng.dirichlet(np.ones(3), size=5)
-        ours = rounds.moved_by_adam(client, found, ids, 3)
-        g = before - found
+        target = rng.dirichlet(np.ones(3), size=5)
+        ours = rounds.adam_step(client, target, ids, 3)
+        g = before - target
         nu, a = 0.1 * g + 0.9 * nu, 0.01 * g**2 + 0.99 * a
         before = np.maximum(before - (nu / 0.1) / (np.sqrt(a / 0.01) + 1e-8), 0)
         before = before / before.sum(1, keepdims=True)
         np.testing.assert_allclose(ours, before, atol=1e-9)
 
 
-def test_removed_models_leave_no_trace_in_what_a_client_keeps():
+def test_a_client_ignores_removed_models_in_its_state():
     client = Client("c", np.zeros((5, 2)), state={"omega": np.array([0.2, 0.3, 0.5])})
     np.testing.assert_allclose(rounds.own_omega(client, np.array([0, 2])), [2 / 7, 5 / 7])
     r = np.full((5, 3), 1 / 3)
-    rounds.moved_by_adam(client, r, np.arange(3), 3)
-    moved = rounds.moved_by_adam(client, np.full((5, 2), 0.5), np.array([0, 2]), 3)
+    rounds.adam_step(client, r, np.arange(3), 3)
+    moved = rounds.adam_step(client, np.full((5, 2), 0.5), np.array([0, 2]), 3)
     assert moved.shape == (5, 2)
     np.testing.assert_allclose(moved.sum(1), 1)
 
 
-def test_what_is_lost_without_a_model():
+def test_loss_without_each_model():
     log_i = np.log(np.array([[0.9, 0.1, 0.9], [0.8, 0.2, 0.8], [0.1, 0.9, 0.1]]))
-    loss = rounds.lost_without(log_i, np.ones(3))
-    assert np.abs(loss[[0, 2]]).max() < 0.01  # their twin is there; a few passes of EM end close by
+    loss = rounds.loss_without_each(log_i, np.ones(3))
+    assert np.abs(loss[[0, 2]]).max() < 0.01  # each has an identical twin; a few EM steps end close by
     assert loss[1] > 0.5
 
 
@@ -194,16 +195,16 @@ def test_clients_of_different_sizes_together_and_one_by_one(adam):
         np.testing.assert_allclose(alone.clients_[c]["omega"], together.clients_[c]["omega"], rtol=1e-7, atol=1e-12)
 
 
-def test_models_left_out_where_they_are_idle_would_have_changed_next_to_nothing(case, monkeypatch):
+def test_skipping_idle_models_changes_next_to_nothing(case, monkeypatch):
     data, short = case
-    assert any(own["omega"].min() < IDLE for own in short.clients_.values())  # there are such
+    assert any(own["omega"].min() < IDLE for own in short.clients_.values())  # some are skipped
     monkeypatch.setattr(rounds, "IDLE", 0.0)
     full = fitted(data.train)
     np.testing.assert_allclose(short.theta_, full.theta_, atol=1e-3)
     assert short.concepts_ == full.concepts_
 
 
-# ---- what it finds ----
+# ---- which concepts it finds ----
 
 
 def accuracy(model, data):
@@ -241,7 +242,7 @@ def test_adaptive_ends_at_the_true_number(seed):
     assert len(model.history_[0]["shares"]) == 6
 
 
-def test_extra_models_are_gone_at_the_end():
+def test_extra_models_are_removed_by_the_end():
     data = made(clients=30, concepts=3)
     model = fitted(data.train, 3, extra=2, max_iter=70)
     assert model.n_concepts_ == 3
@@ -252,9 +253,9 @@ def test_extra_models_are_gone_at_the_end():
     assert diagnosis.rounds_figure(model).endswith(">gone</text></svg>")
 
 
-def test_extra_models_are_gone_at_the_end_of_a_run_that_never_settles():
-    """As strong noise on the label tables makes it; in its last quarter the least missed go one by one, or, where hardly
-    any row uses them, together.
+def test_extra_models_are_removed_from_a_run_that_never_converges():
+    """As under strong noise on the label tables: from three quarters on the least missed are removed one after the other,
+    and unused ones together.
     """
     data = made(clients=30, concepts=3)
     model = fitted(data.train, 3, extra=3, max_iter=48, settle=0.0)
@@ -267,8 +268,8 @@ def test_extra_models_are_gone_at_the_end_of_a_run_that_never_settles():
 
 
 @pytest.mark.parametrize("options", [{"n_concepts": 3, "extra": 3}, {"n_concepts": 6, "adaptive": True}])
-def test_extra_models_go_where_few_clients_are_asked_too(options):
-    """Who is asked moves the shares of a cohort of six by far more than `settle`; that is no reason to wait."""
+def test_extra_models_are_removed_with_small_cohorts_too(options):
+    """The shares of a cohort of six vary by far more than `settle`, which does not count as a change."""
     data = made(clients=30, concepts=3)
     model = fitted(data.train, fraction=0.2, max_iter=250, **options)
     assert model.n_concepts_ == 3
@@ -278,43 +279,43 @@ def test_extra_models_go_where_few_clients_are_asked_too(options):
     )
 
 
-def test_what_moved_is_told_against_the_clients_own_last_time():
-    """With everyone in every round it is the change of the shares and of the log-likelihood."""
+def test_changes_are_relative_to_a_clients_last_participation():
+    """With all clients in every round these are the changes of the shares and of the log-likelihood."""
     model = up.FedConceptEM(2, lr=0.3, batch_size=20, max_iter=4, random_state=0)
     states = [m.state for m in model.rounds(federate(made(clients=5).train))]
     shares, loglik = np.array([s.shares for s in states]), [0.0] + [r["loglik"] for r in model.history_]
     drift, gain = np.zeros(2), 0.0
     for i in range(1, 5):
         drift, gain = 0.7 * drift + shares[i] - shares[i - 1], 0.7 * gain + loglik[i] - loglik[i - 1]
-        np.testing.assert_allclose(states[i].calm.shares, drift, atol=1e-12)
-        np.testing.assert_allclose(states[i].calm.information, gain, atol=1e-12)
+        np.testing.assert_allclose(states[i].convergence.share_changes, drift, atol=1e-12)
+        np.testing.assert_allclose(states[i].convergence.information_change, gain, atol=1e-12)
 
 
-def test_label_shares_believe_what_is_beyond_the_noise_alone():
+def test_label_shares_ignore_differences_that_may_be_noise():
     noise = 300.0 * np.random.default_rng(0).normal(size=(3, 10))
     alike = np.full((3, 10), 900.0) + noise
     assert np.ptp(label_shares(alike), axis=0).max() > 0.02
-    assert np.ptp(label_shares(alike, 300.0**2), axis=0).max() < 1e-12  # they differ by noise alone
+    assert np.ptp(label_shares(alike, 300.0**2), axis=0).max() < 1e-12  # they differ by noise only
     skewed = alike + np.outer([0, 0, 1], [8100.0] + [-800.0] * 9)
     np.testing.assert_allclose(label_shares(skewed, 300.0**2)[2], label_shares(skewed)[2], atol=0.05)
     np.testing.assert_allclose(label_shares(skewed, 1e-9), label_shares(skewed), atol=1e-12)
-    np.testing.assert_allclose(label_shares(-skewed, 1e9), 0.1)  # nothing is known at all
+    np.testing.assert_allclose(label_shares(-skewed, 1e9), 0.1)  # noise only
 
 
-def test_the_table_tells_how_noisy_it_is():
-    """Each client's own deviation counts, and the rounds before less and less."""
+def test_the_noise_variance_of_the_label_table():
+    """Variances of the clients add; earlier rounds count less and less."""
     noise = {"a": 3.0, "b": 4.0}
     model, (x, y) = up.FedConceptEM(2, max_iter=2, noise=noise, random_state=0), blobs(90)
     data = {name: (x[i::3], y[i::3]) for i, name in enumerate("abc")}
-    blurs = [m.state.blur for m in model.rounds(federate(data))]
-    np.testing.assert_allclose(blurs, [0.0, 25.0, 0.7**2 * 25 + 0.3**2 * 25])
+    variances = [m.state.table_variance for m in model.rounds(federate(data))]
+    np.testing.assert_allclose(variances, [0.0, 25.0, 0.7**2 * 25 + 0.3**2 * 25])
 
 
-def test_strong_noise_does_not_keep_a_run_from_settling():
+def test_a_run_with_strong_noise_converges():
     data = made(clients=30, concepts=3)
     model = fitted(data.train, 3, extra=3, max_iter=60, noise=8.0)
     counts = [row["n_concepts"] for row in model.history_]
-    assert counts[45 - 1] == 3  # before extra models would have to go
+    assert counts[45 - 1] == 3  # before extra models would be removed anyway
     assert diagnosis.right(model, data.concepts) >= 29 / 30
 
 
@@ -329,15 +330,15 @@ def test_noise_hides_each_client_and_hardly_moves_the_sum(case):
     assert rounds.label_noise(client, np.zeros((2, 3)), {"another": 3.0}).tolist() == [[0.0] * 3] * 2
 
 
-def test_a_new_client_is_told_its_concept_by_its_labels(case):
+def test_a_new_client_is_assigned_its_concept_by_its_labels(case):
     data, model = case
     x, y = blobs(600, seed=9)
     for concept, m in enumerate(data.maps):
         new = model.adapt(x[:60], m[y[:60]])
         assert (new.predict(x[60:]) == m[y[60:]]).mean() > 0.9, concept
-    how = Trainer(**model.trainer_)
-    rows = how.rows(Client("new", x[:60], y[:60]))
-    log_i = how.log_likelihood(model.theta_, rows) - np.log(model.label_shares_).T[rows.y]
+    trainer = Trainer(**model.trainer_)
+    rows = trainer.rows(Client("new", x[:60], y[:60]))
+    log_i = trainer.log_likelihood(model.theta_, rows) - np.log(model.label_shares_).T[rows.y]
     omega = model.adapt(x[:60], y[:60]).own_["omega"]
     again = np.exp(log_i) * omega
     np.testing.assert_allclose((again / again.sum(1, keepdims=True)).mean(0), omega, atol=1e-6)
@@ -345,7 +346,7 @@ def test_a_new_client_is_told_its_concept_by_its_labels(case):
 
 def test_a_new_client_without_labels_gets_the_weights_of_all(case):
     _, model = case
-    with pytest.warns(DataWarning, match="without labels cannot be told its concept"):
+    with pytest.warns(DataWarning, match="without labels cannot be assigned a concept"):
         new = model.adapt(blobs(10)[0])
     np.testing.assert_array_equal(new.own_["omega"], model.weights_)
 
@@ -364,9 +365,15 @@ def test_private_weights_are_in_no_message():
     data = made(clients=6).train
     fed = federate(data)
     fitted(fed, max_iter=2)
-    assert {e.question.rpartition(".")[2] for e in fed.journal.exchanges} == {"kind", "begin", "concept_round"}
+    assert {e.question.rpartition(".")[2] for e in fed.journal.exchanges} == {
+        "label_counts",
+        "initialise",
+        "concept_round",
+    }
     sent = {e.contents for e in fed.journal.exchanges if e.question.endswith("concept_round")}
-    assert sent == {"theta (2 x 28), weight (2), mass (2), table (2 x 4), loss (2), loglik, moved (2), gained"}
+    assert sent == {
+        "theta (2 x 28), weight (2), mass (2), table (2 x 4), loss (2), loglik, mass_change (2), loglik_change"
+    }
 
 
 # ---- diagnosis ----
@@ -393,8 +400,7 @@ def test_a_sentence_says_what_would_change_it():
     assert diagnosis.sentence("lab", alone).endswith("there is no other.")
 
 
-def test_what_the_sentence_says_would_change_it_does(case):
-    """Relabel that many rows as the other concept would: the client moves."""
+def test_relabelling_as_many_rows_as_explain_says_changes_the_concept(case):
     data, model = case
     name = next(c for c in data.train if data.concepts[c] == 0)
     x, y = data.train[name]
@@ -408,7 +414,7 @@ def test_what_the_sentence_says_would_change_it_does(case):
         assert (found != model.concepts_[name]) == moves
 
 
-# ---- refusals ----
+# ---- bad parameters and data ----
 
 
 @pytest.mark.parametrize(
@@ -416,13 +422,13 @@ def test_what_the_sentence_says_would_change_it_does(case):
     [
         ({"n_concepts": 30}, "n_concepts=30 should be between 1 and the number of clients, 6"),
         ({"adaptive": True, "delta": 0.5}, "delta=0.5 could remove all 2 models: choose it below 0.5"),
-        ({"noise": -1.0}, "noise=-1.0 holds a negative standard deviation"),
-        ({"anneal": 1.5}, "anneal=1.5 should be a part of the run, between 0 and 1"),
-        ({"average": -0.1}, "average=-0.1 should be a part of the run, between 0 and 1"),
+        ({"noise": -1.0}, "noise=-1.0 has a negative standard deviation"),
+        ({"anneal": 1.5}, "anneal=1.5 should be a fraction of the run, between 0 and 1"),
+        ({"average": -0.1}, "average=-0.1 should be a fraction of the run, between 0 and 1"),
         ({"weighting": "rows"}, "weighting='rows' is not known: use one of mass, clients"),
     ],
 )
-def test_parameters_that_cannot_work_are_one_sentence(options, message):
+def test_bad_parameters_are_refused_in_one_sentence(options, message):
     with pytest.raises(BadParameter, match=message):
         fitted(made(clients=6).train, **{"n_concepts": 2, **options})
 
@@ -434,9 +440,9 @@ def test_labels_outside_the_known_classes_are_refused(case):
         model.adapt(x, np.full_like(y, 9))
 
 
-def test_a_client_with_one_class_is_warned_of():
+def test_a_warning_counts_clients_with_one_class():
     data = made(clients=6).train
     first = next(iter(data))
     data[first] = (data[first][0], np.zeros_like(data[first][1]))
-    with pytest.warns(DataWarning, match="1 of 6 clients hold one class only"):
+    with pytest.warns(DataWarning, match="1 of 6 clients have one class only"):
         fitted(data, max_iter=1)
