@@ -33,9 +33,7 @@ def everything(cell: Cell) -> bool:
     return True
 
 
-def collect(
-    folder: Path, plans: Sequence[Plan], say: Say, chosen: Callable[[Cell], bool] = everything
-) -> list[dict]:
+def collect(folder: Path, plans: Sequence[Plan], say: Say, chosen: Callable[[Cell], bool] = everything) -> list[dict]:
     """Measure the chosen cells that the folder does not hold yet, a line of measured.jsonl each; return what it holds of the plans."""
     folder.mkdir(parents=True, exist_ok=True)
     known = {_key(row): row for row in read(folder)}

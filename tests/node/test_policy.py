@@ -60,7 +60,9 @@ def test_a_rule_refuses_with_its_reason_and_nothing_leaves(tmp_path, rules, fiel
 
 
 def test_gather_may_be_allowed_for_some_questions_only(tmp_path):
-    (tmp_path / "policy.toml").write_text('gather = ["*.single_totals"]\nmin_rows = 0\nmax_parameters_per_row = 1\ntrust_coordinator = true')
+    (tmp_path / "policy.toml").write_text(
+        'gather = ["*.single_totals"]\nmin_rows = 0\nmax_parameters_per_row = 1\ntrust_coordinator = true'
+    )
     here = site(tmp_path, policy.read(tmp_path / "policy.toml"))
     assert refusal(here, ask(single_totals)) is None
     assert "does not allow GATHER" in refusal(here, ask(single_walks, round=2))

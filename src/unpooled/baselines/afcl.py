@@ -79,7 +79,54 @@ def distinct(seeds: np.ndarray, tolerance: float) -> np.ndarray:
 
 
 class AFCL(CentreModel):
-    """Competitive and cooperative seeds; `n_seeds` must be at least the number of clusters (the authors draw K to 2 K)."""
+    """Asynchronous federated clustering by competing and cooperating seeds; the number of clusters is found.
+
+    With `batch=1` the messages give the rows away: a move divided by the rate, plus the seed, is a row.
+
+    Parameters
+    ----------
+    n_seeds : int, default=20
+        Seeds at the start; at least the number of clusters.
+    rate : float, default=0.001
+        Learning rate of the seeds.
+    fraction : float, default=1.0
+        Share of the clients asked per round.
+    batch : int, default=1
+        Rows averaged before they leave a client.
+    merge : float, default=0.05
+        Seeds nearer than this in every column, in standard deviations, are one cluster.
+    min_count : float, default=5
+        Clients send no local centre of fewer rows than this, for the start.
+    max_iter : int, default=50
+        Rounds at most.
+    tol : float, default=1e-4
+        Stop when no coordinate of a seed moves by more than this, in standard deviations.
+    random_state : int, RandomState or None, default=None
+        Seed of the start.
+
+    Attributes
+    ----------
+    cluster_centers_ : ndarray of shape (n_components_, d)
+        Centers of the clusters.
+    n_components_ : int
+        Clusters found.
+    labels_ : dict of str to ndarray of shape (n,)
+        The cluster of each row, by client in this process.
+
+    References
+    ----------
+    Zhang, Zhang, Lu, Li and Cheung (2025), Asynchronous federated clustering with unknown number of clusters, AAAI.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from unpooled import baselines
+    >>> rng = np.random.default_rng(0)
+    >>> sites = {name: rng.normal([[0, 0], [9, 9]] * 20) for name in ("north", "south")}
+    >>> model = baselines.AFCL(4, max_iter=20, random_state=0).fit(sites)
+    >>> model.cluster_centers_.shape[1]
+    2
+    """
 
     n_clusters = 1
 

@@ -72,10 +72,45 @@ def _moved(how: Trainer, before: tuple[Array, Array], g: Array, live: Array) -> 
 
 
 class APFL(FedAvg):
-    """Adaptive personalized federated learning (Deng et al. 2020).
+    """Adaptive personalized federated learning: each client mixes the shared model with one of its own.
 
-    alpha : the first weight of the own model. adaptive : whether each client moves it down its gradient.
-    The other parameters: see `LearnerEstimator`.
+    Parameters
+    ----------
+    alpha : float, default=0.5
+        First weight of a client's own model in its mixture.
+    adaptive : bool, default=True
+        Whether each client learns its weight by gradient descent.
+    **parameters
+        The parameters of `FedAvg`.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+        The classes, sorted.
+    theta_ : ndarray of shape (n_models, n_parameters)
+        The shared models as flat vectors.
+    clients_ : dict of str to dict
+        What each client in this process keeps: its personal results, by name.
+    history_ : list of dict
+        One row per round: seconds, clients, bytes and `loglik`, the log-likelihood per row before the round.
+    n_iter_ : int
+        Rounds that were run.
+
+    References
+    ----------
+    Deng, Kamani and Mahdavi (2020), Adaptive personalized federated learning.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from unpooled import baselines
+    >>> rng = np.random.default_rng(0)
+    >>> x = rng.normal(size=(80, 2))
+    >>> y = (x.sum(axis=1) > 0).astype(int)
+    >>> sites = {"north": (x[:40], y[:40]), "south": (x[40:], y[40:])}
+    >>> model = baselines.APFL(max_iter=20, batch_size=8, random_state=0).fit(sites)
+    >>> bool(model.score(x, y) > 0.9)
+    True
     """
 
     def __init__(self, *, alpha: float = 0.5, adaptive: bool = True, **parameters: Any):

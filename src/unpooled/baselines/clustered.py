@@ -39,11 +39,52 @@ def local_update(down: Model, client: Client, *, trainer: dict) -> Trained:
 
 
 class ClusteredFL(LearnerEstimator):
-    """Clustered federated learning (Sattler et al. 2020).
+    """Clustered federated learning: FedAvg within clusters of clients that split where updates disagree.
 
-    eps1, eps2 : lengths of the mean update and of the longest one between which a cluster splits.
-    max_clusters : no more clusters than this, or None.
-    The other parameters: see `LearnerEstimator`. Without client=, predictions are those of the largest cluster.
+    Without `client=`, predictions are those of the largest cluster. Every update is gathered: the server sees each client's.
+
+    Parameters
+    ----------
+    eps1 : float, default=0.4
+        A cluster may split when the norm of its mean update is below this.
+    eps2 : float, default=1.6
+        It splits only when the largest norm of a client's update is above this.
+    max_clusters : int or None, default=None
+        No more clusters than this; None is no limit.
+    **parameters
+        The parameters of `FedAvg`.
+
+    Attributes
+    ----------
+    cluster_of_ : dict of str to int
+        The cluster of each client.
+    classes_ : ndarray of shape (n_classes,)
+        The classes, sorted.
+    theta_ : ndarray of shape (n_models, n_parameters)
+        The shared models as flat vectors.
+    clients_ : dict of str to dict
+        What each client in this process keeps: its personal results, by name.
+    history_ : list of dict
+        One row per round: seconds, clients, bytes and `loglik`, the log-likelihood per row before the round.
+    n_iter_ : int
+        Rounds that were run.
+
+    References
+    ----------
+    Sattler, Mueller and Samek (2020), Clustered federated learning: model-agnostic distributed multitask optimization under
+    privacy constraints, IEEE TNNLS.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from unpooled import baselines
+    >>> rng = np.random.default_rng(0)
+    >>> x = rng.normal(size=(80, 2))
+    >>> y = (x.sum(axis=1) > 0).astype(int)
+    >>> sites = {"north": (x[:40], y[:40]), "south": (x[40:], y[40:])}
+    >>> model = baselines.ClusteredFL(max_iter=20, batch_size=8, random_state=0).fit(sites)
+    >>> bool(model.score(x, y) > 0.9)
+    True
     """
 
     def __init__(self, eps1: float = 0.4, eps2: float = 1.6, max_clusters: int | None = None, **parameters: Any):

@@ -21,9 +21,43 @@ def tune(down: Model, client: Client, *, trainer: dict) -> None:
 
 
 class FedAvgPlus(FedAvg):
-    """FedAvg with local tuning at the end (Jiang et al. 2019).
+    """Federated averaging, then fine-tuning: each client trains the shared model on its own rows and keeps the result.
 
-    tune_epochs : local epochs of the tuning. The other parameters: see `LearnerEstimator`.
+    Parameters
+    ----------
+    tune_epochs : int, default=1
+        Local epochs of the fine-tuning.
+    **parameters
+        The parameters of `FedAvg`.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+        The classes, sorted.
+    theta_ : ndarray of shape (n_models, n_parameters)
+        The shared models as flat vectors.
+    clients_ : dict of str to dict
+        What each client in this process keeps: its personal results, by name.
+    history_ : list of dict
+        One row per round: seconds, clients, bytes and `loglik`, the log-likelihood per row before the round.
+    n_iter_ : int
+        Rounds that were run.
+
+    References
+    ----------
+    Jiang, Konecny, Rush and Kannan (2019), Improving federated learning personalization via model agnostic meta learning.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from unpooled import baselines
+    >>> rng = np.random.default_rng(0)
+    >>> x = rng.normal(size=(80, 2))
+    >>> y = (x.sum(axis=1) > 0).astype(int)
+    >>> sites = {"north": (x[:40], y[:40]), "south": (x[40:], y[40:])}
+    >>> model = baselines.FedAvgPlus(max_iter=20, batch_size=8, random_state=0).fit(sites)
+    >>> bool(model.score(x, y) > 0.9)
+    True
     """
 
     def __init__(self, tune_epochs: int = 1, **parameters: Any):

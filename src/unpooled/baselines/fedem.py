@@ -62,11 +62,48 @@ def local_round(down: Learners, client: Client, *, trainer: dict, weighting: str
 
 
 class FedEM(LearnerEstimator):
-    """Federated multi-task learning under a mixture of learners (Marfoq et al. 2021).
+    """Federated multi-task learning under a mixture of learners.
 
-    n_learners : how many learners the clients share.
-    weighting : learners are averaged by the rows they answer for ("mass", the theory) or by rows ("clients", the
-    authors' code). The other parameters: see `LearnerEstimator`.
+    Parameters
+    ----------
+    n_learners : int, default=3
+        Classifiers that the clients share; each client has its own weights for them.
+    weighting : {"mass", "clients"}, default="mass"
+        Learners are averaged by the rows they answer for ("mass", as in the paper) or by all rows of a client ("clients", as in
+        the authors' code).
+    **parameters
+        The parameters of `FedAvg`.
+
+    Attributes
+    ----------
+    weights_ : ndarray of shape (n_learners,)
+        Share of all rows that each learner answers for.
+    classes_ : ndarray of shape (n_classes,)
+        The classes, sorted.
+    theta_ : ndarray of shape (n_models, n_parameters)
+        The shared models as flat vectors.
+    clients_ : dict of str to dict
+        What each client in this process keeps: its personal results, by name.
+    history_ : list of dict
+        One row per round: seconds, clients, bytes and `loglik`, the log-likelihood per row before the round.
+    n_iter_ : int
+        Rounds that were run.
+
+    References
+    ----------
+    Marfoq, Neglia, Bellet, Kameni and Vidal (2021), Federated multi-task learning under a mixture of distributions, NeurIPS.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from unpooled import baselines
+    >>> rng = np.random.default_rng(0)
+    >>> x = rng.normal(size=(80, 2))
+    >>> y = (x.sum(axis=1) > 0).astype(int)
+    >>> sites = {"north": (x[:40], y[:40]), "south": (x[40:], y[40:])}
+    >>> model = baselines.FedEM(max_iter=20, batch_size=8, random_state=0).fit(sites)
+    >>> bool(model.score(x, y) > 0.9)
+    True
     """
 
     def __init__(self, n_learners: int = 3, *, weighting: str = "mass", **parameters: Any):

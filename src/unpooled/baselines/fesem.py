@@ -40,9 +40,49 @@ def _first(client: Client, k: int) -> np.ndarray:
 
 
 class FeSEM(Clusters):
-    """Multi-centre federated learning (Xie et al. 2020). Parameters: see `Clusters`.
+    """Multi-center federated learning: each client joins the centre nearest to its own last model.
 
-    All centres start from one model: from different ones no client would ever be nearer to another's centre.
+    All centres start from one model: from different ones no client would ever be nearer to another client's centre.
+
+    Parameters
+    ----------
+    n_clusters : int, default=3
+        Number of shared models.
+    **parameters
+        The parameters of `FedAvg`.
+
+    Attributes
+    ----------
+    weights_ : ndarray of shape (n_clusters,)
+        Share of all rows per cluster.
+    concepts_ : dict of str to int
+        The cluster of each client in this process.
+    classes_ : ndarray of shape (n_classes,)
+        The classes, sorted.
+    theta_ : ndarray of shape (n_models, n_parameters)
+        The shared models as flat vectors.
+    clients_ : dict of str to dict
+        What each client in this process keeps: its personal results, by name.
+    history_ : list of dict
+        One row per round: seconds, clients, bytes and `loglik`, the log-likelihood per row before the round.
+    n_iter_ : int
+        Rounds that were run.
+
+    References
+    ----------
+    Xie, Long, Shen, Zhou, Wang, Jiang and Zhang (2020), Multi-center federated learning.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from unpooled import baselines
+    >>> rng = np.random.default_rng(0)
+    >>> x = rng.normal(size=(80, 2))
+    >>> y = (x.sum(axis=1) > 0).astype(int)
+    >>> sites = {"north": (x[:40], y[:40]), "south": (x[40:], y[40:])}
+    >>> model = baselines.FeSEM(2, max_iter=20, batch_size=8, random_state=0).fit(sites)
+    >>> bool(model.score(x, y) > 0.9)
+    True
     """
 
     def ask(self) -> Ask:

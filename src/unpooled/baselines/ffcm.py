@@ -54,7 +54,52 @@ def memberships(x: Array, centres: Array, fuzziness: float) -> Array:
 
 
 class FFCM(MovingCentres):
-    """Fuzzy c-means over clients; `n_clusters` must be known."""
+    """Federated fuzzy c-means.
+
+    Parameters
+    ----------
+    n_clusters : int, default=8
+        Number of clusters.
+    aggregation : {"average", "cluster"}, default="average"
+        "average" adds fuzzy sums over clients in every round; "cluster" gathers each client's final centres once and clusters them.
+    fuzziness : float, default=2.0
+        Exponent m of the memberships, above 1.
+    local_steps : int, default=1
+        Fuzzy steps of a client per round ("average"); with 1 the result is that of the pooled rows.
+    centers_init : array-like of shape (n_clusters, d) or None, default=None
+        First centres; None clusters the clients' own k-means centres (one GATHER).
+    min_count : float, default=5
+        Clients send no local centre of fewer rows than this (only with `centers_init=None`).
+    max_iter : int, default=50
+        Rounds at most.
+    tol : float, default=1e-5
+        Stop when no coordinate of a centre moves by more than this.
+    random_state : int, RandomState or None, default=None
+        Seed of the start.
+
+    Attributes
+    ----------
+    cluster_centers_ : ndarray of shape (n_components_, d)
+        Centers of the clusters.
+    n_components_ : int
+        Clusters found.
+    labels_ : dict of str to ndarray of shape (n,)
+        The cluster of each row, by client in this process.
+
+    References
+    ----------
+    Stallmann and Wilbik (2022), Towards federated clustering: a federated fuzzy c-means algorithm (FFCM).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from unpooled import baselines
+    >>> rng = np.random.default_rng(0)
+    >>> sites = {name: rng.normal([[0, 0], [9, 9]] * 20) for name in ("north", "south")}
+    >>> model = baselines.FFCM(2, random_state=0).fit(sites)
+    >>> model.cluster_centers_.shape
+    (2, 2)
+    """
 
     def __init__(
         self,

@@ -71,9 +71,14 @@ def train_chosen(how: Trainer, theta: Array, client: Client, rows: Rows, choice:
 
 
 class Clusters(LearnerEstimator):
-    """What clusterings of clients share: k models, and weights of them at each client. A subclass gives `ask`.
+    """Base class of clusterings of clients: k shared models, and weights for them at each client. A subclass gives `ask`.
 
-    n_clusters : how many models. The other parameters: see `LearnerEstimator`.
+    Parameters
+    ----------
+    n_clusters : int, default=3
+        Number of shared models.
+    **parameters
+        The parameters of `FedAvg`.
     """
 
     kept: tuple[str, ...] = ("cluster", "norm")  # of a client's state, after the run
@@ -125,7 +130,48 @@ class Clusters(LearnerEstimator):
 
 
 class IFCA(Clusters):
-    """Iterative federated clustering (Ghosh et al. 2020). Parameters: see `Clusters`."""
+    """Iterative federated clustering: each client trains the shared model with the least loss on its rows.
+
+    Parameters
+    ----------
+    n_clusters : int, default=3
+        Number of shared models.
+    **parameters
+        The parameters of `FedAvg`.
+
+    Attributes
+    ----------
+    weights_ : ndarray of shape (n_clusters,)
+        Share of all rows per cluster.
+    concepts_ : dict of str to int
+        The cluster of each client in this process.
+    classes_ : ndarray of shape (n_classes,)
+        The classes, sorted.
+    theta_ : ndarray of shape (n_models, n_parameters)
+        The shared models as flat vectors.
+    clients_ : dict of str to dict
+        What each client in this process keeps: its personal results, by name.
+    history_ : list of dict
+        One row per round: seconds, clients, bytes and `loglik`, the log-likelihood per row before the round.
+    n_iter_ : int
+        Rounds that were run.
+
+    References
+    ----------
+    Ghosh, Chung, Yin and Ramchandran (2020), An efficient framework for clustered federated learning, NeurIPS.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from unpooled import baselines
+    >>> rng = np.random.default_rng(0)
+    >>> x = rng.normal(size=(80, 2))
+    >>> y = (x.sum(axis=1) > 0).astype(int)
+    >>> sites = {"north": (x[:40], y[:40]), "south": (x[40:], y[40:])}
+    >>> model = baselines.IFCA(2, max_iter=20, batch_size=8, random_state=0).fit(sites)
+    >>> bool(model.score(x, y) > 0.9)
+    True
+    """
 
     def ask(self) -> Ask:
         return least_loss_round

@@ -62,7 +62,47 @@ def max_min(points: np.ndarray, first: np.ndarray, k: int) -> np.ndarray:
 
 
 class KFed(CentreModel):
-    """One-shot federated k-means; `n_clusters` in all, `n_local` of them at a client (a number or a mapping from client)."""
+    """One-shot federated k-means.
+
+    Each client clusters its rows alone; the server gathers all local centres once and groups them.
+
+    Parameters
+    ----------
+    n_clusters : int, default=8
+        Number of clusters.
+    n_local : int or mapping of str to int, default=3
+        Clusters at a client; a mapping gives it by client name.
+    random_state : int, RandomState or None, default=None
+        Seed of local clustering.
+
+    Attributes
+    ----------
+    cluster_centers_ : ndarray of shape (n_components_, d)
+        Centers of the clusters.
+    n_components_ : int
+        Clusters found.
+    labels_ : dict of str to ndarray of shape (n,)
+        The cluster of each row, by client in this process.
+    local_centers_ : dict of str to ndarray
+        Centers that each client sent.
+    place_ : dict of str to ndarray of int
+        The global cluster of each local centre.
+
+    References
+    ----------
+    Dennis, Li and Smith (2021), Heterogeneity for the win: one-shot federated clustering, ICML.
+    Awasthi and Sheffet (2012), Improved spectral-norm bounds for clustering, APPROX.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from unpooled import baselines
+    >>> rng = np.random.default_rng(0)
+    >>> sites = {name: rng.normal([[0, 0], [9, 9]] * 20) for name in ("north", "south")}
+    >>> model = baselines.KFed(2, n_local=2, random_state=0).fit(sites)
+    >>> model.cluster_centers_.shape
+    (2, 2)
+    """
 
     max_iter = 1
 

@@ -34,7 +34,44 @@ def train_alone(down: Model, client: Client, *, trainer: dict) -> Score:
 
 
 class LocalOnly(FedAvg):
-    """No federation: a model for each client from its own rows. Parameters: see `LearnerEstimator`."""
+    """No federation: each client trains a classifier on its own rows.
+
+    Two sums per round leave a client, for the history. Predictions need `client=`.
+
+    Parameters
+    ----------
+    **parameters
+        The parameters of `FedAvg`.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+        The classes, sorted.
+    theta_ : ndarray of shape (n_models, n_parameters)
+        The shared models as flat vectors.
+    clients_ : dict of str to dict
+        What each client in this process keeps: its personal results, by name.
+    history_ : list of dict
+        One row per round: seconds, clients, bytes and `loglik`, the log-likelihood per row before the round.
+    n_iter_ : int
+        Rounds that were run.
+
+    References
+    ----------
+    The baseline "local" of the papers that the other classes implement.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from unpooled import baselines
+    >>> rng = np.random.default_rng(0)
+    >>> x = rng.normal(size=(80, 2))
+    >>> y = (x.sum(axis=1) > 0).astype(int)
+    >>> sites = {"north": (x[:40], y[:40]), "south": (x[40:], y[40:])}
+    >>> model = baselines.LocalOnly(max_iter=20, batch_size=8, random_state=0).fit(sites)
+    >>> bool((model.predict(x[:40], client="north") == y[:40]).mean() > 0.9)
+    True
+    """
 
     def step(self, fed: Federation, state: State) -> tuple[State, Info]:
         how = self.at_round(state.trainer, state.round + 1)

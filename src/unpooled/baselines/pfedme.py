@@ -51,11 +51,51 @@ def moreau_round(down: Model, client: Client, *, trainer: dict, lam: float, eta:
 
 
 class PFedMe(FedAvg):
-    """Personalised federated learning with Moreau envelopes (T Dinh et al. 2020).
+    """Personalized federated learning with Moreau envelopes.
 
-    lam : pull of a personal model towards the shared one. eta : rate of the shared model at a client.
-    inner_steps : steps of rate `lr` towards the personal model on each minibatch. beta : share of the clients' mean
-    at the server. The other parameters: see `LearnerEstimator`; momentum is not used.
+    `momentum` is not used.
+
+    Parameters
+    ----------
+    lam : float, default=15.0
+        Strength of the pull of a personal model towards the shared one.
+    eta : float, default=0.01
+        Learning rate of the shared model at a client.
+    inner_steps : int, default=5
+        Gradient steps of rate `lr` towards the personal model per minibatch.
+    beta : float, default=1.0
+        Step of the server towards the mean of the clients' models.
+    **parameters
+        The parameters of `FedAvg`.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+        The classes, sorted.
+    theta_ : ndarray of shape (n_models, n_parameters)
+        The shared models as flat vectors.
+    clients_ : dict of str to dict
+        What each client in this process keeps: its personal results, by name.
+    history_ : list of dict
+        One row per round: seconds, clients, bytes and `loglik`, the log-likelihood per row before the round.
+    n_iter_ : int
+        Rounds that were run.
+
+    References
+    ----------
+    Dinh, Tran and Nguyen (2020), Personalized federated learning with Moreau envelopes, NeurIPS.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from unpooled import baselines
+    >>> rng = np.random.default_rng(0)
+    >>> x = rng.normal(size=(80, 2))
+    >>> y = (x.sum(axis=1) > 0).astype(int)
+    >>> sites = {"north": (x[:40], y[:40]), "south": (x[40:], y[40:])}
+    >>> model = baselines.PFedMe(max_iter=40, local_epochs=5, batch_size=10, random_state=0).fit(sites)
+    >>> bool(model.score(x, y) > 0.9)
+    True
     """
 
     def __init__(

@@ -25,10 +25,48 @@ SHAPES = ("spherical", "diag", "full")
 
 
 class PooledClustering(Estimator):
-    """Central references.
+    """Clustering of the pooled rows with scikit-learn, as a reference.
 
-    method : "gmm" (told `n_components`; the shape by BIC), "gmm-bic" (1 to `n_components`, and the shape, by BIC), "bayesian" (a Dirichlet
-    process truncated at `n_components`), "hdbscan" (`min_cluster_size`; noise is a cluster of its own).
+    It reads the rows of clients in this process and sends nothing.
+
+    Parameters
+    ----------
+    method : {"gmm", "gmm-bic", "bayesian", "hdbscan"}, default="gmm"
+        A Gaussian mixture of `n_components` (covariance type by BIC), one of 1 to `n_components` by BIC, a Dirichlet process mixture
+        truncated at `n_components`, or HDBSCAN (noise is a cluster of its own).
+    n_components : int, default=10
+        Components, or components at most.
+    covariance_types : tuple of str, default=("spherical", "diag", "full")
+        Covariance types to choose from.
+    n_init : int, default=3
+        Starts per mixture.
+    min_cluster_size : int, default=20
+        Parameter of HDBSCAN.
+    random_state : int, RandomState or None, default=None
+        Seed of the starts.
+
+    Attributes
+    ----------
+    labels_ : dict of str to ndarray of shape (n,)
+        The cluster of each row, by client.
+    n_components_ : int
+        Clusters found.
+    model_ : sklearn.mixture.GaussianMixture
+        The fitted mixture ("gmm" and "gmm-bic").
+
+    References
+    ----------
+    Pedregosa et al. (2011), Scikit-learn: machine learning in Python, JMLR 12.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from unpooled import baselines
+    >>> rng = np.random.default_rng(0)
+    >>> sites = {name: rng.normal([[0, 0], [9, 9]] * 20) for name in ("north", "south")}
+    >>> model = baselines.PooledClustering(n_components=2, random_state=0).fit(sites)
+    >>> model.n_components_
+    2
     """
 
     def __init__(
