@@ -119,4 +119,10 @@ def test_the_file_is_read_strictly(tmp_path):
     with pytest.raises(BadParameter, match="gather = 'yes' should be like false"):
         policy.read(path)
     path.write_text("min_rows = 5")
-    assert policy.read(path) == policy.Policy(**{**policy.defaults(), "min_rows": 5})
+    assert policy.read(path) == policy.Policy(**{**policy.defaults(), "min_rows": 5}, network=True)
+    path.write_text("[limits]\nmin_cuont = 5")
+    with pytest.raises(BadParameter, match="did you mean 'min_count'"):
+        policy.read(path)
+    path.write_text('secure = "maybe"')
+    with pytest.raises(BadParameter, match="required"):
+        policy.read(path)
