@@ -40,7 +40,7 @@ def stacked_totals(down: None, client: Client) -> Total:
 
 
 def test_a_question_that_fails_for_clients_together_is_answered_and_told_of():
-    with pytest.warns(RuntimeWarning, match=r"fails_together fails for clients together .*axes swapped"):
+    with pytest.warns(RuntimeWarning, match=r"fails_together fails for stacked or merged clients .*axes swapped"):
         assert rows(3, 4, 5).sum(fails_together, None).n == 12
 
 

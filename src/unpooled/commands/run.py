@@ -79,7 +79,7 @@ def clients_of(folder: Path) -> Iterator[Any]:
         options |= {"study": study, "names": study.names, "min_clients": study.min_cohort}
     say = lambda text: print(f"unpooled: {text}", file=sys.stderr)  # noqa: E731
     with connect(Path(network["link"]), columns=sections["data"].get("columns"), say=say, **options) as fed:
-        yield runs.dressed(fed, folder, sections)
+        yield runs.with_layers(fed, folder, sections)
 
 
 def _told(folder: Path, estimator: Any) -> str:
