@@ -1,7 +1,8 @@
 """The client: its rows and state, and the registry of questions that a server may ask it.
 
-A question is a function `(down, client) -> up` registered by `@client("room.name", SUM)`: under a lasting name, the only part of it that is sent,
-and with the way it is asked. Its annotations are the wire schema. Only registered questions can be asked over a network.
+A question is a function `(down, client) -> up` registered by `@client("room.name", SUM)`: under a lasting name, the
+only part of it that is sent, and with the way it is asked. Its annotations are the wire schema. Only registered
+questions can be asked over a network.
 """
 
 from __future__ import annotations
@@ -62,7 +63,9 @@ class Client:
 
     @cached_property
     def rng(self) -> np.random.Generator:
-        """The random generator of this client and round; it depends on (seed, round, client name) only, so it is the same on any engine."""
+        """The random generator of this client and round; it depends on (seed, round, client name) only, so it is the
+        same on any engine.
+        """
         if self.stacked:
             raise RuntimeError(
                 "stacked clients have one generator each: use client.rngs, or register the question with batched=False"
@@ -86,8 +89,8 @@ class Step:
     """An operation on an answer before it leaves the client, and its inverse at the server.
 
     `undo` is applied to single answers, `undo_total` to their total and the names of the clients in it. A step with
-    `undo_total` may have `undo` as well, which is applied before answers are added. A step with neither needs no inverse.
-    Neither function is ever sent.
+    `undo_total` may have `undo` as well, which is applied before answers are added. A step with neither needs no
+    inverse. Neither function is ever sent.
     """
 
     name: str
@@ -121,8 +124,8 @@ class Ask:
     def receive(self, sent: Tree, name: str, bound: dict[str, Any] | None = None) -> Tree:
         """One client's answer as the server adds it: with the steps undone that act on single answers, and checked.
 
-        An answer that can be read in the total only is checked against the annotations of the step that hides it. SchemaError
-        if anything does not fit.
+        An answer that can be read in the total only is checked against the annotations of the step that hides it.
+        SchemaError if anything does not fit.
         """
         for step in reversed(self.steps):
             if step.undo_total is not None:

@@ -1,4 +1,6 @@
-"""The config file of a run: read it, apply `key=value` overrides, check it, and build the model and the federation it describes."""
+"""The config file of a run: read it, apply `key=value` overrides, check it, and build the model and the federation it
+describes.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""The base class of all models, with scikit-learn's interface: an algorithm is `init` and `step`; the loop, history and saving are here.
+"""The base class of all models, with scikit-learn's interface: an algorithm is `init` and `step`; the loop, history and
+saving are here.
 
-`State` (what a step returns first) is a Tree and carries everything to the next round; `Info` (second) is only reported. So a checkpoint
-is the state, the history and the round, and a resumed run ends with the same bits.
+`State` (what a step returns first) is a Tree and carries everything to the next round; `Info` (second) is only
+reported. So a checkpoint is the state, the history and the round, and a resumed run ends with the same bits.
 """
 
 from __future__ import annotations
@@ -47,7 +48,9 @@ class Moment(NamedTuple):
 
 
 class Estimator(BaseEstimator):
-    """Base class: `__init__` stores parameters unchanged, fitted attributes end in `_`; subclasses give `init`, `step` and `finish`."""
+    """Base class: `__init__` stores parameters unchanged, fitted attributes end in `_`; subclasses give `init`, `step`
+    and `finish`.
+    """
 
     max_iter: int
     random_state: Any
@@ -163,7 +166,9 @@ class Estimator(BaseEstimator):
 
 
 def rows_of(model: Any, X: Any, **options: Any) -> np.ndarray:
-    """New rows for a fitted model, checked as scikit-learn does; columns of a frame are taken by name, in the model's order."""
+    """New rows for a fitted model, checked as scikit-learn does; columns of a frame are taken by name, in the model's
+    order.
+    """
     names = getattr(model, "columns_", None)
     if names is not None and is_frame(X) and not hasattr(model, "feature_names_in_"):  # else scikit-learn does it
         columns, named = columns_of(X, "the data")
@@ -235,7 +240,9 @@ def class_name(cls: type) -> str:
 
 
 def estimator_class(name: str) -> Callable[..., Any]:
-    """A public estimator by its lasting name, or a class of a module that is already imported; no other module is imported."""
+    """A public estimator by its lasting name, or a class of a module that is already imported; no other module is
+    imported.
+    """
     prefix = "baselines." if name.startswith("baselines.") else ""
     listed = import_module(_PACKAGES[prefix])
     short = name.removeprefix(prefix)

@@ -1,6 +1,7 @@
 """The Federation protocol: one value goes down to all; a SUM, a GATHER or nothing comes up.
 
-Engines (`Local`, `Flower`) say where clients are. Layers wrap a federation in a federation and say what happens to a message on its way.
+Engines (`Local`, `Flower`) say where clients are. Layers wrap a federation in a federation and say what happens to a
+message on its way.
 """
 
 from __future__ import annotations

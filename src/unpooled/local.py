@@ -1,7 +1,9 @@
-"""A federation in this process: clients are merged if the question adds over rows, stacked if it is batched, else asked one by one.
+"""A federation in this process: clients are merged if the question adds over rows, stacked if it is batched, else asked
+one by one.
 
-How the work is cut into jobs depends on the clients alone, and answers are added in a fixed order, so any number of threads gives
-the same bits. At most a window of answers is alive at a time: memory does not grow with clients x statistics.
+How the work is cut into jobs depends on the clients alone, and answers are added in a fixed order, so any number of
+threads gives the same bits. At most a window of answers is alive at a time: memory does not grow with clients x
+statistics.
 """
 
 from __future__ import annotations
@@ -201,7 +203,7 @@ class Local:
         if len(self.journal.refusals) == before and not isinstance(
             error, _StatesDiffer
         ):  # then the question itself is wrong
-            text = f"{ask.name} fails for stacked or merged clients but for no single one ({error}): clients are asked one by one, which is slow"
+            text = f"{ask.name} fails for stacked or merged clients but for no single one ({error}): asked one by one, it is slow"
             warnings.warn(text, RuntimeWarning, stacklevel=2)
 
     def _run(self, work: Callable[[Job], Any], jobs: Iterable[Job]) -> Iterator[tuple[Job, Any]]:

@@ -1,4 +1,6 @@
-"""Checks of parameters: their annotated types and their ranges. A bad value raises BadParameter before any work is done."""
+"""Checks of parameters: their annotated types and their ranges. A bad value raises BadParameter before any work is
+done.
+"""
 
 from __future__ import annotations
 

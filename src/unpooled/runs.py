@@ -1,6 +1,7 @@
 """A run is a folder: config.toml, history.jsonl, ledger.jsonl, checkpoints/, model/, summary.json, report.html.
 
-Each round ends with a checkpoint, written atomically; a run killed at any moment can be resumed from the last one and ends with the same bits.
+Each round ends with a checkpoint, written atomically; a run killed at any moment can be resumed from the last one and
+ends with the same bits.
 """
 
 from __future__ import annotations
@@ -242,7 +243,9 @@ def fingerprint(fed: Any) -> str | None:
 
 
 def _summarise(folder: Path, fed: Any, estimator: Any) -> None:
-    """Write summary.json for the report: names of clients, and rows, missing values and weights of those in this process."""
+    """Write summary.json for the report: names of clients, and rows, missing values and weights of those in this
+    process.
+    """
     clients = fed.here()[:MAX_CLIENTS_SHOWN]
     elsewhere: dict[str, Any] = {
         n: {"rows": None, "missing": []} for n in ([] if clients else fed.names[:MAX_CLIENTS_SHOWN])

@@ -61,7 +61,9 @@ def _entry(name: str) -> zipfile.ZipInfo:
 
 
 def loads(content: bytes) -> Tree:
-    """The value in bytes that `dumps` made; ValueError for anything else. Needs no more memory than the bytes themselves."""
+    """The value in bytes that `dumps` made; ValueError for anything else. Needs no more memory than the bytes
+    themselves.
+    """
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             entries = {info.filename: info for info in archive.infolist()}

@@ -1,7 +1,8 @@
-"""Operations on trees (nested NamedTuples, tuples, lists and dicts of arrays): map, add, flatten, save, check against a schema.
+"""Operations on trees (nested NamedTuples, tuples, lists and dicts of arrays): map, add, flatten, save, check against a
+schema.
 
-Leaves are arrays and numbers; `None`, strings and booleans are structure: they are kept, never added. A NamedTuple that is sent or saved
-has a lasting name, given by `@message("room.Type")`, so that the file which defines it may move.
+Leaves are arrays and numbers; `None`, strings and booleans are structure: they are kept, never added. A NamedTuple that
+is sent or saved has a lasting name, given by `@message("room.Type")`, so that the file which defines it may move.
 """
 
 from __future__ import annotations
@@ -102,7 +103,8 @@ def dims(value: Tree, schema: Any) -> dict[str, Any]:
 
 
 def check(value: Tree, schema: Any, bound: dict[str, Any] | None = None, *, finite: bool = True, lead: int = 0) -> None:
-    """Raise SchemaError if shapes, dtypes or numbers of `value` do not fit `schema`; sizes of named axes go into `bound`.
+    """Raise SchemaError if shapes, dtypes or numbers of `value` do not fit `schema`; sizes of named axes go into
+    `bound`.
 
     With `lead=1` the value is a stack of values on a leading axis, checked together.
     """
@@ -253,7 +255,9 @@ def pack(t: Tree) -> tuple[str, list[np.ndarray]]:
 
 
 def structure(t: Tree) -> str:
-    """The structure of a value without its numbers; two values with the same structure differ in numbers and shapes only."""
+    """The structure of a value without its numbers; two values with the same structure differ in numbers and shapes
+    only.
+    """
     return json.dumps(_outline(t))
 
 

@@ -1,7 +1,8 @@
 """Messages as bytes: a small JSON head, the structure of one Tree, then its arrays in C order. No pickle, no code.
 
-Layout: 4 bytes of magic, 4 bytes of length, that many bytes of JSON, then each array. The overhead is a few hundred bytes.
-Messages are not trusted: sizes are compared before memory is allocated, and only types that are already imported are built.
+Layout: 4 bytes of magic, 4 bytes of length, that many bytes of JSON, then each array. The overhead is a few hundred
+bytes. Messages are not trusted: sizes are compared before memory is allocated, and only types that are already imported
+are built.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """AFCL (Zhang et al., AAAI 2025): seeds that compete and cooperate until superfluous ones coincide; K is not given.
 
-A GATHER a round of each client's row-by-row moves towards its seeds. **The moves give the rows away**: a move divided by the known
-rate, plus the seed, is the row. `batch` averages so many rows before they leave, which the authors' code offers too.
+A GATHER a round of each client's row-by-row moves towards its seeds. **The moves give the rows away**: a move divided
+by the known rate, plus the seed, is the row. `batch` averages so many rows before they leave, which the authors' code
+offers too.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""What clustering baselines share: rows go to the nearest of `cluster_centers_`; labels of clients that are in this process."""
+"""What clustering baselines share: rows go to the nearest of `cluster_centers_`; labels of clients that are in this
+process.
+"""
 
 from __future__ import annotations
 

@@ -41,7 +41,8 @@ def local_update(down: Model, client: Client, *, trainer: dict) -> Trained:
 class ClusteredFL(LearnerEstimator):
     """Clustered federated learning: FedAvg within clusters of clients that split where updates disagree.
 
-    Without `client=`, predictions are those of the largest cluster. Every update is gathered: the server sees each client's.
+    Without `client=`, predictions are those of the largest cluster. Every update is gathered: the server sees each
+    client's.
 
     Parameters
     ----------

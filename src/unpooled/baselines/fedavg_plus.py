@@ -1,4 +1,6 @@
-"""FedAvg+: FedAvg, then each client tunes the shared model on its own rows and keeps the result. Costs what FedAvg costs."""
+"""FedAvg+: FedAvg, then each client tunes the shared model on its own rows and keeps the result. Costs what FedAvg
+costs.
+"""
 
 from __future__ import annotations
 

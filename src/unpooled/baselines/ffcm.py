@@ -1,7 +1,8 @@
 """Federated fuzzy c-means (Stallmann and Wilbik, 2022), both ways of aggregation.
 
-"average": clients take fuzzy steps from the same centres and the server averages by fuzzy mass, one SUM a round (with one local
-step this is the pooled algorithm). "cluster": clients run to the end alone and the server clusters their centres, one GATHER.
+"average": clients take fuzzy steps from the same centres and the server averages by fuzzy mass, one SUM a round (with
+one local step this is the pooled algorithm). "cluster": clients run to the end alone and the server clusters their
+centres, one GATHER.
 """
 
 from __future__ import annotations

@@ -71,7 +71,8 @@ def train_chosen(how: Trainer, theta: Array, client: Client, rows: Rows, choice:
 
 
 class Clusters(LearnerEstimator):
-    """Base class of clusterings of clients: k shared models, and weights for them at each client. A subclass gives `ask`.
+    """Base class of clusterings of clients: k shared models, and weights for them at each client. A subclass gives
+    `ask`.
 
     Parameters
     ----------

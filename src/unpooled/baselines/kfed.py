@@ -1,7 +1,8 @@
-"""k-FED (Dennis, Li and Smith, 2021): one GATHER of local centres, max-min choice among them, one step of Lloyd. One round.
+"""k-FED (Dennis, Li and Smith, 2021): one GATHER of local centres, max-min choice among them, one step of Lloyd. One
+round.
 
-Local clustering is that of Awasthi and Sheffet: k-means in the span of the leading singular vectors, then means of the rows that are
-three times nearer to their own centre than to any other.
+Local clustering is that of Awasthi and Sheffet: k-means in the span of the leading singular vectors, then means of the
+rows that are three times nearer to their own centre than to any other.
 """
 
 from __future__ import annotations

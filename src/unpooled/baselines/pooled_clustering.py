@@ -1,4 +1,5 @@
-"""What could be had if the rows were in one place: scikit-learn on all rows together. A reference, not a federated method.
+"""What could be had if the rows were in one place: scikit-learn on all rows together. A reference, not a federated
+method.
 
 It reads the rows of clients in this process and sends nothing, because there is nobody to send to.
 """

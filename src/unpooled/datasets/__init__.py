@@ -1,1 +1,3 @@
-"""Data sets of the experiments: generators, partitions, shifts, and readers of published tables found through UNPOOLED_DATA."""
+"""Data sets of the experiments: generators, partitions, shifts, and readers of published tables found through
+UNPOOLED_DATA.
+"""

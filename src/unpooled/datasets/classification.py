@@ -149,7 +149,9 @@ def draw(parts: Components, weights: np.ndarray, n: int, rng: np.random.Generato
 
 
 def split(rows: Rows, parts: tuple[float, float, float] = (0.6, 0.2, 0.2), random_state: Any = None) -> tuple:
-    """Each client's rows in random order as (train, valid, test), by shares; every part has a row where there are three."""
+    """Each client's rows in random order as (train, valid, test), by shares; every part has a row where there are
+    three.
+    """
     if abs(sum(parts) - 1) > 1e-9 or min(parts) < 0:
         raise BadParameter(f"parts={parts} must be three shares that add up to 1")
     rng = np.random.default_rng(random_state)

@@ -23,7 +23,9 @@ def turn(x: np.ndarray) -> np.ndarray:
 
 
 def shift(x: np.ndarray, y: np.ndarray, share: float = 0.5, random_state: Any = None) -> Shifted:
-    """Section 4.1: a random part of the images is turned, mirrored and inverted, and its labels go through one permutation."""
+    """Section 4.1: a random part of the images is turned, mirrored and inverted, and its labels go through one
+    permutation.
+    """
     rng = np.random.default_rng(random_state)
     moved = rng.permutation(len(x)) < round(share * len(x))
     permutation = rng.permutation(int(y.max()) + 1)
@@ -33,7 +35,9 @@ def shift(x: np.ndarray, y: np.ndarray, share: float = 0.5, random_state: Any = 
 
 
 def shift_by_halves(x: np.ndarray, y: np.ndarray, random_state: Any = None) -> Shifted:
-    """Appendix C.3: a quarter of the images is turned, mirrored and inverted, another quarter relabelled; half is as it was."""
+    """Appendix C.3: a quarter of the images is turned, mirrored and inverted, another quarter relabelled; half is as it
+    was.
+    """
     rng = np.random.default_rng(random_state)
     place = rng.permutation(len(x)) * 4 // len(x)
     permutation = rng.permutation(int(y.max()) + 1)

@@ -1,7 +1,7 @@
 """Harrell's concordance from counts by step of time and cell of score: no pair of rows is ever compared one by one.
 
-A pair counts if one dies while the other is known to live longer: it leaves in a later step, or is censored in the same one.
-It is right if the one that dies has the higher score, half right if the scores are in the same cell.
+A pair counts if one dies while the other is known to live longer: it leaves in a later step, or is censored in the same
+one. It is right if the one that dies has the higher score, half right if the scores are in the same cell.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ class Pairs(NamedTuple):
 
 
 def pairs(died: np.ndarray, censored: np.ndarray) -> Pairs:
-    """Pairs from counts (g, s) of those who die and of those censored, by step of time and cell of score, both in order."""
+    """Pairs from counts (g, s) of those who die and of those censored, by step of time and cell of score, both in
+    order.
+    """
     later = _later(died) + _later(censored) + censored  # (g, s): who lives longer than a death of this step
     lower = later.cumsum(1) - later
     return Pairs(float((died * lower).sum()), float((died * later).sum()), float((died.sum(1) * later.sum(1)).sum()))
@@ -40,8 +42,8 @@ def index(found: Pairs) -> float:
 def of_rows(time: np.ndarray, died: np.ndarray, score: np.ndarray, w: np.ndarray | None = None) -> Pairs:
     """Pairs of rows in one place: time (n,), deaths (n,) bool, score (n,); a high score should die early.
 
-    Rows are ordered by when they leave, deaths before the censored of the same time, and compared block by block: a block's deaths with
-    all later rows at once, and with the rows of the block one time after the other.
+    Rows are ordered by when they leave, deaths before the censored of the same time, and compared block by block: a
+    block's deaths with all later rows at once, and with the rows of the block one time after the other.
     """
     w = np.ones(len(time)) if w is None else w
     exits = 2 * np.unique(time, return_inverse=True)[1] + ~died  # a row lives longer than a death with a smaller number

@@ -1,6 +1,8 @@
-"""What a Gaussian mixture says of the missing cells of a table: their laws, quantiles and draws; and which cells to learn from.
+"""What a Gaussian mixture says of the missing cells of a table: their laws, quantiles and draws; and which cells to
+learn from.
 
-Cells hidden for the choice of a model are picked by what their row holds, so any split of the rows into clients hides the same ones.
+Cells hidden for the choice of a model are picked by what their row holds, so any split of the rows into clients hides
+the same ones.
 """
 
 from __future__ import annotations
@@ -90,7 +92,9 @@ def hidden(x: np.ndarray, share: float) -> np.ndarray:  # (n, d) -> (n, d) bool
 
 
 def map_step(params: Params, stats: Stats, centre: np.ndarray, scale: np.ndarray, prior: float) -> Params:
-    """The most probable full mixture under a prior worth `prior` rows of uncorrelated columns, and one row at the centre."""
+    """The most probable full mixture under a prior worth `prior` rows of uncorrelated columns, and one row at the
+    centre.
+    """
     k, d = params.means.shape
     away = centre - params.means
     n, x = stats.n + 1.0, stats.x + away

@@ -1,7 +1,8 @@
 """A mixture of Gaussians, its E-step and its M-step: pure functions of arrays, NumPy or torch, missing values included.
 
 `Params` goes down: k (1 + d) numbers and the covariances. `Stats` goes up: as many, about the current means, so that no
-digit is lost however far the rows are from the origin. Sums of `Stats` over any split of the rows give the pooled update.
+digit is lost however far the rows are from the origin. Sums of `Stats` over any split of the rows give the pooled
+update.
 """
 
 from __future__ import annotations

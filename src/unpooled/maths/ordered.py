@@ -1,4 +1,6 @@
-"""float64 numbers as whole numbers in the same order, so that halving a range of them ends at one number after 64 steps."""
+"""float64 numbers as whole numbers in the same order, so that halving a range of them ends at one number after 64
+steps.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Cox's partial likelihood from sums by step of time, with Efron's or Breslow's way with ties; pure functions of arrays.
+"""Cox's partial likelihood from sums by step of time, with Efron's or Breslow's way with ties; pure functions of
+arrays.
 
-With r_i = exp(z_i'b), s0 and s1 are sums of r and r z over those at risk in a step, d0 and d1 the same over those who die in it. Among the
-n deaths of a step, death l has the denominator s0 - (l / n) d0 (Efron) or s0 (Breslow).
+With r_i = exp(z_i'b), s0 and s1 are sums of r and r z over those at risk in a step, d0 and d1 the same over those who
+die in it. Among the n deaths of a step, death l has the denominator s0 - (l / n) d0 (Efron) or s0 (Breslow).
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ class Deaths(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """Sums of r and r z by step: over those who leave the risk set in it, and over those of them who die, where several do."""
+    """Sums of r and r z by step: over those who leave the risk set in it, and over those of them who die, where several
+    do.
+    """
 
     r: np.ndarray  # (g,)
     rz: np.ndarray  # (g, d)
@@ -109,7 +112,9 @@ def risk(z: np.ndarray, coef: np.ndarray) -> np.ndarray:
 
 
 def sums(z: np.ndarray, wr: np.ndarray, step: np.ndarray, died: np.ndarray, where: np.ndarray, g: int) -> Sums:
-    """`Sums` of rows z (n, d) with weight times risk wr (n,), last steps (n,) and deaths (n,) bool; `where`: the tied steps."""
+    """`Sums` of rows z (n, d) with weight times risk wr (n,), last steps (n,) and deaths (n,) bool; `where`: the tied
+    steps.
+    """
     place = np.full(g, -1)
     place[where] = np.arange(len(where))
     at_risk = step >= 0

@@ -130,8 +130,8 @@ def portions(ids: Array, kernel: Any, most_rows: int) -> Iterator[tuple[Array, l
 def whitened(kernel: Full, x: Array, runs: list[Run], made: list[Projection]) -> tuple[Array, Array]:
     """Rows (n, d) in runs, with their projections: columns (1, E[y]) as (1, k, 1 + d, n), log densities (1, k, n).
 
-    Where the map is common to the components, so are the columns (1, E[y] + shift), as (1, 2, 1 + d, n): the second half
-    is room for `halve`.
+    Where the map is common to the components, so are the columns (1, E[y] + shift), as (1, 2, 1 + d, n): the second
+    half is room for `halve`.
     """
     xp, k = namespace(x), kernel.size[0]
     z = columns(x[None], None, kernel.centre)[0]

@@ -1,4 +1,6 @@
-"""NumPy's thirteen rules for quantiles, as ranks and a weight: the quantile lies between two rows in order, nothing else matters."""
+"""NumPy's thirteen rules for quantiles, as ranks and a weight: the quantile lies between two rows in order, nothing
+else matters.
+"""
 
 from __future__ import annotations
 

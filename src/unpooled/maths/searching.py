@@ -1,8 +1,9 @@
 """Distinct values, and values of given rank, found from counts of rows at or below thresholds; no row is ever seen.
 
-A search keeps ranges of numbers (`Ranges`). `thresholds` cuts each range into 16 and asks for the shortest decimal number inside it as
-well, since data are rounded more often than not; the counts then say which parts to keep. A range that holds one number is at its
-end. A float64 has 64 bits, so a search takes 16 rounds at most, and about 5 for whole numbers or numbers with a few decimals.
+A search keeps ranges of numbers (`Ranges`). `thresholds` cuts each range into 16 and asks for the shortest decimal
+number inside it as well, since data are rounded more often than not; the counts then say which parts to keep. A range
+that holds one number is at its end. A float64 has 64 bits, so a search takes 16 rounds at most, and about 5 for whole
+numbers or numbers with a few decimals.
 """
 
 from __future__ import annotations
@@ -79,7 +80,8 @@ def shortest(low: np.ndarray, high: np.ndarray) -> np.ndarray:
 def narrowed(ranges: Ranges, cuts: np.ndarray, counts: np.ndarray, least: float = 0.0) -> Ranges:
     """The parts that stay of interest, given how many rows lie at or below each of `cuts` (m, t).
 
-    Where distinct values are looked for these are all parts with rows, and with at least `least` of them; else the part with the rank.
+    Where distinct values are looked for these are all parts with rows, and with at least `least` of them; else the part
+    with the rank.
     """
     one = np.uint64(1)
     top = (ranges.below + ranges.rows)[:, None]

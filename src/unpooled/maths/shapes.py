@@ -210,7 +210,8 @@ WITH_HOLES: dict[str, Any] = {"tied": TiedWithHoles}
 def kernel_for(params: Any, shape: str, x: Array, holes: bool = False, centre: np.ndarray | None = None) -> Any:
     """The arithmetic of these parameters on arrays like x; with `holes`, one that can take rows by pattern.
 
-    Columns are about `centre`, or else the mean of the mixture. The same parameters are factorised once, however many clients ask.
+    Columns are about `centre`, or else the mean of the mixture. The same parameters are factorised once, however many
+    clients ask.
     """
     make = WITH_HOLES.get(shape, KERNELS[shape]) if holes else KERNELS[shape]
     mixture = _Mixture(*(double(a, x) for a in params))
