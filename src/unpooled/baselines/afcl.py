@@ -1,8 +1,7 @@
-"""AFCL (Zhang et al., AAAI 2025): seeds that compete and cooperate until superfluous ones coincide; K is not given.
+"""AFCL (Zhang et al., AAAI 2025): seeds compete and cooperate until superfluous ones coincide; K is found.
 
-A GATHER a round of each client's row-by-row moves towards its seeds. **The moves give the rows away**: a move divided
-by the known rate, plus the seed, is the row. `batch` averages so many rows before they leave, which the authors' code
-offers too.
+One GATHER per round of each client's move of every row towards its seed. **The moves reveal the rows**: a move divided
+by the known rate, plus the seed, is the row. `batch` averages so many rows before they leave, as the authors' code can.
 """
 
 from __future__ import annotations
@@ -56,22 +55,22 @@ def moves(down: Seeds, client: Client, *, batch: int) -> Moves:
 
 
 def interact(seeds: np.ndarray, objects: np.ndarray, rates: np.ndarray) -> np.ndarray:
-    """Every object draws its winner, and the seeds nearer to the winner than itself, a little towards itself; in turn.
+    """Each object in turn moves its winning seed, and the seeds nearer to the winner than the object, towards itself.
 
-    The winner is the nearest by distance times how often a seed has won. This is sequential by nature.
+    The winner has the least distance times number of earlier wins. The loop is sequential by nature.
     """
     seeds, wins = np.array(seeds), np.ones(len(seeds))
     for x, rate in zip(objects, rates):
-        apart = ((x - seeds) ** 2).sum(1)
-        winner = int(np.argmin(wins * apart))
+        distance = ((x - seeds) ** 2).sum(1)
+        winner = int(np.argmin(wins * distance))
         wins[winner] += 1
-        together = ((seeds - seeds[winner]) ** 2).sum(1) <= apart[winner]
+        together = ((seeds - seeds[winner]) ** 2).sum(1) <= distance[winner]
         seeds[together] += rate * (x - seeds[together])
     return seeds
 
 
 def distinct(seeds: np.ndarray, tolerance: float) -> np.ndarray:
-    """(k, d) the first of each group of seeds that coincide in every column."""
+    """(k, d) the first of each group of seeds that agree in every column within `tolerance`."""
     kept: list[np.ndarray] = []
     for seed in seeds:
         if not any((np.abs(seed - other) < tolerance).all() for other in kept):

@@ -1,8 +1,8 @@
 """Clustered FL of Sattler et al.: FedAvg within clusters of clients, which split where updates disagree.
 
-A round is one GATHER of updates for each cluster (not a SUM: the cosine between any two is needed), one model a client.
-A cluster splits in two when its mean update is short (below eps1: at rest together) but the longest is not (above
-eps2: not at rest alone). The two parts are those whose closest pair across is least alike, which single linkage finds.
+A round is one GATHER of updates per cluster (not a SUM: the cosine of every pair is needed), one model per client. A
+cluster splits in two when the norm of its mean update is below eps1 but the largest norm of a client's update is above
+eps2. Single linkage gives the two parts whose most similar pair across is least similar.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class State(NamedTuple):
 
 @client("clustered.local_update", GATHER)
 def local_update(down: Model, client: Client, *, trainer: dict) -> Trained:
-    """A model after local epochs, brought from the device at once: the server will look at every client's."""
+    """The model after local epochs as NumPy arrays: the server reads every client's answer."""
     return Trained(*map(to_numpy, local_epochs.using(trainer=trainer)(down, client)))
 
 
@@ -105,7 +105,7 @@ class ClusteredFL(LearnerEstimator):
         members: list[tuple[str, ...]] = []
         for theta, names in zip(to_numpy(state.theta), state.members):
             here = [n for n in names if n in asked]
-            part = fed if len(here) == len(fed.names) else fed.only(here)  # `fed` has stacked its rows already
+            part = fed if len(here) == len(fed.names) else fed.only(here)  # `fed` has cached its stacked rows
             answers = part.gather(ask, Model(theta[None])) if here else {}
             logliks += sum(float(a.loglik) for a in answers.values())
             rows += sum(float(a.weight[0]) for a in answers.values())
@@ -123,7 +123,7 @@ class ClusteredFL(LearnerEstimator):
         """The cluster after a round, or its two parts: (names, model) each."""
         if not answers:
             return [(names, theta)]
-        updates = np.stack([to_numpy(a.theta)[0] for a in answers.values()])  # (n, p), as precise as they were sent
+        updates = np.stack([to_numpy(a.theta)[0] for a in answers.values()])  # (n, p), in the dtype they were sent in
         weight = np.array([float(a.weight[0]) for a in answers.values()], dtype=updates.dtype)
         updates /= weight[:, None]
         updates -= theta.astype(updates.dtype)
@@ -150,14 +150,14 @@ class ClusteredFL(LearnerEstimator):
 
 
 def disagrees(updates: np.ndarray, weight: np.ndarray, eps1: float, eps2: float) -> bool:
-    """Whether clients (n, p) are at rest together but not alone."""
-    together = np.linalg.norm(weight @ updates / weight.sum())
-    return bool(together < eps1 and np.linalg.norm(updates, axis=1).max() > eps2)
+    """Whether the mean of updates (n, p) is short although one of them is long."""
+    mean_norm = np.linalg.norm(weight @ updates / weight.sum())
+    return bool(mean_norm < eps1 and np.linalg.norm(updates, axis=1).max() > eps2)
 
 
 def bipartition(updates: np.ndarray) -> np.ndarray:
-    """The side (n,) of each client, 0 or 1, such that the largest cosine across is as small as can be."""
+    """The side (n,) of each client, 0 or 1, that minimises the largest cosine across the two sides."""
     unit = updates / np.maximum(np.linalg.norm(updates, axis=1, keepdims=True), 1e-12)
-    apart = np.maximum(1 - unit @ unit.T, 0.0)
-    np.fill_diagonal(apart, 0.0)
-    return fcluster(linkage(squareform(apart, checks=False), "single"), 2, "maxclust") - 1
+    distance = np.maximum(1 - unit @ unit.T, 0.0)
+    np.fill_diagonal(distance, 0.0)
+    return fcluster(linkage(squareform(distance, checks=False), "single"), 2, "maxclust") - 1

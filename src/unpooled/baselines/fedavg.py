@@ -1,6 +1,6 @@
 """FedAvg: one model for all; a round is one SUM of models weighted by rows, after local epochs at each client.
 
-Costs one model down and one up. FedProx and FedAvg+ stand on it.
+Costs one model down and one up. FedProx and FedAvg+ build on it.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ class State(NamedTuple):
 
 @client("fedavg.local_epochs", SUM)
 def local_epochs(down: Model, client: Client, *, trainer: dict) -> Trained:
-    how = Trainer(**trainer)
-    rows = how.rows(client)
-    begin = how.with_own(down.theta, client, rows.x)
-    loglik = how.log_likelihood(begin, rows)[..., 0]  # (..., n)
-    theta = how.keep_own(how.train(begin, client, rows, certain(rows)), client, down.theta)
+    learner = Trainer(**trainer)
+    rows = learner.rows(client)
+    begin = learner.with_own(down.theta, client, rows.x)
+    loglik = learner.log_likelihood(begin, rows)[..., 0]  # (..., n)
+    theta = learner.keep_own(learner.train(begin, client, rows, certain(rows)), client, down.theta)
     weight = rows.w.sum(-1)[..., None]
     return Trained(weight[..., None] * theta, weight, (rows.w * loglik).sum(-1))
 
 
 def certain(rows: Rows) -> Array:
-    """(..., n, 1) ones: the one model answers for every row."""
+    """(..., n, 1) ones: the responsibilities of a single model."""
     return namespace(rows.w).ones_like(rows.w)[..., None]
 
 
@@ -131,13 +131,13 @@ class FedAvg(LearnerEstimator):
         return State(as_option(trainer), trainer.start(rng, 1), 0)
 
     def step(self, fed: Federation, state: State) -> tuple[State, Info]:
-        how = self.at_round(state.trainer, state.round + 1, **self.changes())
-        total = self.cohort(fed).sum(local_epochs.using(trainer=how), Model(state.theta))
+        trainer = self.at_round(state.trainer, state.round + 1, **self.changes())
+        total = self.cohort(fed).sum(local_epochs.using(trainer=trainer), Model(state.theta))
         theta = average(total.theta, total.weight, state.theta)
         return State(state.trainer, theta, state.round + 1), {"loglik": float(total.loglik / total.weight[0])}
 
     def changes(self) -> dict[str, float]:
-        """What a variant trains differently, by name of the trainer's field."""
+        """Fields of the trainer that a variant changes."""
         return {}
 
     def finish(self, fed: Federation, state: State) -> None:

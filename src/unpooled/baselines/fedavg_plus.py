@@ -1,6 +1,4 @@
-"""FedAvg+: FedAvg, then each client tunes the shared model on its own rows and keeps the result. Costs what FedAvg
-costs.
-"""
+"""FedAvg+: FedAvg, then each client fine-tunes the shared model and keeps the result; the messages are FedAvg's."""
 
 from __future__ import annotations
 
@@ -16,10 +14,10 @@ from unpooled.learners import Trainer
 
 @client("fedavg_plus.tune", TELL)
 def tune(down: Model, client: Client, *, trainer: dict) -> None:
-    """Local epochs from the shared model; the client keeps what comes out."""
-    how = Trainer(**trainer)
-    rows = how.rows(client)
-    client.state["theta"] = how.train(how.with_own(down.theta, client, rows.x), client, rows, certain(rows))
+    """Train the shared model on the client's rows; the client keeps the result."""
+    learner = Trainer(**trainer)
+    rows = learner.rows(client)
+    client.state["theta"] = learner.train(learner.with_own(down.theta, client, rows.x), client, rows, certain(rows))
 
 
 class FedAvgPlus(FedAvg):
@@ -74,7 +72,7 @@ class FedAvgPlus(FedAvg):
         return self.private(client).get("theta", self.theta_), np.ones(1)
 
     def adapt(self, X: Any, y: Any) -> FedAvgPlus:
-        """The personal model of a client never seen: the shared one, tuned on its rows."""
+        """The personal model of a new client: the shared one, fine-tuned on its rows."""
         new = Client("new", self._rows(X), np.asarray(y))
         tune.answer(Model(self.theta_), new, trainer=self._tuning(self.trainer_))
         return self.with_own({"theta": np.asarray(new.state["theta"])})

@@ -1,4 +1,4 @@
-"""FedProx: FedAvg whose clients are pulled back, by mu, to the model they were sent. Costs what FedAvg costs."""
+"""FedProx: FedAvg with a proximal term at the clients; the same messages as FedAvg."""
 
 from __future__ import annotations
 

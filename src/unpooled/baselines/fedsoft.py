@@ -1,4 +1,4 @@
-"""FedSoft: k centres, each client's own model pulled towards its mixture of them; one SUM of models a round.
+"""FedSoft: k centres, and client models that are pulled towards mixtures of them; one SUM of models per round.
 
 A client's importance u_s is the share of its rows that centre s explains best. Costs k models down and k up: the
 client's one model, weighted by its importances.
@@ -27,22 +27,22 @@ class Mixed(NamedTuple):
     loglik: Array  # (...)
 
 
-def importances(how: Trainer, theta: Array, rows: Rows, least: float) -> Mixed:
+def importances(learner: Trainer, theta: Array, rows: Rows, least: float) -> Mixed:
     """The share of rows that each centre explains best, at least `least`, and the log-likelihood under the best."""
-    loglik = how.log_likelihood(theta, rows)  # (..., n, k)
+    loglik = learner.log_likelihood(theta, rows)  # (..., n, k)
     best = chosen(loglik)
     return Mixed(shares(shares(mass(best, rows.w)).clip(min=least)), (rows.w * (best * loglik).sum(-1)).sum(-1))
 
 
 @client("fedsoft.soft_round", SUM)
 def soft_round(down: Models, client: Client, *, trainer: dict, least: float) -> Trained:
-    """The client's model after local epochs that pull it to its mixture of centres, weighted by importance."""
-    how = Trainer(**trainer)
-    rows = how.rows(client)
-    u, loglik = importances(how, how.with_own(down.theta, client, rows.x), rows, least)
-    centre = (u @ like(down.theta, rows.x))[..., None, :]  # where sum_s u_s |theta - centre_s|^2 is least
-    begin = how.with_own(centre, client, rows.x)
-    new = how.keep_own(how.train(begin, client, rows, certain(rows)), client, centre)
+    """The client's model after proximal local epochs, weighted by importance."""
+    learner = Trainer(**trainer)
+    rows = learner.rows(client)
+    u, loglik = importances(learner, learner.with_own(down.theta, client, rows.x), rows, least)
+    centre = (u @ like(down.theta, rows.x))[..., None, :]  # the minimiser of sum_s u_s |theta - centre_s|^2
+    begin = learner.with_own(centre, client, rows.x)
+    new = learner.keep_own(learner.train(begin, client, rows, certain(rows)), client, centre)
     client.state["cluster"], client.state["model"] = to_numpy(u), new
     weight = u * rows.w.sum(-1)[..., None]
     small = (to_numpy(a).astype(np.float64) for a in (weight, loglik))
@@ -123,6 +123,6 @@ class FedSoft(Clusters):
 
     def adapt(self, X: Any, y: Any) -> Any:
         """A new client mixes the centres by its importances."""
-        how = Trainer(**self.trainer_)
-        rows = how.rows(Client("new", self._rows(X), np.asarray(y)))
-        return self.with_own({"cluster": to_numpy(importances(how, self.theta_, rows, self.least).importance)})
+        learner = Trainer(**self.trainer_)
+        rows = learner.rows(Client("new", self._rows(X), np.asarray(y)))
+        return self.with_own({"cluster": to_numpy(importances(learner, self.theta_, rows, self.least).importance)})

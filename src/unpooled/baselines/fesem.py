@@ -1,4 +1,4 @@
-"""FeSEM: k centres; each client joins the one nearest to its own last model; one SUM of models a round.
+"""FeSEM: k centres; each client joins the one nearest to its own last model; one SUM of models per round.
 
 Costs k models down and k up, all but the chosen one of them zero. The client's own model stays with it.
 """
@@ -16,14 +16,14 @@ from unpooled.learners.mixing import mass
 
 @client("fesem.nearest_round", SUM)
 def nearest_round(down: Models, client: Client, *, trainer: dict) -> Trained:
-    """The nearest centre's model, after local epochs; before the first round the centre is drawn."""
-    how = Trainer(**trainer)
-    rows = how.rows(client)
+    """The model of the nearest centre after local epochs; in the first round the centre is random."""
+    learner = Trainer(**trainer)
+    rows = learner.rows(client)
     centres = like(down.theta, rows.x)
     choice = like(_first(client, len(centres)), rows.x) if "model" not in client.state else nearest(client, centres)
     own = (choice @ centres)[..., None, :]
-    loglik = mass(how.log_likelihood(own, rows), rows.w)[..., 0]
-    up = train_chosen(how, centres, client, rows, choice, loglik)
+    loglik = mass(learner.log_likelihood(own, rows), rows.w)[..., 0]
+    up = train_chosen(learner, centres, client, rows, choice, loglik)
     client.state["model"] = (up.theta.sum(-2) / rows.w.sum(-1)[..., None])[..., None, :]
     return up
 

@@ -1,4 +1,4 @@
-"""Federated fuzzy c-means (Stallmann and Wilbik, 2022), both ways of aggregation.
+"""Federated fuzzy c-means (Stallmann and Wilbik, 2022), with both of its aggregations.
 
 "average": clients take fuzzy steps from the same centres and the server averages by fuzzy mass, one SUM a round (with
 one local step this is the pooled algorithm). "cluster": clients run to the end alone and the server clusters their
@@ -19,10 +19,11 @@ from unpooled.estimator import Info
 from unpooled.federation import Federation
 from unpooled.maths.distances import squared
 from unpooled.maths.local_mixture import kmeans
+from unpooled.parameters import one_of
 from unpooled.tree import message
 
 AGGREGATIONS = ("average", "cluster")
-LOCAL_STEPS = 50  # of a client that runs to the end
+LOCAL_STEPS = 50  # steps of a client with aggregation="cluster"
 
 
 @message("ffcm.Fuzzy")
@@ -44,11 +45,11 @@ def fuzzy_steps(down: Centres, client: Client, *, fuzziness: float, steps: int) 
 
 fuzzy_clusters = client("ffcm.fuzzy_clusters", GATHER)(
     fuzzy_steps.answer
-)  # the same of each client, for k-means of all
+)  # the same answer, gathered for k-means over all clients
 
 
 def memberships(x: Array, centres: Array, fuzziness: float) -> Array:
-    """(..., n, k) of x (..., n, d) in centres (..., k, d): they fall with the distance to the power -2 / (m - 1)."""
+    """(..., n, k) of x (..., n, d) in centres (..., k, d): proportional to distance to the power -2 / (m - 1)."""
     log_u = -np.log(np.maximum(squared(x, centres), 1e-12)) / (fuzziness - 1)
     u = np.exp(log_u - log_u.max(-1, keepdims=True))
     return u / u.sum(-1, keepdims=True)
@@ -146,7 +147,6 @@ class FFCM(MovingCentres):
 
     def check(self, fed: Federation) -> None:
         super().check(fed)
-        if self.aggregation not in AGGREGATIONS:
-            raise BadParameter(f"aggregation={self.aggregation!r} is not known: use one of {', '.join(AGGREGATIONS)}")
+        one_of("aggregation", self.aggregation, AGGREGATIONS)
         if not self.fuzziness > 1:
             raise BadParameter(f"fuzziness={self.fuzziness!r} must be above 1")

@@ -41,20 +41,20 @@ def local_clusters(nothing: None, client: Client, *, sizes: dict, default: int) 
 
 
 def awasthi_sheffet(x: np.ndarray, k: int, rng: np.random.Generator) -> np.ndarray:
-    """(k, d) centres; fewer where there are fewer distinct rows."""
+    """(k, d) centres; fewer if there are fewer distinct rows."""
     _, _, axes = np.linalg.svd(x, full_matrices=False)
     flat = x @ axes[:k].T @ axes[:k]
     labels = kmeans(flat, np.ones(len(x)), k, rng, n_init=5)
     member = np.eye(labels.max() + 1)[labels]
     centre = member.T @ flat / member.sum(0)[:, None]
-    apart = np.sqrt(squared(flat, centre))
-    sure = apart * 3 <= np.where(member > 0, np.inf, apart).min(1)[:, None]
-    sure = np.where(sure.any(0), sure, member > 0)  # a centre without a sure row keeps its cluster
-    return sure.T @ x / sure.sum(0)[:, None]
+    distance = np.sqrt(squared(flat, centre))
+    core = distance * 3 <= np.where(member > 0, np.inf, distance).min(1)[:, None]
+    core = np.where(core.any(0), core, member > 0)  # a centre without such a row keeps all rows of its cluster
+    return core.T @ x / core.sum(0)[:, None]
 
 
 def max_min(points: np.ndarray, first: np.ndarray, k: int) -> np.ndarray:
-    """(k, d) from the first ones on, always the point that is farthest from all chosen."""
+    """(k, d) farthest-first traversal: starting with `first`, add the point farthest from all chosen ones."""
     chosen = list(first[:k])
     while len(chosen) < min(k, len(points)):
         far = squared(points, np.array(chosen)).min(1)
@@ -134,7 +134,7 @@ class KFed(CentreModel):
         self._set_centres(fed, state.centres)
 
     def predict(self, X: Any, client: str | None = None) -> np.ndarray:
-        """By the client's own centres and where k-FED put them, else by the nearest global centre."""
+        """The cluster of each row: by the client's own centres if `client` is known, else by the nearest global centre."""
         if client is None or client not in self.local_centers_:
             return super().predict(X)
         return self.place_[client][nearest(np.asarray(X, dtype=float), self.local_centers_[client])]

@@ -1,4 +1,4 @@
-"""Every client alone: a mixture of its own rows and nothing sent but what this process reads. No cluster is shared."""
+"""A Gaussian mixture per client, fitted to its own rows; one SUM of the numbers of components."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""pFedMe: each client's model is a Moreau envelope away from a shared one; one SUM of shared models a round.
+"""pFedMe: personal models by Moreau envelopes around a shared one; one SUM of shared models per round.
 
 On each minibatch a client takes `inner_steps` towards its personal model theta (loss + lam / 2 |theta - w|^2), then
 moves its copy of the shared model by w -= eta lam (w - theta). The server moves to (1 - beta) w + beta (mean over
@@ -32,18 +32,18 @@ class Envelope(NamedTuple):
 
 @client("pfedme.moreau_round", SUM)
 def moreau_round(down: Model, client: Client, *, trainer: dict, lam: float, eta: float, inner_steps: int) -> Envelope:
-    how = Trainer(**trainer)
-    rows = how.rows(client)
-    loglik = how.log_likelihood(client.state.get("theta", down.theta), rows)[..., 0]
+    learner = Trainer(**trainer)
+    rows = learner.rows(client)
+    loglik = learner.log_likelihood(client.state.get("theta", down.theta), rows)[..., 0]
     w = spread_over(down.theta, rows)
     theta = w + 0
-    order = minibatches(client, how.epochs, how.batch_size)
+    order = minibatches(client, learner.epochs, learner.batch_size)
     for real, x, y, weight, r in batches(order, rows.x, rows.y, rows.w, certain(rows)):
         weight = weight * real
         s = r * (weight / weight.sum(-1)[..., None].clip(min=1e-12))[..., None]
-        go = like(real.any(-1), theta)[..., None, None]  # a client out of rows stands still
+        go = like(real.any(-1), theta)[..., None, None]  # clients without rows in this batch do not move
         for _ in range(inner_steps):
-            theta = theta - go * how.lr * (how.net.gradient(theta, x, y, s) + lam * (theta - w))
+            theta = theta - go * learner.lr * (learner.net.gradient(theta, x, y, s) + lam * (theta - w))
         w = w - go * eta * lam * (w - theta)
     client.state["theta"] = theta
     n = rows.w.sum(-1)

