@@ -3,14 +3,29 @@ PYTHON ?= python3
 VENV := .venv
 LIGHT := .venv-light
 BIN := $(VENV)/bin
+# what tests compare with, but whose own pins are older than ours
+PEERS := lifelines==0.30.3 autograd==1.9.1 autograd-gamma==0.5.0 formulaic==1.2.2 interface-meta==2.0.1 wrapt==2.5.2
 
-.PHONY: demo test lint bench docs clean
+.PHONY: demo test test-flower-next lint bench docs clean
 
 demo: $(LIGHT)/ready
 	$(LIGHT)/bin/unpooled demo
 
 test: $(VENV)/ready
 	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+# The tests of the network with the newest Flower of the range; installed without its dependencies, one of which is too new.
+FLOWER_NEXT ?= 1.42.0
+NEXT := .venv-flower-next
+
+test-flower-next: $(NEXT)/ready
+	$(NEXT)/bin/python -m pytest tests/remote tests/flower tests/node tests/contracts
+
+$(NEXT)/ready: $(VENV)/ready
+	$(PYTHON) -m venv $(NEXT)
+	$(BIN)/python -c "import site; print(site.getsitepackages()[0])" > $$($(NEXT)/bin/python -c "import site; print(site.getsitepackages()[0])")/main.pth
+	$(NEXT)/bin/pip install -q --no-deps flwr==$(FLOWER_NEXT)
+	@touch $@
 
 lint: $(VENV)/ready
 	$(BIN)/ruff check .
@@ -31,7 +46,8 @@ $(LIGHT)/ready: pyproject.toml constraints.txt
 $(VENV)/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install -q -c constraints.txt -e '.[all,encoder,dev]'
+	$(BIN)/pip install -q --no-deps $(PEERS)
 	@touch $@
 
 clean:
-	rm -rf $(VENV) $(LIGHT) demo runs .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(LIGHT) $(NEXT) demo runs .pytest_cache .mypy_cache .ruff_cache

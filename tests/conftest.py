@@ -5,3 +5,4 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent / "contracts"))
 sys.path.insert(0, str(Path(__file__).parent / "remote"))
+sys.path.insert(0, str(Path(__file__).parent / "flower"))

@@ -16,6 +16,7 @@ RUN = [
     "tutorial.md",
     "writing-a-model.md",
     "explanation/open-mixture.md",
+    "models/glm.md",
     "models/describe.md",
     "models/pca.md",
     "models/survival.md",

@@ -24,6 +24,7 @@ FLOORS = [
     {"config"},
     {"study", "report"},
     {"models"},
+    {"validation"},
     {"baselines"},
     {"node"},
     {"certificate", "remote"},

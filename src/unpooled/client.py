@@ -26,8 +26,9 @@ SUM = "sum"  # answers are added over clients; nobody needs to see a single one
 GATHER = "gather"  # the server sees every single answer
 TELL = "tell"  # nothing comes back: clients act and keep the result
 STEP = "step"  # not asked by itself: what a layer does to an answer before it leaves
+VIEW = "view"  # not asked by itself: which rows a question is put to, chosen before it
 KEYS = "keys"  # asked by layers: keys and shares of secrets, never anything about rows; it is not a round
-KINDS = (SUM, GATHER, TELL, STEP, KEYS)
+KINDS = (SUM, GATHER, TELL, STEP, VIEW, KEYS)
 
 
 @dataclass
@@ -104,22 +105,31 @@ class Ask:
     """A registered question with its options, and the steps its answer passes through on the way out."""
 
     name: str
-    kind: str  # SUM, GATHER, TELL; STEP for what a layer does
+    kind: str  # SUM, GATHER, TELL; STEP or VIEW for what a layer does
     answer: Callable[..., Tree]
     batched: bool = True  # works on stacked clients, padding has weight 0
     adds: bool = False  # needs no state and adds over rows: clients may be merged, rows may be read in chunks
+    in_process: bool = False  # gives rows away or misbehaves by design: never answered over a network
     options: Mapping[str, Any] = field(default_factory=dict)
     steps: tuple[Step, ...] = ()
-    letters: Mapping[str, Mapping[str, bytes]] = field(
-        default_factory=dict
-    )  # layer -> client name -> message for that client only
+    # neither of these two is part of the question or ever sent as such:
+    inspect: Callable[[Tree, str], None] | None = None  # called at the server with each answer before it is accepted
+    letters: Mapping[str, Mapping[str, bytes]] = field(default_factory=dict)  # layer -> client -> message for it only
 
     def __call__(self, down: Tree, client: Client) -> Tree:
         """The answer after all steps, as it leaves the client."""
-        up = self.answer(down, client, **self.options)
+        up = self.answer(down, self.seen(client), **self.options)
         for step in self.steps:
-            up = REGISTRY[step.name].answer(up, client, **step.options)
+            if REGISTRY[step.name].kind == STEP:
+                up = REGISTRY[step.name].answer(up, client, **step.options)
         return up
+
+    def seen(self, client: Client) -> Client:
+        """The client as the question sees it: with the rows that its views choose, and its own state."""
+        for step in self.steps:
+            if REGISTRY[step.name].kind == VIEW:
+                client = REGISTRY[step.name].answer(client, **step.options)
+        return client
 
     def receive(self, sent: Tree, name: str, bound: dict[str, Any] | None = None) -> Tree:
         """One client's answer as the server adds it: with the steps undone that act on single answers, and checked.
@@ -133,6 +143,8 @@ class Ask:
                 return step.undo(sent, name) if step.undo else sent
             sent = step.undo(sent, name) if step.undo else sent
         tree.check(sent, self.types[1], bound)
+        if self.inspect is not None:
+            self.inspect(sent, name)
         return sent
 
     def complete(self, total: Tree, names: Sequence[str], bound: dict[str, Any] | None = None) -> Tree:
@@ -166,7 +178,7 @@ class Ask:
         **options: Any,
     ) -> Ask:
         """The same question whose answer passes through one more step before it leaves."""
-        if step.kind != STEP:
+        if step.kind not in (STEP, VIEW):
             raise TypeError(f"{step.name} is not a step: register it with @client({step.name!r}, STEP)")
         if undo_total is not None and any(s.undo is not None and s.undo_total is None for s in self.steps):
             inner = next(s.name for s in self.steps if s.undo is not None)
@@ -218,28 +230,32 @@ def _parameters(answer: Callable) -> frozenset[str]:
 REGISTRY: dict[str, Ask] = {}
 
 
-def client(name: str, kind: str, *, batched: bool = True, adds: bool = False) -> Callable[[Callable[..., Tree]], Ask]:
+def client(
+    name: str, kind: str, *, batched: bool = True, adds: bool = False, in_process: bool = False
+) -> Callable[[Callable[..., Tree]], Ask]:
     """Register a question under a lasting name.
 
     Parameters
     ----------
     name : str
         "room.question". It is sent, appears in policies and ledgers, and stays the same when files move.
-    kind : {SUM, GATHER, TELL, STEP, KEYS}
+    kind : {SUM, GATHER, TELL, STEP, VIEW, KEYS}
         How it is asked. A federation asks it in no other way, and a node answers in no other.
     batched : bool, default=True
         Whether it works on clients stacked on a leading axis; False for one that loops, branches or draws.
     adds : bool, default=False
         Whether it is a plain sum over rows that needs no state: clients may be merged, and rows read in chunks.
+    in_process : bool, default=False
+        Whether it gives rows away, or misbehaves, by design: a node never answers it.
     """
     if kind not in KINDS:
-        raise TypeError(f"{name} is registered as {kind!r}: use one of SUM, GATHER, TELL, STEP, KEYS")
+        raise TypeError(f"{name} is registered as {kind!r}: use one of SUM, GATHER, TELL, STEP, VIEW, KEYS")
 
     def register(fn: Callable[..., Tree]) -> Ask:
         known = REGISTRY.get(name)
         if known is not None and known.answer.__module__ != fn.__module__:
             raise TypeError(f"{name} is registered by {known.answer.__module__} already: choose another name")
-        REGISTRY[name] = Ask(name, kind, fn, batched, adds)
+        REGISTRY[name] = Ask(name, kind, fn, batched, adds, in_process)
         return REGISTRY[name]
 
     return register

@@ -26,7 +26,7 @@ SECTIONS = {  # section -> key -> type of its value
         "wait": "float",
     },
 }
-SECTIONS["layers"] = {"secure": "bool", "levels": "int", "quantiser": "str"}
+SECTIONS["layers"] = {"secure": "bool", "levels": "int", "quantiser": "str", "max_share": "float"}
 STUDY = ("study", "participants")  # sections that `unpooled.study` checks
 LINK_ONLY = ("link", "timeout", "wait")  # keys for runs over a link only; a run in this process ignores them
 
@@ -151,9 +151,12 @@ def federation(config: Config) -> Any:
 def layered(fed: Any, config: Config, min_cohort: int = 3, folder: Path | None = None) -> Any:
     """The federation inside the layers that [layers] names."""
     from unpooled.layers.compression import Compressed
+    from unpooled.layers.plausible import Plausible
     from unpooled.layers.secure import SecureSum
 
     layers = config.get("layers", {})
+    if "max_share" in layers:
+        fed = Plausible(fed, max_share=layers["max_share"])
     compression = {k: layers[k] for k in ("levels", "quantiser") if k in layers}
     if layers.get("secure") and compression:
         raise BadParameter(

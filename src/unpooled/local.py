@@ -147,7 +147,14 @@ class Local:
     # ---- jobs ----
 
     def _plan(self, ask: Ask, merge: bool = True) -> list[Job]:
-        if self.mode == "one by one" or ask.steps or ask.letters or ask.kind == KEYS or not (ask.batched or ask.adds):
+        if (
+            self.mode == "one by one"
+            or ask.steps
+            or ask.letters
+            or ask.inspect
+            or ask.kind == KEYS
+            or not (ask.batched or ask.adds)
+        ):
             kind = "single"
         else:
             kind = "merged" if ask.adds and merge and self.mode == "auto" else "stacked"

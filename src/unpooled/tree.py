@@ -207,6 +207,41 @@ def hints(schema: type) -> dict[str, Any]:
     return get_type_hints(schema, include_extras=True)
 
 
+def row_counts(value: Tree, schema: Any) -> Iterator[Any]:
+    """The leaves that the schema marks as counts of rows (">=0 rows"), wherever they stand."""
+    if hasattr(schema, "_fields"):
+        types = hints(schema)
+        for name, part in zip(schema._fields, value):
+            yield from row_counts(part, types[name])
+    elif get_origin(schema) is tuple:
+        args = get_args(schema)
+        repeated = len(args) == 2 and args[1] is Ellipsis
+        for i, part in enumerate(value):
+            yield from row_counts(part, args[0] if repeated else args[i])
+    elif get_origin(schema) is dict:
+        for part in value.values():
+            yield from row_counts(part, get_args(schema)[1])
+    elif _counts_rows(schema):
+        yield value
+
+
+def row_schemas(schema: Any) -> Iterator[Any]:
+    """The parts of a schema that are marked as counts of rows."""
+    if hasattr(schema, "_fields"):
+        for part in hints(schema).values():
+            yield from row_schemas(part)
+    elif get_origin(schema) in (tuple, dict):
+        for part in get_args(schema):
+            yield from row_schemas(part)
+    elif _counts_rows(schema):
+        yield schema
+
+
+def _counts_rows(schema: Any) -> bool:
+    spec = getattr(schema, "__metadata__", [None])[0]
+    return "rows" in getattr(spec, "bound", "").split()
+
+
 # ---- saving: structure as JSON, arrays beside it, no pickle ----
 
 MESSAGES: dict[str, type] = {}  # lasting name -> NamedTuple

@@ -67,6 +67,17 @@ def network(make: type, **options: Any) -> Callable[[], Any]:
     return lambda: make(**settings, **options)
 
 
+def counts() -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    data = regression_data()
+    return {
+        name: (x, np.floor(np.maximum(y - 5, 0)) + (np.arange(len(y)) % 7 == 0) * 4.0) for name, (x, y) in data.items()
+    }
+
+
+def glm(family: str, **options: Any) -> Callable[[], Any]:
+    return lambda: up.GLM(family, max_iter=12, tol=0.0, **options)
+
+
 def table() -> dict[str, np.ndarray]:
     """Whole numbers, decimals, levels and missing values."""
     rng = np.random.default_rng(7)
@@ -141,4 +152,14 @@ ESTIMATORS = {
     "FedProxRegression": Case(network(FedProxRegression), regression_data),
     "PFedGP": Case(network(PFedGP, n_inducing=5), regression_data),
     "FedLoc": Case(lambda: FedLoc(100.0, n_inducing=10, max_iter=8, tol=0.0), regression_data),
+    "GLM normal": Case(glm("normal"), regression_data, exact=True),
+    "GLM gamma": Case(glm("gamma"), regression_data, exact=True),
+    "GLM poisson": Case(glm("poisson", offset=2, cov_type="HC0"), counts, exact=True),
+    "GLM negative binomial": Case(glm("negative_binomial"), counts, exact=True),
+    "GLM elastic net": Case(glm("poisson", alpha=0.05, l1_ratio=0.5), counts, exact=True),
+    "GLM by site": Case(glm("normal", cov_type="site"), regression_data),
+    "LogisticRegression": Case(lambda: up.LogisticRegression(max_iter=9, tol=0.0), labelled, exact=True),
+    "LogisticRegression l1": Case(
+        lambda: up.LogisticRegression("l1", C=0.1, max_iter=9, tol=0.0), labelled, exact=True
+    ),
 }

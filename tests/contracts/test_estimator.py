@@ -59,6 +59,18 @@ def resumed(case, fed, at: int):
     return other
 
 
+def joined(parts):
+    """The rows of all parts, or rows with their labels."""
+    return tuple(map(np.concatenate, zip(*parts))) if isinstance(parts[0], tuple) else np.concatenate(parts)
+
+
+def split(rows, parts: int) -> list:
+    if isinstance(rows, tuple):
+        pieces = list(zip(*(np.array_split(a, parts) for a in rows)))
+        return [piece for piece in pieces if len(piece[0])]
+    return [part for part in np.array_split(rows, parts) if len(part)]
+
+
 def start_of(case, fed):
     return next(iter(case.make().rounds(fed)))
 
@@ -85,8 +97,8 @@ def test_how_clients_run_does_not_matter(case, mode):
 def test_the_split_into_clients_does_not_matter(case):
     data = case.data()
     start = start_of(case, federate(data))
-    pooled = {"all": np.concatenate(list(data.values()))}
-    many = {f"{name}-{i}": part for name, x in data.items() for i, part in enumerate(np.array_split(x, 5)) if len(part)}
+    pooled = {"all": joined(list(data.values()))}
+    many = {f"{name}-{i}": part for name, rows in data.items() for i, part in enumerate(split(rows, 5))}
     reference = from_start(case, federate(data), start)
     for other in (pooled, many, dict(reversed(data.items()))):
         alone = federate(other, mode="one by one")  # nothing is merged that clients would have to add

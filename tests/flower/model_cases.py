@@ -13,7 +13,11 @@ from unpooled.arrays import to_numpy
 from unpooled.client import Client
 from unpooled.estimator import Estimator
 
-CLOSED, GRADIENT = 1e-12, 1e-6  # how far the two may be apart, relative to the largest number of an attribute
+CLOSED, SCORES, GRADIENT = (
+    1e-12,
+    1e-9,
+    1e-6,
+)  # how far the two may be apart, relative to the largest number of an attribute
 
 
 class Case(NamedTuple):
@@ -36,6 +40,9 @@ CASES = {
     "BayesianRegression": Case({}, "value"),
     "FedBNR": Case({"max_iter": 2}, "value", GRADIENT),
     "FedConceptEM": Case({"max_iter": 3}, "class", GRADIENT),
+    "GLM": Case({"cov_type": "site"}, "value", SCORES),
+    "LinearRegression": Case({}, "value"),
+    "LogisticRegression": Case({}, "class"),
     "Describe": Case({"min_count": 2}),
     "Cox": Case({"duration": 3, "event": 4}, life=True),
     "KaplanMeier": Case({"duration": 3, "event": 4}, life=True),

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import reduce
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +29,13 @@ from unpooled.remote import keys
 # where the nodes find toy.py, and the questions of the benchmarks
 _OWN = [str(Path(__file__).parent), str(Path(__file__).parents[2] / "benchmarks")]
 PLACES = os.pathsep.join([p for p in (os.environ.get("PYTHONPATH", ""), *_OWN) if p])
-OPEN_POLICY = TEMPLATE.replace("gather = false", "gather = true")
+OPENED = {  # what tests ask for goes beyond what a node answers unless its owner says so
+    "trust_coordinator = false": "trust_coordinator = true",
+    "gather = false": "gather = true",
+    "min_rows_per_component = 5": "min_rows_per_component = 0",
+    "max_parameters_per_row = 0.33": "max_parameters_per_row = 1e9",
+}
+OPEN_POLICY = reduce(lambda text, rule: text.replace(*rule), OPENED.items(), TEMPLATE)
 
 
 def free_port() -> int:

@@ -25,9 +25,11 @@ class Connection:
     def __init__(self, stop, fetching=(), pushing=()):
         self.stop, self.fetching, self.pushing, self.pushed = stop, list(fetching), list(pushing), 0
 
-    def beat(self): ...
+    held = False
 
-    def look(self):
+    def check_heartbeat(self): ...
+
+    def poll(self):
         if not (self.fetching or self.pushing):
             self.stop.set()
         return SimpleNamespace(messages_list=[None] if self.fetching or self.pushing else [])
@@ -48,7 +50,7 @@ def serve(monkeypatch, **errors):
     monkeypatch.setattr(fleet, "respond", lambda site, message: "answer")
     stop = threading.Event()
     connection = Connection(stop, **errors)
-    fleet._serve(SimpleNamespace(name="basel"), connection, stop)
+    fleet._serve(SimpleNamespace(name="basel"), connection, stop, threading.Event())
     return connection
 
 
@@ -73,7 +75,7 @@ def test_a_worker_outlives_its_messages_too(monkeypatch):
         return True
 
     monkeypatch.setattr(worker, "_one", one)
-    monkeypatch.setattr(worker, "AWAY", 0.0)
+    monkeypatch.setattr(worker, "RETRY", 0.0)
     worker.run(SimpleNamespace(name="basel"), "127.0.0.1:1", stop)
     assert not left
 

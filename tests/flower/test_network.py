@@ -3,17 +3,19 @@
 import json
 import os
 import signal
+import ssl
 import subprocess
 import sys
 import time
 import warnings
 from datetime import timedelta
 
+import httpx
 import numpy as np
 import psutil
 import pytest
 from network import NodeProcess, answer_once, free_port, started, write_node
-from toy import Centre, Wanderer, echo, total
+from toy import Centre, Wanderer, echo, pause, total
 
 import unpooled as up
 from unpooled import cli
@@ -118,19 +120,22 @@ def test_large_statistics_pass(network):
 
 def test_a_run_that_ends_while_answers_travel_costs_no_node(network, monkeypatch):
     connected = lambda: [n.log.read_text().count("is connected") for n in network.nodes.values()]  # noqa: E731
-    for name in ("RETRY", "MAX_RETRY", "SLOW_FACTOR"):
-        monkeypatch.setattr(exchange, name, 0.05)  # so that nodes have much left to answer at the end
+    monkeypatch.setattr(exchange, "SLOW_FACTOR", 0.05)  # so that nodes have much left to answer at the end
     before, sent = connected(), np.arange(600_000.0)
     for _ in range(2):
-        with open_fed(network) as fed:
+        with open_fed(network, retry=0.05) as fed:
             assert np.array_equal(fed.sum(echo, Centre(sent)).mean, 3 * sent)
     assert connected() == before
     assert [n.process.poll() for n in network.nodes.values()] == [None] * 3
 
 
-def test_two_nodes_with_one_name_are_refused(network, tmp_path):
+@pytest.mark.parametrize(
+    ("admitted", "sentence"), [("basel", "two nodes called 'basel'"), ("mallory", "uses the key admitted as 'mallory'")]
+)
+def test_two_nodes_with_one_name_are_refused(network, tmp_path, admitted, sentence):
     text = f'path = "{network.folder / "basel.csv"}"'
-    other = write_node(tmp_path / "other", "basel", network.link.address, network.folder / "link", text)
+    other = write_node(tmp_path / "other", admitted, network.link.address, network.folder / "link", text)
+    other.write_text(other.read_text().replace(f'name = "{admitted}"', 'name = "basel"'))
     twin = NodeProcess(other)
     with open_fed(network) as fed:
         assert fed.names == ["basel", "geneva", "zurich"]
@@ -140,7 +145,7 @@ def test_two_nodes_with_one_name_are_refused(network, tmp_path):
             while not fed.roster.rejected and time.monotonic() < end:
                 fed.sum(total, Centre(np.zeros(3)))
                 time.sleep(0.3)
-            assert "two nodes called 'basel'" in next(iter(fed.roster.rejected.values()))
+            assert sentence in next(iter(fed.roster.rejected.values()))
             assert fed.sum(total, Centre(np.zeros(3))).n == sum(len(t) for t in network.tables.values())
 
 
@@ -154,7 +159,7 @@ def test_a_key_that_was_not_admitted_is_turned_away(network, tmp_path):
     config.write_text(text)
     stranger = NodeProcess(config)
     with started(stranger):
-        assert "have its key admitted" in stranger.said("turned 'stranger' away")
+        assert "have its key admitted" in stranger.said("rejected 'stranger'")
         assert stranger.stop() == 0
     assert "stranger" not in [n["name"] for n in nodes(network.link)]
 
@@ -167,7 +172,7 @@ def test_a_wrong_ca_is_refused(network, tmp_path):
         answer_once(link, tmp_path / "node.key")
 
 
-def test_an_expired_certificate_is_refused_by_nodes_and_by_serve_itself(tmp_path):
+def test_an_expired_certificate_is_named_by_nodes_and_by_serve_itself(tmp_path, caplog):
     keys.make_authority(tmp_path, ["127.0.0.1"], valid=timedelta(hours=-1))
     (tmp_path / "ca.key").unlink()  # or it would be renewed
     keys.make_node_key(tmp_path / "node.key")
@@ -177,10 +182,52 @@ def test_an_expired_certificate_is_refused_by_nodes_and_by_serve_itself(tmp_path
     try:
         with pytest.raises(RunError, match="certificate has expired"):
             server._wait(link, process)
-        with pytest.raises(RunError, match=r"not to be trusted.*certificate has expired"):
-            answer_once(link, tmp_path / "node.key")
+        with caplog.at_level("INFO", logger="unpooled.node"):
+            answer_once(link, tmp_path / "node.key", 1)
+        assert "has expired: ask the coordinator to run `unpooled serve renew`" in caplog.text
     finally:
         server.stop(process)
+
+
+@pytest.mark.parametrize(
+    ("content", "code"), [(b"\0" * 2**20, 413), (iter([b"\0" * 2**20]), 411)], ids=["large", "chunked"]
+)
+def test_a_large_body_without_a_key_is_not_read(network, content, code):
+    context = ssl.create_default_context(cadata=network.link.ca.decode())
+    with httpx.Client(verify=context) as client:
+        try:
+            status = client.post(f"https://{network.link.address}/v1/fleet/pull-messages", content=content).status_code
+        except httpx.TransportError:  # the connection was closed while the body was being sent
+            status = code
+    assert status == code
+
+
+def test_a_renewed_certificate_is_used_without_a_restart(network):
+    host, port = network.link.address.split(":")
+    before = ssl.get_server_certificate((host, int(port)))
+    keys.renew(network.folder / "link")
+    end = time.monotonic() + 30
+    while ssl.get_server_certificate((host, int(port))) == before and time.monotonic() < end:
+        time.sleep(0.2)
+    assert ssl.get_server_certificate((host, int(port))) == (network.folder / "link" / "server.crt").read_text()
+    with open_fed(network) as fed:
+        assert fed.sum(total, Centre(np.zeros(3))).n == sum(len(t) for t in network.tables.values())
+
+
+def test_a_node_obeys_its_signals_while_it_computes(network):
+    node = network.nodes["basel"]
+    with open_fed(network) as fed:
+        fed.sum(total, Centre(np.zeros(3)))  # all three are there
+        fed.min_clients, fed.timeout = 2, 3.0
+        fed.sum(pause.using(seconds=600.0, who="basel"), Centre(np.zeros(3)))
+        assert [r.client for r in fed.journal.refusals] == ["basel"]
+        node.process.send_signal(signal.SIGTERM)
+        assert node.process.wait(30) == 0
+    connected = node.log.read_text().count("is connected")
+    node.start()
+    end = time.monotonic() + 60
+    while node.log.read_text().count("is connected") == connected and time.monotonic() < end:
+        time.sleep(0.1)
 
 
 def test_the_inner_doors_ask_for_the_token(network):
@@ -215,7 +262,7 @@ def test_the_same_config_file_runs_over_the_link_and_the_ledger_is_explained(net
     assert cli.main(["node", "ledger", "verify", ledger]) == 0
     assert "none changed" in capsys.readouterr().out
     assert cli.main(["node", "ledger", "show", ledger, "--last", "1"]) == 0
-    assert "in answer to unpooled." in capsys.readouterr().out
+    assert "in answer to mixture." in capsys.readouterr().out
 
 
 def serve(folder, *more):
@@ -232,7 +279,7 @@ def serve(folder, *more):
         *more,
         "--json",
     ]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     assert json.loads(process.stdout.readline())["address"] == address
     (link,) = psutil.Process(process.pid).children()
     return process, link
@@ -248,18 +295,21 @@ def test_serve_leaves_nothing_behind(tmp_path, sign):
     assert not link.is_running()
 
 
+def test_serve_ends_with_a_sentence_when_its_superlink_dies(tmp_path):
+    process, link = serve(tmp_path / "link", "--insecure")
+    link.kill()
+    with process:
+        assert process.wait(30) == 1
+        assert "the SuperLink ended unexpectedly" in process.stdout.read()
+
+
 def test_a_node_is_made_and_admitted_from_the_command_line(tmp_path, capsys):
     assert cli.main(["node", "init", str(tmp_path / "bern"), "--data", "x.csv", "--on", "127.0.0.1:1"]) == 0
     config = configs.read(tmp_path / "bern" / "node.toml")
     assert (config.name, config.link, config.data["path"]) == ("bern", "127.0.0.1:1", "x.csv")
     assert (tmp_path / "bern" / "node.key").stat().st_mode & 0o77 == 0
     assert policy.read(tmp_path / "bern" / "policy.toml").gather is False
-    assert (
-        cli.main(
-            ["serve", "admit", str(tmp_path / "bern" / "node.pub"), "--link", str(tmp_path / "l"), "--name", "bern"]
-        )
-        == 0
-    )
+    assert cli.main(["serve", "admit", str(tmp_path / "bern" / "node.pub"), "--link", str(tmp_path / "l")]) == 0
     assert (tmp_path / "l" / "admitted" / "bern.pub").exists()
     assert cli.main(["node", "init", str(tmp_path / "bern")]) == 1
     assert cli.main(["node", "start", str(tmp_path / "bern" / "node.toml")]) == 1

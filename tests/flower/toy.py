@@ -1,5 +1,6 @@
 """A small model of our own for tests of the network: it sums, draws, and keeps state at the clients in every round."""
 
+import time
 from typing import NamedTuple
 
 import numpy as np
@@ -44,6 +45,13 @@ def remember(centre: Centre, client: Client) -> None:
 
 @client("toy.echo", SUM, batched=False)
 def echo(centre: Centre, client: Client) -> Centre:
+    return centre
+
+
+@client("toy.pause", SUM, batched=False)
+def pause(centre: Centre, client: Client, *, seconds: float, who: str = "") -> Centre:
+    """Sleep before answering: every client, or the one called `who`."""
+    time.sleep(seconds if who in ("", client.name) else 0.0)
     return centre
 
 

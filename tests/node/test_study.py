@@ -291,3 +291,44 @@ REFUSED = {
 def test_a_study_that_cannot_work_is_refused_in_one_sentence(content, why):
     with pytest.raises(BadParameter, match=why):
         study.parse(content)
+
+
+class Killed(BaseException):
+    """The coordinator's process ends here."""
+
+
+def kill_after(fed, exchanges: int) -> None:
+    """Let the coordinator die before its next exchange, keys included."""
+    remote, left = fed.inner.inner, [exchanges]
+    exchange = remote._exchange
+
+    def counted(*args):
+        left[0] -= 1
+        if left[0] < 0:
+            raise Killed
+        return exchange(*args)
+
+    remote._exchange = counted
+
+
+@pytest.mark.parametrize("at", [3, 4, 6, 9])
+def test_a_coordinator_killed_at_any_exchange_goes_on_to_the_same_bits(tmp_path, at):
+    approved = masked_study()
+    whole = fit(approved, coordinator(MemoryTransport(make_sites(tmp_path / "whole", approved)), approved))
+    sites = make_sites(tmp_path, approved)
+    run, saved = tmp_path / "run", None
+    for attempt in range(40):
+        fed = coordinator(MemoryTransport(sites), approved, folder=run)
+        model = approved.estimator()
+        kill_after(fed, at + attempt // 3)  # a run that has no checkpoint yet begins anew
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                for moment in model.rounds(fed, saved):
+                    saved = store.loads(store.dumps(moment))
+            break
+        except Killed:
+            continue
+    else:
+        pytest.fail("the run never ended")
+    assert store.dumps(model.means_) == store.dumps(whole.means_)

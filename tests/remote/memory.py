@@ -100,4 +100,4 @@ def memory(clients, **options) -> Remote:
 
 
 def unreliable(clients, **options) -> Remote:
-    return Remote(UnreliableTransport(sites_of(clients)), **options)
+    return Remote(UnreliableTransport(sites_of(clients)), **{"retry": 0.05, **options})

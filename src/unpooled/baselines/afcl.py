@@ -39,7 +39,7 @@ class State(NamedTuple):
     moved: float
 
 
-@client("afcl.moves", GATHER, batched=False)
+@client("afcl.moves", GATHER, batched=False, in_process=True)
 def moves(down: Seeds, client: Client, *, batch: int) -> Moves:
     """Each row's move towards the seed it belongs to, averaged over `batch` rows of the same seed."""
     x = to_numpy(client.x)[to_numpy(client.w) > 0]

@@ -67,7 +67,7 @@ def admm_step(down: Consensus, client: Client, *, inducing: int, rho: float, lip
     return Vote(np.ones(()), tree.map(lambda z, m, u: z + m + u / rho, down.leaves, move, dual), np.asarray(loss))
 
 
-@client("fedloc.expert", GATHER, batched=False)
+@client("fedloc.expert", GATHER, batched=False, in_process=True)
 def expert(consensus: Consensus, client: Client, *, inducing: int) -> Expert:
     """The process of this client's rows under the common hyper-parameters."""
     from unpooled.maths.torch_training import sparse_fit

@@ -1,13 +1,16 @@
-"""The same fit over Flower: `Flower(grid)` is a Federation, `client_app` answers for a node.
+"""Flower as an engine: `Flower(grid)` is a Federation, `client_app` answers for a node.
 
-Only this package imports flwr, and only when a name of it is used.
+Only this package imports flwr, and only when one of its names is used. Read in this order: `transport` (messages between
+coordinator and nodes), `app` (a node's answer to a Flower message), `attach` (the coordinator's connection), `fleet` and
+`worker` (a node's process), `server` and `superlink` (the SuperLink, with `guard`, `longpoll` and `bundle`), `objects`
+(how late objects are waited for), `engine` (what commands call).
 """
 
 import os
 from importlib import import_module
 from typing import Any
 
-# Flower phones home and looks for updates unless told otherwise before it is imported
+# Flower sends telemetry and looks for updates unless these are set before it is imported
 os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
 os.environ.setdefault("FLWR_DISABLE_UPDATE_CHECK", "1")
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")

@@ -1,4 +1,4 @@
-"""The ClientApp that answers for a site: registered questions only. State stays with the site, or in Flower's Context in a simulation."""
+"""The ClientApp that answers for a site. State stays with the site, or in Flower's Context in a simulation."""
 
 from __future__ import annotations
 
@@ -28,14 +28,25 @@ def respond(site: Site, message: Message) -> Message:
 
 
 def client_app(find: Callable[[Context], Site | Client]) -> ClientApp:
-    """An app for `flwr run` and for simulations: `find(context)` gives the site, or the client whose rows it has."""
+    """A ClientApp for `flwr run` and for simulations.
+
+    Parameters
+    ----------
+    find : callable
+        Called with Flower's Context for every message; returns the Site that answers, or the Client whose rows are used.
+
+    Returns
+    -------
+    flwr.clientapp.ClientApp
+        Answers registered questions only.
+    """
     app = ClientApp()
     app.query()(Answers(find))
     return app
 
 
 class Answers:
-    """What the app does with a message; no closure, since a simulation pickles the app for every message."""
+    """The app's reply to a message; a class rather than a closure, since a simulation pickles the app."""
 
     def __init__(self, find: Callable[[Context], Site | Client]):
         self.find = find
@@ -46,16 +57,16 @@ class Answers:
 
 
 def _simulated(client: Client, context: Context) -> Site:
-    """A site whose answers are not kept: the Context travels with every message, and what is asked again is answered the same."""
+    """A site that keeps no answers: the Context is sent with every message, and a repeated question is computed again."""
     return Site(client.name, Source(client), ContextVault(context), keep_answer=False)
 
 
 class ContextVault(MutableMapping[str, bytes]):
-    """A vault in Flower's Context, which a simulation keeps for each client; a SuperNode's is lost with its process."""
+    """A vault in Flower's Context, which a simulation keeps per client; a SuperNode's Context is lost with its process."""
 
     def __init__(self, context: Context):
         state = context.state
-        if "unpooled" not in state:  # two messages at once may both find nothing: they must name the same node
+        if "unpooled" not in state:  # two messages at once may both find none: the identity must be the same
             state["unpooled"] = ConfigRecord({"identity": f"{context.node_id:x}".encode()})
         self.record: Any = state["unpooled"]
 
@@ -79,7 +90,7 @@ class ContextVault(MutableMapping[str, bytes]):
 
 
 def configured(context: Context) -> Site:
-    """The node of the file that the SuperNode's --node-config names as `unpooled`."""
+    """The site of the node.toml that the SuperNode's --node-config gives as `unpooled`."""
     from unpooled.node.config import read, site
 
     path = context.node_config.get("unpooled")

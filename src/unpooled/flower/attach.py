@@ -1,6 +1,6 @@
-"""The coordinator in our own process: start a run at a SuperLink, take its task, and speak through its grid until the fit is done.
+"""The coordinator in our own process: start a run at a SuperLink, take its task, and use its grid until the fit is done.
 
-These are Flower's internals (version 1.41, pinned): all of the coordinator's side is in this file. Attaching takes 0.1 to 0.2 s.
+These are internals of Flower 1.41 and 1.42: all of the coordinator's side is in this file. Attaching takes 0.1 to 0.2 s.
 """
 
 from __future__ import annotations
@@ -17,13 +17,16 @@ from typing import Any
 import flwr.superlink.grid.http_grid as http_grid
 import httpx
 from flwr.app import Message
+from flwr.app.message import remove_content_from_message
 from flwr.cli.build import build_fab_from_files
 from flwr.common.constant import Status, SubStatus
-from flwr.common.serde import fab_to_proto, run_from_proto
+from flwr.common.serde import fab_to_proto, message_to_proto, run_from_proto
 from flwr.proto.control_pb2 import ListRunsRequest, StartRunRequest, StopRunRequest
+from flwr.proto.message_pb2 import ConfirmMessageReceivedResponse, PullObjectResponse
 from flwr.proto.runtime_pb2 import (
     AcquireTaskRequest,
     PullTaskInputRequest,
+    PushAppMessagesRequest,
     PushTaskOutputRequest,
     SendTaskHeartbeatRequest,
 )
@@ -31,7 +34,9 @@ from flwr.supercore.constant import TaskType
 from flwr.supercore.control.control_http_client import ControlHttpClient
 from flwr.supercore.fab import Fab
 from flwr.supercore.heartbeat import HeartbeatSender
-from flwr.supercore.inflatable.inflatable_utils import ObjectPushError
+from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree
+from flwr.supercore.inflatable.inflatable_protobuf_utils import make_push_object_fn_protobuf
+from flwr.supercore.inflatable.inflatable_utils import ObjectPushError, push_objects
 from flwr.supercore.interceptors import RuntimeTokenHttpInterceptor, RuntimeVersionHttpInterceptor
 from flwr.supercore.interceptors.http.utils import add_headers
 from flwr.supercore.retry import RetryInvoker, exponential
@@ -39,8 +44,16 @@ from flwr.supercore.runtime import RuntimeHttpClient
 from flwr.supercore.task_identity import TaskIdentity
 
 from unpooled.errors import RunError
+from unpooled.flower import bundle
+from unpooled.flower.longpoll import WAIT_HEADER
 from unpooled.flower.transport import Flower
+from unpooled.remote.keys import expired
 from unpooled.remote.link import TOKEN_HEADER, Link
+from unpooled.remote.transport import Peer
+
+MANY = 10  # awaited replies for which it pays to let some gather
+GATHER = 0.1  # seconds
+STOCK_POLL = 0.05  # seconds between two polls of a stock SuperLink
 
 TOKEN = "the token is wrong: use the link folder of its `unpooled serve`"
 STOPPED = "it has ended this run: `unpooled resume` goes on from the last checkpoint"
@@ -73,32 +86,61 @@ clientapp = "unpooled_app:client"
 
 @contextmanager
 def connect(link: Link, **how: Any) -> Iterator[Flower]:
-    """A federation over the nodes of a SuperLink, for one run: `with connect(link) as fed: model.fit(fed)`. Options as of `Flower`."""
+    """A federation over the nodes of a SuperLink, for one run: `with connect(link) as fed: model.fit(fed)`.
+
+    Parameters
+    ----------
+    link : Link
+        Where the SuperLink is.
+    **how
+        Options of `unpooled.remote.Remote`.
+
+    Yields
+    ------
+    Flower
+        The federation.
+    """
     with link.driver(), attached(link) as grid:
         yield Flower(grid, **how)
 
 
-class Token:
-    """Shows our token at the doors that ask for it."""
+class Headers:
+    """Adds our headers to every request.
 
-    def __init__(self, token: str):
-        self.headers = {TOKEN_HEADER: token} if token else {}
+    Parameters
+    ----------
+    headers : dict of str to str
+        May be changed between requests.
+    """
+
+    def __init__(self, headers: dict[str, str]):
+        self.headers = headers
 
     def intercept(self, context: Any, call_next: Any) -> httpx.Response:
         add_headers(context.request, self.headers)
         return call_next(context)
 
 
+class Token(Headers):
+    """The link's token."""
+
+
 def client(kind: Any, link: Link, component: str, *more: Any, retry: RetryInvoker | None = None) -> Any:
-    """One of Flower's HTTP clients, with our token."""
-    interceptors = [RuntimeVersionHttpInterceptor(component_name=component), Token(link.token), *more]
+    """One of Flower's HTTP clients, with the link's token."""
+    token = Token({TOKEN_HEADER: link.token} if link.token else {})
+    interceptors = [RuntimeVersionHttpInterceptor(component_name=component), token, *more]
     how = {"interceptors": interceptors, "retry_invoker": retry}
     return kind.from_server_address(link.address, link.ca is None, link.ca, **how)
 
 
 def patient() -> RetryInvoker:
-    """Tries again for a minute when the SuperLink is out of reach or stumbles; Flower's own ends the process when a run was stopped."""
-    lasting = lambda e: isinstance(e, httpx.HTTPStatusError) and e.response.status_code < 500  # noqa: E731
+    """Retries for a minute when the SuperLink cannot be reached or fails; Flower's own ends the process when a run was stopped."""
+
+    def lasting(error: Exception) -> bool:
+        if isinstance(error, httpx.HTTPStatusError):
+            return error.response.status_code < 500
+        return "CERTIFICATE_VERIFY_FAILED" in str(error)
+
     faults = (httpx.TransportError, httpx.HTTPStatusError)
     return RetryInvoker(lambda: exponential(0.2, max_delay=5), faults, None, max_time=60, should_giveup=lasting)
 
@@ -110,19 +152,92 @@ def beat(client: RuntimeHttpClient) -> bool:
     return True
 
 
+class BundledClient(RuntimeHttpClient):
+    """Flower's client that takes a reply's objects from the reply itself, where the SuperLink has bundled them."""
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        self._bundled: dict[str, bytes] = {}
+
+    def PullMessages(self, request: Any) -> Any:
+        """Replies, with their objects kept for `PullObject`."""
+        request.message_ids.append(bundle.MARK)
+        response = super().PullMessages(request)
+        self._bundled = {i: c for proto in response.messages_list for i, c in bundle.take(proto).items()}
+        return response
+
+    def PullObject(self, request: Any) -> Any:
+        """An object, from the bundle if it is there."""
+        content = self._bundled.get(request.object_id)
+        if content is None:
+            return super().PullObject(request)
+        return PullObjectResponse(object_found=True, object_available=True, object_content=content)
+
+    def ConfirmMessageReceived(self, request: Any) -> Any:
+        """The SuperLink has already deleted a message that it bundled."""
+        if request.message_object_id in self._bundled:
+            return ConfirmMessageReceivedResponse()
+        return super().ConfirmMessageReceived(request)
+
+
 class LinkGrid(http_grid.HttpGrid):
-    """Flower's grid, with our token and our words."""
+    """Flower's grid with the link's token, bundles, long polling and errors as one sentence."""
 
     def __init__(self, link: Link, token: str):
         super().__init__(link.address, link.ca is None, link.ca, token=token)
-        self._link = link
+        self._link, self._wait = link, Headers({})
 
     def _connect(self) -> None:
         own = RuntimeTokenHttpInterceptor(self._token)
-        self._client = client(RuntimeHttpClient, self._link, "flwr-serverapp", own, retry=patient())
+        kind = BundledClient if self._link.token else RuntimeHttpClient
+        self._client = client(kind, self._link, "flwr-serverapp", own, self._wait, retry=patient())
 
     def get_node_ids(self) -> Iterable[int]:
+        """Ids of the nodes that are online."""
         return explained(self._link, super().get_node_ids, STOPPED)
+
+    def peers(self) -> list[Peer]:
+        """Every registered node, with the name its key was admitted under."""
+        online = {n.node_id: n.name for n in explained(self._link, super().get_nodes, STOPPED)}
+        found = [Peer(node, name) for node, name in online.items()]
+        admitted = {p.stem for p in self._link.folder.glob("admitted/*.pub")} if self._link.folder else set()
+        missing = sorted(admitted - set(online.values()))
+        return found + [Peer(-1 - i, name, online=False) for i, name in enumerate(missing)]
+
+    def problem(self) -> str:
+        """A sentence if the server's certificate has expired."""
+        return expired(self._link.folder) if self._link.ca is not None else ""
+
+    def wait_messages(self, message_ids: list[str], seconds: float) -> Iterable[Message]:
+        """Replies; the SuperLink holds the request until there are some, for at most `seconds`."""
+        start = time.monotonic()
+        if len(message_ids) > MANY and seconds > 0:
+            time.sleep(min(GATHER, seconds))  # a request per reply would cost more than the wait
+        self._wait.headers[WAIT_HEADER] = f"{max(0.0, seconds):.3f}"
+        try:
+            found = list(self.pull_messages(message_ids))
+        finally:
+            self._wait.headers.clear()
+        left = seconds - (time.monotonic() - start)
+        if not found and left > 0:  # a stock SuperLink answers at once
+            time.sleep(min(left, STOCK_POLL))
+        return found
+
+    def _try_push_messages(self, run_id: int, messages: Iterable[Message]) -> list[str]:
+        """Push messages with their objects in one request, where the SuperLink can take them so."""
+        if not self._link.token:
+            return super()._try_push_messages(run_id, messages)
+        sent = list(messages)
+        protos = [message_to_proto(remove_content_from_message(m)) for m in sent]
+        groups = [get_all_nested_objects(m) for m in sent]
+        bundle.fill(protos, groups)
+        trees = [get_object_tree(m) for m in sent]
+        request = PushAppMessagesRequest(messages_list=protos, message_object_trees=trees)
+        response = self._runtime_client.PushMessages(request)
+        push = make_push_object_fn_protobuf(self._runtime_client.PushObject, self.node, run_id, response.session_id)
+        objects = {i: o for group in groups for i, o in group.items()}
+        push_objects(objects, push, object_ids_to_push=set(response.objects_to_push))
+        return list(response.message_ids)
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         """Their ids; an empty one for a message that the SuperLink did not take."""
@@ -138,7 +253,7 @@ class LinkGrid(http_grid.HttpGrid):
 
 @contextmanager
 def attached(link: Link) -> Iterator[LinkGrid]:
-    """A grid in a run of its own, ended as completed or failed when the block ends."""
+    """A grid in a run of its own, which ends as completed or failed with the block."""
     run = explained(link, lambda: _start(link))
     grid = _take_task(link, run)
     heart = HeartbeatSender(partial(beat, grid._runtime_client))
@@ -154,7 +269,7 @@ def attached(link: Link) -> Iterator[LinkGrid]:
 
 def _start(link: Link) -> int:
     with client(ControlHttpClient, link, "flwr") as control:
-        if link.folder is not None:  # we hold the one place of a driver
+        if link.folder is not None:  # the link is locked: no other coordinator can be running
             _end_left_runs(control)
         fab = _app()
         proto = fab_to_proto(Fab(hashlib.sha256(fab).hexdigest(), fab, {}))
@@ -162,7 +277,7 @@ def _start(link: Link) -> int:
 
 
 def _end_left_runs(control: ControlHttpClient) -> None:
-    """Runs whose driver was killed: for a minute Flower would take them for alive, and nodes would wait for the rest of their messages."""
+    """Stop runs whose coordinator was killed: for a minute Flower takes them for alive, and nodes wait for their messages."""
     for run in control.ListRuns(ListRunsRequest()).run_dict.values():
         if run.fab_id == FAB_ID and run.status.status != Status.FINISHED:
             with suppress(httpx.HTTPStatusError):  # it has just ended
@@ -177,7 +292,7 @@ def _app() -> bytes:
 
 
 def _take_task(link: Link, run: int) -> LinkGrid:
-    """The grid of our run. A run that its driver left before taking its task is ended on the way: there is one driver at a time."""
+    """The grid of our run; a run whose coordinator ended before taking its task is ended on the way."""
     end = time.monotonic() + 30
     with client(RuntimeHttpClient, link, "SuperExec") as runtime:
         while time.monotonic() < end:
@@ -192,8 +307,8 @@ def _take_task(link: Link, run: int) -> LinkGrid:
                 TaskIdentity.node_id = task.context.node_id
                 grid.set_run(run_from_proto(task.run))
                 return grid
-            _finish(grid, SubStatus.FAILED, "left by its driver")
-    raise RunError(f"the SuperLink at {link.address} gave no task within 30 s: is another driver using it?")
+            _finish(grid, SubStatus.FAILED, "left by its coordinator")
+    raise RunError(f"the SuperLink at {link.address} gave no task within 30 s: is another coordinator using it?")
 
 
 def _finish(grid: LinkGrid, status: str, details: str) -> None:
@@ -206,7 +321,7 @@ def _finish(grid: LinkGrid, status: str, details: str) -> None:
 
 
 def explained(link: Link, call: Any, denied: str = TOKEN) -> Any:
-    """Flower's errors of connection as one sentence; `denied` is what a 401 means here."""
+    """Connection errors of Flower as one sentence; `denied` is what a 401 means here."""
     try:
         return call()
     except httpx.HTTPStatusError as error:
@@ -214,6 +329,9 @@ def explained(link: Link, call: Any, denied: str = TOKEN) -> Any:
         why = denied if code == 401 else error.response.text[:200]
         raise RunError(f"the SuperLink at {link.address} refuses ({code}): {why}") from error
     except httpx.TransportError as error:
+        if "CERTIFICATE_VERIFY_FAILED" in str(error):
+            why = expired(link.folder) or f"its certificate is not valid here: {error}"
+            raise RunError(f"the SuperLink at {link.address} cannot be trusted: {why}") from error
         raise RunError(
             f"the SuperLink at {link.address} cannot be reached ({error}): is `unpooled serve` running?"
         ) from error

@@ -1,7 +1,8 @@
-"""A message's objects (its record, its chunks) as they arrive at the SuperLink, one by one, some time after the message itself.
+"""How the objects of a message (its record, its chunks) are waited for: they arrive at the SuperLink after the message.
 
-Flower looks for an object that is late after one second, then ten, for two hours. Here: after 20 ms, and as long as objects come; who
-was killed half-way through sending must not keep the other side waiting. The message is then lost, and what it asked is asked again.
+Flower retries a late object after one second, then ten, for two hours. Here it is retried after 20 ms, and given up when no
+object has come for some seconds: a sender that was killed must not keep the other side waiting. The message is then
+reported as lost, and the question is asked again.
 """
 
 from __future__ import annotations
@@ -17,7 +18,22 @@ STALLED = 5.0  # seconds without any object
 
 
 def pull(object_ids: list[str], pull_object_fn: Callable[[str], bytes], **how: Any) -> dict[str, bytes]:
-    """The contents by id; ObjectPullError when one is not there, or nothing came for `STALLED` seconds."""
+    """The contents by id.
+
+    Parameters
+    ----------
+    object_ids : list of str
+        The objects to pull.
+    pull_object_fn : callable
+        Returns the content of an object; raises ObjectUnavailableError while it has not arrived.
+    **how
+        Options of Flower's `pull_objects`.
+
+    Returns
+    -------
+    dict of str to bytes
+        ObjectPullError is raised if an object does not exist, or if none came for `STALLED` seconds.
+    """
     last = time.monotonic()
 
     def fetch(object_id: str) -> bytes:
@@ -40,4 +56,4 @@ def pull(object_ids: list[str], pull_object_fn: Callable[[str], bytes], **how: A
     )
 
 
-http_grid.pull_objects = pull  # type: ignore[attr-defined]  # every grid, be it ours or that of `flwr run`
+http_grid.pull_objects = pull  # type: ignore[attr-defined]  # every grid: ours and that of `flwr run`

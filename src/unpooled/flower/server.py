@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import os
 import re
 import socket
 import subprocess
@@ -131,8 +132,11 @@ def _start(link: Link) -> subprocess.Popen:
     command += ["--disable-runtime-dependency-installation"]
     # the gRPC servers that Flower still starts beside HTTP are not used: any free port of loopback will do
     command += ["--control-api-address", "127.0.0.1:0", "--fleet-api-address", "127.0.0.1:0"]
+    quiet = {"FLWR_LOG_LEVEL": "WARNING", **os.environ}  # a line per request costs more than the request
     with open(folder / "superlink.log", "ab") as out:
-        return subprocess.Popen(command, stdout=out, stderr=out, stdin=subprocess.DEVNULL, start_new_session=True)
+        return subprocess.Popen(
+            command, stdout=out, stderr=out, stdin=subprocess.DEVNULL, start_new_session=True, env=quiet
+        )
 
 
 def _wait(link: Link, process: subprocess.Popen, seconds: float = 60) -> None:

@@ -1,95 +1,63 @@
-"""Flower's SuperLink, guarded and patient: `python -m unpooled.flower.superlink TOKEN_FILE [flower-superlink options]`.
+"""Flower's SuperLink with our additions: `python -m unpooled.flower.superlink TOKEN_FILE [flower-superlink options]`.
 
-Flower serves nodes, runs and tasks on one port, and asks only nodes for a key. Here every path but the nodes' own asks for
-the token. And who looks for messages when there are none is kept waiting for a second instead of coming again and again:
-most of a short round was spent on such requests, each with its signature.
+The additions: `guard` (token and limits), `longpoll` (requests wait for messages), `bundle` (objects travel with their
+message); a node that restarts is admitted at once; a renewed certificate is loaded without a restart.
 """
 
 from __future__ import annotations
 
-import hmac
 import os
 import signal
+import ssl
 import sys
 import threading
 import time
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
 import flwr.superlink.extensions as extensions
+import uvicorn.config
+from flwr.common.constant import Status
+from flwr.server.superlink.utils import check_abort
 from flwr.superlink.cli.flower_superlink import flower_superlink
 from flwr.superlink.servicer.fleet import fleet_handlers
 from flwr.superlink.servicer.runtime import runtime_handlers
 from starlette.middleware import Middleware
 
-from unpooled.remote.link import TOKEN_HEADER
-
-OPEN = ("/v1/fleet/", "/health")  # fleet: Flower checks the node's signature there
-
-
-class Guard:
-    """ASGI middleware: 401 without the token."""
-
-    def __init__(self, app: Any, token: str):
-        self.app, self.token = app, token.encode()
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] == "http" and not scope["path"].startswith(OPEN):
-            shown = dict(scope["headers"]).get(TOKEN_HEADER.encode(), b"")
-            if not hmac.compare_digest(shown, self.token):
-                await send(
-                    {"type": "http.response.start", "status": 401, "headers": [(b"content-type", b"text/plain")]}
-                )
-                await send({"type": "http.response.body", "body": b"this door asks for the link's token"})
-                return
-        await self.app(scope, receive, send)
+from unpooled.flower.bundle import accepting, supplying
+from unpooled.flower.guard import Guard
+from unpooled.flower.longpoll import LongPoll, Mailboxes
 
 
-class Patience:
-    """Holds a request for messages until there are some: for `seconds`, and for `seats` requests at a time."""
-
-    def __init__(self, seconds: float = 1.0, seats: int = 24):
-        self.seconds, self.seats = seconds, threading.BoundedSemaphore(seats)  # Flower has 40 threads for all requests
-        self.news, self.count = threading.Condition(), 0
-
-    def announcing(self, push: Any) -> Any:
-        def pushed(*args: Any, **kwargs: Any) -> Any:
-            result = push(*args, **kwargs)
-            with self.news:
-                self.count += 1
-                self.news.notify_all()
-            return result
-
-        return pushed
-
-    def holding(self, pull: Any) -> Any:
-        def pulled(*args: Any, **kwargs: Any) -> Any:
-            end = time.monotonic() + self.seconds
-            seen, result = self.count, pull(*args, **kwargs)
-            if result.messages_list or not self.seats.acquire(blocking=False):
-                return result
-            try:
-                while not result.messages_list and time.monotonic() < end:
-                    with self.news:
-                        self.news.wait_for(lambda: self.count != seen, timeout=end - time.monotonic())  # noqa: B023
-                    seen, result = self.count, pull(*args, **kwargs)
-            finally:
-                self.seats.release()
-            return result
-
-        return pulled
+def install(mailboxes: Mailboxes) -> None:
+    """Put long polling and bundles into Flower's handlers."""
+    fleet: Any = fleet_handlers
+    runtime: Any = runtime_handlers
+    fleet.push_messages = mailboxes.fleet_push(accepting(fleet.push_messages))
+    fleet.pull_messages = mailboxes.fleet_pull(supplying(current(fleet.pull_messages)))
+    runtime.push_messages = mailboxes.runtime_push(accepting(runtime.push_messages))
+    runtime.pull_messages = mailboxes.runtime_pull(supplying(runtime.pull_messages))
+    fleet.activate_node = readmitting(fleet.activate_node)
 
 
-def be_patient(patience: Patience) -> None:
-    """Put patience into Flower's handlers of messages: nodes wait for the coordinator's, the coordinator for theirs."""
-    places: list[Any] = [fleet_handlers, runtime_handlers]
-    for place in places:
-        place.pull_messages = patience.holding(place.pull_messages)
-        place.push_messages = patience.announcing(place.push_messages)
+def current(pull: Any) -> Any:
+    """A node is not handed questions of runs that have ended: nobody waits for the answers."""
+
+    @wraps(pull)
+    def pulled(request: Any, state: Any, store: Any) -> Any:
+        while True:
+            response = pull(request=request, state=state, store=store)
+            found = response.messages_list
+            if not found or not check_abort(found[0].metadata.run_id, [Status.FINISHED], state):
+                return response
+            store.delete(response.message_object_trees[0].object_id)
+
+    return pulled
 
 
-def let_back_in(activate: Any) -> Any:
-    """A node that was killed and comes back with its key is let in at once, not only when its old heartbeat has lapsed."""
+def readmitting(activate: Any) -> Any:
+    """A node that was killed and restarts with its key is admitted at once, not when its old heartbeat has expired."""
 
     def activated(request: Any, state: Any) -> Any:
         known = state.get_node_id_by_public_key(request.public_key)
@@ -100,20 +68,54 @@ def let_back_in(activate: Any) -> Any:
     return activated
 
 
-def end_with(parent: int) -> None:
-    """End this process when its parent is gone, however that ended: no SuperLink is left behind."""
+class Certificate:
+    """Loads a renewed certificate into the running server: new connections use it, old ones stay."""
+
+    def __init__(self) -> None:
+        self.context: ssl.SSLContext | None = None
+        self.paths: tuple[str, ...] = ()
+        self.changed = 0.0
+
+    def remember(self, create: Any) -> Any:
+        """Wrap uvicorn's function that creates the TLS context."""
+
+        def created(certfile: str, keyfile: str | None, *args: Any, **kwargs: Any) -> ssl.SSLContext:
+            self.context = create(certfile, keyfile, *args, **kwargs)
+            self.paths = tuple(str(p) for p in (certfile, keyfile) if p)
+            self.changed = os.path.getmtime(certfile)
+            return self.context
+
+        return created
+
+    def reload(self) -> None:
+        """Load the certificate again if its file has changed."""
+        if self.context is None:
+            return
+        try:
+            changed = os.path.getmtime(self.paths[0])
+            if changed != self.changed:
+                self.context.load_cert_chain(*self.paths)
+                self.changed = changed
+        except (OSError, ssl.SSLError) as error:
+            print(f"the certificate could not be loaded: {error}", file=sys.stderr)
+
+
+def supervise(parent: int, certificate: Certificate) -> None:
+    """End this process when its parent has ended, so that no SuperLink is left behind; load renewed certificates."""
     while os.getppid() == parent:
+        certificate.reload()
         time.sleep(0.5)
     os.kill(os.getpid(), signal.SIGTERM)
 
 
 def main() -> None:
     token = Path(sys.argv[1]).read_text()
-    threading.Thread(target=end_with, args=(os.getppid(),), daemon=True).start()
-    be_patient(Patience())
-    handlers: Any = fleet_handlers
-    handlers.activate_node = let_back_in(handlers.activate_node)
-    extensions.get_middleware = lambda: (Middleware(Guard, token=token),)
+    certificate, mailboxes = Certificate(), Mailboxes()
+    config: Any = uvicorn.config
+    config.create_ssl_context = certificate.remember(config.create_ssl_context)
+    threading.Thread(target=supervise, args=(os.getppid(), certificate), daemon=True).start()
+    install(mailboxes)
+    extensions.get_middleware = lambda: (Middleware(Guard, token=token), Middleware(LongPoll, mailboxes=mailboxes))
     sys.argv = ["flower-superlink", *sys.argv[2:]]
     flower_superlink()
 

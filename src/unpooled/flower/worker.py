@@ -1,7 +1,7 @@
 """A node's process behind a stock SuperNode (`flower-supernode --isolation process`): data read once, questions answered as they come.
 
-The SuperNode looks for messages every 3 s, so a round takes some seconds; without this worker every message would start a process.
-Flower's internals (version 1.41, pinned).
+The SuperNode polls every 3 s, so a round takes some seconds; without this worker every message would start a process.
+These are internals of Flower 1.41 and 1.42.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from unpooled.remote.link import Link
 log = logging.getLogger("unpooled.node")
 
 POLL = 0.05
-AWAY = 1.0
+RETRY = 1.0  # seconds
 
 # Flower waits a whole second when an object lags its message by a millisecond
 for _pull in (inflatable.pull_objects, inflatable.pull_and_inflate_object_from_tree):
@@ -44,9 +44,9 @@ def run(site: Site, address: str, stop: threading.Event) -> None:
         while not stop.is_set():
             try:
                 stop.wait(POLL if _one(site, link, free) else 0)
-            except Exception as error:  # it is away, or a message's run has ended while it travelled: the node goes on
-                log.info("nothing came of a look at the SuperNode (%s): trying again", type(error).__name__)
-                stop.wait(AWAY)
+            except Exception as error:  # it cannot be reached, or the message's run has ended: the node goes on
+                log.info("poll of the SuperNode failed (%s): trying again", type(error).__name__)
+                stop.wait(RETRY)
 
 
 def _client(link: Link, *more: Any) -> RuntimeHttpClient:

@@ -24,7 +24,7 @@ class Dropped(ConnectionError):
     """The rehearsed loss of a client."""
 
 
-@client("faults.misbehave", STEP, batched=False)
+@client("faults.misbehave", STEP, batched=False, in_process=True)
 def misbehave(up: Tree, client: Client, *, drop: dict, delay: dict, corrupt: dict) -> Tree:
     """What the plan says for this client in this round; plans are {round: [names]} and {round: {name: seconds or kind}}."""
     now = str(client.moment[1])

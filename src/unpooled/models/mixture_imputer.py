@@ -22,10 +22,11 @@ from unpooled.federation import Federation
 from unpooled.maths import gaussian, imputation, mixture
 from unpooled.maths.mixture import Params, Stats
 from unpooled.models import initialization as start
-from unpooled.parameters import at_least, within
+from unpooled.parameters import at_least, one_of, within
 from unpooled.tree import message
 
 SIZES = (1, 2, 3, 5, 8)
+STARTS = ("cells", "random")
 ROWS_A_PARAMETER = 10  # a size with fewer is not tried
 PRIORS = (1.0, 10.0)  # times the number of columns: rows that the prior is worth
 BINS = 200  # of the histogram by which intervals are calibrated
@@ -72,6 +73,14 @@ def e_step(down: tuple[Params, ...], client: Client, *, hide: float) -> tuple[St
     return tuple(mixture.e_step(params, x, w, "full") for params in down)
 
 
+@client("mixture_imputer.cells", SUM, adds=True, batched=False)
+def cells(down: tuple[Params, ...], client: Client, *, hide: float, shapes: list) -> tuple[Stats, ...]:
+    """Counts, sums and second moments of the rows near each point, for the start."""
+    x, w = _table(client)
+    x = np.where(imputation.hidden(x, hide), np.nan, x) if hide else x
+    return tuple(mixture.e_step(kernels, x, w, shape) for kernels, shape in zip(down, shapes))
+
+
 @client("mixture_imputer.judge", SUM, adds=True, batched=False)
 def judge(down: tuple[Asked, ...], client: Client, *, hide: float) -> tuple[Judged, ...]:
     """Errors on the cells that were hidden while the candidates were fitted."""
@@ -101,6 +110,7 @@ class MixtureImputer(OneToOneFeatureMixin, TransformerMixin, Estimator):
     prior : how many rows of uncorrelated columns the prior is worth; None chooses between one and ten times the columns.
     hide : the share of cells that is held back to choose by, and to calibrate intervals with; 0 needs one candidate.
     choose_iter : rounds for the choice, at most.
+    init_params : where mixtures of several components start: "cells" (sums over small regions) or "random".
     """
 
     def __init__(
@@ -112,6 +122,7 @@ class MixtureImputer(OneToOneFeatureMixin, TransformerMixin, Estimator):
         choose_iter: int = 30,
         max_iter: int = 100,
         tol: float = 1e-4,
+        init_params: str = "cells",
         random_state: Any = 0,
     ):
         self.n_components = n_components
@@ -120,6 +131,7 @@ class MixtureImputer(OneToOneFeatureMixin, TransformerMixin, Estimator):
         self.choose_iter = choose_iter
         self.max_iter = max_iter
         self.tol = tol
+        self.init_params = init_params
         self.random_state = random_state
 
     def check(self, fed: Federation) -> None:
@@ -131,6 +143,7 @@ class MixtureImputer(OneToOneFeatureMixin, TransformerMixin, Estimator):
             raise BadParameter(
                 f"hide={self.hide!r} must be from 0 to 0.5: it is the share of cells held back to choose by"
             )
+        one_of("init_params", self.init_params, STARTS)
         if self.prior is not None:
             within("prior", self.prior, 0, np.inf, "how many rows the prior is worth")
 
@@ -142,9 +155,21 @@ class MixtureImputer(OneToOneFeatureMixin, TransformerMixin, Estimator):
         pairs = self._pairs(float(frame.rows), len(mean))
         if self.hide == 0 and len(pairs) > 1:
             raise BadParameter("hide=0 leaves no cells to choose by: give n_components and prior as one number each")
-        candidates = tuple(_candidate(k, prior, mean, scale, rng) for k, prior in pairs)
+        starts = self._starts(fed, frame, sorted({k for k, _ in pairs}), rng)
+        candidates = tuple(Candidate(starts[k], prior, -np.inf, False) for k, prior in pairs)
         flat = np.full(BINS, 1 / BINS)
         return State(candidates, mean, scale, self.hide == 0, flat, np.full(len(pairs), np.nan))
+
+    def _starts(self, fed: Federation, frame: start.Frame, sizes: list[int], rng: Any) -> dict[int, Params]:
+        """A mixture of each size; what is hidden is hidden from the start too."""
+        if self.init_params == "random":
+            draws = {k: start.random_means(frame, k, rng) if k > 1 else to_numpy(frame.mean)[None] for k in sizes}
+            return {k: start.wide(frame, means, "full") for k, means in draws.items()}
+
+        def totals(kernels: tuple[Params, ...], shapes: list[str]) -> tuple[Stats, ...]:
+            return fed.sum(cells.using(hide=self.hide, shapes=shapes), kernels)
+
+        return dict(zip(sizes, start.starts(totals, frame, sizes, 1, "full", rng)))
 
     def _pairs(self, rows: float, d: int) -> list[tuple[int, float]]:
         """(components, prior) of every candidate; a mixture of several is tried where rows are many."""
@@ -157,7 +182,9 @@ class MixtureImputer(OneToOneFeatureMixin, TransformerMixin, Estimator):
         return [(k, float(p)) for k in sizes for p in priors]
 
     def step(self, fed: Federation, state: State) -> tuple[State, Info]:
-        if not state.chosen and (self._settled(state) or fed.journal.round > self.choose_iter + 2):
+        if not state.chosen and (
+            self._settled(state) or fed.journal.round > self.choose_iter + self._start_sums(state)
+        ):
             return self._choose(fed, state)
         active = [i for i, c in enumerate(state.candidates) if not c.settled]
         ask = e_step.using(hide=0.0 if state.chosen else self.hide)
@@ -179,6 +206,11 @@ class MixtureImputer(OneToOneFeatureMixin, TransformerMixin, Estimator):
         central = np.asarray(found[best].central) if float(found[0].cells) else state.central
         info = {"loglik": state.candidates[best].loglik, "candidates": len(errors), "hidden_rmse": errors[best]}
         return State((chosen,), state.mean, state.scale, True, central, errors), info
+
+    def _start_sums(self, state: State) -> int:
+        """How many SUMs the start took: two for the frame, five for cells and their choice."""
+        several = any(len(c.params.weights) > 1 for c in state.candidates)
+        return 7 if several and self.init_params == "cells" else 2
 
     def _settled(self, state: State) -> bool:
         return all(c.settled for c in state.candidates)
@@ -239,10 +271,3 @@ class MixtureImputer(OneToOneFeatureMixin, TransformerMixin, Estimator):
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
         return tags
-
-
-def _candidate(k: int, prior: float, mean: np.ndarray, scale: np.ndarray, rng: np.random.Generator) -> Candidate:
-    """From sums alone, so that any split of the rows starts alike."""
-    means = mean + (k > 1) * scale * rng.normal(size=(k, len(mean)))
-    covs = np.tile(np.diag(scale**2), (k, 1, 1))
-    return Candidate(Params(np.full(k, 1 / k), means, gaussian.pack_triangle(covs)), prior, -np.inf, False)

@@ -7,23 +7,21 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args, get_origin
+from typing import Any
 
 import numpy as np
 
 from unpooled import tree
 from unpooled.arrays import to_numpy
-from unpooled.client import GATHER, KEYS, TELL, Ask
+from unpooled.client import GATHER, KEYS, REGISTRY, TELL, Ask
 from unpooled.errors import BadParameter, DataNotFound, suggest
 from unpooled.names import room_of
+from unpooled.node import limits
 from unpooled.node.questions import Refused
-
-if TYPE_CHECKING:
-    pass
 
 MASK = "secure.mask"
 
@@ -43,6 +41,14 @@ max_parameters_per_row = 0.33  # numbers in one answer, for each row of this tab
 rounds_per_day = 10000         # questions answered in 24 hours, at most
 max_bytes = 1073741824         # a larger message is not read
 dry_run = false                # true: answer nothing, write into the ledger what would have left
+
+[limits]                       # how closely a request may look, whoever asks
+min_count = 5                  # rows in a cluster whose centre leaves, at least
+batch = 32                     # rows in one step of training, at least
+components = 256               # clusters, centres or models in one question, at most
+candidates = 16                # whole models in one question, at most
+share = 0.5                    # part of the rows that may be held out, at most
+steps = 1000                   # epochs or steps of training in one question, at most
 """
 
 
@@ -64,9 +70,14 @@ class Policy:
     rounds_per_day: int = 10**9
     max_bytes: int = 2**31
     dry_run: bool = False
+    limits: Mapping[str, float] = field(default_factory=dict)  # none in a simulation
+    network: bool = False  # whether this node is on a network; True for every policy file
 
     def admit(self, ask: Ask, rows: int, node: str) -> None:
         """Refuse a question that may not be answered at all."""
+        for name in (ask.name, *(s.name for s in ask.steps)):
+            if self.network and REGISTRY[name].in_process:
+                raise Refused(f"{name} gives rows away or misbehaves by design: no node answers it")
         if ask.kind == KEYS:
             if self.secure == "off":
                 raise Refused(
@@ -112,7 +123,7 @@ class Policy:
     def check_answer(self, up: Any, schema: Any, rows: int, node: str) -> None:
         """Refuse an answer that tells of few rows, or holds more numbers than its rows can hide; for answers that are not masked."""
         least = self.min_rows_per_component
-        for count in row_counts(up, schema) if least > 0 else ():
+        for count in tree.row_counts(up, schema) if least > 0 else ():
             few = (count > 0) & (count < least)
             all_but_few = (count < rows) & (rows - count < least)
             if bool((few | all_but_few).any()):
@@ -129,24 +140,6 @@ def _matches(name: str, patterns: Sequence[str]) -> bool:
     return any(fnmatchcase(name, p) for p in patterns)
 
 
-def row_counts(up: Any, schema: Any) -> Iterator[np.ndarray]:
-    """The leaves that the schema marks as counts of rows ("rows"), wherever they stand."""
-    if hasattr(schema, "_fields"):
-        hints = tree.hints(schema)
-        for name, part in zip(schema._fields, up):
-            yield from row_counts(part, hints[name])
-    elif get_origin(schema) is tuple:
-        args = get_args(schema)
-        repeated = len(args) == 2 and args[1] is Ellipsis
-        for i, part in enumerate(up):
-            yield from row_counts(part, args[0] if repeated else args[i])
-    elif get_origin(schema) is dict:
-        for part in up.values():
-            yield from row_counts(part, get_args(schema)[1])
-    elif "rows" in getattr(getattr(schema, "__metadata__", [None])[0], "bound", "").split():
-        yield to_numpy(up)
-
-
 def read(path: Path) -> Policy:
     """The policy in a file; a key that is not known is refused, so that a slip of the pen does not open a door."""
     try:
@@ -155,16 +148,30 @@ def read(path: Path) -> Policy:
         raise DataNotFound(f"{path} is not there: `unpooled node init` writes one to start from") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise BadParameter(f"{path} is not TOML: {error}") from error
-    known = {f.name: f.default for f in fields(Policy)}
+    known = {f.name: f.default for f in fields(Policy) if f.name != "network"}
     strict = defaults()
+    body["limits"] = _read_limits(body.get("limits", {}), path)
     for key, value in body.items():
+        if key == "limits":
+            continue
         if key not in known:
             raise BadParameter(f"{path.name} has a key {key!r} that is not known: {suggest(key, known)}")
         if key == "secure" and value not in ("off", "allowed", "required"):
             raise BadParameter(f'{path.name}: secure = {value!r} should be "off", "allowed" or "required"')
         if not (_fits(value, known[key]) or (key == "gather" and _fits(value, ()))):
             raise BadParameter(f"{path.name}: {key} = {value!r} should be like {json.dumps(strict[key])}")
-    return Policy(**{**strict, **body})
+    return Policy(**{**strict, **body}, network=True)
+
+
+def _read_limits(given: Any, path: Path) -> dict[str, float]:
+    if not isinstance(given, dict):
+        raise BadParameter(f"{path.name}: limits is a section, written [limits]")
+    for key, value in given.items():
+        if key not in limits.DEFAULTS:
+            raise BadParameter(f"{path.name}: [limits] has no key {key!r}: {suggest(key, limits.DEFAULTS)}")
+        if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
+            raise BadParameter(f"{path.name}: [limits] {key} = {value!r} should be a number of 0 or more")
+    return {**limits.DEFAULTS, **given}
 
 
 def defaults() -> dict[str, Any]:

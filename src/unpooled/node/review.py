@@ -17,7 +17,7 @@ from unpooled.client import GATHER, SUM, Ask, Client
 from unpooled.errors import UnpooledError
 from unpooled.federation import Federation, Layer
 from unpooled.local import Local
-from unpooled.node.policy import Policy, row_counts
+from unpooled.node.policy import Policy
 from unpooled.study import Study
 from unpooled.tree import Tree
 
@@ -54,7 +54,7 @@ class Witness(Layer):
 
     def sum(self, ask: Ask, down: Tree) -> Tree:
         total = self.inner.sum(ask, down)
-        counts = [to_numpy(c)[to_numpy(c) > 0] for c in row_counts(total, ask.types[1])]
+        counts = [to_numpy(c)[to_numpy(c) > 0] for c in tree.row_counts(total, ask.types[1])]
         self._note(ask, total, min((float(c.min()) for c in counts if c.size), default=np.inf))
         return total
 

@@ -19,11 +19,11 @@ import numpy as np
 from unpooled import study as studies
 from unpooled import tree, wire
 from unpooled.arrays import is_torch, to_numpy
-from unpooled.client import KEYS, STEP, Ask, Client, Step, digest
+from unpooled.client import KEYS, STEP, VIEW, Ask, Client, Step, digest
 from unpooled.errors import UnpooledError, suggest
 from unpooled.layers.secure import masking_node
 from unpooled.local import merged_jobs
-from unpooled.node import questions
+from unpooled.node import limits, questions
 from unpooled.node.ledger import Ledger, Line
 from unpooled.node.policy import MASK, Policy
 from unpooled.node.questions import Refused
@@ -143,6 +143,7 @@ class Site:
         ask = self._question(request)
         policy.admit(ask, rows.n_rows, self.name)
         down = parcel.value()
+        limits.check(ask.name, ask.options, down, policy.limits, self.name)
         private = self._private(request, letters, partial(digest, ask, down), session, policy)
         if session is not None:
             down = self._followed(session, ask, down, request, private)
@@ -236,7 +237,7 @@ class Site:
 
     def _question(self, request: dict[str, Any]) -> Ask:
         ask = questions.find(request["ask"], self.also)
-        if ask.kind == STEP:
+        if ask.kind in (STEP, VIEW):
             raise Refused(f"{ask.name} is a step of a layer, not a question: the coordinator mixed up two names")
         if request["schema"] != questions.schema(ask.name):
             raise Refused(
@@ -252,7 +253,7 @@ class Site:
 
     def _step(self, name: str, options: dict[str, Any]) -> Step:
         step = questions.find(name, self.also)
-        if step.kind != STEP:
+        if step.kind not in (STEP, VIEW):
             raise Refused(f"{step.name} is a question, not a step of a layer: the coordinator mixed up two names")
         return Step(step.name, options)
 
@@ -288,12 +289,23 @@ class Site:
         if ask.kind == KEYS:  # keys and shares have nothing to do with rows
             me = replace(_NOBODY, name=self.name, state=dict(state), moment=moment, **private)
             return state, ask(down, me)
-        up, me = _ask_rows(ask, down, rows, replace(_NOBODY, state=state, moment=moment, **private))
+        like = replace(_NOBODY, state=state, moment=moment, **private)
+        up, me = self._ask_rows(ask, down, rows, like, policy.min_rows)
         tree.check(up, ask.types[1], bound)
         if not any(step.name == MASK for step in ask.steps):
             policy.check_answer(up, ask.types[1], rows.n_rows, self.name)
         sent = replace(ask, answer=lambda *_, **__: up, options={})(down, me)
         return me.state, sent
+
+    def _ask_rows(self, ask: Ask, down: Tree, rows: Rows, like: Client, least: int) -> tuple[Tree, Client]:
+        """The answer before its steps. What a question says about the data may quote a value: that stays in the node's log."""
+        try:
+            return _ask_rows(ask, down, rows, like, least)
+        except (Refused, ModuleNotFoundError):
+            raise
+        except UnpooledError as error:
+            log.error("%s cannot be answered with this node's data: %s", ask.name, error)
+            raise Refused(f"{self.name!r} cannot answer {ask.name} with its data: its log says why") from error
 
     # ---- state, by round ----
 
@@ -379,7 +391,7 @@ def _check_down(down: Tree, ask: Ask) -> dict[str, Any]:
     return bound
 
 
-def _ask_rows(ask: Ask, down: Tree, rows: Rows, like: Client) -> tuple[Tree, Client]:
+def _ask_rows(ask: Ask, down: Tree, rows: Rows, like: Client, least: int) -> tuple[Tree, Client]:
     """(answer before its steps, the client after it): chunk by chunk where the question adds over rows."""
     bare = replace(ask, steps=())
     if not ask.adds and not rows.whole:
@@ -389,6 +401,11 @@ def _ask_rows(ask: Ask, down: Tree, rows: Rows, like: Client) -> tuple[Tree, Cli
     up: Tree = None
     for part in rows.parts():
         me = replace(part, state=dict(like.state), **{name: getattr(like, name) for name in _PRIVATE})
+        me = ask.seen(me)
+        if 0 < len(part.w) - len(me.w) < least:
+            raise Refused(
+                f"{ask.name} would leave out fewer rows than the {least} that the policy demands: use fewer folds"
+            )
         # cut as Local cuts, so that a sum has the same bits here as there
         for piece in (job.target for job in merged_jobs([me])) if ask.adds else [me]:
             answer = bare(down, piece)

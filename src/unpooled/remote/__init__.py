@@ -8,7 +8,20 @@ columns of nodes), `run` (what nodes know of a run), `exchange` (one question on
 link), `engines` (the one place that chooses an engine).
 """
 
-from unpooled.remote.federation import Remote
-from unpooled.remote.transport import Peer, Reply, Request, Transport
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from unpooled.remote.federation import Remote
+    from unpooled.remote.transport import Peer, Reply, Request, Transport
+
+_PUBLIC = {"Remote": "federation", **dict.fromkeys(("Peer", "Reply", "Request", "Transport"), "transport")}
 
 __all__ = ["Peer", "Remote", "Reply", "Request", "Transport"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a name when it is first used: the server needs `link` and `keys` alone, which load quickly."""
+    if name in _PUBLIC:
+        return getattr(import_module(f"unpooled.remote.{_PUBLIC[name]}"), name)
+    raise AttributeError(f"module 'unpooled.remote' has no attribute {name!r}")

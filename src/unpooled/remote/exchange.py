@@ -19,10 +19,9 @@ if TYPE_CHECKING:
     from unpooled.remote.federation import Remote
 
 RECEIVE_WAIT = 0.5  # seconds that one call may wait for replies, so that nodes that come and go are noticed
-RETRY = 2.0  # seconds without any answer until those that are missing are sent the question again; doubles
-MAX_RETRY = 5.0  # a restarted node has lost the question: it must not wait long for the next copy
+MAX_RETRY = 2.5  # times `retry`: a restarted node has lost the question and must not wait long for the next copy
 SLOW_FACTOR = 3.0  # where the first answer takes long, silence is normal: wait this many times as long
-RETRY_LOST = 0.2  # seconds until a question whose message was lost is sent again
+RETRY_LOST = 0.1  # times `retry`: until a question whose message is known to be lost is sent again
 SAY_EVERY = 10.0  # seconds between two sentences about whom a run waits for
 
 
@@ -63,7 +62,7 @@ class Exchange:
         self.open = set(fed.names)
         self.needed = min(fed.needed, len(self.open)) if ask.kind == KEYS else fed.needed
         self.start = self.said = self.heard = time.monotonic()
-        self.silence = max(RETRY, SLOW_FACTOR * min(fed.durations, default=0.0))
+        self.silence = max(fed.retry, SLOW_FACTOR * min(fed.durations, default=0.0))
         self._requests: dict[str, str] = {}  # request id -> client name
         self._sent: dict[str, Sent] = {}
         self._message = wire.pack(self._head(), down)
@@ -73,18 +72,22 @@ class Exchange:
         waited = time.monotonic() - self.start
         answered, needed = self.tally.answered, self.needed
         reachable = any(self.fed.roster.online(n) for n in self.open)
-        if not self.open or answered + len(self.open) < needed:  # refusals leave too few: waiting cannot help
+        if not self.open or self._hopeless():
             return False
         if answered >= needed and (waited > self.fed.timeout or not reachable):
             return False
         return waited <= self.fed.timeout + self.fed.wait
+
+    def _hopeless(self) -> bool:
+        """Whether refusals have left too few clients: waiting cannot help."""
+        return self.tally.answered + len(self.open) < self.needed
 
     def advance(self) -> None:
         """Send what is due, then wait a moment for replies."""
         self.fed.roster.poll()
         self._send()
         if self._requests:
-            replies = self.fed.transport.receive(list(self._requests), RECEIVE_WAIT)
+            replies = self.fed.transport.receive(list(self._requests), min(RECEIVE_WAIT, self.fed.retry))
             for reply in replies:
                 name = self._requests.pop(reply.request, "")
                 if name in self.open:
@@ -94,7 +97,9 @@ class Exchange:
         self._report()
 
     def end(self) -> None:
-        """Count those without an answer as refusals."""
+        """Count those without an answer as refusals, unless refusals of others ended the round before its time."""
+        if self._hopeless():
+            return
         waited = time.monotonic() - self.start
         problem = self.fed.transport.problem() if self.open else ""
         for name in sorted(self.open):
@@ -125,8 +130,8 @@ class Exchange:
         return node != last.node or (now >= last.retry_at and now - self.heard >= self.silence)
 
     def _schedule(self, name: str, node: int, now: float) -> Sent:
-        previous = self._sent[name].patience if name in self._sent else RETRY / 2
-        patience = max(min(2 * previous, MAX_RETRY), self.silence)
+        previous = self._sent[name].patience if name in self._sent else self.fed.retry / 2
+        patience = max(min(2 * previous, MAX_RETRY * self.fed.retry), self.silence)
         return Sent(node, now + patience, patience)
 
     def _head(self) -> dict[str, Any]:
@@ -156,7 +161,7 @@ class Exchange:
     def _take(self, name: str, reply: Reply) -> None:
         """Settle one client's reply: a lost message is sent again, anything that does not fit is a refusal."""
         if reply.lost:
-            self._sent[name] = Sent(None, time.monotonic() + RETRY_LOST, self._sent[name].patience)
+            self._sent[name] = Sent(None, time.monotonic() + RETRY_LOST * self.fed.retry, self._sent[name].patience)
             return
         try:
             parcel = self._open(name, reply)

@@ -45,6 +45,9 @@ class Remote:
         Seconds after which a slow client is left out of a round, if `min_clients` have answered.
     wait : float, default=600.0
         Seconds to wait for `min_clients` before giving up.
+    retry : float, default=2.0
+        Seconds without any answer until the missing clients are sent the question again. Where answers took longer before,
+        the run waits longer; nodes give the same answer to the same question, so asking again is harmless.
     max_bytes : int, default=2**31
         A larger reply is refused.
     study : Study or None, default=None
@@ -67,6 +70,7 @@ class Remote:
         columns: Sequence[str] | None = None,
         timeout: float = 600.0,
         wait: float = 600.0,
+        retry: float = 2.0,
         max_bytes: int = 2**31,
         study: Study | None = None,
         say: Callable[[str], None] = lambda text: None,
@@ -74,9 +78,10 @@ class Remote:
         if names is not None and len(set(names)) < max(1, min_clients):
             raise BadParameter(f"min_clients={min_clients} is more than the {len(set(names))} names: lower it")
         self.transport, self.study = transport, study
-        self.min_clients, self.timeout, self.wait, self.max_bytes, self.say = min_clients, timeout, wait, max_bytes, say
+        self.min_clients, self.max_bytes, self.say = min_clients, max_bytes, say
+        self.timeout, self.wait, self.retry = timeout, wait, retry
         self.journal = Journal()
-        self.roster = Roster(transport, columns)
+        self.roster = Roster(transport, columns, 2.5 * retry)
         self.run = Run()
         self.durations: deque[float] = deque(maxlen=5)  # seconds to the first answer of the last exchanges
         self._names = None if names is None else sorted(names)

@@ -16,7 +16,6 @@ from unpooled.remote.transport import Peer, Reply, Request, Transport
 from unpooled.tree import SchemaError
 
 POLL = 0.5  # seconds between two looks at who is connected
-RETRY = 5.0  # seconds until a node that did not answer hello is asked again; doubles
 HELLO_BYTES = 2**24
 
 
@@ -29,10 +28,12 @@ class Roster:
         Where the nodes are.
     columns : sequence of str or None
         The columns wanted; None for those of the first node by name.
+    retry : float, default=5.0
+        Seconds until a node that did not answer hello is asked again; doubles.
     """
 
-    def __init__(self, transport: Transport, columns: Sequence[str] | None):
-        self.transport = transport
+    def __init__(self, transport: Transport, columns: Sequence[str] | None, retry: float = 5.0):
+        self.transport, self.retry = transport, retry
         self.columns = None if columns is None else list(columns)
         self.settled = False  # whether the columns are fixed
         self.nodes: dict[str, int] = {}
@@ -104,7 +105,7 @@ class Roster:
         for node, request in zip(due, ids):
             if request:
                 self._asked[request] = node
-                patience = 2 * self._retry.get(node, (0.0, RETRY / 2))[1]
+                patience = 2 * self._retry.get(node, (0.0, self.retry / 2))[1]
                 self._retry[node] = (now + patience, patience)
 
     def _read_hello(self, reply: Reply) -> None:

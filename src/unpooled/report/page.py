@@ -98,7 +98,7 @@ def _asked(config: configs.Config) -> str:
 
 
 def _curve(history: list) -> str:
-    for key, name in (("loglik", "log-likelihood per row"), ("loss", "loss")):
+    for key, name in (("loglik", "log-likelihood per row"), ("loss", "loss"), ("deviance", "deviance")):
         rows = [row for row in history if np.isfinite(row.get(key, np.nan))]  # not every round has it
         if len(rows) > 1:
             curve = svg.line([row["round"] for row in rows], [row[key] for row in rows], "round", name)

@@ -27,6 +27,7 @@ from unpooled.tree import Tree, message
 
 MEMORIES = ("statistics", "field", "none")
 COHORTS = ("bernoulli", "fixed")
+STARTS = ("cells", "gather", "random")
 HALVINGS = 12
 STALE = 0.1  # the most that a step may change the params, times the share of rows not heard about them
 CALM = 0.1  # a step of which less than this share is chance is EM's own, however long
@@ -77,6 +78,8 @@ class FedEM(Estimator):
     guard : a step that changes the params by more than this, and in which there is much noise, is halved; in logarithms and standard
         deviations. None: never.
     exact_every : every so many rounds one more SUM, uncompressed, for the true likelihood and |h|^2 in the history.
+    init_params : for Gaussian families, "cells" (sums over small regions, the same start however rows are split into clients),
+        "gather" (one GATHER of local k-means centres) or "random"; other families draw their start.
     params_init : params to start from, in the units of the data.
     """
 
@@ -98,6 +101,7 @@ class FedEM(Estimator):
         patience: int = 6,
         guard: float | None = 3.0,
         exact_every: int = 0,
+        init_params: str = "cells",
         params_init: Any = None,
         max_iter: int = 100,
         tol: float = 1e-5,
@@ -118,6 +122,7 @@ class FedEM(Estimator):
         self.patience = patience
         self.guard = guard
         self.exact_every = exact_every
+        self.init_params = init_params
         self.params_init = params_init
         self.max_iter = max_iter
         self.tol = tol
@@ -138,7 +143,7 @@ class FedEM(Estimator):
             raise BadParameter(f"guard={self.guard!r} must be above 0, or None for no guard")
         if not 0 <= self.decay <= 1:
             raise BadParameter(f"decay={self.decay!r} must be from 0 (constant steps) to 1")
-        for name, known in (("memory", MEMORIES), ("cohort", COHORTS)):
+        for name, known in (("memory", MEMORIES), ("cohort", COHORTS), ("init_params", STARTS)):
             if getattr(self, name) not in known:
                 raise BadParameter(f"{name}={getattr(self, name)!r} is not known: use one of {', '.join(known)}")
 
@@ -176,12 +181,18 @@ class FedEM(Estimator):
                 )
 
     def _first_params(self, fed, family, frame, mean, scale, rng) -> Tree:
-        if not hasattr(family, "from_clusters"):
+        if not hasattr(family, "from_clusters") or self.init_params == "random":
             return family.start(mean, scale, rng)
-        found = start.centres(fed, frame, family.n_components, 5)
-        c = start.cluster_centres(found, family.n_components, rng)
-        variances = scale**2 * (c.xx / c.n[:, None] + 1e-3)
-        return family.from_clusters(c.n / c.n.sum(), mean + scale * c.x, variances)
+        weights, means, variances = self._clusters(fed, frame, family.n_components, rng)
+        return family.from_clusters(weights, mean + scale * means, scale**2 * (variances + 1e-3))
+
+    def _clusters(self, fed, frame, k: int, rng) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Weights (k,), means and variances (k, d) in the standardised frame."""
+        if self.init_params == "cells":
+            (found,) = start.cells_start(fed, frame, [k], 1, "diag", rng)
+            return found.weights, (found.means - frame.mean) / frame.scale, found.covs / frame.scale**2
+        c = start.cluster_centres(start.centres(fed, frame, k, 5), k, rng)
+        return c.n / c.n.sum(), c.x, c.xx / c.n[:, None]
 
     # ---- a round ----
 

@@ -74,6 +74,8 @@ class FedGMM(FedGMMFace):
     whiten : whether SGD on linear learners moves in whitened coordinates.
     ridge : precision of the prior on linear learners under Newton, per row and in standardised columns.
     aggregation : "exact", or "paper" for the printed update of covariances, which drops the scatter between clients.
+    init_params : where the Gaussians start: "cells" (sums over small regions, the same however rows are split into
+    clients) or "gather" (one GATHER of local k-means centres).
     The other parameters: see `LearnerEstimator`.
     """
 
@@ -94,6 +96,7 @@ class FedGMM(FedGMMFace):
         ridge: float = 1e-6,
         reg_covar: float = 1e-6,
         aggregation: str = "exact",
+        init_params: str = "gather",
         **parameters: Any,
     ):
         super().__init__(**parameters)
@@ -111,6 +114,7 @@ class FedGMM(FedGMMFace):
         self.ridge = ridge
         self.reg_covar = reg_covar
         self.aggregation = aggregation
+        self.init_params = init_params
 
     # ---- the run ----
 
@@ -119,7 +123,7 @@ class FedGMM(FedGMMFace):
         frame = start.frame(fed)
         lens, inside, cov = begin.lens(fed, frame, self.embedding, self.rest)
         sizes = sorted({k for k, _ in self._sizes()})
-        found = begin.gaussians(fed, begin.View(inside, lens), sizes, self.covariance_type, rng)
+        found = begin.gaussians(fed, begin.View(inside, lens), sizes, self.covariance_type, rng, self.init_params)
         mixtures = {str(k): params for k, params in zip(sizes, found)}
         cov = cov if self._newton(as_option(trainer)) else np.zeros((0, 0))
         return State(as_option(trainer), lens, frame.scale, cov, mixtures, (), 0)
@@ -284,6 +288,7 @@ class FedGMM(FedGMMFace):
             "optimizer": ("auto", "newton", "sgd"),
             "warmup_covariance": ("auto", "own", "shared"),
             "aggregation": ("exact", "paper"),
+            "init_params": ("cells", "gather"),
         }.items():
             if getattr(self, name) not in known:
                 raise BadParameter(f"{name}={getattr(self, name)!r} is not known: use one of {', '.join(known)}")

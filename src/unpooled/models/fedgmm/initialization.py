@@ -1,8 +1,8 @@
-"""Where FedGMM starts: Gaussians from local k-means, learners from class means inside each Gaussian; one federated
-PCA for images.
+"""Where FedGMM starts: Gaussians from cells, learners from class means inside each Gaussian; one federated PCA for images.
 
-PCA costs three SUMs (means, second moments, lengths of what the axes leave out). k-means costs one GATHER of local
-centres. The learners' start costs one SUM of class means by Gaussian, for linear learners; others start at random.
+PCA costs three SUMs (means, second moments, lengths of what the axes leave out). Cells cost five SUMs; local k-means
+instead, by choice, one GATHER of centres. The learners' start costs one SUM of class means by Gaussian, for linear
+learners; others start at random.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from unpooled.arrays import Array, Float, like, namespace, to_numpy
 from unpooled.client import GATHER, SUM, Client, client
 from unpooled.errors import BadData, BadParameter
 from unpooled.federation import Federation
-from unpooled.maths import gaussian
-from unpooled.maths.mixture import Params
+from unpooled.maths import gaussian, mixture
+from unpooled.maths.mixture import Params, Stats
 from unpooled.models import initialization as start
-from unpooled.models.fedgmm.rounds import Joint, Labelled, Lens, embedded, log_rest, second_moments
+from unpooled.models.fedgmm.rounds import Joint, Labelled, Lens, Mixtures, embedded, log_rest, second_moments
 from unpooled.tree import message
 
 SHRINK = 1e-3  # of the mean variance, added to what is inverted for the learners' start
@@ -87,6 +87,13 @@ def embedded_centres(view: View, client: Client, *, k: int, min_count: float) ->
     return start.local_centres.answer(view.frame, seen, k=k, min_count=min_count)
 
 
+@client("fedgmm.embedded_cells", SUM, adds=True)
+def embedded_cells(down: Mixtures, client: Client, *, shapes: list) -> tuple[Stats, ...]:
+    """Counts, sums and second moments of the rows near each point, where the Gaussians see them."""
+    z = embedded(start.double(client.x), down.lens)
+    return tuple(mixture.e_step(kernels, z, client.w, shape) for kernels, shape in zip(down.params, shapes))
+
+
 @message("fedgmm.Looking")
 class Looking(NamedTuple):
     """How rows are seen by the Gaussians."""
@@ -127,8 +134,14 @@ def _rest(fed: Federation, axes: Lens, left: float) -> np.ndarray:
 # ---- Gaussians ----
 
 
-def gaussians(fed: Federation, view: View, sizes: list[int], shape: str, rng: Any) -> list[Params]:
-    """A mixture of each size, from one GATHER of local k-means centres."""
+def gaussians(fed: Federation, view: View, sizes: list[int], shape: str, rng: Any, how: str) -> list[Params]:
+    """A mixture of each size, from sums over cells or from one GATHER of local k-means centres."""
+    if how == "cells":
+
+        def totals(kernels: tuple[Params, ...], shapes: list[str]) -> tuple[Stats, ...]:
+            return fed.sum(embedded_cells.using(shapes=shapes), Mixtures(kernels, view.lens))
+
+        return start.starts(totals, view.frame, sizes, 1, shape, rng)
     share = min(1.0, start.MAX_CLIENTS / len(fed.names))
     ask = embedded_centres.using(k=max(sizes), min_count=5.0 if len(fed.names) > 1 else 0.0)
     answers = fed.sample(share, fed.journal.rng).gather(ask, view)

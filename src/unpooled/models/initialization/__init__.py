@@ -1,8 +1,11 @@
 """Where a mixture or a clustering starts: the columns' means and spreads by two SUMs, then centres.
 
-`gathered` asks each client for the centres of its own k-means, which is one GATHER.
+`cells` asks for sums over small regions, and finds the components at the server (`cell_search`, `cell_mixture`): the
+start does not depend on how rows are split into clients. `gathered` asks each client for the centres of its own k-means, which is
+one GATHER.
 """
 
+from unpooled.models.initialization.cells import cells_start, starts
 from unpooled.models.initialization.gathered import (
     MAX_CLIENTS,
     Centre,
@@ -10,6 +13,7 @@ from unpooled.models.initialization.gathered import (
     Frame,
     centres,
     cluster_centres,
+    double,
     frame,
     from_centres,
     local_centres,
@@ -25,8 +29,10 @@ __all__ = [
     "Centre",
     "Centres",
     "Frame",
+    "cells_start",
     "centres",
     "cluster_centres",
+    "double",
     "frame",
     "from_centres",
     "local_centres",
@@ -34,5 +40,6 @@ __all__ = [
     "override",
     "random_means",
     "spread",
+    "starts",
     "wide",
 ]

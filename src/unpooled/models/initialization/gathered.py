@@ -65,7 +65,7 @@ def look(nothing: None, client: Client) -> Look:
     """How many rows there are, and of each column how many values and their sum."""
     xp = namespace(client.x)
     seen, x = _seen(client.x, client.w)
-    return Look(_float(client.w.sum(-1)), _float(seen.sum(-2)), _float((seen * xp.nan_to_num(x)).sum(-2)))
+    return Look(double(client.w.sum(-1)), double(seen.sum(-2)), double((seen * xp.nan_to_num(x)).sum(-2)))
 
 
 @client("initialization.spread", SUM, adds=True)
@@ -74,7 +74,7 @@ def spread(centre: Centre, client: Client) -> Spread:
     xp = namespace(client.x)
     seen, x = _seen(client.x, client.w)
     away = xp.nan_to_num(x - xp.asarray(centre.mean, dtype=x.dtype, **_device(x)))
-    return Spread(_float((seen * away**2).sum(-2)))
+    return Spread(double((seen * away**2).sum(-2)))
 
 
 @client("initialization.local_centres", GATHER, batched=False)
@@ -184,11 +184,11 @@ def _standardised_sample(frame: Frame, client: Client) -> tuple[np.ndarray, np.n
 def _seen(x: Array, w: Array) -> tuple[Array, Array]:
     """(row weight where a value is there, x in float64)."""
     xp = namespace(x)
-    x = _float(x)
-    return (~xp.isnan(x)) * _float(w)[..., None], x
+    x = double(x)
+    return (~xp.isnan(x)) * double(w)[..., None], x
 
 
-def _float(a: Array) -> Array:
+def double(a: Array) -> Array:
     xp = namespace(a)
     return a.to(xp.float64) if xp is not np else np.asarray(a, dtype=np.float64)
 

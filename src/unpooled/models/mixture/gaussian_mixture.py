@@ -24,6 +24,7 @@ from unpooled.maths import gaussian, mixture
 from unpooled.maths.mixture import Params, Stats
 from unpooled.models import initialization as start
 from unpooled.models.mixture import race
+from unpooled.models.mixture.collapse import collapsed
 from unpooled.models.mixture.inference import MixtureFace
 from unpooled.tree import message
 
@@ -32,7 +33,7 @@ EMPTY = 0.1  # a component with fewer rows than this is re-seeded
 MAX_RESEEDS = 3
 KNOWN = {
     "covariance_type": gaussian.SHAPES,
-    "init_params": ("kmeans", "random"),
+    "init_params": ("cells", "gather", "random"),
     "aggregation": ("exact", "paper"),
     "solver": ("em", "fedem", "vr-fedem"),
 }
@@ -130,8 +131,9 @@ class GaussianMixture(MixtureFace, DensityMixin, Estimator):
     personal_weights : each client keeps mixing weights of its own, which never leave it; see `personal_` and `adapt`.
     accelerate : several times fewer rounds on hard fits, safeguarded; such a round asks about up to five mixtures at once.
     aggregation : "exact", or "paper" for FedGMM's printed update (it drops the scatter between clients; for reproduction only).
-    init_params : "kmeans" (one GATHER of local k-means centres) or "random" (sums only); `means_init` and its companions override it.
-    min_count : a local cluster of fewer rows than this does not leave its client for the start.
+    init_params : "cells" (sums over small regions; the start, and so the fit, is the same however rows are split into clients),
+        "gather" (one GATHER of local k-means centres) or "random" (sums only); `means_init` and its companions override it.
+    min_count : with init_params="gather", a local cluster of fewer rows than this does not leave its client.
     fraction : the share of clients asked in a round.
     """
 
@@ -144,7 +146,7 @@ class GaussianMixture(MixtureFace, DensityMixin, Estimator):
         reg_covar: float = 1e-6,
         max_iter: int = 100,
         n_init: int = 1,
-        init_params: str = "kmeans",
+        init_params: str = "cells",
         weights_init: Any = None,
         means_init: Any = None,
         precisions_init: Any = None,
@@ -211,7 +213,7 @@ class GaussianMixture(MixtureFace, DensityMixin, Estimator):
     def finish(self, fed: Federation, state: Any) -> None:
         if self.solver != "em":
             state = self._as_candidate(state)
-        i = self._best(state.candidates, state.rows)
+        i = self._chosen(state.candidates, state.rows)
         best = state.candidates[i]
         self._set_params(best.params)
         self.converged_, self.lower_bound_ = bool(best.converged), float(best.loglik)
@@ -240,6 +242,7 @@ class GaussianMixture(MixtureFace, DensityMixin, Estimator):
             "max_iter": self.max_iter,
             "tol": self.tol,
             "fraction": self.fraction,
+            "init_params": self.init_params,
             "random_state": self.random_state,
         }
         given = None
@@ -290,13 +293,15 @@ class GaussianMixture(MixtureFace, DensityMixin, Estimator):
         return tuple(np.atleast_1d(self.n_components).tolist())
 
     def _starts(self, fed: Federation, frame: start.Frame, rng: np.random.Generator) -> list[Params]:
-        """One start for each number of components and each of n_init, from one GATHER or none; what the user gave overrides it."""
+        """One start for each number of components and each of n_init; what the user gave overrides it."""
         sizes = [k for k in self._sizes() for _ in range(self.n_init)]
         shape = self.covariance_type
         if self.means_init is not None:
             found = [start.wide(frame, np.asarray(self.means_init, dtype=float), shape)]
         elif self.init_params == "random":
             found = [start.wide(frame, start.random_means(frame, k, rng), shape) for k in sizes]
+        elif self.init_params == "cells":
+            found = start.cells_start(fed, frame, self._sizes(), self.n_init, shape, rng)
         else:
             centres = start.centres(fed, frame, max(sizes), self.min_count)
             found = [start.from_centres(frame, start.cluster_centres(centres, k, rng), shape) for k in sizes]
@@ -318,6 +323,23 @@ class GaussianMixture(MixtureFace, DensityMixin, Estimator):
 
     def _best(self, candidates: Sequence[Candidate], rows: float) -> int:
         return int(np.argmin([self._criterion(c, rows, np.log(rows)) for c in candidates]))
+
+    def _chosen(self, candidates: Sequence[Candidate], rows: float) -> int:
+        """The least BIC among candidates of which no component has collapsed; among all where each has such a component."""
+        best = self._best(candidates, rows)
+        shape, reg = self.covariance_type, self.reg_covar
+        sound = [i for i, c in enumerate(candidates) if not collapsed(c.params, shape, reg).any()]
+        if best in sound:
+            return best
+        text = f"a component of the fit with {len(candidates[best].params.weights)} components has no variance beyond reg_covar"
+        if not sound:
+            advice = "lower n_components, raise reg_covar, or leave out columns of few distinct values"
+            warnings.warn(f"{text} in some direction: {advice}", ConvergenceWarning, stacklevel=4)
+            return best
+        chosen = sound[self._best([candidates[i] for i in sound], rows)]
+        size = len(candidates[chosen].params.weights)
+        warnings.warn(f"{text}, so that its BIC means nothing: {size} were chosen", ConvergenceWarning, stacklevel=4)
+        return chosen
 
     def _warn(self, best: Candidate) -> None:
         if not best.converged and self.tol > 0:

@@ -1,0 +1,98 @@
+"""`Plausible(fed)`: answers that no honest client could give are refused, and who dominates a total is named. Sends nothing of its own.
+
+It looks at counts of rows, which schemas mark. It needs to see single answers, so under `SecureSum` it has nothing to look at: there
+each node checks itself, which is worth as much as the node is honest.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+
+from unpooled import tree
+from unpooled.arrays import to_numpy
+from unpooled.client import SUM, Ask
+from unpooled.errors import BadParameter, DataWarning
+from unpooled.federation import Federation, Layer
+from unpooled.tree import SchemaError, Tree
+
+ROUNDING = 1e-6  # relative: sums of weights round
+DOMINATES = 0.8  # a share of all rows from which a client is warned about, where there are several
+
+
+class Plausible(Layer):
+    """Refuse counts above a client's own rows, and report each client's share of the total.
+
+    Parameters
+    ----------
+    inner : Federation
+        Whose answers are looked at.
+    max_share : float, default=1.0
+        The largest part of all rows that one client may bring; an answer with more is refused once all have been heard.
+
+    Attributes
+    ----------
+    rows : dict of str to float
+        The rows that each client declared: the largest count in its first answer.
+    shares : dict of str to float
+        Each client's part of the declared rows.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import unpooled as up
+    >>> from unpooled.layers.plausible import Plausible
+    >>> sites = {name: np.random.default_rng(i).normal(size=(50 * (i + 1), 2)) for i, name in enumerate("abc")}
+    >>> fed = Plausible(up.federate(sites))
+    >>> _ = up.GaussianMixture(2, random_state=0, max_iter=3, tol=0.1).fit(fed)
+    >>> {name: round(share, 2) for name, share in fed.shares.items()}
+    {'a': 0.17, 'b': 0.33, 'c': 0.5}
+    """
+
+    def __init__(self, inner: Federation, *, max_share: float = 1.0):
+        super().__init__(inner)
+        if not 0 < max_share <= 1:
+            raise BadParameter(f"max_share={max_share!r} must be above 0 and at most 1: it is a part of all rows")
+        self.max_share = max_share
+        self.rows: dict[str, float] = {}
+        self._warned: set[str] = set()
+
+    @property
+    def shares(self) -> dict[str, float]:
+        total = sum(self.rows.values())
+        return {name: rows / total for name, rows in sorted(self.rows.items())} if total else {}
+
+    def sum(self, ask: Ask, down: Tree) -> Tree:
+        total = self.inner.sum(self._watched(ask), down)
+        self._warn()
+        return total
+
+    def restore(self, saved: Tree) -> None:
+        super().restore(saved)
+        self.rows.clear()
+        self._warned.clear()
+
+    def _watched(self, ask: Ask) -> Ask:
+        counts_rows = any(True for _ in tree.row_schemas(ask.types[1]))
+        if ask.kind != SUM or ask.on_totals or not counts_rows:
+            return ask
+        return replace(ask, inspect=lambda up, name: self._inspect(ask, up, name))
+
+    def _inspect(self, ask: Ask, up: Tree, name: str) -> None:
+        """Refuse one client's answer if its counts cannot be true."""
+        largest = max((float(to_numpy(c).max(initial=0.0)) for c in tree.row_counts(up, ask.types[1])), default=0.0)
+        declared = self.rows.setdefault(name, largest)
+        if largest > declared * (1 + ROUNDING):
+            raise SchemaError(f"{name!r} counts {largest:g} rows and declared {declared:g}: its answer cannot be true")
+        heard_all = len(self.rows) >= len(self.names) > 1
+        if heard_all and self.shares[name] > self.max_share:
+            raise SchemaError(
+                f"{name!r} would bring {self.shares[name]:.0%} of all rows, max_share={self.max_share:g}: it is left out"
+            )
+
+    def _warn(self) -> None:
+        for name, share in self.shares.items():
+            if len(self.rows) > 2 and share > DOMINATES and name not in self._warned:
+                self._warned.add(name)
+                text = f"{name!r} brings {share:.0%} of all rows: what is fitted is mostly its own, see max_share="
+                warnings.warn(text, DataWarning, stacklevel=4)

@@ -1,0 +1,181 @@
+"""What clients are asked while a classifier is fitted: counts by class, then scores and curvature of the log-loss. SUMs only.
+
+Two classes have one linear predictor (of the second), more have one each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from unpooled import tree
+from unpooled.arrays import Array, Float, to_numpy
+from unpooled.client import SUM, Client, client
+from unpooled.errors import BadData
+from unpooled.federation import Federation
+from unpooled.learners.rows import codes
+from unpooled.maths.gaussian import pack_triangle
+from unpooled.models.glm.questions import BLOCK
+from unpooled.tree import message
+
+MOST_CODES = 64  # labels that are whole numbers from 0 to one less are found by counting
+
+
+@message("glm.ClassCounts")
+class Counts(NamedTuple):
+    """Rows of each class, and the sums of their columns."""
+
+    n: Float[Array, "k", ">=0 rows"]  # sum of w
+    missing: Float[Array, "", ">=0"]  # rows left out
+    x: Float[Array, "p"]  # sum of w x
+
+
+@message("glm.ClassCodeCounts")
+class CodeCounts(NamedTuple):
+    n: Float[Array, "c", ">=0 rows"]  # rows labelled 0, 1, 2, ...
+    others: Float[Array, "", ">=0"]  # rows labelled otherwise
+
+
+@message("glm.ClassPoint")
+class Point(NamedTuple):
+    """Where sums are taken."""
+
+    mean: Float[Array, "p"]  # of the columns; zeros without an intercept
+    coef: Float[Array, "m q"]  # a row for each linear predictor, the intercept first, if there is one
+    weight: Float[Array, "k"]  # of each class
+
+
+@message("glm.ClassCurvature")
+class Curvature(NamedTuple):
+    n: Float[Array, "", ">=0"]  # sum of w, those of classes included
+    loss: Float[Array, ""]  # sum of -2 w log P(y | x)
+    score: Float[Array, "m q"]
+    hessian: Float[Array, "t"]  # the lower triangle of the (m q, m q) matrix, by rows
+
+
+@client("glm.code_counts", SUM, adds=True)
+def code_counts(nothing: None, client: Client) -> CodeCounts:
+    """How many rows are labelled 0, 1, 2 and so on, and how many otherwise."""
+    y, w = to_numpy(client.y), to_numpy(client.w).astype(np.float64, copy=False)
+    if y.dtype.kind not in "fiub":
+        return CodeCounts(np.zeros((*w.shape[:-1], MOST_CODES)), (w > 0).sum(-1).astype(np.float64))
+    hits = y[..., None] == np.arange(MOST_CODES)
+    rows = (w > 0)[..., None] & hits
+    others = (w > 0) & ~hits.any(-1)
+    return CodeCounts(rows.sum(-2).astype(np.float64), others.sum(-1).astype(np.float64))
+
+
+@client("glm.class_counts", SUM, adds=True)
+def counts(nothing: None, client: Client, *, classes: list) -> Counts:
+    """How many complete rows each class has, and the sums of their columns."""
+    x, y, w, missing = _complete(client, classes)
+    member = w[..., None] * (y[..., None] == np.arange(len(classes)))
+    return Counts(member.sum(-2), missing, np.einsum("...n,...np->...p", w, x))
+
+
+@client("glm.class_curvature", SUM, adds=True)
+def curvature(point: Point, client: Client, *, classes: list, intercept: bool) -> Curvature:
+    """Score and curvature of the log-loss at a point, and the loss there."""
+    x, y, w, _ = _complete(client, classes)
+    step = BLOCK if x.ndim == 2 else max(x.shape[-2], 1)
+    parts = []
+    for i in range(0, max(x.shape[-2], 1), step):
+        z = _design(point.mean, x[..., i : i + step, :], intercept)
+        some = (..., slice(i, i + step))
+        parts.append(_sums(point, z, y[some], w[some]))
+    total = reduce(tree.add, parts)
+    return total._replace(hessian=pack_triangle(total.hessian))
+
+
+def _complete(client: Client, classes: Sequence) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """(x, class of each row, w, rows with missing values, which have weight 0)."""
+    if client.y is None:
+        raise BadData(f"client {client.name!r} has no labels: give y= or (X, y) pairs")
+    x, w = (to_numpy(a).astype(np.float64, copy=False) for a in (client.x, client.w))
+    gone = np.isnan(x.sum(-1))
+    missing = np.asarray((gone & (w > 0)).sum(-1), dtype=np.float64)
+    y = codes(client.y, classes, client.w)
+    if gone.any():
+        x, w = np.where(gone[..., None], 0.0, x), np.where(gone, 0.0, w)
+    return x, y, w, missing
+
+
+def _design(mean: np.ndarray, x: np.ndarray, intercept: bool) -> np.ndarray:
+    z = np.empty((*x.shape[:-1], x.shape[-1] + intercept))
+    if intercept:
+        z[..., 0] = 1.0
+    np.subtract(x, mean, out=z[..., int(intercept) :])
+    return z
+
+
+def _sums(point: Point, z: np.ndarray, y: np.ndarray, w: np.ndarray) -> Curvature:
+    eta = z @ point.coef.T  # (..., n, m)
+    w = w * point.weight[y]
+    log_p = log_probabilities(eta)  # (..., n, k)
+    loss = -2 * (w * np.take_along_axis(log_p, y[..., None], -1)[..., 0]).sum(-1)
+    p = np.exp(log_p)[..., 1:] if eta.shape[-1] == 1 else np.exp(log_p)  # (..., n, m)
+    hit = y[..., None] == (np.arange(p.shape[-1]) + (eta.shape[-1] == 1))
+    score = np.swapaxes(w[..., None] * (hit - p), -1, -2) @ z  # (..., m, q)
+    return Curvature(w.sum(-1), loss, score, _hessian(z, p, w))
+
+
+def _hessian(z: np.ndarray, p: np.ndarray, w: np.ndarray) -> np.ndarray:
+    """(..., m q, m q): block (a, b) is the sum of w p_a ([a = b] - p_b) z z'."""
+    m, q = p.shape[-1], z.shape[-1]
+    whole = np.empty((*z.shape[:-2], m, q, m, q))
+    for a in range(m):
+        for b in range(a + 1):
+            share = w * p[..., a] * ((a == b) - p[..., b])
+            block = z.swapaxes(-1, -2) @ (z * share[..., None])
+            whole[..., a, :, b, :] = block
+            whole[..., b, :, a, :] = block
+    return whole.reshape(*z.shape[:-2], m * q, m * q)
+
+
+def log_probabilities(eta: np.ndarray) -> np.ndarray:
+    """(..., k) logarithms of the classes' probabilities from linear predictors (..., m)."""
+    if eta.shape[-1] == 1:
+        return np.concatenate([-np.logaddexp(0, eta), -np.logaddexp(0, -eta)], -1)
+    top = eta.max(-1, keepdims=True)
+    return eta - top - np.log(np.exp(eta - top).sum(-1, keepdims=True))
+
+
+# ---- which classes there are ----
+
+
+def found(fed: Federation, given: Sequence | None) -> list:
+    """The classes in order: those given, those of the clients in this process, or those that a SUM of counts finds."""
+    if given is not None:
+        labels: list[Any] = np.unique(np.asarray(given)).tolist()
+    elif clients := fed.here():
+        labels = _in_process(clients)
+    else:
+        labels = _counted(fed)
+    if len(labels) < 2:
+        raise BadData(f"all labels are {labels[0]!r}: a classifier needs at least two classes")
+    return labels
+
+
+def _in_process(clients: Sequence[Client]) -> list:
+    for c in clients:
+        if c.y is None:
+            raise BadData(f"client {c.name!r} has no labels: requires y to be passed, but the target y is None")
+    labels = np.unique(np.concatenate([np.unique(to_numpy(c.y)) for c in clients])).tolist()
+    broken = [label for label in labels if isinstance(label, float) and not label.is_integer()]
+    if broken:
+        raise BadData(
+            f"labels such as {broken[0]!r} are measurements (Unknown label type: continuous), not classes: use GLM or LinearRegression"
+        )
+    return labels
+
+
+def _counted(fed: Federation) -> list[int]:
+    total = fed.sum(code_counts, None)
+    if total.others > 0:
+        raise BadData(
+            f"some labels are not whole numbers from 0 to {MOST_CODES - 1}: name them all, as in classes=['no', 'yes']"
+        )
+    return np.flatnonzero(to_numpy(total.n) > 0).tolist()

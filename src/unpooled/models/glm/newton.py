@@ -1,0 +1,186 @@
+"""The server's side of a Newton step: solve it with its penalty, accept or halve it, and say when it has no answer. Nothing is sent.
+
+A step minimises loss / 2 + n alpha ((1 - l1_ratio) / 2 |b|^2 + l1_ratio |b|_1), where the loss is a deviance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from scipy.linalg import cho_factor, cho_solve, eigh
+
+from unpooled.errors import BadData
+from unpooled.tree import message
+
+DEPENDENT = 1e-10  # a column whose share of variation beyond the columns before it is smaller is a combination of them
+UNINFORMED = 1e-2  # rows, about: a direction on which fewer bear has no finite coefficient
+SWEEPS = 10_000
+
+
+class Penalty(NamedTuple):
+    """A ridge and an absolute penalty for each coefficient, times the number of rows; 0 for the intercept."""
+
+    ridge: np.ndarray  # (q,)
+    absolute: np.ndarray  # (q,)
+
+    def value(self, coef: np.ndarray) -> float:
+        return float(0.5 * (self.ridge * coef**2).sum() + (self.absolute * np.abs(coef)).sum())
+
+    @property
+    def any(self) -> bool:
+        return bool(self.ridge.any() or self.absolute.any())
+
+
+@message("glm.Path")
+class Path(NamedTuple):
+    """Where Newton's method stands."""
+
+    at: np.ndarray  # (q,) the point to be evaluated next
+    base: np.ndarray  # (q,) the last point accepted
+    objective: float  # there
+    n: float  # rows that it was taken over
+    halvings: int
+    first: np.ndarray  # (q, q) the curvature at the start
+    moved: float  # root mean square change of the linear predictor by the last step, in its own units
+
+
+def begin(at: np.ndarray) -> Path:
+    return Path(at, at, float(np.inf), 0.0, 0, np.zeros((len(at), len(at))), float(np.inf))
+
+
+# ---- steps ----
+
+
+class Evaluated(NamedTuple):
+    """What clients said of a point."""
+
+    hessian: np.ndarray  # (q, q)
+    score: np.ndarray  # (q,)
+    objective: float
+    n: float  # rows of those who answered
+    unit: float  # what a change of the linear predictor is measured in, squared and summed over rows
+
+
+def advance(path: Path, here: Evaluated, pen: Penalty) -> Path:
+    """The path after its next point was evaluated: a new step from it, or half of the last one if it made things worse.
+
+    Where other clients answered than before, nothing can be said of worse or better, and the step is taken.
+    """
+    slack = 1e-11 * abs(path.objective) if np.isfinite(path.objective) else 0.0
+    same_rows = abs(here.n - path.n) <= 1e-9 * here.n
+    worse = same_rows and here.objective > path.objective + slack
+    if worse or not np.isfinite(here.objective):
+        return path._replace(at=0.5 * (path.at + path.base), halvings=path.halvings + 1)
+    new = solve(here.hessian, here.score, path.at, pen)
+    step = new - path.at
+    moved = float(np.sqrt(max(step @ here.hessian @ step, 0.0) / here.unit))
+    first = path.first if path.first.any() else here.hessian
+    return Path(new, path.at, float(here.objective), here.n, 0, first, moved)
+
+
+def solve(hessian: np.ndarray, score: np.ndarray, coef: np.ndarray, pen: Penalty) -> np.ndarray:
+    """The coefficients that minimise the quadratic model of the loss at `coef`, plus the penalty."""
+    linear = score + hessian @ coef
+    if not pen.absolute.any():
+        return coef + solve_scaled(hessian + np.diag(pen.ridge), score - pen.ridge * coef)
+    return _lasso(hessian + np.diag(pen.ridge), linear, pen.absolute, coef)
+
+
+def solve_scaled(matrix: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """matrix^-1 right for a symmetric matrix that is positive definite, or is made so; columns may have any units."""
+    scale = np.sqrt(np.maximum(np.diag(matrix), np.finfo(float).tiny))
+    shaped = right / (scale if right.ndim == 1 else scale[:, None])
+    unit = matrix / np.outer(scale, scale)
+    try:
+        found = cho_solve(cho_factor(unit, lower=True), shaped)
+    except np.linalg.LinAlgError:
+        values, vectors = np.linalg.eigh(unit)
+        found = vectors @ ((vectors.T @ shaped).T / np.maximum(np.abs(values), 1e-8)).T
+    return found / (scale if right.ndim == 1 else scale[:, None])
+
+
+def _lasso(matrix: np.ndarray, linear: np.ndarray, absolute: np.ndarray, coef: np.ndarray) -> np.ndarray:
+    """argmin of b' matrix b / 2 - linear' b + absolute' |b|, by coordinate descent, then exactly on its active set."""
+    b = coef.copy()
+    diagonal = np.maximum(np.diag(matrix), np.finfo(float).tiny)
+    residual = linear - matrix @ b
+    for _ in range(SWEEPS):
+        before = b.copy()
+        for j in range(len(b)):
+            pull = residual[j] + diagonal[j] * b[j]
+            new = np.sign(pull) * max(abs(pull) - absolute[j], 0.0) / diagonal[j]
+            if new != b[j]:
+                residual -= matrix[:, j] * (new - b[j])
+                b[j] = new
+        if np.abs((b - before) * np.sqrt(diagonal)).max() <= 1e-12 * np.abs(b * np.sqrt(diagonal)).max():
+            break
+    return _on_active_set(matrix, linear, absolute, b)
+
+
+def _on_active_set(matrix: np.ndarray, linear: np.ndarray, absolute: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """The exact minimum if it has the signs of `b`, else `b`."""
+    active = (b != 0) | (absolute == 0)
+    exact = np.zeros_like(b)
+    right = linear[active] - absolute[active] * np.sign(b[active])
+    exact[active] = solve_scaled(matrix[np.ix_(active, active)], right)
+    return exact if (np.sign(exact) == np.sign(b)).all() else b
+
+
+# ---- what has no answer ----
+
+
+def check_independent(gram: np.ndarray, names: Sequence[str], small: np.ndarray, remedy: str) -> None:
+    """Refuse columns of which one is a combination of the others, by name.
+
+    `gram` (q, q) is their weighted second moment about their means, `small` (q,) what it is on the diagonal by rounding alone,
+    `remedy` what can be done but to leave a column out.
+    """
+    flat = np.flatnonzero(np.diag(gram) <= small)
+    if len(flat):
+        others = ["intercept"] if names[0] == "intercept" else []
+        raise BadData(f"{_dependent(names[int(flat[0])], others)}: leave it out, or {remedy}")
+    scale = np.sqrt(np.diag(gram))
+    unit = gram / np.outer(scale, scale)
+    for j in range(1, len(unit)):
+        weights = solve_scaled(unit[:j, :j], unit[:j, j])
+        if unit[j, j] - unit[:j, j] @ weights < DEPENDENT:
+            others = [names[i] for i in range(j) if abs(weights[i]) > 1e-5]
+            raise BadData(f"{_dependent(names[j], others)}: leave it out, or {remedy}")
+
+
+def rounding(gram: np.ndarray, mean: np.ndarray, intercept: bool) -> np.ndarray:
+    """(q,) what a constant column's second moment about its mean comes to by rounding."""
+    weight = float(gram[0, 0]) if intercept else 0.0
+    column = weight * (1e-13 * mean) ** 2
+    return np.concatenate([[0.0], column]) if intercept else column
+
+
+def _dependent(name: str, others: list[str]) -> str:
+    if not others:
+        return f"column {name!r} is 0 in every row"
+    if others == ["intercept"]:
+        return f"column {name!r} is constant over all clients, as the intercept is"
+    shown = ", ".join(repr(o) for o in others[:4]) + (", ..." if len(others) > 4 else "")
+    return f"column {name!r} is a combination of {shown}"
+
+
+def check_informed(hessian: np.ndarray, first: np.ndarray, n: float, names: Sequence[str], remedy: str) -> None:
+    """Refuse a fit of which a coefficient grows without bound, as under separation: hardly a row bears on it any more.
+
+    The curvature is compared, in the direction in which it fell most, with what it was at the start.
+    """
+    try:
+        values, vectors = eigh(hessian, first)
+    except np.linalg.LinAlgError:
+        return
+    if n * values[0] > UNINFORMED:
+        return
+    weight = np.abs(vectors[:, 0]) * np.sqrt(np.diag(first))
+    weight[[name == "intercept" for name in names]] = 0.0
+    name = names[int(np.argmax(weight))]
+    raise BadData(
+        f"column {name!r} separates the outcomes, alone or with others, and its coefficient has no finite value: "
+        f"leave it out, or {remedy}"
+    )

@@ -1,0 +1,53 @@
+"""A fitted model's coefficients as a table of text, and as a table with pictures for reports. Nothing is sent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from html import escape
+
+import numpy as np
+
+from unpooled.report.page import table as html_table
+
+WIDTH, HEIGHT = 220, 16  # of the picture of one interval
+
+
+def table(title: str, head: Mapping[str, str], names: Sequence[str], rows: np.ndarray, level: float) -> str:
+    """Facts about the fit, then one line for each coefficient: estimate, standard error, z, p and confidence limits."""
+    width = max(len(key) for key in head)
+    facts = [f"{key:<{width}}  {value}" for key, value in head.items()]
+    first = max(11, *(len(name) for name in names))
+    low, high = f"{50 * (1 - level):.4g} %", f"{50 * (1 + level):.4g} %"
+    titles = ("estimate", "std. error", "z", "p", low, high)
+    line = f"{'':<{first}}" + "".join(f"{t:>13}" for t in titles)
+    body = [f"{name:<{first}}" + _numbers(*row) for name, row in zip(names, rows)]
+    return "\n".join([title, *facts, "", line, "-" * len(line), *body])
+
+
+def _numbers(estimate: float, error: float, p: float, low: float, high: float) -> str:
+    z = estimate / error
+    return f"{estimate:>13.6g}{error:>13.4g}{z:>13.2f}{p:>13.3g}{low:>13.6g}{high:>13.6g}"
+
+
+def figure(names: Sequence[str], rows: np.ndarray) -> str:
+    """The same as HTML, each coefficient with a picture of its interval in units of its standard error."""
+    estimate, error, p, low, high = rows.T
+    z = estimate / error
+    reach = max(3.0, float(np.nanmax(np.abs(z), initial=0.0)) + 2.0)
+    cells = (
+        (escape(name), *(f"{v:.4g}" for v in (estimate[i], error[i], p[i], low[i], high[i])), _interval(z[i], reach))
+        for i, name in enumerate(names)
+    )
+    head = ("", "estimate", "std. error", "p", "from", "to", "in standard errors, 0 in the middle")
+    return html_table(head, cells, numbers={1, 2, 3, 4, 5})
+
+
+def _interval(z: float, reach: float) -> str:
+    """A dot at z with a line to 1.96 on both sides of it, on an axis from -reach to reach."""
+    if not np.isfinite(z):
+        return ""
+    at, left, right = (WIDTH * (0.5 + 0.5 * v / reach) for v in (z, z - 1.96, z + 1.96))
+    middle = f'<line x1="{WIDTH / 2}" y1="0" x2="{WIDTH / 2}" y2="{HEIGHT}" stroke="#bbb"/>'
+    bar = f'<line x1="{left:.1f}" y1="{HEIGHT / 2}" x2="{right:.1f}" y2="{HEIGHT / 2}" stroke="#3b6fb6" stroke-width="2"/>'
+    dot = f'<circle cx="{at:.1f}" cy="{HEIGHT / 2}" r="3.5" fill="#3b6fb6"/>'
+    return f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" style="max-width:{WIDTH}px">{middle}{bar}{dot}</svg>'

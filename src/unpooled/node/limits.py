@@ -1,0 +1,55 @@
+"""How closely a request may look: bounds of options that decide how few rows an answer can tell of.
+
+A request cannot widen them. They hold for studies and for coordinators that are trusted alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from unpooled.node.questions import Refused
+from unpooled.tree import Tree
+
+DEFAULTS = {  # the key in [limits] of policy.toml -> its value
+    "min_count": 5.0,  # rows in a cluster whose centre leaves, at least
+    "batch": 32.0,  # rows in one step of training, at least
+    "components": 256.0,  # clusters, centres or models in one question, at most
+    "candidates": 16.0,  # whole models in one question, at most
+    "share": 0.5,  # part of the rows that may be held out or hidden, at most
+    "steps": 1000.0,  # epochs or steps of training in one question, at most
+}
+AT_LEAST = {"min_count": "min_count", "batch": "batch", "batch_size": "batch"}  # option -> limit
+AT_MOST = {
+    **dict.fromkeys(("k", "default", "max_local", "max_centres", "inducing", "models", "size"), "components"),
+    **dict.fromkeys(("share", "hide"), "share"),
+    **dict.fromkeys(("epochs", "local_epochs", "steps", "inner_steps", "local_steps"), "steps"),
+}
+
+
+def check(name: str, options: Mapping[str, Any], down: Tree, limits: Mapping[str, float], node: str) -> None:
+    """Refuse a request that looks more closely than this node allows."""
+    for option, value in _numbers(options):
+        low, high = limits.get(AT_LEAST.get(option, "")), limits.get(AT_MOST.get(option, ""))
+        if (low is not None and value < low) or (high is not None and value > high):
+            bound = f"at least {low:g}" if high is None else f"at most {high:g}"
+            raise Refused(
+                f"{name} was asked with {option} = {value:g}, and {node!r} allows {bound}: see [limits] in its policy"
+            )
+    if (
+        isinstance(down, tuple | list)
+        and not hasattr(down, "_fields")
+        and len(down) > limits.get("candidates", len(down))
+    ):
+        raise Refused(
+            f"{name} was asked about {len(down)} models at once, and {node!r} allows {limits['candidates']:g}"
+        )
+
+
+def _numbers(options: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+    """(option, number) pairs, those inside nested options too."""
+    for option, value in options.items():
+        if isinstance(value, Mapping):
+            yield from _numbers(value)
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            yield option, float(value)
