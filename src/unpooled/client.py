@@ -26,7 +26,7 @@ SUM = "sum"  # answers are added over clients; nobody needs to see a single one
 GATHER = "gather"  # the server sees every single answer
 TELL = "tell"  # nothing comes back: clients act and keep the result
 STEP = "step"  # not asked by itself: what a layer does to an answer before it leaves
-VIEW = "view"  # not asked by itself: which rows a question is put to, chosen before it
+VIEW = "view"  # not asked by itself: chooses the rows that a question is applied to
 KEYS = "keys"  # asked by layers: keys and shares of secrets, never anything about rows; it is not a round
 KINDS = (SUM, GATHER, TELL, STEP, VIEW, KEYS)
 
@@ -47,7 +47,7 @@ class Client:
     asked: Callable[[], bytes] = bytes  # a digest of the question, its options and its parameters, for layers
     secrets: MutableMapping[str, bytes] = field(
         default_factory=dict, repr=False
-    )  # keys of layers; never sent, and kept when a round is repeated
+    )  # keys of layers; never sent, and not rolled back when an answer is rejected
     memo: dict[str, Any] = field(
         default_factory=dict, repr=False, compare=False
     )  # cached results that depend on the rows only
@@ -112,8 +112,8 @@ class Ask:
     in_process: bool = False  # gives rows away or misbehaves by design: never answered over a network
     options: Mapping[str, Any] = field(default_factory=dict)
     steps: tuple[Step, ...] = ()
-    # neither of these two is part of the question or ever sent as such:
-    inspect: Callable[[Tree, str], None] | None = None  # called at the server with each answer before it is accepted
+    # not part of the question itself:
+    inspect: Callable[[Tree, str], None] | None = None  # called at the server with each answer; never sent
     letters: Mapping[str, Mapping[str, bytes]] = field(default_factory=dict)  # layer -> client -> message for it only
 
     def __call__(self, down: Tree, client: Client) -> Tree:
