@@ -28,7 +28,7 @@ def run_examples(tests, capsys):
         assert result.failed == 0, capsys.readouterr().out
 
 
-@pytest.mark.parametrize("name", cases())
+@pytest.mark.parametrize("name", list(cases()))
 def test_examples_of_public_names_run(name, capsys):
     package, short = PUBLIC[name]
     thing = getattr(package, short)
