@@ -9,8 +9,7 @@ from numpy.testing import assert_allclose
 import unpooled as up
 from unpooled.client import generator
 from unpooled.layers.compression.quantisers import Identity
-from unpooled.models.fedem import client as fedem_client
-from unpooled.models.fedem import families
+from unpooled.models.fedem import compression, families
 from unpooled.models.fedem.families.common import Params
 
 FOLDER = Path(__file__).parents[2] / "experiments" / "fedem"
@@ -43,7 +42,7 @@ def test_the_same_draws_give_the_same_rounds(epoch, monkeypatch):
     monkeypatch.syspath_prepend(str(FOLDER))
     import _together
 
-    monkeypatch.setattr(fedem_client, "FINE", Identity())  # the array version starts its memory at h_c(S_0) itself
+    monkeypatch.setattr(compression, "FINE", Identity())  # the array version starts its memory at h_c(S_0) itself
     rng = np.random.default_rng(0)
     x = rng.normal(size=(CLIENTS * ROWS, 2)) + 3.0 * (rng.random((CLIENTS * ROWS, 1)) < 0.6)
     shift, unit = x.mean(axis=0), x.std(axis=0)
@@ -65,5 +64,5 @@ def test_the_same_draws_give_the_same_rounds(epoch, monkeypatch):
     points = [next(points) for _ in range(ROUNDS)]
     assert_allclose([p.field for p in points], [row["field"] for row in model.history_], rtol=1e-9)
     assert_allclose([p.params.means for p in points[1:]], [m.state.params.means for m in moments[1:-1]], rtol=1e-9)
-    assert points[-1].work == sum(row["work"] for row in model.history_)
+    assert points[-1].work == sum(row["expectations"] for row in model.history_)
     assert not any(row["halved"] for row in model.history_)

@@ -41,3 +41,18 @@ def test_counts_add_over_rows_and_clients_and_keep_weights():
 def test_too_few_residuals_leave_the_normal_law():
     counts = counts_of(np.full(10, 3.0))
     np.testing.assert_allclose(calibration.quantile(counts, np.array([0.9]))[0], norm.ppf([0.9]))
+
+
+def test_raw_quantiles_are_kept_where_they_fit_and_replaced_where_they_do_not():
+    rng, p = np.random.default_rng(4), np.array([0.05, 0.95])
+    right = sum(calibration.improves(counts_of(rng.normal(size=80))[0], p, norm.ppf(p)) for _ in range(100))
+    assert right <= 5  # of 100 models whose residuals are normal
+    for scale in (0.5, 2.0):
+        counts = counts_of(scale * rng.normal(size=300))[0]
+        assert calibration.improves(counts, p, norm.ppf(p))
+    assert not calibration.improves(counts_of(np.full(10, 3.0))[0], p, norm.ppf(p))
+
+
+def test_the_interval_score_is_the_width_and_a_penalty_outside():
+    ends, p = np.array([-1.0, 2.0]), np.array([0.05, 0.95])
+    np.testing.assert_allclose(calibration.interval_score(np.array([0.0, 3.0, -2.0]), ends, p), [3.0, 23.0, 23.0])

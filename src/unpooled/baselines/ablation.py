@@ -1,6 +1,6 @@
-"""FedBNR with one of its two global steps taken away: the thesis's local+local, local+global, avg+local and kd+local.
+"""Ablations of FedBNR in which the kernel or the last layer is local: local+local, local+global, avg+local and kd+local.
 
-Everything is gathered: a kernel of each client, or a last layer of each. That is what these baselines cost, and why they are none of ours.
+Sends one GATHER of a kernel per client, or of last-layer statistics per client.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ own_statistics = client("ablation.own_statistics", GATHER, batched=statistics.ba
 
 @message("ablation.Own")
 class Own(NamedTuple):
-    """A model of one client."""
+    """The model of one client."""
 
     design: Design
     stats: Stats
@@ -36,18 +36,41 @@ class Own(NamedTuple):
 
 @message("ablation.Kernels")
 class Kernels(NamedTuple):
+    """What the round carries on."""
+
     models: dict[str, Any]  # a Design of each client, after the round an Own
     seed: int
 
 
 class AblatedBNR(Estimator):
-    """FedBNR whose kernel or last layer is not global; every client has a model of its own.
+    """FedBNR whose kernel or last layer is local; every client has its own model.
 
     Parameters
     ----------
-    kernel : "local" (each client trains alone), "average" or "distill" (as in `FedBNR`).
-    last_layer : "local" (each client's own rows) or "global" (all rows under this client's kernel).
-    settings : dict, the other parameters of `FedBNR`; a client alone trains `local_epochs` times `max_iter` steps.
+    kernel : {"local", "average", "distill"}, default="local"
+        "local": each client trains alone; otherwise as in `FedBNR`.
+    last_layer : {"local", "global"}, default="local"
+        Fitted to each client's own rows, or to all rows under each client's kernel.
+    settings : dict or None, default=None
+        Other parameters of `FedBNR`; a client alone trains local_epochs * max_iter steps.
+    random_state : int or None, default=None
+        Seed of the features and the held-out rows.
+
+    Attributes
+    ----------
+    personal_ : dict of str to Own
+        The model of each client.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from unpooled.baselines import AblatedBNR
+    >>> rng = np.random.default_rng(0)
+    >>> x = rng.normal(size=(60, 2))
+    >>> y = x[:, 0] + 0.1 * rng.normal(size=60)
+    >>> model = AblatedBNR(settings={"n_frequencies": 5, "max_iter": 1}, random_state=0).fit(x, y, by=np.arange(60) % 3)
+    >>> model.predict(x, client="1").shape
+    (60,)
     """
 
     max_iter = 1
@@ -82,7 +105,7 @@ class AblatedBNR(Estimator):
         return FedBNR(kernel, random_state=random_state, **(self.settings or {}))
 
     def _alone(self, fed: Federation, whole: FedBNR, design: Design) -> dict[str, Design]:
-        """The kernels that clients find without each other, from the same start."""
+        """Kernels that clients train alone, from the same start."""
         first = tree.map(to_numpy, fed.sum(statistics.using(**whole._asks()), design))
         d = len(design.scaling.x_mean)
         task = Task(design, posterior(first), np.asarray(FIRST_NOISE), np.asarray(FIRST_PRIOR), np.zeros((0, d)))
@@ -110,7 +133,7 @@ class AblatedBNR(Estimator):
         self.n_features_in_ = len(next(iter(state.models.values())).design.scaling.x_mean)
 
     def predict(self, X: Any, client: str, return_std: bool = False) -> Any:
-        """By the model of one client."""
+        """Predict the mean of y by the model of one client and, with `return_std`, the standard deviation."""
         if client not in self.personal_:
             raise BadParameter(f"there is no client {client!r}: {suggest(client, self.personal_)}")
         own = self.personal_[client]
@@ -120,5 +143,5 @@ class AblatedBNR(Estimator):
         return view.predict(X, return_std=return_std)
 
     def predict_each(self, X: Any) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-        """(mean, std) by every client's model."""
+        """(mean, std) by each client's model."""
         return {name: self.predict(X, name, return_std=True) for name in self.personal_}

@@ -1,6 +1,6 @@
-"""The Gaussian process of the pooled rows: what a federated one is measured against. It needs all rows in one place.
+"""The Gaussian process of the pooled rows, for comparison. Sends nothing: it needs all rows in this process.
 
-`method="exact"` costs n^3 a step, on a GPU if there is one; `method="random features"` is FedBNR's model with a single client.
+`method="exact"` costs n^3 per step; `method="random features"` is FedBNR's model with a single client.
 """
 
 from __future__ import annotations
@@ -26,11 +26,38 @@ class CentralGP(RegressorMixin, BaseEstimator):
 
     Parameters
     ----------
-    method : "exact" (Gaussian kernel, a length scale for each feature, learned) or "random features".
-    learn_on : of the exact one: learn the kernel on so many random rows, then fit all; None: learn on all.
-    max_iter : of the exact one: steps of L-BFGS that learn the kernel; 0 leaves it at unit variance and length scales of sqrt(d).
-    settings : of the other: dict, parameters of `FedBNR`.
-    device : of the exact one.
+    method : {"exact", "random features"}, default="exact"
+        "exact" has a Gaussian kernel with a learned length scale per column; "random features" is `FedBNR` on the pooled rows.
+    learn_on : int or None, default=None
+        For "exact": number of random rows on which the kernel is learned; None: all.
+    max_iter : int, default=100
+        For "exact": L-BFGS steps; 0 leaves unit variance and length scales of sqrt(d).
+    settings : dict or None, default=None
+        For "random features": parameters of `FedBNR`.
+    device : str, default="cpu"
+        For "exact": torch device.
+    random_state : int or None, default=None
+        Seed of the rows learned on, or of `FedBNR`.
+
+    Attributes
+    ----------
+    model_ : Process or FedBNR
+        The fitted model.
+
+    References
+    ----------
+    Rasmussen, Williams, Gaussian processes for machine learning, MIT Press 2006.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from unpooled.baselines import CentralGP
+    >>> rng = np.random.default_rng(0)
+    >>> x = rng.normal(size=(60, 2))
+    >>> y = x[:, 0] + 0.1 * rng.normal(size=60)
+    >>> model = CentralGP(max_iter=2).fit(x, y, by=np.arange(60) % 3)
+    >>> model.predict(x).shape
+    (60,)
     """
 
     def __init__(
@@ -62,6 +89,7 @@ class CentralGP(RegressorMixin, BaseEstimator):
             check_device(self.device)
 
     def fit(self, data: Any, y: Any = None, *, by: Any = None) -> CentralGP:
+        """Fit to the pooled rows of all clients; `data` as in every estimator's `fit`."""
         self._check()
         clients = as_federation(data, y, by=by).here()
         if clients is None:
@@ -95,6 +123,7 @@ class CentralGP(RegressorMixin, BaseEstimator):
         return self
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
+        """Predict the mean of y at each row and, with `return_std`, the standard deviation, noise included."""
         check_is_fitted(self, "model_")
         if self.method == "random features":
             return self.model_.predict(X, return_std=return_std)

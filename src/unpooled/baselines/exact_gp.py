@@ -1,4 +1,4 @@
-"""Exact Gaussian processes in torch: Gaussian kernel, a length scale for each feature. n^3 a step, n^2 numbers; on a GPU, if wanted."""
+"""Exact Gaussian processes in torch with a Gaussian kernel and a length scale per column: n^3 per step. Sends nothing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from unpooled.maths.fitc import rbf
 from unpooled.tree import message
 
 Tensor = torch.Tensor
-FARTHEST = 11.5  # logs of scales and variances stay within: five powers of ten either way
+FARTHEST = 11.5  # bound of log scales and log variances: five powers of ten either way
 
 
 @message("exact_gp.Shape")
@@ -27,7 +27,7 @@ class Shape(NamedTuple):
 
 @message("exact_gp.Process")
 class Process(NamedTuple):
-    """What predictions need."""
+    """A fitted Gaussian process, as predictions need it."""
 
     shape: Shape
     rows: Tensor  # (n, d) scaled
@@ -37,7 +37,7 @@ class Process(NamedTuple):
 
 
 def fit(shape: Shape, x: Tensor, y: Tensor) -> Process:
-    """The process of rows x (n, d) and targets y (n, 1)."""
+    """The Gaussian process of rows x (n, d) and targets y (n, 1)."""
     rows = x * torch.exp(-shape.log_scale)
     return _process(shape, rows, rbf(rows, rows, shape.log_signal), y)
 
@@ -72,7 +72,7 @@ def slope(shape: Shape, x: Tensor, y: Tensor) -> tuple[float, np.ndarray]:
 
 
 def learn(shape: Shape, x: Tensor, y: Tensor, steps: int) -> Shape:
-    """The hyper-parameters that make y most probable, by so many steps of L-BFGS at most."""
+    """The hyper-parameters of the largest evidence, by at most `steps` steps of L-BFGS."""
     d = len(shape.log_scale)
 
     def at(flat: np.ndarray) -> Shape:

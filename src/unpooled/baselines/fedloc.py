@@ -1,8 +1,8 @@
-"""FedLoc: Gaussian processes of the clients with common hyper-parameters, found by proximal ADMM; predictions are combined.
+"""FedLoc: a Gaussian process per client with common hyper-parameters, found by proximal ADMM; predictions are combined.
 
-A round is one SUM of hyper-parameters (d + 2 numbers a client); at the end the clients' processes are gathered. With them go the rows they
-stand on (inducing points are rows): that is what it costs to predict from a saved model, and one reason why this is none of ours. No deep
-kernel, and no global process: where clients hold different parts of the space, combined experts fall back to the prior.
+One SUM per round of hyper-parameters (d + 2 numbers per client); after the last round one GATHER of the clients' Gaussian processes,
+whose inducing points are rows of the clients: this baseline sends rows. There is no global Gaussian process: where clients hold different
+parts of the space, combined experts fall back to the prior.
 """
 
 from __future__ import annotations
@@ -31,12 +31,16 @@ PREDICTIONS = ("gpoe", "rbcm")
 
 @message("fedloc.Consensus")
 class Consensus(NamedTuple):
+    """Down: how rows are standardised, and the common hyper-parameters."""
+
     scaling: Scaling
     leaves: Leaves  # log_scale (d,), log_signal, log_noise
 
 
 @message("fedloc.Vote")
 class Vote(NamedTuple):
+    """Up: the client's hyper-parameters and its loss."""
+
     clients: Float[Array, "", ">=0"]
     leaves: Leaves  # theta + dual / rho
     loss: Float[Array, ""]
@@ -44,7 +48,7 @@ class Vote(NamedTuple):
 
 @message("fedloc.Expert")
 class Expert(NamedTuple):
-    """A client's process: the inducing points, and what its rows say of the function there."""
+    """A client's sparse Gaussian process and its inducing points."""
 
     inducing: Float[Array, "m d"]  # standardised and scaled
     inner: Float[Array, "m m"]
@@ -53,12 +57,14 @@ class Expert(NamedTuple):
 
 @message("fedloc.State")
 class State(NamedTuple):
+    """What a round carries on."""
+
     consensus: Consensus
 
 
 @client("fedloc.admm_step", SUM, batched=False)
 def admm_step(down: Consensus, client: Client, *, inducing: int, rho: float, lipschitz: float) -> Vote:
-    """theta = z - (gradient at z + dual) / (rho + L), then dual += rho (theta - z): the dual stays here."""
+    """theta = z - (gradient at z + dual) / (rho + L), then dual += rho (theta - z); the dual stays at the client."""
     x, y, w, _ = standard_rows(down.scaling, client, 0.0, 0)
     slope, loss = minus_evidence_slope(down.leaves, x, y, w, inducing)
     dual = client.state.get("dual", tree.map(np.zeros_like, slope))
@@ -69,7 +75,7 @@ def admm_step(down: Consensus, client: Client, *, inducing: int, rho: float, lip
 
 @client("fedloc.expert", GATHER, batched=False, in_process=True)
 def expert(consensus: Consensus, client: Client, *, inducing: int) -> Expert:
-    """The process of this client's rows under the common hyper-parameters."""
+    """The Gaussian process of this client's rows under the common hyper-parameters."""
     from unpooled.maths.torch_training import sparse_fit
 
     x, y, w, _ = standard_rows(consensus.scaling, client, 0.0, 0)
@@ -105,14 +111,50 @@ def first_leaves(d: int) -> Leaves:
 
 
 class FedLoc(RegressorMixin, Estimator):
-    """Distributed Gaussian processes with common hyper-parameters.
+    """Gaussian processes of the clients with common hyper-parameters, combined as experts.
 
     Parameters
     ----------
-    rho, lipschitz : of proximal ADMM; `lipschitz` is 10 rho unless given. Large values take small steps.
-    n_inducing : rows of a client that its FITC approximation stands on; all of them give its exact process.
-    combine : "gpoe" (generalised product of experts) or "rbcm" (robust Bayesian committee machine).
-    max_iter, tol : rounds at most, and the largest change of a hyper-parameter that ends them.
+    rho : float, default=1000.0
+        Penalty of proximal ADMM; larger values take smaller steps.
+    lipschitz : float or None, default=None
+        Proximal constant of ADMM; None: 10 rho.
+    n_inducing : int, default=50
+        Rows of a client that its FITC approximation uses as inducing points; with all of them it is exact.
+    combine : {"gpoe", "rbcm"}, default="gpoe"
+        How predictions are combined: generalised product of experts, or robust Bayesian committee machine.
+    max_iter : int, default=100
+        Largest number of rounds.
+    tol : float, default=1e-4
+        Largest change of a hyper-parameter below which rounds stop.
+    missing : {"impute", "refuse"}, default="impute"
+        Whether missing values are replaced by the mean over all clients, with a warning, or refused.
+    random_state : int or None, default=None
+        Unused; the fit is not random.
+
+    Attributes
+    ----------
+    consensus_ : Consensus
+        Scaling and common hyper-parameters.
+    experts_ : dict of str to Expert
+        The Gaussian process of each client.
+    n_sums_ : int
+        SUMs asked in all.
+
+    References
+    ----------
+    Yin et al., FedLoc: federated learning framework for data-driven cooperative localization and location data processing, 2020.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from unpooled.baselines import FedLoc
+    >>> rng = np.random.default_rng(0)
+    >>> x = rng.normal(size=(60, 2))
+    >>> y = x[:, 0] + 0.1 * rng.normal(size=60)
+    >>> model = FedLoc(n_inducing=10, max_iter=2).fit(x, y, by=np.arange(60) % 3)
+    >>> model.predict(x).shape
+    (60,)
     """
 
     def __init__(
@@ -176,12 +218,29 @@ class FedLoc(RegressorMixin, Estimator):
         self.experts_ = {name: tree.map(to_numpy, e) for name, e in found.items()}
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
-        """The clients' processes, combined."""
+        """Predict by the clients' Gaussian processes, combined.
+
+        Parameters
+        ----------
+        X : array of shape (n_samples, n_features)
+            Rows to predict.
+        return_std : bool, default=False
+            Whether to return the standard deviation of y too.
+
+        Returns
+        -------
+        mean : array of shape (n_samples,)
+            Predictions.
+        std : array of shape (n_samples,)
+            Only with `return_std=True`.
+        """
         check_is_fitted(self, "experts_")
         X = rows_of(self, X, dtype=np.float64, ensure_all_finite="allow-nan")
         scaling, leaves = self.consensus_.scaling, self.consensus_.leaves
         mean, latent = self._each(standard(scaling, X))  # (clients, q) each
-        gained = 0.5 * (leaves["log_signal"] - np.log(latent))  # how much an expert knows of a row
+        gained = 0.5 * (
+            leaves["log_signal"] - np.log(latent)
+        )  # reduction of entropy from the prior, per expert and row
         weight = gained if self.combine == "rbcm" else np.full_like(mean, 1 / len(mean))
         precision = (weight / latent).sum(0)
         if self.combine == "rbcm":

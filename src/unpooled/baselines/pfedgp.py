@@ -1,7 +1,7 @@
-"""pFedGP for regression: one deep kernel and inducing points for all, learned by averaging; each client predicts from its own rows.
+"""pFedGP for regression: a shared deep kernel and inducing points, and a Gaussian process per client.
 
-A round is one SUM of networks weighted by rows; at the end each client's sparse Gaussian process (FITC, Gaussian kernel) is gathered,
-m^2 + m numbers for m inducing points: they are what predictions are made with.
+One SUM per round of networks weighted by rows; after the last round one GATHER of each client's sparse Gaussian process (FITC, Gaussian
+kernel), m^2 + m numbers for m inducing points, which predictions need.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from unpooled.tree import message
 
 @message("pfedgp.Personal")
 class Personal(NamedTuple):
-    """A client's process: what its rows say of the function at the inducing points."""
+    """A client's sparse Gaussian process at the shared inducing points."""
 
     inner: Float[Array, "m m"]
     pull: Float[Array, "m"]
@@ -33,7 +33,7 @@ class Personal(NamedTuple):
 
 @client("pfedgp.personal", GATHER, batched=False)
 def personal(network: Network, client: Client, *, spec: dict, share: float, seed: int) -> Personal:
-    """The process of this client's own rows under the shared kernel."""
+    """The Gaussian process of this client's rows under the shared kernel."""
     from unpooled.maths.torch_training import sparse_fit
 
     known = sparse_fit(spec, network.leaves, standard_rows(network.scaling, client, share, seed)[:3])
@@ -41,7 +41,59 @@ def personal(network: Network, client: Client, *, spec: dict, share: float, seed
 
 
 class PFedGP(FedAvgRegression):
-    """Personal Gaussian processes with a shared deep kernel; `n_inducing` points of the latent space are shared and learned too."""
+    """Personal Gaussian processes with a shared deep kernel, learned by federated averaging.
+
+    Parameters
+    ----------
+    hidden : tuple of int, default=(64, 64)
+        Widths of the hidden layers.
+    n_inducing : int, default=50
+        Inducing points in the latent space, shared and learned.
+    latent_dim : int, default=8
+        Dimensions of the latent space.
+    activation : {"tanh", "silu", "relu"}, default="relu"
+        Activation of the network.
+    local_epochs : int, default=10
+        Full-batch Adam steps per client and round.
+    local_rate : float, default=0.003
+        Learning rate of these steps.
+    max_iter : int, default=100
+        Largest number of rounds.
+    patience : int, default=5
+        Rounds without a smaller error on held-out rows after which training stops.
+    validation_fraction : float, default=0.1
+        Fraction of rows held out to choose the round.
+    missing : {"impute", "refuse"}, default="impute"
+        Whether missing values are replaced by the mean over all clients, with a warning, or refused.
+    random_state : int or None, default=None
+        Seed of the network and the held-out rows.
+
+    Attributes
+    ----------
+    network_ : Network
+        Scaling and weights of the round kept.
+    best_round_ : int
+        That round.
+    n_sums_ : int
+        SUMs asked in all.
+    personal_ : dict of str to Personal
+        The Gaussian process of each client.
+
+    References
+    ----------
+    Achituve et al., Personalized federated learning with Gaussian processes, NeurIPS 2021.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from unpooled.baselines import PFedGP
+    >>> rng = np.random.default_rng(0)
+    >>> x = rng.normal(size=(60, 2))
+    >>> y = x[:, 0] + 0.1 * rng.normal(size=60)
+    >>> model = PFedGP(n_inducing=5, max_iter=2, random_state=0).fit(x, y, by=np.arange(60) % 3)
+    >>> model.predict(x, client="1").shape
+    (60,)
+    """
 
     loss = "fitc"
 
@@ -86,20 +138,48 @@ class PFedGP(FedAvgRegression):
         self.personal_ = {name: tree.map(to_numpy, a) for name, a in fed.gather(ask, self.network_).items()}
 
     def predict_each(self, X: Any) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-        """(mean, std) of every client's own Gaussian process."""
+        """Predict by the Gaussian process of each client.
+
+        Parameters
+        ----------
+        X : array of shape (n_samples, n_features)
+            Rows to predict.
+
+        Returns
+        -------
+        predictions : dict of str to tuple (mean, std)
+            Arrays of shape (n_samples,) per client.
+        """
         check_is_fitted(self, "personal_")
         X = rows_of(self, X, dtype=np.float64, ensure_all_finite="allow-nan")
         x = standard(self.network_.scaling, X)
         return {name: self._by(own, x) for name, own in self.personal_.items()}
 
     def _by(self, own: Personal, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(mean, std) of one client's process at standardised rows x."""
+        """(mean, std) by one client's Gaussian process at standardised rows x."""
         mean, variance = predict_by(self._spec(), self.network_.leaves, own.inner, own.pull, x)
         scaling = self.network_.scaling
         return scaling.y_mean[0] + scaling.y_scale[0] * mean, scaling.y_scale[0] * np.sqrt(variance)
 
     def predict(self, X: Any, client: str | None = None, return_std: bool = False) -> Any:
-        """By the Gaussian process of one client; of none, the mean of all."""
+        """Predict by the Gaussian process of one client, or by the mean over all.
+
+        Parameters
+        ----------
+        X : array of shape (n_samples, n_features)
+            Rows to predict.
+        client : str or None, default=None
+            Name of the client; None: the mean over all clients.
+        return_std : bool, default=False
+            Whether to return the standard deviation of y too.
+
+        Returns
+        -------
+        mean : array of shape (n_samples,)
+            Predictions.
+        std : array of shape (n_samples,)
+            Only with `return_std=True`.
+        """
         each = self.predict_each(X)
         if client is not None and client not in each:
             raise BadParameter(f"there is no client {client!r}: {suggest(client, each)}")

@@ -1,6 +1,6 @@
-"""Regression by averaged networks (FedAvg, FedProx): a round is one SUM of networks weighted by rows. No uncertainty.
+"""Regression by averaged networks (FedAvg, FedProx): one SUM per round of networks weighted by rows. No uncertainty.
 
-Costs one network down and one up; how well held-out rows are predicted rides along.
+A round sends one network down and one up per client, together with the squared error on held-out rows.
 """
 
 from __future__ import annotations
@@ -25,12 +25,16 @@ from unpooled.tree import message
 
 @message("network_regression.Network")
 class Network(NamedTuple):
+    """Down: how rows are standardised, and the weights."""
+
     scaling: Scaling
     leaves: Leaves  # the layers, and `head` (k, o) with `offset` (o,)
 
 
 @message("network_regression.Trained")
 class Trained(NamedTuple):
+    """Up: locally trained weights, and errors on held-out rows."""
+
     rows: Float[Array, "", ">=0 rows"]
     leaves: Leaves  # times rows
     held: Float[Array, "", ">=0 rows"]
@@ -39,12 +43,14 @@ class Trained(NamedTuple):
 
 @message("network_regression.State")
 class State(NamedTuple):
+    """What a round carries on."""
+
     network: Network
     best: Leaves
     score: float
     best_round: int
     round: int
-    seed: int  # chooses the rows held out
+    seed: int  # of the held-out rows
 
 
 @client("network_regression.train_network", SUM)
@@ -60,7 +66,7 @@ def train_network(
     proximal: float,
     loss: str,
 ) -> Trained:
-    """Local steps from the global network; `loss` is "squared", or "fitc" for a Gaussian process of this client on top."""
+    """Local Adam steps from the global network; `loss` is "squared", or "fitc" for the client's own Gaussian process on top."""
     from unpooled.maths.torch_training import descend
 
     x, y, w, held = standard_rows(down.scaling, client, share, seed)
@@ -72,7 +78,7 @@ def train_network(
 
 
 def predicted(spec: Spec, network: Network, rows: tuple[Array, Array, Array], loss: str) -> Array:
-    """What the clients' models say of their own rows before training: (..., n, o)."""
+    """Predictions of the clients' own rows before training: (..., n, o)."""
     if loss == "squared":
         return outputs(spec, network.leaves, rows[0])
     from unpooled.maths.torch_training import sparse_fit, sparse_predict
@@ -81,7 +87,7 @@ def predicted(spec: Spec, network: Network, rows: tuple[Array, Array, Array], lo
 
 
 def predict_by(spec: Spec, leaves: Leaves, inner: Array, pull: Array, x: Array) -> tuple[np.ndarray, np.ndarray]:
-    """(mean, variance) (q,) at rows x (q, d) by the sparse process of a client, as it came over the wire."""
+    """(mean, variance) (q,) at rows x (q, d) by a client's sparse Gaussian process, as it was sent."""
     import torch
 
     from unpooled.maths.fitc import Fit
@@ -92,15 +98,60 @@ def predict_by(spec: Spec, leaves: Leaves, inner: Array, pull: Array, x: Array) 
 
 
 def outputs(spec: Spec, leaves: Leaves, x: Array) -> Array:  # (..., n, o)
+    """Outputs of the network at standardised rows."""
     layers = {k: v for k, v in leaves.items() if k not in ("head", "offset")}
     return features(spec, Kernel(layers, {}), x) @ leaves["head"] + leaves["offset"]
 
 
 class FedAvgRegression(RegressorMixin, Estimator):
-    """A network for all, trained by federated averaging on squared error; the round that predicts held-out rows best is kept.
+    """Network regression by federated averaging on squared error; the round with the smallest held-out error is kept.
 
-    Parameters: `hidden`, `latent_dim` (the last hidden layer), `activation`; `local_epochs` full-batch Adam steps of `local_rate`
-    a round; `patience` rounds without gain stop it; `validation_fraction` of every client's rows is held out.
+    Parameters
+    ----------
+    hidden : tuple of int, default=(64,)
+        Widths of the hidden layers.
+    latent_dim : int, default=64
+        Width of the last hidden layer.
+    activation : {"tanh", "silu", "relu"}, default="relu"
+        Activation of the network.
+    local_epochs : int, default=10
+        Full-batch Adam steps per client and round.
+    local_rate : float, default=0.003
+        Learning rate of these steps.
+    max_iter : int, default=100
+        Largest number of rounds.
+    patience : int, default=5
+        Rounds without a smaller error on held-out rows after which training stops.
+    validation_fraction : float, default=0.1
+        Fraction of rows held out to choose the round.
+    missing : {"impute", "refuse"}, default="impute"
+        Whether missing values are replaced by the mean over all clients, with a warning, or refused.
+    random_state : int or None, default=None
+        Seed of the network and the held-out rows.
+
+    Attributes
+    ----------
+    network_ : Network
+        Scaling and weights of the round kept.
+    best_round_ : int
+        That round.
+    n_sums_ : int
+        SUMs asked in all.
+
+    References
+    ----------
+    McMahan et al., Communication-efficient learning of deep networks from decentralized data, AISTATS 2017.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from unpooled.baselines import FedAvgRegression
+    >>> rng = np.random.default_rng(0)
+    >>> x = rng.normal(size=(60, 2))
+    >>> y = x[:, 0] + 0.1 * rng.normal(size=60)
+    >>> model = FedAvgRegression(max_iter=2, random_state=0).fit(x, y, by=np.arange(60) % 3)
+    >>> model.predict(x).shape
+    (60,)
     """
 
     proximal = 0.0
@@ -181,7 +232,18 @@ class FedAvgRegression(RegressorMixin, Estimator):
         self.n_features_in_ = len(state.network.scaling.x_mean)
 
     def predict(self, X: Any) -> np.ndarray:
-        """(n,) or, for many outputs, (n, o)."""
+        """Predict y at each row.
+
+        Parameters
+        ----------
+        X : array of shape (n_samples, n_features)
+            Rows to predict.
+
+        Returns
+        -------
+        y : array of shape (n_samples,) or (n_samples, n_outputs)
+            Predictions.
+        """
         check_is_fitted(self, "network_")
         X = rows_of(self, X, dtype=np.float64, ensure_all_finite="allow-nan")
         scaling = self.network_.scaling
@@ -190,7 +252,57 @@ class FedAvgRegression(RegressorMixin, Estimator):
 
 
 class FedProxRegression(FedAvgRegression):
-    """FedAvgRegression whose clients are held near the global network by half of `proximal` times the squared distance."""
+    """FedAvgRegression with a proximal term, proximal / 2 times the squared distance to the global network, in the local loss.
+
+    Parameters
+    ----------
+    hidden : tuple of int, default=(64,)
+        Widths of the hidden layers.
+    proximal : float, default=0.1
+        Weight of the proximal term.
+    latent_dim : int, default=64
+        Width of the last hidden layer.
+    activation : {"tanh", "silu", "relu"}, default="relu"
+        Activation of the network.
+    local_epochs : int, default=10
+        Full-batch Adam steps per client and round.
+    local_rate : float, default=0.003
+        Learning rate of these steps.
+    max_iter : int, default=100
+        Largest number of rounds.
+    patience : int, default=5
+        Rounds without a smaller error on held-out rows after which training stops.
+    validation_fraction : float, default=0.1
+        Fraction of rows held out to choose the round.
+    missing : {"impute", "refuse"}, default="impute"
+        Whether missing values are replaced by the mean over all clients, with a warning, or refused.
+    random_state : int or None, default=None
+        Seed of the network and the held-out rows.
+
+    Attributes
+    ----------
+    network_ : Network
+        Scaling and weights of the round kept.
+    best_round_ : int
+        That round.
+    n_sums_ : int
+        SUMs asked in all.
+
+    References
+    ----------
+    Li et al., Federated optimization in heterogeneous networks, MLSys 2020.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from unpooled.baselines import FedProxRegression
+    >>> rng = np.random.default_rng(0)
+    >>> x = rng.normal(size=(60, 2))
+    >>> y = x[:, 0] + 0.1 * rng.normal(size=60)
+    >>> model = FedProxRegression(max_iter=2, random_state=0).fit(x, y, by=np.arange(60) % 3)
+    >>> model.predict(x).shape
+    (60,)
+    """
 
     def __init__(
         self,

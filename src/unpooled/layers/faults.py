@@ -1,4 +1,7 @@
-"""Rehearse what a network does: drop a client, delay it, corrupt its answer, at given rounds. Acts at the client, on any engine."""
+"""The layer `Faults`: drops clients, delays them or corrupts their answers in given rounds, on any engine, to test a run.
+
+Adds one step, `faults.misbehave`, to the questions of the rounds that have a fault.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +24,12 @@ PLANS = {"drop": "lists of names", "delay": "dicts {name: seconds}", "corrupt": 
 
 
 class Dropped(ConnectionError):
-    """The rehearsed loss of a client."""
+    """A client that a test drops."""
 
 
 @client("faults.misbehave", STEP, batched=False, in_process=True)
 def misbehave(up: Tree, client: Client, *, drop: dict, delay: dict, corrupt: dict) -> Tree:
-    """What the plan says for this client in this round; plans are {round: [names]} and {round: {name: seconds or kind}}."""
+    """The faults of this client in this round; plans are {round: [names]} and {round: {name: seconds or kind}}."""
     now = str(client.moment[1])
     if client.name in drop.get(now, ()):
         raise Dropped(f"dropped in round {now}, as rehearsed")
@@ -46,7 +49,29 @@ def _corrupt(up: Tree, kind: str) -> Tree:
 
 
 class Faults(Layer):
-    """`Faults(fed, drop={3: ["zurich"]}, delay={4: {"basel": 0.5}}, corrupt={5: {"bern": "nan"}})`: rounds count exchanges from 1."""
+    """Make clients fail in given rounds, to test how a fit takes it.
+
+    Parameters
+    ----------
+    inner : Federation
+        Whose clients fail.
+    drop : dict of int to list of str, default=None
+        Clients that do not answer, by round: ``{3: ["zurich"]}``. Rounds count exchanges from 1.
+    delay : dict of int to dict, default=None
+        Seconds that clients wait before they answer: ``{4: {"basel": 0.5}}``.
+    corrupt : dict of int to dict, default=None
+        How answers are corrupted: ``{5: {"bern": "nan"}}``; "nan", "shape", "dtype" or "parts".
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import unpooled as up
+    >>> sites = {name: np.random.default_rng(i).normal(size=(50, 2)) for i, name in enumerate("abc")}
+    >>> fed = up.Faults(up.federate(sites), drop={4: ["b"]})
+    >>> model = up.GaussianMixture(2, random_state=0, max_iter=5, tol=0).fit(fed)
+    >>> [(refusal.round, refusal.client) for refusal in fed.journal.refusals]
+    [(4, 'b')]
+    """
 
     def __init__(
         self,
@@ -60,8 +85,10 @@ class Faults(Layer):
         given = {"drop": drop, "delay": delay, "corrupt": corrupt}
         for what, plan in given.items():
             _check(what, plan or {}, inner.names)
-        # round numbers as text, since the plan travels as JSON
-        self.plan = {what: {str(int(r)): _told(who) for r, who in (plan or {}).items()} for what, plan in given.items()}
+        # round numbers as strings, since the plan travels as JSON
+        self.plan = {
+            what: {str(int(r)): _as_json(who) for r, who in (plan or {}).items()} for what, plan in given.items()
+        }
 
     def wrap(self, ask: Ask) -> Ask:
         now = str(self.journal.round + 1)
@@ -69,8 +96,8 @@ class Faults(Layer):
         return ask.then(misbehave, undo=None, undo_total=None, **due) if any(due.values()) else ask
 
 
-def _told(who: Any) -> Any:
-    """The clients of a round as JSON has them: a list of names, or a dict."""
+def _as_json(who: Any) -> Any:
+    """The clients of a round as a list of names, or as a dict."""
     return dict(who) if isinstance(who, Mapping) else list(who)
 
 

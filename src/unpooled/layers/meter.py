@@ -1,4 +1,4 @@
-"""Counts what crosses, question by question, and can hold a run to a budget. Sends nothing of its own."""
+"""The layer `Metered`: counts bytes by question and can stop a run at a budget. Sends nothing by itself."""
 
 from __future__ import annotations
 
@@ -10,9 +10,32 @@ from unpooled.tree import Tree
 
 
 class Metered(Layer):
-    """A federation that reads its own meter: `rounds`, `bytes_up`, `bytes_down`, `by_question()`.
+    """Count exchanges and bytes, and refuse to go beyond a budget.
 
-    With `budget=` (bytes, both ways) the exchange after the one that used it up is refused.
+    Parameters
+    ----------
+    inner : Federation
+        Whose exchanges are counted.
+    budget : float, default=inf
+        Bytes that may be sent, both ways together. The exchange after the one that used it up is refused with a RunError.
+
+    Attributes
+    ----------
+    rounds : int
+        Number of exchanges.
+    bytes_up, bytes_down : int
+        Bytes sent by clients, and to clients.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import unpooled as up
+    >>> sites = {name: np.random.default_rng(i).normal(size=(50, 2)) for i, name in enumerate("abc")}
+    >>> fed = up.Metered(up.federate(sites))
+    >>> _ = up.GaussianMixture(2, random_state=0, max_iter=5, tol=0).fit(fed)
+    >>> times, down, sent = fed.by_question()["mixture.e_step"]
+    >>> times, sent <= fed.bytes_up
+    (5, True)
     """
 
     def __init__(self, inner: Federation, *, budget: float = float("inf")):
@@ -23,18 +46,21 @@ class Metered(Layer):
 
     @property
     def rounds(self) -> int:
+        """Number of exchanges."""
         return len(self.journal.exchanges)
 
     @property
     def bytes_up(self) -> int:
+        """Bytes sent by clients."""
         return sum(e.bytes_up for e in self.journal.exchanges)
 
     @property
     def bytes_down(self) -> int:
+        """Bytes sent to clients."""
         return sum(e.bytes_down for e in self.journal.exchanges)
 
     def by_question(self) -> dict[str, tuple[int, int, int]]:
-        """question -> (times asked, bytes down, bytes up)."""
+        """Totals by question: {name: (times asked, bytes down, bytes up)}."""
         table: dict[str, tuple[int, int, int]] = {}
         for e in self.journal.exchanges:
             times, down, up = table.get(e.question, (0, 0, 0))

@@ -1,9 +1,10 @@
-"""Bayesian linear regression from sums over rows: y = z'v + b + e with v ~ N(0, prior I), e ~ N(0, noise), and an offset
-b ~ N(0, ratio noise) that the rows of a group share, if there are groups; one of all rows, without a prior, if wanted.
+"""Bayesian linear regression from sums over rows. Sends nothing; `Stats` is the message of `unpooled.models.regression`.
 
-`Stats` is all that the data can say about weights, noise and prior: it adds over rows, subtracts to forget them, and
-costs k (k + 1) / 2 numbers to send for k features, k more for each group. Everything else follows at the server, with no
-further round; offsets are integrated out, so that it costs what k features cost however many groups there are.
+The model is y = z'v + b + e with weights v ~ N(0, prior I), noise e ~ N(0, noise) and, if rows are in groups, an offset
+b ~ N(0, ratio * noise) that the rows of a group share; an intercept without a prior may be added. `Stats` are the sufficient statistics:
+they add over rows, can be subtracted to forget rows, and are k (k + 1) / 2 numbers for k features, and k more per group.
+Everything else follows from them at the server. Group offsets are integrated out, so that the cost depends on k
+and not on the number of groups.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from scipy.sparse import csr_array
 from unpooled.arrays import Array, Float, namespace
 from unpooled.tree import message
 
-RATIOS = (-9.0, 6.0)  # logs of the ratios searched: below the first, groups have no offset
-GRID = 121  # ratios noise / prior tried before the best is refined
-TINY = 1e-13  # a share so small that it is what rounding left
+RATIOS = (-9.0, 6.0)  # range of log ratios searched; below it, groups have no offset
+GRID = 121  # ratios noise / prior evaluated before the best is refined
+TINY = 1e-13  # relative size of rounding errors
 
 
 @message("maths.bayes_linear.Stats")
@@ -40,25 +41,27 @@ class Stats(NamedTuple):
 
 @message("maths.bayes_linear.Posterior")
 class Posterior(NamedTuple):
-    """What the sums say: enough to predict, with no row kept."""
+    """Posterior of weights and offsets: what predictions need."""
 
     weights: Float[Array, "k o"]
-    basis: Float[Array, "k r"]  # features to the axes along which weights are independent
+    basis: Float[Array, "k r"]  # from features to the axes along which weights are independent
     spread: Float[Array, "r o", ">=0"]  # variance of the weights along these axes
     centre: Float[Array, "k"]  # of the features; 0 without intercept
     offset: Float[Array, "o"]
     noise: Float[Array, "o", ">=0"]  # variance of y about its mean
-    prior: Float[Array, "o", ">=0"]  # variance of a weight before any row was seen
-    unsure: Float[Array, "o", ">=0"]  # variance of the offset
-    evidence: Float[Array, "o"]  # log p(y), an entry for each output
-    ratio: Float[Array, "", ">=0"]  # variance of a group's offset before any row was seen, over the noise
-    shrink: Float[Array, "h", ">=0"]  # and after, given the weights; the last entry is that of a group never seen
-    pull: Float[Array, "k h"]  # an offset is push - pull'weights on average
+    prior: Float[Array, "o", ">=0"]  # prior variance of a weight
+    unsure: Float[Array, "o", ">=0"]  # posterior variance of the intercept
+    evidence: Float[Array, "o"]  # log p(y), per output
+    ratio: Float[Array, "", ">=0"]  # prior variance of a group's offset, over the noise
+    shrink: Float[
+        Array, "h", ">=0"
+    ]  # its posterior variance given the weights, over the noise; the last entry is for a group without rows
+    pull: Float[Array, "k h"]  # the posterior mean of an offset is push - pull'weights
     push: Float[Array, "h o"]
 
 
 def statistics(z: Array, y: Array, w: Array, group: Array | None = None, groups: int = 0) -> Stats:
-    """The sums of rows z (..., n, k), y (..., n, o) with weights w (..., n), in groups (..., n): -1 is none of them."""
+    """The sums over rows z (..., n, k), y (..., n, o) with weights w (..., n) and groups (..., n), -1 for no group."""
     xp = namespace(z)
     root = xp.sqrt(w)[..., None]
     rz, ry = z * root, y * root
@@ -93,6 +96,7 @@ def pack(square: np.ndarray) -> np.ndarray:
 
 
 def unpack(triangle: np.ndarray, k: int) -> np.ndarray:
+    """The symmetric (k, k) of an upper triangle."""
     square = np.zeros((k, k))
     square[_triangle(k)] = triangle
     return square + np.triu(square, 1).T
@@ -107,9 +111,9 @@ def posterior(
     prior: Array | float | None = None,
     ratio: float | None = None,
 ) -> Posterior:
-    """The posterior at the given noise and prior variances and ratio, or at those that make y most probable.
+    """The posterior at the given noise, prior and ratio, or at those of the largest evidence.
 
-    `intercept` adds an offset of all rows, without a prior; `standardize` gives every feature the same say whatever its unit.
+    `intercept` adds an intercept without a prior; `standardize` gives features of any unit the same prior.
     """
     at = lambda ratio: _posterior(stats, ratio, intercept, standardize, noise, prior)  # noqa: E731
     if stats.group_n.size == 0:
@@ -117,31 +121,67 @@ def posterior(
     return at(_best_group_ratio(stats, at) if ratio is None else float(ratio))
 
 
-def _posterior(stats: Stats, ratio: float, intercept: bool, standardize: bool, noise: Any, prior: Any) -> Posterior:
-    shrink = ratio / (1 + ratio * np.append(stats.group_n, 0.0))  # (h,)
-    n, gram, cross, yy, centre, offset = _left_by_groups(stats, shrink[:-1], intercept)
-    pull, push = (shrink[:-1] * s for s in _groups_about(stats, centre, offset))
+class Axes(NamedTuple):
+    """The regression along the eigenvectors of the Gram matrix, where weights are independent of each other."""
+
+    values: np.ndarray  # (k,) eigenvalues; 0 where rounding is all there is
+    basis: np.ndarray  # (k, k) from features to the eigenvectors
+    cross: np.ndarray  # (k, o) products of features and targets along the eigenvectors
+    yy: np.ndarray  # (o,) sums of squares of the targets
+    centre: np.ndarray  # (k,) mean of the features; 0 without intercept
+    offset: np.ndarray  # (o,) mean of the targets; 0 without intercept
+    n: np.ndarray  # () rows, less what the offsets of groups take up
+    dof: float  # rows less the intercept
+
+
+def axes(stats: Stats, ratio: float = 0.0, *, intercept: bool = False, standardize: bool = False) -> Axes:
+    """Diagonalise the Gram matrix of rows whose groups have offsets of variance ratio * noise."""
+    shrink = ratio / (1 + ratio * stats.group_n)  # (g,)
+    n, gram, cross, yy, centre, offset = _left_by_groups(stats, shrink, intercept)
     scale = _scale(stats, intercept) if standardize else np.ones(len(gram))
     values, vectors = np.linalg.eigh(gram / np.outer(scale, scale))
-    seen = values > TINY * values.max(initial=0.0)  # along the others rows say nothing: what is there is rounding
-    values = np.where(seen, values, 0.0)  # (k,)
-    along = seen[:, None] * (vectors.T @ (cross / scale[:, None]))  # (k, o)
-    dof = float(stats.n) - intercept
+    informed = values > TINY * values.max(initial=0.0)  # along the other eigenvectors there is only rounding error
+    values = np.where(informed, values, 0.0)
+    cross = informed[:, None] * (vectors.T @ (cross / scale[:, None]))
+    return Axes(values, vectors / scale[:, None], cross, yy, centre, offset, n, float(stats.n) - intercept)
+
+
+def _posterior(stats: Stats, ratio: float, intercept: bool, standardize: bool, noise: Any, prior: Any) -> Posterior:
+    """The posterior at a given ratio of the variances of group offsets and noise."""
+    along = axes(stats, ratio, intercept=intercept, standardize=standardize)
     if noise is None or prior is None:
-        noise, prior = _most_probable(values, along**2, yy, dof)
-    noise, prior = (np.broadcast_to(np.asarray(v, dtype=np.float64), yy.shape) for v in (noise, prior))
-    precision = values[:, None] / noise + 1 / prior  # (k, o)
-    basis = vectors / scale[:, None]
-    weights = basis @ (along / noise / precision)
-    unsure = noise / n if intercept else np.zeros_like(yy)
-    evidence = log_evidence(values, along**2, yy, dof, noise, prior) - (0.5 * np.log(n) if intercept else 0.0)
-    evidence = evidence - 0.5 * np.log1p(ratio * stats.group_n).sum()
-    groups = np.asarray(ratio), shrink, np.pad(pull, ((0, 0), (0, 1))), np.pad(push.T, ((0, 1), (0, 0)))
-    return Posterior(weights, basis, 1 / precision, centre, offset, noise, prior, unsure, evidence, *groups)
+        noise, prior = _most_probable(along.values, along.cross**2, along.yy, along.dof)
+    noise, prior = (np.broadcast_to(np.asarray(v, dtype=np.float64), along.yy.shape) for v in (noise, prior))
+    precision = along.values[:, None] / noise + 1 / prior  # (k, o)
+    weights = along.basis @ (along.cross / noise / precision)
+    offset_variance = noise / along.n if intercept else np.zeros_like(along.yy)
+    evidence = log_evidence(along.values, along.cross**2, along.yy, along.dof, noise, prior)
+    evidence = evidence - (0.5 * np.log(along.n) if intercept else 0.0) - 0.5 * np.log1p(ratio * stats.group_n).sum()
+    groups = _group_offsets(stats, ratio, along)
+    return Posterior(
+        weights,
+        along.basis,
+        1 / precision,
+        along.centre,
+        along.offset,
+        noise,
+        prior,
+        offset_variance,
+        evidence,
+        *groups,
+    )
+
+
+def _group_offsets(stats: Stats, ratio: float, along: Axes) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """(ratio, shrink, pull, push) of `Posterior`, with a last entry for a group without rows."""
+    shrink = ratio / (1 + ratio * np.append(stats.group_n, 0.0))  # (h,)
+    group_z, group_y = _groups_about(stats, along.centre, along.offset)
+    pull, push = shrink[:-1] * group_z, shrink[:-1] * group_y
+    return np.asarray(ratio), shrink, np.pad(pull, ((0, 0), (0, 1))), np.pad(push.T, ((0, 1), (0, 0)))
 
 
 def _best_group_ratio(stats: Stats, at: Callable[[float], Posterior]) -> float:
-    """The ratio at which the evidence is largest: a root of its slope, or the end of the range it rises towards."""
+    """The ratio of the largest evidence: a root of its derivative, or the end of the range."""
 
     def slope(t: float) -> float:  # d evidence / d ratio, t = log ratio; noise and prior are given or have slope 0
         post = at(np.exp(t))
@@ -160,7 +200,7 @@ def _best_group_ratio(stats: Stats, at: Callable[[float], Posterior]) -> float:
 
 
 def _left_by_groups(stats: Stats, shrink: np.ndarray, intercept: bool):
-    """(n, gram, cross, yy, centre, offset): sums about the mean, or about 0, once the offsets of groups are integrated out."""
+    """(n, gram, cross, yy, centre, offset): sums about the mean (0 without intercept) with group offsets integrated out."""
     k, o = stats.zy.shape
     shared = stats.group_z * shrink  # (k, g)
     n = stats.n - (shrink * stats.group_n**2).sum()
@@ -175,51 +215,51 @@ def _left_by_groups(stats: Stats, shrink: np.ndarray, intercept: bool):
 
 
 def _groups_about(stats: Stats, centre: np.ndarray, offset: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Sums by group of features and targets less the mean, (k, g) and (o, g)."""
+    """Sums per group of centred features and targets, (k, g) and (o, g)."""
     return stats.group_z - np.outer(centre, stats.group_n), stats.group_y.T - np.outer(offset, stats.group_n)
 
 
 def _scale(stats: Stats, intercept: bool) -> np.ndarray:
-    """The standard deviation of each feature, groups or not; 1 for one that never varies."""
+    """The standard deviation of each feature; 1 for a constant one."""
     centre = stats.z / stats.n if intercept else np.zeros_like(stats.z)
     variance = (np.diag(unpack(stats.zz, len(centre))) - stats.n * centre**2) / stats.n
-    constant = variance <= TINY * centre**2  # what rounding leaves of a column that never varies
+    constant = variance <= TINY * centre**2  # rounding error of a constant column
     return np.sqrt(np.where(constant | (variance <= 0), 1.0, variance))
 
 
 def log_evidence(values: Array, along2: Array, yy: Array, dof: float, noise: Array, prior: Array) -> np.ndarray:  # (o,)
-    """log p(y) with all weights integrated out; `along2` (k, o) are squared cross products along eigenvectors."""
+    """log p(y) with the weights integrated out; `along2` (k, o) are squared cross products along eigenvectors."""
     spread = np.log1p(values[:, None] * (prior / noise)).sum(0)
-    left = np.array([_left(values, along2[:, j], yy[j], np.atleast_1d(noise / prior)[j]) for j in range(len(yy))])
+    left = np.array([unexplained(values, along2[:, j], yy[j], np.atleast_1d(noise / prior)[j]) for j in range(len(yy))])
     return -0.5 * (dof * np.log(2 * np.pi * noise) + spread + left / noise)
 
 
-def _left(values: Array, along2: Array, yy: float, ratio: Array) -> np.ndarray:
-    """yy - sum along2 / (values + ratio), (...,) for ratio (...,): without cancellation where the features explain everything."""
+def unexplained(values: Array, along2: Array, yy: float, ratio: Array) -> np.ndarray:
+    """yy - sum along2 / (values + ratio), (...,) for ratio (...,), stable where features explain nearly all of y."""
     seen = values > 0
     values, along2, ratio = values[seen], along2[seen], np.asarray(ratio)[..., None]
-    never = yy - (along2 / values).sum()  # what no weights explain
+    never = yy - (along2 / values).sum()  # the residual sum of squares of least squares
     never = never if never > 1e-11 * yy else 0.0
     return np.maximum(never + (along2 / values * (ratio / (values + ratio))).sum(-1), 1e-300)
 
 
 def _most_probable(values: Array, along2: Array, yy: Array, dof: float) -> tuple[np.ndarray, np.ndarray]:
-    """(noise, prior) that maximise the evidence of each output: given their ratio the noise has a closed form."""
+    """(noise, prior) of the largest evidence per output; given their ratio, the noise has a closed form."""
     ratio = np.array([_best_ratio(values, along2[:, j], yy[j], dof) for j in range(len(yy))])
-    noise = np.array([_left(values, along2[:, j], yy[j], r) / dof for j, r in enumerate(ratio)])
+    noise = np.array([unexplained(values, along2[:, j], yy[j], r) / dof for j, r in enumerate(ratio)])
     return noise, noise / ratio
 
 
 def _best_ratio(values: Array, along2: Array, yy: float, dof: float) -> float:
-    """The ratio noise / prior at which the evidence is largest: best of a grid, then a root of its slope."""
+    """The ratio noise / prior of the largest evidence: the best of a grid, refined to a root of the derivative."""
 
     def slope(t: float) -> float:  # d/dt of -2 log evidence, t = log ratio
         ratio = np.exp(t)
-        fitted = ratio * (along2 / (values + ratio) ** 2).sum() * dof / _left(values, along2, yy, ratio)
+        fitted = ratio * (along2 / (values + ratio) ** 2).sum() * dof / unexplained(values, along2, yy, ratio)
         return float(fitted - (values / (values + ratio)).sum())
 
     grid = np.log(values.max(initial=0.0) or 1.0) + np.linspace(-28.0, 14.0, GRID)
-    cost = dof * np.log(_left(values, along2, yy, np.exp(grid))) + np.log1p(values / np.exp(grid)[:, None]).sum(1)
+    cost = dof * np.log(unexplained(values, along2, yy, np.exp(grid))) + np.log1p(values / np.exp(grid)[:, None]).sum(1)
     best = int(np.argmin(cost))
     lo, hi = grid[max(best - 1, 0)], grid[min(best + 1, GRID - 1)]
     if slope(lo) < 0 < slope(hi):
@@ -229,58 +269,58 @@ def _best_ratio(values: Array, along2: Array, yy: float, dof: float) -> float:
 
 @message("maths.bayes_linear.Slopes")
 class Slopes(NamedTuple):
-    """d log p(y) by the sums: what a client needs to turn the global evidence into a gradient of its own features."""
+    """Derivatives of log p(y) by the sums: clients turn them into gradients of their own features."""
 
     zz: Float[Array, "t"]  # packed, as Stats.zz
     zy: Float[Array, "k o"]
 
 
 def slopes(post: Posterior) -> Slopes:
-    """Of a posterior without intercept; noise and prior may be at their optimum (their own slope is 0 there)."""
+    """Derivatives for a posterior without intercept; noise and prior may be at their optimum, where their derivative is 0."""
     inverse = np.einsum("ir,ro,jr->ij", post.basis, post.spread / post.noise, post.basis, optimize=True)
     outer = (post.weights / post.noise) @ post.weights.T
     return Slopes(pack(-0.5 * (inverse + outer)), post.weights / post.noise)
 
 
 def cotangent(slope: Slopes, z: Array, y: Array, w: Array) -> np.ndarray:
-    """d log p(y) by the features z (n, k) of rows with targets y (n, o) and weights w (n,); of rows in groups, as `apart` leaves them."""
+    """Derivative of log p(y) by features z (n, k) of rows with targets y (n, o), weights w (n,); `apart` first, with groups."""
     k = z.shape[-1]
     return w[:, None] * (2 * (z @ unpack(slope.zz, k)) + y @ slope.zy.T)
 
 
 def apart(post: Posterior, z: Array, y: Array, group: Array | None) -> tuple[Array, Array]:
-    """Features and targets less what the offsets of their groups (..., n) explain, for a posterior without intercept."""
-    pull, push, _, _ = _shared(post, group)
+    """Features and targets without the offsets of their groups (..., n), for a posterior without intercept."""
+    pull, push, _, _ = shared_offsets(post, group)
     return z - pull, y - push
 
 
-class _Shared(NamedTuple):
-    """What rows have from their groups: numbers where there are none."""
+class GroupOffsets(NamedTuple):
+    """Group offsets per row; scalars without groups."""
 
     pull: Any  # (..., n, k)
     push: Any  # (..., n, o)
     shrink: Any  # (..., n, 1)
-    kept: Any  # (..., n, 1) of the intercept's error: the offset of a group that is well known makes up for the rest
+    kept: Any  # (..., n, 1) factor of the intercept's error: a well-known group offset makes up for it
 
 
-def _shared(post: Posterior, group: Array | None) -> _Shared:
-    """By group (..., n), -1 for one never seen."""
+def shared_offsets(post: Posterior, group: Array | None) -> GroupOffsets:
+    """Offsets by group (..., n), -1 for a group without rows."""
     if group is None or len(post.shrink) == 1:
-        return _Shared(0.0, 0.0, post.ratio, 1.0)
+        return GroupOffsets(0.0, 0.0, post.ratio, 1.0)
     shrink = post.shrink[group][..., None]
-    return _Shared(post.pull.T[group], post.push[group], shrink, shrink / post.ratio if post.ratio > 0 else 1.0)
+    return GroupOffsets(post.pull.T[group], post.push[group], shrink, shrink / post.ratio if post.ratio > 0 else 1.0)
 
 
 def predict(post: Posterior, z: Array, group: Array | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """(mean, variance) of y at features z (n, k), (n, o) each; the noise is part of the variance."""
-    pull, push, shrink, kept = _shared(post, group)
+    """(mean, variance) of y at features z (n, k), (n, o) each; the variance includes the noise."""
+    pull, push, shrink, kept = shared_offsets(post, group)
     z = z - post.centre - pull
     variance = post.noise * (1 + shrink) + kept**2 * post.unsure + (z @ post.basis) ** 2 @ post.spread
     return z @ post.weights + post.offset + push, variance
 
 
 def left_out(post: Posterior, z: Array, y: Array, group: Array | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """(mean, variance) of each row's y as if it had not been fitted; exact for rows of weight 1, given noise, prior and ratio."""
+    """(mean, variance) of y per row, each as if it had been left out; exact for weights of 1, given noise, prior, ratio."""
     mean, variance = predict(post, z, group)
     alone = _alone(post, group)
     free = np.maximum(1 - (variance - alone - post.noise) / post.noise, 1e-9)  # 1 - leverage
@@ -288,18 +328,18 @@ def left_out(post: Posterior, z: Array, y: Array, group: Array | None = None) ->
 
 
 def _alone(post: Posterior, group: Array | None) -> Any:
-    """The variance of offsets that rows without a group would have: such rows were fitted without one, (..., n, o)."""
+    """The offset variance of rows without a group (..., n, o): they were fitted without an offset."""
     return 0.0 if group is None else (group < 0)[..., None] * post.noise * post.ratio
 
 
 def left_out_together(post: Posterior, z: Array, y: Array, group: Array | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """(mean, variance) of each row's y as if none of these rows had been fitted; exact for rows of weight 1, given the variances."""
+    """(mean, variance) of y per row, as if all of them had been left out; exact for weights of 1, given the variances."""
     mean, _ = predict(post, z, group)
     shared = np.zeros((len(z), 0))
     if group is not None:
         member = group[:, None] == np.unique(group[group >= 0])  # (n, groups here)
         shared = member * np.sqrt(post.shrink[group])[:, None]
-    pull, _, _, kept = _shared(post, group)
+    pull, _, _, kept = shared_offsets(post, group)
     z = z - post.centre - pull
     left, variance = np.empty_like(mean), np.empty_like(mean)
     for j, noise in enumerate(post.noise):
@@ -313,8 +353,8 @@ def left_out_together(post: Posterior, z: Array, y: Array, group: Array | None =
 
 
 def draw(post: Posterior, z: Array, n: int, rng: np.random.Generator, group: Array | None = None) -> np.ndarray:
-    """n joint draws of y at features z (m, k), with noise: (m, o, n). Rows of groups never seen have an offset each."""
-    pull, push, shrink, kept = _shared(post, group)
+    """n joint draws of y at features z (m, k), with noise: (m, o, n). Rows without a group have an offset each."""
+    pull, push, shrink, kept = shared_offsets(post, group)
     z = z - post.centre - pull
     axes, o = post.basis.shape[1], len(post.noise)
     weights = np.sqrt(post.spread)[:, :, None] * rng.standard_normal((axes, o, n))

@@ -1,7 +1,7 @@
-"""Honest intervals from a histogram of standardised residuals on rows the model was not fitted to: counts add.
+"""Recalibrated intervals from a histogram of standardised residuals of rows that were not fitted: counts add over clients.
 
-If the model were right, residuals over their predicted standard deviation would be normal. Where they are not (heavy
-tails, noise that varies), quantiles of the histogram replace the normal ones: `quantile(counts, p)` for `norm.ppf(p)`.
+If the model were right, residuals divided by their predicted standard deviation would be normal. Where they are not (heavy tails, noise
+that varies), quantiles of the histogram replace the normal ones, if leave-one-out says that they predict better.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ from scipy.stats import norm
 from unpooled.arrays import Array
 
 EDGES = np.concatenate([-np.geomspace(60, 6.2, 24), np.linspace(-6, 6, 601), np.geomspace(6.2, 60, 24)])
+MIDDLES = np.concatenate([[-60.0], 0.5 * (EDGES[1:] + EDGES[:-1]), [60.0]])  # a residual per bin
 BINS = len(EDGES) + 1  # one more at each end
-FEWEST = 30  # residuals below which the normal quantiles are kept
+MIN_RESIDUALS = 30  # with fewer, the model's own quantiles are kept
 
 
 def histogram(values: Array, w: Array, edges: np.ndarray = EDGES) -> np.ndarray:  # (..., o, bins)
-    """Weighted counts of values (..., n, o), standardised residuals say, with weights w (..., n) or (..., n, o)."""
+    """Weighted counts of values (..., n, o), such as standardised residuals, with weights w (..., n) or (..., n, o)."""
     bins: Any = np.searchsorted(edges, values)  # (..., n, o)
     *lead, _, o = bins.shape
     column, count = np.arange(int(np.prod(lead)) * o).reshape(*lead, 1, o), len(edges) + 1
@@ -28,26 +29,66 @@ def histogram(values: Array, w: Array, edges: np.ndarray = EDGES) -> np.ndarray:
     return flat.reshape(*lead, o, count)
 
 
-def quantile(counts: np.ndarray, p: Array, clients: int = 0) -> np.ndarray:  # (o, *p.shape)
-    """Quantiles of the residuals in each histogram (o, BINS); half a count at each end stands for the row to come.
+def quantile(counts: np.ndarray, p: Array, design_effect: Array | float = 1.0) -> np.ndarray:  # (o, *p.shape)
+    """Quantiles of the residuals in each histogram (o, BINS), with room for the row to come, as in conformal prediction.
 
-    With `clients`, the residuals are those of so many clients left out, and the ends stand for a client to come: the share of one
-    among so many and one. Too few to promise p (9 clients for 90 %), the quantile is the largest residual seen.
+    `design_effect`, a number or (o,), is how many rows of these clients tell as much as one row of a new client: 1 where clients are
+    alike. A quantile outside the residuals is the farthest of them.
     """
     p = np.asarray(p, dtype=np.float64)
-    return np.stack([_quantile(row, p, clients) for row in counts])
+    effects = np.broadcast_to(design_effect, len(counts))
+    return np.stack([_quantile(row, p, float(effect)) for row, effect in zip(counts, effects)])
 
 
-def _quantile(counts: np.ndarray, p: np.ndarray, clients: int) -> np.ndarray:
+def _quantile(counts: np.ndarray, p: np.ndarray, design_effect: float) -> np.ndarray:
     total = counts.sum()
-    if total < FEWEST:
+    if total < MIN_RESIDUALS:
         return norm.ppf(p)
-    ahead = total / clients if clients else 1.0  # rows to come
-    below = np.cumsum(counts[:-1]) + 0.5 * ahead  # (edges,) rows below each edge
-    found = np.interp(p * (total + ahead), below, EDGES)
-    seen = np.flatnonzero(counts)
-    ends = EDGES[max(seen[0] - 1, 0)], EDGES[min(seen[-1], len(EDGES) - 1)]
-    return np.clip(found, *ends) if clients else found
+    below = np.cumsum(counts[:-1]) + 0.5 * design_effect  # (edges,) rows below each edge
+    found = np.interp(p * (total + design_effect), below, EDGES)
+    occupied = np.flatnonzero(counts)
+    ends = EDGES[max(occupied[0] - 1, 0)], EDGES[min(occupied[-1], len(EDGES) - 1)]
+    return np.clip(found, *ends) if design_effect > 1 else found
+
+
+def improves(counts: np.ndarray, p: np.ndarray, raw: np.ndarray) -> bool:
+    """Whether quantiles p = (lower, upper) of a histogram (BINS,) predict its residuals better than the `raw` ones.
+
+    Each residual is judged by quantiles of the others, with the interval score; the gain must exceed its standard error. Raw quantiles
+    whose coverage of the residuals is within two standard errors of p[1] - p[0] are kept whatever the score.
+    """
+    total = counts.sum()
+    if total < MIN_RESIDUALS + 1 or _covers(counts, p, raw):
+        return False
+    occupied = np.flatnonzero(counts)
+    ends = np.stack([_quantile(_without(counts, int(b)), p, 1.0) for b in occupied])  # (occupied, 2)
+    gain = interval_score(MIDDLES[occupied], raw, p) - interval_score(MIDDLES[occupied], ends, p)
+    weight = counts[occupied] / total
+    mean = weight @ gain
+    error = np.sqrt(weight @ (gain - mean) ** 2 / total)
+    return bool(mean > error)
+
+
+def _covers(counts: np.ndarray, p: np.ndarray, raw: np.ndarray) -> bool:
+    """Whether the raw quantiles cover about p[1] - p[0] of the residuals."""
+    total, nominal = counts.sum(), p[1] - p[0]
+    inside = np.abs(MIDDLES - raw.mean()) <= 0.5 * (raw[1] - raw[0])
+    error = np.sqrt(nominal * (1 - nominal) / total)
+    return bool(abs(counts[inside].sum() / total - nominal) <= 2 * error)
+
+
+def _without(counts: np.ndarray, bin: int) -> np.ndarray:
+    """The histogram with one residual less in a bin."""
+    fewer = counts.copy()
+    fewer[bin] = max(fewer[bin] - 1.0, 0.0)
+    return fewer
+
+
+def interval_score(y: np.ndarray, ends: np.ndarray, p: np.ndarray) -> np.ndarray:
+    """Width of the interval `ends` (..., 2) plus a penalty for each y (...,) outside it; lower is better (Gneiting, Raftery 2007)."""
+    lower, upper = ends[..., 0], ends[..., 1]
+    outside = np.maximum(lower - y, 0.0) / p[0] + np.maximum(y - upper, 0.0) / (1 - p[1])
+    return upper - lower + outside
 
 
 def coverage(counts: np.ndarray, levels: Array) -> np.ndarray:  # (o, levels)

@@ -1,7 +1,7 @@
-"""Adam and L-BFGS as values: a state of arrays goes in, the next comes out, so that a run can be resumed to the same bits.
+"""Adam and L-BFGS as pure functions from state to state, so that a run can be resumed to the same bits. Sends nothing.
 
-`state.at` is the point to evaluate next. L-BFGS shortens its step when the value there is worse or not a number; only a
-point that is kept needs a gradient (`wants_gradient`), which saves a round.
+`state.at` is the point to evaluate next. L-BFGS shortens its step when the value there is worse or NaN; only an accepted point needs a
+gradient (`wants_gradient`), which saves a round.
 """
 
 from __future__ import annotations
@@ -13,30 +13,33 @@ import numpy as np
 from unpooled.arrays import Array, namespace
 from unpooled.tree import message
 
-BETA_1, BETA_2 = 0.9, 0.99  # how much of its averages Adam keeps in a step
-MEMORY = 20  # pairs L-BFGS remembers
-SUFFICIENT = 1e-4  # share of the promised decrease a step must bring
-SHORTER = 0.4
-SHORTEST = 1e-6
-LONGEST = 1.0  # change of any one number in a step: farther, a model of curvature is not to be believed
+BETA_1, BETA_2 = 0.9, 0.99  # decay rates of Adam's moment estimates
+MEMORY = 20  # pairs that L-BFGS keeps
+SUFFICIENT = 1e-4  # Armijo condition: fraction of the predicted decrease that a step must reach
+SHORTER = 0.4  # factor of a rejected step's length
+SHORTEST = 1e-6  # below it, the curvature pairs are dropped
+LONGEST = 1.0  # largest change of a parameter in a step: the quadratic model is local
 
 
 @message("maths.descent.Adam")
 class Adam(NamedTuple):
+    """State of Adam."""
+
     at: Array  # (p,)
-    first: Array  # (p,)
-    second: Array  # (p,)
+    first: Array  # (p,) mean of gradients
+    second: Array  # (p,) mean of squared gradients
     taken: int  # steps
 
 
 def adam(start: Array) -> Adam:
+    """Adam's state before the first step."""
     return Adam(start, 0 * start, 0 * start, 0)
 
 
 def adam_step(
     state: Adam, gradient: Array, rate: float | Array, b1: float = BETA_1, b2: float = BETA_2, decay: float = 0.0
 ) -> Adam:
-    """One step down; works on NumPy and torch, on one vector or a stack of them. `decay` shrinks the point apart from the gradient."""
+    """One step of Adam with decoupled weight decay, for NumPy or torch, for one vector or a stack."""
     count = state.taken + 1
     first = b1 * state.first + (1 - b1) * gradient
     second = b2 * state.second + (1 - b2) * gradient * gradient
@@ -45,16 +48,18 @@ def adam_step(
 
 
 def warm_cosine(count: int, total: int, warm: int = 10, floor: float = 0.03) -> float:
-    """The share of the learning rate at step `count`: rises over `warm` steps, falls as a half cosine to `floor`."""
+    """Factor of the learning rate at step `count`: linear warm-up over `warm` steps, then a half cosine down to `floor`."""
     fall = 0.5 * (1 + np.cos(np.pi * min(1.0, count / max(total, 1))))
     return float(min(1.0, (count + 1) / warm) * (floor + (1 - floor) * fall))
 
 
 @message("maths.descent.LBFGS")
 class LBFGS(NamedTuple):
+    """State of L-BFGS."""
+
     at: np.ndarray  # (p,) where to evaluate next
-    base: np.ndarray  # (p,) the last point kept
-    value: float  # there; infinite before the first
+    base: np.ndarray  # (p,) the last accepted point
+    value: float  # at base; infinite before the first evaluation
     gradient: np.ndarray  # (p,) there
     direction: np.ndarray  # (p,) from base
     length: float  # at = base + length * direction
@@ -63,12 +68,13 @@ class LBFGS(NamedTuple):
 
 
 def lbfgs(start: np.ndarray) -> LBFGS:
+    """The state before the first evaluation."""
     nothing, memory = np.zeros_like(start), np.zeros((MEMORY, len(start)))
     return LBFGS(start, start, np.inf, nothing, nothing, 1.0, memory, memory)
 
 
 def wants_gradient(state: LBFGS, value: float) -> bool:
-    """Whether the value at `state.at` is good enough to keep that point."""
+    """Whether the value at `state.at` is low enough to accept that point."""
     if not np.isfinite(value):
         return False
     promised = SUFFICIENT * state.length * float(state.gradient @ state.direction)
@@ -76,7 +82,7 @@ def wants_gradient(state: LBFGS, value: float) -> bool:
 
 
 def shorten(state: LBFGS) -> LBFGS:
-    """A step that failed: closer to the last point kept; far too short, the memory misleads and is dropped."""
+    """A shorter step from the last accepted point; when it gets too short, the curvature pairs are dropped."""
     length = state.length * SHORTER
     if length < SHORTEST:
         blank = np.zeros_like(state.steps)
@@ -86,7 +92,7 @@ def shorten(state: LBFGS) -> LBFGS:
 
 
 def keep(state: LBFGS, value: float, gradient: np.ndarray, first_length: float = 0.5) -> LBFGS:
-    """The point evaluated is kept; the next lies along the quasi-Newton direction, or a short way down at first."""
+    """Accept the evaluated point; the next lies along the quasi-Newton direction, or down the gradient at first."""
     steps, turns = state.steps, state.turns
     if np.isfinite(state.value):
         s, t = state.at - state.base, gradient - state.gradient

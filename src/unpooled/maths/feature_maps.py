@@ -1,7 +1,7 @@
-"""From rows to features: a map is a name with options (`Spec`), what is learned (`theta`) and what was drawn (`omega`).
+"""Feature maps: a name with options (`Spec`), learned parameters (`theta`) and random draws (`omega`). Sends nothing.
 
-Every map is written for NumPy and torch alike and for leading `...` axes on rows and on theta, so predicting never needs
-torch and many clients can be trained at once. A user's own torch module is one more map, registered by name.
+Maps work on NumPy and torch arrays and on leading `...` axes of rows and theta, so that predictions do not need torch and many clients
+can be trained at once. A torch module of the user is one more map, registered by name.
 """
 
 from __future__ import annotations
@@ -19,27 +19,29 @@ from unpooled.maths.random_features import SPECTRA, exponentials, frequencies, p
 from unpooled.tree import message
 
 Leaves = dict[str, Float[Array, "*s"]]
-Spec = Mapping[str, Any]  # JSON: it travels as the option of a question
+Spec = Mapping[str, Any]  # JSON: it is sent as an option of a question
 
-SHIFTER_INPUTS, SHIFTER_WIDTH = 5, 16  # the small network that turns normal draws into frequencies
+SHIFTER_INPUTS, SHIFTER_WIDTH = 5, 16  # of the small network from normal draws to frequencies
 
 
 @message("maths.feature_maps.Kernel")
 class Kernel(NamedTuple):
-    """The numbers of a feature map."""
+    """The parameters of a feature map."""
 
     theta: Leaves  # learned
-    omega: Leaves  # drawn once, the same for all
+    omega: Leaves  # random draws, the same at all clients
 
 
 @message("maths.feature_maps.Map")
 class Map(NamedTuple):
+    """How a feature map is initialised and applied."""
+
     start: Callable[[Spec, int, np.random.Generator], Kernel]
     apply: Callable[[Spec, Kernel, Array], Array]
 
 
 def start(spec: Spec, d: int, rng: np.random.Generator) -> Kernel:
-    """The map's numbers before any training, for rows of d features."""
+    """The map's initial parameters, for rows of d columns."""
     return _map(spec).start(spec, d, rng)
 
 
@@ -54,11 +56,11 @@ def _map(spec: Spec) -> Map:
     return MAPS[spec["map"]]
 
 
-# ---- monomials: no randomness, nothing learned ----
+# ---- monomials: nothing drawn, nothing learned ----
 
 
 def _monomials(spec: Spec, kernel: Kernel, x: Array) -> np.ndarray:
-    """All products of 1 to `degree` of the variables; powers commute with scaling, so x need not be standardised."""
+    """All monomials of degree 1 to `degree`."""
     if spec["degree"] == 1:
         return x
     make = PolynomialFeatures(spec["degree"], include_bias=False)
@@ -66,7 +68,7 @@ def _monomials(spec: Spec, kernel: Kernel, x: Array) -> np.ndarray:
     return flat.reshape((*x.shape[:-1], -1))
 
 
-# ---- random waves over scaled inputs, a network's outputs, or both ----
+# ---- random Fourier features of scaled inputs, of a network's outputs, or of both ----
 
 
 def _ard_start(spec: Spec, d: int, rng: np.random.Generator) -> Kernel:
@@ -84,7 +86,7 @@ def _deep_start(spec: Spec, d: int, rng: np.random.Generator) -> Kernel:
 def _residual_start(spec: Spec, d: int, rng: np.random.Generator) -> Kernel:
     net = _network_start(spec, d, rng)
     last = f"w{len(spec['hidden'])}"
-    net[last] = 0.1 * net[last]  # starts close to the kernel of the inputs alone
+    net[last] = 0.1 * net[last]  # starts close to the kernel of the inputs
     return _with_frequencies(spec, d + spec["latent"], net | {"log_scale": np.full(d, 0.5 * np.log(d) + 0.3)}, rng)
 
 
@@ -174,7 +176,7 @@ def _hidden(spec: Spec, kernel: Kernel, x: Array) -> Array:
     return ACTIVATIONS[spec["activation"]](_network(spec, kernel.theta, x))
 
 
-# ---- replicated inputs: every frequency sees its own noisy copy of the row ----
+# ---- replicated inputs: each frequency has its own noisy copy of the row ----
 
 
 def _replicated_start(spec: Spec, d: int, rng: np.random.Generator) -> Kernel:
@@ -192,7 +194,7 @@ def _replicated(spec: Spec, kernel: Kernel, x: Array) -> Array:
     return waves((latent * across).sum(-1))
 
 
-# ---- the kernels that are not stationary ----
+# ---- non-stationary kernels ----
 
 
 def _exponential(spec: Spec, kernel: Kernel, x: Array) -> Array:

@@ -1,4 +1,4 @@
-"""Sparse Gaussian processes by FITC, in torch: n rows and m inducing points cost n m^2. Leading `...` axes are clients.
+"""Sparse Gaussian processes by FITC, in torch: n m^2 for n rows and m inducing points. Leading `...` axes are clients. Sends nothing.
 
 With the rows themselves as inducing points it is the exact Gaussian process.
 """
@@ -18,11 +18,11 @@ JITTER = 1e-8  # of the signal's variance, on the diagonal of the inducing point
 
 @message("maths.fitc.Fit")
 class Fit(NamedTuple):
-    """What predictions need of the rows seen."""
+    """A fitted sparse Gaussian process, as predictions need it."""
 
     inner: Tensor  # (..., m, m) Cholesky factor of I + V V' / noise
     pull: Tensor  # (..., m, 1)
-    evidence: Tensor  # (...,) log p(y); not a number where rounding left no Cholesky factor
+    evidence: Tensor  # (...,) log p(y); NaN where the Cholesky factorisation failed
 
 
 def rbf(x: Tensor, other: Tensor, log_signal: Tensor) -> Tensor:
@@ -35,9 +35,8 @@ def fit(x: Tensor, y: Tensor, w: Tensor, inducing: Tensor, log_signal: Tensor, l
     """Rows x (..., n, p), y (..., n, 1) with weights w (..., n): 1 for a row, 0 for padding; inducing points (..., m, p)."""
     root, singular = _root(inducing, log_signal)
     v = torch.linalg.solve_triangular(root, rbf(inducing, x, log_signal), upper=False)  # (..., m, n)
-    own = (torch.exp(log_signal)[..., None] - (v * v).sum(-2)).clamp(min=0.0) + torch.exp(log_noise)[
-        ..., None
-    ]  # (..., n)
+    residual = (torch.exp(log_signal)[..., None] - (v * v).sum(-2)).clamp(min=0.0)
+    own = residual + torch.exp(log_noise)[..., None]  # (..., n) variance of y given the inducing points
     share = (w / own)[..., None, :]
     inner, failed = torch.linalg.cholesky_ex(_eye(v) + (v * share) @ v.mT)
     pull = torch.linalg.solve_triangular(inner, (v * share) @ y, upper=False)
@@ -48,7 +47,7 @@ def fit(x: Tensor, y: Tensor, w: Tensor, inducing: Tensor, log_signal: Tensor, l
 
 
 def _root(inducing: Tensor, log_signal: Tensor) -> tuple[Tensor, Tensor]:
-    """The Cholesky factor (..., m, m) of the inducing points' kernel, and whether there is none (...,)."""
+    """The Cholesky factor (..., m, m) of the inducing points' kernel, and whether it failed (...,)."""
     ridge = JITTER * torch.exp(log_signal)[..., None, None] * _eye(inducing)
     return torch.linalg.cholesky_ex(rbf(inducing, inducing, log_signal) + ridge)
 

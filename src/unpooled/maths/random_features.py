@@ -1,6 +1,6 @@
-"""Random features whose inner products tend to known kernels: draws are made here, closed forms stand beside them.
+"""Random features whose inner products converge to known kernels, and these kernels in closed form. Sends nothing.
 
-With m draws, `features(x) @ features(x').T` estimates the kernel without bias and with an error of order 1 / sqrt(m).
+With m draws, `features(x) @ features(x').T` is an unbiased estimate of the kernel with an error of order 1 / sqrt(m).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from scipy.special import gamma, kv
 
 from unpooled.arrays import Array, namespace
 
-SPECTRA = {"rbf": np.inf, "matern12": 0.5, "matern32": 1.5, "matern52": 2.5}  # the smoothness nu of each
+SPECTRA = {"rbf": np.inf, "matern12": 0.5, "matern32": 1.5, "matern52": 2.5}  # smoothness nu
 
 
 def frequencies(spectrum: str, m: int, d: int, rng: np.random.Generator) -> np.ndarray:  # (d, m)
@@ -27,7 +27,7 @@ def waves(projected: Array) -> Array:
 
 
 def stationary(spectrum: str, x: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """The kernel that `waves(x @ frequencies)` tends to: (n, n')."""
+    """The limit of `waves(x @ frequencies)` as a kernel: (n, n')."""
     r = np.sqrt(np.maximum(((x[:, None] - other[None]) ** 2).sum(-1), 0.0))
     nu = SPECTRA[spectrum]
     if np.isinf(nu):
@@ -42,17 +42,17 @@ def exponentials(projected: Array) -> Array:
 
 
 def exponential(x: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """The kernel that `exponentials` tends to."""
+    """The kernel that `exponentials` converges to."""
     return np.exp(0.5 * ((x[:, None] + other[None]) ** 2).sum(-1))
 
 
 def powers(degree: int, m: int, d: int, rng: np.random.Generator) -> np.ndarray:  # (m, d + 1)
-    """Multinomial draws: half of the `degree` factors are the constant, the others spread evenly over the features."""
+    """Multinomial draws: half of the `degree` factors are the constant, the others are spread evenly over the columns."""
     return rng.multinomial(degree, [0.5, *[0.5 / d] * d], size=m).astype(np.float64)
 
 
 def products(x: Array, powers: Array, constant: float) -> Array:
-    """Monomials of [sqrt(2 c), sqrt(2 d) x] with drawn powers (m, d + 1), as products: x may be negative."""
+    """Monomials of [sqrt(2 c), sqrt(2 d) x] with drawn powers (m, d + 1); x may be negative."""
     m, d = powers.shape[0], x.shape[-1]
     out: Array = (2 * constant) ** (0.5 * powers[:, 0]) / m**0.5
     for j in range(d):
@@ -61,5 +61,5 @@ def products(x: Array, powers: Array, constant: float) -> Array:
 
 
 def polynomial(x: np.ndarray, other: np.ndarray, degree: int, constant: float) -> np.ndarray:
-    """The kernel that `products` tends to."""
+    """The kernel that `products` converges to."""
     return (x @ other.T + constant) ** degree

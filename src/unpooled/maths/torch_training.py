@@ -1,7 +1,7 @@
-"""Gradients of feature maps: the only part of the regressions that needs torch, imported when a kernel is learned.
+"""Training of feature maps in torch, imported only when a kernel is learned. Sends nothing.
 
-`pullback` turns a slope by features into a slope by theta; `descend` trains copies of a map on many clients at once,
-each on its own rows, because maps are written for leading `...` axes.
+`pullback` turns a derivative by features into one by theta; `descend` trains copies of a map for many stacked clients at once, each on its
+own rows.
 """
 
 from __future__ import annotations
@@ -19,20 +19,22 @@ from unpooled.maths.descent import BETA_1, BETA_2, Adam, adam
 from unpooled.maths.feature_maps import MAPS, Kernel, Leaves, Map, Spec, features
 
 Tensor = torch.Tensor
-Loss = Callable[[Tensor, Tensor, Tensor, dict[str, Tensor]], Tensor]  # (z, y, w, leaves) -> one number a client
+Loss = Callable[[Tensor, Tensor, Tensor, dict[str, Tensor]], Tensor]  # (z, y, w, leaves) -> one number per client
 
 
 def tensors(leaves: Leaves, device: str = "cpu", learn: bool = False) -> dict[str, Tensor]:
+    """Leaves as double tensors; with `learn`, as copies that need a gradient."""
     made = {k: torch.as_tensor(np.asarray(v), dtype=torch.float64, device=device) for k, v in leaves.items()}
     return {k: v.clone().requires_grad_() for k, v in made.items()} if learn else made
 
 
 def arrays(leaves: dict[str, Tensor]) -> dict[str, np.ndarray]:
+    """Leaves as NumPy arrays."""
     return {k: to_numpy(v) for k, v in leaves.items()}
 
 
 def pullback(spec: Spec, kernel: Kernel, x: Array, slope: Callable[[np.ndarray], np.ndarray]) -> Leaves:
-    """The gradient by theta of a function of the features of x (n, d), whose slope by the features is given."""
+    """The gradient by theta of a function of the features of x (n, d), given its derivative by the features."""
     device = spec.get("device", "cpu")
     theta = tensors(kernel.theta, device, learn=True)
     z = features(spec, Kernel(theta, tensors(kernel.omega, device)), torch.as_tensor(x, device=device))
@@ -46,7 +48,7 @@ def minus_evidence(z: Tensor, y: Tensor, w: Tensor, leaves: dict[str, Tensor]) -
     noise, prior = leaves["log_noise"], leaves["log_prior"]  # (...,)
     n, o, root = w.sum(-1), y.shape[-1], w.sqrt()[..., None]
     rz, ry, ratio = z * root, y * root, torch.exp(prior - noise)[..., None, None]
-    few = z.shape[-2] < z.shape[-1]  # fewer rows than features: the same determinant and squares by the smaller matrix
+    few = z.shape[-2] < z.shape[-1]  # fewer rows than features: use the smaller of the two equivalent matrices
     inner = ratio * (rz @ rz.mT if few else rz.mT @ rz)
     factor, failed = torch.linalg.cholesky_ex(inner + torch.eye(inner.shape[-1], dtype=z.dtype, device=z.device))
     b = torch.linalg.solve_triangular(factor, ry if few else rz.mT @ ry, upper=False)
@@ -125,23 +127,37 @@ def steps(
 ) -> dict[str, Adam]:
     """Adam's states after `epochs` more steps, each stack of leaves (..., *leaf) on its own rows.
 
-    `proximal` holds the leaves near where they started; it and `rate` may differ from stack to stack: (...,). A gradient that is
-    not a number moves nothing.
+    `proximal` is the weight of a proximal term; it and `rate` may be one number per stack: (...,). NaN gradients are ignored.
     """
     x, y, w = rows
-    start, states = {k: s.at for k, s in states.items()}, own(states)
-    for _ in range(epochs):
+    start = {k: s.at for k, s in states.items()}
+    value = lambda at: LOSSES[loss](features(spec, Kernel(at, fixed), x), y, w, at)  # noqa: E731
+    if isinstance(proximal, Tensor) or proximal > 0:
+        pull = lambda at, k, g: g + over(proximal, g) * (at[k].detach() - start[k])  # noqa: E731
+        return adam_steps(states, value, epochs, rate, pull)
+    return adam_steps(states, value, epochs, rate)
+
+
+def adam_steps(
+    states: dict[str, Adam],
+    loss: Callable[[dict[str, Tensor]], Tensor],
+    count: int,
+    rate: float | Tensor,
+    adjust: Callable[[dict[str, Tensor], str, Tensor], Tensor] | None = None,
+) -> dict[str, Adam]:
+    """Adam's states after `count` steps down `loss`, one number per stack; `adjust` changes the gradient of a leaf."""
+    states = own(states)
+    for _ in range(count):
         at = {k: s.at.requires_grad_() for k, s in states.items()}
-        value = LOSSES[loss](features(spec, Kernel(at, fixed), x), y, w, at)
-        gradient = torch.autograd.grad(value.sum(), list(at.values()))
-        if isinstance(proximal, Tensor) or proximal > 0:
-            gradient = tuple(g + over(proximal, g) * (at[k].detach() - start[k]) for k, g in zip(at, gradient))
+        gradient = torch.autograd.grad(loss(at).sum(), list(at.values()))
+        if adjust is not None:
+            gradient = tuple(adjust(at, k, g) for k, g in zip(at, gradient))
         states = moved(states, gradient, rate)
     return states
 
 
 def over(number: float | Tensor, leaf: Tensor) -> float | Tensor:
-    """A number for each stack, in the shape that multiplies its leaf; one for all as it is."""
+    """One number per stack, reshaped to multiply its leaf; a float as it is."""
     return number.reshape(number.shape + (1,) * (leaf.ndim - number.ndim)) if isinstance(number, Tensor) else number
 
 
@@ -153,9 +169,9 @@ def own(states: dict[str, Adam]) -> dict[str, Adam]:
 
 @torch.no_grad()
 def moved(states: dict[str, Adam], gradient: Sequence[Tensor], rate: float | Tensor) -> dict[str, Adam]:
-    """One step of Adam (`descent.adam_step`) written over the old state: with many clients, memory is what a step waits for.
+    """One step of Adam (`descent.adam_step`), in place: with many clients, memory traffic dominates.
 
-    What is not a number in the gradient moves nothing; `rate` may differ from stack to stack: (...,).
+    NaN and infinite gradients are ignored; `rate` may be one number per stack: (...,).
     """
     found = {}
     for (k, (at, first, second, taken)), g in zip(states.items(), gradient):
@@ -173,21 +189,21 @@ def moved(states: dict[str, Adam], gradient: Sequence[Tensor], rate: float | Ten
     return found
 
 
-# ---- a user's own module as a feature map ----
+# ---- a torch module of the user as a feature map ----
 
 
 def register(name: str, module: torch.nn.Module) -> None:
-    """Make a module (n, d) -> (n, k) known as a feature map; every client process must register it under the same name."""
+    """Register a module (n, d) -> (n, k) as a feature map; every client process must register it under the same name."""
 
     def start(spec: Spec, d: int, rng: np.random.Generator) -> Kernel:
         theta = {k: to_numpy(v).astype(np.float64) for k, v in module.named_parameters()}
         return Kernel(theta, {k: to_numpy(v).astype(np.float64) for k, v in module.named_buffers()})
 
     def apply(spec: Spec, kernel: Kernel, x: Array) -> Array:
-        own = copy.deepcopy(module).double()  # a call swaps its numbers in: threads must not share it
+        own = copy.deepcopy(module).double()  # functional_call swaps parameters in: threads must not share the module
         theta, omega, rows = _as_tensors(kernel.theta), _as_tensors(kernel.omega), torch.as_tensor(x)
         one = lambda theta, x: torch.func.functional_call(own, {**omega, **theta}, (x,))  # noqa: E731
-        if any(theta[k].ndim > p.ndim for k, p in own.named_parameters()):  # a theta for each client
+        if any(theta[k].ndim > p.ndim for k, p in own.named_parameters()):  # one theta per client
             z = torch.func.vmap(one)(theta, rows)
         else:
             z = one(theta, rows.flatten(0, -2)).unflatten(0, rows.shape[:-1])

@@ -23,11 +23,13 @@ def calibration_curve(ax: Any, curves: Mapping[str, Calibration]) -> Any:
     return ax
 
 
-def band(ax: Any, model: Any, x: np.ndarray, level: float = 0.95, rows: tuple | None = None, truth: Any = None) -> Any:
+def band(
+    ax: Any, model: Any, x: np.ndarray, coverage: float = 0.95, rows: tuple | None = None, truth: Any = None
+) -> Any:
     """The prediction along one variable with its interval; `rows` are (x, y) to show, `truth` a function of x."""
     x = np.sort(np.asarray(x, dtype=np.float64))
-    lower, upper = model.interval(x[:, None], level)
-    ax.fill_between(x, lower, upper, color="tab:red", alpha=0.2, linewidth=0, label=f"{level:.0%} interval")
+    lower, upper = model.interval(x[:, None], coverage)
+    ax.fill_between(x, lower, upper, color="tab:red", alpha=0.2, linewidth=0, label=f"{coverage:.0%} interval")
     ax.plot(x, model.predict(x[:, None]), color="tab:green", label="prediction")
     if truth is not None:
         ax.plot(x, truth(x), color="tab:blue", label="truth")

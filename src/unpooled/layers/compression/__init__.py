@@ -1,9 +1,38 @@
-"""`Compressed(fed)`: fewer bytes for any question.
+"""`Compressed(fed)`: fewer bytes for the answers to any question. Adds one step, `compressed.compress`, to every SUM and GATHER.
 
-Read in this order: `layer` (the layer and its client step), `quantisers` (numbers to small integers), `message` (an answer as bytes,
-array by array), `coding` (small integers to bits).
+Read in this order: `layer` (the layer and its client step), `quantisers` (numbers to small integers), `message` (any answer as bytes, as
+changes of what both ends remember), `codec` (the hook for models with a scaling of their own, such as FedEM), `blocks` (matrices as
+bytes, for codecs), `coding` (small integers to bits).
 """
 
-from unpooled.layers.compression.layer import Compressed
+from unpooled.layers.compression import blocks
+from unpooled.layers.compression.codec import Decoder, Scheme, keep_exact, register_codec
+from unpooled.layers.compression.layer import Compressed, compression_of
+from unpooled.layers.compression.quantisers import (
+    QUANTISERS,
+    Cast,
+    Dither,
+    Identity,
+    Sparsify,
+    TopK,
+    memory_step,
+    usual_omega,
+)
 
-__all__ = ["Compressed"]
+__all__ = [
+    "QUANTISERS",
+    "Cast",
+    "Compressed",
+    "Decoder",
+    "Dither",
+    "Identity",
+    "Scheme",
+    "Sparsify",
+    "TopK",
+    "blocks",
+    "compression_of",
+    "keep_exact",
+    "memory_step",
+    "register_codec",
+    "usual_omega",
+]

@@ -1,9 +1,10 @@
-"""An answer as bytes, for `Compressed`: what changed since the last one, array by array, and what both ends then remember. Sends nothing.
+"""Any answer as bytes: the change of every array since the last answer, and what both ends then remember. Sends nothing by itself.
 
-An answer that is a dict is remembered entry by entry: one that was not there lately goes whole, the others go as changes.
+An answer that is a dict is remembered entry by entry: an entry that is new is sent whole, the others as changes.
 
-Bytes: what it is a change of (a checksum of the memory), the number of entries; for each its name and make unless they are known, then for
-each array its length and content. Integers and small arrays go as they are, or not at all where nothing changed.
+Bytes: whether the message is a change (with a checksum of the memory it changes), the number of entries; for each entry its name and
+layout unless they are known, then for each array its length and content. Integers and small arrays are sent unchanged, and as nothing
+where they are equal to the last ones.
 """
 
 from __future__ import annotations
@@ -21,78 +22,95 @@ from unpooled import tree
 from unpooled.arrays import claimed_bytes
 from unpooled.layers.compression.coding import expect, inflated, length, read_length
 from unpooled.layers.compression.quantisers import Dither
-from unpooled.tree import Tree, message
+from unpooled.tree import Tree
+from unpooled.tree import message as registered
 
-PATIENCE = 3  # answers without it after which an entry is forgotten
-SMALL = 16  # numbers; a smaller array is sent as it is
-FINE = Dither(levels=127)  # for what is sent first
-RAW = -15  # deflate without a header
-LONGEST = 2**22  # bytes of a name and make
-MOST = 2**60  # bytes of an array that NumPy can describe; how many are taken is for max_bytes= to say
-CHANGE, AFRESH = 0, 1  # the first byte: a change of the memory, or not
-NUMBERS, COUNTS = 0, 1  # the first byte of a quantised array: of any sign, or of none below 0, so that none may arrive
-
-
-@message("compressed.Part")
-class Part(NamedTuple):
-    """What both ends remember of an entry."""
-
-    make: str  # structure and shapes
-    leaves: list[np.ndarray]
-    missed: int = 0  # answers since it was last there
+PATIENCE = 3  # an entry is forgotten after so many answers without it
+SMALL = 16  # numbers; a smaller array is sent unchanged
+FINE = Dither(levels=127)  # for the first message of an array
+RAW_DEFLATE = -15  # zlib's word for deflate without a header
+MAX_LAYOUT_BYTES = 2**22  # of the name and layout of an entry
+MAX_ARRAY_BYTES = 2**60  # that NumPy can describe; `max_bytes=` of the layer says how many are accepted
+CHANGE, AFRESH = 0, 1  # first byte of a message: a change of the memory, or independent of it
+SIGNED, COUNTS = 0, 1  # first byte of a quantised array: numbers of any sign, or none below 0
 
 
-@message("compressed.How")
-class How(NamedTuple):
+@registered("compressed.Part")
+class EntryMemory(NamedTuple):
+    """What both ends remember of one entry."""
+
+    layout: str  # structure and shapes
+    arrays: list[np.ndarray]
+    missed: int = 0  # answers since the last one that had this entry
+
+
+class Coding(NamedTuple):
+    """What both ends use to write or read one message."""
+
     quantiser: Any
-    alpha: float | None  # the memory's step; none: no memory
-    rng: np.random.Generator  # both ends draw alike
+    alpha: float | None  # step of the memory; None for no memory
+    rng: np.random.Generator  # in the same state at both ends
 
 
-Memory = dict[str, Part]
+Memory = dict[str, EntryMemory]
 
 
 # ---- writing ----
 
 
-def write(up: Tree, held: Memory | None, how: How) -> bytes:
-    entries = up if isinstance(up, dict) else {"": up}
-    known = held or {}
-    texts = _texts(known)
-    out = [struct.pack("<BI", CHANGE, checksum(known)) if held is not None else bytes([AFRESH])]
-    out.append(length(len(entries) + 1 if isinstance(up, dict) else 0))
+def write(answer: Tree, memory: Memory | None, coding: Coding) -> bytes:
+    """The message for an answer, as a change of `memory` where there is one."""
+    entries = answer if isinstance(answer, dict) else {"": answer}
+    known = memory or {}
+    out = [_header(memory), length(len(entries) + 1 if isinstance(answer, dict) else 0)]
+    dictionary = _dictionary(known)
     for name, entry in sorted(entries.items()):
-        make, old = _make(entry), known.get(name)
-        if old is not None and old.make == make:
-            out.append(length(1 + sorted(known).index(name)))
-        else:
-            out += [length(0), _text(_deflated(f"{name}\n{make}", texts))]
-        texts = [f"{name}\n{make}"]
+        layout, old = _layout(entry), known.get(name)
+        out.append(_entry_header(name, layout, known, dictionary))
+        dictionary = f"{name}\n{layout}"
         for i, leaf in enumerate(tree.leaves(entry)):
-            out.append(_text(_content(leaf, _remembered(old, make, i, leaf), how)))
+            content = _array_content(leaf, _array_memory(old, layout, i, leaf), coding)
+            out.append(_with_length(content))
     return b"".join(out)
 
 
-def _content(leaf: np.ndarray, old: np.ndarray | None, how: How) -> bytes:
-    if not _quantised(leaf):
-        before = np.zeros_like(leaf) if old is None else old
-        return b"" if np.array_equal(before, leaf) else leaf.tobytes()
+def _header(memory: Memory | None) -> bytes:
+    return bytes([AFRESH]) if memory is None else struct.pack("<BI", CHANGE, checksum(memory))
+
+
+def _entry_header(name: str, layout: str, known: Memory, dictionary: str) -> bytes:
+    """The place of an entry among those known with this layout, or 0 and its name and layout."""
+    if name in known and known[name].layout == layout:
+        return length(1 + sorted(known).index(name))
+    return length(0) + _with_length(_deflated(f"{name}\n{layout}", dictionary))
+
+
+def _array_content(leaf: np.ndarray, old: np.ndarray | None, coding: Coding) -> bytes:
+    if not _is_quantised(leaf):
+        return _unchanged_content(leaf, old)
     change = np.asarray(leaf - (0.0 if old is None else old), np.float64)
     if not np.isfinite(change).all():
-        raise tree.SchemaError("the answer holds numbers that are not finite")
-    sign = bytes([COUNTS if (leaf >= 0).all() else NUMBERS])
-    return sign + _rounder(old, how).encode(change.ravel(), how.rng).tobytes()
+        raise tree.SchemaError("the answer holds numbers that are not finite (NaN or infinite)")
+    sign = bytes([COUNTS if (leaf >= 0).all() else SIGNED])
+    return sign + _quantiser_for(old, coding).encode(change.ravel(), coding.rng).tobytes()
 
 
-def _rounder(old: np.ndarray | None, how: How) -> Any:
-    return FINE if old is None and how.alpha is not None else how.quantiser
+def _unchanged_content(leaf: np.ndarray, old: np.ndarray | None) -> bytes:
+    """The numbers of a small array as they are; nothing if they are the last ones."""
+    last = np.zeros_like(leaf) if old is None else old
+    return b"" if np.array_equal(last, leaf) else leaf.tobytes()
 
 
-# ---- reading: whatever arrives is taken for hostile, sizes are compared before memory is touched ----
+def _quantiser_for(old: np.ndarray | None, coding: Coding) -> Any:
+    """A fine one for the first message of an array, which is no change yet."""
+    return FINE if old is None and coding.alpha is not None else coding.quantiser
+
+
+# ---- reading: any bytes may arrive; sizes are compared before memory is allocated ----
 
 
 class _Reader:
-    """Bytes taken from the front; ValueError where there are too few."""
+    """Takes bytes from the front; ValueError where there are too few."""
 
     def __init__(self, content: bytes):
         self.content, self.at = content, 0
@@ -107,7 +125,7 @@ class _Reader:
         n, self.at = read_length(self.content, self.at)
         return n
 
-    def text(self) -> bytes:
+    def with_length(self) -> bytes:
         return self.take(self.length())
 
     def end(self) -> None:
@@ -115,156 +133,182 @@ class _Reader:
             raise ValueError(f"{len(self.content) - self.at} bytes are left over")
 
 
-def read(content: bytes, held: Memory | None, how: How, limit: float = math.inf) -> tuple[Tree, Memory]:
-    """(the answer that was meant, the memory after it); both ends run this, so their memories have the same bits.
+def read(content: bytes, memory: Memory | None, coding: Coding, limit: float = math.inf) -> tuple[Tree, Memory]:
+    """(the answer, the memory after it); both ends run this, so their memories have the same bits.
 
-    SchemaError for bytes that `write` never gives, and for an answer that claims more than `limit` bytes of numbers.
+    SchemaError for bytes that `write` never writes, and for an answer that claims more than `limit` bytes of numbers.
     """
     try:
-        with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused
-            return _read(_Reader(content), held, how, limit)
+        with np.errstate(over="ignore", invalid="ignore"):  # numbers that are not finite are refused
+            return _read(_Reader(content), memory, coding, limit)
     except (ValueError, RecursionError) as error:
         raise tree.SchemaError(str(error)) from error
 
 
-def _read(reader: _Reader, held: Memory | None, how: How, limit: float) -> tuple[Tree, Memory]:
-    known = _read_base(reader, held)
-    count, texts = reader.length(), _texts(known)
-    meant, memory = {}, {}
-    for _ in range(max(count - 1, 1) if count != 1 else 0):
-        name, make = _read_name(reader, known, texts)
-        if name in meant or (count == 0 and name):
+def _read(reader: _Reader, memory: Memory | None, coding: Coding, limit: float) -> tuple[Tree, Memory]:
+    known = _read_header(reader, memory)
+    count = reader.length()  # 0 for an answer that is not a dict, else one more than its entries
+    n_entries = 1 if count == 0 else count - 1
+    dictionary = _dictionary(known)
+    answer: dict[str, Tree] = {}
+    new: Memory = {}
+    for _ in range(n_entries):
+        name, layout = _read_entry_header(reader, known, dictionary)
+        if name in answer or (count == 0 and name):
             raise ValueError(f"the entry {name[:40]!r} has no place in it")
-        texts, template = [f"{name}\n{make}"], _template(make)
-        likes = tree.leaves(template)
-        limit -= sum(like.nbytes for like in likes)
+        dictionary = f"{name}\n{layout}"
+        template = _template(layout)
+        limit -= tree.size(template)
         if limit < 0:
             raise ValueError("it claims more numbers than max_bytes= of Compressed allows")
-        olds = [_remembered(known.get(name), make, i, like) for i, like in enumerate(likes)]
-        found = [_read_leaf(reader.text(), like, old, how) for like, old in zip(likes, olds)]
-        meant[name] = tree.rebuild(template, [value for value, _ in found])
-        memory[name] = Part(make, [leaf for _, leaf in found])
+        answer[name], new[name] = _read_entry(reader, layout, template, known.get(name), coding)
     reader.end()
-    missed = {name: part._replace(missed=part.missed + 1) for name, part in known.items() if name not in memory}
-    return (meant if count else meant[""]), memory | {n: part for n, part in missed.items() if part.missed <= PATIENCE}
+    return (answer if count else answer[""]), new | _missed(known, new)
 
 
-def _read_base(reader: _Reader, held: Memory | None) -> Memory:
-    """What the answer is a change of."""
+def _read_entry(
+    reader: _Reader, layout: str, template: Tree, old: EntryMemory | None, coding: Coding
+) -> tuple[Tree, EntryMemory]:
+    """(one entry of the answer, its memory)."""
+    values, memories = [], []
+    for i, like in enumerate(tree.leaves(template)):
+        last = _array_memory(old, layout, i, like)
+        value, memory = _read_array(reader.with_length(), like, last, coding)
+        values.append(value)
+        memories.append(memory)
+    return tree.rebuild(template, values), EntryMemory(layout, memories)
+
+
+def _missed(known: Memory, new: Memory) -> Memory:
+    """The entries that this answer did not have, without those that have been missing for long."""
+    absent = {name: old._replace(missed=old.missed + 1) for name, old in known.items() if name not in new}
+    return {name: old for name, old in absent.items() if old.missed <= PATIENCE}
+
+
+def _read_header(reader: _Reader, memory: Memory | None) -> Memory:
+    """The memory that the message changes."""
     start = reader.take(1)[0]
     if start == AFRESH:
         return {}  # whatever this end still remembers, the other end does not
     if start != CHANGE:
         raise ValueError(f"it begins with {start}")
-    if held is None or struct.unpack("<I", reader.take(4))[0] != checksum(held):
+    if memory is None or struct.unpack("<I", reader.take(4))[0] != checksum(memory):
         raise ValueError("it is a change of something this server has not seen")
-    return held
+    return memory
 
 
-def _read_name(reader: _Reader, known: Memory, texts: list[str]) -> tuple[str, str]:
-    """(name, make) of an entry."""
+def _read_entry_header(reader: _Reader, known: Memory, dictionary: str) -> tuple[str, str]:
+    """(name, layout) of an entry."""
     place = reader.length()
     if place > len(known):
         raise ValueError(f"it speaks of entry {place} of {len(known)}")
     if place:
         name = sorted(known)[place - 1]
-        return name, known[name].make
-    name, _, make = _inflated(reader.text(), texts).partition("\n")
-    return name, make
+        return name, known[name].layout
+    name, _, layout = _inflated(reader.with_length(), dictionary).partition("\n")
+    return name, layout
 
 
-def _read_leaf(body: bytes, like: np.ndarray, old: np.ndarray | None, how: How) -> tuple[np.ndarray, np.ndarray]:
-    """(the array that was meant, what is remembered of it)."""
-    value, kept = (_read_quantised if _quantised(like) else _read_plain)(body, like, old, how)
-    if value.dtype.kind == "f" and not (np.isfinite(value).all() and np.isfinite(kept).all()):
-        raise ValueError("it holds numbers that are not finite")
-    return value, kept
+def _read_array(body: bytes, like: np.ndarray, old: np.ndarray | None, coding: Coding) -> tuple[np.ndarray, np.ndarray]:
+    read_content = _read_quantised if _is_quantised(like) else _read_unchanged
+    value, memory = read_content(body, like, old, coding)
+    if value.dtype.kind == "f" and not (np.isfinite(value).all() and np.isfinite(memory).all()):
+        raise ValueError("it holds numbers that are not finite (NaN or infinite)")
+    return value, memory
 
 
-def _read_plain(body: bytes, like: np.ndarray, old: np.ndarray | None, how: How) -> tuple[np.ndarray, np.ndarray]:
-    before = np.zeros(like.shape, like.dtype) if old is None else old
+def _read_unchanged(
+    body: bytes, like: np.ndarray, old: np.ndarray | None, coding: Coding
+) -> tuple[np.ndarray, np.ndarray]:
     if body:
         expect(len(body), like.size * like.dtype.itemsize, like.size)
-    value = np.frombuffer(body, like.dtype).reshape(like.shape).copy() if body else before
+        value = np.frombuffer(body, like.dtype).reshape(like.shape)
+    else:
+        value = np.zeros(like.shape, like.dtype) if old is None else old
     return value, value
 
 
-def _read_quantised(body: bytes, like: np.ndarray, old: np.ndarray | None, how: How) -> tuple[np.ndarray, np.ndarray]:
-    if not body or body[0] not in (NUMBERS, COUNTS):
+def _read_quantised(
+    body: bytes, like: np.ndarray, old: np.ndarray | None, coding: Coding
+) -> tuple[np.ndarray, np.ndarray]:
+    if not body or body[0] not in (SIGNED, COUNTS):
         raise ValueError("an array does not say whether it holds counts")
-    before, sent = np.zeros(like.shape) if old is None else old, np.frombuffer(body[1:], np.uint8)
-    change = _rounder(old, how).decode(sent, like.size, how.rng).reshape(like.shape)
-    alpha = 1.0 if old is None else how.alpha or 1.0
-    value = before + change
-    return (np.maximum(value, 0.0) if body[0] == COUNTS else value), before + alpha * change
+    last = np.zeros(like.shape) if old is None else old
+    sent = np.frombuffer(body[1:], np.uint8)
+    change = _quantiser_for(old, coding).decode(sent, like.size, coding.rng).reshape(like.shape)
+    alpha = 1.0 if old is None else coding.alpha or 1.0
+    value = last + change
+    return (np.maximum(value, 0.0) if body[0] == COUNTS else value), last + alpha * change
 
 
-# ---- makes, names, lengths ----
+# ---- layouts, names, lengths ----
 
 
-def _make(entry: Tree) -> str:
+def _layout(entry: Tree) -> str:
+    """Structure, dtypes and shapes of an entry, as text."""
     structure, arrays = tree.pack(entry)
     return "\n".join([structure, *(f"{a.dtype.str}:{','.join(map(str, a.shape))}" for a in arrays)])
 
 
 @lru_cache(maxsize=256)
-def _template(make: str) -> Tree:
-    """Arrays without memory of their own in the structure and shapes that a make tells."""
-    structure, *arrays = make.split("\n")
-    template = tree.unpack(structure, [_claimed(*text.partition(":")[::2]) for text in arrays], importing=False)
+def _template(layout: str) -> Tree:
+    """Arrays that take up no memory, in the structure and shapes of a layout."""
+    structure, *arrays = layout.split("\n")
+    template = tree.unpack(structure, [_empty_array(*text.partition(":")[::2]) for text in arrays], importing=False)
     if not all(isinstance(leaf, np.ndarray) for leaf in tree.leaves(template)):
         raise ValueError("a number stands where an array belongs")
     return template
 
 
-def _claimed(dtype: str, dims: str) -> np.ndarray:
+def _empty_array(dtype: str, dims: str) -> np.ndarray:
     """(dtype, "3,4") as an array of zeros that takes up no memory."""
     sizes = dims.split(",") if dims else []
     shape = [int(n) for n in sizes if n.isdecimal() and len(n) < 20]
-    if len(shape) < len(sizes) or claimed_bytes(dtype, shape) > MOST:
+    if len(shape) < len(sizes) or claimed_bytes(dtype, shape) > MAX_ARRAY_BYTES:
         raise ValueError(f"an array of shape {dims[:40]!r} is claimed")
     return np.broadcast_to(np.zeros((), dtype), shape)
 
 
-def _texts(known: Memory) -> list[str]:
-    """A name and make that both ends know, if any: others are told by how they differ from it."""
-    return [f"{name}\n{part.make}" for name, part in sorted(known.items())][:1]
+def _dictionary(known: Memory) -> str:
+    """A name and layout that both ends know, if any: deflate writes others by how they differ from it."""
+    return next((f"{name}\n{entry.layout}" for name, entry in sorted(known.items())), "")
 
 
-def _deflated(text: str, texts: list[str]) -> bytes:
-    packer = zlib.compressobj(9, zlib.DEFLATED, RAW, zdict="".join(texts).encode())
+def _deflated(text: str, dictionary: str) -> bytes:
+    packer = zlib.compressobj(9, zlib.DEFLATED, RAW_DEFLATE, zdict=dictionary.encode())
     return packer.compress(text.encode()) + packer.flush()
 
 
-def _inflated(packed: bytes, texts: list[str]) -> str:
+def _inflated(packed: bytes, dictionary: str) -> str:
     try:
-        return inflated(packed, LONGEST, "".join(texts).encode()).decode()
+        return inflated(packed, MAX_LAYOUT_BYTES, dictionary.encode()).decode()
     except UnicodeDecodeError as error:
-        raise ValueError("a name is no text") from error
+        raise ValueError("a name is not a string") from error
 
 
-def _remembered(old: Part | None, make: str, i: int, leaf: np.ndarray) -> np.ndarray | None:
-    """The memory of the i-th array of an entry with the same structure, where it has the shape of this one."""
-    if old is None or old.make.partition("\n")[0] != make.partition("\n")[0]:
+def _array_memory(old: EntryMemory | None, layout: str, i: int, leaf: np.ndarray) -> np.ndarray | None:
+    """The memory of array `i` of an entry with the same structure, if it has this shape and kind."""
+    if old is None or old.layout.partition("\n")[0] != layout.partition("\n")[0]:
         return None
-    value = old.leaves[i]
+    value = old.arrays[i]
     return value if value.shape == leaf.shape and value.dtype.kind == leaf.dtype.kind else None
 
 
-def _quantised(leaf: np.ndarray) -> bool:
+def _is_quantised(leaf: np.ndarray) -> bool:
     return leaf.dtype.kind == "f" and leaf.size >= SMALL
 
 
-def _text(content: bytes) -> bytes:
+def _with_length(content: bytes) -> bytes:
     return length(len(content)) + content
 
 
-def checksum(held: Memory) -> int:
+def checksum(memory: Memory) -> int:
+    """CRC-32 of all remembered arrays."""
     crc = 0
-    for leaf in _arrays(held):
-        crc = zlib.crc32(np.asarray(leaf, order="C").tobytes(), crc)
+    for value in _values(memory):
+        crc = zlib.crc32(np.asarray(value, order="C").tobytes(), crc)
     return crc
 
 
-def _arrays(held: Memory) -> Iterator[np.ndarray]:
-    return (leaf for _, part in sorted(held.items()) for leaf in part.leaves)
+def _values(memory: Memory) -> Iterator[np.ndarray]:
+    return (array for _, entry in sorted(memory.items()) for array in entry.arrays)

@@ -1,9 +1,17 @@
-"""FedBNR: Bayesian regression on features that the clients learn together, with calibrated intervals.
+"""FedBNR: Gaussian process regression with a kernel that all clients learn together, and prediction intervals.
 
-Read in this order: `estimator` (the server), `kernel_learning` (its questions: gradients or local training of the features),
-`distillation` (learning from rows at the server), `round_choice` (which round is kept), `held_out_clients` (clients kept apart to
-calibrate intervals for clients never seen), `checks` (parameters that cannot work). The last layer is exact and shared with
-`BayesianRegression`: see `unpooled.models.regression`.
+What is sent, all of it as SUMs: per round the last layer's statistics (`regression.statistics`) and either a gradient of the kernel's
+parameters (`fedbnr.gradient`) or kernels trained at the clients (`fedbnr.train`); before and after the rounds the SUMs of
+`unpooled.models.regression`, whose scaling and last layer this room shares.
+
+Read in this order:
+
+- `estimator`: the server
+- `kernel_learning`: its two questions
+- `round_choice`: which round is kept
+- `distillation`: learning from rows at the server
+- `held_out_clients`: clients held out to calibrate intervals for clients never seen
+- `checks`: parameters that are refused
 """
 
 from unpooled.models.fedbnr.checks import check_device

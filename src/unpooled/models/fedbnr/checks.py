@@ -1,4 +1,4 @@
-"""What FedBNR refuses before any round is spent: one sentence each. Nothing is sent."""
+"""Parameters and server rows that FedBNR refuses before any round is spent. Sends nothing."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from unpooled.parameters import above, at_least, flag, not_below_zero, one_of, s
 CHOICES = {"kernel": ("exact", "average", "distill"), "spectrum": SPECTRA, "frequencies": FREQUENCIES, "activation": ACTIVATIONS,
            "optimizer": ("auto", "lbfgs", "adam"), "inputs": ("robust", "standard"), "missing": ("impute", "refuse"),
            "recalibrate": (True, False, "clients")}  # fmt: skip
-WHOLE = {"n_frequencies": 1, "max_iter": 0, "patience": 1, "local_epochs": 1, "distill_steps": 1, "latent_dim": 1,
-         "degree": 1}  # and at least so many  # fmt: skip
+MINIMA = {"n_frequencies": 1, "max_iter": 0, "patience": 1, "local_epochs": 1, "distill_steps": 1, "latent_dim": 1,
+         "degree": 1}  # whole numbers and their least values  # fmt: skip
 
 
 def check_parameters(model: Any) -> None:
-    """Refuse a FedBNR whose parameters cannot work."""
+    """Refuse a FedBNR with invalid parameters."""
     for name, known in CHOICES.items():
         one_of(name, getattr(model, name), known)
     if isinstance(model.features, str):
@@ -37,7 +37,7 @@ def check_parameters(model: Any) -> None:
 
 def _check_numbers(model: Any) -> None:
     share("validation_fraction", model.validation_fraction)
-    for name, least in WHOLE.items():
+    for name, least in MINIMA.items():
         at_least(name, getattr(model, name), least)
     widths("hidden", model.hidden)
     for name in ("learning_rate", "local_rate", "distill_rate"):
@@ -50,7 +50,7 @@ def _check_numbers(model: Any) -> None:
 
 
 def check_device(device: Any) -> None:
-    """Refuse a device that torch cannot put a number on."""
+    """Refuse a device that torch cannot use."""
     import torch
 
     try:
@@ -63,9 +63,7 @@ def check_device(device: Any) -> None:
 def check_server_data(given: Any) -> tuple[np.ndarray, np.ndarray]:
     """The server's rows X (r, d) and targets y (r,) or (r, o)."""
     if not (isinstance(given, tuple | list) and len(given) == 2):
-        raise BadParameter(
-            f"server_data must be a pair (X, y), not {type(given).__name__}: the rows that lie at the server"
-        )
+        raise BadParameter(f"server_data must be a pair (X, y), not {type(given).__name__}: the rows at the server")
     try:
         return check_X_y(*given, dtype=np.float64, multi_output=True, y_numeric=True)
     except (ValueError, TypeError) as error:
@@ -73,7 +71,7 @@ def check_server_data(given: Any) -> tuple[np.ndarray, np.ndarray]:
 
 
 def check_module(model: Any, kernel: Kernel, d: int) -> None:
-    """Refuse a module of the user's own that does not turn rows of d columns into rows of features."""
+    """Refuse a torch module that does not map rows of d columns to rows of features."""
     if isinstance(model.features, str):
         return
     try:
@@ -85,16 +83,16 @@ def check_module(model: Any, kernel: Kernel, d: int) -> None:
         ) from error
     if len(shape) != 2 or shape[0] != 2:
         raise BadParameter(
-            f"features={type(model.features).__name__} turns 2 rows into shape {tuple(shape)}: it must give one row of features a row"
+            f"features={type(model.features).__name__} turns 2 rows into shape {tuple(shape)}: it must give one row of features per row"
         )
 
 
 def _check_together(model: Any) -> None:
     if model.kernel == "distill" and model.server_data is None:
         raise BadParameter("kernel='distill' needs rows at the server: give server_data=(X, y)")
-    if model.kernel != "exact" and not isinstance(model.group_by, str | None):
+    if model.kernel != "exact" and model.group_by is not None:
         raise BadParameter(
-            f"group_by={model.group_by!r} needs kernel='exact': kernels trained at clients know of no groups"
+            f"group_by={model.group_by!r} needs kernel='exact': kernels trained at the clients do not model groups"
         )
     if model.recalibrate and model.validation_fraction == 0 and model.server_data is None:
         raise BadParameter(

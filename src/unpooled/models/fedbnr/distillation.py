@@ -1,4 +1,4 @@
-"""The server's half of kernel distillation: it sends nothing; it needs the SUM of the clients' Gram matrices."""
+"""Kernel distillation at the server, towards the mean Gram matrix of the clients. Sends nothing."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 from unpooled.arrays import Array
 from unpooled.maths.descent import Adam, adam
 from unpooled.maths.feature_maps import Kernel, Leaves, Spec, features
-from unpooled.maths.torch_training import Tensor, arrays, minus_evidence, moved, own, tensors
+from unpooled.maths.torch_training import Tensor, adam_steps, arrays, minus_evidence, tensors
 
 
 def distil(
@@ -22,7 +22,7 @@ def distil(
     steps: int,
     rate: float,
 ) -> Leaves:
-    """Adam on - log p(y) / n + weight * mean squared difference of Gram matrices, over rows x (r, d), y (r, o)."""
+    """Minimise - log p(y) / n + weight * mean squared difference of Gram matrices by Adam, over rows x (r, d), y (r, o)."""
     x, y = (torch.as_tensor(np.asarray(a)) for a in rows)
     states = {k: adam(v) for k, v in tensors(leaves).items()}
     target, fixed = torch.as_tensor(gram), tensors(omega)
@@ -40,12 +40,12 @@ def distil_steps(
     steps: int,
     rate: float | Tensor,
 ) -> dict[str, Adam]:
-    """Adam's states after so many steps, for rows (x, y, target): x (..., r, d), and the Gram matrix to reach (..., r, r)."""
+    """Adam's states after `steps` more steps, for rows (x, y, target): x (..., r, d), target Gram matrix (..., r, r)."""
     x, y, target = rows
-    w, states = torch.ones(x.shape[:-1], dtype=x.dtype, device=x.device), own(states)
-    for _ in range(steps):
-        at = {k: s.at.requires_grad_() for k, s in states.items()}
+    w = torch.ones(x.shape[:-1], dtype=x.dtype, device=x.device)
+
+    def loss(at: dict[str, Tensor]) -> Tensor:
         z = features(spec, Kernel(at, fixed), x)
-        loss = minus_evidence(z, y, w, at) + weight * ((z @ z.mT - target) ** 2).mean((-1, -2))
-        states = moved(states, torch.autograd.grad(loss.sum(), list(at.values())), rate)
-    return states
+        return minus_evidence(z, y, w, at) + weight * ((z @ z.mT - target) ** 2).mean((-1, -2))
+
+    return adam_steps(states, loss, steps, rate)

@@ -1,10 +1,9 @@
-"""FedBNR: a Gaussian process with a learned kernel over all clients, its last layer exact: two SUMs a round.
+"""FedBNR: regression by a Gaussian process with a kernel that all clients learn together; two SUMs per round.
 
-The first SUM of a round is of the last layer's statistics (`Stats`). It gives the server the global evidence, the best
-noise and prior, and the posterior. The second depends on how the kernel is learned: `exact` sums the gradient of the
-*global* evidence by theta, `average` sums kernels trained at the clients, `distill` sums their Gram matrices on the
-server's own rows. How well held-out rows are predicted rides along in the second SUM. At the end a SUM of residual counts
-makes the intervals honest, and one more takes the held-out rows into the last layer too.
+The first SUM of a round is of the last layer's statistics (`Stats`): it gives the server the evidence of all rows, the best noise and
+prior, and the posterior. The second depends on `kernel`: "exact" sums the gradient of the global evidence, "average" sums kernels trained
+at the clients, "distill" sums their Gram matrices on the server's rows. Errors on held-out rows are part of the second SUM. After the last
+round, one SUM refits the last layer to all rows and one SUM of a histogram of residuals recalibrates the intervals.
 """
 
 from __future__ import annotations
@@ -19,36 +18,38 @@ from unpooled.arrays import to_numpy
 from unpooled.errors import TooFewClients
 from unpooled.federation import Federation
 from unpooled.maths import bayes_linear, descent
-from unpooled.maths.bayes_linear import Posterior, Stats
+from unpooled.maths.bayes_linear import Axes, Posterior, Stats
 from unpooled.maths.calibration import histogram
 from unpooled.maths.feature_maps import Leaves, features, start
 from unpooled.models.fedbnr.checks import check_module, check_parameters
-from unpooled.models.fedbnr.held_out_clients import HeldClients, choose, warn_if_nothing_carries_over
+from unpooled.models.fedbnr.held_out_clients import HeldClients, choose, warn_if_no_better_than_the_mean
 from unpooled.models.fedbnr.kernel_learning import Checked, Question, Task, Trained, check_held, gradient, train
 from unpooled.models.fedbnr.round_choice import SERVER_SHARE, Best, ServerRows, judge, server_rows
 from unpooled.models.regression import (
     Design,
     LastLayer,
-    bend_heavy,
     check_targets,
+    compress_heavy,
     find_groups,
     standardise,
     statistics,
 )
 from unpooled.tree import Tree, message
 
-FIRST_NOISE, FIRST_PRIOR = -1.0, 1.0  # logs of variances that local training starts from
+FIRST_NOISE, FIRST_PRIOR = -1.0, 1.0  # log variances at the start of local training
 
 
 @message("fedbnr.State")
 class State(NamedTuple):
+    """What a round carries on."""
+
     design: Design
     optimiser: Tree  # a descent.LBFGS or descent.Adam; () when clients train
-    log_noise: float  # as averaged over clients; unused when the server finds them
+    log_noise: float  # averaged over clients; unused when the server estimates them
     log_prior: float
     best: Best | None
     round: int
-    seed: int  # chooses the rows held out
+    seed: int  # of the held-out rows
     spent: int  # SUMs before the first round
 
 
@@ -56,39 +57,105 @@ class State(NamedTuple):
 
 
 class FedBNR(LastLayer):
-    """Regression by a global Gaussian process with a learned kernel.
+    """Gaussian process regression with a learned kernel and an exact Bayesian last layer over all clients.
 
     Parameters
     ----------
-    kernel : how it is learned: "exact" (gradient of the pooled evidence), "average" (FedAvg), "distill" (needs `server_data`).
-    features : "ard", "rff", "deep", "residual" (inputs and network), "replicated", "exponential", "polynomial",
-        or a torch module (n, d) -> (n, k).
-    n_frequencies : random draws; waves give two features each.
-    spectrum : "rbf", "matern12", "matern32", "matern52".
-    frequencies : "fixed" as drawn, "free" (learned) or "shifted" (a small network turns normal draws into them).
-    hidden, latent_dim, activation : the network of "deep", "residual" and "replicated".
-    degree, constant : of "polynomial".
-    optimizer : for "exact": "lbfgs", "adam", or "auto" (L-BFGS for kernels without a network).
-    learning_rate, max_iter, patience : of the server's steps; `patience` rounds without gain on held-out rows stop it.
-    weight_decay : for Adam at the server: how much of every weight a step of rate 1 would take away. A network that explains
-        the fitted rows too well needs it; a kernel without a network has too few numbers to.
-    local_epochs, local_rate : of training at the clients.
-    server_noise : noise and prior from the global evidence (True) or as averaged over clients (False, as published).
-    server_data : (X, y) at the server: needed to distil; otherwise its rows choose the best round.
-    distill_weight, distill_steps, distill_rate : of the server's training when it distils.
-    validation_fraction : share of every client's rows held out, to choose the best round and to recalibrate.
-    recalibrate : intervals from held-out residuals instead of the normal law: True for new rows of these clients, "clients" for
-        clients never seen. The latter holds out whole clients (a share `validation_fraction` of them, at least ten or a third),
-        which also choose the round; it needs many clients, and costs accuracy where clients differ.
-    refit : when the round is chosen, fit the last layer to the held-out rows too: one SUM. Intervals are recalibrated on
-        them still, each (or each client) as if it were left out.
-    group_by : a column whose very values mark rows as belonging together (a day, a visit): its index, None, or "auto", which finds out
-        (only with `kernel="exact"`; two SUMs, three if there is one). Rows of the same value then share an offset, learned from the same
-        sums. What is sent grows by a sum for every value of at least three rows; see docs/explanation/what-leaves.md.
-    inputs : how columns are scaled: "robust" (a column with far outliers is bent: straight about its median, logarithmic far
-        out; the others as in "standard"; one SUM more) or "standard" (by mean and standard deviation).
-    missing : "impute" (by the mean over all clients, with a warning) or "refuse".
-    device : where features are trained.
+    kernel : {"exact", "average", "distill"}, default="exact"
+        How the kernel is learned: by gradients of the evidence of all rows, by federated averaging, or by distillation on `server_data`.
+    features : str or torch.nn.Module, default="ard"
+        The feature map: "ard" or "rff" (random Fourier features with a length scale per column or one for all), "deep", "residual",
+        "replicated" (of a network's outputs), "exponential", "polynomial", or a module from (n, d) to (n, k).
+    n_frequencies : int, default=100
+        Random frequencies; each gives a cosine and a sine.
+    spectrum : {"rbf", "matern12", "matern32", "matern52"}, default="rbf"
+        The stationary kernel that the frequencies are drawn for.
+    frequencies : {"fixed", "free", "shifted"}, default="fixed"
+        Whether frequencies stay as drawn, are learned, or are outputs of a small network on normal draws.
+    hidden : tuple of int, default=(128, 128)
+        Widths of the hidden layers of "deep", "residual" and "replicated".
+    latent_dim : int, default=8
+        Outputs of that network.
+    activation : {"tanh", "silu", "relu"}, default="tanh"
+        Activation of that network.
+    degree : int, default=2
+        Degree of "polynomial".
+    constant : float, default=1.0
+        Constant term of "polynomial".
+    optimizer : {"auto", "lbfgs", "adam"}, default="auto"
+        Optimiser of `kernel="exact"`; "auto" is L-BFGS for maps without a network.
+    learning_rate : float, default=0.03
+        Learning rate of Adam at the server.
+    weight_decay : float, default=0.0
+        Decoupled weight decay of Adam at the server.
+    max_iter : int, default=60
+        Largest number of rounds.
+    patience : int, default=20
+        Rounds without a smaller error on held-out rows after which learning stops.
+    local_epochs : int, default=10
+        Adam steps per client and round, for "average" and "distill".
+    local_rate : float, default=0.003
+        Learning rate of these steps.
+    server_noise : bool, default=True
+        Whether noise and prior variance are those of the largest global evidence, or the average over clients as published.
+    server_data : tuple (X, y) or None, default=None
+        Rows at the server: needed by "distill"; otherwise they choose the round in place of held-out rows.
+    distill_weight : float, default=1.0
+        Weight of the difference of Gram matrices in the distillation loss.
+    distill_steps : int, default=50
+        Adam steps of distillation per round.
+    distill_rate : float, default=0.003
+        Learning rate of these steps.
+    validation_fraction : float, default=0.1
+        Fraction of rows held out to choose the round and to recalibrate.
+    recalibrate : bool or "clients", default=True
+        Whether `interval` uses quantiles of held-out residuals. True: where they predict better than the model's own quantiles; for new
+        rows of the same clients. "clients" holds out whole clients (`validation_fraction` of them, at least ten or a third), for
+        clients never seen; it needs many clients and cannot be used under masked sums.
+    refit : bool, default=True
+        Whether the last layer is fitted to the held-out rows too once the round is chosen; residuals are then left-out residuals.
+    group_by : int or None, default=None
+        Index of a column whose equal values mark rows that belong together, as in `BayesianRegression`; only with `kernel="exact"`.
+    inputs : {"robust", "standard"}, default="robust"
+        Scaling of columns: "robust" compresses columns with far outliers by arcsinh (one more SUM).
+    missing : {"impute", "refuse"}, default="impute"
+        Whether missing values are replaced by the mean over all clients, with a warning, or refused.
+    device : str, default="cpu"
+        Device on which features are trained.
+    random_state : int or None, default=None
+        Seed of the frequencies, the network and the held-out rows.
+
+    Attributes
+    ----------
+    best_round_ : int
+        The round whose kernel is kept.
+    n_sums_ : int
+        SUMs asked in all.
+    noise_variance_ : array of shape (n_outputs,)
+        Variance of y about its mean.
+    log_marginal_likelihood_ : float
+        Log evidence of the fitted targets.
+    histogram_ : array of shape (n_outputs, n_bins)
+        Held-out standardised residuals, counted by bin.
+    held_clients_ : list of str
+        Clients held out, with `recalibrate="clients"`.
+
+    References
+    ----------
+    Federated Bayesian neural regression (FedBNR), as described in docs/decisions/fedbnr-two-sums-a-step.md.
+    Rahimi, Recht, Random features for large-scale kernel machines, NeurIPS 2007.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import unpooled as up
+    >>> rng = np.random.default_rng(0)
+    >>> x = rng.uniform(-2, 2, size=(200, 1))
+    >>> y = np.sin(2 * x[:, 0]) + 0.1 * rng.normal(size=200)
+    >>> model = up.FedBNR(n_frequencies=20, max_iter=5, random_state=0).fit(x, y, by=np.arange(200) % 4)
+    >>> mean, std = model.predict(x, return_std=True)
+    >>> bool(np.abs(y - mean).mean() < 0.15)
+    True
     """
 
     def __init__(
@@ -119,7 +186,7 @@ class FedBNR(LastLayer):
         validation_fraction: float = 0.1,
         recalibrate: bool | str = True,
         refit: bool = True,
-        group_by: Any = "auto",
+        group_by: int | None = None,
         inputs: str = "robust",
         missing: str = "impute",
         device: str = "cpu",
@@ -180,7 +247,7 @@ class FedBNR(LastLayer):
         }
 
     def _share(self) -> float:
-        """Of every client's rows, held out; none where the server has rows of its own."""
+        """The fraction of rows held out: none where the server has rows of its own."""
         return 0.0 if self.server_data is not None else float(self.validation_fraction)
 
     def _asks(self) -> dict[str, Any]:
@@ -190,27 +257,25 @@ class FedBNR(LastLayer):
 
     def init(self, fed: Federation, rng: np.random.Generator) -> State:
         self.seed_ = int(rng.integers(2**31))
-        self._view = None  # another seed holds out other clients
+        self._view = None  # the clients held out depend on the seed
         fed = self._seen(fed)
         scaling, _ = standardise(fed, self._share(), self.seed_, self.missing)
         if self.inputs == "robust":
-            scaling = bend_heavy(fed, scaling, self._share(), self.seed_)
+            scaling = compress_heavy(fed, scaling, self._share(), self.seed_)
         kernel = start(self._spec(), len(scaling.x_mean), rng)
         check_module(self, kernel, len(scaling.x_mean))
-        self._server_rows(Design(scaling, kernel))  # refused now rather than after a round
-        by = self.group_by if self.kernel == "exact" else None
-        groups, spent = find_groups(fed, scaling, by, self._share(), self.seed_)
+        self._server_rows(Design(scaling, kernel))  # bad server_data is refused before any round
+        groups = find_groups(fed, self.group_by, len(scaling.x_mean))
         theta = tree.flatten(kernel.theta)
         optimiser: Tree = ()
         if self.kernel == "exact":
             optimiser = descent.lbfgs(theta) if self._uses_lbfgs() else descent.adam(theta)
         design = Design(scaling, kernel, groups)
-        return State(
-            design, optimiser, FIRST_NOISE, FIRST_PRIOR, None, 0, self.seed_, spent + 2 + (self.inputs == "robust")
-        )
+        n_sums = 2 + (self.inputs == "robust") + (self.group_by is not None)
+        return State(design, optimiser, FIRST_NOISE, FIRST_PRIOR, None, 0, self.seed_, n_sums)
 
     def _seen(self, fed: Federation) -> Federation:
-        """The federation as this model asks it: with whole clients held out, if intervals are to hold for clients never seen."""
+        """The federation, with whole clients held out if `recalibrate="clients"`."""
         if self.recalibrate != "clients":
             return fed
         if self._view is None or self._view.inner is not fed:
@@ -267,7 +332,7 @@ class FedBNR(LastLayer):
         return state, info | seen
 
     def _distilled(self, state: State, answer: Trained) -> State:
-        """Kernel, noise and prior that explain the server's rows and give them the clients' mean Gram matrix."""
+        """Kernel, noise and prior distilled on the server's rows, towards the mean Gram matrix of the clients."""
         from unpooled.models.fedbnr.distillation import distil
 
         rows, _ = self._server_rows(state.design)
@@ -288,7 +353,7 @@ class FedBNR(LastLayer):
         return server_rows(design, self.server_data, SERVER_SHARE if self.kernel == "distill" else 0.0)
 
     def _judged(self, state: State, stats: Stats, post: Posterior, held: Checked) -> tuple[State, dict]:
-        """The state with its best round so far, and what rows not fitted say of this one."""
+        """The state with its best round so far, and the errors of this round on held-out rows."""
         kernel = state.design.kernel
         if self.server_data is not None:
             x, y, group = self._server_rows(state.design)[1]
@@ -309,7 +374,7 @@ class FedBNR(LastLayer):
         fed = self._seen(fed)
         self.n_sums_ = state.spent + sum(row["sums"] for row in self.history_)
         best = state.best
-        if best is None:  # no round of learning: the last layer alone
+        if best is None:  # max_iter=0: the last layer alone
             stats = tree.map(to_numpy, fed.sum(statistics.using(**self._asks()), state.design))
             best = Best(state.design.kernel.theta, stats, state.log_noise, state.log_prior, math.inf, 0)
             self.n_sums_ += 1
@@ -320,7 +385,7 @@ class FedBNR(LastLayer):
             self.n_sums_ += 1
         self.held_clients_ = fed.held.names if isinstance(fed, HeldClients) else []
         if self.held_clients_ and best.round > 0:
-            warn_if_nothing_carries_over(self.history_[best.round - 1])
+            warn_if_no_better_than_the_mean(self.history_[best.round - 1])
         self._calibrate(fed.held if isinstance(fed, HeldClients) else fed, self.recalibrate)
 
     def _last_share(self) -> float:
@@ -335,6 +400,11 @@ class FedBNR(LastLayer):
         mean, variance = bayes_linear.predict(self.posterior, features(self._spec(), self.design_.kernel, x), group)
         self.histogram_, self.n_clients_checked_ = histogram((y - mean) / np.sqrt(variance), np.ones(len(x))), 0
 
+    def _axes(self) -> Axes | None:
+        if not (self.server_noise or self.kernel == "exact"):
+            return None
+        return bayes_linear.axes(self.stats_, float(self.posterior.ratio))
+
     def _posterior(self, stats: Stats, state: State | None = None) -> Posterior:
         if self.server_noise or self.kernel == "exact":
             return bayes_linear.posterior(stats)
@@ -347,14 +417,14 @@ def _with_theta(design: Design, theta: Leaves) -> Design:
 
 
 def _averaged(state: State, answer: Trained) -> State:
-    """The plain mean over clients, as published: a client of ten rows counts as much as one of a thousand."""
+    """The unweighted mean over clients, as published."""
     mean = tree.map(lambda a: a / answer.clients, answer)
     design = _with_theta(state.design, mean.theta)
     return state._replace(design=design, log_noise=float(mean.log_noise), log_prior=float(mean.log_prior))
 
 
 def _overflowed(fed: Federation) -> bool:
-    """Whether clients were refused in the last round because features were too large to be numbers."""
+    """Whether answers of the last round were refused because features overflowed."""
     last = [r.reason for r in fed.journal.refusals if r.round == fed.journal.round]
     return bool(last) and all("NaN" in reason or "infinite" in reason for reason in last)
 

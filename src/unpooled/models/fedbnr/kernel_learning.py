@@ -1,7 +1,7 @@
-"""What a client is asked while a kernel is learned: its part of the global gradient, or a kernel of its own; one SUM each.
+"""The questions that learn a kernel: one SUM of gradients (`gradient`), or one of locally trained kernels (`train`).
 
-`gradient` costs as many numbers as theta has; `train` as many, or the Gram matrix of the server's rows. How well the rows
-held out are predicted rides along in both.
+`gradient` sends as many numbers as theta has; `train` as many, or the Gram matrix of the server's rows. Both include the errors on the
+held-out rows.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from unpooled.tree import message
 
 @message("fedbnr.Checked")
 class Checked(NamedTuple):
-    """How held-out rows are predicted."""
+    """Errors on held-out rows."""
 
     n: Float[Array, "", ">=0 rows"]
     squares: Float[Array, "o", ">=0"]
-    absolute: Float[Array, "o", ">=0"]  # errors of standardised targets, summed: what chooses the round
+    absolute: Float[Array, "o", ">=0"]  # absolute errors of standardised targets, summed: they choose the round
     nlpd: Float[Array, "o"]  # minus the log density, summed
-    spread: Float[Array, "o", ">=0"]  # squares of targets, summed: the errors of the mean of all rows fitted
+    spread: Float[Array, "o", ">=0"]  # squared targets, summed: the error of predicting the mean
 
 
 @message("fedbnr.Question")
 class Question(NamedTuple):
-    """What the second SUM of an exact round needs."""
+    """Down: what `gradient` needs."""
 
     design: Design
     posterior: Posterior
@@ -41,13 +41,15 @@ class Question(NamedTuple):
 
 @message("fedbnr.Gradient")
 class Gradient(NamedTuple):
+    """Up: a part of the gradient, and errors on held-out rows."""
+
     theta: Leaves
     held: Checked
 
 
 @message("fedbnr.Task")
 class Task(NamedTuple):
-    """What the second SUM of a round with local training needs."""
+    """Down: what `train` needs."""
 
     design: Design
     posterior: Posterior
@@ -58,6 +60,8 @@ class Task(NamedTuple):
 
 @message("fedbnr.Trained")
 class Trained(NamedTuple):
+    """Up: locally trained kernels, summed over clients."""
+
     clients: Float[Array, "", ">=0"]
     theta: Leaves
     log_noise: Float[Array, ""]
@@ -71,7 +75,7 @@ class Trained(NamedTuple):
 
 @client("fedbnr.gradient", SUM, adds=True, batched=False)
 def gradient(question: Question, client: Client, *, spec: dict, share: float, seed: int) -> Gradient:
-    """d log p(y of all clients) by theta: this client's part of it."""
+    """This client's part of the gradient of the log evidence of all clients, by theta."""
     from unpooled.maths.torch_training import pullback
 
     x, y, w, held = standard_rows(question.design.scaling, client, share, seed)
@@ -84,7 +88,7 @@ def gradient(question: Question, client: Client, *, spec: dict, share: float, se
 
 @client("fedbnr.train", SUM)
 def train(task: Task, client: Client, *, spec: dict, share: float, seed: int, epochs: int, rate: float) -> Trained:
-    """Local steps on the client's own evidence, from the global kernel."""
+    """Local Adam steps on the client's own evidence, starting at the global kernel."""
     from unpooled.maths.torch_training import descend
 
     kernel = task.design.kernel
@@ -93,25 +97,27 @@ def train(task: Task, client: Client, *, spec: dict, share: float, seed: int, ep
     mine = descend(spec, leaves, kernel.omega, (x, y, w), loss="evidence", epochs=epochs, rate=rate)
     log_noise, log_prior = mine.pop("log_noise"), mine.pop("log_prior")
     checked = check_held(task.posterior, spec, kernel, x, y, held)
-    clients = (w.sum(-1) > 0).astype(np.float64)  # one whose rows are all held out has learned nothing
-    rows = np.array(np.broadcast_to(task.rows, (*w.shape[:-1], *task.rows.shape)))  # torch wants rows it may write to
+    clients = (w.sum(-1) > 0).astype(np.float64)  # a client whose rows are all held out does not count
+    rows = np.array(np.broadcast_to(task.rows, (*w.shape[:-1], *task.rows.shape)))  # torch needs a writable array
     z = features(spec, Kernel(mine, kernel.omega), rows)
     gram = z @ z.swapaxes(-1, -2)
-    distil = task.rows.shape[0] > 0  # kernels stay when their Gram matrices leave
-    say = lambda v, counts: v * counts.reshape(counts.shape + (1,) * (v.ndim - counts.ndim))  # noqa: E731
-    theta = {k: say(v, 0 * clients if distil else clients) for k, v in mine.items()}
-    return Trained(clients, theta, say(log_noise, clients), say(log_prior, clients), say(gram, clients), checked)
+    distil = task.rows.shape[0] > 0  # then only Gram matrices are sent, not kernels
+    scaled = lambda v, counts: v * counts.reshape(counts.shape + (1,) * (v.ndim - counts.ndim))  # noqa: E731
+    theta = {k: scaled(v, 0 * clients if distil else clients) for k, v in mine.items()}
+    return Trained(
+        clients, theta, scaled(log_noise, clients), scaled(log_prior, clients), scaled(gram, clients), checked
+    )
 
 
 def check_held(
     post: Posterior, spec: dict, kernel: Kernel, x: Array, y: Array, held: Array, group: Array | None = None
 ) -> Checked:
-    """How the rows of weight `held` (..., n) are predicted; stacked or not."""
-    if held.ndim == 1:  # only these rows: most have no weight
+    """Errors on the rows of weight `held` (..., n); clients may be stacked."""
+    if held.ndim == 1:  # most rows have no weight
         group = None if group is None else group[held > 0]
         x, y, held = (a[held > 0] for a in (x, y, held))
     mean, variance = bayes_linear.predict(post, features(spec, kernel, x), group)
     squares = (y - mean) ** 2
     nlpd = 0.5 * (np.log(2 * np.pi * variance) + squares / variance)
-    weigh = lambda v: (held[..., None] * v).sum(-2)  # noqa: E731
-    return Checked(held.sum(-1), weigh(squares), weigh(np.abs(y - mean)), weigh(nlpd), weigh(y**2))
+    weighted = lambda v: (held[..., None] * v).sum(-2)  # noqa: E731
+    return Checked(held.sum(-1), weighted(squares), weighted(np.abs(y - mean)), weighted(nlpd), weighted(y**2))

@@ -1,6 +1,6 @@
-"""Which round of FedBNR is kept: the one that predicts rows it has not seen best. Sends nothing.
+"""Which round of FedBNR is kept: the one with the smallest absolute error on rows not fitted. Sends nothing.
 
-Those are rows held out at the clients, whose errors ride along in a SUM, or the server's own rows, if it has some.
+These are rows held out at the clients, whose errors are part of a SUM, or the server's own rows, if it has some.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from unpooled.models.fedbnr.kernel_learning import Checked
 from unpooled.models.regression import Design, members, standard
 from unpooled.tree import message
 
-SERVER_SHARE = 0.8  # of the server's rows are distilled on, the others choose the round
+SERVER_SHARE = 0.8  # fraction of the server's rows to distil on; the others choose the round
 
 
 @message("fedbnr.Best")
@@ -28,13 +28,13 @@ class Best(NamedTuple):
     stats: Stats
     log_noise: float
     log_prior: float
-    score: float  # mean absolute error of standardised targets: squares would let one odd row choose the round
+    score: float  # mean absolute error of standardised targets, less sensitive to outliers than squares
     round: int
 
 
 @message("fedbnr.ServerRows")
 class ServerRows(NamedTuple):
-    """Rows that lie at the server, standardised as the clients' are."""
+    """The server's rows, standardised as the clients' are."""
 
     x: np.ndarray  # (s, d)
     y: np.ndarray  # (s, o)
@@ -42,7 +42,7 @@ class ServerRows(NamedTuple):
 
 
 def server_rows(design: Design, data: Any, distil: float) -> tuple[ServerRows, ServerRows]:
-    """(rows to distil on, a share `distil` of all; rows to choose the round with) of data (X, y); none where there are no data."""
+    """(the first `distil` of the server's rows, to distil on; the others, to choose the round); both empty without data."""
     scaling = design.scaling
     d, o = len(scaling.x_mean), len(scaling.y_mean)
     if data is None:
@@ -61,7 +61,7 @@ def server_rows(design: Design, data: Any, distil: float) -> tuple[ServerRows, S
 
 
 def judge(best: Best | None, now: Best, held: Checked, y_scale: np.ndarray) -> tuple[Best, dict[str, float]]:
-    """(the better of two rounds, what held-out rows say of this one in the units of y); the last round where there are none."""
+    """(the better of two rounds, errors of this one in units of y); without held-out rows the last round is the better."""
     if held.n == 0:
         return now, {}
     now = now._replace(score=float(held.absolute.mean() / held.n))

@@ -1,14 +1,16 @@
-"""FedEM and VR-FedEM: EM in the space of statistics, over clients that come and go and send a few bits a number.
+"""FedEM and VR-FedEM: EM in the space of statistics; one SUM per round, of a few bits per number.
 
-A round is one SUM: the params go down; up comes, from each client of the cohort, what its mean statistics differ from its memory,
-quantised and entropy-coded. The memory V makes what quantisation loses come later, so unlike clients do no harm.
+The parameters go down. Up comes, from each client of the cohort, the difference between its mean statistics and its memory, quantised and
+entropy-coded by the layer `Compressed`. The memories make up for what quantisation loses, so that clients may differ.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+import warnings
+from typing import Any
 
 import numpy as np
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from unpooled import tree
@@ -18,69 +20,133 @@ from unpooled.client import Ask
 from unpooled.errors import BadData, BadParameter
 from unpooled.estimator import Estimator, Info
 from unpooled.federation import Federation, cohort
-from unpooled.layers.compression.quantisers import QUANTISERS, Dither, Identity, Sparsify, memory_step, usual_omega
-from unpooled.models import initialization as start
-from unpooled.models.fedem.client import Down, contribute, covariance, exact, inspect, receive, send, stats_of, target
+from unpooled.layers.compression import (
+    QUANTISERS,
+    Compressed,
+    Dither,
+    Identity,
+    Sparsify,
+    compression_of,
+    memory_step,
+    usual_omega,
+)
+from unpooled.models import initialization
+from unpooled.models.fedem import (
+    compression,  # noqa: F401  # registers how answers are compressed
+    server,
+)
+from unpooled.models.fedem.client import (
+    Contribution,
+    Down,
+    contribute,
+    covariance,
+    exact,
+    inspect,
+    log_likelihood,
+    target,
+)
 from unpooled.models.fedem.families import FAMILIES, CommonCovariance
-from unpooled.parameters import at_least, within
-from unpooled.tree import Tree, message
+from unpooled.models.fedem.server import Estimate, Move, Progress, State
+from unpooled.parameters import at_least, one_of, within
+from unpooled.tree import Tree
 
 MEMORIES = ("statistics", "field", "none")
 COHORTS = ("bernoulli", "fixed")
 STARTS = ("cells", "gather", "random")
-HALVINGS = 12
-STALE = 0.1  # the most that a step may change the params, times the share of rows not heard about them
-CALM = 0.1  # a step of which less than this share is chance is EM's own, however long
-
-
-@message("fedem.Turn")
-class Turn(NamedTuple):
-    """What has come in since the params moved."""
-
-    move: int  # how often they have
-    waited: int  # rounds
-    known: float  # rows of the clients that were known when they did
-    heard: float  # rows of those among them that have answered since
-    memory: Tree  # as it was when they did, and of clients heard for the first time since
-    change: Tree  # what the others have sent since
-
-
-@message("fedem.State")
-class State(NamedTuple):
-    """The server's, from round to round; everything is in the family's frame."""
-
-    params: Tree
-    stats: Tree  # S
-    memory: Tree  # sum over clients of rows x V
-    rows: float  # of all clients heard so far
-    shift: np.ndarray  # (d,)
-    unit: np.ndarray  # (d,)
-    round: int
-    turn: Turn
+MAX_HALVINGS = 12
+MAX_STALE_CHANGE = 0.1  # a longer step waits: change of the parameters times the fraction of rows missing from it
+LOW_NOISE = 0.1  # a step with a smaller fraction of noise is EM's own and is never shortened
+CHECK_FROM, CHECK_EVERY = 20, 10  # rounds: where they are random, when the log-likelihood of all rows is asked for
 
 
 class FedEM(Estimator):
-    """EM with compressed statistics, partial participation and minibatches, for any family of `unpooled.models.fedem.families`.
+    """EM with compressed statistics, partial participation and minibatches, for any exponential family.
 
-    family : a family, its name, or {"name": ..., its numbers}.
-    levels : steps each way of the random rounding of what clients send, more of them in the first rounds, while statistics change by much;
+    Parameters
+    ----------
+    family : family, str or dict, default="gaussian"
+        A family of `unpooled.models.fedem.families`, its name, or a dict of its name and its numbers:
+        ``{"name": "poisson", "n_components": 3}``.
+    levels : int, default=None
+        Levels each way of the random rounding of what clients send, 1 to 127; more are used while statistics change quickly.
         None sends float64.
-    quantiser : instead, any of `unpooled.layers.compression.quantisers`; omega= is short for sparsification of that variance.
-    step_size : gamma in (0, 1], or "auto"; with `decay` it shrinks as (1 + round)^-decay.
-    memory : V follows each client's "statistics", or the "field" h_c as in the paper (the server then sends S too), or "none".
-    alpha : the memory's step, 1/(1 + omega) unless given, omega being what rounding usually loses.
-    fraction, cohort : each client takes part with this probability ("bernoulli"), or that share of them does ("fixed").
-    batch_size : rows a client looks at in a round; None for all.
-    epoch : clients keep their statistics and add what a batch says has changed; after so many rounds each looks at all its rows again
-        (VR-FedEM). None: every batch stands for itself.
-    patience : where clients are absent, a step that would take the params far waits for answers about the params it leaves; so many rounds
-        at most. Without, the first and longest steps rest on a few clients, and their noise decides to which optimum the rest leads.
-    guard : a step that changes the params by more than this, and in which there is much noise, is halved; in logarithms and standard
-        deviations. None: never.
-    exact_every : every so many rounds one more SUM, uncompressed, for the true likelihood and |h|^2 in the history.
-    init_params : for Gaussian families, "cells" (sums over small regions, the same start however rows are split into clients),
-        "gather" (one GATHER of local k-means centres) or "random"; other families draw their start.
-    params_init : params to start from, in the units of the data.
+    quantiser : quantiser, str or dict, default=None
+        Instead of `levels`, any quantiser of `unpooled.layers.compression`.
+    omega : float, default=None
+        Instead of `levels`, random sparsification with this relative variance.
+    step_size : float or "auto", default="auto"
+        Step gamma of the statistics, above 0 and at most 1. "auto" is 1, or (1 + round)^-0.6 for minibatches without variance
+        reduction.
+    decay : float, default=0.0
+        The step shrinks as (1 + round)^-decay; 0 to 1.
+    memory : {"statistics", "field", "none"}, default="statistics"
+        What the memory V of each client follows: its statistics, the mean field h as in the paper (the server then sends S as
+        well), or nothing.
+    alpha : float, default=None
+        Step of the memories. None is 1 / (1 + omega), with omega the usual relative variance of the quantiser.
+    fraction : float, default=1.0
+        Probability that a client takes part in a round ("bernoulli"), or the fraction of clients that do ("fixed").
+    cohort : {"bernoulli", "fixed"}, default="bernoulli"
+        How the clients of a round are drawn. The first round asks all of them.
+    batch_size : int, default=None
+        Rows that a client uses in a round; None for all.
+    epoch : int, default=None
+        Rounds between two passes over all rows of VR-FedEM, where clients keep their statistics and add their change on a batch.
+        None uses each batch by itself.
+    patience : int, default=6
+        Where clients are absent, a step that would change the parameters a lot waits for more answers, at most this many rounds.
+        Otherwise the first and longest steps would rest on few clients, and their noise would decide the local optimum.
+    guard : float, default=3.0
+        A noisy step that changes the parameters by more than this (logarithms and standard deviations) is halved. None: never.
+    exact_every : int, default=0
+        Every so many rounds one more SUM, uncompressed, for the exact log-likelihood and the squared norm of the mean field in
+        `history_`; 0 for never.
+    init_params : {"cells", "gather", "random"}, default="cells"
+        The start of Gaussian families: sums over small regions, which give the same start however rows are split into clients; one
+        GATHER of local k-means centres; or random means. Other families have random starts.
+    params_init : params of the family, default=None
+        Parameters to start from, in the units of the data. None chooses them from the data.
+    max_iter : int, default=100
+        Most rounds.
+    tol : float, default=1e-5
+        The fit has converged when an EM step gains less than this in log-likelihood per row. 0 runs all rounds.
+    random_state : int, RandomState or None, default=None
+        As in scikit-learn.
+
+    Attributes
+    ----------
+    params_ : params of the family
+        The fitted parameters, in the units of the data.
+    statistics_ : statistics of the family
+        The last mean statistics, standardised.
+    converged_ : bool
+        Whether the fit converged. Where rounds are random (cohorts, compression, minibatches), this needs the log-likelihood of
+        all rows of all clients: it has stopped rising, and one exact EM step gains less than `tol`.
+    n_iter_ : int
+        Number of rounds.
+    n_features_in_ : int
+        Number of columns.
+    projections_ : int
+        Rounds in which noise pushed the statistics out of the feasible set.
+    history_ : list of dict
+        One dict per round: `loglik` (per row, of the cohort), `field` (squared norm of the estimated mean field), `step_size` (0 for
+        a round that waited), `halved`, `projected`, `expectations` (computed), bytes and seconds.
+
+    References
+    ----------
+    Dieuleveut, Fort, Moulines and Robin, Federated-EM with heterogeneity mitigation and variance reduction, NeurIPS 2021.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import unpooled as up
+    >>> rng = np.random.default_rng(0)
+    >>> sites = {name: rng.poisson(rng.choice([2.0, 9.0], size=(150, 1)), size=(150, 3)).astype(float) for name in "abcd"}
+    >>> model = up.FedEM({"name": "poisson", "n_components": 2}, levels=7, random_state=0).fit(sites)
+    >>> model.converged_
+    True
+    >>> np.sort(model.params_.rates.mean(axis=1)).round().astype(int).tolist()
+    [2, 9]
     """
 
     def __init__(
@@ -143,36 +209,47 @@ class FedEM(Estimator):
             raise BadParameter(f"guard={self.guard!r} must be above 0, or None for no guard")
         if not 0 <= self.decay <= 1:
             raise BadParameter(f"decay={self.decay!r} must be from 0 (constant steps) to 1")
-        for name, known in (("memory", MEMORIES), ("cohort", COHORTS), ("init_params", STARTS)):
-            if getattr(self, name) not in known:
-                raise BadParameter(f"{name}={getattr(self, name)!r} is not known: use one of {', '.join(known)}")
+        one_of("memory", self.memory, MEMORIES)
+        one_of("cohort", self.cohort, COHORTS)
+        one_of("init_params", self.init_params, STARTS)
+        self._check_compression(fed)
 
-    # ---- the start: rows are looked at, the frame is set, params are drawn ----
+    def _check_compression(self, fed: Federation) -> None:
+        """A Compressed around the federation and the parameters of this class must not say different things."""
+        layer = compression_of(fed)
+        if layer is None:
+            return
+        given = [name for name in ("levels", "quantiser", "omega", "alpha") if getattr(self, name) is not None]
+        if given:
+            raise BadParameter(
+                f"{given[0]}= compresses what clients send, and so does the Compressed around the federation: give one of them"
+            )
+        if layer.memory != (self.memory != "none"):
+            raise BadParameter(
+                f"memory={self.memory!r} of {type(self).__name__} and memory={layer.memory} of Compressed disagree: "
+                "set both to keep a memory, or neither"
+            )
+
+    # ---- the start: rows are checked and standardised, parameters are chosen ----
 
     def init(self, fed: Federation, rng: np.random.Generator) -> State:
         family = self._family()
-        self._inspect(fed, family)
-        frame = start.frame(fed)
+        self._refuse_bad_rows(fed, family)
+        frame = initialization.frame(fed)
         mean, scale = to_numpy(frame.mean), to_numpy(frame.scale)
         if family.supervised:
-            y = fed.sum(target, None)
-            y_mean = float(y.y / y.n)
-            mean, scale = np.append(mean, y_mean), np.append(scale, np.sqrt(max(float(y.yy / y.n) - y_mean**2, 1e-300)))
+            mean, scale = self._with_target(fed, mean, scale)
         shift, unit = family.frame(mean, scale)
         if self.params_init is not None:
             params = family.unscale(self.params_init, -shift / unit, 1 / unit)
         else:
             params = self._first_params(fed, family, frame, (mean - shift) / unit, scale / unit, rng)
-        if self.params_init is None and isinstance(family, CommonCovariance) and family.covariance == "implied":
-            total = fed.sum(covariance, Down(params, None, shift, unit, np.asarray(0), np.asarray(0)))
-            params = params._replace(total=to_numpy(total.xx) / float(total.n), centre=np.zeros_like(shift))
+            params = self._with_total_covariance(fed, family, params, shift, unit)
         params = tree.map(lambda a: np.asarray(a, np.float64), params)
-        stats = family.moments(params)
-        nothing = tree.map(np.zeros_like, stats)
-        return State(params, stats, nothing, 0.0, shift, unit, 0, Turn(0, 0, 0.0, 0.0, nothing, nothing))
+        return server.begin(params, family.moments(params), shift, unit)
 
-    def _inspect(self, fed: Federation, family: Any) -> None:
-        """Every client says how many rows the family cannot take: a wrong table is named before any work."""
+    def _refuse_bad_rows(self, fed: Federation, family: Any) -> None:
+        """Every client says how many rows do not suit the family, before any work."""
         found = fed.gather(inspect.using(family=describe(family, FAMILIES)), None)
         for name, (rows, bad) in found.items():
             if bad:
@@ -180,46 +257,85 @@ class FedEM(Estimator):
                     f"{float(bad):.0f} of {float(rows):.0f} rows of client {name!r} do not suit the family: it wants {family.wants}"
                 )
 
-    def _first_params(self, fed, family, frame, mean, scale, rng) -> Tree:
+    def _with_target(self, fed: Federation, mean: np.ndarray, scale: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(mean, scale) of the columns and, last, of the target."""
+        y = fed.sum(target, None)
+        y_mean = float(y.y / y.n)
+        y_scale = np.sqrt(max(float(y.yy / y.n) - y_mean**2, 1e-300))
+        return np.append(mean, y_mean), np.append(scale, y_scale)
+
+    def _first_params(
+        self,
+        fed: Federation,
+        family: Any,
+        frame: Any,
+        mean: np.ndarray,
+        scale: np.ndarray,
+        rng: np.random.Generator,
+    ) -> Tree:
+        """From clusters of the rows, where the family can use them; otherwise random."""
         if not hasattr(family, "from_clusters") or self.init_params == "random":
             return family.start(mean, scale, rng)
         weights, means, variances = self._clusters(fed, frame, family.n_components, rng)
         return family.from_clusters(weights, mean + scale * means, scale**2 * (variances + 1e-3))
 
-    def _clusters(self, fed, frame, k: int, rng) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Weights (k,), means and variances (k, d) in the standardised frame."""
+    def _clusters(
+        self, fed: Federation, frame: Any, k: int, rng: np.random.Generator
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Weights (k,), means and variances (k, d) of standardised clusters."""
         if self.init_params == "cells":
-            (found,) = start.cells_start(fed, frame, [k], 1, "diag", rng)
+            (found,) = initialization.cells_start(fed, frame, [k], 1, "diag", rng)
             return found.weights, (found.means - frame.mean) / frame.scale, found.covs / frame.scale**2
-        c = start.cluster_centres(start.centres(fed, frame, k, 5), k, rng)
-        return c.n / c.n.sum(), c.x, c.xx / c.n[:, None]
+        centres = initialization.centres(fed, frame, k, 5)
+        clusters = initialization.cluster_centres(centres, k, rng)
+        return clusters.n / clusters.n.sum(), clusters.x, clusters.xx / clusters.n[:, None]
+
+    def _with_total_covariance(
+        self, fed: Federation, family: Any, params: Tree, shift: np.ndarray, unit: np.ndarray
+    ) -> Tree:
+        """CommonCovariance learns within-component covariance from that of all rows: one SUM."""
+        if not (isinstance(family, CommonCovariance) and family.covariance == "implied"):
+            return params
+        found = fed.sum(covariance, Down(params, None, shift, unit, np.asarray(0), np.asarray(0)))
+        return params._replace(total=to_numpy(found.xx) / float(found.n), centre=np.zeros_like(shift))
 
     # ---- a round ----
 
     def step(self, fed: Federation, state: State) -> tuple[State, Info]:
         family = self._family(state.unit)
-        who = self._cohort(fed, state)
-        total = who.sum(self._ask(fed, state), self._down(state))
-        field, memory, turn = self._field(family, state, total)
-        rows = state.rows + float(total.first_rows)
-        exact_info = self._exact(fed, state, field)
-        unheard = (turn.known - turn.heard) / rows
-        gamma, halved, stats, params = self._move(family, state, field, unheard, len(who.names))
-        if gamma:
-            turn = Turn(turn.move + 1, 0, rows, 0.0, memory, tree.map(np.zeros_like, stats))
+        asked, layer = self._compressed(self._cohort(fed, state), state)
+        total = asked.sum(self._question(), self._down(state))
+        found = server.estimate(state, total, layer.alpha_for(_size(state)), self._reference(state))
+        noise = self._noise(layer.quantiser, state, len(asked.names))
+        move = self._move(family, state, found, noise)
+        is_random = self._is_random(layer.quantiser)
+        new = State(
+            move.params,
+            move.stats,
+            found.memory,
+            found.rows,
+            state.shift,
+            state.unit,
+            state.round + 1,
+            server.after_move(found) if move.step_size else found.collected,
+            state.progress,
+        )
+        exact_info = self._exact_info(fed, is_random, state, found.field)
+        progress, progress_info = self._progress(fed, family, is_random, new, total)
         info = {
             "loglik": float(total.loglik / total.rows),
-            "field": float(np.sum(tree.flatten(field) ** 2)),
+            "field": server.squared_norm(found.field),
             **exact_info,
-            "step_size": gamma,
-            "halved": halved,
-            "projected": int(family.project(stats)[1]),
-            "work": float(total.work),
+            **progress_info,
+            "step_size": move.step_size,
+            "halved": move.halvings,
+            "projected": int(family.project(move.stats)[1]),
+            "expectations": float(total.expectations),
         }
-        return State(params, stats, memory, rows, state.shift, state.unit, state.round + 1, turn), info
+        return new._replace(progress=progress), info
 
     def _cohort(self, fed: Federation, state: State) -> Federation:
-        """Everyone in the first round, so that the server knows how many rows there are."""
+        """The clients of this round; all in the first one, so that the server knows how many rows there are."""
         if state.round == 0 or self.fraction == 1:
             return fed
         rng = fed.journal.rng
@@ -230,81 +346,53 @@ class FedEM(Estimator):
             drawn[rng.integers(len(drawn))] = True
         return fed.only([name for name, takes_part in zip(fed.names, drawn) if takes_part])
 
+    def _compressed(self, fed: Federation, state: State) -> tuple[Federation, Compressed]:
+        """(the compressed federation, its layer): the user's own, or one with the quantiser of this class."""
+        given = compression_of(fed)
+        if given is not None:
+            return fed, given
+        quantiser = self._quantiser()
+        alpha = self.alpha or memory_step(quantiser, _size(state))
+        layer = Compressed(fed, quantiser=quantiser, memory=self.memory != "none", alpha=alpha)
+        return layer, layer
+
+    def _question(self) -> Ask:
+        family = describe(self._family(), FAMILIES)
+        return contribute.using(family=family, batch=self._batch(), reduce=self._reduces())
+
     def _down(self, state: State) -> Down:
         return Down(
             state.params,
             None if self.memory == "statistics" else state.stats,
             state.shift,
             state.unit,
-            np.asarray(state.round // self._rounds_an_epoch() if self._reduces() else 0),
-            np.asarray(state.turn.move),
+            np.asarray(state.round // self._rounds_per_epoch() if self._reduces() else 0),
+            np.asarray(state.collected.version),
         )
 
-    def _ask(self, fed: Federation, state: State) -> Ask:
-        family, quantiser = self._family(), self._quantiser()
-        chosen = describe(family, FAMILIES)
-        undo = receive(family, quantiser, state.params, fed.journal)
-        ask = contribute.using(family=chosen, batch=self._batch(), reduce=self._reduces())
-        how = {"family": chosen, "quantiser": describe(quantiser, QUANTISERS), "alpha": self._alpha(state)}
-        return ask.then(send, undo=undo, undo_total=None, **how)
+    def _reference(self, state: State) -> Tree:
+        """What memories are relative to."""
+        return state.stats if self.memory == "statistics" else tree.map(np.zeros_like, state.stats)
 
-    def _alpha(self, state: State) -> float:
-        """The memory's step; 0 keeps none."""
-        if self.memory == "none":
-            return 0.0
-        return self.alpha or memory_step(self._quantiser(), tree.flatten(state.stats).size)
+    # ---- steps ----
 
-    def _batch(self) -> int | None:
-        return self.batch_size
-
-    def _rounds_an_epoch(self) -> int:
-        """Of variance reduction; 0 for none."""
-        return self.epoch or 0
-
-    def _reduces(self) -> bool:
-        return self._rounds_an_epoch() > 0
-
-    def _field(self, family: Any, state: State, total: Any) -> tuple[Tree, Tree, Turn]:
-        """(H, the memory's new sum, the turn so far): the others are taken to have changed as those heard about the params have."""
-        turn, alpha = state.turn, self._alpha(state)
-        rows, heard = state.rows + float(total.first_rows), turn.heard + float(total.heard)
-        scale = turn.known / heard if heard else 1.0
-        about = tree.map(lambda s: s if self.memory == "statistics" else 0.0 * s, state.stats)
-        change, first = (stats_of(family, self._quantiser(), state.params, b) for b in (total.change, total.first))
-        changed = tree.map(np.add, turn.change, change)
-        field = tree.map(lambda t, c, f, s: (t + scale * c + f) / rows - s, turn.memory, changed, first, about)
-        memory = tree.map(lambda v, c, f: v + alpha * c + (alpha > 0) * f, state.memory, change, first)
-        before = tree.map(lambda t, f: t + (alpha > 0) * f, turn.memory, first)
-        return field, memory, Turn(turn.move, turn.waited + 1, turn.known, heard, before, changed)
-
-    def _move(
-        self, family: Any, state: State, field: Tree, unheard: float, clients: int
-    ) -> tuple[float, int, Tree, Tree]:
-        """(gamma, times it was halved, S, params): 0 waits for more clients; the guard shortens a step that noise has made long."""
+    def _move(self, family: Any, state: State, found: Estimate, noise: float) -> Move:
+        """The step of this round: none while it waits for more clients, shortened where noise made it long."""
         gamma = self._gamma(state.round)
-        stats, params = self._step(family, state, field, gamma)
-        if self._waits(state) and unheard * family.change(state.params, params) > STALE:
-            return 0.0, 0, state.stats, state.params
-        guarded = state.round and self.guard is not None and self._chance(state, clients) + unheard > CALM
-        halved = 0
-        while guarded and halved < HALVINGS and family.change(state.params, params) > self.guard:
-            gamma, halved = gamma / 2, halved + 1
-            stats, params = self._step(family, state, field, gamma)
-        return gamma, halved, stats, params
+        move = self._moved(family, state, found.field, gamma, 0)
+        change = family.change(state.params, move.params)
+        if self._may_wait(state) and found.missing * change > MAX_STALE_CHANGE:
+            return Move(0.0, 0, state.stats, state.params)
+        if state.round == 0 or not self._is_guarded(family, move, noise + found.missing):
+            return move
+        while move.halvings < MAX_HALVINGS and family.change(state.params, move.params) > self.guard:
+            gamma = gamma / 2
+            move = self._moved(family, state, found.field, gamma, move.halvings + 1)
+        return move
 
-    def _chance(self, state: State, clients: int) -> float:
-        """The share of a step that rounding makes up; all of it where what is sent is not a change of all rows."""
-        if self._batch() is not None or (self.memory == "none" and self._noisy()):
-            return 1.0
-        return float(np.sqrt(usual_omega(self._quantiser(), tree.flatten(state.stats).size) / clients))
-
-    def _waits(self, state: State) -> bool:
-        """Without a memory what came in before is lost, and there is nothing to wait for."""
-        return self.fraction < 1 and self.memory != "none" and state.turn.waited < self.patience
-
-    def _step(self, family: Any, state: State, field: Tree, gamma: float) -> tuple[Tree, Tree]:
+    def _moved(self, family: Any, state: State, field: Tree, gamma: float, halvings: int) -> Move:
         stats = tree.map(lambda s, h: s + gamma * h, state.stats, field)
-        return stats, family.maximize(stats, state.params)
+        return Move(gamma, halvings, stats, family.maximize(stats, state.params))
 
     def _gamma(self, round: int) -> float:
         if self.step_size != "auto":
@@ -313,49 +401,134 @@ class FedEM(Estimator):
             return 1.0
         return (1 + round) ** -0.6
 
-    def _noisy(self) -> bool:
-        """Whether anything is random: without, a round is a plain EM step and needs no guard."""
-        return self.fraction < 1 or self._batch() is not None or not isinstance(self._quantiser(), Identity)
+    def _may_wait(self, state: State) -> bool:
+        """Without memories earlier answers are lost, and there is nothing to wait for."""
+        return self.fraction < 1 and self.memory != "none" and state.collected.rounds < self.patience
 
-    def _exact(self, fed: Federation, state: State, field: Tree) -> Info:
-        """|h(S)|^2 and the likelihood of all rows, at the params that this round was asked about."""
-        if not self._noisy():
-            return {"exact_field": float(np.sum(tree.flatten(field) ** 2))}
+    def _is_guarded(self, family: Any, move: Move, noise: float) -> bool:
+        """Whether a long step is shortened: it is noisy, or noise has pushed it out of the feasible set."""
+        if self.guard is None:
+            return False
+        return noise > LOW_NOISE or (noise > 0 and family.project(move.stats)[1])
+
+    def _noise(self, quantiser: Any, state: State, n_clients: int) -> float:
+        """The expected fraction of noise in a step; 1 where messages are not changes of the statistics of all rows."""
+        whole_messages = self.memory == "none" and self._is_random(quantiser)
+        if self._batch() is not None or whole_messages:
+            return 1.0
+        return float(np.sqrt(usual_omega(quantiser, _size(state)) / n_clients))
+
+    def _is_random(self, quantiser: Any) -> bool:
+        """Whether rounds are random; otherwise each is a plain EM step."""
+        return self.fraction < 1 or self._batch() is not None or not isinstance(quantiser, Identity)
+
+    def _batch(self) -> int | None:
+        return self.batch_size
+
+    def _rounds_per_epoch(self) -> int:
+        """Of variance reduction; 0 for none."""
+        return self.epoch or 0
+
+    def _reduces(self) -> bool:
+        return self._rounds_per_epoch() > 0
+
+    # ---- convergence: only the log-likelihood of the same rows can be compared ----
+
+    def _progress(
+        self, fed: Federation, family: Any, is_random: bool, state: State, total: Contribution
+    ) -> tuple[Progress, Info]:
+        """The log-likelihood of all rows, as far as it is known, and whether it has stopped rising."""
+        if not is_random:
+            return self._compared(state.progress, total, state.round), {}
+        if self.tol <= 0 or state.round < CHECK_FROM or state.round % CHECK_EVERY:
+            return state.progress, {}
+        found = self._log_likelihood(fed, state, state.params)
+        progress = self._compared(state.progress, found, state.round)
+        complete = np.isclose(float(found.rows), state.rows, rtol=1e-9)
+        converged = bool(progress.converged and complete and self._em_step_gain(fed, family, state) < self.tol)
+        return progress._replace(converged=converged), {"common_loglik": progress.loglik}
+
+    def _compared(self, last: Progress, found: Any, round: int) -> Progress:
+        """Converged if the log-likelihood per row of the same rows rose by less than `tol` per round."""
+        rows, loglik = float(found.rows), float(found.loglik / found.rows)
+        same_rows = np.isclose(rows, last.rows, rtol=1e-9)
+        gain = (loglik - last.loglik) / (round - last.round)
+        return Progress(loglik, rows, round, bool(self.tol > 0 and same_rows and gain < self.tol))
+
+    def _em_step_gain(self, fed: Federation, family: Any, state: State) -> float:
+        """The size of the change in log-likelihood per row that one exact EM step over all clients makes: two SUMs."""
+        before = self._exact(fed, state)
+        stats = tree.map(lambda s: s / float(before.rows), before.stats)
+        after = self._log_likelihood(fed, state, family.maximize(stats, state.params))
+        if not np.isclose(float(after.rows), float(before.rows), rtol=1e-9):
+            return np.inf
+        return abs(float(after.loglik - before.loglik) / float(after.rows))
+
+    def _log_likelihood(self, fed: Federation, state: State, params: Tree) -> Any:
+        question = log_likelihood.using(family=describe(self._family(), FAMILIES))
+        return fed.sum(question, self._down(state)._replace(params=params, stats=None))
+
+    def _exact(self, fed: Federation, state: State) -> Any:
+        question = exact.using(family=describe(self._family(), FAMILIES))
+        return fed.sum(question, self._down(state)._replace(stats=None))
+
+    def _exact_info(self, fed: Federation, is_random: bool, state: State, field: Tree) -> Info:
+        """Squared norm of the exact mean field and exact log-likelihood, at the parameters that this round asked about."""
+        if not is_random:
+            return {"exact_field": server.squared_norm(field)}
         if not self.exact_every or state.round % self.exact_every:
             return {}
-        total = fed.sum(exact.using(family=describe(self._family(), FAMILIES)), self._down(state)._replace(stats=None))
-        h = tree.map(lambda t, s: t / float(total.rows) - s, total.stats, state.stats)
+        total = self._exact(fed, state)
+        exact_field = tree.map(lambda t, s: t / float(total.rows) - s, total.stats, state.stats)
         return {
-            "exact_field": float(np.sum(tree.flatten(h) ** 2)),
+            "exact_field": server.squared_norm(exact_field),
             "exact_loglik": float(total.loglik / total.rows),
         }
 
     def done(self, state: State, history: list[Info]) -> bool:
-        """The mean likelihood of a window of rounds has stopped rising."""
-        window = 10 if self._noisy() else 1
-        if len(history) < 2 * window or self.tol <= 0:
-            return False
-        seen = [row["loglik"] for row in history[-2 * window :]]
-        return bool(np.mean(seen[window:]) - np.mean(seen[:window]) < self.tol * window)
+        return state.progress.converged
 
     # ---- the result ----
 
     def finish(self, fed: Federation, state: State) -> None:
         self.params_, self.statistics_ = self.result(state), state.stats
+        self.converged_ = state.progress.converged
         self.n_features_in_ = len(state.shift) - int(self._family().supervised)
         self.projections_ = sum(row["projected"] for row in self.history_)
+        if not self.converged_ and self.tol > 0:
+            warnings.warn(
+                f"the fit did not converge in {self.n_iter_} rounds: an EM step over all clients still gains tol={self.tol:g} "
+                "or more per row, or not all clients answered; raise max_iter",
+                ConvergenceWarning,
+                stacklevel=4,
+            )
 
     def result(self, state: State) -> Tree:
-        """The params in the units of the data."""
+        """The parameters in the units of the data."""
         return self._family().unscale(state.params, state.shift, state.unit)
 
     def score(self, X: Any, y: Any = None) -> float:
-        """Mean log-likelihood of rows in this process."""
+        """Mean log-likelihood per row of rows in this process.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d)
+            Rows.
+        y : array-like of shape (n,), default=None
+            Targets, for a family of regressions.
+
+        Returns
+        -------
+        float
+        """
         check_is_fitted(self, "params_")
         rows = np.asarray(X, np.float64) if y is None else np.column_stack([X, y])
         return self._family().statistics(self.params_, rows, np.ones(len(rows))).loglik / len(rows)
 
+    # ---- the parameters as objects ----
+
     def _family(self, unit: np.ndarray | None = None) -> Any:
+        """The family; given `unit`, for standardised rows."""
         family = resolve(self.family, FAMILIES, "family")
         return family.scaled(unit) if unit is not None and hasattr(family, "scaled") else family
 
@@ -375,13 +548,41 @@ class FedEM(Estimator):
 
 
 class VRFedEM(FedEM):
-    """FedEM whose clients reduce the noise of their minibatches: each keeps its statistics and adds what a batch says has changed.
+    """FedEM with variance reduction: each client keeps its statistics and adds their change on a minibatch.
 
-    Parameters are FedEM's; here batches are of 32 rows and an epoch is 20 rounds unless given.
+    Parameters
+    ----------
+    batch_size : int, default=32
+        Rows that a client uses in a round, between two passes over all its rows.
+    epoch : int, default=20
+        Rounds between two passes over all rows.
+    **others
+        The other parameters, and the attributes, are those of `FedEM`.
+
+    References
+    ----------
+    Dieuleveut, Fort, Moulines and Robin, Federated-EM with heterogeneity mitigation and variance reduction, NeurIPS 2021.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import unpooled as up
+    >>> rng = np.random.default_rng(0)
+    >>> sites = {name: rng.normal(rng.choice([0.0, 8.0], size=(400, 1)), size=(400, 2)) for name in "abcd"}
+    >>> model = up.VRFedEM({"name": "gaussian", "n_components": 2}, tol=1e-3, random_state=0).fit(sites)
+    >>> model.converged_
+    True
+    >>> np.sort(model.params_.means[:, 0]).round().tolist()
+    [0.0, 8.0]
     """
 
     def _batch(self) -> int | None:
         return self.batch_size or 32
 
-    def _rounds_an_epoch(self) -> int:
+    def _rounds_per_epoch(self) -> int:
         return self.epoch or 20
+
+
+def _size(state: State) -> int:
+    """The number of numbers in the statistics."""
+    return tree.flatten(state.stats).size

@@ -1,8 +1,8 @@
-"""FedMissEM: complete a sites x dates table that many observers, spread over clients, have seen in parts.
+"""FedMissEM: the missing cells of a table of sites by dates, from visits that are spread over clients; one SUM per round.
 
-Visits (site, date, value) stay where they are. A round is one SUM: for each site, or each date in the next round, a gradient and a
-small curvature of its coefficients; no cell and no visit leaves a client. This maximises a penalised likelihood by alternating Newton
-steps; the paper's EM on filled-in tables is `FedEM(family=LowRank(...))`, whose penalty is another, so the two need not end alike.
+A row is a visit (site, date, value). Each round sends, for every site or, in the next round, for every date, a gradient and a small
+curvature matrix of its coefficients; no visit leaves a client. The penalised likelihood is maximised by alternating Newton steps. The
+paper's EM on completed tables is `FedEM(family=LowRank(...))`; its penalty differs, so the two results may differ.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class State(NamedTuple):
 
 @client("fedmissem.extent", GATHER, batched=False)
 def extent(nothing: None, client: Client, *, cells: str, trials: int) -> Extent:
-    """How many sites, dates and visits there are, how many visits cannot be, and the sums of values and of their squares."""
+    """Largest site and date, number of visits and of invalid visits, sums of values and of their squares."""
     x, there = to_numpy(client.x).astype(np.float64), to_numpy(client.w) > 0
     x = x[there] if x.shape[1] == 3 else np.full((int(there.sum()), 3), np.nan)
     whole = (x[:, :2] >= 0).all(axis=1) & (x[:, :2] == np.floor(x[:, :2])).all(axis=1)
@@ -107,13 +107,14 @@ def extent(nothing: None, client: Client, *, cells: str, trials: int) -> Extent:
 def regress(
     down: tuple[Factors, ...], client: Client, *, side: str, cells: str, trials: int, hide: float
 ) -> tuple[Half, ...]:
-    """What a regression on the other side's factors needs, for every site or date and every candidate."""
+    """Gradient and curvature of the coefficients of every site or date, for every candidate."""
     x, w = _visits(client, hide, kept=True)
     return tuple(bilinear.half(factors, side, x, w, cells, trials) for factors in down)
 
 
 @client("fedmissem.judge", SUM, adds=True, batched=False)
 def judge(down: tuple[Factors, ...], client: Client, *, cells: str, trials: int, hide: float) -> Held:
+    """Deviances of the visits held back, for every candidate."""
     x, w = _visits(client, hide, kept=False)
     site, date = x[:, 0].astype(np.int64), x[:, 1].astype(np.int64)
     means = (bilinear.mean(bilinear.theta_at(f, site, date), cells, trials) for f in down)
@@ -123,6 +124,7 @@ def judge(down: tuple[Factors, ...], client: Client, *, cells: str, trials: int,
 
 @client("fedmissem.seen", SUM, adds=True, batched=False)
 def seen(down: Width, client: Client, *, cells: str, trials: int) -> Seen:
+    """Values, means and variances of the visited cells, summed by date."""
     x, w = _visits(client, 0.0, kept=True)
     site, date = x[:, 0].astype(np.int64), x[:, 1].astype(np.int64)
     n_dates = len(down.factors.right)
@@ -144,7 +146,7 @@ def _cell_moments(down: Width, site: np.ndarray, date: np.ndarray, cells: str, t
 
 
 def _visits(client: Client, hide: float, kept: bool) -> tuple[np.ndarray, np.ndarray]:
-    """The visits, or those that are held back to choose by, or the others."""
+    """(visits, weights): all, or with `hide` those kept for fitting or those held back."""
     x, w = to_numpy(client.x).astype(np.float64), to_numpy(client.w).astype(np.float64)
     if hide:
         back = hidden(np.column_stack([x, x[:, 0]]), hide)[:, 0]
@@ -153,14 +155,63 @@ def _visits(client: Client, hide: float, kept: bool) -> tuple[np.ndarray, np.nda
 
 
 class FedMissEM(Estimator):
-    """Counts, numbers or shares of successes at sites and dates, most of them missing, as a table of low rank.
+    """Complete a table of sites by dates, most of whose cells are missing, by a low-rank model.
 
-    rank : of what is left after the effects of sites and of dates; None chooses 0 to 3 by visits that clients hold back:
-        the least that is not clearly worse than the best.
-    family : "gaussian", "poisson", "geometric" (counts that stray in proportion to their mean, as those of flocks do) or "binomial"
-        (out of `trials`); the dispersion is estimated.
-    penalty : of the squared coefficients, against the dispersion: sites with few visits are drawn to the mean site.
-    n_sites, n_dates : the table's sides; None for what visits reach.
+    Parameters
+    ----------
+    rank : int, default=None
+        Rank of the interaction of sites and dates, beyond the effects of each. None chooses 0 to 3 by visits that clients hold
+        back: the lowest rank that is not clearly worse than the best.
+    family : {"gaussian", "poisson", "geometric", "binomial"}, default="gaussian"
+        Distribution of a cell. "geometric" is for counts whose standard deviation grows with their mean. The dispersion is
+        estimated.
+    penalty : float, default=1.0
+        Ridge penalty of the coefficients, relative to the dispersion. Sites with few visits are shrunk to the mean site.
+    trials : int, default=1
+        Number of trials of a binomial cell.
+    n_sites, n_dates : int, default=None
+        Size of the table. None takes the largest numbers in the visits.
+    hide : float, default=0.1
+        Fraction of the visits held back to choose the rank, above 0 and at most 0.5.
+    choose_iter : int, default=100
+        Most rounds before the rank is chosen.
+    max_iter : int, default=200
+        Most rounds.
+    tol : float, default=1e-6
+        Relative decrease of the loss at which a fit has converged.
+    random_state : int, RandomState or None, default=0
+        As in scikit-learn.
+
+    Attributes
+    ----------
+    sites_ : ndarray of shape (n_sites, rank + 2)
+        Effect, one, and factors of every site.
+    dates_ : ndarray of shape (n_dates, rank + 2)
+        One, effect, and factors of every date.
+    rank_ : int
+        The rank that was given or chosen.
+    dispersion_ : float
+        Estimated dispersion.
+    totals_, totals_std_ : ndarray of shape (n_dates,)
+        Total over sites by date, with missing cells at their means, and its standard error.
+    held_deviance_ : ndarray
+        Mean deviance of the visits held back, by candidate rank; NaN if the rank was given.
+
+    References
+    ----------
+    Dieuleveut, Fort, Moulines and Robin, Federated-EM with heterogeneity mitigation and variance reduction, NeurIPS 2021.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import unpooled as up
+    >>> rng = np.random.default_rng(0)
+    >>> site, date = np.repeat(np.arange(20), 6), np.tile(np.arange(6), 20)
+    >>> counts = rng.poisson(np.exp(1 + 0.1 * site / 2 + 0.2 * date))
+    >>> visits = np.column_stack([site, date, counts]).astype(float)[rng.random(120) < 0.6]
+    >>> model = up.FedMissEM(rank=0, family="poisson").fit({"north": visits[::2], "south": visits[1::2]})
+    >>> model.table().shape, bool(model.totals_[-1] > model.totals_[0])
+    ((20, 6), True)
     """
 
     def __init__(
@@ -225,7 +276,7 @@ class FedMissEM(Estimator):
         for name, e in found.items():
             if float(e.bad):
                 raise BadData(
-                    f"{float(e.bad):.0f} of {float(e.rows):.0f} rows of client {name!r} are no visits: "
+                    f"{float(e.bad):.0f} of {float(e.rows):.0f} rows of client {name!r} are not visits: "
                     f"each is (site, date, value), sites and dates whole numbers from 0, the value {wants}"
                 )
 
@@ -241,15 +292,15 @@ class FedMissEM(Estimator):
         if not state.chosen and (state.round >= self.choose_iter or all(c.settled for c in state.candidates)):
             return self._choose(fed, state)
         side = ("right", "left")[state.round % 2]
-        how = {"side": side, "cells": self.family, "trials": self.trials}
-        ask = regress.using(hide=0.0 if state.chosen else self.hide, **how)
+        hide = 0.0 if state.chosen else self.hide
+        ask = regress.using(side=side, cells=self.family, trials=self.trials, hide=hide)
         found = fed.sum(ask, tuple(c.factors for c in state.candidates))
         moved = tuple(self._move(c, side, h) for c, h in zip(state.candidates, found))
         info = {"deviance": float(found[0].deviance / found[0].visits), "dispersion": moved[0].dispersion}
         return State(moved, state.chosen, state.held, state.round + 1), info
 
     def _move(self, c: Candidate, side: str, found: Half) -> Candidate:
-        """A Newton step of one side; or half the way back, if the last one was too long."""
+        """A Newton step of one side, or half of the last step undone if it increased the loss."""
         loss = float(found.deviance) / c.dispersion + bilinear.penalised(c.factors, self.penalty)
         if loss > c.loss * (1 + 1e-9):
             middle = Factors(*((a + b) / 2 for a, b in zip(c.best, c.factors)))
@@ -304,7 +355,7 @@ class FedMissEM(Estimator):
         return total, np.sqrt(self.dispersion_ * rest[0] + rest[1] + np.maximum(by_date, 0.0))
 
     def predict(self, X: Any) -> np.ndarray:
-        """The mean of cells (site, date); what else a row holds, as the value of a visit, is left aside."""
+        """The mean of cells, given as rows (site, date); further columns are ignored."""
         check_is_fitted(self, "sites_")
         x = self._cells(X)
         return bilinear.mean(bilinear.theta_at(self._factors(), x[:, 0], x[:, 1]), self.family, self.trials)
@@ -353,7 +404,7 @@ def visits(table: Any) -> np.ndarray:
 
 
 def _simplest(held: Held) -> int:
-    """The first candidate that is not clearly worse than the best, by the standard error of their difference."""
+    """The first candidate that is at most CLEARLY standard errors worse than the best."""
     n, products = max(float(held.visits), 1e-300), to_numpy(held.products)
     mean = to_numpy(held.deviance) / n
     b = int(np.argmin(mean))

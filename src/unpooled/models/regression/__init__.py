@@ -1,19 +1,30 @@
-"""Bayesian linear regression with calibrated intervals, in closed form: one SUM of second moments.
+"""Bayesian linear regression with prediction intervals in closed form, over a fixed map from rows to features.
 
-Read in this order: `scaling` (columns in units that all clients share), `last_layer` (the exact Bayesian layer, its SUM of statistics and
-its predictions), `bayesian_regression` (the estimator). `grouping` and `group_effects` add a random effect for equal values,
-`held_out_rows` says which rows are held out, `heavy_tails` compresses columns with far outliers. `FedBNR` builds on this room.
+`BayesianRegression` is the estimator; `FedBNR` and the regression baselines build on this room.
+
+What is sent, all of it as SUMs: counts, sums and squares of columns and targets (`regression.sums`, `regression.scatter`); with
+`inputs="robust"` histograms of columns (`regression.spreads`); second moments of features and targets (`regression.statistics`); with
+`group_by` row counts per value of one column (`regression.count`); with `recalibrate` a histogram of left-out residuals
+(`regression.residuals`, `regression.client_residuals`).
+
+Read in this order:
+
+- `held_out_rows`: which rows are held out, by a hash of their values
+- `scaling`: means and scales over all clients; `heavy_tails`: columns with far outliers
+- `group_effects`: rows with equal values of a column share an offset
+- `last_layer`: the SUM of statistics, predictions, intervals, forgetting
+- `bayesian_regression`: the estimator
+
+The formulas are in `unpooled.maths`: `bayes_linear` (posterior), `predictive` (intervals), `calibration` (recalibration).
 """
 
 from unpooled.models.regression.bayesian_regression import BayesianRegression
-from unpooled.models.regression.group_effects import members
-from unpooled.models.regression.grouping import check_group_by
-from unpooled.models.regression.grouping import find as find_groups
+from unpooled.models.regression.group_effects import check_group_by, find_groups, members
 from unpooled.models.regression.last_layer import Design, LastLayer, group_of, statistics
 from unpooled.models.regression.scaling import (
     Scaling,
-    bend_heavy,
     check_targets,
+    compress_heavy,
     standard,
     standard_rows,
     standardise,
@@ -24,9 +35,9 @@ __all__ = [
     "Design",
     "LastLayer",
     "Scaling",
-    "bend_heavy",
     "check_group_by",
     "check_targets",
+    "compress_heavy",
     "find_groups",
     "group_of",
     "members",

@@ -1,8 +1,7 @@
-"""Bayesian regression on raw or polynomial features: two SUMs in all, and the result is that of the pooled rows.
+"""Bayesian linear regression on raw or polynomial features: two SUMs, and the fit is that of the pooled rows.
 
-The first SUM is of means, the second of second moments about them; noise, prior and weights follow at the server.
-`recalibrate` adds one SUM, of the residuals that each row would have had if it, or its client, had been left out; `group_by` adds one that
-counts rows by value of a column, and three more if that column is to be found. NumPy only.
+The first SUM is of means, the second of second moments about them; noise, prior and weights follow at the server. `group_by` adds one SUM
+of row counts per value of a column, `recalibrate` one SUM of left-out residuals. NumPy only.
 """
 
 from __future__ import annotations
@@ -16,9 +15,9 @@ from unpooled.arrays import to_numpy
 from unpooled.errors import BadParameter
 from unpooled.federation import Federation
 from unpooled.maths import bayes_linear
-from unpooled.maths.bayes_linear import Posterior, Stats
+from unpooled.maths.bayes_linear import Axes, Posterior, Stats
 from unpooled.maths.feature_maps import Kernel
-from unpooled.models.regression.grouping import check_group_by, find
+from unpooled.models.regression.group_effects import check_group_by, find_groups
 from unpooled.models.regression.last_layer import Design, LastLayer, statistics
 from unpooled.models.regression.scaling import check_targets, check_varies, standardise
 from unpooled.parameters import above, at_least, flag, one_of
@@ -27,26 +26,77 @@ from unpooled.tree import message
 
 @message("regression.State")
 class State(NamedTuple):
+    """What a round carries on."""
+
     design: Design
     stats: Stats | None  # None before the one round
 
 
 class BayesianRegression(LastLayer):
-    """y = polynomial of x + noise, with the weights' posterior, honest intervals, and clients that can be forgotten.
+    """Bayesian linear or polynomial regression with prediction intervals; the fit equals that of the pooled rows.
+
+    Weights have a normal prior; noise and prior variance are those of the largest evidence (type II maximum likelihood), found at the
+    server from the same sums. Clients can be removed from the fit exactly (`forget`) and added to it (`partial_fit`).
 
     Parameters
     ----------
-    degree : int, of the polynomial; 1 is linear.
-    fit_intercept : bool, an offset without a prior.
-    standardize : bool, one prior for all features whatever their unit.
-    noise, prior : variances of y about its mean and of a weight, in the units of y and of the (standardised) features;
-        None: those that make y most probable, found at the server.
-    recalibrate : intervals from left-out residuals instead of the normal law: True leaves out one row at a time, for new rows of
-        these clients; "clients" leaves out one client at a time, for clients never seen.
-    group_by : a column whose very values mark rows as belonging together (a day, a visit): its index, or "auto", which finds out whether
-        there is one. Rows of the same value then share an offset, of a variance learned from the same sums. What is sent grows by a sum for
-        every value of at least three rows; see docs/explanation/what-leaves.md.
-    missing : "impute" (by the mean over all clients, with a warning) or "refuse".
+    degree : int, default=1
+        Degree of the polynomial; 1 is linear.
+    fit_intercept : bool, default=True
+        Whether to fit an intercept, which has no prior.
+    standardize : bool, default=True
+        Whether features are divided by their standard deviation, so that one prior suits all of them.
+    noise : float or None, default=None
+        Variance of y about its mean. None: estimated. Give `noise` and `prior` together.
+    prior : float or None, default=None
+        Prior variance of a weight, in units of the (standardised) features. None: estimated.
+    recalibrate : bool or "clients", default=False
+        Whether `interval` uses quantiles of left-out residuals. True leaves out one row at a time and uses them where they predict
+        better than the model's own quantiles; it suits new rows of the same clients. "clients" leaves out one client at a time, for
+        clients never seen.
+    group_by : int or None, default=None
+        Index of a column whose equal values mark rows that belong together (a day, a visit). Rows of one value share a random offset
+        (a linear mixed model). The server learns which values of this column occur, and sums over the rows of each value that has at
+        least three.
+    missing : {"impute", "refuse"}, default="impute"
+        Whether missing values are replaced by the mean over all clients, with a warning, or refused.
+    random_state : int or None, default=None
+        Unused; the fit is not random.
+
+    Attributes
+    ----------
+    coef_ : array of shape (n_features,) or (n_outputs, n_features)
+        Posterior mean of the weights, per feature of the polynomial.
+    intercept_ : float or array of shape (n_outputs,)
+        Intercept of the polynomial about `design_.scaling.x_mean`, or about 0 if `degree=1`.
+    noise_variance_ : array of shape (n_outputs,)
+        Variance of y about its mean.
+    log_marginal_likelihood_ : float
+        Log evidence of the targets.
+    stats_ : Stats
+        The sums that everything follows from.
+    histogram_ : array of shape (n_outputs, n_bins)
+        Left-out standardised residuals, counted by bin; no bins without recalibration.
+    design_effect_ : array of shape (n_outputs,)
+        With `recalibrate="clients"`: how many rows tell as much as one row of a new client; 1 where clients are alike.
+
+    References
+    ----------
+    MacKay, Bayesian interpolation, Neural Computation 1992.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import unpooled as up
+    >>> rng = np.random.default_rng(0)
+    >>> x = rng.normal(size=(60, 2))
+    >>> y = 1 + x @ [2.0, -1.0] + 0.1 * rng.normal(size=60)
+    >>> model = up.BayesianRegression().fit({"north": (x[:30], y[:30]), "south": (x[30:], y[30:])})
+    >>> model.coef_.round(1)
+    array([ 2., -1.])
+    >>> lower, upper = model.interval(x[:1], coverage=0.9)
+    >>> bool(lower[0] < y[0] < upper[0])
+    True
     """
 
     max_iter = 1
@@ -60,7 +110,7 @@ class BayesianRegression(LastLayer):
         noise: float | None = None,
         prior: float | None = None,
         recalibrate: bool | str = False,
-        group_by: Any = None,
+        group_by: int | None = None,
         missing: str = "impute",
         random_state: Any = None,
     ):
@@ -92,10 +142,9 @@ class BayesianRegression(LastLayer):
             )
 
     def init(self, fed: Federation, rng: np.random.Generator) -> State:
-        scaling, _ = standardise(fed, 0.0, 0, self.missing, scale=self.group_by == "auto")
-        groups, _ = find(fed, scaling, self.group_by, 0.0, 0)
-        scaling = scaling._replace(x_scale=np.ones_like(scaling.x_scale), y_scale=np.ones_like(scaling.y_scale))
-        if not self.fit_intercept:  # no offset makes up for a mean taken off
+        scaling, _ = standardise(fed, 0.0, 0, self.missing, scale=False)
+        groups = find_groups(fed, self.group_by, len(scaling.x_mean))
+        if not self.fit_intercept:  # without an intercept, rows must not be centred
             scaling = scaling._replace(x_mean=np.zeros_like(scaling.x_mean), y_mean=np.zeros_like(scaling.y_mean))
         return State(Design(scaling, Kernel({}, {}), groups), None)
 
@@ -109,7 +158,7 @@ class BayesianRegression(LastLayer):
 
     def finish(self, fed: Federation, state: State) -> None:
         assert state.stats is not None
-        self.seed_ = 0  # nothing is held out
+        self.seed_ = 0  # no rows are held out
         self._remember(fed, state.design.scaling)
         self._settle(state.design, state.stats)
         self._calibrate(fed, self.recalibrate)
@@ -117,13 +166,19 @@ class BayesianRegression(LastLayer):
     def _settle(self, design: Design, stats: Stats) -> None:
         super()._settle(design, stats)
         post, scaling = self.posterior, design.scaling
-        origin = post.centre + (scaling.x_mean if self.degree == 1 else 0.0)  # monomials are of x about its mean
+        origin = post.centre + (scaling.x_mean if self.degree == 1 else 0.0)  # monomials are those of x - x_mean
         offset = scaling.y_mean + post.offset - origin @ post.weights
         self.coef_ = post.weights[:, 0] if self.single_output_ else post.weights.T
         self.intercept_ = float(offset[0]) if self.single_output_ else offset
 
     def _spec(self) -> dict:
         return {"map": "monomials", "degree": int(self.degree)}
+
+    def _axes(self) -> Axes | None:
+        if self.noise is not None:
+            return None
+        ratio = float(self.posterior.ratio)
+        return bayes_linear.axes(self.stats_, ratio, intercept=self.fit_intercept, standardize=self.standardize)
 
     def _posterior(self, stats: Stats) -> Posterior:
         return bayes_linear.posterior(

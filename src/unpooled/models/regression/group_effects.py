@@ -1,24 +1,26 @@
-"""Rows that belong together because they have the very same value in a column: a day, a visit, a machine.
+"""A random effect for each value of one column: rows with equal values (a day, a visit, a machine) share an offset.
 
-Values are known by a hash, whose counts add over clients. Whether equal values tell more than near ones follows from sums of
-residuals by hash: the evidence of an offset for each value, once what all values of the neighbourhood share is taken off.
+Sends one SUM of row counts per value of the chosen column. Values are identified by a hash, so that counts add over clients. A hash does
+not hide a value from a server that can list the possible values: the server learns which of them occur in this column, and how often.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.stats import norm
 
-from unpooled.arrays import Array, Float
-from unpooled.models.regression.held_out_rows import mix
+from unpooled.arrays import Array, Float, to_numpy
+from unpooled.client import SUM, Client, client
+from unpooled.errors import BadParameter
+from unpooled.federation import Federation
+from unpooled.maths.hashing import mix
+from unpooled.parameters import at_least
 from unpooled.tree import message
 
-HASHES = 2**18  # of the values of a column that marks groups: so many that two values hardly ever share one
-HOODS = 32  # neighbourhoods of a column, cut at the quantiles of a normal law
-EDGES = norm.ppf(np.arange(1, HOODS) / HOODS)
-RATIOS = np.exp(np.linspace(-8.0, 4.0, 49))  # variance of an offset over the noise
+N_HASHES = 2**18  # so many that two values of a column rarely share a hash
+MIN_ROWS = 3  # a value with fewer rows gets no offset: its sums would nearly be rows
+MAX_GROUPS = 4096  # values with an offset; the message grows with their number
 
 
 @message("regression.Groups")
@@ -26,41 +28,57 @@ class Groups(NamedTuple):
     """The values of a column that have an offset."""
 
     column: Float[Array, "", ">=0"]
-    keys: Float[Array, "g", ">=0"]  # their hashes, in ascending order
+    keys: Float[Array, "g", ">=0"]  # hashes of the values, in ascending order
 
 
-def hashed(values: np.ndarray, size: int) -> np.ndarray:
-    """0 to size - 1 for each value, as good as random; a value in single precision is the same as in double."""
-    bits = (np.asarray(values, dtype=np.float32) + np.float32(0.0)).view(np.uint32)  # + 0.0: one zero, not two
-    return (mix(bits.astype(np.uint64)) % np.uint64(size)).astype(np.int64)
+@message("regression.Count")
+class Count(NamedTuple):
+    """Rows per hash."""
+
+    rows: Float[Array, "h", ">=0 rows"]
+
+
+@client("regression.count", SUM, adds=True, batched=False)
+def count(column: Groups, client: Client) -> Count:
+    """How many rows have each value of a column."""
+    values = to_numpy(client.x).astype(np.float64, copy=False)[:, int(column.column)]
+    present = (to_numpy(client.w) > 0) & ~np.isnan(values)
+    rows = np.bincount(hashed(values[present], N_HASHES), minlength=N_HASHES)
+    return Count(rows.astype(np.float64))
+
+
+def check_group_by(group_by: Any) -> None:
+    """Refuse a `group_by` that is neither None nor the index of a column."""
+    if group_by is not None:
+        at_least("group_by", group_by, 0)
+
+
+def find_groups(fed: Federation, group_by: int | None, n_features: int) -> Groups | None:
+    """The values of column `group_by` that are frequent enough to have an offset; None if there are none. One SUM."""
+    if group_by is None:
+        return None
+    if group_by >= n_features:
+        raise BadParameter(f"group_by={group_by} is not a column: rows have {n_features}, the first is 0")
+    asked = Groups(np.asarray(float(group_by)), np.zeros(0))
+    rows = to_numpy(fed.sum(count, asked).rows)
+    frequent = np.flatnonzero(rows >= MIN_ROWS)
+    most_frequent = frequent[np.argsort(-rows[frequent], kind="stable")[:MAX_GROUPS]]
+    if len(most_frequent) == 0:
+        return None
+    return asked._replace(keys=np.sort(most_frequent).astype(np.float64))
 
 
 def members(groups: Groups | None, x: np.ndarray) -> np.ndarray | None:  # (..., n)
-    """The group of each row of x (..., n, d), -1 for a value that has none or is missing; nothing without groups."""
+    """The group of each row of x (..., n, d): -1 where its value has no group or is missing; None without groups."""
     if groups is None or len(groups.keys) == 0:
         return None
     values = x[..., int(groups.column)]
-    key = hashed(values, HASHES)
+    key = hashed(values, N_HASHES)
     at = np.minimum(np.searchsorted(groups.keys, key), len(groups.keys) - 1)
     return np.where((groups.keys[at] == key) & ~np.isnan(values), at, -1)
 
 
-def table(raw: np.ndarray, near: np.ndarray, weights: np.ndarray, size: int) -> np.ndarray:  # (HOODS * size, c)
-    """Sums of weights (n, c) by neighbourhood and hash of a column: `raw` its values (n,), `near` standardised; missing ones left out."""
-    there = ~np.isnan(raw)
-    cell = np.searchsorted(EDGES, near[there]) * size + hashed(raw[there], size)
-    return np.stack([np.bincount(cell, w[there], minlength=HOODS * size) for w in weights.T], 1)
-
-
-def gain(count: np.ndarray, away: np.ndarray) -> float:
-    """How much more probable an offset for every value makes residuals, in logs: 0 if not at all.
-
-    `count` (cells,) rows and `away` (cells, o) sums of residuals of unit variance, by neighbourhood and hash.
-    """
-    n, r = count.reshape(HOODS, -1), away.reshape(HOODS, -1, away.shape[-1])
-    mean = r.sum(1, keepdims=True) / np.maximum(n.sum(1), 1e-300)[:, None, None]
-    several = n > 1  # a value of one row says nothing of what rows share
-    squares, n = ((r - n[..., None] * mean)[several] ** 2).sum(1), n[several]  # (values,)
-    grows = 1 + RATIOS[:, None] * n  # (ratios, values)
-    logs = 0.5 * (squares * RATIOS[:, None] / grows - r.shape[-1] * np.log(grows)).sum(1)
-    return max(float(logs.max()), 0.0)
+def hashed(values: np.ndarray, size: int) -> np.ndarray:
+    """A hash from 0 to size - 1 of each value; a value has the same hash in single and in double precision."""
+    bits = (np.asarray(values, dtype=np.float32) + np.float32(0.0)).view(np.uint32)  # + 0.0 turns -0.0 into 0.0
+    return (mix(bits.astype(np.uint64)) % np.uint64(size)).astype(np.int64)

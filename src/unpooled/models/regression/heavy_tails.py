@@ -1,7 +1,7 @@
-"""Heavy columns bent by arcsinh: straight about the median, logarithmic far out, so that no outlier sets a column's scale.
+"""Columns with heavy tails compressed by arcsinh: linear about the median, logarithmic far out. Sends nothing of its own.
 
-Median and quartiles are read off a histogram, whose counts add over clients. Its bins are finer towards the mean, since a
-column with far outliers has nearly all its values there.
+Median and quartiles are read off a histogram, whose counts add over clients. Its bins are finer towards the mean, because a column with
+far outliers has nearly all its values there.
 """
 
 from __future__ import annotations
@@ -13,13 +13,17 @@ import numpy as np
 from unpooled.arrays import Array, Float
 from unpooled.tree import message
 
-FINEST, FARTHEST, STEPS = 1e-4, 1e3, 187  # standard deviations from the mean; steps of 9 %
-_AWAY = np.geomspace(FINEST, FARTHEST, STEPS)
-EDGES = np.concatenate([-_AWAY[::-1], _AWAY])
-MIDDLES = np.concatenate([[-FARTHEST], 0.5 * (EDGES[1:] + EDGES[:-1]), [FARTHEST]])  # a value for each bin
-QUARTILE = 1.349  # interquartile range of a normal law, in standard deviations
+NEAREST, FARTHEST, N_EDGES = (
+    1e-4,
+    1e3,
+    187,
+)  # edges in standard deviations from the mean; each 9 % farther than the last
+_DISTANCES = np.geomspace(NEAREST, FARTHEST, N_EDGES)
+EDGES = np.concatenate([-_DISTANCES[::-1], _DISTANCES])
+MIDDLES = np.concatenate([[-FARTHEST], 0.5 * (EDGES[1:] + EDGES[:-1]), [FARTHEST]])  # a value per bin
+NORMAL_IQR = 1.349  # interquartile range of a normal distribution, in standard deviations
 HEAVY = (
-    1.1  # a column is heavy whose standard deviation is more than so many times that of a normal law with its quartiles
+    1.1  # a column is heavy if its standard deviation is over this many times that of a normal one with its quartiles
 )
 
 
@@ -27,19 +31,17 @@ HEAVY = (
 class Bend(NamedTuple):
     """Heavy columns become arcsinh((x - centre) / spread), the others stay as they are."""
 
-    heavy: Float[Array, "d", ">=0"]  # 1 where a column is bent, 0 where not
+    heavy: Float[Array, "d", ">=0"]  # 1 for a heavy column, else 0
     centre: Float[Array, "d"]
     spread: Float[Array, "d", ">=0"]
 
 
-def bend(counts: np.ndarray) -> Bend:
-    """Which columns are heavy, their medians and robust standard deviations, from counts (d, bins) of standardised values."""
+def find_heavy(counts: np.ndarray) -> Bend:
+    """Heavy columns, medians and robust standard deviations, from counts (d, bins) of standardised values."""
     lower, centre, upper = _quantiles(counts, np.array([0.25, 0.5, 0.75]))
-    spread = (upper - lower) / QUARTILE
+    spread = (upper - lower) / NORMAL_IQR
     heavy = (HEAVY * spread < 1.0).astype(np.float64)
-    return Bend(
-        heavy, centre, np.where(spread > 0, spread, 1.0)
-    )  # 0: most values are one, and 1 is the standard deviation
+    return Bend(heavy, centre, np.where(spread > 0, spread, 1.0))  # equal quartiles: keep the standard deviation, 1
 
 
 def _quantiles(counts: np.ndarray, p: np.ndarray) -> np.ndarray:  # (p, d)
@@ -47,13 +49,14 @@ def _quantiles(counts: np.ndarray, p: np.ndarray) -> np.ndarray:  # (p, d)
     return MIDDLES[np.stack([np.minimum((share < q).sum(1), len(MIDDLES) - 1) for q in p])]
 
 
-def bent(how: Bend, x: Array) -> np.ndarray:
-    return np.where(how.heavy > 0, np.arcsinh((x - how.centre) / how.spread), x)
+def compress(bend: Bend, x: Array) -> np.ndarray:
+    """Rows x (..., d) with their heavy columns compressed."""
+    return np.where(bend.heavy > 0, np.arcsinh((x - bend.centre) / bend.spread), x)
 
 
-def moments(how: Bend, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Means and standard deviations (d,) of the columns as `bent` leaves them, as near as the bins tell."""
-    values = bent(how, MIDDLES[:, None])  # (bins, d)
+def moments(bend: Bend, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Means and standard deviations (d,) of the compressed columns, to the resolution of the bins."""
+    values = compress(bend, MIDDLES[:, None])  # (bins, d)
     weight = counts.T / np.maximum(counts.sum(1), 1e-300)
     mean = (weight * values).sum(0)
     scale = np.sqrt((weight * (values - mean) ** 2).sum(0))

@@ -1,4 +1,4 @@
-"""Which rows are held out: a hash of their numbers decides, so the choice does not depend on who holds a row."""
+"""Which rows are held out: a hash of their values decides, so the choice depends neither on the client nor on row order. Sends nothing."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from unpooled.maths.hashing import absorb, mix
 
 
 def held_out(x: np.ndarray, y: np.ndarray, share: float, seed: int) -> np.ndarray:  # (..., n) bool
-    """A share of the rows x (..., n, d), y (..., n, o), as good as random; equal rows have equal fates."""
+    """A pseudo-random fraction `share` of the rows x (..., n, d), y (..., n, o); equal rows are all held out or all fitted."""
     if share <= 0:
         return np.zeros(x.shape[:-1], dtype=bool)
     state = np.full(x.shape[:-1], mix(np.uint64(seed % 2**63)))

@@ -1,6 +1,6 @@
-"""How rows are standardised over clients, and which of them are held out: two SUMs (means, then scatter about them), three with histograms.
+"""Standardisation of rows over all clients: one SUM of means, one of squares about them, one of histograms for robust inputs.
 
-Rows of missing targets, constant targets or gaps that nobody wants filled are refused here, before work is wasted.
+Missing targets, constant targets and unwanted missing values are refused here, before any round is spent.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from unpooled.client import SUM, Client, client
 from unpooled.errors import BadData, DataWarning
 from unpooled.federation import Federation
 from unpooled.maths import calibration
-from unpooled.models.regression import heavy_tails as bent
+from unpooled.models.regression import heavy_tails
 from unpooled.models.regression.heavy_tails import Bend
 from unpooled.models.regression.held_out_rows import held_out
 from unpooled.tree import message
@@ -24,7 +24,7 @@ from unpooled.tree import message
 
 @message("regression.Sums")
 class Sums(NamedTuple):
-    """A first look at the rows to fit."""
+    """Counts and sums of the rows to fit."""
 
     rows: Float[Array, "", ">=0 rows"]
     held: Float[Array, "", ">=0 rows"]  # rows held out
@@ -35,13 +35,15 @@ class Sums(NamedTuple):
 
 @message("regression.Scatter")
 class Scatter(NamedTuple):
+    """Sums of squares about the means."""
+
     xx: Float[Array, "d", ">=0"]
     yy: Float[Array, "o", ">=0"]
 
 
 @message("regression.Scaling")
 class Scaling(NamedTuple):
-    """How rows are standardised: missing values filled in, heavy columns bent, then (x - x_mean) / x_scale; y without bending."""
+    """How rows are standardised: missing values filled in, heavy columns compressed, then (x - x_mean) / x_scale."""
 
     fill: Float[Array, "d"]
     x_mean: Float[Array, "d"]
@@ -53,24 +55,27 @@ class Scaling(NamedTuple):
 
 @message("regression.Spread")
 class Spread(NamedTuple):
+    """A histogram of each column."""
+
     counts: Float[Array, "d b", ">=0 rows"]
 
 
 @message("regression.Rows")
 class Rows(NamedTuple):
-    """A client's rows, standardised, and the two weights of each: to fit with it, to check with it."""
+    """A client's standardised rows; each has a weight in the fit and one in the check."""
 
     x: Array  # (..., n, d)
     y: Array  # (..., n, o)
-    w: Array  # (..., n)
-    held: Array  # (..., n)
+    w: Array  # (..., n) 0 for a row that is held out
+    held: Array  # (..., n) 0 for a row that is fitted
 
 
-# ---- what clients are asked; `share` of the rows, chosen by `seed`, is held out ----
+# ---- questions; a fraction `share` of the rows is held out, chosen by `seed` ----
 
 
 @client("regression.sums", SUM, adds=True)
 def sums(nothing: None, client: Client, *, share: float, seed: int) -> Sums:
+    """Counts and sums of every column and of the targets."""
     x, y, w, held = _rows(client, share, seed)
     seen = ~np.isnan(x)
     wx, wy = (w[..., None] * v for v in (np.nan_to_num(x), y))
@@ -86,26 +91,28 @@ def scatter(scaling: Scaling, client: Client, *, share: float, seed: int) -> Sca
 
 @client("regression.spreads", SUM, adds=True)
 def spreads(scaling: Scaling, client: Client, *, share: float, seed: int) -> Spread:
-    """How the values of every column lie, those that are missing left out."""
+    """Histograms of the standardised columns, without missing values."""
     raw, _, w, _ = _rows(client, share, seed)
-    return Spread(calibration.histogram(standard(scaling, raw), w[..., None] * ~np.isnan(raw), bent.EDGES))
+    return Spread(calibration.histogram(standard(scaling, raw), w[..., None] * ~np.isnan(raw), heavy_tails.EDGES))
 
 
 def standard_rows(scaling: Scaling, client: Client, share: float, seed: int) -> Rows:
-    """The client's rows, standardised, missing values at the mean."""
+    """The client's rows, standardised; missing values become the mean."""
     x, y, w, held = _rows(client, share, seed)
     return Rows(standard(scaling, x), (y - scaling.y_mean) / scaling.y_scale, w, held)
 
 
 def standard(scaling: Scaling, x: np.ndarray) -> np.ndarray:
+    """Rows x (..., n, d), standardised."""
     x = np.where(np.isnan(x), scaling.fill, x)
-    x = x if scaling.bend is None else bent.bent(scaling.bend, x)
+    x = x if scaling.bend is None else heavy_tails.compress(scaling.bend, x)
     x -= scaling.x_mean
     x /= scaling.x_scale
     return x
 
 
 def raw_rows(client: Client) -> np.ndarray:  # (..., n, d)
+    """The client's rows in double precision."""
     return to_numpy(client.x).astype(np.float64, copy=False)
 
 
@@ -119,11 +126,11 @@ def _rows(client: Client, share: float, seed: int) -> Rows:
     return Rows(x, y, w * ~held, w * held)
 
 
-# ---- the server's side of it ----
+# ---- at the server ----
 
 
 def check_targets(fed: Federation) -> None:
-    """Refuse rows that no regression can be fitted to, where the clients are in this process."""
+    """Refuse missing or non-numeric targets, where the clients are in this process."""
     for c in fed.here():
         if c.y is None:
             raise BadData(
@@ -137,7 +144,7 @@ def check_targets(fed: Federation) -> None:
 
 
 def standardise(fed: Federation, share: float, seed: int, missing: str, scale: bool = True) -> tuple[Scaling, Sums]:
-    """Means and, if wanted, scales over all clients; exact far from the origin too."""
+    """Means over all clients and, with `scale`, standard deviations about them: one SUM each."""
     first = tree.map(to_numpy, fed.sum(sums.using(share=share, seed=seed), None))
     _check_sums(first, share, missing)
     mean = first.x / np.maximum(first.seen, 1)
@@ -151,14 +158,14 @@ def standardise(fed: Federation, share: float, seed: int, missing: str, scale: b
     return centred._replace(x_scale=x_scale, y_scale=np.sqrt(second.yy / first.rows)), first
 
 
-def bend_heavy(fed: Federation, scaling: Scaling, share: float, seed: int) -> Scaling:
-    """The scaling with heavy columns bent, by one SUM of histograms; the others keep their mean and standard deviation."""
+def compress_heavy(fed: Federation, scaling: Scaling, share: float, seed: int) -> Scaling:
+    """The scaling with heavy-tailed columns compressed: one SUM of histograms. Other columns stay as they are."""
     counts = to_numpy(fed.sum(spreads.using(share=share, seed=seed), scaling).counts)
-    how = bent.bend(counts)
-    mean, scale = bent.moments(how, counts)
-    x_mean, x_scale = np.where(how.heavy, mean, scaling.x_mean), np.where(how.heavy, scale, scaling.x_scale)
-    centre, spread = scaling.x_mean + scaling.x_scale * how.centre, scaling.x_scale * how.spread
-    return scaling._replace(x_mean=x_mean, x_scale=x_scale, bend=Bend(how.heavy, centre, spread))
+    bend = heavy_tails.find_heavy(counts)
+    mean, scale = heavy_tails.moments(bend, counts)
+    x_mean, x_scale = np.where(bend.heavy, mean, scaling.x_mean), np.where(bend.heavy, scale, scaling.x_scale)
+    centre, spread = scaling.x_mean + scaling.x_scale * bend.centre, scaling.x_scale * bend.spread
+    return scaling._replace(x_mean=x_mean, x_scale=x_scale, bend=Bend(bend.heavy, centre, spread))
 
 
 def _check_sums(first: Sums, share: float, missing: str) -> None:
@@ -167,7 +174,7 @@ def _check_sums(first: Sums, share: float, missing: str) -> None:
         raise BadData(f"all clients together have {first.rows:g} sample{plural} to fit: at least 2 are needed")
     if share > 0 and first.held < 1:
         raise BadData(
-            f"validation_fraction={share} holds out none of {first.rows:g} rows: raise it, or set it to 0 to do without"
+            f"validation_fraction={share} holds out none of {first.rows:g} rows: raise it, or set it to 0 for none"
         )
     gaps = first.rows * len(first.seen) - first.seen.sum()
     if gaps > 1e-9 * first.rows and missing == "refuse":

@@ -1,4 +1,7 @@
-"""Models of the exponential family for FedEM, one a file: two functions and a feasible set each."""
+"""Exponential families for FedEM, one per file: `statistics`, `maximize` and a feasible set each. Nothing is sent from here.
+
+Read `base` first (the protocol, and what families share), then `gaussian`, or `poisson` for the shortest one with `columns`.
+"""
 
 from unpooled.models.fedem.families.base import Family, Sum
 from unpooled.models.fedem.families.bernoulli import BernoulliMixture

@@ -1,4 +1,4 @@
-"""What every family offers, and the few lines that mixtures share.
+"""The protocol of a family, and what families share.
 
 A model of the exponential family is two functions: `statistics`, the sum over rows of E[s(x, z) | x; params], and `maximize`, the params
 that a mean statistic stands for. Everything else (who sends what, how it is compressed, how the server steps) is generic in them.
@@ -13,7 +13,7 @@ import numpy as np
 from unpooled import tree
 from unpooled.tree import message
 
-Params = Any  # a NamedTuple of arrays, one kind a family
+Params = Any  # a NamedTuple of arrays, one type per family
 Stats = Any  # a NamedTuple of arrays, linear in the rows
 
 
@@ -32,10 +32,10 @@ class Family(Protocol):
     supervised: bool  # whether the last column of the rows is the target
 
     def check(self) -> None:
-        """Refuse numbers that cannot work."""
+        """Refuse invalid numbers."""
 
     def bad_rows(self, x: np.ndarray) -> np.ndarray:
-        """(n,) where a row is not what the family wants."""
+        """(n,) True for rows that do not suit the family."""
 
     def frame(self, mean: np.ndarray, scale: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(shift, unit) of the frame in which rows come, for columns of this mean and scale; (0, 1) leaves them as they are."""
@@ -65,14 +65,14 @@ class Family(Protocol):
     def unwhiten(self, params: Params, blocks: list[np.ndarray]) -> Stats: ...
 
     def change(self, old: Params, new: Params) -> float:
-        """How far a step goes, in units in which 1 is large."""
+        """The length of a step, in units in which 1 is large."""
 
 
 # ---- what families share ----
 
 
 class Plain:
-    """A family whose values have a meaning of their own (counts, categories) and whose statistics have like sizes."""
+    """A family whose rows are not standardised (counts, categories) and whose statistics have similar sizes."""
 
     supervised = False
 
@@ -101,10 +101,26 @@ class Plain:
 
 
 class Standardised(Plain):
-    """A family that any shift and scaling of a column leaves what it is."""
+    """A family that is closed under shifting and scaling of columns."""
 
     def frame(self, mean: np.ndarray, scale: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return mean, scale
+
+
+class Clustered(Standardised):
+    """A Gaussian family that can start from clusters: their weights, means and variances."""
+
+    n_components: int
+
+    def from_clusters(self, weights: np.ndarray, means: np.ndarray, variances: np.ndarray) -> Params:
+        """Parameters of clusters with weights (k,), means (k, d) and variances (k, d)."""
+        raise NotImplementedError("abstract")
+
+    def start(self, mean: np.ndarray, scale: np.ndarray, rng: np.random.Generator) -> Params:
+        """Random means, with the variances of all rows."""
+        k = self.n_components
+        means = mean + scale * rng.normal(size=(k, len(mean)))
+        return self.from_clusters(np.full(k, 1 / k), means, np.tile(scale**2, (k, 1)))
 
 
 def _relative(old: np.ndarray, new: np.ndarray) -> float:

@@ -1,6 +1,6 @@
-"""Gaussian mixture with one common covariance, as the paper has it: k (1 + d) statistics, no second moments.
+"""Gaussian mixture with one common covariance, as in the paper: k (1 + d) statistics, no second moments.
 
-The covariance is known ("known"), or that of all rows together is, and the common one is that less the scatter of the means ("implied").
+The common covariance is given ("known"), or it is the covariance of all rows minus the scatter of the means ("implied").
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Numbers(NamedTuple):
     floor: float = 1e-6  # of weights and of the covariance's eigenvalues
 
 
-class CommonCovariance(base.Standardised, Numbers):
+class CommonCovariance(base.Clustered, Numbers):
     wants = "numbers without gaps"
 
     def check(self) -> None:
@@ -50,12 +50,6 @@ class CommonCovariance(base.Standardised, Numbers):
 
     def bad_rows(self, x: np.ndarray) -> np.ndarray:
         return ~np.isfinite(x).all(axis=1)
-
-    def start(self, mean: np.ndarray, scale: np.ndarray, rng: np.random.Generator) -> Params:
-        """Columns are taken as uncorrelated: give params_init to say more."""
-        k = self.n_components
-        means = mean + scale * rng.normal(size=(k, len(mean)))
-        return self.from_clusters(np.full(k, 1 / k), means, np.tile(scale**2, (k, 1)))
 
     def from_clusters(
         self, weights: np.ndarray, means: np.ndarray, variances: np.ndarray

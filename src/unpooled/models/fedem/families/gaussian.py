@@ -19,6 +19,8 @@ from unpooled.models.fedem.families import base
 from unpooled.parameters import at_least, within
 from unpooled.tree import message
 
+LEAST_RATIO = 1e-10  # least eigenvalue of a covariance over its largest: below, rounding makes it indefinite
+
 
 @message("families.gaussian.Stats")
 class Stats(NamedTuple):
@@ -35,7 +37,7 @@ class Numbers(NamedTuple):
     reg: float | tuple[float, ...] = 0.0  # added to variances, for all columns or for each
 
 
-class GaussianMixture(base.Standardised, Numbers):
+class GaussianMixture(base.Clustered, Numbers):
     wants = "finite numbers, or gaps"
 
     def check(self) -> None:
@@ -55,11 +57,6 @@ class GaussianMixture(base.Standardised, Numbers):
         """The same family for rows in other units."""
         return self._replace(reg=tuple(np.broadcast_to(self.reg, len(unit)) / unit**2))
 
-    def start(self, mean: np.ndarray, scale: np.ndarray, rng: np.random.Generator) -> Params:
-        k = self.n_components
-        means = mean + scale * rng.normal(size=(k, len(mean)))
-        return self.from_clusters(np.full(k, 1 / k), means, np.tile(scale**2, (k, 1)))
-
     def from_clusters(
         self, weights: np.ndarray, means: np.ndarray, variances: np.ndarray
     ) -> Params:  # (k,), (k, d), (k, d)
@@ -74,10 +71,26 @@ class GaussianMixture(base.Standardised, Numbers):
         return base.Sum(_moved(Stats(found.n, found.x, found.xx), params.means, self.shape), float(found.loglik))
 
     def maximize(self, stats: Stats, params: Params) -> Params:
-        n = np.maximum(stats.n, self.floor)
-        means = stats.x / n[:, None]
-        covs = self._covs(stats._replace(n=n), means)
-        return Params(base.weights(stats.n, self.floor), means, gaussian.pack_covs(self._floored(covs), self.shape))
+        """New parameters; a component whose count is below the floor keeps its mean and covariance.
+
+        Noise of compression can make a count negative. Dividing sums by a count near zero would throw the component far away.
+        """
+        stats = self._without_empty(stats, params)
+        means = stats.x / stats.n[:, None]
+        covs = self._floored(self._covs(stats, means))
+        return Params(base.weights(stats.n, self.floor), means, gaussian.pack_covs(covs, self.shape))
+
+    def _without_empty(self, stats: Stats, params: Params) -> Stats:
+        """Components below the floor get the statistics that `floor` rows of their old distribution would have."""
+        empty = stats.n < self.floor
+        if not empty.any():
+            return stats
+        old = self.moments(params._replace(weights=np.full_like(params.weights, self.floor)))
+        n = np.where(empty, old.n, stats.n)
+        x = np.where(empty[:, None], old.x, stats.x)
+        if self.shape == "tied":
+            return Stats(n, x, stats.xx)
+        return Stats(n, x, np.where(_beside(empty, stats.xx), old.xx, stats.xx))
 
     def project(self, stats: Stats) -> tuple[Stats, bool]:
         """`maximize` lifts weights and eigenvalues to the floor; here it is only said whether it had to."""
@@ -143,8 +156,9 @@ class GaussianMixture(base.Standardised, Numbers):
         if not self._matrices:
             return np.maximum(covs, self.floor)
         values, vectors = np.linalg.eigh(covs)
-        lifted = (vectors * np.maximum(values, self.floor)[..., None, :]) @ vectors.swapaxes(-1, -2)
-        return np.where((values.min(axis=-1) < self.floor)[..., None, None], lifted, covs)
+        floor = np.maximum(self.floor, LEAST_RATIO * values.max(axis=-1))[..., None]
+        lifted = (vectors * np.maximum(values, floor)[..., None, :]) @ vectors.swapaxes(-1, -2)
+        return np.where((values < floor).any(axis=-1)[..., None, None], lifted, covs)
 
     def _ridge(self, covs: np.ndarray) -> np.ndarray:
         if self._matrices:

@@ -1,4 +1,4 @@
-"""Groups of rows: the offsets they share against a dense Gaussian process, and which columns are found to mark them."""
+"""Random offsets of groups of rows, compared with a dense Gaussian process."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,6 @@ from scipy.stats import multivariate_normal
 
 from unpooled import tree
 from unpooled.maths import bayes_linear as bl
-from unpooled.models.regression import group_effects as groups
 
 NOISE, PRIOR, RATIO, GROUPS = np.array([0.2, 0.1]), np.array([0.7, 2.0]), 1.5, 12
 
@@ -148,40 +147,3 @@ def test_draws_have_the_predicted_moments_and_groups_share_their_offset(rows):
         together = np.cov(draws[:, j])
         assert_allclose(together[0, 1], RATIO * NOISE[j], rtol=0.05)
         assert abs(together[0, 2]) < 0.01
-
-
-# ---- which values belong together ----
-
-
-def test_a_value_is_the_same_in_either_precision_and_zero_is_one_value():
-    values = np.round(np.random.default_rng(0).normal(size=1000), 3)
-    assert (groups.hashed(values, groups.HASHES) == groups.hashed(values.astype(np.float32), groups.HASHES)).all()
-    assert groups.hashed(np.array([0.0]), 64) == groups.hashed(np.array([-0.0]), 64)
-    assert len(np.unique(groups.hashed(np.arange(600.0), groups.HASHES))) > 595
-
-
-def test_members_are_found_by_value_and_missing_values_have_no_group():
-    values = np.array([3.5, 7.25, 1.0])
-    known = groups.Groups(np.asarray(1.0), np.sort(groups.hashed(values[:2], groups.HASHES)).astype(float))
-    found = groups.members(known, np.column_stack([values[[0, 1, 2, 0, 0]], [3.5, 7.25, 1.0, np.nan, 3.5]]))
-    assert found[0] == found[4]
-    assert sorted(found[:2]) == [0, 1]
-    assert found[2] == found[3] == -1
-    assert groups.members(None, np.ones((2, 2))) is None
-
-
-def table(value, near, away):
-    sums = groups.table(value, near, np.column_stack([np.ones(len(value)), away]), 256)
-    return sums[:, 0], sums[:, 1:]
-
-
-def test_equal_values_count_only_where_near_ones_do_not_explain_the_same():
-    rng = np.random.default_rng(0)
-    value = rng.normal(size=300)[rng.integers(0, 300, size=4000)]
-    noise = rng.normal(size=(4000, 1))
-    offset = rng.normal(size=300)[np.unique(value, return_inverse=True)[1] % 300][:, None]
-    assert groups.gain(*table(value, value, noise)) < 5
-    assert groups.gain(*table(value, value, noise + np.sin(value)[:, None])) < 5
-    assert groups.gain(*table(value, value, noise + 0.7 * offset)) > 100
-    uneven = noise * np.where(rng.random((4000, 1)) < 0.5, 0.2, 1.4)  # of unit variance, but not everywhere
-    assert groups.gain(*table(np.arange(4000.0), rng.normal(size=4000), uneven)) < 5  # hashes met by chance

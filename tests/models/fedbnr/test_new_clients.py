@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from cut_run import resumed
 from numpy.testing import assert_allclose
+from scipy.stats import f_oneway
 
 import unpooled as up
 from unpooled.errors import BadParameter, DataWarning
@@ -42,13 +43,26 @@ def test_rows_left_out_together_are_those_of_a_fit_without_them(intercept):
     assert_allclose(variance, expected[1], rtol=1e-9)
 
 
-def test_a_quantile_for_a_client_to_come_leaves_room_for_it():
+def test_a_quantile_leaves_room_for_a_client_that_differs():
     counts = calibration.histogram(np.random.default_rng(0).normal(size=(1000, 1)), np.ones(1000))
-    rows, many, nine, few = (calibration.quantile(counts, np.array([0.95]), m)[0, 0] for m in (0, 1000, 20, 3))
-    assert_allclose(many, rows, rtol=1e-12)
-    assert rows < nine < few <= 6.0
-    share = (0.95 * (1 + 1 / 20) - 0.5 / 20) * 1000  # rows below it
-    assert_allclose(calibration.quantile(counts, np.array([(share + 0.5) / 1001]))[0, 0], nine, rtol=1e-9)
+    alike, some, far = (calibration.quantile(counts, np.array([0.95]), effect)[0, 0] for effect in (1.0, 50.0, 333.0))
+    assert alike < some < far <= 6.0
+    rows_below = (0.95 * (1 + 1 / 20) - 0.5 / 20) * 1000
+    assert_allclose(calibration.quantile(counts, np.array([(rows_below + 0.5) / 1001]))[0, 0], some, rtol=1e-9)
+
+
+def test_the_design_effect_is_the_f_ratio_of_residuals_by_client():
+    x, y, by = made(0, clients=12)
+    model = up.BayesianRegression(recalibrate="clients", noise=1.0, prior=4.0).fit(x, y, by=by)
+    residuals = {}
+    for name in np.unique(by):
+        rest = up.BayesianRegression(noise=1.0, prior=4.0, standardize=False).fit(x[by != name], y[by != name])
+        mean, std = rest.predict(x[by == name], return_std=True)
+        residuals[name] = (y[by == name] - mean) / std
+    same = up.BayesianRegression(recalibrate="clients", noise=1.0, prior=4.0, standardize=False).fit(x, y, by=by)
+    both = f_oneway(*residuals.values()).statistic, f_oneway(*map(np.abs, residuals.values())).statistic
+    assert_allclose(same.design_effect_, np.clip(max(both), 1.0, 30.0), rtol=1e-8)
+    assert model.design_effect_ > 2
 
 
 def test_bayesian_regression_judges_each_client_as_if_it_were_not_there():
@@ -98,7 +112,7 @@ def test_intervals_cover_clients_never_seen():
 def test_where_nothing_carries_over_it_is_said():
     x, y, by = made(5, clients=12, between=2.0)
     model = up.FedBNR(recalibrate="clients", n_frequencies=50, max_iter=2, random_state=0)
-    with pytest.warns(DataWarning, match="what was learned does not carry over to clients never seen"):
+    with pytest.warns(DataWarning, match="the model does not generalise to clients never seen"):
         model.fit(x, y, by=by)
     best = model.history_[model.best_round_ - 1]
     held = np.isin(by, model.held_clients_)
@@ -116,7 +130,7 @@ def test_a_saved_model_keeps_its_intervals(tmp_path):
 @pytest.mark.filterwarnings("ignore:clients held out")
 def test_too_few_clients_are_said_so():
     x, y, by = made(4, clients=12)
-    with pytest.warns(DataWarning, match="rest on 4 clients, and a 90 % interval needs 9"):
+    with pytest.warns(DataWarning, match="rest on 4 clients: with fewer than 9"):
         up.FedBNR(recalibrate="clients", n_frequencies=10, max_iter=1, random_state=0).fit(x, y, by=by)
     with pytest.raises(BadParameter, match="there are 2: it needs 3"):
         up.FedBNR(recalibrate="clients", max_iter=1).fit(x, y, by=np.arange(len(y)) % 2)

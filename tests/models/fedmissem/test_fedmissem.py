@@ -130,7 +130,7 @@ def test_it_is_saved_and_loaded(tmp_path):
 @pytest.mark.parametrize(
     ("rows", "options", "said"),
     [
-        ([[0, 0, -1.0], [1, 1, 2.0]], {"family": "poisson"}, "1 of 2 rows of client .* are no visits"),
+        ([[0, 0, -1.0], [1, 1, 2.0]], {"family": "poisson"}, "1 of 2 rows of client .* are not visits"),
         ([[0, 0.5, 1.0], [1, 1, 2.0]], {}, "sites and dates whole numbers"),
         ([[0, 0, 3.0], [1, 1, 1.0]], {"family": "binomial", "trials": 2}, "up to trials=2"),
         ([[0, 0, 1.0], [5, 1, 2.0]], {"n_sites": 3}, "n_sites=3 is too small: a visit has number 5"),

@@ -15,8 +15,7 @@ from unpooled.arrays import Array, Float, Int
 from unpooled.client import STEP, SUM, Client, client
 from unpooled.errors import BadParameter, TooFewClients
 from unpooled.federation import Layer
-from unpooled.layers.compression import coding
-from unpooled.layers.compression import message as parts
+from unpooled.layers.compression import coding, message
 from unpooled.layers.compression.layer import Compressed
 from unpooled.layers.compression.quantisers import Cast, Dither, Identity, Sparsify, TopK
 from unpooled.tree import SchemaError
@@ -38,16 +37,16 @@ def answer(step):
 
 
 def how(quantiser, alpha):
-    return parts.How(quantiser, alpha, np.random.default_rng(0))
+    return message.Coding(quantiser, alpha, np.random.default_rng(0))
 
 
 def messages(quantiser, alpha):
     """(bytes, what both ends hold) of four answers in a row: all afresh without a memory."""
     held, found = None, []
     for step in range(4):
-        sent = parts.write(answer(step), held, how(quantiser, alpha))
+        sent = message.write(answer(step), held, how(quantiser, alpha))
         found.append((sent, held))
-        _, memory = parts.read(sent, held, how(quantiser, alpha))
+        _, memory = message.read(sent, held, how(quantiser, alpha))
         held = memory if alpha is not None else None
     return found
 
@@ -60,7 +59,7 @@ def test_bytes_cut_off_anywhere_are_refused_and_so_is_one_too_many(quantiser, al
     for sent, held in messages(quantiser, alpha):
         for wrong in [sent[:n] for n in range(len(sent))] + [sent + b"\0"]:
             with pytest.raises(SchemaError):
-                parts.read(wrong, held, how(quantiser, alpha))
+                message.read(wrong, held, how(quantiser, alpha))
 
 
 @pytest.mark.parametrize(("quantiser", "alpha"), WAYS, ids=str)
@@ -83,7 +82,7 @@ def test_any_bytes_at_all(quantiser, alpha):
     for n in rng.integers(0, 200, size=150):
         noise = rng.integers(0, 256, size=n, dtype=np.uint8).tobytes()
         taken(noise, held, quantiser, alpha)
-        taken(bytes([parts.AFRESH]) + noise, held, quantiser, alpha)
+        taken(bytes([message.AFRESH]) + noise, held, quantiser, alpha)
         taken(sent[: 5 + n % 9] + noise, held, quantiser, alpha)
 
 
@@ -93,7 +92,7 @@ RAW = re.compile("codec|literal|index|buffer|reshape|broadcast|dtype|Errno|argum
 def taken(content, held, quantiser, alpha):
     """Whether the bytes are an answer; any other error than ours comes through, and so does a sentence that is not ours."""
     try:
-        meant, _ = parts.read(content, held, how(quantiser, alpha), limit=2**20)
+        meant, _ = message.read(content, held, how(quantiser, alpha), limit=2**20)
     except SchemaError as error:
         reason = str(error)
     else:
@@ -109,16 +108,16 @@ def taken(content, held, quantiser, alpha):
 
 def told(make, *bodies, name="", count=0):
     """An answer afresh that claims a structure and shapes."""
-    return bytes([parts.AFRESH]) + coding.length(count) + entry(make, bodies, name, [])
+    return bytes([message.AFRESH]) + coding.length(count) + entry(make, bodies, name, "")
 
 
 def again(make, *bodies, name=""):
     """The same entry once more."""
-    return entry(make, bodies, name, [f"{name}\n{make}"])
+    return entry(make, bodies, name, f"{name}\n{make}")
 
 
 def entry(make, bodies, name, before):
-    packed = parts._deflated(f"{name}\n{make}", before)
+    packed = message._deflated(f"{name}\n{make}", before)
     body = b"".join(coding.length(len(b)) + b for b in bodies)
     return coding.length(0) + coding.length(len(packed)) + packed + body
 
@@ -127,7 +126,7 @@ PAIR = '{"array": 0}\n<f8:2'
 MANY = '{"list": [' + ", ".join(['{"array": 0}'] * 1000) + "]}"
 BOMB = zlib.compress(bytes(2**28))[2:-4]
 MALICE = {
-    "a large array of zeros": (told('{"array": 0}\n<f8:100000,100000', bytes([parts.NUMBERS])), "max_bytes="),
+    "a large array of zeros": (told('{"array": 0}\n<f8:100000,100000', bytes([message.SIGNED])), "max_bytes="),
     "beyond any memory": (told('{"array": 0}\n<f8:1000000000,1000000000,1000000', b"\0"), "is claimed"),
     "one array a thousand times": (told(f"{MANY}\n<f8:1000,1000", *[b"\0"] * 1000), "max_bytes="),
     "an endless axis": (told('{"array": 0}\n<f8:0,' + "9" * 18, b""), "invalid array shape"),
@@ -144,10 +143,10 @@ MALICE = {
     "a name for what has none": (told('{"array": 0}\n<f8:2', bytes(16), name="me"), "no place"),
     "a name twice": (told(PAIR, bytes(16), name="me", count=3) + again(PAIR, bytes(16), name="me"), "no place"),
     "more entries than bytes": (told('{"array": 0}\n<f8:2', bytes(16), name="me", count=2**50), "cut off"),
-    "an endless length": (bytes([parts.AFRESH]) + b"\xff" * 10_000, "no length"),
-    "an unknown entry": (bytes([parts.AFRESH, 0, 9]), "entry 9 of 0"),
-    "a text that swells": (bytes([parts.AFRESH, 0, 0]) + coding.length(len(BOMB)) + BOMB, "inflate"),
-    "a change of nothing": (bytes([parts.CHANGE, 0, 0, 0, 0, 0]), "has not seen"),
+    "an endless length": (bytes([message.AFRESH]) + b"\xff" * 10_000, "no length"),
+    "an unknown entry": (bytes([message.AFRESH, 0, 9]), "entry 9 of 0"),
+    "a text that swells": (bytes([message.AFRESH, 0, 0]) + coding.length(len(BOMB)) + BOMB, "inflate"),
+    "a change of nothing": (bytes([message.CHANGE, 0, 0, 0, 0, 0]), "has not seen"),
     "another beginning": (bytes([9]), "begins with 9"),
     "nothing": (b"", "cut off"),
 }  # fmt: skip
@@ -158,7 +157,7 @@ def test_malice_is_refused_before_memory_is_taken(kind):
     content, reason = MALICE[kind]
     tracemalloc.start()
     with pytest.raises(SchemaError, match=reason):
-        parts.read(content, None, how(Dither(7), 0.5), limit=2**28)
+        message.read(content, None, how(Dither(7), 0.5), limit=2**28)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 30 * 2**20

@@ -9,7 +9,7 @@ from numpy.testing import assert_allclose
 import unpooled as up
 from unpooled.arrays import Array, Float, Int
 from unpooled.client import GATHER, SUM, TELL, Client, client
-from unpooled.layers.compression import message as parts
+from unpooled.layers.compression import message
 from unpooled.layers.compression.layer import Compressed
 from unpooled.layers.faults import Faults
 
@@ -197,7 +197,7 @@ def test_an_entry_is_remembered_while_it_rests():
 
 def test_an_entry_that_is_long_gone_is_forgotten():
     fed = Compressed(up.federate(DATA))
-    for asked in (["a", "bb"], *[["a"]] * (parts.PATIENCE + 1)):
+    for asked in (["a", "bb"], *[["a"]] * (message.PATIENCE + 1)):
         fed.sum(several.using(asked=asked), None)
     assert [list(kept[next(iter(kept))]) for kept in fed._memories.values()] == [["a"]] * 4
     assert not fed.journal.refusals
@@ -210,11 +210,11 @@ def test_an_empty_dict_and_a_dict_with_one_entry_come_back_as_dicts():
 
 
 def test_small_numbers_that_stay_are_not_sent_again():
-    held, how = None, parts.How(parts.FINE, 1.0, np.random.default_rng(0))
+    held, how = None, message.Coding(message.FINE, 1.0, np.random.default_rng(0))
     sizes = []
     for value in (3.25, 3.25, 4.0):
-        sent = parts.write(Moments(np.int64(2), np.full(3, value), np.zeros((2, 2))), held, how)
-        meant, held = parts.read(sent, held, how)
+        sent = message.write(Moments(np.int64(2), np.full(3, value), np.zeros((2, 2))), held, how)
+        meant, held = message.read(sent, held, how)
         assert (meant.x == value).all()
         assert meant.rows == 2
         sizes.append(len(sent))

@@ -38,7 +38,7 @@ ROWS = np.random.default_rng(1).normal(size=(90, 3))
         ({"features": torch.nn.Linear(5, 4)}, "features=Linear cannot take rows of 3 columns"),
         (
             {"features": torch.nn.Sequential(torch.nn.Linear(3, 1), torch.nn.Flatten(0))},
-            "must give one row of features a row",
+            "must give one row of features per row",
         ),
         (
             {"kernel": "distill", "server_data": (ROWS[:9, :2], ROWS[:9, 0])},

@@ -1,4 +1,4 @@
-"""FedBNR with groups: the column that marks rows as belonging together is found, and nothing depends on who holds them."""
+"""FedBNR with groups: a random offset for each value of a column, whatever the split of the rows into clients."""
 
 import numpy as np
 import pytest
@@ -8,9 +8,9 @@ from numpy.testing import assert_allclose
 import unpooled as up
 from unpooled.errors import BadParameter
 from unpooled.metrics import regression as metrics
-from unpooled.models.regression import grouping
+from unpooled.models.regression import group_effects
 
-DAYS, SETTINGS = 150, {"n_frequencies": 20, "max_iter": 6, "random_state": 0}
+DAYS, SETTINGS = 150, {"n_frequencies": 20, "max_iter": 6, "group_by": 2, "random_state": 0}
 
 
 def made(seed, days=DAYS, offset=1.0):
@@ -38,15 +38,14 @@ def model_(rows):
     return up.FedBNR(**SETTINGS).fit(*rows)
 
 
-def test_the_column_is_found_and_its_values_help(rows, model):
+def test_offsets_for_the_values_of_a_column_help(rows, model):
     x, y = rows
-    assert int(model.design_.groups.column) == 2
-    often = np.unique(x[:, 2], return_counts=True)[1] >= grouping.FEWEST
+    often = np.unique(x[:, 2], return_counts=True)[1] >= group_effects.MIN_ROWS
     assert len(model.design_.groups.keys) == often.sum()
-    assert model.n_sums_ == 3 + 3 + sum(row["sums"] for row in model.history_) + 2
+    assert model.n_sums_ == 3 + 1 + sum(row["sums"] for row in model.history_) + 2
     rng = np.random.default_rng(5)
     fit = rng.random(len(y)) < 0.8
-    with_days, without = (up.FedBNR(**SETTINGS, group_by=by).fit(x[fit], y[fit]) for by in ("auto", None))
+    with_days, without = (up.FedBNR(**SETTINGS | {"group_by": by}).fit(x[fit], y[fit]) for by in (2, None))
     errors = [metrics.rmse(y[~fit], m.predict(x[~fit])) for m in (with_days, without)]
     assert errors[0] < 0.45 < 0.8 < errors[1]
     assert with_days.log_marginal_likelihood_ > without.log_marginal_likelihood_ + 100
@@ -66,24 +65,23 @@ def test_who_holds_a_row_does_not_matter(rows, model):
             assert_allclose(a, b, rtol=1e-7)
 
 
-def test_no_column_is_found_where_none_marks_groups():
-    x, y = made(1, offset=0.0)
-    plain = up.FedBNR(**SETTINGS).fit(x, y)
-    assert plain.design_.groups is None
-    assert plain.n_sums_ == 3 + 2 + sum(row["sums"] for row in plain.history_) + 2
-    assert_allclose(plain.predict(x), up.FedBNR(**SETTINGS, group_by=None).fit(x, y).predict(x), rtol=1e-12)
+def test_no_value_of_a_column_is_asked_for_by_default(rows):
+    fed = up.federate(*rows)
+    assert up.FedBNR(n_frequencies=5, max_iter=1, random_state=0).fit(fed).design_.groups is None
+    assert "regression.count" not in {exchange.question for exchange in fed.journal.exchanges}
+    with pytest.raises(BadParameter, match="group_by='auto'"):
+        up.FedBNR(group_by="auto").fit(*rows)
 
 
-def test_a_column_given_costs_one_sum_and_values_of_few_rows_have_no_group(rows):
+def test_values_of_few_rows_have_no_group(rows):
     x, y = rows
     x = x.copy()
     x[:2, 2] = -1.0  # two rows of a value
-    given = up.FedBNR(**SETTINGS, group_by=2).fit(x, y)
-    assert given.n_sums_ == 3 + 1 + sum(row["sums"] for row in given.history_) + 2
+    given = up.FedBNR(**SETTINGS).fit(x, y)
     _, value, count = np.unique(x[:, 2], return_inverse=True, return_counts=True)
     assert count[value[0]] == 2
     assert ((given._group(x) >= 0) == (count[value] >= 3)).all()
-    rare = up.FedBNR(**SETTINGS, group_by=0).fit(x, y)  # no value comes three times
+    rare = up.FedBNR(**SETTINGS | {"group_by": 0}).fit(x, y)  # no value comes three times
     assert rare.design_.groups is None
 
 
@@ -132,10 +130,8 @@ def test_a_run_cut_in_two_is_the_same_run(rows, model):
     assert again.n_sums_ == model.n_sums_
 
 
-def test_kernels_trained_at_clients_know_of_no_groups(rows):
+def test_groups_that_cannot_be_fitted_are_refused(rows):
     x, y = rows
-    plain = up.FedBNR("average", **SETTINGS, local_epochs=2).fit(x, y)
-    assert plain.design_.groups is None
     with pytest.raises(BadParameter, match="group_by=2 needs kernel='exact'"):
         up.FedBNR("average", group_by=2).fit(x, y)
     with pytest.raises(BadParameter, match="group_by=3 is not a column: rows have 3"):
@@ -143,8 +139,8 @@ def test_kernels_trained_at_clients_know_of_no_groups(rows):
 
 
 def test_the_most_frequent_values_are_kept(rows, monkeypatch):
-    monkeypatch.setattr(grouping, "MOST", 10)
+    monkeypatch.setattr(group_effects, "MAX_GROUPS", 10)
     x, y = rows
-    model = up.FedBNR(**SETTINGS, group_by=2).fit(x, y)
+    model = up.FedBNR(**SETTINGS).fit(x, y)
     count = np.unique(x[:, 2], return_counts=True)[1]
     assert model.stats_.group_n.sum() == np.sort(count)[-10:].sum()

@@ -1,0 +1,58 @@
+"""Codecs: how a model brings its own scaling to `Compressed`.
+
+`Compressed` turns any answer into bytes by a general rule. A question may register a codec that does it better, because it knows what the
+numbers mean: FedEM's codec scales statistics by the current covariances and keeps its own memories. Sends nothing by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+from unpooled.client import Ask, Client
+from unpooled.federation import Journal
+from unpooled.tree import Tree
+
+
+class Scheme(NamedTuple):
+    """How coarse a message is."""
+
+    quantiser: Any
+    alpha: float  # step of the clients' memories; 0 keeps none
+
+
+class Decoder(NamedTuple):
+    """The server's side of a codec, for one exchange."""
+
+    decode: Callable[[bytes, str], Tree]  # (message, client name) -> numbers that add over clients
+    finish: Callable[[Tree], Tree]  # the total of these numbers -> the total of the answers
+
+
+class Codec(Protocol):
+    """Both sides of the compression of one question."""
+
+    def settings(self, ask: Ask) -> dict[str, Any]:
+        """What the client's side must know, as JSON."""
+
+    def size(self, ask: Ask, down: Tree) -> int:
+        """The number of numbers that are quantised in one answer."""
+
+    def encode(self, up: Tree, client: Client, scheme: Scheme, settings: dict[str, Any]) -> bytes:
+        """The message for an answer; updates what the client remembers."""
+
+    def decoder(self, ask: Ask, down: Tree, scheme: Scheme, journal: Journal) -> Decoder:
+        """How the server reads the messages; a ValueError refuses one."""
+
+
+CODECS: dict[str, Codec] = {}  # name of a question -> its codec
+EXACT: set[str] = set()  # names of questions whose answers are never rounded
+
+
+def register_codec(question: Ask, codec: Codec) -> None:
+    """Let `Compressed` use `codec` for the answers to `question`."""
+    CODECS[question.name] = codec
+
+
+def keep_exact(question: Ask) -> None:
+    """Let the answers to `question` pass through `Compressed` unchanged, because nothing later would mend their rounding."""
+    EXACT.add(question.name)

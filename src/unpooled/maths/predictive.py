@@ -1,0 +1,92 @@
+"""Predictive intervals of a Bayesian linear regression whose noise and prior variance are unknown. Sends nothing.
+
+Given the ratio noise / prior, the noise has an inverse gamma posterior and a new target has a Student t distribution. The ratio itself is
+integrated over a grid, so that the predictive distribution is a mixture of t distributions. With many rows it is the normal distribution
+at the most probable variances; with few it is wider, as it should be.
+
+The prior of the ratio is uniform in R^2, the share of the variance of y that the features explain; the prior of log(noise) is flat.
+
+References
+----------
+Zhang, Naughton, Bondell, Reich, Bayesian regression using a prior on the model fit: the R2-D2 shrinkage prior, JASA 2022.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import beta, stdtr, stdtrit
+
+from unpooled.maths.bayes_linear import Axes, Posterior, shared_offsets, unexplained
+
+LOGITS = np.linspace(-10.0, 25.0, 71)  # of R^2
+NEGLIGIBLE = 1e-5  # grid points of less weight than this, relative to the largest, are left out
+MAX_STEPS = 60
+PRECISION = 1e-11  # of a quantile, in standard deviations
+
+
+class Mixture(NamedTuple):
+    """A Student t distribution per ratio of the grid, for one output."""
+
+    ratios: np.ndarray  # (p,) noise / prior
+    weights: np.ndarray  # (p,) posterior probabilities
+    noise: np.ndarray  # (p,) scale of the noise's posterior
+    coef: np.ndarray  # (k, p) posterior means of the weights along the axes
+    dof: float
+
+
+def mixture(along: Axes, output: int) -> Mixture:
+    """The posterior of the ratio on the grid."""
+    cross2, yy = along.cross[:, output] ** 2, along.yy[output]
+    signal = max(along.values.sum() / along.n, 1e-300)  # variance of the features' part of y, per unit of prior
+    ratios = signal * np.exp(-LOGITS)
+    left = unexplained(along.values, cross2, yy, ratios)
+    log_prior = -np.logaddexp(0.0, LOGITS) - np.logaddexp(0.0, -LOGITS)  # uniform in R^2
+    log_det = np.log1p(along.values / ratios[:, None]).sum(1)
+    log_weights = log_prior - 0.5 * (log_det + along.dof * np.log(left))
+    weights = np.exp(log_weights - log_weights.max())
+    kept = weights > NEGLIGIBLE
+    coef = along.cross[:, output, None] / (along.values[:, None] + ratios[kept])
+    return Mixture(ratios[kept], weights[kept] / weights[kept].sum(), left[kept] / along.dof, coef, along.dof)
+
+
+def quantiles(
+    post: Posterior, along: Axes, z: np.ndarray, p: np.ndarray, group: np.ndarray | None = None
+) -> np.ndarray:  # (n, o, quantiles)
+    """Quantiles p of y at features z (n, k), noise included; `group` (n,) as in `bayes_linear.predict`."""
+    offsets = shared_offsets(post, group)
+    rows = (z - post.centre - offsets.pull) @ along.basis  # (n, k)
+    from_groups = np.broadcast_to(post.offset + offsets.push, (len(z), len(post.noise)))
+    intercept = np.broadcast_to(offsets.kept, (len(z), 1))[:, 0] ** 2 * (post.unsure / post.noise)[:, None]  # (o, n)
+    shrink = np.broadcast_to(offsets.shrink, (len(z), 1))[:, 0]
+    found = []
+    for j in range(len(post.noise)):
+        mix = mixture(along, j)
+        mean = rows @ mix.coef + from_groups[:, j, None]  # (n, p)
+        leverage = rows**2 @ (1 / (along.values[:, None] + mix.ratios))
+        scale = np.sqrt(mix.noise * (1 + shrink[:, None] + intercept[j][:, None] + leverage))
+        found.append(np.stack([_quantile(mix, mean, scale, q) for q in p], -1))
+    return np.stack(found, 1)
+
+
+def _quantile(mix: Mixture, mean: np.ndarray, scale: np.ndarray, p: float) -> np.ndarray:  # (n,)
+    """By Newton's method, kept between the smallest and the largest quantile of the components by bisection."""
+    each = mean + scale * stdtrit(mix.dof, p)
+    low, high, at = each.min(1), each.max(1), each @ mix.weights
+    for _ in range(MAX_STEPS):
+        t = (at[:, None] - mean) / scale
+        excess = stdtr(mix.dof, t) @ mix.weights - p
+        low, high = np.where(excess < 0, at, low), np.where(excess < 0, high, at)
+        density = np.exp(-0.5 * (mix.dof + 1) * np.log1p(t**2 / mix.dof)) / scale @ mix.weights
+        newton = at - excess / np.maximum(density / _normaliser(mix.dof), 1e-300)
+        following = np.where((newton > low) & (newton < high), newton, 0.5 * (low + high))
+        moved, at = np.abs(following - at), following
+        if (moved <= PRECISION * scale.min(1)).all():
+            break
+    return at
+
+
+def _normaliser(dof: float) -> float:
+    """The integral of (1 + t^2 / dof)^(-(dof + 1) / 2)."""
+    return float(np.sqrt(dof) * beta(0.5, 0.5 * dof))
