@@ -33,6 +33,7 @@ from unpooled import tree
 from unpooled.arrays import to_numpy
 from unpooled.client import SUM, Client, client
 from unpooled.federation import Federation
+from unpooled.layers.compression import keep_exact
 from unpooled.maths import gaussian, mixture
 from unpooled.maths.mixture import Params, Stats
 from unpooled.models.initialization import cell_mixture, cell_search
@@ -89,6 +90,9 @@ def cells(down: tuple[Params, ...], client: Client, *, shapes: list) -> tuple[St
     """Counts, sums and second moments of the rows near each point, about the point; in float64 whatever the rows are."""
     x = double(client.x)
     return tuple(mixture.e_step(kernels, x, client.w, shape) for kernels, shape in zip(down, shapes))
+
+
+keep_exact(cells)  # what rounding loses here is lost for the whole fit
 
 
 def cells_start(
