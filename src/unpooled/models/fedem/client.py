@@ -14,7 +14,7 @@ import numpy as np
 from unpooled import tree
 from unpooled.arrays import Array, Float, Int, to_numpy
 from unpooled.choices import resolve
-from unpooled.client import GATHER, SUM, Client, client
+from unpooled.client import SUM, Client, client
 from unpooled.models.fedem.families import FAMILIES
 from unpooled.tree import Tree, message
 
@@ -83,8 +83,8 @@ class Scatter(NamedTuple):
 # ---- questions before the first round ----
 
 
-@client("fedem.inspect", GATHER, batched=False)
-def inspect(nothing: None, client: Client, *, family: dict) -> tuple[Float[Array, ""], Float[Array, ""]]:
+@client("fedem.inspect", SUM, batched=False)
+def inspect(nothing: None, client: Client, *, family: dict) -> tuple[Float[Array, "", ">=0 rows"], Float[Array, ""]]:
     """(number of rows, number of rows that do not suit the family)."""
     chosen = resolve(family, FAMILIES, "family")
     present = to_numpy(client.w) > 0

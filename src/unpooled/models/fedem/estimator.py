@@ -250,12 +250,19 @@ class FedEM(Estimator):
 
     def _refuse_bad_rows(self, fed: Federation, family: Any) -> None:
         """Every client says how many rows do not suit the family, before any work."""
-        found = fed.gather(inspect.using(family=describe(family, FAMILIES)), None)
-        for name, (rows, bad) in found.items():
-            if bad:
-                raise BadData(
-                    f"{float(bad):.0f} of {float(rows):.0f} rows of client {name!r} do not suit the family: it wants {family.wants}"
-                )
+        ask = inspect.using(family=describe(family, FAMILIES))
+        rows, bad = fed.sum(ask, None)
+        if not bad:
+            return
+        whose = ""
+        for c in fed.here():  # over a network nobody is named
+            its_rows, its_bad = ask(None, c)
+            if its_bad:
+                rows, bad, whose = its_rows, its_bad, f" of client {c.name!r}"
+                break
+        raise BadData(
+            f"{float(bad):.0f} of {float(rows):.0f} rows{whose} do not suit the family: it wants {family.wants}"
+        )
 
     def _with_target(self, fed: Federation, mean: np.ndarray, scale: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(mean, scale) of the columns and, last, of the target."""

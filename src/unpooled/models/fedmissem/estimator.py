@@ -103,6 +103,11 @@ def extent(nothing: None, client: Client, *, cells: str, trials: int) -> Extent:
     return Extent(*(np.asarray(float(n)) for n in numbers))
 
 
+sums = client("fedmissem.sums", SUM, batched=False)(
+    extent.answer
+)  # for the counts and sums alone: a largest site does not add up
+
+
 @client("fedmissem.regress", SUM, adds=True, batched=False)
 def regress(
     down: tuple[Factors, ...], client: Client, *, side: str, cells: str, trials: int, hide: float
@@ -257,7 +262,7 @@ class FedMissEM(Estimator):
     # ---- fitting ----
 
     def init(self, fed: Federation, rng: np.random.Generator) -> State:
-        found = fed.gather(extent.using(cells=self.family, trials=self.trials), None)
+        found = self._extents(fed)
         self._refuse(found)
         n_sites, n_dates = (self._side(name, [getattr(e, name) for e in found.values()]) for name in ("sites", "dates"))
         rows, value, square = (
@@ -270,6 +275,15 @@ class FedMissEM(Estimator):
         made = [bilinear.begin(n_sites, n_dates, r, start, size, rng) for r in ranks]
         dispersion = spread if self.family == "gaussian" else 1.0
         return State(tuple(_fresh(f, dispersion) for f in made), len(made) == 1, np.full(len(made), np.nan), 0)
+
+    def _extents(self, fed: Federation) -> dict[str, Extent]:
+        """Single answers where they are in this process or the numbers of sites and dates must be found; else a SUM will do."""
+        options = {"cells": self.family, "trials": self.trials}
+        if self.n_sites is None or self.n_dates is None or fed.here():
+            return fed.gather(extent.using(**options), None)
+        total = fed.sum(sums.using(**options), None)
+        ends = {"sites": np.asarray(float(self.n_sites)), "dates": np.asarray(float(self.n_dates))}
+        return {"all clients": total._replace(**ends)}
 
     def _refuse(self, found: dict[str, Extent]) -> None:
         wants = {"gaussian": "a number", "binomial": f"a count up to trials={self.trials}"}.get(self.family, "a count")
