@@ -110,7 +110,6 @@ ESTIMATORS = {
     "GaussianMixture accelerated": Case(gm(accelerate=True), mixture_data, exact=True, monotone=True),
     "GaussianMixture candidates": Case(gm(n_components=[1, 2, 4], n_init=2), mixture_data, exact=True),
     "GaussianMixture personal": Case(gm(personal_weights=True), mixture_data, monotone=True),
-    "GaussianMixture paper": Case(gm(aggregation="paper"), mixture_data),
     "GaussianMixture cohort": Case(gm(fraction=0.5), mixture_data),
     "OpenMixture": Case(clustering("OpenMixture", structure="gaussians", max_local=4), mixture_data),
     "FedGEM": Case(clustering("FedGEM", n_components=3, tol=0.0, max_iter=9), mixture_data),

@@ -16,6 +16,7 @@ import numpy as np
 from unpooled.arrays import Array, is_torch, namespace, to_numpy
 
 SHAPES = ("full", "tied", "diag", "spherical")
+RELATIVE_FLOOR = 1e-6  # of the largest eigenvalue, for covariances that rounding has left indefinite
 
 
 # ---- triangles ----
@@ -169,3 +170,23 @@ def diagonal(means: Array, shape: str) -> Array:
     """1 where a packed covariance holds a variance, 0 elsewhere."""
     d = means.shape[1]
     return pack_triangle(eye(d, means)) if shape in ("full", "tied") else 1.0
+
+
+def project_positive(packed: Array, shape: str, floor: float) -> Array:
+    """The same covariances if all are positive definite; else with eigenvalues of at least `floor`, relative to the largest too.
+
+    Exact statistics never need it; rounded ones (see `Compressed`) may leave a narrow component with a negative eigenvalue.
+    """
+    if is_torch(packed):
+        return packed
+    covs = unpack_covs(packed, shape)
+    if shape in ("diag", "spherical"):
+        return packed if (covs > 0).all() else pack_covs(np.maximum(covs, floor), shape)
+    try:
+        np.linalg.cholesky(covs)
+        return packed
+    except np.linalg.LinAlgError:
+        values, vectors = np.linalg.eigh(covs)
+        least = np.maximum(floor, RELATIVE_FLOOR * values[..., -1:])
+        mended = (vectors * np.maximum(values, least)[..., None, :]) @ np.swapaxes(vectors, -1, -2)
+        return pack_covs(0.5 * (mended + np.swapaxes(mended, -1, -2)), shape)

@@ -1,4 +1,4 @@
-"""Gaussian mixture by federated EM: one SUM of sufficient statistics a round, equal to the pooled fit whatever the split.
+"""Gaussian mixture by federated EM: one SUM of sufficient statistics per round, equal to the pooled fit whatever the split.
 
 A round sends the parameters down and, per component, a count, a sum and a packed second moment about the current mean up.
 Several numbers of components, and several starts, ride in the same rounds.
@@ -34,7 +34,6 @@ MAX_RESEEDS = 3
 KNOWN = {
     "covariance_type": gaussian.SHAPES,
     "init_params": ("cells", "gather", "random"),
-    "aggregation": ("exact", "paper"),
     "solver": ("em", "fedem", "vr-fedem"),
 }
 LEAST = {"max_iter": 1, "n_init": 1, "tol": 0, "reg_covar": 0, "min_count": 0}
@@ -80,13 +79,6 @@ def personal_e_step(down: tuple[Params, ...], client: Client, *, shape: str, ids
     return tuple(answers)
 
 
-@client("mixture.paper_e_step", SUM)
-def paper_e_step(down: tuple[Params, ...], client: Client, *, shape: str) -> tuple[Stats, ...]:
-    """FedGMM as printed: second moments about the client's own means, so that the scatter between clients is lost."""
-    found = (mixture.e_step(params, client.x, client.w, shape) for params in down)
-    return tuple(s._replace(xx=s.xx - gaussian.mean_scatter(s.n, s.x, shape)) for s in found)
-
-
 def _log(weights: Array) -> Array:
     xp = namespace(weights)
     return xp.log(xp.clip(weights, 1e-300, None))
@@ -121,20 +113,81 @@ def reseed(params: Params, stats: Stats, shape: str) -> tuple[Params, int]:
 
 
 class GaussianMixture(MixtureFace, DensityMixin, Estimator):
-    """A mixture of Gaussians over clients: density, soft clusters, anomaly scores, missing values.
+    """Gaussian mixture fitted by exact federated EM: density, soft clusters, anomaly scores, missing values.
 
-    Parameters follow scikit-learn's class of the same name; called with a plain array it is one client and behaves alike.
+    The fit equals the pooled one whatever the split of rows into clients. Parameters, attributes and methods follow
+    `sklearn.mixture.GaussianMixture`; called with a plain array it is one client and behaves alike. NaN is a missing value.
 
-    n_components : int, a list of them, or "auto" (1 to 10): all candidates share the rounds, BIC chooses.
-    solver : "em" is exact; "fedem" and "vr-fedem" send less for clients that come and go, and take `solver_options`
-        (levels, batch_size, step_size and the other parameters of `FedEM` and `VRFedEM`).
-    personal_weights : each client keeps mixing weights of its own, which never leave it; see `personal_` and `adapt`.
-    accelerate : several times fewer rounds on hard fits, safeguarded; such a round asks about up to five mixtures at once.
-    aggregation : "exact", or "paper" for FedGMM's printed update (it drops the scatter between clients; for reproduction only).
-    init_params : "cells" (sums over small regions; the start, and so the fit, is the same however rows are split into clients),
-        "gather" (one GATHER of local k-means centres) or "random" (sums only); `means_init` and its companions override it.
-    min_count : with init_params="gather", a local cluster of fewer rows than this does not leave its client.
-    fraction : the share of clients asked in a round.
+    Parameters
+    ----------
+    n_components : int, list of int or "auto", default=1
+        Number of components. The candidates of a list, or 1 to 10 for "auto", share the rounds; BIC chooses.
+    covariance_type : {"full", "tied", "diag", "spherical"}, default="full"
+        As in scikit-learn.
+    tol : float, default=1e-3
+        EM stops when the log-likelihood per row gains less.
+    reg_covar : float, default=1e-6
+        Added to the diagonal of covariances.
+    max_iter : int, default=100
+        Rounds at most.
+    n_init : int, default=1
+        Number of starts; they share the rounds.
+    init_params : {"cells", "gather", "random"}, default="cells"
+        Where EM starts. "cells": sums over small regions, so that the start, and with it the fit, is the same however rows are
+        split into clients. "gather": one GATHER of local k-means centres. "random": means drawn from the columns' ranges.
+    weights_init, means_init, precisions_init : array-like, default=None
+        Starting values, as in scikit-learn; they override `init_params`.
+    random_state : int, RandomState or None, default=None
+        Seed of the start and of cohorts.
+    warm_start : bool, default=False
+        Whether a further `fit` starts from the last result.
+    solver : {"em", "fedem", "vr-fedem"}, default="em"
+        "em" is exact. The others send less and bear clients that come and go: see `FedEM` and `VRFedEM`.
+    solver_options : dict, default=None
+        Further parameters of `FedEM` or `VRFedEM`: levels, batch_size, step_size and so on.
+    personal_weights : bool, default=False
+        Whether each client keeps mixing weights of its own, which never leave it; see `personal_` and `adapt`.
+    accelerate : bool, default=False
+        Fewer rounds on hard fits, safeguarded; such a round asks about up to five mixtures at once.
+    min_count : float, default=5
+        With `init_params="gather"`, a local cluster of fewer rows does not leave its client.
+    fraction : float, default=1.0
+        Share of the clients asked in a round.
+
+    Attributes
+    ----------
+    weights_, means_, covariances_, precisions_, precisions_cholesky_ : ndarray
+        The fitted mixture, as in scikit-learn.
+    n_components_ : int
+        The number of components that was chosen.
+    bic_, aic_ : float
+        Criteria of the fitted mixture on the clients' rows; `bics_` has the BIC of every number of components that was tried.
+    lower_bound_ : float
+        Log-likelihood per row.
+    converged_ : bool
+        Whether EM stopped by `tol`.
+    n_iter_ : int
+        Number of rounds.
+    history_ : list of dict
+        One row per round: seconds, clients, bytes, log-likelihood.
+    client_weights_ : dict of str to ndarray
+        With `personal_weights`, the weights of clients in this process.
+
+    References
+    ----------
+    Wu et al., Personalized federated learning under mixture of distributions (FedGMM), ICML 2023, algorithm 2; made exact.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import unpooled as up
+    >>> rng = np.random.default_rng(0)
+    >>> hospitals = {name: rng.normal(size=(100, 2)) + shift for name, shift in zip("abc", (0, 0, 8))}
+    >>> gm = up.GaussianMixture(n_components=2, random_state=0).fit(hospitals)
+    >>> gm.weights_.round(2)
+    array([0.67, 0.33])
+    >>> gm.predict(np.array([[0.0, 0.0], [8.0, 8.0]])).tolist()
+    [0, 1]
     """
 
     def __init__(
@@ -156,7 +209,6 @@ class GaussianMixture(MixtureFace, DensityMixin, Estimator):
         solver_options: Mapping[str, Any] | None = None,
         personal_weights: bool = False,
         accelerate: bool = False,
-        aggregation: str = "exact",
         min_count: float = 5,
         fraction: float = 1.0,
     ):
@@ -176,7 +228,6 @@ class GaussianMixture(MixtureFace, DensityMixin, Estimator):
         self.solver_options = solver_options
         self.personal_weights = personal_weights
         self.accelerate = accelerate
-        self.aggregation = aggregation
         self.min_count = min_count
         self.fraction = fraction
 
@@ -261,7 +312,7 @@ class GaussianMixture(MixtureFace, DensityMixin, Estimator):
     def _question(self, ids: list[int]) -> Any:
         if self.personal_weights:
             return personal_e_step.using(shape=self.covariance_type, ids=ids)
-        return (paper_e_step if self.aggregation == "paper" else e_step).using(shape=self.covariance_type)
+        return e_step.using(shape=self.covariance_type)
 
     def _move(self, c: Candidate, found: list[Stats]) -> Candidate:
         """One candidate after a round: plain EM, or what the accelerated paths propose."""
@@ -270,7 +321,8 @@ class GaussianMixture(MixtureFace, DensityMixin, Estimator):
         (stats,), shape = found, self.covariance_type
         params = tree.map(lambda a: like(a, stats.x), c.params)  # where the clients' arrays live
         loglik = float(stats.loglik) / float(stats.rows)
-        params = update(params, stats, shape, self.reg_covar, self.aggregation)
+        params = mixture.m_step(params, stats, shape, self.reg_covar)
+        params = params._replace(covs=gaussian.project_positive(params.covs, shape, self.reg_covar))
         params, new = reseed(params, stats, shape) if c.reseeded < MAX_RESEEDS else (params, 0)
         gain = loglik - c.loglik
         return Candidate(params, (params,), loglik, gain, c.reseeded + new, not new and abs(gain) < self.tol, None)
@@ -343,8 +395,12 @@ class GaussianMixture(MixtureFace, DensityMixin, Estimator):
 
     def _warn(self, best: Candidate) -> None:
         if not best.converged and self.tol > 0:
-            advice = "raise max_iter" if self.accelerate else "raise max_iter or set accelerate=True"
-            text = f"the fit gained {best.gain:.2g} a row in round {self.n_iter_}, above tol={self.tol:g}: {advice}"
+            advice = (
+                "raise max_iter or set accelerate=True"
+                if self.solver == "em" and not self.accelerate
+                else "raise max_iter"
+            )
+            text = f"the fit gained {best.gain:.2g} per row in round {self.n_iter_}, above tol={self.tol:g}: {advice}"
             warnings.warn(text, ConvergenceWarning, stacklevel=4)
         if best.reseeded:
             text = f"{best.reseeded} empty components were re-seeded: n_components={len(best.params.weights)} may be too many"
@@ -402,14 +458,12 @@ class GaussianMixture(MixtureFace, DensityMixin, Estimator):
             raise BadParameter(text)
         if min(self._sizes(), default=0) < 1:
             raise BadParameter(f"n_components={self.n_components!r} must be at least 1")
-        if self.aggregation == "paper" and (self.personal_weights or self.accelerate):
-            raise BadParameter("aggregation='paper' is plain EM as printed: leave personal_weights and accelerate off")
         if self.solver != "em":
             self._check_stochastic(fed)
 
     def _check_stochastic(self, fed: Federation) -> None:
-        if len(self._sizes()) > 1 or self.personal_weights or self.accelerate or self.aggregation == "paper":
-            text = "fits one n_components with shared weights: leave personal_weights, accelerate and aggregation as they are"
+        if len(self._sizes()) > 1 or self.personal_weights or self.accelerate:
+            text = "fits one n_components with shared weights: leave personal_weights and accelerate as they are"
             raise BadParameter(f"solver={self.solver!r} {text}")
         _known_options(self.solver_options or {}, _stochastic_class(self.solver))
         self._stochastic().check(fed)

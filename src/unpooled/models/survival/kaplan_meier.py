@@ -225,7 +225,7 @@ def _curve(died: np.ndarray, at_risk: np.ndarray) -> tuple[np.ndarray, np.ndarra
     """The curve and Greenwood's variance of it, (k, g) each."""
     n = np.maximum(at_risk, 1e-300)
     survival = np.cumprod(np.where(at_risk > 0, 1 - died / n, 1.0), 1)
-    with np.errstate(divide="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore"):
         terms = np.where(died > 0, died / (n * np.maximum(n - died, 0.0)), 0.0)
     spread = np.cumsum(terms, 1)
     return survival, np.where(survival > 0, survival**2 * np.where(np.isfinite(spread), spread, 0.0), 0.0)
