@@ -35,6 +35,9 @@ lint: $(VENV)/ready
 bench: $(VENV)/ready
 	$(BIN)/python -m benchmarks
 
+docs: $(VENV)/ready  # docs/reference.md from the docstrings
+	$(BIN)/python docs/make_reference.py
+
 $(LIGHT)/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(LIGHT)
 	$(LIGHT)/bin/pip install -q -c constraints.txt -e .

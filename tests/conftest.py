@@ -1,4 +1,4 @@
-"""Tests import their helpers from the folder they stand in."""
+"""Tests import helpers from their own folder."""
 
 import sys
 from pathlib import Path

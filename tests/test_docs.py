@@ -1,5 +1,6 @@
 """Every Python example in the docs runs as written, and every command is documented."""
 
+import argparse
 import re
 import subprocess
 import sys
@@ -7,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from unpooled.cli import COMMANDS
+import unpooled.baselines
+from unpooled.cli import COMMANDS, parser
 
 DOCS = Path(__file__).parents[1] / "docs"
 RUN = [
@@ -29,9 +31,27 @@ def test_examples_run(page, tmp_path):
 
 
 def test_every_command_is_documented():
-    text = "".join(p.read_text() for p in DOCS.glob("*.md"))
-    for command in COMMANDS:
-        assert f"unpooled {command}" in text, command
+    text = (DOCS / "command-line.md").read_text()
+    for command in (*COMMANDS, *subcommands()):
+        assert f"| `unpooled {command}" in text, command
+
+
+def subcommands():
+    """ "node review", "serve admit" and the like, as argparse knows them."""
+    for command, outer in choices(parser()).items():
+        yield from (f"{command} {name}" for name in choices(outer))
+
+
+def choices(of):
+    """name -> parser of the commands inside a parser."""
+    inner = [action for action in of._actions if isinstance(action, argparse._SubParsersAction)]
+    return inner[0].choices if inner else {}
+
+
+def test_every_model_says_what_leaves_a_client():
+    text = (DOCS / "explanation" / "what-leaves.md").read_text()
+    for name in (*unpooled.MODELS, *unpooled.baselines.__all__):
+        assert f"`{name}`" in text, name
 
 
 def test_links_in_the_docs_lead_somewhere():

@@ -1,4 +1,4 @@
-"""Refusals can be caught together or as the built-in kind they are, and typos get a suggestion."""
+"""Errors can be caught by their base class or as built-in exceptions, and typos get a suggestion."""
 
 import pytest
 
@@ -16,7 +16,7 @@ from unpooled import errors
         (errors.MaskingRefused, RuntimeError),
     ],
 )
-def test_every_refusal_is_ours_and_pythons(refusal, builtin):
+def test_every_error_is_ours_and_a_builtin(refusal, builtin):
     assert issubclass(refusal, errors.UnpooledError)
     assert issubclass(refusal, builtin)
     assert str(refusal("one sentence")) == "one sentence"

@@ -1,4 +1,4 @@
-"""Imports go one way, and `import unpooled` stays light."""
+"""Imports follow the layers of the package, and `import unpooled` is fast."""
 
 import ast
 import re
@@ -63,14 +63,14 @@ ROOMS = sorted(p.parent.name for p in (SRC / "models").glob("*/__init__.py"))
 
 
 @pytest.mark.parametrize("room", ROOMS)
-def test_nothing_outside_reaches_past_a_room_s_door(room):
+def test_packages_are_imported_through_their_init_only(room):
     inside = SRC / "models" / room
     pattern = re.compile(rf"from unpooled\.models\.{room}\.\w|import unpooled\.models\.{room}\.\w")
     users = [p for p in SRC.rglob("*.py") if inside not in p.parents and pattern.search(p.read_text())]
     assert users == []
 
 
-def test_flwr_is_imported_by_its_adapter_alone():
+def test_flwr_is_imported_by_its_adapter_only():
     users = [p for p in SRC.rglob("*.py") if "flwr" in p.read_text() and _imports(p, "flwr")]
     assert all("flower" in p.relative_to(SRC).parts[0] for p in users), users
 
@@ -96,3 +96,8 @@ def test_importing_is_light(what):
 def test_using_the_mixture_loads_no_more_than_scikit_learn_does():
     theirs = loaded("import sklearn.base, sklearn.utils.validation")  # it imports pandas where that is installed
     assert loaded("import unpooled; unpooled.GaussianMixture; unpooled.federate") <= theirs
+
+
+def test_baselines_are_an_attribute_of_the_package():
+    done = subprocess.run([sys.executable, "-c", "import unpooled; unpooled.baselines.FedAvg"], capture_output=True)
+    assert done.returncode == 0, done.stderr

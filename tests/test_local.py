@@ -1,4 +1,4 @@
-"""What is special to clients in one process: a question that only works one by one is told of, not hidden."""
+"""Clients in one process: a question that works one by one only raises a warning, and padding changes no answer."""
 
 from typing import NamedTuple
 
@@ -39,12 +39,12 @@ def stacked_totals(down: None, client: Client) -> Total:
     return Total((client.x.sum(-1) * client.w).sum(-1))
 
 
-def test_a_question_that_fails_for_clients_together_is_answered_and_told_of():
-    with pytest.warns(RuntimeWarning, match=r"fails_together fails for clients together .*axes swapped"):
+def test_a_question_that_fails_for_stacked_clients_is_answered_with_a_warning():
+    with pytest.warns(RuntimeWarning, match=r"fails_together fails for stacked or merged clients .*axes swapped"):
         assert rows(3, 4, 5).sum(fails_together, None).n == 12
 
 
-def test_states_of_another_make_are_no_fault():
+def test_states_of_different_structure_are_not_an_error():
     fed = rows(3, 4)
     for c, size in zip(fed.clients, (3, 2)):
         c.state = {"kept": np.zeros(size)}
@@ -69,6 +69,6 @@ def needy(down: None, client: Client) -> Total:
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_a_module_that_is_missing_here_is_no_fault_of_the_clients(threads):
+def test_a_missing_module_is_raised_and_not_counted_as_a_refusal(threads):
     with pytest.raises(ModuleNotFoundError, match="a_module_that_nobody_has"):
         rows(3, 4, threads=threads).sum(needy, None)

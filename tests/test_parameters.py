@@ -1,4 +1,4 @@
-"""Parameters of another kind than their annotation says are refused in one sentence."""
+"""Parameters of the wrong type are refused in one sentence."""
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ X = {"a": np.arange(8.0).reshape(4, 2), "b": np.arange(6.0).reshape(3, 2)}
         ({"n_components": 2.5}, "n_components=2.5 should be a whole number or a list or a string"),
     ],
 )
-def test_a_value_of_another_kind_is_refused(parameters, sentence):
+def test_a_value_of_the_wrong_type_is_refused(parameters, sentence):
     with pytest.raises(BadParameter, match=sentence):
         up.GaussianMixture(**parameters).fit(X)
 
@@ -40,10 +40,10 @@ def test_a_value_of_another_kind_is_refused(parameters, sentence):
         (object(), "int | SomethingElse"),
     ],
 )
-def test_values_of_numpy_and_kinds_not_known_pass(value, kind):
+def test_numpy_values_and_unknown_annotations_pass(value, kind):
     parameters.check_types({"p": value}, {"p": kind})
 
 
-def test_parameters_passed_on_to_a_base_class_have_their_kinds():
+def test_parameters_passed_on_to_a_base_class_are_checked():
     found = parameters.annotations_of(up.FedGMM)
     assert (found["n_learners"], found["lr"]) == ("int | str", "float")

@@ -1,4 +1,4 @@
-"""What a person sees while a fit runs: a line that moves on a terminal, plain lines elsewhere."""
+"""Progress of a fit: a live line on a terminal, plain lines elsewhere."""
 
 import io
 import re

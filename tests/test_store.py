@@ -1,4 +1,4 @@
-"""Files are replaced as one; what cannot be written says so and leaves the old."""
+"""Files are replaced atomically; a failed write raises an error and leaves the old file."""
 
 import os
 
@@ -9,7 +9,7 @@ from unpooled import store
 from unpooled.errors import RunError
 
 
-def test_a_failed_write_leaves_the_old_file_and_no_rest(tmp_path, monkeypatch):
+def test_a_failed_write_leaves_the_old_file_and_no_temporary_one(tmp_path, monkeypatch):
     path = tmp_path / "value.zip"
     store.write(path, {"a": np.ones(3)})
     before = path.read_bytes()
@@ -24,7 +24,7 @@ def test_a_failed_write_leaves_the_old_file_and_no_rest(tmp_path, monkeypatch):
     assert [p.name for p in tmp_path.iterdir()] == ["value.zip"]
 
 
-def test_the_umask_says_who_may_read_and_a_secret_is_for_its_owner(tmp_path):
+def test_files_follow_the_umask_and_secrets_are_for_their_owner(tmp_path):
     before = os.umask(0o027)
     try:
         store.write_file(tmp_path / "report.html", b"for the team")

@@ -76,7 +76,7 @@ def test_a_foreign_type_is_refused():
         tree.unpack('{"type": "os:system", "items": []}', [])
 
 
-def test_dims_bind_letters_and_axes():
+def test_dims_bind_named_axes():
     assert tree.dims(point(), Point) == {"k": 2, "d": 3, "*c": (4, 5)}
 
 
@@ -94,12 +94,12 @@ def test_dims_bind_letters_and_axes():
         ([1, 2], "should be a tuple"),
     ],
 )
-def test_what_does_not_fit_is_one_sentence(bad, sentence):
+def test_a_value_that_does_not_fit_is_one_sentence(bad, sentence):
     with pytest.raises(SchemaError, match=sentence):
         tree.check(bad, Point)
 
 
-def test_letters_bound_before_are_kept():
+def test_axes_bound_before_are_kept():
     tree.check(point(2, 3), Point, {"k": 2, "d": 3})
     with pytest.raises(SchemaError, match=r"n should have shape \(5,\)"):
         tree.check(point(2, 3), Point, {"k": 5})

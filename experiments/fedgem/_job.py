@@ -1,19 +1,17 @@
-"""A part of an experiment by itself, so that parts can run side by side: those cells that match, into a file of their own.
+"""Measure the cells of an experiment that match, so that several processes can work on one experiment.
 
     python experiments/fedgem/_job.py sensitivity --seeds 3-5 --methods "OpenMixture auto"
     python experiments/fedgem/_job.py real_data --seeds 0-4 --cases mnist --methods "central GMM" FedGEM
 
-Without --methods all methods, without --cases all cases. `_tables.py` joins the files and computes the tables.
+Without --methods all methods, without --cases all cases. `_tables.py` computes the tables.
 """
 
 from __future__ import annotations
 
 import argparse
-import re
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from zlib import crc32
 
 from _runs import Cell, collect
 
@@ -40,10 +38,8 @@ def main() -> None:
     args = parser.parse_args()
     module = import_module(args.experiment)
     chosen = partial(matches, seeds=args.seeds, cases=args.cases, methods=args.methods)
-    name = f"{args.seeds[0]}-{args.seeds[-1]} {' '.join(args.cases)} {' '.join(args.methods)}"
-    part = f"part-{re.sub(r'[^a-z0-9]+', '-', name.lower())[:60].strip('-')}-{crc32(name.encode()):08x}"  # names of files are short
     say = partial(print, flush=True)
-    collect(RESULTS / args.experiment, module.plans(False, max(module.SEEDS, args.seeds[-1] + 1)), say, part, chosen)
+    collect(RESULTS / args.experiment, module.plans(False, max(module.SEEDS, args.seeds[-1] + 1)), say, chosen)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""Measurements that are kept: one line of JSON each, never made twice; tables are computed from them.
+"""Cached measurements: one line of JSON each in measured.jsonl, never made twice; tables are computed from them.
 
-An experiment is a list of plans. A folder of results holds one file for all, or one for each part that ran by itself (`_job.py`).
+An experiment is a list of plans. Processes may measure parts of it in parallel (`_job.py`).
 """
 
 from __future__ import annotations
@@ -33,10 +33,8 @@ def everything(cell: Cell) -> bool:
     return True
 
 
-def collect(
-    folder: Path, plans: Sequence[Plan], say: Say, part: str = "measured", chosen: Callable[[Cell], bool] = everything
-) -> list[dict]:
-    """Measure the chosen cells that the folder does not hold yet, a line of `part`.jsonl each; return what it holds of the plans."""
+def collect(folder: Path, plans: Sequence[Plan], say: Say, chosen: Callable[[Cell], bool] = everything) -> list[dict]:
+    """Measure the chosen cells that the folder does not hold yet, a line of measured.jsonl each; return what it holds of the plans."""
     folder.mkdir(parents=True, exist_ok=True)
     known = {_key(row): row for row in read(folder)}
     wanted = {cell: plan.cases[cell[0]] for plan in plans for cell in plan.cells()}
@@ -48,7 +46,7 @@ def collect(
             problem = case, seed, make(seed)
         row = known[case, method, seed] = _measured(case, method, seed, problem[2])
         say(f"{case}, {method}, seed {seed}: ARI {row['pooled_ari']:.3f}, K {row['k']}")
-        with (folder / f"{part}.jsonl").open("a") as out:
+        with (folder / "measured.jsonl").open("a") as out:
             out.write(json.dumps(row) + "\n")
     return [known[cell] for cell in wanted if cell in known]
 
@@ -59,7 +57,8 @@ def _measured(case: str, method: str, seed: int, problem: Problem) -> dict[str, 
 
 
 def read(folder: Path) -> list[dict]:
-    return [json.loads(line) for file in sorted(folder.glob("*.jsonl")) for line in file.read_text().splitlines()]
+    file = folder / "measured.jsonl"
+    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
 
 def _key(row: dict) -> Cell:

@@ -1,6 +1,6 @@
 """Tables of whatever has been measured so far: `python experiments/fedgem/_tables.py` writes results/*/measured.md, ranks and curves.
 
-Lines that parts wrote by themselves (`_job.py`) move into measured.jsonl, sorted.
+The lines of measured.jsonl are sorted on the way.
 """
 
 from __future__ import annotations
@@ -17,13 +17,11 @@ from unpooled.commands.reproduce import markdown
 RESULTS = Path(__file__).parent / "results"
 
 
-def joined(folder: Path) -> list[dict]:
-    """All lines of the folder, in one file from now on; of a cell measured twice the first counts."""
+def sorted_rows(folder: Path) -> list[dict]:
+    """All lines of the folder, sorted in the file from now on; of a cell measured twice the first counts."""
     rows = {(row["case"], row["method"], row["seed"]): row for row in reversed(read(folder))}
     ordered = [rows[cell] for cell in sorted(rows)]
     (folder / "measured.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ordered))
-    for part in folder.glob("part-*.jsonl"):
-        part.unlink()
     return ordered
 
 
@@ -35,7 +33,7 @@ def write(file: Path, opening: str, lines: list[dict]) -> None:
 
 def report(folder: Path) -> None:
     """The folder's table, and the picture and the ranks if its experiment has them."""
-    rows, experiment = joined(folder), import_module(folder.name)
+    rows, experiment = sorted_rows(folder), import_module(folder.name)
     write(folder / "measured.md", "Measured so far:", getattr(experiment, "lines", table)(rows))
     if hasattr(experiment, "picture"):
         experiment.picture(rows, folder)

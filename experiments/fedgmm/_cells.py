@@ -1,17 +1,16 @@
-"""Measurements that are kept: one line of JSON each, never made twice; parts of an experiment can run side by side.
+"""Cached measurements: one line of JSON each in measured.jsonl, never made twice; processes may work on one experiment in parallel.
 
     python experiments/fedgmm/_cells.py table2 method=FedEM seed=0,1
     python experiments/fedgmm/_cells.py table2 so-far
 
-An experiment has `cells(small, seeds)`: pairs of a key and how to measure it. The line above measures, in full size, those whose key
-matches, into a file of their own; `unpooled reproduce` measures what is missing and makes the table. The second line writes what is
-there so far, so-far.md: means over the seeds that were run.
+An experiment has `cells(small, seeds)`: pairs of a key and a function that measures it. The first line measures, in full size, the
+cells whose key matches; `unpooled reproduce` measures those that are missing and makes the table. The second line writes so-far.md,
+the means over the seeds that were run.
 """
 
 from __future__ import annotations
 
 import json
-import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
@@ -27,12 +26,12 @@ Measure = Callable[["Book"], dict[str, Any]]  # it may look up other cells
 
 
 class Book:
-    """What a folder holds, `part`.jsonl being where new lines go; other folders may be read beside it."""
+    """The measurements of a folder, to which new ones are appended; those of the folders `beside` it are read as well."""
 
-    def __init__(self, folder: Path, say: Callable[[str], None], part: str = "measured", beside: Sequence[Path] = ()):
-        self.file, self.say = folder / f"{part}.jsonl", say
-        files = [file for place in (folder, *beside) for file in sorted(place.glob("*.jsonl"))]
-        rows = (json.loads(line) for file in files for line in file.read_text().splitlines())
+    def __init__(self, folder: Path, say: Callable[[str], None], beside: Sequence[Path] = ()):
+        self.file, self.say = folder / "measured.jsonl", say
+        files = [place / "measured.jsonl" for place in (folder, *beside)]
+        rows = (json.loads(line) for file in files if file.exists() for line in file.read_text().splitlines())
         self.known: dict[str, dict] = {_name(row["cell"]): row["found"] for row in rows}
 
     def get(self, key: Key, measure: Measure) -> dict[str, Any]:
@@ -57,7 +56,7 @@ def _short(found: dict[str, Any]) -> str:
 
 
 def grouped(found: Iterable[tuple[Key, dict]], *names: str) -> dict[tuple, list[dict]]:
-    """What was found by these parts of the key, all its seeds together; cells without a seed are left out."""
+    """The results grouped by these entries of the key, all seeds together; cells without a seed are left out."""
     out: dict[tuple, list[dict]] = {}
     for key, value in found:
         if "seed" in key:
@@ -66,7 +65,7 @@ def grouped(found: Iterable[tuple[Key, dict]], *names: str) -> dict[tuple, list[
 
 
 def so_far(folder: Path) -> str:
-    """A table of all cells that have a seed, which are fewer than the experiment wants."""
+    """A table of all cells with a seed that were measured; the experiment may want more."""
     groups: dict[str, list[dict]] = {}
     for name, found in Book(folder, print).known.items():
         key = json.loads(name)
@@ -86,9 +85,8 @@ def main(experiment: str, *wanted: str) -> None:
         (RESULTS / experiment / "so-far.md").write_text(so_far(RESULTS / experiment) + "\n")
         return
     matches = {name: values.split(",") for name, _, values in (text.partition("=") for text in wanted)}
-    part = "part-" + (re.sub(r"[^a-z0-9]+", "-", " ".join(wanted).lower()).strip("-") or "all")
     module = import_module(experiment)
-    book = Book(RESULTS / experiment, lambda text: print(text, flush=True), part, getattr(module, "BESIDE", ()))
+    book = Book(RESULTS / experiment, lambda text: print(text, flush=True), getattr(module, "BESIDE", ()))
     for key, measure in module.cells(False, module.SEEDS):
         if all(str(key.get(name)) in values for name, values in matches.items()):
             book.get(key, measure)

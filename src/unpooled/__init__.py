@@ -3,7 +3,7 @@
     import unpooled as up
     up.GaussianMixture(n_components=3).fit({"cleveland": X1, "budapest": X2, "zurich": X3})
 
-Names are imported when first used, so that `import unpooled` stays light and torch or Flower load only for those who need them.
+Names are imported when first used, so that `import unpooled` is fast, and torch and Flower are loaded only when needed.
 """
 
 from importlib import import_module
@@ -49,6 +49,8 @@ __all__ = [*_PUBLIC, "__version__"]
 def __getattr__(name: str) -> Any:
     if name in _PUBLIC:
         return getattr(import_module(_PUBLIC[name]), name)
+    if name == "baselines":
+        return import_module("unpooled.baselines")
     raise AttributeError(f"module 'unpooled' has no attribute {name!r}")
 
 

@@ -1,7 +1,7 @@
-"""NumPy or torch, by where the data lives; and the annotations that say what an array must look like.
+"""Functions that work on NumPy arrays and torch tensors alike, and annotations for the dtype and shape of an array.
 
-`Float[Array, "k d"]` is a floating array of shape (k, d), for readers, type checkers and the wire alike:
-`tree.check` refuses an answer that does not fit. `"*c"` stands for any number of axes; a third entry `">=0"` bounds the values, and
+`Float[Array, "k d"]` is a floating array of shape (k, d), for readers, type checkers and the wire alike: `tree.check`
+refuses an answer that does not fit. `"*c"` stands for any number of axes; a third entry `">=0"` bounds the values, and
 `">=0 rows"` marks a count of rows, which a node does not let out when it is small.
 """
 
@@ -15,7 +15,7 @@ import numpy as np
 
 Array = Any  # np.ndarray or torch.Tensor
 NUMBERS = "fiub"  # NumPy dtype kinds that may travel
-VAST = 2**40  # what the other axes of an array without any number may come to: NumPy counts them all the same
+MAX_EMPTY_SIZE = 2**40  # largest product of the non-zero axes of an empty array: NumPy computes it as well
 
 if TYPE_CHECKING:
     from typing import Annotated as Float  # an alias by assignment would hide it from type checkers
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 else:
 
     class Spec(NamedTuple):
-        """What one leaf of a message must look like."""
+        """The dtype, shape and bound of one leaf of a message."""
 
         kind: str  # the NumPy dtype kind: "f" or "i"
         dims: tuple[str, ...]
@@ -53,7 +53,7 @@ def namespace(*arrays: Any):
 
 
 def to_numpy(a: Any) -> np.ndarray:
-    """The array in this process's memory, C-ordered; a 0-d array stays 0-d."""
+    """The array as a C-ordered NumPy array; a 0-d array stays 0-d."""
     return np.asarray(a.detach().cpu().numpy() if is_torch(a) else a, order="C")
 
 
@@ -70,7 +70,7 @@ def nbytes(a: Any) -> int:
 
 
 def claimed_bytes(dtype: Any, shape: list[int]) -> int:
-    """What an array so described would take up; ValueError if there is no such array of numbers. Takes no memory."""
+    """Bytes that an array of this dtype and shape takes, without allocating it; ValueError if either is invalid."""
     try:
         kind = np.dtype(dtype) if isinstance(dtype, str) and len(dtype) <= 4 else None
     except TypeError:
@@ -78,25 +78,25 @@ def claimed_bytes(dtype: Any, shape: list[int]) -> int:
     if kind is None or kind.kind not in NUMBERS:
         raise ValueError(f"it holds {str(dtype)[:20]!r} instead of numbers")
     whole = len(shape) <= 32 and all(type(n) is int and n >= 0 for n in shape)
-    if not whole or (0 in shape and math.prod(n for n in shape if n) > VAST):
+    if not whole or (0 in shape and math.prod(n for n in shape if n) > MAX_EMPTY_SIZE):
         raise ValueError("invalid array shape")
     return math.prod(shape) * kind.itemsize
 
 
 def kind(a: Any) -> str:
-    """The NumPy letter of its dtype ("f", "i", ...), found where the array lives."""
+    """The NumPy dtype kind ("f", "i", ...); an array on a GPU is not copied for it."""
     if is_torch(a):
         return "f" if a.is_floating_point() else "b" if str(a.dtype) == "torch.bool" else "i"
     return np.asarray(a).dtype.kind
 
 
 def all_finite(a: Any) -> bool:
-    """Whether every number is finite, found where the array lives: an array on a GPU is not copied for it."""
+    """Whether every number is finite; an array on a GPU is not copied for it."""
     return bool(namespace(a).isfinite(a).all())
 
 
 def received_bytes(sent: object) -> bytes:
-    """What a client sent as a vector of bytes; ValueError for anything else."""
+    """The bytes in a uint8 vector that a client sent; ValueError for anything else."""
     if not (isinstance(sent, np.ndarray) and sent.dtype == np.uint8 and sent.ndim == 1):
         raise ValueError("it is not a vector of bytes")
     return sent.tobytes()

@@ -1,6 +1,6 @@
-"""A small choice with its numbers, `Dither(levels=1)` or `PoissonMixture(3)`, as a dict that travels as JSON, and back.
+"""Options with parameters of their own, such as `Dither(levels=1)` or `PoissonMixture(3)`, to and from JSON dicts.
 
-Such a choice is a NamedTuple, so that it can be saved; its `check` method refuses numbers that cannot work.
+Such an option is a NamedTuple, so that it can be saved; its `check` method refuses invalid parameters.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def describe(choice: Any, kinds: Mapping[str, type]) -> dict[str, Any]:
 
 
 def resolve(given: Any, kinds: Mapping[str, type], what: str) -> Any:
-    """The choice that `given` names: itself, a name, or a dict with a name and its numbers."""
+    """The option that `given` describes: an option itself, a name, or a dict with a name and parameters."""
     if isinstance(given, tuple(kinds.values())):
         choice: Any = given
     else:
@@ -30,13 +30,13 @@ def resolve(given: Any, kinds: Mapping[str, type], what: str) -> Any:
 
 
 def _plain(choice: Any) -> Any:
-    """The same with Python's own whole numbers, which travel as JSON: 3 where 3.0 or NumPy's 3 was given."""
+    """The same option with Python ints, which JSON can hold: 3 for 3.0 or NumPy's 3."""
     return choice._replace(**{field: int(getattr(choice, field)) for field in _whole(choice.__class__)})
 
 
 @cache
 def _whole(kind: type) -> list[str]:
-    """The fields that are whole numbers."""
+    """The fields of type int."""
     return [field for field, hint in get_type_hints(kind).items() if hint is int]
 
 
@@ -46,5 +46,5 @@ def _make(name: Any, fields: dict[str, Any], kinds: Mapping[str, type], what: st
     known = kinds[name]._fields  # type: ignore[attr-defined]
     for field in fields:
         if field not in known:
-            raise BadParameter(f"{what} {name!r} has no number {field!r}: {suggest(field, known)}")
+            raise BadParameter(f"{what} {name!r} has no parameter {field!r}: {suggest(field, known)}")
     return kinds[name](**fields)

@@ -1,4 +1,4 @@
-"""The `unpooled` command: the library's equal for people who write no Python."""
+"""The `unpooled` command: fit, predict, report and take part in studies from a shell."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import warnings
 from functools import partial
 from importlib import import_module
 
-EXTRAS = {  # module -> the extra that brings it
+EXTRAS = {  # module -> the extra that installs it
     "torch": "torch",
     "flwr": "flower",
     "httpx": "flower",
@@ -30,7 +30,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         parse(argv, args)
         code = args.run(args) or 0
-        sys.stdout.flush()  # a full disk is told of here, not while Python ends
+        sys.stdout.flush()  # reports a full disk here, not when Python exits
         return code
     except UnpooledError as error:
         return _fail(args, "; ".join([str(error), *getattr(error, "__notes__", [])]))
@@ -42,7 +42,7 @@ def main(argv: list[str] | None = None) -> int:
         return _fail(args, f"this needs {module}, which is not installed: {remedy}")
     except KeyboardInterrupt:
         return _fail(args, "stopped", code=130)
-    except BrokenPipeError:  # whoever read along has seen enough
+    except BrokenPipeError:  # the reader of the pipe has closed it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
@@ -50,7 +50,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def parse(argv: list[str] | None, args: argparse.Namespace) -> None:
-    """Read the command line into `args`; `key=value` may also stand behind options, where argparse does not look for it."""
+    """Read the command line into `args`; `key=value` may also follow options, where argparse does not expect it."""
     top = parser()
     _, rest = top.parse_known_args(argv, args)
     if hasattr(args, "overrides"):
@@ -84,10 +84,10 @@ def _fail(args: argparse.Namespace, sentence: str, code: int = 1) -> int:
     return code
 
 
-def _show_warning(told: set[str], message, category, filename, lineno, file=None, line=None) -> None:
-    """A warning is one line for a person, without the place in our source, and told once."""
-    if str(message) not in told:
-        told.add(str(message))
+def _show_warning(shown: set[str], message, category, filename, lineno, file=None, line=None) -> None:
+    """Print a warning once, as one line without its place in the source."""
+    if str(message) not in shown:
+        shown.add(str(message))
         print(f"unpooled: warning: {message}", file=sys.stderr)
 
 

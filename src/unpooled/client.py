@@ -1,7 +1,8 @@
-"""What one participant holds, and the questions a server may ask it.
+"""The client: its rows and state, and the registry of questions that a server may ask it.
 
-A question is a function `(down, client) -> up` registered by `@client("room.name", SUM)`: under a lasting name, which is all that travels,
-and with the way it is asked. Its annotations are the wire schema. Only registered questions can be asked over a network.
+A question is a function `(down, client) -> up` registered by `@client("room.name", SUM)`: under a lasting name, the
+only part of it that is sent, and with the way it is asked. Its annotations are the wire schema. Only registered
+questions can be asked over a network.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ SUM = "sum"  # answers are added over clients; nobody needs to see a single one
 GATHER = "gather"  # the server sees every single answer
 TELL = "tell"  # nothing comes back: clients act and keep the result
 STEP = "step"  # not asked by itself: what a layer does to an answer before it leaves
-VIEW = "view"  # not asked by itself: which rows a question is put to, chosen before it
+VIEW = "view"  # not asked by itself: chooses the rows that a question is applied to
 KEYS = "keys"  # asked by layers: keys and shares of secrets, never anything about rows; it is not a round
 KINDS = (SUM, GATHER, TELL, STEP, VIEW, KEYS)
 
@@ -39,15 +40,17 @@ class Client:
     y: Array | None = None  # (..., n)
     w: Array = None  # type: ignore[assignment]  # (..., n), 0 is padding; ones unless given
     state: dict[str, Tree] = field(default_factory=dict)  # stays at the client for the whole run
-    moment: tuple[int, int] = (0, 0)  # (seed, round): what its draws are made from
+    moment: tuple[int, int] = (0, 0)  # (seed, round): the seed of its random generator
     stacked: bool = False
     members: tuple[str, ...] = ()  # the names of stacked clients, along the leading axis
-    letters: Mapping[str, bytes] = field(default_factory=dict)  # what this client alone is told, by layer
+    letters: Mapping[str, bytes] = field(default_factory=dict)  # messages for this client only, by layer
     asked: Callable[[], bytes] = bytes  # a digest of the question, its options and its parameters, for layers
     secrets: MutableMapping[str, bytes] = field(
         default_factory=dict, repr=False
-    )  # keys of layers; never sent, never undone
-    memo: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)  # what follows from the rows alone
+    )  # keys of layers; never sent, and not rolled back when an answer is rejected
+    memo: dict[str, Any] = field(
+        default_factory=dict, repr=False, compare=False
+    )  # cached results that depend on the rows only
 
     def __post_init__(self):
         if self.w is None:
@@ -56,19 +59,23 @@ class Client:
             self.w = xp.ones(self.x.shape[:-1], dtype=self.x.dtype, **same_place)
 
     def at(self, seed: int, round: int) -> Client:
-        """The same client at another moment, with fresh draws; rows and state are shared, not copied."""
+        """The same client in another round, with a new random generator; rows and state are shared, not copied."""
         return replace(self, moment=(seed, round))
 
     @cached_property
     def rng(self) -> np.random.Generator:
-        """Draws that depend on (seed, round, client name) alone: the same on any engine."""
+        """The random generator of this client and round; it depends on (seed, round, client name) only, so it is the
+        same on any engine.
+        """
         if self.stacked:
-            raise RuntimeError("a stacked client has one generator each: draw from client.rngs, or say batched=False")
+            raise RuntimeError(
+                "stacked clients have one generator each: use client.rngs, or register the question with batched=False"
+            )
         return generator(*self.moment, self.name)
 
     @cached_property
     def rngs(self) -> list[np.random.Generator]:
-        """One generator for each stacked client, the same that it has as `rng` when asked alone."""
+        """One generator per stacked client, equal to its `rng` when it is asked alone."""
         return [generator(*self.moment, name) for name in self.members] if self.stacked else [self.rng]
 
 
@@ -80,16 +87,17 @@ def generator(seed: int, round: int, name: str = "") -> np.random.Generator:
 
 @dataclass(frozen=True)
 class Step:
-    """What happens to an answer before it leaves the client, and how the server undoes it.
+    """An operation on an answer before it leaves the client, and its inverse at the server.
 
-    `undo` works on single answers, `undo_total` on the total and the names of those who are in it. With `undo_total`, what `undo`
-    gives is added up, not yet what was meant; with neither, what travels is what is meant. Neither is ever sent.
+    `undo` is applied to single answers, `undo_total` to their total and the names of the clients in it. A step with
+    `undo_total` may have `undo` as well, which is applied before answers are added. A step with neither needs no
+    inverse. Neither function is ever sent.
     """
 
     name: str
     options: Mapping[str, Any]
-    undo: Callable[[Tree, str], Tree] | None = None  # (what arrived, client name) -> what was meant
-    undo_total: Callable[[Tree, Sequence[str]], Tree] | None = None  # (the total, who answered) -> what was meant
+    undo: Callable[[Tree, str], Tree] | None = None  # (received answer, client name) -> answer
+    undo_total: Callable[[Tree, Sequence[str]], Tree] | None = None  # (received total, clients that answered) -> total
 
 
 @dataclass(frozen=True)
@@ -104,13 +112,12 @@ class Ask:
     in_process: bool = False  # gives rows away or misbehaves by design: never answered over a network
     options: Mapping[str, Any] = field(default_factory=dict)
     steps: tuple[Step, ...] = ()
-    # neither of these is part of the question: the server's look at a single answer before it is taken, which is never sent,
-    inspect: Callable[[Tree, str], None] | None = None
-    # and what each client alone is told, by layer and client name
-    letters: Mapping[str, Mapping[str, bytes]] = field(default_factory=dict)
+    # not part of the question itself:
+    inspect: Callable[[Tree, str], None] | None = None  # called at the server with each answer; never sent
+    letters: Mapping[str, Mapping[str, bytes]] = field(default_factory=dict)  # layer -> client -> message for it only
 
     def __call__(self, down: Tree, client: Client) -> Tree:
-        """What leaves the client: the answer after all steps."""
+        """The answer after all steps, as it leaves the client."""
         up = self.answer(down, self.seen(client), **self.options)
         for step in self.steps:
             if REGISTRY[step.name].kind == STEP:
@@ -125,10 +132,10 @@ class Ask:
         return client
 
     def receive(self, sent: Tree, name: str, bound: dict[str, Any] | None = None) -> Tree:
-        """One client's answer as the server adds it: steps undone as far as single answers go, then checked.
+        """One client's answer as the server adds it: with the steps undone that act on single answers, and checked.
 
-        What stays hidden until the total is checked against the annotations of its step: they say what travels in place of the
-        answer. SchemaError if anything does not fit.
+        An answer that can be read in the total only is checked against the annotations of the step that hides it.
+        SchemaError if anything does not fit.
         """
         for step in reversed(self.steps):
             if step.undo_total is not None:
@@ -151,11 +158,11 @@ class Ask:
 
     @property
     def on_totals(self) -> bool:
-        """Whether single answers cannot be read: a step is undone on the total alone."""
+        """Whether single answers cannot be read, because a step is undone on the total only."""
         return any(step.undo_total is not None for step in self.steps)
 
     def using(self, **options: Any) -> Ask:
-        """The same question with options, which travel with it; each must be a keyword of the function."""
+        """The same question with options, which are sent with it; each must be a keyword of the function."""
         unknown = set(options) - _parameters(self.answer)
         if unknown:
             raise TypeError(f"{self.name} has no option {sorted(unknown)[0]!r}")
@@ -185,11 +192,11 @@ class Ask:
         return replace(self, steps=(*self.steps, Step(step.name, options, undo, undo_total)))
 
     def telling(self, layer: str, letters: Mapping[str, bytes]) -> Ask:
-        """The same question with something that each client alone is told, by name."""
+        """The same question with a message for each client, by name."""
         return replace(self, letters={**self.letters, layer: letters})
 
     def letters_to(self, name: str) -> dict[str, bytes]:
-        """What one client alone is told, by layer."""
+        """The messages for one client, by layer."""
         return {layer: letters[name] for layer, letters in self.letters.items() if name in letters}
 
     @property
@@ -199,7 +206,7 @@ class Ask:
 
 
 def digest(ask: Ask, down: Tree) -> bytes:
-    """SHA-256 of a question, its options and its parameters: the same wherever the same is asked."""
+    """SHA-256 of a question, its options and its parameters."""
     structure, arrays = tree.pack(down)
     words = json.dumps([ask.name, dict(ask.options), structure], sort_keys=True)
     sha = hashlib.sha256(words.encode())
@@ -231,7 +238,7 @@ def client(
     Parameters
     ----------
     name : str
-        "room.question". It travels, stands in policies and ledgers, and stays when files move.
+        "room.question". It is sent, appears in policies and ledgers, and stays the same when files move.
     kind : {SUM, GATHER, TELL, STEP, VIEW, KEYS}
         How it is asked. A federation asks it in no other way, and a node answers in no other.
     batched : bool, default=True

@@ -1,4 +1,6 @@
-"""A run's config file: read, overridden by `key=value`, checked against the estimator's own parameters, and built."""
+"""The config file of a run: read it, apply `key=value` overrides, check it, and build the model and the federation it
+describes.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from unpooled import parameters
 from unpooled.errors import BadParameter, suggest
 from unpooled.estimator import estimator_class
 
-SECTIONS = {  # section -> its keys, each with the kind of its value
+SECTIONS = {  # section -> key -> type of its value
     "data": {"path": "str", "by": "str", "label": "str", "builtin": "str", "weight": "str", "columns": "list"},
     "federation": {
         "fraction": "float",
@@ -26,7 +28,7 @@ SECTIONS = {  # section -> its keys, each with the kind of its value
 }
 SECTIONS["layers"] = {"secure": "bool", "levels": "int", "quantiser": "str", "max_share": "float"}
 STUDY = ("study", "participants")  # sections that `unpooled.study` checks
-LINK_ONLY = ("link", "timeout", "wait")  # keys that mean something over a link alone; a run in process passes them by
+LINK_ONLY = ("link", "timeout", "wait")  # keys for runs over a link only; a run in this process ignores them
 
 Config = dict[str, dict[str, Any]]
 
@@ -46,14 +48,17 @@ def read(path: Path) -> Config:
 
 
 def _make_absolute(config: Config, base: Path) -> None:
-    """A path to data as it can be read from anywhere."""
+    """Make the path to data absolute."""
     data = config.get("data", {})
     if isinstance(data.get("path"), str):
         data["path"] = str((base / Path(data["path"]).expanduser()).absolute())
 
 
 def override(config: Config, pairs: Iterable[str]) -> Config:
-    """`key=value` sets a parameter of the model, `section.key=value` any other; values are TOML, else text; a path is seen from here."""
+    """Apply overrides: `key=value` sets a parameter of the model, `section.key=value` any other key.
+
+    Values are TOML, or else strings; a path is relative to the working directory.
+    """
     config = {name: dict(section) for name, section in config.items()}
     for pair in pairs:
         key, equals, text = pair.partition("=")
@@ -73,7 +78,7 @@ def _value(text: str) -> Any:
 
 
 def check(config: Config) -> None:
-    """Refuse unknown names, with the right one beside it, and values of another kind, before any work is done."""
+    """Refuse unknown names, with the nearest known one, and values of the wrong type, before any work is done."""
     _check_sections(config, "the config")
     model = config.get("model", {})
     if "name" not in model:
@@ -86,11 +91,11 @@ def check(config: Config) -> None:
         parameters.check_types(config.get(section, {}), keys)
     data = config.get("data", {})
     if "link" in config.get("federation", {}):
-        return  # the nodes have their data
+        return  # the nodes hold the data
     if ("path" in data) == ("builtin" in data):
         raise BadParameter("[data] needs either a path or a builtin name")
     if "path" in data and not glob.glob(data["path"]):
-        raise BadParameter(f"[data] path: nothing is found at {data['path']}")
+        raise BadParameter(f"[data] path: there is no file at {data['path']}")
 
 
 def _check_sections(config: Config, where: str) -> None:
@@ -116,7 +121,7 @@ def model_class(name: str) -> Any:
 
 
 def estimator(config: Config) -> Any:
-    """The model of a checked config, unfitted; [federation] fraction is the model's where it has one."""
+    """The unfitted model of a checked config; [federation] fraction becomes a parameter of the model."""
     parameters = {k: v for k, v in config["model"].items() if k != "name"}
     cls = model_class(config["model"]["name"])
     fraction = config.get("federation", {}).get("fraction")
@@ -131,7 +136,7 @@ def estimator(config: Config) -> Any:
 
 
 def federation(config: Config) -> Any:
-    """The clients of a checked config, in this process."""
+    """The federation of a checked config, in this process."""
     from unpooled.data import builtin
     from unpooled.data.federate import federate
 
@@ -163,7 +168,7 @@ def layered(fed: Any, config: Config, min_cohort: int = 3, folder: Path | None =
 
 
 def dumps(config: Config) -> str:
-    """The config as TOML: sections of numbers, texts, truths, and lists and inline tables of them."""
+    """The config as TOML; values are numbers, strings, booleans, and lists and inline tables of them."""
     sections = (
         f"[{name}]\n" + "".join(f"{k} = {_toml(v)}\n" for k, v in body.items()) for name, body in config.items()
     )

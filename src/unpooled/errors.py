@@ -1,4 +1,4 @@
-"""Every refusal of the library: one sentence that says what was wrong, where, and what to do."""
+"""The errors of the library: each message is one sentence that says what was wrong, where, and what to do."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from difflib import get_close_matches
 
 
 class UnpooledError(Exception):
-    """The base of all refusals: catch it to catch them all."""
+    """Base class of all errors of the library."""
 
 
 class BadData(UnpooledError, ValueError):
-    """Rows, labels or columns that no model should be fitted to."""
+    """Rows, labels or columns that cannot be fitted."""
 
 
 class BadParameter(UnpooledError, ValueError):
-    """A parameter outside of what it may be."""
+    """A parameter with an invalid value."""
 
 
 class DataNotFound(UnpooledError, FileNotFoundError):
-    """A file or folder that is not there."""
+    """A file or folder that does not exist."""
 
 
 class TooFewClients(UnpooledError, RuntimeError):
@@ -31,15 +31,15 @@ class RunError(UnpooledError, RuntimeError):
 
 
 class MaskingRefused(UnpooledError, RuntimeError):
-    """A step of a masked sum that a node or the coordinator does not take, because it could show a single share."""
+    """A step of a masked sum that a node or the coordinator refuses, because it could reveal a single answer."""
 
 
 class DataWarning(UserWarning):
-    """Data that can be fitted but is probably not what was meant."""
+    """Data that can be fitted but is probably a mistake."""
 
 
 def suggest(word: object, known: Iterable[object]) -> str:
-    """The helpful end of a sentence: "did you mean 'age'?", or the names there are.
+    """The end of an error message: "did you mean 'age'?", or the known names.
 
     >>> suggest("agee", ["age", "chol"])
     "did you mean 'age'?"

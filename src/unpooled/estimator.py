@@ -1,7 +1,8 @@
-"""The scikit-learn face: an algorithm is `init` and `step` over a federation; the loop, the history and saving are here.
+"""The base class of all models, with scikit-learn's interface: an algorithm is `init` and `step`; the loop, history and
+saving are here.
 
-`State` (what a step returns first) is a Tree and carries everything to the next round; `Info` (second) is only reported. So a checkpoint
-is the state, the history and the round, and a resumed run goes on to the same bits.
+`State` (what a step returns first) is a Tree and carries everything to the next round; `Info` (second) is only
+reported. So a checkpoint is the state, the history and the round, and a resumed run ends with the same bits.
 """
 
 from __future__ import annotations
@@ -28,23 +29,28 @@ from unpooled.tree import Tree, message
 
 Info = dict[str, Any]
 
-_PACKAGES = {"": "unpooled", "baselines.": "unpooled.baselines"}  # prefix of an estimator's name -> who lists it
+_PACKAGES = {
+    "": "unpooled",
+    "baselines.": "unpooled.baselines",
+}  # prefix of an estimator's name -> package that lists it
 
 
 @message("estimator.Moment")
 class Moment(NamedTuple):
-    """All that a run needs to go on from the end of a round."""
+    """A checkpoint: everything that a run needs to continue after a round."""
 
     state: Tree
     history: list[Info]
     seed: int
     round: int  # the federation's, which counts every exchange
-    clients: Tree  # state that this process keeps for clients and layers
+    clients: Tree  # state of clients and layers in this process
     done: bool
 
 
 class Estimator(BaseEstimator):
-    """Hyper-parameters untouched in `__init__`, learned things end in `_`; subclasses give `init`, `step` and `finish`."""
+    """Base class: `__init__` stores parameters unchanged, fitted attributes end in `_`; subclasses give `init`, `step`
+    and `finish`.
+    """
 
     max_iter: int
     random_state: Any
@@ -71,18 +77,32 @@ class Estimator(BaseEstimator):
     # ---- the loop ----
 
     def fit(self, X: Any, y: Any = None, *, by: Any = None, sample_weight: Any = None) -> Any:
-        """Fit over clients: a dict, list, frame, folder or Federation; a plain array is one client."""
+        """Fit the model over clients.
+
+        Parameters
+        ----------
+        X : dict, list, array, frame, path or Federation
+            Anything that `federate` takes, or a federation; a plain array is one client.
+        y : dict, list, array, str or None, default=None
+            Labels: as `X`, or the name of a column.
+        by : array-like, str or None, default=None
+            The client of each row, or the column that holds it, where `X` is one table.
+        sample_weight : dict, list, array, str or None, default=None
+            Row weights: as `y`.
+
+        Returns
+        -------
+        self
+        """
         fed = as_federation(X, y, by=by, sample_weight=sample_weight)
         for _ in self.rounds(fed):
             pass
-        if (
-            is_frame(X) and self.columns_ is not None
-        ):  # scikit-learn's word for columns of a frame, which it then wants to see again
+        if is_frame(X) and self.columns_ is not None:  # scikit-learn then expects the same columns in predict
             self.feature_names_in_ = np.asarray(self.columns_, dtype=object)
         return self
 
     def rounds(self, fed: Federation, saved: Moment | None = None) -> Iterator[Moment]:
-        """Fit, handing out after the start and after every round what is needed to go on from there."""
+        """Fit, yielding a checkpoint after the start and after every round."""
         self._check_all(fed)
         moment = self._start(fed) if saved is None else self._continue(fed, saved)
         self._describe(fed)
@@ -95,10 +115,10 @@ class Estimator(BaseEstimator):
         self.finish(fed, moment.state)
 
     def _check_all(self, fed: Federation) -> None:
-        """The model's own sentences first, which say more than those about kinds."""
+        """The model's own checks first, whose messages say more than those about types."""
         try:
             self.check(fed)
-        except TypeError:  # a text compared with a number
+        except TypeError:  # a string compared with a number
             self._check_kinds()
             raise
         self._check_kinds()
@@ -134,7 +154,7 @@ class Estimator(BaseEstimator):
     # ---- saving ----
 
     def save(self, folder: str | Path) -> Path:
-        """Write the fitted model as JSON and arrays, without pickle; `unpooled.load` reads it back."""
+        """Write the fitted model into a folder as JSON and arrays, without pickle; `unpooled.load` reads it."""
         check_is_fitted(self)
         folder = Path(folder)
         fitted = {k: v for k, v in vars(self).items() if k.endswith("_") and not k.startswith("_") and k != "history_"}
@@ -145,22 +165,45 @@ class Estimator(BaseEstimator):
         return folder
 
 
-def rows_of(model: Any, X: Any, **how: Any) -> np.ndarray:
-    """New rows for a fitted model, checked as scikit-learn does; a frame's columns are taken by name, in the model's order."""
+def rows_of(model: Any, X: Any, **options: Any) -> np.ndarray:
+    """New rows for a fitted model, checked as scikit-learn does; columns of a frame are taken by name, in the model's
+    order.
+    """
     names = getattr(model, "columns_", None)
-    if names is not None and is_frame(X) and not hasattr(model, "feature_names_in_"):  # else scikit-learn sees to it
+    if names is not None and is_frame(X) and not hasattr(model, "feature_names_in_"):  # else scikit-learn does it
         columns, named = columns_of(X, "the data")
         X = matrix(fitted_with(names, columns, "the data"), "the data") if named else X
-    return validate_data(model, X, reset=False, **how)
+    return validate_data(model, X, reset=False, **options)
 
 
 def load(folder: str | Path) -> Any:
-    """The fitted estimator that `save` wrote, or that a run folder holds."""
+    """Load the fitted estimator that `save` wrote, or that a run folder holds.
+
+    Parameters
+    ----------
+    folder : str or Path
+        A folder given to `save`, or a run folder of `unpooled run`.
+
+    Returns
+    -------
+    Estimator
+        The fitted estimator, with its history.
+
+    Examples
+    --------
+    >>> import tempfile, numpy as np, unpooled as up
+    >>> rng = np.random.default_rng(0)
+    >>> model = up.PCA(n_components=1).fit({"north": rng.normal(size=(20, 2)), "south": rng.normal(size=(30, 2))})
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     again = up.load(model.save(folder))
+    >>> bool((again.components_ == model.components_).all())
+    True
+    """
     given = Path(folder)
     folder = given / "model" if (given / "model").is_dir() else given
     if not (folder / "model.zip").exists():
         unfinished = (given / "config.toml").exists()
-        remedy = f"`unpooled resume {given}` takes the run to its end" if unfinished else "check the path"
+        remedy = f"`unpooled resume {given}` finishes the run" if unfinished else "check the path"
         raise DataNotFound(f"there is no fitted model in {given}: {remedy}")
     saved = store.read(folder / "model.zip")
     try:
@@ -197,7 +240,9 @@ def class_name(cls: type) -> str:
 
 
 def estimator_class(name: str) -> Callable[..., Any]:
-    """A public estimator by its lasting name, or a class of a module that is imported already; no other code is run."""
+    """A public estimator by its lasting name, or a class of a module that is already imported; no other module is
+    imported.
+    """
     prefix = "baselines." if name.startswith("baselines.") else ""
     listed = import_module(_PACKAGES[prefix])
     short = name.removeprefix(prefix)
@@ -212,7 +257,7 @@ def estimator_class(name: str) -> Callable[..., Any]:
 
 
 def _row(number: int, fed: Federation, mark: int, start: float) -> Info:
-    """The part of a history row that every algorithm has."""
+    """The entries of a history row that every algorithm has."""
     new = fed.journal.exchanges[mark:]
     return {
         "round": number,
@@ -231,12 +276,12 @@ def _seed(random_state: Any) -> int:
     if isinstance(random_state, np.random.RandomState):
         return int(random_state.randint(2**31 - 1))
     raise BadParameter(
-        f"random_state={random_state!r} must be a whole number of 0 or more, a RandomState of NumPy, or None"
+        f"random_state={random_state!r} must be a non-negative whole number, a RandomState of NumPy, or None"
     )
 
 
 def _plain(value: Any) -> Tree:
-    """The value as a Tree of arrays, numbers, strings; an array of objects becomes one of strings."""
+    """The value as a Tree of arrays, numbers and strings; an object array becomes an array of strings."""
     if isinstance(value, dict):
         return {str(k): _plain(v) for k, v in value.items()}
     if hasattr(value, "_fields"):

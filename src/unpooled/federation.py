@@ -1,6 +1,7 @@
 """The Federation protocol: one value goes down to all; a SUM, a GATHER or nothing comes up.
 
-Engines (`Local`, `Flower`) say where clients are. Layers wrap a federation in a federation and say what happens to a message on its way.
+Engines (`Local`, `Flower`) say where clients are. Layers wrap a federation in a federation and say what happens to a
+message on its way.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from unpooled.client import GATHER, KEYS, Ask, Client, generator
 from unpooled.errors import BadParameter, TooFewClients
 from unpooled.tree import Tree
 
-LATE = "no answer within"  # how the reason of a client begins that did not answer in time
+LATE = "no answer within"  # first words of the refusal of a client that did not answer in time
 
 
 class Refusal(NamedTuple):
-    """An answer that was not taken, and why."""
+    """An answer that was rejected, and why."""
 
     round: int
     client: str
@@ -31,7 +32,7 @@ class Refusal(NamedTuple):
 
 
 class Exchange(NamedTuple):
-    """One question put to a federation: who was asked, who answered, what crossed."""
+    """One question put to a federation: how many clients were asked and answered, and how many bytes were sent."""
 
     round: int
     question: str
@@ -41,8 +42,8 @@ class Exchange(NamedTuple):
     bytes_down: int
     bytes_up: int
     seconds: float
-    contents: str  # what numbers one answer held
-    steps: str = ""  # what layers did to the answers before they left
+    contents: str  # the leaves of one answer and their shapes
+    steps: str = ""  # what layers did to the answers before they were sent
 
 
 class Tally:
@@ -66,7 +67,7 @@ class Tally:
 
 
 class Journal:
-    """What a federation remembers of a run: its seed, its round, every exchange, every refusal. Cohorts and layers share it."""
+    """The record of a run: its seed, its round, every exchange and every refusal. Cohorts and layers share it."""
 
     def __init__(self) -> None:
         self.keep_answers = False  # whether the single answers of the last exchange are kept, as evidence of a total
@@ -76,12 +77,12 @@ class Journal:
         self.seed, self.round = seed, round
         self.exchanges: list[Exchange] = []
         self.answered: list[str] = []  # who answered the last exchange
-        self.answers: dict[str, Tree] = {}  # and with what, if they are kept
+        self.answers: dict[str, Tree] = {}  # their answers, if they are kept
         self.refusals: list[Refusal] = []
 
     @contextmanager
     def exchange(self, ask: Ask, down: Tree, kind: str, names: Sequence[str], min_clients: int) -> Iterator[Tally]:
-        """One round trip: the round moves on, answers are counted, too few of them is an error with the remedy."""
+        """One round trip: counts the round and its answers, and raises TooFewClients with the remedy."""
         if ask.kind != kind and (kind, ask.kind) != (GATHER, KEYS):
             raise TypeError(f"{ask.name} is registered as a {ask.kind.upper()} and was asked as a {kind.upper()}")
         if kind == GATHER and ask.on_totals:
@@ -106,7 +107,9 @@ class Journal:
         )
         self.exchanges.append(row)
         self.answered = tally.names
-        if ask.kind != KEYS and tally.answered < max(1, min_clients):  # who asks for keys knows how many it needs
+        if ask.kind != KEYS and tally.answered < max(
+            1, min_clients
+        ):  # layers that ask for keys count the answers themselves
             raise TooFewClients(self._too_few(row, min_clients))
 
     def _too_few(self, row: Exchange, min_clients: int) -> str:
@@ -124,12 +127,12 @@ class Journal:
 
     @property
     def rng(self) -> np.random.Generator:
-        """The server's draws in this round."""
+        """The server's random generator in this round."""
         return generator(self.seed, self.round)
 
 
 class Federation(Protocol):
-    """Where the clients are is the engine's business; these are the only ways to reach them."""
+    """The ways to reach clients, wherever an engine has them."""
 
     @property
     def journal(self) -> Journal: ...
@@ -142,7 +145,7 @@ class Federation(Protocol):
 
     @property
     def columns(self) -> list[str] | None:
-        """The names of the columns, where the data have names."""
+        """The names of the columns, if they have names."""
 
     def here(self) -> list[Client]:
         """The clients whose rows and state are in this process; none of them over a network.
@@ -155,19 +158,19 @@ class Federation(Protocol):
         """The total over the clients that answered."""
 
     def gather(self, ask: Ask, down: Tree) -> dict[str, Tree]:
-        """Every single answer, by client: a visible, greppable choice."""
+        """Every client's answer, by name: the server sees each of them."""
 
     def tell(self, ask: Ask, down: Tree) -> None:
-        """A sum of nothing: clients act and keep the result in their state."""
+        """Have clients act and keep the result in their state; nothing is returned."""
 
     def only(self, names: Sequence[str]) -> Federation:
-        """The federation of these clients alone; journal and state are shared."""
+        """The federation of these clients only; journal and state are shared."""
 
     def sample(self, share: float, rng: np.random.Generator) -> Federation:
-        """A random cohort, which is a federation."""
+        """A federation of a random cohort of the clients."""
 
     def snapshot(self) -> Tree:
-        """What this process keeps for the clients and layers, to be put into a checkpoint."""
+        """The state of clients and layers in this process, for a checkpoint."""
 
     def restore(self, saved: Tree) -> None: ...
 
@@ -207,7 +210,7 @@ class Layer:
         self.inner.tell(self.wrap(ask), down)
 
     def only(self, names: Sequence[str]) -> Federation:
-        """The same layer object around fewer clients, so that what it counts and remembers goes on."""
+        """The same layer around fewer clients; counters and state are shared."""
         view = copy.copy(self)
         view.inner = self.inner.only(names)
         return view
@@ -242,5 +245,5 @@ class Layer:
 
 
 def is_federation(value: Any) -> bool:
-    """Whether `value` can be asked questions; looks at its class alone, so that no node is waited for."""
+    """Whether `value` can be asked questions; looks at its class only, so that no node is waited for."""
     return all(hasattr(type(value), method) for method in ("sum", "gather", "tell", "here"))

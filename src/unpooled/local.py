@@ -1,7 +1,9 @@
-"""All clients in this process: merged when the question adds over rows, stacked when it is batched, one by one otherwise.
+"""A federation in this process: clients are merged if the question adds over rows, stacked if it is batched, else asked
+one by one.
 
-How the work is cut into jobs depends on the clients alone, and answers are added in a fixed order, so any number of threads gives
-the same bits. At most a window of answers is alive at a time: memory does not grow with clients x statistics.
+How the work is cut into jobs depends on the clients alone, and answers are added in a fixed order, so any number of
+threads gives the same bits. At most a window of answers is alive at a time: memory does not grow with clients x
+statistics.
 """
 
 from __future__ import annotations
@@ -23,21 +25,21 @@ from threadpoolctl import ThreadpoolController
 from unpooled import tree
 from unpooled.arrays import is_torch, namespace
 from unpooled.client import KEYS, Ask, Client, digest
-from unpooled.errors import BadParameter
 from unpooled.federation import Journal, cohort
+from unpooled.parameters import one_of
 from unpooled.tree import Tree
 
-BLOCKS = 16  # merged blocks, and slices of large clients, are about this many, so that threads have something to share,
-BLOCK_ROWS = (8_192, 65_536)  # of at least and at most so many rows, so that handing them out costs little
-STACK_CLIENTS = 256  # clients stacked into one job at most: bounds the answers in memory
-STACK_CELLS = 4_000_000  # numbers in one stack at most, unless Local is told otherwise: a GPU wants more
-STACK_PADDING = 0.125  # of a stack at most, about, unless Local is told otherwise: a GPU wants few stacks, say 1.0
+BLOCKS = 16  # about so many merged blocks or slices of large clients, to keep all threads busy
+BLOCK_ROWS = (8_192, 65_536)  # rows of a block, at least and at most, so that scheduling costs little
+STACK_CLIENTS = 256  # clients in one stack at most: bounds the answers in memory
+STACK_CELLS = 4_000_000  # default of stack_cells
+STACK_PADDING = 0.125  # default of stack_padding
 
 MODES = ("auto", "stacked", "one by one")
 
 
 class Job(NamedTuple):
-    """A piece of work for one thread: the clients it speaks for, and what the question is put to."""
+    """A unit of work for one thread: the clients it covers, and the client object that the question is applied to."""
 
     clients: list[Client]
     target: Client  # a client, many merged or stacked, or a slice of one
@@ -45,7 +47,45 @@ class Job(NamedTuple):
 
 
 class Local:
-    """A federation whose clients live here. `mode="one by one"` is the way to debug; results do not depend on it."""
+    """A federation whose clients are in this process.
+
+    Usually made by `federate`. Results do not depend on `mode` or `threads`.
+
+    Parameters
+    ----------
+    clients : sequence of Client
+        Rows, labels and row weights of each client.
+    mode : {"auto", "stacked", "one by one"}, default="auto"
+        "auto" merges or stacks clients wherever a question allows it, "stacked" never merges them, and "one by one" asks
+        each client by itself, which is slow and easy to debug.
+    threads : int or None, default=None
+        Threads that work on clients; None is one per available core.
+    min_clients : int, default=1
+        Fewer answers than this in a round raise TooFewClients.
+    stack_cells : int, default=4_000_000
+        Numbers in one stack of clients at most; a GPU can take more.
+    stack_padding : float, default=0.125
+        Share of a stack that may be padding, roughly; larger values give fewer stacks, which suits a GPU.
+
+    Attributes
+    ----------
+    names : list of str
+        Names of the clients.
+    columns : list of str or None
+        Names of the columns, if the data has names.
+    journal : Journal
+        The record of the run: every exchange and every refusal.
+
+    Examples
+    --------
+    >>> import numpy as np, unpooled as up
+    >>> from unpooled.client import Client
+    >>> fed = up.Local([Client("north", np.ones((4, 2))), Client("south", np.zeros((6, 2)))], mode="one by one")
+    >>> fed.names
+    ['north', 'south']
+    >>> up.PCA(n_components=1).fit(fed).n_samples_
+    10
+    """
 
     def __init__(
         self,
@@ -57,8 +97,7 @@ class Local:
         stack_cells: int = STACK_CELLS,
         stack_padding: float = STACK_PADDING,
     ):
-        if mode not in MODES:
-            raise BadParameter(f"mode={mode!r} is not known: use one of {', '.join(MODES)}")
+        one_of("mode", mode, MODES)
         self.clients, self.mode, self.min_clients = list(clients), mode, min_clients
         self.threads = threads or len(os.sched_getaffinity(0))
         self.stack_cells, self.stack_padding = stack_cells, stack_padding
@@ -105,7 +144,7 @@ class Local:
         for c in self.clients:
             c.state = dict(saved.get(c.name, {}))
 
-    # ---- who answers together ----
+    # ---- jobs ----
 
     def _plan(self, ask: Ask, merge: bool = True) -> list[Job]:
         if (
@@ -135,7 +174,7 @@ class Local:
     def _answers(
         self, ask: Ask, down: Tree, tally: Any, jobs: list[Job], together: bool = False
     ) -> Iterator[tuple[str, Tree]]:
-        """(client, checked answer) pairs; clients that answer together come as one pair under the first one's name."""
+        """(client, checked answer) pairs; clients that answer together are one pair with the first client's name."""
         moment, bound = (self.journal.seed, self.journal.round), tree.dims(down, ask.types[0])
         so_far: Any = None
         for job, outcome in self._run(lambda job: _attempt(ask, down, job, moment), jobs):
@@ -145,35 +184,37 @@ class Local:
                 so_far = None
 
     def _accept(self, ask, down, tally, job: Job, outcome, bound, together) -> Iterator[tuple[str, Tree]]:
-        """Check what a job sent; whatever is wrong with many together is looked for one by one."""
+        """Check the answer of a job; if a job of several clients fails, they are asked one by one."""
         try:
             if isinstance(outcome, Exception):
                 raise outcome
             state, sent = outcome
-            voices = list(_voices(ask, job, state, sent, bound, together))
+            answers = list(_checked_answers(ask, job, state, sent, bound, together))
         except Exception as error:
             if len(job.clients) == 1:
                 tally.refuse(job.clients[0].name, error)
                 return
             yield from self._one_by_one(ask, down, tally, job, bound, together, error)
             return
-        for voice in voices:
-            tally.count(voice.sent, [c.name for c in voice.clients])
-            for c, state in zip(voice.clients, voice.states):
+        for answer in answers:
+            tally.count(answer.sent, [c.name for c in answer.clients])
+            for c, state in zip(answer.clients, answer.states):
                 c.state = state
-            yield voice.clients[0].name, voice.up
+            yield answer.clients[0].name, answer.up
 
     def _one_by_one(self, ask, down, tally, job: Job, bound, together, error: Exception) -> Iterator[tuple[str, Tree]]:
         moment, before = (self.journal.seed, self.journal.round), len(self.journal.refusals)
         for single in single_jobs(job.clients):
             outcome = _attempt(ask, down, single, moment)
             yield from self._accept(ask, down, tally, single, outcome, bound, together)
-        if len(self.journal.refusals) == before and not isinstance(error, _Unlike):  # then the question is at fault
-            text = f"{ask.name} fails for clients together but for none alone ({error}): asked one by one, it is slow"
+        if len(self.journal.refusals) == before and not isinstance(
+            error, _StatesDiffer
+        ):  # then the question itself is wrong
+            text = f"{ask.name} fails for stacked or merged clients but for no single one ({error}): asked one by one, it is slow"
             warnings.warn(text, RuntimeWarning, stacklevel=2)
 
     def _run(self, work: Callable[[Job], Any], jobs: Iterable[Job]) -> Iterator[tuple[Job, Any]]:
-        """(job, result) in order, with at most a window of results alive."""
+        """(job, result) pairs in order; at most a window of results is in memory."""
         with _one_blas_thread():
             if self.threads == 1:
                 yield from ((job, work(job)) for job in jobs)
@@ -191,7 +232,7 @@ class Local:
 
 
 def _attempt(ask: Ask, down: Tree, job: Job, moment: tuple[int, int]) -> Any:
-    """(new state, what was sent), or the exception: a broken client never stops the others."""
+    """(new state, answer), or the exception: a client that fails does not stop the others."""
     try:
         me = copy.copy(job.target.at(*moment))
         me.state = _stack_states(job.clients) if me.stacked else dict(me.state)
@@ -199,42 +240,42 @@ def _attempt(ask: Ask, down: Tree, job: Job, moment: tuple[int, int]) -> Any:
         me.asked = partial(digest, ask, down)
         sent = ask(down, me)
         return me.state, sent
-    except ModuleNotFoundError:  # is missing for all, and no fault of a client
+    except ModuleNotFoundError:  # missing for all clients, not an error of one
         raise
     except Exception as error:
         return error
 
 
 def _join(a: Any, b: Any) -> Any:
-    """Two outcomes of slices of the same client: answers add, an error stays."""
+    """The outcomes of two slices of the same client: answers are added, an error is kept."""
     if a is None or isinstance(b, Exception):
         return b
     return a if isinstance(a, Exception) else (b[0], tree.add(a[1], b[1]))
 
 
-class Voice(NamedTuple):
+class Answer(NamedTuple):
     """One checked answer, of one client or of several together."""
 
     clients: list[Client]
-    states: list[dict]  # their new states; none where the question keeps none
-    sent: Tree  # what one of them sent
+    states: list[dict]  # their new states; empty if the question keeps none
+    sent: Tree  # the answer as one of them sent it
     up: Tree
 
 
-def _voices(ask: Ask, job: Job, state: dict, sent: Tree, bound: dict, together: bool) -> Iterator[Voice]:
-    """The checked answers in what a job sent."""
+def _checked_answers(ask: Ask, job: Job, state: dict, sent: Tree, bound: dict, together: bool) -> Iterator[Answer]:
+    """The checked answers of a job."""
     if not job.target.stacked:
         states = [state] if job.target is job.clients[0] else []
-        yield Voice(job.clients, states, sent, ask.receive(sent, job.clients[0].name, copy.deepcopy(bound)))
+        yield Answer(job.clients, states, sent, ask.receive(sent, job.clients[0].name, copy.deepcopy(bound)))
         return
     states = [tree.at(state, i) for i in range(len(job.clients))]
     if together:
         tree.check(sent, ask.types[1], copy.deepcopy(bound), lead=1)
-        yield Voice(job.clients, states, tree.at(sent, 0), tree.map(lambda a: a.sum(0), sent))
+        yield Answer(job.clients, states, tree.at(sent, 0), tree.map(lambda a: a.sum(0), sent))
         return
     for i, c in enumerate(job.clients):
         one = tree.at(sent, i)
-        yield Voice([c], [states[i]], one, ask.receive(one, c.name, copy.deepcopy(bound)))
+        yield Answer([c], [states[i]], one, ask.receive(one, c.name, copy.deepcopy(bound)))
 
 
 @cache
@@ -243,12 +284,12 @@ def _controller() -> ThreadpoolController:
 
 
 def _one_blas_thread():
-    """Threads go over clients; each does its algebra on one core, so that bits do not depend on how many there are."""
+    """BLAS on one core: threads work on different clients, so results do not depend on the number of threads."""
     controller = _controller()
     return controller.limit(limits=1, user_api="blas") if controller.lib_controllers else nullcontext()
 
 
-# ---- how clients become jobs ----
+# ---- jobs from clients ----
 
 
 def single_jobs(clients: Iterable[Client]) -> Iterator[Job]:
@@ -256,7 +297,7 @@ def single_jobs(clients: Iterable[Client]) -> Iterator[Job]:
 
 
 def merged_jobs(clients: Sequence[Client]) -> Iterator[Job]:
-    """Small neighbours concatenated, large clients cut into slices of rows; the cut depends on the clients alone."""
+    """Small neighbouring clients concatenated, large ones cut into slices of rows; the cuts depend on the clients only."""
     rows = int(np.clip(sum(len(c.w) for c in clients) // BLOCKS, *BLOCK_ROWS))
     for large, run in groupby(clients, key=lambda c: len(c.w) > rows):
         group = list(run)
@@ -285,7 +326,7 @@ def _merge(group: list[Client]) -> Client:
 
 
 def stacked_jobs(clients: Sequence[Client], cells: int = STACK_CELLS, padding: float = STACK_PADDING) -> Iterator[Job]:
-    """Clients of like size padded to one width; padding has weight 0."""
+    """Clients of similar size padded to one width; padding has weight 0."""
     by_size: dict[int, list[Client]] = {}
     for c in clients:
         by_size.setdefault(_bucket(len(c.w), padding), []).append(c)
@@ -298,7 +339,7 @@ def stacked_jobs(clients: Sequence[Client], cells: int = STACK_CELLS, padding: f
 
 
 def _bucket(n: int, padding: float) -> int:
-    """Widths grow by this share: by an eighth there is little padding and there are few buckets."""
+    """The padded width for n rows; neighbouring widths differ by about the share `padding`."""
     if n <= 16:
         return 16
     step = max(int(2 ** (int(n - 1).bit_length() - 1) * padding), 1)
@@ -322,13 +363,13 @@ def _pad(a: Any, width: int) -> Any:
     return xp.concatenate([a, filler])
 
 
-class _Unlike(Exception):
-    """States of different make cannot be stacked: such clients are asked one by one."""
+class _StatesDiffer(Exception):
+    """States of different structure cannot be stacked: such clients are asked one by one."""
 
 
 def _stack_states(clients: list[Client]) -> dict[str, Tree]:
-    """The clients' states as one, leaf by leaf."""
+    """The clients' states stacked leaf by leaf."""
     try:
         return tree.map(lambda *leaves: namespace(*leaves).stack(leaves), *[c.state for c in clients])
     except Exception as error:
-        raise _Unlike(str(error)) from error
+        raise _StatesDiffer(str(error)) from error

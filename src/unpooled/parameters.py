@@ -1,4 +1,6 @@
-"""Checks of parameters: the types that annotations name, and ranges. Each refusal is one sentence, before any work is done."""
+"""Checks of parameters: their annotated types and their ranges. A bad value raises BadParameter before any work is
+done.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from unpooled.errors import BadParameter, suggest
 
 # ---- types: `tol: float` given "abc" is refused ----
 
-KINDS: dict[str, tuple[Any, str]] = {  # a kind's name in annotations -> (types, how a sentence calls it)
+KINDS: dict[str, tuple[Any, str]] = {  # name in annotations -> (types, words for messages)
     "int": (Integral, "a whole number"),
     "float": (Real, "a number"),
     "bool": ((bool, np.bool_), "true or false"),
@@ -28,7 +30,7 @@ KINDS: dict[str, tuple[Any, str]] = {  # a kind's name in annotations -> (types,
 
 
 def check_types(values: Mapping[str, Any], wanted: Mapping[str, str]) -> None:
-    """Refuse the first value that is of none of the kinds that `wanted` has for it; a kind not known here takes anything."""
+    """Refuse the first value whose type does not match its annotation in `wanted`; unknown annotations accept anything."""
     for name, value in values.items():
         names = re.sub(r"\[.*?\]", "", wanted.get(name, "Any")).split(" | ")
         kinds = [KINDS[n] for n in names if n in KINDS]
@@ -46,7 +48,7 @@ def _is(value: Any, types: Any) -> bool:
 
 
 def annotations_of(cls: type) -> dict[str, str]:
-    """name -> annotation of every parameter of a class, those included that it passes on to the classes it builds on."""
+    """name -> annotation of every parameter of a class, including those it passes on to its bases."""
     found: dict[str, str] = {}
     for base in reversed(cls.__mro__):
         if "__init__" in vars(base) and base is not object:
@@ -62,7 +64,7 @@ def annotations_of(cls: type) -> dict[str, str]:
 
 
 def is_number(value: Any) -> bool:
-    """Whether `value` is one real number, and not a truth value."""
+    """Whether `value` is one real number; bools are not numbers."""
     return isinstance(value, Real) and not isinstance(value, bool)
 
 

@@ -1,4 +1,4 @@
-"""What a person sees while a fit runs: one live line on a terminal, a plain line every few seconds when piped."""
+"""Progress of a fit: one live line on a terminal, a plain line every few seconds when piped."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ PIPED_SECONDS = 10.0
 
 
 class Progress:
-    """Call it with (estimator, moment) after each round; writes to standard error alone."""
+    """Call it with (estimator, moment) after each round; it writes to standard error only."""
 
     def __init__(self, quiet: bool = False):
         self.quiet, self.began, self.last = quiet, time.monotonic(), 0.0
-        # asked once: a live line puts something that is no terminal in the place of standard error
+        # checked once: the live line replaces standard error by something that is no terminal
         self.terminal = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
         self.status: Any = None
 
@@ -36,8 +36,8 @@ class Progress:
 
             self.status = Console(stderr=True).status("")
             self.status.start()
-        room = self.status.console.width - 3  # one line, whatever the window: the spinner takes two
-        self.status.update(text[:room])
+        width = self.status.console.width - 3  # a single line; the spinner takes two columns
+        self.status.update(text[:width])
 
     def close(self) -> None:
         if self.status is not None:
@@ -48,12 +48,12 @@ def line(estimator: Any, moment: Any) -> str:
     """ "round 12 of at most 100, loglik -3.2104, 4 clients, 12.3 kB up"."""
     row = moment.history[-1] if moment.history else {}
     known = ("round", "seconds", "clients", "bytes_up", "bytes_down")
-    told = [f"{k} {v:.6g}" for k, v in row.items() if k not in known and isinstance(v, int | float)]
+    metrics = [f"{k} {v:.6g}" for k, v in row.items() if k not in known and isinstance(v, int | float)]
     sent = sum(r.get("bytes_up", 0) for r in moment.history)
     return ", ".join(
         [
             f"round {len(moment.history)} of at most {estimator.max_iter}",
-            *told[:2],
+            *metrics[:2],
             f"{row.get('clients', 0)} clients",
             f"{size(sent)} up",
         ]
@@ -61,7 +61,7 @@ def line(estimator: Any, moment: Any) -> str:
 
 
 def size(count: float) -> str:
-    """Bytes for people: 12.3 kB."""
+    """A number of bytes as text: 12.3 kB."""
     for unit in ("B", "kB", "MB", "GB"):
         if count < 1000 or unit == "GB":
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"

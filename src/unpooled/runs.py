@@ -1,6 +1,7 @@
 """A run is a folder: config.toml, history.jsonl, ledger.jsonl, checkpoints/, model/, summary.json, report.html.
 
-Each round ends with a checkpoint, written atomically; a run killed at any moment goes on from the last one to the same bits.
+Each round ends with a checkpoint, written atomically; a run killed at any moment can be resumed from the last one and
+ends with the same bits.
 """
 
 from __future__ import annotations
@@ -29,13 +30,13 @@ from unpooled.layers.plausible import Plausible
 from unpooled.study import Study
 from unpooled.tree import Tree, message
 
-KEPT = 2  # checkpoints kept: the last, and one before it should the disk have lost the last
-SHOWN = 200  # clients described one by one in a summary at most
+CHECKPOINTS = 2  # how many are kept: the last, and the one before it in case the last is damaged
+MAX_CLIENTS_SHOWN = 200  # clients described in a summary at most
 
 
 @message("run.Saved")
 class Saved(NamedTuple):
-    """A checkpoint: all of a `Moment` but the history, which has a file of its own."""
+    """A checkpoint on disk: a `Moment` without the history, which has a file of its own."""
 
     state: Tree
     rounds: int
@@ -46,7 +47,7 @@ class Saved(NamedTuple):
 
 
 def create(config: configs.Config, out: Path | None, study: Study | None = None) -> Path:
-    """A new run folder that holds the config; a folder that holds a run already is refused, unless it never began."""
+    """A new run folder with its config; a folder with a run that has started is refused."""
     configs.check(config)
     name = f"{config['model']['name']}-{datetime.now():%Y%m%d-%H%M%S}-{os.getpid()}"
     folder = out or Path("runs") / name
@@ -54,7 +55,9 @@ def create(config: configs.Config, out: Path | None, study: Study | None = None)
         raise RunError(
             f"{folder} holds a run already: `unpooled resume {folder}` continues it, or choose another --out"
         )
-    with alone(folder) if (folder / "config.toml").exists() else nullcontext():  # it may be beginning just now
+    with (
+        exclusive(folder) if (folder / "config.toml").exists() else nullcontext()
+    ):  # another process may be starting it
         store.write_file(folder / "config.toml", configs.dumps(config).encode())
         if study is not None:
             store.write_file(folder / "study.toml", study.content)
@@ -62,13 +65,13 @@ def create(config: configs.Config, out: Path | None, study: Study | None = None)
 
 
 def study_of(folder: Path) -> Study | None:
-    """The study that a run follows, if it follows one."""
+    """The study of a run, or None."""
     path = folder / "study.toml"
     return studies.read(path) if path.exists() else None
 
 
-def dressed(fed: Any, folder: Path, config: configs.Config) -> Any:
-    """A federation of nodes inside the layers of a run; a study's totals are kept in its folder."""
+def with_layers(fed: Any, folder: Path, config: configs.Config) -> Any:
+    """The federation of a run inside its layers; the totals of a study are kept in the run folder."""
     study = study_of(folder)
     least = 3 if study is None else study.min_cohort
     fed = fed if config.get("layers", {}).get("secure") else Plausible(fed)  # masked answers cannot be looked at
@@ -77,14 +80,14 @@ def dressed(fed: Any, folder: Path, config: configs.Config) -> Any:
 
 
 def go(folder: Path, watch: Callable[[Any, Moment], None], fed: Any = None) -> Any:
-    """Run a folder from its last checkpoint, or from the start, to its end; the fitted estimator."""
+    """Run a folder to its end, from the last checkpoint or the start, and return the fitted estimator."""
     config = configs.read(config_of(folder))
     configs.check(config)
-    with alone(folder):
+    with exclusive(folder):
         fed = fed if fed is not None else configs.federation(config)
         estimator, saved = configs.estimator(config), _latest(folder)
         _same_data(folder, fed, begun=saved is not None)
-        with _what_to_do(folder):
+        with _resume_hint(folder):
             for moment in estimator.rounds(fed, saved):
                 _record(folder, fed, moment, first=saved is None)
                 watch(estimator, moment)
@@ -96,8 +99,8 @@ def go(folder: Path, watch: Callable[[Any, Moment], None], fed: Any = None) -> A
 
 
 @contextmanager
-def _what_to_do(folder: Path) -> Iterator[None]:
-    """An error in a round is told with the way to go on, if any round is kept."""
+def _resume_hint(folder: Path) -> Iterator[None]:
+    """Add to an error how to resume the run, if it has a checkpoint."""
     try:
         yield
     except UnpooledError as error:
@@ -114,8 +117,8 @@ def config_of(folder: Path) -> Path:
 
 
 @contextmanager
-def alone(folder: Path) -> Iterator[None]:
-    """One process at a time works in a run folder; the lock ends with the process, however it ends."""
+def exclusive(folder: Path) -> Iterator[None]:
+    """Lock a run folder for this process; the lock ends with the process."""
     try:
         handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)
     except OSError as error:
@@ -126,7 +129,7 @@ def alone(folder: Path) -> Iterator[None]:
         owner = os.read(handle, 32).decode().strip()
         raise RunError(f"another process (pid {owner}) is working on {folder}: wait for it or stop it") from None
     try:
-        with suppress(OSError):  # a full disk is told of where something is lost by it
+        with suppress(OSError):  # a full disk is reported by the writes that matter
             os.ftruncate(handle, 0)
             os.pwrite(handle, str(os.getpid()).encode(), 0)
         yield
@@ -138,7 +141,7 @@ def alone(folder: Path) -> Iterator[None]:
 
 
 def _record(folder: Path, fed: Any, moment: Moment, first: bool) -> None:
-    """History and ledger first, then the checkpoint that counts on them."""
+    """Append to history and ledger, then write the checkpoint that refers to them."""
     rounds = len(moment.history)
     if rounds:
         _append(folder / "history.jsonl", [json.dumps(moment.history[-1])])
@@ -151,7 +154,7 @@ def _record(folder: Path, fed: Any, moment: Moment, first: bool) -> None:
     fed.journal.recorded = len(fed.journal.exchanges)
     saved = Saved(moment.state, rounds, moment.seed, moment.round, moment.clients, moment.done)
     store.write(folder / "checkpoints" / f"{rounds:08}.zip", saved, secret=True)
-    for old in sorted((folder / "checkpoints").glob("*.zip"))[:-KEPT]:
+    for old in sorted((folder / "checkpoints").glob("*.zip"))[:-CHECKPOINTS]:
         old.unlink()
 
 
@@ -173,7 +176,7 @@ def _append(path: Path, lines: list[str]) -> None:
 
 
 def _latest(folder: Path) -> Moment | None:
-    """The newest checkpoint that can be read, with the history up to it; lines written after it are cut off."""
+    """The newest readable checkpoint, with the history up to it; later lines are removed."""
     for path in sorted((folder / "checkpoints").glob("*.zip"), reverse=True):
         try:
             saved = store.read(path)
@@ -189,7 +192,7 @@ def _latest(folder: Path) -> Moment | None:
 
 
 def _keep(path: Path, last: int) -> list[dict]:
-    """Rewrite a file of lines with those that are whole and not of a later round."""
+    """Rewrite a file of JSON lines without damaged lines and lines of later rounds."""
     if not path.exists():
         return []
     lines = path.read_text(errors="replace").splitlines()
@@ -199,7 +202,7 @@ def _keep(path: Path, last: int) -> list[dict]:
 
 
 def _parse(line: str) -> dict | None:
-    """A line of JSON with a round, or nothing if it is damaged."""
+    """A line of JSON with a round; None if it is damaged."""
     try:
         row = json.loads(line)
     except json.JSONDecodeError:
@@ -207,11 +210,11 @@ def _parse(line: str) -> dict | None:
     return row if isinstance(row, dict) and isinstance(row.get("round"), int) else None
 
 
-# ---- what the run was about ----
+# ---- data and summary of a run ----
 
 
 def _same_data(folder: Path, fed: Any, begun: bool) -> None:
-    """Refuse to continue over other data than the run began with, if it has begun."""
+    """Refuse to resume a run on different data."""
     path, mark = folder / "data.json", fingerprint(fed)
     if mark is None:
         return
@@ -223,7 +226,7 @@ def _same_data(folder: Path, fed: Any, begun: bool) -> None:
 
 
 def fingerprint(fed: Any) -> str | None:
-    """A digest of all rows in this process; None where the clients are elsewhere."""
+    """A digest of all rows in this process; None if the clients are elsewhere."""
     clients = fed.here()
     if not clients:
         return None
@@ -242,9 +245,13 @@ def fingerprint(fed: Any) -> str | None:
 
 
 def _summarise(folder: Path, fed: Any, estimator: Any) -> None:
-    """What the report says of the clients: their names, and of those that are here their rows, missing values and weights."""
-    clients = fed.here()[:SHOWN]
-    elsewhere: dict[str, Any] = {n: {"rows": None, "missing": []} for n in ([] if clients else fed.names[:SHOWN])}
+    """Write summary.json for the report: names of clients, and rows, missing values and weights of those in this
+    process.
+    """
+    clients = fed.here()[:MAX_CLIENTS_SHOWN]
+    elsewhere: dict[str, Any] = {
+        n: {"rows": None, "missing": []} for n in ([] if clients else fed.names[:MAX_CLIENTS_SHOWN])
+    }
     summary: dict[str, Any] = {
         "columns": [str(c) for c in fed.columns or []],
         "clients": elsewhere | {c.name: {"rows": len(c.w), "missing": _missing(c.x)} for c in clients},

@@ -1,4 +1,4 @@
-"""A Tree on disk: one zip with its structure as JSON and each array as .npy, replaced as one, never pickled.
+"""A Tree on disk: one zip with its structure as JSON and each array as .npy, replaced atomically, never pickled.
 
 Every write goes to a new place beside the target, is flushed to the disk, and takes the target's name in one step:
 a process killed at any moment leaves the old value or the new one.
@@ -24,7 +24,7 @@ from unpooled.tree import Tree
 def write_file(path: Path, content: bytes, *, secret: bool = False) -> None:
     """Replace a file atomically; a full disk or an unwritable folder leaves the old one and says so in one sentence.
 
-    A secret is for the user's own eyes; who may read any other file is for the umask to say.
+    A secret file can be read by its owner only; the mode of any other file follows the umask.
     """
     part = path.parent / f".{path.name}.{token_hex(8)}"
     try:
@@ -56,12 +56,14 @@ def dumps(value: Tree) -> bytes:
 
 
 def _entry(name: str) -> zipfile.ZipInfo:
-    """An entry without the time of day: the same value is the same bytes."""
+    """A zip entry with a fixed timestamp, so that equal values give equal bytes."""
     return zipfile.ZipInfo(name, date_time=(1980, 1, 1, 0, 0, 0))
 
 
 def loads(content: bytes) -> Tree:
-    """The value in bytes that `dumps` made; ValueError for anything else. Takes no more memory than the bytes themselves."""
+    """The value in bytes that `dumps` made; ValueError for anything else. Needs no more memory than the bytes
+    themselves.
+    """
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             entries = {info.filename: info for info in archive.infolist()}
@@ -76,7 +78,7 @@ def loads(content: bytes) -> Tree:
 
 
 def _array(content: bytes) -> np.ndarray:
-    """An array in NumPy's format; what it claims is compared with what is there before memory is taken."""
+    """An array in NumPy's format; the size in its header is compared with the content before memory is allocated."""
     part = io.BytesIO(content)
     version = np.lib.format.read_magic(part)
     read_header = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
@@ -94,7 +96,7 @@ def write(path: Path, value: Tree, *, secret: bool = False) -> None:
 
 
 def read(path: Path) -> Tree:
-    """The value in a file; one sentence if there is none, or if it is damaged."""
+    """The value in a file; RunError if the file is missing or damaged."""
     try:
         return loads(path.read_bytes())
     except (OSError, ValueError) as error:

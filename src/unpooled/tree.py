@@ -1,7 +1,8 @@
-"""A NamedTuple, tuple or dict of arrays is one value: map it, add it, flatten it, save it, check it against its schema.
+"""Operations on trees (nested NamedTuples, tuples, lists and dicts of arrays): map, add, flatten, save, check against a
+schema.
 
-Leaves are arrays and numbers; `None`, strings and booleans are structure: they are kept, never added. A NamedTuple that is sent or saved
-has a lasting name, given by `@message("room.Type")`, so that the file which defines it may move.
+Leaves are arrays and numbers; `None`, strings and booleans are structure: they are kept, never added. A NamedTuple that
+is sent or saved has a lasting name, given by `@message("room.Type")`, so that the file which defines it may move.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def leaves(t: Tree) -> list:
 
 
 def rebuild(like: Tree, new: Iterable) -> Tree:
-    """A tree shaped as `like` with other leaves."""
+    """A tree with the structure of `like` and other leaves."""
     it = iter(new)
 
     def build(t):
@@ -66,7 +67,7 @@ def add(a: Tree, b: Tree) -> Tree:
 
 
 def at(t: Tree, i: int) -> Tree:
-    """Entry `i` of every leaf: one of many that are stacked."""
+    """Entry `i` of every leaf: one tree of a stack."""
     return map(lambda a: a[i], t)
 
 
@@ -87,47 +88,48 @@ def unflatten(vector: np.ndarray, like: Tree) -> Tree:
     return rebuild(like, [part.reshape(s) for part, s in zip(np.split(vector, cuts), shapes)])
 
 
-# ---- the schema: annotations say what a message must look like ----
+# ---- the schema: annotations state the dtypes and shapes of a message ----
 
 
 class SchemaError(ValueError):
-    """A value does not fit the annotations it was promised to fit."""
+    """A value does not fit its annotations."""
 
 
 def dims(value: Tree, schema: Any) -> dict[str, Any]:
-    """The sizes that `value` gives to the letters of its schema: {"k": 3, "d": 2}."""
+    """The sizes of the named axes of a value: {"k": 3, "d": 2}."""
     bound: dict[str, Any] = {}
     check(value, schema, bound, finite=False)
     return bound
 
 
 def check(value: Tree, schema: Any, bound: dict[str, Any] | None = None, *, finite: bool = True, lead: int = 0) -> None:
-    """Refuse, in one sentence, a value whose shapes, dtypes or numbers do not fit `schema`; binds letters in `bound`.
+    """Raise SchemaError if shapes, dtypes or numbers of `value` do not fit `schema`; sizes of named axes go into
+    `bound`.
 
-    With `lead=1` the value is many stacked on a leading axis, checked together.
+    With `lead=1` the value is a stack of values on a leading axis, checked together.
     """
-    _check(value, schema, {} if bound is None else bound, _How(finite, lead), "")
+    _check(value, schema, {} if bound is None else bound, _Options(finite, lead), "")
 
 
-class _How(NamedTuple):
+class _Options(NamedTuple):
     finite: bool
-    lead: int  # leading axes that the schema does not speak of
+    lead: int  # leading axes that are not part of the schema
 
 
-def _check(value: Tree, schema: Any, bound: dict[str, Any], how: _How, at: str) -> None:
+def _check(value: Tree, schema: Any, bound: dict[str, Any], options: _Options, at: str) -> None:
     if hasattr(schema, "_fields"):
-        _check_fields(value, schema, bound, how, at)
+        _check_fields(value, schema, bound, options, at)
     elif get_origin(schema) is tuple:
-        _check_tuple(value, get_args(schema), bound, how, at)
+        _check_tuple(value, get_args(schema), bound, options, at)
     elif get_origin(schema) is dict:
         for key in sorted(_expect(value, dict, at)):
-            _check(value[key], get_args(schema)[1], dict(bound), how, f"{at}[{key!r}]")
+            _check(value[key], get_args(schema)[1], dict(bound), options, f"{at}[{key!r}]")
     elif hasattr(schema, "__metadata__"):
-        _check_array(value, schema.__metadata__[0], bound, how, at)
+        _check_array(value, schema.__metadata__[0], bound, options, at)
     elif schema is None or schema is type(None):
         if value is not None:
-            raise SchemaError(f"{at or 'the answer'} should be nothing, got {type(value).__name__}")
-    elif how.finite:  # an untyped part may have any shape, but its numbers must be numbers
+            raise SchemaError(f"{at or 'the answer'} should be None, got {type(value).__name__}")
+    elif options.finite:  # a part without annotation may have any shape, but its numbers must be finite
         for leaf in leaves(value):
             _check_finite(leaf, at)
 
@@ -140,7 +142,7 @@ def _expect(value: Any, kind: Any, at: str) -> Any:
     return value
 
 
-def _check_fields(value, schema, bound, how, at):
+def _check_fields(value, schema, bound, options, at):
     types = hints(schema)
     _expect(value, tuple, at)
     if len(value) != len(schema._fields):
@@ -148,29 +150,33 @@ def _check_fields(value, schema, bound, how, at):
             f"{at or 'the answer'} should have the fields {', '.join(schema._fields)}, got {len(value)} parts"
         )
     for name, part in zip(schema._fields, value):
-        _check(part, types[name], bound, how, f"{at}.{name}" if at else name)
+        _check(part, types[name], bound, options, f"{at}.{name}" if at else name)
 
 
-def _check_tuple(value, args, bound, how, at):
+def _check_tuple(value, args, bound, options, at):
     _expect(value, tuple | list, at)
     repeated = len(args) == 2 and args[1] is Ellipsis
     if not repeated and len(value) != len(args):
         raise SchemaError(f"{at or 'the answer'} should have {len(args)} parts, got {len(value)}")
-    for i, part in enumerate(value):  # each part of tuple[T, ...] has letters of its own
+    for i, part in enumerate(value):  # each part of tuple[T, ...] has named axes of its own
         own = bound.setdefault(i, {}) if repeated else bound
-        _check(part, args[0] if repeated else args[i], own, how, f"{at}[{i}]")
+        _check(part, args[0] if repeated else args[i], own, options, f"{at}[{i}]")
 
 
-def _check_array(value, spec, bound, how, at):
+def _check_array(value, spec, bound, options, at):
     found, allowed = kind(value), {"f": "f", "i": "iu"}[spec.kind]
     if found not in allowed:
         raise SchemaError(
             f"{at or 'the answer'} should hold {'floats' if spec.kind == 'f' else 'integers'}, got kind {found!r}"
         )
-    _check_shape(tuple(getattr(value, "shape", ()))[how.lead :], spec.dims, bound, at)
-    if how.finite:
+    _check_shape(tuple(getattr(value, "shape", ()))[options.lead :], spec.dims, bound, at)
+    if options.finite:
         _check_finite(value, at)
-    if spec.bound.startswith(">=0") and how.finite and bool((value < 0).any() if hasattr(value, "any") else value < 0):
+    if (
+        spec.bound.startswith(">=0")
+        and options.finite
+        and bool((value < 0).any() if hasattr(value, "any") else value < 0)
+    ):
         raise SchemaError(f"{at or 'the answer'} holds a negative number")
 
 
@@ -257,7 +263,7 @@ def message(name: str) -> Callable[[Message], Message]:
 
 
 def _name(cls: type) -> str:
-    """The lasting name of a message type; "module:Class" for a type of somebody else's module that has none."""
+    """The lasting name of a message type; "module:Class" for a type outside this package that has none."""
     name = getattr(cls, "__message__", None)
     if name is None and cls.__module__.startswith("unpooled."):
         raise TypeError(f"{cls.__qualname__} of {cls.__module__} has no lasting name: mark it with @message")
@@ -284,7 +290,9 @@ def pack(t: Tree) -> tuple[str, list[np.ndarray]]:
 
 
 def structure(t: Tree) -> str:
-    """What a value is made of, without its numbers: two values with the same structure differ in numbers and shapes alone."""
+    """The structure of a value without its numbers; two values with the same structure differ in numbers and shapes
+    only.
+    """
     return json.dumps(_outline(t))
 
 
@@ -320,7 +328,7 @@ def unpack(structure: str, arrays: list[np.ndarray], *, importing: bool = True) 
 
 
 def _named_tuple(name: str, importing: bool) -> type:
-    """A message type by name, from this package or a module already imported: loading a file never runs foreign code."""
+    """A message type by name, from this package or a module already imported: loading a file never imports other code."""
     if importing:
         import_home(name)
     found: Any = MESSAGES.get(name)
@@ -337,7 +345,7 @@ def _named_tuple(name: str, importing: bool) -> type:
 
 
 def iter_paths(t: Tree, at: str = "") -> Iterator[tuple[str, Any]]:
-    """(path, leaf) pairs, for people: ('means', array), ('[0].n', array)."""
+    """(path, leaf) pairs for messages: ('means', array), ('[0].n', array)."""
     if isinstance(t, dict):
         for k in sorted(t):
             yield from iter_paths(t[k], f"{at}[{k!r}]")
@@ -350,6 +358,6 @@ def iter_paths(t: Tree, at: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def describe(t: Tree) -> str:
-    """What numbers a value holds, for people: "n (3), x (3 x 2), loglik"."""
+    """The leaves of a value with their shapes, as text: "n (3), x (3 x 2), loglik"."""
     shape = lambda a: f" ({' x '.join(str(s) for s in np.shape(a))})" if np.shape(a) else ""  # noqa: E731
     return ", ".join(f"{path or 'value'}{shape(leaf)}" for path, leaf in iter_paths(t)) or "nothing"

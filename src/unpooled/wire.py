@@ -1,7 +1,8 @@
-"""A message as bytes: a small JSON head, the structure of one Tree, then its arrays as they lie in memory. No pickle, no code.
+"""Messages as bytes: a small JSON head, the structure of one Tree, then its arrays in C order. No pickle, no code.
 
-Layout: 4 bytes of magic, 4 bytes of length, that many bytes of JSON, then each array. It costs the arrays and some hundred bytes.
-Everything that arrives is taken for hostile: sizes are compared before memory is touched, types must be known already.
+Layout: 4 bytes of magic, 4 bytes of length, that many bytes of JSON, then each array. The overhead is a few hundred
+bytes. Messages are not trusted: sizes are compared before memory is allocated, and only types that are already imported
+are built.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class Parcel(NamedTuple):
     body: memoryview
 
     def value(self) -> Tree:
-        """The Tree inside; SchemaError if it does not hold together."""
+        """The Tree inside; SchemaError if it is damaged."""
         return tree.unpack(self.structure, list(_arrays(self.specs, self.body)), importing=False)
 
 
@@ -38,32 +39,32 @@ def pack(head: dict[str, Any], value: Tree = None) -> bytes:
     leaves = [a for a in tree.leaves(value) if not isinstance(a, int | float)]
     specs = [_spec(a, is_torch(leaf)) for a, leaf in zip(arrays, leaves, strict=True)]
     text = json.dumps({"unpooled": __version__, "head": head, "structure": structure, "arrays": specs}).encode()
-    return b"".join([MAGIC, len(text).to_bytes(4, "big"), text, *(_little(a).tobytes() for a in arrays)])
+    return b"".join([MAGIC, len(text).to_bytes(4, "big"), text, *(_little_endian(a).tobytes() for a in arrays)])
 
 
 def _spec(a: np.ndarray, torch: bool) -> list[Any]:
     if a.dtype.kind not in NUMBERS:
         raise SchemaError(f"an array of {a.dtype} cannot be sent: send numbers")
-    return [_little(a).dtype.str, list(a.shape), torch]
+    return [_little_endian(a).dtype.str, list(a.shape), torch]
 
 
-def _little(a: np.ndarray) -> np.ndarray:
+def _little_endian(a: np.ndarray) -> np.ndarray:
     return a.astype(a.dtype.newbyteorder("<"), copy=False)
 
 
 def unpack(message: bytes, limit: int = 2**31) -> Parcel:
-    """Open a message; SchemaError, in one sentence, for anything that is not a whole and honest one of this version."""
+    """Open a message; SchemaError for anything but a complete, well-formed message of this version."""
     if not isinstance(message, bytes) or message[:4] != MAGIC:
-        raise SchemaError("the message is not one of unpooled's")
+        raise SchemaError("the message was not made by unpooled")
     if len(message) > limit:
-        raise SchemaError(f"the message has {len(message)} bytes, more than the {limit} that are taken")
+        raise SchemaError(f"the message has {len(message)} bytes, more than the limit of {limit}")
     length = int.from_bytes(message[4:8], "big")
     if length > min(HEAD_BYTES, len(message) - 8):
         raise SchemaError("the head of the message is cut off or too long")
     body = read_json(message[8 : 8 + length])
     if body.get("unpooled") != __version__:
         raise SchemaError(
-            f"the other side runs unpooled {str(body.get('unpooled'))[:20]!r}, this one {__version__!r}: install the same"
+            f"the other side runs unpooled {str(body.get('unpooled'))[:20]!r}, this one {__version__!r}: install the same version"
         )
     if not (isinstance(body.get("head"), dict) and isinstance(body.get("structure"), str)):
         raise SchemaError("the message has no head or no structure")
@@ -83,7 +84,7 @@ def read_json(text: bytes) -> dict[str, Any]:
 
 
 def _checked(specs: Any, available: int) -> list[Any]:
-    """The array descriptions, if they are well formed and claim exactly the bytes that are there."""
+    """The array descriptions, if they are well formed and their sizes add up to the bytes in the message."""
     try:
         claimed = sum(_nbytes(*spec) for spec in specs)
     except (TypeError, ValueError) as error:
@@ -103,7 +104,7 @@ def _arrays(specs: list[Any], body: memoryview):
     start = 0
     for dtype, shape, torch in specs:
         size = _nbytes(dtype, shape, torch)
-        # copied, so that it is aligned and may be written to
+        # copied, so that it is aligned and writable
         array = np.frombuffer(body[start : start + size], dtype=dtype).reshape(shape).copy()
         start += size
         yield _to_torch(array) if torch else array
@@ -117,11 +118,11 @@ def _to_torch(array: np.ndarray) -> Any:
     return torch.from_numpy(array)
 
 
-# ---- letters: what one node alone is told by layers, as one message ----
+# ---- letters: what layers send to a single node, as one message ----
 
 
 def pack_letters(letters: Mapping[str, bytes]) -> bytes:
-    """Letters by layer as bytes; nothing for none."""
+    """Letters by layer as bytes; empty if there are none."""
     return pack({}, {layer: np.frombuffer(letter, np.uint8) for layer, letter in letters.items()}) if letters else b""
 
 

@@ -194,7 +194,7 @@ def test_words_as_labels_few_rows_one_class_and_a_rare_class_all_work(make):
 
 def test_refusals_say_what_to_do():
     rows = data()
-    with pytest.raises(BadParameter, match="share no model: say whose with client="):
+    with pytest.raises(BadParameter, match="share no model: give client="):
         LocalOnly(**SMALL).fit(rows).predict(rows["c0"][0])
     with pytest.raises(BadParameter, match=r"client 'c9': .*'c1'|client 'c9': did you mean"):
         FedEM(2, **SMALL).fit(rows).predict(rows["c0"][0], client="c9")

@@ -121,7 +121,7 @@ def test_other_data_under_a_run_are_refused(study, capsys):
         ("data.pth=x", "did you mean 'path'?"),
         ("covariance_type=ful", "use one of full"),
         ("n_components=0", "at least 1"),
-        ("data.path=nowhere", "nothing is found"),
+        ("data.path=nowhere", "there is no file"),
         ("n_components", "write key=value"),
         ("tol=abc", "tol='abc' should be a number"),
         ("model.name=Local", "there is no model 'Local'"),

@@ -86,7 +86,7 @@ def test_unseen_clients_have_every_concept_on_the_same_rows():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"skew": "dirichlet"}, "skew='dirichlet' is not known: use one of lda, lda_prior"),
+        ({"skew": "dirichlet"}, "skew='dirichlet' is not known: use one of 'lda', 'lda_prior'"),
         ({"rows": 1000}, "cannot make 10 clients of 1000 rows"),
         ({"alpha": 0.0}, "should be above 0"),
         ({"corrupted": 2.0}, "corrupted between 0 and 1"),

@@ -1,4 +1,4 @@
-"""FedGMM's experiments measure nothing twice, join parts that ran by themselves, and judge novelty as scikit-learn does."""
+"""FedGMM's experiments measure nothing twice, and judge novelty as scikit-learn does."""
 
 import sys
 from importlib import import_module
@@ -22,7 +22,7 @@ def load_(monkeypatch):
         sys.modules.pop(name, None)
 
 
-def test_a_cell_is_measured_once_and_parts_are_joined(load, tmp_path):
+def test_a_cell_is_measured_once(load, tmp_path):
     cells, calls = load("_cells"), []
 
     def measure(book):
@@ -30,8 +30,8 @@ def test_a_cell_is_measured_once_and_parts_are_joined(load, tmp_path):
         return {"accuracy": 0.5}
 
     key = {"method": "FedEM", "seed": 0}
-    for part in ("part-a", "part-b"):
-        assert cells.Book(tmp_path, print, part).get(key, measure) == {"accuracy": 0.5}
+    for _ in range(2):
+        assert cells.Book(tmp_path, print).get(key, measure) == {"accuracy": 0.5}
     assert len(calls) == 1
     beside = cells.Book(tmp_path / "other", print, beside=[tmp_path])
     found = beside.all([(key, measure), (key | {"seed": 1}, measure), ({"method": "FedEM", "tune": 1}, measure)])

@@ -33,8 +33,8 @@ def test_a_link_is_found_by_folder_or_by_the_usual_address(usual, tmp_path):
 
 def test_serve_says_what_works_from_here(usual):
     told = {"address": "127.0.0.1:9092", "link": str(usual), "ca": str(usual / "ca.crt")}
-    assert "--on 127.0.0.1:9092" in serve._told(told)
-    elsewhere = serve._told(told | {"link": "mine"})
+    assert "--on 127.0.0.1:9092" in serve._next_steps(told)
+    elsewhere = serve._next_steps(told | {"link": "mine"})
     assert "run FILE.toml --on mine" in elsewhere
     assert "admit KEY.pub --link mine" in elsewhere
 

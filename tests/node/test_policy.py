@@ -42,7 +42,7 @@ REFUSED = {
     "gather of another": (Policy(gather=["*.local_centres"]), {"question": single_totals}, "does not allow GATHER"),
     "rows": (Policy(min_rows=21), {}, "fewer rows than the 21"),
     "column": (Policy(columns=["a", "b"]), {}, "no column 'c' that may be used"),
-    "message": (Policy(max_bytes=10), {}, "more than the 10 that are taken"),
+    "message": (Policy(max_bytes=10), {}, "more than the limit of 10"),
     "count": (Policy(min_rows_per_component=21), {}, "fewer than 21 rows"),
     "dry run": (Policy(dry_run=True), {}, "makes a dry run"),
 }

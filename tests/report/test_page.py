@@ -158,9 +158,9 @@ def places(figure):
 
 
 def test_parts_that_are_gone_are_grey_and_one_entry_of_the_legend():
-    figure = svg.stacked(["a", "b"], np.array([[0.4, 0.3, 0.2, 0.1], [0.6, 0.4, 0.0, 0.0]]), gone=2)
+    figure = svg.stacked(["a", "b"], np.array([[0.4, 0.3, 0.2, 0.1], [0.6, 0.4, 0.0, 0.0]]), removed=2)
     assert figure.count(f'height="17" {svg.GREY}') == 4
-    assert re.findall(r">(\w+)</text>", figure)[-3:] == ["0", "1", "gone"]
+    assert re.findall(r">(\w+)</text>", figure)[-3:] == ["0", "1", "removed"]
 
 
 def test_the_parts_of_a_bar_have_colours_and_places_of_their_own():

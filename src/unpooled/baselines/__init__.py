@@ -1,4 +1,6 @@
-"""The peers that each paper compares with, one a file, in the same form as our models; imported when first used."""
+"""The methods that the papers compare with, one per file, with the same interface as the models; imported when first
+used.
+"""
 
 from importlib import import_module
 from typing import Any

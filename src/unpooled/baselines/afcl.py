@@ -1,7 +1,7 @@
-"""AFCL (Zhang et al., AAAI 2025): seeds that compete and cooperate until superfluous ones coincide; K is not given.
+"""AFCL (Zhang et al., AAAI 2025): seeds compete and cooperate until superfluous ones coincide; K is found.
 
-A GATHER a round of each client's row-by-row moves towards its seeds. **The moves give the rows away**: a move divided by the known
-rate, plus the seed, is the row. `batch` averages so many rows before they leave, which the authors' code offers too.
+One GATHER per round of each client's move of every row towards its seed. **The moves reveal the rows**: a move divided
+by the known rate, plus the seed, is the row. `batch` averages so many rows before they leave, as the authors' code can.
 """
 
 from __future__ import annotations
@@ -55,22 +55,22 @@ def moves(down: Seeds, client: Client, *, batch: int) -> Moves:
 
 
 def interact(seeds: np.ndarray, objects: np.ndarray, rates: np.ndarray) -> np.ndarray:
-    """Every object draws its winner, and the seeds nearer to the winner than itself, a little towards itself; in turn.
+    """Each object in turn moves its winning seed, and the seeds nearer to the winner than the object, towards itself.
 
-    The winner is the nearest by distance times how often a seed has won. This is sequential by nature.
+    The winner has the least distance times number of earlier wins. The loop is sequential by nature.
     """
     seeds, wins = np.array(seeds), np.ones(len(seeds))
     for x, rate in zip(objects, rates):
-        apart = ((x - seeds) ** 2).sum(1)
-        winner = int(np.argmin(wins * apart))
+        distance = ((x - seeds) ** 2).sum(1)
+        winner = int(np.argmin(wins * distance))
         wins[winner] += 1
-        together = ((seeds - seeds[winner]) ** 2).sum(1) <= apart[winner]
+        together = ((seeds - seeds[winner]) ** 2).sum(1) <= distance[winner]
         seeds[together] += rate * (x - seeds[together])
     return seeds
 
 
 def distinct(seeds: np.ndarray, tolerance: float) -> np.ndarray:
-    """(k, d) the first of each group of seeds that coincide in every column."""
+    """(k, d) the first of each group of seeds that agree in every column within `tolerance`."""
     kept: list[np.ndarray] = []
     for seed in seeds:
         if not any((np.abs(seed - other) < tolerance).all() for other in kept):
@@ -79,7 +79,54 @@ def distinct(seeds: np.ndarray, tolerance: float) -> np.ndarray:
 
 
 class AFCL(CentreModel):
-    """Competitive and cooperative seeds; `n_seeds` must be at least the number of clusters (the authors draw K to 2 K)."""
+    """Asynchronous federated clustering by competing and cooperating seeds; the number of clusters is found.
+
+    With `batch=1` the messages give the rows away: a move divided by the rate, plus the seed, is a row.
+
+    Parameters
+    ----------
+    n_seeds : int, default=20
+        Seeds at the start; at least the number of clusters.
+    rate : float, default=0.001
+        Learning rate of the seeds.
+    fraction : float, default=1.0
+        Share of the clients asked per round.
+    batch : int, default=1
+        Rows averaged before they leave a client.
+    merge : float, default=0.05
+        Seeds nearer than this in every column, in standard deviations, are one cluster.
+    min_count : float, default=5
+        Clients send no local centre of fewer rows than this, for the start.
+    max_iter : int, default=50
+        Rounds at most.
+    tol : float, default=1e-4
+        Stop when no coordinate of a seed moves by more than this, in standard deviations.
+    random_state : int, RandomState or None, default=None
+        Seed of the start.
+
+    Attributes
+    ----------
+    cluster_centers_ : ndarray of shape (n_components_, d)
+        Centers of the clusters.
+    n_components_ : int
+        Clusters found.
+    labels_ : dict of str to ndarray of shape (n,)
+        The cluster of each row, by client in this process.
+
+    References
+    ----------
+    Zhang, Zhang, Lu, Li and Cheung (2025), Asynchronous federated clustering with unknown number of clusters, AAAI.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from unpooled import baselines
+    >>> rng = np.random.default_rng(0)
+    >>> sites = {name: rng.normal([[0, 0], [9, 9]] * 20) for name in ("north", "south")}
+    >>> model = baselines.AFCL(4, max_iter=20, random_state=0).fit(sites)
+    >>> model.cluster_centers_.shape[1]
+    2
+    """
 
     n_clusters = 1
 

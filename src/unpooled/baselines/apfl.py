@@ -1,6 +1,6 @@
-"""APFL: one model for all, one of its own for each client, and the mixture of both that serves the client; one SUM.
+"""APFL: one shared model, one personal model per client, and a mixture of both; one SUM of models per round.
 
-Costs one model down and one up; the own model and the mixing weight stay.
+Costs one model down and one up; the personal model and its mixing weight stay at the client.
 """
 
 from __future__ import annotations
@@ -23,59 +23,94 @@ from unpooled.tree import message
 
 @message("apfl.Personal")
 class Personal(NamedTuple):
-    """What a client carries through its local epochs, each with the velocity of its momentum."""
+    """A client's models during local epochs, each with its velocity."""
 
     shared: tuple[Array, Array]  # (..., 1, p)
     own: tuple[Array, Array]  # (..., 1, p)
-    alpha: Array  # (..., 1, 1) how much of the mixture is its own
+    alpha: Array  # (..., 1, 1) weight of the personal model in the mixture
 
 
 @client("apfl.personal_round", SUM)
 def personal_round(down: Model, client: Client, *, trainer: dict, alpha: float, adaptive: bool) -> Trained:
-    """The shared model after local epochs; the client's own moves with it and stays."""
-    how = Trainer(**trainer)
-    rows = how.rows(client)
+    """The shared model after local epochs; the personal model is trained as well and stays at the client."""
+    learner = Trainer(**trainer)
+    rows = learner.rows(client)
     theta = like(down.theta, rows.x)
-    loglik = how.log_likelihood(theta, rows)[..., 0]
+    loglik = learner.log_likelihood(theta, rows)[..., 0]
     lead = (*rows.w.shape[:-1], 1)
     own = like(client.state.get("own", np.broadcast_to(to_numpy(down.theta), (*lead, theta.shape[-1]))), rows.x) + 0
     weight = like(client.state.get("alpha", np.full((*lead, 1), alpha)), rows.x)
     shared = theta + 0 * own
-    found = descend(how, client, rows, Personal((shared, 0 * own), (own, 0 * own), weight), adaptive)
+    found = descend(learner, client, rows, Personal((shared, 0 * own), (own, 0 * own), weight), adaptive)
     client.state["own"], client.state["alpha"] = found.own[0], found.alpha
     n = rows.w.sum(-1)[..., None]
     return Trained(n[..., None] * found.shared[0], n, (rows.w * loglik).sum(-1))
 
 
-def descend(how: Trainer, client: Client, rows: Rows, p: Personal, adaptive: bool) -> Personal:
-    """The local epochs: the shared model down its own gradient, the own model down that of the mixture times alpha."""
-    order = minibatches(client, how.epochs, how.batch_size)
+def descend(learner: Trainer, client: Client, rows: Rows, p: Personal, adaptive: bool) -> Personal:
+    """The local epochs: a gradient step of the shared model, and one of the personal model for the loss of the mixture."""
+    order = minibatches(client, learner.epochs, learner.batch_size)
     for real, x, y, w, one in batches(order, rows.x, rows.y, rows.w, certain(rows)):
-        live = like(real.any(-1), w)[..., None, None]  # a client out of rows stands still
+        live = like(real.any(-1), w)[..., None, None]  # clients without rows in this batch do not move
         w = w * real
         s = one * (w / w.sum(-1, keepdims=True).clip(min=1e-12))[..., None]
         mixed = p.alpha * p.own[0] + (1 - p.alpha) * p.shared[0]
-        g_mixed = how.net.gradient(mixed, x, y, s)
-        g_shared = how.net.gradient(p.shared[0], x, y, s)
+        g_mixed = learner.net.gradient(mixed, x, y, s)
+        g_shared = learner.net.gradient(p.shared[0], x, y, s)
         slope = ((p.own[0] - p.shared[0]) * g_mixed).sum(-1)[..., None]
-        shared = _moved(how, p.shared, g_shared, live)
-        own = _moved(how, p.own, p.alpha * g_mixed, live)
-        alpha = (p.alpha - how.lr * live * slope).clip(0, 1) if adaptive else p.alpha
+        shared = _moved(learner, p.shared, g_shared, live)
+        own = _moved(learner, p.own, p.alpha * g_mixed, live)
+        alpha = (p.alpha - learner.lr * live * slope).clip(0, 1) if adaptive else p.alpha
         p = Personal(shared, own, alpha)
     return p
 
 
-def _moved(how: Trainer, before: tuple[Array, Array], g: Array, live: Array) -> tuple[Array, Array]:
+def _moved(learner: Trainer, before: tuple[Array, Array], g: Array, live: Array) -> tuple[Array, Array]:
     theta, velocity = before
-    velocity = velocity + live * (g + how.weight_decay * theta - (1 - how.momentum) * velocity)
-    return theta - how.lr * live * velocity, velocity
+    velocity = velocity + live * (g + learner.weight_decay * theta - (1 - learner.momentum) * velocity)
+    return theta - learner.lr * live * velocity, velocity
 
 
 class APFL(FedAvg):
-    """Adaptive personalized federated learning (Deng et al. 2020).
+    """Adaptive personalized federated learning: each client mixes the shared model with one of its own.
 
-    alpha : the first weight of the own model. adaptive : whether each client moves it down its gradient.
-    The other parameters: see `LearnerEstimator`.
+    Parameters
+    ----------
+    alpha : float, default=0.5
+        First weight of a client's own model in its mixture.
+    adaptive : bool, default=True
+        Whether each client learns its weight by gradient descent.
+    **parameters
+        The parameters of `FedAvg`.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+        The classes, sorted.
+    theta_ : ndarray of shape (n_models, n_parameters)
+        The shared models as flat vectors.
+    clients_ : dict of str to dict
+        What each client in this process keeps: its personal results, by name.
+    history_ : list of dict
+        One row per round: seconds, clients, bytes and `loglik`, the log-likelihood per row before the round.
+    n_iter_ : int
+        Rounds that were run.
+
+    References
+    ----------
+    Deng, Kamani and Mahdavi (2020), Adaptive personalized federated learning.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from unpooled import baselines
+    >>> rng = np.random.default_rng(0)
+    >>> x = rng.normal(size=(80, 2))
+    >>> y = (x.sum(axis=1) > 0).astype(int)
+    >>> sites = {"north": (x[:40], y[:40]), "south": (x[40:], y[40:])}
+    >>> model = baselines.APFL(max_iter=20, batch_size=8, random_state=0).fit(sites)
+    >>> bool(model.score(x, y) > 0.9)
+    True
     """
 
     def __init__(self, *, alpha: float = 0.5, adaptive: bool = True, **parameters: Any):
@@ -89,8 +124,8 @@ class APFL(FedAvg):
             raise BadParameter(f"alpha={self.alpha!r} should be between 0 and 1")
 
     def step(self, fed: Federation, state: State) -> tuple[State, Info]:
-        how = self.at_round(state.trainer, state.round + 1)
-        ask = personal_round.using(trainer=how, alpha=self.alpha, adaptive=self.adaptive)
+        trainer = self.at_round(state.trainer, state.round + 1)
+        ask = personal_round.using(trainer=trainer, alpha=self.alpha, adaptive=self.adaptive)
         total = self.cohort(fed).sum(ask, Model(state.theta))
         theta = average(total.theta, total.weight, state.theta)
         return State(state.trainer, theta, state.round + 1), {"loglik": float(total.loglik / total.weight[0])}

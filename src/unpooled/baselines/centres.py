@@ -1,4 +1,4 @@
-"""What clustering baselines share: rows go to the nearest of `cluster_centers_`; labels of clients that are in this process."""
+"""Base classes of clustering baselines, which assign rows to the nearest of `cluster_centers_`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from unpooled.tree import message
 
 
 class CentreModel(Estimator):
-    """A clustering by centres; subclasses end `finish` with `_set_centres`."""
+    """A clustering by centres; `finish` of a subclass calls `_set_centres`."""
 
     n_clusters: int
 
@@ -34,12 +34,12 @@ class CentreModel(Estimator):
         self.labels_ = {c.name: self.predict(c.x, client=c.name) for c in here}
 
     def predict(self, X: Any, client: str | None = None) -> np.ndarray:
-        """The nearest centre of each row, whoever holds it."""
+        """The nearest centre of each row."""
         check_is_fitted(self, "cluster_centers_")
         return nearest(rows_of(self, X), self.cluster_centers_)
 
 
-# ---- those whose centres move from round to round ----
+# ---- iterative algorithms ----
 
 
 @message("centres.Centres")

@@ -1,4 +1,4 @@
-"""FedAvg+: FedAvg, then each client tunes the shared model on its own rows and keeps the result. Costs what FedAvg costs."""
+"""FedAvg+: FedAvg, then each client fine-tunes the shared model and keeps the result; the messages are FedAvg's."""
 
 from __future__ import annotations
 
@@ -14,16 +14,50 @@ from unpooled.learners import Trainer
 
 @client("fedavg_plus.tune", TELL)
 def tune(down: Model, client: Client, *, trainer: dict) -> None:
-    """Local epochs from the shared model; the client keeps what comes out."""
-    how = Trainer(**trainer)
-    rows = how.rows(client)
-    client.state["theta"] = how.train(how.with_own(down.theta, client, rows.x), client, rows, certain(rows))
+    """Train the shared model on the client's rows; the client keeps the result."""
+    learner = Trainer(**trainer)
+    rows = learner.rows(client)
+    client.state["theta"] = learner.train(learner.with_own(down.theta, client, rows.x), client, rows, certain(rows))
 
 
 class FedAvgPlus(FedAvg):
-    """FedAvg with local tuning at the end (Jiang et al. 2019).
+    """Federated averaging, then fine-tuning: each client trains the shared model on its own rows and keeps the result.
 
-    tune_epochs : local epochs of the tuning. The other parameters: see `LearnerEstimator`.
+    Parameters
+    ----------
+    tune_epochs : int, default=1
+        Local epochs of the fine-tuning.
+    **parameters
+        The parameters of `FedAvg`.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+        The classes, sorted.
+    theta_ : ndarray of shape (n_models, n_parameters)
+        The shared models as flat vectors.
+    clients_ : dict of str to dict
+        What each client in this process keeps: its personal results, by name.
+    history_ : list of dict
+        One row per round: seconds, clients, bytes and `loglik`, the log-likelihood per row before the round.
+    n_iter_ : int
+        Rounds that were run.
+
+    References
+    ----------
+    Jiang, Konecny, Rush and Kannan (2019), Improving federated learning personalization via model agnostic meta learning.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from unpooled import baselines
+    >>> rng = np.random.default_rng(0)
+    >>> x = rng.normal(size=(80, 2))
+    >>> y = (x.sum(axis=1) > 0).astype(int)
+    >>> sites = {"north": (x[:40], y[:40]), "south": (x[40:], y[40:])}
+    >>> model = baselines.FedAvgPlus(max_iter=20, batch_size=8, random_state=0).fit(sites)
+    >>> bool(model.score(x, y) > 0.9)
+    True
     """
 
     def __init__(self, tune_epochs: int = 1, **parameters: Any):
@@ -38,7 +72,7 @@ class FedAvgPlus(FedAvg):
         return self.private(client).get("theta", self.theta_), np.ones(1)
 
     def adapt(self, X: Any, y: Any) -> FedAvgPlus:
-        """The personal model of a client never seen: the shared one, tuned on its rows."""
+        """The personal model of a new client: the shared one, fine-tuned on its rows."""
         new = Client("new", self._rows(X), np.asarray(y))
         tune.answer(Model(self.theta_), new, trainer=self._tuning(self.trainer_))
         return self.with_own({"theta": np.asarray(new.state["theta"])})

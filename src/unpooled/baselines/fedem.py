@@ -1,7 +1,7 @@
-"""FedEM of Marfoq et al.: shared learners, private weights; one SUM of weighted models a round.
+"""FedEM of Marfoq et al.: shared learners, private weights; one SUM of weighted models per round.
 
-A client's labels are a mixture of k learners: r = softmax(log pi + log P_k(y | x)), pi = mean of r (stays), each
-learner takes local epochs weighted by r. Costs k models down and k models up.
+A client's labels follow a mixture of k learners: r = softmax(log pi + log P_k(y | x)), pi = mean of r (kept by the
+client), and each learner is trained for local epochs weighted by r. Costs k models down and k models up.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from unpooled.learners import IDLE, Trainer, as_option
 from unpooled.learners.estimator import LearnerEstimator
 from unpooled.learners.mixing import average, log_shares, mass, responsibilities, shares
 from unpooled.maths.mixture import fit_weights
+from unpooled.parameters import one_of
 from unpooled.tree import message
 
 WEIGHTINGS = ("mass", "clients")
@@ -47,26 +48,63 @@ class State(NamedTuple):
 
 @client("fedem_learners.local_round", SUM)
 def local_round(down: Learners, client: Client, *, trainer: dict, weighting: str) -> Trained:
-    how = Trainer(**trainer)
-    rows = how.rows(client)
-    theta = how.with_own(down.theta, client, rows.x)
+    learner = Trainer(**trainer)
+    rows = learner.rows(client)
+    theta = learner.with_own(down.theta, client, rows.x)
     k = theta.shape[-2]
     pi = client.state.get("pi", np.full((*rows.w.shape[:-1], k), 1 / k))
-    r, norm = responsibilities(how.log_likelihood(theta, rows) + log_shares(pi, rows.x)[..., None, :])
+    r, norm = responsibilities(learner.log_likelihood(theta, rows) + log_shares(pi, rows.x)[..., None, :])
     n = mass(r, rows.w)
     client.state["pi"] = shares(n)
     idle = IDLE if weighting == "mass" else 0.0
-    theta = how.keep_own(how.train(theta, client, rows, r, idle=idle), client, down.theta)
+    theta = learner.keep_own(learner.train(theta, client, rows, r, idle=idle), client, down.theta)
     weight = n if weighting == "mass" else 0 * n + rows.w.sum(-1)[..., None]
     return Trained(weight[..., None] * theta, weight, n, (rows.w * norm).sum(-1))
 
 
 class FedEM(LearnerEstimator):
-    """Federated multi-task learning under a mixture of learners (Marfoq et al. 2021).
+    """Federated multi-task learning under a mixture of learners.
 
-    n_learners : how many learners the clients share.
-    weighting : learners are averaged by the rows they answer for ("mass", the theory) or by rows ("clients", the
-    authors' code). The other parameters: see `LearnerEstimator`.
+    Parameters
+    ----------
+    n_learners : int, default=3
+        Classifiers that the clients share; each client has its own weights for them.
+    weighting : {"mass", "clients"}, default="mass"
+        Learners are averaged by the rows they answer for ("mass", as in the paper) or by all rows of a client ("clients", as in
+        the authors' code).
+    **parameters
+        The parameters of `FedAvg`.
+
+    Attributes
+    ----------
+    weights_ : ndarray of shape (n_learners,)
+        Share of all rows that each learner answers for.
+    classes_ : ndarray of shape (n_classes,)
+        The classes, sorted.
+    theta_ : ndarray of shape (n_models, n_parameters)
+        The shared models as flat vectors.
+    clients_ : dict of str to dict
+        What each client in this process keeps: its personal results, by name.
+    history_ : list of dict
+        One row per round: seconds, clients, bytes and `loglik`, the log-likelihood per row before the round.
+    n_iter_ : int
+        Rounds that were run.
+
+    References
+    ----------
+    Marfoq, Neglia, Bellet, Kameni and Vidal (2021), Federated multi-task learning under a mixture of distributions, NeurIPS.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from unpooled import baselines
+    >>> rng = np.random.default_rng(0)
+    >>> x = rng.normal(size=(80, 2))
+    >>> y = (x.sum(axis=1) > 0).astype(int)
+    >>> sites = {"north": (x[:40], y[:40]), "south": (x[40:], y[40:])}
+    >>> model = baselines.FedEM(max_iter=20, batch_size=8, random_state=0).fit(sites)
+    >>> bool(model.score(x, y) > 0.9)
+    True
     """
 
     def __init__(self, n_learners: int = 3, *, weighting: str = "mass", **parameters: Any):
@@ -76,8 +114,7 @@ class FedEM(LearnerEstimator):
 
     def check(self, fed: Federation) -> None:
         super().check(fed)
-        if self.weighting not in WEIGHTINGS:
-            raise BadParameter(f"weighting={self.weighting!r} is not known: use one of {', '.join(WEIGHTINGS)}")
+        one_of("weighting", self.weighting, WEIGHTINGS)
         if self.n_learners < 1:
             raise BadParameter(f"n_learners={self.n_learners!r} must be at least 1")
 
@@ -87,8 +124,10 @@ class FedEM(LearnerEstimator):
         return State(as_option(trainer), trainer.start(rng, k), np.full(k, 1 / k), 0)
 
     def step(self, fed: Federation, state: State) -> tuple[State, Info]:
-        how = self.at_round(state.trainer, state.round + 1)
-        total = self.cohort(fed).sum(local_round.using(trainer=how, weighting=self.weighting), Learners(state.theta))
+        trainer = self.at_round(state.trainer, state.round + 1)
+        total = self.cohort(fed).sum(
+            local_round.using(trainer=trainer, weighting=self.weighting), Learners(state.theta)
+        )
         theta = average(total.theta, total.weight, state.theta)
         rows = total.mass.sum()
         return State(state.trainer, theta, total.mass / rows, state.round + 1), {"loglik": float(total.loglik / rows)}
@@ -102,8 +141,8 @@ class FedEM(LearnerEstimator):
         return theta, self.private(client).get("pi", self.weights_)
 
     def adapt(self, X: Any, y: Any) -> FedEM:
-        """The personal model of a client never seen: EM on its weights alone, the learners as they are."""
-        how = Trainer(**self.trainer_)
-        rows = how.rows(Client("new", self._rows(X), np.asarray(y)))
-        log_p = to_numpy(how.log_likelihood(self.theta_, rows)).astype(np.float64)
+        """The personal model of a new client: EM on its weights, with the learners fixed."""
+        learner = Trainer(**self.trainer_)
+        rows = learner.rows(Client("new", self._rows(X), np.asarray(y)))
+        log_p = to_numpy(learner.log_likelihood(self.theta_, rows)).astype(np.float64)
         return self.with_own({"pi": fit_weights(log_p, self.weights_)})

@@ -36,7 +36,48 @@ def assign(down: Centres, client: Client) -> Assigned:
 
 
 class FederatedKMeans(MovingCentres):
-    """Lloyd's algorithm; `n_clusters` must be known. `centers_init` replaces the start."""
+    """K-means by Lloyd's algorithm over all clients; from the same start equal to k-means on the pooled rows.
+
+    Parameters
+    ----------
+    n_clusters : int, default=8
+        Number of clusters.
+    centers_init : array-like of shape (n_clusters, d) or None, default=None
+        First centres; None clusters the clients' own k-means centres (one GATHER).
+    min_count : float, default=5
+        Clients send no local centre of fewer rows than this (only with `centers_init=None`).
+    max_iter : int, default=50
+        Rounds at most.
+    tol : float, default=1e-6
+        Stop when no coordinate of a centre moves by more than this.
+    random_state : int, RandomState or None, default=None
+        Seed of the start.
+
+    Attributes
+    ----------
+    cluster_centers_ : ndarray of shape (n_components_, d)
+        Centers of the clusters.
+    n_components_ : int
+        Clusters found.
+    labels_ : dict of str to ndarray of shape (n,)
+        The cluster of each row, by client in this process.
+    inertia_ : float
+        Sum of squared distances of rows to their centres in the last round.
+
+    References
+    ----------
+    Lloyd (1982), Least squares quantization in PCM, IEEE Transactions on Information Theory 28.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from unpooled import baselines
+    >>> rng = np.random.default_rng(0)
+    >>> sites = {name: rng.normal([[0, 0], [9, 9]] * 20) for name in ("north", "south")}
+    >>> model = baselines.FederatedKMeans(2, random_state=0).fit(sites)
+    >>> model.cluster_centers_.shape
+    (2, 2)
+    """
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""FedSoft: k centres, each client's own model pulled towards its mixture of them; one SUM of models a round.
+"""FedSoft: k centres, and client models that are pulled towards mixtures of them; one SUM of models per round.
 
 A client's importance u_s is the share of its rows that centre s explains best. Costs k models down and k up: the
 client's one model, weighted by its importances.
@@ -27,22 +27,22 @@ class Mixed(NamedTuple):
     loglik: Array  # (...)
 
 
-def importances(how: Trainer, theta: Array, rows: Rows, least: float) -> Mixed:
+def importances(learner: Trainer, theta: Array, rows: Rows, least: float) -> Mixed:
     """The share of rows that each centre explains best, at least `least`, and the log-likelihood under the best."""
-    loglik = how.log_likelihood(theta, rows)  # (..., n, k)
+    loglik = learner.log_likelihood(theta, rows)  # (..., n, k)
     best = chosen(loglik)
     return Mixed(shares(shares(mass(best, rows.w)).clip(min=least)), (rows.w * (best * loglik).sum(-1)).sum(-1))
 
 
 @client("fedsoft.soft_round", SUM)
 def soft_round(down: Models, client: Client, *, trainer: dict, least: float) -> Trained:
-    """The client's model after local epochs that pull it to its mixture of centres, weighted by importance."""
-    how = Trainer(**trainer)
-    rows = how.rows(client)
-    u, loglik = importances(how, how.with_own(down.theta, client, rows.x), rows, least)
-    centre = (u @ like(down.theta, rows.x))[..., None, :]  # where sum_s u_s |theta - centre_s|^2 is least
-    begin = how.with_own(centre, client, rows.x)
-    new = how.keep_own(how.train(begin, client, rows, certain(rows)), client, centre)
+    """The client's model after proximal local epochs, weighted by importance."""
+    learner = Trainer(**trainer)
+    rows = learner.rows(client)
+    u, loglik = importances(learner, learner.with_own(down.theta, client, rows.x), rows, least)
+    centre = (u @ like(down.theta, rows.x))[..., None, :]  # the minimiser of sum_s u_s |theta - centre_s|^2
+    begin = learner.with_own(centre, client, rows.x)
+    new = learner.keep_own(learner.train(begin, client, rows, certain(rows)), client, centre)
     client.state["cluster"], client.state["model"] = to_numpy(u), new
     weight = u * rows.w.sum(-1)[..., None]
     small = (to_numpy(a).astype(np.float64) for a in (weight, loglik))
@@ -50,12 +50,51 @@ def soft_round(down: Models, client: Client, *, trainer: dict, least: float) -> 
 
 
 class FedSoft(Clusters):
-    """Soft clustered federated learning with proximal local updating (Ruan and Joe-Wong 2022).
+    """Soft clustered federated learning: each client's model is pulled towards its own mixture of shared centres.
 
-    n_clusters : how many centres.
-    mu : strength of the pull towards the client's mixture of centres.
-    least : the smallest importance of a centre at a client.
-    The other parameters: see `LearnerEstimator`.
+    Parameters
+    ----------
+    n_clusters : int, default=3
+        Number of centres.
+    mu : float, default=0.1
+        Strength of the pull towards the client's mixture of centres.
+    least : float, default=1e-4
+        Smallest weight of a centre at a client.
+    **parameters
+        The parameters of `FedAvg`.
+
+    Attributes
+    ----------
+    weights_ : ndarray of shape (n_clusters,)
+        Share of all rows per cluster.
+    concepts_ : dict of str to int
+        The cluster of each client in this process.
+    classes_ : ndarray of shape (n_classes,)
+        The classes, sorted.
+    theta_ : ndarray of shape (n_models, n_parameters)
+        The shared models as flat vectors.
+    clients_ : dict of str to dict
+        What each client in this process keeps: its personal results, by name.
+    history_ : list of dict
+        One row per round: seconds, clients, bytes and `loglik`, the log-likelihood per row before the round.
+    n_iter_ : int
+        Rounds that were run.
+
+    References
+    ----------
+    Ruan and Joe-Wong (2022), FedSoft: soft clustered federated learning with proximal local updating, AAAI.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from unpooled import baselines
+    >>> rng = np.random.default_rng(0)
+    >>> x = rng.normal(size=(80, 2))
+    >>> y = (x.sum(axis=1) > 0).astype(int)
+    >>> sites = {"north": (x[:40], y[:40]), "south": (x[40:], y[40:])}
+    >>> model = baselines.FedSoft(2, max_iter=20, batch_size=8, random_state=0).fit(sites)
+    >>> bool(model.score(x, y) > 0.9)
+    True
     """
 
     kept = ("cluster", "model", "norm")
@@ -84,6 +123,6 @@ class FedSoft(Clusters):
 
     def adapt(self, X: Any, y: Any) -> Any:
         """A new client mixes the centres by its importances."""
-        how = Trainer(**self.trainer_)
-        rows = how.rows(Client("new", self._rows(X), np.asarray(y)))
-        return self.with_own({"cluster": to_numpy(importances(how, self.theta_, rows, self.least).importance)})
+        learner = Trainer(**self.trainer_)
+        rows = learner.rows(Client("new", self._rows(X), np.asarray(y)))
+        return self.with_own({"cluster": to_numpy(importances(learner, self.theta_, rows, self.least).importance)})

@@ -1,4 +1,4 @@
-"""FeSEM: k centres; each client joins the one nearest to its own last model; one SUM of models a round.
+"""FeSEM: k centres; each client joins the one nearest to its own last model; one SUM of models per round.
 
 Costs k models down and k up, all but the chosen one of them zero. The client's own model stays with it.
 """
@@ -16,14 +16,14 @@ from unpooled.learners.mixing import mass
 
 @client("fesem.nearest_round", SUM)
 def nearest_round(down: Models, client: Client, *, trainer: dict) -> Trained:
-    """The nearest centre's model, after local epochs; before the first round the centre is drawn."""
-    how = Trainer(**trainer)
-    rows = how.rows(client)
+    """The model of the nearest centre after local epochs; in the first round the centre is random."""
+    learner = Trainer(**trainer)
+    rows = learner.rows(client)
     centres = like(down.theta, rows.x)
     choice = like(_first(client, len(centres)), rows.x) if "model" not in client.state else nearest(client, centres)
     own = (choice @ centres)[..., None, :]
-    loglik = mass(how.log_likelihood(own, rows), rows.w)[..., 0]
-    up = train_chosen(how, centres, client, rows, choice, loglik)
+    loglik = mass(learner.log_likelihood(own, rows), rows.w)[..., 0]
+    up = train_chosen(learner, centres, client, rows, choice, loglik)
     client.state["model"] = (up.theta.sum(-2) / rows.w.sum(-1)[..., None])[..., None, :]
     return up
 
@@ -40,9 +40,49 @@ def _first(client: Client, k: int) -> np.ndarray:
 
 
 class FeSEM(Clusters):
-    """Multi-centre federated learning (Xie et al. 2020). Parameters: see `Clusters`.
+    """Multi-center federated learning: each client joins the centre nearest to its own last model.
 
-    All centres start from one model: from different ones no client would ever be nearer to another's centre.
+    All centres start from one model: from different ones no client would ever be nearer to another client's centre.
+
+    Parameters
+    ----------
+    n_clusters : int, default=3
+        Number of shared models.
+    **parameters
+        The parameters of `FedAvg`.
+
+    Attributes
+    ----------
+    weights_ : ndarray of shape (n_clusters,)
+        Share of all rows per cluster.
+    concepts_ : dict of str to int
+        The cluster of each client in this process.
+    classes_ : ndarray of shape (n_classes,)
+        The classes, sorted.
+    theta_ : ndarray of shape (n_models, n_parameters)
+        The shared models as flat vectors.
+    clients_ : dict of str to dict
+        What each client in this process keeps: its personal results, by name.
+    history_ : list of dict
+        One row per round: seconds, clients, bytes and `loglik`, the log-likelihood per row before the round.
+    n_iter_ : int
+        Rounds that were run.
+
+    References
+    ----------
+    Xie, Long, Shen, Zhou, Wang, Jiang and Zhang (2020), Multi-center federated learning.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from unpooled import baselines
+    >>> rng = np.random.default_rng(0)
+    >>> x = rng.normal(size=(80, 2))
+    >>> y = (x.sum(axis=1) > 0).astype(int)
+    >>> sites = {"north": (x[:40], y[:40]), "south": (x[40:], y[40:])}
+    >>> model = baselines.FeSEM(2, max_iter=20, batch_size=8, random_state=0).fit(sites)
+    >>> bool(model.score(x, y) > 0.9)
+    True
     """
 
     def ask(self) -> Ask:

@@ -1,7 +1,8 @@
-"""Federated fuzzy c-means (Stallmann and Wilbik, 2022), both ways of aggregation.
+"""Federated fuzzy c-means (Stallmann and Wilbik, 2022), with both of its aggregations.
 
-"average": clients take fuzzy steps from the same centres and the server averages by fuzzy mass, one SUM a round (with one local
-step this is the pooled algorithm). "cluster": clients run to the end alone and the server clusters their centres, one GATHER.
+"average": clients take fuzzy steps from the same centres and the server averages by fuzzy mass, one SUM a round (with
+one local step this is the pooled algorithm). "cluster": clients run to the end alone and the server clusters their
+centres, one GATHER.
 """
 
 from __future__ import annotations
@@ -18,10 +19,11 @@ from unpooled.estimator import Info
 from unpooled.federation import Federation
 from unpooled.maths.distances import squared
 from unpooled.maths.local_mixture import kmeans
+from unpooled.parameters import one_of
 from unpooled.tree import message
 
 AGGREGATIONS = ("average", "cluster")
-LOCAL_STEPS = 50  # of a client that runs to the end
+LOCAL_STEPS = 50  # steps of a client with aggregation="cluster"
 
 
 @message("ffcm.Fuzzy")
@@ -43,18 +45,63 @@ def fuzzy_steps(down: Centres, client: Client, *, fuzziness: float, steps: int) 
 
 fuzzy_clusters = client("ffcm.fuzzy_clusters", GATHER)(
     fuzzy_steps.answer
-)  # the same of each client, for k-means of all
+)  # the same answer, gathered for k-means over all clients
 
 
 def memberships(x: Array, centres: Array, fuzziness: float) -> Array:
-    """(..., n, k) of x (..., n, d) in centres (..., k, d): they fall with the distance to the power -2 / (m - 1)."""
+    """(..., n, k) of x (..., n, d) in centres (..., k, d): proportional to distance to the power -2 / (m - 1)."""
     log_u = -np.log(np.maximum(squared(x, centres), 1e-12)) / (fuzziness - 1)
     u = np.exp(log_u - log_u.max(-1, keepdims=True))
     return u / u.sum(-1, keepdims=True)
 
 
 class FFCM(MovingCentres):
-    """Fuzzy c-means over clients; `n_clusters` must be known."""
+    """Federated fuzzy c-means.
+
+    Parameters
+    ----------
+    n_clusters : int, default=8
+        Number of clusters.
+    aggregation : {"average", "cluster"}, default="average"
+        "average" adds fuzzy sums over clients in every round; "cluster" gathers each client's final centres once and clusters them.
+    fuzziness : float, default=2.0
+        Exponent m of the memberships, above 1.
+    local_steps : int, default=1
+        Fuzzy steps of a client per round ("average"); with 1 the result is that of the pooled rows.
+    centers_init : array-like of shape (n_clusters, d) or None, default=None
+        First centres; None clusters the clients' own k-means centres (one GATHER).
+    min_count : float, default=5
+        Clients send no local centre of fewer rows than this (only with `centers_init=None`).
+    max_iter : int, default=50
+        Rounds at most.
+    tol : float, default=1e-5
+        Stop when no coordinate of a centre moves by more than this.
+    random_state : int, RandomState or None, default=None
+        Seed of the start.
+
+    Attributes
+    ----------
+    cluster_centers_ : ndarray of shape (n_components_, d)
+        Centers of the clusters.
+    n_components_ : int
+        Clusters found.
+    labels_ : dict of str to ndarray of shape (n,)
+        The cluster of each row, by client in this process.
+
+    References
+    ----------
+    Stallmann and Wilbik (2022), Towards federated clustering: a federated fuzzy c-means algorithm (FFCM).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from unpooled import baselines
+    >>> rng = np.random.default_rng(0)
+    >>> sites = {name: rng.normal([[0, 0], [9, 9]] * 20) for name in ("north", "south")}
+    >>> model = baselines.FFCM(2, random_state=0).fit(sites)
+    >>> model.cluster_centers_.shape
+    (2, 2)
+    """
 
     def __init__(
         self,
@@ -100,7 +147,6 @@ class FFCM(MovingCentres):
 
     def check(self, fed: Federation) -> None:
         super().check(fed)
-        if self.aggregation not in AGGREGATIONS:
-            raise BadParameter(f"aggregation={self.aggregation!r} is not known: use one of {', '.join(AGGREGATIONS)}")
+        one_of("aggregation", self.aggregation, AGGREGATIONS)
         if not self.fuzziness > 1:
             raise BadParameter(f"fuzziness={self.fuzziness!r} must be above 1")

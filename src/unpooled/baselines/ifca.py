@@ -1,4 +1,4 @@
-"""IFCA: k models, each client trains the one with the least loss on its rows; one SUM of models a round.
+"""IFCA: k models, each client trains the one with the least loss on its rows; one SUM of models per round.
 
 Costs k models down and k up, all but the chosen one of them zero.
 """
@@ -44,39 +44,45 @@ class State(NamedTuple):
 @client("ifca.least_loss_round", SUM)
 def least_loss_round(down: Models, client: Client, *, trainer: dict) -> Trained:
     """The model with the least loss, after local epochs."""
-    how = Trainer(**trainer)
-    rows = how.rows(client)
-    theta = how.with_own(down.theta, client, rows.x)
-    loglik = mass(how.log_likelihood(theta, rows), rows.w)  # (..., k)
+    learner = Trainer(**trainer)
+    rows = learner.rows(client)
+    theta = learner.with_own(down.theta, client, rows.x)
+    loglik = mass(learner.log_likelihood(theta, rows), rows.w)  # (..., k)
     choice = chosen(loglik)
-    return train_chosen(how, down.theta, client, rows, choice, (loglik * choice).sum(-1))
+    return train_chosen(learner, down.theta, client, rows, choice, (loglik * choice).sum(-1))
 
 
 def chosen(score: Array) -> Array:
-    """(..., k) with a 1 at the first of the largest scores."""
+    """(..., k) one-hot: 1 at the (first) largest score."""
     xp = namespace(score)
     return like(xp.argmax(score, axis=-1)[..., None] == like(np.arange(score.shape[-1]), score), score)
 
 
-def train_chosen(how: Trainer, theta: Array, client: Client, rows: Rows, choice: Array, loglik: Array) -> Trained:
-    """What a client of a hard clustering sends: its cluster's model after local epochs; it keeps which one that is."""
+def train_chosen(learner: Trainer, theta: Array, client: Client, rows: Rows, choice: Array, loglik: Array) -> Trained:
+    """The answer of a client of a hard clustering: its cluster's model after local epochs; it keeps its choice."""
     client.state["cluster"] = to_numpy(choice)
     begin = (choice @ like(theta, rows.x))[..., None, :]  # (..., 1, p)
     sent = begin
-    begin = how.with_own(begin, client, rows.x)
-    new = how.keep_own(how.train(begin, client, rows, certain(rows)), client, sent)
+    begin = learner.with_own(begin, client, rows.x)
+    new = learner.keep_own(learner.train(begin, client, rows, certain(rows)), client, sent)
     weight = choice * rows.w.sum(-1)[..., None]
     small = (to_numpy(a).astype(np.float64) for a in (weight, loglik))
     return Trained(weight[..., None] * new, *small)
 
 
 class Clusters(LearnerEstimator):
-    """What clusterings of clients share: k models, and weights of them at each client. A subclass gives `ask`.
+    """Base class of clusterings of clients: k shared models, and weights for them at each client. A subclass gives
+    `ask`.
 
-    n_clusters : how many models. The other parameters: see `LearnerEstimator`.
+    Parameters
+    ----------
+    n_clusters : int, default=3
+        Number of shared models.
+    **parameters
+        The parameters of `FedAvg`.
     """
 
-    kept: tuple[str, ...] = ("cluster", "norm")  # of a client's state, after the run
+    kept: tuple[str, ...] = ("cluster", "norm")  # entries of a client's state that are kept after the run
 
     def __init__(self, n_clusters: int = 3, **parameters: Any):
         super().__init__(**parameters)
@@ -100,8 +106,8 @@ class Clusters(LearnerEstimator):
         raise NotImplementedError("abstract")
 
     def step(self, fed: Federation, state: State) -> tuple[State, Info]:
-        how = self.at_round(state.trainer, state.round + 1)
-        total = self.cohort(fed).sum(self.ask().using(trainer=how), Models(state.theta))
+        trainer = self.at_round(state.trainer, state.round + 1)
+        total = self.cohort(fed).sum(self.ask().using(trainer=trainer), Models(state.theta))
         theta = average(total.theta, like(total.weight, total.theta), state.theta)
         info = {"loglik": float(total.loglik / total.weight.sum())}
         return State(state.trainer, theta, total.weight, state.round + 1), info
@@ -118,14 +124,55 @@ class Clusters(LearnerEstimator):
 
     def adapt(self, X: Any, y: Any) -> Any:
         """A new client joins the cluster whose model has the least loss on its rows."""
-        how = Trainer(**self.trainer_)
-        rows = how.rows(Client("new", self._rows(X), np.asarray(y)))
-        loglik = to_numpy(how.log_likelihood(self.theta_, rows)).sum(0)
+        learner = Trainer(**self.trainer_)
+        rows = learner.rows(Client("new", self._rows(X), np.asarray(y)))
+        loglik = to_numpy(learner.log_likelihood(self.theta_, rows)).sum(0)
         return self.with_own({"cluster": chosen(loglik)})
 
 
 class IFCA(Clusters):
-    """Iterative federated clustering (Ghosh et al. 2020). Parameters: see `Clusters`."""
+    """Iterative federated clustering: each client trains the shared model with the least loss on its rows.
+
+    Parameters
+    ----------
+    n_clusters : int, default=3
+        Number of shared models.
+    **parameters
+        The parameters of `FedAvg`.
+
+    Attributes
+    ----------
+    weights_ : ndarray of shape (n_clusters,)
+        Share of all rows per cluster.
+    concepts_ : dict of str to int
+        The cluster of each client in this process.
+    classes_ : ndarray of shape (n_classes,)
+        The classes, sorted.
+    theta_ : ndarray of shape (n_models, n_parameters)
+        The shared models as flat vectors.
+    clients_ : dict of str to dict
+        What each client in this process keeps: its personal results, by name.
+    history_ : list of dict
+        One row per round: seconds, clients, bytes and `loglik`, the log-likelihood per row before the round.
+    n_iter_ : int
+        Rounds that were run.
+
+    References
+    ----------
+    Ghosh, Chung, Yin and Ramchandran (2020), An efficient framework for clustered federated learning, NeurIPS.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from unpooled import baselines
+    >>> rng = np.random.default_rng(0)
+    >>> x = rng.normal(size=(80, 2))
+    >>> y = (x.sum(axis=1) > 0).astype(int)
+    >>> sites = {"north": (x[:40], y[:40]), "south": (x[40:], y[40:])}
+    >>> model = baselines.IFCA(2, max_iter=20, batch_size=8, random_state=0).fit(sites)
+    >>> bool(model.score(x, y) > 0.9)
+    True
+    """
 
     def ask(self) -> Ask:
         return least_loss_round

@@ -1,7 +1,8 @@
-"""k-FED (Dennis, Li and Smith, 2021): one GATHER of local centres, max-min choice among them, one step of Lloyd. One round.
+"""k-FED (Dennis, Li and Smith, 2021): one GATHER of local centres, max-min choice among them, one step of Lloyd. One
+round.
 
-Local clustering is that of Awasthi and Sheffet: k-means in the span of the leading singular vectors, then means of the rows that are
-three times nearer to their own centre than to any other.
+Local clustering is that of Awasthi and Sheffet: k-means in the span of the leading singular vectors, then means of the
+rows that are three times nearer to their own centre than to any other.
 """
 
 from __future__ import annotations
@@ -40,20 +41,20 @@ def local_clusters(nothing: None, client: Client, *, sizes: dict, default: int) 
 
 
 def awasthi_sheffet(x: np.ndarray, k: int, rng: np.random.Generator) -> np.ndarray:
-    """(k, d) centres; fewer where there are fewer distinct rows."""
+    """(k, d) centres; fewer if there are fewer distinct rows."""
     _, _, axes = np.linalg.svd(x, full_matrices=False)
     flat = x @ axes[:k].T @ axes[:k]
     labels = kmeans(flat, np.ones(len(x)), k, rng, n_init=5)
     member = np.eye(labels.max() + 1)[labels]
     centre = member.T @ flat / member.sum(0)[:, None]
-    apart = np.sqrt(squared(flat, centre))
-    sure = apart * 3 <= np.where(member > 0, np.inf, apart).min(1)[:, None]
-    sure = np.where(sure.any(0), sure, member > 0)  # a centre without a sure row keeps its cluster
-    return sure.T @ x / sure.sum(0)[:, None]
+    distance = np.sqrt(squared(flat, centre))
+    core = distance * 3 <= np.where(member > 0, np.inf, distance).min(1)[:, None]
+    core = np.where(core.any(0), core, member > 0)  # a centre without such a row keeps all rows of its cluster
+    return core.T @ x / core.sum(0)[:, None]
 
 
 def max_min(points: np.ndarray, first: np.ndarray, k: int) -> np.ndarray:
-    """(k, d) from the first ones on, always the point that is farthest from all chosen."""
+    """(k, d) farthest-first traversal: starting with `first`, add the point farthest from all chosen ones."""
     chosen = list(first[:k])
     while len(chosen) < min(k, len(points)):
         far = squared(points, np.array(chosen)).min(1)
@@ -62,7 +63,47 @@ def max_min(points: np.ndarray, first: np.ndarray, k: int) -> np.ndarray:
 
 
 class KFed(CentreModel):
-    """One-shot federated k-means; `n_clusters` in all, `n_local` of them at a client (a number or a mapping from client)."""
+    """One-shot federated k-means.
+
+    Each client clusters its rows alone; the server gathers all local centres once and groups them.
+
+    Parameters
+    ----------
+    n_clusters : int, default=8
+        Number of clusters.
+    n_local : int or mapping of str to int, default=3
+        Clusters at a client; a mapping gives it by client name.
+    random_state : int, RandomState or None, default=None
+        Seed of local clustering.
+
+    Attributes
+    ----------
+    cluster_centers_ : ndarray of shape (n_components_, d)
+        Centers of the clusters.
+    n_components_ : int
+        Clusters found.
+    labels_ : dict of str to ndarray of shape (n,)
+        The cluster of each row, by client in this process.
+    local_centers_ : dict of str to ndarray
+        Centers that each client sent.
+    place_ : dict of str to ndarray of int
+        The global cluster of each local centre.
+
+    References
+    ----------
+    Dennis, Li and Smith (2021), Heterogeneity for the win: one-shot federated clustering, ICML.
+    Awasthi and Sheffet (2012), Improved spectral-norm bounds for clustering, APPROX.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from unpooled import baselines
+    >>> rng = np.random.default_rng(0)
+    >>> sites = {name: rng.normal([[0, 0], [9, 9]] * 20) for name in ("north", "south")}
+    >>> model = baselines.KFed(2, n_local=2, random_state=0).fit(sites)
+    >>> model.cluster_centers_.shape
+    (2, 2)
+    """
 
     max_iter = 1
 
@@ -93,7 +134,7 @@ class KFed(CentreModel):
         self._set_centres(fed, state.centres)
 
     def predict(self, X: Any, client: str | None = None) -> np.ndarray:
-        """By the client's own centres and where k-FED put them, else by the nearest global centre."""
+        """The cluster of each row: by the client's own centres if `client` is known, else by the nearest global centre."""
         if client is None or client not in self.local_centers_:
             return super().predict(X)
         return self.place_[client][nearest(np.asarray(X, dtype=float), self.local_centers_[client])]

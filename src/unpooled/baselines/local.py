@@ -1,4 +1,4 @@
-"""Local: every client trains alone and keeps its model; only two numbers a round leave it, for the report."""
+"""Local training: every client trains alone and keeps its model; one SUM of two numbers per round, for the history."""
 
 from __future__ import annotations
 
@@ -24,21 +24,58 @@ class Score(NamedTuple):
 
 @client("local_only.train_alone", SUM)
 def train_alone(down: Model, client: Client, *, trainer: dict) -> Score:
-    """Local epochs on the client's own model, which begins as the one that was sent."""
-    how = Trainer(**trainer)
-    rows = how.rows(client)
+    """Local epochs on the client's own model, which starts from the one that was sent."""
+    learner = Trainer(**trainer)
+    rows = learner.rows(client)
     begin = client.state.get("theta", down.theta)
-    loglik = how.log_likelihood(begin, rows)[..., 0]
-    client.state["theta"] = how.train(begin, client, rows, certain(rows))
+    loglik = learner.log_likelihood(begin, rows)[..., 0]
+    client.state["theta"] = learner.train(begin, client, rows, certain(rows))
     return Score((rows.w * loglik).sum(-1), rows.w.sum(-1))
 
 
 class LocalOnly(FedAvg):
-    """No federation: a model for each client from its own rows. Parameters: see `LearnerEstimator`."""
+    """No federation: each client trains a classifier on its own rows.
+
+    Two sums per round leave a client, for the history. Predictions need `client=`.
+
+    Parameters
+    ----------
+    **parameters
+        The parameters of `FedAvg`.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+        The classes, sorted.
+    theta_ : ndarray of shape (n_models, n_parameters)
+        The shared models as flat vectors.
+    clients_ : dict of str to dict
+        What each client in this process keeps: its personal results, by name.
+    history_ : list of dict
+        One row per round: seconds, clients, bytes and `loglik`, the log-likelihood per row before the round.
+    n_iter_ : int
+        Rounds that were run.
+
+    References
+    ----------
+    The baseline "local" of the papers that the other classes implement.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from unpooled import baselines
+    >>> rng = np.random.default_rng(0)
+    >>> x = rng.normal(size=(80, 2))
+    >>> y = (x.sum(axis=1) > 0).astype(int)
+    >>> sites = {"north": (x[:40], y[:40]), "south": (x[40:], y[40:])}
+    >>> model = baselines.LocalOnly(max_iter=20, batch_size=8, random_state=0).fit(sites)
+    >>> bool((model.predict(x[:40], client="north") == y[:40]).mean() > 0.9)
+    True
+    """
 
     def step(self, fed: Federation, state: State) -> tuple[State, Info]:
-        how = self.at_round(state.trainer, state.round + 1)
-        total = self.cohort(fed).sum(train_alone.using(trainer=how), Model(state.theta))
+        trainer = self.at_round(state.trainer, state.round + 1)
+        total = self.cohort(fed).sum(train_alone.using(trainer=trainer), Model(state.theta))
         return state._replace(round=state.round + 1), {"loglik": float(total.loglik / total.rows)}
 
     def finish(self, fed: Federation, state: State) -> None:
@@ -47,5 +84,5 @@ class LocalOnly(FedAvg):
     def models(self, client: str | None) -> tuple[np.ndarray, np.ndarray]:
         own = self.private(client)
         if "theta" not in own:
-            raise BadParameter("clients that trained alone share no model: say whose with client=")
+            raise BadParameter("clients that trained alone share no model: give client=")
         return own["theta"], np.ones(1)

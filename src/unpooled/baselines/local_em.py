@@ -1,4 +1,4 @@
-"""Every client alone: a mixture of its own rows and nothing sent but what this process reads. No cluster is shared."""
+"""A Gaussian mixture per client, fitted to its own rows; one SUM of the numbers of components."""
 
 from __future__ import annotations
 
@@ -33,7 +33,42 @@ def fit_alone(nothing: None, client: Client, *, sizes: dict, max_local: int) -> 
 
 
 class LocalEM(Estimator):
-    """A mixture a client; `n_components` by BIC, or a mapping from client to number. Clusters of different clients are different."""
+    """No federation: each client fits a Gaussian mixture to its own rows.
+
+    Clusters of different clients are different clusters. `predict` needs `client=`.
+
+    Parameters
+    ----------
+    n_components : mapping of str to int or "auto", default="auto"
+        Components at each client; "auto" chooses the number by BIC.
+    max_local : int, default=10
+        Components at most, with "auto".
+    random_state : int, RandomState or None, default=None
+        Seed of the fits.
+
+    Attributes
+    ----------
+    models_ : dict of str to tuple
+        (parameters, covariance type, number of its first cluster) of each client in this process.
+    n_components_ : int
+        Clusters of all clients together.
+    labels_ : dict of str to ndarray of shape (n,)
+        The cluster of each row, by client.
+
+    References
+    ----------
+    The baseline "local" of the papers that the other classes implement.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from unpooled import baselines
+    >>> rng = np.random.default_rng(0)
+    >>> sites = {name: rng.normal([[0, 0], [9, 9]] * 20) for name in ("north", "south")}
+    >>> model = baselines.LocalEM(random_state=0).fit(sites)
+    >>> model.n_components_
+    4
+    """
 
     max_iter = 1
 

@@ -1,4 +1,4 @@
-"""pFedMe: each client's model is a Moreau envelope away from a shared one; one SUM of shared models a round.
+"""pFedMe: personal models by Moreau envelopes around a shared one; one SUM of shared models per round.
 
 On each minibatch a client takes `inner_steps` towards its personal model theta (loss + lam / 2 |theta - w|^2), then
 moves its copy of the shared model by w -= eta lam (w - theta). The server moves to (1 - beta) w + beta (mean over
@@ -32,18 +32,18 @@ class Envelope(NamedTuple):
 
 @client("pfedme.moreau_round", SUM)
 def moreau_round(down: Model, client: Client, *, trainer: dict, lam: float, eta: float, inner_steps: int) -> Envelope:
-    how = Trainer(**trainer)
-    rows = how.rows(client)
-    loglik = how.log_likelihood(client.state.get("theta", down.theta), rows)[..., 0]
+    learner = Trainer(**trainer)
+    rows = learner.rows(client)
+    loglik = learner.log_likelihood(client.state.get("theta", down.theta), rows)[..., 0]
     w = spread_over(down.theta, rows)
     theta = w + 0
-    order = minibatches(client, how.epochs, how.batch_size)
+    order = minibatches(client, learner.epochs, learner.batch_size)
     for real, x, y, weight, r in batches(order, rows.x, rows.y, rows.w, certain(rows)):
         weight = weight * real
         s = r * (weight / weight.sum(-1)[..., None].clip(min=1e-12))[..., None]
-        go = like(real.any(-1), theta)[..., None, None]  # a client out of rows stands still
+        go = like(real.any(-1), theta)[..., None, None]  # clients without rows in this batch do not move
         for _ in range(inner_steps):
-            theta = theta - go * how.lr * (how.net.gradient(theta, x, y, s) + lam * (theta - w))
+            theta = theta - go * learner.lr * (learner.net.gradient(theta, x, y, s) + lam * (theta - w))
         w = w - go * eta * lam * (w - theta)
     client.state["theta"] = theta
     n = rows.w.sum(-1)
@@ -51,11 +51,51 @@ def moreau_round(down: Model, client: Client, *, trainer: dict, lam: float, eta:
 
 
 class PFedMe(FedAvg):
-    """Personalised federated learning with Moreau envelopes (T Dinh et al. 2020).
+    """Personalized federated learning with Moreau envelopes.
 
-    lam : pull of a personal model towards the shared one. eta : rate of the shared model at a client.
-    inner_steps : steps of rate `lr` towards the personal model on each minibatch. beta : share of the clients' mean
-    at the server. The other parameters: see `LearnerEstimator`; momentum is not used.
+    `momentum` is not used.
+
+    Parameters
+    ----------
+    lam : float, default=15.0
+        Strength of the pull of a personal model towards the shared one.
+    eta : float, default=0.01
+        Learning rate of the shared model at a client.
+    inner_steps : int, default=5
+        Gradient steps of rate `lr` towards the personal model per minibatch.
+    beta : float, default=1.0
+        Step of the server towards the mean of the clients' models.
+    **parameters
+        The parameters of `FedAvg`.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+        The classes, sorted.
+    theta_ : ndarray of shape (n_models, n_parameters)
+        The shared models as flat vectors.
+    clients_ : dict of str to dict
+        What each client in this process keeps: its personal results, by name.
+    history_ : list of dict
+        One row per round: seconds, clients, bytes and `loglik`, the log-likelihood per row before the round.
+    n_iter_ : int
+        Rounds that were run.
+
+    References
+    ----------
+    Dinh, Tran and Nguyen (2020), Personalized federated learning with Moreau envelopes, NeurIPS.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from unpooled import baselines
+    >>> rng = np.random.default_rng(0)
+    >>> x = rng.normal(size=(80, 2))
+    >>> y = (x.sum(axis=1) > 0).astype(int)
+    >>> sites = {"north": (x[:40], y[:40]), "south": (x[40:], y[40:])}
+    >>> model = baselines.PFedMe(max_iter=40, local_epochs=5, batch_size=10, random_state=0).fit(sites)
+    >>> bool(model.score(x, y) > 0.9)
+    True
     """
 
     def __init__(

@@ -1,6 +1,6 @@
-"""What could be had if the rows were in one place: scikit-learn on all rows together. A reference, not a federated method.
+"""Clustering of the pooled rows with scikit-learn: a reference, not a federated method.
 
-It reads the rows of clients in this process and sends nothing, because there is nobody to send to.
+It reads the rows of clients in this process and sends nothing.
 """
 
 from __future__ import annotations
@@ -19,16 +19,55 @@ from unpooled.data.federate import as_federation
 from unpooled.errors import BadParameter
 from unpooled.estimator import Estimator
 from unpooled.federation import Federation
+from unpooled.parameters import one_of
 
 METHODS = ("gmm", "gmm-bic", "bayesian", "hdbscan")
 SHAPES = ("spherical", "diag", "full")
 
 
 class PooledClustering(Estimator):
-    """Central references.
+    """Clustering of the pooled rows with scikit-learn, as a reference.
 
-    method : "gmm" (told `n_components`; the shape by BIC), "gmm-bic" (1 to `n_components`, and the shape, by BIC), "bayesian" (a Dirichlet
-    process truncated at `n_components`), "hdbscan" (`min_cluster_size`; noise is a cluster of its own).
+    It reads the rows of clients in this process and sends nothing.
+
+    Parameters
+    ----------
+    method : {"gmm", "gmm-bic", "bayesian", "hdbscan"}, default="gmm"
+        A Gaussian mixture of `n_components` (covariance type by BIC), one of 1 to `n_components` by BIC, a Dirichlet process mixture
+        truncated at `n_components`, or HDBSCAN (noise is a cluster of its own).
+    n_components : int, default=10
+        Components, or components at most.
+    covariance_types : tuple of str, default=("spherical", "diag", "full")
+        Covariance types to choose from.
+    n_init : int, default=3
+        Starts per mixture.
+    min_cluster_size : int, default=20
+        Parameter of HDBSCAN.
+    random_state : int, RandomState or None, default=None
+        Seed of the starts.
+
+    Attributes
+    ----------
+    labels_ : dict of str to ndarray of shape (n,)
+        The cluster of each row, by client.
+    n_components_ : int
+        Clusters found.
+    model_ : sklearn.mixture.GaussianMixture
+        The fitted mixture ("gmm" and "gmm-bic").
+
+    References
+    ----------
+    Pedregosa et al. (2011), Scikit-learn: machine learning in Python, JMLR 12.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from unpooled import baselines
+    >>> rng = np.random.default_rng(0)
+    >>> sites = {name: rng.normal([[0, 0], [9, 9]] * 20) for name in ("north", "south")}
+    >>> model = baselines.PooledClustering(n_components=2, random_state=0).fit(sites)
+    >>> model.n_components_
+    2
     """
 
     def __init__(
@@ -62,10 +101,9 @@ class PooledClustering(Estimator):
         return self
 
     def check(self, fed: Federation) -> None:
-        if self.method not in METHODS:
-            raise BadParameter(f"method={self.method!r} is not known: use one of {', '.join(METHODS)}")
+        one_of("method", self.method, METHODS)
         if not fed.here():
-            raise BadParameter("PooledClustering needs all rows in this process: it is what a federation cannot do")
+            raise BadParameter("PooledClustering needs all rows in this process: use a Local federation")
         check_complete(fed.here())
 
     def _labels(self, x: np.ndarray) -> np.ndarray:
@@ -86,7 +124,9 @@ class PooledClustering(Estimator):
         )
 
     def _mixtures(self, x: np.ndarray):
-        """One for each shape, or for each shape and number until BIC has not improved three times in a row."""
+        """One mixture per covariance type; with "gmm-bic" per type and number, until BIC fails to improve three times
+        in a row.
+        """
         for shape in self.covariance_types:
             if self.method == "gmm":
                 yield self._mixture(x, self.n_components, shape)

@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
             json.dumps({"run": str(folder), "report": str(report), "difference": difference, "rounds": model.n_iter_})
         )
     else:
-        print(told(model, difference, report))
+        print(summary(model, difference, report))
     return 0
 
 
@@ -87,13 +87,13 @@ def against_pooled(model: Any) -> float:
     return max(float(np.abs(ours - theirs).max() / np.abs(theirs).max()) for ours, theirs in pairs)
 
 
-def told(model: Any, difference: float, report: Path) -> str:
+def summary(model: Any, difference: float, report: Path) -> str:
     from unpooled.data import builtin
 
     table = builtin.load("hospitals")
     rows = {name: len(x) for name, x in table.clients.items()}
-    holes = {name: float((x != x).mean()) for name, x in table.clients.items()}
-    lines = [f"  {name:<14}{rows[name]:>5} rows, {holes[name]:>4.0%} of values missing" for name in rows]
+    missing = {name: float((x != x).mean()) for name, x in table.clients.items()}
+    lines = [f"  {name:<14}{rows[name]:>5} rows, {missing[name]:>4.0%} of values missing" for name in rows]
     return "\n".join(
         [
             f"{len(rows)} hospitals that cannot pool their rows:",

@@ -1,4 +1,6 @@
-"""`unpooled node`: a participant's side of a network. Its data stay here; its policy decides, its ledger records what leaves."""
+"""`unpooled node`: a participant's side of a network. Its data stays here, its policy decides what is answered, and its
+ledger records what leaves.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
     inner = parser.add_subparsers(required=True, metavar="WHAT", dest="what")
     init = inner.add_parser("init", help="write node.toml, policy.toml and a key into a folder")
     init.add_argument("folder", type=Path)
-    init.add_argument("--name", help="how the federation knows this node (default: the folder's name)")
+    init.add_argument("--name", help="the node's name in the federation (default: the folder's name)")
     init.add_argument("--data", default="data.csv", help="the table: a file, or the url of a database")
     init.add_argument("--on", default="127.0.0.1:9092", metavar="HOST:PORT", help="the coordinator's link")
     init.add_argument("--json", action="store_true")
@@ -31,7 +33,7 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
     start.add_argument("file", type=Path, metavar="node.toml")
     start.add_argument("--insecure", action="store_true", help="no TLS and no key; on loopback only")
     start.add_argument("--behind", metavar="HOST:PORT", help="serve a stock SuperNode started with --isolation process")
-    _add_ledger(inner.add_parser("ledger", help="check or explain the record of what left"))
+    _add_ledger(inner.add_parser("ledger", help="check or show the ledger of what left"))
     node_study.add_parsers(inner)
     return parser
 
@@ -67,8 +69,8 @@ def run_init(args: argparse.Namespace) -> int:
         )
     (folder / "node.toml").write_text(text)
     (folder / "policy.toml").write_text(policy.TEMPLATE)
-    told = f"wrote {folder}/node.toml and policy.toml: look through both\nsend {key} to the coordinator, ask for its ca.crt"
-    print(json.dumps({"node": str(folder / "node.toml"), "key": str(key)}) if args.json else told)
+    text = f"wrote {folder}/node.toml and policy.toml: look through both\nsend {key} to the coordinator, ask for its ca.crt"
+    print(json.dumps({"node": str(folder / "node.toml"), "key": str(key)}) if args.json else text)
     return 0
 
 
@@ -76,8 +78,8 @@ def run_keygen(args: argparse.Namespace) -> int:
     from unpooled.remote.keys import make_node_key
 
     key = make_node_key(args.path, args.name)
-    told = f"send {key} to the coordinator; keep {args.path} to yourself"
-    print(json.dumps({"key": str(key)}) if args.json else told)
+    text = f"send {key} to the coordinator; keep {args.path} to yourself"
+    print(json.dumps({"key": str(key)}) if args.json else text)
     return 0
 
 
@@ -119,8 +121,8 @@ def run_ledger(args: argparse.Namespace) -> int:
 
     count, head = ledger.verify(args.file, args.head)
     if args.action == "verify":
-        told = {"lines": count, "head": head}
-        print(json.dumps(told) if args.json else f"{count} lines, none changed; note the last hash elsewhere: {head}")
+        found = {"lines": count, "head": head}
+        print(json.dumps(found) if args.json else f"{count} lines, none changed; note the last hash elsewhere: {head}")
         return 0
     for entry in list(ledger.entries(args.file))[-args.last :]:
         print(json.dumps(entry) if args.json else ledger.explain(entry))

@@ -15,7 +15,7 @@ STUDIES = re.compile(r"^studies\s*=\s*\[[^\]]*\]", re.M)
 def add_parsers(inner: Any) -> None:
     """The four commands, as parts of `unpooled node`."""
     texts = {
-        "review": "what a study would do here: in words, with a rehearsal on this node's table",
+        "review": "describe what a study would ask of this node, after a rehearsal on its table",
         "approve": "let this node take part in a study",
         "revoke": "withdraw the approval of a study",
     }
@@ -67,8 +67,8 @@ def run_approve(args: argparse.Namespace) -> int:
     rules = policy.read(node.paths["policy"])
     _write_studies(node.paths["policy"], sorted({*rules.studies, approved.digest}))
     store.write_file(node.folder / "studies" / f"{approved.digest[:16]}.toml", approved.content)
-    told = f"{node.name} takes part in {approved.title!r} ({approved.digest[:16]}) from the next question on"
-    print(json.dumps({"approved": approved.digest}) if args.json else told)
+    text = f"{node.name} takes part in {approved.title!r} ({approved.digest[:16]}) from the next question on"
+    print(json.dumps({"approved": approved.digest}) if args.json else text)
     return 0
 
 
@@ -81,16 +81,16 @@ def run_revoke(args: argparse.Namespace) -> int:
     rules = policy.read(node.paths["policy"])
     path = Path(args.study)
     start = study.read(path).digest if path.is_file() else args.study
-    gone = [digest for digest in rules.studies if digest.startswith(start)]
-    if not gone:
+    revoked = [digest for digest in rules.studies if digest.startswith(start)]
+    if not revoked:
         raise BadParameter(
             f"{node.name} has approved no study {args.study!r}: its policy.toml lists {len(rules.studies)}"
         )
-    _write_studies(node.paths["policy"], [digest for digest in rules.studies if digest not in gone])
+    _write_studies(node.paths["policy"], [digest for digest in rules.studies if digest not in revoked])
     print(
-        json.dumps({"revoked": gone})
+        json.dumps({"revoked": revoked})
         if args.json
-        else f"{node.name} no longer answers {', '.join(d[:16] for d in gone)}"
+        else f"{node.name} no longer answers {', '.join(d[:16] for d in revoked)}"
     )
     return 0
 

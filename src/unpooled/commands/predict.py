@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def rows(model: Any, path: Path) -> np.ndarray:
-    """The model's columns of a file, in the model's order; other columns are left aside."""
+    """The model's columns of a file, in the model's order; other columns are ignored."""
     from unpooled.data import files
     from unpooled.data.frames import fitted_with, matrix
 
@@ -50,35 +50,37 @@ def rows(model: Any, path: Path) -> np.ndarray:
 
 
 def answers(model: Any, x: np.ndarray, client: str | None = None) -> dict[str, list]:
-    """Everything the model says of each row, one column a thing; an imputer gives the rows themselves, filled in."""
+    """The model's output per row as columns: predictions, probabilities, densities; or the rows filled in, for an
+    imputer.
+    """
     import numpy as np
 
-    how = _asked(model, client)
+    options = _client_option(model, client)
     if not hasattr(model, "predict"):
         filled = np.asarray(model.transform(x))
         names = getattr(model, "get_feature_names_out", lambda: model.columns_ or _numbered("x", filled))()
         return dict(zip(names, filled.T.tolist()))
     if "return_std" in signature(model.predict).parameters:
-        told = dict(zip(("prediction", "std"), model.predict(x, return_std=True, **how)))
+        output = dict(zip(("prediction", "std"), model.predict(x, return_std=True, **options)))
     else:
-        told = {"prediction": model.predict(x, **how)}
+        output = {"prediction": model.predict(x, **options)}
     if hasattr(model, "predict_proba"):
-        proba = np.asarray(model.predict_proba(x, **how))
+        proba = np.asarray(model.predict_proba(x, **options))
         classes = [f"p_{c}" for c in getattr(model, "classes_", ())]
-        told |= zip(classes or _numbered("p", proba), proba.T)
+        output |= zip(classes or _numbered("p", proba), proba.T)
     if hasattr(model, "score_samples"):
-        told["log_density"] = model.score_samples(x, **how)
-    return {name: np.asarray(values).tolist() for name, values in told.items()}
+        output["log_density"] = model.score_samples(x, **options)
+    return {name: np.asarray(values).tolist() for name, values in output.items()}
 
 
-def _asked(model: Any, client: str | None) -> dict[str, str]:
-    """How to ask the model for one client's view, or for everybody's; refused where it has none."""
+def _client_option(model: Any, client: str | None) -> dict[str, str]:
+    """{"client": client} for a model with personal predictions, {} without a client; refused if the model has none."""
     from unpooled.errors import BadParameter
 
-    name, tell = type(model).__name__, getattr(model, "predict", getattr(model, "transform", None))
-    if tell is None:
-        raise BadParameter(f"{name} says nothing of single rows: read its parameters with unpooled.load")
-    if client is not None and "client" not in signature(tell).parameters:
+    name, method = type(model).__name__, getattr(model, "predict", getattr(model, "transform", None))
+    if method is None:
+        raise BadParameter(f"{name} makes no predictions for rows: read its attributes with unpooled.load")
+    if client is not None and "client" not in signature(method).parameters:
         raise BadParameter(f"{name} is one model for all clients: leave --client out")
     return {} if client is None else {"client": client}
 

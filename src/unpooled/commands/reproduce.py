@@ -55,7 +55,7 @@ def experiments(folder: Path) -> dict[str, Path]:
     """name -> file: `paper/name` for every experiments/paper/name.py."""
     if not folder.is_dir():
         raise BadParameter(
-            f"no experiments are found, since {folder} is no folder here: run this in a checkout, or give --experiments"
+            f"no experiments are found, since {folder} is not a folder: run this in a checkout, or give --experiments"
         )
     return {f"{p.parent.name}/{p.stem}": p for p in sorted(folder.glob("*/*.py")) if not p.stem.startswith("_")}
 

@@ -1,4 +1,4 @@
-"""`unpooled run FILE.toml [key=value ...]`: fit what a config file says, as a run that lasts."""
+"""`unpooled run FILE.toml [key=value ...]`: fit what a config file says, as a run that can be resumed."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def carry_on(folder: Path, as_json: bool) -> int:
-    """Take a run folder to its end, with progress; Ctrl-C leaves it ready to be resumed."""
+    """Run a folder to its end and show progress; after Ctrl-C it can be resumed."""
     from unpooled import runs
     from unpooled.progress import Progress
     from unpooled.report.page import write_report
@@ -57,13 +57,13 @@ def carry_on(folder: Path, as_json: bool) -> int:
     finally:
         progress.close()
     write_report(folder)
-    print(json.dumps({"run": str(folder)}) if as_json else _told(folder, estimator))
+    print(json.dumps({"run": str(folder)}) if as_json else _summary(folder, estimator))
     return 0
 
 
 @contextmanager
 def clients_of(folder: Path) -> Iterator[Any]:
-    """The nodes of the link that a run's config names, while the block lasts; None where its clients are files."""
+    """The nodes of the link that a run's config names, while the block lasts; None if its clients are files."""
     from unpooled import config, runs
 
     sections = config.read(runs.config_of(folder))
@@ -79,10 +79,10 @@ def clients_of(folder: Path) -> Iterator[Any]:
         options |= {"study": study, "names": study.names, "min_clients": study.min_cohort}
     say = lambda text: print(f"unpooled: {text}", file=sys.stderr)  # noqa: E731
     with connect(Path(network["link"]), columns=sections["data"].get("columns"), say=say, **options) as fed:
-        yield runs.dressed(fed, folder, sections)
+        yield runs.with_layers(fed, folder, sections)
 
 
-def _told(folder: Path, estimator: Any) -> str:
+def _summary(folder: Path, estimator: Any) -> str:
     rounds = f"{type(estimator).__name__}: {estimator.n_iter_} round{'s' if estimator.n_iter_ != 1 else ''}"
-    reached = f", loglik {estimator.lower_bound_:.6g} a row" if hasattr(estimator, "lower_bound_") else ""
+    reached = f", loglik {estimator.lower_bound_:.6g} per row" if hasattr(estimator, "lower_bound_") else ""
     return f"{rounds}{reached}\nreport: {folder / 'report.html'}\n{folder}"

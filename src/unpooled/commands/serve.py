@@ -50,19 +50,21 @@ def run(args: argparse.Namespace) -> int:
         signal.signal(sign, lambda *_: stop.set())
 
     def started(link: Any) -> None:
-        told = {"address": link.listen, "link": str(folder), "ca": None if args.insecure else str(folder / "ca.crt")}
-        print(json.dumps(told) if args.json else _told(told), flush=True)
+        server = {"address": link.listen, "link": str(folder), "ca": None if args.insecure else str(folder / "ca.crt")}
+        print(json.dumps(server) if args.json else _next_steps(server), flush=True)
 
     engine().serve(folder, args.address, stop, started, hosts=args.host, insecure=args.insecure)
     return 0
 
 
-def _told(told: dict[str, Any]) -> str:
-    """What to type next, as it works from here."""
-    usual = Path(told["link"]) == FOLDER.expanduser()
-    link, on = ("", told["address"]) if usual else (f" --link {told['link']}", told["link"])
-    trust = f"\nsend {told['ca']} to the nodes; admit theirs: unpooled serve admit KEY.pub{link}" if told["ca"] else ""
-    return f"serving nodes at {told['address']}{trust}\nfit: unpooled run FILE.toml --on {on}    stop: Ctrl-C"
+def _next_steps(server: dict[str, Any]) -> str:
+    """The commands to type next."""
+    usual = Path(server["link"]) == FOLDER.expanduser()
+    link, on = ("", server["address"]) if usual else (f" --link {server['link']}", server["link"])
+    trust = (
+        f"\nsend {server['ca']} to the nodes; admit theirs: unpooled serve admit KEY.pub{link}" if server["ca"] else ""
+    )
+    return f"serving nodes at {server['address']}{trust}\nfit: unpooled run FILE.toml --on {on}    stop: Ctrl-C"
 
 
 def run_admit(args: argparse.Namespace) -> int:

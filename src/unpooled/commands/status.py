@@ -1,4 +1,4 @@
-"""`unpooled status`: the nodes of a link, whether they are there, and its runs with their rounds."""
+"""`unpooled status`: the nodes of a link, whether they are connected, and its runs with their rounds."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def run(args: argparse.Namespace) -> int:
     from unpooled.remote.link import Link
 
     link = Link.open(args.link.expanduser())
-    told = {"address": link.address, **engine(link.engine).status(link)}
-    told["rounds"] = _rounds(args.runs)
-    print(json.dumps(told) if args.json else _told(told))
+    found = {"address": link.address, **engine(link.engine).status(link)}
+    found["rounds"] = _rounds(args.runs)
+    print(json.dumps(found) if args.json else _text(found))
     return 0
 
 
@@ -35,9 +35,9 @@ def _rounds(folder: Path) -> dict[str, int]:
     return {h.parent.name: h.read_text().count("\n") for h in histories}
 
 
-def _told(told: dict[str, Any]) -> str:
-    lines = [f"link {told['address']}: {len(told['nodes'])} nodes, {len(told['runs'])} runs"]
-    lines += [f"  node {n['name'] or n['id']}: {n['status']}" for n in told["nodes"]]
-    lines += [f"  run {r['id']}: {r['status']} since {r['since'][:19]}" for r in told["runs"][:10]]
-    lines += [f"  {name}: {rounds} rounds" for name, rounds in told["rounds"].items()]
+def _text(found: dict[str, Any]) -> str:
+    lines = [f"link {found['address']}: {len(found['nodes'])} nodes, {len(found['runs'])} runs"]
+    lines += [f"  node {n['name'] or n['id']}: {n['status']}" for n in found["nodes"]]
+    lines += [f"  run {r['id']}: {r['status']} since {r['since'][:19]}" for r in found["runs"][:10]]
+    lines += [f"  {name}: {rounds} rounds" for name, rounds in found["rounds"].items()]
     return "\n".join(lines)

@@ -1,4 +1,6 @@
-"""`unpooled verify RUN --ledger LEDGER ...`: totals are what the nodes let out, the model what the study makes of them."""
+"""`unpooled verify RUN --ledger LEDGER ...`: check that totals are those in the nodes' ledgers and that the study gives
+this model.
+"""
 
 from __future__ import annotations
 

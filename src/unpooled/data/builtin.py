@@ -14,9 +14,11 @@ NAMES = ("hospitals", *SKLEARN)
 
 
 def load(name: str, *, clients: int = 5, alpha: float = 1.0) -> Collection:
-    """A built-in set by name, the same on every call; `clients` and `alpha` say how scikit-learn's sets are split.
+    """A built-in data set by name, the same on every call; `clients` and `alpha` control how scikit-learn's sets are
+    split.
 
-    Classes are shared out by Dirichlet(alpha), rows of a regression by sizes from Dirichlet(alpha).
+    The rows of each class are divided by Dirichlet(alpha) shares; a regression set is divided into sizes from
+    Dirichlet(alpha).
 
     >>> load("iris", clients=3).columns[0]
     'sepal length (cm)'
@@ -28,7 +30,7 @@ def load(name: str, *, clients: int = 5, alpha: float = 1.0) -> Collection:
     from sklearn import datasets
 
     bunch = getattr(datasets, f"load_{name}")()
-    varies = np.ptp(bunch.data, axis=0) > 0  # three pixels of the digits never do
+    varies = np.ptp(bunch.data, axis=0) > 0  # three pixels of the digits are constant
     x, y = bunch.data[:, varies], bunch.target
     if name == "diabetes":
         owner = partition.quantity_skew(len(y), clients, alpha=alpha, min_rows=2, random_state=0)
@@ -43,7 +45,7 @@ def _by_owner(x: np.ndarray, y: np.ndarray, columns: list[str], owner: np.ndarra
     return Collection({n: x[r] for n, r in rows.items()}, columns, {n: y[r] for n, r in rows.items()})
 
 
-# ---- hospitals: invented, but as tables from hospitals are ----
+# ---- hospitals: synthetic patients ----
 
 COLUMNS = ["age", "bmi", "systolic", "diastolic", "heart_rate", "cholesterol", "hdl", "glucose"]
 DECIMALS = (0, 1, 0, 0, 0, 0, 0, 0)
@@ -57,7 +59,7 @@ GROUPS = np.array(  # three kinds of patients: check-up, metabolic, cardiac
 )
 RELATED = {(0, 2): 0.3, (1, 6): -0.4, (1, 7): 0.35, (2, 3): 0.65, (3, 4): 0.2, (5, 6): -0.15}  # correlations
 
-# name: rows, share of each group, years older, share missing, columns that are hardly measured there
+# name: rows, share of each group, years older, share missing, columns that are rarely measured there
 SITES: dict[str, tuple[int, tuple[float, float, float], float, float, tuple[str, ...]]] = {
     "ashford": (420, (0.55, 0.30, 0.15), 0.0, 0.06, ()),
     "birchwood": (310, (0.20, 0.60, 0.20), -2.0, 0.07, ("heart_rate",)),
@@ -69,7 +71,7 @@ SITES: dict[str, tuple[int, tuple[float, float, float], float, float, tuple[str,
 
 
 def hospitals() -> Collection:
-    """1,800 invented patients of six hospitals that see different patients and measure different things.
+    """1,800 synthetic patients of six hospitals with different case mixes and different missing values.
 
     `y` is 1 for a patient with a cardiac event later on.
     """

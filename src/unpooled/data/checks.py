@@ -1,4 +1,6 @@
-"""What clients must agree on and what no model can be fitted to: one sentence that names the client and the column."""
+"""Checks of clients' data: the same columns everywhere, no empty or infinite data; messages name the client and the
+column.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +23,12 @@ class Part(NamedTuple):
     y: Array | None = None  # (n,) or (n, outputs)
     w: Array | None = None  # (n,)
     columns: list[str] | None = None  # (d,)
-    where: str = ""  # how a sentence calls it: "client 'zurich'", "the data"
+    where: str = ""  # its name in messages: "client 'zurich'", "the data"
     groups: np.ndarray | None = None  # (n,) the client of each row, before they are split
 
 
 def aligned(parts: Sequence[Part]) -> list[Part]:
-    """The parts with columns in the first one's order; refused where they do not have the same."""
+    """The parts with their columns in the order of the first; refused if columns differ."""
     first = parts[0]
     return [p if p.columns == first.columns else _reordered(p, first) for p in parts]
 
@@ -47,7 +49,7 @@ def _reordered(part: Part, first: Part) -> Part:
 
 
 def check(parts: Sequence[Part]) -> None:
-    """Refuse clients that disagree, are empty, infinite or unlabelled; warn of constant columns."""
+    """Refuse clients that disagree, are empty, or have infinite values or missing labels; warn of constant columns."""
     for part in parts:
         check_rows(part)
         _check_alike(part, parts[0])
@@ -71,7 +73,7 @@ def check_rows(part: Part) -> None:
 
 
 def check_complete(clients: Iterable[Any]) -> None:
-    """Refuse a client (name, x) with missing values, for models that have no way with them."""
+    """Refuse a client (name, x) with missing values, for models that cannot handle them."""
     for client in clients:
         if bool(namespace(client.x).isnan(client.x).any()):
             raise BadData(
@@ -118,22 +120,22 @@ def _check_weights(part: Part) -> None:
         return
     w = to_numpy(part.w)
     if w.ndim != 1 or w.dtype.kind not in "fiub" or not (np.isfinite(w).all() and (w >= 0).all()):
-        raise BadData(f"{part.where} has sample_weight that are not one finite number of 0 or more for each row")
+        raise BadData(f"{part.where} has invalid sample_weight: give one finite, non-negative number per row")
 
 
-# ---- columns: one pass over the rows for the smallest and largest value of each ----
+# ---- columns: minima and maxima in one pass over the rows ----
 
 
 def _range(x: Array) -> tuple[np.ndarray, np.ndarray]:
-    """(smallest, largest) of each column without its missing values, (d,) each; NaN where all are missing."""
+    """(minimum, maximum) of each column over its present values, (d,) each; NaN if all are missing."""
     if not is_torch(x):
         return np.fmin.reduce(x, axis=0), np.fmax.reduce(x, axis=0)
     xp: Any = namespace(x)
-    gone = xp.isnan(x)
-    lo = xp.where(gone, xp.inf, x).amin(0)
-    hi = xp.where(gone, -xp.inf, x).amax(0)
-    nothing = gone.all(0)
-    return to_numpy(xp.where(nothing, xp.nan, lo)), to_numpy(xp.where(nothing, xp.nan, hi))
+    absent = xp.isnan(x)
+    lo = xp.where(absent, xp.inf, x).amin(0)
+    hi = xp.where(absent, -xp.inf, x).amax(0)
+    empty = absent.all(0)
+    return to_numpy(xp.where(empty, xp.nan, lo)), to_numpy(xp.where(empty, xp.nan, hi))
 
 
 def _check_finite(parts: Sequence[Part], lo: np.ndarray, hi: np.ndarray) -> None:
@@ -146,9 +148,9 @@ def _check_finite(parts: Sequence[Part], lo: np.ndarray, hi: np.ndarray) -> None
 
 def _check_informative(parts: Sequence[Part], lo: np.ndarray, hi: np.ndarray) -> None:
     lo, hi = np.fmin.reduce(lo, axis=0), np.fmax.reduce(hi, axis=0)  # (d,)
-    nothing = np.flatnonzero(np.isnan(lo))
-    if len(nothing):
-        raise BadData(f"{_named(parts[0], nothing)} is missing in every row of every client: leave it out")
+    empty = np.flatnonzero(np.isnan(lo))
+    if len(empty):
+        raise BadData(f"{_named(parts[0], empty)} is missing in every row of every client: leave it out")
     constant = np.flatnonzero(lo == hi)
     if len(constant) and sum(p.x.shape[0] for p in parts) > 1:
         message = f"{_named(parts[0], constant)} has the same value in every row of every client: leave it out"

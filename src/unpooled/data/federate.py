@@ -1,4 +1,4 @@
-"""From data to a federation: a dict, a list, a frame, a folder of files or pooled rows become the clients of a `Local`."""
+"""Federations from data: a dict, list, frame, folder of files or one table become the clients of a `Local`."""
 
 from __future__ import annotations
 
@@ -21,10 +21,46 @@ def federate(
     columns: Sequence[str] | None = None,
     **engine: Any,
 ) -> Local:
-    """A `Local` federation from a dict or list of clients' data, pooled rows and `by=`, or a folder of files (one a client).
+    """Make a federation in this process from the data of its clients.
 
-    `columns` names the features wanted of files or frames; by default all columns that have no other role.
-    Options of `Local` (mode, threads, min_clients, stack_cells, stack_padding) pass through.
+    Parameters
+    ----------
+    data : dict, list, array, frame or path
+        One entry per client: a dict or list of arrays, of (X, y) or (X, y, sample_weight) tuples, of frames (pandas, polars,
+        pyarrow) or of files; a folder or glob of csv, csv.gz, parquet or npz files, one per client; or one table, with `by`
+        to split it into clients. NaN is a missing value.
+    y : dict, list, array, str or None, default=None
+        Labels: one array per client, one array for a single table, or the name of a column.
+    by : array-like, str or None, default=None
+        The client of each row, or the column that holds it, where `data` is one table. None: the table is one client.
+    label : str or None, default=None
+        The column of labels; the same as a string for `y`.
+    sample_weight : dict, list, array, str or None, default=None
+        Row weights, given as `y` is.
+    columns : sequence of str or None, default=None
+        The columns to use as features; None is every column that has no other role.
+    **engine
+        Options of `Local`: mode, threads, min_clients, stack_cells, stack_padding.
+
+    Returns
+    -------
+    Local
+        The federation, to be given to `fit` or wrapped in layers.
+
+    Examples
+    --------
+    >>> import numpy as np, unpooled as up
+    >>> rng = np.random.default_rng(0)
+    >>> fed = up.federate({"north": rng.normal(size=(30, 2)), "south": rng.normal(size=(50, 2))}, min_clients=2)
+    >>> fed.names
+    ['north', 'south']
+    >>> up.PCA(n_components=1).fit(fed).n_samples_
+    80
+
+    One table with the client of each row:
+
+    >>> up.federate(rng.normal(size=(4, 2)), by=["a", "b", "a", "b"]).names
+    ['a', 'b']
     """
     table = clients_from(data, y, by=by, label=label, sample_weight=sample_weight, columns=columns)
     fed = Local(table.clients, **engine)
@@ -33,12 +69,12 @@ def federate(
 
 
 def as_federation(data: Any, y: Any = None, **roles: Any) -> Federation:
-    """`data` itself when it is a federation, else its clients in this process."""
+    """`data` itself if it is a federation, else a federation made of it in this process."""
     if not is_federation(data):
         return federate(data, y, **roles)
     given = [name for name, value in {"y": y, **roles}.items() if value is not None]
     if given:
         raise BadParameter(
-            f"{given[0]}= was given beside a federation, whose clients hold their own: give it to federate()"
+            f"{given[0]}= was given together with a federation, whose clients hold their own: give it to federate()"
         )
     return data

@@ -1,6 +1,6 @@
-"""Tables from csv, csv.gz, parquet and npz files: a dict from column name to column; no pandas, no pickle.
+"""Tables from csv, csv.gz, parquet and npz files as dicts of columns; no pandas, no pickle.
 
-Numbers come as int64 or float64 with NaN for missing, anything else as strings with None for missing.
+Numbers are int64 or float64 with NaN for missing values, anything else is strings with None for missing values.
 pyarrow is used when installed (parquet needs it); without it csv goes through the standard library.
 """
 
@@ -27,7 +27,7 @@ MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "?")
 
 
 def read(path: str | Path) -> Columns:
-    """The columns of one file, by its suffix.
+    """The columns of one file; the suffix decides the format.
 
     >>> read("cleveland.csv")["age"]  # doctest: +SKIP
     """
@@ -66,9 +66,9 @@ def _same_length(columns: Columns, path: Path) -> Columns:
 def read_csv(path: Path) -> Columns:
     header, delimiter = header_of(path)
     try:
-        return _csv_by_arrow(path, header, delimiter)
+        return _csv_with_arrow(path, header, delimiter)
     except ImportError:
-        return _csv_by_hand(path, header, delimiter)
+        return _csv_without_arrow(path, header, delimiter)
 
 
 def _open(path: Path) -> IO[str]:
@@ -108,7 +108,7 @@ def is_number(text: str) -> bool:
     return True
 
 
-def _csv_by_arrow(path: Path, header: list[str], delimiter: str) -> Columns:
+def _csv_with_arrow(path: Path, header: list[str], delimiter: str) -> Columns:
     import pyarrow as pa
     from pyarrow import csv as arrow_csv
 
@@ -123,7 +123,7 @@ def _csv_by_arrow(path: Path, header: list[str], delimiter: str) -> Columns:
         )
 
     found = table({})
-    # dates and truth values stay the text that they are in the file, as without pyarrow
+    # dates and booleans stay strings, as without pyarrow
     odd = {f.name: pa.string() for f in found.schema if not _plain(pa, f.type)}
     found = table(odd) if odd else found
     return {name: from_arrow(found[name]) for name in header}
@@ -134,12 +134,12 @@ def _plain(pa: Any, kind: Any) -> bool:
     return t.is_integer(kind) or t.is_floating(kind) or t.is_string(kind) or t.is_null(kind)
 
 
-def _csv_by_hand(path: Path, header: list[str], delimiter: str) -> Columns:
+def _csv_without_arrow(path: Path, header: list[str], delimiter: str) -> Columns:
     fields: list[list[str]] = [[] for _ in header]
     with _open(path) as file:
         rows = csv.reader(file, delimiter=delimiter)
         next(rows)
-        while block := list(islice(rows, 10_000)):  # so that rows are let go before they are many
+        while block := list(islice(rows, 10_000)):  # in blocks, to free memory early
             block = [row for row in block if row]
             if ragged := next((row for row in block if len(row) != len(header)), None):
                 raise ValueError(f"a row near line {rows.line_num} has {len(ragged)} fields, the header {len(header)}")
@@ -149,9 +149,9 @@ def _csv_by_hand(path: Path, header: list[str], delimiter: str) -> Columns:
 
 
 def parse(fields: list[str]) -> np.ndarray:
-    """Text as int64, else float64 with NaN, else strings with None: the narrowest that holds every field."""
+    """Fields as int64, else float64 with NaN, else strings with None: the first that can hold every field."""
     kinds = ((int, np.int64), (float, np.float64), (_float, np.float64))
-    for convert, dtype in kinds if "_" not in "".join(fields) else ():  # 1_000 is a number to Python alone
+    for convert, dtype in kinds if "_" not in "".join(fields) else ():  # Python would read 1_000 as a number
         try:
             return np.fromiter(map(convert, fields), dtype, len(fields))  # type: ignore[arg-type]
         except (ValueError, OverflowError):
@@ -176,7 +176,7 @@ def read_parquet(path: Path) -> Columns:
 
 
 def from_arrow(column: Any) -> np.ndarray:
-    """One column of a pyarrow table as we hold columns."""
+    """One column of a pyarrow table as a NumPy array."""
     import pyarrow as pa
 
     kind = column.type

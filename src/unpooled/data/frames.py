@@ -1,4 +1,4 @@
-"""Frames of pandas, polars or pyarrow as plain columns, and columns as a matrix; none of the three is ever imported."""
+"""Frames of pandas, polars or pyarrow as columns, and columns as a matrix; none of these libraries is imported."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from unpooled.errors import BadData, suggest
 
 
 def is_frame(data: Any) -> bool:
-    """Whether `data` has named columns: a frame of pandas, polars, pyarrow or the like."""
+    """Whether `data` has named columns, as a frame of pandas, polars or pyarrow has."""
     named = hasattr(data, "columns") and hasattr(data, "__getitem__")
     return named and (hasattr(data, "to_numpy") or hasattr(data, "column_names"))
 
 
 def columns_of(frame: Any, where: str) -> tuple[Columns, bool]:
-    """(columns by name, whether the names were strings): numbered columns get their number as a name."""
+    """(columns by name, whether the names were strings): integer names become strings."""
     keys = list(getattr(frame, "column_names", frame.columns))
     names = [str(k) for k in keys]
     if len(set(names)) < len(names):
@@ -35,7 +35,7 @@ def pick(columns: Columns, name: str, role: str, where: str) -> np.ndarray:
 
 
 def fitted_with(names: Iterable[str], columns: Columns, where: str) -> Columns:
-    """The columns that a model was fitted with, in its order; others are left aside."""
+    """The columns that a model was fitted with, in its order; others are ignored."""
     for name in names:
         if name not in columns:
             raise BadData(f"{where} has no column {name!r}, which the model was fitted with: {suggest(name, columns)}")
@@ -43,7 +43,7 @@ def fitted_with(names: Iterable[str], columns: Columns, where: str) -> Columns:
 
 
 def matrix(columns: Columns, where: str) -> np.ndarray:
-    """The columns side by side, (n, d): float32 where all are, float64 otherwise."""
+    """The columns as a matrix (n, d): float32 if all are, else float64."""
     if not columns:
         raise BadData(f"{where} has no feature columns: at least one is needed besides label and weights")
     numbers = [_numbers(values, name, where) for name, values in columns.items()]
@@ -82,7 +82,7 @@ def _numbers(values: np.ndarray, name: str, where: str) -> np.ndarray:
 
 
 def missing(values: np.ndarray) -> np.ndarray:
-    """Which entries hold nothing: NaN, NaT, None or pandas' NA; (n,) bool."""
+    """Which entries are missing (NaN, NaT, None or pandas' NA); (n,) bool."""
     if values.dtype.kind in "fc":
         return np.isnan(values)
     if values.dtype.kind in "mM":

@@ -17,13 +17,15 @@ Seed = Any  # None, a number or a np.random.Generator
 
 
 def iid(n: int, clients: int, *, random_state: Seed = None) -> np.ndarray:
-    """Rows dealt at random into clients of equal size, to one row; (n,)."""
+    """Random clients of equal size (up to one row); (n,)."""
     _check(n, clients, 1)
     return np.random.default_rng(random_state).permutation(n) % clients
 
 
 def dirichlet(y: Any, clients: int, alpha: float = 0.5, *, min_rows: int = 1, random_state: Seed = None) -> np.ndarray:
-    """Label skew: the rows of each class are shared out by Dirichlet(alpha); small alpha, few classes a client."""
+    """Label skew: the rows of each class are divided by Dirichlet(alpha) shares; a small alpha gives few classes per
+    client.
+    """
     _positive(alpha, "alpha")
     rng = np.random.default_rng(random_state)
     classes, index = np.unique(np.asarray(y), return_inverse=True)
@@ -44,7 +46,7 @@ def quantity_skew(
     min_rows: int = 1,
     random_state: Seed = None,
 ) -> np.ndarray:
-    """Unequal sizes: shares from Dirichlet(alpha), or lognormal with `sigma`; which rows, is left to chance."""
+    """Unequal sizes: shares from Dirichlet(alpha), or lognormal with `sigma`; rows are assigned at random."""
     if (alpha is None) == (sigma is None):
         raise BadParameter("quantity_skew needs either alpha= (Dirichlet sizes) or sigma= (lognormal sizes)")
     _check(n, clients, min_rows)
@@ -66,7 +68,7 @@ def sorted_chunks(
     column: int | None = None,
     random_state: Seed = None,
 ) -> np.ndarray:
-    """Feature skew: rows sorted by a column, cut into equal chunks, `chunks` of them dealt to each client.
+    """Feature skew: rows sorted by a column, cut into equal chunks, `chunks` of them for each client, at random.
 
     The column is `column`, else the one that correlates most with `y`.
     """
@@ -83,7 +85,7 @@ def sorted_chunks(
 
 
 def most_correlated(x: np.ndarray, y: Any) -> int:
-    """The column with the largest absolute correlation with `y`, over the rows where it is present."""
+    """The column with the largest absolute correlation with `y`, over the rows where its value is present."""
     y = np.asarray(y, dtype=np.float64)[:, None]
     here = ~np.isnan(x)
     n = np.maximum(here.sum(0), 1)
@@ -97,7 +99,7 @@ def most_correlated(x: np.ndarray, y: Any) -> int:
 
 
 def by_column(values: Any, clients: int | None = None, *, random_state: Seed = None) -> np.ndarray:
-    """Natural clients: one for each value; or, with `clients`, the values dealt at random into that many."""
+    """One client per value; or, with `clients`, the values divided at random into that many clients."""
     found, index = np.unique(np.asarray(values), return_inverse=True)
     return index if clients is None else iid(len(found), clients, random_state=random_state)[index]
 
@@ -119,7 +121,7 @@ def _positive(value: float | None, name: str) -> float:
 
 
 def _deal(n: int, shares: np.ndarray) -> np.ndarray:
-    """Owners of n rows in turn, by share to one row; (n,) sorted."""
+    """The client of each of n rows in order, by share; (n,) sorted."""
     ends = np.round(np.cumsum(shares) * n).astype(np.int64)
     return np.searchsorted(ends[:-1], np.arange(n), side="right")
 
@@ -131,7 +133,7 @@ def _at_least(owner: np.ndarray, clients: int, min_rows: int, rng: np.random.Gen
     if not short.any():
         return owner
     order = np.lexsort((rng.random(len(owner)), owner))
-    rank = np.empty_like(owner)  # of a row among its client's: the highest ranks are in the largest clients
+    rank = np.empty_like(owner)  # rank of a row within its client: the largest clients have the highest ranks
     rank[order] = np.arange(len(owner)) - (np.cumsum(counts) - counts)[owner[order]]
     moved = np.argsort(-rank, kind="stable")[: short.sum()]
     owner = owner.copy()

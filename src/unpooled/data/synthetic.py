@@ -1,4 +1,4 @@
-"""Data drawn from a known truth, split into clients, for tests, benchmarks and figures. Nothing is sent.
+"""Synthetic data with known parameters, split into clients, for tests, benchmarks and figures.
 
 >>> truth = mixture(1000, 3, 2, separation=4, clients=5, random_state=0)
 >>> len(truth.clients), truth.means.shape
@@ -43,7 +43,8 @@ def mixture(
     """A Gaussian mixture whose nearest components are exactly `separation` standard deviations apart.
 
     `conditioning` is the ratio of the largest to the smallest variance in each component (between components, where
-    they are spherical). Components fall evenly on clients, or by Dirichlet(`alpha`). `missing` is the share of NaN.
+    they are spherical). Rows are divided evenly, or by Dirichlet(`alpha`) shares of each component. `missing` is the
+    share of NaN.
     """
     if separation < 0 or conditioning < 1:
         raise BadParameter(f"separation={separation} should be 0 or more and conditioning={conditioning} 1 or more")
@@ -61,11 +62,11 @@ def mixture(
 
 
 def separation_of(means: np.ndarray, covariances: np.ndarray) -> np.ndarray:
-    """Distances between components in standard deviations of the two's average covariance, (k, k); inf to itself."""
+    """Mahalanobis distances between components under the average covariance of the two, (k, k); inf on the diagonal."""
     k = len(means)
-    away = means[:, None] - means[None]  # (k, k, d)
+    difference = means[:, None] - means[None]  # (k, k, d)
     average = (covariances[:, None] + covariances[None]) / 2  # (k, k, d, d)
-    squared = (away * np.linalg.solve(average, away[..., None])[..., 0]).sum(-1)
+    squared = (difference * np.linalg.solve(average, difference[..., None])[..., 0]).sum(-1)
     return np.where(np.eye(k, dtype=bool), np.inf, np.sqrt(np.maximum(squared, 0)))
 
 
@@ -81,7 +82,7 @@ def as_full(covariances: np.ndarray, covariance_type: str, k: int, d: int) -> np
 def missing(
     x: np.ndarray, share: float, patterns: int | None = None, rng: np.random.Generator | int | None = None
 ) -> np.ndarray:
-    """A copy with about `share` of its cells NaN: each by chance, or rows following one of `patterns` masks.
+    """A copy with about `share` of its cells NaN: independently, or by row with one of `patterns` masks.
 
     No row loses all its cells.
     """
@@ -90,15 +91,15 @@ def missing(
     rng = np.random.default_rng(rng)
     n, d = x.shape
     if patterns is None:
-        gone = rng.random((n, d)) < share
-        empty = np.flatnonzero(gone.all(1))
-        gone[empty, rng.integers(d, size=len(empty))] = False
+        absent = rng.random((n, d)) < share
+        empty = np.flatnonzero(absent.all(1))
+        absent[empty, rng.integers(d, size=len(empty))] = False
     else:
-        gone = _patterns(patterns, d, share, rng)[rng.integers(patterns, size=n)]
-    return np.where(gone, np.nan, x)
+        absent = _patterns(patterns, d, share, rng)[rng.integers(patterns, size=n)]
+    return np.where(absent, np.nan, x)
 
 
-_with_gaps = missing  # what `mixture` calls, where `missing` is the share
+_with_gaps = missing  # for `mixture`, whose parameter `missing` hides this name
 
 
 # ---- helpers ----

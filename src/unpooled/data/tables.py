@@ -1,6 +1,6 @@
-"""Whatever a user has, as clients: arrays, pairs, frames, files, or pooled rows with a label for each. Nothing is sent.
+"""Clients from arrays, (X, y) pairs, frames, files, or one table with the client of each row.
 
-Pooled rows are sorted by client once and cut into views: one copy in all, whatever the number of clients.
+One table is sorted by client once and cut into views: a single copy, whatever the number of clients.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from unpooled.errors import BadData, BadParameter, DataNotFound, suggest
 
 @dataclass
 class Clients:
-    """What the clients hold, and what its columns are called."""
+    """Clients and the names of their columns."""
 
     clients: list[Client]
-    columns: list[str] | None = None  # (d,) names of the features, where they have names
+    columns: list[str] | None = None  # (d,) names of the features, if they have names
     label: str | None = None
 
 
 class Collection(NamedTuple):
-    """Arrays by client and the names of their columns: how the built-in sets come."""
+    """Arrays by client and the names of their columns, as the built-in data sets are given."""
 
     clients: dict[str, Array]  # each (n, d), NaN is missing
     columns: list[str]  # (d,)
@@ -40,7 +40,7 @@ class Collection(NamedTuple):
 
 
 class Roles(NamedTuple):
-    """The columns that are no features, and those that are to be (None: all others)."""
+    """Columns with a role other than feature, and the columns to use as features (None: all others)."""
 
     label: str | None = None
     sample_weight: str | None = None
@@ -60,7 +60,7 @@ def clients_from(
     """Clients from a dict or list of arrays, (X, y) pairs, frames or files, a folder or glob, or one table with `by=`.
 
     `y` and `sample_weight` are one array for the rows, a dict or list of one for each client, or a column's name;
-    `label` is another word for a column's name as `y`. `columns` names the features wanted; by default all other columns are.
+    `label` is the same as a column's name for `y`. `columns` are the features to use; by default all other columns.
 
     >>> len(clients_from({"a": [[1.0, 2.0]], "b": [[3.0, 5.0]]}).clients)
     2
@@ -73,7 +73,7 @@ def clients_from(
         columns = None
     roles = _roles(y, label, sample_weight, by, columns)
     y, w, groups = (None if isinstance(v, str) else v for v in (y, sample_weight, by))
-    data = _found(data) if _is_path(data) else data
+    data = _files(data) if _is_path(data) else data
     if not _is_many(data):
         parts = _from_one(data, y, w, groups, roles)
     elif by is None:
@@ -108,7 +108,7 @@ def _chosen(data: Collection, columns: Sequence[str] | None) -> dict[str, Array]
 def _is_many(data: Any) -> bool:
     """Whether `data` holds clients: a mapping, or a sequence of tables rather than of rows."""
     if isinstance(data, Mapping) or not isinstance(data, list | tuple) or not data:
-        return isinstance(data, Mapping) and not _is_sparse(data)  # one of SciPy's sparse kinds is a dict too
+        return isinstance(data, Mapping) and not _is_sparse(data)  # SciPy's dok_matrix is a dict too
     first = data[0]
     if is_torch(first) or isinstance(first, np.ndarray):
         return first.ndim >= 2
@@ -134,7 +134,7 @@ def _from_many(data: Any, y: Any, w: Any, roles: Roles) -> list[Part]:
 
 
 def numbered(n: int) -> list[str]:
-    """client-00, client-01, ...: names that sort as they count."""
+    """client-00, client-01, ...: names in sorted order."""
     width = len(str(n - 1))
     return [f"client-{i:0{width}d}" for i in range(n)]
 
@@ -163,7 +163,7 @@ def _per_client(values: Any, names: list[str], role: str) -> dict[str, Any]:
     return dict(zip(names, values))
 
 
-# ---- one table, perhaps to be split ----
+# ---- one table, possibly to be split ----
 
 
 def _from_one(data: Any, y: Any, w: Any, by: Any, roles: Roles) -> list[Part]:
@@ -174,7 +174,7 @@ def _from_one(data: Any, y: Any, w: Any, by: Any, roles: Roles) -> list[Part]:
 
 
 def _single_array(data: Any, where: str) -> Array:
-    """A plain array as scikit-learn takes it, with its own words for what is wrong."""
+    """A plain array, checked by scikit-learn and with its messages."""
     if is_torch(data):
         return _tensor(data, where)
     from sklearn.utils.validation import check_array
@@ -183,7 +183,7 @@ def _single_array(data: Any, where: str) -> Array:
 
 
 def _split(whole: Part, groups: Any) -> list[Part]:
-    """The rows of each label as one part: sorted once, then cut into views."""
+    """One part per client: rows sorted once, then cut into views."""
     n = whole.x.shape[0]
     labels = to_numpy(groups) if is_torch(groups) else np.asarray(groups)
     if labels.shape != (n,):
@@ -201,7 +201,7 @@ def _split(whole: Part, groups: Any) -> list[Part]:
 def _cut(a: Array | None, order: np.ndarray, ends: list[int]) -> list[Array | None]:
     if a is None:
         return [None] * len(ends)
-    if (order[1:] < order[:-1]).any():  # rows that are sorted already are not copied
+    if (order[1:] < order[:-1]).any():  # sorted rows are not copied
         a = a[namespace(a).as_tensor(order, device=a.device)] if is_torch(a) else a[order]
     return [a[start:end] for start, end in zip([0, *ends], ends)]
 
@@ -221,7 +221,7 @@ def _part(name: str, data: Any, y: Any, w: Any, roles: Roles, where: str, array:
         return Part(name, array(data, where), _vector(y), _vector(w), where=where)
     columns, named = (files.read(data), True) if _is_path(data) else columns_of(data, where)
     if _is_path(data) and Path(data).suffix.lower() == ".npz" and roles.label is None:
-        y = columns.pop("y", y)  # an npz file says itself what its labels are
+        y = columns.pop("y", y)  # y of an npz file is its labels
     y, w, groups = (
         pick(columns, column, role, where) if column else given
         for (role, column), given in zip(roles._asdict().items(), (y, w, None))
@@ -233,7 +233,7 @@ def _part(name: str, data: Any, y: Any, w: Any, roles: Roles, where: str, array:
 
 
 def _unpair(data: Any, y: Any, w: Any, where: str) -> tuple[Any, Any, Any]:
-    """(X, y, w) of a client that may come as a pair."""
+    """(X, y, w) of a client given as an array or as a tuple."""
     if not isinstance(data, tuple):
         return data, y, w
     if len(data) not in (2, 3):
@@ -301,11 +301,11 @@ def _is_path(data: Any) -> bool:
     return isinstance(data, str | PathLike)
 
 
-def _found(path: Any) -> Any:
+def _files(path: Any) -> Any:
     """The one file at `path`, or {client: file} for a folder or glob."""
     text = str(path)
     if not has_magic(text) and not Path(text).is_dir():
-        return Path(text)  # a file, or the reader's complaint
+        return Path(text)  # a file; the reader reports a missing one
     paths = Path(text).iterdir() if Path(text).is_dir() else map(Path, glob(text, recursive=True))
     known = sorted(p for p in paths if p.is_file() and p.name.lower().endswith(tuple(files.READERS)))
     if not known:

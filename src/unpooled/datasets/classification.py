@@ -1,4 +1,4 @@
-"""Sites that differ in what they see and in how they label it, with the truth they were drawn from. Nothing is sent.
+"""Synthetic clients that differ in their inputs and in their labelling rule, with the true parameters.
 
 A client's rows come from a mixture of M components, each with a labelling half-space of its own; clients differ in the
 mixing weights. `paper` follows the text of FedGMM's section 4.1, `public` its released generator; `family` and
@@ -34,7 +34,7 @@ class Components(NamedTuple):
     offset: np.ndarray  # (M,)
 
     def frozen(self, m: Any) -> Any:
-        """SciPy's distribution of the columns of component m; m may be an array, one entry a row."""
+        """SciPy's distribution of the columns of component m; m may be an array with one entry per row."""
         make = {"gaussian": stats.norm, "laplace": stats.laplace, "beta": stats.beta}[self.family]
         return make(self.first[m], self.second[m])
 
@@ -47,14 +47,14 @@ class Components(NamedTuple):
         return (x @ self.v.T > self.offset).astype(np.int64)
 
     def crossed(self) -> Components:
-        """All M x M pairs of a density and a half-space: what labels a row is then no matter of where it lies."""
+        """All M x M pairs of a density and a half-space, so that the label rule does not depend on the density."""
         m = len(self.v)
         rows, columns = np.repeat(np.arange(m), m), np.tile(np.arange(m), m)
         return Components(self.family, self.first[rows], self.second[rows], self.v[columns], self.offset[columns])
 
 
 class Task(NamedTuple):
-    """Rows by client in three parts, and the truth."""
+    """Rows by client (train, validation, test) and the true parameters."""
 
     train: Rows
     valid: Rows
@@ -63,14 +63,14 @@ class Task(NamedTuple):
     components: dict[str, Components]  # of each client; most share one
 
     def bayes(self, x: np.ndarray, client: str) -> np.ndarray:
-        """The best possible prediction for rows of a client, (n,)."""
+        """The Bayes classifier's predictions for rows of a client, (n,)."""
         parts = self.components[client]
         log_p = parts.log_density(x) + np.log(self.weights[client])
         p = np.exp(log_p - log_p.max(-1, keepdims=True))
         return ((p * parts.labels(x)).sum(-1) > 0.5 * p.sum(-1)).astype(np.int64)
 
     def bayes_accuracy(self, rows: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> float:
-        """The mean over clients of the best possible accuracy."""
+        """The accuracy of the Bayes classifier, averaged over clients."""
         return float(np.mean([(self.bayes(x, name) == y).mean() for name, (x, y) in rows.items()]))
 
 
@@ -88,10 +88,11 @@ def paper(
     parts: tuple[float, float, float] = (0.6, 0.2, 0.2),
     random_state: Any = None,
 ) -> Task:
-    """As the text has it: unit covariance, centres uniform in the cube of half-width `spread`, random half-spaces.
+    """The generator of the paper's text: unit covariance, centres uniform in the cube of half-width `spread`, random
+    half-spaces.
 
     `odd_family` draws the last third of the clients from components of their own, of that family. With `tied=False`
-    every density meets every half-space, and clients differ in how often.
+    every density is combined with every half-space, and clients differ in the shares of these pairs.
     """
     rng = np.random.default_rng(random_state)
     common = _components(family, components, d, spread, rng)
@@ -111,7 +112,9 @@ def public(
     parts: tuple[float, float, float] = (0.6, 0.2, 0.2),
     random_state: Any = None,
 ) -> Task:
-    """As the released code has it: covariance I / sqrt(d), half-spaces along differences of centres, lognormal sizes."""
+    """The generator of the released code: covariance I / sqrt(d), half-spaces along differences of centres, lognormal
+    sizes.
+    """
     rng = np.random.default_rng(random_state)
     mu = rng.uniform(-1, 1, (components, d))
     other = [(m + rng.integers(1, components)) % components for m in range(components)]
@@ -149,7 +152,7 @@ def draw(parts: Components, weights: np.ndarray, n: int, rng: np.random.Generato
 
 
 def split(rows: Rows, parts: tuple[float, float, float] = (0.6, 0.2, 0.2), random_state: Any = None) -> tuple:
-    """Each client's rows in random order as (train, valid, test), by shares; every part has a row where there are three."""
+    """Each client's rows in random order as (train, valid, test), by shares; every part has a row if there are three."""
     if abs(sum(parts) - 1) > 1e-9 or min(parts) < 0:
         raise BadParameter(f"parts={parts} must be three shares that add up to 1")
     rng = np.random.default_rng(random_state)

@@ -1,7 +1,7 @@
-"""Corruptions of images and tables, severity 1 to 5, for feature skew between clients. Nothing is sent.
+"""Corruptions of images and tables with severity 1 to 5, for feature skew between clients.
 
 Images are (n, side, side) between 0 and 1. Strengths follow the common benchmark of corrupted images where it has the
-same kind of damage; everything is SciPy, over all images of a client at once.
+same corruption.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Corruption = Callable[[np.ndarray, int, np.random.Generator], np.ndarray]
 
 
 def corrupt(x: np.ndarray, name: str, severity: int, rng: np.random.Generator) -> np.ndarray:
-    """Images (n, side, side) between 0 and 1, or rows (n, d) of a table, damaged at a severity of 1 to 5."""
+    """Images (n, side, side) between 0 and 1, or rows (n, d) of a table, corrupted with a severity of 1 to 5."""
     known = IMAGES if x.ndim == 3 else TABLES
     if name not in known:
         raise BadParameter(f"there is no corruption {name!r} of {_kind(x)}: {suggest(name, known)}")
@@ -59,7 +59,7 @@ def blur(x: np.ndarray, s: int, rng: np.random.Generator) -> np.ndarray:
 
 
 def motion_blur(x: np.ndarray, s: int, rng: np.random.Generator) -> np.ndarray:
-    """Smeared along the rows."""
+    """Blurred along the rows."""
     return ndimage.uniform_filter1d(x, (2, 3, 4, 5, 7)[s], axis=2)
 
 
@@ -81,7 +81,7 @@ def fog(x: np.ndarray, s: int, rng: np.random.Generator) -> np.ndarray:
 
 
 def pixelate(x: np.ndarray, s: int, rng: np.random.Generator) -> np.ndarray:
-    """Each block of pixels has their mean."""
+    """Each block of pixels is replaced by its mean."""
     side = x.shape[-1]
     few = max(2, round(side * (0.8, 0.65, 0.5, 0.4, 0.3)[s]))
     block = np.arange(side) * few // side  # of each row and column
@@ -117,18 +117,18 @@ def noise(x: np.ndarray, s: int, rng: np.random.Generator) -> np.ndarray:
 
 
 def offset(x: np.ndarray, s: int, rng: np.random.Generator) -> np.ndarray:
-    """An instrument that reads too high or too low, by column."""
+    """Each column shifted by a constant, as by a biased instrument."""
     return x + rng.choice((-1, 1), size=x.shape[1]) * x.std(0) * (0.1, 0.2, 0.35, 0.5, 0.75)[s]
 
 
 def scale(x: np.ndarray, s: int, rng: np.random.Generator) -> np.ndarray:
-    """An instrument of another gain, by column."""
+    """Each column scaled about its mean, as by an instrument of another gain."""
     gain = 1 + rng.choice((-1, 1), size=x.shape[1]) * (0.05, 0.1, 0.2, 0.3, 0.4)[s]
     return x.mean(0) + (x - x.mean(0)) * gain
 
 
 def coarse(x: np.ndarray, s: int, rng: np.random.Generator) -> np.ndarray:
-    """Rounded to a few steps."""
+    """Rounded to a coarse grid."""
     step = np.where(x.std(0) > 0, x.std(0), 1.0) * (0.25, 0.5, 0.75, 1.0, 1.5)[s]
     return np.round(x / step) * step
 

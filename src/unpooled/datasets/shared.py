@@ -1,6 +1,6 @@
-"""Real data sets for experiments and optional tests, from a folder of files that is no part of the package.
+"""Real data sets for experiments and optional tests, from a folder of files that is not part of the package.
 
-The folder is what UNPOOLED_DATA names, else `../shared/data` beside the repository. Nothing is downloaded.
+The folder is UNPOOLED_DATA, else `../shared/data` beside the repository. Nothing is downloaded.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ class Counts(NamedTuple):
 
 
 class Stays(NamedTuple):
-    """Hours in intensive care."""
+    """Hourly measurements of stays in intensive care."""
 
     x: np.ndarray  # (n, 48, 37) float32, NaN is missing
     static: np.ndarray  # (n, 5)
     y: np.ndarray  # (n,) death in hospital
     columns: list[str]  # (37,)
     static_columns: list[str]  # (5,)
-    groups: np.ndarray  # (n,) the kind of unit, 1 to 4
+    groups: np.ndarray  # (n,) type of intensive care unit, 1 to 4
 
 
 class Engines(NamedTuple):
@@ -74,7 +74,7 @@ class Engines(NamedTuple):
 
 
 def folder() -> Path | None:
-    """Where the shared data lies, or None when there is none."""
+    """The folder of data sets, or None."""
     given = os.environ.get("UNPOOLED_DATA")
     path = Path(given) if given else Path(__file__).resolve().parents[4] / "shared" / "data"
     return path if path.is_dir() else None
@@ -114,7 +114,7 @@ def _dataset(columns: Columns, target: str, *, drop: tuple[str, ...] = (), group
 
 
 def _indicators(columns: Columns, name: str) -> Columns:
-    """One 0/1 column a value: {"Seasons=Winter": ...}."""
+    """One 0/1 column per value: {"Seasons=Winter": ...}."""
     values = columns[name].astype(str)
     return {f"{name}={v}": (values == v).astype(np.float64) for v in np.unique(values)}
 

@@ -1,5 +1,4 @@
-"""Clients that differ in labels, inputs and concepts at once, in any combination, and the truth about them. Nothing is
-sent.
+"""Clients that differ in labels, inputs and concepts, in any combination, with the true concepts.
 
 >>> import numpy as np
 >>> x, y = np.random.default_rng(0).random((600, 5)), np.arange(600) % 3
@@ -18,20 +17,21 @@ import numpy as np
 from unpooled.data.tables import numbered
 from unpooled.datasets import corruptions
 from unpooled.errors import BadParameter
+from unpooled.parameters import one_of
 
 SKEWS = ("lda", "lda_prior")
 Rows = tuple[np.ndarray, np.ndarray]  # (n, d) and (n,)
 
 
 class Shifted(NamedTuple):
-    """Clients by name, and what was done to each."""
+    """Clients by name, with the concept and corruption of each."""
 
     train: dict[str, Rows]
-    test: dict[str, Rows]  # the same clients' rows that were held back
+    test: dict[str, Rows]  # held-out rows of the same clients
     concepts: dict[str, int]
     corruptions: dict[str, str]  # "" or "blur 3"
     maps: np.ndarray  # (concepts, classes): true class to label
-    shares: np.ndarray  # (clients, classes): the label shares that were drawn
+    shares: np.ndarray  # (clients, classes): the drawn label shares
 
 
 def build(
@@ -50,11 +50,11 @@ def build(
 ) -> Shifted:
     """Clients of equal size from pooled images (n, side, side) or rows (n, d) and classes 0, 1, ...
 
-    rows : how many a client gets; default: all there are, shared out.
+    rows : rows per client; by default all rows, divided evenly.
     alpha, skew : label shares of a client from Dirichlet(alpha, ..., alpha) ("lda"), or from Dirichlet(alpha p) with p
     the shares of all rows ("lda_prior": ten classes make it ten times more skewed). alpha=inf: as in the pool.
     concepts : how many, or the share of clients that has each; see `label_maps`.
-    corrupted : the share of clients with corrupted inputs, for all concepts or for each; one corruption a client.
+    corrupted : the share of clients with corrupted inputs, for all concepts or for each; one corruption per client.
     severity : the range from which each corrupted client's severity is drawn.
     """
     rng = np.random.default_rng(random_state)
@@ -85,20 +85,21 @@ def label_maps(concepts: int, classes: int) -> np.ndarray:
 
 
 def unseen(x: np.ndarray, y: np.ndarray, maps: np.ndarray) -> list[Rows]:
-    """For each concept a client that took no part: the same rows, its labels."""
+    """For each concept a new client: the same rows with the concept's labels."""
     inputs = _as_rows(_unit(x))
     return [(inputs, m[np.asarray(y, dtype=np.int64)]) for m in maps]
 
 
-# ---- who gets which rows ----
+# ---- rows of each client ----
 
 
 def deal(
     y: np.ndarray, clients: int, rows: int, alpha: float, skew: str, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(places (clients, rows), label shares (clients, classes)): every client draws its labels, none gets a row twice.
+    """(places (clients, rows), label shares (clients, classes)): every client draws its labels, and no row is used
+    twice.
 
-    A class that has run out is replaced by the others in the client's own proportion.
+    A class without rows left is replaced by the others in the client's own proportions.
     """
     prior = np.bincount(y) / len(y)
     pools = [rng.permutation(np.flatnonzero(y == c)) for c in range(len(prior))]
@@ -132,12 +133,12 @@ def _draw(q: np.ndarray, rows: int, left: np.ndarray, rng: np.random.Generator) 
 
 
 def _counts(shares: np.ndarray, clients: int) -> np.ndarray:
-    """Whole numbers of clients by share, that sum to all."""
+    """The number of clients per share; they add up to `clients`."""
     ends = np.round(np.cumsum(shares) / shares.sum() * clients).astype(int)
     return np.diff(ends, prepend=0)
 
 
-# ---- what is done to them ----
+# ---- corruptions of each client ----
 
 
 def _damage(
@@ -170,8 +171,7 @@ def _as_rows(x: np.ndarray) -> np.ndarray:
 
 
 def _check(n: int, clients: int, rows: int | None, alpha: float, skew: str, shares: np.ndarray, corrupted: Any) -> None:
-    if skew not in SKEWS:
-        raise BadParameter(f"skew={skew!r} is not known: use one of {', '.join(SKEWS)}")
+    one_of("skew", skew, SKEWS)
     if clients < len(shares) or (rows or 1) * clients > n:
         raise BadParameter(f"{n} rows cannot make {clients} clients of {rows or 1} rows: ask for fewer or smaller ones")
     if (

@@ -1,7 +1,7 @@
-"""Harrell's concordance from counts by step of time and cell of score: no pair of rows is ever compared one by one.
+"""Harrell's concordance index from counts by time step and score bin, without comparing pairs of rows.
 
-A pair counts if one dies while the other is known to live longer: it leaves in a later step, or is censored in the same one.
-It is right if the one that dies has the higher score, half right if the scores are in the same cell.
+A pair counts if one dies while the other is known to live longer: it leaves in a later step, or is censored in the same
+one. It is right if the one that dies has the higher score, half right if the scores are in the same cell.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-BLOCK = 512  # rows compared among themselves one time after the other
+BLOCK = 512  # rows per block; within a block rows are compared pair by pair
 
 
 class Pairs(NamedTuple):
@@ -21,8 +21,8 @@ class Pairs(NamedTuple):
 
 
 def pairs(died: np.ndarray, censored: np.ndarray) -> Pairs:
-    """Pairs from counts (g, s) of those who die and of those censored, by step of time and cell of score, both in order."""
-    later = _later(died) + _later(censored) + censored  # (g, s): who lives longer than a death of this step
+    """Pairs from counts (g, s) of deaths and censored rows, by time step and score bin, in ascending order."""
+    later = _later(died) + _later(censored) + censored  # (g, s): rows that survive a death in this step
     lower = later.cumsum(1) - later
     return Pairs(float((died * lower).sum()), float((died * later).sum()), float((died.sum(1) * later.sum(1)).sum()))
 
@@ -33,18 +33,18 @@ def _later(a: np.ndarray) -> np.ndarray:
 
 
 def index(found: Pairs) -> float:
-    """Right pairs and half of the even ones among all; NaN if there are none."""
+    """The share of concordant pairs plus half of the tied ones; NaN if there are no pairs."""
     return (found.right + found.same / 2) / found.all if found.all > 0 else float("nan")
 
 
 def of_rows(time: np.ndarray, died: np.ndarray, score: np.ndarray, w: np.ndarray | None = None) -> Pairs:
     """Pairs of rows in one place: time (n,), deaths (n,) bool, score (n,); a high score should die early.
 
-    Rows are ordered by when they leave, deaths before the censored of the same time, and compared block by block: a block's deaths with
-    all later rows at once, and with the rows of the block one time after the other.
+    Rows are ordered by when they leave, deaths before the censored of the same time, and compared block by block: a
+    block's deaths with all later rows at once, and with the rows of the block one time after the other.
     """
     w = np.ones(len(time)) if w is None else w
-    exits = 2 * np.unique(time, return_inverse=True)[1] + ~died  # a row lives longer than a death with a smaller number
+    exits = 2 * np.unique(time, return_inverse=True)[1] + ~died  # a row survives every death with a smaller number
     order = np.argsort(exits, kind="stable")
     exits, died, score, w = exits[order], died[order], score[order], w[order]
     found = np.zeros(3)
@@ -59,7 +59,7 @@ def of_rows(time: np.ndarray, died: np.ndarray, score: np.ndarray, w: np.ndarray
 
 
 def _blocks(exits: np.ndarray) -> list[tuple[int, int]]:
-    """Runs of about `BLOCK` rows, none of which ends between rows that leave together."""
+    """Runs of about `BLOCK` rows, cut only between rows with different exit times."""
     bounds = [0]
     for end in np.flatnonzero(np.diff(exits)) + 1:
         if end - bounds[-1] >= BLOCK:
@@ -68,7 +68,7 @@ def _blocks(exits: np.ndarray) -> list[tuple[int, int]]:
 
 
 def _against(score: np.ndarray, w: np.ndarray, others: np.ndarray, other_w: np.ndarray) -> np.ndarray:
-    """(right, same, all) pairs of deaths with rows that live longer."""
+    """(concordant, tied, all) pairs of deaths with rows that survive them."""
     order = np.argsort(others, kind="stable")
     weight = np.concatenate([[0.0], np.cumsum(other_w[order])])
     below, upto = (weight[np.searchsorted(others[order], score, side=side)] for side in ("left", "right"))

@@ -1,4 +1,4 @@
-"""Distances of rows to centres, by one matrix product."""
+"""Squared distances of rows to centres, by one matrix product."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ def unpack_covs(packed: Array, shape: str) -> Array:
 
 
 def reshape_covs(covs: Array, shape: str) -> Array:
-    """(k, d, d) to the natural layout of a narrower shape: averaged over what the shape holds equal."""
+    """(k, d, d) to the natural layout of a narrower shape: averaged over the entries that the shape makes equal."""
     if shape == "full":
         return covs
     if shape == "tied":
@@ -77,7 +77,7 @@ def reshape_covs(covs: Array, shape: str) -> Array:
 
 
 def full_covs(params: Any, shape: str) -> Array:
-    """Each component's covariance in full: (k, d, d)."""
+    """The full covariance of each component: (k, d, d)."""
     if shape in ("full", "tied"):
         covs = unpack_triangle(params.covs)
         return covs if shape == "full" else covs[None] + 0 * params.means[:, :1, None]
@@ -90,7 +90,7 @@ def variances(params: Any, shape: str) -> Array:
 
 
 def mean_scatter(n: Array, x: Array, shape: str) -> Array:
-    """x x' / n, packed: what `xx` loses when it is taken about new means; n (..., k), x (..., k, d)."""
+    """x x' / n, packed: subtracted from `xx` when it is taken about new means; n (..., k), x (..., k, d)."""
     per_row = x / (n + TINY)[..., None]
     if shape in ("diag", "spherical"):
         return x * per_row if shape == "diag" else (x * per_row).mean(-1)
@@ -105,12 +105,12 @@ TINY = 10 * float(np.finfo(np.float64).eps)  # keeps an empty component from div
 
 
 def cholesky(covs: Array) -> Array:
-    """Lower factors of (k, d, d); a component that has none is named."""
+    """Lower Cholesky factors of (k, d, d); the error names a component that is not positive definite."""
     xp = namespace(covs)
     try:
         factors = xp.linalg.cholesky(covs)
     except (np.linalg.LinAlgError, RuntimeError) as error:
-        if "LinAlgError" not in type(error).__name__:  # torch's is a RuntimeError, but so is a device that fails
+        if "LinAlgError" not in type(error).__name__:  # torch's is a RuntimeError, as is a failing device
             raise
         raise _indefinite(np.linalg.eigvalsh(to_numpy(covs))[:, 0]) from error
     if not bool(xp.isfinite(factors).all()):
@@ -119,7 +119,7 @@ def cholesky(covs: Array) -> Array:
 
 
 def positive(variances: Array) -> Array:
-    """The same (k, d), or the component named that has a variance which is none."""
+    """The variances (k, d); the error names a component with a non-positive variance."""
     if not bool((variances > 0).all()):
         raise _indefinite(to_numpy(variances).min(-1))
     return variances
@@ -139,7 +139,9 @@ def inverse_triangle(lower: Array) -> Array:
 
 
 def precisions_cholesky(covs: Array, shape: str) -> Array:
-    """Factors of the precisions, from covariances, both in the natural layout: `(x - mean) @ factor` is white."""
+    """Factors of the precisions, from covariances, both in the natural layout: `(x - mean) @ factor` has unit
+    covariance.
+    """
     if shape in ("diag", "spherical"):
         return covs**-0.5
     stacked = covs if shape == "full" else covs[None]
@@ -148,18 +150,18 @@ def precisions_cholesky(covs: Array, shape: str) -> Array:
 
 
 def precisions(factors: Array, shape: str) -> Array:
-    """Precisions from what `precisions_cholesky` gives."""
+    """Precisions from their factors, as given by `precisions_cholesky`."""
     return factors**2 if shape in ("diag", "spherical") else factors @ factors.swapaxes(-1, -2)
 
 
 def n_parameters(k: int, d: int, shape: str) -> int:
-    """Free parameters of a mixture: what BIC and AIC charge for."""
+    """The number of free parameters of a mixture, for BIC and AIC."""
     t = d * (d + 1) // 2
     return {"full": k * t, "tied": t, "diag": k * d, "spherical": k}[shape] + k * d + k - 1
 
 
 def eye(d: int, like: Array) -> Array:
-    """The identity (d, d) beside `like`."""
+    """The identity (d, d), as the same kind of array as `like`."""
     xp = namespace(like)
     return xp.eye(d, dtype=like.dtype, device=like.device) if is_torch(like) else np.eye(d)
 

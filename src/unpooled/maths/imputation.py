@@ -1,6 +1,8 @@
-"""What a Gaussian mixture says of the missing cells of a table: their laws, quantiles and draws; and which cells to learn from.
+"""What a Gaussian mixture says of the missing cells of a table: their laws, quantiles and draws; and which cells to
+learn from.
 
-Cells hidden for the choice of a model are picked by what their row holds, so any split of the rows into clients hides the same ones.
+Cells hidden for the choice of a model are picked by what their row holds, so any split of the rows into clients hides
+the same ones.
 """
 
 from __future__ import annotations
@@ -14,12 +16,12 @@ from unpooled.maths import gaussian, missing
 from unpooled.maths.mixture import Params, Stats
 from unpooled.tree import message
 
-HALVINGS = 50  # of the bracket around a quantile
+HALVINGS = 50  # bisection steps for a quantile
 
 
 @message("maths.imputation.Laws")
 class Laws(NamedTuple):
-    """One mixture of normals a missing cell."""
+    """The conditional distribution of each missing cell: a mixture of normals."""
 
     rows: np.ndarray  # (c,)
     columns: np.ndarray  # (c,)
@@ -29,7 +31,7 @@ class Laws(NamedTuple):
 
 
 def laws(params: Params, x: np.ndarray) -> Laws:
-    """The law of every missing cell given what is there of its row."""
+    """The distribution of every missing cell given the observed values of its row."""
     parts = [_cells(g) for g in missing.conditional(params, x, "full")]
     if not parts:
         k = len(params.weights)
@@ -55,7 +57,7 @@ def cdf(law: Laws, value: np.ndarray) -> np.ndarray:  # (c,) -> (c,)
 
 
 def quantile(law: Laws, p: float) -> np.ndarray:  # (c,)
-    """By bisection between the components' own quantiles."""
+    """The quantile at level p, by bisection between the components' quantiles."""
     low, high = (law.means - 9 * law.scales).min(axis=1), (law.means + 9 * law.scales).max(axis=1)
     for _ in range(HALVINGS):
         middle = (low + high) / 2
@@ -65,7 +67,7 @@ def quantile(law: Laws, p: float) -> np.ndarray:  # (c,)
 
 
 def draw(params: Params, x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """The table with its missing cells drawn, those of a row together."""
+    """The table with its missing cells drawn at random, jointly per row."""
     x = x.copy()
     for g in missing.conditional(params, x, "full"):
         of = (g.r.cumsum(axis=1) < rng.random((len(g.r), 1))).sum(axis=1).clip(max=g.r.shape[1] - 1)
@@ -77,11 +79,11 @@ def draw(params: Params, x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 
 def hidden(x: np.ndarray, share: float) -> np.ndarray:  # (n, d) -> (n, d) bool
-    """A pseudo-random share of the cells that are there, decided by the bits of the row; the last cell of a row stays."""
+    """A pseudo-random share of the observed cells, determined by the bits of the row; no row loses its last cell."""
     d = x.shape[1]
     odd = 2 * np.random.default_rng(0).integers(0, 2**62, size=(d, d + 1), dtype=np.uint64) + np.uint64(1)
     bits = np.where(np.isnan(x), 0.0, x).view(np.uint64)
-    mixed = (bits ^ (bits >> np.uint64(29))) @ odd  # wraps around, which is what mixes
+    mixed = (bits ^ (bits >> np.uint64(29))) @ odd  # integer overflow is intended: it mixes the bits
     mixed = (mixed ^ (mixed >> np.uint64(31))) * np.uint64(0x9E3779B97F4A7C15)
     chosen = (mixed >> np.uint64(11)).astype(np.float64) / 2.0**53  # (n, d + 1)
     wanted = (chosen[:, :d] < share) & ~np.isnan(x)
@@ -90,7 +92,7 @@ def hidden(x: np.ndarray, share: float) -> np.ndarray:  # (n, d) -> (n, d) bool
 
 
 def map_step(params: Params, stats: Stats, centre: np.ndarray, scale: np.ndarray, prior: float) -> Params:
-    """The most probable full mixture under a prior worth `prior` rows of uncorrelated columns, and one row at the centre."""
+    """The most probable full mixture under a prior with the weight of `prior` rows of uncorrelated columns and of one row at the centre."""
     k, d = params.means.shape
     away = centre - params.means
     n, x = stats.n + 1.0, stats.x + away

@@ -1,4 +1,4 @@
-"""What every covariance shape shares in a pass over rows: buffers, chunks, rows turned into columns, the softmax.
+"""Shared parts of a pass over rows: buffers, chunks, rows transposed to columns, the softmax.
 
 Rows become columns z of homogeneous coordinates (1, x - centre), so that one product with a matrix also subtracts a
 mean, and a second moment also holds the first moment and the count. Arrays are (batch, ..., columns): the columns stay
@@ -16,13 +16,13 @@ import numpy as np
 
 from unpooled.arrays import Array, is_torch, namespace, to_numpy
 
-CACHED = 230_000  # numbers a chunk may hold on a CPU: about what stays in the second-level cache
-ON_DEVICE = 2**27  # the same on a GPU: large enough to fill it, small enough for its memory
-SEGMENT = 2048  # columns of one product on a GPU: many short products keep it busy where one long one cannot
+CACHED = 230_000  # numbers per chunk on a CPU, at most: about the size of the level 2 cache
+ON_DEVICE = 2**27  # numbers per chunk on a GPU, at most
+SEGMENT = 2048  # columns per product on a GPU: many short products run in parallel, one long product does not
 
 
 class _Buffers(threading.local):
-    """One reusable array a name and thread: fresh memory for each chunk would cost as much as the arithmetic in it."""
+    """Reusable arrays by name and thread: allocating memory for each chunk would cost as much as its arithmetic."""
 
     def __init__(self) -> None:
         self.held: dict[tuple[str, Any], np.ndarray] = {}
@@ -39,14 +39,14 @@ _BUFFERS = _Buffers()
 
 
 def buffer(name: str, shape: tuple[int, ...], like: Array) -> Array:
-    """Scratch memory of this thread, overwritten by the next call with the same name; torch keeps a pool of its own."""
+    """Scratch memory of this thread, overwritten by the next call with the same name; torch has its own memory pool."""
     if is_torch(like):
         return namespace(like).empty(shape, dtype=like.dtype, device=like.device)
     return _BUFFERS.take(name, shape, like.dtype)
 
 
 def double(a: Any, like: Array) -> Array:
-    """`a` in float64 beside `like`."""
+    """`a` in float64, as the same kind of array as `like`."""
     xp = namespace(like)
     if xp is np:
         return np.asarray(to_numpy(a), dtype=np.float64)
@@ -54,12 +54,12 @@ def double(a: Any, like: Array) -> Array:
 
 
 def cast(a: Array, like: Array) -> Array:
-    """`a`, already beside `like`, in its dtype."""
+    """`a` in the dtype of `like`, which is the same kind of array."""
     return a.to(like.dtype) if is_torch(a) else a.astype(like.dtype, copy=False)
 
 
 def floating(x: Any) -> Array:
-    """x in float64 or float32, as it comes; anything else in float64."""
+    """x itself if it is float64 or float32, else x in float64."""
     xp = namespace(x)
     x = xp.asarray(x)
     return x if x.dtype in (xp.float64, xp.float32) else double(x, x)
@@ -72,12 +72,12 @@ def log(weights: Array) -> Array:
 
 
 def indices(n: int, like: Array) -> Array:
-    """0 to n - 1 beside `like`."""
+    """0 to n - 1, as the same kind of array as `like`."""
     return namespace(like).arange(n, device=like.device) if is_torch(like) else np.arange(n)
 
 
 def zeros(shape: tuple[int, ...], like: Array) -> Array:
-    """float64 zeros beside `like`."""
+    """float64 zeros, as the same kind of array as `like`."""
     xp = namespace(like)
     return xp.zeros(shape, dtype=xp.float64, **({"device": like.device} if xp is not np else {}))
 
@@ -86,12 +86,14 @@ def zeros(shape: tuple[int, ...], like: Array) -> Array:
 
 
 def room(width: int, like: Array) -> int:
-    """How many rows of `width` numbers to take at a time."""
+    """The number of rows of `width` numbers in one chunk."""
     return max(SEGMENT, ON_DEVICE // width) if _on_gpu(like) else min(max(128, CACHED // width), 2000)
 
 
 def chunks(batch: int, n: int, width: int, like: Array) -> Iterator[tuple[slice, list[slice]]]:
-    """(leading indices, slices of rows): many short ones at a time or one long one in pieces; `width` numbers a row."""
+    """(leading indices, slices of rows): several short clients together or one long client in pieces; `width` numbers
+    per row.
+    """
     most = room(width, like)
     if 2 * n > most:
         pieces = _segments(n, most) if _on_gpu(like) else _even(n, most)
@@ -128,11 +130,13 @@ def _on_gpu(a: Array) -> bool:
     return is_torch(a) and a.device.type != "cpu"
 
 
-# ---- rows in, responsibilities out ----
+# ---- columns and responsibilities ----
 
 
 def columns(x: Array, w: Array | None, centre: Array) -> Array:
-    """Rows (b, n, d) as columns (b, 1 + d, n) about `centre`; a row of weight 0 may hold anything and is put there."""
+    """Rows (b, n, d) as columns (b, 1 + d, n) about `centre`; a row of weight 0 may hold any values and becomes
+    `centre`.
+    """
     xp = namespace(x)
     b, n, d = x.shape
     z = buffer("z", (b, d + 1, n), x)
@@ -144,7 +148,7 @@ def columns(x: Array, w: Array | None, centre: Array) -> Array:
 
 
 def has_nan(z: Array) -> bool:
-    """Whether a value is missing; z'z is NaN exactly then, and is one fast pass."""
+    """Whether a value is missing: z'z is NaN exactly then, and is computed in one fast pass."""
     xp = namespace(z)
     return bool(xp.isnan(xp.vdot(z.reshape(-1), z.reshape(-1))))
 

@@ -1,4 +1,4 @@
-"""A mixture for one small table whose number of components nobody knows: EM from k-means for k = 1, 2, ... and BIC."""
+"""A mixture for one small table with an unknown number of components: EM from k-means for k = 1, 2, ..., chosen by BIC."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from unpooled.tree import message
 
 SHAPES = ("spherical", "diag", "full")
 MAX_ITER = 20
-RIDGE = 1e-4  # of the mean variance, added to variances
-PATIENCE = 2  # so many k in a row without a better BIC end the search
+RIDGE = 1e-4  # share of the mean variance that is added to variances
+PATIENCE = 2  # the search ends after this many k without a better BIC
 
 
 @message("maths.local_mixture.Fit")
@@ -40,7 +40,7 @@ def fit(x: np.ndarray, w: np.ndarray, rng: np.random.Generator, sizes: range) ->
 
 
 def _one(x: np.ndarray, w: np.ndarray) -> Fit:
-    """One round Gaussian, for rows too few for anything else."""
+    """One spherical Gaussian, for very few rows."""
     return Fit(_start(x, w, np.zeros(len(x), dtype=int), "spherical"), "spherical", np.inf)
 
 
@@ -53,7 +53,7 @@ def variance(x: np.ndarray, w: np.ndarray) -> float:
 def attempts(
     x: np.ndarray, w: np.ndarray, k: int, rng: np.random.Generator, shapes: Sequence[str] = SHAPES
 ) -> list[Fit]:
-    """A fit of k components for each covariance shape that the rows can carry, all from the same k-means."""
+    """A fit of k components for each covariance shape with enough rows, all from the same k-means."""
     labels = kmeans(x, w, k, rng, n_init=3)
     room = {shape: x.shape[1] + 2 if shape == "full" else 2 for shape in shapes}
     carried = [shape for shape in shapes if len(x) >= k * room[shape] and labels.max() == k - 1]
@@ -62,7 +62,7 @@ def attempts(
 
 
 def kmeans(x: np.ndarray, w: np.ndarray, k: int, rng: np.random.Generator, n_init: int = 1) -> np.ndarray:
-    """(n,) labels; fewer than k where there are fewer distinct rows."""
+    """(n,) labels; fewer than k clusters if there are fewer distinct rows."""
     k = min(k, len(np.unique(x, axis=0)))
     if k == 1:
         return np.zeros(len(x), dtype=int)
@@ -78,7 +78,7 @@ def _start(x: np.ndarray, w: np.ndarray, labels: np.ndarray, shape: str) -> Para
 
 
 def improved(x: np.ndarray, w: np.ndarray, params: Params, shape: str) -> Fit | None:
-    """EM from these parameters; none when a component is left with hardly a row."""
+    """EM from these parameters; None if a component is left with almost no rows."""
     before, reg = -np.inf, RIDGE * variance(x, w)
     for _ in range(MAX_ITER):
         stats = mixture.e_step(params, x, w, shape)
@@ -103,5 +103,5 @@ def summarise(x: np.ndarray, r: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.
     """(n (k,), mean (k, d), scatter about it (k, d, d)) of rows with weights r (n, k)."""
     n = r.sum(0) + 1e-12
     mean = r.T @ x / n[:, None]
-    away = x[None] - mean[:, None]  # (k, n, d)
-    return n, mean, np.swapaxes(away * r.T[:, :, None], 1, 2) @ away
+    centred = x[None] - mean[:, None]  # (k, n, d)
+    return n, mean, np.swapaxes(centred * r.T[:, :, None], 1, 2) @ centred

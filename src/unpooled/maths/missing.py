@@ -22,12 +22,12 @@ from unpooled.tree import message
 
 
 def add(sums: list[Array], kernel: Full, x: Array, w: Array, log_weights: Array, places: Array) -> None:
-    """Add to (n, x, xx, loglik) by leading index what the rows with holes say, which lie at flat `places`."""
+    """Add the sums of rows with missing values, at flat `places`, to (n, x, xx, loglik) by leading index."""
     xp, (batch, n, d) = namespace(x), x.shape
     rows, w, owner = x.reshape(-1, d), w.reshape(-1), places // n
     found, ids = patterns(rows, places)
     if fits(kernel, len(found)):
-        projections(kernel, found)  # all at once, for the portions to find
+        projections(kernel, found)  # all at once; the portions below read the cache
     for start, stop in _owners(owner if batch > 1 else owner[:0], len(places), kernel, x):
         leads, own = xp.unique(owner[start:stop], return_inverse=True)
         total, loglik = kernel.empty(len(leads)), sums[3][leads] * 0
@@ -47,7 +47,7 @@ def add(sums: list[Array], kernel: Full, x: Array, w: Array, log_weights: Array,
 
 
 def _owners(owner: Array, n: int, kernel: Full, x: Array) -> Iterator[tuple[int, int]]:
-    """Neighbouring rows that are worked on together: of as many leading indices as fit, or of one."""
+    """Ranges of rows that are processed together: as many leading indices as fit, or one."""
     bounds = np.concatenate([[0], np.flatnonzero(np.diff(to_numpy(owner))) + 1, [n]])
     most_rows = max(room(kernel.width, x), AT_ONCE // kernel.width)
     most_leads = max(1, AT_ONCE // (kernel.width * (kernel.size[1] + 1)))
@@ -74,7 +74,7 @@ def _credit(kernel: Full, total: list[Array], loglik: Array, own: Array, y: Arra
 
 
 def _spread(kernel: Full, total: Array, own: Array, r: Array, runs: list[Run], made: list[Projection]) -> None:
-    """Add sum r Cov[y], the part of the second moment that is not in the means; and what common columns left out."""
+    """Add sum r Cov[y], the part of the second moment that the means lack, and the terms that shared columns left out."""
     xp, k, p = namespace(r), len(r), len(runs)
     pattern = np.repeat(np.arange(p), [run.stop - run.start for run in runs])
     index = own * p + (xp.asarray(pattern, device=own.device) if is_torch(own) else pattern)
@@ -99,7 +99,7 @@ def _sums_by(values: Array, index: Array, size: int) -> Array:
 
 
 def log_density(kernel: Full, x: Array) -> Array:
-    """log density of what is there of rows (n, d), by component: (n, k)."""
+    """log density of the observed values of rows (n, d), by component: (n, k)."""
     found, ids = patterns(x, indices(len(x), x))
     out = cast(zeros((len(x), kernel.size[0]), x), x)
     for which, runs in portions(ids, kernel, room(kernel.width, x)):
@@ -108,22 +108,22 @@ def log_density(kernel: Full, x: Array) -> Array:
     return out
 
 
-# ---- what the holes may hold ----
+# ---- conditional distributions of missing values ----
 
 
 @message("maths.missing.Given")
 class Given(NamedTuple):
-    """Rows with the same holes: the missing columns u given the others, by component."""
+    """Rows with the same pattern: the distribution of the missing columns u given the others, by component."""
 
-    rows: Array  # (m,), places in x
+    rows: Array  # (m,), indices of rows in x
     missing: np.ndarray  # (u,)
-    r: Array  # (m, k), probabilities of the components given what is there
+    r: Array  # (m, k), probabilities of the components given the observed values
     means: Array  # (m, k, u)
     covs: Array  # (k, u, u), the same for all these rows
 
 
 def conditional(params: Any, x: Array, shape: str) -> Iterator[Given]:
-    """Rows (n, d) by pattern; rows without holes do not appear."""
+    """Conditional distributions of rows (n, d), by pattern; complete rows are left out."""
     xp, x = namespace(x), floating(x)
     kernel = kernel_for(params, shape, x, holes=True)
     places = xp.where(xp.isnan(x).any(1))[0]
@@ -141,7 +141,7 @@ def conditional(params: Any, x: Array, shape: str) -> Iterator[Given]:
 
 
 def _dependent(kernel: Full, x: Array, runs: list[Run], found: np.ndarray) -> tuple[Array, list[tuple[Array, Array]]]:
-    """Log densities (1, k, n), and (means, covs) of each run: what is there says something about the holes."""
+    """Log densities (1, k, n), and (means, covs) of the missing values of each run, for dependent columns."""
     made, parts = projections(kernel, found), []
     y, q = whitened(kernel, x, runs, made)
     for run, p, holes in zip(runs, made, found):
@@ -159,7 +159,7 @@ def _dependent(kernel: Full, x: Array, runs: list[Run], found: np.ndarray) -> tu
 def _independent(
     kernel: Diagonal, x: Array, runs: list[Run], found: np.ndarray
 ) -> tuple[Array, list[tuple[Array, Array]]]:
-    """The same where columns are independent: the component's own mean and variance."""
+    """The same for independent columns: the component's own mean and variance."""
     q = kernel.log_density(kernel.features(columns(x[None], None, kernel.centre)))
     parts = []
     for run, holes in zip(runs, found):
@@ -170,7 +170,7 @@ def _independent(
 
 
 def impute(params: Any, x: Array, shape: str) -> Array:
-    """Rows (n, d) with every missing value at its conditional mean."""
+    """Rows (n, d) with missing values replaced by their conditional means."""
     x = floating(x) + 0
     for g in conditional(params, x, shape):
         x[g.rows[:, None], g.missing] = cast((g.r[:, :, None] * g.means).sum(1), x)
@@ -178,7 +178,9 @@ def impute(params: Any, x: Array, shape: str) -> Array:
 
 
 def conditional_moments(params: Any, x: Array, shape: str) -> tuple[Array, Array]:
-    """Mean (n, d) and covariance (n, d, d) of every row given what is there of it; 0 where nothing is missing."""
+    """Mean (n, d) and covariance (n, d, d) of every row given its observed values; the covariance is 0 where nothing is
+    missing.
+    """
     x = floating(x)
     mean, covariance = double(x, x) + 0, zeros((*x.shape, x.shape[-1]), x)
     for g in conditional(params, x, shape):

@@ -1,7 +1,8 @@
 """A mixture of Gaussians, its E-step and its M-step: pure functions of arrays, NumPy or torch, missing values included.
 
 `Params` goes down: k (1 + d) numbers and the covariances. `Stats` goes up: as many, about the current means, so that no
-digit is lost however far the rows are from the origin. Sums of `Stats` over any split of the rows give the pooled update.
+digit is lost however far the rows are from the origin. Sums of `Stats` over any split of the rows give the pooled
+update.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ def e_step(params: Params, x: Array, w: Array, shape: str, log_weights: Array | 
 
 
 def _complete(kernel: Any, x: Array, w: Array, log_weights: Array) -> tuple[list[Array], list[Array]]:
-    """(n, x, xx, loglik) by leading index, of the rows with nothing missing; and the flat places of the others."""
+    """(n, x, xx, loglik) by leading index over complete rows; and the flat indices of the others."""
     n, parts, holes = x.shape[1], [], []
     for lead, pieces in chunks(len(x), n, kernel.width, x):
         b = lead.stop - lead.start
@@ -71,7 +72,9 @@ def _complete(kernel: Any, x: Array, w: Array, log_weights: Array) -> tuple[list
 
 
 def _load(kernel: Any, x: Array, w: Array | None) -> tuple[Array, Array | None, Array | None]:
-    """(columns, weights, which rows have holes); those become the centre with weight 0, for `missing` to read."""
+    """(columns, weights, which rows have missing values); such rows become the centre with weight 0 and are left to
+    `missing`.
+    """
     xp = namespace(x)
     x, w = fold(x), None if w is None else fold(w)
     z = columns(x, w, kernel.centre)
@@ -95,7 +98,9 @@ def _add(kernel: Any, total: list[Array], loglik: Array, z: Array, w: Array, log
 
 
 def m_step(params: Params, stats: Stats, shape: str, reg: float) -> Params:
-    """The mixture that explains the statistics best, `reg` added to variances; an empty component stays as it is."""
+    """The parameters that maximise the expected log-likelihood, `reg` added to variances; an empty component is
+    unchanged.
+    """
     n = stats.n + gaussian.TINY
     xx = stats.xx - gaussian.mean_scatter(stats.n, stats.x, shape)
     weight = n.sum() if shape == "tied" else n.reshape((-1,) + (1,) * (xx.ndim - 1))
@@ -105,7 +110,7 @@ def m_step(params: Params, stats: Stats, shape: str, reg: float) -> Params:
 
 
 def fit_weights(log_joint: Array, weights: Array, max_iter: int = 1000, tol: float = 1e-9) -> Array:
-    """The weights (k,) under which rows are most likely, given log densities (n, k) of components: EM on them alone."""
+    """The maximum likelihood weights (k,) given log densities (n, k) of the components, by EM."""
     for _ in range(max_iter):
         r, _ = responsibilities((log_joint + log(weights)).T[None], 1.0)
         before, weights = weights, r[0].mean(-1)
@@ -118,7 +123,7 @@ def fit_weights(log_joint: Array, weights: Array, max_iter: int = 1000, tol: flo
 
 
 def log_joint(params: Params, x: Array, shape: str) -> Array:
-    """log (weight times density) of the values that are there, by component: x (..., n, d) to (..., n, k)."""
+    """log (weight times density) of the observed values, by component: x (..., n, d) to (..., n, k)."""
     xp, x = namespace(x), floating(x)
     rows, kernel = x.reshape(-1, x.shape[-1]), kernel_for(params, shape, x)
     out, holes = cast(zeros((len(rows), len(params.weights)), x), x), []
@@ -137,7 +142,7 @@ def log_joint(params: Params, x: Array, shape: str) -> Array:
 
 
 def log_density(params: Params, x: Array, shape: str) -> Array:
-    """log p of the values that are there: x (..., n, d) to (..., n)."""
+    """log p of the observed values: x (..., n, d) to (..., n)."""
     joint = log_joint(params, x, shape)
     _, by_row = responsibilities(joint.reshape(-1, joint.shape[-1]).T[None], 1.0)
     return by_row[0].reshape(joint.shape[:-1])

@@ -1,4 +1,4 @@
-"""float64 numbers as whole numbers in the same order, so that halving a range of them ends at one number after 64 steps."""
+"""An order-preserving map from float64 to 64-bit integers, so that a bisection ends after 64 steps."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ SIGN = np.uint64(1) << np.uint64(63)
 
 
 def to_keys(values: np.ndarray) -> np.ndarray:
-    """Keys (uint64) that are ordered as the numbers are; 0.0 and -0.0 have the same.
+    """Keys (uint64) in the same order as the numbers; 0.0 and -0.0 have the same key.
 
     >>> keys = to_keys(np.array([-1.5, 0.0, 2.0]))
     >>> bool(keys[0] < keys[1] < keys[2])
@@ -20,7 +20,7 @@ def to_keys(values: np.ndarray) -> np.ndarray:
 
 
 def to_values(keys: np.ndarray) -> np.ndarray:
-    """The numbers that keys stand for.
+    """The numbers of keys; the inverse of `to_keys`.
 
     >>> to_values(to_keys(np.array([-0.1, 7.0])))
     array([-0.1,  7. ])

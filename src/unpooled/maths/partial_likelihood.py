@@ -1,7 +1,7 @@
-"""Cox's partial likelihood from sums by step of time, with Efron's or Breslow's way with ties; pure functions of arrays.
+"""Cox's partial likelihood from sums by time step, with Efron's or Breslow's handling of ties; pure functions.
 
-With r_i = exp(z_i'b), s0 and s1 are sums of r and r z over those at risk in a step, d0 and d1 the same over those who die in it. Among the
-n deaths of a step, death l has the denominator s0 - (l / n) d0 (Efron) or s0 (Breslow).
+With r_i = exp(z_i'b), s0 and s1 are sums of r and r z over those at risk in a step, d0 and d1 the same over those who
+die in it. Among the n deaths of a step, death l has the denominator s0 - (l / n) d0 (Efron) or s0 (Breslow).
 """
 
 from __future__ import annotations
@@ -16,14 +16,16 @@ LARGEST = (
 
 
 class Deaths(NamedTuple):
-    """How many die in each step, and their weight."""
+    """Number and total weight of deaths in each step."""
 
     number: np.ndarray  # (g,)
     weight: np.ndarray  # (g,)
 
 
 class Sums(NamedTuple):
-    """Sums of r and r z by step: over those who leave the risk set in it, and over those of them who die, where several do."""
+    """Sums of r and r z by step: over those who leave the risk set in it, and over those of them who die, where several
+    do.
+    """
 
     r: np.ndarray  # (g,)
     rz: np.ndarray  # (g, d)
@@ -32,20 +34,20 @@ class Sums(NamedTuple):
 
 
 class Terms(NamedTuple):
-    """What the sums say: the part of the log-likelihood and of its derivatives that depends on risk sets."""
+    """The part of the log-likelihood and its derivatives that depends on risk sets."""
 
     loglik: float
     gradient: np.ndarray  # (d,)
     outer: np.ndarray  # (d, d) sum of the products of mean covariates
-    hazard: np.ndarray  # (g,) what a row at risk in the step weighs in the second derivative
-    relief: np.ndarray  # (g,) what one that dies in it weighs less
+    hazard: np.ndarray  # (g,) weight of a row at risk in the step in the second derivative
+    relief: np.ndarray  # (g,) what is subtracted from it for a row that dies in the step
     mean: np.ndarray  # (g, d) mean covariates of a death in the step
     hazard_mean: np.ndarray  # (g, d) hazard times mean covariates, and
     relief_mean: np.ndarray  # (g, d) relief times mean covariates: for robust standard errors
 
 
 def tied(deaths: Deaths, ties: str) -> np.ndarray:
-    """The steps whose deaths need sums of their own: those of two or more, and none in Breslow's way."""
+    """The steps whose deaths need separate sums: those with two or more for Efron, none for Breslow."""
     return np.flatnonzero(deaths.number > 1.5) if ties == "efron" else np.zeros(0, dtype=np.int64)
 
 
@@ -95,11 +97,13 @@ def _by_step(a: np.ndarray, step: np.ndarray, g: int) -> np.ndarray:
     return out
 
 
-# ---- what rows contribute ----
+# ---- contributions of rows ----
 
 
 def last_step(starts: np.ndarray, time: np.ndarray) -> np.ndarray:
-    """The last step in which a row is at risk, (n,): the step it dies in if it dies; -1 if it left before the first."""
+    """The last step in which a row is at risk, (n,): the step it dies in if it dies; -1 if it leaves before the first
+    step.
+    """
     return np.searchsorted(starts, time, side="right") - 1
 
 
@@ -109,7 +113,9 @@ def risk(z: np.ndarray, coef: np.ndarray) -> np.ndarray:
 
 
 def sums(z: np.ndarray, wr: np.ndarray, step: np.ndarray, died: np.ndarray, where: np.ndarray, g: int) -> Sums:
-    """`Sums` of rows z (n, d) with weight times risk wr (n,), last steps (n,) and deaths (n,) bool; `where`: the tied steps."""
+    """`Sums` of rows z (n, d) with weight times risk wr (n,), last steps (n,) and deaths (n,) bool; `where`: the tied
+    steps.
+    """
     place = np.full(g, -1)
     place[where] = np.arange(len(where))
     at_risk = step >= 0
@@ -128,7 +134,7 @@ def _binned(z: np.ndarray, wr: np.ndarray, bins: np.ndarray, g: int) -> tuple[np
 
 
 def curvature_weights(cumulated: np.ndarray, relief: np.ndarray, step: np.ndarray, died: np.ndarray) -> np.ndarray:
-    """What r_i z_i z_i' weighs in the second derivative, (n,)."""
+    """The weight of r_i z_i z_i' in the second derivative, (n,)."""
     at_risk = step >= 0
     out = np.zeros(len(step))
     out[at_risk] = cumulated[step[at_risk]] - np.where(died[at_risk], relief[step[at_risk]], 0.0)

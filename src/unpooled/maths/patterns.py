@@ -1,8 +1,8 @@
-"""Patterns of missing values: which there are, and what each makes of a component's whitened frame.
+"""Patterns of missing values, and their projections in the whitened frame of each component.
 
 In the frame y = L^-1 (x - mean), what is missing spans the columns u of L^-1. With Q an orthonormal basis of that span,
-the observed part says E[y] = (I - QQ') y0 whatever stands in the holes, Cov[y] = QQ', and |E[y]|^2 is the distance that
-the marginal density needs. So a pattern is one map in place of L^-1, and all the rest is as for complete rows.
+the observed part says E[y] = (I - QQ') y0 whatever the missing entries hold, Cov[y] = QQ', and |E[y]|^2 is the distance
+that the marginal density needs. So a pattern is one map in place of L^-1, and all the rest is as for complete rows.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from unpooled.maths.kernel import buffer, cast, columns, double, sum_of_squares
 from unpooled.maths.shapes import LOG_2PI, Full, homogeneous
 from unpooled.tree import message
 
-KEPT = 1_000_000  # numbers in the maps of patterns kept for the next client
-AT_ONCE = 2_000_000  # numbers in the maps of patterns made together
+KEPT = 1_000_000  # size of the cache of projections, in numbers
+AT_ONCE = 2_000_000  # numbers in projections that are computed together, at most
 
 
 @message("maths.patterns.Projection")
 class Projection(NamedTuple):
-    """What one pattern of holes makes of the components' frames."""
+    """The projection of one pattern of missing values in the frames of the components."""
 
     maps: Array  # (k or 1, 1 + d, 1 + d), from columns with 0 in the holes to (1, E[y]), or to (1, E[y] + shift)
     shift: Array  # (k, d) where one map serves all components; (0, d) where each has its own
@@ -33,7 +33,7 @@ class Projection(NamedTuple):
 
 @message("maths.patterns.Run")
 class Run(NamedTuple):
-    """Neighbouring columns with the same holes."""
+    """Consecutive columns with the same pattern."""
 
     pattern: int
     start: int
@@ -41,9 +41,9 @@ class Run(NamedTuple):
 
 
 def patterns(rows: Array, places: Array) -> tuple[np.ndarray, Array]:
-    """The distinct patterns of holes (p, d) in rows[places], and the pattern of each place."""
+    """The distinct patterns (p, d) of missing values in rows[places], and the pattern of each place."""
     xp, d = namespace(rows), rows.shape[1]
-    powers = np.zeros((d, -(-d // 50)))  # 50 holes make a whole number that float64 holds exactly
+    powers = np.zeros((d, -(-d // 50)))  # 50 bits fit exactly into a float64
     powers[np.arange(d), np.arange(d) // 50] = 2.0 ** (np.arange(d) % 50)
     powers = double(powers, rows)
     parts = [double(xp.isnan(rows[places[i : i + 50_000]]), rows) @ powers for i in range(0, len(places), 50_000)]
@@ -53,12 +53,12 @@ def patterns(rows: Array, places: Array) -> tuple[np.ndarray, Array]:
         values, own = xp.unique(code, return_inverse=True)
         _, ids = xp.unique(ids * len(values) + own, return_inverse=True)
     shown = places[: int(ids.max()) + 1] * 0
-    shown[ids] = places  # any row of a pattern shows it
+    shown[ids] = places  # one row per pattern
     return to_numpy(xp.isnan(rows[shown])), ids
 
 
 def projections(kernel: Full, found: np.ndarray) -> list[Projection]:
-    """One for each pattern (p, d); those with equally many holes are factorised together."""
+    """One for each pattern (p, d); those with equally many missing values are factorised together."""
     keys, counts = [p.tobytes() for p in found], found.sum(1)
     new = np.array([key not in kernel.known for key in keys], dtype=bool)
     made: dict[bytes, Projection] = {}
@@ -72,12 +72,12 @@ def projections(kernel: Full, found: np.ndarray) -> list[Projection]:
 
 
 def fits(kernel: Full, count: int) -> bool:
-    """Whether the maps of so many patterns may be kept."""
+    """Whether the projections of so many patterns fit into the cache."""
     return count * kernel.width * (kernel.size[1] + 1) <= KEPT
 
 
 def _project(kernel: Full, which: np.ndarray, u: int) -> Iterator[Projection]:
-    """For patterns (p, d) with u holes each."""
+    """Projections of patterns (p, d) with u missing values each."""
     xp, like = namespace(kernel.whiten), kernel.centre
     holes = np.nonzero(which)[1].reshape(-1, u)
     span = kernel.whiten[:, :, xp.asarray(holes)]  # (k, d, p, u)
@@ -85,7 +85,7 @@ def _project(kernel: Full, which: np.ndarray, u: int) -> Iterator[Projection]:
     across = q.swapaxes(-1, -2)
     whiten = (kernel.whiten - q @ (across @ kernel.whiten)) * double(~which, like)[:, None, None, :]
     const = kernel.log_scale - xp.log(abs(xp.einsum("...ii->...i", r))).sum(-1) + u / 2 * LOG_2PI + 0.5
-    if kernel.common:  # the components' maps differ in what they subtract alone
+    if kernel.common:  # the components' maps differ only in the shift
         maps, shift = homogeneous(whiten, 0 * kernel.shift[:1]), kernel.shift @ whiten[:, 0].swapaxes(-1, -2)
     else:
         maps, shift = homogeneous(whiten, kernel.shift), whiten[:, 0, :0]
@@ -93,7 +93,7 @@ def _project(kernel: Full, which: np.ndarray, u: int) -> Iterator[Projection]:
 
 
 def _slices(here: np.ndarray, counts: np.ndarray, most_rows: int, most_patterns: int) -> Iterator[list[Run]]:
-    """Runs of sorted rows, given the patterns and how many rows each has, in portions that fit."""
+    """Runs of sorted rows, given the patterns and how many rows each has, in portions of limited size."""
     runs: list[Run] = []
     start = 0
     for pattern, stop in zip(here.tolist(), np.cumsum(counts).tolist()):
@@ -110,7 +110,7 @@ def _slices(here: np.ndarray, counts: np.ndarray, most_rows: int, most_patterns:
 
 
 def _order(ids: Array) -> Array:
-    """Rows by pattern; small whole numbers are sorted in one pass."""
+    """Rows sorted by pattern; small integers are sorted in one pass."""
     if namespace(ids) is not np:
         return ids.argsort()
     return np.argsort(ids.astype(np.int16) if ids.max(initial=0) < 2**15 else ids, kind="stable")
@@ -130,8 +130,8 @@ def portions(ids: Array, kernel: Any, most_rows: int) -> Iterator[tuple[Array, l
 def whitened(kernel: Full, x: Array, runs: list[Run], made: list[Projection]) -> tuple[Array, Array]:
     """Rows (n, d) in runs, with their projections: columns (1, E[y]) as (1, k, 1 + d, n), log densities (1, k, n).
 
-    Where the map is common to the components, so are the columns (1, E[y] + shift), as (1, 2, 1 + d, n): the second half
-    is room for `halve`.
+    Where the map is common to the components, so are the columns (1, E[y] + shift), as (1, 2, 1 + d, n): the second
+    half is room for `halve`.
     """
     xp, k = namespace(x), kernel.size[0]
     z = columns(x[None], None, kernel.centre)[0]

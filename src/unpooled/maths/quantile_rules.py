@@ -1,4 +1,4 @@
-"""NumPy's thirteen rules for quantiles, as ranks and a weight: the quantile lies between two rows in order, nothing else matters."""
+"""NumPy's thirteen quantile methods, as two ranks and a weight between the values at these ranks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ METHODS = (
 
 
 class Place(NamedTuple):
-    """Where a quantile lies: between two rows in order, counted from 0."""
+    """The position of a quantile: two ranks, counted from 0, and the weight of the upper one."""
 
     lower: np.ndarray
     upper: np.ndarray
@@ -28,7 +28,9 @@ class Place(NamedTuple):
 
 
 def places(n: np.ndarray, p: np.ndarray, method: str = "linear") -> Place:
-    """Ranks and weight of the quantiles p of n rows (arrays of one shape), to the bit those of `numpy.quantile`."""
+    """Ranks and weight of the quantiles p of n rows (arrays of one shape), equal to those of `numpy.quantile` to the
+    bit.
+    """
     n, p = np.broadcast_arrays(np.asarray(n, dtype=np.float64), np.asarray(p, dtype=np.float64))
     index = _index(n, p, method)
     lower = np.floor(index)
@@ -47,7 +49,7 @@ def between(low: np.ndarray, high: np.ndarray, weight: np.ndarray) -> np.ndarray
 
 
 def _index(n: np.ndarray, p: np.ndarray, method: str) -> np.ndarray:
-    """The rank from 0, a fraction where it lies between two rows."""
+    """The rank from 0; fractional if it lies between two rows."""
     if method in OFFSETS:
         alpha, beta = OFFSETS[method]
         return n * p + (alpha + p * (1 - alpha - beta)) - 1

@@ -1,8 +1,9 @@
-"""Distinct values, and values of given rank, found from counts of rows at or below thresholds; no row is ever seen.
+"""Distinct values, and values of given rank, found from counts of rows at or below thresholds.
 
-A search keeps ranges of numbers (`Ranges`). `thresholds` cuts each range into 16 and asks for the shortest decimal number inside it as
-well, since data are rounded more often than not; the counts then say which parts to keep. A range that holds one number is at its
-end. A float64 has 64 bits, so a search takes 16 rounds at most, and about 5 for whole numbers or numbers with a few decimals.
+A search keeps ranges of numbers (`Ranges`). `thresholds` cuts each range into 16 and asks for the shortest decimal
+number inside it as well, since data are rounded more often than not; the counts then say which parts to keep. A range
+that holds one number is at its end. A float64 has 64 bits, so a search takes 16 rounds at most, and about 5 for whole
+numbers or numbers with a few decimals.
 """
 
 from __future__ import annotations
@@ -15,14 +16,14 @@ from unpooled.arrays import Array, Float, Int
 from unpooled.maths.ordered import HIGHEST, LOWEST, to_keys, to_values
 from unpooled.tree import message
 
-PARTS = 16  # a range is cut into so many
-DECIMALS = range(-15, 18)  # powers of ten tried for a short number
-NOTHING = 1e-9  # rows below this are what rounding left of a difference of weights
+PARTS = 16  # parts into which a range is cut
+DECIMALS = range(-15, 18)  # powers of ten tried for a number with few decimals
+NOTHING = 1e-9  # a smaller weight of rows is a rounding error
 
 
 @message("maths.searching.Ranges")
 class Ranges(NamedTuple):
-    """Ranges of numbers, by their keys, that are still of interest."""
+    """Ranges of numbers, by their keys, that are still searched."""
 
     list: Int[Array, "m"]  # whose range it is: a column, or a group and a column
     low: Int[Array, "m"]
@@ -77,9 +78,10 @@ def shortest(low: np.ndarray, high: np.ndarray) -> np.ndarray:
 
 
 def narrowed(ranges: Ranges, cuts: np.ndarray, counts: np.ndarray, least: float = 0.0) -> Ranges:
-    """The parts that stay of interest, given how many rows lie at or below each of `cuts` (m, t).
+    """The parts to search further, given the number of rows at or below each of `cuts` (m, t).
 
-    Where distinct values are looked for these are all parts with rows, and with at least `least` of them; else the part with the rank.
+    Where distinct values are looked for these are all parts with rows, and with at least `least` of them; else the part
+    with the rank.
     """
     one = np.uint64(1)
     top = (ranges.below + ranges.rows)[:, None]
@@ -118,7 +120,7 @@ def one_round(ranges: Ranges, ask, least: float = 0.0) -> Ranges:
 
 
 def values(ranges: Ranges) -> np.ndarray:
-    """The number that each range came down to."""
+    """The number that each range has narrowed to."""
     return to_values(ranges.low)
 
 

@@ -1,6 +1,6 @@
-"""The arithmetic of each covariance shape on a chunk of columns: log densities, and moments about the current means.
+"""The computations of each covariance shape on a chunk of columns: log densities, and moments about the current means.
 
-A shape answers `features` (what both halves of an E-step need), `log_density`, `gather` (adds a chunk's sums to float64
+A shape has `features` (shared by both halves of an E-step), `log_density`, `gather` (adds a chunk's sums to float64
 totals, which begin `empty`) and `finish` (those totals as n, x and packed xx). Nothing here cancels: full covariances
 take second moments in each component's own whitened frame, the others about a centre shared only while all are near it.
 """
@@ -26,7 +26,7 @@ class Full:
     """Each component whitens the columns with its own factor: y = L^-1 (x - mean); one factor may serve all (tied)."""
 
     by_pattern = True  # rows with missing values go through maths.missing
-    common = False  # there, each component has columns of its own
+    common = False  # each component has whitened columns of its own
 
     def __init__(self, params: Any, shape: str, like: Array, centre: Array | None = None):
         k, d = params.means.shape
@@ -37,8 +37,8 @@ class Full:
         self.shift = params.means - double(self.centre, like)  # (k, d)
         self.log_scale = -_log_diagonal(self.factors) - d / 2 * LOG_2PI  # (k or 1,)
         self.maps = cast(homogeneous(self.whiten, self.shift), like)
-        self.const = cast(self.log_scale + 0.5, like)  # the leading 1 of y is squared too
-        self.known: dict[bytes, Any] = {}  # projections by pattern of holes, see maths.patterns
+        self.const = cast(self.log_scale + 0.5, like)  # the leading 1 of y is squared as well
+        self.known: dict[bytes, Any] = {}  # projections by pattern of missing values, see maths.patterns
 
     def features(self, z: Array) -> Array:  # (b, 1 + d, n) to (b, k, 1 + d, n)
         b, D, n = z.shape
@@ -58,7 +58,7 @@ class Full:
         return q
 
     def empty(self, b: int) -> list[Array]:
-        """Totals of nothing: sum r y y', of which the lower triangle counts; its first column holds n and sum r y."""
+        """Empty totals: sum r y y', of which the lower triangle counts; its first column holds n and sum r y."""
         k, d = self.size
         return [zeros((b, k, d + 1, d + 1), self.whiten)]
 
@@ -81,14 +81,16 @@ class Full:
 
 
 class TiedWithHoles(Full):
-    """One factor for all components, rows by pattern of holes: columns are whitened once while all means are near."""
+    """One factor for all components, rows by pattern of missing values: columns are whitened once while all means are
+    close.
+    """
 
     def __init__(self, params: Any, shape: str, like: Array):
         super().__init__(params, shape, like)
         self.common = len(_groups(self.shift, ((self.shift @ self.whiten[0].T) ** 2).sum(-1), like)) == 1
 
     def gather(self, total: list[Array], y: Array, r: Array) -> None:
-        """Only the sum of second moments over components is asked for: it stands at the first. See patterns.halve."""
+        """Only the sum of second moments over components is needed; it is stored at the first. See patterns.halve."""
         if not self.common:
             super().gather(total, y, r)
             return
@@ -115,7 +117,7 @@ class Tied:
         self.linear = [cast(_column_first(const - (v**2).sum(-1) / 2, v), like) for v in self.white]
         self.maps = [cast(homogeneous(whiten[None], g.centre[None])[0], like) for g in self.groups]
 
-    def features(self, z: Array) -> list[Array]:  # a (b, 1 + d, n) a group
+    def features(self, z: Array) -> list[Array]:  # (b, 1 + d, n) per group
         return [m @ z for m in self.maps]
 
     def log_density(self, ys: list[Array]) -> Array:
@@ -123,7 +125,7 @@ class Tied:
         return xp.concatenate([t @ y - sum_of_squares(y[:, None]) / 2 for t, y in zip(self.linear, ys)], 1)
 
     def empty(self, b: int) -> list[Array]:
-        """Totals of nothing: n and sum r y by component, then per group one sum r y y'."""
+        """Empty totals: n and sum r y by component, then per group one sum r y y'."""
         k, d = self.size
         return [zeros((b, k, d + 1), self.factor), *(zeros((b, d + 1, d + 1), self.factor) for _ in self.groups)]
 
@@ -146,7 +148,7 @@ class Tied:
 class Diagonal:
     """Columns are independent in a component: log densities and moments are products with (1, z, z^2, is missing)."""
 
-    by_pattern = False  # a missing value adds its own variance, whatever else is missing
+    by_pattern = False  # a missing value adds its variance, independently of the others
 
     def __init__(self, params: Any, shape: str, like: Array, centre: Array | None = None):
         k, d = params.means.shape
@@ -161,10 +163,10 @@ class Diagonal:
 
     def _linear(self, v: Array, shift: Array) -> Array:  # (k, 1 + 3 d)
         xp = namespace(v)
-        absent = (shift**2 / v + xp.log(v) + LOG_2PI) / 2  # what a column costs at the centre, given back if missing
+        absent = (shift**2 / v + xp.log(v) + LOG_2PI) / 2  # a column's term at the centre, added back if it is missing
         return _column_first(-absent.sum(-1), xp.concatenate([shift / v, -0.5 / v, absent], -1))
 
-    def features(self, z: Array) -> list[Array]:  # a (b, 1 + 2 d or 1 + 3 d, n) a group
+    def features(self, z: Array) -> list[Array]:  # (b, 1 + 2 d or 1 + 3 d, n) per group
         xp = namespace(z)
         holes = xp.isnan(z[:, 1:]) if has_nan(z) else None
         return [self._features(z, move, holes, f"phi{i}") for i, move in enumerate(self.moves)]
@@ -186,7 +188,7 @@ class Diagonal:
         return namespace(phis[0]).concatenate([t[:, : p.shape[1]] @ p for t, p in zip(self.linear, phis)], 1)
 
     def empty(self, b: int) -> list[Array]:
-        """Totals of nothing: sums of r (1, z, z^2, is missing) by component."""
+        """Empty totals: sums of r (1, z, z^2, is missing) by component."""
         k, d = self.size
         return [zeros((b, k, 1 + 3 * d), self.variances)]
 
@@ -208,9 +210,10 @@ WITH_HOLES: dict[str, Any] = {"tied": TiedWithHoles}
 
 
 def kernel_for(params: Any, shape: str, x: Array, holes: bool = False, centre: np.ndarray | None = None) -> Any:
-    """The arithmetic of these parameters on arrays like x; with `holes`, one that can take rows by pattern.
+    """The computations for these parameters on arrays like x; with `holes`, a version that takes rows by pattern.
 
-    Columns are about `centre`, or else the mean of the mixture. The same parameters are factorised once, however many clients ask.
+    Columns are about `centre`, or else the mean of the mixture. The same parameters are factorised once, however many
+    clients ask.
     """
     make = WITH_HOLES.get(shape, KERNELS[shape]) if holes else KERNELS[shape]
     mixture = _Mixture(*(double(a, x) for a in params))
@@ -228,7 +231,7 @@ def _prepared(make: Any, shape: str, dtype: Any, arrays: tuple, about: bytes | N
 
 
 class _Mixture(NamedTuple):
-    """The parameters in float64, beside the rows."""
+    """The parameters in float64, as the same kind of array as the rows."""
 
     weights: Array
     means: Array
@@ -247,7 +250,7 @@ class Group(NamedTuple):
 
 
 def _groups(shift: Array, distance2: Array, like: Array) -> list[Group]:
-    """One group while squared distances from the common centre, in widths, cost few digits; else one a component."""
+    """One group while squared distances from the common centre, in widths, cost few digits; else one per component."""
     k = len(shift)
     if float(distance2.max()) <= namespace(like).finfo(like.dtype).eps ** (-1 / 3):
         return [Group(0 * shift[0], slice(0, k))]
@@ -265,7 +268,7 @@ def homogeneous(whiten: Array, shift: Array) -> Array:
 
 
 def _stairs(D: int) -> list[tuple[int, int]]:
-    """Blocks of rows of a lower triangular (D, D) matrix: few, since threads wait for each other between products."""
+    """Blocks of rows of a lower triangular (D, D) matrix: few, since threads synchronise between products."""
     step = max(11, D // 8)
     edges = [0, *range(1 + step, D, step), D]
     return list(pairwise(edges))
@@ -277,7 +280,7 @@ def _stacked(params: Any, shape: str) -> Array:
 
 
 def _centre(params: Any, like: Array) -> Array:
-    """The mean of the mixture, rounded to what `like` can hold: what is subtracted is then known exactly."""
+    """The mean of the mixture, rounded to the dtype of `like`, so that the subtraction is exact."""
     return cast(params.weights @ params.means / params.weights.sum(), like)
 
 

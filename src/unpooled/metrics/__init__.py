@@ -1,1 +1,1 @@
-"""How good a fit is: metrics of clusters and of predictions with their uncertainty."""
+"""Metrics of clusterings, and of predictions with their uncertainty."""

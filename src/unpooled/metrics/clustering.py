@@ -1,4 +1,4 @@
-"""How good clusters are, on both tasks: over all rows together (pooled) and within each client. Sends nothing."""
+"""Metrics of clusterings over all rows together (pooled) and within each client."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ Labels = Mapping[str, Any]  # client -> (n,)
 
 class Scores(NamedTuple):
     pooled_ari: float
-    client_ari: float  # mean over clients, weighed by rows
+    client_ari: float  # mean over clients, weighted by rows
     pooled_nmi: float
     client_nmi: float
     k: int  # clusters found
-    k_error: int  # clusters found, less true ones
+    k_error: int  # clusters found minus true clusters
 
 
 def score(truth: Labels, found: Labels) -> Scores:
-    """Found labels against true ones, by client; labels mean the same at all clients."""
+    """Scores of found labels against true labels, by client; labels have the same meaning at all clients."""
     names = sorted(truth)
     if sorted(found) != names or any(len(truth[n]) != len(found[n]) for n in names):
         raise BadData("truth and found must name the same clients, with one label for each row")
@@ -43,7 +43,7 @@ def score(truth: Labels, found: Labels) -> Scores:
 
 
 def silhouette(x: np.ndarray, labels: np.ndarray, *, sample: int = 2000, random_state: Any = 0) -> float:
-    """Mean silhouette of a sample of rows; 0 where there is one cluster, or a cluster for each row."""
+    """Mean silhouette of a sample of rows; 0 if there is one cluster, or one per row."""
     rng = np.random.default_rng(random_state)
     rows = rng.choice(len(x), min(sample, len(x)), replace=False)
     found = len(np.unique(labels[rows]))
@@ -51,19 +51,19 @@ def silhouette(x: np.ndarray, labels: np.ndarray, *, sample: int = 2000, random_
 
 
 def label_centres(x: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """(k, d) the mean of the rows of each label, in the labels' order: centres for methods that return labels alone."""
+    """(k, d) the mean of the rows of each label, in the order of labels; for methods that return labels only."""
     place, n = np.unique(labels, return_inverse=True, return_counts=True)[1:]
     return np.stack([np.bincount(place, column) for column in np.asarray(x, dtype=float).T], axis=1) / n[:, None]
 
 
 class CentreError(NamedTuple):
-    matched: float  # mean distance of pairs, each true centre with at most one found
-    missed: int  # true centres without a partner
-    extra: int  # found ones without
+    matched: float  # mean distance of matched pairs
+    missed: int  # true centres without a match
+    extra: int  # found centres without a match
 
 
 def centre_error(true: np.ndarray, found: np.ndarray) -> CentreError:
-    """Centres matched so that the distances add up to the least."""
+    """Errors of found centres, matched to true ones with the smallest total distance."""
     apart = np.linalg.norm(np.asarray(true)[:, None] - np.asarray(found), axis=-1)
     i, j = linear_sum_assignment(apart)
     return CentreError(float(apart[i, j].mean()), len(true) - len(i), len(found) - len(j))

@@ -1,4 +1,4 @@
-"""How good predictions with their uncertainty are: errors, densities, and whether intervals cover what they promise."""
+"""Metrics of predictions with their uncertainty: errors, log densities, coverage and calibration of intervals."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Interval = Callable[[float], tuple[np.ndarray, np.ndarray]]  # level -> (lower, 
 
 
 class Calibration(NamedTuple):
-    """What central intervals of each level really cover."""
+    """Coverage of central intervals by nominal level."""
 
     levels: np.ndarray  # (l,)
     covered: np.ndarray  # (l,)
@@ -29,18 +29,18 @@ def rmse(y: Any, mean: Any) -> float:
 
 
 def nlpd(y: Any, mean: Any, std: Any) -> float:
-    """Minus the mean log density of y under normal predictions: small is good, and doubt is rewarded where it is due."""
+    """Negative mean log predictive density of y under normal predictions; smaller is better."""
     return float(-np.mean(norm.logpdf(np.asarray(y), np.asarray(mean), np.asarray(std))))
 
 
 def coverage(y: Any, lower: Any, upper: Any) -> float:
-    """The share of y between its bounds."""
+    """The share of y inside its interval."""
     y = np.asarray(y)
     return float(np.mean((y >= lower) & (y <= upper)))
 
 
 def width(lower: Any, upper: Any) -> float:
-    """The mean width of intervals: among those that cover enough, narrow is good."""
+    """The mean width of intervals; at equal coverage smaller is better."""
     return float(np.mean(np.asarray(upper) - np.asarray(lower)))
 
 

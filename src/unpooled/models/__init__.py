@@ -1,1 +1,1 @@
-"""One algorithm a file: its messages, its questions, its server maths, its estimator class."""
+"""The models: one file or package per algorithm, with its messages, its questions, its server side and its estimator."""

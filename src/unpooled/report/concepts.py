@@ -1,6 +1,6 @@
-"""What a person wants to know of a run that found concepts: who belongs where, how sure, and what would change it.
+"""Report of a run that found concepts: the concept of each client, how certain it is, and what would change it.
 
-Figures are SVG text; with the truth at hand (`assignment`) also concept by model, as in the paper's second figure.
+Figures are SVG text; `assignment` compares with known concepts, as the paper's second figure does.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ def figures(model: Any) -> dict[str, str]:
 
 
 def label_figure(model: Any) -> str:
-    """P_k(y): balanced rows say that a model answers for a concept, not for some labels."""
+    """P_k(y): with balanced rows a model stands for a concept, not for some of the labels."""
     return svg.shades(model_names(model), [str(c) for c in model.classes_], model.label_shares_)
 
 
 def rounds_figure(model: Any) -> str:
-    """Which part of all rows each model answers for, as the run went on; those that were removed last, in grey."""
+    """The share of rows of each model by round; models that were removed come last, in grey."""
     kept = [row for row in model.history_ if "shares" in row]
     if not kept:
         return ""
@@ -46,7 +46,7 @@ def rounds_figure(model: Any) -> str:
 
 
 def clients_figure(model: Any) -> str:
-    """The weights of the models at each client, sorted by concept; the least sure of many."""
+    """The weights of the models at each client, sorted by concept; the least certain ones if there are many."""
     names = sorted(model.clients_, key=lambda name: (model.concepts_[name], -model.certainty_[name]))
     if len(names) > MOST_CLIENTS:
         least = set(sorted(names, key=lambda name: model.certainty_[name])[:MOST_CLIENTS])
@@ -69,7 +69,7 @@ def shares(model: Any, truth: Mapping[str, int]) -> np.ndarray:
 
 def right(model: Any, truth: Mapping[str, int]) -> float:
     """The share of clients in the right concept: those whose model is the one most clients of their concept have,
-    where no two concepts may claim the same model.
+    matched so that no two concepts have the same model.
     """
     from scipy.optimize import linear_sum_assignment
 
@@ -86,16 +86,16 @@ def sentences(model: Any) -> str:
 
 
 def sentence(name: str, own: Mapping[str, np.ndarray]) -> str:
-    """Which concept a client has, how sure that is, and what would change it."""
+    """The concept of a client, how certain it is, and what would change it."""
     omega, fit, votes = own["omega"], own["fit"], own["votes"]
     best = int(omega.argmax())
-    told = f"{name}: concept {best}, {_sure(float(omega[best]))} ({omega[best]:.1%} of its rows)"
+    start = f"{name}: concept {best}, {_sure(float(omega[best]))} ({omega[best]:.1%} of its rows)"
     if len(omega) == 1:
-        return f"{told}; there is no other."
+        return f"{start}; there is no other."
     other = int(np.argsort(np.where(np.arange(len(fit)) == best, -np.inf, fit))[-1])
     rows = max(1, int(np.ceil((votes[best] - votes[other]) / 2)))
     return (
-        f"{told}; concept {other} comes next, {fit[best] - fit[other]:.2f} nats a row behind; it would change if about "
+        f"{start}; concept {other} comes next, {fit[best] - fit[other]:.2f} nats per row behind; it would change if about "
         f"{rows} of its {votes.sum():.0f} rows were labelled as concept {other} labels them."
     )
 

@@ -18,7 +18,7 @@ from unpooled.estimator import load
 from unpooled.progress import size
 from unpooled.report import svg
 
-MOST_CONTENTS = 240  # characters of a list of what left that are shown at once
+MOST_CONTENTS = 240  # characters of an answer's contents that are shown unfolded
 
 CSS = """
 body{font:15px/1.5 system-ui,sans-serif;color:#222;max-width:860px;margin:2.5rem auto;padding:0 1rem}
@@ -42,14 +42,14 @@ def write_report(folder: Path, facts: Mapping[str, str] | None = None) -> Path:
     extra = folder / "facts.json"
     if facts:
         store.write_file(extra, json.dumps(dict(facts)).encode())
-    told = json.loads(extra.read_text()) if extra.exists() else {}
-    store.write_file(folder / "report.html", page(folder, told).encode())
+    facts = json.loads(extra.read_text()) if extra.exists() else {}
+    store.write_file(folder / "report.html", page(folder, facts).encode())
     return folder / "report.html"
 
 
 def page(folder: Path, facts: Mapping[str, str]) -> str:
     config = configs.read(folder / "config.toml")
-    configs.estimator(config)  # brings in the questions, whose words are shown below
+    configs.estimator(config)  # imports the questions, whose docstrings are shown
     history, ledger, refusals = (_lines(folder / f"{name}.jsonl") for name in ("history", "ledger", "refusals"))
     summary = json.loads((folder / "summary.json").read_text()) if (folder / "summary.json").exists() else {}
     model = load(folder) if (folder / "model" / "model.zip").exists() else None
@@ -87,7 +87,7 @@ def _facts(model: Any, history: list, ledger: list, summary: dict, extra: Mappin
         "sent down": size(down),
     }
     if history and "loglik" in history[-1]:
-        facts["log-likelihood a row"] = f"{history[-1]['loglik']:.6g}"
+        facts["log-likelihood per row"] = f"{history[-1]['loglik']:.6g}"
     boxes = "".join(f"<div>{escape(k)}<b>{escape(v)}</b></div>" for k, v in {**facts, **extra}.items())
     return f'<div class="facts">{boxes}</div>'
 
@@ -98,8 +98,8 @@ def _asked(config: configs.Config) -> str:
 
 
 def _curve(history: list) -> str:
-    for key, name in (("loglik", "log-likelihood a row"), ("loss", "loss"), ("deviance", "deviance")):
-        rows = [row for row in history if np.isfinite(row.get(key, np.nan))]  # a round may be about something else
+    for key, name in (("loglik", "log-likelihood per row"), ("loss", "loss"), ("deviance", "deviance")):
+        rows = [row for row in history if np.isfinite(row.get(key, np.nan))]  # not every round has it
         if len(rows) > 1:
             curve = svg.line([row["round"] for row in rows], [row[key] for row in rows], "round", name)
             return f"<h2>{name.capitalize()} by round</h2>{curve}"
@@ -114,15 +114,15 @@ def _who(summary: dict, ledger: list, refusals: list) -> str:
     rows = (
         (
             escape(name),
-            "not told" if c["rows"] is None else f"{c['rows']:,}",
+            "unknown" if c["rows"] is None else f"{c['rows']:,}",
             str(len(counts.get(name, []))),
             escape(counts[name][-1]) if name in counts else "",
         )
         for name, c in summary.get("clients", {}).items()
     )
-    told = table(("client", "rows", "answers refused", "last reason"), rows, numbers={1, 2}) if summary else ""
+    clients = table(("client", "rows", "answers refused", "last reason"), rows, numbers={1, 2}) if summary else ""
     share = f"<p>{answered:,} of {asked:,} questions were answered and accepted.</p>" if asked else ""
-    return f"<h2>Who took part</h2>{share}{told}"
+    return f"<h2>Who took part</h2>{share}{clients}"
 
 
 def _weights(summary: dict) -> str:
@@ -144,13 +144,13 @@ def _missing(summary: dict) -> str:
 
 
 def _left(ledger: list) -> str:
-    """What each client sent, by question: the words of the question, and which numbers."""
+    """What each client sent, by question: its description and the numbers of an answer."""
     totals: dict[tuple[str, str], list] = {}
     for e in ledger:
         kind = "masked" if MASK in e.get("steps", "") else e["kind"]
         entry = totals.setdefault((e["question"], kind), [0, 0, 0, e.get("contents", "")])
         entry[0], entry[1], entry[2] = entry[0] + 1, entry[1] + e["answered"], entry[2] + e["bytes_up"]
-        entry[3] = max(entry[3], e.get("contents", ""), key=len)  # the most that left in any round
+        entry[3] = max(entry[3], e.get("contents", ""), key=len)  # the longest of all rounds
     rows = (
         (
             f"<code>{escape(q.rpartition('.')[2])}</code> {escape(_words(q))}",
@@ -162,18 +162,18 @@ def _left(ledger: list) -> str:
         for (q, kind), (times, answers, sent, held) in totals.items()
     )
     note = (
-        "<p>In a SUM only the total over clients is used; masked, nobody could see more than the total. "
-        "In a GATHER each client's answer is seen by itself, which can tell much about a small client.</p>"
+        "<p>In a SUM only the total over clients is used; if it is masked, nobody can see more than the total. "
+        "In a GATHER the coordinator sees each client's answer, which can reveal much about a small client.</p>"
     )
     return (
         "<h2>What left each client</h2>"
         + note
-        + table(("question", "how", "numbers in an answer", "times", "bytes an answer"), rows, numbers={3, 4})
+        + table(("question", "kind", "numbers in an answer", "times", "bytes per answer"), rows, numbers={3, 4})
     )
 
 
 def _folded(contents: str) -> str:
-    """A long list of numbers as its beginning, which opens to all of it."""
+    """A long list shortened to its beginning, which can be unfolded."""
     if len(contents) <= MOST_CONTENTS:
         return escape(contents)
     parts = contents.split(", ")
@@ -192,13 +192,13 @@ def _kind(kind: str) -> str:
 
 
 def _words(question: str) -> str:
-    """What a question says of itself, or else its answer: the first line of either's docstring."""
+    """The first line of the docstring of a question, or else of its answer's type."""
     ask = REGISTRY.get(question)
     if ask is None:
         return ""
     kind = get_type_hints(ask.answer).get("return")
     own = getattr(kind, "__doc__", "") if hasattr(kind, "_fields") else ""
-    own = "" if (own or "").startswith(f"{getattr(kind, '__name__', '')}(") else own  # a NamedTuple makes one up
+    own = "" if (own or "").startswith(f"{getattr(kind, '__name__', '')}(") else own  # generated by NamedTuple
     return (ask.answer.__doc__ or own or "").strip().split("\n")[0]
 
 

@@ -14,7 +14,7 @@ from unpooled.metrics.regression import Calibration
 
 
 def calibration_curve(ax: Any, curves: Mapping[str, Calibration]) -> Any:
-    """What intervals cover against what they promise; honest ones lie on the diagonal."""
+    """Coverage of intervals against their nominal level; calibrated ones lie on the diagonal."""
     ax.plot([0, 1], [0, 1], "--", color="grey", linewidth=1)
     for label, seen in curves.items():
         ax.plot(seen.levels, seen.covered, "o-", markersize=3, label=f"{label}: ECE {seen.ece:.3f}, MCE {seen.mce:.3f}")

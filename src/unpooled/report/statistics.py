@@ -1,4 +1,6 @@
-"""Pictures of statistics as SVG text: survival curves with their intervals, intervals of coefficients, histograms, variances."""
+"""Pictures of statistics as SVG text: survival curves with their intervals, intervals of coefficients, histograms,
+variances.
+"""
 
 from __future__ import annotations
 

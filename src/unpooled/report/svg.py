@@ -1,4 +1,4 @@
-"""Small charts as SVG text: a line over rounds, shares as stacked bars, a table of shades."""
+"""Small charts as SVG text: a line, stacked bars, a heat map."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 PALETTE = ("#3b6fb6", "#e08a2e", "#4a9d6f", "#c4504f", "#8467b0", "#8a6d5a", "#d081b5", "#6f7782", "#b5ad3d", "#3fa7b8")
 WIDTH, HEIGHT = 640, 240
 LEFT, RIGHT, TOP, BOTTOM = 78, 14, 12, 40
-LEGEND = 12  # entries in a line of a legend
+LEGEND = 12  # entries per line of a legend
 GREY = 'fill="#d5d8dd" stroke="#fff" stroke-width="0.5"'
 
 
@@ -24,11 +24,11 @@ def line(x: Sequence[float], y: Sequence[float], x_label: str, y_label: str) -> 
     return _figure(HEIGHT, _axes(x, y, x_label, y_label) + curve)
 
 
-def stacked(names: Sequence[str], shares: np.ndarray, gone: int = 0) -> str:
-    """A bar for each name, cut into its shares; the last `gone` parts are grey."""  # shares (names, parts), each row sums to one
+def stacked(names: Sequence[str], shares: np.ndarray, removed: int = 0) -> str:
+    """A stacked bar per name, from shares (names, parts) whose rows sum to one; the last `removed` parts are grey."""
     step, left, parts = 22, 140, shares.shape[1]
-    fills = [_fill(k) for k in range(parts - gone)] + [GREY] * gone
-    entries = [(fills[k], str(k)) for k in range(parts - gone)] + [(GREY, "gone")] * (gone > 0)
+    fills = [_fill(k) for k in range(parts - removed)] + [GREY] * removed
+    entries = [(fills[k], str(k)) for k in range(parts - removed)] + [(GREY, "removed")] * (removed > 0)
     legend = _legend(entries, left, step * len(names) + 22)
     bars = []
     for i, (name, row) in enumerate(zip(names, shares)):
@@ -43,10 +43,10 @@ def stacked(names: Sequence[str], shares: np.ndarray, gone: int = 0) -> str:
 
 
 def shades(rows: Sequence[str], columns: Sequence[str], values: np.ndarray) -> str:
-    """A table of shares between 0 and 1, darker where larger."""  # values (rows, columns)
-    left, step, room = 140, 22, 40  # room: for the end of the last slanting name
+    """A heat map of shares (rows, columns) between 0 and 1, darker where larger."""
+    left, step, room = 140, 22, 40  # room for the end of the last slanted name
     width = min(60.0, (WIDTH - left - RIGHT - room) / max(len(columns), 1))
-    slant, top = (-40, 76) if width > 22 else (-90, 118)  # upright names where slanting ones would touch
+    slant, top = (-40, 76) if width > 22 else (-90, 118)  # upright names where slanted ones would overlap
     every = max(1, int(np.ceil(12 / width)))
     cells = [
         f'<text transform="translate({left + (j + 0.5) * width:.1f},{top - 6}) rotate({slant})" dy="{4 if slant == -90 else 0}">'
@@ -93,7 +93,7 @@ def _axes(x: Sequence[float], y: Sequence[float], x_label: str, y_label: str) ->
 
 
 def _legend(entries: Sequence[tuple[str, str]], left: int, y: float) -> str:
-    """The colour of each part and its name, in lines of a few."""
+    """The colour and name of each part, LEGEND entries per line."""
     places = [(left + k % LEGEND * 40, y + k // LEGEND * 16) for k in range(len(entries))]
     return "".join(
         f'<rect x="{a}" y="{b - 9}" width="10" height="10" {fill}/><text x="{a + 14}" y="{b}">{name}</text>'
@@ -102,13 +102,13 @@ def _legend(entries: Sequence[tuple[str, str]], left: int, y: float) -> str:
 
 
 def _fill(k: int) -> str:
-    """A colour of its own for each of the first thirty: the palette, then paler, then paler still."""
+    """The colour of part k: the palette, then two paler versions of it."""
     paler = (1.0, 0.6, 0.3)[k // len(PALETTE) % 3]
     return f'fill="{PALETTE[k % len(PALETTE)]}" fill-opacity="{paler}"'
 
 
 def _short(name: str, most: int) -> str:
-    """A name that is too long without its middle: names often differ at their end."""
+    """A long name without its middle, since names often differ at their end."""
     return name if len(name) <= most else f"{name[: most - most // 2 - 1]}…{name[-(most // 2) :]}"
 
 

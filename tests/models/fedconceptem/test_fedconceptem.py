@@ -250,7 +250,7 @@ def test_extra_models_are_removed_by_the_end():
     last = np.array(model.history_[-1]["shares"])
     np.testing.assert_allclose(last[model.kept_], model.weights_)
     assert np.delete(last, model.kept_).tolist() == [0, 0]
-    assert diagnosis.rounds_figure(model).endswith(">gone</text></svg>")
+    assert diagnosis.rounds_figure(model).endswith(">removed</text></svg>")
 
 
 def test_extra_models_are_removed_from_a_run_that_never_converges():

@@ -142,7 +142,7 @@ class FedBNR(LastLayer):
 
     References
     ----------
-    Federated Bayesian neural regression (FedBNR), as described in docs/decisions/0030-fedbnr-two-sums-a-step.md.
+    Federated Bayesian neural regression (FedBNR), as described in docs/decisions/fedbnr-two-sums-a-step.md.
     Rahimi, Recht, Random features for large-scale kernel machines, NeurIPS 2007.
 
     Examples

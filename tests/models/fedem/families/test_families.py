@@ -256,7 +256,7 @@ def test_weights_have_a_floor():
     ("given", "said"),
     [
         ("poison", "did you mean 'poisson'"),
-        ({"name": "poisson", "k": 3}, "has no number 'k'"),
+        ({"name": "poisson", "k": 3}, "has no parameter 'k'"),
         (families.PoissonMixture(0), "n_components=0"),
         (families.GaussianMixture(2, "round"), "shape='round'"),
         (families.LowRank(3, 3, rank=4), "rank=4"),
