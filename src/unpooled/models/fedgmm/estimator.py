@@ -43,7 +43,7 @@ from unpooled.models.fedgmm.rounds import (
     warm_up,
 )
 from unpooled.models.initialization import frame as find_frame
-from unpooled.models.mixture import reseed, update
+from unpooled.models.mixture import reseed
 from unpooled.tree import message
 
 AUTO_SIZES = (1, 2, 3, 4, 6, 8)
@@ -100,9 +100,6 @@ class FedGMM(JointModelPredictions):
     reg_covar : float, default=1e-6
         Added to the diagonal of covariances. A covariance that is not positive definite nevertheless has its eigenvalues
         raised relative to the variance of the data.
-    aggregation : {"exact", "paper"}, default="exact"
-        "exact" gives the covariances of the pooled rows; "paper" is the printed update, which drops the scatter between
-        clients.
     init_params : {"gather", "cells"}, default="gather"
         Where the Gaussians start: "gather" is one GATHER of local k-means centres; "cells" are sums over small regions, the
         same however rows are split into clients.
@@ -199,7 +196,6 @@ class FedGMM(JointModelPredictions):
         whiten: bool = True,
         ridge: float = 1e-6,
         reg_covar: float = 1e-6,
-        aggregation: str = "exact",
         init_params: str = "gather",
         tol: float = 1e-5,
         **parameters: Any,
@@ -218,7 +214,6 @@ class FedGMM(JointModelPredictions):
         self.whiten = whiten
         self.ridge = ridge
         self.reg_covar = reg_covar
-        self.aggregation = aggregation
         self.init_params = init_params
 
     # ---- the run ----
@@ -311,7 +306,7 @@ class FedGMM(JointModelPredictions):
         return np.tile(of_all, (joint.shares.shape[1], 1, 1))
 
     def _gaussian_m_step(self, params: Params, stats: Stats, state: State) -> Params:
-        params = update(params, stats, self.covariance_type, self.reg_covar, self.aggregation)
+        params = mixture.m_step(params, stats, self.covariance_type, self.reg_covar)
         params = repaired(params, self.covariance_type, state.space.frame.scale)
         return reseed(params, stats, self.covariance_type)[0]
 
@@ -327,7 +322,6 @@ class FedGMM(JointModelPredictions):
             {c.key: c.source for c in candidates},
             self.covariance_type,
             self._auto and len(candidates) > 1,
-            self.aggregation == "paper",
             self.whiten and self._linear and self.embedding is None,
         )
 
@@ -404,7 +398,6 @@ class FedGMM(JointModelPredictions):
             "covariance_type": gaussian.SHAPES,
             "optimizer": ("auto", "newton", "sgd"),
             "warmup_covariance": ("auto", "own", "shared"),
-            "aggregation": ("exact", "paper"),
             "init_params": ("cells", "gather"),
         }.items():
             if getattr(self, name) not in known:

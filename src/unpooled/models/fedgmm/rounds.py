@@ -93,7 +93,6 @@ class RoundOptions(NamedTuple):
     sources: dict[str, str]  # candidate -> mixture that it began from
     shape: str  # covariance type
     hold_out: bool  # whether every fifth row is held out
-    paper: bool  # whether covariances are those printed in the paper
     precondition: bool  # whether SGD on linear learners is preconditioned
 
 
@@ -184,8 +183,6 @@ def e_step(
     expected = joint_e_step(joint.gaussians, z, train, log_labels, pi, plan.shape, cached)
     pairs, stats = expected.pairs, expected.stats
     client.state[f"pi-{key}"] = shares(pairs.reshape(*pairs.shape[:-2], -1)).reshape(pairs.shape)
-    if plan.paper:  # about the client's own means, as printed: the scatter between clients is lost
-        stats = stats._replace(xx=stats.xx - gaussian.mean_scatter(stats.n, stats.x, plan.shape))
     answer = JointStats(stats, pairs, (held_out * expected.log_p).sum(-1), held_out.sum(-1))
     return answer, rows._replace(w=train), expected.r
 

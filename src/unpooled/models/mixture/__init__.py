@@ -6,7 +6,7 @@ coordinates). The mathematics of one E-step and M-step is in `unpooled.maths.mix
 """
 
 from unpooled.models.mixture import acceleration, race, whitening
-from unpooled.models.mixture.gaussian_mixture import GaussianMixture, reseed, update
+from unpooled.models.mixture.gaussian_mixture import GaussianMixture, reseed
 from unpooled.models.mixture.inference import Conditional, MixtureFace
 
-__all__ = ["Conditional", "GaussianMixture", "MixtureFace", "acceleration", "race", "reseed", "update", "whitening"]
+__all__ = ["Conditional", "GaussianMixture", "MixtureFace", "acceleration", "race", "reseed", "whitening"]

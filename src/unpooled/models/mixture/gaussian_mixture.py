@@ -87,12 +87,6 @@ def _log(weights: Array) -> Array:
 # ---- the server ----
 
 
-def update(params: Params, stats: Stats, shape: str, reg: float, aggregation: str) -> Params:
-    if aggregation == "paper":  # the exact update subtracts the scatter of the new means: give it back first
-        stats = stats._replace(xx=stats.xx + gaussian.mean_scatter(stats.n, stats.x, shape))
-    return mixture.m_step(params, stats, shape, reg)
-
-
 def reseed(params: Params, stats: Stats, shape: str) -> tuple[Params, int]:
     """Each empty component takes half of the widest heavy one, moved along its long axis; (params, how many)."""
     empty = np.flatnonzero(to_numpy(stats.n) < EMPTY)
