@@ -21,7 +21,7 @@ from unpooled.estimator import Info
 from unpooled.federation import Federation
 from unpooled.learners import Trainer, as_option, newton
 from unpooled.learners.mixing import average
-from unpooled.maths import gaussian
+from unpooled.maths import gaussian, mixture
 from unpooled.maths.mixture import Params, Stats
 from unpooled.models.fedgmm import initialization
 from unpooled.models.fedgmm.covariances import repaired
