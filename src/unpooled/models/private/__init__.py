@@ -13,5 +13,6 @@ the model, which clients take part.
 
 from unpooled.models.private.frame import ColumnMoments
 from unpooled.models.private.mixture import PrivateGaussianMixture
+from unpooled.models.private.regression import PrivateRegression
 
-__all__ = ["ColumnMoments", "PrivateGaussianMixture"]
+__all__ = ["ColumnMoments", "PrivateGaussianMixture", "PrivateRegression"]

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from unpooled.arrays import Array, Float, to_numpy
-from unpooled.client import Client, client
+from unpooled.client import Ask, Client, client
 from unpooled.errors import BadData
 from unpooled.estimator import Estimator, Info
 from unpooled.federation import Federation
@@ -23,7 +23,8 @@ from unpooled.privacy.sensitivity import declare
 ROWS, VALUES = np.sqrt(0.1), np.sqrt(0.9)  # weights of the blocks: the squares add up to 1
 FIRST = SECOND = np.sqrt(0.45)  # a value that is there has these two instead of VALUES
 FEWEST_ROWS = 10.0
-NARROWEST = 0.02  # a standard deviation is taken to be at least this share of half the bounds' width
+NARROWEST = 0.01  # a standard deviation is taken to be at least this share of half the bounds' width
+ZOOM = 4.0  # scales about the mean that a closer look takes in
 
 
 class Bounded(NamedTuple):
@@ -54,6 +55,7 @@ class Columns(NamedTuple):
     rows: float
     absent: np.ndarray  # (d,)
     sigma: float  # noise of the look
+    unclear: bool  # a column is narrower than the noise allows to see
 
 
 @client(batched=False, adds=True)
@@ -94,7 +96,7 @@ def standard_rows(frame: Frame, client: Client) -> tuple[np.ndarray, np.ndarray]
 
 
 def read_columns(total: Moments, sigma: float, bounds: np.ndarray) -> Columns:
-    """Means and scales from noisy sums; noise never makes a scale vanish."""
+    """Means and scales from noisy sums; a scale is never below what the noise allows to tell from 0."""
     d = len(bounds)
     rows = max(float(total.rows) / ROWS, FEWEST_ROWS)
     absent = total.absent * np.sqrt(d) / VALUES
@@ -102,14 +104,30 @@ def read_columns(total: Moments, sigma: float, bounds: np.ndarray) -> Columns:
     seen = np.maximum(rows - absent, FEWEST_ROWS)
     mean = np.clip(total.first * np.sqrt(d) / FIRST / seen, -1, 1)
     variance = total.second * np.sqrt(d) / SECOND / seen - mean**2
-    frame = Frame(bounds, mean, np.sqrt(np.clip(variance, NARROWEST**2, 1.0)))
-    return Columns(frame, rows, absent, sigma)
+    unclear = 2 * sigma * np.sqrt(d) / SECOND / seen
+    scale = np.sqrt(np.clip(variance, np.maximum(unclear, NARROWEST**2), 1.0))
+    return Columns(Frame(bounds, mean, scale), rows, absent, sigma, bool((variance < 2 * unclear).any()))
 
 
-def look_at_columns(fed: Federation, bounds: np.ndarray, mu2: float) -> Columns:
-    """One look at the columns' moments."""
-    total, sigma = look(fed, column_moments, Bounded(bounds), mu2)
-    return read_columns(total, sigma, bounds)
+def look_at_columns(fed: Federation, ask: Ask, bounds: np.ndarray, mu2: float) -> tuple[Columns, float]:
+    """(what the columns' moments are, what it cost): one look, and a closer one where the bounds were too wide to see much."""
+    total, sigma = look(fed, ask, Bounded(bounds), mu2 / 2)
+    first = read_columns(total, sigma, bounds)
+    if not first.unclear:
+        return first, mu2 / 2
+    frame = first.frame
+    reach = np.clip(np.stack([frame.mean - ZOOM * frame.scale, frame.mean + ZOOM * frame.scale], 1), -1, 1)
+    close = from_unit(reach.T, bounds).T
+    total, sigma = look(fed, ask, Bounded(close), mu2 / 2)
+    second = read_columns(total, sigma, close)
+    return second._replace(frame=moved(second.frame, bounds)), mu2
+
+
+def moved(frame: Frame, bounds: np.ndarray) -> Frame:
+    """The same means and scales, in the units of other bounds."""
+    mean = from_unit(frame.mean, frame.bounds)
+    ratio = half_widths(frame.bounds) / half_widths(bounds)
+    return Frame(bounds, (mean - bounds.mean(1)) / half_widths(bounds), frame.scale * ratio)
 
 
 def half_widths(bounds: np.ndarray) -> np.ndarray:
@@ -159,7 +177,8 @@ class ColumnMoments(Estimator):
 
     def step(self, fed: Federation, state: Any) -> tuple[Any, Info]:
         private = private_layer(fed)
-        found = look_at_columns(fed, private.bounds, private.mu2_for_fit)
+        total, sigma = look(fed, column_moments, Bounded(private.bounds), private.mu2_for_fit)
+        found = read_columns(total, sigma, private.bounds)
         return found, {"epsilon": private.accountant.spent.epsilon}
 
     def finish(self, fed: Federation, state: Columns) -> None:

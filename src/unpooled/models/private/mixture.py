@@ -24,14 +24,14 @@ from unpooled.maths.named import at_least, is_number, one_of
 from unpooled.models.mixture_face import MixtureFace
 from unpooled.models.private import update
 from unpooled.models.private.cell_mixture import Mixture
-from unpooled.models.private.frame import Frame, half_widths, look_at_columns
+from unpooled.models.private.frame import Frame, column_moments, half_widths, look_at_columns
 from unpooled.models.private.gains import Gains, start_gains
 from unpooled.models.private.own_frame import OwnFrame, best_blocks, own_frame_sums
 from unpooled.models.private.start import find_start
 from unpooled.privacy.clipping import from_unit
 from unpooled.privacy.look import look, private_layer
 
-FRAME_SHARE = 0.08  # of the budget
+FRAME_SHARE = 0.1  # of the budget
 LOOKS = (5, 30)
 QUIET = 0.3  # noise that one EM look may have, relative to what it looks at
 
@@ -119,9 +119,9 @@ class PrivateGaussianMixture(MixtureFace, DensityMixin, Estimator):
     def init(self, fed: Federation, rng: np.random.Generator) -> State:
         private = private_layer(fed)
         budget, k = private.mu2_for_fit, int(self.n_components)
-        columns = look_at_columns(fed, private.bounds, FRAME_SHARE * budget)
+        columns, cost = look_at_columns(fed, column_moments, private.bounds, FRAME_SHARE * budget)
         start, used = find_start(fed, columns, k, budget, rng)
-        rest = budget * (1 - FRAME_SHARE - used)
+        rest = budget * (1 - used) - cost
         looks = number_of_looks(self.covariance_type, start, columns.rows, rest, private.noise_factor, self.max_iter)
         shaped = _shaped(start, self.covariance_type)
         count = start.weights * columns.rows
