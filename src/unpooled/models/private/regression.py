@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.stats import norm
+from sklearn.isotonic import isotonic_regression
 
 from unpooled.errors import BadParameter
 from unpooled.estimator import Info
@@ -242,8 +243,15 @@ def _scaling(frame: Frame) -> Scaling:
 
 def fine_counts(state: State) -> np.ndarray:
     """The noisy histogram as a smooth one over the bins of `calibration`, so that its quantiles can be read."""
-    counts = np.maximum(state.counts, 0.0)
-    below = np.cumsum(counts)[:-1] / counts.sum()
-    below = np.interp(calibration.EDGES, EDGES, below, left=0.0, right=1.0)
+    below = np.interp(calibration.EDGES, EDGES, shares_below(state.counts, state.rows), left=0.0, right=1.0)
     edges = np.concatenate([[0.0], below, [1.0]])
     return np.maximum(np.diff(edges), 0.0) * state.rows
+
+
+def shares_below(counts: np.ndarray, rows: float) -> np.ndarray:
+    """The share of residuals below each edge: sums from the nearer end, where noise has added up least, made to rise."""
+    middle = len(EDGES) // 2
+    left = np.cumsum(counts)[:middle]
+    right = rows - np.cumsum(counts[::-1])[::-1][middle + 1 :]
+    rising = isotonic_regression(np.concatenate([left, right]), y_min=0.0, y_max=rows)
+    return rising / rows
