@@ -3,13 +3,13 @@
 from typing import NamedTuple
 
 from unpooled.arrays import Array, Float
-from unpooled.client import Client, client
+from unpooled.client import SUM, Client, client
 
 
 class Down(NamedTuple):
     x: Float[Array, "d"]
 
 
-@client(batched=False)
+@client("big_question.big", SUM, batched=False)
 def big(down: Down, client: Client) -> Down:
     return Down(down.x + client.w.sum())

@@ -23,10 +23,10 @@ from threadpoolctl import threadpool_limits
 
 import unpooled as up
 from unpooled.baselines.central_gp import CentralGP
-from unpooled.data import shared
+from unpooled.datasets import shared
 from unpooled.maths import bayes_linear
 from unpooled.metrics.regression import rmse
-from unpooled.models.last_layer import statistics
+from unpooled.models.regression.last_layer import statistics
 
 CLIENTS = 100
 ROWS = {"ccpp": 9_000, "bike": 8_000, "synthetic": 9_000}  # the rest are to test on

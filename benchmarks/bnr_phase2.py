@@ -17,8 +17,8 @@ from unpooled import tree
 from unpooled.client import Client
 from unpooled.local import Local
 from unpooled.maths import bayes_linear, feature_maps
-from unpooled.models.last_layer import Design, statistics
-from unpooled.models.row_scaling import Scaling
+from unpooled.models.regression.last_layer import Design, statistics
+from unpooled.models.regression.scaling import Scaling
 
 ROWS, FEATURES, CLIENTS, COLUMNS = 9_000, 500, 100, 10
 SWEEP = [2_250, 4_500, 9_000, 18_000, 36_000, 72_000]

@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
+from unpooled.data.federate import federate
 from unpooled.learners.nets import cnn
-from unpooled.local import federate
-from unpooled.models.fedconceptem import FedConceptEM
+from unpooled.models.fedconceptem.estimator import FedConceptEM
 
 ROWS, SIDE, MODELS = 180, 28, 3
 TRAINING = {"lr": 0.1, "momentum": 0.9}

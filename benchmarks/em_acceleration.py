@@ -17,12 +17,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from unpooled.data import synthetic
-from unpooled.local import Local, federate
-from unpooled.maths import race
+from unpooled.data.federate import federate
+from unpooled.datasets import synthetic
+from unpooled.local import Local
 from unpooled.maths.mixture import Params, m_step
-from unpooled.models import start
-from unpooled.models.gaussian_mixture import e_step
+from unpooled.models.initialization import gathered as start
+from unpooled.models.mixture import race
+from unpooled.models.mixture.gaussian_mixture import e_step
 
 REG, PLAIN_GAIN, MOST_ROUNDS, HARD, NEAR = 1e-6, 1e-9, 4000, 200, 1e-6
 STARTS, SHORT = 10, 10  # starts, and the rounds after which the best goes on

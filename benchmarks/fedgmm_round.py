@@ -16,9 +16,9 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from unpooled.baselines import FedAvg, FedEM
 from unpooled.client import Client
-from unpooled.data import classification
+from unpooled.datasets import classification
 from unpooled.local import Local
-from unpooled.models.fedgmm import FedGMM
+from unpooled.models.fedgmm.estimator import FedGMM
 
 TARGETS = {"FedGMM 3x3": 0.30, "FedGMM 3x3 newton": 0.30, "FedEM M=3": 0.08, "FedAvg": 0.05}
 TURN = 5  # rounds of ours for one of the loop, which is far longer and leaves the caches cold

@@ -13,7 +13,7 @@ from threadpoolctl import threadpool_limits
 
 import unpooled as up
 from unpooled.client import Client
-from unpooled.data import classification
+from unpooled.datasets import classification
 from unpooled.local import Local
 
 BASE = {"clients": 40, "rows": 1000, "learners": 2}

@@ -20,8 +20,8 @@ from sklearn.experimental import enable_iterative_imputer  # noqa: F401
 from sklearn.impute import IterativeImputer
 
 import unpooled as up
-from unpooled.data import shared
-from unpooled.models.imputer import MixtureImputer
+from unpooled.datasets import shared
+from unpooled.models.mixture_imputer import MixtureImputer
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "experiments" / "fedem"))
 from _kept import kept

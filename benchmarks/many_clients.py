@@ -9,8 +9,8 @@ import warnings
 import numpy as np
 
 import unpooled as up
-from unpooled.local import federate
-from unpooled.models.gaussian_mixture import e_step, personal_e_step
+from unpooled.data.federate import federate
+from unpooled.models.mixture.gaussian_mixture import e_step, personal_e_step
 
 K, D, ROWS = 5, 16, 100
 

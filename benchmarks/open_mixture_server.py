@@ -17,9 +17,9 @@ import numpy as np
 from scipy.sparse import csr_array
 from sklearn.metrics import adjusted_rand_score
 
-from unpooled.maths import directions, merging, topics
-from unpooled.maths.merging import Components
-from unpooled.models.open_groups import RESAMPLES
+from unpooled.models.open_mixture import directions, merging, topics
+from unpooled.models.open_mixture.groups import RESAMPLES
+from unpooled.models.open_mixture.merging import Components
 
 
 def components(clients: int, held: int, k: int, d: int, seed: int) -> tuple[Components, np.ndarray]:

@@ -7,7 +7,7 @@ import argparse
 import numpy as np
 from _alternate import alternate
 
-from unpooled.maths.quantise import Cast, Dither, Sparsify, TopK
+from unpooled.layers.compression.quantisers import Cast, Dither, Sparsify, TopK
 
 KINDS = {
     "dither, 1 level": Dither(1),

@@ -6,22 +6,22 @@ import numpy as np
 import pytest
 
 from unpooled.arrays import Array, Float
-from unpooled.client import Client, client
-from unpooled.local import federate
+from unpooled.client import SUM, Client, client
+from unpooled.data.federate import federate
 
 
 class Total(NamedTuple):
     n: Float[Array, ""]
 
 
-@client
+@client("local.fails_together", SUM)
 def fails_together(down: None, client: Client) -> Total:
     if client.stacked:
         raise ValueError("axes swapped")
     return Total(client.w.sum())
 
 
-@client
+@client("local.by_turns", SUM)
 def by_turns(down: None, client: Client) -> Total:
     """States of another make at every other client."""
     odd = np.asarray(client.w.sum(-1) % 2).reshape(-1)[0] == 1
@@ -34,7 +34,7 @@ def rows(*sizes, **engine):
     return federate([rng.normal(size=(n, 2)) for n in sizes], mode="stacked", **engine)
 
 
-@client
+@client("local.stacked_totals", SUM)
 def stacked_totals(down: None, client: Client) -> Total:
     return Total((client.x.sum(-1) * client.w).sum(-1))
 
@@ -61,7 +61,7 @@ def test_more_padding_makes_fewer_stacks_and_the_same_answers(padding, stacks):
     assert len(fed._jobs["stacked"]) == stacks
 
 
-@client(batched=False)
+@client("local.needy", SUM, batched=False)
 def needy(down: None, client: Client) -> Total:
     import a_module_that_nobody_has  # noqa: F401
 

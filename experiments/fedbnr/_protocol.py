@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from unpooled.data import partition, shared
+from unpooled.datasets import partition, shared
 
 SETS = ("skillcraft", "sml", "parkinsons", "bike", "ccpp")
 SML_TARGET = "Temperature_Habitacion_Sensor"

@@ -30,11 +30,11 @@ from unpooled.client import Ask
 from unpooled.federation import Layer
 from unpooled.maths import bayes_linear
 from unpooled.maths.feature_maps import features
-from unpooled.maths.groups import members
 from unpooled.metrics import regression as metrics
-from unpooled.models.fedbnr import FedBNR
-from unpooled.models.last_layer import statistics
-from unpooled.models.row_scaling import standard
+from unpooled.models.fedbnr.estimator import FedBNR
+from unpooled.models.regression.group_effects import members
+from unpooled.models.regression.last_layer import statistics
+from unpooled.models.regression.scaling import standard
 from unpooled.tree import Tree
 
 HERE = Path(__file__).parent

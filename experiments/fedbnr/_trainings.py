@@ -19,8 +19,8 @@ from unpooled.maths import fitc
 from unpooled.maths.descent import adam
 from unpooled.maths.feature_maps import Kernel, features, start
 from unpooled.maths.torch_training import steps
-from unpooled.models.distill import distil_steps
-from unpooled.models.fedbnr import FIRST_NOISE, FIRST_PRIOR, FedBNR
+from unpooled.models.fedbnr.distillation import distil_steps
+from unpooled.models.fedbnr.estimator import FIRST_NOISE, FIRST_PRIOR, FedBNR
 
 EPOCHS = 20
 WIDTH, LATENT = 200, 8

@@ -13,7 +13,7 @@ import numpy as np
 from sklearn.dummy import DummyRegressor
 
 import unpooled as up
-from unpooled.data import shared
+from unpooled.datasets import shared
 from unpooled.metrics import regression as metrics
 
 SEEDS = 10

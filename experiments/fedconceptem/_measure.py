@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from unpooled.data import shared, shift
+from unpooled.data.federate import federate
+from unpooled.datasets import shared, shift
 from unpooled.estimator import estimator_class
-from unpooled.local import federate
 from unpooled.report import concepts as diagnosis
 
 SPLITS = {"lda": {"alpha": 1.0, "skew": "lda"}, "prior": {"alpha": 1.0, "skew": "lda_prior"}}

@@ -20,7 +20,7 @@ from _plan import key, missing
 from _verdict import verdicts
 
 from unpooled.commands.reproduce import markdown
-from unpooled.data import shift
+from unpooled.datasets import shift
 
 RESULTS = Path(__file__).parent / "results"
 BEGIN, END = "<!-- written by _tables.py -->", "<!-- end -->"

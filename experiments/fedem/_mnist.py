@@ -11,10 +11,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import unpooled as up
-from unpooled.data import shared
-from unpooled.maths import families, mixture
+from unpooled.datasets import shared
+from unpooled.maths import mixture
 from unpooled.maths.gaussian import pack_covs
 from unpooled.maths.mixture import Params
+from unpooled.models.fedem import families
 
 FAMILY = families.GaussianMixture(10, "full", floor=1e-2)  # the same eigenvalue floor for all that is compared
 NEAR = 0.01  # of the likelihood a row where exact EM ends

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from unpooled import tree
-from unpooled.maths.families.base import responsibilities
+from unpooled.models.fedem.families.base import responsibilities
 
 
 class Setting(NamedTuple):

@@ -9,9 +9,9 @@ from _kept import kept
 from _picture import picture
 
 import unpooled as up
-from unpooled.data import shared
-from unpooled.maths import bilinear
-from unpooled.models.miss import RANKS, visits
+from unpooled.datasets import shared
+from unpooled.models.fedmissem import bilinear
+from unpooled.models.fedmissem.estimator import RANKS, visits
 
 DIFFERS = (
     "oystercatcher and skylark counts stand in for eBird's, which are not free to pass on; counts stray in proportion to their mean "

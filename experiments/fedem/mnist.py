@@ -11,8 +11,8 @@ from _picture import picture
 from _together import Draws, Setting, rounds
 
 from unpooled import tree
-from unpooled.maths import families
-from unpooled.maths.families.common import Params
+from unpooled.models.fedem import families
+from unpooled.models.fedem.families.common import Params
 
 DIFFERS = (
     "p = 0.75, omega = 1 and alpha = 0.01 are those of the paper's synthetic example, which does not say them for MNIST; nor does it say "

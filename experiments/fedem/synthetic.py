@@ -9,8 +9,8 @@ from _kept import kept
 from _picture import picture
 from _together import Draws, Setting, rounds
 
-from unpooled.maths import families
-from unpooled.maths.families.common import Params
+from unpooled.models.fedem import families
+from unpooled.models.fedem.families.common import Params
 
 DIFFERS = (
     "the paper gives no means, so they are 1.5, 2 and 3 apart; clients that are absent when an epoch begins take their full pass when they "

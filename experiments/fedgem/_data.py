@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from sklearn.decomposition import PCA
 
-from unpooled.data import shared
+from unpooled.datasets import shared
 
 PER_HOLDER = 5  # a client that holds the smallest class has about so many rows of it
 PER_CLIENT = 50

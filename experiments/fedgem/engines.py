@@ -12,7 +12,7 @@ from _data import Problem
 from _methods import MAIN, METHODS, RIVALS
 from _runs import Plan, collect, table
 
-from unpooled.data import shared
+from unpooled.datasets import shared
 
 SEEDS = 5
 DIFFERS = (

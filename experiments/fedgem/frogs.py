@@ -11,7 +11,7 @@ from _data import table as rows_of
 from _methods import MAIN, RIVALS
 from _runs import Plan, collect, table
 
-from unpooled.data import shared
+from unpooled.datasets import shared
 
 SEEDS = 3
 DIFFERS = "the paper splits frogs by class; here the 60 recordings are the clients, and nothing is drawn: seeds move the methods alone."

@@ -12,8 +12,9 @@ from _cells import Book, Key, Measure
 
 import unpooled as up
 from unpooled import baselines
+from unpooled.data.federate import federate
 from unpooled.errors import TooFewClients
-from unpooled.local import Local, federate
+from unpooled.local import Local
 
 EXPONENTS, SMALL_EXPONENTS = (
     (0.5, 1, 1.5, 2, 2.5, 3),

@@ -12,7 +12,7 @@ from _methods import device
 from sklearn.metrics import roc_auc_score
 
 import unpooled as up
-from unpooled.data import encoder, partition
+from unpooled.datasets import encoder, partition
 
 
 def features(x: np.ndarray, **how: Any) -> np.ndarray:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 from scipy import ndimage
 
-from unpooled.data import shared
+from unpooled.datasets import shared
 
 Change = Callable[[np.ndarray], np.ndarray]
 

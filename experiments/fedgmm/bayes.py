@@ -11,7 +11,7 @@ from _methods import METHODS, accuracy, row, tuned
 from _picture import points
 
 import unpooled as up
-from unpooled.data import classification
+from unpooled.datasets import classification
 
 SEEDS = 5
 DIFFERS = (

@@ -12,8 +12,8 @@ from _novel import strange
 from _picture import points
 
 import unpooled as up
-from unpooled.data import images, shared
-from unpooled.data.encoder import MIDDLE
+from unpooled.datasets import images, shared
+from unpooled.datasets.encoder import MIDDLE
 
 SEEDS = 1
 DIFFERS = (

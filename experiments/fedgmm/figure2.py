@@ -9,7 +9,7 @@ import numpy as np
 from _methods import row, together
 from _mnist import apart, by_label, features, fedgmm, scaled, settings
 
-from unpooled.data import shared
+from unpooled.datasets import shared
 
 SEEDS = 1
 DIFFERS = (

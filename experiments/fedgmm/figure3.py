@@ -11,7 +11,7 @@ from _cells import Book, Key, Measure, grouped
 from _methods import accuracy, row, together
 
 import unpooled as up
-from unpooled.data import classification
+from unpooled.datasets import classification
 
 SEEDS = 3
 DIFFERS = "the paper varies M1 and M2 on images with two true components; here the truth has three of each, and what `auto` picks is shown."

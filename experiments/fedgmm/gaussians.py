@@ -11,11 +11,11 @@ from _mnist import by_label
 from _picture import points
 
 import unpooled as up
-from unpooled.data import images, shared
+from unpooled.datasets import images, shared
 from unpooled.maths import gaussian
-from unpooled.maths.coupled import log_densities
 from unpooled.maths.mixture import Params
-from unpooled.models.fedgmm_rounds import Lens, embedded
+from unpooled.models.fedgmm.rounds import Lens, embedded
+from unpooled.models.fedgmm.weighted_e_step import log_densities
 
 SEEDS = 1
 DIFFERS = (

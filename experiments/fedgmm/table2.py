@@ -12,7 +12,7 @@ from _expected import expected
 from _methods import METHODS, UNTUNED, best_rate, curve, device, row, tuning
 from _picture import points
 
-from unpooled.data import classification
+from unpooled.datasets import classification
 
 SEEDS = 5
 DIFFERS = (

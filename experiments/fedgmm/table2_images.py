@@ -14,7 +14,7 @@ from _mnist import by_label
 from _picture import points
 
 import unpooled as up
-from unpooled.data import classification, images, shared
+from unpooled.datasets import classification, images, shared
 
 SEEDS = 3
 MANY = "FedGMM 32x2"

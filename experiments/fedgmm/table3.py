@@ -9,7 +9,7 @@ from _expected import expected
 from _methods import GRID, METHODS, SMALL_GRID, accuracy, row, tuned
 from _picture import points
 
-from unpooled.data import classification
+from unpooled.datasets import classification
 
 SEEDS = 5
 COLUMNS = {

@@ -15,7 +15,7 @@ from _picture import points
 from sklearn.metrics import average_precision_score, precision_recall_curve, roc_auc_score
 
 import unpooled as up
-from unpooled.data import images, shared
+from unpooled.datasets import images, shared
 
 SEEDS = 3
 DIFFERS = (

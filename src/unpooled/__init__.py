@@ -12,23 +12,23 @@ from typing import Any
 __version__ = "0.1.0"
 
 _PUBLIC = {
-    "federate": "unpooled.local",
+    "federate": "unpooled.data.federate",
     "Local": "unpooled.local",
     "load": "unpooled.estimator",
     "Metered": "unpooled.layers.meter",
     "Faults": "unpooled.layers.faults",
-    "Compressed": "unpooled.layers.compress",
-    "GaussianMixture": "unpooled.models.gaussian_mixture",
-    "FedEM": "unpooled.models.fedem",
-    "VRFedEM": "unpooled.models.fedem",
-    "FedMissEM": "unpooled.models.miss",
-    "MixtureImputer": "unpooled.models.imputer",
-    "FedGMM": "unpooled.models.fedgmm",
-    "FedGEM": "unpooled.models.fedgem",
-    "OpenMixture": "unpooled.models.open_mixture",
-    "BayesianRegression": "unpooled.models.bayesian_regression",
-    "FedBNR": "unpooled.models.fedbnr",
-    "FedConceptEM": "unpooled.models.fedconceptem",
+    "Compressed": "unpooled.layers.compression.layer",
+    "GaussianMixture": "unpooled.models.mixture.gaussian_mixture",
+    "FedEM": "unpooled.models.fedem.estimator",
+    "VRFedEM": "unpooled.models.fedem.estimator",
+    "FedMissEM": "unpooled.models.fedmissem.estimator",
+    "MixtureImputer": "unpooled.models.mixture_imputer",
+    "FedGMM": "unpooled.models.fedgmm.estimator",
+    "FedGEM": "unpooled.models.fedgem.estimator",
+    "OpenMixture": "unpooled.models.open_mixture.estimator",
+    "BayesianRegression": "unpooled.models.regression.bayesian_regression",
+    "FedBNR": "unpooled.models.fedbnr.estimator",
+    "FedConceptEM": "unpooled.models.fedconceptem.estimator",
 }
 
 MODELS = tuple(name for name, where in _PUBLIC.items() if where.startswith("unpooled.models."))

@@ -1,13 +1,13 @@
 """What one participant holds, and the questions a server may ask it.
 
-A question is a function `(down, client) -> up` marked `@client`. Its annotations are the wire schema, its name is all that travels:
-only registered questions can be asked over a network.
+A question is a function `(down, client) -> up` registered by `@client("room.name", SUM)`: under a lasting name, which is all that travels,
+and with the way it is asked. Its annotations are the wire schema. Only registered questions can be asked over a network.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from inspect import signature
@@ -17,7 +17,14 @@ import numpy as np
 
 from unpooled import tree
 from unpooled.arrays import Array, is_torch, namespace
+from unpooled.errors import BadParameter
 from unpooled.tree import Tree
+
+SUM = "sum"  # answers are added over clients; nobody needs to see a single one
+GATHER = "gather"  # the server sees every single answer
+TELL = "tell"  # nothing comes back: clients act and keep the result
+STEP = "step"  # not asked by itself: what a layer does to an answer before it leaves
+KINDS = (SUM, GATHER, TELL, STEP)
 
 
 @dataclass
@@ -32,6 +39,7 @@ class Client:
     moment: tuple[int, int] = (0, 0)  # (seed, round): what its draws are made from
     stacked: bool = False
     members: tuple[str, ...] = ()  # the names of stacked clients, along the leading axis
+    letter: bytes = b""  # what this client alone is told with a question, for layers
     memo: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)  # what follows from the rows alone
 
     def __post_init__(self):
@@ -65,11 +73,16 @@ def generator(seed: int, round: int, name: str = "") -> np.random.Generator:
 
 @dataclass(frozen=True)
 class Step:
-    """What happens to an answer before it leaves the client, by name; and how the server undoes it, if it does."""
+    """What happens to an answer before it leaves the client, and how the server undoes it.
+
+    `undo` works on single answers, `undo_total` on the total and the names of those who are in it. A step has at most one of them;
+    with neither, what travels is what is meant. Neither is ever sent.
+    """
 
     name: str
     options: Mapping[str, Any]
-    undo: Callable[[Tree, str], Tree] | None = None  # (what arrived, client name) -> what was meant; never sent
+    undo: Callable[[Tree, str], Tree] | None = None  # (what arrived, client name) -> what was meant
+    undo_total: Callable[[Tree, Sequence[str]], Tree] | None = None  # (the total, who answered) -> what was meant
 
 
 @dataclass(frozen=True)
@@ -77,11 +90,13 @@ class Ask:
     """A registered question with its options, and the steps its answer passes through on the way out."""
 
     name: str
+    kind: str  # SUM, GATHER, TELL; STEP for what a layer does
     answer: Callable[..., Tree]
     batched: bool = True  # works on stacked clients, padding has weight 0
     adds: bool = False  # needs no state and adds over rows: clients may be merged, rows may be read in chunks
     options: Mapping[str, Any] = field(default_factory=dict)
     steps: tuple[Step, ...] = ()
+    letters: Mapping[str, bytes] = field(default_factory=dict)  # client name -> what this client alone is told
 
     def __call__(self, down: Tree, client: Client) -> Tree:
         """What leaves the client: the answer after all steps."""
@@ -91,11 +106,31 @@ class Ask:
         return up
 
     def receive(self, sent: Tree, name: str, bound: dict[str, Any] | None = None) -> Tree:
-        """What the server makes of it: steps undone, then checked against the annotations; SchemaError if it does not fit."""
+        """One client's answer as the server adds it: steps undone as far as single answers go, then checked.
+
+        Each step's own annotations say what may travel in place of the answer. SchemaError if anything does not fit.
+        """
         for step in reversed(self.steps):
+            tree.check(sent, REGISTRY[step.name].types[1])
+            if step.undo_total is not None:
+                return sent
             sent = step.undo(sent, name) if step.undo else sent
         tree.check(sent, self.types[1], bound)
         return sent
+
+    def complete(self, total: Tree, names: Sequence[str], bound: dict[str, Any] | None = None) -> Tree:
+        """The total over `names` with the steps undone that act on totals, checked against the annotations."""
+        if not self.on_totals:
+            return total
+        for step in reversed(self.steps):
+            total = step.undo_total(total, names) if step.undo_total else total
+        tree.check(total, self.types[1], bound)
+        return total
+
+    @property
+    def on_totals(self) -> bool:
+        """Whether single answers cannot be read: a step is undone on the total alone."""
+        return any(step.undo_total is not None for step in self.steps)
 
     def using(self, **options: Any) -> Ask:
         """The same question with options, which travel with it; each must be a keyword of the function."""
@@ -104,9 +139,28 @@ class Ask:
             raise TypeError(f"{self.name} has no option {sorted(unknown)[0]!r}")
         return replace(self, options={**self.options, **options})
 
-    def then(self, step: Ask, /, *, undo: Callable[[Tree, str], Tree] | None = None, **options: Any) -> Ask:
+    def then(
+        self,
+        step: Ask,
+        /,
+        *,
+        undo: Callable[[Tree, str], Tree] | None = None,
+        undo_total: Callable[[Tree, Sequence[str]], Tree] | None = None,
+        **options: Any,
+    ) -> Ask:
         """The same question whose answer passes through one more step before it leaves."""
-        return replace(self, steps=(*self.steps, Step(step.name, options, undo)))
+        if step.kind != STEP:
+            raise TypeError(f"{step.name} is not a step: register it with @client({step.name!r}, STEP)")
+        if undo_total is not None and any(s.undo is not None for s in self.steps):
+            inner = next(s.name for s in self.steps if s.undo is not None)
+            raise BadParameter(
+                f"{inner} is undone on single answers, which {step.name} hides: use one of the two layers"
+            )
+        if undo is not None and self.on_totals:
+            raise BadParameter(
+                f"{step.name} reads single answers, which an inner layer hides: use one of the two layers"
+            )
+        return replace(self, steps=(*self.steps, Step(step.name, options, undo, undo_total)))
 
     @property
     def types(self) -> tuple[Any, Any]:
@@ -128,10 +182,28 @@ def _parameters(answer: Callable) -> frozenset[str]:
 REGISTRY: dict[str, Ask] = {}
 
 
-def client(fn: Callable | None = None, *, batched: bool = True, adds: bool = False) -> Any:
-    """Register a question; `batched=False` for one that loops, branches or draws, `adds=True` for one that is a plain sum over rows."""
-    if fn is None:
-        return lambda f: client(f, batched=batched, adds=adds)
-    name = f"{fn.__module__}.{fn.__qualname__}"
-    REGISTRY[name] = Ask(name, fn, batched, adds)
-    return REGISTRY[name]
+def client(name: str, kind: str, *, batched: bool = True, adds: bool = False) -> Callable[[Callable[..., Tree]], Ask]:
+    """Register a question under a lasting name.
+
+    Parameters
+    ----------
+    name : str
+        "room.question". It travels, stands in policies and ledgers, and stays when files move.
+    kind : {SUM, GATHER, TELL, STEP}
+        How it is asked. A federation asks it in no other way, and a node answers in no other.
+    batched : bool, default=True
+        Whether it works on clients stacked on a leading axis; False for one that loops, branches or draws.
+    adds : bool, default=False
+        Whether it is a plain sum over rows that needs no state: clients may be merged, and rows read in chunks.
+    """
+    if kind not in KINDS:
+        raise TypeError(f"{name} is registered as {kind!r}: use one of SUM, GATHER, TELL, STEP")
+
+    def register(fn: Callable[..., Tree]) -> Ask:
+        known = REGISTRY.get(name)
+        if known is not None and known.answer.__module__ != fn.__module__:
+            raise TypeError(f"{name} is registered by {known.answer.__module__} already: choose another name")
+        REGISTRY[name] = Ask(name, kind, fn, batched, adds)
+        return REGISTRY[name]
+
+    return register

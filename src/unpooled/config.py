@@ -131,7 +131,7 @@ def estimator(config: Config) -> Any:
 def federation(config: Config) -> Any:
     """The clients of a checked config, in this process."""
     from unpooled.data import builtin
-    from unpooled.local import federate
+    from unpooled.data.federate import federate
 
     data = config.get("data", {})
     engine = {k: v for k, v in config.get("federation", {}).items() if k not in ("fraction", *LINK_ONLY)}

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 import secrets
+import sys
 import time
 from collections.abc import Callable, Iterator
-from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,15 +19,16 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from unpooled import kinds, store
+from unpooled.data.federate import as_federation
 from unpooled.data.frames import columns_of, fitted_with, is_frame, matrix
 from unpooled.errors import BadParameter, DataNotFound
-from unpooled.federation import Federation, innermost
-from unpooled.local import as_federation
-from unpooled.tree import Tree
+from unpooled.federation import Federation
+from unpooled.tree import Tree, message
 
 Info = dict[str, Any]
 
 
+@message("estimator.Moment")
 class Moment(NamedTuple):
     """All that a run needs to go on from the end of a round."""
 
@@ -122,7 +123,7 @@ class Estimator(BaseEstimator):
         return Moment(state, history, before.seed, fed.journal.round, fed.snapshot(), done)
 
     def _describe(self, fed: Federation) -> None:
-        columns = getattr(innermost(fed), "columns", None)
+        columns = fed.columns
         self.columns_ = None if columns is None else [str(c) for c in columns]
         if hasattr(self, "feature_names_in_"):
             del self.feature_names_in_
@@ -134,7 +135,7 @@ class Estimator(BaseEstimator):
         check_is_fitted(self)
         folder = Path(folder)
         fitted = {k: v for k, v in vars(self).items() if k.endswith("_") and not k.startswith("_") and k != "history_"}
-        body = {"class": f"{type(self).__module__}:{type(self).__qualname__}", "params": self.get_params(deep=False)}
+        body = {"class": class_name(type(self)), "params": self.get_params(deep=False)}
         store.write(folder / "model.zip", {"model": _plain(body), "fitted": _plain(fitted)})
         lines = [json.dumps(row) for row in _plain(getattr(self, "history_", []))]
         store.write_file(folder / "history.jsonl", "".join(f"{line}\n" for line in lines).encode())
@@ -167,12 +168,31 @@ def load(folder: str | Path) -> Any:
     return estimator
 
 
+def class_name(cls: type) -> str:
+    """The lasting name of an estimator: "GaussianMixture", "baselines.FedAvg"; "module:Class" for a class of your own."""
+    import unpooled
+    from unpooled import baselines
+
+    for package, prefix in ((unpooled, ""), (baselines, "baselines.")):
+        if cls.__name__ in package.__all__ and getattr(package, cls.__name__) is cls:
+            return f"{prefix}{cls.__name__}"
+    return f"{cls.__module__}:{cls.__qualname__}"
+
+
 def estimator_class(name: str) -> Callable[..., Any]:
-    """A public estimator by class name or `module:Class`; nothing but an Estimator is ever returned."""
-    module, _, qualname = name.rpartition(":")
-    found = getattr(import_module(module or "unpooled"), qualname, None)
+    """A public estimator by its lasting name, or a class of a module that is imported already; no other code is run."""
+    import unpooled
+    from unpooled import baselines
+
+    prefix, _, short = name.rpartition(".")
+    package = {"": unpooled, "baselines": baselines}.get(prefix)
+    if package is not None and short in package.__all__:
+        found: Any = getattr(package, short)
+    else:
+        module, _, qualname = name.partition(":")
+        found = getattr(sys.modules.get(module), qualname, None)
     if not (isinstance(found, type) and issubclass(found, Estimator)):
-        raise BadParameter(f"{name} is not an estimator: see the list in the documentation")
+        raise BadParameter(f"{name[:80]!r} is not an estimator known here: import the module that defines it first")
     return found
 
 

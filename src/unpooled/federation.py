@@ -9,12 +9,12 @@ import copy
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from unpooled import tree
-from unpooled.client import Ask, generator
+from unpooled.client import GATHER, Ask, Client, generator
 from unpooled.errors import BadParameter, TooFewClients
 from unpooled.tree import Tree
 
@@ -42,6 +42,7 @@ class Exchange(NamedTuple):
     bytes_up: int
     seconds: float
     contents: str  # what numbers one answer held
+    steps: str = ""  # what layers did to the answers before they left
 
 
 class Tally:
@@ -49,11 +50,14 @@ class Tally:
 
     def __init__(self, journal: Journal, ask: Ask):
         self.journal, self.ask, self.answered, self.bytes_up, self.contents = journal, ask, 0, 0, ""
+        self.names: list[str] = []  # who answered, in the order of answers
 
-    def count(self, sent: Tree, clients: int = 1) -> None:
+    def count(self, sent: Tree, names: Sequence[str]) -> None:
+        """Note that each of these clients sent an answer of this size."""
         self.contents = self.contents or tree.describe(sent)
-        self.answered += clients
-        self.bytes_up += clients * tree.size(sent)
+        self.names.extend(names)
+        self.answered += len(names)
+        self.bytes_up += len(names) * tree.size(sent)
 
     def refuse(self, client: str, reason: object) -> None:
         self.journal.refusals.append(Refusal(self.journal.round, client, self.ask.name, str(reason)))
@@ -73,13 +77,26 @@ class Journal:
     @contextmanager
     def exchange(self, ask: Ask, down: Tree, kind: str, names: Sequence[str], min_clients: int) -> Iterator[Tally]:
         """One round trip: the round moves on, answers are counted, too few of them is an error with the remedy."""
+        if ask.kind != kind:
+            raise TypeError(f"{ask.name} is registered as a {ask.kind.upper()} and was asked as a {kind.upper()}")
+        if kind == GATHER and ask.on_totals:
+            raise BadParameter(f"{ask.name} is a GATHER, and a layer hides single answers: leave the layer out")
         self.round += 1
         start, tally = time.perf_counter(), Tally(self, ask)
         yield tally
         seconds = time.perf_counter() - start
         sent_down = tree.size(down) * len(names)
         row = Exchange(
-            self.round, ask.name, kind, len(names), tally.answered, sent_down, tally.bytes_up, seconds, tally.contents
+            self.round,
+            ask.name,
+            kind,
+            len(names),
+            tally.answered,
+            sent_down,
+            tally.bytes_up,
+            seconds,
+            tally.contents,
+            ", ".join(step.name for step in ask.steps),
         )
         self.exchanges.append(row)
         if tally.answered < max(1, min_clients):
@@ -99,7 +116,6 @@ class Journal:
         return generator(self.seed, self.round)
 
 
-@runtime_checkable
 class Federation(Protocol):
     """Where the clients are is the engine's business; these are the only ways to reach them."""
 
@@ -111,6 +127,17 @@ class Federation(Protocol):
 
     @property
     def names(self) -> list[str]: ...
+
+    @property
+    def columns(self) -> list[str] | None:
+        """The names of the columns, where the data have names."""
+
+    def here(self) -> list[Client]:
+        """The clients whose rows and state are in this process; none of them over a network.
+
+        The only way for a model to look at clients directly: to refuse bad data before a round is spent, and to keep
+        personal results for the caller who holds the data. What is fitted must not depend on it.
+        """
 
     def sum(self, ask: Ask, down: Tree) -> Tree:
         """The total over the clients that answered."""
@@ -148,7 +175,7 @@ class Layer:
     """A federation around a federation: override `wrap` to add a step to every question, or `sum` to work on the total."""
 
     def __init__(self, inner: Federation):
-        if not hasattr(inner, "gather"):
+        if not is_federation(inner):
             name = type(self).__name__
             raise BadParameter(
                 f"{name} goes around a federation, not around {type(inner).__name__}: {name}(federate(data))"
@@ -176,6 +203,9 @@ class Layer:
     def sample(self, share: float, rng: np.random.Generator) -> Federation:
         return self.only(cohort(self.names, share, rng))
 
+    def here(self) -> list[Client]:
+        return self.inner.here()
+
     def snapshot(self) -> Tree:
         return self.inner.snapshot()
 
@@ -187,6 +217,10 @@ class Layer:
         return self.inner.names
 
     @property
+    def columns(self) -> list[str] | None:
+        return self.inner.columns
+
+    @property
     def journal(self) -> Journal:
         return self.inner.journal
 
@@ -195,8 +229,6 @@ class Layer:
         return self.inner.min_clients
 
 
-def innermost(fed: Any) -> Any:
-    """The engine below all layers."""
-    while isinstance(fed, Layer):
-        fed = fed.inner
-    return fed
+def is_federation(value: Any) -> bool:
+    """Whether `value` can be asked questions; looks at its class alone, so that no node is waited for."""
+    return all(hasattr(type(value), method) for method in ("sum", "gather", "tell", "here"))

@@ -23,9 +23,8 @@ from threadpoolctl import ThreadpoolController
 from unpooled import tree
 from unpooled.arrays import is_torch, namespace
 from unpooled.client import Ask, Client
-from unpooled.data.tables import clients_from
 from unpooled.errors import BadParameter
-from unpooled.federation import Federation, Journal, cohort
+from unpooled.federation import Journal, cohort
 from unpooled.tree import Tree
 
 BLOCKS = 16  # merged blocks, and slices of large clients, are about this many, so that threads have something to share,
@@ -76,7 +75,7 @@ class Local:
         with self.journal.exchange(ask, down, "sum", self.names, self.min_clients) as tally:
             for _, up in self._answers(ask, down, tally, self._plan(ask), together=True):
                 total = up if total is None else tree.add(total, up)
-        return total
+        return ask.complete(total, tally.names, tree.dims(down, ask.types[0]))
 
     def gather(self, ask: Ask, down: Tree) -> dict[str, Tree]:
         with self.journal.exchange(ask, down, "gather", self.names, self.min_clients) as tally:
@@ -96,6 +95,9 @@ class Local:
     def sample(self, share: float, rng: np.random.Generator) -> Local:
         return self.only(cohort(self.names, share, rng))
 
+    def here(self) -> list[Client]:
+        return self.clients
+
     def snapshot(self) -> Tree:
         return {c.name: dict(c.state) for c in self.clients if c.state}
 
@@ -106,7 +108,7 @@ class Local:
     # ---- who answers together ----
 
     def _plan(self, ask: Ask, merge: bool = True) -> list[Job]:
-        if self.mode == "one by one" or ask.steps or not (ask.batched or ask.adds):
+        if self.mode == "one by one" or ask.steps or ask.letters or not (ask.batched or ask.adds):
             kind = "single"
         else:
             kind = "merged" if ask.adds and merge and self.mode == "auto" else "stacked"
@@ -149,7 +151,7 @@ class Local:
             yield from self._one_by_one(ask, down, tally, job, bound, together, error)
             return
         for voice in voices:
-            tally.count(voice.sent, len(voice.clients))
+            tally.count(voice.sent, [c.name for c in voice.clients])
             for c, state in zip(voice.clients, voice.states):
                 c.state = state
             yield voice.clients[0].name, voice.up
@@ -186,6 +188,7 @@ def _attempt(ask: Ask, down: Tree, job: Job, moment: tuple[int, int]) -> Any:
     try:
         me = copy.copy(job.target.at(*moment))
         me.state = _stack_states(job.clients) if me.stacked else dict(me.state)
+        me.letter = ask.letters.get(me.name, b"")
         sent = ask(down, me)
         return me.state, sent
     except ModuleNotFoundError:  # is missing for all, and no fault of a client
@@ -321,32 +324,3 @@ def _stack_states(clients: list[Client]) -> dict[str, Tree]:
         return tree.map(lambda *leaves: namespace(*leaves).stack(leaves), *[c.state for c in clients])
     except Exception as error:
         raise _Unlike(str(error)) from error
-
-
-# ---- the door ----
-
-
-def federate(
-    data: Any,
-    y: Any = None,
-    *,
-    by: Any = None,
-    label: str | None = None,
-    sample_weight: Any = None,
-    columns: Sequence[str] | None = None,
-    **engine: Any,
-) -> Local:
-    """A `Local` federation from a dict or list of clients' data, pooled rows and `by=`, or a folder of files (one a client).
-
-    `columns` names the features wanted of files or frames; by default all columns that have no other role.
-    Options of `Local` (mode, threads, min_clients, stack_cells, stack_padding) pass through.
-    """
-    table = clients_from(data, y, by=by, label=label, sample_weight=sample_weight, columns=columns)
-    fed = Local(table.clients, **engine)
-    fed.columns = table.columns
-    return fed
-
-
-def as_federation(data: Any, y: Any = None, **how: Any) -> Federation:
-    """`data` itself when it is a federation, else its clients in this process."""
-    return data if isinstance(data, Federation) else federate(data, y, **how)

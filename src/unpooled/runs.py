@@ -23,13 +23,13 @@ from unpooled import store
 from unpooled.arrays import to_numpy
 from unpooled.errors import RunError, UnpooledError
 from unpooled.estimator import Moment
-from unpooled.federation import innermost
-from unpooled.tree import Tree
+from unpooled.tree import Tree, message
 
 KEPT = 2  # checkpoints kept: the last, and one before it should the disk have lost the last
 SHOWN = 200  # clients described one by one in a summary at most
 
 
+@message("run.Saved")
 class Saved(NamedTuple):
     """A checkpoint: all of a `Moment` but the history, which has a file of its own."""
 
@@ -198,8 +198,8 @@ def _same_data(folder: Path, fed: Any, begun: bool) -> None:
 
 def fingerprint(fed: Any) -> str | None:
     """A digest of all rows in this process; None where the clients are elsewhere."""
-    clients = getattr(innermost(fed), "clients", None)
-    if clients is None:
+    clients = fed.here()
+    if not clients:
         return None
     digest = hashlib.sha256()
     for c in clients:
@@ -217,10 +217,10 @@ def fingerprint(fed: Any) -> str | None:
 
 def _summarise(folder: Path, fed: Any, estimator: Any) -> None:
     """What the report says of the clients: their names, and of those that are here their rows, missing values and weights."""
-    clients = getattr(innermost(fed), "clients", [])[:SHOWN]
+    clients = fed.here()[:SHOWN]
     elsewhere: dict[str, Any] = {n: {"rows": None, "missing": []} for n in ([] if clients else fed.names[:SHOWN])}
     summary: dict[str, Any] = {
-        "columns": [str(c) for c in getattr(innermost(fed), "columns", None) or []],
+        "columns": [str(c) for c in fed.columns or []],
         "clients": elsewhere | {c.name: {"rows": len(c.w), "missing": _missing(c.x)} for c in clients},
         "n_clients": len(fed.names),
         "weights": {

@@ -1,6 +1,7 @@
 """A NamedTuple, tuple or dict of arrays is one value: map it, add it, flatten it, save it, check it against its schema.
 
-Leaves are arrays and numbers; `None`, strings and booleans are structure: they are kept, never added.
+Leaves are arrays and numbers; `None`, strings and booleans are structure: they are kept, never added. A NamedTuple that is sent or saved
+has a lasting name, given by `@message("room.Type")`, so that the file which defines it may move.
 """
 
 from __future__ import annotations
@@ -9,12 +10,12 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
-from importlib import import_module
-from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
+from typing import Any, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
 import numpy as np
 
 from unpooled.arrays import all_finite, kind, nbytes, to_numpy
+from unpooled.names import import_home
 
 Tree = Any  # an array or number, or a NamedTuple / tuple / list / dict of Trees
 
@@ -202,6 +203,31 @@ def hints(schema: type) -> dict[str, Any]:
 
 # ---- saving: structure as JSON, arrays beside it, no pickle ----
 
+MESSAGES: dict[str, type] = {}  # lasting name -> NamedTuple
+Message = TypeVar("Message", bound=type)
+
+
+def message(name: str) -> Callable[[Message], Message]:
+    """Give a NamedTuple the lasting name under which it is sent and saved."""
+
+    def register(cls: Message) -> Message:
+        known = MESSAGES.get(name)
+        if known is not None and (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
+            raise TypeError(f"{name} is the name of {known.__module__}.{known.__qualname__} already: choose another")
+        MESSAGES[name] = cls
+        cls.__message__ = name  # type: ignore[attr-defined]
+        return cls
+
+    return register
+
+
+def _name(cls: type) -> str:
+    """The lasting name of a message type; "module:Class" for a type of somebody else's module that has none."""
+    name = getattr(cls, "__message__", None)
+    if name is None and cls.__module__.startswith("unpooled."):
+        raise TypeError(f"{cls.__qualname__} of {cls.__module__} has no lasting name: mark it with @message")
+    return name or f"{cls.__module__}:{cls.__qualname__}"
+
 
 def pack(t: Tree) -> tuple[str, list[np.ndarray]]:
     """(structure as JSON, arrays): what `unpack` needs to give `t` back."""
@@ -213,7 +239,7 @@ def pack(t: Tree) -> tuple[str, list[np.ndarray]]:
         if isinstance(t, dict):
             return {"dict": {k: describe(t[k]) for k in sorted(t)}}
         if hasattr(t, "_fields"):
-            return {"type": f"{type(t).__module__}:{type(t).__qualname__}", "items": [describe(c) for c in t]}
+            return {"type": _name(type(t)), "items": [describe(c) for c in t]}
         if isinstance(t, tuple | list):
             return {type(t).__name__: [describe(c) for c in t]}
         arrays.append(to_numpy(t))
@@ -246,12 +272,15 @@ def unpack(structure: str, arrays: list[np.ndarray], *, importing: bool = True) 
 
 
 def _named_tuple(name: str, importing: bool) -> type:
-    """A NamedTuple class by name, from this package or a module already imported: loading a file never runs foreign code."""
-    module, _, qualname = name.partition(":")
-    ours = importing and module.startswith("unpooled.")
-    found: Any = import_module(module) if ours else sys.modules.get(module)
-    for part in qualname.split("."):
-        found = getattr(found, part, None)
+    """A message type by name, from this package or a module already imported: loading a file never runs foreign code."""
+    if importing:
+        import_home(name)
+    found: Any = MESSAGES.get(name)
+    if found is None:
+        module, _, qualname = name.partition(":")
+        found = sys.modules.get(module)
+        for part in qualname.split("."):
+            found = getattr(found, part, None)
     if not (isinstance(found, type) and issubclass(found, tuple) and hasattr(found, "_fields")):
         raise SchemaError(
             f"{name[:80]!r} is not a known message type: import the module that defines it before loading"

@@ -10,9 +10,9 @@ from unpooled.baselines.fedsoft import FedSoft
 from unpooled.baselines.fesem import FeSEM
 from unpooled.baselines.ifca import IFCA
 from unpooled.client import Client
+from unpooled.data.federate import federate
 from unpooled.errors import BadParameter
 from unpooled.learners.sgd import minibatches
-from unpooled.local import federate
 
 CLASSES, D, LR, BATCH, MOMENTUM = 3, 4, 0.2, 8, 0.5
 SETTINGS = {"lr": LR, "batch_size": BATCH, "momentum": MOMENTUM, "random_state": 0}

@@ -9,9 +9,10 @@ from torch.nn import functional as F
 from unpooled.baselines import ClusteredFL, FedAvg, FedAvgPlus, FedEM, FedProx, LocalOnly, PFedMe
 from unpooled.baselines.clustered import bipartition, disagrees
 from unpooled.client import Client
+from unpooled.data.federate import federate
 from unpooled.errors import BadData, BadParameter
 from unpooled.learners.sgd import minibatches
-from unpooled.local import Local, federate
+from unpooled.local import Local
 
 D, CLASSES = 4, 3
 

@@ -13,7 +13,7 @@ import pytest
 import unpooled as up
 from unpooled import config
 from unpooled.cli import main
-from unpooled.data import synthetic
+from unpooled.datasets import synthetic
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 

@@ -13,7 +13,7 @@ from unpooled import baselines
 from unpooled.baselines.fedloc import FedLoc
 from unpooled.baselines.pfedgp import PFedGP
 from unpooled.baselines.regression import FedAvgRegression, FedProxRegression
-from unpooled.data import classification, synthetic
+from unpooled.datasets import classification, synthetic
 
 
 class Case(NamedTuple):

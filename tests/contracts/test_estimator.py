@@ -7,9 +7,9 @@ from sklearn.base import clone
 
 import unpooled as up
 from unpooled import store, tree
-from unpooled.client import Client, client
+from unpooled.client import STEP, Client, client
+from unpooled.data.federate import federate
 from unpooled.federation import Layer
-from unpooled.local import federate
 from unpooled.tree import Tree
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -129,7 +129,7 @@ def test_history_says_what_crossed(case):
 SEEN: list[Tree] = []
 
 
-@client(batched=False)
+@client("estimator.overhear", STEP, batched=False)
 def overhear(up: Tree, client: Client) -> Tree:
     SEEN.append(tree.map(np.array, up))
     return up

@@ -9,7 +9,7 @@ from federations import FEDERATIONS
 import unpooled as up
 from unpooled import tree
 from unpooled.arrays import Array, Float
-from unpooled.client import Client, client
+from unpooled.client import SUM, TELL, Client, client
 from unpooled.errors import BadParameter, TooFewClients
 from unpooled.layers.faults import Faults
 
@@ -28,31 +28,31 @@ class Note(NamedTuple):
     total: Float[Array, ""]
 
 
-@client(adds=True)
+@client("federation.moments", SUM, adds=True)
 def moments(centre: Centre, client: Client) -> Moments:
     x = client.x - centre.mean
     wx = client.w[..., None] * x
     return Moments(client.w.sum(-1), wx.sum(-2), np.swapaxes(wx, -1, -2) @ x)
 
 
-@client
+@client("federation.count_visits", SUM)
 def count_visits(centre: Centre, client: Client) -> Note:
     seen = client.state.get("visits", np.zeros(client.w.shape[:-1])) + client.w.sum(-1)
     client.state["visits"] = seen
     return Note(seen)
 
 
-@client
+@client("federation.remember", TELL)
 def remember(centre: Centre, client: Client) -> None:
     client.state["mean"] = np.broadcast_to(centre.mean, (*client.w.shape[:-1], len(centre.mean)))
 
 
-@client(batched=False)
+@client("federation.draw", SUM, batched=False)
 def draw(centre: Centre, client: Client) -> Note:
     return Note(client.rng.normal())
 
 
-@client
+@client("federation.draw_each", SUM)
 def draw_each(centre: Centre, client: Client) -> Note:
     draws = np.array([rng.normal() for rng in client.rngs])
     return Note(draws if client.stacked else draws[0])

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import laplace, norm
 
-from unpooled.data import classification, images
+from unpooled.datasets import classification, images
 from unpooled.errors import BadParameter
 
 

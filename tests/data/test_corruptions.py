@@ -5,8 +5,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from unpooled.data import corruptions, shared
-from unpooled.data.corruptions import corrupt
+from unpooled.datasets import corruptions, shared
+from unpooled.datasets.corruptions import corrupt
 from unpooled.errors import BadParameter
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from unpooled.data import encoder
+from unpooled.datasets import encoder
 from unpooled.errors import BadParameter
 
 pytest.importorskip("efficientnet_lite_pytorch", reason="needs the extra unpooled[encoder]")

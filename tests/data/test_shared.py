@@ -5,7 +5,7 @@ import gzip
 import numpy as np
 import pytest
 
-from unpooled.data import shared
+from unpooled.datasets import shared
 from unpooled.errors import BadParameter, DataNotFound
 
 needs_data = pytest.mark.skipif(shared.folder() is None, reason="no shared data: set UNPOOLED_DATA to its folder")

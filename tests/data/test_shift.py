@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from unpooled.data import shift
+from unpooled.datasets import shift
 from unpooled.errors import BadParameter
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from unpooled.cli import main
 from unpooled.commands.reproduce import _load
-from unpooled.data import shift
+from unpooled.datasets import shift
 
 FOLDER = Path(__file__).parents[2] / "experiments" / "fedconceptem"
 

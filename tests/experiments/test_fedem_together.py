@@ -8,10 +8,10 @@ from numpy.testing import assert_allclose
 
 import unpooled as up
 from unpooled.client import generator
-from unpooled.maths import families
-from unpooled.maths.families.common import Params
-from unpooled.maths.quantise import Identity
-from unpooled.models import fedem_client
+from unpooled.layers.compression.quantisers import Identity
+from unpooled.models.fedem import client as fedem_client
+from unpooled.models.fedem import families
+from unpooled.models.fedem.families.common import Params
 
 FOLDER = Path(__file__).parents[2] / "experiments" / "fedem"
 CLIENTS, ROWS, ROUNDS, SEED = 12, 32, 25, 3  # a power of two: messages are rounded to float32 times the rows

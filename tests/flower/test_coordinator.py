@@ -11,7 +11,7 @@ from unpooled import store
 from unpooled.client import Client
 from unpooled.errors import BadParameter, TooFewClients
 from unpooled.flower import Flower, client_app, federation
-from unpooled.layers.compress import Compressed
+from unpooled.layers.compression.layer import Compressed
 from unpooled.local import Local
 from unpooled.node.site import Site, Source
 

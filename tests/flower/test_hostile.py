@@ -18,7 +18,7 @@ from hostile import (
 )
 from toy import Centre, total
 
-from unpooled.layers.compress import Compressed
+from unpooled.layers.compression.layer import Compressed
 from unpooled.node.ledger import entries
 
 CASES = {**TO_NODE, **RECORDS_TO_NODE}

@@ -17,10 +17,10 @@ from toy import Centre, Wanderer, echo, total
 
 import unpooled as up
 from unpooled import cli
+from unpooled.data.federate import federate
 from unpooled.errors import RunError
 from unpooled.flower import Link, connect, federation, keys, server
 from unpooled.flower.server import nodes
-from unpooled.local import federate
 from unpooled.node import config as configs
 from unpooled.node import policy
 from unpooled.node.ledger import entries

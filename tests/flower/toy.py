@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from unpooled.arrays import Array, Float
-from unpooled.client import Client, client
+from unpooled.client import SUM, TELL, Client, client
 from unpooled.estimator import Estimator
 
 
@@ -19,13 +19,13 @@ class Moments(NamedTuple):
     drift: Float[Array, "d"]
 
 
-@client(adds=True)
+@client("toy.total", SUM, adds=True)
 def total(centre: Centre, client: Client) -> Moments:
     x = client.x - centre.mean
     return Moments(client.w.sum(-1), x.sum(-2), np.zeros(x.shape[-1]))
 
 
-@client(batched=False)
+@client("toy.wander", SUM, batched=False)
 def wander(centre: Centre, client: Client) -> Moments:
     """A walk that each client keeps to itself; one step a round, from its own draws."""
     walk = client.state.get("walk", np.zeros(len(centre.mean))) + client.rng.normal(size=len(centre.mean))
@@ -33,12 +33,12 @@ def wander(centre: Centre, client: Client) -> Moments:
     return Moments(client.w.sum(), (client.x - centre.mean + walk).sum(0), walk)
 
 
-@client(batched=False)
+@client("toy.remember", TELL, batched=False)
 def remember(centre: Centre, client: Client) -> None:
     client.state["last"] = centre.mean
 
 
-@client(batched=False)
+@client("toy.echo", SUM, batched=False)
 def echo(centre: Centre, client: Client) -> Centre:
     return centre
 

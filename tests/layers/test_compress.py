@@ -8,9 +8,9 @@ from numpy.testing import assert_allclose
 
 import unpooled as up
 from unpooled.arrays import Array, Float, Int
-from unpooled.client import Client, client
-from unpooled.layers import parts
-from unpooled.layers.compress import Compressed
+from unpooled.client import SUM, TELL, Client, client
+from unpooled.layers.compression import message as parts
+from unpooled.layers.compression.layer import Compressed
 from unpooled.layers.faults import Faults
 
 
@@ -20,18 +20,18 @@ class Moments(NamedTuple):
     xx: Float[Array, "d d"]
 
 
-@client(adds=True)
+@client("compress.moments", SUM, adds=True)
 def moments(about: Float[Array, "d"], client: Client) -> Moments:
     z = client.x - about
     return Moments(np.asarray(client.w.sum(-1), np.int64), z.sum(-2), np.einsum("...ni,...nj->...ij", z, z))
 
 
-@client
+@client("compress.act", TELL)
 def act(nothing: None, client: Client) -> None:
     client.state["told"] = np.ones(client.x.shape[:-2])
 
 
-@client(batched=False)
+@client("compress.infinite_at_c1", SUM, batched=False)
 def infinite_at_c1(nothing: None, client: Client) -> Float[Array, "m"]:
     return np.full(30, np.inf if client.name == "c1" else 1.0)
 
@@ -157,7 +157,7 @@ def test_what_cannot_work_is_refused(options, said):
         Compressed(up.federate(DATA), **options)
 
 
-@client
+@client("compress.halving", SUM)
 def halving(about: Float[Array, "d"], client: Client) -> Float[Array, "d", ">=0"]:
     """Counts that fall to nothing, as those of a component that loses its rows."""
     return np.maximum(np.arange(20.0) - about, 0.0) + 0 * client.w.sum(-1)[..., None]
@@ -214,7 +214,7 @@ def test_a_restored_run_on_a_grid_goes_on_to_the_same_bits():
     assert not again.journal.refusals
 
 
-@client
+@client("compress.several", SUM)
 def several(nothing: None, client: Client, *, asked: list) -> dict[str, Float[Array, "d"]]:
     return {name: client.x.sum(-2) * len(name) for name in asked}
 

@@ -12,13 +12,13 @@ from numpy.testing import assert_allclose
 import unpooled as up
 from unpooled import tree
 from unpooled.arrays import Array, Float, Int
-from unpooled.client import Client, client
+from unpooled.client import STEP, SUM, Client, client
 from unpooled.errors import BadParameter, TooFewClients
 from unpooled.federation import Layer
-from unpooled.layers import parts
-from unpooled.layers.compress import Compressed
-from unpooled.maths import coding
-from unpooled.maths.quantise import Cast, Dither, Grid, Identity, Sparsify, TopK
+from unpooled.layers.compression import coding
+from unpooled.layers.compression import message as parts
+from unpooled.layers.compression.layer import Compressed
+from unpooled.layers.compression.quantisers import Cast, Dither, Grid, Identity, Sparsify, TopK
 from unpooled.tree import SchemaError
 
 QUANTISERS = [Dither(1), Dither(7), Dither(5, 16, 2.0), Grid(5), TopK(0.3), TopK(0.02), Sparsify(0.4), Cast("bfloat16"),
@@ -181,13 +181,13 @@ def test_numbers_that_swell_are_refused_before_memory_is_taken(quantiser):
 # ---- in a federation ----
 
 
-@client(adds=True)
+@client("hostile_bytes.scatter", SUM, adds=True)
 def scatter(about: Float[Array, "d"], client: Client) -> Float[Array, "d d"]:
     z = client.x - about
     return np.einsum("...ni,...nj->...ij", z, z)
 
 
-@client(batched=False)
+@client("hostile_bytes.garble", STEP, batched=False)
 def garble(up: Int[Array, "b"], client: Client, *, plan: dict) -> Int[Array, "b"]:
     kind = plan.get(client.name, {}).get(str(client.moment[1]))
     if kind == "another thing":

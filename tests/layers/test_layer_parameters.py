@@ -5,10 +5,10 @@ import pytest
 
 import unpooled as up
 from unpooled.errors import BadParameter
-from unpooled.layers.compress import Compressed
+from unpooled.layers.compression.layer import Compressed
+from unpooled.layers.compression.quantisers import Dither, Grid
 from unpooled.layers.faults import Faults
 from unpooled.layers.meter import Metered
-from unpooled.maths.quantise import Dither, Grid
 
 DATA = {f"c{i}": np.random.default_rng(i).normal(size=(10, 2)) for i in range(3)}
 

@@ -6,8 +6,8 @@ from torch import nn
 
 import unpooled as up
 from unpooled.baselines import FedAvg, FedEM
+from unpooled.data.federate import federate
 from unpooled.errors import BadParameter
-from unpooled.local import federate
 
 SMALL = {"max_iter": 2, "batch_size": 8, "lr": 0.05, "random_state": 0}
 

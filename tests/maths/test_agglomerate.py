@@ -4,7 +4,7 @@ import numpy as np
 from scipy.cluster.hierarchy import fcluster, ward
 from sklearn.metrics import adjusted_rand_score
 
-from unpooled.maths.agglomerate import Merges, greedy
+from unpooled.models.open_mixture.agglomeration import Merges, greedy
 
 
 def ward_merges(x):

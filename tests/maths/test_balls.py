@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from unpooled.maths import balls
+from unpooled.models.fedgem import balls
 
 
 def expected_loglik(mean, x, r):

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from unpooled.maths import bent
 from unpooled.maths.calibration import histogram
+from unpooled.models.regression import heavy_tails as bent
 
 
 def counts_of(z):

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unpooled.maths import coding
+from unpooled.layers.compression import coding
 
 
 @settings(max_examples=30, deadline=None)

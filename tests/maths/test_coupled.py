@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 from scipy.special import logsumexp
 
-from unpooled.maths import coupled, gaussian, mixture, standing
+from unpooled.maths import gaussian, mixture
 from unpooled.maths.mixture import Params
-from unpooled.maths.standing import standing as stand
+from unpooled.models.fedgmm import row_cache as standing
+from unpooled.models.fedgmm import weighted_e_step as coupled
+from unpooled.models.fedgmm.row_cache import standing as stand
 
 SHAPES = pytest.mark.parametrize("shape", ["full", "tied", "diag", "spherical"])
 

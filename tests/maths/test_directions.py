@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from unpooled.maths import directions
+from unpooled.models.open_mixture import directions
 
 
 def dealt(seed, shares, rows=60, atoms=30):

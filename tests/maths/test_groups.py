@@ -7,7 +7,7 @@ from scipy.stats import multivariate_normal
 
 from unpooled import tree
 from unpooled.maths import bayes_linear as bl
-from unpooled.maths import groups
+from unpooled.models.regression import group_effects as groups
 
 NOISE, PRIOR, RATIO, GROUPS = np.array([0.2, 0.1]), np.array([0.7, 2.0]), 1.5, 12
 

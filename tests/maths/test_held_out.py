@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from unpooled.maths.held_out import held_out
+from unpooled.models.regression.held_out_rows import held_out
 
 
 def test_the_choice_does_not_depend_on_where_a_row_is():

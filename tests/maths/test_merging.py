@@ -6,8 +6,8 @@ from scipy.sparse import csr_array
 from scipy.stats import multivariate_t, t
 from sklearn.metrics import adjusted_rand_score
 
-from unpooled.maths import merging
-from unpooled.maths.merging import Components, Prior
+from unpooled.models.open_mixture import merging
+from unpooled.models.open_mixture.merging import Components, Prior
 
 
 def summary(groups, owners, clients):

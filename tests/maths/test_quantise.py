@@ -4,8 +4,18 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from unpooled.maths.named import describe, resolve
-from unpooled.maths.quantise import FAINT, QUANTISERS, Cast, Dither, Grid, Identity, Sparsify, TopK, memory_step
+from unpooled.layers.compression.quantisers import (
+    FAINT,
+    QUANTISERS,
+    Cast,
+    Dither,
+    Grid,
+    Identity,
+    Sparsify,
+    TopK,
+    memory_step,
+)
+from unpooled.parameters import describe, resolve
 
 UNBIASED = [
     Identity(),

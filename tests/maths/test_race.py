@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 
 from unpooled import store, tree
-from unpooled.data import synthetic
-from unpooled.maths import gaussian, mixture, race, whitened
+from unpooled.datasets import synthetic
+from unpooled.maths import gaussian, mixture
 from unpooled.maths.mixture import Params
+from unpooled.models.mixture import race
+from unpooled.models.mixture import whitening as whitened
 
 REG = 1e-6
 

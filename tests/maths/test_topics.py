@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import adjusted_rand_score
 
-from unpooled.maths import topics
+from unpooled.models.open_mixture import topics
 
 
 def planted(seed, clients=60, z=5, atoms=30, rows=150, held=3):

@@ -8,8 +8,9 @@ from cut_run import resumed
 import unpooled as up
 from unpooled import tree
 from unpooled.errors import BadData, BadParameter, DataWarning
-from unpooled.maths import bayes_linear, calibration, feature_maps, held_out
+from unpooled.maths import bayes_linear, calibration, feature_maps
 from unpooled.metrics import regression as metrics
+from unpooled.models.regression import held_out_rows as held_out
 
 torch.set_num_threads(1)
 
@@ -75,7 +76,7 @@ def test_the_two_sums_give_the_gradient_of_the_pooled_evidence(rows, name):
 
 
 def up_statistics(model):
-    from unpooled.models.last_layer import statistics
+    from unpooled.models.regression.last_layer import statistics
 
     return statistics.using(**model._asks())
 

@@ -7,12 +7,12 @@ import unpooled as up
 from unpooled.baselines.fedavg import FedAvg
 from unpooled.baselines.fedem import FedEM
 from unpooled.client import Client
-from unpooled.data import shift
+from unpooled.data.federate import federate
+from unpooled.datasets import shift
 from unpooled.errors import BadData, BadParameter, DataWarning
 from unpooled.learners import IDLE, Trainer
-from unpooled.local import federate
-from unpooled.models import fedconceptem_rounds as rounds
-from unpooled.models.fedconceptem import Heard, idle, label_shares
+from unpooled.models.fedconceptem import rounds
+from unpooled.models.fedconceptem.estimator import Heard, idle, label_shares
 from unpooled.report import concepts as diagnosis
 
 CLASSES, D = 4, 6

@@ -12,12 +12,14 @@ from numpy.testing import assert_allclose
 import unpooled as up
 from unpooled import tree
 from unpooled.federation import Journal
+from unpooled.layers.compression.quantisers import Cast, Dither, Identity, Sparsify, TopK
 from unpooled.layers.faults import Faults
-from unpooled.maths import families, mixture
+from unpooled.maths import mixture
 from unpooled.maths.gaussian import pack_covs
 from unpooled.maths.mixture import Params
-from unpooled.maths.quantise import Cast, Dither, Identity, Sparsify, TopK
-from unpooled.models import fedem, fedem_client
+from unpooled.models.fedem import client as fedem_client
+from unpooled.models.fedem import estimator as fedem
+from unpooled.models.fedem import families
 from unpooled.tree import SchemaError
 
 RNG = np.random.default_rng(0)

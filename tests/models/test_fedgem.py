@@ -5,12 +5,12 @@ import pytest
 
 import unpooled as up
 from unpooled.client import Client
+from unpooled.data.federate import federate
 from unpooled.errors import BadParameter, TooFewClients
 from unpooled.federation import Layer
-from unpooled.local import federate
 from unpooled.metrics.clustering import score
-from unpooled.models import fedgem
-from unpooled.models.fedgem import Balls, Guide, drawn_together, joined, local_step, silhouettes, stack
+from unpooled.models.fedgem import estimator as fedgem
+from unpooled.models.fedgem.estimator import Balls, Guide, drawn_together, joined, local_step, silhouettes, stack
 
 CENTRES = 9.0 * np.array([[0, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 1, 1]])
 

@@ -7,13 +7,15 @@ from scipy.stats import multivariate_normal
 from sklearn.decomposition import PCA
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
-from unpooled.data import classification
+from unpooled.data.federate import federate
+from unpooled.datasets import classification
 from unpooled.errors import BadData, BadParameter
-from unpooled.local import federate
 from unpooled.maths import gaussian
 from unpooled.maths.mixture import Params
-from unpooled.models import fedgmm_rounds, fedgmm_start, start
-from unpooled.models.fedgmm import FedGMM
+from unpooled.models.fedgmm import initialization as fedgmm_start
+from unpooled.models.fedgmm import rounds as fedgmm_rounds
+from unpooled.models.fedgmm.estimator import FedGMM
+from unpooled.models.initialization import gathered as start
 
 
 def local_accuracy(model, rows):

@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose
 import unpooled as up
 from unpooled.errors import BadParameter
 from unpooled.metrics import regression as metrics
-from unpooled.models import grouping
+from unpooled.models.regression import grouping
 
 DAYS, SETTINGS = 150, {"n_frequencies": 20, "max_iter": 6, "random_state": 0}
 

@@ -5,9 +5,9 @@ import pytest
 from numpy.testing import assert_allclose
 
 import unpooled as up
-from unpooled.maths import bilinear
-from unpooled.maths.smooth import smooth
-from unpooled.models.miss import visits
+from unpooled.models.fedmissem import bilinear
+from unpooled.models.fedmissem.estimator import visits
+from unpooled.models.fedmissem.smoothing import smooth
 
 RNG = np.random.default_rng(0)
 J, L = 60, 30

@@ -9,7 +9,7 @@ import unpooled as up
 from unpooled.errors import BadParameter, DataWarning
 from unpooled.maths import bayes_linear, calibration
 from unpooled.metrics.regression import coverage
-from unpooled.models.held_clients import choose
+from unpooled.models.fedbnr.held_out_clients import choose
 
 CLIENTS, ROWS = 40, 30
 

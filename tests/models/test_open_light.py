@@ -5,12 +5,15 @@ import pytest
 from scipy.special import softmax
 
 import unpooled as up
-from unpooled.local import federate
+from unpooled.data.federate import federate
 from unpooled.maths import gaussian
 from unpooled.maths.mixture import Params
 from unpooled.metrics.clustering import score
-from unpooled.models import open_race, open_round_atoms, open_rounds, open_state
-from unpooled.models.open_rounds import Proposal
+from unpooled.models.open_mixture import race as open_race
+from unpooled.models.open_mixture import round_atoms as open_round_atoms
+from unpooled.models.open_mixture import rounds as open_rounds
+from unpooled.models.open_mixture import state as open_state
+from unpooled.models.open_mixture.rounds import Proposal
 
 D = 6
 

@@ -9,10 +9,12 @@ from sklearn.exceptions import NotFittedError
 
 import unpooled as up
 from unpooled.client import Client
+from unpooled.data.federate import federate
 from unpooled.errors import BadData, BadParameter
-from unpooled.local import federate
 from unpooled.metrics.clustering import score
-from unpooled.models import open_groups, open_mixture, open_rounds
+from unpooled.models.open_mixture import estimator as open_mixture
+from unpooled.models.open_mixture import groups as open_groups
+from unpooled.models.open_mixture import rounds as open_rounds
 
 CENTRES = 7.0 * np.array([[0, 0], [1, 0], [0, 1], [1, 1], [2, 0.5]])
 

@@ -4,11 +4,14 @@ import numpy as np
 import pytest
 
 from unpooled.client import Client
-from unpooled.local import federate
+from unpooled.data.federate import federate
 from unpooled.maths.mixture import Params
-from unpooled.models import open_alike, open_mixture, open_race, open_rounds
-from unpooled.models.open_race import ladder
-from unpooled.models.open_rounds import Proposal
+from unpooled.models.open_mixture import alike as open_alike
+from unpooled.models.open_mixture import estimator as open_mixture
+from unpooled.models.open_mixture import race as open_race
+from unpooled.models.open_mixture import rounds as open_rounds
+from unpooled.models.open_mixture.race import ladder
+from unpooled.models.open_mixture.rounds import Proposal
 
 CENTRES = 7.0 * np.array([[0, 0], [1, 0], [0, 1], [1, 1], [2, 0.5]])
 

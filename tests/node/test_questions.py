@@ -45,7 +45,15 @@ def test_a_question_of_the_package_is_found(name):
 
 
 @pytest.mark.parametrize(
-    "name", ["os.system", "unpooled.store.write_file", "unpooled.models.start.nothing", "", None, "no_module"]
+    "name",
+    [
+        "os.system",
+        "unpooled.store.write_file",
+        "unpooled.models.initialization.gathered.nothing",
+        "",
+        None,
+        "no_module",
+    ],
 )
 def test_nothing_else_is(name):
     with pytest.raises(Refused, match="only registered questions"):
@@ -54,7 +62,7 @@ def test_nothing_else_is(name):
 
 def test_a_schema_is_the_same_in_every_process():
     words = {name: schema(find(name).name) for name in names()}
-    name = "unpooled.models.gaussian_mixture.e_step"
+    name = "unpooled.models.mixture.gaussian_mixture.e_step"
     code = f"from unpooled.node.questions import find, schema; print(schema(find({name!r}).name))"
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert told.strip() == words[name]

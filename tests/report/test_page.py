@@ -8,7 +8,7 @@ import pytest
 import unpooled
 from unpooled.cli import main
 from unpooled.client import REGISTRY
-from unpooled.data import classification, synthetic
+from unpooled.datasets import classification, synthetic
 from unpooled.estimator import estimator_class
 from unpooled.report import page, svg
 

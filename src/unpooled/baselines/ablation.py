@@ -11,17 +11,24 @@ import numpy as np
 
 from unpooled import tree
 from unpooled.arrays import to_numpy
+from unpooled.client import GATHER, client
 from unpooled.errors import BadParameter, suggest
 from unpooled.estimator import Estimator
 from unpooled.federation import Federation
 from unpooled.maths.bayes_linear import Stats, posterior
-from unpooled.maths.named import mapping, one_of
-from unpooled.models.fedbnr import FIRST_NOISE, FIRST_PRIOR, FedBNR
-from unpooled.models.kernel_learning import Task, train
-from unpooled.models.last_layer import Design, statistics
-from unpooled.models.row_scaling import check_targets
+from unpooled.models.fedbnr.estimator import FIRST_NOISE, FIRST_PRIOR, FedBNR
+from unpooled.models.fedbnr.kernel_learning import Task, train
+from unpooled.models.regression.last_layer import Design, statistics
+from unpooled.models.regression.scaling import check_targets
+from unpooled.parameters import mapping, one_of
+from unpooled.tree import message
+
+# the questions of FedBNR, asked of each client by itself
+own_kernel = client("ablation.own_kernel", GATHER, batched=train.batched)(train.answer)
+own_statistics = client("ablation.own_statistics", GATHER, batched=statistics.batched)(statistics.answer)
 
 
+@message("ablation.Own")
 class Own(NamedTuple):
     """A model of one client."""
 
@@ -29,6 +36,7 @@ class Own(NamedTuple):
     stats: Stats
 
 
+@message("ablation.Kernels")
 class Kernels(NamedTuple):
     models: dict[str, Any]  # a Design of each client, after the round an Own
     seed: int
@@ -81,7 +89,7 @@ class AblatedBNR(Estimator):
         d = len(design.scaling.x_mean)
         task = Task(design, posterior(first), np.asarray(FIRST_NOISE), np.asarray(FIRST_PRIOR), np.zeros((0, d)))
         epochs = int(whole.local_epochs * whole.max_iter)
-        answers = fed.gather(train.using(**whole._asks(), epochs=epochs, rate=float(whole.local_rate)), task)
+        answers = fed.gather(own_kernel.using(**whole._asks(), epochs=epochs, rate=float(whole.local_rate)), task)
         found = {name: tree.map(to_numpy, answer.theta) for name, answer in answers.items()}
         return {name: design._replace(kernel=design.kernel._replace(theta=theta)) for name, theta in found.items()}
 
@@ -94,7 +102,8 @@ class AblatedBNR(Estimator):
         elif self.kernel == "local":
             sums = {name: fed.only([name]).sum(ask, design) for name, design in designs.items()}
         else:
-            sums = fed.gather(ask, next(iter(designs.values())))
+            each = own_statistics.using(**ask.options)
+            sums = fed.gather(each, next(iter(designs.values())))
         own = {name: Own(design, tree.map(to_numpy, sums[name])) for name, design in designs.items()}
         return Kernels(own, state.seed), {}
 

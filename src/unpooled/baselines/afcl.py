@@ -12,30 +12,34 @@ import numpy as np
 
 from unpooled.arrays import Array, Float, Int, to_numpy
 from unpooled.baselines.centres import CentreModel
-from unpooled.client import Client, client
+from unpooled.client import GATHER, Client, client
 from unpooled.estimator import Info
 from unpooled.federation import Federation
 from unpooled.maths.distances import nearest
-from unpooled.models import start
+from unpooled.models import initialization as start
+from unpooled.tree import message
 
 
+@message("afcl.Seeds")
 class Seeds(NamedTuple):
     seeds: Float[Array, "k d"]
     rate: Float[Array, ""]
 
 
+@message("afcl.Moves")
 class Moves(NamedTuple):
     seed: Int[Array, "m"]
     move: Float[Array, "m d"]  # rate times (row - seed)
 
 
+@message("afcl.State")
 class State(NamedTuple):
     seeds: Array  # (k, d)
     asked: dict[str, float]  # client -> rounds it took part in
     moved: float
 
 
-@client(batched=False)
+@client("afcl.moves", GATHER, batched=False)
 def moves(down: Seeds, client: Client, *, batch: int) -> Moves:
     """Each row's move towards the seed it belongs to, averaged over `batch` rows of the same seed."""
     x = to_numpy(client.x)[to_numpy(client.w) > 0]

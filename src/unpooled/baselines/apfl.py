@@ -11,15 +11,17 @@ import numpy as np
 
 from unpooled.arrays import Array, like, to_numpy
 from unpooled.baselines.fedavg import FedAvg, Model, State, Trained, certain
-from unpooled.client import Client, client
+from unpooled.client import SUM, Client, client
 from unpooled.errors import BadParameter
 from unpooled.estimator import Info
 from unpooled.federation import Federation
 from unpooled.learners import Rows, Trainer
 from unpooled.learners.mixing import average
 from unpooled.learners.sgd import batches, minibatches
+from unpooled.tree import message
 
 
+@message("apfl.Personal")
 class Personal(NamedTuple):
     """What a client carries through its local epochs, each with the velocity of its momentum."""
 
@@ -28,7 +30,7 @@ class Personal(NamedTuple):
     alpha: Array  # (..., 1, 1) how much of the mixture is its own
 
 
-@client
+@client("apfl.personal_round", SUM)
 def personal_round(down: Model, client: Client, *, trainer: dict, alpha: float, adaptive: bool) -> Trained:
     """The shared model after local epochs; the client's own moves with it and stays."""
     how = Trainer(**trainer)

@@ -13,12 +13,11 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from unpooled.arrays import to_numpy
+from unpooled.data.federate import as_federation
 from unpooled.errors import BadData, BadParameter
-from unpooled.federation import innermost
-from unpooled.local import as_federation
-from unpooled.maths.named import at_least, mapping, one_of
-from unpooled.models.bnr_checks import check_device
-from unpooled.models.fedbnr import FedBNR
+from unpooled.models.fedbnr.checks import check_device
+from unpooled.models.fedbnr.estimator import FedBNR
+from unpooled.parameters import at_least, mapping, one_of
 
 FIRST_NOISE = 0.1
 
@@ -65,7 +64,7 @@ class CentralGP(RegressorMixin, BaseEstimator):
 
     def fit(self, data: Any, y: Any = None, *, by: Any = None) -> CentralGP:
         self._check()
-        clients = getattr(innermost(as_federation(data, y, by=by)), "clients", None)
+        clients = as_federation(data, y, by=by).here()
         if clients is None:
             raise BadParameter("CentralGP needs all rows in this process: give arrays, not a federation over a network")
         x = np.concatenate([to_numpy(c.x) for c in clients]).astype(np.float64)
@@ -81,7 +80,7 @@ class CentralGP(RegressorMixin, BaseEstimator):
     def _fit_exact(self, x: np.ndarray, y: np.ndarray) -> CentralGP:
         import torch
 
-        from unpooled.maths import exact_gp
+        from unpooled.baselines import exact_gp
 
         self.scaler_, self.offset_, self.unit_ = StandardScaler().fit(x), y.mean(), y.std()
         rows = torch.as_tensor(self.scaler_.transform(x), device=self.device)
@@ -102,7 +101,7 @@ class CentralGP(RegressorMixin, BaseEstimator):
             return self.model_.predict(X, return_std=return_std)
         import torch
 
-        from unpooled.maths import exact_gp
+        from unpooled.baselines import exact_gp
 
         X = validate_data(self, X, reset=False, dtype=np.float64)
         rows = torch.as_tensor(self.scaler_.transform(X), device=self.device)

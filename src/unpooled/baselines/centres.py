@@ -8,13 +8,13 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from unpooled.arrays import Array, Float, to_numpy
-from unpooled.client import Client
 from unpooled.data.checks import check_complete
 from unpooled.errors import BadParameter
 from unpooled.estimator import Estimator, Info, rows_of
-from unpooled.federation import Federation, innermost
+from unpooled.federation import Federation
 from unpooled.maths.distances import nearest
-from unpooled.models import start
+from unpooled.models import initialization as start
+from unpooled.tree import message
 
 
 class CentreModel(Estimator):
@@ -25,12 +25,12 @@ class CentreModel(Estimator):
     def check(self, fed: Federation) -> None:
         if self.n_clusters < 1:
             raise BadParameter(f"n_clusters={self.n_clusters!r} must be at least 1")
-        check_complete(getattr(innermost(fed), "clients", []))
+        check_complete(fed.here())
 
     def _set_centres(self, fed: Federation, centres: Array) -> None:
         self.cluster_centers_ = to_numpy(centres)
         self.n_components_, self.n_features_in_ = (int(s) for s in self.cluster_centers_.shape)
-        here: list[Client] = getattr(innermost(fed), "clients", [])
+        here = fed.here()
         self.labels_ = {c.name: self.predict(c.x, client=c.name) for c in here}
 
     def predict(self, X: Any, client: str | None = None) -> np.ndarray:
@@ -42,10 +42,12 @@ class CentreModel(Estimator):
 # ---- those whose centres move from round to round ----
 
 
+@message("centres.Centres")
 class Centres(NamedTuple):
     centres: Float[Array, "k d"]
 
 
+@message("centres.State")
 class State(NamedTuple):
     centres: Array  # (k, d)
     moved: float

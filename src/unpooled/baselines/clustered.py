@@ -16,13 +16,15 @@ from scipy.spatial.distance import squareform
 
 from unpooled.arrays import Array, to_numpy
 from unpooled.baselines.fedavg import Model, Trained, local_epochs
-from unpooled.client import Client, client
+from unpooled.client import GATHER, Client, client
 from unpooled.estimator import Info
 from unpooled.federation import Federation
 from unpooled.learners import as_option
 from unpooled.learners.estimator import LearnerEstimator
+from unpooled.tree import message
 
 
+@message("clustered.State")
 class State(NamedTuple):
     trainer: dict
     theta: Array  # (clusters, p)
@@ -30,7 +32,7 @@ class State(NamedTuple):
     round: int
 
 
-@client
+@client("clustered.local_update", GATHER)
 def local_update(down: Model, client: Client, *, trainer: dict) -> Trained:
     """A model after local epochs, brought from the device at once: the server will look at every client's."""
     return Trained(*map(to_numpy, local_epochs.using(trainer=trainer)(down, client)))

@@ -10,31 +10,35 @@ from typing import NamedTuple
 import numpy as np
 
 from unpooled.arrays import Array, Float, namespace
-from unpooled.client import Client, client
+from unpooled.client import SUM, Client, client
 from unpooled.estimator import Info
 from unpooled.federation import Federation
 from unpooled.learners import Rows, Trainer, as_option
 from unpooled.learners.estimator import LearnerEstimator
 from unpooled.learners.mixing import average
+from unpooled.tree import message
 
 
+@message("fedavg.Model")
 class Model(NamedTuple):
     theta: Float[Array, "k p"]  # k is 1
 
 
+@message("fedavg.Trained")
 class Trained(NamedTuple):
     theta: Float[Array, "k p"]  # sum of rows x model
     weight: Float[Array, "k", ">=0"]  # rows
     loglik: Float[Array, ""]  # sum of log P(y | x) before training
 
 
+@message("fedavg.State")
 class State(NamedTuple):
     trainer: dict
     theta: Array  # (1, p)
     round: int
 
 
-@client
+@client("fedavg.local_epochs", SUM)
 def local_epochs(down: Model, client: Client, *, trainer: dict) -> Trained:
     how = Trainer(**trainer)
     rows = how.rows(client)

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 
 from unpooled.baselines.fedavg import FedAvg, Model, State, certain
-from unpooled.client import Client, client
+from unpooled.client import TELL, Client, client
 from unpooled.federation import Federation
 from unpooled.learners import Trainer
 
 
-@client
+@client("fedavg_plus.tune", TELL)
 def tune(down: Model, client: Client, *, trainer: dict) -> None:
     """Local epochs from the shared model; the client keeps what comes out."""
     how = Trainer(**trainer)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from unpooled.arrays import Array, Float, to_numpy
-from unpooled.client import Client, client
+from unpooled.client import SUM, Client, client
 from unpooled.errors import BadParameter
 from unpooled.estimator import Info
 from unpooled.federation import Federation
@@ -19,14 +19,17 @@ from unpooled.learners import IDLE, Trainer, as_option
 from unpooled.learners.estimator import LearnerEstimator
 from unpooled.learners.mixing import average, log_shares, mass, responsibilities, shares
 from unpooled.maths.mixture import fit_weights
+from unpooled.tree import message
 
 WEIGHTINGS = ("mass", "clients")
 
 
+@message("fedem_learners.Learners")
 class Learners(NamedTuple):
     theta: Float[Array, "k p"]
 
 
+@message("fedem_learners.Trained")
 class Trained(NamedTuple):
     theta: Float[Array, "k p"]  # sum of weight x model
     weight: Float[Array, "k", ">=0"]
@@ -34,6 +37,7 @@ class Trained(NamedTuple):
     loglik: Float[Array, ""]
 
 
+@message("fedem_learners.State")
 class State(NamedTuple):
     trainer: dict
     theta: Array  # (k, p)
@@ -41,7 +45,7 @@ class State(NamedTuple):
     round: int
 
 
-@client
+@client("fedem_learners.local_round", SUM)
 def local_round(down: Learners, client: Client, *, trainer: dict, weighting: str) -> Trained:
     how = Trainer(**trainer)
     rows = how.rows(client)

@@ -11,19 +11,21 @@ import numpy as np
 
 from unpooled.arrays import Array, Float
 from unpooled.baselines.centres import Centres, MovingCentres, State
-from unpooled.client import Client, client
+from unpooled.client import SUM, Client, client
 from unpooled.estimator import Info
 from unpooled.federation import Federation
 from unpooled.maths.distances import nearest, squared
+from unpooled.tree import message
 
 
+@message("federated_kmeans.Assigned")
 class Assigned(NamedTuple):
     n: Float[Array, "k", ">=0"]
     x: Float[Array, "k d"]  # sum of (row - centre)
     inertia: Float[Array, ""]
 
 
-@client(adds=True)
+@client("federated_kmeans.assign", SUM, adds=True)
 def assign(down: Centres, client: Client) -> Assigned:
     x, w = client.x, client.w
     labels = nearest(x, down.centres)

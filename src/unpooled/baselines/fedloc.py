@@ -16,29 +16,33 @@ from sklearn.utils.validation import check_is_fitted
 from unpooled import tree
 from unpooled.arrays import Array, Float, to_numpy
 from unpooled.baselines.regression import predict_by
-from unpooled.client import Client, client
+from unpooled.client import GATHER, SUM, Client, client
 from unpooled.errors import BadData
 from unpooled.estimator import Estimator, rows_of
 from unpooled.federation import Federation
 from unpooled.maths.feature_maps import Leaves
-from unpooled.maths.named import above, at_least, not_below_zero, one_of
-from unpooled.models.row_scaling import Scaling, check_targets, standard, standard_rows, standardise
+from unpooled.models.regression.scaling import Scaling, check_targets, standard, standard_rows, standardise
+from unpooled.parameters import above, at_least, not_below_zero, one_of
+from unpooled.tree import message
 
 SPEC = {"map": "scaled"}
 PREDICTIONS = ("gpoe", "rbcm")
 
 
+@message("fedloc.Consensus")
 class Consensus(NamedTuple):
     scaling: Scaling
     leaves: Leaves  # log_scale (d,), log_signal, log_noise
 
 
+@message("fedloc.Vote")
 class Vote(NamedTuple):
     clients: Float[Array, "", ">=0"]
     leaves: Leaves  # theta + dual / rho
     loss: Float[Array, ""]
 
 
+@message("fedloc.Expert")
 class Expert(NamedTuple):
     """A client's process: the inducing points, and what its rows say of the function there."""
 
@@ -47,11 +51,12 @@ class Expert(NamedTuple):
     pull: Float[Array, "m"]
 
 
+@message("fedloc.State")
 class State(NamedTuple):
     consensus: Consensus
 
 
-@client(batched=False)
+@client("fedloc.admm_step", SUM, batched=False)
 def admm_step(down: Consensus, client: Client, *, inducing: int, rho: float, lipschitz: float) -> Vote:
     """theta = z - (gradient at z + dual) / (rho + L), then dual += rho (theta - z): the dual stays here."""
     x, y, w, _ = standard_rows(down.scaling, client, 0.0, 0)
@@ -62,7 +67,7 @@ def admm_step(down: Consensus, client: Client, *, inducing: int, rho: float, lip
     return Vote(np.ones(()), tree.map(lambda z, m, u: z + m + u / rho, down.leaves, move, dual), np.asarray(loss))
 
 
-@client(batched=False)
+@client("fedloc.expert", GATHER, batched=False)
 def expert(consensus: Consensus, client: Client, *, inducing: int) -> Expert:
     """The process of this client's rows under the common hyper-parameters."""
     from unpooled.maths.torch_training import sparse_fit

@@ -13,13 +13,15 @@ import numpy as np
 from unpooled.arrays import Array, like, to_numpy
 from unpooled.baselines.fedavg import certain
 from unpooled.baselines.ifca import Clusters, Models, Trained, chosen
-from unpooled.client import Ask, Client, client
+from unpooled.client import SUM, Ask, Client, client
 from unpooled.errors import BadParameter
 from unpooled.federation import Federation
 from unpooled.learners import Rows, Trainer
 from unpooled.learners.mixing import mass, shares
+from unpooled.tree import message
 
 
+@message("fedsoft.Mixed")
 class Mixed(NamedTuple):
     importance: Array  # (..., k)
     loglik: Array  # (...)
@@ -32,7 +34,7 @@ def importances(how: Trainer, theta: Array, rows: Rows, least: float) -> Mixed:
     return Mixed(shares(shares(mass(best, rows.w)).clip(min=least)), (rows.w * (best * loglik).sum(-1)).sum(-1))
 
 
-@client
+@client("fedsoft.soft_round", SUM)
 def soft_round(down: Models, client: Client, *, trainer: dict, least: float) -> Trained:
     """The client's model after local epochs that pull it to its mixture of centres, weighted by importance."""
     how = Trainer(**trainer)

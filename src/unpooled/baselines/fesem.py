@@ -9,12 +9,12 @@ import numpy as np
 
 from unpooled.arrays import Array, like, to_numpy
 from unpooled.baselines.ifca import Clusters, Models, Trained, chosen, train_chosen
-from unpooled.client import Ask, Client, client
+from unpooled.client import SUM, Ask, Client, client
 from unpooled.learners import Trainer
 from unpooled.learners.mixing import mass
 
 
-@client
+@client("fesem.nearest_round", SUM)
 def nearest_round(down: Models, client: Client, *, trainer: dict) -> Trained:
     """The nearest centre's model, after local epochs; before the first round the centre is drawn."""
     how = Trainer(**trainer)

@@ -12,23 +12,25 @@ import numpy as np
 
 from unpooled.arrays import Array, Float, to_numpy
 from unpooled.baselines.centres import Centres, MovingCentres, State
-from unpooled.client import Client, client
+from unpooled.client import GATHER, SUM, Client, client
 from unpooled.errors import BadParameter
 from unpooled.estimator import Info
 from unpooled.federation import Federation
 from unpooled.maths.distances import squared
 from unpooled.maths.local_mixture import kmeans
+from unpooled.tree import message
 
 AGGREGATIONS = ("average", "cluster")
 LOCAL_STEPS = 50  # of a client that runs to the end
 
 
+@message("ffcm.Fuzzy")
 class Fuzzy(NamedTuple):
     mass: Float[Array, "k", ">=0"]
     x: Float[Array, "k d"]  # mass times centre
 
 
-@client
+@client("ffcm.fuzzy_steps", SUM)
 def fuzzy_steps(down: Centres, client: Client, *, fuzziness: float, steps: int) -> Fuzzy:
     centres = np.broadcast_to(down.centres, (*client.w.shape[:-1], *down.centres.shape))
     for _ in range(steps):
@@ -37,6 +39,11 @@ def fuzzy_steps(down: Centres, client: Client, *, fuzziness: float, steps: int) 
         x = np.swapaxes(member, -1, -2) @ client.x
         centres = x / np.maximum(mass, 1e-300)[..., None]
     return Fuzzy(mass, x)
+
+
+fuzzy_clusters = client("ffcm.fuzzy_clusters", GATHER)(
+    fuzzy_steps.answer
+)  # the same of each client, for k-means of all
 
 
 def memberships(x: Array, centres: Array, fuzziness: float) -> Array:
@@ -83,7 +90,7 @@ class FFCM(MovingCentres):
         return to_numpy(found.x / np.maximum(found.mass, 1e-300)[:, None])
 
     def _clustered(self, fed: Federation, state: State) -> np.ndarray:
-        question = fuzzy_steps.using(fuzziness=self.fuzziness, steps=LOCAL_STEPS)
+        question = fuzzy_clusters.using(fuzziness=self.fuzziness, steps=LOCAL_STEPS)
         found = fed.gather(question, Centres(state.centres)).values()
         x = np.concatenate([f.x / np.maximum(f.mass, 1e-300)[:, None] for f in found])
         mass = np.concatenate([f.mass for f in found])

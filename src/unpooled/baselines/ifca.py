@@ -11,25 +11,29 @@ import numpy as np
 
 from unpooled.arrays import Array, Float, like, namespace, to_numpy
 from unpooled.baselines.fedavg import certain
-from unpooled.client import Ask, Client, client
+from unpooled.client import SUM, Ask, Client, client
 from unpooled.errors import BadParameter
 from unpooled.estimator import Info
 from unpooled.federation import Federation
 from unpooled.learners import Rows, Trainer, as_option
 from unpooled.learners.estimator import LearnerEstimator
 from unpooled.learners.mixing import average, mass
+from unpooled.tree import message
 
 
+@message("ifca.Models")
 class Models(NamedTuple):
     theta: Float[Array, "k p"]
 
 
+@message("ifca.Trained")
 class Trained(NamedTuple):
     theta: Float[Array, "k p"]  # sum of rows x model, for the client's own cluster
     weight: Float[Array, "k", ">=0"]  # rows by cluster
     loglik: Float[Array, ""]
 
 
+@message("ifca.State")
 class State(NamedTuple):
     trainer: dict
     theta: Array  # (k, p)
@@ -37,7 +41,7 @@ class State(NamedTuple):
     round: int
 
 
-@client
+@client("ifca.least_loss_round", SUM)
 def least_loss_round(down: Models, client: Client, *, trainer: dict) -> Trained:
     """The model with the least loss, after local epochs."""
     how = Trainer(**trainer)

@@ -13,24 +13,27 @@ import numpy as np
 
 from unpooled.arrays import Array, Float, to_numpy
 from unpooled.baselines.centres import CentreModel
-from unpooled.client import Client, client
+from unpooled.client import GATHER, Client, client
 from unpooled.estimator import Info
 from unpooled.federation import Federation
 from unpooled.maths.distances import nearest, squared
 from unpooled.maths.local_mixture import kmeans
+from unpooled.tree import message
 
 
+@message("kfed.LocalCentres")
 class LocalCentres(NamedTuple):
     centre: Float[Array, "k d"]
 
 
+@message("kfed.State")
 class State(NamedTuple):
     centres: Array  # (k, d)
     local: dict[str, Array]  # client -> (k', d)
     place: dict[str, Array]  # client -> (k',) the global cluster of each local one
 
 
-@client(batched=False)
+@client("kfed.local_clusters", GATHER, batched=False)
 def local_clusters(nothing: None, client: Client, *, sizes: dict, default: int) -> LocalCentres:
     x, w = to_numpy(client.x).astype(float), to_numpy(client.w).astype(float)
     return LocalCentres(awasthi_sheffet(x[w > 0], sizes.get(client.name, default), client.rng))

@@ -8,19 +8,21 @@ import numpy as np
 
 from unpooled.arrays import Array, Float
 from unpooled.baselines.fedavg import FedAvg, Model, State, certain
-from unpooled.client import Client, client
+from unpooled.client import SUM, Client, client
 from unpooled.errors import BadParameter
 from unpooled.estimator import Info
 from unpooled.federation import Federation
 from unpooled.learners import Trainer
+from unpooled.tree import message
 
 
+@message("local_only.Score")
 class Score(NamedTuple):
     loglik: Float[Array, ""]  # sum of log P(y | x) before training
     rows: Float[Array, "", ">=0"]
 
 
-@client
+@client("local_only.train_alone", SUM)
 def train_alone(down: Model, client: Client, *, trainer: dict) -> Score:
     """Local epochs on the client's own model, which begins as the one that was sent."""
     how = Trainer(**trainer)

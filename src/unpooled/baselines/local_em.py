@@ -8,20 +8,22 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from unpooled.arrays import Array, Float, to_numpy
-from unpooled.client import Client, client
+from unpooled.client import SUM, Client, client
 from unpooled.data.checks import check_complete
 from unpooled.errors import BadParameter, suggest
 from unpooled.estimator import Estimator, Info
-from unpooled.federation import Federation, innermost
+from unpooled.federation import Federation
 from unpooled.maths import local_mixture, mixture
 from unpooled.maths.mixture import Params
+from unpooled.tree import message
 
 
+@message("local_em.Count")
 class Count(NamedTuple):
     k: Float[Array, "", ">=0"]
 
 
-@client(batched=False)
+@client("local_em.fit_alone", SUM, batched=False)
 def fit_alone(nothing: None, client: Client, *, sizes: dict, max_local: int) -> Count:
     x, w = to_numpy(client.x).astype(float), to_numpy(client.w).astype(float)
     k = sizes.get(client.name)
@@ -43,7 +45,7 @@ class LocalEM(Estimator):
         self.random_state = random_state
 
     def check(self, fed: Federation) -> None:
-        check_complete(getattr(innermost(fed), "clients", []))
+        check_complete(fed.here())
 
     def init(self, fed: Federation, rng: np.random.Generator) -> tuple:
         return ()
@@ -54,7 +56,7 @@ class LocalEM(Estimator):
         return (), {"components": float(total.k)}
 
     def finish(self, fed: Federation, state: tuple) -> None:
-        kept = fed.snapshot()
+        kept = {c.name: c.state for c in fed.here() if "alone" in c.state}
         self.models_: dict[str, tuple[Params, str, int]] = {}
         first = 0
         for name in sorted(kept):
@@ -62,7 +64,7 @@ class LocalEM(Estimator):
             self.models_[name] = (params, kept[name]["alone"]["shape"], first)
             first += len(params.weights)
         self.n_components_ = first
-        here: list[Client] = getattr(innermost(fed), "clients", [])
+        here = fed.here()
         self.labels_ = {c.name: self.predict(c.x, client=c.name) for c in here}
 
     def predict(self, X: Any, client: str | None = None) -> np.ndarray:

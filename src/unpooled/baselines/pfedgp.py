@@ -14,14 +14,16 @@ from sklearn.utils.validation import check_is_fitted
 from unpooled import tree
 from unpooled.arrays import Array, Float, to_numpy
 from unpooled.baselines.regression import FedAvgRegression, Network, State, predict_by
-from unpooled.client import Client, client
+from unpooled.client import GATHER, Client, client
 from unpooled.errors import BadData, BadParameter, suggest
 from unpooled.estimator import rows_of
 from unpooled.federation import Federation
-from unpooled.maths.named import at_least
-from unpooled.models.row_scaling import standard, standard_rows
+from unpooled.models.regression.scaling import standard, standard_rows
+from unpooled.parameters import at_least
+from unpooled.tree import message
 
 
+@message("pfedgp.Personal")
 class Personal(NamedTuple):
     """A client's process: what its rows say of the function at the inducing points."""
 
@@ -29,7 +31,7 @@ class Personal(NamedTuple):
     pull: Float[Array, "m"]
 
 
-@client(batched=False)
+@client("pfedgp.personal", GATHER, batched=False)
 def personal(network: Network, client: Client, *, spec: dict, share: float, seed: int) -> Personal:
     """The process of this client's own rows under the shared kernel."""
     from unpooled.maths.torch_training import sparse_fit

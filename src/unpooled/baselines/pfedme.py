@@ -13,14 +13,16 @@ import numpy as np
 
 from unpooled.arrays import Array, Float, like
 from unpooled.baselines.fedavg import FedAvg, Model, State, certain
-from unpooled.client import Client, client
+from unpooled.client import SUM, Client, client
 from unpooled.errors import BadParameter
 from unpooled.estimator import Info
 from unpooled.federation import Federation
 from unpooled.learners import Trainer
 from unpooled.learners.sgd import batches, minibatches, spread_over
+from unpooled.tree import message
 
 
+@message("pfedme.Envelope")
 class Envelope(NamedTuple):
     theta: Float[Array, "k p"]  # sum of the clients' shared models
     clients: Float[Array, ""]
@@ -28,7 +30,7 @@ class Envelope(NamedTuple):
     rows: Float[Array, "", ">=0"]
 
 
-@client
+@client("pfedme.moreau_round", SUM)
 def moreau_round(down: Model, client: Client, *, trainer: dict, lam: float, eta: float, inner_steps: int) -> Envelope:
     how = Trainer(**trainer)
     rows = how.rows(client)

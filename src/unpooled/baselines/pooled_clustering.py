@@ -15,10 +15,10 @@ from sklearn.mixture import BayesianGaussianMixture, GaussianMixture
 
 from unpooled.arrays import to_numpy
 from unpooled.data.checks import check_complete
+from unpooled.data.federate import as_federation
 from unpooled.errors import BadParameter
 from unpooled.estimator import Estimator
-from unpooled.federation import Federation, innermost
-from unpooled.local import Local, as_federation
+from unpooled.federation import Federation
 
 METHODS = ("gmm", "gmm-bic", "bayesian", "hdbscan")
 SHAPES = ("spherical", "diag", "full")
@@ -51,7 +51,7 @@ class PooledClustering(Estimator):
     def fit(self, data: Any, y: Any = None, *, by: Any = None, sample_weight: Any = None) -> PooledClustering:
         fed = as_federation(data, y, by=by)
         self.check(fed)
-        clients = innermost(fed).clients
+        clients = fed.here()
         x = np.concatenate([to_numpy(c.x) for c in clients])
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
@@ -64,9 +64,9 @@ class PooledClustering(Estimator):
     def check(self, fed: Federation) -> None:
         if self.method not in METHODS:
             raise BadParameter(f"method={self.method!r} is not known: use one of {', '.join(METHODS)}")
-        if not isinstance(innermost(fed), Local):
+        if not fed.here():
             raise BadParameter("PooledClustering needs all rows in this process: it is what a federation cannot do")
-        check_complete(getattr(innermost(fed), "clients", []))
+        check_complete(fed.here())
 
     def _labels(self, x: np.ndarray) -> np.ndarray:
         if self.method == "hdbscan":

@@ -14,19 +14,22 @@ from sklearn.utils.validation import check_is_fitted
 
 from unpooled import tree
 from unpooled.arrays import Array, Float, to_numpy
-from unpooled.client import Client, client
+from unpooled.client import SUM, Client, client
 from unpooled.estimator import Estimator, rows_of
 from unpooled.federation import Federation
 from unpooled.maths.feature_maps import ACTIVATIONS, Kernel, Leaves, Spec, features, start
-from unpooled.maths.named import above, at_least, not_below_zero, one_of, share, widths
-from unpooled.models.row_scaling import Scaling, check_targets, standard, standard_rows, standardise
+from unpooled.models.regression.scaling import Scaling, check_targets, standard, standard_rows, standardise
+from unpooled.parameters import above, at_least, not_below_zero, one_of, share, widths
+from unpooled.tree import message
 
 
+@message("network_regression.Network")
 class Network(NamedTuple):
     scaling: Scaling
     leaves: Leaves  # the layers, and `head` (k, o) with `offset` (o,)
 
 
+@message("network_regression.Trained")
 class Trained(NamedTuple):
     rows: Float[Array, "", ">=0"]
     leaves: Leaves  # times rows
@@ -34,6 +37,7 @@ class Trained(NamedTuple):
     squares: Float[Array, ""]  # errors on rows held out, before training
 
 
+@message("network_regression.State")
 class State(NamedTuple):
     network: Network
     best: Leaves
@@ -43,7 +47,7 @@ class State(NamedTuple):
     seed: int  # chooses the rows held out
 
 
-@client
+@client("network_regression.train_network", SUM)
 def train_network(
     down: Network,
     client: Client,

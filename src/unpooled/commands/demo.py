@@ -72,8 +72,8 @@ def against_pooled(model: Any) -> float:
     import numpy as np
 
     from unpooled.data import builtin
+    from unpooled.data.federate import federate
     from unpooled.estimator import Moment
-    from unpooled.local import federate
 
     table = builtin.load("hospitals")
     fed, pooled = federate(table), federate(np.concatenate([table.clients[name] for name in table.clients]))

@@ -20,7 +20,7 @@ from flwr.app import Message
 from flwr.serverapp import Grid
 
 from unpooled import tree, wire
-from unpooled.client import Ask
+from unpooled.client import Ask, Client
 from unpooled.errors import BadParameter, TooFewClients
 from unpooled.federation import LATE, Journal, Tally, cohort
 from unpooled.flower import objects  # noqa: F401  # grids look for late objects as it says
@@ -83,6 +83,10 @@ class Flower:
     def columns(self) -> list[str] | None:
         return self._roster.columns
 
+    def here(self) -> list[Client]:
+        """No client's rows are in this process."""
+        return []
+
     def _find(self) -> list[str]:
         """The nodes there are, once `min_clients` have said who they are and no other has yet to."""
         end, told = time.monotonic() + self.wait, -1
@@ -144,10 +148,11 @@ class Flower:
     # ---- the three ways to ask ----
 
     def sum(self, ask: Ask, down: Tree) -> Tree:
-        total: Tree = None
-        for _, up in self._exchange(ask, down, "sum"):
+        total, names = None, []
+        for name, up in self._exchange(ask, down, "sum"):
             total = up if total is None else tree.add(total, up)
-        return total
+            names.append(name)
+        return ask.complete(total, names, tree.dims(down, ask.types[0]))
 
     def gather(self, ask: Ask, down: Tree) -> dict[str, Tree]:
         return dict(self._exchange(ask, down, "gather"))
@@ -156,12 +161,12 @@ class Flower:
         for _ in self._exchange(ask, down, "tell"):
             pass
 
-    def _exchange(self, ask: Ask, down: Tree, how: str) -> Iterator[tuple[str, Tree]]:
+    def _exchange(self, ask: Ask, down: Tree, kind: str) -> Iterator[tuple[str, Tree]]:
         """(name, checked answer) pairs in the order of names, each as soon as all before it are settled."""
         names = self.names
         self._meet()
-        with self.journal.exchange(ask, down, how, names, self.min_clients) as tally:
-            exchange = Exchange(self, ask, down, how, tally)
+        with self.journal.exchange(ask, down, kind, names, self.min_clients) as tally:
+            exchange = Exchange(self, ask, down, tally)
             for name in names:
                 while name not in exchange.settled and exchange.going():
                     exchange.move()
@@ -195,8 +200,8 @@ class Run:
 class Exchange:
     """One question on its way: sent, asked again, answered, refused or left out."""
 
-    def __init__(self, fed: Flower, ask: Ask, down: Tree, how: str, tally: Tally):
-        self.fed, self.ask, self.down, self.tally, self.how = fed, ask, down, tally, how
+    def __init__(self, fed: Flower, ask: Ask, down: Tree, tally: Tally):
+        self.fed, self.ask, self.down, self.tally = fed, ask, down, tally
         self.bound = tree.dims(down, ask.types[0])
         self.settled: dict[str, tuple[Tree] | None] = {}  # (answer,), or None if it was refused
         self.open = set(fed.names)
@@ -260,7 +265,7 @@ class Exchange:
     def _head(self) -> dict[str, Any]:
         """What all nodes are told: sent to the SuperLink once, however many nodes fetch it there."""
         journal = self.fed.journal
-        head = {"kind": "ask", "run": self.fed._run.name, "round": journal.round, "seed": journal.seed, "how": self.how}
+        head = {"kind": "ask", "run": self.fed._run.name, "round": journal.round, "seed": journal.seed}
         return head | _json(self.ask)
 
     def _private(self, name: str) -> str:
@@ -297,7 +302,7 @@ class Exchange:
         self.heard = time.monotonic()
         if not self.tally.answered:
             self.fed._paces.append(self.heard - self.start)
-        self.tally.count(sent)
+        self.tally.count(sent, [name])
         self.settled[name] = (up,)
         self.open.discard(name)
 

@@ -10,10 +10,10 @@ import numpy as np
 
 from unpooled import tree
 from unpooled.arrays import to_numpy
-from unpooled.client import Ask, Client, client
+from unpooled.client import STEP, Ask, Client, client
 from unpooled.errors import BadParameter
 from unpooled.federation import Federation, Layer
-from unpooled.maths.named import at_least, not_below_zero, one_of
+from unpooled.parameters import at_least, not_below_zero, one_of
 from unpooled.tree import Tree
 
 CORRUPTIONS = ("nan", "shape", "dtype", "parts")
@@ -24,7 +24,7 @@ class Dropped(ConnectionError):
     """The rehearsed loss of a client."""
 
 
-@client(batched=False)
+@client("faults.misbehave", STEP, batched=False)
 def misbehave(up: Tree, client: Client, *, drop: dict, delay: dict, corrupt: dict) -> Tree:
     """What the plan says for this client in this round; plans are {round: [names]} and {round: {name: seconds or kind}}."""
     now = str(client.moment[1])
@@ -66,7 +66,7 @@ class Faults(Layer):
     def wrap(self, ask: Ask) -> Ask:
         now = str(self.journal.round + 1)
         due = {what: {now: rounds[now]} if now in rounds else {} for what, rounds in self.plan.items()}
-        return ask.then(misbehave, undo=None, **due) if any(due.values()) else ask
+        return ask.then(misbehave, undo=None, undo_total=None, **due) if any(due.values()) else ask
 
 
 def _told(who: Any) -> Any:

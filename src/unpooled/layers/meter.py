@@ -5,7 +5,7 @@ from __future__ import annotations
 from unpooled.client import Ask
 from unpooled.errors import BadParameter, RunError
 from unpooled.federation import Federation, Layer
-from unpooled.maths.named import is_number
+from unpooled.parameters import is_number
 from unpooled.tree import Tree
 
 

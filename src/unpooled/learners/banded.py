@@ -18,6 +18,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from unpooled.tree import message
+
 ALIGNED = 8  # columns of a product come in multiples of this, which tensor cores want
 LARGEST = 2**19  # entries of a band: beyond this the zeros cost more than they save
 
@@ -25,6 +27,7 @@ LARGEST = 2**19  # entries of a band: beyond this the zeros cost more than they 
 # ---- which networks ----
 
 
+@message("learners.Convolution")
 class Convolution(NamedTuple):
     stride: tuple[int, int]
     pool: int  # side of the squares of outputs of which the largest is kept

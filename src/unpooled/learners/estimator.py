@@ -139,7 +139,7 @@ class LearnerEstimator(ClassifierMixin, Estimator):
         """Sets classes_, theta_, trainer_ and clients_: what the state of each client that lives here holds by these names."""
         self.trainer_, self.theta_ = trainer, to_numpy(theta)
         self.classes_, self.n_features_in_ = np.asarray(trainer["labels"]), trainer["inputs"]
-        states = fed.snapshot() or {}
+        states = {c.name: c.state for c in fed.here()}
         kept = {name: _picked(states.get(name, {}), private) for name in fed.names}
         personal = set(private) - {"norm"}  # where there is more to a client than the shared model, it must be here
         self.clients_ = {name: own for name, own in kept.items() if own or not personal}

@@ -10,12 +10,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from unpooled.arrays import Array, Int, to_numpy
-from unpooled.client import Client, client
+from unpooled.client import GATHER, Client, client
 from unpooled.errors import BadData
 from unpooled.federation import Federation
-from unpooled.maths.coding import received
+from unpooled.layers.compression.coding import received
+from unpooled.tree import message
 
 
+@message("learners.Rows")
 class Rows(NamedTuple):
     """What is trained on."""
 
@@ -24,6 +26,7 @@ class Rows(NamedTuple):
     w: Array  # (..., n)
 
 
+@message("learners.Kind")
 class Kind(NamedTuple):
     """What a client's data is made of."""
 
@@ -32,7 +35,7 @@ class Kind(NamedTuple):
     missing: Int[Array, "", ">=0"]  # rows with missing values
 
 
-@client(batched=False)
+@client("learners.kind", GATHER, batched=False)
 def kind(down: None, client: Client) -> Kind:
     """Which classes the client has seen, how wide its rows are, and how many of them have holes."""
     if client.y is None:

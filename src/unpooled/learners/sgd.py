@@ -14,8 +14,10 @@ import numpy as np
 from unpooled.arrays import Array, is_torch, like, namespace, to_numpy
 from unpooled.client import Client
 from unpooled.learners.mixing import mass
+from unpooled.tree import message
 
 
+@message("learners.Step")
 class Step(NamedTuple):
     """What an update is made of."""
 
@@ -25,6 +27,7 @@ class Step(NamedTuple):
     prox: float = 0.0  # pull towards where the epochs began: FedProx's mu
 
 
+@message("learners.Order")
 class Order(NamedTuple):
     """Minibatches of one or several epochs, padded to the longest client."""
 

@@ -16,12 +16,14 @@ from scipy.optimize import brentq
 from scipy.sparse import csr_array
 
 from unpooled.arrays import Array, Float, namespace
+from unpooled.tree import message
 
 RATIOS = (-9.0, 6.0)  # logs of the ratios searched: below the first, groups have no offset
 GRID = 121  # ratios noise / prior tried before the best is refined
 TINY = 1e-13  # a share so small that it is what rounding left
 
 
+@message("maths.bayes_linear.Stats")
 class Stats(NamedTuple):
     """Sums over rows with weights w, of features z (k,) and targets y (o,)."""
 
@@ -36,6 +38,7 @@ class Stats(NamedTuple):
     group_y: Float[Array, "g o"]
 
 
+@message("maths.bayes_linear.Posterior")
 class Posterior(NamedTuple):
     """What the sums say: enough to predict, with no row kept."""
 
@@ -224,6 +227,7 @@ def _best_ratio(values: Array, along2: Array, yy: float, dof: float) -> float:
     return float(np.exp(grid[best]))
 
 
+@message("maths.bayes_linear.Slopes")
 class Slopes(NamedTuple):
     """d log p(y) by the sums: what a client needs to turn the global evidence into a gradient of its own features."""
 

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from unpooled.arrays import Array, namespace
+from unpooled.tree import message
 
 BETA_1, BETA_2 = 0.9, 0.99  # how much of its averages Adam keeps in a step
 MEMORY = 20  # pairs L-BFGS remembers
@@ -20,6 +21,7 @@ SHORTEST = 1e-6
 LONGEST = 1.0  # change of any one number in a step: farther, a model of curvature is not to be believed
 
 
+@message("maths.descent.Adam")
 class Adam(NamedTuple):
     at: Array  # (p,)
     first: Array  # (p,)
@@ -48,6 +50,7 @@ def warm_cosine(count: int, total: int, warm: int = 10, floor: float = 0.03) -> 
     return float(min(1.0, (count + 1) / warm) * (floor + (1 - floor) * fall))
 
 
+@message("maths.descent.LBFGS")
 class LBFGS(NamedTuple):
     at: np.ndarray  # (p,) where to evaluate next
     base: np.ndarray  # (p,) the last point kept

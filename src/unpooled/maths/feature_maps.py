@@ -16,6 +16,7 @@ from sklearn.preprocessing import PolynomialFeatures
 from unpooled.arrays import Array, Float, namespace
 from unpooled.errors import BadParameter, suggest
 from unpooled.maths.random_features import SPECTRA, exponentials, frequencies, powers, products, waves
+from unpooled.tree import message
 
 Leaves = dict[str, Float[Array, "*s"]]
 Spec = Mapping[str, Any]  # JSON: it travels as the option of a question
@@ -23,6 +24,7 @@ Spec = Mapping[str, Any]  # JSON: it travels as the option of a question
 SHIFTER_INPUTS, SHIFTER_WIDTH = 5, 16  # the small network that turns normal draws into frequencies
 
 
+@message("maths.feature_maps.Kernel")
 class Kernel(NamedTuple):
     """The numbers of a feature map."""
 
@@ -30,6 +32,7 @@ class Kernel(NamedTuple):
     omega: Leaves  # drawn once, the same for all
 
 
+@message("maths.feature_maps.Map")
 class Map(NamedTuple):
     start: Callable[[Spec, int, np.random.Generator], Kernel]
     apply: Callable[[Spec, Kernel, Array], Array]

@@ -10,10 +10,13 @@ from typing import NamedTuple
 
 import torch
 
+from unpooled.tree import message
+
 Tensor = torch.Tensor
 JITTER = 1e-8  # of the signal's variance, on the diagonal of the inducing points' kernel
 
 
+@message("maths.fitc.Fit")
 class Fit(NamedTuple):
     """What predictions need of the rows seen."""
 

@@ -12,10 +12,12 @@ from scipy.special import ndtr
 
 from unpooled.maths import gaussian, missing
 from unpooled.maths.mixture import Params, Stats
+from unpooled.tree import message
 
 HALVINGS = 50  # of the bracket around a quantile
 
 
+@message("maths.imputation.Laws")
 class Laws(NamedTuple):
     """One mixture of normals a missing cell."""
 

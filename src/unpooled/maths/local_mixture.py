@@ -10,6 +10,7 @@ from sklearn.cluster import KMeans
 
 from unpooled.maths import gaussian, mixture
 from unpooled.maths.mixture import Params
+from unpooled.tree import message
 
 SHAPES = ("spherical", "diag", "full")
 MAX_ITER = 20
@@ -17,6 +18,7 @@ RIDGE = 1e-4  # of the mean variance, added to variances
 PATIENCE = 2  # so many k in a row without a better BIC end the search
 
 
+@message("maths.local_mixture.Fit")
 class Fit(NamedTuple):
     params: Params
     shape: str

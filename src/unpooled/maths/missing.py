@@ -16,6 +16,7 @@ from unpooled.maths import gaussian
 from unpooled.maths.kernel import cast, columns, double, floating, indices, log, responsibilities, room, zeros
 from unpooled.maths.patterns import AT_ONCE, Projection, Run, fits, halve, patterns, portions, projections, whitened
 from unpooled.maths.shapes import Diagonal, Full, kernel_for
+from unpooled.tree import message
 
 # ---- inside the E-step ----
 
@@ -110,6 +111,7 @@ def log_density(kernel: Full, x: Array) -> Array:
 # ---- what the holes may hold ----
 
 
+@message("maths.missing.Given")
 class Given(NamedTuple):
     """Rows with the same holes: the missing columns u given the others, by component."""
 

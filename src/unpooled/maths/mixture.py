@@ -12,14 +12,17 @@ from unpooled.arrays import Array, Float, namespace
 from unpooled.maths import gaussian, missing
 from unpooled.maths.kernel import cast, chunks, columns, double, floating, fold, has_nan, log, responsibilities, zeros
 from unpooled.maths.shapes import kernel_for
+from unpooled.tree import message
 
 
+@message("maths.mixture.Params")
 class Params(NamedTuple):
     weights: Float[Array, "k"]
     means: Float[Array, "k d"]
     covs: Float[Array, "*c"]  # packed by shape, see maths.gaussian
 
 
+@message("maths.mixture.Stats")
 class Stats(NamedTuple):
     """Sums over rows with responsibilities r, about the current means."""
 

@@ -15,11 +15,13 @@ import numpy as np
 from unpooled.arrays import Array, namespace, to_numpy
 from unpooled.maths.kernel import buffer, cast, columns, double, sum_of_squares
 from unpooled.maths.shapes import LOG_2PI, Full, homogeneous
+from unpooled.tree import message
 
 KEPT = 1_000_000  # numbers in the maps of patterns kept for the next client
 AT_ONCE = 2_000_000  # numbers in the maps of patterns made together
 
 
+@message("maths.patterns.Projection")
 class Projection(NamedTuple):
     """What one pattern of holes makes of the components' frames."""
 
@@ -29,6 +31,7 @@ class Projection(NamedTuple):
     const: Array  # (k or 1,), of the log density
 
 
+@message("maths.patterns.Run")
 class Run(NamedTuple):
     """Neighbouring columns with the same holes."""
 

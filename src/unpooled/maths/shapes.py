@@ -17,6 +17,7 @@ import numpy as np
 from unpooled.arrays import Array, is_torch, namespace
 from unpooled.maths import gaussian
 from unpooled.maths.kernel import accumulate, buffer, cast, double, has_nan, sum_of_squares, zeros
+from unpooled.tree import message
 
 LOG_2PI = math.log(2 * math.pi)
 
@@ -237,6 +238,7 @@ class _Mixture(NamedTuple):
 # ---- shared by the shapes ----
 
 
+@message("maths.shapes.Group")
 class Group(NamedTuple):
     """Components whose moments are taken about one centre."""
 

@@ -17,8 +17,9 @@ import numpy as np
 
 from unpooled import tree
 from unpooled.arrays import to_numpy
-from unpooled.client import Ask
+from unpooled.client import GATHER, Ask
 from unpooled.errors import BadParameter, DataNotFound, suggest
+from unpooled.names import room_of
 from unpooled.node.questions import Refused
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 TEMPLATE = """\
 # What this node lets out. Read before every answer; the coordinator cannot override it.
 questions = ["*"]              # names of questions that are answered; * stands for anything
-models = ["*"]                 # and the files they stand in: "gaussian_mixture", "start"; a refusal names what is missing
+models = ["*"]                 # and the models they belong to, the part before the dot: "mixture", "initialization"
 gather = false                 # whether single answers may be asked for, besides sums; or which: ["*.local_centres"]
 columns = ["*"]                # columns that may be used
 min_rows = 10                  # with fewer rows nothing is answered
@@ -52,17 +53,17 @@ class Policy:
     max_bytes: int = 2**31
     dry_run: bool = False
 
-    def admit(self, ask: Ask, how: str, rows: int, ledger: Ledger | None, node: str) -> None:
+    def admit(self, ask: Ask, rows: int, ledger: Ledger | None, node: str) -> None:
         """Refuse a question that may not be answered at all."""
         where = f"the policy of {node!r}"
         for name in (ask.name, *(s.name for s in ask.steps)):
-            model = name.split(".")[-2] if "." in name else ""
-            allowed = _matches(name, self.questions) and (_matches(model, self.models) or ".layers." in name)
+            model = room_of(name)
+            allowed = _matches(name, self.questions) and (_matches(model, self.models) or name != ask.name)
             if not allowed:
                 raise Refused(f"{where} does not allow the question {name}: ask its owner")
-        if how == "gather" and not (self.gather is True or _matches(ask.name, self.gather or ())):
+        if ask.kind == GATHER and not (self.gather is True or _matches(ask.name, self.gather or ())):
             raise Refused(
-                f"{where} does not allow GATHER, which {ask.name} was asked with: ask its owner for gather = [{ask.name!r}]"
+                f"{where} does not allow GATHER, which {ask.name} is: ask its owner for gather = [{ask.name!r}]"
             )
         if rows < self.min_rows:
             raise Refused(f"{node!r} has fewer rows than the {self.min_rows} that its policy demands")

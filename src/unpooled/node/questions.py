@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import pkgutil
 from collections.abc import Callable, Sequence
 from functools import cache
 from importlib import import_module
@@ -12,30 +11,23 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from unpooled.client import REGISTRY, Ask
 from unpooled.errors import UnpooledError
-
-PACKAGES = ("unpooled.models", "unpooled.learners", "unpooled.baselines", "unpooled.layers")
+from unpooled.names import import_home
 
 
 class Refused(UnpooledError):
     """What a node will not do; the sentence goes to the coordinator."""
 
 
-@cache
-def _modules(package: str) -> frozenset[str]:
-    found = import_module(package)
-    return frozenset(f"{package}.{m.name}" for m in pkgutil.iter_modules(found.__path__))
-
-
 def find(name: str, also: Sequence[str] = ()) -> Ask:
-    """The registered question of that name; its module is imported if it is one of ours or in `also`, and no other ever is."""
-    module = name.rpartition(".")[0] if isinstance(name, str) else ""
-    if module in also or any(module in _modules(p) for p in PACKAGES):
-        try:
+    """The registered question of that name; its home is imported if it is ours, as are the modules in `also`, and no other."""
+    try:
+        import_home(str(name))
+        for module in also if name not in REGISTRY else ():
             import_module(module)
-        except ImportError as error:
-            raise Refused(
-                f"{module} cannot be imported here ({error.name or 'missing'}): install what it needs"
-            ) from error
+    except ImportError as error:
+        raise Refused(
+            f"{str(name)[:80]} cannot be answered here, {error.name or 'a module'} is missing: install what it needs"
+        ) from error
     if name not in REGISTRY:
         raise Refused(f"{str(name)[:80]!r} is not a question known here: only registered questions are answered")
     return REGISTRY[name]

@@ -17,7 +17,7 @@ import numpy as np
 
 from unpooled import tree, wire
 from unpooled.arrays import is_torch, to_numpy
-from unpooled.client import Ask, Client, Step
+from unpooled.client import STEP, Ask, Client, Step
 from unpooled.errors import UnpooledError, suggest
 from unpooled.local import merged_jobs
 from unpooled.node import questions
@@ -29,7 +29,7 @@ from unpooled.tree import SchemaError, Tree
 
 log = logging.getLogger("unpooled.node")
 
-FIELDS = {"run": str, "round": int, "seed": int, "base": int, "floor": int, "how": str}
+FIELDS = {"run": str, "round": int, "seed": int, "base": int, "floor": int}
 FIELDS |= {"ask": str, "schema": str, "options": dict}
 
 
@@ -119,7 +119,7 @@ class Site:
         policy = self.policy()
         rows = self._open(request, policy)
         ask = self._question(request)
-        policy.admit(ask, request["how"], rows.n_rows, self.ledger, self.name)
+        policy.admit(ask, rows.n_rows, self.ledger, self.name)
         if cached is None:
             state, sent = self._compute(ask, parcel.value(), request, rows, policy)
             kept, self.state = self._keep_state(request, state), state
@@ -136,6 +136,8 @@ class Site:
 
     def _question(self, request: dict[str, Any]) -> Ask:
         ask = questions.find(request["ask"], self.also)
+        if ask.kind == STEP:
+            raise Refused(f"{ask.name} is a step of a layer, not a question: the coordinator mixed up two names")
         if request["schema"] != questions.schema(ask.name):
             raise Refused(
                 f"{ask.name} has other messages here than at the coordinator: install the same source of unpooled at both"
@@ -145,8 +147,14 @@ class Site:
             raise Refused(
                 f"{ask.name} has no option {unknown[0][:40]!r}: {suggest(unknown[0], questions.options(ask))}"
             )
-        steps = tuple(Step(questions.find(name, self.also).name, options) for name, options in request["steps"])
+        steps = tuple(self._step(name, options) for name, options in request["steps"])
         return replace(ask.using(**request["options"]), steps=steps)
+
+    def _step(self, name: str, options: dict[str, Any]) -> Step:
+        step = questions.find(name, self.also)
+        if step.kind != STEP:
+            raise Refused(f"{step.name} is a question, not a step of a layer: the coordinator mixed up two names")
+        return Step(step.name, options)
 
     def _open(self, request: dict[str, Any], policy: Policy) -> Rows:
         """The rows of this run, read once: the first message of a run says which columns, in which order."""
@@ -231,8 +239,8 @@ def _check_fields(request: dict[str, Any]) -> None:
     if not (isinstance(steps, list) and all(_is_step(s) for s in steps)):
         raise Refused("the request's steps are not pairs of a name and options")
     numbers = [request[f] for f in ("round", "seed", "base", "floor")]
-    if min(numbers) < 0 or request["base"] >= request["round"] or request["how"] not in ("sum", "gather", "tell"):
-        raise Refused("the request's round, seed, base or kind is out of range")
+    if min(numbers) < 0 or request["base"] >= request["round"]:
+        raise Refused("the request's round, seed or base is out of range")
     columns = request.get("columns")
     if columns is not None and not (isinstance(columns, list) and all(isinstance(c, str) for c in columns)):
         raise Refused("the request's columns are not a list of names")
@@ -277,7 +285,7 @@ def _line(request: dict[str, Any], sent: Tree, ask: Ask, dry: bool) -> Line:
         run=request["run"],
         round=request["round"],
         question=ask.name,
-        kind=request["how"],
+        kind=ask.kind,
         steps=[s.name for s in ask.steps],
         what=[[path or "value", list(np.shape(leaf)), str(to_numpy(leaf).dtype)] for path, leaf in leaves],
         numbers=sum(int(np.size(to_numpy(leaf))) for _, leaf in leaves),

@@ -1,0 +1,88 @@
+"""Exact Gaussian processes in torch: Gaussian kernel, a length scale for each feature. n^3 a step, n^2 numbers; on a GPU, if wanted."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from scipy.optimize import minimize
+
+from unpooled.maths.fitc import rbf
+from unpooled.tree import message
+
+Tensor = torch.Tensor
+FARTHEST = 11.5  # logs of scales and variances stay within: five powers of ten either way
+
+
+@message("exact_gp.Shape")
+class Shape(NamedTuple):
+    """Hyper-parameters."""
+
+    log_scale: Tensor  # (d,)
+    log_signal: Tensor  # () variances
+    log_noise: Tensor  # ()
+
+
+@message("exact_gp.Process")
+class Process(NamedTuple):
+    """What predictions need."""
+
+    shape: Shape
+    rows: Tensor  # (n, d) scaled
+    factor: Tensor  # (n, n) Cholesky factor of the kernel with noise
+    pull: Tensor  # (n, 1)
+    evidence: float  # log p(y)
+
+
+def fit(shape: Shape, x: Tensor, y: Tensor) -> Process:
+    """The process of rows x (n, d) and targets y (n, 1)."""
+    rows = x * torch.exp(-shape.log_scale)
+    return _process(shape, rows, rbf(rows, rows, shape.log_signal), y)
+
+
+def _process(shape: Shape, rows: Tensor, kernel: Tensor, y: Tensor) -> Process:
+    noise = torch.exp(shape.log_noise) * torch.eye(len(y), dtype=y.dtype, device=y.device)
+    factor, failed = torch.linalg.cholesky_ex(kernel + noise)
+    pull = torch.cholesky_solve(y, factor)
+    value = -0.5 * (y * pull).sum() - factor.diagonal().log().sum() - 0.5 * len(y) * math.log(2 * math.pi)
+    return Process(shape, rows, factor, pull, -math.inf if failed else float(value))
+
+
+def predict(known: Process, new: Tensor) -> tuple[Tensor, Tensor]:
+    """(mean, variance with noise) (q,) at new rows (q, d)."""
+    across = rbf(known.rows, new * torch.exp(-known.shape.log_scale), known.shape.log_signal)  # (n, q)
+    spread = torch.linalg.solve_triangular(known.factor, across, upper=False)
+    variance = torch.exp(known.shape.log_signal) - (spread * spread).sum(0)
+    return (across.mT @ known.pull)[:, 0], variance.clamp(min=0.0) + torch.exp(known.shape.log_noise)
+
+
+def slope(shape: Shape, x: Tensor, y: Tensor) -> tuple[float, np.ndarray]:
+    """(log p(y), its gradient by log_scale, log_signal, log_noise)."""
+    scale, signal = shape.log_scale.clone().requires_grad_(), shape.log_signal.clone().requires_grad_()
+    rows = x * torch.exp(-scale)
+    kernel = rbf(rows, rows, signal)
+    with torch.no_grad():
+        known = _process(shape, rows, kernel, y)
+        toward = 0.5 * (known.pull @ known.pull.mT - torch.cholesky_inverse(known.factor))  # d log p(y) by the kernel
+    parts = torch.autograd.grad(kernel, (scale, signal), toward)
+    noise = toward.diagonal().sum() * torch.exp(shape.log_noise)
+    return known.evidence, torch.cat([p.reshape(-1) for p in (*parts, noise)]).cpu().numpy()
+
+
+def learn(shape: Shape, x: Tensor, y: Tensor, steps: int) -> Shape:
+    """The hyper-parameters that make y most probable, by so many steps of L-BFGS at most."""
+    d = len(shape.log_scale)
+
+    def at(flat: np.ndarray) -> Shape:
+        t = torch.as_tensor(flat, dtype=x.dtype, device=x.device)
+        return Shape(t[:d], t[d], t[d + 1])
+
+    def cost(flat: np.ndarray) -> tuple[float, np.ndarray]:
+        value, gradient = slope(at(flat), x, y)
+        return (-value / len(y), -gradient / len(y)) if np.isfinite(gradient).all() else (1e10, np.zeros_like(flat))
+
+    start = torch.cat([p.reshape(-1) for p in shape]).cpu().numpy()
+    bounds = [(-FARTHEST, FARTHEST)] * len(start)
+    return at(minimize(cost, start, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": steps}).x)

@@ -1,0 +1,118 @@
+"""What a client is asked while a kernel is learned: its part of the global gradient, or a kernel of its own; one SUM each.
+
+`gradient` costs as many numbers as theta has; `train` as many, or the Gram matrix of the server's rows. How well the rows
+held out are predicted rides along in both.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from unpooled.arrays import Array, Float
+from unpooled.client import SUM, Client, client
+from unpooled.maths import bayes_linear
+from unpooled.maths.bayes_linear import Posterior, Slopes
+from unpooled.maths.feature_maps import Kernel, Leaves, features
+from unpooled.models.regression.last_layer import Design, group_of
+from unpooled.models.regression.scaling import standard_rows
+from unpooled.tree import message
+
+
+@message("fedbnr.Checked")
+class Checked(NamedTuple):
+    """How held-out rows are predicted."""
+
+    n: Float[Array, "", ">=0"]
+    squares: Float[Array, "o", ">=0"]
+    absolute: Float[Array, "o", ">=0"]  # errors of standardised targets, summed: what chooses the round
+    nlpd: Float[Array, "o"]  # minus the log density, summed
+    spread: Float[Array, "o", ">=0"]  # squares of targets, summed: the errors of the mean of all rows fitted
+
+
+@message("fedbnr.Question")
+class Question(NamedTuple):
+    """What the second SUM of an exact round needs."""
+
+    design: Design
+    posterior: Posterior
+    slopes: Slopes
+
+
+@message("fedbnr.Gradient")
+class Gradient(NamedTuple):
+    theta: Leaves
+    held: Checked
+
+
+@message("fedbnr.Task")
+class Task(NamedTuple):
+    """What the second SUM of a round with local training needs."""
+
+    design: Design
+    posterior: Posterior
+    log_noise: Float[Array, ""]
+    log_prior: Float[Array, ""]
+    rows: Float[Array, "s d"]  # the server's rows to distil on; none to average
+
+
+@message("fedbnr.Trained")
+class Trained(NamedTuple):
+    clients: Float[Array, "", ">=0"]
+    theta: Leaves
+    log_noise: Float[Array, ""]
+    log_prior: Float[Array, ""]
+    gram: Float[Array, "s s"]  # of the server's rows under the client's kernel
+    held: Checked
+
+
+# ---- questions ----
+
+
+@client("fedbnr.gradient", SUM, adds=True, batched=False)
+def gradient(question: Question, client: Client, *, spec: dict, share: float, seed: int) -> Gradient:
+    """d log p(y of all clients) by theta: this client's part of it."""
+    from unpooled.maths.torch_training import pullback
+
+    x, y, w, held = standard_rows(question.design.scaling, client, share, seed)
+    fit, group, post = w > 0, group_of(question.design, client), question.posterior
+    own = None if group is None else group[fit]
+    slope = lambda z: bayes_linear.cotangent(question.slopes, *bayes_linear.apart(post, z, y[fit], own), w[fit])  # noqa: E731
+    theta = pullback(spec, question.design.kernel, x[fit], slope)
+    return Gradient(theta, check_held(post, spec, question.design.kernel, x, y, held, group))
+
+
+@client("fedbnr.train", SUM)
+def train(task: Task, client: Client, *, spec: dict, share: float, seed: int, epochs: int, rate: float) -> Trained:
+    """Local steps on the client's own evidence, from the global kernel."""
+    from unpooled.maths.torch_training import descend
+
+    kernel = task.design.kernel
+    x, y, w, held = standard_rows(task.design.scaling, client, share, seed)
+    leaves = {**kernel.theta, "log_noise": task.log_noise, "log_prior": task.log_prior}
+    mine = descend(spec, leaves, kernel.omega, (x, y, w), loss="evidence", epochs=epochs, rate=rate)
+    log_noise, log_prior = mine.pop("log_noise"), mine.pop("log_prior")
+    checked = check_held(task.posterior, spec, kernel, x, y, held)
+    clients = (w.sum(-1) > 0).astype(np.float64)  # one whose rows are all held out has learned nothing
+    rows = np.array(np.broadcast_to(task.rows, (*w.shape[:-1], *task.rows.shape)))  # torch wants rows it may write to
+    z = features(spec, Kernel(mine, kernel.omega), rows)
+    gram = z @ z.swapaxes(-1, -2)
+    distil = task.rows.shape[0] > 0  # kernels stay when their Gram matrices leave
+    say = lambda v, counts: v * counts.reshape(counts.shape + (1,) * (v.ndim - counts.ndim))  # noqa: E731
+    theta = {k: say(v, 0 * clients if distil else clients) for k, v in mine.items()}
+    return Trained(clients, theta, say(log_noise, clients), say(log_prior, clients), say(gram, clients), checked)
+
+
+def check_held(
+    post: Posterior, spec: dict, kernel: Kernel, x: Array, y: Array, held: Array, group: Array | None = None
+) -> Checked:
+    """How the rows of weight `held` (..., n) are predicted; stacked or not."""
+    if held.ndim == 1:  # only these rows: most have no weight
+        group = None if group is None else group[held > 0]
+        x, y, held = (a[held > 0] for a in (x, y, held))
+    mean, variance = bayes_linear.predict(post, features(spec, kernel, x), group)
+    squares = (y - mean) ** 2
+    nlpd = 0.5 * (np.log(2 * np.pi * variance) + squares / variance)
+    weigh = lambda v: (held[..., None] * v).sum(-2)  # noqa: E731
+    return Checked(held.sum(-1), weigh(squares), weigh(np.abs(y - mean)), weigh(nlpd), weigh(y**2))

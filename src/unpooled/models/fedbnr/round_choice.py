@@ -1,0 +1,77 @@
+"""Which round of FedBNR is kept: the one that predicts rows it has not seen best. Sends nothing.
+
+Those are rows held out at the clients, whose errors ride along in a SUM, or the server's own rows, if it has some.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from unpooled.errors import BadData
+from unpooled.maths.bayes_linear import Stats
+from unpooled.maths.feature_maps import Leaves
+from unpooled.models.fedbnr.checks import check_server_data
+from unpooled.models.fedbnr.kernel_learning import Checked
+from unpooled.models.regression.group_effects import members
+from unpooled.models.regression.last_layer import Design
+from unpooled.models.regression.scaling import standard
+from unpooled.tree import message
+
+SERVER_SHARE = 0.8  # of the server's rows are distilled on, the others choose the round
+
+
+@message("fedbnr.Best")
+class Best(NamedTuple):
+    """The round at which held-out rows were predicted best."""
+
+    theta: Leaves
+    stats: Stats
+    log_noise: float
+    log_prior: float
+    score: float  # mean absolute error of standardised targets: squares would let one odd row choose the round
+    round: int
+
+
+@message("fedbnr.ServerRows")
+class ServerRows(NamedTuple):
+    """Rows that lie at the server, standardised as the clients' are."""
+
+    x: np.ndarray  # (s, d)
+    y: np.ndarray  # (s, o)
+    group: np.ndarray | None  # (s,)
+
+
+def server_rows(design: Design, data: Any, distil: float) -> tuple[ServerRows, ServerRows]:
+    """(rows to distil on, a share `distil` of all; rows to choose the round with) of data (X, y); none where there are no data."""
+    scaling = design.scaling
+    d, o = len(scaling.x_mean), len(scaling.y_mean)
+    if data is None:
+        none = ServerRows(np.zeros((0, d)), np.zeros((0, o)), None)
+        return none, none
+    x, y = check_server_data(data)
+    y = y[:, None] if y.ndim == 1 else y
+    for found, wanted, what in ((x.shape[1], d, "columns"), (y.shape[1], o, "targets")):
+        if found != wanted:
+            raise BadData(f"server_data has {found} {what} but the clients have {wanted}: give the same")
+    cut = int(distil * len(x))
+    group = members(design.groups, x)
+    x, y = standard(scaling, x), (y - scaling.y_mean) / scaling.y_scale
+    some = lambda rows: ServerRows(x[rows], y[rows], None if group is None else group[rows])  # noqa: E731
+    return some(slice(cut)), some(slice(cut, None))
+
+
+def judge(best: Best | None, now: Best, held: Checked, y_scale: np.ndarray) -> tuple[Best, dict[str, float]]:
+    """(the better of two rounds, what held-out rows say of this one in the units of y); the last round where there are none."""
+    if held.n == 0:
+        return now, {}
+    now = now._replace(score=float(held.absolute.mean() / held.n))
+    rmse, spread = (np.sqrt((y_scale**2 * squares / held.n).mean()) for squares in (held.squares, held.spread))
+    seen = {
+        "val_rmse": float(rmse),
+        "val_spread": float(spread),
+        "val_mae": float((y_scale * held.absolute / held.n).mean()),
+        "val_nlpd": float((held.nlpd / held.n + np.log(y_scale)).mean()),
+    }
+    return (now if best is None or now.score < best.score else best), seen

@@ -1,0 +1,36 @@
+"""Models of the exponential family for FedEM, one a file: two functions and a feasible set each."""
+
+from unpooled.models.fedem.families.base import Family, Sum
+from unpooled.models.fedem.families.bernoulli import BernoulliMixture
+from unpooled.models.fedem.families.categorical import CategoricalMixture
+from unpooled.models.fedem.families.common import CommonCovariance
+from unpooled.models.fedem.families.factor import FactorAnalysis
+from unpooled.models.fedem.families.gaussian import GaussianMixture
+from unpooled.models.fedem.families.lowrank import LowRank
+from unpooled.models.fedem.families.poisson import PoissonMixture
+from unpooled.models.fedem.families.regression import RegressionMixture
+
+FAMILIES: dict[str, type] = {
+    "gaussian": GaussianMixture,
+    "common": CommonCovariance,
+    "poisson": PoissonMixture,
+    "bernoulli": BernoulliMixture,
+    "categorical": CategoricalMixture,
+    "regression": RegressionMixture,
+    "factor": FactorAnalysis,
+    "lowrank": LowRank,
+}
+
+__all__ = [
+    "FAMILIES",
+    "BernoulliMixture",
+    "CategoricalMixture",
+    "CommonCovariance",
+    "FactorAnalysis",
+    "Family",
+    "GaussianMixture",
+    "LowRank",
+    "PoissonMixture",
+    "RegressionMixture",
+    "Sum",
+]

@@ -1,0 +1,54 @@
+"""What mixtures share whose columns are independent and described by one number each, its mean: k (1 + d) statistics."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from unpooled.arrays import Array, Float
+from unpooled.models.fedem.families import base
+from unpooled.parameters import at_least, within
+from unpooled.tree import message
+
+
+@message("families.columns.Stats")
+class Stats(NamedTuple):
+    n: Float[Array, "k"]  # r
+    x: Float[Array, "k d"]  # r x
+
+
+@message("families.columns.Numbers")
+class Numbers(NamedTuple):
+    n_components: int = 2
+    floor: float = 1e-6  # of weights and means
+
+
+class ColumnMixture(base.Plain, Numbers):
+    """A family says what it `wants`, its `params` (weights and means), its `log_joint`, `start`, `project` and `sample`."""
+
+    params: type
+
+    def check(self) -> None:
+        at_least("n_components", self.n_components, 1)
+        within("floor", self.floor, 0, 0.1, "the least weight and mean")
+
+    def log_joint(self, params: Any, x: np.ndarray) -> np.ndarray:  # (n, d) -> (n, k)
+        raise NotImplementedError("abstract")
+
+    def project(self, stats: Stats) -> tuple[Stats, bool]:
+        raise NotImplementedError("abstract")
+
+    def statistics(self, params: Any, x: np.ndarray, w: np.ndarray) -> base.Sum:
+        r, loglik = base.responsibilities(self.log_joint(params, x), w)
+        seen, (_, means) = ~np.isnan(x), params
+        total = r.T @ np.where(seen, x, 0.0) + (r.T @ ~seen) * means
+        return base.Sum(Stats(r.sum(axis=0), total), loglik)
+
+    def maximize(self, stats: Stats, params: Any) -> Any:
+        stats, _ = self.project(stats)
+        return self.params(base.weights(stats.n, self.floor), stats.x / stats.n[:, None])
+
+    def moments(self, params: Any) -> Stats:
+        weights, means = params
+        return Stats(weights, weights[:, None] * means)

@@ -1,0 +1,198 @@
+"""Gaussian mixture of four shapes: k (1 + d) statistics and second moments packed by shape, all about one fixed origin.
+
+FedEM carries statistics from round to round, so they must not move with the means as those of the exact solver do. What is sent is
+compressed in each component's own whitened frame, where all numbers have like sizes.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+from unpooled.arrays import Array, Float
+from unpooled.errors import BadParameter
+from unpooled.maths import gaussian, mixture
+from unpooled.maths.mixture import Params
+from unpooled.models.fedem.families import base
+from unpooled.parameters import at_least, within
+from unpooled.tree import message
+
+
+@message("families.gaussian.Stats")
+class Stats(NamedTuple):
+    n: Float[Array, "k"]  # r
+    x: Float[Array, "k d"]  # r x
+    xx: Float[Array, "*c"]  # r x x', packed as covariances are
+
+
+@message("families.gaussian.Numbers")
+class Numbers(NamedTuple):
+    n_components: int = 1
+    shape: str = "full"
+    floor: float = 1e-6  # of weights, and of eigenvalues in the standardised frame
+    reg: float | tuple[float, ...] = 0.0  # added to variances, for all columns or for each
+
+
+class GaussianMixture(base.Standardised, Numbers):
+    wants = "finite numbers, or gaps"
+
+    def check(self) -> None:
+        at_least("n_components", self.n_components, 1)
+        within("floor", self.floor, 0, 0.1, "the least weight, and the least eigenvalue of a covariance")
+        if self.shape not in gaussian.SHAPES:
+            raise BadParameter(f"shape={self.shape!r} is not known: use one of {', '.join(gaussian.SHAPES)}")
+
+    def bad_rows(self, x: np.ndarray) -> np.ndarray:
+        return np.isinf(x).any(axis=1)
+
+    def frame(self, mean: np.ndarray, scale: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Spherical covariances stay so under one unit for all columns only."""
+        return mean, scale if self.shape != "spherical" else np.full_like(scale, np.sqrt(np.mean(scale**2)))
+
+    def scaled(self, unit: np.ndarray) -> GaussianMixture:
+        """The same family for rows in other units."""
+        return self._replace(reg=tuple(np.broadcast_to(self.reg, len(unit)) / unit**2))
+
+    def start(self, mean: np.ndarray, scale: np.ndarray, rng: np.random.Generator) -> Params:
+        k = self.n_components
+        means = mean + scale * rng.normal(size=(k, len(mean)))
+        return self.from_clusters(np.full(k, 1 / k), means, np.tile(scale**2, (k, 1)))
+
+    def from_clusters(
+        self, weights: np.ndarray, means: np.ndarray, variances: np.ndarray
+    ) -> Params:  # (k,), (k, d), (k, d)
+        covs = gaussian.reshape_covs(variances[:, :, None] * np.eye(means.shape[1]), self.shape)
+        return Params(weights, means, gaussian.pack_covs(covs, self.shape))
+
+    def log_joint(self, params: Params, x: np.ndarray) -> np.ndarray:  # (n, d) -> (n, k)
+        return mixture.log_joint(params, x, self.shape)
+
+    def statistics(self, params: Params, x: np.ndarray, w: np.ndarray) -> base.Sum:
+        found = mixture.e_step(params, x, w, self.shape)
+        return base.Sum(_moved(Stats(found.n, found.x, found.xx), params.means, self.shape), float(found.loglik))
+
+    def maximize(self, stats: Stats, params: Params) -> Params:
+        n = np.maximum(stats.n, self.floor)
+        means = stats.x / n[:, None]
+        covs = self._covs(stats._replace(n=n), means)
+        return Params(base.weights(stats.n, self.floor), means, gaussian.pack_covs(self._floored(covs), self.shape))
+
+    def project(self, stats: Stats) -> tuple[Stats, bool]:
+        """`maximize` lifts weights and eigenvalues to the floor; here it is only said whether it had to."""
+        n = np.maximum(stats.n, self.floor)
+        covs = self._covs(stats._replace(n=n), stats.x / n[:, None])
+        values = np.linalg.eigvalsh(covs) if self._matrices else covs
+        return stats, bool((stats.n < self.floor).any() or (values < self.floor).any())
+
+    def moments(self, params: Params) -> Stats:
+        w = params.weights
+        covs = gaussian.unpack_covs(params.covs, self.shape)
+        spread = (covs - self._ridge(covs)) * (1.0 if self.shape == "tied" else _beside(w, covs))
+        about = Stats(w, np.zeros_like(params.means), gaussian.pack_covs(spread, self.shape))
+        return _moved(about, params.means, self.shape)
+
+    def sample(self, params: Params, n: int, rng: np.random.Generator) -> np.ndarray:
+        of = base.labels(params.weights, n, rng)
+        factors = np.linalg.cholesky(gaussian.full_covs(params, self.shape))
+        return params.means[of] + np.einsum("nij,nj->ni", factors[of], rng.normal(size=(n, params.means.shape[1])))
+
+    def unscale(self, params: Params, shift: np.ndarray, unit: np.ndarray) -> Params:
+        covs = gaussian.unpack_covs(params.covs, self.shape)
+        square = {"diag": unit**2, "spherical": unit[0] ** 2}.get(self.shape, np.outer(unit, unit))
+        return Params(params.weights, shift + unit * params.means, gaussian.pack_covs(covs * square, self.shape))
+
+    # ---- the frame in which statistics are compressed ----
+
+    def whiten(self, params: Params, stats: Stats) -> list[np.ndarray]:
+        """Each component's count, first and second moments about its mean in units of its covariance, a row each."""
+        about = _moved(stats, -params.means, self.shape)
+        x, xx = _mapped(about, _factors(params, self.shape, inverse=True), self.shape)
+        if self.shape == "tied":
+            return [np.column_stack([about.n, x]), xx[None]]
+        return [np.column_stack([about.n, x, xx])]
+
+    def unwhiten(self, params: Params, blocks: list[np.ndarray]) -> Stats:
+        d = params.means.shape[1]
+        n, x = blocks[0][:, 0], blocks[0][:, 1 : d + 1]
+        xx = blocks[1][0] if self.shape == "tied" else blocks[0][:, d + 1 :]
+        xx = xx[:, 0] if self.shape == "spherical" else xx
+        x, xx = _mapped(Stats(n, x, xx), _factors(params, self.shape, inverse=False), self.shape)
+        return _moved(Stats(n, x, xx), params.means, self.shape)
+
+    def change(self, old: Params, new: Params) -> float:
+        """In logarithms of weights and of covariances' eigenvalues, and standard deviations of means."""
+        white = gaussian.inverse_triangle(gaussian.cholesky(gaussian.full_covs(old, self.shape)))
+        means = np.einsum("kij,kj->ki", white, new.means - old.means)
+        covs = white @ gaussian.full_covs(new, self.shape) @ white.transpose(0, 2, 1)
+        spread = np.log(np.maximum(np.linalg.eigvalsh(covs), 1e-300))
+        weights = np.log(new.weights / old.weights)
+        return float(max(np.abs(weights).max(), np.abs(spread).max(), np.sqrt((means**2).sum(axis=1)).max()))
+
+    # ---- covariances ----
+
+    def _covs(self, stats: Stats, means: np.ndarray) -> np.ndarray:
+        """In the natural layout, before the floor."""
+        within = gaussian.unpack_covs(_moved(stats, -means, self.shape).xx, self.shape)
+        n = stats.n.sum() if self.shape == "tied" else _beside(stats.n, within)
+        return within / n + self._ridge(within)
+
+    def _floored(self, covs: np.ndarray) -> np.ndarray:
+        """No eigenvalue below the floor; covariances that are above it keep their bits."""
+        if not self._matrices:
+            return np.maximum(covs, self.floor)
+        values, vectors = np.linalg.eigh(covs)
+        lifted = (vectors * np.maximum(values, self.floor)[..., None, :]) @ vectors.swapaxes(-1, -2)
+        return np.where((values.min(axis=-1) < self.floor)[..., None, None], lifted, covs)
+
+    def _ridge(self, covs: np.ndarray) -> np.ndarray:
+        if self._matrices:
+            return np.eye(covs.shape[-1]) * np.asarray(self.reg)
+        return np.asarray(self.reg) if self.shape == "diag" else np.asarray(np.mean(self.reg))
+
+    @property
+    def _matrices(self) -> bool:
+        return self.shape in ("full", "tied")
+
+
+def _moved(stats: Stats, by: np.ndarray, shape: str) -> Stats:  # by (k, d)
+    """The statistics of rows that each component's share has moved by so much."""
+    n, x = stats.n[:, None], stats.x
+    if shape in ("diag", "spherical"):
+        added = by * (2 * x + n * by)
+        return Stats(stats.n, x + n * by, stats.xx + (added if shape == "diag" else added.mean(axis=1)))
+    half = by[:, :, None] * (x + 0.5 * n * by)[:, None, :]
+    half = half if shape == "full" else half.sum(axis=0)
+    return Stats(stats.n, x + n * by, stats.xx + gaussian.pack_triangle(half + half.swapaxes(-1, -2)))
+
+
+def _factors(params: Params, shape: str, inverse: bool) -> np.ndarray:
+    """Lower factors (k or 1, d, d), or standard deviations (k, d or 1); or their inverses."""
+    if shape in ("diag", "spherical"):
+        deviations = np.sqrt(params.covs).reshape(len(params.covs), -1)
+        return 1 / deviations if inverse else deviations
+    return _triangles(np.asarray(params.covs, np.float64).tobytes(), params.means.shape[1])[int(inverse)]
+
+
+@lru_cache(maxsize=4)
+def _triangles(covs: bytes, d: int) -> tuple[np.ndarray, np.ndarray]:
+    """(factors, their inverses) of packed covariances; all clients of a round ask for the same ones."""
+    packed = np.frombuffer(covs).reshape(-1, d * (d + 1) // 2)
+    lower = gaussian.cholesky(gaussian.unpack_triangle(packed))
+    return lower, gaussian.inverse_triangle(lower)
+
+
+def _mapped(stats: Stats, factors: np.ndarray, shape: str) -> tuple[np.ndarray, np.ndarray]:
+    """(x, xx) of rows that each component's share has been multiplied by its factor."""
+    if shape in ("diag", "spherical"):
+        return stats.x * factors, stats.xx * (factors**2 if shape == "diag" else factors[:, 0] ** 2)
+    x = np.einsum("kij,kj->ki", np.broadcast_to(factors, (len(stats.n), *factors.shape[1:])), stats.x)
+    xx = gaussian.unpack_triangle(stats.xx)
+    factors = factors if shape == "full" else factors[0]
+    return x, gaussian.pack_triangle(factors @ xx @ factors.swapaxes(-1, -2))
+
+
+def _beside(n: np.ndarray, covs: np.ndarray) -> np.ndarray:
+    """(k,) with axes to multiply (k, ...)."""
+    return n.reshape(-1, *[1] * (covs.ndim - 1))

@@ -1,0 +1,46 @@
+"""Mixture of independent Poisson counts: k (1 + d) statistics."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import gammaln
+
+from unpooled.arrays import Array, Float
+from unpooled.models.fedem.families import base
+from unpooled.models.fedem.families.columns import ColumnMixture, Stats
+from unpooled.tree import message
+
+
+@message("families.poisson.Params")
+class Params(NamedTuple):
+    weights: Float[Array, "k", ">=0"]
+    rates: Float[Array, "k d", ">=0"]
+
+
+class PoissonMixture(ColumnMixture):
+    params = Params
+    wants = "whole numbers of at least 0"
+
+    def bad_rows(self, x: np.ndarray) -> np.ndarray:
+        return ~base.whole(x, 0, np.inf)
+
+    def start(self, mean: np.ndarray, scale: np.ndarray, rng: np.random.Generator) -> Params:
+        k = self.n_components
+        spread = np.exp(rng.normal(scale=0.5, size=(k, len(mean))))
+        return Params(np.full(k, 1 / k), np.maximum(mean, self.floor) * spread)
+
+    def log_joint(self, params: Params, x: np.ndarray) -> np.ndarray:  # (n, d) -> (n, k)
+        seen = ~np.isnan(x)
+        values = np.where(seen, x, 0.0)
+        constant = (seen * gammaln(values + 1)).sum(axis=1, keepdims=True)
+        return values @ np.log(params.rates).T - seen @ params.rates.T + np.log(params.weights) - constant
+
+    def project(self, stats: Stats) -> tuple[Stats, bool]:
+        n = np.maximum(stats.n, self.floor)
+        inside = Stats(n, np.maximum(stats.x, self.floor * n[:, None]))
+        return inside, bool((stats.n < self.floor).any() or (stats.x < 0).any())
+
+    def sample(self, params: Params, n: int, rng: np.random.Generator) -> np.ndarray:
+        return rng.poisson(params.rates[base.labels(params.weights, n, rng)]).astype(np.float64)

@@ -1,0 +1,12 @@
+"""Gaussian mixtures fitted by exact federated EM: one SUM of sufficient statistics per round.
+
+Read in this order: `gaussian_mixture` (the estimator and its questions), `inference` (densities, clusters and imputation with a fitted
+mixture), then, for `accelerate=True`, `race` (several paths in the same rounds), `acceleration` (one path) and `whitening` (its
+coordinates). The mathematics of one E-step and M-step is in `unpooled.maths.mixture`; where a fit starts is in `models.initialization`.
+"""
+
+from unpooled.models.mixture import acceleration, race, whitening
+from unpooled.models.mixture.gaussian_mixture import GaussianMixture, reseed, update
+from unpooled.models.mixture.inference import Conditional, MixtureFace
+
+__all__ = ["Conditional", "GaussianMixture", "MixtureFace", "acceleration", "race", "reseed", "update", "whitening"]

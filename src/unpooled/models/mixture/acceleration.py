@@ -1,0 +1,197 @@
+"""One path of accelerated EM: what several rounds of EM would do, foretold from a few. One SUM of `Stats` a round.
+
+One round gives, besides EM's next mixture, the gradient of the likelihood. In the frame of `maths.whitened` EM is the
+gradient's unit step, so its slow directions are those of small curvature; a limited-memory BFGS model learns them, and a
+step goes as far as `reach` rounds of EM would under that model (reach = 1: EM; without bound: Newton). The reach doubles
+while the likelihood gains what the model foretold, and shrinks otherwise; a faithful path asks more, that the whole gradient
+comes out as foretold. A step that lowers the likelihood is taken back.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from unpooled.arrays import like, to_numpy
+from unpooled.maths.mixture import Params, Stats, m_step
+from unpooled.models.mixture import whitening as whitened
+from unpooled.tree import message
+
+MEMORY = 10  # pairs of step and change of gradient; older ones describe another place
+FLAT = 1e-3  # the least curvature believed, of the complete data's 1: where it is negative the reach alone is the limit
+FURTHEST = 0.5  # the largest change of any log weight, log standard deviation or mean (in its own) in a round
+# By how faithful a path is: what was foretold is off by less than the first: double the reach; by more than the second: halve it.
+# 0: shares of the gain; 1 and 2: of the gradient before the step.
+TRUST = (0.2, 0.5), (0.7, 1.2), (0.3, 0.7)
+NOISE = 1e-13  # rounding of a likelihood per row
+
+
+@message("mixture.Point")
+class Point(NamedTuple):
+    """A mixture, and what one round told of it."""
+
+    params: Params
+    image: Params  # one EM step further
+    loglik: float  # per row
+    gradient: np.ndarray  # (p,), whitened
+    shares: np.ndarray  # (g,) of the rows, by covariance
+    precisions: np.ndarray  # (g,) tr S^-1
+    regular: bool  # no component is empty and every number is one
+
+
+@message("mixture.Accelerator")
+class Accelerator(NamedTuple):
+    """All that is carried from round to round."""
+
+    point: Point | None  # the last accepted; None before the first answer
+    gain: float  # per row, between the last accepted and the one before
+    plain: bool  # plain EM until `depart`
+    faith: int  # how closely it follows EM: see TRUST
+    asked_em: bool  # the mixture asked about is the point's EM image, or the start
+    step: np.ndarray  # (p,) from the point to the mixture asked about, where the model chose it
+    foretold: float  # what the model says the step gains
+    expected: np.ndarray  # (p,): the gradient that the model expects after it
+    steps: np.ndarray  # (m, p), oldest first
+    bends: np.ndarray  # (m, p): how much the gradient fell along each of the steps
+    reach: float  # how many rounds of EM a step stands for
+    refused: int  # steps in a row that lowered the likelihood
+
+
+@message("mixture.Info")
+class Info(NamedTuple):
+    accepted: bool
+    loglik: float  # per row, of the best accepted; it never falls
+    gain: float  # what plain EM would gain a row in its next round, at most; while it is plain EM: what the last one gained
+    best: Params  # EM's image of the best accepted: at least as likely
+    reach: float
+
+
+def start(params: Params, shape: str) -> Accelerator:
+    """The memory before the first round, which asks about `params`."""
+    none = np.zeros((0, len(whitened.around(_numpy(params), shape).scale)))
+    return Accelerator(None, np.inf, True, 0, True, none.sum(0), 0.0, none.sum(0), none, none, 4.0, 0)
+
+
+def advance(
+    state: Accelerator, params: Params, stats: Stats, shape: str, reg: float
+) -> tuple[Accelerator, Params, Info]:
+    """The memory, the mixture to ask about next, and where the fit stands, given the answer about `params`."""
+    found = _look(_numpy(params), Stats(*map(to_numpy, stats)), shape, reg)
+    gain = _gain(state.point, found, reg)
+    accepted = state.asked_em or (found.regular and gain >= -NOISE * (1 + abs(found.loglik)))
+    state = _learn(state, found)
+    state = _accept(state, found, gain) if accepted else _refuse(state)
+    point = state.point
+    assert point is not None  # the first answer is accepted, whatever it is
+    state, asked = _ask(state, point, shape)
+    gain = state.gain if state.plain or not point.regular else float(point.gradient @ point.gradient)
+    best, asked = (Params(*(like(a, b) for a, b in zip(p, params))) for p in (point.image, asked))
+    return state, asked, Info(accepted, point.loglik, gain, best, state.reach)
+
+
+def depart(state: Accelerator, asked: Params, shape: str, faith: int) -> tuple[Accelerator, Params]:
+    """Leave plain EM where it stands: the memory, and what to ask about instead of `asked`."""
+    assert state.point is not None  # it has been answered at least once
+    state, instead = _ask(state._replace(plain=False, faith=faith), state.point, shape)
+    return state, Params(*(like(a, b) for a, b in zip(instead, asked)))
+
+
+# ---- one round's answer ----
+
+
+def _look(params: Params, stats: Stats, shape: str, reg: float) -> Point:
+    frame = whitened.around(params, shape)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):  # an empty component has no scale
+        gradient = whitened.gradient(frame, stats, reg)
+    held = min(float(np.min(stats.n)), float(np.min(params.weights) * stats.rows))
+    regular = bool(held >= 1 and np.isfinite(gradient).all() and np.isfinite(stats.loglik))
+    shares, precisions = whitened.shares(stats, shape), whitened.precision_traces(frame)
+    loglik = float(stats.loglik / stats.rows)
+    return Point(params, m_step(params, stats, shape, reg), loglik, gradient, shares, precisions, regular)
+
+
+def _gain(before: Point | None, after: Point, reg: float) -> float:
+    """Per row, of the likelihood times the prior whose weight in each covariance is its share of the rows before.
+
+    Adding reg to the variances follows no fixed objective, since those shares move; but the M-step maximises the
+    expected likelihood times exactly this prior, so that by EM's own argument an EM step never loses here.
+    """
+    if before is None:
+        return np.inf
+    return after.loglik - before.loglik - reg / 2 * float(before.shares @ (after.precisions - before.precisions))
+
+
+def _learn(state: Accelerator, found: Point) -> Accelerator:
+    """Remember how the gradient changed along the step, be it accepted or not."""
+    point, step = state.point, state.step
+    if state.asked_em or point is None or not found.regular:
+        return state
+    bend, square = point.gradient - found.gradient, step @ step
+    bend = bend + max(0.0, FLAT - bend @ step / square) * step
+    steps, bends = (np.vstack([a, v])[-MEMORY:] for a, v in ((state.steps, step), (state.bends, bend)))
+    return state._replace(steps=steps, bends=bends)
+
+
+def _accept(state: Accelerator, found: Point, gain: float) -> Accelerator:
+    reach = state.reach
+    if len(state.steps) > 1 and not state.asked_em:  # the model knew something before this step
+        off, (exact, rough) = _off(state, found, gain), TRUST[state.faith]
+        reach = 2 * reach if off < exact else max(reach / 2, 1.0) if off > rough else reach
+    seen = np.inf if state.point is None else abs(found.loglik - state.point.loglik)
+    return state._replace(point=found, gain=seen, reach=reach, refused=0)
+
+
+def _off(state: Accelerator, found: Point, gain: float) -> float:
+    """How far the model was off, as a share."""
+    if state.faith == 0 or state.point is None:
+        return abs(gain / state.foretold - 1)
+    return float(np.linalg.norm(found.gradient - state.expected) / np.linalg.norm(state.point.gradient))
+
+
+def _refuse(state: Accelerator) -> Accelerator:
+    return state._replace(reach=max(state.reach / 4, 1.0), refused=state.refused + 1)
+
+
+# ---- where to look next ----
+
+
+def _ask(state: Accelerator, point: Point, shape: str) -> tuple[Accelerator, Params]:
+    stuck = state.refused > 1 or not point.regular or point.gradient @ point.gradient <= NOISE**2
+    if state.plain or stuck:  # plain EM, which can be trusted, and a fresh memory
+        none = state.steps[:0]
+        return state._replace(asked_em=True, steps=none, bends=none, refused=0), point.image
+    frame = whitened.around(point.params, shape)
+    curvatures, directions = _model(state.steps, state.bends)
+    along, reach = point.gradient @ directions, state.reach
+    while True:
+        step = point.gradient + directions @ ((_foretell(curvatures, reach) - 1) * along)
+        size = whitened.largest(frame, step)
+        if size <= FURTHEST or reach == 1:
+            break
+        reach = max(0.7 * reach, 1.0)
+    step = step * min(1.0, FURTHEST / size)
+    bend = step + directions @ ((curvatures - 1) * (step @ directions))
+    state = state._replace(asked_em=False, step=step, reach=reach)
+    state = state._replace(foretold=float(point.gradient @ step - step @ bend / 2), expected=point.gradient - bend)
+    return state, whitened.move(frame, step)
+
+
+def _model(steps: np.ndarray, bends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Curvatures (r,) and their directions (p, r) of the likelihood; it is 1, as EM takes it, in all other directions."""
+    basis, inside = np.linalg.qr(np.vstack([steps, bends]).T)  # BFGS changes the identity in their span only
+    curvature = np.eye(inside.shape[0])
+    for s, y in zip(inside.T[: len(steps)], inside.T[len(steps) :]):
+        before = curvature @ s
+        curvature += np.outer(y, y) / (s @ y) - np.outer(before, before) / (s @ before)
+    values, turn = np.linalg.eigh(curvature)
+    return np.maximum(values, 1e-9), basis @ turn
+
+
+def _foretell(curvatures: np.ndarray, reach: float) -> np.ndarray:
+    """How many times its first step EM goes in `reach` rounds, by curvature: 1 + (1 - c) + (1 - c)^2 + ..."""
+    return (1 - np.maximum(1 - curvatures, 0) ** reach) / curvatures
+
+
+def _numpy(params: Params) -> Params:
+    return Params(*map(to_numpy, params))

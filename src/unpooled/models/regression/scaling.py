@@ -1,0 +1,193 @@
+"""How rows are standardised over clients, and which of them are held out: two SUMs (means, then scatter about them), three with histograms.
+
+Rows of missing targets, constant targets or gaps that nobody wants filled are refused here, before work is wasted.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import NamedTuple
+
+import numpy as np
+
+from unpooled import tree
+from unpooled.arrays import Array, Float, to_numpy
+from unpooled.client import SUM, Client, client
+from unpooled.errors import BadData, DataWarning
+from unpooled.federation import Federation
+from unpooled.maths import calibration
+from unpooled.models.regression import heavy_tails as bent
+from unpooled.models.regression.heavy_tails import Bend
+from unpooled.models.regression.held_out_rows import held_out
+from unpooled.tree import message
+
+
+@message("regression.Sums")
+class Sums(NamedTuple):
+    """A first look at the rows to fit."""
+
+    rows: Float[Array, "", ">=0"]
+    held: Float[Array, "", ">=0"]  # rows held out
+    seen: Float[Array, "d", ">=0"]  # values that are not missing
+    x: Float[Array, "d"]
+    y: Float[Array, "o"]
+
+
+@message("regression.Scatter")
+class Scatter(NamedTuple):
+    xx: Float[Array, "d", ">=0"]
+    yy: Float[Array, "o", ">=0"]
+
+
+@message("regression.Scaling")
+class Scaling(NamedTuple):
+    """How rows are standardised: missing values filled in, heavy columns bent, then (x - x_mean) / x_scale; y without bending."""
+
+    fill: Float[Array, "d"]
+    x_mean: Float[Array, "d"]
+    x_scale: Float[Array, "d"]
+    y_mean: Float[Array, "o"]
+    y_scale: Float[Array, "o"]
+    bend: Bend | None = None
+
+
+@message("regression.Spread")
+class Spread(NamedTuple):
+    counts: Float[Array, "d b", ">=0"]
+
+
+@message("regression.Rows")
+class Rows(NamedTuple):
+    """A client's rows, standardised, and the two weights of each: to fit with it, to check with it."""
+
+    x: Array  # (..., n, d)
+    y: Array  # (..., n, o)
+    w: Array  # (..., n)
+    held: Array  # (..., n)
+
+
+# ---- what clients are asked; `share` of the rows, chosen by `seed`, is held out ----
+
+
+@client("regression.sums", SUM, adds=True)
+def sums(nothing: None, client: Client, *, share: float, seed: int) -> Sums:
+    x, y, w, held = _rows(client, share, seed)
+    seen = ~np.isnan(x)
+    wx, wy = (w[..., None] * v for v in (np.nan_to_num(x), y))
+    return Sums(w.sum(-1), held.sum(-1), (w[..., None] * seen).sum(-2), wx.sum(-2), wy.sum(-2))
+
+
+@client("regression.scatter", SUM, adds=True)
+def scatter(scaling: Scaling, client: Client, *, share: float, seed: int) -> Scatter:
+    """Sums of squares of every column and of the targets, about their means over all clients."""
+    x, y, w, _ = standard_rows(scaling, client, share, seed)
+    return Scatter((w[..., None] * x**2).sum(-2), (w[..., None] * y**2).sum(-2))
+
+
+@client("regression.spreads", SUM, adds=True)
+def spreads(scaling: Scaling, client: Client, *, share: float, seed: int) -> Spread:
+    """How the values of every column lie, those that are missing left out."""
+    raw, _, w, _ = _rows(client, share, seed)
+    return Spread(calibration.histogram(standard(scaling, raw), w[..., None] * ~np.isnan(raw), bent.EDGES))
+
+
+def standard_rows(scaling: Scaling, client: Client, share: float, seed: int) -> Rows:
+    """The client's rows, standardised, missing values at the mean."""
+    x, y, w, held = _rows(client, share, seed)
+    return Rows(standard(scaling, x), (y - scaling.y_mean) / scaling.y_scale, w, held)
+
+
+def standard(scaling: Scaling, x: np.ndarray) -> np.ndarray:
+    x = np.where(np.isnan(x), scaling.fill, x)
+    x = x if scaling.bend is None else bent.bent(scaling.bend, x)
+    x -= scaling.x_mean
+    x /= scaling.x_scale
+    return x
+
+
+def raw_rows(client: Client) -> np.ndarray:  # (..., n, d)
+    return to_numpy(client.x).astype(np.float64, copy=False)
+
+
+def _rows(client: Client, share: float, seed: int) -> Rows:
+    if client.y is None:
+        raise BadData(f"client {client.name!r} has no targets: give y")
+    y, w = (to_numpy(a).astype(np.float64, copy=False) for a in (client.y, client.w))
+    x = raw_rows(client)
+    y = y[..., None] if y.ndim == w.ndim else y
+    held = held_out(x, y, share, seed)
+    return Rows(x, y, w * ~held, w * held)
+
+
+# ---- the server's side of it ----
+
+
+def check_targets(fed: Federation) -> None:
+    """Refuse rows that no regression can be fitted to, where the clients are in this process."""
+    for c in fed.here():
+        if c.y is None:
+            raise BadData(
+                f"client {c.name!r} has no targets: a regression requires y to be passed, but the target y is None"
+            )
+        if to_numpy(c.y).dtype.kind not in "fiu" or c.y.ndim > 2:
+            kind = to_numpy(c.y).dtype
+            raise BadData(
+                f"client {c.name!r} has targets that are not numbers (Unknown label type {kind}): give numeric y"
+            )
+
+
+def standardise(fed: Federation, share: float, seed: int, missing: str, scale: bool = True) -> tuple[Scaling, Sums]:
+    """Means and, if wanted, scales over all clients; exact far from the origin too."""
+    first = tree.map(to_numpy, fed.sum(sums.using(share=share, seed=seed), None))
+    _check_sums(first, share, missing)
+    mean = first.x / np.maximum(first.seen, 1)
+    centred = Scaling(mean, mean, np.ones_like(mean), first.y / first.rows, np.ones_like(first.y))
+    if not scale:
+        return centred, first
+    second = tree.map(to_numpy, fed.sum(scatter.using(share=share, seed=seed), centred))
+    check_varies(second.yy, first.y, float(first.rows))
+    x_scale = np.sqrt(second.xx / np.maximum(first.seen, 1))  # missing values do not widen a column
+    x_scale = np.where(x_scale > 1e-12 * np.maximum(np.abs(centred.x_mean), 1e-300), x_scale, 1.0)
+    return centred._replace(x_scale=x_scale, y_scale=np.sqrt(second.yy / first.rows)), first
+
+
+def bend_heavy(fed: Federation, scaling: Scaling, share: float, seed: int) -> Scaling:
+    """The scaling with heavy columns bent, by one SUM of histograms; the others keep their mean and standard deviation."""
+    counts = to_numpy(fed.sum(spreads.using(share=share, seed=seed), scaling).counts)
+    how = bent.bend(counts)
+    mean, scale = bent.moments(how, counts)
+    x_mean, x_scale = np.where(how.heavy, mean, scaling.x_mean), np.where(how.heavy, scale, scaling.x_scale)
+    centre, spread = scaling.x_mean + scaling.x_scale * how.centre, scaling.x_scale * how.spread
+    return scaling._replace(x_mean=x_mean, x_scale=x_scale, bend=Bend(how.heavy, centre, spread))
+
+
+def _check_sums(first: Sums, share: float, missing: str) -> None:
+    if first.rows < 2:
+        plural = "" if first.rows == 1 else "s"
+        raise BadData(f"all clients together have {first.rows:g} sample{plural} to fit: at least 2 are needed")
+    if share > 0 and first.held < 1:
+        raise BadData(
+            f"validation_fraction={share} holds out none of {first.rows:g} rows: raise it, or set it to 0 to do without"
+        )
+    gaps = first.rows * len(first.seen) - first.seen.sum()
+    if gaps > 1e-9 * first.rows and missing == "refuse":
+        column = int(np.argmin(first.seen))
+        raise BadData(
+            f"{gaps:.0f} values are missing, most in column {column}: use missing='impute' or fill them in first"
+        )
+    if gaps > 1e-9 * first.rows:
+        warnings.warn(
+            f"{gaps:.0f} missing values are taken to be their column's mean over all clients: "
+            "use missing='refuse' to stop instead, or fill them in first with MixtureImputer",
+            DataWarning,
+            stacklevel=2,
+        )
+
+
+def check_varies(yy: np.ndarray, y: np.ndarray, rows: float) -> None:
+    """Refuse constant targets, from their sum and their scatter about the mean."""
+    mean = y / rows
+    flat = yy <= 1e-24 * rows * np.maximum(mean**2, 1e-300)
+    if flat.any():
+        which = int(np.argmax(flat))
+        raise BadData(f"all {rows:g} targets are {mean[which]:g}: there is nothing to learn from constant y")
