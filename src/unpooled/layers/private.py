@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from unpooled.arrays import to_numpy
-from unpooled.client import Ask, Client, client
+from unpooled.client import STEP, Ask, Client, client
 from unpooled.errors import BadData, BadParameter, DataWarning
-from unpooled.federation import Federation, Layer, innermost
-from unpooled.maths.named import flag
+from unpooled.federation import Federation, Layer
+from unpooled.parameters import flag
 from unpooled.privacy.accountant import Accountant, check_delta, check_epsilon, mu_of
 from unpooled.privacy.clipping import parse_bounds
 from unpooled.privacy.look import wanted_mu2, without_wish
@@ -47,7 +47,7 @@ class Book:
         return add_noise(answer, sigma, seed)
 
 
-@client(batched=False)
+@client("privacy.noise_at_client", STEP, batched=False)
 def noise_at_client(up: Tree, client: Client, *, book: str, sigma: float, request: str) -> Tree:
     """The answer of one client with noise of its own."""
     if book not in BOOKS:
@@ -70,8 +70,8 @@ class Private(Layer):
         Public bounds, from knowledge and not from the data; values outside are moved to the nearest bound. For a regression the dict has
         an entry "y" for the target, or the array has one row more.
     masked : bool, default True
-        True: noise is added once to the total, as when masked sums are summed by nobody but the coordinator. False: every client adds all of
-        the noise, which is larger by the square root of the number of clients.
+        True: noise is added once to the total, as clients with masked sums could do together. False: every client adds all of the noise,
+        which in the total is larger by the square root of the number of clients.
     epsilon_per_fit : float or None, default None
         What one fit may cost at most; None: all that is left.
     secret : bytes or None, default None
@@ -116,7 +116,7 @@ class Private(Layer):
             check_epsilon(epsilon_per_fit)
         flag("masked", masked)
         self.masked, self.epsilon_per_fit = masked, epsilon_per_fit
-        clients: list[Client] = getattr(innermost(inner), "clients", [])
+        clients = inner.here()
         check_delta(delta, sum(len(c.x) for c in clients))
         self.bounds, self.target_bounds = _bounds(bounds, inner, clients)
         check_weights(clients)
@@ -158,7 +158,7 @@ class Private(Layer):
     def _noisy_total(self, plain: Ask, down: Tree, sigma: float, request: bytes) -> Tree:
         if self.masked:
             return self.book.noisy(self.inner.sum(plain, down), "", sigma, request)
-        step = {"book": self._book_id, "sigma": sigma, "request": request.hex()}
+        step: dict[str, Any] = {"book": self._book_id, "sigma": sigma, "request": request.hex()}
         return self.inner.sum(plain.then(noise_at_client, **step), down)
 
     def _paid(self, request: bytes) -> bool:
@@ -190,7 +190,7 @@ class Private(Layer):
 
 def _bounds(bounds: Any, inner: Federation, clients: list[Client]) -> tuple[np.ndarray, np.ndarray | None]:
     """Bounds of the columns, and those of the target if they are given."""
-    columns = getattr(innermost(inner), "columns", None)
+    columns = inner.columns
     width = clients[0].x.shape[-1] if clients else _length(bounds)
     names = [str(c) for c in columns] if columns is not None else [str(i) for i in range(width)]
     has_target = bool(clients) and clients[0].y is not None

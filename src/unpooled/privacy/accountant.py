@@ -18,7 +18,7 @@ from scipy.optimize import brentq
 from scipy.special import log_ndtr
 
 from unpooled.errors import BadParameter, UnpooledError
-from unpooled.maths.named import is_number
+from unpooled.parameters import is_number
 
 LARGEST_MU = 1e4  # beyond it there is no privacy to speak of
 ROUNDING = 1e-9  # by how much the parts of a budget may exceed the whole

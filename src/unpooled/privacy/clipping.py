@@ -48,7 +48,9 @@ def parse_bounds(bounds: Any, columns: Sequence[str] | None, width: int) -> np.n
             raise BadParameter(f"bounds of column {name!r} are ({low:g}, {high:g}), which are not finite: {REMEDY}")
         if low >= high:
             what = "equal" if low == high else "reversed"
-            raise BadParameter(f"bounds of column {name!r} are {what} ({low:g}, {high:g}): the first must be the smaller")
+            raise BadParameter(
+                f"bounds of column {name!r} are {what} ({low:g}, {high:g}): the first must be the smaller"
+            )
     return found
 
 

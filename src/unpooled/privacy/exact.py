@@ -1,8 +1,8 @@
 """Sums over rows without rounding: every row's numbers are cut to a grid so coarse that float64 adds them exactly. Sends nothing.
 
 In floating-point arithmetic one more row changes how all the others round, and the sensitivity of a sum is larger than on paper [1]_.
-Numbers of magnitude at most 1 cut to multiples of 2^-16 have products that are multiples of 2^-32, so that two million of them add up without
-any rounding, in any order. Numbers are cut towards zero, so that no norm grows.
+Numbers of magnitude at most 1 cut to multiples of 2^-16 have products that are multiples of 2^-32, so that two million of them add up
+without any rounding, in any order. Numbers are cut towards zero, so that no norm grows.
 
 References
 ----------

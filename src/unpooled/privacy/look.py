@@ -1,7 +1,7 @@
 """One SUM with noise: the only way in which private models reach the rows.
 
 The wanted mu^2 travels as a named step of the question, so it passes through every layer; who adds the noise (the layer `Private` in
-this process, or each node by its own policy) takes the step off and answers with a noisy total. A step that nobody took off refuses to answer.
+this process, or each node by its own policy) takes the step off and answers with a noisy total. A step that nobody took off refuses.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from unpooled.client import Ask, Client, client
+from unpooled.client import STEP, Ask, Client, client
 from unpooled.errors import BadParameter
 from unpooled.federation import Federation
 from unpooled.privacy.noise import sigma_of
@@ -24,7 +24,7 @@ class Look(NamedTuple):
     sigma: float
 
 
-@client(batched=False)
+@client("privacy.wanted", STEP, batched=False)
 def wanted(up: Tree, client: Client, *, mu2: float) -> Tree:
     """Says how much a look may tell; refuses to let the exact answer out where nobody adds noise."""
     raise BadParameter("a private question was asked where nobody adds noise: put Private(...) around the federation")

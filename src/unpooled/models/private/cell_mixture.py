@@ -26,7 +26,7 @@ def fit_cells(cells: Cells, k: int, rng: np.random.Generator, starts: int) -> li
 
 def spread_out(cells: Cells, k: int, rng: np.random.Generator) -> Mixture:
     """k-means++ on the cells, each component as wide as a cell."""
-    count, mean = np.maximum(cells.count, 0), cells.mean
+    count, mean = np.maximum(cells.n, 0), cells.mean
     chosen = [int(rng.choice(len(mean), p=count / count.sum()))]
     away = ((mean - mean[chosen[0]]) ** 2).sum(1)
     while len(chosen) < k:
@@ -62,7 +62,7 @@ def _expect(cells: Cells, now: Mixture) -> tuple[np.ndarray, float]:
     joint = np.log(now.weights) - 0.5 * (y**2).sum(2) + log_det - spread - 0.5 * d * np.log(2 * np.pi)
     top = joint.max(1, keepdims=True)
     by_cell = top[:, 0] + np.log(np.exp(joint - top).sum(1))
-    return np.exp(joint - by_cell[:, None]) * cells.count[:, None], float((cells.count * by_cell).sum())
+    return np.exp(joint - by_cell[:, None]) * cells.n[:, None], float((cells.n * by_cell).sum())
 
 
 def _maximise(cells: Cells, shares: np.ndarray) -> Mixture:

@@ -11,13 +11,14 @@ from typing import NamedTuple
 import numpy as np
 
 from unpooled.arrays import Array, Float
-from unpooled.client import Client, client
+from unpooled.client import SUM, Client, client
 from unpooled.federation import Federation
 from unpooled.models.private.frame import Frame, standard_rows
 from unpooled.privacy.clipping import in_ball
 from unpooled.privacy.exact import terms
 from unpooled.privacy.look import look
 from unpooled.privacy.sensitivity import declare
+from unpooled.tree import message
 
 COUNT, FIRST, SECOND = np.sqrt([0.35, 0.5, 0.15])  # weights of the blocks
 LEAST = 4.0  # a cell of fewer rows than this many standard deviations of the noise is dropped
@@ -25,16 +26,18 @@ NARROW = 1e-3  # the least variance of a cell, as a share of the radius squared
 PIECE = 1 << 22  # distances worked on at a time
 
 
+@message("private.Centres")
 class Centres(NamedTuple):
     frame: Frame
     centres: Float[Array, "m d"]  # in the units of the frame
     radius: Float[Array, ""]  # beyond it a row counts as lying on the sphere
 
 
+@message("private.CellSums")
 class CellSums(NamedTuple):
     """Sums by cell over rows y = (z - centre) / radius, at most 1 long."""
 
-    count: Float[Array, "m"]
+    n: Float[Array, "m"]
     first: Float[Array, "m d"]  # sum of y
     second: Float[Array, "m"]  # sum of |y|^2
 
@@ -42,12 +45,12 @@ class CellSums(NamedTuple):
 class Cells(NamedTuple):
     """Cells that hold enough rows to be told from noise."""
 
-    count: np.ndarray  # (m,)
+    n: np.ndarray  # (m,)
     mean: np.ndarray  # (m, d)
     variance: np.ndarray  # (m,) within the cell, per column
 
 
-@client(batched=False, adds=True)
+@client("private.cell_sums", SUM, batched=False, adds=True)
 def cell_sums(down: Centres, client: Client) -> CellSums:
     """Count, sum and sum of squares of the rows nearest to each centre, about it."""
     z, w = standard_rows(down.frame, client)
@@ -87,7 +90,7 @@ def look_at_cells(fed: Federation, frame: Frame, centres: np.ndarray, radius: fl
 
 def read_cells(sums: CellSums, sigma: float, centres: np.ndarray, radius: float) -> Cells:
     """Counts, means and variances from noisy sums."""
-    count = sums.count / COUNT
+    count = sums.n / COUNT
     keep = count > LEAST * sigma / COUNT
     count, d = count[keep], centres.shape[1]
     shift = in_ball(sums.first[keep] / FIRST / count[:, None])

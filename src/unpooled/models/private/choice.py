@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from unpooled.arrays import Array, Float
-from unpooled.client import Client, client
+from unpooled.client import SUM, Client, client
 from unpooled.federation import Federation
 from unpooled.models.private.frame import Frame, standard_rows
 from unpooled.models.private.whiten import log_mixture, whiten
@@ -19,10 +19,12 @@ from unpooled.privacy.clipping import in_ball
 from unpooled.privacy.exact import terms
 from unpooled.privacy.look import look
 from unpooled.privacy.sensitivity import declare
+from unpooled.tree import message
 
 REACH = 4.0  # nats: a row that prefers one candidate by more than this says no more
 
 
+@message("private.Candidates")
 class Candidates(NamedTuple):
     frame: Frame
     weights: Float[Array, "r k"]
@@ -30,11 +32,12 @@ class Candidates(NamedTuple):
     covs: Float[Array, "r k d d"]
 
 
+@message("private.Advantage")
 class Advantage(NamedTuple):
     score: Float[Array, "r"]  # sum over rows of (log density - mean over candidates) / REACH
 
 
-@client(batched=False, adds=True)
+@client("private.advantage", SUM, batched=False, adds=True)
 def advantage(down: Candidates, client: Client) -> Advantage:
     """How much more likely the rows are under each candidate than under the others."""
     z, w = standard_rows(down.frame, client)

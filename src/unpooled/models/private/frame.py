@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from unpooled.arrays import Array, Float, to_numpy
-from unpooled.client import Ask, Client, client
+from unpooled.client import SUM, Ask, Client, client
 from unpooled.errors import BadData
 from unpooled.estimator import Estimator, Info
 from unpooled.federation import Federation
@@ -19,6 +19,7 @@ from unpooled.privacy.clipping import from_unit, row_weights, to_unit
 from unpooled.privacy.exact import terms
 from unpooled.privacy.look import look, private_layer
 from unpooled.privacy.sensitivity import declare
+from unpooled.tree import message
 
 ROWS, VALUES = np.sqrt(0.1), np.sqrt(0.9)  # weights of the blocks: the squares add up to 1
 FIRST = SECOND = np.sqrt(0.45)  # a value that is there has these two instead of VALUES
@@ -27,10 +28,12 @@ NARROWEST = 0.01  # a standard deviation is taken to be at least this share of h
 ZOOM = 4.0  # scales about the mean that a closer look takes in
 
 
+@message("private.Bounded")
 class Bounded(NamedTuple):
     bounds: Float[Array, "d 2"]
 
 
+@message("private.Moments")
 class Moments(NamedTuple):
     """Weighted sums over rows of values u scaled to [-1, 1]."""
 
@@ -40,6 +43,7 @@ class Moments(NamedTuple):
     second: Float[Array, "d"]  # sum of u^2
 
 
+@message("private.Frame")
 class Frame(NamedTuple):
     """How rows are standardised: moved into their bounds, scaled to [-1, 1], then (u - mean) / scale."""
 
@@ -48,6 +52,7 @@ class Frame(NamedTuple):
     scale: Float[Array, "d"]
 
 
+@message("private.Columns")
 class Columns(NamedTuple):
     """What the first look said."""
 
@@ -58,7 +63,7 @@ class Columns(NamedTuple):
     unclear: bool  # a column is narrower than the noise allows to see
 
 
-@client(batched=False, adds=True)
+@client("private.column_moments", SUM, batched=False, adds=True)
 def column_moments(down: Bounded, client: Client) -> Moments:
     """Rows, missing values, sums and sums of squares of every column, scaled so that one row moves all of it by at most 1."""
     return moments_of(to_unit(rows_of(client), down.bounds), client)

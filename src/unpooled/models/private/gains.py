@@ -10,12 +10,15 @@ from typing import NamedTuple
 
 import numpy as np
 
+from unpooled.tree import message
+
 UNSURE = np.array([0.3, 0.6, 0.4]) ** 2  # of a start: its count, mean and covariance
 DRIFT = np.array([0.1, 0.2, 0.1]) ** 2  # by which EM still moves them, fading from look to look
 FADE = 0.6
 SURPRISE = 4.0  # a move of more than this many noise variances is not noise
 
 
+@message("private.Gains")
 class Gains(NamedTuple):
     """Variances of what is not known yet, for (count, mean, covariance) of k components."""
 

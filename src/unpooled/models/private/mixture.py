@@ -1,4 +1,4 @@
-"""Gaussian mixture with differential privacy: a handful of looks at rough positions, then EM with noise in each component's own coordinates.
+"""Gaussian mixture with differential privacy: a few looks at rough positions, then noisy EM in each component's own coordinates.
 
 1. Frame: one look at the columns' moments.
 2. Cells: two looks at counts and means of cells; the server fits mixtures to them from many starts, at no cost.
@@ -20,26 +20,28 @@ from unpooled.estimator import Estimator, Info
 from unpooled.federation import Federation
 from unpooled.maths import gaussian
 from unpooled.maths.mixture import Params
-from unpooled.maths.named import at_least, is_number, one_of
-from unpooled.models.mixture_face import MixtureFace
+from unpooled.models.mixture import MixtureFace
 from unpooled.models.private import update
 from unpooled.models.private.cell_mixture import Mixture
 from unpooled.models.private.frame import Frame, column_moments, half_widths, look_at_columns
 from unpooled.models.private.gains import Gains, start_gains
 from unpooled.models.private.own_frame import OwnFrame, best_blocks, own_frame_sums
 from unpooled.models.private.start import find_start
+from unpooled.parameters import at_least, is_number, one_of
 from unpooled.privacy.clipping import from_unit
 from unpooled.privacy.look import look, private_layer
+from unpooled.tree import message
 
 FRAME_SHARE = 0.1  # of the budget
 LOOKS = (5, 30)
 QUIET = 0.3  # noise that one EM look may have, relative to what it looks at
 
 
+@message("private.MixtureState")
 class State(NamedTuple):
     frame: Frame
     rows: float
-    count: np.ndarray  # (k,) rows of each component
+    n: np.ndarray  # (k,) rows of each component
     means: np.ndarray  # (k, d) in the units of the frame
     covs: np.ndarray  # (k, d, d)
     gains: Gains
@@ -87,7 +89,7 @@ class PrivateGaussianMixture(MixtureFace, DensityMixin, Estimator):
     >>> x = np.concatenate([rng.normal(-3, 1, size=(5000, 2)), rng.normal(3, 1, size=(5000, 2))])
     >>> private = Private(up.federate({"a": x[::2], "b": x[1::2]}), epsilon=1, delta=1e-5, bounds=[[-10, 10]] * 2, secret=b"s" * 32)
     >>> PrivateGaussianMixture(2, random_state=0).fit(private).means_.round().tolist()
-    [[3.0, 3.0], [-3.0, -3.0]]
+    [[-3.0, -3.0], [3.0, 3.0]]
     """
 
     def __init__(
@@ -108,7 +110,9 @@ class PrivateGaussianMixture(MixtureFace, DensityMixin, Estimator):
     def check(self, fed: Federation) -> None:
         private_layer(fed)
         if not is_number(self.n_components):
-            text = f"n_components={self.n_components!r} would be chosen by likelihoods, which private looks do not release"
+            text = (
+                f"n_components={self.n_components!r} would be chosen by likelihoods, which private looks do not release"
+            )
             raise BadParameter(f"{text}: give one number")
         at_least("n_components", self.n_components, 1)
         at_least("max_iter", self.max_iter, 1)
@@ -126,7 +130,9 @@ class PrivateGaussianMixture(MixtureFace, DensityMixin, Estimator):
         shaped = _shaped(start, self.covariance_type)
         count = start.weights * columns.rows
         spent = private.accountant.spent.epsilon
-        return State(columns.frame, columns.rows, count, start.means, shaped, start_gains(k), looks, rest / looks, spent)
+        return State(
+            columns.frame, columns.rows, count, start.means, shaped, start_gains(k), looks, rest / looks, spent
+        )
 
     def step(self, fed: Federation, state: State) -> tuple[State, Info]:
         shape, (k, d) = self.covariance_type, state.means.shape
@@ -135,7 +141,7 @@ class PrivateGaussianMixture(MixtureFace, DensityMixin, Estimator):
         down = OwnFrame(state.frame, self._params(state), np.asarray(radius), blocks)
         sums, sigma = look(fed, own_frame_sums.using(shape=shape), down, state.mu2)
         seen = update.read_sums(sums, sigma, blocks, radius, shape)
-        known = update.Known(state.count, state.means, state.covs, state.gains)
+        known = update.Known(state.n, state.means, state.covs, state.gains)
         known = update.follow(known, seen, state.rows, shape, self.reg_covar)
         epsilon = private_layer(fed).accountant.spent.epsilon
         state = state._replace(**known._asdict(), looks_left=state.looks_left - 1, epsilon=epsilon)
@@ -149,7 +155,7 @@ class PrivateGaussianMixture(MixtureFace, DensityMixin, Estimator):
         scale = half * state.frame.scale
         means = from_unit(state.frame.mean + state.frame.scale * state.means, state.frame.bounds)
         covs = gaussian.reshape_covs(state.covs * np.outer(scale, scale), self.covariance_type)
-        self.weights_, self.means_, self.covariances_ = state.count / state.count.sum(), means, covs
+        self.weights_, self.means_, self.covariances_ = state.n / state.n.sum(), means, covs
         self.precisions_cholesky_ = gaussian.precisions_cholesky(covs, self.covariance_type)
         self.precisions_ = gaussian.precisions(self.precisions_cholesky_, self.covariance_type)
         self.n_components_, self.n_features_in_ = (int(s) for s in means.shape)
@@ -157,7 +163,7 @@ class PrivateGaussianMixture(MixtureFace, DensityMixin, Estimator):
 
     def _params(self, state: State) -> Params:
         covs = gaussian.reshape_covs(state.covs, self.covariance_type)
-        return Params(state.count / state.count.sum(), state.means, gaussian.pack_covs(covs, self.covariance_type))
+        return Params(state.n / state.n.sum(), state.means, gaussian.pack_covs(covs, self.covariance_type))
 
 
 def clip_radius(d: int) -> float:
@@ -178,7 +184,6 @@ def number_of_looks(shape: str, start: Mixture, rows: float, mu2: float, noise: 
 
 def _shaped(start: Mixture, shape: str) -> np.ndarray:
     """Covariances (k, d, d) that have the wanted shape."""
-    k, d = start.means.shape
     covs = gaussian.reshape_covs(start.covs, shape)
     params = Params(start.weights, start.means, gaussian.pack_covs(covs, shape))
     return np.array(gaussian.full_covs(params, shape))

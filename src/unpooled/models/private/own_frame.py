@@ -1,9 +1,9 @@
 """The E-step with differential privacy: one look at counts, means and second moments of each component in its own standard coordinates.
 
 A row becomes y = L^-1 (z - mean) under each component, shortened to at most `radius`; what is summed, for all components at once, is
-r (a, b y / radius, c y y' / radius^2) with responsibilities r. As the squares of the responsibilities add up to at most 1, and so do those of
-a, b and c, one row moves the answer by at most 1, whatever the number of components. Missing values are at their conditional mean, with
-their conditional covariance in the second moment; such rows are shortened a little more, to the same bound.
+r (a, b y / radius, c y y' / radius^2) with responsibilities r. As the squares of the responsibilities add up to at most 1, and so do
+those of a, b and c, one row moves the answer by at most 1, whatever the number of components. Missing values are at their conditional
+mean, with their conditional covariance in the second moment; such rows are shortened a little more, to the same bound.
 
 Sends k (1 + d) numbers and the second moments: k d (d + 1) / 2 (full), d (d + 1) / 2 (tied), k d (diag) or k (spherical).
 """
@@ -16,7 +16,7 @@ import numpy as np
 from scipy.stats import chi2
 
 from unpooled.arrays import Array, Float
-from unpooled.client import Client, client
+from unpooled.client import SUM, Client, client
 from unpooled.maths import gaussian
 from unpooled.maths.mixture import Params
 from unpooled.models.private.frame import Frame, standard_rows
@@ -24,10 +24,12 @@ from unpooled.models.private.whiten import Whitened, responsibilities, whiten
 from unpooled.privacy.clipping import in_ball, unit_blocks
 from unpooled.privacy.exact import factors, terms
 from unpooled.privacy.sensitivity import declare
+from unpooled.tree import message
 
 PIECE = 16_384  # rows worked on at a time
 
 
+@message("private.OwnFrame")
 class OwnFrame(NamedTuple):
     frame: Frame
     params: Params  # in the units of the frame
@@ -35,13 +37,14 @@ class OwnFrame(NamedTuple):
     blocks: Float[Array, "3"]  # weights of counts, means and second moments; their squares add up to 1
 
 
+@message("private.OwnSums")
 class OwnSums(NamedTuple):
-    count: Float[Array, "k"]
+    n: Float[Array, "k"]
     first: Float[Array, "k d"]
     second: Float[Array, "*s"]  # full (k, t), tied (t,), diag (k, d), spherical (k,)
 
 
-@client(batched=False, adds=True)
+@client("private.own_frame_sums", SUM, batched=False, adds=True)
 def own_frame_sums(down: OwnFrame, client: Client, *, shape: str) -> OwnSums:
     """Counts, means and second moments of each component in its own standard coordinates."""
     z, w = standard_rows(down.frame, client)
@@ -67,7 +70,7 @@ def least_radius(radius: float, d: int) -> float:
 
 def _gram(rows: Whitened, w: np.ndarray, log_weights: np.ndarray, radius: float) -> np.ndarray:
     """sum over rows of r v v' with v = (1, y / radius), for each component: (k, d + 1, d + 1)."""
-    k, n, d = rows.y.shape
+    k, _, d = rows.y.shape
     with np.errstate(all="ignore"):
         share = responsibilities(rows.log_density + log_weights) * w[:, None]  # (n, k)
     kept = clipped_share(d, radius)

@@ -21,7 +21,6 @@ from unpooled.federation import Federation
 from unpooled.maths import calibration
 from unpooled.maths.bayes_linear import Posterior
 from unpooled.maths.feature_maps import Kernel
-from unpooled.models.last_layer import Design, LastLayer
 from unpooled.models.private.frame import Frame, half_widths, look_at_columns
 from unpooled.models.private.own_frame import unpack_second
 from unpooled.models.private.regression_looks import (
@@ -37,9 +36,11 @@ from unpooled.models.private.regression_looks import (
     residual_counts,
     second_moments,
 )
-from unpooled.models.row_scaling import Scaling, check_targets
+from unpooled.models.regression.last_layer import Design, LastLayer
+from unpooled.models.regression.scaling import Scaling, check_targets
 from unpooled.privacy.clipping import from_unit
 from unpooled.privacy.look import look, private_layer
+from unpooled.tree import message
 
 FRAME_SHARE = 0.12  # of the budget
 SECOND_SHARE, GRADIENT_SHARE, RESIDUAL_SHARE = 0.4, 0.25, 0.1  # of the rest; the gradient twice
@@ -50,6 +51,7 @@ WIDEST = 3.0  # the radius at most, in lengths of a typical row
 LEAST_SCALE = 0.02  # of residuals, as a share of the target's standard deviation
 
 
+@message("private.RegressionState")
 class State(NamedTuple):
     line: Line
     rows: float
@@ -135,7 +137,6 @@ class PrivateRegression(LastLayer):
         self._remember(fed, _scaling(frame))
         self.design_ = Design(_scaling(frame), Kernel({}, {}), None)
         self.posterior_ = read_posterior(state)
-        self.stats_ = None
         self.histogram_, self.n_clients_checked_ = fine_counts(state)[None], 0
         self.n_features_in_, self.n_rows_, self.epsilon_ = d, state.rows, state.epsilon
         x_scale, y_scale = self.design_.scaling.x_scale, self.design_.scaling.y_scale
@@ -146,21 +147,8 @@ class PrivateRegression(LastLayer):
             self.design_.scaling.y_mean[0] + y_scale[0] * at_zero[0] - self.design_.scaling.x_mean @ self.coef_
         )
 
-    @property
-    def posterior(self) -> Posterior:
-        """Of the weights, for standardised rows; its variances include that of the noise."""
-        return self.posterior_
-
     def _spec(self) -> dict:
         return {"map": "monomials", "degree": 1}
-
-    def partial_fit(self, data: Any, y: Any = None, **how: Any) -> Any:
-        """Refused: new rows would have to be accounted for."""
-        raise BadParameter("a private fit does not go on learning: fit again to Private(fed, ...) with a budget")
-
-    def forget(self, client: str, data: Any = None) -> Any:
-        """Refused: exact sums are not kept."""
-        raise BadParameter("a private fit keeps no sums to subtract a client from: fit again without it")
 
 
 # ---- the server's side ----
@@ -232,7 +220,9 @@ def read_posterior(state: State) -> Posterior:
     none = np.zeros(1)
     groups = np.asarray(0.0), none, np.zeros((d, 1)), np.zeros((1, 1))
     nothing = np.full(1, np.nan)  # neither prior nor evidence is released
-    return Posterior(line.slope[:, None], line.whiten, spread, line.centre, offset, noise, nothing, unsure, nothing, *groups)
+    return Posterior(
+        line.slope[:, None], line.whiten, spread, line.centre, offset, noise, nothing, unsure, nothing, *groups
+    )
 
 
 def _scaling(frame: Frame) -> Scaling:

@@ -10,13 +10,14 @@ from typing import NamedTuple
 import numpy as np
 
 from unpooled.arrays import Array, Float, to_numpy
-from unpooled.client import Client, client
+from unpooled.client import SUM, Client, client
 from unpooled.errors import BadData
 from unpooled.models.private.frame import Bounded, Frame, Moments, moments_of, rows_of
 from unpooled.models.private.own_frame import pack_second
 from unpooled.privacy.clipping import in_ball, row_weights, to_unit
 from unpooled.privacy.exact import factors, terms
 from unpooled.privacy.sensitivity import declare
+from unpooled.tree import message
 
 ONE = 0.5  # stands for 1 beside a row of length at most 1
 LONGEST = np.sqrt(1 + ONE**2)
@@ -24,15 +25,18 @@ SLOPE, SQUARE = np.sqrt([0.9, 0.1])  # weights of the gradient and of the square
 EDGES = np.linspace(-4, 4, 33)  # of the histogram of standardised residuals
 
 
+@message("private.Scaled")
 class Scaled(NamedTuple):
     frame: Frame  # of the columns and, last, the target
     radius: Float[Array, ""]
 
 
+@message("private.Second")
 class Second(NamedTuple):
     triangle: Float[Array, "t"]  # of the second moment of (ONE, z, y), scaled
 
 
+@message("private.Line")
 class Line(NamedTuple):
     """A fit, and coordinates in which its features are uncorrelated."""
 
@@ -46,24 +50,26 @@ class Line(NamedTuple):
     reach: Float[Array, ""]  # of residuals, in scales
 
 
+@message("private.Gradient")
 class Gradient(NamedTuple):
     offset: Float[Array, ""]  # sum of residuals
     slope: Float[Array, "f"]  # sum of residuals times whitened features
     square: Float[Array, ""]  # sum of squared residuals
 
 
+@message("private.Residuals")
 class Residuals(NamedTuple):
     counts: Float[Array, "b"]
 
 
-@client(batched=False, adds=True)
+@client("private.joint_moments", SUM, batched=False, adds=True)
 def joint_moments(down: Bounded, client: Client) -> Moments:
     """Rows, missing values, sums and sums of squares of every column and, last, the target."""
     u, w = _joint(down.bounds, client)
     return moments_of(u, Client(client.name, client.x, None, w))
 
 
-@client(batched=False, adds=True)
+@client("private.second_moments", SUM, batched=False, adds=True)
 def second_moments(down: Scaled, client: Client) -> Second:
     """The second moment of columns and target, each row shortened to the radius."""
     z, w = standard_joint(down.frame, client)
@@ -74,7 +80,7 @@ def second_moments(down: Scaled, client: Client) -> Second:
     return Second(pack_second((v.T @ v)[None], "full")[0])
 
 
-@client(batched=False, adds=True)
+@client("private.gradient", SUM, batched=False, adds=True)
 def gradient(down: Line, client: Client) -> Gradient:
     """Residuals, their products with whitened features, and their squares; each clipped."""
     z, w, residual = _residuals(down, client)
@@ -88,7 +94,7 @@ def gradient(down: Line, client: Client) -> Gradient:
     return Gradient(SLOPE * slopes[0], SLOPE * slopes[1:], SQUARE * square)
 
 
-@client(batched=False, adds=True)
+@client("private.residual_counts", SUM, batched=False, adds=True)
 def residual_counts(down: Line, client: Client) -> Residuals:
     """How many standardised residuals lie between the edges."""
     _, w, residual = _residuals(down, client)

@@ -42,13 +42,13 @@ def find_cells(fed: Federation, columns: Columns, k: int, budget: float, rng: np
     most = int(np.clip(columns.rows * np.sqrt(first) / ROWS_PER_NOISE[0], 4 * k, 300))
     centres = evenly(WIDTH * imagined, most, rng)
     rough = look_at_cells(fed, frame, centres, cell_radius(centres, imagined), first)
-    if len(rough.count) < k:
+    if len(rough.n) < k:
         rough = Cells(np.ones(most), centres, np.ones(most))
     most = int(np.clip(columns.rows * np.sqrt(second) / ROWS_PER_NOISE[1], 3 * k, 200))
-    heaviest = np.argsort(-rough.count)[:most]
+    heaviest = np.argsort(-rough.n)[:most]
     rough = Cells(*(part[heaviest] for part in rough))
     fine = look_at_cells(fed, frame, rough.mean, cell_radius(rough.mean, drawn(rough, rng)), second)
-    return fine if len(fine.count) >= k else Cells(np.ones(len(heaviest)), rough.mean, np.full(len(heaviest), 0.5))
+    return fine if len(fine.n) >= k else Cells(np.ones(len(heaviest)), rough.mean, np.full(len(heaviest), 0.5))
 
 
 def evenly(points: np.ndarray, m: int, rng: np.random.Generator) -> np.ndarray:
@@ -70,6 +70,6 @@ def cell_radius(centres: np.ndarray, points: np.ndarray) -> float:
 
 def drawn(cells: Cells, rng: np.random.Generator) -> np.ndarray:
     """Points drawn as the cells say that rows lie."""
-    which = rng.choice(len(cells.count), IMAGINED, p=cells.count / cells.count.sum())
+    which = rng.choice(len(cells.n), IMAGINED, p=cells.n / cells.n.sum())
     noise = rng.normal(size=(IMAGINED, cells.mean.shape[1]))
     return cells.mean[which] + np.sqrt(cells.variance[which])[:, None] * noise

@@ -17,7 +17,7 @@ STEPS = (-0.9, 4.0)  # by which a look may shrink or widen a component's varianc
 class Seen(NamedTuple):
     """What a look says, in each component's own coordinates, and the noise on each number."""
 
-    count: np.ndarray  # (k,)
+    n: np.ndarray  # (k,)
     first: np.ndarray  # (k, d)
     second: np.ndarray  # (k, d, d), or (1, d, d) if tied
     noise: np.ndarray  # (3,) standard deviations on counts, first and second sums
@@ -25,7 +25,7 @@ class Seen(NamedTuple):
 
 
 class Known(NamedTuple):
-    count: np.ndarray  # (k,)
+    n: np.ndarray  # (k,)
     means: np.ndarray  # (k, d)
     covs: np.ndarray  # (k, d, d)
     gains: Gains
@@ -44,13 +44,15 @@ def read_sums(sums: OwnSums, sigma: float, blocks: np.ndarray, radius: float, sh
     second = unpack_second(sums.second, shape, k, d) * radius**2 / c / kept
     entry = radius**2 / c / kept / (d if shape == "spherical" else 1)
     noise = sigma * np.array([1 / a, radius / b, entry])
-    return Seen(sums.count / a, sums.first * radius / b, second, noise, radius)
+    return Seen(sums.n / a, sums.first * radius / b, second, noise, radius)
 
 
 def follow(known: Known, seen: Seen, rows: float, shape: str, reg: float) -> Known:
     """The next counts, means and covariances, each moved by its gain towards what was seen."""
     count, unsure_count = _counts(known, seen, rows)
-    spoken = np.maximum(count, max(2 * seen.noise[0], SMALLEST * rows))  # rows that the look spoke of, as far as is known
+    spoken = np.maximum(
+        count, max(2 * seen.noise[0], SMALLEST * rows)
+    )  # rows that the look spoke of, as far as is known
     lower = np.linalg.cholesky(known.covs)
     step = in_ball(seen.first / spoken[:, None], seen.radius)
     g, unsure_mean = gain(known.gains, 1, (seen.noise[1] / spoken) ** 2, (step**2).mean(1))
@@ -62,9 +64,9 @@ def follow(known: Known, seen: Seen, rows: float, shape: str, reg: float) -> Kno
 
 
 def _counts(known: Known, seen: Seen, rows: float) -> tuple[np.ndarray, np.ndarray]:
-    noise = (seen.noise[0] / np.maximum(known.count, 1)) ** 2
-    g, unsure = gain(known.gains, 0, noise, (seen.count / known.count - 1) ** 2)
-    return np.maximum((1 - g) * known.count + g * seen.count, SMALLEST * rows), unsure
+    noise = (seen.noise[0] / np.maximum(known.n, 1)) ** 2
+    g, unsure = gain(known.gains, 0, noise, (seen.n / known.n - 1) ** 2)
+    return np.maximum((1 - g) * known.n + g * seen.n, SMALLEST * rows), unsure
 
 
 def _covariances(known: Known, seen: Seen, step: np.ndarray, spoken: np.ndarray, lower: np.ndarray, shape: str):
