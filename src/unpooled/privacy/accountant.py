@@ -162,8 +162,8 @@ class Accountant:
     """
 
     def __init__(self, epsilon: float, delta: float):
-        self.epsilon, self.delta = float(epsilon), float(delta)
         self.mu2_total = mu_of(epsilon, delta) ** 2
+        self.epsilon, self.delta = float(epsilon), float(delta)
         self.charges: list[float] = []
 
     @property

@@ -49,14 +49,14 @@ def own_frame_sums(down: OwnFrame, client: Client, *, shape: str) -> OwnSums:
     """Counts, means and second moments of each component in its own standard coordinates."""
     z, w = standard_rows(down.frame, client)
     d = z.shape[1]
-    lower = np.linalg.cholesky(gaussian.full_covs(down.params, shape))
     with np.errstate(all="ignore"):
+        lower = np.linalg.cholesky(gaussian.full_covs(down.params, shape))
         log_weights = np.log(np.clip(down.params.weights, 1e-300, None))
     radius = least_radius(float(down.radius), d)
     gram = np.zeros((len(log_weights), d + 1, d + 1))
     for s in range(0, len(z), PIECE):
         some = slice(s, s + PIECE)
-        gram += _gram(whiten(z[some], down.params.means, lower), w[some], log_weights, radius)
+        gram += _gram(whiten(z[some], down.params.means, lower), w[some], log_weights, radius, shape)
     return _weighted(gram, unit_blocks(down.blocks), shape)
 
 
@@ -68,13 +68,13 @@ def least_radius(radius: float, d: int) -> float:
     return max(radius, np.sqrt(d)) if np.isfinite(radius) else np.sqrt(d)
 
 
-def _gram(rows: Whitened, w: np.ndarray, log_weights: np.ndarray, radius: float) -> np.ndarray:
+def _gram(rows: Whitened, w: np.ndarray, log_weights: np.ndarray, radius: float, shape: str) -> np.ndarray:
     """sum over rows of r v v' with v = (1, y / radius), for each component: (k, d + 1, d + 1)."""
     k, _, d = rows.y.shape
     with np.errstate(all="ignore"):
         share = responsibilities(rows.log_density + log_weights) * w[:, None]  # (n, k)
     kept = clipped_share(d, radius)
-    longest = (1 - kept**2 * rows.unseen / radius**4) ** 0.25  # leaves room for the conditional covariance
+    longest = longest_row(rows.unseen, kept, radius, shape)
     gram = np.empty((k, d + 1, d + 1))
     for j in range(k):
         y = in_ball(rows.y[j] / radius, longest[:, None])
@@ -84,6 +84,16 @@ def _gram(rows: Whitened, w: np.ndarray, log_weights: np.ndarray, radius: float)
         for group in rows.groups:
             gram[j, 1:, 1:] += kept / radius**2 * terms(share[group.rows, j]).sum() * group.covariance[j]
     return gram
+
+
+def longest_row(unseen: np.ndarray, kept: float, radius: float, shape: str) -> np.ndarray:
+    """How long a row may be, in radii, so that there is room for the conditional covariance of its missing values.
+
+    That covariance is a projection of rank `unseen`: a matrix of norm sqrt(unseen), and of trace unseen, which is what "spherical" sends.
+    """
+    if shape == "spherical":
+        return np.sqrt(np.maximum(1 - kept * unseen / radius**2, 0.0))
+    return np.maximum(1 - kept**2 * unseen / radius**4, 0.0) ** 0.25
 
 
 def _weighted(gram: np.ndarray, blocks: np.ndarray, shape: str) -> OwnSums:
