@@ -1,4 +1,4 @@
-"""Private mixtures on drawn rows: the gap to the fit without privacy by epsilon, rows, columns and components, beside DP-EM and curators."""
+"""Private mixtures on drawn rows: the gap to the fit without privacy by epsilon, rows, columns and components; DP-EM and curators."""
 
 from __future__ import annotations
 

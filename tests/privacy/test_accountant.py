@@ -55,13 +55,13 @@ def test_a_budget_can_be_spent_to_the_end_and_no_further():
 
 @pytest.mark.parametrize("epsilon", [0, -1, float("inf"), float("nan"), "1", None])
 def test_an_epsilon_that_allows_nothing_or_everything_is_refused(epsilon):
-    with pytest.raises(BadParameter, match="epsilon=.* must be above 0 and finite"):
+    with pytest.raises(BadParameter, match=r"epsilon=.* must be above 0 and finite"):
         Accountant(epsilon, 1e-6)
 
 
 @pytest.mark.parametrize("delta", [0, 1, -0.1, float("nan"), "small"])
 def test_a_delta_that_is_none_is_refused(delta):
-    with pytest.raises(BadParameter, match="delta=.* must be above 0"):
+    with pytest.raises(BadParameter, match=r"delta=.* must be above 0"):
         Accountant(1.0, delta)
 
 

@@ -17,7 +17,7 @@ from unpooled.client import STEP, Ask, Client, client
 from unpooled.errors import BadData, BadParameter, DataWarning
 from unpooled.federation import Federation, Layer
 from unpooled.parameters import flag
-from unpooled.privacy.accountant import Accountant, check_delta, check_epsilon, mu_of
+from unpooled.privacy.accountant import Accountant, BudgetSpent, check_delta, check_epsilon, mu_of
 from unpooled.privacy.clipping import parse_bounds
 from unpooled.privacy.look import wanted_mu2, without_wish
 from unpooled.privacy.noise import add_noise, digest, request_digest, seed_of, sigma_of
@@ -25,6 +25,7 @@ from unpooled.privacy.sensitivity import sensitivity_of
 from unpooled.tree import Tree
 
 CHARGES = "private"  # the key of the charges in a snapshot
+LEAST_LEFT = 1e-3  # of the budget: less than this is what rounding left
 MANY_OUTSIDE = 0.01  # a share of values outside of a column's bounds that is worth a warning
 
 BOOKS: dict[str, Book] = {}  # of this process, by an id that says nothing; secrets are never sent
@@ -133,8 +134,12 @@ class Private(Layer):
 
     @property
     def mu2_for_fit(self) -> float:
-        """What the looks of one fit may cost together."""
+        """What the looks of one fit may cost together; refused when next to nothing is left."""
         left = self.accountant.mu2_left
+        if left < LEAST_LEFT * self.accountant.mu2_total:
+            raise BudgetSpent(
+                f"{self.accountant}: nothing is left for another fit, raise epsilon= or set epsilon_per_fit="
+            )
         if self.epsilon_per_fit is None:
             return left
         return min(left, mu_of(self.epsilon_per_fit, self.accountant.delta) ** 2)
