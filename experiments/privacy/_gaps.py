@@ -16,8 +16,6 @@ from unpooled.layers.private import Private
 from unpooled.models.private import PrivateGaussianMixture
 from unpooled.privacy.accountant import mu_of
 
-METHODS = ("ours", "ten curators", "DP-EM")
-
 
 def delta(problem: Problem) -> float:
     return len(problem.train) ** -1.1
@@ -50,9 +48,9 @@ def with_privacy(problem: Problem, method: str, epsilon: float, seed: int) -> fl
     return PrivateGaussianMixture(problem.k, random_state=seed).fit(private).score(problem.test)
 
 
-def gaps(problems, methods, epsilons, seed0: int = 0) -> dict[tuple[str, float], np.ndarray]:
-    """(method, epsilon) -> gap of every problem."""
-    found: dict[tuple[str, float], list[float]] = {(m, e): [] for m in methods for e in epsilons}
+def gaps(problems, epsilons: dict[str, tuple[float, ...]], seed0: int = 0) -> dict[tuple[str, float], np.ndarray]:
+    """(method, epsilon) -> gap of every problem; `epsilons` are those of each method."""
+    found: dict[tuple[str, float], list[float]] = {(m, e): [] for m, some in epsilons.items() for e in some}
     for i, problem in enumerate(problems):
         best = without_privacy(problem, seed0 + i)
         for (method, epsilon), values in found.items():

@@ -26,6 +26,6 @@ def run(small: bool, seeds: int, out: Path, say: Callable[[str], None]) -> list[
         say(name)
         problems = [mixture(rows, columns, k, REPORTED + 500 + s, **how) for s in range(2 if small else seeds)]
         what = {"case": name, "rows": rows, "columns": columns, "components": k}
-        found = gaps(problems, ("ours",), EPSILONS)
+        found = gaps(problems, {"ours": EPSILONS})
         table += [row(what, method, epsilon, v, goal if epsilon == 1 else "") for (method, epsilon), v in found.items()]
     return table

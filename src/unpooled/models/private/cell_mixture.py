@@ -55,7 +55,7 @@ def expectation_maximisation(cells: Cells, start: Mixture, iterations: int = ITE
 def _expect(cells: Cells, now: Mixture) -> tuple[np.ndarray, float]:
     """Responsibilities (m, k) times counts, and the expected log-likelihood."""
     inverse = np.linalg.inv(np.linalg.cholesky(now.covs))
-    y = np.einsum("kij,mkj->mki", inverse, cells.mean[:, None] - now.means)
+    y = ((cells.mean - now.means[:, None]) @ inverse.swapaxes(1, 2)).swapaxes(0, 1)  # (m, k, d)
     log_det = np.log(np.einsum("kii->ki", inverse)).sum(1)
     spread = 0.5 * cells.variance[:, None] * (inverse**2).sum((1, 2))
     d = now.means.shape[1]
@@ -70,7 +70,8 @@ def _maximise(cells: Cells, shares: np.ndarray) -> Mixture:
     n = shares.sum(0) + 1e-9
     means = shares.T @ cells.mean / n[:, None]
     away = cells.mean[:, None] - means
-    covs = np.einsum("mk,mki,mkj->kij", shares, away, away, optimize=True) / n[:, None, None]
+    by_component = away.swapaxes(0, 1)  # (k, m, d)
+    covs = (shares.T[:, :, None] * by_component).swapaxes(1, 2) @ by_component / n[:, None, None]
     own = shares.T @ cells.variance / n + FLOOR
     return Mixture(n / n.sum(), means, covs + own[:, None, None] * np.eye(d))
 

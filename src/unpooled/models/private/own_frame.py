@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from scipy.stats import chi2
+from scipy.special import gammainc, gammaincc
 
 from unpooled.arrays import Array, Float
 from unpooled.client import SUM, Client, client
@@ -129,8 +129,10 @@ def _twice(d: int) -> np.ndarray:
 
 def clipped_share(d: int, radius: float) -> float:
     """What clipping at `radius` leaves of the second moment of a standard Gaussian of d columns."""
-    r2 = radius**2
-    return float((d * chi2.cdf(r2, d + 2) + r2 * chi2.sf(r2, d)) / d)
+    half = radius**2 / 2
+    inside = gammainc(d / 2 + 1, half)  # of chi-square laws with d + 2 and d degrees of freedom
+    outside = gammaincc(d / 2, half)
+    return float(inside + radius**2 * outside / d)
 
 
 def second_numbers(shape: str, k: int, d: int) -> float:
