@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from unpooled.data import synthetic
 from unpooled.data.federate import federate
-from unpooled.datasets import synthetic
 from unpooled.local import Local
 from unpooled.maths.mixture import Params, m_step
 from unpooled.models.initialization import gathered as start

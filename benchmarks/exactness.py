@@ -6,8 +6,8 @@ import numpy as np
 from sklearn.mixture import GaussianMixture as Pooled
 
 import unpooled as up
+from unpooled.data import synthetic
 from unpooled.data.federate import federate
-from unpooled.datasets import synthetic
 from unpooled.local import Local
 
 SHAPES = ("full", "tied", "diag", "spherical")

@@ -15,7 +15,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "flower"))
 from network import answer_once, free_port
 
 from unpooled.errors import RunError
-from unpooled.flower import Link, connect, fleet, keys, server
+from unpooled.flower import Link, connect, fleet, server
+from unpooled.remote import keys
 
 
 def refusal(call: Callable[[], object]) -> str:

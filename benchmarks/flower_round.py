@@ -121,9 +121,9 @@ def peer(fed, rounds: int) -> dict:
     """Flower's own loop over the same messages."""
     from flwr.app import Message
 
-    from unpooled.flower.records import to_records
+    from unpooled.flower.transport import to_records
 
-    grid, walls = fed._roster.grid, []
+    grid, walls = fed.transport.grid, []
     end = time.monotonic() + 120
     while len(nodes := list(grid.get_node_ids())) < 3 and time.monotonic() < end:
         time.sleep(0.5)

@@ -13,7 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.mixture import GaussianMixture as Pooled
 
 import unpooled as up
-from unpooled.datasets import synthetic
+from unpooled.data import synthetic
 from unpooled.maths import gaussian
 
 OUT = Path(__file__).parent / "pictures" / "readme.png"

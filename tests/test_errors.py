@@ -13,6 +13,7 @@ from unpooled import errors
         (errors.DataNotFound, FileNotFoundError),
         (errors.TooFewClients, RuntimeError),
         (errors.RunError, RuntimeError),
+        (errors.MaskingRefused, RuntimeError),
     ],
 )
 def test_every_refusal_is_ours_and_pythons(refusal, builtin):

@@ -1,6 +1,7 @@
 """Imports go one way, and `import unpooled` stays light."""
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,30 +10,28 @@ import pytest
 
 SRC = Path(__file__).parents[1] / "src" / "unpooled"
 
-# A package may import from these alone; arrays and tree stand below everything.
-BELOW = {
-    "maths": {"arrays", "tree", "errors", "maths"},
-    "layers": {"arrays", "tree", "errors", "maths", "client", "federation", "layers"},
-    "data": {"arrays", "tree", "errors", "client", "data"},
-    "models": {
-        "arrays",
-        "tree",
-        "errors",
-        "maths",
-        "client",
-        "federation",
-        "local",
-        "estimator",
-        "models",
-        "learners",
-        "data",
-        "metrics",
-        "report",
-        "layers",
-    },
-}
-CORE = {"client", "federation", "local", "estimator", "store"}
-ABOVE_CORE = {"models", "baselines", "layers", "cli", "commands", "report", "flower", "runs", "config", "node"}
+# From the ground up: a file may import from the rows above its own, and from its own package.
+FLOORS = [
+    {"arrays", "errors", "names"},
+    {"tree", "parameters", "progress"},
+    {"choices"},
+    {"maths", "wire", "store", "metrics", "client", "secure", "privacy"},
+    {"federation"},
+    {"local"},
+    {"data"},
+    {"estimator", "datasets"},
+    {"layers", "learners"},
+    {"config"},
+    {"study", "report"},
+    {"models"},
+    {"baselines"},
+    {"node"},
+    {"certificate", "remote"},
+    {"runs"},
+    {"flower"},
+    {"commands"},
+    {"cli"},
+]
 
 
 def imported(path: Path) -> set[str]:
@@ -45,15 +44,29 @@ def imported(path: Path) -> set[str]:
     return found
 
 
-@pytest.mark.parametrize("package", BELOW)
-def test_imports_go_one_way(package):
-    for path in (SRC / package).rglob("*.py"):
-        assert imported(path) <= BELOW[package], path.name
+@pytest.mark.parametrize("floor", range(len(FLOORS)))
+def test_imports_go_one_way(floor):
+    below = set().union(*FLOORS[:floor])
+    for package in FLOORS[floor]:
+        files = [*(SRC / package).rglob("*.py"), *SRC.glob(f"{package}.py")]
+        for path in files:
+            assert imported(path) <= below | {package, "__version__"}, path.relative_to(SRC)
 
 
-@pytest.mark.parametrize("module", sorted(CORE))
-def test_the_core_knows_no_model(module):
-    assert not imported(SRC / f"{module}.py") & ABOVE_CORE
+def test_every_package_stands_on_a_floor():
+    packages = {p.stem for p in SRC.iterdir() if p.suffix == ".py" or (p / "__init__.py").exists()}
+    assert packages - {"__init__"} <= set().union(*FLOORS)
+
+
+ROOMS = sorted(p.parent.name for p in (SRC / "models").glob("*/__init__.py"))
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_nothing_outside_reaches_past_a_room_s_door(room):
+    inside = SRC / "models" / room
+    pattern = re.compile(rf"from unpooled\.models\.{room}\.\w|import unpooled\.models\.{room}\.\w")
+    users = [p for p in SRC.rglob("*.py") if inside not in p.parents and pattern.search(p.read_text())]
+    assert users == []
 
 
 def test_flwr_is_imported_by_its_adapter_alone():

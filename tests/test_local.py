@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from unpooled.arrays import Array, Float
-from unpooled.client import SUM, Client, client
+from unpooled.client import GATHER, SUM, Client, client
 from unpooled.data.federate import federate
 
 
@@ -34,7 +34,7 @@ def rows(*sizes, **engine):
     return federate([rng.normal(size=(n, 2)) for n in sizes], mode="stacked", **engine)
 
 
-@client("local.stacked_totals", SUM)
+@client("local.stacked_totals", GATHER)
 def stacked_totals(down: None, client: Client) -> Total:
     return Total((client.x.sum(-1) * client.w).sum(-1))
 

@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from unpooled.datasets import partition, shared
+from unpooled.data import partition
+from unpooled.datasets import shared
 
 SETS = ("skillcraft", "sml", "parkinsons", "bike", "ccpp")
 SML_TARGET = "Temperature_Habitacion_Sensor"

@@ -12,7 +12,8 @@ from _methods import device
 from sklearn.metrics import roc_auc_score
 
 import unpooled as up
-from unpooled.datasets import encoder, partition
+from unpooled.data import partition
+from unpooled.datasets import encoder
 
 
 def features(x: np.ndarray, **how: Any) -> np.ndarray:

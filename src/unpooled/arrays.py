@@ -1,7 +1,8 @@
 """NumPy or torch, by where the data lives; and the annotations that say what an array must look like.
 
 `Float[Array, "k d"]` is a floating array of shape (k, d), for readers, type checkers and the wire alike:
-`tree.check` refuses an answer that does not fit. `"*c"` stands for any number of axes; a third entry `">=0"` bounds the values.
+`tree.check` refuses an answer that does not fit. `"*c"` stands for any number of axes; a third entry `">=0"` bounds the values, and
+`">=0 rows"` marks a count of rows, which a node does not let out when it is small.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ def claimed_bytes(dtype: Any, shape: list[int]) -> int:
         raise ValueError(f"it holds {str(dtype)[:20]!r} instead of numbers")
     whole = len(shape) <= 32 and all(type(n) is int and n >= 0 for n in shape)
     if not whole or (0 in shape and math.prod(n for n in shape if n) > VAST):
-        raise ValueError("its shape is not one")
+        raise ValueError("invalid array shape")
     return math.prod(shape) * kind.itemsize
 
 
@@ -92,3 +93,10 @@ def kind(a: Any) -> str:
 def all_finite(a: Any) -> bool:
     """Whether every number is finite, found where the array lives: an array on a GPU is not copied for it."""
     return bool(namespace(a).isfinite(a).all())
+
+
+def received_bytes(sent: object) -> bytes:
+    """What a client sent as a vector of bytes; ValueError for anything else."""
+    if not (isinstance(sent, np.ndarray) and sent.dtype == np.uint8 and sent.ndim == 1):
+        raise ValueError("it is not a vector of bytes")
+    return sent.tobytes()

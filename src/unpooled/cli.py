@@ -19,7 +19,7 @@ EXTRAS = {  # module -> the extra that brings it
     "matplotlib": "plot",
     "pyarrow": "parquet",
 }
-COMMANDS = ("demo", "run", "resume", "report", "predict", "reproduce", "serve", "node", "status")
+COMMANDS = ("demo", "run", "resume", "report", "predict", "reproduce", "serve", "node", "status", "verify")
 
 
 def main(argv: list[str] | None = None) -> int:

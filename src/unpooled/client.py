@@ -7,7 +7,8 @@ and with the way it is asked. Its annotations are the wire schema. Only register
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+import json
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from inspect import signature
@@ -24,7 +25,8 @@ SUM = "sum"  # answers are added over clients; nobody needs to see a single one
 GATHER = "gather"  # the server sees every single answer
 TELL = "tell"  # nothing comes back: clients act and keep the result
 STEP = "step"  # not asked by itself: what a layer does to an answer before it leaves
-KINDS = (SUM, GATHER, TELL, STEP)
+KEYS = "keys"  # asked by layers: keys and shares of secrets, never anything about rows; it is not a round
+KINDS = (SUM, GATHER, TELL, STEP, KEYS)
 
 
 @dataclass
@@ -39,7 +41,11 @@ class Client:
     moment: tuple[int, int] = (0, 0)  # (seed, round): what its draws are made from
     stacked: bool = False
     members: tuple[str, ...] = ()  # the names of stacked clients, along the leading axis
-    letter: bytes = b""  # what this client alone is told with a question, for layers
+    letters: Mapping[str, bytes] = field(default_factory=dict)  # what this client alone is told, by layer
+    asked: Callable[[], bytes] = bytes  # a digest of the question, its options and its parameters, for layers
+    secrets: MutableMapping[str, bytes] = field(
+        default_factory=dict, repr=False
+    )  # keys of layers; never sent, never undone
     memo: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)  # what follows from the rows alone
 
     def __post_init__(self):
@@ -75,8 +81,8 @@ def generator(seed: int, round: int, name: str = "") -> np.random.Generator:
 class Step:
     """What happens to an answer before it leaves the client, and how the server undoes it.
 
-    `undo` works on single answers, `undo_total` on the total and the names of those who are in it. A step has at most one of them;
-    with neither, what travels is what is meant. Neither is ever sent.
+    `undo` works on single answers, `undo_total` on the total and the names of those who are in it. With `undo_total`, what `undo`
+    gives is added up, not yet what was meant; with neither, what travels is what is meant. Neither is ever sent.
     """
 
     name: str
@@ -96,7 +102,9 @@ class Ask:
     adds: bool = False  # needs no state and adds over rows: clients may be merged, rows may be read in chunks
     options: Mapping[str, Any] = field(default_factory=dict)
     steps: tuple[Step, ...] = ()
-    letters: Mapping[str, bytes] = field(default_factory=dict)  # client name -> what this client alone is told
+    letters: Mapping[str, Mapping[str, bytes]] = field(
+        default_factory=dict
+    )  # layer -> client name -> what it alone is told
 
     def __call__(self, down: Tree, client: Client) -> Tree:
         """What leaves the client: the answer after all steps."""
@@ -108,12 +116,13 @@ class Ask:
     def receive(self, sent: Tree, name: str, bound: dict[str, Any] | None = None) -> Tree:
         """One client's answer as the server adds it: steps undone as far as single answers go, then checked.
 
-        Each step's own annotations say what may travel in place of the answer. SchemaError if anything does not fit.
+        What stays hidden until the total is checked against the annotations of its step: they say what travels in place of the
+        answer. SchemaError if anything does not fit.
         """
         for step in reversed(self.steps):
-            tree.check(sent, REGISTRY[step.name].types[1])
             if step.undo_total is not None:
-                return sent
+                tree.check(sent, REGISTRY[step.name].types[1])
+                return step.undo(sent, name) if step.undo else sent
             sent = step.undo(sent, name) if step.undo else sent
         tree.check(sent, self.types[1], bound)
         return sent
@@ -151,21 +160,40 @@ class Ask:
         """The same question whose answer passes through one more step before it leaves."""
         if step.kind != STEP:
             raise TypeError(f"{step.name} is not a step: register it with @client({step.name!r}, STEP)")
-        if undo_total is not None and any(s.undo is not None for s in self.steps):
+        if undo_total is not None and any(s.undo is not None and s.undo_total is None for s in self.steps):
             inner = next(s.name for s in self.steps if s.undo is not None)
             raise BadParameter(
                 f"{inner} is undone on single answers, which {step.name} hides: use one of the two layers"
             )
-        if undo is not None and self.on_totals:
+        if undo is not None and undo_total is None and self.on_totals:
             raise BadParameter(
                 f"{step.name} reads single answers, which an inner layer hides: use one of the two layers"
             )
         return replace(self, steps=(*self.steps, Step(step.name, options, undo, undo_total)))
 
+    def telling(self, layer: str, letters: Mapping[str, bytes]) -> Ask:
+        """The same question with something that each client alone is told, by name."""
+        return replace(self, letters={**self.letters, layer: letters})
+
+    def letters_to(self, name: str) -> dict[str, bytes]:
+        """What one client alone is told, by layer."""
+        return {layer: letters[name] for layer, letters in self.letters.items() if name in letters}
+
     @property
     def types(self) -> tuple[Any, Any]:
         """(down, up) as annotated."""
         return _types(self.answer)
+
+
+def digest(ask: Ask, down: Tree) -> bytes:
+    """SHA-256 of a question, its options and its parameters: the same wherever the same is asked."""
+    structure, arrays = tree.pack(down)
+    words = json.dumps([ask.name, dict(ask.options), structure], sort_keys=True)
+    sha = hashlib.sha256(words.encode())
+    for a in arrays:
+        sha.update(f"{a.dtype.str}{a.shape}".encode())
+        sha.update(a.tobytes())
+    return sha.digest()
 
 
 @cache
@@ -189,7 +217,7 @@ def client(name: str, kind: str, *, batched: bool = True, adds: bool = False) ->
     ----------
     name : str
         "room.question". It travels, stands in policies and ledgers, and stays when files move.
-    kind : {SUM, GATHER, TELL, STEP}
+    kind : {SUM, GATHER, TELL, STEP, KEYS}
         How it is asked. A federation asks it in no other way, and a node answers in no other.
     batched : bool, default=True
         Whether it works on clients stacked on a leading axis; False for one that loops, branches or draws.
@@ -197,7 +225,7 @@ def client(name: str, kind: str, *, batched: bool = True, adds: bool = False) ->
         Whether it is a plain sum over rows that needs no state: clients may be merged, and rows read in chunks.
     """
     if kind not in KINDS:
-        raise TypeError(f"{name} is registered as {kind!r}: use one of SUM, GATHER, TELL, STEP")
+        raise TypeError(f"{name} is registered as {kind!r}: use one of SUM, GATHER, TELL, STEP, KEYS")
 
     def register(fn: Callable[..., Tree]) -> Ask:
         known = REGISTRY.get(name)

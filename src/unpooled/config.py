@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from unpooled import kinds
+from unpooled import parameters
 from unpooled.errors import BadParameter, suggest
 from unpooled.estimator import estimator_class
 
@@ -24,6 +24,8 @@ SECTIONS = {  # section -> its keys, each with the kind of its value
         "wait": "float",
     },
 }
+SECTIONS["layers"] = {"secure": "bool", "levels": "int", "quantiser": "str"}
+STUDY = ("study", "participants")  # sections that `unpooled.study` checks
 LINK_ONLY = ("link", "timeout", "wait")  # keys that mean something over a link alone; a run in process passes them by
 
 Config = dict[str, dict[str, Any]]
@@ -76,12 +78,12 @@ def check(config: Config) -> None:
     model = config.get("model", {})
     if "name" not in model:
         raise BadParameter('the config has no model name: add name = "GaussianMixture" under [model]')
-    cls = _model_class(model["name"])
+    cls = model_class(model["name"])
     _known(set(model) - {"name"}, cls._get_param_names(), f"{model['name']} has no parameter")
-    kinds.check(model, kinds.of_parameters(cls))
+    parameters.check_types(model, parameters.annotations_of(cls))
     for section, keys in SECTIONS.items():
         _known(config.get(section, {}), keys, f"[{section}] has no key")
-        kinds.check(config.get(section, {}), keys)
+        parameters.check_types(config.get(section, {}), keys)
     data = config.get("data", {})
     if "link" in config.get("federation", {}):
         return  # the nodes have their data
@@ -93,8 +95,8 @@ def check(config: Config) -> None:
 
 def _check_sections(config: Config, where: str) -> None:
     for name, section in config.items():
-        if name not in ("model", *SECTIONS):
-            raise BadParameter(f"{where} has a section or key {name!r}: {suggest(name, ['model', *SECTIONS])}")
+        if name not in ("model", *SECTIONS, *STUDY):
+            raise BadParameter(f"{where} has a section or key {name!r}: {suggest(name, ['model', *SECTIONS, *STUDY])}")
         if not isinstance(section, dict):
             raise BadParameter(f"{where} has {name} = {section!r}: {name!r} is a section, written [{name}]")
 
@@ -105,7 +107,7 @@ def _known(given: Iterable[str], known: Iterable[str], sentence: str) -> None:
             raise BadParameter(f"{sentence} {name!r}: {suggest(name, known)}")
 
 
-def _model_class(name: str) -> Any:
+def model_class(name: str) -> Any:
     import unpooled
 
     if name not in unpooled.MODELS:
@@ -116,7 +118,7 @@ def _model_class(name: str) -> Any:
 def estimator(config: Config) -> Any:
     """The model of a checked config, unfitted; [federation] fraction is the model's where it has one."""
     parameters = {k: v for k, v in config["model"].items() if k != "name"}
-    cls = _model_class(config["model"]["name"])
+    cls = model_class(config["model"]["name"])
     fraction = config.get("federation", {}).get("fraction")
     if fraction is not None:
         _known(
@@ -136,9 +138,25 @@ def federation(config: Config) -> Any:
     data = config.get("data", {})
     engine = {k: v for k, v in config.get("federation", {}).items() if k not in ("fraction", *LINK_ONLY)}
     if "builtin" in data:
-        return federate(builtin.load(data["builtin"]), columns=data.get("columns"), **engine)
+        return layered(federate(builtin.load(data["builtin"]), columns=data.get("columns"), **engine), config)
     roles = {"by": data.get("by"), "label": data.get("label"), "sample_weight": data.get("weight")}
-    return federate(data["path"], columns=data.get("columns"), **roles, **engine)
+    return layered(federate(data["path"], columns=data.get("columns"), **roles, **engine), config)
+
+
+def layered(fed: Any, config: Config, min_cohort: int = 3, folder: Path | None = None) -> Any:
+    """The federation inside the layers that [layers] names."""
+    from unpooled.layers.compression import Compressed
+    from unpooled.layers.secure import SecureSum
+
+    layers = config.get("layers", {})
+    compression = {k: layers[k] for k in ("levels", "quantiser") if k in layers}
+    if layers.get("secure") and compression:
+        raise BadParameter(
+            "[layers] has secure and compression: masked answers cannot be compressed, choose one of them"
+        )
+    if compression:
+        return Compressed(fed, **compression)
+    return SecureSum(fed, min_cohort=min_cohort, folder=folder) if layers.get("secure") else fed
 
 
 def dumps(config: Config) -> str:

@@ -30,6 +30,10 @@ class RunError(UnpooledError, RuntimeError):
     """A run folder that cannot be written, read or continued."""
 
 
+class MaskingRefused(UnpooledError, RuntimeError):
+    """A step of a masked sum that a node or the coordinator does not take, because it could show a single share."""
+
+
 class DataWarning(UserWarning):
     """Data that can be fitted but is probably not what was meant."""
 

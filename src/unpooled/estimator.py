@@ -11,6 +11,7 @@ import secrets
 import sys
 import time
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,7 +19,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from unpooled import kinds, store
+from unpooled import parameters, store
 from unpooled.data.federate import as_federation
 from unpooled.data.frames import columns_of, fitted_with, is_frame, matrix
 from unpooled.errors import BadParameter, DataNotFound
@@ -26,6 +27,8 @@ from unpooled.federation import Federation
 from unpooled.tree import Tree, message
 
 Info = dict[str, Any]
+
+_PACKAGES = {"": "unpooled", "baselines.": "unpooled.baselines"}  # prefix of an estimator's name -> who lists it
 
 
 @message("estimator.Moment")
@@ -101,7 +104,7 @@ class Estimator(BaseEstimator):
         self._check_kinds()
 
     def _check_kinds(self) -> None:
-        kinds.check(self.get_params(deep=False), kinds.of_parameters(type(self)))
+        parameters.check_types(self.get_params(deep=False), parameters.annotations_of(type(self)))
 
     def _start(self, fed: Federation) -> Moment:
         seed = _seed(self.random_state)
@@ -170,24 +173,20 @@ def load(folder: str | Path) -> Any:
 
 def class_name(cls: type) -> str:
     """The lasting name of an estimator: "GaussianMixture", "baselines.FedAvg"; "module:Class" for a class of your own."""
-    import unpooled
-    from unpooled import baselines
-
-    for package, prefix in ((unpooled, ""), (baselines, "baselines.")):
-        if cls.__name__ in package.__all__ and getattr(package, cls.__name__) is cls:
+    for prefix, package in _PACKAGES.items():
+        listed = import_module(package)
+        if cls.__name__ in listed.__all__ and getattr(listed, cls.__name__) is cls:
             return f"{prefix}{cls.__name__}"
     return f"{cls.__module__}:{cls.__qualname__}"
 
 
 def estimator_class(name: str) -> Callable[..., Any]:
     """A public estimator by its lasting name, or a class of a module that is imported already; no other code is run."""
-    import unpooled
-    from unpooled import baselines
-
-    prefix, _, short = name.rpartition(".")
-    package = {"": unpooled, "baselines": baselines}.get(prefix)
-    if package is not None and short in package.__all__:
-        found: Any = getattr(package, short)
+    prefix = "baselines." if name.startswith("baselines.") else ""
+    listed = import_module(_PACKAGES[prefix])
+    short = name.removeprefix(prefix)
+    if short in listed.__all__:
+        found: Any = getattr(listed, short)
     else:
         module, _, qualname = name.partition(":")
         found = getattr(sys.modules.get(module), qualname, None)

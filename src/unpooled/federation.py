@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from unpooled import tree
-from unpooled.client import GATHER, Ask, Client, generator
+from unpooled.client import GATHER, KEYS, Ask, Client, generator
 from unpooled.errors import BadParameter, TooFewClients
 from unpooled.tree import Tree
 
@@ -35,7 +35,7 @@ class Exchange(NamedTuple):
 
     round: int
     question: str
-    kind: str  # sum, gather, tell
+    kind: str  # sum, gather, tell, keys
     asked: int
     answered: int
     bytes_down: int
@@ -56,6 +56,8 @@ class Tally:
         """Note that each of these clients sent an answer of this size."""
         self.contents = self.contents or tree.describe(sent)
         self.names.extend(names)
+        if self.journal.keep_answers:
+            self.journal.answers.update(dict.fromkeys(names, sent))
         self.answered += len(names)
         self.bytes_up += len(names) * tree.size(sent)
 
@@ -67,29 +69,33 @@ class Journal:
     """What a federation remembers of a run: its seed, its round, every exchange, every refusal. Cohorts and layers share it."""
 
     def __init__(self) -> None:
+        self.keep_answers = False  # whether the single answers of the last exchange are kept, as evidence of a total
         self.begin(0)
 
     def begin(self, seed: int, round: int = 0) -> None:
         self.seed, self.round = seed, round
         self.exchanges: list[Exchange] = []
+        self.answered: list[str] = []  # who answered the last exchange
+        self.answers: dict[str, Tree] = {}  # and with what, if they are kept
         self.refusals: list[Refusal] = []
 
     @contextmanager
     def exchange(self, ask: Ask, down: Tree, kind: str, names: Sequence[str], min_clients: int) -> Iterator[Tally]:
         """One round trip: the round moves on, answers are counted, too few of them is an error with the remedy."""
-        if ask.kind != kind:
+        if ask.kind != kind and (kind, ask.kind) != (GATHER, KEYS):
             raise TypeError(f"{ask.name} is registered as a {ask.kind.upper()} and was asked as a {kind.upper()}")
         if kind == GATHER and ask.on_totals:
             raise BadParameter(f"{ask.name} is a GATHER, and a layer hides single answers: leave the layer out")
-        self.round += 1
+        self.round += ask.kind != KEYS
         start, tally = time.perf_counter(), Tally(self, ask)
+        self.answers = {}
         yield tally
         seconds = time.perf_counter() - start
         sent_down = tree.size(down) * len(names)
         row = Exchange(
             self.round,
             ask.name,
-            kind,
+            ask.kind,
             len(names),
             tally.answered,
             sent_down,
@@ -99,7 +105,8 @@ class Journal:
             ", ".join(step.name for step in ask.steps),
         )
         self.exchanges.append(row)
-        if tally.answered < max(1, min_clients):
+        self.answered = tally.names
+        if ask.kind != KEYS and tally.answered < max(1, min_clients):  # who asks for keys knows how many it needs
             raise TooFewClients(self._too_few(row, min_clients))
 
     def _too_few(self, row: Exchange, min_clients: int) -> str:
@@ -107,8 +114,13 @@ class Journal:
         late = last is not None and last.reason.startswith(LATE)
         remedy = "raise timeout=" if late else "check the clients' data"
         remedy += " or lower min_clients=" if min_clients > 1 else ""
-        why = f" (last refusal: {last.client}, {last.reason})" if last else ""
+        why = self.last_refusal()
         return f"{row.answered} of {row.asked} clients answered, min_clients={max(1, min_clients)}: {remedy}{why}"
+
+    def last_refusal(self) -> str:
+        """The latest refusal of this round, in brackets for the end of a sentence; nothing if there is none."""
+        last = next((r for r in reversed(self.refusals) if r.round == self.round), None)
+        return f" (last refusal: {last.client}, {last.reason})" if last else ""
 
     @property
     def rng(self) -> np.random.Generator:

@@ -22,7 +22,7 @@ from threadpoolctl import ThreadpoolController
 
 from unpooled import tree
 from unpooled.arrays import is_torch, namespace
-from unpooled.client import Ask, Client
+from unpooled.client import KEYS, Ask, Client, digest
 from unpooled.errors import BadParameter
 from unpooled.federation import Journal, cohort
 from unpooled.tree import Tree
@@ -108,7 +108,7 @@ class Local:
     # ---- who answers together ----
 
     def _plan(self, ask: Ask, merge: bool = True) -> list[Job]:
-        if self.mode == "one by one" or ask.steps or ask.letters or not (ask.batched or ask.adds):
+        if self.mode == "one by one" or ask.steps or ask.letters or ask.kind == KEYS or not (ask.batched or ask.adds):
             kind = "single"
         else:
             kind = "merged" if ask.adds and merge and self.mode == "auto" else "stacked"
@@ -188,7 +188,8 @@ def _attempt(ask: Ask, down: Tree, job: Job, moment: tuple[int, int]) -> Any:
     try:
         me = copy.copy(job.target.at(*moment))
         me.state = _stack_states(job.clients) if me.stacked else dict(me.state)
-        me.letter = ask.letters.get(me.name, b"")
+        me.letters = ask.letters_to(me.name)
+        me.asked = partial(digest, ask, down)
         sent = ask(down, me)
         return me.state, sent
     except ModuleNotFoundError:  # is missing for all, and no fault of a client

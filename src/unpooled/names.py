@@ -35,6 +35,7 @@ HOMES = {  # room -> the module whose import registers all its names
     "pfedme": "unpooled.baselines.pfedme",
     "compressed": "unpooled.layers.compression",
     "faults": "unpooled.layers.faults",
+    "secure": "unpooled.layers.secure",
     "maths.bayes_linear": "unpooled.maths.bayes_linear",
     "maths.descent": "unpooled.maths.descent",
     "maths.feature_maps": "unpooled.maths.feature_maps",

@@ -1,56 +1,64 @@
-"""A small choice with its numbers, `Dither(levels=1)` or `PoissonMixture(3)`, as a dict that travels as JSON; and back.
-
-Such a choice is a NamedTuple, so that it can be saved; its `check` method refuses numbers that cannot work.
-"""
+"""Checks of parameters: the types that annotations name, and ranges. Each refusal is one sentence, before any work is done."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from functools import cache
-from numbers import Real
-from typing import Any, get_type_hints
+import inspect
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from numbers import Integral, Real
+from typing import Any
 
 import numpy as np
 
 from unpooled.errors import BadParameter, suggest
 
+# ---- types: `tol: float` given "abc" is refused ----
 
-def describe(choice: Any, kinds: Mapping[str, type]) -> dict[str, Any]:
-    """{"name": "dither", "levels": 1, ...}."""
-    name = next(name for name, kind in kinds.items() if type(choice) is kind)
-    return {"name": name, **choice._asdict()}
-
-
-def resolve(given: Any, kinds: Mapping[str, type], what: str) -> Any:
-    """The choice that `given` names: itself, a name, or a dict with a name and its numbers."""
-    if isinstance(given, tuple(kinds.values())):
-        choice: Any = given
-    else:
-        fields = dict(given) if isinstance(given, Mapping) else {"name": given}
-        choice = _make(fields.pop("name", None), fields, kinds, what)
-    choice.check()
-    return _plain(choice)
+KINDS: dict[str, tuple[Any, str]] = {  # a kind's name in annotations -> (types, how a sentence calls it)
+    "int": (Integral, "a whole number"),
+    "float": (Real, "a number"),
+    "bool": ((bool, np.bool_), "true or false"),
+    "str": (str, "a string"),
+    "None": (type(None), "None"),
+    "Sequence": ((Sequence, np.ndarray), "a list"),
+    "list": ((Sequence, np.ndarray), "a list"),
+    "tuple": ((Sequence, np.ndarray), "a list"),
+    "Mapping": (Mapping, "a table"),
+}
 
 
-def _plain(choice: Any) -> Any:
-    """The same with Python's own whole numbers, which travel as JSON: 3 where 3.0 or NumPy's 3 was given."""
-    return choice._replace(**{field: int(getattr(choice, field)) for field in _whole(choice.__class__)})
+def check_types(values: Mapping[str, Any], wanted: Mapping[str, str]) -> None:
+    """Refuse the first value that is of none of the kinds that `wanted` has for it; a kind not known here takes anything."""
+    for name, value in values.items():
+        names = re.sub(r"\[.*?\]", "", wanted.get(name, "Any")).split(" | ")
+        kinds = [KINDS[n] for n in names if n in KINDS]
+        if len(kinds) == len(names) and not any(_is(value, types) for types, _ in kinds):
+            raise BadParameter(f"{name}={value!r} should be {' or '.join(text for _, text in kinds)}")
 
 
-@cache
-def _whole(kind: type) -> list[str]:
-    """The fields that are whole numbers."""
-    return [field for field, hint in get_type_hints(kind).items() if hint is int]
+def _is(value: Any, types: Any) -> bool:
+    """isinstance, but bools are not numbers and strings are not sequences."""
+    if isinstance(value, bool | np.bool_):
+        return types is KINDS["bool"][0]
+    if isinstance(value, str):
+        return types is str
+    return isinstance(value, types)
 
 
-def _make(name: Any, fields: dict[str, Any], kinds: Mapping[str, type], what: str) -> Any:
-    if name not in kinds:
-        raise BadParameter(f"{what}={name!r} is not known: {suggest(name, kinds)}")
-    known = kinds[name]._fields  # type: ignore[attr-defined]
-    for field in fields:
-        if field not in known:
-            raise BadParameter(f"{what} {name!r} has no number {field!r}: {suggest(field, known)}")
-    return kinds[name](**fields)
+def annotations_of(cls: type) -> dict[str, str]:
+    """name -> annotation of every parameter of a class, those included that it passes on to the classes it builds on."""
+    found: dict[str, str] = {}
+    for base in reversed(cls.__mro__):
+        if "__init__" in vars(base) and base is not object:
+            for p in inspect.signature(base.__init__).parameters.values():  # type: ignore[misc]
+                if p.annotation is not p.empty:
+                    found[p.name] = (
+                        p.annotation if isinstance(p.annotation, str) else inspect.formatannotation(p.annotation)
+                    )
+    return found
+
+
+# ---- ranges ----
 
 
 def is_number(value: Any) -> bool:

@@ -18,11 +18,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import unpooled
+from unpooled import certificate, store
 from unpooled import config as configs
-from unpooled import store
+from unpooled import study as studies
 from unpooled.arrays import to_numpy
 from unpooled.errors import RunError, UnpooledError
 from unpooled.estimator import Moment
+from unpooled.layers.followed import Followed
+from unpooled.study import Study
 from unpooled.tree import Tree, message
 
 KEPT = 2  # checkpoints kept: the last, and one before it should the disk have lost the last
@@ -41,7 +44,7 @@ class Saved(NamedTuple):
     done: bool
 
 
-def create(config: configs.Config, out: Path | None) -> Path:
+def create(config: configs.Config, out: Path | None, study: Study | None = None) -> Path:
     """A new run folder that holds the config; a folder that holds a run already is refused, unless it never began."""
     configs.check(config)
     name = f"{config['model']['name']}-{datetime.now():%Y%m%d-%H%M%S}-{os.getpid()}"
@@ -52,7 +55,23 @@ def create(config: configs.Config, out: Path | None) -> Path:
         )
     with alone(folder) if (folder / "config.toml").exists() else nullcontext():  # it may be beginning just now
         store.write_file(folder / "config.toml", configs.dumps(config).encode())
+        if study is not None:
+            store.write_file(folder / "study.toml", study.content)
     return folder
+
+
+def study_of(folder: Path) -> Study | None:
+    """The study that a run follows, if it follows one."""
+    path = folder / "study.toml"
+    return studies.read(path) if path.exists() else None
+
+
+def dressed(fed: Any, folder: Path, config: configs.Config) -> Any:
+    """A federation of nodes inside the layers of a run; a study's totals are kept in its folder."""
+    study = study_of(folder)
+    least = 3 if study is None else study.min_cohort
+    fed = configs.layered(fed, config, min_cohort=max(3, least), folder=folder)
+    return fed if study is None else Followed(fed, folder / "totals")
 
 
 def go(folder: Path, watch: Callable[[Any, Moment], None], fed: Any = None) -> Any:
@@ -68,6 +87,8 @@ def go(folder: Path, watch: Callable[[Any, Moment], None], fed: Any = None) -> A
                 _record(folder, fed, moment, first=saved is None)
                 watch(estimator, moment)
             estimator.save(folder / "model")
+            if study_of(folder) is not None:
+                certificate.write(folder)
             _summarise(folder, fed, estimator)
         return estimator
 

@@ -170,7 +170,7 @@ def _check_array(value, spec, bound, how, at):
     _check_shape(tuple(getattr(value, "shape", ()))[how.lead :], spec.dims, bound, at)
     if how.finite:
         _check_finite(value, at)
-    if spec.bound == ">=0" and how.finite and bool((value < 0).any() if hasattr(value, "any") else value < 0):
+    if spec.bound.startswith(">=0") and how.finite and bool((value < 0).any() if hasattr(value, "any") else value < 0):
         raise SchemaError(f"{at or 'the answer'} holds a negative number")
 
 
@@ -246,6 +246,19 @@ def pack(t: Tree) -> tuple[str, list[np.ndarray]]:
         return {"array": len(arrays) - 1}
 
     return json.dumps(describe(t)), arrays
+
+
+def structure(t: Tree) -> str:
+    """What a value is made of, without its numbers: two values with the same structure differ in numbers and shapes alone."""
+    return json.dumps(_outline(t))
+
+
+def _outline(t: Tree) -> Any:
+    if isinstance(t, dict):
+        return {k: _outline(t[k]) for k in sorted(t)}
+    if isinstance(t, tuple | list):
+        return [type(t).__name__, *(_outline(c) for c in t)]
+    return t if isinstance(t, _STRUCTURE) else "number"
 
 
 def unpack(structure: str, arrays: list[np.ndarray], *, importing: bool = True) -> Tree:

@@ -7,12 +7,13 @@ Everything that arrives is taken for hostile: sizes are compared before memory i
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from unpooled import __version__, tree
-from unpooled.arrays import NUMBERS, claimed_bytes, is_torch
+from unpooled.arrays import NUMBERS, claimed_bytes, is_torch, received_bytes
 from unpooled.tree import SchemaError, Tree
 
 MAGIC = b"UNP1"
@@ -94,7 +95,7 @@ def _checked(specs: Any, available: int) -> list[Any]:
 
 def _nbytes(dtype: str, shape: list[int], torch: bool) -> int:
     if type(torch) is not bool:
-        raise ValueError("it does not say where it was")
+        raise ValueError("torch flag must be a bool")
     return claimed_bytes(dtype, shape)
 
 
@@ -114,3 +115,24 @@ def _to_torch(array: np.ndarray) -> Any:
     except ImportError as error:
         raise SchemaError("the message holds torch tensors: pip install 'unpooled[torch]'") from error
     return torch.from_numpy(array)
+
+
+# ---- letters: what one node alone is told by layers, as one message ----
+
+
+def pack_letters(letters: Mapping[str, bytes]) -> bytes:
+    """Letters by layer as bytes; nothing for none."""
+    return pack({}, {layer: np.frombuffer(letter, np.uint8) for layer, letter in letters.items()}) if letters else b""
+
+
+def unpack_letters(content: bytes, limit: int = 2**31) -> dict[str, bytes]:
+    """The letters that `pack_letters` packed; SchemaError for anything else."""
+    if not content:
+        return {}
+    letters = unpack(content, limit).value()
+    if not isinstance(letters, dict):
+        raise SchemaError("the letters of a message are not ordered by layer")
+    try:
+        return {str(layer): received_bytes(letter) for layer, letter in letters.items()}
+    except ValueError as error:
+        raise SchemaError(f"a letter of the message cannot be read: {error}") from error

@@ -13,7 +13,7 @@ import pytest
 import unpooled as up
 from unpooled import config
 from unpooled.cli import main
-from unpooled.datasets import synthetic
+from unpooled.data import synthetic
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -125,7 +125,7 @@ def test_other_data_under_a_run_are_refused(study, capsys):
         ("n_components", "write key=value"),
         ("tol=abc", "tol='abc' should be a number"),
         ("model.name=Local", "there is no model 'Local'"),
-        ("data.path=3", "path=3 should be a text"),
+        ("data.path=3", "path=3 should be a string"),
         ("data.columns=a", "columns='a' should be a list"),
         ("federation.min_clients=x", "min_clients='x' should be a whole number"),
         ("nothing.key=3", "has a section or key 'nothing'"),

@@ -13,7 +13,8 @@ from unpooled import baselines
 from unpooled.baselines.fedloc import FedLoc
 from unpooled.baselines.pfedgp import PFedGP
 from unpooled.baselines.regression import FedAvgRegression, FedProxRegression
-from unpooled.datasets import classification, synthetic
+from unpooled.data import synthetic
+from unpooled.datasets import classification
 
 
 class Case(NamedTuple):

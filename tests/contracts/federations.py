@@ -1,6 +1,7 @@
 """Every federation that must obey the laws: a new engine or layer joins by adding one line."""
 
 from flower_grid import flower
+from memory import memory, unreliable
 
 from unpooled.layers.faults import Faults
 from unpooled.layers.meter import Metered
@@ -15,5 +16,7 @@ FEDERATIONS = {
     "one by one, threads": lambda clients: Local(clients, mode="one by one", threads=3),
     "metered": lambda clients: Metered(Local(clients)),
     "flower": flower,
+    "in memory": memory,
+    "in memory, unreliable": unreliable,
     "faults, none due": lambda clients: Faults(Local(clients)),
 }

@@ -5,9 +5,9 @@ from flwr.clientapp import ClientApp
 from flwr.common.serde import message_from_proto, message_to_proto
 from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
+from memory import sites_of
 
 from unpooled.flower import Flower, client_app
-from unpooled.node.site import Site, Source
 
 
 def roundtrip(message: Message) -> Message:
@@ -49,15 +49,6 @@ class MessageGrid(Grid):
         return self.pull_messages(self.push_messages(messages))
 
 
-class OpenSite(Site):
-    """A site whose state the test can see where `Local` has it: on the client."""
-
-    def reply(self, message: bytes, private: str = "") -> bytes:
-        reply = super().reply(message, private)
-        self.source.client.state = self.state
-        return reply
-
-
 def flower(clients, **how) -> Flower:
-    sites = [OpenSite(c.name, Source(c), {}) for c in clients]
+    sites = sites_of(clients)
     return Flower(MessageGrid([client_app(lambda context, site=site: site) for site in sites]), **how)

@@ -9,8 +9,9 @@ from federations import FEDERATIONS
 import unpooled as up
 from unpooled import tree
 from unpooled.arrays import Array, Float
-from unpooled.client import SUM, TELL, Client, client
+from unpooled.client import GATHER, STEP, SUM, TELL, Client, client
 from unpooled.errors import BadParameter, TooFewClients
+from unpooled.federation import Layer
 from unpooled.layers.faults import Faults
 
 
@@ -35,6 +36,9 @@ def moments(centre: Centre, client: Client) -> Moments:
     return Moments(client.w.sum(-1), wx.sum(-2), np.swapaxes(wx, -1, -2) @ x)
 
 
+moments_of_each = client("federation.moments_of_each", GATHER)(moments.answer)
+
+
 @client("federation.count_visits", SUM)
 def count_visits(centre: Centre, client: Client) -> Note:
     seen = client.state.get("visits", np.zeros(client.w.shape[:-1])) + client.w.sum(-1)
@@ -47,12 +51,17 @@ def remember(centre: Centre, client: Client) -> None:
     client.state["mean"] = np.broadcast_to(centre.mean, (*client.w.shape[:-1], len(centre.mean)))
 
 
-@client("federation.draw", SUM, batched=False)
+@client("federation.read_letter", SUM, batched=False)
+def read_letter(centre: Centre, client: Client) -> Note:
+    return Note(np.float64(sum(client.letters.get("test", b"")) * len(client.w)))
+
+
+@client("federation.draw", GATHER, batched=False)
 def draw(centre: Centre, client: Client) -> Note:
     return Note(client.rng.normal())
 
 
-@client("federation.draw_each", SUM)
+@client("federation.draw_each", GATHER)
 def draw_each(centre: Centre, client: Client) -> Note:
     draws = np.array([rng.normal() for rng in client.rngs])
     return Note(draws if client.stacked else draws[0])
@@ -103,7 +112,7 @@ def test_the_same_bits_twice(build):
 
 def test_gather_names_every_answer(build):
     clients = make_clients()
-    answers = build(clients).gather(moments, CENTRE)
+    answers = build(clients).gather(moments_of_each, CENTRE)
     assert sorted(answers) == [c.name for c in clients]
     for c in clients:
         assert_close(answers[c.name], moments(CENTRE, c))
@@ -149,6 +158,17 @@ def test_a_cohort_is_a_federation_and_shares_the_journal(build):
     chosen = [c for c in clients if c.name in part.names]
     assert part.sum(moments, CENTRE).n == sum(len(c.w) for c in chosen)
     assert fed.journal.round == 1
+
+
+@pytest.mark.parametrize("size", [1, 300_000])
+def test_every_client_reads_its_own_letter(build, size):
+    clients = make_clients(4)
+    letters = {c.name: bytes([i]) * size for i, c in enumerate(clients) if i != 2}
+    ask = read_letter.telling("test", letters)
+    expected = {c.name: sum(letters.get(c.name, b"")) * len(c.w) for c in clients}
+    fed = build(clients)
+    assert fed.sum(ask, CENTRE).total == sum(expected.values())
+    assert fed.sum(read_letter, CENTRE).total == 0, "a letter belongs to one question"
 
 
 def test_snapshot_brings_state_back(build):
@@ -229,3 +249,52 @@ def test_a_layer_around_data_says_what_to_put_there(layer):
         BadParameter, match=rf"{layer.__name__} goes around a federation.*{layer.__name__}\(federate\(data\)\)"
     ):
         layer({"a": np.ones((3, 2))})
+
+
+def test_a_question_is_asked_as_it_was_registered(build):
+    fed = build(make_clients(3))
+    for ask, question in ((fed.gather, moments), (fed.tell, moments), (fed.sum, draw), (fed.sum, remember)):
+        with pytest.raises(TypeError, match=f"{question.name} is registered as a {question.kind.upper()}"):
+            ask(question, CENTRE)
+    assert fed.journal.round == 0
+
+
+@client("federation.double", STEP)
+def double(up: Moments, client: Client) -> Moments:
+    """Each client sends twice its answer."""
+    return tree.map(lambda a: 2 * a, up)
+
+
+class Doubled(Layer):
+    """A layer that acts on the total and learns who is in it."""
+
+    def wrap(self, ask):
+        return ask.then(double, undo_total=self.halve)
+
+    def halve(self, total, names):
+        self.answered = list(names)
+        return tree.map(lambda a: a / 2, total)
+
+
+def test_a_layer_may_undo_its_half_on_the_total_and_learns_who_answered(build):
+    clients = make_clients(5)
+    fed = Doubled(Faults(build(clients), drop={1: ["c03"]}))
+    total = fed.sum(moments, CENTRE)
+    rest = np.concatenate([c.x for c in clients if c.name != "c03"])
+    assert_close(total, moments(CENTRE, Client("all", rest)))
+    assert sorted(fed.answered) == ["c00", "c01", "c02", "c04"]
+    assert "federation.double" in fed.journal.exchanges[-1].steps
+    with pytest.raises(BadParameter, match="a layer hides single answers"):
+        fed.gather(moments_of_each, CENTRE)
+
+
+def test_a_layer_that_reads_single_answers_and_one_that_hides_them_are_refused_together(build):
+    fed = build(make_clients(3))
+    for both in (up.Compressed(Doubled(fed)), Doubled(up.Compressed(fed))):
+        with pytest.raises(BadParameter, match="single answers"):
+            both.sum(moments, CENTRE)
+
+
+def test_the_federation_of_nodes_elsewhere_shows_nobody(build):
+    fed = build(make_clients(3))
+    assert [c.name for c in fed.here()] in ([], ["c00", "c01", "c02"])

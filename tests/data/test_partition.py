@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from unpooled.data import partition
 from unpooled.data.tables import clients_from
-from unpooled.datasets import partition
 from unpooled.errors import BadParameter
 
 RNG = np.random.default_rng(0)

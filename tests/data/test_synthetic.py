@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from unpooled.datasets import synthetic
+from unpooled.data import synthetic
 from unpooled.errors import BadParameter
 
 TYPES = ("full", "tied", "diag", "spherical")

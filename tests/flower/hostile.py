@@ -13,7 +13,8 @@ from unpooled import wire
 from unpooled.client import Client
 from unpooled.flower import Flower, client_app
 from unpooled.flower.app import respond
-from unpooled.flower.records import from_records, to_records
+from unpooled.flower.transport import from_records, to_records
+from unpooled.layers import compression  # noqa: F401  # registers its step
 from unpooled.node.ledger import Ledger
 from unpooled.node.questions import schema
 from unpooled.node.site import Site, Source
@@ -36,7 +37,7 @@ def edited(message: bytes, **fields) -> bytes:
 
 # ---- to a node ----
 
-HEAD = {"kind": "ask", "run": "r1", "round": 1, "seed": 0, "how": "sum", "ask": total.name, "options": {}, "steps": []}
+HEAD = {"kind": "ask", "run": "r1", "round": 1, "seed": 0, "ask": total.name, "options": {}, "steps": []}
 HEAD |= {"schema": schema(total.name)}
 OWN = {"to": "basel", "base": 0, "floor": 0, "columns": None}
 DOWN = Centre(np.zeros(3))
@@ -84,7 +85,8 @@ TO_NODE = {
     "a base in the future": request(own={"base": 5}),
     "a base never kept": request(round=9, own={"base": 5}),
     "a negative floor": request(own={"floor": -1}),
-    "an unknown way to ask": request(how="steal"),
+    "a step asked as a question": request(ask="compressed.compress", schema=schema("compressed.compress")),
+    "a question as a step": request(steps=[["toy.total", {}]]),
     "for another node": request(own={"to": "zurich"}),
     "a column that is not there": request(own={"columns": ["age"]}),
     "columns that are no list": request(own={"columns": {"a": 1}}),
@@ -171,8 +173,8 @@ class Mallory(Site):
 
     twist = staticmethod(lambda reply: reply)
 
-    def reply(self, message: bytes, private: str = "") -> bytes:
-        honest = super().reply(message, private)
+    def reply(self, message: bytes, private: str = "", letter: bytes = b"") -> bytes:
+        honest = super().reply(message, private, letter)
         return self.twist(honest) if b'"run"' in honest[:400] else honest
 
 

@@ -19,10 +19,11 @@ import numpy as np
 import psutil
 
 from unpooled.client import Client
-from unpooled.flower import Link, fleet, keys
+from unpooled.flower import Link, fleet
 from unpooled.flower.server import admit
 from unpooled.node.policy import TEMPLATE
 from unpooled.node.site import Site, Source
+from unpooled.remote import keys
 
 # where the nodes find toy.py, and the questions of the benchmarks
 _OWN = [str(Path(__file__).parent), str(Path(__file__).parents[2] / "benchmarks")]

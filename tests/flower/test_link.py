@@ -6,9 +6,9 @@ import pytest
 
 from unpooled.commands import serve
 from unpooled.errors import BadParameter, DataNotFound, RunError
-from unpooled.flower import link
-from unpooled.flower.link import Link, find, is_loopback
 from unpooled.flower.server import serving
+from unpooled.remote import link
+from unpooled.remote.link import Link, find, is_loopback
 
 
 @pytest.fixture

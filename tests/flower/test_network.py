@@ -19,11 +19,12 @@ import unpooled as up
 from unpooled import cli
 from unpooled.data.federate import federate
 from unpooled.errors import RunError
-from unpooled.flower import Link, connect, federation, keys, server
+from unpooled.flower import Link, connect, server
 from unpooled.flower.server import nodes
 from unpooled.node import config as configs
 from unpooled.node import policy
 from unpooled.node.ledger import entries
+from unpooled.remote import exchange, keys
 
 pytestmark = pytest.mark.network
 
@@ -117,8 +118,8 @@ def test_large_statistics_pass(network):
 
 def test_a_run_that_ends_while_answers_travel_costs_no_node(network, monkeypatch):
     connected = lambda: [n.log.read_text().count("is connected") for n in network.nodes.values()]  # noqa: E731
-    for name in ("ASK_AGAIN", "ASK_AGAIN_AT_MOST", "PACES"):
-        monkeypatch.setattr(federation, name, 0.05)  # so that nodes have much left to answer at the end
+    for name in ("RETRY", "MAX_RETRY", "SLOW_FACTOR"):
+        monkeypatch.setattr(exchange, name, 0.05)  # so that nodes have much left to answer at the end
     before, sent = connected(), np.arange(600_000.0)
     for _ in range(2):
         with open_fed(network) as fed:
@@ -136,10 +137,10 @@ def test_two_nodes_with_one_name_are_refused(network, tmp_path):
         with started(twin):
             twin.said("connected")
             end = time.monotonic() + 20
-            while not fed._roster.refused and time.monotonic() < end:
+            while not fed.roster.rejected and time.monotonic() < end:
                 fed.sum(total, Centre(np.zeros(3)))
                 time.sleep(0.3)
-            assert "two nodes called 'basel'" in next(iter(fed._roster.refused.values()))
+            assert "two nodes called 'basel'" in next(iter(fed.roster.rejected.values()))
             assert fed.sum(total, Centre(np.zeros(3))).n == sum(len(t) for t in network.tables.values())
 
 
@@ -168,6 +169,7 @@ def test_a_wrong_ca_is_refused(network, tmp_path):
 
 def test_an_expired_certificate_is_refused_by_nodes_and_by_serve_itself(tmp_path):
     keys.make_authority(tmp_path, ["127.0.0.1"], valid=timedelta(hours=-1))
+    (tmp_path / "ca.key").unlink()  # or it would be renewed
     keys.make_node_key(tmp_path / "node.key")
     address = f"127.0.0.1:{free_port()}"
     link = server.prepare(tmp_path, address, [], insecure=False)

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from unpooled.arrays import Array, Float
-from unpooled.client import SUM, TELL, Client, client
+from unpooled.client import GATHER, STEP, SUM, TELL, Client, client
 from unpooled.estimator import Estimator
 
 
@@ -14,7 +14,7 @@ class Centre(NamedTuple):
 
 
 class Moments(NamedTuple):
-    n: Float[Array, "", ">=0"]
+    n: Float[Array, "", ">=0 rows"]
     x: Float[Array, "d"]
     drift: Float[Array, "d"]
 
@@ -33,6 +33,10 @@ def wander(centre: Centre, client: Client) -> Moments:
     return Moments(client.w.sum(), (client.x - centre.mean + walk).sum(0), walk)
 
 
+single_totals = client("toy.single_totals", GATHER)(total.answer)
+single_walks = client("toy.single_walks", GATHER, batched=False)(wander.answer)
+
+
 @client("toy.remember", TELL, batched=False)
 def remember(centre: Centre, client: Client) -> None:
     client.state["last"] = centre.mean
@@ -41,6 +45,11 @@ def remember(centre: Centre, client: Client) -> None:
 @client("toy.echo", SUM, batched=False)
 def echo(centre: Centre, client: Client) -> Centre:
     return centre
+
+
+@client("toy.garble", STEP, batched=False)
+def garble(up: Moments, client: Client, *, secret: int) -> Moments:
+    return up
 
 
 class Wanderer(Estimator):

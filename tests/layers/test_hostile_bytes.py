@@ -131,7 +131,7 @@ MALICE = {
     "a large array of zeros": (told('{"array": 0}\n<f8:100000,100000', bytes([parts.NUMBERS])), "max_bytes="),
     "beyond any memory": (told('{"array": 0}\n<f8:1000000000,1000000000,1000000', b"\0"), "is claimed"),
     "one array a thousand times": (told(f"{MANY}\n<f8:1000,1000", *[b"\0"] * 1000), "max_bytes="),
-    "an endless axis": (told('{"array": 0}\n<f8:0,' + "9" * 18, b""), "its shape"),
+    "an endless axis": (told('{"array": 0}\n<f8:0,' + "9" * 18, b""), "invalid array shape"),
     "a negative axis": (told('{"array": 0}\n<f8:-5', b""), "is claimed"),
     "no number": (told('{"array": 0}\n<f8:five', b""), "is claimed"),
     "objects": (told('{"array": 0}\n|O:4', b""), "instead of numbers"),

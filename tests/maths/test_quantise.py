@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
+from unpooled.choices import describe, resolve
 from unpooled.layers.compression.quantisers import (
     FAINT,
     QUANTISERS,
@@ -15,7 +16,6 @@ from unpooled.layers.compression.quantisers import (
     TopK,
     memory_step,
 )
-from unpooled.parameters import describe, resolve
 
 UNBIASED = [
     Identity(),

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from unpooled import store, tree
-from unpooled.datasets import synthetic
+from unpooled.data import synthetic
 from unpooled.maths import gaussian, mixture
 from unpooled.maths.mixture import Params
 from unpooled.models.mixture import race

@@ -12,8 +12,8 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import unpooled as up
+from unpooled.data import synthetic
 from unpooled.data.federate import federate
-from unpooled.datasets import synthetic
 from unpooled.errors import BadParameter
 
 SHAPES = ("full", "tied", "diag", "spherical")

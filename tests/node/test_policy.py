@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "flower"))
-from toy import Centre, total, wander
+from toy import Centre, single_totals, single_walks, total, wander
 
 from unpooled import wire
 from unpooled.client import Client
@@ -19,8 +19,8 @@ from unpooled.node.questions import schema
 from unpooled.node.site import Site, Source
 
 
-def ask(question, *, round=1, how="sum", columns=("a", "b", "c"), **fields):
-    head = {"kind": "ask", "run": "r1", "round": round, "seed": 0, "base": 0, "floor": 0, "how": how}
+def ask(question, *, round=1, columns=("a", "b", "c"), **fields):
+    head = {"kind": "ask", "run": "r1", "round": round, "seed": 0, "base": 0, "floor": 0}
     head |= {"ask": question.name, "options": {}, "steps": [], "columns": list(columns), "to": "zurich"}
     head |= {"schema": schema(question.name)} | fields
     return wire.pack(head, Centre(np.zeros(3)))
@@ -36,14 +36,14 @@ def refusal(site, message):
 
 
 REFUSED = {
-    "question": (Policy(questions=["unpooled.models.*"]), {}, "does not allow the question toy.total"),
-    "model": (Policy(models=["gaussian_mixture"]), {}, "does not allow the question toy.total"),
-    "gather": (Policy(gather=False), {"how": "gather"}, "does not allow GATHER"),
-    "gather of another": (Policy(gather=["*.local_centres"]), {"how": "gather"}, "does not allow GATHER"),
+    "question": (Policy(questions=["mixture.*"]), {}, "does not allow the question toy.total"),
+    "model": (Policy(models=["mixture"]), {}, "does not allow the question toy.total"),
+    "gather": (Policy(gather=False), {"question": single_totals}, "does not allow GATHER"),
+    "gather of another": (Policy(gather=["*.local_centres"]), {"question": single_totals}, "does not allow GATHER"),
     "rows": (Policy(min_rows=21), {}, "fewer rows than the 21"),
     "column": (Policy(columns=["a", "b"]), {}, "no column 'c' that may be used"),
     "message": (Policy(max_bytes=10), {}, "more than the 10 that are taken"),
-    "count": (Policy(min_rows_per_component=21), {}, "n at 'zurich' counts fewer than 21"),
+    "count": (Policy(min_rows_per_component=21), {}, "fewer than 21 rows"),
     "dry run": (Policy(dry_run=True), {}, "makes a dry run"),
 }
 
@@ -51,17 +51,19 @@ REFUSED = {
 @pytest.mark.parametrize(("rules", "fields", "why"), REFUSED.values(), ids=REFUSED)
 def test_a_rule_refuses_with_its_reason_and_nothing_leaves(tmp_path, rules, fields, why):
     here = site(tmp_path, rules)
-    reply = wire.unpack(here.reply(ask(total, **fields)))
+    reply = wire.unpack(here.reply(ask(**{"question": total, **fields})))
     assert why in reply.head["refused"]
     assert reply.value() is None
-    assert len(list(entries(tmp_path / "ledger.jsonl"))) == (1 if rules.dry_run else 0)
+    lines = [e["kind"] for e in entries(tmp_path / "ledger.jsonl")]
+    read = "message" not in why and rules.max_bytes > 10
+    assert lines == (["sum", "refused"] if rules.dry_run else ["refused"] if read else [])
 
 
 def test_gather_may_be_allowed_for_some_questions_only(tmp_path):
-    (tmp_path / "policy.toml").write_text('gather = ["*.total"]\nmin_rows = 0')
+    (tmp_path / "policy.toml").write_text('gather = ["*.single_totals"]\nmin_rows = 0\nmax_parameters_per_row = 1\ntrust_coordinator = true')
     here = site(tmp_path, policy.read(tmp_path / "policy.toml"))
-    assert refusal(here, ask(total, how="gather")) is None
-    assert "does not allow GATHER" in refusal(here, ask(wander, how="gather", round=2))
+    assert refusal(here, ask(single_totals)) is None
+    assert "does not allow GATHER" in refusal(here, ask(single_walks, round=2))
 
 
 def test_without_a_reason_to_refuse_the_answer_leaves_after_its_line(tmp_path):

@@ -10,7 +10,8 @@ import pytest
 
 import unpooled
 from unpooled.arrays import Array, Float
-from unpooled.client import REGISTRY, Ask, Client
+from unpooled.client import REGISTRY, SUM, Ask, Client
+from unpooled.names import HOMES, room_of
 from unpooled.node.questions import Refused, find, options, schema
 
 ROOT = Path(unpooled.__file__).parent
@@ -29,11 +30,9 @@ Wider = NamedTuple("Up", [("n", Float[Array, "d"])])  # noqa: UP014
 
 
 def names():
-    """The names of all functions marked @client in the source, found by reading it."""
+    """The names under which the source registers questions, found by reading it."""
     for path in sorted(ROOT.rglob("*.py")):
-        module = ".".join(["unpooled", *path.relative_to(ROOT).with_suffix("").parts])
-        for name in re.findall(r"^@client(?:\(.*?\))?\ndef (\w+)", path.read_text(), re.M):
-            yield f"{module}.{name}"
+        yield from re.findall(r'^(?:\w+ = |@)client\("([\w.]+)", (?:SUM|GATHER|TELL|STEP)', path.read_text(), re.M)
 
 
 @pytest.mark.parametrize("name", list(names()))
@@ -42,6 +41,7 @@ def test_a_question_of_the_package_is_found(name):
     assert isinstance(ask, Ask)
     assert ask.name == name
     assert "client" not in options(ask)
+    assert HOMES[room_of(name)].startswith("unpooled.")
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,8 @@ def test_a_question_of_the_package_is_found(name):
     [
         "os.system",
         "unpooled.store.write_file",
-        "unpooled.models.initialization.gathered.nothing",
+        "mixture.nothing",
+        "unpooled.models.mixture.gaussian_mixture.e_step",
         "",
         None,
         "no_module",
@@ -60,9 +61,13 @@ def test_nothing_else_is(name):
         find(name)
 
 
+def test_no_name_is_registered_twice():
+    assert len(list(names())) == len(set(names()))
+
+
 def test_a_schema_is_the_same_in_every_process():
     words = {name: schema(find(name).name) for name in names()}
-    name = "unpooled.models.mixture.gaussian_mixture.e_step"
+    name = "mixture.e_step"
     code = f"from unpooled.node.questions import find, schema; print(schema(find({name!r}).name))"
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert told.strip() == words[name]
@@ -87,7 +92,7 @@ def test_another_field_another_shape_or_another_option_is_another_schema(monkeyp
     }
     words = {}
     for name, (up, keyword) in ways.items():
-        monkeypatch.setitem(REGISTRY, f"test.{name}", Ask(f"test.{name}", made(up, keyword)))
+        monkeypatch.setitem(REGISTRY, f"test.{name}", Ask(f"test.{name}", SUM, made(up, keyword)))
         words[name] = schema(f"test.{name}")
     assert words["same"] == words["again"]
     assert len(set(words.values())) == 4

@@ -8,7 +8,8 @@ import pytest
 import unpooled
 from unpooled.cli import main
 from unpooled.client import REGISTRY
-from unpooled.datasets import classification, synthetic
+from unpooled.data import synthetic
+from unpooled.datasets import classification
 from unpooled.estimator import estimator_class
 from unpooled.report import page, svg
 

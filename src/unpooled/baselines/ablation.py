@@ -16,10 +16,8 @@ from unpooled.errors import BadParameter, suggest
 from unpooled.estimator import Estimator
 from unpooled.federation import Federation
 from unpooled.maths.bayes_linear import Stats, posterior
-from unpooled.models.fedbnr.estimator import FIRST_NOISE, FIRST_PRIOR, FedBNR
-from unpooled.models.fedbnr.kernel_learning import Task, train
-from unpooled.models.regression.last_layer import Design, statistics
-from unpooled.models.regression.scaling import check_targets
+from unpooled.models.fedbnr import FIRST_NOISE, FIRST_PRIOR, FedBNR, Task, train
+from unpooled.models.regression import Design, check_targets, statistics
 from unpooled.parameters import mapping, one_of
 from unpooled.tree import message
 

@@ -15,8 +15,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from unpooled.arrays import to_numpy
 from unpooled.data.federate import as_federation
 from unpooled.errors import BadData, BadParameter
-from unpooled.models.fedbnr.checks import check_device
-from unpooled.models.fedbnr.estimator import FedBNR
+from unpooled.models.fedbnr import FedBNR, check_device
 from unpooled.parameters import at_least, mapping, one_of
 
 FIRST_NOISE = 0.1

@@ -27,7 +27,7 @@ class Model(NamedTuple):
 @message("fedavg.Trained")
 class Trained(NamedTuple):
     theta: Float[Array, "k p"]  # sum of rows x model
-    weight: Float[Array, "k", ">=0"]  # rows
+    weight: Float[Array, "k", ">=0 rows"]  # rows
     loglik: Float[Array, ""]  # sum of log P(y | x) before training
 
 

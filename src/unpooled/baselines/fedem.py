@@ -32,8 +32,8 @@ class Learners(NamedTuple):
 @message("fedem_learners.Trained")
 class Trained(NamedTuple):
     theta: Float[Array, "k p"]  # sum of weight x model
-    weight: Float[Array, "k", ">=0"]
-    mass: Float[Array, "k", ">=0"]  # rows each learner answers for
+    weight: Float[Array, "k", ">=0 rows"]
+    mass: Float[Array, "k", ">=0 rows"]  # rows each learner answers for
     loglik: Float[Array, ""]
 
 

@@ -20,7 +20,7 @@ from unpooled.tree import message
 
 @message("federated_kmeans.Assigned")
 class Assigned(NamedTuple):
-    n: Float[Array, "k", ">=0"]
+    n: Float[Array, "k", ">=0 rows"]
     x: Float[Array, "k d"]  # sum of (row - centre)
     inertia: Float[Array, ""]
 

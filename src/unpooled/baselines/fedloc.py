@@ -21,7 +21,7 @@ from unpooled.errors import BadData
 from unpooled.estimator import Estimator, rows_of
 from unpooled.federation import Federation
 from unpooled.maths.feature_maps import Leaves
-from unpooled.models.regression.scaling import Scaling, check_targets, standard, standard_rows, standardise
+from unpooled.models.regression import Scaling, check_targets, standard, standard_rows, standardise
 from unpooled.parameters import above, at_least, not_below_zero, one_of
 from unpooled.tree import message
 

@@ -26,7 +26,7 @@ LOCAL_STEPS = 50  # of a client that runs to the end
 
 @message("ffcm.Fuzzy")
 class Fuzzy(NamedTuple):
-    mass: Float[Array, "k", ">=0"]
+    mass: Float[Array, "k", ">=0 rows"]
     x: Float[Array, "k d"]  # mass times centre
 
 

@@ -29,7 +29,7 @@ class Models(NamedTuple):
 @message("ifca.Trained")
 class Trained(NamedTuple):
     theta: Float[Array, "k p"]  # sum of rows x model, for the client's own cluster
-    weight: Float[Array, "k", ">=0"]  # rows by cluster
+    weight: Float[Array, "k", ">=0 rows"]  # rows by cluster
     loglik: Float[Array, ""]
 
 

@@ -19,7 +19,7 @@ from unpooled.tree import message
 @message("local_only.Score")
 class Score(NamedTuple):
     loglik: Float[Array, ""]  # sum of log P(y | x) before training
-    rows: Float[Array, "", ">=0"]
+    rows: Float[Array, "", ">=0 rows"]
 
 
 @client("local_only.train_alone", SUM)

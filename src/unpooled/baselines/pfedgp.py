@@ -18,7 +18,7 @@ from unpooled.client import GATHER, Client, client
 from unpooled.errors import BadData, BadParameter, suggest
 from unpooled.estimator import rows_of
 from unpooled.federation import Federation
-from unpooled.models.regression.scaling import standard, standard_rows
+from unpooled.models.regression import standard, standard_rows
 from unpooled.parameters import at_least
 from unpooled.tree import message
 

@@ -27,7 +27,7 @@ class Envelope(NamedTuple):
     theta: Float[Array, "k p"]  # sum of the clients' shared models
     clients: Float[Array, ""]
     loglik: Float[Array, ""]  # of the personal models, before training
-    rows: Float[Array, "", ">=0"]
+    rows: Float[Array, "", ">=0 rows"]
 
 
 @client("pfedme.moreau_round", SUM)

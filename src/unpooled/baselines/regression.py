@@ -18,7 +18,7 @@ from unpooled.client import SUM, Client, client
 from unpooled.estimator import Estimator, rows_of
 from unpooled.federation import Federation
 from unpooled.maths.feature_maps import ACTIVATIONS, Kernel, Leaves, Spec, features, start
-from unpooled.models.regression.scaling import Scaling, check_targets, standard, standard_rows, standardise
+from unpooled.models.regression import Scaling, check_targets, standard, standard_rows, standardise
 from unpooled.parameters import above, at_least, not_below_zero, one_of, share, widths
 from unpooled.tree import message
 
@@ -31,9 +31,9 @@ class Network(NamedTuple):
 
 @message("network_regression.Trained")
 class Trained(NamedTuple):
-    rows: Float[Array, "", ">=0"]
+    rows: Float[Array, "", ">=0 rows"]
     leaves: Leaves  # times rows
-    held: Float[Array, "", ">=0"]
+    held: Float[Array, "", ">=0 rows"]
     squares: Float[Array, ""]  # errors on rows held out, before training
 
 

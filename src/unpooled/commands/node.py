@@ -11,6 +11,8 @@ import threading
 from pathlib import Path
 from typing import Any
 
+from unpooled.commands import node_study
+
 
 def add_parser(commands: Any) -> argparse.ArgumentParser:
     parser = commands.add_parser("node", help="take part with data of your own", description=__doc__)
@@ -23,12 +25,14 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
     init.add_argument("--json", action="store_true")
     keygen = inner.add_parser("keygen", help="make a key pair")
     keygen.add_argument("path", type=Path, help="the private key's file; .pub goes beside it")
+    keygen.add_argument("--name", default="", help="the node's name, kept in the public key as its comment")
     keygen.add_argument("--json", action="store_true")
     start = inner.add_parser("start", help="connect, and answer until Ctrl-C")
     start.add_argument("file", type=Path, metavar="node.toml")
     start.add_argument("--insecure", action="store_true", help="no TLS and no key; on loopback only")
     start.add_argument("--behind", metavar="HOST:PORT", help="serve a stock SuperNode started with --isolation process")
     _add_ledger(inner.add_parser("ledger", help="check or explain the record of what left"))
+    node_study.add_parsers(inner)
     return parser
 
 
@@ -41,19 +45,21 @@ def _add_ledger(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    return {"init": run_init, "keygen": run_keygen, "start": run_start, "ledger": run_ledger}[args.what](args)
+    own = {"init": run_init, "keygen": run_keygen, "start": run_start, "ledger": run_ledger}
+    return {**own, **node_study.RUNS}[args.what](args)
 
 
 def run_init(args: argparse.Namespace) -> int:
     from unpooled.errors import BadParameter
-    from unpooled.flower.keys import make_node_key
     from unpooled.node import config, policy
+    from unpooled.remote.keys import make_node_key
 
     folder = args.folder
     if (folder / "node.toml").exists():
         raise BadParameter(f"{folder / 'node.toml'} is there already: edit it, or choose another folder")
-    key = make_node_key(folder / "node.key")
-    values = {"name": args.name or folder.resolve().name, "link": args.on, "path": args.data}
+    name = args.name or folder.resolve().name
+    key = make_node_key(folder / "node.key", name)
+    values = {"name": name, "link": args.on, "path": args.data}
     text = config.TEMPLATE.format(**{k: json.dumps(v) for k, v in values.items()})
     if "://" in args.data:
         text = text.replace("path = ", "url = ", 1).replace(
@@ -67,9 +73,9 @@ def run_init(args: argparse.Namespace) -> int:
 
 
 def run_keygen(args: argparse.Namespace) -> int:
-    from unpooled.flower.keys import make_node_key
+    from unpooled.remote.keys import make_node_key
 
-    key = make_node_key(args.path)
+    key = make_node_key(args.path, args.name)
     told = f"send {key} to the coordinator; keep {args.path} to yourself"
     print(json.dumps({"key": str(key)}) if args.json else told)
     return 0
@@ -85,9 +91,9 @@ def run_start(args: argparse.Namespace) -> int:
     for sign in (signal.SIGINT, signal.SIGTERM):
         signal.signal(sign, lambda *_: stop.set())
     if args.behind:
-        from unpooled.flower import worker
+        from unpooled.remote.engines import engine
 
-        worker.run(site, args.behind, stop)
+        engine().run_worker(site, args.behind, stop)
     else:
         _connect(site, config, args.insecure, stop)
     return 0
@@ -95,17 +101,17 @@ def run_start(args: argparse.Namespace) -> int:
 
 def _connect(site: Any, config: Any, insecure: bool, stop: threading.Event) -> None:
     from unpooled.errors import BadParameter, DataNotFound
-    from unpooled.flower import fleet, keys
-    from unpooled.flower.link import Link
+    from unpooled.remote.engines import engine
+    from unpooled.remote.link import Link
 
     if insecure:
-        fleet.run(site, Link(config.link), None, stop)
+        engine().run_node(site, Link(config.link), None, stop)
         return
     if config.ca is None or config.key is None:
         raise BadParameter("node.toml needs ca = and key =: `unpooled node init` writes them")
     if not config.ca.is_file():
         raise DataNotFound(f"{config.ca} is not there: ask the coordinator for the ca.crt of its link")
-    fleet.run(site, Link(config.link, config.ca.read_bytes()), keys.read_node_key(config.key), stop)
+    engine().run_node(site, Link(config.link, config.ca.read_bytes()), config.key, stop)
 
 
 def run_ledger(args: argparse.Namespace) -> int:

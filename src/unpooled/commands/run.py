@@ -25,13 +25,18 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
 
 def run(args: argparse.Namespace) -> int:
     from unpooled import config, runs
+    from unpooled import study as studies
+    from unpooled.errors import BadParameter
 
+    study = studies.read(args.file) if studies.is_study(config.read(args.file)) else None
+    if study is not None and args.overrides:
+        raise BadParameter("a study is run as it was approved: change its file and have the sites approve it anew")
     wanted = config.override(config.read(args.file), args.overrides)
     if args.on:
-        from unpooled.flower.link import find
+        from unpooled.remote.link import find
 
         wanted.setdefault("federation", {})["link"] = str(find(args.on))
-    folder = runs.create(wanted, args.out)
+    folder = runs.create(wanted, args.out, study)
     return carry_on(folder, args.json)
 
 
@@ -66,13 +71,15 @@ def clients_of(folder: Path) -> Iterator[Any]:
     if "link" not in network:
         yield None
         return
-    from unpooled.flower.attach import connect
-    from unpooled.flower.link import Link
+    from unpooled.remote.engines import connect
 
-    how = {k: network[k] for k in ("min_clients", "timeout", "wait") if k in network}
+    study = runs.study_of(folder)
+    options: dict[str, Any] = {k: network[k] for k in ("min_clients", "timeout", "wait") if k in network}
+    if study is not None:
+        options |= {"study": study, "names": study.names, "min_clients": study.min_cohort}
     say = lambda text: print(f"unpooled: {text}", file=sys.stderr)  # noqa: E731
-    with connect(Link.open(Path(network["link"])), columns=sections["data"].get("columns"), say=say, **how) as fed:
-        yield fed
+    with connect(Path(network["link"]), columns=sections["data"].get("columns"), say=say, **options) as fed:
+        yield runs.dressed(fed, folder, sections)
 
 
 def _told(folder: Path, estimator: Any) -> str:

@@ -1,4 +1,4 @@
-"""`unpooled serve`: the coordinator's side of a network. Starts a SuperLink that nodes connect to, until Ctrl-C."""
+"""`unpooled serve`: the coordinator's side of a network. Starts the server that nodes connect to, until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from unpooled.flower.link import FOLDER
+from unpooled.remote.link import FOLDER
 
 
 def add_parser(commands: Any) -> argparse.ArgumentParser:
@@ -20,12 +20,16 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
     parser.add_argument("--insecure", action="store_true", help="no TLS and no node keys; on loopback only")
     parser.add_argument("--json", action="store_true", help="print JSON")
     inner = parser.add_subparsers(metavar="", title="and")
-    admit = inner.add_parser("admit", help="let a node's key in")
+    admit = inner.add_parser("admit", help="admit a node's key")
     admit.add_argument("key", type=Path, metavar="KEY.pub", help="the public key that the node's owner sent")
-    admit.add_argument("--name", help="what to call it here (default: the file's name)")
+    admit.add_argument("--name", help="the node's name (default: the name in the key, or the file's name)")
     add_link(admit, default=argparse.SUPPRESS)
     admit.add_argument("--json", action="store_true", default=argparse.SUPPRESS)
     admit.set_defaults(run=run_admit)
+    renew = inner.add_parser("renew", help="renew the server's certificate; nodes keep their ca.crt")
+    add_link(renew, default=argparse.SUPPRESS)
+    renew.add_argument("--json", action="store_true", default=argparse.SUPPRESS)
+    renew.set_defaults(renew=True)
     return parser
 
 
@@ -37,15 +41,19 @@ def add_link(parser: argparse.ArgumentParser, default: Any = FOLDER) -> None:
 def run(args: argparse.Namespace) -> int:
     if getattr(args, "key", None) is not None:  # the caller sets `run` of the outer parser last
         return run_admit(args)
-    from unpooled.flower.server import serving
+    if getattr(args, "renew", False):
+        return run_renew(args)
+    from unpooled.remote.engines import engine
 
     stop, folder = threading.Event(), args.link.expanduser()
     for sign in (signal.SIGINT, signal.SIGTERM):
         signal.signal(sign, lambda *_: stop.set())
-    with serving(folder, args.address, hosts=args.host, insecure=args.insecure) as link:
+
+    def started(link: Any) -> None:
         told = {"address": link.listen, "link": str(folder), "ca": None if args.insecure else str(folder / "ca.crt")}
         print(json.dumps(told) if args.json else _told(told), flush=True)
-        stop.wait()
+
+    engine().serve(folder, args.address, stop, started, hosts=args.host, insecure=args.insecure)
     return 0
 
 
@@ -58,8 +66,16 @@ def _told(told: dict[str, Any]) -> str:
 
 
 def run_admit(args: argparse.Namespace) -> int:
-    from unpooled.flower.server import admit
+    from unpooled.remote.engines import engine
 
-    name = admit(args.link.expanduser(), args.key, args.name)
+    name = engine().admit(args.link.expanduser(), args.key, args.name)
     print(json.dumps({"admitted": name}) if args.json else f"admitted {name}")
+    return 0
+
+
+def run_renew(args: argparse.Namespace) -> int:
+    from unpooled.remote.keys import renew
+
+    end = renew(args.link.expanduser())
+    print(json.dumps({"expires": end.isoformat()}) if args.json else f"renewed; expires {end:%Y-%m-%d}")
     return 0

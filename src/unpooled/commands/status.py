@@ -19,12 +19,11 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
 
 
 def run(args: argparse.Namespace) -> int:
-    from unpooled.flower.attach import explained
-    from unpooled.flower.link import Link
-    from unpooled.flower.server import nodes, runs
+    from unpooled.remote.engines import engine
+    from unpooled.remote.link import Link
 
     link = Link.open(args.link.expanduser())
-    told = {"address": link.address, "nodes": explained(link, lambda: nodes(link)), "runs": runs(link)}
+    told = {"address": link.address, **engine(link.engine).status(link)}
     told["rounds"] = _rounds(args.runs)
     print(json.dumps(told) if args.json else _told(told))
     return 0

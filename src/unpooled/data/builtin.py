@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from unpooled.data import partition
+from unpooled.data.synthetic import missing
 from unpooled.data.tables import Collection, numbered
-from unpooled.datasets import partition
-from unpooled.datasets.synthetic import missing
 from unpooled.errors import BadParameter, suggest
 
 SKLEARN = ("iris", "wine", "digits", "breast_cancer", "diabetes")

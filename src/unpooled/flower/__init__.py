@@ -13,8 +13,8 @@ os.environ.setdefault("FLWR_DISABLE_UPDATE_CHECK", "1")
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 
 _PUBLIC = {
-    "Flower": "unpooled.flower.federation",
-    "Link": "unpooled.flower.link",
+    "Flower": "unpooled.flower.transport",
+    "Link": "unpooled.remote.link",
     "client_app": "unpooled.flower.app",
     "connect": "unpooled.flower.attach",
 }

@@ -12,18 +12,19 @@ from flwr.serverapp import Grid, ServerApp
 
 from unpooled import wire
 from unpooled.client import Client
-from unpooled.flower.records import from_records, to_records
+from unpooled.flower.transport import from_records, letter_of, to_records
 from unpooled.node.site import Site, Source
 from unpooled.tree import SchemaError
 
 
 def respond(site: Site, message: Message) -> Message:
-    """The reply to one of Flower's messages, whatever it holds."""
+    """The site's reply to a Flower message; a refusal if the message cannot be read."""
     try:
-        content = from_records(message.content)
+        content, letter = from_records(message.content), letter_of(message.content)
+        reply = site.reply(content, message.metadata.group_id, letter)
     except (SchemaError, ValueError) as error:
-        return Message(to_records(wire.pack({"name": site.name, "refused": str(error)[:500]})), reply_to=message)
-    return Message(to_records(site.reply(content, message.metadata.group_id)), reply_to=message)
+        reply = wire.pack({"name": site.name, "refused": str(error)[:500]})
+    return Message(to_records(reply), reply_to=message)
 
 
 def client_app(find: Callable[[Context], Site | Client]) -> ClientApp:

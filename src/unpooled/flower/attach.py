@@ -39,8 +39,8 @@ from flwr.supercore.runtime import RuntimeHttpClient
 from flwr.supercore.task_identity import TaskIdentity
 
 from unpooled.errors import RunError
-from unpooled.flower.federation import Flower
-from unpooled.flower.link import TOKEN_HEADER, Link
+from unpooled.flower.transport import Flower
+from unpooled.remote.link import TOKEN_HEADER, Link
 
 TOKEN = "the token is wrong: use the link folder of its `unpooled serve`"
 STOPPED = "it has ended this run: `unpooled resume` goes on from the last checkpoint"

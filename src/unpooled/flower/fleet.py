@@ -47,8 +47,8 @@ from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 from unpooled.errors import RunError
 from unpooled.flower import objects
 from unpooled.flower.app import respond
-from unpooled.flower.link import Link
 from unpooled.node.site import Site
+from unpooled.remote.link import Link
 
 log = logging.getLogger("unpooled.node")
 

@@ -1,8 +1,9 @@
-"""A SuperLink as a child process, with its certificates, its token and the node keys it admits; it ends when its parent does."""
+"""A SuperLink as a child process, with its certificates, its token and the admitted node keys; it ends when its parent does."""
 
 from __future__ import annotations
 
-import shutil
+import datetime
+import re
 import socket
 import subprocess
 import sys
@@ -10,31 +11,71 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import NamedTuple
 
 import httpx
 from cryptography.hazmat.primitives.asymmetric import ec
-from flwr.proto.control_pb2 import ListNodesRequest, ListRunsRequest, RegisterNodeRequest
+from flwr.proto.control_pb2 import ListNodesRequest, ListRunsRequest, RegisterNodeRequest, UnregisterNodeRequest
 from flwr.supercore.control.control_http_client import ControlHttpClient
 from flwr.supercore.error import FlowerError
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 
 from unpooled.errors import BadParameter, RunError
-from unpooled.flower import keys
 from unpooled.flower.attach import client, explained
-from unpooled.flower.link import Link, host, is_loopback, new_token
+from unpooled.remote import keys
+from unpooled.remote.link import Link, host, is_loopback, new_token
+from unpooled.store import write_file
+
+NAME = re.compile(r"[\w.-][\w. -]{0,99}")
+
+
+class Server(NamedTuple):
+    """A running SuperLink."""
+
+    link: Link
+    process: subprocess.Popen
+
+    def check(self) -> None:
+        """Raise RunError if the SuperLink has ended."""
+        code = self.process.poll()
+        if code is not None:
+            assert self.link.folder is not None
+            raise RunError(
+                f"the SuperLink ended unexpectedly (exit code {code}): nodes cannot connect any more; "
+                f"start `unpooled serve` again, {self.link.folder / 'superlink.log'} says why it ended"
+            )
 
 
 @contextmanager
 def serving(folder: Path, address: str, *, hosts: Sequence[str] = (), insecure: bool = False) -> Iterator[Link]:
-    """A running SuperLink. Certificates that stand in the folder are taken, missing ones are made for `address` and `hosts`."""
-    _check_free(address)  # before the folder of a link that runs there gets another token
+    """A running SuperLink; the link while the block lasts."""
+    with supervised(folder, address, hosts=hosts, insecure=insecure) as server:
+        yield server.link
+
+
+@contextmanager
+def supervised(folder: Path, address: str, *, hosts: Sequence[str] = (), insecure: bool = False) -> Iterator[Server]:
+    """A running SuperLink with its process.
+
+    Parameters
+    ----------
+    folder : Path
+        The link's folder. Certificates in it are used; missing ones are made, one that expires soon is renewed.
+    address : str
+        host:port to listen at.
+    hosts : sequence of str, default=()
+        More names that nodes reach this machine by.
+    insecure : bool, default=False
+        No TLS and no node keys; on loopback only.
+    """
+    _check_free(address)  # before the folder of a running link gets another token
     link = prepare(folder, address, hosts, insecure)
     process = _start(link)
     try:
         _wait(link, process)
         for path in sorted((folder / "admitted").glob("*.pub")):
             register(link, keys.read_public_key(path), path.stem)
-        yield link
+        yield Server(link, process)
     finally:
         stop(process)
 
@@ -52,6 +93,7 @@ def _check_free(address: str) -> None:
 
 
 def prepare(folder: Path, address: str, hosts: Sequence[str], insecure: bool) -> Link:
+    """Write a link's folder: certificates unless `insecure`, a new token, the address."""
     if insecure and not is_loopback(address):
         raise BadParameter(f"--insecure is for loopback only, and {address} is not: leave it out, TLS is the default")
     folder.mkdir(parents=True, exist_ok=True)
@@ -60,10 +102,19 @@ def prepare(folder: Path, address: str, hosts: Sequence[str], insecure: bool) ->
         keys.make_authority(folder, list(dict.fromkeys([host(address), *hosts, "localhost", "127.0.0.1"])))
     elif not insecure and len(present) < 3:
         raise BadParameter(f"{folder} holds {', '.join(present)} only: give ca.crt, server.crt and server.key, or none")
+    elif not insecure:
+        _renew_if_due(folder)
     reach = address.replace("0.0.0.0", "127.0.0.1") if host(address) == "0.0.0.0" else address
     link = Link(reach, None if insecure else (folder / "ca.crt").read_bytes(), new_token(), folder, address)
     link.save()
     return link
+
+
+def _renew_if_due(folder: Path) -> None:
+    """Renew a certificate that expires soon, if the authority's key is here."""
+    due = keys.expiry(folder) - datetime.datetime.now(datetime.UTC) < keys.RENEW_BEFORE
+    if due and (folder / "ca.key").is_file():
+        keys.renew(folder)
 
 
 def _start(link: Link) -> subprocess.Popen:
@@ -108,7 +159,7 @@ def _last_line(link: Link) -> str:
 
 
 def stop(process: subprocess.Popen) -> None:
-    """Asked first, killed if it does not go."""
+    """Terminate a process, kill it after ten seconds."""
     process.terminate()
     try:
         process.wait(10)
@@ -117,22 +168,55 @@ def stop(process: subprocess.Popen) -> None:
         process.wait()
 
 
-# ---- what the control door tells ----
+# ---- control requests ----
 
 
 def admit(folder: Path, key: Path, name: str | None = None) -> str:
-    """Let a node's key in, now if the SuperLink runs and at every later start; gives the name it is kept under."""
-    public, name = keys.read_public_key(key), name or key.stem
-    (folder / "admitted").mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(key, folder / "admitted" / f"{name}.pub")
+    """Admit a node's key, now if the SuperLink runs and at every later start.
+
+    Parameters
+    ----------
+    folder : Path
+        The link's folder.
+    key : Path
+        The node's public key.
+    name : str or None, default=None
+        The node's name, which its node.toml must have too; None for the name in the key's file, or the file's own name.
+
+    Returns
+    -------
+    str
+        The name it is admitted under.
+    """
+    public, name = keys.read_public_key(key), name or keys.name_in(key) or key.stem
+    if not NAME.fullmatch(name):
+        raise BadParameter(f"{name!r} cannot be a node's name: use letters, digits, '-', '_', '.' and spaces")
+    target = folder / "admitted" / f"{name}.pub"
+    content = key.read_bytes()
+    target.parent.mkdir(parents=True, exist_ok=True)
+    renamed = [p for p in _files_of(public, folder) if p != target]
+    for old in renamed:
+        old.unlink()
+    write_file(target, content)
     with suppress(RunError, FileNotFoundError):
-        register(Link.open(folder), public, name)
+        register(Link.open(folder), public, name, again=bool(renamed))
     return name
 
 
-def register(link: Link, key: ec.EllipticCurvePublicKey, name: str) -> None:
+def _files_of(key: ec.EllipticCurvePublicKey, folder: Path) -> list[Path]:
+    """The files under which this key is admitted."""
+    files = sorted((folder / "admitted").glob("*.pub"))
+    return [p for p in files if public_key_to_bytes(keys.read_public_key(p)) == public_key_to_bytes(key)]
+
+
+def register(link: Link, key: ec.EllipticCurvePublicKey, name: str, again: bool = False) -> None:
+    """Register a key at a running SuperLink; `again` drops what it was registered as, and its node reconnects."""
+
     def call() -> None:
         with client(ControlHttpClient, link, "flwr") as control:
+            for node in control.ListNodes(ListNodesRequest()).nodes_info if again else ():
+                if node.public_key == public_key_to_bytes(key):
+                    control.UnregisterNode(UnregisterNodeRequest(node_id=node.node_id))
             control.RegisterNode(RegisterNodeRequest(public_key=public_key_to_bytes(key), name=name))
 
     try:

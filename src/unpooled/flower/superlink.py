@@ -22,7 +22,7 @@ from flwr.superlink.servicer.fleet import fleet_handlers
 from flwr.superlink.servicer.runtime import runtime_handlers
 from starlette.middleware import Middleware
 
-from unpooled.flower.link import TOKEN_HEADER
+from unpooled.remote.link import TOKEN_HEADER
 
 OPEN = ("/v1/fleet/", "/health")  # fleet: Flower checks the node's signature there
 

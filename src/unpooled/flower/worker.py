@@ -22,8 +22,8 @@ from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, 
 
 from unpooled.flower.app import respond
 from unpooled.flower.attach import beat
-from unpooled.flower.link import Link
 from unpooled.node.site import Site
+from unpooled.remote.link import Link
 
 log = logging.getLogger("unpooled.node")
 

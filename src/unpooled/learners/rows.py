@@ -9,11 +9,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from unpooled.arrays import Array, Int, to_numpy
+from unpooled.arrays import Array, Int, received_bytes, to_numpy
 from unpooled.client import GATHER, Client, client
 from unpooled.errors import BadData
 from unpooled.federation import Federation
-from unpooled.layers.compression.coding import received
 from unpooled.tree import message
 
 
@@ -32,7 +31,7 @@ class Kind(NamedTuple):
 
     labels: Int[Array, "bytes"]  # the client's classes as a JSON list in UTF-8
     columns: Int[Array, ""]
-    missing: Int[Array, "", ">=0"]  # rows with missing values
+    missing: Int[Array, "", ">=0 rows"]  # rows with missing values
 
 
 @client("learners.kind", GATHER, batched=False)
@@ -78,7 +77,7 @@ def kinds(fed: Federation, known: Sequence | None = None, holes: bool = False) -
 def _read_labels(name: str, told: Kind) -> list:
     """A client's classes, as it tells them."""
     try:
-        labels = json.loads(received(told.labels))
+        labels = json.loads(received_bytes(told.labels))
     except (ValueError, RecursionError):
         labels = None
     if not (isinstance(labels, list) and all(isinstance(label, str | int | float) for label in labels)):

@@ -27,13 +27,13 @@ TINY = 1e-13  # a share so small that it is what rounding left
 class Stats(NamedTuple):
     """Sums over rows with weights w, of features z (k,) and targets y (o,)."""
 
-    n: Float[Array, "", ">=0"]
+    n: Float[Array, "", ">=0 rows"]
     z: Float[Array, "k"]
     y: Float[Array, "o"]
     zz: Float[Array, "t"]  # the upper triangle of sum w z z', row by row
     zy: Float[Array, "k o"]
     yy: Float[Array, "o", ">=0"]
-    group_n: Float[Array, "g", ">=0"]  # the same over the rows of each group; g is 0 without groups
+    group_n: Float[Array, "g", ">=0 rows"]  # the same over the rows of each group; g is 0 without groups
     group_z: Float[Array, "k g"]
     group_y: Float[Array, "g o"]
 

@@ -26,7 +26,7 @@ class Params(NamedTuple):
 class Stats(NamedTuple):
     """Sums over rows with responsibilities r, about the current means."""
 
-    n: Float[Array, "k", ">=0"]  # sum of r
+    n: Float[Array, "k", ">=0 rows"]  # sum of r
     x: Float[Array, "k d"]  # sum of r (x - mean)
     xx: Float[Array, "*c"]  # sum of r (x - mean)(x - mean)', packed as covs are; tied: over k; spherical: mean over d
     loglik: Float[Array, ""]  # sum over rows of w log p(x)

@@ -43,9 +43,9 @@ class Candidate(NamedTuple):
 class Judged(NamedTuple):
     """How one candidate did on hidden cells."""
 
-    cells: Float[Array, "", ">=0"]
+    cells: Float[Array, "", ">=0 rows"]
     error: Float[Array, "", ">=0"]  # sum of squares, in standard deviations of the column
-    central: Float[Array, "b", ">=0"]  # histogram of |2 F(value) - 1|: flat if intervals are right
+    central: Float[Array, "b", ">=0 rows"]  # histogram of |2 F(value) - 1|: flat if intervals are right
 
 
 @message("mixture_imputer.Asked")

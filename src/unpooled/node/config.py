@@ -8,10 +8,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from unpooled import kinds
+from unpooled import parameters
 from unpooled.errors import BadParameter, DataNotFound, suggest
 from unpooled.node import policy
 from unpooled.node.ledger import Ledger
+from unpooled.node.secrets import read_identity
 from unpooled.node.site import Site
 from unpooled.node.source import FileTable, SqlTable, Table, TableSource
 from unpooled.node.vault import Folder
@@ -86,7 +87,7 @@ def _known(body: dict[str, Any], names: dict[str, str], where: str) -> None:
         if key not in names:
             raise BadParameter(f"{where} has a key {key!r} that is not known: {suggest(key, sorted(names))}")
     try:
-        kinds.check(body, names)
+        parameters.check_types(body, names)
     except BadParameter as error:
         raise BadParameter(f"{where}: {error}") from None
 
@@ -98,7 +99,8 @@ def site(config: NodeConfig) -> Site:
     source = table_source(config)
     source.mapping  # noqa: B018  # reads the names of the columns, and complains
     vault, ledger = Folder(config.paths["state"]), Ledger(config.paths["ledger"])
-    return Site(config.name, source, vault, policy=rules, ledger=ledger, also=config.questions)
+    identity = None if config.key is None or not config.key.is_file() else read_identity(config.key)
+    return Site(config.name, source, vault, policy=rules, ledger=ledger, also=config.questions, identity=identity)
 
 
 def table_source(config: NodeConfig) -> TableSource:

@@ -31,13 +31,17 @@ class Line:
     run: str
     round: int
     question: str
-    kind: str  # sum, gather, tell
+    kind: str  # sum, gather, tell, keys; refused
     steps: list[str]
     what: list[list[Any]]  # [path, shape, dtype] of each array
     numbers: int
     bytes: int
     digest: str  # sha256 of what left
     dry: bool = False
+    node: str = ""  # whose ledger this is
+    study: str = ""  # the approved study that it belongs to; "" where the coordinator is trusted
+    masked: bool = False  # nobody but this node could read it
+    followed: bool = False  # the node ran the study along and the question was its next
 
 
 class Ledger:
@@ -131,16 +135,29 @@ def verify(path: Path, head: str | None = None) -> tuple[int, str]:
     return count, last
 
 
+USES = {
+    "sum": "to be added to those of other nodes",
+    "gather": "to be looked at singly",
+    "tell": "as a receipt",
+    "keys": "as keys and shares of masks, nothing about rows",
+}
+
+
 def explain(entry: dict[str, Any]) -> str:
     """One line in words, for a person who answers for the data."""
+    when = f"{entry['time']}  run {entry['run'][:8]} round {entry['round']}"
+    study = f" of the approved study {entry['study'][:12]}" if entry.get("study") else ""
+    if entry["kind"] == "refused":
+        return f"{when}: refused {entry['question']}{study}: {entry['digest']}"
     what = ", ".join(f"{path} ({_shape(shape)})" for path, shape, _ in entry["what"][:8]) or "nothing but a receipt"
     more = f" and {len(entry['what']) - 8} more" if len(entry["what"]) > 8 else ""
-    use = {"sum": "to be added to those of other nodes", "gather": "to be looked at singly", "tell": "as a receipt"}
     verb = "would have left (dry run)" if entry["dry"] else "left"
     steps = f", after {', '.join(s.rpartition('.')[2] for s in entry['steps'])}" if entry["steps"] else ""
+    masked = "masked, " if entry.get("masked") else ""
+    trust = "" if study else " (no study: the policy trusts the coordinator)"
     return (
-        f"{entry['time']}  run {entry['run'][:8]} round {entry['round']}: {entry['numbers']} numbers"
-        f" ({entry['bytes']} bytes) {verb} {use[entry['kind']]}, in answer to {entry['question']}{steps}: {what}{more}"
+        f"{when}: {entry['numbers']} numbers ({entry['bytes']} bytes) {verb} {masked}{USES[entry['kind']]}, "
+        f"in answer to {entry['question']}{study}{steps}: {what}{more}{trust}"
     )
 
 

@@ -7,32 +7,39 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args, get_origin
 
 import numpy as np
 
 from unpooled import tree
 from unpooled.arrays import to_numpy
-from unpooled.client import GATHER, Ask
+from unpooled.client import GATHER, KEYS, TELL, Ask
 from unpooled.errors import BadParameter, DataNotFound, suggest
 from unpooled.names import room_of
 from unpooled.node.questions import Refused
 
 if TYPE_CHECKING:
-    from unpooled.node.ledger import Ledger
+    pass
+
+MASK = "secure.mask"
 
 TEMPLATE = """\
 # What this node lets out. Read before every answer; the coordinator cannot override it.
+studies = []                   # studies that are answered, by their SHA-256: `unpooled node approve STUDY` adds one
+trust_coordinator = false      # true: also answer a coordinator that follows no approved study; every ledger line says so
+secure = "allowed"             # masked sums: "off", "allowed" or "required"; a study that masks its sums needs no more
+min_cohort = 3                 # the fewest nodes among whom this node's masked answer may be added up
 questions = ["*"]              # names of questions that are answered; * stands for anything
 models = ["*"]                 # and the models they belong to, the part before the dot: "mixture", "initialization"
 gather = false                 # whether single answers may be asked for, besides sums; or which: ["*.local_centres"]
 columns = ["*"]                # columns that may be used
 min_rows = 10                  # with fewer rows nothing is answered
-min_rows_per_component = 0     # a count in an answer that is above 0 and below this is not let out
+min_rows_per_component = 5     # a count in an answer above 0 and below this, or this close to all rows, is not let out
+max_parameters_per_row = 0.33  # numbers in one answer, for each row of this table, at most
 rounds_per_day = 10000         # questions answered in 24 hours, at most
 max_bytes = 1073741824         # a larger message is not read
 dry_run = false                # true: answer nothing, write into the ledger what would have left
@@ -43,6 +50,11 @@ dry_run = false                # true: answer nothing, write into the ledger wha
 class Policy:
     """The rules; the defaults are those of a node without a policy file, in a simulation for instance."""
 
+    studies: Sequence[str] = ()
+    trust_coordinator: bool = True
+    secure: str = "allowed"
+    min_cohort: int = 3
+    max_parameters_per_row: float = float("inf")
     questions: Sequence[str] = ("*",)
     models: Sequence[str] = ("*",)
     gather: bool | Sequence[str] = True  # or the questions that may be asked so
@@ -53,8 +65,14 @@ class Policy:
     max_bytes: int = 2**31
     dry_run: bool = False
 
-    def admit(self, ask: Ask, rows: int, ledger: Ledger | None, node: str) -> None:
+    def admit(self, ask: Ask, rows: int, node: str) -> None:
         """Refuse a question that may not be answered at all."""
+        if ask.kind == KEYS:
+            if self.secure == "off":
+                raise Refused(
+                    f'the policy of {node!r} does not allow masked sums: ask its owner for secure = "allowed"'
+                )
+            return
         where = f"the policy of {node!r}"
         for name in (ask.name, *(s.name for s in ask.steps)):
             model = room_of(name)
@@ -65,10 +83,13 @@ class Policy:
             raise Refused(
                 f"{where} does not allow GATHER, which {ask.name} is: ask its owner for gather = [{ask.name!r}]"
             )
+        masked = any(step.name == MASK for step in ask.steps)
+        if self.secure == "required" and not (masked or ask.kind == TELL):
+            raise Refused(
+                f"{where} lets out masked sums alone, and {ask.name} was not asked as one: use a study with secure = true"
+            )
         if rows < self.min_rows:
             raise Refused(f"{node!r} has fewer rows than the {self.min_rows} that its policy demands")
-        if ledger is not None and ledger.today() >= self.rounds_per_day:
-            raise Refused(f"{where} allows {self.rounds_per_day} answers in 24 hours, and they are spent")
 
     def usable(self, columns: Sequence[str]) -> list[str]:
         """The columns that may be used, in their order."""
@@ -88,30 +109,42 @@ class Policy:
                     f"{node!r} has no column {column[:60]!r} that may be used: {suggest(column, usable or ())}"
                 )
 
-    def check_counts(self, up: Any, schema: Any, node: str) -> None:
-        """Refuse an answer in which few rows stand for a component: counts are what the schema bounds by >=0."""
-        if self.min_rows_per_component <= 0:
-            return
-        for path, count in _counts(up, schema):
-            if bool(((count > 1e-9) & (count < self.min_rows_per_component)).any()):
-                least = self.min_rows_per_component
-                raise Refused(f"{path} at {node!r} counts fewer than {least} rows somewhere, which its policy forbids")
+    def check_answer(self, up: Any, schema: Any, rows: int, node: str) -> None:
+        """Refuse an answer that tells of few rows, or holds more numbers than its rows can hide; for answers that are not masked."""
+        least = self.min_rows_per_component
+        for count in row_counts(up, schema) if least > 0 else ():
+            few = (count > 0) & (count < least)
+            all_but_few = (count < rows) & (rows - count < least)
+            if bool((few | all_but_few).any()):
+                raise Refused(FEW_ROWS.format(node=node, least=least))
+        numbers = sum(int(np.size(to_numpy(leaf))) for leaf in tree.leaves(up))
+        if numbers > self.max_parameters_per_row * rows:
+            raise Refused(f"the answer of {node!r} would hold more numbers than its policy allows for its rows")
+
+
+FEW_ROWS = "an answer of {node!r} would tell of fewer than {least} rows, or of all but so few, which its policy forbids"
 
 
 def _matches(name: str, patterns: Sequence[str]) -> bool:
     return any(fnmatchcase(name, p) for p in patterns)
 
 
-def _counts(up: Any, schema: Any) -> list[tuple[str, np.ndarray]]:
-    """(path, values) of the leaves that the schema bounds by >=0."""
-    if not hasattr(schema, "_fields"):
-        spec = getattr(schema, "__metadata__", [None])[0]
-        return [("the answer", to_numpy(up))] if getattr(spec, "bound", "") == ">=0" else []
-    hints = tree.hints(schema)
-    found = []
-    for name, part in zip(schema._fields, up):
-        found += [(name if at == "the answer" else f"{name}.{at}", v) for at, v in _counts(part, hints[name])]
-    return found
+def row_counts(up: Any, schema: Any) -> Iterator[np.ndarray]:
+    """The leaves that the schema marks as counts of rows ("rows"), wherever they stand."""
+    if hasattr(schema, "_fields"):
+        hints = tree.hints(schema)
+        for name, part in zip(schema._fields, up):
+            yield from row_counts(part, hints[name])
+    elif get_origin(schema) is tuple:
+        args = get_args(schema)
+        repeated = len(args) == 2 and args[1] is Ellipsis
+        for i, part in enumerate(up):
+            yield from row_counts(part, args[0] if repeated else args[i])
+    elif get_origin(schema) is dict:
+        for part in up.values():
+            yield from row_counts(part, get_args(schema)[1])
+    elif "rows" in getattr(getattr(schema, "__metadata__", [None])[0], "bound", "").split():
+        yield to_numpy(up)
 
 
 def read(path: Path) -> Policy:
@@ -120,13 +153,15 @@ def read(path: Path) -> Policy:
         body = tomllib.loads(path.read_text())
     except FileNotFoundError as error:
         raise DataNotFound(f"{path} is not there: `unpooled node init` writes one to start from") from error
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise BadParameter(f"{path} is not TOML: {error}") from error
     known = {f.name: f.default for f in fields(Policy)}
     strict = defaults()
     for key, value in body.items():
         if key not in known:
             raise BadParameter(f"{path.name} has a key {key!r} that is not known: {suggest(key, known)}")
+        if key == "secure" and value not in ("off", "allowed", "required"):
+            raise BadParameter(f'{path.name}: secure = {value!r} should be "off", "allowed" or "required"')
         if not (_fits(value, known[key]) or (key == "gather" and _fits(value, ()))):
             raise BadParameter(f"{path.name}: {key} = {value!r} should be like {json.dumps(strict[key])}")
     return Policy(**{**strict, **body})
@@ -140,6 +175,8 @@ def defaults() -> dict[str, Any]:
 def _fits(value: Any, default: Any) -> bool:
     if isinstance(default, bool):
         return isinstance(value, bool)
+    if isinstance(default, str):
+        return isinstance(value, str)
     if isinstance(default, tuple):
         return isinstance(value, list) and all(isinstance(v, str) for v in value)
     return isinstance(value, int | float) and not isinstance(value, bool) and value >= 0

@@ -11,20 +11,26 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from unpooled import study as studies
 from unpooled import tree, wire
 from unpooled.arrays import is_torch, to_numpy
-from unpooled.client import STEP, Ask, Client, Step
+from unpooled.client import KEYS, STEP, Ask, Client, Step, digest
 from unpooled.errors import UnpooledError, suggest
+from unpooled.layers.secure import masking_node
 from unpooled.local import merged_jobs
 from unpooled.node import questions
 from unpooled.node.ledger import Ledger, Line
-from unpooled.node.policy import Policy
+from unpooled.node.policy import MASK, Policy
 from unpooled.node.questions import Refused
+from unpooled.node.secrets import Secrets, pins_of
+from unpooled.node.session import Session, read_totals
 from unpooled.node.vault import Vault, forget_old_runs, identity
+from unpooled.study import Study
 from unpooled.tree import SchemaError, Tree
 
 log = logging.getLogger("unpooled.node")
@@ -71,22 +77,24 @@ class Site:
         ledger: Ledger | None = None,
         also: Sequence[str] = (),
         keep_answer: bool = True,
+        identity: Any = None,
     ):
         self.name, self.source, self.vault, self.policy = name, source, vault, policy
-        self.ledger, self.also, self.keep_answer = ledger, also, keep_answer
+        self.ledger, self.also, self.keep_answer, self.identity = ledger, also, keep_answer, identity
+        self._sessions: dict[str, Session] = {}  # run -> the study that it follows
         self.state: dict[str, Tree] = {}  # the latest, for the owner to look at
         self._rows: tuple[Any, Rows] | None = None
         self._lock = threading.Lock()
 
-    def reply(self, message: bytes, private: str = "") -> bytes:
+    def reply(self, message: bytes, private: str = "", letter: bytes = b"") -> bytes:
         """The answer, or the reason why there is none; never an exception, whatever the message is.
 
-        `message` is what all nodes were sent, `private` the JSON of what this one is told besides.
+        `message` is what all nodes were sent, `private` the JSON of what this one is told besides, `letter` what layers tell it.
         """
         head: dict[str, Any] = {"name": self.name, "identity": identity(self.vault)}
         try:
             with self._lock:
-                return self._reply(message, private, head)
+                return self._reply(message, private, letter, head)
         except (UnpooledError, SchemaError, ConnectionError) as error:
             reason = str(error)
         except Exception as error:  # its text might hold a value of a row: it stays in the log of the node
@@ -95,7 +103,8 @@ class Site:
         log.warning("refused: %s", reason)
         return wire.pack({**head, "refused": reason[:500]})
 
-    def _reply(self, message: bytes, private: str, head: dict[str, Any]) -> bytes:
+    def _reply(self, message: bytes, private: str, letter: bytes, head: dict[str, Any]) -> bytes:
+        letters = wire.unpack_letters(letter, self.policy().max_bytes)
         parcel = wire.unpack(message, self.policy().max_bytes)
         request = {**parcel.head, **wire.read_json(private.encode() or b"{}")}
         if request.get("to") not in (None, self.name):
@@ -106,28 +115,119 @@ class Site:
             raise Refused(f"a message of kind {str(request.get('kind'))[:20]!r} is not known")
         _check_fields(request)
         head |= {key: request[key] for key in ("run", "round", "ask")}
-        return self._answer(parcel, request, head)
+        try:
+            return self._answer(parcel, request, letters, head)
+        except (Unbegun, OverCharged):
+            raise
+        except (UnpooledError, SchemaError) as error:
+            self._note_refusal(request, error)
+            raise
+
+    def _note_refusal(self, request: dict[str, Any], error: Exception) -> None:
+        """Refusals stand in the ledger and count as answers: who asks until something gives is seen, and stopped."""
+        if self.ledger is not None:
+            self.ledger.note(replace(refusal_line(request, str(error)), node=self.name))
 
     def _columns(self) -> list[str] | None:
         return self.source.columns and self.policy().usable(self.source.columns)
 
     # ---- one question ----
 
-    def _answer(self, parcel: wire.Parcel, request: dict[str, Any], head: dict[str, Any]) -> bytes:
-        key = _digest(parcel, request) if self.keep_answer else ""
-        cached = self._cached(request, key)
+    def _answer(
+        self, parcel: wire.Parcel, request: dict[str, Any], letters: dict[str, bytes], head: dict[str, Any]
+    ) -> bytes:
         policy = self.policy()
+        self._check_charge(policy)
+        session = self._session(request, letters, policy)
         rows = self._open(request, policy)
         ask = self._question(request)
-        policy.admit(ask, rows.n_rows, self.ledger, self.name)
+        policy.admit(ask, rows.n_rows, self.name)
+        down = parcel.value()
+        private = self._private(request, letters, partial(digest, ask, down), session, policy)
+        if session is not None:
+            down = self._followed(session, ask, down, request, private)
+        key = _digest(parcel, request) if self.keep_answer else ""
+        cached = self._cached(request, key)
         if cached is None:
-            state, sent = self._compute(ask, parcel.value(), request, rows, policy)
+            state, sent = self._compute(ask, down, request, rows, policy, private)
             kept, self.state = self._keep_state(request, state), state
             cached = wire.pack({**head, "kept": kept}, sent)
             if self.keep_answer:
                 self.vault[f"{request['run']}/answer"] = key.encode() + cached
-        self._record(policy, ask, request, cached)
+        self._record(policy, ask, request, cached, session)
         return cached
+
+    def _check_charge(self, policy: Policy) -> None:
+        if self.ledger is not None and self.ledger.today() >= policy.rounds_per_day:
+            raise OverCharged(
+                f"the policy of {self.name!r} allows {policy.rounds_per_day} answers and refusals in 24 hours, and they are spent"
+            )
+
+    # ---- studies ----
+
+    def _session(self, request: dict[str, Any], letters: dict[str, bytes], policy: Policy) -> Session | None:
+        """The study that a run follows, if its owner approved it; None where the owner trusts the coordinator instead."""
+        run, name = request["run"], request.get("study")
+        if name is None:
+            if policy.trust_coordinator:
+                return None
+            raise Refused(
+                f"{self.name!r} answers approved studies only: have its owner review and approve one (`unpooled node approve`)"
+            )
+        if name not in policy.studies:
+            raise Refused(f"the study {str(name)[:12]} is not approved at {self.name!r}: ask its owner to review it")
+        if run not in self._sessions:
+            study = self._study_of(run, name, letters)
+            for old in self._sessions.values():
+                old.stop()
+            check = partial(self._check_total, run, study)
+            self._sessions = {run: Session(run, study, self.name, self.vault, check)} if study.follow else {run: None}  # type: ignore[dict-item]
+        return self._sessions[run]
+
+    def _study_of(self, run: str, name: str, letters: dict[str, bytes]) -> Study:
+        key = f"{run}/study"
+        if "study file" in letters and key not in self.vault:
+            self.vault[key] = letters["study file"]
+        if key not in self.vault:
+            raise Unbegun("begin")
+        study = studies.parse(self.vault[key])
+        if study.digest != name:
+            raise Refused("the study that the coordinator sent is not the one that it names")
+        return study
+
+    def _private(
+        self,
+        request: dict[str, Any],
+        letters: dict[str, bytes],
+        asked: Callable[[], bytes],
+        session: Session | None,
+        policy: Policy,
+    ) -> dict[str, Any]:
+        """What layers may use at this node."""
+        settings: dict[str, Any] = {"min_cohort": max(policy.min_cohort, 3), "identity": self.identity}
+        if session is not None:
+            settings["pins"] = pins_of(session.study.participants, self.name)
+            settings["min_cohort"] = max(settings["min_cohort"], session.study.min_cohort)
+        kept = Secrets(self.vault, request["run"], **settings)
+        return {"letters": letters, "asked": asked, "secrets": kept}
+
+    def _followed(
+        self, session: Session, ask: Ask, down: Tree, request: dict[str, Any], private: dict[str, Any]
+    ) -> Tree:
+        """The study's own parameters for this request."""
+        if ask.kind == KEYS:
+            if not session.study.secure:
+                raise Refused("the study does not mask its sums: no keys are needed for it")
+            return down
+        session.learn(read_totals(private["letters"].get("study", b""), self.policy().max_bytes))
+        return session.admit(request["round"], ask, down)
+
+    def _check_total(self, run: str, study: Study, total: Any, asked: bytes) -> Tree:
+        """A total of an earlier round: with masks its tag shows that it is the sum of what the nodes sent."""
+        if not study.secure:
+            return total
+        me = Client(self.name, np.zeros((0, 1)), secrets=Secrets(self.vault, run, min_cohort=study.min_cohort))
+        return masking_node(me).check_total(total, asked)
 
     def _cached(self, request: dict[str, Any], key: str) -> bytes | None:
         """The answer given to exactly this request last time, so that asking twice is harmless."""
@@ -179,13 +279,19 @@ class Site:
             log.error("the data cannot be read: %s", error)
             raise Refused(f"{self.name!r} cannot read its data: its log says why") from error
 
-    def _compute(self, ask: Ask, down: Tree, request: dict[str, Any], rows: Rows, policy: Policy) -> tuple[dict, Tree]:
+    def _compute(
+        self, ask: Ask, down: Tree, request: dict[str, Any], rows: Rows, policy: Policy, private: dict[str, Any]
+    ) -> tuple[dict, Tree]:
         """(new state, what would leave), checked against the schema before any step hides it."""
         bound = _check_down(down, ask)
         state, moment = self._state(request), (request["seed"], request["round"])
-        up, me = _ask_rows(ask, down, rows, state, moment)
+        if ask.kind == KEYS:  # keys and shares have nothing to do with rows
+            me = replace(_NOBODY, name=self.name, state=dict(state), moment=moment, **private)
+            return state, ask(down, me)
+        up, me = _ask_rows(ask, down, rows, replace(_NOBODY, state=state, moment=moment, **private))
         tree.check(up, ask.types[1], bound)
-        policy.check_counts(up, ask.types[1], self.name)
+        if not any(step.name == MASK for step in ask.steps):
+            policy.check_answer(up, ask.types[1], rows.n_rows, self.name)
         sent = replace(ask, answer=lambda *_, **__: up, options={})(down, me)
         return me.state, sent
 
@@ -215,12 +321,19 @@ class Site:
 
     # ---- what leaves is written down first ----
 
-    def _record(self, policy: Policy, ask: Ask, request: dict[str, Any], answer: bytes) -> None:
+    def _record(
+        self, policy: Policy, ask: Ask, request: dict[str, Any], answer: bytes, session: Session | None
+    ) -> None:
         if self.ledger is not None:
             sent = wire.unpack(answer, len(answer)).value()
-            self.ledger.note(_line(request, sent, ask, policy.dry_run))
+            line = _line(request, sent, ask, policy.dry_run)
+            self.ledger.note(replace(line, node=self.name, followed=session is not None))
         if policy.dry_run:
             raise Refused(f"{self.name!r} makes a dry run: what would have left is in its ledger, nothing did")
+
+
+class OverCharged(Refused):
+    """The day's answers are spent: nothing more is written either."""
 
 
 class Unbegun(Refused):
@@ -239,7 +352,7 @@ def _check_fields(request: dict[str, Any]) -> None:
     if not (isinstance(steps, list) and all(_is_step(s) for s in steps)):
         raise Refused("the request's steps are not pairs of a name and options")
     numbers = [request[f] for f in ("round", "seed", "base", "floor")]
-    if min(numbers) < 0 or request["base"] >= request["round"]:
+    if min(numbers) < 0 or request["base"] > request["round"]:
         raise Refused("the request's round, seed or base is out of range")
     columns = request.get("columns")
     if columns is not None and not (isinstance(columns, list) and all(isinstance(c, str) for c in columns)):
@@ -252,6 +365,10 @@ def _is_step(step: Any) -> bool:
     return isinstance(step, list) and len(step) == 2 and isinstance(step[0], str) and isinstance(step[1], dict)
 
 
+_NOBODY = Client("", np.zeros((0, 1)))  # a client without rows, to be given a state and secrets
+_PRIVATE = ("moment", "letters", "asked", "secrets")
+
+
 def _check_down(down: Tree, ask: Ask) -> dict[str, Any]:
     """The sizes that the letters of the schema have in `down`, if it fits."""
     bound = tree.dims(down, ask.types[0])
@@ -262,7 +379,7 @@ def _check_down(down: Tree, ask: Ask) -> dict[str, Any]:
     return bound
 
 
-def _ask_rows(ask: Ask, down: Tree, rows: Rows, state: dict, moment: tuple[int, int]) -> tuple[Tree, Client]:
+def _ask_rows(ask: Ask, down: Tree, rows: Rows, like: Client) -> tuple[Tree, Client]:
     """(answer before its steps, the client after it): chunk by chunk where the question adds over rows."""
     bare = replace(ask, steps=())
     if not ask.adds and not rows.whole:
@@ -271,7 +388,7 @@ def _ask_rows(ask: Ask, down: Tree, rows: Rows, state: dict, moment: tuple[int, 
         )
     up: Tree = None
     for part in rows.parts():
-        me = replace(part, state=dict(state), moment=moment)
+        me = replace(part, state=dict(like.state), **{name: getattr(like, name) for name in _PRIVATE})
         # cut as Local cuts, so that a sum has the same bits here as there
         for piece in (job.target for job in merged_jobs([me])) if ask.adds else [me]:
             answer = bare(down, piece)
@@ -292,4 +409,14 @@ def _line(request: dict[str, Any], sent: Tree, ask: Ask, dry: bool) -> Line:
         bytes=len(content),
         digest=hashlib.sha256(content).hexdigest(),
         dry=dry,
+        study=str(request.get("study") or "")[:64],
+        masked=any(step.name == MASK for step in ask.steps),
+    )
+
+
+def refusal_line(request: dict[str, Any], reason: str) -> Line:
+    """What is written down of a question that was not answered."""
+    study = str(request.get("study") or "")[:64]
+    return Line(
+        request["run"], request["round"], request["ask"][:80], "refused", [], [], 0, 0, reason[:200], study=study
     )

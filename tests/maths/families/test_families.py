@@ -5,11 +5,11 @@ import pytest
 from numpy.testing import assert_allclose
 
 from unpooled import tree
+from unpooled.choices import describe, resolve
 from unpooled.maths.gaussian import pack_covs, reshape_covs
 from unpooled.models.fedem import families
 from unpooled.models.fedem.families import base, bernoulli, categorical, common, factor, lowrank, poisson, regression
 from unpooled.models.fedem.families.gaussian import Params as GaussianParams
-from unpooled.parameters import describe, resolve
 
 ROWS = 400
 

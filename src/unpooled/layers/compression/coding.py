@@ -194,13 +194,6 @@ def _from_rice(bits: np.ndarray, n: int, width: int) -> tuple[np.ndarray, int]:
 # ---- a length: seven bits a byte, the last one below 128 ----
 
 
-def received(sent: object) -> bytes:
-    """What a client sent as a vector of bytes; ValueError for anything else."""
-    if not (isinstance(sent, np.ndarray) and sent.dtype == np.uint8 and sent.ndim == 1):
-        raise ValueError("it is no vector of bytes")
-    return sent.tobytes()
-
-
 def length(n: int) -> bytes:
     out = b""
     while n >= 128:

@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 
 from unpooled import tree
-from unpooled.arrays import Array, Int, to_numpy
+from unpooled.arrays import Array, Int, received_bytes, to_numpy
+from unpooled.choices import describe, resolve
 from unpooled.client import STEP, Ask, Client, client, generator
 from unpooled.errors import BadParameter
 from unpooled.federation import Federation, Layer
 from unpooled.layers.compression import message as parts
-from unpooled.layers.compression.coding import received
 from unpooled.layers.compression.quantisers import QUANTISERS, Dither, Grid, TopK, memory_step
-from unpooled.parameters import at_least, describe, flag, resolve, within
+from unpooled.parameters import at_least, flag, within
 from unpooled.tree import Tree
 
 MEMORIES = "compressed"  # what a client keeps its memories under, before the question's name
@@ -111,7 +111,7 @@ class Compressed(Layer):
             how = _how(**options, moment=(self.journal.seed, self.journal.round), name=name)
             self._forget.add(name)  # until what it sent could be read
             try:
-                meant, mine[question] = parts.read(received(sent), mine.get(question), how, self.max_bytes)
+                meant, mine[question] = parts.read(received_bytes(sent), mine.get(question), how, self.max_bytes)
             except ValueError as error:
                 raise tree.SchemaError(f"the answer of {name!r} cannot be read ({error}): {REMEDY}") from error
             self._forget.discard(name)

@@ -6,7 +6,8 @@ calibrate intervals for clients never seen), `checks` (parameters that cannot wo
 `BayesianRegression`: see `unpooled.models.regression`.
 """
 
-from unpooled.models.fedbnr import kernel_learning
-from unpooled.models.fedbnr.estimator import FedBNR
+from unpooled.models.fedbnr.checks import check_device
+from unpooled.models.fedbnr.estimator import FIRST_NOISE, FIRST_PRIOR, FedBNR
+from unpooled.models.fedbnr.kernel_learning import Task, train
 
-__all__ = ["FedBNR", "kernel_learning"]
+__all__ = ["FIRST_NOISE", "FIRST_PRIOR", "FedBNR", "Task", "check_device", "train"]

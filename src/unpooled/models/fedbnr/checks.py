@@ -9,7 +9,7 @@ from sklearn.utils.validation import check_X_y
 
 from unpooled.errors import BadData, BadParameter
 from unpooled.maths.feature_maps import ACTIVATIONS, FREQUENCIES, MAPS, SPECTRA, Kernel, features
-from unpooled.models.regression.grouping import check_group_by
+from unpooled.models.regression import check_group_by
 from unpooled.parameters import above, at_least, flag, not_below_zero, one_of, share, widths
 
 CHOICES = {"kernel": ("exact", "average", "distill"), "spectrum": SPECTRA, "frequencies": FREQUENCIES, "activation": ACTIVATIONS,

@@ -26,9 +26,15 @@ from unpooled.models.fedbnr.checks import check_module, check_parameters
 from unpooled.models.fedbnr.held_out_clients import HeldClients, choose, warn_if_nothing_carries_over
 from unpooled.models.fedbnr.kernel_learning import Checked, Question, Task, Trained, check_held, gradient, train
 from unpooled.models.fedbnr.round_choice import SERVER_SHARE, Best, ServerRows, judge, server_rows
-from unpooled.models.regression.grouping import find
-from unpooled.models.regression.last_layer import Design, LastLayer, statistics
-from unpooled.models.regression.scaling import bend_heavy, check_targets, standardise
+from unpooled.models.regression import (
+    Design,
+    LastLayer,
+    bend_heavy,
+    check_targets,
+    find_groups,
+    standardise,
+    statistics,
+)
 from unpooled.tree import Tree, message
 
 FIRST_NOISE, FIRST_PRIOR = -1.0, 1.0  # logs of variances that local training starts from
@@ -193,7 +199,7 @@ class FedBNR(LastLayer):
         check_module(self, kernel, len(scaling.x_mean))
         self._server_rows(Design(scaling, kernel))  # refused now rather than after a round
         by = self.group_by if self.kernel == "exact" else None
-        groups, spent = find(fed, scaling, by, self._share(), self.seed_)
+        groups, spent = find_groups(fed, scaling, by, self._share(), self.seed_)
         theta = tree.flatten(kernel.theta)
         optimiser: Tree = ()
         if self.kernel == "exact":

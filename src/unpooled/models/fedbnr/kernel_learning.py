@@ -15,8 +15,7 @@ from unpooled.client import SUM, Client, client
 from unpooled.maths import bayes_linear
 from unpooled.maths.bayes_linear import Posterior, Slopes
 from unpooled.maths.feature_maps import Kernel, Leaves, features
-from unpooled.models.regression.last_layer import Design, group_of
-from unpooled.models.regression.scaling import standard_rows
+from unpooled.models.regression import Design, group_of, standard_rows
 from unpooled.tree import message
 
 
@@ -24,7 +23,7 @@ from unpooled.tree import message
 class Checked(NamedTuple):
     """How held-out rows are predicted."""
 
-    n: Float[Array, "", ">=0"]
+    n: Float[Array, "", ">=0 rows"]
     squares: Float[Array, "o", ">=0"]
     absolute: Float[Array, "o", ">=0"]  # errors of standardised targets, summed: what chooses the round
     nlpd: Float[Array, "o"]  # minus the log density, summed

@@ -14,9 +14,7 @@ from unpooled.maths.bayes_linear import Stats
 from unpooled.maths.feature_maps import Leaves
 from unpooled.models.fedbnr.checks import check_server_data
 from unpooled.models.fedbnr.kernel_learning import Checked
-from unpooled.models.regression.group_effects import members
-from unpooled.models.regression.last_layer import Design
-from unpooled.models.regression.scaling import standard
+from unpooled.models.regression import Design, members, standard
 from unpooled.tree import message
 
 SERVER_SHARE = 0.8  # of the server's rows are distilled on, the others choose the round

@@ -32,8 +32,8 @@ class Down(NamedTuple):
 @message("fedconceptem.Up")
 class Up(NamedTuple):
     theta: Float[Array, "k p"]  # sum of weight x model
-    weight: Float[Array, "k", ">=0"]  # rows of k, or of the client: by what models are averaged
-    mass: Float[Array, "k", ">=0"]  # rows each model answers for
+    weight: Float[Array, "k", ">=0 rows"]  # rows of k, or of the client: by what models are averaged
+    mass: Float[Array, "k", ">=0 rows"]  # rows each model answers for
     table: Float[Array, "k classes"]  # those rows by label; negative where the client's noise is
     loss: Float[Array, "k"]  # log-likelihood that the client's rows would lose without the model
     loglik: Float[Array, ""]  # sum of log sum_k omega_k P_k(y | x) / P_k(y)

@@ -13,13 +13,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from unpooled import tree
-from unpooled.arrays import Array, Float, Int, to_numpy
+from unpooled.arrays import Array, Float, Int, received_bytes, to_numpy
+from unpooled.choices import resolve
 from unpooled.client import GATHER, STEP, SUM, Client, client, generator
 from unpooled.federation import Journal
-from unpooled.layers.compression.coding import received
 from unpooled.layers.compression.quantisers import QUANTISERS, Dither, Identity
 from unpooled.models.fedem.families import FAMILIES
-from unpooled.parameters import resolve
 from unpooled.tree import Tree, message
 
 FINE = Dither(levels=127)  # for a client's first message, which is no difference yet
@@ -42,32 +41,32 @@ class Down(NamedTuple):
 class Contribution(NamedTuple):
     """Sums over the cohort."""
 
-    rows: Float[Array, "", ">=0"]
+    rows: Float[Array, "", ">=0 rows"]
     loglik: Float[Array, ""]
     work: Float[Array, "", ">=0"]  # conditional expectations computed
     change: Any  # rows x Q(mean statistics - reference) of clients that have a memory
-    heard: Float[Array, "", ">=0"]  # rows of those among them that answer for the first time about these params
-    first_rows: Float[Array, "", ">=0"]
+    heard: Float[Array, "", ">=0 rows"]  # rows of those among them that answer for the first time about these params
+    first_rows: Float[Array, "", ">=0 rows"]
     first: Any  # the same of clients that are heard for the first time
 
 
 @message("fedem.Exact")
 class Exact(NamedTuple):
-    rows: Float[Array, "", ">=0"]
+    rows: Float[Array, "", ">=0 rows"]
     loglik: Float[Array, ""]
     stats: Any
 
 
 @message("fedem.Target")
 class Target(NamedTuple):
-    n: Float[Array, "", ">=0"]
+    n: Float[Array, "", ">=0 rows"]
     y: Float[Array, ""]
     yy: Float[Array, "", ">=0"]
 
 
 @message("fedem.Scatter")
 class Scatter(NamedTuple):
-    n: Float[Array, "", ">=0"]
+    n: Float[Array, "", ">=0 rows"]
     xx: Float[Array, "d d"]
 
 
@@ -201,7 +200,7 @@ def receive(family: Any, quantiser: Any, params: Tree, journal: Journal) -> Call
 
     def undo(sent: Tree, name: str) -> Contribution:
         try:
-            return read(received(sent), _rng((journal.seed, journal.round), name))
+            return read(received_bytes(sent), _rng((journal.seed, journal.round), name))
         except ValueError as error:
             raise tree.SchemaError(
                 f"the answer of {name!r} cannot be read ({error}): start that client again if it goes on"

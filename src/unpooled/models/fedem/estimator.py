@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from unpooled import tree
 from unpooled.arrays import to_numpy
+from unpooled.choices import describe, resolve
 from unpooled.client import Ask
 from unpooled.errors import BadData, BadParameter
 from unpooled.estimator import Estimator, Info
@@ -21,7 +22,7 @@ from unpooled.layers.compression.quantisers import QUANTISERS, Dither, Identity,
 from unpooled.models import initialization as start
 from unpooled.models.fedem.client import Down, contribute, covariance, exact, inspect, receive, send, stats_of, target
 from unpooled.models.fedem.families import FAMILIES, CommonCovariance
-from unpooled.parameters import at_least, describe, resolve, within
+from unpooled.parameters import at_least, within
 from unpooled.tree import Tree, message
 
 MEMORIES = ("statistics", "field", "none")

@@ -35,7 +35,7 @@ GRID = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)  # final radii tried when none
 class Start(NamedTuple):
     centre: Float[Array, "k d"]
     squares: Float[Array, "", ">=0"]  # of all rows about their centres
-    rows: Float[Array, "", ">=0"]
+    rows: Float[Array, "", ">=0 rows"]
 
 
 @message("fedgem.Guide")
@@ -50,7 +50,7 @@ class Guide(NamedTuple):
 class Balls(NamedTuple):
     centre: Float[Array, "k d"]
     radius: Float[Array, "k", ">=0"]
-    n: Float[Array, "k", ">=0"]
+    n: Float[Array, "k", ">=0 rows"]
 
 
 @message("fedgem.CentreSets")

@@ -50,7 +50,7 @@ class Scatter(NamedTuple):
 class Lengths(NamedTuple):
     """Of the log lengths of what axes leave out."""
 
-    n: Float[Array, "", ">=0"]
+    n: Float[Array, "", ">=0 rows"]
     total: Float[Array, ""]
     squares: Float[Array, "", ">=0"]
 

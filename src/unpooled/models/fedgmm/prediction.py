@@ -41,14 +41,14 @@ class Density(NamedTuple):
 
 @message("fedgmm.Spread")
 class Spread(NamedTuple):
-    n: Float[Array, "", ">=0"]
+    n: Float[Array, "", ">=0 rows"]
     total: Float[Array, ""]
     squares: Float[Array, "", ">=0"]
 
 
 @message("fedgmm.Counts")
 class Counts(NamedTuple):
-    n: Float[Array, "bins", ">=0"]
+    n: Float[Array, "bins", ">=0 rows"]
 
 
 def edges_of(range: Array) -> np.ndarray:

@@ -67,9 +67,9 @@ class Mixtures(NamedTuple):
 @message("fedgmm.Mixed")
 class Mixed(NamedTuple):
     gaussians: Stats  # its loglik is that of the joint, over the rows that train
-    joint: Float[Array, "k m", ">=0"]  # rows that each pair answers for
+    joint: Float[Array, "k m", ">=0 rows"]  # rows that each pair answers for
     held: Float[Array, ""]  # joint log-likelihood of the rows held out
-    held_rows: Float[Array, "", ">=0"]
+    held_rows: Float[Array, "", ">=0 rows"]
 
 
 @message("fedgmm.Trained")
@@ -89,7 +89,7 @@ class Curved(NamedTuple):
 class Labelled(NamedTuple):
     """Rows by Gaussian and class."""
 
-    n: Float[Array, "k c", ">=0"]
+    n: Float[Array, "k c", ">=0 rows"]
     x: Float[Array, "k c d"]  # sum of (x - the mean of all)
 
 

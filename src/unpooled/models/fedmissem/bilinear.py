@@ -32,7 +32,7 @@ class Half(NamedTuple):
     curve: Float[Array, "m t"]  # sum of rate^2 / variance z z', packed triangle
     deviance: Float[Array, "", ">=0"]
     pearson: Float[Array, "", ">=0"]  # sum of (value - mean)^2 / variance
-    visits: Float[Array, "", ">=0"]
+    visits: Float[Array, "", ">=0 rows"]
 
 
 def learned(side: str, p: int) -> np.ndarray:

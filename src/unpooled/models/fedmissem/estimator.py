@@ -33,8 +33,8 @@ Z90 = 1.6448536269514722
 class Extent(NamedTuple):
     sites: Float[Array, ""]  # the largest number, plus one
     dates: Float[Array, ""]
-    rows: Float[Array, "", ">=0"]
-    bad: Float[Array, "", ">=0"]
+    rows: Float[Array, "", ">=0 rows"]
+    bad: Float[Array, "", ">=0 rows"]
     value: Float[Array, ""]
     square: Float[Array, "", ">=0"]
 
@@ -43,7 +43,7 @@ class Extent(NamedTuple):
 class Held(NamedTuple):
     """Over visits held back, for each candidate."""
 
-    visits: Float[Array, "", ">=0"]
+    visits: Float[Array, "", ">=0 rows"]
     deviance: Float[Array, "c", ">=0"]
     products: Float[Array, "c c"]  # of two candidates' deviances: how sure their difference is
 

@@ -27,8 +27,8 @@ FLOOR = 1e-12  # a column's variance is never below this share of the largest
 class Look(NamedTuple):
     """A first look at a table."""
 
-    rows: Float[Array, "", ">=0"]
-    seen: Float[Array, "d", ">=0"]  # values that are not missing
+    rows: Float[Array, "", ">=0 rows"]
+    seen: Float[Array, "d", ">=0 rows"]  # values that are not missing
     x: Float[Array, "d"]
 
 
@@ -55,7 +55,7 @@ class Frame(NamedTuple):
 class Centres(NamedTuple):
     """Local clusters in the standardised frame."""
 
-    n: Float[Array, "m", ">=0"]
+    n: Float[Array, "m", ">=0 rows"]
     x: Float[Array, "m d"]
     xx: Float[Array, "m d", ">=0"]  # sum of squares within the cluster
 

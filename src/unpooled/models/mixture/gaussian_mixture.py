@@ -23,7 +23,6 @@ from unpooled.federation import Federation
 from unpooled.maths import gaussian, mixture
 from unpooled.maths.mixture import Params, Stats
 from unpooled.models import initialization as start
-from unpooled.models.fedem.estimator import FedEM, VRFedEM
 from unpooled.models.mixture import race
 from unpooled.models.mixture.inference import MixtureFace
 from unpooled.tree import message
@@ -236,7 +235,7 @@ class GaussianMixture(MixtureFace, DensityMixin, Estimator):
             "shape": self.covariance_type,
             "reg": self.reg_covar,
         }
-        kind = {"fedem": FedEM, "vr-fedem": VRFedEM}[self.solver]
+        kind = _stochastic_class(self.solver)
         settings = {
             "max_iter": self.max_iter,
             "tol": self.tol,
@@ -390,7 +389,7 @@ class GaussianMixture(MixtureFace, DensityMixin, Estimator):
         if len(self._sizes()) > 1 or self.personal_weights or self.accelerate or self.aggregation == "paper":
             text = "fits one n_components with shared weights: leave personal_weights, accelerate and aggregation as they are"
             raise BadParameter(f"solver={self.solver!r} {text}")
-        _known_options(self.solver_options or {}, VRFedEM if self.solver == "vr-fedem" else FedEM)
+        _known_options(self.solver_options or {}, _stochastic_class(self.solver))
         self._stochastic().check(fed)
 
     def _check_against(self, frame: start.Frame) -> None:
@@ -405,6 +404,13 @@ class GaussianMixture(MixtureFace, DensityMixin, Estimator):
                 raise BadParameter(
                     f"{name} has shape {np.shape(given)}, but n_components={self.n_components!r} needs {wanted}"
                 )
+
+
+def _stochastic_class(solver: str) -> type:
+    """The estimator that does the rounds of solver="fedem" or "vr-fedem"; imported when it is used."""
+    from unpooled.models.fedem import FedEM, VRFedEM
+
+    return VRFedEM if solver == "vr-fedem" else FedEM
 
 
 def _known_options(options: Mapping[str, Any], kind: Any) -> None:

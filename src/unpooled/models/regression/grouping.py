@@ -35,13 +35,13 @@ MOST = 4096  # values with an offset: what is sent grows with them
 class Look(NamedTuple):
     """Rows and sums of standardised residuals, by column, neighbourhood and hash of the value."""
 
-    count: Float[Array, "d c", ">=0"]
+    count: Float[Array, "d c", ">=0 rows"]
     away: Float[Array, "d c o"]
 
 
 @message("regression.Count")
 class Count(NamedTuple):
-    rows: Float[Array, "h", ">=0"]
+    rows: Float[Array, "h", ">=0 rows"]
 
 
 @client("regression.look", SUM, adds=True, batched=False)

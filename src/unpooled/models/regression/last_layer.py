@@ -51,7 +51,7 @@ class Fitted(NamedTuple):
 
 @message("regression.Histogram")
 class Histogram(NamedTuple):
-    counts: Float[Array, "o b", ">=0"]
+    counts: Float[Array, "o b", ">=0 rows"]
 
 
 # ---- what clients are asked; `share` of the rows, chosen by `seed`, is held out ----

@@ -26,9 +26,9 @@ from unpooled.tree import message
 class Sums(NamedTuple):
     """A first look at the rows to fit."""
 
-    rows: Float[Array, "", ">=0"]
-    held: Float[Array, "", ">=0"]  # rows held out
-    seen: Float[Array, "d", ">=0"]  # values that are not missing
+    rows: Float[Array, "", ">=0 rows"]
+    held: Float[Array, "", ">=0 rows"]  # rows held out
+    seen: Float[Array, "d", ">=0 rows"]  # values that are not missing
     x: Float[Array, "d"]
     y: Float[Array, "o"]
 
@@ -53,7 +53,7 @@ class Scaling(NamedTuple):
 
 @message("regression.Spread")
 class Spread(NamedTuple):
-    counts: Float[Array, "d b", ">=0"]
+    counts: Float[Array, "d b", ">=0 rows"]
 
 
 @message("regression.Rows")

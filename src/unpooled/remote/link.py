@@ -1,7 +1,7 @@
-"""A link folder: what a coordinator needs to reach its SuperLink, and what it hands to nodes (the CA certificate).
+"""A link folder: what a coordinator needs to reach its server, and what it hands to nodes (the CA certificate).
 
-The SuperLink's control and runtime doors ask for the folder's token, so that a node, which can reach the same port, can neither start
-a run, take a task nor admit a key. Nodes come in by their own door, with keys that were admitted.
+The server's control and run requests require the folder's token. A node, which can reach the same port, therefore cannot
+start a run, take a task or admit a key. Nodes authenticate with keys that were admitted.
 """
 
 from __future__ import annotations
@@ -24,13 +24,30 @@ TOKEN_HEADER = "x-unpooled-token"
 
 @dataclass(frozen=True)
 class Link:
-    """Where a SuperLink is and how to speak to it; `token` is empty for a stock SuperLink."""
+    """Where a server is and how to authenticate to it.
 
-    address: str  # host:port
-    ca: bytes | None = None  # None: no TLS, on loopback only
+    Parameters
+    ----------
+    address : str
+        host:port.
+    ca : bytes or None, default=None
+        The CA certificate that the server's certificate is checked against; None for no TLS, on loopback only.
+    token : str, default=""
+        The coordinator's secret; empty for a server that was not started by `unpooled serve`.
+    folder : Path or None, default=None
+        The link's folder.
+    listen : str, default=""
+        Where the server itself listens, if that is another address.
+    engine : str, default="flower"
+        What carries the messages.
+    """
+
+    address: str
+    ca: bytes | None = None
     token: str = ""
     folder: Path | None = None
-    listen: str = ""  # where the SuperLink itself listens, if that is another address
+    listen: str = ""
+    engine: str = "flower"
 
     def __post_init__(self):
         host(self.address)
@@ -45,17 +62,19 @@ class Link:
         except (OSError, ValueError) as error:
             raise DataNotFound(f"{folder} holds no link: start `unpooled serve --link {folder}` first") from error
         ca = (folder / "ca.crt").read_bytes() if body["tls"] else None
-        return cls(body["address"], ca, (folder / "token").read_text(), folder)
+        token = (folder / "token").read_text()
+        return cls(body["address"], ca, token, folder, engine=body.get("engine", "flower"))
 
     def save(self) -> None:
+        """Write the folder's token and address."""
         assert self.folder is not None
         write_file(self.folder / "token", self.token.encode(), secret=True)
-        body = {"address": self.address, "tls": self.ca is not None}
+        body = {"address": self.address, "tls": self.ca is not None, "engine": self.engine}
         write_file(self.folder / "link.json", json.dumps(body).encode())
 
     @contextmanager
     def driver(self) -> Iterator[None]:
-        """Hold the one place of a driver: Flower cannot tell two of them apart and would mix up their runs."""
+        """Lock the link for one run at a time: a server cannot tell two coordinators with one token apart."""
         if self.folder is None:
             yield
             return
@@ -70,7 +89,18 @@ class Link:
 
 
 def find(text: str) -> Path:
-    """The folder of a link, given itself or the address it serves (then: the default folder, if it serves there)."""
+    """The folder of a link.
+
+    Parameters
+    ----------
+    text : str
+        The folder, or the address that the default folder serves.
+
+    Returns
+    -------
+    Path
+        The absolute path of the folder.
+    """
     given, usual = Path(text).expanduser(), FOLDER.expanduser()
     if (given / "link.json").is_file():
         return given.absolute()
@@ -80,17 +110,20 @@ def find(text: str) -> Path:
 
 
 def new_token() -> str:
+    """A random token of 64 hexadecimal digits."""
     return secrets.token_hex(32)
 
 
 def host(address: str) -> str:
+    """The host in host:port; BadParameter if the text is not an address."""
     name, _, port = address.rpartition(":")
     if not name or not port.isdigit():
-        raise BadParameter(f"{address!r} is no address: give host:port, such as 127.0.0.1:9092")
+        raise BadParameter(f"{address!r} is not an address: give host:port, such as 127.0.0.1:9092")
     return name.strip("[]")
 
 
 def is_loopback(address: str) -> bool:
+    """Whether an address is on this machine."""
     name = host(address)
     try:
         return name == "localhost" or ipaddress.ip_address(name).is_loopback

@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from unpooled.data import partition
+from unpooled.data.partition import Seed
 from unpooled.data.tables import numbered
-from unpooled.datasets import partition
-from unpooled.datasets.partition import Seed
 from unpooled.errors import BadParameter, suggest
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import unpooled as up
-from unpooled import kinds
+from unpooled import parameters
 from unpooled.errors import BadParameter
 
 X = {"a": np.arange(8.0).reshape(4, 2), "b": np.arange(6.0).reshape(3, 2)}
@@ -17,7 +17,7 @@ X = {"a": np.arange(8.0).reshape(4, 2), "b": np.arange(6.0).reshape(3, 2)}
         ({"max_iter": 2.5}, "max_iter=2.5 should be a whole number"),
         ({"max_iter": True}, "max_iter=True should be a whole number"),
         ({"personal_weights": "maybe"}, "personal_weights='maybe' should be true or false"),
-        ({"n_components": 2.5}, "n_components=2.5 should be a whole number or a list or a text"),
+        ({"n_components": 2.5}, "n_components=2.5 should be a whole number or a list or a string"),
     ],
 )
 def test_a_value_of_another_kind_is_refused(parameters, sentence):
@@ -41,9 +41,9 @@ def test_a_value_of_another_kind_is_refused(parameters, sentence):
     ],
 )
 def test_values_of_numpy_and_kinds_not_known_pass(value, kind):
-    kinds.check({"p": value}, {"p": kind})
+    parameters.check_types({"p": value}, {"p": kind})
 
 
 def test_parameters_passed_on_to_a_base_class_have_their_kinds():
-    found = kinds.of_parameters(up.FedGMM)
+    found = parameters.annotations_of(up.FedGMM)
     assert (found["n_learners"], found["lr"]) == ("int | str", "float")

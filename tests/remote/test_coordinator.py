@@ -5,7 +5,7 @@ import time
 import numpy as np
 import pytest
 from flower_grid import MessageGrid, flower
-from toy import Centre, Wanderer, total, wander
+from toy import Centre, Wanderer, garble, total
 
 from unpooled import store
 from unpooled.client import Client
@@ -108,7 +108,7 @@ def test_an_option_that_cannot_travel_is_refused_before_anything_is_sent():
     grid = Flaky(sites("basel"))
     fed = Flower(grid)
     fed.names  # noqa: B018
-    ask = total.then(wander, secret=object())
+    ask = total.then(garble, secret=object())
     with pytest.raises(BadParameter, match=r"an option of toy\.total cannot travel"):
         fed.sum(ask, CENTRE)
 

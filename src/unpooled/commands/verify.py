@@ -1,0 +1,39 @@
+"""`unpooled verify RUN --ledger LEDGER ...`: totals are what the nodes let out, the model what the study makes of them."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+
+def add_parser(commands: Any) -> argparse.ArgumentParser:
+    parser = commands.add_parser(
+        "verify", help="check a run of a study against the nodes' ledgers", description=__doc__
+    )
+    parser.add_argument("run", type=Path, metavar="RUN", help="the run's folder")
+    parser.add_argument(
+        "--ledger", type=Path, action="append", default=[], help="a node's ledger.jsonl; once for each node"
+    )
+    parser.add_argument("--json", action="store_true")
+    return parser
+
+
+def run(args: argparse.Namespace) -> int:
+    from unpooled.certificate import verify
+
+    findings = verify(args.run, args.ledger)
+    wrong = [f for f in findings if f.wrong]
+    if args.json:
+        print(json.dumps({"certified": not wrong, "findings": [f._asdict() for f in findings]}))
+        return 1 if wrong else 0
+    for finding in wrong or findings[:1]:
+        print(finding)
+    checked = f"{len(findings)} things were checked"
+    print(
+        f"NOT certified: {len(wrong)} of {checked} failed"
+        if wrong
+        else f"certified: {checked}, with {len(args.ledger)} ledgers"
+    )
+    return 1 if wrong else 0

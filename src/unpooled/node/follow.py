@@ -1,0 +1,198 @@
+"""A node follows a study along: the same model on a federation that asks nobody, which tells what the next question must be.
+
+A model is a function of its parameters, its seed and the totals. So a node that knows these runs it beside the coordinator, in a thread
+of its own, and compares: a request that is not the study's next question, with the study's own parameters, is refused.
+"""
+
+from __future__ import annotations
+
+import json
+import queue
+import threading
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from unpooled import tree
+from unpooled.arrays import to_numpy
+from unpooled.client import GATHER, TELL, Ask, Client
+from unpooled.errors import UnpooledError
+from unpooled.federation import Exchange, Journal, cohort
+from unpooled.study import Study
+from unpooled.tree import Tree
+
+TOLERANCE = 1e-9  # relative: machines round differently
+PATIENCE = 600.0  # seconds for the model's own work between two questions, at most
+
+
+class Expected(NamedTuple):
+    """The next question of a study."""
+
+    round: int
+    ask: Ask
+    down: Tree
+    names: list[str]  # who is asked
+
+
+class NotFollowed(UnpooledError):
+    """The request is not the study's next question, or the study cannot be followed."""
+
+
+class Stopped(Exception):
+    """The node has no more use for this thread."""
+
+
+class Replay:
+    """A Federation that asks nobody: it says what would be asked, and waits for the total."""
+
+    def __init__(self, follower: Follower, names: Sequence[str], columns: Sequence[str]):
+        self.names, self.columns = list(names), list(columns)
+        self.min_clients, self.journal, self._follower = 1, Journal(), follower
+
+    def sum(self, ask: Ask, down: Tree) -> Tree:
+        return self._exchange(ask, down)
+
+    def gather(self, ask: Ask, down: Tree) -> dict[str, Tree]:
+        return self._exchange(ask, down)
+
+    def tell(self, ask: Ask, down: Tree) -> None:
+        self._exchange(ask, down)
+
+    def _exchange(self, ask: Ask, down: Tree) -> Tree:
+        self.journal.round += 1
+        total = self._follower._await_total(Expected(self.journal.round, ask, down, self.names))
+        row = Exchange(self.journal.round, ask.name, ask.kind, len(self.names), len(self.names), 0, 0, 0.0, "")
+        self.journal.exchanges.append(row)
+        return total
+
+    def here(self) -> list[Client]:
+        return []
+
+    def only(self, names: Sequence[str]) -> Replay:
+        wanted = set(names)
+        part = Replay(self._follower, [n for n in self.names if n in wanted], self.columns)
+        part.journal = self.journal
+        return part
+
+    def sample(self, share: float, rng: np.random.Generator) -> Replay:
+        return self.only(cohort(self.names, share, rng))
+
+    def snapshot(self) -> Tree:
+        return {}
+
+    def restore(self, saved: Tree) -> None: ...
+
+
+class Follower:
+    """The study's model in a thread of its own, one question at a time.
+
+    Parameters
+    ----------
+    study : Study
+        What was approved.
+    """
+
+    def __init__(self, study: Study):
+        self.study = study
+        self._questions: queue.Queue[Expected | BaseException | None] = queue.Queue(1)
+        self._totals: queue.Queue[Any] = queue.Queue(1)
+        self._current: Expected | BaseException | None = None
+        self.model = study.estimator()  # fitted once the study has ended
+        self._thread = threading.Thread(target=self._run, name=f"follow {study.digest[:8]}", daemon=True)
+        self._thread.start()
+
+    def expected(self) -> Expected | None:
+        """The question that comes next, None once the study has ended; the model's own error if it stopped with one."""
+        if self._current is None and (self._thread.is_alive() or not self._questions.empty()):
+            try:
+                self._current = self._questions.get(timeout=PATIENCE)
+            except queue.Empty:
+                raise NotFollowed(
+                    f"the study's model takes more than {PATIENCE:.0f} s here: it cannot be followed"
+                ) from None
+        if isinstance(self._current, BaseException):
+            raise NotFollowed(f"the study ends here with an error: {self._current}")
+        return self._current
+
+    def give(self, total: Tree) -> None:
+        """The total of the expected question: the model goes on to the next."""
+        self._current = None
+        self._totals.put((total,))
+
+    def stop(self) -> None:
+        """End the thread."""
+        self._totals.put(Stopped())
+
+    def _await_total(self, expected: Expected) -> Tree:
+        """Called by the model's thread."""
+        self._questions.put(expected)
+        found = self._totals.get()
+        if isinstance(found, Stopped):
+            raise found
+        return found[0]
+
+    def _run(self) -> None:
+        end: BaseException | None = None
+        try:
+            for _ in self.model.rounds(Replay(self, self.study.names, self.study.columns)):
+                pass
+        except Stopped:
+            return
+        except Exception as error:
+            end = error
+        self._questions.put(end)
+
+
+def compare(expected: Expected, ask: Ask, down: Tree, name: str) -> None:
+    """Refuse a request that is not the expected one; `name` is the node that was asked."""
+    wanted = expected.ask
+    if ask.name != wanted.name:
+        raise NotFollowed(
+            f"the coordinator asked {ask.name} in round {expected.round}, where the study asks {wanted.name}"
+        )
+    if _plain(ask.options) != _plain(wanted.options):
+        raise NotFollowed(
+            f"the coordinator asked {ask.name} with other options than the study's in round {expected.round}"
+        )
+    if name not in expected.names:
+        raise NotFollowed(f"the study does not ask {name!r} in round {expected.round}")
+    path = difference(expected.down, down)
+    if path is not None:
+        raise NotFollowed(f"{path or 'the value'} that came down in round {expected.round} is not what the study sends")
+    if wanted.kind == GATHER:
+        raise NotFollowed(f"{ask.name} is a GATHER: no node can follow a study beyond it")
+
+
+def difference(a: Tree, b: Tree) -> str | None:
+    """The first place where two values differ by more than rounding; None if they are the same."""
+    if tree.structure(a) != tree.structure(b):
+        return "the structure"
+    for (path, x), (_, y) in zip(tree.iter_paths(a), tree.iter_paths(b), strict=True):
+        x, y = to_numpy(x), to_numpy(y)
+        if x.shape != y.shape or x.dtype.kind != y.dtype.kind:
+            return path
+        if x.dtype.kind != "f":
+            if not np.array_equal(x, y):
+                return path
+            continue
+        scale = np.maximum(np.abs(x), np.abs(x).max(initial=0.0) * 1e-3)
+        if not (np.abs(x - y) <= TOLERANCE * scale + 1e-300).all():
+            return path
+    return None
+
+
+def _plain(options: Any) -> Any:
+    """Options as they look after they have travelled."""
+    return json.loads(json.dumps(dict(options), default=_number))
+
+
+def _number(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f"{value!r} cannot travel")
+
+
+def passes_without_total(expected: Expected) -> bool:
+    """Whether the model goes on by itself after this question."""
+    return expected.ask.kind == TELL

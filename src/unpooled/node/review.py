@@ -1,0 +1,187 @@
+"""What a study would do at this node, in words, before anybody approves it: a rehearsal with the node's own table. Nothing is sent.
+
+The rows are dealt out to as many pretended sites as the study has participants, and the study's model is fitted over them.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from unpooled import tree
+from unpooled.arrays import to_numpy
+from unpooled.client import GATHER, SUM, Ask, Client
+from unpooled.errors import UnpooledError
+from unpooled.federation import Federation, Layer
+from unpooled.local import Local
+from unpooled.node.policy import Policy, row_counts
+from unpooled.study import Study
+from unpooled.tree import Tree
+
+REHEARSED = 20  # rounds of the model at most
+MAX_CANDIDATES = 16
+SMALL_BATCH = 32  # rows: a step on fewer shows the gradient of few people
+
+
+class Question(NamedTuple):
+    """One question of the rehearsal."""
+
+    name: str
+    kind: str
+    times: int
+    numbers: int  # in one answer
+    least_rows: float  # the smallest count of rows above 0 in a total; inf where it counts none
+
+
+class Review(NamedTuple):
+    """What a study would do at this node."""
+
+    study: Study
+    questions: list[Question]
+    warnings: list[str]  # what an officer should look at twice
+    failure: str = ""  # why the rehearsal stopped, if it did
+
+
+class Witness(Layer):
+    """Notes what is asked, and the least rows behind a number of a total."""
+
+    def __init__(self, inner: Federation):
+        super().__init__(inner)
+        self.seen: dict[str, Question] = {}
+
+    def sum(self, ask: Ask, down: Tree) -> Tree:
+        total = self.inner.sum(ask, down)
+        counts = [to_numpy(c)[to_numpy(c) > 0] for c in row_counts(total, ask.types[1])]
+        self._note(ask, total, min((float(c.min()) for c in counts if c.size), default=np.inf))
+        return total
+
+    def gather(self, ask: Ask, down: Tree) -> dict[str, Tree]:
+        answers = self.inner.gather(ask, down)
+        self._note(ask, next(iter(answers.values())), np.inf)
+        return answers
+
+    def tell(self, ask: Ask, down: Tree) -> None:
+        self.inner.tell(ask, down)
+        self._note(ask, None, np.inf)
+
+    def _note(self, ask: Ask, up: Tree, least: float) -> None:
+        numbers = sum(int(np.size(to_numpy(leaf))) for leaf in tree.leaves(up))
+        old = self.seen.get(ask.name, Question(ask.name, ask.kind, 0, 0, np.inf))
+        self.seen[ask.name] = Question(
+            ask.name, ask.kind, old.times + 1, max(old.numbers, numbers), min(old.least_rows, least)
+        )
+
+
+def review(study: Study, name: str, source: Any, policy: Policy) -> Review:
+    """Rehearse a study with a node's own table.
+
+    Parameters
+    ----------
+    study : Study
+        What is to be approved.
+    name : str
+        This node's name.
+    source : Source
+        The node's table.
+    policy : Policy
+        Its rules.
+    """
+    failure = ""
+    witness: Any = None
+    rows = 0
+    try:
+        policy.check_columns(study.columns, source.columns, name)
+        clients = _dealt(source, study)
+        rows = sum(len(c.w) for c in clients)
+        witness = Witness(Local(clients))
+        witness.inner.columns = study.columns
+        _rehearse(study, witness)
+    except UnpooledError as error:
+        failure = str(error)
+    questions = list(witness.seen.values()) if witness is not None else []
+    return Review(study, questions, _warnings(study, name, questions, rows, policy), failure)
+
+
+def _dealt(source: Any, study: Study) -> list[Client]:
+    """The node's rows dealt out to pretended sites."""
+    parts = list(source.open(study.columns).parts())
+    x = np.concatenate([to_numpy(p.x) for p in parts])
+    y = None if parts[0].y is None else np.concatenate([to_numpy(p.y) for p in parts])
+    n = max(len(study.names), 1)
+    return [Client(name, x[i::n], None if y is None else y[i::n]) for i, name in enumerate(study.names) if len(x[i::n])]
+
+
+def _rehearse(study: Study, fed: Federation) -> None:
+    model = study.estimator()
+    model.max_iter = min(model.max_iter, REHEARSED)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for _ in model.rounds(fed):
+            pass
+
+
+def _warnings(study: Study, name: str, questions: Sequence[Question], rows: int, policy: Policy) -> list[str]:
+    """What stands out, most serious first."""
+    found = [
+        f"{q.name} is a GATHER: the coordinator sees this node's own answer, and no node can follow the study beyond it"
+        for q in questions
+        if q.kind == GATHER
+    ]
+    if name not in study.participants:
+        found.append(f"{name!r} is not among the participants: it would not answer")
+    if not study.secure:
+        found.append("sums are not masked: the coordinator sees each of this node's answers")
+    if not study.follow:
+        found.append("nodes do not follow this study along: the coordinator chooses what is asked")
+    if not all(study.participants.values()):
+        found.append("some participants have no fingerprint: the coordinator could invent them")
+    found += [
+        f"{q.name} sends {q.numbers} numbers for {rows} rows here, more than {policy.max_parameters_per_row} per row"
+        for q in questions
+        if q.kind in (SUM, GATHER) and q.numbers > policy.max_parameters_per_row * rows > 0
+    ]
+    found += [
+        f"{q.name} has a total over {q.least_rows:.3g} rows in the rehearsal"
+        for q in questions
+        if q.least_rows < policy.min_rows_per_component
+    ]
+    return found + _parameter_warnings(study)
+
+
+def _parameter_warnings(study: Study) -> list[str]:
+    model, found = study.config["model"], []
+    batch = model.get("batch_size")
+    if isinstance(batch, int) and batch < SMALL_BATCH:
+        found.append(f"batch_size = {batch}: a step on so few rows shows much of each of them")
+    for key, value in model.items():
+        if isinstance(value, list) and len(value) > MAX_CANDIDATES:
+            found.append(f"{key} lists {len(value)} values: more than {MAX_CANDIDATES} candidates look closely")
+    return found
+
+
+def explain(found: Review) -> list[str]:
+    """The review as lines of text, warnings marked with "!"."""
+    study, model = found.study, found.study.config["model"]
+    pinned = sum(bool(mark) for mark in study.participants.values())
+    lines = [
+        f"Study   {study.title}",
+        *([f"Purpose {study.purpose}"] if study.purpose else []),
+        f"SHA-256 {study.digest}",
+        f"Model   {model['name']} with "
+        + (", ".join(f"{k}={v!r}" for k, v in model.items() if k != "name") or "defaults"),
+        f"Columns {', '.join(study.columns)}",
+        f"Sites   {', '.join(study.names)} ({pinned} of {len(study.names)} known by their key; at least {study.min_cohort} in a sum)",
+        f"Limits  at most {study.max_exchanges} exchanges; sums {'masked' if study.secure else 'not masked'}",
+        "",
+        f"Rehearsed with this node's own table (at most {REHEARSED} rounds). What would leave:",
+    ]
+    for q in found.questions:
+        what = {"sum": "added up over sites", "gather": "SEEN BY THE COORDINATOR", "tell": "nothing"}[q.kind]
+        least = "" if q.least_rows == np.inf else f", at least {q.least_rows:.3g} rows behind each number"
+        lines.append(f"  {q.name}: {q.times} times, {q.numbers} numbers, {what}{least}")
+    if found.failure:
+        lines.append(f"! the rehearsal stopped: {found.failure}")
+    return lines + [f"! {text}" for text in found.warnings]

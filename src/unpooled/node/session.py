@@ -1,0 +1,118 @@
+"""One approved study at one node: which question comes next, and what has been answered so far. Survives a restart of the node."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from unpooled import wire
+from unpooled.client import SUM, Ask, digest
+from unpooled.node import follow
+from unpooled.node.follow import Expected, Follower, NotFollowed
+from unpooled.node.vault import Vault
+from unpooled.study import Study
+from unpooled.tree import SchemaError, Tree
+
+CheckTotal = Callable[[Any, bytes], Tree]  # (the total as it came, digest of what was asked) -> the total, or an error
+
+
+class Session:
+    """Follows a study for one run.
+
+    Parameters
+    ----------
+    run : str
+        The run's name.
+    study : Study
+        What was approved.
+    name : str
+        This node's name.
+    vault : Vault
+        Where totals and what was asked are kept.
+    check_total : callable
+        Refuses a total that is not the sum of what the nodes sent, where that can be checked.
+    """
+
+    def __init__(self, run: str, study: Study, name: str, vault: Vault, check_total: CheckTotal):
+        if name not in study.participants:
+            raise NotFollowed(f"{name!r} is not a participant of the study {study.title!r}")
+        self.run, self.study, self.name, self.vault, self._check_total = run, study, name, vault, check_total
+        self._follower = Follower(study)
+        self._catch_up()
+
+    def stop(self) -> None:
+        """End the thread that follows."""
+        self._follower.stop()
+
+    # ---- totals ----
+
+    def learn(self, totals: Mapping[int, Any]) -> None:
+        """Take totals of earlier rounds, in order; those that are known already are passed over."""
+        for round in sorted(totals):
+            expected = self._skip_tells(round)
+            if expected is None or round != expected.round:
+                continue
+            total = self._check_total(totals[round], digest(expected.ask, expected.down))
+            self.vault[f"{self.run}/total-{round}"] = wire.pack({}, total)
+            self._follower.give(total)
+
+    def _catch_up(self) -> None:
+        """After a restart: give the model the totals that the vault holds."""
+        for _ in itertools.count():
+            expected = self._skip_tells()
+            kept = None if expected is None else self.vault.get(f"{self.run}/total-{expected.round}")
+            if kept is None:
+                return
+            self._follower.give(wire.unpack(kept).value())
+
+    def _skip_tells(self, before: int | None = None) -> Expected | None:
+        """The next question that waits for a total; what is only told is passed once it was told."""
+        expected = self._follower.expected()
+        while expected is not None and follow.passes_without_total(expected):
+            told = f"{self.run}/asked-{expected.round}" in self.vault
+            if not told and (before is None or before <= expected.round):
+                return expected
+            self._follower.give(None)
+            expected = self._follower.expected()
+        return expected
+
+    # ---- questions ----
+
+    def admit(self, round: int, ask: Ask, down: Tree) -> Tree:
+        """The study's own parameters for this request, or NotFollowed if the study does not ask it now."""
+        if round > self.study.max_exchanges:
+            raise NotFollowed(f"the study allows {self.study.max_exchanges} exchanges, and they are spent")
+        self._check_steps(ask)
+        asked = digest(ask, down).hex().encode()
+        before = self.vault.get(f"{self.run}/asked-{round}")
+        if before is not None:
+            if before != asked:
+                raise NotFollowed(f"round {round} was asked before with another question or other parameters")
+            return down
+        expected = self._skip_tells(round)
+        if expected is None:
+            raise NotFollowed("the study has ended: there is nothing left to ask")
+        if round != expected.round:
+            raise NotFollowed(f"the coordinator asks round {round}, but the study stands at round {expected.round}")
+        follow.compare(expected, ask, down, self.name)
+        self.vault[f"{self.run}/asked-{round}"] = asked
+        return expected.down
+
+    def _check_steps(self, ask: Ask) -> None:
+        """The layers of the study, no more and no fewer."""
+        wanted = ["secure.mask"] if self.study.secure and ask.kind == SUM else []
+        if {"levels", "quantiser"} & set(self.study.layers):
+            wanted = ["compressed.compress"]
+        if [step.name for step in ask.steps] != wanted:
+            raise NotFollowed(f"{ask.name} was asked with other layers than the study's")
+
+
+def read_totals(letter: bytes, limit: int) -> dict[int, Any]:
+    """The totals in a letter, by round."""
+    if not letter:
+        return {}
+    totals = wire.unpack(letter, limit).value()
+    if not (isinstance(totals, dict) and all(isinstance(k, str) and k.isdigit() for k in totals)):
+        raise SchemaError("the totals of earlier rounds are not numbered")
+    return {int(k): total for k, total in totals.items()}

@@ -1,0 +1,213 @@
+"""A Federation over a transport: one message down and one reply up per client and question.
+
+A client is known by its name, not by the transport's node id, which changes when a node reconnects. A question without an
+answer is asked again, since nodes give the same answer to the same question. Answers are added in the order of names, so the
+same answers give the same bits.
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+
+from unpooled import tree
+from unpooled.client import Ask, Client
+from unpooled.errors import BadParameter, TooFewClients
+from unpooled.federation import Journal, cohort
+from unpooled.remote.exchange import Exchange
+from unpooled.remote.roster import Roster
+from unpooled.remote.run import Run
+from unpooled.remote.transport import Transport
+from unpooled.study import Study
+from unpooled.tree import Tree
+
+FIND_WAIT = 0.2  # seconds to wait for replies to hello between two looks at who is connected
+
+
+class Remote:
+    """A federation of nodes behind a transport.
+
+    Parameters
+    ----------
+    transport : Transport
+        Carries the messages; an engine supplies it.
+    min_clients : int, default=1
+        A round with fewer answers is an error.
+    names : sequence of str or None, default=None
+        The clients to ask; None for the nodes found at first use.
+    columns : sequence of str or None, default=None
+        The features wanted, in order; None for those of the first node by name.
+    timeout : float, default=600.0
+        Seconds after which a slow client is left out of a round, if `min_clients` have answered.
+    wait : float, default=600.0
+        Seconds to wait for `min_clients` before giving up.
+    max_bytes : int, default=2**31
+        A larger reply is refused.
+    study : Study or None, default=None
+        The study that the run belongs to; nodes answer studies that their owners approved.
+    say : callable, default=no output
+        Receives a sentence when the run waits or a node is rejected.
+
+    Attributes
+    ----------
+    journal : Journal
+        Every exchange and every refusal.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        *,
+        min_clients: int = 1,
+        names: Sequence[str] | None = None,
+        columns: Sequence[str] | None = None,
+        timeout: float = 600.0,
+        wait: float = 600.0,
+        max_bytes: int = 2**31,
+        study: Study | None = None,
+        say: Callable[[str], None] = lambda text: None,
+    ):
+        if names is not None and len(set(names)) < max(1, min_clients):
+            raise BadParameter(f"min_clients={min_clients} is more than the {len(set(names))} names: lower it")
+        self.transport, self.study = transport, study
+        self.min_clients, self.timeout, self.wait, self.max_bytes, self.say = min_clients, timeout, wait, max_bytes, say
+        self.journal = Journal()
+        self.roster = Roster(transport, columns)
+        self.run = Run()
+        self.durations: deque[float] = deque(maxlen=5)  # seconds to the first answer of the last exchanges
+        self._names = None if names is None else sorted(names)
+        self._part: list[str] | None = None
+
+    # ---- who there is ----
+
+    @property
+    def names(self) -> list[str]:
+        """The clients' names; the first use waits until `min_clients` nodes are connected."""
+        if self._part is not None:
+            return self._part
+        if self._names is None:
+            self._names = self._find()
+        return self._names
+
+    @property
+    def columns(self) -> list[str] | None:
+        """The columns' names, where the nodes' data have names."""
+        return self.roster.columns
+
+    @property
+    def needed(self) -> int:
+        """The number of clients that must answer."""
+        return max(1, self.min_clients)
+
+    def here(self) -> list[Client]:
+        """No client's rows are in this process."""
+        return []
+
+    def only(self, names: Sequence[str]) -> Remote:
+        """The federation of these clients alone; journal and run are shared."""
+        part = copy.copy(self)
+        wanted = set(names)
+        part._part = [n for n in self.names if n in wanted]
+        return part
+
+    def sample(self, share: float, rng: np.random.Generator) -> Remote:
+        """A random cohort, which is a federation."""
+        return self.only(cohort(self.names, share, rng))
+
+    def _find(self) -> list[str]:
+        """The connected nodes, once `min_clients` have answered hello and no other has yet to."""
+        roster = self.roster
+
+        def complete() -> bool:
+            if len(roster.nodes) >= self.needed and not roster.unknown:
+                roster.settle()
+            return roster.settled and len(roster.nodes) >= self.needed
+
+        self._wait_for(complete, lambda: sorted(roster.nodes))
+        return sorted(roster.nodes)
+
+    def _meet(self) -> None:
+        """Where names were given (or come from a checkpoint), fix the columns once enough of them are connected."""
+        roster, names = self.roster, self.names
+
+        def complete() -> bool:
+            if not roster.settled and len(connected()) >= self.needed:
+                roster.settle()
+            return roster.settled
+
+        def connected() -> list[str]:
+            return [n for n in names if roster.online(n)]
+
+        self._wait_for(complete, connected)
+
+    def _wait_for(self, complete: Callable[[], bool], connected: Callable[[], list[str]]) -> None:
+        """Poll the roster until `complete`; say who is missing and why; TooFewClients after `wait` seconds."""
+        end, said = time.monotonic() + self.wait, ""
+        while not complete():
+            self.roster.poll(FIND_WAIT)
+            if complete():
+                return
+            status = self._status(connected())
+            if time.monotonic() > end:
+                raise TooFewClients(f"{status} after wait={self.wait:g} s: start the missing nodes or raise wait=")
+            if status != said:
+                self.say(f"waiting for nodes: {status}")
+                said = status
+            time.sleep(0.05)
+
+    def _status(self, connected: list[str]) -> str:
+        """'2 of 3 nodes are connected (basel, geneva); zurich is admitted but not connected'."""
+        who = f" ({', '.join(connected)})" if connected else ""
+        problem = self.transport.problem()
+        causes = [*self.roster.missing(), *([problem] if problem else [])]
+        return "; ".join([f"{len(connected)} of {self.needed} nodes are connected{who}", *causes])
+
+    # ---- what a checkpoint needs: which round's state each node goes on from; the state itself stays there ----
+
+    def snapshot(self) -> Tree:
+        """What a checkpoint needs to go on with the same nodes, columns and states."""
+        return self.run.snapshot(self.names) | {"columns": self.columns}
+
+    def restore(self, saved: Tree) -> None:
+        """Go on from a snapshot."""
+        self.run.restore(saved)
+        if saved:
+            self._names = sorted(saved["names"])
+            self.roster.columns = saved.get("columns", self.columns)  # in this order, whoever connects first
+
+    # ---- the three ways to ask ----
+
+    def sum(self, ask: Ask, down: Tree) -> Tree:
+        """The total over the clients that answered."""
+        total, names = None, []
+        for name, up in self._exchange(ask, down, "sum"):
+            total = up if total is None else tree.add(total, up)
+            names.append(name)
+        return ask.complete(total, names, tree.dims(down, ask.types[0]))
+
+    def gather(self, ask: Ask, down: Tree) -> dict[str, Tree]:
+        """Every single answer, by client."""
+        return dict(self._exchange(ask, down, "gather"))
+
+    def tell(self, ask: Ask, down: Tree) -> None:
+        """Clients act and keep the result in their state."""
+        for _ in self._exchange(ask, down, "tell"):
+            pass
+
+    def _exchange(self, ask: Ask, down: Tree, kind: str) -> Iterator[tuple[str, Tree]]:
+        """(name, checked answer) pairs in the order of names, each as soon as all before it are settled."""
+        names = self.names
+        self._meet()
+        with self.journal.exchange(ask, down, kind, names, self.min_clients) as tally:
+            exchange = Exchange(self, ask, down, tally)
+            for name in names:
+                while name not in exchange.settled and exchange.going():
+                    exchange.advance()
+                up = exchange.settled.pop(name, None)
+                if up is not None:
+                    yield name, up[0]
+            exchange.end()

@@ -1,0 +1,42 @@
+"""What the coordinator knows of a run at its nodes: the run's name, which nodes have begun it, which round's state each has."""
+
+from __future__ import annotations
+
+import secrets
+
+from unpooled.tree import Tree
+
+KEPT_SNAPSHOTS = 3  # nodes keep the state that the last snapshots may return to
+
+
+class Run:
+    """Names one run and tracks, per client, the round whose state its next answer starts from.
+
+    Attributes
+    ----------
+    name : str
+        A random name that nodes store state under.
+    base : dict of str to int
+        client name -> the last round whose answer changed the client's state.
+    begun : set of str
+        The clients that know the run and its columns.
+    """
+
+    def __init__(self) -> None:
+        self.restore({})
+
+    def restore(self, saved: Tree) -> None:
+        """Go on from what `snapshot` returned; an empty value starts a new run."""
+        self.name = saved["run"] if saved else secrets.token_hex(16)
+        self.base: dict[str, int] = {n: int(r) for n, r in saved["base"].items()} if saved else {}
+        self.begun: set[str] = set()
+        self._snapshots: list[dict[str, int]] = [dict(self.base)]
+
+    def snapshot(self, names: list[str]) -> Tree:
+        """What a checkpoint needs; the state itself stays at the nodes."""
+        self._snapshots = [*self._snapshots, dict(self.base)][-KEPT_SNAPSHOTS:]
+        return {"run": self.name, "base": dict(self.base), "names": list(names)}
+
+    def oldest_round(self, name: str) -> int:
+        """The oldest round whose state a checkpoint may return to."""
+        return min(s.get(name, 0) for s in self._snapshots)

@@ -1,0 +1,354 @@
+"""The coordinator's side of masked sums: it passes envelopes on, adds masked answers, and takes the masks off the total alone.
+
+`MaskingCoordinator` does no input or output. It never asks the same sum again with another cohort: answers that come after
+`close` are left out, so that no two totals differ by one node.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from unpooled.errors import BadParameter, MaskingRefused, TooFewClients
+from unpooled.secure import envelopes as sealed
+from unpooled.secure import layout as layouts
+from unpooled.secure import tags
+from unpooled.secure.enough import check_answers, check_shares
+from unpooled.secure.group import Group, PublicKeys
+from unpooled.secure.keys import KEY_BYTES, SIGNATURE_BYTES, digest, is_signed
+from unpooled.secure.messages import (
+    Begun,
+    Envelopes,
+    Keys,
+    Masked,
+    MaskRequest,
+    RevealRequest,
+    Shares,
+    Total,
+    from_rows,
+    to_array,
+    to_bytes,
+    to_limbs,
+    to_rows,
+)
+from unpooled.secure.node import LEAST_COHORT
+from unpooled.secure.shamir import SHARE_BYTES
+from unpooled.secure.unmask import unmask
+from unpooled.tree import Tree
+
+
+class MaskingCoordinator:
+    """The coordinator in the masked sums of one run.
+
+    Parameters
+    ----------
+    run : str
+        The run's name, the same that nodes are asked under.
+    min_cohort : int, default 3
+        The fewest nodes of a sum; nodes have their own least number as well.
+
+    Attributes
+    ----------
+    t : int
+        The number of the coming or open sum, from 1.
+    refused : dict of str to str
+        Why an answer of the open sum was left out, by node.
+    """
+
+    def __init__(self, run: str, *, min_cohort: int = LEAST_COHORT) -> None:
+        if min_cohort < LEAST_COHORT:
+            raise BadParameter(
+                f"min_cohort={min_cohort} would let a node see another's share: give {LEAST_COHORT} or more"
+            )
+        self.run, self.min_cohort = run, min_cohort
+        self.t = 1
+        self.refused: dict[str, str] = {}
+        self._keys: dict[str, Keys] = {}
+        self._group: Group | None = None
+        self._parts: dict[str, Any] = {}  # sender -> (others, 48)
+        self._begun: set[str] = set()  # nodes that replied to the roster
+        self._members: tuple[str, ...] = ()
+        self._informed: set[str] = set()  # nodes that have shown to know the tag key
+        self._envelopes: dict[str, Envelopes] = {}  # of sum t
+        self._following: dict[str, Envelopes] = {}  # of sum t + 1
+        self._shown: dict[str, tuple[str, ...]] = {}  # digest of a question -> among whom its total was shown
+        self._clear_sum()
+
+    def _clear_sum(self) -> None:
+        self._question = b""
+        self._request: MaskRequest | None = None
+        self._masked: dict[str, Masked] = {}
+        self._reveal: RevealRequest | None = None
+        self._shares: dict[str, Shares] = {}
+
+    # ---- exchange 0 and 1 ----
+
+    def add_keys(self, name: str, keys: Keys) -> None:
+        """Take a node's keys (exchange 0)."""
+        if self._group is not None:
+            raise MaskingRefused(f"the roster of this run is closed: {name} can take part in the next run")
+        PublicKeys(name, keys)
+        self._keys[name] = keys
+
+    def roster(self) -> dict[str, Keys]:
+        """Everybody's keys, to be sent to all (exchange 1); from now on nobody can join."""
+        if len(self._keys) < self.min_cohort:
+            raise TooFewClients(f"{len(self._keys)} nodes gave keys for masked sums, {self.min_cohort} are needed")
+        if self._group is None:
+            self._group = Group(self.run, self._keys)
+        return dict(self._keys)
+
+    @property
+    def group(self) -> Group:
+        if self._group is None:
+            raise MaskingRefused("the roster of this run is still open: send it to the nodes first")
+        return self._group
+
+    def add_begun(self, name: str, begun: Begun) -> None:
+        """Take a node's reply to the roster (exchange 1)."""
+        if not isinstance(begun, Begun):
+            raise MaskingRefused(f"{name} sent no envelopes in reply to the roster")
+        from_rows(begun.parts, f"the parts of {name}", (len(self.group.names) - 1, sealed.SEALED_PART_BYTES))
+        self._begun.add(name)
+        if not self._members:  # once sums have begun the tag key is fixed
+            self._parts[name] = begun.parts
+        self.add_envelopes(name, begun.envelopes)
+
+    def add_envelopes(self, name: str, envelopes: Envelopes) -> bool:
+        """Take envelopes of the coming sum, or of the one after; False if they come too late to be of use."""
+        self._check_envelopes(name, envelopes)
+        if envelopes.t == self.t and self._request is None:
+            self._envelopes[name] = envelopes
+        elif envelopes.t == self.t + 1:
+            self._following[name] = envelopes
+        else:
+            return False
+        return True
+
+    def _check_envelopes(self, name: str, envelopes: Envelopes) -> None:
+        if name not in self.group.point:
+            raise MaskingRefused(f"{name} is not in the roster of this run")
+        if not isinstance(envelopes, Envelopes):
+            raise MaskingRefused(f"{name} sent something else instead of envelopes")
+        to_bytes(envelopes.mask_key, f"the mask key of {name}", KEY_BYTES)
+        to_bytes(envelopes.commitment, f"the commitment of {name}", KEY_BYTES)
+        shape = (len(self.group.neighbours[name]), sealed.SEALED_BYTES)
+        from_rows(envelopes.sealed, f"the envelopes of {name}", shape)
+
+    def missing(self) -> list[str]:
+        """Nodes of the roster without envelopes of sum `t`: ask them for `envelopes(t)` and they take part in it."""
+        return [name for name in self.group.names if name not in self._envelopes]
+
+    def not_begun(self) -> list[str]:
+        """Nodes of the roster that never replied to it: send it to them again before they are asked for envelopes."""
+        return [name for name in self.group.names if name not in self._begun]
+
+    # ---- exchange A ----
+
+    def ask(self, question: bytes) -> tuple[MaskRequest, dict[str, bytes]]:
+        """What to send to whom: the request, and a letter for each node of the cohort.
+
+        Asked again while the sum is open, it gives the same request and letters.
+        """
+        if self._request is None:
+            self._request = self._open_sum()
+            self._question = question
+        elif self._question != question:
+            raise MaskingRefused(f"SUM {self.t} is still open: a new question can be asked after its total")
+        return self._request, {name: self._letter(name) for name in self._request.cohort}
+
+    def _open_sum(self) -> MaskRequest:
+        cohort = self._choose_cohort()
+        if len(cohort) < self.min_cohort:
+            n, all_names = len(self._envelopes), len(self.group.names)
+            raise TooFewClients(
+                f"{n} of {all_names} nodes sent envelopes for SUM {self.t}, which are too few: wait for more than two thirds"
+            )
+        if not self._members:
+            self._members = tuple(sorted(self._parts))
+        self.refused = {}
+        return MaskRequest(self.t, cohort, self._members)
+
+    def _choose_cohort(self) -> tuple[str, ...]:
+        """Those with envelopes of whom enough holders have them too."""
+        cohort = set(self._envelopes)
+        while lonely := {name for name in cohort if not self.group.has_enough_holders(name, cohort)}:
+            cohort -= lonely
+        return tuple(sorted(cohort))
+
+    @property
+    def _asked(self) -> MaskRequest:
+        if self._request is None:
+            raise MaskingRefused("no sum is open: ask a question first")
+        return self._request
+
+    def _letter(self, name: str) -> bytes:
+        others = [] if name in self._informed else [m for m in self._members if m != name]
+        parts = [self._parts[other][self._row(other, name)].tobytes() for other in others]
+        inside = set(self._asked.cohort)
+        peers = [peer for peer in self.group.neighbours[name] if peer in inside]
+        return sealed.write_letter(parts, [self._envelope(peer, name) for peer in peers])
+
+    def _row(self, sender: str, receiver: str) -> int:
+        """Where a receiver stands among all others of a sender."""
+        row = self.group.point[receiver] - 1
+        return row - (self.group.point[receiver] > self.group.point[sender])
+
+    def _envelope(self, sender: str, receiver: str) -> tuple[bytes, bytes]:
+        envelopes = self._envelopes[sender]
+        row = self.group.neighbours[sender].index(receiver)
+        return envelopes.mask_key.tobytes(), envelopes.sealed[row].tobytes()
+
+    def add_masked(self, name: str, masked: Masked) -> bool:
+        """Take a masked answer; False if it is late, in which case only its envelopes of the next sum are kept."""
+        if not isinstance(masked, Masked):
+            raise MaskingRefused(f"{name} sent something else instead of a masked answer")
+        self.add_envelopes(name, masked.envelopes)
+        late = self._request is None or self._reveal is not None or masked.t != self.t
+        if late:
+            return False
+        self._check_masked(name, masked)
+        self._masked[name] = masked
+        return True
+
+    def _check_masked(self, name: str, masked: Masked) -> None:
+        if name not in self._asked.cohort:
+            raise MaskingRefused(f"{name} is not in the cohort of SUM {self.t}")
+        to_limbs(masked.limbs, f"the answer of {name}", layouts.size(masked.layout) + tags.COORDINATES)
+        signed = self.group.sum_digest(self.t, self._asked.cohort, self._members, self._question, masked.layout)
+        signature = to_bytes(masked.signature, f"the signature of {name}", SIGNATURE_BYTES)
+        if not is_signed(signature, signed, self.group.keys[name].verify):
+            raise MaskingRefused(f"{name} did not sign what it was asked in SUM {self.t}: its answer is left out")
+
+    # ---- exchange B ----
+
+    def close(self) -> RevealRequest:
+        """End the wait for answers: who has answered now is in the total, and what to ask them in exchange B."""
+        if self._reveal is None:
+            answered = self._answered()
+            check_answers(self.group, self._asked, answered, self.min_cohort)
+            self._leave_out_others(answered)
+            signatures = [self._masked[name].signature.tobytes() for name in answered]
+            self._reveal = RevealRequest(self.t, answered, to_rows(signatures, SIGNATURE_BYTES))
+            self._shown[digest(self._question).hex()] = answered
+        return self._reveal
+
+    def can_close(self) -> bool:
+        """Whether the answers so far are enough for a total."""
+        try:
+            check_answers(self.group, self._asked, self._answered(), self.min_cohort)
+        except TooFewClients:
+            return False
+        return True
+
+    def _answered(self) -> tuple[str, ...]:
+        """Who is in the total: those who answered alike; of a repeated question, those who were in its first total."""
+        layouts_sent = Counter(masked.layout for masked in self._masked.values())
+        most = max(layouts_sent, key=lambda layout: (layouts_sent[layout], layout), default="")
+        alike = {name for name, masked in self._masked.items() if masked.layout == most}
+        before = self._shown.get(digest(self._question).hex())
+        if before is None:
+            return tuple(sorted(alike))
+        if not alike >= set(before):
+            gone = min(set(before) - alike)
+            raise TooFewClients(
+                f"SUM {self.t} repeats a question whose total was shown with {gone}, which is missing now: wait for it"
+            )
+        return tuple(before)
+
+    def _leave_out_others(self, answered: tuple[str, ...]) -> None:
+        layout = self._masked[answered[0]].layout
+        for name in set(self._masked) - set(answered):
+            alike = self._masked.pop(name).layout == layout
+            why = "was not in the first total of this question" if alike else "has other shapes than most"
+            self.refused[name] = f"the answer of {name} {why}: it is left out of SUM {self.t}"
+
+    def add_shares(self, name: str, shares: Shares) -> bool:
+        """Take a node's shares; False if they are of a sum that is over."""
+        if not isinstance(shares, Shares):
+            raise MaskingRefused(f"{name} sent something else instead of shares")
+        if self._reveal is None or shares.t != self.t:
+            return False
+        if name not in self._reveal.answered:
+            raise MaskingRefused(f"{name} is not among those who answered SUM {self.t}: its shares are not taken")
+        holders = self.group.holders_in(name, set(self._asked.cohort))
+        from_rows(shares.shares, f"the shares from {name}", (len(holders), SHARE_BYTES))
+        self._shares[name] = shares
+        return True
+
+    def can_finish(self) -> bool:
+        """Whether the shares so far are enough to unmask the total."""
+        if self._reveal is None:
+            return False
+        try:
+            check_shares(self.group, self._asked, self._reveal.answered, self._shares)
+        except TooFewClients:
+            return False
+        return True
+
+    def finish(self) -> Total:
+        """Take the masks off the sum of all answers, and go on to the next sum.
+
+        Returns
+        -------
+        Total
+            The total over those who answered, with its tag; `decode_total` gives the numbers.
+        """
+        reveal = self._reveal
+        if reveal is None:
+            raise MaskingRefused(f"SUM {self.t} is not closed: shares were not asked for yet")
+        check_shares(self.group, self._asked, reveal.answered, self._shares)
+        limbs = unmask(self.group, self._asked, reveal, self._envelopes, self._masked, self._shares)
+        answered = reveal.answered
+        layout = self._masked[answered[0]].layout
+        total = Total(self.t, self._asked.cohort, self._members, answered, layout, limbs)
+        self._informed |= set(answered)
+        self.t += 1
+        self._envelopes, self._following = self._following, {}
+        self._clear_sum()
+        return total
+
+    # ---- for a coordinator that is stopped and resumed ----
+
+    def state(self) -> Tree:
+        """Everything to go on from, as a Tree that can be saved."""
+        return {
+            "run": self.run,
+            "min_cohort": self.min_cohort,
+            "t": self.t,
+            "closed": self._group is not None,
+            "keys": dict(self._keys),
+            "parts": dict(self._parts),
+            "begun": tuple(sorted(self._begun)),
+            "members": self._members,
+            "informed": tuple(sorted(self._informed)),
+            "envelopes": dict(self._envelopes),
+            "following": dict(self._following),
+            "shown": dict(self._shown),
+            "question": to_array(self._question),
+            "request": self._request,
+            "masked": dict(self._masked),
+            "reveal": self._reveal,
+            "shares": dict(self._shares),
+        }
+
+    @classmethod
+    def from_state(cls, saved: Mapping[str, Any]) -> MaskingCoordinator:
+        """The coordinator that `state` described."""
+        self = cls(saved["run"], min_cohort=saved["min_cohort"])
+        self.t = saved["t"]
+        self._keys, self._parts = dict(saved["keys"]), dict(saved["parts"])
+        self._group = Group(self.run, self._keys) if saved["closed"] else None
+        self._begun = set(saved["begun"])
+        self._members, self._informed = tuple(saved["members"]), set(saved["informed"])
+        self._envelopes, self._following = dict(saved["envelopes"]), dict(saved["following"])
+        self._shown = {question: tuple(names) for question, names in saved["shown"].items()}
+        self._question, self._request = saved["question"].tobytes(), saved["request"]
+        self._masked, self._reveal, self._shares = dict(saved["masked"]), saved["reveal"], dict(saved["shares"])
+        return self
+
+
+def decode_total(total: Total) -> Tree:
+    """The numbers of a total, shaped as each node's answer."""
+    return layouts.decode(total.layout, total.limbs[:, : -tags.COORDINATES])

@@ -1,0 +1,79 @@
+"""The nodes of a run as both sides see them: names, keys, neighbours, holders, and what each signs."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+import numpy as np
+
+from unpooled.errors import MaskingRefused
+from unpooled.secure import graph
+from unpooled.secure.keys import KEY_BYTES, digest
+from unpooled.secure.messages import Keys, to_bytes
+
+
+class PublicKeys:
+    """A node's keys as bytes, read from its message."""
+
+    def __init__(self, name: str, keys: Keys) -> None:
+        if not isinstance(keys, Keys):
+            raise MaskingRefused(f"the roster holds no keys for {name}: the message is damaged")
+        self.exchange = to_bytes(keys.exchange, f"the X25519 key of {name}", KEY_BYTES)
+        self.verify = to_bytes(keys.verify, f"the Ed25519 key of {name}", KEY_BYTES)
+        self.identity = to_bytes(keys.identity, f"the node key of {name}")
+        self.signature = to_bytes(keys.signature, f"the signature of {name}")
+
+
+class Group:
+    """Everything public that follows from a roster: the same at every node and at the coordinator."""
+
+    def __init__(self, run: str, roster: Mapping[str, Keys]) -> None:
+        if not (isinstance(roster, Mapping) and all(isinstance(name, str) for name in roster)):
+            raise MaskingRefused("the roster should give keys by name: the message is damaged")
+        self.run = run
+        self.names = sorted(roster)
+        self.keys = {name: PublicKeys(name, roster[name]) for name in self.names}
+        entries = [[n, k.exchange, k.verify, k.identity] for n, k in self.keys.items()]
+        self.digest = digest("roster", run, entries)
+        self.neighbours = graph.neighbours(self.names, self.digest)
+        self.point = {name: i + 1 for i, name in enumerate(self.names)}
+
+    def holders(self, name: str) -> list[str]:
+        """Who holds shares of a node's secrets: its neighbours and itself, sorted."""
+        return sorted([*self.neighbours[name], name])
+
+    def threshold(self, name: str) -> int:
+        """How many holders' shares give a node's secret back."""
+        return graph.threshold(len(self.neighbours[name]) + 1)
+
+    def holders_in(self, name: str, cohort: Collection[str]) -> list[str]:
+        """The holders of a node that are in a cohort."""
+        return [holder for holder in self.holders(name) if holder in cohort]
+
+    def has_enough_holders(self, name: str, cohort: Collection[str]) -> bool:
+        return len(self.holders_in(name, cohort)) >= self.threshold(name)
+
+    def least_total(self, name: str, cohort: Collection[str], answered: Collection[str]) -> int:
+        """Of how many nodes a total is at least, if nodes like this one accept that so many are lost.
+
+        A coordinator may tell each node that others are lost. To leave a node out it needs shares from `threshold` holders that
+        were told so; if each is told of `lost` ones, it can leave out cohort * lost / threshold nodes.
+        """
+        lost = len(self.holders_in(name, cohort)) - len(self.holders_in(name, answered))
+        return len(cohort) - len(cohort) * lost // self.threshold(name)
+
+    def sum_digest(
+        self, t: int, cohort: tuple[str, ...], members: tuple[str, ...], question: bytes, layout: str
+    ) -> bytes:
+        """What a node signs with its masked answer: which sum, among whom, of what."""
+        return digest("sum", self.digest, t, cohort, members, digest("question", question), layout)
+
+
+def signed_hello(run: str, name: str, exchange: bytes, verify: bytes) -> bytes:
+    """What a node's own key signs in exchange 0."""
+    return digest("hello", run, name, exchange, verify)
+
+
+def limbs_digest(limbs: np.ndarray) -> bytes:
+    """SHA-256 of an encoded answer."""
+    return digest("answer", np.ascontiguousarray(limbs).tobytes())

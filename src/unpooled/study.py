@@ -1,0 +1,161 @@
+"""A study is what a site approves: a model with its parameters, the columns it uses and who takes part, in one TOML file.
+
+Its SHA-256 is its name. Whatever changes in the file, the name changes, and no node answers until its owner has approved the new one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import tomllib
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from unpooled import config as configs
+from unpooled.config import Config
+from unpooled.errors import BadParameter, DataNotFound, suggest
+
+KEYS = {"title": str, "purpose": str, "min_cohort": int, "max_exchanges": int, "follow": bool}
+DEFAULTS: dict[str, Any] = {"purpose": "", "min_cohort": 3, "max_exchanges": 2000, "follow": True}
+CHOOSES_WHERE_TO_LOOK = ("_init",)  # how parameters end that would place a component beside a person
+
+
+@dataclass(frozen=True)
+class Study:
+    """A study file that was read and checked.
+
+    Attributes
+    ----------
+    content : bytes
+        The file as it is.
+    config : dict
+        Its sections.
+    digest : str
+        SHA-256 of the content: the study's name.
+    participants : dict of str to str
+        Name of each node and the fingerprint of its key, "SHA256:...".
+    """
+
+    content: bytes
+    config: Config
+
+    @cached_property
+    def digest(self) -> str:
+        return hashlib.sha256(self.content).hexdigest()
+
+    @property
+    def participants(self) -> dict[str, str]:
+        return dict(self.config["participants"])
+
+    @property
+    def names(self) -> list[str]:
+        return sorted(self.participants)
+
+    @property
+    def columns(self) -> list[str]:
+        return list(self.config["data"]["columns"])
+
+    @property
+    def layers(self) -> dict[str, Any]:
+        return dict(self.config.get("layers", {}))
+
+    @property
+    def secure(self) -> bool:
+        """Whether sums are masked."""
+        return bool(self.layers.get("secure", False))
+
+    def __getattr__(self, key: str) -> Any:
+        """A key of [study]: title, purpose, min_cohort, max_exchanges, follow."""
+        if key in KEYS:
+            return self.config["study"].get(key, DEFAULTS.get(key))
+        raise AttributeError(key)
+
+    def estimator(self) -> Any:
+        """The model of the study, unfitted."""
+        return configs.estimator(self.config)
+
+
+def read(path: Path) -> Study:
+    """The study in a file; one sentence says what is missing."""
+    try:
+        return parse(path.read_bytes(), path.name)
+    except FileNotFoundError as error:
+        raise DataNotFound(f"{path} is not there: check the path of the study") from error
+
+
+def parse(content: bytes, where: str = "the study") -> Study:
+    """A study from the bytes of its file."""
+    try:
+        config = tomllib.loads(content.decode())
+    except UnicodeDecodeError as error:
+        raise BadParameter(f"{where} is not UTF-8 text: save it as UTF-8") from error
+    except tomllib.TOMLDecodeError as error:
+        raise BadParameter(f"{where} is not valid TOML: {error}") from error
+    _check(config, where)
+    return Study(content, config)
+
+
+def is_study(config: Config) -> bool:
+    """Whether a config file is a study."""
+    return "study" in config
+
+
+def _check(config: Config, where: str) -> None:
+    for section in ("study", "participants", "model", "data"):
+        if not isinstance(config.get(section), dict):
+            raise BadParameter(
+                f"{where} has no section [{section}]: a study needs [study], [participants], [model], [data]"
+            )
+    _check_study(config["study"], where)
+    _check_participants(config, where)
+    columns = config["data"].get("columns")
+    if not (isinstance(columns, list) and columns and all(isinstance(c, str) for c in columns)):
+        raise BadParameter(
+            f"{where} names no columns: write columns = [...] under [data], so that sites know what is used"
+        )
+    if set(config["data"]) - {"columns", "label", "weight"}:
+        raise BadParameter(
+            f"{where}: [data] of a study has columns, label and weight; where rows are is each site's business"
+        )
+    configs.check({**config, "federation": {**config.get("federation", {}), "link": "a study"}})
+    _check_model(config["model"], where)
+
+
+def _check_study(section: dict[str, Any], where: str) -> None:
+    if not isinstance(section.get("title"), str) or not section["title"].strip():
+        raise BadParameter(f'{where} has no title: write title = "..." under [study]')
+    for key, value in section.items():
+        if key not in KEYS:
+            raise BadParameter(f"{where}: [study] has no key {key!r}: {suggest(key, KEYS)}")
+        if type(value) is not KEYS[key]:
+            raise BadParameter(f"{where}: [study] {key} = {value!r} should be of type {KEYS[key].__name__}")
+    if section.get("max_exchanges", 1) < 1:
+        raise BadParameter(f"{where}: [study] max_exchanges must be at least 1")
+
+
+def _check_participants(config: Config, where: str) -> None:
+    participants, least = config["participants"], config["study"].get("min_cohort", DEFAULTS["min_cohort"])
+    for name, mark in participants.items():
+        if not (isinstance(mark, str) and (mark.startswith("SHA256:") or mark == "")):
+            raise BadParameter(
+                f"{where}: participant {name!r} needs the fingerprint of its key: `unpooled node fingerprint`"
+            )
+    if least < 1 or len(participants) < least:
+        raise BadParameter(
+            f"{where} has {len(participants)} participants and min_cohort = {least}: add some or lower it"
+        )
+    if config.get("layers", {}).get("secure") and (least < 3 or "" in participants.values()):
+        raise BadParameter(f"{where} masks its sums: give min_cohort of 3 or more and every participant's fingerprint")
+
+
+def _check_model(model: dict[str, Any], where: str) -> None:
+    seed = model.get("random_state")
+    takes_seed = "random_state" in configs.model_class(model["name"])._get_param_names()
+    if takes_seed and not (isinstance(seed, int) and not isinstance(seed, bool) and seed >= 0):
+        raise BadParameter(
+            f"{where} has no random_state under [model]: give a whole number, so that nodes can follow the study"
+        )
+    for name in model:
+        if name.endswith(CHOOSES_WHERE_TO_LOOK):
+            raise BadParameter(f"{where}: {name} chooses where to look in the data: a study may not set it")
