@@ -7,6 +7,7 @@ counts rows by value of a column, and three more if that column is to be found. 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,6 +15,7 @@ import numpy as np
 from unpooled import tree
 from unpooled.arrays import to_numpy
 from unpooled.errors import BadParameter
+from unpooled.estimator import Moment
 from unpooled.federation import Federation
 from unpooled.maths import bayes_linear
 from unpooled.maths.bayes_linear import Posterior, Stats
@@ -22,6 +24,7 @@ from unpooled.models.regression.grouping import check_group_by, find
 from unpooled.models.regression.last_layer import Design, LastLayer, statistics
 from unpooled.models.regression.scaling import check_targets, check_varies, standardise
 from unpooled.parameters import above, at_least, flag, one_of
+from unpooled.privacy.look import find_private
 from unpooled.tree import message
 
 
@@ -90,6 +93,14 @@ class BayesianRegression(LastLayer):
             raise BadParameter(
                 "recalibrate='clients' leaves out one client at a time but there is only one: use True instead"
             )
+
+    def rounds(self, fed: Federation, saved: Moment | None = None) -> Iterator[Moment]:
+        """Fit, handing out what is needed to go on; with a `Private` layer in `fed`, by the private counterpart."""
+        if find_private(fed) is None:
+            return super().rounds(fed, saved)
+        from unpooled.models.private import rounds_private
+
+        return rounds_private(self, fed, saved)
 
     def init(self, fed: Federation, rng: np.random.Generator) -> State:
         scaling, _ = standardise(fed, 0.0, 0, self.missing, scale=self.group_by == "auto")
