@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import warnings
+from collections.abc import Callable, Iterable
+from functools import cache
 
 import numpy as np
+from _kept import Kept
 from _peers import dp_em
 from _problems import Problem
 from sklearn.exceptions import ConvergenceWarning
@@ -15,6 +18,8 @@ import unpooled as up
 from unpooled.layers.private import Private
 from unpooled.models.private import PrivateGaussianMixture
 from unpooled.privacy.accountant import mu_of
+
+Problems = Iterable[Callable[[], Problem]]
 
 
 def delta(problem: Problem) -> float:
@@ -44,17 +49,21 @@ def with_privacy(problem: Problem, method: str, epsilon: float, seed: int) -> fl
     budget = {"epsilon": epsilon, "delta": delta(problem), "bounds": problem.bounds}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", up.errors.DataWarning)
-        private = Private(up.federate(parts), masked=masked, secret=secret, **budget)
+        private = Private(up.federate(parts, threads=1), masked=masked, secret=secret, **budget)
     return PrivateGaussianMixture(problem.k, random_state=seed).fit(private).score(problem.test)
 
 
-def gaps(problems, epsilons: dict[str, tuple[float, ...]], seed0: int = 0) -> dict[tuple[str, float], np.ndarray]:
-    """(method, epsilon) -> gap of every problem; `epsilons` are those of each method."""
+def gaps(
+    name: str, problems: Problems, epsilons: dict[str, tuple[float, ...]], kept: Kept
+) -> dict[tuple[str, float], np.ndarray]:
+    """(method, epsilon) -> gap of every problem; `epsilons` are those of each method, `problems` make one for each seed."""
     found: dict[tuple[str, float], list[float]] = {(m, e): [] for m, some in epsilons.items() for e in some}
-    for i, problem in enumerate(problems):
-        best = without_privacy(problem, seed0 + i)
+    for seed, make in enumerate(problems):
+        problem = cache(make)
+        best = kept.get(f"{name}, without privacy, {seed}", lambda: without_privacy(problem(), seed))  # noqa: B023
         for (method, epsilon), values in found.items():
-            values.append(best - with_privacy(problem, method, epsilon, seed0 + i))
+            fit = lambda: with_privacy(problem(), method, epsilon, seed)  # noqa: B023, E731
+            values.append(best - kept.get(f"{name}, {method}, epsilon {epsilon}, {seed}", fit))
     return {key: np.array(values) for key, values in found.items()}
 
 

@@ -8,9 +8,11 @@ of the test is given as well: it estimates mu, which must not exceed that of the
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
+from _kept import Kept
 from scipy.stats import beta
 
 import unpooled as up
@@ -77,19 +79,21 @@ def federation(table: np.ndarray, target: bool):
     return up.federate({"a": (table[:, :2], table[:, 2]) if target else table[:, :2]}, threads=1, mode="one by one")
 
 
-def ratios(name: str, epsilon: float, pairs: int) -> np.ndarray:
+def ratios(name: str, epsilon: float, pairs: int, kept: Kept) -> np.ndarray:
     """The test statistic of every run: (2, pairs), without and with the row."""
     target = name == "PrivateRegression"
     feds = [federation(table, target) for table in tables()]
     bounds = BOUNDS if target else BOUNDS[:2]
-    found = np.empty((2, pairs))
-    for i in range(pairs):
-        for has_row, fed in enumerate(feds):
-            secret = f"audit {name} {epsilon} {i} {has_row}".encode().ljust(32, b".")
-            watched = Transcript(Private(fed, epsilon=epsilon, delta=DELTA, bounds=bounds, secret=secret))
-            MODELS[name](i).fit(watched)
-            found[has_row, i] = log_ratio(watched.looks, *feds)
-    return found
+
+    def trial(has_row: int, i: int) -> float:
+        secret = f"audit {name} {epsilon} {i} {has_row}".encode().ljust(32, b".")
+        watched = Transcript(Private(feds[has_row], epsilon=epsilon, delta=DELTA, bounds=bounds, secret=secret))
+        MODELS[name](i).fit(watched)
+        return log_ratio(watched.looks, *feds)
+
+    return np.array(
+        [[kept.get(f"{name} {epsilon} {i} {h}", partial(trial, h, i)) for i in range(pairs)] for h in (0, 1)]
+    )
 
 
 def proven(found: np.ndarray, delta: float) -> float:
@@ -124,7 +128,7 @@ def run(small: bool, seeds: int, out: Path, say: Callable[[str], None]) -> list[
     pairs, table = 100 if small else seeds, []
     for name in MODELS:
         say(name)
-        found = ratios(name, EPSILON, pairs)
+        found = ratios(name, EPSILON, pairs, Kept(out / "trials.jsonl"))
         row = {
             "model": name,
             "pairs of runs": pairs,

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from _gaps import gaps, row
+from _kept import Kept
 from _problems import REPORTED, mixture
 
 SEEDS = 20
@@ -30,11 +32,11 @@ def run(small: bool, seeds: int, out: Path, say: Callable[[str], None]) -> list[
     for rows, columns, k in GRID[:2] if small else GRID:
         fits = 3 if small else seeds if rows <= 10_000 else max(3, seeds // 6)
         say(f"{rows} rows, {columns} columns, {k} components, {fits} mixtures")
-        problems = [mixture(rows, columns, k, REPORTED + seed) for seed in range(fits)]
+        problems = [partial(mixture, rows, columns, k, REPORTED + seed) for seed in range(fits)]
         what = {"rows": rows, "columns": columns, "components": k}
         epsilons = (1.0,) if small else EPSILONS if rows <= 10_000 else (1.0, 4.0)
         methods = {"ours": epsilons, "ten curators": (1.0,), "DP-EM": epsilons[1::2] or epsilons}
-        for (method, epsilon), values in gaps(problems, methods).items():
+        for (method, epsilon), values in gaps(str(what), problems, methods, Kept(out / "trials.jsonl")).items():
             goal = GOALS.get((rows, columns, epsilon), "") if method == "ours" else ""
             table.append(row(what, method, epsilon, values, goal))
     return table

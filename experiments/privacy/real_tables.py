@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from _gaps import gaps, row
+from _kept import Kept
 from _problems import TABLES, split
 
 SEEDS = 5
@@ -18,13 +20,10 @@ def run(small: bool, seeds: int, out: Path, say: Callable[[str], None]) -> list[
     table = []
     for name in TABLES:
         say(name)
-        problems = [split(name, seed) for seed in range(1 if small else seeds)]
-        what = {
-            "table": name,
-            "rows": len(problems[0].train),
-            "columns": problems[0].train.shape[1],
-            "components": problems[0].k,
-        }
-        found = gaps(problems, {"ours": EPSILONS} if small else {"ours": EPSILONS, "DP-EM": EPSILONS})
+        first = split(name, 0)
+        problems = [partial(split, name, seed) for seed in range(1 if small else seeds)]
+        what = {"table": name, "rows": len(first.train), "columns": first.train.shape[1], "components": first.k}
+        methods = {"ours": EPSILONS} if small else {"ours": EPSILONS, "DP-EM": EPSILONS}
+        found = gaps(name, problems, methods, Kept(out / "trials.jsonl"))
         table += [row(what, m, e, v, GOALS.get((name, e), "") if m == "ours" else "") for (m, e), v in found.items()]
     return table

@@ -7,6 +7,7 @@ import pytest
 
 from unpooled.privacy.exact import factors, terms
 from unpooled.privacy.noise import add_noise, digest, request_digest, seed_of, sigma_of
+from unpooled.privacy.release import release
 from unpooled.privacy.sampler import WIDTH
 
 SECRET = b"k" * 32
@@ -71,3 +72,14 @@ def test_sums_of_cut_numbers_do_not_round_in_any_order():
     t = terms(rng.uniform(-1, 1, size=100_000))
     assert t.sum() == t[::-1].sum() == sum(t.tolist())
     assert np.all(np.abs(factors(v)) <= np.abs(v))
+
+
+def test_a_release_is_named_by_the_request_and_the_rows_and_not_by_its_seed():
+    request = request_digest("q", {}, ANSWER, 0.1)
+    one, again = (release(ANSWER, request, SECRET, 1.0) for _ in range(2))
+    assert one.name == again.name
+    assert (one.answer.x == again.answer.x).all()
+    other = release(ANSWER, request, SECRET, 1.0, whose="b")
+    assert other.name != one.name
+    assert (other.answer.x != one.answer.x).any()
+    assert seed_of(SECRET, request, digest(ANSWER)) != one.name

@@ -20,7 +20,8 @@ from unpooled.parameters import flag
 from unpooled.privacy.accountant import Accountant, BudgetSpent, check_delta, check_epsilon, mu_of
 from unpooled.privacy.clipping import parse_bounds
 from unpooled.privacy.look import wanted_mu2, without_wish
-from unpooled.privacy.noise import add_noise, digest, request_digest, seed_of, sigma_of
+from unpooled.privacy.noise import request_digest, sigma_of
+from unpooled.privacy.release import release
 from unpooled.privacy.sensitivity import sensitivity_of
 from unpooled.tree import Tree
 
@@ -41,11 +42,10 @@ class Book:
 
     def noisy(self, answer: Tree, name: str, sigma: float, request: bytes) -> Tree:
         """The answer with noise; `fresh` says whether it tells anything new."""
-        whole_request = request + name.encode()
-        seed = seed_of(self.secret, whole_request, digest(answer))
-        self.fresh = self.fresh or seed not in self.known
-        self.known.add(seed)
-        return add_noise(answer, sigma, seed)
+        found = release(answer, request, self.secret, sigma, name)
+        self.fresh = self.fresh or found.name not in self.known
+        self.known.add(found.name)
+        return found.answer
 
 
 @client("privacy.noise_at_client", STEP, batched=False)

@@ -8,6 +8,7 @@ Read in this order:
 - `clipping`: public bounds by column, rows scaled to [-1, 1], vectors shortened to a ball.
 - `exact`: sums over rows without rounding errors, so that the sensitivity holds to the last digit.
 - `sensitivity`: which questions have declared how far one row can move their answer.
+- `release`: from an exact answer to one that may leave; what a node does with a look.
 - `look`: one SUM with noise, the only way in which private models reach the rows.
 
 The protected unit is one row, added or removed, with all of its values and which of them are missing. The number of rows is not public.
