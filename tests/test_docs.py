@@ -14,6 +14,7 @@ RUN = [
     "tutorial.md",
     "writing-a-model.md",
     "explanation/open-mixture.md",
+    "explanation/differential-privacy.md",
 ]  # pages whose blocks, put together, are one program
 
 

@@ -18,7 +18,7 @@ from scipy.stats import beta
 import unpooled as up
 from unpooled import tree
 from unpooled.federation import Layer
-from unpooled.layers.private import Private
+from unpooled.layers.private import Private, wanted_mu2, without_wish
 from unpooled.models.private import (
     ColumnMoments,
     PrivateGaussianMixture,
@@ -29,7 +29,6 @@ from unpooled.models.private import (
     start,
 )
 from unpooled.privacy.accountant import mu_of
-from unpooled.privacy.look import wanted_mu2, without_wish
 from unpooled.privacy.noise import sigma_of
 
 SEEDS = 4000

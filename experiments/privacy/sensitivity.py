@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from unpooled.privacy.adversary import attack
+from unpooled.layers.private import attack
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "models" / "private"))
 from questions import CASES  # the same that the tests try, with other seeds

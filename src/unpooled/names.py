@@ -36,6 +36,7 @@ HOMES = {  # room -> the module whose import registers all its names
     "compressed": "unpooled.layers.compression",
     "faults": "unpooled.layers.faults",
     "secure": "unpooled.layers.secure",
+    "looks": "unpooled.layers.private",
     "maths.bayes_linear": "unpooled.maths.bayes_linear",
     "maths.descent": "unpooled.maths.descent",
     "maths.feature_maps": "unpooled.maths.feature_maps",
@@ -66,6 +67,7 @@ HOMES = {  # room -> the module whose import registers all its names
     "mixture": "unpooled.models.mixture",
     "mixture_imputer": "unpooled.models.mixture_imputer",
     "open_mixture": "unpooled.models.open_mixture",
+    "private": "unpooled.models.private",
     "regression": "unpooled.models.regression",
 }
 

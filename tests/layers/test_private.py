@@ -8,10 +8,9 @@ from unpooled.arrays import Array, Float
 from unpooled.client import SUM, Client, client
 from unpooled.errors import BadData, BadParameter, DataWarning, UnpooledError
 from unpooled.layers.meter import Metered
-from unpooled.layers.private import Private
+from unpooled.layers.private import Private, find_private, look, wanted
 from unpooled.models.private.frame import Bounded, column_moments
 from unpooled.privacy.accountant import BudgetSpent
-from unpooled.privacy.look import find_private, look, wanted
 from unpooled.privacy.noise import sigma_of
 
 RNG = np.random.default_rng(0)

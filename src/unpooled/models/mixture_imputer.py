@@ -19,11 +19,11 @@ from unpooled.client import SUM, Client, client
 from unpooled.errors import BadParameter
 from unpooled.estimator import Estimator, Info, Moment, rows_of
 from unpooled.federation import Federation
+from unpooled.layers.private import find_private
 from unpooled.maths import gaussian, imputation, mixture
 from unpooled.maths.mixture import Params, Stats
 from unpooled.models import initialization as start
 from unpooled.parameters import at_least, within
-from unpooled.privacy.look import find_private
 from unpooled.tree import message
 
 SIZES = (1, 2, 3, 5, 8)

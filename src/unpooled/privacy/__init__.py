@@ -9,7 +9,8 @@ Read in this order:
 - `exact`: sums over rows without rounding errors, so that the sensitivity holds to the last digit.
 - `sensitivity`: which questions have declared how far one row can move their answer.
 - `release`: from an exact answer to one that may leave; what a node does with a look.
-- `look`: one SUM with noise, the only way in which private models reach the rows.
 
 The protected unit is one row, added or removed, with all of its values and which of them are missing. The number of rows is not public.
+
+`unpooled.layers.private` puts it to work in this process; nodes do it by their own policy.
 """

@@ -4,13 +4,13 @@ from functools import partial
 
 import numpy as np
 
+from unpooled.layers.private import nasty
 from unpooled.maths import gaussian
 from unpooled.models.private.cells import cell_sums
 from unpooled.models.private.choice import advantage
 from unpooled.models.private.frame import column_moments
 from unpooled.models.private.own_frame import own_frame_sums
 from unpooled.models.private.regression_looks import gradient, joint_moments, residual_counts, second_moments
-from unpooled.privacy.adversary import nasty
 
 
 def covariances(rng, sizes, *, candidates=False):

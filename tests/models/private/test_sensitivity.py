@@ -6,7 +6,7 @@ from questions import CASES
 
 from unpooled import tree
 from unpooled.client import REGISTRY, Client
-from unpooled.privacy.adversary import attack, nasty_tree
+from unpooled.layers.private import attack, nasty_tree
 from unpooled.privacy.sensitivity import SENSITIVITY
 
 

@@ -20,12 +20,12 @@ from unpooled.client import SUM, Client, client
 from unpooled.errors import BadParameter, suggest
 from unpooled.estimator import Estimator, Info, Moment
 from unpooled.federation import Federation
+from unpooled.layers.private import find_private
 from unpooled.maths import gaussian, mixture
 from unpooled.maths.mixture import Params, Stats
 from unpooled.models import initialization as start
 from unpooled.models.mixture import race
 from unpooled.models.mixture.inference import MixtureFace
-from unpooled.privacy.look import find_private
 from unpooled.tree import message
 
 AUTO = tuple(range(1, 11))

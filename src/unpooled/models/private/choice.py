@@ -13,11 +13,11 @@ import numpy as np
 from unpooled.arrays import Array, Float
 from unpooled.client import SUM, Client, client
 from unpooled.federation import Federation
+from unpooled.layers.private import look
 from unpooled.models.private.frame import Frame, standard_rows
 from unpooled.models.private.whiten import log_mixture, whiten
 from unpooled.privacy.clipping import in_ball
 from unpooled.privacy.exact import terms
-from unpooled.privacy.look import look
 from unpooled.privacy.sensitivity import declare
 from unpooled.tree import message
 

@@ -14,9 +14,9 @@ import numpy as np
 from unpooled.errors import BadParameter
 from unpooled.estimator import Estimator, Moment
 from unpooled.federation import Federation
+from unpooled.layers.private import find_private
 from unpooled.models.private.mixture import LOOKS, PrivateGaussianMixture
 from unpooled.models.private.regression import PrivateRegression
-from unpooled.privacy.look import find_private
 
 FREE = {  # parameters that a private fit takes over or does not need; every other one must be left as it is
     "GaussianMixture": {

@@ -15,9 +15,9 @@ from unpooled.client import SUM, Ask, Client, client
 from unpooled.errors import BadData
 from unpooled.estimator import Estimator, Info
 from unpooled.federation import Federation
+from unpooled.layers.private import look, private_layer
 from unpooled.privacy.clipping import from_unit, row_weights, to_unit
 from unpooled.privacy.exact import terms
-from unpooled.privacy.look import look, private_layer
 from unpooled.privacy.sensitivity import declare
 from unpooled.tree import message
 

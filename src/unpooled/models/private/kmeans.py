@@ -15,12 +15,12 @@ from sklearn.utils.validation import check_is_fitted
 from unpooled.arrays import Array
 from unpooled.estimator import Estimator, Info, rows_of
 from unpooled.federation import Federation
+from unpooled.layers.private import look, private_layer
 from unpooled.models.private.cells import COUNT, FIRST, Cells, Centres, cell_sums, nearest_seen
 from unpooled.models.private.frame import Frame, column_moments, half_widths, look_at_columns
 from unpooled.models.private.start import FIRST_SHARE, SECOND_SHARE, cell_radius, drawn, find_cells
 from unpooled.parameters import at_least
 from unpooled.privacy.clipping import from_unit, in_ball
-from unpooled.privacy.look import look, private_layer
 from unpooled.tree import message
 
 FRAME_SHARE = 0.1  # of the budget

@@ -18,6 +18,7 @@ from sklearn.base import DensityMixin
 from unpooled.errors import BadParameter
 from unpooled.estimator import Estimator, Info
 from unpooled.federation import Federation
+from unpooled.layers.private import look, private_layer
 from unpooled.maths import gaussian
 from unpooled.maths.mixture import Params
 from unpooled.models.mixture import MixtureFace
@@ -29,7 +30,6 @@ from unpooled.models.private.own_frame import OwnFrame, best_blocks, own_frame_s
 from unpooled.models.private.start import find_start
 from unpooled.parameters import at_least, is_number, one_of
 from unpooled.privacy.clipping import from_unit
-from unpooled.privacy.look import look, private_layer
 from unpooled.tree import message
 
 FRAME_SHARE = 0.1  # of the budget

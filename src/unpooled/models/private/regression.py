@@ -18,6 +18,7 @@ from sklearn.isotonic import isotonic_regression
 from unpooled.errors import BadParameter
 from unpooled.estimator import Info
 from unpooled.federation import Federation
+from unpooled.layers.private import look, private_layer
 from unpooled.maths import calibration
 from unpooled.maths.bayes_linear import Posterior
 from unpooled.maths.feature_maps import Kernel
@@ -36,10 +37,8 @@ from unpooled.models.private.regression_looks import (
     residual_counts,
     second_moments,
 )
-from unpooled.models.regression.last_layer import Design, LastLayer
-from unpooled.models.regression.scaling import Scaling, check_targets
+from unpooled.models.regression import Design, LastLayer, Scaling, check_targets
 from unpooled.privacy.clipping import from_unit
-from unpooled.privacy.look import look, private_layer
 from unpooled.tree import message
 
 FRAME_SHARE = 0.12  # of the budget

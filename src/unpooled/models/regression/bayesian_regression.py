@@ -17,6 +17,7 @@ from unpooled.arrays import to_numpy
 from unpooled.errors import BadParameter
 from unpooled.estimator import Moment
 from unpooled.federation import Federation
+from unpooled.layers.private import find_private
 from unpooled.maths import bayes_linear
 from unpooled.maths.bayes_linear import Posterior, Stats
 from unpooled.maths.feature_maps import Kernel
@@ -24,7 +25,6 @@ from unpooled.models.regression.grouping import check_group_by, find
 from unpooled.models.regression.last_layer import Design, LastLayer, statistics
 from unpooled.models.regression.scaling import check_targets, check_varies, standardise
 from unpooled.parameters import above, at_least, flag, one_of
-from unpooled.privacy.look import find_private
 from unpooled.tree import message
 
 

@@ -24,7 +24,7 @@ class Look(NamedTuple):
     sigma: float
 
 
-@client("privacy.wanted", STEP, batched=False)
+@client("looks.wanted", STEP, batched=False)
 def wanted(up: Tree, client: Client, *, mu2: float) -> Tree:
     """Says how much a look may tell; refuses to let the exact answer out where nobody adds noise."""
     raise BadParameter("a private question was asked where nobody adds noise: put Private(...) around the federation")

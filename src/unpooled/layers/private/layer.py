@@ -16,10 +16,10 @@ from unpooled.arrays import to_numpy
 from unpooled.client import STEP, Ask, Client, client
 from unpooled.errors import BadData, BadParameter, DataWarning
 from unpooled.federation import Federation, Layer
+from unpooled.layers.private.look import wanted_mu2, without_wish
 from unpooled.parameters import flag
 from unpooled.privacy.accountant import Accountant, BudgetSpent, check_delta, check_epsilon, mu_of
 from unpooled.privacy.clipping import parse_bounds
-from unpooled.privacy.look import wanted_mu2, without_wish
 from unpooled.privacy.noise import request_digest, sigma_of
 from unpooled.privacy.release import release
 from unpooled.privacy.sensitivity import sensitivity_of
@@ -48,7 +48,7 @@ class Book:
         return found.answer
 
 
-@client("privacy.noise_at_client", STEP, batched=False)
+@client("looks.noise_at_client", STEP, batched=False)
 def noise_at_client(up: Tree, client: Client, *, book: str, sigma: float, request: str) -> Tree:
     """The answer of one client with noise of its own."""
     if book not in BOOKS:
@@ -148,7 +148,7 @@ class Private(Layer):
         """The noisy total of a private question; refused, and nothing charged, if it is not one or costs too much."""
         sensitivity, mu2 = sensitivity_of(ask.name), wanted_mu2(ask)
         if mu2 is None:
-            raise BadParameter(f"{ask.name} was asked without saying what it may cost: use unpooled.privacy.look")
+            raise BadParameter(f"{ask.name} was asked without saying what it may cost: use unpooled.layers.private")
         plain, sigma = without_wish(ask), sigma_of(mu2, sensitivity)
         request = request_digest(ask.name, ask.options, down, mu2)
         if not self._paid(request):
