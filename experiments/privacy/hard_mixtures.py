@@ -10,14 +10,14 @@ from _gaps import gaps, row
 from _kept import Kept
 from _problems import REPORTED, mixture
 
-SEEDS = 6
+SEEDS = 10
 DIFFERS = "there is no paper; variances of one component differ by a factor of up to `condition` along random axes."
 EPSILONS = (0.5, 1.0, 4.0)
 CASES = {
     "condition 1e3, bounds 3 x too wide": (20_000, 5, 4, {"wide": 30.0, "condition": 1e3}, ".15 at 1"),
     "condition 1e5, bounds 3 x too wide": (20_000, 5, 4, {"wide": 30.0, "condition": 1e5}, ".15 at 1"),
     "bounds 10 x too wide": (10_000, 5, 4, {"wide": 100.0}, ""),
-    "10 components": (20_000, 5, 10, {}, ""),
+    "20 components": (20_000, 5, 20, {}, ""),
     "2000 rows": (2_000, 2, 3, {}, ""),
 }
 

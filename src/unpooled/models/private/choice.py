@@ -54,7 +54,7 @@ declare(advantage)
 def _log_joint(z: np.ndarray, weights: np.ndarray, means: np.ndarray, covs: np.ndarray) -> np.ndarray:
     with np.errstate(all="ignore"):
         log_weights = np.log(np.clip(weights, 1e-300, None))
-    return log_weights + whiten(z, means, np.linalg.cholesky(covs)).log_density
+        return log_weights + whiten(z, means, np.linalg.cholesky(covs)).log_density
 
 
 class Scores(NamedTuple):
