@@ -4,6 +4,7 @@
 2. Cells: two looks at counts and means of cells; the server fits mixtures to them from many starts, at no cost.
 3. Choice: one look at which of these starts explains the rows best.
 4. EM: 5 to 30 looks; each update follows its look as far as the noise allows.
+5. After the fourth, another choice: between where EM is and optima with a pair of components merged and another one split.
 
 No log-likelihood is released, so there is no `tol`: the number of looks follows from the budget.
 """
@@ -24,15 +25,19 @@ from unpooled.maths.mixture import Params
 from unpooled.models.mixture import MixtureFace
 from unpooled.models.private import update
 from unpooled.models.private.cell_mixture import Mixture
+from unpooled.models.private.choice import compare
 from unpooled.models.private.frame import Frame, column_moments, half_widths, look_at_columns
 from unpooled.models.private.gains import Gains, start_gains
 from unpooled.models.private.own_frame import OwnFrame, best_blocks, own_frame_sums
-from unpooled.models.private.start import find_start
+from unpooled.models.private.split_merge import proposals
+from unpooled.models.private.start import CANDIDATES, find_start
 from unpooled.parameters import at_least, is_number, one_of
 from unpooled.privacy.clipping import from_unit
 from unpooled.tree import message
 
-FRAME_SHARE = 0.1  # of the budget
+FRAME_SHARE, RETHINK_SHARE = 0.1, 0.04  # of the budget
+RETHINK_AFTER = 4  # EM looks, by which components have found their shapes
+SURE = 3.0  # standard deviations of the noise by which another optimum must be better
 LOOKS = (5, 30)
 QUIET = 0.3  # noise that one EM look may have, relative to what it looks at
 
@@ -47,6 +52,8 @@ class State(NamedTuple):
     gains: Gains
     looks_left: int
     mu2: float  # of each remaining look
+    rethink_at: int  # looks left when other optima are tried; 0: never
+    rethink_mu2: float
     epsilon: float  # spent so far
 
 
@@ -125,17 +132,19 @@ class PrivateGaussianMixture(MixtureFace, DensityMixin, Estimator):
         budget, k = private.mu2_for_fit, int(self.n_components)
         columns, cost = look_at_columns(fed, column_moments, private.bounds, FRAME_SHARE * budget)
         start, used = find_start(fed, columns, k, budget, rng)
-        rest = budget * (1 - used) - cost
+        reserve = RETHINK_SHARE * budget if k >= 3 else 0.0
+        rest = budget * (1 - used) - cost - reserve
         looks = number_of_looks(self.covariance_type, start, columns.rows, rest, private.noise_factor, self.max_iter)
         shaped = _shaped(start, self.covariance_type)
         count = start.weights * columns.rows
         spent = private.accountant.spent.epsilon
-        return State(
-            columns.frame, columns.rows, count, start.means, shaped, start_gains(k), looks, rest / looks, spent
-        )
+        again = max(1, looks - RETHINK_AFTER) if reserve else 0
+        plan = {"looks_left": looks, "mu2": rest / looks, "rethink_at": again, "rethink_mu2": reserve, "epsilon": spent}
+        return State(columns.frame, columns.rows, count, start.means, shaped, start_gains(k), **plan)
 
     def step(self, fed: Federation, state: State) -> tuple[State, Info]:
         shape, (k, d) = self.covariance_type, state.means.shape
+        state = self._rethink(fed, state) if state.looks_left == state.rethink_at else state
         radius = clip_radius(d)
         blocks = best_blocks(shape, k, d, radius)
         down = OwnFrame(state.frame, self._params(state), np.asarray(radius), blocks)
@@ -146,6 +155,18 @@ class PrivateGaussianMixture(MixtureFace, DensityMixin, Estimator):
         epsilon = private_layer(fed).accountant.spent.epsilon
         state = state._replace(**known._asdict(), looks_left=state.looks_left - 1, epsilon=epsilon)
         return state, {"epsilon": epsilon}
+
+    def _rethink(self, fed: Federation, state: State) -> State:
+        """The same state, or the start of a better optimum if a look says that there is one."""
+        now = Mixture(state.n / state.n.sum(), state.means, state.covs)
+        others = [one._replace(covs=_shaped(one, self.covariance_type)) for one in proposals(now, CANDIDATES - 1)]
+        scores = compare(fed, state.frame, [now, *others], state.rows, state.rethink_mu2)
+        best = int(np.argmax(scores.per_row))
+        if scores.per_row[best] - scores.per_row[0] < SURE * scores.sigma:
+            return state
+        chosen = others[best - 1]
+        n = chosen.weights * state.n.sum()
+        return state._replace(n=n, means=chosen.means, covs=chosen.covs, gains=start_gains(len(n)))
 
     def done(self, state: State, history: list[Info]) -> bool:
         return state.looks_left <= 0

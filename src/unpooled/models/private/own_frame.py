@@ -26,6 +26,7 @@ from unpooled.privacy.exact import factors, terms
 from unpooled.privacy.sensitivity import declare
 from unpooled.tree import message
 
+WIDEST = 1e6  # a radius beyond which nothing would be clipped
 PIECE = 16_384  # rows worked on at a time
 
 
@@ -64,8 +65,8 @@ declare(own_frame_sums)
 
 
 def least_radius(radius: float, d: int) -> float:
-    """The radius, or that of a typical row if it is too small for rows with gaps to fit into."""
-    return max(radius, np.sqrt(d)) if np.isfinite(radius) else np.sqrt(d)
+    """The radius, within what arithmetic bears; at least that of a typical row, so that rows with gaps fit into it."""
+    return float(np.clip(radius, np.sqrt(d), WIDEST)) if np.isfinite(radius) else float(np.sqrt(d))
 
 
 def _gram(rows: Whitened, w: np.ndarray, log_weights: np.ndarray, radius: float, shape: str) -> np.ndarray:
