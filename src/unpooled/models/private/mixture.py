@@ -37,7 +37,7 @@ from unpooled.tree import message
 
 FRAME_SHARE, RETHINK_SHARE = 0.1, 0.04  # of the budget
 RETHINK_AFTER = 4  # EM looks, by which components have found their shapes
-SURE = 3.0  # standard deviations of the noise by which another optimum must be better
+HANDICAP = 2.0  # standard deviations of the noise by which a proposal may be worse: EM has not improved it yet
 LOOKS = (5, 30)
 QUIET = 0.3  # noise that one EM look may have, relative to what it looks at
 
@@ -161,10 +161,10 @@ class PrivateGaussianMixture(MixtureFace, DensityMixin, Estimator):
         now = Mixture(state.n / state.n.sum(), state.means, state.covs)
         others = [one._replace(covs=_shaped(one, self.covariance_type)) for one in proposals(now, CANDIDATES - 1)]
         scores = compare(fed, state.frame, [now, *others], state.rows, state.rethink_mu2)
-        best = int(np.argmax(scores.per_row))
-        if scores.per_row[best] - scores.per_row[0] < SURE * scores.sigma:
+        best = int(np.argmax(scores.per_row[1:]))
+        if scores.per_row[1:].max() < scores.per_row[0] - HANDICAP * scores.sigma:
             return state
-        chosen = others[best - 1]
+        chosen = others[best]
         n = chosen.weights * state.n.sum()
         return state._replace(n=n, means=chosen.means, covs=chosen.covs, gains=start_gains(len(n)))
 
