@@ -37,6 +37,7 @@ from unpooled.tree import message
 
 FRAME_SHARE, RETHINK_SHARE = 0.1, 0.04  # of the budget
 RETHINK_AFTER = 4  # EM looks, by which components have found their shapes
+ENOUGH_LOOKS = 12  # with fewer, too few would be left to settle in another optimum
 HANDICAP = 2.0  # standard deviations of the noise by which a proposal may be worse: EM has not improved it yet
 LOOKS = (5, 30)
 QUIET = 0.3  # noise that one EM look may have, relative to what it looks at
@@ -132,14 +133,15 @@ class PrivateGaussianMixture(MixtureFace, DensityMixin, Estimator):
         budget, k = private.mu2_for_fit, int(self.n_components)
         columns, cost = look_at_columns(fed, column_moments, private.bounds, FRAME_SHARE * budget)
         start, used = find_start(fed, columns, k, budget, rng)
-        reserve = RETHINK_SHARE * budget if k >= 3 else 0.0
-        rest = budget * (1 - used) - cost - reserve
+        rest = budget * (1 - used) - cost
         looks = number_of_looks(self.covariance_type, start, columns.rows, rest, private.noise_factor, self.max_iter)
+        again = k >= 3 and looks >= ENOUGH_LOOKS
+        reserve = RETHINK_SHARE * budget if again else 0.0
         shaped = _shaped(start, self.covariance_type)
         count = start.weights * columns.rows
         spent = private.accountant.spent.epsilon
-        again = max(1, looks - RETHINK_AFTER) if reserve else 0
-        plan = {"looks_left": looks, "mu2": rest / looks, "rethink_at": again, "rethink_mu2": reserve, "epsilon": spent}
+        plan = {"looks_left": looks, "mu2": (rest - reserve) / looks, "epsilon": spent}
+        plan |= {"rethink_at": looks - RETHINK_AFTER if again else 0, "rethink_mu2": reserve}
         return State(columns.frame, columns.rows, count, start.means, shaped, start_gains(k), **plan)
 
     def step(self, fed: Federation, state: State) -> tuple[State, Info]:
