@@ -62,7 +62,7 @@ def main() -> None:
         ticks = [0.5, 1, 2, 4, 8] if axes is right else [0.5, 1, 2, 4]
         axes.set_xticks(ticks, [str(t) for t in ticks])
         axes.minorticks_off()
-        axes.legend(fontsize=8, framealpha=0.9)
+        axes.legend(fontsize=8, framealpha=0.9, loc="lower left" if axes is left else "upper right")
         for side in axes.spines.values():
             side.set_color("#cccccc")
     OUT.parent.mkdir(parents=True, exist_ok=True)

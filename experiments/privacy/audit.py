@@ -53,7 +53,9 @@ class Transcript(Layer):
 
     def sum(self, ask, down):
         total = super().sum(ask, down)
-        self.looks.append((without_wish(ask), down, tree.flatten(total), sigma_of(wanted_mu2(ask))))
+        seen = tree.flatten(total)
+        if not any(np.array_equal(seen, before[2]) for before in self.looks):  # a repeated request tells nothing new
+            self.looks.append((without_wish(ask), down, seen, sigma_of(wanted_mu2(ask))))
         return total
 
 
