@@ -18,6 +18,7 @@ _PUBLIC = {
     "Metered": "unpooled.layers.meter",
     "Faults": "unpooled.layers.faults",
     "Compressed": "unpooled.layers.compression",
+    "Private": "unpooled.layers.private",
     "SecureSum": "unpooled.layers.secure",
     "GaussianMixture": "unpooled.models.mixture",
     "FedEM": "unpooled.models.fedem",

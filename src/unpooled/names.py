@@ -37,6 +37,7 @@ HOMES = {  # room -> the module whose import registers all its names
     "faults": "unpooled.layers.faults",
     "folds": "unpooled.layers.folds",
     "secure": "unpooled.layers.secure",
+    "looks": "unpooled.layers.private",
     "maths.bayes_linear": "unpooled.maths.bayes_linear",
     "maths.descent": "unpooled.maths.descent",
     "maths.feature_maps": "unpooled.maths.feature_maps",
@@ -71,6 +72,7 @@ HOMES = {  # room -> the module whose import registers all its names
     "mixture_imputer": "unpooled.models.mixture_imputer",
     "open_mixture": "unpooled.models.open_mixture",
     "pca": "unpooled.models.pca",
+    "private": "unpooled.models.private",
     "regression": "unpooled.models.regression",
     "survival": "unpooled.models.survival",
 }

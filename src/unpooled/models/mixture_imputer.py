@@ -6,7 +6,7 @@ candidates are fitted side by side in the same rounds, one SUM of their errors c
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,8 +17,9 @@ from sklearn.utils.validation import check_is_fitted
 from unpooled.arrays import Array, Float, to_numpy
 from unpooled.client import SUM, Client, client
 from unpooled.errors import BadParameter
-from unpooled.estimator import Estimator, Info, rows_of
+from unpooled.estimator import Estimator, Info, Moment, rows_of
 from unpooled.federation import Federation
+from unpooled.layers.private import find_private
 from unpooled.maths import gaussian, imputation, mixture
 from unpooled.maths.mixture import Params, Stats
 from unpooled.models import initialization as start
@@ -148,6 +149,14 @@ class MixtureImputer(OneToOneFeatureMixin, TransformerMixin, Estimator):
             within("prior", self.prior, 0, np.inf, "how many rows the prior is worth")
 
     # ---- fitting: choose by hidden cells, then fit to all ----
+
+    def rounds(self, fed: Federation, saved: Moment | None = None) -> Iterator[Moment]:
+        """Fit, handing out what is needed to go on; with a `Private` layer in `fed`, by the private counterpart."""
+        if find_private(fed) is None:
+            return super().rounds(fed, saved)
+        from unpooled.models.private import rounds_private
+
+        return rounds_private(self, fed, saved)
 
     def init(self, fed: Federation, rng: np.random.Generator) -> State:
         frame = start.frame(fed)

@@ -7,7 +7,7 @@ Several numbers of components, and several starts, ride in the same rounds.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,8 +18,9 @@ from unpooled import tree
 from unpooled.arrays import Array, like, namespace, to_numpy
 from unpooled.client import SUM, Client, client
 from unpooled.errors import BadParameter, suggest
-from unpooled.estimator import Estimator, Info
+from unpooled.estimator import Estimator, Info, Moment
 from unpooled.federation import Federation
+from unpooled.layers.private import find_private
 from unpooled.maths import gaussian, mixture
 from unpooled.maths.mixture import Params, Stats
 from unpooled.models import initialization as start
@@ -226,6 +227,14 @@ class GaussianMixture(MixtureFace, DensityMixin, Estimator):
         self.fraction = fraction
 
     # ---- fitting ----
+
+    def rounds(self, fed: Federation, saved: Moment | None = None) -> Iterator[Moment]:
+        """Fit, handing out what is needed to go on; with a `Private` layer in `fed`, by the private counterpart."""
+        if find_private(fed) is None:
+            return super().rounds(fed, saved)
+        from unpooled.models.private import rounds_private
+
+        return rounds_private(self, fed, saved)
 
     def init(self, fed: Federation, rng: np.random.Generator) -> Any:
         if self.solver != "em":

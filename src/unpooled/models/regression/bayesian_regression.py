@@ -6,6 +6,7 @@ of row counts per value of a column, `recalibrate` one SUM of left-out residuals
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +14,9 @@ import numpy as np
 from unpooled import tree
 from unpooled.arrays import to_numpy
 from unpooled.errors import BadParameter
+from unpooled.estimator import Moment
 from unpooled.federation import Federation
+from unpooled.layers.private import find_private
 from unpooled.maths import bayes_linear
 from unpooled.maths.bayes_linear import Axes, Posterior, Stats
 from unpooled.maths.feature_maps import Kernel
@@ -140,6 +143,14 @@ class BayesianRegression(LastLayer):
             raise BadParameter(
                 "recalibrate='clients' leaves out one client at a time but there is only one: use True instead"
             )
+
+    def rounds(self, fed: Federation, saved: Moment | None = None) -> Iterator[Moment]:
+        """Fit, handing out what is needed to go on; with a `Private` layer in `fed`, by the private counterpart."""
+        if find_private(fed) is None:
+            return super().rounds(fed, saved)
+        from unpooled.models.private import rounds_private
+
+        return rounds_private(self, fed, saved)
 
     def init(self, fed: Federation, rng: np.random.Generator) -> State:
         scaling, _ = standardise(fed, 0.0, 0, self.missing, scale=False)

@@ -173,6 +173,7 @@ class LastLayer(RegressorMixin, Estimator):
 
     def _settle(self, design: Design, stats: Stats) -> None:
         """Set everything that follows from the sums."""
+        self.__dict__.pop("posterior_", None)  # of an earlier private fit
         self.design_, self.stats_ = design, stats
         self._known = self._posterior(stats)
         self.n_features_in_ = len(design.scaling.x_mean)
@@ -183,6 +184,8 @@ class LastLayer(RegressorMixin, Estimator):
     @property
     def posterior(self) -> Posterior:
         """Posterior of the last layer, for standardised rows; it is computed from `stats_` and not saved."""
+        if hasattr(self, "posterior_"):
+            return self.posterior_
         check_is_fitted(self, "stats_")
         if not hasattr(self, "_known"):
             self._known = self._posterior(self.stats_)
@@ -314,7 +317,7 @@ class LastLayer(RegressorMixin, Estimator):
         return members(self.design_.groups, self._checked(X))
 
     def _checked(self, X: Any) -> np.ndarray:
-        check_is_fitted(self, "stats_")
+        check_is_fitted(self, "design_")
         finite = "allow-nan" if self.missing == "impute" else True
         return rows_of(self, to_numpy(X) if hasattr(X, "detach") else X, dtype=np.float64, ensure_all_finite=finite)
 
@@ -344,6 +347,7 @@ class LastLayer(RegressorMixin, Estimator):
         self : object
             The updated estimator.
         """
+        self._check_sums_kept()
         if not hasattr(self, "stats_"):
             return self.fit(data, y, by=by, sample_weight=sample_weight)
         fed = as_federation(data, y, by=by, sample_weight=sample_weight)
@@ -370,6 +374,7 @@ class LastLayer(RegressorMixin, Estimator):
         self : object
             The updated estimator.
         """
+        self._check_sums_kept()
         check_is_fitted(self, "stats_")
         fed = self._federation_of(client, data)
         rest = tree.map(lambda a, b: a - b, self.stats_, self._ask(fed))
@@ -377,6 +382,10 @@ class LastLayer(RegressorMixin, Estimator):
             raise BadData(f"without client {client!r} fewer than 2 rows are left: fit again on other data instead")
         self._settle(self.design_, rest._replace(yy=np.maximum(rest.yy, 0.0)))
         return self
+
+    def _check_sums_kept(self) -> None:
+        if hasattr(self, "posterior_"):
+            raise BadParameter("a private fit keeps no exact sums to add to or to subtract from: fit again instead")
 
     def _federation_of(self, client: str, data: Any) -> Federation:
         fed = data if is_federation(data) else getattr(self, "_fed", None)

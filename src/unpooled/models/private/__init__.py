@@ -1,0 +1,31 @@
+"""Models whose fit is differentially private, over any federation with a `Private` layer.
+
+Every look at the rows is one SUM of a question that has declared its sensitivity (`unpooled.privacy.sensitivity`), asked through
+`unpooled.layers.private`. Nothing else is asked of clients. Read in this order:
+
+- `frame`: the columns' moments (`ColumnMoments`), and how rows are standardised.
+- `cells`, `cell_mixture`, `choice`, `start`: where a mixture starts.
+- `whiten`, `own_frame`, `gains`, `update`, `mixture`: its EM (`PrivateGaussianMixture`).
+- `kmeans`: cluster centres (`PrivateKMeans`).
+- `regression_looks`, `regression`: a line with intervals (`PrivateRegression`).
+- `dispatch`: how `GaussianMixture`, `MixtureImputer` and `BayesianRegression` are fitted to a federation with a `Private` layer.
+
+What is protected: one row, with all of its values and which of them are missing. Public: the bounds, the columns' names, the parameters of
+the model, which clients take part.
+"""
+
+from unpooled.models.private.dispatch import fit_private, is_private, rounds_private
+from unpooled.models.private.frame import ColumnMoments
+from unpooled.models.private.kmeans import PrivateKMeans
+from unpooled.models.private.mixture import PrivateGaussianMixture
+from unpooled.models.private.regression import PrivateRegression
+
+__all__ = [
+    "ColumnMoments",
+    "PrivateGaussianMixture",
+    "PrivateKMeans",
+    "PrivateRegression",
+    "fit_private",
+    "is_private",
+    "rounds_private",
+]

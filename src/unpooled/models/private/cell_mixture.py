@@ -1,0 +1,94 @@
+"""Mixtures fitted to cells instead of rows, from many starts: at the server, from what is already known. Sends nothing, costs nothing."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from unpooled.models.private.cells import Cells
+
+FLOOR = 1e-3  # added to variances, in the units of the frame
+ITERATIONS = 60
+
+
+class Mixture(NamedTuple):
+    weights: np.ndarray  # (k,)
+    means: np.ndarray  # (k, d)
+    covs: np.ndarray  # (k, d, d)
+
+
+def fit_cells(cells: Cells, k: int, rng: np.random.Generator, starts: int) -> list[tuple[float, Mixture]]:
+    """Local optima of the cells' likelihood, the best first: (log-likelihood, mixture)."""
+    found = [expectation_maximisation(cells, spread_out(cells, k, rng)) for _ in range(starts)]
+    return sorted(found, key=lambda one: -one[0])
+
+
+def spread_out(cells: Cells, k: int, rng: np.random.Generator) -> Mixture:
+    """k-means++ on the cells, each component as wide as a cell."""
+    count, mean = np.maximum(cells.n, 0), cells.mean
+    chosen = [int(rng.choice(len(mean), p=count / count.sum()))]
+    away = ((mean - mean[chosen[0]]) ** 2).sum(1)
+    while len(chosen) < k:
+        chance = away * count
+        total = chance.sum()
+        one = int(rng.choice(len(mean), p=chance / total)) if total > 0 else int(rng.integers(len(mean)))
+        chosen.append(one)
+        away = np.minimum(away, ((mean - mean[one]) ** 2).sum(1))
+    width = max(float(np.average(cells.variance, weights=count)), 0.05)
+    d = mean.shape[1]
+    return Mixture(np.full(k, 1 / k), mean[chosen], np.tile(width * np.eye(d), (k, 1, 1)))
+
+
+def expectation_maximisation(cells: Cells, start: Mixture, iterations: int = ITERATIONS) -> tuple[float, Mixture]:
+    """EM on cells, each a Gaussian blob of equal width in all columns."""
+    now, loglik = start, -np.inf
+    for _ in range(iterations):
+        before = loglik
+        shares, loglik = _expect(cells, now)
+        now = _maximise(cells, shares)
+        if loglik - before < 1e-6 * abs(loglik):
+            break
+    return loglik, now
+
+
+def _expect(cells: Cells, now: Mixture) -> tuple[np.ndarray, float]:
+    """Responsibilities (m, k) times counts, and the expected log-likelihood."""
+    inverse = np.linalg.inv(np.linalg.cholesky(now.covs))
+    y = ((cells.mean - now.means[:, None]) @ inverse.swapaxes(1, 2)).swapaxes(0, 1)  # (m, k, d)
+    log_det = np.log(np.einsum("kii->ki", inverse)).sum(1)
+    spread = 0.5 * cells.variance[:, None] * (inverse**2).sum((1, 2))
+    d = now.means.shape[1]
+    joint = np.log(now.weights) - 0.5 * (y**2).sum(2) + log_det - spread - 0.5 * d * np.log(2 * np.pi)
+    top = joint.max(1, keepdims=True)
+    by_cell = top[:, 0] + np.log(np.exp(joint - top).sum(1))
+    return np.exp(joint - by_cell[:, None]) * cells.n[:, None], float((cells.n * by_cell).sum())
+
+
+def _maximise(cells: Cells, shares: np.ndarray) -> Mixture:
+    d = cells.mean.shape[1]
+    n = shares.sum(0) + 1e-9
+    means = shares.T @ cells.mean / n[:, None]
+    away = cells.mean[:, None] - means
+    by_component = away.swapaxes(0, 1)  # (k, m, d)
+    covs = (shares.T[:, :, None] * by_component).swapaxes(1, 2) @ by_component / n[:, None, None]
+    own = shares.T @ cells.variance / n + FLOOR
+    return Mixture(n / n.sum(), means, covs + own[:, None, None] * np.eye(d))
+
+
+def distinct(found: list[tuple[float, Mixture]], most: int, apart: float = 0.3) -> list[Mixture]:
+    """The best mixtures of which no two have all their means within `apart` standard deviations of each other."""
+    kept: list[Mixture] = []
+    for _, one in found:
+        if all(_distance(one, other) > apart for other in kept):
+            kept.append(one)
+        if len(kept) == most:
+            break
+    return kept
+
+
+def _distance(one: Mixture, other: Mixture) -> float:
+    """The largest distance from a mean of one to the nearest mean of the other, in widths of the former."""
+    away = ((one.means[:, None] - other.means) ** 2).sum(-1).min(1)
+    width = np.trace(one.covs, axis1=1, axis2=2)
+    return float(np.sqrt((away / width).max()))
