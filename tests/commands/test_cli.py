@@ -35,7 +35,7 @@ def test_a_wrong_word_is_told(line, sentence, capsys):
 
 
 @pytest.mark.parametrize(
-    ("command", "module"), [("serve", "httpx"), ("node keygen k", "cryptography"), ("status", "flwr")]
+    ("command", "module"), [("serve", "httpx"), ("node keygen k", "cryptography"), ("serve --link l", "flwr")]
 )
 def test_an_extra_that_is_not_installed_is_one_sentence(command, module, tmp_path):
     code = f"import sys; sys.modules[{module!r}] = None; from unpooled.cli import main; sys.exit(main(sys.argv[1:]))"
