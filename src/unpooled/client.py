@@ -109,6 +109,7 @@ class Ask:
     answer: Callable[..., Tree]
     batched: bool = True  # works on stacked clients, padding has weight 0
     adds: bool = False  # needs no state and adds over rows: clients may be merged, rows may be read in chunks
+    exact: bool = False  # its answers are never rounded on their way: nothing later would mend it
     in_process: bool = False  # gives rows away or misbehaves by design: never answered over a network
     options: Mapping[str, Any] = field(default_factory=dict)
     steps: tuple[Step, ...] = ()
@@ -231,7 +232,7 @@ REGISTRY: dict[str, Ask] = {}
 
 
 def client(
-    name: str, kind: str, *, batched: bool = True, adds: bool = False, in_process: bool = False
+    name: str, kind: str, *, batched: bool = True, adds: bool = False, exact: bool = False, in_process: bool = False
 ) -> Callable[[Callable[..., Tree]], Ask]:
     """Register a question under a lasting name.
 
@@ -245,6 +246,8 @@ def client(
         Whether it works on clients stacked on a leading axis; False for one that loops, branches or draws.
     adds : bool, default=False
         Whether it is a plain sum over rows that needs no state: clients may be merged, and rows read in chunks.
+    exact : bool, default=False
+        Whether its answers must not be rounded on their way, because nothing later would mend it.
     in_process : bool, default=False
         Whether it gives rows away, or misbehaves, by design: a node never answers it.
     """
@@ -255,7 +258,7 @@ def client(
         known = REGISTRY.get(name)
         if known is not None and known.answer.__module__ != fn.__module__:
             raise TypeError(f"{name} is registered by {known.answer.__module__} already: choose another name")
-        REGISTRY[name] = Ask(name, kind, fn, batched, adds, in_process)
+        REGISTRY[name] = Ask(name, kind, fn, batched, adds, exact, in_process)
         return REGISTRY[name]
 
     return register

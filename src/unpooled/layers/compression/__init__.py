@@ -6,7 +6,7 @@ bytes, for codecs), `coding` (small integers to bits).
 """
 
 from unpooled.layers.compression import blocks
-from unpooled.layers.compression.codec import Decoder, Scheme, keep_exact, register_codec
+from unpooled.layers.compression.codec import Decoder, Scheme, register_codec
 from unpooled.layers.compression.layer import Compressed, compression_of
 from unpooled.layers.compression.quantisers import (
     QUANTISERS,
@@ -31,7 +31,6 @@ __all__ = [
     "TopK",
     "blocks",
     "compression_of",
-    "keep_exact",
     "memory_step",
     "register_codec",
     "usual_omega",

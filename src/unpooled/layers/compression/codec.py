@@ -45,14 +45,8 @@ class Codec(Protocol):
 
 
 CODECS: dict[str, Codec] = {}  # name of a question -> its codec
-EXACT: set[str] = set()  # names of questions whose answers are never rounded
 
 
 def register_codec(question: Ask, codec: Codec) -> None:
     """Let `Compressed` use `codec` for the answers to `question`."""
     CODECS[question.name] = codec
-
-
-def keep_exact(question: Ask) -> None:
-    """Let the answers to `question` pass through `Compressed` unchanged, because nothing later would mend their rounding."""
-    EXACT.add(question.name)

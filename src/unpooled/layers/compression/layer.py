@@ -20,7 +20,7 @@ from unpooled.client import STEP, Ask, Client, client, generator
 from unpooled.errors import BadParameter
 from unpooled.federation import Federation, Layer
 from unpooled.layers.compression import message
-from unpooled.layers.compression.codec import CODECS, EXACT, Codec, Scheme
+from unpooled.layers.compression.codec import CODECS, Codec, Scheme
 from unpooled.layers.compression.quantisers import QUANTISERS, Dither, TopK, memory_step
 from unpooled.parameters import at_least, flag, within
 from unpooled.tree import Tree
@@ -149,7 +149,7 @@ class Compressed(Layer):
 
     def wrap(self, ask: Ask) -> Ask:
         """The question with answers compressed by the general rule, unless they must be exact."""
-        if ask.name in EXACT:
+        if ask.exact:
             return ask
         alpha = self.alpha_for(ANY_SIZE) if self.memory else None
         options = {"quantiser": describe(self.quantiser, QUANTISERS), "alpha": alpha, "question": ask.name}

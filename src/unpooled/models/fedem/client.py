@@ -103,7 +103,7 @@ def target(nothing: None, client: Client) -> Target:
     return Target(np.asarray(w.sum()), np.asarray(w @ y), np.asarray(w @ y**2))
 
 
-@client("fedem.covariance", SUM, adds=True, batched=False)
+@client("fedem.covariance", SUM, adds=True, batched=False, exact=True)
 def covariance(down: Down, client: Client) -> Scatter:
     """Number of rows, and their scatter about the mean of all rows."""
     x = (to_numpy(client.x) - down.shift) / down.unit
@@ -200,7 +200,7 @@ def _minibatch(client: Client, x: np.ndarray, w: np.ndarray, batch: int) -> tupl
 # ---- exact questions: about all rows, never rounded ----
 
 
-@client("fedem.exact", SUM, adds=True, batched=False)
+@client("fedem.exact", SUM, adds=True, batched=False, exact=True)
 def exact(down: Down, client: Client, *, family: dict) -> Exact:
     """Number of rows, their log-likelihood and their statistics under the parameters."""
     chosen = resolve(family, FAMILIES, "family")

@@ -16,7 +16,7 @@ from unpooled import tree
 from unpooled.choices import resolve
 from unpooled.client import Ask, Client, generator
 from unpooled.federation import Journal
-from unpooled.layers.compression import Decoder, Dither, Identity, Scheme, blocks, keep_exact, register_codec
+from unpooled.layers.compression import Decoder, Dither, Identity, Scheme, blocks, register_codec
 from unpooled.models.fedem.client import (
     FIRST,
     REPEATED,
@@ -25,8 +25,6 @@ from unpooled.models.fedem.client import (
     Down,
     contribute,
     contribution,
-    covariance,
-    exact,
 )
 from unpooled.models.fedem.families import FAMILIES
 from unpooled.tree import Tree
@@ -152,5 +150,3 @@ def _rng(moment: tuple[int, int], name: str) -> np.random.Generator:
 
 
 register_codec(contribute, StatisticsCodec())
-keep_exact(exact)
-keep_exact(covariance)

@@ -33,7 +33,6 @@ from unpooled import tree
 from unpooled.arrays import to_numpy
 from unpooled.client import SUM, Client, client
 from unpooled.federation import Federation
-from unpooled.layers.compression import keep_exact
 from unpooled.maths import gaussian, mixture
 from unpooled.maths.mixture import Params, Stats
 from unpooled.models.initialization import cell_mixture, cell_search
@@ -85,14 +84,11 @@ class Found(NamedTuple):
     across: Cells | None
 
 
-@client("initialization.cells", SUM, adds=True)
+@client("initialization.cells", SUM, adds=True, exact=True)
 def cells(down: tuple[Params, ...], client: Client, *, shapes: list) -> tuple[Stats, ...]:
     """Counts, sums and second moments of the rows near each point, about the point; in float64 whatever the rows are."""
     x = double(client.x)
     return tuple(mixture.e_step(kernels, x, client.w, shape) for kernels, shape in zip(down, shapes))
-
-
-keep_exact(cells)  # what rounding loses here is lost for the whole fit
 
 
 def cells_start(
