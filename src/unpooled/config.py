@@ -27,6 +27,7 @@ SECTIONS = {  # section -> key -> type of its value
     },
 }
 SECTIONS["layers"] = {"secure": "bool", "levels": "int", "quantiser": "str", "max_share": "float"}
+SECTIONS["privacy"] = {"epsilon": "float", "delta": "float", "bounds": "Mapping", "colluding": "int"}
 STUDY = ("study", "participants")  # sections that `unpooled.study` checks
 LINK_ONLY = ("link", "timeout", "wait")  # keys for runs over a link only; a run in this process ignores them
 
@@ -143,9 +144,11 @@ def federation(config: Config) -> Any:
     data = config.get("data", {})
     engine = {k: v for k, v in config.get("federation", {}).items() if k not in ("fraction", *LINK_ONLY)}
     if "builtin" in data:
-        return layered(federate(builtin.load(data["builtin"]), columns=data.get("columns"), **engine), config)
+        return with_privacy(
+            layered(federate(builtin.load(data["builtin"]), columns=data.get("columns"), **engine), config), config
+        )
     roles = {"by": data.get("by"), "label": data.get("label"), "sample_weight": data.get("weight")}
-    return layered(federate(data["path"], columns=data.get("columns"), **roles, **engine), config)
+    return with_privacy(layered(federate(data["path"], columns=data.get("columns"), **roles, **engine), config), config)
 
 
 def layered(fed: Any, config: Config, min_cohort: int = 3, folder: Path | None = None) -> Any:
@@ -165,6 +168,25 @@ def layered(fed: Any, config: Config, min_cohort: int = 3, folder: Path | None =
     if compression:
         return Compressed(fed, **compression)
     return SecureSum(fed, min_cohort=min_cohort, folder=folder) if layers.get("secure") else fed
+
+
+def with_privacy(fed: Any, config: Config, **options: Any) -> Any:
+    """The federation inside the layer that [privacy] asks for, if it does: noise by nodes, or in this process."""
+    section = config.get("privacy", {})
+    if not section:
+        return fed
+    for key in ("epsilon", "delta", "bounds"):
+        if key not in section:
+            raise BadParameter(
+                f"[privacy] has no {key}: give epsilon, delta, and bounds of every column from knowledge"
+            )
+    from unpooled.layers.private import Private
+    from unpooled.layers.private.nodes import PrivateNodes
+
+    if fed.here():
+        return Private(fed, **{k: section[k] for k in ("epsilon", "delta", "bounds")})
+    masked = bool(config.get("layers", {}).get("secure"))
+    return PrivateNodes(fed, masked=masked, **{**section, **options})
 
 
 def dumps(config: Config) -> str:

@@ -76,7 +76,8 @@ def with_layers(fed: Any, folder: Path, config: configs.Config) -> Any:
     least = 3 if study is None else study.min_cohort
     fed = fed if config.get("layers", {}).get("secure") else Plausible(fed)  # masked answers cannot be looked at
     fed = configs.layered(fed, config, min_cohort=max(3, least), folder=folder)
-    return fed if study is None else Followed(fed, folder / "totals")
+    fed = fed if study is None else Followed(fed, folder / "totals")
+    return configs.with_privacy(fed, config)
 
 
 def go(folder: Path, watch: Callable[[Any, Moment], None], fed: Any = None) -> Any:

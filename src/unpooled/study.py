@@ -61,6 +61,11 @@ class Study:
         return dict(self.config.get("layers", {}))
 
     @property
+    def privacy(self) -> dict[str, Any]:
+        """The section [privacy]; empty for a study without noise."""
+        return dict(self.config.get("privacy", {}))
+
+    @property
     def secure(self) -> bool:
         """Whether sums are masked."""
         return bool(self.layers.get("secure", False))

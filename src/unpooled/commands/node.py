@@ -126,4 +126,6 @@ def run_ledger(args: argparse.Namespace) -> int:
         return 0
     for entry in list(ledger.entries(args.file))[-args.last :]:
         print(json.dumps(entry) if args.json else ledger.explain(entry))
+    if not args.json and (cost := ledger.budget_line(args.file)):
+        print(cost)
     return 0

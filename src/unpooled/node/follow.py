@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from unpooled import config as configs
 from unpooled import tree
 from unpooled.arrays import to_numpy
 from unpooled.client import GATHER, TELL, Ask, Client
@@ -135,7 +136,8 @@ class Follower:
     def _run(self) -> None:
         end: BaseException | None = None
         try:
-            for _ in self.model.rounds(Replay(self, self.study.names, self.study.columns)):
+            replay = Replay(self, self.study.names, self.study.columns)
+            for _ in self.model.rounds(configs.with_privacy(replay, self.study.config)):
                 pass
         except Stopped:
             return

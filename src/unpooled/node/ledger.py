@@ -42,6 +42,10 @@ class Line:
     node: str = ""  # whose ledger this is
     study: str = ""  # the approved study that it belongs to; "" where the coordinator is trusted
     masked: bool = False  # nobody but this node could read it
+    mu2: float = 0.0  # what a look with noise cost; 0 for answers without noise
+    release: str = ""  # the name under which it is paid for: the same look twice costs once
+    epsilon: float = 0.0  # the budget of the table at that time, and its delta
+    delta: float = 0.0
     followed: bool = False  # the node ran the study along and the question was its next
 
 
@@ -53,8 +57,10 @@ class Ledger:
         path.parent.mkdir(parents=True, exist_ok=True)
         _drop_torn_end(path)
         self._seen: set[tuple] = set()
+        self.looks: dict[str, float] = {}  # release -> mu2 of every look that was answered
         self._times: deque[float] = deque()
         self._last, self._lock = FIRST, threading.Lock()
+        self._hashes = {"", FIRST}
         for entry in entries(path):
             self._remember(entry)
 
@@ -83,6 +89,15 @@ class Ledger:
                 f"the ledger {self.path} cannot be written ({error.strerror}): nothing is answered"
             ) from error
 
+    @property
+    def last(self) -> str:
+        """The hash of the last line."""
+        return self._last
+
+    def holds(self, mark: str) -> bool:
+        """Whether a line with this hash stands in the ledger."""
+        return mark in self._hashes
+
     def today(self) -> int:
         """Answers that left in the last 24 hours."""
         start = time.time() - DAY
@@ -92,7 +107,10 @@ class Ledger:
 
     def _remember(self, entry: dict[str, Any]) -> None:
         self._last = entry["hash"]
+        self._hashes.add(entry["hash"])
         self._seen.add(_key(entry))
+        if entry.get("release") and not entry["dry"]:
+            self.looks[entry["release"]] = float(entry["mu2"])
         if not entry["dry"]:
             self._times.append(datetime.fromisoformat(entry["time"]).timestamp())
 
@@ -156,6 +174,18 @@ USES = {
 }
 
 
+def budget_line(path: Path) -> str:
+    """What the looks of a ledger have cost together, in a sentence; nothing if there were none."""
+    from unpooled.privacy.accountant import epsilon_of
+
+    looks = {e["release"]: e for e in entries(path) if e.get("release") and not e["dry"]}
+    if not looks:
+        return ""
+    last = list(looks.values())[-1]
+    cost = epsilon_of(sum(e["mu2"] for e in looks.values()) ** 0.5, last["delta"])
+    return f"epsilon {cost:.2f} of {last['epsilon']:g} spent (delta {last['delta']:g}), {len(looks)} looks"
+
+
 def explain(entry: dict[str, Any]) -> str:
     """One line in words, for a person who answers for the data."""
     when = f"{entry['time']}  run {entry['run'][:8]} round {entry['round']}"
@@ -167,6 +197,7 @@ def explain(entry: dict[str, Any]) -> str:
     verb = "would have left (dry run)" if entry["dry"] else "left"
     steps = f", after {', '.join(s.rpartition('.')[2] for s in entry['steps'])}" if entry["steps"] else ""
     masked = "masked, " if entry.get("masked") else ""
+    masked = f"with noise (mu^2 {entry['mu2']:.3g}), {masked}" if entry.get("mu2") else masked
     trust = "" if study else " (no study: the policy trusts the coordinator)"
     return (
         f"{when}: {entry['numbers']} numbers ({entry['bytes']} bytes) {verb} {masked}{USES[entry['kind']]}, "

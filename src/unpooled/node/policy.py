@@ -20,7 +20,8 @@ from unpooled.arrays import to_numpy
 from unpooled.client import GATHER, KEYS, REGISTRY, TELL, Ask
 from unpooled.errors import BadParameter, DataNotFound, suggest
 from unpooled.names import room_of
-from unpooled.node import limits
+from unpooled.node import budget, limits
+from unpooled.node.budget import Budget
 from unpooled.node.questions import Refused
 
 MASK = "secure.mask"
@@ -41,6 +42,13 @@ max_parameters_per_row = 0.33  # numbers in one answer, for each row of this tab
 rounds_per_day = 10000         # questions answered in 24 hours, at most
 max_bytes = 1073741824         # a larger message is not read
 dry_run = false                # true: answer nothing, write into the ledger what would have left
+
+# [privacy]                    # a budget for the life of this table; looks with noise are answered until it is spent
+# epsilon = 4.0
+# delta = 1e-6                 # far below 1 / rows
+# per_question = 1.0           # epsilon of one look, at most
+# colluding = 1                # nodes assumed to tell the coordinator their noise
+# required = true              # answer nothing but looks with noise
 
 [limits]                       # how closely a request may look, whoever asks
 min_count = 5                  # rows in a cluster whose centre leaves, at least
@@ -71,6 +79,7 @@ class Policy:
     max_bytes: int = 2**31
     dry_run: bool = False
     limits: Mapping[str, float] = field(default_factory=dict)  # none in a simulation
+    privacy: Budget | None = None  # the budget of this table, if its owner set one
     network: bool = False  # whether this node is on a network; True for every policy file
 
     def admit(self, ask: Ask, rows: int, node: str) -> None:
@@ -99,6 +108,9 @@ class Policy:
             raise Refused(
                 f"{where} lets out masked sums alone, and {ask.name} was not asked as one: use a study with secure = true"
             )
+        private = any(step.name == budget.LOOK for step in ask.steps)
+        if self.privacy is not None and self.privacy.required and not private and ask.kind != KEYS:
+            raise Refused(f"{where} answers looks with noise alone, and {ask.name} is none: fit a private model")
         if rows < self.min_rows:
             raise Refused(f"{node!r} has fewer rows than the {self.min_rows} that its policy demands")
 
@@ -148,8 +160,9 @@ def read(path: Path) -> Policy:
         raise DataNotFound(f"{path} is not there: `unpooled node init` writes one to start from") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise BadParameter(f"{path} is not TOML: {error}") from error
-    known = {f.name: f.default for f in fields(Policy) if f.name != "network"}
+    known = {f.name: f.default for f in fields(Policy) if f.name not in ("network", "privacy")}
     strict = defaults()
+    privacy = budget.read(body.pop("privacy", None), path.name)
     body["limits"] = _read_limits(body.get("limits", {}), path)
     for key, value in body.items():
         if key == "limits":
@@ -160,7 +173,7 @@ def read(path: Path) -> Policy:
             raise BadParameter(f'{path.name}: secure = {value!r} should be "off", "allowed" or "required"')
         if not (_fits(value, known[key]) or (key == "gather" and _fits(value, ()))):
             raise BadParameter(f"{path.name}: {key} = {value!r} should be like {json.dumps(strict[key])}")
-    return Policy(**{**strict, **body}, network=True)
+    return Policy(**{**strict, **body}, privacy=privacy, network=True)
 
 
 def _read_limits(given: Any, path: Path) -> dict[str, float]:

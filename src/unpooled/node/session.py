@@ -6,8 +6,11 @@ import itertools
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
+
 from unpooled import wire
 from unpooled.client import SUM, Ask, digest
+from unpooled.layers.private.look import wanted_mu2
 from unpooled.node import follow
 from unpooled.node.follow import Expected, Follower, NotFollowed
 from unpooled.node.vault import Vault
@@ -96,12 +99,16 @@ class Session:
         if round != expected.round:
             raise NotFollowed(f"the coordinator asks round {round}, but the study stands at round {expected.round}")
         follow.compare(expected, ask, down, self.name)
+        asked_cost, study_cost = wanted_mu2(ask), wanted_mu2(expected.ask)
+        if asked_cost != study_cost and not np.isclose(asked_cost or 0.0, study_cost or 0.0, rtol=1e-9, atol=0):
+            raise NotFollowed(f"{ask.name} was asked to tell more than the study lets it in round {round}")
         self.vault[f"{self.run}/asked-{round}"] = asked
         return expected.down
 
     def _check_steps(self, ask: Ask) -> None:
         """The layers of the study, no more and no fewer."""
-        wanted = ["secure.mask"] if self.study.secure and ask.kind == SUM else []
+        wanted = ["looks.wanted"] if self.study.privacy and ask.kind == SUM else []
+        wanted += ["secure.mask"] if self.study.secure and ask.kind == SUM else []
         if {"levels", "quantiser"} & set(self.study.layers):
             wanted = ["compressed.compress"]
         if [step.name for step in ask.steps] != wanted:

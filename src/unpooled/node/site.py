@@ -24,10 +24,11 @@ from unpooled.errors import UnpooledError, suggest
 from unpooled.layers.secure import masking_node
 from unpooled.local import merged_jobs
 from unpooled.node import limits, questions
+from unpooled.node.budget import LOOK, Charge, answer_privately
 from unpooled.node.ledger import Ledger, Line
 from unpooled.node.policy import MASK, Policy
 from unpooled.node.questions import Refused
-from unpooled.node.secrets import Secrets, pins_of
+from unpooled.node.secrets import Secrets, node_secret, pins_of
 from unpooled.node.session import Session, read_totals
 from unpooled.node.vault import Vault, forget_old_runs, identity
 from unpooled.study import Study
@@ -35,6 +36,7 @@ from unpooled.tree import SchemaError, Tree
 
 log = logging.getLogger("unpooled.node")
 
+LEDGER_HEAD = "ledger-head"  # the hash of the last line that this node wrote
 FIELDS = {"run": str, "round": int, "seed": int, "base": int, "floor": int}
 FIELDS |= {"ask": str, "schema": str, "options": dict}
 
@@ -137,6 +139,7 @@ class Site:
         self, parcel: wire.Parcel, request: dict[str, Any], letters: dict[str, bytes], head: dict[str, Any]
     ) -> bytes:
         policy = self.policy()
+        self._check_ledger()
         self._check_charge(policy)
         session = self._session(request, letters, policy)
         rows = self._open(request, policy)
@@ -148,15 +151,23 @@ class Site:
         if session is not None:
             down = self._followed(session, ask, down, request, private)
         key = _digest(parcel, request) if self.keep_answer else ""
-        cached = self._cached(request, key)
+        cached = None if any(step.name == LOOK for step in ask.steps) else self._cached(request, key)
+        charge = None
         if cached is None:
-            state, sent = self._compute(ask, down, request, rows, policy, private)
+            state, sent, charge = self._compute(ask, down, request, rows, policy, private)
             kept, self.state = self._keep_state(request, state), state
             cached = wire.pack({**head, "kept": kept}, sent)
             if self.keep_answer:
                 self.vault[f"{request['run']}/answer"] = key.encode() + cached
-        self._record(policy, ask, request, cached, session)
+        self._record(policy, ask, request, cached, session, charge)
         return cached
+
+    def _check_ledger(self) -> None:
+        """Nothing is answered once lines were cut off the ledger: what was spent could not be known."""
+        if self.ledger is not None and not self.ledger.holds(self.vault.get(LEDGER_HEAD, b"").decode()):
+            raise OverCharged(
+                f"the ledger of {self.name!r} was cut or replaced: put it back, nothing is answered until then"
+            )
 
     def _check_charge(self, policy: Policy) -> None:
         if self.ledger is not None and self.ledger.today() >= policy.rounds_per_day:
@@ -282,20 +293,24 @@ class Site:
 
     def _compute(
         self, ask: Ask, down: Tree, request: dict[str, Any], rows: Rows, policy: Policy, private: dict[str, Any]
-    ) -> tuple[dict, Tree]:
-        """(new state, what would leave), checked against the schema before any step hides it."""
+    ) -> tuple[dict, Tree, Charge | None]:
+        """(new state, what would leave, what it costs), checked against the schema before any step hides it."""
         bound = _check_down(down, ask)
         state, moment = self._state(request), (request["seed"], request["round"])
         if ask.kind == KEYS:  # keys and shares have nothing to do with rows
             me = replace(_NOBODY, name=self.name, state=dict(state), moment=moment, **private)
-            return state, ask(down, me)
+            return state, ask(down, me), None
         like = replace(_NOBODY, state=state, moment=moment, **private)
         up, me = self._ask_rows(ask, down, rows, like, policy.min_rows)
         tree.check(up, ask.types[1], bound)
-        if not any(step.name == MASK for step in ask.steps):
+        charge = None
+        if any(step.name == LOOK for step in ask.steps):
+            looks = None if self.ledger is None else self.ledger.looks
+            ask, up, charge = answer_privately(ask, up, down, me, policy.privacy, looks, node_secret(self.vault))
+        elif not any(step.name == MASK for step in ask.steps):
             policy.check_answer(up, ask.types[1], rows.n_rows, self.name)
         sent = replace(ask, answer=lambda *_, **__: up, options={})(down, me)
-        return me.state, sent
+        return me.state, sent, charge
 
     def _ask_rows(self, ask: Ask, down: Tree, rows: Rows, like: Client, least: int) -> tuple[Tree, Client]:
         """The answer before its steps. What a question says about the data may quote a value: that stays in the node's log."""
@@ -334,12 +349,22 @@ class Site:
     # ---- what leaves is written down first ----
 
     def _record(
-        self, policy: Policy, ask: Ask, request: dict[str, Any], answer: bytes, session: Session | None
+        self,
+        policy: Policy,
+        ask: Ask,
+        request: dict[str, Any],
+        answer: bytes,
+        session: Session | None,
+        charge: Charge | None,
     ) -> None:
         if self.ledger is not None:
             sent = wire.unpack(answer, len(answer)).value()
             line = _line(request, sent, ask, policy.dry_run)
+            if charge is not None and policy.privacy is not None:
+                epsilon, delta = policy.privacy.epsilon, policy.privacy.delta
+                line = replace(line, mu2=charge.mu2, release=charge.name, epsilon=epsilon, delta=delta)
             self.ledger.note(replace(line, node=self.name, followed=session is not None))
+            self.vault[LEDGER_HEAD] = self.ledger.last.encode()
         if policy.dry_run:
             raise Refused(f"{self.name!r} makes a dry run: what would have left is in its ledger, nothing did")
 

@@ -1,0 +1,105 @@
+"""The privacy budget of a node's table: what looks have cost, by its own ledger, and what is left. The coordinator cannot change it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import sqrt
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from unpooled.arrays import to_numpy
+from unpooled.client import Ask, Client
+from unpooled.errors import BadParameter, suggest
+from unpooled.layers.private.look import wanted, wanted_mu2, without_wish
+from unpooled.layers.private.nodes import noise_holders
+from unpooled.node.questions import Refused
+from unpooled.privacy.accountant import epsilon_of
+from unpooled.privacy.noise import request_digest, sigma_of
+from unpooled.privacy.release import release
+from unpooled.privacy.sensitivity import SENSITIVITY
+from unpooled.tree import Tree
+
+LOOK = wanted.name
+MASK = "secure.mask"
+ROUNDING = 1e-9
+
+
+class Budget(NamedTuple):
+    """`[privacy]` of policy.toml."""
+
+    epsilon: float  # for the life of this table
+    delta: float
+    per_question: float = float("inf")  # epsilon of one look, at most
+    colluding: int = 1  # nodes assumed to tell the coordinator their noise
+    required: bool = False  # whether nothing but looks is answered
+
+
+class Charge(NamedTuple):
+    """What one look costs, and the name under which it is paid for."""
+
+    mu2: float
+    name: str
+
+
+def read(section: Any, where: str) -> Budget | None:
+    """The budget in a policy file, or None if there is none."""
+    if section is None:
+        return None
+    if not isinstance(section, Mapping):
+        raise BadParameter(f"{where}: privacy is a section, written [privacy]")
+    for key in section:
+        if key not in Budget._fields:
+            raise BadParameter(f"{where}: [privacy] has no key {key!r}: {suggest(key, Budget._fields)}")
+    for key in ("epsilon", "delta"):
+        value = section.get(key)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+            raise BadParameter(f"{where}: [privacy] needs {key} above 0")
+    if section["delta"] >= 1:
+        raise BadParameter(f"{where}: [privacy] delta must be far below 1, about one over the number of rows squared")
+    return Budget(**section)
+
+
+def spent(looks: Mapping[str, float], delta: float) -> float:
+    """The epsilon of all looks so far."""
+    return epsilon_of(sqrt(sum(looks.values())), delta) if looks else 0.0
+
+
+def answer_privately(
+    ask: Ask, up: Tree, down: Tree, me: Client, budget: Budget | None, looks: Mapping[str, float] | None, secret: bytes
+) -> tuple[Ask, Tree, Charge]:
+    """(the question without the wish for noise, the noisy answer, its charge); refused beyond the budget."""
+    if budget is None or looks is None:
+        raise Refused(f"{me.name!r} has no privacy budget: its owner writes [privacy] into policy.toml")
+    if ask.name not in SENSITIVITY:
+        raise Refused(f"{ask.name} does not bound what one row can change: no noise makes it private")
+    if float(to_numpy(me.w).max(initial=0.0)) > 1:
+        raise Refused(f"{me.name!r} has row weights above 1: a private sum counts a row once at most")
+    mu2 = wanted_mu2(ask)
+    if mu2 is None or not 0 < mu2 < np.inf:
+        raise Refused(f"{ask.name} was asked privately without a cost above 0")
+    plain = without_wish(ask)
+    sigma = sigma_of(mu2, SENSITIVITY[ask.name]) / sqrt(_holders(plain, budget))
+    made = release(up, request_digest(ask.name, ask.options, down, mu2), secret, sigma)
+    charge = Charge(mu2, made.name.hex())
+    _check(budget, looks, charge, me.name)
+    return plain, made.answer, charge
+
+
+def _holders(ask: Ask, budget: Budget) -> int:
+    """Among how many nodes the noise of a total is shared: 1 unless the answer is masked."""
+    masks = [step for step in ask.steps if step.name == MASK]
+    return noise_holders(len(masks[0].options["cohort"]), budget.colluding) if masks else 1
+
+
+def _check(budget: Budget, looks: Mapping[str, float], charge: Charge, node: str) -> None:
+    if charge.name in looks:  # the same question about the same rows: the same noise, which costs nothing
+        return
+    if epsilon_of(sqrt(charge.mu2), budget.delta) > budget.per_question * (1 + ROUNDING):
+        raise Refused(
+            f"this look costs more than the epsilon {budget.per_question:g} that {node!r} allows for one question"
+        )
+    if spent({**looks, charge.name: charge.mu2}, budget.delta) > budget.epsilon * (1 + ROUNDING):
+        raise Refused(
+            f"epsilon {spent(looks, budget.delta):.2f} of {budget.epsilon:g} is spent at {node!r}, and this look needs more than is left"
+        )
