@@ -18,7 +18,7 @@ from unpooled.client import Client
 from unpooled.errors import BadParameter, TooFewClients
 from unpooled.layers.private.nodes import PrivateNodes
 from unpooled.models.private import ColumnMoments
-from unpooled.node import budget, policy
+from unpooled.node import budget, policy, review
 from unpooled.node.budget import Budget
 from unpooled.node.ledger import Ledger, budget_line, entries
 from unpooled.node.policy import Policy
@@ -139,6 +139,13 @@ def test_a_coordinator_that_wants_to_learn_more_than_the_study_says_is_refused(t
     fed = configs.with_privacy(coordinator(MemoryTransport(sites), approved), greedy)
     with pytest.raises(TooFewClients, match=r"tell more than the study lets it|is not what the study sends"):
         fit(approved, fed)
+
+
+def test_a_review_rehearses_the_study_with_noise():
+    found = review.review(private_study(), "basel", Source(Client("basel", ROWS["basel"]), COLUMNS), Policy())
+    assert found.failure == ""
+    assert all(q.kind == "sum" for q in found.questions)
+    assert any("epsilon 4, delta 1e-06" in line for line in review.explain(found))
 
 
 def test_the_section_is_read_strictly(tmp_path):

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from unpooled import config as configs
 from unpooled import tree
 from unpooled.arrays import to_numpy
 from unpooled.client import GATHER, SUM, Ask, Client
@@ -119,7 +120,7 @@ def _rehearse(study: Study, fed: Federation) -> None:
     model.max_iter = min(model.max_iter, REHEARSED)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for _ in model.rounds(fed):
+        for _ in model.rounds(configs.with_privacy(fed, study.config)):
             pass
 
 
@@ -175,6 +176,7 @@ def explain(found: Review) -> list[str]:
         f"Columns {', '.join(study.columns)}",
         f"Sites   {', '.join(study.names)} ({pinned} of {len(study.names)} known by their key; at least {study.min_cohort} in a sum)",
         f"Limits  at most {study.max_exchanges} exchanges; sums {'masked' if study.secure else 'not masked'}",
+        *([f"Noise   epsilon {study.privacy['epsilon']:g}, delta {study.privacy['delta']:g}"] if study.privacy else []),
         "",
         f"Rehearsed with this node's own table (at most {REHEARSED} rounds). What would leave:",
     ]
