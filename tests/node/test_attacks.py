@@ -158,7 +158,7 @@ ATTACKS = {
         {"shape": "diag"},
         "fewer than 5 rows",
     ),
-    "as many models as fill a disk": ("fedconceptem.begin", None, {"models": 15_000_000}, "models = 1.5e"),
+    "as many models as fill a disk": ("fedconceptem.initialise", None, {"models": 15_000_000}, "models = 1.5e"),
     "row by row": ("afcl.moves", None, {"batch": 1}, "no node answers it"),
     "the rows as experts": ("fedloc.expert", None, {"inducing": 300}, "no node answers it"),
     "steps on one row": ("fedavg.local_epochs", None, {"trainer": {"batch_size": 1}}, "batch_size = 1"),
@@ -187,8 +187,10 @@ def test_a_node_never_freezes_because_a_coordinator_says_so(tmp_path):
 
 def test_refusals_are_charged_so_that_nobody_asks_until_something_gives(tmp_path):
     coordinator = trusting(tmp_path, rounds_per_day=3)
-    import_home("fedconceptem.begin")
-    told = [coordinator.ask("fedconceptem.begin", None, options={"models": 10**7}).head["refused"] for _ in range(5)]
+    import_home("fedconceptem.initialise")
+    told = [
+        coordinator.ask("fedconceptem.initialise", None, options={"models": 10**7}).head["refused"] for _ in range(5)
+    ]
     assert ["24 hours" in text for text in told] == [False, False, False, True, True]
 
 
@@ -201,6 +203,6 @@ def test_a_refusal_does_not_quote_a_label(tmp_path):
     import_home("fedavg.local_epochs")
     trainer = {"labels": ["well", "ill"], "inputs": 4, "learner": "linear", "batch_size": 64}
     reply = coordinator.ask("fedavg.local_epochs", Model(np.zeros((1, 10))), options={"trainer": trainer})
-    assert reply.head["refused"]
+    assert reply.head["refused"].endswith("its log says why")
     assert "HIV" not in reply.head["refused"]
     assert "HIV" not in coordinator.ledger.read_text()

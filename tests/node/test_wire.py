@@ -120,7 +120,7 @@ def test_a_broken_value_is_refused(structure):
 
 
 def test_a_message_over_the_limit_is_refused_before_it_is_read():
-    with pytest.raises(SchemaError, match="more than the 10"):
+    with pytest.raises(SchemaError, match="more than the limit of 10"):
         wire.unpack(GOOD, limit=10)
 
 

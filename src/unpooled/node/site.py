@@ -122,13 +122,16 @@ class Site:
         except (Unbegun, OverCharged):
             raise
         except (UnpooledError, SchemaError) as error:
-            self._note_refusal(request, error)
+            self._note_refusal(request, str(error))
+            raise
+        except Exception:
+            self._note_refusal(request, "the question failed: the log of the node says more")
             raise
 
-    def _note_refusal(self, request: dict[str, Any], error: Exception) -> None:
+    def _note_refusal(self, request: dict[str, Any], reason: str) -> None:
         """Refusals stand in the ledger and count as answers: who asks until something gives is seen, and stopped."""
         if self.ledger is not None:
-            self.ledger.note(replace(refusal_line(request, str(error)), node=self.name))
+            self.ledger.note(replace(refusal_line(request, reason), node=self.name))
 
     def _columns(self) -> list[str] | None:
         return self.source.columns and self.policy().usable(self.source.columns)

@@ -393,7 +393,7 @@ def test_the_report_says_who_belongs_where(case):
 def test_a_sentence_says_what_would_change_it():
     own = {"omega": np.array([0.1, 0.9]), "fit": np.array([-1.0, 0.5]), "votes": np.array([10.0, 30.0])}
     assert diagnosis.sentence("lab", own) == (
-        "lab: concept 1, likely (90.0% of its rows); concept 0 comes next, 1.50 nats a row behind; it would change if "
+        "lab: concept 1, likely (90.0% of its rows); concept 0 comes next, 1.50 nats per row behind; it would change if "
         "about 10 of its 40 rows were labelled as concept 0 labels them."
     )
     alone = {"omega": np.ones(1), "fit": np.zeros(1), "votes": np.ones(1)}

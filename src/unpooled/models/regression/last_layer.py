@@ -273,7 +273,9 @@ class LastLayer(RegressorMixin, Estimator):
 
     def _predictive_quantiles(self, X: Any, p: np.ndarray) -> np.ndarray:  # (n, o, p)
         """Quantiles of y as the model has them: mixtures of t distributions, or normal where variances were given."""
-        along, scaling = self._axes(), self.design_.scaling
+        check_is_fitted(self, "design_")
+        along = None if hasattr(self, "posterior_") else self._axes()  # a private fit has its posterior, and no sums
+        scaling = self.design_.scaling
         if along is None:
             mean, std = self._predict(X)
             return mean[..., None] + std[..., None] * norm.ppf(p)
