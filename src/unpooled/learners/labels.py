@@ -180,7 +180,7 @@ def codes(y: Array, labels: Sequence, w: Array | None = None) -> np.ndarray:
     if w is not None:
         unknown &= to_numpy(w) > 0
     if unknown.any():
-        label = to_numpy(y)[unknown][0].item()
+        label = to_numpy(y)[unknown][:1].tolist()[0]
         raise BadData(f"label {label!r} is outside the known classes: they are {list(labels)}")
     return positions
 
