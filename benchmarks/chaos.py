@@ -3,7 +3,8 @@
     python benchmarks/chaos.py --runs 20 --minutes 10
 
 Each run is `unpooled run FILE.toml --on LINK`, resumed by `unpooled resume` after each kill; every node is `unpooled node start`.
-Checked after each run: the model's bytes, one line in each node's ledger for every exchange of the run, no process left over.
+Checked after each run: the model's bytes, one line in each node's ledger for every exchange of the run (for a masked study: its
+certificate), no process left over.
 A run's line is written when it ends; started again with the same --out, runs that stand there are not run again.
 """
 
@@ -30,13 +31,49 @@ from network import NodeProcess, free_port, save_rows, started, write_node
 
 import unpooled
 from unpooled import load
+from unpooled.certificate import verify as verify_run
 from unpooled.flower.server import serving
+from unpooled.node.config import read, table_source
 from unpooled.node.ledger import entries, verify
+from unpooled.node.secrets import read_identity
+from unpooled.secure import fingerprint, identity_bytes
 
 MODELS = {
     "em": 'name = "GaussianMixture"\nn_components = 8\nmax_iter = 240\ntol = 1e-300\nrandom_state = {seed}\n',
     "vr-fedem": 'name = "GaussianMixture"\nsolver = "vr-fedem"\nn_components = 8\nmax_iter = 80\ntol = 0\nrandom_state = {seed}\n',
 }
+
+
+MASKED = "masked"  # a study that nodes approved, follow along and mask
+STUDY = """[study]
+title = "Chaos {seed}"
+[participants]
+{participants}
+[model]
+name = "GaussianMixture"
+n_components = 4
+init_params = "random"
+max_iter = 60
+tol = 1e-300
+random_state = {seed}
+[data]
+columns = {columns}
+[layers]
+secure = true
+[federation]
+wait = 600
+"""
+
+
+def write_study(path: Path, seed: int, folder: Path, names: list[str]) -> None:
+    """A masked study, approved by every node."""
+    marks = {n: fingerprint(identity_bytes(read_identity(folder / n / "node.key"))) for n in names}
+    participants = "\n".join(f'{n} = "{mark}"' for n, mark in marks.items())
+    source = table_source(read(folder / names[0] / "node.toml"))
+    path.write_text(STUDY.format(seed=seed, participants=participants, columns=json.dumps(source.columns)))
+    for name in names:
+        approve = ["node", "approve", str(path), "--node", str(folder / name / "node.toml")]
+        subprocess.run([sys.executable, "-m", "unpooled.cli", *approve], check=True, stdout=subprocess.DEVNULL)
 
 
 class Coordinator:
@@ -111,12 +148,19 @@ def ledger_faults(folder: Path, out: Path, names: list[str]) -> int:
 def one_run(number: int, kind: str, every: float, link: Path, folder: Path, nodes: dict, limit: float) -> dict:
     """A run in peace, the same run in chaos, and what the second has that the first has not."""
     config = folder / f"{kind}.toml"
-    config.write_text(f"[model]\n{MODELS[kind].format(seed=number)}[federation]\nmin_clients = 3\nwait = 600\n")
+    if kind == MASKED:
+        write_study(config, number, folder, sorted(nodes))
+    else:
+        config.write_text(f"[model]\n{MODELS[kind].format(seed=number)}[federation]\nmin_clients = 3\nwait = 600\n")
     peace, chaos = (Coordinator(config, link, folder / f"{number}-{kind}-{how}") for how in ("peace", "chaos"))
     finish(peace, nodes, 0, random.Random(), limit)
     told = finish(chaos, nodes, every, random.Random(number), limit)
     same = told["ended"] and model_bits(peace.out) == model_bits(chaos.out)
-    faults = ledger_faults(folder, chaos.out, list(nodes)) if told["ended"] else None
+    if kind == MASKED:
+        findings = verify_run(chaos.out, [folder / n / "ledger.jsonl" for n in nodes]) if told["ended"] else []
+        faults = sum(bool(f.wrong) for f in findings) if told["ended"] else None
+    else:
+        faults = ledger_faults(folder, chaos.out, list(nodes)) if told["ended"] else None
     left = len(processes(folder)) - len(nodes) - 1  # all nodes and the SuperLink are there
     return {"run": number, "model": kind, **told, "same_bits": same, "ledger_faults": faults, "processes_left": left}
 
@@ -144,7 +188,8 @@ def done(path: Path) -> list[dict]:
 def told(row: dict) -> str:
     """A run in one line."""
     kills = f"{row['node']:>3} nodes and {row['coordinator']:>2} coordinators killed in {float(row['seconds']):5.0f} s"
-    bits = "same bits" if str(row["same_bits"]) == "True" else "OTHER BITS"
+    ended = "OTHER BITS" if str(row["ended"]) == "True" else "did not end in time"
+    bits = "same bits" if str(row["same_bits"]) == "True" else ended
     faults = f"{row['ledger_faults']} ledger faults, {row['processes_left']} processes left"
     return f"{row['run']:>3} {row['model']:9} {kills}: {bits}, {faults} (source {row['source']})"
 
@@ -165,7 +210,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=10, help="start no new run after so many minutes")
     parser.add_argument("--every", type=float, default=5, help="seconds between kills, on average")
     parser.add_argument("--out", type=Path, default=Path("out/chaos.csv"))
-    parser.add_argument("--kinds", default=",".join(MODELS))
+    parser.add_argument("--kinds", default=",".join((*MODELS, MASKED)))
     args = parser.parse_args()
     rows, end, kinds = done(args.out), time.monotonic() + 60 * args.minutes, args.kinds.split(",")
     wanted = [n for n in range(args.first, args.first + args.runs) if str(n) not in {r["run"] for r in rows}]
