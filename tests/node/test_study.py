@@ -143,6 +143,37 @@ def test_a_request_that_the_study_does_not_ask_is_refused(tmp_path, secure, chan
     assert len(refused) == 1
 
 
+def unfollowed():
+    return study.parse(study_file(MIXTURE, secure=False, follow="false"))
+
+
+CHOICES = {
+    "other columns": (lambda fed: fed.columns.reverse(), "other columns than the study's"),
+    "another seed": (lambda fed: setattr(fed.journal, "seed", 99), "another seed than the study's"),
+}
+
+
+@pytest.mark.parametrize(("choose", "why"), CHOICES.values(), ids=CHOICES)
+def test_columns_and_draws_are_the_study_s(tmp_path, choose, why):
+    approved = study.parse(study_file(MIXTURE, secure=False))
+    fed = coordinator(MemoryTransport(make_sites(tmp_path, approved)), approved)
+
+    class Choosing(Layer):
+        def sum(self, ask, down):
+            choose(self)
+            return self.inner.sum(ask, down)
+
+    with pytest.raises(TooFewClients, match=why):
+        fit(approved, Choosing(fed))
+
+
+def test_a_study_that_cannot_be_followed_is_answered_only_by_those_who_trust(tmp_path):
+    approved = unfollowed()
+    sites = make_sites(tmp_path, approved)
+    with pytest.raises(TooFewClients, match="only with trust_coordinator = true"):
+        fit(approved, coordinator(MemoryTransport(sites), approved))
+
+
 def test_a_forged_total_is_found_by_its_tag(tmp_path):
     approved = masked_study()
     fed = coordinator(MemoryTransport(make_sites(tmp_path, approved)), approved)

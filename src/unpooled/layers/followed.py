@@ -43,7 +43,10 @@ class Followed(Layer):
         if kept is not None:
             return self._again(round, ask, asked, kept)
         total = self.inner.sum(self._telling(ask, round), down)
-        self._keep(round, {"asked": asked, "question": ask.name, "total": total, **self._proof(total)})
+        proof = self._proof(total)
+        self._keep(
+            round, {"asked": asked, "question": ask.name, "total": total, **proof, "inner": self.inner.snapshot()}
+        )
         self._hear(round)
         return total
 
@@ -102,6 +105,7 @@ class Followed(Layer):
             raise RunError(
                 f"the total of round {round} belongs to another question: the model or its version changed, start a new run"
             )
+        self.inner.restore(kept["inner"])  # whose state is of which round, as it was after this total
         self.journal.round = round
         self.journal.exchanges.append(Exchange(round, ask.name, ask.kind, 0, 0, 0, 0, 0.0, "kept from before"))
         return kept["total"]

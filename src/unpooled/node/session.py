@@ -82,12 +82,20 @@ class Session:
 
     # ---- questions ----
 
-    def admit(self, round: int, ask: Ask, down: Tree) -> Tree:
+    def check_request(self, request: Mapping[str, Any]) -> None:
+        """Columns and seed are the study's: other columns, or other draws, would be another question."""
+        if "columns" in request and request["columns"] != self.study.columns:
+            raise NotFollowed("the coordinator asks for other columns than the study's")
+        seed = self.study.config["model"].get("random_state")
+        if seed is not None and request["seed"] != seed:
+            raise NotFollowed("the coordinator draws with another seed than the study's")
+
+    def admit(self, round: int, ask: Ask, down: Tree, moment: tuple[int, int] = (0, 0)) -> Tree:
         """The study's own parameters for this request, or NotFollowed if the study does not ask it now."""
         if round > self.study.max_exchanges:
             raise NotFollowed(f"the study allows {self.study.max_exchanges} exchanges, and they are spent")
         self._check_steps(ask)
-        asked = digest(ask, down).hex().encode()
+        asked = f"{digest(ask, down).hex()} {moment}".encode()  # the seed and the state it starts from belong to it
         before = self.vault.get(f"{self.run}/asked-{round}")
         if before is not None:
             if before != asked:

@@ -195,8 +195,16 @@ class Site:
             study = self._study_of(run, name, letters)
             for old in self._sessions.values():
                 old.stop()
+            self._sessions = {}
+            if not study.follow:  # nobody could tell what the coordinator asks: as good as no study
+                if policy.trust_coordinator:
+                    return None
+                raise Refused(
+                    f"the study {name[:12]} is not followed along: {self.name!r} answers it only with trust_coordinator = true"
+                )
             check = partial(self._check_total, run, study)
-            self._sessions = {run: Session(run, study, self.name, self.vault, check)} if study.follow else {run: None}  # type: ignore[dict-item]
+            self._sessions = {run: Session(run, study, self.name, self.vault, check)}
+        self._sessions[run].check_request(request)
         return self._sessions[run]
 
     def _study_of(self, run: str, name: str, letters: dict[str, bytes]) -> Study:
@@ -235,7 +243,7 @@ class Site:
                 raise Refused("the study does not mask its sums: no keys are needed for it")
             return down
         session.learn(read_totals(private["letters"].get("study", b""), self.policy().max_bytes))
-        return session.admit(request["round"], ask, down)
+        return session.admit(request["round"], ask, down, (request["seed"], request["base"]))
 
     def _check_total(self, run: str, study: Study, total: Any, asked: bytes) -> Tree:
         """A total of an earlier round: with masks its tag shows that it is the sum of what the nodes sent."""
