@@ -5,16 +5,18 @@ trusts its coordinator (`trust_coordinator = true`) still keeps the bounds of it
 """
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from unpooled import study, wire
-from unpooled.client import REGISTRY, STEP, Client
+from unpooled.client import REGISTRY, STEP, Client, Step
 from unpooled.maths.mixture import Params
 from unpooled.models import initialization
+from unpooled.models.private.frame import column_moments
 from unpooled.names import HOMES, import_home
-from unpooled.node import policy
+from unpooled.node import budget, policy
 from unpooled.node.ledger import Ledger, entries
 from unpooled.node.questions import options, schema
 from unpooled.node.site import Site, Source
@@ -206,3 +208,22 @@ def test_a_refusal_does_not_quote_a_label(tmp_path):
     assert reply.head["refused"].endswith("its log says why")
     assert "HIV" not in reply.head["refused"]
     assert "HIV" not in coordinator.ledger.read_text()
+
+
+def test_invented_peers_neither_lift_the_rule_of_few_rows_nor_thin_out_the_noise(tmp_path):
+    import_home("secure.mask")
+    mask = ["secure.mask", {"t": 1, "cohort": ["a", "b", "zurich"], "members": ["a", "b", "zurich"]}]
+    down = (half_space(np.sort(ROWS[:, 0])[-2] + 1e-9),)
+    reply = trusting(tmp_path, max_parameters_per_row=100).ask(
+        "mixture.e_step", down, steps=[mask], options={"shape": "diag"}
+    )
+    assert "fewer than 5 rows" in reply.head["refused"]
+    cohort = [f"n{i:03}" for i in range(300)]
+    wide = Step("secure.mask", {"t": 1, "cohort": cohort, "members": cohort})
+    ask = replace(column_moments, steps=(Step(budget.LOOK, {"mu2": 1.0}), wide))
+    exact, me = np.zeros(3), Client("zurich", ROWS)
+    noisy = {
+        pinned: budget.answer_privately(ask, exact, None, me, budget.Budget(9.0, 1e-6), {}, bytes(32), pinned)[1]
+        for pinned in (False, True)
+    }
+    assert np.abs(noisy[False]).max() > 5 * np.abs(noisy[True]).max()

@@ -66,9 +66,19 @@ def spent(looks: Mapping[str, float], delta: float) -> float:
 
 
 def answer_privately(
-    ask: Ask, up: Tree, down: Tree, me: Client, budget: Budget | None, looks: Mapping[str, float] | None, secret: bytes
+    ask: Ask,
+    up: Tree,
+    down: Tree,
+    me: Client,
+    budget: Budget | None,
+    looks: Mapping[str, float] | None,
+    secret: bytes,
+    pinned: bool,
 ) -> tuple[Ask, Tree, Charge]:
-    """(the question without the wish for noise, the noisy answer, its charge); refused beyond the budget."""
+    """(the question without the wish for noise, the noisy answer, its charge); refused beyond the budget.
+
+    Nodes share the noise of a masked total only where peers' keys are pinned: a coordinator could invent the others.
+    """
     if budget is None or looks is None:
         raise Refused(f"{me.name!r} has no privacy budget: its owner writes [privacy] into policy.toml")
     if ask.name not in SENSITIVITY:
@@ -79,7 +89,7 @@ def answer_privately(
     if mu2 is None or not 0 < mu2 < np.inf:
         raise Refused(f"{ask.name} was asked privately without a cost above 0")
     plain = without_wish(ask)
-    sigma = sigma_of(mu2, SENSITIVITY[ask.name]) / sqrt(_holders(plain, budget))
+    sigma = sigma_of(mu2, SENSITIVITY[ask.name]) / sqrt(_holders(plain, budget) if pinned else 1)
     made = release(up, request_digest(ask.name, ask.options, down, mu2), secret, sigma)
     charge = Charge(mu2, made.name.hex())
     _check(budget, looks, charge, me.name)

@@ -315,10 +315,14 @@ class Site:
         up, me = self._ask_rows(ask, down, rows, like, policy.min_rows)
         tree.check(up, ask.types[1], bound)
         charge = None
+        pinned = (
+            private["secrets"].settings().get("pins") is not None
+        )  # else the coordinator could invent the other nodes
         if any(step.name == LOOK for step in ask.steps):
             looks = None if self.ledger is None else self.ledger.looks
-            ask, up, charge = answer_privately(ask, up, down, me, policy.privacy, looks, node_secret(self.vault))
-        elif not any(step.name == MASK for step in ask.steps):
+            secret = node_secret(self.vault)
+            ask, up, charge = answer_privately(ask, up, down, me, policy.privacy, looks, secret, pinned)
+        elif not (pinned and any(step.name == MASK for step in ask.steps)):
             policy.check_answer(up, ask.types[1], rows.n_rows, self.name)
         sent = replace(ask, answer=lambda *_, **__: up, options={})(down, me)
         return me.state, sent, charge
