@@ -39,7 +39,7 @@ def equal_means(sums: Moments) -> dict[str, Result]:
     between = sums.between - np.outer(sums.x, sums.x) / sums.n
     kept = independent(total)
     total, between = total[np.ix_(kept, kept)], between[np.ix_(kept, kept)]
-    f, h = len(kept), int(round(sums.groups)) - 1
+    f, h = len(kept), round(float(sums.groups)) - 1
     e = sums.n - sums.groups
     if f == 0 or h < 1 or e <= f:
         nothing = Result(float("nan"), 0.0, float("nan"))

@@ -15,14 +15,14 @@ from unpooled.estimator import Estimator, Info, rows_of
 from unpooled.federation import Federation
 from unpooled.maths import equal_laws, small_glm
 from unpooled.maths.folds import FOLDS
-from unpooled.maths.gaussian import pack_triangle, unpack_triangle
+from unpooled.maths.gaussian import unpack_triangle
 from unpooled.models.column_names import called, names_of
 from unpooled.models.pooling import mixtures, pages, path, questions, sites, verdict
 from unpooled.models.pooling.mixtures import Ladder
 from unpooled.models.pooling.path import Path
 from unpooled.models.pooling.questions import Apart, At, Centre, Look, Shared
 from unpooled.models.pooling.rows import Frame
-from unpooled.models.pooling.sites import Compared, Fitted, Others
+from unpooled.models.pooling.sites import Compared, Fitted, Losses, Others
 from unpooled.models.steady import Steady
 from unpooled.parameters import at_least, flag, one_of, within
 from unpooled.tree import message
@@ -63,7 +63,7 @@ class Pooling(Estimator):
         Whether each site's numbers are given: its losses, its share of the information, the fit without it. It takes questions that end
         in `_by_site`, which a node may refuse.
     level : float, default=0.05
-        Of the tests, where `cv=None` leaves the recommendation to them.
+        Of the tests that decide whether one law, or own intercepts, will do.
     missing : {"refuse", "drop"}, default="refuse"
         What to do with rows that have missing values.
     em_rounds : int, default=30
@@ -82,7 +82,7 @@ class Pooling(Estimator):
         sites mix the same laws in proportions of their own), "personalised" (own coefficients, drawn to a common mean) and
         "own everything".
     recommended_, model_, reason_ : str
-        The rung of the smallest held-out loss, what of this library fits it, and why, in a sentence.
+        The simplest rung that no richer one beats clearly, what of this library fits it, and why, in a sentence.
     coef_ : ndarray (p,), intercept_ : float
         Of one law.
     sites_ : dict of str to dict
@@ -304,8 +304,9 @@ class Pooling(Estimator):
         }
         fitted = self._fitted(state) if self.cv is not None else None
         self.n_groups_ = self._sizes[int(fitted.group_choice[-1])] if fitted else 0
-        self.ladder_ = self._held_out(fed, state, fitted) if fitted else None
-        self.recommended_ = verdict.recommended(self.ladder_, self.tests_, self.level)
+        losses = self._held_out(fed, fitted) if fitted else None
+        self.ladder_ = verdict.ladder(losses, state.sites) if losses else None
+        self.recommended_ = verdict.recommended(losses, state.sites, self.tests_, self.level)
         self.model_ = verdict.model_for(self.recommended_, self.family, self.n_groups_)
         self.reason_ = verdict.reason(self.recommended_, self.ladder_, self.tests_, self.n_groups_)
         self.sites_ = self._by_site(fed, state, fitted) if self.sites else {}
@@ -328,9 +329,8 @@ class Pooling(Estimator):
             *best,
         )
 
-    def _held_out(self, fed: Federation, state: State, fitted: Fitted) -> dict:
-        ask = self._with_folds(sites.held_out).using(sizes=self._sizes)
-        return verdict.ladder(_numpy(fed.sum(ask, fitted)), state.sites)
+    def _held_out(self, fed: Federation, fitted: Fitted) -> Losses:
+        return _numpy(fed.sum(self._with_folds(sites.held_out).using(sizes=self._sizes), fitted))
 
     def _by_site(self, fed: Federation, state: State, fitted: Fitted | None) -> dict[str, dict]:
         """What each site gave and got: one SUM of influence, one of losses."""
@@ -355,7 +355,9 @@ class Pooling(Estimator):
             }
         if fitted is None:
             return found
-        losses = _numpy(fed.sum(self._with_folds(sites.held_out_by_site).using(sizes=self._sizes, sites=fed.names), fitted))
+        losses = _numpy(
+            fed.sum(self._with_folds(sites.held_out_by_site).using(sizes=self._sizes, sites=fed.names), fitted)
+        )
         own = _numpy(fed.sum(sites.personal_by_site.using(**told), fitted.ladder))
         for i, name in enumerate(fed.names):
             intercept, coef = self._in_units(state.frame, own.coef[i])
@@ -409,7 +411,9 @@ class Pooling(Estimator):
         """
         check_is_fitted(self, "tests_")
         if site not in self.sites_:
-            raise BadParameter(f"there is nothing about site {site!r}: fit with sites=True, and give one of the sites' names")
+            raise BadParameter(
+                f"there is nothing about site {site!r}: fit with sites=True, and give one of the sites' names"
+            )
         return pages.site_page(self, site)
 
     def report_figures(self) -> dict[str, str]:

@@ -184,7 +184,9 @@ def _personal_sums(at: Personal, own: Prepared, family: str) -> PersonalSums:
 # ---- the server's side ----
 
 
-def begin(coef: np.ndarray, scale: np.ndarray, scatter: np.ndarray, information: np.ndarray, sizes: Sequence[int], far: float) -> Laws:
+def begin(
+    coef: np.ndarray, scale: np.ndarray, scatter: np.ndarray, information: np.ndarray, sizes: Sequence[int], far: float
+) -> Laws:
     """Laws on both sides of the shared one, along the directions in which sites differ most.
 
     coef (v, q), scale (v,), scatter (v, q, q) whitened and per row, information (v, q, q) per row.
@@ -226,7 +228,7 @@ def m_step(laws: Laws, total: LawSums, family: str, sizes: Sequence[int]) -> Law
         squares = 2 * total.loss - 2 * (step * total.score).sum(-1) + bent
         scale = np.maximum((squares + LEAST_VARIANCE) / np.maximum(total.n + 1e-9, 1e-9), LEAST_VARIANCE)
     share = np.empty_like(laws.share)
-    for block, k in zip(blocks(sizes), sizes):
+    for block in blocks(sizes):
         held = total.member[:, block] + 1.0
         share[:, block] = held / held.sum(1, keepdims=True)
     return Laws(laws.coef + step, scale, share)
@@ -253,8 +255,10 @@ def personal_m_step(at: Personal, total: PersonalSums, family: str) -> Personal:
     return Personal(mean, variance, np.maximum(scale, LEAST_VARIANCE))
 
 
-def criterion(loglik: np.ndarray, sizes: Sequence[int], q: int, n: np.ndarray, sites: float, by_row: bool) -> np.ndarray:
+def criterion(
+    loglik: np.ndarray, sizes: Sequence[int], q: int, n: np.ndarray, sites: float, by_row: bool
+) -> np.ndarray:
     """(v,) the candidate of the least BIC in every version, from log-likelihoods (v, c)."""
-    sizes = np.asarray(sizes)
-    parameters = sizes * (q + 1) + (sites if by_row else 1) * (sizes - 1)
+    k = np.asarray(sizes)
+    parameters = k * (q + 1) + (sites if by_row else 1) * (k - 1)
     return np.argmin(-2 * loglik + parameters * np.log(np.maximum(n, 2.0))[:, None], axis=1)

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from unpooled.models.pooling.estimator import Pooling
 
 
-
 def gains(losses: SiteLosses, i: int) -> dict[str, Any]:
     """A site's held-out losses per row by rung, its gain over itself alone, that gain's standard error, and its group."""
     n = max(float(losses.n[i]), 1e-300)
@@ -127,7 +126,9 @@ def _columns(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
 
 def figures(model: Pooling) -> dict[str, str]:
     """What the report of a run shows."""
-    said = f"<p><b>{escape(model.recommended_)}</b>: {escape(model.reason_)}.<br>Fit it with: {escape(model.model_)}.</p>"
+    said = (
+        f"<p><b>{escape(model.recommended_)}</b>: {escape(model.reason_)}.<br>Fit it with: {escape(model.model_)}.</p>"
+    )
     found = {"Recommendation": said}
     found["Is it the same at all sites?"] = _html(("", "test", "statistic", "df", "p"), _test_rows(model))
     if model.ladder_ is not None:

@@ -53,8 +53,8 @@ def look(nothing: None, client: Client, *, family: str) -> Look:
     x, y, w, kept = complete(client)
     missing = ((w > 0) & ~kept).sum()
     outside = _outside(family, y[kept]).sum()
-    numbers = (float(kept.any()), w[kept].sum(), float(missing), float(outside))
-    return Look(*map(np.asarray, numbers), w[kept] @ x[kept], w[kept] @ y[kept])
+    here, rows, gone, wrong = (np.asarray(float(a)) for a in (kept.any(), w[kept].sum(), missing, outside))
+    return Look(here, rows, gone, wrong, w[kept] @ x[kept], w[kept] @ y[kept])
 
 
 def _outside(family: str, y: np.ndarray) -> np.ndarray:
@@ -241,7 +241,11 @@ def _excess(own: Prepared, family: str, coef: np.ndarray, rng: np.random.Generat
     """How much larger the mean of twice the gain of an own fit is than that of its score statistic, by simulation."""
     z = own.rows.z
     mu = small_glm.mean(family, z @ coef)
-    drawn = rng.random((len(mu), DRAWS)) < mu[:, None] if family == "binomial" else rng.poisson(mu[:, None], (len(mu), DRAWS))
+    drawn = (
+        rng.random((len(mu), DRAWS)) < mu[:, None]
+        if family == "binomial"
+        else rng.poisson(mu[:, None], (len(mu), DRAWS))
+    )
     y = drawn.astype(np.float64)
     w = np.repeat(own.rows.w[:, None], DRAWS, 1)
     start = np.tile(coef, (DRAWS, 1))

@@ -15,7 +15,16 @@ from unpooled.arrays import Array, Float, Int
 from unpooled.client import SUM, Client, client
 from unpooled.maths import small_glm
 from unpooled.maths.gaussian import pack_triangle, unpack_triangle
-from unpooled.models.pooling.mixtures import Ladder, Personal, blocks, log_densities, memberships, own_weights, personal_fit
+from unpooled.models.pooling.mixtures import (
+    Ladder,
+    Laws,
+    Personal,
+    blocks,
+    log_densities,
+    memberships,
+    own_weights,
+    personal_fit,
+)
 from unpooled.models.pooling.questions import WEAK, intercepts
 from unpooled.models.pooling.rows import Frame, Prepared, prepared
 from unpooled.tree import message
@@ -85,66 +94,72 @@ def _losses(fitted: Fitted, client: Client, family: str, cv: int, sizes: list) -
     own = prepared(fitted.ladder.frame, client, family, cv)
     if not len(own.rows.y):
         return np.zeros((0, len(RUNGS))), np.zeros(0)
-    every = [
-        _one_law(fitted, own, family),
-        _own_intercepts(fitted, own, family),
-        _groups(fitted, own, family, sizes),
-        _own_weights(fitted, own, family, sizes),
-        _personalised(fitted, own, family),
-        _own_everything(fitted, own, family),
-    ]  # each (n, v)
     rows = np.arange(len(own.fold))
-    loss = -np.stack([found[rows, own.fold] for found in every], 1)
+    laws = site_laws(fitted, own, family, sizes)
+    loss = -np.stack([densities(law, family, own.rows)[rows, own.fold] for law in laws], 1)
     return loss + np.log(fitted.ladder.frame.y_sd) * (family == "normal"), own.rows.w
 
 
-def _one_law(fitted: Fitted, own: Prepared, family: str) -> np.ndarray:
-    return _density(own, family, np.asarray(fitted.common), np.asarray(fitted.common_scale))
+# ---- every rung as a mixture of laws at one site ----
 
 
-def _own_intercepts(fitted: Fitted, own: Prepared, family: str) -> np.ndarray:
-    slopes = np.asarray(fitted.slopes)
-    coef = np.column_stack([intercepts(own, family, slopes), slopes])
-    return _density(own, family, coef, np.asarray(fitted.slopes_scale))
+class SiteLaw(NamedTuple):
+    """The law of y given x at one site: a mixture of k laws (often of one), for each version."""
+
+    coef: np.ndarray  # (v, k, q)
+    scale: np.ndarray  # (v, k)
+    weight: np.ndarray  # (v, k)
 
 
-def _groups(fitted: Fitted, own: Prepared, family: str, sizes: list) -> np.ndarray:
-    share, _ = memberships(fitted.ladder.groups, own, family, sizes)
-    joint = log_densities(fitted.ladder.groups, own, family) + np.log(np.maximum(share, 1e-300))
-    return _chosen(joint, np.asarray(fitted.group_choice), sizes)
+def site_laws(fitted: Fitted, own: Prepared, family: str, sizes: list) -> list[SiteLaw]:
+    """The law of the site under every rung, in the order of RUNGS."""
+    ladder, slopes = fitted.ladder, np.asarray(fitted.slopes)
+    levels = np.column_stack([intercepts(own, family, slopes), slopes])
+    personal, _ = personal_fit(ladder.personal, own, family)
+    return [
+        _single(fitted.common, fitted.common_scale),
+        _single(levels, fitted.slopes_scale),
+        _chosen(ladder.groups, memberships(ladder.groups, own, family, sizes)[0], fitted.group_choice, sizes),
+        _chosen(ladder.weights, _weights(ladder.weights, own, family, sizes), fitted.weight_choice, sizes),
+        _single(personal.coef, ladder.personal.scale),
+        _alone(own, family),
+    ]
 
 
-def _own_weights(fitted: Fitted, own: Prepared, family: str, sizes: list) -> np.ndarray:
-    density = log_densities(fitted.ladder.weights, own, family)
-    joint = np.empty_like(density)
-    for block in blocks(sizes):
-        joint[..., block] = density[..., block] + np.log(own_weights(density[..., block], own.versions))
-    return _chosen(joint, np.asarray(fitted.weight_choice), sizes)
+def densities(law: SiteLaw, family: str, rows: small_glm.Rows) -> np.ndarray:
+    """(n, v) log-likelihood of rows."""
+    eta = np.einsum("nq,vkq->nvk", rows.z, law.coef)
+    each = small_glm.log_density(family, eta, rows.y[:, None, None], law.scale)
+    return logsumexp(each + np.log(np.maximum(law.weight, 1e-300)), axis=2)
 
 
-def _chosen(joint: np.ndarray, choice: np.ndarray, sizes: list) -> np.ndarray:
-    """(n, v) of each version under the candidate that was chosen for it."""
+def _single(coef: Array, scale: Array) -> SiteLaw:
+    return SiteLaw(np.asarray(coef)[:, None], np.asarray(scale)[:, None], np.ones((len(coef), 1)))
+
+
+def _weights(laws: Laws, own: Prepared, family: str, sizes: list) -> np.ndarray:
+    """(v, g) the site's own weights of the laws of every candidate."""
+    density = log_densities(laws, own, family)
+    return np.concatenate([own_weights(density[..., block], own.versions) for block in blocks(sizes)], 1)
+
+
+def _chosen(laws: Laws, weight: np.ndarray, choice: Array, sizes: list) -> SiteLaw:
+    """The laws of the candidate that was chosen for each version; the others have weight 0."""
     every = list(blocks(sizes))
-    return np.stack([logsumexp(joint[:, v, every[int(c)]], axis=1) for v, c in enumerate(choice)], 1)
+    kept = np.zeros_like(weight)
+    for v, c in enumerate(np.asarray(choice)):
+        kept[v, every[int(c)]] = weight[v, every[int(c)]]
+    return SiteLaw(np.asarray(laws.coef), np.asarray(laws.scale), kept)
 
 
-def _personalised(fitted: Fitted, own: Prepared, family: str) -> np.ndarray:
-    found, _ = personal_fit(fitted.ladder.personal, own, family)
-    return _density(own, family, found.coef, np.asarray(fitted.ladder.personal.scale))
-
-
-def _own_everything(fitted: Fitted, own: Prepared, family: str) -> np.ndarray:
-    """The site alone, with a weak prior that keeps its coefficients finite."""
-    v, q = np.shape(fitted.common)
+def _alone(own: Prepared, family: str) -> SiteLaw:
+    """The site's own fit, with a weak prior that keeps its coefficients finite."""
+    v, q = own.versions.shape[1], own.rows.z.shape[1]
     none = np.zeros((v, q))
     found = small_glm.fit(own.rows, family, own.versions, none, none, np.full((v, q), WEAK))
     left = np.maximum(own.versions.sum(0) - q, 1.0)
     scale = np.maximum(2 * found.loss / left, 1e-6) if family == "normal" else np.ones(v)
-    return _density(own, family, found.coef, scale)
-
-
-def _density(own: Prepared, family: str, coef: np.ndarray, scale: np.ndarray) -> np.ndarray:
-    return small_glm.log_density(family, own.rows.z @ coef.T, own.rows.y[:, None], scale)
+    return _single(found.coef, scale)
 
 
 # ---- leave one site out ----

@@ -13,6 +13,8 @@ from unpooled.maths.gaussian import unpack_triangle
 from unpooled.models.pooling.questions import Apart, Shift
 from unpooled.models.pooling.sites import RUNGS, Losses
 
+CLEARLY = 2.0  # standard errors by which a rung must be better where the tests see no difference of slopes
+BETTER = 0.5  # and where they do
 MODELS = {  # rung -> family -> what to fit
     "one law": {
         "normal": "LinearRegression, or BayesianRegression for intervals",
@@ -29,7 +31,7 @@ MODELS = {  # rung -> family -> what to fit
     "own everything": "a GLM at each site alone",
 }
 WHY = {
-    "one law": "one set of coefficients predicts every site's left-out rows best",
+    "one law": "one set of coefficients suits all sites",
     "own intercepts": "sites differ in level, not in slopes",
     "groups": "sites fall into {groups} groups with a law each",
     "own weights": "sites mix the same laws in proportions of their own",
@@ -67,13 +69,17 @@ def concept_tests(
     return {"P(y | x)": {"lr": whole, "score": score}, "intercepts": {"lr": intercepts}, "slopes": {"lr": own_slopes}}
 
 
-def ladder(sums: Losses, sites: float) -> dict[str, dict[str, float]]:
-    """Held-out loss of every rung, and its difference to the best, with standard errors from how sites differ."""
+def means(sums: Losses, sites: float) -> tuple[np.ndarray, np.ndarray]:
+    """(r,) mean held-out losses, and (r, r) their covariance from how sites differ."""
     n = float(sums.n)
     mean = sums.total / n
-    c = len(mean)
-    about = np.column_stack([-mean, np.eye(c)])
-    spread = about @ unpack_triangle(sums.outer) @ about.T / n**2 * sites / max(sites - 1, 1.0)
+    about = np.column_stack([-mean, np.eye(len(mean))])  # a site's losses less what its rows lose on average
+    return mean, about @ unpack_triangle(sums.outer) @ about.T / n**2 * sites / max(sites - 1, 1.0)
+
+
+def ladder(sums: Losses, sites: float) -> dict[str, dict[str, float]]:
+    """Held-out loss of every rung, and its difference to the best, with standard errors from how sites differ."""
+    mean, spread = means(sums, sites)
     best = int(np.argmin(mean))
     pair = np.diag(spread) + spread[best, best] - 2 * spread[:, best]
     error, apart = np.sqrt(np.maximum(np.diag(spread), 0.0)), np.sqrt(np.maximum(pair, 0.0))
@@ -88,13 +94,26 @@ def ladder(sums: Losses, sites: float) -> dict[str, dict[str, float]]:
     }
 
 
-def recommended(found: Mapping[str, Mapping[str, float]] | None, tests: Mapping[str, Any], level: float) -> str:
-    """The rung of the smallest held-out loss; without held-out losses, what the tests say."""
-    if found is not None:
-        return min(found, key=lambda rung: found[rung]["loss"])
-    if not tests["P(y | x)"]["lr"]["p_value"] < level:
-        return "one law"
-    return "personalised" if tests["slopes"]["lr"]["p_value"] < level else "own intercepts"
+def recommended(losses: Losses | None, sites: float, tests: Mapping[str, Any], level: float) -> str:
+    """The simplest rung that no richer one beats clearly, among those that the tests leave; without losses, what the tests say.
+
+    Where P(y | x) does not differ significantly, or only its level does, the simple rung stays unless own weights are better by two
+    standard errors. Else a richer rung is taken if it is better than the one before by half a standard error.
+    """
+    same_law = not tests["P(y | x)"]["lr"]["p_value"] < level
+    same_slopes = not tests["slopes"]["lr"]["p_value"] < level
+    simple = "one law" if same_law else "own intercepts"
+    if losses is None:
+        return simple if same_law or same_slopes else "personalised"
+    mean, spread = means(losses, sites)
+    richer, errors = (("own weights",), CLEARLY) if same_law or same_slopes else (RUNGS[2:], BETTER)
+    best = RUNGS.index(simple)
+    for rung in richer:
+        i = RUNGS.index(rung)
+        error = np.sqrt(max(spread[i, i] + spread[best, best] - 2 * spread[i, best], 0.0))
+        if mean[best] - mean[i] > errors * error:
+            best = i
+    return RUNGS[best]
 
 
 def model_for(rung: str, family: str, groups: int) -> str:
@@ -108,10 +127,7 @@ def reason(rung: str, found: Mapping[str, Mapping[str, float]] | None, tests: Ma
     why = WHY[rung].format(groups=groups)
     p = tests["P(y | x)"]["lr"]["p_value"]
     test = f"the test that P(y | x) is the same everywhere has p = {p:.2g}"
-    if found is None:
+    if found is None or rung == "one law":
         return f"{why}: {test}"
-    if rung == "one law":
-        return f"{why} (loss {found[rung]['loss']:.4g}): {test}"
     gain = found["one law"]["loss"] - found[rung]["loss"]
-    error = found["one law"]["difference_stderr"]
-    return f"{why}: it loses {gain:.3g} less per left-out row than one law (standard error {error:.2g}), and {test}"
+    return f"{why}: it loses {gain:.3g} less per left-out row than one law, and {test}"
