@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from unpooled.models.pooling.estimator import Pooling
 
 
+TESTS = ("P(x)", "P(y)", "P(y | x)", "intercepts", "slopes")
+
+
 def gains(losses: SiteLosses, i: int) -> dict[str, Any]:
     """A site's held-out losses per row by rung, its gain over itself alone, that gain's standard error, and its group."""
     n = max(float(losses.n[i]), 1e-300)
@@ -90,15 +93,16 @@ def _test_rows(model: Pooling) -> list[tuple[str, ...]]:
     words = {"lr": "likelihood ratio", "score": "score"}
     return [
         (name, words[kind], f"{r['statistic']:.2f}", f"{r['df']:g}", f"{r['p_value']:.3g}")
-        for name, kinds in model.tests_.items()
-        for kind, r in kinds.items()
+        for name in TESTS
+        for kind, r in sorted(model.tests_[name].items())
     ]
 
 
 def _ladder_rows(model: Pooling) -> list[tuple[str, ...]]:
     return [
         (rung, f"{r['loss']:.4f}", f"{r['difference']:.4f}", f"{r['difference_stderr']:.4f}")
-        for rung, r in (model.ladder_ or {}).items()
+        for rung in (RUNGS if model.ladder_ else ())
+        for r in (model.ladder_[rung],)
     ]
 
 
@@ -110,7 +114,7 @@ def _site_rows(model: Pooling) -> list[tuple[str, ...]]:
     rungs = ("own everything", "one law", "personalised") if model.ladder_ else ()
     return [
         (name, f"{own['rows']:g}", f"{own['information']:.1%}", *(f"{own['losses'][r]:.4f}" for r in rungs))
-        for name, own in model.sites_.items()
+        for name, own in sorted(model.sites_.items())
     ]
 
 
@@ -138,7 +142,7 @@ def figures(model: Pooling) -> dict[str, str]:
         found["Sites"] = _html(_site_head(model), _site_rows(model))
         pages = "".join(
             f"<details><summary>{escape(name)}</summary><pre>{escape(site_page(model, name))}</pre></details>"
-            for name in model.sites_
+            for name in sorted(model.sites_)
         )
         found["A page for each site"] = pages
     return found
