@@ -151,10 +151,10 @@ def _halved(
     return new, after
 
 
-def rank_and_solve(hessian: np.ndarray, right: np.ndarray) -> tuple[int, np.ndarray]:
-    """(rank, hessian^+ right) of one symmetric matrix that may be singular."""
+def rank_and_inverse(hessian: np.ndarray) -> tuple[int, np.ndarray]:
+    """(rank, inverse) of one symmetric matrix; the inverse is 0 in directions in which the matrix is."""
     scale = np.sqrt(np.maximum(np.diag(hessian), 1e-300))
     values, vectors = np.linalg.eigh(hessian / np.outer(scale, scale))
     known = values > 1e-9 * max(values[-1], 1e-300)
-    along = vectors.T @ (right / scale)
-    return int(known.sum()), (vectors @ np.where(known, along / np.where(known, values, 1.0), 0.0)) / scale
+    half = vectors[:, known] / np.sqrt(values[known]) / scale[:, None]
+    return int(known.sum()), half @ half.T

@@ -13,7 +13,6 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import logsumexp
 
 from unpooled.arrays import Array, Float
 from unpooled.client import SUM, Client, client
@@ -22,7 +21,7 @@ from unpooled.maths.gaussian import unpack_triangle
 from unpooled.models.pooling.rows import Frame, Prepared, prepared
 from unpooled.tree import message
 
-WEIGHT_STEPS = 30  # of a site's own weights, within a round
+WEIGHT_STEPS = 20  # of a site's own weights, within a round
 PRIOR_ROWS = 1.0  # rows that each law has in advance in a site's own weights
 LEAST_VARIANCE = 1e-6
 HELD = 0.04  # precision of the prior of every coefficient of a law: N(0, 5^2) of standardised columns
@@ -89,6 +88,12 @@ def blocks(sizes: Sequence[int]) -> Iterator[slice]:
         start += k
 
 
+def log_sum(a: np.ndarray) -> np.ndarray:
+    """The logarithm of the sum of exponentials along the last axis."""
+    top = a.max(-1)
+    return top + np.log(np.exp(a - top[..., None]).sum(-1))
+
+
 # ---- the client's side ----
 
 
@@ -112,7 +117,7 @@ def memberships(laws: Laws, own: Prepared, family: str, sizes: Sequence[int]) ->
     joint = each + np.log(np.maximum(laws.share, 1e-300))
     share, total = np.empty_like(joint), np.empty((len(joint), len(sizes)))
     for c, block in enumerate(blocks(sizes)):
-        total[:, c] = logsumexp(joint[:, block], axis=1)
+        total[:, c] = log_sum(joint[:, block])
         share[:, block] = np.exp(joint[:, block] - total[:, c : c + 1])
     return share, total
 
@@ -122,12 +127,12 @@ def own_weights(density: np.ndarray, w: np.ndarray) -> np.ndarray:
     k = density.shape[2]
     share = np.full(density.shape[1:], 1 / k)
     top = density.max(2, keepdims=True)
-    likely = np.exp(density - top)
-    rows = w.sum(0)[:, None]
+    likely = np.exp(density - top).transpose(1, 0, 2)  # (v, n, k)
+    rows, weight = w.sum(0)[:, None], w.T
     for _ in range(WEIGHT_STEPS):
-        r = likely * share
-        r /= np.maximum(r.sum(2, keepdims=True), 1e-300)
-        share = (np.einsum("nv,nvk->vk", w, r) + PRIOR_ROWS) / (rows + k * PRIOR_ROWS)
+        total = (likely @ share[:, :, None])[..., 0]  # (v, n)
+        each = weight / np.maximum(total, 1e-300)
+        share = (share * (each[:, None] @ likely)[:, 0] + PRIOR_ROWS) / (rows + k * PRIOR_ROWS)
     return share
 
 
@@ -141,7 +146,7 @@ def _law_sums(ladder: Ladder, own: Prepared, family: str, sizes: Sequence[int]) 
     for c, block in enumerate(blocks(sizes)):
         weights = own_weights(density[..., block], own.versions)
         joint = density[..., block] + np.log(weights)
-        each = logsumexp(joint, axis=2)
+        each = log_sum(joint)
         r[..., block] = np.exp(joint - each[..., None])
         loglik[:, c] = (own.versions * each).sum(0)
     w = own.versions[:, :, None] * r

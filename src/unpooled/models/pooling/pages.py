@@ -99,11 +99,9 @@ def _test_rows(model: Pooling) -> list[tuple[str, ...]]:
 
 
 def _ladder_rows(model: Pooling) -> list[tuple[str, ...]]:
-    return [
-        (rung, f"{r['loss']:.4f}", f"{r['difference']:.4f}", f"{r['difference_stderr']:.4f}")
-        for rung in (RUNGS if model.ladder_ else ())
-        for r in (model.ladder_[rung],)
-    ]
+    found = model.ladder_ or {}
+    keys = ("loss", "difference", "difference_stderr")
+    return [(rung, *(f"{found[rung][key]:.4f}" for key in keys)) for rung in RUNGS if rung in found]
 
 
 def _site_head(model: Pooling) -> tuple[str, ...]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import logsumexp
 
 from unpooled.arrays import Array, Float, Int
 from unpooled.client import SUM, Client, client
@@ -21,6 +20,7 @@ from unpooled.models.pooling.mixtures import (
     Personal,
     blocks,
     log_densities,
+    log_sum,
     memberships,
     own_weights,
     personal_fit,
@@ -130,7 +130,7 @@ def densities(law: SiteLaw, family: str, rows: small_glm.Rows) -> np.ndarray:
     """(n, v) log-likelihood of rows."""
     eta = np.einsum("nq,vkq->nvk", rows.z, law.coef)
     each = small_glm.log_density(family, eta, rows.y[:, None, None], law.scale)
-    return logsumexp(each + np.log(np.maximum(law.weight, 1e-300)), axis=2)
+    return log_sum(each + np.log(np.maximum(law.weight, 1e-300)))
 
 
 def _single(coef: Array, scale: Array) -> SiteLaw:

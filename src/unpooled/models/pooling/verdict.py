@@ -98,7 +98,7 @@ def recommended(losses: Losses | None, sites: float, tests: Mapping[str, Any], l
     """The simplest rung that no richer one beats clearly, among those that the tests leave; without losses, what the tests say.
 
     Where P(y | x) does not differ significantly, or only its level does, the simple rung stays unless own weights are better by two
-    standard errors. Else a richer rung is taken if it is better than the one before by half a standard error.
+    standard errors. Else all rungs are climbed: a richer one is taken if it is better than the last by half a standard error.
     """
     same_law = not tests["P(y | x)"]["lr"]["p_value"] < level
     same_slopes = not tests["slopes"]["lr"]["p_value"] < level
@@ -106,8 +106,9 @@ def recommended(losses: Losses | None, sites: float, tests: Mapping[str, Any], l
     if losses is None:
         return simple if same_law or same_slopes else "personalised"
     mean, spread = means(losses, sites)
-    richer, errors = (("own weights",), CLEARLY) if same_law or same_slopes else (RUNGS[2:], BETTER)
-    best = RUNGS.index(simple)
+    settled = same_law or same_slopes
+    best = RUNGS.index(simple) if settled else 0
+    richer, errors = (("own weights",), CLEARLY) if settled else (RUNGS[1:], BETTER)
     for rung in richer:
         i = RUNGS.index(rung)
         error = np.sqrt(max(spread[i, i] + spread[best, best] - 2 * spread[i, best], 0.0))
