@@ -14,7 +14,7 @@ from unpooled.models.pooling.questions import Apart, Shift
 from unpooled.models.pooling.sites import RUNGS, Losses
 
 CLEARLY = 2.0  # standard errors by which a rung must be better where the tests see no difference of slopes
-BETTER = 0.5  # and where they do
+BETTER = 1.0  # and where they do
 MODELS = {  # rung -> family -> what to fit
     "one law": {
         "normal": "LinearRegression, or BayesianRegression for intervals",
@@ -98,7 +98,7 @@ def recommended(losses: Losses | None, sites: float, tests: Mapping[str, Any], l
     """The simplest rung that no richer one beats clearly, among those that the tests leave; without losses, what the tests say.
 
     Where P(y | x) does not differ significantly, or only its level does, the simple rung stays unless own weights are better by two
-    standard errors. Else all rungs are climbed: a richer one is taken if it is better than the last by half a standard error.
+    standard errors. Else all rungs are climbed: a richer one is taken if it is better than the last by a standard error.
     """
     same_law = not tests["P(y | x)"]["lr"]["p_value"] < level
     same_slopes = not tests["slopes"]["lr"]["p_value"] < level
