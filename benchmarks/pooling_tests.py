@@ -4,8 +4,8 @@ Level and power: federations of 4 and 20 sites of 60 to 240 rows with a normal, 
 shifts of P(x) (means of columns by .3 standard deviations), of P(y) (levels by .5) and of P(y | x) (slopes by .4), drawn for each site.
 
 Recommendation: ten federations of each kind (one law, own intercepts, groups of sites, own weights of shared laws, own everything), 6 to 12
-sites. All rungs are fitted to all rows and judged on 400 new rows of each site; the recommended one should be the best, or within one
-standard error by site of it.
+sites. All rungs are fitted to all rows and judged on 400 new rows of each site. Counted is how often the recommended one is the best or
+within one standard error by site of it: first that of their difference, which is small, then that of the best one's loss.
 
     python benchmarks/pooling_tests.py level --repeats 500
     python benchmarks/pooling_tests.py power --repeats 100
@@ -28,6 +28,7 @@ from unpooled.models.pooling.rows import prepared
 from unpooled.models.pooling.sites import RUNGS, densities, site_laws
 
 SLOPES = np.array([0.6, -0.4, 0.5])
+EFFECT = {"normal": 1.0, "binomial": 1.0, "poisson": 0.5}  # what slopes and differences are multiplied by
 LEVEL = {"normal": 0.5, "binomial": -0.4, "poisson": 0.3}
 TESTS = (("P(x)", "lr"), ("P(x)", "score"), ("P(y)", "lr"), ("P(y)", "score"),
          ("P(y | x)", "lr"), ("P(y | x)", "score"), ("intercepts", "lr"), ("slopes", "lr"))  # fmt: skip
@@ -44,7 +45,7 @@ def targets(rng: np.random.Generator, family: str, eta: np.ndarray) -> np.ndarra
         return eta + rng.normal(size=len(eta))
     if family == "binomial":
         return (rng.random(len(eta)) < small_glm.mean(family, eta)).astype(float)
-    return rng.poisson(np.exp(np.minimum(eta, 3.0))).astype(float)
+    return rng.poisson(np.exp(eta)).astype(float)
 
 
 def planted(rng: np.random.Generator, family: str, sites: int, kind: str) -> dict[str, tuple]:
@@ -54,7 +55,7 @@ def planted(rng: np.random.Generator, family: str, sites: int, kind: str) -> dic
         n = int(rng.integers(60, 241))
         moved = 0.3 * rng.normal(size=3) * (kind == "P(x)")
         level = LEVEL[family] + 0.5 * rng.normal() * (kind == "P(y)")
-        slopes = SLOPES + 0.4 * rng.normal(size=3) * (kind == "P(y | x)")
+        slopes = EFFECT[family] * (SLOPES + 0.4 * rng.normal(size=3) * (kind == "P(y | x)"))
         x = columns(rng, n, moved)
         found[f"site {i}"] = (x, targets(rng, family, level + x @ slopes))
     return found
@@ -110,7 +111,7 @@ def drawn(
             each = np.tile(laws[i % len(laws)], (len(x), 1))
         if kind == "own weights":
             each = laws[rng.choice(len(laws), size=len(x), p=weights)]
-        y = targets(rng, family, level + (x * each).sum(1))
+        y = targets(rng, family, level + EFFECT[family] * (x * each).sum(1))
         found.append((x[:n], y[:n], x[n:], y[n:]))
     return found
 
@@ -131,7 +132,7 @@ def new_losses(model: Kept, data: list[tuple], family: str) -> np.ndarray:
 def recommend(args: argparse.Namespace) -> None:
     for family in args.families:
         for kind in ("one law", "own intercepts", "groups", "own weights", "own everything"):
-            right, said = 0, []
+            right, near, said = 0, 0, []
             for s in range(10):
                 rng = np.random.default_rng([args.first + s, *map(ord, kind + family)])
                 data = drawn(rng, family, kind)
@@ -141,11 +142,10 @@ def recommend(args: argparse.Namespace) -> None:
                 best, chosen = int(loss.mean(0).argmin()), RUNGS.index(model.recommended_)
                 apart = loss[:, chosen] - loss[:, best]
                 right += bool(apart.mean() <= apart.std(ddof=1) / np.sqrt(len(apart)))
+                near += bool(apart.mean() <= loss[:, best].std(ddof=1) / np.sqrt(len(apart)))
                 said.append(model.recommended_)
             counts = ", ".join(f"{r} {said.count(r)}" for r in RUNGS if r in said)
-            print(
-                f"{family:<9} {kind:<15} {right:2d} of 10 best or within one standard error (said {counts})", flush=True
-            )
+            print(f"{family:<9} {kind:<15} {right:2d} and {near:2d} of 10 (said {counts})", flush=True)
 
 
 def main() -> None:
