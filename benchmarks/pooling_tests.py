@@ -1,7 +1,8 @@
 """How often `Pooling`'s tests reject where sites have one law, how often where they do not, and whether its recommendation is right.
 
 Level and power: federations of 4 and 20 sites of 60 to 240 rows with a normal, a skewed and a binary column; three families. Planted are
-shifts of P(x) (means of columns by .3 standard deviations), of P(y) (levels by .5) and of P(y | x) (slopes by .4), drawn for each site.
+shifts of P(x) (means of columns by .25 standard deviations), of P(y) (levels by .4) and of P(y | x) (slopes by .3), up at every second site
+and down at the others.
 
 Recommendation: ten federations of each kind (one law, own intercepts, groups of sites, own weights of shared laws, own everything), 6 to 12
 sites. All rungs are fitted to all rows and judged on 400 new rows of each site. Counted is how often the recommended one is the best or
@@ -53,9 +54,10 @@ def planted(rng: np.random.Generator, family: str, sites: int, kind: str) -> dic
     found = {}
     for i in range(sites):
         n = int(rng.integers(60, 241))
-        moved = 0.3 * rng.normal(size=3) * (kind == "P(x)")
-        level = LEVEL[family] + 0.5 * rng.normal() * (kind == "P(y)")
-        slopes = EFFECT[family] * (SLOPES + 0.4 * rng.normal(size=3) * (kind == "P(y | x)"))
+        sign = 1 if i % 2 else -1
+        moved = 0.25 * sign * (kind == "P(x)")
+        level = LEVEL[family] + 0.4 * sign * (kind == "P(y)")
+        slopes = EFFECT[family] * (SLOPES + 0.3 * sign * (kind == "P(y | x)"))
         x = columns(rng, n, moved)
         found[f"site {i}"] = (x, targets(rng, family, level + x @ slopes))
     return found
