@@ -29,7 +29,7 @@ from unpooled.node.ledger import Ledger, Line
 from unpooled.node.policy import MASK, Policy
 from unpooled.node.preparation import Preparation
 from unpooled.node.questions import Refused
-from unpooled.node.secrets import Secrets, node_secret, pins_of
+from unpooled.node.secrets import Secrets, draws_secret, node_secret, pins_of
 from unpooled.node.session import Session, read_totals
 from unpooled.node.vault import Vault, forget_old_runs, identity
 from unpooled.study import Study
@@ -234,7 +234,8 @@ class Site:
             settings["pins"] = pins_of(session.study.participants, self.name)
             settings["min_cohort"] = max(settings["min_cohort"], session.study.min_cohort)
         kept = Secrets(self.vault, request["run"], **settings)
-        return {"letters": letters, "asked": asked, "secrets": kept}
+        draws = draws_secret(self.vault) if policy.network else b""
+        return {"letters": letters, "asked": asked, "secrets": kept, "draws": draws}
 
     def _followed(
         self, session: Session, ask: Ask, down: Tree, request: dict[str, Any], private: dict[str, Any]
@@ -424,7 +425,7 @@ def _is_step(step: Any) -> bool:
 
 
 _NOBODY = Client("", np.zeros((0, 1)))  # a client without rows, to be given a state and secrets
-_PRIVATE = ("moment", "letters", "asked", "secrets")
+_PRIVATE = ("moment", "letters", "asked", "secrets", "draws")
 
 
 def _check_down(down: Tree, ask: Ask) -> dict[str, Any]:
