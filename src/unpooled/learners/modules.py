@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from math import gcd
 from typing import Any
 
@@ -32,6 +33,7 @@ BACKENDS = {
     "cuda": "banded",
 }  # how models take a step; where "banded" cannot, "batched", and where that cannot either, "vmap"
 ROWS_AT_ONCE = {"cpu": 2048, "cuda": 16_384}  # rows per forward pass: bounds the memory of activations
+SHAPES = 64  # that one network is compiled for, at most; beyond it runs uncompiled
 BATCHED_MEMORY = 24 * 2**30  # bytes that a step of "batched" may take, about
 NORMS = ("group", "average", "local")
 _BATCH_NORM = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
@@ -139,7 +141,7 @@ class Modules:
         c, k, _ = theta.shape
         flat = [part.reshape(c * k, *s) for (_, s), part in zip(self.layout, theta.split(self.sizes, -1))]
         rows = x[:, None].expand(c, k, *x.shape[1:]).reshape(c * k, *x.shape[1:]).to(_product_type(x))
-        return self._evaluation(x)(self._template("cpu"), flat, rows).unflatten(0, (c, k))
+        return self._evaluation(x)(flat, rows).unflatten(0, (c, k))
 
     def _batched_gradient(self, theta: Tensor, x: Tensor, y: Tensor, s: Tensor) -> Tensor:
         with torch.enable_grad():
@@ -150,20 +152,19 @@ class Modules:
             return torch.autograd.grad(losses @ s.mT.flatten(), theta)[0]
 
     def _evaluation(self, x: Tensor) -> Callable[..., Tensor]:
-        """Compiled on a GPU, once for each shape."""
-        if x.device.type != "cuda":
-            return batched.scores
+        """(weights, rows) -> scores; compiled on a GPU, once for each shape."""
         if self._compiled is None:
-            self._compiled = torch.compile(batched.scores, dynamic=False)
+            evaluate = partial(batched.scores, self._template("cpu"))
+            self._compiled = _compile(evaluate) if x.device.type == "cuda" else evaluate
         return self._compiled
 
     def _in_equal_blocks(self, work: Callable[..., Tensor], theta: Tensor, x: Tensor, *rest: Tensor) -> Tensor:
-        """`work` on a few clients at a time, always equally many: other shapes would have to be compiled anew.
+        """`work` on a few clients at a time, their number a power of two: every other shape would be compiled anew.
 
         Clients are repeated where the last block is not full.
         """
-        clients, few = len(theta), max(1, self.rows_at_once // (theta.shape[1] * x.shape[1]))
-        few = -(-clients // -(-clients // few))  # as few blocks, of equal size
+        clients, most = len(theta), max(1, self.rows_at_once // (theta.shape[1] * x.shape[1]))
+        few = min(1 << (most.bit_length() - 1), 1 << (clients - 1).bit_length())
         index = torch.arange(-(-clients // few) * few, device=x.device) % clients
         blocks = [work(*(a[i] for a in (theta, x, *rest))) for i in index.split(few)]
         return torch.cat(blocks)[:clients]
@@ -268,6 +269,11 @@ class Modules:
             if name.rpartition(".")[0] in owners
         ]
         return tuple(np.concatenate(own).tolist()) if own else ()
+
+
+def _compile(work: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    torch._dynamo.config.recompile_limit = max(SHAPES, torch._dynamo.config.recompile_limit)
+    return torch.compile(work, dynamic=False)
 
 
 def _product_type(x: Tensor) -> torch.dtype:
