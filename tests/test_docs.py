@@ -20,6 +20,8 @@ RUN = [
     "models/describe.md",
     "models/pca.md",
     "models/survival.md",
+    "models/pooling.md",
+    "how-to/pooling.md",
     "explanation/differential-privacy.md",
 ]  # pages whose blocks, put together, are one program
 

@@ -40,6 +40,7 @@ _PUBLIC = {
     "Cox": "unpooled.models.survival",
     "KaplanMeier": "unpooled.models.survival",
     "PCA": "unpooled.models.pca",
+    "Pooling": "unpooled.models.pooling",
 }
 
 MODELS = tuple(name for name, where in _PUBLIC.items() if where.startswith("unpooled.models."))

@@ -229,6 +229,10 @@ class SqlTable:
 
 def _column(values: list[Any]) -> np.ndarray:
     """A column of a database: numbers with NaN for NULL, anything else as it is."""
+    if values and type(values[0]) in (int, float):
+        found = np.array(values)
+        if found.dtype in (np.int64, np.float64):  # no NULL, no text: nothing to look at one by one
+            return found
     numbers = [np.nan if v is None else v for v in values]
     if any(isinstance(v, str) for v in numbers):
         return np.array(values, dtype=object)
