@@ -31,6 +31,7 @@ def encode(
     *,
     lacking: bool = False,
     new_rows: bool = False,
+    rows: int | None = None,
 ) -> np.ndarray:
     """(n, d) float64: the columns of `schema` in order.
 
@@ -38,7 +39,7 @@ def encode(
     `new_rows` (a prediction), a level that the schema does not list is missing, with a warning; in a fit it is refused.
     """
     own = own or {}
-    n = len(next(iter(columns.values()))) if columns else 0
+    n = len(next(iter(columns.values()))) if rows is None else rows
     x = np.empty((n, len(schema)))
     for j, column in enumerate(schema):
         mine = own.get(column.name, AS_IT_IS)
@@ -65,8 +66,8 @@ def encode_column(
         change = conversion(own.unit, column.unit, own.factor, column.name, where)
         return _checked(column, _converted(numbers, change), where)
     if column.kind == "date":
-        return days(_without_codes(values, codes), column.name, where)
-    return _levels(column, _without_codes(values, codes), where, own, new_rows)
+        return days(without_codes(values, codes), column.name, where)
+    return _levels(column, without_codes(values, codes), where, own, new_rows)
 
 
 # ---- numbers ----
@@ -82,7 +83,7 @@ def _numbers(column: Column, values: Any, where: str, codes: tuple) -> np.ndarra
             return _without_numbers(values, codes)
         if values.dtype.kind == "M":
             raise BadData(f"column {column.name!r} of {where} holds dates: declare its kind as 'date' in [columns]")
-    texts = _without_codes(values, codes)
+    texts = without_codes(as_texts(values), codes)
     return np.append(_parsed(column, texts, where), np.nan)[texts.codes]
 
 
@@ -139,13 +140,15 @@ def _contradicting(kind: str, numbers: np.ndarray) -> np.ndarray | None:
 # ---- levels ----
 
 
-def _without_codes(values: Any, codes: tuple) -> Any:
-    """Texts (or datetimes as they are) with -1 for the codes that mean missing."""
+def without_codes(values: Any, codes: tuple) -> Any:
+    """The column with its codes for missing made missing: numbers stay numbers, dates dates, all else is texts."""
+    if not isinstance(values, Texts) and not codes:
+        return values
     if not isinstance(values, Texts) and np.asarray(values).dtype.kind == "M":
         return values
+    if not isinstance(values, Texts) and np.asarray(values).dtype.kind in "fiub":
+        return _without_numbers(np.asarray(values), codes)
     texts = as_texts(values)
-    if not codes:
-        return texts
     away = {level_text(c) for c in codes}
     keep = np.array([i if t not in away else -1 for i, t in enumerate(texts.levels)] + [-1], np.int32)
     return Texts(keep[texts.codes], texts.levels, texts.declared, texts.ordered)
