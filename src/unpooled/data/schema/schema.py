@@ -50,6 +50,16 @@ class Schema:
         """The body of [columns]: name -> {kind, unit, levels, missing, other}."""
         return {c.name: c.to_toml() for c in self.columns}
 
+    @classmethod
+    def from_list(cls, entries: Sequence[Mapping[str, Any]]) -> Schema:
+        """The schema that `to_list` gave."""
+        bodies = {str(e["name"]): {k: v for k, v in e.items() if k != "name"} for e in entries}
+        return cls.from_toml(bodies)
+
+    def to_list(self) -> list[dict[str, Any]]:
+        """One dict per column, in order, to be saved or sent: name, kind, unit, levels, missing, other."""
+        return [{"name": c.name, **c.to_toml()} for c in self.columns]
+
     @property
     def names(self) -> list[str]:
         return [c.name for c in self.columns]
