@@ -58,7 +58,7 @@ def labelled(parts: Sequence[Part]) -> list[Part]:
 
 def _no_label(part: Part) -> np.ndarray | None:
     """(n,) which rows lack a label; None if they cannot."""
-    if part.y is None or len(part.y) != part.x.shape[0]:
+    if part.y is None or not len(part.y) or len(part.y) != part.x.shape[0]:
         return None
     y = to_numpy(part.y)
     if y.dtype.kind in "iub":

@@ -164,13 +164,15 @@ def _levels(column: Column, texts: Any, where: str, own: Own, unlisted: str) -> 
     if unknown:
         to[[texts.levels.index(t) for t in unknown]] = 0.0 if unlisted == FIRST else np.nan
         _report_unknown(
-            column, unknown, int(texts.counts[[texts.levels.index(t) for t in unknown]].sum()), where, new_rows
+            column, unknown, int(texts.counts[[texts.levels.index(t) for t in unknown]].sum()), where, unlisted
         )
     return to[texts.codes]
 
 
 def _place(text: str, places: Mapping[str, float], own: Own, truth: bool, other: str | None) -> float:
-    meant = own.levels.get(text, text)
+    meant = own.levels.get(text.strip(), text.strip())
+    if meant not in places and is_number(meant):
+        meant = level_text(float(meant))
     if meant not in places and truth:
         meant = ONE_OR_ZERO.get(meant, meant.lower())
     return places.get(meant, places[other] if other is not None else np.nan)

@@ -107,6 +107,45 @@ class Schema:
         return len(self.columns)
 
 
+@dataclass(frozen=True)
+class Wanted:
+    """What a federation wants of a site's table besides the names of the features.
+
+    Parameters
+    ----------
+    schema : Schema or None, default=None
+        Kinds of the features, of the labels and of others; None for numbers alone.
+    label, weight : str or None, default=None
+        The columns of labels and of row weights, by the federation's names; None for those that the site says itself.
+    """
+
+    schema: Schema | None = None
+    label: str | None = None
+    weight: str | None = None
+
+    def pack(self) -> dict[str, Any] | None:
+        """To be sent; None where nothing is wanted."""
+        if self == Wanted():
+            return None
+        listed = None if self.schema is None else self.schema.to_list()
+        return {"schema": listed, "label": self.label, "weight": self.weight}
+
+    @classmethod
+    def unpack(cls, body: Mapping[str, Any] | None) -> Wanted:
+        """What `pack` gave."""
+        if body is None:
+            return cls()
+        listed = body.get("schema")
+        return cls(None if listed is None else Schema.from_list(listed), body.get("label"), body.get("weight"))
+
+    @property
+    def features(self) -> Schema | None:
+        """The columns that models see."""
+        if self.schema is None:
+            return None
+        return Schema(tuple(c for c in self.schema.used if c.name not in (self.label, self.weight)))
+
+
 def read_own(body: Mapping[str, Any] | None, where: str = "[data.columns]") -> dict[str, Own]:
     """How a site writes its columns: federation's name -> Own."""
     return {str(name): read_own_column(str(name), entry, where) for name, entry in (body or {}).items()}
