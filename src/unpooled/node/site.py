@@ -7,6 +7,7 @@ the same answer: after a crash on either side the coordinator simply asks again.
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -20,6 +21,7 @@ from unpooled import study as studies
 from unpooled import tree, wire
 from unpooled.arrays import is_torch, to_numpy
 from unpooled.client import KEYS, STEP, VIEW, Ask, Client, Step, digest
+from unpooled.data.check import Profile, profile
 from unpooled.data.schema import Wanted
 from unpooled.errors import UnpooledError, suggest
 from unpooled.layers.secure import masking_node
@@ -66,6 +68,12 @@ class Source:
                 client, x=x if is_torch(x) else np.ascontiguousarray(x)
             )  # the layout decides the last bits
         return Rows(lambda: iter([client]), len(client.w), True)
+
+    def profile(self, columns: Sequence[str], wanted: Wanted, floor: int) -> Profile:
+        """What a check is told of the columns."""
+        names = self.columns or []
+        held = {c: to_numpy(self.client.x[:, names.index(c)]) for c in columns}
+        return profile(self.client.name, held, floor=floor)
 
 
 class Site:
@@ -115,6 +123,8 @@ class Site:
             raise Refused(f"this is {self.name!r}, not {str(request['to'])[:40]!r}: the coordinator mixed up two nodes")
         if request.get("kind") == "hello":
             return wire.pack({**head, "columns": self._columns(), "label": self.source.label})
+        if request.get("kind") == "profile":
+            return wire.pack({**head, "profile": self._profile(request)})
         if request.get("kind") != "ask":
             raise Refused(f"a message of kind {str(request.get('kind'))[:20]!r} is not known")
         _check_fields(request)
@@ -137,6 +147,31 @@ class Site:
 
     def _columns(self) -> list[str] | None:
         return self.source.columns and self.policy().usable(self.source.columns)
+
+    def _profile(self, request: dict[str, Any]) -> dict[str, Any]:
+        """What the owner lets a check know of the table: counts above the floor, coarse histograms; it stands in the ledger."""
+        policy = self.policy()
+        self._check_ledger()
+        self._check_charge(policy)
+        policy.admit_check(self.name)
+        wanted = Wanted.unpack(request.get("table"))
+        self._check_apart(wanted, policy)
+        columns = self._columns()
+        if columns is None:
+            raise Refused(f"the columns of {self.name!r} have no names: a check compares columns by name")
+        try:
+            found = self.source.profile(columns, wanted, policy.floor)
+        except Exception as error:
+            log.error("the data cannot be read: %s", error)
+            raise Refused(f"{self.name!r} cannot read its data: its log says why") from error
+        if found.rows < policy.min_rows:
+            raise Refused(f"{self.name!r} has fewer rows than the {policy.min_rows} that its policy demands")
+        if self.ledger is not None:
+            body = json.dumps(found.pack()).encode()
+            mark = hashlib.sha256(body).hexdigest()
+            line = Line("check", 0, "tables.profile", "profile", [], [], 0, len(body), mark, node=self.name)
+            self.ledger.note(line)
+        return found.pack()
 
     # ---- one question ----
 

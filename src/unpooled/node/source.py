@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from importlib import import_module
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -18,6 +19,7 @@ import numpy as np
 
 from unpooled.client import Client
 from unpooled.data import checks, files
+from unpooled.data.check import Profile, profile
 from unpooled.data.columns import labels_of
 from unpooled.data.files import Columns
 from unpooled.data.frames import matrix, missing
@@ -25,6 +27,7 @@ from unpooled.data.schema import Column, Own, Schema, Wanted, encode, read_own
 from unpooled.errors import BadData, BadParameter, DataNotFound, DataWarning, suggest
 from unpooled.node.site import NUMBERS_ALONE, Rows
 
+PROFILED = 1_000_000  # rows that a check looks at
 log = logging.getLogger("unpooled.node")
 
 
@@ -112,6 +115,22 @@ class TableSource:
         if count == 0:
             raise BadData(f"{self.table.where} is empty: give it rows")
         return Rows(lambda: self._clients(how), count, count <= self.chunk_rows)
+
+    def profile(self, columns: Sequence[str], wanted: Wanted, floor: int) -> Profile:
+        """What a check is told of the columns, and of the labels; the first `PROFILED` rows are looked at."""
+        label = self._apart(wanted.label, self._label)
+        there = {c: self.mapping[c] for c in columns if self.mapping[c] is not None}
+        if label is not None and wanted.label is not None:
+            there[wanted.label] = label
+        names = list(dict.fromkeys(str(c) for c in there.values()))
+        parts = list(
+            islice(self.table.chunks(names, self.chunk_rows), max(1, PROFILED // (self.chunk_rows or PROFILED)))
+        )
+        held = {k: parts[0][k] if len(parts) == 1 else _joined([p[k] for p in parts]) for k in names}
+        table = {c: held[str(own)] for c, own in there.items()}
+        declared = {c.name: c for c in wanted.schema or ()}
+        own = {c: o.renamed() for c, o in self._own.items()}
+        return profile(self.name, table, label=wanted.label, floor=floor, declared=declared, own=own)
 
     def _reading(self, columns: Sequence[str] | None, wanted: Wanted) -> Reading:
         names = self.columns if columns is None else list(columns)
