@@ -53,7 +53,7 @@ def number_codes(present: np.ndarray) -> dict[str, int]:
     found: dict[str, int] = {}
     for code in (*NUMBERS, 0.0):
         rows = int((present == code).sum())
-        if rows >= LEAST and _apart(code, present[present != code]):
+        if LEAST <= rows < 0.5 * len(present) and _apart(code, present[present != code]):
             found[f"{code:g}"] = rows
     return found
 
@@ -68,7 +68,7 @@ def _apart(code: float, others: np.ndarray) -> bool:
     if spread == 0:
         return False
     if code == 0:
-        return low > 0 and low > 0.1 * float(np.median(others)) and len(np.unique(others)) > 5
+        return low > 0 and low > 0.3 * float(np.median(others)) and len(np.unique(others)) > 5
     if code < 0:
         return low >= 0 and (low - code > 0.5 * spread or len(np.unique(others)) > 5 or low > 0)
     return code - high > max(0.5 * spread, 0.1 * abs(high))

@@ -191,7 +191,7 @@ def _alone(site: str, levels: Mapping[str, Mapping[str, int]]) -> bool:
     mine = set(levels[site])
     sharing = {s: sum(bool(set(v) & set(w)) for t, w in levels.items() if t != s) for s, v in levels.items()}
     same = sum(mine == set(v) for s, v in levels.items() if s != site)
-    return sharing[site] <= max(sharing.values()) and 2 * same < len(levels) - 1
+    return max(sharing.values()) > 0 and 2 * same < len(levels) - 1
 
 
 def _odd_coding(mine: Mapping[str, int], others: Mapping[str, Mapping[str, int]]) -> str:
