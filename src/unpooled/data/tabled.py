@@ -6,6 +6,7 @@ numbers), "design" (one indicator per level but the first) or "numbers" (categor
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -58,13 +59,18 @@ def _kept(schema: Schema, used: list[str]) -> Schema:
     return Schema(tuple(c for c in schema if c.name in kept or kept & set(design_names(Schema((c,))))))
 
 
+def encoded_columns(model: Any, columns: Mapping[str, Any], where: str) -> np.ndarray:
+    """(n, d) the columns of new rows as those of the fit were encoded: codes of levels, days of dates."""
+    unlisted = FIRST if hasattr(model, "design_columns_") else MISSING
+    return encode(Schema.from_list(model.schema_), columns, where, unlisted=unlisted)
+
+
 def encoded_rows(model: Any, X: Any) -> np.ndarray:
     """New rows as the fitted model takes them: a frame by the names of its columns, an array as it was encoded."""
     schema = Schema.from_list(model.schema_)
     if is_frame(X):
         columns, _ = columns_of(X, "the data")
-        unlisted = FIRST if hasattr(model, "design_columns_") else MISSING
-        x = encode(schema, fitted_with(schema.names, columns, "the data"), "the data", unlisted=unlisted)
+        x = encoded_columns(model, fitted_with(schema.names, columns, "the data"), "the data")
     else:
         x = np.asarray(X, np.float64) if not hasattr(X, "detach") else X.detach().cpu().numpy()
     if not hasattr(model, "design_columns_"):
