@@ -7,6 +7,7 @@ numbers), "design" (one indicator per level but the first) or "numbers" (categor
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -20,11 +21,11 @@ from unpooled.errors import BadParameter
 CODES, DESIGN, NUMBERS_ONLY = "codes", "design", "numbers"
 
 
-def tabled(model: Any, fed: Any) -> Any:
-    """The federation as the model takes it; refused if it takes numbers alone and a column is a category."""
+def tabled(model: Any, fed: Any) -> AbstractContextManager[Any]:
+    """The federation as the model takes it, for a while; refused if it takes numbers alone and a column is a category."""
     schema = getattr(fed, "schema", None)
     if schema is None or schema.plain or model.encoding == CODES:
-        return fed
+        return nullcontext(fed)
     if model.encoding == DESIGN:
         return designed(fed, schema, model.scales_columns)
     category = next((c.name for c in schema if c.kind == "category"), None)
@@ -33,12 +34,11 @@ def tabled(model: Any, fed: Any) -> Any:
             f"{type(model).__name__} takes numbers and column {category!r} is a category: use a model of mixed columns, or "
             "leave it out (kind = 'ignored')"
         )
-    return fed
+    return nullcontext(fed)
 
 
-def describe_table(model: Any, given: Any, fed: Any) -> None:
+def describe_table(model: Any, schema: Schema | None, fed: Any) -> None:
     """Set what a fitted model needs to encode new rows: `schema_`, and `design_columns_` if its columns are those of a design."""
-    schema = getattr(given, "schema", None)
     if schema is None or schema.plain:
         return
     design = design_of(fed)

@@ -18,6 +18,7 @@ from unpooled.data.schema import Own, Texts, as_texts, infer
 from unpooled.data.schema.column import MAX_LEVELS
 from unpooled.data.schema.dates import days
 from unpooled.data.schema.infer import is_number, object_numbers
+from unpooled.data.schema.units import conversion
 from unpooled.errors import BadData
 
 SHARES = (0.05, 0.25, 0.5, 0.75, 0.95)
@@ -178,6 +179,9 @@ def _share(count: float, rows: int, floor: int) -> float:
 def _numbers(name: str, kind: str, x: np.ndarray, floor: int, given: Any, own: Own) -> ColumnProfile:
     known = [float(c) for c in (*(given.missing if given else ()), *own.missing) if is_number(str(c))]
     x = np.where(np.isin(x, known), np.nan, x) if known else x
+    if own.factor is not None or (given is not None and given.unit is not None and own.unit is not None):
+        change = conversion(own.unit, given.unit if given is not None else None, own.factor, name, "the site")
+        x = x * change.factor + change.shift
     present = x[~np.isnan(x)]
     gaps = _share(len(x) - len(present), len(x), floor)
     if len(present) < max(floor, 1):
