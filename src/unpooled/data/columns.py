@@ -110,10 +110,10 @@ def _mapped(texts: Texts, own: Own) -> Texts:
     return Texts(np.append(to, -1)[texts.codes], found.tolist())
 
 
-def table_matrix(schema: Schema, table: Table) -> np.ndarray:
-    """(n, d) one client's table as numbers; float32 is kept where all columns are plain numbers of that kind."""
+def table_matrix(schema: Schema, table: Table, declared: bool) -> np.ndarray:
+    """(n, d) one client's table as numbers; float32 is kept where all columns are numbers of that kind and none is declared."""
     held = [c for c in schema.names if c in table.columns]
-    if schema.plain and len(held) == len(schema) and not table.own:
+    if schema.plain and len(held) == len(schema) and not (table.own or declared):
         return matrix({c: table.columns[c] for c in held}, table.where)
     if not len(schema):
         return matrix({}, table.where)

@@ -115,7 +115,7 @@ def _encoded(parts: list[Part], kinds: Kinds) -> tuple[list[Part], Schema | None
     used = whole.used
     out = []
     for i, part in enumerate(parts):
-        x = table_matrix(used, part.table)
+        x = table_matrix(used, part.table, kinds.schema is not None)
         parts[i] = part._replace(table=None)  # each table is dropped once it is encoded
         tables[i] = None
         out.append(part._replace(x=x, columns=part.columns and used.names, table=None))
