@@ -19,8 +19,10 @@ def proposed(profiles: Sequence[Profile], declared: Schema | None = None) -> Sch
     for p in profiles:
         for c in p.columns:
             held.setdefault(c.name, {})[p.name] = c
-    sites = sum(not p.problem for p in profiles)
-    names = [name for name, found in held.items() if 2 * len(found) > sites or sites <= 2]
+    readable = [p for p in profiles if not p.problem]
+    names = [name for name, found in held.items() if 2 * len(found) > len(readable)]
+    if len(readable) == 2:
+        names = readable[0].names
     given = declared if declared is not None else Schema(())
     return Schema(tuple(given[n] if n in given else _column(n, held[n]) for n in names))
 

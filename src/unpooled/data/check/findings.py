@@ -84,10 +84,12 @@ def _columns(
 def _wanted(
     profiles: Sequence[Profile], by_column: Mapping[str, Mapping[str, ColumnProfile]], declared: Schema | None
 ) -> list[str]:
-    """The columns that every site should have: those declared, or those that more than half of the sites have."""
-    if declared is not None:
-        return [c.name for c in declared if c.kind != "ignored"]
-    return [name for name, held in by_column.items() if 2 * len(held) > len(profiles) or len(profiles) <= 2]
+    """The columns that every site should have: those declared, and those that more than half of the sites have."""
+    given = [c.name for c in declared or () if c.kind != "ignored"]
+    usual = [name for name, held in by_column.items() if 2 * len(held) > len(profiles)]
+    if len(profiles) == 2:
+        usual = [name for name in profiles[0].names if name in by_column]
+    return list(dict.fromkeys([*given, *usual]))
 
 
 def _order(profiles: Sequence[Profile]) -> Iterator[Finding]:

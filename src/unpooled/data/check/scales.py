@@ -28,9 +28,10 @@ FACTORS = {  # the larger number over the smaller -> what it usually means
     24.0: "hours and days",
     4.184: "kJ and kcal",
 }
-NEAR = 0.1  # how far a ratio of medians may lie from a factor
-NEAR_QUARTILES = 0.2
+NEAR = 0.15  # how far a ratio of medians may lie from a factor: sites differ in their patients too
+NEAR_QUARTILES = 0.25
 APART = 2.5  # standard deviations, in logarithms, between medians that a factor may explain
+TWICE = 2.0  # positive numbers whose medians differ by less are of one scale
 FAR = 6.0  # standard deviations beyond which values are of another scale, whatever explains it
 
 
@@ -59,7 +60,8 @@ def difference(site: list[float], others: list[float]) -> str:
         if factor is not None and apart > APART:
             times = "smaller" if a[2] < b[2] else "larger"
             return f"its values are {factor:g} times {times} ({FACTORS[factor]}?)"
-        apart = min(apart, _apart(a, b))
+        if max(a[2] / b[2], b[2] / a[2]) < TWICE:
+            return ""
     else:
         apart = _apart(a, b)
         if apart > APART and (a[0] > 0) != (b[0] > 0) and min(a[1], b[1]) < 0:
