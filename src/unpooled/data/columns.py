@@ -32,16 +32,12 @@ class Table(NamedTuple):
 
 def renamed(columns: Columns, own: Mapping[str, Own], where: str) -> Columns:
     """The columns under the federation's names; those that a client lacks are left out."""
-    apart = {mine.name for mine in own.values() if mine.name is not None}
-    out = {name: values for name, values in columns.items() if name not in apart}
-    for name, mine in own.items():
-        if mine.name is not None:
-            if mine.name not in columns:
-                raise BadData(f"{where} has no column {mine.name!r}: {suggest(mine.name, columns)}")
-            out[name] = columns[mine.name]
-        elif mine.lacks:
-            out.pop(name, None)
-    return out
+    theirs = {mine.name: name for name, mine in own.items() if mine.name is not None}
+    for there in theirs:
+        if there not in columns:
+            raise BadData(f"{where} has no column {there!r}: {suggest(there, columns)}")
+    gone = {name for name, mine in own.items() if mine.lacks or (mine.name is not None and mine.name != name)}
+    return {theirs.get(c, c): values for c, values in columns.items() if c in theirs or c not in gone}
 
 
 def names_of(tables: Sequence[Table], declared: Schema | None, union: bool) -> list[str]:
