@@ -163,3 +163,15 @@ def test_survival_names_its_indicators():
     model = up.Cox(duration="time", event="dead=true").fit(up.federate(table, by="site"))
     assert model.columns_ == ["age", "sex=male", "pain=none", "pain=strong", "smoker=true"]
     assert model.predict(TABLE).shape == (N,)
+
+
+def test_private_fits_refuse_categories_and_take_two_levels():
+    table = TABLE[["age", "sex", "pain"]].assign(y=RISK, site=SITE)
+    bounds = {"age": (20, 100), "sex": (0, 1), "pain": (0, 2), "y": (-5, 5)}
+    mixed = up.federate(table, by="site", label="y")
+    with pytest.raises(BadParameter, match="'pain' is a category, which fits with differential privacy do not take"):
+        up.BayesianRegression().fit(up.Private(mixed, epsilon=5, delta=1e-5, bounds=bounds))
+    rest = up.federate(table.drop(columns="pain"), by="site", label="y")
+    bounds.pop("pain")
+    model = up.BayesianRegression().fit(up.Private(rest, epsilon=5, delta=1e-5, bounds=bounds))
+    assert model.predict(TABLE).shape == (N,)

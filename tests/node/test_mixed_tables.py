@@ -208,6 +208,21 @@ def test_labels_that_the_coordinator_names_and_rows_without_one(tables, tmp_path
     assert source.open(["age"], Wanted(None, "event")).n_rows == len(table) - 5
 
 
+def test_a_label_of_the_coordinator_holds_over_a_link(tables, tmp_path):
+    for name, table in tables.items():
+        table[["age", "height", "event"]].to_csv(tmp_path / f"{name}.csv", index=False)
+    made = [Site(n, TableSource(n, FileTable(tmp_path / f"{n}.csv")), {}) for n in NAMES]
+    remote = Remote(MemoryTransport(made), wanted=Wanted(None, "event"), min_clients=3, wait=5, timeout=5)
+    there = up.LogisticRegression(classes=["no", "yes"]).fit(remote)
+    numbers = {n: t[["age", "height", "event"]] for n, t in tables.items()}
+    here = up.LogisticRegression(classes=["no", "yes"]).fit(up.federate(numbers, label="event"))
+    assert remote.columns == ["age", "height"]
+    np.testing.assert_allclose(there.coef_, here.coef_, rtol=1e-10)
+    none = Remote(MemoryTransport(made), wanted=Wanted(None, "outcome"), columns=["age"], wait=5, timeout=5)
+    with pytest.raises(TooFewClients, match="no column 'outcome' for the labels"):
+        up.LogisticRegression(classes=["no", "yes"]).fit(none)
+
+
 def test_kinds_without_levels_are_refused_before_anybody_is_asked():
     with pytest.raises(BadParameter, match=r"\[columns\] pain has no levels, which nodes need: run `unpooled check`"):
         study.parse(

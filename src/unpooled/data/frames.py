@@ -91,8 +91,8 @@ def _numbers(values: Any, name: str, where: str) -> np.ndarray:
             f"column {name!r} of {where} holds values{such}: write numbers with a point for decimals and without commas"
         )
     raise BadData(
-        f"column {name!r} of {where} holds values{such} that are not numbers: encode it as numbers or leave it out "
-        "(columns= names those to use)"
+        f"column {name!r} of {where} holds values{such} that are not numbers: declare its kind in [columns], "
+        "encode it as numbers or leave it out (columns= names those to use)"
     )
 
 

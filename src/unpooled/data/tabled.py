@@ -26,15 +26,30 @@ def tabled(model: Any, fed: Any) -> AbstractContextManager[Any]:
     schema = getattr(fed, "schema", None)
     if schema is None or schema.plain or model.encoding == CODES:
         return nullcontext(fed)
-    if model.encoding == DESIGN:
+    private = _keeps_a_budget(fed)  # its bounds are of the columns as they are
+    if model.encoding == DESIGN and not private:
         return designed(fed, schema, model.scales_columns)
     category = next((c.name for c in schema if c.kind == "category"), None)
+    if category is not None and private:
+        raise BadParameter(
+            f"column {category!r} is a category, which fits with differential privacy do not take yet: leave it out "
+            "(kind = 'ignored'), or give indicators as numbers with bounds"
+        )
     if category is not None:
         raise BadParameter(
             f"{type(model).__name__} takes numbers and column {category!r} is a category: use a model of mixed columns, or "
             "leave it out (kind = 'ignored')"
         )
     return nullcontext(fed)
+
+
+def _keeps_a_budget(fed: Any) -> bool:
+    """Whether a layer adds noise by a privacy budget."""
+    while fed is not None:
+        if hasattr(fed, "accountant"):
+            return True
+        fed = getattr(fed, "inner", None)
+    return False
 
 
 def describe_table(model: Any, schema: Schema | None, fed: Any) -> None:
