@@ -11,6 +11,7 @@ from unpooled.data.designed import Designed, design_of, designed, moments
 from unpooled.errors import BadParameter, DataWarning
 from unpooled.layers.folds import Folded
 
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")  # few rounds are enough here
 RNG = np.random.default_rng(5)
 N = 360
 TABLE = pd.DataFrame(

@@ -19,6 +19,7 @@ from unpooled.node.site import Site
 from unpooled.node.source import FileTable, TableSource
 from unpooled.remote import Remote
 
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")  # few rounds are enough here
 NAMES = ["basel", "geneva", "zurich"]
 KINDS = {
     "age": {"kind": "real"},
