@@ -16,6 +16,7 @@ RUN = [
     "tutorial.md",
     "writing-a-model.md",
     "explanation/open-mixture.md",
+    "how-to/tables.md",
     "models/glm.md",
     "models/describe.md",
     "models/pca.md",

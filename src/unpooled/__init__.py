@@ -13,6 +13,7 @@ __version__ = "0.1.0"
 
 _PUBLIC = {
     "federate": "unpooled.data.federate",
+    "check": "unpooled.checking",
     "Local": "unpooled.local",
     "load": "unpooled.estimator",
     "Metered": "unpooled.layers.meter",

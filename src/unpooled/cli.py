@@ -19,7 +19,20 @@ EXTRAS = {  # module -> the extra that installs it
     "matplotlib": "plot",
     "pyarrow": "parquet",
 }
-COMMANDS = ("demo", "run", "compare", "resume", "report", "predict", "reproduce", "serve", "node", "status", "verify")
+COMMANDS = (
+    "demo",
+    "check",
+    "run",
+    "compare",
+    "resume",
+    "report",
+    "predict",
+    "reproduce",
+    "serve",
+    "node",
+    "status",
+    "verify",
+)
 
 
 def main(argv: list[str] | None = None) -> int:
