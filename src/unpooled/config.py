@@ -13,6 +13,7 @@ from typing import Any
 from unpooled import parameters
 from unpooled.errors import BadParameter, suggest
 from unpooled.estimator import estimator_class
+from unpooled.maths.folds import FOLDS
 
 SECTIONS = {  # section -> key -> type of its value
     "data": {"path": "str", "by": "str", "label": "str", "builtin": "str", "weight": "str", "columns": "list"},
@@ -28,6 +29,7 @@ SECTIONS = {  # section -> key -> type of its value
 }
 SECTIONS["layers"] = {"secure": "bool", "levels": "int", "quantiser": "str", "max_share": "float"}
 SECTIONS["privacy"] = {"epsilon": "float", "delta": "float", "bounds": "Mapping", "colluding": "int"}
+SECTIONS["validation"] = {"cv": "int"}
 STUDY = ("study", "participants")  # sections that `unpooled.study` checks
 LINK_ONLY = ("link", "timeout", "wait")  # keys for runs over a link only; a run in this process ignores them
 
@@ -90,6 +92,9 @@ def check(config: Config) -> None:
     for section, keys in SECTIONS.items():
         _known(config.get(section, {}), keys, f"[{section}] has no key")
         parameters.check_types(config.get(section, {}), keys)
+    folds = config.get("validation", {}).get("cv", FOLDS[0])
+    if folds not in FOLDS:
+        raise BadParameter(f"[validation] cv = {folds!r} must be {', '.join(map(str, FOLDS))}: so many folds are held out in turn")
     data = config.get("data", {})
     if "link" in config.get("federation", {}):
         return  # the nodes hold the data
