@@ -48,15 +48,25 @@ def anchors(titles: Sequence[str]) -> list[str]:
     return found
 
 
-def table(head: Iterable[str], rows: Iterable[Iterable[str]], numbers: Iterable[int] = (), caption: str = "") -> str:
-    """A table of cells that are HTML already; the columns in `numbers` are right-aligned, the first one names its row."""
+def table(
+    head: Iterable[str],
+    rows: Iterable[Iterable[str]],
+    numbers: Iterable[int] = (),
+    caption: str = "",
+    roomy: bool = False,
+) -> str:
+    """A table of cells that are HTML already; the columns in `numbers` are right-aligned, the first one names its row.
+
+    A roomy one, with long cells, is never squeezed and scrolls sideways on a narrow screen.
+    """
     right = set(numbers)
     mark = lambda i: ' class="n"' if i in right else ""  # noqa: E731
     top = "".join(f'<th scope="col"{mark(i)}>{escape(h)}</th>' for i, h in enumerate(head))
     body = "".join(f"<tr>{_cells(row, mark)}</tr>" for row in rows)
     told = f"<caption>{escape(caption)}</caption>" if caption else ""
     grid = f"<table>{told}<thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>"
-    return f'<div class="wide" tabindex="0" role="group" aria-label="{escape(caption or "table")}">{grid}</div>'
+    kind = "wide roomy" if roomy else "wide"
+    return f'<div class="{kind}" tabindex="0" role="group" aria-label="{escape(caption or "table")}">{grid}</div>'
 
 
 def _cells(row: Iterable[str], mark) -> str:

@@ -127,7 +127,7 @@ def _predicted(pairs: list[Pair]) -> dict[str, Any]:
 
 def _inside(model: Any, x: np.ndarray, y: np.ndarray) -> np.ndarray | None:
     """(levels, n) whether each row is in its interval; None if the model has no intervals."""
-    if not hasattr(model, "interval"):
+    if not (hasattr(model, "interval") and hasattr(model, "noise_variance_")):  # of new rows, not of the mean
         return None
     found = [model.interval(x, level) for level in LEVELS]
     return np.stack([(y >= low) & (y <= high) for low, high in found])

@@ -119,18 +119,19 @@ def privacy_line(run: RunFolder) -> str:
 
 
 def curve(history: list[dict]) -> str:
-    """The log-likelihood, loss or BIC by round, a curve of its own for each phase of the fit."""
+    """The log-likelihood, loss or BIC by round, a picture of its own for each phase of the fit."""
     for key, name in CURVES.items():
         rows = [row for row in history if _finite(row.get(key))]  # not every round has it
         if len(rows) > 1:
-            curves = {
-                phase: ([r["round"] for r in some], [r[key] for r in some]) for phase, some in phases(rows).items()
-            }
-            text = f"{name[0].upper()}{name[1:]} by round."
-            if len(curves) > 1:
-                text += " Phases have other candidates or other hidden cells: only values of one phase can be compared."
-            return markup.figure(svg.lines(curves, "round", name), text)
+            return markup.side_by_side(*(_one_phase(phase, some, key, name) for phase, some in phases(rows).items()))
     return ""
+
+
+def _one_phase(phase: str, rows: list[dict], key: str, name: str) -> str:
+    """The curve of one phase, whose values cannot be compared with those of another."""
+    picture = svg.line([row["round"] for row in rows], [row[key] for row in rows], "round", name)
+    text = f"{name[0].upper()}{name[1:]} by round"
+    return markup.figure(picture, f"{text}: {escape(phase)}." if phase else f"{text}.")
 
 
 def _finite(value: Any) -> bool:
@@ -142,11 +143,11 @@ def phases(rows: list[dict]) -> dict[str, list[dict]]:
     chosen = next((i for i, row in enumerate(rows) if "hidden_rmse" in row), None)
     if chosen is not None:
         split = {"choosing, some cells hidden": rows[:chosen], "final fit, all cells": rows[chosen + 1 :]}
-        return {name: some for name, some in split.items() if some}
+        return {name: some for name, some in split.items() if len(some) > 1}
     found: dict[str, list[dict]] = {}
     for row in rows:
         found.setdefault(str(row.get("phase", "")), []).append(row)
-    return found
+    return {name: some for name, some in found.items() if len(some) > 1}
 
 
 # ---- who, and what left ----
@@ -207,7 +208,7 @@ def what_left(ledger: list[dict]) -> str:
         "In a SUM only the total over clients is used; if it is masked, nobody can see more than the total."
     )
     head = ("question", "kind", "numbers in an answer", "times", "bytes per answer")
-    return note + table(head, rows, numbers={3, 4})
+    return note + table(head, rows, numbers={3, 4}, caption="What left each client, by question.", roomy=True)
 
 
 def _kind(kind: str) -> str:

@@ -25,8 +25,10 @@ def curves(times: Sequence[float], groups: Mapping[str, tuple[np.ndarray, np.nda
         band = _steps(at, lower) + _steps(at, upper)[::-1]
         body += f'<polygon points="{_points(band)}" fill="{colour}" opacity="0.15"/>'
         body += f'<polyline points="{_points(_steps(at, curve))}" fill="none" stroke="{colour}" stroke-width="2"/>'
-        place = f'x="{WIDTH - RIGHT - 4}" y="{TOP + 12 + 15 * k}" text-anchor="end"'
-        body += f'<text {place} fill="{colour}">{escape(short(name, 24))}</text>' if len(groups) > 1 else ""
+        y = TOP + 12 + 15 * k
+        entry = f'<rect x="{WIDTH - RIGHT - 12}" y="{y - 9}" width="10" height="10" fill="{colour}"/>'
+        entry += f'<text x="{WIDTH - RIGHT - 17}" y="{y}" text-anchor="end">{escape(short(name, 24))}</text>'
+        body += entry if len(groups) > 1 else ""
     return _figure(HEIGHT, body)
 
 

@@ -17,7 +17,7 @@ nav ul{list-style:none;display:flex;flex-wrap:wrap;gap:.2rem 1.1rem;padding:0;ma
 .wide{overflow-x:auto;position:relative} table{border-collapse:collapse;font-size:.9rem;min-width:min(100%,24rem)}
 caption{text-align:left;padding:.3rem 0;caption-side:top}
 th,td{text-align:left;padding:.32rem .8rem .32rem 0;border-bottom:1px solid var(--line);vertical-align:top}
-thead th{color:var(--soft);font-weight:600;vertical-align:bottom} tbody th{font-weight:500} td.n,th.n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
+thead th{color:var(--soft);font-weight:600;vertical-align:bottom} tbody th{font-weight:500} td.n,th.n{text-align:right;font-variant-numeric:tabular-nums} td.n{white-space:nowrap} .roomy table{min-width:42rem}
 code,pre{font-size:.85em;font-family:ui-monospace,SFMono-Regular,Menlo,Consolas,monospace} pre{background:var(--shade);padding:.8rem;overflow-x:auto;border-radius:8px}
 .figures{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,25rem),1fr));gap:1rem 2rem;align-items:start}
 figure{margin:.8rem 0;min-width:0} figcaption{font-size:.9rem;margin-top:.2rem;max-width:44rem} svg{display:block;max-width:100%;height:auto} svg.big{max-width:none}

@@ -238,21 +238,26 @@ def axes(x: Sequence[float], y: Sequence[float], x_label: str, y_label: str) -> 
     base = HEIGHT - BOTTOM
     frame = f'<path d="M{LEFT},{TOP}V{base}H{WIDTH - RIGHT}" fill="none" stroke="{AXIS}"/>'
     ticks = "".join(
-        f'<text x="{LEFT - 8}" y="{at:.1f}" text-anchor="end" dominant-baseline="middle">{value:.4g}</text>'
-        for value, at in dict(((min(y), base), (max(y), TOP + 4))).items()
+        f'<text x="{LEFT - 8}" y="{at:.1f}" text-anchor="end" dominant-baseline="middle">{tick(value)}</text>'
+        for value, at in ((min(y), base), (max(y), TOP + 4))
     )
     ticks += "".join(
-        f'<text x="{at}" y="{base + 16}" text-anchor="middle">{value:.4g}</text>'
+        f'<text x="{at}" y="{base + 16}" text-anchor="middle">{tick(value)}</text>'
         for value, at in ((min(x), LEFT), (max(x), WIDTH - RIGHT - 6))
     )
     return frame + ticks + _axis_names(x_label, y_label, HEIGHT)
 
 
+def tick(value: float) -> str:
+    """A number at an axis: 1,636 or -25.93."""
+    return f"{value:,.0f}" if 1000 <= abs(value) < 1e7 else f"{value:.4g}"
+
+
 def _axis_names(x_label: str, y_label: str, height: float, right: float = WIDTH - RIGHT) -> str:
     middle = (LEFT + right) / 2
-    below = f'<text x="{middle}" y="{height - 8}" text-anchor="middle">{escape(x_label)}</text>'
+    below = f'<text x="{middle}" y="{height - 8}" text-anchor="middle">{escape(short(x_label, 62))}</text>'
     turned = f"translate(14,{(height - BOTTOM) / 2 + 6:.0f}) rotate(-90)"
-    return f'{below}<text transform="{turned}" text-anchor="middle">{escape(y_label)}</text>'
+    return f'{below}<text transform="{turned}" text-anchor="middle">{escape(short(y_label, int(height / 6.5)))}</text>'
 
 
 def _legend(entries: Sequence[tuple[str, str]], left: int, y: float) -> str:

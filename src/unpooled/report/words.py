@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from typing import get_type_hints
 
 from unpooled.client import REGISTRY
+from unpooled.errors import BadParameter
+from unpooled.names import import_home
 
 LEAF = re.compile(r"^(?P<path>.*?)(?: \((?P<shape>[\d x]+)\))?$")
 PLAIN = {  # the last name of a path -> what it is
@@ -94,6 +97,9 @@ def _count(sizes: list[int]) -> str:
 
 def question(name: str) -> str:
     """The first line of the docstring of a question, or else of its answer's type."""
+    if name not in REGISTRY:
+        with suppress(KeyError, BadParameter, ImportError):
+            import_home(name)
     ask = REGISTRY.get(name)
     if ask is None:
         return ""

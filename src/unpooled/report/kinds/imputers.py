@@ -27,8 +27,7 @@ def sections(model: Any, run: RunFolder) -> list[Section]:
     columns = run.columns[: parts.means.shape[1]]
     return [
         Section("Error of hidden cells", _hidden(model)),
-        Section("Error by column, before and after", _by_column(parts, columns, run)),
-        Section("Coverage of intervals", _coverage(model)),
+        Section("By column, before and after", markup.side_by_side(_by_column(parts, columns, run), _coverage(model))),
     ]
 
 
@@ -70,7 +69,7 @@ def how_much(columns: list[str], before: np.ndarray, after: np.ndarray, how: str
     caption = f"The error of a filled-in value as a share of the error of the column's mean: smaller is better. {how}"
     rows = ((escape(columns[j]), f"{before[j]:.4g}", f"{after[j]:.4g}") for j in order)
     table = markup.table(("column", "error of the mean", "error of the model"), rows, numbers={1, 2})
-    return markup.figure(picture, caption) + markup.folded("The same in numbers", table)
+    return f'<div>{markup.figure(picture, caption)}{markup.folded("The same in numbers", table)}</div>'
 
 
 def expected_errors(parts: Parts) -> tuple[np.ndarray, np.ndarray]:

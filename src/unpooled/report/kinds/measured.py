@@ -12,6 +12,7 @@ from unpooled.report.folder import RunFolder
 from unpooled.report.markup import Section
 
 MOST_CLASSES = 20
+MIN_ROWS = 20  # a bin with fewer says little
 
 
 def whose(measured: dict[str, Any]) -> str:
@@ -54,12 +55,12 @@ def _confusion(found: dict[str, Any], confusion: np.ndarray) -> str:
 
 def _reliability(found: dict[str, Any]) -> str:
     n, sure, right = (np.array(found["reliability"][key], float) for key in ("rows", "sure", "right"))
-    some = n > 0
+    some = n >= MIN_ROWS
     if not some.any():
         return ""
     picture = svg.reliability(sure[some] / n[some], right[some] / n[some], "probability it gave", "share that was right")
     gap = float(np.abs(sure - right).sum() / n.sum())
-    return markup.figure(picture, f"How sure the model was against how often it was right; on average {gap:.3f} apart.")
+    return markup.figure(picture, f"How sure the model was against how often it was right; on average {gap:.3f} apart. Bins of fewer than {MIN_ROWS} rows are left out.")
 
 
 def regression(run: RunFolder) -> list[Section]:

@@ -27,12 +27,9 @@ def sections(model: Any, run: RunFolder) -> list[Section]:
     columns = run.columns[: parts.means.shape[1]]
     return [
         Section("The clusters", _clusters(parts, columns, rows_of(model, run))),
-        Section("Profiles", _profiles(parts, columns)),
-        Section("Map", _map(parts, columns)),
-        Section("Weights by site", _weights(model, run)),
-        Section("Who holds what", _holdings(model)),
-        Section("How many clusters", _certainty(model)),
-        Section("How clusters would merge", _dendrogram(model)),
+        Section("What tells them apart", markup.side_by_side(_profiles(parts, columns), _map(parts, columns)) + _numbers(parts, columns)),
+        Section("Who holds what", markup.side_by_side(_weights(model, run), _holdings(model)) + _holders(model)),
+        Section("How many clusters", markup.side_by_side(_certainty(model), _dendrogram(model))),
     ]
 
 
@@ -77,7 +74,7 @@ def _profiles(parts: Parts, columns: list[str]) -> str:
         "For each column a dot at the mean of each cluster and a line one standard deviation to either side, in standard "
         f"deviations about the mean of all rows. Colours as in the list of clusters, from the first at the top.{left_out}"
     )
-    return markup.figure(picture, caption) + markup.folded("The same in numbers", _numbers(parts, columns))
+    return markup.figure(picture, caption)
 
 
 def _numbers(parts: Parts, columns: list[str]) -> str:
@@ -86,7 +83,8 @@ def _numbers(parts: Parts, columns: list[str]) -> str:
         (escape(name), *(f"{m:.4g} ± {s:.3g}" for m, s in zip(parts.means[:, j], parts.spreads[:, j])))
         for j, name in enumerate(columns)
     )
-    return markup.table(head, rows, numbers=range(1, len(head)), caption="Mean ± standard deviation in each cluster.")
+    table = markup.table(head, rows, numbers=range(1, len(head)), caption="Mean ± standard deviation in each cluster.")
+    return markup.folded("Means and standard deviations in numbers", table)
 
 
 def _map(parts: Parts, columns: list[str]) -> str:
@@ -97,7 +95,7 @@ def _map(parts: Parts, columns: list[str]) -> str:
     picture = svg.ellipses(centres, covs, parts.weights, *names)
     caption = (
         "Clusters in the plane of the two principal axes of all rows: ellipses at one and two standard deviations, drawn from "
-        f"the model's parameters, not from rows. The plane shows {share.sum():.0%} of the variance of the scaled columns."
+        f"the model's parameters, not from rows. The axes show {share[0]:.0%} and {share[1]:.0%} of the variance of the scaled columns."
     )
     return markup.figure(picture, caption)
 
@@ -139,9 +137,16 @@ def _holdings(model: Any) -> str:
     counts = np.array([held[name] for name in names])
     texts = [[f"{v:,.0f}" if v >= 0.5 else "" for v in row] for row in counts]
     picture = svg.shades(names, [f"cluster {k + 1}" for k in range(counts.shape[1])], _shares(counts), texts)
-    lines = (f"Cluster {k + 1}: {_who(held, k)}." for k in range(counts.shape[1]))
     caption = "Expected rows of each cluster at each site; darker is a larger share of the site's rows."
-    return markup.figure(picture, caption) + markup.bullets(lines)
+    return markup.figure(picture, caption)
+
+
+def _holders(model: Any) -> str:
+    """Each cluster's sites in a sentence."""
+    held = {name: to_numpy(h) for name, h in getattr(model, "holdings_", {}).items()}
+    if not held:
+        return ""
+    return markup.bullets(f"Cluster {k + 1} is {_who(held, k)}." for k in range(int(model.n_components_)))
 
 
 def _shares(counts: np.ndarray) -> np.ndarray:

@@ -140,7 +140,7 @@ def plane(parts: Parts) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 
 def axis_name(axis: np.ndarray, share: float, number: int, columns: Sequence[str]) -> str:
-    """ "axis 1 (52 %): +crp, -age"."""
-    order = [j for j in np.argsort(-np.abs(axis), kind="stable")[:3] if abs(axis[j]) > 0.25]
+    """ "axis 1 (52%): +crp, -age"."""
+    order = [j for j in np.argsort(-np.abs(axis), kind="stable")[:2] if abs(axis[j]) > 0.25]
     signs = ", ".join(f"{'+' if axis[j] > 0 else '-'}{columns[j]}" for j in order)
-    return f"axis {number} ({share:.0%} of variance): {signs}"
+    return f"axis {number} ({share:.0%}): {signs}"

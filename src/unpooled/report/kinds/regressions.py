@@ -61,7 +61,7 @@ def _bayesian(model: Any, run: RunFolder) -> str:
     if not hasattr(model, "coef_"):
         return ""
     coef = np.atleast_1d(np.squeeze(to_numpy(model.coef_)))
-    if coef.ndim > 1:
+    if coef.ndim > 1 or len(coef) != getattr(model, "n_features_in_", 0):  # several outputs, or products of columns
         return ""
     names = run.columns[: len(coef)]
     errors = _posterior_errors(model, len(coef))
@@ -78,15 +78,10 @@ def _bayesian(model: Any, run: RunFolder) -> str:
 def _posterior_errors(model: Any, d: int) -> np.ndarray | None:
     """(d,) posterior standard deviations, from the model's own prediction of its coefficients' variance."""
     design, posterior = getattr(model, "design_", None), getattr(model, "posterior", None)
-    cov = getattr(posterior, "cov", None)
-    if design is None or cov is None:
+    if design is None or posterior is None or len(to_numpy(posterior.basis)) != d:
         return None
-    cov = np.asarray(cov, dtype=float)
-    if cov.shape[-2:] != (d, d):
-        return None
-    variance = np.diagonal(cov.reshape(-1, d, d)[0])
-    scaling = design.scaling
-    return np.sqrt(np.maximum(variance, 0)) * float(to_numpy(scaling.y_scale)[0]) / to_numpy(scaling.x_scale)
+    variance = to_numpy(posterior.basis) ** 2 @ to_numpy(posterior.spread)[:, 0]
+    return np.sqrt(variance)
 
 
 def _importance(model: Any, run: RunFolder) -> str:
@@ -106,7 +101,8 @@ def importance(model: Any) -> np.ndarray | None:
     scaling = getattr(getattr(model, "design_", None), "scaling", None)
     if hasattr(model, "coef_") and scaling is not None:
         coef = np.squeeze(to_numpy(model.coef_))
-        return np.abs(np.atleast_1d(coef)) * to_numpy(scaling.x_scale) if coef.ndim <= 1 else None
+        spread = to_numpy(scaling.x_scale)
+        return np.abs(np.atleast_1d(coef)) * spread if np.size(coef) == len(spread) else None
     kernel = getattr(getattr(model, "design_", None), "kernel", None)
     theta = getattr(kernel, "theta", {}) or {}
     scales = to_numpy(theta["log_scale"]) if "log_scale" in theta else None

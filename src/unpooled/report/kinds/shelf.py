@@ -34,8 +34,9 @@ def _described(model: Any, run: RunFolder) -> list[Section]:
 
 
 def _kaplan_meier(model: Any, run: RunFolder) -> list[Section]:
-    curve = own_figures(model)[0].body
-    groups = [f"{g:g}" for g in to_numpy(model.groups_)]
+    groups = [f"{model.by} {g:g}" if model.by else "all" for g in to_numpy(model.groups_)]
+    bands = zip(to_numpy(model.survival_), to_numpy(model.lower_), to_numpy(model.upper_))
+    curve = statistics.curves(to_numpy(model.times_), dict(zip(groups, bands)))
     at_risk, events = to_numpy(model.at_risk_), to_numpy(model.events_)
     rows = (
         (escape(name), f"{at_risk[k, 0]:,.0f}" if at_risk.shape[1] else "-", f"{events[k].sum():,.0f}", markup.number(float(to_numpy(model.median_)[k])))
