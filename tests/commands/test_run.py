@@ -319,7 +319,7 @@ def test_the_report_needs_no_network(study):
         "Who took part",
         "Missing values",
         "What left each client",
-        "Weights of the components",
+        "Who holds what",
     ):
         assert words in page
 

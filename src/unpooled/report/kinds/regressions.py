@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from unpooled.arrays import to_numpy
+from unpooled.maths import bayes_linear
 from unpooled.report import markup, statistics, svg
 from unpooled.report.folder import RunFolder
 from unpooled.report.kinds import measured, own_figures
@@ -98,15 +99,20 @@ def _importance(model: Any, run: RunFolder) -> str:
 
 def importance(model: Any) -> np.ndarray | None:
     """(d,) how much each column matters, by the model's parameters."""
-    scaling = getattr(getattr(model, "design_", None), "scaling", None)
-    if hasattr(model, "coef_") and scaling is not None:
-        coef = np.squeeze(to_numpy(model.coef_))
-        spread = to_numpy(scaling.x_scale)
-        return np.abs(np.atleast_1d(coef)) * spread if np.size(coef) == len(spread) else None
+    if hasattr(model, "coef_") and hasattr(model, "stats_"):
+        coef, spread = np.squeeze(to_numpy(model.coef_)), _spreads(model.stats_)
+        return np.abs(np.atleast_1d(coef)) * spread if coef.ndim <= 1 and np.size(coef) == len(spread) else None
     kernel = getattr(getattr(model, "design_", None), "kernel", None)
     theta = getattr(kernel, "theta", {}) or {}
     scales = to_numpy(theta["log_scale"]) if "log_scale" in theta else None
     return np.exp(-scales) if scales is not None and scales.ndim == 1 else None
+
+
+def _spreads(stats: Any) -> np.ndarray:
+    """(d,) standard deviations of the columns, from the sums of the fit."""
+    n, mean = float(stats.n), to_numpy(stats.z) / float(stats.n)
+    second = np.diagonal(bayes_linear.unpack(to_numpy(stats.zz), len(mean))) / n
+    return np.sqrt(np.maximum(second - mean**2, 0))
 
 
 def _noise(model: Any) -> str:
