@@ -29,7 +29,7 @@ FLOORS = [
     {"node"},
     {"certificate", "remote"},
     {"runs"},
-    {"flower"},
+    {"flower", "pages"},
     {"commands"},
     {"cli"},
 ]

@@ -18,8 +18,23 @@ EXTRAS = {  # module -> the extra that installs it
     "sqlalchemy": "sql",
     "matplotlib": "plot",
     "pyarrow": "parquet",
+    "starlette": "pages",
+    "uvicorn": "pages",
 }
-COMMANDS = ("demo", "run", "resume", "report", "predict", "reproduce", "serve", "node", "status", "verify")
+COMMANDS = (
+    "demo",
+    "run",
+    "resume",
+    "report",
+    "predict",
+    "reproduce",
+    "serve",
+    "node",
+    "status",
+    "verify",
+    "watch",
+    "card",
+)
 
 
 def main(argv: list[str] | None = None) -> int:

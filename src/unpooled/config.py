@@ -94,7 +94,9 @@ def check(config: Config) -> None:
         parameters.check_types(config.get(section, {}), keys)
     folds = config.get("validation", {}).get("cv", FOLDS[0])
     if folds not in FOLDS:
-        raise BadParameter(f"[validation] cv = {folds!r} must be {', '.join(map(str, FOLDS))}: so many folds are held out in turn")
+        raise BadParameter(
+            f"[validation] cv = {folds!r} must be {', '.join(map(str, FOLDS))}: so many folds are held out in turn"
+        )
     data = config.get("data", {})
     if "link" in config.get("federation", {}):
         return  # the nodes hold the data

@@ -10,6 +10,7 @@ import fcntl
 import hashlib
 import json
 import os
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
@@ -28,8 +29,9 @@ from unpooled.arrays import to_numpy
 from unpooled.client import Client
 from unpooled.errors import RunError, UnpooledError
 from unpooled.estimator import Moment
-from unpooled.layers.followed import Followed
+from unpooled.federation import Tally
 from unpooled.layers.folds import Folded
+from unpooled.layers.followed import Followed
 from unpooled.layers.plausible import Plausible
 from unpooled.layers.private import find_private
 from unpooled.maths.folds import fold_of
@@ -38,7 +40,35 @@ from unpooled.study import Study
 from unpooled.tree import Tree, message
 
 CHECKPOINTS = 2  # how many are kept: the last, and the one before it in case the last is damaged
+LIVE_EVERY = 0.5  # seconds between two notes of how far an exchange is
 MAX_CLIENTS_SHOWN = 200  # clients described in a summary at most
+
+
+class Live:
+    """Writes how far the open exchange of a run is into a small file, at most twice a second, for `unpooled watch`."""
+
+    def __init__(self, path: Path):
+        self.path, self._written, self._open, self._since = path, 0.0, (-1, ""), ""
+
+    def __call__(self, tally: Tally) -> None:
+        now, this = time.monotonic(), (tally.journal.round, tally.ask.name)
+        if this != self._open:
+            self._open, self._since = this, datetime.now(UTC).isoformat(timespec="milliseconds")
+        if now - self._written < LIVE_EVERY:
+            return
+        self._written = now
+        waiting = dict(list(tally.waiting.items())[:MAX_CLIENTS_SHOWN])
+        body = {
+            "round": this[0],
+            "question": this[1],
+            "since": self._since,
+            "asked": tally.asked,
+            "answered": tally.answered,
+        }
+        part = self.path.with_suffix(".part")
+        with suppress(OSError):  # only for those who watch
+            part.write_text(json.dumps(body | {"waiting": waiting}))
+            os.replace(part, self.path)
 
 
 @message("run.Saved")
@@ -66,7 +96,9 @@ def create(config: configs.Config, out: Path | None, study: Study | None = None)
         exclusive(folder) if (folder / "config.toml").exists() else nullcontext()
     ):  # another process may be starting it
         store.write_file(folder / "config.toml", configs.dumps(config).encode())
-        store.write_file(folder / "run.json", json.dumps({"created": _now(), "unpooled": unpooled.__version__}).encode())
+        store.write_file(
+            folder / "run.json", json.dumps({"created": _now(), "unpooled": unpooled.__version__}).encode()
+        )
         if study is not None:
             store.write_file(folder / "study.toml", study.content)
     return folder
@@ -110,6 +142,7 @@ def go(folder: Path, watch: Callable[[Any, Moment], None], fed: Any = None) -> A
         estimator, saved = configs.estimator(config), _latest(folder)
         _same_data(folder, fed, begun=saved is not None)
         _note_start(folder)
+        fed.journal.watch = Live(folder / "live.json")
         with _resume_hint(folder):
             for moment in estimator.rounds(fed, saved):
                 _record(folder, fed, moment, first=saved is None)
@@ -119,6 +152,7 @@ def go(folder: Path, watch: Callable[[Any, Moment], None], fed: Any = None) -> A
                 certificate.write(folder)
             _summarise(folder, fed, estimator)
             _add_to_summary(folder, {"measured": _measured(folder, fed, estimator, config)})
+            (folder / "live.json").unlink(missing_ok=True)
         return estimator
 
 

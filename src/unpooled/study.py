@@ -113,7 +113,9 @@ def _check(config: Config, where: str) -> None:
                 f"{where} has no section [{section}]: a study needs [study], [participants], [model], [data]"
             )
     if "validation" in config:
-        raise BadParameter(f"{where} has a section [validation]: nodes follow one fit of a study, validate in a study of its own")
+        raise BadParameter(
+            f"{where} has a section [validation]: nodes follow one fit of a study, validate in a study of its own"
+        )
     _check_study(config["study"], where)
     _check_participants(config, where)
     columns = config["data"].get("columns")

@@ -124,8 +124,14 @@ def test_every_question_of_a_model_has_words():
 
 
 def test_what_left_is_told_in_words_and_long_lists_are_folded():
-    assert page.folded_words("[0].n (3), [0].xx (3 x 2)") == "counts of rows: 3 numbers<br>sums of products of columns: 6 numbers"
-    assert in_words.contents("[0].n (3), [1].n (4), loglik") == ["counts of rows: 7 numbers in 2 parts", "log-likelihood: 1 number"]
+    assert (
+        page.folded_words("[0].n (3), [0].xx (3 x 2)")
+        == "counts of rows: 3 numbers<br>sums of products of columns: 6 numbers"
+    )
+    assert in_words.contents("[0].n (3), [1].n (4), loglik") == [
+        "counts of rows: 7 numbers in 2 parts",
+        "log-likelihood: 1 number",
+    ]
     many = ", ".join(f"['a'].k{i} (3)" for i in range(99))
     assert page.folded_words(many).startswith("<details><summary>")
     assert "k98: 3 numbers" in page.folded_words(many)

@@ -86,7 +86,11 @@ def figure(picture: str, caption: str) -> str:
     if not picture:
         return ""
     label = escape(re.sub(r"<[^>]*>", "", caption))
-    wide = ' class="wide" tabindex="0" role="group" aria-label="picture, scrolls sideways"' if 'class="big"' in picture else ""
+    wide = (
+        ' class="wide" tabindex="0" role="group" aria-label="picture, scrolls sideways"'
+        if 'class="big"' in picture
+        else ""
+    )
     named = picture.replace('role="img"', f'role="img" aria-label="{label}"', 1)
     return f"<figure><div{wide}>{named}</div><figcaption>{caption}</figcaption></figure>"
 

@@ -98,7 +98,8 @@ def _known_labels(client: Client, classes: np.ndarray) -> tuple[np.ndarray, np.n
 
 
 def _predicted(pairs: list[Pair]) -> dict[str, Any]:
-    residuals, sites, inside, truth = [], {}, [], []
+    residuals, inside, truth = [], [], []
+    sites: dict[str, dict[str, Any]] = {}
     for model, client in pairs:
         x, y = to_numpy(client.x), np.asarray(to_numpy(client.y), dtype=float)
         mean = np.asarray(model.predict(x, **_own(model.predict, client)), dtype=float)
@@ -114,7 +115,8 @@ def _predicted(pairs: list[Pair]) -> dict[str, Any]:
         inside.append(_inside(model, x, y))
     every, y = np.concatenate(residuals), np.concatenate(truth)
     counts, edges = _histogram(every)
-    covered = np.concatenate(inside, 1).mean(1).tolist() if all(i is not None for i in inside) else []
+    known = [i for i in inside if i is not None]
+    covered = np.concatenate(known, 1).mean(1).tolist() if len(known) == len(pairs) else []
     return {
         "sites": sites,
         "residuals": counts.tolist(),

@@ -16,7 +16,7 @@ MOST = 40  # coefficients or histograms shown
 SMALL = (146.0, 70.0)  # width and height of one histogram
 
 
-def curves(times: Sequence[float], groups: Mapping[str, tuple[np.ndarray, np.ndarray, np.ndarray]]) -> str:
+def curves(times: Sequence[float] | np.ndarray, groups: Mapping[str, tuple[np.ndarray, np.ndarray, np.ndarray]]) -> str:
     """Survival curves (curve, lower, upper) by group as steps over time, each with its interval."""
     at = np.concatenate([[0.0], np.asarray(times, dtype=float)])
     body = axes([0.0, at[-1] or 1.0], [0.0, 1.0], "time", "alive")

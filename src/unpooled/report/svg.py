@@ -15,16 +15,17 @@ LEFT, RIGHT, TOP, BOTTOM = 64, 14, 12, 40
 NAMES = 120  # room for names at the left of bars
 LEGEND = 6  # entries per line of a legend
 MAX_PHONE = 480  # a wider picture scrolls sideways on a narrow screen
+Numbers = Sequence[float] | np.ndarray
 GREY = 'fill="#d5d8dd" stroke="#fff" stroke-width="0.5"'
 AXIS = "#8c959f"
 
 
-def line(x: Sequence[float], y: Sequence[float], x_label: str, y_label: str) -> str:
+def line(x: Numbers, y: Numbers, x_label: str, y_label: str) -> str:
     """One curve, with a point for each value when there are few."""
     return lines({"": (x, y)}, x_label, y_label)
 
 
-def lines(curves: Mapping[str, tuple[Sequence[float], Sequence[float]]], x_label: str, y_label: str) -> str:
+def lines(curves: Mapping[str, tuple[Numbers, Numbers]], x_label: str, y_label: str) -> str:
     """Several curves by name on the same axes, in colours of their own and dashed from the second on."""
     xs = [v for x, _ in curves.values() for v in x]
     ys = [v for _, y in curves.values() for v in y]
@@ -41,7 +42,9 @@ def _curve(px: np.ndarray, py: np.ndarray, k: int) -> str:
     path = " ".join(f"{a:.1f},{b:.1f}" for a, b in zip(px, py))
     dots = "".join(f'<circle cx="{a:.1f}" cy="{b:.1f}" r="2.5"/>' for a, b in zip(px, py)) if len(px) <= 60 else ""
     dash = ' stroke-dasharray="5 3"' if k else ""
-    return f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"{dash}/><g fill="{colour}">{dots}</g>'
+    return (
+        f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"{dash}/><g fill="{colour}">{dots}</g>'
+    )
 
 
 def bars(values: Mapping[str, float], unit: str = "", notes: Mapping[str, str] | None = None) -> str:
@@ -57,13 +60,13 @@ def bars(values: Mapping[str, float], unit: str = "", notes: Mapping[str, str] |
         a, b = sorted((place(0.0), place(value if np.isfinite(value) else 0.0)))
         text = (notes or {}).get(name, f"{value:.3g}{unit}")
         end = f'x="{a - 5:.1f}" text-anchor="end"' if value < 0 else f'x="{b + 5:.1f}"'
-        body += _name(name, NAMES - 8 if low == 0 else NAMES - 8, y + 16)
+        body += _name(name, NAMES - 8, y + 16)
         body += f'<rect x="{a:.1f}" y="{y + 4}" width="{b - a:.1f}" height="{step - 8}" fill="{PALETTE[0]}"/>'
         body += f'<text {end} y="{y + 16}">{escape(text)}</text>'
     return _figure(step * len(v) + 4, body)
 
 
-def columns(x: Sequence[float], heights: Sequence[float], x_label: str, y_label: str) -> str:
+def columns(x: Numbers, heights: Numbers, x_label: str, y_label: str) -> str:
     """An upright bar for each value of x, which are equally far apart: a histogram."""
     h = np.asarray(heights, dtype=float)
     body = axes(x, [0.0, float(h.max(initial=0.0)) or 1.0], x_label, y_label)
@@ -171,7 +174,9 @@ def _ellipse(x: float, y: float, cov: np.ndarray, unit: float, colour: str) -> s
     values, vectors = np.linalg.eigh(cov)
     slant = -np.degrees(np.arctan2(vectors[1, 1], vectors[0, 1]))
     long, small = unit * np.sqrt(np.maximum(values[::-1], 0))
-    shape = f'cx="{x:.1f}" cy="{y:.1f}" transform="rotate({slant:.1f} {x:.1f} {y:.1f})" fill="{colour}" stroke="{colour}"'
+    shape = (
+        f'cx="{x:.1f}" cy="{y:.1f}" transform="rotate({slant:.1f} {x:.1f} {y:.1f})" fill="{colour}" stroke="{colour}"'
+    )
     radii = ((2, 0.10), (1, 0.18))
     return "".join(
         f'<ellipse {shape} rx="{r * long:.1f}" ry="{r * small:.1f}" fill-opacity="{o}" stroke-opacity="0.6"/>'
@@ -179,7 +184,9 @@ def _ellipse(x: float, y: float, cov: np.ndarray, unit: float, colour: str) -> s
     )
 
 
-def dendrogram(labels: Sequence[str], left: Sequence[int], right: Sequence[int], heights: Sequence[float]) -> str:
+def dendrogram(
+    labels: Sequence[str], left: Sequence[int] | np.ndarray, right: Sequence[int] | np.ndarray, heights: Numbers
+) -> str:
     """Merges of `labels`: step s joins nodes left[s] and right[s] into node len(labels) + s; further right is later."""
     step, start = 22, NAMES
     order = _leaf_order(len(labels), left, right)
@@ -195,7 +202,7 @@ def dendrogram(labels: Sequence[str], left: Sequence[int], right: Sequence[int],
     return _figure(step * len(labels) + 4, body)
 
 
-def _leaf_order(leaves: int, left: Sequence[int], right: Sequence[int]) -> list[int]:
+def _leaf_order(leaves: int, left: Sequence[int] | np.ndarray, right: Sequence[int] | np.ndarray) -> list[int]:
     """Leaves so that no two branches cross."""
     under = {i: [i] for i in range(leaves)}
     for s, (a, b) in enumerate(zip(left, right)):
@@ -203,7 +210,7 @@ def _leaf_order(leaves: int, left: Sequence[int], right: Sequence[int]) -> list[
     return [leaf for group in under.values() for leaf in group]
 
 
-def reliability(promised: Sequence[float], seen: Sequence[float], x_label: str, y_label: str) -> str:
+def reliability(promised: Numbers, seen: Numbers, x_label: str, y_label: str) -> str:
     """What was promised against what was seen, both from 0 to 1; a calibrated model lies on the diagonal."""
     size = 300
     place = lambda a, b: (LEFT + a * (size - 20), TOP + (1 - b) * (size - 20))  # noqa: E731
@@ -226,14 +233,14 @@ def reliability(promised: Sequence[float], seen: Sequence[float], x_label: str, 
 # ---- pieces ----
 
 
-def _scale(values: Sequence[float], low: float, high: float, among: Sequence[float] | None = None) -> np.ndarray:
+def _scale(values: Numbers, low: float, high: float, among: Numbers | None = None) -> np.ndarray:
     v = np.asarray(values, dtype=float)
     every = np.asarray(values if among is None else among, dtype=float)
     span = np.ptp(every) or 1.0
     return low + (v - every.min()) / span * (high - low)
 
 
-def axes(x: Sequence[float], y: Sequence[float], x_label: str, y_label: str) -> str:
+def axes(x: Numbers, y: Numbers, x_label: str, y_label: str) -> str:
     """A frame with the ends of both axes and their names."""
     base = HEIGHT - BOTTOM
     frame = f'<path d="M{LEFT},{TOP}V{base}H{WIDTH - RIGHT}" fill="none" stroke="{AXIS}"/>'

@@ -33,5 +33,5 @@ def sections(model: Any, run: RunFolder) -> list[Section]:
 
 def own_figures(model: Any) -> list[Section]:
     """What a model shows of itself."""
-    made = getattr(model, "report_figures", dict)()
+    made: dict[str, str] = getattr(model, "report_figures", dict)()
     return [Section(title, body) for title, body in made.items()]

@@ -33,7 +33,9 @@ def gain(model: Any) -> str:
         return ""
     values = {str(name): float(np.mean(to_numpy(v))) for name, v in list(known.items())[:MOST_CLIENTS]}
     picture = svg.bars(values)
-    return markup.figure(picture, "What each site gains by taking part, against a model of its own rows alone; above 0 is a gain.")
+    return markup.figure(
+        picture, "What each site gains by taking part, against a model of its own rows alone; above 0 is a gain."
+    )
 
 
 def _personal(model: Any) -> str:
@@ -46,7 +48,9 @@ def _personal(model: Any) -> str:
     if shares.shape[1] < 2:
         return ""
     names = [str(k + 1) for k in range(shares.shape[1])]
-    return markup.figure(svg.stacked(list(some), shares, parts_names=names), "The weight of each classifier of the mixture at each site.")
+    return markup.figure(
+        svg.stacked(list(some), shares, parts_names=names), "The weight of each classifier of the mixture at each site."
+    )
 
 
 def _coefficients(model: Any, run: RunFolder) -> str:
@@ -58,8 +62,12 @@ def _coefficients(model: Any, run: RunFolder) -> str:
     classes = [str(c) for c in model.classes_]
     heads = classes[1:] if len(values) == 1 else classes
     rows = ((escape(name), *(f"{v:.4g}" for v in values[:, j])) for j, name in enumerate(names))
-    table = markup.table(("column", *heads), rows, numbers=range(1, len(heads) + 1), caption="Log odds per unit of each column.")
+    table = markup.table(
+        ("column", *heads), rows, numbers=range(1, len(heads) + 1), caption="Log odds per unit of each column."
+    )
     if len(values) > 1 or len(names) > statistics.MOST:
         return table
     shown = {name: float(v) for name, v in zip(names, values[0])}
-    return markup.figure(svg.bars(shown), f"Log odds of {escape(heads[0])} per unit of each column.") + markup.folded("The same in numbers", table)
+    return markup.figure(svg.bars(shown), f"Log odds of {escape(heads[0])} per unit of each column.") + markup.folded(
+        "The same in numbers", table
+    )

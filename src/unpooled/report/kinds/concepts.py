@@ -21,13 +21,16 @@ def sections(model: Any, run: RunFolder) -> list[Section]:
     figures = pictures.figures(model)
     said = figures.pop("Each client in a sentence", "")
     captions = {
-        "Label shares of each model": "How often each model gives each label. Rows that add up to similar shares stand for concepts, not for labels.",
+        "Label shares of each model": "How often each model gives each label; models alike in this stand for concepts, not for labels.",
         "Share of rows of each model by round": "The share of rows that each model accounts for, by round.",
         "Clients by concept": "The weight of each concept at each client, the least certain clients where there are many.",
     }
     shown = "".join(markup.figure(body, captions.get(title, title)) for title, body in figures.items())
     return [
-        Section("Who is in which concept", markup.bullets(_members(model)) + (markup.folded("Each client in a sentence", said) if said else "")),
+        Section(
+            "Who is in which concept",
+            markup.bullets(_members(model)) + (markup.folded("Each client in a sentence", said) if said else ""),
+        ),
         Section("How concepts differ", markup.bullets(_differences(model)) + markup.side_by_side(shown)),
         *measured.classification(run),
         Section("Gain by site", classifiers.gain(model)),
@@ -39,7 +42,9 @@ def _members(model: Any) -> list[str]:
     lines = []
     for k in range(int(model.n_concepts_)):
         names = [name for name, concept in known.items() if concept == k]
-        lines.append(f"Concept {k}: {markup.listed(names, 12)}." if names else f"Concept {k}: no client has it as its own.")
+        lines.append(
+            f"Concept {k}: {markup.listed(names, 12)}." if names else f"Concept {k}: no client has it as its own."
+        )
     return lines if known else []
 
 
@@ -51,6 +56,13 @@ def _differences(model: Any) -> list[str]:
     for k, row in enumerate(shares):
         apart = row - middle
         order = [j for j in np.argsort(-np.abs(apart), kind="stable")[:3] if abs(apart[j]) >= DIFFERENT]
-        words = [f"label {model.classes_[j]} {'more' if apart[j] > 0 else 'less'} often ({row[j]:.0%} against {middle[j]:.0%})" for j in order]
-        lines.append(f"Concept {k} gives {', '.join(words)}." if words else f"Concept {k} gives labels about as often as the others; what differs is which rows get them.")
+        words = [
+            f"label {model.classes_[j]} {'more' if apart[j] > 0 else 'less'} often ({row[j]:.0%} against {middle[j]:.0%})"
+            for j in order
+        ]
+        lines.append(
+            f"Concept {k} gives {', '.join(words)}."
+            if words
+            else f"Concept {k} gives labels about as often as the others; what differs is which rows get them."
+        )
     return lines if len(shares) > 1 else []

@@ -69,7 +69,7 @@ def how_much(columns: list[str], before: np.ndarray, after: np.ndarray, how: str
     caption = f"The error of a filled-in value as a share of the error of the column's mean: smaller is better. {how}"
     rows = ((escape(columns[j]), f"{before[j]:.4g}", f"{after[j]:.4g}") for j in order)
     table = markup.table(("column", "error of the mean", "error of the model"), rows, numbers={1, 2})
-    return f'<div>{markup.figure(picture, caption)}{markup.folded("The same in numbers", table)}</div>'
+    return f"<div>{markup.figure(picture, caption)}{markup.folded('The same in numbers', table)}</div>"
 
 
 def expected_errors(parts: Parts) -> tuple[np.ndarray, np.ndarray]:
@@ -109,7 +109,8 @@ def _coverage(model: Any) -> str:
     every = np.arange(len(central) // 10, len(central) + 1, len(central) // 10)
     picture = svg.reliability(every / len(central), seen[every - 1], "promised coverage", "hidden cells inside")
     return markup.figure(
-        picture, "Intervals as the mixture gives them, on hidden cells. `interval` corrects them by this curve before it answers."
+        picture,
+        "Intervals as the mixture gives them, on hidden cells. `interval` corrects them by this curve before it answers.",
     )
 
 

@@ -29,7 +29,8 @@ def classification(run: RunFolder) -> list[Section]:
         return scores(run)
     confusion = np.array(found["confusion"], dtype=float)
     accuracy = np.trace(confusion) / max(confusion.sum(), 1e-300)
-    says = f"{accuracy:.1%} of {confusion.sum():,.0f} rows get the right class, log loss {found['log_loss']:.3g}. Measured on {whose(found)}."
+    says = f"{accuracy:.1%} of {confusion.sum():,.0f} rows get the right class, log loss {found['log_loss']:.3g}."
+    says += f" Measured on {whose(found)}."
     return [
         Section("Accuracy", markup.paragraph(says) + _accuracy_by_site(found)),
         Section("Confusion and reliability", markup.side_by_side(_confusion(found, confusion), _reliability(found))),
@@ -58,9 +59,12 @@ def _reliability(found: dict[str, Any]) -> str:
     some = n >= MIN_ROWS
     if not some.any():
         return ""
-    picture = svg.reliability(sure[some] / n[some], right[some] / n[some], "probability it gave", "share that was right")
+    picture = svg.reliability(
+        sure[some] / n[some], right[some] / n[some], "probability it gave", "share that was right"
+    )
     gap = float(np.abs(sure - right).sum() / n.sum())
-    return markup.figure(picture, f"How sure the model was against how often it was right; on average {gap:.3f} apart. Bins of fewer than {MIN_ROWS} rows are left out.")
+    caption = f"How sure the model was against how often it was right; on average {gap:.3f} apart."
+    return markup.figure(picture, f"{caption} Bins of fewer than {MIN_ROWS} rows are left out.")
 
 
 def regression(run: RunFolder) -> list[Section]:
@@ -73,7 +77,12 @@ def regression(run: RunFolder) -> list[Section]:
     says = f"Root mean squared error {error:.4g} over {total:,} rows"
     says += f", against {found['spread']:.4g} for predicting the mean. Measured on {whose(found)}."
     rows = (
-        (escape(name), f"{site['rows']:,}", f"{np.sqrt(site['squares'] / max(site['rows'], 1)):.4g}", f"{site['sum'] / max(site['rows'], 1):.3g}")
+        (
+            escape(name),
+            f"{site['rows']:,}",
+            f"{np.sqrt(site['squares'] / max(site['rows'], 1)):.4g}",
+            f"{site['sum'] / max(site['rows'], 1):.3g}",
+        )
         for name, site in found["sites"].items()
     )
     table = markup.table(("site", "rows", "error", "mean residual"), rows, numbers={1, 2, 3}, caption="Errors by site.")

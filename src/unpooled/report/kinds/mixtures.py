@@ -27,7 +27,10 @@ def sections(model: Any, run: RunFolder) -> list[Section]:
     columns = run.columns[: parts.means.shape[1]]
     return [
         Section("The clusters", _clusters(parts, columns, rows_of(model, run))),
-        Section("What tells them apart", markup.side_by_side(_profiles(parts, columns), _map(parts, columns)) + _numbers(parts, columns)),
+        Section(
+            "What tells them apart",
+            markup.side_by_side(_profiles(parts, columns), _map(parts, columns)) + _numbers(parts, columns),
+        ),
         Section("Who holds what", markup.side_by_side(_weights(model, run), _holdings(model)) + _holders(model)),
         Section("How many clusters", markup.side_by_side(_certainty(model), _dendrogram(model))),
     ]
@@ -61,7 +64,7 @@ def _clusters(parts: Parts, columns: list[str], rows: float | None) -> str:
 
 def _swatch(k: int) -> str:
     box = f'<rect width="12" height="12" rx="2" fill="{svg.PALETTE[k % len(svg.PALETTE)]}"/>'
-    return f'<svg width="12" height="12" aria-hidden="true" style="display:inline">{box}</svg> {k + 1}'
+    return f'<svg width="12" height="12" aria-hidden="true" class="inline">{box}</svg> {k + 1}'
 
 
 def _profiles(parts: Parts, columns: list[str]) -> str:
@@ -162,14 +165,19 @@ def _certainty(model: Any) -> str:
     sure = {str(k): float(v) for k, v in (getattr(model, "certainty_", None) or {}).items()}
     if sure:
         shown = {k: v for k, v in sorted(sure.items(), key=lambda pair: int(pair[0])) if v >= 0.001}
-        picture = svg.bars({_clusters_word(k): v for k, v in shown.items()}, notes={_clusters_word(k): f"{v:.1%}" for k, v in shown.items()})
+        picture = svg.bars(
+            {_clusters_word(k): v for k, v in shown.items()},
+            notes={_clusters_word(k): f"{v:.1%}" for k, v in shown.items()},
+        )
         return markup.figure(picture, "Probability of each number of clusters, among those that were tried.")
     bics = {int(k): float(v) for k, v in (getattr(model, "bics_", None) or {}).items()}
     if len(bics) < 2:
         return ""
     numbers = sorted(bics)
     picture = svg.line(numbers, [bics[k] for k in numbers], "clusters", "BIC")
-    return markup.figure(picture, f"BIC by number of clusters, smaller is better; {min(bics, key=bics.__getitem__)} was chosen.")
+    return markup.figure(
+        picture, f"BIC by number of clusters, smaller is better; {min(bics, key=bics.__getitem__)} was chosen."
+    )
 
 
 def _clusters_word(k: str) -> str:
@@ -186,12 +194,16 @@ def _dendrogram(model: Any) -> str:
     cost = -np.asarray(merges.gain, dtype=float)
     heights = np.maximum.accumulate(cost - min(float(cost.min()), 0.0))
     picture = svg.dendrogram(labels, merges.left, merges.right, heights)
-    return markup.figure(picture, "Which would be joined first if there were fewer clusters; further right costs more likelihood.")
+    return markup.figure(
+        picture, "Which would be joined first if there were fewer clusters; further right costs more likelihood."
+    )
 
 
 def _parameters(model: Any) -> str:
     """The parameters of a family without means and covariances, by their names."""
     params = getattr(model, "params_", None)
     fields = getattr(params, "_fields", ())
-    rows = ((escape(f), escape(np.array2string(to_numpy(getattr(params, f)), precision=4, threshold=40))) for f in fields)
+    rows = (
+        (escape(f), escape(np.array2string(to_numpy(getattr(params, f)), precision=4, threshold=40))) for f in fields
+    )
     return markup.table(("parameter", "value"), rows) if fields else ""

@@ -82,7 +82,11 @@ def as_full(covs: np.ndarray, k: int, d: int) -> np.ndarray:
         return covs
     if covs.ndim == 1:
         return covs[:, None, None] * np.eye(d)
-    if covs.shape == (d, d) and (k != d or np.allclose(covs, covs.T)) and np.count_nonzero(covs - np.diag(np.diag(covs))):
+    if (
+        covs.shape == (d, d)
+        and (k != d or np.allclose(covs, covs.T))
+        and np.count_nonzero(covs - np.diag(np.diag(covs)))
+    ):
         return np.broadcast_to(covs, (k, d, d))
     return covs[:, :, None] * np.eye(d)
 

@@ -70,10 +70,15 @@ def _bayesian(model: Any, run: RunFolder) -> str:
         shown = {name: float(v) for name, v in list(zip(names, coef))[:MOST_COLUMNS]}
         return markup.figure(svg.bars(shown), "Coefficients, per unit of each column.")
     ends = np.stack([coef - 1.96 * errors, coef + 1.96 * errors], 1)
-    rows = ((escape(n), f"{c:.4g}", f"{e:.3g}", f"{a:.4g}", f"{b:.4g}") for n, c, e, (a, b) in zip(names, coef, errors, ends))
+    rows = (
+        (escape(n), f"{c:.4g}", f"{e:.3g}", f"{a:.4g}", f"{b:.4g}")
+        for n, c, e, (a, b) in zip(names, coef, errors, ends)
+    )
     table = markup.table(("column", "mean", "std. deviation", "from", "to"), rows, numbers={1, 2, 3, 4})
     picture = statistics.intervals(names, coef, ends)
-    return markup.figure(picture, "Posterior means of the coefficients with 95 % intervals.") + markup.folded("The same in numbers", table)
+    return markup.figure(picture, "Posterior means of the coefficients with 95 % intervals.") + markup.folded(
+        "The same in numbers", table
+    )
 
 
 def _posterior_errors(model: Any, d: int) -> np.ndarray | None:
@@ -94,7 +99,9 @@ def _importance(model: Any, run: RunFolder) -> str:
     top = values.max() or 1.0
     shown = {run.columns[j]: float(values[j] / top) for j in order}
     picture = svg.bars(shown, notes={name: f"{v:.0%}" for name, v in shown.items()})
-    return markup.figure(picture, "How much each column moves the prediction over its usual range, the strongest as 100 %.")
+    return markup.figure(
+        picture, "How much each column moves the prediction over its usual range, the strongest as 100 %."
+    )
 
 
 def importance(model: Any) -> np.ndarray | None:

@@ -39,7 +39,12 @@ def _kaplan_meier(model: Any, run: RunFolder) -> list[Section]:
     curve = statistics.curves(to_numpy(model.times_), dict(zip(groups, bands)))
     at_risk, events = to_numpy(model.at_risk_), to_numpy(model.events_)
     rows = (
-        (escape(name), f"{at_risk[k, 0]:,.0f}" if at_risk.shape[1] else "-", f"{events[k].sum():,.0f}", markup.number(float(to_numpy(model.median_)[k])))
+        (
+            escape(name),
+            f"{at_risk[k, 0]:,.0f}" if at_risk.shape[1] else "-",
+            f"{events[k].sum():,.0f}",
+            markup.number(float(to_numpy(model.median_)[k])),
+        )
         for k, name in enumerate(groups)
     )
     table = markup.table(("group", "rows at risk at first", "events", "median"), rows, numbers={1, 2, 3})
@@ -88,4 +93,8 @@ def _pca(model: Any, run: RunFolder) -> list[Section]:
     picture = svg.shades(names, heads, np.abs(loads.T[: len(names)]), texts)
     caption = "The weight of each column on each axis; darker is larger, whatever its sign."
     words = f"{len(share)} axes hold {share.sum():.1%} of the variance of {model.n_samples_:,.0f} rows."
-    return [Section("Principal axes", markup.paragraph(words) + markup.side_by_side(figure, markup.figure(picture, caption)))]
+    return [
+        Section(
+            "Principal axes", markup.paragraph(words) + markup.side_by_side(figure, markup.figure(picture, caption))
+        )
+    ]
