@@ -38,6 +38,19 @@ class LedgerView:
         self.problem = ""  # why the ledger cannot be trusted
         self._offset, self._last = 0, ledger.FIRST
         self._lock = threading.Lock()
+        self.ready = threading.Event()  # set once the ledger was read for the first time
+
+    def begin(self) -> None:
+        """Read the ledger for the first time in a thread of its own, so that a page need not wait for a long one."""
+        threading.Thread(target=self._first, daemon=True).start()
+
+    def _first(self) -> None:
+        try:
+            self.refresh()
+            for _, question, _ in list(self.totals):
+                words.question(question)  # imports what describes it
+        finally:
+            self.ready.set()
 
     def refresh(self) -> None:
         """Read and check the lines that were added."""

@@ -33,6 +33,7 @@ from unpooled.study import Study
 MAX_STUDY = 1_000_000  # bytes of a study file
 MAX_FORM = 10_000
 MOST_DECISIONS = 20
+FIRST_WAIT = 0.4  # seconds that the first look at the page waits for a long ledger
 
 
 class Rehearsals:
@@ -78,6 +79,7 @@ class NodePage:
         self.form_token = token_urlsafe(24)
         self.rehearsals = Rehearsals(node)
         self.ledger = LedgerView(node.paths["ledger"])
+        self.ledger.begin()
 
     def stamp(self) -> object:
         """Times of the files that the page shows, and how many rehearsals have ended."""
@@ -90,11 +92,12 @@ class NodePage:
             *self.files,
         ]
         times = tuple(path.stat().st_mtime_ns if path.exists() else 0 for path in paths)
-        return times, len(self.rehearsals.found)
+        return times, len(self.rehearsals.found), self.ledger.ready.is_set()
 
     def parts(self) -> dict[str, str]:
         """The parts of the page."""
-        self.ledger.refresh()
+        if self.ledger.ready.wait(FIRST_WAIT):
+            self.ledger.refresh()
         known = approval.approved(self.node)
         titles = {digest: study.title for digest, study in known.items() if study is not None}
         titles |= {d.study: d.title for d in approval.decisions(self.node) if d.title and d.study not in titles}
@@ -102,7 +105,7 @@ class NodePage:
             "waiting": self._waiting(),
             "approved": self._approved(known),
             "budget": self._budget(),
-            "left": f"<section><h2>What left</h2>{ledger_view.summary(self.ledger, titles)}{self._more()}</section>",
+            "left": f"<section><h2>What left</h2>{self._left(titles)}</section>",
             "rules": self._rules(),
             "decisions": self._decisions(),
         }
@@ -219,8 +222,11 @@ class NodePage:
         told = f'{trust}{dry}{markup.bullets(lines)}<p class="soft">They stand in policy.toml.</p>'
         return f"<section><h2>Rules of this node</h2>{told}</section>"
 
-    def _more(self) -> str:
-        return '<p><a href="ledger?page=1">Every answer in words</a></p>' if self.ledger.lines else ""
+    def _left(self, titles: dict[str, str]) -> str:
+        if not self.ledger.ready.is_set():
+            return '<p role="status">Reading and checking the ledger.</p>'
+        more = '<p><a href="ledger?page=1">Every answer in words</a></p>' if self.ledger.lines else ""
+        return ledger_view.summary(self.ledger, titles) + more
 
     # ---- what the browser sends ----
 
@@ -235,6 +241,7 @@ class NodePage:
         ]
 
     def _show_ledger(self, request: Request) -> Response:
+        self.ledger.ready.wait()
         self.ledger.refresh()
         given = request.query_params.get("page", "1")
         body = ledger_view.lines(self.ledger, int(given) if given.isdigit() and len(given) < 9 else 1)

@@ -63,11 +63,18 @@ class Server:
 
     def run(self) -> None:
         """Serve until Ctrl-C or `stop`."""
-        self._uvicorn.run(sockets=[self._socket])
+        try:
+            self._uvicorn.run(sockets=[self._socket])
+        finally:
+            self.close()
 
     def stop(self) -> None:
         """End `run` from another thread."""
         self._uvicorn.should_exit = True
+
+    def close(self) -> None:
+        """Give the port back."""
+        self._socket.close()
 
     async def _show(self, request: Request) -> HTMLResponse:
         parts = await run_in_threadpool(self.page.parts)
