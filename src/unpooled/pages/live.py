@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from hashlib import sha256
 from html import escape
 from importlib.resources import files
 from typing import Protocol
@@ -27,9 +28,17 @@ class Page(Protocol):
         ...
 
 
+def mark_of(html: str) -> str:
+    """A short digest of a part, by which the page knows whether it has changed."""
+    return sha256(html.encode()).hexdigest()[:16]
+
+
 def document(title: str, lead: str, parts: Mapping[str, str], nonce: str, follows: bool = True) -> str:
     """A whole page, with the script that keeps its parts up to date."""
-    body = "".join(f'<div class="part" id="part-{escape(name)}">{html}</div>' for name, html in parts.items())
+    body = "".join(
+        f'<div class="part" id="part-{escape(name)}" data-mark="{mark_of(html)}">{html}</div>'
+        for name, html in parts.items()
+    )
     script = f'<script nonce="{nonce}">{SCRIPT}</script>' if follows else ""
     status = '<p class="soft status" id="status" role="status" aria-live="polite"></p>' if follows else ""
     return (

@@ -103,6 +103,7 @@ class NodePage:
         titles |= {d.study: d.title for d in approval.decisions(self.node) if d.title and d.study not in titles}
         return {
             "waiting": self._waiting(),
+            "add": self._add(),
             "approved": self._approved(known),
             "budget": self._budget(),
             "left": f"<section><h2>What left</h2>{self._left(titles)}</section>",
@@ -119,7 +120,7 @@ class NodePage:
         )
         cards = "".join(self._card(study) for study in found)
         none = markup.paragraph("No study waits for a decision.") if not found else ""
-        return f"<section><h2>Waiting for review</h2>{none}{broken}{cards}{self._add()}</section>"
+        return f"<section><h2>Waiting for review</h2>{none}{broken}{cards}</section>"
 
     def _add(self) -> str:
         label = '<label for="file">Add a study file that you were sent: </label>'

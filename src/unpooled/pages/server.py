@@ -17,7 +17,7 @@ from starlette.routing import Route
 
 from unpooled.errors import RunError
 from unpooled.pages.guard import Guard, new_token
-from unpooled.pages.live import Page, document
+from unpooled.pages.live import Page, document, mark_of
 
 LOOK_EVERY = 1.0  # seconds between two looks at whether something has changed
 
@@ -97,7 +97,7 @@ class Server:
                 new = {name: html for name, html in parts.items() if sent.get(name) != html}
                 sent = parts
                 if new:
-                    yield f"data: {json.dumps(new)}\n\n"
+                    yield f"data: {json.dumps({name: [mark_of(html), html] for name, html in new.items()})}\n\n"
             await asyncio.sleep(self.look_every)
 
 
