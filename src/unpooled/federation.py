@@ -82,6 +82,7 @@ class Journal:
 
     def __init__(self) -> None:
         self.watch: Callable[[Tally], None] | None = None  # told how far an exchange is, while it runs
+        self.record: Callable[[Exchange], None] | None = None  # told of every exchange when it has ended
         self.keep_answers = False  # whether the single answers of the last exchange are kept, as evidence of a total
         self.begin(0)
 
@@ -120,6 +121,8 @@ class Journal:
             ", ".join(step.name for step in ask.steps),
         )
         self.exchanges.append(row)
+        if self.record is not None:
+            self.record(row)
         self.answered = tally.names
         if ask.kind != KEYS and tally.answered < max(
             1, min_clients

@@ -29,7 +29,7 @@ from unpooled.arrays import to_numpy
 from unpooled.client import Client
 from unpooled.errors import RunError, UnpooledError
 from unpooled.estimator import Moment
-from unpooled.federation import Tally
+from unpooled.federation import Exchange, Tally
 from unpooled.layers.folds import Folded
 from unpooled.layers.followed import Followed
 from unpooled.layers.plausible import Plausible
@@ -356,10 +356,8 @@ def _measured(folder: Path, fed: Any, estimator: Any, config: configs.Config) ->
         warnings.simplefilter("ignore")
         if not folds:
             return measure((estimator, client) for client in fed.here())
-        before = fed.journal.round
-        found = _held_out(fed, estimator, folds) if fed.here() else _held_out_sums(fed, estimator, folds)
-    _record_validation(folder, fed, before)
-    return found
+        with _recorded(folder, fed):
+            return _held_out(fed, estimator, folds) if fed.here() else _held_out_sums(fed, estimator, folds)
 
 
 def _held_out(fed: Any, estimator: Any, folds: int) -> dict[str, Any]:
@@ -385,7 +383,15 @@ def _held_out_sums(fed: Any, estimator: Any, folds: int) -> dict[str, Any]:
     return {"kind": "scores", "folds": folds, "mean": score.mean, "stderr": score.stderr, "rows": score.n_rows}
 
 
-def _record_validation(folder: Path, fed: Any, before: int) -> None:
-    """Append what validation asked to the ledger, after the rounds of the fit."""
-    rows = [e._replace(round=before + e.round)._asdict() for e in fed.journal.exchanges]
-    _append(folder / "ledger.jsonl", [json.dumps(row) for row in rows])
+@contextmanager
+def _recorded(folder: Path, fed: Any) -> Iterator[None]:
+    """Append what is asked in the block to the ledger, numbered after the rounds of the fit."""
+    last = fed.journal.round
+    exchanges: list[Exchange] = []
+    fed.journal.record = exchanges.append
+    try:
+        yield
+    finally:
+        fed.journal.record = None
+        numbered = [e._replace(round=last + i) for i, e in enumerate(exchanges, 1)]
+        _append(folder / "ledger.jsonl", [json.dumps(e._asdict()) for e in numbered])
