@@ -63,8 +63,8 @@ class Tally:
             self.journal.answers.update(dict.fromkeys(names, sent))
         self.answered += len(names)
         self.bytes_up += len(names) * tree.size(sent)
-        for name in names:
-            self.waiting.pop(name, None)
+        if self.waiting:
+            self.waiting = {name: why for name, why in self.waiting.items() if name not in names}
         self.tell()
 
     def tell(self) -> None:
