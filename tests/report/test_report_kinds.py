@@ -17,8 +17,9 @@ from unpooled.cli import main
 from unpooled.client import Client
 from unpooled.errors import BadParameter
 from unpooled.report import folder as folders
-from unpooled.report import kinds, measured, page, svg
-from unpooled.report.kinds import imputers, parts, regressions
+from unpooled.report import kinds, markup, measured, page, svg
+from unpooled.report.kinds import classifiers, imputers, parts, regressions
+from unpooled.report.kinds import measured as kind_of_measures
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -284,3 +285,92 @@ def test_a_private_run_shows_its_budget_and_no_number_without_noise(tmp_path):
     assert summary["measured"] == {}
     assert all(own["rows"] is None and not own["missing"] for own in summary["clients"].values())
     assert summary["weights"] == {}
+
+
+# ---- names that were chosen to harm, and models of other branches ----
+
+EVIL = '<script>alert("x")</script>'
+
+
+@pytest.mark.parametrize(
+    "name", ["GaussianMixture", "OpenMixture", "FedGMM", "FedConceptEM", "LinearRegression", "MixtureImputer", "PCA"]
+)
+def test_names_of_clients_columns_and_labels_are_text(name):
+    data, label, parameters = MODELS[name]
+    clients = data()
+    rename = {client: f"{EVIL}{i}" for i, client in enumerate(clients)}
+    read = lambda v: {"name": v.strip('"')}["name"] if isinstance(v, str) else v  # noqa: E731
+    settings = {k: read(v) for k, v in parameters.items()}
+    x = {rename[c]: rows[0] if label else rows for c, rows in clients.items()}
+    y = None
+    if label:
+        y = {
+            rename[c]: np.char.add(rows[1], EVIL) if rows[1].dtype.kind == "U" else rows[1]
+            for c, rows in clients.items()
+        }
+    model = getattr(up, name)(random_state=0, **settings).fit(x, y)
+    columns = [f"{EVIL}{j}" for j in range(model.n_features_in_)]
+    run = bare(model, columns)
+    tried = {c: Client(c, x[c], None if y is None else y[c]) for c in x}
+    run.summary["measured"] = measured.measure([(model, client) for client in tried.values()])
+    run.summary["weights"] = {c: [0.5, 0.5] for c in x}
+    run.summary["clients"] = {c: {"rows": 50, "missing": [0.5] * len(columns)} for c in x}
+    reasons = [{"round": 1, "client": next(iter(x)), "question": EVIL, "reason": EVIL}]
+    ledger = [
+        {
+            "round": 1,
+            "question": EVIL,
+            "kind": "gather",
+            "asked": 2,
+            "answered": 2,
+            "bytes_up": 1,
+            "bytes_down": 1,
+            "contents": EVIL,
+        }
+    ]
+    run = run._replace(refusals=reasons, ledger=ledger, config={"model": {"name": name, "x": EVIL}}, facts={EVIL: EVIL})
+    found = "".join(s.body for s in kinds.sections(model, run))
+    found += page._who(run) + page._missing(run) + page.what_left(ledger) + page._asked(run) + markup.facts(run.facts)
+    assert "<script" not in found
+    assert "script" in found
+    well_formed(found)
+
+
+class Mixed:
+    """What a mixture of numbers, levels and counts sets in a fit."""
+
+    weights_ = np.array([0.4, 0.6])
+    means_ = np.array([[0.0], [3.0]])
+    covariances_ = np.ones((2, 1, 1))
+    gaussian_columns_ = ("age",)
+    count_columns_ = ("visits",)
+    count_means_ = np.array([[1.5], [7.0]])
+    n_features_in_ = 3
+    n_components_ = 2
+
+    def __init__(self):
+        self.level_probabilities_ = {"sex": np.array([[0.2, 0.8], [0.5, 0.5]])}
+
+
+def test_levels_and_counts_of_a_mixed_mixture_are_shown():
+    Mixed.__name__ = "MixedMixture"
+    text = {s.title: s.body for s in kinds.sections(Mixed(), bare(Mixed(), ["sex", "visits", "age"]))}
+    assert "age high" in text["The clusters"]
+    for shown in ("80%", "visits", ">7<", "sex"):
+        assert shown in text["Categories and counts"]
+
+
+def test_gains_are_shown_by_site_the_smallest_first():
+    model = up.LogisticRegression()
+    model.gain_ = {"a": 0.3, "b": -0.1}
+    model.comparison_ = {"a": {"alone": 0.9, "kept": 0.6, "rows": 50.0}, "b": {"alone": 0.5, "kept": 0.6, "rows": 20.0}}
+    body = classifiers.gain(model)
+    assert body.index(">b<") < body.index(">a<")
+    assert "0.9" in body
+
+
+def test_long_tables_of_sites_are_capped():
+    sites = {f"s{i:03}": {"rows": 100, "right": i} for i in range(100)}
+    body = kind_of_measures._accuracy_by_site({"sites": sites})
+    assert body.count("<tr>") == 41
+    assert "60 more sites are not listed" in body

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from html import escape
+from html import escape, unescape
 from typing import NamedTuple
 
 from unpooled.report.style import CSS
@@ -75,6 +75,13 @@ def _cells(row: Iterable[str], mark) -> str:
     return first + "".join(f"<td{mark(i)}>{cell}</td>" for i, cell in enumerate(cells[1:], 1))
 
 
+def capped(rows: Sequence[Iterable[str]], what: str, most: int = 40) -> tuple[Sequence[Iterable[str]], str]:
+    """The first rows of a long table, and a sentence on how many are left out."""
+    if len(rows) <= most:
+        return rows, ""
+    return rows[:most], f" {len(rows) - most:,} more {what} are not listed."
+
+
 def facts(values: Mapping[str, str]) -> str:
     """Names and values as a row of small boxes."""
     boxes = "".join(f"<div><dt>{escape(k)}</dt><dd>{escape(v)}</dd></div>" for k, v in values.items())
@@ -85,7 +92,7 @@ def figure(picture: str, caption: str) -> str:
     """A picture with the sentence below it."""
     if not picture:
         return ""
-    label = escape(re.sub(r"<[^>]*>", "", caption))
+    label = escape(unescape(re.sub(r"<[^>]*>", "", caption)))
     wide = (
         ' class="wide" tabindex="0" role="group" aria-label="picture, scrolls sideways"'
         if 'class="big"' in picture

@@ -35,7 +35,8 @@ def measure(pairs: Iterable[Pair], folds: int = 0) -> dict[str, Any]:
         return {"kind": "classifier", "folds": folds, **_classified(some)}
     if labelled and kind == "regressions":
         return {"kind": "regressor", "folds": folds, **_predicted(some)}
-    if kind == "imputers" and hasattr(some[0][0], "hidden_rmse_"):
+    numbers = all(to_numpy(client.x).dtype.kind in "fiu" for _, client in some)
+    if kind == "imputers" and numbers and hasattr(some[0][0], "hidden_rmse_"):
         return {"kind": "imputer", **_filled(some)}
     return {}
 

@@ -21,8 +21,9 @@ from unpooled.report import folder as folders
 from unpooled.report import kinds, markup, svg, words
 from unpooled.report.folder import RunFolder
 from unpooled.report.markup import Section, table
+from unpooled.report.style import CSS
 
-__all__ = ["page", "table", "write_report"]
+__all__ = ["CSS", "page", "table", "write_report"]
 
 MASK = "secure.mask"  # the step that hides single answers
 MOST_WORDS = 5  # kinds of numbers in an answer that are shown unfolded

@@ -31,11 +31,23 @@ def gain(model: Any) -> str:
     known = getattr(model, "gain_", None)
     if not isinstance(known, dict) or not known:
         return ""
-    values = {str(name): float(np.mean(to_numpy(v))) for name, v in list(known.items())[:MOST_CLIENTS]}
-    picture = svg.bars(values)
-    return markup.figure(
-        picture, "What each site gains by taking part, against a model of its own rows alone; above 0 is a gain."
+    least = sorted(known.items(), key=lambda pair: float(np.mean(to_numpy(pair[1]))))[:MOST_CLIENTS]
+    values = {str(name): float(np.mean(to_numpy(v))) for name, v in least}
+    caption = "Held-out log-loss per row of each site's own rows alone, minus that of what it keeps; above 0 is a gain."
+    return markup.figure(svg.bars(values), caption) + _comparison(getattr(model, "comparison_", None))
+
+
+def _comparison(known: Any) -> str:
+    """Held-out losses alone, shared and kept, by site."""
+    if not isinstance(known, dict) or not known:
+        return ""
+    keys = [key for key in ("alone", "shared", "kept", "rows") if key in next(iter(known.values()))]
+    rows = [(escape(str(name)), *(markup.number(float(row[key])) for key in keys)) for name, row in known.items()]
+    some, more = markup.capped(rows, "sites")
+    table = markup.table(
+        ("site", *keys), some, numbers=range(1, len(keys) + 1), caption=f"Held-out log-loss per row.{more}"
     )
+    return markup.folded("The same in numbers", table)
 
 
 def _personal(model: Any) -> str:

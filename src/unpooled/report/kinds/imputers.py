@@ -22,9 +22,9 @@ def sections(model: Any, run: RunFolder) -> list[Section]:
     if hasattr(model, "dates_"):
         return _counts(model)
     parts = shapes.parts_of(model)
-    if parts is None:
-        return []
-    columns = run.columns[: parts.means.shape[1]]
+    columns = run.columns
+    if parts is None or parts.means.shape[1] != len(columns):  # categories have several numbers each
+        return [Section("Error of hidden cells", _hidden(model)), Section("Coverage of intervals", _coverage(model))]
     return [
         Section("Error of hidden cells", _hidden(model)),
         Section("By column, before and after", markup.side_by_side(_by_column(parts, columns, run), _coverage(model))),

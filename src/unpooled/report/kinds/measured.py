@@ -38,11 +38,11 @@ def classification(run: RunFolder) -> list[Section]:
 
 
 def _accuracy_by_site(found: dict[str, Any]) -> str:
-    rows = (
-        (escape(name), f"{site['rows']:,}", f"{site['right'] / max(site['rows'], 1):.1%}")
-        for name, site in found["sites"].items()
-    )
-    return markup.table(("site", "rows", "accuracy"), rows, numbers={1, 2}, caption="Accuracy by site.")
+    worst = sorted(found["sites"].items(), key=lambda pair: pair[1]["right"] / max(pair[1]["rows"], 1))
+    rows = [(escape(n), f"{s['rows']:,}", f"{s['right'] / max(s['rows'], 1):.1%}") for n, s in worst]
+    some, more = markup.capped(rows, "sites")
+    caption = f"Accuracy by site, the lowest first.{more}"
+    return markup.table(("site", "rows", "accuracy"), some, numbers={1, 2}, caption=caption)
 
 
 def _confusion(found: dict[str, Any], confusion: np.ndarray) -> str:
@@ -76,18 +76,25 @@ def regression(run: RunFolder) -> list[Section]:
     error = np.sqrt(sum(site["squares"] for site in found["sites"].values()) / max(total, 1))
     says = f"Root mean squared error {error:.4g} over {total:,} rows"
     says += f", against {found['spread']:.4g} for predicting the mean. Measured on {whose(found)}."
-    rows = (
-        (
-            escape(name),
-            f"{site['rows']:,}",
-            f"{np.sqrt(site['squares'] / max(site['rows'], 1)):.4g}",
-            f"{site['sum'] / max(site['rows'], 1):.3g}",
-        )
-        for name, site in found["sites"].items()
-    )
-    table = markup.table(("site", "rows", "error", "mean residual"), rows, numbers={1, 2, 3}, caption="Errors by site.")
+    table = _error_by_site(found)
     figures = markup.side_by_side(_residuals(found), _coverage(found))
     return [Section("Error", markup.paragraph(says) + table), Section("Residuals and coverage", figures)]
+
+
+def _error_by_site(found: dict[str, Any]) -> str:
+    worst = sorted(found["sites"].items(), key=lambda pair: -pair[1]["squares"] / max(pair[1]["rows"], 1))
+    rows = [
+        (
+            escape(n),
+            f"{s['rows']:,}",
+            f"{np.sqrt(s['squares'] / max(s['rows'], 1)):.4g}",
+            f"{s['sum'] / max(s['rows'], 1):.3g}",
+        )
+        for n, s in worst
+    ]
+    some, more = markup.capped(rows, "sites")
+    head = ("site", "rows", "error", "mean residual")
+    return markup.table(head, some, numbers={1, 2, 3}, caption=f"Errors by site, the largest first.{more}")
 
 
 def _residuals(found: dict[str, Any]) -> str:

@@ -17,6 +17,8 @@ from unpooled.report.markup import Section
 
 MOST_CLIENTS = 40
 MOST_LEAVES = 60
+MOST_DISCRETE = 12  # columns of levels
+MOST_LEVELS = 20
 
 
 def sections(model: Any, run: RunFolder) -> list[Section]:
@@ -24,13 +26,14 @@ def sections(model: Any, run: RunFolder) -> list[Section]:
     parts = shapes.parts_of(model)
     if parts is None:
         return [Section("Parameters", _parameters(model))]
-    columns = run.columns[: parts.means.shape[1]]
+    columns = [str(c) for c in getattr(model, "gaussian_columns_", run.columns)][: parts.means.shape[1]]
     return [
         Section("The clusters", _clusters(parts, columns, rows_of(model, run))),
         Section(
             "What tells them apart",
             markup.side_by_side(_profiles(parts, columns), _map(parts, columns)) + _numbers(parts, columns),
         ),
+        Section("Categories and counts", _discrete(model, len(parts.weights))),
         Section("Who holds what", markup.side_by_side(_weights(model, run), _holdings(model)) + _holders(model)),
         Section("How many clusters", markup.side_by_side(_certainty(model), _dendrogram(model))),
     ]
@@ -68,6 +71,8 @@ def _swatch(k: int) -> str:
 
 
 def _profiles(parts: Parts, columns: list[str]) -> str:
+    if not columns:
+        return ""
     means, spreads = shapes.standardised(parts)
     chosen = shapes.most_telling(means, parts.weights / parts.weights.sum())
     names = [columns[j] for j in chosen]
@@ -80,7 +85,35 @@ def _profiles(parts: Parts, columns: list[str]) -> str:
     return markup.figure(picture, caption)
 
 
+def _discrete(model: Any, k: int) -> str:
+    """Of a mixture with other columns than numbers: probabilities of levels and mean counts in each cluster."""
+    heads = [f"cluster {i + 1}" for i in range(k)]
+    pictures = []
+    for name, chances in list((getattr(model, "level_probabilities_", None) or {}).items())[:MOST_DISCRETE]:
+        share = to_numpy(chances).T[:MOST_LEVELS]  # (levels, k)
+        labels = _level_names(model, name, len(share))
+        pictures.append(
+            markup.figure(
+                svg.shades(labels, heads, share), f"{escape(str(name))}: the share of each level in each cluster."
+            )
+        )
+    counted = [str(c) for c in getattr(model, "count_columns_", [])]
+    rows = ((escape(name), *(f"{v:.3g}" for v in to_numpy(model.count_means_)[:, j])) for j, name in enumerate(counted))
+    table = markup.table(
+        ("count", *heads), rows, numbers=range(1, len(heads) + 1), caption="Mean counts in each cluster."
+    )
+    return markup.side_by_side(*pictures) + (table if counted else "")
+
+
+def _level_names(model: Any, name: Any, count: int) -> list[str]:
+    """The names of a column's levels where the model knows them."""
+    known = (getattr(model, "level_names_", None) or {}).get(name, [])
+    return [str(v) for v in list(known)[:count]] if len(known) >= count else [f"level {i}" for i in range(count)]
+
+
 def _numbers(parts: Parts, columns: list[str]) -> str:
+    if not columns:
+        return ""
     head = ("column", *(f"cluster {k + 1}" for k in range(len(parts.weights))))
     rows = (
         (escape(name), *(f"{m:.4g} ± {s:.3g}" for m, s in zip(parts.means[:, j], parts.spreads[:, j])))
