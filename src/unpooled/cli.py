@@ -18,6 +18,8 @@ EXTRAS = {  # module -> the extra that installs it
     "sqlalchemy": "sql",
     "matplotlib": "plot",
     "pyarrow": "parquet",
+    "starlette": "pages",
+    "uvicorn": "pages",
 }
 COMMANDS = (
     "demo",
@@ -32,6 +34,8 @@ COMMANDS = (
     "node",
     "status",
     "verify",
+    "watch",
+    "card",
 )
 
 
