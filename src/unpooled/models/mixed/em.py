@@ -1,0 +1,160 @@
+"""The E-step and M-step of a mixed mixture: pure functions of arrays, NumPy, missing cells included.
+
+The Gaussian block is computed by `maths.mixture`; what the other columns say of a row is added to its log densities there, and its
+responsibilities come back for their sums.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from unpooled import tree
+from unpooled.maths import gaussian, mixture
+from unpooled.maths.kernel import Beside, log, responsibilities
+from unpooled.models.mixed import counts, levels
+from unpooled.models.mixed.columns import Columns
+from unpooled.models.mixed.messages import Params, Prior, Stats
+from unpooled.models.mixed.rows import Rows, blocks, looked_up, split, summed
+
+# ---- the E-step ----
+
+
+def e_step(
+    params: Params,
+    x: np.ndarray,
+    w: np.ndarray,
+    columns: Columns,
+    shape: str,
+    log_weights: np.ndarray | None = None,
+) -> Stats:
+    """Statistics of rows x (n, d) with weights w (n,); `log_weights` (k,) stand in for the mixture's own."""
+    tables = _tables(params)
+    parts = [
+        _block(params.gaussian, rows, v, shape, log_weights, _beside(tables, rows)) for rows, v in blocks(x, w, columns)
+    ]
+    return total(parts)
+
+
+def first_step(given: mixture.Params, x: np.ndarray, w: np.ndarray, r: np.ndarray, columns: Columns, shape: str) -> Stats:
+    """Statistics of rows under given responsibilities (n, k); `given` has alike components, about which moments are taken."""
+    parts, start = [], 0
+    for rows, v in blocks(x, w, columns):
+        said = log(r[start : start + len(v)])
+        parts.append(_block(given, rows, v, shape, None, said))
+        start += len(v)
+    return total(parts)
+
+
+def total(parts: list[Stats]) -> Stats:
+    found = parts[0]
+    for other in parts[1:]:
+        found = tree.add(found, other)
+    return found
+
+
+def _block(
+    params: mixture.Params, rows: Rows, w: np.ndarray, shape: str, log_weights: np.ndarray | None, said: np.ndarray
+) -> Stats:
+    r = np.empty_like(said)
+    block = _gaussian_stats(params, rows.gaussian, w, shape, log_weights, Beside(said, r))
+    block = block._replace(loglik=block.loglik + w @ rows.log_jacobian)
+    by_level = np.zeros((len(params.weights), 0)) if rows.levels is None else summed(rows.levels, r).T
+    return Stats(block, by_level, *_count_stats(rows, r))
+
+
+def _gaussian_stats(
+    params: mixture.Params, x: np.ndarray, w: np.ndarray, shape: str, log_weights: np.ndarray | None, beside: Beside
+) -> mixture.Stats:
+    if x.shape[1]:
+        return mixture.e_step(params, x, w, shape, log_weights, beside)
+    weights = log(params.weights) if log_weights is None else log_weights
+    r, by_row = responsibilities((beside.log_density + weights).T[None], w)
+    beside.r[:] = r[0].T
+    k = len(params.weights)
+    return mixture.Stats(r[0].sum(1), np.zeros((k, 0)), 0 * params.covs, by_row.sum(), w.sum())
+
+
+def _count_stats(rows: Rows, r: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Sums of r, of r times the count, and of r times the gamma terms: (k, m), (k, m), (k, m, e)."""
+    k = r.shape[1]
+    if rows.counts is None:
+        return np.zeros((k, 0)), np.zeros((k, 0)), np.zeros((k, 0, len(counts.GRID)))
+    held = summed(rows.counts.ones, r)  # (u, k)
+    values, parts = rows.counts.values, rows.counts.parts
+    seen = np.stack([held[part].sum(0) for part in parts], 1)
+    sums = np.stack([values[part] @ held[part] for part in parts], 1)
+    gammas = np.stack([held[part].T @ counts.gamma_terms(values[part]) for part in parts], 1)
+    return seen, sums, gammas
+
+
+# ---- what discrete columns and counts say ----
+
+
+def _tables(params: Params) -> tuple[np.ndarray, Params]:
+    return log(params.levels).T, params
+
+
+def _beside(tables: tuple[np.ndarray, Params], rows: Rows) -> np.ndarray:
+    """Log densities of the levels and counts of rows by component, (n, k)."""
+    log_levels, params = tables
+    said = np.zeros((len(rows.gaussian), len(params.gaussian.weights)))
+    if rows.levels is not None:
+        said += looked_up(rows.levels, log_levels)
+    if rows.counts is not None:
+        pairs = zip(rows.counts.parts, params.mean.T, params.dispersion.T)
+        table = [counts.log_pmf(rows.counts.values[part], mean, spread) for part, mean, spread in pairs]
+        said += looked_up(rows.counts.ones, np.concatenate(table))
+    return said
+
+
+def said_beside(params: Params, rows: Rows) -> np.ndarray:
+    """Log densities of the levels and counts of rows by component, (n, k)."""
+    return _beside(_tables(params), rows)
+
+
+def log_joint(params: Params, x: np.ndarray, columns: Columns, shape: str) -> np.ndarray:
+    """log (weight times density) of the observed values, by component: x (n, d) to (n, k)."""
+    rows = split(x, columns)
+    said = said_beside(params, rows) + rows.log_jacobian[:, None]
+    if rows.gaussian.shape[1]:
+        return mixture.log_joint(params.gaussian, rows.gaussian, shape) + said
+    return log(params.gaussian.weights) + said
+
+
+def log_density(params: Params, x: np.ndarray, columns: Columns, shape: str) -> np.ndarray:
+    """log p of the observed values: x (n, d) to (n,)."""
+    return responsibilities(log_joint(params, x, columns, shape).T[None], 1.0)[1][0]
+
+
+# ---- the M-step ----
+
+
+def m_step(
+    params: Params, stats: Stats, prior: Prior, columns: Columns, shape: str, reg: float, smoothing: float
+) -> Params:
+    """The parameters that maximise the expected log-likelihood and the log prior; `reg` is added to variances."""
+    block = _gaussian_m_step(params.gaussian, stats.gaussian, shape, reg)
+    probs = levels.m_step(stats.levels, prior.levels, columns, smoothing)
+    mean, dispersion = counts.m_step(stats.seen, stats.counts, stats.gammas, prior.mean, smoothing)
+    return Params(block, probs, mean, dispersion)
+
+
+def _gaussian_m_step(params: mixture.Params, stats: mixture.Stats, shape: str, reg: float) -> mixture.Params:
+    if not params.means.shape[1]:
+        n = stats.n + gaussian.TINY
+        return params._replace(weights=n / n.sum())
+    found = mixture.m_step(params, stats, shape, reg)
+    return found._replace(covs=gaussian.project_positive(found.covs, shape, reg))
+
+
+def log_prior(params: Params, prior: Prior, smoothing: float) -> float:
+    """Of the probabilities of levels and the means of counts, up to what no parameter changes."""
+    of_levels = levels.log_prior(params.levels, prior.levels, smoothing)
+    return of_levels + counts.log_prior(params.mean, params.dispersion, prior.mean, smoothing)
+
+
+def n_parameters(k: int, columns: Columns, shape: str) -> int:
+    """Free parameters of a mixture of k components, for BIC and AIC."""
+    g = len(columns.gaussian)
+    block = gaussian.n_parameters(k, g, shape) if g else k - 1
+    return block + k * (levels.n_parameters(columns) + 2 * len(columns.counts))
