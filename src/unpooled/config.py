@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from unpooled import parameters
+from unpooled.data.schema import Schema
 from unpooled.errors import BadParameter, suggest
 from unpooled.estimator import estimator_class
 
@@ -29,6 +30,7 @@ SECTIONS = {  # section -> key -> type of its value
 SECTIONS["layers"] = {"secure": "bool", "levels": "int", "quantiser": "str", "max_share": "float"}
 SECTIONS["privacy"] = {"epsilon": "float", "delta": "float", "bounds": "Mapping", "colluding": "int"}
 STUDY = ("study", "participants")  # sections that `unpooled.study` checks
+TABLES = ("columns", "sites")  # kinds of columns, and how single sites write them
 LINK_ONLY = ("link", "timeout", "wait")  # keys for runs over a link only; a run in this process ignores them
 
 Config = dict[str, dict[str, Any]]
@@ -101,8 +103,9 @@ def check(config: Config) -> None:
 
 def _check_sections(config: Config, where: str) -> None:
     for name, section in config.items():
-        if name not in ("model", *SECTIONS, *STUDY):
-            raise BadParameter(f"{where} has a section or key {name!r}: {suggest(name, ['model', *SECTIONS, *STUDY])}")
+        known = ("model", *SECTIONS, *STUDY, *TABLES)
+        if name not in known:
+            raise BadParameter(f"{where} has a section or key {name!r}: {suggest(name, known)}")
         if not isinstance(section, dict):
             raise BadParameter(f"{where} has {name} = {section!r}: {name!r} is a section, written [{name}]")
 
@@ -187,6 +190,15 @@ def with_privacy(fed: Any, config: Config, **options: Any) -> Any:
         return Private(fed, **{k: section[k] for k in ("epsilon", "delta", "bounds")})
     masked = bool(config.get("layers", {}).get("secure"))
     return PrivateNodes(fed, masked=masked, **{**section, **options})
+
+
+def schema(config: Config) -> Schema | None:
+    """The schema of the columns that a config uses, in the order of [data] columns if it names them; None without [columns]."""
+    if "columns" not in config:
+        return None
+    whole = Schema.from_toml(config["columns"])
+    used = config.get("data", {}).get("columns")
+    return whole.used if used is None else whole.only(used)
 
 
 def dumps(config: Config) -> str:

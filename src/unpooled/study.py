@@ -14,6 +14,7 @@ from typing import Any
 
 from unpooled import config as configs
 from unpooled.config import Config
+from unpooled.data.schema import Schema
 from unpooled.errors import BadParameter, DataNotFound, suggest
 
 KEYS = {"title": str, "purpose": str, "min_cohort": int, "max_exchanges": int, "follow": bool}
@@ -55,6 +56,11 @@ class Study:
     @property
     def columns(self) -> list[str]:
         return list(self.config["data"]["columns"])
+
+    @property
+    def schema(self) -> Schema | None:
+        """The kinds and levels of the columns, in their order; None where the study has no [columns]."""
+        return configs.schema(self.config)
 
     @property
     def layers(self) -> dict[str, Any]:

@@ -50,6 +50,7 @@ class Replay:
     def __init__(self, follower: Follower, names: Sequence[str], columns: Sequence[str]):
         self.names, self.columns = list(names), list(columns)
         self.min_clients, self.journal, self._follower = 1, Journal(), follower
+        self.schema = follower.study.schema
 
     def sum(self, ask: Ask, down: Tree) -> Tree:
         return self._exchange(ask, down)

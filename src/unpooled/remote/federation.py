@@ -16,6 +16,7 @@ import numpy as np
 
 from unpooled import tree
 from unpooled.client import Ask, Client
+from unpooled.data.schema import Schema
 from unpooled.errors import BadParameter, TooFewClients
 from unpooled.federation import Journal, cohort
 from unpooled.remote.exchange import Exchange
@@ -52,6 +53,8 @@ class Remote:
         A larger reply is refused.
     study : Study or None, default=None
         The study that the run belongs to; nodes answer studies that their owners approved.
+    schema : Schema or None, default=None
+        Kinds, units and levels of the columns; None for the study's, or for numbers alone.
     say : callable, default=no output
         Receives a sentence when the run waits or a node is rejected.
 
@@ -73,11 +76,13 @@ class Remote:
         retry: float = 2.0,
         max_bytes: int = 2**31,
         study: Study | None = None,
+        schema: Schema | None = None,
         say: Callable[[str], None] = lambda text: None,
     ):
         if names is not None and len(set(names)) < max(1, min_clients):
             raise BadParameter(f"min_clients={min_clients} is more than the {len(set(names))} names: lower it")
         self.transport, self.study = transport, study
+        self.schema = schema if schema is not None or study is None else study.schema
         self.min_clients, self.max_bytes, self.say = min_clients, max_bytes, say
         self.timeout, self.wait, self.retry = timeout, wait, retry
         self.journal = Journal()

@@ -1,0 +1,54 @@
+"""The columns of predictors: a category becomes one indicator per level but the first. Nothing is sent.
+
+Ordered categories are their places 0, 1, ..., binary columns 0 and 1, dates days. A missing category is missing in all its
+indicators.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from unpooled.arrays import Array, namespace
+from unpooled.data.schema.schema import Schema
+
+
+def design_names(schema: Schema) -> list[str]:
+    """The names of the columns that predictors see: "age", "sex=male", "cp=2", ...
+
+    >>> design_names(Schema.from_toml({"age": "real", "cp": {"levels": ["none", "mild", "strong"]}}))
+    ['age', 'cp=mild', 'cp=strong']
+    """
+    names: list[str] = []
+    for c in schema:
+        if c.kind in ("category", "binary") and c.levels:
+            names += [f"{c.name}={level}" for level in c.levels[1:]]
+        else:
+            names.append(c.name)
+    return names
+
+
+def to_design(schema: Schema, x: Array) -> Array:
+    """(..., n, p) the encoded table (..., n, d) with indicators in place of the codes of categories."""
+    xp: Any = namespace(x)
+    parts = []
+    for j, c in enumerate(schema):
+        if c.kind != "category":
+            parts.append(x[..., j])
+            continue
+        for code in range(1, len(c.levels)):
+            indicator = (x[..., j] == code) * xp.ones_like(x[..., j])
+            parts.append(xp.where(xp.isnan(x[..., j]), x[..., j], indicator))
+    return xp.stack(parts, -1)
+
+
+def scaled_places(schema: Schema) -> np.ndarray:
+    """The places, among the columns of the design, of numbers, ordered categories and dates: those that are scaled."""
+    flags: list[bool] = []
+    for c in schema:
+        if c.kind == "category":
+            flags += [False] * max(len(c.levels) - 1, 0)
+        else:
+            flags.append(c.kind != "binary")
+    return np.flatnonzero(flags)
