@@ -89,7 +89,8 @@ class Columns:
 def given_columns(kinds: Any, levels: Any, schema: Any, d: int, names: Sequence[str]) -> Columns:
     """The columns as parameters or a schema say; -1 levels where nobody has counted them; "real" where nothing is said."""
     if kinds is None and schema is not None:
-        kinds, levels = schema_kinds(schema), schema_levels(schema) if levels is None else levels
+        kinds = list(schema.kinds)
+        levels = [c.n_levels for c in schema] if levels is None else levels
     found = _by_column(kinds, "real", d, names, "kinds")
     sizes = _by_column(levels, -1, d, names, "levels")
     for kind in found:
@@ -97,15 +98,6 @@ def given_columns(kinds: Any, levels: Any, schema: Any, d: int, names: Sequence[
     if all(kind in UNUSED for kind in found):
         raise BadParameter("kinds leaves no column to fit: at least one must be other than 'id' and 'ignored'")
     return Columns(found, [_levels_of(kind, n, names[j]) for j, (kind, n) in enumerate(zip(found, sizes))])
-
-
-def schema_kinds(schema: Any) -> list[str]:
-    return [str(kind) for kind in schema.kinds]
-
-
-def schema_levels(schema: Any) -> list[int]:
-    """The number of levels of every column of a schema; 0 where it has none."""
-    return [len(levels) if levels is not None else 0 for levels in schema.levels]
 
 
 def _levels_of(kind: str, given: int, name: str) -> int:

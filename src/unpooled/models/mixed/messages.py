@@ -27,7 +27,7 @@ class Stats(NamedTuple):
     levels: Float[Array, "k t", ">=0 rows"]  # sum of r by level
     seen: Float[Array, "k m", ">=0 rows"]  # sum of r over counts that are there
     counts: Float[Array, "k m", ">=0"]  # sum of r times the count
-    gammas: Float[Array, "k m e"]  # sum of r times lgamma(x + 1/a) - lgamma(1/a) + x log a, by dispersion a of the grid
+    gammas: Float[Array, "k m a"]  # sum of r times lgamma(x + 1/a) - lgamma(1/a) + x log a, by dispersion a of the grid
 
 
 @message("mixed.Prior")
@@ -58,5 +58,11 @@ class Spread(NamedTuple):
 class Guess(NamedTuple):
     """A mixture of embedded rows, and a Gaussian block about which the first moments are taken."""
 
-    embedded: mixture.Params
+    weights: Float[Array, "k"]
+    means: Float[Array, "k e"]
+    covs: Float[Array, "*q"]
     gaussian: mixture.Params
+
+    @property
+    def embedded(self) -> mixture.Params:
+        return mixture.Params(self.weights, self.means, self.covs)

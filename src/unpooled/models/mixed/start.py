@@ -163,7 +163,7 @@ def _first_fits(
 ) -> list[Params]:
     """The mixed mixtures whose responsibilities are those of the guesses."""
     wide = [_alike(found, len(p.weights), settings.shape) for p in guesses]
-    asked = tuple(Guess(p, base) for p, base in zip(guesses, wide))
+    asked = tuple(Guess(*p, base) for p, base in zip(guesses, wide))
     ask = first.using(columns=found.columns.option, shapes=shapes, shape=settings.shape)
     answers = fed.sum(ask, asked)
     return [_updated(_blank(base, found), tree.map(to_numpy, up), found, settings) for base, up in zip(wide, answers)]
