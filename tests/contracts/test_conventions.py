@@ -35,6 +35,7 @@ class Case(NamedTuple):
 
 CASES = {
     "GaussianMixture": Case(up.GaussianMixture(2, random_state=0)),
+    "MixedMixture": Case(up.MixedMixture(2, random_state=0)),
     "FedEM": Case(up.FedEM(FAMILY, random_state=0, max_iter=3)),
     "VRFedEM": Case(up.VRFedEM(FAMILY, random_state=0, max_iter=3)),
     "FedMissEM": Case(up.FedMissEM(rank=1, family="poisson", max_iter=3), VISITS),

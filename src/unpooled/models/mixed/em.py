@@ -6,6 +6,8 @@ responsibilities come back for their sums.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from unpooled import tree
@@ -14,34 +16,30 @@ from unpooled.maths.kernel import Beside, log, responsibilities
 from unpooled.models.mixed import counts, levels
 from unpooled.models.mixed.columns import Columns
 from unpooled.models.mixed.messages import Params, Prior, Stats
-from unpooled.models.mixed.rows import Rows, blocks, looked_up, split, summed
+from unpooled.models.mixed.rows import Rows, Values, looked_up, split, summed
 
 # ---- the E-step ----
 
+Blocks = Sequence[tuple[Rows, np.ndarray]]  # rows and their weights, in blocks
 
-def e_step(
-    params: Params,
-    x: np.ndarray,
-    w: np.ndarray,
-    columns: Columns,
-    shape: str,
-    log_weights: np.ndarray | None = None,
-) -> Stats:
-    """Statistics of rows x (n, d) with weights w (n,); `log_weights` (k,) stand in for the mixture's own."""
-    tables = _tables(params)
-    parts = [
-        _block(params.gaussian, rows, v, shape, log_weights, _beside(tables, rows)) for rows, v in blocks(x, w, columns)
-    ]
+
+def e_step(params: Params, blocks: Blocks, columns: Columns, shape: str, log_weights: np.ndarray | None = None) -> Stats:
+    """Statistics of rows, as `rows.blocks` gives them; `log_weights` (k,) stand in for the mixture's own."""
+    log_levels = log(params.levels).T
+    parts = []
+    for rows, w in blocks:
+        said = _said(params, log_levels, rows)
+        parts.append(_block(params.gaussian, rows, w, columns, shape, log_weights, said))
     return total(parts)
 
 
-def first_step(given: mixture.Params, x: np.ndarray, w: np.ndarray, r: np.ndarray, columns: Columns, shape: str) -> Stats:
+def first_step(given: mixture.Params, blocks: Blocks, r: np.ndarray, columns: Columns, shape: str) -> Stats:
     """Statistics of rows under given responsibilities (n, k); `given` has alike components, about which moments are taken."""
     parts, start = [], 0
-    for rows, v in blocks(x, w, columns):
-        said = log(r[start : start + len(v)])
-        parts.append(_block(given, rows, v, shape, None, said))
-        start += len(v)
+    for rows, w in blocks:
+        said = log(r[start : start + len(w)])
+        parts.append(_block(given, rows, w, columns, shape, None, said))
+        start += len(w)
     return total(parts)
 
 
@@ -53,13 +51,19 @@ def total(parts: list[Stats]) -> Stats:
 
 
 def _block(
-    params: mixture.Params, rows: Rows, w: np.ndarray, shape: str, log_weights: np.ndarray | None, said: np.ndarray
+    params: mixture.Params,
+    rows: Rows,
+    w: np.ndarray,
+    columns: Columns,
+    shape: str,
+    log_weights: np.ndarray | None,
+    said: np.ndarray,
 ) -> Stats:
     r = np.empty_like(said)
     block = _gaussian_stats(params, rows.gaussian, w, shape, log_weights, Beside(said, r))
     block = block._replace(loglik=block.loglik + w @ rows.log_jacobian)
-    by_level = np.zeros((len(params.weights), 0)) if rows.levels is None else summed(rows.levels, r).T
-    return Stats(block, by_level, *_count_stats(rows, r))
+    held = np.zeros((0, r.shape[1])) if rows.ones is None else summed(rows.ones, r)  # (entries, k)
+    return Stats(block, held[: columns.t].T, *_count_stats(rows.counts, held))
 
 
 def _gaussian_stats(
@@ -74,48 +78,33 @@ def _gaussian_stats(
     return mixture.Stats(r[0].sum(1), np.zeros((k, 0)), 0 * params.covs, by_row.sum(), w.sum())
 
 
-def _count_stats(rows: Rows, r: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Sums of r, of r times the count, and of r times the gamma terms: (k, m), (k, m), (k, m, e)."""
-    k = r.shape[1]
-    if rows.counts is None:
+def _count_stats(columns: list[Values], held: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Sums of r, of r times the count, and of r times the gamma terms: (k, m), (k, m), (k, m, a)."""
+    k = held.shape[1]
+    if not columns:
         return np.zeros((k, 0)), np.zeros((k, 0)), np.zeros((k, 0, len(counts.GRID)))
-    held = summed(rows.counts.ones, r)  # (u, k)
-    values, parts = rows.counts.values, rows.counts.parts
-    seen = np.stack([held[part].sum(0) for part in parts], 1)
-    sums = np.stack([values[part] @ held[part] for part in parts], 1)
-    gammas = np.stack([held[part].T @ counts.gamma_terms(values[part]) for part in parts], 1)
+    seen = np.stack([held[c.part].sum(0) for c in columns], 1)
+    sums = np.stack([c.values @ held[c.part] for c in columns], 1)
+    gammas = np.stack([held[c.part].T @ c.gammas for c in columns], 1)
     return seen, sums, gammas
 
 
 # ---- what discrete columns and counts say ----
 
 
-def _tables(params: Params) -> tuple[np.ndarray, Params]:
-    return log(params.levels).T, params
-
-
-def _beside(tables: tuple[np.ndarray, Params], rows: Rows) -> np.ndarray:
+def _said(params: Params, log_levels: np.ndarray, rows: Rows) -> np.ndarray:
     """Log densities of the levels and counts of rows by component, (n, k)."""
-    log_levels, params = tables
-    said = np.zeros((len(rows.gaussian), len(params.gaussian.weights)))
-    if rows.levels is not None:
-        said += looked_up(rows.levels, log_levels)
-    if rows.counts is not None:
-        pairs = zip(rows.counts.parts, params.mean.T, params.dispersion.T)
-        table = [counts.log_pmf(rows.counts.values[part], mean, spread) for part, mean, spread in pairs]
-        said += looked_up(rows.counts.ones, np.concatenate(table))
-    return said
-
-
-def said_beside(params: Params, rows: Rows) -> np.ndarray:
-    """Log densities of the levels and counts of rows by component, (n, k)."""
-    return _beside(_tables(params), rows)
+    if rows.ones is None:
+        return np.zeros((len(rows.gaussian), len(params.gaussian.weights)))
+    pairs = zip(rows.counts, params.mean.T, params.dispersion.T)
+    tables = [counts.log_pmf(c.values, mean, spread) for c, mean, spread in pairs]
+    return looked_up(rows.ones, np.concatenate([log_levels, *tables]))
 
 
 def log_joint(params: Params, x: np.ndarray, columns: Columns, shape: str) -> np.ndarray:
     """log (weight times density) of the observed values, by component: x (n, d) to (n, k)."""
     rows = split(x, columns)
-    said = said_beside(params, rows) + rows.log_jacobian[:, None]
+    said = _said(params, log(params.levels).T, rows) + rows.log_jacobian[:, None]
     if rows.gaussian.shape[1]:
         return mixture.log_joint(params.gaussian, rows.gaussian, shape) + said
     return log(params.gaussian.weights) + said

@@ -20,6 +20,7 @@ from unpooled.errors import BadParameter
 from unpooled.estimator import Estimator, Info
 from unpooled.federation import Federation
 from unpooled.maths import gaussian, mixture
+from unpooled.models import initialization
 from unpooled.models.column_names import names_of
 from unpooled.models.mixed import acceleration, em
 from unpooled.models.mixed import start as starting
@@ -352,6 +353,4 @@ def _width(fed: Federation) -> int:
     """The number of columns."""
     for client in fed.here()[:1]:
         return int(client.x.shape[-1])
-    if fed.columns is None:
-        raise BadParameter("the columns of a federation over a link need names: list them under [data] columns")
-    return len(fed.columns)
+    return len(fed.columns) if fed.columns is not None else len(fed.sum(initialization.look, None).seen)

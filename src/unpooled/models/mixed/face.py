@@ -141,6 +141,7 @@ class MixedFace:
         return drawn
 
     def _column(self, column: int | str) -> int:
+        check_is_fitted(self, "means_")
         if isinstance(column, str):
             names = getattr(self, "columns_", None) or []
             if column not in names:

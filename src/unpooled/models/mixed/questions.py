@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 
 from unpooled.arrays import to_numpy
@@ -13,7 +15,8 @@ from unpooled.models.mixed import em
 from unpooled.models.mixed.columns import Columns
 from unpooled.models.mixed.embedding import embed
 from unpooled.models.mixed.messages import Guess, Look, Params, Spread, Stats
-from unpooled.models.mixed.rows import gaussian_block
+from unpooled.models.mixed.rows import Rows, gaussian_block
+from unpooled.models.mixed.rows import blocks as blocks_of
 
 # ---- before the first round ----
 
@@ -50,12 +53,13 @@ def cells(
 @client("mixed.first", SUM, adds=True, batched=False, exact=True)
 def first(down: tuple[Guess, ...], client: Client, *, columns: dict, shapes: list, shape: str) -> tuple[Stats, ...]:
     """The statistics of a round whose responsibilities are those of a mixture of embedded rows."""
-    kinds, x, w = _rows(client, columns)
+    kinds, x, _ = _rows(client, columns)
+    blocks = _blocks(client, columns)
     answers = []
     for guess, own in zip(down, shapes):
         joint = mixture.log_joint(guess.embedded, _seen_by(guess.embedded, x, kinds), own)
         r = responsibilities(joint.T[None], 1.0)[0][0].T
-        answers.append(em.first_step(guess.gaussian, x, w, r, kinds, shape))
+        answers.append(em.first_step(guess.gaussian, blocks, r, kinds, shape))
     return tuple(answers)
 
 
@@ -65,8 +69,8 @@ def first(down: tuple[Guess, ...], client: Client, *, columns: dict, shapes: lis
 @client("mixed.e_step", SUM, adds=True, batched=False)
 def e_step(down: tuple[Params, ...], client: Client, *, columns: dict, shape: str) -> tuple[Stats, ...]:
     """Counts, sums, second moments and counts by level of each component, weighted by how probable it is for each row."""
-    kinds, x, w = _rows(client, columns)
-    return tuple(em.e_step(params, x, w, kinds, shape) for params in down)
+    blocks, kinds = _blocks(client, columns), Columns.of(columns)
+    return tuple(em.e_step(params, blocks, kinds, shape) for params in down)
 
 
 @client("mixed.personal_e_step", SUM, batched=False)
@@ -74,11 +78,11 @@ def personal_e_step(
     down: tuple[Params, ...], client: Client, *, columns: dict, shape: str, ids: list
 ) -> tuple[Stats, ...]:
     """The same sums under the client's own weights, which it updates and keeps."""
-    kinds, x, w = _rows(client, columns)
+    blocks, kinds = _blocks(client, columns), Columns.of(columns)
     answers = []
     for i, params in zip(ids, down):
         mine = client.state.get(f"weights-{i}", params.gaussian.weights)
-        stats = em.e_step(params, x, w, kinds, shape, log(np.clip(mine, 1e-300, None)))
+        stats = em.e_step(params, blocks, kinds, shape, log(np.clip(mine, 1e-300, None)))
         client.state[f"weights-{i}"] = stats.gaussian.n / stats.gaussian.n.sum()
         answers.append(stats)
     return tuple(answers)
@@ -111,6 +115,15 @@ def _rows(client: Client, columns: dict) -> tuple[Columns, np.ndarray, np.ndarra
     if not (w > 0).all():
         x, w = x[w > 0], w[w > 0]
     return Columns.of(columns), x.astype(np.float64, copy=False), w
+
+
+def _blocks(client: Client, columns: dict) -> list[tuple[Rows, np.ndarray]]:
+    """The rows by block, and their weights; kept for the next rounds."""
+    key = f"mixed.{json.dumps(columns)}"
+    if key not in client.memo:
+        kinds, x, w = _rows(client, columns)
+        client.memo[key] = list(blocks_of(x, w, kinds))
+    return client.memo[key]
 
 
 def _seen_by(params: mixture.Params, x: np.ndarray, columns: Columns) -> np.ndarray:

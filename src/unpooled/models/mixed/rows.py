@@ -1,42 +1,37 @@
-"""Rows of an encoded table by block: Gaussian columns, levels as a sparse matrix of ones, counts as a sparse matrix of values.
+"""Rows of an encoded table by block: Gaussian columns as they are, levels and counts as one sparse matrix of ones. Nothing is sent.
 
-A count is treated as a level of its own within the rows at hand, so that densities and sums cost two sparse products for
-all discrete columns and counts. Nothing is sent.
+A count is treated as a level of its own within the rows at hand, so that densities and sums cost one sparse product each for all
+discrete columns and counts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 from scipy.sparse import csr_matrix
 
 from unpooled.models.mixed.columns import Columns
+from unpooled.models.mixed.counts import gamma_terms
 
 BLOCK = 8192  # rows at a time
 DENSE = 4096  # counts below this are looked up by their value; larger ones are sorted first
 
 
-class Ones(NamedTuple):
-    """Which entries of a list each row has; those of no row point past the end."""
+class Values(NamedTuple):
+    """The distinct values of a column of counts, and where they lie among all entries."""
 
-    matrix: csr_matrix  # (n, size + 1)
-    size: int
-
-
-class Counts(NamedTuple):
-    """The distinct values of every column of counts, one list after the other."""
-
-    ones: Ones
+    part: slice
     values: np.ndarray  # (u,)
-    parts: list[slice]  # of each column in `values`
+    gammas: np.ndarray  # (u, a)
 
 
 class Rows(NamedTuple):
     gaussian: np.ndarray  # (n, g), logarithms taken
-    levels: Ones | None
-    counts: Counts | None
+    ones: csr_matrix | None  # (n, entries + 1): a 1 for each level and count that a row has; in the last column, for gaps
+    counts: list[Values]
     log_jacobian: np.ndarray  # (n,): the log density of positive columns minus that of their logarithms
 
 
@@ -50,9 +45,18 @@ def blocks(x: np.ndarray, w: np.ndarray, columns: Columns) -> Iterator[tuple[Row
 def split(x: np.ndarray, columns: Columns) -> Rows:
     """Rows (n, d) of an encoded table by block."""
     gaussian, log_jacobian = gaussian_block(x, columns)
-    levels = _levels(x[:, columns.discrete], columns) if len(columns.discrete) else None
-    counts = _counts(x[:, columns.counts]) if len(columns.counts) else None
-    return Rows(gaussian, levels, counts, log_jacobian)
+    if not len(columns.discrete) + len(columns.counts):
+        return Rows(gaussian, None, [], log_jacobian)
+    places = np.empty((len(x), len(columns.discrete) + len(columns.counts)), np.int32)
+    places[:, : len(columns.discrete)] = _level_places(x[:, columns.discrete], columns)
+    counts, start = [], columns.t
+    for i, j in enumerate(columns.counts, start=len(columns.discrete)):
+        values, place = _distinct(x[:, j])
+        places[:, i] = np.where(place >= 0, place + start, -1)
+        counts.append(Values(slice(start, start + len(values)), values, gamma_terms(values)))
+        start += len(values)
+    places[places < 0] = start
+    return Rows(gaussian, _ones(places, start + 1), counts, log_jacobian)
 
 
 def gaussian_block(x: np.ndarray, columns: Columns) -> tuple[np.ndarray, np.ndarray]:
@@ -67,23 +71,10 @@ def gaussian_block(x: np.ndarray, columns: Columns) -> tuple[np.ndarray, np.ndar
     return block, -np.nansum(logs, axis=1)
 
 
-def _levels(codes: np.ndarray, columns: Columns) -> Ones:
-    known = (codes >= 0) & (codes < columns.sizes)  # NaN is neither; a level nobody knew counts as missing
-    place = np.where(known, codes, 0.0).astype(np.int32) + columns.starts.astype(np.int32)
-    return _ones(np.where(known, place, columns.t), columns.t)
-
-
-def _counts(x: np.ndarray) -> Counts:
-    lists, places, start = [], np.empty(x.shape, np.int64), 0
-    for j, column in enumerate(x.T):
-        values, place = _distinct(column)
-        places[:, j] = np.where(place >= 0, place + start, -1)
-        lists.append(values)
-        start += len(values)
-    places[places < 0] = start
-    ends = np.cumsum([len(values) for values in lists]).tolist()
-    parts = [slice(a, b) for a, b in zip([0, *ends[:-1]], ends)]
-    return Counts(_ones(places, start), np.concatenate(lists), parts)
+def _level_places(codes: np.ndarray, columns: Columns) -> np.ndarray:
+    """Where each level lies among all levels; -1 where it is missing, or a code that no level has."""
+    known = (codes >= 0) & (codes < columns.sizes)
+    return np.where(known, np.where(known, codes, 0.0) + columns.starts, -1)
 
 
 def _distinct(column: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -99,18 +90,22 @@ def _distinct(column: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return values, place
 
 
-def _ones(places: np.ndarray, size: int) -> Ones:
+def _ones(places: np.ndarray, size: int) -> csr_matrix:
     n, c = places.shape
     ends = np.arange(0, n * c + 1, c, dtype=np.int32)
-    return Ones(csr_matrix((np.ones(n * c), places.ravel().astype(np.int32), ends), shape=(n, size + 1)), size)
+    return csr_matrix((_ones_of(n * c), places.ravel(), ends), shape=(n, size))
 
 
-def looked_up(ones: Ones, table: np.ndarray) -> np.ndarray:
-    """The sum over each row's entries of the table's rows: table (size, k) to (n, k)."""
-    padded = np.concatenate([table, np.zeros((1, table.shape[1]))])
-    return ones.matrix @ padded
+@lru_cache(maxsize=8)
+def _ones_of(size: int) -> np.ndarray:
+    return np.ones(size)
 
 
-def summed(ones: Ones, r: np.ndarray) -> np.ndarray:
-    """The sum of r over the rows that have each entry: r (n, k) to (size, k)."""
-    return (ones.matrix.T @ r)[: ones.size]
+def looked_up(ones: csr_matrix, table: np.ndarray) -> np.ndarray:
+    """The sum over each row's entries of the table's rows: table (entries, k) to (n, k)."""
+    return ones @ np.concatenate([table, np.zeros((1, table.shape[1]))])
+
+
+def summed(ones: csr_matrix, r: np.ndarray) -> np.ndarray:
+    """The sum of r over the rows that have each entry: r (n, k) to (entries, k)."""
+    return (ones.T @ r)[:-1]
