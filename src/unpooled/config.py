@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from unpooled import parameters
-from unpooled.data.schema import Schema
+from unpooled.data.schema import Schema, Wanted, read_own
+from unpooled.data.schema.column import AUTO
 from unpooled.errors import BadParameter, suggest
 from unpooled.estimator import estimator_class
 
 SECTIONS = {  # section -> key -> type of its value
-    "data": {"path": "str", "by": "str", "label": "str", "builtin": "str", "weight": "str", "columns": "list"},
+    "data": {"path": "str", "by": "str", "label": "str", "builtin": "str", "weight": "str", "columns": "list | str"},
     "federation": {
         "fraction": "float",
         "min_clients": "int",
@@ -93,12 +94,36 @@ def check(config: Config) -> None:
         _known(config.get(section, {}), keys, f"[{section}] has no key")
         parameters.check_types(config.get(section, {}), keys)
     data = config.get("data", {})
+    _check_tables(config)
     if "link" in config.get("federation", {}):
+        _check_settled(config)
         return  # the nodes hold the data
     if ("path" in data) == ("builtin" in data):
         raise BadParameter("[data] needs either a path or a builtin name")
     if "path" in data and not glob.glob(data["path"]):
         raise BadParameter(f"[data] path: there is no file at {data['path']}")
+
+
+def _check_tables(config: Config) -> None:
+    """Refuse kinds, units and levels that make no sense, before any table is read."""
+    if "columns" in config:
+        schema(config)
+    for site, own in config.get("sites", {}).items():
+        if not isinstance(own, dict):
+            raise BadParameter(
+                f"[sites] {site} = {own!r} is not known: write [sites.{site}] and a line for each column"
+            )
+        read_own(own, f"[sites.{site}]")
+
+
+def _check_settled(config: Config) -> None:
+    """Over a link nobody sees all values: kinds and levels must be written down."""
+    for column in wanted(config).schema or ():
+        if column.kind == AUTO or (column.kind in ("category", "ordered") and not column.levels):
+            lacks = "kind" if column.kind == AUTO else "levels"
+            raise BadParameter(
+                f"[columns] {column.name} has no {lacks}, which nodes need: run `unpooled check`, which writes them"
+            )
 
 
 def _check_sections(config: Config, where: str) -> None:
@@ -146,12 +171,17 @@ def federation(config: Config) -> Any:
 
     data = config.get("data", {})
     engine = {k: v for k, v in config.get("federation", {}).items() if k not in ("fraction", *LINK_ONLY)}
+    table: dict[str, Any] = {
+        "columns": data.get("columns"),
+        "schema": config.get("columns"),
+        "sites": config.get("sites"),
+    }
     if "builtin" in data:
-        return with_privacy(
-            layered(federate(builtin.load(data["builtin"]), columns=data.get("columns"), **engine), config), config
-        )
-    roles = {"by": data.get("by"), "label": data.get("label"), "sample_weight": data.get("weight")}
-    return with_privacy(layered(federate(data["path"], columns=data.get("columns"), **roles, **engine), config), config)
+        fed = federate(builtin.load(data["builtin"]), **table, **engine)
+    else:
+        roles = {"by": data.get("by"), "label": data.get("label"), "sample_weight": data.get("weight")}
+        fed = federate(data["path"], **table, **roles, **engine)
+    return with_privacy(layered(fed, config), config)
 
 
 def layered(fed: Any, config: Config, min_cohort: int = 3, folder: Path | None = None) -> Any:
@@ -193,12 +223,17 @@ def with_privacy(fed: Any, config: Config, **options: Any) -> Any:
 
 
 def schema(config: Config) -> Schema | None:
-    """The schema of the columns that a config uses, in the order of [data] columns if it names them; None without [columns]."""
-    if "columns" not in config:
-        return None
-    whole = Schema.from_toml(config["columns"])
+    """The schema of the features of a config, in the order of [data] columns if it names them; None without [columns]."""
+    found = wanted(config).features
     used = config.get("data", {}).get("columns")
-    return whole.used if used is None else whole.only(used)
+    return found if found is None or not isinstance(used, list) else found.only(used)
+
+
+def wanted(config: Config) -> Wanted:
+    """What a config wants of every site's table: kinds of columns, labels, weights."""
+    declared = None if "columns" not in config else Schema.from_toml(config["columns"])
+    data = config.get("data", {})
+    return Wanted(declared, data.get("label"), data.get("weight"))
 
 
 def dumps(config: Config) -> str:

@@ -10,6 +10,7 @@ from importlib import import_module
 
 HOMES = {  # room -> the module whose import registers all its names
     "estimator": "unpooled.estimator",
+    "tables": "unpooled.data.designed",
     "learners": "unpooled.learners",
     "run": "unpooled.runs",
     "ablation": "unpooled.baselines.ablation",

@@ -16,6 +16,7 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
 from unpooled.arrays import Array, to_numpy
+from unpooled.data.tabled import DESIGN
 from unpooled.errors import BadParameter, suggest
 from unpooled.estimator import Estimator, rows_of
 from unpooled.federation import Federation
@@ -82,6 +83,8 @@ class LearnerEstimator(ClassifierMixin, Estimator):
     history_ : list of dict
         One entry per round.
     """
+
+    encoding, scales_columns = DESIGN, True
 
     def __init__(
         self,

@@ -20,6 +20,7 @@ from unpooled import study as studies
 from unpooled import tree, wire
 from unpooled.arrays import is_torch, to_numpy
 from unpooled.client import KEYS, STEP, VIEW, Ask, Client, Step, digest
+from unpooled.data.schema import Wanted
 from unpooled.errors import UnpooledError, suggest
 from unpooled.layers.secure import masking_node
 from unpooled.local import merged_jobs
@@ -36,6 +37,7 @@ from unpooled.tree import SchemaError, Tree
 
 log = logging.getLogger("unpooled.node")
 
+NUMBERS_ALONE = Wanted()
 LEDGER_HEAD = "ledger-head"  # the hash of the last line that this node wrote
 FIELDS = {"run": str, "round": int, "seed": int, "base": int, "floor": int}
 FIELDS |= {"ask": str, "schema": str, "options": dict}
@@ -55,8 +57,8 @@ class Source:
     def __init__(self, client: Client, columns: Sequence[str] | None = None):
         self.client, self.columns, self.label = client, None if columns is None else list(columns), client.y is not None
 
-    def open(self, columns: Sequence[str] | None) -> Rows:
-        """The rows with these columns in this order."""
+    def open(self, columns: Sequence[str] | None, wanted: Wanted = NUMBERS_ALONE) -> Rows:
+        """The rows with these columns in this order; they are encoded already."""
         client = self.client
         if columns is not None and self.columns is not None and list(columns) != self.columns:
             x = client.x[:, [self.columns.index(c) for c in columns]]
@@ -283,21 +285,33 @@ class Site:
         """The rows of this run, read once: the first message of a run says which columns, in which order."""
         key = f"{request['run']}/begin"
         if "columns" in request:
-            content = wire.pack({"columns": request["columns"]})
+            content = wire.pack({"columns": request["columns"], "table": request.get("table")})
             if self.vault.get(key) != content:
                 forget_old_runs(self.vault)
                 self.vault[key] = content
         if key not in self.vault:
             raise Unbegun("begin")
-        columns = wire.unpack(self.vault[key]).head["columns"]
+        head = wire.unpack(self.vault[key]).head
+        columns, wanted = head["columns"], Wanted.unpack(head.get("table"))
         policy.check_columns(columns, self.source.columns, self.name)
-        if self._rows is None or self._rows[0] != (request["run"], columns):
-            self._rows = (request["run"], columns), self._read(columns)
+        self._check_apart(wanted, policy)
+        if self._rows is None or self._rows[0] != (request["run"], columns, wanted):
+            self._rows = (request["run"], columns, wanted), self._read(columns, wanted)
         return self._rows[1]
 
-    def _read(self, columns: list[str] | None) -> Rows:
+    def _check_apart(self, wanted: Wanted, policy: Policy) -> None:
+        """Labels and weights that the coordinator names must be columns that may be used, or this node's own."""
+        for column, own in ((wanted.label, self.source.label), (wanted.weight, True)):
+            if column is not None and self.source.columns is not None and column in self.source.columns:
+                policy.check_columns([column], self.source.columns, self.name)
+            elif column is not None and not own:
+                raise Refused(
+                    f"{self.name!r} has no column {column[:60]!r} for the labels: say label = in its node.toml"
+                )
+
+    def _read(self, columns: list[str] | None, wanted: Wanted) -> Rows:
         try:
-            return self.source.open(columns)
+            return self.source.open(columns, wanted)
         except Exception as error:  # the sentence may quote a cell: it is for the node's owner alone
             log.error("the data cannot be read: %s", error)
             raise Refused(f"{self.name!r} cannot read its data: its log says why") from error
@@ -409,6 +423,8 @@ def _check_fields(request: dict[str, Any]) -> None:
     columns = request.get("columns")
     if columns is not None and not (isinstance(columns, list) and all(isinstance(c, str) for c in columns)):
         raise Refused("the request's columns are not a list of names")
+    if not isinstance(request.get("table"), dict | None):
+        raise Refused("the request's kinds of columns are not a table")
     if not (request["run"].isalnum() and len(request["run"]) <= 64):
         raise Refused("the request's run is not a word of letters and digits")
 

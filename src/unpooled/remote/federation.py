@@ -16,7 +16,7 @@ import numpy as np
 
 from unpooled import tree
 from unpooled.client import Ask, Client
-from unpooled.data.schema import Schema
+from unpooled.data.schema import Schema, Wanted
 from unpooled.errors import BadParameter, TooFewClients
 from unpooled.federation import Journal, cohort
 from unpooled.remote.exchange import Exchange
@@ -53,8 +53,8 @@ class Remote:
         A larger reply is refused.
     study : Study or None, default=None
         The study that the run belongs to; nodes answer studies that their owners approved.
-    schema : Schema or None, default=None
-        Kinds, units and levels of the columns; None for the study's, or for numbers alone.
+    wanted : Wanted or None, default=None
+        Kinds of the columns, and which hold labels and weights; None for the study's, or for numbers alone.
     say : callable, default=no output
         Receives a sentence when the run waits or a node is rejected.
 
@@ -76,17 +76,19 @@ class Remote:
         retry: float = 2.0,
         max_bytes: int = 2**31,
         study: Study | None = None,
-        schema: Schema | None = None,
+        wanted: Wanted | None = None,
         say: Callable[[str], None] = lambda text: None,
     ):
         if names is not None and len(set(names)) < max(1, min_clients):
             raise BadParameter(f"min_clients={min_clients} is more than the {len(set(names))} names: lower it")
         self.transport, self.study = transport, study
-        self.schema = schema if schema is not None or study is None else study.schema
+        self.wanted = wanted or (Wanted() if study is None else study.wanted)
+        features = self.wanted.features
+        columns = features.names if columns is None and features is not None else columns
         self.min_clients, self.max_bytes, self.say = min_clients, max_bytes, say
         self.timeout, self.wait, self.retry = timeout, wait, retry
         self.journal = Journal()
-        self.roster = Roster(transport, columns, 2.5 * retry)
+        self.roster = Roster(transport, columns, 2.5 * retry, apart=(self.wanted.label, self.wanted.weight))
         self.run = Run()
         self.durations: deque[float] = deque(maxlen=5)  # seconds to the first answer of the last exchanges
         self._names = None if names is None else sorted(names)
@@ -107,6 +109,12 @@ class Remote:
     def columns(self) -> list[str] | None:
         """The columns' names, where the nodes' data have names."""
         return self.roster.columns
+
+    @property
+    def schema(self) -> Schema | None:
+        """Kinds and levels of the columns, in their order; None for numbers alone."""
+        features = self.wanted.features
+        return features if features is None or self.columns is None else features.only(self.columns)
 
     @property
     def needed(self) -> int:

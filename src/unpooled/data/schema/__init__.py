@@ -10,7 +10,7 @@ from unpooled.data.schema.column import KINDS, NUMBERS, WITH_LEVELS, Column, Own
 from unpooled.data.schema.design import design_names, to_design
 from unpooled.data.schema.encode import decode, encode
 from unpooled.data.schema.infer import infer
-from unpooled.data.schema.schema import Schema, read_own
+from unpooled.data.schema.schema import Schema, Wanted, read_own
 from unpooled.data.schema.texts import Texts, as_texts
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "Own",
     "Schema",
     "Texts",
+    "Wanted",
     "agree",
     "as_texts",
     "decode",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from unpooled.data.schema.column import WITH_LEVELS, Column
+from unpooled.data.schema.column import AUTO, WITH_LEVELS, Column
 from unpooled.data.schema.infer import is_number
 from unpooled.errors import BadData
 
@@ -85,9 +85,11 @@ def _is_part(some: Sequence[str], whole: Sequence[str]) -> bool:
     return -1 not in places and places == sorted(places)
 
 
-def declared(column: Column, found: Mapping[str, Column | None]) -> Column:
-    """A declared column completed by what sites show: levels, where it is declared to have some and lists none."""
+def completed(column: Column, found: Mapping[str, Column | None]) -> Column:
+    """A declared column with what it leaves open, its kind or its levels, taken from what sites show."""
+    if column.kind == AUTO:
+        shown = agree(column.name, found)
+        return replace(column, kind=shown.kind, levels=shown.levels)
     if column.levels or column.kind not in ("category", "ordered"):
         return column
-    levels = _union({site: c for site, c in found.items() if c is not None and c.levels})
-    return replace(column, levels=levels)
+    return replace(column, levels=_union({site: c for site, c in found.items() if c is not None}))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from unpooled.errors import BadParameter, suggest
@@ -12,6 +12,7 @@ KINDS = ("real", "positive", "count", "binary", "category", "ordered", "date", "
 NUMBERS = ("real", "positive", "count")  # kinds whose cells are numbers
 WITH_LEVELS = ("binary", "category", "ordered")  # kinds whose cells are codes of levels: 0, 1, ...
 NOT_USED = ("id", "ignored")  # kinds that no model sees
+AUTO = "auto"  # a kind that is still to be inferred from the values
 MAX_LEVELS = 1000
 
 
@@ -24,7 +25,8 @@ class Column:
     name : str
         Its name in the federation.
     kind : {"real", "positive", "count", "binary", "category", "ordered", "date", "id", "ignored"}, default="real"
-        What its cells are. A date is counted in days since 1970-01-01; ids and ignored columns are used by no model.
+        What its cells are; "auto" is found out from the values. A date is counted in days since 1970-01-01; ids and
+        ignored columns are used by no model.
     unit : str or None, default=None
         The unit of numbers, such as "mg/dL".
     levels : tuple of str, default=()
@@ -50,7 +52,7 @@ class Column:
 
     def __post_init__(self) -> None:
         where = f"column {self.name!r}"
-        if self.kind not in KINDS:
+        if self.kind not in (*KINDS, AUTO):
             raise BadParameter(f"{where} has the kind {self.kind!r}: {suggest(self.kind, KINDS)}")
         if self.levels and self.kind not in WITH_LEVELS:
             raise BadParameter(f"{where} is of kind {self.kind!r} and has levels: make it a category or leave them out")
@@ -62,7 +64,7 @@ class Column:
             )
         if self.kind == "binary" and len(self.levels) not in (0, 2):
             raise BadParameter(f"{where} is binary and has {len(self.levels)} levels: give two, or make it a category")
-        if self.unit is not None and self.kind not in NUMBERS:
+        if self.unit is not None and self.kind not in (*NUMBERS, AUTO):
             raise BadParameter(f"{where} is of kind {self.kind!r} and has a unit: only numbers have one")
         if self.other is not None and self.other not in self.levels:
             raise BadParameter(f"{where} has other = {self.other!r}, which is none of its levels: add it to them")
@@ -85,7 +87,7 @@ class Column:
 
     def to_toml(self) -> dict[str, Any]:
         """Its entry in [columns]; what is left at its default does not appear."""
-        entry: dict[str, Any] = {"kind": self.kind}
+        entry: dict[str, Any] = {} if self.kind == AUTO else {"kind": self.kind}
         if self.unit is not None:
             entry["unit"] = self.unit
         if self.levels:
@@ -124,6 +126,10 @@ class Own:
     missing: tuple[Any, ...] = ()
     lacks: bool = False
 
+    def renamed(self) -> Own:
+        """The same for a table whose columns have the federation's names already."""
+        return replace(self, name=None)
+
 
 def read_column(name: str, entry: Any, where: str) -> Column:
     """A column from its entry in [columns]: a kind, or a table of kind, unit, levels, missing and other."""
@@ -133,7 +139,7 @@ def read_column(name: str, entry: Any, where: str) -> Column:
     known = {f.name for f in fields(Column)} - {"name"}
     _check_entry(name, body, known, where)
     levels = tuple(level_text(v) for v in _as_list(body.get("levels", ())))
-    kind = body.get("kind") or ("category" if levels else "real")
+    kind = body.get("kind") or ("category" if levels else AUTO)
     missing = tuple(_as_list(body.get("missing", ())))
     return Column(name, kind, body.get("unit"), levels, missing, body.get("other"))
 

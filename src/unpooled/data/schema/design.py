@@ -6,6 +6,7 @@ indicators.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -29,18 +30,35 @@ def design_names(schema: Schema) -> list[str]:
     return names
 
 
-def to_design(schema: Schema, x: Array) -> Array:
-    """(..., n, p) the encoded table (..., n, d) with indicators in place of the codes of categories."""
+def level_counts(schema: Schema) -> list[int]:
+    """For each column the number of levels that become indicators; 0 for a column that stays as it is."""
+    return [len(c.levels) if c.kind == "category" else 0 for c in schema]
+
+
+def widened(x: Array, levels: Sequence[int]) -> Array:
+    """(..., n, p) rows (..., n, d) with an indicator per level but the first in place of each column of codes.
+
+    >>> widened(np.array([[7.0, 2.0], [8.0, 0.0], [9.0, np.nan]]), [0, 3]).tolist()
+    [[7.0, 0.0, 1.0], [8.0, 0.0, 0.0], [9.0, nan, nan]]
+    """
+    if not any(levels):
+        return x
     xp: Any = namespace(x)
     parts = []
-    for j, c in enumerate(schema):
-        if c.kind != "category":
-            parts.append(x[..., j])
+    for j, count in enumerate(levels):
+        codes = x[..., j]
+        if not count:
+            parts.append(codes)
             continue
-        for code in range(1, len(c.levels)):
-            indicator = (x[..., j] == code) * xp.ones_like(x[..., j])
-            parts.append(xp.where(xp.isnan(x[..., j]), x[..., j], indicator))
+        for code in range(1, count):
+            indicator = (codes == code) * xp.ones_like(codes)
+            parts.append(xp.where(xp.isnan(codes), codes, indicator))
     return xp.stack(parts, -1)
+
+
+def to_design(schema: Schema, x: Array) -> Array:
+    """(..., n, p) the encoded table (..., n, d) with indicators in place of the codes of categories."""
+    return widened(x, level_counts(schema))
 
 
 def scaled_places(schema: Schema) -> np.ndarray:

@@ -20,6 +20,7 @@ from unpooled.data.schema.units import Conversion, conversion
 from unpooled.errors import BadData, DataWarning, suggest
 
 AS_IT_IS = Own()
+REFUSE, MISSING, FIRST = "refuse", "missing", "first"  # what becomes of a level that the schema does not list
 ONE_OR_ZERO = {"0": "false", "1": "true"}  # how truth values are written as numbers
 
 
@@ -30,15 +31,16 @@ def encode(
     own: Mapping[str, Own] | None = None,
     *,
     lacking: bool = False,
-    new_rows: bool = False,
+    unlisted: str = REFUSE,
+    rows: int | None = None,
 ) -> np.ndarray:
     """(n, d) float64: the columns of `schema` in order.
 
-    `columns` are the site's, by its own names. With `lacking`, a column that is not there is missing in every row. For
-    `new_rows` (a prediction), a level that the schema does not list is missing, with a warning; in a fit it is refused.
+    `columns` are the site's, by its own names. With `lacking`, a column that is not there is missing in every row. A
+    level that the schema does not list is refused, or `unlisted` makes it missing or the first level, with a warning.
     """
     own = own or {}
-    n = len(next(iter(columns.values()))) if columns else 0
+    n = len(next(iter(columns.values()))) if rows is None else rows
     x = np.empty((n, len(schema)))
     for j, column in enumerate(schema):
         mine = own.get(column.name, AS_IT_IS)
@@ -51,12 +53,12 @@ def encode(
                 f"{where} has no column {held!r}: {suggest(held, columns)}, or say that it lacks it ({column.name} = false "
                 "in its columns)"
             )
-        x[:, j] = encode_column(column, columns[held], where, mine, new_rows=new_rows)
+        x[:, j] = encode_column(column, columns[held], where, mine, unlisted=unlisted)
     return x
 
 
 def encode_column(
-    column: Column, values: Any, where: str, own: Own = AS_IT_IS, *, new_rows: bool = False
+    column: Column, values: Any, where: str, own: Own = AS_IT_IS, *, unlisted: str = REFUSE
 ) -> np.ndarray:
     """(n,) float64: one column's cells as numbers, NaN where missing."""
     codes = (*column.missing, *own.missing)
@@ -65,8 +67,8 @@ def encode_column(
         change = conversion(own.unit, column.unit, own.factor, column.name, where)
         return _checked(column, _converted(numbers, change), where)
     if column.kind == "date":
-        return days(_without_codes(values, codes), column.name, where)
-    return _levels(column, _without_codes(values, codes), where, own, new_rows)
+        return days(without_codes(values, codes), column.name, where)
+    return _levels(column, without_codes(values, codes), where, own, unlisted)
 
 
 # ---- numbers ----
@@ -82,7 +84,7 @@ def _numbers(column: Column, values: Any, where: str, codes: tuple) -> np.ndarra
             return _without_numbers(values, codes)
         if values.dtype.kind == "M":
             raise BadData(f"column {column.name!r} of {where} holds dates: declare its kind as 'date' in [columns]")
-    texts = _without_codes(values, codes)
+    texts = without_codes(as_texts(values), codes)
     return np.append(_parsed(column, texts, where), np.nan)[texts.codes]
 
 
@@ -139,42 +141,48 @@ def _contradicting(kind: str, numbers: np.ndarray) -> np.ndarray | None:
 # ---- levels ----
 
 
-def _without_codes(values: Any, codes: tuple) -> Any:
-    """Texts (or datetimes as they are) with -1 for the codes that mean missing."""
+def without_codes(values: Any, codes: tuple) -> Any:
+    """The column with its codes for missing made missing: numbers stay numbers, dates dates, all else is texts."""
+    if not isinstance(values, Texts) and not codes:
+        return values
     if not isinstance(values, Texts) and np.asarray(values).dtype.kind == "M":
         return values
+    if not isinstance(values, Texts) and np.asarray(values).dtype.kind in "fiub":
+        return _without_numbers(np.asarray(values), codes)
     texts = as_texts(values)
-    if not codes:
-        return texts
     away = {level_text(c) for c in codes}
     keep = np.array([i if t not in away else -1 for i, t in enumerate(texts.levels)] + [-1], np.int32)
     return Texts(keep[texts.codes], texts.levels, texts.declared, texts.ordered)
 
 
-def _levels(column: Column, texts: Any, where: str, own: Own, new_rows: bool) -> np.ndarray:
+def _levels(column: Column, texts: Any, where: str, own: Own, unlisted: str) -> np.ndarray:
     texts = as_texts(texts)
     places = {t: float(i) for i, t in enumerate(column.levels)}
     truth = set(column.levels) == {"false", "true"}
     to = np.array([*(_place(t, places, own, truth, column.other) for t in texts.levels), np.nan])
     unknown = [t for t, n, code in zip(texts.levels, texts.counts, to) if n and np.isnan(code)]
     if unknown:
+        to[[texts.levels.index(t) for t in unknown]] = 0.0 if unlisted == FIRST else np.nan
         _report_unknown(
-            column, unknown, int(texts.counts[[texts.levels.index(t) for t in unknown]].sum()), where, new_rows
+            column, unknown, int(texts.counts[[texts.levels.index(t) for t in unknown]].sum()), where, unlisted
         )
     return to[texts.codes]
 
 
 def _place(text: str, places: Mapping[str, float], own: Own, truth: bool, other: str | None) -> float:
-    meant = own.levels.get(text, text)
+    meant = own.levels.get(text.strip(), text.strip())
+    if meant not in places and is_number(meant):
+        meant = level_text(float(meant))
     if meant not in places and truth:
         meant = ONE_OR_ZERO.get(meant, meant.lower())
     return places.get(meant, places[other] if other is not None else np.nan)
 
 
-def _report_unknown(column: Column, unknown: list[str], rows: int, where: str, new_rows: bool) -> None:
+def _report_unknown(column: Column, unknown: list[str], rows: int, where: str, unlisted: str) -> None:
     some = ", ".join(repr(t) for t in unknown[:3]) + (", ..." if len(unknown) > 3 else "")
-    if new_rows:
-        text = f"{rows} rows of {where} hold {some} in column {column.name!r}, which no site had in the fit: taken as missing"
+    if unlisted != REFUSE:
+        taken = "missing" if unlisted == MISSING else f"{column.levels[0]!r}, the first level"
+        text = f"{rows} rows of {where} hold {some} in column {column.name!r}, which the fit did not have: taken as {taken}"
         warnings.warn(text, DataWarning, stacklevel=2)
         return
     raise BadData(

@@ -62,7 +62,7 @@ def object_numbers(values: np.ndarray) -> np.ndarray | None:
             return values.astype(bool)
         return None
     if all(hasattr(k, "isoformat") for k in kinds):
-        return np.array([None if _gap(v) else np.datetime64(v) for v in values], dtype="datetime64[s]")
+        return np.array([None if _gap(v) else v.isoformat()[:19] for v in values], dtype="datetime64[s]")
     try:
         return np.array([np.nan if _gap(v) else float(v) for v in values])
     except (TypeError, ValueError):

@@ -50,6 +50,16 @@ class Schema:
         """The body of [columns]: name -> {kind, unit, levels, missing, other}."""
         return {c.name: c.to_toml() for c in self.columns}
 
+    @classmethod
+    def from_list(cls, entries: Sequence[Mapping[str, Any]]) -> Schema:
+        """The schema that `to_list` gave."""
+        bodies = {str(e["name"]): {k: v for k, v in e.items() if k != "name"} for e in entries}
+        return cls.from_toml(bodies)
+
+    def to_list(self) -> list[dict[str, Any]]:
+        """One dict per column, in order, to be saved or sent: name, kind, unit, levels, missing, other."""
+        return [{"name": c.name, **c.to_toml()} for c in self.columns]
+
     @property
     def names(self) -> list[str]:
         return [c.name for c in self.columns]
@@ -95,6 +105,45 @@ class Schema:
 
     def __len__(self) -> int:
         return len(self.columns)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a federation wants of a site's table besides the names of the features.
+
+    Parameters
+    ----------
+    schema : Schema or None, default=None
+        Kinds of the features, of the labels and of others; None for numbers alone.
+    label, weight : str or None, default=None
+        The columns of labels and of row weights, by the federation's names; None for those that the site says itself.
+    """
+
+    schema: Schema | None = None
+    label: str | None = None
+    weight: str | None = None
+
+    def pack(self) -> dict[str, Any] | None:
+        """To be sent; None where nothing is wanted."""
+        if self == Wanted():
+            return None
+        listed = None if self.schema is None else self.schema.to_list()
+        return {"schema": listed, "label": self.label, "weight": self.weight}
+
+    @classmethod
+    def unpack(cls, body: Mapping[str, Any] | None) -> Wanted:
+        """What `pack` gave."""
+        if body is None:
+            return cls()
+        listed = body.get("schema")
+        return cls(None if listed is None else Schema.from_list(listed), body.get("label"), body.get("weight"))
+
+    @property
+    def features(self) -> Schema | None:
+        """The columns that models see."""
+        if self.schema is None:
+            return None
+        return Schema(tuple(c for c in self.schema.used if c.name not in (self.label, self.weight)))
 
 
 def read_own(body: Mapping[str, Any] | None, where: str = "[data.columns]") -> dict[str, Own]:

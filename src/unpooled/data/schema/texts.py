@@ -99,3 +99,12 @@ def _merged(codes: np.ndarray, levels: list[str]) -> Texts:
     places: dict[str, int] = {}
     to = np.array([places.setdefault(t, len(places)) if t else -1 for t in levels] + [-1], np.int32)
     return Texts(to[codes], list(places))
+
+
+def sorted_texts(texts: Texts, levels: Any = None) -> Texts:
+    """Declared levels: those given, or those that occur in order."""
+    wanted = (
+        sorted(texts.present) if levels is None or not hasattr(levels, "__iter__") else [level_text(v) for v in levels]
+    )
+    to = np.array([wanted.index(t) if t in wanted else -1 for t in texts.levels] + [-1], np.int32)
+    return Texts(to[texts.codes], wanted, declared=True)

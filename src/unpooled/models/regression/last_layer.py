@@ -20,6 +20,7 @@ from unpooled import tree
 from unpooled.arrays import Array, Float, to_numpy
 from unpooled.client import SUM, Client, client
 from unpooled.data.federate import as_federation, federate
+from unpooled.data.tabled import DESIGN
 from unpooled.errors import BadData, BadParameter, DataWarning
 from unpooled.estimator import Estimator, rows_of
 from unpooled.federation import Federation, is_federation
@@ -143,6 +144,8 @@ class LastLayer(RegressorMixin, Estimator):
 
     A subclass has `_spec`, `_posterior` and `_axes`, and calls `_remember`, `_settle` and `_calibrate` at the end of a fit.
     """
+
+    encoding = DESIGN
 
     design_: Design
     stats_: Stats
