@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import ndtr
 
-from unpooled.maths import gaussian, missing
-from unpooled.maths.mixture import Params, Stats
+from unpooled.maths import missing
+from unpooled.maths.mixture import Params
 from unpooled.tree import message
 
 HALVINGS = 50  # bisection steps for a quantile
@@ -91,12 +91,8 @@ def hidden(x: np.ndarray, share: float) -> np.ndarray:  # (n, d) -> (n, d) bool
     return wanted
 
 
-def map_step(params: Params, stats: Stats, centre: np.ndarray, scale: np.ndarray, prior: float) -> Params:
-    """The most probable full mixture under a prior with the weight of `prior` rows of uncorrelated columns and of one row at the centre."""
-    k, d = params.means.shape
-    away = centre - params.means
-    n, x = stats.n + 1.0, stats.x + away
-    xx = gaussian.unpack_triangle(stats.xx) + away[:, :, None] * away[:, None, :]
-    xx = xx + prior * np.diag((scale / k ** (1 / d)) ** 2) - x[:, :, None] * (x / n[:, None])[:, None, :]
-    covs = xx / (n + prior)[:, None, None]
-    return Params(n / n.sum(), params.means + x / n[:, None], gaussian.pack_covs(covs, "full"))
+def deviation(law: Laws) -> np.ndarray:  # (c,)
+    """The standard deviation of each cell."""
+    middle = mean(law)
+    second = (law.r * (law.scales**2 + (law.means - middle[:, None]) ** 2)).sum(axis=1)
+    return np.sqrt(second)

@@ -87,12 +87,11 @@ class Columns:
 
 
 def given_columns(kinds: Any, levels: Any, schema: Any, d: int, names: Sequence[str]) -> Columns:
-    """The columns as parameters or a schema say; -1 levels where nobody has counted them; "real" where nothing is said."""
-    if kinds is None and schema is not None:
-        kinds = list(schema.kinds)
-        levels = [c.n_levels for c in schema] if levels is None else levels
-    found = _by_column(kinds, "real", d, names, "kinds")
-    sizes = _by_column(levels, -1, d, names, "levels")
+    """The columns as parameters say, else a schema; "real" where nobody says, -1 levels where nobody has counted them."""
+    known = ["real"] * d if schema is None else list(schema.kinds)
+    counted = [-1] * d if schema is None else [c.n_levels or -1 for c in schema]
+    found = _by_column(kinds, known, names, "kinds")
+    sizes = _by_column(levels, counted, names, "levels")
     for kind in found:
         one_of("a kind in kinds", kind, KINDS)
     if all(kind in UNUSED for kind in found):
@@ -110,23 +109,23 @@ def _levels_of(kind: str, given: int, name: str) -> int:
     return int(given)
 
 
-def _by_column(given: Any, otherwise: Any, d: int, names: Sequence[str], what: str) -> list[Any]:
+def _by_column(given: Any, otherwise: list[Any], names: Sequence[str], what: str) -> list[Any]:
     """One entry per column, from a list, or a dict by name or index."""
     if given is None:
-        return [otherwise] * d
+        return otherwise
     if isinstance(given, Mapping):
-        found = [otherwise] * d
+        found = list(otherwise)
         for key, value in given.items():
-            found[_index(key, names, d, what)] = value
+            found[_index(key, names, what)] = value
         return found
-    if len(given) != d:
-        raise BadParameter(f"{what} has {len(given)} entries but rows have {d} columns: give one for each")
+    if len(given) != len(otherwise):
+        raise BadParameter(f"{what} has {len(given)} entries but rows have {len(otherwise)} columns: give one for each")
     return list(given)
 
 
-def _index(key: Any, names: Sequence[str], d: int, what: str) -> int:
+def _index(key: Any, names: Sequence[str], what: str) -> int:
     if str(key) in names:
         return list(names).index(str(key))
-    if isinstance(key, int | np.integer) and 0 <= key < d:
+    if isinstance(key, int | np.integer) and 0 <= key < len(names):
         return int(key)
     raise BadParameter(f"{what} names column {key!r}, which is not there: use one of {', '.join(names[:10])}")

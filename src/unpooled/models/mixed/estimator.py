@@ -20,8 +20,7 @@ from unpooled.errors import BadParameter
 from unpooled.estimator import Estimator, Info
 from unpooled.federation import Federation
 from unpooled.maths import gaussian, mixture
-from unpooled.models import initialization
-from unpooled.models.column_names import names_of
+from unpooled.models.column_names import n_columns, names_of
 from unpooled.models.mixed import acceleration, em
 from unpooled.models.mixed import start as starting
 from unpooled.models.mixed.columns import Columns, given_columns
@@ -139,6 +138,8 @@ class MixedMixture(MixedFace, DensityMixin, Estimator):
     [[25.0, 1.0, 6.0]]
     """
 
+    encoding = "codes"
+
     def __init__(
         self,
         n_components: int | Sequence[int] | str = 1,
@@ -171,7 +172,7 @@ class MixedMixture(MixedFace, DensityMixin, Estimator):
     # ---- fitting ----
 
     def init(self, fed: Federation, rng: np.random.Generator) -> State:
-        d = _width(fed)
+        d = n_columns(fed)
         names = names_of(fed, d)
         given = given_columns(self.kinds, self.levels, getattr(fed, "schema", None), d, names)
         seen = starting.seen(fed, given, names)
@@ -347,10 +348,3 @@ def _size(c: Candidate) -> int:
 
 def _columns(state: State) -> Columns:
     return Columns(state.kinds, state.levels)
-
-
-def _width(fed: Federation) -> int:
-    """The number of columns."""
-    for client in fed.here()[:1]:
-        return int(client.x.shape[-1])
-    return len(fed.columns) if fed.columns is not None else len(fed.sum(initialization.look, None).seen)
