@@ -18,7 +18,7 @@ from unpooled.federation import Federation
 from unpooled.maths import mixture
 from unpooled.models import initialization
 from unpooled.models.initialization import Centre, Frame
-from unpooled.models.mixed import em, levels
+from unpooled.models.mixed import em, levels, merging
 from unpooled.models.mixed.columns import MAX_LEVELS, Columns
 from unpooled.models.mixed.embedding import balanced, level_part
 from unpooled.models.mixed.messages import Guess, Params, Prior, Stats
@@ -26,6 +26,8 @@ from unpooled.models.mixed.questions import cells, e_step, first, look, spread
 
 MORE = 2  # starts of either kind that are compared, beyond those asked for
 SHORT = 4  # rounds of EM after which the likeliest stay
+SPARE = 5  # components beyond those asked for, that mergers take away
+ROWS_A_COMPONENT = 10
 FLOOR = 1e-12  # a column's variance is never below this share of the largest
 DIGITS = 9  # of a log-likelihood per row by which starts are ranked
 
@@ -122,18 +124,25 @@ def starts(
     """`n_init` mixtures for the first size, best first, then for the next."""
     columns, shape = found.columns, settings.shape
     pure = len(columns.gaussian) == len(found.frame.mean)
+    kinds = [(balanced(found.frame, columns), "diag", n_init + MORE)]
+    if len(columns.gaussian) > 1:
+        kinds.append((gaussian_frame(found), shape, 1))
     if pure:
-        kinds = [(found.frame, shape, n_init)]
-    else:
-        kinds = [(balanced(found.frame, columns), "diag", n_init + MORE)]
-        if len(columns.gaussian) > 1:
-            kinds.append((gaussian_frame(found), shape, 1))
-    guesses = [_embedded(fed, frame, sizes, each, own, columns, rng) for frame, own, each in kinds]
-    if pure:
-        return [_whole(p, found) for p in guesses[0]]
+        return [_whole(p, found) for p in _embedded(fed, found.frame, sizes, n_init, shape, columns, rng)]
+    tried = [*sizes, _larger(sizes, float(found.frame.rows))]
+    guesses = [_embedded(fed, frame, tried, each, own, columns, rng) for frame, own, each in kinds]
     shapes = [own for (_, own, _), some in zip(kinds, guesses) for _ in some]
     fits = _first_fits(fed, found, [p for some in guesses for p in some], shapes, settings)
-    return _likeliest(_short_runs(fed, found, fits, settings), sizes, n_init)
+    runs = _short_runs(fed, found, fits, settings)
+    best = _likeliest(runs, tried, n_init + 1)
+    (largest,) = _likeliest(runs, tried[-1:], 1)
+    fewer = merging.merged(largest, [k for k in sizes if k < tried[-1]], shape)
+    return _likeliest(_short_runs(fed, found, [*best[: -n_init - 1], *fewer.values()], settings), sizes, n_init)
+
+
+def _larger(sizes: Sequence[int], rows: float) -> int:
+    """A size with some components to spare, of which mergers leave the others."""
+    return int(max(min(max(sizes) + SPARE, rows // ROWS_A_COMPONENT), max(sizes)))
 
 
 def gaussian_frame(found: Seen) -> Frame:
