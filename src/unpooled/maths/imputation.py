@@ -80,15 +80,24 @@ def draw(params: Params, x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 def hidden(x: np.ndarray, share: float) -> np.ndarray:  # (n, d) -> (n, d) bool
     """A pseudo-random share of the observed cells, determined by the bits of the row; no row loses its last cell."""
+    wanted = (_chosen(x)[:, :-1] < share) & ~np.isnan(x)
+    wanted[wanted.sum(axis=1) == (~np.isnan(x)).sum(axis=1)] = False
+    return wanted
+
+
+def half(x: np.ndarray) -> np.ndarray:  # (n, d) -> (n,) bool
+    """A pseudo-random half of the rows, determined by their bits."""
+    return _chosen(x)[:, -1] < 0.5
+
+
+def _chosen(x: np.ndarray) -> np.ndarray:
+    """Numbers from 0 to 1, (n, d + 1), that look random and are determined by the bits of the row."""
     d = x.shape[1]
     odd = 2 * np.random.default_rng(0).integers(0, 2**62, size=(d, d + 1), dtype=np.uint64) + np.uint64(1)
     bits = np.where(np.isnan(x), 0.0, x).view(np.uint64)
     mixed = (bits ^ (bits >> np.uint64(29))) @ odd  # integer overflow is intended: it mixes the bits
     mixed = (mixed ^ (mixed >> np.uint64(31))) * np.uint64(0x9E3779B97F4A7C15)
-    chosen = (mixed >> np.uint64(11)).astype(np.float64) / 2.0**53  # (n, d + 1)
-    wanted = (chosen[:, :d] < share) & ~np.isnan(x)
-    wanted[wanted.sum(axis=1) == (~np.isnan(x)).sum(axis=1)] = False
-    return wanted
+    return (mixed >> np.uint64(11)).astype(np.float64) / 2.0**53
 
 
 def deviation(law: Laws) -> np.ndarray:  # (c,)

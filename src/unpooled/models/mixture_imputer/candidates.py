@@ -16,7 +16,7 @@ PRIORS = (1.0, 10.0)  # times the number of columns: rows of uncorrelated column
 POOLED = 4.0  # times the number of columns: rows with the covariance of all components that each component is given
 ROWS_A_PARAMETER = 10  # a size with fewer has no covariances of its own
 ROWS_A_COLUMN = 4  # a component with fewer for each column is not tried
-WORK = 2e10  # multiplications for a round, if every row had a pattern of gaps of its own: more candidates are not tried
+WORK = 2e9  # multiplications for one factorisation of every component in every pattern of gaps: more candidates are not tried
 
 
 @message("mixture_imputer.Candidate")
@@ -36,16 +36,18 @@ class Kind(NamedTuple):
     pooled: float
 
 
-def automatic(rows: float, e: int) -> list[Kind]:
+def automatic(rows: float, e: int, prior: float | None = None) -> list[Kind]:
     """What is tried for a table of so many rows and embedded columns, within the work that a round may cost."""
-    kinds = [Kind(1, p * e, 0.0) for p in PRIORS]
+    priors = [prior] if prior is not None else [p * e for p in PRIORS]
+    kinds = [Kind(1, p, 0.0) for p in priors]
     per_component = e * (e + 3) / 2 + 1
     for k in SIZES:
         if rows >= ROWS_A_COLUMN * k * (e + 1):
-            kinds.append(Kind(k, PRIORS[0] * e, POOLED * e))
+            kinds.append(Kind(k, priors[0], POOLED * e))
         if rows >= ROWS_A_PARAMETER * k * per_component:
-            kinds.append(Kind(k, PRIORS[0] * e, 0.0))
-    spent = np.cumsum([kind.k * rows * e**3 for kind in kinds])
+            kinds.append(Kind(k, priors[0], 0.0))
+    patterns = min(rows, 2.0**e)
+    spent = np.cumsum([kind.k * patterns * e**3 for kind in kinds])
     return [kind for kind, work in zip(kinds, spent) if kind.k == 1 or work <= WORK]
 
 

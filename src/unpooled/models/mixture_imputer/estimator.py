@@ -48,6 +48,8 @@ from unpooled.parameters import at_least, one_of, within
 from unpooled.tree import message
 
 STARTS = ("cells", "random")
+AFTER = 10  # rounds at most with all cells: what the hidden cells chose, and calibrated, is a mixture after choose_iter rounds
+STEADY = 100.0  # cells of a flat histogram that are added to what the hidden cells say of intervals: few say little
 FLOOR = 1e-12  # a column's variance is never below this share of the largest
 FITTING, JUDGED, CHOSEN = range(3)  # stages: candidates without the hidden cells, their shares known, all cells
 
@@ -59,11 +61,12 @@ class State(NamedTuple):
     scale: np.ndarray  # (e,)
     stage: int
     shares: np.ndarray  # (d, candidates)
+    crossed: np.ndarray  # (2, d, candidates), for either half of the rows by the hidden cells of the other
     central: np.ndarray  # (b,), histogram over hidden numbers
     errors: np.ndarray  # (candidates,) root mean squares, in standard deviations
     kinds: tuple[str, ...]
     levels: tuple[int, ...]
-    began: int  # the federation's round after the start
+    rounds: int  # of EM in this stage
 
 
 class MixtureImputer(OneToOneFeatureMixin, TransformerMixin, Estimator):
@@ -187,13 +190,11 @@ class MixtureImputer(OneToOneFeatureMixin, TransformerMixin, Estimator):
         flat = np.full(BINS, 1 / BINS)
         layout = tuple(embedding.kinds), tuple(embedding.levels)
         equal, unknown = np.full((d, c), 1 / c), np.full(c, np.nan)
-        return State(tried, frame.mean, frame.scale, stage, equal, flat, unknown, *layout, fed.journal.round)
+        return State(tried, frame.mean, frame.scale, stage, equal, np.stack([equal] * 2), flat, unknown, *layout, 0)
 
     def _kinds(self, rows: float, e: int) -> list[trying.Kind]:
-        if isinstance(self.n_components, str) and self.prior is None:
-            return trying.automatic(rows, e)
         if isinstance(self.n_components, str):
-            return [kind for kind in trying.automatic(rows, e) if not kind.pooled or kind.k > 1]
+            return trying.automatic(rows, e, self.prior)
         return trying.asked_for(np.atleast_1d(self.n_components).tolist(), self.prior, e)
 
     def _starts(
@@ -213,8 +214,7 @@ class MixtureImputer(OneToOneFeatureMixin, TransformerMixin, Estimator):
     def step(self, fed: Federation, state: State) -> tuple[State, Info]:
         if state.stage == JUDGED:
             return self._calibrate(fed, state)
-        late = fed.journal.round >= self.choose_iter + state.began
-        if state.stage == FITTING and (_settled(state) or late):
+        if state.stage == FITTING and (_settled(state) or state.rounds >= self.choose_iter):
             return self._judge(fed, state)
         active = [i for i, c in enumerate(state.candidates) if not c.settled]
         hide = 0.0 if state.stage == CHOSEN else self.hide
@@ -224,7 +224,8 @@ class MixtureImputer(OneToOneFeatureMixin, TransformerMixin, Estimator):
         moved = {i: trying.moved(state.candidates[i], up, state.mean, state.scale, self.tol) for i, up in pairs}
         tried = tuple(moved.get(i, c) for i, c in enumerate(state.candidates))
         leading = tried[int(np.argmax(state.shares.mean(0)))]
-        return state._replace(candidates=tried), {"loglik": leading.loglik, "candidates": len(active)}
+        state = state._replace(candidates=tried, rounds=state.rounds + 1)
+        return state, {"loglik": leading.loglik, "candidates": len(active)}
 
     def _judge(self, fed: Federation, state: State) -> tuple[State, Info]:
         """How much each candidate counts; those that do not are dropped."""
@@ -232,29 +233,41 @@ class MixtureImputer(OneToOneFeatureMixin, TransformerMixin, Estimator):
         asked = Asked(tuple(c.params for c in state.candidates), layout.balanced(state.scale))
         found = fed.sum(judge.using(hide=self.hide, columns=layout.option), asked)
         gram, held = to_numpy(found.gram), to_numpy(found.cells)
-        errors = np.sqrt(np.einsum("jcc->c", gram) / max(held.sum(), 1e-300))
-        if not held.sum():
-            shares = np.eye(len(errors))[np.zeros(len(held), int)]
-        elif isinstance(self.n_components, str):
-            shares = stacking.shares(gram, held)
-        else:
-            shares = np.eye(len(errors))[np.full(len(held), int(np.argmin(errors)))]
+        errors = np.sqrt(np.einsum("hjcc->c", gram) / max(held.sum(), 1e-300))
+        shares = self._shares(gram.sum(0), held.sum(0))
         kept = np.flatnonzero(shares.max(0) > 0)
         kept = kept[np.argsort(-shares[:, kept].mean(0), kind="stable")]
+        other = gram[::-1][:, :, kept[:, None], kept], held[::-1]
+        crossed = np.stack([self._shares(*half) for half in zip(*other)])
         tried = tuple(state.candidates[i]._replace(settled=False, loglik=-np.inf) for i in kept)
         info = {"loglik": state.candidates[kept[0]].loglik, "candidates": len(errors), "hidden_rmse": errors[kept[0]]}
         stage = JUDGED if held.sum() else CHOSEN
-        return state._replace(candidates=tried, stage=stage, shares=shares[:, kept], errors=errors), info
+        state = state._replace(candidates=tried, stage=stage, rounds=0, shares=shares[:, kept], crossed=crossed, errors=errors)
+        return state, info
+
+    def _shares(self, gram: np.ndarray, held: np.ndarray) -> np.ndarray:
+        """How much each candidate counts in each column, (d, c), by products of errors (d, c, c) over so many cells (d,)."""
+        d, c = gram.shape[:2]
+        if not held.sum():
+            return np.eye(c)[np.zeros(d, int)]
+        if isinstance(self.n_components, str):
+            return stacking.shares(gram, held)
+        best = int(np.argmin(np.einsum("jcc->c", gram)))
+        return np.eye(c)[np.full(d, best)]
 
     def _calibrate(self, fed: Federation, state: State) -> tuple[State, Info]:
-        """How wide intervals must be, by where hidden numbers lie in their distributions."""
-        asked = Ensemble(tuple(c.params for c in state.candidates), state.shares)
+        """How wide intervals must be, by where hidden numbers lie in their distributions.
+
+        The shares that a half of the rows is looked at with are those of the other half, which have not seen its cells.
+        """
+        asked = Ensemble(tuple(c.params for c in state.candidates), state.crossed)
         central = to_numpy(fed.sum(calibrate.using(hide=self.hide, columns=_layout(state).option), asked))
-        central = central if central.sum() else state.central
+        central = central + STEADY * np.full(BINS, 1 / BINS)
         return state._replace(stage=CHOSEN, central=central), {"candidates": len(state.candidates)}
 
     def done(self, state: State, history: list[Info]) -> bool:
-        return state.stage == CHOSEN and _settled(state)
+        late = self.hide > 0 and isinstance(self.n_components, str) and state.rounds >= AFTER
+        return state.stage == CHOSEN and (_settled(state) or late)
 
     def finish(self, fed: Federation, state: State) -> None:
         best = state.candidates[0]

@@ -34,10 +34,10 @@ class Spread(NamedTuple):
 
 @message("mixture_imputer.Judged")
 class Judged(NamedTuple):
-    """How the candidates did on hidden cells."""
+    """How the candidates did on the hidden cells of either half of the rows."""
 
-    cells: Float[Array, "j", ">=0 rows"]
-    gram: Float[Array, "j c c"]  # sums of products of two candidates' errors, in standard deviations of the column
+    cells: Float[Array, "h j", ">=0 rows"]
+    gram: Float[Array, "h j c c"]  # sums of products of two candidates' errors, in standard deviations of the column
 
 
 @message("mixture_imputer.Asked")
@@ -50,10 +50,10 @@ class Asked(NamedTuple):
 
 @message("mixture_imputer.Ensemble")
 class Ensemble(NamedTuple):
-    """Candidates, and how much each counts in every column."""
+    """Candidates, and how much each counts in every column by the cells of the other half of the rows."""
 
     candidates: tuple[Params, ...]
-    shares: Float[Array, "j c"]
+    shares: Float[Array, "h j c"]
 
 
 @client("mixture_imputer.look", SUM, adds=True, batched=False)
@@ -99,12 +99,12 @@ def judge(down: Asked, client: Client, *, hide: float, columns: dict) -> Judged:
     first = laws[0]
     errors = np.stack([(truth[law.rows, law.columns] - imputation.mean(law)) for law in laws], axis=1)
     errors = errors / to_numpy(down.scale)[first.columns][:, None]
-    of, weight = embedding.column_of[first.columns], w[first.rows]
-    gram = np.zeros((d, c, c))
-    for j in range(d):
-        mine = of == j
-        gram[j] = errors[mine].T @ (errors[mine] * weight[mine][:, None])
-    return Judged(w @ hidden, gram)
+    of, weight, which = embedding.column_of[first.columns], w[first.rows], imputation.half(x)
+    gram = np.zeros((2, d, c, c))
+    for h, j in np.ndindex(2, d):
+        mine = (of == j) & (which[first.rows] == h)
+        gram[h, j] = errors[mine].T @ (errors[mine] * weight[mine][:, None])
+    return Judged(np.stack([w[which == h] @ hidden[which == h] for h in (0, 1)]), gram)
 
 
 @client("mixture_imputer.calibrate", SUM, adds=True, batched=False)
@@ -114,8 +114,8 @@ def calibrate(down: Ensemble, client: Client, *, hide: float, columns: dict) -> 
     hidden = imputation.hidden(x, hide) & (w > 0)[:, None]
     truth = embedding.embed(x)
     laws = [_hidden_laws(params, x, hidden, embedding) for params in down.candidates]
-    of = embedding.column_of[laws[0].columns]
-    law = joined(laws, to_numpy(down.shares)[of])
+    of, which = embedding.column_of[laws[0].columns], imputation.half(x).astype(int)[laws[0].rows]
+    law = joined(laws, to_numpy(down.shares)[which, of])
     numbers = embedding.is_number[law.columns]
     law = imputation.Laws(*(a[numbers] for a in law))
     central = np.abs(2 * imputation.cdf(law, truth[law.rows, law.columns]) - 1)
