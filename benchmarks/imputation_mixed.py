@@ -2,11 +2,11 @@
 
     python benchmarks/imputation_mixed.py [--seeds 5] [--tables heart gbsg2 ...] [--rows 800]
 
-A fifth of the cells is hidden, at random or by site (every site misses each column at a rate of its own between 0 and 40 %). For categories:
-the share of hidden cells that is filled with the right level; for numbers: root mean squares in standard deviations of the column.
-IterativeImputer sees codes of levels, or an indicator per level but the first; the better of the two counts in each trial. Tables: hospitals' heart disease with its codes as
-texts, Beijing's weather with wind direction, abalone with sex (files of the folder that UNPOOLED_DATA names); breast cancer
-(gbsg2), lung cancer and regimes (dd) of lifelines.
+A fifth of the cells is hidden, at random or by site (every site misses each column at a rate of its own between 0 and 40 %). For
+categories: the share of hidden cells that is filled with the right level; for numbers: root mean squares in standard deviations of the
+column. IterativeImputer sees codes of levels, or an indicator per level but the first; the better of the two counts in each trial.
+Tables: hospitals' heart disease with its codes as texts, Beijing's weather with wind direction, abalone with sex (files of the folder that
+UNPOOLED_DATA names); breast cancer (gbsg2), lung cancer and regimes (dd) of lifelines.
 """
 
 from __future__ import annotations
@@ -159,7 +159,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("out/imputation_mixed.jsonl"))
     given = parser.parse_args()
     print(f"{'':22} {'levels filled right':^25} | {'error of numbers':^25} |")
-    print(f"{'table':10} {'missing':11} {'ours':>8} {'iterative':>9} {'mode':>6} | {'ours':>8} {'iterative':>9} {'mean':>6} | coverage")
+    print(
+        f"{'table':10} {'missing':11} {'ours':>8} {'iterative':>9} {'mode':>6} | {'ours':>8} {'iterative':>9} {'mean':>6} | coverage"
+    )
     for name in given.tables:
         for how in ("at random", "by site"):
             keys = [(name, how, seed, given.rows) for seed in range(FIRST_SEED, FIRST_SEED + given.seeds)]

@@ -101,7 +101,9 @@ def main() -> None:
     parser.add_argument("--tables", nargs="*", default=list(TABLES), choices=list(TABLES))
     parser.add_argument("--out", type=Path, default=Path("out/imputation_tables.jsonl"))
     given = parser.parse_args()
-    print(f"{'table':14} {'missing':14} {'ours':>7} {'iterative':>9} {'ratio':>6} {'mean':>6} {'coverage':>8} {'k':>4} {'cpu s':>6}")
+    print(
+        f"{'table':14} {'missing':14} {'ours':>7} {'iterative':>9} {'ratio':>6} {'mean':>6} {'coverage':>8} {'k':>4} {'cpu s':>6}"
+    )
     for name in given.tables:
         for how in ("at random", "not at random"):
             found = [

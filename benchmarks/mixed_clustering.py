@@ -2,10 +2,10 @@
 
     python benchmarks/mixed_clustering.py [--seeds 5]
 
-Binary and categorical tables are drawn as in the simulations of FedMerDel (Jackson et al., ML4H 2025): 1,000 rows, independent columns in
-every cluster, probabilities uniform on the simplex, 50 binary or 20 categorical columns of four levels. Mixed tables have 1,500 rows: three correlated
-numbers, three categories, two overdispersed counts and two binary columns. Beside the number of components found: the adjusted Rand index of
-the pooled rows, and that of the same model told K and fitted to pooled rows from five starts.
+Binary and categorical tables are drawn in the manner of FedMerDel's simulations (ML4H 2025): 1,000 rows, independent columns in every
+cluster, probabilities uniform on the simplex, 50 binary or 20 categorical columns of four levels. Mixed tables have 1,500 rows: three
+correlated numbers, three categories, two overdispersed counts and two binary columns. Beside the number of components found: the
+adjusted Rand index of the pooled rows, and that of the same model told K and fitted to pooled rows from five starts.
 """
 
 from __future__ import annotations

@@ -57,7 +57,9 @@ def compare(rows: int, d: int, k: int, shape: str, missing: float) -> tuple[floa
     plain, mixed = federate({"a": numbers}, threads=1), federate({"a": table}, threads=1)
     frame = initialization.frame(plain)
     params = initialization.wide(frame, initialization.random_means(frame, k, np.random.default_rng(1)), shape)
-    seen = starting.seen(mixed, Columns(kinds, [-1 if kind == "category" else 0 for kind in kinds]), list(map(str, range(d))))
+    seen = starting.seen(
+        mixed, Columns(kinds, [-1 if kind == "category" else 0 for kind in kinds]), list(map(str, range(d)))
+    )
     start = starting.starts(mixed, seen, [k], 1, starting.Settings(shape, 1e-6, 1.0), np.random.default_rng(1))[0]
     asked = mixed_e_step.using(columns=seen.columns.option, shape=shape)
     times = [
@@ -69,7 +71,9 @@ def compare(rows: int, d: int, k: int, shape: str, missing: float) -> tuple[floa
 
 def main() -> None:
     rows = int(sys.argv[1]) if len(sys.argv) > 1 else 50_000
-    print(f"{'columns':>8} {'k':>3} {'shape':>6} {'missing':>8} {'gaussian':>9} {'mixed':>9} {'ratio':>6}   ({rows} rows)")
+    print(
+        f"{'columns':>8} {'k':>3} {'shape':>6} {'missing':>8} {'gaussian':>9} {'mixed':>9} {'ratio':>6}   ({rows} rows)"
+    )
     for d, k, shape, missing in CASES:
         plain, mixed = compare(rows, d, k, shape, missing)
         print(f"{d:8d} {k:3d} {shape:>6} {missing:8.2f} {plain:8.4f}s {mixed:8.4f}s {mixed / plain:6.2f}")

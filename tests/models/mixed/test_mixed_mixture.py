@@ -199,7 +199,7 @@ def test_saved_and_loaded(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "kinds, column, value, text",
+    ("kinds", "column", "value", "text"),
     [
         ("positive", 0, -1.0, "numbers above 0"),
         ("count", 0, 1.5, "whole numbers"),

@@ -68,9 +68,7 @@ def advance(
     return memory._replace(plain=False), from_vector(foretold, image, scale, columns, shape)
 
 
-def _remember(
-    memory: Memory, asked: Params, image: Params, objective: float, scale: np.ndarray, shape: str
-) -> Memory:
+def _remember(memory: Memory, asked: Params, image: Params, objective: float, scale: np.ndarray, shape: str) -> Memory:
     at, to = to_vector(asked, scale, shape), to_vector(image, scale, shape)
     points = np.vstack([memory.points.reshape(-1, len(at)), at])[-MEMORY:]
     images = np.vstack([memory.images.reshape(-1, len(at)), to])[-MEMORY:]
@@ -85,5 +83,5 @@ def _foretell(points: np.ndarray, images: np.ndarray) -> np.ndarray:
     ridge = RIDGE * np.trace(gram) * np.eye(len(gram))
     shares = np.linalg.solve(gram + ridge + 1e-300 * np.eye(len(gram)), changes @ last)
     move = -shares @ np.diff(images, axis=0)
-    longest = FURTHEST * np.linalg.norm(last)
-    return images[-1] + move * min(1.0, longest / max(np.linalg.norm(move), 1e-300))
+    longest, length = FURTHEST * float(np.linalg.norm(last)), float(np.linalg.norm(move))
+    return images[-1] + move * min(1.0, longest / max(length, 1e-300))

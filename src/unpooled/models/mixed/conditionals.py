@@ -105,7 +105,13 @@ def moments(
 
 
 def _by_gaussian(
-    means: np.ndarray, covs: np.ndarray, params: Gaussian, x: np.ndarray, columns: Columns, shape: str, wanted: np.ndarray
+    means: np.ndarray,
+    covs: np.ndarray,
+    params: Gaussian,
+    x: np.ndarray,
+    columns: Columns,
+    shape: str,
+    wanted: np.ndarray,
 ) -> None:
     z, _ = gaussian_block(x, columns)
     to = np.array([a for a, j in enumerate(wanted) if j in columns.gaussian], dtype=int)
@@ -115,4 +121,3 @@ def _by_gaussian(
         means[some.rows[:, None, None], np.arange(means.shape[1])[:, None], to] = natural[:, :, at]
         inner = np.broadcast_to(spread, (len(some.rows), *spread.shape[-3:]))[:, :, at[:, None], at]
         covs[np.ix_(some.rows, np.arange(means.shape[1]), to, to)] = inner
-

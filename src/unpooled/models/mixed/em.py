@@ -23,7 +23,9 @@ from unpooled.models.mixed.rows import Rows, Values, looked_up, split, summed
 Blocks = Sequence[tuple[Rows, np.ndarray]]  # rows and their weights, in blocks
 
 
-def e_step(params: Params, blocks: Blocks, columns: Columns, shape: str, log_weights: np.ndarray | None = None) -> Stats:
+def e_step(
+    params: Params, blocks: Blocks, columns: Columns, shape: str, log_weights: np.ndarray | None = None
+) -> Stats:
     """Statistics of rows, as `rows.blocks` gives them; `log_weights` (k,) stand in for the mixture's own."""
     log_levels = log(params.levels).T
     parts = []

@@ -262,7 +262,9 @@ class MixedMixture(MixedFace, DensityMixin, Estimator):
         sound = [i for i, c in enumerate(state.candidates) if not self._has_collapsed(c)]
         if best in sound:
             return best
-        text = f"a component of the fit with {_size(state.candidates[best])} components has no variance beyond reg_covar"
+        text = (
+            f"a component of the fit with {_size(state.candidates[best])} components has no variance beyond reg_covar"
+        )
         if not sound:
             advice = "lower n_components, raise reg_covar, or declare columns of few distinct values as categories"
             warnings.warn(f"{text} in some direction: {advice}", ConvergenceWarning, stacklevel=4)
@@ -282,7 +284,9 @@ class MixedMixture(MixedFace, DensityMixin, Estimator):
     def _set_params(self, params: Params) -> None:
         block, kinds = params.gaussian, self.table_columns
         self.weights_, self.means_ = block.weights, block.means
-        self.covariances_ = gaussian.unpack_covs(block.covs, self.covariance_type) if block.means.shape[1] else block.covs
+        self.covariances_ = (
+            gaussian.unpack_covs(block.covs, self.covariance_type) if block.means.shape[1] else block.covs
+        )
         self.probabilities_ = params.levels
         self.count_means_, self.count_dispersions_ = params.mean, params.dispersion
         self.n_components_, self.n_features_in_ = len(block.weights), len(self.kinds_)
@@ -309,7 +313,16 @@ class MixedMixture(MixedFace, DensityMixin, Estimator):
 
     def _with_weights(self, weights: np.ndarray) -> MixedMixture:
         personal = MixedMixture(**self.get_params())
-        for name in ("n_iter_", "history_", "converged_", "columns_", "feature_names_in_", "kinds_", "n_levels_", "schema_"):
+        for name in (
+            "n_iter_",
+            "history_",
+            "converged_",
+            "columns_",
+            "feature_names_in_",
+            "kinds_",
+            "n_levels_",
+            "schema_",
+        ):
             if hasattr(self, name):
                 setattr(personal, name, getattr(self, name))
         params = self.params()

@@ -25,7 +25,9 @@ class Conditional(NamedTuple):
 
     mean: np.ndarray  # (n, u), of the numbers and counts among the columns
     covariance: np.ndarray  # (n, u, u)
-    probabilities: dict[str, np.ndarray]  # (n, levels) of each discrete one, by name; by index where columns have no names
+    probabilities: dict[
+        str, np.ndarray
+    ]  # (n, levels) of each discrete one, by name; by index where columns have no names
 
 
 class MixedFace:
@@ -51,7 +53,9 @@ class MixedFace:
         """The mixture as one value, under a client's own weights if one is named."""
         check_is_fitted(self, "means_")
         weights = self.weights_ if client is None else self._weights_of(client)
-        covs = gaussian.pack_covs(self.covariances_, self.covariance_type) if self.means_.shape[1] else self.covariances_
+        covs = (
+            gaussian.pack_covs(self.covariances_, self.covariance_type) if self.means_.shape[1] else self.covariances_
+        )
         block = mixture.Params(weights, self.means_, covs)
         return Params(block, self.probabilities_, self.count_means_, self.count_dispersions_)
 

@@ -45,9 +45,7 @@ def cells(
 ) -> tuple[mixture.Stats, ...]:
     """Counts, sums and second moments of the embedded rows near each point, about the point."""
     kinds, x, w = _rows(client, columns)
-    return tuple(
-        mixture.e_step(kernels, _seen_by(kernels, x, kinds), w, shape) for kernels, shape in zip(down, shapes)
-    )
+    return tuple(mixture.e_step(kernels, _seen_by(kernels, x, kinds), w, shape) for kernels, shape in zip(down, shapes))
 
 
 @client("mixed.first", SUM, adds=True, batched=False, exact=True)
@@ -82,7 +80,7 @@ def personal_e_step(
     answers = []
     for i, params in zip(ids, down):
         mine = client.state.get(f"weights-{i}", params.gaussian.weights)
-        stats = em.e_step(params, blocks, kinds, shape, log(np.clip(mine, 1e-300, None)))
+        stats = em.e_step(params, blocks, kinds, shape, log(np.maximum(mine, 1e-300)))
         client.state[f"weights-{i}"] = stats.gaussian.n / stats.gaussian.n.sum()
         answers.append(stats)
     return tuple(answers)

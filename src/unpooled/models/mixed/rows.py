@@ -30,7 +30,9 @@ class Values(NamedTuple):
 
 class Rows(NamedTuple):
     gaussian: np.ndarray  # (n, g), logarithms taken
-    ones: csr_matrix | None  # (n, entries + 1): a 1 for each level and count that a row has; in the last column, for gaps
+    ones: (
+        csr_matrix | None
+    )  # (n, entries + 1): a 1 for each level and count that a row has; in the last column, for gaps
     counts: list[Values]
     log_jacobian: np.ndarray  # (n,): the log density of positive columns minus that of their logarithms
 

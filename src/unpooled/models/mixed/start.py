@@ -198,9 +198,7 @@ def _updated(params: Params, stats: Stats, found: Seen, settings: Settings) -> P
     return em.m_step(params, stats, found.prior, found.columns, *settings)
 
 
-def _short_runs(
-    fed: Federation, found: Seen, fits: list[Params], settings: Settings
-) -> list[tuple[Params, float]]:
+def _short_runs(fed: Federation, found: Seen, fits: list[Params], settings: Settings) -> list[tuple[Params, float]]:
     """(mixture, penalised log-likelihood per row) after a few rounds of EM from each."""
     ask = e_step.using(columns=found.columns.option, shape=settings.shape)
     for _ in range(SHORT):

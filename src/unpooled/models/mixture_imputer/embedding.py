@@ -104,5 +104,3 @@ class Embedding:
             found = np.diff(ends, axis=1)
         found = np.clip(found, LEAST, None)
         return found / found.sum(axis=1, keepdims=True)
-
-

@@ -1,4 +1,4 @@
-"""Several mixtures as one: the distribution of a gap is that of each mixture, weighted by how much it counts in the column. Nothing is sent."""
+"""Several mixtures as one: the distribution of a gap is that of each, weighted by how much it counts in the column. Nothing is sent."""
 
 from __future__ import annotations
 

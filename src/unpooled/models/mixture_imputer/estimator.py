@@ -242,7 +242,9 @@ class MixtureImputer(OneToOneFeatureMixin, TransformerMixin, Estimator):
         tried = tuple(state.candidates[i]._replace(settled=False, loglik=-np.inf) for i in kept)
         info = {"loglik": state.candidates[kept[0]].loglik, "candidates": len(errors), "hidden_rmse": errors[kept[0]]}
         stage = JUDGED if held.sum() else CHOSEN
-        state = state._replace(candidates=tried, stage=stage, rounds=0, shares=shares[:, kept], crossed=crossed, errors=errors)
+        state = state._replace(
+            candidates=tried, stage=stage, rounds=0, shares=shares[:, kept], crossed=crossed, errors=errors
+        )
         return state, info
 
     def _shares(self, gram: np.ndarray, held: np.ndarray) -> np.ndarray:
@@ -295,7 +297,7 @@ class MixtureImputer(OneToOneFeatureMixin, TransformerMixin, Estimator):
             As X; an array has the codes of levels.
         """
         x = self._rows(X)
-        return like_given(X, x, self._filled(x), self._schema())
+        return self._like(X, x, self._filled(x))
 
     def probabilities(self, X: Any) -> dict[str, np.ndarray]:
         """Probabilities (n, levels) of every column of levels, by name or index; 1 for the level that is there."""
@@ -318,7 +320,7 @@ class MixtureImputer(OneToOneFeatureMixin, TransformerMixin, Estimator):
         given = self.random_state if random_state is None else random_state
         rng = np.random.default_rng(check_random_state(given).randint(2**31 - 1))
         law = self._laws(x)
-        return [like_given(X, x, self._drawn(x, law, rng), self._schema()) for _ in range(n_draws)]
+        return [self._like(X, x, self._drawn(x, law, rng)) for _ in range(n_draws)]
 
     def interval(self, X: Any, coverage: float = 0.9) -> tuple[np.ndarray, np.ndarray]:
         """(low, high) of every cell: an interval for a gap, widened or narrowed by how the hidden cells fared; else the value.
@@ -393,7 +395,7 @@ class MixtureImputer(OneToOneFeatureMixin, TransformerMixin, Estimator):
             moved = np.array(filled)
             for j in wanted:
                 moved[:, j] = _shifted(filled[:, j], delta * spreads[:, j], layout.kinds[j])
-            return like_given(X, x, moved, self._schema())
+            return self._like(X, x, moved)
 
         return shifted_answers(lambda delta: answer(table(delta)), threshold, deltas)
 
@@ -462,8 +464,11 @@ class MixtureImputer(OneToOneFeatureMixin, TransformerMixin, Estimator):
     def _discrete(self) -> list[int]:
         return [j for j, kind in enumerate(self._layout().kinds) if kind in ("binary", "category", "ordered")]
 
-    def _schema(self) -> Schema | None:
-        return Schema.from_list(self.schema_) if hasattr(self, "schema_") else None
+    def _like(self, given: Any, before: np.ndarray, filled: np.ndarray) -> Any:
+        """The filled table as an array or as a frame, as it was given."""
+        schema = Schema.from_list(self.schema_) if hasattr(self, "schema_") else None
+        columns = None if schema is None else schema.names
+        return like_given(given, before, filled, schema, columns or getattr(self, "columns_", None))
 
     def _column(self, column: int | str) -> int:
         names: Mapping[str, int] = {name: j for j, name in enumerate(getattr(self, "columns_", None) or [])}

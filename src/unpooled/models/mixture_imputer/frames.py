@@ -12,14 +12,15 @@ from unpooled.data.schema import Schema
 from unpooled.data.schema.encode import decode_column
 
 
-def like_given(given: Any, before: np.ndarray, filled: np.ndarray, schema: Schema | None) -> Any:
+def like_given(
+    given: Any, before: np.ndarray, filled: np.ndarray, schema: Schema | None, columns: list[str] | None
+) -> Any:
     """The filled encoded table as `given` was; columns of a frame that the model does not know stay as they are."""
     if not is_frame(given):
         return filled
     names = [str(name) for name in getattr(given, "column_names", given.columns)]
-    known = names if schema is None else schema.names
     new = {}
-    for j, name in enumerate(known):
+    for j, name in enumerate(columns or names):
         gaps = np.isnan(before[:, j])
         if name in names and gaps.any():
             values = filled[:, j] if schema is None else decode_column(schema[name], filled[:, j])

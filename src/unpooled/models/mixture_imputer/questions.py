@@ -80,9 +80,7 @@ def e_step(down: tuple[Params, ...], client: Client, *, hide: float, columns: di
 
 
 @client("mixture_imputer.cells", SUM, adds=True, batched=False)
-def cells(
-    down: tuple[Params, ...], client: Client, *, hide: float, shapes: list, columns: dict
-) -> tuple[Stats, ...]:
+def cells(down: tuple[Params, ...], client: Client, *, hide: float, shapes: list, columns: dict) -> tuple[Stats, ...]:
     """Counts, sums and second moments of the rows near each point, for the start."""
     x, w = _shown(client, hide, columns)
     return tuple(mixture.e_step(kernels, x, w, shape) for kernels, shape in zip(down, shapes))

@@ -28,9 +28,7 @@ class Sensitivity(NamedTuple):
     tipping: float
 
 
-def shifted_answers(
-    answer: Callable[[float], float], threshold: float, deltas: Sequence[float] | None
-) -> Sensitivity:
+def shifted_answers(answer: Callable[[float], float], threshold: float, deltas: Sequence[float] | None) -> Sensitivity:
     """The answer for each delta, and the delta nearest to 0 at which it crosses the threshold."""
     tried = np.unique(np.append(np.asarray(DELTAS if deltas is None else deltas, dtype=np.float64), 0.0))
     answers = np.array([float(answer(delta)) for delta in tried])
