@@ -20,6 +20,8 @@ RUN = [
     "models/describe.md",
     "models/pca.md",
     "models/survival.md",
+    "models/mixed-mixture.md",
+    "models/mixture-imputer.md",
     "explanation/differential-privacy.md",
 ]  # pages whose blocks, put together, are one program
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import numpy as np
 
@@ -79,7 +80,7 @@ def personal_e_step(
     blocks, kinds = _blocks(client, columns), Columns.of(columns)
     answers = []
     for i, params in zip(ids, down):
-        mine = client.state.get(f"weights-{i}", params.gaussian.weights)
+        mine: Any = client.state.get(f"weights-{i}", params.gaussian.weights)
         stats = em.e_step(params, blocks, kinds, shape, log(np.maximum(mine, 1e-300)))
         client.state[f"weights-{i}"] = stats.gaussian.n / stats.gaussian.n.sum()
         answers.append(stats)
