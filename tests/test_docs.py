@@ -23,6 +23,8 @@ RUN = [
     "models/survival.md",
     "models/pooling.md",
     "how-to/pooling.md",
+    "models/mixed-mixture.md",
+    "models/mixture-imputer.md",
     "explanation/differential-privacy.md",
 ]  # pages whose blocks, put together, are one program
 

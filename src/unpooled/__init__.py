@@ -22,6 +22,7 @@ _PUBLIC = {
     "Private": "unpooled.layers.private",
     "SecureSum": "unpooled.layers.secure",
     "GaussianMixture": "unpooled.models.mixture",
+    "MixedMixture": "unpooled.models.mixed",
     "FedEM": "unpooled.models.fedem",
     "VRFedEM": "unpooled.models.fedem",
     "FedMissEM": "unpooled.models.fedmissem",

@@ -69,6 +69,7 @@ HOMES = {  # room -> the module whose import registers all its names
     "fedmissem": "unpooled.models.fedmissem",
     "glm": "unpooled.models.glm",
     "initialization": "unpooled.models.initialization",
+    "mixed": "unpooled.models.mixed",
     "mixture": "unpooled.models.mixture",
     "mixture_imputer": "unpooled.models.mixture_imputer",
     "open_mixture": "unpooled.models.open_mixture",

@@ -5,7 +5,8 @@ mixture), then, for `accelerate=True`, `race` (several paths in the same rounds)
 coordinates). The mathematics of one E-step and M-step is in `unpooled.maths.mixture`; where a fit starts is in `models.initialization`.
 """
 
+from unpooled.models.mixture.collapse import collapsed
 from unpooled.models.mixture.gaussian_mixture import GaussianMixture, reseed
 from unpooled.models.mixture.inference import Conditional, MixtureFace
 
-__all__ = ["Conditional", "GaussianMixture", "MixtureFace", "reseed"]
+__all__ = ["Conditional", "GaussianMixture", "MixtureFace", "collapsed", "reseed"]
