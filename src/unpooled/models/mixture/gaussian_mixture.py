@@ -74,7 +74,7 @@ class GaussianMixture(PersonalWeights, MixtureFace, DensityMixin, Estimator):
     personal_weights : bool, default=False
         Whether each client keeps mixing weights of its own, which never leave it; see `personal_` and `adapt`.
     accelerate : bool, default=False
-        Fewer rounds on hard fits, safeguarded; such a round asks about up to five mixtures at once.
+        Fewer rounds on hard fits, never more than without; a round asks about up to two mixtures at once.
     min_count : float, default=5
         With `init_params="gather"`, a local cluster of fewer rows does not leave its client.
     fraction : float, default=1.0
@@ -274,8 +274,8 @@ class GaussianMixture(PersonalWeights, MixtureFace, DensityMixin, Estimator):
     def _raced(self, c: Candidate) -> Candidate:
         if not self.accelerate:
             return c
-        departures = race.DEPARTURES[: 1 if self.personal_weights else None]  # clients keep weights for one path each
-        return c._replace(memory=race.start(c.params, self.covariance_type, departures))
+        alone = self.personal_weights  # clients keep weights for one path only
+        return c._replace(memory=race.start(c.params, self.covariance_type, alone))
 
     def _sizes(self) -> tuple[int, ...]:
         if isinstance(self.n_components, str):
