@@ -22,6 +22,7 @@ from unpooled.models.fedmissem.bilinear import Factors
 from unpooled.models.fedmissem.questions import (
     Description,
     Fits,
+    Held,
     Seen,
     Width,
     cell_moments,
@@ -62,7 +63,7 @@ class FedMissEM(Estimator):
     """Complete a table of sites by dates, most of whose cells are missing, by a low-rank model.
 
     The fit is the same in any unit of measurement: values are scaled by their mean or standard deviation over all clients. Family,
-    penalty and rank are chosen by the squared errors on visits that clients hold back, with all candidates in the same rounds.
+    penalty and rank are chosen on visits that clients hold back, with all candidates in the same rounds.
 
     Parameters
     ----------
@@ -237,16 +238,18 @@ class FedMissEM(Estimator):
         models = list(dict.fromkeys(c.model for c in state.candidates))
         which = [models.index(c.model) for c in state.candidates]
         asked = list(state.candidates)
-        ask = judge.using(n_folds=self.n_folds, trials=self.trials, models=which, power=2.0, **_options(asked))
+        ask = judge.using(n_folds=self.n_folds, trials=self.trials, models=which, **_options(asked))
         held = fed.sum(ask, self._fits(state, asked, [c.best for c in asked]))
-        errors = np.sqrt(to_numpy(held.errors) / max(float(held.visits), 1e-300))
-        if state.stage == EFFECTS:
-            chosen = models[selection.of_first_family(held, models)]
-        else:
-            chosen = models[selection.simplest(held) if state.stage == RANK else selection.lowest(held)]
+        errors = np.sqrt(to_numpy(held.squares.total) / max(float(held.visits), 1e-300))
+        chosen = models[self._best(held, models, state.stage)]
         kept = tuple(c for c in state.candidates if c.model == chosen)
         state = self._next_stage(state._replace(candidates=kept, errors=errors), fed.journal.rng)
         return state, {"held_error": float(errors.min())}
+
+    def _best(self, held: Held, models: list[Model], stage: int) -> int:
+        if stage == EFFECTS:
+            return selection.best_family(held, models)
+        return selection.simplest(held) if stage == RANK else selection.lowest_deviance(held)
 
     def _next_stage(self, state: State, rng: np.random.Generator) -> State:
         """The candidates of the next stage, from those of the chosen model."""

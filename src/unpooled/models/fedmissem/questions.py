@@ -18,6 +18,8 @@ from unpooled.client import SUM, Client, client
 from unpooled.maths.hashing import absorb
 from unpooled.models.fedmissem import bilinear, families
 from unpooled.models.fedmissem.bilinear import Factors, Half
+from unpooled.models.fedmissem.families import deviance
+from unpooled.models.fedmissem.families import mean as mean_of
 from unpooled.tree import message
 
 N_RANGES = 1024  # ranges of numbers of one `occupied`
@@ -58,13 +60,21 @@ class Fits(NamedTuple):
     scale: Float[Array, "c", ">=0"]
 
 
+@message("fedmissem.Losses")
+class Losses(NamedTuple):
+    """Losses of each candidate model, summed over visits held back."""
+
+    total: Float[Array, "m", ">=0"]
+    products: Float[Array, "m m"]  # of two models' losses: how certain their difference is
+
+
 @message("fedmissem.Held")
 class Held(NamedTuple):
-    """Over visits held back, for each candidate model."""
+    """Over visits held back."""
 
     visits: Float[Array, "", ">=0 rows"]
-    errors: Float[Array, "m", ">=0"]
-    products: Float[Array, "m m"]  # of two models' errors: how certain their difference is
+    squares: Losses  # squared errors
+    deviances: Losses  # of scaled values
 
 
 @message("fedmissem.Width")
@@ -150,20 +160,24 @@ def regress(
 
 
 @client("fedmissem.judge", SUM, adds=True, batched=False)
-def judge(
-    fits: Fits, client: Client, *, families: list, folds: list, n_folds: int, trials: int, models: list, power: float
-) -> Held:
-    """Errors on visits held back, for every model; `models` has the model of each candidate, which is one of its folds."""
+def judge(fits: Fits, client: Client, *, families: list, folds: list, n_folds: int, trials: int, models: list) -> Held:
+    """Losses on visits held back, for every model; `models` has the model of each candidate, which is one of its folds."""
     x, w = _visits(client)
     fold = fold_of(x, n_folds)
     held = np.isin(fold, folds)
     x, w, fold = x[held], w[held], fold[held]
-    errors = np.zeros((max(models) + 1, len(x)))
+    squares, deviances = np.zeros((2, max(models) + 1, len(x)))
     for i, (factors, family, own, model) in enumerate(zip(fits.factors, families, folds, models)):
         of_fold = fold == own
-        predicted = _predicted(factors, x[of_fold], family, trials, float(fits.centre[i]), float(fits.scale[i]))
-        errors[model, of_fold] = np.abs(x[of_fold, 2] - predicted) ** power
-    return Held(np.asarray(w.sum()), errors @ w, (errors * w) @ errors.T)
+        scaled = _scaled(x[of_fold], fits.centre[i], fits.scale[i])
+        mean = _means(factors, scaled, family, trials)
+        squares[model, of_fold] = (fits.scale[i] * (scaled[:, 2] - mean)) ** 2
+        deviances[model, of_fold] = deviance(scaled[:, 2], mean, family, trials)
+    return Held(np.asarray(w.sum()), _losses(squares, w), _losses(deviances, w))
+
+
+def _losses(losses: np.ndarray, w: np.ndarray) -> Losses:  # (m, n), (n,)
+    return Losses(losses @ w, (losses * w) @ losses.T)
 
 
 @client("fedmissem.seen", SUM, adds=True, batched=False)
@@ -204,6 +218,6 @@ def _scaled(x: np.ndarray, centre: float, scale: float) -> np.ndarray:
     return np.column_stack([x[:, :2], (x[:, 2] - centre) / scale])
 
 
-def _predicted(factors: Factors, x: np.ndarray, family: str, trials: int, centre: float, scale: float) -> np.ndarray:
+def _means(factors: Factors, x: np.ndarray, family: str, trials: int) -> np.ndarray:
     site, date = x[:, 0].astype(np.int64), x[:, 1].astype(np.int64)
-    return centre + scale * families.mean(bilinear.theta_at(factors, site, date), family, trials)
+    return mean_of(bilinear.theta_at(factors, site, date), family, trials)

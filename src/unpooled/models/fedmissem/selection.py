@@ -1,7 +1,8 @@
 """Which models FedMissEM tries and which it keeps; sends nothing.
 
 Three stages, each with all its candidates in the same rounds: family and penalty without factors; the penalty of sites and of dates
-apart; rank and penalty of the factors. A model is fitted once per fold of visits that are held back, and judged by their errors.
+apart; rank and penalty of the factors. A model is fitted once per fold of visits that are held back, and judged on them: by
+deviance within a family, by squared errors between families.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ import numpy as np
 from unpooled.arrays import to_numpy
 from unpooled.models.fedmissem import bilinear
 from unpooled.models.fedmissem.bilinear import FREE, Factors, Penalties
-from unpooled.models.fedmissem.questions import Held
+from unpooled.models.fedmissem.questions import Held, Losses
 from unpooled.tree import message
 
 RANKS = (0, 1, 2, 3)
-EFFECTS = (0.01, 0.1, 1.0, 10.0)  # penalties of effects, in units of the scaled values
+EFFECTS = (0.01, 0.1, 1.0, 10.0, 100.0)  # penalties of effects, in units of the scaled values
 SITES = (0.3, 1.0, 3.0)  # around the best of them
 DATES = (FREE, 0.1, 1.0, 10.0)
 FACTORS = (0.1, 0.3, 1.0)  # times the penalty at which noise alone gives no factors
@@ -92,32 +93,35 @@ def widened(c: Candidate, model: Model, rng: np.random.Generator) -> Candidate:
     return fresh(model, c.fold, bilinear.with_rank(c.best, model.rank, rng))._replace(dispersion=c.dispersion)
 
 
-def lowest(held: Held) -> int:
-    """The model with the smallest error."""
-    return int(np.argmin(to_numpy(held.errors)))
+def best_family(held: Held, models: list[Model]) -> int:
+    """Of the best models of each family by deviance, that of the first family unless another has clearly smaller errors.
+
+    Squared errors compare families, whose deviances differ in kind. They have heavy tails for counts: a few large cells should not
+    decide, so another family must be better by FAMILY standard errors.
+    """
+    deviances = to_numpy(held.deviances.total)
+    names = list(dict.fromkeys(m.family for m in models))
+    best = [min((i for i, m in enumerate(models) if m.family == name), key=lambda i: deviances[i]) for name in names]
+    lowest = min(best, key=lambda i: held.squares.total[i])
+    worse, error = compared(held.squares, float(held.visits), lowest)
+    return best[0] if worse[best[0]] <= FAMILY * error[best[0]] else lowest
+
+
+def lowest_deviance(held: Held) -> int:
+    """The model with the smallest deviance."""
+    return int(np.argmin(to_numpy(held.deviances.total)))
 
 
 def simplest(held: Held) -> int:
-    """The first model that is at most CLEARLY standard errors worse than the best."""
-    worse, error = compared(held, lowest(held))
+    """The first model that is at most CLEARLY standard errors worse than the best, by deviance."""
+    worse, error = compared(held.deviances, float(held.visits), lowest_deviance(held))
     return int(np.argmax(worse <= CLEARLY * error))
 
 
-def of_first_family(held: Held, models: list[Model]) -> int:
-    """The best model of the first family, unless the best of all is better by more than FAMILY standard errors.
-
-    Squared errors of counts have heavy tails: without this rule a few large cells would decide.
-    """
-    worse, error = compared(held, lowest(held))
-    own = [i for i, m in enumerate(models) if m.family == models[0].family]
-    best = min(own, key=lambda i: worse[i])
-    return best if worse[best] <= FAMILY * error[best] else lowest(held)
-
-
-def compared(held: Held, best: int) -> tuple[np.ndarray, np.ndarray]:
+def compared(losses: Losses, visits: float, best: int) -> tuple[np.ndarray, np.ndarray]:
     """(how much worse each model is than one of them per visit, the standard error of that difference)."""
-    n, products = max(float(held.visits), 1e-300), to_numpy(held.products)
-    mean = to_numpy(held.errors) / n
+    n, products = max(visits, 1e-300), to_numpy(losses.products)
+    mean = to_numpy(losses.total) / n
     worse = mean - mean[best]
     square = (np.diag(products) - 2 * products[best] + products[best, best]) / n
     return worse, np.sqrt(np.maximum(square - worse**2, 0.0) / n)
