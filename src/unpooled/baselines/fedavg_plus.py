@@ -55,7 +55,7 @@ class FedAvgPlus(FedAvg):
     >>> x = rng.normal(size=(80, 2))
     >>> y = (x.sum(axis=1) > 0).astype(int)
     >>> sites = {"north": (x[:40], y[:40]), "south": (x[40:], y[40:])}
-    >>> model = baselines.FedAvgPlus(max_iter=20, batch_size=8, random_state=0).fit(sites)
+    >>> model = baselines.FedAvgPlus(random_state=0).fit(sites)
     >>> bool(model.score(x, y) > 0.9)
     True
     """
@@ -67,6 +67,7 @@ class FedAvgPlus(FedAvg):
     def finish(self, fed: Federation, state: State) -> None:
         fed.tell(tune.using(trainer=self._tuning(state.trainer)), Model(state.theta))
         self.describe(fed, state.trainer, state.theta, "theta")
+        self.personalise(fed, theta="theta")
 
     def models(self, client: str | None) -> tuple[np.ndarray, np.ndarray]:
         return self.private(client).get("theta", self.theta_), np.ones(1)

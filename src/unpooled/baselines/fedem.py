@@ -59,7 +59,7 @@ def local_round(down: Learners, client: Client, *, trainer: dict, weighting: str
     idle = IDLE if weighting == "mass" else 0.0
     theta = learner.keep_own(learner.train(theta, client, rows, r, idle=idle), client, down.theta)
     weight = n if weighting == "mass" else 0 * n + rows.w.sum(-1)[..., None]
-    return Trained(weight[..., None] * theta, weight, n, (rows.w * norm).sum(-1))
+    return Trained(weight[..., None] * theta, weight, n, learner.reported(norm, client, rows))
 
 
 class FedEM(LearnerEstimator):
@@ -135,6 +135,7 @@ class FedEM(LearnerEstimator):
     def finish(self, fed: Federation, state: State) -> None:
         self.describe(fed, state.trainer, state.theta, "pi", "norm")
         self.weights_ = to_numpy(state.shares)
+        self.personalise(fed, self.weights_, weights="pi")
 
     def models(self, client: str | None) -> tuple[np.ndarray, np.ndarray]:
         theta, _ = super().models(client)

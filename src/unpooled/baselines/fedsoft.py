@@ -92,12 +92,13 @@ class FedSoft(Clusters):
     >>> x = rng.normal(size=(80, 2))
     >>> y = (x.sum(axis=1) > 0).astype(int)
     >>> sites = {"north": (x[:40], y[:40]), "south": (x[40:], y[40:])}
-    >>> model = baselines.FedSoft(2, max_iter=20, batch_size=8, random_state=0).fit(sites)
+    >>> model = baselines.FedSoft(2, lr=0.1, max_iter=20, batch_size=8, random_state=0).fit(sites)
     >>> bool(model.score(x, y) > 0.9)
     True
     """
 
     kept = ("cluster", "model", "norm")
+    version = {"theta": "model"}
 
     def __init__(self, n_clusters: int = 3, *, mu: float = 0.1, least: float = 1e-4, **parameters: Any):
         super().__init__(n_clusters, **parameters)

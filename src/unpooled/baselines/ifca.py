@@ -5,6 +5,7 @@ Costs k models down and k up, all but the chosen one of them zero.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -47,9 +48,10 @@ def least_loss_round(down: Models, client: Client, *, trainer: dict) -> Trained:
     learner = Trainer(**trainer)
     rows = learner.rows(client)
     theta = learner.with_own(down.theta, client, rows.x)
-    loglik = mass(learner.log_likelihood(theta, rows), rows.w)  # (..., k)
-    choice = chosen(loglik)
-    return train_chosen(learner, down.theta, client, rows, choice, (loglik * choice).sum(-1))
+    by_row = learner.log_likelihood(theta, rows)  # (..., n, k)
+    choice = chosen(mass(by_row, rows.w))
+    loglik = learner.reported((by_row * choice[..., None, :]).sum(-1), client, rows)
+    return train_chosen(learner, down.theta, client, rows, choice, loglik)
 
 
 def chosen(score: Array) -> Array:
@@ -83,6 +85,7 @@ class Clusters(LearnerEstimator):
     """
 
     kept: tuple[str, ...] = ("cluster", "norm")  # entries of a client's state that are kept after the run
+    version: Mapping[str, str] = {"weights": "cluster"}  # those that make a client's own version, see `personal`
 
     def __init__(self, n_clusters: int = 3, **parameters: Any):
         super().__init__(**parameters)
@@ -116,6 +119,8 @@ class Clusters(LearnerEstimator):
         self.describe(fed, state.trainer, state.theta, *self.kept)
         self.weights_ = to_numpy(state.weight) / to_numpy(state.weight).sum()
         self.concepts_ = {name: int(own["cluster"].argmax()) for name, own in self.clients_.items() if "cluster" in own}
+        largest = np.eye(len(self.theta_))[self.weights_.argmax()]
+        self.personalise(fed, largest, **self.version)
 
     def models(self, client: str | None) -> tuple[np.ndarray, np.ndarray]:
         theta, _ = super().models(client)
@@ -169,7 +174,7 @@ class IFCA(Clusters):
     >>> x = rng.normal(size=(80, 2))
     >>> y = (x.sum(axis=1) > 0).astype(int)
     >>> sites = {"north": (x[:40], y[:40]), "south": (x[40:], y[40:])}
-    >>> model = baselines.IFCA(2, max_iter=20, batch_size=8, random_state=0).fit(sites)
+    >>> model = baselines.IFCA(2, lr=0.1, max_iter=20, batch_size=8, random_state=0).fit(sites)
     >>> bool(model.score(x, y) > 0.9)
     True
     """

@@ -41,9 +41,22 @@ train on), `mixing` (responsibilities and averages), `sgd` and `newton` (the two
 name), `dense`, `modules`, `nets` and `banded` (the learners).
 """
 
+from unpooled.learners import exact, personal, search  # they register questions and messages
 from unpooled.learners.labels import find_classes
 from unpooled.learners.registry import register
 from unpooled.learners.rows import Rows
 from unpooled.learners.trainer import IDLE, Trainer, as_option, check_device, learning_rate
 
-__all__ = ["IDLE", "Rows", "Trainer", "as_option", "check_device", "find_classes", "learning_rate", "register"]
+__all__ = [
+    "IDLE",
+    "Rows",
+    "Trainer",
+    "as_option",
+    "check_device",
+    "exact",
+    "find_classes",
+    "learning_rate",
+    "personal",
+    "register",
+    "search",
+]

@@ -295,6 +295,7 @@ class FedConceptEM(LearnerEstimator):
         self.label_shares_ = label_shares(state.table, state.table_variance)
         self.concepts_ = {name: int(own["omega"].argmax()) for name, own in self.clients_.items()}
         self.certainty_ = {name: float(own["omega"].max()) for name, own in self.clients_.items()}
+        self.personalise(fed, self.weights_, weights="omega", ids=ids.tolist(), theta="theta")
 
     # ---- the server's part of a round ----
 
@@ -432,7 +433,7 @@ class FedConceptEM(LearnerEstimator):
 
     def _tuning(self, trainer: Trainer) -> Trainer:
         """The trainer of the fine-tuning epochs."""
-        lr = self.lr / 10 if self.fine_tune_lr is None else self.fine_tune_lr
+        lr = trainer.lr / 10 if self.fine_tune_lr is None else self.fine_tune_lr
         return trainer._replace(epochs=self.fine_tune, lr=lr, keep_momentum=False)
 
     # ---- diagnosis ----

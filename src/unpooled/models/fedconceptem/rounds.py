@@ -91,7 +91,7 @@ def concept_round(down: Down, client: Client, *, trainer: dict, options: dict) -
     theta = learner.keep_own(trained, client, down.theta)
     weight = n if plan.weighting == "mass" else 0 * n + rows.w.sum(-1)[..., None]
     table = label_table(r, rows, len(learner.labels))
-    loglik = (rows.w * norm).sum(-1)
+    loglik = learner.reported(norm, client, rows)
     statistics = _float64(weight, n, table, loss_without_each(log_i, rows.w), loglik)
     return _answer(client, weight[..., None] * theta, statistics, omega_before, plan.noise)
 

@@ -251,6 +251,7 @@ class FedGMM(JointModelPredictions):
         self.set_joint(best.joint, state.space.embedding, self.covariance_type)
         self.start_, self.lower_bound_ = best.key, float(best.loglik)
         self.set_thresholds(fed, float(state.space.frame.rows))
+        self.choose_personal(fed, float(state.space.frame.rows))
 
     # ---- rounds ----
 
@@ -385,6 +386,10 @@ class FedGMM(JointModelPredictions):
     @property
     def _linear(self) -> bool:
         return self.learner == "linear"
+
+    @property
+    def searches(self) -> bool:
+        return not self._linear or self.optimizer == "sgd"
 
     def _takes_newton_steps(self, trainer: Trainer) -> bool:
         small = newton.fits(trainer.inputs, len(trainer.labels))

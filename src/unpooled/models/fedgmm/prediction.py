@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from unpooled.arrays import Array, Float, to_numpy
-from unpooled.client import SUM, Client, client
+from unpooled.client import SUM, TELL, Client, client
 from unpooled.errors import BadData, BadParameter
 from unpooled.federation import Federation
-from unpooled.learners import Trainer
+from unpooled.learners import Trainer, personal
 from unpooled.learners.estimator import LearnerEstimator
 from unpooled.learners.labels import codes
-from unpooled.learners.mixing import log_shares, normalised, responsibilities
+from unpooled.learners.mixing import log_shares, responsibilities
 from unpooled.maths import gaussian
 from unpooled.maths.mixture import Params, fit_weights
 from unpooled.models.fedgmm.embedding import Embedding, embed
@@ -84,6 +84,43 @@ def density_counts(down: Density, client: Client, *, shape: str, key: str) -> De
     return DensityCounts(np.histogram(s.clip(*down.range), bins=edges, weights=w)[0].astype(np.float64))
 
 
+@message("fedgmm.Fitted")
+class Fitted(NamedTuple):
+    """The fitted model, for the choice of each client."""
+
+    joint: Joint
+    embedding: Embedding
+    optimism: Float[Array, ""]  # by how much the log-loss of a training row is smaller than that of a new one
+
+
+@client("fedgmm.personalise", TELL, batched=False)
+def personalise(down: Fitted, client: Client, *, trainer: dict, shape: str, key: str, epochs: int) -> None:
+    """Choose among the shared model, the client's own mixture and local models, by held-out rows; keep the result."""
+    learner = Trainer(**trainer)
+    own = {key: to_numpy(client.state[key])} if key in client.state else {}
+    z = embed(to_numpy(client.x), down.embedding).astype(np.float64)
+    log_n = log_densities(down.joint.gaussians, z, shape)
+    rows = learner._replace(hold_out=False).rows(client)
+    x = to_numpy(rows.x)
+    x = imputed(x, down.joint.gaussians, shape) if down.embedding.axes.shape[-1] == 0 else x
+    theta = learner.merge(down.joint.theta, client.state.get("norm"))
+    log_learners = to_numpy(learner.log_proba(theta, learner.placed(x))).astype(np.float64)
+    weights = [to_numpy(down.joint.shares), *own.values()]
+    bases = [mixture_log_proba(log_n[:, :, None] + log_shares(pi, log_n), log_learners) for pi in weights]
+    nets = personal.NO_NETS
+    if epochs:
+        best = int(np.argmax(weights[-1].sum(0)))
+        nets = personal.own_nets(learner, client, to_numpy(theta)[best : best + 1], epochs)
+    personal.keep(learner, client, np.stack(bases), float(down.optimism), x, nets)
+
+
+def mixture_log_proba(log_pairs: np.ndarray, log_learners: np.ndarray) -> np.ndarray:  # (n, classes)
+    """Log-probabilities of classes: learners (m, classes, n) weighted by the responsibilities of their pairs (n, k, m)."""
+    r, _ = responsibilities(log_pairs.reshape(len(log_pairs), -1))
+    by_learner = r.reshape(log_pairs.shape).sum(1)  # (n, m)
+    return np.log(np.einsum("nm,mcn->nc", by_learner, np.exp(log_learners)).clip(min=1e-300))
+
+
 class JointModelPredictions(LearnerEstimator):
     """Predictions of a joint model of inputs and labels; needs the attributes that `describe` and `set_joint` set."""
 
@@ -127,11 +164,27 @@ class JointModelPredictions(LearnerEstimator):
         proba : ndarray of shape (n, classes)
             Within [0, 1]; rows sum to 1.
         """
-        x = self._rows(X)
-        log_joint = self._log_pairs(x, client)  # (n, k, m)
-        r, _ = responsibilities(log_joint.reshape(len(x), -1))
-        by_learner = r.reshape(log_joint.shape).sum(1)  # (n, m)
-        return normalised(np.einsum("nm,mcn->nc", by_learner, np.exp(self._log_learners(x, client))))
+        return super().predict_proba(X, client)
+
+    def _log_base(self, x: np.ndarray, own: dict) -> np.ndarray:
+        model = self.with_own(own)
+        log_joint, log_learners = model._log_pairs(x, None), model._log_learners(x, None)
+        return mixture_log_proba(log_joint, log_learners)
+
+    def _columns(self, x: np.ndarray) -> np.ndarray:
+        return imputed(x, self._gaussians(), self.covariance_type) if self.embedding_axes_.shape[1] == 0 else x
+
+    def _has_version(self, own: dict) -> bool:
+        return "pi" in own
+
+    def choose_personal(self, fed: Federation, rows: float) -> None:
+        """Let each client choose what it keeps: one TELL."""
+        if self.personalize == "auto":
+            down = Fitted(Joint(self._gaussians(), self.theta_, self.shares_), self._embedding(), self._optimism(fed))
+            epochs = self._epochs_alone if self.trainer_["hold_out"] else 0
+            options = {"shape": self.covariance_type, "key": f"pi-{self.start_}", "epochs": epochs}
+            fed.tell(personalise.using(trainer=self.trainer_, **options), down)
+        self._describe_choices(fed)
 
     def log_density(self, X: Any, client: str | None = None) -> np.ndarray:
         """log P(x), (n,), under a client's own weights or those of all clients together."""
