@@ -2,8 +2,8 @@
 
 Candidates are the shared model, the client's own mixture of shared models, linear corrections of both (from the intercepts alone to
 nearly a model of its own), logistic regressions of the client alone and, for networks, fine-tuned and local networks. Each is scored on
-rows that it was not fitted to. The client keeps their average, weighted by prior weight x likelihood of these rows: with few rows that is
-the shared model, with many the best candidate. The losses that `gain_` reports come from weights found without the rows scored.
+rows that it was not fitted to. The client keeps their average, weighted by these scores and a prior: with few rows that is mostly the
+shared model, with many the best candidate or mixture of them. The losses that `gain_` reports come from weights found without the rows scored.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ TUNED_SHARES = (0.1, 0.3)  # of the run's epochs, after which a fine-tuned netwo
 ALONE_SHARES = (0.5, 1.0)  # the same for a network that the client trains from a random start
 MIN_ROWS = 10  # with fewer the client keeps the shared model
 MANY_ROWS = 3000  # rows x classes, above which there are two folds instead of five
+PSEUDO_ROWS, STACKING_STEPS = 3.0, 60
 NEGLIGIBLE = 0.01  # weight of a candidate, relative to the best one, below which it is dropped
 MIN_LOG = -30.0  # lower bound of log-probabilities
 MAX_FEATURES = 128  # principal axes that take the place of more columns than that
@@ -175,9 +176,12 @@ NO_NETS = np.zeros((0, 0))
 
 
 def keep(
-    learner: Trainer, client: Client, log_bases: np.ndarray, optimism: float, x: np.ndarray, nets: np.ndarray = NO_NETS
+    learner: Trainer, client: Client, log_bases: np.ndarray, optimism: Any, x: np.ndarray, nets: np.ndarray = NO_NETS
 ) -> None:
-    """Choose, and write what is kept into the client's state; x (n, d) are the rows as learners take them."""
+    """Choose, and write what is kept into the client's state; x (n, d) are the rows as learners take them.
+
+    `optimism`, a number or one per base, is added to the losses of the bases.
+    """
     held = learner.held(client) if learner.hold_out else to_numpy(client.w)
     live = held > 0
     if live.sum() < MIN_ROWS and len(log_bases):
@@ -196,7 +200,7 @@ def keep(
 
 
 def chosen(
-    raw: np.ndarray, y: np.ndarray, w: np.ndarray, offsets: np.ndarray, bases: int, folds: np.ndarray, optimism: float, alone: bool
+    raw: np.ndarray, y: np.ndarray, w: np.ndarray, offsets: np.ndarray, bases: int, folds: np.ndarray, optimism: Any, alone: bool
 ) -> dict[str, np.ndarray]:
     """What the client keeps: weights of the candidates, their corrections, and held-out losses for the report."""
     space = features_of(raw, w)
@@ -204,9 +208,9 @@ def chosen(
     plan = candidates(bases, z.shape[1] - 1, len(offsets) - 1 - bases, alone)
     enough = len(y) >= MIN_ROWS
     losses = held_out_losses(plan, z, y, w, offsets, folds) if enough else np.zeros((len(y), len(plan.kind)))
-    extra = optimism * np.array([float(which < bases) for which in plan.which])
+    extra = np.append(np.broadcast_to(optimism, bases), np.zeros(len(offsets) - bases))[plan.which]
     prior = prior_weights(plan.kind)
-    mix = averaged(prior, w @ (losses + extra))
+    mix = averaged(prior, losses + extra, w)
     kept = np.flatnonzero(mix > NEGLIGIBLE * mix.max())
     maps = final_maps(plan, z, y, w, offsets, kept)
     reported = reported_losses(plan, losses + extra, prior, w, folds)
@@ -240,11 +244,25 @@ def prior_weights(kinds: Sequence[str]) -> np.ndarray:
     return each / each.sum()
 
 
-def averaged(prior: np.ndarray, loss: np.ndarray) -> np.ndarray:
-    """Weights of candidates: prior x likelihood of the held-out rows."""
-    log_weights = np.log(prior) - loss
-    weights = np.exp(log_weights - log_weights.max())
-    return weights / weights.sum()
+def averaged(prior: np.ndarray, losses: np.ndarray, w: np.ndarray) -> np.ndarray:
+    """Weights of candidates from their held-out losses (n, j): half of them prior x likelihood, half stacked.
+
+    The former settle on the best candidate, the latter maximise the likelihood of the average itself (Yao et al., 2018).
+    """
+    log_weights = np.log(prior) - w @ losses
+    likely = np.exp(log_weights - log_weights.max())
+    return 0.5 * likely / likely.sum() + 0.5 * stacked(prior, losses, w)
+
+
+def stacked(prior: np.ndarray, losses: np.ndarray, w: np.ndarray) -> np.ndarray:
+    """Weights by EM of the likelihood of the average, with PSEUDO_ROWS rows that follow the prior."""
+    likelihood = np.exp(losses.min(1, keepdims=True) - losses)
+    mix = prior
+    for _ in range(STACKING_STEPS):
+        r = likelihood * mix
+        mix = PSEUDO_ROWS * prior + (w / r.sum(1)) @ r
+        mix = mix / mix.sum()
+    return mix
 
 
 def final_maps(
@@ -276,7 +294,7 @@ def _cross_fitted(losses: np.ndarray, prior: np.ndarray, w: np.ndarray, folds: n
     total = 0.0
     for part in np.unique(folds):
         out = folds == part
-        mix = averaged(prior, w[~out] @ losses[~out])
+        mix = averaged(prior, losses[~out], w[~out])
         total -= w[out] @ np.log((np.exp(-losses[out]) @ mix).clip(min=1e-300))
     return total / w.sum()
 

@@ -90,7 +90,8 @@ class Fitted(NamedTuple):
 
     joint: Joint
     embedding: Embedding
-    optimism: Float[Array, ""]  # by how much the log-loss of a training row is smaller than that of a new one
+    single: Float[Array, "singles p"]  # a single learner of all rows, or none
+    optimism: Float[Array, "2"]  # by how much the log-loss of a training row is smaller than of a new one: mixture, single
 
 
 @client("fedgmm.personalise", TELL, batched=False)
@@ -107,11 +108,15 @@ def personalise(down: Fitted, client: Client, *, trainer: dict, shape: str, key:
     log_learners = to_numpy(learner.log_proba(theta, learner.placed(x))).astype(np.float64)
     weights = [to_numpy(down.joint.shares), *own.values()]
     bases = [mixture_log_proba(log_n[:, :, None] + log_shares(pi, log_n), log_learners) for pi in weights]
+    if len(down.single):
+        bases.append(personal.mixed(learner, down.single, np.ones(1), learner.placed(x)))
     nets = personal.NO_NETS
     if epochs:
         best = int(np.argmax(weights[-1].sum(0)))
         nets = personal.own_nets(learner, client, to_numpy(theta)[best : best + 1], epochs)
-    personal.keep(learner, client, np.stack(bases), float(down.optimism), x, nets)
+    own_parameters = 0.5 * (weights[0].size - 1) / max(float(to_numpy(client.w).sum()), 1.0)
+    optimism = [down.optimism[0], down.optimism[0] + own_parameters][: len(weights)] + [down.optimism[1]] * len(down.single)
+    personal.keep(learner, client, np.stack(bases), np.array(optimism), x, nets)
 
 
 def mixture_log_proba(log_pairs: np.ndarray, log_learners: np.ndarray) -> np.ndarray:  # (n, classes)
@@ -125,6 +130,7 @@ class JointModelPredictions(LearnerEstimator):
     """Predictions of a joint model of inputs and labels; needs the attributes that `describe` and `set_joint` set."""
 
     covariance_type: str
+    single_: np.ndarray
     start_: str  # key of the chosen candidate
 
     def set_joint(self, joint: Joint, embedding: Embedding, shape: str) -> None:
@@ -177,10 +183,19 @@ class JointModelPredictions(LearnerEstimator):
     def _has_version(self, own: dict) -> bool:
         return "pi" in own
 
-    def choose_personal(self, fed: Federation, rows: float) -> None:
+    def _bases(self, x: np.ndarray, own: dict) -> np.ndarray:
+        bases = super()._bases(x, own)
+        if not len(self.single_):
+            return bases
+        return np.concatenate([bases, np.swapaxes(self.log_proba(self._columns(x), self.single_), 1, 2)])
+
+    def choose_personal(self, fed: Federation, single_parameters: float) -> None:
         """Let each client choose what it keeps: one TELL."""
         if self.personalize == "auto":
-            down = Fitted(Joint(self._gaussians(), self.theta_, self.shares_), self._embedding(), self._optimism(fed))
+            joint = Joint(self._gaussians(), self.theta_, self.shares_)
+            mixed = float(self._optimism(fed))
+            optimism = np.array([mixed, mixed * single_parameters / max(self.n_effective_, 1e-12)])
+            down = Fitted(joint, self._embedding(), self.single_, optimism)
             epochs = self._epochs_alone if self.trainer_["hold_out"] else 0
             options = {"shape": self.covariance_type, "key": f"pi-{self.start_}", "epochs": epochs}
             fed.tell(personalise.using(trainer=self.trainer_, **options), down)

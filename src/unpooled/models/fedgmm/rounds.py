@@ -62,6 +62,8 @@ class JointStats(NamedTuple):
     gaussians: Stats  # its loglik is the joint one, over the rows that train
     pairs: Float[Array, "k m", ">=0 rows"]  # rows of each pair of Gaussian and learner
     held_out: Float[Array, ""]  # joint log-likelihood of the rows held out
+    held_out_labels: Float[Array, ""]  # their log P(y | x)
+    trained_labels: Float[Array, ""]  # log P(y | x) of the rows that train; like the last one 0 if none are held out
     held_out_rows: Float[Array, "", ">=0 rows"]
 
 
@@ -183,8 +185,17 @@ def e_step(
     expected = joint_e_step(joint.gaussians, z, train, log_labels, pi, plan.shape, cached)
     pairs, stats = expected.pairs, expected.stats
     client.state[f"pi-{key}"] = shares(pairs.reshape(*pairs.shape[:-2], -1)).reshape(pairs.shape)
-    answer = JointStats(stats, pairs, (held_out * expected.log_p).sum(-1), held_out.sum(-1))
+    joint_loglik = (held_out * expected.log_p).sum(-1)
+    log_labels = expected.log_p - _log_inputs(joint.gaussians, z, pi, plan) if plan.hold_out else 0 * expected.log_p
+    by_use = ((part * log_labels).sum(-1) for part in (held_out, train))
+    answer = JointStats(stats, pairs, joint_loglik, *by_use, held_out.sum(-1))
     return answer, rows._replace(w=train), expected.r
+
+
+def _log_inputs(params: Params, z: Array, pi: Array, plan: RoundOptions) -> Array:
+    """log P(x) (..., n) under the client's weights of the Gaussians."""
+    log_n = log_densities(params, z, plan.shape)
+    return responsibilities(log_n + log_shares(like(pi, z).sum(-1), log_n)[..., None, :])[1]
 
 
 @message("fedgmm.JointEStep")
