@@ -24,7 +24,7 @@ from unpooled.learners.mixing import average
 from unpooled.maths import gaussian, mixture
 from unpooled.maths.mixture import Params, Stats
 from unpooled.models.fedgmm import initialization
-from unpooled.models.fedgmm.covariances import repaired
+from unpooled.models.fedgmm.covariances import repaired, shrunk
 from unpooled.models.fedgmm.embedding import EmbeddedFrame, fit_embedding
 from unpooled.models.fedgmm.initialization import Candidate
 from unpooled.models.fedgmm.prediction import JointModelPredictions
@@ -104,9 +104,10 @@ class FedGMM(JointModelPredictions):
     ridge : float or "auto", default="auto"
         Precision of the Gaussian prior on linear learners with Newton steps, per row and for standardised columns. "auto" is one
         divided by the number of rows: the penalty of scikit-learn's LogisticRegression with C=1.
-    reg_covar : float, default=1e-6
-        Added to the diagonal of covariances. A covariance that is not positive definite nevertheless has its eigenvalues
-        raised relative to the variance of the data.
+    reg_covar : float or "auto", default="auto"
+        A number is added to the diagonal of covariances. "auto" gives them the prior of Fraley and Raftery (2007), which is relative
+        to the variances of the data and keeps a Gaussian of few rows wide. A covariance that is not positive definite nevertheless
+        has its eigenvalues raised.
     init_params : {"gather", "cells"}, default="gather"
         Where the Gaussians start: "gather" is one GATHER of local k-means centres; "cells" are sums over small regions, the
         same however rows are split into clients.
@@ -126,7 +127,10 @@ class FedGMM(JointModelPredictions):
         Whether a client keeps its velocity from round to round (SGD).
     max_iter : int, default=100
         Maximum number of rounds.
-    tol : float, default=1e-5
+    novelty_rows : {"held-out", "leave-one-out"}, default="held-out"
+        Where novelty thresholds come from: rows that the Gaussians never see (a tenth, or a fifth of fewer than 1,000 rows of a
+        client; learners do see them), or leave-one-out densities of rows that they do.
+    tol : float, default=1e-3
         Stop when one candidate is left and its joint log-likelihood per row has changed by less in each of three rounds; 0
         runs all rounds.
     classes : sequence or None, default=None
@@ -204,9 +208,10 @@ class FedGMM(JointModelPredictions):
         trial: int = 10,
         whiten: bool = True,
         ridge: float | str = "auto",
-        reg_covar: float = 1e-6,
+        reg_covar: float | str = "auto",
         init_params: str = "gather",
-        tol: float = 1e-5,
+        novelty_rows: str = "held-out",
+        tol: float | str = 1e-3,
         **parameters: Any,
     ):
         super().__init__(tol=tol, **parameters)
@@ -224,6 +229,7 @@ class FedGMM(JointModelPredictions):
         self.ridge = ridge
         self.reg_covar = reg_covar
         self.init_params = init_params
+        self.novelty_rows = novelty_rows
 
     # ---- the run ----
 
@@ -344,7 +350,10 @@ class FedGMM(JointModelPredictions):
         return np.tile(of_all, (joint.shares.shape[1], 1, 1))
 
     def _gaussian_m_step(self, params: Params, stats: Stats, state: State) -> Params:
-        params = mixture.m_step(params, stats, self.covariance_type, self.reg_covar)
+        auto = isinstance(self.reg_covar, str)
+        params = mixture.m_step(params, stats, self.covariance_type, 0.0 if isinstance(self.reg_covar, str) else self.reg_covar)
+        if auto:
+            params = shrunk(params, stats, self.covariance_type, state.space.frame.scale)
         params = repaired(params, self.covariance_type, state.space.frame.scale)
         return reseed(params, stats, self.covariance_type)[0]
 
@@ -361,6 +370,7 @@ class FedGMM(JointModelPredictions):
             self.covariance_type,
             self._auto and trial,
             self.whiten and self._linear and self.embedding is None,
+            self.novelty_rows == "held-out",
         )
 
     # ---- candidates ----
@@ -455,6 +465,7 @@ class FedGMM(JointModelPredictions):
             "optimizer": ("auto", "newton", "sgd"),
             "warmup_covariance": ("auto", "own", "shared"),
             "init_params": ("cells", "gather"),
+            "novelty_rows": ("held-out", "leave-one-out"),
         }.items():
             if getattr(self, name) not in known:
                 raise BadParameter(f"{name}={getattr(self, name)!r} is not known: use one of {', '.join(known)}")
@@ -462,8 +473,9 @@ class FedGMM(JointModelPredictions):
             value = getattr(self, name)
             if value != "auto" and (not isinstance(value, Integral) or value < 1):
                 raise BadParameter(f"{name}={value!r} must be a whole number of at least 1, or 'auto'")
-        if isinstance(self.ridge, str) and self.ridge != "auto":
-            raise BadParameter(f"ridge={self.ridge!r} must be a number or 'auto'")
+        for name in ("ridge", "reg_covar"):
+            if isinstance(getattr(self, name), str) and getattr(self, name) != "auto":
+                raise BadParameter(f"{name}={getattr(self, name)!r} must be a number or 'auto'")
         for name in ("warmup", "trial", "ridge", "reg_covar"):
             if getattr(self, name) != "auto" and getattr(self, name) < 0:
                 raise BadParameter(f"{name}={getattr(self, name)!r} must be at least 0")

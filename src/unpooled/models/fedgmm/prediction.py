@@ -18,6 +18,7 @@ from unpooled.learners import Trainer, personal
 from unpooled.learners.estimator import LearnerEstimator
 from unpooled.learners.labels import codes
 from unpooled.learners.mixing import log_shares, responsibilities
+from unpooled.learners.rows import held_out
 from unpooled.maths import gaussian
 from unpooled.maths.mixture import Params, fit_weights
 from unpooled.models.fedgmm.embedding import Embedding, embed
@@ -26,6 +27,7 @@ from unpooled.models.fedgmm.rounds import Joint, imputed
 from unpooled.models.fedgmm.weighted_e_step import log_densities
 from unpooled.tree import message
 
+MIN_HELD_OUT = 20  # held-out rows of all clients, below which leave-one-out densities are used
 BINS = 4000  # of the histogram of log densities
 RATES = np.array([0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2])  # false-alarm rates with a stored threshold
 
@@ -53,6 +55,11 @@ class DensityCounts(NamedTuple):
     n: Float[Array, "bins", ">=0 rows"]
 
 
+@message("fedgmm.Shift")
+class Shift(NamedTuple):
+    levels: Float[Array, "rates"]  # novelty thresholds of held-out rows minus those of leave-one-out densities
+
+
 def bin_edges(range: Array) -> np.ndarray:
     """(BINS + 1,) equally spaced log densities."""
     return np.linspace(float(range[0]), float(range[1]), BINS + 1)
@@ -67,10 +74,19 @@ def _log_density(down: Density, client: Client, shape: str, key: str = "") -> np
     return log_density_without(down.gaussians, z, w, weights, shape, counts, rows)
 
 
+def _held_out_log_density(down: Density, client: Client, shape: str) -> np.ndarray:
+    """log P(x) of a client's rows under the shares of all clients, as of rows that the Gaussians have not seen."""
+    z = embed(to_numpy(client.x), down.embedding).astype(np.float64)
+    log_n = log_densities(down.gaussians, z, shape)
+    return responsibilities(log_n + log_shares(down.shares, log_n))[1]
+
+
 @client("fedgmm.density_moments", SUM, batched=False)
-def density_moments(down: Density, client: Client, *, shape: str) -> DensityMoments:
-    """Sum and sum of squares of the rows' log densities."""
+def density_moments(down: Density, client: Client, *, shape: str, kept_out: bool = False) -> DensityMoments:
+    """Sum and sum of squares of the rows' log densities; with `kept_out` those of rows that the Gaussians have not seen."""
     s, w = _log_density(down, client, shape), to_numpy(client.w)
+    if kept_out:
+        s, w = _held_out_log_density(down, client, shape), w * held_out(client)
     return DensityMoments(w.sum(), (w * s).sum(), (w * s**2).sum())
 
 
@@ -80,8 +96,25 @@ def density_counts(down: Density, client: Client, *, shape: str, key: str) -> De
     s, w = _log_density(down, client, shape), to_numpy(client.w)
     if key in client.state:
         client.state["novelty"] = -np.quantile(_log_density(down, client, shape, key)[w > 0], RATES)
-    edges = bin_edges(down.range)
-    return DensityCounts(np.histogram(s.clip(*down.range), bins=edges, weights=w)[0].astype(np.float64))
+    return _histogram(s, w, down.range)
+
+
+@client("fedgmm.held_out_counts", SUM, batched=False)
+def held_out_counts(down: Density, client: Client, *, shape: str) -> DensityCounts:
+    """A histogram of the log densities of the rows that the Gaussians have not seen."""
+    w = to_numpy(client.w) * held_out(client)
+    return _histogram(_held_out_log_density(down, client, shape), w, down.range)
+
+
+@client("fedgmm.shift_thresholds", TELL, batched=False)
+def shift_thresholds(down: Shift, client: Client) -> None:
+    """Correct the client's own thresholds by what held-out rows of all clients have shown of leave-one-out densities."""
+    if "novelty" in client.state:
+        client.state["novelty"] = to_numpy(client.state["novelty"]) + to_numpy(down.levels)
+
+
+def _histogram(s: np.ndarray, w: np.ndarray, range: Array) -> DensityCounts:
+    return DensityCounts(np.histogram(s.clip(*range), bins=bin_edges(range), weights=w)[0].astype(np.float64))
 
 
 @message("fedgmm.Fitted")
@@ -126,11 +159,28 @@ def mixture_log_proba(log_pairs: np.ndarray, log_learners: np.ndarray) -> np.nda
     return np.log(np.einsum("nm,mcn->nc", by_learner, np.exp(log_learners)).clip(min=1e-300))
 
 
+def _range(moments: DensityMoments) -> np.ndarray:
+    """(2,) the range of a histogram of log densities."""
+    mean = float(moments.total / moments.n)
+    sd = np.sqrt(max(float(moments.squares / moments.n) - mean**2, 1e-12))
+    return np.array([mean - 12 * sd, mean + 6 * sd])
+
+
+def _levels(counts: DensityCounts, range: Array) -> np.ndarray:
+    """Novelty scores that a share RATES of the counted rows exceeds."""
+    n = to_numpy(counts.n)
+    below = np.concatenate([[0.0], np.cumsum(n)])
+    distinct = np.concatenate([[True], np.diff(below) > 0])
+    wanted = RATES * (below[-1] + 1) - 0.5  # the quantile of the next row, not of those counted
+    return -np.interp(wanted, below[distinct], bin_edges(range)[distinct])
+
+
 class JointModelPredictions(LearnerEstimator):
     """Predictions of a joint model of inputs and labels; needs the attributes that `describe` and `set_joint` set."""
 
     covariance_type: str
     single_: np.ndarray
+    novelty_rows: str
     start_: str  # key of the chosen candidate
 
     def set_joint(self, joint: Joint, embedding: Embedding, shape: str) -> None:
@@ -144,15 +194,24 @@ class JointModelPredictions(LearnerEstimator):
         """Two SUMs: moments of the log densities of the training rows, then a histogram of them."""
         down = Density(self._gaussians(), self.shares_.sum(1), np.asarray(rows), self._embedding(), np.zeros(2))
         moments = fed.sum(density_moments.using(shape=self.covariance_type), down)
-        mean = float(moments.total / moments.n)
-        sd = np.sqrt(max(float(moments.squares / moments.n) - mean**2, 1e-12))
-        down = down._replace(range=np.array([mean - 12 * sd, mean + 6 * sd]))
+        down = down._replace(range=_range(moments))
         ask = density_counts.using(shape=self.covariance_type, key=f"pi-{self.start_}")
-        below = np.cumsum(to_numpy(fed.sum(ask, down).n))
-        self.novelty_levels_ = -np.interp(RATES * below[-1], below, bin_edges(down.range)[1:])
+        self.novelty_levels_ = _levels(fed.sum(ask, down), down.range)
+        if self.novelty_rows == "held-out":
+            self._shift_levels(fed, down)
         for c in fed.here():  # over a network the thresholds stay with the clients
             if c.name in self.clients_ and "novelty" in c.state:
                 self.clients_[c.name]["novelty"] = to_numpy(c.state["novelty"])
+
+    def _shift_levels(self, fed: Federation, down: Density) -> None:
+        """Thresholds from rows that the Gaussians have not seen: two SUMs, and one TELL for the thresholds of clients."""
+        moments = fed.sum(density_moments.using(shape=self.covariance_type, kept_out=True), down)
+        if float(moments.n) < MIN_HELD_OUT:
+            return
+        down = down._replace(range=_range(moments))
+        levels = _levels(fed.sum(held_out_counts.using(shape=self.covariance_type), down), down.range)
+        fed.tell(shift_thresholds, Shift(levels - self.novelty_levels_))
+        self.novelty_levels_ = levels
 
     # ---- probabilities ----
 

@@ -16,6 +16,7 @@ from unpooled.arrays import Array, Float, like, namespace, to_numpy
 from unpooled.client import SUM, Client, client
 from unpooled.learners import Rows, Trainer, newton
 from unpooled.learners.mixing import log_shares, mass, responsibilities, shares
+from unpooled.learners.rows import held_out
 from unpooled.maths import gaussian, missing, mixture
 from unpooled.maths.kernel import has_nan
 from unpooled.maths.mixture import Params, Stats
@@ -96,6 +97,7 @@ class RoundOptions(NamedTuple):
     shape: str  # covariance type
     hold_out: bool  # whether every fifth row is held out
     precondition: bool  # whether SGD on linear learners is preconditioned
+    keep_out: bool = False  # whether Gaussians never see the rows from which novelty thresholds are read
 
 
 # ---- questions ----
@@ -138,7 +140,8 @@ def warm_up(down: Mixtures, client: Client, *, trainer: dict, options: dict) -> 
     answers = []
     for params, key in zip(down.params, plan.keys):
         weights = client.state.get(f"weights-{key}", params.weights)
-        stats = mixture.e_step(params, z, rows.w, plan.shape, log_weights=log_shares(weights, z))
+        w = density_weights(client, rows.w, plan.keep_out)
+        stats = mixture.e_step(params, z, w, plan.shape, log_weights=log_shares(weights, z))
         client.state[f"weights-{key}"] = shares(stats.n)
         answers.append(stats)
     return tuple(answers)
@@ -182,7 +185,8 @@ def e_step(
     pi = own_weights(client, joint, key, plan.sources)
     train, held_out = split(rows.w, plan.hold_out)
     log_labels = learner.log_likelihood(joint.theta, rows)
-    expected = joint_e_step(joint.gaussians, z, train, log_labels, pi, plan.shape, cached)
+    seen = density_weights(client, train, plan.keep_out)
+    expected = joint_e_step(joint.gaussians, z, seen, log_labels, pi, plan.shape, cached)
     pairs, stats = expected.pairs, expected.stats
     client.state[f"pi-{key}"] = shares(pairs.reshape(*pairs.shape[:-2], -1)).reshape(pairs.shape)
     joint_loglik = (held_out * expected.log_p).sum(-1)
@@ -235,6 +239,11 @@ def own_weights(client: Client, joint: Joint, key: str, sources: dict[str, str])
     if first is None:  # the client did not take part in the warm-up
         return joint.shares
     return first[..., None] * like(joint.shares / joint.shares.sum(-1)[:, None], first)
+
+
+def density_weights(client: Client, w: Array, keep_out: bool) -> Array:
+    """Weights of the rows that Gaussians are fitted to: all, or with `keep_out` those that are not held out."""
+    return w * like(~held_out(client), w) if keep_out else w
 
 
 def split(w: Array, hold_out: bool) -> tuple[Array, Array]:
