@@ -114,7 +114,7 @@ def curvature(down: Linear, client: Client, *, trainer: dict) -> Curvature:
     rows, log_p, loglik = _likelihood(down, client, trainer)
     one = _with_one(rows.x - down.centre)  # (..., n, d + 1)
     p = np.exp(log_p[..., 0, 1:, :])  # (..., c - 1, n)
-    return Curvature(rows.w.sum(-1), loglik, _gradient(rows, p, one), pack_triangle(_second(rows.w, p, one)))
+    return Curvature(rows.w.sum(-1), loglik, gradient_of(rows.y, rows.w, p, one), pack_triangle(second_of(rows.w, p, one)))
 
 
 @client("learners.slope", SUM, adds=True)
@@ -122,7 +122,7 @@ def slope(down: Linear, client: Client, *, trainer: dict) -> Slope:
     """Log-likelihood of a linear learner and its gradient."""
     rows, log_p, loglik = _likelihood(down, client, trainer)
     one, p = _with_one(rows.x - down.centre), np.exp(log_p[..., 0, 1:, :])
-    return Slope(rows.w.sum(-1), loglik, _gradient(rows, p, one))
+    return Slope(rows.w.sum(-1), loglik, gradient_of(rows.y, rows.w, p, one))
 
 
 @client("learners.second_moments", SUM, adds=True)
@@ -145,13 +145,14 @@ def _likelihood(down: Linear, client: Client, trainer: dict) -> tuple[Any, np.nd
     return rows, log_p, (rows.w * chosen).sum(-1)
 
 
-def _gradient(rows: Any, p: np.ndarray, one: np.ndarray) -> np.ndarray:  # (..., q)
-    hit = rows.y[..., None, :] == np.arange(1, p.shape[-2] + 1)[:, None]  # (..., c - 1, n)
-    gradient = ((hit - p) * rows.w[..., None, :]) @ one
+def gradient_of(y: np.ndarray, w: np.ndarray, p: np.ndarray, one: np.ndarray) -> np.ndarray:  # (..., q)
+    """The gradient of the log-likelihood: labels y (..., n), probabilities p (..., c - 1, n), columns and 1 (..., n, d + 1)."""
+    hit = y[..., None, :] == np.arange(1, p.shape[-2] + 1)[:, None]  # (..., c - 1, n)
+    gradient = ((hit - p) * w[..., None, :]) @ one
     return gradient.reshape(*gradient.shape[:-2], -1)
 
 
-def _second(w: np.ndarray, p: np.ndarray, one: np.ndarray) -> np.ndarray:  # (..., q, q)
+def second_of(w: np.ndarray, p: np.ndarray, one: np.ndarray) -> np.ndarray:  # (..., q, q)
     """Minus the second derivatives: block (a, b) is the sum of w p_a ([a = b] - p_b) z z', most of it one product."""
     (free, n), wide = p.shape[-2:], one.shape[-1]
     if free == 1:
@@ -201,9 +202,9 @@ def advance(fed: Federation, path: Path, C: float) -> tuple[Path, Info]:
         step = _quasi_newton(path, gradient, pen)
     else:
         second = unpack_triangle(to_numpy(total.curvature))
-        step = _solve(second + pen.matrix, gradient)
+        step = solve(second + pen.matrix, gradient)
         if np.sqrt(max(step @ gradient, 0.0) / path.rows) < NEAR:
-            path = path._replace(parameters=float(np.trace(_solve(second + pen.matrix, second))))
+            path = path._replace(parameters=float(np.trace(solve(second + pen.matrix, second))))
     moved = float(np.sqrt(max(step @ gradient, 0.0) / path.rows))
     path = path._replace(base=path.at, at=path.at + step, objective=objective, gradient=gradient, moved=moved)
     return path._replace(halvings=0), info | {"change": moved}
@@ -217,7 +218,7 @@ def _accepted(path: Path, objective: float) -> bool:
     return bool(objective <= path.objective - gain + 1e-11 * abs(path.objective))
 
 
-def _solve(matrix: np.ndarray, right: np.ndarray) -> np.ndarray:
+def solve(matrix: np.ndarray, right: np.ndarray) -> np.ndarray:
     """matrix^-1 right for a symmetric matrix; directions without curvature are left where they are."""
     scale = np.sqrt(np.maximum(np.diag(matrix), np.finfo(float).tiny))
     unit = matrix / np.outer(scale, scale)

@@ -66,9 +66,11 @@ class RoundOptions(NamedTuple):
 
 
 @client("fedconceptem.initialise", SUM, batched=False)
-def initialise(down: None, client: Client, *, models: int) -> SingleClass:
-    """Set equal weights of the models; count the client if it has a single class."""
-    client.state["omega"] = np.full(models, 1 / models)
+def initialise(down: None, client: Client, *, models: int, ids: list | None = None) -> SingleClass:
+    """Set equal weights of the models, or take those at the places `ids` of weights found before; count a single class."""
+    found = client.state.get("omega")
+    client.state["omega"] = np.full(models, 1 / models) if ids is None else shares(to_numpy(found)[ids])
+    client.state.pop("own_intercepts", None)
     return SingleClass(np.asarray(float(len(np.unique(to_numpy(client.y))) == 1)))
 
 
