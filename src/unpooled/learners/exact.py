@@ -80,7 +80,9 @@ class Path(NamedTuple):
     gradient: Array  # there
     steps: Array  # (m, q) of L-BFGS
     changes: Array  # (m, q) of the gradient by these steps
-    scale: Array  # (d + 1, d + 1) inverse of the preconditioner of L-BFGS; (d + 1,) its diagonal; (0,) with Newton steps
+    scale: (
+        Array  # (d + 1, d + 1) inverse of the preconditioner of L-BFGS; (d + 1,) its diagonal; (0,) with Newton steps
+    )
     moved: float  # by the last step: root mean square change of the scores
     halvings: int
     rows: float
@@ -114,7 +116,9 @@ def curvature(down: Linear, client: Client, *, trainer: dict) -> Curvature:
     rows, log_p, loglik = _likelihood(down, client, trainer)
     one = _with_one(rows.x - down.centre)  # (..., n, d + 1)
     p = np.exp(log_p[..., 0, 1:, :])  # (..., c - 1, n)
-    return Curvature(rows.w.sum(-1), loglik, gradient_of(rows.y, rows.w, p, one), pack_triangle(second_of(rows.w, p, one)))
+    return Curvature(
+        rows.w.sum(-1), loglik, gradient_of(rows.y, rows.w, p, one), pack_triangle(second_of(rows.w, p, one))
+    )
 
 
 @client("learners.slope", SUM, adds=True)

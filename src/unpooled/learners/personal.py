@@ -200,7 +200,14 @@ def keep(
 
 
 def chosen(
-    raw: np.ndarray, y: np.ndarray, w: np.ndarray, offsets: np.ndarray, bases: int, folds: np.ndarray, optimism: Any, alone: bool
+    raw: np.ndarray,
+    y: np.ndarray,
+    w: np.ndarray,
+    offsets: np.ndarray,
+    bases: int,
+    folds: np.ndarray,
+    optimism: Any,
+    alone: bool,
 ) -> dict[str, np.ndarray]:
     """What the client keeps: weights of the candidates, their corrections, and held-out losses for the report."""
     space = features_of(raw, w)
@@ -215,7 +222,12 @@ def chosen(
     maps = final_maps(plan, z, y, w, offsets, kept)
     reported = reported_losses(plan, losses + extra, prior, w, folds)
     kept_of = {"mix": mix[kept] / mix[kept].sum(), "which": plan.which[kept], "maps": maps, "losses": reported}
-    return kept_of | {"centre": space.centre, "scale": space.scale, "axes": space.axes, "rows": np.asarray(float(w.sum()))}
+    return kept_of | {
+        "centre": space.centre,
+        "scale": space.scale,
+        "axes": space.axes,
+        "rows": np.asarray(float(w.sum())),
+    }
 
 
 def held_out_losses(

@@ -483,7 +483,9 @@ class FedConceptEM(LearnerEstimator):
             if k != "auto":
                 raise BadParameter(f"n_concepts={k!r} must be a whole number or 'auto'")
             if self.extra:
-                raise BadParameter(f"extra={self.extra!r} is for a given n_concepts: leave it at 0 with n_concepts='auto'")
+                raise BadParameter(
+                    f"extra={self.extra!r} is for a given n_concepts: leave it at 0 with n_concepts='auto'"
+                )
             return
         if not 1 <= k <= clients:
             raise BadParameter(

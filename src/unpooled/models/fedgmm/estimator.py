@@ -351,7 +351,9 @@ class FedGMM(JointModelPredictions):
 
     def _gaussian_m_step(self, params: Params, stats: Stats, state: State) -> Params:
         auto = isinstance(self.reg_covar, str)
-        params = mixture.m_step(params, stats, self.covariance_type, 0.0 if isinstance(self.reg_covar, str) else self.reg_covar)
+        params = mixture.m_step(
+            params, stats, self.covariance_type, 0.0 if isinstance(self.reg_covar, str) else self.reg_covar
+        )
         if auto:
             params = shrunk(params, stats, self.covariance_type, state.space.frame.scale)
         params = repaired(params, self.covariance_type, state.space.frame.scale)
@@ -381,7 +383,8 @@ class FedGMM(JointModelPredictions):
         means = self._label_means(fed, state) if self._linear and self.embedding is None else {}
         out = []
         for k, m in self._sizes():
-            for name in self.starts if m > 1 else self.starts[:1]:
+            alike = m == 1 and self._auto and self.n_gaussians != "auto"  # then one start is as good as the other
+            for name in self.starts[:1] if alike else self.starts:
                 params = state.mixtures[str(k)]
                 owner = initialization.owners(params, m, self.covariance_type) if name == "tied" else None
                 joint = initialization.first_joint(params, state.trainer.start(rng, m), owner)

@@ -124,7 +124,9 @@ class Fitted(NamedTuple):
     joint: Joint
     embedding: Embedding
     single: Float[Array, "singles p"]  # a single learner of all rows, or none
-    optimism: Float[Array, "2"]  # by how much the log-loss of a training row is smaller than of a new one: mixture, single
+    optimism: Float[
+        Array, "2"
+    ]  # by how much the log-loss of a training row is smaller than of a new one: mixture, single
 
 
 @client("fedgmm.personalise", TELL, batched=False)
@@ -148,7 +150,9 @@ def personalise(down: Fitted, client: Client, *, trainer: dict, shape: str, key:
         best = int(np.argmax(weights[-1].sum(0)))
         nets = personal.own_nets(learner, client, to_numpy(theta)[best : best + 1], epochs)
     own_parameters = 0.5 * (weights[0].size - 1) / max(float(to_numpy(client.w).sum()), 1.0)
-    optimism = [down.optimism[0], down.optimism[0] + own_parameters][: len(weights)] + [down.optimism[1]] * len(down.single)
+    optimism = [down.optimism[0], down.optimism[0] + own_parameters][: len(weights)] + [down.optimism[1]] * len(
+        down.single
+    )
     personal.keep(learner, client, np.stack(bases), np.array(optimism), x, nets)
 
 
