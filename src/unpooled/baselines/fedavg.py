@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from unpooled.arrays import Array, Float, namespace
+from unpooled.arrays import Array, Float, namespace, to_numpy
 from unpooled.client import SUM, Client, client
 from unpooled.estimator import Info
 from unpooled.federation import Federation
@@ -163,6 +163,6 @@ class FedAvg(LearnerEstimator):
 
     def finish(self, fed: Federation, state: Any) -> None:
         self.describe(fed, state.trainer, state.theta, "norm")
-        if isinstance(state, exact.Path) and state.parameters:
-            self.n_effective_ = state.parameters
+        if isinstance(state, exact.Path):
+            self.optimum_ = to_numpy(state.inverse), to_numpy(state.centre)
         self.personalise(fed)

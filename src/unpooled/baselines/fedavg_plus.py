@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 
 from unpooled.baselines.fedavg import FedAvg, Model, State, certain
+from unpooled.arrays import to_numpy
 from unpooled.client import TELL, Client, client
 from unpooled.federation import Federation
-from unpooled.learners import Trainer
+from unpooled.learners import Trainer, exact
 
 
 @client("fedavg_plus.tune", TELL)
@@ -67,6 +68,8 @@ class FedAvgPlus(FedAvg):
     def finish(self, fed: Federation, state: State) -> None:
         fed.tell(tune.using(trainer=self._tuning(state.trainer)), Model(state.theta))
         self.describe(fed, state.trainer, state.theta, "theta")
+        if isinstance(state, exact.Path):
+            self.optimum_ = to_numpy(state.inverse), to_numpy(state.centre)
         self.personalise(fed, theta="theta")
 
     def models(self, client: str | None) -> tuple[np.ndarray, np.ndarray]:

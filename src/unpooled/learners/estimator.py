@@ -285,7 +285,7 @@ class LearnerEstimator(ClassifierMixin, Estimator):
             shares = np.full(k, 1 / k) if shared_weights is None else to_numpy(shared_weights)
             epochs = self._epochs_alone if self.trainer_["hold_out"] else 0
             ask = personalise.using(trainer=self.trainer_, own=own, epochs=epochs)
-            fed.tell(ask, Shared(self.theta_, shares, self._optimism(fed)))
+            fed.tell(ask, Shared(self.theta_, shares, self._optimism(fed), *self._second_derivatives()))
         self._describe_choices(fed)
 
     @property
@@ -293,12 +293,16 @@ class LearnerEstimator(ClassifierMixin, Estimator):
         """Epochs of a network that a client trains alone: those of the run, within bounds."""
         return int(np.clip(self.trainer_["epochs"] * len(self.history_), 10, 60))
 
+    def _second_derivatives(self) -> tuple[np.ndarray, np.ndarray]:
+        """(inverse at the optimum, centre of the columns) of a linear learner that was fitted exactly, else empty."""
+        return getattr(self, "optimum_", (np.zeros((0, 0)), np.zeros(0)))
+
     def _optimism(self, fed: Federation) -> np.ndarray:
         """Parameters per training row: by how much the log-likelihood of such a row exceeds that of a new one (Akaike).
 
         0 where rows were held out, and over a network, where the server need not know the number of rows.
         """
-        if self.trainer_["hold_out"]:
+        if self.trainer_["hold_out"] or hasattr(self, "optimum_"):
             return np.asarray(0.0)
         rows = sum(float(to_numpy(c.w).sum()) for c in fed.here())
         return np.asarray(self.n_effective_ / rows if rows else 0.0)

@@ -24,7 +24,7 @@ from unpooled.maths.gaussian import pack_triangle, unpack_triangle
 from unpooled.tree import message
 
 CLOSE = 1e-6  # root mean square change of the scores by a step, below which the optimum is reached
-NEAR = 1e-3  # the same, below which the effective number of parameters is that of the optimum
+NEAR = 1e-3  # the same, below which second derivatives are those of the optimum
 MAX_HALVINGS = 40
 MEMORY = 20  # pairs of steps and changes of the gradient that L-BFGS keeps
 MAX_COLUMNS = 1500  # columns up to which L-BFGS is preconditioned by their second moments, beyond by variances
@@ -86,7 +86,7 @@ class Path(NamedTuple):
     moved: float  # by the last step: root mean square change of the scores
     halvings: int
     rows: float
-    parameters: float  # effective number of them: what the data determine, not the penalty; 0 with L-BFGS
+    inverse: Array  # (q, q) of the second derivatives near the optimum; (0, 0) before, and with L-BFGS
     round: int
 
     @property
@@ -186,7 +186,7 @@ def begin(fed: Federation, trainer: dict) -> Path:
     at = np.zeros((classes - 1) * (inputs + 1))
     scale = np.zeros(0) if newton.fits(inputs, classes) else _preconditioner(fed, centre, float(sums.n))
     none = np.zeros((0, len(at)))
-    return Path(trainer, centre, at, at, np.inf, at, none, none, scale, np.inf, 0, float(sums.n), 0.0, 0)
+    return Path(trainer, centre, at, at, np.inf, at, none, none, scale, np.inf, 0, float(sums.n), np.zeros((0, 0)), 0)
 
 
 def advance(fed: Federation, path: Path, C: float) -> tuple[Path, Info]:
@@ -208,7 +208,7 @@ def advance(fed: Federation, path: Path, C: float) -> tuple[Path, Info]:
         second = unpack_triangle(to_numpy(total.curvature))
         step = solve(second + pen.matrix, gradient)
         if np.sqrt(max(step @ gradient, 0.0) / path.rows) < NEAR:
-            path = path._replace(parameters=float(np.trace(solve(second + pen.matrix, second))))
+            path = path._replace(inverse=solve(second + pen.matrix, np.eye(len(second))))
     moved = float(np.sqrt(max(step @ gradient, 0.0) / path.rows))
     path = path._replace(base=path.at, at=path.at + step, objective=objective, gradient=gradient, moved=moved)
     return path._replace(halvings=0), info | {"change": moved}
@@ -277,6 +277,31 @@ def _preconditioned(path: Path, q: np.ndarray, pen: Penalty) -> np.ndarray:
     else:
         across = by_class / (0.5 * path.scale + ridge)
     return (across + across.sum(0)).ravel()  # the inverse of I - 11'/c is I + 11'
+
+
+# ---- leaving rows out ----
+
+
+def without_each(
+    x: np.ndarray, y: np.ndarray, w: np.ndarray, log_p: np.ndarray, inverse: np.ndarray, centre: np.ndarray
+) -> np.ndarray:  # (n, c)
+    """Log-probabilities of each row under the optimum of all other rows: one Newton step from that of all.
+
+    x (n, d), y codes (n,), w (n,), log_p (n, c) at the optimum, inverse (q, q) of the second derivatives there.
+    """
+    one, c = _with_one(x.astype(np.float64) - centre), log_p.shape[1]
+    wide, free = one.shape[1], c - 1
+    blocks = inverse.reshape(free, wide, free, wide)
+    leverage = np.einsum("ni,aibj,nj->nab", one, blocks, one, optimize=True) * w[:, None, None]
+    p = np.exp(log_p[:, 1:])
+    second = p[:, :, None] * (np.eye(free) - p[:, None, :])
+    error = (y[:, None] == np.arange(1, c)) - p
+    solved = np.linalg.solve(np.eye(free) - second @ leverage + 1e-9 * np.eye(free), error[..., None])
+    step = (leverage @ solved)[..., 0]
+    scores = log_p - log_p[:, :1]
+    scores[:, 1:] -= step
+    scores -= scores.max(1, keepdims=True)
+    return scores - np.log(np.exp(scores).sum(1, keepdims=True))
 
 
 # ---- the penalty and the learner's parameters ----

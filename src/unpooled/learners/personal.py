@@ -16,7 +16,7 @@ import numpy as np
 
 from unpooled.arrays import Array, Float, namespace, to_numpy
 from unpooled.client import TELL, Client, client
-from unpooled.learners import corrections
+from unpooled.learners import corrections, exact
 from unpooled.learners.corrections import Problem, log_softmax
 from unpooled.learners.labels import codes
 from unpooled.learners.trainer import Trainer
@@ -48,6 +48,8 @@ class Shared(NamedTuple):
     theta: Float[Array, "k p"]
     weights: Float[Array, "k"]
     optimism: Float[Array, ""]  # by how much their loss on a training row is smaller than on a new one
+    inverse: Float[Array, "q r"]  # of the second derivatives at the optimum of a linear learner, or (0, 0)
+    centre: Float[Array, "d"]  # of the columns, for `inverse`
 
 
 @client("learners.personalise", TELL, batched=False)
@@ -59,6 +61,9 @@ def personalise(down: Shared, client: Client, *, trainer: dict, own: dict, epoch
     learner = Trainer(**trainer)
     rows = learner._replace(hold_out=False).rows(client)
     log_bases = base_log_proba(learner, down, client.state, rows.x, own)
+    if down.inverse.size:  # the shared model as it were without each row
+        sides = (to_numpy(a) for a in (rows.x, rows.y, rows.w))
+        log_bases[0] = exact.without_each(*sides, log_bases[0], to_numpy(down.inverse), to_numpy(down.centre))
     nets = own_nets(learner, client, _first(down, client.state, own), epochs) if epochs else NO_NETS
     keep(learner, client, log_bases, float(down.optimism), to_numpy(rows.x), nets)
 

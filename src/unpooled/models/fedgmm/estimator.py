@@ -265,7 +265,7 @@ class FedGMM(JointModelPredictions):
         self.clients_ = {name: _renamed(own, f"pi-{best.key}") for name, own in self.clients_.items()}
         self.set_joint(best.joint, state.space.embedding, self.covariance_type)
         self.start_, self.lower_bound_ = best.key, float(best.loglik)
-        self.n_effective_ = (best.parameters or self.n_effective_) + self._flattery(state)
+        self.n_effective_ = self._chance(state, best) + self._flattery(state)
         self.set_thresholds(fed, float(state.space.frame.rows))
         single = state.candidates[-1] if len(state.candidates) > 1 else None
         self.single_ = self.theta_[:0] if single is None else to_numpy(single.joint.theta)[:1]
@@ -326,6 +326,15 @@ class FedGMM(JointModelPredictions):
 
     def _ridge(self, rows: float) -> float:
         return 1.0 if isinstance(self.ridge, str) else self.ridge * rows
+
+    def _chance(self, state: State, best: Candidate) -> float:
+        """The effective number of parameters of the learners; rows held out during the trial may have shown that it is less."""
+        if not best.parameters:
+            return self.n_effective_
+        single = state.candidates[-1]
+        seen = (1 - 1 / HELD_OUT) * single.gap * float(state.space.frame.rows)
+        shrink = np.clip(seen / max(single.parameters, 1.0), 0.2, 1.0) if self._auto and single.gap else 1.0
+        return best.parameters * float(shrink)
 
     def _flattery(self, state: State) -> float:
         """How many parameters more than its learners have the chosen model is worth, by the gaps between training and held-out rows.
