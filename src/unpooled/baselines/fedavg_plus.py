@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from unpooled.baselines.fedavg import FedAvg, Model, State, certain
 from unpooled.arrays import to_numpy
+from unpooled.baselines.fedavg import FedAvg, Model, State, certain
 from unpooled.client import TELL, Client, client
 from unpooled.federation import Federation
 from unpooled.learners import Trainer, exact

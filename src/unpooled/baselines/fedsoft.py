@@ -122,8 +122,10 @@ class FedSoft(Clusters):
         own = self.private(client)
         return (own["model"], np.ones(1)) if "model" in own else super().models(client)
 
-    def adapt(self, X: Any, y: Any) -> Any:
-        """A new client mixes the centres by its importances."""
+    def adapt(self, X: Any, y: Any = None) -> Any:
+        """A new client mixes the centres by its importances; without labels by its inputs."""
+        if y is None:
+            return self.adapt_to_inputs(X, "cluster")
         learner = Trainer(**self.trainer_)
         rows = learner.rows(Client("new", self._rows(X), np.asarray(y)))
         return self.with_own({"cluster": to_numpy(importances(learner, self.theta_, rows, self.least).importance)})

@@ -119,6 +119,7 @@ class Clusters(LearnerEstimator):
         self.describe(fed, state.trainer, state.theta, *self.kept)
         self.weights_ = to_numpy(state.weight) / to_numpy(state.weight).sum()
         self.concepts_ = {name: int(own["cluster"].argmax()) for name, own in self.clients_.items() if "cluster" in own}
+        self.describe_parts(fed, "cluster")
         largest = np.eye(len(self.theta_))[self.weights_.argmax()]
         self.personalise(fed, largest, **self.version)
 
@@ -127,8 +128,13 @@ class Clusters(LearnerEstimator):
         largest = np.eye(len(theta))[self.weights_.argmax()]
         return theta, self.private(client).get("cluster", largest)
 
-    def adapt(self, X: Any, y: Any) -> Any:
-        """A new client joins the cluster whose model has the least loss on its rows."""
+    def part_weights(self, own: Mapping[str, np.ndarray]) -> np.ndarray:
+        return own.get("cluster", self.weights_)
+
+    def adapt(self, X: Any, y: Any = None) -> Any:
+        """A new client joins the cluster whose model has the least loss on its rows; without labels by its inputs."""
+        if y is None:
+            return self.adapt_to_inputs(X, "cluster")
         learner = Trainer(**self.trainer_)
         rows = learner.rows(Client("new", self._rows(X), np.asarray(y)))
         loglik = to_numpy(learner.log_likelihood(self.theta_, rows)).sum(0)

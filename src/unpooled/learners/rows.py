@@ -14,7 +14,6 @@ from unpooled.learners.labels import codes
 from unpooled.maths.folds import tenths
 from unpooled.tree import message
 
-
 FEW = 1000  # rows of a client, below which a fifth of them is held out
 
 

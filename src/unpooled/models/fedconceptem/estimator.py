@@ -303,6 +303,7 @@ class FedConceptEM(LearnerEstimator):
         self.label_shares_ = label_shares(state.table, state.table_variance)
         self.concepts_ = {name: int(own["omega"].argmax()) for name, own in self.clients_.items()}
         self.certainty_ = {name: float(own["omega"].max()) for name, own in self.clients_.items()}
+        self.describe_parts(fed, "omega", ids)
         self.personalise(fed, self.weights_, weights="omega", ids=ids.tolist(), theta="theta")
 
     # ---- the server's part of a round ----
@@ -425,8 +426,8 @@ class FedConceptEM(LearnerEstimator):
         ----------
         X : array-like of shape (n, d)
         y : array-like of shape (n,) or None, default=None
-            The labels, which determine the concept. Without them the new client gets the weights of all clients together,
-            with a warning.
+            The labels, which determine the concept. Without them it is the one whose clients' inputs look most alike; where the
+            concepts' inputs do not differ, the weights of all clients together, with a warning. `confidence_` says how sure it is.
 
         Returns
         -------
@@ -434,11 +435,7 @@ class FedConceptEM(LearnerEstimator):
         """
         x = self._rows(X)
         if y is None:
-            text = (
-                "a new client without labels cannot be assigned a concept: it gets the weights of all clients together"
-            )
-            warnings.warn(text, DataWarning, stacklevel=2)
-            return self.with_own({"omega": self.weights_})
+            return self._by_inputs(X)
         trainer, new = Trainer(**self.trainer_), Client("new", x, np.asarray(y))
         rows = trainer.rows(new)
         log_i = information(trainer, self.theta_, rows, self.label_shares_)
@@ -447,6 +444,14 @@ class FedConceptEM(LearnerEstimator):
             r, _ = responsibilities(log_i + log_shares(own["omega"], rows.x))
             own["theta"] = to_numpy(self._tuning(trainer).train(self.theta_, new, rows, r))
         return self.with_own(own)
+
+    def _by_inputs(self, X: Any) -> FedConceptEM:
+        new = self.adapt_to_inputs(X, "omega")
+        if not new.own_:
+            text = f"inputs alone leave the concept open (probability {new.confidence_:.2f}): the weights of all clients are used"
+            warnings.warn(text, DataWarning, stacklevel=3)
+            new.own_ = {"omega": self.weights_}
+        return new
 
     def _tuning(self, trainer: Trainer) -> Trainer:
         """The trainer of the fine-tuning epochs."""

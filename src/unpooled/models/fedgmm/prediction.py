@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.stats import binom
 
 from unpooled.arrays import Array, Float, to_numpy
 from unpooled.client import SUM, TELL, Client, client
@@ -27,6 +28,7 @@ from unpooled.models.fedgmm.rounds import Joint, imputed
 from unpooled.models.fedgmm.weighted_e_step import log_densities
 from unpooled.tree import message
 
+WATCH_RATE = 0.05  # false alarms of `watch`; up to twice as many count as the threshold's own error
 MIN_HELD_OUT = 20  # held-out rows of all clients, below which leave-one-out densities are used
 BINS = 4000  # of the histogram of log densities
 RATES = np.array([0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2])  # false-alarm rates with a stored threshold
@@ -334,6 +336,26 @@ class JointModelPredictions(LearnerEstimator):
             Whose weights and threshold are used; None takes those of all clients together.
         """
         return self.novelty(X, client=client) > self.threshold(false_alarms, client)
+
+    def watch(self, X: Any, client: str | None = None) -> dict[str, Any]:
+        """Whether new rows of a client have left what it was fitted to: more of them are novel than should be.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d)
+            New rows, without labels.
+        client : str or None, default=None
+            Whose density they are judged by; None takes that of all clients, or of this personal model.
+
+        Returns
+        -------
+        dict
+            "moved": whether they have left it (below 1 in 1,000 by chance); "alarms", the share of novel rows where 5 % is expected;
+            "p_value" of so many.
+        """
+        novel = self.is_novel(X, WATCH_RATE, client)
+        p_value = float(binom.sf(novel.sum() - 1, len(novel), 2 * WATCH_RATE))
+        return {"moved": p_value < 1e-3, "alarms": float(novel.mean()), "p_value": p_value}
 
     def adapt(self, X: Any, y: Any = None) -> Any:
         """The personal model of a new client: EM on its weights, with Gaussians and learners as they are.
