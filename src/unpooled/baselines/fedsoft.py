@@ -6,6 +6,7 @@ client's one model, weighted by its importances.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -98,7 +99,7 @@ class FedSoft(Clusters):
     """
 
     kept = ("cluster", "model", "norm")
-    version = {"theta": "model"}
+    version: Mapping[str, str] = {"theta": "model"}
 
     def __init__(self, n_clusters: int = 3, *, mu: float = 0.1, least: float = 1e-4, **parameters: Any):
         super().__init__(n_clusters, **parameters)

@@ -39,7 +39,8 @@ not trained there. Minibatches are drawn by each client's own generator, so resu
 
 Read in this order: `trainer` (how learners are trained), `estimator` (the base class), `labels` and `rows` (what clients
 train on), `mixing` (responsibilities and averages), `sgd` and `newton` (the two optimizers), `search` (the learning rate), `exact`
-(linear learners at the optimum), `personal` and `corrections` (what each client keeps), `newcomers`, `registry` (learners by name), `dense`, `modules`, `nets` and `banded` (the learners).
+(linear learners at the optimum), `personal` and `corrections` (what each client keeps), `newcomers` (clients without labels),
+`registry` (learners by name), `dense`, `modules`, `nets` and `banded` (the learners).
 """
 
 from unpooled.learners import exact, newcomers, personal, search  # they register questions and messages

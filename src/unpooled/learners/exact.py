@@ -158,7 +158,7 @@ def gradient_of(y: np.ndarray, w: np.ndarray, p: np.ndarray, one: np.ndarray) ->
 
 def second_of(w: np.ndarray, p: np.ndarray, one: np.ndarray) -> np.ndarray:  # (..., q, q)
     """Minus the second derivatives: block (a, b) is the sum of w p_a ([a = b] - p_b) z z', most of it one product."""
-    (free, n), wide = p.shape[-2:], one.shape[-1]
+    free, wide = p.shape[-2], one.shape[-1]
     if free == 1:
         weight = w * p[..., 0, :] * (1 - p[..., 0, :])
         return np.swapaxes(one * weight[..., None], -1, -2) @ one

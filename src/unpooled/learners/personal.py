@@ -3,7 +3,8 @@
 Candidates are the shared model, the client's own mixture of shared models, linear corrections of both (from the intercepts alone to
 nearly a model of its own), logistic regressions of the client alone and, for networks, fine-tuned and local networks. Each is scored on
 rows that it was not fitted to. The client keeps their average, weighted by these scores and a prior: with few rows that is mostly the
-shared model, with many the best candidate or mixture of them. The losses that `gain_` reports come from weights found without the rows scored.
+shared model, with many the best candidate or mixture of them. The losses that `gain_` reports come from weights found without the
+rows scored.
 """
 
 from __future__ import annotations

@@ -13,7 +13,8 @@ What is sent:
 
 A client's weights of the concepts never leave it.
 
-Read in this order: `estimator` (the server), `discovery` (the number of concepts), `rounds` (the questions), `label_tables` (label shares from noisy counts).
+Read in this order: `estimator` (the server), `discovery` (the number of concepts), `rounds` (the questions), `label_tables`
+(label shares from noisy counts).
 """
 
 from unpooled.models.fedconceptem.estimator import FedConceptEM

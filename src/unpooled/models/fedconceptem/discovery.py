@@ -243,7 +243,7 @@ def n_directions(values: np.ndarray, clients: int) -> int:
 def fit_probes(fed: Federation, down: Probes, trainer: dict, rows: float) -> list[int]:
     """The places of the probes that are worth their parameters."""
     ids, left, first = list(range(len(down.coef))), EM_STEPS, True
-    _, classes, wide = down.coef.shape[0], down.coef.shape[1] + 1, down.coef.shape[2]
+    classes, wide = down.coef.shape[1] + 1, down.coef.shape[2]
     while True:
         total = fed.sum(probes.using(trainer=trainer, ids=ids, first=first), down)
         pen = exact.penalty(classes, wide - 1, 1.0 / max(RIDGE * rows, 1.0))
@@ -279,7 +279,7 @@ def fit_probe(fed: Federation, trainer: dict) -> tuple[Probe, np.ndarray, float]
     """(the probe at its optimum, second derivatives there (q, q), rows)."""
     sums = fed.sum(exact.column_sums, None)
     rows, mean = float(sums.n), to_numpy(sums.x) / float(sums.n)
-    inputs, classes = trainer["inputs"], len(trainer["labels"])
+    classes = len(trainer["labels"])
     moments = fed.sum(exact.second_moments.using(whole=True), exact.ColumnSums(np.asarray(rows), mean))
     axes = principal_axes(unpack_triangle(to_numpy(moments.xx))[:-1, :-1] / rows, MAX_PARAMETERS // (classes - 1) - 1)
     a = axes.shape[1]
