@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 PEERS := lifelines==0.30.3 autograd==1.9.1 autograd-gamma==0.5.0 formulaic==1.2.2 interface-meta==2.0.1 wrapt==2.5.2 \
 	dp-accounting==0.6.0 absl-py==2.5.1 dm-tree==0.1.10
 
-.PHONY: demo test test-flower-next lint bench docs clean
+.PHONY: demo test test-flower-next lint bench docs pictures clean
 
 demo: $(LIGHT)/ready
 	$(LIGHT)/bin/unpooled demo
@@ -36,8 +36,11 @@ lint: $(VENV)/ready
 bench: $(VENV)/ready
 	$(BIN)/python -m benchmarks
 
-docs: $(VENV)/ready  # docs/reference.md from the docstrings
-	$(BIN)/python docs/make_reference.py
+docs: $(VENV)/ready  # the site, in build/site; warnings and dead links are errors
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+
+pictures: $(VENV)/ready  # of the pages, the gallery and the notebooks
+	$(BIN)/python docs/make_pictures.py
 
 $(LIGHT)/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(LIGHT)
@@ -46,9 +49,9 @@ $(LIGHT)/ready: pyproject.toml constraints.txt
 
 $(VENV)/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install -q -c constraints.txt -e '.[all,encoder,dev]'
+	$(BIN)/pip install -q -c constraints.txt -e '.[all,encoder,dev,docs]'
 	$(BIN)/pip install -q --no-deps $(PEERS)
 	@touch $@
 
 clean:
-	rm -rf $(VENV) $(LIGHT) $(NEXT) demo runs .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(LIGHT) $(NEXT) build demo runs .pytest_cache .mypy_cache .ruff_cache
