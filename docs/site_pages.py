@@ -132,7 +132,12 @@ def gallery() -> dict[str, str]:
     pages = {}
     for path in scripts():
         title, text = title_and_text(path)
-        lines += [f"## [{title}]({path.stem}.md)", "", f"[![{title}](../pictures/gallery/{path.stem}.png)]({path.stem}.md)", ""]
+        lines += [
+            f"## [{title}]({path.stem}.md)",
+            "",
+            f"[![{title}](../pictures/gallery/{path.stem}.png)]({path.stem}.md)",
+            "",
+        ]
         pages[f"gallery/{path.stem}.md"] = example_page(path, title, text)
     return {"gallery/index.md": "\n".join(lines), **pages}
 

@@ -24,7 +24,11 @@ clinics = {name: rows[owner == i] for i, name in enumerate(["north", "east", "so
 malignant = {name: table.target[owner == i] == 0 for i, name in enumerate(clinics)}
 
 # %% One mixture over the clinics, and the pooled fit from the same start
-start = {"weights_init": [0.5, 0.5], "means_init": [[12, 0.08], [18, 0.2]], "precisions_init": [np.diag([0.3, 900])] * 2}
+start = {
+    "weights_init": [0.5, 0.5],
+    "means_init": [[12, 0.08], [18, 0.2]],
+    "precisions_init": [np.diag([0.3, 900])] * 2,
+}
 federated = up.GaussianMixture(2, tol=1e-9, max_iter=500, **start).fit(clinics)
 pooled = Pooled(2, tol=1e-9, max_iter=500, **{name: np.array(value) for name, value in start.items()}).fit(rows)
 apart = np.abs(federated.means_ / pooled.means_ - 1).max()

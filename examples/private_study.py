@@ -24,7 +24,9 @@ exact = up.GaussianMixture(2, random_state=0).fit(hospitals)
 epsilons = (0.1, 0.3, 1.0, 3.0)
 models = {}
 for epsilon in epsilons:
-    private = up.Private(hospitals, epsilon=epsilon, delta=1e-6, bounds=bounds, secret=b"for a picture that repeats......")
+    private = up.Private(
+        hospitals, epsilon=epsilon, delta=1e-6, bounds=bounds, secret=b"for a picture that repeats......"
+    )
     models[epsilon] = up.GaussianMixture(2, random_state=0).fit(private)
     print(private.accountant)
 lost = [max(exact.score(rows) - model.score(rows), 1e-6) for model in models.values()]

@@ -31,7 +31,9 @@ PROGRAMS = {name: program for name, program in PAGES.items() if program}
 def test_examples_run(page, tmp_path, monkeypatch):
     program = PROGRAMS[page]
     if "@client(" in program:  # what it registers must not stay in this process
-        done = subprocess.run([sys.executable, "-W", "error", "-c", program], cwd=tmp_path, capture_output=True, text=True)
+        done = subprocess.run(
+            [sys.executable, "-W", "error", "-c", program], cwd=tmp_path, capture_output=True, text=True
+        )
         assert done.returncode == 0, done.stderr
         return
     monkeypatch.chdir(tmp_path)
@@ -52,7 +54,9 @@ def test_every_public_name_has_a_page_and_an_example(package):
         thing = getattr(package, name)
         if name.startswith("_"):
             continue
-        has_page = f"| `{name}` |" in table if package is unpooled.baselines else re.search(rf"\b{name}\b", str(headings))
+        has_page = (
+            f"| `{name}` |" in table if package is unpooled.baselines else re.search(rf"\b{name}\b", str(headings))
+        )
         assert has_page, f"{name} has no page in docs/models"
         assert ">>>" in thing.__doc__, f"{name} has no example"  # run by tests/test_examples.py
 

@@ -1,6 +1,6 @@
 """Make the notebooks from gallery scripts, and run them: a cell begins at each `# %%`.
 
-    python examples/notebooks/make.py
+python examples/notebooks/make.py
 """
 
 from __future__ import annotations

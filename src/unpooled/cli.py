@@ -19,7 +19,10 @@ EXTRAS = {  # module -> the extra that installs it
     "matplotlib": "plot",
     "pyarrow": "parquet",
 }
-COMMANDS = ("demo", "run", "resume", "report", "predict", "reproduce", "serve", "node", "status", "verify")
+COMMANDS = (
+    *("demo", "run", "resume", "report", "predict", "reproduce", "serve", "node", "status", "verify"),
+    *("doctor", "completion"),
+)
 
 
 def main(argv: list[str] | None = None) -> int:
