@@ -90,7 +90,7 @@ def extras() -> Iterator[Finding]:
     """The packages of every extra."""
     for extra, names in EXTRAS.items():
         for name in names:
-            yield package(name, NONE, f"pip install 'unpooled[{extra}]' if you need it")
+            yield package(name, NONE, f"pip install 'unpooled[{extra}]' if you need it, or '.[{extra}]' in a checkout")
 
 
 def package(name: str, if_missing: str, remedy: str) -> Finding:
