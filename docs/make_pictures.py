@@ -12,6 +12,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 DOCS = Path(__file__).parent
@@ -24,18 +25,18 @@ def blocks(page: Path) -> str:
     return "\n".join(re.findall(r"```python\n(.*?)```", page.read_text(), re.S))
 
 
-def jobs() -> dict[str, tuple[str, Path]]:
-    """name -> (program, folder) of everything that draws."""
-    pages = {page.stem: blocks(page) for page in sorted(DOCS.rglob("*.md"))}
-    found = {name: (program, PICTURES) for name, program in pages.items() if ".savefig(" in program}
+def jobs() -> Iterator[tuple[str, str, Path]]:
+    """(name, program, folder) of everything that draws."""
+    for page in sorted(DOCS.rglob("*.md")):
+        if ".savefig(" in blocks(page):
+            yield page.stem, blocks(page), PICTURES
     for script in sorted(EXAMPLES.glob("*.py")):
-        found[script.stem] = (script.read_text(), PICTURES / "gallery")
-    return found
+        yield script.stem, script.read_text(), PICTURES / "gallery"
 
 
 def main(names: list[str]) -> None:
     environment = {**os.environ, "MPLBACKEND": "Agg"}
-    for name, (program, folder) in jobs().items():
+    for name, program, folder in jobs():
         if names and name not in names:
             continue
         folder.mkdir(parents=True, exist_ok=True)
