@@ -1,7 +1,7 @@
 """Draw all pictures of the documents again: `make pictures`.
 
-Pages draw their own pictures: the Python blocks of a page, put together, are run in docs/pictures. Gallery scripts
-are run in docs/pictures/gallery, and the notebooks are made from three of them.
+Pages draw their own pictures: the Python blocks of a page, put together, are one program, whose pictures go to
+docs/pictures. Those of gallery scripts go to docs/pictures/gallery, and the notebooks are made from three scripts.
 
     python docs/make_pictures.py [NAME ...]      # only these pages or scripts, by the stem of their file
 """
@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -34,14 +36,20 @@ def jobs() -> Iterator[tuple[str, str, Path]]:
         yield script.stem, script.read_text(), PICTURES / "gallery"
 
 
+def draw(program: str, folder: Path) -> None:
+    """Run a program in a folder of its own, and keep the pictures that it draws."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as scratch:
+        subprocess.run([sys.executable, "-c", program], cwd=scratch, env={**os.environ, "MPLBACKEND": "Agg"}, check=True)
+        for picture in Path(scratch).glob("*.png"):
+            shutil.copy(picture, folder)
+
+
 def main(names: list[str]) -> None:
-    environment = {**os.environ, "MPLBACKEND": "Agg"}
     for name, program, folder in jobs():
-        if names and name not in names:
-            continue
-        folder.mkdir(parents=True, exist_ok=True)
-        print(name, flush=True)
-        subprocess.run([sys.executable, "-c", program], cwd=folder, env=environment, check=True)
+        if not names or name in names:
+            print(name, flush=True)
+            draw(program, folder)
     if not names:
         subprocess.run([sys.executable, EXAMPLES / "notebooks" / "make.py"], check=True)
 

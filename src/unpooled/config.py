@@ -26,7 +26,8 @@ SECTIONS = {  # section -> key -> type of its value
         "wait": "float",
     },
 }
-SECTIONS["layers"] = {"secure": "bool", "levels": "int", "quantiser": "str", "max_share": "float"}
+SECTIONS["layers"] = {"secure": "bool", "levels": "int", "quantiser": "str"}
+SECTIONS["layers"] |= {"max_share": "float", "ranges": "Mapping"}
 SECTIONS["privacy"] = {"epsilon": "float", "delta": "float", "bounds": "Mapping", "colluding": "int"}
 STUDY = ("study", "participants")  # sections that `unpooled.study` checks
 LINK_ONLY = ("link", "timeout", "wait")  # keys for runs over a link only; a run in this process ignores them
@@ -151,15 +152,20 @@ def federation(config: Config) -> Any:
     return with_privacy(layered(federate(data["path"], columns=data.get("columns"), **roles, **engine), config), config)
 
 
-def layered(fed: Any, config: Config, min_cohort: int = 3, folder: Path | None = None) -> Any:
-    """The federation inside the layers that [layers] names."""
+def layered(fed: Any, config: Config, min_cohort: int = 3, folder: Path | None = None, watched: bool = False) -> Any:
+    """The federation inside the layers that [layers] names; `watched` looks at answers even if it names none."""
     from unpooled.layers.compression import Compressed
     from unpooled.layers.plausible import Plausible
     from unpooled.layers.secure import SecureSum
 
     layers = config.get("layers", {})
-    if "max_share" in layers:
-        fed = Plausible(fed, max_share=layers["max_share"])
+    limits = {k: layers[k] for k in ("max_share", "ranges") if k in layers}
+    if layers.get("secure") and limits:
+        raise BadParameter(
+            f"[layers] has secure and {next(iter(limits))}: masked answers cannot be looked at, choose one of them"
+        )
+    if limits or (watched and not layers.get("secure")):
+        fed = Plausible(fed, **limits)
     compression = {k: layers[k] for k in ("levels", "quantiser") if k in layers}
     if layers.get("secure") and compression:
         raise BadParameter(

@@ -26,7 +26,6 @@ from unpooled.arrays import to_numpy
 from unpooled.errors import RunError, UnpooledError
 from unpooled.estimator import Moment
 from unpooled.layers.followed import Followed
-from unpooled.layers.plausible import Plausible
 from unpooled.study import Study
 from unpooled.tree import Tree, message
 
@@ -74,8 +73,7 @@ def with_layers(fed: Any, folder: Path, config: configs.Config) -> Any:
     """The federation of a run inside its layers; the totals of a study are kept in the run folder."""
     study = study_of(folder)
     least = 3 if study is None else study.min_cohort
-    fed = fed if config.get("layers", {}).get("secure") else Plausible(fed)  # masked answers cannot be looked at
-    fed = configs.layered(fed, config, min_cohort=max(3, least), folder=folder)
+    fed = configs.layered(fed, config, min_cohort=max(3, least), folder=folder, watched=True)
     fed = fed if study is None else Followed(fed, folder / "totals")
     return configs.with_privacy(fed, config)
 

@@ -11,6 +11,7 @@ from typing import Any
 from unpooled import parameters
 from unpooled.errors import BadParameter, DataNotFound, suggest
 from unpooled.node import policy
+from unpooled.node.budget import preparation_of
 from unpooled.node.ledger import Ledger
 from unpooled.node.secrets import read_identity
 from unpooled.node.site import Site
@@ -106,7 +107,8 @@ def site(config: NodeConfig) -> Site:
 def table_source(config: NodeConfig) -> TableSource:
     data = config.data
     how = {k: data[k] for k in ("columns", "label", "sample_weight", "chunk_rows") if k in data}
-    return TableSource(config.name, _table(config), **how)
+    own = policy.read(config.paths["policy"]).privacy if config.paths["policy"].is_file() else None
+    return TableSource(config.name, _table(config), preparation=preparation_of(own), **how)
 
 
 def _table(config: NodeConfig) -> Table:

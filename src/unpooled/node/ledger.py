@@ -199,6 +199,8 @@ def explain(entry: dict[str, Any]) -> str:
     masked = "masked, " if entry.get("masked") else ""
     masked = f"with noise (mu^2 {entry['mu2']:.3g}), {masked}" if entry.get("mu2") else masked
     trust = "" if study else " (no study: the policy trusts the coordinator)"
+    if entry.get("masked") and not entry.get("followed"):
+        trust += " (peers were not pinned: whoever invents them can take the mask off)"
     return (
         f"{when}: {entry['numbers']} numbers ({entry['bytes']} bytes) {verb} {masked}{USES[entry['kind']]}, "
         f"in answer to {entry['question']}{study}{steps}: {what}{more}{trust}"

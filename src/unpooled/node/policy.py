@@ -49,6 +49,10 @@ dry_run = false                # true: answer nothing, write into the ledger wha
 # per_question = 1.0           # epsilon of one look, at most
 # colluding = 1                # nodes assumed to tell the coordinator their noise
 # required = true              # answer nothing but looks with noise
+# unit = "patient_id"          # protect all rows of one patient, not single rows; needs max_rows_per_unit
+# max_rows_per_unit = 3        # rows of one patient that are used, at most; a look costs the square of it
+# [privacy.bounds]             # from knowledge, not from the data; values outside are moved to the nearest bound
+# age = [0, 110]
 
 [limits]                       # how closely a request may look, whoever asks
 min_count = 5                  # rows in a cluster whose centre leaves, at least

@@ -24,11 +24,12 @@ from unpooled.errors import UnpooledError, suggest
 from unpooled.layers.secure import masking_node
 from unpooled.local import merged_jobs
 from unpooled.node import limits, questions
-from unpooled.node.budget import LOOK, Charge, answer_privately
+from unpooled.node.budget import LOOK, Charge, answer_privately, preparation_of
 from unpooled.node.ledger import Ledger, Line
 from unpooled.node.policy import MASK, Policy
+from unpooled.node.preparation import Preparation
 from unpooled.node.questions import Refused
-from unpooled.node.secrets import Secrets, node_secret, pins_of
+from unpooled.node.secrets import Secrets, draws_secret, node_secret, pins_of
 from unpooled.node.session import Session, read_totals
 from unpooled.node.vault import Vault, forget_old_runs, identity
 from unpooled.study import Study
@@ -54,6 +55,7 @@ class Source:
 
     def __init__(self, client: Client, columns: Sequence[str] | None = None):
         self.client, self.columns, self.label = client, None if columns is None else list(columns), client.y is not None
+        self.preparation = Preparation()
 
     def open(self, columns: Sequence[str] | None) -> Rows:
         """The rows with these columns in this order."""
@@ -232,7 +234,8 @@ class Site:
             settings["pins"] = pins_of(session.study.participants, self.name)
             settings["min_cohort"] = max(settings["min_cohort"], session.study.min_cohort)
         kept = Secrets(self.vault, request["run"], **settings)
-        return {"letters": letters, "asked": asked, "secrets": kept}
+        draws = draws_secret(self.vault) if policy.network else b""
+        return {"letters": letters, "asked": asked, "secrets": kept, "draws": draws}
 
     def _followed(
         self, session: Session, ask: Ask, down: Tree, request: dict[str, Any], private: dict[str, Any]
@@ -321,7 +324,11 @@ class Site:
         if any(step.name == LOOK for step in ask.steps):
             looks = None if self.ledger is None else self.ledger.looks
             secret = node_secret(self.vault)
-            ask, up, charge = answer_privately(ask, up, down, me, policy.privacy, looks, secret, pinned)
+            if preparation_of(policy.privacy) != self.source.preparation:
+                raise Refused(
+                    f"the [privacy] of {self.name!r} has another unit or other bounds than its data were read with: restart the node"
+                )
+            ask, up, charge = answer_privately(ask, up, down, me, policy.privacy, looks, secret, pinned, rows.n_rows)
         elif not (pinned and any(step.name == MASK for step in ask.steps)):
             policy.check_answer(up, ask.types[1], rows.n_rows, self.name)
         sent = replace(ask, answer=lambda *_, **__: up, options={})(down, me)
@@ -418,7 +425,7 @@ def _is_step(step: Any) -> bool:
 
 
 _NOBODY = Client("", np.zeros((0, 1)))  # a client without rows, to be given a state and secrets
-_PRIVATE = ("moment", "letters", "asked", "secrets")
+_PRIVATE = ("moment", "letters", "asked", "secrets", "draws")
 
 
 def _check_down(down: Tree, ask: Ask) -> dict[str, Any]:

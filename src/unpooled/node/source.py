@@ -20,6 +20,7 @@ from unpooled.data import checks, files
 from unpooled.data.files import Columns
 from unpooled.data.frames import matrix
 from unpooled.errors import BadData, BadParameter, DataNotFound, DataWarning, suggest
+from unpooled.node.preparation import NOTHING, Preparation, clip, limit_units
 from unpooled.node.site import Rows
 
 
@@ -46,21 +47,16 @@ class TableSource:
         label: str | None = None,
         sample_weight: str | None = None,
         chunk_rows: int = 0,
+        preparation: Preparation = NOTHING,
     ):
-        self.name, self.table, self._label, self._weight, self.chunk_rows = (
-            name,
-            table,
-            label,
-            sample_weight,
-            chunk_rows,
-        )
+        self.name, self.table, self._label, self._weight = name, table, label, sample_weight
+        self.chunk_rows, self.preparation = chunk_rows, preparation
         self._map, self.label = columns, label is not None
 
     @cached_property
     def mapping(self) -> dict[str, str]:
         """Federation's name -> the table's, checked against the table."""
-        held = self.table.names()
-        apart = [c for c in (self._label, self._weight) if c is not None]
+        held, apart = self.table.names(), self._apart
         mapping = dict(self._map) if self._map else {c: c for c in held if c not in apart}
         for column in [*mapping.values(), *apart]:
             if column not in held:
@@ -70,6 +66,11 @@ class TableSource:
     @property
     def columns(self) -> list[str]:
         return list(self.mapping)
+
+    @property
+    def _apart(self) -> list[str]:
+        """Columns of the table that are no features."""
+        return [c for c in (self._label, self._weight, self.preparation.unit) if c is not None]
 
     def open(self, columns: Sequence[str] | None) -> Rows:
         """The rows with these columns in this order, read now or (in chunks) at each question."""
@@ -84,8 +85,9 @@ class TableSource:
         return Rows(lambda: (self._client(c, wanted) for c in self._chunks(wanted)), count, count <= self.chunk_rows)
 
     def _chunks(self, wanted: Sequence[str]) -> Iterator[Columns]:
-        names = list(dict.fromkeys([*wanted, *(c for c in (self._label, self._weight) if c is not None)]))
-        return (c for c in self.table.chunks(names, self.chunk_rows) if len(next(iter(c.values()))))
+        names = list(dict.fromkeys([*wanted, *self._apart]))
+        chunks = limit_units(self.table.chunks(names, self.chunk_rows), self.preparation, self.table.where)
+        return (c for c in chunks if len(next(iter(c.values()))))
 
     def _joined(self, wanted: Sequence[str]) -> Columns:
         parts = list(self._chunks(wanted))
@@ -97,6 +99,8 @@ class TableSource:
         x = matrix({c: held[c] for c in wanted}, self.table.where).astype(np.float64, copy=False)
         if np.isinf(x).any():
             raise BadData(f"{self.table.where} holds infinite values: use an empty cell for what is missing")
+        ours = {theirs: name for name, theirs in self.mapping.items()}
+        x = clip(x, [ours[c] for c in wanted], self.preparation)
         y = None if self._label is None else held[self._label]
         w = None if self._weight is None else np.asarray(held[self._weight], np.float64)
         return Client(self.name, x, y, w)
