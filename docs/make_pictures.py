@@ -40,7 +40,9 @@ def draw(program: str, folder: Path) -> None:
     """Run a program in a folder of its own, and keep the pictures that it draws."""
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as scratch:
-        subprocess.run([sys.executable, "-c", program], cwd=scratch, env={**os.environ, "MPLBACKEND": "Agg"}, check=True)
+        subprocess.run(
+            [sys.executable, "-c", program], cwd=scratch, env={**os.environ, "MPLBACKEND": "Agg"}, check=True
+        )
         for picture in Path(scratch).glob("*.png"):
             shutil.copy(picture, folder)
 

@@ -40,13 +40,14 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("shell", choices=SHELLS)
+    parser.set_defaults(commands=commands)
     return parser
 
 
 def run(args: argparse.Namespace) -> int:
-    from unpooled.cli import parser
-
-    tree = dict(walk(parser(), ()))
+    tree = {(): Words(inner=_inner(args.commands), options=["--help", "--version"])}
+    for name, parser in args.commands.choices.items():
+        tree.update(walk(parser, (name,)))
     print(fish(tree) if args.shell == "fish" else bash(tree, is_zsh=args.shell == "zsh"), end="")
     return 0
 
@@ -65,12 +66,17 @@ def walk(parser: argparse.ArgumentParser, path: tuple[str, ...]) -> Iterator[tup
     for action in parser._actions:
         words.options += [option for option in action.option_strings if option.startswith("--")]
         if isinstance(action, argparse._SubParsersAction):
-            helps = {choice.dest: choice.help or "" for choice in action._choices_actions}
-            words.inner.update({name: helps.get(name, "") for name in action.choices})
+            words.inner.update(_inner(action))
             for name, inner in action.choices.items():
                 yield from walk(inner, (*path, name))
         elif action.choices and not action.option_strings:
             words.inner.update(dict.fromkeys(map(str, action.choices), ""))
+
+
+def _inner(action: Any) -> dict[str, str]:
+    """name -> one line of help of the commands inside a command."""
+    helps = {choice.dest: choice.help or "" for choice in action._choices_actions}
+    return {name: helps.get(name, "") for name in action.choices}
 
 
 def bash(tree: dict[tuple[str, ...], Words], is_zsh: bool) -> str:
