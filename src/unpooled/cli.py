@@ -36,6 +36,8 @@ COMMANDS = (
     "verify",
     "watch",
     "card",
+    "doctor",
+    "completion",
 )
 
 

@@ -416,6 +416,10 @@ class LastLayer(RegressorMixin, Estimator):
             raise BadParameter("a private fit keeps no exact sums to add to or to subtract from: fit again instead")
 
     def _federation_of(self, client: str, data: Any) -> Federation:
+        if not isinstance(client, str):
+            raise BadParameter(
+                f"client should be the name of a client, not a {type(client).__name__}: give its rows as data=(X, y)"
+            )
         fed = data if is_federation(data) else getattr(self, "_fed", None)
         if data is not None and not is_federation(data):
             fed = federate({client: data} if isinstance(data, tuple) else data)

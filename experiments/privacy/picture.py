@@ -9,8 +9,8 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
 HERE = Path(__file__).parent
-RESULTS = HERE.parent / "experiments" / "privacy" / "results"
-OUT = HERE / "pictures" / "privacy.png"
+RESULTS = HERE / "results"
+OUT = HERE.parents[1] / "docs" / "pictures" / "privacy.png"
 COLOURS = ("#3b6fb6", "#e08a2e", "#4a9d6f", "#8467b0")
 LEAST = 1e-4  # gaps below are drawn here
 
