@@ -17,6 +17,7 @@ from unpooled import tree
 from unpooled.arrays import to_numpy
 from unpooled.client import Client
 from unpooled.data.federate import as_federation
+from unpooled.data.schema.design import level_counts
 from unpooled.errors import BadParameter
 from unpooled.federation import Federation
 from unpooled.layers.folds import Folded
@@ -233,7 +234,8 @@ def _asked(fitted: dict[str, list], fed: Federation, cv: int | str) -> tuple[Sco
         kinds.append(hows[0])
         down.append(Fitted(np.stack(coefs), np.array(scales), np.array(alphas)))
     folds, sites = (0, fed.names) if cv == "site" else (int(cv), [])
-    ask = held_out.using(models=kinds, folds=folds, sites=sites)
+    levels = level_counts(fed.schema) if getattr(fed, "schema", None) is not None else []
+    ask = held_out.using(models=kinds, folds=folds, sites=sites, levels=levels)
     total = tree.map(to_numpy, fed.sum(ask, tuple(down)))
     return total, {name: METRICS[how["kind"]] for name, how in zip(fitted, kinds)}
 

@@ -30,6 +30,7 @@ class Case(NamedTuple):
 
 CASES = {
     "GaussianMixture": Case({"n_components": 3, "max_iter": 5}),
+    "MixedMixture": Case({"n_components": 3, "max_iter": 5}),
     "FedEM": Case({"max_iter": 4}),
     "VRFedEM": Case({"max_iter": 4}),
     "FedMissEM": Case({"rank": 2, "max_iter": 4}, rtol=GRADIENT, visits=True),

@@ -23,7 +23,7 @@ from unpooled.maths import bayes_linear
 from unpooled.maths.bayes_linear import Axes, Posterior, Stats
 from unpooled.maths.feature_maps import Kernel
 from unpooled.models.regression.group_effects import check_group_by, find_groups
-from unpooled.models.regression.last_layer import Design, LastLayer, statistics
+from unpooled.models.regression.last_layer import Design, LastLayer, check_clients, statistics
 from unpooled.models.regression.scaling import check_targets, check_varies, standardise
 from unpooled.models.regression.without_each import Total, without_each
 from unpooled.parameters import above, at_least, flag, one_of
@@ -142,10 +142,7 @@ class BayesianRegression(LastLayer):
         flag("standardize", self.standardize)
         one_of("missing", self.missing, ("impute", "refuse"))
         one_of("recalibrate", self.recalibrate, (True, False, "clients"))
-        if self.recalibrate == "clients" and len(fed.names) < 2:
-            raise BadParameter(
-                "recalibrate='clients' leaves out one client at a time but there is only one: use True instead"
-            )
+        check_clients(self.recalibrate, fed)
 
     def rounds(self, fed: Federation, saved: Moment | None = None) -> Iterator[Moment]:
         """Fit, handing out what is needed to go on; with a `Private` layer in `fed`, by the private counterpart."""
