@@ -23,6 +23,7 @@ FLOORS = [
     {"layers", "learners"},
     {"config"},
     {"study", "report"},
+    {"checking"},
     {"models"},
     {"validation"},
     {"baselines"},

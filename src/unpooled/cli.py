@@ -23,7 +23,9 @@ EXTRAS = {  # module -> the extra that installs it
 }
 COMMANDS = (
     "demo",
+    "check",
     "run",
+    "compare",
     "resume",
     "report",
     "predict",
@@ -34,6 +36,8 @@ COMMANDS = (
     "verify",
     "watch",
     "card",
+    "doctor",
+    "completion",
 )
 
 

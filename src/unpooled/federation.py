@@ -164,6 +164,10 @@ class Federation(Protocol):
     def columns(self) -> list[str] | None:
         """The names of the columns, if they have names."""
 
+    @property
+    def schema(self) -> Any:
+        """The kinds and levels of the columns (`data.schema.Schema`), if the data has a schema; None is numbers alone."""
+
     def here(self) -> list[Client]:
         """The clients whose rows and state are in this process; none of them over a network.
 
@@ -251,6 +255,10 @@ class Layer:
     @property
     def columns(self) -> list[str] | None:
         return self.inner.columns
+
+    @property
+    def schema(self) -> Any:
+        return getattr(self.inner, "schema", None)
 
     @property
     def journal(self) -> Journal:

@@ -117,7 +117,8 @@ def test_a_run_over_nodes_notes_for_whom_it_waits(tmp_path):
     import unpooled as up
     from unpooled.client import Client
     from unpooled.node.policy import Policy
-    from unpooled.node.site import Site, Source
+    from unpooled.node.rows import Source
+    from unpooled.node.site import Site
     from unpooled.remote import Remote
 
     rows = {name: np.random.default_rng(i).normal(size=(60, 2)) for i, name in enumerate(("a", "b", "c"))}

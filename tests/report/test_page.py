@@ -88,6 +88,7 @@ MODELS = {
     "Cox": (lives, None, SURVIVAL),
     "KaplanMeier": (lives, None, SURVIVAL),
     "PCA": (blobs, None, {"n_components": 2}),
+    "Pooling": (numbers, "y", {"em_rounds": 3}),
 }
 SILENT = ("FedEM", "VRFedEM", "Describe", "KaplanMeier")  # of single rows
 

@@ -161,6 +161,8 @@ class Exchange:
         own: dict[str, Any] = {"to": name, "base": run.base.get(name, 0), "floor": run.oldest_round(name)}
         if name not in run.begun:
             own["columns"] = self.fed.columns
+            table = self.fed.wanted.pack()
+            own |= {} if table is None else {"table": table}
         return json.dumps(own)
 
     # ---- up ----
