@@ -30,7 +30,7 @@ FLOORS = [
     {"node"},
     {"certificate", "remote"},
     {"runs"},
-    {"flower"},
+    {"flower", "pages"},
     {"commands"},
     {"cli"},
 ]

@@ -15,6 +15,7 @@ from unpooled.data.schema import Schema, Wanted, read_own
 from unpooled.data.schema.column import AUTO
 from unpooled.errors import BadParameter, suggest
 from unpooled.estimator import estimator_class
+from unpooled.maths.folds import FOLDS
 
 SECTIONS = {  # section -> key -> type of its value
     "data": {"path": "str", "by": "str", "label": "str", "builtin": "str", "weight": "str", "columns": "list | str"},
@@ -31,6 +32,7 @@ SECTIONS = {  # section -> key -> type of its value
 SECTIONS["layers"] = {"secure": "bool", "levels": "int", "quantiser": "str"}
 SECTIONS["layers"] |= {"max_share": "float", "ranges": "Mapping"}
 SECTIONS["privacy"] = {"epsilon": "float", "delta": "float", "bounds": "Mapping", "colluding": "int"}
+SECTIONS["validation"] = {"cv": "int"}
 STUDY = ("study", "participants")  # sections that `unpooled.study` checks
 TABLES = ("columns", "sites")  # kinds of columns, and how single sites write them
 LINK_ONLY = ("link", "timeout", "wait")  # keys for runs over a link only; a run in this process ignores them
@@ -94,6 +96,11 @@ def check(config: Config) -> None:
     for section, keys in SECTIONS.items():
         _known(config.get(section, {}), keys, f"[{section}] has no key")
         parameters.check_types(config.get(section, {}), keys)
+    folds = config.get("validation", {}).get("cv", FOLDS[0])
+    if folds not in FOLDS:
+        raise BadParameter(
+            f"[validation] cv = {folds!r} must be {', '.join(map(str, FOLDS))}: so many folds are held out in turn"
+        )
     data = config.get("data", {})
     _check_tables(config)
     if "link" in config.get("federation", {}):

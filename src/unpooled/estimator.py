@@ -124,7 +124,11 @@ class Estimator(BaseEstimator):
             moment = self._next(fed, moment)
             yield moment
         self.history_, self.n_iter_ = moment.history, len(moment.history)
-        self.finish(fed, moment.state)
+        self.finish(fed, self.last_state(moment))
+
+    def last_state(self, moment: Moment) -> Any:
+        """The state that the learned attributes are set from, once a run has stopped."""
+        return moment.state
 
     def _check_all(self, fed: Federation) -> None:
         """The model's own checks first, whose messages say more than those about types."""

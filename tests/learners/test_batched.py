@@ -25,7 +25,6 @@ def test_scores_and_gradients_are_those_of_one_by_one(name, monkeypatch):
     alone = net.gradient(*case), net.logits(*case[:2]), net.logits(case[0][0], case[1])
     monkeypatch.setitem(modules.BACKENDS, "cpu", "batched")
     net.rows_at_once = 8  # two clients at a time: the last block has one
-    net._compiled = None
     together = net.gradient(*case), net.logits(*case[:2]), net.logits(case[0][0], case[1])
     for ours, theirs in zip(together, alone):
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)

@@ -1,11 +1,10 @@
-"""Residual and depthwise networks, many at once: every convolution of all models is one batched product. Nothing is sent.
+"""Residual and depthwise networks, many at once: the layers of all models are one layer of many groups. Nothing is sent.
 
-Images are (m, b, height, width, channels), m counting models. A convolution gathers the pixels under its kernel side by side
-and multiplies them by each model's weights; one that mixes no channels adds up shifted images instead. On a GPU the whole
-pass is compiled, so that gathering and normalising need no memory of their own. Sums run in float32 whatever the products have.
+Images are (b, m x channels, height, width), m counting models, so that a convolution of all models is one grouped convolution and a group
+norm one group norm. Nothing has to be compiled, and shapes may change from step to step.
 
 `torch.set_float32_matmul_precision` decides about precision on a GPU, as it does elsewhere in torch: "medium" has products in
-bfloat16, "high" in TF32, "highest" (torch's default) in float32. Parameters and their gradients are float32 always.
+bfloat16, "high" in TF32, "highest" (torch's default) in float32. Parameters, their gradients and sums are float32 always.
 """
 
 from __future__ import annotations
@@ -62,76 +61,43 @@ def bytes_per_row(module: nn.Module, inputs: int) -> int:
 
 def scores(module: nn.Module, weights: Sequence[Tensor], x: Tensor) -> Tensor:
     """Class scores (m, b, classes) of rows x (m, b, d); weights are (m, *shape) for each parameter, in their order."""
-    left = iter(weights)
-    out = _evaluate(module, left, x)
-    return out.float()
+    return _evaluate(module, iter(weights), x, len(x)).float()
 
 
-def _evaluate(layer: nn.Module, left: Iterator[Tensor], h: Tensor) -> Tensor:
+def _evaluate(layer: nn.Module, left: Iterator[Tensor], h: Tensor, m: int) -> Tensor:
+    """Vectors are (m, b, units), images (b, m x channels, height, width)."""
     if isinstance(layer, nn.Sequential):
         for part in layer:
-            h = _evaluate(part, left, h)
+            h = _evaluate(part, left, h, m)
         return h
     if isinstance(layer, Residual):
-        body = _evaluate(layer.body, left, h)
-        return _evaluate(layer.last, left, body + _evaluate(layer.short, left, h))
+        body = _evaluate(layer.body, left, h, m)
+        return _evaluate(layer.last, left, body + _evaluate(layer.short, left, h, m), m)
     if isinstance(layer, nn.Unflatten):
-        return h.unflatten(-1, layer.unflattened_size).permute(0, 1, 3, 4, 2)
+        return h.unflatten(-1, layer.unflattened_size).movedim(0, 1).flatten(1, 2)
     if isinstance(layer, nn.Flatten):
-        return h.permute(0, 1, 4, 2, 3).flatten(2) if h.ndim == 5 else h
-    if isinstance(layer, nn.AdaptiveAvgPool2d):
-        return h.float().mean((2, 3), keepdim=True).to(h.dtype)
-    if isinstance(layer, SIMPLE):
+        return h.unflatten(1, (m, -1)).movedim(1, 0).flatten(2) if h.ndim == 4 else h
+    if isinstance(layer, (nn.AdaptiveAvgPool2d, *SIMPLE)):
         return layer(h)
-    return _weighted(layer, left, h)
+    return _weighted(layer, left, h, m)
 
 
-def _weighted(layer: Any, left: Iterator[Tensor], h: Tensor) -> Tensor:
-    """A layer with weights."""
+def _weighted(layer: Any, left: Iterator[Tensor], h: Tensor, m: int) -> Tensor:
+    """A layer with weights (m, ...)."""
     weight = next(left)
     bias = next(left) if layer.bias is not None else None
     if isinstance(layer, nn.GroupNorm):
-        return _group_norm(h, weight, bias, layer.num_groups, layer.eps)
-    weight = weight.to(h.dtype)
+        return _group_norm(
+            h, weight.flatten(), None if bias is None else bias.flatten(), m * layer.num_groups, layer.eps
+        )
+    weight, bias = weight.to(h.dtype), None if bias is None else bias.to(h.dtype)
     if isinstance(layer, nn.Linear):
         out = torch.bmm(h, weight.mT)
-        return out if bias is None else out + bias[:, None].to(h.dtype)
-    out = _depthwise(h, weight, layer) if layer.groups > 1 else _convolution(h, weight, layer)
-    return out if bias is None else out + bias[:, None, None, None].to(h.dtype)
-
-
-def _convolution(h: Tensor, weight: Tensor, layer: nn.Conv2d) -> Tensor:
-    """weight (m, out, channels, high, wide)."""
-    shifted = _shifted(h, layer)
-    m, b, tall, across, _ = shifted[0].shape
-    pixels = shifted[0] if len(shifted) == 1 else torch.cat(shifted, -1)
-    flat = weight.permute(0, 3, 4, 2, 1).reshape(m, -1, weight.shape[1])  # (m, high * wide * channels, out)
-    return torch.bmm(pixels.reshape(m, b * tall * across, -1), flat).view(m, b, tall, across, -1)
-
-
-def _depthwise(h: Tensor, weight: Tensor, layer: nn.Conv2d) -> Tensor:
-    """weight (m, channels, 1, high, wide): each channel by itself."""
-    taps = weight.flatten(2).movedim(-1, 0)[:, :, None, None, None, :]  # (high * wide, m, 1, 1, 1, channels)
-    total = sum(image.float() * tap.float() for image, tap in zip(_shifted(h, layer), taps))
-    return total.to(h.dtype)  # type: ignore[union-attr]
-
-
-def _shifted(h: Tensor, layer: nn.Conv2d) -> list[Tensor]:
-    """The image as each entry of the kernel sees it: (m, b, tall, across, channels) for every one."""
-    (high, wide), (down, right) = layer.kernel_size, layer.stride
-    above, beside = layer.padding  # type: ignore[misc]
-    tall = (h.shape[2] + 2 * int(above) - high) // down + 1
-    across = (h.shape[3] + 2 * int(beside) - wide) // right + 1
-    padded = F.pad(h, (0, 0, int(beside), int(beside), int(above), int(above)))
-    ends = (tall - 1) * down + 1, (across - 1) * right + 1
-    return [padded[:, :, i : i + ends[0] : down, j : j + ends[1] : right] for i in range(high) for j in range(wide)]
+        return out if bias is None else out + bias[:, None]
+    flat = None if bias is None else bias.flatten()
+    return F.conv2d(h, weight.flatten(0, 1), flat, layer.stride, layer.padding, groups=m * layer.groups)
 
 
 def _group_norm(h: Tensor, weight: Tensor, bias: Tensor | None, groups: int, eps: float) -> Tensor:
-    """Over pixels and the channels of a group, in float32."""
-    m, b, tall, across, channels = h.shape
-    grouped = h.float().view(m, b, tall * across, groups, channels // groups)
-    variance, mean = torch.var_mean(grouped, (2, 4), keepdim=True, correction=0)
-    normal = ((grouped - mean) * torch.rsqrt(variance + eps)).view(h.shape)
-    out = normal * weight[:, None, None, None]
-    return (out if bias is None else out + bias[:, None, None, None]).to(h.dtype)
+    """In the type of h; its sums are float32 whatever that is."""
+    return F.group_norm(h, groups, weight.to(h.dtype), None if bias is None else bias.to(h.dtype), eps)

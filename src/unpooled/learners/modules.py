@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from functools import partial
 from math import gcd
 from typing import Any
 
@@ -33,7 +32,6 @@ BACKENDS = {
     "cuda": "banded",
 }  # how models take a step; where "banded" cannot, "batched", and where that cannot either, "vmap"
 ROWS_AT_ONCE = {"cpu": 2048, "cuda": 16_384}  # rows per forward pass: bounds the memory of activations
-SHAPES = 64  # that one network is compiled for, at most; beyond it runs uncompiled
 BATCHED_MEMORY = 24 * 2**30  # bytes that a step of "batched" may take, about
 NORMS = ("group", "average", "local")
 _BATCH_NORM = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
@@ -58,7 +56,6 @@ class Modules:
         self.local = self._local(template) if norm == "local" else ()
         self.layers = banded.plain(template, inputs)
         self.rows_at_once = self._rows_at_once(template)  # by "batched"; 0 if it cannot
-        self._compiled: Any = None
 
     def start(self, rng: np.random.Generator, k: int) -> np.ndarray:
         """(k, p) as the modules' constructors draw them, with seeds drawn from `rng`."""
@@ -80,7 +77,7 @@ class Modules:
             if self._backend(x) == "banded":
                 return self._in_blocks(self._banded_scores, theta, x).mT
             if self._backend(x) == "batched":
-                return self._in_equal_blocks(self._batched_scores, theta, x).mT
+                return self._in_blocks(self._batched_scores, theta, x).mT
             return torch.stack([self.logits(one, rows) for one, rows in zip(theta, x)])
 
     def gradient(self, theta: Tensor, x: Tensor, y: Tensor, s: Tensor) -> Tensor:
@@ -93,7 +90,7 @@ class Modules:
         if backend == "banded":
             return self._in_blocks(self._banded_gradient, theta, x, y, s)
         if backend == "batched":
-            return self._in_equal_blocks(self._batched_gradient, theta, x, y, s)
+            return self._in_blocks(self._batched_gradient, theta, x, y, s)
         self._template(x.device)  # it cannot be made inside a torch.func transform
         if backend == "one by one":
             single: Any = gradient_of(self._loss)
@@ -123,10 +120,10 @@ class Modules:
             losses = F.cross_entropy(scores.flatten(0, 2), codes.flatten(), reduction="none")
             return torch.autograd.grad(losses @ s.mT.flatten(), theta)[0]
 
-    @staticmethod
-    def _in_blocks(work: Callable[..., Tensor], theta: Tensor, x: Tensor, *rest: Tensor) -> Tensor:
+    def _in_blocks(self, work: Callable[..., Tensor], theta: Tensor, x: Tensor, *rest: Tensor) -> Tensor:
         """`work` on a few clients at a time, which bounds the memory of activations."""
-        few = max(1, ROWS_AT_ONCE.get(x.device.type, 2048) // (theta.shape[1] * x.shape[1]))
+        most = self.rows_at_once if self._backend(x) == "batched" else ROWS_AT_ONCE.get(x.device.type, 2048)
+        few = max(1, most // (theta.shape[1] * x.shape[1]))
         return torch.cat([work(*part) for part in zip(*(a.split(few) for a in (theta, x, *rest)))])
 
     # ---- all models at once, residual networks ----
@@ -141,7 +138,7 @@ class Modules:
         c, k, _ = theta.shape
         flat = [part.reshape(c * k, *s) for (_, s), part in zip(self.layout, theta.split(self.sizes, -1))]
         rows = x[:, None].expand(c, k, *x.shape[1:]).reshape(c * k, *x.shape[1:]).to(_product_type(x))
-        return self._evaluation(x)(flat, rows).unflatten(0, (c, k))
+        return batched.scores(self._template("cpu"), flat, rows).unflatten(0, (c, k))
 
     def _batched_gradient(self, theta: Tensor, x: Tensor, y: Tensor, s: Tensor) -> Tensor:
         with torch.enable_grad():
@@ -150,24 +147,6 @@ class Modules:
             codes = y[:, None].expand(scores.shape[:-1])
             losses = F.cross_entropy(scores.flatten(0, 2), codes.flatten(), reduction="none")
             return torch.autograd.grad(losses @ s.mT.flatten(), theta)[0]
-
-    def _evaluation(self, x: Tensor) -> Callable[..., Tensor]:
-        """(weights, rows) -> scores; compiled on a GPU, once for each shape."""
-        if self._compiled is None:
-            evaluate = partial(batched.scores, self._template("cpu"))
-            self._compiled = _compile(evaluate) if x.device.type == "cuda" else evaluate
-        return self._compiled
-
-    def _in_equal_blocks(self, work: Callable[..., Tensor], theta: Tensor, x: Tensor, *rest: Tensor) -> Tensor:
-        """`work` on a few clients at a time, their number a power of two: every other shape would be compiled anew.
-
-        Clients are repeated where the last block is not full.
-        """
-        clients, most = len(theta), max(1, self.rows_at_once // (theta.shape[1] * x.shape[1]))
-        few = min(1 << (most.bit_length() - 1), 1 << (clients - 1).bit_length())
-        index = torch.arange(-(-clients // few) * few, device=x.device) % clients
-        blocks = [work(*(a[i] for a in (theta, x, *rest))) for i in index.split(few)]
-        return torch.cat(blocks)[:clients]
 
     # ---- the same models for all rows ----
 
@@ -181,11 +160,9 @@ class Modules:
         return torch.cat([self._banded_scores(theta[None], rows[None])[0] for rows in blocks], 1).mT
 
     def _shared_batched_scores(self, theta: Tensor, x: Tensor) -> Tensor:
-        """(k, classes, n), in blocks of equally many rows."""
-        n = max(1, min(len(x), 4 * self.rows_at_once // len(theta)))  # without gradients a row needs less memory
-        index = torch.arange(-(-len(x) // n) * n, device=x.device) % len(x)
-        blocks = [self._batched_scores(theta[None], x[i][None])[0] for i in index.split(n)]
-        return torch.cat(blocks, 1)[:, : len(x)].mT
+        """(k, classes, n), a block of rows at a time."""
+        blocks = x.split(max(1, self.rows_at_once // len(theta)))
+        return torch.cat([self._batched_scores(theta[None], rows[None])[0] for rows in blocks], 1).mT
 
     # ---- one model ----
 
@@ -269,11 +246,6 @@ class Modules:
             if name.rpartition(".")[0] in owners
         ]
         return tuple(np.concatenate(own).tolist()) if own else ()
-
-
-def _compile(work: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    torch._dynamo.config.recompile_limit = max(SHAPES, torch._dynamo.config.recompile_limit)
-    return torch.compile(work, dynamic=False)
 
 
 def _product_type(x: Tensor) -> torch.dtype:

@@ -25,7 +25,7 @@ from unpooled.data.frames import matrix, missing
 from unpooled.data.schema import Column, Own, Schema, Wanted, encode, read_own
 from unpooled.errors import BadData, BadParameter, DataNotFound, suggest
 from unpooled.node.preparation import NOTHING, Preparation, clip, limit_units
-from unpooled.node.site import NUMBERS_ALONE, Rows
+from unpooled.node.rows import NUMBERS_ALONE, Rows
 
 PROFILED = 1_000_000  # rows that a check looks at
 log = logging.getLogger("unpooled.node")
@@ -370,6 +370,10 @@ class SqlTable:
 
 def _column(values: list[Any]) -> np.ndarray:
     """A column of a database: numbers with NaN for NULL, anything else as it is."""
+    if values and type(values[0]) in (int, float):
+        found = np.array(values)
+        if found.dtype in (np.int64, np.float64):  # no NULL, no text: nothing to look at one by one
+            return found
     numbers = [np.nan if v is None else v for v in values]
     if any(isinstance(v, str) for v in numbers):
         return np.array(values, dtype=object)
