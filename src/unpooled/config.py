@@ -15,6 +15,7 @@ from unpooled.data.schema import Schema, Wanted, read_own
 from unpooled.data.schema.column import AUTO
 from unpooled.errors import BadParameter, suggest
 from unpooled.estimator import estimator_class
+from unpooled.maths.folds import FOLDS
 
 SECTIONS = {  # section -> key -> type of its value
     "data": {"path": "str", "by": "str", "label": "str", "builtin": "str", "weight": "str", "columns": "list | str"},
@@ -28,8 +29,10 @@ SECTIONS = {  # section -> key -> type of its value
         "wait": "float",
     },
 }
-SECTIONS["layers"] = {"secure": "bool", "levels": "int", "quantiser": "str", "max_share": "float"}
+SECTIONS["layers"] = {"secure": "bool", "levels": "int", "quantiser": "str"}
+SECTIONS["layers"] |= {"max_share": "float", "ranges": "Mapping"}
 SECTIONS["privacy"] = {"epsilon": "float", "delta": "float", "bounds": "Mapping", "colluding": "int"}
+SECTIONS["validation"] = {"cv": "int"}
 STUDY = ("study", "participants")  # sections that `unpooled.study` checks
 TABLES = ("columns", "sites")  # kinds of columns, and how single sites write them
 LINK_ONLY = ("link", "timeout", "wait")  # keys for runs over a link only; a run in this process ignores them
@@ -93,6 +96,11 @@ def check(config: Config) -> None:
     for section, keys in SECTIONS.items():
         _known(config.get(section, {}), keys, f"[{section}] has no key")
         parameters.check_types(config.get(section, {}), keys)
+    folds = config.get("validation", {}).get("cv", FOLDS[0])
+    if folds not in FOLDS:
+        raise BadParameter(
+            f"[validation] cv = {folds!r} must be {', '.join(map(str, FOLDS))}: so many folds are held out in turn"
+        )
     data = config.get("data", {})
     _check_tables(config)
     if "link" in config.get("federation", {}):
@@ -184,15 +192,20 @@ def federation(config: Config) -> Any:
     return with_privacy(layered(fed, config), config)
 
 
-def layered(fed: Any, config: Config, min_cohort: int = 3, folder: Path | None = None) -> Any:
-    """The federation inside the layers that [layers] names."""
+def layered(fed: Any, config: Config, min_cohort: int = 3, folder: Path | None = None, watched: bool = False) -> Any:
+    """The federation inside the layers that [layers] names; `watched` looks at answers even if it names none."""
     from unpooled.layers.compression import Compressed
     from unpooled.layers.plausible import Plausible
     from unpooled.layers.secure import SecureSum
 
     layers = config.get("layers", {})
-    if "max_share" in layers:
-        fed = Plausible(fed, max_share=layers["max_share"])
+    limits = {k: layers[k] for k in ("max_share", "ranges") if k in layers}
+    if layers.get("secure") and limits:
+        raise BadParameter(
+            f"[layers] has secure and {next(iter(limits))}: masked answers cannot be looked at, choose one of them"
+        )
+    if limits or (watched and not layers.get("secure")):
+        fed = Plausible(fed, **limits)
     compression = {k: layers[k] for k in ("levels", "quantiser") if k in layers}
     if layers.get("secure") and compression:
         raise BadParameter(

@@ -21,6 +21,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from unpooled import parameters, store
+from unpooled.data.designed import prepare
 from unpooled.data.federate import as_federation
 from unpooled.data.frames import columns_of, fitted_with, is_frame, matrix
 from unpooled.data.tabled import NUMBERS_ONLY, describe_table, encoded_rows, tabled
@@ -108,7 +109,12 @@ class Estimator(BaseEstimator):
 
     def rounds(self, fed: Federation, saved: Moment | None = None) -> Iterator[Moment]:
         """Fit, yielding a checkpoint after the start and after every round."""
-        given, fed = fed, tabled(self, fed)
+        schema = getattr(fed, "schema", None)
+        with tabled(self, fed) as seen:
+            yield from self._rounds(seen, saved)
+            describe_table(self, schema, seen)
+
+    def _rounds(self, fed: Federation, saved: Moment | None) -> Iterator[Moment]:
         self._check_all(fed)
         moment = self._start(fed) if saved is None else self._continue(fed, saved)
         self._describe(fed)
@@ -118,8 +124,11 @@ class Estimator(BaseEstimator):
             moment = self._next(fed, moment)
             yield moment
         self.history_, self.n_iter_ = moment.history, len(moment.history)
-        self.finish(fed, moment.state)
-        describe_table(self, given, fed)
+        self.finish(fed, self.last_state(moment))
+
+    def last_state(self, moment: Moment) -> Any:
+        """The state that the learned attributes are set from, once a run has stopped."""
+        return moment.state
 
     def _check_all(self, fed: Federation) -> None:
         """The model's own checks first, whose messages say more than those about types."""
@@ -137,6 +146,7 @@ class Estimator(BaseEstimator):
         seed = _seed(self.random_state)
         fed.journal.begin(seed)
         fed.restore({})
+        prepare(fed)
         state = self.init(fed, np.random.default_rng(seed))
         return Moment(state, [], seed, fed.journal.round, fed.snapshot(), self.max_iter <= 0)
 

@@ -219,7 +219,8 @@ class Local:
     def _run(self, work: Callable[[Job], Any], jobs: Iterable[Job]) -> Iterator[tuple[Job, Any]]:
         """(job, result) pairs in order; at most a window of results is in memory."""
         with _one_blas_thread():
-            if self.threads == 1:
+            jobs = list(jobs)
+            if self.threads == 1 or len(jobs) == 1:  # starting a thread may take longer than the work
                 yield from ((job, work(job)) for job in jobs)
                 return
             with ThreadPoolExecutor(self.threads) as pool:

@@ -74,6 +74,7 @@ HOMES = {  # room -> the module whose import registers all its names
     "mixture_imputer": "unpooled.models.mixture_imputer",
     "open_mixture": "unpooled.models.open_mixture",
     "pca": "unpooled.models.pca",
+    "pooling": "unpooled.models.pooling",
     "private": "unpooled.models.private",
     "regression": "unpooled.models.regression",
     "survival": "unpooled.models.survival",

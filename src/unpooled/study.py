@@ -124,6 +124,10 @@ def _check(config: Config, where: str) -> None:
             raise BadParameter(
                 f"{where} has no section [{section}]: a study needs [study], [participants], [model], [data]"
             )
+    if "validation" in config:
+        raise BadParameter(
+            f"{where} has a section [validation]: nodes follow one fit of a study, validate in a study of its own"
+        )
     _check_study(config["study"], where)
     _check_participants(config, where)
     columns = config["data"].get("columns", list(config.get("columns", ())))

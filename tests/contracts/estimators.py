@@ -148,6 +148,7 @@ ESTIMATORS = {
     "Describe all": Case(lambda: up.Describe(min_count=1, method="hazen", random_state=0), table, exact=True),
     "Describe sites": Case(lambda: up.Describe(sites=True, random_state=0), table),
     "PCA": Case(lambda: up.PCA(2, random_state=0), mixture_data, exact=True),
+    "Pooling": Case(lambda: up.Pooling(random_state=0, em_rounds=4, cv=2), regression_data),
     "PCA randomized": Case(
         lambda: up.PCA(1, solver="randomized", n_oversamples=0, max_iter=4, tol=0.0, random_state=0),
         mixture_data,

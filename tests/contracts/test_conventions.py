@@ -53,6 +53,7 @@ CASES = {
     "Cox": Case(up.Cox(), y=LIFE),
     "KaplanMeier": Case(up.KaplanMeier(), y=LIFE),
     "PCA": Case(up.PCA(2)),
+    "Pooling": Case(up.Pooling(random_state=0, em_rounds=3), y=TARGETS + RNG.normal(size=90)),
 }
 METHODS = ("predict", "predict_proba", "score_samples", "transform", "impute", "novelty", "interval", "score", "adapt")
 SPEAK = [name for name, case in CASES.items() if hasattr(case.model, "predict") or hasattr(case.model, "transform")]

@@ -48,6 +48,7 @@ CASES = {
     "Cox": Case({"duration": 3, "event": 4}, life=True),
     "KaplanMeier": Case({"duration": 3, "event": 4}, life=True),
     "PCA": Case({"n_components": 2}),
+    "Pooling": Case({"em_rounds": 3, "cv": 2}, "value", SCORES),
 }
 
 

@@ -76,8 +76,11 @@ def _without_rows(part: Part, gaps: np.ndarray) -> Part:
     return part._replace(x=cut(part.x), y=cut(part.y), w=cut(part.w), groups=cut(part.groups))
 
 
-def check(parts: Sequence[Part]) -> None:
-    """Refuse clients that disagree, are empty, or have infinite values or missing labels; warn of constant columns."""
+def check(parts: Sequence[Part], whole: bool = True) -> None:
+    """Refuse clients that disagree, are empty, or have infinite values; warn of constant columns.
+
+    Without `whole` there are other clients elsewhere: a column may be missing or constant here.
+    """
     for part in parts:
         check_rows(part)
         _check_alike(part, parts[0])
@@ -87,7 +90,8 @@ def check(parts: Sequence[Part]) -> None:
         raise BadData("sample_weight is zero in every row: give some rows a weight")
     lo, hi = (np.stack(ends) for ends in zip(*(_range(p.x) for p in parts)))  # (clients, d)
     _check_finite(parts, lo, hi)
-    _check_informative(parts, lo, hi)
+    if whole:
+        _check_informative(parts, lo, hi)
 
 
 def check_rows(part: Part) -> None:

@@ -32,16 +32,12 @@ class Table(NamedTuple):
 
 def renamed(columns: Columns, own: Mapping[str, Own], where: str) -> Columns:
     """The columns under the federation's names; those that a client lacks are left out."""
-    apart = {mine.name for mine in own.values() if mine.name is not None}
-    out = {name: values for name, values in columns.items() if name not in apart}
-    for name, mine in own.items():
-        if mine.name is not None:
-            if mine.name not in columns:
-                raise BadData(f"{where} has no column {mine.name!r}: {suggest(mine.name, columns)}")
-            out[name] = columns[mine.name]
-        elif mine.lacks:
-            out.pop(name, None)
-    return out
+    theirs = {mine.name: name for name, mine in own.items() if mine.name is not None}
+    for there in theirs:
+        if there not in columns:
+            raise BadData(f"{where} has no column {there!r}: {suggest(there, columns)}")
+    gone = {name for name, mine in own.items() if mine.lacks or (mine.name is not None and mine.name != name)}
+    return {theirs.get(c, c): values for c, values in columns.items() if c in theirs or c not in gone}
 
 
 def names_of(tables: Sequence[Table], declared: Schema | None, union: bool) -> list[str]:
@@ -110,10 +106,10 @@ def _mapped(texts: Texts, own: Own) -> Texts:
     return Texts(np.append(to, -1)[texts.codes], found.tolist())
 
 
-def table_matrix(schema: Schema, table: Table) -> np.ndarray:
-    """(n, d) one client's table as numbers; float32 is kept where all columns are plain numbers of that kind."""
+def table_matrix(schema: Schema, table: Table, declared: bool) -> np.ndarray:
+    """(n, d) one client's table as numbers; float32 is kept where all columns are numbers of that kind and none is declared."""
     held = [c for c in schema.names if c in table.columns]
-    if schema.plain and len(held) == len(schema) and not table.own:
+    if schema.plain and len(held) == len(schema) and not (table.own or declared):
         return matrix({c: table.columns[c] for c in held}, table.where)
     if not len(schema):
         return matrix({}, table.where)

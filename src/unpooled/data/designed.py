@@ -7,14 +7,15 @@ their sum of squares. Without it nothing is sent.
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from unpooled.arrays import Array, Float, is_torch, namespace
-from unpooled.client import REGISTRY, SUM, VIEW, Ask, Client, client
+from unpooled.client import KEYS, REGISTRY, SUM, VIEW, Ask, Client, client
 from unpooled.data.schema import Schema, design_names
 from unpooled.data.schema.design import level_counts, scaled_places, widened
 from unpooled.federation import Federation, Layer
@@ -112,7 +113,8 @@ class Designed(Layer):
 
     def _way(self, ask: Ask) -> tuple[Any, Ask]:
         """Whom to ask what: clients in this process hold their new columns, others make them for each question."""
-        self._find_moments(ask)
+        if ask.kind == KEYS or ask.name == moments.name:
+            return self.inner, ask
         views = any(REGISTRY[step.name].kind == VIEW for step in ask.steps)  # they choose among the rows as they were
         if not self.inner.here() or views:
             return self.inner, self.wrap(ask)
@@ -122,12 +124,11 @@ class Designed(Layer):
     def wrap(self, ask: Ask) -> Ask:
         return ask.then(design, levels=self._levels, mean=self.mean, scale=self.scale)
 
-    def _find_moments(self, ask: Ask) -> None:
-        """Ask for the moments before the first question, with the same layers around it."""
-        if not self._scale or self._share["mean"] is not None:
-            return
-        question = replace(moments.using(levels=self._levels), steps=ask.steps, letters=ask.letters)
-        self._share["mean"], self._share["scale"] = _mean_and_scale(self.inner.sum(question, None), self._schema)
+    def find_moments(self, fed: Federation) -> None:
+        """Ask for the moments, through all layers around this one, unless they are known."""
+        if self._scale and self._share["mean"] is None:
+            total = fed.sum(moments.using(levels=self._levels), None)
+            self._share["mean"], self._share["scale"] = _mean_and_scale(total, self._schema)
 
     # ---- clients of this process ----
 
@@ -178,13 +179,24 @@ def _mean_and_scale(total: Moments, schema: Schema) -> tuple[list[float], list[f
     return np.where(chosen, mean, 0.0).tolist(), np.where(chosen, scale, 1.0).tolist()
 
 
-def designed(fed: Any, schema: Schema, scale: bool) -> Any:
-    """The federation with the columns of the design, just above its engine: layers around it see nothing else."""
-    if not isinstance(fed, Layer):
-        return Designed(fed, schema, scale)
-    outer = copy.copy(fed)
-    outer.inner = designed(fed.inner, schema, scale)
-    return outer
+@contextmanager
+def designed(fed: Any, schema: Schema, scale: bool) -> Iterator[Any]:
+    """The federation with the columns of the design, while the block lasts.
+
+    The design is put just above the engine, so that layers work on what they always do; layers keep what they count and know.
+    """
+    lowest = fed
+    while isinstance(lowest, Layer) and isinstance(lowest.inner, Layer):
+        lowest = lowest.inner
+    if not isinstance(lowest, Layer):
+        yield Designed(fed, schema, scale)
+        return
+    engine = lowest.inner
+    lowest.inner = Designed(engine, schema, scale)
+    try:
+        yield fed
+    finally:
+        lowest.inner = engine
 
 
 def design_of(fed: Any) -> Designed | None:
@@ -194,3 +206,10 @@ def design_of(fed: Any) -> Designed | None:
             return fed
         fed = fed.inner
     return None
+
+
+def prepare(fed: Any) -> None:
+    """Find the means and deviations that columns are scaled by, if they are to be scaled."""
+    design = design_of(fed)
+    if design is not None:
+        design.find_moments(fed)

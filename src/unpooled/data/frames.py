@@ -37,7 +37,7 @@ def _values(series: Any) -> Any:
         levels = [level_text(v) for v in series.cat.categories]
         return Texts(series.cat.codes.to_numpy(), levels, declared=True, ordered=bool(series.cat.ordered))
     if kind.startswith(("Enum", "Categorical")):  # polars
-        return sorted_texts(as_texts(series.to_numpy()), getattr(series.dtype, "categories", None))
+        return sorted_texts(as_texts(series.to_numpy()), series.dtype.categories if kind.startswith("Enum") else None)
     return from_arrow(series) if hasattr(series, "num_chunks") else series.to_numpy()
 
 
@@ -91,8 +91,8 @@ def _numbers(values: Any, name: str, where: str) -> np.ndarray:
             f"column {name!r} of {where} holds values{such}: write numbers with a point for decimals and without commas"
         )
     raise BadData(
-        f"column {name!r} of {where} holds values{such} that are not numbers: encode it as numbers or leave it out "
-        "(columns= names those to use)"
+        f"column {name!r} of {where} holds values{such} that are not numbers: declare its kind in [columns], "
+        "encode it as numbers or leave it out (columns= names those to use)"
     )
 
 

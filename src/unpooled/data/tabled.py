@@ -6,6 +6,8 @@ numbers), "design" (one indicator per level but the first) or "numbers" (categor
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -19,25 +21,39 @@ from unpooled.errors import BadParameter
 CODES, DESIGN, NUMBERS_ONLY = "codes", "design", "numbers"
 
 
-def tabled(model: Any, fed: Any) -> Any:
-    """The federation as the model takes it; refused if it takes numbers alone and a column is a category."""
+def tabled(model: Any, fed: Any) -> AbstractContextManager[Any]:
+    """The federation as the model takes it, for a while; refused if it takes numbers alone and a column is a category."""
     schema = getattr(fed, "schema", None)
     if schema is None or schema.plain or model.encoding == CODES:
-        return fed
-    if model.encoding == DESIGN:
+        return nullcontext(fed)
+    private = _keeps_a_budget(fed)  # its bounds are of the columns as they are
+    if model.encoding == DESIGN and not private:
         return designed(fed, schema, model.scales_columns)
     category = next((c.name for c in schema if c.kind == "category"), None)
+    if category is not None and private:
+        raise BadParameter(
+            f"column {category!r} is a category, which fits with differential privacy do not take yet: leave it out "
+            "(kind = 'ignored'), or give indicators as numbers with bounds"
+        )
     if category is not None:
         raise BadParameter(
             f"{type(model).__name__} takes numbers and column {category!r} is a category: use a model of mixed columns, or "
             "leave it out (kind = 'ignored')"
         )
-    return fed
+    return nullcontext(fed)
 
 
-def describe_table(model: Any, given: Any, fed: Any) -> None:
+def _keeps_a_budget(fed: Any) -> bool:
+    """Whether a layer adds noise by a privacy budget."""
+    while fed is not None:
+        if hasattr(fed, "accountant"):
+            return True
+        fed = getattr(fed, "inner", None)
+    return False
+
+
+def describe_table(model: Any, schema: Schema | None, fed: Any) -> None:
     """Set what a fitted model needs to encode new rows: `schema_`, and `design_columns_` if its columns are those of a design."""
-    schema = getattr(given, "schema", None)
     if schema is None or schema.plain:
         return
     design = design_of(fed)
@@ -58,13 +74,18 @@ def _kept(schema: Schema, used: list[str]) -> Schema:
     return Schema(tuple(c for c in schema if c.name in kept or kept & set(design_names(Schema((c,))))))
 
 
+def encoded_columns(model: Any, columns: Mapping[str, Any], where: str) -> np.ndarray:
+    """(n, d) the columns of new rows as those of the fit were encoded: codes of levels, days of dates."""
+    unlisted = FIRST if hasattr(model, "design_columns_") else MISSING
+    return encode(Schema.from_list(model.schema_), columns, where, unlisted=unlisted)
+
+
 def encoded_rows(model: Any, X: Any) -> np.ndarray:
     """New rows as the fitted model takes them: a frame by the names of its columns, an array as it was encoded."""
     schema = Schema.from_list(model.schema_)
     if is_frame(X):
         columns, _ = columns_of(X, "the data")
-        unlisted = FIRST if hasattr(model, "design_columns_") else MISSING
-        x = encode(schema, fitted_with(schema.names, columns, "the data"), "the data", unlisted=unlisted)
+        x = encoded_columns(model, fitted_with(schema.names, columns, "the data"), "the data")
     else:
         x = np.asarray(X, np.float64) if not hasattr(X, "detach") else X.detach().cpu().numpy()
     if not hasattr(model, "design_columns_"):

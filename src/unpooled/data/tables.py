@@ -20,8 +20,8 @@ from unpooled.data import checks, files
 from unpooled.data.checks import Part
 from unpooled.data.columns import Table, labels_of, names_of, read_columns, renamed, schema_of, table_matrix
 from unpooled.data.frames import columns_of, is_frame, missing, pick
-from unpooled.data.schema import Column, Own, Schema, read_own
-from unpooled.errors import BadData, BadParameter, DataNotFound, suggest
+from unpooled.data.schema import Column, Own, Schema, as_texts, read_own
+from unpooled.errors import BadData, BadParameter, DataNotFound, UnpooledError, suggest
 
 
 @dataclass
@@ -115,7 +115,7 @@ def _encoded(parts: list[Part], kinds: Kinds) -> tuple[list[Part], Schema | None
     used = whole.used
     out = []
     for i, part in enumerate(parts):
-        x = table_matrix(used, part.table)
+        x = table_matrix(used, part.table, kinds.schema is not None)
         parts[i] = part._replace(table=None)  # each table is dropped once it is encoded
         tables[i] = None
         out.append(part._replace(x=x, columns=part.columns and used.names, table=None))
@@ -398,3 +398,39 @@ def _files(path: Any) -> Any:
     if len(set(names)) < len(names):
         raise BadData(f"two files of {text} are called {_twice(names)!r}, which names the client: rename one")
     return dict(zip(names, known))
+
+
+# ---- tables as they are, for a check ----
+
+
+def raw_tables(
+    data: Any, *, by: str | None = None, sites: Mapping[str, Mapping[str, Own]] | None = None
+) -> dict[str, Any]:
+    """client -> its columns by the federation's names, or the sentence that says why they cannot be read."""
+    data = _files(data) if _is_path(data) else data
+    if isinstance(data, Collection):
+        data = _frames_of(data)
+    if not _is_many(data):
+        name = files.stem(data) if isinstance(data, Path) else "client-0"
+        whole = _raw(data, {}, "the data")
+        return {name: whole} if by is None or isinstance(whole, str) else _raw_by(whole, by)
+    keys = list(data) if isinstance(data, Mapping) else range(len(data))
+    names = _names(keys) if isinstance(data, Mapping) else numbered(len(data))
+    return {name: _raw(data[key], (sites or {}).get(name, {}), _client(name)) for name, key in zip(names, keys)}
+
+
+def _raw(data: Any, own: Mapping[str, Own], where: str) -> Any:
+    data = data[0] if isinstance(data, tuple) else data
+    if not (_is_path(data) or is_frame(data) or isinstance(data, _NamedArray)):
+        raise BadData(f"{where} is an array without names: a check compares columns by name, give frames or files")
+    try:
+        return renamed(_columns_of(data, where)[0], own, where)
+    except UnpooledError as error:
+        return str(error)
+
+
+def _raw_by(columns: files.Columns, by: str) -> dict[str, Any]:
+    groups = as_texts(pick(columns, by, "by", "the data"))
+    rows = {name: groups.codes == i for i, name in enumerate(groups.levels)}
+    cut = lambda values, mine: values[mine] if hasattr(values, "codes") else np.asarray(values)[mine]  # noqa: E731
+    return {name: {c: cut(v, mine) for c, v in columns.items()} for name, mine in sorted(rows.items())}

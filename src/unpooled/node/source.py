@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import logging
 import os
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from importlib import import_module
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -18,13 +18,16 @@ import numpy as np
 
 from unpooled.client import Client
 from unpooled.data import checks, files
+from unpooled.data.check import Profile, profile
 from unpooled.data.columns import labels_of
 from unpooled.data.files import Columns
 from unpooled.data.frames import matrix, missing
 from unpooled.data.schema import Column, Own, Schema, Wanted, encode, read_own
-from unpooled.errors import BadData, BadParameter, DataNotFound, DataWarning, suggest
-from unpooled.node.site import NUMBERS_ALONE, Rows
+from unpooled.errors import BadData, BadParameter, DataNotFound, suggest
+from unpooled.node.preparation import NOTHING, Preparation, clip, limit_units
+from unpooled.node.rows import NUMBERS_ALONE, Rows
 
+PROFILED = 1_000_000  # rows that a check looks at
 log = logging.getLogger("unpooled.node")
 
 
@@ -69,6 +72,8 @@ class TableSource:
         The table's columns of labels and row weights.
     chunk_rows : int, default=0
         Rows in memory at a time; 0 for all.
+    preparation : Preparation, default=NOTHING
+        What is done to the rows before any question sees them.
     """
 
     def __init__(
@@ -80,16 +85,17 @@ class TableSource:
         label: str | None = None,
         sample_weight: str | None = None,
         chunk_rows: int = 0,
+        preparation: Preparation = NOTHING,
     ):
         self.name, self.table, self.chunk_rows = name, table, chunk_rows
-        self._label, self._weight = label, sample_weight
+        self._label, self._weight, self.preparation = label, sample_weight, preparation
         self._own, self.label = read_own(columns), label is not None
 
     @cached_property
     def mapping(self) -> dict[str, str | None]:
         """Federation's name -> the table's, checked against the table; None for a column that the site lacks."""
         held = self.table.names()
-        apart = [c for c in (self._label, self._weight) if c is not None]
+        apart = [c for c in (self._label, self._weight, self.preparation.unit) if c is not None]
         listed = {name: None if own.lacks else own.name or name for name, own in self._own.items()}
         mapping: dict[str, str | None] = dict(listed) or {c: c for c in held if c not in apart}
         for column in [*mapping.values(), *apart]:
@@ -113,17 +119,33 @@ class TableSource:
             raise BadData(f"{self.table.where} is empty: give it rows")
         return Rows(lambda: self._clients(how), count, count <= self.chunk_rows)
 
+    def profile(self, columns: Sequence[str], wanted: Wanted, floor: int) -> Profile:
+        """What a check is told of the columns, and of the labels; the first `PROFILED` rows are looked at."""
+        label = self._chosen(wanted.label, self._label)
+        there = {c: self.mapping[c] for c in columns if self.mapping[c] is not None}
+        if label is not None and wanted.label is not None:
+            there[wanted.label] = label
+        names = list(dict.fromkeys(str(c) for c in there.values()))
+        parts = list(
+            islice(self.table.chunks(names, self.chunk_rows), max(1, PROFILED // (self.chunk_rows or PROFILED)))
+        )
+        held = {k: parts[0][k] if len(parts) == 1 else _joined([p[k] for p in parts]) for k in names}
+        table = {c: held[str(own)] for c, own in there.items()}
+        declared = {c.name: c for c in wanted.schema or ()}
+        own = {c: o.renamed() for c, o in self._own.items()}
+        return profile(self.name, table, label=wanted.label, floor=floor, declared=declared, own=own)
+
     def _reading(self, columns: Sequence[str] | None, wanted: Wanted) -> Reading:
         names = self.columns if columns is None else list(columns)
         schema = None if wanted.schema is None else wanted.schema.only(names)
-        label = self._apart(wanted.label, self._label)
+        label = self._chosen(wanted.label, self._label)
         declared = None
         if wanted.schema is not None and wanted.label is not None and wanted.label in wanted.schema:
             declared = wanted.schema[wanted.label]
         own = self._own.get(wanted.label or "", Own())
-        return Reading(names, schema, label, declared, own.renamed(), self._apart(wanted.weight, self._weight))
+        return Reading(names, schema, label, declared, own.renamed(), self._chosen(wanted.weight, self._weight))
 
-    def _apart(self, asked: str | None, mine: str | None) -> str | None:
+    def _chosen(self, asked: str | None, mine: str | None) -> str | None:
         """The table's column for labels or weights: the one asked for if the site has it, else its own."""
         return self.mapping[asked] if asked is not None and asked in self.mapping else mine
 
@@ -143,17 +165,23 @@ class TableSource:
         """Rows that have a label, or all rows; reads as few columns as it can."""
         if how.label is None:
             first = next(c for c in map(self.mapping.get, how.columns) if c is not None)
-            return sum(len(c[first]) for c in self.table.chunks([first], self.chunk_rows))
-        found = self.table.chunks([how.label], self.chunk_rows, self._texts(how))
+            return sum(len(c[first]) for c in self._held([first], how))
+        found = self._held([how.label], how)
         labels = [labels_of(how.declared, c[how.label], how.own_label, self.table.where) for c in found]
         left_out = sum(int(missing(y).sum()) for y in labels)
         self._tell(left_out)
         return sum(map(len, labels)) - left_out
 
     def _chunks(self, how: Reading) -> Iterator[Columns]:
-        held = [self.mapping[c] for c in how.columns]
-        names = [c for c in dict.fromkeys([*held, how.label, how.weight]) if c is not None]
-        return (c for c in self.table.chunks(names, self.chunk_rows, self._texts(how)) if len(next(iter(c.values()))))
+        names = [*(self.mapping[c] for c in how.columns), how.label, how.weight]
+        return (c for c in self._held([c for c in names if c is not None], how) if len(next(iter(c.values()))))
+
+    def _held(self, names: Sequence[str], how: Reading) -> Iterator[Columns]:
+        """Columns by the table's own names, without the rows that the policy leaves out."""
+        unit = self.preparation.unit
+        wanted = list(dict.fromkeys([*names, *([] if unit is None else [unit])]))
+        chunks = self.table.chunks(wanted, self.chunk_rows, self._texts(how))
+        return limit_units(chunks, self.preparation, self.table.where)
 
     def _texts(self, how: Reading) -> dict[str, bool]:
         """Whether the cells of the table's columns are texts, where a schema says it."""
@@ -166,6 +194,7 @@ class TableSource:
         x = self._matrix(held, how)
         if np.isinf(x).any():
             raise BadData(f"{self.table.where} holds infinite values: use an empty cell for what is missing")
+        x = clip(x, how.columns, self.preparation)
         y = None
         if how.label is not None:
             y = labels_of(how.declared, held[how.label], how.own_label, self.table.where)
@@ -207,10 +236,9 @@ def _joined(parts: list[Any]) -> Any:
 
 
 def _check(client: Client, columns: list[str]) -> None:
-    """What `federate` checks in process; a column that is constant at one site is nothing unusual."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DataWarning)
-        checks.check([checks.Part(client.name, client.x, client.y, client.w, columns, f"the data of {client.name!r}")])
+    """What `federate` checks in process; a column that is constant or missing at one site is nothing unusual."""
+    part = checks.Part(client.name, client.x, client.y, client.w, columns, f"the data of {client.name!r}")
+    checks.check([part], whole=False)
 
 
 # ---- files ----
@@ -342,6 +370,10 @@ class SqlTable:
 
 def _column(values: list[Any]) -> np.ndarray:
     """A column of a database: numbers with NaN for NULL, anything else as it is."""
+    if values and type(values[0]) in (int, float):
+        found = np.array(values)
+        if found.dtype in (np.int64, np.float64):  # no NULL, no text: nothing to look at one by one
+            return found
     numbers = [np.nan if v is None else v for v in values]
     if any(isinstance(v, str) for v in numbers):
         return np.array(values, dtype=object)

@@ -14,15 +14,16 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from unpooled import tree
+from unpooled import tree, wire
 from unpooled.client import Ask, Client
+from unpooled.data.check import Profile, unreadable
 from unpooled.data.schema import Schema, Wanted
 from unpooled.errors import BadParameter, TooFewClients
 from unpooled.federation import Journal, cohort
 from unpooled.remote.exchange import Exchange
 from unpooled.remote.roster import Roster
 from unpooled.remote.run import Run
-from unpooled.remote.transport import Transport
+from unpooled.remote.transport import Reply, Request, Transport
 from unpooled.study import Study
 from unpooled.tree import Tree
 
@@ -184,6 +185,21 @@ class Remote:
         causes = [*self.roster.missing(), *([problem] if problem else [])]
         return "; ".join([f"{len(connected)} of {self.needed} nodes are connected{who}", *causes])
 
+    # ---- a check of the nodes' tables ----
+
+    def profiles(self, wanted: Wanted) -> list[Profile]:
+        """What each connected node says of its table; a node that refuses says why."""
+        self.roster.collect(self.wait, self.needed)
+        message = wire.pack({"kind": "profile", "table": wanted.pack()})
+        nodes = dict(sorted(self.roster.nodes.items()))
+        ids = dict(zip(self.transport.send([Request(n, message) for n in nodes.values()]), nodes))
+        found: dict[str, Profile] = {}
+        end = time.monotonic() + self.timeout
+        while len(found) < len(nodes) and time.monotonic() < end:
+            for reply in self.transport.receive([i for i, name in ids.items() if name not in found], FIND_WAIT):
+                found[ids[reply.request]] = _profile_of(ids[reply.request], reply, self.max_bytes)
+        return [found.get(name, unreadable(name, f"no answer within {self.timeout:g} s")) for name in nodes]
+
     # ---- what a checkpoint needs: which round's state each node goes on from; the state itself stays there ----
 
     def snapshot(self) -> Tree:
@@ -229,3 +245,14 @@ class Remote:
                 if up is not None:
                     yield name, up[0]
             exchange.end()
+
+
+def _profile_of(name: str, reply: Reply, max_bytes: int) -> Profile:
+    """What a node said of its table, or why it did not."""
+    if reply.error or reply.lost:
+        return unreadable(name, f"no profile: {reply.error or 'the message was lost'}")
+    try:
+        head = wire.unpack(reply.content, max_bytes).head
+        return unreadable(name, str(head["refused"])[:300]) if "refused" in head else Profile.unpack(head["profile"])
+    except Exception as error:  # whatever a node sends, it costs that node only
+        return unreadable(name, f"its profile cannot be read ({type(error).__name__})")

@@ -154,6 +154,12 @@ class Roster:
                 f"or set name = {admitted!r} in its node.toml"
             )
 
+    def collect(self, wait: float, least: int) -> None:
+        """Wait until `least` nodes have answered hello and none of those connected has yet to."""
+        end = time.monotonic() + wait
+        while time.monotonic() < end and (len(self.nodes) < least or self.unknown):
+            self.poll(POLL)
+
     # ---- columns ----
 
     def settle(self) -> None:
