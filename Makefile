@@ -7,13 +7,18 @@ BIN := $(VENV)/bin
 PEERS := lifelines==0.30.3 autograd==1.9.1 autograd-gamma==0.5.0 formulaic==1.2.2 interface-meta==2.0.1 wrapt==2.5.2 \
 	dp-accounting==0.6.0 absl-py==2.5.1 dm-tree==0.1.10
 
-.PHONY: demo test test-flower-next lint bench docs pictures wheel clean
+.PHONY: demo test test-browser test-flower-next lint bench docs pictures wheel clean
 
 demo: $(LIGHT)/ready
 	$(LIGHT)/bin/unpooled demo
 
 test: $(VENV)/ready
 	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+# Pages and reports in a real browser: needs a Chromium on the PATH (Debian: apt install chromium).
+test-browser: $(VENV)/ready
+	$(BIN)/pip install -q -c constraints.txt 'playwright>=1.50'
+	$(BIN)/python -m pytest tests/pages/test_browser_pages.py -rs
 
 # The tests of the network with the newest Flower of the range; installed without its dependencies, one of which is too new.
 FLOWER_NEXT ?= 1.42.0

@@ -18,10 +18,26 @@ EXTRAS = {  # module -> the extra that installs it
     "sqlalchemy": "sql",
     "matplotlib": "plot",
     "pyarrow": "parquet",
+    "starlette": "pages",
+    "uvicorn": "pages",
 }
 COMMANDS = (
-    *("demo", "run", "resume", "report", "predict", "reproduce", "serve", "node", "status", "verify"),
-    *("doctor", "completion"),
+    "demo",
+    "check",
+    "run",
+    "compare",
+    "resume",
+    "report",
+    "predict",
+    "reproduce",
+    "serve",
+    "node",
+    "status",
+    "verify",
+    "watch",
+    "card",
+    "doctor",
+    "completion",
 )
 
 

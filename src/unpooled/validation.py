@@ -1,11 +1,12 @@
 """Cross-validation and comparison of models over a federation: fits without each fold, then one SUM of held-out losses.
 
-A fold is a secret share of every client's rows (`maths.folds`), or a whole client. Fits send what their models send.
+A fold is a secret share of every client's rows (`maths.folds`), or a whole client. Fits send what their models send; GLMs and their faces,
+with any penalties, are all fitted in the same rounds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,12 +17,14 @@ from unpooled import tree
 from unpooled.arrays import to_numpy
 from unpooled.client import Client
 from unpooled.data.federate import as_federation
+from unpooled.data.schema.design import level_counts
 from unpooled.errors import BadParameter
 from unpooled.federation import Federation
 from unpooled.layers.folds import Folded
+from unpooled.layers.together import together
 from unpooled.maths.folds import FOLDS, fold_of
 from unpooled.maths.gaussian import pack_triangle, unpack_triangle
-from unpooled.models.glm import METRICS, Fitted, Scores, held_out
+from unpooled.models.glm import GRIDS, METRICS, Fitted, Scores, held_out
 
 
 @dataclass(frozen=True)
@@ -150,7 +153,7 @@ def compare(
     named = _named(models)
     fed = as_federation(data, y, by=by, sample_weight=sample_weight)
     _check(named, fed, cv)
-    fitted = {name: [clone(model).fit(part) for part in _trainings(fed, cv)] for name, model in named.items()}
+    fitted = _fits(named, fed, cv)
     sums, metrics = _scores(fitted, fed, cv)
     return _compared(fitted, sums, metrics, len(fed.names))
 
@@ -185,6 +188,21 @@ def _trainings(fed: Federation, cv: int | str) -> list[Federation]:
     return [Folded(fed, int(cv), fold) for fold in range(int(cv))]
 
 
+def _fits(models: dict[str, Any], fed: Federation, cv: int | str) -> dict[str, list]:
+    """Every model without each fold; those that can share rounds do."""
+    if cv == "site" or not all(hasattr(model, "scoring") for model in models.values()):
+        return {name: [clone(model).fit(part) for part in _trainings(fed, cv)] for name, model in models.items()}
+    folds = range(int(cv))
+    works = [_work(model, int(cv), fold) for model in models.values() for fold in folds]
+    found = together(fed, works, GRIDS)
+    return {name: found[i * len(folds) : (i + 1) * len(folds)] for i, name in enumerate(models)}
+
+
+def _work(model: Any, folds: int, fold: int) -> Callable[[Federation], Any]:
+    """What fits a model without one fold."""
+    return lambda fed: clone(model).fit(Folded(fed, folds, fold))
+
+
 def _without(fed: Federation, name: str) -> Federation:
     try:
         return fed.only([other for other in fed.names if other != name])
@@ -212,7 +230,8 @@ def _asked(fitted: dict[str, list], fed: Federation, cv: int | str) -> tuple[Sco
         kinds.append(hows[0])
         down.append(Fitted(np.stack(coefs), np.array(scales), np.array(alphas)))
     folds, sites = (0, fed.names) if cv == "site" else (int(cv), [])
-    ask = held_out.using(models=kinds, folds=folds, sites=sites)
+    levels = level_counts(fed.schema) if getattr(fed, "schema", None) is not None else []
+    ask = held_out.using(models=kinds, folds=folds, sites=sites, levels=levels)
     total = tree.map(to_numpy, fed.sum(ask, tuple(down)))
     return total, {name: METRICS[how["kind"]] for name, how in zip(fitted, kinds)}
 

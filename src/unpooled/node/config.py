@@ -29,8 +29,12 @@ path = {path}                  # csv, csv.gz, parquet or npz; or: url = "postgre
 # label = "outcome"            # for models that learn from labels
 # chunk_rows = 100000          # for tables larger than memory
 
-# [data.columns]               # where columns have other names here: theirs = "ours"
-# age = "alter"
+# [data.columns]               # how this table writes the federation's columns; only those listed are offered
+# age = "alter"                # another name
+# height = {{name = "inches", unit = "in"}}          # another unit than the study's
+# chol = {{unit = "mmol/L", factor = 38.67, missing = [0]}}
+# sex = {{levels = {{w = "female", m = "male"}}}}       # other words
+# thal = false                 # a column that this table does not have
 """
 
 TOP = {  # key -> the kind of its value

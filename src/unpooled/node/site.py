@@ -7,6 +7,7 @@ the same answer: after a crash on either side the coordinator simply asks again.
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -20,6 +21,8 @@ from unpooled import study as studies
 from unpooled import tree, wire
 from unpooled.arrays import is_torch, to_numpy
 from unpooled.client import KEYS, STEP, VIEW, Ask, Client, Step, digest
+from unpooled.data.check import Profile, profile
+from unpooled.data.schema import Wanted
 from unpooled.errors import UnpooledError, suggest
 from unpooled.layers.secure import masking_node
 from unpooled.local import merged_jobs
@@ -37,6 +40,7 @@ from unpooled.tree import SchemaError, Tree
 
 log = logging.getLogger("unpooled.node")
 
+NUMBERS_ALONE = Wanted()
 LEDGER_HEAD = "ledger-head"  # the hash of the last line that this node wrote
 FIELDS = {"run": str, "round": int, "seed": int, "base": int, "floor": int}
 FIELDS |= {"ask": str, "schema": str, "options": dict}
@@ -57,8 +61,8 @@ class Source:
         self.client, self.columns, self.label = client, None if columns is None else list(columns), client.y is not None
         self.preparation = Preparation()
 
-    def open(self, columns: Sequence[str] | None) -> Rows:
-        """The rows with these columns in this order."""
+    def open(self, columns: Sequence[str] | None, wanted: Wanted = NUMBERS_ALONE) -> Rows:
+        """The rows with these columns in this order; they are encoded already."""
         client = self.client
         if columns is not None and self.columns is not None and list(columns) != self.columns:
             x = client.x[:, [self.columns.index(c) for c in columns]]
@@ -66,6 +70,12 @@ class Source:
                 client, x=x if is_torch(x) else np.ascontiguousarray(x)
             )  # the layout decides the last bits
         return Rows(lambda: iter([client]), len(client.w), True)
+
+    def profile(self, columns: Sequence[str], wanted: Wanted, floor: int) -> Profile:
+        """What a check is told of the columns."""
+        names = self.columns or []
+        held = {c: to_numpy(self.client.x[:, names.index(c)]) for c in columns}
+        return profile(self.client.name, held, floor=floor)
 
 
 class Site:
@@ -115,6 +125,8 @@ class Site:
             raise Refused(f"this is {self.name!r}, not {str(request['to'])[:40]!r}: the coordinator mixed up two nodes")
         if request.get("kind") == "hello":
             return wire.pack({**head, "columns": self._columns(), "label": self.source.label})
+        if request.get("kind") == "profile":
+            return wire.pack({**head, "profile": self._profile(request)})
         if request.get("kind") != "ask":
             raise Refused(f"a message of kind {str(request.get('kind'))[:20]!r} is not known")
         _check_fields(request)
@@ -137,6 +149,31 @@ class Site:
 
     def _columns(self) -> list[str] | None:
         return self.source.columns and self.policy().usable(self.source.columns)
+
+    def _profile(self, request: dict[str, Any]) -> dict[str, Any]:
+        """What the owner lets a check know of the table: counts above the floor, coarse histograms; it stands in the ledger."""
+        policy = self.policy()
+        self._check_ledger()
+        self._check_charge(policy)
+        policy.admit_check(self.name)
+        wanted = Wanted.unpack(request.get("table"))
+        self._check_apart(wanted, policy)
+        columns = self._columns()
+        if columns is None:
+            raise Refused(f"the columns of {self.name!r} have no names: a check compares columns by name")
+        try:
+            found = self.source.profile(columns, wanted, policy.floor)
+        except Exception as error:
+            log.error("the data cannot be read: %s", error)
+            raise Refused(f"{self.name!r} cannot read its data: its log says why") from error
+        if found.rows < policy.min_rows:
+            raise Refused(f"{self.name!r} has fewer rows than the {policy.min_rows} that its policy demands")
+        if self.ledger is not None:
+            body = json.dumps(found.pack()).encode()
+            mark = hashlib.sha256(body).hexdigest()
+            line = Line("check", 0, "tables.profile", "profile", [], [], 0, len(body), mark, node=self.name)
+            self.ledger.note(line)
+        return found.pack()
 
     # ---- one question ----
 
@@ -286,21 +323,33 @@ class Site:
         """The rows of this run, read once: the first message of a run says which columns, in which order."""
         key = f"{request['run']}/begin"
         if "columns" in request:
-            content = wire.pack({"columns": request["columns"]})
+            content = wire.pack({"columns": request["columns"], "table": request.get("table")})
             if self.vault.get(key) != content:
                 forget_old_runs(self.vault)
                 self.vault[key] = content
         if key not in self.vault:
             raise Unbegun("begin")
-        columns = wire.unpack(self.vault[key]).head["columns"]
+        head = wire.unpack(self.vault[key]).head
+        columns, wanted = head["columns"], Wanted.unpack(head.get("table"))
         policy.check_columns(columns, self.source.columns, self.name)
-        if self._rows is None or self._rows[0] != (request["run"], columns):
-            self._rows = (request["run"], columns), self._read(columns)
+        self._check_apart(wanted, policy)
+        if self._rows is None or self._rows[0] != (request["run"], columns, wanted):
+            self._rows = (request["run"], columns, wanted), self._read(columns, wanted)
         return self._rows[1]
 
-    def _read(self, columns: list[str] | None) -> Rows:
+    def _check_apart(self, wanted: Wanted, policy: Policy) -> None:
+        """Labels and weights that the coordinator names must be columns that may be used, or this node's own."""
+        for column, own in ((wanted.label, self.source.label), (wanted.weight, True)):
+            if column is not None and self.source.columns is not None and column in self.source.columns:
+                policy.check_columns([column], self.source.columns, self.name)
+            elif column is not None and not own:
+                raise Refused(
+                    f"{self.name!r} has no column {column[:60]!r} for the labels: say label = in its node.toml"
+                )
+
+    def _read(self, columns: list[str] | None, wanted: Wanted) -> Rows:
         try:
-            return self.source.open(columns)
+            return self.source.open(columns, wanted)
         except Exception as error:  # the sentence may quote a cell: it is for the node's owner alone
             log.error("the data cannot be read: %s", error)
             raise Refused(f"{self.name!r} cannot read its data: its log says why") from error
@@ -416,6 +465,8 @@ def _check_fields(request: dict[str, Any]) -> None:
     columns = request.get("columns")
     if columns is not None and not (isinstance(columns, list) and all(isinstance(c, str) for c in columns)):
         raise Refused("the request's columns are not a list of names")
+    if not isinstance(request.get("table"), dict | None):
+        raise Refused("the request's kinds of columns are not a table")
     if not (request["run"].isalnum() and len(request["run"]) <= 64):
         raise Refused("the request's run is not a word of letters and digits")
 
