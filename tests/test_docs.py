@@ -20,6 +20,7 @@ RUN = [
     "models/describe.md",
     "models/pca.md",
     "models/survival.md",
+    "how-to/classifiers.md",
     "explanation/differential-privacy.md",
 ]  # pages whose blocks, put together, are one program
 
