@@ -293,8 +293,9 @@ class FedConceptEM(LearnerEstimator):
         state = state._replace(theta=state.mean_theta)
         if self.fine_tune:
             fed.tell(fine_tune.using(trainer=as_option(self._tuning(state.trainer))), self._down(state))
-        self.describe(fed, state.trainer, state.theta, "omega", "fit", "votes", "theta", "norm")
         ids = to_numpy(state.ids)
+        theta = state.theta if self.fine_tune else self.polish(fed, state.theta, state.trainer, "omega", ids)
+        self.describe(fed, state.trainer, theta, "omega", "fit", "votes", "theta", "norm")
         for own in self.clients_.values():
             own |= {key: own[key][ids] for key in ("omega", "fit", "votes") if key in own}
             own["omega"] = own["omega"] / own["omega"].sum()
