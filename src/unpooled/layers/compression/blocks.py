@@ -1,4 +1,4 @@
-"""Matrices as bytes, for codecs: quantised row by row, so that no bucket of the quantiser spans two rows. Sends nothing.
+"""Matrices as bytes, for codecs: quantised row by row, so that no bucket spans two rows. Sends nothing.
 
 Format: the byte lengths of all matrices but the last (4 bytes each), then the encoded matrices. Where all matrices are
 zero, nothing is written.

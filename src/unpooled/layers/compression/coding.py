@@ -98,7 +98,7 @@ def _from_huffman(packed: np.ndarray, size: int, levels: int) -> np.ndarray:
 
 
 def inflated(packed: bytes, most: int, known: bytes = b"") -> bytes:
-    """Inflate raw deflate data with the preset dictionary `known`; ValueError beyond `most` bytes, before they are allocated."""
+    """Inflate raw deflate data with the dictionary `known`; ValueError beyond `most` bytes, before allocating them."""
     unpacker = zlib.decompressobj(-15, zdict=known)
     try:
         text = unpacker.decompress(packed, most + 1)

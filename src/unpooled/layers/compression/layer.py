@@ -2,8 +2,8 @@
 
 The change is taken against a memory that both ends keep, V <- V + alpha Q(answer - V). What quantisation loses is sent
 later, so a fit that converges makes smaller and smaller errors. The first answer of a client has eight bits per number
-and carries its shapes; integers and small arrays are sent unchanged. The server keeps one memory per client and question.
-A question with a codec (`codec.py`) is compressed by its codec instead.
+and carries its shapes; integers and small arrays are sent unchanged. The server keeps one memory per client and
+question. A question with a codec (`codec.py`) is compressed by its codec instead.
 """
 
 from __future__ import annotations
@@ -68,7 +68,8 @@ class Compressed(Layer):
         Instead of `levels`, any quantiser of `unpooled.layers.compression`, such as ``"cast"``, ``TopK(0.1)`` or
         ``{"name": "sparsify", "keep": 0.5}``.
     memory : bool, default=True
-        Whether changes of the answers are sent; otherwise every answer is quantised whole. Top-k needs it for error feedback.
+        Whether changes of the answers are sent; otherwise every answer is quantised whole. Top-k needs it for error
+        feedback.
     alpha : float, default=None
         Step of the memory, above 0 and at most 1. None is 1 / (1 + omega) with omega the usual relative variance of the
         quantiser; 1 for top-k.
@@ -84,9 +85,9 @@ class Compressed(Layer):
 
     Notes
     -----
-    A model may register a codec for its own questions. `FedEM` and `VRFedEM` do: their answers are scaled by the current
-    parameters, and the server keeps the sum of the clients' memories, not one per client. ``FedEM(levels=3)`` over
-    ``fed`` and ``FedEM()`` over ``Compressed(fed, levels=3)`` send the same messages.
+    A model may register a codec for its own questions. `FedEM` and `VRFedEM` do: their answers are scaled by the
+    current parameters, and the server keeps the sum of the clients' memories, not one per client. ``FedEM(levels=3)``
+    over ``fed`` and ``FedEM()`` over ``Compressed(fed, levels=3)`` send the same messages.
 
     The server reads single answers, so `Compressed` cannot be combined with `SecureSum`.
 
@@ -101,7 +102,8 @@ class Compressed(Layer):
     >>> import unpooled as up
     >>> sites = {name: np.random.default_rng(i).normal(size=(200, 6)) for i, name in enumerate("abcd")}
     >>> sizes = {}
-    >>> for name, fed in {"plain": up.federate(sites), "compressed": up.Compressed(up.federate(sites), levels=7)}.items():
+    >>> plain, compressed = up.federate(sites), up.Compressed(up.federate(sites), levels=7)
+    >>> for name, fed in {"plain": plain, "compressed": compressed}.items():
     ...     model = up.GaussianMixture(3, random_state=0, max_iter=10, tol=0).fit(fed)
     ...     sizes[name] = sum(row["bytes_up"] for row in model.history_)
     >>> sizes["compressed"] < sizes["plain"] / 3

@@ -1,6 +1,6 @@
-"""Any answer as bytes: the change of every array since the last answer, and what both ends remember after it. Sends nothing.
+"""Any answer as bytes: the change of every array since the last answer, and what both ends remember then.
 
-An answer that is a dict is remembered entry by entry: a new entry is sent whole, the others as changes.
+Sends nothing. An answer that is a dict is remembered entry by entry: a new entry is sent whole, the others as changes.
 
 Format: one byte that says whether the message is a change (followed by a checksum of the memory it changes), then the
 number of entries. Each entry has its name and layout, unless both ends know them, and for each array its length and
@@ -142,7 +142,7 @@ class _Reader:
 def read(content: bytes, memory: Memory | None, coding: Coding, limit: float = math.inf) -> tuple[Tree, Memory]:
     """(the answer, the memory after it); both ends run this, so their memories have the same bits.
 
-    Raises SchemaError for bytes that `write` never writes, and for an answer that claims more than `limit` bytes of numbers.
+    Raises SchemaError for bytes that `write` never writes, and for an answer of more than `limit` bytes of numbers.
     """
     try:
         with np.errstate(over="ignore", invalid="ignore"):  # numbers that are not finite are refused

@@ -1,8 +1,8 @@
 """Compression of a vector to few bytes: unbiased random rounding and sparsification, top-k, casts. Sends nothing.
 
-A quantiser has `encode(x, rng)`, which gives uint8 bytes, `decode(sent, size, rng)` with a generator in the same state, and
-`omega(size)` with E[Q(x)] = x and E|Q(x) - x|^2 <= omega |x|^2. It is a NamedTuple, so it can be saved and sent as JSON
-(`choices.describe`).
+A quantiser has `encode(x, rng)`, which gives uint8 bytes, `decode(sent, size, rng)` with a generator in the same state,
+and `omega(size)` with E[Q(x)] = x and E|Q(x) - x|^2 <= omega |x|^2. It is a NamedTuple, so it can be saved and sent as
+JSON (`choices.describe`).
 """
 
 from __future__ import annotations
@@ -58,7 +58,8 @@ class Dither(NamedTuple):
 
     References
     ----------
-    Alistarh, Grubic, Li, Tomioka, Vojnovic, QSGD: communication-efficient SGD via gradient quantization and encoding, NeurIPS 2017.
+    Alistarh, Grubic, Li, Tomioka, Vojnovic, QSGD: communication-efficient SGD via gradient quantization and encoding,
+    NeurIPS 2017.
     Mishchenko et al., Distributed learning with compressed gradient differences, 2019.
 
     Examples
@@ -248,7 +249,7 @@ class TopK(NamedTuple):
 
 @message("compressed.Cast")
 class Cast(NamedTuple):
-    """Sixteen bits per number, rounded up or down at random so that the mean is right; the message has a scale of its own.
+    """Sixteen bits per number, rounded up or down at random so that the mean is right; each message has its own scale.
 
     Parameters
     ----------
