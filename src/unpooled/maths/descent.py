@@ -109,7 +109,7 @@ def keep(state: LBFGS, value: float, gradient: np.ndarray, first_length: float =
 
 
 def _two_loops(gradient: np.ndarray, steps: np.ndarray, turns: np.ndarray) -> np.ndarray:
-    """The quasi-Newton direction (p,) by the two-loop recursion: minus the approximate inverse Hessian times the gradient."""
+    """The quasi-Newton direction (p,), - (approximate inverse Hessian) gradient, by the two-loop recursion."""
     used = [i for i in range(MEMORY) if turns[i].any()]
     q, alphas = gradient.copy(), {}
     for i in reversed(used):

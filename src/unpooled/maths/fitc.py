@@ -24,8 +24,8 @@ JITTER = 1e-8  # times the signal variance, added to the diagonal of the inducin
 class Fit(NamedTuple):
     """A fitted sparse Gaussian process: what predictions need."""
 
-    inner: Tensor  # (..., m, m) Cholesky factor of I + V V' / noise
-    pull: Tensor  # (..., m, 1) inner^-1 V y / noise, which gives the mean
+    inner: Tensor  # (..., m, m) Cholesky factor of I + V D^-1 V', with D the variance of y given the inducing points
+    pull: Tensor  # (..., m, 1) inner^-1 V D^-1 y, which gives the mean
     evidence: Tensor  # (...,) log p(y); NaN where the Cholesky factorisation failed
 
 

@@ -172,7 +172,7 @@ def has_nan(z: Array) -> bool:
 
 
 def responsibilities(q: Array, w: Array) -> tuple[Array, Array]:
-    """(responsibilities times w, log p(x) times w), shapes (b, k, n) and (b, n), from log joints q (b, k, n), in place."""
+    """(responsibilities times w (b, k, n), log p(x) times w (b, n)) of log joints q (b, k, n), computed in place."""
     xp = namespace(q)
     top = xp.amax(q, 1)
     q -= top[:, None]

@@ -31,7 +31,7 @@ class Fit(NamedTuple):
 
 
 def fit(x: np.ndarray, w: np.ndarray, rng: np.random.Generator, sizes: range) -> Fit:
-    """The best mixture of rows x (n, d) with weights w (n,), by BIC over numbers of components and covariance shapes."""
+    """The best mixture, by BIC, of rows x (n, d) with weights w (n,) over numbers of components and shapes."""
     best, waited = None, 0
     for k in sizes:
         better = min(attempts(x, w, k, rng), key=lambda f: f.bic, default=None)

@@ -144,7 +144,7 @@ def log_density(kernel: Full, x: Array) -> Array:
 
 @message("maths.missing.Given")
 class Given(NamedTuple):
-    """Rows with one pattern of missing values: the distribution of the missing columns u given the others, by component."""
+    """Rows with one pattern of missing values: the distribution of the missing columns u given the others."""
 
     rows: Array  # (m,), indices of rows in x
     missing: np.ndarray  # (u,)

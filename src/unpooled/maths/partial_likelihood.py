@@ -25,7 +25,10 @@ class Deaths(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """Sums of r and r z by step, over rows that leave the risk set in it, and over those that die in steps with ties."""
+    """Sums of r and r z by step, over the rows that leave the risk set in the step.
+
+    In steps with ties, also over those of them that die.
+    """
 
     r: np.ndarray  # (g,)
     rz: np.ndarray  # (g, d)
