@@ -141,7 +141,7 @@ class KFed(CentreModel):
         self._set_centres(fed, state.centres)
 
     def predict(self, X: Any, client: str | None = None) -> np.ndarray:
-        """The cluster of each row: by the client's own centres if `client` is given, else by the nearest global centre."""
+        """The cluster of each row: by the own centres of `client` if it is given, else by the nearest global centre."""
         if client is None or client not in self.local_centers_:
             return super().predict(X)
         return self.place_[client][nearest(np.asarray(X, dtype=float), self.local_centers_[client])]
