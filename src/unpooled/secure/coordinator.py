@@ -190,7 +190,8 @@ class MaskingCoordinator:
         if len(cohort) < self.min_cohort:
             n, all_names = len(self._envelopes), len(self.group.names)
             raise TooFewClients(
-                f"{n} of {all_names} nodes sent envelopes for SUM {self.t}, which are too few: wait for more than two thirds"
+                f"{n} of {all_names} nodes sent envelopes for SUM {self.t}, which are too few: "
+                "wait for more than two thirds"
             )
         if not self._members:
             self._members = tuple(sorted(self._parts))

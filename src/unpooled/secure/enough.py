@@ -23,8 +23,8 @@ def check_answers(group: Group, request: MaskRequest, answered: Collection[str],
     least = min(group.least_total(name, cohort, alive) for name in alive)
     if least < min_cohort:
         raise TooFewClients(
-            f"with {len(cohort) - len(alive)} of {len(cohort)} nodes lost in SUM {t} a total is safe for {least} nodes only, "
-            f"{min_cohort} are needed: wait for more"
+            f"with {len(cohort) - len(alive)} of {len(cohort)} nodes lost in SUM {t} "
+            f"a total is safe for {least} nodes only, {min_cohort} are needed: wait for more"
         )
 
 

@@ -71,6 +71,6 @@ def _is_safe(n: int, k: int) -> bool:
 
 
 def _more_than(c: int, n: int, marked: int, drawn: int) -> float:
-    """P(more than c of `drawn` are marked), drawn without replacement from n of which `marked` are: hypergeometric tail."""
+    """P(more than c of `drawn` are marked), drawn from n with `marked` ones, without replacement: hypergeometric."""
     ways = sum(comb(marked, i) * comb(n - marked, drawn - i) for i in range(c + 1, min(marked, drawn) + 1))
     return ways / comb(n, drawn)

@@ -162,7 +162,7 @@ def _read(reader: _Reader, memory: Memory | None, coding: Coding, limit: float) 
     for _ in range(n_entries):
         name, layout = _read_entry_header(reader, known, dictionary)
         if name in answer or (count == 0 and name):
-            raise ValueError(f"the entry {name[:40]!r} is repeated or not allowed here")
+            raise ValueError(f"the entry {name[:40]!r} has no place in it")
         dictionary = f"{name}\n{layout}"
         template = _template(layout)
         limit -= tree.size(template)
