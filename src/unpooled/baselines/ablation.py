@@ -98,7 +98,7 @@ class AblatedBNR(Estimator):
 
     def init(self, fed: Federation, rng: np.random.Generator) -> Kernels:
         """The kernel of each client, trained alone or by the rounds of FedBNR."""
-        fedbnr = self._fedbnr(int(rng.integers(2**31)))
+        fedbnr = self._whole(int(rng.integers(2**31)))
         if self.kernel == "local":
             design = fedbnr.init(fed, rng).design
             return Kernels(self._alone(fed, fedbnr, design), fedbnr.seed_)
@@ -106,7 +106,7 @@ class AblatedBNR(Estimator):
             pass
         return Kernels({name: fedbnr.design_ for name in fed.names}, fedbnr.seed_)
 
-    def _fedbnr(self, random_state: int | None = None) -> FedBNR:
+    def _whole(self, random_state: int | None = None) -> FedBNR:
         """The FedBNR that this ablation is derived from."""
         kernel = "average" if self.kernel == "local" else self.kernel
         return FedBNR(kernel, random_state=random_state, **(self.settings or {}))
@@ -123,7 +123,7 @@ class AblatedBNR(Estimator):
 
     def step(self, fed: Federation, state: Kernels) -> tuple[Kernels, dict]:
         """The last-layer statistics of each client's kernel: one SUM per kernel, or one GATHER for all."""
-        fedbnr, designs = self._fedbnr(), state.models
+        fedbnr, designs = self._whole(), state.models
         fedbnr.seed_ = state.seed
         ask = statistics.using(**fedbnr._asks() | {"share": fedbnr._last_share()})
         if self.last_layer == "global":
@@ -163,7 +163,7 @@ class AblatedBNR(Estimator):
         if client not in self.personal_:
             raise BadParameter(f"there is no client {client!r}: {suggest(client, self.personal_)}")
         own = self.personal_[client]
-        view = self._fedbnr().set_params(server_noise=True)
+        view = self._whole().set_params(server_noise=True)
         view.single_output_ = len(own.design.scaling.y_mean) == 1
         view._settle(own.design, own.stats)
         return view.predict(X, return_std=return_std)

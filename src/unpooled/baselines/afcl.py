@@ -91,7 +91,7 @@ def distinct(seeds: np.ndarray, tolerance: float) -> np.ndarray:
 class AFCL(CentreModel):
     """Asynchronous federated clustering by competing and cooperating seeds; the number of clusters is found.
 
-    With `batch=1` the messages give the rows away: a move divided by the rate, plus the seed, is a row.
+    With `batch=1` the messages reveal the rows: a move divided by the rate, plus the seed, is a row.
 
     Parameters
     ----------

@@ -212,21 +212,21 @@ class _Connection:
             Headers({WAIT_HEADER: str(WAIT)}),
         ]
         self.client = FleetHttpClient.from_server_address(link.address, link.ca is None, link.ca, interceptors)
-        self.public, self.open_link = public_key_to_bytes(key.public_key()), link.ca is None
+        self.public, self.insecure = public_key_to_bytes(key.public_key()), link.ca is None
 
     def __enter__(self) -> _Connection:
         """Activate the node and start its heartbeat."""
         try:
-            if self.open_link:
+            if self.insecure:
                 self.client.RegisterNode(RegisterNodeFleetRequest(public_key=self.public))
             request = ActivateNodeRequest(public_key=self.public, heartbeat_interval=HEARTBEAT)
             self.node = Node(node_id=self.client.ActivateNode(request).node_id)
         except BaseException:
             self.client.close()
             raise
-        self.beaten = time.monotonic()
+        self.last_heartbeat = time.monotonic()
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._beats, daemon=True)
+        self._thread = threading.Thread(target=self._send_heartbeats, daemon=True)
         self._thread.start()
         return self
 
@@ -244,18 +244,18 @@ class _Connection:
             log.debug("the SuperLink cannot be reached: it will notice the missing heartbeat")
         self.client.close()
 
-    def _beats(self) -> None:
+    def _send_heartbeats(self) -> None:
         """Send heartbeats, also while a question is being answered."""
         while not self._stop.wait(HEARTBEAT * 0.7):
             try:
                 self.client.SendNodeHeartbeat(SendNodeHeartbeatRequest(node=self.node, heartbeat_interval=HEARTBEAT))
-                self.beaten = time.monotonic()
+                self.last_heartbeat = time.monotonic()
             except (httpx.HTTPError, RuntimeError) as error:
                 log.debug("heartbeat failed: %s", error)
 
     def check_heartbeat(self) -> None:
         """Raise ReadTimeout when no heartbeat was accepted for long: the SuperLink considers this node offline."""
-        if time.monotonic() - self.beaten > 3 * HEARTBEAT:
+        if time.monotonic() - self.last_heartbeat > 3 * HEARTBEAT:
             raise httpx.ReadTimeout("no heartbeat was accepted")
 
     def poll(self) -> PullMessagesResponse:

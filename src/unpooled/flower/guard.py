@@ -54,8 +54,8 @@ class Guard:
         """(status, reason) if a request is refused; None if it may pass."""
         headers = {k.decode("latin-1"): v.decode("latin-1") for k, v in scope["headers"]}
         if not scope["path"].startswith(OPEN):
-            shown = headers.get(TOKEN_HEADER, "").encode("latin-1")
-            return None if hmac.compare_digest(shown, self.token) else (401, b"this path requires the link's token")
+            given = headers.get(TOKEN_HEADER, "").encode("latin-1")
+            return None if hmac.compare_digest(given, self.token) else (401, b"this path requires the link's token")
         size = headers.get("content-length", "0" if scope["method"] in ("GET", "HEAD") else "")
         if "transfer-encoding" in headers or not size.isdigit():
             return 411, b"a request needs a content-length"

@@ -142,7 +142,7 @@ class Axes(NamedTuple):
 def axes(stats: Stats, ratio: float = 0.0, *, intercept: bool = False, standardize: bool = False) -> Axes:
     """The regression along the eigenvectors of the Gram matrix, where groups have offsets of variance ratio * noise."""
     shrink = ratio / (1 + ratio * stats.group_n)  # (g,)
-    n, gram, cross, yy, centre, offset = _left_by_groups(stats, shrink, intercept)
+    n, gram, cross, yy, centre, offset = _without_group_offsets(stats, shrink, intercept)
     scale = _scale(stats, intercept) if standardize else np.ones(len(gram))
     values, vectors = np.linalg.eigh(gram / np.outer(scale, scale))
     informed = values > TINY * values.max(initial=0.0)  # along the other eigenvectors there is only rounding error
@@ -155,7 +155,7 @@ def _posterior(stats: Stats, ratio: float, intercept: bool, standardize: bool, n
     """The posterior at a given ratio of the variances of group offsets and noise."""
     along = axes(stats, ratio, intercept=intercept, standardize=standardize)
     if noise is None or prior is None:
-        noise, prior = _most_probable(along.values, along.cross**2, along.yy, along.dof)
+        noise, prior = _best_variances(along.values, along.cross**2, along.yy, along.dof)
     noise, prior = (np.broadcast_to(np.asarray(v, dtype=np.float64), along.yy.shape) for v in (noise, prior))
     precision = along.values[:, None] / noise + 1 / prior  # (k, o)
     weights = along.basis @ (along.cross / noise / precision)
@@ -180,7 +180,7 @@ def _posterior(stats: Stats, ratio: float, intercept: bool, standardize: bool, n
 def _group_offsets(stats: Stats, ratio: float, along: Axes) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """(ratio, shrink, pull, push) of `Posterior`, with a last entry for a group without rows."""
     shrink = ratio / (1 + ratio * np.append(stats.group_n, 0.0))  # (h,)
-    group_z, group_y = _groups_about(stats, along.centre, along.offset)
+    group_z, group_y = _centred_group_sums(stats, along.centre, along.offset)
     pull, push = shrink[:-1] * group_z, shrink[:-1] * group_y
     return np.asarray(ratio), shrink, np.pad(pull, ((0, 0), (0, 1))), np.pad(push.T, ((0, 1), (0, 0)))
 
@@ -192,12 +192,12 @@ def _best_group_ratio(stats: Stats, at: Callable[[float], Posterior]) -> float:
         """Derivative of the evidence by the ratio at log ratio t; noise and prior are given or optimal."""
         post = at(np.exp(t))
         kept = 1 / (1 + post.ratio * stats.group_n)
-        group_z, group_y = _groups_about(stats, post.centre, post.offset)
+        group_z, group_y = _centred_group_sums(stats, post.centre, post.offset)
         unsure = ((post.basis.T @ group_z) ** 2).T @ (post.spread / post.noise)  # (g, o)
         unsure = unsure + stats.group_n[:, None] ** 2 * (post.unsure / post.noise)
-        away = (group_y.T - group_z.T @ post.weights) ** 2 / post.noise  # (g, o)
-        known = (unsure + away) * kept[:, None] ** 2
-        return 0.5 * float((known - (stats.group_n * kept)[:, None]).sum())
+        residual2 = (group_y.T - group_z.T @ post.weights) ** 2 / post.noise  # (g, o)
+        expected2 = (unsure + residual2) * kept[:, None] ** 2
+        return 0.5 * float((expected2 - (stats.group_n * kept)[:, None]).sum())
 
     low, high = RATIOS
     if slope(low) <= 0:
@@ -205,7 +205,7 @@ def _best_group_ratio(stats: Stats, at: Callable[[float], Posterior]) -> float:
     return float(np.exp(high if slope(high) >= 0 else brentq(slope, low, high, xtol=1e-10)))
 
 
-def _left_by_groups(stats: Stats, shrink: np.ndarray, intercept: bool):
+def _without_group_offsets(stats: Stats, shrink: np.ndarray, intercept: bool):
     """(n, gram (k, k), cross (k, o), yy (o,), centre (k,), offset (o,)) with group offsets integrated out.
 
     The sums are about the means with an intercept, about 0 without.
@@ -223,7 +223,7 @@ def _left_by_groups(stats: Stats, shrink: np.ndarray, intercept: bool):
     return n, gram, cross, np.maximum(yy, 0.0), centre, offset
 
 
-def _groups_about(stats: Stats, centre: np.ndarray, offset: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _centred_group_sums(stats: Stats, centre: np.ndarray, offset: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Sums per group of centred features and targets, (k, g) and (o, g)."""
     return stats.group_z - np.outer(centre, stats.group_n), stats.group_y.T - np.outer(offset, stats.group_n)
 
@@ -251,14 +251,14 @@ def unexplained(values: Array, along2: Array, yy: float, ratio: Array) -> np.nda
 
     Accurate also where features explain nearly all of y.
     """
-    seen = values > 0
-    values, along2, ratio = values[seen], along2[seen], np.asarray(ratio)[..., None]
-    never = yy - (along2 / values).sum()  # the residual sum of squares of least squares
-    never = never if never > 1e-11 * yy else 0.0
-    return np.maximum(never + (along2 / values * (ratio / (values + ratio))).sum(-1), 1e-300)
+    positive = values > 0
+    values, along2, ratio = values[positive], along2[positive], np.asarray(ratio)[..., None]
+    residual = yy - (along2 / values).sum()  # the residual sum of squares of least squares
+    residual = residual if residual > 1e-11 * yy else 0.0
+    return np.maximum(residual + (along2 / values * (ratio / (values + ratio))).sum(-1), 1e-300)
 
 
-def _most_probable(values: Array, along2: Array, yy: Array, dof: float) -> tuple[np.ndarray, np.ndarray]:
+def _best_variances(values: Array, along2: Array, yy: Array, dof: float) -> tuple[np.ndarray, np.ndarray]:
     """(noise, prior), (o,) each, that maximise the evidence; given their ratio, the noise has a closed form."""
     ratio = np.array([_best_ratio(values, along2[:, j], yy[j], dof) for j in range(len(yy))])
     noise = np.array([unexplained(values, along2[:, j], yy[j], r) / dof for j, r in enumerate(ratio)])
@@ -374,8 +374,8 @@ def left_out_together(post: Posterior, z: Array, y: Array, group: Array | None =
         u = z @ post.basis * np.sqrt(post.spread[:, j] / noise)  # (n, r): leverages are u u'
         u = np.column_stack([u, kept * np.full((len(u), 1), np.sqrt(post.unsure[j] / noise)), shared])
         solved = np.linalg.solve(np.eye(u.shape[1]) - u.T @ u, u.T)  # (I - u u')^-1 = I + u (I - u'u)^-1 u'
-        away = y[:, j] - mean[:, j]
-        left[:, j] = y[:, j] - away - u @ (solved @ away)
+        residual = y[:, j] - mean[:, j]
+        left[:, j] = y[:, j] - residual - u @ (solved @ residual)
         variance[:, j] = noise * (1 + (u * solved.T).sum(1))
     return left, variance + _alone(post, group)
 

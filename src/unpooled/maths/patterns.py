@@ -53,9 +53,9 @@ def patterns(rows: Array, places: Array) -> tuple[np.ndarray, Array]:
     for code in codes[1:]:
         values, own = xp.unique(code, return_inverse=True)
         _, ids = xp.unique(ids * len(values) + own, return_inverse=True)
-    shown = places[: int(ids.max()) + 1] * 0
-    shown[ids] = places  # one row per pattern
-    return to_numpy(xp.isnan(rows[shown])), ids
+    example = places[: int(ids.max()) + 1] * 0
+    example[ids] = places  # one row per pattern
+    return to_numpy(xp.isnan(rows[example])), ids
 
 
 def projections(kernel: Full, found: np.ndarray) -> list[Projection]:

@@ -38,8 +38,8 @@ def pullback(spec: Spec, kernel: Kernel, x: Array, slope: Callable[[np.ndarray],
     device = spec.get("device", "cpu")
     theta = tensors(kernel.theta, device, learn=True)
     z = features(spec, Kernel(theta, tensors(kernel.omega, device)), torch.as_tensor(x, device=device))
-    toward = torch.as_tensor(slope(to_numpy(z)), device=device)
-    gradient = torch.autograd.grad(z, list(theta.values()), toward)
+    by_features = torch.as_tensor(slope(to_numpy(z)), device=device)
+    gradient = torch.autograd.grad(z, list(theta.values()), by_features)
     return {k: to_numpy(g) for k, g in zip(theta, gradient)}
 
 
@@ -63,8 +63,8 @@ def minus_evidence(z: Tensor, y: Tensor, w: Tensor, leaves: dict[str, Tensor]) -
 
 def squared_error(z: Tensor, y: Tensor, w: Tensor, leaves: dict[str, Tensor]) -> Tensor:
     """Mean squared error (...,) of each client with a plain linear head (k, o) and offset (o,)."""
-    away = y - z @ leaves["head"] - leaves["offset"][..., None, :]
-    return (w[..., None] * away * away).sum((-1, -2)) / w.sum(-1).clamp(min=1.0)
+    residual = y - z @ leaves["head"] - leaves["offset"][..., None, :]
+    return (w[..., None] * residual * residual).sum((-1, -2)) / w.sum(-1).clamp(min=1.0)
 
 
 def minus_fitc(z: Tensor, y: Tensor, w: Tensor, leaves: dict[str, Tensor]) -> Tensor:

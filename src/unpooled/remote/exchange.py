@@ -66,7 +66,7 @@ class Exchange:
         self.settled: dict[str, tuple[Tree] | None] = {}
         self.open = set(fed.names)
         self.needed = min(fed.needed, len(self.open)) if ask.kind == KEYS else fed.needed
-        self.start = self.said = self.heard = time.monotonic()
+        self.start = self.last_report = self.last_answer = time.monotonic()
         self.silence = max(fed.retry, SLOW_FACTOR * min(fed.durations, default=0.0))
         self._requests: dict[str, str] = {}  # request id -> client name
         self._sent: dict[str, Sent] = {}
@@ -144,7 +144,7 @@ class Exchange:
             return True
         if last.node is None:
             return now >= last.retry_at
-        return node != last.node or (now >= last.retry_at and now - self.heard >= self.silence)
+        return node != last.node or (now >= last.retry_at and now - self.last_answer >= self.silence)
 
     def _schedule(self, name: str, node: int, now: float) -> Sent:
         """When to send the question again: the patience doubles up to a limit."""
@@ -204,9 +204,9 @@ class Exchange:
         run.begun.add(name)
         if parcel.head.get("kept") is True:
             run.base[name] = self.fed.journal.round
-        self.heard = time.monotonic()
+        self.last_answer = time.monotonic()
         if not self.tally.answered:
-            self.fed.durations.append(self.heard - self.start)
+            self.fed.durations.append(self.last_answer - self.start)
         self.tally.count(sent, [name])
         self.settled[name] = (up,)
         self.open.discard(name)
@@ -234,9 +234,9 @@ class Exchange:
     def _report(self) -> None:
         """While fewer than `min_clients` have answered, say now and then for whom the run waits."""
         now = time.monotonic()
-        if now - self.said <= SAY_EVERY or not self.open or self.tally.answered >= self.needed:
+        if now - self.last_report <= SAY_EVERY or not self.open or self.tally.answered >= self.needed:
             return
-        self.said = now
+        self.last_report = now
         who = [n if self.fed.roster.online(n) else f"{n} (not connected)" for n in sorted(self.open)[:5]]
         more = ", ..." if len(self.open) > 5 else ""
         answered, asked = self.tally.answered, self.tally.answered + len(self.open)

@@ -114,7 +114,7 @@ class Remote:
         if self._part is not None:
             return self._part
         if self._names is None:
-            self._names = self._find()
+            self._names = self._find_names()
         return self._names
 
     @property
@@ -148,7 +148,7 @@ class Remote:
         """The federation of a random share of the clients."""
         return self.only(cohort(self.names, share, rng))
 
-    def _find(self) -> list[str]:
+    def _find_names(self) -> list[str]:
         """The names of the connected nodes, once `min_clients` have replied to hello and no reply is outstanding."""
         roster = self.roster
 
@@ -161,7 +161,7 @@ class Remote:
         self._wait_for(complete, lambda: sorted(roster.nodes))
         return sorted(roster.nodes)
 
-    def _meet(self) -> None:
+    def _fix_columns(self) -> None:
         """Where names are given (or come from a checkpoint), fix the columns once enough of them are connected."""
         roster, names = self.roster, self.names
 
@@ -249,7 +249,7 @@ class Remote:
     def _exchange(self, ask: Ask, down: Tree, kind: str) -> Iterator[tuple[str, Tree]]:
         """Yield (name, checked answer) in the order of names, each as soon as all before it are settled."""
         names = self.names
-        self._meet()
+        self._fix_columns()
         with self.journal.exchange(ask, down, kind, names, self.min_clients) as tally:
             exchange = Exchange(self, ask, down, tally)
             for name in names:

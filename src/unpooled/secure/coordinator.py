@@ -201,8 +201,8 @@ class MaskingCoordinator:
     def _choose_cohort(self) -> tuple[str, ...]:
         """The nodes with envelopes, without those of whose holders too few have envelopes."""
         cohort = set(self._envelopes)
-        while lonely := {name for name in cohort if not self.group.has_enough_holders(name, cohort)}:
-            cohort -= lonely
+        while too_few := {name for name in cohort if not self.group.has_enough_holders(name, cohort)}:
+            cohort -= too_few
         return tuple(sorted(cohort))
 
     @property

@@ -57,7 +57,7 @@ class Masked(NamedTuple):
     t: int
     limbs: np.ndarray  # (3, numbers + 2) uint64: the answer and its tag, masked
     layout: str  # shapes and dtypes of the answer
-    signature: np.ndarray  # (64,) uint8, Ed25519 over what was asked of whom
+    signature: np.ndarray  # (64,) uint8, Ed25519 over the question and the nodes it was asked of
     envelopes: Envelopes  # of sum t + 1
 
 

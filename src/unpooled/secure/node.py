@@ -291,7 +291,7 @@ class MaskingNode:
         among = self._state.unmasked.get(record.question)
         if among is not None and among != k.digest("answered", answered):
             raise MaskingRefused(
-                f"the total of SUM {t}'s question was shown before for other nodes: the two would tell a share"
+                f"the total of SUM {t}'s question was shown before for other nodes: the two would reveal a share"
             )
 
     def _check_signatures(self, record: SumRecord, answered: tuple[str, ...], signatures: list[bytes]) -> None:
@@ -318,7 +318,7 @@ class MaskingNode:
         if not self._state.tag_key:
             raise MaskingRefused(f"{self.name} cannot check a total before it has a letter with the tag key")
         if not isinstance(total, Total):
-            raise MaskingRefused("a total was told without its tag")
+            raise MaskingRefused("a total was sent without its tag")
         _, cohort, members = self._read_request(MaskRequest(total.t, total.cohort, total.members))
         answered = to_names(total.answered, "the names of those who answered")
         limbs = to_limbs(total.limbs, "the total", layouts.size(total.layout) + tags.COORDINATES)

@@ -60,7 +60,7 @@ def _check_range(values: np.ndarray, bits: int) -> None:
 
 
 def decode(limbs: np.ndarray) -> np.ndarray:
-    """Limbs (3, m) as the nearest float64 numbers (m,), at most two roundings away.
+    """Limbs (3, m) as float64 numbers (m,), with at most two roundings.
 
     >>> decode(encode(np.array([0.1, -3e20]), 3))
     array([ 1.e-01, -3.e+20])

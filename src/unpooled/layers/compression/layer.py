@@ -165,10 +165,10 @@ class Compressed(Layer):
         alpha = self.alpha_for(ANY_SIZE) if self.memory else None
         options = {"quantiser": describe(self.quantiser, QUANTISERS), "alpha": alpha, "question": ask.name}
         return ask.then(
-            compress, undo=self._undo(options), undo_total=None, forget=self._forgetful(ask.name), **options
+            compress, undo=self._undo(options), undo_total=None, forget=self._must_forget(ask.name), **options
         )
 
-    def _forgetful(self, question: str) -> list[str]:
+    def _must_forget(self, question: str) -> list[str]:
         """Clients that must drop their memory of a question: those whose message the server could not read, or all.
 
         All clients drop it while the server has no memory of the question itself.

@@ -237,7 +237,7 @@ class TopK(NamedTuple):
         values = _numbers(sent[cut:], "<f4", k)
         where = sent[:cut].view("<u4") if 32 * k < size else np.flatnonzero(np.unpackbits(sent[:cut], count=size))
         if len(where) != k or where.max() >= size:
-            raise ValueError(f"{len(where)} places below {size} are told for {k} numbers")
+            raise ValueError(f"{len(where)} positions below {size} were sent for {k} numbers")
         x = np.zeros(size)
         x[where] = values
         return x
