@@ -19,7 +19,8 @@ from unpooled.names import HOMES, import_home
 from unpooled.node import budget, policy
 from unpooled.node.ledger import Ledger, entries
 from unpooled.node.questions import options, schema
-from unpooled.node.site import Site, Source
+from unpooled.node.rows import Source
+from unpooled.node.site import Site
 
 COLUMNS = ["age", "bmi", "systolic", "glucose"]
 STUDY = b"""

@@ -11,7 +11,8 @@ from memory import MemoryTransport
 import unpooled as up
 from unpooled.client import Client, generator
 from unpooled.node.policy import Policy
-from unpooled.node.site import Site, Source
+from unpooled.node.rows import Source
+from unpooled.node.site import Site
 from unpooled.remote import Remote
 
 ROWS = {name: np.random.default_rng(i).normal(i, 1.0, size=(200, 2)) for i, name in enumerate("abc")}

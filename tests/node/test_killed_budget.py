@@ -45,7 +45,8 @@ def fit_in(folder):
     from unpooled.models.private import ColumnMoments, PrivateKMeans
     from unpooled.node.budget import Budget
     from unpooled.node.policy import Policy
-    from unpooled.node.site import Site, Source
+    from unpooled.node.rows import Source
+    from unpooled.node.site import Site
     from unpooled.node.vault import Folder
     from unpooled.remote import Remote
 

@@ -22,7 +22,8 @@ from unpooled.node import budget, policy, review
 from unpooled.node.budget import Budget
 from unpooled.node.ledger import Ledger, budget_line, entries
 from unpooled.node.policy import Policy
-from unpooled.node.site import Site, Source
+from unpooled.node.rows import Source
+from unpooled.node.site import Site
 from unpooled.remote import Remote
 
 ROWS = {name: np.random.default_rng(i).normal(size=(3000, 3)) for i, name in enumerate(NAMES)}

@@ -77,6 +77,14 @@ def test_a_run_that_nobody_works_on_is_called_stopped(run):
     assert "Stopped: no process" in watch.RunPage(run).parts()["progress"]
 
 
+def test_a_run_that_has_not_begun_or_waits_for_nodes_is_not_called_stopped(run):
+    unfinished(run)
+    (run / "lock").unlink()
+    assert "Not begun yet" in watch.RunPage(run).parts()["progress"]
+    (run / "lock").write_text(str(os.getpid()))
+    assert "waits for nodes to connect" in watch.RunPage(run).parts()["progress"]
+
+
 def test_refusals_are_counted_by_client(run):
     rows = [
         {"round": i, "client": "south", "question": "mixture.e_step", "reason": "no answer within 3 s"}
@@ -109,7 +117,8 @@ def test_a_run_over_nodes_notes_for_whom_it_waits(tmp_path):
     import unpooled as up
     from unpooled.client import Client
     from unpooled.node.policy import Policy
-    from unpooled.node.site import Site, Source
+    from unpooled.node.rows import Source
+    from unpooled.node.site import Site
     from unpooled.remote import Remote
 
     rows = {name: np.random.default_rng(i).normal(size=(60, 2)) for i, name in enumerate(("a", "b", "c"))}

@@ -87,7 +87,7 @@ def _read_bounds(given: Any, where: str) -> dict[str, tuple[float, float]]:
     if not isinstance(given, Mapping):
         raise BadParameter(f"{where}: bounds of [privacy] are a section, written [privacy.bounds]")
     try:
-        pairs = parse_bounds(given, list(given), len(given)) if given else []
+        pairs = parse_bounds(given, list(given), len(given)) if given else np.zeros((0, 2))
     except BadParameter as error:
         raise BadParameter(f"{where}: [privacy.bounds]: {error}") from None
     return {name: (float(low), float(high)) for name, (low, high) in zip(given, pairs)}

@@ -52,9 +52,9 @@ def limit_units(chunks: Iterable[Columns], preparation: Preparation, where: str)
 def _units(values: np.ndarray, column: str, where: str) -> np.ndarray:
     """Units as strings; a row without one would belong to nobody, or to everybody."""
     values = np.asarray(values)
-    missing = (
-        (values != values) | np.equal(values, None) | (values == "") if values.dtype.kind == "O" else values != values
-    )
+    missing = values != values
+    if values.dtype.kind == "O":
+        missing |= np.equal(values, np.full(1, None)).astype(bool) | (values == "")
     if missing.any():
         raise BadData(
             f"{where} has {int(missing.sum())} rows without {column!r}, the unit of [privacy]: fill it or leave them out"

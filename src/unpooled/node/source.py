@@ -25,7 +25,7 @@ from unpooled.data.frames import matrix, missing
 from unpooled.data.schema import Column, Own, Schema, Wanted, encode, read_own
 from unpooled.errors import BadData, BadParameter, DataNotFound, suggest
 from unpooled.node.preparation import NOTHING, Preparation, clip, limit_units
-from unpooled.node.site import NUMBERS_ALONE, Rows
+from unpooled.node.rows import NUMBERS_ALONE, Rows
 
 PROFILED = 1_000_000  # rows that a check looks at
 log = logging.getLogger("unpooled.node")
