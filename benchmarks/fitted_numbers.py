@@ -40,7 +40,6 @@ def more_cases() -> dict[str, Any]:
     return {
         "GaussianMixture fedem": Case(lambda: up.GaussianMixture(3, solver="fedem", **gaussian), mixture_data),
         "GaussianMixture vr-fedem": Case(lambda: up.GaussianMixture(3, solver="vr-fedem", **gaussian), mixture_data),
-        "MixedMixture": Case(lambda: up.MixedMixture(3, kinds=MIXED, random_state=0, max_iter=20), table),
         "MixtureImputer": Case(lambda: up.MixtureImputer(random_state=0, max_iter=20), holes),
         "FedMissEM": Case(lambda: up.FedMissEM(rank=1, family="poisson", random_state=0, max_iter=20), lambda: cells),
         "OpenMixture default": Case(lambda: up.OpenMixture(random_state=0), mixture_data),

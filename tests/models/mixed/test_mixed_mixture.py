@@ -91,7 +91,7 @@ def test_a_round_is_that_of_the_plain_loops(seed):
 @pytest.mark.parametrize("options", [{}, {"accelerate": True}, {"personal_weights": True}, {"covariance_type": "diag"}])
 def test_the_likelihood_never_falls(options):
     x, _ = table(seed=3)
-    model = make(tol=0.0, max_iter=60, **options).fit({"a": x[:100], "b": x[100:]})
+    model = make(6, tol=0.0, max_iter=60, **options).fit({"a": x[:100], "b": x[100:]})
     rises = np.diff([row["loglik"] for row in model.history_])
     assert rises.min() > -1e-10
     assert rises.max() > 1e-4
