@@ -37,7 +37,7 @@ def _column(name: str, held: Mapping[str, ColumnProfile]) -> Column:
     if kind in ("real", "binary"):
         return _number(name, held, missing)
     if kind not in ("category", "ordered"):
-        return Column(name, kind)
+        return Column(name, kind, missing=missing if kind == "date" else ())
     levels = {level for c in held.values() for level in c.levels if level not in codes}
     if not 1 < len(levels) <= MAX_LEVELS:
         return Column(name, "ignored")

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 NUMBERS: tuple[float, ...] = (-1.0, -7.0, -8.0, -9.0, -77.0, -88.0, -99.0, -777.0, -888.0, -999.0, -9999.0, -99999.0)
-NUMBERS += (99.0, 888.0, 999.0, 8888.0, 9999.0, 99999.0, 999999.0)
+NUMBERS += (9.0, 88.0, 99.0, 888.0, 999.0, 8888.0, 9999.0, 99999.0, 999999.0)
 TEXTS = {
     "unknown",
     "unk",
@@ -42,6 +42,7 @@ TEXTS |= {
 }
 TEXTS |= {"unbekannt", "inconnu", "desconocido", "k.a.", "#n/a", "#null!", "-999"}
 LEAST = 2  # rows with the value, at least
+FEW = 5  # different values of a column of codes, at most
 
 
 def number_codes(present: np.ndarray) -> dict[str, int]:
@@ -68,9 +69,12 @@ def _apart(code: float, others: np.ndarray) -> bool:
     if spread == 0:
         return False
     if code == 0:
-        return low > 0 and low > 0.3 * float(np.median(others)) and len(np.unique(others)) > 5
+        return low > 0 and low > 0.3 * float(np.median(others)) and len(np.unique(others)) > FEW
+    many = len(np.unique(others)) > FEW
     if code < 0:
-        return low >= 0 and (low - code > 0.5 * spread or len(np.unique(others)) > 5 or low > 0)
+        return low >= 0 and (many or (code <= -7 and low - code > 0.5 * spread))
+    if code < 10:
+        return not many and high <= 5 and bool((others == np.floor(others)).all())
     return code - high > max(0.5 * spread, 0.1 * abs(high))
 
 

@@ -38,6 +38,7 @@ def findings(profiles: Sequence[Profile], declared: Schema | None = None, label:
         found += _kinds(name, held, declared)
         found += _scales(name, held)
         found += _levels(name, held, declared)
+        found += _level_order(name, held, declared)
         found += _codes(name, held)
         found += _missing(name, held)
         found += _constant(name, held)
@@ -145,6 +146,11 @@ def _scales(name: str, held: Mapping[str, ColumnProfile]) -> Iterator[Finding]:
     quantiles = {site: q for site, q in quantiles.items() if not _few_values(held[site])}
     if len(quantiles) < 2:
         return
+    below = _below_zero(held, quantiles)
+    if below is not None:
+        text = "a quarter of its values or more are below 0, elsewhere none: it is on another scale"
+        yield Finding("unit", name, below, f"column {name!r}: {text}")
+        return
     middle = scales.middle_site(quantiles)
     odd = {site: scales.difference(q, quantiles[middle]) for site, q in quantiles.items() if site != middle}
     if sum(map(bool, odd.values())) > len(odd) / 2 + 0.5:  # it is the middle one that differs
@@ -153,6 +159,14 @@ def _scales(name: str, held: Mapping[str, ColumnProfile]) -> Iterator[Finding]:
     for site, text in odd.items():
         if text:
             yield Finding("unit", name, site, f"column {name!r}: {text}")
+
+
+def _below_zero(held: Mapping[str, ColumnProfile], quantiles: Mapping[str, list[float]]) -> str | None:
+    """The one site with many numbers below 0, as standardised ones are, where all others have none."""
+    negative = [site for site in quantiles if not held[site].positive]
+    if len(negative) == 1 and len(quantiles) > 1 and quantiles[negative[0]][1] < 0:
+        return negative[0]
+    return None
 
 
 def _few_values(c: ColumnProfile) -> bool:
@@ -178,8 +192,19 @@ def _levels(name: str, held: Mapping[str, ColumnProfile], declared: Schema | Non
             yield Finding("levels", name, site, f"column {name!r}: {text}")
 
 
+def _level_order(name: str, held: Mapping[str, ColumnProfile], declared: Schema | None) -> Iterator[Finding]:
+    orders = {site: list(c.levels) for site, c in held.items() if c.kind == "ordered"}
+    given = list(declared[name].levels) if declared is not None and name in declared else []
+    if not orders:
+        return
+    usual = given or max(orders.values(), key=lambda order: sum(_agree(order, other) for other in orders.values()))
+    for site, order in orders.items():
+        if not _agree(order, usual):
+            yield Finding("levels", name, site, f"column {name!r} has its levels in another order: {' < '.join(order)}")
+
+
 def _told_by_levels(c: ColumnProfile) -> bool:
-    return c.kind in ("category", "ordered") or (c.kind in NUMBERS and len(c.levels) == 2)
+    return c.kind in ("category", "ordered") or (c.kind in NUMBERS and len(c.levels) >= 2)
 
 
 def _kept(c: ColumnProfile) -> dict[str, int]:
@@ -197,11 +222,13 @@ def _alone(site: str, levels: Mapping[str, Mapping[str, int]]) -> bool:
 
 
 def _odd_coding(mine: Mapping[str, int], others: Mapping[str, Mapping[str, int]]) -> str:
-    """Two whole numbers where all others have two other ones."""
+    """A few whole numbers where all others have as many other ones."""
     sets = {frozenset(v) for v in others.values()}
-    if len(others) >= 2 and len(sets) == 1 and frozenset(mine) not in sets:
-        usual = sorted(next(iter(sets)))
-        return f"it has {', '.join(sorted(mine))} where others have {', '.join(usual)}"
+    if len(others) < 2 or len(sets) > 1:
+        return ""
+    usual = next(iter(sets))
+    if len(mine) == len(usual) and set(mine) != usual:
+        return f"it has {', '.join(sorted(mine))} where others have {', '.join(sorted(usual))}"
     return ""
 
 

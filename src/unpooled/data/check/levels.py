@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from difflib import SequenceMatcher
 
 SHARE = 0.05  # of a site's rows: a level that is rarer may be missing elsewhere by chance
+FEW = 12  # levels of a column whose spellings are compared
+ALIKE = 0.8  # likeness of two spellings of one level
 
 
 def odd_levels(mine: Mapping[str, int], others: Mapping[str, Mapping[str, int]]) -> str:
@@ -18,7 +21,7 @@ def odd_levels(mine: Mapping[str, int], others: Mapping[str, Mapping[str, int]])
         return ""
     new = [level for level in sorted(mine) if level not in known]
     unused = [level for level in sorted(known) if level not in mine]
-    pairs = [(level, twin) for level in new if (twin := _twin(level, unused)) is not None]
+    pairs = [(level, twin) for level in new if (twin := _twin(level, unused, _is_common(level, mine))) is not None]
     if pairs:
         return ", ".join(f"{a!r} is written {b!r} elsewhere" for a, b in pairs)
     if new and not set(mine) & known:
@@ -28,14 +31,25 @@ def odd_levels(mine: Mapping[str, int], others: Mapping[str, Mapping[str, int]])
     return ""
 
 
-def _twin(level: str, unused: Iterable[str]) -> str | None:
-    """The spelling that others use for a level: other capitals or spaces, or an abbreviation."""
+def _is_common(level: str, mine: Mapping[str, int]) -> bool:
+    """Whether a level is one of few and has a good part of the rows: its absence elsewhere is no chance."""
+    return len(mine) <= FEW and mine[level] >= SHARE * sum(mine.values())
+
+
+def _twin(level: str, unused: Iterable[str], common: bool) -> str | None:
+    """The spelling that others use for a level: other capitals or spaces; for a common one also an abbreviation or a slip."""
     a = _plain(level)
     for other in unused:
         b = _plain(other)
-        if a == b or (a and b and (a.startswith(b) or b.startswith(a)) and not a.isdigit() and not b.isdigit()):
+        if a == b or (common and _alike(a, b)):
             return other
     return None
+
+
+def _alike(a: str, b: str) -> bool:
+    if not (a and b) or a.isdigit() or b.isdigit():
+        return False
+    return a.startswith(b) or b.startswith(a) or SequenceMatcher(None, a, b).ratio() >= ALIKE
 
 
 def _plain(level: str) -> str:

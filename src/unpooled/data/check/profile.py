@@ -17,14 +17,16 @@ from unpooled.data.check.codes import number_codes, text_codes
 from unpooled.data.schema import Own, Texts, as_texts, infer
 from unpooled.data.schema.column import MAX_LEVELS
 from unpooled.data.schema.dates import days
-from unpooled.data.schema.infer import is_number, object_numbers
+from unpooled.data.schema.infer import ID_ROWS, is_number, object_numbers
 from unpooled.data.schema.units import conversion
 from unpooled.errors import BadData
 
 SHARES = (0.05, 0.25, 0.5, 0.75, 0.95)
 FEW_VALUES = 10  # whole numbers of so many values at most are listed as levels are
 STEPS = np.array([1.0, 1.2, 1.5, 1.8, 2.2, 2.7, 3.3, 3.9, 4.7, 5.6, 6.8, 8.2])
-ID_NAME = re.compile(r"(^|[_ .-])(id|uid|pid|mrn|patient|patient_?(no|nr|number)|record_?id|case_?(no|id))$", re.I)
+WHO = "patient|subject|person|participant|record|case|sample"
+ID_NAME = re.compile(rf"(?i:(^|[_ .-])(id|uid|pid|mrn|({WHO})[_ .-]?(id|no|nr|number|code)?)$)|[a-z](ID|Id)$")
+NO_DATES = ("1900-01-01", "1901-01-01", "2999-12-31", "9999-12-31")  # dates that stand for missing ones
 
 
 @dataclass(frozen=True)
@@ -249,6 +251,7 @@ def _texts(name: str, kind: str, texts: Texts, floor: int, problem: str, given: 
         return ColumnProfile(name, "empty", gaps)
     looks = kind == "id" or (bool(ID_NAME.search(name)) and len(held) > 0.5 * present)
     looks = looks or (given is not None and given.kind == "id")
+    looks = looks or (given is None and kind == "category" and len(held) > max(ID_ROWS, 0.9 * present))
     repeated = sum(n for n in held.values() if n > 1) if looks else 0
     levels = {t: _floored(n, floor) for t, n in held.items() if n >= max(floor, 1)}
     if looks or len(held) > MAX_LEVELS or kind == "mixed":
@@ -272,4 +275,6 @@ def _dates(name: str, values: Any, floor: int) -> ColumnProfile:
     present = x[~np.isnan(x)]
     gaps = _share(len(x) - len(present), len(x), floor)
     quantiles = _quantiles(present, floor) if len(present) >= max(floor, 1) else []
-    return ColumnProfile(name, "date", gaps, quantiles, constant=len(np.unique(present)) == 1)
+    counts = {day: int((present == days(np.array([day], dtype=object), name, "it")[0]).sum()) for day in NO_DATES}
+    codes = {day: _floored(n, floor) for day, n in counts.items() if n >= max(floor, 2)}
+    return ColumnProfile(name, "date", gaps, quantiles, codes=codes, constant=len(np.unique(present)) == 1)

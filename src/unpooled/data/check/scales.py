@@ -64,8 +64,6 @@ def difference(site: list[float], others: list[float]) -> str:
             return ""
     else:
         apart = _apart(a, b)
-        if apart > APART and (a[0] > 0) != (b[0] > 0) and min(a[1], b[1]) < 0:
-            apart = FAR + 1.0  # a quarter of the values below 0 where there is none elsewhere: centred or scaled
     if apart > FAR:
         return f"its values are on another scale: median {a[2]:.3g} instead of {b[2]:.3g}"
     return ""
