@@ -10,7 +10,6 @@ from unpooled.maths import imputation
 from unpooled.maths.imputation import Laws
 from unpooled.maths.mixture import Params
 
-
 STRAY = 3.0  # standard deviations
 
 
