@@ -134,7 +134,7 @@ def new_losses(model: Kept, data: list[tuple], family: str) -> np.ndarray:
 def recommend(args: argparse.Namespace) -> None:
     for family in args.families:
         for kind in ("one law", "own intercepts", "groups", "own weights", "own everything"):
-            right, near, said = 0, 0, []
+            right, near, said, winners = 0, 0, [], []
             for s in range(10):
                 rng = np.random.default_rng([args.first + s, *map(ord, kind + family)])
                 data = drawn(rng, family, kind)
@@ -146,8 +146,13 @@ def recommend(args: argparse.Namespace) -> None:
                 right += bool(apart.mean() <= apart.std(ddof=1) / np.sqrt(len(apart)))
                 near += bool(apart.mean() <= loss[:, best].std(ddof=1) / np.sqrt(len(apart)))
                 said.append(model.recommended_)
-            counts = ", ".join(f"{r} {said.count(r)}" for r in RUNGS if r in said)
-            print(f"{family:<9} {kind:<15} {right:2d} and {near:2d} of 10 (said {counts})", flush=True)
+                winners.append(RUNGS[best])
+            counts, best_ones = (
+                ", ".join(f"{r} {names.count(r)}" for r in RUNGS if r in names) for names in (said, winners)
+            )
+            print(
+                f"{family:<9} {kind:<15} {right:2d} and {near:2d} of 10 (said {counts}; best {best_ones})", flush=True
+            )
 
 
 def main() -> None:
@@ -157,12 +162,13 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--sites", type=int, nargs="+", default=[4, 20])
     parser.add_argument("--families", nargs="+", default=list(small_glm.FAMILIES))
+    parser.add_argument("--kinds", nargs="+", default=["P(x)", "P(y)", "P(y | x)"], help="of shifts, for power")
     args = parser.parse_args()
     warnings.simplefilter("ignore")
     if args.part == "recommend":
         recommend(args)
     else:
-        rates(("nothing",) if args.part == "level" else ("P(x)", "P(y)", "P(y | x)"), args)
+        rates(("nothing",) if args.part == "level" else tuple(args.kinds), args)
 
 
 if __name__ == "__main__":

@@ -186,3 +186,38 @@ def test_folds_of_few_rows_are_counted_for_the_nodes_policy():
     up_ = look_grid.using(asks=[one, one]).answer((None, None), Client("a", X[:30], NUMBERS[:30]), asks=[one, one])
     assert up_.held.tolist() == [3.0]
     assert len(up_.parts) == 2
+
+
+@pytest.mark.parametrize("strata", [None, "site"])
+def test_cox_is_scored_by_the_partial_likelihood_that_held_out_patients_add(strata):
+    from unpooled.maths import partial_likelihood as likelihood
+
+    rng = np.random.default_rng(3)
+    time, event = np.ceil(50 * rng.exponential(np.exp(-X[:, 0]))), (rng.random(N) < 0.7).astype(float)
+    y = np.column_stack([time, event])
+
+    def loglik(eta, which):
+        """Efron's, of some rows, within strata if there are any."""
+        total = 0.0
+        for s in range(6) if strata else [None]:
+            mine = which & (s == SITE if strata else True)
+            t, died, e = time[mine], event[mine] == 1, eta[mine]
+            starts = np.unique(t[died])
+            step = likelihood.last_step(starts, t)
+            deaths = likelihood.Deaths(*2 * [np.bincount(step[died], minlength=len(starts)).astype(float)])
+            sums = likelihood.sums(e[:, None], np.exp(e), step, died, likelihood.tied(deaths, "efron"), len(starts))
+            total += e[died].sum() + likelihood.terms(deaths, sums, "efron").loglik
+        return total
+
+    grid = {f"{p:g}": up.Cox(penalizer=p, strata=strata, concordance=False) for p in (0.01, 1.0)}
+    found = up.compare(grid, flower([Client(str(s), X[s == SITE], y[s == SITE]) for s in range(6)]), cv=2)
+    fold = np.empty(N, int)
+    for s in range(6):
+        fold[s == SITE] = fold_of(X[s == SITE], y[s == SITE], 2)
+    for name, score in found.scores.items():
+        added = 0.0
+        for f, model in enumerate(score.models):
+            eta = X @ model.coef_
+            added += loglik(eta, np.ones(N, bool)) - loglik(eta, fold != f)
+        assert score.mean["partial_likelihood"] == pytest.approx(-added / event.sum(), rel=1e-8), name
+    assert found.best == "0.01"

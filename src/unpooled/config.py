@@ -114,6 +114,9 @@ def check(config: Config) -> None:
 
 def _check_tables(config: Config) -> None:
     """Refuse kinds, units and levels that make no sense, before any table is read."""
+    columns = config.get("data", {}).get("columns")
+    if isinstance(columns, str) and columns != "union":
+        raise BadParameter(f"columns={columns!r} should be a list of names, or 'union'")
     if "columns" in config:
         schema(config)
     for site, own in config.get("sites", {}).items():

@@ -95,8 +95,9 @@ def cross_validate(
     Parameters
     ----------
     model : estimator
-        It is cloned, not fitted. Over a network: GLM, LinearRegression or LogisticRegression; in process also any estimator with
-        `predict_proba` and `classes_`, with `predict`, or with `score_samples`.
+        It is cloned, not fitted. Over a network: GLM, LinearRegression, LogisticRegression or Cox; in process also any estimator with
+        `predict_proba` and `classes_`, with `predict`, or with `score_samples`. Of Cox the loss is minus the partial likelihood per event
+        (`partial_likelihood`), without a standard error; models with and without strata are not comparable.
     data, y, by, sample_weight
         What `fit` takes: clients by name, pooled rows and `by=`, or a Federation.
     cv : {2, 5, 10, "site"}, default=5
@@ -154,6 +155,9 @@ def compare(
     fed = as_federation(data, y, by=by, sample_weight=sample_weight)
     _check(named, fed, cv)
     fitted = _fits(named, fed, cv)
+    if all(hasattr(model, "partial_loglik") for model in named.values()):
+        sums, metrics = _partial_likelihoods(fitted, fed, cv)
+        return _compared(fitted, sums, metrics, 1)  # sites have no losses of their own: no standard errors
     sums, metrics = _scores(fitted, fed, cv)
     return _compared(fitted, sums, metrics, len(fed.names))
 
@@ -175,9 +179,9 @@ def _check(models: dict[str, Any], fed: Federation, cv: int | str) -> None:
         raise BadParameter("cv='site' predicts each client from the others, but there is only one: use cv=5")
     here = bool(fed.here())
     for name, model in models.items():
-        if not (here or hasattr(model, "scoring")):
+        if not (here or hasattr(model, "scoring") or hasattr(model, "partial_loglik")):
             raise BadParameter(
-                f"{name} cannot be scored over a network: use GLM, LinearRegression or LogisticRegression"
+                f"{name} cannot be scored over a network: use GLM, LinearRegression, LogisticRegression or Cox"
             )
 
 
@@ -234,6 +238,21 @@ def _asked(fitted: dict[str, list], fed: Federation, cv: int | str) -> tuple[Sco
     ask = held_out.using(models=kinds, folds=folds, sites=sites, levels=levels)
     total = tree.map(to_numpy, fed.sum(ask, tuple(down)))
     return total, {name: METRICS[how["kind"]] for name, how in zip(fitted, kinds)}
+
+
+def _partial_likelihoods(
+    fitted: dict[str, list], fed: Federation, cv: int | str
+) -> tuple[Scores, dict[str, tuple[str, ...]]]:
+    """Of Cox regressions: what the rows of each fold add to the partial likelihood of all, under the fit without them."""
+    parts = _trainings(fed, cv)
+    n, total = np.zeros(len(parts)), np.zeros((len(parts), len(fitted)))
+    for j, models in enumerate(fitted.values()):
+        for f, (model, training) in enumerate(zip(models, parts)):
+            whole, events = model.partial_loglik(fed)
+            seen, seen_events = model.partial_loglik(training)
+            n[f], total[f, j] = events - seen_events, seen - whole
+    nothing = np.zeros((total.shape[1] + 1) * (total.shape[1] + 2) // 2)
+    return Scores(n, total, nothing), dict.fromkeys(fitted, ("partial_likelihood",))
 
 
 def _in_process(fitted: dict[str, list], fed: Federation, cv: int | str) -> tuple[Scores, dict[str, tuple[str, ...]]]:

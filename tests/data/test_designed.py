@@ -62,7 +62,7 @@ def numbers():
         lambda: up.LogisticRegression(),
         lambda: baselines.FedAvg(max_iter=4, random_state=0),
         lambda: up.FedConceptEM(max_iter=3, random_state=0),
-        lambda: up.FedGMM(max_iter=6, random_state=0),
+        lambda: up.FedGMM(max_iter=40, random_state=0),
     ],
 )
 def test_the_fit_is_that_of_columns_made_by_hand(make):

@@ -268,6 +268,14 @@ def test_a_table_that_makes_no_sense(message, data, how):
     assert "\n" not in str(caught.value)
 
 
+def test_numbers_that_all_differ_are_no_ids():
+    numbers = [f"{v:.3f}" for v in np.random.default_rng(0).normal(size=80)]
+    with pytest.raises(BadData, match="beside texts such as 'high'"):
+        up.federate(pd.DataFrame({"a": np.arange(80.0), "b": [*numbers[:-1], "high"]}))
+    with pytest.raises(BadData, match="write numbers with a point for decimals"):
+        up.federate(pd.DataFrame({"a": np.arange(80.0), "b": [n.replace(".", ",") for n in numbers]}))
+
+
 def test_a_hundred_thousand_levels():
     codes = np.repeat(np.arange(100_000), 2)
     many = pd.DataFrame({"age": np.arange(200_000.0), "c": [f"L{i}" for i in codes]})

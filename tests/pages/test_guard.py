@@ -165,7 +165,7 @@ def test_changes_are_sent_and_nothing_else(server):
     link.request("GET", f"/{server.token}/events")
     answer = link.getresponse()
     first = _event(answer)
-    assert set(first) == {"one", "two"}
+    assert set(first) == {"problem", "one", "two"}
     server.page.text = "second"
     assert _event(answer) == {"one": "<p>second</p>"}  # and not the part that is the same
     link.close()

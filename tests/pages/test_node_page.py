@@ -164,6 +164,25 @@ def test_the_commands_decide_alike(folder, capsys):
         approval.revoke(found, "")
 
 
+def test_a_policy_that_cannot_be_read_is_said_on_the_page(server, folder):
+    good = (folder / "policy.toml").read_text()
+    (folder / "policy.toml").write_text("studies = 3\n")
+    status, _, text = ask(server)
+    assert status == 200
+    assert "This page cannot be shown in full: policy.toml: studies = 3" in text
+    (folder / "policy.toml").write_text(good)
+    assert "Waiting for review" in ask(server)[2]
+
+
+def test_other_rules_mean_another_rehearsal(server, folder):
+    assert "more than 0.0001 per row" not in rehearsed(server)
+    text = (folder / "policy.toml").read_text()
+    (folder / "policy.toml").write_text(
+        text.replace("max_parameters_per_row = 0.33", "max_parameters_per_row = 0.0001")
+    )
+    assert "more than 0.0001 per row" in rehearsed(server)
+
+
 # ---- the ledger ----
 
 

@@ -77,6 +77,14 @@ def test_a_run_that_nobody_works_on_is_called_stopped(run):
     assert "Stopped: no process" in watch.RunPage(run).parts()["progress"]
 
 
+def test_a_run_that_has_not_begun_or_waits_for_nodes_is_not_called_stopped(run):
+    unfinished(run)
+    (run / "lock").unlink()
+    assert "Not begun yet" in watch.RunPage(run).parts()["progress"]
+    (run / "lock").write_text(str(os.getpid()))
+    assert "waits for nodes to connect" in watch.RunPage(run).parts()["progress"]
+
+
 def test_refusals_are_counted_by_client(run):
     rows = [
         {"round": i, "client": "south", "question": "mixture.e_step", "reason": "no answer within 3 s"}

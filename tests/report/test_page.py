@@ -197,3 +197,10 @@ def test_names_of_many_columns_do_not_lie_on_each_other(columns):
     at, slant = [float(x) for x, _ in found], float(found[0][1])
     apart = np.diff(at) * np.sin(np.radians(-slant))  # between neighbouring lines of text
     assert (apart > 11).all()
+
+
+def test_the_ends_of_an_axis_are_told_apart():
+    assert svg.ends(-25.97, -25.93) == ("-25.97", "-25.93")
+    assert svg.ends(-23.7912, -23.7908) == ("-23.7912", "-23.7908")
+    assert svg.ends(1481.2, 16360.0) == ("1,481", "16,360")
+    assert svg.ends(0, 0) == ("0", "0")

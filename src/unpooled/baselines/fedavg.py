@@ -164,5 +164,6 @@ class FedAvg(LearnerEstimator):
     def finish(self, fed: Federation, state: Any) -> None:
         self.describe(fed, state.trainer, state.theta, "norm")
         if isinstance(state, exact.Path):
-            self.optimum_ = to_numpy(state.inverse), to_numpy(state.centre)
+            inverse = to_numpy(state.inverse)
+            self.optimum_ = inverse[None] if inverse.size else np.zeros((0, 0, 0)), to_numpy(state.centre)
         self.personalise(fed)

@@ -69,7 +69,8 @@ class FedAvgPlus(FedAvg):
         fed.tell(tune.using(trainer=self._tuning(state.trainer)), Model(state.theta))
         self.describe(fed, state.trainer, state.theta, "theta")
         if isinstance(state, exact.Path):
-            self.optimum_ = to_numpy(state.inverse), to_numpy(state.centre)
+            inverse = to_numpy(state.inverse)
+            self.optimum_ = inverse[None] if inverse.size else np.zeros((0, 0, 0)), to_numpy(state.centre)
         self.personalise(fed, theta="theta")
 
     def models(self, client: str | None) -> tuple[np.ndarray, np.ndarray]:

@@ -116,7 +116,11 @@ class Clusters(LearnerEstimator):
         return State(state.trainer, theta, total.weight, state.round + 1), info
 
     def finish(self, fed: Federation, state: State) -> None:
-        self.describe(fed, state.trainer, state.theta, *self.kept)
+        places = range(len(state.theta))
+        theta = (
+            self.polish(fed, state.theta, state.trainer, "cluster", places) if "model" not in self.kept else state.theta
+        )
+        self.describe(fed, state.trainer, theta, *self.kept)
         self.weights_ = to_numpy(state.weight) / to_numpy(state.weight).sum()
         self.concepts_ = {name: int(own["cluster"].argmax()) for name, own in self.clients_.items() if "cluster" in own}
         self.describe_parts(fed, "cluster")

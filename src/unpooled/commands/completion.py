@@ -45,7 +45,7 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
 
 
 def run(args: argparse.Namespace) -> int:
-    tree = {(): Words(inner=_inner(args.commands), options=["--help", "--version"])}
+    tree: dict[tuple[str, ...], Words] = {(): Words(inner=_inner(args.commands), options=["--help", "--version"])}
     for name, parser in args.commands.choices.items():
         tree.update(walk(parser, (name,)))
     print(fish(tree) if args.shell == "fish" else bash(tree, is_zsh=args.shell == "zsh"), end="")

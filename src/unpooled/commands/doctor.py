@@ -23,6 +23,7 @@ EXTRAS = {  # extra -> its packages
     "sql": ("sqlalchemy", "psycopg"),
     "plot": ("matplotlib",),
     "parquet": ("pyarrow",),
+    "pages": ("starlette", "uvicorn"),
 }
 OK, WARN, BAD, NONE = "ok", "!", "X", "-"
 FREE_SPACE = 1e9  # bytes that runs, checkpoints and ledgers should have at least

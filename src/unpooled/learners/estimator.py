@@ -22,7 +22,7 @@ from unpooled.data.tabled import DESIGN
 from unpooled.errors import BadParameter, suggest
 from unpooled.estimator import Estimator, Moment, rows_of
 from unpooled.federation import Federation
-from unpooled.learners import exact, newcomers, personal, registry, search
+from unpooled.learners import exact, newcomers, newton, personal, registry, search
 from unpooled.learners.labels import find_classes
 from unpooled.learners.mixing import normalised
 from unpooled.learners.personal import Shared, personalise
@@ -349,7 +349,19 @@ class LearnerEstimator(ClassifierMixin, Estimator):
 
     def _second_derivatives(self) -> tuple[np.ndarray, np.ndarray]:
         """(inverse at the optimum, centre of the columns) of a linear learner that was fitted exactly, else empty."""
-        return getattr(self, "optimum_", (np.zeros((0, 0)), np.zeros(0)))
+        return getattr(self, "optimum_", (np.zeros((0, 0, 0)), np.zeros(0)))
+
+    def polish(
+        self, fed: Federation, theta: Array, trainer: dict | Trainer, weights: str, ids: Sequence[int]
+    ) -> np.ndarray:
+        """Linear learners with lr="auto" at the optimum of their rows, with the clients' weights as they are; others as they were."""
+        trainer = as_option(trainer) if isinstance(trainer, Trainer) else trainer
+        small = newton.fits(trainer["inputs"], len(trainer["labels"]))
+        if self.lr != "auto" or self.learner != "linear" or not small:
+            return to_numpy(theta)
+        theta, *optimum = exact.polish(fed, to_numpy(theta), trainer, weights, [int(i) for i in ids], self.C)
+        self.optimum_ = tuple(optimum)
+        return theta
 
     def _optimism(self, fed: Federation) -> np.ndarray:
         """Parameters per training row: by how much the log-likelihood of such a row exceeds that of a new one (Akaike).

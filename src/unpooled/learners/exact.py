@@ -26,6 +26,7 @@ from unpooled.tree import message
 CLOSE = 1e-6  # root mean square change of the scores by a step, below which the optimum is reached
 NEAR = 1e-3  # the same, below which second derivatives are those of the optimum
 MAX_HALVINGS = 40
+POLISHING_STEPS = 15  # Newton steps of several learners, at most
 MEMORY = 20  # pairs of steps and changes of the gradient that L-BFGS keeps
 MAX_COLUMNS = 1500  # columns up to which L-BFGS is preconditioned by their second moments, beyond by variances
 SUFFICIENT = 1e-4  # share of the predicted gain that a step of L-BFGS must bring
@@ -61,6 +62,24 @@ class Curvature(NamedTuple):
     loglik: Float[Array, ""]
     gradient: Float[Array, "q"]
     curvature: Float[Array, "t"]  # packed triangle of (q, q)
+
+
+@message("learners.Learners")
+class Learners(NamedTuple):
+    """Several linear learners and the centre of the columns."""
+
+    theta: Float[Array, "k p"]
+    centre: Float[Array, "d"]
+
+
+@message("learners.PartCurvature")
+class PartCurvature(NamedTuple):
+    """The same as `Curvature` for each learner, over rows weighted by the clients' weights of it."""
+
+    n: Float[Array, "k", ">=0 rows"]
+    loglik: Float[Array, ""]
+    gradient: Float[Array, "k q"]
+    curvature: Float[Array, "k t"]
 
 
 @message("learners.SecondMoments")
@@ -127,6 +146,28 @@ def slope(down: Linear, client: Client, *, trainer: dict) -> Slope:
     rows, log_p, loglik = _likelihood(down, client, trainer)
     one, p = _with_one(rows.x - down.centre), np.exp(log_p[..., 0, 1:, :])
     return Slope(rows.w.sum(-1), loglik, gradient_of(rows.y, rows.w, p, one))
+
+
+@client("learners.part_curvature", SUM)
+def part_curvature(down: Learners, client: Client, *, trainer: dict, weights: str, ids: list) -> PartCurvature:
+    """Log-likelihood of each linear learner, its gradient and second derivatives, by the client's weights of the learners."""
+    share = shares_of(client.state, weights, ids, client.w.shape[:-1])  # (..., k)
+    parts = []
+    for k in range(len(ids)):
+        rows, log_p, _ = _likelihood(Linear(down.theta[k : k + 1], down.centre), client, trainer)
+        w = rows.w * share[..., k : k + 1]
+        one, p = _with_one(rows.x - down.centre), np.exp(log_p[..., 0, 1:, :])
+        chosen = np.take_along_axis(log_p[..., 0, :, :], rows.y[..., None, :], -2)[..., 0, :]
+        second = pack_triangle(second_of(w, p, one))
+        parts.append((w.sum(-1), (w * chosen).sum(-1), gradient_of(rows.y, w, p, one), second))
+    n, loglik, gradient, second = zip(*parts)
+    return PartCurvature(np.stack(n, -1), sum(loglik), np.stack(gradient, -2), np.stack(second, -2))
+
+
+def shares_of(state: dict, weights: str, ids: list, lead: tuple[int, ...]) -> np.ndarray:  # (..., k)
+    """A client's weights of the learners at the places `ids`; equal ones if it has none."""
+    own = to_numpy(state[weights])[..., ids] if weights in state else np.ones((*lead, len(ids)))
+    return own / own.sum(-1, keepdims=True).clip(min=1e-300)
 
 
 @client("learners.second_moments", SUM, adds=True)
@@ -230,6 +271,43 @@ def solve(matrix: np.ndarray, right: np.ndarray) -> np.ndarray:
         return (cho_solve(cho_factor(unit, lower=True), (right.T / scale).T).T / scale).T
     except np.linalg.LinAlgError:
         return (np.linalg.lstsq(unit, (right.T / scale).T, rcond=1e-10)[0].T / scale).T
+
+
+# ---- several learners, with the clients' weights of them as they are ----
+
+
+def polish(fed: Federation, theta: np.ndarray, trainer: dict, weights: str, ids: list, C: float) -> tuple:
+    """(learners (k, p) at the optimum of their rows, inverses of the second derivatives there (k, q, q), centre (d,)).
+
+    A SUM of the columns, and one SUM per Newton step.
+    """
+    sums = fed.sum(column_sums, None)
+    centre, k = to_numpy(sums.x) / float(sums.n), len(theta)
+    inputs, classes = trainer["inputs"], len(trainer["labels"])
+    pen = penalty(classes, inputs, C)
+    scores = to_numpy(theta).astype(np.float64).reshape(k, classes, inputs + 1)
+    free = scores[:, 1:] - scores[:, :1]
+    free[..., -1] += free[..., :-1] @ centre
+    at = free.reshape(k, -1)
+    ask = part_curvature.using(trainer=trainer, weights=weights, ids=ids)
+    for _ in range(POLISHING_STEPS):
+        total = fed.sum(ask, Learners(np.concatenate([as_theta(a, centre) for a in at]), centre))
+        steps, inverses = zip(*(_polished(a, g, s, pen) for a, g, s in zip(at, total.gradient, total.curvature)))
+        sizes = [
+            np.sqrt(max(float(s @ np.linalg.solve(i, s)), 0.0) / max(float(n), 1.0))
+            for s, i, n in zip(steps, inverses, total.n)
+        ]
+        at = at + np.stack([s / max(1.0, size / 2) for s, size in zip(steps, sizes)])
+        if max(sizes) < NEAR:
+            break
+    return np.concatenate([as_theta(a, centre) for a in at]), np.stack(inverses), centre
+
+
+def _polished(at: np.ndarray, gradient: Array, curved: Array, pen: Penalty) -> tuple[np.ndarray, np.ndarray]:
+    """(Newton step, inverse of the penalised second derivatives)."""
+    matrix = unpack_triangle(to_numpy(curved)) + pen.matrix
+    inverse = solve(matrix + 1e-9 * np.trace(matrix) / len(matrix) * np.eye(len(matrix)), np.eye(len(matrix)))
+    return inverse @ (to_numpy(gradient) - pen.times(at)), inverse
 
 
 # ---- L-BFGS ----

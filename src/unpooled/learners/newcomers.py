@@ -33,16 +33,21 @@ class PartMoments(NamedTuple):
     squares: Float[Array, "k d"]  # sum over clients of their squared mean
 
 
-@client("learners.part_moments", SUM, batched=False)
+@client("learners.part_moments", SUM)
 def part_moments(down: None, client: Client, *, weights: str, ids: list) -> PartMoments:
     """Rows, sums and squares of the columns, for each part in the client's proportions."""
-    x, w = (to_numpy(a).astype(np.float64) for a in (client.x, client.w))
-    share = to_numpy(client.state[weights])[..., ids] if weights in client.state else np.ones(len(ids))
-    share = share / max(float(share.sum()), 1e-300)  # (k,)
-    total, sums, squares = w.sum(), w @ x, w @ x**2
-    mean = sums / max(total, 1e-300)
-    parts = (np.outer(share, a) for a in (sums, squares, mean, mean**2))
+    x, w = (to_numpy(a).astype(np.float64) for a in (client.x, client.w))  # (..., n, d), (..., n)
+    equal = np.ones((*w.shape[:-1], len(ids)))
+    share = to_numpy(client.state[weights])[..., ids] if weights in client.state else equal
+    share = share / share.sum(-1, keepdims=True).clip(min=1e-300)  # (..., k)
+    total, sums, squares = w.sum(-1)[..., None], _summed(w, x), _summed(w, x**2)
+    mean = sums / total.clip(min=1e-300)
+    parts = (share[..., :, None] * a[..., None, :] for a in (sums, squares, mean, mean**2))
     return PartMoments(share * total, share, *parts)
+
+
+def _summed(w: np.ndarray, x: np.ndarray) -> np.ndarray:  # (..., d)
+    return (w[..., None, :] @ x)[..., 0, :]
 
 
 class Parts(NamedTuple):

@@ -20,6 +20,7 @@ from unpooled.client import TELL, Client, client
 from unpooled.learners import corrections, exact
 from unpooled.learners.corrections import Problem, log_softmax
 from unpooled.learners.labels import codes
+from unpooled.learners.rows import Rows
 from unpooled.learners.trainer import Trainer
 from unpooled.maths.folds import fold_of
 from unpooled.tree import message
@@ -49,7 +50,7 @@ class Shared(NamedTuple):
     theta: Float[Array, "k p"]
     weights: Float[Array, "k"]
     optimism: Float[Array, ""]  # by how much their loss on a training row is smaller than on a new one
-    inverse: Float[Array, "q r"]  # of the second derivatives at the optimum of a linear learner, or (0, 0)
+    inverse: Float[Array, "learners q r"]  # of the second derivatives at the optimum of linear learners, or none
     centre: Float[Array, "d"]  # of the columns, for `inverse`
 
 
@@ -61,20 +62,41 @@ def personalise(down: Shared, client: Client, *, trainer: dict, own: dict, epoch
     """
     learner = Trainer(**trainer)
     rows = learner._replace(hold_out=False).rows(client)
-    log_bases = base_log_proba(learner, down, client.state, rows.x, own)
-    if down.inverse.size:  # the shared model as it were without each row
-        sides = (to_numpy(a) for a in (rows.x, rows.y, rows.w))
-        log_bases[0] = exact.without_each(*sides, log_bases[0], to_numpy(down.inverse), to_numpy(down.centre))
+    log_bases = base_log_proba(learner, down, client.state, rows, own)
     nets = own_nets(learner, client, _first(down, client.state, own), epochs) if epochs else NO_NETS
     keep(learner, client, log_bases, float(down.optimism), to_numpy(rows.x), nets)
 
 
-def base_log_proba(learner: Trainer, down: Shared, state: dict, x: Array, own: dict) -> np.ndarray:  # (b, n, c)
-    """Log-probabilities of the shared model and, if it has one, of the client's own version of it."""
+def base_log_proba(learner: Trainer, down: Shared, state: dict, rows: Rows, own: dict) -> np.ndarray:  # (b, n, c)
+    """Log-probabilities of the shared model and, if it has one, of the client's own version of it.
+
+    Linear learners at their optimum are taken as they were without each row.
+    """
+    if len(down.inverse):
+        return _left_out(learner, down, state, rows, own)
+    x = rows.x
     bases = [mixed(learner, learner.merge(down.theta, state.get("norm")), down.weights, x)]
     if own.get("weights") in state or own.get("theta") in state:
         theta, weights = own_version(down, state, own)
         bases.append(mixed(learner, learner.merge(theta, state.get("norm")), weights, x))
+    return np.stack(bases)
+
+
+def _left_out(learner: Trainer, down: Shared, state: dict, rows: Rows, own: dict) -> np.ndarray:  # (b, n, c)
+    x, y, w = (to_numpy(a) for a in (rows.x, rows.y, rows.w))
+    log_p = to_numpy(learner.log_proba(down.theta, rows.x)).astype(np.float64)  # (k, c, n)
+    ids = own.get("ids") or list(range(len(log_p)))
+    share = exact.shares_of(state, own.get("weights", ""), ids, ())
+    share = share if own.get("weights") in state else np.ones(len(log_p))
+    centre = to_numpy(down.centre)
+    without = [
+        exact.without_each(x, y, w * s, one.T, i, centre).T for s, one, i in zip(share, log_p, to_numpy(down.inverse))
+    ]
+    bases = [average_log_proba(np.stack(without), to_numpy(down.weights))]
+    if own.get("theta") in state:
+        bases.append(mixed(learner, *own_version(down, state, own), rows.x))
+    elif own.get("weights") in state:
+        bases.append(average_log_proba(np.stack(without), share))
     return np.stack(bases)
 
 

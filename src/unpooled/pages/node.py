@@ -37,26 +37,29 @@ FIRST_WAIT = 0.4  # seconds that the first look at the page waits for a long led
 
 
 class Rehearsals:
-    """Reviews of studies, each made once, in a thread of its own."""
+    """Reviews of studies, each made once for the rules that hold, in a thread of its own."""
 
     def __init__(self, node: NodeConfig):
         self.node = node
-        self.found: dict[str, Review | str] = {}  # SHA-256 -> the review, or why there is none
-        self._begun: set[str] = set()
+        self.found: dict[
+            tuple[str, int], Review | str
+        ] = {}  # SHA-256, time of the policy -> the review, or why there is none
+        self._begun: set[tuple[str, int]] = set()
 
     def of(self, study: Study) -> Review | str | None:
-        """The review of a study; None while it is being made."""
-        if study.digest not in self._begun:
-            self._begun.add(study.digest)
-            threading.Thread(target=self._make, args=(study,), daemon=True).start()
-        return self.found.get(study.digest)
+        """The review of a study under the rules of today; None while it is being made."""
+        key = (study.digest, self.node.paths["policy"].stat().st_mtime_ns)
+        if key not in self._begun:
+            self._begun.add(key)
+            threading.Thread(target=self._make, args=(study, key), daemon=True).start()
+        return self.found.get(key)
 
-    def _make(self, study: Study) -> None:
+    def _make(self, study: Study, key: tuple[str, int]) -> None:
         try:
             rules = policy.read(self.node.paths["policy"])
-            self.found[study.digest] = review.review(study, self.node.name, table_source(self.node), rules)
+            self.found[key] = review.review(study, self.node.name, table_source(self.node), rules)
         except Exception as error:  # a page shows whatever stopped the rehearsal
-            self.found[study.digest] = f"{type(error).__name__}: {error}"
+            self.found[key] = f"{type(error).__name__}: {error}"
 
 
 class NodePage:
@@ -317,7 +320,7 @@ def _questions(found: Review) -> str:
             f"<code>{escape(q.name)}</code> {escape(words.question(q.name))}",
             f'<strong class="warn">{escape(words.RISK)}</strong>'
             if q.kind == "gather"
-            else {"sum": "added up over sites", "tell": "nothing"}[q.kind],
+            else ledger_view.KINDS.get(q.kind, q.kind),
             f"{q.times:,}",
             f"{q.numbers:,}",
             "-" if q.least_rows == float("inf") else f"{q.least_rows:,.0f}",

@@ -15,9 +15,10 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, StreamingResponse
 from starlette.routing import Route
 
-from unpooled.errors import RunError
+from unpooled.errors import RunError, UnpooledError
 from unpooled.pages.guard import Guard, new_token
 from unpooled.pages.live import Page, document, mark_of
+from unpooled.report import markup
 
 LOOK_EVERY = 1.0  # seconds between two looks at whether something has changed
 
@@ -77,9 +78,16 @@ class Server:
         self._socket.close()
 
     async def _show(self, request: Request) -> HTMLResponse:
-        parts = await run_in_threadpool(self.page.parts)
+        parts = await run_in_threadpool(self._parts)
         lead = getattr(self.page, "lead", "")
         return HTMLResponse(document(self.page.title, lead, parts, request.scope["nonce"]))
+
+    def _parts(self) -> dict[str, str]:
+        """The parts of the page, and above them what is wrong with a file that it needs."""
+        try:
+            return {"problem": "", **self.page.parts()}
+        except UnpooledError as error:
+            return {"problem": markup.mark(f"This page cannot be shown in full: {error}")}
 
     async def _events(self, request: Request) -> StreamingResponse:
         return StreamingResponse(self._changes(request), media_type="text/event-stream")
@@ -93,7 +101,7 @@ class Server:
             now = await run_in_threadpool(self.page.stamp)
             if now != stamp:
                 stamp = now
-                parts = await run_in_threadpool(self.page.parts)
+                parts = await run_in_threadpool(self._parts)
                 new = {name: html for name, html in parts.items() if sent.get(name) != html}
                 sent = parts
                 if new:

@@ -25,7 +25,7 @@ from unpooled.report import markup, svg
 from unpooled.report.folder import RunFolder
 from unpooled.report.page import curve, facts, lead, page, privacy_line
 
-FILES = ("history.jsonl", "refusals.jsonl", "live.json", "summary.json", "config.toml")
+FILES = ("history.jsonl", "refusals.jsonl", "live.json", "summary.json", "config.toml", "lock")
 MOST_REFUSALS = 50
 MOST_NAMES = 8
 STATUS_EVERY = 5.0  # seconds between two questions to the link's server
@@ -91,6 +91,8 @@ def _progress(run: RunFolder, live: dict[str, Any]) -> str:
         return markup.mark(f"Finished after {done} rounds.", good=True) + link
     bar = f'<progress value="{done}" max="{most}" aria-label="rounds done">{done} of {most}</progress>'
     told = markup.paragraph(f"Round {done} of at most {most} is done; it may settle earlier.")
+    if not (run.folder / "lock").exists():
+        return markup.paragraph("Not begun yet: the run is being started, or it was never.")
     if not is_running(run.folder):
         again = f"<code>unpooled resume {escape(str(run.folder))}</code>"
         return f'<p class="mark">Stopped: no process is working on this run. {again} continues it.</p>{told}{bar}'
@@ -106,7 +108,7 @@ def _max_rounds(run: RunFolder) -> int:
 def _waiting(live: dict[str, Any]) -> str:
     """The question that is open now: who has answered, for whom it waits and why."""
     if not live:
-        return ""
+        return markup.paragraph("It reads its data, or waits for nodes to connect.")
     seconds = (datetime.now(UTC) - datetime.fromisoformat(live["since"])).total_seconds()
     question = live["question"].rpartition(".")[2]
     waiting: dict[str, str] = live["waiting"]

@@ -57,22 +57,31 @@ def table(
 ) -> str:
     """A table of cells that are HTML already; the columns in `numbers` are right-aligned, the first one names its row.
 
-    A roomy one, with long cells, is never squeezed and scrolls sideways on a narrow screen.
+    A roomy one has long cells: on a narrow screen each of its rows becomes a small list.
     """
-    right = set(numbers)
-    mark = lambda i: ' class="n"' if i in right else ""  # noqa: E731
-    top = "".join(f'<th scope="col"{mark(i)}>{escape(h)}</th>' for i, h in enumerate(head))
-    body = "".join(f"<tr>{_cells(row, mark)}</tr>" for row in rows)
+    names, right = list(head), set(numbers)
+    row_role = ' role="row"' if roomy else ""
+    top = "".join(f'<th scope="col"{_number_class(i, right)}>{escape(h)}</th>' for i, h in enumerate(names))
+    body = "".join(f"<tr{row_role}>{_cells(row, names if roomy else [], right)}</tr>" for row in rows)
     told = f"<caption>{escape(caption)}</caption>" if caption else ""
-    grid = f"<table>{told}<thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>"
-    kind = "wide roomy" if roomy else "wide"
+    kind, role = ("wide roomy", ' role="table"') if roomy else ("wide", "")
+    grid = f"<table{role}>{told}<thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>"
     return f'<div class="{kind}" tabindex="0" role="group" aria-label="{escape(caption or "table")}">{grid}</div>'
 
 
-def _cells(row: Iterable[str], mark) -> str:
-    cells = list(row)
-    first = f'<th scope="row"{mark(0)}>{cells[0]}</th>' if cells else ""
-    return first + "".join(f"<td{mark(i)}>{cell}</td>" for i, cell in enumerate(cells[1:], 1))
+def _cells(row: Iterable[str], names: Sequence[str], right: set[int]) -> str:
+    """The cells of a row; where `names` are given, each carries the name of its column for screens on which rows are stacked."""
+    found = []
+    for i, cell in enumerate(row):
+        tag, more = ("th", ' scope="row"') if i == 0 else ("td", "")
+        if names:
+            more += f' role="{"rowheader" if i == 0 else "cell"}" data-head="{escape(names[i])}"'
+        found.append(f"<{tag}{more}{_number_class(i, right)}>{cell}</{tag}>")
+    return "".join(found)
+
+
+def _number_class(i: int, right: set[int]) -> str:
+    return ' class="n"' if i in right else ""
 
 
 def capped(rows: Sequence[Iterable[str]], what: str, most: int = 40) -> tuple[Sequence[Iterable[str]], str]:

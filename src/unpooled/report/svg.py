@@ -244,20 +244,24 @@ def axes(x: Numbers, y: Numbers, x_label: str, y_label: str) -> str:
     """A frame with the ends of both axes and their names."""
     base = HEIGHT - BOTTOM
     frame = f'<path d="M{LEFT},{TOP}V{base}H{WIDTH - RIGHT}" fill="none" stroke="{AXIS}"/>'
-    ticks = "".join(
-        f'<text x="{LEFT - 8}" y="{at:.1f}" text-anchor="end" dominant-baseline="middle">{tick(value)}</text>'
-        for value, at in ((min(y), base), (max(y), TOP + 4))
-    )
-    ticks += "".join(
-        f'<text x="{at}" y="{base + 16}" text-anchor="middle">{tick(value)}</text>'
-        for value, at in ((min(x), LEFT), (max(x), WIDTH - RIGHT - 6))
-    )
+    low, high = ends(min(y), max(y))
+    left, right = ends(min(x), max(x))
+    side = f'x="{LEFT - 8}" text-anchor="end" dominant-baseline="middle"'
+    ticks = f'<text {side} y="{base}">{low}</text><text {side} y="{TOP + 4}">{high}</text>'
+    below = f'y="{base + 16}" text-anchor="middle"'
+    ticks += f'<text {below} x="{LEFT}">{left}</text><text {below} x="{WIDTH - RIGHT - 6}">{right}</text>'
     return frame + ticks + _axis_names(x_label, y_label, HEIGHT)
 
 
-def tick(value: float) -> str:
-    """A number at an axis: 1,636 or -25.93."""
-    return f"{value:,.0f}" if 1000 <= abs(value) < 1e7 else f"{value:.4g}"
+def ends(low: float, high: float) -> tuple[str, str]:
+    """The two ends of an axis, with as many digits as tell them apart: 1,636 or -25.93."""
+    if max(abs(low), abs(high)) >= 1000 and high - low >= 1:
+        return f"{low:,.0f}", f"{high:,.0f}"
+    for digits in range(4, 9):
+        texts = f"{low:.{digits}g}", f"{high:.{digits}g}"
+        if texts[0] != texts[1]:
+            break
+    return texts
 
 
 def _axis_names(x_label: str, y_label: str, height: float, right: float = WIDTH - RIGHT) -> str:

@@ -42,11 +42,14 @@ TEXTS |= {
 }
 TEXTS |= {"unbekannt", "inconnu", "desconocido", "k.a.", "#n/a", "#null!", "-999"}
 LEAST = 2  # rows with the value, at least
+SPIKE = 0.02  # share of the rows that a repeated code has, at least
 FEW = 5  # different values of a column of codes, at most
 
 
 def number_codes(present: np.ndarray) -> dict[str, int]:
     """Codes among numbers, by text, with their rows: usual codes, and 0, that lie apart from all other values.
+
+    A usual code within the range of the others is one if it alone is repeated.
 
     >>> number_codes(np.array([120.0, 131.0, 0.0, 0.0, 118.0, 140.0, 125.0, 150.0]))
     {'0': 2}
@@ -54,7 +57,8 @@ def number_codes(present: np.ndarray) -> dict[str, int]:
     found: dict[str, int] = {}
     for code in (*NUMBERS, 0.0):
         rows = int((present == code).sum())
-        if LEAST <= rows < 0.5 * len(present) and _apart(code, present[present != code]):
+        others = present[present != code]
+        if LEAST <= rows < 0.5 * len(present) and (_apart(code, others) or _repeated(code, rows, others)):
             found[f"{code:g}"] = rows
     return found
 
@@ -76,6 +80,14 @@ def _apart(code: float, others: np.ndarray) -> bool:
     if code < 10:
         return not many and high <= 5 and bool((others == np.floor(others)).all())
     return code - high > max(0.5 * spread, 0.1 * abs(high))
+
+
+def _repeated(code: float, rows: int, others: np.ndarray) -> bool:
+    """Whether a usual code is a spike among numbers that hardly repeat."""
+    if code == 0 or rows < max(5, SPIKE * len(others)):
+        return False
+    counts = np.unique(others, return_counts=True)[1]
+    return bool(5 * counts.max(initial=0) <= rows)
 
 
 def text_codes(levels: Mapping[str, int]) -> dict[str, int]:

@@ -146,9 +146,14 @@ def _scales(name: str, held: Mapping[str, ColumnProfile]) -> Iterator[Finding]:
     quantiles = {site: q for site, q in quantiles.items() if not _few_values(held[site])}
     if len(quantiles) < 2:
         return
-    below = _below_zero(held, quantiles)
+    standard = [site for site in quantiles if held[site].standardised]
+    if 0 < len(standard) < len(quantiles):
+        text = "its values have mean 0 and standard deviation 1, elsewhere not: it is on another scale"
+        yield from (Finding("unit", name, site, f"column {name!r}: {text}") for site in standard)
+        return
+    below = _below_zero(quantiles)
     if below is not None:
-        text = "a quarter of its values or more are below 0, elsewhere none: it is on another scale"
+        text = "a quarter of its values or more are below 0, elsewhere hardly any: it is on another scale"
         yield Finding("unit", name, below, f"column {name!r}: {text}")
         return
     middle = scales.middle_site(quantiles)
@@ -161,12 +166,11 @@ def _scales(name: str, held: Mapping[str, ColumnProfile]) -> Iterator[Finding]:
             yield Finding("unit", name, site, f"column {name!r}: {text}")
 
 
-def _below_zero(held: Mapping[str, ColumnProfile], quantiles: Mapping[str, list[float]]) -> str | None:
-    """The one site with many numbers below 0, as standardised ones are, where all others have none."""
-    negative = [site for site in quantiles if not held[site].positive]
-    if len(negative) == 1 and len(quantiles) > 1 and quantiles[negative[0]][1] < 0:
-        return negative[0]
-    return None
+def _below_zero(quantiles: Mapping[str, list[float]]) -> str | None:
+    """The one site with a quarter of its numbers below 0, as standardised ones are, where others have hardly any."""
+    negative = [site for site, q in quantiles.items() if q[1] < 0]
+    above = [site for site, q in quantiles.items() if q[0] > 0]
+    return negative[0] if len(negative) == 1 and len(above) == len(quantiles) - 1 > 0 else None
 
 
 def _few_values(c: ColumnProfile) -> bool:

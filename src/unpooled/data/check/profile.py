@@ -51,8 +51,8 @@ class ColumnProfile:
         Whether no two rows have the same value.
     repeated : int
         Rows of an id whose value another row has too.
-    positive, whole : bool
-        Whether all numbers are above 0, or whole.
+    positive, whole, standardised : bool
+        Whether all numbers are above 0, or whole, or have mean 0 and standard deviation 1.
     problem : str
         Why it cannot be read, if so.
     """
@@ -68,6 +68,7 @@ class ColumnProfile:
     repeated: int = 0
     positive: bool = False
     whole: bool = False
+    standardised: bool = False
     problem: str = ""
 
 
@@ -209,6 +210,7 @@ def _numbers(name: str, kind: str, x: np.ndarray, floor: int, given: Any, own: O
         repeated=_repeated(counts) if repeats else 0,
         positive=bool((bare > 0).all()),
         whole=whole,
+        standardised=len(bare) >= 20 and bool(abs(bare.mean()) < 0.01 and abs(bare.std() - 1) < 0.03),
     )
 
 

@@ -54,8 +54,8 @@ def difference(site: list[float], others: list[float]) -> str:
         return ""
     if fahrenheit := _fahrenheit(a, b):
         return fahrenheit
-    if a[0] > 0 and b[0] > 0:
-        apart = _apart(np.log(a), np.log(b))
+    if a[1] > 0 and b[1] > 0:
+        apart = _apart(np.log(np.maximum(a, 1e-300)), np.log(np.maximum(b, 1e-300)))
         factor = _factor(a, b)
         if factor is not None and apart > APART:
             times = "smaller" if a[2] < b[2] else "larger"

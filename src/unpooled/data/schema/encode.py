@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from unpooled.data.schema.column import NUMBERS, Column, Own, level_text
-from unpooled.data.schema.dates import days, to_dates
+from unpooled.data.schema.dates import days, is_date, to_dates
 from unpooled.data.schema.infer import is_number, object_numbers
 from unpooled.data.schema.schema import Schema
 from unpooled.data.schema.texts import Texts, as_texts
@@ -146,7 +146,8 @@ def without_codes(values: Any, codes: tuple) -> Any:
     if not isinstance(values, Texts) and not codes:
         return values
     if not isinstance(values, Texts) and np.asarray(values).dtype.kind == "M":
-        return values
+        gone = np.isin(values, [np.datetime64(c) for c in codes if is_date(str(c))])
+        return np.where(gone, np.datetime64("NaT"), values)
     if not isinstance(values, Texts) and np.asarray(values).dtype.kind in "fiub":
         return _without_numbers(np.asarray(values), codes)
     texts = as_texts(values)

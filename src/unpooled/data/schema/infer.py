@@ -88,10 +88,10 @@ def _of_texts(name: str, texts: Texts, where: str) -> Column | None:
     dates = sum(map(is_date, present))
     if dates == len(present):
         return Column(name, "date")
-    rows = int(texts.counts.sum())
-    if len(present) == rows and rows > ID_ROWS:
-        return Column(name, "id")
     _check_dates(name, present, where)
+    rows = int(texts.counts.sum())
+    if len(present) == rows and rows > ID_ROWS and sum(map(_nearly_number, present)) < rows / 2:
+        return Column(name, "id")
     _check_no_numbers(name, present, where)
     _check_number(name, len(present), where)
     return Column(name, "category", levels=tuple(sorted(present)))
@@ -110,7 +110,7 @@ def _check_dates(name: str, present: list[str], where: str) -> None:
 def _check_no_numbers(name: str, present: list[str], where: str) -> None:
     numbers = [t for t in present if is_number(t)]
     words = [t for t in present if not is_number(t)]
-    commas = [t for t in words if is_number(t.replace(",", ".", 1)) or is_number(t.replace(",", ""))]
+    commas = [t for t in words if _nearly_number(t)]
     if commas and len(commas) + len(numbers) == len(present):
         raise BadData(
             f"column {name!r} of {where} holds values such as {commas[0]!r}: write numbers with a point for decimals "
@@ -134,6 +134,11 @@ def _check_number(name: str, count: int, where: str) -> None:
             f"column {name!r} of {where} holds {count:,} different texts, at most {MAX_LEVELS:,} levels are possible: "
             "group them, or say in [columns] that it is an id or ignored"
         )
+
+
+def _nearly_number(text: str) -> bool:
+    """Whether a text is a number, perhaps with a comma for decimals or thousands."""
+    return is_number(text) or is_number(text.replace(",", ".", 1)) or is_number(text.replace(",", ""))
 
 
 def is_number(text: str) -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-BYTES = 1.8e6  # for all clients together where the table has up to VALUES values; the rest of 2 MB is for scaling and calibration
+BYTES = 1.35e6  # for all clients together where the table has up to VALUES values; the rest of 2 MB is for scaling and calibration
 VALUES = 10_000
 LEARNING = 0.65  # fraction of the budget for learning the kernel
 MAX_LEARNING = 20  # rounds

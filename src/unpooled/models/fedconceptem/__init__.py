@@ -4,7 +4,7 @@ What is sent:
 
 - `learners.label_counts` (SUM, once): rows per class; over a network without `classes=`, `learners.table_summary`
   (GATHER) instead.
-- with n_concepts="auto": `learners.column_sums`, `learners.second_moments`, `fedconceptem.probe`, `fedconceptem.score_moments`,
+- with n_concepts="auto": `learners.column_sums`, `fedconceptem.sketch_moments`, `fedconceptem.probe`, `fedconceptem.score_moments`,
   `fedconceptem.score_means`, `fedconceptem.probes` (SUMs, before the first round) and `fedconceptem.assign` (TELL).
 - `fedconceptem.initialise` (SUM, once): how many clients have a single class.
 - `fedconceptem.concept_round` (SUM, every round): k models weighted by rows, a k x classes table of labels, and a few

@@ -25,6 +25,7 @@ from unpooled.tree import message
 
 MAX_PARAMETERS = 240  # free parameters of the probe
 RIDGE = 0.01  # of the probe, per row: keeps its probabilities off 0 and 1 where classes are far apart
+SKETCHED = 256  # columns; of more than these, so many random combinations are looked at
 MAX_AXES = 32  # principal axes that it sees
 STEPS = 12  # Newton steps of the probe, at most
 RESTARTS, MEAN_STEPS = 64, 15  # of k-means, all restarts in the same SUMs
@@ -41,6 +42,19 @@ class Probe(NamedTuple):
     mean: Float[Array, "d"]
     axes: Float[Array, "d a"]
     coef: Float[Array, "m w"]  # scores of all classes but the first, intercepts last
+
+
+@message("fedconceptem.Sketch")
+class Sketch(NamedTuple):
+    """Centred columns, or random combinations of them where there are many."""
+
+    mean: Float[Array, "d"]
+    map: Float[Array, "d s"]
+
+
+@message("fedconceptem.SketchMoments")
+class SketchMoments(NamedTuple):
+    zz: Float[Array, "t"]  # packed sum of z z'
 
 
 @message("fedconceptem.Scores")
@@ -96,6 +110,14 @@ class ScoreMeans(NamedTuple):
 
 
 # ---- questions ----
+
+
+@client("fedconceptem.sketch_moments", SUM, adds=True)
+def sketch_moments(down: Sketch, client: Client) -> SketchMoments:
+    """Second moments of the columns about their means, or of combinations of them."""
+    x, w = to_numpy(client.x), to_numpy(client.w)
+    z = ((x - down.mean.astype(x.dtype)) @ down.map.astype(x.dtype)).astype(np.float64)
+    return SketchMoments(pack_triangle(np.swapaxes(z * w[..., None], -1, -2) @ z))
 
 
 @client("fedconceptem.probe", SUM, adds=True)
@@ -195,8 +217,8 @@ def client_score(down: Scores, client: Client, trainer: dict) -> np.ndarray:  # 
 
 
 def _features(down: Probe | Scores | Probes, client: Client) -> np.ndarray:  # (..., n, a + 1)
-    x = to_numpy(client.x).astype(np.float64)
-    z = (x - down.mean) @ down.axes
+    x = to_numpy(client.x)
+    z = ((x - down.mean.astype(x.dtype)) @ down.axes.astype(x.dtype)).astype(np.float64)
     return np.concatenate([z, np.ones_like(z[..., :1])], -1)
 
 
@@ -214,7 +236,7 @@ def discover(fed: Federation, trainer: dict, rng: np.random.Generator) -> list[i
     clients = len(fed.names)
     if clients < 2:
         return [0]
-    fitted, second, rows = fit_probe(fed, trainer)
+    fitted, second, rows = fit_probe(fed, trainer, rng)
     scores = Scores(*fitted, whitening_of(second / rows, len(fitted.coef)))
     moments = fed.sum(score_moments.using(trainer=trainer), scores)
     values, vectors = np.linalg.eigh(unpack_triangle(to_numpy(moments.ss)))
@@ -275,13 +297,15 @@ def stepped(coef: np.ndarray, total: ProbeSums, pen: exact.Penalty) -> tuple[np.
     return out, parameters
 
 
-def fit_probe(fed: Federation, trainer: dict) -> tuple[Probe, np.ndarray, float]:
+def fit_probe(fed: Federation, trainer: dict, rng: np.random.Generator) -> tuple[Probe, np.ndarray, float]:
     """(the probe at its optimum, second derivatives there (q, q), rows)."""
     sums = fed.sum(exact.column_sums, None)
     rows, mean = float(sums.n), to_numpy(sums.x) / float(sums.n)
     classes = len(trainer["labels"])
-    moments = fed.sum(exact.second_moments.using(whole=True), exact.ColumnSums(np.asarray(rows), mean))
-    axes = principal_axes(unpack_triangle(to_numpy(moments.xx))[:-1, :-1] / rows, MAX_PARAMETERS // (classes - 1) - 1)
+    sketch = np.eye(len(mean)) if len(mean) <= SKETCHED else rng.normal(size=(len(mean), SKETCHED)) / len(mean) ** 0.5
+    moments = fed.sum(sketch_moments, Sketch(mean, sketch))
+    most = MAX_PARAMETERS // (classes - 1) - 1
+    axes = sketch @ principal_axes(unpack_triangle(to_numpy(moments.zz)) / rows, most)
     a = axes.shape[1]
     at, pen = np.zeros((classes - 1) * (a + 1)), exact.penalty(classes, a, 1.0 / max(RIDGE * rows, 1.0))
     for _ in range(STEPS):

@@ -293,8 +293,9 @@ class FedConceptEM(LearnerEstimator):
         state = state._replace(theta=state.mean_theta)
         if self.fine_tune:
             fed.tell(fine_tune.using(trainer=as_option(self._tuning(state.trainer))), self._down(state))
-        self.describe(fed, state.trainer, state.theta, "omega", "fit", "votes", "theta", "norm")
         ids = to_numpy(state.ids)
+        theta = state.theta if self.fine_tune else self.polish(fed, state.theta, state.trainer, "omega", ids)
+        self.describe(fed, state.trainer, theta, "omega", "fit", "votes", "theta", "norm")
         for own in self.clients_.values():
             own |= {key: own[key][ids] for key in ("omega", "fit", "votes") if key in own}
             own["omega"] = own["omega"] / own["omega"].sum()
@@ -397,13 +398,13 @@ class FedConceptEM(LearnerEstimator):
         kept = {name: getattr(state, name)[keep] for name in ("theta", "mean_theta", "table", "ids")}
         return state._replace(sums=sums, convergence=convergence, **kept)
 
-    def _models_to_keep(self, sums: RunningSums, shares: Array, wanted: int) -> np.ndarray:
+    def _models_to_keep(self, sums: RunningSums, shares: Array, wanted: int | None = None) -> np.ndarray:
         """Which models stay, (k,) bool.
 
         With more models than wanted, the one with the smallest total loss is removed, not the one with the smallest
         loss per row: a few outliers may need their model more, per row, than a concept needs its own.
         """
-        surplus = len(shares) - wanted
+        surplus = len(shares) - (int(self.n_concepts) if wanted is None else wanted)
         keep = shares >= self.delta if self.adaptive else ~unused_models(shares, surplus)
         loss_per_row = sums.loss / np.maximum(sums.mass, 1e-12)
         if keep.all() and surplus > 0:

@@ -114,7 +114,8 @@ def sgd_round(down: Down, client: Client, *, trainer: dict, options: dict) -> tu
         initial = learner.with_own(joint.theta, client, rows.x)
         trained = learner.train(initial, replace(client, w=rows.w), rows, r, scale)
         theta = learner.keep_own(trained, client, joint.theta)
-        answers.append(SgdUp(stats, mass(r, rows.w)[..., None] * theta))
+        weight = mass(r, density_weights(client, rows.w, plan.keep_out))  # the rows of `stats.pairs`
+        answers.append(SgdUp(stats, weight[..., None] * theta))
     return tuple(answers)
 
 
