@@ -217,9 +217,9 @@ class MixtureImputer(OneToOneFeatureMixin, TransformerMixin, Estimator):
         return State((chosen,), state.mean, state.scale, True, central, errors), info
 
     def _start_sums(self, state: State) -> int:
-        """How many SUMs the start took: two for the frame, five for cells and their choice."""
+        """How many SUMs the start took: two for the frame, the rest for cells and their choice."""
         several = any(len(c.params.weights) > 1 for c in state.candidates)
-        return 7 if several and self.init_params == "cells" else 2
+        return 2 + start.CELL_SUMS if several and self.init_params == "cells" else 2
 
     def _settled(self, state: State) -> bool:
         return all(c.settled for c in state.candidates)
