@@ -102,10 +102,10 @@ def starts(
     kinds, clustered = together(answers, searches)
     pools = []
     for k, own in zip(sizes, rng.spawn(len(sizes))):
-        fits = _candidates([some for some in kinds if some is not None], k, n_init + MORE, shape, own)
-        centred = _candidates([clustered], k, n_init + MORE_CENTRED, shape, own)
-        pools.append([[_params(fit, settled, shape) for fit in some] for some in (fits, centred)])
-    runs = together(answers, [short_runs(*pool, n_init, settled, shape) for pool in pools])
+        drawn = _candidates([some for some in kinds if some is not None], k, n_init + MORE, shape, own)
+        dense = _candidates([clustered], k, n_init + MORE_CENTRED, shape, own)
+        pools.append(([_params(f, settled, shape) for f in drawn], [_params(f, settled, shape) for f in dense]))
+    runs = together(answers, [short_runs(fits, centred, n_init, settled, shape) for fits, centred in pools])
     return [some[i % len(some)] for some in runs for i in range(n_init)]
 
 
