@@ -8,7 +8,8 @@ mathematics of one E-step and M-step is in `unpooled.maths.mixture`; where a fit
 """
 
 from unpooled.models.mixture.candidates import reseed
+from unpooled.models.mixture.collapse import collapsed
 from unpooled.models.mixture.gaussian_mixture import GaussianMixture
 from unpooled.models.mixture.inference import Conditional, MixtureFace
 
-__all__ = ["Conditional", "GaussianMixture", "MixtureFace", "reseed"]
+__all__ = ["Conditional", "GaussianMixture", "MixtureFace", "collapsed", "reseed"]
