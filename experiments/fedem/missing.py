@@ -10,8 +10,9 @@ from _picture import picture
 
 import unpooled as up
 from unpooled.datasets import shared
-from unpooled.models.fedmissem import bilinear
-from unpooled.models.fedmissem.estimator import RANKS, visits
+from unpooled.models.fedmissem import families
+from unpooled.models.fedmissem.estimator import visits
+from unpooled.models.fedmissem.selection import RANKS
 
 DIFFERS = (
     "oystercatcher and skylark counts stand in for eBird's, which are not free to pass on; counts stray in proportion to their mean "
@@ -70,7 +71,7 @@ def date_means(train: np.ndarray, n_dates: int) -> np.ndarray:
 
 
 def deviance(test: np.ndarray, predicted: np.ndarray) -> float:
-    return float(bilinear.deviance(test[:, 2], predicted, FAMILY, 1).mean())
+    return float(families.deviance(test[:, 2], predicted, FAMILY, 1).mean())
 
 
 def log_error(test: np.ndarray, predicted: np.ndarray) -> float:

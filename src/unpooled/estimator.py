@@ -21,8 +21,10 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from unpooled import parameters, store
+from unpooled.data.designed import prepare
 from unpooled.data.federate import as_federation
 from unpooled.data.frames import columns_of, fitted_with, is_frame, matrix
+from unpooled.data.tabled import NUMBERS_ONLY, describe_table, encoded_rows, tabled
 from unpooled.errors import BadParameter, DataNotFound
 from unpooled.federation import Federation
 from unpooled.tree import Tree, message
@@ -54,6 +56,8 @@ class Estimator(BaseEstimator):
 
     max_iter: int
     random_state: Any
+    encoding = NUMBERS_ONLY  # what rows of mixed columns look like to the model, see `data.tabled`
+    scales_columns = False  # whether mixed columns are scaled by means and deviations over all clients
 
     def init(self, fed: Federation, rng: np.random.Generator) -> Tree:
         """The state before the first round."""
@@ -97,12 +101,20 @@ class Estimator(BaseEstimator):
         fed = as_federation(X, y, by=by, sample_weight=sample_weight)
         for _ in self.rounds(fed):
             pass
-        if is_frame(X) and self.columns_ is not None:  # scikit-learn then expects the same columns in predict
+        if (
+            is_frame(X) and self.columns_ is not None and not hasattr(self, "schema_")
+        ):  # scikit-learn then expects the same columns in predict
             self.feature_names_in_ = np.asarray(self.columns_, dtype=object)
         return self
 
     def rounds(self, fed: Federation, saved: Moment | None = None) -> Iterator[Moment]:
         """Fit, yielding a checkpoint after the start and after every round."""
+        schema = getattr(fed, "schema", None)
+        with tabled(self, fed) as seen:
+            yield from self._rounds(seen, saved)
+            describe_table(self, schema, seen)
+
+    def _rounds(self, fed: Federation, saved: Moment | None) -> Iterator[Moment]:
         self._check_all(fed)
         moment = self._start(fed) if saved is None else self._continue(fed, saved)
         self._describe(fed)
@@ -134,6 +146,7 @@ class Estimator(BaseEstimator):
         seed = _seed(self.random_state)
         fed.journal.begin(seed)
         fed.restore({})
+        prepare(fed)
         state = self.init(fed, np.random.default_rng(seed))
         return Moment(state, [], seed, fed.journal.round, fed.snapshot(), self.max_iter <= 0)
 
@@ -152,8 +165,9 @@ class Estimator(BaseEstimator):
     def _describe(self, fed: Federation) -> None:
         columns = fed.columns
         self.columns_ = None if columns is None else [str(c) for c in columns]
-        if hasattr(self, "feature_names_in_"):
-            del self.feature_names_in_
+        for stale in ("feature_names_in_", "schema_", "design_columns_"):
+            if hasattr(self, stale):
+                delattr(self, stale)
 
     # ---- saving ----
 
@@ -171,8 +185,10 @@ class Estimator(BaseEstimator):
 
 def rows_of(model: Any, X: Any, **options: Any) -> np.ndarray:
     """New rows for a fitted model, checked as scikit-learn does; columns of a frame are taken by name, in the model's
-    order.
+    order, and encoded as those of the fit were.
     """
+    if hasattr(model, "schema_"):
+        return validate_data(model, encoded_rows(model, X), reset=False, **options)
     names = getattr(model, "columns_", None)
     if names is not None and is_frame(X) and not hasattr(model, "feature_names_in_"):  # else scikit-learn does it
         columns, named = columns_of(X, "the data")

@@ -18,6 +18,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from unpooled.arrays import Array, to_numpy
+from unpooled.data.tabled import DESIGN
 from unpooled.errors import BadParameter, suggest
 from unpooled.estimator import Estimator, Moment, rows_of
 from unpooled.federation import Federation
@@ -105,6 +106,8 @@ class LearnerEstimator(ClassifierMixin, Estimator):
     converged_ : bool
         With lr="auto", whether the run stopped by itself.
     """
+
+    encoding, scales_columns = DESIGN, True
 
     def __init__(
         self,

@@ -21,6 +21,7 @@ from unpooled.tree import message
 Leaves = dict[str, Float[Array, "*s"]]
 Spec = Mapping[str, Any]  # JSON: it is sent as an option of a question
 
+ADDITIVE_SCALES = np.array([1.0, 0.4, 2.5])  # of the frequencies of single columns, in turn
 SHIFTER_INPUTS, SHIFTER_WIDTH = 5, 16  # of the small network from normal draws to frequencies
 
 
@@ -73,6 +74,30 @@ def _monomials(spec: Spec, kernel: Kernel, x: Array) -> np.ndarray:
 
 def _ard_start(spec: Spec, d: int, rng: np.random.Generator) -> Kernel:
     return _with_frequencies(spec, d, {"log_scale": np.full(d, 0.5 * np.log(d) + 0.3)}, rng)
+
+
+def _additive_start(spec: Spec, d: int, rng: np.random.Generator) -> Kernel:
+    """Every frequency is of one column alone, the columns in turn, at several scales: a sum of functions of single columns."""
+    return Kernel({"log_scale": np.zeros(d)}, {"frequencies": _single_frequencies(spec, d, spec["m"], rng)})
+
+
+def _single_frequencies(spec: Spec, d: int, m: int, rng: np.random.Generator) -> np.ndarray:  # (d, m)
+    turn = np.arange(m)
+    drawn = frequencies(spec["spectrum"], m, d, rng) * ADDITIVE_SCALES[turn // d % len(ADDITIVE_SCALES)]
+    return np.where(np.arange(d)[:, None] == turn % d, drawn, 0.0)
+
+
+def _both_start(spec: Spec, d: int, rng: np.random.Generator) -> Kernel:
+    """Half of the frequencies of single columns, half of all columns with learned scales."""
+    half = spec["m"] // 2
+    kernel = _ard_start(dict(spec, m=spec["m"] - half, frequencies="fixed"), d, rng)
+    return Kernel(kernel.theta, kernel.omega | {"single": _single_frequencies(spec, d, half, rng)})
+
+
+def _both(spec: Spec, kernel: Kernel, x: Array) -> Array:
+    joint = waves(_scaled(kernel.theta, x) @ kernel.omega["frequencies"])
+    single = waves(x @ kernel.omega["single"])
+    return namespace(x).concatenate([joint, single], -1)
 
 
 def _rff_start(spec: Spec, d: int, rng: np.random.Generator) -> Kernel:
@@ -214,6 +239,8 @@ MAPS: dict[str, Map] = {
     "monomials": Map(lambda spec, d, rng: Kernel({}, {}), _monomials),
     "rff": Map(_rff_start, _inputs),
     "ard": Map(_ard_start, _inputs),
+    "additive": Map(_additive_start, _inputs),
+    "additive and ard": Map(_both_start, _both),
     "network": Map(_plain_start, _hidden),
     "latent": Map(_plain_start, _latent),
     "scaled": Map(lambda spec, d, rng: Kernel({"log_scale": np.full(d, 0.5 * np.log(d))}, {}), _only_scaled),

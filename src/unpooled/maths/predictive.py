@@ -4,7 +4,7 @@ Given the ratio noise / prior, the noise has an inverse gamma posterior and a ne
 integrated over a grid, so that the predictive distribution is a mixture of t distributions. With many rows it is the normal distribution
 at the most probable variances; with few it is wider, as it should be.
 
-The prior of the ratio is uniform in R^2, the share of the variance of y that the features explain; the prior of log(noise) is flat.
+The prior of R^2, the share of the variance of y that the features explain, is Beta(1/2, 1/2); the prior of log(noise) is flat.
 
 References
 ----------
@@ -39,10 +39,10 @@ class Mixture(NamedTuple):
 def mixture(along: Axes, output: int) -> Mixture:
     """The posterior of the ratio on the grid."""
     cross2, yy = along.cross[:, output] ** 2, along.yy[output]
-    signal = max(along.values.sum() / along.n, 1e-300)  # variance of the features' part of y, per unit of prior
+    signal = max(along.values.sum() / along.n, 1e-200)  # variance of the features' part of y, per unit of prior
     ratios = signal * np.exp(-LOGITS)
     left = unexplained(along.values, cross2, yy, ratios)
-    log_prior = -np.logaddexp(0.0, LOGITS) - np.logaddexp(0.0, -LOGITS)  # uniform in R^2
+    log_prior = -0.5 * (np.logaddexp(0.0, LOGITS) + np.logaddexp(0.0, -LOGITS))  # R^2 ~ Beta(1/2, 1/2)
     log_det = np.log1p(along.values / ratios[:, None]).sum(1)
     log_weights = log_prior - 0.5 * (log_det + along.dof * np.log(left))
     weights = np.exp(log_weights - log_weights.max())

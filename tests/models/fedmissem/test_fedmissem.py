@@ -5,9 +5,12 @@ import pytest
 from numpy.testing import assert_allclose
 
 import unpooled as up
-from unpooled.models.fedmissem import bilinear
+from unpooled.models.fedmissem import bilinear, families
+from unpooled.models.fedmissem.bilinear import Penalties
 from unpooled.models.fedmissem.estimator import visits
+from unpooled.models.fedmissem.questions import fold_of
 from unpooled.models.fedmissem.smoothing import smooth
+from unpooled.models.fedmissem.table_size import find_size
 
 RNG = np.random.default_rng(0)
 J, L = 60, 30
@@ -58,7 +61,7 @@ def test_cells_that_nobody_saw_are_near_their_means(family):
 
 @pytest.mark.parametrize("family", TABLES)
 def test_the_loss_falls(family):
-    dev = [row["deviance"] for row in fit(family, max_iter=30).history_]
+    dev = [row["deviance"] for row in fit(family, max_iter=30, penalty=1.0).history_]
     assert dev[-1] < 0.8 * dev[0]
     assert np.mean(np.diff(dev[4:]) <= 1e-3 * dev[4]) > 0.9
 
@@ -77,7 +80,7 @@ def test_the_dispersion_is_that_of_the_noise_however_few_the_visits_of_a_site(fa
 def test_the_rank_is_chosen_by_visits_held_back():
     model = fit("gaussian", rank=None)
     assert model.rank_ == 1
-    assert model.held_deviance_[1] < 0.8 * model.held_deviance_[0]
+    assert model.held_errors_[1:].min() < 0.9 * model.held_errors_[0]
 
 
 def test_a_rank_that_is_not_there_is_not_chosen():
@@ -104,10 +107,10 @@ def test_a_site_that_nobody_visited_gets_the_mean_site():
 
 def test_newton_finds_the_regression_of_each_site():
     """With one date effect known and no penalty to speak of, a Gaussian site's level is the mean of its residuals."""
-    factors = bilinear.begin(3, 4, 0, 1.0, 1.0, np.random.default_rng(0))
+    factors = bilinear.begin(3, 4, 0, 1.0, np.random.default_rng(0))
     x = np.array([[0, 0, 2.0], [0, 1, 4.0], [1, 2, 0.5]])
     found = bilinear.half(factors, "left", x, np.ones(3), "gaussian", 1)
-    new, _ = bilinear.newton(factors, "left", found, 1.0, 1e-12)
+    new, _ = bilinear.newton(factors, "left", found, 1.0, Penalties(1e-12, 1e-12, 1e-12))
     assert_allclose(new.left[:2, 0], [2.0, -0.5])
 
 
@@ -131,6 +134,8 @@ def test_it_is_saved_and_loaded(tmp_path):
     ("rows", "options", "said"),
     [
         ([[0, 0, -1.0], [1, 1, 2.0]], {"family": "poisson"}, "1 of 2 rows of client .* are not visits"),
+        ([[0, 0, 0.5], [1, 1, 2.0]], {"family": "geometric"}, "1 of 2 rows of client .* the value a count"),
+        ([[0, 0, 1.0], [1, 1, 2.0]], {"n_folds": 1}, "n_folds=1"),
         ([[0, 0.5, 1.0], [1, 1, 2.0]], {}, "sites and dates whole numbers"),
         ([[0, 0, 3.0], [1, 1, 1.0]], {"family": "binomial", "trials": 2}, "up to trials=2"),
         ([[0, 0, 1.0], [5, 1, 2.0]], {"n_sites": 3}, "n_sites=3 is too small: a visit has number 5"),
@@ -142,3 +147,65 @@ def test_it_is_saved_and_loaded(tmp_path):
 def test_what_cannot_work_is_refused(rows, options, said):
     with pytest.raises(ValueError, match=said):
         up.FedMissEM(**options).fit({"a": np.array(rows, float)})
+
+
+@pytest.mark.parametrize("family", ["auto", "gaussian", "poisson", "tweedie"])
+@pytest.mark.parametrize("unit", [1000.0, 0.037])
+def test_the_fit_is_the_same_in_any_unit(family, unit):
+    rows = seen("poisson")
+    scaled = np.column_stack([rows[:, :2], unit * rows[:, 2]])
+    own, other = (up.FedMissEM(family=family).fit(x) for x in (rows, scaled))
+    assert own.family_ == other.family_
+    assert own.rank_ == other.rank_
+    assert_allclose(other.table(), unit * own.table(), rtol=1e-6)
+    assert_allclose(other.totals_std_, unit * own.totals_std_, rtol=1e-6)
+    if family == "auto":
+        assert own.family_ in ("poisson", "tweedie")
+
+
+def test_a_gaussian_table_may_be_shifted():
+    rows = seen("gaussian")
+    shifted = np.column_stack([rows[:, :2], 32 + 1.8 * rows[:, 2]])
+    own, other = (up.FedMissEM(1, "gaussian").fit(x) for x in (rows, shifted))
+    assert_allclose(other.table(), 32 + 1.8 * own.table(), rtol=1e-6)
+    assert_allclose(other.dispersion_, 1.8**2 * own.dispersion_, rtol=1e-6)
+
+
+def test_the_penalty_is_chosen_by_visits_held_back():
+    rng = np.random.default_rng(5)
+    noise = 5.0 + 0.05 * rng.normal(size=(80, 1)) + rng.normal(size=(80, 10))
+    effects = 5.0 + rng.normal(size=(80, 1)) + 0.1 * rng.normal(size=(80, 10))
+    chosen = [
+        up.FedMissEM(0, "gaussian").fit(visits(np.where(rng.random((80, 10)) < 0.4, t, np.nan)))
+        for t in (noise, effects)
+    ]
+    shrunk, kept = (np.std(model.sites_[:, 0]) for model in chosen)
+    assert shrunk < 0.3
+    assert_allclose(kept, 1.0, rtol=0.2)
+
+
+def test_negative_values_have_the_gaussian_family():
+    assert up.FedMissEM(0).fit(visits(TABLES["gaussian"] - 3.0)).family_ == "gaussian"
+
+
+def test_a_tweedie_deviance_is_that_of_scikit_learn():
+    from sklearn.metrics import mean_tweedie_deviance
+
+    value, mean = RNG.poisson(2.0, size=50).astype(float), RNG.gamma(2.0, size=50)
+    ours = families.deviance(value, mean, "tweedie", 1).mean()
+    assert_allclose(ours, mean_tweedie_deviance(value, mean, power=1.5))
+
+
+def test_folds_depend_on_the_cell_alone():
+    rows = seen("poisson")
+    other = rows.copy()
+    other[:, 2] *= 3
+    assert (fold_of(rows, 5) == fold_of(other, 5)).all()
+    assert_allclose(np.bincount(fold_of(rows, 5)) / len(rows), 0.2, atol=0.06)
+
+
+@pytest.mark.parametrize(("site", "date"), [(1, 1), (2, 7), (1023, 1024), (5000, 3), (2_000_000, 70_001)])
+def test_the_size_of_the_table_is_found_by_sums(site, date):
+    fed = up.federate({"a": np.array([[0.0, date, 2.0], [0.0, 0.0, 3.0]]), "b": np.array([[site, 0.0, 1.0]])})
+    assert find_size(fed, None, None) == (site + 1, date + 1)
+    assert all(row.kind == "sum" for row in fed.journal.exchanges)

@@ -7,10 +7,10 @@ parameters (`fedbnr.gradient`) or kernels trained at the clients (`fedbnr.train`
 Read in this order:
 
 - `estimator`: the server
-- `kernel_learning`: its two questions
-- `round_choice`: which round is kept
+- `kernel_learning`: its questions
+- `budget`: how many frequencies a budget of bytes allows
+- `round_choice`: which round is kept; `map_choice`: which feature map
 - `distillation`: learning from rows at the server
-- `held_out_clients`: clients held out to calibrate intervals for clients never seen
 - `checks`: parameters that are refused
 """
 

@@ -15,7 +15,7 @@ from unpooled.parameters import above, at_least, flag, not_below_zero, one_of, s
 CHOICES = {"kernel": ("exact", "average", "distill"), "spectrum": SPECTRA, "frequencies": FREQUENCIES, "activation": ACTIVATIONS,
            "optimizer": ("auto", "lbfgs", "adam"), "inputs": ("robust", "standard"), "missing": ("impute", "refuse"),
            "recalibrate": (True, False, "clients")}  # fmt: skip
-MINIMA = {"n_frequencies": 1, "max_iter": 0, "patience": 1, "local_epochs": 1, "distill_steps": 1, "latent_dim": 1,
+MINIMA = {"max_iter": 0, "patience": 1, "local_epochs": 1, "distill_steps": 1, "latent_dim": 1,
          "degree": 1}  # whole numbers and their least values  # fmt: skip
 
 
@@ -24,7 +24,7 @@ def check_parameters(model: Any) -> None:
     for name, known in CHOICES.items():
         one_of(name, getattr(model, name), known)
     if isinstance(model.features, str):
-        one_of("features", model.features, [name for name in MAPS if name != "monomials"])
+        one_of("features", model.features, ["auto", *(name for name in MAPS if name != "monomials")])
     elif not hasattr(model.features, "named_parameters"):
         raise BadParameter(f"features={model.features!r} must be a name or a torch module")
     _check_numbers(model)
@@ -39,6 +39,8 @@ def _check_numbers(model: Any) -> None:
     share("validation_fraction", model.validation_fraction)
     for name, least in MINIMA.items():
         at_least(name, getattr(model, name), least)
+    if model.n_frequencies != "auto":
+        at_least("n_frequencies", model.n_frequencies, 1)
     widths("hidden", model.hidden)
     for name in ("learning_rate", "local_rate", "distill_rate"):
         above(name, getattr(model, name), 0)
@@ -94,11 +96,11 @@ def _check_together(model: Any) -> None:
         raise BadParameter(
             f"group_by={model.group_by!r} needs kernel='exact': kernels trained at the clients do not model groups"
         )
-    if model.recalibrate and model.validation_fraction == 0 and model.server_data is None:
+    if model.recalibrate is True and model.validation_fraction == 0 and model.server_data is None:
         raise BadParameter(
             f"recalibrate={model.recalibrate!r} needs rows not fitted: set validation_fraction above 0 or give server_data"
         )
     if model.recalibrate == "clients" and (model.server_data is not None or not model.refit):
         raise BadParameter(
-            "recalibrate='clients' holds out clients and fits them at the end: leave out server_data, set refit=True"
+            "recalibrate='clients' leaves out clients of a last layer that has all rows: leave out server_data, set refit=True"
         )

@@ -20,14 +20,16 @@ from unpooled.federation import Federation
 from unpooled.maths import bayes_linear, descent
 from unpooled.maths.bayes_linear import Axes, Posterior, Stats
 from unpooled.maths.calibration import histogram
-from unpooled.maths.feature_maps import Leaves, features, start
+from unpooled.maths.feature_maps import features, start
+from unpooled.models.fedbnr.budget import LEARNING, MAX_FREQUENCIES, MAX_LEARNING, budget, frequencies_for
 from unpooled.models.fedbnr.checks import check_module, check_parameters
-from unpooled.models.fedbnr.held_out_clients import HeldClients, choose, warn_if_no_better_than_the_mean
 from unpooled.models.fedbnr.kernel_learning import Checked, Question, Task, Trained, check_held, gradient, train
+from unpooled.models.fedbnr.map_choice import AUTO, SCALED, Kept, checked, grown, last_frequencies, with_theta
 from unpooled.models.fedbnr.round_choice import SERVER_SHARE, Best, ServerRows, judge, server_rows
 from unpooled.models.regression import (
     Design,
     LastLayer,
+    check_clients,
     check_targets,
     compress_heavy,
     find_groups,
@@ -63,11 +65,15 @@ class FedBNR(LastLayer):
     ----------
     kernel : {"exact", "average", "distill"}, default="exact"
         How the kernel is learned: by gradients of the evidence of all rows, by federated averaging, or by distillation on `server_data`.
-    features : str or torch.nn.Module, default="ard"
-        The feature map: "ard" or "rff" (random Fourier features with a length scale per column or one for all), "deep", "residual",
-        "replicated" (of a network's outputs), "exponential", "polynomial", or a module from (n, d) to (n, k).
-    n_frequencies : int, default=100
-        Random frequencies; each gives a cosine and a sine.
+    features : str or torch.nn.Module, default="auto"
+        The feature map: "ard" or "rff" (random Fourier features with a length scale per column or one for all), "additive" (a sum of
+        functions of single columns), "deep", "residual", "replicated" (of a network's outputs), "exponential", "polynomial", or a
+        module from (n, d) to (n, k). "auto" learns "ard", and with `n_frequencies="auto"` keeps "additive" or the sum of both instead
+        if held-out rows are predicted better.
+    n_frequencies : int or "auto", default="auto"
+        Random frequencies; each gives a cosine and a sine. "auto" takes as many as a budget of bytes allows, at most 100: all clients
+        together send up to 2 MB, and 2 MB more per 10,000 values beyond the first. The scales of "ard", "rff" and "additive" are then
+        learned with few frequencies in at most 20 rounds, and the last layer is fitted with more.
     spectrum : {"rbf", "matern12", "matern32", "matern52"}, default="rbf"
         The stationary kernel that the frequencies are drawn for.
     frequencies : {"fixed", "free", "shifted"}, default="fixed"
@@ -109,9 +115,8 @@ class FedBNR(LastLayer):
     validation_fraction : float, default=0.1
         Fraction of rows held out to choose the round and to recalibrate.
     recalibrate : bool or "clients", default=True
-        Whether `interval` uses quantiles of held-out residuals. True: where they predict better than the model's own quantiles; for new
-        rows of the same clients. "clients" holds out whole clients (`validation_fraction` of them, at least ten or a third), for
-        clients never seen; it needs many clients and cannot be used under masked sums.
+        Whether `interval` uses quantiles of left-out residuals. True: where they predict better than the model's own quantiles; for new
+        rows of the same clients. "clients" leaves out one client at a time from the last layer, for clients never seen.
     refit : bool, default=True
         Whether the last layer is fitted to the held-out rows too once the round is chosen; residuals are then left-out residuals.
     group_by : int or None, default=None
@@ -129,6 +134,8 @@ class FedBNR(LastLayer):
     ----------
     best_round_ : int
         The round whose kernel is kept.
+    features_ : str
+        The feature map that was given or chosen.
     n_sums_ : int
         SUMs asked in all.
     noise_variance_ : array of shape (n_outputs,)
@@ -136,9 +143,9 @@ class FedBNR(LastLayer):
     log_marginal_likelihood_ : float
         Log evidence of the fitted targets.
     histogram_ : array of shape (n_outputs, n_bins)
-        Held-out standardised residuals, counted by bin.
-    held_clients_ : list of str
-        Clients held out, with `recalibrate="clients"`.
+        Left-out standardised residuals, counted by bin.
+    design_effect_ : array of shape (n_outputs,)
+        With `recalibrate="clients"`: how many rows tell as much as one row of a new client; 1 where clients are alike.
 
     References
     ----------
@@ -162,8 +169,8 @@ class FedBNR(LastLayer):
         self,
         kernel: str = "exact",
         *,
-        features: Any = "ard",
-        n_frequencies: int = 100,
+        features: Any = "auto",
+        n_frequencies: int | str = "auto",
         spectrum: str = "rbf",
         frequencies: str = "fixed",
         hidden: tuple[int, ...] = (128, 128),
@@ -225,17 +232,16 @@ class FedBNR(LastLayer):
 
     # ---- before any round ----
 
-    _view: HeldClients | None = None
-
     def check(self, fed: Federation) -> None:
         check_targets(fed)
         check_parameters(self)
+        check_clients(self.recalibrate, fed)
 
     def _spec(self) -> dict:
-        name = self.features if isinstance(self.features, str) else _registered(self.features)
+        name = self._map_name() if isinstance(self.features, str) else _registered(self.features)
         return {
             "map": name,
-            "m": int(self.n_frequencies),
+            "m": self._n_frequencies(),
             "spectrum": self.spectrum,
             "frequencies": self.frequencies,
             "hidden": [int(h) for h in self.hidden],
@@ -245,6 +251,17 @@ class FedBNR(LastLayer):
             "constant": float(self.constant),
             "device": self.device,
         }
+
+    def _map_name(self) -> str:
+        return getattr(self, "features_", "ard") if self.features == "auto" else self.features
+
+    def _n_frequencies(self) -> int:
+        return MAX_FREQUENCIES if self.n_frequencies == "auto" else int(self.n_frequencies)
+
+    def _grows(self) -> bool:
+        """Whether the kernel is learned with fewer frequencies than the last layer has."""
+        plain = self._map_name() in SCALED and self.frequencies == "fixed" and self.kernel == "exact"
+        return self.n_frequencies == "auto" and plain and self.refit and self._share() > 0
 
     def _share(self) -> float:
         """The fraction of rows held out: none where the server has rows of its own."""
@@ -257,12 +274,12 @@ class FedBNR(LastLayer):
 
     def init(self, fed: Federation, rng: np.random.Generator) -> State:
         self.seed_ = int(rng.integers(2**31))
-        self._view = None  # the clients held out depend on the seed
-        fed = self._seen(fed)
-        scaling, _ = standardise(fed, self._share(), self.seed_, self.missing)
+        self.__dict__.pop("features_", None)  # of an earlier fit
+        scaling, sums = standardise(fed, self._share(), self.seed_, self.missing)
         if self.inputs == "robust":
             scaling = compress_heavy(fed, scaling, self._share(), self.seed_)
-        kernel = start(self._spec(), len(scaling.x_mean), rng)
+        values = float(sums.rows + sums.held) * len(scaling.x_mean)
+        kernel = start(self._learning_spec(values, len(fed.names)), len(scaling.x_mean), rng)
         check_module(self, kernel, len(scaling.x_mean))
         self._server_rows(Design(scaling, kernel))  # bad server_data is refused before any round
         groups = find_groups(fed, self.group_by, len(scaling.x_mean))
@@ -274,21 +291,18 @@ class FedBNR(LastLayer):
         n_sums = 2 + (self.inputs == "robust") + (self.group_by is not None)
         return State(design, optimiser, FIRST_NOISE, FIRST_PRIOR, None, 0, self.seed_, n_sums)
 
-    def _seen(self, fed: Federation) -> Federation:
-        """The federation, with whole clients held out if `recalibrate="clients"`."""
-        if self.recalibrate != "clients":
-            return fed
-        if self._view is None or self._view.inner is not fed:
-            self._view = HeldClients(fed, choose(fed.names, self._share(), self.seed_))
-        return self._view
+    def _learning_spec(self, values: float, n_clients: int) -> dict:
+        """The feature map while its kernel is learned."""
+        if not self._grows():
+            return self._spec()
+        return self._spec() | {"m": frequencies_for(LEARNING * budget(values), n_clients * MAX_LEARNING)}
 
     def _uses_lbfgs(self) -> bool:
-        plain = ("rff", "ard", "exponential", "polynomial")
-        return self.optimizer == "lbfgs" or (self.optimizer == "auto" and self.features in plain)
+        plain = ("rff", "ard", "additive", "exponential", "polynomial")
+        return self.optimizer == "lbfgs" or (self.optimizer == "auto" and self._map_name() in plain)
 
     def step(self, fed: Federation, state: State) -> tuple[State, dict]:
         self.seed_, state = state.seed, state._replace(round=state.round + 1)
-        fed = self._seen(fed)
         try:
             stats = tree.map(to_numpy, fed.sum(statistics.using(**self._asks()), state.design))
         except TooFewClients:
@@ -318,7 +332,7 @@ class FedBNR(LastLayer):
 
     def _moved(self, state: State, optimiser: Tree) -> State:
         theta = tree.unflatten(optimiser.at, state.design.kernel.theta)
-        return state._replace(design=_with_theta(state.design, theta), optimiser=optimiser)
+        return state._replace(design=with_theta(state.design, theta), optimiser=optimiser)
 
     def _local_step(self, fed: Federation, state: State, stats: Stats) -> tuple[State, dict]:
         post = self._posterior(stats, state)
@@ -346,7 +360,7 @@ class FedBNR(LastLayer):
             weight=self.distill_weight, steps=self.distill_steps, rate=self.distill_rate,
         )  # fmt: skip
         log_noise, log_prior = float(found.pop("log_noise")), float(found.pop("log_prior"))
-        return state._replace(design=_with_theta(state.design, found), log_noise=log_noise, log_prior=log_prior)
+        return state._replace(design=with_theta(state.design, found), log_noise=log_noise, log_prior=log_prior)
 
     def _server_rows(self, design: Design) -> tuple[ServerRows, ServerRows]:
         """The server's rows to distil on, and those to choose the round with."""
@@ -364,14 +378,13 @@ class FedBNR(LastLayer):
 
     def done(self, state: State, history: list[dict]) -> bool:
         since = state.round - state.best.round if state.best is not None and np.isfinite(state.best.score) else 0
-        return since >= self.patience
+        return since >= self.patience or (self._grows() and state.round >= MAX_LEARNING)
 
     # ---- after the last round ----
 
     def finish(self, fed: Federation, state: State) -> None:
         self.seed_ = state.seed
         self._remember(fed, state.design.scaling)
-        fed = self._seen(fed)
         self.n_sums_ = state.spent + sum(row["sums"] for row in self.history_)
         best = state.best
         if best is None:  # max_iter=0: the last layer alone
@@ -379,14 +392,26 @@ class FedBNR(LastLayer):
             best = Best(state.design.kernel.theta, stats, state.log_noise, state.log_prior, math.inf, 0)
             self.n_sums_ += 1
         self.best_round_, self.log_variances_ = best.round, (best.log_noise, best.log_prior)
-        self._settle(_with_theta(state.design, best.theta), best.stats)
+        chosen = self._choose_map(fed, Kept(self._map_name(), with_theta(state.design, best.theta), best))
+        self.features_ = chosen.features
+        self._settle(chosen.design, chosen.best.stats)
         if self.refit and self._share() > 0:
             self._settle(self.design_, self._ask(fed))
             self.n_sums_ += 1
-        self.held_clients_ = fed.held.names if isinstance(fed, HeldClients) else []
-        if self.held_clients_ and best.round > 0:
-            warn_if_no_better_than_the_mean(self.history_[best.round - 1])
-        self._calibrate(fed.held if isinstance(fed, HeldClients) else fed, self.recalibrate)
+        self._calibrate(fed, self.recalibrate)
+
+    def _choose_map(self, fed: Federation, learned: Kept) -> Kept:
+        """With a budget, the map with the frequencies of the last layer; of several maps, the one that predicts held-out rows best."""
+        if not self._grows():
+            return learned
+        names = AUTO if self.features == "auto" else (learned.features,)
+        m = last_frequencies(learned, len(fed.names), self._share(), len(names))
+        specs = [self._spec() | {"map": name, "m": m} for name in names]
+        kept = [grown(learned, spec, self.seed_) for spec in specs]
+        if len(kept) > 1:
+            kept = [checked(fed, k, self._asks() | {"spec": spec}) for k, spec in zip(kept, specs)]
+            self.n_sums_ += 2 * len(kept)
+        return min(kept, key=lambda k: k.best.score)
 
     def _last_share(self) -> float:
         return 0.0 if self.refit else self._share()
@@ -412,14 +437,10 @@ class FedBNR(LastLayer):
         return bayes_linear.posterior(stats, noise=np.exp(logs[0]), prior=np.exp(logs[1]))
 
 
-def _with_theta(design: Design, theta: Leaves) -> Design:
-    return design._replace(kernel=design.kernel._replace(theta=theta))
-
-
 def _averaged(state: State, answer: Trained) -> State:
     """The unweighted mean over clients, as published."""
     mean = tree.map(lambda a: a / answer.clients, answer)
-    design = _with_theta(state.design, mean.theta)
+    design = with_theta(state.design, mean.theta)
     return state._replace(design=design, log_noise=float(mean.log_noise), log_prior=float(mean.log_prior))
 
 

@@ -130,8 +130,8 @@ class FedConceptEM(LearnerEstimator):
         Whether responsibilities are moved by Adam (appendix D.1 of the paper).
     noise : float or mapping of str to float, default=0.0
         Standard deviation of the Gaussian noise that clients add to their label tables, for all or per client. Differences
-        between tables that may be noise are ignored. The noise comes from the client's generator, whose seed the server
-        knows: it hides the table from third parties, not from the server.
+        between tables that may be noise are ignored. A node draws it from a secret of its own; in a simulation
+        it comes from the seed.
     fine_tune : int, default=0
         Local epochs after the run that make each client's models its own (the -FT variant).
     fine_tune_lr : float or None, default=None

@@ -176,11 +176,11 @@ def label_table(r: Array, rows: Rows, classes: int) -> Array:
 
 
 def label_noise(client: Client, table: np.ndarray, noise: float | Mapping[str, float]) -> np.ndarray | float:
-    """Gaussian noise of the client's standard deviation, drawn from its own generator."""
+    """Gaussian noise of the client's standard deviation, drawn at a node from its own secret."""
     if not noise:
         return 0.0
     names = client.members or (client.name,)
-    drawn = [noise_sd(noise, n) * rng.normal(size=table.shape[-2:]) for n, rng in zip(names, client.rngs)]
+    drawn = [noise_sd(noise, n) * rng.normal(size=table.shape[-2:]) for n, rng in zip(names, client.secret_rngs)]
     return np.stack(drawn).reshape(table.shape)
 
 

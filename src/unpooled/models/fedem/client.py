@@ -193,7 +193,7 @@ def _reduced_mean(
 
 def _minibatch(client: Client, x: np.ndarray, w: np.ndarray, batch: int) -> tuple[np.ndarray, np.ndarray]:
     """Rows drawn with replacement in proportion to their weights, so that the mean of the batch is unbiased."""
-    chosen = client.rng.choice(len(w), size=batch, p=w / w.sum())
+    chosen = client.secret_rngs[0].choice(len(w), size=batch, p=w / w.sum())
     return x[chosen], np.ones(batch)
 
 

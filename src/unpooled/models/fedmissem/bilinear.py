@@ -1,7 +1,7 @@
-"""Sites x dates tables of low rank in the natural parameters, seen through visits (site, date, value) and never built whole.
+"""A table of sites by dates of low rank in the linear predictor, evaluated at visits (site, date, value) alone; sends nothing.
 
-theta = a_site + b_date + u_site . v_date. Both sides are rows of one form: `left` (J, 2 + r) is (a, 1, u), `right` (L, 2 + r) is
-(1, b, v), and theta = left . right. With one side fixed, the other is a small generalised regression for each of its rows.
+theta = a_site + b_date + u_site . v_date. Both sides have rows of one form: `left` (sites, 2 + r) is (a, 1, u), `right` (dates, 2 + r)
+is (1, b, v), and theta is their product. With one side fixed, each row of the other is a small generalised linear regression.
 """
 
 from __future__ import annotations
@@ -9,24 +9,26 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import expit, xlogy
 
 from unpooled.arrays import Array, Float
+from unpooled.models.fedmissem import families
 from unpooled.tree import message
 
-CELLS = ("gaussian", "poisson", "geometric", "binomial")
-STEP = 2.0  # the most that a Newton step may change a natural parameter's coefficient
+MAX_STEP = 2.0  # largest change of a coefficient in one Newton step
+FREE = 1e-6  # penalty of a coefficient that is not to be shrunk
 
 
 @message("fedmissem.Factors")
 class Factors(NamedTuple):
+    """Coefficients of sites and dates."""
+
     left: Float[Array, "j p"]
     right: Float[Array, "l p"]
 
 
 @message("fedmissem.Half")
 class Half(NamedTuple):
-    """What one side's regressions need, summed over visits."""
+    """Sums over visits that the regressions of one side need."""
 
     slope: Float[Array, "m q"]  # sum of (value - mean) rate / variance z
     curve: Float[Array, "m t"]  # sum of rate^2 / variance z z', packed triangle
@@ -35,109 +37,100 @@ class Half(NamedTuple):
     visits: Float[Array, "", ">=0 rows"]
 
 
+@message("fedmissem.Penalties")
+class Penalties(NamedTuple):
+    """Ridge penalties, relative to the dispersion."""
+
+    sites: float  # of the sites' effects, towards 0
+    dates: float  # of the dates' effects, towards their mean
+    factors: float  # of both sides' factors, towards 0
+
+
 def learned(side: str, p: int) -> np.ndarray:
     """The columns of a side that are not fixed at one."""
     return np.delete(np.arange(p), 1 if side == "left" else 0)
 
 
-def begin(n_sites: int, n_dates: int, rank: int, level: float, size: float, rng: np.random.Generator) -> Factors:
+def begin(n_sites: int, n_dates: int, rank: int, level: float, rng: np.random.Generator) -> Factors:
     """A constant table, and small random factors."""
-    left, right = (rng.normal(scale=0.1 * np.sqrt(size), size=(n, 2 + rank)) for n in (n_sites, n_dates))
+    left, right = (rng.normal(scale=0.1, size=(n, 2 + rank)) for n in (n_sites, n_dates))
     left[:, :2], right[:, :2] = (0.0, 1.0), (1.0, level)
     return Factors(left, right)
 
 
+def with_rank(factors: Factors, rank: int, rng: np.random.Generator) -> Factors:
+    """The effects of a fit, with small random factors."""
+    fresh = begin(len(factors.left), len(factors.right), rank, 0.0, rng)
+    fresh.left[:, :2], fresh.right[:, :2] = factors.left[:, :2], factors.right[:, :2]
+    return fresh
+
+
 def theta_at(factors: Factors, site: np.ndarray, date: np.ndarray) -> np.ndarray:
+    """The linear predictor of cells."""
     return np.einsum("np,np->n", factors.left[site], factors.right[date])
 
 
-def mean(theta: np.ndarray, cells: str, trials: int) -> np.ndarray:
-    if cells == "gaussian":
-        return theta
-    return trials * expit(theta) if cells == "binomial" else np.exp(np.minimum(theta, 30.0))
-
-
-def variance(mean: np.ndarray, cells: str, trials: int) -> np.ndarray:
-    """Of a cell, up to the dispersion."""
-    slope = rate(mean, cells, trials)
-    return slope * (1 + mean) if cells == "geometric" else slope
-
-
-def rate(mean: np.ndarray, cells: str, trials: int) -> np.ndarray:
-    """The derivative of a mean by its parameter."""
-    if cells == "gaussian":
-        return np.ones_like(mean)
-    return np.maximum(mean * (1 - mean / trials) if cells == "binomial" else mean, 1e-9)
-
-
-def link(mean: float, cells: str, trials: int) -> float:
-    if cells == "gaussian":
-        return mean
-    share = np.clip(mean / trials, 1e-3, 1 - 1e-3)
-    return float(np.log(share / (1 - share)) if cells == "binomial" else np.log(max(mean, 1e-3)))
-
-
-def deviance(value: np.ndarray, mean: np.ndarray, cells: str, trials: int) -> np.ndarray:
-    """Twice the log-likelihood lost against a perfect fit."""
-    if cells == "gaussian":
-        return (value - mean) ** 2
-    if cells == "poisson":
-        return 2 * (xlogy(value, value / np.maximum(mean, 1e-300)) - (value - mean))
-    if cells == "geometric":
-        more = (1 + value) * np.log((1 + value) / (1 + mean))
-        return np.maximum(2 * (xlogy(value, value / np.maximum(mean, 1e-300)) - more), 0.0)
-    rest, left = trials - value, np.maximum(trials - mean, 1e-300)
-    return 2 * (xlogy(value, value / np.maximum(mean, 1e-300)) + xlogy(rest, rest / left))
-
-
-def half(
-    factors: Factors, side: str, visits: np.ndarray, w: np.ndarray, cells: str, trials: int
-) -> Half:  # visits (n, 3)
-    """One side's sums over visits."""
+def half(factors: Factors, side: str, visits: np.ndarray, w: np.ndarray, family: str, trials: int) -> Half:
+    """Sums of one side over visits (n, 3)."""
     site, date, value = visits[:, 0].astype(np.int64), visits[:, 1].astype(np.int64), visits[:, 2]
-    mu = mean(theta_at(factors, site, date), cells, trials)
-    v, slope = variance(mu, cells, trials), rate(mu, cells, trials)
+    mean = families.mean(theta_at(factors, site, date), family, trials)
+    variance, rate = families.variance(mean, family, trials), families.rate(mean, family, trials)
     own, other, index = (factors.left, factors.right, site) if side == "left" else (factors.right, factors.left, date)
     z = other[date if side == "left" else site][:, learned(side, own.shape[1])]  # (n, q)
     i, j = np.tril_indices(z.shape[1])
-    sums = lambda columns: np.stack([np.bincount(index, c, len(own)) for c in columns.T], axis=1)  # noqa: E731
-    away = w * (value - mu) * (slope / v)
-    totals = (w @ deviance(value, mu, cells, trials), w @ ((value - mu) ** 2 / v), w.sum())
-    curve = (w * slope * (slope / v))[:, None] * z[:, i] * z[:, j]
-    return Half(sums(away[:, None] * z), sums(curve), *(np.asarray(float(t)) for t in totals))
+    slope = _sums(index, (w * (value - mean) * (rate / variance))[:, None] * z, len(own))
+    curve = _sums(index, (w * rate * (rate / variance))[:, None] * z[:, i] * z[:, j], len(own))
+    deviance = w @ families.deviance(value, mean, family, trials)
+    pearson = w @ ((value - mean) ** 2 / variance)
+    return Half(slope, curve, *(np.asarray(float(total)) for total in (deviance, pearson, w.sum())))
 
 
-def newton(factors: Factors, side: str, found: Half, dispersion: float, penalty: float) -> tuple[Factors, np.ndarray]:
-    """(factors after one step on a side, covariances of its coefficients (m, q, q))."""
+def _sums(index: np.ndarray, columns: np.ndarray, size: int) -> np.ndarray:  # (n,), (n, c) -> (size, c)
+    return np.stack([np.bincount(index, column, size) for column in columns.T], axis=1)
+
+
+def newton(
+    factors: Factors, side: str, found: Half, dispersion: float, penalties: Penalties
+) -> tuple[Factors, np.ndarray]:
+    """(factors after one Newton step on a side, covariances of its coefficients (m, q, q))."""
     own = factors.left if side == "left" else factors.right
     which = learned(side, own.shape[1])
-    ridge, q = _ridge(side, len(which), penalty), len(which)
+    ridge, q = _ridge(side, len(which), penalties), len(which)
     curve = np.zeros((len(own), q, q))
     i, j = np.tril_indices(q)
     curve[:, i, j] = curve[:, j, i] = found.curve / dispersion
     covariance = np.linalg.inv(curve + np.diag(ridge))
-    slope = found.slope / dispersion - ridge * own[:, which]
+    slope = found.slope / dispersion - ridge * (own[:, which] - _target(side, own, q))
     new = own.copy()
-    new[:, which] += np.clip(np.einsum("mpq,mq->mp", covariance, slope), -STEP, STEP)
+    new[:, which] += np.clip(np.einsum("mpq,mq->mp", covariance, slope), -MAX_STEP, MAX_STEP)
     return factors._replace(**{side: new}), covariance
 
 
-def freedom(side: str, covariance: np.ndarray, penalty: float) -> float:  # (m, q, q)
-    """How many coefficients of a side are fitted, those that the penalty holds not counted."""
+def freedom(side: str, covariance: np.ndarray, penalties: Penalties) -> float:  # (m, q, q)
+    """The effective number of coefficients of a side, those that the penalty shrinks counted in part."""
     m, q, _ = covariance.shape
-    return m * q - float(np.einsum("mqq->q", covariance) @ _ridge(side, q, penalty))
+    return m * q - float(np.einsum("mqq->q", covariance) @ _ridge(side, q, penalties))
 
 
-def _ridge(side: str, q: int, penalty: float) -> np.ndarray:
-    ridge = np.full(q, penalty)
-    if side == "right":
-        ridge[0] = 1e-6  # the dates' levels carry the level of the whole
+def penalised(factors: Factors, penalties: Penalties) -> float:
+    """Twice the penalty of the factors: what is added to deviance / dispersion."""
+    total = 0.0
+    for side, own in (("left", factors.left), ("right", factors.right)):
+        which = learned(side, own.shape[1])
+        away = own[:, which] - _target(side, own, len(which))
+        total += float((away**2).sum(axis=0) @ _ridge(side, len(which), penalties))
+    return total
+
+
+def _ridge(side: str, q: int, penalties: Penalties) -> np.ndarray:  # (q,)
+    ridge = np.full(q, penalties.factors)
+    ridge[0] = penalties.sites if side == "left" else penalties.dates
     return ridge
 
 
-def penalised(factors: Factors, penalty: float) -> float:
-    """Twice the penalty of the factors: what is added to deviance / dispersion."""
-    return float(
-        penalty
-        * ((factors.left[:, learned("left", factors.left.shape[1])] ** 2).sum() + (factors.right[:, 2:] ** 2).sum())
-    )
+def _target(side: str, own: np.ndarray, q: int) -> np.ndarray:  # (q,)
+    """What coefficients are shrunk to: dates' effects to their mean, all others to 0."""
+    target = np.zeros(q)
+    if side == "right":
+        target[0] = own[:, 1].mean()
+    return target

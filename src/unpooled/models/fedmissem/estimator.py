@@ -1,8 +1,9 @@
 """FedMissEM: the missing cells of a table of sites by dates, from visits that are spread over clients; one SUM per round.
 
 A row is a visit (site, date, value). Each round sends, for every site or, in the next round, for every date, a gradient and a small
-curvature matrix of its coefficients; no visit leaves a client. The penalised likelihood is maximised by alternating Newton steps. The
-paper's EM on completed tables is `FedEM(family=LowRank(...))`; its penalty differs, so the two results may differ.
+curvature matrix of its coefficients; no visit leaves a client. The penalised likelihood is maximised by alternating Newton steps, for
+all candidates in the same rounds. The paper's EM on completed tables is `FedEM(family=LowRank(...))`; its penalty differs, so the two
+results may differ.
 """
 
 from __future__ import annotations
@@ -12,175 +13,79 @@ from typing import Any, NamedTuple
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from unpooled.arrays import Array, Float, to_numpy
-from unpooled.client import GATHER, SUM, Client, client
+from unpooled.arrays import to_numpy
 from unpooled.errors import BadData, BadParameter
 from unpooled.estimator import Estimator, Info
 from unpooled.federation import Federation
-from unpooled.maths.imputation import hidden
-from unpooled.models.fedmissem import bilinear
-from unpooled.models.fedmissem.bilinear import Factors, Half
+from unpooled.models.fedmissem import bilinear, families, selection
+from unpooled.models.fedmissem.bilinear import Factors
+from unpooled.models.fedmissem.questions import (
+    Description,
+    Fits,
+    Held,
+    Seen,
+    Width,
+    cell_moments,
+    describe,
+    judge,
+    regress,
+    seen,
+    valid_visits,
+)
+from unpooled.models.fedmissem.selection import RANKS, Candidate, Model
 from unpooled.models.fedmissem.smoothing import smooth
-from unpooled.parameters import at_least
+from unpooled.models.fedmissem.steps import in_own_unit, moved
+from unpooled.models.fedmissem.table_size import find_size
+from unpooled.parameters import at_least, one_of
 from unpooled.tree import message
 
-RANKS = (0, 1, 2, 3)
-CLEARLY = 2.0  # standard errors
+EFFECTS, APART, RANK, FINAL = range(4)  # stages of a fit
+AUTO = ("poisson", "gaussian", "tweedie")  # families of non-negative values; the first is preferred
 Z90 = 1.6448536269514722
-
-
-@message("fedmissem.Extent")
-class Extent(NamedTuple):
-    sites: Float[Array, ""]  # the largest number, plus one
-    dates: Float[Array, ""]
-    rows: Float[Array, "", ">=0 rows"]
-    bad: Float[Array, "", ">=0 rows"]
-    value: Float[Array, ""]
-    square: Float[Array, "", ">=0"]
-
-
-@message("fedmissem.Held")
-class Held(NamedTuple):
-    """Over visits held back, for each candidate."""
-
-    visits: Float[Array, "", ">=0 rows"]
-    deviance: Float[Array, "c", ">=0"]
-    products: Float[Array, "c c"]  # of two candidates' deviances: how sure their difference is
-
-
-@message("fedmissem.Width")
-class Width(NamedTuple):
-    """The fit, and how uncertain its coefficients are."""
-
-    factors: Factors
-    sites: Float[Array, "j q q"]
-    dates: Float[Array, "l q q"]
-
-
-@message("fedmissem.Seen")
-class Seen(NamedTuple):
-    """By date, over the visits."""
-
-    value: Float[Array, "l"]
-    mean: Float[Array, "l"]
-    noise: Float[Array, "l", ">=0"]  # variance of a cell, up to the dispersion
-    sites: Float[Array, "l", ">=0"]  # variance through the sites' coefficients
-    pull: Float[Array, "l q"]  # derivative of the total by the date's coefficients
-
-
-@message("fedmissem.Candidate")
-class Candidate(NamedTuple):
-    factors: Factors
-    best: Factors  # before the last step, to go back half the way if it was too long
-    loss: float  # of best
-    dispersion: float
-    sites: np.ndarray  # (j, q, q)
-    dates: np.ndarray  # (l, q, q)
-    settled: bool
+MIN_ROUNDS = 4  # of the last stage: two per side
+CHOICE_TOL = 1e-4  # relative decrease of the loss at which candidates are compared
 
 
 @message("fedmissem.State")
 class State(NamedTuple):
+    """What a round carries on."""
+
     candidates: tuple[Candidate, ...]
-    chosen: bool
-    held: np.ndarray  # (candidates,) mean deviance of held-out visits
-    round: int
-
-
-# ---- questions ----
-
-
-@client("fedmissem.extent", GATHER, batched=False)
-def extent(nothing: None, client: Client, *, cells: str, trials: int) -> Extent:
-    """Largest site and date, number of visits and of invalid visits, sums of values and of their squares."""
-    x, there = to_numpy(client.x).astype(np.float64), to_numpy(client.w) > 0
-    x = x[there] if x.shape[1] == 3 else np.full((int(there.sum()), 3), np.nan)
-    whole = (x[:, :2] >= 0).all(axis=1) & (x[:, :2] == np.floor(x[:, :2])).all(axis=1)
-    counts = cells == "gaussian" or (x[:, 2] >= 0) & (x[:, 2] == np.floor(x[:, 2]))
-    fine = whole & counts & np.isfinite(x[:, 2]) & ((cells != "binomial") | (x[:, 2] <= trials))
-    good = x[fine] if fine.any() else np.zeros((1, 3))
-    numbers = (*(good[:, :2].max(axis=0) + 1), len(x), (~fine).sum(), good[:, 2].sum(), (good[:, 2] ** 2).sum())
-    return Extent(*(np.asarray(float(n)) for n in numbers))
-
-
-sums = client("fedmissem.sums", SUM, batched=False)(
-    extent.answer
-)  # for the counts and sums alone: a largest site does not add up
-
-
-@client("fedmissem.regress", SUM, adds=True, batched=False)
-def regress(
-    down: tuple[Factors, ...], client: Client, *, side: str, cells: str, trials: int, hide: float
-) -> tuple[Half, ...]:
-    """Gradient and curvature of the coefficients of every site or date, for every candidate."""
-    x, w = _visits(client, hide, kept=True)
-    return tuple(bilinear.half(factors, side, x, w, cells, trials) for factors in down)
-
-
-@client("fedmissem.judge", SUM, adds=True, batched=False)
-def judge(down: tuple[Factors, ...], client: Client, *, cells: str, trials: int, hide: float) -> Held:
-    """Deviances of the visits held back, for every candidate."""
-    x, w = _visits(client, hide, kept=False)
-    site, date = x[:, 0].astype(np.int64), x[:, 1].astype(np.int64)
-    means = (bilinear.mean(bilinear.theta_at(f, site, date), cells, trials) for f in down)
-    off = np.stack([bilinear.deviance(x[:, 2], m, cells, trials) for m in means])  # (c, n)
-    return Held(np.asarray(w.sum()), off @ w, (off * w) @ off.T)
-
-
-@client("fedmissem.seen", SUM, adds=True, batched=False)
-def seen(down: Width, client: Client, *, cells: str, trials: int) -> Seen:
-    """Values, means and variances of the visited cells, summed by date."""
-    x, w = _visits(client, 0.0, kept=True)
-    site, date = x[:, 0].astype(np.int64), x[:, 1].astype(np.int64)
-    n_dates = len(down.factors.right)
-    mean, noise, through, pull = _cell_moments(down, site, date, cells, trials)
-    by_date = lambda a: np.bincount(date, w * a, n_dates)  # noqa: E731
-    pulls = np.stack([by_date(column) for column in pull.T], axis=1)
-    return Seen(by_date(x[:, 2]), by_date(mean), by_date(noise), by_date(through), pulls)
-
-
-def _cell_moments(down: Width, site: np.ndarray, date: np.ndarray, cells: str, trials: int) -> tuple[np.ndarray, ...]:
-    """Of each cell: mean, variance up to the dispersion, variance through its site's coefficients, pull of its date's."""
-    f = down.factors
-    mean = bilinear.mean(bilinear.theta_at(f, site, date), cells, trials)
-    slope = bilinear.rate(mean, cells, trials)
-    z = f.right[date][:, bilinear.learned("left", f.left.shape[1])]
-    through = slope**2 * np.einsum("np,npq,nq->n", z, down.sites[site], z)
-    pull = slope[:, None] * f.left[site][:, bilinear.learned("right", f.left.shape[1])]
-    return mean, bilinear.variance(mean, cells, trials), through, pull
-
-
-def _visits(client: Client, hide: float, kept: bool) -> tuple[np.ndarray, np.ndarray]:
-    """(visits, weights): all, or with `hide` those kept for fitting or those held back."""
-    x, w = to_numpy(client.x).astype(np.float64), to_numpy(client.w).astype(np.float64)
-    if hide:
-        back = hidden(np.column_stack([x, x[:, 0]]), hide)[:, 0]
-        x, w = (x[~back], w[~back]) if kept else (x[back], w[back])
-    return x, w
+    stage: int
+    errors: np.ndarray  # (models,) root mean squared errors of the last choice
+    round: int  # of the stage
+    visits: float
+    level: float  # mean of the values
+    spread: float  # their standard deviation
 
 
 class FedMissEM(Estimator):
     """Complete a table of sites by dates, most of whose cells are missing, by a low-rank model.
 
+    The fit is the same in any unit of measurement: values are scaled by their mean or standard deviation over all clients. Family,
+    penalty and rank are chosen on visits that clients hold back, with all candidates in the same rounds.
+
     Parameters
     ----------
-    rank : int, default=None
-        Rank of the interaction of sites and dates, beyond the effects of each. None chooses 0 to 3 by visits that clients hold
-        back: the lowest rank that is not clearly worse than the best.
-    family : {"gaussian", "poisson", "geometric", "binomial"}, default="gaussian"
-        Distribution of a cell. "geometric" is for counts whose standard deviation grows with their mean. The dispersion is
-        estimated.
-    penalty : float, default=1.0
-        Ridge penalty of the coefficients, relative to the dispersion. Sites with few visits are shrunk to the mean site.
+    rank : int or None, default=None
+        Rank of the interaction of sites and dates, beyond the effects of each. None chooses 0 to 3, at most half the
+        number of sites or dates: the lowest rank that is not clearly worse than the best.
+    family : {"auto", "gaussian", "poisson", "tweedie", "geometric", "binomial"}, default="auto"
+        Distribution of a cell. "auto" chooses among "gaussian", "poisson" and "tweedie", or takes "gaussian" if values are negative.
+        The variance of "poisson" is proportional to the mean, of "tweedie" to mean^1.5; both take any non-negative values.
+        "geometric" has variance mean + mean^2 and takes counts. The dispersion is estimated.
+    penalty : float or None, default=None
+        Ridge penalty of the coefficients, relative to the dispersion and in units of the scaled values. Sites with few visits are
+        shrunk to the mean site. None chooses it, apart for sites, dates and factors.
     trials : int, default=1
         Number of trials of a binomial cell.
-    n_sites, n_dates : int, default=None
-        Size of the table. None takes the largest numbers in the visits.
-    hide : float, default=0.1
-        Fraction of the visits held back to choose the rank, above 0 and at most 0.5.
-    choose_iter : int, default=100
-        Most rounds before the rank is chosen.
-    max_iter : int, default=200
+    n_sites, n_dates : int or None, default=None
+        Size of the table. None takes the largest numbers in the visits, found by a few SUMs.
+    n_folds : int, default=5
+        Parts into which the cells are divided. With fewer than 2,000 visits each part is held back in turn, else the first alone.
+    choose_iter : int, default=40
+        Most rounds before each of the three choices.
+    max_iter : int, default=300
         Most rounds.
     tol : float, default=1e-6
         Relative decrease of the loss at which a fit has converged.
@@ -193,14 +98,18 @@ class FedMissEM(Estimator):
         Effect, one, and factors of every site.
     dates_ : ndarray of shape (n_dates, rank + 2)
         One, effect, and factors of every date.
+    family_ : str
+        The family that was given or chosen.
     rank_ : int
         The rank that was given or chosen.
+    penalty_ : Penalties
+        The penalties of sites, of dates and of factors that were given or chosen.
     dispersion_ : float
         Estimated dispersion.
     totals_, totals_std_ : ndarray of shape (n_dates,)
         Total over sites by date, with missing cells at their means, and its standard error.
-    held_deviance_ : ndarray
-        Mean deviance of the visits held back, by candidate rank; NaN if the rank was given.
+    held_errors_ : ndarray
+        Root mean squared error on visits held back, by candidate of the last choice; empty if there was none.
 
     References
     ----------
@@ -222,15 +131,15 @@ class FedMissEM(Estimator):
     def __init__(
         self,
         rank: int | None = None,
-        family: str = "gaussian",
+        family: str = "auto",
         *,
-        penalty: float = 1.0,
+        penalty: float | None = None,
         trials: int = 1,
         n_sites: int | None = None,
         n_dates: int | None = None,
-        hide: float = 0.1,
-        choose_iter: int = 100,
-        max_iter: int = 200,
+        n_folds: int = 5,
+        choose_iter: int = 40,
+        max_iter: int = 300,
         tol: float = 1e-6,
         random_state: Any = 0,
     ):
@@ -240,139 +149,186 @@ class FedMissEM(Estimator):
         self.trials = trials
         self.n_sites = n_sites
         self.n_dates = n_dates
-        self.hide = hide
+        self.n_folds = n_folds
         self.choose_iter = choose_iter
         self.max_iter = max_iter
         self.tol = tol
         self.random_state = random_state
 
     def check(self, fed: Federation) -> None:
-        if self.family not in bilinear.CELLS:
-            raise BadParameter(f"family={self.family!r} is not known: use one of {', '.join(bilinear.CELLS)}")
+        one_of("family", self.family, ("auto", *families.FAMILIES))
         if self.rank is not None:
             at_least("rank", self.rank, 0)
         at_least("trials", self.trials, 1)
-        if not self.penalty > 0:
+        at_least("n_folds", self.n_folds, 2)
+        if self.penalty is not None and not self.penalty > 0:
             raise BadParameter(f"penalty={self.penalty!r} must be above 0: a site without visits needs it")
-        if not 0 < self.hide <= 0.5:
-            raise BadParameter(
-                f"hide={self.hide!r} must be above 0 and at most 0.5: it is the share of visits held back"
-            )
 
     # ---- fitting ----
 
     def init(self, fed: Federation, rng: np.random.Generator) -> State:
-        found = self._extents(fed)
-        self._refuse(found)
-        n_sites, n_dates = (self._side(name, [getattr(e, name) for e in found.values()]) for name in ("sites", "dates"))
-        rows, value, square = (
-            sum(float(getattr(e, name)) for e in found.values()) for name in ("rows", "value", "square")
+        found = fed.sum(describe.using(family=self.family, trials=self.trials), None)
+        self._refuse(fed, found)
+        n_sites, n_dates = find_size(fed, self.n_sites, self.n_dates)
+        rows = max(float(found.rows), 1.0)
+        level = float(found.value) / rows
+        spread = float(np.sqrt(max(float(found.square) / rows - level**2, 0.0)))
+        state = State((), EFFECTS, np.zeros(0), 0, rows, level, spread or abs(level) or 1.0)
+        models = selection.effect_models(self._families(found), self.penalty)
+        start = {f: families.link(self._scaled_level(f, state), f, self.trials) for f in {m.family for m in models}}
+        made = {f: bilinear.begin(n_sites, n_dates, 0, theta, rng) for f, theta in start.items()}
+        folds = self._folds(rows)
+        candidates = [selection.fresh(m, fold, made[m.family]) for m in models for fold in folds]
+        return self._skip(state._replace(candidates=tuple(candidates)))
+
+    def _families(self, found: Description) -> tuple[str, ...]:
+        if self.family != "auto":
+            return (self.family,)
+        return ("gaussian",) if float(found.negative) or not float(found.value) else AUTO
+
+    def _folds(self, visits: float) -> range:
+        return range(self.n_folds) if visits < selection.ALL_FOLDS else range(1)
+
+    def _units(self, family: str, state: State) -> tuple[float, float]:
+        return families.units(family, state.level, state.spread)
+
+    def _scaled_level(self, family: str, state: State) -> float:
+        centre, scale = self._units(family, state)
+        return (state.level - centre) / scale
+
+    def _refuse(self, fed: Federation, found: Description) -> None:
+        """Refuse rows that are not visits; where clients are in this process, the first with such rows is named."""
+        if not float(found.bad):
+            return
+        counts = {c.name: valid_visits(c, self.family, self.trials)[1] for c in fed.here()}
+        who, bad, rows = "all clients together", float(found.bad), float(found.rows)
+        for name, valid in counts.items():
+            if not valid.all():
+                who, bad, rows = f"client {name!r}", float((~valid).sum()), float(len(valid))
+                break
+        wants = {"auto": "a number", "gaussian": "a number", "binomial": f"a count up to trials={self.trials}"}
+        wanted = wants.get(self.family, "a count" if self.family == "geometric" else "not below 0")
+        raise BadData(
+            f"{bad:.0f} of {rows:.0f} rows of {who} are not visits: "
+            f"each is (site, date, value), sites and dates whole numbers from 0, the value {wanted}"
         )
-        level, spread = value / rows, max(square / rows - (value / rows) ** 2, 1e-12)
-        size = np.sqrt(spread) if self.family == "gaussian" else 1.0
-        start = bilinear.link(level, self.family, self.trials)
-        ranks = [r for r in (RANKS if self.rank is None else (self.rank,)) if r < min(n_sites, n_dates)]
-        made = [bilinear.begin(n_sites, n_dates, r, start, size, rng) for r in ranks]
-        dispersion = spread if self.family == "gaussian" else 1.0
-        return State(tuple(_fresh(f, dispersion) for f in made), len(made) == 1, np.full(len(made), np.nan), 0)
-
-    def _extents(self, fed: Federation) -> dict[str, Extent]:
-        """Single answers where they are in this process or the numbers of sites and dates must be found; else a SUM will do."""
-        options = {"cells": self.family, "trials": self.trials}
-        if self.n_sites is None or self.n_dates is None or fed.here():
-            return fed.gather(extent.using(**options), None)
-        total = fed.sum(sums.using(**options), None)
-        ends = {"sites": np.asarray(float(self.n_sites)), "dates": np.asarray(float(self.n_dates))}
-        return {"all clients": total._replace(**ends)}
-
-    def _refuse(self, found: dict[str, Extent]) -> None:
-        wants = {"gaussian": "a number", "binomial": f"a count up to trials={self.trials}"}.get(self.family, "a count")
-        for name, e in found.items():
-            if float(e.bad):
-                raise BadData(
-                    f"{float(e.bad):.0f} of {float(e.rows):.0f} rows of client {name!r} are not visits: "
-                    f"each is (site, date, value), sites and dates whole numbers from 0, the value {wants}"
-                )
-
-    def _side(self, name: str, ends: list) -> int:
-        given, reached = getattr(self, f"n_{name}"), int(max(float(e) for e in ends))
-        if given is not None and given < reached:
-            raise BadParameter(
-                f"n_{name}={given} is too small: a visit has number {reached - 1}, so give at least {reached}"
-            )
-        return given or reached
 
     def step(self, fed: Federation, state: State) -> tuple[State, Info]:
-        if not state.chosen and (state.round >= self.choose_iter or all(c.settled for c in state.candidates)):
+        if state.stage != FINAL and (state.round >= self.choose_iter or all(c.settled for c in state.candidates)):
             return self._choose(fed, state)
         side = ("right", "left")[state.round % 2]
-        hide = 0.0 if state.chosen else self.hide
-        ask = regress.using(side=side, cells=self.family, trials=self.trials, hide=hide)
-        found = fed.sum(ask, tuple(c.factors for c in state.candidates))
-        moved = tuple(self._move(c, side, h) for c, h in zip(state.candidates, found))
-        info = {"deviance": float(found[0].deviance / found[0].visits), "dispersion": moved[0].dispersion}
-        return State(moved, state.chosen, state.held, state.round + 1), info
+        active = [i for i, c in enumerate(state.candidates) if state.stage == FINAL or not c.settled]
+        asked = [state.candidates[i] for i in active]
+        ask = regress.using(side=side, n_folds=self.n_folds, trials=self.trials, **_options(asked))
+        found = fed.sum(ask, self._fits(state, asked, [c.factors for c in asked]))
+        candidates = list(state.candidates)
+        tol = self.tol if state.stage == FINAL else max(self.tol, CHOICE_TOL)
+        for i, half in zip(active, found):
+            candidates[i] = moved(candidates[i], side, half, tol, state.round)
+        first, dispersion = found[0], candidates[active[0]].dispersion
+        info = {"deviance": float(first.deviance / first.visits), "dispersion": dispersion}
+        return state._replace(candidates=tuple(candidates), round=state.round + 1), info
 
-    def _move(self, c: Candidate, side: str, found: Half) -> Candidate:
-        """A Newton step of one side, or half of the last step undone if it increased the loss."""
-        loss = float(found.deviance) / c.dispersion + bilinear.penalised(c.factors, self.penalty)
-        if loss > c.loss * (1 + 1e-9):
-            middle = Factors(*((a + b) / 2 for a, b in zip(c.best, c.factors)))
-            return c._replace(factors=middle)
-        fitted = (("left", c.sites), ("right", c.dates))
-        free = float(found.visits) - sum(bilinear.freedom(s, cov, self.penalty) for s, cov in fitted)
-        dispersion = max(float(found.pearson) / max(free, 0.1 * float(found.visits)), 1e-12)
-        dispersion = max(dispersion, 1.0) if self.family in ("poisson", "binomial") else dispersion
-        factors, covariance = bilinear.newton(c.factors, side, found, dispersion, self.penalty)
-        settled = c.loss - loss < self.tol * loss and abs(dispersion / c.dispersion - 1) < 1e-3
-        again = float(found.deviance) / dispersion + bilinear.penalised(c.factors, self.penalty)
-        widths = {"sites" if side == "left" else "dates": covariance}
-        return c._replace(factors=factors, best=c.factors, loss=again, dispersion=dispersion, settled=settled, **widths)
+    def _fits(self, state: State, candidates: list[Candidate], factors: list[Factors]) -> Fits:
+        units = np.array([self._units(c.model.family, state) for c in candidates])
+        return Fits(tuple(factors), units[:, 0], units[:, 1])
 
     def _choose(self, fed: Federation, state: State) -> tuple[State, Info]:
-        ask = judge.using(cells=self.family, trials=self.trials, hide=self.hide)
-        found = fed.sum(ask, tuple(c.best for c in state.candidates))
-        held = to_numpy(found.deviance) / max(float(found.visits), 1e-300)
-        best = state.candidates[_simplest(found)]
-        fresh = best._replace(factors=best.best, loss=np.inf, settled=False)
-        return State((fresh,), True, held, 0), {"held_deviance": float(held.min())}
+        """Judge the models of a stage by visits held back, and enter the next stage with the best."""
+        models = list(dict.fromkeys(c.model for c in state.candidates))
+        which = [models.index(c.model) for c in state.candidates]
+        asked = list(state.candidates)
+        ask = judge.using(n_folds=self.n_folds, trials=self.trials, models=which, **_options(asked))
+        held = fed.sum(ask, self._fits(state, asked, [c.best for c in asked]))
+        errors = np.sqrt(to_numpy(held.squares.total) / max(float(held.visits), 1e-300))
+        chosen = models[self._best(held, models, state.stage)]
+        kept = tuple(c for c in state.candidates if c.model == chosen)
+        state = self._next_stage(state._replace(candidates=kept, errors=errors), fed.journal.rng)
+        return state, {"held_error": float(errors.min())}
+
+    def _best(self, held: Held, models: list[Model], stage: int) -> int:
+        if stage == EFFECTS:
+            return selection.best_family(held, models)
+        return selection.simplest(held) if stage == RANK else selection.lowest_deviance(held)
+
+    def _next_stage(self, state: State, rng: np.random.Generator) -> State:
+        """The candidates of the next stage, from those of the chosen model."""
+        best, stage = state.candidates[0].model, state.stage + 1
+        if stage == APART:
+            models = selection.apart_models(best, self.penalty)
+        elif stage == RANK:
+            models = self._rank_models(state, best)
+        else:
+            first = state.candidates[0]
+            last = first._replace(fold=-1, factors=first.best, loss=np.inf, settled=False)
+            return state._replace(candidates=(last,), stage=FINAL, round=0)
+        candidates = tuple(selection.widened(c, m, rng) for m in models for c in state.candidates)
+        return self._skip(state._replace(candidates=candidates, stage=stage, round=0), rng)
+
+    def _rank_models(self, state: State, best: Model) -> list[Model]:
+        n_sites, n_dates = (len(side) for side in state.candidates[0].factors)
+        wanted = RANKS if self.rank is None else (self.rank,)
+        most = min(n_sites, n_dates) - 1
+        ranks = tuple(r for r in wanted if r <= (most // 2 if self.rank is None else most)) or (most,)
+        threshold = selection.noise_threshold(n_sites, n_dates, state.visits)
+        return selection.rank_models(best, ranks, self.penalty, threshold)
+
+    def _skip(self, state: State, rng: np.random.Generator | None = None) -> State:
+        """Leave out a stage with a single model."""
+        if len({c.model for c in state.candidates}) > 1:
+            return state
+        return self._next_stage(state, rng or np.random.default_rng(0))
 
     def done(self, state: State, history: list[Info]) -> bool:
-        return state.chosen and state.round > 4 and all(c.settled for c in state.candidates)
+        return state.stage == FINAL and state.round > MIN_ROUNDS and all(c.settled for c in state.candidates)
 
     # ---- the result ----
 
     def finish(self, fed: Federation, state: State) -> None:
         best = state.candidates[0]
-        self.sites_, self.dates_ = best.best
-        self.rank_, self.dispersion_ = self.sites_.shape[1] - 2, best.dispersion
-        self.held_deviance_ = state.held
+        self.family_, self.rank_, self.penalty_ = best.model
+        centre, scale = self._units(self.family_, state)
+        self.sites_, self.dates_ = in_own_unit(best.best, self.family_, centre, scale)
+        self.dispersion_ = best.dispersion * families.dispersion_scale(self.family_, scale)
+        self.held_errors_ = state.errors
         self.n_features_in_ = 3
-        width = Width(best.best, best.sites, best.dates)
-        self.totals_, self.totals_std_ = self._totals(
-            width, fed.sum(seen.using(cells=self.family, trials=self.trials), width)
-        )
+        width = Width(best.best, best.sites, best.dates, np.asarray(centre), np.asarray(scale))
+        visited = fed.sum(seen.using(family=self.family_, trials=self.trials), width)
+        total, std = self._totals(width, visited, best.dispersion)
+        self.totals_, self.totals_std_ = len(self.sites_) * centre + scale * total, scale * std
 
-    def _totals(self, width: Width, visited: Seen) -> tuple[np.ndarray, np.ndarray]:
-        """By date: what was seen, and the mean of what was not; its deviation by noise and by the coefficients'."""
+    def _totals(self, width: Width, visited: Seen, dispersion: float) -> tuple[np.ndarray, np.ndarray]:
+        """By date, of scaled values: what was seen plus the means of what was not, and the standard error."""
         n_sites, n_dates = len(self.sites_), len(self.dates_)
         sums = [np.zeros(n_dates), np.zeros(n_dates), np.zeros(n_dates), np.zeros_like(to_numpy(visited.pull))]
         for date in range(n_dates):  # one column of the table at a time
-            here = _cell_moments(width, np.arange(n_sites), np.full(n_sites, date), self.family, self.trials)
+            here = cell_moments(width, np.arange(n_sites), np.full(n_sites, date), self.family_, self.trials)
             for total, part in zip(sums, here):
                 total[date] = part.sum(axis=0)
         mean, noise, through, pull = sums
-        rest = np.maximum(noise - to_numpy(visited.noise), 0.0), np.maximum(through - to_numpy(visited.sites), 0.0)
-        away = pull - to_numpy(visited.pull)
-        by_date = np.einsum("lp,lpq,lq->l", away, width.dates, away)
+        unseen_noise = np.maximum(noise - to_numpy(visited.noise), 0.0)
+        unseen_through = np.maximum(through - to_numpy(visited.sites), 0.0)
+        unseen_pull = pull - to_numpy(visited.pull)
+        by_date = np.einsum("lp,lpq,lq->l", unseen_pull, width.dates, unseen_pull)
         total = mean + to_numpy(visited.value) - to_numpy(visited.mean)
-        return total, np.sqrt(self.dispersion_ * rest[0] + rest[1] + np.maximum(by_date, 0.0))
+        return total, np.sqrt(dispersion * unseen_noise + unseen_through + np.maximum(by_date, 0.0))
 
     def predict(self, X: Any) -> np.ndarray:
-        """The mean of cells, given as rows (site, date); further columns are ignored."""
+        """The mean of cells.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, 2) or more columns
+            Rows (site, date); further columns are ignored.
+
+        Returns
+        -------
+        means : ndarray of shape (n,)
+        """
         check_is_fitted(self, "sites_")
         x = self._cells(X)
-        return bilinear.mean(bilinear.theta_at(self._factors(), x[:, 0], x[:, 1]), self.family, self.trials)
+        theta = bilinear.theta_at(Factors(self.sites_, self.dates_), x[:, 0], x[:, 1])
+        return families.mean(theta, self.family_, self.trials)
 
     def _cells(self, X: Any) -> np.ndarray:
         """(n, 2) whole numbers: sites and dates that the table has."""
@@ -390,51 +346,48 @@ class FedMissEM(Estimator):
         return x.astype(np.int64)
 
     def table(self) -> np.ndarray:
-        """(sites, dates): the mean of every cell."""
-        return bilinear.mean(self.sites_ @ self.dates_.T, self.family, self.trials)
+        """The mean of every cell.
+
+        Returns
+        -------
+        means : ndarray of shape (n_sites, n_dates)
+        """
+        return families.mean(self.sites_ @ self.dates_.T, self.family_, self.trials)
 
     def plot(self, times: Any = None, ax: Any = None, share: float = 0.3) -> Any:
-        """Totals by date with their 90 % band and a smooth trend through a share of the dates at a time; needs matplotlib."""
+        """Draw totals by date with their 90 % band and a smooth trend; needs matplotlib.
+
+        Parameters
+        ----------
+        times : array-like of shape (n_dates,), default=None
+            Positions of the dates; None numbers them.
+        ax : matplotlib axes, default=None
+            Where to draw; None makes a new figure.
+        share : float, default=0.3
+            Fraction of the dates that each point of the trend is fitted to.
+
+        Returns
+        -------
+        ax : matplotlib axes
+        """
         import matplotlib.pyplot as plt
 
         ax = ax or plt.subplots(figsize=(8, 4))[1]
         t = np.arange(len(self.totals_)) if times is None else np.asarray(times, float)
         low, high = (self.totals_ + sign * Z90 * self.totals_std_ for sign in (-1, 1))
-        ax.fill_between(t, np.maximum(low, 0.0) if self.family != "gaussian" else low, high, alpha=0.25, lw=0)
+        ax.fill_between(t, np.maximum(low, 0.0) if self.family_ != "gaussian" else low, high, alpha=0.25, lw=0)
         ax.plot(t, self.totals_, lw=0.8)
         ax.plot(t, smooth(t, self.totals_, share), lw=2)
         ax.set(xlabel="date", ylabel="total over sites")
         return ax
 
-    def _factors(self) -> Factors:
-        return Factors(self.sites_, self.dates_)
-
 
 def visits(table: Any) -> np.ndarray:
-    """(n, 3) visits of a (sites, dates) table with NaN where nobody was."""
+    """(n, 3) visits of a (sites, dates) table with NaN in cells that were not visited."""
     table = np.asarray(table, np.float64)
     site, date = np.nonzero(~np.isnan(table))
     return np.column_stack([site, date, table[site, date]])
 
 
-def _simplest(held: Held) -> int:
-    """The first candidate that is at most CLEARLY standard errors worse than the best."""
-    n, products = max(float(held.visits), 1e-300), to_numpy(held.products)
-    mean = to_numpy(held.deviance) / n
-    b = int(np.argmin(mean))
-    worse = mean - mean[b]
-    square = (np.diag(products) - 2 * products[b] + products[b, b]) / n
-    return int(np.argmax(worse <= CLEARLY * np.sqrt(np.maximum(square - worse**2, 0.0) / n)))
-
-
-def _fresh(factors: Factors, dispersion: float) -> Candidate:
-    q = factors.left.shape[1] - 1
-    return Candidate(
-        factors,
-        factors,
-        np.inf,
-        dispersion,
-        np.zeros((len(factors.left), q, q)),
-        np.zeros((len(factors.right), q, q)),
-        False,
-    )
+def _options(candidates: list[Candidate]) -> dict[str, list]:
+    return {"families": [c.model.family for c in candidates], "folds": [c.fold for c in candidates]}

@@ -2,7 +2,7 @@
 
 `cells` asks for sums over small regions, and finds the components at the server (`cell_search`, `cell_mixture`): the
 start does not depend on how rows are split into clients. `gathered` asks each client for the centres of its own k-means, which is
-one GATHER.
+one GATHER. `kmeans` starts from centres of cells, as scikit-learn's other starts do from rows.
 """
 
 from unpooled.models.initialization.cells import cells_start, starts
@@ -23,6 +23,7 @@ from unpooled.models.initialization.gathered import (
     spread,
     wide,
 )
+from unpooled.models.initialization.kmeans import centre_starts
 
 __all__ = [
     "MAX_CLIENTS",
@@ -30,6 +31,7 @@ __all__ = [
     "Centres",
     "Frame",
     "cells_start",
+    "centre_starts",
     "centres",
     "cluster_centres",
     "double",

@@ -122,12 +122,12 @@ def starts(
     answers: Answers, frame: Frame, sizes: Sequence[int], n_init: int, shape: str, rng: np.random.Generator
 ) -> list[Params]:
     """As `cells_start`, from any way of asking for totals."""
-    steady = _steady(frame)
+    settled = steady(frame)
     if max(sizes) == 1:
-        return [wide(steady, np.asarray(steady.mean)[None], shape)] * (len(sizes) * n_init)
-    found = collect(answers, steady, max(sizes), shape, rng)
+        return [wide(settled, np.asarray(settled.mean)[None], shape)] * (len(sizes) * n_init)
+    found = collect(answers, settled, max(sizes), shape, rng)
     fits = [_candidates(found, k, n_init + MORE, shape, own) for k, own in zip(sizes, rng.spawn(len(sizes)))]
-    ran = iter(_short_runs(answers, [_params(fit, steady, shape) for some in fits for fit in some], steady, shape))
+    ran = iter(_short_runs(answers, [_params(fit, settled, shape) for some in fits for fit in some], settled, shape))
     runs = [sorted([next(ran) for _ in some], key=_rank) for some in fits]
     return [some[i % len(some)].params for some in runs for i in range(n_init)]
 
@@ -160,6 +160,15 @@ def collect(answers: Answers, frame: Frame, k: int, shape: str, rng: np.random.G
         finest = finest._replace(cov=np.diag(finest.cov))
     near, crossed = _ask(answers, frame, [finest, across], [last, side])
     return Found(near, crossed if shape in ("full", "tied") else crossed._replace(covs=matrices.diagonal(crossed.covs)))
+
+
+def near_cells(answers: Answers, frame: Frame, k: int, rng: np.random.Generator) -> Cells:
+    """Cells around points for up to k components, by two SUMs of counts, sums and variances."""
+    d = len(frame.mean)
+    m = how_many(AROUND * k, k, float(frame.rows), d, "diag")
+    (first,) = _ask(answers, frame, [_first(m, np.ones(d), rng)], ["diag"])
+    (near,) = _ask(answers, frame, [_finer(first, m, cell_mixture.kind_of("diag"), rng)], ["diag"])
+    return near
 
 
 def how_many(wanted: int, k: int, rows: float, d: int, shape: str) -> int:
@@ -283,7 +292,7 @@ def _cell_covs(n: np.ndarray, x: np.ndarray, xx: np.ndarray, frame: Frame, shape
     return scatter / np.maximum(n, 1e-300).reshape((-1,) + (1,) * (scatter.ndim - 1)) / square
 
 
-def _steady(frame: Frame) -> Frame:
+def steady(frame: Frame) -> Frame:
     """The frame with its last digits rounded."""
     mean, scale = to_numpy(frame.mean), to_numpy(frame.scale)
     scale = np.array([float(f"{s:.9e}") for s in scale])

@@ -9,7 +9,7 @@ import numpy as np
 
 from unpooled.arrays import to_numpy
 from unpooled.maths import gaussian, mixture
-from unpooled.maths.mixture import Params
+from unpooled.maths.mixture import Params, Stats
 from unpooled.models.open_mixture.client_weights import Proposal
 from unpooled.models.open_mixture.constants import CLUSTER_PENALTY, COV_PRIOR_ROWS, TINY
 from unpooled.models.open_mixture.covariances import shrink
@@ -95,13 +95,18 @@ def updated(c: Candidate, answer: CandidateStats) -> Candidate:
 
 def m_step(c: Candidate, answer: CandidateStats) -> Proposal:
     """New Gaussians with shrunk covariances, and new topics."""
-    params = mixture.m_step(c.proposal.params, answer.stats, c.shape, 0.0)
-    n, own_scale = to_numpy(answer.stats.n), c.structure in (ATOMS, TOPICS)
-    covs = shrink(params.covs, n, params.means, c.shape, c.prior_rows, own_scale)
     topics = to_numpy(answer.topics).T
     if len(topics):
         topics = topics / np.maximum(topics.sum(1, keepdims=True), TINY)
-    return Proposal(params._replace(covs=covs), topics)
+    return gaussian_m_step(c, answer.stats)._replace(topics=topics)
+
+
+def gaussian_m_step(c: Candidate, stats: Stats) -> Proposal:
+    """New Gaussians with shrunk covariances; topics stay."""
+    params = mixture.m_step(c.proposal.params, stats, c.shape, 0.0)
+    n, own_scale = to_numpy(stats.n), c.structure in (ATOMS, TOPICS)
+    covs = shrink(params.covs, n, params.means, c.shape, c.prior_rows, own_scale)
+    return c.proposal._replace(params=params._replace(covs=covs))
 
 
 def _penalty(c: Candidate, rows: float) -> float:

@@ -10,6 +10,7 @@ import numpy as np
 from unpooled.models.open_mixture import merging
 from unpooled.models.open_mixture.agglomeration import Merges
 from unpooled.models.open_mixture.candidates import GAUSSIANS, SHARED, TOPICS, Candidate
+from unpooled.models.open_mixture.constants import ROWS_OF_EVIDENCE
 from unpooled.models.open_mixture.grouping import Grouping
 from unpooled.models.open_mixture.initial import MergePath, as_components
 from unpooled.models.open_mixture.shared_weights import concentric_clusters
@@ -36,17 +37,24 @@ def _n_gaussian_clusters(c: Candidate) -> int:
 
 
 def certainty(
-    final: Candidate, evaluated: Mapping[str, Evaluated], groupings: Mapping[str, Grouping]
+    final: Candidate, evaluated: Mapping[str, Evaluated], groupings: Mapping[str, Grouping], rows: float
 ) -> dict[str, float]:
-    """Number of clusters -> probability: by resampled clients for topics, by BIC weights of all evaluated candidates for Gaussians."""
+    """Number of clusters -> probability; the number of the final model has the largest.
+
+    For topics half of the probability is that of resampled clients, half is the final number's. For Gaussians they are BIC weights of
+    all evaluated candidates, as if there were at most ROWS_OF_EVIDENCE rows: clusters are never quite Gaussian, so more rows do not make
+    their number as certain as BIC says (a coarsened posterior; Miller and Dunson 2019).
+    """
     if final.structure == TOPICS:
-        return groupings[final.id].resampled
+        shares = {k: share / 2 for k, share in groupings[final.id].resampled.items()}
+        return shares | {str(final.size): shares.get(str(final.size), 0.0) + 0.5}
     lowest: dict[str, float] = {}
     for cost, n_clusters in evaluated.values():
         if n_clusters:
             lowest[str(n_clusters)] = min(cost, lowest.get(str(n_clusters), np.inf))
-    best = min(lowest.values())
-    weights = {k: float(np.exp((best - cost) / 2)) for k, cost in lowest.items()}
+    lowest[str(_n_gaussian_clusters(final))] = best = min(lowest.values(), default=0.0)
+    strength = ROWS_OF_EVIDENCE / (ROWS_OF_EVIDENCE + rows)
+    weights = {k: float(np.exp(strength * (best - cost) / 2)) for k, cost in lowest.items()}
     total = sum(weights.values())
     return {k: weight / total for k, weight in weights.items()}
 

@@ -88,6 +88,21 @@ PATIENCE = 3  # numbers of Gaussians in a row without a better BIC that end the 
 MERGE_RANGE = 5  # numbers above and below the best one that are also reached by merging pairs
 CONCENTRIC = 0.5  # Gaussians whose means are nearer than this (Mahalanobis) are the core and the tails of one cluster
 
+# ---- certainty ----
+
+ROWS_OF_EVIDENCE = 500.0  # more rows hardly make the number of clusters more certain
+
+# ---- offsets of sites ----
+
+REFERENCE_SHAPE = "diag"  # covariance type of the mixtures that sites are aligned to
+ALIGN_ROUNDS = 8  # SUMs over the reference mixtures
+ALIGN_STEPS = 4  # EM steps on weights and offset, per round
+FIRST_OFFSET = 0.3  # standard deviation of offsets at the start, over that within clusters
+MAX_OFFSET = 1.0  # its largest value
+MIN_OFFSET = 0.1  # columns with smaller offsets are not named
+OFFSETS_CLEARLY = 1.0  # standard errors by which rows held out must be more likely with offsets
+ALIGN_HELD_OUT = 0.3  # fraction of rows held out to decide whether there are offsets
+
 # ---- new clients ----
 
 NEW_CLUSTER_GAIN = 1.0  # nats per row by which a new cluster must explain its rows better than the known ones

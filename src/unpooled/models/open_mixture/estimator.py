@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from unpooled.arrays import Array, to_numpy
-from unpooled.data.checks import check_complete
 from unpooled.data.federate import as_federation
 from unpooled.errors import BadData, BadParameter, suggest
 from unpooled.estimator import Estimator, Info
@@ -19,7 +18,16 @@ from unpooled.models.mixture import MixtureFace
 from unpooled.models.open_mixture.candidates import SHARED, Candidate, pooled_covariance, updated
 from unpooled.models.open_mixture.certainty import certainty, dendrogram, evaluations
 from unpooled.models.open_mixture.client_weights import Proposal
-from unpooled.models.open_mixture.constants import MAX_ATOMS, MAX_ROUNDS, SEARCH_ROUNDS, SHAPES, STRUCTURES, TINY
+from unpooled.models.open_mixture.constants import (
+    MAX_ATOMS,
+    MAX_ROUNDS,
+    REFERENCE_SHAPE,
+    SEARCH_ROUNDS,
+    SHAPES,
+    STRUCTURES,
+    TINY,
+)
+from unpooled.models.open_mixture.gaps import check_columns
 from unpooled.models.open_mixture.initial import (
     candidates_on_path,
     initial_atoms,
@@ -30,8 +38,9 @@ from unpooled.models.open_mixture.initial import (
 )
 from unpooled.models.open_mixture.new_clients import with_new_clusters
 from unpooled.models.open_mixture.phases import Done, Search, State, question, result
-from unpooled.models.open_mixture.questions import all_rows_equal, describe, holdings, state_key
+from unpooled.models.open_mixture.questions import OFFSET, Description, all_rows_equal, describe, holdings, state_key
 from unpooled.models.open_mixture.shared_weights import concentric_clusters
+from unpooled.models.open_mixture.site_offsets import find_offsets, say_offsets
 
 
 class OpenMixture(MixtureFace, Estimator):
@@ -52,6 +61,10 @@ class OpenMixture(MixtureFace, Estimator):
         Largest number of components of the mixture that describes one client's rows.
     min_count : float, default=5
         A mean of fewer rows than this does not leave its client, nor does a smaller count of a cluster's rows.
+    site_offsets : bool, default=True
+        Whether each client's rows may be moved by an offset of its own, as another instrument moves them. Offsets are removed if rows
+        held out are clearly more likely without them, and a warning names the columns; they stay at the clients. Not with
+        ``structure="topics"``.
     max_iter : int, default=34
         Largest number of rounds. The default is enough for every sequence of phases.
     random_state : int, RandomState instance or None, default=None
@@ -79,6 +92,10 @@ class OpenMixture(MixtureFace, Estimator):
         Client to its own weights of the clusters, for clients in this process.
     holdings_ : dict of str to array
         Client to its expected number of rows in each cluster.
+    site_offset_scale_ : array of shape (n_features,)
+        Standard deviation of the clients' offsets over that within clusters, per column; 0 where there are none.
+    client_offsets_ : dict of str to array
+        Client to the offset of its rows, for clients in this process.
     alike_ : bool
         Whether clients do not differ, so that all have the same weights.
     merges_ : Merges or None
@@ -120,6 +137,7 @@ class OpenMixture(MixtureFace, Estimator):
         covariance_types: str | Sequence[str] = SHAPES,
         max_local: int = 20,
         min_count: float = 5,
+        site_offsets: bool = True,
         max_iter: int = MAX_ROUNDS,
         random_state: Any = None,
     ):
@@ -127,6 +145,7 @@ class OpenMixture(MixtureFace, Estimator):
         self.covariance_types = covariance_types
         self.max_local = max_local
         self.min_count = min_count
+        self.site_offsets = site_offsets
         self.max_iter = max_iter
         self.random_state = random_state
 
@@ -148,6 +167,9 @@ class OpenMixture(MixtureFace, Estimator):
         descriptions = fed.gather(describe_all, None)
         if all_rows_equal(descriptions.values()):
             raise BadData("all rows are the same: there is nothing to tell clusters apart by")
+        offset_scale = self._offset_scale(fed, descriptions)
+        if offset_scale.any():
+            descriptions = fed.gather(describe_all, None)  # of rows without offsets
         candidates: list[Candidate] = []
         paths, centres = [], None
         if uses_gaussians:
@@ -158,7 +180,17 @@ class OpenMixture(MixtureFace, Estimator):
         if uses_atoms:
             centres = local_centres(descriptions)
             candidates.append(initial_atoms(centres, rng)._replace(validated=self.structure == "auto"))
-        return State(Search(tuple(candidates)), 0.0, tuple(paths), centres, {}, {}, {})
+        return State(Search(tuple(candidates)), 0.0, tuple(paths), centres, {}, {}, {}, offset_scale)
+
+    def _offset_scale(self, fed: Federation, descriptions: Mapping[str, Description]) -> np.ndarray:  # (d,)
+        """Find the clients' offsets, if they have some; say so."""
+        n_columns = next(iter(descriptions.values())).mean.shape[1]
+        if not self.site_offsets or self.structure == "topics" or len(fed.names) < 2:
+            return np.zeros(n_columns)
+        path = merge_path(local_components(descriptions), REFERENCE_SHAPE)
+        found = find_offsets(fed, candidates_on_path(path, initial_sizes(path.merges.best())))
+        say_offsets(found, fed.columns)
+        return found.scale
 
     def step(self, fed: Federation, state: State) -> tuple[State, Info]:
         """One SUM over all candidates of the phase, their M-steps, and what the phase does then."""
@@ -199,10 +231,12 @@ class OpenMixture(MixtureFace, Estimator):
         if self.alike_:
             final = concentric_clusters(final)
         self._set_clusters(final)
-        self.certainty_ = certainty(final, state.evaluated, state.groupings)
+        self.certainty_ = certainty(final, state.evaluated, state.groupings, state.rows)
         self.merges_ = dendrogram(final, state.rows, state.paths, state.groupings)
         self.scores_, self.bic_, self.rows_ = state.scores, float(final.bic), state.rows
         self.within_ = pooled_covariance(final)
+        self.site_offset_scale_ = state.offset_scale
+        self.client_offsets_: dict[str, Array] = {}
         self.client_shares_: dict[str, Array] = {}
         self.labels_: dict[str, Array] = {}
         self.holdings_: dict[str, Array] = {}
@@ -230,6 +264,7 @@ class OpenMixture(MixtureFace, Estimator):
         key = state_key(final.state_id)
         here = [c for c in fed.here() if key in c.state]
         self.client_shares_ |= {c.name: common if common_weights else c.state[key] for c in here}
+        self.client_offsets_ |= {c.name: to_numpy(c.state[OFFSET]) for c in here if OFFSET in c.state}
         self.labels_ |= {c.name: self.predict(c.x, client=c.name) for c in here}
 
     @property
@@ -253,7 +288,7 @@ class OpenMixture(MixtureFace, Estimator):
         ----------
         X : array-like of shape (n, n_features)
         client : str, default=None
-            Use this client's own weights; by default the weights over all clients.
+            Use this client's own weights and offset; by default the weights over all clients and no offset.
 
         Returns
         -------
@@ -268,7 +303,7 @@ class OpenMixture(MixtureFace, Estimator):
         ----------
         X : array-like of shape (n, n_features)
         client : str, default=None
-            Use this client's own weights; by default the weights over all clients.
+            Use this client's own weights and offset; by default the weights over all clients and no offset.
 
         Returns
         -------
@@ -276,7 +311,8 @@ class OpenMixture(MixtureFace, Estimator):
         """
         params = self.params()
         unweighted = params._replace(weights=np.ones(len(params.weights)))
-        log_density = mixture.log_joint(unweighted, to_numpy(self._rows(X)), self.covariance_type)
+        rows = to_numpy(self._rows(X)) - self.client_offsets_.get(client or "", 0.0)
+        log_density = mixture.log_joint(unweighted, rows, self.covariance_type)
         density = np.exp(log_density - log_density.max(-1, keepdims=True)) @ self.topics_.T
         shares = self.cluster_weights_ if client is None else self._shares_of(client)
         joint = density * (shares + 1e-12)
@@ -321,8 +357,9 @@ class OpenMixture(MixtureFace, Estimator):
     # ---- checks ----
 
     def check(self, fed: Federation) -> None:
-        """Refuse bad parameters and rows with missing values before the first round."""
-        check_complete(fed.here())
+        """Refuse bad parameters, and clients without any value in a column, before the first round."""
+        for client in fed.here():
+            check_columns(to_numpy(client.x), client.name)
         self._check_choice("structure", self.structure, STRUCTURES)
         for shape in self._shapes():
             self._check_choice("covariance_types", shape, SHAPES)

@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from unpooled.federation import Federation
 from unpooled.models.open_mixture import directions
 from unpooled.models.open_mixture.candidates import ATOMS, GAUSSIANS, SHARED, TOPICS, Candidate, best, keep_best
@@ -62,6 +64,7 @@ class State(NamedTuple):
     evaluated: dict[str, Evaluated]  # by candidate id
     groupings: dict[str, Grouping]  # candidate id -> how its Gaussians became topics
     scores: dict[str, float]  # structure -> log-likelihood per held-out row, when both were compared
+    offset_scale: np.ndarray  # (d,) of the clients' offsets, over that within clusters
 
 
 # ---- phase 1 ----

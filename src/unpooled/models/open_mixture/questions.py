@@ -16,7 +16,6 @@ import numpy as np
 
 from unpooled.arrays import Array, Float, to_numpy
 from unpooled.client import GATHER, SUM, Client, client
-from unpooled.errors import BadData
 from unpooled.maths import gaussian, local_mixture, mixture
 from unpooled.maths.mixture import Stats
 from unpooled.models.open_mixture.client_weights import (
@@ -29,8 +28,10 @@ from unpooled.models.open_mixture.client_weights import (
     weight_penalty,
 )
 from unpooled.models.open_mixture.constants import FIRST_WEIGHT_STEPS, GOLDEN_RATIO, ROWS_PER_CENTRE, TINY
+from unpooled.models.open_mixture.gaps import filled
 from unpooled.tree import message
 
+OFFSET = "offset"  # where a client keeps its own offset (d,), if it has one
 MIN_POSITIVE = 1e-9  # a count below this is none, even if min_count is 0
 
 # ---- the first GATHER: a description of each client's rows ----
@@ -61,12 +62,15 @@ def describe(nothing: None, client: Client, *, max_local: int, max_centres: int,
     return Description(n[sent], mean[sent], packed, centre_n[centre_sent], centre[centre_sent], centre_scatter)
 
 
+def aligned_rows(client: Client) -> Array:
+    """The client's rows without its offset."""
+    return client.x - client.state[OFFSET][..., None, :] if OFFSET in client.state else client.x
+
+
 def rows_with_weight(client: Client) -> tuple[np.ndarray, np.ndarray]:
-    """(x, w) of the rows whose weight is not 0; BadData if a value is missing."""
-    x, w = to_numpy(client.x).astype(float), to_numpy(client.w).astype(float)
-    if np.isnan(x[w > 0]).any():
-        raise BadData(f"client {client.name!r} has missing values: fill them in first, with MixtureImputer for example")
-    return x[w > 0], w[w > 0]
+    """(x, w) of the rows whose weight is not 0, without the client's offset, gaps filled in by its own rows."""
+    x, w = to_numpy(aligned_rows(client)).astype(float), to_numpy(client.w).astype(float)
+    return filled(x[w > 0], w[w > 0], client.name), w[w > 0]
 
 
 def _local_components(
@@ -184,9 +188,9 @@ def state_key(id: str) -> str:
 
 def split_rows(client: Client, held_out: float) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
     """((x, w) to fit, (x, w) held out): the same positions at every client, evenly spread, without random draws."""
-    n = client.x.shape[-2]
-    out = np.arange(1, n + 1) * GOLDEN_RATIO % 1 < held_out
-    return (client.x[..., ~out, :], client.w[..., ~out]), (client.x[..., out, :], client.w[..., out])
+    x = aligned_rows(client)
+    out = np.arange(1, x.shape[-2] + 1) * GOLDEN_RATIO % 1 < held_out
+    return (x[..., ~out, :], client.w[..., ~out]), (x[..., out, :], client.w[..., out])
 
 
 # ---- which clients hold which Gaussians ----
@@ -205,13 +209,15 @@ class Products(NamedTuple):
 @client("open_mixture.count_atoms", GATHER)
 def count_atoms(proposals: tuple[Proposal, ...], client: Client, *, shapes: list) -> tuple[Counts, ...]:
     """The expected number of the client's rows in every Gaussian of every proposal, under the weights common to all clients."""
-    return tuple(Counts(mixture.e_step(p.params, client.x, client.w, shape).n) for p, shape in zip(proposals, shapes))
+    return tuple(
+        Counts(mixture.e_step(p.params, aligned_rows(client), client.w, shape).n) for p, shape in zip(proposals, shapes)
+    )
 
 
 @client("open_mixture.atom_products", SUM)
 def atom_products(proposals: tuple[Proposal, ...], client: Client, *, shapes: list) -> tuple[Products, ...]:
     """Sums of the outer products of each row's responsibilities."""
-    return tuple(_products(p, client.x, client.w, shape) for p, shape in zip(proposals, shapes))
+    return tuple(_products(p, aligned_rows(client), client.w, shape) for p, shape in zip(proposals, shapes))
 
 
 def _products(proposal: Proposal, x: Array, w: Array, shape: str) -> Products:
@@ -238,11 +244,11 @@ def holdings(
     The client keeps its own weights: of those clusters alone that BIC justifies.
     """
     if common_weights:
-        stats = mixture.e_step(proposal.params, client.x, client.w, shape)
+        stats = mixture.e_step(proposal.params, aligned_rows(client), client.w, shape)
         n = stats.n @ (proposal.topics > 0).T
         shares = n / np.maximum(n.sum(-1), TINY)[..., None]
     else:
-        density = cluster_densities(proposal, client.x, shape)
+        density = cluster_densities(proposal, aligned_rows(client), shape)
         shares = sparse_shares(density, client.w, client.state.get(state_key(id)))
         n = expected_rows(density, client.w, shares)
     client.state[state_key(id)] = shares

@@ -20,7 +20,7 @@ The formulas are in `unpooled.maths`: `bayes_linear` (posterior), `predictive` (
 
 from unpooled.models.regression.bayesian_regression import BayesianRegression
 from unpooled.models.regression.group_effects import check_group_by, find_groups, members
-from unpooled.models.regression.last_layer import Design, LastLayer, group_of, statistics
+from unpooled.models.regression.last_layer import Design, LastLayer, check_clients, group_of, statistics
 from unpooled.models.regression.scaling import (
     Scaling,
     check_targets,
@@ -35,6 +35,7 @@ __all__ = [
     "Design",
     "LastLayer",
     "Scaling",
+    "check_clients",
     "check_group_by",
     "check_targets",
     "compress_heavy",

@@ -20,6 +20,7 @@ from unpooled import tree
 from unpooled.arrays import Array, Float, to_numpy
 from unpooled.client import SUM, Client, client
 from unpooled.data.federate import as_federation, federate
+from unpooled.data.tabled import DESIGN
 from unpooled.errors import BadData, BadParameter, DataWarning
 from unpooled.estimator import Estimator, rows_of
 from unpooled.federation import Federation, is_federation
@@ -69,6 +70,8 @@ class ClientResiduals(NamedTuple):
     total: Float[Array, "2 o"]  # sum over rows
     squares: Float[Array, "2 o", ">=0"]  # sum of squares over rows
     between: Float[Array, "2 o", ">=0"]  # sum over clients of (the client's sum)^2 / its rows
+    errors: Float[Array, "o", ">=0"]  # squared errors of standardised targets, summed over rows
+    spread: Float[Array, "o", ">=0"]  # squared standardised targets: the errors of predicting the mean
 
 
 # ---- questions; a fraction `share` of the rows is held out, chosen by `seed` ----
@@ -106,7 +109,8 @@ def client_residuals(fitted: Fitted, client: Client, *, spec: dict) -> ClientRes
     total = w @ both
     present = np.asarray(float(rows > 0))
     counts = calibration.histogram(residuals, w)
-    return ClientResiduals(counts, present, rows, total, w @ both**2, total**2 / max(rows, 1e-300))
+    between = total**2 / max(rows, 1e-300)
+    return ClientResiduals(counts, present, rows, total, w @ both**2, between, w @ (y - mean) ** 2, w @ y**2)
 
 
 def group_of(design: Design, client: Client) -> np.ndarray | None:  # (..., n)
@@ -123,6 +127,25 @@ def design_effect(seen: ClientResiduals) -> np.ndarray:  # (o,)
     within = (seen.squares - seen.between) / max(seen.rows - seen.clients, 1)
     ratio = (between / np.maximum(within, 1e-300)).max(0)
     return np.clip(ratio, 1.0, max(seen.rows / max(seen.clients, 1), 1.0))
+
+
+def check_clients(recalibrate: bool | str, fed: Federation) -> None:
+    """Refuse `recalibrate="clients"` with a single client."""
+    if recalibrate == "clients" and len(fed.names) < 2:
+        raise BadParameter(
+            "recalibrate='clients' leaves out one client at a time but there is only one: use True instead"
+        )
+
+
+def _warn_if_no_better_than_the_mean(seen: ClientResiduals, scale: np.ndarray) -> None:
+    error, spread = (float(np.sqrt((scale**2 * total / seen.rows).mean())) for total in (seen.errors, seen.spread))
+    if error >= spread:
+        warnings.warn(
+            f"clients left out are predicted with an error of {error:.4g}, the mean of all targets has {spread:.4g}: "
+            "the model does not generalise to clients never seen; try BayesianRegression, or leave out columns that identify clients",
+            DataWarning,
+            stacklevel=2,
+        )
 
 
 def _warn_if_few(clients: int) -> None:
@@ -143,6 +166,8 @@ class LastLayer(RegressorMixin, Estimator):
 
     A subclass has `_spec`, `_posterior` and `_axes`, and calls `_remember`, `_settle` and `_calibrate` at the end of a fit.
     """
+
+    encoding = DESIGN
 
     design_: Design
     stats_: Stats
@@ -206,6 +231,7 @@ class LastLayer(RegressorMixin, Estimator):
         seen = tree.map(to_numpy, fed.sum(client_residuals.using(spec=self._spec()), fitted))
         self.histogram_, self.n_clients_checked_ = seen.counts, round(float(seen.clients))
         self.design_effect_ = design_effect(seen)
+        _warn_if_no_better_than_the_mean(seen, self.design_.scaling.y_scale)
         _warn_if_few(self.n_clients_checked_)
 
     # ---- predictions ----
@@ -390,6 +416,10 @@ class LastLayer(RegressorMixin, Estimator):
             raise BadParameter("a private fit keeps no exact sums to add to or to subtract from: fit again instead")
 
     def _federation_of(self, client: str, data: Any) -> Federation:
+        if not isinstance(client, str):
+            raise BadParameter(
+                f"client should be the name of a client, not a {type(client).__name__}: give its rows as data=(X, y)"
+            )
         fed = data if is_federation(data) else getattr(self, "_fed", None)
         if data is not None and not is_federation(data):
             fed = federate({client: data} if isinstance(data, tuple) else data)
@@ -409,7 +439,7 @@ class LastLayer(RegressorMixin, Estimator):
 
     def __getstate__(self) -> Mapping[str, Any]:
         state = super().__getstate__()
-        return {k: v for k, v in state.items() if k not in ("_fed", "_known", "_view")}
+        return {k: v for k, v in state.items() if k not in ("_fed", "_known")}
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

@@ -1,0 +1,63 @@
+"""FedBNR with default parameters: a feature map chosen by held-out rows, within a budget of bytes."""
+
+import numpy as np
+import pytest
+from sklearn.datasets import make_friedman1
+
+import unpooled as up
+from unpooled.maths.feature_maps import features, start
+from unpooled.models.fedbnr.budget import MAX_FREQUENCIES, MIN_FREQUENCIES, budget, frequencies_for
+
+SPEC = {"map": "additive", "m": 12, "spectrum": "rbf", "frequencies": "fixed"}
+
+
+def additive(seed, n=600):
+    rng = np.random.default_rng(seed)
+    x = rng.uniform(-2, 2, size=(n, 5))
+    return x, np.sin(3 * x[:, 0]) + x[:, 1] ** 2 + np.abs(x[:, 2]) + 0.2 * rng.normal(size=n)
+
+
+def test_an_additive_map_is_a_sum_of_functions_of_single_columns():
+    kernel = start(SPEC, 3, np.random.default_rng(0))
+    a, b, zero = np.array([[1.0, 0.0, 0.0]]), np.array([[0.0, 2.0, 0.0]]), np.zeros((1, 3))
+    together = features(SPEC, kernel, a + b) - features(SPEC, kernel, zero)
+    apart = features(SPEC, kernel, a) + features(SPEC, kernel, b) - 2 * features(SPEC, kernel, zero)
+    np.testing.assert_allclose(together, apart, atol=1e-12)
+
+
+def test_frequencies_fit_into_the_budget():
+    for n_answers in (10, 100, 1000):
+        m = frequencies_for(budget(0), n_answers)
+        sent = 8 * n_answers * (2 * m) * (2 * m + 1) / 2
+        assert m in (MIN_FREQUENCIES, MAX_FREQUENCIES) or 0.7 * budget(0) < sent < 1.05 * budget(0)
+    assert budget(50_000) == 5 * budget(10_000) == 5 * budget(10)
+
+
+@pytest.mark.parametrize("load", [additive, lambda seed: make_friedman1(600, noise=1.0, random_state=seed)])
+def test_a_small_table_costs_at_most_two_megabytes(load):
+    x, y = load(1)
+    fed = up.federate(x, y, by=np.arange(len(y)) % 10)
+    model = up.FedBNR(random_state=0).fit(fed)
+    assert sum(row.bytes_up for row in fed.journal.exchanges) < 2e6
+    assert model.n_sums_ == sum(row.kind == "sum" for row in fed.journal.exchanges)
+
+
+def test_the_map_is_chosen_by_held_out_rows():
+    x, y = additive(2, 900)
+    model = up.FedBNR(random_state=0).fit(x[:600], y[:600], by=np.arange(600) % 10)
+    assert model.features_ in ("additive", "additive and ard")
+    assert np.sqrt(np.mean((model.predict(x[600:]) - y[600:]) ** 2)) < 0.35
+    x, y = make_friedman1(900, noise=1.0, random_state=2)
+    model = up.FedBNR(random_state=0).fit(x[:600], y[:600], by=np.arange(600) % 10)
+    assert model.features_ in ("ard", "additive and ard")
+    assert np.sqrt(np.mean((model.predict(x[600:]) - y[600:]) ** 2)) < 1.5
+
+
+def test_the_choice_is_saved_and_the_same_for_any_split(tmp_path):
+    x, y = additive(3)
+    model = up.FedBNR(random_state=0).fit(x, y, by=np.arange(len(y)) % 10)
+    other = up.FedBNR(random_state=0).fit(x, y, by=np.repeat(np.arange(10), len(y) // 10))
+    assert other.features_ == model.features_
+    np.testing.assert_allclose(other.predict(x), model.predict(x), rtol=1e-4, atol=1e-4)
+    model.save(tmp_path)
+    np.testing.assert_array_equal(up.load(tmp_path).predict(x), model.predict(x))
