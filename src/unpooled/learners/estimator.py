@@ -382,6 +382,14 @@ class LearnerEstimator(ClassifierMixin, Estimator):
         self.comparison_ = {name: _compared(own) for name, own in self.clients_.items() if "kept_losses" in own}
         self.gain_ = {name: row["alone"] - row["kept"] for name, row in self.comparison_.items()}
 
+    def report_figures(self) -> dict[str, str]:
+        """The figures of a run's report, by title: what each client of this process has with and without the federation."""
+        if not getattr(self, "comparison_", None):
+            return {}
+        return {
+            "Held-out log-loss of each client, alone and with the federation": personal.gain_table(self.comparison_)
+        }
+
     # ---- with new rows, in this process ----
 
     def predict(self, X: Any, client: str | None = None) -> np.ndarray:

@@ -463,7 +463,7 @@ class FedConceptEM(LearnerEstimator):
 
     def report_figures(self) -> dict[str, str]:
         """The figures of the concepts in a run's report, by title."""
-        return diagnosis.figures(self)
+        return diagnosis.figures(self) | super().report_figures()
 
     def explain(self, client: str) -> str:
         """One sentence on a client: its concept, how certain that is, and what would change it."""
