@@ -30,6 +30,7 @@ from unpooled.models.open_mixture.constants import (
     MAX_OFFSET,
     MIN_OFFSET,
     OFFSETS_CLEARLY,
+    SAID_CLEARLY,
 )
 from unpooled.models.open_mixture.questions import OFFSET, split_rows
 from unpooled.tree import message
@@ -125,13 +126,12 @@ def find_offsets(fed: Federation, candidates: Sequence[Candidate]) -> SiteOffset
         answer = fed.sum(ask, tuple(Reference(c.proposal, v) for c, v in twice))
         twice = [_updated(c, v, a) for (c, v), a in zip(twice, answer.references)]
     moved, gain, stderr = _compared(answer, len(candidates))
-    kept = gain > OFFSETS_CLEARLY * stderr
-    fed.tell(keep_offsets.using(id=ids[moved] if kept else ""), None)
-    if not kept:
-        return SiteOffsets(none, gain, stderr)
     chosen, variance = twice[moved]
     scale = np.sqrt(variance / np.diag(gaussian.unpack_triangle(pooled_covariance(chosen))))
-    return SiteOffsets(np.where(scale >= MIN_OFFSET, scale, 0.0), gain, stderr)
+    scale = np.where(scale >= MIN_OFFSET, scale, 0.0)
+    kept = scale.any() and gain > OFFSETS_CLEARLY * stderr
+    fed.tell(keep_offsets.using(id=ids[moved] if kept else ""), None)
+    return SiteOffsets(scale if kept else none, gain, stderr)
 
 
 def _updated(c: Candidate, variance: np.ndarray, answer: Aligned) -> tuple[Candidate, np.ndarray]:
@@ -155,9 +155,9 @@ def _compared(answer: Alignment, n: int) -> tuple[int, float, float]:
 
 
 def say_offsets(found: SiteOffsets, columns: Sequence[Any] | None) -> None:
-    """Warn that clients differ as instruments do, and in which columns."""
+    """Warn that clients differ as instruments do, and in which columns, if that is clear."""
     moved = np.flatnonzero(found.scale)
-    if not len(moved):
+    if not len(moved) or found.gain < SAID_CLEARLY * found.stderr:
         return
     names = [str(columns[j]) if columns is not None else str(j) for j in moved[np.argsort(-found.scale[moved])]]
     more = f" and {len(names) - 5} more" if len(names) > 5 else ""
