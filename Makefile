@@ -7,13 +7,18 @@ BIN := $(VENV)/bin
 PEERS := lifelines==0.30.3 autograd==1.9.1 autograd-gamma==0.5.0 formulaic==1.2.2 interface-meta==2.0.1 wrapt==2.5.2 \
 	dp-accounting==0.6.0 absl-py==2.5.1 dm-tree==0.1.10
 
-.PHONY: demo test test-flower-next lint bench docs clean
+.PHONY: demo test test-browser test-flower-next lint bench docs pictures wheel clean
 
 demo: $(LIGHT)/ready
 	$(LIGHT)/bin/unpooled demo
 
 test: $(VENV)/ready
 	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+# Pages and reports in a real browser: needs a Chromium on the PATH (Debian: apt install chromium).
+test-browser: $(VENV)/ready
+	$(BIN)/pip install -q -c constraints.txt 'playwright>=1.50'
+	$(BIN)/python -m pytest tests/pages/test_browser_pages.py -rs
 
 # The tests of the network with the newest Flower of the range; installed without its dependencies, one of which is too new.
 FLOWER_NEXT ?= 1.42.0
@@ -36,8 +41,20 @@ lint: $(VENV)/ready
 bench: $(VENV)/ready
 	$(BIN)/python -m benchmarks
 
-docs: $(VENV)/ready  # docs/reference.md from the docstrings
-	$(BIN)/python docs/make_reference.py
+docs: $(VENV)/ready  # the site, in build/site; warnings and dead links are errors
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+
+pictures: $(VENV)/ready  # of the pages, the gallery and the notebooks
+	$(BIN)/python docs/make_pictures.py
+
+# The wheel, installed into an environment of its own beside the light core's packages, and used from there.
+wheel: $(LIGHT)/ready
+	rm -rf dist build/wheel && $(LIGHT)/bin/pip wheel -q --no-deps -w dist .
+	$(PYTHON) -m venv build/wheel
+	$(LIGHT)/bin/python -c "import site; print(site.getsitepackages()[0])" > $$(build/wheel/bin/python -c "import site; print(site.getsitepackages()[0])")/light.pth
+	build/wheel/bin/pip install -q --no-deps dist/*.whl
+	cd build && wheel/bin/python -I -c "import unpooled; assert 'wheel' in unpooled.__file__, unpooled.__file__"
+	cd build && env -u PYTHONPATH wheel/bin/unpooled doctor && env -u PYTHONPATH wheel/bin/unpooled demo --json
 
 $(LIGHT)/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(LIGHT)
@@ -46,9 +63,9 @@ $(LIGHT)/ready: pyproject.toml constraints.txt
 
 $(VENV)/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install -q -c constraints.txt -e '.[all,encoder,dev]'
+	$(BIN)/pip install -q -c constraints.txt -e '.[all,encoder,dev,docs]'
 	$(BIN)/pip install -q --no-deps $(PEERS)
 	@touch $@
 
 clean:
-	rm -rf $(VENV) $(LIGHT) $(NEXT) demo runs .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(LIGHT) $(NEXT) build dist demo runs .pytest_cache .mypy_cache .ruff_cache

@@ -44,7 +44,16 @@ def table(name: str, seed: int) -> tuple[dict, dict]:
 
 
 def alarms(train: dict, test: dict, gaussians: int, seed: int) -> list[float]:
-    model = up.FedGMM(gaussians, 3, max_iter=15, reg_covar=1e-3, random_state=seed).fit(train)
+    model = up.FedGMM(
+        gaussians,
+        3,
+        max_iter=15,
+        reg_covar=1e-3,
+        ridge=1e-6,
+        novelty_rows="leave-one-out",
+        personalize="none",
+        random_state=seed,
+    ).fit(train)
     rows, new = (np.concatenate([x for x, _ in part.values()]) for part in (train, test))
     by_training = (model.novelty(new) > np.quantile(model.novelty(rows), 1 - RATE)).mean()
     own_by_training = [
@@ -56,7 +65,7 @@ def alarms(train: dict, test: dict, gaussians: int, seed: int) -> list[float]:
 
 
 def stopped(train: dict, test: dict, tol: float, seed: int) -> list[float]:
-    model = up.FedGMM(3, 3, tol=tol, random_state=seed).fit(train)
+    model = up.FedGMM(3, 3, tol=tol, ridge=1e-6, reg_covar=1e-6, personalize="none", random_state=seed).fit(train)
     proba = np.concatenate([model.predict_proba(x, client=c) for c, (x, _) in test.items()])
     y = np.concatenate([y for _, y in test.values()])
     accuracy = (model.classes_[proba.argmax(1)] == y).mean()

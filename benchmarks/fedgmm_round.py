@@ -22,7 +22,7 @@ from unpooled.models.fedgmm.estimator import FedGMM
 
 TARGETS = {"FedGMM 3x3": 0.30, "FedGMM 3x3 newton": 0.30, "FedEM M=3": 0.08, "FedAvg": 0.05}
 TURN = 5  # rounds of ours for one of the loop, which is far longer and leaves the caches cold
-SETTINGS = {"batch_size": 128, "momentum": 0.9, "lr": 0.05, "random_state": 0}
+SETTINGS = {"batch_size": 128, "momentum": 0.9, "lr": 0.05, "random_state": 0, "personalize": "none"}
 
 
 def main(clients: int, rows: int, repeats: int) -> None:

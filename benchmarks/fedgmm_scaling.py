@@ -43,7 +43,9 @@ def joint_round(clients: int, rows: int, learners: int):
     """A function that runs one joint round more each time, by SGD."""
     task = classification.paper(clients, rows, parts=(1.0, 0.0, 0.0), random_state=0)
     fed = Local([Client(n, x.astype(np.float32), y) for n, (x, y) in task.train.items()], threads=1)
-    model = up.FedGMM(3, learners, optimizer="sgd", starts=("tied",), warmup=1, max_iter=10**6, random_state=0, tol=0.0)
+    model = up.FedGMM(
+        3, learners, optimizer="sgd", starts=("tied",), warmup=1, max_iter=10**6, random_state=0, tol=0.0, lr=0.1
+    )
     moments = model.rounds(fed)
     for _ in range(4):
         next(moments)

@@ -29,7 +29,8 @@ from toy import Centre, pause, total
 from unpooled.client import Client
 from unpooled.flower import Link, connect, fleet
 from unpooled.flower.server import Server, admit, supervised
-from unpooled.node.site import Site, Source
+from unpooled.node.rows import Source
+from unpooled.node.site import Site
 from unpooled.remote import keys
 
 COLUMNS = ["a", "b", "c"]

@@ -1,15 +1,14 @@
 """The network tutorial, followed to the letter: its own commands and files, in a new folder, with processes for terminals.
 
-    python benchmarks/tutorial_network.py [--postgres PORT]
+    python benchmarks/tutorial_network.py
 
-Everything comes from docs/tutorial-network.md: a step that does not work as written fails here. It needs a PostgreSQL on 127.0.0.1 with the
-user and password of the tutorial, at the tutorial's port or another; the address 127.0.0.1:9092 is changed to a free one.
+Everything up to "Other tables" comes from docs/tutorial-network.md: a step that does not work as written fails here. Installation is left
+out, and the address 127.0.0.1:9092 is changed to a free one.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
 import re
@@ -24,14 +23,12 @@ from pathlib import Path
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "flower"))
-from network import free_port
-
 import unpooled as up
 from unpooled.data import builtin
 
 PAGE = Path(__file__).parents[1] / "docs" / "tutorial-network.md"
 WAITS = ("unpooled serve --link", "unpooled node start")  # commands that a reader leaves in their terminal
+NOT_HERE = ("python3 -m venv", "~/unpooled-env", "export ", "mkdir ~", "cd ~")  # installation, and the folder
 SITES = {"basel": "ashford", "geneva": "dunmore", "zurich": "eastgate"}
 
 
@@ -41,7 +38,7 @@ class Reader:
     def __init__(self, folder: Path, changes: dict[str, str], stack: ExitStack):
         self.folder, self.changes, self.stack, self.count = folder, changes, stack, 0
         self.marks: list[str] = []  # fingerprints that the sites sent, as lines of a study
-        own = {"HEART_PASSWORD": "heart", "OMP_NUM_THREADS": "1", "FLWR_TELEMETRY_ENABLED": "0"}
+        own = {"OMP_NUM_THREADS": "1", "FLWR_TELEMETRY_ENABLED": "0"}
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         self.env = {**os.environ, **own, "PATH": path}
 
@@ -52,7 +49,7 @@ class Reader:
 
     def type(self, block: str) -> None:
         for line in self.adapted(block).strip().splitlines():
-            if line.startswith(("pip ", "export ", "flower-supernode", "    ")):
+            if line.startswith(NOT_HERE):
                 continue
             print(f"$ {line}", flush=True)
             if line.startswith(WAITS):
@@ -80,6 +77,12 @@ class Reader:
         subprocess.run([sys.executable, "-c", self.adapted(block)], cwd=self.folder, env=self.env, check=True)
 
 
+def free_port() -> int:
+    with socket.socket() as door:
+        door.bind(("127.0.0.1", 0))
+        return door.getsockname()[1]
+
+
 def closed(process: subprocess.Popen, line: str) -> None:
     process.send_signal(signal.SIGINT)
     code = process.wait(30)
@@ -94,14 +97,11 @@ def blocks(until: str) -> list[tuple[str, str]]:
 
 
 def follow(reader: Reader) -> None:
-    for language, block in blocks("## Without a study"):
+    for language, block in blocks("## Other tables"):
         if language == "sh":
             reader.type(block)
         elif language == "python":
             reader.run_python(block)
-        elif block.startswith("[data]"):
-            path = reader.folder / "zurich" / "node.toml"
-            path.write_text(path.read_text().partition("[data]")[0] + reader.adapted(block))
         else:
             lines = [line for line in block.splitlines() if "SHA256:..." not in line]
             lines[lines.index("[participants]") + 1 : lines.index("[participants]") + 1] = reader.marks
@@ -110,15 +110,11 @@ def follow(reader: Reader) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--postgres", type=int, default=5432)
     parser.add_argument("--folder", type=Path, default=None)
     parser.add_argument("--out", type=Path, default=Path("out/tutorial_network.json"))
     args = parser.parse_args()
-    with contextlib.closing(socket.socket()) as door:
-        if door.connect_ex(("127.0.0.1", args.postgres)):
-            raise SystemExit(f"there is no PostgreSQL at 127.0.0.1:{args.postgres}: the tutorial says how to get one")
     folder, begin = args.folder or Path(tempfile.mkdtemp(prefix="tutorial-")), time.perf_counter()
-    changes = {"127.0.0.1:9092": f"127.0.0.1:{free_port()}", ":5432": f":{args.postgres}"}
+    changes = {"127.0.0.1:9092": f"127.0.0.1:{free_port()}"}
     with ExitStack() as stack:
         follow(Reader(folder, changes, stack))
     hospitals, there = builtin.load("hospitals"), up.load(folder / "run")

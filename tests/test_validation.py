@@ -9,7 +9,8 @@ from sklearn.linear_model import LinearRegression as Pooled
 import unpooled as up
 from unpooled.client import Client
 from unpooled.data.federate import federate
-from unpooled.errors import BadParameter
+from unpooled.errors import BadData, BadParameter
+from unpooled.layers.folds import Folded
 from unpooled.maths.folds import fold_of
 
 RNG = np.random.default_rng(0)
@@ -144,3 +145,79 @@ def test_the_model_given_is_not_fitted():
     score = up.cross_validate(model, federate(X, NUMBERS, by=SITE), cv=2)
     assert not hasattr(model, "coef_")
     assert len(score.models) == 2
+
+
+def test_a_grid_shares_rounds_and_fits_what_it_would_alone():
+    grid = {f"{a:g}": up.GLM("poisson", alpha=a) for a in (0.001, 0.01, 0.1)}
+    fed = flower([Client(str(s), X[s == SITE], COUNTS[s == SITE].astype(float)) for s in range(6)])
+    found = up.compare(grid, fed, cv=5)
+    asked = [e.question for e in fed.journal.exchanges]
+    alone = federate(X, COUNTS.astype(float), by=SITE)
+    longest = 0
+    for name, model in grid.items():
+        for fold, shared in enumerate(found.scores[name].models):
+            single = up.GLM("poisson", alpha=model.alpha).fit(Folded(alone, 5, fold))
+            np.testing.assert_allclose(shared.coef_, single.coef_, rtol=1e-9)
+            longest = max(longest, len(alone.journal.exchanges))
+    assert len(asked) <= longest + 1, "15 fits take as many rounds as the longest of them, and one more for scores"
+    assert set(asked) == {"glm.look_grid", "glm.start_grid", "glm.newton_grid", "glm.final_grid", "glm.held_out"}
+
+
+def test_classifiers_and_masked_sums_share_rounds_too():
+    grid = [up.LogisticRegression(C=c, classes=["no", "yes"]) for c in (0.1, 1.0)]
+    masked = up.SecureSum(federate(X, WORDS, by=SITE), min_cohort=3)
+    found = up.compare(grid, masked, cv=2)
+    for i, c in enumerate((0.1, 1.0)):
+        alone = up.cross_validate(up.LogisticRegression(C=c), X, WORDS, by=SITE, cv=2)
+        assert found.scores[f"LogisticRegression {i + 1}"].mean == pytest.approx(alone.mean, rel=1e-8)
+    assert "glm.class_curvature_grid" in {e.question for e in masked.journal.exchanges}
+
+
+def test_one_fit_that_fails_ends_all():
+    models = [up.GLM("poisson"), up.GLM("gamma")]
+    with pytest.raises(BadData, match="targets are not numbers above 0"):
+        up.compare(models, X, COUNTS.astype(float), by=SITE)
+
+
+def test_folds_of_few_rows_are_counted_for_the_nodes_policy():
+    from unpooled.models.glm.grid import look_grid
+
+    one = {"options": {"family": "normal", "offset": -1}, "folds": 10, "fold": 0}
+    up_ = look_grid.using(asks=[one, one]).answer((None, None), Client("a", X[:30], NUMBERS[:30]), asks=[one, one])
+    assert up_.held.tolist() == [3.0]
+    assert len(up_.parts) == 2
+
+
+@pytest.mark.parametrize("strata", [None, "site"])
+def test_cox_is_scored_by_the_partial_likelihood_that_held_out_patients_add(strata):
+    from unpooled.maths import partial_likelihood as likelihood
+
+    rng = np.random.default_rng(3)
+    time, event = np.ceil(50 * rng.exponential(np.exp(-X[:, 0]))), (rng.random(N) < 0.7).astype(float)
+    y = np.column_stack([time, event])
+
+    def loglik(eta, which):
+        """Efron's, of some rows, within strata if there are any."""
+        total = 0.0
+        for s in range(6) if strata else [None]:
+            mine = which & (s == SITE if strata else True)
+            t, died, e = time[mine], event[mine] == 1, eta[mine]
+            starts = np.unique(t[died])
+            step = likelihood.last_step(starts, t)
+            deaths = likelihood.Deaths(*2 * [np.bincount(step[died], minlength=len(starts)).astype(float)])
+            sums = likelihood.sums(e[:, None], np.exp(e), step, died, likelihood.tied(deaths, "efron"), len(starts))
+            total += e[died].sum() + likelihood.terms(deaths, sums, "efron").loglik
+        return total
+
+    grid = {f"{p:g}": up.Cox(penalizer=p, strata=strata, concordance=False) for p in (0.01, 1.0)}
+    found = up.compare(grid, flower([Client(str(s), X[s == SITE], y[s == SITE]) for s in range(6)]), cv=2)
+    fold = np.empty(N, int)
+    for s in range(6):
+        fold[s == SITE] = fold_of(X[s == SITE], y[s == SITE], 2)
+    for name, score in found.scores.items():
+        added = 0.0
+        for f, model in enumerate(score.models):
+            eta = X @ model.coef_
+            added += loglik(eta, np.ones(N, bool)) - loglik(eta, fold != f)
+        assert score.mean["partial_likelihood"] == pytest.approx(-added / event.sum(), rel=1e-8), name
+    assert found.best == "0.01"

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
-from _measure import BASELINES, job
+from _measure import BASELINES, ORACLE, job
 
 HERE = Path(__file__).parent
 OURS = "FedConceptEM"
@@ -101,6 +101,13 @@ def epochs(seeds: Iterable[int], rounds: int = 200, numbers: Iterable[int] = (5,
     return [
         job("epochs", m, s, rounds=rounds, options={"local_epochs": n}) for n in numbers for m in methods for s in seeds
     ]
+
+
+def cifar10(seeds: Iterable[int], rounds: int) -> list[dict]:
+    """Table 2: residual networks on CIFAR-10, clients that were dealt all of it."""
+    methods = (OURS, "FedAvg", "IFCA", "FeSEM", "FedEM", "Local", ORACLE, "CFL", "FedSoft", "APFL")
+    more = {"data": "cifar10", "learner": "resnet18_narrow"}
+    return [job("cifar10", m, s, rounds=rounds, **more) for s in seeds for m in methods]
 
 
 def variants(seeds: Iterable[int], rounds: int = 200) -> list[dict]:

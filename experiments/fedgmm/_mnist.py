@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from _methods import device
+from _methods import PAPER_GMM, device
 from sklearn.metrics import roc_auc_score
 
 import unpooled as up
@@ -44,9 +44,8 @@ def settings(small: bool, seed: int) -> dict[str, Any]:
 
 def fedgmm(small: bool, **options: Any) -> up.FedGMM:
     """About 200 rows a Gaussian."""
-    return up.FedGMM(
-        10 if small else 120, 3, embedding=48, starts=("tied",), warmup=8, reg_covar=0.02, tol=0.0, **options
-    )
+    own = {"embedding": 48, "starts": ("tied",), "warmup": 8, "reg_covar": 0.02}
+    return up.FedGMM(10 if small else 120, 3, **PAPER_GMM | own | options)
 
 
 def apart(high: np.ndarray, low: np.ndarray) -> float:

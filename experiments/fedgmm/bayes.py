@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-from _methods import METHODS, accuracy, row, tuned
+from _methods import METHODS, PAPER_GMM, accuracy, row, tuned
 from _picture import points
 
 import unpooled as up
@@ -46,11 +46,11 @@ def methods(first: classification.Task) -> dict[str, Callable]:
     lr = tuned("FedEM", first.train, first.valid, options, 40, (0.3, 0.1, 0.03))
     sgd = {"optimizer": "sgd", "batch_size": 32, "lr": 0.1, "max_iter": 60}
     return {
-        "FedGMM, 10 rounds": lambda seed: up.FedGMM(3, 3, max_iter=10, random_state=seed, tol=0.0),
-        "FedGMM, 40 rounds": lambda seed: up.FedGMM(3, 3, max_iter=40, random_state=seed, tol=0.0),
+        "FedGMM, 10 rounds": lambda seed: up.FedGMM(3, 3, max_iter=10, random_state=seed, **PAPER_GMM),
+        "FedGMM, 40 rounds": lambda seed: up.FedGMM(3, 3, max_iter=40, random_state=seed, **PAPER_GMM),
         "FedGMM, untied start, 40 rounds": lambda seed: up.FedGMM(
-            3, 3, max_iter=40, starts=("untied",), random_state=seed, tol=0.0
+            3, 3, max_iter=40, starts=("untied",), random_state=seed, **PAPER_GMM
         ),
-        "FedGMM by SGD, 60 rounds": lambda seed: up.FedGMM(3, 3, random_state=seed, tol=0.0, **sgd),
+        "FedGMM by SGD, 60 rounds": lambda seed: up.FedGMM(3, 3, random_state=seed, **PAPER_GMM | sgd),
         "FedEM, 60 rounds": lambda seed: METHODS["FedEM"](**options | {"lr": lr, "random_state": seed}),
     }

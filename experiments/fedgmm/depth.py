@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-from _methods import row, together
+from _methods import PAPER_GMM, row, together
 from _mnist import apart, by_label, features, scaled
 from _novel import strange
 from _picture import points
@@ -60,4 +60,4 @@ def data(n: int, m: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]
 def density(clients: dict, gaussians: int, seed: int) -> Callable[[np.ndarray], np.ndarray]:
     axes = min(48, next(iter(clients.values()))[0].shape[1])
     how = {"embedding": axes, "starts": ("untied",), "warmup": 20, "max_iter": 22, "reg_covar": 0.02, "lr": 0.01}
-    return up.FedGMM(gaussians, 1, random_state=seed, tol=0.0, **how).fit(together(clients)).log_density
+    return up.FedGMM(gaussians, 1, random_state=seed, **PAPER_GMM | how).fit(together(clients)).log_density

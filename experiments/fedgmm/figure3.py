@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 from _cells import Book, Key, Measure, grouped
-from _methods import accuracy, row, together
+from _methods import PAPER_GMM, accuracy, row, together
 
 import unpooled as up
 from unpooled.datasets import classification
@@ -39,7 +39,7 @@ def cells(small: bool, seeds: int) -> Iterator[tuple[Key, Measure]]:
 def _measure(k: int | str, m: int | str, seed: int, small: bool, book: Book) -> dict:
     task = classification.paper(30, 500 if small else 833, random_state=seed)
     how = {"starts": ("tied",), "max_iter": 20} if k == "auto" else {"max_iter": 15}
-    model = up.FedGMM(k, m, random_state=seed, tol=0.0, **how).fit(together(task.train))
+    model = up.FedGMM(k, m, random_state=seed, **PAPER_GMM | how).fit(together(task.train))
     return {"accuracy": accuracy(model, task.test)[0], "start": model.start_}
 
 

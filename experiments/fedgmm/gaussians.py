@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-from _methods import row, together
+from _methods import PAPER_GMM, row, together
 from _mnist import by_label
 from _picture import points
 
@@ -45,13 +45,11 @@ def measure(k: int, n: int, seed: int) -> tuple[float, float]:
         k,
         2,
         optimizer="sgd",
-        lr=0.01,
         embedding=48,
-        reg_covar=1e-3,
         starts=("tied",),
         max_iter=14,
         random_state=seed,
-        tol=0.0,
+        **PAPER_GMM | {"lr": 0.01, "reg_covar": 1e-3},
     )
     model.fit(together(by_label(x[:n], shifted.y[:n], 100, seed)))
     owner = model.shares_.argmax(1)[nearest(model, x[n:])]

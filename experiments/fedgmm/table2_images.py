@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from _cells import Book, Key, Measure, grouped
 from _expected import expected
-from _methods import METHODS, accuracy, best_rate, device, image_cells, row, together, tuning
+from _methods import METHODS, PAPER_GMM, accuracy, best_rate, device, image_cells, row, together, tuning
 from _mnist import by_label
 from _picture import points
 
@@ -79,5 +79,5 @@ def settings(small: bool, seed: int, name: str) -> dict:
 
 def fit(name: str, train: dict, options: dict):
     gaussians = {"FedGMM": 2, MANY: 32}.get(name)
-    model = up.FedGMM(gaussians, 2, tol=0.0, **options) if gaussians else METHODS[name](**options)
+    model = up.FedGMM(gaussians, 2, **PAPER_GMM | options) if gaussians else METHODS[name](**options)
     return model.fit(together(train))

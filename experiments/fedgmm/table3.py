@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from _expected import expected
-from _methods import GRID, METHODS, SMALL_GRID, accuracy, row, tuned
+from _methods import GRID, METHODS, PAPER, PAPER_GMM, SMALL_GRID, accuracy, row, tuned
 from _picture import points
 
 from unpooled.datasets import classification
@@ -50,5 +50,5 @@ def _methods(partial: bool) -> dict:
     import unpooled as up
     from unpooled.baselines import FedEM
 
-    six = {"FedEM 6": lambda **o: FedEM(6, **o)} if partial else {}
-    return {**METHODS, **six, "FedGMM auto": lambda **o: up.FedGMM("auto", "auto", **{"tol": 0.0} | o)}
+    six = {"FedEM 6": lambda **o: FedEM(6, **PAPER | o)} if partial else {}
+    return {**METHODS, **six, "FedGMM auto": lambda **o: up.FedGMM("auto", "auto", **PAPER_GMM | o)}

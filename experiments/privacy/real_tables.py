@@ -12,7 +12,10 @@ from _problems import TABLES, split
 
 SEEDS = 5
 EPSILONS = (0.5, 1.0, 2.0, 4.0)
-DIFFERS = "there is no paper; tables come from UNPOOLED_DATA, bounds from knowledge of the columns. Nothing was tuned on these tables."
+DIFFERS = (
+    "there is no paper; tables come from UNPOOLED_DATA, bounds from knowledge of the columns. "
+    "Settings were found on drawn mixtures; these tables were looked at when the start was improved."
+)
 GOALS = {("ccpp", 1.0): ".10", ("beijing", 1.0): ".05", ("s1", 1.0): ".37", ("s1", 4.0): ".05"}
 
 

@@ -13,6 +13,7 @@ __version__ = "0.1.0"
 
 _PUBLIC = {
     "federate": "unpooled.data.federate",
+    "check": "unpooled.checking",
     "Local": "unpooled.local",
     "load": "unpooled.estimator",
     "Metered": "unpooled.layers.meter",
@@ -21,6 +22,7 @@ _PUBLIC = {
     "Private": "unpooled.layers.private",
     "SecureSum": "unpooled.layers.secure",
     "GaussianMixture": "unpooled.models.mixture",
+    "MixedMixture": "unpooled.models.mixed",
     "FedEM": "unpooled.models.fedem",
     "VRFedEM": "unpooled.models.fedem",
     "FedMissEM": "unpooled.models.fedmissem",
@@ -40,6 +42,7 @@ _PUBLIC = {
     "Cox": "unpooled.models.survival",
     "KaplanMeier": "unpooled.models.survival",
     "PCA": "unpooled.models.pca",
+    "Pooling": "unpooled.models.pooling",
 }
 
 MODELS = tuple(name for name, where in _PUBLIC.items() if where.startswith("unpooled.models."))

@@ -18,8 +18,27 @@ EXTRAS = {  # module -> the extra that installs it
     "sqlalchemy": "sql",
     "matplotlib": "plot",
     "pyarrow": "parquet",
+    "starlette": "pages",
+    "uvicorn": "pages",
 }
-COMMANDS = ("demo", "run", "resume", "report", "predict", "reproduce", "serve", "node", "status", "verify")
+COMMANDS = (
+    "demo",
+    "check",
+    "run",
+    "compare",
+    "resume",
+    "report",
+    "predict",
+    "reproduce",
+    "serve",
+    "node",
+    "status",
+    "verify",
+    "watch",
+    "card",
+    "doctor",
+    "completion",
+)
 
 
 def main(argv: list[str] | None = None) -> int:

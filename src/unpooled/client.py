@@ -45,6 +45,7 @@ class Client:
     members: tuple[str, ...] = ()  # the names of stacked clients, along the leading axis
     letters: Mapping[str, bytes] = field(default_factory=dict)  # messages for this client only, by layer
     asked: Callable[[], bytes] = bytes  # a digest of the question, its options and its parameters, for layers
+    draws: bytes = field(default=b"", repr=False)  # a node's own secret for `secret_rngs`; none in a simulation
     secrets: MutableMapping[str, bytes] = field(
         default_factory=dict, repr=False
     )  # keys of layers; never sent, and not rolled back when an answer is rejected
@@ -78,10 +79,20 @@ class Client:
         """One generator per stacked client, equal to its `rng` when it is asked alone."""
         return [generator(*self.moment, name) for name in self.members] if self.stacked else [self.rng]
 
+    @cached_property
+    def secret_rngs(self) -> list[np.random.Generator]:
+        """As `rngs`, for draws that hide something: a node on a network makes them from a secret that nobody else knows.
 
-def generator(seed: int, round: int, name: str = "") -> np.random.Generator:
+        In a simulation there is no secret, and they are drawn from the seed.
+        """
+        names = self.members if self.stacked else (self.name,)
+        return [generator(*self.moment, f"{name}, hidden", self.draws) for name in names] if self.draws else self.rngs
+
+
+def generator(seed: int, round: int, name: str = "", secret: bytes = b"") -> np.random.Generator:
     """The random generator of one client, or of the server (name ""), in one round."""
-    word = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big")
+    digest = hashlib.sha256(secret + name.encode()).digest()
+    word = int.from_bytes(digest if secret else digest[:8], "big")
     return np.random.default_rng([seed, round, word])
 
 

@@ -11,11 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from unpooled import parameters
+from unpooled.data.schema import Schema, Wanted, read_own
+from unpooled.data.schema.column import AUTO
 from unpooled.errors import BadParameter, suggest
 from unpooled.estimator import estimator_class
+from unpooled.maths.folds import FOLDS
 
 SECTIONS = {  # section -> key -> type of its value
-    "data": {"path": "str", "by": "str", "label": "str", "builtin": "str", "weight": "str", "columns": "list"},
+    "data": {"path": "str", "by": "str", "label": "str", "builtin": "str", "weight": "str", "columns": "list | str"},
     "federation": {
         "fraction": "float",
         "min_clients": "int",
@@ -26,9 +29,12 @@ SECTIONS = {  # section -> key -> type of its value
         "wait": "float",
     },
 }
-SECTIONS["layers"] = {"secure": "bool", "levels": "int", "quantiser": "str", "max_share": "float"}
+SECTIONS["layers"] = {"secure": "bool", "levels": "int", "quantiser": "str"}
+SECTIONS["layers"] |= {"max_share": "float", "ranges": "Mapping"}
 SECTIONS["privacy"] = {"epsilon": "float", "delta": "float", "bounds": "Mapping", "colluding": "int"}
+SECTIONS["validation"] = {"cv": "int"}
 STUDY = ("study", "participants")  # sections that `unpooled.study` checks
+TABLES = ("columns", "sites")  # kinds of columns, and how single sites write them
 LINK_ONLY = ("link", "timeout", "wait")  # keys for runs over a link only; a run in this process ignores them
 
 Config = dict[str, dict[str, Any]]
@@ -90,8 +96,15 @@ def check(config: Config) -> None:
     for section, keys in SECTIONS.items():
         _known(config.get(section, {}), keys, f"[{section}] has no key")
         parameters.check_types(config.get(section, {}), keys)
+    folds = config.get("validation", {}).get("cv", FOLDS[0])
+    if folds not in FOLDS:
+        raise BadParameter(
+            f"[validation] cv = {folds!r} must be {', '.join(map(str, FOLDS))}: so many folds are held out in turn"
+        )
     data = config.get("data", {})
+    _check_tables(config)
     if "link" in config.get("federation", {}):
+        _check_settled(config)
         return  # the nodes hold the data
     if ("path" in data) == ("builtin" in data):
         raise BadParameter("[data] needs either a path or a builtin name")
@@ -99,10 +112,36 @@ def check(config: Config) -> None:
         raise BadParameter(f"[data] path: there is no file at {data['path']}")
 
 
+def _check_tables(config: Config) -> None:
+    """Refuse kinds, units and levels that make no sense, before any table is read."""
+    columns = config.get("data", {}).get("columns")
+    if isinstance(columns, str) and columns != "union":
+        raise BadParameter(f"columns={columns!r} should be a list of names, or 'union'")
+    if "columns" in config:
+        schema(config)
+    for site, own in config.get("sites", {}).items():
+        if not isinstance(own, dict):
+            raise BadParameter(
+                f"[sites] {site} = {own!r} is not known: write [sites.{site}] and a line for each column"
+            )
+        read_own(own, f"[sites.{site}]")
+
+
+def _check_settled(config: Config) -> None:
+    """Over a link nobody sees all values: kinds and levels must be written down."""
+    for column in wanted(config).schema or ():
+        if column.kind == AUTO or (column.kind in ("category", "ordered") and not column.levels):
+            lacks = "kind" if column.kind == AUTO else "levels"
+            raise BadParameter(
+                f"[columns] {column.name} has no {lacks}, which nodes need: run `unpooled check`, which writes them"
+            )
+
+
 def _check_sections(config: Config, where: str) -> None:
     for name, section in config.items():
-        if name not in ("model", *SECTIONS, *STUDY):
-            raise BadParameter(f"{where} has a section or key {name!r}: {suggest(name, ['model', *SECTIONS, *STUDY])}")
+        known = ("model", *SECTIONS, *STUDY, *TABLES)
+        if name not in known:
+            raise BadParameter(f"{where} has a section or key {name!r}: {suggest(name, known)}")
         if not isinstance(section, dict):
             raise BadParameter(f"{where} has {name} = {section!r}: {name!r} is a section, written [{name}]")
 
@@ -143,23 +182,33 @@ def federation(config: Config) -> Any:
 
     data = config.get("data", {})
     engine = {k: v for k, v in config.get("federation", {}).items() if k not in ("fraction", *LINK_ONLY)}
+    table: dict[str, Any] = {
+        "columns": data.get("columns"),
+        "schema": config.get("columns"),
+        "sites": config.get("sites"),
+    }
     if "builtin" in data:
-        return with_privacy(
-            layered(federate(builtin.load(data["builtin"]), columns=data.get("columns"), **engine), config), config
-        )
-    roles = {"by": data.get("by"), "label": data.get("label"), "sample_weight": data.get("weight")}
-    return with_privacy(layered(federate(data["path"], columns=data.get("columns"), **roles, **engine), config), config)
+        fed = federate(builtin.load(data["builtin"]), **table, **engine)
+    else:
+        roles = {"by": data.get("by"), "label": data.get("label"), "sample_weight": data.get("weight")}
+        fed = federate(data["path"], **table, **roles, **engine)
+    return with_privacy(layered(fed, config), config)
 
 
-def layered(fed: Any, config: Config, min_cohort: int = 3, folder: Path | None = None) -> Any:
-    """The federation inside the layers that [layers] names."""
+def layered(fed: Any, config: Config, min_cohort: int = 3, folder: Path | None = None, watched: bool = False) -> Any:
+    """The federation inside the layers that [layers] names; `watched` looks at answers even if it names none."""
     from unpooled.layers.compression import Compressed
     from unpooled.layers.plausible import Plausible
     from unpooled.layers.secure import SecureSum
 
     layers = config.get("layers", {})
-    if "max_share" in layers:
-        fed = Plausible(fed, max_share=layers["max_share"])
+    limits = {k: layers[k] for k in ("max_share", "ranges") if k in layers}
+    if layers.get("secure") and limits:
+        raise BadParameter(
+            f"[layers] has secure and {next(iter(limits))}: masked answers cannot be looked at, choose one of them"
+        )
+    if limits or (watched and not layers.get("secure")):
+        fed = Plausible(fed, **limits)
     compression = {k: layers[k] for k in ("levels", "quantiser") if k in layers}
     if layers.get("secure") and compression:
         raise BadParameter(
@@ -187,6 +236,20 @@ def with_privacy(fed: Any, config: Config, **options: Any) -> Any:
         return Private(fed, **{k: section[k] for k in ("epsilon", "delta", "bounds")})
     masked = bool(config.get("layers", {}).get("secure"))
     return PrivateNodes(fed, masked=masked, **{**section, **options})
+
+
+def schema(config: Config) -> Schema | None:
+    """The schema of the features of a config, in the order of [data] columns if it names them; None without [columns]."""
+    found = wanted(config).features
+    used = config.get("data", {}).get("columns")
+    return found if found is None or not isinstance(used, list) else found.only(used)
+
+
+def wanted(config: Config) -> Wanted:
+    """What a config wants of every site's table: kinds of columns, labels, weights."""
+    declared = None if "columns" not in config else Schema.from_toml(config["columns"])
+    data = config.get("data", {})
+    return Wanted(declared, data.get("label"), data.get("weight"))
 
 
 def dumps(config: Config) -> str:

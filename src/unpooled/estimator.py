@@ -18,12 +18,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.base import BaseEstimator
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from unpooled import parameters, store
+from unpooled.data.designed import prepare
 from unpooled.data.federate import as_federation
 from unpooled.data.frames import columns_of, fitted_with, is_frame, matrix
-from unpooled.errors import BadParameter, DataNotFound
+from unpooled.data.tabled import NUMBERS_ONLY, describe_table, encoded_rows, tabled
+from unpooled.errors import BadData, BadParameter, DataNotFound
 from unpooled.federation import Federation
 from unpooled.tree import Tree, message
 
@@ -54,6 +56,8 @@ class Estimator(BaseEstimator):
 
     max_iter: int
     random_state: Any
+    encoding = NUMBERS_ONLY  # what rows of mixed columns look like to the model, see `data.tabled`
+    scales_columns = False  # whether mixed columns are scaled by means and deviations over all clients
 
     def init(self, fed: Federation, rng: np.random.Generator) -> Tree:
         """The state before the first round."""
@@ -97,12 +101,19 @@ class Estimator(BaseEstimator):
         fed = as_federation(X, y, by=by, sample_weight=sample_weight)
         for _ in self.rounds(fed):
             pass
-        if is_frame(X) and self.columns_ is not None:  # scikit-learn then expects the same columns in predict
-            self.feature_names_in_ = np.asarray(self.columns_, dtype=object)
+        self._by_frame = is_frame(X)  # scikit-learn then expects the same columns in predict
         return self
 
     def rounds(self, fed: Federation, saved: Moment | None = None) -> Iterator[Moment]:
         """Fit, yielding a checkpoint after the start and after every round."""
+        schema = getattr(fed, "schema", None)
+        with tabled(self, fed) as seen:
+            yield from self._rounds(seen, saved)
+            describe_table(self, schema, seen)
+        if self.columns_ is not None and not hasattr(self, "schema_"):
+            self.feature_names_in_ = np.asarray(self.columns_, dtype=object)
+
+    def _rounds(self, fed: Federation, saved: Moment | None) -> Iterator[Moment]:
         self._check_all(fed)
         moment = self._start(fed) if saved is None else self._continue(fed, saved)
         self._describe(fed)
@@ -112,7 +123,11 @@ class Estimator(BaseEstimator):
             moment = self._next(fed, moment)
             yield moment
         self.history_, self.n_iter_ = moment.history, len(moment.history)
-        self.finish(fed, moment.state)
+        self.finish(fed, self.last_state(moment))
+
+    def last_state(self, moment: Moment) -> Any:
+        """The state that the learned attributes are set from, once a run has stopped."""
+        return moment.state
 
     def _check_all(self, fed: Federation) -> None:
         """The model's own checks first, whose messages say more than those about types."""
@@ -130,6 +145,7 @@ class Estimator(BaseEstimator):
         seed = _seed(self.random_state)
         fed.journal.begin(seed)
         fed.restore({})
+        prepare(fed)
         state = self.init(fed, np.random.default_rng(seed))
         return Moment(state, [], seed, fed.journal.round, fed.snapshot(), self.max_iter <= 0)
 
@@ -148,8 +164,10 @@ class Estimator(BaseEstimator):
     def _describe(self, fed: Federation) -> None:
         columns = fed.columns
         self.columns_ = None if columns is None else [str(c) for c in columns]
-        if hasattr(self, "feature_names_in_"):
-            del self.feature_names_in_
+        self._by_frame = False
+        for stale in ("feature_names_in_", "schema_", "design_columns_"):
+            if hasattr(self, stale):
+                delattr(self, stale)
 
     # ---- saving ----
 
@@ -164,16 +182,36 @@ class Estimator(BaseEstimator):
         store.write_file(folder / "history.jsonl", "".join(f"{line}\n" for line in lines).encode())
         return folder
 
+    def to_sklearn(self) -> Any:
+        """The fitted scikit-learn estimator that predicts the same; for mixtures, linear and logistic regression."""
+        from unpooled.export import to_sklearn
+
+        return to_sklearn(self)
+
+    def to_json(self) -> str:
+        """The fitted model as JSON: its class, its parameters and its fitted numbers."""
+        from unpooled.export import to_json
+
+        return to_json(self)
+
 
 def rows_of(model: Any, X: Any, **options: Any) -> np.ndarray:
     """New rows for a fitted model, checked as scikit-learn does; columns of a frame are taken by name, in the model's
-    order.
+    order, and encoded as those of the fit were.
     """
-    names = getattr(model, "columns_", None)
-    if names is not None and is_frame(X) and not hasattr(model, "feature_names_in_"):  # else scikit-learn does it
+    if hasattr(model, "schema_"):
+        return validate_data(model, encoded_rows(model, X), reset=False, **options)
+    names, by_frame = getattr(model, "columns_", None), getattr(model, "_by_frame", False)
+    if names is None or by_frame:  # scikit-learn's own rules
+        return validate_data(model, X, reset=False, **options)
+    if is_frame(X):
         columns, named = columns_of(X, "the data")
         X = matrix(fitted_with(names, columns, "the data"), "the data") if named else X
-    return validate_data(model, X, reset=False, **options)
+    X = check_array(X, input_name="X", estimator=model, **options)
+    if X.shape[1] != model.n_features_in_:
+        text = f"X has {X.shape[1]} features, but {type(model).__name__} is expecting {model.n_features_in_} features as input"
+        raise BadData(text)
+    return X
 
 
 def load(folder: str | Path) -> Any:

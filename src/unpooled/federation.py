@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple, Protocol
 
@@ -52,6 +52,8 @@ class Tally:
     def __init__(self, journal: Journal, ask: Ask):
         self.journal, self.ask, self.answered, self.bytes_up, self.contents = journal, ask, 0, 0, ""
         self.names: list[str] = []  # who answered, in the order of answers
+        self.waiting: dict[str, str] = {}  # for whom the exchange waits, and why
+        self.asked = 0
 
     def count(self, sent: Tree, names: Sequence[str]) -> None:
         """Note that each of these clients sent an answer of this size."""
@@ -61,8 +63,17 @@ class Tally:
             self.journal.answers.update(dict.fromkeys(names, sent))
         self.answered += len(names)
         self.bytes_up += len(names) * tree.size(sent)
+        if self.waiting:
+            self.waiting = {name: why for name, why in self.waiting.items() if name not in names}
+        self.tell()
+
+    def tell(self) -> None:
+        """Let whoever watches the run see how far the exchange is."""
+        if self.journal.watch is not None:
+            self.journal.watch(self)
 
     def refuse(self, client: str, reason: object) -> None:
+        self.waiting.pop(client, None)
         self.journal.refusals.append(Refusal(self.journal.round, client, self.ask.name, str(reason)))
 
 
@@ -70,6 +81,8 @@ class Journal:
     """The record of a run: its seed, its round, every exchange and every refusal. Cohorts and layers share it."""
 
     def __init__(self) -> None:
+        self.watch: Callable[[Tally], None] | None = None  # told how far an exchange is, while it runs
+        self.record: Callable[[Exchange], None] | None = None  # told of every exchange when it has ended
         self.keep_answers = False  # whether the single answers of the last exchange are kept, as evidence of a total
         self.begin(0)
 
@@ -90,6 +103,8 @@ class Journal:
         self.round += ask.kind != KEYS
         start, tally = time.perf_counter(), Tally(self, ask)
         self.answers = {}
+        tally.asked = len(names)
+        tally.tell()
         yield tally
         seconds = time.perf_counter() - start
         sent_down = tree.size(down) * len(names)
@@ -106,6 +121,8 @@ class Journal:
             ", ".join(step.name for step in ask.steps),
         )
         self.exchanges.append(row)
+        if self.record is not None:
+            self.record(row)
         self.answered = tally.names
         if ask.kind != KEYS and tally.answered < max(
             1, min_clients
@@ -146,6 +163,10 @@ class Federation(Protocol):
     @property
     def columns(self) -> list[str] | None:
         """The names of the columns, if they have names."""
+
+    @property
+    def schema(self) -> Any:
+        """The kinds and levels of the columns (`data.schema.Schema`), if the data has a schema; None is numbers alone."""
 
     def here(self) -> list[Client]:
         """The clients whose rows and state are in this process; none of them over a network.
@@ -234,6 +255,10 @@ class Layer:
     @property
     def columns(self) -> list[str] | None:
         return self.inner.columns
+
+    @property
+    def schema(self) -> Any:
+        return getattr(self.inner, "schema", None)
 
     @property
     def journal(self) -> Journal:

@@ -73,6 +73,8 @@ class Local:
         Names of the clients.
     columns : list of str or None
         Names of the columns, if the data has names.
+    schema : Schema or None
+        Kinds, units and levels of the columns, if they are known; rows hold codes of levels and days of dates.
     journal : Journal
         The record of the run: every exchange and every refusal.
 
@@ -102,6 +104,7 @@ class Local:
         self.threads = threads or len(os.sched_getaffinity(0))
         self.stack_cells, self.stack_padding = stack_cells, stack_padding
         self.columns: list[str] | None = None
+        self.schema: Any = None
         self.journal = Journal()
         self._jobs: dict[str, list[Job]] = {}
 
@@ -216,7 +219,8 @@ class Local:
     def _run(self, work: Callable[[Job], Any], jobs: Iterable[Job]) -> Iterator[tuple[Job, Any]]:
         """(job, result) pairs in order; at most a window of results is in memory."""
         with _one_blas_thread():
-            if self.threads == 1:
+            jobs = list(jobs)
+            if self.threads == 1 or len(jobs) == 1:  # starting a thread may take longer than the work
                 yield from ((job, work(job)) for job in jobs)
                 return
             with ThreadPoolExecutor(self.threads) as pool:

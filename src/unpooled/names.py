@@ -10,6 +10,7 @@ from importlib import import_module
 
 HOMES = {  # room -> the module whose import registers all its names
     "estimator": "unpooled.estimator",
+    "tables": "unpooled.data.designed",
     "learners": "unpooled.learners",
     "run": "unpooled.runs",
     "ablation": "unpooled.baselines.ablation",
@@ -68,10 +69,12 @@ HOMES = {  # room -> the module whose import registers all its names
     "fedmissem": "unpooled.models.fedmissem",
     "glm": "unpooled.models.glm",
     "initialization": "unpooled.models.initialization",
+    "mixed": "unpooled.models.mixed",
     "mixture": "unpooled.models.mixture",
     "mixture_imputer": "unpooled.models.mixture_imputer",
     "open_mixture": "unpooled.models.open_mixture",
     "pca": "unpooled.models.pca",
+    "pooling": "unpooled.models.pooling",
     "private": "unpooled.models.private",
     "regression": "unpooled.models.regression",
     "survival": "unpooled.models.survival",

@@ -10,28 +10,64 @@ import fcntl
 import hashlib
 import json
 import os
+import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from sklearn.base import clone
 
 import unpooled
 from unpooled import certificate, store
 from unpooled import config as configs
 from unpooled import study as studies
 from unpooled.arrays import to_numpy
+from unpooled.client import Client
 from unpooled.errors import RunError, UnpooledError
 from unpooled.estimator import Moment
+from unpooled.federation import Exchange, Tally
+from unpooled.layers.folds import Folded
 from unpooled.layers.followed import Followed
-from unpooled.layers.plausible import Plausible
+from unpooled.layers.private import find_private
+from unpooled.maths.folds import fold_of
+from unpooled.report.measured import measure
 from unpooled.study import Study
 from unpooled.tree import Tree, message
 
 CHECKPOINTS = 2  # how many are kept: the last, and the one before it in case the last is damaged
+LIVE_EVERY = 0.5  # seconds between two notes of how far an exchange is
 MAX_CLIENTS_SHOWN = 200  # clients described in a summary at most
+
+
+class Live:
+    """Writes how far the open exchange of a run is into a small file, at most twice a second, for `unpooled watch`."""
+
+    def __init__(self, path: Path):
+        self.path, self._written, self._open, self._since = path, 0.0, (-1, ""), ""
+
+    def __call__(self, tally: Tally) -> None:
+        now, this = time.monotonic(), (tally.journal.round, tally.ask.name)
+        if this != self._open:
+            self._open, self._since = this, datetime.now(UTC).isoformat(timespec="milliseconds")
+        if now - self._written < LIVE_EVERY:
+            return
+        self._written = now
+        waiting = dict(list(tally.waiting.items())[:MAX_CLIENTS_SHOWN])
+        body = {
+            "round": this[0],
+            "question": this[1],
+            "since": self._since,
+            "asked": tally.asked,
+            "answered": tally.answered,
+        }
+        part = self.path.with_suffix(".part")
+        with suppress(OSError):  # only for those who watch
+            part.write_text(json.dumps(body | {"waiting": waiting}))
+            os.replace(part, self.path)
 
 
 @message("run.Saved")
@@ -59,9 +95,25 @@ def create(config: configs.Config, out: Path | None, study: Study | None = None)
         exclusive(folder) if (folder / "config.toml").exists() else nullcontext()
     ):  # another process may be starting it
         store.write_file(folder / "config.toml", configs.dumps(config).encode())
+        store.write_file(
+            folder / "run.json", json.dumps({"created": _now(), "unpooled": unpooled.__version__}).encode()
+        )
         if study is not None:
             store.write_file(folder / "study.toml", study.content)
     return folder
+
+
+def _now() -> str:
+    """The time in UTC, to the second."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _note_start(folder: Path) -> None:
+    """Add this start to run.json, which has one for each time that the run was begun or resumed."""
+    path = folder / "run.json"
+    begun = json.loads(path.read_text()) if path.exists() else {"unpooled": unpooled.__version__}
+    begun["starts"] = [*begun.get("starts", []), datetime.now(UTC).isoformat(timespec="milliseconds")]
+    store.write_file(path, json.dumps(begun).encode())
 
 
 def study_of(folder: Path) -> Study | None:
@@ -74,8 +126,7 @@ def with_layers(fed: Any, folder: Path, config: configs.Config) -> Any:
     """The federation of a run inside its layers; the totals of a study are kept in the run folder."""
     study = study_of(folder)
     least = 3 if study is None else study.min_cohort
-    fed = fed if config.get("layers", {}).get("secure") else Plausible(fed)  # masked answers cannot be looked at
-    fed = configs.layered(fed, config, min_cohort=max(3, least), folder=folder)
+    fed = configs.layered(fed, config, min_cohort=max(3, least), folder=folder, watched=True)
     fed = fed if study is None else Followed(fed, folder / "totals")
     return configs.with_privacy(fed, config)
 
@@ -88,6 +139,8 @@ def go(folder: Path, watch: Callable[[Any, Moment], None], fed: Any = None) -> A
         fed = fed if fed is not None else configs.federation(config)
         estimator, saved = configs.estimator(config), _latest(folder)
         _same_data(folder, fed, begun=saved is not None)
+        _note_start(folder)
+        fed.journal.watch = Live(folder / "live.json")
         with _resume_hint(folder):
             for moment in estimator.rounds(fed, saved):
                 _record(folder, fed, moment, first=saved is None)
@@ -96,6 +149,8 @@ def go(folder: Path, watch: Callable[[Any, Moment], None], fed: Any = None) -> A
             if study_of(folder) is not None:
                 certificate.write(folder)
             _summarise(folder, fed, estimator)
+            _add_to_summary(folder, {"measured": _measured(folder, fed, estimator, config)})
+            (folder / "live.json").unlink(missing_ok=True)
         return estimator
 
 
@@ -249,7 +304,7 @@ def _summarise(folder: Path, fed: Any, estimator: Any) -> None:
     """Write summary.json for the report: names of clients, and rows, missing values and weights of those in this
     process.
     """
-    clients = fed.here()[:MAX_CLIENTS_SHOWN]
+    clients = [] if find_private(fed) is not None else fed.here()[:MAX_CLIENTS_SHOWN]  # without noise only the names
     elsewhere: dict[str, Any] = {
         n: {"rows": None, "missing": []} for n in ([] if clients else fed.names[:MAX_CLIENTS_SHOWN])
     }
@@ -257,11 +312,24 @@ def _summarise(folder: Path, fed: Any, estimator: Any) -> None:
         "columns": [str(c) for c in fed.columns or []],
         "clients": elsewhere | {c.name: {"rows": len(c.w), "missing": _missing(c.x)} for c in clients},
         "n_clients": len(fed.names),
+        "finished": datetime.now(UTC).isoformat(timespec="milliseconds"),
+        "privacy": _spent(fed),
         "weights": {
             c.name: to_numpy(_weights(estimator, c)).tolist() for c in clients if hasattr(estimator, "adapt_weights")
         },
     }
     store.write_file(folder / "summary.json", json.dumps(summary).encode())
+
+
+def _add_to_summary(folder: Path, more: dict[str, Any]) -> None:
+    path = folder / "summary.json"
+    store.write_file(path, json.dumps(json.loads(path.read_text()) | more).encode())
+
+
+def _spent(fed: Any) -> str:
+    """ "epsilon 1.83 of 4.0 spent", for a run with a privacy budget."""
+    private = find_private(fed)
+    return "" if private is None else str(private.accountant)
 
 
 def _missing(x: Any) -> list[float]:
@@ -272,3 +340,56 @@ def _missing(x: Any) -> list[float]:
 def _weights(estimator: Any, c: Any) -> Any:
     own = getattr(estimator, "client_weights_", {})
     return own[c.name] if c.name in own else estimator.adapt_weights(c.x)
+
+
+# ---- how well it predicts ----
+
+
+def _measured(folder: Path, fed: Any, estimator: Any, config: configs.Config) -> dict[str, Any]:
+    """How the model does on rows in this process, held out if [validation] asks for it; over a network, held-out losses as sums."""
+    folds = config.get("validation", {}).get("cv", 0)
+    if find_private(fed) is not None:
+        return {}  # numbers without noise would undo the privacy of the fit
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        if not folds:
+            return measure((estimator, client) for client in fed.here())
+        with _recorded(folder, fed):
+            return _held_out(fed, estimator, folds) if fed.here() else _held_out_sums(fed, estimator, folds)
+
+
+def _held_out(fed: Any, estimator: Any, folds: int) -> dict[str, Any]:
+    """Each row by a model that was fitted without its fold."""
+    pairs = []
+    for fold in range(folds):
+        model = clone(estimator).fit(Folded(fed, folds, fold))
+        pairs += [(model, _rows_of_fold(client, folds, fold)) for client in fed.here()]
+    return measure(pairs, folds)
+
+
+def _rows_of_fold(client: Any, folds: int, fold: int) -> Client:
+    x, w = to_numpy(client.x), to_numpy(client.w)
+    y = None if client.y is None else to_numpy(client.y)
+    mine = fold_of(x, y, folds) == fold
+    return Client(client.name, x[mine], None if y is None else y[mine], w[mine])
+
+
+def _held_out_sums(fed: Any, estimator: Any, folds: int) -> dict[str, Any]:
+    from unpooled.validation import cross_validate
+
+    score = cross_validate(estimator, fed, cv=folds)
+    return {"kind": "scores", "folds": folds, "mean": score.mean, "stderr": score.stderr, "rows": score.n_rows}
+
+
+@contextmanager
+def _recorded(folder: Path, fed: Any) -> Iterator[None]:
+    """Append what is asked in the block to the ledger, numbered after the rounds of the fit."""
+    last = fed.journal.round
+    exchanges: list[Exchange] = []
+    fed.journal.record = exchanges.append
+    try:
+        yield
+    finally:
+        fed.journal.record = None
+        numbered = [e._replace(round=last + i) for i, e in enumerate(exchanges, 1)]
+        _append(folder / "ledger.jsonl", [json.dumps(e._asdict()) for e in numbered])

@@ -14,6 +14,7 @@ from typing import Any
 
 from unpooled import config as configs
 from unpooled.config import Config
+from unpooled.data.schema import Schema, Wanted
 from unpooled.errors import BadParameter, DataNotFound, suggest
 
 KEYS = {"title": str, "purpose": str, "min_cohort": int, "max_exchanges": int, "follow": bool}
@@ -54,7 +55,18 @@ class Study:
 
     @property
     def columns(self) -> list[str]:
-        return list(self.config["data"]["columns"])
+        named = self.config["data"].get("columns")
+        return list(named) if named is not None else self.wanted.features.names  # type: ignore[union-attr]
+
+    @property
+    def wanted(self) -> Wanted:
+        """What the study wants of every site's table: kinds of columns, labels, weights."""
+        return configs.wanted(self.config)
+
+    @property
+    def schema(self) -> Schema | None:
+        """The kinds and levels of the columns, in their order; None where the study has no [columns]."""
+        return configs.schema(self.config)
 
     @property
     def layers(self) -> dict[str, Any]:
@@ -112,12 +124,16 @@ def _check(config: Config, where: str) -> None:
             raise BadParameter(
                 f"{where} has no section [{section}]: a study needs [study], [participants], [model], [data]"
             )
+    if "validation" in config:
+        raise BadParameter(
+            f"{where} has a section [validation]: nodes follow one fit of a study, validate in a study of its own"
+        )
     _check_study(config["study"], where)
     _check_participants(config, where)
-    columns = config["data"].get("columns")
+    columns = config["data"].get("columns", list(config.get("columns", ())))
     if not (isinstance(columns, list) and columns and all(isinstance(c, str) for c in columns)):
         raise BadParameter(
-            f"{where} names no columns: write columns = [...] under [data], so that sites know what is used"
+            f"{where} names no columns: write columns = [...] under [data], or [columns], so that sites know what is used"
         )
     if set(config["data"]) - {"columns", "label", "weight"}:
         raise BadParameter(

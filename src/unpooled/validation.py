@@ -1,11 +1,12 @@
 """Cross-validation and comparison of models over a federation: fits without each fold, then one SUM of held-out losses.
 
-A fold is a secret share of every client's rows (`maths.folds`), or a whole client. Fits send what their models send.
+A fold is a secret share of every client's rows (`maths.folds`), or a whole client. Fits send what their models send; GLMs and their faces,
+with any penalties, are all fitted in the same rounds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,12 +17,14 @@ from unpooled import tree
 from unpooled.arrays import to_numpy
 from unpooled.client import Client
 from unpooled.data.federate import as_federation
+from unpooled.data.schema.design import level_counts
 from unpooled.errors import BadParameter
 from unpooled.federation import Federation
 from unpooled.layers.folds import Folded
+from unpooled.layers.together import together
 from unpooled.maths.folds import FOLDS, fold_of
 from unpooled.maths.gaussian import pack_triangle, unpack_triangle
-from unpooled.models.glm import METRICS, Fitted, Scores, held_out
+from unpooled.models.glm import GRIDS, METRICS, Fitted, Scores, held_out
 
 
 @dataclass(frozen=True)
@@ -92,8 +95,9 @@ def cross_validate(
     Parameters
     ----------
     model : estimator
-        It is cloned, not fitted. Over a network: GLM, LinearRegression or LogisticRegression; in process also any estimator with
-        `predict_proba` and `classes_`, with `predict`, or with `score_samples`.
+        It is cloned, not fitted. Over a network: GLM, LinearRegression, LogisticRegression or Cox; in process also any estimator with
+        `predict_proba` and `classes_`, with `predict`, or with `score_samples`. Of Cox the loss is minus the partial likelihood per event
+        (`partial_likelihood`), without a standard error; models with and without strata are not comparable.
     data, y, by, sample_weight
         What `fit` takes: clients by name, pooled rows and `by=`, or a Federation.
     cv : {2, 5, 10, "site"}, default=5
@@ -150,7 +154,10 @@ def compare(
     named = _named(models)
     fed = as_federation(data, y, by=by, sample_weight=sample_weight)
     _check(named, fed, cv)
-    fitted = {name: [clone(model).fit(part) for part in _trainings(fed, cv)] for name, model in named.items()}
+    fitted = _fits(named, fed, cv)
+    if all(hasattr(model, "partial_loglik") for model in named.values()):
+        sums, metrics = _partial_likelihoods(fitted, fed, cv)
+        return _compared(fitted, sums, metrics, 1)  # sites have no losses of their own: no standard errors
     sums, metrics = _scores(fitted, fed, cv)
     return _compared(fitted, sums, metrics, len(fed.names))
 
@@ -172,9 +179,9 @@ def _check(models: dict[str, Any], fed: Federation, cv: int | str) -> None:
         raise BadParameter("cv='site' predicts each client from the others, but there is only one: use cv=5")
     here = bool(fed.here())
     for name, model in models.items():
-        if not (here or hasattr(model, "scoring")):
+        if not (here or hasattr(model, "scoring") or hasattr(model, "partial_loglik")):
             raise BadParameter(
-                f"{name} cannot be scored over a network: use GLM, LinearRegression or LogisticRegression"
+                f"{name} cannot be scored over a network: use GLM, LinearRegression, LogisticRegression or Cox"
             )
 
 
@@ -183,6 +190,21 @@ def _trainings(fed: Federation, cv: int | str) -> list[Federation]:
     if cv == "site":
         return [_without(fed, name) for name in fed.names]
     return [Folded(fed, int(cv), fold) for fold in range(int(cv))]
+
+
+def _fits(models: dict[str, Any], fed: Federation, cv: int | str) -> dict[str, list]:
+    """Every model without each fold; those that can share rounds do."""
+    if cv == "site" or not all(hasattr(model, "scoring") for model in models.values()):
+        return {name: [clone(model).fit(part) for part in _trainings(fed, cv)] for name, model in models.items()}
+    folds = range(int(cv))
+    works = [_work(model, int(cv), fold) for model in models.values() for fold in folds]
+    found = together(fed, works, GRIDS)
+    return {name: found[i * len(folds) : (i + 1) * len(folds)] for i, name in enumerate(models)}
+
+
+def _work(model: Any, folds: int, fold: int) -> Callable[[Federation], Any]:
+    """What fits a model without one fold."""
+    return lambda fed: clone(model).fit(Folded(fed, folds, fold))
 
 
 def _without(fed: Federation, name: str) -> Federation:
@@ -212,9 +234,25 @@ def _asked(fitted: dict[str, list], fed: Federation, cv: int | str) -> tuple[Sco
         kinds.append(hows[0])
         down.append(Fitted(np.stack(coefs), np.array(scales), np.array(alphas)))
     folds, sites = (0, fed.names) if cv == "site" else (int(cv), [])
-    ask = held_out.using(models=kinds, folds=folds, sites=sites)
+    levels = level_counts(fed.schema) if getattr(fed, "schema", None) is not None else []
+    ask = held_out.using(models=kinds, folds=folds, sites=sites, levels=levels)
     total = tree.map(to_numpy, fed.sum(ask, tuple(down)))
     return total, {name: METRICS[how["kind"]] for name, how in zip(fitted, kinds)}
+
+
+def _partial_likelihoods(
+    fitted: dict[str, list], fed: Federation, cv: int | str
+) -> tuple[Scores, dict[str, tuple[str, ...]]]:
+    """Of Cox regressions: what the rows of each fold add to the partial likelihood of all, under the fit without them."""
+    parts = _trainings(fed, cv)
+    n, total = np.zeros(len(parts)), np.zeros((len(parts), len(fitted)))
+    for j, models in enumerate(fitted.values()):
+        for f, (model, training) in enumerate(zip(models, parts)):
+            whole, events = model.partial_loglik(fed)
+            seen, seen_events = model.partial_loglik(training)
+            n[f], total[f, j] = events - seen_events, seen - whole
+    nothing = np.zeros((total.shape[1] + 1) * (total.shape[1] + 2) // 2)
+    return Scores(n, total, nothing), dict.fromkeys(fitted, ("partial_likelihood",))
 
 
 def _in_process(fitted: dict[str, list], fed: Federation, cv: int | str) -> tuple[Scores, dict[str, tuple[str, ...]]]:

@@ -230,7 +230,7 @@ def test_stacked_questions_really_run_stacked(monkeypatch):
     for make in (FedAvg, FedProx, LocalOnly, PFedMe, FedEM):
         fed = Local(clients, mode="stacked", threads=1)
         fed.journal.begin(0)
-        model = make(**SMALL)
+        model = make(**SMALL, personalize="none")  # each client makes its choice by itself
         monkeypatch.setattr(type(model), "trainer", _trainer)
         list(model.rounds(fed))
     assert not seen

@@ -97,6 +97,14 @@ def survival() -> dict[str, np.ndarray]:
     return {f"c{c}": x[c::6] for c in range(6)}
 
 
+MIXED = ["real", "positive", "real", "category"]
+
+
+def mixed(**options: Any) -> Callable[[], Any]:
+    settings = {"n_components": 3, "kinds": MIXED, "random_state": 0, "max_iter": 12, "tol": 0.0, **options}
+    return lambda: up.MixedMixture(**settings)
+
+
 SURVIVAL = {"duration": 4, "event": 5}
 FEDEM = {"name": "gaussian", "n_components": 3}
 
@@ -111,6 +119,10 @@ ESTIMATORS = {
     "GaussianMixture candidates": Case(gm(n_components=[1, 2, 4], n_init=2), mixture_data, exact=True),
     "GaussianMixture personal": Case(gm(personal_weights=True), mixture_data, monotone=True),
     "GaussianMixture cohort": Case(gm(fraction=0.5), mixture_data),
+    "MixedMixture": Case(mixed(), table, exact=True, monotone=True),
+    "MixedMixture accelerated": Case(mixed(accelerate=True), table, exact=True, monotone=True),
+    "MixedMixture candidates": Case(mixed(n_components=[1, 2, 4], n_init=2), table, exact=True),
+    "MixedMixture personal": Case(mixed(personal_weights=True), table, monotone=True),
     "OpenMixture": Case(clustering("OpenMixture", structure="gaussians", max_local=4), mixture_data),
     "FedGEM": Case(clustering("FedGEM", n_components=3, tol=0.0, max_iter=9), mixture_data),
     "FederatedKMeans": Case(clustering("FederatedKMeans", n_clusters=3, tol=-1.0, max_iter=9), mixture_data),
@@ -136,6 +148,7 @@ ESTIMATORS = {
     "Describe all": Case(lambda: up.Describe(min_count=1, method="hazen", random_state=0), table, exact=True),
     "Describe sites": Case(lambda: up.Describe(sites=True, random_state=0), table),
     "PCA": Case(lambda: up.PCA(2, random_state=0), mixture_data, exact=True),
+    "Pooling": Case(lambda: up.Pooling(random_state=0, em_rounds=4, cv=2), regression_data),
     "PCA randomized": Case(
         lambda: up.PCA(1, solver="randomized", n_oversamples=0, max_iter=4, tol=0.0, random_state=0),
         mixture_data,

@@ -35,6 +35,7 @@ class Case(NamedTuple):
 
 CASES = {
     "GaussianMixture": Case(up.GaussianMixture(2, random_state=0)),
+    "MixedMixture": Case(up.MixedMixture(2, random_state=0)),
     "FedEM": Case(up.FedEM(FAMILY, random_state=0, max_iter=3)),
     "VRFedEM": Case(up.VRFedEM(FAMILY, random_state=0, max_iter=3)),
     "FedMissEM": Case(up.FedMissEM(rank=1, family="poisson", max_iter=3), VISITS),
@@ -52,6 +53,7 @@ CASES = {
     "Cox": Case(up.Cox(), y=LIFE),
     "KaplanMeier": Case(up.KaplanMeier(), y=LIFE),
     "PCA": Case(up.PCA(2)),
+    "Pooling": Case(up.Pooling(random_state=0, em_rounds=3), y=TARGETS + RNG.normal(size=90)),
 }
 METHODS = ("predict", "predict_proba", "score_samples", "transform", "impute", "novelty", "interval", "score", "adapt")
 SPEAK = [name for name, case in CASES.items() if hasattr(case.model, "predict") or hasattr(case.model, "transform")]
@@ -109,13 +111,18 @@ def test_pickled_saved_and_read_only_it_says_the_same(name, tmp_path):
         np.testing.assert_array_equal(speak(other)(x), said)
 
 
+def by_name(said):
+    """An answer that is a frame like the one given, in the order of the fit; any other as it is."""
+    return said[["u", "v", "w"]].to_numpy() if hasattr(said, "columns") else said
+
+
 @pytest.mark.parametrize("name", [n for n in SPEAK if n != "FedMissEM"])
 def test_columns_of_a_frame_are_taken_by_name(name):
     case = CASES[name]
     model = clone(case.model).fit(clients(case, frame))
-    said = speak(model)(frame(case.x))
-    np.testing.assert_array_equal(speak(model)(frame(case.x, "wuv")), said)
-    np.testing.assert_array_equal(speak(model)(frame(case.x).assign(more="text")), said)
+    said = by_name(speak(model)(frame(case.x)))
+    np.testing.assert_array_equal(by_name(speak(model)(frame(case.x, "wuv"))), said)
+    np.testing.assert_array_equal(by_name(speak(model)(frame(case.x).assign(more="text"))), said)
     np.testing.assert_array_equal(speak(model)(case.x), said)
     with pytest.raises(BadData, match=r"no column 'w', which the model was fitted with"):
         speak(model)(frame(case.x, "uv"))

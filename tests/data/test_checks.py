@@ -61,9 +61,9 @@ def refused(message, *args, error=BadData, **how):
         (["labels", "'b'", "'a'", "different kinds"], {"a": (A, np.ones(4)), "b": (B, np.ones((5, 2)))}),
         (["'b'", "5 rows", "4 labels"], {"a": (A, np.ones(4)), "b": (B, np.ones(4))}),
         (["'b'", "5 rows", "4 weights"], {"a": (A, np.ones(4), np.ones(4)), "b": (B, np.ones(5), np.ones(4))}),
-        (["'b'", "no label", "row 2"], {"a": (A, np.ones(4)), "b": (B, [1, 0, np.nan, 1, 1])}),
+        (["'b'", "no label in any row"], {"a": (A, np.ones(4)), "b": (B, [np.nan] * 5)}),
         (["'b'", "infinite label", "row 1"], {"a": (A, np.ones(4)), "b": (B, [1, np.inf, 1, 1, 1])}),
-        (["'b'", "no label", "row 0"], {"a": (A, ["x"] * 4), "b": (B, np.array([None, *"xyxy"], dtype=object))}),
+        (["'b'", "no label in any row"], {"a": (A, ["x"] * 4), "b": (B, np.array([None] * 5, dtype=object))}),
         (["'b'", "sample_weight"], {"a": (A, np.ones(4), np.ones(4)), "b": (B, np.ones(5), -np.ones(5))}),
         (["sample_weight", "zero in every row"], {"a": (A, np.ones(4), np.zeros(4))}),
         (["no clients"], {}),
@@ -83,14 +83,24 @@ def test_frames_that_disagree_or_hold_text(library):
         {"a": library(FRAME), "b": library(FRAME.rename(columns={"chol": "cholesterol"}))},
     )
     refused(["'b'", "has a column 'sex'", "'a'"], {"a": library(FRAME), "b": other(sex=1.0)})
-    refused(["'sex'", "'b'", "'male'"], {"a": other(sex=1.0), "b": other(sex="male")})
+    refused(["'sex'", "binary at client 'a'", "'male' at client 'b'"], {"a": other(sex=1.0), "b": other(sex="male")})
     refused(["'code'", "the data", "'7'"], other(code="7"))  # text, though of digits
-    refused(["'when'", "the data"], other(when=pd.Timestamp("2020-01-01")))
     refused(["'b'", "no column names", "'a'"], {"a": library(FRAME), "b": A})
     refused(["'b'", "infinite", "'bmi'"], {"a": library(FRAME), "b": other(bmi=np.inf)})
     refused(["label='agee'", "'a'", "did you mean 'age'"], {"a": library(FRAME)}, label="agee")
     refused(["by='Chol'", "did you mean 'chol'"], library(FRAME), by="Chol")
     refused(["no feature columns"], library(FRAME[["age"]]), label="age")
+
+
+def test_rows_without_a_label_are_left_out_and_counted():
+    y = np.array(["x", None, "y", None, "x"], dtype=object)
+    with pytest.warns(DataWarning, match=r"2 rows have no label and are left out \(2 of client 'b'\)"):
+        found = clients_from({"a": (A, ["x"] * 4), "b": (B, y, np.arange(5.0))} | {"a": (A, ["x"] * 4, np.ones(4))})
+    np.testing.assert_array_equal(found.clients[1].x, B[[0, 2, 4]])
+    np.testing.assert_array_equal(found.clients[1].w, [0, 2, 4])
+    with pytest.warns(DataWarning, match="1 rows have no label"):
+        split = clients_from(A, [0.0, np.nan, 1.0, 1.0], by=["p", "p", "q", "q"])
+    assert [len(c.w) for c in split.clients] == [1, 2]
 
 
 def test_a_lazy_frame_and_doubled_columns():

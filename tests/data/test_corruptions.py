@@ -81,3 +81,16 @@ def test_real_images_stay_images():
     for name in corruptions.IMAGES:
         damaged = corrupt(x, name, 5, np.random.default_rng(0))
         assert 0.1 < np.corrcoef(damaged.ravel(), x.ravel())[0, 1] < 1, name
+
+
+@pytest.mark.parametrize("name", corruptions.IMAGES)
+def test_colour_images_are_corrupted_in_every_channel(name):
+    grey = images()
+    x = np.stack([grey, grey, grey], axis=-1)
+    damaged = corrupt(x, name, 3, np.random.default_rng(5))
+    assert damaged.shape == x.shape
+    assert (np.abs(damaged - x).mean((0, 1, 2)) > 0).all()
+    alike = np.array_equal(damaged[..., 0], damaged[..., 1])
+    assert alike == (name not in ("gaussian_noise", "shot_noise", "impulse_noise")), (
+        "geometry is the same, noise is not"
+    )

@@ -95,3 +95,9 @@ def test_unseen_clients_have_every_concept_on_the_same_rows():
 def test_what_cannot_be_done_is_one_sentence(options, message):
     with pytest.raises(BadParameter, match=message):
         shift.build(*table(), 10, **options)
+
+
+def test_rows_of_colour_images_hold_one_channel_after_the_other():
+    x = np.random.default_rng(0).integers(256, size=(60, 4, 4, 3), dtype=np.uint8)
+    (rows, _), *_ = shift.unseen(x, np.arange(60) % 3, shift.label_maps(1, 3))
+    np.testing.assert_allclose(rows.reshape(60, 3, 4, 4)[:, 2], x[..., 2] / 255, rtol=1e-6)

@@ -192,9 +192,9 @@ def test_a_number_with_a_comma_is_told_of_as_such(tmp_path):
         clients_from(tmp_path / "a.csv")
 
 
-def test_the_example_of_what_is_no_number_is_none(tmp_path):
+def test_a_text_among_numbers_is_shown(tmp_path):
     (tmp_path / "a.csv").write_text("age,bp\n1,2\n3,high\n")
-    with pytest.raises(BadData, match=r"such as 'high' that are not numbers"):
+    with pytest.raises(BadData, match=r"numbers such as '2' beside texts such as 'high'"):
         clients_from(tmp_path / "a.csv")
 
 

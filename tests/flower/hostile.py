@@ -17,7 +17,8 @@ from unpooled.flower.transport import from_records, to_records
 from unpooled.layers import compression  # noqa: F401  # registers its step
 from unpooled.node.ledger import Ledger
 from unpooled.node.questions import schema
-from unpooled.node.site import Site, Source
+from unpooled.node.rows import Source
+from unpooled.node.site import Site
 
 MARK = Path("/tmp/unpooled-hostile-mark")  # what an executed payload would leave
 

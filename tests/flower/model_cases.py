@@ -30,6 +30,7 @@ class Case(NamedTuple):
 
 CASES = {
     "GaussianMixture": Case({"n_components": 3, "max_iter": 5}),
+    "MixedMixture": Case({"n_components": 3, "max_iter": 5}),
     "FedEM": Case({"max_iter": 4}),
     "VRFedEM": Case({"max_iter": 4}),
     "FedMissEM": Case({"rank": 2, "max_iter": 4}, rtol=GRADIENT, visits=True),
@@ -47,6 +48,7 @@ CASES = {
     "Cox": Case({"duration": 3, "event": 4}, life=True),
     "KaplanMeier": Case({"duration": 3, "event": 4}, life=True),
     "PCA": Case({"n_components": 2}),
+    "Pooling": Case({"em_rounds": 3, "cv": 2}, "value", SCORES),
 }
 
 

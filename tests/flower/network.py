@@ -23,7 +23,8 @@ from unpooled.client import Client
 from unpooled.flower import Link, fleet
 from unpooled.flower.server import admit
 from unpooled.node.policy import TEMPLATE
-from unpooled.node.site import Site, Source
+from unpooled.node.rows import Source
+from unpooled.node.site import Site
 from unpooled.remote import keys
 
 # where the nodes find toy.py, and the questions of the benchmarks

@@ -12,7 +12,8 @@ from unpooled.local import Local
 from unpooled.maths.folds import fold_of
 from unpooled.models.initialization.gathered import look
 from unpooled.node.policy import Policy
-from unpooled.node.site import Site, Source
+from unpooled.node.rows import Source
+from unpooled.node.site import Site
 from unpooled.remote import Remote
 
 RNG = np.random.default_rng(0)

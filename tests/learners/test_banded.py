@@ -102,6 +102,7 @@ def test_wide_images_are_left_to_vmap():
 
 def test_where_nothing_fits_vmap_takes_the_step(monkeypatch):
     monkeypatch.setitem(modules.BACKENDS, "cpu", "banded")
-    net = Modules(nets.mobilenet_v2, 3 * 8 * 8, 3)
-    assert net._backend(torch.zeros(1)) == "vmap"
+    bent = lambda inputs, classes: nn.Sequential(nn.Linear(inputs, 8), nn.GELU(), nn.Linear(8, classes))  # noqa: E731
+    assert Modules(bent, 12, 3)._backend(torch.zeros(1)) == "vmap"
+    assert Modules(nets.mobilenet_v2, 3 * 8 * 8, 3)._backend(torch.zeros(1)) == "batched"
     assert Modules(dense, 12, 4)._backend(torch.zeros(1)) == "banded"

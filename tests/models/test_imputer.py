@@ -90,7 +90,8 @@ def test_hidden_cells_do_not_depend_on_the_split():
 def test_the_choice_never_sees_the_table_that_is_asked_about(fitted):
     """What `transform` gets may be anything: the fit is done."""
     assert np.isfinite(fitted.transform(np.full((2, 3), np.nan))).all()
-    assert_allclose(fitted.transform(np.full((1, 3), np.nan))[0], fitted.weights_ @ fitted.means_)
+    means = np.stack([params.weights @ params.means for params in fitted.mixtures_])  # (c, d)
+    assert_allclose(fitted.transform(np.full((1, 3), np.nan))[0], np.einsum("dc,cd->d", fitted.shares_, means))
 
 
 def test_it_is_saved_and_loaded(fitted, tmp_path):

@@ -19,7 +19,8 @@ from unpooled.names import HOMES, import_home
 from unpooled.node import budget, policy
 from unpooled.node.ledger import Ledger, entries
 from unpooled.node.questions import options, schema
-from unpooled.node.site import Site, Source
+from unpooled.node.rows import Source
+from unpooled.node.site import Site
 
 COLUMNS = ["age", "bmi", "systolic", "glucose"]
 STUDY = b"""
@@ -223,7 +224,7 @@ def test_invented_peers_neither_lift_the_rule_of_few_rows_nor_thin_out_the_noise
     ask = replace(column_moments, steps=(Step(budget.LOOK, {"mu2": 1.0}), wide))
     exact, me = np.zeros(3), Client("zurich", ROWS)
     noisy = {
-        pinned: budget.answer_privately(ask, exact, None, me, budget.Budget(9.0, 1e-6), {}, bytes(32), pinned)[1]
+        pinned: budget.answer_privately(ask, exact, None, me, budget.Budget(9.0, 1e-6), {}, bytes(32), pinned, 100)[1]
         for pinned in (False, True)
     }
     assert np.abs(noisy[False]).max() > 5 * np.abs(noisy[True]).max()

@@ -16,7 +16,8 @@ from unpooled.node import policy
 from unpooled.node.ledger import Ledger, entries, verify
 from unpooled.node.policy import Policy
 from unpooled.node.questions import schema
-from unpooled.node.site import Site, Source
+from unpooled.node.rows import Source
+from unpooled.node.site import Site
 
 
 def ask(question, *, round=1, columns=("a", "b", "c"), **fields):

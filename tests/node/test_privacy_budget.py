@@ -22,7 +22,8 @@ from unpooled.node import budget, policy, review
 from unpooled.node.budget import Budget
 from unpooled.node.ledger import Ledger, budget_line, entries
 from unpooled.node.policy import Policy
-from unpooled.node.site import Site, Source
+from unpooled.node.rows import Source
+from unpooled.node.site import Site
 from unpooled.remote import Remote
 
 ROWS = {name: np.random.default_rng(i).normal(size=(3000, 3)) for i, name in enumerate(NAMES)}
@@ -159,3 +160,14 @@ def test_the_section_is_read_strictly(tmp_path):
         path.write_text(f"[privacy]\n{text}\n")
         with pytest.raises(BadParameter, match=why):
             policy.read(path)
+
+
+def test_repeated_and_renamed_requests_do_not_average_the_noise_away(tmp_path):
+    site = trusting_sites(tmp_path, Budget(2.5, 1e-6))[0]
+    found = set()
+    for _ in range(200):  # each is a run of its own: another name, another seed
+        fed = Remote(MemoryTransport([site]), names=[site.name], columns=COLUMNS, wait=2, timeout=2)
+        fed = PrivateNodes(fed, epsilon=2.0, delta=1e-6, bounds=BOUNDS, masked=False)
+        found.add(ColumnMoments().fit(fed).mean_.tobytes())
+    assert len(found) == 1
+    assert len(site.ledger.looks) == 1

@@ -19,7 +19,8 @@ from unpooled.layers.followed import Followed
 from unpooled.layers.secure import SecureSum
 from unpooled.node.ledger import Ledger, entries
 from unpooled.node.policy import Policy
-from unpooled.node.site import Site, Source
+from unpooled.node.rows import Source
+from unpooled.node.site import Site
 from unpooled.remote import Remote
 
 COLUMNS = ["age", "bp", "chol"]

@@ -6,7 +6,8 @@ import random
 import time
 from collections.abc import Iterable
 
-from unpooled.node.site import Site, Source
+from unpooled.node.rows import Source
+from unpooled.node.site import Site
 from unpooled.remote import Peer, Remote, Reply
 
 

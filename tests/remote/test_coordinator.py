@@ -12,7 +12,8 @@ from unpooled.errors import BadParameter, TooFewClients
 from unpooled.layers.compression.layer import Compressed
 from unpooled.local import Local
 from unpooled.node.policy import Policy
-from unpooled.node.site import Site, Source
+from unpooled.node.rows import Source
+from unpooled.node.site import Site
 from unpooled.remote import Remote, exchange
 
 CENTRE = Centre(np.zeros(3))

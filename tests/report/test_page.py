@@ -12,6 +12,7 @@ from unpooled.data import synthetic
 from unpooled.datasets import classification
 from unpooled.estimator import estimator_class
 from unpooled.report import page, svg
+from unpooled.report import words as in_words
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -70,6 +71,7 @@ def lives():
 SURVIVAL = {"duration": '"x2"', "event": '"x3"'}
 MODELS = {
     "GaussianMixture": (blobs, None, {"n_components": 2}),
+    "MixedMixture": (blobs, None, {"n_components": 2}),
     "FedEM": (blobs, None, {"family": '{name = "gaussian", n_components = 2}', "max_iter": 5}),
     "VRFedEM": (blobs, None, {"family": '{name = "gaussian", n_components = 2}', "max_iter": 5}),
     "MixtureImputer": (blobs, None, {"n_components": 1}),
@@ -87,6 +89,7 @@ MODELS = {
     "Cox": (lives, None, SURVIVAL),
     "KaplanMeier": (lives, None, SURVIVAL),
     "PCA": (blobs, None, {"n_components": 2}),
+    "Pooling": (numbers, "y", {"em_rounds": 3}),
 }
 SILENT = ("FedEM", "VRFedEM", "Describe", "KaplanMeier")  # of single rows
 
@@ -119,22 +122,29 @@ def test_every_question_of_a_model_has_words():
         estimator_class(name)
     for question in REGISTRY:
         if question.startswith("unpooled.models."):
-            assert page._words(question), question
+            assert in_words.question(question), question
 
 
-def test_long_lists_of_what_left_are_folded():
-    some, many = "n (3), x (3 x 2)", ", ".join(f"['a'].n{i} (3)" for i in range(99))
-    assert page._folded(some) == some
-    assert page._folded(many).startswith("<details><summary>")
-    assert "n98" in page._folded(many)
+def test_what_left_is_told_in_words_and_long_lists_are_folded():
+    assert (
+        page.folded_words("[0].n (3), [0].xx (3 x 2)")
+        == "counts of rows: 3 numbers<br>sums of products of columns: 6 numbers"
+    )
+    assert in_words.contents("[0].n (3), [1].n (4), loglik") == [
+        "counts of rows: 7 numbers in 2 parts",
+        "log-likelihood: 1 number",
+    ]
+    many = ", ".join(f"['a'].k{i} (3)" for i in range(99))
+    assert page.folded_words(many).startswith("<details><summary>")
+    assert "k98: 3 numbers" in page.folded_words(many)
 
 
 def test_an_unfinished_run_names_its_questions_and_counts_its_clients(tmp_path):
     run = fitted(tmp_path, "GaussianMixture", blobs(), max_iter=3)
     for name in ("summary.json", "model/model.zip"):
         (run / name).unlink()
-    told = page.page(run, {})
-    assert "clients<b>4</b>" in told
+    told = page.page(run)
+    assert "<dt>clients</dt><dd>4</dd>" in told
     assert "unpooled resume" in told
     assert "<tr></tr>" not in told
 
@@ -146,10 +156,10 @@ def test_a_curve_leaves_out_rounds_without_a_finite_value():
         {"round": 3, "loglik": -2.0},
         {"round": 4, "loglik": -1.0},
     ]
-    curve = page._curve(history)
+    curve = page.curve(history)
     assert curve.count("<circle") == 2
     assert not re.search(r"\bnan\b", curve)
-    assert page._curve(history[:3]) == ""
+    assert page.curve(history[:3]) == ""
 
 
 def places(figure):
@@ -188,3 +198,10 @@ def test_names_of_many_columns_do_not_lie_on_each_other(columns):
     at, slant = [float(x) for x, _ in found], float(found[0][1])
     apart = np.diff(at) * np.sin(np.radians(-slant))  # between neighbouring lines of text
     assert (apart > 11).all()
+
+
+def test_the_ends_of_an_axis_are_told_apart():
+    assert svg.ends(-25.97, -25.93) == ("-25.97", "-25.93")
+    assert svg.ends(-23.7912, -23.7908) == ("-23.7912", "-23.7908")
+    assert svg.ends(1481.2, 16360.0) == ("1,481", "16,360")
+    assert svg.ends(0, 0) == ("0", "0")

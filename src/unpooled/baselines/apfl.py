@@ -44,7 +44,7 @@ def personal_round(down: Model, client: Client, *, trainer: dict, alpha: float, 
     found = descend(learner, client, rows, Personal((shared, 0 * own), (own, 0 * own), weight), adaptive)
     client.state["own"], client.state["alpha"] = found.own[0], found.alpha
     n = rows.w.sum(-1)[..., None]
-    return Trained(n[..., None] * found.shared[0], n, (rows.w * loglik).sum(-1))
+    return Trained(n[..., None] * found.shared[0], n, learner.reported(loglik, client, rows))
 
 
 def descend(learner: Trainer, client: Client, rows: Rows, p: Personal, adaptive: bool) -> Personal:
@@ -108,7 +108,7 @@ class APFL(FedAvg):
     >>> x = rng.normal(size=(80, 2))
     >>> y = (x.sum(axis=1) > 0).astype(int)
     >>> sites = {"north": (x[:40], y[:40]), "south": (x[40:], y[40:])}
-    >>> model = baselines.APFL(max_iter=20, batch_size=8, random_state=0).fit(sites)
+    >>> model = baselines.APFL(lr=0.1, max_iter=20, batch_size=8, random_state=0).fit(sites)
     >>> bool(model.score(x, y) > 0.9)
     True
     """
@@ -123,6 +123,10 @@ class APFL(FedAvg):
         if not 0 <= self.alpha <= 1:
             raise BadParameter(f"alpha={self.alpha!r} should be between 0 and 1")
 
+    @property
+    def finds_optimum(self) -> bool:
+        return False
+
     def step(self, fed: Federation, state: State) -> tuple[State, Info]:
         trainer = self.at_round(state.trainer, state.round + 1)
         ask = personal_round.using(trainer=trainer, alpha=self.alpha, adaptive=self.adaptive)
@@ -132,6 +136,7 @@ class APFL(FedAvg):
 
     def finish(self, fed: Federation, state: State) -> None:
         self.describe(fed, state.trainer, state.theta, "own", "alpha")
+        self.personalise(fed, theta="own", alpha="alpha")
 
     def models(self, client: str | None) -> tuple[np.ndarray, np.ndarray]:
         theta, weights = super().models(client)

@@ -83,7 +83,7 @@ class ClusteredFL(LearnerEstimator):
     >>> x = rng.normal(size=(80, 2))
     >>> y = (x.sum(axis=1) > 0).astype(int)
     >>> sites = {"north": (x[:40], y[:40]), "south": (x[40:], y[40:])}
-    >>> model = baselines.ClusteredFL(max_iter=20, batch_size=8, random_state=0).fit(sites)
+    >>> model = baselines.ClusteredFL(lr=0.1, max_iter=20, batch_size=8, random_state=0).fit(sites)
     >>> bool(model.score(x, y) > 0.9)
     True
     """
@@ -143,6 +143,18 @@ class ClusteredFL(LearnerEstimator):
         self.cluster_of_ = {name: i for i, names in enumerate(state.members) for name in names}
         self.clients_ = {name: {"cluster": np.asarray(i)} for name, i in self.cluster_of_.items()}
         self.largest_ = int(np.argmax([len(names) for names in state.members]))
+        self._personalise_clusters(fed, state)
+
+    def _personalise_clusters(self, fed: Federation, state: State) -> None:
+        """Each client chooses between the model of its cluster, corrections of it and models of its own."""
+        theta = self.theta_
+        for i, names in enumerate(state.members):
+            self.theta_ = theta[i : i + 1]
+            self.personalise(fed if len(names) == len(fed.names) else fed.only(names))
+        self.theta_ = theta
+
+    def _bases(self, x: np.ndarray, own: dict) -> np.ndarray:
+        return self._log_base(x, own)[None]
 
     def models(self, client: str | None) -> tuple[np.ndarray, np.ndarray]:
         i = int(self.private(client).get("cluster", self.largest_))

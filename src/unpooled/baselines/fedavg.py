@@ -5,15 +5,15 @@ Costs one model down and one up. FedProx and FedAvg+ build on it.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from unpooled.arrays import Array, Float, namespace
+from unpooled.arrays import Array, Float, namespace, to_numpy
 from unpooled.client import SUM, Client, client
 from unpooled.estimator import Info
 from unpooled.federation import Federation
-from unpooled.learners import Rows, Trainer, as_option
+from unpooled.learners import Rows, Trainer, as_option, exact
 from unpooled.learners.estimator import LearnerEstimator
 from unpooled.learners.mixing import average
 from unpooled.tree import message
@@ -46,7 +46,7 @@ def local_epochs(down: Model, client: Client, *, trainer: dict) -> Trained:
     loglik = learner.log_likelihood(begin, rows)[..., 0]  # (..., n)
     theta = learner.keep_own(learner.train(begin, client, rows, certain(rows)), client, down.theta)
     weight = rows.w.sum(-1)[..., None]
-    return Trained(weight[..., None] * theta, weight, (rows.w * loglik).sum(-1))
+    return Trained(weight[..., None] * theta, weight, learner.reported(loglik, client, rows))
 
 
 def certain(rows: Rows) -> Array:
@@ -68,12 +68,13 @@ class FedAvg(LearnerEstimator):
         Widths of the hidden layers of "mlp".
     norm : {"group", "average", "local"}, default="group"
         What becomes of BatchNorm: replaced by GroupNorm, averaged over clients, or kept by each client.
-    local_epochs : int, default=1
-        Epochs of SGD at a client per round.
-    batch_size : int, default=128
-        Rows per minibatch.
-    lr : float, default=0.1
-        Learning rate.
+    local_epochs : int or "auto", default="auto"
+        Epochs of SGD at a client per round; "auto" is 1 with a given `lr`, else 2.
+    batch_size : int or "auto", default="auto"
+        Rows per minibatch; "auto" is 128 with a given `lr`, else 32.
+    lr : float or "auto", default="auto"
+        Learning rate. "auto" needs none for a linear learner, which ends at the optimum of all rows, by Newton's method or L-BFGS
+        over sums; for other learners the rate is found in the rounds themselves, and the run stops by held-out log-loss.
     momentum : float, default=0.9
         Momentum of SGD, in [0, 1).
     weight_decay : float, default=0.0
@@ -84,8 +85,9 @@ class FedAvg(LearnerEstimator):
         Whether a client keeps its velocity from round to round.
     max_iter : int, default=100
         Rounds at most.
-    tol : float, default=0.0
-        Stop when the log-likelihood per row changes by less than this; 0 runs all rounds.
+    tol : float or "auto", default="auto"
+        With lr="auto" the relative gain of the held-out log-likelihood that counts as one, 1e-3. With a given rate: stop when the
+        log-likelihood per row changes by less; "auto" and 0 run all rounds.
     classes : sequence or None, default=None
         All classes, including those that no client has seen; any other label is refused. None: the classes that clients hold.
     fraction : float, default=1.0
@@ -94,6 +96,11 @@ class FedAvg(LearnerEstimator):
         Seed of the first model and of the minibatches.
     device : str or None, default=None
         A torch device such as "cuda"; None is NumPy for "linear" and "mlp", torch on the CPU for the rest.
+    C : float, default=1.0
+        Inverse strength of the ridge penalty of a linear learner with lr="auto", as in scikit-learn's LogisticRegression.
+    personalize : {"auto", "none"}, default="auto"
+        "auto": after the run each client chooses between the shared model, corrections of it and models of its own, by its own
+        held-out rows. Nothing more leaves it; `predict(X, client=...)` uses its choice.
 
     Attributes
     ----------
@@ -107,6 +114,13 @@ class FedAvg(LearnerEstimator):
         One row per round: seconds, clients, bytes and `loglik`, the log-likelihood per row before the round.
     n_iter_ : int
         Rounds that were run.
+    coef_, intercept_ : ndarray
+        Of a linear learner, as scikit-learn's LogisticRegression has them.
+    gain_ : dict of str to float
+        Per client of this process: held-out log-loss alone, minus that of what it keeps. `comparison_` has both, and the shared
+        model's.
+    converged_ : bool
+        With lr="auto", whether the run stopped by itself.
 
     References
     ----------
@@ -121,16 +135,20 @@ class FedAvg(LearnerEstimator):
     >>> x = rng.normal(size=(80, 2))
     >>> y = (x.sum(axis=1) > 0).astype(int)
     >>> sites = {"north": (x[:40], y[:40]), "south": (x[40:], y[40:])}
-    >>> model = baselines.FedAvg(max_iter=20, batch_size=8, random_state=0).fit(sites)
+    >>> model = baselines.FedAvg(random_state=0).fit(sites)
     >>> bool(model.score(x, y) > 0.9)
     True
     """
 
-    def init(self, fed: Federation, rng: np.random.Generator) -> State:
+    def init(self, fed: Federation, rng: np.random.Generator) -> State | exact.Path:
         trainer = self.trainer(fed)
+        if self.finds_optimum:
+            return exact.begin(fed, as_option(trainer))
         return State(as_option(trainer), trainer.start(rng, 1), 0)
 
-    def step(self, fed: Federation, state: State) -> tuple[State, Info]:
+    def step(self, fed: Federation, state: Any) -> tuple[Any, Info]:
+        if isinstance(state, exact.Path):
+            return exact.advance(fed, state, self.C)
         trainer = self.at_round(state.trainer, state.round + 1, **self.changes())
         total = self.cohort(fed).sum(local_epochs.using(trainer=trainer), Model(state.theta))
         theta = average(total.theta, total.weight, state.theta)
@@ -140,5 +158,12 @@ class FedAvg(LearnerEstimator):
         """Fields of the trainer that a variant changes."""
         return {}
 
-    def finish(self, fed: Federation, state: State) -> None:
+    def done(self, state: Any, history: list) -> bool:
+        return state.reached if isinstance(state, exact.Path) else super().done(state, history)
+
+    def finish(self, fed: Federation, state: Any) -> None:
         self.describe(fed, state.trainer, state.theta, "norm")
+        if isinstance(state, exact.Path):
+            inverse = to_numpy(state.inverse)
+            self.optimum_ = inverse[None] if inverse.size else np.zeros((0, 0, 0)), to_numpy(state.centre)
+        self.personalise(fed)

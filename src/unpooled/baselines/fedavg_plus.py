@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from unpooled.arrays import to_numpy
 from unpooled.baselines.fedavg import FedAvg, Model, State, certain
 from unpooled.client import TELL, Client, client
 from unpooled.federation import Federation
-from unpooled.learners import Trainer
+from unpooled.learners import Trainer, exact
 
 
 @client("fedavg_plus.tune", TELL)
@@ -55,7 +56,7 @@ class FedAvgPlus(FedAvg):
     >>> x = rng.normal(size=(80, 2))
     >>> y = (x.sum(axis=1) > 0).astype(int)
     >>> sites = {"north": (x[:40], y[:40]), "south": (x[40:], y[40:])}
-    >>> model = baselines.FedAvgPlus(max_iter=20, batch_size=8, random_state=0).fit(sites)
+    >>> model = baselines.FedAvgPlus(random_state=0).fit(sites)
     >>> bool(model.score(x, y) > 0.9)
     True
     """
@@ -67,6 +68,10 @@ class FedAvgPlus(FedAvg):
     def finish(self, fed: Federation, state: State) -> None:
         fed.tell(tune.using(trainer=self._tuning(state.trainer)), Model(state.theta))
         self.describe(fed, state.trainer, state.theta, "theta")
+        if isinstance(state, exact.Path):
+            inverse = to_numpy(state.inverse)
+            self.optimum_ = inverse[None] if inverse.size else np.zeros((0, 0, 0)), to_numpy(state.centre)
+        self.personalise(fed, theta="theta")
 
     def models(self, client: str | None) -> tuple[np.ndarray, np.ndarray]:
         return self.private(client).get("theta", self.theta_), np.ones(1)

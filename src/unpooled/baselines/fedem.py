@@ -59,7 +59,7 @@ def local_round(down: Learners, client: Client, *, trainer: dict, weighting: str
     idle = IDLE if weighting == "mass" else 0.0
     theta = learner.keep_own(learner.train(theta, client, rows, r, idle=idle), client, down.theta)
     weight = n if weighting == "mass" else 0 * n + rows.w.sum(-1)[..., None]
-    return Trained(weight[..., None] * theta, weight, n, (rows.w * norm).sum(-1))
+    return Trained(weight[..., None] * theta, weight, n, learner.reported(norm, client, rows))
 
 
 class FedEM(LearnerEstimator):
@@ -102,7 +102,7 @@ class FedEM(LearnerEstimator):
     >>> x = rng.normal(size=(80, 2))
     >>> y = (x.sum(axis=1) > 0).astype(int)
     >>> sites = {"north": (x[:40], y[:40]), "south": (x[40:], y[40:])}
-    >>> model = baselines.FedEM(max_iter=20, batch_size=8, random_state=0).fit(sites)
+    >>> model = baselines.FedEM(lr=0.1, max_iter=20, batch_size=8, random_state=0).fit(sites)
     >>> bool(model.score(x, y) > 0.9)
     True
     """
@@ -135,13 +135,17 @@ class FedEM(LearnerEstimator):
     def finish(self, fed: Federation, state: State) -> None:
         self.describe(fed, state.trainer, state.theta, "pi", "norm")
         self.weights_ = to_numpy(state.shares)
+        self.describe_parts(fed, "pi")
+        self.personalise(fed, self.weights_, weights="pi")
 
     def models(self, client: str | None) -> tuple[np.ndarray, np.ndarray]:
         theta, _ = super().models(client)
         return theta, self.private(client).get("pi", self.weights_)
 
-    def adapt(self, X: Any, y: Any) -> FedEM:
-        """The personal model of a new client: EM on its weights, with the learners fixed."""
+    def adapt(self, X: Any, y: Any = None) -> FedEM:
+        """The personal model of a new client: EM on its weights, with the learners fixed; without labels by its inputs."""
+        if y is None:
+            return self.adapt_to_inputs(X, "pi")
         learner = Trainer(**self.trainer_)
         rows = learner.rows(Client("new", self._rows(X), np.asarray(y)))
         log_p = to_numpy(learner.log_likelihood(self.theta_, rows)).astype(np.float64)

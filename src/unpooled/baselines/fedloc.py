@@ -17,6 +17,7 @@ from unpooled import tree
 from unpooled.arrays import Array, Float, to_numpy
 from unpooled.baselines.regression import predict_by
 from unpooled.client import GATHER, SUM, Client, client
+from unpooled.data.tabled import DESIGN
 from unpooled.errors import BadData
 from unpooled.estimator import Estimator, rows_of
 from unpooled.federation import Federation
@@ -156,6 +157,8 @@ class FedLoc(RegressorMixin, Estimator):
     >>> model.predict(x).shape
     (60,)
     """
+
+    encoding = DESIGN
 
     def __init__(
         self,

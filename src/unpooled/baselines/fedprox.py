@@ -44,7 +44,7 @@ class FedProx(FedAvg):
     >>> x = rng.normal(size=(80, 2))
     >>> y = (x.sum(axis=1) > 0).astype(int)
     >>> sites = {"north": (x[:40], y[:40]), "south": (x[40:], y[40:])}
-    >>> model = baselines.FedProx(max_iter=20, batch_size=8, random_state=0).fit(sites)
+    >>> model = baselines.FedProx(random_state=0).fit(sites)
     >>> bool(model.score(x, y) > 0.9)
     True
     """

@@ -6,6 +6,7 @@ client's one model, weighted by its importances.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -92,12 +93,13 @@ class FedSoft(Clusters):
     >>> x = rng.normal(size=(80, 2))
     >>> y = (x.sum(axis=1) > 0).astype(int)
     >>> sites = {"north": (x[:40], y[:40]), "south": (x[40:], y[40:])}
-    >>> model = baselines.FedSoft(2, max_iter=20, batch_size=8, random_state=0).fit(sites)
+    >>> model = baselines.FedSoft(2, lr=0.1, max_iter=20, batch_size=8, random_state=0).fit(sites)
     >>> bool(model.score(x, y) > 0.9)
     True
     """
 
     kept = ("cluster", "model", "norm")
+    version: Mapping[str, str] = {"theta": "model"}
 
     def __init__(self, n_clusters: int = 3, *, mu: float = 0.1, least: float = 1e-4, **parameters: Any):
         super().__init__(n_clusters, **parameters)
@@ -121,8 +123,10 @@ class FedSoft(Clusters):
         own = self.private(client)
         return (own["model"], np.ones(1)) if "model" in own else super().models(client)
 
-    def adapt(self, X: Any, y: Any) -> Any:
-        """A new client mixes the centres by its importances."""
+    def adapt(self, X: Any, y: Any = None) -> Any:
+        """A new client mixes the centres by its importances; without labels by its inputs."""
+        if y is None:
+            return self.adapt_to_inputs(X, "cluster")
         learner = Trainer(**self.trainer_)
         rows = learner.rows(Client("new", self._rows(X), np.asarray(y)))
         return self.with_own({"cluster": to_numpy(importances(learner, self.theta_, rows, self.least).importance)})

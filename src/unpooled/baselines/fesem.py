@@ -11,7 +11,6 @@ from unpooled.arrays import Array, like, to_numpy
 from unpooled.baselines.ifca import Clusters, Models, Trained, chosen, train_chosen
 from unpooled.client import SUM, Ask, Client, client
 from unpooled.learners import Trainer
-from unpooled.learners.mixing import mass
 
 
 @client("fesem.nearest_round", SUM)
@@ -22,7 +21,7 @@ def nearest_round(down: Models, client: Client, *, trainer: dict) -> Trained:
     centres = like(down.theta, rows.x)
     choice = like(_first(client, len(centres)), rows.x) if "model" not in client.state else nearest(client, centres)
     own = (choice @ centres)[..., None, :]
-    loglik = mass(learner.log_likelihood(own, rows), rows.w)[..., 0]
+    loglik = learner.reported(learner.log_likelihood(own, rows)[..., 0], client, rows)
     up = train_chosen(learner, centres, client, rows, choice, loglik)
     client.state["model"] = (up.theta.sum(-2) / rows.w.sum(-1)[..., None])[..., None, :]
     return up
@@ -80,7 +79,7 @@ class FeSEM(Clusters):
     >>> x = rng.normal(size=(80, 2))
     >>> y = (x.sum(axis=1) > 0).astype(int)
     >>> sites = {"north": (x[:40], y[:40]), "south": (x[40:], y[40:])}
-    >>> model = baselines.FeSEM(2, max_iter=20, batch_size=8, random_state=0).fit(sites)
+    >>> model = baselines.FeSEM(2, lr=0.1, max_iter=20, batch_size=8, random_state=0).fit(sites)
     >>> bool(model.score(x, y) > 0.9)
     True
     """

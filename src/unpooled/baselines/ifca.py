@@ -5,6 +5,7 @@ Costs k models down and k up, all but the chosen one of them zero.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -47,9 +48,10 @@ def least_loss_round(down: Models, client: Client, *, trainer: dict) -> Trained:
     learner = Trainer(**trainer)
     rows = learner.rows(client)
     theta = learner.with_own(down.theta, client, rows.x)
-    loglik = mass(learner.log_likelihood(theta, rows), rows.w)  # (..., k)
-    choice = chosen(loglik)
-    return train_chosen(learner, down.theta, client, rows, choice, (loglik * choice).sum(-1))
+    by_row = learner.log_likelihood(theta, rows)  # (..., n, k)
+    choice = chosen(mass(by_row, rows.w))
+    loglik = learner.reported((by_row * choice[..., None, :]).sum(-1), client, rows)
+    return train_chosen(learner, down.theta, client, rows, choice, loglik)
 
 
 def chosen(score: Array) -> Array:
@@ -83,6 +85,7 @@ class Clusters(LearnerEstimator):
     """
 
     kept: tuple[str, ...] = ("cluster", "norm")  # entries of a client's state that are kept after the run
+    version: Mapping[str, str] = {"weights": "cluster"}  # those that make a client's own version, see `personal`
 
     def __init__(self, n_clusters: int = 3, **parameters: Any):
         super().__init__(**parameters)
@@ -113,17 +116,29 @@ class Clusters(LearnerEstimator):
         return State(state.trainer, theta, total.weight, state.round + 1), info
 
     def finish(self, fed: Federation, state: State) -> None:
-        self.describe(fed, state.trainer, state.theta, *self.kept)
+        places = range(len(state.theta))
+        theta = (
+            self.polish(fed, state.theta, state.trainer, "cluster", places) if "model" not in self.kept else state.theta
+        )
+        self.describe(fed, state.trainer, theta, *self.kept)
         self.weights_ = to_numpy(state.weight) / to_numpy(state.weight).sum()
         self.concepts_ = {name: int(own["cluster"].argmax()) for name, own in self.clients_.items() if "cluster" in own}
+        self.describe_parts(fed, "cluster")
+        largest = np.eye(len(self.theta_))[self.weights_.argmax()]
+        self.personalise(fed, largest, **self.version)
 
     def models(self, client: str | None) -> tuple[np.ndarray, np.ndarray]:
         theta, _ = super().models(client)
         largest = np.eye(len(theta))[self.weights_.argmax()]
         return theta, self.private(client).get("cluster", largest)
 
-    def adapt(self, X: Any, y: Any) -> Any:
-        """A new client joins the cluster whose model has the least loss on its rows."""
+    def part_weights(self, own: Mapping[str, np.ndarray]) -> np.ndarray:
+        return own.get("cluster", self.weights_)
+
+    def adapt(self, X: Any, y: Any = None) -> Any:
+        """A new client joins the cluster whose model has the least loss on its rows; without labels by its inputs."""
+        if y is None:
+            return self.adapt_to_inputs(X, "cluster")
         learner = Trainer(**self.trainer_)
         rows = learner.rows(Client("new", self._rows(X), np.asarray(y)))
         loglik = to_numpy(learner.log_likelihood(self.theta_, rows)).sum(0)
@@ -169,7 +184,7 @@ class IFCA(Clusters):
     >>> x = rng.normal(size=(80, 2))
     >>> y = (x.sum(axis=1) > 0).astype(int)
     >>> sites = {"north": (x[:40], y[:40]), "south": (x[40:], y[40:])}
-    >>> model = baselines.IFCA(2, max_iter=20, batch_size=8, random_state=0).fit(sites)
+    >>> model = baselines.IFCA(2, lr=0.1, max_iter=20, batch_size=8, random_state=0).fit(sites)
     >>> bool(model.score(x, y) > 0.9)
     True
     """

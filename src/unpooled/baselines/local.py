@@ -12,7 +12,7 @@ from unpooled.client import SUM, Client, client
 from unpooled.errors import BadParameter
 from unpooled.estimator import Info
 from unpooled.federation import Federation
-from unpooled.learners import Trainer
+from unpooled.learners import Trainer, personal
 from unpooled.tree import message
 
 
@@ -30,7 +30,17 @@ def train_alone(down: Model, client: Client, *, trainer: dict) -> Score:
     begin = client.state.get("theta", down.theta)
     loglik = learner.log_likelihood(begin, rows)[..., 0]
     client.state["theta"] = learner.train(begin, client, rows, certain(rows))
-    return Score((rows.w * loglik).sum(-1), rows.w.sum(-1))
+    return Score(learner.reported(loglik, client, rows), rows.w.sum(-1))
+
+
+@client("local_only.regress_alone", SUM, batched=False)
+def regress_alone(down: None, client: Client, *, trainer: dict) -> Score:
+    """Logistic regression on the client's own rows, its penalty chosen by cross-validation; the client keeps it."""
+    learner = Trainer(**trainer)
+    rows = learner.rows(client)
+    personal.keep(learner, client, np.zeros((0, len(rows.y), len(learner.labels))), 0.0, rows.x)
+    alone = float(client.state["kept_losses"][0])
+    return Score(np.asarray(-alone * rows.w.sum()), rows.w.sum())
 
 
 class LocalOnly(FedAvg):
@@ -68,18 +78,40 @@ class LocalOnly(FedAvg):
     >>> x = rng.normal(size=(80, 2))
     >>> y = (x.sum(axis=1) > 0).astype(int)
     >>> sites = {"north": (x[:40], y[:40]), "south": (x[40:], y[40:])}
-    >>> model = baselines.LocalOnly(max_iter=20, batch_size=8, random_state=0).fit(sites)
+    >>> model = baselines.LocalOnly(random_state=0).fit(sites)
     >>> bool((model.predict(x[:40], client="north") == y[:40]).mean() > 0.9)
     True
     """
 
+    @property
+    def finds_optimum(self) -> bool:
+        return False
+
+    @property
+    def searches(self) -> bool:
+        return not self._regresses
+
+    @property
+    def _regresses(self) -> bool:
+        return self.lr == "auto" and self.learner == "linear"
+
     def step(self, fed: Federation, state: State) -> tuple[State, Info]:
+        if self._regresses:
+            total = fed.sum(regress_alone.using(trainer=state.trainer), None)
+            return state._replace(round=state.round + 1), {"loglik": float(total.loglik / total.rows)}
         trainer = self.at_round(state.trainer, state.round + 1)
         total = self.cohort(fed).sum(train_alone.using(trainer=trainer), Model(state.theta))
         return state._replace(round=state.round + 1), {"loglik": float(total.loglik / total.rows)}
 
     def finish(self, fed: Federation, state: State) -> None:
-        self.describe(fed, state.trainer, state.theta, "theta")
+        self.describe(fed, state.trainer, state.theta, "theta", *personal.KEYS)
+        self._describe_choices(fed)
+
+    def done(self, state: State, history: list) -> bool:
+        return self._regresses or super().done(state, history)
+
+    def _bases(self, x: np.ndarray, own: dict) -> np.ndarray:
+        return np.zeros((0, len(x), len(self.classes_)))
 
     def models(self, client: str | None) -> tuple[np.ndarray, np.ndarray]:
         own = self.private(client)

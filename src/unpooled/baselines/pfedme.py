@@ -47,7 +47,7 @@ def moreau_round(down: Model, client: Client, *, trainer: dict, lam: float, eta:
         w = w - go * eta * lam * (w - theta)
     client.state["theta"] = theta
     n = rows.w.sum(-1)
-    return Envelope(w, 0 * n + 1.0, (rows.w * loglik).sum(-1), n)
+    return Envelope(w, 0 * n + 1.0, learner.reported(loglik, client, rows), n)
 
 
 class PFedMe(FedAvg):
@@ -93,7 +93,7 @@ class PFedMe(FedAvg):
     >>> x = rng.normal(size=(80, 2))
     >>> y = (x.sum(axis=1) > 0).astype(int)
     >>> sites = {"north": (x[:40], y[:40]), "south": (x[40:], y[40:])}
-    >>> model = baselines.PFedMe(max_iter=40, local_epochs=5, batch_size=10, random_state=0).fit(sites)
+    >>> model = baselines.PFedMe(lr=0.1, max_iter=40, local_epochs=5, batch_size=10, random_state=0).fit(sites)
     >>> bool(model.score(x, y) > 0.9)
     True
     """
@@ -112,6 +112,10 @@ class PFedMe(FedAvg):
         if self.lam <= 0 or self.inner_steps < 1:
             raise BadParameter(f"lam={self.lam!r} must be above 0 and inner_steps={self.inner_steps!r} at least 1")
 
+    @property
+    def finds_optimum(self) -> bool:
+        return False
+
     def step(self, fed: Federation, state: State) -> tuple[State, Info]:
         options = {"lam": self.lam, "eta": self.eta, "inner_steps": self.inner_steps}
         ask = moreau_round.using(trainer=self.at_round(state.trainer, state.round + 1), **options)
@@ -122,6 +126,7 @@ class PFedMe(FedAvg):
 
     def finish(self, fed: Federation, state: State) -> None:
         self.describe(fed, state.trainer, state.theta, "theta")
+        self.personalise(fed, theta="theta")
 
     def models(self, client: str | None) -> tuple[np.ndarray, np.ndarray]:
         return self.private(client).get("theta", self.theta_), np.ones(1)

@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from unpooled import tree
 from unpooled.arrays import Array, Float, to_numpy
 from unpooled.client import SUM, Client, client
+from unpooled.data.tabled import DESIGN
 from unpooled.estimator import Estimator, rows_of
 from unpooled.federation import Federation
 from unpooled.maths.feature_maps import ACTIVATIONS, Kernel, Leaves, Spec, features, start
@@ -153,6 +154,8 @@ class FedAvgRegression(RegressorMixin, Estimator):
     >>> model.predict(x).shape
     (60,)
     """
+
+    encoding = DESIGN
 
     proximal = 0.0
     loss = "squared"

@@ -13,7 +13,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from unpooled.commands import node_study
+from unpooled.commands import node_page, node_study
 
 
 def add_parser(commands: Any) -> argparse.ArgumentParser:
@@ -35,6 +35,7 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
     start.add_argument("--behind", metavar="HOST:PORT", help="serve a stock SuperNode started with --isolation process")
     _add_ledger(inner.add_parser("ledger", help="check or show the ledger of what left"))
     node_study.add_parsers(inner)
+    node_page.add_parser(inner)
     return parser
 
 
@@ -47,7 +48,7 @@ def _add_ledger(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    own = {"init": run_init, "keygen": run_keygen, "start": run_start, "ledger": run_ledger}
+    own = {"init": run_init, "keygen": run_keygen, "start": run_start, "ledger": run_ledger, "page": node_page.run}
     return {**own, **node_study.RUNS}[args.what](args)
 
 

@@ -1,22 +1,20 @@
-"""`unpooled node review|approve|revoke|fingerprint`: a site decides which studies its node takes part in."""
+"""`unpooled node review|approve|refuse|revoke|fingerprint`: a site decides which studies its node takes part in."""
 
 from __future__ import annotations
 
 import argparse
 import json
-import re
 import sys
 from pathlib import Path
 from typing import Any
 
-STUDIES = re.compile(r"^studies\s*=\s*\[[^\]]*\]", re.M)
-
 
 def add_parsers(inner: Any) -> None:
-    """The four commands, as parts of `unpooled node`."""
+    """The five commands, as parts of `unpooled node`."""
     texts = {
         "review": "describe what a study would ask of this node, after a rehearsal on its table",
         "approve": "let this node take part in a study",
+        "refuse": "note that this node does not take part in a study",
         "revoke": "withdraw the approval of a study",
     }
     for name, text in texts.items():
@@ -59,39 +57,38 @@ def _print_lines(lines: list[str]) -> None:
 
 
 def run_approve(args: argparse.Namespace) -> int:
-    from unpooled import store, study
-    from unpooled.node import config, policy
+    from unpooled import study
+    from unpooled.node import approval, config
 
     node = config.read(args.node)
     approved = study.read(Path(args.study))
-    rules = policy.read(node.paths["policy"])
-    _write_studies(node.paths["policy"], sorted({*rules.studies, approved.digest}))
-    store.write_file(node.folder / "studies" / f"{approved.digest[:16]}.toml", approved.content)
+    approval.approve(node, approved)
     text = f"{node.name} takes part in {approved.title!r} ({approved.digest[:16]}) from the next question on"
     print(json.dumps({"approved": approved.digest}) if args.json else text)
     return 0
 
 
-def run_revoke(args: argparse.Namespace) -> int:
+def run_refuse(args: argparse.Namespace) -> int:
     from unpooled import study
-    from unpooled.errors import BadParameter
-    from unpooled.node import config, policy
+    from unpooled.node import approval, config
 
     node = config.read(args.node)
-    rules = policy.read(node.paths["policy"])
+    refused = study.read(Path(args.study))
+    approval.refuse(node, refused)
+    text = f"{node.name} does not take part in {refused.title!r} ({refused.digest[:16]})"
+    print(json.dumps({"refused": refused.digest}) if args.json else text)
+    return 0
+
+
+def run_revoke(args: argparse.Namespace) -> int:
+    from unpooled import study
+    from unpooled.node import approval, config
+
+    node = config.read(args.node)
     path = Path(args.study)
-    start = study.read(path).digest if path.is_file() else args.study
-    revoked = [digest for digest in rules.studies if digest.startswith(start)]
-    if not revoked:
-        raise BadParameter(
-            f"{node.name} has approved no study {args.study!r}: its policy.toml lists {len(rules.studies)}"
-        )
-    _write_studies(node.paths["policy"], [digest for digest in rules.studies if digest not in revoked])
-    print(
-        json.dumps({"revoked": revoked})
-        if args.json
-        else f"{node.name} no longer answers {', '.join(d[:16] for d in revoked)}"
-    )
+    ended = approval.revoke(node, study.read(path).digest if path.is_file() else args.study)
+    text = f"{node.name} no longer answers {', '.join(d[:16] for d in ended)}"
+    print(json.dumps({"revoked": ended}) if args.json else text)
     return 0
 
 
@@ -109,14 +106,10 @@ def run_fingerprint(args: argparse.Namespace) -> int:
     return 0
 
 
-def _write_studies(path: Path, digests: list[str]) -> None:
-    """Change the line `studies = [...]` of a policy file and nothing else."""
-    from unpooled import store
-
-    text = path.read_text()
-    line = f"studies = {json.dumps(digests)}"
-    new, count = STUDIES.subn(lambda _: line, text, count=1)
-    store.write_file(path, (new if count else f"{line}\n{text}").encode())
-
-
-RUNS = {"review": run_review, "approve": run_approve, "revoke": run_revoke, "fingerprint": run_fingerprint}
+RUNS = {
+    "review": run_review,
+    "approve": run_approve,
+    "refuse": run_refuse,
+    "revoke": run_revoke,
+    "fingerprint": run_fingerprint,
+}

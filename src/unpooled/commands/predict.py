@@ -20,6 +20,13 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
     parser.add_argument("folder", type=Path, metavar="RUN")
     parser.add_argument("file", type=Path, metavar="FILE")
     parser.add_argument("--client", help="predict with this client's personal model")
+    parser.add_argument(
+        "--id", action="append", default=[], metavar="COLUMN", help="carry this column through; repeat it"
+    )
+    parser.add_argument("--keep", action="store_true", help="carry every column through that the model does not use")
+    parser.add_argument(
+        "--interval", type=float, metavar="SHARE", help="add lower and upper ends, 0.9 for 90 %% intervals"
+    )
     parser.add_argument("--out", type=Path, help="write to this file instead of printing")
     parser.add_argument("--json", action="store_true", help="print one JSON object of columns")
     return parser
@@ -27,10 +34,13 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
 
 def run(args: argparse.Namespace) -> int:
     from unpooled import store
+    from unpooled.data import files
     from unpooled.estimator import load
 
-    model = load(args.folder)
-    columns = answers(model, rows(model, args.file), args.client)
+    model, table = load(args.folder), files.read_table(args.file)
+    x = rows(model, table, str(args.file))
+    kept = carried(table, names_of(model), declared_ids(args.folder), args.id, args.keep)
+    columns = kept | answers(model, x, args.client) | intervals(model, x, args.interval)
     text = f"{json.dumps(columns)}\n" if args.json else _csv(columns)
     if args.out:
         store.write_file(args.out, text.encode())
@@ -40,13 +50,69 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def rows(model: Any, path: Path) -> np.ndarray:
-    """The model's columns of a file, in the model's order; other columns are ignored."""
-    from unpooled.data import files
-    from unpooled.data.frames import fitted_with, matrix
+def names_of(model: Any) -> list[str]:
+    """The columns of a table that the model uses; none if they have no names."""
+    schema = getattr(model, "schema_", None)
+    return [c["name"] for c in schema] if schema is not None else list(getattr(model, "columns_", None) or ())
 
-    found = files.read(path)
-    return matrix(fitted_with(getattr(model, "columns_", None) or found, found, str(path)), str(path))
+
+def rows(model: Any, table: dict[str, Any], where: str) -> np.ndarray:
+    """The model's columns of a table, encoded as those of the fit were, in the model's order."""
+    from unpooled.data.frames import fitted_with, matrix
+    from unpooled.data.tabled import encoded_columns
+
+    names = names_of(model)
+    found = fitted_with(names or table, table, where)
+    return encoded_columns(model, found, where) if hasattr(model, "schema_") else matrix(found, where)
+
+
+# ---- columns that are carried through ----
+
+
+def declared_ids(folder: Path) -> list[str]:
+    """The columns that the run's config declares to be ids."""
+    from unpooled import config
+
+    path = folder / "config.toml"
+    kinds = config.read(path).get("columns", {}) if path.exists() else {}
+    return [
+        name for name, entry in kinds.items() if "id" in (entry, entry.get("kind") if isinstance(entry, dict) else "")
+    ]
+
+
+def carried(
+    table: dict[str, Any], used: list[str], declared: list[str], wanted: list[str], everything: bool
+) -> dict[str, list]:
+    """The columns that are not the model's and go through as they are: ids, those asked for, or all."""
+    import numpy as np
+
+    from unpooled.data.check.profile import ID_NAME
+    from unpooled.data.frames import fitted_with
+
+    others = [name for name in table if name not in used]
+    ids = [name for name in others if name in declared or (used and not declared and ID_NAME.search(name))]
+    names = others if everything else list(dict.fromkeys([*ids, *wanted]))
+    return {name: _plain(np.asarray(v)) for name, v in fitted_with(names, table, "the file").items()}
+
+
+def _plain(values: np.ndarray) -> list:
+    import numpy as np
+
+    if values.dtype.kind == "M":
+        return [None if np.isnat(v) else str(v) for v in values]
+    return ["" if v is None else v for v in values.tolist()]
+
+
+def intervals(model: Any, x: np.ndarray, share: float | None) -> dict[str, list]:
+    """The ends of intervals that hold y with this probability."""
+    from unpooled.errors import BadParameter
+
+    if share is None:
+        return {}
+    if not hasattr(model, "interval"):
+        raise BadParameter(f"{type(model).__name__} has no intervals: leave --interval out")
+    lower, upper = model.interval(x, share)
+    return {"lower": lower.tolist(), "upper": upper.tolist()}
 
 
 def answers(model: Any, x: np.ndarray, client: str | None = None) -> dict[str, list]:
@@ -58,6 +124,8 @@ def answers(model: Any, x: np.ndarray, client: str | None = None) -> dict[str, l
     options = _client_option(model, client)
     if not hasattr(model, "predict"):
         filled = np.asarray(model.transform(x))
+        if hasattr(model, "schema_"):
+            return _decoded(model, filled)
         names = getattr(model, "get_feature_names_out", lambda: model.columns_ or _numbered("x", filled))()
         return dict(zip(names, filled.T.tolist()))
     if "return_std" in signature(model.predict).parameters:
@@ -71,6 +139,13 @@ def answers(model: Any, x: np.ndarray, client: str | None = None) -> dict[str, l
     if hasattr(model, "score_samples"):
         output["log_density"] = model.score_samples(x, **options)
     return {name: np.asarray(values).tolist() for name, values in output.items()}
+
+
+def _decoded(model: Any, filled: np.ndarray) -> dict[str, list]:
+    """Filled rows with levels by name, and dates as dates."""
+    from unpooled.data.schema import Schema, decode
+
+    return {name: _plain(values) for name, values in decode(Schema.from_list(model.schema_), filled).items()}
 
 
 def _client_option(model: Any, client: str | None) -> dict[str, str]:

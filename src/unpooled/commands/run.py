@@ -78,7 +78,8 @@ def clients_of(folder: Path) -> Iterator[Any]:
     if study is not None:
         options |= {"study": study, "names": study.names, "min_clients": study.min_cohort}
     say = lambda text: print(f"unpooled: {text}", file=sys.stderr)  # noqa: E731
-    with connect(Path(network["link"]), columns=sections["data"].get("columns"), say=say, **options) as fed:
+    options |= {"columns": sections["data"].get("columns"), "wanted": config.wanted(sections)}
+    with connect(Path(network["link"]), say=say, **options) as fed:
         yield runs.with_layers(fed, folder, sections)
 
 

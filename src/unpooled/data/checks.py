@@ -25,31 +25,62 @@ class Part(NamedTuple):
     columns: list[str] | None = None  # (d,)
     where: str = ""  # its name in messages: "client 'zurich'", "the data"
     groups: np.ndarray | None = None  # (n,) the client of each row, before they are split
+    table: Any = None  # its columns before they are encoded, where they have names
 
 
-def aligned(parts: Sequence[Part]) -> list[Part]:
-    """The parts with their columns in the order of the first; refused if columns differ."""
-    first = parts[0]
-    return [p if p.columns == first.columns else _reordered(p, first) for p in parts]
+def all_or_none_named(parts: Sequence[Part]) -> None:
+    """Refuse frames beside arrays: columns could not be matched."""
+    named, bare = (next((p for p in parts if (p.table is not None) == has), None) for has in (True, False))
+    if named is not None and bare is not None:
+        raise BadData(f"{bare.where} has no column names but {named.where} has: give all as frames or arrays")
 
 
-def _reordered(part: Part, first: Part) -> Part:
-    if part.columns is None or first.columns is None:
-        with_names, without = (first, part) if part.columns is None else (part, first)
-        raise BadData(f"{without.where} has no column names but {with_names.where} has: give all as frames or arrays")
-    lacks = [c for c in first.columns if c not in set(part.columns)]
-    extra = [c for c in part.columns if c not in set(first.columns)]
-    if lacks or extra:
-        does = f"has no column {lacks[0]!r}" if lacks else f"has a column {extra[0]!r}"
-        other = f"{first.where} has" if lacks else f"{first.where} has not"
-        instead = f" (it has {extra[0]!r} instead)" if lacks and extra else ""
-        raise BadData(f"{part.where} {does} that {other}{instead}: give all clients the same columns")
-    place = {c: j for j, c in enumerate(part.columns)}
-    return part._replace(x=part.x[:, [place[c] for c in first.columns]], columns=first.columns)
+def labelled(parts: Sequence[Part]) -> list[Part]:
+    """The parts without the rows that have no label, which are counted in a warning; a part without any label is refused."""
+    kept, counts = [], {}
+    for part in parts:
+        gaps = _no_label(part)
+        if gaps is None or not gaps.any():
+            kept.append(part)
+            continue
+        if gaps.all():
+            raise BadData(f"{part.where} has no label in any row: leave it out, or say which column holds the labels")
+        counts[part.where] = int(gaps.sum())
+        kept.append(_without_rows(part, gaps))
+    if counts:
+        where = ", ".join(f"{n} of {who}" for who, n in list(counts.items())[:5])
+        more = f" and {len(counts) - 5} more" if len(counts) > 5 else ""
+        warnings.warn(
+            f"{sum(counts.values())} rows have no label and are left out ({where}{more})", DataWarning, stacklevel=4
+        )
+    return kept
 
 
-def check(parts: Sequence[Part]) -> None:
-    """Refuse clients that disagree, are empty, or have infinite values or missing labels; warn of constant columns."""
+def _no_label(part: Part) -> np.ndarray | None:
+    """(n,) which rows lack a label; None if they cannot."""
+    if part.y is None or not len(part.y) or len(part.y) != part.x.shape[0]:
+        return None
+    y = to_numpy(part.y)
+    if y.dtype.kind in "iub":
+        return None
+    gaps = missing(y)
+    return np.asarray(gaps.reshape(len(gaps), -1).any(1))
+
+
+def _without_rows(part: Part, gaps: np.ndarray) -> Part:
+    def cut(a: Any) -> Any:
+        if a is None:
+            return None
+        return a[namespace(a).as_tensor(~gaps, device=a.device)] if is_torch(a) else np.asarray(a)[~gaps]
+
+    return part._replace(x=cut(part.x), y=cut(part.y), w=cut(part.w), groups=cut(part.groups))
+
+
+def check(parts: Sequence[Part], whole: bool = True) -> None:
+    """Refuse clients that disagree, are empty, or have infinite values; warn of constant columns.
+
+    Without `whole` there are other clients elsewhere: a column may be missing or constant here.
+    """
     for part in parts:
         check_rows(part)
         _check_alike(part, parts[0])
@@ -59,7 +90,8 @@ def check(parts: Sequence[Part]) -> None:
         raise BadData("sample_weight is zero in every row: give some rows a weight")
     lo, hi = (np.stack(ends) for ends in zip(*(_range(p.x) for p in parts)))  # (clients, d)
     _check_finite(parts, lo, hi)
-    _check_informative(parts, lo, hi)
+    if whole:
+        _check_informative(parts, lo, hi)
 
 
 def check_rows(part: Part) -> None:
@@ -111,8 +143,7 @@ def _check_labels(part: Part) -> None:
     bad = missing(y) if y.dtype.kind != "f" else ~np.isfinite(y)
     if bad.any():
         row = int(np.argwhere(bad)[0][0])
-        what = "no" if missing(y).any() else "an infinite"
-        raise BadData(f"{part.where} has {what} label in row {row}: leave such rows out")
+        raise BadData(f"{part.where} has an infinite label in row {row}: leave such rows out")
 
 
 def _check_weights(part: Part) -> None:

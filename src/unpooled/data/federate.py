@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from unpooled.data.tables import clients_from
@@ -18,7 +18,9 @@ def federate(
     by: Any = None,
     label: str | None = None,
     sample_weight: Any = None,
-    columns: Sequence[str] | None = None,
+    columns: Sequence[str] | Mapping[str, Any] | str | None = None,
+    schema: Mapping[str, Any] | None = None,
+    sites: Mapping[str, Mapping[str, Any]] | None = None,
     **engine: Any,
 ) -> Local:
     """Make a federation in this process from the data of its clients.
@@ -37,8 +39,16 @@ def federate(
         The column of labels; the same as a string for `y`.
     sample_weight : dict, list, array, str or None, default=None
         Row weights, given as `y` is.
-    columns : sequence of str or None, default=None
-        The columns to use as features; None is every column that has no other role.
+    columns : sequence of str, dict, "union" or None, default=None
+        The columns to use as features; None is every column that has no other role. "union" lets clients lack columns,
+        which are then missing in all their rows. A dict gives the kinds of columns, as `schema` does.
+    schema : dict or None, default=None
+        Kinds of columns, with the keys of [columns] in a config: name to kind, or to a dict of kind, unit, levels, missing and
+        other. Kinds: "real", "positive", "count", "binary", "category", "ordered", "date", "id", "ignored". What is not given is
+        inferred from the values.
+    sites : dict or None, default=None
+        How single clients write columns, with the keys of a node's [data.columns]: client to column to its name there, or to a
+        dict of name, unit, factor, levels and missing; False for a column that the client lacks.
     **engine
         Options of `Local`: mode, threads, min_clients, stack_cells, stack_padding.
 
@@ -61,10 +71,26 @@ def federate(
 
     >>> up.federate(rng.normal(size=(4, 2)), by=["a", "b", "a", "b"]).names
     ['a', 'b']
+
+    Frames with texts; one client measures in inches and calls the column by another name:
+
+    >>> import pandas as pd
+    >>> paris = pd.DataFrame({"height": [170.0, 181.0, 164.0], "sex": ["f", "m", "f"]})
+    >>> boston = pd.DataFrame({"inches": [70.0, 65.0, None], "sex": ["m", "f", "f"]})
+    >>> fed = up.federate(
+    ...     {"paris": paris, "boston": boston},
+    ...     columns={"height": {"unit": "cm"}},
+    ...     sites={"boston": {"height": {"name": "inches", "unit": "in"}}},
+    ... )
+    >>> fed.schema["sex"].levels
+    ('f', 'm')
+    >>> fed.here()[1].x.tolist()
+    [[177.8, 1.0], [165.1, 0.0], [nan, 0.0]]
     """
-    table = clients_from(data, y, by=by, label=label, sample_weight=sample_weight, columns=columns)
+    roles: dict[str, Any] = {"by": by, "label": label, "sample_weight": sample_weight}
+    table = clients_from(data, y, **roles, columns=columns, schema=schema, sites=sites)
     fed = Local(table.clients, **engine)
-    fed.columns = table.columns
+    fed.columns, fed.schema = table.columns, table.schema
     return fed
 
 

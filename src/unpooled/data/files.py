@@ -1,6 +1,6 @@
 """Tables from csv, csv.gz, parquet and npz files as dicts of columns; no pandas, no pickle.
 
-Numbers are int64 or float64 with NaN for missing values, anything else is strings with None for missing values.
+Numbers are int64 or float64 with NaN for missing values, anything else is texts with None for missing values.
 pyarrow is used when installed (parquet needs it); without it csv goes through the standard library.
 """
 
@@ -17,20 +17,45 @@ from zipfile import BadZipFile
 
 import numpy as np
 
+from unpooled.data.schema.texts import Texts
 from unpooled.errors import BadData, DataNotFound, UnpooledError
 
-Columns = dict[str, np.ndarray]  # name -> (n,)
+Columns = dict[str, Any]  # name -> (n,): an array, or Texts
 
 UNREADABLE = (OSError, ValueError, EOFError, NotImplementedError, BadZipFile, zlib.error, csv.Error)
 
-MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "?")
+MISSING: tuple[str, ...] = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "?")
+AS_WRITTEN: dict[str, Any] = {  # options of pyarrow's csv reader: truth values and times stay texts
+    "null_values": MISSING,
+    "strings_can_be_null": True,
+    "quoted_strings_can_be_null": True,
+    "true_values": [],
+    "false_values": [],
+    "timestamp_parsers": ["none"],
+    "auto_dict_max_cardinality": 1000,
+}
 
 
-def read(path: str | Path) -> Columns:
-    """The columns of one file; the suffix decides the format.
+def read(path: str | Path) -> dict[str, np.ndarray]:
+    """The columns of one file as arrays; the suffix decides the format.
 
     >>> read("cleveland.csv")["age"]  # doctest: +SKIP
     """
+    return {name: _as_array(column) for name, column in read_table(path).items()}
+
+
+def _as_array(column: Any) -> np.ndarray:
+    """A column as an array of numbers or of texts with None for missing values."""
+    values = np.asarray(column)
+    if values.dtype.kind != "M":
+        return values
+    texts = np.datetime_as_string(values).astype(object)
+    texts[np.isnat(values)] = None
+    return texts
+
+
+def read_table(path: str | Path) -> Columns:
+    """The columns of one file: arrays, and `Texts` for texts, which takes a fraction of the memory."""
     path = Path(path)
     if not path.is_file():
         raise DataNotFound(f"{path} is not a file: check the path")
@@ -117,21 +142,14 @@ def _csv_with_arrow(path: Path, header: list[str], delimiter: str) -> Columns:
             path,
             read_options=arrow_csv.ReadOptions(column_names=header, skip_rows=1),
             parse_options=arrow_csv.ParseOptions(delimiter=delimiter),
-            convert_options=arrow_csv.ConvertOptions(
-                null_values=MISSING, strings_can_be_null=True, quoted_strings_can_be_null=True, column_types=types
-            ),
+            convert_options=arrow_csv.ConvertOptions(**AS_WRITTEN, auto_dict_encode=True, column_types=types),
         )
 
     found = table({})
-    # dates and booleans stay strings, as without pyarrow
-    odd = {f.name: pa.string() for f in found.schema if not _plain(pa, f.type)}
-    found = table(odd) if odd else found
+    # times stay texts, as without pyarrow
+    odd = {f.name: pa.dictionary(pa.int32(), pa.string()) for f in found.schema if pa.types.is_time(f.type)}
+    found = (table(odd) if odd else found).unify_dictionaries()
     return {name: from_arrow(found[name]) for name in header}
-
-
-def _plain(pa: Any, kind: Any) -> bool:
-    t = pa.types
-    return t.is_integer(kind) or t.is_floating(kind) or t.is_string(kind) or t.is_null(kind)
 
 
 def _csv_without_arrow(path: Path, header: list[str], delimiter: str) -> Columns:
@@ -175,18 +193,37 @@ def read_parquet(path: Path) -> Columns:
     return {name: from_arrow(table[name]) for name in table.column_names}
 
 
-def from_arrow(column: Any) -> np.ndarray:
-    """One column of a pyarrow table as a NumPy array."""
+def from_arrow(column: Any) -> Any:
+    """One column of a pyarrow table as a NumPy array, or as Texts."""
     import pyarrow as pa
 
-    kind = column.type
-    if pa.types.is_decimal(kind) or pa.types.is_null(kind):
-        column = column.cast(pa.float64())
-    elif pa.types.is_boolean(kind):
-        column = column.cast(pa.int8())
-    elif pa.types.is_dictionary(kind) or pa.types.is_temporal(kind):
-        column = column.cast(pa.string())
+    kind, types = column.type, pa.types
+    if types.is_decimal(kind) or types.is_null(kind):
+        return column.cast(pa.float64()).to_numpy()
+    if types.is_boolean(kind):
+        return column.to_numpy() if not column.null_count else column.cast(pa.float64()).to_numpy()
+    if types.is_date(kind):
+        return column.cast(pa.date32()).to_numpy().astype("datetime64[D]")
+    if types.is_timestamp(kind):
+        return column.to_numpy().astype("datetime64[us]")
+    if types.is_time(kind) or types.is_string(kind) or types.is_large_string(kind):
+        column = column.cast(pa.string()).dictionary_encode()
+    if types.is_dictionary(column.type):
+        return _texts(column)
     return column.to_numpy()
+
+
+def _texts(column: Any) -> Texts:
+    """A column of dictionary type as Texts; spaces around a text do not count."""
+    import pyarrow as pa
+
+    whole = column.combine_chunks()
+    if isinstance(whole, pa.ChunkedArray):  # no rows, or too many for one chunk
+        whole = whole.unify_dictionaries().combine_chunks()
+    if isinstance(whole, pa.ChunkedArray):
+        whole = whole.chunk(0) if whole.num_chunks else pa.array([], column.type)
+    codes = whole.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+    return Texts(codes, [str(v) for v in whole.dictionary.to_pylist()])
 
 
 def read_npz(path: Path) -> Columns:

@@ -7,7 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from unpooled.data.files import Columns, is_number
+from unpooled.data.files import Columns, from_arrow, is_number
+from unpooled.data.schema import Texts, as_texts
+from unpooled.data.schema.column import level_text
+from unpooled.data.schema.texts import sorted_texts
 from unpooled.errors import BadData, suggest
 
 
@@ -24,10 +27,21 @@ def columns_of(frame: Any, where: str) -> tuple[Columns, bool]:
     if len(set(names)) < len(names):
         twice = next(n for n in names if names.count(n) > 1)
         raise BadData(f"{where} has two columns called {twice!r}: rename one")
-    return {n: frame[k].to_numpy() for n, k in zip(names, keys)}, all(isinstance(k, str) for k in keys)
+    return {n: _values(frame[k]) for n, k in zip(names, keys)}, all(isinstance(k, str) for k in keys)
 
 
-def pick(columns: Columns, name: str, role: str, where: str) -> np.ndarray:
+def _values(series: Any) -> Any:
+    """The values of a frame's column: an array, or Texts for categories of pandas, polars or pyarrow."""
+    kind = str(getattr(series, "dtype", getattr(series, "type", "")))
+    if kind == "category":
+        levels = [level_text(v) for v in series.cat.categories]
+        return Texts(series.cat.codes.to_numpy(), levels, declared=True, ordered=bool(series.cat.ordered))
+    if kind.startswith(("Enum", "Categorical")):  # polars
+        return sorted_texts(as_texts(series.to_numpy()), series.dtype.categories if kind.startswith("Enum") else None)
+    return from_arrow(series) if hasattr(series, "num_chunks") else series.to_numpy()
+
+
+def pick(columns: Columns, name: str, role: str, where: str) -> Any:
     """The column that `role`= names, taken out of `columns`."""
     if name not in columns:
         raise BadData(f"{role}={name!r} is not a column of {where}: {suggest(name, columns)}")
@@ -54,7 +68,8 @@ def matrix(columns: Columns, where: str) -> np.ndarray:
     return x
 
 
-def _numbers(values: np.ndarray, name: str, where: str) -> np.ndarray:
+def _numbers(values: Any, name: str, where: str) -> np.ndarray:
+    values = np.asarray(values)
     if values.dtype.kind in "fiub":
         return values
     if values.dtype == object:
@@ -76,8 +91,8 @@ def _numbers(values: np.ndarray, name: str, where: str) -> np.ndarray:
             f"column {name!r} of {where} holds values{such}: write numbers with a point for decimals and without commas"
         )
     raise BadData(
-        f"column {name!r} of {where} holds values{such} that are not numbers: encode it as numbers or leave it out "
-        "(columns= names those to use)"
+        f"column {name!r} of {where} holds values{such} that are not numbers: declare its kind in [columns], "
+        "encode it as numbers or leave it out (columns= names those to use)"
     )
 
 

@@ -18,8 +18,10 @@ from unpooled.arrays import Array, is_torch, like, namespace, to_numpy
 from unpooled.client import Client
 from unpooled.data import checks, files
 from unpooled.data.checks import Part
-from unpooled.data.frames import columns_of, is_frame, matrix, missing, pick
-from unpooled.errors import BadData, BadParameter, DataNotFound, suggest
+from unpooled.data.columns import Table, labels_of, names_of, read_columns, renamed, schema_of, table_matrix
+from unpooled.data.frames import columns_of, is_frame, missing, pick
+from unpooled.data.schema import Column, Own, Schema, as_texts, read_own
+from unpooled.errors import BadData, BadParameter, DataNotFound, UnpooledError, suggest
 
 
 @dataclass
@@ -29,6 +31,7 @@ class Clients:
     clients: list[Client]
     columns: list[str] | None = None  # (d,) names of the features, if they have names
     label: str | None = None
+    schema: Schema | None = None  # kinds and levels of the features, if they have names
 
 
 class Collection(NamedTuple):
@@ -48,6 +51,18 @@ class Roles(NamedTuple):
     columns: tuple[str, ...] | None = None
 
 
+class Kinds(NamedTuple):
+    """What is declared of columns: a schema, whether clients may lack some, and how each client writes them."""
+
+    schema: Schema | None = None
+    union: bool = False
+    sites: Mapping[str, Mapping[str, Own]] = {}
+
+    def of(self, name: str | None) -> Column | None:
+        """The declared column of that name."""
+        return self.schema[name] if name is not None and self.schema is not None and name in self.schema else None
+
+
 def clients_from(
     data: Any,
     y: Any = None,
@@ -55,51 +70,75 @@ def clients_from(
     by: Any = None,
     sample_weight: Any = None,
     label: str | None = None,
-    columns: Sequence[str] | None = None,
+    columns: Any = None,
+    schema: Any = None,
+    sites: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Clients:
     """Clients from a dict or list of arrays, (X, y) pairs, frames or files, a folder or glob, or one table with `by=`.
 
     `y` and `sample_weight` are one array for the rows, a dict or list of one for each client, or a column's name;
-    `label` is the same as a column's name for `y`. `columns` are the features to use; by default all other columns.
+    `label` is the same as a column's name for `y`. `columns` are the features to use, by default all other columns, or
+    "union" where clients may lack some; `schema` their kinds; `sites` how single clients write them.
 
     >>> len(clients_from({"a": [[1.0, 2.0]], "b": [[3.0, 5.0]]}).clients)
     2
     """
-    names = None
     if isinstance(data, Clients):
         return data
+    columns, declared, union = read_columns(columns, schema)
     if isinstance(data, Collection):
-        data, names, y = _chosen(data, columns), columns or data.columns, data.y if y is None else y
-        columns = None
+        data, y = _frames_of(data), data.y if y is None else y
     roles = _roles(y, label, sample_weight, by, columns)
+    kinds = Kinds(declared, union, {name: read_own(own, f"sites.{name}") for name, own in (sites or {}).items()})
     y, w, groups = (None if isinstance(v, str) else v for v in (y, sample_weight, by))
     data = _files(data) if _is_path(data) else data
     if not _is_many(data):
-        parts = _from_one(data, y, w, groups, roles)
+        parts, found = _from_one(data, y, w, groups, roles, kinds)
     elif by is None:
-        parts = _from_many(data, y, w, roles)
+        parts, found = _encoded(_from_many(data, y, w, roles, kinds), kinds)
+        parts = checks.labelled(parts)
     else:
         raise BadParameter("by= splits one table into clients, but the data is split already: leave by= out")
-    parts = [p if names is None else p._replace(columns=list(names)) for p in checks.aligned(parts)]
     checks.check(parts)
     clients = [Client(p.name, p.x, p.y, None if p.w is None else like(p.w, p.x)) for p in parts]
-    return Clients(clients, parts[0].columns, roles.label)
+    return Clients(clients, parts[0].columns, roles.label, None if parts[0].columns is None else found)
 
 
-def _roles(y: Any, label: str | None, sample_weight: Any, by: Any, columns: Sequence[str] | None) -> Roles:
+def _encoded(parts: list[Part], kinds: Kinds) -> tuple[list[Part], Schema | None]:
+    """The parts with their columns as numbers, in the order of the first, and the schema that all agree on."""
+    checks.all_or_none_named(parts)
+    if parts[0].table is None:
+        return parts, None
+    tables = [p.table for p in parts]
+    names = names_of(tables, kinds.schema, kinds.union)
+    whole = schema_of(tables, names, kinds.schema)
+    used = whole.used
+    out = []
+    for i, part in enumerate(parts):
+        x = table_matrix(used, part.table, kinds.schema is not None)
+        parts[i] = part._replace(table=None)  # each table is dropped once it is encoded
+        tables[i] = None
+        out.append(part._replace(x=x, columns=part.columns and used.names, table=None))
+    return out, used
+
+
+def _frames_of(data: Collection) -> dict[str, Any]:
+    return {name: _NamedArray(x, list(data.columns)) for name, x in data.clients.items()}
+
+
+@dataclass
+class _NamedArray:
+    """An array with the names of its columns."""
+
+    x: Array
+    columns: list[str]
+
+
+def _roles(y: Any, label: str | None, sample_weight: Any, by: Any, columns: tuple[str, ...] | None) -> Roles:
     if label is not None and y is not None and not (isinstance(y, str) and y == label):
         raise BadParameter(f"both y= and label={label!r} say what the labels are: give one of them")
     y, weight, groups = (v if isinstance(v, str) else None for v in (y if label is None else label, sample_weight, by))
-    return Roles(y, weight, groups, None if columns is None else tuple(columns))
-
-
-def _chosen(data: Collection, columns: Sequence[str] | None) -> dict[str, Array]:
-    if columns is None:
-        return data.clients
-    for c in columns:
-        if c not in data.columns:
-            raise BadData(f"columns={c!r} is not a column of the data: {suggest(c, data.columns)}")
-    return {name: x[:, [data.columns.index(c) for c in columns]] for name, x in data.clients.items()}
+    return Roles(y, weight, groups, columns)
 
 
 # ---- many clients ----
@@ -117,7 +156,7 @@ def _is_many(data: Any) -> bool:
     return nested or pair or is_frame(first) or _is_path(first) or _is_sparse(first)
 
 
-def _from_many(data: Any, y: Any, w: Any, roles: Roles) -> list[Part]:
+def _from_many(data: Any, y: Any, w: Any, roles: Roles, kinds: Kinds) -> list[Part]:
     if not data:
         raise BadData("there are no clients: give at least one")
     keys = list(data) if isinstance(data, Mapping) else range(len(data))
@@ -129,8 +168,15 @@ def _from_many(data: Any, y: Any, w: Any, roles: Roles) -> list[Part]:
     for name, key in zip(names, keys):
         where = _client(name)
         x, own_y, own_w = _unpair(data[key], ys.get(name), ws.get(name), where)
-        parts.append(_part(name, x, own_y, own_w, roles, where, array=_array))
+        parts.append(_part(name, x, own_y, own_w, roles, where, array=_array, kinds=kinds))
+    _check_sites(kinds, names)
     return parts
+
+
+def _check_sites(kinds: Kinds, names: Sequence[str]) -> None:
+    for site in kinds.sites:
+        if site not in names:
+            raise BadParameter(f"sites= describes {site!r}, which is no client: {suggest(site, names)}")
 
 
 def numbered(n: int) -> list[str]:
@@ -166,11 +212,22 @@ def _per_client(values: Any, names: list[str], role: str) -> dict[str, Any]:
 # ---- one table, possibly to be split ----
 
 
-def _from_one(data: Any, y: Any, w: Any, by: Any, roles: Roles) -> list[Part]:
+def _from_one(data: Any, y: Any, w: Any, by: Any, roles: Roles, kinds: Kinds) -> tuple[list[Part], Schema | None]:
     name = files.stem(data) if isinstance(data, Path) else "client-0"
-    whole = _part(name, data, y, w, roles, "the data", array=_single_array)
-    groups = whole.groups if roles.by else by
-    return [whole] if groups is None else _split(whole, groups)
+    part = _part(name, data, y, w, roles, "the data", array=_single_array, kinds=kinds)
+    _check_sites(kinds, [name])
+    (whole,), found = _encoded([part], kinds)
+    if by is not None and not roles.by:
+        whole = whole._replace(groups=_groups(by, whole))
+    (whole,) = checks.labelled([whole])
+    return ([whole] if whole.groups is None else _split(whole, whole.groups)), found
+
+
+def _groups(by: Any, whole: Part) -> np.ndarray:
+    labels = to_numpy(by) if is_torch(by) else np.asarray(by)
+    if labels.shape != (whole.x.shape[0],):
+        raise BadData(f"by= has {labels.size} labels for {whole.x.shape[0]} rows: give one for each row")
+    return labels
 
 
 def _single_array(data: Any, where: str) -> Array:
@@ -184,10 +241,7 @@ def _single_array(data: Any, where: str) -> Array:
 
 def _split(whole: Part, groups: Any) -> list[Part]:
     """One part per client: rows sorted once, then cut into views."""
-    n = whole.x.shape[0]
-    labels = to_numpy(groups) if is_torch(groups) else np.asarray(groups)
-    if labels.shape != (n,):
-        raise BadData(f"by= has {labels.size} labels for {n} rows: give one for each row")
+    labels = np.asarray(groups)
     if (gaps := missing(labels)).any():
         raise BadData(f"by= has no value in row {int(gaps.argmax())}: every row needs a client")
     checks.check_rows(whole)
@@ -213,23 +267,51 @@ def _client(name: str) -> str:
     return f"client {name!r}"
 
 
-def _part(name: str, data: Any, y: Any, w: Any, roles: Roles, where: str, array: Callable[..., Array]) -> Part:
+def _part(
+    name: str, data: Any, y: Any, w: Any, roles: Roles, where: str, array: Callable[..., Array], kinds: Kinds
+) -> Part:
     if hasattr(data, "collect"):
         raise BadData(f"{where} is a lazy frame: call .collect() on it first")
-    if not (_is_path(data) or is_frame(data)):
+    own = kinds.sites.get(name, {})
+    if not (_is_path(data) or is_frame(data) or isinstance(data, _NamedArray)):
         _refuse_roles(roles, where)
+        if kinds.schema is not None or own:
+            raise BadData(f"columns= declares kinds, but {where} is an array without names: give a frame or a file")
         return Part(name, array(data, where), _vector(y), _vector(w), where=where)
-    columns, named = (files.read(data), True) if _is_path(data) else columns_of(data, where)
+    if isinstance(data, _NamedArray) and kinds == Kinds() and roles.columns is None:
+        return Part(name, array(data.x, where), _vector(y), _vector(w), data.columns, where)
+    columns, named = _columns_of(data, where)
+    columns = renamed(columns, own, where)
     if _is_path(data) and Path(data).suffix.lower() == ".npz" and roles.label is None:
         y = columns.pop("y", y)  # y of an npz file is its labels
     y, w, groups = (
         pick(columns, column, role, where) if column else given
         for (role, column), given in zip(roles._asdict().items(), (y, w, None))
     )
+    if roles.label is not None:
+        y = labels_of(kinds.of(roles.label), y, own.get(roles.label, Own()), where)
     if roles.columns is not None:
-        columns = {c: pick(columns, c, "columns", where) for c in roles.columns}
-    names = list(columns) if named else None
-    return Part(name, matrix(columns, where), _vector(y), _vector(w), names, where, groups)
+        columns = {c: columns.pop(c) for c in roles.columns if _chosen(columns, c, where, kinds.union, own)}
+    elif kinds.schema is not None:
+        columns = {c: v for c, v in columns.items() if c not in kinds.schema or kinds.schema[c].used}
+    rows = len(next(iter(columns.values()))) if columns else 0
+    table = Table(columns, own, where)
+    x = np.empty((rows, 0))  # until the columns are encoded
+    return Part(name, x, _vector(y), _vector(w), list(columns) if named else None, where, groups, table)
+
+
+def _columns_of(data: Any, where: str) -> tuple[files.Columns, bool]:
+    """(columns by name, whether they have names)."""
+    if isinstance(data, _NamedArray):
+        return {c: to_numpy(data.x[:, j]) for j, c in enumerate(data.columns)}, True
+    return (files.read_table(data), True) if _is_path(data) else columns_of(data, where)
+
+
+def _chosen(columns: Mapping[str, Any], name: str, where: str, union: bool, own: Mapping[str, Own]) -> bool:
+    """Whether a chosen column is there; one that the client lacks must be known to be lacking."""
+    if name not in columns and not (union or (name in own and own[name].lacks)):
+        raise BadData(f"columns={name!r} is not a column of {where}: {suggest(name, columns)}")
+    return name in columns
 
 
 def _unpair(data: Any, y: Any, w: Any, where: str) -> tuple[Any, Any, Any]:
@@ -316,3 +398,39 @@ def _files(path: Any) -> Any:
     if len(set(names)) < len(names):
         raise BadData(f"two files of {text} are called {_twice(names)!r}, which names the client: rename one")
     return dict(zip(names, known))
+
+
+# ---- tables as they are, for a check ----
+
+
+def raw_tables(
+    data: Any, *, by: str | None = None, sites: Mapping[str, Mapping[str, Own]] | None = None
+) -> dict[str, Any]:
+    """client -> its columns by the federation's names, or the sentence that says why they cannot be read."""
+    data = _files(data) if _is_path(data) else data
+    if isinstance(data, Collection):
+        data = _frames_of(data)
+    if not _is_many(data):
+        name = files.stem(data) if isinstance(data, Path) else "client-0"
+        whole = _raw(data, {}, "the data")
+        return {name: whole} if by is None or isinstance(whole, str) else _raw_by(whole, by)
+    keys = list(data) if isinstance(data, Mapping) else range(len(data))
+    names = _names(keys) if isinstance(data, Mapping) else numbered(len(data))
+    return {name: _raw(data[key], (sites or {}).get(name, {}), _client(name)) for name, key in zip(names, keys)}
+
+
+def _raw(data: Any, own: Mapping[str, Own], where: str) -> Any:
+    data = data[0] if isinstance(data, tuple) else data
+    if not (_is_path(data) or is_frame(data) or isinstance(data, _NamedArray)):
+        raise BadData(f"{where} is an array without names: a check compares columns by name, give frames or files")
+    try:
+        return renamed(_columns_of(data, where)[0], own, where)
+    except UnpooledError as error:
+        return str(error)
+
+
+def _raw_by(columns: files.Columns, by: str) -> dict[str, Any]:
+    groups = as_texts(pick(columns, by, "by", "the data"))
+    rows = {name: groups.codes == i for i, name in enumerate(groups.levels)}
+    cut = lambda values, mine: values[mine] if hasattr(values, "codes") else np.asarray(values)[mine]  # noqa: E731
+    return {name: {c: cut(v, mine) for c, v in columns.items()} for name, mine in sorted(rows.items())}

@@ -1,7 +1,8 @@
 """Corruptions of images and tables with severity 1 to 5, for feature skew between clients.
 
-Images are (n, side, side) between 0 and 1. Strengths follow the common benchmark of corrupted images where it has the
-same corruption.
+Images are (n, side, side), or (n, side, side, 3) in colour, between 0 and 1. Strengths follow the common benchmark of
+corrupted images where it has the same corruption. In colour each channel is corrupted, all of them by the same move,
+angle or cloud.
 """
 
 from __future__ import annotations
@@ -17,22 +18,29 @@ Corruption = Callable[[np.ndarray, int, np.random.Generator], np.ndarray]
 
 
 def corrupt(x: np.ndarray, name: str, severity: int, rng: np.random.Generator) -> np.ndarray:
-    """Images (n, side, side) between 0 and 1, or rows (n, d) of a table, corrupted with a severity of 1 to 5."""
-    known = IMAGES if x.ndim == 3 else TABLES
+    """Images (n, side, side[, 3]) between 0 and 1, or rows (n, d) of a table, corrupted with a severity of 1 to 5."""
+    known = IMAGES if x.ndim > 2 else TABLES
     if name not in known:
         raise BadParameter(f"there is no corruption {name!r} of {_kind(x)}: {suggest(name, known)}")
     if severity not in range(1, 6):
         raise BadParameter(f"severity={severity!r} should be 1, 2, 3, 4 or 5")
-    return known[name](x, severity - 1, rng)
+    return _in_colour(known[name], x, severity - 1, rng) if x.ndim == 4 else known[name](x, severity - 1, rng)
+
+
+def _in_colour(corruption: Corruption, x: np.ndarray, s: int, rng: np.random.Generator) -> np.ndarray:
+    """Channel by channel; what moves or clouds the image does so alike in all of them."""
+    seed, alike = int(rng.integers(2**62)), corruption in (fog, shift, rotate)
+    generators = [np.random.default_rng([seed, 0 if alike else c]) for c in range(x.shape[-1])]
+    return np.stack([corruption(x[..., c], s, g) for c, g in enumerate(generators)], axis=-1)
 
 
 def names(x: np.ndarray) -> list[str]:
     """The corruptions that fit `x`."""
-    return list(IMAGES if x.ndim == 3 else TABLES)
+    return list(IMAGES if x.ndim > 2 else TABLES)
 
 
 def _kind(x: np.ndarray) -> str:
-    return "images" if x.ndim == 3 else "tables"
+    return "images" if x.ndim > 2 else "tables"
 
 
 # ---- images ----

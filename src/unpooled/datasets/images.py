@@ -10,14 +10,14 @@ import numpy as np
 class Shifted(NamedTuple):
     """Images of which a part was transformed and relabelled, with the truth."""
 
-    x: np.ndarray  # (n, side, side)
+    x: np.ndarray  # (n, side, side[, 3])
     y: np.ndarray  # (n,)
     moved: np.ndarray  # (n,) bool: which images
     permutation: np.ndarray  # (classes,): old class to new class, of those
 
 
 def turn(x: np.ndarray) -> np.ndarray:
-    """Images (n, side, side) rotated by 90 degrees, mirrored and inverted; the range of values is kept."""
+    """Images (n, side, side[, 3]) rotated by 90 degrees, mirrored and inverted; the range of values is kept."""
     top = 255 if x.dtype == np.uint8 else 1
     return (top - np.flip(np.rot90(x, axes=(1, 2)), axis=2)).astype(x.dtype)
 
@@ -44,8 +44,8 @@ def shift_by_halves(x: np.ndarray, y: np.ndarray, random_state: Any = None) -> S
 
 
 def novel(x: np.ndarray, scale: float = 0.5) -> np.ndarray:
-    """Novel images: shrunk about the centre, rotated by 90 degrees and mirrored, (n, side, side)."""
-    side = x.shape[-1]
+    """Novel images: shrunk about the centre, rotated by 90 degrees and mirrored, (n, side, side[, 3])."""
+    side = x.shape[1]
     small = round(side * scale)
     edges = (side - small) // 2
     places = np.minimum(((np.arange(small) + 0.5) / scale).astype(int), side - 1)
@@ -55,5 +55,6 @@ def novel(x: np.ndarray, scale: float = 0.5) -> np.ndarray:
 
 
 def as_rows(x: np.ndarray, dtype: Any = np.float32) -> np.ndarray:
-    """(n, side, side) bytes as rows (n, side * side) between 0 and 1."""
+    """(n, side, side[, 3]) bytes as rows between 0 and 1; in colour one channel after the other."""
+    x = np.moveaxis(x, -1, 1) if x.ndim == 4 else x
     return (x.reshape(len(x), -1) / 255).astype(dtype)

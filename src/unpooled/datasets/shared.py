@@ -25,7 +25,7 @@ class Dataset(NamedTuple):
 
 
 class Images(NamedTuple):
-    x_train: np.ndarray  # (n, 28, 28) uint8
+    x_train: np.ndarray  # (n, 28, 28) uint8; (n, 32, 32, 3) in colour
     y_train: np.ndarray  # (n,) uint8
     x_test: np.ndarray
     y_test: np.ndarray
@@ -128,6 +128,11 @@ def mnist() -> Images:
 
 def fashion_mnist() -> Images:
     return Images(**arrays("fashion_mnist"))
+
+
+def cifar10() -> Images:
+    """50,000 and 10,000 colour photographs of 32 x 32 pixels, (n, 32, 32, 3)."""
+    return Images(**arrays("cifar10"))
 
 
 def emnist() -> Labelled:

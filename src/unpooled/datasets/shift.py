@@ -48,7 +48,7 @@ def build(
     test_share: float = 0.1,
     random_state: Any = None,
 ) -> Shifted:
-    """Clients of equal size from pooled images (n, side, side) or rows (n, d) and classes 0, 1, ...
+    """Clients of equal size from pooled images (n, side, side[, 3]) or rows (n, d) and classes 0, 1, ...
 
     rows : rows per client; by default all rows, divided evenly.
     alpha, skew : label shares of a client from Dirichlet(alpha, ..., alpha) ("lda"), or from Dirichlet(alpha p) with p
@@ -167,7 +167,9 @@ def _unit(x: np.ndarray) -> np.ndarray:
 
 
 def _as_rows(x: np.ndarray) -> np.ndarray:
-    return x.reshape(len(x), -1).astype(np.float32 if x.ndim == 3 else np.float64)
+    """Flat rows; those of colour images hold one channel after the other, as networks read them."""
+    x = np.moveaxis(x, -1, 1) if x.ndim == 4 else x
+    return x.reshape(len(x), -1).astype(np.float32 if x.ndim > 2 else np.float64)
 
 
 def _check(n: int, clients: int, rows: int | None, alpha: float, skew: str, shares: np.ndarray, corrupted: Any) -> None:

@@ -13,7 +13,8 @@ from flwr.serverapp import Grid, ServerApp
 from unpooled import wire
 from unpooled.client import Client
 from unpooled.flower.transport import from_records, letter_of, to_records
-from unpooled.node.site import Site, Source
+from unpooled.node.rows import Source
+from unpooled.node.site import Site
 from unpooled.tree import SchemaError
 
 

@@ -1,19 +1,23 @@
 """`Plausible(fed)`: answers that no honest client could give are refused, and who dominates a total is named. Sends nothing of its own.
 
-It looks at counts of rows, which schemas mark. It needs to see single answers, so under `SecureSum` it has nothing to look at: there
-each node checks itself, which is worth as much as the node is honest.
+It looks at counts of rows, which schemas mark, and at second moments (`layers.moments`). It needs to see single answers,
+so under `SecureSum` it has nothing to look at: there each node checks itself, which is worth as much as the node is honest.
 """
 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from unpooled import tree
 from unpooled.arrays import to_numpy
 from unpooled.client import SUM, Ask
 from unpooled.errors import BadParameter, DataWarning
 from unpooled.federation import Federation, Layer
+from unpooled.layers.moments import impossible
+from unpooled.privacy.clipping import parse_bounds
 from unpooled.tree import SchemaError, Tree
 
 ROUNDING = 1e-6  # relative: sums of weights round
@@ -29,6 +33,8 @@ class Plausible(Layer):
         Whose answers are looked at.
     max_share : float, default=1.0
         The largest part of all rows that one client may bring; an answer with more is refused once all have been heard.
+    ranges : dict of str to (low, high), default=None
+        What values the columns can have, every column named. Means of complete rows must lie in them.
 
     Attributes
     ----------
@@ -49,11 +55,13 @@ class Plausible(Layer):
     {'a': 0.17, 'b': 0.33, 'c': 0.5}
     """
 
-    def __init__(self, inner: Federation, *, max_share: float = 1.0):
+    def __init__(self, inner: Federation, *, max_share: float = 1.0, ranges: Mapping[str, Any] | None = None):
         super().__init__(inner)
         if not 0 < max_share <= 1:
             raise BadParameter(f"max_share={max_share!r} must be above 0 and at most 1: it is a part of all rows")
         self.max_share = max_share
+        names = inner.columns if inner.columns is not None else list(ranges or ())
+        self.ranges = None if ranges is None else parse_bounds(ranges, names, len(names))
         self.rows: dict[str, float] = {}
         self._warned: set[str] = set()
 
@@ -63,7 +71,7 @@ class Plausible(Layer):
         return {name: rows / total for name, rows in sorted(self.rows.items())} if total else {}
 
     def sum(self, ask: Ask, down: Tree) -> Tree:
-        total = self.inner.sum(self._watched(ask), down)
+        total = self.inner.sum(self._watched(ask, down), down)
         self._warn()
         return total
 
@@ -72,14 +80,21 @@ class Plausible(Layer):
         self.rows.clear()
         self._warned.clear()
 
-    def _watched(self, ask: Ask) -> Ask:
-        counts_rows = any(True for _ in tree.row_schemas(ask.types[1]))
-        if ask.kind != SUM or ask.on_totals or not counts_rows:
+    def _watched(self, ask: Ask, down: Tree) -> Ask:
+        if ask.kind != SUM or ask.on_totals:
             return ask
-        return replace(ask, inspect=lambda up, name: self._inspect(ask, up, name))
+        return replace(ask, inspect=lambda up, name: self._inspect(ask, down, up, name))
 
-    def _inspect(self, ask: Ask, up: Tree, name: str) -> None:
-        """Refuse one client's answer if its counts cannot be true."""
+    def _inspect(self, ask: Ask, down: Tree, up: Tree, name: str) -> None:
+        """Refuse one client's answer if no rows can have it; coarse answers of a layer may be a little off."""
+        wrong = "" if ask.steps else impossible(up, down, self.ranges)
+        if wrong:
+            raise SchemaError(f"{name!r} answers {ask.name} with {wrong}: no rows can have them")
+        if any(True for _ in tree.row_schemas(ask.types[1])):
+            self._inspect_counts(ask, up, name)
+
+    def _inspect_counts(self, ask: Ask, up: Tree, name: str) -> None:
+        """Refuse counts that cannot be true."""
         largest = max((float(to_numpy(c).max(initial=0.0)) for c in tree.row_counts(up, ask.types[1])), default=0.0)
         declared = self.rows.setdefault(name, largest)
         if largest > declared * (1 + ROUNDING):

@@ -8,21 +8,30 @@ from __future__ import annotations
 
 import copy
 import inspect
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from sklearn.base import ClassifierMixin
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from unpooled.arrays import Array, to_numpy
+from unpooled.data.tabled import DESIGN
 from unpooled.errors import BadParameter, suggest
-from unpooled.estimator import Estimator, rows_of
+from unpooled.estimator import Estimator, Moment, rows_of
 from unpooled.federation import Federation
-from unpooled.learners import registry
+from unpooled.learners import exact, newcomers, newton, personal, registry, search
 from unpooled.learners.labels import find_classes
 from unpooled.learners.mixing import normalised
+from unpooled.learners.personal import Shared, personalise
 from unpooled.learners.trainer import SCHEDULES, Trainer, as_option, check_device, learning_rate
+from unpooled.parameters import above, one_of
+
+AUTO_BATCH, GIVEN_BATCH = 32, 128  # rows per minibatch with lr="auto" and with a given rate
+AUTO_EPOCHS = 2  # local epochs per round with lr="auto"
+AUTO_TOL = 1e-3
 
 
 class LearnerEstimator(ClassifierMixin, Estimator):
@@ -37,12 +46,13 @@ class LearnerEstimator(ClassifierMixin, Estimator):
         Widths of the hidden layers of an mlp.
     norm : {"group", "average", "local"}, default="group"
         What happens to BatchNorm in a torch module: replaced by GroupNorm, averaged over clients, or kept by each client.
-    local_epochs : int, default=1
-        Epochs over a client's rows per round.
-    batch_size : int, default=128
-        Rows per minibatch.
-    lr : float, default=0.1
-        Learning rate of SGD.
+    local_epochs : int or "auto", default="auto"
+        Epochs over a client's rows per round. "auto" is 1 with a given `lr`, else as many as make about ten steps per round.
+    batch_size : int or "auto", default="auto"
+        Rows per minibatch. "auto" is 128 with a given `lr`, else 32.
+    lr : float or "auto", default="auto"
+        Learning rate of SGD. "auto" finds it in the rounds themselves (see `learners.search`); linear learners then need none: where
+        the algorithm averages one model, they end at the optimum of all rows (see `learners.exact`).
     momentum : float, default=0.9
         Momentum of SGD, at least 0 and below 1.
     weight_decay : float, default=0.0
@@ -53,8 +63,9 @@ class LearnerEstimator(ClassifierMixin, Estimator):
         Whether a client keeps its velocity from round to round.
     max_iter : int, default=100
         Maximum number of rounds.
-    tol : float, default=0.0
-        The run stops when the log-likelihood per row changes by less than `tol` in a round; 0 runs all `max_iter` rounds.
+    tol : float or "auto", default="auto"
+        With lr="auto", the gain of the held-out log-likelihood, relative to it, that counts as one; "auto" is 1e-3. With a given
+        rate the run stops when the log-likelihood per row changes by less than `tol` in a round; "auto" runs all `max_iter` rounds.
     classes : sequence or None, default=None
         All classes, also those that no client has; any other label is refused. None takes those of the clients. Over a
         network without it, the server collects each client's label names.
@@ -64,6 +75,11 @@ class LearnerEstimator(ClassifierMixin, Estimator):
         Seed of all random draws.
     device : str or None, default=None
         A torch device such as "cuda"; None is NumPy for linear and mlp, and torch on the CPU for the rest.
+    C : float, default=1.0
+        Inverse strength of the ridge penalty of linear learners with lr="auto", as in scikit-learn's LogisticRegression.
+    personalize : {"auto", "none"}, default="auto"
+        "auto": after the run each client chooses between the shared model, its own versions of it and local models, by its own
+        held-out rows; nothing more leaves it. `predict(X, client=...)` then uses what the client keeps.
 
     Attributes
     ----------
@@ -81,7 +97,17 @@ class LearnerEstimator(ClassifierMixin, Estimator):
         Number of columns.
     history_ : list of dict
         One entry per round.
+    gain_ : dict of str to float
+        For each client of this process that made a choice: its held-out log-loss per row alone, minus that of what it keeps.
+    comparison_ : dict of str to dict
+        The same in full: "alone", "shared" and "kept" held-out log-losses per row, and the number of rows that chose.
+    coef_, intercept_ : ndarray
+        Of a single linear learner, as scikit-learn's LogisticRegression has them.
+    converged_ : bool
+        With lr="auto", whether the run stopped by itself.
     """
+
+    encoding, scales_columns = DESIGN, True
 
     def __init__(
         self,
@@ -89,19 +115,21 @@ class LearnerEstimator(ClassifierMixin, Estimator):
         learner: Any = "linear",
         hidden: Sequence[int] = (64,),
         norm: str = "group",
-        local_epochs: int = 1,
-        batch_size: int = 128,
-        lr: float = 0.1,
+        local_epochs: int | str = "auto",
+        batch_size: int | str = "auto",
+        lr: float | str = "auto",
         momentum: float = 0.9,
         weight_decay: float = 0.0,
         schedule: str = "constant",
         keep_momentum: bool = False,
         max_iter: int = 100,
-        tol: float = 0.0,
+        tol: float | str = "auto",
         classes: Sequence | None = None,
         fraction: float = 1.0,
         random_state: Any = None,
         device: str | None = None,
+        C: float = 1.0,
+        personalize: str = "auto",
     ):
         self.learner = learner
         self.hidden = hidden
@@ -119,6 +147,8 @@ class LearnerEstimator(ClassifierMixin, Estimator):
         self.fraction = fraction
         self.random_state = random_state
         self.device = device
+        self.C = C
+        self.personalize = personalize
 
     @property
     def takes_missing(self) -> bool:
@@ -139,37 +169,49 @@ class LearnerEstimator(ClassifierMixin, Estimator):
         check_device(self.device)
         if self.schedule not in SCHEDULES:
             raise BadParameter(f"schedule={self.schedule!r} is not known: use one of {', '.join(SCHEDULES)}")
-        for name, least in (("local_epochs", 1), ("batch_size", 1), ("max_iter", 0)):
-            if getattr(self, name) < least:
-                raise BadParameter(f"{name}={getattr(self, name)!r} must be at least {least}")
-        if self.lr <= 0 or not 0 <= self.momentum < 1:
+        for name, least in (("local_epochs", 1), ("batch_size", 1), ("max_iter", 0), ("lr", 0), ("tol", 0)):
+            value = getattr(self, name)
+            if isinstance(value, str) and value != "auto":
+                raise BadParameter(f"{name}={value!r} must be a number or 'auto'")
+            if value != "auto" and value < least:
+                raise BadParameter(f"{name}={value!r} must be at least {least}")
+        if self.lr == 0 or not 0 <= self.momentum < 1:
             raise BadParameter(f"lr={self.lr!r} must be above 0 and momentum={self.momentum!r} between 0 and 1")
+        above("C", self.C, 0)
+        one_of("personalize", self.personalize, ("auto", "none"))
 
     def trainer(self, fed: Federation) -> Trainer:
         """How the learners of this run are made and trained; one exchange finds the classes."""
         known = None if self.classes is None else np.asarray(self.classes).tolist()
         labels, inputs = find_classes(fed, known, self.takes_missing)
+        auto = self.lr == "auto"
         trainer = Trainer(
             registry.name_of(self.learner),
             inputs,
             labels,
             tuple(self.hidden),
             self.norm,
-            self.local_epochs,
-            self.batch_size,
-            self.lr,
+            (AUTO_EPOCHS if auto else 1) if self.local_epochs == "auto" else int(self.local_epochs),
+            (AUTO_BATCH if auto else GIVEN_BATCH) if self.batch_size == "auto" else int(self.batch_size),
+            search.FIRST_RATE if isinstance(self.lr, str) else self.lr,
             self.momentum,
             self.weight_decay,
             keep_momentum=self.keep_momentum,
             device=self.device,
+            hold_out=self.learner != "linear" and (auto or self.personalize == "auto"),
         )
         _ = trainer.net  # refuses a learner that does not fit the data
         return trainer
 
+    @property
+    def finds_optimum(self) -> bool:
+        """Whether a single linear learner is fitted by Newton's method or L-BFGS."""
+        return self.lr == "auto" and self.learner == "linear" and self.fraction == 1.0
+
     def at_round(self, trainer: dict | Trainer, round: int, **changes: Any) -> dict:
         """The trainer of a round (1, 2, ...) as an option: with the scheduled learning rate, and other changes."""
-        lr = learning_rate(self.lr, self.schedule, round, self.max_iter)
         trainer = trainer if isinstance(trainer, Trainer) else Trainer(**trainer)
+        lr = learning_rate(trainer.lr, self.schedule, round, self.max_iter)
         return as_option(trainer, lr=lr, **changes)
 
     def cohort(self, fed: Federation) -> Federation:
@@ -179,7 +221,47 @@ class LearnerEstimator(ClassifierMixin, Estimator):
     def done(self, state: Any, history: list) -> bool:
         """With tol > 0: whether the log-likelihood per row changed by less than `tol` in the last round."""
         gains = [row["loglik"] for row in history[-2:] if "loglik" in row]
-        return self.tol > 0 and len(gains) == 2 and abs(gains[1] - gains[0]) < self.tol
+        given = self.lr != "auto" and not isinstance(self.tol, str)
+        return given and self.tol > 0 and len(gains) == 2 and abs(gains[1] - gains[0]) < self.tol
+
+    # ---- the learning rate ----
+
+    def _start(self, fed: Federation) -> Moment:
+        moment = super()._start(fed)
+        searched = self.lr == "auto" and hasattr(moment.state, "trainer") and not isinstance(moment.state, exact.Path)
+        return moment._replace(state=search.begin(moment.state)) if searched and self.searches else moment
+
+    @property
+    def searches(self) -> bool:
+        """Whether rounds train by SGD, so that lr="auto" has a rate to find."""
+        return True
+
+    def _next(self, fed: Federation, before: Moment) -> Moment:
+        if not isinstance(before.state, search.Search):
+            return super()._next(fed, before)
+        after = super()._next(fed, before._replace(state=before.state.inner))
+        row = after.history[-1]
+        tol = AUTO_TOL if isinstance(self.tol, str) else self.tol
+        found = search.advance(before.state, after.state, row.get("loglik"), tol)
+        row["lr"] = before.state.rate
+        return after._replace(state=found, done=after.done or found.stopped)
+
+    def last_state(self, moment: Moment) -> Any:
+        """The best state of a search, or the last one; says so if the run did not stop by itself."""
+        state = moment.state
+        if isinstance(state, search.Search):
+            self.converged_ = bool(state.stopped)
+            self._warn_unless_converged()
+            return state.best if np.isfinite(state.loglik) else state.inner
+        if isinstance(state, exact.Path):
+            self.converged_ = state.reached
+            self._warn_unless_converged()
+        return state
+
+    def _warn_unless_converged(self) -> None:
+        if not self.converged_:
+            text = f"{type(self).__name__} still improved after max_iter={self.max_iter} rounds: raise max_iter, or tol"
+            warnings.warn(text, ConvergenceWarning, stacklevel=5)
 
     def describe(self, fed: Federation, trainer: dict | Trainer, theta: Array, *private: str) -> None:
         """Set classes_, theta_, trainer_ and clients_; `private` are the names of client state that clients_ holds."""
@@ -191,6 +273,122 @@ class LearnerEstimator(ClassifierMixin, Estimator):
         personal = set(private) - {"norm"}  # if clients have state of their own, only those of this process are listed
         self.clients_ = {name: own for name, own in kept.items() if own or not personal}
         self.own_: dict[str, np.ndarray] = {}
+        self.n_effective_ = 0.5 * self.theta_.size * (1 - 1 / len(self.classes_))
+        if len(self.theta_) == 1 and self.learner == "linear":
+            self.coef_, self.intercept_ = exact.coefficients(self.theta_[0], len(self.classes_))
+
+    def personalise(self, fed: Federation, shared_weights: Array | None = None, **own: Any) -> None:
+        """Let each client choose what it keeps: one TELL. Call it after `describe`.
+
+        `shared_weights` (k,) are those of the learners over all clients. `own` names the keys of the client's state that make a version of
+        its own, see `personal.own_version`.
+        """
+        if self.personalize == "auto":
+            k = len(self.theta_)
+            shares = np.full(k, 1 / k) if shared_weights is None else to_numpy(shared_weights)
+            epochs = self._epochs_alone if self.trainer_["hold_out"] else 0
+            ask = personalise.using(trainer=self.trainer_, own=own, epochs=epochs)
+            fed.tell(ask, Shared(self.theta_, shares, self._optimism(fed), *self._second_derivatives()))
+        self._describe_choices(fed)
+
+    @property
+    def _epochs_alone(self) -> int:
+        """Epochs of a network that a client trains alone: those of the run, within bounds."""
+        return int(np.clip(self.trainer_["epochs"] * len(self.history_), 10, 60))
+
+    def describe_parts(self, fed: Federation, weights: str, ids: Sequence[int] | None = None) -> None:
+        """One SUM: how the inputs of each part look, for clients without labels. `weights` is the key of the clients' own."""
+        places = list(range(len(self.theta_))) if ids is None else [int(i) for i in ids]
+        total = fed.sum(newcomers.part_moments.using(weights=weights, ids=places), None)
+        self.parts_ = tuple(map(to_numpy, newcomers.parts_of(total)))
+
+    def adapt_to_inputs(self, X: Any, weights: str) -> Any:
+        """The model of a new client without labels: the part that its inputs look like, or the shared model.
+
+        `part_probabilities_` and `confidence_` of the result say how sure that is.
+        """
+        p = newcomers.probabilities(newcomers.Parts(*self.parts_), self._rows(X).astype(np.float64))
+        sure = bool(p.max() >= newcomers.SURE)
+        new = self.with_own({weights: np.eye(len(p))[p.argmax()]} if sure else {})
+        new.part_probabilities_, new.confidence_ = p, float(p.max())
+        return new
+
+    def watch(self, X: Any, client: str | None = None) -> dict[str, Any]:
+        """Whether new rows of a client have left what it was assigned to; needs a model of several parts.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d)
+            New rows, without labels.
+        client : str or None, default=None
+            Whose; None is this personal model.
+
+        Returns
+        -------
+        dict
+            "moved": whether they have left it; "distance" of their means from the part's, in standard deviations; "part" that the
+            client has, and "nearest" to the rows.
+        """
+        own = self.private(client)
+        if not hasattr(self, "parts_"):
+            raise BadParameter(
+                f"{type(self).__name__} has one model for all clients: there is no part that rows could leave"
+            )
+        parts = newcomers.Parts(*self.parts_)
+        apart = newcomers.distance(parts, self._rows(X).astype(np.float64))
+        part = int(np.argmax(self.part_weights(own)))
+        nearest = int(apart.argmin())
+        moved = bool(
+            apart[part] > newcomers.FAR and (nearest != part or len(apart) == 1 or apart.min() > newcomers.FAR)
+        )
+        return {"moved": moved, "distance": float(apart[part]), "part": part, "nearest": nearest}
+
+    def part_weights(self, own: Mapping[str, np.ndarray]) -> np.ndarray:
+        """A client's weights of the parts."""
+        return self.with_own(dict(own)).models(None)[1]
+
+    def _second_derivatives(self) -> tuple[np.ndarray, np.ndarray]:
+        """(inverse at the optimum, centre of the columns) of a linear learner that was fitted exactly, else empty."""
+        return getattr(self, "optimum_", (np.zeros((0, 0, 0)), np.zeros(0)))
+
+    def polish(
+        self, fed: Federation, theta: Array, trainer: dict | Trainer, weights: str, ids: Sequence[int]
+    ) -> np.ndarray:
+        """Linear learners with lr="auto" at the optimum of their rows, with the clients' weights as they are; others as they were."""
+        trainer = as_option(trainer) if isinstance(trainer, Trainer) else trainer
+        small = newton.fits(trainer["inputs"], len(trainer["labels"]))
+        if self.lr != "auto" or self.learner != "linear" or not small:
+            return to_numpy(theta)
+        theta, *optimum = exact.polish(fed, to_numpy(theta), trainer, weights, [int(i) for i in ids], self.C)
+        self.optimum_ = tuple(optimum)
+        return theta
+
+    def _optimism(self, fed: Federation) -> np.ndarray:
+        """Parameters per training row: by how much the log-likelihood of such a row exceeds that of a new one (Akaike).
+
+        0 where rows were held out, and over a network, where the server need not know the number of rows.
+        """
+        if self.trainer_["hold_out"] or hasattr(self, "optimum_"):
+            return np.asarray(0.0)
+        rows = sum(float(to_numpy(c.w).sum()) for c in fed.here())
+        return np.asarray(self.n_effective_ / rows if rows else 0.0)
+
+    def _describe_choices(self, fed: Federation) -> None:
+        """Set gain_ and comparison_, and add what clients of this process keep to clients_."""
+        for c in fed.here():
+            kept = _picked(c.state, personal.KEYS)
+            if kept and c.name in self.clients_:
+                self.clients_[c.name] |= kept
+        self.comparison_ = {name: _compared(own) for name, own in self.clients_.items() if "kept_losses" in own}
+        self.gain_ = {name: row["alone"] - row["kept"] for name, row in self.comparison_.items()}
+
+    def report_figures(self) -> dict[str, str]:
+        """The figures of a run's report, by title: what each client of this process has with and without the federation."""
+        if not getattr(self, "comparison_", None):
+            return {}
+        return {
+            "Held-out log-loss of each client, alone and with the federation": personal.gain_table(self.comparison_)
+        }
 
     # ---- with new rows, in this process ----
 
@@ -225,9 +423,28 @@ class LearnerEstimator(ClassifierMixin, Estimator):
             Within [0, 1]; rows sum to 1.
         """
         x = self._rows(X)
-        theta, weights = self.models(client)
-        proba = np.exp(self.log_proba(x, theta))  # (k, classes, n)
-        return normalised(np.einsum("k,kcn->nc", weights, proba))
+        own = self.private(client)
+        if "kept_mix" in own:
+            return normalised(personal.predict(Trainer(**self.trainer_), own, self._columns(x), self._bases(x, own)))
+        return normalised(np.exp(self._log_base(x, own)))
+
+    def _bases(self, x: np.ndarray, own: dict) -> np.ndarray:  # (b, n, classes)
+        """Log-probabilities of the shared model and, if the client has one, of its own version of it."""
+        shared = self._log_base(x, {key: own[key] for key in ("norm",) if key in own})
+        return np.stack([shared, self._log_base(x, own)] if self._has_version(own) else [shared])
+
+    def _has_version(self, own: dict) -> bool:
+        """Whether a client's state makes a version of the model of its own."""
+        return bool(set(own) - {"norm"} - set(personal.KEYS))
+
+    def _log_base(self, x: np.ndarray, own: dict) -> np.ndarray:  # (n, classes)
+        """Log-probabilities of the model with the local state `own`, before any choice of the client."""
+        theta, weights = self.with_own(own).models(None)
+        return personal.average_log_proba(self.log_proba(x, theta), weights)
+
+    def _columns(self, x: np.ndarray) -> np.ndarray:
+        """Rows as learners take them."""
+        return x
 
     def models(self, client: str | None) -> tuple[np.ndarray, np.ndarray]:
         """(theta (k, p), weights (k,)) used for a client, or for all if None; here the shared ones with equal weights."""
@@ -283,6 +500,11 @@ def _whole_signature(cls: type) -> inspect.Signature:
     passed = inspect.signature(above).parameters.values()
     names = {p.name for p in given}
     return inspect.Signature([*given, *(p.replace(kind=p.KEYWORD_ONLY) for p in passed if p.name not in names)])
+
+
+def _compared(own: Mapping[str, np.ndarray]) -> dict[str, float]:
+    alone, shared, kept = map(float, own["kept_losses"])
+    return {"alone": alone, "shared": shared, "kept": kept, "rows": float(own["kept_rows"])}
 
 
 def _picked(state: Mapping[str, Any], keys: Sequence[str]) -> dict[str, np.ndarray]:

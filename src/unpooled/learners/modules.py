@@ -1,7 +1,8 @@
 """Any torch module as a learner, k models for each of many clients. Nothing is sent.
 
-On a GPU all models take their step at once: a plain convolutional network as batched products (`banded.py`), any other
-module by `torch.func.vmap`. On a CPU they take it one after the other, which is faster there: see `BACKENDS`.
+On a GPU all models take their step at once: a plain convolutional network as batched products (`banded.py`), residual and
+depthwise networks likewise (`batched.py`), any other module by `torch.func.vmap`. On a CPU they take it one after the
+other, which is faster there: see `BACKENDS`.
 
 What happens to BatchNorm is the choice of `norm`: "group" replaces it by GroupNorm (the default: no running statistics);
 "average" makes its running statistics part of the parameters, so that they are averaged; "local" leaves its statistics,
@@ -24,13 +25,14 @@ from torch.func import grad as gradient_of
 from torch.nn import functional as F
 
 from unpooled.errors import BadParameter
-from unpooled.learners import banded
+from unpooled.learners import banded, batched
 
 BACKENDS = {
     "cpu": "one by one",
     "cuda": "banded",
-}  # how models take a step; "vmap" elsewhere, and where "banded" cannot
+}  # how models take a step; where "banded" cannot, "batched", and where that cannot either, "vmap"
 ROWS_AT_ONCE = {"cpu": 2048, "cuda": 16_384}  # rows per forward pass: bounds the memory of activations
+BATCHED_MEMORY = 24 * 2**30  # bytes that a step of "batched" may take, about
 NORMS = ("group", "average", "local")
 _BATCH_NORM = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 
@@ -53,6 +55,7 @@ class Modules:
         self.has_running_stats = bool(tracked)
         self.local = self._local(template) if norm == "local" else ()
         self.layers = banded.plain(template, inputs)
+        self.rows_at_once = self._rows_at_once(template)  # by "batched"; 0 if it cannot
 
     def start(self, rng: np.random.Generator, k: int) -> np.ndarray:
         """(k, p) as the modules' constructors draw them, with seeds drawn from `rng`."""
@@ -73,6 +76,8 @@ class Modules:
                 return scores.unflatten(-1, x.shape[:-1]).movedim((0, 1), (-3, -2))
             if self._backend(x) == "banded":
                 return self._in_blocks(self._banded_scores, theta, x).mT
+            if self._backend(x) == "batched":
+                return self._in_blocks(self._batched_scores, theta, x).mT
             return torch.stack([self.logits(one, rows) for one, rows in zip(theta, x)])
 
     def gradient(self, theta: Tensor, x: Tensor, y: Tensor, s: Tensor) -> Tensor:
@@ -84,6 +89,8 @@ class Modules:
         backend = self._backend(x)
         if backend == "banded":
             return self._in_blocks(self._banded_gradient, theta, x, y, s)
+        if backend == "batched":
+            return self._in_blocks(self._batched_gradient, theta, x, y, s)
         self._template(x.device)  # it cannot be made inside a torch.func transform
         if backend == "one by one":
             single: Any = gradient_of(self._loss)
@@ -94,7 +101,9 @@ class Modules:
 
     def _backend(self, x: Tensor) -> str:
         backend = BACKENDS.get(x.device.type, "vmap")
-        return "vmap" if backend == "banded" and not self.layers else backend
+        if backend == "banded" and not self.layers:
+            backend = "batched"
+        return "vmap" if backend == "batched" and not self.rows_at_once else backend
 
     # ---- all models at once ----
 
@@ -111,20 +120,49 @@ class Modules:
             losses = F.cross_entropy(scores.flatten(0, 2), codes.flatten(), reduction="none")
             return torch.autograd.grad(losses @ s.mT.flatten(), theta)[0]
 
-    @staticmethod
-    def _in_blocks(work: Callable[..., Tensor], theta: Tensor, x: Tensor, *rest: Tensor) -> Tensor:
+    def _in_blocks(self, work: Callable[..., Tensor], theta: Tensor, x: Tensor, *rest: Tensor) -> Tensor:
         """`work` on a few clients at a time, which bounds the memory of activations."""
-        few = max(1, ROWS_AT_ONCE.get(x.device.type, 2048) // (theta.shape[1] * x.shape[1]))
+        most = self.rows_at_once if self._backend(x) == "batched" else ROWS_AT_ONCE.get(x.device.type, 2048)
+        few = max(1, most // (theta.shape[1] * x.shape[1]))
         return torch.cat([work(*part) for part in zip(*(a.split(few) for a in (theta, x, *rest)))])
+
+    # ---- all models at once, residual networks ----
+
+    def _rows_at_once(self, template: nn.Module) -> int:
+        if self.has_running_stats or not batched.supported(template):
+            return 0
+        return max(1, BATCHED_MEMORY // batched.bytes_per_row(template, self.inputs))
+
+    def _batched_scores(self, theta: Tensor, x: Tensor) -> Tensor:
+        """(c, k, b, classes) of rows x (c, b, d) under theta (c, k, p)."""
+        c, k, _ = theta.shape
+        flat = [part.reshape(c * k, *s) for (_, s), part in zip(self.layout, theta.split(self.sizes, -1))]
+        rows = x[:, None].expand(c, k, *x.shape[1:]).reshape(c * k, *x.shape[1:]).to(_product_type(x))
+        return batched.scores(self._template("cpu"), flat, rows).unflatten(0, (c, k))
+
+    def _batched_gradient(self, theta: Tensor, x: Tensor, y: Tensor, s: Tensor) -> Tensor:
+        with torch.enable_grad():
+            theta = theta.detach().requires_grad_()
+            scores = self._batched_scores(theta, x)
+            codes = y[:, None].expand(scores.shape[:-1])
+            losses = F.cross_entropy(scores.flatten(0, 2), codes.flatten(), reduction="none")
+            return torch.autograd.grad(losses @ s.mT.flatten(), theta)[0]
 
     # ---- the same models for all rows ----
 
     def _shared_scores(self, theta: Tensor, x: Tensor) -> Tensor:
         """(k, classes, n) of rows x (n, d) under theta (k, p)."""
+        if self._backend(x) == "batched":
+            return self._shared_batched_scores(theta, x)
         if self._backend(x) != "banded":
             return torch.stack([self._score(one, x) for one in theta])
         blocks = x.split(max(1, ROWS_AT_ONCE.get(x.device.type, 2048) // len(theta)))
         return torch.cat([self._banded_scores(theta[None], rows[None])[0] for rows in blocks], 1).mT
+
+    def _shared_batched_scores(self, theta: Tensor, x: Tensor) -> Tensor:
+        """(k, classes, n), a block of rows at a time."""
+        blocks = x.split(max(1, self.rows_at_once // len(theta)))
+        return torch.cat([self._batched_scores(theta[None], rows[None])[0] for rows in blocks], 1).mT
 
     # ---- one model ----
 
@@ -208,6 +246,12 @@ class Modules:
             if name.rpartition(".")[0] in owners
         ]
         return tuple(np.concatenate(own).tolist()) if own else ()
+
+
+def _product_type(x: Tensor) -> torch.dtype:
+    """The type of products: bfloat16 on a GPU where torch was told that medium precision will do."""
+    medium = x.device.type == "cuda" and torch.get_float32_matmul_precision() == "medium"
+    return torch.bfloat16 if medium else x.dtype
 
 
 def _tracked(module: nn.Module) -> list[tuple[str, Tensor]]:

@@ -73,24 +73,50 @@ def _float64(a: Array) -> Array:
 
 
 def step(
-    theta: Array, gradient: Array, curved: Array, prior: np.ndarray, second: np.ndarray, centre: np.ndarray
+    theta: Array,
+    gradient: Array,
+    curved: Array,
+    prior: np.ndarray,
+    second: np.ndarray,
+    centre: np.ndarray,
+    alike: bool = False,
 ) -> np.ndarray:
     """The learners (k, p) after a Newton step under a Gaussian prior of precision `prior` (d + 1,) on the parameters of
     centred columns.
 
     `second` (k, d + 1, d + 1) is the mean of (x, 1)(x, 1)' about `centre` (d,) over the rows of each learner: it gives the
-    change of the scores, which is limited to MAX_STEP.
+    change of the scores, which is limited to MAX_STEP. The prior is on differences from the first class or, if classes are
+    `alike`, on those from their mean.
     """
     k, wide = len(theta), len(prior)
     scores = to_numpy(theta).astype(np.float64).reshape(k, -1, wide)
     free = _recentred(centre, scores[:, 1:] - scores[:, :1]).reshape(k, -1)
-    precision = np.tile(prior, free.shape[1] // wide)
-    matrix = gaussian.unpack_triangle(to_numpy(curved)) + np.diag(precision)
-    step = np.linalg.solve(matrix, (to_numpy(gradient) - precision * free)[..., None]).reshape(k, -1, wide)
+    precision = precision_matrix(prior, free.shape[1] // wide, alike)
+    matrix = gaussian.unpack_triangle(to_numpy(curved)) + precision
+    step = np.linalg.solve(matrix, (to_numpy(gradient) - free @ precision)[..., None]).reshape(k, -1, wide)
     change = np.sqrt(np.einsum("kai,kij,kaj->ka", step, second, step).max(-1))
     step *= np.minimum(1.0, MAX_STEP / np.maximum(change, 1e-12))[:, None, None]
     new = _recentred(-centre, free.reshape(k, -1, wide) + step)
     return np.concatenate([np.zeros((k, 1, wide)), new], axis=1).reshape(k, -1)
+
+
+def precision_matrix(prior: np.ndarray, free: int, alike: bool) -> np.ndarray:
+    """The precision (q, q) of a prior (d + 1,) on the parameters of `free` classes, those but the first."""
+    across = np.eye(free) - (1 / (free + 1) if alike and free > 1 else 0.0)
+    return np.kron(across, np.diag(prior))
+
+
+def penalised(curved: Array, prior: np.ndarray, alike: bool = False) -> np.ndarray:  # (t,)
+    """The packed second derivatives of a single learner (1, t), with those of its prior."""
+    second = gaussian.unpack_triangle(to_numpy(curved))[0]
+    return gaussian.pack_triangle(second + precision_matrix(prior, second.shape[-1] // len(prior), alike))
+
+
+def effective_parameters(curved: Array, prior: np.ndarray, alike: bool = False) -> float:
+    """How many parameters of the learners (k, t) the rows determine rather than the prior (d + 1,)."""
+    second = gaussian.unpack_triangle(to_numpy(curved))
+    precision = precision_matrix(prior, second.shape[-1] // len(prior), alike)
+    return float(np.trace(np.linalg.solve(second + precision, second), axis1=-2, axis2=-1).sum())
 
 
 def _recentred(centre: np.ndarray, scores: np.ndarray) -> np.ndarray:

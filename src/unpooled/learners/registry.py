@@ -1,4 +1,4 @@
-"""Learners by name: `linear`, `mlp`, `cnn`, `resnet18`, `mobilenet_v2`, and those that a user registers. Nothing is sent.
+"""Learners by name: `linear`, `mlp`, the networks of `nets`, and those that a user registers. Nothing is sent.
 
 A question carries the name alone, so over a network both sides must have registered the same learner.
 """
@@ -11,7 +11,7 @@ from typing import Any
 
 from unpooled.errors import BadParameter, suggest
 
-NETS = ("cnn", "resnet18", "mobilenet_v2")
+NETS = ("cnn", "resnet18", "resnet18_narrow", "mobilenet_v2")
 _FACTORIES: dict[str, Callable[[int, int], Any]] = {}
 
 

@@ -6,10 +6,15 @@ import weakref
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from unpooled.arrays import Array, to_numpy
 from unpooled.client import Client
 from unpooled.learners.labels import codes
+from unpooled.maths.folds import tenths
 from unpooled.tree import message
+
+FEW = 1000  # rows of a client, below which a fifth of them is held out
 
 
 @message("learners.Rows")
@@ -30,6 +35,29 @@ def rows(client: Client, labels: Sequence, device: Any = None, dtype: str | None
 
     x, w = (cached_tensor(a, device, dtype) for a in (client.x, client.w))
     return Rows(x, torch.as_tensor(y, device=device), w)
+
+
+def held_out(client: Client) -> np.ndarray:  # (..., n) bool
+    """Which rows are held out: a tenth, a fifth of fewer than FEW rows, none of fewer than ten; see `maths.folds`.
+
+    It depends on the rows of each client alone, not on their order, on padding, or on how clients are stacked.
+    """
+    if "held_out" not in client.memo:
+        w, y = to_numpy(client.w), to_numpy(client.y)
+        x = to_numpy(client.x)
+        n, d = x.shape[-2:]
+        flat = zip(x.reshape(-1, n, d), y.reshape(-1, n), w.reshape(-1, n))
+        client.memo["held_out"] = np.stack([_held_out(*one) for one in flat]).reshape(w.shape)
+    return client.memo["held_out"]
+
+
+def _held_out(x: np.ndarray, y: np.ndarray, w: np.ndarray) -> np.ndarray:  # (n,) bool
+    live = np.flatnonzero(w > 0)
+    out = np.zeros(len(w), bool)
+    if len(live) >= 10:
+        tenth = tenths(x[live], y[live])
+        out[live] = tenth % 5 == 0 if len(live) < FEW else tenth == 0
+    return out
 
 
 _TENSORS: dict[tuple, tuple[weakref.ref, Any]] = {}

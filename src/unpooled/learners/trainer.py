@@ -13,17 +13,18 @@ At the server an algorithm makes a `Trainer` once and sends it as an option:
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import cos, pi
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from unpooled.arrays import Array, is_torch, like, namespace
+from unpooled.arrays import Array, is_torch, like, namespace, to_numpy
 from unpooled.client import Client
 from unpooled.errors import BadParameter
 from unpooled.learners import registry
 from unpooled.learners.dense import Logistic
-from unpooled.learners.rows import Rows, rows
+from unpooled.learners.rows import Rows, held_out, rows
 from unpooled.learners.sgd import Step, minibatches, train, train_active
 from unpooled.tree import message
 
@@ -55,6 +56,8 @@ class Trainer(NamedTuple):
         Whether the velocity stays in the client's state from round to round, or starts at 0.
     device : str or None, default=None
         None is NumPy for linear and mlp and torch on the CPU for the rest; else any torch device.
+    hold_out : bool, default=False
+        Whether some of each client's rows are held out: they do not train, and losses are theirs; see `held_out`.
     """
 
     learner: str
@@ -70,6 +73,7 @@ class Trainer(NamedTuple):
     prox: float = 0.0
     keep_momentum: bool = False
     device: str | None = None
+    hold_out: bool = False
 
     # ---- the learner ----
 
@@ -93,8 +97,37 @@ class Trainer(NamedTuple):
     # ---- at a client, or many stacked ----
 
     def rows(self, client: Client) -> Rows:
-        """The client's rows with labels as codes, on the trainer's device."""
-        return rows(client, self.labels, self._place, self._dtype)
+        """The client's rows with labels as codes, on the trainer's device; rows that are held out have weight 0."""
+        found = rows(client, self.labels, self._place, self._dtype)
+        if not self.hold_out:
+            return found
+        return found._replace(w=found.w * like(~held_out(client), found.w))
+
+    def held(self, client: Client) -> np.ndarray:
+        """(..., n) the weights of the rows that are held out, 0 for the others."""
+        return to_numpy(client.w) * held_out(client)
+
+    def reported(self, loglik: Array, client: Client, rows: Rows) -> Array:
+        """(...,) the log-likelihood that a client reports, from that of each row (..., n).
+
+        Summed over the rows that train; with `hold_out` their number times the mean over rows held out, if there are any.
+        """
+        trained = (rows.w * loglik).sum(-1)
+        if not self.hold_out:
+            return trained
+        held = like(self.held(client), loglik)
+        n = held.sum(-1)
+        mean = (held * loglik).sum(-1) / n.clip(min=1e-12)
+        return namespace(loglik).where(n > 0, rows.w.sum(-1) * mean, trained)
+
+    def placed(self, x: np.ndarray) -> Array:
+        """Rows (n, d) on the trainer's device and in its dtype."""
+        if self._place is None:
+            return x
+        import torch
+
+        dtype = getattr(torch, self._dtype) if self._dtype else None
+        return torch.as_tensor(x, device=self._place, dtype=dtype)
 
     def log_proba(self, theta: Array, x: Array) -> Array:
         """log P_k(class | x): (..., k, classes, n) of rows x (..., n, d) under theta (k, p) or (..., k, p)."""
@@ -125,7 +158,8 @@ class Trainer(NamedTuple):
         With `idle` > 0, a learner whose share of a client's rows is at most `idle` is not trained there. `scale` preconditions
         linear learners, see `sgd.train`.
         """
-        order = minibatches(client, self.epochs, self.batch_size)
+        seen = replace(client, w=rows.w) if self.hold_out else client
+        order = minibatches(seen, self.epochs, self.batch_size)
         step = Step(self.lr, self.momentum, self.weight_decay, self.prox)
         velocity = client.state.get("velocity") if self.keep_momentum else None
         if velocity is not None and velocity.shape[-2:] != theta.shape[-2:]:

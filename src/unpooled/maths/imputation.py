@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import ndtr
 
-from unpooled.maths import gaussian, missing
-from unpooled.maths.mixture import Params, Stats
+from unpooled.maths import missing
+from unpooled.maths.mixture import Params
 from unpooled.tree import message
 
 HALVINGS = 50  # bisection steps for a quantile
@@ -80,23 +80,28 @@ def draw(params: Params, x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 def hidden(x: np.ndarray, share: float) -> np.ndarray:  # (n, d) -> (n, d) bool
     """A pseudo-random share of the observed cells, determined by the bits of the row; no row loses its last cell."""
+    wanted = (_chosen(x)[:, :-1] < share) & ~np.isnan(x)
+    wanted[wanted.sum(axis=1) == (~np.isnan(x)).sum(axis=1)] = False
+    return wanted
+
+
+def half(x: np.ndarray) -> np.ndarray:  # (n, d) -> (n,) bool
+    """A pseudo-random half of the rows, determined by their bits."""
+    return _chosen(x)[:, -1] < 0.5
+
+
+def _chosen(x: np.ndarray) -> np.ndarray:
+    """Numbers from 0 to 1, (n, d + 1), that look random and are determined by the bits of the row."""
     d = x.shape[1]
     odd = 2 * np.random.default_rng(0).integers(0, 2**62, size=(d, d + 1), dtype=np.uint64) + np.uint64(1)
     bits = np.where(np.isnan(x), 0.0, x).view(np.uint64)
     mixed = (bits ^ (bits >> np.uint64(29))) @ odd  # integer overflow is intended: it mixes the bits
     mixed = (mixed ^ (mixed >> np.uint64(31))) * np.uint64(0x9E3779B97F4A7C15)
-    chosen = (mixed >> np.uint64(11)).astype(np.float64) / 2.0**53  # (n, d + 1)
-    wanted = (chosen[:, :d] < share) & ~np.isnan(x)
-    wanted[wanted.sum(axis=1) == (~np.isnan(x)).sum(axis=1)] = False
-    return wanted
+    return (mixed >> np.uint64(11)).astype(np.float64) / 2.0**53
 
 
-def map_step(params: Params, stats: Stats, centre: np.ndarray, scale: np.ndarray, prior: float) -> Params:
-    """The most probable full mixture under a prior with the weight of `prior` rows of uncorrelated columns and of one row at the centre."""
-    k, d = params.means.shape
-    away = centre - params.means
-    n, x = stats.n + 1.0, stats.x + away
-    xx = gaussian.unpack_triangle(stats.xx) + away[:, :, None] * away[:, None, :]
-    xx = xx + prior * np.diag((scale / k ** (1 / d)) ** 2) - x[:, :, None] * (x / n[:, None])[:, None, :]
-    covs = xx / (n + prior)[:, None, None]
-    return Params(n / n.sum(), params.means + x / n[:, None], gaussian.pack_covs(covs, "full"))
+def deviation(law: Laws) -> np.ndarray:  # (c,)
+    """The standard deviation of each cell."""
+    middle = mean(law)
+    second = (law.r * (law.scales**2 + (law.means - middle[:, None]) ** 2)).sum(axis=1)
+    return np.sqrt(second)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -80,6 +80,16 @@ def zeros(shape: tuple[int, ...], like: Array) -> Array:
     """float64 zeros, as the same kind of array as `like`."""
     xp = namespace(like)
     return xp.zeros(shape, dtype=xp.float64, **({"device": like.device} if xp is not np else {}))
+
+
+class Beside(NamedTuple):
+    """What columns outside the Gaussian block say of rows, and room for the responsibilities of the rows."""
+
+    log_density: Array  # (n, k), added to the log density of each component
+    r: Array  # (n, k), filled: responsibilities times row weights
+
+    def part(self, rows: slice) -> Beside:
+        return Beside(self.log_density[rows], self.r[rows])
 
 
 # ---- chunks ----

@@ -13,7 +13,18 @@ import numpy as np
 
 from unpooled.arrays import Array, is_torch, namespace, to_numpy
 from unpooled.maths import gaussian
-from unpooled.maths.kernel import cast, columns, double, floating, indices, log, responsibilities, room, zeros
+from unpooled.maths.kernel import (
+    Beside,
+    cast,
+    columns,
+    double,
+    floating,
+    indices,
+    log,
+    responsibilities,
+    room,
+    zeros,
+)
 from unpooled.maths.patterns import AT_ONCE, Projection, Run, fits, halve, patterns, portions, projections, whitened
 from unpooled.maths.shapes import Diagonal, Full, kernel_for
 from unpooled.tree import message
@@ -21,7 +32,15 @@ from unpooled.tree import message
 # ---- inside the E-step ----
 
 
-def add(sums: list[Array], kernel: Full, x: Array, w: Array, log_weights: Array, places: Array) -> None:
+def add(
+    sums: list[Array],
+    kernel: Full,
+    x: Array,
+    w: Array,
+    log_weights: Array,
+    places: Array,
+    beside: Beside | None = None,
+) -> None:
     """Add the sums of rows with missing values, at flat `places`, to (n, x, xx, loglik) by leading index."""
     xp, (batch, n, d) = namespace(x), x.shape
     rows, w, owner = x.reshape(-1, d), w.reshape(-1), places // n
@@ -37,7 +56,11 @@ def add(sums: list[Array], kernel: Full, x: Array, w: Array, log_weights: Array,
             made = projections(kernel, found[[run.pattern for run in runs]])
             y, q = whitened(kernel, rows[here], runs, made)
             q += log_weights[owner[start + which]].T
+            if beside is not None:
+                q[0] += beside.log_density[here].T
             r, by_row = responsibilities(q, w[here])
+            if beside is not None:
+                beside.r[here] = r[0].T
             if kernel.common:
                 halve(y, r, runs, made)
             _credit(kernel, total, loglik, mine, y, r, by_row)

@@ -11,7 +11,19 @@ from typing import Any, NamedTuple
 
 from unpooled.arrays import Array, Float, namespace
 from unpooled.maths import gaussian, missing
-from unpooled.maths.kernel import cast, chunks, columns, double, floating, fold, has_nan, log, responsibilities, zeros
+from unpooled.maths.kernel import (
+    Beside,
+    cast,
+    chunks,
+    columns,
+    double,
+    floating,
+    fold,
+    has_nan,
+    log,
+    responsibilities,
+    zeros,
+)
 from unpooled.maths.shapes import kernel_for
 from unpooled.tree import message
 
@@ -37,10 +49,13 @@ class Stats(NamedTuple):
 # ---- the E-step ----
 
 
-def e_step(params: Params, x: Array, w: Array, shape: str, log_weights: Array | None = None) -> Stats:
+def e_step(
+    params: Params, x: Array, w: Array, shape: str, log_weights: Array | None = None, beside: Beside | None = None
+) -> Stats:
     """Statistics of rows x (..., n, d) with weights w (..., n); leading axes stay, in every leaf.
 
     NaN is a missing value; a row of weight 0 may hold anything. `log_weights` (..., k) stand in for the mixture's own.
+    `beside` adds what other columns say of each row, and takes the responsibilities; it is for rows (n, d) alone.
     Products run in the dtype of x, sums are kept in float64. It uses one thread, and lets others run meanwhile.
     """
     xp, x = namespace(x), floating(x)
@@ -48,14 +63,16 @@ def e_step(params: Params, x: Array, w: Array, shape: str, log_weights: Array | 
     log_weights = log(double(params.weights, x)) if log_weights is None else double(log_weights, x)
     log_weights = cast(xp.broadcast_to(log_weights, (*lead, k)), x).reshape(-1, k)
     x, w = x.reshape(len(log_weights), n, d), cast(double(w, x), x).reshape(len(log_weights), n)
-    sums, holes = _complete(kernel_for(params, shape, x), x, w, log_weights)
+    sums, holes = _complete(kernel_for(params, shape, x), x, w, log_weights, beside)
     if holes:
-        missing.add(sums, kernel_for(params, shape, x, holes=True), x, w, log_weights, xp.concatenate(holes))
+        missing.add(sums, kernel_for(params, shape, x, holes=True), x, w, log_weights, xp.concatenate(holes), beside)
     rows = w.sum(-1, dtype=xp.float64)
     return Stats(*(a.reshape((*lead, *a.shape[1:])) for a in (*sums, rows)))
 
 
-def _complete(kernel: Any, x: Array, w: Array, log_weights: Array) -> tuple[list[Array], list[Array]]:
+def _complete(
+    kernel: Any, x: Array, w: Array, log_weights: Array, beside: Beside | None = None
+) -> tuple[list[Array], list[Array]]:
     """(n, x, xx, loglik) by leading index over complete rows; and the flat indices of the others."""
     n, parts, holes = x.shape[1], [], []
     for lead, pieces in chunks(len(x), n, kernel.width, x):
@@ -66,7 +83,7 @@ def _complete(kernel: Any, x: Array, w: Array, log_weights: Array) -> tuple[list
             if absent is not None:
                 holes.append(lead.start * n + rows.start + namespace(x).where(absent.reshape(-1))[0])
             if absent is None or not bool(absent.all()):
-                _add(kernel, total, loglik, z, v, log_weights[lead])
+                _add(kernel, total, loglik, z, v, log_weights[lead], None if beside is None else beside.part(rows))
         parts.append((*kernel.finish(total), loglik))
     return [namespace(x).concatenate(p) for p in zip(*parts)], holes
 
@@ -85,11 +102,17 @@ def _load(kernel: Any, x: Array, w: Array | None) -> tuple[Array, Array | None, 
     return z, None if w is None else xp.where(absent, 0, w), absent
 
 
-def _add(kernel: Any, total: list[Array], loglik: Array, z: Array, w: Array, log_weights: Array) -> None:
+def _add(
+    kernel: Any, total: list[Array], loglik: Array, z: Array, w: Array, log_weights: Array, beside: Beside | None
+) -> None:
     features = kernel.features(z)
     q = kernel.log_density(features)
     q += log_weights[:, :, None]
+    if beside is not None:
+        q[0] += beside.log_density.T
     r, by_row = responsibilities(q, w)
+    if beside is not None:
+        beside.r[:] = r[0].T
     kernel.gather(total, features, r)
     loglik += by_row.sum(dtype=loglik.dtype) if len(loglik) == 1 else by_row.sum(-1, dtype=loglik.dtype)
 

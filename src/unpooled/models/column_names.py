@@ -1,4 +1,4 @@
-"""Columns that a parameter names, as indices; and the names of columns by index. Nothing is sent."""
+"""Columns that a parameter names, as indices; the names of columns by index, and how many there are."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any
 
 from unpooled.errors import BadParameter, suggest
 from unpooled.federation import Federation
+from unpooled.models.initialization import look
 from unpooled.parameters import at_least
 
 
@@ -30,6 +31,13 @@ def _check_range(fed: Federation, what: str, index: int) -> None:
     for c in fed.here()[:1]:
         if index >= c.x.shape[-1]:
             raise BadParameter(f"{what}={index} is not a column: rows have {c.x.shape[-1]}, the first is 0")
+
+
+def n_columns(fed: Federation) -> int:
+    """The number of columns; one SUM where neither rows nor names are in this process."""
+    for c in fed.here()[:1]:
+        return int(c.x.shape[-1])
+    return len(fed.columns) if fed.columns is not None else len(fed.sum(look, None).seen)
 
 
 def names_of(fed: Federation, d: int) -> list[str]:

@@ -13,8 +13,10 @@ from unpooled.client import Ask, Client
 from unpooled.errors import BadParameter, suggest
 from unpooled.layers.private.look import wanted, wanted_mu2, without_wish
 from unpooled.layers.private.nodes import noise_holders
+from unpooled.node.preparation import Preparation
 from unpooled.node.questions import Refused
 from unpooled.privacy.accountant import epsilon_of
+from unpooled.privacy.clipping import parse_bounds
 from unpooled.privacy.noise import request_digest, sigma_of
 from unpooled.privacy.release import release
 from unpooled.privacy.sensitivity import SENSITIVITY
@@ -33,6 +35,14 @@ class Budget(NamedTuple):
     per_question: float = float("inf")  # epsilon of one look, at most
     colluding: int = 1  # nodes assumed to tell the coordinator their noise
     required: bool = False  # whether nothing but looks is answered
+    unit: str | None = None  # the column that says whose row it is: the budget then protects all rows of one of them
+    max_rows_per_unit: int = 1  # rows of one unit that are used, at most
+    bounds: Mapping[str, tuple[float, float]] = {}  # column -> (low, high), from knowledge: values are moved into them
+
+    @property
+    def rows_protected(self) -> int:
+        """How many rows one unit has at most: the sum moves by so many times what one row moves it."""
+        return self.max_rows_per_unit if self.unit is not None else 1
 
 
 class Charge(NamedTuple):
@@ -57,7 +67,35 @@ def read(section: Any, where: str) -> Budget | None:
             raise BadParameter(f"{where}: [privacy] needs {key} above 0")
     if section["delta"] >= 1:
         raise BadParameter(f"{where}: [privacy] delta must be far below 1, about one over the number of rows squared")
-    return Budget(**section)
+    _check_unit(section, where)
+    return Budget(**{**section, "bounds": _read_bounds(section.get("bounds", {}), where)})
+
+
+def _check_unit(section: Mapping[str, Any], where: str) -> None:
+    unit, most = section.get("unit"), section.get("max_rows_per_unit")
+    if unit is not None and not isinstance(unit, str):
+        raise BadParameter(
+            f'{where}: [privacy] unit = {unit!r} should be the name of a column, as in unit = "patient_id"'
+        )
+    if (unit is None) != (most is None):
+        raise BadParameter(f"{where}: [privacy] unit and max_rows_per_unit belong together: give both or none")
+    if most is not None and (type(most) is not int or most < 1):
+        raise BadParameter(f"{where}: [privacy] max_rows_per_unit = {most!r} should be a whole number of 1 or more")
+
+
+def _read_bounds(given: Any, where: str) -> dict[str, tuple[float, float]]:
+    if not isinstance(given, Mapping):
+        raise BadParameter(f"{where}: bounds of [privacy] are a section, written [privacy.bounds]")
+    try:
+        pairs = parse_bounds(given, list(given), len(given)) if given else np.zeros((0, 2))
+    except BadParameter as error:
+        raise BadParameter(f"{where}: [privacy.bounds]: {error}") from None
+    return {name: (float(low), float(high)) for name, (low, high) in zip(given, pairs)}
+
+
+def preparation_of(budget: Budget | None) -> Preparation:
+    """What a budget asks to be done to the rows."""
+    return Preparation() if budget is None else Preparation(budget.unit, budget.max_rows_per_unit, budget.bounds)
 
 
 def spent(looks: Mapping[str, float], delta: float) -> float:
@@ -74,6 +112,7 @@ def answer_privately(
     looks: Mapping[str, float] | None,
     secret: bytes,
     pinned: bool,
+    n_rows: int,
 ) -> tuple[Ask, Tree, Charge]:
     """(the question without the wish for noise, the noisy answer, its charge); refused beyond the budget.
 
@@ -83,6 +122,10 @@ def answer_privately(
         raise Refused(f"{me.name!r} has no privacy budget: its owner writes [privacy] into policy.toml")
     if ask.name not in SENSITIVITY:
         raise Refused(f"{ask.name} does not bound what one row can change: no noise makes it private")
+    if budget.delta * n_rows >= 1:
+        raise Refused(
+            f"delta = {budget.delta:g} in the policy of {me.name!r} is not below one over its rows: its owner lowers it"
+        )
     if float(to_numpy(me.w).max(initial=0.0)) > 1:
         raise Refused(f"{me.name!r} has row weights above 1: a private sum counts a row once at most")
     mu2 = wanted_mu2(ask)
@@ -91,7 +134,7 @@ def answer_privately(
     plain = without_wish(ask)
     sigma = sigma_of(mu2, SENSITIVITY[ask.name]) / sqrt(_holders(plain, budget) if pinned else 1)
     made = release(up, request_digest(ask.name, ask.options, down, mu2), secret, sigma)
-    charge = Charge(mu2, made.name.hex())
+    charge = Charge(mu2 * budget.rows_protected**2, made.name.hex())
     _check(budget, looks, charge, me.name)
     return plain, made.answer, charge
 

@@ -11,6 +11,7 @@ from typing import Any
 from unpooled import parameters
 from unpooled.errors import BadParameter, DataNotFound, suggest
 from unpooled.node import policy
+from unpooled.node.budget import preparation_of
 from unpooled.node.ledger import Ledger
 from unpooled.node.secrets import read_identity
 from unpooled.node.site import Site
@@ -28,8 +29,12 @@ path = {path}                  # csv, csv.gz, parquet or npz; or: url = "postgre
 # label = "outcome"            # for models that learn from labels
 # chunk_rows = 100000          # for tables larger than memory
 
-# [data.columns]               # where columns have other names here: theirs = "ours"
-# age = "alter"
+# [data.columns]               # how this table writes the federation's columns; only those listed are offered
+# age = "alter"                # another name
+# height = {{name = "inches", unit = "in"}}          # another unit than the study's
+# chol = {{unit = "mmol/L", factor = 38.67, missing = [0]}}
+# sex = {{levels = {{w = "female", m = "male"}}}}       # other words
+# thal = false                 # a column that this table does not have
 """
 
 TOP = {  # key -> the kind of its value
@@ -106,7 +111,8 @@ def site(config: NodeConfig) -> Site:
 def table_source(config: NodeConfig) -> TableSource:
     data = config.data
     how = {k: data[k] for k in ("columns", "label", "sample_weight", "chunk_rows") if k in data}
-    return TableSource(config.name, _table(config), **how)
+    own = policy.read(config.paths["policy"]).privacy if config.paths["policy"].is_file() else None
+    return TableSource(config.name, _table(config), preparation=preparation_of(own), **how)
 
 
 def _table(config: NodeConfig) -> Table:

@@ -17,7 +17,7 @@ import numpy as np
 from unpooled import config as configs
 from unpooled import tree
 from unpooled.arrays import to_numpy
-from unpooled.client import GATHER, TELL, Ask, Client
+from unpooled.client import GATHER, REGISTRY, TELL, VIEW, Ask, Client, Step
 from unpooled.errors import UnpooledError
 from unpooled.federation import Exchange, Journal, cohort
 from unpooled.study import Study
@@ -50,6 +50,7 @@ class Replay:
     def __init__(self, follower: Follower, names: Sequence[str], columns: Sequence[str]):
         self.names, self.columns = list(names), list(columns)
         self.min_clients, self.journal, self._follower = 1, Journal(), follower
+        self.schema = follower.study.schema
 
     def sum(self, ask: Ask, down: Tree) -> Tree:
         return self._exchange(ask, down)
@@ -157,6 +158,8 @@ def compare(expected: Expected, ask: Ask, down: Tree, name: str) -> None:
         raise NotFollowed(
             f"the coordinator asked {ask.name} with other options than the study's in round {expected.round}"
         )
+    if not _same_views(views(wanted), views(ask)):
+        raise NotFollowed(f"{ask.name} would see the rows otherwise than the study does in round {expected.round}")
     if name not in expected.names:
         raise NotFollowed(f"the study does not ask {name!r} in round {expected.round}")
     path = difference(expected.down, down)
@@ -164,6 +167,23 @@ def compare(expected: Expected, ask: Ask, down: Tree, name: str) -> None:
         raise NotFollowed(f"{path or 'the value'} that came down in round {expected.round} is not what the study sends")
     if wanted.kind == GATHER:
         raise NotFollowed(f"{ask.name} is a GATHER: no node can follow a study beyond it")
+
+
+def views(ask: Ask) -> list[Step]:
+    """The steps that say how a question sees the rows."""
+    return [step for step in ask.steps if REGISTRY[step.name].kind == VIEW]
+
+
+def _same_views(a: list[Step], b: list[Step]) -> bool:
+    """Whether two questions see the rows in the same way, up to rounding."""
+    if [step.name for step in a] != [step.name for step in b]:
+        return False
+    pairs = [(_arrays(x.options), _arrays(y.options)) for x, y in zip(a, b)]
+    return all(x.keys() == y.keys() and difference(x, y) is None for x, y in pairs)
+
+
+def _arrays(options: Any) -> dict[str, np.ndarray]:
+    return {name: np.asarray(value, np.float64) for name, value in options.items()}
 
 
 def difference(a: Tree, b: Tree) -> str | None:

@@ -134,16 +134,25 @@ def _drop_torn_end(path: Path) -> None:
 
 def entries(path: Path) -> Iterator[dict[str, Any]]:
     """The lines of a ledger, each checked against the one before; RunError names the first that does not fit."""
+    for entry, _ in entries_after(path):
+        yield entry
+
+
+def entries_after(
+    path: Path, offset: int = 0, before: str = FIRST, number: int = 0
+) -> Iterator[tuple[dict[str, Any], int]]:
+    """(line, where it ends in the file) from an offset on, after line `number` whose hash is `before`."""
     if not path.exists():
         return
-    before = FIRST
     with open(path, "rb") as file:
-        for number, text in enumerate(file, 1):
+        file.seek(offset)
+        for text in file:
+            offset, number = offset + len(text), number + 1
             entry = _parse(text, path, number)
             if entry["before"] != before or entry["hash"] != _hash(entry):
                 raise RunError(f"{path} was changed: line {number} does not fit the line before it")
             before = entry["hash"]
-            yield entry
+            yield entry, offset
 
 
 def _parse(text: bytes, path: Path, number: int) -> dict[str, Any]:
@@ -199,6 +208,8 @@ def explain(entry: dict[str, Any]) -> str:
     masked = "masked, " if entry.get("masked") else ""
     masked = f"with noise (mu^2 {entry['mu2']:.3g}), {masked}" if entry.get("mu2") else masked
     trust = "" if study else " (no study: the policy trusts the coordinator)"
+    if entry.get("masked") and not entry.get("followed"):
+        trust += " (peers were not pinned: whoever invents them can take the mask off)"
     return (
         f"{when}: {entry['numbers']} numbers ({entry['bytes']} bytes) {verb} {masked}{USES[entry['kind']]}, "
         f"in answer to {entry['question']}{study}{steps}: {what}{more}{trust}"

@@ -36,6 +36,7 @@ questions = ["*"]              # names of questions that are answered; * stands 
 models = ["*"]                 # and the models they belong to, the part before the dot: "mixture", "initialization"
 gather = false                 # whether single answers may be asked for, besides sums; or which: ["*.local_centres"]
 columns = ["*"]                # columns that may be used
+check = false                  # true: tell a coordinator who runs `unpooled check` kinds, levels and coarse histograms of columns
 min_rows = 10                  # with fewer rows nothing is answered
 min_rows_per_component = 5     # a count in an answer above 0 and below this, or this close to all rows, is not let out
 max_parameters_per_row = 0.33  # numbers in one answer, for each row of this table, at most
@@ -49,6 +50,10 @@ dry_run = false                # true: answer nothing, write into the ledger wha
 # per_question = 1.0           # epsilon of one look, at most
 # colluding = 1                # nodes assumed to tell the coordinator their noise
 # required = true              # answer nothing but looks with noise
+# unit = "patient_id"          # protect all rows of one patient, not single rows; needs max_rows_per_unit
+# max_rows_per_unit = 3        # rows of one patient that are used, at most; a look costs the square of it
+# [privacy.bounds]             # from knowledge, not from the data; values outside are moved to the nearest bound
+# age = [0, 110]
 
 [limits]                       # how closely a request may look, whoever asks
 min_count = 5                  # rows in a cluster whose centre leaves, at least
@@ -73,6 +78,7 @@ class Policy:
     models: Sequence[str] = ("*",)
     gather: bool | Sequence[str] = True  # or the questions that may be asked so
     columns: Sequence[str] = ("*",)
+    check: bool = True
     min_rows: int = 0
     min_rows_per_component: float = 0
     rounds_per_day: int = 10**9
@@ -113,6 +119,17 @@ class Policy:
             raise Refused(f"{where} answers looks with noise alone, and {ask.name} is none: fit a private model")
         if rows < self.min_rows:
             raise Refused(f"{node!r} has fewer rows than the {self.min_rows} that its policy demands")
+
+    def admit_check(self, node: str) -> None:
+        """Refuse to describe the table, unless its owner allows it."""
+        private = self.privacy is not None and self.privacy.required
+        if not self.check or self.secure == "required" or private or self.dry_run:
+            raise Refused(f"the policy of {node!r} does not allow checks of its table: ask its owner for check = true")
+
+    @property
+    def floor(self) -> int:
+        """The fewest rows that a count may tell of."""
+        return max(1, int(np.ceil(max(self.min_rows_per_component, self.limits.get("min_count", 0)))))
 
     def usable(self, columns: Sequence[str]) -> list[str]:
         """The columns that may be used, in their order."""

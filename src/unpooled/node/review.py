@@ -98,7 +98,7 @@ def review(study: Study, name: str, source: Any, policy: Policy) -> Review:
         clients = _dealt(source, study)
         rows = sum(len(c.w) for c in clients)
         witness = Witness(Local(clients))
-        witness.inner.columns = study.columns
+        witness.inner.columns, witness.inner.schema = study.columns, study.schema
         _rehearse(study, witness)
     except UnpooledError as error:
         failure = str(error)
@@ -108,7 +108,7 @@ def review(study: Study, name: str, source: Any, policy: Policy) -> Review:
 
 def _dealt(source: Any, study: Study) -> list[Client]:
     """The node's rows dealt out to pretended sites."""
-    parts = list(source.open(study.columns).parts())
+    parts = list(source.open(study.columns, study.wanted).parts())
     x = np.concatenate([to_numpy(p.x) for p in parts])
     y = None if parts[0].y is None else np.concatenate([to_numpy(p.y) for p in parts])
     n = max(len(study.names), 1)

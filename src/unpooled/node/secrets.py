@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 from collections.abc import Iterator, Mapping, MutableMapping
 from pathlib import Path
@@ -50,6 +51,11 @@ def node_secret(vault: Vault) -> bytes:
     if SECRET not in vault:
         vault[SECRET] = secrets.token_bytes(32)
     return vault[SECRET]
+
+
+def draws_secret(vault: Vault) -> bytes:
+    """The secret behind draws that hide something, apart from the one behind noise and masks."""
+    return hashlib.sha256(b"draws" + node_secret(vault)).digest()
 
 
 def read_identity(path: Path) -> Any:

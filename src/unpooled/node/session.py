@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -86,6 +87,8 @@ class Session:
         """Columns and seed are the study's: other columns, or other draws, would be another question."""
         if "columns" in request and request["columns"] != self.study.columns:
             raise NotFollowed("the coordinator asks for other columns than the study's")
+        if "columns" in request and request.get("table") != self.study.wanted.pack():
+            raise NotFollowed("the coordinator says other kinds of columns, labels or weights than the study's")
         seed = self.study.config["model"].get("random_state")
         if seed is not None and request["seed"] != seed:
             raise NotFollowed("the coordinator draws with another seed than the study's")
@@ -95,7 +98,9 @@ class Session:
         if round > self.study.max_exchanges:
             raise NotFollowed(f"the study allows {self.study.max_exchanges} exchanges, and they are spent")
         self._check_steps(ask)
-        asked = f"{digest(ask, down).hex()} {moment}".encode()  # the seed and the state it starts from belong to it
+        views = json.dumps([[s.name, dict(s.options)] for s in follow.views(ask)])
+        # the seed, the state it starts from and the rows that it sees belong to it
+        asked = f"{digest(ask, down).hex()} {moment} {views}".encode()
         before = self.vault.get(f"{self.run}/asked-{round}")
         if before is not None:
             if before != asked:
@@ -119,7 +124,7 @@ class Session:
         wanted += ["secure.mask"] if self.study.secure and ask.kind == SUM else []
         if {"levels", "quantiser"} & set(self.study.layers):
             wanted = ["compressed.compress"]
-        if [step.name for step in ask.steps] != wanted:
+        if [step.name for step in ask.steps if step not in follow.views(ask)] != wanted:
             raise NotFollowed(f"{ask.name} was asked with other layers than the study's")
 
 

@@ -6,29 +6,31 @@ the same answer: after a crash on either side the coordinator simply asks again.
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from unpooled import study as studies
 from unpooled import tree, wire
-from unpooled.arrays import is_torch, to_numpy
-from unpooled.client import KEYS, STEP, VIEW, Ask, Client, Step, digest
-from unpooled.errors import UnpooledError, suggest
+from unpooled.client import KEYS, Ask, Client, digest
+from unpooled.data.schema import Wanted
+from unpooled.errors import UnpooledError
 from unpooled.layers.secure import masking_node
-from unpooled.local import merged_jobs
-from unpooled.node import limits, questions
-from unpooled.node.budget import LOOK, Charge, answer_privately
-from unpooled.node.ledger import Ledger, Line
+from unpooled.node import limits
+from unpooled.node.budget import LOOK, Charge, answer_privately, preparation_of
+from unpooled.node.computing import NOBODY, ask_rows, check_down
+from unpooled.node.ledger import Ledger
+from unpooled.node.lines import answer_line, profile_line, refusal_line
 from unpooled.node.policy import MASK, Policy
 from unpooled.node.questions import Refused
-from unpooled.node.secrets import Secrets, node_secret, pins_of
+from unpooled.node.requests import check_fields, question_of, request_key
+from unpooled.node.rows import Rows
+from unpooled.node.secrets import Secrets, draws_secret, node_secret, pins_of
 from unpooled.node.session import Session, read_totals
 from unpooled.node.vault import Vault, forget_old_runs, identity
 from unpooled.study import Study
@@ -37,33 +39,6 @@ from unpooled.tree import SchemaError, Tree
 log = logging.getLogger("unpooled.node")
 
 LEDGER_HEAD = "ledger-head"  # the hash of the last line that this node wrote
-FIELDS = {"run": str, "round": int, "seed": int, "base": int, "floor": int}
-FIELDS |= {"ask": str, "schema": str, "options": dict}
-
-
-class Rows(NamedTuple):
-    """What a source gives: the parts of a table (one, unless it is larger than memory), columns in the order asked for."""
-
-    parts: Callable[[], Iterator[Client]]
-    n_rows: int
-    whole: bool  # whether `parts` gives one part
-
-
-class Source:
-    """A node's data, in memory."""
-
-    def __init__(self, client: Client, columns: Sequence[str] | None = None):
-        self.client, self.columns, self.label = client, None if columns is None else list(columns), client.y is not None
-
-    def open(self, columns: Sequence[str] | None) -> Rows:
-        """The rows with these columns in this order."""
-        client = self.client
-        if columns is not None and self.columns is not None and list(columns) != self.columns:
-            x = client.x[:, [self.columns.index(c) for c in columns]]
-            client = replace(
-                client, x=x if is_torch(x) else np.ascontiguousarray(x)
-            )  # the layout decides the last bits
-        return Rows(lambda: iter([client]), len(client.w), True)
 
 
 class Site:
@@ -113,9 +88,11 @@ class Site:
             raise Refused(f"this is {self.name!r}, not {str(request['to'])[:40]!r}: the coordinator mixed up two nodes")
         if request.get("kind") == "hello":
             return wire.pack({**head, "columns": self._columns(), "label": self.source.label})
+        if request.get("kind") == "profile":
+            return wire.pack({**head, "profile": self._profile(request)})
         if request.get("kind") != "ask":
             raise Refused(f"a message of kind {str(request.get('kind'))[:20]!r} is not known")
-        _check_fields(request)
+        check_fields(request)
         head |= {key: request[key] for key in ("run", "round", "ask")}
         try:
             return self._answer(parcel, request, letters, head)
@@ -136,6 +113,28 @@ class Site:
     def _columns(self) -> list[str] | None:
         return self.source.columns and self.policy().usable(self.source.columns)
 
+    def _profile(self, request: dict[str, Any]) -> dict[str, Any]:
+        """What the owner lets a check know of the table: counts above the floor, coarse histograms; it stands in the ledger."""
+        policy = self.policy()
+        self._check_ledger()
+        self._check_charge(policy)
+        policy.admit_check(self.name)
+        wanted = Wanted.unpack(request.get("table"))
+        self._check_apart(wanted, policy)
+        columns = self._columns()
+        if columns is None:
+            raise Refused(f"the columns of {self.name!r} have no names: a check compares columns by name")
+        try:
+            found = self.source.profile(columns, wanted, policy.floor)
+        except Exception as error:
+            log.error("the data cannot be read: %s", error)
+            raise Refused(f"{self.name!r} cannot read its data: its log says why") from error
+        if found.rows < policy.min_rows:
+            raise Refused(f"{self.name!r} has fewer rows than the {policy.min_rows} that its policy demands")
+        if self.ledger is not None:
+            self.ledger.note(replace(profile_line(found.pack()), node=self.name))
+        return found.pack()
+
     # ---- one question ----
 
     def _answer(
@@ -146,14 +145,14 @@ class Site:
         self._check_charge(policy)
         session = self._session(request, letters, policy)
         rows = self._open(request, policy)
-        ask = self._question(request)
+        ask = question_of(request, self.also)
         policy.admit(ask, rows.n_rows, self.name)
         down = parcel.value()
         limits.check(ask.name, ask.options, down, policy.limits, self.name)
         private = self._private(request, letters, partial(digest, ask, down), session, policy)
         if session is not None:
             down = self._followed(session, ask, down, request, private)
-        key = _digest(parcel, request) if self.keep_answer else ""
+        key = request_key(parcel, request) if self.keep_answer else ""
         cached = None if any(step.name == LOOK for step in ask.steps) else self._cached(request, key)
         charge = None
         if cached is None:
@@ -232,7 +231,8 @@ class Site:
             settings["pins"] = pins_of(session.study.participants, self.name)
             settings["min_cohort"] = max(settings["min_cohort"], session.study.min_cohort)
         kept = Secrets(self.vault, request["run"], **settings)
-        return {"letters": letters, "asked": asked, "secrets": kept}
+        draws = draws_secret(self.vault) if policy.network else b""
+        return {"letters": letters, "asked": asked, "secrets": kept, "draws": draws}
 
     def _followed(
         self, session: Session, ask: Ask, down: Tree, request: dict[str, Any], private: dict[str, Any]
@@ -257,47 +257,37 @@ class Site:
         stored = self.vault.get(f"{request['run']}/answer", b"")
         return stored[64:] if stored and stored[:64] == key.encode() else None
 
-    def _question(self, request: dict[str, Any]) -> Ask:
-        ask = questions.find(request["ask"], self.also)
-        if ask.kind in (STEP, VIEW):
-            raise Refused(f"{ask.name} is a step of a layer, not a question: the coordinator mixed up two names")
-        if request["schema"] != questions.schema(ask.name):
-            raise Refused(
-                f"{ask.name} has other messages here than at the coordinator: install the same source of unpooled at both"
-            )
-        unknown = sorted(set(request["options"]) - set(questions.options(ask)))
-        if unknown:
-            raise Refused(
-                f"{ask.name} has no option {unknown[0][:40]!r}: {suggest(unknown[0], questions.options(ask))}"
-            )
-        steps = tuple(self._step(name, options) for name, options in request["steps"])
-        return replace(ask.using(**request["options"]), steps=steps)
-
-    def _step(self, name: str, options: dict[str, Any]) -> Step:
-        step = questions.find(name, self.also)
-        if step.kind not in (STEP, VIEW):
-            raise Refused(f"{step.name} is a question, not a step of a layer: the coordinator mixed up two names")
-        return Step(step.name, options)
-
     def _open(self, request: dict[str, Any], policy: Policy) -> Rows:
         """The rows of this run, read once: the first message of a run says which columns, in which order."""
         key = f"{request['run']}/begin"
         if "columns" in request:
-            content = wire.pack({"columns": request["columns"]})
+            content = wire.pack({"columns": request["columns"], "table": request.get("table")})
             if self.vault.get(key) != content:
                 forget_old_runs(self.vault)
                 self.vault[key] = content
         if key not in self.vault:
             raise Unbegun("begin")
-        columns = wire.unpack(self.vault[key]).head["columns"]
+        head = wire.unpack(self.vault[key]).head
+        columns, wanted = head["columns"], Wanted.unpack(head.get("table"))
         policy.check_columns(columns, self.source.columns, self.name)
-        if self._rows is None or self._rows[0] != (request["run"], columns):
-            self._rows = (request["run"], columns), self._read(columns)
+        self._check_apart(wanted, policy)
+        if self._rows is None or self._rows[0] != (request["run"], columns, wanted):
+            self._rows = (request["run"], columns, wanted), self._read(columns, wanted)
         return self._rows[1]
 
-    def _read(self, columns: list[str] | None) -> Rows:
+    def _check_apart(self, wanted: Wanted, policy: Policy) -> None:
+        """Labels and weights that the coordinator names must be columns that may be used, or this node's own."""
+        for column, own in ((wanted.label, self.source.label), (wanted.weight, True)):
+            if column is not None and self.source.columns is not None and column in self.source.columns:
+                policy.check_columns([column], self.source.columns, self.name)
+            elif column is not None and not own:
+                raise Refused(
+                    f"{self.name!r} has no column {column[:60]!r} for the labels: say label = in its node.toml"
+                )
+
+    def _read(self, columns: list[str] | None, wanted: Wanted) -> Rows:
         try:
-            return self.source.open(columns)
+            return self.source.open(columns, wanted)
         except Exception as error:  # the sentence may quote a cell: it is for the node's owner alone
             log.error("the data cannot be read: %s", error)
             raise Refused(f"{self.name!r} cannot read its data: its log says why") from error
@@ -306,12 +296,12 @@ class Site:
         self, ask: Ask, down: Tree, request: dict[str, Any], rows: Rows, policy: Policy, private: dict[str, Any]
     ) -> tuple[dict, Tree, Charge | None]:
         """(new state, what would leave, what it costs), checked against the schema before any step hides it."""
-        bound = _check_down(down, ask)
+        bound = check_down(down, ask)
         state, moment = self._state(request), (request["seed"], request["round"])
         if ask.kind == KEYS:  # keys and shares have nothing to do with rows
-            me = replace(_NOBODY, name=self.name, state=dict(state), moment=moment, **private)
+            me = replace(NOBODY, name=self.name, state=dict(state), moment=moment, **private)
             return state, ask(down, me), None
-        like = replace(_NOBODY, state=state, moment=moment, **private)
+        like = replace(NOBODY, state=state, moment=moment, **private)
         up, me = self._ask_rows(ask, down, rows, like, policy.min_rows)
         tree.check(up, ask.types[1], bound)
         charge = None
@@ -321,7 +311,11 @@ class Site:
         if any(step.name == LOOK for step in ask.steps):
             looks = None if self.ledger is None else self.ledger.looks
             secret = node_secret(self.vault)
-            ask, up, charge = answer_privately(ask, up, down, me, policy.privacy, looks, secret, pinned)
+            if preparation_of(policy.privacy) != self.source.preparation:
+                raise Refused(
+                    f"the [privacy] of {self.name!r} has another unit or other bounds than its data were read with: restart the node"
+                )
+            ask, up, charge = answer_privately(ask, up, down, me, policy.privacy, looks, secret, pinned, rows.n_rows)
         elif not (pinned and any(step.name == MASK for step in ask.steps)):
             policy.check_answer(up, ask.types[1], rows.n_rows, self.name)
         sent = replace(ask, answer=lambda *_, **__: up, options={})(down, me)
@@ -330,7 +324,7 @@ class Site:
     def _ask_rows(self, ask: Ask, down: Tree, rows: Rows, like: Client, least: int) -> tuple[Tree, Client]:
         """The answer before its steps. What a question says about the data may quote a value: that stays in the node's log."""
         try:
-            return _ask_rows(ask, down, rows, like, least)
+            return ask_rows(ask, down, rows, like, least)
         except (Refused, ModuleNotFoundError):
             raise
         except UnpooledError as error:
@@ -374,7 +368,7 @@ class Site:
     ) -> None:
         if self.ledger is not None:
             sent = wire.unpack(answer, len(answer)).value()
-            line = _line(request, sent, ask, policy.dry_run)
+            line = answer_line(request, sent, ask, policy.dry_run)
             if charge is not None and policy.privacy is not None:
                 epsilon, delta = policy.privacy.epsilon, policy.privacy.delta
                 line = replace(line, mu2=charge.mu2, release=charge.name, epsilon=epsilon, delta=delta)
@@ -390,90 +384,3 @@ class OverCharged(Refused):
 
 class Unbegun(Refused):
     """The node does not know the run: the coordinator sends its beginning again."""
-
-
-def _digest(parcel: wire.Parcel, request: dict[str, Any]) -> str:
-    return hashlib.sha256(b"".join([parcel.structure.encode(), repr(request).encode(), parcel.body])).hexdigest()
-
-
-def _check_fields(request: dict[str, Any]) -> None:
-    for field, kind in FIELDS.items():
-        if type(request.get(field)) is not kind:
-            raise Refused(f"the request has no {field!r} of type {kind.__name__}")
-    steps = request.get("steps")
-    if not (isinstance(steps, list) and all(_is_step(s) for s in steps)):
-        raise Refused("the request's steps are not pairs of a name and options")
-    numbers = [request[f] for f in ("round", "seed", "base", "floor")]
-    if min(numbers) < 0 or request["base"] > request["round"]:
-        raise Refused("the request's round, seed or base is out of range")
-    columns = request.get("columns")
-    if columns is not None and not (isinstance(columns, list) and all(isinstance(c, str) for c in columns)):
-        raise Refused("the request's columns are not a list of names")
-    if not (request["run"].isalnum() and len(request["run"]) <= 64):
-        raise Refused("the request's run is not a word of letters and digits")
-
-
-def _is_step(step: Any) -> bool:
-    return isinstance(step, list) and len(step) == 2 and isinstance(step[0], str) and isinstance(step[1], dict)
-
-
-_NOBODY = Client("", np.zeros((0, 1)))  # a client without rows, to be given a state and secrets
-_PRIVATE = ("moment", "letters", "asked", "secrets")
-
-
-def _check_down(down: Tree, ask: Ask) -> dict[str, Any]:
-    """The sizes that the letters of the schema have in `down`, if it fits."""
-    bound = tree.dims(down, ask.types[0])
-    for path, leaf in tree.iter_paths(down):
-        a = to_numpy(leaf)
-        if a.dtype.kind == "f" and np.isnan(a).any():
-            raise Refused(f"what came down holds NaN in {path}: the coordinator's model has broken")
-    return bound
-
-
-def _ask_rows(ask: Ask, down: Tree, rows: Rows, like: Client, least: int) -> tuple[Tree, Client]:
-    """(answer before its steps, the client after it): chunk by chunk where the question adds over rows."""
-    bare = replace(ask, steps=())
-    if not ask.adds and not rows.whole:
-        raise Refused(
-            f"{ask.name} needs all rows at once, and the table is read in chunks: raise chunk_rows at the node"
-        )
-    up: Tree = None
-    for part in rows.parts():
-        me = replace(part, state=dict(like.state), **{name: getattr(like, name) for name in _PRIVATE})
-        me = ask.seen(me)
-        if 0 < len(part.w) - len(me.w) < least:
-            raise Refused(
-                f"{ask.name} would leave out fewer rows than the {least} that the policy demands: use fewer folds"
-            )
-        # cut as Local cuts, so that a sum has the same bits here as there
-        for piece in (job.target for job in merged_jobs([me])) if ask.adds else [me]:
-            answer = bare(down, piece)
-            up = answer if up is None else tree.add(up, answer)
-    return up, me
-
-
-def _line(request: dict[str, Any], sent: Tree, ask: Ask, dry: bool) -> Line:
-    leaves, content = list(tree.iter_paths(sent)), wire.pack({}, sent)
-    return Line(
-        run=request["run"],
-        round=request["round"],
-        question=ask.name,
-        kind=ask.kind,
-        steps=[s.name for s in ask.steps],
-        what=[[path or "value", list(np.shape(leaf)), str(to_numpy(leaf).dtype)] for path, leaf in leaves],
-        numbers=sum(int(np.size(to_numpy(leaf))) for _, leaf in leaves),
-        bytes=len(content),
-        digest=hashlib.sha256(content).hexdigest(),
-        dry=dry,
-        study=str(request.get("study") or "")[:64],
-        masked=any(step.name == MASK for step in ask.steps),
-    )
-
-
-def refusal_line(request: dict[str, Any], reason: str) -> Line:
-    """What is written down of a question that was not answered."""
-    study = str(request.get("study") or "")[:64]
-    return Line(
-        request["run"], request["round"], request["ask"][:80], "refused", [], [], 0, 0, reason[:200], study=study
-    )

@@ -5,22 +5,30 @@ A table larger than memory is read anew for each question, `chunk_rows` rows at 
 
 from __future__ import annotations
 
+import logging
 import os
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from importlib import import_module
+from itertools import islice
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from unpooled.client import Client
 from unpooled.data import checks, files
+from unpooled.data.check import Profile, profile
+from unpooled.data.columns import labels_of
 from unpooled.data.files import Columns
-from unpooled.data.frames import matrix
-from unpooled.errors import BadData, BadParameter, DataNotFound, DataWarning, suggest
-from unpooled.node.site import Rows
+from unpooled.data.frames import matrix, missing
+from unpooled.data.schema import Column, Own, Schema, Wanted, encode, read_own
+from unpooled.errors import BadData, BadParameter, DataNotFound, suggest
+from unpooled.node.preparation import NOTHING, Preparation, clip, limit_units
+from unpooled.node.rows import NUMBERS_ALONE, Rows
+
+PROFILED = 1_000_000  # rows that a check looks at
+log = logging.getLogger("unpooled.node")
 
 
 class Table(Protocol):
@@ -30,40 +38,68 @@ class Table(Protocol):
 
     def names(self) -> list[str]: ...
 
-    def chunks(self, names: Sequence[str], rows: int) -> Iterator[Columns]:
-        """The named columns, `rows` rows at a time; all at once for 0."""
+    def chunks(self, names: Sequence[str], rows: int, texts: Mapping[str, bool] | None = None) -> Iterator[Columns]:
+        """The named columns, `rows` rows at a time; all at once for 0.
+
+        `texts` says of columns whether their cells are texts, dates or codes rather than numbers, where that is known.
+        """
+
+
+class Reading(NamedTuple):
+    """One way to read a table: the features in order, and what is known of them."""
+
+    columns: list[str]  # the features, by the federation's names
+    schema: Schema | None  # their kinds; None for numbers alone
+    label: str | None  # the table's own name of the labels
+    declared: Column | None  # what is declared of the labels
+    own_label: Own  # how this site writes them
+    weight: str | None  # the table's own name of the weights
 
 
 class TableSource:
-    """A table as a client's rows: `columns` maps the federation's names to the table's."""
+    """A table as a client's rows.
+
+    Parameters
+    ----------
+    name : str
+        The node's name.
+    table : Table
+        Where the rows are.
+    columns : mapping or None, default=None
+        How this site writes the federation's columns: its own name, a dict of name, unit, factor, levels and missing, or False
+        for a column that it lacks. None: every column is called as in the table.
+    label, sample_weight : str or None, default=None
+        The table's columns of labels and row weights.
+    chunk_rows : int, default=0
+        Rows in memory at a time; 0 for all.
+    preparation : Preparation, default=NOTHING
+        What is done to the rows before any question sees them.
+    """
 
     def __init__(
         self,
         name: str,
         table: Table,
         *,
-        columns: Mapping[str, str] | None = None,
+        columns: Mapping[str, Any] | None = None,
         label: str | None = None,
         sample_weight: str | None = None,
         chunk_rows: int = 0,
+        preparation: Preparation = NOTHING,
     ):
-        self.name, self.table, self._label, self._weight, self.chunk_rows = (
-            name,
-            table,
-            label,
-            sample_weight,
-            chunk_rows,
-        )
-        self._map, self.label = columns, label is not None
+        self.name, self.table, self.chunk_rows = name, table, chunk_rows
+        self._label, self._weight, self.preparation = label, sample_weight, preparation
+        self._own, self.label = read_own(columns), label is not None
 
     @cached_property
-    def mapping(self) -> dict[str, str]:
-        """Federation's name -> the table's, checked against the table."""
+    def mapping(self) -> dict[str, str | None]:
+        """Federation's name -> the table's, checked against the table; None for a column that the site lacks."""
         held = self.table.names()
-        apart = [c for c in (self._label, self._weight) if c is not None]
-        mapping = dict(self._map) if self._map else {c: c for c in held if c not in apart}
+        apart = [c for c in (self._label, self._weight, self.preparation.unit) if c is not None]
+        listed = {name: None if own.lacks else own.name or name for name, own in self._own.items()}
+        mapping: dict[str, str | None] = dict(listed) or {c: c for c in held if c not in apart}
         for column in [*mapping.values(), *apart]:
-            if column not in held:
+            if column is not None and column not in held:
                 raise BadData(f"{self.table.where} has no column {column!r}: {suggest(column, held)}")
         return mapping
 
@@ -71,42 +107,138 @@ class TableSource:
     def columns(self) -> list[str]:
         return list(self.mapping)
 
-    def open(self, columns: Sequence[str] | None) -> Rows:
+    def open(self, columns: Sequence[str] | None, wanted: Wanted = NUMBERS_ALONE) -> Rows:
         """The rows with these columns in this order, read now or (in chunks) at each question."""
-        wanted = [self.mapping[c] for c in (self.columns if columns is None else columns)]
+        how = self._reading(columns, wanted)
         if not self.chunk_rows:
-            client = self._client(self._joined(wanted), wanted)
-            _check(client, self.columns if columns is None else list(columns))
+            client = self._whole(how)
+            _check(client, how.columns)
             return Rows(lambda: iter([client]), len(client.w), True)
-        count = sum(len(next(iter(c.values()))) for c in self._chunks(wanted))
+        count = self._count(how)
         if count == 0:
             raise BadData(f"{self.table.where} is empty: give it rows")
-        return Rows(lambda: (self._client(c, wanted) for c in self._chunks(wanted)), count, count <= self.chunk_rows)
+        return Rows(lambda: self._clients(how), count, count <= self.chunk_rows)
 
-    def _chunks(self, wanted: Sequence[str]) -> Iterator[Columns]:
-        names = list(dict.fromkeys([*wanted, *(c for c in (self._label, self._weight) if c is not None)]))
-        return (c for c in self.table.chunks(names, self.chunk_rows) if len(next(iter(c.values()))))
+    def profile(self, columns: Sequence[str], wanted: Wanted, floor: int) -> Profile:
+        """What a check is told of the columns, and of the labels; the first `PROFILED` rows are looked at."""
+        label = self._chosen(wanted.label, self._label)
+        there = {c: self.mapping[c] for c in columns if self.mapping[c] is not None}
+        if label is not None and wanted.label is not None:
+            there[wanted.label] = label
+        names = list(dict.fromkeys(str(c) for c in there.values()))
+        parts = list(
+            islice(self.table.chunks(names, self.chunk_rows), max(1, PROFILED // (self.chunk_rows or PROFILED)))
+        )
+        held = {k: parts[0][k] if len(parts) == 1 else _joined([p[k] for p in parts]) for k in names}
+        table = {c: held[str(own)] for c, own in there.items()}
+        declared = {c.name: c for c in wanted.schema or ()}
+        own = {c: o.renamed() for c, o in self._own.items()}
+        return profile(self.name, table, label=wanted.label, floor=floor, declared=declared, own=own)
 
-    def _joined(self, wanted: Sequence[str]) -> Columns:
-        parts = list(self._chunks(wanted))
+    def _reading(self, columns: Sequence[str] | None, wanted: Wanted) -> Reading:
+        names = self.columns if columns is None else list(columns)
+        schema = None if wanted.schema is None else wanted.schema.only(names)
+        label = self._chosen(wanted.label, self._label)
+        declared = None
+        if wanted.schema is not None and wanted.label is not None and wanted.label in wanted.schema:
+            declared = wanted.schema[wanted.label]
+        own = self._own.get(wanted.label or "", Own())
+        return Reading(names, schema, label, declared, own.renamed(), self._chosen(wanted.weight, self._weight))
+
+    def _chosen(self, asked: str | None, mine: str | None) -> str | None:
+        """The table's column for labels or weights: the one asked for if the site has it, else its own."""
+        return self.mapping[asked] if asked is not None and asked in self.mapping else mine
+
+    # ---- rows ----
+
+    def _clients(self, how: Reading) -> Iterator[Client]:
+        return (client for held in self._chunks(how) if len((client := self._client(held, how)).w))
+
+    def _whole(self, how: Reading) -> Client:
+        parts = list(self._chunks(how))
         if not parts:
             raise BadData(f"{self.table.where} is empty: give it rows")
-        return parts[0] if len(parts) == 1 else {k: np.concatenate([p[k] for p in parts]) for k in parts[0]}
+        held = parts[0] if len(parts) == 1 else {k: _joined([p[k] for p in parts]) for k in parts[0]}
+        return self._client(held, how, tell=True)
 
-    def _client(self, held: Columns, wanted: Sequence[str]) -> Client:
-        x = matrix({c: held[c] for c in wanted}, self.table.where).astype(np.float64, copy=False)
+    def _count(self, how: Reading) -> int:
+        """Rows that have a label, or all rows; reads as few columns as it can."""
+        if how.label is None:
+            first = next(c for c in map(self.mapping.get, how.columns) if c is not None)
+            return sum(len(c[first]) for c in self._held([first], how))
+        found = self._held([how.label], how)
+        labels = [labels_of(how.declared, c[how.label], how.own_label, self.table.where) for c in found]
+        left_out = sum(int(missing(y).sum()) for y in labels)
+        self._tell(left_out)
+        return sum(map(len, labels)) - left_out
+
+    def _chunks(self, how: Reading) -> Iterator[Columns]:
+        names = [*(self.mapping[c] for c in how.columns), how.label, how.weight]
+        return (c for c in self._held([c for c in names if c is not None], how) if len(next(iter(c.values()))))
+
+    def _held(self, names: Sequence[str], how: Reading) -> Iterator[Columns]:
+        """Columns by the table's own names, without the rows that the policy leaves out."""
+        unit = self.preparation.unit
+        wanted = list(dict.fromkeys([*names, *([] if unit is None else [unit])]))
+        chunks = self.table.chunks(wanted, self.chunk_rows, self._texts(how))
+        return limit_units(chunks, self.preparation, self.table.where)
+
+    def _texts(self, how: Reading) -> dict[str, bool]:
+        """Whether the cells of the table's columns are texts, where a schema says it."""
+        known = {self.mapping[c.name]: _is_text(c, self._own.get(c.name, Own())) for c in how.schema or ()}
+        if how.declared is not None:
+            known[how.label] = _is_text(how.declared, how.own_label)
+        return {name: is_text for name, is_text in known.items() if name is not None}
+
+    def _client(self, held: Columns, how: Reading, tell: bool = False) -> Client:
+        x = self._matrix(held, how)
         if np.isinf(x).any():
             raise BadData(f"{self.table.where} holds infinite values: use an empty cell for what is missing")
-        y = None if self._label is None else held[self._label]
-        w = None if self._weight is None else np.asarray(held[self._weight], np.float64)
+        x = clip(x, how.columns, self.preparation)
+        y = None
+        if how.label is not None:
+            y = labels_of(how.declared, held[how.label], how.own_label, self.table.where)
+        w = None if how.weight is None else np.asarray(held[how.weight], np.float64)
+        gaps = np.zeros(len(x), bool) if y is None else missing(y)
+        if gaps.any():
+            x, y, w = x[~gaps], y[~gaps], None if w is None else w[~gaps]  # type: ignore[index]
+        if tell:
+            self._tell(int(gaps.sum()))
         return Client(self.name, x, y, w)
+
+    def _tell(self, left_out: int) -> None:
+        if left_out:
+            log.warning("%d rows of %s have no label and are left out", left_out, self.table.where)
+
+    def _matrix(self, held: Columns, how: Reading) -> np.ndarray:
+        rows = len(next(iter(held.values())))
+        mine = {c: held[there] for c in how.columns if (there := self.mapping[c]) is not None}
+        if how.schema is None and len(mine) == len(how.columns) and not any(map(_changes, self._own.values())):
+            return matrix(mine, self.table.where).astype(np.float64, copy=False)
+        schema = how.schema or Schema(tuple(Column(c, "real") for c in how.columns))
+        own = {name: o.renamed() for name, o in self._own.items()}
+        return encode(schema, mine, self.table.where, own, rows=rows)
+
+
+def _changes(own: Own) -> bool:
+    """Whether a site's cells differ from the federation's in more than the column's name."""
+    return own.renamed() != Own()
+
+
+def _is_text(column: Column, own: Own) -> bool:
+    """Whether cells must be read as texts: levels, dates, and numbers beside a text that means missing."""
+    codes = any(isinstance(c, str) for c in (*column.missing, *own.missing))
+    return codes or bool(column.levels) or column.kind == "date"
+
+
+def _joined(parts: list[Any]) -> Any:
+    return np.concatenate([np.asarray(p) for p in parts])
 
 
 def _check(client: Client, columns: list[str]) -> None:
-    """What `federate` checks in process; a column that is constant at one site is nothing unusual."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DataWarning)
-        checks.check([checks.Part(client.name, client.x, client.y, client.w, columns, f"the data of {client.name!r}")])
+    """What `federate` checks in process; a column that is constant or missing at one site is nothing unusual."""
+    part = checks.Part(client.name, client.x, client.y, client.w, columns, f"the data of {client.name!r}")
+    checks.check([part], whole=False)
 
 
 # ---- files ----
@@ -129,25 +261,38 @@ class FileTable:
             return list(_arrow("parquet").read_schema(self.path).names)
         return list(files.read(self.path))
 
-    def chunks(self, names: Sequence[str], rows: int) -> Iterator[Columns]:
+    def chunks(self, names: Sequence[str], rows: int, texts: Mapping[str, bool] | None = None) -> Iterator[Columns]:
         if rows and self._csv:
-            yield from _cut(self._csv_blocks(names), rows)
+            yield from _cut(self._csv_blocks(names, texts), rows)
         elif rows and self._parquet:
             yield from _cut(_arrow("parquet").ParquetFile(self.path).iter_batches(rows, columns=list(names)), rows)
         else:
-            whole = files.read(self.path)
+            whole = files.read_table(self.path)
             n = len(next(iter(whole.values())))
             for start in range(0, n, rows or max(n, 1)):
                 yield {c: whole[c][start : start + (rows or n)] for c in names}
 
-    def _csv_blocks(self, names: Sequence[str]) -> Iterator[Any]:
-        """Blocks of a file that is never read whole; features are numbers in every block, as they are in the first."""
-        csv, (header, delimiter) = _arrow("csv"), files.header_of(self.path)
+    def _csv_blocks(self, names: Sequence[str], texts: Mapping[str, bool] | None) -> Iterator[Any]:
+        """Blocks of a file that is never read whole; a column is of one type in every block.
+
+        `texts` says which columns are texts; where that is not known, the first block does.
+        """
+        csv, arrow, (header, delimiter) = _arrow("csv"), _arrow("lib"), files.header_of(self.path)
         how = csv.ReadOptions(column_names=header, skip_rows=1, block_size=2**22), csv.ParseOptions(delimiter=delimiter)
-        options: dict[str, Any] = {"null_values": files.MISSING, "strings_can_be_null": True, "include_columns": names}
+        options: dict[str, Any] = {**files.AS_WRITTEN, "include_columns": names}
+        coded = arrow.dictionary(arrow.int32(), arrow.string())
         first = csv.open_csv(self.path, *how, csv.ConvertOptions(**options)).schema
-        types = {f.name: "float64" for f in first if _arrow("types").is_integer(f.type)}
+        types = {f.name: arrow.float64() for f in first if _arrow("types").is_integer(f.type)}
+        types |= {f.name: coded for f in first if not _is_number(f.type)}
+        types |= {
+            name: coded if is_text else arrow.float64() for name, is_text in (texts or {}).items() if name in names
+        }
         return csv.open_csv(self.path, *how, csv.ConvertOptions(**options, column_types=types))
+
+
+def _is_number(kind: Any) -> bool:
+    types = _arrow("types")
+    return types.is_integer(kind) or types.is_floating(kind) or types.is_null(kind)
 
 
 def _cut(batches: Iterator[Any], rows: int) -> Iterator[Columns]:
@@ -212,7 +357,7 @@ class SqlTable:
     def names(self) -> list[str]:
         return self._keys(self._statement(None))
 
-    def chunks(self, names: Sequence[str], rows: int) -> Iterator[Columns]:
+    def chunks(self, names: Sequence[str], rows: int, texts: Mapping[str, bool] | None = None) -> Iterator[Columns]:
         options = {"stream_results": True, "max_row_buffer": rows or 100_000}
         statement = self._statement(names)
         with (
@@ -225,6 +370,10 @@ class SqlTable:
 
 def _column(values: list[Any]) -> np.ndarray:
     """A column of a database: numbers with NaN for NULL, anything else as it is."""
+    if values and type(values[0]) in (int, float):
+        found = np.array(values)
+        if found.dtype in (np.int64, np.float64):  # no NULL, no text: nothing to look at one by one
+            return found
     numbers = [np.nan if v is None else v for v in values]
     if any(isinstance(v, str) for v in numbers):
         return np.array(values, dtype=object)

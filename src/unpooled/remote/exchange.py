@@ -94,7 +94,14 @@ class Exchange:
                     self._take(name, reply)
         else:
             time.sleep(0.05)
+        self._tell()
         self._report()
+
+    def _tell(self) -> None:
+        """Let whoever watches the run see for whom it waits, and why."""
+        why = {True: "it is connected and has not answered yet", False: "it is not connected"}
+        self.tally.waiting = {name: why[self.fed.roster.online(name) is not None] for name in sorted(self.open)}
+        self.tally.tell()
 
     def end(self) -> None:
         """Count those without an answer as refusals, unless refusals of others ended the round before its time."""
@@ -154,6 +161,8 @@ class Exchange:
         own: dict[str, Any] = {"to": name, "base": run.base.get(name, 0), "floor": run.oldest_round(name)}
         if name not in run.begun:
             own["columns"] = self.fed.columns
+            table = self.fed.wanted.pack()
+            own |= {} if table is None else {"table": table}
         return json.dumps(own)
 
     # ---- up ----

@@ -14,14 +14,16 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from unpooled import tree
+from unpooled import tree, wire
 from unpooled.client import Ask, Client
+from unpooled.data.check import Profile, unreadable
+from unpooled.data.schema import Schema, Wanted
 from unpooled.errors import BadParameter, TooFewClients
 from unpooled.federation import Journal, cohort
 from unpooled.remote.exchange import Exchange
 from unpooled.remote.roster import Roster
 from unpooled.remote.run import Run
-from unpooled.remote.transport import Transport
+from unpooled.remote.transport import Reply, Request, Transport
 from unpooled.study import Study
 from unpooled.tree import Tree
 
@@ -52,6 +54,8 @@ class Remote:
         A larger reply is refused.
     study : Study or None, default=None
         The study that the run belongs to; nodes answer studies that their owners approved.
+    wanted : Wanted or None, default=None
+        Kinds of the columns, and which hold labels and weights; None for the study's, or for numbers alone.
     say : callable, default=no output
         Receives a sentence when the run waits or a node is rejected.
 
@@ -73,15 +77,19 @@ class Remote:
         retry: float = 2.0,
         max_bytes: int = 2**31,
         study: Study | None = None,
+        wanted: Wanted | None = None,
         say: Callable[[str], None] = lambda text: None,
     ):
         if names is not None and len(set(names)) < max(1, min_clients):
             raise BadParameter(f"min_clients={min_clients} is more than the {len(set(names))} names: lower it")
         self.transport, self.study = transport, study
+        self.wanted = wanted or (Wanted() if study is None else study.wanted)
+        features = self.wanted.features
+        columns = features.names if columns is None and features is not None else columns
         self.min_clients, self.max_bytes, self.say = min_clients, max_bytes, say
         self.timeout, self.wait, self.retry = timeout, wait, retry
         self.journal = Journal()
-        self.roster = Roster(transport, columns, 2.5 * retry)
+        self.roster = Roster(transport, columns, 2.5 * retry, apart=(self.wanted.label, self.wanted.weight))
         self.run = Run()
         self.durations: deque[float] = deque(maxlen=5)  # seconds to the first answer of the last exchanges
         self._names = None if names is None else sorted(names)
@@ -102,6 +110,12 @@ class Remote:
     def columns(self) -> list[str] | None:
         """The columns' names, where the nodes' data have names."""
         return self.roster.columns
+
+    @property
+    def schema(self) -> Schema | None:
+        """Kinds and levels of the columns, in their order; None for numbers alone."""
+        features = self.wanted.features
+        return features if features is None or self.columns is None else features.only(self.columns)
 
     @property
     def needed(self) -> int:
@@ -171,6 +185,21 @@ class Remote:
         causes = [*self.roster.missing(), *([problem] if problem else [])]
         return "; ".join([f"{len(connected)} of {self.needed} nodes are connected{who}", *causes])
 
+    # ---- a check of the nodes' tables ----
+
+    def profiles(self, wanted: Wanted) -> list[Profile]:
+        """What each connected node says of its table; a node that refuses says why."""
+        self.roster.collect(self.wait, self.needed)
+        message = wire.pack({"kind": "profile", "table": wanted.pack()})
+        nodes = dict(sorted(self.roster.nodes.items()))
+        ids = dict(zip(self.transport.send([Request(n, message) for n in nodes.values()]), nodes))
+        found: dict[str, Profile] = {}
+        end = time.monotonic() + self.timeout
+        while len(found) < len(nodes) and time.monotonic() < end:
+            for reply in self.transport.receive([i for i, name in ids.items() if name not in found], FIND_WAIT):
+                found[ids[reply.request]] = _profile_of(ids[reply.request], reply, self.max_bytes)
+        return [found.get(name, unreadable(name, f"no answer within {self.timeout:g} s")) for name in nodes]
+
     # ---- what a checkpoint needs: which round's state each node goes on from; the state itself stays there ----
 
     def snapshot(self) -> Tree:
@@ -216,3 +245,14 @@ class Remote:
                 if up is not None:
                     yield name, up[0]
             exchange.end()
+
+
+def _profile_of(name: str, reply: Reply, max_bytes: int) -> Profile:
+    """What a node said of its table, or why it did not."""
+    if reply.error or reply.lost:
+        return unreadable(name, f"no profile: {reply.error or 'the message was lost'}")
+    try:
+        head = wire.unpack(reply.content, max_bytes).head
+        return unreadable(name, str(head["refused"])[:300]) if "refused" in head else Profile.unpack(head["profile"])
+    except Exception as error:  # whatever a node sends, it costs that node only
+        return unreadable(name, f"its profile cannot be read ({type(error).__name__})")

@@ -30,10 +30,18 @@ class Roster:
         The columns wanted; None for those of the first node by name.
     retry : float, default=5.0
         Seconds until a node that did not answer hello is asked again; doubles.
+    apart : sequence of str or None, default=()
+        Columns that are no features: labels and weights.
     """
 
-    def __init__(self, transport: Transport, columns: Sequence[str] | None, retry: float = 5.0):
-        self.transport, self.retry = transport, retry
+    def __init__(
+        self,
+        transport: Transport,
+        columns: Sequence[str] | None,
+        retry: float = 5.0,
+        apart: Sequence[str | None] = (),
+    ):
+        self.transport, self.retry, self.apart = transport, retry, set(apart)
         self.columns = None if columns is None else list(columns)
         self.settled = False  # whether the columns are fixed
         self.nodes: dict[str, int] = {}
@@ -131,7 +139,8 @@ class Roster:
         self._check_key(node, name)
         if self.identities.get(name, identity) != identity:
             raise SchemaError(f"there are two nodes called {name!r}: the first stays, rename the other")
-        self._held[name] = _column_names(name, head.get("columns"))
+        held = _column_names(name, head.get("columns"))
+        self._held[name] = None if held is None else [c for c in held if c not in self.apart]
         if self.settled:
             self._check_columns(name)
         self.identities[name], self.nodes[name] = identity, node
@@ -144,6 +153,12 @@ class Roster:
                 f"the node {name!r} uses the key admitted as {admitted!r}: admit the key again with --name {name}, "
                 f"or set name = {admitted!r} in its node.toml"
             )
+
+    def collect(self, wait: float, least: int) -> None:
+        """Wait until `least` nodes have answered hello and none of those connected has yet to."""
+        end = time.monotonic() + wait
+        while time.monotonic() < end and (len(self.nodes) < least or self.unknown):
+            self.poll(POLL)
 
     # ---- columns ----
 

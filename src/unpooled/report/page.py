@@ -1,215 +1,251 @@
-"""A run's report: one HTML file that opens offline; everything in it is read from the run folder."""
+"""A run's report: one HTML file that opens offline; everything in it is read from the run folder.
+
+The model comes first (`kinds`), then who took part, how the fit went, what left each client, and what was asked.
+"""
 
 from __future__ import annotations
 
+import inspect
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from html import escape
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 import numpy as np
 
-from unpooled import config as configs
 from unpooled import store
-from unpooled.client import REGISTRY
 from unpooled.errors import RunError
-from unpooled.estimator import load
 from unpooled.progress import size
-from unpooled.report import svg
+from unpooled.report import folder as folders
+from unpooled.report import kinds, markup, svg, words
+from unpooled.report.folder import RunFolder
+from unpooled.report.markup import Section, table
+from unpooled.report.style import CSS
 
-MOST_CONTENTS = 240  # characters of an answer's contents that are shown unfolded
-
-CSS = """
-body{font:15px/1.5 system-ui,sans-serif;color:#222;max-width:860px;margin:2.5rem auto;padding:0 1rem}
-h1{font-size:1.6rem;margin:0 0 .2rem} h2{font-size:1.1rem;margin:2.2rem 0 .4rem} .lead{color:#666;margin:0 0 1rem}
-.wide{overflow-x:auto} table{border-collapse:collapse;width:100%;font-size:14px}
-th,td{text-align:left;padding:.3rem .6rem;border-bottom:1px solid #e6e6e6;vertical-align:top}
-th{color:#666;font-weight:600} td.n,th.n{text-align:right;font-variant-numeric:tabular-nums} code{font-size:13px}
-.facts{display:flex;flex-wrap:wrap;gap:.6rem}
-.facts div{background:#f4f6f9;border-radius:8px;padding:.5rem .9rem} .facts b{display:block;font-size:1.15rem}
-svg{width:100%;height:auto;max-width:700px}
-"""
-
+__all__ = ["CSS", "page", "table", "write_report"]
 
 MASK = "secure.mask"  # the step that hides single answers
+MOST_WORDS = 5  # kinds of numbers in an answer that are shown unfolded
+CURVES = {
+    "loglik": "log-likelihood per row",
+    "loss": "loss",
+    "deviance": "deviance",
+    "bic": "BIC",
+}
 
 
 def write_report(folder: Path, facts: Mapping[str, str] | None = None) -> Path:
     """Write report.html into a finished or unfinished run folder."""
     if not (folder / "config.toml").exists():
         raise RunError(f"{folder} is not a run: there is no config.toml in it")
-    extra = folder / "facts.json"
     if facts:
-        store.write_file(extra, json.dumps(dict(facts)).encode())
-    facts = json.loads(extra.read_text()) if extra.exists() else {}
-    store.write_file(folder / "report.html", page(folder, facts).encode())
+        store.write_file(folder / "facts.json", json.dumps(dict(facts)).encode())
+    store.write_file(folder / "report.html", page(folder).encode())
     return folder / "report.html"
 
 
-def page(folder: Path, facts: Mapping[str, str]) -> str:
-    config = configs.read(folder / "config.toml")
-    configs.estimator(config)  # imports the questions, whose docstrings are shown
-    history, ledger, refusals = (_lines(folder / f"{name}.jsonl") for name in ("history", "ledger", "refusals"))
-    summary = json.loads((folder / "summary.json").read_text()) if (folder / "summary.json").exists() else {}
-    model = load(folder) if (folder / "model" / "model.zip").exists() else None
+def page(folder: Path) -> str:
+    """The report as HTML."""
+    run = folders.read(folder)
     sections = [
-        _facts(model, history, ledger, summary, facts),
-        _asked(config),
-        _curve(history),
-        _who(summary, ledger, refusals),
-        _weights(summary),
-        _missing(summary),
-        _left(ledger),
-        *(f"<h2>{escape(title)}</h2>{figure}" for title, figure in getattr(model, "report_figures", dict)().items()),
+        *kinds.sections(run.model, run),
+        Section("How the fit went", curve(run.history)),
+        Section("Who took part", _who(run)),
+        Section("Missing values", _missing(run)),
+        Section("What left each client", what_left(run.ledger)),
+        Section("What was asked", _asked(run)),
     ]
-    name = escape(config["model"]["name"])
-    lead = (
-        "finished"
-        if model is not None
-        else f"stopped after round {len(history)}: <code>unpooled resume {escape(str(folder))}</code> continues it"
-    )
-    return (
-        f'<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        f'<meta name="viewport" content="width=device-width"><title>unpooled: {name}</title><style>{CSS}</style></head>'
-        f'<body><h1>{name}</h1><p class="lead">{escape(folder.name)}, {lead}</p>{"".join(sections)}</body></html>'
-    )
+    return markup.page(f"unpooled: {run.name}", _header(run), sections)
 
 
-def _facts(model: Any, history: list, ledger: list, summary: dict, extra: Mapping[str, str]) -> str:
-    up, down = sum(e["bytes_up"] for e in ledger), sum(e["bytes_down"] for e in ledger)
-    found = {name: getattr(model, f"n_{name}_", None) for name in ("components", "concepts")}
-    facts = {
-        "clients": str(summary.get("n_clients", max((e["asked"] for e in ledger), default="?"))),
-        **{name: str(count) for name, count in found.items() if count is not None},
-        "rounds": str(len(history)),
-        "sent up": size(up),
-        "sent down": size(down),
-    }
-    if history and "loglik" in history[-1]:
-        facts["log-likelihood per row"] = f"{history[-1]['loglik']:.6g}"
-    boxes = "".join(f"<div>{escape(k)}<b>{escape(v)}</b></div>" for k, v in {**facts, **extra}.items())
-    return f'<div class="facts">{boxes}</div>'
+# ---- the top ----
 
 
-def _asked(config: configs.Config) -> str:
-    rows = ((f"{section}.{key}", escape(str(value))) for section, body in config.items() for key, value in body.items())
-    return "<h2>What was asked</h2>" + table(("setting", "value"), rows)
+def _header(run: RunFolder) -> str:
+    state = "" if run.model is not None else _unfinished(run)
+    spent = privacy_line(run)
+    told = markup.mark(spent, good=True) if spent else ""
+    return f'<h1>{escape(run.name)}</h1><p class="lead">{escape(lead(run))}</p>{state}{markup.facts(facts(run))}{told}'
 
 
-def _curve(history: list) -> str:
-    for key, name in (("loglik", "log-likelihood per row"), ("loss", "loss"), ("deviance", "deviance")):
-        rows = [row for row in history if np.isfinite(row.get(key, np.nan))]  # not every round has it
+def _unfinished(run: RunFolder) -> str:
+    again = f"<code>unpooled resume {escape(str(run.folder))}</code>"
+    return f'<p class="mark">Not finished: it stopped after round {len(run.history)}. {again} continues it.</p>'
+
+
+def lead(run: RunFolder) -> str:
+    """The run's name, date and version in a line."""
+    parts = [run.folder.resolve().name]
+    end = run.summary.get("finished")
+    if end:
+        parts.append(f"finished {folders.when(end)}")
+    elif run.begun.get("created"):
+        parts.append(f"begun {folders.when(run.begun['created'])}")
+    if run.begun.get("unpooled"):
+        parts.append(f"unpooled {run.begun['unpooled']}")
+    return ", ".join(parts)
+
+
+def facts(run: RunFolder) -> dict[str, str]:
+    """The numbers that stand at the top."""
+    found = {name: getattr(run.model, f"n_{name}_", None) for name in ("components", "concepts")}
+    sites = run.summary.get("n_clients", max((e["asked"] for e in run.ledger), default="?"))
+    rows = [c["rows"] for c in run.clients.values()]
+    shown = {"clients": str(sites)}
+    if rows and None not in rows:
+        shown["rows"] = f"{sum(rows):,}"
+    shown |= {name: str(count) for name, count in found.items() if count is not None}
+    shown["rounds"] = str(len(run.history))
+    if run.history and np.isfinite(run.history[-1].get("loglik") or np.nan):
+        shown["log-likelihood per row"] = f"{run.history[-1]['loglik']:.6g}"
+    wall = folders.wall_time(run)
+    if wall is not None:
+        shown["wall time"] = folders.duration(wall)
+    shown["sent up"] = size(sum(e["bytes_up"] for e in run.ledger))
+    shown["sent down"] = size(sum(e["bytes_down"] for e in run.ledger))
+    return {**shown, **run.facts}
+
+
+def privacy_line(run: RunFolder) -> str:
+    """ "epsilon 1.83 of 4.0 spent", where the run is private."""
+    if run.summary.get("privacy"):
+        return str(run.summary["privacy"])
+    section = run.config.get("privacy", {})
+    spent = [row["epsilon"] for row in run.history if "epsilon" in row]
+    return f"epsilon {spent[-1]:.2f} of {section['epsilon']:g} spent so far" if section and spent else ""
+
+
+# ---- how it went ----
+
+
+def curve(history: list[dict]) -> str:
+    """The log-likelihood, loss or BIC by round, a picture of its own for each phase of the fit."""
+    for key, name in CURVES.items():
+        rows = [row for row in history if _finite(row.get(key))]  # not every round has it
         if len(rows) > 1:
-            curve = svg.line([row["round"] for row in rows], [row[key] for row in rows], "round", name)
-            return f"<h2>{name.capitalize()} by round</h2>{curve}"
+            return markup.side_by_side(*(_one_phase(phase, some, key, name) for phase, some in phases(rows).items()))
     return ""
 
 
-def _who(summary: dict, ledger: list, refusals: list) -> str:
-    asked, answered = sum(e["asked"] for e in ledger), sum(e["answered"] for e in ledger)
-    counts: dict[str, list] = {}
-    for r in refusals:
-        counts.setdefault(r["client"], []).append(r["reason"])
-    rows = (
+def _one_phase(phase: str, rows: list[dict], key: str, name: str) -> str:
+    """The curve of one phase, whose values cannot be compared with those of another."""
+    picture = svg.line([row["round"] for row in rows], [row[key] for row in rows], "round", name)
+    text = f"{name[0].upper()}{name[1:]} by round"
+    return markup.figure(picture, f"{text}: {escape(phase)}." if phase else f"{text}.")
+
+
+def _finite(value: Any) -> bool:
+    return isinstance(value, int | float) and bool(np.isfinite(value))
+
+
+def phases(rows: list[dict]) -> dict[str, list[dict]]:
+    """The rounds by phase: as the rounds name it, or before and after cells that were hidden are given back."""
+    chosen = next((i for i, row in enumerate(rows) if "hidden_rmse" in row), None)
+    if chosen is not None:
+        split = {"choosing, some cells hidden": rows[:chosen], "final fit, all cells": rows[chosen + 1 :]}
+        return {name: some for name, some in split.items() if len(some) > 1}
+    found: dict[str, list[dict]] = {}
+    for row in rows:
+        found.setdefault(str(row.get("phase", "")), []).append(row)
+    return {name: some for name, some in found.items() if len(some) > 1}
+
+
+# ---- who, and what left ----
+
+
+def _who(run: RunFolder) -> str:
+    asked, answered = sum(e["asked"] for e in run.ledger), sum(e["answered"] for e in run.ledger)
+    share = markup.paragraph(f"{answered:,} of {asked:,} questions were answered and accepted.") if asked else ""
+    reasons: dict[str, list[str]] = {}
+    for refusal in run.refusals:
+        reasons.setdefault(refusal["client"], []).append(refusal["reason"])
+    rows = [
         (
             escape(name),
-            "unknown" if c["rows"] is None else f"{c['rows']:,}",
-            str(len(counts.get(name, []))),
-            escape(counts[name][-1]) if name in counts else "",
+            "not told" if own["rows"] is None else f"{own['rows']:,}",
+            str(len(reasons.get(name, []))),
+            escape(reasons[name][-1]) if name in reasons else "",
         )
-        for name, c in summary.get("clients", {}).items()
-    )
-    clients = table(("client", "rows", "answers refused", "last reason"), rows, numbers={1, 2}) if summary else ""
-    share = f"<p>{answered:,} of {asked:,} questions were answered and accepted.</p>" if asked else ""
-    return f"<h2>Who took part</h2>{share}{clients}"
+        for name, own in run.clients.items()
+    ]
+    if not rows:
+        return share
+    head = ("client", "rows", "answers refused", "last reason")
+    return share + table(head, rows, numbers={1, 2})
 
 
-def _weights(summary: dict) -> str:
-    weights = summary.get("weights") or {}
-    if not weights:
-        return ""
-    return "<h2>Weights of the components at each client</h2>" + svg.stacked(
-        list(weights), np.array(list(weights.values()))
-    )
-
-
-def _missing(summary: dict) -> str:
-    clients = {name: c["missing"] for name, c in summary.get("clients", {}).items() if c["missing"]}
-    if not clients or not any(any(shares) for shares in clients.values()):
+def _missing(run: RunFolder) -> str:
+    clients = {name: c["missing"] for name, c in run.clients.items() if c.get("missing")}
+    if not any(any(shares) for shares in clients.values()):
         return ""
     shares = np.array(list(clients.values()))
-    columns = summary["columns"] or [f"x{j}" for j in range(shares.shape[1])]
-    return "<h2>Missing values</h2>" + svg.shades(list(clients), columns, shares)
+    columns = run.summary.get("columns") or [f"x{j}" for j in range(shares.shape[1])]
+    picture = svg.shades(list(clients), columns, shares)
+    return markup.figure(picture, "The share of missing values by client and column.")
 
 
-def _left(ledger: list) -> str:
-    """What each client sent, by question: its description and the numbers of an answer."""
+def what_left(ledger: list[dict]) -> str:
+    """What each client sent, by question: its description and the numbers of an answer; GATHERs with their risk."""
     totals: dict[tuple[str, str], list] = {}
     for e in ledger:
         kind = "masked" if MASK in e.get("steps", "") else e["kind"]
         entry = totals.setdefault((e["question"], kind), [0, 0, 0, e.get("contents", "")])
         entry[0], entry[1], entry[2] = entry[0] + 1, entry[1] + e["answered"], entry[2] + e["bytes_up"]
         entry[3] = max(entry[3], e.get("contents", ""), key=len)  # the longest of all rounds
+    if not totals:
+        return ""
     rows = (
         (
-            f"<code>{escape(q.rpartition('.')[2])}</code> {escape(_words(q))}",
+            f"<code>{escape(name.rpartition('.')[2])}</code> {escape(words.question(name))}",
             _kind(kind),
-            _folded(held),
+            folded_words(held),
             str(times),
             size(sent / max(answers, 1)),
         )
-        for (q, kind), (times, answers, sent, held) in totals.items()
+        for (name, kind), (times, answers, sent, held) in totals.items()
     )
-    note = (
-        "<p>In a SUM only the total over clients is used; if it is masked, nobody can see more than the total. "
-        "In a GATHER the coordinator sees each client's answer, which can reveal much about a small client.</p>"
+    note = markup.paragraph(
+        "In a SUM only the total over clients is used; if it is masked, nobody can see more than the total."
     )
-    return (
-        "<h2>What left each client</h2>"
-        + note
-        + table(("question", "kind", "numbers in an answer", "times", "bytes per answer"), rows, numbers={3, 4})
-    )
-
-
-def _folded(contents: str) -> str:
-    """A long list shortened to its beginning, which can be unfolded."""
-    if len(contents) <= MOST_CONTENTS:
-        return escape(contents)
-    parts = contents.split(", ")
-    return f"<details><summary>{escape(', '.join(parts[:4]))} and {len(parts) - 4} more</summary>{escape(contents)}</details>"
+    head = ("question", "kind", "numbers in an answer", "times", "bytes per answer")
+    return note + table(head, rows, numbers={3, 4}, caption="What left each client, by question.", roomy=True)
 
 
 def _kind(kind: str) -> str:
-    names = {
-        "sum": "SUM",
-        "masked": "SUM, masked",
-        "gather": "<b>GATHER</b>",
-        "tell": "nothing",
-        "keys": "keys of masks",
-    }
-    return names[kind]
+    if kind != "gather":
+        return words.KINDS[kind]
+    return f'<strong class="warn">GATHER</strong><br><span class="warn">{escape(words.RISK)}</span>'
 
 
-def _words(question: str) -> str:
-    """The first line of the docstring of a question, or else of its answer's type."""
-    ask = REGISTRY.get(question)
-    if ask is None:
-        return ""
-    kind = get_type_hints(ask.answer).get("return")
-    own = getattr(kind, "__doc__", "") if hasattr(kind, "_fields") else ""
-    own = "" if (own or "").startswith(f"{getattr(kind, '__name__', '')}(") else own  # generated by NamedTuple
-    return (ask.answer.__doc__ or own or "").strip().split("\n")[0]
+def folded_words(contents: str) -> str:
+    """The numbers of an answer in words; a long list can be unfolded."""
+    parts = words.contents(contents)
+    if len(parts) <= MOST_WORDS:
+        return "<br>".join(escape(p) for p in parts)
+    return markup.folded(f"{', '.join(parts[:2])} and {len(parts) - 2} more", "<br>".join(escape(p) for p in parts))
 
 
-def table(head: Iterable[str], rows: Iterable[Iterable[str]], numbers: set[int] = frozenset()) -> str:  # type: ignore[assignment]
-    mark = lambda i: ' class="n"' if i in numbers else ""  # noqa: E731
-    top = "".join(f"<th{mark(i)}>{escape(h)}</th>" for i, h in enumerate(head))
-    body = "".join(
-        "<tr>" + "".join(f"<td{mark(i)}>{cell}</td>" for i, cell in enumerate(row)) + "</tr>" for row in rows
+# ---- what was asked ----
+
+
+def _asked(run: RunFolder) -> str:
+    rows = (
+        (f"<code>{escape(section)}.{escape(key)}</code>", escape(str(value)))
+        for section, body in run.config.items()
+        for key, value in body.items()
     )
-    return f'<div class="wide"><table><tr>{top}</tr>{body}</table></div>'
+    given = table(("setting", "value"), rows)
+    left = defaults(run)
+    if not left:
+        return given
+    kept = table(("parameter", "value"), ((f"<code>{escape(k)}</code>", escape(str(v))) for k, v in left.items()))
+    return given + markup.folded(f"{len(left)} parameters were left at their defaults", kept)
 
 
-def _lines(path: Path) -> list[dict]:
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+def defaults(run: RunFolder) -> dict[str, Any]:
+    """The parameters of the model that the config does not set."""
+    from unpooled.config import model_class
+
+    known = inspect.signature(model_class(run.name).__init__).parameters
+    return {k: p.default for k, p in known.items() if p.default is not p.empty and k not in run.config["model"]}

@@ -9,24 +9,26 @@ from html import escape
 
 import numpy as np
 
-from unpooled.report.svg import BOTTOM, HEIGHT, LEFT, PALETTE, RIGHT, TOP, WIDTH, _axes, _figure, _short
+from unpooled.report.svg import BOTTOM, HEIGHT, LEFT, PALETTE, RIGHT, TOP, WIDTH, _figure, axes, short
 
 STEP = 24  # height of a line in a picture of intervals
 MOST = 40  # coefficients or histograms shown
-SMALL = (150.0, 70.0)  # width and height of one histogram
+SMALL = (146.0, 70.0)  # width and height of one histogram
 
 
-def curves(times: Sequence[float], groups: Mapping[str, tuple[np.ndarray, np.ndarray, np.ndarray]]) -> str:
+def curves(times: Sequence[float] | np.ndarray, groups: Mapping[str, tuple[np.ndarray, np.ndarray, np.ndarray]]) -> str:
     """Survival curves (curve, lower, upper) by group as steps over time, each with its interval."""
     at = np.concatenate([[0.0], np.asarray(times, dtype=float)])
-    body = _axes([0.0, at[-1] or 1.0], [0.0, 1.0], "time", "alive")
+    body = axes([0.0, at[-1] or 1.0], [0.0, 1.0], "time", "alive")
     for k, (name, (curve, lower, upper)) in enumerate(groups.items()):
         colour = PALETTE[k % len(PALETTE)]
         band = _steps(at, lower) + _steps(at, upper)[::-1]
         body += f'<polygon points="{_points(band)}" fill="{colour}" opacity="0.15"/>'
         body += f'<polyline points="{_points(_steps(at, curve))}" fill="none" stroke="{colour}" stroke-width="2"/>'
-        place = f'x="{WIDTH - RIGHT - 4}" y="{TOP + 12 + 15 * k}" text-anchor="end"'
-        body += f'<text {place} fill="{colour}">{escape(_short(name, 24))}</text>' if len(groups) > 1 else ""
+        y = TOP + 12 + 15 * k
+        entry = f'<rect x="{WIDTH - RIGHT - 12}" y="{y - 9}" width="10" height="10" fill="{colour}"/>'
+        entry += f'<text x="{WIDTH - RIGHT - 17}" y="{y}" text-anchor="end">{escape(short(name, 24))}</text>'
+        body += entry if len(groups) > 1 else ""
     return _figure(HEIGHT, body)
 
 
@@ -47,14 +49,14 @@ def _points(corners: list[tuple[float, float]]) -> str:
 
 def intervals(names: Sequence[str], middle: np.ndarray, ends: np.ndarray) -> str:
     """A point and its interval (n, 2) for each name, and a line at 0."""
-    left, shown = 180, slice(0, MOST)
+    left, shown = 150, slice(0, MOST)
     ends, middle = np.asarray(ends)[shown], np.asarray(middle)[shown]
     low, high = min(0.0, float(ends.min())), max(0.0, float(ends.max()))
     place = lambda v: left + (v - low) / ((high - low) or 1.0) * (WIDTH - RIGHT - left)  # noqa: E731
-    body = f'<path d="M{place(0.0):.1f},0V{STEP * len(middle)}" stroke="#aaa"/>'
+    body = f'<path d="M{place(0.0):.1f},0V{STEP * len(middle)}" stroke="#8c959f"/>'
     for i, (name, at, (a, b)) in enumerate(zip(names, middle, ends)):
         y = STEP * i + STEP / 2
-        body += f'<text x="{left - 8}" y="{y + 4}" text-anchor="end">{escape(_short(name, 26))}</text>'
+        body += f'<text x="{left - 8}" y="{y + 4}" text-anchor="end">{escape(short(name, 21))}</text>'
         body += f'<path d="M{place(a):.1f},{y}H{place(b):.1f}" stroke="{PALETTE[0]}" stroke-width="2"/>'
         body += f'<circle cx="{place(at):.1f}" cy="{y}" r="4" fill="{PALETTE[0]}"/>'
     return _figure(STEP * len(middle) + 4, body)
@@ -72,6 +74,6 @@ def histograms(tables: Mapping[str, Mapping[str, np.ndarray]]) -> str:
         for i, h in enumerate(tall):
             size = f'width="{wide - 0.5:.1f}" height="{h:.1f}"'
             body += f'<rect x="{left + i * wide:.1f}" y="{top + height - h:.1f}" {size} fill="{PALETTE[0]}"/>'
-        body += f'<text x="{left + width / 2 - 5:.1f}" y="{top + height + 14}" text-anchor="middle">{escape(_short(name, 20))}</text>'
+        body += f'<text x="{left + width / 2 - 5:.1f}" y="{top + height + 14}" text-anchor="middle">{escape(short(name, 20))}</text>'
     lines = -(-min(len(tables), MOST) // across)
     return _figure(lines * (height + 30) + 5, body)

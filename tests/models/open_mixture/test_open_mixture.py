@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
+from sklearn.metrics import adjusted_rand_score
 
 import unpooled as up
 from unpooled import store
@@ -321,11 +322,25 @@ def test_rows_that_are_all_the_same_are_refused(structure, data):
         up.OpenMixture(structure, random_state=0).fit(data)
 
 
-def test_missing_values_are_refused_by_name():
+def test_a_column_without_values_is_refused_by_name():
     x, _ = gaussian_clients(clients=3)
-    x["c01"][0, 0] = np.nan
-    with pytest.raises(BadData, match="client 'c01' has missing values"):
+    x["c01"][:, 0] = np.nan
+    with pytest.raises(BadData, match="client 'c01' has no value in column 0"):
         up.OpenMixture(random_state=0).fit(x)
+
+
+@pytest.mark.parametrize("structure", ["gaussians", "auto"])
+def test_missing_values_are_integrated_out(structure):
+    x, y = gaussian_clients(clients=8)
+    whole = up.OpenMixture(structure, random_state=0).fit(x)
+    rng = np.random.default_rng(0)
+    gaps = {name: np.where(rng.random(rows.shape) < 0.1, np.nan, rows) for name, rows in x.items()}
+    model = up.OpenMixture(structure, random_state=0).fit(gaps)
+    assert model.n_components_ == whole.n_components_
+    truth = np.concatenate([y[name] for name in x])
+    found = np.concatenate([model.predict(gaps[name]) for name in x])
+    complete = np.concatenate([whole.predict(x[name]) for name in x])
+    assert adjusted_rand_score(truth, found) > adjusted_rand_score(truth, complete) - 0.2
 
 
 @pytest.mark.parametrize(

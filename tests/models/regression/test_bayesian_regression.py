@@ -111,6 +111,13 @@ def test_a_loaded_model_predicts_and_forgets(rows, tmp_path):
     np.testing.assert_array_equal(again.forget("c1", clients["c1"]).predict(x), model.forget("c1").predict(x))
 
 
+def test_forget_takes_a_name_and_does_not_print_rows(rows):
+    clients = clients_of(*rows)
+    model = up.BayesianRegression().fit(clients)
+    with pytest.raises(BadParameter, match="client should be the name of a client, not a dict: give its rows as data="):
+        model.forget({"c1": clients["c1"]})
+
+
 def test_many_outputs_are_fitted_as_if_alone(rows):
     x, y, by = rows
     both = up.BayesianRegression().fit(x, np.stack([y, x[:, 0] - 0.1 * y], 1), by=by)

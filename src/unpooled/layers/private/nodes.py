@@ -55,8 +55,9 @@ class PrivateNodes(Layer):
         super().__init__(inner)
         check_epsilon(epsilon)
         names = [str(c) for c in inner.columns or [b for b in bounds if b != "y"]]
-        self.bounds = parse_bounds({k: v for k, v in bounds.items() if k != "y"}, names, len(names))
-        self.target_bounds = parse_bounds({"y": bounds["y"]}, ["y"], 1)[0] if "y" in bounds else None
+        target = {"y": bounds["y"]} if "y" in bounds and "y" not in names else {}
+        self.bounds = parse_bounds({k: v for k, v in bounds.items() if k not in target}, names, len(names))
+        self.target_bounds = parse_bounds(target, ["y"], 1)[0] if target else None
         self.masked, self.colluding = masked, colluding
         self.accountant = Accountant(epsilon, delta)
 

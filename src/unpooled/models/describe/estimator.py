@@ -8,6 +8,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from unpooled.arrays import to_numpy
+from unpooled.data.tabled import CODES
 from unpooled.errors import BadData, BadParameter
 from unpooled.estimator import Estimator
 from unpooled.federation import Federation
@@ -100,6 +101,8 @@ class Describe(Estimator):
     >>> bool((about.quantiles_ == np.quantile(x, [0.05, 0.25, 0.5, 0.75, 0.95], axis=0)).all())
     True
     """
+
+    encoding = CODES
 
     max_iter = 100  # more than it ever takes
 

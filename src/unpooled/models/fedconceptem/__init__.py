@@ -4,6 +4,8 @@ What is sent:
 
 - `learners.label_counts` (SUM, once): rows per class; over a network without `classes=`, `learners.table_summary`
   (GATHER) instead.
+- with n_concepts="auto": `learners.column_sums`, `fedconceptem.sketch_moments`, `fedconceptem.probe`, `fedconceptem.score_moments`,
+  `fedconceptem.score_means`, `fedconceptem.probes` (SUMs, before the first round) and `fedconceptem.assign` (TELL).
 - `fedconceptem.initialise` (SUM, once): how many clients have a single class.
 - `fedconceptem.concept_round` (SUM, every round): k models weighted by rows, a k x classes table of labels, and a few
   numbers per model.
@@ -11,7 +13,8 @@ What is sent:
 
 A client's weights of the concepts never leave it.
 
-Read in this order: `estimator` (the server), `rounds` (the questions), `label_tables` (label shares from noisy counts).
+Read in this order: `estimator` (the server), `discovery` (the number of concepts), `rounds` (the questions), `label_tables`
+(label shares from noisy counts).
 """
 
 from unpooled.models.fedconceptem.estimator import FedConceptEM

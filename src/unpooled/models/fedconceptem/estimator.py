@@ -23,6 +23,7 @@ from unpooled.learners import Trainer, as_option
 from unpooled.learners.estimator import LearnerEstimator
 from unpooled.learners.mixing import average, log_shares, responsibilities
 from unpooled.maths.mixture import fit_weights
+from unpooled.models.fedconceptem.discovery import discover
 from unpooled.models.fedconceptem.label_tables import label_shares
 from unpooled.models.fedconceptem.rounds import (
     Down,
@@ -75,6 +76,7 @@ class State(NamedTuple):
     sums: RunningSums
     convergence: Convergence
     round: int
+    models: int  # at the beginning
 
     @property
     def shares(self) -> Array:
@@ -89,8 +91,10 @@ class FedConceptEM(LearnerEstimator):
 
     Parameters
     ----------
-    n_concepts : int, default=3
-        Number of models; with `adaptive`, the number to begin with.
+    n_concepts : int or "auto", default="auto"
+        Number of models; with `adaptive`, the number to begin with. "auto" finds the number, and first weights of each client, by
+        linear probes before the first round (see `fedconceptem.discovery`); where nearly every client seems to have a concept of its
+        own it is 1, and the clients' choices (`personalize`) do the rest.
     adaptive : bool, default=False
         Whether models that are not needed are removed once the run has converged: those with less than a share `delta` of
         all rows, and those whose own rows lose less than a fraction `spare` of their information (nats per row) without
@@ -126,8 +130,8 @@ class FedConceptEM(LearnerEstimator):
         Whether responsibilities are moved by Adam (appendix D.1 of the paper).
     noise : float or mapping of str to float, default=0.0
         Standard deviation of the Gaussian noise that clients add to their label tables, for all or per client. Differences
-        between tables that may be noise are ignored. The noise comes from the client's generator, whose seed the server
-        knows: it hides the table from third parties, not from the server.
+        between tables that may be noise are ignored. A node draws it from a secret of its own; in a simulation
+        it comes from the seed.
     fine_tune : int, default=0
         Local epochs after the run that make each client's models its own (the -FT variant).
     fine_tune_lr : float or None, default=None
@@ -203,7 +207,7 @@ class FedConceptEM(LearnerEstimator):
 
     def __init__(
         self,
-        n_concepts: int = 3,
+        n_concepts: int | str = "auto",
         adaptive: bool = False,
         *,
         extra: int = 0,
@@ -245,20 +249,23 @@ class FedConceptEM(LearnerEstimator):
     # ---- the run ----
 
     def init(self, fed: Federation, rng: np.random.Generator) -> State:
-        trainer, k = self.trainer(fed), self._initial_models
-        single = int(fed.sum(initialise.using(models=k), None).clients)
+        trainer = self.trainer(fed)
+        ids = discover(fed, as_option(trainer), rng) if self._finds_concepts else list(range(self._given_models))
+        k = len(ids)
+        ask = initialise.using(models=k, ids=ids if self._finds_concepts and k > 1 else None)
+        single = int(fed.sum(ask, None).clients)
         if single:
             text = f"{single} of {len(fed.names)} clients have one class only: see certainty_ before you trust their concept"
             warnings.warn(text, DataWarning, stacklevel=2)
         table = np.ones((k, len(trainer.labels)))
         sums = RunningSums(np.ones(k), np.zeros(k), 0.0)
         convergence = Convergence(np.zeros(k), 0.0, 0.0)
-        theta = trainer.start(rng, k)
-        return State(trainer, theta, theta, table, 0.0, np.arange(k), sums, convergence, 0)
+        theta = np.repeat(to_numpy(trainer.start(rng, 1)), k, 0) if self._finds_concepts else trainer.start(rng, k)
+        return State(trainer, theta, theta, table, 0.0, np.arange(k), sums, convergence, 0, k)
 
     def step(self, fed: Federation, state: State) -> tuple[State, Info]:
         trainer = self.at_round(state.trainer, state.round + 1)
-        options = self._options(state.round)
+        options = self._options(state)
         cohort = self.cohort(fed)
         question = concept_round.using(trainer=trainer, options=options._asdict())
         total = cohort.sum(question, self._down(state))
@@ -275,9 +282,10 @@ class FedConceptEM(LearnerEstimator):
             self._next_sums(state, total),
             state.convergence if tempered else self._next_convergence(state.convergence, total),
             state.round + 1,
+            state.models,
         )
         info = {"loglik": float(total.loglik / total.mass.sum()), "shares": self._shares_of_all(state)}
-        if self.adaptive or len(state.ids) > self.n_concepts:
+        if self.adaptive or len(state.ids) > self._wanted(state):
             state = self._pruned(state)
         return state, info | {"n_concepts": len(state.ids)}
 
@@ -285,8 +293,9 @@ class FedConceptEM(LearnerEstimator):
         state = state._replace(theta=state.mean_theta)
         if self.fine_tune:
             fed.tell(fine_tune.using(trainer=as_option(self._tuning(state.trainer))), self._down(state))
-        self.describe(fed, state.trainer, state.theta, "omega", "fit", "votes", "theta", "norm")
         ids = to_numpy(state.ids)
+        theta = state.theta if self.fine_tune else self.polish(fed, state.theta, state.trainer, "omega", ids)
+        self.describe(fed, state.trainer, theta, "omega", "fit", "votes", "theta", "norm")
         for own in self.clients_.values():
             own |= {key: own[key][ids] for key in ("omega", "fit", "votes") if key in own}
             own["omega"] = own["omega"] / own["omega"].sum()
@@ -295,17 +304,27 @@ class FedConceptEM(LearnerEstimator):
         self.label_shares_ = label_shares(state.table, state.table_variance)
         self.concepts_ = {name: int(own["omega"].argmax()) for name, own in self.clients_.items()}
         self.certainty_ = {name: float(own["omega"].max()) for name, own in self.clients_.items()}
+        self.describe_parts(fed, "omega", ids)
+        self.personalise(fed, self.weights_, weights="omega", ids=ids.tolist(), theta="theta")
 
     # ---- the server's part of a round ----
 
     @property
-    def _initial_models(self) -> int:
-        return self.n_concepts + self.extra
+    def _finds_concepts(self) -> bool:
+        return isinstance(self.n_concepts, str)
 
-    def _options(self, round: int) -> RoundOptions:
+    @property
+    def _given_models(self) -> int:
+        return int(self.n_concepts) + self.extra
+
+    def _wanted(self, state: State) -> int:
+        """The number of models to end with, unless `adaptive` removes more."""
+        return state.models if self._finds_concepts else int(self.n_concepts)
+
+    def _options(self, state: State) -> RoundOptions:
         return RoundOptions(
-            self._initial_models,
-            self._inverse_temperature(round),
+            state.models,
+            self._inverse_temperature(state.round),
             self.weighting,
             self.e_steps,
             self.full_steps,
@@ -338,7 +357,7 @@ class FedConceptEM(LearnerEstimator):
 
     def _shares_of_all(self, state: State) -> list[float]:
         """Shares of the models that the run began with, 0 for removed ones."""
-        out = np.zeros(self._initial_models)
+        out = np.zeros(state.models)
         out[to_numpy(state.ids)] = to_numpy(state.shares)
         return out.tolist()
 
@@ -358,19 +377,20 @@ class FedConceptEM(LearnerEstimator):
 
     # ---- removing models ----
 
-    def _max_models(self, round: int) -> int:
+    def _max_models(self, state: State) -> int:
         """The largest number of models in a round: all for three quarters of the run, then fewer, and `n_concepts` in its
         last eighth. Strong noise on the label tables may keep a run from converging.
         """
-        left = 8 * (PRUNED_BY - round / self.max_iter)
-        return self.n_concepts + ceil(self.extra * min(max(left, 0.0), 1.0))
+        left = 8 * (PRUNED_BY - state.round / self.max_iter)
+        wanted = self._wanted(state)
+        return wanted + ceil((state.models - wanted) * min(max(left, 0.0), 1.0))
 
     def _pruned(self, state: State) -> State:
         """Algorithm 2 once the run has converged: unused models are removed, then the one that is missed least."""
         converged = state.convergence.quiet_rounds >= self.patience - 1e-9
-        if len(state.ids) == 1 or not (converged or len(state.ids) > self._max_models(state.round)):
+        if len(state.ids) == 1 or not (converged or len(state.ids) > self._max_models(state)):
             return state
-        keep = self._models_to_keep(state.sums, state.shares)
+        keep = self._models_to_keep(state.sums, state.shares, self._wanted(state))
         if keep.all():
             return state
         convergence = Convergence(state.convergence.share_changes[keep], state.convergence.information_change, 0.0)
@@ -378,13 +398,13 @@ class FedConceptEM(LearnerEstimator):
         kept = {name: getattr(state, name)[keep] for name in ("theta", "mean_theta", "table", "ids")}
         return state._replace(sums=sums, convergence=convergence, **kept)
 
-    def _models_to_keep(self, sums: RunningSums, shares: Array) -> np.ndarray:
+    def _models_to_keep(self, sums: RunningSums, shares: Array, wanted: int | None = None) -> np.ndarray:
         """Which models stay, (k,) bool.
 
-        With more models than `n_concepts`, the one with the smallest total loss is removed, not the one with the smallest
+        With more models than wanted, the one with the smallest total loss is removed, not the one with the smallest
         loss per row: a few outliers may need their model more, per row, than a concept needs its own.
         """
-        surplus = len(shares) - self.n_concepts
+        surplus = len(shares) - (int(self.n_concepts) if wanted is None else wanted)
         keep = shares >= self.delta if self.adaptive else ~unused_models(shares, surplus)
         loss_per_row = sums.loss / np.maximum(sums.mass, 1e-12)
         if keep.all() and surplus > 0:
@@ -407,8 +427,8 @@ class FedConceptEM(LearnerEstimator):
         ----------
         X : array-like of shape (n, d)
         y : array-like of shape (n,) or None, default=None
-            The labels, which determine the concept. Without them the new client gets the weights of all clients together,
-            with a warning.
+            The labels, which determine the concept. Without them it is the one whose clients' inputs look most alike; where the
+            concepts' inputs do not differ, the weights of all clients together, with a warning. `confidence_` says how sure it is.
 
         Returns
         -------
@@ -416,11 +436,7 @@ class FedConceptEM(LearnerEstimator):
         """
         x = self._rows(X)
         if y is None:
-            text = (
-                "a new client without labels cannot be assigned a concept: it gets the weights of all clients together"
-            )
-            warnings.warn(text, DataWarning, stacklevel=2)
-            return self.with_own({"omega": self.weights_})
+            return self._by_inputs(X)
         trainer, new = Trainer(**self.trainer_), Client("new", x, np.asarray(y))
         rows = trainer.rows(new)
         log_i = information(trainer, self.theta_, rows, self.label_shares_)
@@ -430,16 +446,24 @@ class FedConceptEM(LearnerEstimator):
             own["theta"] = to_numpy(self._tuning(trainer).train(self.theta_, new, rows, r))
         return self.with_own(own)
 
+    def _by_inputs(self, X: Any) -> FedConceptEM:
+        new = self.adapt_to_inputs(X, "omega")
+        if not new.own_:
+            text = f"inputs alone leave the concept open (probability {new.confidence_:.2f}): the weights of all clients are used"
+            warnings.warn(text, DataWarning, stacklevel=3)
+            new.own_ = {"omega": self.weights_}
+        return new
+
     def _tuning(self, trainer: Trainer) -> Trainer:
         """The trainer of the fine-tuning epochs."""
-        lr = self.lr / 10 if self.fine_tune_lr is None else self.fine_tune_lr
+        lr = trainer.lr / 10 if self.fine_tune_lr is None else self.fine_tune_lr
         return trainer._replace(epochs=self.fine_tune, lr=lr, keep_momentum=False)
 
     # ---- diagnosis ----
 
     def report_figures(self) -> dict[str, str]:
         """The figures of the concepts in a run's report, by title."""
-        return diagnosis.figures(self)
+        return diagnosis.figures(self) | super().report_figures()
 
     def explain(self, client: str) -> str:
         """One sentence on a client: its concept, how certain that is, and what would change it."""
@@ -449,24 +473,35 @@ class FedConceptEM(LearnerEstimator):
 
     def check(self, fed: Federation) -> None:
         super().check(fed)
-        k = self.n_concepts
         if self.weighting not in WEIGHTINGS:
             raise BadParameter(f"weighting={self.weighting!r} is not known: use one of {', '.join(WEIGHTINGS)}")
-        if not 1 <= k <= len(fed.names):
-            raise BadParameter(
-                f"n_concepts={k!r} should be between 1 and the number of clients, {len(fed.names)}: each client has one concept"
-            )
-        if self.adaptive and not 0 <= self.delta < 1 / self._initial_models:
-            largest = 1 / self._initial_models
-            raise BadParameter(
-                f"delta={self.delta!r} could remove all {self._initial_models} models: choose it below {largest:.3g}"
-            )
+        self._check_number(len(fed.names))
         for name in ("anneal", "average"):
             if not 0 <= getattr(self, name) <= 1:
                 raise BadParameter(f"{name}={getattr(self, name)!r} should be a fraction of the run, between 0 and 1")
         sds = self.noise.values() if isinstance(self.noise, Mapping) else [self.noise]
         if any(sd < 0 for sd in sds):
             raise BadParameter(f"noise={self.noise!r} has a negative standard deviation: give 0 or more")
+
+    def _check_number(self, clients: int) -> None:
+        k = self.n_concepts
+        if isinstance(k, str):
+            if k != "auto":
+                raise BadParameter(f"n_concepts={k!r} must be a whole number or 'auto'")
+            if self.extra:
+                raise BadParameter(
+                    f"extra={self.extra!r} is for a given n_concepts: leave it at 0 with n_concepts='auto'"
+                )
+            return
+        if not 1 <= k <= clients:
+            raise BadParameter(
+                f"n_concepts={k!r} should be between 1 and the number of clients, {clients}: each client has one concept"
+            )
+        largest = 1 / self._given_models
+        if self.adaptive and not 0 <= self.delta < largest:
+            raise BadParameter(
+                f"delta={self.delta!r} could remove all {self._given_models} models: choose it below {largest:.3g}"
+            )
 
 
 def unused_models(shares: np.ndarray, most: int) -> np.ndarray:

@@ -66,9 +66,11 @@ class RoundOptions(NamedTuple):
 
 
 @client("fedconceptem.initialise", SUM, batched=False)
-def initialise(down: None, client: Client, *, models: int) -> SingleClass:
-    """Set equal weights of the models; count the client if it has a single class."""
-    client.state["omega"] = np.full(models, 1 / models)
+def initialise(down: None, client: Client, *, models: int, ids: list | None = None) -> SingleClass:
+    """Set equal weights of the models, or take those at the places `ids` of weights found before; count a single class."""
+    found = client.state.get("omega")
+    client.state["omega"] = np.full(models, 1 / models) if ids is None else shares(to_numpy(found)[ids])
+    client.state.pop("own_intercepts", None)
     return SingleClass(np.asarray(float(len(np.unique(to_numpy(client.y))) == 1)))
 
 
@@ -91,7 +93,7 @@ def concept_round(down: Down, client: Client, *, trainer: dict, options: dict) -
     theta = learner.keep_own(trained, client, down.theta)
     weight = n if plan.weighting == "mass" else 0 * n + rows.w.sum(-1)[..., None]
     table = label_table(r, rows, len(learner.labels))
-    loglik = (rows.w * norm).sum(-1)
+    loglik = learner.reported(norm, client, rows)
     statistics = _float64(weight, n, table, loss_without_each(log_i, rows.w), loglik)
     return _answer(client, weight[..., None] * theta, statistics, omega_before, plan.noise)
 
@@ -174,11 +176,11 @@ def label_table(r: Array, rows: Rows, classes: int) -> Array:
 
 
 def label_noise(client: Client, table: np.ndarray, noise: float | Mapping[str, float]) -> np.ndarray | float:
-    """Gaussian noise of the client's standard deviation, drawn from its own generator."""
+    """Gaussian noise of the client's standard deviation, drawn at a node from its own secret."""
     if not noise:
         return 0.0
     names = client.members or (client.name,)
-    drawn = [noise_sd(noise, n) * rng.normal(size=table.shape[-2:]) for n, rng in zip(names, client.rngs)]
+    drawn = [noise_sd(noise, n) * rng.normal(size=table.shape[-2:]) for n, rng in zip(names, client.secret_rngs)]
     return np.stack(drawn).reshape(table.shape)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from unpooled.arrays import to_numpy
 from unpooled.maths import gaussian
-from unpooled.maths.mixture import Params
+from unpooled.maths.mixture import Params, Stats
 
 MIN_VARIANCE = 1e-6  # smallest variance of a repaired covariance in any direction, relative to the variance of the data
 
@@ -27,6 +27,20 @@ def repaired(params: Params, shape: str, scale: np.ndarray) -> Params:
     if (fixed == stacked).all():
         return params
     return params._replace(covs=gaussian.pack_triangle(fixed if shape == "full" else fixed[0]))
+
+
+def shrunk(params: Params, stats: Stats, shape: str, scale: np.ndarray) -> Params:
+    """The mixture with the covariances that maximise the posterior under the prior of Fraley and Raftery (2007).
+
+    The prior counts as d + 2 rows of Gaussians that would fill the space of the data evenly.
+    """
+    k, d = params.means.shape
+    prior = np.tile(np.diag(scale**2) * k ** (-2 / d), (k, 1, 1))
+    prior = to_numpy(gaussian.pack_covs(gaussian.reshape_covs(prior, shape), shape))
+    covs, n = to_numpy(params.covs), to_numpy(stats.n)
+    rows = n.sum() if shape == "tied" else n.reshape(-1, *[1] * (covs.ndim - 1))
+    weight = (d + 2) / (rows + d + 2)
+    return params._replace(covs=(1 - weight) * np.where(np.isfinite(covs), covs, prior) + weight * prior)
 
 
 def _positive_definite(cov: np.ndarray) -> bool:

@@ -24,13 +24,14 @@ from unpooled.learners.mixing import average
 from unpooled.maths import gaussian, mixture
 from unpooled.maths.mixture import Params, Stats
 from unpooled.models.fedgmm import initialization
-from unpooled.models.fedgmm.covariances import repaired
+from unpooled.models.fedgmm.covariances import repaired, shrunk
 from unpooled.models.fedgmm.embedding import EmbeddedFrame, fit_embedding
 from unpooled.models.fedgmm.initialization import Candidate
 from unpooled.models.fedgmm.prediction import JointModelPredictions
 from unpooled.models.fedgmm.rounds import (
     Down,
     Joint,
+    JointStats,
     LabelMeans,
     Mixtures,
     NewtonUp,
@@ -47,6 +48,7 @@ from unpooled.models.mixture import reseed
 from unpooled.tree import message
 
 AUTO_SIZES = (1, 2, 3, 4, 6, 8)
+LEAST_PRECISION = 1e-6  # of the prior on intercepts
 FLAT_ROUNDS = 3  # consecutive rounds with a change below `tol` before a run stops; one alone may be chance with SGD
 
 
@@ -69,9 +71,12 @@ class FedGMM(JointModelPredictions):
 
     Parameters
     ----------
-    n_gaussians, n_learners : int or "auto", default=3
-        Numbers of Gaussians and of learners. "auto" tries 1, 2, 3, 4, 6 and 8, if both are "auto" as many Gaussians as
-        learners or one of either; all are fitted in the same rounds, and the held-out joint likelihood chooses.
+    n_gaussians : int or "auto", default=3
+        Number of Gaussians. "auto" tries 1, 2, 3, 4, 6 and 8; all are fitted in the same rounds, and the held-out joint likelihood
+        chooses.
+    n_learners : int or "auto", default="auto"
+        Number of learners. "auto" tries one learner and one per Gaussian, in the same rounds, and the held-out likelihood of the
+        labels chooses. With both numbers "auto" there are as many Gaussians as learners, or one of either.
     covariance_type : {"full", "tied", "diag", "spherical"}, default="full"
         As in scikit-learn's GaussianMixture.
     optimizer : {"auto", "newton", "sgd"}, default="auto"
@@ -95,11 +100,13 @@ class FedGMM(JointModelPredictions):
         Rounds of the joint model before one candidate is chosen.
     whiten : bool, default=True
         Whether SGD on linear learners is preconditioned by the second moments of their rows.
-    ridge : float, default=1e-6
-        Precision of the Gaussian prior on linear learners with Newton steps, per row and for standardised columns.
-    reg_covar : float, default=1e-6
-        Added to the diagonal of covariances. A covariance that is not positive definite nevertheless has its eigenvalues
-        raised relative to the variance of the data.
+    ridge : float or "auto", default="auto"
+        Precision of the Gaussian prior on linear learners with Newton steps, per row and for standardised columns. "auto" is one
+        divided by the number of rows: the penalty of scikit-learn's LogisticRegression with C=1.
+    reg_covar : float or "auto", default="auto"
+        A number is added to the diagonal of covariances. "auto" gives them the prior of Fraley and Raftery (2007), which is relative
+        to the variances of the data and keeps a Gaussian of few rows wide. A covariance that is not positive definite nevertheless
+        has its eigenvalues raised.
     init_params : {"gather", "cells"}, default="gather"
         Where the Gaussians start: "gather" is one GATHER of local k-means centres; "cells" are sums over small regions, the
         same however rows are split into clients.
@@ -119,7 +126,10 @@ class FedGMM(JointModelPredictions):
         Whether a client keeps its velocity from round to round (SGD).
     max_iter : int, default=100
         Maximum number of rounds.
-    tol : float, default=1e-5
+    novelty_rows : {"held-out", "leave-one-out"}, default="held-out"
+        Where novelty thresholds come from: rows that the Gaussians never see (a tenth, or a fifth of fewer than 1,000 rows of a
+        client; learners do see them), or leave-one-out densities of rows that they do.
+    tol : float, default=1e-3
         Stop when one candidate is left and its joint log-likelihood per row has changed by less in each of three rounds; 0
         runs all rounds.
     classes : sequence or None, default=None
@@ -145,6 +155,8 @@ class FedGMM(JointModelPredictions):
         Flat parameters of the learners.
     clients_ : dict of str to dict
         Local state of each client of this process: weights `pi` (k, m) and thresholds `novelty`.
+    single_ : ndarray of shape (1, p) or (0, p)
+        A single learner of all rows, which clients may choose where the mixture has several.
     start_ : str
         The chosen candidate, for instance "3x3 tied".
     lower_bound_ : float
@@ -183,7 +195,7 @@ class FedGMM(JointModelPredictions):
     def __init__(
         self,
         n_gaussians: int | str = 3,
-        n_learners: int | str = 3,
+        n_learners: int | str = "auto",
         *,
         covariance_type: str = "full",
         optimizer: str = "auto",
@@ -194,10 +206,11 @@ class FedGMM(JointModelPredictions):
         warmup_covariance: str = "auto",
         trial: int = 10,
         whiten: bool = True,
-        ridge: float = 1e-6,
-        reg_covar: float = 1e-6,
+        ridge: float | str = "auto",
+        reg_covar: float | str = "auto",
         init_params: str = "gather",
-        tol: float = 1e-5,
+        novelty_rows: str = "held-out",
+        tol: float | str = 1e-3,
         **parameters: Any,
     ):
         super().__init__(tol=tol, **parameters)
@@ -215,6 +228,7 @@ class FedGMM(JointModelPredictions):
         self.ridge = ridge
         self.reg_covar = reg_covar
         self.init_params = init_params
+        self.novelty_rows = novelty_rows
 
     # ---- the run ----
 
@@ -242,15 +256,19 @@ class FedGMM(JointModelPredictions):
         """Whether one candidate is left and its log-likelihood per row has been flat for FLAT_ROUNDS rounds."""
         loglik = [row["loglik"] for row in history[-FLAT_ROUNDS - 1 :] if "loglik" in row]
         flat = len(loglik) > FLAT_ROUNDS and bool((np.abs(np.diff(loglik)) < self.tol).all())
-        return len(state.candidates) == 1 and flat
+        return self._trial_is_over(state) and flat
 
     def finish(self, fed: Federation, state: State) -> None:
-        best = self._best(state.candidates)
+        best = self._best(state)
         self.describe(fed, state.trainer, best.joint.theta, f"pi-{best.key}", "norm")
         self.clients_ = {name: _renamed(own, f"pi-{best.key}") for name, own in self.clients_.items()}
         self.set_joint(best.joint, state.space.embedding, self.covariance_type)
         self.start_, self.lower_bound_ = best.key, float(best.loglik)
+        self.n_effective_ = best.parameters or self.n_effective_
         self.set_thresholds(fed, float(state.space.frame.rows))
+        single = self._single(state)
+        self.single_ = self.theta_[:0] if single is None or single is best else to_numpy(single.joint.theta)
+        self.choose_personal(fed, best, single)
 
     # ---- rounds ----
 
@@ -268,12 +286,12 @@ class FedGMM(JointModelPredictions):
         """A round of EM of the joint model, for every candidate."""
         candidates = state.candidates
         question = newton_round if self._takes_newton_steps(state.trainer) else sgd_round
-        options = self._options([c.key for c in candidates], candidates)
+        options = self._options([c.key for c in candidates], candidates, not self._trial_is_over(state))
         trainer = self.at_round(state.trainer, state.round)
         down = Down(tuple(c.joint for c in candidates), state.space.embedding)
         totals = self.cohort(fed).sum(question.using(trainer=trainer, options=options._asdict()), down)
         moved = tuple(self._m_step(c, up, state) for c, up in zip(candidates, totals))
-        best = self._best(moved)
+        best = self._best(state._replace(candidates=moved))
         info = {"loglik": best.loglik, "start": best.key, "candidates": len(moved)}
         return state._replace(candidates=moved), info
 
@@ -286,13 +304,34 @@ class FedGMM(JointModelPredictions):
         if isinstance(up, SgdUp):
             theta = average(up.theta, like(stats.pairs.sum(0), up.theta), c.joint.theta)
         else:
-            prior = self.ridge * rows * np.append(state.scale**2, 1.0)
+            prior = self._ridge(rows) * np.append(state.scale**2, 0.0 if self.ridge == "auto" else 1.0)
+            prior[-1] = max(prior[-1], LEAST_PRECISION)
             second = self._second_moments(joint._replace(gaussians=c.joint.gaussians), state)
             centre = state.space.embedding.mean
-            theta = newton.step(c.joint.theta, up.gradient, up.curvature, prior, second, centre)
+            alike = isinstance(self.ridge, str)
+            theta = newton.step(c.joint.theta, up.gradient, up.curvature, prior, second, centre, alike)
+            c = c._replace(parameters=newton.effective_parameters(up.curvature, prior, alike))
+            if len(theta) == 1:
+                c = c._replace(curvature=newton.penalised(up.curvature, prior, alike))
         loglik = float(stats.gaussians.loglik) / rows
-        held_out = float(stats.held_out) / max(float(stats.held_out_rows), 1.0)
-        return c._replace(joint=joint._replace(theta=theta), loglik=loglik, held_out=held_out)
+        held_out = float(self._judged(stats)) / max(float(stats.held_out_rows), 1.0)
+        new = c._replace(joint=joint._replace(theta=theta), loglik=loglik, held_out=held_out)
+        if not stats.held_out_rows > 0:
+            return new
+        gap = float(stats.trained_labels) / rows - float(stats.held_out_labels) / float(stats.held_out_rows)
+        return new._replace(gap=gap)
+
+    def _judged(self, stats: JointStats) -> Array:
+        """What candidates are compared by: numbers of Gaussians by inputs and labels, numbers of learners by labels alone."""
+        return stats.held_out if self.n_gaussians == "auto" else stats.held_out_labels
+
+    def _ridge(self, rows: float) -> float:
+        return 1.0 if isinstance(self.ridge, str) else self.ridge * rows
+
+    def _single(self, state: State) -> Candidate | None:
+        """The candidate of a single learner, if one is kept beside the chosen one or is the chosen one."""
+        last = state.candidates[-1]
+        return last if self._trial_is_over(state) and last.joint.theta.shape[0] == 1 and len(last.curvature) else None
 
     def _second_moments(self, joint: Joint, state: State) -> np.ndarray:
         """The mean of (x, 1)(x, 1)' about the mean over the rows of each learner, (m, d + 1, d + 1).
@@ -306,7 +345,12 @@ class FedGMM(JointModelPredictions):
         return np.tile(of_all, (joint.shares.shape[1], 1, 1))
 
     def _gaussian_m_step(self, params: Params, stats: Stats, state: State) -> Params:
-        params = mixture.m_step(params, stats, self.covariance_type, self.reg_covar)
+        auto = isinstance(self.reg_covar, str)
+        params = mixture.m_step(
+            params, stats, self.covariance_type, 0.0 if isinstance(self.reg_covar, str) else self.reg_covar
+        )
+        if auto:
+            params = shrunk(params, stats, self.covariance_type, state.space.frame.scale)
         params = repaired(params, self.covariance_type, state.space.frame.scale)
         return reseed(params, stats, self.covariance_type)[0]
 
@@ -316,13 +360,14 @@ class FedGMM(JointModelPredictions):
         share = self.warmup_covariance == "shared" or (self.warmup_covariance == "auto" and scarce)
         return initialization.with_shared_covariance(moved, self.covariance_type) if share else moved
 
-    def _options(self, keys: list[str], candidates: Sequence[Candidate] = ()) -> RoundOptions:
+    def _options(self, keys: list[str], candidates: Sequence[Candidate] = (), trial: bool = False) -> RoundOptions:
         return RoundOptions(
             keys,
             {c.key: c.source for c in candidates},
             self.covariance_type,
-            self._auto and len(candidates) > 1,
+            self._auto and trial,
             self.whiten and self._linear and self.embedding is None,
+            self.novelty_rows == "held-out",
         )
 
     # ---- candidates ----
@@ -333,7 +378,8 @@ class FedGMM(JointModelPredictions):
         means = self._label_means(fed, state) if self._linear and self.embedding is None else {}
         out = []
         for k, m in self._sizes():
-            for name in self.starts:
+            alike = m == 1 and self._auto and self.n_gaussians != "auto"  # then one start is as good as the other
+            for name in self.starts[:1] if alike else self.starts:
                 params = state.mixtures[str(k)]
                 owner = initialization.owners(params, m, self.covariance_type) if name == "tied" else None
                 joint = initialization.first_joint(params, state.trainer.start(rng, m), owner)
@@ -357,21 +403,35 @@ class FedGMM(JointModelPredictions):
         return initialization.discriminants(joint.gaussians, means, owner, learners, self.covariance_type)
 
     def _after_trial(self, state: State) -> State:
-        """The best candidate alone, once the trial is over."""
-        first = self.warmup + (2 if self._linear else 1)
-        if len(state.candidates) > 1 and state.round >= first + self.trial:
-            return state._replace(candidates=(self._best(state.candidates),))
-        return state
+        """The best candidate once the trial is over, with the one of a single learner beside it for the clients' choices."""
+        if len(state.candidates) == 1 or state.round != self._trial_end:
+            return state
+        best = self._chosen(state.candidates)
+        single = [c for c in state.candidates if c.joint.theta.shape[0] == 1 and c.source == best.source]
+        keep = single[:1] if self._auto and self.personalize == "auto" and best.joint.theta.shape[0] > 1 else []
+        return state._replace(candidates=(best, *keep))
 
-    def _best(self, candidates: Sequence[Candidate]) -> Candidate:
-        by_held_out = self._auto and len(candidates) > 1
-        return max(candidates, key=lambda c: c.held_out if by_held_out else c.loglik)
+    @property
+    def _trial_end(self) -> int:
+        """The round before which one candidate is chosen."""
+        return self.warmup + (2 if self._linear else 1) + self.trial
+
+    def _trial_is_over(self, state: State) -> bool:
+        return len(state.candidates) == 1 or state.round >= self._trial_end
+
+    def _best(self, state: State) -> Candidate:
+        """The candidate that was chosen or, during the trial, that would be."""
+        return state.candidates[0] if self._trial_is_over(state) else self._chosen(state.candidates)
+
+    def _chosen(self, candidates: Sequence[Candidate]) -> Candidate:
+        return max(candidates, key=lambda c: c.held_out if self._auto else c.loglik)
 
     def _sizes(self) -> list[tuple[int, int]]:
         """(Gaussians, learners) of the candidates."""
         gaussians = AUTO_SIZES if self.n_gaussians == "auto" else (self.n_gaussians,)
-        learners = AUTO_SIZES if self.n_learners == "auto" else (self.n_learners,)
         both = self.n_gaussians == self.n_learners == "auto"
+        tried = AUTO_SIZES if both else sorted({1, *map(int, gaussians)})
+        learners = tried if self.n_learners == "auto" else (self.n_learners,)
         return [(int(k), int(m)) for k in gaussians for m in learners if not both or k == m or 1 in (k, m)]
 
     @property
@@ -386,6 +446,10 @@ class FedGMM(JointModelPredictions):
     def _linear(self) -> bool:
         return self.learner == "linear"
 
+    @property
+    def searches(self) -> bool:
+        return not self._linear or self.optimizer == "sgd"
+
     def _takes_newton_steps(self, trainer: Trainer) -> bool:
         small = newton.fits(trainer.inputs, len(trainer.labels))
         return self._linear and (self.optimizer == "newton" or (self.optimizer == "auto" and small))
@@ -399,6 +463,7 @@ class FedGMM(JointModelPredictions):
             "optimizer": ("auto", "newton", "sgd"),
             "warmup_covariance": ("auto", "own", "shared"),
             "init_params": ("cells", "gather"),
+            "novelty_rows": ("held-out", "leave-one-out"),
         }.items():
             if getattr(self, name) not in known:
                 raise BadParameter(f"{name}={getattr(self, name)!r} is not known: use one of {', '.join(known)}")
@@ -406,8 +471,11 @@ class FedGMM(JointModelPredictions):
             value = getattr(self, name)
             if value != "auto" and (not isinstance(value, Integral) or value < 1):
                 raise BadParameter(f"{name}={value!r} must be a whole number of at least 1, or 'auto'")
+        for name in ("ridge", "reg_covar"):
+            if isinstance(getattr(self, name), str) and getattr(self, name) != "auto":
+                raise BadParameter(f"{name}={getattr(self, name)!r} must be a number or 'auto'")
         for name in ("warmup", "trial", "ridge", "reg_covar"):
-            if getattr(self, name) < 0:
+            if getattr(self, name) != "auto" and getattr(self, name) < 0:
                 raise BadParameter(f"{name}={getattr(self, name)!r} must be at least 0")
         if not self.starts or set(self.starts) - {"tied", "untied"}:
             raise BadParameter(f"starts={self.starts!r} must contain 'tied', 'untied' or both")

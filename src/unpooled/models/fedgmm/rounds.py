@@ -16,6 +16,7 @@ from unpooled.arrays import Array, Float, like, namespace, to_numpy
 from unpooled.client import SUM, Client, client
 from unpooled.learners import Rows, Trainer, newton
 from unpooled.learners.mixing import log_shares, mass, responsibilities, shares
+from unpooled.learners.rows import held_out
 from unpooled.maths import gaussian, missing, mixture
 from unpooled.maths.kernel import has_nan
 from unpooled.maths.mixture import Params, Stats
@@ -62,6 +63,8 @@ class JointStats(NamedTuple):
     gaussians: Stats  # its loglik is the joint one, over the rows that train
     pairs: Float[Array, "k m", ">=0 rows"]  # rows of each pair of Gaussian and learner
     held_out: Float[Array, ""]  # joint log-likelihood of the rows held out
+    held_out_labels: Float[Array, ""]  # their log P(y | x)
+    trained_labels: Float[Array, ""]  # log P(y | x) of the rows that train; like the last one 0 if none are held out
     held_out_rows: Float[Array, "", ">=0 rows"]
 
 
@@ -94,6 +97,7 @@ class RoundOptions(NamedTuple):
     shape: str  # covariance type
     hold_out: bool  # whether every fifth row is held out
     precondition: bool  # whether SGD on linear learners is preconditioned
+    keep_out: bool = False  # whether Gaussians never see the rows from which novelty thresholds are read
 
 
 # ---- questions ----
@@ -110,7 +114,8 @@ def sgd_round(down: Down, client: Client, *, trainer: dict, options: dict) -> tu
         initial = learner.with_own(joint.theta, client, rows.x)
         trained = learner.train(initial, replace(client, w=rows.w), rows, r, scale)
         theta = learner.keep_own(trained, client, joint.theta)
-        answers.append(SgdUp(stats, mass(r, rows.w)[..., None] * theta))
+        weight = mass(r, density_weights(client, rows.w, plan.keep_out))  # the rows of `stats.pairs`
+        answers.append(SgdUp(stats, weight[..., None] * theta))
     return tuple(answers)
 
 
@@ -136,7 +141,8 @@ def warm_up(down: Mixtures, client: Client, *, trainer: dict, options: dict) -> 
     answers = []
     for params, key in zip(down.params, plan.keys):
         weights = client.state.get(f"weights-{key}", params.weights)
-        stats = mixture.e_step(params, z, rows.w, plan.shape, log_weights=log_shares(weights, z))
+        w = density_weights(client, rows.w, plan.keep_out)
+        stats = mixture.e_step(params, z, w, plan.shape, log_weights=log_shares(weights, z))
         client.state[f"weights-{key}"] = shares(stats.n)
         answers.append(stats)
     return tuple(answers)
@@ -180,11 +186,21 @@ def e_step(
     pi = own_weights(client, joint, key, plan.sources)
     train, held_out = split(rows.w, plan.hold_out)
     log_labels = learner.log_likelihood(joint.theta, rows)
-    expected = joint_e_step(joint.gaussians, z, train, log_labels, pi, plan.shape, cached)
+    seen = density_weights(client, train, plan.keep_out)
+    expected = joint_e_step(joint.gaussians, z, seen, log_labels, pi, plan.shape, cached)
     pairs, stats = expected.pairs, expected.stats
     client.state[f"pi-{key}"] = shares(pairs.reshape(*pairs.shape[:-2], -1)).reshape(pairs.shape)
-    answer = JointStats(stats, pairs, (held_out * expected.log_p).sum(-1), held_out.sum(-1))
+    joint_loglik = (held_out * expected.log_p).sum(-1)
+    log_labels = expected.log_p - _log_inputs(joint.gaussians, z, pi, plan) if plan.hold_out else 0 * expected.log_p
+    by_use = ((part * log_labels).sum(-1) for part in (held_out, train))
+    answer = JointStats(stats, pairs, joint_loglik, *by_use, held_out.sum(-1))
     return answer, rows._replace(w=train), expected.r
+
+
+def _log_inputs(params: Params, z: Array, pi: Array, plan: RoundOptions) -> Array:
+    """log P(x) (..., n) under the client's weights of the Gaussians."""
+    log_n = log_densities(params, z, plan.shape)
+    return responsibilities(log_n + log_shares(like(pi, z).sum(-1), log_n)[..., None, :])[1]
 
 
 @message("fedgmm.JointEStep")
@@ -224,6 +240,11 @@ def own_weights(client: Client, joint: Joint, key: str, sources: dict[str, str])
     if first is None:  # the client did not take part in the warm-up
         return joint.shares
     return first[..., None] * like(joint.shares / joint.shares.sum(-1)[:, None], first)
+
+
+def density_weights(client: Client, w: Array, keep_out: bool) -> Array:
+    """Weights of the rows that Gaussians are fitted to: all, or with `keep_out` those that are not held out."""
+    return w * like(~held_out(client), w) if keep_out else w
 
 
 def split(w: Array, hold_out: bool) -> tuple[Array, Array]:

@@ -17,6 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from unpooled import tree
 from unpooled.arrays import to_numpy
+from unpooled.data.tabled import DESIGN
 from unpooled.errors import BadData, BadParameter
 from unpooled.estimator import Estimator, Info, rows_of
 from unpooled.federation import Federation
@@ -124,6 +125,8 @@ class LogisticRegression(ClassifierMixin, Estimator):
     >>> model.coef_.round(3), model.predict([[0.0], [7.0]])
     (array([[0.868]]), array(['no', 'yes'], dtype='<U3'))
     """
+
+    encoding = DESIGN
 
     def __init__(
         self,

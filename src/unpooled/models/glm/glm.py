@@ -14,6 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from unpooled import tree
 from unpooled.arrays import to_numpy
+from unpooled.data.tabled import DESIGN
 from unpooled.errors import BadData, BadParameter
 from unpooled.estimator import Estimator, Info
 from unpooled.federation import Federation
@@ -102,6 +103,8 @@ class GLM(FittedGLM, RegressorMixin, Estimator):
     >>> model.coef_.round(3), round(model.deviance_, 2)
     (array([ 0.332, -0.222]), 337.88)
     """
+
+    encoding = DESIGN
 
     _penalise = "set alpha= for a ridge penalty"  # what to do, in words, where the likelihood has no maximum
 

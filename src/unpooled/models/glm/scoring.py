@@ -11,6 +11,7 @@ import numpy as np
 
 from unpooled.arrays import Array, Float, to_numpy
 from unpooled.client import SUM, Client, client
+from unpooled.data.schema.design import widened
 from unpooled.errors import BadData
 from unpooled.learners.rows import codes
 from unpooled.maths.folds import FOLDS, fold_of
@@ -41,11 +42,17 @@ class Scores(NamedTuple):
 
 
 @client("glm.held_out", SUM, batched=False)
-def held_out(down: tuple[Fitted, ...], client: Client, *, models: list, folds: int, sites: list) -> Scores:
-    """Losses of held-out rows under each model, summed by fold; `sites` names the clients where each is a fold of its own."""
+def held_out(
+    down: tuple[Fitted, ...], client: Client, *, models: list, folds: int, sites: list, levels: list
+) -> Scores:
+    """Losses of held-out rows under each model, summed by fold; `sites` names the clients where each is a fold of its own.
+
+    `levels` are the numbers of levels of the columns, which become indicators; 0 for a number.
+    """
     fold = _folds(client, folds, sites)
     names = range(len(sites) or folds)
     x, w = (to_numpy(a).astype(np.float64, copy=False) for a in (client.x, client.w))
+    x = widened(x, levels)
     if not client.w.any() or client.y is None:
         raise BadData(f"client {client.name!r} has no labelled rows to score: leave it out")
     whole = ~np.isnan(x.sum(1))

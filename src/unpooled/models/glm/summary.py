@@ -50,4 +50,4 @@ def _interval(z: float, reach: float) -> str:
     middle = f'<line x1="{WIDTH / 2}" y1="0" x2="{WIDTH / 2}" y2="{HEIGHT}" stroke="#bbb"/>'
     bar = f'<line x1="{left:.1f}" y1="{HEIGHT / 2}" x2="{right:.1f}" y2="{HEIGHT / 2}" stroke="#3b6fb6" stroke-width="2"/>'
     dot = f'<circle cx="{at:.1f}" cy="{HEIGHT / 2}" r="3.5" fill="#3b6fb6"/>'
-    return f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" style="max-width:{WIDTH}px">{middle}{bar}{dot}</svg>'
+    return f'<svg width="{WIDTH}" height="{HEIGHT}" viewBox="0 0 {WIDTH} {HEIGHT}" aria-hidden="true">{middle}{bar}{dot}</svg>'

@@ -98,16 +98,20 @@ def _one_hot(labels: np.ndarray, k: int) -> np.ndarray:
 
 def _k_means(points: np.ndarray, n: np.ndarray, k: int, rng: np.random.Generator) -> np.ndarray:
     """Labels (m,), from k-means++ seeds."""
-    centres = _seeds(points, n, k, rng)
+    return lloyd(points, n, seeds(points, n, k, rng))[0]
+
+
+def lloyd(points: np.ndarray, n: np.ndarray, centres: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """k-means of weighted points from these centres: (labels (m,), centres (k, d)); a centre without points stays."""
     labels = _nearest(points, centres)
     for _ in range(LLOYD):
-        weights = _one_hot(labels, k) * n[:, None]
+        weights = _one_hot(labels, len(centres)) * n[:, None]
         held = weights.sum(0)[:, None]
         centres = np.where(held > 0, weights.T @ points / np.maximum(held, 1e-300), centres)
         before, labels = labels, _nearest(points, centres)
         if (labels == before).all():
             break
-    return labels
+    return labels, centres
 
 
 def _nearest(points: np.ndarray, centres: np.ndarray) -> np.ndarray:
@@ -115,7 +119,7 @@ def _nearest(points: np.ndarray, centres: np.ndarray) -> np.ndarray:
     return distances.argmin(1)
 
 
-def _seeds(points: np.ndarray, n: np.ndarray, k: int, rng: np.random.Generator) -> np.ndarray:
+def seeds(points: np.ndarray, n: np.ndarray, k: int, rng: np.random.Generator) -> np.ndarray:
     """k-means++: each next seed drawn by its squared distance to those before."""
     chosen = [_drawn(n, rng)]
     distance = ((points - points[chosen[0]]) ** 2).sum(1)

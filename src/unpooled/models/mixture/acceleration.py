@@ -1,10 +1,9 @@
-"""One path of accelerated EM: what several rounds of EM would do, foretold from a few. One SUM of `Stats` a round.
+"""One path of accelerated EM: it predicts from a few rounds where several rounds of EM would lead. One SUM of `Stats` per round.
 
-One round gives, besides EM's next mixture, the gradient of the likelihood. In the frame of `maths.whitened` EM is the
+One round gives, besides EM's next mixture, the gradient of the likelihood. In the coordinates of `whitening` EM is the
 gradient's unit step, so its slow directions are those of small curvature; a limited-memory BFGS model learns them, and a
 step goes as far as `reach` rounds of EM would under that model (reach = 1: EM; without bound: Newton). The reach doubles
-while the likelihood gains what the model foretold, and shrinks otherwise; a faithful path asks more, that the whole gradient
-comes out as foretold. A step that lowers the likelihood is taken back.
+while the likelihood gains what the model predicted, and shrinks otherwise. A step that lowers the likelihood is taken back.
 """
 
 from __future__ import annotations
@@ -21,9 +20,10 @@ from unpooled.tree import message
 MEMORY = 10  # pairs of step and change of gradient; older ones describe another place
 FLAT = 1e-3  # the least curvature believed, of the complete data's 1: where it is negative the reach alone is the limit
 FURTHEST = 0.5  # the largest change of any log weight, log standard deviation or mean (in its own) in a round
-# By how faithful a path is: what was foretold is off by less than the first: double the reach; by more than the second: halve it.
-# 0: shares of the gain; 1 and 2: of the gradient before the step.
-TRUST = (0.2, 0.5), (0.7, 1.2), (0.3, 0.7)
+EXACT, ROUGH = (
+    0.2,
+    0.5,
+)  # relative error of the predicted gain: the reach doubles below the first and halves above the second
 NOISE = 1e-13  # rounding of a likelihood per row
 
 
@@ -47,11 +47,9 @@ class Accelerator(NamedTuple):
     point: Point | None  # the last accepted; None before the first answer
     gain: float  # per row, between the last accepted and the one before
     plain: bool  # plain EM until `depart`
-    faith: int  # how closely it follows EM: see TRUST
     asked_em: bool  # the mixture asked about is the point's EM image, or the start
     step: np.ndarray  # (p,) from the point to the mixture asked about, where the model chose it
-    foretold: float  # what the model says the step gains
-    expected: np.ndarray  # (p,): the gradient that the model expects after it
+    predicted: float  # what the step gains under the model
     steps: np.ndarray  # (m, p), oldest first
     bends: np.ndarray  # (m, p): how much the gradient fell along each of the steps
     reach: float  # how many rounds of EM a step stands for
@@ -70,7 +68,7 @@ class Info(NamedTuple):
 def start(params: Params, shape: str) -> Accelerator:
     """The memory before the first round, which asks about `params`."""
     none = np.zeros((0, len(whitened.around(_numpy(params), shape).scale)))
-    return Accelerator(None, np.inf, True, 0, True, none.sum(0), 0.0, none.sum(0), none, none, 4.0, 0)
+    return Accelerator(None, np.inf, True, True, none.sum(0), 0.0, none, none, 4.0, 0)
 
 
 def advance(
@@ -90,10 +88,10 @@ def advance(
     return state, asked, Info(accepted, point.loglik, gain, best, state.reach)
 
 
-def depart(state: Accelerator, asked: Params, shape: str, faith: int) -> tuple[Accelerator, Params]:
+def depart(state: Accelerator, asked: Params, shape: str) -> tuple[Accelerator, Params]:
     """Leave plain EM where it stands: the memory, and what to ask about instead of `asked`."""
     assert state.point is not None  # it has been answered at least once
-    state, instead = _ask(state._replace(plain=False, faith=faith), state.point, shape)
+    state, instead = _ask(state._replace(plain=False), state.point, shape)
     return state, Params(*(like(a, b) for a, b in zip(instead, asked)))
 
 
@@ -136,17 +134,10 @@ def _learn(state: Accelerator, found: Point) -> Accelerator:
 def _accept(state: Accelerator, found: Point, gain: float) -> Accelerator:
     reach = state.reach
     if len(state.steps) > 1 and not state.asked_em:  # the model knew something before this step
-        off, (exact, rough) = _off(state, found, gain), TRUST[state.faith]
-        reach = 2 * reach if off < exact else max(reach / 2, 1.0) if off > rough else reach
+        error = abs(gain / state.predicted - 1)
+        reach = 2 * reach if error < EXACT else max(reach / 2, 1.0) if error > ROUGH else reach
     seen = np.inf if state.point is None else abs(found.loglik - state.point.loglik)
     return state._replace(point=found, gain=seen, reach=reach, refused=0)
-
-
-def _off(state: Accelerator, found: Point, gain: float) -> float:
-    """How far the model was off, as a share."""
-    if state.faith == 0 or state.point is None:
-        return abs(gain / state.foretold - 1)
-    return float(np.linalg.norm(found.gradient - state.expected) / np.linalg.norm(state.point.gradient))
 
 
 def _refuse(state: Accelerator) -> Accelerator:
@@ -165,16 +156,15 @@ def _ask(state: Accelerator, point: Point, shape: str) -> tuple[Accelerator, Par
     curvatures, directions = _model(state.steps, state.bends)
     along, reach = point.gradient @ directions, state.reach
     while True:
-        step = point.gradient + directions @ ((_foretell(curvatures, reach) - 1) * along)
+        step = point.gradient + directions @ ((_factors(curvatures, reach) - 1) * along)
         size = whitened.largest(frame, step)
         if size <= FURTHEST or reach == 1:
             break
         reach = max(0.7 * reach, 1.0)
     step = step * min(1.0, FURTHEST / size)
     bend = step + directions @ ((curvatures - 1) * (step @ directions))
-    state = state._replace(asked_em=False, step=step, reach=reach)
-    state = state._replace(foretold=float(point.gradient @ step - step @ bend / 2), expected=point.gradient - bend)
-    return state, whitened.move(frame, step)
+    predicted = float(point.gradient @ step - step @ bend / 2)
+    return state._replace(asked_em=False, step=step, reach=reach, predicted=predicted), whitened.move(frame, step)
 
 
 def _model(steps: np.ndarray, bends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -188,7 +178,7 @@ def _model(steps: np.ndarray, bends: np.ndarray) -> tuple[np.ndarray, np.ndarray
     return np.maximum(values, 1e-9), basis @ turn
 
 
-def _foretell(curvatures: np.ndarray, reach: float) -> np.ndarray:
+def _factors(curvatures: np.ndarray, reach: float) -> np.ndarray:
     """How many times its first step EM goes in `reach` rounds, by curvature: 1 + (1 - c) + (1 - c)^2 + ..."""
     return (1 - np.maximum(1 - curvatures, 0) ** reach) / curvatures
 

@@ -71,7 +71,7 @@ class MixtureFace:
         """Rows drawn from the mixture, and the component each came from."""
         params = self.params(client)
         if n_samples < 1:
-            raise BadParameter(f"n_samples={n_samples!r} must be at least 1")
+            raise BadParameter(f"Invalid value for 'n_samples': {n_samples!r} must be at least 1")
         given = random_state if random_state is not None else getattr(self, "random_state", None)
         rng = np.random.default_rng(check_random_state(given).randint(2**31 - 1))
         weights = to_numpy(params.weights)

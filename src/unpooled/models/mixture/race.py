@@ -1,10 +1,14 @@
-"""Accelerated EM that ends no lower than EM: several paths leave it at different moments and ride in the same rounds.
+"""Accelerated EM that stops when plain EM would, or before: plain EM and one faster path ride in the same rounds.
 
-Where a likelihood has many near maxima, which of them a path ends in depends on how closely it followed EM: paths that leave
-later did so longer, and faithful ones (`maths.accelerate`) do so all the way, but are slower. So plain EM goes on as a trunk;
-each time its gain falls below one of DEPARTURES a path leaves it, the first time also two faithful ones, and the likeliest is kept.
-A round sends `Stats` once for every path still under way. A path that comes to where another has settled is given up, and once
-one has settled the others have PATIENCE times its rounds in all.
+A round asks about two mixtures at most. Plain EM goes on as a trunk; when its gain falls below one of DEPARTURES and no path is
+under way, a path leaves it (`acceleration`). The race ends as soon as one of two things is so:
+
+- the path has settled (a step of plain EM from there would gain less than `tol` per row), at a log-likelihood that the trunk will
+  not reach before it settles too, if its gains go on falling as they do;
+- the trunk has settled: rounds are never more than plain EM's.
+
+A path that settles lower waits, and another leaves at the next of DEPARTURES. All log-likelihoods are exact and of the same
+rows, so that they can be compared; the likeliest mixture is the result.
 """
 
 from __future__ import annotations
@@ -18,13 +22,11 @@ from unpooled import tree
 from unpooled.arrays import like
 from unpooled.maths.mixture import Params, Stats
 from unpooled.models.mixture import acceleration as accelerate
-from unpooled.models.mixture import whitening as whitened
 from unpooled.models.mixture.acceleration import Accelerator
 from unpooled.tree import message
 
-DEPARTURES = (1e-3, 3e-5, 1e-5)  # a row in a round of plain EM; easy fits end before the first, as plain EM does
-NEAR = 0.05  # of a standard deviation, and of a weight: nearer than this to where a path settled it is the same maximum
-PATIENCE = 3  # times the rounds of the first that settled
+DEPARTURES = (1e-3, 1e-4, 3e-5, 1e-5, 3e-6)  # gain per row in a round of plain EM; easy fits end before the first
+SLOWEST = 0.99  # ratio of two gains of plain EM in a row; nearer to 1 they do not tell where it will end
 
 
 @message("mixture.Path")
@@ -34,20 +36,21 @@ class Path(NamedTuple):
     best: Params
     loglik: float  # per row, of the best accepted; it never falls
     gain: float
+    before: float  # the gain of the round before
     settled: bool
 
 
 @message("mixture.Race")
 class Race(NamedTuple):
-    paths: tuple[Path, ...]  # the first is plain EM while departures are ahead
+    paths: tuple[Path, ...]  # the first is plain EM, unless only one path may be asked about
     departures: tuple[float, ...]  # that are still ahead
-    rounds: int
-    first: int  # the round in which the first path settled, or 0
+    alone: bool  # whether a path takes the trunk's place
 
 
-def start(params: Params, shape: str, departures: tuple[float, ...] = DEPARTURES) -> Race:
-    """Before the first round, which asks about `params`."""
-    return Race((Path(accelerate.start(params, shape), params, params, -np.inf, np.inf, False),), departures, 0, 0)
+def start(params: Params, shape: str, alone: bool = False) -> Race:
+    """Before the first round, which asks about `params`; `alone` asks about one mixture in every round."""
+    trunk = Path(accelerate.start(params, shape), params, params, -np.inf, np.inf, np.inf, False)
+    return Race((trunk,), DEPARTURES, alone)
 
 
 def asked(race: Race) -> tuple[Params, ...]:
@@ -66,49 +69,50 @@ def advance(race: Race, answers: Sequence[Stats], shape: str, reg: float, tol: f
     """The race after the answers to what was `asked`, in that order; `tol` is the gain at which a path settles."""
     left = iter(answers)
     paths = [path if path.settled else _moved(path, next(left), shape, reg, tol) for path in race.paths]
-    race = _branch(race._replace(paths=tuple(paths), rounds=race.rounds + 1), shape)
-    if any(path.settled for path in race.paths) and not race.first:
-        race = race._replace(first=race.rounds)
-    return _give_up(race, shape)
+    race = race._replace(paths=tuple(paths))
+    if race.alone:
+        return _take_over(race, shape)
+    trunk, *others = race.paths
+    ends = [path.loglik for path in others if path.settled]
+    if trunk.settled or (ends and max(ends) >= trunk.loglik + _ahead(trunk, tol)):
+        return _ended(race)
+    return _branch(race, shape)
 
 
 def _moved(path: Path, stats: Stats, shape: str, reg: float, tol: float) -> Path:
     about = tree.map(lambda a: like(a, stats.x), path.asked)  # where the clients' arrays live
     memory, asked, info = accelerate.advance(path.memory, about, stats, shape, reg)
-    return Path(memory, asked, info.best, info.loglik, info.gain, bool(info.gain < tol))
+    return Path(memory, asked, info.best, info.loglik, info.gain, path.gain, bool(info.gain < tol))
+
+
+def _ahead(trunk: Path, tol: float) -> float:
+    """What plain EM will still gain per row before a round gains less than `tol`, if its gains go on falling as they do."""
+    ratio = trunk.gain / trunk.before if np.isfinite(trunk.before) else 1.0
+    if ratio > SLOWEST:
+        ratio = SLOWEST
+    return max(trunk.gain - tol, 0.0) * ratio / (1 - ratio)
 
 
 def _branch(race: Race, shape: str) -> Race:
+    """A path leaves the trunk where no other is under way and the gain has fallen below the next of the departures."""
     trunk, *others = race.paths
     ahead = tuple(gain for gain in race.departures if gain < trunk.memory.gain)
-    if trunk.settled or ahead == race.departures:
+    if len(asked(race)) > 1 or ahead == race.departures:
         return race
-    faiths = range(len(accelerate.TRUST) if not others and len(race.departures) > 1 else 1)
-    left = [_departed(trunk, shape, faith) for faith in faiths]
-    return race._replace(paths=(*([trunk] if ahead else []), *others, *left), departures=ahead)
+    return race._replace(paths=(trunk, *others, _departed(trunk, shape)), departures=ahead)
 
 
-def _departed(trunk: Path, shape: str, faith: int) -> Path:
-    memory, asked = accelerate.depart(trunk.memory, trunk.asked, shape, faith)
+def _take_over(race: Race, shape: str) -> Race:
+    (path,) = race.paths
+    if path.memory.plain and not path.settled and path.memory.gain <= race.departures[0]:
+        return race._replace(paths=(_departed(path, shape),))
+    return race
+
+
+def _departed(trunk: Path, shape: str) -> Path:
+    memory, asked = accelerate.depart(trunk.memory, trunk.asked, shape)
     return trunk._replace(memory=memory, asked=asked)
 
 
-def _give_up(race: Race, shape: str) -> Race:
-    """Without the paths that come to where another has settled, and without those that have had their time."""
-    ends = [path for path in race.paths if path.settled]
-    if len(race.paths) == 1 or not ends:
-        return race
-    ahead, late = leader(race), race.rounds >= PATIENCE * race.first
-
-    def goes_on(path: Path) -> bool:
-        return (path is ahead or not late) and not any(_near(path, end, shape) for end in ends)
-
-    kept = [path for path in race.paths if path.settled or goes_on(path)]
-    return race._replace(paths=tuple(kept), departures=race.departures if kept[0].memory.plain else ())
-
-
-def _near(path: Path, end: Path, shape: str) -> bool:
-    here, there = path.memory.point, end.memory.point
-    assert here is not None  # every path has been answered
-    assert there is not None
-    return whitened.apart(whitened.around(there.params, shape), here.params) < NEAR
+def _ended(race: Race) -> Race:
+    return race._replace(paths=tuple(path._replace(settled=True) for path in race.paths))

@@ -83,21 +83,6 @@ def largest(frame: Frame, step: np.ndarray) -> float:
     return float(max(np.abs(change).max(), np.linalg.norm(u, axis=1).max(), np.abs(a).max()))
 
 
-def apart(frame: Frame, other: Params) -> float:
-    """How far another mixture lies, measured as in `largest`; its components stand in the same order."""
-    moved = other.means - frame.params.means
-    with np.errstate(divide="ignore", invalid="ignore"):  # an empty component is near nothing
-        weights = np.log(other.weights / frame.params.weights)
-    if frame.shape in TRIANGULAR:
-        whiten = gaussian.inverse_triangle(frame.factor)
-        u, covs = (whiten @ moved[..., None])[..., 0], gaussian.unpack_triangle(np.atleast_2d(other.covs))
-        spread = (whiten @ covs @ whiten.swapaxes(1, 2) - np.eye(moved.shape[1])) / 2
-    else:
-        u = moved / frame.factor
-        spread = np.log(np.sqrt(other.covs).reshape(frame.factor.shape) / frame.factor)
-    return float(max(np.abs(weights).max(), np.linalg.norm(u, axis=1).max(), np.abs(spread).max()))
-
-
 def shares(stats: Stats, shape: str) -> np.ndarray:
     """The share of the rows that each covariance describes after an E-step: (g,)."""
     return np.ones(1) if shape == "tied" else np.asarray(stats.n) / stats.rows

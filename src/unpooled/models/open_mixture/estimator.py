@@ -9,7 +9,6 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from unpooled.arrays import Array, to_numpy
-from unpooled.data.checks import check_complete
 from unpooled.data.federate import as_federation
 from unpooled.errors import BadData, BadParameter, suggest
 from unpooled.estimator import Estimator, Info
@@ -28,6 +27,7 @@ from unpooled.models.open_mixture.constants import (
     STRUCTURES,
     TINY,
 )
+from unpooled.models.open_mixture.gaps import check_columns
 from unpooled.models.open_mixture.initial import (
     candidates_on_path,
     initial_atoms,
@@ -357,8 +357,9 @@ class OpenMixture(MixtureFace, Estimator):
     # ---- checks ----
 
     def check(self, fed: Federation) -> None:
-        """Refuse bad parameters and rows with missing values before the first round."""
-        check_complete(fed.here())
+        """Refuse bad parameters, and clients without any value in a column, before the first round."""
+        for client in fed.here():
+            check_columns(to_numpy(client.x), client.name)
         self._check_choice("structure", self.structure, STRUCTURES)
         for shape in self._shapes():
             self._check_choice("covariance_types", shape, SHAPES)

@@ -16,7 +16,6 @@ import numpy as np
 
 from unpooled.arrays import Array, Float, to_numpy
 from unpooled.client import GATHER, SUM, Client, client
-from unpooled.errors import BadData
 from unpooled.maths import gaussian, local_mixture, mixture
 from unpooled.maths.mixture import Stats
 from unpooled.models.open_mixture.client_weights import (
@@ -29,6 +28,7 @@ from unpooled.models.open_mixture.client_weights import (
     weight_penalty,
 )
 from unpooled.models.open_mixture.constants import FIRST_WEIGHT_STEPS, GOLDEN_RATIO, ROWS_PER_CENTRE, TINY
+from unpooled.models.open_mixture.gaps import filled
 from unpooled.tree import message
 
 OFFSET = "offset"  # where a client keeps its own offset (d,), if it has one
@@ -68,11 +68,9 @@ def aligned_rows(client: Client) -> Array:
 
 
 def rows_with_weight(client: Client) -> tuple[np.ndarray, np.ndarray]:
-    """(x, w) of the rows whose weight is not 0; BadData if a value is missing."""
+    """(x, w) of the rows whose weight is not 0, without the client's offset, gaps filled in by its own rows."""
     x, w = to_numpy(aligned_rows(client)).astype(float), to_numpy(client.w).astype(float)
-    if np.isnan(x[w > 0]).any():
-        raise BadData(f"client {client.name!r} has missing values: fill them in first, with MixtureImputer for example")
-    return x[w > 0], w[w > 0]
+    return filled(x[w > 0], w[w > 0], client.name), w[w > 0]
 
 
 def _local_components(

@@ -10,9 +10,11 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
+from sklearn.utils.validation import check_is_fitted
 
 from unpooled import tree
 from unpooled.arrays import to_numpy
+from unpooled.data.federate import as_federation
 from unpooled.errors import BadParameter
 from unpooled.estimator import Moment
 from unpooled.federation import Federation
@@ -23,6 +25,7 @@ from unpooled.maths.feature_maps import Kernel
 from unpooled.models.regression.group_effects import check_group_by, find_groups
 from unpooled.models.regression.last_layer import Design, LastLayer, check_clients, statistics
 from unpooled.models.regression.scaling import check_targets, check_varies, standardise
+from unpooled.models.regression.without_each import Total, without_each
 from unpooled.parameters import above, at_least, flag, one_of
 from unpooled.tree import message
 
@@ -178,6 +181,41 @@ class BayesianRegression(LastLayer):
         offset = scaling.y_mean + post.offset - origin @ post.weights
         self.coef_ = post.weights[:, 0] if self.single_output_ else post.weights.T
         self.intercept_ = float(offset[0]) if self.single_output_ else offset
+
+    def leave_one_site_out(self, data: Any = None) -> dict[str, dict[str, Any]]:
+        """The coefficients without each client, exactly those of a fit to the others: one SUM.
+
+        Polynomials of degree 2 and more stay those about the mean of all rows, as in `forget`.
+
+        Parameters
+        ----------
+        data : Federation, dict or None, default=None
+            The clients of the fit; None: the federation of the last `fit`.
+
+        Returns
+        -------
+        dict of str to dict
+            For each client `coef` and `intercept` as fitted without it.
+        """
+        self._check_sums_kept()
+        check_is_fitted(self, "stats_")
+        if data is None and not hasattr(self, "_fed"):
+            raise BadParameter("a loaded model does not know its clients: give the data= that it was fitted to")
+        fed = self._fed if data is None else as_federation(data)
+        how = {
+            "intercept": self.fit_intercept,
+            "standardize": self.standardize,
+            "noise": self.noise,
+            "prior": self.prior,
+        }
+        ask = without_each.using(spec=self._spec(), how=how, sites=fed.names)
+        found = tree.map(to_numpy, fed.sum(ask, Total(self.design_, self.stats_)))
+        scaling = self.design_.scaling
+        origin = scaling.x_mean if self.degree == 1 else np.zeros(found.weights.shape[1])
+        offsets = scaling.y_mean + found.offset - np.einsum("k,sko->so", origin, found.weights)
+        coefs = found.weights[..., 0] if self.single_output_ else found.weights.swapaxes(1, 2)
+        intercepts = offsets[:, 0].tolist() if self.single_output_ else offsets
+        return {name: {"coef": c, "intercept": b} for name, c, b in zip(fed.names, coefs, intercepts)}
 
     def _spec(self) -> dict:
         return {"map": "monomials", "degree": int(self.degree)}

@@ -20,6 +20,7 @@ from unpooled import tree
 from unpooled.arrays import Array, Float, to_numpy
 from unpooled.client import SUM, Client, client
 from unpooled.data.federate import as_federation, federate
+from unpooled.data.tabled import DESIGN
 from unpooled.errors import BadData, BadParameter, DataWarning
 from unpooled.estimator import Estimator, rows_of
 from unpooled.federation import Federation, is_federation
@@ -165,6 +166,8 @@ class LastLayer(RegressorMixin, Estimator):
 
     A subclass has `_spec`, `_posterior` and `_axes`, and calls `_remember`, `_settle` and `_calibrate` at the end of a fit.
     """
+
+    encoding = DESIGN
 
     design_: Design
     stats_: Stats
@@ -413,6 +416,10 @@ class LastLayer(RegressorMixin, Estimator):
             raise BadParameter("a private fit keeps no exact sums to add to or to subtract from: fit again instead")
 
     def _federation_of(self, client: str, data: Any) -> Federation:
+        if not isinstance(client, str):
+            raise BadParameter(
+                f"client should be the name of a client, not a {type(client).__name__}: give its rows as data=(X, y)"
+            )
         fed = data if is_federation(data) else getattr(self, "_fed", None)
         if data is not None and not is_federation(data):
             fed = federate({client: data} if isinstance(data, tuple) else data)

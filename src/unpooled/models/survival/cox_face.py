@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
+from unpooled.data.tabled import DESIGN
 from unpooled.errors import BadParameter
 from unpooled.estimator import Estimator, rows_of
 from unpooled.maths import concordance
@@ -17,6 +18,8 @@ from unpooled.report import statistics
 
 class CoxFace(Estimator):
     """What `Cox` does once it is fitted."""
+
+    encoding = DESIGN
 
     def predict(self, X: Any) -> np.ndarray:
         """Log hazard relative to a patient with mean covariates, (n,)."""

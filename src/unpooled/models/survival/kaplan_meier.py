@@ -10,6 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from unpooled.arrays import Array, Float, to_numpy
 from unpooled.client import SUM, Client, client
+from unpooled.data.tabled import CODES
 from unpooled.estimator import Estimator
 from unpooled.federation import Federation
 from unpooled.maths.partial_likelihood import last_step
@@ -113,6 +114,8 @@ class KaplanMeier(Estimator):
     array([[1.   ],
            [0.333]])
     """
+
+    encoding = CODES
 
     max_iter = 1
 

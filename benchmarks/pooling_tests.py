@@ -1,0 +1,175 @@
+"""How often `Pooling`'s tests reject where sites have one law, how often where they do not, and whether its recommendation is right.
+
+Level and power: federations of 4 and 20 sites of 60 to 240 rows with a normal, a skewed and a binary column; three families. Planted are
+shifts of P(x) (means of columns by .25 standard deviations), of P(y) (levels by .4) and of P(y | x) (slopes by .3), up at every second site
+and down at the others.
+
+Recommendation: ten federations of each kind (one law, own intercepts, groups of sites, own weights of shared laws, own everything), 6 to 12
+sites. All rungs are fitted to all rows and judged on 400 new rows of each site. Counted is how often the recommended one is the best or
+within one standard error by site of it: first that of their difference, which is small, then that of the best one's loss.
+
+    python benchmarks/pooling_tests.py level --repeats 500
+    python benchmarks/pooling_tests.py power --repeats 100
+    python benchmarks/pooling_tests.py recommend --first 100
+"""
+
+from __future__ import annotations
+
+import argparse
+import warnings
+from typing import Any
+
+import numpy as np
+
+from unpooled.client import Client
+from unpooled.data.federate import federate
+from unpooled.maths import small_glm
+from unpooled.models.pooling import Pooling
+from unpooled.models.pooling.rows import prepared
+from unpooled.models.pooling.sites import RUNGS, densities, site_laws
+
+SLOPES = np.array([0.6, -0.4, 0.5])
+EFFECT = {"normal": 1.0, "binomial": 1.0, "poisson": 0.5}  # what slopes and differences are multiplied by
+LEVEL = {"normal": 0.5, "binomial": -0.4, "poisson": 0.3}
+TESTS = (("P(x)", "lr"), ("P(x)", "score"), ("P(y)", "lr"), ("P(y)", "score"),
+         ("P(y | x)", "lr"), ("P(y | x)", "score"), ("intercepts", "lr"), ("slopes", "lr"))  # fmt: skip
+
+
+def columns(rng: np.random.Generator, n: int, shift: np.ndarray | float = 0.0) -> np.ndarray:
+    """A normal, a skewed and a binary column, each of standard deviation 1."""
+    binary = (rng.random(n) < 0.3) / np.sqrt(0.21)
+    return np.column_stack([rng.normal(size=n), rng.exponential(size=n) - 1, binary]) + shift
+
+
+def targets(rng: np.random.Generator, family: str, eta: np.ndarray) -> np.ndarray:
+    if family == "normal":
+        return eta + rng.normal(size=len(eta))
+    if family == "binomial":
+        return (rng.random(len(eta)) < small_glm.mean(family, eta)).astype(float)
+    return rng.poisson(np.exp(eta)).astype(float)
+
+
+def planted(rng: np.random.Generator, family: str, sites: int, kind: str) -> dict[str, tuple]:
+    """A federation in which nothing, P(x), P(y) or P(y | x) differs between sites."""
+    found = {}
+    for i in range(sites):
+        n = int(rng.integers(60, 241))
+        sign = 1 if i % 2 else -1
+        moved = 0.25 * sign * (kind == "P(x)")
+        level = LEVEL[family] + 0.4 * sign * (kind == "P(y)")
+        slopes = EFFECT[family] * (SLOPES + 0.3 * sign * (kind == "P(y | x)"))
+        x = columns(rng, n, moved)
+        found[f"site {i}"] = (x, targets(rng, family, level + x @ slopes))
+    return found
+
+
+def p_values(family: str, sites: int, kind: str, seed: int) -> list[float]:
+    rng = np.random.default_rng([seed, sites, *map(ord, kind + family)])
+    fed = federate(planted(rng, family, sites, kind), threads=1)
+    model = Pooling(family, cv=None, sites=False, random_state=seed).fit(fed)
+    return [model.tests_[name][test]["p_value"] for name, test in TESTS]
+
+
+def rates(kinds: tuple[str, ...], args: argparse.Namespace) -> None:
+    """Share of federations in which each test rejects at 5 %."""
+    print(f"{'':<34}" + "".join(f"{name + ' ' + test:>16}" for name, test in TESTS), flush=True)
+    for kind in kinds:
+        for family in args.families:
+            for sites in args.sites:
+                p = np.array([p_values(family, sites, kind, args.first + s) for s in range(args.repeats)])
+                line = f"{kind + ' shifted, ' + family + ', ' + str(sites) + ' sites':<34}"
+                print(line + "".join(f"{rate:>16.3f}" for rate in (p < 0.05).mean(0)), flush=True)
+
+
+# ---- the recommendation ----
+
+
+class Kept(Pooling):
+    """Pooling that remembers the fitted rungs."""
+
+    def _fitted(self, state: Any) -> Any:
+        self.kept = super()._fitted(state)
+        return self.kept
+
+
+def drawn(
+    rng: np.random.Generator, family: str, kind: str
+) -> list[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
+    """Rows and new rows of every site of a federation of one kind: (x, y, new x, new y)."""
+    sites = int(rng.integers(6, 13))
+    laws = rng.normal(size=(3 if sites > 8 else 2, 3))  # of groups, and those that are mixed
+    found = []
+    for i in range(sites):
+        n = int(rng.integers(80, 301))
+        level, slopes = LEVEL[family], SLOPES
+        weights = rng.dirichlet(np.full(len(laws), 0.4))
+        if kind == "own intercepts":
+            level = level + rng.normal()
+        if kind == "own everything":
+            level, slopes = level + rng.normal(), rng.normal(size=3)
+        x = columns(rng, n + 400)
+        each = np.tile(slopes, (len(x), 1))
+        if kind == "groups":
+            each = np.tile(laws[i % len(laws)], (len(x), 1))
+        if kind == "own weights":
+            each = laws[rng.choice(len(laws), size=len(x), p=weights)]
+        y = targets(rng, family, level + EFFECT[family] * (x * each).sum(1))
+        found.append((x[:n], y[:n], x[n:], y[n:]))
+    return found
+
+
+def new_losses(model: Kept, data: list[tuple], family: str) -> np.ndarray:
+    """(sites, rungs) mean loss of new rows under every rung, fitted to all rows."""
+    frame, found = model.kept.ladder.frame, []
+    for i, (x, y, new_x, new_y) in enumerate(data):
+        own = prepared(frame, Client(f"site {i}", x, y), family, model.cv)
+        z = np.column_stack([np.ones(len(new_x)), (new_x - frame.mean) / frame.sd])
+        new_y = (new_y - frame.y_mean) / frame.y_sd if family == "normal" else new_y
+        rows = small_glm.Rows(z, z, new_y, np.ones(len(z)))
+        laws = site_laws(model.kept, own, family, model._sizes)
+        found.append([-densities(law, family, rows)[:, -1].mean() for law in laws])
+    return np.array(found)
+
+
+def recommend(args: argparse.Namespace) -> None:
+    for family in args.families:
+        for kind in ("one law", "own intercepts", "groups", "own weights", "own everything"):
+            right, near, said, winners = 0, 0, [], []
+            for s in range(10):
+                rng = np.random.default_rng([args.first + s, *map(ord, kind + family)])
+                data = drawn(rng, family, kind)
+                fed = federate({f"site {i}": (x, y) for i, (x, y, _, _) in enumerate(data)}, threads=1)
+                model = Kept(family, sites=False, random_state=0).fit(fed)
+                loss = new_losses(model, data, family)
+                best, chosen = int(loss.mean(0).argmin()), RUNGS.index(model.recommended_)
+                apart = loss[:, chosen] - loss[:, best]
+                right += bool(apart.mean() <= apart.std(ddof=1) / np.sqrt(len(apart)))
+                near += bool(apart.mean() <= loss[:, best].std(ddof=1) / np.sqrt(len(apart)))
+                said.append(model.recommended_)
+                winners.append(RUNGS[best])
+            counts, best_ones = (
+                ", ".join(f"{r} {names.count(r)}" for r in RUNGS if r in names) for names in (said, winners)
+            )
+            print(
+                f"{family:<9} {kind:<15} {right:2d} and {near:2d} of 10 (said {counts}; best {best_ones})", flush=True
+            )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("part", choices=("level", "power", "recommend"))
+    parser.add_argument("--repeats", type=int, default=500)
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
+    parser.add_argument("--sites", type=int, nargs="+", default=[4, 20])
+    parser.add_argument("--families", nargs="+", default=list(small_glm.FAMILIES))
+    parser.add_argument("--kinds", nargs="+", default=["P(x)", "P(y)", "P(y | x)"], help="of shifts, for power")
+    args = parser.parse_args()
+    warnings.simplefilter("ignore")
+    if args.part == "recommend":
+        recommend(args)
+    else:
+        rates(("nothing",) if args.part == "level" else tuple(args.kinds), args)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,111 @@
+"""A check of all sites' tables before anything is fitted: what differs in names, kinds, units, levels and codes.
+
+In this process nothing is sent. Over a link each node sends one profile of its table, if its owner allows it: counts above its
+floor and coarse histograms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from unpooled import config as configs
+from unpooled import store
+from unpooled.data.check import Finding, Profile, findings, profile, proposed, unreadable
+from unpooled.data.schema import Schema, read_own
+from unpooled.data.tables import raw_tables
+from unpooled.report import check_page
+
+
+@dataclass(frozen=True)
+class Check:
+    """What was found in the tables of all sites.
+
+    Attributes
+    ----------
+    profiles : list of Profile
+        What each site says of its table.
+    findings : list of Finding
+        What differs: (what, column, site, text) each.
+    columns : dict
+        The [columns] to start from.
+    """
+
+    profiles: list[Profile]
+    findings: list[Finding]
+    columns: dict[str, Any]
+
+    def __str__(self) -> str:
+        return check_page.text(self.profiles, self.findings)
+
+    def _repr_html_(self) -> str:
+        return check_page.body(self.profiles, self.findings, self.toml)
+
+    @property
+    def toml(self) -> str:
+        """The [columns] to start from, as TOML."""
+        return configs.dumps({"columns": self.columns})
+
+    def save(self, path: str | Path) -> Path:
+        """Write the page as one HTML file that opens offline."""
+        store.write_file(Path(path), check_page.page(self.profiles, self.findings, self.toml).encode())
+        return Path(path)
+
+
+def check(
+    data: Any,
+    *,
+    by: str | None = None,
+    label: str | None = None,
+    columns: Mapping[str, Any] | None = None,
+    sites: Mapping[str, Mapping[str, Any]] | None = None,
+) -> Check:
+    """Compare the tables of all sites before anything is fitted.
+
+    Parameters
+    ----------
+    data : dict, list, frame or path
+        One table per site: a dict or list of frames or files, a folder or glob of files; or one table, with `by`.
+    by : str or None, default=None
+        The column that holds the site of each row, where `data` is one table.
+    label : str or None, default=None
+        The column of labels: rows without one are counted.
+    columns : dict or None, default=None
+        Kinds that are agreed already, with the keys of [columns] in a config; tables are compared with them.
+    sites : dict or None, default=None
+        How single sites write columns, with the keys of a node's [data.columns].
+
+    Returns
+    -------
+    Check
+        What was found; print it, or `save` it as a page.
+
+    Examples
+    --------
+    >>> import pandas as pd, unpooled as up
+    >>> paris = pd.DataFrame({"height": [170.0, 181, 164, 175] * 5, "sex": ["f", "m"] * 10})
+    >>> boston = pd.DataFrame({"height": [70.0, 65, 72, 61] * 5, "sex": ["F", "M"] * 10})
+    >>> for finding in up.check({"paris": paris, "boston": boston}).findings:
+    ...     print(finding.site, finding.text)
+    boston column 'height': its values are 2.54 times smaller (centimetres and inches?)
+    boston column 'sex': 'F' is written 'f' elsewhere, 'M' is written 'm' elsewhere
+    """
+    declared = None if columns is None else Schema.from_toml(columns, "columns=")
+    own = {name: read_own(entry, f"sites.{name}") for name, entry in (sites or {}).items()}
+    known = {c.name: c for c in declared or ()}
+    profiles = []
+    for name, held in raw_tables(data, by=by, sites=own).items():
+        if isinstance(held, str):
+            profiles.append(unreadable(name, held))
+        else:
+            mine = {c: o.renamed() for c, o in own.get(name, {}).items()}
+            profiles.append(profile(name, held, label=label, declared=known, own=mine))
+    return compared(profiles, declared, label)
+
+
+def compared(profiles: Sequence[Profile], declared: Schema | None = None, label: str | None = None) -> Check:
+    """The check of tables that were described by their sites."""
+    block = proposed(profiles, declared).to_toml()
+    return Check(list(profiles), findings(profiles, declared, label), block)

@@ -1,0 +1,24 @@
+"""`unpooled card RUN`: the run's model card in Markdown and HTML: intended use, data by site, metrics, privacy, limits."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+
+def add_parser(commands: Any) -> argparse.ArgumentParser:
+    parser = commands.add_parser("card", help="write a run's model card", description=__doc__)
+    parser.add_argument("folder", type=Path, metavar="RUN")
+    parser.add_argument("--use", default="", help="what the model is meant for, in a sentence")
+    parser.add_argument("--json", action="store_true")
+    return parser
+
+
+def run(args: argparse.Namespace) -> int:
+    from unpooled.report.card import write_card
+
+    paths = write_card(args.folder, args.use)
+    print(json.dumps({"card": [str(p) for p in paths]}) if args.json else "\n".join(map(str, paths)))
+    return 0

@@ -1,0 +1,95 @@
+"""`unpooled compare FILE.toml [key=value ...]`: should these sites be pooled, and who gains? Fits `Pooling` to a config file's data.
+
+It prints tests, held-out losses and a recommendation, and writes a page for each site into the run folder. A file that names another model
+is taken for its data; of a GLM and its faces the family is kept.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+FAMILIES = {"LinearRegression": "normal", "BayesianRegression": "normal", "LogisticRegression": "binomial"}
+
+
+def add_parser(commands: Any) -> argparse.ArgumentParser:
+    parser = commands.add_parser("compare", help="should sites be pooled, and who gains?", description=__doc__)
+    parser.add_argument("file", type=Path, help="a TOML file with [data] or of a study, as `run` takes it")
+    parser.add_argument(
+        "overrides", nargs="*", default=[], metavar="key=value", help="parameters of Pooling, or section.key=value"
+    )
+    parser.add_argument("--on", metavar="LINK", help="run over the nodes of a link: its HOST:PORT or its folder")
+    parser.add_argument("--out", type=Path, help="the run folder to make (default: runs/Pooling-TIME)")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    return parser
+
+
+def run(args: argparse.Namespace) -> int:
+    from unpooled import config, runs
+    from unpooled import study as studies
+    from unpooled.commands import run as running
+    from unpooled.estimator import load
+
+    wanted = config.read(args.file)
+    study = studies.read(args.file) if studies.is_study(wanted) else None
+    _check_study(study, args.overrides)
+    if study is None:
+        wanted["model"] = pooling_of(wanted.get("model", {}))
+    wanted = config.override(wanted, args.overrides)
+    if args.on:
+        from unpooled.remote.link import find
+
+        wanted.setdefault("federation", {})["link"] = str(find(args.on))
+    folder = runs.create(wanted, args.out, study)
+    code = running.carry_on(folder, args.json)
+    if code == 0:
+        _tell(load(folder), folder, args.json)
+    return code
+
+
+def pooling_of(model: dict[str, Any]) -> dict[str, Any]:
+    """The section [model] of a comparison, from that of another model."""
+    if model.get("name") == "Pooling":
+        return model
+    family = model.get("family") if model.get("name") == "GLM" else FAMILIES.get(str(model.get("name")))
+    return {"name": "Pooling", "random_state": 0} | ({} if family is None else {"family": family})
+
+
+def _check_study(study: Any, overrides: list[str]) -> None:
+    from unpooled.errors import BadParameter
+
+    if study is None:
+        return
+    if study.config["model"]["name"] != "Pooling":
+        raise BadParameter('this study approves another model: have the sites approve one with name = "Pooling"')
+    if overrides:
+        raise BadParameter("a study is run as it was approved: change its file and have the sites approve it anew")
+
+
+def _tell(model: Any, folder: Path, as_json: bool) -> None:
+    """Print what was found, and write the sites' pages."""
+    pages = write_pages(model, folder)
+    if as_json:
+        found = {"tests": model.tests_, "ladder": model.ladder_, "recommended": model.recommended_}
+        print(json.dumps(found | {"model": model.model_, "reason": model.reason_, "pages": [str(p) for p in pages]}))
+        return
+    print(f"\n{model.to_text()}")
+    if pages:
+        print(f"\na page for each site: {folder / 'sites'}")
+
+
+def write_pages(model: Any, folder: Path) -> list[Path]:
+    """One text file for each site."""
+    from unpooled import store
+
+    if model.sites_:
+        (folder / "sites").mkdir(exist_ok=True)
+    written = []
+    for name in sorted(model.sites_):
+        plain = "".join(c if c.isalnum() or c in "-_." else "_" for c in name)
+        path = folder / "sites" / f"{plain}.txt"
+        store.write_file(path, f"{model.page(name)}\n".encode())
+        written.append(path)
+    return written

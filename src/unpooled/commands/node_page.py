@@ -1,0 +1,30 @@
+"""`unpooled node page`: a page on this machine with what left the node, studies to approve or refuse, and the budget, until Ctrl-C."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from unpooled.commands.watch import add_page_options, serve
+
+
+def add_parser(inner: Any) -> None:
+    """The command, as a part of `unpooled node`."""
+    parser = inner.add_parser("page", help="review studies and see what left, in a browser", description=__doc__)
+    parser.add_argument("study", type=Path, nargs="*", help="studies to review, besides those in the folder `waiting`")
+    parser.add_argument(
+        "--node", type=Path, default=Path("node.toml"), metavar="node.toml", help="default: node.toml here"
+    )
+    add_page_options(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    from unpooled import study
+    from unpooled.node import config
+    from unpooled.pages import node
+
+    found = config.read(args.node)
+    for path in args.study:
+        study.read(path)
+    return serve(node.serve(found, args.study, args.port), args)

@@ -1,0 +1,63 @@
+"""The [columns] to start from: what sites agree on, with codes for missing and levels. Pure functions, nothing is sent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from unpooled.data.check.profile import ColumnProfile, Profile
+from unpooled.data.schema import Column, Schema
+from unpooled.data.schema.agree import sorted_levels
+from unpooled.data.schema.column import MAX_LEVELS
+from unpooled.data.schema.infer import is_number
+
+RANKED = ("real", "binary", "category", "ordered", "date", "id")
+
+
+def proposed(profiles: Sequence[Profile], declared: Schema | None = None) -> Schema:
+    """Kinds, levels and missing codes for the columns that more than half of the sites have."""
+    held: dict[str, dict[str, ColumnProfile]] = {}
+    for p in profiles:
+        for c in p.columns:
+            held.setdefault(c.name, {})[p.name] = c
+    readable = [p for p in profiles if not p.problem]
+    names = [name for name, found in held.items() if 2 * len(found) > len(readable)]
+    if len(readable) == 2:
+        names = readable[0].names
+    given = declared if declared is not None else Schema(())
+    return Schema(tuple(given[n] if n in given else _column(n, held[n]) for n in names))
+
+
+def _column(name: str, held: Mapping[str, ColumnProfile]) -> Column:
+    kinds = [c.kind for c in held.values() if c.kind in RANKED]
+    kind = max(kinds, key=lambda k: (kinds.count(k), RANKED.index(k)), default="ignored")
+    codes = sorted({code for c in held.values() for code in c.codes})
+    missing = tuple(
+        float(c) if is_number(c) and not float(c).is_integer() else int(c) if is_number(c) else c for c in codes
+    )
+    if kind in ("real", "binary"):
+        return _number(name, held, missing)
+    if kind not in ("category", "ordered"):
+        return Column(name, kind, missing=missing if kind == "date" else ())
+    levels = {level for c in held.values() for level in c.levels if level not in codes}
+    if not 1 < len(levels) <= MAX_LEVELS:
+        return Column(name, "ignored")
+    ordered = next((tuple(c.levels) for c in held.values() if c.kind == "ordered"), ())
+    if kind == "ordered" and set(ordered) >= levels:
+        return Column(name, "ordered", levels=ordered, missing=missing)
+    return Column(name, "binary" if len(levels) == 2 else "category", levels=sorted_levels(levels), missing=missing)
+
+
+def _number(name: str, held: Mapping[str, ColumnProfile], missing: tuple) -> Column:
+    told = [c for c in held.values() if c.kind in ("real", "binary")]
+    values = {level for c in told for level in c.levels}
+    if all(c.levels for c in told) and values <= {"0", "1"}:
+        return Column(name, "binary", missing=missing)
+    return Column(name, "positive" if all(map(_skewed, told)) else "real", missing=missing)
+
+
+def _skewed(c: ColumnProfile) -> bool:
+    """Whether all numbers are above 0 and reach much further up than down, as concentrations and costs do."""
+    if not (c.positive and c.quantiles):
+        return False
+    low, middle, high = c.quantiles[1:4]
+    return high - middle > 1.3 * (middle - low)

@@ -1,0 +1,290 @@
+"""What differs between sites' tables, one sentence each. Pure functions of profiles, nothing is sent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from unpooled.data.check import scales
+from unpooled.data.check.levels import odd_levels
+from unpooled.data.check.names import counterpart
+from unpooled.data.check.profile import ColumnProfile, Profile
+from unpooled.data.schema import Schema
+
+FEW_ROWS = 10
+MISSING_APART = 0.5  # difference in the share of missing cells that is told of
+NUMBERS = ("real", "binary", "positive", "count")
+TEXTS = ("category", "ordered", "id")
+
+
+class Finding(NamedTuple):
+    """Something to look at before a fit."""
+
+    what: str  # "name", "kind", "unit", "levels", "code", "missing", "column", "order", "id", "rows", "label", "constant", "table"
+    column: str  # "" where it concerns the whole table
+    site: str  # "" where it concerns all sites
+    text: str
+
+
+def findings(profiles: Sequence[Profile], declared: Schema | None = None, label: str | None = None) -> list[Finding]:
+    """Everything that differs, the most serious first; `declared` are the kinds that were agreed, if any were."""
+    readable = [p for p in profiles if not p.problem]
+    found = [Finding("table", "", p.name, p.problem) for p in profiles if p.problem]
+    unused = {c.name for c in declared or () if c.kind == "ignored"}
+    by_column = _by_column(readable, unused)
+    found += _columns(readable, by_column, declared)
+    found += _order(readable)
+    for name, held in by_column.items():
+        found += _kinds(name, held, declared)
+        found += _scales(name, held)
+        found += _levels(name, held, declared)
+        found += _level_order(name, held, declared)
+        found += _codes(name, held)
+        found += _missing(name, held)
+        found += _constant(name, held)
+        found += _ids(name, held)
+    found += _rows(readable)
+    found += _labels(readable, label)
+    return found
+
+
+def _by_column(profiles: Sequence[Profile], unused: set[str]) -> dict[str, dict[str, ColumnProfile]]:
+    """column -> site -> its profile."""
+    out: dict[str, dict[str, ColumnProfile]] = {}
+    for p in profiles:
+        for c in p.columns:
+            if c.name not in unused:
+                out.setdefault(c.name, {})[p.name] = c
+    return out
+
+
+# ---- columns that are there or not ----
+
+
+def _columns(
+    profiles: Sequence[Profile], by_column: Mapping[str, Mapping[str, ColumnProfile]], declared: Schema | None
+) -> Iterator[Finding]:
+    wanted = _wanted(profiles, by_column, declared)
+    told: set[tuple[str, str]] = set()
+    for p in profiles:
+        lacking = [c for c in wanted if c not in p.names]
+        extra = [c for c in p.names if c not in wanted and c in by_column]
+        for name in lacking:
+            others = [c for site, c in by_column.get(name, {}).items() if site != p.name]
+            twin = counterpart(name, p, [e for e in extra if (p.name, e) not in told], others)
+            if twin is not None:
+                told.add((p.name, twin))
+                yield Finding("name", name, p.name, f"has no column {name!r}; its column {twin!r} looks like it")
+            else:
+                yield Finding("column", name, p.name, f"has no column {name!r}")
+        for name in extra:
+            if (p.name, name) not in told:
+                yield Finding("column", name, p.name, f"has a column {name!r} that other sites do not have")
+
+
+def _wanted(
+    profiles: Sequence[Profile], by_column: Mapping[str, Mapping[str, ColumnProfile]], declared: Schema | None
+) -> list[str]:
+    """The columns that every site should have: those declared, and those that more than half of the sites have."""
+    given = [c.name for c in declared or () if c.kind != "ignored"]
+    usual = [name for name, held in by_column.items() if 2 * len(held) > len(profiles)]
+    if len(profiles) == 2:
+        usual = [name for name in profiles[0].names if name in by_column]
+    return list(dict.fromkeys([*given, *usual]))
+
+
+def _order(profiles: Sequence[Profile]) -> Iterator[Finding]:
+    if not profiles:
+        return
+    orders = {p.name: tuple(p.names) for p in profiles}
+    usual = max(orders.values(), key=lambda names: sum(_agree(names, other) for other in orders.values()))
+    for p in profiles:
+        if not _agree(orders[p.name], usual):
+            yield Finding("order", "", p.name, "has its columns in another order; they are taken by name")
+
+
+def _agree(a: Sequence[str], b: Sequence[str]) -> bool:
+    """Whether the columns that two sites share stand in the same order."""
+    shared = set(a) & set(b)
+    return [c for c in a if c in shared] == [c for c in b if c in shared]
+
+
+# ---- what single columns hold ----
+
+
+def _kinds(name: str, held: Mapping[str, ColumnProfile], declared: Schema | None) -> Iterator[Finding]:
+    told = {site: _group(c.kind) for site, c in held.items() if c.kind not in ("empty", "mixed")}
+    for site, c in held.items():
+        if c.kind == "mixed":
+            yield Finding("kind", name, site, f"column {name!r} cannot be read as one kind: {c.problem}")
+    given = declared[name].kind if declared is not None and name in declared else ""
+    usual = _group(given) if given not in ("", "auto") else _most_common(list(told.values()))
+    for site, kind in told.items():
+        if usual and kind != usual and not _compatible(kind, given):
+            yield Finding("kind", name, site, f"column {name!r} holds {_called(kind)}, elsewhere {_called(usual)}")
+
+
+def _group(kind: str) -> str:
+    return "number" if kind in NUMBERS else "text" if kind in TEXTS else kind
+
+
+def _compatible(kind: str, given: str) -> bool:
+    """Whether cells of a kind can be read as declared: numbers may be levels, and ids."""
+    return given in ("category", "ordered", "binary", "id", "ignored") and kind in ("number", "text")
+
+
+def _called(kind: str) -> str:
+    return {"number": "numbers", "text": "texts", "date": "dates"}.get(kind, kind)
+
+
+def _most_common(values: Sequence[str]) -> str:
+    return max(values, key=lambda v: (list(values).count(v), -list(values).index(v)), default="")
+
+
+def _scales(name: str, held: Mapping[str, ColumnProfile]) -> Iterator[Finding]:
+    quantiles = {site: c.quantiles for site, c in held.items() if c.kind in NUMBERS and c.quantiles and not c.constant}
+    quantiles = {site: q for site, q in quantiles.items() if not _few_values(held[site])}
+    if len(quantiles) < 2:
+        return
+    standard = [site for site in quantiles if held[site].standardised]
+    if 0 < len(standard) < len(quantiles):
+        text = "its values have mean 0 and standard deviation 1, elsewhere not: it is on another scale"
+        yield from (Finding("unit", name, site, f"column {name!r}: {text}") for site in standard)
+        return
+    below = _below_zero(quantiles)
+    if below is not None:
+        text = "a quarter of its values or more are below 0, elsewhere hardly any: it is on another scale"
+        yield Finding("unit", name, below, f"column {name!r}: {text}")
+        return
+    middle = scales.middle_site(quantiles)
+    odd = {site: scales.difference(q, quantiles[middle]) for site, q in quantiles.items() if site != middle}
+    if sum(map(bool, odd.values())) > len(odd) / 2 + 0.5:  # it is the middle one that differs
+        other = next(site for site, text in odd.items() if text)
+        odd = {middle: scales.difference(quantiles[middle], quantiles[other])}
+    for site, text in odd.items():
+        if text:
+            yield Finding("unit", name, site, f"column {name!r}: {text}")
+
+
+def _below_zero(quantiles: Mapping[str, list[float]]) -> str | None:
+    """The one site with a quarter of its numbers below 0, as standardised ones are, where others have hardly any."""
+    negative = [site for site, q in quantiles.items() if q[1] < 0]
+    above = [site for site, q in quantiles.items() if q[0] > 0]
+    return negative[0] if len(negative) == 1 and len(above) == len(quantiles) - 1 > 0 else None
+
+
+def _few_values(c: ColumnProfile) -> bool:
+    return bool(c.levels) and len(c.levels) <= 2
+
+
+def _levels(name: str, held: Mapping[str, ColumnProfile], declared: Schema | None) -> Iterator[Finding]:
+    known = set(declared[name].levels) if declared is not None and name in declared else set()
+    levels = {site: _kept(c) for site, c in held.items() if c.levels and _told_by_levels(c)}
+    if len({_group(held[site].kind) for site in levels}) > 1:
+        return  # told of as a kind
+    for site, mine in levels.items():
+        others = {s: v for s, v in levels.items() if s != site}
+        if known:
+            others = {"declared": dict.fromkeys(known, 1)}
+            unlisted = sorted(set(mine) - known)
+            text = odd_levels(mine, others) or (f"{unlisted[0]!r} is not a declared level" if unlisted else "")
+        elif _group(held[site].kind) == "number":
+            text = _odd_coding(mine, others)
+        else:
+            text = odd_levels(mine, others) if _alone(site, levels) else ""
+        if text:
+            yield Finding("levels", name, site, f"column {name!r}: {text}")
+
+
+def _level_order(name: str, held: Mapping[str, ColumnProfile], declared: Schema | None) -> Iterator[Finding]:
+    orders = {site: list(c.levels) for site, c in held.items() if c.kind == "ordered"}
+    given = list(declared[name].levels) if declared is not None and name in declared else []
+    if not orders:
+        return
+    usual = given or max(orders.values(), key=lambda order: sum(_agree(order, other) for other in orders.values()))
+    for site, order in orders.items():
+        if not _agree(order, usual):
+            yield Finding("levels", name, site, f"column {name!r} has its levels in another order: {' < '.join(order)}")
+
+
+def _told_by_levels(c: ColumnProfile) -> bool:
+    return c.kind in ("category", "ordered") or (c.kind in NUMBERS and len(c.levels) >= 2)
+
+
+def _kept(c: ColumnProfile) -> dict[str, int]:
+    return {level: n for level, n in c.levels.items() if level not in c.codes}
+
+
+def _alone(site: str, levels: Mapping[str, Mapping[str, int]]) -> bool:
+    """Whether it is this site that is odd: the levels of most others are alike. With two sites the second is."""
+    if len(levels) == 2:
+        return site == list(levels)[1]
+    mine = set(levels[site])
+    sharing = {s: sum(bool(set(v) & set(w)) for t, w in levels.items() if t != s) for s, v in levels.items()}
+    same = sum(mine == set(v) for s, v in levels.items() if s != site)
+    return max(sharing.values()) > 0 and 2 * same < len(levels) - 1
+
+
+def _odd_coding(mine: Mapping[str, int], others: Mapping[str, Mapping[str, int]]) -> str:
+    """A few whole numbers where all others have as many other ones."""
+    sets = {frozenset(v) for v in others.values()}
+    if len(others) < 2 or len(sets) > 1:
+        return ""
+    usual = next(iter(sets))
+    if len(mine) == len(usual) and set(mine) != usual:
+        return f"it has {', '.join(sorted(mine))} where others have {', '.join(sorted(usual))}"
+    return ""
+
+
+def _codes(name: str, held: Mapping[str, ColumnProfile]) -> Iterator[Finding]:
+    for site, c in held.items():
+        for code, rows in c.codes.items():
+            yield Finding("code", name, site, f"column {name!r} holds {code} in {rows} rows, which may mean missing")
+
+
+def _missing(name: str, held: Mapping[str, ColumnProfile]) -> Iterator[Finding]:
+    shares = {site: c.missing for site, c in held.items()}
+    usual = sorted(shares.values())[(len(shares) - 1) // 2]
+    for site, c in held.items():
+        if c.kind == "empty" and len(held) > 1:
+            yield Finding("missing", name, site, f"column {name!r} is missing in every row")
+        elif abs(shares[site] - usual) > MISSING_APART:
+            text = f"column {name!r} is missing in {shares[site]:.0%} of the rows, elsewhere in {usual:.0%}"
+            yield Finding("missing", name, site, text)
+
+
+def _constant(name: str, held: Mapping[str, ColumnProfile]) -> Iterator[Finding]:
+    told = {site: c for site, c in held.items() if c.kind != "empty"}
+    flat = [site for site, c in told.items() if c.constant]
+    if not flat:
+        return
+    if len(flat) == len(told):
+        values = {next(iter(c.levels), str(c.quantiles[:1])) for c in told.values()}
+        if len(values) == 1:
+            yield Finding("constant", name, "", f"column {name!r} has one value in every row of every site")
+        return
+    for site in flat:
+        others = [c for s, c in told.items() if s != site and not c.constant]
+        if told[site].kind in NUMBERS and all(not c.levels for c in others):
+            yield Finding("constant", name, site, f"column {name!r} has one value in every row")
+
+
+def _ids(name: str, held: Mapping[str, ColumnProfile]) -> Iterator[Finding]:
+    for site, c in held.items():
+        if c.kind == "id" and c.repeated:
+            yield Finding("id", name, site, f"{c.repeated} rows share their {name!r} with another row")
+
+
+# ---- whole tables ----
+
+
+def _rows(profiles: Sequence[Profile]) -> Iterator[Finding]:
+    for p in profiles:
+        if p.rows < FEW_ROWS:
+            yield Finding("rows", "", p.name, f"has fewer than {FEW_ROWS} rows")
+
+
+def _labels(profiles: Sequence[Profile], label: str | None) -> Iterator[Finding]:
+    for p in profiles if label is not None else ():
+        if p.unlabelled:
+            yield Finding("label", str(label), p.name, f"{p.unlabelled} rows have no label: they are left out of a fit")

@@ -1,0 +1,282 @@
+"""What one site says of its table: for each column its kind, missing cells, levels or a coarse histogram.
+
+Counts of fewer rows than the site's floor are left out, other counts are rounded down to multiples of it, and above a floor of 1
+quantiles come from a histogram of twelve bins per power of ten. No single cell leaves.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+
+from unpooled.data.check.codes import number_codes, text_codes
+from unpooled.data.schema import Own, Texts, as_texts, infer
+from unpooled.data.schema.column import MAX_LEVELS
+from unpooled.data.schema.dates import days
+from unpooled.data.schema.infer import ID_ROWS, is_number, object_numbers
+from unpooled.data.schema.units import conversion
+from unpooled.errors import BadData
+
+SHARES = (0.05, 0.25, 0.5, 0.75, 0.95)
+FEW_VALUES = 10  # whole numbers of so many values at most are listed as levels are
+STEPS = np.array([1.0, 1.2, 1.5, 1.8, 2.2, 2.7, 3.3, 3.9, 4.7, 5.6, 6.8, 8.2])
+WHO = "patient|subject|person|participant|record|case|sample"
+ID_NAME = re.compile(rf"(?i:(^|[_ .-])(id|uid|pid|mrn|({WHO})[_ .-]?(id|no|nr|number|code)?)$)|[a-z](ID|Id)$")
+NO_DATES = ("1900-01-01", "1901-01-01", "2999-12-31", "9999-12-31")  # dates that stand for missing ones
+
+
+@dataclass(frozen=True)
+class ColumnProfile:
+    """What one site says of one column.
+
+    Attributes
+    ----------
+    name, kind : str
+        Its name at the site and its kind there: a kind of `Column`, "empty" if all is missing, "mixed" if it cannot be read.
+    missing : float
+        The share of its cells that are missing.
+    quantiles : list of float
+        At 5, 25, 50, 75 and 95 %, of numbers; coarse where the site has a floor.
+    levels : dict of str to int
+        Rows of each level, or of each of few whole numbers.
+    codes : dict of str to int
+        Rows of values that look like codes for missing.
+    constant : bool
+        Whether it has one value only.
+    distinct : bool
+        Whether no two rows have the same value.
+    repeated : int
+        Rows of an id whose value another row has too.
+    positive, whole, standardised : bool
+        Whether all numbers are above 0, or whole, or have mean 0 and standard deviation 1.
+    problem : str
+        Why it cannot be read, if so.
+    """
+
+    name: str
+    kind: str
+    missing: float = 0.0
+    quantiles: list[float] = field(default_factory=list)
+    levels: dict[str, int] = field(default_factory=dict)
+    codes: dict[str, int] = field(default_factory=dict)
+    constant: bool = False
+    distinct: bool = False
+    repeated: int = 0
+    positive: bool = False
+    whole: bool = False
+    standardised: bool = False
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What one site says of its table.
+
+    Attributes
+    ----------
+    name : str
+        The site.
+    rows : int
+        Rows, rounded down to a multiple of the site's floor.
+    columns : list of ColumnProfile
+        In the order of the table.
+    unlabelled : int
+        Rows without a label.
+    problem : str
+        Why its table cannot be read, or is not told of, if so.
+    """
+
+    name: str
+    rows: int = 0
+    columns: list[ColumnProfile] = field(default_factory=list)
+    unlabelled: int = 0
+    problem: str = ""
+
+    def pack(self) -> dict[str, Any]:
+        """To be sent."""
+        return asdict(self)
+
+    @classmethod
+    def unpack(cls, body: Mapping[str, Any]) -> Profile:
+        """What `pack` gave."""
+        columns = [ColumnProfile(**c) for c in body["columns"]]
+        return cls(**{**body, "columns": columns})
+
+    def __getitem__(self, name: str) -> ColumnProfile:
+        return next(c for c in self.columns if c.name == name)
+
+    @property
+    def names(self) -> list[str]:
+        return [c.name for c in self.columns]
+
+
+def unreadable(name: str, why: str) -> Profile:
+    """The profile of a site whose table cannot be read."""
+    return Profile(name, problem=why)
+
+
+def profile(
+    name: str,
+    columns: Mapping[str, Any],
+    *,
+    label: str | None = None,
+    floor: int = 1,
+    declared: Mapping[str, Any] | None = None,
+    own: Mapping[str, Own] | None = None,
+) -> Profile:
+    """What a site says of its columns; `declared` are kinds by name, `own` how the site writes them."""
+    rows = len(next(iter(columns.values()))) if columns else 0
+    found = []
+    for column, values in columns.items():
+        given = (declared or {}).get(column)
+        found.append(_column(column, values, floor, given, (own or {}).get(column, Own())))
+    gaps = 0
+    if label is not None and label in columns:
+        gaps = round(next(c.missing for c in found if c.name == label) * rows)
+    return Profile(name, _floored(rows, floor), found, _floored(gaps, floor))
+
+
+def _floored(count: int, floor: int) -> int:
+    return int(count) // floor * floor if floor > 1 else int(count)
+
+
+def _column(name: str, values: Any, floor: int, given: Any, own: Own) -> ColumnProfile:
+    kind, problem = _kind(name, values, given, floor)
+    if not isinstance(values, Texts) and np.asarray(values).dtype == object:
+        numbers = object_numbers(np.asarray(values))
+        values = values if numbers is None else numbers
+    if not isinstance(values, Texts) and np.asarray(values).dtype.kind in "fiu" and kind not in ("category", "ordered"):
+        return _numbers(name, kind, np.asarray(values, np.float64), floor, given, own)
+    if kind == "date":
+        return _dates(name, values, floor)
+    return _texts(name, kind, as_texts(values), floor, problem, given, own)
+
+
+def _kind(name: str, values: Any, given: Any, floor: int) -> tuple[str, str]:
+    """(kind, what is wrong); cells are quoted only where there is no floor."""
+    try:
+        found = infer(name, values, "it")
+    except BadData as error:
+        sentence = str(error) if floor <= 1 else "numbers beside texts, dates of several forms, or too many texts"
+        return "mixed", sentence
+    if found is None:
+        return "empty", ""
+    kind = "category" if found.kind == "binary" and found.levels else found.kind
+    if given is not None and kind in ("real", "binary") and given.kind in ("category", "ordered", "binary"):
+        return "category" if given.levels else kind, ""
+    return kind, ""
+
+
+def _share(count: float, rows: int, floor: int) -> float:
+    """A share of the rows, by counts rounded down to the floor."""
+    return round(_floored(int(count), floor) / max(rows, 1), 4)
+
+
+# ---- numbers ----
+
+
+def _numbers(name: str, kind: str, x: np.ndarray, floor: int, given: Any, own: Own) -> ColumnProfile:
+    known = [float(c) for c in (*(given.missing if given else ()), *own.missing) if is_number(str(c))]
+    x = np.where(np.isin(x, known), np.nan, x) if known else x
+    if own.factor is not None or (given is not None and given.unit is not None and own.unit is not None):
+        change = conversion(own.unit, given.unit if given is not None else None, own.factor, name, "the site")
+        x = x * change.factor + change.shift
+    present = x[~np.isnan(x)]
+    gaps = _share(len(x) - len(present), len(x), floor)
+    if len(present) < max(floor, 1):
+        return ColumnProfile(name, "empty", gaps)
+    codes = {c: n for c, n in number_codes(present).items() if n >= floor}
+    bare = present[~np.isin(present, [float(c) for c in codes])]
+    bare = bare if len(bare) >= max(floor, 1) else present
+    found, counts = np.unique(bare, return_counts=True)
+    whole = bool((bare == np.floor(bare)).all())
+    few = whole and len(found) <= FEW_VALUES and len(bare) > 2 * len(found)
+    levels = {f"{v:g}": _floored(n, floor) for v, n in zip(found, counts) if n >= floor} if few else {}
+    looks = bool(ID_NAME.search(name)) or (given is not None and given.kind == "id")
+    repeats = len(bare) - len(found) if looks and whole and len(found) > 0.5 * len(bare) else 0
+    return ColumnProfile(
+        name,
+        "id" if looks and whole and len(found) > 0.5 * len(bare) else kind,
+        gaps,
+        _quantiles(bare, floor),
+        levels,
+        {c: _floored(n, floor) for c, n in codes.items()},
+        constant=len(found) == 1,
+        distinct=len(found) == len(bare),
+        repeated=_repeated(counts) if repeats else 0,
+        positive=bool((bare > 0).all()),
+        whole=whole,
+        standardised=len(bare) >= 20 and bool(abs(bare.mean()) < 0.01 and abs(bare.std() - 1) < 0.03),
+    )
+
+
+def _repeated(counts: np.ndarray) -> int:
+    return int(counts[counts > 1].sum())
+
+
+def _quantiles(x: np.ndarray, floor: int) -> list[float]:
+    if floor <= 1:
+        return [float(v) for v in np.quantile(x, SHARES)]
+    edges, counts = histogram(x, floor)
+    return [] if counts.sum() == 0 else [float(f"{v:.3g}") for v in _from_histogram(edges, counts)]
+
+
+def histogram(x: np.ndarray, floor: int) -> tuple[np.ndarray, np.ndarray]:
+    """(edges (b + 1,), counts (b,)) with twelve bins per power of ten on either side of 0; bins of few rows are emptied."""
+    top = np.abs(x).max(initial=0.0)
+    powers = range(-6, int(np.ceil(np.log10(top))) + 1) if top > 1e-6 else range(0, 1)
+    ladder = np.concatenate([STEPS * 10.0**p for p in powers] + [[10.0 ** (powers[-1] + 1)]])
+    edges = np.concatenate([-ladder[::-1], ladder])
+    counts = np.histogram(x, edges)[0]
+    return edges, np.where(counts >= floor, counts, 0)
+
+
+def _from_histogram(edges: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    below = np.concatenate([[0], np.cumsum(counts)]) / counts.sum()
+    return np.interp(SHARES, below, edges)
+
+
+# ---- texts and dates ----
+
+
+def _texts(name: str, kind: str, texts: Texts, floor: int, problem: str, given: Any, own: Own) -> ColumnProfile:
+    rows, counts = len(texts), texts.counts
+    away = {str(c) for c in (*(given.missing if given else ()), *own.missing)}
+    held = {own.levels.get(t, t): int(n) for t, n in zip(texts.levels, counts) if n and t not in away}
+    present = sum(held.values())
+    gaps = _share(rows - present, rows, floor)
+    if not present:
+        return ColumnProfile(name, "empty", gaps)
+    looks = kind == "id" or (bool(ID_NAME.search(name)) and len(held) > 0.5 * present)
+    looks = looks or (given is not None and given.kind == "id")
+    looks = looks or (given is None and kind == "category" and len(held) > max(ID_ROWS, 0.9 * present))
+    repeated = sum(n for n in held.values() if n > 1) if looks else 0
+    levels = {t: _floored(n, floor) for t, n in held.items() if n >= max(floor, 1)}
+    if looks or len(held) > MAX_LEVELS or kind == "mixed":
+        levels = {}
+    codes = {t: _floored(n, floor) for t, n in text_codes(held).items() if n >= floor}
+    return ColumnProfile(
+        name,
+        "id" if looks else kind,
+        gaps,
+        levels=levels,
+        codes=codes,
+        constant=len(held) == 1,
+        distinct=len(held) == present,
+        repeated=repeated if repeated >= floor else 0,
+        problem=problem,
+    )
+
+
+def _dates(name: str, values: Any, floor: int) -> ColumnProfile:
+    x = days(values, name, "it")
+    present = x[~np.isnan(x)]
+    gaps = _share(len(x) - len(present), len(x), floor)
+    quantiles = _quantiles(present, floor) if len(present) >= max(floor, 1) else []
+    counts = {day: int((present == days(np.array([day], dtype=object), name, "it")[0]).sum()) for day in NO_DATES}
+    codes = {day: _floored(n, floor) for day, n in counts.items() if n >= max(floor, 2)}
+    return ColumnProfile(name, "date", gaps, quantiles, codes=codes, constant=len(np.unique(present)) == 1)

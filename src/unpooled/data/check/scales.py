@@ -1,0 +1,97 @@
+"""Units and scales: a factor between sites' quantiles that a change of unit explains, or values far from all others.
+
+Pure functions of profiles, nothing is sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+FACTORS = {  # the larger number over the smaller -> what it usually means
+    2.54: "centimetres and inches",
+    30.48: "centimetres and feet",
+    3.2808: "feet and metres",
+    100.0: "percent and fraction, or metres and centimetres",
+    1000.0: "a prefix of 1000, such as grams and milligrams",
+    10.0: "a prefix of 10, such as g/L and g/dL",
+    38.67: "mg/dL and mmol/L of cholesterol",
+    18.02: "mg/dL and mmol/L of glucose",
+    88.57: "mg/dL and mmol/L of triglycerides, or umol/L and mg/dL of creatinine (88.42)",
+    6.006: "mg/dL and mmol/L of urea",
+    2.2046: "pounds and kilograms",
+    7.5006: "mmHg and kPa",
+    12.0: "months and years",
+    365.25: "days and years",
+    60.0: "minutes and hours, or seconds and minutes",
+    24.0: "hours and days",
+    4.184: "kJ and kcal",
+}
+NEAR = 0.15  # how far a ratio of medians may lie from a factor: sites differ in their patients too
+NEAR_QUARTILES = 0.25
+APART = 2.5  # standard deviations, in logarithms, between medians that a factor may explain
+TWICE = 2.0  # positive numbers whose medians differ by less are of one scale
+FAR = 6.0  # standard deviations beyond which values are of another scale, whatever explains it
+
+
+def middle_site(quantiles: Mapping[str, list[float]]) -> str:
+    """The site whose median is the middle one of all; the first of two."""
+    if len(quantiles) == 2:
+        return next(iter(quantiles))
+    order = sorted(quantiles, key=lambda site: (quantiles[site][2], site))
+    return order[(len(order) - 1) // 2]
+
+
+def difference(site: list[float], others: list[float]) -> str:
+    """What is odd about a site's numbers beside others', by their quantiles; nothing if they may be alike.
+
+    >>> difference([62.0, 65.0, 67.0, 69.0, 72.0], [157.0, 165.0, 170.0, 175.0, 183.0])
+    'its values are 2.54 times smaller (centimetres and inches?)'
+    """
+    a, b = np.asarray(site), np.asarray(others)
+    if a[3] <= a[1] and b[3] <= b[1]:
+        return ""
+    if fahrenheit := _fahrenheit(a, b):
+        return fahrenheit
+    if a[1] > 0 and b[1] > 0:
+        apart = _apart(np.log(np.maximum(a, 1e-300)), np.log(np.maximum(b, 1e-300)))
+        factor = _factor(a, b)
+        if factor is not None and apart > APART:
+            times = "smaller" if a[2] < b[2] else "larger"
+            return f"its values are {factor:g} times {times} ({FACTORS[factor]}?)"
+        if max(a[2] / b[2], b[2] / a[2]) < TWICE:
+            return ""
+    else:
+        apart = _apart(a, b)
+    if apart > FAR:
+        return f"its values are on another scale: median {a[2]:.3g} instead of {b[2]:.3g}"
+    return ""
+
+
+def _apart(a: np.ndarray, b: np.ndarray) -> float:
+    """Standard deviations between two medians, by the larger of the two spreads."""
+    spread = max(a[3] - a[1], b[3] - b[1]) / 1.35
+    return float(abs(a[2] - b[2]) / max(spread, 1e-12))
+
+
+def _factor(a: np.ndarray, b: np.ndarray) -> float | None:
+    """The factor that explains all three quartiles, the nearest one."""
+    ratios = b[1:4] / a[1:4] if a[2] < b[2] else a[1:4] / b[1:4]
+    near = {f: abs(np.log(ratios[1] / f)) for f in FACTORS}
+    best = min(near, key=lambda f: near[f])
+    fits = near[best] <= np.log1p(NEAR) and (abs(np.log(ratios / best)) <= np.log1p(NEAR_QUARTILES)).all()
+    return best if fits else None
+
+
+def _fahrenheit(a: np.ndarray, b: np.ndarray) -> str:
+    """Temperatures in Fahrenheit beside Celsius: all three quartiles by 1.8 x + 32."""
+    for cold, hot, text in (
+        (a, b, "Celsius where others have Fahrenheit"),
+        (b, a, "Fahrenheit where others have Celsius"),
+    ):
+        apart = _apart(cold, hot)
+        shifted = 1.8 * cold[1:4] + 32
+        if apart > APART and (abs(shifted - hot[1:4]) <= 0.03 * abs(hot[1:4])).all() and -60 < cold[2] < 60:
+            return f"its values look like degrees {text}"
+    return ""

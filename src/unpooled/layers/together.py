@@ -1,0 +1,154 @@
+"""Several fits at the same time over one federation: questions that they ask in the same round travel as one.
+
+What is sent is what the combined questions send. Each fit runs in a thread of its own with a federation that waits; the caller's thread
+alone asks the clients, once all fits have said what they need next.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from unpooled.client import Ask, Client
+from unpooled.errors import BadParameter
+from unpooled.federation import Federation, Journal
+from unpooled.tree import Tree
+
+VIEW = "folds.training_rows"  # the step of a fit without a fold
+MOST = 16  # questions in one
+
+
+class Stopped(Exception):
+    """Another fit has failed."""
+
+
+class Said(NamedTuple):
+    """What a fit said: a question, or its end."""
+
+    seat: int
+    ask: Ask | None = None
+    down: Tree = None
+    result: Any = None
+    error: BaseException | None = None
+
+
+class Seat:
+    """The federation that one of the fits sees."""
+
+    def __init__(self, index: int, fed: Federation, say: Callable[[Said], None]):
+        self.index, self._fed, self._say = index, fed, say
+        self.journal, self.min_clients = Journal(), fed.min_clients
+        self.names, self.columns, self.schema = fed.names, fed.columns, getattr(fed, "schema", None)
+        self.totals: queue.Queue[Any] = queue.Queue(1)
+
+    def sum(self, ask: Ask, down: Tree) -> Tree:
+        self._say(Said(self.index, ask, down))
+        found = self.totals.get()
+        if isinstance(found, Stopped):
+            raise found
+        total, exchange = found
+        self.journal.exchanges.append(exchange)
+        self.journal.round = exchange.round
+        return total
+
+    def gather(self, ask: Ask, down: Tree) -> dict[str, Tree]:
+        raise BadParameter(f"{ask.name} asks for single answers: fits that share rounds ask for sums alone")
+
+    def tell(self, ask: Ask, down: Tree) -> None:
+        raise BadParameter(f"{ask.name} changes clients: fits that share rounds must not")
+
+    def only(self, names: Sequence[str]) -> Federation:
+        raise BadParameter("fits that share rounds ask all clients")
+
+    def sample(self, share: float, rng: np.random.Generator) -> Federation:
+        raise BadParameter("fits that share rounds ask all clients")
+
+    def here(self) -> list[Client]:
+        return self._fed.here()
+
+    def snapshot(self) -> Tree:
+        return {}
+
+    def restore(self, saved: Tree) -> None: ...
+
+
+def together(fed: Federation, fits: Sequence[Callable[[Federation], Any]], grids: Mapping[str, Ask]) -> list:
+    """The results of some fits, in shared rounds.
+
+    Parameters
+    ----------
+    fed : Federation
+        Who is asked.
+    fits : sequence of callables
+        Each takes a federation and returns its result. It may ask for sums only.
+    grids : dict of str to Ask
+        By name of a question, the question that asks many of it at once, each without a fold.
+    """
+    fed.journal.begin(0)
+    fed.restore({})
+    said: queue.Queue[Said] = queue.Queue()
+    seats = [Seat(i, fed, said.put) for i in range(len(fits))]
+    for seat, fit in zip(seats, fits):
+        threading.Thread(target=_run, args=(seat, fit, said), daemon=True).start()
+    results: dict[int, Any] = {}
+    waiting = len(seats)
+    while waiting:
+        heard = sorted((said.get() for _ in range(waiting)), key=lambda s: s.seat)
+        asked = [s for s in heard if s.ask is not None]
+        results |= {s.seat: s.result for s in heard if s.ask is None}
+        failed = next((s.error for s in heard if s.error is not None), None)
+        try:
+            if failed is not None:
+                raise failed
+            _answer(fed, asked, seats, grids)
+        except BaseException:
+            for s in asked:
+                if seats[s.seat].totals.empty():
+                    seats[s.seat].totals.put(Stopped())
+            raise
+        waiting = len(asked)
+    return [results[i] for i in range(len(seats))]
+
+
+def _run(seat: Seat, fit: Callable[[Federation], Any], said: queue.Queue) -> None:
+    try:
+        said.put(Said(seat.index, result=fit(seat)))
+    except Stopped:
+        return
+    except BaseException as error:
+        said.put(Said(seat.index, error=error))
+
+
+def _answer(fed: Federation, asked: Sequence[Said], seats: Sequence[Seat], grids: Mapping[str, Ask]) -> None:
+    """Put the questions of one round, those of a kind together."""
+    kinds: dict[str, list[Said]] = {}
+    for s in asked:
+        assert s.ask is not None
+        shared = s.ask.name in grids and [step.name for step in s.ask.steps] == [VIEW]
+        kinds.setdefault(s.ask.name if shared else f"{s.ask.name} {s.seat}", []).append(s)
+    for group in kinds.values():
+        for i in range(0, len(group), MOST):
+            _ask_together(fed, group[i : i + MOST], seats, grids)
+
+
+def _ask_together(fed: Federation, group: Sequence[Said], seats: Sequence[Seat], grids: Mapping[str, Ask]) -> None:
+    first = group[0].ask
+    assert first is not None
+    if len(group) == 1:
+        total = fed.sum(first, group[0].down)
+        seats[group[0].seat].totals.put((total, fed.journal.exchanges[-1]))
+        return
+    asks = [_options(s) for s in group]
+    total = fed.sum(grids[first.name].using(asks=asks), tuple(s.down for s in group))
+    for s, part in zip(group, total.parts):
+        seats[s.seat].totals.put((part, fed.journal.exchanges[-1]))
+
+
+def _options(said: Said) -> dict[str, Any]:
+    assert said.ask is not None
+    view = said.ask.steps[0].options
+    return {"options": dict(said.ask.options), "folds": view["folds"], "fold": view["fold"]}

@@ -1,0 +1,103 @@
+"""Residual and depthwise networks, many at once: the layers of all models are one layer of many groups. Nothing is sent.
+
+Images are (b, m x channels, height, width), m counting models, so that a convolution of all models is one grouped convolution and a group
+norm one group norm. Nothing has to be compiled, and shapes may change from step to step.
+
+`torch.set_float32_matmul_precision` decides about precision on a GPU, as it does elsewhere in torch: "medium" has products in
+bfloat16, "high" in TF32, "highest" (torch's default) in float32. Parameters, their gradients and sums are float32 always.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from unpooled.learners.nets import Residual
+
+SIMPLE = (nn.ReLU, nn.ReLU6, nn.Identity)
+BYTES_PER_OUTPUT = (
+    20  # memory of a step for every output of a layer with weights, as measured with resnet18 in bfloat16
+)
+
+
+# ---- which networks ----
+
+
+def supported(module: nn.Module) -> bool:
+    """Whether every layer of a network can be evaluated here."""
+    leaves = [m for m in module.modules() if not isinstance(m, nn.Sequential | Residual)]
+    return isinstance(module, nn.Sequential) and all(map(_supported, leaves))
+
+
+def _supported(layer: nn.Module) -> bool:
+    if isinstance(layer, nn.Conv2d):
+        mixes_all_or_none = layer.groups == 1 or layer.groups == layer.in_channels == layer.out_channels
+        return mixes_all_or_none and layer.dilation == (1, 1) and isinstance(layer.padding, tuple)
+    if isinstance(layer, nn.AdaptiveAvgPool2d):
+        return layer.output_size == 1
+    if isinstance(layer, nn.Unflatten | nn.Flatten):
+        return 1 in (getattr(layer, "dim", 0), getattr(layer, "start_dim", 0))
+    return isinstance(layer, (*SIMPLE, nn.Linear, nn.GroupNorm))
+
+
+def bytes_per_row(module: nn.Module, inputs: int) -> int:
+    """About how much memory one row needs in a step of one model."""
+    outputs: list[int] = []
+    weighted = [m for m in module.modules() if isinstance(m, nn.Conv2d | nn.Linear)]
+    hooks = [m.register_forward_hook(lambda _m, _x, y: outputs.append(y.numel())) for m in weighted]
+    with torch.no_grad():
+        module.eval()(torch.zeros(1, inputs))
+    for hook in hooks:
+        hook.remove()
+    return BYTES_PER_OUTPUT * sum(outputs)
+
+
+# ---- scores ----
+
+
+def scores(module: nn.Module, weights: Sequence[Tensor], x: Tensor) -> Tensor:
+    """Class scores (m, b, classes) of rows x (m, b, d); weights are (m, *shape) for each parameter, in their order."""
+    return _evaluate(module, iter(weights), x, len(x)).float()
+
+
+def _evaluate(layer: nn.Module, left: Iterator[Tensor], h: Tensor, m: int) -> Tensor:
+    """Vectors are (m, b, units), images (b, m x channels, height, width)."""
+    if isinstance(layer, nn.Sequential):
+        for part in layer:
+            h = _evaluate(part, left, h, m)
+        return h
+    if isinstance(layer, Residual):
+        body = _evaluate(layer.body, left, h, m)
+        return _evaluate(layer.last, left, body + _evaluate(layer.short, left, h, m), m)
+    if isinstance(layer, nn.Unflatten):
+        return h.unflatten(-1, layer.unflattened_size).movedim(0, 1).flatten(1, 2)
+    if isinstance(layer, nn.Flatten):
+        return h.unflatten(1, (m, -1)).movedim(1, 0).flatten(2) if h.ndim == 4 else h
+    if isinstance(layer, (nn.AdaptiveAvgPool2d, *SIMPLE)):
+        return layer(h)
+    return _weighted(layer, left, h, m)
+
+
+def _weighted(layer: Any, left: Iterator[Tensor], h: Tensor, m: int) -> Tensor:
+    """A layer with weights (m, ...)."""
+    weight = next(left)
+    bias = next(left) if layer.bias is not None else None
+    if isinstance(layer, nn.GroupNorm):
+        return _group_norm(
+            h, weight.flatten(), None if bias is None else bias.flatten(), m * layer.num_groups, layer.eps
+        )
+    weight, bias = weight.to(h.dtype), None if bias is None else bias.to(h.dtype)
+    if isinstance(layer, nn.Linear):
+        out = torch.bmm(h, weight.mT)
+        return out if bias is None else out + bias[:, None]
+    flat = None if bias is None else bias.flatten()
+    return F.conv2d(h, weight.flatten(0, 1), flat, layer.stride, layer.padding, groups=m * layer.groups)
+
+
+def _group_norm(h: Tensor, weight: Tensor, bias: Tensor | None, groups: int, eps: float) -> Tensor:
+    """In the type of h; its sums are float32 whatever that is."""
+    return F.group_norm(h, groups, weight.to(h.dtype), None if bias is None else bias.to(h.dtype), eps)

@@ -1,0 +1,93 @@
+"""Clients without labels: which part of a fitted model their inputs look like. One SUM at the end of a run.
+
+The SUM has, for each part (a concept, a cluster, a learner of a mixture), the number of rows and clients, the sums of the columns and of
+their squares, and the squares of the clients' own means: how far clients of one part lie apart. A new client's means are compared with
+those of each part, in units of that spread. Where the parts' inputs do not differ, nothing can be told, and the shared model is kept.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from unpooled.arrays import Array, Float, to_numpy
+from unpooled.client import SUM, Client, client
+from unpooled.tree import message
+
+COLUMNS_THAT_COUNT = 10.0  # columns are correlated: together they tell at most as much as so many
+SURE = 0.9  # probability of a part from which on a newcomer is assigned to it
+MIN_CLIENTS = 2.0  # added to the clients of a part, with the spread of all clients
+FAR = 3.0  # mean distance in standard deviations from which on rows have left a part
+
+
+@message("learners.PartMoments")
+class PartMoments(NamedTuple):
+    """Inputs by part."""
+
+    n: Float[Array, "k", ">=0 rows"]
+    clients: Float[Array, "k", ">=0"]
+    x: Float[Array, "k d"]  # sum of x
+    xx: Float[Array, "k d"]  # sum of x^2
+    means: Float[Array, "k d"]  # sum over clients of their mean
+    squares: Float[Array, "k d"]  # sum over clients of their squared mean
+
+
+@client("learners.part_moments", SUM)
+def part_moments(down: None, client: Client, *, weights: str, ids: list) -> PartMoments:
+    """Rows, sums and squares of the columns, for each part in the client's proportions."""
+    x, w = (to_numpy(a).astype(np.float64) for a in (client.x, client.w))  # (..., n, d), (..., n)
+    equal = np.ones((*w.shape[:-1], len(ids)))
+    share = to_numpy(client.state[weights])[..., ids] if weights in client.state else equal
+    share = share / share.sum(-1, keepdims=True).clip(min=1e-300)  # (..., k)
+    total, sums, squares = w.sum(-1)[..., None], _summed(w, x), _summed(w, x**2)
+    mean = sums / total.clip(min=1e-300)
+    parts = (share[..., :, None] * a[..., None, :] for a in (sums, squares, mean, mean**2))
+    return PartMoments(share * total, share, *parts)
+
+
+def _summed(w: np.ndarray, x: np.ndarray) -> np.ndarray:  # (..., d)
+    return (w[..., None, :] @ x)[..., 0, :]
+
+
+class Parts(NamedTuple):
+    """How the inputs of each part look."""
+
+    mean: np.ndarray  # (k, d)
+    between: np.ndarray  # (k, d) variance of the clients' means
+    within: np.ndarray  # (k, d) variance of a client's rows
+    shares: np.ndarray  # (k,) of the rows
+
+
+def parts_of(total: PartMoments) -> Parts:
+    """Means and spreads of the parts; a part of few clients borrows the spread of all."""
+    n, clients = to_numpy(total.n)[:, None], to_numpy(total.clients)[:, None]
+    mean = to_numpy(total.x) / np.maximum(n, 1e-12)
+    centre = to_numpy(total.means) / np.maximum(clients, 1e-12)
+    between = np.maximum(to_numpy(total.squares) / np.maximum(clients, 1e-12) - centre**2, 0.0)
+    overall = (clients * between).sum(0) / max(float(clients.sum()), 1e-12)
+    between = (clients * between + MIN_CLIENTS * overall) / (clients + MIN_CLIENTS)
+    within = np.maximum(to_numpy(total.xx) / np.maximum(n, 1e-12) - mean**2, 0.0)
+    return Parts(mean, between, within, to_numpy(total.n) / max(float(n.sum()), 1e-12))
+
+
+def probabilities(parts: Parts, x: np.ndarray) -> np.ndarray:  # (k,)
+    """The probability of each part, from the means of a client's rows x (n, d)."""
+    log_p = -0.5 * (_squared(parts, x) + np.log(_variance(parts, len(x)))).sum(1)
+    log_p = log_p * min(1.0, COLUMNS_THAT_COUNT / x.shape[1]) + np.log(np.maximum(parts.shares, 1e-12))
+    p = np.exp(log_p - log_p.max())
+    return p / p.sum()
+
+
+def distance(parts: Parts, x: np.ndarray) -> np.ndarray:  # (k,)
+    """Root mean square distance of the means of rows x (n, d) from each part's, in standard deviations."""
+    return np.sqrt(_squared(parts, x).mean(1))
+
+
+def _squared(parts: Parts, x: np.ndarray) -> np.ndarray:
+    return (x.mean(0) - parts.mean) ** 2 / _variance(parts, len(x))
+
+
+def _variance(parts: Parts, n: int) -> np.ndarray:
+    floor = 1e-3 * parts.within.mean(0) + 1e-12
+    return parts.between + parts.within / n + floor

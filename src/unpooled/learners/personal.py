@@ -1,0 +1,401 @@
+"""What each client keeps of a fitted classifier, chosen at the client by its own held-out rows. One TELL: nothing comes back.
+
+Candidates are the shared model, the client's own mixture of shared models, linear corrections of both (from the intercepts alone to
+nearly a model of its own), logistic regressions of the client alone and, for networks, fine-tuned and local networks. Each is scored on
+rows that it was not fitted to. The client keeps their average, weighted by these scores and a prior: with few rows that is mostly the
+shared model, with many the best candidate or mixture of them. The losses that `gain_` reports come from weights found without the
+rows scored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from html import escape
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from unpooled.arrays import Array, Float, namespace, to_numpy
+from unpooled.client import TELL, Client, client
+from unpooled.learners import corrections, exact
+from unpooled.learners.corrections import Problem, log_softmax
+from unpooled.learners.labels import codes
+from unpooled.learners.rows import Rows
+from unpooled.learners.trainer import Trainer
+from unpooled.maths.folds import fold_of
+from unpooled.tree import message
+
+CORRECTIONS = (300.0, 100.0, 30.0, 10.0, 3.0)  # penalties of corrections of a model, per standardised feature
+ALONE = (100.0, 30.0, 10.0, 3.0, 1.0, 0.3)  # penalties of logistic regressions of the client alone
+FREE_INTERCEPT = 1e-2  # penalty of their intercepts
+OWN_INTERCEPT = 1.0  # penalty of the intercepts of a correction
+HELD = 1e7  # penalty that holds a coefficient at 0
+PRIOR = {"plain": 0.5, "corrected": 0.3, "tuned": 0.1, "alone": 0.1}  # prior weights of the kinds of candidates
+TUNED_SHARES = (0.1, 0.3)  # of the run's epochs, after which a fine-tuned network is a candidate
+ALONE_SHARES = (0.5, 1.0)  # the same for a network that the client trains from a random start
+MIN_ROWS = 10  # with fewer the client keeps the shared model
+MANY_ROWS = 3000  # rows x classes, above which there are two folds instead of five
+PSEUDO_ROWS, STACKING_STEPS = 1.0, 60
+NEGLIGIBLE = 0.01  # weight of a candidate, relative to the best one, below which it is dropped
+MIN_LOG = -30.0  # lower bound of log-probabilities
+MAX_FEATURES = 128  # principal axes that take the place of more columns than that
+STATE = ("mix", "which", "maps", "centre", "scale", "axes", "nets", "losses", "rows")
+KEYS = tuple(f"kept_{name}" for name in STATE)  # what a client keeps, in its state
+
+
+@message("learners.Shared")
+class Shared(NamedTuple):
+    """The fitted learners and their weights over all clients."""
+
+    theta: Float[Array, "k p"]
+    weights: Float[Array, "k"]
+    optimism: Float[Array, ""]  # by how much their loss on a training row is smaller than on a new one
+    inverse: Float[Array, "learners q r"]  # of the second derivatives at the optimum of linear learners, or none
+    centre: Float[Array, "d"]  # of the columns, for `inverse`
+
+
+@client("learners.personalise", TELL, batched=False)
+def personalise(down: Shared, client: Client, *, trainer: dict, own: dict, epochs: int) -> None:
+    """Choose among the shared model, the client's own versions of it and local models, by held-out rows; keep the result.
+
+    `epochs` are those of a network that the client trains alone; 0 trains none.
+    """
+    learner = Trainer(**trainer)
+    rows = learner._replace(hold_out=False).rows(client)
+    log_bases = base_log_proba(learner, down, client.state, rows, own)
+    nets = own_nets(learner, client, _first(down, client.state, own), epochs) if epochs else NO_NETS
+    keep(learner, client, log_bases, float(down.optimism), to_numpy(rows.x), nets)
+
+
+def base_log_proba(learner: Trainer, down: Shared, state: dict, rows: Rows, own: dict) -> np.ndarray:  # (b, n, c)
+    """Log-probabilities of the shared model and, if it has one, of the client's own version of it.
+
+    Linear learners at their optimum are taken as they were without each row.
+    """
+    if len(down.inverse):
+        return _left_out(learner, down, state, rows, own)
+    x = rows.x
+    bases = [mixed(learner, learner.merge(down.theta, state.get("norm")), down.weights, x)]
+    if own.get("weights") in state or own.get("theta") in state:
+        theta, weights = own_version(down, state, own)
+        bases.append(mixed(learner, learner.merge(theta, state.get("norm")), weights, x))
+    return np.stack(bases)
+
+
+def _left_out(learner: Trainer, down: Shared, state: dict, rows: Rows, own: dict) -> np.ndarray:  # (b, n, c)
+    x, y, w = (to_numpy(a) for a in (rows.x, rows.y, rows.w))
+    log_p = to_numpy(learner.log_proba(down.theta, rows.x)).astype(np.float64)  # (k, c, n)
+    ids = own.get("ids") or list(range(len(log_p)))
+    share = exact.shares_of(state, own.get("weights", ""), ids, ())
+    share = share if own.get("weights") in state else np.ones(len(log_p))
+    centre = to_numpy(down.centre)
+    without = [
+        exact.without_each(x, y, w * s, one.T, i, centre).T for s, one, i in zip(share, log_p, to_numpy(down.inverse))
+    ]
+    bases = [average_log_proba(np.stack(without), to_numpy(down.weights))]
+    if own.get("theta") in state:
+        bases.append(mixed(learner, *own_version(down, state, own), rows.x))
+    elif own.get("weights") in state:
+        bases.append(average_log_proba(np.stack(without), share))
+    return np.stack(bases)
+
+
+def own_version(down: Shared, state: dict, own: dict) -> tuple[np.ndarray, np.ndarray]:
+    """(theta, weights) of the client's own version: its weights of the shared learners, or learners of its own.
+
+    `own` names their keys in the client's state: "weights" (with "ids", the positions of the learners), "theta" and "alpha".
+    """
+    theta, weights = to_numpy(down.theta), to_numpy(down.weights)
+    if own.get("weights") in state:
+        weights = to_numpy(state[own["weights"]])[..., own.get("ids") or slice(None)]
+    if own.get("theta") in state:
+        theta = to_numpy(state[own["theta"]])
+        weights = weights if len(theta) == len(weights) else np.full(len(theta), 1 / len(theta))
+    if own.get("alpha") in state:
+        alpha = to_numpy(state[own["alpha"]])
+        theta = alpha * theta + (1 - alpha) * to_numpy(down.theta)
+    return theta, weights
+
+
+def _first(down: Shared, state: dict, own: dict) -> np.ndarray:
+    """(1, p) the network that fine-tuning begins with: the one of the largest weight at the client."""
+    theta, weights = own_version(down, state, own)
+    best = int(np.argmax(weights))
+    return theta[best : best + 1]
+
+
+def mixed(learner: Trainer, theta: Array, weights: Array, x: Array) -> np.ndarray:  # (n, c)
+    """Log-probabilities of an average of learners."""
+    log_p = to_numpy(learner.log_proba(theta, x)).astype(np.float64)  # (k, c, n)
+    return average_log_proba(log_p, to_numpy(weights))
+
+
+def average_log_proba(log_p: np.ndarray, weights: np.ndarray) -> np.ndarray:  # (n, c)
+    """Log of the weighted average of probabilities, from their logs (k, c, n)."""
+    if len(log_p) == 1:
+        return log_p[0].T
+    average = np.einsum("k,kcn->nc", weights / weights.sum(), np.exp(log_p))
+    return np.log(average.clip(min=1e-300))
+
+
+# ---- candidates ----
+
+
+class Candidates(NamedTuple):
+    """How each candidate is made of the rows' features."""
+
+    kind: list[str]  # "plain", "tuned", "corrected" or "alone"
+    which: np.ndarray  # (j,) offset: a base, or the last one, zeros
+    ridge: np.ndarray  # (j, r + 1) penalties; those of plain candidates are not used
+
+    @property
+    def corrected(self) -> np.ndarray:
+        """(j,) whether a candidate is a correction that has to be fitted."""
+        return (self.ridge < HELD).any(1)
+
+
+def candidates(bases: int, features: int, nets: int, alone: bool) -> Candidates:
+    """The bases and the client's networks as they are, corrections of the bases, logistic regressions of the client alone.
+
+    Of the networks the first ones are fine-tuned, the last len(ALONE_SHARES) trained alone.
+    """
+    tuned = max(nets - len(ALONE_SHARES), 0)
+    held = np.full(features + 1, HELD)
+    listed = [("plain", base, held) for base in range(bases)]
+    listed += [("tuned" if i < tuned else "alone", bases + i, held) for i in range(nets)]
+    for base in range(bases):
+        for slopes in (HELD, *CORRECTIONS):
+            listed.append(("corrected", base, np.append(np.full(features, slopes), OWN_INTERCEPT)))
+    for slopes in ALONE if alone else ():
+        listed.append(("alone", bases + nets, np.append(np.full(features, slopes), FREE_INTERCEPT)))
+    kinds, which, ridge = zip(*listed)
+    return Candidates(list(kinds), np.array(which), np.array(ridge))
+
+
+class Features(NamedTuple):
+    """Standardised features of rows, their principal axes where there are many."""
+
+    centre: np.ndarray  # (r,)
+    scale: np.ndarray  # (r,)
+    axes: np.ndarray  # (r, a), or (r, 0) for none
+
+    def of(self, raw: np.ndarray) -> np.ndarray:  # (n, a + 1)
+        z = (raw - self.centre) / self.scale
+        z = z @ self.axes if self.axes.shape[1] else z
+        return np.concatenate([z, np.ones((len(z), 1))], 1)
+
+
+def features_of(raw: np.ndarray, w: np.ndarray) -> Features:
+    """How the client's rows (n, r) are standardised."""
+    share = w / w.sum()
+    centre = share @ raw
+    spread = np.sqrt(np.maximum(share @ (raw - centre) ** 2, 0.0))
+    scale = np.where(spread > 1e-8 * (1 + np.abs(centre)), spread, 1.0)
+    axes = np.zeros((raw.shape[1], 0))
+    if raw.shape[1] > MAX_FEATURES:
+        axes = np.linalg.svd((raw - centre) / scale, full_matrices=False)[2][:MAX_FEATURES].T
+    return Features(centre, scale, axes)
+
+
+# ---- the choice ----
+
+
+NO_NETS = np.zeros((0, 0))
+
+
+def keep(
+    learner: Trainer, client: Client, log_bases: np.ndarray, optimism: Any, x: np.ndarray, nets: np.ndarray = NO_NETS
+) -> None:
+    """Choose, and write what is kept into the client's state; x (n, d) are the rows as learners take them.
+
+    `optimism`, a number or one per base, is added to the losses of the bases.
+    """
+    held = learner.held(client) if learner.hold_out else to_numpy(client.w)
+    live = held > 0
+    if live.sum() < MIN_ROWS and len(log_bases):
+        return
+    log_nets = net_log_proba(learner, nets, x)
+    raw = features(learner, x, log_bases)[live]
+    offsets = np.concatenate([log_bases, log_nets, np.zeros((1, *log_bases.shape[1:]))])[:, live].clip(min=MIN_LOG)
+    w, y = held[live].astype(np.float64), codes(client.y, learner.labels, client.w)[live]
+    many = live.sum() * len(learner.labels) > MANY_ROWS
+    folds = fold_of(x[live], y, 2 if many else 5)
+    alone = learner.learner == "linear"
+    found = chosen(raw, y, w, offsets, len(log_bases), folds, optimism, alone)
+    client.state.update({f"kept_{name}": value for name, value in found.items()})
+    if len(nets):
+        client.state["kept_nets"] = nets
+
+
+def chosen(
+    raw: np.ndarray,
+    y: np.ndarray,
+    w: np.ndarray,
+    offsets: np.ndarray,
+    bases: int,
+    folds: np.ndarray,
+    optimism: Any,
+    alone: bool,
+) -> dict[str, np.ndarray]:
+    """What the client keeps: weights of the candidates, their corrections, and held-out losses for the report."""
+    space = features_of(raw, w)
+    z = space.of(raw)
+    plan = candidates(bases, z.shape[1] - 1, len(offsets) - 1 - bases, alone)
+    enough = len(y) >= MIN_ROWS
+    losses = held_out_losses(plan, z, y, w, offsets, folds) if enough else np.zeros((len(y), len(plan.kind)))
+    extra = np.append(np.broadcast_to(optimism, bases), np.zeros(len(offsets) - bases))[plan.which]
+    prior = prior_weights(plan.kind)
+    mix = averaged(prior, losses + extra, w)
+    kept = np.flatnonzero(mix > NEGLIGIBLE * mix.max())
+    maps = final_maps(plan, z, y, w, offsets, kept)
+    reported = reported_losses(plan, losses + extra, prior, w, folds)
+    kept_of = {"mix": mix[kept] / mix[kept].sum(), "which": plan.which[kept], "maps": maps, "losses": reported}
+    return kept_of | {
+        "centre": space.centre,
+        "scale": space.scale,
+        "axes": space.axes,
+        "rows": np.asarray(float(w.sum())),
+    }
+
+
+def held_out_losses(
+    plan: Candidates, z: np.ndarray, y: np.ndarray, w: np.ndarray, offsets: np.ndarray, folds: np.ndarray
+) -> np.ndarray:  # (n, j)
+    """-log P(y | x) of every row under every candidate fitted without the row's fold."""
+    rows = np.arange(len(y))
+    losses = -np.stack([log_softmax(offsets[which])[rows, y] for which in plan.which], 1)
+    fitted = np.flatnonzero(plan.corrected)
+    if not len(fitted):
+        return losses
+    parts = np.unique(folds)
+    weights = np.repeat(np.stack([w * (folds != part) for part in parts]), len(fitted), 0)
+    which, ridge = np.tile(plan.which[fitted], len(parts)), np.tile(plan.ridge[fitted], (len(parts), 1))
+    maps = corrections.fit(Problem(z, y, weights, offsets, which, ridge), np.float32)
+    for part, own in zip(parts, maps.reshape(len(parts), len(fitted), *maps.shape[1:])):
+        out = folds == part
+        scores = corrections.scores_of(z[out], offsets[:, out], plan.which[fitted], own)
+        losses[np.ix_(out, fitted)] = -log_softmax(scores)[:, np.arange(out.sum()), y[out]].T
+    return losses
+
+
+def prior_weights(kinds: Sequence[str]) -> np.ndarray:
+    """Prior weights of candidates: equal within a kind."""
+    each = np.array([PRIOR[kind] / list(kinds).count(kind) for kind in kinds])
+    return each / each.sum()
+
+
+def averaged(prior: np.ndarray, losses: np.ndarray, w: np.ndarray) -> np.ndarray:
+    """Weights of candidates from their held-out losses (n, j): half of them prior x likelihood, half stacked.
+
+    The former settle on the best candidate, the latter maximise the likelihood of the average itself (Yao et al., 2018).
+    """
+    log_weights = np.log(prior) - w @ losses
+    likely = np.exp(log_weights - log_weights.max())
+    return 0.5 * likely / likely.sum() + 0.5 * stacked(prior, losses, w)
+
+
+def stacked(prior: np.ndarray, losses: np.ndarray, w: np.ndarray) -> np.ndarray:
+    """Weights by EM of the likelihood of the average, with PSEUDO_ROWS rows that follow the prior."""
+    likelihood = np.exp(losses.min(1, keepdims=True) - losses)
+    mix = prior
+    for _ in range(STACKING_STEPS):
+        r = likelihood * mix
+        mix = PSEUDO_ROWS * prior + (w / r.sum(1)) @ r
+        mix = mix / mix.sum()
+    return mix
+
+
+def final_maps(
+    plan: Candidates, z: np.ndarray, y: np.ndarray, w: np.ndarray, offsets: np.ndarray, kept: np.ndarray
+) -> np.ndarray:
+    """Corrections of the kept candidates, fitted to all rows; zeros for plain ones."""
+    maps = np.zeros((len(kept), z.shape[1], offsets.shape[-1]))
+    fitted = np.flatnonzero(plan.corrected[kept])
+    if len(fitted):
+        rows = np.repeat(w[None], len(fitted), 0)
+        chosen = kept[fitted]
+        maps[fitted] = corrections.fit(Problem(z, y, rows, offsets, plan.which[chosen], plan.ridge[chosen]))
+    return maps
+
+
+def reported_losses(
+    plan: Candidates, losses: np.ndarray, prior: np.ndarray, w: np.ndarray, folds: np.ndarray
+) -> np.ndarray:  # (3,)
+    """Mean held-out loss (alone, shared, kept): each fold is scored by weights that the other folds gave."""
+    kinds = np.array(plan.kind)
+    alone, shared = kinds == "alone", (kinds == "plain") & (plan.which == 0)
+    out = np.zeros(3)
+    for i, which in enumerate((alone, shared, np.ones(len(prior), bool))):
+        out[i] = _cross_fitted(losses[:, which], prior[which], w, folds) if which.any() else np.nan
+    return out
+
+
+def _cross_fitted(losses: np.ndarray, prior: np.ndarray, w: np.ndarray, folds: np.ndarray) -> float:
+    total = 0.0
+    for part in np.unique(folds):
+        out = folds == part
+        mix = averaged(prior, losses[~out], w[~out])
+        total -= w[out] @ np.log((np.exp(-losses[out]) @ mix).clip(min=1e-300))
+    return total / w.sum()
+
+
+# ---- networks of the client's own ----
+
+
+def own_nets(learner: Trainer, client: Client, first: np.ndarray, epochs: int) -> np.ndarray:  # (t, p)
+    """The shared network fine-tuned, and one from a random start, trained on the client's rows but those held out."""
+    rows = learner.rows(client)
+    seen = replace(client, w=rows.w, state={})
+    start = learner.start(client.rng, 1)
+    out = []
+    for theta, shares in ((first, TUNED_SHARES), (start, ALONE_SHARES)):
+        done = 0
+        for until in (max(1, round(share * epochs)) for share in shares):
+            more = learner._replace(epochs=max(until - done, 1), keep_momentum=False)
+            theta = more.train(theta, seen, rows, namespace(rows.w).ones_like(rows.w)[..., None])
+            out.append(to_numpy(theta)[0])
+            done = until
+    return np.stack(out)
+
+
+def net_log_proba(learner: Trainer, nets: np.ndarray, x: Any) -> np.ndarray:  # (t, n, c)
+    """Log-probabilities of each network."""
+    if not len(nets):
+        return np.zeros((0, len(x), len(learner.labels)))
+    log_p = to_numpy(learner.log_proba(nets, learner.placed(x))).astype(np.float64)
+    return np.swapaxes(log_p, -1, -2)
+
+
+# ---- the report ----
+
+
+def gain_table(comparison: Mapping[str, Mapping[str, float]]) -> str:
+    """An HTML table of held-out log-losses by client: alone, shared, kept, and what taking part gains."""
+    head = "".join(f"<th>{name}</th>" for name in ("client", "rows", "alone", "shared", "kept", "gain"))
+    lines = []
+    for name, row in comparison.items():
+        numbers = [f"{row['rows']:.0f}", *(f"{row[key]:.3f}" for key in ("alone", "shared", "kept"))]
+        cells = [escape(name), *numbers, f"{row['alone'] - row['kept']:+.3f}"]
+        lines.append("".join(f"<td>{cell}</td>" for cell in cells))
+    return f"<table><tr>{head}</tr>{''.join(f'<tr>{line}</tr>' for line in lines)}</table>"
+
+
+# ---- predictions ----
+
+
+def features(learner: Trainer, x: np.ndarray, log_bases: np.ndarray) -> np.ndarray:  # (n, r)
+    """What corrections are linear in: the columns for linear learners, else the log-probabilities of the models."""
+    if learner.learner == "linear":
+        return x.astype(np.float64, copy=False)
+    return np.concatenate(list(log_bases.clip(min=MIN_LOG)), 1)
+
+
+def predict(learner: Trainer, own: dict[str, np.ndarray], x: np.ndarray, log_bases: np.ndarray) -> np.ndarray:  # (n, c)
+    """Class probabilities of what a client keeps."""
+    space = Features(own["kept_centre"], own["kept_scale"], own["kept_axes"])
+    z = space.of(features(learner, x, log_bases))
+    log_nets = net_log_proba(learner, own.get("kept_nets", np.zeros((0, 0))), x)
+    offsets = np.concatenate([log_bases, log_nets, np.zeros((1, *log_bases.shape[1:]))]).clip(min=MIN_LOG)
+    scores = corrections.scores_of(z, offsets, own["kept_which"].astype(int), own["kept_maps"])
+    return np.einsum("j,jnc->nc", own["kept_mix"], np.exp(log_softmax(scores)))

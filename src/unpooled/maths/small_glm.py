@@ -1,0 +1,160 @@
+"""Generalised linear models of few rows, many at a time: normal, binomial and Poisson with their own links. Nothing is sent.
+
+All have the same rows Z (n, q) and differ in weights, targets and coefficients, which have a leading axis m. Losses are minus the
+log-likelihood at dispersion 1, constants left out: half the squared residuals for the normal law.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import expit, gammaln
+
+from unpooled.maths.gaussian import unpack_triangle
+
+FAMILIES = ("normal", "binomial", "poisson")
+MOST_ETA = 30.0  # of linear predictors: beyond it means overflow
+LONGEST_STEP = 4.0  # of a coefficient of a standardised column
+STEPS = 40
+HALVINGS = 12
+
+
+class Rows(NamedTuple):
+    z: np.ndarray  # (n, q)
+    zz: np.ndarray  # (n, t) the packed lower triangles of z z', row by row
+    y: np.ndarray  # (n,)
+    w: np.ndarray  # (n,)
+
+
+class Sums(NamedTuple):
+    """What a Newton step needs, of m models."""
+
+    loss: np.ndarray  # (m,)
+    score: np.ndarray  # (m, q) minus the gradient of the loss
+    hessian: np.ndarray  # (m, t) packed
+
+
+class Fits(NamedTuple):
+    coef: np.ndarray  # (m, q)
+    loss: np.ndarray  # (m,) without the penalty
+    hessian: np.ndarray  # (m, q, q) without the penalty
+
+
+def products(z: np.ndarray) -> np.ndarray:  # (n, t)
+    """The packed lower triangles of z z'."""
+    i, j = np.tril_indices(z.shape[1])
+    return z[:, i] * z[:, j]
+
+
+def mean(family: str, eta: np.ndarray) -> np.ndarray:
+    if family == "normal":
+        return eta
+    return expit(eta) if family == "binomial" else np.exp(np.clip(eta, -MOST_ETA, MOST_ETA))
+
+
+def variance(family: str, mu: np.ndarray) -> np.ndarray:
+    """At dispersion 1."""
+    if family == "normal":
+        return np.ones_like(mu)
+    return mu * (1 - mu) if family == "binomial" else mu
+
+
+def losses(family: str, eta: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Minus the log-likelihood of each row at dispersion 1, constants left out."""
+    if family == "normal":
+        return 0.5 * (y - eta) ** 2
+    if family == "binomial":
+        return np.logaddexp(0, eta) - y * eta
+    eta = np.clip(eta, -MOST_ETA, MOST_ETA)
+    return np.exp(eta) - y * eta
+
+
+def constants(family: str, y: np.ndarray) -> np.ndarray:
+    """What `losses` leaves out, but for the normal law's dispersion."""
+    return gammaln(y + 1) if family == "poisson" else np.zeros_like(y)
+
+
+def log_density(family: str, eta: np.ndarray, y: np.ndarray, scale: np.ndarray | float) -> np.ndarray:
+    """The log-likelihood of each row; `scale` is the variance of the normal law."""
+    found = -losses(family, eta, y)
+    if family == "normal":
+        return found / scale - 0.5 * np.log(2 * np.pi * scale)
+    return found - constants(family, y)
+
+
+def sums(rows: Rows, family: str, eta: np.ndarray, w: np.ndarray, y: np.ndarray | None = None) -> Sums:
+    """Loss, score and curvature at linear predictors eta (n, m) with weights w (n, m)."""
+    y = rows.y[:, None] if y is None else y
+    mu = mean(family, eta)
+    score = (w * (y - mu)).T @ rows.z
+    hessian = (w * variance(family, mu)).T @ rows.zz
+    return Sums((w * losses(family, eta, y)).sum(0), score, hessian)
+
+
+def fit(
+    rows: Rows,
+    family: str,
+    w: np.ndarray,
+    start: np.ndarray,
+    prior_mean: np.ndarray,
+    prior_precision: np.ndarray,
+    y: np.ndarray | None = None,
+) -> Fits:
+    """m penalised fits with weights w (n, m), from coefficients `start` (m, q), by Newton's method with halved steps.
+
+    The penalty is prior_precision / 2 (coef - prior_mean)^2, both (m, q).
+    """
+    coef = start.copy()
+    here = sums(rows, family, rows.z @ coef.T, w, y)
+    for _ in range(STEPS):
+        pull = here.score - prior_precision * (coef - prior_mean)
+        step = newton_step(unpack_triangle(here.hessian), pull, prior_precision)
+        new, after = _halved(rows, family, w, y, coef, step, here.loss + _penalty(coef, prior_mean, prior_precision),
+                             prior_mean, prior_precision)  # fmt: skip
+        moved = np.abs(new - coef).max(initial=0.0)
+        coef, here = new, after
+        if moved < 1e-10 or (family == "normal" and moved < 1e-6):
+            break
+    return Fits(coef, here.loss, unpack_triangle(here.hessian))
+
+
+def newton_step(hessian: np.ndarray, pull: np.ndarray, ridge: np.ndarray | float = 0.0) -> np.ndarray:  # (m, q)
+    """(hessian + ridge)^-1 pull, for m matrices; directions without curvature stay where they are."""
+    q = hessian.shape[-1]
+    full = hessian + np.broadcast_to(ridge, pull.shape)[..., None] * np.eye(q)
+    values, vectors = np.linalg.eigh(full)
+    known = values > 1e-12 * np.maximum(values[..., -1:], 1e-300)
+    along = np.einsum("mqk,mq->mk", vectors, pull)
+    step = np.einsum("mqk,mk->mq", vectors, np.where(known, along / np.where(known, values, 1.0), 0.0))
+    longest = np.abs(step).max(-1, keepdims=True, initial=0.0)
+    return step * np.minimum(1.0, LONGEST_STEP / np.maximum(longest, 1e-300))
+
+
+def _penalty(coef: np.ndarray, mean: np.ndarray, precision: np.ndarray) -> np.ndarray:
+    return 0.5 * (precision * (coef - mean) ** 2).sum(-1)
+
+
+def _halved(
+    rows: Rows, family: str, w: np.ndarray, y: np.ndarray | None, coef: np.ndarray, step: np.ndarray,
+    before: np.ndarray, prior_mean: np.ndarray, prior_precision: np.ndarray,
+) -> tuple[np.ndarray, Sums]:  # fmt: skip
+    """The point after a step, which is halved for those models whose objective would rise."""
+    share = np.ones(len(coef))
+    for _ in range(HALVINGS):
+        new = coef + share[:, None] * step
+        after = sums(rows, family, rows.z @ new.T, w, y)
+        worse = after.loss + _penalty(new, prior_mean, prior_precision) > before + 1e-12 * np.abs(before) + 1e-300
+        if not worse.any():
+            break
+        share = np.where(worse, share / 2, share)
+    return new, after
+
+
+def rank_and_inverse(hessian: np.ndarray) -> tuple[int, np.ndarray]:
+    """(rank, inverse) of one symmetric matrix; the inverse is 0 in directions in which the matrix is."""
+    scale = np.sqrt(np.maximum(np.diag(hessian), 1e-300))
+    values, vectors = np.linalg.eigh(hessian / np.outer(scale, scale))
+    known = values > 1e-9 * max(values[-1], 1e-300)
+    half = vectors[:, known] / np.sqrt(values[known]) / scale[:, None]
+    return int(known.sum()), half @ half.T

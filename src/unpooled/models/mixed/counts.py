@@ -1,0 +1,68 @@
+"""Counts in a mixed mixture: negative binomials whose dispersion is one of a grid, so that an M-step is exact.
+
+A negative binomial of known dispersion has its mean as sufficient statistic. The dispersion has none of fixed size, but for every value of
+a grid the expected log-likelihood is a sum over rows: a client sends one number for each, the server takes the best. The grid ends in 0,
+which is Poisson's distribution; real counts are seldom that regular, and a Poisson mixture then splits one group into many.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.special import gammaln
+
+GRID = 2.0 ** np.arange(4, -8, -1)  # dispersions that are tried besides 0: (e,)
+TINY = 1e-300
+
+
+def gamma_terms(values: np.ndarray) -> np.ndarray:
+    """lgamma(x + 1/a) - lgamma(1/a) + x log a for counts x (u,) and every dispersion a of the grid: (u, e)."""
+    shape = 1 / GRID
+    return gammaln(values[:, None] + shape) - gammaln(shape) + values[:, None] * np.log(GRID)
+
+
+def log_pmf(values: np.ndarray, mean: np.ndarray, dispersion: np.ndarray) -> np.ndarray:
+    """log probabilities of counts (u,) for components with these means and dispersions (k,): (u, k)."""
+    x, mean = values[:, None], np.maximum(mean, TINY)
+    spread = dispersion > 0
+    a = np.where(spread, dispersion, 1.0)
+    over = np.where(spread, np.log1p(a * mean), 0.0)
+    total = np.where(spread, over / a, mean)
+    terms = np.where(spread, gammaln(x + 1 / a) - gammaln(1 / a) + x * np.log(a), 0.0)
+    return terms + x * (np.log(mean) - over) - total - gammaln(x + 1)
+
+
+def m_step(
+    seen: np.ndarray, counts: np.ndarray, gammas: np.ndarray, overall: np.ndarray, smoothing: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Means and dispersions (k, m) that maximise the expected log-likelihood and the log prior."""
+    n, x = seen + smoothing, counts + smoothing * overall
+    mean = np.where(n > 0, x / np.maximum(n, TINY), overall)
+    scores = np.concatenate([gammas + _linear(n, x, mean, GRID), _linear(n, x, mean, np.zeros(1))], -1)
+    best = scores.argmax(-1)
+    return mean, np.append(GRID, 0.0)[best]
+
+
+def log_prior(mean: np.ndarray, dispersion: np.ndarray, overall: np.ndarray, smoothing: float) -> float:
+    """`smoothing` rows per component whose count is the overall mean; up to what no parameter changes."""
+    terms = _linear(np.asarray(1.0), overall, mean, dispersion[..., None])[..., 0]
+    return float(smoothing * terms.sum()) if smoothing else 0.0
+
+
+def _linear(n: np.ndarray, x: np.ndarray, mean: np.ndarray, dispersion: np.ndarray) -> np.ndarray:
+    """The part of the log-likelihood that n rows with total x give besides `gamma_terms`, by dispersion: (..., e)."""
+    n, x, mean = np.asarray(n)[..., None], np.asarray(x)[..., None], np.maximum(mean, TINY)[..., None]
+    spread = dispersion > 0
+    a = np.where(spread, dispersion, 1.0)
+    over = np.where(spread, np.log1p(a * mean), 0.0)
+    return x * (np.log(mean) - over) - n * np.where(spread, over / a, mean)
+
+
+def variance(mean: np.ndarray, dispersion: np.ndarray) -> np.ndarray:
+    return mean + dispersion * mean**2
+
+
+def draw(mean: np.ndarray, dispersion: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Counts drawn from negative binomials, in the shape of `mean`."""
+    a = np.where(dispersion > 0, dispersion, 1.0)
+    rates = np.where(dispersion > 0, rng.gamma(1 / a, np.maximum(a * mean, TINY)), mean)
+    return rng.poisson(rates).astype(np.float64)

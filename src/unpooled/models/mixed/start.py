@@ -1,0 +1,223 @@
+"""Where a mixed mixture starts: two SUMs for the columns, five over cells of embedded rows, one for the first statistics.
+
+Then a few rounds of EM from several starts of every size, all in the same SUMs, of which the likeliest stay. Only totals and the seed
+decide, so that the start does not depend on how rows are split into clients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from unpooled import tree
+from unpooled.arrays import to_numpy
+from unpooled.errors import BadData
+from unpooled.federation import Federation
+from unpooled.maths import mixture
+from unpooled.models import initialization
+from unpooled.models.initialization import Centre, Frame
+from unpooled.models.mixed import em, levels, merging
+from unpooled.models.mixed.columns import MAX_LEVELS, Columns
+from unpooled.models.mixed.embedding import balanced, level_part
+from unpooled.models.mixed.messages import Guess, Params, Prior, Stats
+from unpooled.models.mixed.questions import cells, e_step, first, look, spread
+
+MORE = 2  # starts of either kind that are compared, beyond those asked for
+SHORT = 4  # rounds of EM after which the likeliest stay
+SPARE = 5  # components beyond those asked for, that mergers take away
+ROWS_A_COMPONENT = 10
+FLOOR = 1e-12  # a column's variance is never below this share of the largest
+DIGITS = 9  # of a log-likelihood per row by which starts are ranked
+
+
+class Seen(NamedTuple):
+    """What a first look at all rows says."""
+
+    columns: Columns  # with the number of levels of every discrete column
+    frame: Frame  # of the embedded rows
+    prior: Prior
+
+
+class Settings(NamedTuple):
+    """What a fit is told by its parameters."""
+
+    shape: str
+    reg: float
+    smoothing: float
+
+
+# ---- a first look ----
+
+
+def seen(fed: Federation, given: Columns, names: Sequence[str]) -> Seen:
+    """Levels, means and scales of all columns: two SUMs."""
+    asked = Columns(given.kinds, [MAX_LEVELS if n < 0 else n for n in given.levels])
+    found = tree.map(to_numpy, fed.sum(look.using(columns=asked.option), None))
+    _refuse(found.bad, asked, given, names)
+    columns = _counted(found, asked, given)
+    kept = _kept(asked, columns)
+    values, sums = found.seen[kept], found.x[kept]
+    if not values[: level_part(columns).start].all():
+        raise BadData(f"column {_first_empty(values, columns, names)!r} holds no value at any client: drop it")
+    mean = sums / np.maximum(values, 1e-300)
+    squares = to_numpy(fed.sum(spread.using(columns=columns.option), Centre(mean)).xx)
+    variance = squares / np.maximum(values, 1e-300)
+    floor = FLOOR * variance.max(initial=0.0) or 1.0
+    frame = Frame(mean, np.sqrt(np.maximum(variance, floor)), np.asarray(float(found.rows)))
+    first_count = len(columns.gaussian)
+    counted = values[first_count : first_count + len(columns.counts)]
+    overall = levels.shares(sums[level_part(columns)], columns)
+    return Seen(columns, frame, Prior(overall, found.counts / np.maximum(counted, 1e-300)))
+
+
+def _refuse(bad: np.ndarray, asked: Columns, given: Columns, names: Sequence[str]) -> None:
+    """Refuse values that the kind of their column does not have."""
+    if not bad.any():
+        return
+    j = int(np.argmax(bad > 0))
+    kind, n = asked.kinds[j], asked.levels[j]
+    wants = {
+        "positive": "numbers above 0",
+        "count": "whole numbers from 0",
+        "binary": "0 and 1",
+        "category": f"codes from 0 to {n - 1}",
+        "ordered": f"codes from 0 to {n - 1}",
+    }.get(kind, "finite numbers")
+    more = "; give levels= where there are more" if given.levels[j] < 0 else ""
+    raise BadData(
+        f"column {names[j]!r} is of kind {kind!r} but {bad[j]:.0f} of its values are not {wants}: "
+        f"name another kind or mend them{more}"
+    )
+
+
+def _counted(found: Any, asked: Columns, given: Columns) -> Columns:
+    """The columns with as many levels as were seen, where nobody said how many."""
+    sizes = list(given.levels)
+    held = found.x[level_part(asked)]
+    for j, part in zip(asked.discrete, asked.parts):
+        if given.levels[j] < 0:
+            sizes[j] = max(int(np.flatnonzero(held[part]).max(initial=0)) + 1, 2)
+    return Columns(given.kinds, sizes)
+
+
+def _kept(asked: Columns, columns: Columns) -> np.ndarray:
+    """Where the embedded columns of `columns` lie among those of `asked`."""
+    first_level = level_part(asked).start
+    parts = [np.arange(first_level)]
+    parts += [first_level + part.start + np.arange(n) for part, n in zip(asked.parts, columns.sizes)]
+    return np.concatenate(parts).astype(int)
+
+
+def _first_empty(values: np.ndarray, columns: Columns, names: Sequence[str]) -> str:
+    order = [*columns.gaussian, *columns.counts]
+    return names[order[int(np.argmin(values[: len(order)]))]]
+
+
+# ---- starts ----
+
+
+def starts(
+    fed: Federation, found: Seen, sizes: Sequence[int], n_init: int, settings: Settings, rng: np.random.Generator
+) -> list[Params]:
+    """`n_init` mixtures for the first size, best first, then for the next."""
+    columns, shape = found.columns, settings.shape
+    pure = len(columns.gaussian) == len(found.frame.mean)
+    kinds = [(balanced(found.frame, columns), "diag", n_init + MORE)]
+    if len(columns.gaussian) > 1:
+        kinds.append((gaussian_frame(found), shape, 1))
+    if pure:
+        return [_whole(p, found) for p in _embedded(fed, found.frame, sizes, n_init, shape, columns, rng)]
+    tried = [*sizes, _larger(sizes, float(found.frame.rows))]
+    guesses = [_embedded(fed, frame, tried, each, own, columns, rng) for frame, own, each in kinds]
+    shapes = [own for (_, own, _), some in zip(kinds, guesses) for _ in some]
+    fits = _first_fits(fed, found, [p for some in guesses for p in some], shapes, settings)
+    runs = _short_runs(fed, found, fits, settings)
+    best = _likeliest(runs, tried, n_init + 1)
+    (largest,) = _likeliest(runs, tried[-1:], 1)
+    fewer = merging.merged(largest, [k for k in sizes if k < tried[-1]], shape)
+    return _likeliest(_short_runs(fed, found, [*best[: -n_init - 1], *fewer.values()], settings), sizes, n_init)
+
+
+def _larger(sizes: Sequence[int], rows: float) -> int:
+    """A size with some components to spare, of which mergers leave the others."""
+    return int(max(min(max(sizes) + SPARE, rows // ROWS_A_COMPONENT), max(sizes)))
+
+
+def gaussian_frame(found: Seen) -> Frame:
+    g = len(found.columns.gaussian)
+    return Frame(found.frame.mean[:g], found.frame.scale[:g], found.frame.rows)
+
+
+def _embedded(
+    fed: Federation, frame: Frame, sizes: Sequence[int], each: int, shape: str, columns: Columns, rng: Any
+) -> list[mixture.Params]:
+    """Mixtures of embedded rows, `each` for every size."""
+
+    def totals(kernels: tuple[mixture.Params, ...], shapes: list[str]) -> tuple[mixture.Stats, ...]:
+        return fed.sum(cells.using(columns=columns.option, shapes=shapes), kernels)
+
+    return initialization.starts(totals, frame, sizes, each, shape, rng)
+
+
+def _whole(params: mixture.Params, found: Seen) -> Params:
+    """A mixture of the Gaussian block as one of all columns, of which there are no others."""
+    none = np.zeros((len(params.weights), 0))
+    return Params(params, none, none, none)
+
+
+def _first_fits(
+    fed: Federation, found: Seen, guesses: list[mixture.Params], shapes: list[str], settings: Settings
+) -> list[Params]:
+    """The mixed mixtures whose responsibilities are those of the guesses."""
+    wide = [_alike(found, len(p.weights), settings.shape) for p in guesses]
+    asked = tuple(Guess(*p, base) for p, base in zip(guesses, wide))
+    ask = first.using(columns=found.columns.option, shapes=shapes, shape=settings.shape)
+    answers = fed.sum(ask, asked)
+    return [_updated(_blank(base, found), tree.map(to_numpy, up), found, settings) for base, up in zip(wide, answers)]
+
+
+def _alike(found: Seen, k: int, shape: str) -> mixture.Params:
+    frame = gaussian_frame(found)
+    return initialization.wide(frame, np.tile(np.asarray(frame.mean), (k, 1)), shape) if len(frame.mean) else _none(k)
+
+
+def _none(k: int) -> mixture.Params:
+    """A Gaussian block without columns."""
+    return mixture.Params(np.full(k, 1 / k), np.zeros((k, 0)), np.zeros((k, 0)))
+
+
+def _blank(base: mixture.Params, found: Seen) -> Params:
+    k = len(base.weights)
+    prior = found.prior
+    return Params(base, np.tile(prior.levels, (k, 1)), np.tile(prior.mean, (k, 1)), np.zeros((k, len(prior.mean))))
+
+
+def _updated(params: Params, stats: Stats, found: Seen, settings: Settings) -> Params:
+    return em.m_step(params, stats, found.prior, found.columns, *settings)
+
+
+def _short_runs(fed: Federation, found: Seen, fits: list[Params], settings: Settings) -> list[tuple[Params, float]]:
+    """(mixture, penalised log-likelihood per row) after a few rounds of EM from each."""
+    ask = e_step.using(columns=found.columns.option, shape=settings.shape)
+    for _ in range(SHORT):
+        asked, answers = fits, [tree.map(to_numpy, up) for up in fed.sum(ask, tuple(fits))]
+        fits = [_updated(p, up, found, settings) for p, up in zip(asked, answers)]
+    scores = [objective(p, up, found.prior, settings.smoothing) for p, up in zip(asked, answers)]
+    return list(zip(fits, scores))
+
+
+def objective(params: Params, stats: Stats, prior: Prior, smoothing: float) -> float:
+    """The log-likelihood and the log prior, per row."""
+    whole = float(stats.gaussian.loglik) + em.log_prior(params, prior, smoothing)
+    return whole / float(stats.gaussian.rows)
+
+
+def _likeliest(runs: list[tuple[Params, float]], sizes: Sequence[int], n_init: int) -> list[Params]:
+    out = []
+    for k in sizes:
+        mine = [run for run in runs if len(run[0].gaussian.weights) == k]
+        ranked = sorted(mine, key=lambda run: -round(run[1], DIGITS))
+        out += [ranked[i % len(ranked)][0] for i in range(n_init)]
+    return out

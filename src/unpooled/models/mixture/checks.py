@@ -1,0 +1,82 @@
+"""What GaussianMixture refuses, before any round is spent or once the number of rows is known.
+
+The sentences about starting values begin as scikit-learn's do, so that code that looks for them finds them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from unpooled.errors import BadParameter
+from unpooled.maths import gaussian
+from unpooled.models.mixture.starts import HOWS
+
+SOLVERS = ("em", "fedem", "vr-fedem")
+KNOWN = {"covariance_type": gaussian.SHAPES, "init_params": HOWS, "solver": SOLVERS}
+LEAST = {"max_iter": 0, "n_init": 1, "tol": 0, "reg_covar": 0, "min_count": 0, "verbose": 0, "verbose_interval": 1}
+
+
+def check_parameters(model: Any, sizes: tuple[int, ...]) -> None:
+    """Names that are known, numbers that are large enough."""
+    for name, known in KNOWN.items():
+        if getattr(model, name) not in known:
+            raise BadParameter(f"{name}={getattr(model, name)!r} is not known: use one of {', '.join(known)}")
+    for name, least in LEAST.items():
+        if getattr(model, name) < least:
+            raise BadParameter(f"{name}={getattr(model, name)!r} must be at least {least}")
+    if min(sizes, default=0) < 1:
+        raise BadParameter(f"n_components={model.n_components!r} must be at least 1")
+    _check_given(model, sizes)
+
+
+def _check_given(model: Any, sizes: tuple[int, ...]) -> None:
+    """Starting values that need no look at the data."""
+    given = [name for name in ("weights_init", "means_init", "precisions_init") if getattr(model, name) is not None]
+    if given and len(sizes) > 1:
+        raise BadParameter(f"{given[0]} is for one n_components, and {model.n_components!r} were given: fit one")
+    if model.weights_init is not None:
+        _check_weights(np.asarray(model.weights_init, dtype=float), sizes[0])
+
+
+def _check_weights(weights: np.ndarray, k: int) -> None:
+    _check_shape("weights", weights, (k,))
+    if (weights < 0).any() or (weights > 1).any():
+        raise BadParameter(
+            "The parameter 'weights' should be in the range [0, 1], but got "
+            f"max value {weights.min():.5f}, min value {weights.max():.5f}"
+        )
+    if not np.isclose(weights.sum(), 1.0, rtol=0, atol=1e-6):
+        raise BadParameter(f"The parameter 'weights' should be normalized, but got sum(weights) = {weights.sum():.5f}")
+
+
+def check_against_data(model: Any, k: int, d: int, rows: float) -> None:
+    """What can be refused only once the width and the number of rows are known."""
+    if rows < k:
+        raise BadParameter(f"n_components={k} is more than n_samples={rows:.0f}: lower it")
+    if model.means_init is not None:
+        _check_shape("means", np.asarray(model.means_init, dtype=float), (k, d))
+    if model.precisions_init is not None:
+        _check_precisions(np.asarray(model.precisions_init, dtype=float), model.covariance_type, k, d)
+
+
+def _check_precisions(precisions: np.ndarray, shape: str, k: int, d: int) -> None:
+    wanted: dict[str, tuple[int, ...]] = {"full": (k, d, d), "tied": (d, d), "diag": (k, d), "spherical": (k,)}
+    _check_shape(f"{shape} precision", precisions, wanted[shape])
+    if shape in ("diag", "spherical"):
+        if (precisions <= 0).any():
+            raise BadParameter(f"The parameter '{shape} precision' should be positive: it is one over the variance")
+        return
+    symmetric = np.allclose(precisions, np.swapaxes(precisions, -1, -2))
+    if not symmetric or (np.linalg.eigvalsh(precisions) <= 0).any():
+        raise BadParameter(
+            f"The parameter '{shape} precision' should be symmetric, positive-definite: check each matrix"
+        )
+
+
+def _check_shape(name: str, given: np.ndarray, wanted: tuple[int, ...]) -> None:
+    if given.shape != wanted:
+        parameter = "precisions_init" if name.endswith("precision") else f"{name}_init"
+        text = f"The parameter '{name}' should have the shape of {wanted}, but got {given.shape}"
+        raise BadParameter(f"{text}: give {parameter} by component")

@@ -1,0 +1,87 @@
+"""Where the fits of a mixture start: from what the user gave, from cells, from k-means, from gathered centres, or at random."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.optimize import linear_sum_assignment
+
+from unpooled.arrays import to_numpy
+from unpooled.federation import Federation
+from unpooled.maths import gaussian
+from unpooled.maths.mixture import Params
+from unpooled.models import initialization
+from unpooled.models.initialization import Frame
+
+CENTRES = ("kmeans", "k-means++", "random_from_data")
+HOWS = ("cells", *CENTRES, "random", "gather")
+
+
+class Wanted(NamedTuple):
+    """What a model's parameters say about its starts."""
+
+    how: str  # init_params
+    sizes: tuple[int, ...]
+    n_init: int
+    shape: str
+    min_count: float
+    weights: Any  # as the user gave them, or None
+    means: Any
+    precisions: Any
+
+
+def starts(fed: Federation, frame: Frame, wanted: Wanted, rng: np.random.Generator) -> list[Params]:
+    """One start for each number of components and each of n_init; what the user gave overrides it."""
+    if wanted.means is not None:
+        found: Sequence[Params] = [initialization.wide(frame, np.asarray(wanted.means, dtype=float), wanted.shape)]
+    else:
+        found = _found(fed, frame, wanted, rng)
+    return [_overridden(params, wanted) for params in found]
+
+
+def _overridden(params: Params, wanted: Wanted) -> Params:
+    weights, precisions = _as_array(wanted.weights), _as_array(wanted.precisions)
+    if wanted.means is None:  # nobody could know which component would be found first
+        order = _best_order(params, weights, precisions, wanted.shape)
+        weights = None if weights is None else weights[order]
+        precisions = precisions if precisions is None or wanted.shape == "tied" else precisions[order]
+    return initialization.override(params, weights, precisions, wanted.shape)
+
+
+def _as_array(given: Any) -> np.ndarray | None:
+    return None if given is None else np.asarray(given, dtype=float)
+
+
+def _found(fed: Federation, frame: Frame, wanted: Wanted, rng: np.random.Generator) -> Sequence[Params]:
+    shape, sizes = wanted.shape, [k for k in wanted.sizes for _ in range(wanted.n_init)]
+    if wanted.how == "cells":
+        return initialization.cells_start(fed, frame, wanted.sizes, wanted.n_init, shape, rng)
+    if wanted.how in CENTRES:
+        return initialization.centre_starts(fed, frame, sizes, shape, wanted.how, rng)
+    if wanted.how == "random":
+        return [initialization.wide(frame, initialization.random_means(frame, k, rng), shape) for k in sizes]
+    centres = initialization.centres(fed, frame, max(sizes), wanted.min_count)
+    return [initialization.from_centres(frame, initialization.cluster_centres(centres, k, rng), shape) for k in sizes]
+
+
+def _best_order(params: Params, weights: Any, precisions: Any, shape: str) -> np.ndarray:
+    """Which of the given weights and precisions belongs to each component found: those that describe it best."""
+    found = to_numpy(params.weights)
+    costs = np.zeros((len(found), len(found)))  # (found, given)
+    if weights is not None:
+        costs -= np.outer(found, np.log(np.maximum(weights, 1e-12)))
+    if precisions is not None and shape != "tied":
+        costs += found[:, None] * _misfit(params, precisions, shape)
+    return linear_sum_assignment(costs)[1]
+
+
+def _misfit(params: Params, precisions: np.ndarray, shape: str) -> np.ndarray:
+    """tr(P_j S_i) - log det P_j: how badly rows with covariance i are described by precision j, (found, given)."""
+    k, d = params.means.shape
+    covs = to_numpy(gaussian.full_covs(params, shape))
+    if shape != "full":
+        precisions = np.broadcast_to(precisions.reshape(k, -1), (k, d))[:, :, None] * np.eye(d)
+    traces = np.einsum("jab,iba->ij", precisions, covs)
+    return traces - np.linalg.slogdet(precisions)[1]

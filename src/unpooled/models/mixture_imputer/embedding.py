@@ -1,0 +1,106 @@
+"""A table of mixed columns as numbers for a Gaussian mixture, and what the mixture says of a level. Nothing is sent.
+
+A number stays a number, a positive one its logarithm; a binary column is 0 and 1, an ordered one the place of its level, a category one
+column of zeros and ones per level. Covariances between these columns are what links categories with numbers.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from unpooled.maths.imputation import Laws, cdf, mean
+
+LEAST = 1e-9  # of a probability
+
+
+class Embedding:
+    """Which embedded columns stand for which column of the encoded table."""
+
+    def __init__(self, kinds: list[str], levels: list[int]):
+        self.kinds, self.levels = list(kinds), [int(n) for n in levels]
+
+    @classmethod
+    def of(cls, option: dict[str, Any]) -> Embedding:
+        return cls(option["kinds"], option["levels"])
+
+    @property
+    def option(self) -> dict[str, Any]:
+        """As it travels with a question."""
+        return {"kinds": self.kinds, "levels": self.levels}
+
+    @cached_property
+    def parts(self) -> list[slice]:
+        """The embedded columns of each column."""
+        widths = [n if kind == "category" else 1 for kind, n in zip(self.kinds, self.levels)]
+        ends = np.cumsum(widths).tolist()
+        return [slice(a, b) for a, b in zip([0, *ends[:-1]], ends)]
+
+    @cached_property
+    def column_of(self) -> np.ndarray:
+        """The column that each embedded one stands for, (e,)."""
+        return np.concatenate([np.full(p.stop - p.start, j) for j, p in enumerate(self.parts)])
+
+    @cached_property
+    def is_number(self) -> np.ndarray:
+        """Which embedded columns hold numbers, (e,) bool."""
+        numbers = [kind not in ("category", "binary", "ordered") for kind in self.kinds]
+        return np.array(numbers)[self.column_of]
+
+    @property
+    def plain(self) -> bool:
+        """Whether the embedded table is the table itself."""
+        return not {"category", "positive"} & set(self.kinds)
+
+    def embed(self, x: np.ndarray) -> np.ndarray:
+        """Encoded rows (n, d) as (n, e)."""
+        if self.plain:
+            return x
+        return np.concatenate([self._column(x[:, j], j) for j in range(x.shape[1])], axis=1)
+
+    def _column(self, values: np.ndarray, j: int) -> np.ndarray:
+        if self.kinds[j] == "positive":
+            with np.errstate(invalid="ignore", divide="ignore"):
+                return np.where(values > 0, np.log(values), np.nan)[:, None]
+        if self.kinds[j] != "category":
+            return values[:, None]
+        there = ~np.isnan(values)[:, None]
+        return np.where(there, values[:, None] == np.arange(self.levels[j]), np.nan)
+
+    def balanced(self, scale: np.ndarray) -> np.ndarray:
+        """The scales with one for all levels of a category, so that it weighs as much as a number."""
+        out = np.array(scale)
+        for kind, part in zip(self.kinds, self.parts):
+            if kind == "category":
+                out[part] = np.sqrt((scale[part] ** 2).sum())
+        return out
+
+    # ---- back ----
+
+    def value(self, law: Laws, j: int) -> np.ndarray:
+        """The mean of gaps in column j of numbers, in its own units, from their distribution in the embedded column: (c,)."""
+        if self.kinds[j] == "positive":
+            with np.errstate(over="ignore"):
+                return (law.r * np.exp(law.means + law.scales**2 / 2)).sum(1)
+        return mean(law)
+
+    def natural(self, values: np.ndarray, j: int) -> np.ndarray:
+        """Values of the embedded column of numbers in the column's own units."""
+        return np.exp(values) if self.kinds[j] == "positive" else values
+
+    def probabilities(self, laws: list[Laws], j: int) -> np.ndarray:
+        """Probabilities (c, levels) of gaps in column j, from the distributions of its embedded columns."""
+        if self.kinds[j] == "category":
+            found = np.stack([mean(law) for law in laws], axis=1)
+        elif self.kinds[j] == "binary":
+            one = mean(laws[0])
+            found = np.stack([1 - one, one], axis=1)
+        else:
+            edges = np.arange(self.levels[j] - 1) + 0.5
+            below = [cdf(laws[0], np.full(len(laws[0].rows), edge)) for edge in edges]
+            ends = np.stack([np.zeros(len(laws[0].rows)), *below, np.ones(len(laws[0].rows))], axis=1)
+            found = np.diff(ends, axis=1)
+        found = np.clip(found, LEAST, None)
+        return found / found.sum(axis=1, keepdims=True)

@@ -1,0 +1,269 @@
+"""The rungs between one law and own everything, by EM in shared rounds: groups of sites, own weights of shared laws, personal coefficients.
+
+- groups: each site has one of k laws. Up: the sites' shares in every law, Newton sums weighted by them.
+- own weights: each row has one of k laws, in proportions of the site's own, which stay there.
+- personal: each site has coefficients of its own, drawn to a common mean by a normal prior whose variances are learned.
+
+Candidates of different k are fitted side by side: axis g runs over the laws of all of them, one candidate after the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from unpooled.arrays import Array, Float
+from unpooled.client import SUM, Client, client
+from unpooled.maths import small_glm
+from unpooled.maths.gaussian import unpack_triangle
+from unpooled.models.pooling.rows import Frame, Prepared, prepared
+from unpooled.tree import message
+
+WEIGHT_STEPS = 20  # of a site's own weights, within a round
+PRIOR_ROWS = 1.0  # rows that each law has in advance in a site's own weights
+LEAST_VARIANCE = 1e-6
+HELD = 0.04  # precision of the prior of every coefficient of a law: N(0, 5^2) of standardised columns
+RESTS = 1e-7  # change of log-likelihood per row at which a candidate has come to rest
+
+
+@message("pooling.Laws")
+class Laws(NamedTuple):
+    """Laws of all candidates, for each version."""
+
+    coef: Float[Array, "v g q"]
+    scale: Float[Array, "v g", ">=0"]
+    share: Float[Array, "v g", ">=0"]  # of sites, or of rows
+
+
+@message("pooling.Personal")
+class Personal(NamedTuple):
+    mean: Float[Array, "v q"]
+    variance: Float[Array, "v q", ">=0"]  # between sites
+    scale: Float[Array, "v", ">=0"]
+
+
+@message("pooling.Ladder")
+class Ladder(NamedTuple):
+    frame: Frame
+    groups: Laws
+    weights: Laws
+    personal: Personal
+
+
+@message("pooling.LawSums")
+class LawSums(NamedTuple):
+    member: Float[Array, "v g", ">=0"]  # sites, or rows
+    n: Float[Array, "v g", ">=0"]
+    loss: Float[Array, "v g"]
+    score: Float[Array, "v g q"]
+    hessian: Float[Array, "v g t"]
+    loglik: Float[Array, "v c"]  # of each candidate
+
+
+@message("pooling.PersonalSums")
+class PersonalSums(NamedTuple):
+    sites: Float[Array, "", ">=0"]
+    n: Float[Array, "v", ">=0"]
+    mode: Float[Array, "v q"]
+    square: Float[Array, "v q", ">=0"]  # of the mode
+    variance: Float[Array, "v q", ">=0"]  # of the posterior
+    loss: Float[Array, "v"]  # with what the posterior's width adds to it
+    loglik: Float[Array, "v"]  # marginal, by Laplace's approximation
+
+
+@message("pooling.LadderSums")
+class LadderSums(NamedTuple):
+    groups: LawSums
+    weights: LawSums
+    personal: PersonalSums
+
+
+def blocks(sizes: Sequence[int]) -> Iterator[slice]:
+    """Where the laws of each candidate are."""
+    start = 0
+    for k in sizes:
+        yield slice(start, start + k)
+        start += k
+
+
+def log_sum(a: np.ndarray) -> np.ndarray:
+    """The logarithm of the sum of exponentials along the last axis."""
+    top = a.max(-1)
+    return top + np.log(np.exp(a - top[..., None]).sum(-1))
+
+
+# ---- the client's side ----
+
+
+@client("pooling.e_step", SUM, batched=False)
+def e_step(ladder: Ladder, client: Client, *, family: str, cv: int, sizes: list) -> LadderSums:
+    """Newton sums of every law, weighted by how much it is the site's, or its rows'; moments of the site's own coefficients."""
+    own = prepared(ladder.frame, client, family, cv)
+    grouped, by_row = _law_sums(ladder, own, family, sizes)
+    return LadderSums(grouped, by_row, _personal_sums(ladder.personal, own, family))
+
+
+def log_densities(laws: Laws, own: Prepared, family: str) -> np.ndarray:
+    """(n, v, g) of every row under every law."""
+    eta = np.einsum("nq,vgq->nvg", own.rows.z, np.asarray(laws.coef))
+    return small_glm.log_density(family, eta, own.rows.y[:, None, None], np.asarray(laws.scale))
+
+
+def memberships(laws: Laws, own: Prepared, family: str, sizes: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+    """(v, g) how probably the site has each law, and (v, c) its log-likelihood under each candidate."""
+    each = np.einsum("nv,nvg->vg", own.versions, log_densities(laws, own, family))
+    joint = each + np.log(np.maximum(laws.share, 1e-300))
+    share, total = np.empty_like(joint), np.empty((len(joint), len(sizes)))
+    for c, block in enumerate(blocks(sizes)):
+        total[:, c] = log_sum(joint[:, block])
+        share[:, block] = np.exp(joint[:, block] - total[:, c : c + 1])
+    return share, total
+
+
+def own_weights(density: np.ndarray, w: np.ndarray) -> np.ndarray:
+    """(v, k) a site's own weights of k laws, from log-densities (n, v, k) and row weights (n, v)."""
+    k = density.shape[2]
+    share = np.full(density.shape[1:], 1 / k)
+    top = density.max(2, keepdims=True)
+    likely = np.exp(density - top).transpose(1, 0, 2)  # (v, n, k)
+    rows, weight = w.sum(0)[:, None], w.T
+    for _ in range(WEIGHT_STEPS):
+        total = (likely @ share[:, :, None])[..., 0]  # (v, n)
+        each = weight / np.maximum(total, 1e-300)
+        share = (share * (each[:, None] @ likely)[:, 0] + PRIOR_ROWS) / (rows + k * PRIOR_ROWS)
+    return share
+
+
+def _law_sums(ladder: Ladder, own: Prepared, family: str, sizes: Sequence[int]) -> tuple[LawSums, LawSums]:
+    share, total = memberships(ladder.groups, own, family, sizes)
+    present = float(len(own.rows.y) > 0)
+    w = own.versions[:, :, None] * share  # (n, v, g)
+    grouped = _weighted(ladder.groups, own, family, w, present * share, total)
+    density = log_densities(ladder.weights, own, family)
+    r, loglik = np.empty_like(density), np.empty((density.shape[1], len(sizes)))
+    for c, block in enumerate(blocks(sizes)):
+        weights = own_weights(density[..., block], own.versions)
+        joint = density[..., block] + np.log(weights)
+        each = log_sum(joint)
+        r[..., block] = np.exp(joint - each[..., None])
+        loglik[:, c] = (own.versions * each).sum(0)
+    w = own.versions[:, :, None] * r
+    return grouped, _weighted(ladder.weights, own, family, w, w.sum(0), loglik)
+
+
+def _weighted(laws: Laws, own: Prepared, family: str, w: np.ndarray, member: np.ndarray, loglik: np.ndarray) -> LawSums:
+    v, g, q = np.shape(laws.coef)
+    eta = own.rows.z @ np.asarray(laws.coef).reshape(v * g, q).T
+    found = small_glm.sums(own.rows, family, eta, w.reshape(len(w), v * g))
+    loss, score, hessian = found.loss.reshape(v, g), found.score.reshape(v, g, q), found.hessian.reshape(v, g, -1)
+    return LawSums(member, w.sum(0), loss, score, hessian, loglik)
+
+
+def personal_fit(at: Personal, own: Prepared, family: str) -> tuple[small_glm.Fits, np.ndarray]:
+    """(the site's coefficients under the prior, their precision (v, q, q)), in units of the data's dispersion."""
+    scale = np.asarray(at.scale)[:, None]
+    ridge = scale / np.maximum(at.variance, LEAST_VARIANCE)
+    mean = np.asarray(at.mean)
+    found = small_glm.fit(own.rows, family, own.versions, mean, mean, ridge)
+    return found, found.hessian + ridge[:, :, None] * np.eye(mean.shape[1])
+
+
+def _personal_sums(at: Personal, own: Prepared, family: str) -> PersonalSums:
+    found, precision = personal_fit(at, own, family)
+    scale = np.asarray(at.scale)
+    present = float(len(own.rows.y) > 0)
+    covariance = np.linalg.inv(precision) * scale[:, None, None]
+    variance = np.einsum("vqq->vq", covariance)
+    n = own.versions.sum(0)
+    loss = found.loss + 0.5 * np.einsum("vab,vab->v", found.hessian, covariance)
+    away = (found.coef - at.mean) ** 2 / np.maximum(at.variance, LEAST_VARIANCE)
+    rows = small_glm.log_density(family, own.rows.z @ found.coef.T, own.rows.y[:, None], scale)
+    loglik = (own.versions * rows).sum(0) - 0.5 * (away + np.log(np.maximum(at.variance, LEAST_VARIANCE))).sum(1)
+    loglik = loglik + 0.5 * np.linalg.slogdet(covariance)[1]
+    sums = (a * present for a in (found.coef, found.coef**2, variance, loss, loglik))
+    return PersonalSums(np.asarray(present), n, *sums)
+
+
+# ---- the server's side ----
+
+
+def begin(
+    coef: np.ndarray, scale: np.ndarray, scatter: np.ndarray, information: np.ndarray, sizes: Sequence[int], far: float
+) -> Laws:
+    """Laws on both sides of the shared one, along the directions in which sites differ most.
+
+    coef (v, q), scale (v,), scatter (v, q, q) whitened and per row, information (v, q, q) per row.
+    """
+    v, q = coef.shape
+    centres = np.empty((v, sum(sizes), q))
+    for i in range(v):
+        values, vectors = np.linalg.eigh(scatter[i])
+        lower = np.linalg.cholesky(information[i] + 1e-9 * np.eye(q))
+        length = np.sqrt(np.maximum(values[::-1], 1e-4))
+        axes = np.linalg.solve(lower.T, vectors[:, ::-1] * length).T  # (q, q), the largest first
+        for block, k in zip(blocks(sizes), sizes):
+            centres[i, block] = coef[i] + far * _corners(k, q) @ axes
+    shares = np.concatenate([np.full(k, 1 / k) for k in sizes])
+    return Laws(centres, np.repeat(scale[:, None], sum(sizes), 1), np.tile(shares, (v, 1)))
+
+
+def _corners(k: int, q: int) -> np.ndarray:
+    """(k, q) k points about 0: two along the first axis, more on a circle in the first two."""
+    corners = np.zeros((k, q))
+    if k == 2 or q == 1:
+        corners[:, 0] = np.linspace(1, -1, k)
+        return corners
+    angle = 2 * np.pi * np.arange(k) / k
+    corners[:, 0], corners[:, 1] = 1.4 * np.cos(angle), 1.4 * np.sin(angle)
+    return corners
+
+
+def m_step(laws: Laws, total: LawSums, family: str, sizes: Sequence[int]) -> Laws:
+    """One Newton step of every law, its variance, and its share of sites or rows."""
+    v, g, q = laws.coef.shape
+    hessian = unpack_triangle(total.hessian).reshape(v * g, q, q)
+    ridge = HELD * (laws.scale if family == "normal" else np.ones_like(laws.scale))
+    pull = total.score - ridge[..., None] * laws.coef
+    step = small_glm.newton_step(hessian, pull.reshape(v * g, q), ridge.reshape(-1, 1)).reshape(v, g, q)
+    scale = laws.scale
+    if family == "normal":
+        bent = np.einsum("vgq,vgqr,vgr->vg", step, hessian.reshape(v, g, q, q), step)
+        squares = 2 * total.loss - 2 * (step * total.score).sum(-1) + bent
+        scale = np.maximum((squares + LEAST_VARIANCE) / np.maximum(total.n + 1e-9, 1e-9), LEAST_VARIANCE)
+    share = np.empty_like(laws.share)
+    for block in blocks(sizes):
+        held = total.member[:, block] + 1.0
+        share[:, block] = held / held.sum(1, keepdims=True)
+    return Laws(laws.coef + step, scale, share)
+
+
+def begin_personal(coef: np.ndarray, scale: np.ndarray, moments: np.ndarray, sites: float) -> Personal:
+    """The mean at the shared law, and variances between sites by DerSimonian and Laird's moments.
+
+    moments (4, v, q): sums over sites of a, a^2, a b and a b^2, for a = 1 / var and b = own - shared.
+    """
+    a, a2, ab, ab2 = moments
+    spread = ab2 - ab**2 / a
+    over = (spread - (sites - 1)) / np.maximum(a - a2 / a, 1e-12)
+    return Personal(coef, np.maximum(over, 1e-3), scale)
+
+
+def personal_m_step(at: Personal, total: PersonalSums, family: str) -> Personal:
+    """Mean and variances between sites, and the variance of the normal law."""
+    sites = float(total.sites)
+    mean = total.mode / sites
+    between = np.maximum(total.square - sites * mean**2, 0.0) / max(sites - 1, 1.0)
+    variance = np.maximum(between + total.variance / sites, LEAST_VARIANCE)
+    scale = 2 * total.loss / np.maximum(total.n, 1e-300) if family == "normal" else at.scale
+    return Personal(mean, variance, np.maximum(scale, LEAST_VARIANCE))
+
+
+def criterion(
+    loglik: np.ndarray, sizes: Sequence[int], q: int, n: np.ndarray, sites: float, by_row: bool
+) -> np.ndarray:
+    """(v,) the candidate of the least BIC in every version, from log-likelihoods (v, c)."""
+    k = np.asarray(sizes)
+    parameters = k * (q + 1) + (sites if by_row else 1) * (k - 1)
+    return np.argmin(-2 * loglik + parameters * np.log(np.maximum(n, 2.0))[:, None], axis=1)

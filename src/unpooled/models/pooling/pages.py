@@ -1,0 +1,150 @@
+"""What is said of the sites, in text and tables: an overview for all, and a page for each site. Nothing is sent."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from unpooled.models.pooling.sites import RUNGS, SiteLosses
+from unpooled.report.page import table
+
+if TYPE_CHECKING:
+    from unpooled.models.pooling.estimator import Pooling
+
+
+TESTS = ("P(x)", "P(y)", "P(y | x)", "intercepts", "slopes")
+
+
+def gains(losses: SiteLosses, i: int) -> dict[str, Any]:
+    """A site's held-out losses per row by rung, its gain over itself alone, that gain's standard error, and its group."""
+    n = max(float(losses.n[i]), 1e-300)
+    loss = losses.total[i] / n
+    gain = loss[-1] - loss
+    error = np.sqrt(np.maximum(losses.gain2[i] / n - gain**2, 0.0) / n)
+    return {
+        "losses": dict(zip(RUNGS, loss.tolist())),
+        "gain": dict(zip(RUNGS, gain.tolist())),
+        "gain_stderr": dict(zip(RUNGS, error.tolist())),
+        "group": int(np.argmax(losses.group[i])),
+    }
+
+
+# ---- text ----
+
+
+def overview(model: Pooling) -> str:
+    """Tests, ladder, recommendation, sites."""
+    parts = [
+        f"{model.n_sites_} sites, {model.n_samples_:g} rows",
+        f"Recommended: {model.recommended_}: {model.reason_}.\nFit it with: {model.model_}.",
+        _columns(("same at all sites?", "test", "statistic", "df", "p"), _test_rows(model)),
+    ]
+    if model.ladder_ is not None:
+        parts.append(_columns(("held-out loss per row", "loss", "to the best", "std. error"), _ladder_rows(model)))
+    if model.sites_:
+        parts.append(_columns(_site_head(model), _site_rows(model)))
+    return "\n\n".join(parts)
+
+
+def site_page(model: Pooling, site: str) -> str:
+    """What the site gave, what it got, what would change without it."""
+    own = model.sites_[site]
+    share = own["rows"] / model.n_samples_
+    lines = [
+        f"{site}",
+        "",
+        "What you gave",
+        f"  {own['rows']:g} rows, {share:.1%} of all; {own['information']:.1%} of the information on the coefficients.",
+        "",
+    ]
+    if "losses" in own:
+        lines += ["What you got (loss of your left-out rows; smaller is better)", *_got(model, own), ""]
+    lines += ["What would change without you", *_changes(model, own)]
+    return "\n".join(lines)
+
+
+def _got(model: Pooling, own: dict) -> list[str]:
+    lines = [f"  alone                {own['losses']['own everything']:.4f}"]
+    for rung in ("one law", "personalised", model.recommended_):
+        gain, error = own["gain"][rung], own["gain_stderr"][rung]
+        name = "pooled (one law)" if rung == "one law" else rung
+        lines.append(f"  {name:<20} {own['losses'][rung]:.4f}: {gain:+.4f} gained (standard error {error:.4f})")
+    return list(dict.fromkeys(lines))
+
+
+def _changes(model: Pooling, own: dict) -> list[str]:
+    width = max(len(n) for n in ("coefficient", "intercept", *model.names_))
+    lines = [f"  {'coefficient':<{width}} {'with you':>12} {'without':>12}"]
+    pairs = zip(("intercept", *model.names_), (model.intercept_, *model.coef_),
+                (own["intercept_without"], *own["coef_without"]))  # fmt: skip
+    lines += [f"  {name:<{width}} {a:>12.5g} {b:>12.5g}" for name, a, b in pairs]
+    lines.append(
+        f"  The law of the others loses {own['loss_without']:.4f} per row of yours, the law of all {own['loss_with']:.4f}."
+    )
+    if own["information"] < 1:
+        wider = 1 / np.sqrt(1 - own["information"]) - 1
+        lines.append(f"  Standard errors of the common coefficients would be about {wider:.0%} wider.")
+    return lines
+
+
+def _test_rows(model: Pooling) -> list[tuple[str, ...]]:
+    words = {"lr": "likelihood ratio", "score": "score"}
+    return [
+        (name, words[kind], f"{r['statistic']:.2f}", f"{r['df']:g}", f"{r['p_value']:.3g}")
+        for name in TESTS
+        for kind, r in sorted(model.tests_[name].items())
+    ]
+
+
+def _ladder_rows(model: Pooling) -> list[tuple[str, ...]]:
+    found = model.ladder_ or {}
+    keys = ("loss", "difference", "difference_stderr")
+    return [(rung, *(f"{found[rung][key]:.4f}" for key in keys)) for rung in RUNGS if rung in found]
+
+
+def _site_head(model: Pooling) -> tuple[str, ...]:
+    return ("site", "rows", "information", *(("alone", "pooled", "personalised") if model.ladder_ else ()))
+
+
+def _site_rows(model: Pooling) -> list[tuple[str, ...]]:
+    rungs = ("own everything", "one law", "personalised") if model.ladder_ else ()
+    return [
+        (name, f"{own['rows']:g}", f"{own['information']:.1%}", *(f"{own['losses'][r]:.4f}" for r in rungs))
+        for name, own in sorted(model.sites_.items())
+    ]
+
+
+def _columns(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    """A text table, the first column to the left."""
+    widths = [max(len(r[j]) for r in (head, *rows)) for j in range(len(head))]
+    line = lambda r: r[0].ljust(widths[0]) + "".join(f"  {c:>{w}}" for c, w in zip(r[1:], widths[1:]))  # noqa: E731
+    return "\n".join([line(head), *(line(r) for r in rows)])
+
+
+# ---- HTML ----
+
+
+def figures(model: Pooling) -> dict[str, str]:
+    """What the report of a run shows."""
+    said = (
+        f"<p><b>{escape(model.recommended_)}</b>: {escape(model.reason_)}.<br>Fit it with: {escape(model.model_)}.</p>"
+    )
+    found = {"Recommendation": said}
+    found["Is it the same at all sites?"] = _html(("", "test", "statistic", "df", "p"), _test_rows(model))
+    if model.ladder_ is not None:
+        head = ("model", "held-out loss per row", "to the best", "standard error")
+        found["Held-out loss"] = _html(head, _ladder_rows(model))
+    if model.sites_:
+        found["Sites"] = _html(_site_head(model), _site_rows(model))
+        pages = "".join(
+            f"<details><summary>{escape(name)}</summary><pre>{escape(site_page(model, name))}</pre></details>"
+            for name in sorted(model.sites_)
+        )
+        found["A page for each site"] = pages
+    return found
+
+
+def _html(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    return table(head, (tuple(map(escape, r)) for r in rows), numbers=set(range(1, len(head))))

@@ -1,0 +1,134 @@
+"""From totals to what follows from them: tests of shift, the ladder with standard errors by site, the recommendation. Nothing is sent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from unpooled.maths import equal_laws
+from unpooled.maths.equal_laws import Moments, Result
+from unpooled.maths.gaussian import unpack_triangle
+from unpooled.models.pooling.questions import Apart, Shift
+from unpooled.models.pooling.sites import RUNGS, Losses
+
+CLEARLY = 2.0  # standard errors by which a rung must be better where the tests see no difference of slopes
+BETTER = 1.0  # and where they do
+MODELS = {  # rung -> family -> what to fit
+    "one law": {
+        "normal": "LinearRegression, or BayesianRegression for intervals",
+        "binomial": "LogisticRegression",
+        "poisson": "GLM(family='poisson')",
+    },
+    "own intercepts": "GLM with an indicator column for every site but one",
+    "groups": {
+        "binomial": "FedConceptEM(n_concepts={groups}), or one model for each group",
+        "": "one GLM for each group, over its sites",
+    },
+    "own weights": {"binomial": "FedGMM", "": "FedEM of regressions (family 'regression')"},
+    "personalised": "Pooling itself: predict(X, client=...) has each site's own coefficients, drawn to the common mean",
+    "own everything": "a GLM at each site alone",
+}
+WHY = {
+    "one law": "one set of coefficients suits all sites",
+    "own intercepts": "sites differ in level, not in slopes",
+    "groups": "sites fall into {groups} groups with a law each",
+    "own weights": "sites mix the same laws in proportions of their own",
+    "personalised": "sites differ about a common mean, and each has too few rows to stand alone",
+    "own everything": "sites have little in common and rows enough of their own",
+}
+
+
+def shift_tests(shift: Shift, n: float, sites: float) -> dict[str, dict[str, Result]]:
+    """Tests that all sites have the same P(x), and the same P(y)."""
+    found = {}
+    for name, sums in (("P(x)", shift.x), ("P(y)", shift.y)):
+        moments = Moments(n, sites, sums.x, unpack_triangle(sums.xx), unpack_triangle(sums.between))
+        found[name] = equal_laws.equal_means(moments)
+    return found
+
+
+def concept_tests(
+    family: str, common: float, slopes: float, apart: Apart, n: float, sites: float, q: int
+) -> dict[str, dict[str, Result]]:
+    """Tests of P(y | x): own everything, own intercepts and own slopes; `common` and `slopes` are losses of the smaller models."""
+    rank, own = float(apart.rank), float(apart.own_loss)
+    levels, all_ = sites - 1, rank - q
+    if family == "normal":
+        whole = equal_laws.f_test(2 * (common - own), all_, 2 * own, n - rank)
+        score = equal_laws.f_test(float(apart.score), all_, 2 * own, n - rank)
+        intercepts = equal_laws.f_test(2 * (common - slopes), levels, 2 * slopes, n - sites - q + 1)
+        own_slopes = equal_laws.f_test(2 * (slopes - own), all_ - levels, 2 * own, n - rank)
+    else:
+        factor = (float(apart.expected) - q) / max(all_, 1.0)
+        whole = equal_laws.likelihood_ratio(2 * (common - own), all_, factor)
+        score = equal_laws.likelihood_ratio(float(apart.score), all_)
+        intercepts = equal_laws.likelihood_ratio(2 * (common - slopes), levels)
+        own_slopes = equal_laws.likelihood_ratio(2 * (slopes - own), all_ - levels, factor)
+    return {"P(y | x)": {"lr": whole, "score": score}, "intercepts": {"lr": intercepts}, "slopes": {"lr": own_slopes}}
+
+
+def means(sums: Losses, sites: float) -> tuple[np.ndarray, np.ndarray]:
+    """(r,) mean held-out losses, and (r, r) their covariance from how sites differ."""
+    n = float(sums.n)
+    mean = sums.total / n
+    about = np.column_stack([-mean, np.eye(len(mean))])  # a site's losses less what its rows lose on average
+    return mean, about @ unpack_triangle(sums.outer) @ about.T / n**2 * sites / max(sites - 1, 1.0)
+
+
+def ladder(sums: Losses, sites: float) -> dict[str, dict[str, float]]:
+    """Held-out loss of every rung, and its difference to the best, with standard errors from how sites differ."""
+    mean, spread = means(sums, sites)
+    best = int(np.argmin(mean))
+    pair = np.diag(spread) + spread[best, best] - 2 * spread[:, best]
+    error, apart = np.sqrt(np.maximum(np.diag(spread), 0.0)), np.sqrt(np.maximum(pair, 0.0))
+    return {
+        rung: {
+            "loss": float(mean[i]),
+            "stderr": float(error[i]),
+            "difference": float(mean[i] - mean[best]),
+            "difference_stderr": float(apart[i]),
+        }
+        for i, rung in enumerate(RUNGS)
+    }
+
+
+def recommended(losses: Losses | None, sites: float, tests: Mapping[str, Any], level: float) -> str:
+    """The simplest rung that no richer one beats clearly, among those that the tests leave; without losses, what the tests say.
+
+    Where P(y | x) does not differ significantly, or only its level does, the simple rung stays unless own weights are better by two
+    standard errors. Else all rungs are climbed: a richer one is taken if it is better than the last by a standard error.
+    """
+    same_law = not tests["P(y | x)"]["lr"]["p_value"] < level
+    same_slopes = not tests["slopes"]["lr"]["p_value"] < level
+    simple = "one law" if same_law else "own intercepts"
+    if losses is None:
+        return simple if same_law or same_slopes else "personalised"
+    mean, spread = means(losses, sites)
+    settled = same_law or same_slopes
+    best = RUNGS.index(simple) if settled else 0
+    richer, errors = (("own weights",), CLEARLY) if settled else (RUNGS[1:], BETTER)
+    for rung in richer:
+        i = RUNGS.index(rung)
+        error = np.sqrt(max(spread[i, i] + spread[best, best] - 2 * spread[i, best], 0.0))
+        if mean[best] - mean[i] > errors * error:
+            best = i
+    return RUNGS[best]
+
+
+def model_for(rung: str, family: str, groups: int) -> str:
+    known: Any = MODELS[rung]
+    text = known if isinstance(known, str) else known.get(family, known.get("", ""))
+    return text.format(groups=groups)
+
+
+def reason(rung: str, found: Mapping[str, Mapping[str, float]] | None, tests: Mapping[str, Any], groups: int) -> str:
+    """One sentence: why this rung, and how sure that is."""
+    why = WHY[rung].format(groups=groups)
+    p = tests["P(y | x)"]["lr"]["p_value"]
+    test = f"the test that P(y | x) is the same everywhere has p = {p:.2g}"
+    if found is None or rung == "one law":
+        return f"{why}: {test}"
+    gain = found["one law"]["loss"] - found[rung]["loss"]
+    return f"{why}: it loses {gain:.3g} less per left-out row than one law, and {test}"

@@ -1,0 +1,350 @@
+"""A site's page: studies that wait for a decision with their rehearsal, those that are answered, the budget, and what left in words.
+
+Buttons call the same functions as `unpooled node approve`, `refuse` and `revoke`. A form carries a token of its own, and the SHA-256 of the
+study that was shown: a file that was exchanged meanwhile is not approved.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+from secrets import compare_digest, token_urlsafe
+from typing import Any
+from urllib.parse import parse_qs
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.routing import Route
+
+from unpooled.errors import UnpooledError
+from unpooled.node import approval, budget, policy, review
+from unpooled.node.config import NodeConfig, table_source
+from unpooled.node.review import Review
+from unpooled.pages import ledger_view
+from unpooled.pages.ledger_view import LedgerView
+from unpooled.pages.live import document
+from unpooled.report import markup, words
+from unpooled.report.folder import when
+from unpooled.study import Study
+
+MAX_STUDY = 1_000_000  # bytes of a study file
+MAX_FORM = 10_000
+MOST_DECISIONS = 20
+FIRST_WAIT = 0.4  # seconds that the first look at the page waits for a long ledger
+
+
+class Rehearsals:
+    """Reviews of studies, each made once for the rules that hold, in a thread of its own."""
+
+    def __init__(self, node: NodeConfig):
+        self.node = node
+        self.found: dict[
+            tuple[str, int], Review | str
+        ] = {}  # SHA-256, time of the policy -> the review, or why there is none
+        self._begun: set[tuple[str, int]] = set()
+
+    def of(self, study: Study) -> Review | str | None:
+        """The review of a study under the rules of today; None while it is being made."""
+        key = (study.digest, self.node.paths["policy"].stat().st_mtime_ns)
+        if key not in self._begun:
+            self._begun.add(key)
+            threading.Thread(target=self._make, args=(study, key), daemon=True).start()
+        return self.found.get(key)
+
+    def _make(self, study: Study, key: tuple[str, int]) -> None:
+        try:
+            rules = policy.read(self.node.paths["policy"])
+            self.found[key] = review.review(study, self.node.name, table_source(self.node), rules)
+        except Exception as error:  # a page shows whatever stopped the rehearsal
+            self.found[key] = f"{type(error).__name__}: {error}"
+
+
+class NodePage:
+    """One node's folder.
+
+    Parameters
+    ----------
+    node : NodeConfig
+        The node.
+    files : sequence of Path, default=()
+        Studies to show besides those in the folder `waiting`.
+    """
+
+    def __init__(self, node: NodeConfig, files: Sequence[Path] = ()):
+        self.node, self.files = node, files
+        self.title, self.lead = (
+            f"Node {node.name}",
+            '<p class="lead">What this site takes part in, and what has left it</p>',
+        )
+        self.form_token = token_urlsafe(24)
+        self.rehearsals = Rehearsals(node)
+        self.ledger = LedgerView(node.paths["ledger"])
+        self.ledger.begin()
+
+    def stamp(self) -> object:
+        """Times of the files that the page shows, and how many rehearsals have ended."""
+        node = self.node
+        paths = [
+            node.paths["policy"],
+            node.paths["ledger"],
+            node.folder / "decisions.jsonl",
+            node.folder / "waiting",
+            *self.files,
+        ]
+        times = tuple(path.stat().st_mtime_ns if path.exists() else 0 for path in paths)
+        return times, len(self.rehearsals.found), self.ledger.ready.is_set()
+
+    def parts(self) -> dict[str, str]:
+        """The parts of the page."""
+        if self.ledger.ready.wait(FIRST_WAIT):
+            self.ledger.refresh()
+        known = approval.approved(self.node)
+        titles = {digest: study.title for digest, study in known.items() if study is not None}
+        titles |= {d.study: d.title for d in approval.decisions(self.node) if d.title and d.study not in titles}
+        return {
+            "waiting": self._waiting(),
+            "add": self._add(),
+            "approved": self._approved(known),
+            "budget": self._budget(),
+            "left": f"<section><h2>What left</h2>{self._left(titles)}</section>",
+            "rules": self._rules(),
+            "decisions": self._decisions(),
+        }
+
+    # ---- studies ----
+
+    def _waiting(self) -> str:
+        found = approval.waiting(self.node, self.files)
+        broken = "".join(
+            markup.mark(f"waiting/{name} is no study: {why}") for name, why in approval.unreadable(self.node).items()
+        )
+        cards = "".join(self._card(study) for study in found)
+        none = markup.paragraph("No study waits for a decision.") if not found else ""
+        return f"<section><h2>Waiting for review</h2>{none}{broken}{cards}</section>"
+
+    def _add(self) -> str:
+        label = '<label for="file">Add a study file that you were sent: </label>'
+        field = f'<input type="file" id="file" accept=".toml" data-token="{self.form_token}">'
+        return f'<p>{label}{field}</p><p id="submitted" role="status" class="soft"></p>'
+
+    def _card(self, study: Study) -> str:
+        model = study.config["model"]
+        settings = ", ".join(f"{k} = {v!r}" for k, v in model.items() if k != "name") or "defaults"
+        facts = {
+            "purpose": study.purpose or "not told",
+            "model": f"{model['name']} ({settings})",
+            "columns": ", ".join([*study.columns, *_roles(study)]),
+            "sites": f"{', '.join(study.names)}; at least {study.min_cohort} in a sum",
+            "sums": "masked: nobody sees this site's own answer"
+            if study.secure
+            else "not masked: the coordinator sees this site's answers",
+            "noise": f"epsilon {study.privacy['epsilon']:g}, delta {study.privacy['delta']:g}"
+            if study.privacy
+            else "none",
+            "limit": f"at most {study.max_exchanges:,} questions",
+            "SHA-256": study.digest,
+        }
+        terms = "".join(f"<dt>{escape(k)}</dt><dd>{escape(v)}</dd>" for k, v in facts.items())
+        found = self.rehearsals.of(study)
+        return (
+            f'<article class="study" id="study-{study.digest[:16]}"><h3>{escape(study.title)}</h3>'
+            f'<dl class="words">{terms}</dl>{_rehearsal(found)}{self._buttons(study, found)}</article>'
+        )
+
+    def _buttons(self, study: Study, found: Review | str | None) -> str:
+        yes = self._form("approve", study, "Approve") if found is not None else ""
+        return f"{yes}{self._form('refuse', study, 'Refuse', 'no')}"
+
+    def _form(self, action: str, study: Study, label: str, kind: str = "") -> str:
+        hidden = f'<input type="hidden" name="form" value="{self.form_token}"><input type="hidden" name="study" value="{study.digest}">'
+        told = escape(f"{label} {study.title}")
+        return f'<form method="post" action="{action}">{hidden}<button class="{kind}" aria-label="{told}">{label}</button></form>'
+
+    def _approved(self, known: dict[str, Study | None]) -> str:
+        if not known:
+            return "<section><h2>Studies that are answered</h2><p>None.</p></section>"
+        counts: dict[str, int] = {}
+        for (digest, _, _), total in self.ledger.totals.items():
+            counts[digest] = counts.get(digest, 0) + total.times
+        rows = (
+            (
+                escape(study.title if study else "no copy of its file is kept"),
+                f"<code>{digest[:16]}</code>",
+                f"{counts.get(digest, 0):,}",
+                self._form("revoke", study, "Revoke", "quiet") if study else "",
+            )
+            for digest, study in known.items()
+        )
+        table = markup.table(("study", "SHA-256", "answers", ""), rows, numbers={2})
+        return f"<section><h2>Studies that are answered</h2>{table}</section>"
+
+    def _decisions(self) -> str:
+        last = approval.decisions(self.node)[-MOST_DECISIONS:][::-1]
+        if not last:
+            return ""
+        rows = (
+            (escape(when(d.time)), escape(d.title or "-"), f"<code>{escape(d.study[:16])}</code>", escape(d.decision))
+            for d in last
+        )
+        table = markup.table(("when", "study", "SHA-256", "decision"), rows)
+        return f"<section><h2>Decisions</h2>{table}</section>"
+
+    # ---- budget, rules, ledger ----
+
+    def _budget(self) -> str:
+        limit = policy.read(self.node.paths["policy"]).privacy
+        if limit is None:
+            return ""
+        looks = self.ledger.looks
+        spent = budget.spent(looks, limit.delta)
+        bar = f'<progress value="{spent:.4f}" max="{limit.epsilon}" aria-label="budget spent"></progress>'
+        says = f"epsilon {spent:.2f} of {limit.epsilon:g} spent (delta {limit.delta:g}), {len(looks)} looks"
+        return f"<section><h2>Budget</h2><p>{escape(says)}</p>{bar}</section>"
+
+    def _rules(self) -> str:
+        rules = policy.read(self.node.paths["policy"])
+        lines = [
+            f"With fewer than {rules.min_rows} rows nothing is answered; no count below {rules.min_rows_per_component:g} rows leaves.",
+            "Single answers (GATHER) are "
+            + ("not given." if not rules.gather else f"given: {rules.gather if rules.gather is not True else 'all'}."),
+            f'Masked sums are "{rules.secure}", with at least {rules.min_cohort} sites.',
+            f"At most {rules.rounds_per_day:,} questions a day are answered.",
+        ]
+        trust = (
+            markup.mark("The policy trusts the coordinator: questions of no approved study are answered too.")
+            if rules.trust_coordinator
+            else ""
+        )
+        dry = (
+            markup.mark("Dry run: nothing leaves, the ledger notes what would have.", good=True)
+            if rules.dry_run
+            else ""
+        )
+        told = f'{trust}{dry}{markup.bullets(lines)}<p class="soft">They stand in policy.toml.</p>'
+        return f"<section><h2>Rules of this node</h2>{told}</section>"
+
+    def _left(self, titles: dict[str, str]) -> str:
+        if not self.ledger.ready.is_set():
+            return '<p role="status">Reading and checking the ledger.</p>'
+        more = '<p><a href="ledger?page=1">Every answer in words</a></p>' if self.ledger.lines else ""
+        return ledger_view.summary(self.ledger, titles) + more
+
+    # ---- what the browser sends ----
+
+    def routes(self) -> list[Route]:
+        """Further addresses of the page."""
+        return [
+            Route("/ledger", self._show_ledger),
+            Route("/approve", self._decide, methods=["POST"]),
+            Route("/refuse", self._decide, methods=["POST"]),
+            Route("/revoke", self._decide, methods=["POST"]),
+            Route("/submit", self._submit, methods=["POST"]),
+        ]
+
+    def _show_ledger(self, request: Request) -> Response:
+        self.ledger.ready.wait()
+        self.ledger.refresh()
+        given = request.query_params.get("page", "1")
+        body = ledger_view.lines(self.ledger, int(given) if given.isdigit() and len(given) < 9 else 1)
+        lead = f'<p class="lead">{len(self.ledger.lines):,} lines, the latest first</p>'
+        return HTMLResponse(
+            document(f"What left {self.node.name}", lead, {"lines": body}, request.scope["nonce"], follows=False)
+        )
+
+    async def _decide(self, request: Request) -> Response:
+        body = await _body(request, MAX_FORM)
+        form = {k: v[0] for k, v in parse_qs((body or b"").decode("utf-8", "replace")).items()}
+        if not self._is_ours(form.get("form", "")):
+            return PlainTextResponse("this form is of another page: reload it", 403)
+        action = request.url.path.rpartition("/")[2]
+        problem = await run_in_threadpool(self._act, action, form.get("study", ""))
+        if problem:
+            return PlainTextResponse(problem, 409)
+        return RedirectResponse("./", status_code=303)
+
+    def _act(self, action: str, digest: str) -> str:
+        """Do what a button says; "" or why not."""
+        try:
+            if action == "revoke":
+                if digest not in policy.read(self.node.paths["policy"]).studies:
+                    return "this study is not approved: reload the page"
+                approval.revoke(self.node, digest)
+                return ""
+            study = next((s for s in approval.waiting(self.node, self.files) if s.digest == digest), None)
+            if study is None:
+                return "this study does not wait any more, or its file has changed: reload the page"
+            (approval.approve if action == "approve" else approval.refuse)(self.node, study)
+            return ""
+        except UnpooledError as error:
+            return str(error)
+
+    async def _submit(self, request: Request) -> Response:
+        if not self._is_ours(request.headers.get("x-form-token", "")):
+            return PlainTextResponse("this form is of another page: reload it", 403)
+        body = await _body(request, MAX_STUDY)
+        if body is None:
+            return PlainTextResponse("the file is too large for a study", 413)
+        try:
+            study = await run_in_threadpool(approval.submit, self.node, body)
+        except UnpooledError as error:
+            return PlainTextResponse(str(error), 400)
+        return PlainTextResponse(f"{study.title} waits for review.")
+
+    def _is_ours(self, given: str) -> bool:
+        return compare_digest(given.encode(), self.form_token.encode())
+
+
+def _roles(study: Study) -> list[str]:
+    data = study.config["data"]
+    return [f"{data[key]} ({key})" for key in ("label", "weight") if data.get(key)]
+
+
+def _rehearsal(found: Review | str | None) -> str:
+    """What a rehearsal on the node's own table has shown."""
+    if found is None:
+        return '<p role="status">Rehearsing with this node\'s own table; nothing is sent. The button to approve comes with the result.</p>'
+    if isinstance(found, str):
+        return markup.mark(f"The rehearsal stopped: {found}")
+    failed = markup.mark(f"The rehearsal stopped: {found.failure}") if found.failure else ""
+    warnings = "".join(markup.mark(text) for text in found.warnings)
+    fine = "" if failed or warnings else markup.mark("The rehearsal found nothing to warn of.", good=True)
+    return failed + warnings + fine + markup.folded("What would leave", _questions(found))
+
+
+def _questions(found: Review) -> str:
+    rows = (
+        (
+            f"<code>{escape(q.name)}</code> {escape(words.question(q.name))}",
+            f'<strong class="warn">{escape(words.RISK)}</strong>'
+            if q.kind == "gather"
+            else ledger_view.KINDS.get(q.kind, q.kind),
+            f"{q.times:,}",
+            f"{q.numbers:,}",
+            "-" if q.least_rows == float("inf") else f"{q.least_rows:,.0f}",
+        )
+        for q in found.questions
+    )
+    head = ("question", "its answer is", "times", "numbers", "fewest rows behind a number")
+    caption = f"A rehearsal of at most {review.REHEARSED} rounds, with this node's rows dealt out to pretended sites."
+    return markup.table(head, rows, numbers={2, 3, 4}, caption=caption, roomy=True)
+
+
+async def _body(request: Request, most: int) -> bytes | None:
+    """What was sent; None if it is more than `most` bytes."""
+    found = b""
+    async for part in request.stream():
+        found += part
+        if len(found) > most:
+            return None
+    return found
+
+
+def serve(node: NodeConfig, files: Sequence[Path] = (), port: int = 0) -> Any:
+    """The server of a node's page, ready to run."""
+    from unpooled.pages.server import Server
+
+    page = NodePage(node, files)
+    return Server(page, page.routes(), port)

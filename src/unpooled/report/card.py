@@ -1,0 +1,241 @@
+"""A model card of a run, in Markdown and HTML: intended use, data by site, metrics by site, privacy, limits.
+
+Only numbers that may be shown: counts below ten are not written out, and a private run shows no number without noise.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from html import escape
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from unpooled import store
+from unpooled.progress import size
+from unpooled.report import folder as folders
+from unpooled.report import kinds, markup, words
+from unpooled.report.folder import RunFolder
+from unpooled.report.markup import Section
+from unpooled.report.page import MASK, facts, lead, privacy_line
+
+FEW = 10  # a smaller count of rows is not written out
+NOT_FOR = {  # kind of model -> what it is not for
+    "mixtures": "Clusters describe the rows of these sites. They are no diagnoses, and a row's cluster is no fact about a person.",
+    "imputers": "Filled-in values are estimates. Use them with their intervals or several draws, never as measurements.",
+    "classifiers": "Do not decide about single people by this model alone. Check it first at a site unlike those below.",
+    "concepts": "A concept is a pattern of labels that sites share. It does not say which site labels rightly.",
+    "regressions": "Coefficients are associations, not effects. Do not predict far outside the range of the data below.",
+    "shelf": "Numbers describe the rows of these sites. They do not speak for other sites or people.",
+}
+
+
+class Table(NamedTuple):
+    """A table of plain text."""
+
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+class Part(NamedTuple):
+    """One heading of a card: sentences, then tables."""
+
+    title: str
+    sentences: Sequence[str]
+    tables: Sequence[Table] = ()
+
+
+def write_card(folder: Path, use: str = "") -> list[Path]:
+    """Write card.md and card.html into a run folder; what the model is for is kept for the next time."""
+    path = folder / "card.json"
+    run = folders.read(folder)
+    if use:
+        store.write_file(path, json.dumps({"use": use}).encode())
+    use = folders.contents(path).get("use", "")
+    made = parts(run, use)
+    store.write_file(folder / "card.md", markdown(run, made).encode())
+    store.write_file(folder / "card.html", html(run, made).encode())
+    return [folder / "card.md", folder / "card.html"]
+
+
+def parts(run: RunFolder, use: str) -> list[Part]:
+    """The headings of a card, in order."""
+    return [_model(run), _use(run, use), _data(run), _metrics(run), _privacy(run), _limits(run)]
+
+
+# ---- what it says ----
+
+
+def _model(run: RunFolder) -> Part:
+    shown = {k: v for k, v in facts(run).items() if k not in ("sent up", "sent down")}
+    settings = {k: v for k, v in run.config["model"].items() if k != "name"}
+    said = [_sentence(lead(run))]
+    if run.model is None:
+        said.append("The run has not finished: this card has no model yet.")
+    said.append(
+        f"Settings: {', '.join(f'{k} = {v!r}' for k, v in settings.items())}."
+        if settings
+        else "All settings are defaults."
+    )
+    return Part("Model", said, [Table(("", ""), list(shown.items()))])
+
+
+def _use(run: RunFolder, use: str) -> Part:
+    study = run.config.get("study", {})
+    told = use or study.get("purpose") or ""
+    first = _sentence(told) if told else 'Not told yet: `unpooled card RUN --use "..."` adds it.'
+    title = [f"Study: {study['title']}."] if study.get("title") else []
+    limit = NOT_FOR.get(kinds.KINDS.get(run.name, ""), "")
+    return Part("Intended use", [*title, first, *([limit] if limit else [])])
+
+
+def _data(run: RunFolder) -> Part:
+    columns = run.columns
+    said = [f"{len(columns)} columns: {', '.join(columns)}."] if columns else []
+    rows = [(name, _count(own["rows"]), _share(own.get("missing"))) for name, own in run.clients.items()]
+    left_out = run.summary.get("n_clients", len(rows)) - len(rows)
+    if left_out > 0:
+        said.append(f"{left_out} more sites are not listed.")
+    return Part("Data by site", said, [Table(("site", "rows", "missing values"), rows)] if rows else [])
+
+
+def _count(rows: int | None) -> str:
+    if rows is None:
+        return "not told"
+    return f"{rows:,}" if rows >= FEW else f"fewer than {FEW}"
+
+
+def _share(missing: Sequence[float] | None) -> str:
+    return f"{np.mean(missing):.0%}" if missing else "not told"
+
+
+def _metrics(run: RunFolder) -> Part:
+    found = run.summary.get("measured", {})
+    made = {"classifier": _accuracy, "regressor": _errors, "imputer": _filled, "scores": _losses}.get(
+        found.get("kind", "")
+    )
+    return Part("Metrics", _likelihood(run)) if made is None else made(found, run)
+
+
+def _accuracy(found: dict[str, Any], run: RunFolder) -> Part:
+    total = np.array(found["confusion"])
+    share = np.trace(total) / max(total.sum(), 1)
+    said = f"Accuracy {share:.1%}, log loss {found['log_loss']:.3g}, on {_whose(found)}."
+    rows = [
+        (name, f"{site['right'] / site['rows']:.1%}" if site["rows"] >= FEW else "-")
+        for name, site in found["sites"].items()
+    ]
+    return Part("Metrics", [said], [Table(("site", "accuracy"), rows)])
+
+
+def _errors(found: dict[str, Any], run: RunFolder) -> Part:
+    said = f"Root mean squared error by site, on {_whose(found)}; predicting the mean has {found['spread']:.4g}."
+    rows = [
+        (name, f"{np.sqrt(site['squares'] / site['rows']):.4g}" if site["rows"] >= FEW else "-")
+        for name, site in found["sites"].items()
+    ]
+    return Part("Metrics", [said], [Table(("site", "error"), rows)])
+
+
+def _filled(found: dict[str, Any], run: RunFolder) -> Part:
+    said = "Root mean squared error of known cells that were hidden, filled in by their column's mean and by the model."
+    rows = [(name, f"{b:.4g}", f"{a:.4g}") for name, b, a in zip(run.columns, found["before"], found["after"])]
+    return Part("Metrics", [said], [Table(("column", "mean", "model"), rows)])
+
+
+def _losses(found: dict[str, Any], run: RunFolder) -> Part:
+    rows = [(m.replace("_", " "), f"{found['mean'][m]:.5g}", f"{found['stderr'][m]:.2g}") for m in found["mean"]]
+    table = Table(("metric", "mean", "standard error by site"), rows)
+    return Part("Metrics", [f"Held-out losses per row, {found['folds']} folds."], [table])
+
+
+def _whose(found: dict[str, Any]) -> str:
+    return "held-out rows" if found.get("folds") else "the rows of the fit (new rows will do worse)"
+
+
+def _likelihood(run: RunFolder) -> list[str]:
+    values = {
+        "log-likelihood per row": getattr(run.model, "lower_bound_", None),
+        "BIC": getattr(run.model, "bic_", None),
+    }
+    said = [f"{name[0].upper()}{name[1:]}: {float(v):.6g}." for name, v in values.items() if v is not None]
+    return said or ["No metric was measured in this run."]
+
+
+def _privacy(run: RunFolder) -> Part:
+    masked = sum(MASK in e.get("steps", "") for e in run.ledger)
+    kinds_of = {kind: sum(e["kind"] == kind for e in run.ledger) for kind in ("sum", "gather", "tell")}
+    said = [f"{kinds_of['sum']:,} sums were asked, {masked:,} of them masked so that nobody sees a single site's part."]
+    names = sorted({e["question"] for e in run.ledger if e["kind"] == "gather"})
+    if names:
+        said.append(
+            f"{kinds_of['gather']:,} times single answers were asked (GATHER: {', '.join(names)}). {words.RISK}"
+        )
+    else:
+        said.append("No single answer was asked for.")
+    said.append(
+        _sentence(privacy_line(run))
+        if privacy_line(run)
+        else "No noise was added: there is no guarantee of differential privacy."
+    )
+    said.append(f"{size(sum(e['bytes_up'] for e in run.ledger))} were sent by all sites together.")
+    return Part("Privacy", said)
+
+
+def _limits(run: RunFolder) -> Part:
+    said = []
+    asked, answered = sum(e["asked"] for e in run.ledger), sum(e["answered"] for e in run.ledger)
+    if answered < asked:
+        said.append(f"{asked - answered:,} of {asked:,} questions were not answered: some rounds lack some sites.")
+    small = [n for n, own in run.clients.items() if own["rows"] is not None and own["rows"] < 100]
+    if small:
+        said.append(f"Fewer than 100 rows at {markup.listed(small)}: what is said of these sites is uncertain.")
+    if getattr(run.model, "converged_", True) is False:
+        said.append("The fit stopped at its limit of rounds before it had settled.")
+    if run.summary.get("measured", {}).get("folds") == 0 and run.summary["measured"].get("kind"):
+        said.append("Metrics are on the rows of the fit; `[validation] cv = 5` in the config measures held-out rows.")
+    said.append("Sites chose to take part; they do not stand for all sites.")
+    return Part("Limits", said)
+
+
+def _sentence(text: str) -> str:
+    text = text.strip()
+    return text if text.endswith((".", "!", "?")) else f"{text}."
+
+
+# ---- how it is written ----
+
+
+def markdown(run: RunFolder, made: Iterable[Part]) -> str:
+    """The card as Markdown."""
+    blocks = [f"# Model card: {run.name}"]
+    for part in made:
+        blocks.append(f"## {part.title}")
+        blocks += list(part.sentences)
+        blocks += [_markdown_table(t) for t in part.tables]
+    return "\n\n".join(blocks) + "\n"
+
+
+def _markdown_table(table: Table) -> str:
+    clean = lambda cell: cell.replace("|", "\\|").replace("\n", " ")  # noqa: E731
+    lines = [table.head, ["---"] * len(table.head), *table.rows]
+    return "\n".join("| " + " | ".join(clean(str(c)) for c in line) + " |" for line in lines)
+
+
+def html(run: RunFolder, made: Iterable[Part]) -> str:
+    """The card as one HTML file."""
+    header = f'<h1>Model card: {escape(run.name)}</h1><p class="lead">{escape(lead(run))}</p>'
+    return markup.page(f"Model card: {run.name}", header, [Section(part.title, _html_part(part)) for part in made])
+
+
+def _html_part(part: Part) -> str:
+    said = "".join(markup.paragraph(text) for text in part.sentences)
+    tables = (
+        markup.table(
+            t.head, [[escape(str(c)) for c in row] for row in t.rows], numbers=range(1, len(t.head)), caption=part.title
+        )
+        for t in part.tables
+    )
+    return said + "".join(tables)

@@ -1,0 +1,77 @@
+"""The page of a check: what differs between sites' tables, and what each column is at each site; as text and as HTML."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+
+from unpooled.data.check import ColumnProfile, Finding, Profile
+from unpooled.report.page import CSS, table
+
+NO_FINDING = "The tables match: nothing was found that a fit would stumble over."
+
+
+def text(profiles: Sequence[Profile], findings: Sequence[Finding]) -> str:
+    """The page for a terminal."""
+    lines = [f"{len(profiles)} sites, {sum(p.rows for p in profiles)} rows", ""]
+    lines += _grid(profiles)
+    lines += ["", *([f"{len(findings)} to look at:"] if findings else [NO_FINDING])]
+    lines += [f"  {f.site or 'all sites'}: {f.text}" for f in findings]
+    return "\n".join(lines)
+
+
+def _grid(profiles: Sequence[Profile]) -> list[str]:
+    """One line per column, one field per site."""
+    rows = [["column", *(p.name for p in profiles)], ["rows", *(str(p.rows) for p in profiles)]]
+    rows += [[name, *(_cell(p, name) for p in profiles)] for name in _names(profiles)]
+    widths = [max(len(row[j]) for row in rows) for j in range(len(rows[0]))]
+    return ["  ".join(field.ljust(width) for field, width in zip(row, widths)).rstrip() for row in rows]
+
+
+def _names(profiles: Sequence[Profile]) -> list[str]:
+    return list(dict.fromkeys(name for p in profiles for name in p.names))
+
+
+def _cell(p: Profile, name: str) -> str:
+    if p.problem:
+        return "?"
+    if name not in p.names:
+        return "-"
+    c = p[name]
+    gaps = f", {c.missing:.0%} missing" if c.missing >= 0.005 else ""
+    return f"{c.kind}{_values(c)}{gaps}"
+
+
+def _values(c: ColumnProfile) -> str:
+    if c.kind in ("category", "ordered"):
+        return f" of {len(c.levels)}"
+    return f" {c.quantiles[2]:.4g}" if c.quantiles and c.kind not in ("id", "date") else ""
+
+
+def page(profiles: Sequence[Profile], findings: Sequence[Finding], toml: str) -> str:
+    """The page as one HTML file."""
+    head = f'<!doctype html><html lang="en"><meta charset="utf-8"><title>Check of tables</title><style>{CSS}</style>'
+    return f"{head}<body>{body(profiles, findings, toml)}</body></html>"
+
+
+def body(profiles: Sequence[Profile], findings: Sequence[Finding], toml: str) -> str:
+    """The page's contents."""
+    lead = f"{len(profiles)} sites, {sum(p.rows for p in profiles)} rows"
+    rows = [["rows", *(str(p.rows) for p in profiles)]]
+    rows += [[escape(name), *(escape(_cell(p, name)) for p in profiles)] for name in _names(profiles)]
+    grid = table(["column", *(p.name for p in profiles)], rows)
+    what = "The kind of each column, the median of numbers, the number of levels."
+    return (
+        f'<h1>Check of tables</h1><p class="lead">{escape(lead)}</p>'
+        f"<h2>To look at</h2>{_list(findings)}"
+        f"<h2>Columns by site</h2><p>{what}</p>{grid}"
+        f"<h2>[columns] to start from</h2><pre>{escape(toml)}</pre>"
+    )
+
+
+def _list(findings: Sequence[Finding]) -> str:
+    if not findings:
+        return f"<p>{NO_FINDING}</p>"
+    return table(
+        ["site", "what", "finding"], [[escape(v) for v in (f.site or "all", f.what, f.text)] for f in findings]
+    )

@@ -1,0 +1,165 @@
+"""How a fitted model does on rows that are in this process: sums by site, for the report. Nothing is sent.
+
+A run over a network has no rows here, and nothing is measured by this file.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from unpooled.arrays import to_numpy
+from unpooled.client import Client
+from unpooled.report.kinds import KINDS
+
+BINS = 10  # of reliability
+RESIDUAL_BINS = 21
+LEVELS = [0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95]
+HIDE_EVERY = 10  # one in so many known cells of a row is hidden at a time
+MOST_ROWS = 20_000  # of each site that a model is tried on, spread over its table
+
+Pair = tuple[Any, Client]  # a fitted model, and rows of a client to try it on
+
+
+def measure(pairs: Iterable[Pair], folds: int = 0) -> dict[str, Any]:
+    """Sums over the rows of all pairs, by the kind of model; empty if the model says nothing that can be compared."""
+    some = [(model, _fewer(client)) for model, client in pairs if len(to_numpy(client.w))]
+    if not some:
+        return {}
+    kind = KINDS.get(type(some[0][0]).__name__, "")
+    labelled = all(client.y is not None for _, client in some)
+    if labelled and kind in ("classifiers", "concepts"):
+        return {"kind": "classifier", "folds": folds, **_classified(some)}
+    if labelled and kind == "regressions":
+        return {"kind": "regressor", "folds": folds, **_predicted(some)}
+    numbers = all(to_numpy(client.x).dtype.kind in "fiu" for _, client in some)
+    if kind == "imputers" and numbers and hasattr(some[0][0], "hidden_rmse_"):
+        return {"kind": "imputer", **_filled(some)}
+    return {}
+
+
+def _fewer(client: Client) -> Client:
+    """At most MOST_ROWS of a client's rows, equally far apart."""
+    x, step = to_numpy(client.x), -(-len(to_numpy(client.w)) // MOST_ROWS)
+    y = None if client.y is None else to_numpy(client.y)[::step]
+    return Client(client.name, x[::step], y)
+
+
+def _own(method: Any, client: Client) -> dict[str, str]:
+    """`client=` for a model that has a personal version for this client."""
+    return {"client": client.name} if "client" in inspect.signature(method).parameters else {}
+
+
+# ---- classes ----
+
+
+def _classified(pairs: list[Pair]) -> dict[str, Any]:
+    classes = to_numpy(pairs[0][0].classes_)
+    k = len(classes)
+    confusion, loss, rows = np.zeros((k, k)), 0.0, 0
+    bins = np.zeros((3, BINS))
+    sites: dict[str, dict[str, int]] = {}
+    for model, client in pairs:
+        x, code = _known_labels(client, classes)
+        if not len(code):
+            continue
+        p = np.asarray(model.predict_proba(x, **_own(model.predict_proba, client)), dtype=float)
+        said, sure = p.argmax(1), p.max(1)
+        right = said == code
+        np.add.at(confusion, (code, said), 1)
+        loss -= float(np.log(np.maximum(p[np.arange(len(p)), code], 1e-12)).sum())
+        rows += len(p)
+        at = np.minimum((sure * BINS).astype(int), BINS - 1)
+        for i, values in enumerate((np.ones(len(p)), sure, right)):
+            np.add.at(bins[i], at, values)
+        site = sites.setdefault(client.name, {"rows": 0, "right": 0})
+        site["rows"] += len(p)
+        site["right"] += int(right.sum())
+    return {
+        "classes": [str(c) for c in classes],
+        "confusion": confusion.astype(int).tolist(),
+        "log_loss": loss / max(rows, 1),
+        "reliability": dict(zip(("rows", "sure", "right"), bins.tolist())),
+        "sites": sites,
+    }
+
+
+def _known_labels(client: Client, classes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(rows, codes of their labels) of the rows whose label the model knows."""
+    y = to_numpy(client.y)
+    code = np.minimum(np.searchsorted(classes, y), len(classes) - 1)
+    known = classes[code] == y
+    return to_numpy(client.x)[known], code[known]
+
+
+# ---- numbers ----
+
+
+def _predicted(pairs: list[Pair]) -> dict[str, Any]:
+    residuals, inside, truth = [], [], []
+    sites: dict[str, dict[str, Any]] = {}
+    for model, client in pairs:
+        x, y = to_numpy(client.x), np.asarray(to_numpy(client.y), dtype=float)
+        mean = np.asarray(model.predict(x, **_own(model.predict, client)), dtype=float)
+        if mean.shape != y.shape or y.ndim != 1:
+            return {"sites": {}, "residuals": [], "edges": [], "spread": 0.0, "levels": [], "coverage": []}
+        apart = y - mean
+        site = sites.setdefault(client.name, {"rows": 0, "squares": 0.0, "sum": 0.0})
+        site["rows"] += len(y)
+        site["squares"] += float((apart**2).sum())
+        site["sum"] += float(apart.sum())
+        residuals.append(apart)
+        truth.append(y)
+        inside.append(_inside(model, x, y))
+    every, y = np.concatenate(residuals), np.concatenate(truth)
+    counts, edges = _histogram(every)
+    known = [i for i in inside if i is not None]
+    covered = np.concatenate(known, 1).mean(1).tolist() if len(known) == len(pairs) else []
+    return {
+        "sites": sites,
+        "residuals": counts.tolist(),
+        "edges": edges.tolist(),
+        "spread": float(y.std()),
+        "levels": LEVELS,
+        "coverage": covered,
+    }
+
+
+def _inside(model: Any, x: np.ndarray, y: np.ndarray) -> np.ndarray | None:
+    """(levels, n) whether each row is in its interval; None if the model has no intervals."""
+    if not (hasattr(model, "interval") and hasattr(model, "noise_variance_")):  # of new rows, not of the mean
+        return None
+    found = [model.interval(x, level) for level in LEVELS]
+    return np.stack([(y >= low) & (y <= high) for low, high in found])
+
+
+def _histogram(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Counts between symmetric ends that hold all but two in a hundred; what is beyond counts at the ends."""
+    reach = float(np.quantile(np.abs(values), 0.98)) or 1.0
+    edges = np.linspace(-reach, reach, RESIDUAL_BINS + 1)
+    return np.histogram(np.clip(values, -reach, reach), bins=edges)
+
+
+# ---- gaps ----
+
+
+def _filled(pairs: list[Pair]) -> dict[str, Any]:
+    """Root mean squared errors by column of hidden cells, filled in by the model and by the mean of known cells."""
+    model = pairs[0][0]
+    tables = [to_numpy(client.x).astype(float) for _, client in pairs]
+    mean = np.nanmean(np.concatenate(tables), 0)
+    d = len(mean)
+    squares, cells = np.zeros((2, d)), np.zeros(d)
+    for x in tables:
+        known = ~np.isnan(x)
+        turn = (np.arange(len(x))[:, None] + np.arange(d)) % max(d, HIDE_EVERY)
+        hidden = known & (turn == 0) & (known.sum(1, keepdims=True) > 1)
+        filled = np.asarray(model.transform(np.where(hidden, np.nan, x)), dtype=float)
+        for i, guess in enumerate((np.broadcast_to(mean, x.shape), filled)):
+            squares[i] += np.where(hidden, (np.where(known, x, 0.0) - guess) ** 2, 0.0).sum(0)
+        cells += hidden.sum(0)
+    errors = np.sqrt(squares / np.maximum(cells, 1))
+    return {"before": errors[0].tolist(), "after": errors[1].tolist(), "cells": int(cells.sum())}

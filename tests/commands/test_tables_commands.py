@@ -1,0 +1,91 @@
+"""`unpooled check`, and `run` and `predict` on mixed tables."""
+
+import csv
+import json
+import tomllib
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from unpooled.cli import main
+
+
+@pytest.fixture(name="folder")
+def folder_(tmp_path):
+    rng = np.random.default_rng(0)
+    (tmp_path / "sites").mkdir()
+    for i, site in enumerate(("basel", "bern")):
+        n = 80 + 10 * i
+        sex = rng.choice(["female", "male"], n)
+        frame = pd.DataFrame(
+            {"patient": [f"{site}{j}" for j in range(n)], "age": rng.normal(60, 9, n).round(), "sex": sex}
+        )
+        frame["pain"] = rng.choice(["none", "mild", "strong"], n)
+        frame["event"] = np.where(rng.random(n) < 0.3 + 0.4 * (sex == "male"), "yes", "no")
+        frame.to_csv(tmp_path / "sites" / f"{site}.csv", index=False)
+    return tmp_path
+
+
+def test_check_writes_columns_that_run_and_predict_go_on_with(folder, capsys):
+    sites, kinds = str(folder / "sites"), folder / "columns.toml"
+    assert main(["check", sites, "--label", "event", "--toml", str(kinds), "--html", str(folder / "check.html")]) == 0
+    assert "The tables match" in capsys.readouterr().out
+    assert "<h1>Check of tables</h1>" in (folder / "check.html").read_text()
+    columns = tomllib.loads(kinds.read_text())["columns"]
+    assert columns["patient"]["kind"] == "id"
+    config = f'[model]\nname = "LogisticRegression"\n[data]\npath = "sites"\nlabel = "event"\n\n{kinds.read_text()}'
+    (folder / "run.toml").write_text(config)
+    assert main(["run", str(folder / "run.toml"), "--out", str(folder / "run")]) == 0
+    capsys.readouterr()
+    new = folder / "sites" / "bern.csv"
+    assert main(["predict", str(folder / "run"), str(new), "--keep"]) == 0
+    rows = list(csv.DictReader(capsys.readouterr().out.splitlines()))
+    assert list(rows[0]) == ["patient", "event", "prediction", "p_no", "p_yes"]
+    assert rows[3]["patient"] == "bern3"
+    assert {row["prediction"] for row in rows} == {"no", "yes"}
+    assert main(["predict", str(folder / "run"), str(new), "--json"]) == 0
+    assert list(json.loads(capsys.readouterr().out))[:2] == ["patient", "prediction"]
+    assert main(["predict", str(folder / "run"), str(new), "--interval", "0.9"]) == 1
+    assert "has no intervals" in capsys.readouterr().err
+
+
+def test_a_mismatch_stops_a_run_with_the_advice_to_check(folder, capsys):
+    path = folder / "sites" / "bern.csv"
+    pd.read_csv(path).rename(columns={"age": "Alter"}).to_csv(path, index=False)
+    assert main(["check", str(folder / "sites"), "--json"]) == 1
+    (found,) = json.loads(capsys.readouterr().out)["findings"]
+    assert found["what"] == "name"
+    config = (
+        '[model]\nname = "LogisticRegression"\n[data]\npath = "sites"\nlabel = "event"\n[columns]\npatient = "id"\n'
+    )
+    (folder / "run.toml").write_text(config)
+    assert main(["run", str(folder / "run.toml"), "--out", str(folder / "run")]) == 1
+    assert "run `unpooled check`" in capsys.readouterr().err
+    (folder / "run.toml").write_text(config + '[sites.bern]\nage = "Alter"\n')
+    assert main(["check", str(folder / "run.toml")]) == 0
+    assert main(["run", str(folder / "run.toml"), "--out", str(folder / "run")]) == 0
+
+
+def test_intervals_and_columns_by_name(folder, capsys):
+    for site in ("basel", "bern"):
+        path = folder / "sites" / f"{site}.csv"
+        frame = pd.read_csv(path)
+        frame["cost"] = frame.age * 2 + (frame.sex == "male") * 10 + np.arange(len(frame)) % 7
+        frame.drop(columns="event").to_csv(path, index=False)
+    config = '[model]\nname = "BayesianRegression"\n[data]\npath = "sites"\nlabel = "cost"\n[columns]\npatient = "id"\n'
+    (folder / "run.toml").write_text(config)
+    assert main(["run", str(folder / "run.toml"), "--out", str(folder / "run")]) == 0
+    capsys.readouterr()
+    assert (
+        main(["predict", str(folder / "run"), str(folder / "sites" / "bern.csv"), "--interval", "0.9", "--id", "sex"])
+        == 0
+    )
+    rows = list(csv.DictReader(capsys.readouterr().out.splitlines()))
+    assert list(rows[0]) == ["patient", "sex", "prediction", "std", "lower", "upper"]
+    assert all(float(r["lower"]) < float(r["prediction"]) < float(r["upper"]) for r in rows)
+
+
+def test_nothing_to_check_is_one_sentence(capsys):
+    assert main(["check"]) == 1
+    assert "nothing to check" in capsys.readouterr().err

@@ -1,0 +1,133 @@
+"""A check names what differs between sites' tables and nothing where they match."""
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import unpooled as up
+from unpooled.data.check import Profile, profile
+from unpooled.data.check.codes import number_codes
+from unpooled.data.check.profile import histogram
+
+BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "check_mismatches.py"
+
+
+@pytest.fixture(name="planted", scope="module")
+def planted_():
+    spec = importlib.util.spec_from_file_location("check_mismatches", BENCHMARK)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["check_mismatches"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def names(found):
+    return [(f.what, f.column, f.site) for f in found.findings]
+
+
+@pytest.mark.parametrize("seed", [7, 8])
+def test_every_planted_mismatch_is_named_with_its_column_and_site(planted, seed):
+    for i, (title, what, column, plant) in enumerate(planted.MISMATCHES):
+        tables, rng = planted.hospitals(1000 * seed + i), np.random.default_rng(i)
+        tables[planted.ODD] = plant(tables[planted.ODD], rng)
+        assert (what, column, planted.ODD) in names(up.check(tables)), title
+
+
+def test_nothing_is_named_where_tables_match(planted):
+    for seed in range(20, 26):
+        assert names(up.check(planted.hospitals(seed), label="event")) == []
+
+
+def test_the_block_it_writes_fits_the_tables(planted):
+    tables = planted.hospitals(3)
+    columns = up.check(tables).columns
+    assert columns["patient"] == {"kind": "id"}
+    assert columns["sex"] == {"kind": "binary", "levels": ["female", "male"]}
+    assert columns["visit"] == {"kind": "date"}
+    fed = up.federate(tables, label="event", columns=columns)
+    assert "patient" not in fed.columns
+    tables["zurich"] = tables["zurich"].assign(chol=tables["zurich"].chol.where(tables["zurich"].chol > 190, 0.0))
+    assert up.check(tables).columns["chol"]["missing"] == [0]
+
+
+def test_what_is_declared_is_compared_and_no_longer_told(planted):
+    tables = planted.hospitals(4)
+    odd = tables["zurich"]
+    tables["zurich"] = odd.assign(height=odd.height / 2.54, sex=odd.sex.map({"male": "M", "female": "F"}))
+    assert {f[:2] for f in names(up.check(tables))} == {("unit", "height"), ("levels", "sex")}
+    columns = {**up.check(planted.hospitals(4)).columns, "height": {"kind": "real", "unit": "cm"}}
+    own = {"zurich": {"height": {"unit": "in"}, "sex": {"levels": {"M": "male", "F": "female"}}}}
+    assert names(up.check(tables, columns=columns, sites=own)) == []
+    assert ("levels", "sex", "zurich") in names(up.check(tables, columns=columns))
+
+
+def test_labels_rows_constant_and_empty_columns_are_told_of():
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame(
+        {"a": rng.normal(size=60), "b": rng.normal(size=60), "c": 1.0, "y": rng.choice(["n", "p"], 60)}
+    )
+    odd = table.head(8).assign(b=np.nan, y=["n", None] * 4)
+    found = names(up.check({"x": table, "y": table.assign(a=3.0), "z": odd}, label="y"))
+    assert set(found) == {
+        ("constant", "c", ""),
+        ("constant", "a", "y"),
+        ("missing", "b", "z"),
+        ("rows", "", "z"),
+        ("label", "y", "z"),
+    } | {f for f in found if f == ("missing", "y", "z")}
+
+
+def test_a_file_that_cannot_be_read_is_a_finding_of_its_site(tmp_path):
+    pd.DataFrame({"a": range(20), "b": range(20, 40)}).to_csv(tmp_path / "good.csv", index=False)
+    (tmp_path / "latin.csv").write_bytes("a;b\n1;é\n".encode("latin-1"))
+    (found,) = up.check(tmp_path).findings
+    assert (found.what, found.site) == ("table", "latin")
+    assert "UTF-8" in found.text
+
+
+def test_the_page_is_whole_and_escapes_what_sites_wrote(tmp_path):
+    table = pd.DataFrame({"<b>": np.arange(30.0), "t": ["<script>", "b", "c"] * 10})
+    found = up.check({"one": table, "<i>two": table.rename(columns={"t": "u"})})
+    page = found.save(tmp_path / "check.html").read_text()
+    assert "<script>" not in page
+    assert "&lt;b&gt;" in page
+    assert page == page.strip()
+    assert "has no column" in str(found)
+    assert "[columns]" in found.toml
+
+
+def test_counts_below_the_floor_stay_at_the_site():
+    rng = np.random.default_rng(1)
+    columns = {
+        "sex": np.array(["m"] * 50 + ["f"] * 40 + ["rare"] * 3, dtype=object),
+        "x": np.concatenate([rng.normal(100, 10, 91), [1e6, 2e6]]),
+    }
+    told = profile("a", columns, floor=5)
+    assert told.rows == 90
+    assert told["sex"].levels == {"m": 50, "f": 40}
+    assert told["x"].quantiles[4] < 1000
+    assert Profile.unpack(told.pack()) == told
+    edges, counts = histogram(columns["x"], 5)
+    assert counts[counts > 0].min() >= 5
+    assert len(edges) == len(counts) + 1
+    exact = profile("a", columns)["x"].quantiles
+    np.testing.assert_allclose(told["x"].quantiles[1:4], exact[1:4], rtol=0.1)
+
+
+@pytest.mark.parametrize(
+    ("values", "codes"),
+    [
+        (np.r_[np.arange(100.0, 160), 0, 0, 0], {"0": 3}),
+        (np.r_[np.arange(20.0, 80), [-9] * 4], {"-9": 4}),
+        (np.r_[np.arange(20.0, 80), [999] * 4], {"999": 4}),
+        (np.r_[np.arange(60, 99.0), [99] * 4], {}),
+        (np.r_[np.arange(0.0, 60), 0, 0], {}),
+        (np.r_[np.linspace(-5, 5, 60), -1, -1], {}),
+    ],
+)
+def test_codes_lie_apart_from_all_other_values(values, codes):
+    assert number_codes(values) == codes

@@ -1,0 +1,85 @@
+"""A linear learner with lr="auto" is scikit-learn's pooled LogisticRegression, however rows are split into clients."""
+
+import numpy as np
+import pytest
+from sklearn.linear_model import LogisticRegression
+
+import unpooled as up
+from unpooled.baselines import FedAvg, FedProx
+from unpooled.learners import exact
+
+
+def rows(n=240, d=5, classes=3, seed=0, shift=0.0):
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(n, d)) * np.arange(1, d + 1) + shift
+    scores = (x - shift) @ rng.normal(size=(d, classes)) / 3
+    return x, (scores + rng.gumbel(size=(n, classes))).argmax(1)
+
+
+def split(x, y, clients=4, seed=1):
+    by = np.random.default_rng(seed).integers(clients, size=len(y))
+    return {f"c{i}": (x[by == i], y[by == i]) for i in range(clients)}
+
+
+@pytest.mark.parametrize("classes", [2, 4])
+@pytest.mark.parametrize("C", [0.1, 1.0, 30.0])
+def test_coefficients_are_those_of_the_pooled_regression(classes, C):
+    x, y = rows(classes=classes)
+    peer = LogisticRegression(C=C, tol=1e-12, max_iter=20_000).fit(x, y)
+    model = FedAvg(C=C, random_state=0).fit(split(x, y))
+    np.testing.assert_allclose(model.coef_, peer.coef_, atol=1e-5)
+    np.testing.assert_allclose(model.intercept_, peer.intercept_, atol=1e-5)
+    np.testing.assert_allclose(model.predict_proba(x), peer.predict_proba(x), atol=1e-5)
+    assert model.converged_
+    assert model.n_iter_ < 20
+
+
+def test_the_split_into_clients_does_not_matter():
+    x, y = rows()
+    one, many = (FedAvg(random_state=0).fit(split(x, y, k)) for k in (1, 6))
+    np.testing.assert_allclose(one.coef_, many.coef_, rtol=1e-8, atol=1e-10)
+
+
+def test_columns_far_from_the_origin_take_the_same_steps():
+    near, far = (FedAvg(random_state=0).fit(split(*rows(shift=shift))) for shift in (0.0, 1e6))
+    np.testing.assert_allclose(near.coef_, far.coef_, atol=1e-6)
+    assert near.n_iter_ == far.n_iter_
+
+
+def test_l_bfgs_reaches_the_same_point(monkeypatch):
+    x, y = rows()
+    newton = FedAvg(random_state=0).fit(split(x, y))
+    monkeypatch.setattr(exact.newton, "fits", lambda inputs, classes: False)
+    lbfgs = FedAvg(random_state=0).fit(split(x, y))
+    np.testing.assert_allclose(lbfgs.coef_, newton.coef_, atol=1e-4)
+    assert lbfgs.n_iter_ > newton.n_iter_
+    assert lbfgs.converged_
+
+
+def test_the_objective_falls_whenever_a_point_is_accepted():
+    x, y = rows(classes=2)
+    x = x * 50  # nearly separable: full steps overshoot
+    model = FedAvg(C=1e4, personalize="none", random_state=0)
+    found = [m.state.objective for m in model.rounds(up.federate(split(x, y)))]
+    assert (np.diff([f for f in found if np.isfinite(f)]) <= 1e-9).all()
+
+
+def test_without_each_row_is_the_refitted_model():
+    """One Newton step from the optimum of all rows comes close to the optimum of all but one."""
+    x, y = rows(n=150, classes=3)
+    model = FedAvg(personalize="none", random_state=0).fit(split(x, y))
+    log_p = np.log(model.predict_proba(x))
+    inverse, centre = model.optimum_
+    left = exact.without_each(x, y, np.ones(len(y)), log_p, inverse[0], centre)
+    for i in (3, 40, 77):
+        others = np.arange(len(y)) != i
+        again = FedAvg(personalize="none", random_state=0).fit(split(x[others], y[others]))
+        refitted = np.log(again.predict_proba(x[i : i + 1]))[0]
+        assert np.abs(left[i] - refitted).max() < 0.1 * np.abs(log_p[i] - refitted).max() + 1e-3
+
+
+def test_the_proximal_variant_ends_at_the_same_optimum():
+    x, y = rows()
+    np.testing.assert_allclose(
+        FedProx(random_state=0).fit(split(x, y)).coef_, FedAvg().fit(split(x, y)).coef_, atol=1e-8
+    )
