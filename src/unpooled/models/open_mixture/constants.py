@@ -101,7 +101,6 @@ FIRST_OFFSET = 0.3  # standard deviation of offsets at the start, over that with
 MAX_OFFSET = 1.0  # its largest value
 MIN_OFFSET = 0.15  # columns with smaller offsets are not named; if all are smaller, there are none
 OFFSETS_CLEARLY = 1.0  # standard errors by which rows held out must be more likely with offsets for these to be removed
-SAID_CLEARLY = 3.0  # the same, for a warning that sites differ
 ALIGN_HELD_OUT = 0.3  # fraction of rows held out to decide whether there are offsets
 
 # ---- new clients ----

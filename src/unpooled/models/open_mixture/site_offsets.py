@@ -30,7 +30,6 @@ from unpooled.models.open_mixture.constants import (
     MAX_OFFSET,
     MIN_OFFSET,
     OFFSETS_CLEARLY,
-    SAID_CLEARLY,
 )
 from unpooled.models.open_mixture.questions import OFFSET, split_rows
 from unpooled.tree import message
@@ -155,9 +154,9 @@ def _compared(answer: Alignment, n: int) -> tuple[int, float, float]:
 
 
 def say_offsets(found: SiteOffsets, columns: Sequence[Any] | None) -> None:
-    """Warn that clients differ as instruments do, and in which columns, if that is clear."""
+    """Warn that clients differ as instruments do, and in which columns."""
     moved = np.flatnonzero(found.scale)
-    if not len(moved) or found.gain < SAID_CLEARLY * found.stderr:
+    if not len(moved):
         return
     names = [str(columns[j]) if columns is not None else str(j) for j in moved[np.argsort(-found.scale[moved])]]
     more = f" and {len(names) - 5} more" if len(names) > 5 else ""
