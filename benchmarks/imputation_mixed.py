@@ -36,7 +36,7 @@ HEART = ["sex", "cp", "fbs", "restecg", "exang", "slope", "thal"]
 
 
 def heart() -> tuple[pd.DataFrame, np.ndarray]:
-    table = pd.DataFrame(shared.table("tables/heart_disease_4hospitals.csv.gz"))
+    table = pd.read_csv(shared.find("heart_disease_4hospitals"))
     site = table.pop("hospital").to_numpy()
     table = table.astype(float)
     for name in HEART:
@@ -45,7 +45,7 @@ def heart() -> tuple[pd.DataFrame, np.ndarray]:
 
 
 def beijing() -> tuple[pd.DataFrame, np.ndarray]:
-    table = pd.DataFrame(shared.table("tables/beijing_pm25.csv.gz"))
+    table = pd.read_csv(shared.find("beijing_pm25"))
     numbers = table[["pm2.5", "DEWP", "TEMP", "PRES", "Iws"]].astype(float)
     return numbers.assign(wind=table["cbwd"].astype(object)), table["year"].to_numpy()
 
