@@ -221,8 +221,8 @@ class LearnerEstimator(ClassifierMixin, Estimator):
     def done(self, state: Any, history: list) -> bool:
         """With tol > 0: whether the log-likelihood per row changed by less than `tol` in the last round."""
         gains = [row["loglik"] for row in history[-2:] if "loglik" in row]
-        given = self.lr != "auto" and not isinstance(self.tol, str)
-        return given and self.tol > 0 and len(gains) == 2 and abs(gains[1] - gains[0]) < self.tol
+        tol = 0.0 if isinstance(self.tol, str) or self.lr == "auto" else float(self.tol)
+        return tol > 0 and len(gains) == 2 and abs(gains[1] - gains[0]) < tol
 
     # ---- the learning rate ----
 

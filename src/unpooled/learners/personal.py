@@ -152,7 +152,7 @@ class Candidates(NamedTuple):
     @property
     def corrected(self) -> np.ndarray:
         """(j,) whether a candidate is a correction that has to be fitted."""
-        return (self.ridge < HELD).any(1)
+        return np.asarray((self.ridge < HELD).any(1))
 
 
 def candidates(bases: int, features: int, nets: int, alone: bool) -> Candidates:
