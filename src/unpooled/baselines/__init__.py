@@ -1,5 +1,6 @@
-"""The methods that the papers compare with, one per file, with the same interface as the models; imported when first
-used.
+"""The methods that the papers compare with, one per file, with the same interface as the models.
+
+A class is imported when it is first used. See each file for what it sends.
 """
 
 from importlib import import_module
@@ -35,10 +36,12 @@ __all__ = list(_PUBLIC)
 
 
 def __getattr__(name: str) -> Any:
+    """Import a class when it is first used."""
     if name in _PUBLIC:
         return getattr(import_module(_PUBLIC[name]), name)
     raise AttributeError(f"module 'unpooled.baselines' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
+    """The names of all classes."""
     return sorted(__all__)

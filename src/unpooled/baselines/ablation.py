@@ -1,4 +1,4 @@
-"""Ablations of FedBNR in which the kernel or the last layer is local: local+local, local+global, avg+local and kd+local.
+"""Ablations of FedBNR in which the kernel or the last layer is local: local+local, local+global, avg+local, kd+local.
 
 Sends one GATHER of a kernel per client, or of last-layer statistics per client.
 """
@@ -36,9 +36,9 @@ class Own(NamedTuple):
 
 @message("ablation.Kernels")
 class Kernels(NamedTuple):
-    """What the round carries on."""
+    """The state: the clients' models so far."""
 
-    models: dict[str, Any]  # a Design of each client, after the round an Own
+    models: dict[str, Any]  # client -> Design; after the round client -> Own
     seed: int
 
 
@@ -60,6 +60,10 @@ class AblatedBNR(Estimator):
     ----------
     personal_ : dict of str to Own
         The model of each client.
+
+    References
+    ----------
+    The ablations in the paper of FedBNR, see `unpooled.FedBNR`.
 
     Examples
     --------
@@ -84,6 +88,7 @@ class AblatedBNR(Estimator):
         self.random_state = random_state
 
     def check(self, fed: Federation) -> None:
+        """Refuse unknown options, and the combination that is FedBNR itself."""
         check_targets(fed)
         one_of("kernel", self.kernel, ("local", "average", "distill"))
         mapping("settings", self.settings)
@@ -92,32 +97,35 @@ class AblatedBNR(Estimator):
             raise BadParameter(f"kernel={self.kernel!r} with last_layer='global' is FedBNR itself: use that")
 
     def init(self, fed: Federation, rng: np.random.Generator) -> Kernels:
-        whole = self._whole(int(rng.integers(2**31)))
+        """The kernel of each client, trained alone or by the rounds of FedBNR."""
+        fedbnr = self._fedbnr(int(rng.integers(2**31)))
         if self.kernel == "local":
-            design = whole.init(fed, rng).design
-            return Kernels(self._alone(fed, whole, design), whole.seed_)
-        for _ in whole.rounds(fed):
+            design = fedbnr.init(fed, rng).design
+            return Kernels(self._alone(fed, fedbnr, design), fedbnr.seed_)
+        for _ in fedbnr.rounds(fed):
             pass
-        return Kernels({name: whole.design_ for name in fed.names}, whole.seed_)
+        return Kernels({name: fedbnr.design_ for name in fed.names}, fedbnr.seed_)
 
-    def _whole(self, random_state: int | None = None) -> FedBNR:
+    def _fedbnr(self, random_state: int | None = None) -> FedBNR:
+        """The FedBNR that this ablation is derived from."""
         kernel = "average" if self.kernel == "local" else self.kernel
         return FedBNR(kernel, random_state=random_state, **(self.settings or {}))
 
-    def _alone(self, fed: Federation, whole: FedBNR, design: Design) -> dict[str, Design]:
-        """Kernels that clients train alone, from the same start."""
-        first = tree.map(to_numpy, fed.sum(statistics.using(**whole._asks()), design))
+    def _alone(self, fed: Federation, fedbnr: FedBNR, design: Design) -> dict[str, Design]:
+        """The kernels that clients train alone, all from the same initial one."""
+        first = tree.map(to_numpy, fed.sum(statistics.using(**fedbnr._asks()), design))
         d = len(design.scaling.x_mean)
         task = Task(design, posterior(first), np.asarray(FIRST_NOISE), np.asarray(FIRST_PRIOR), np.zeros((0, d)))
-        epochs = int(whole.local_epochs * whole.max_iter)
-        answers = fed.gather(own_kernel.using(**whole._asks(), epochs=epochs, rate=float(whole.local_rate)), task)
+        epochs = int(fedbnr.local_epochs * fedbnr.max_iter)
+        answers = fed.gather(own_kernel.using(**fedbnr._asks(), epochs=epochs, rate=float(fedbnr.local_rate)), task)
         found = {name: tree.map(to_numpy, answer.theta) for name, answer in answers.items()}
         return {name: design._replace(kernel=design.kernel._replace(theta=theta)) for name, theta in found.items()}
 
     def step(self, fed: Federation, state: Kernels) -> tuple[Kernels, dict]:
-        whole, designs = self._whole(), state.models
-        whole.seed_ = state.seed
-        ask = statistics.using(**whole._asks() | {"share": whole._last_share()})
+        """The last-layer statistics of each client's kernel: one SUM per kernel, or one GATHER for all."""
+        fedbnr, designs = self._fedbnr(), state.models
+        fedbnr.seed_ = state.seed
+        ask = statistics.using(**fedbnr._asks() | {"share": fedbnr._last_share()})
         if self.last_layer == "global":
             sums = {name: fed.sum(ask, design) for name, design in designs.items()}
         elif self.kernel == "local":
@@ -129,19 +137,37 @@ class AblatedBNR(Estimator):
         return Kernels(own, state.seed), {}
 
     def finish(self, fed: Federation, state: Kernels) -> None:
+        """Set `personal_`."""
         self.personal_, self.seed_ = state.models, state.seed
         self.n_features_in_ = len(next(iter(state.models.values())).design.scaling.x_mean)
 
     def predict(self, X: Any, client: str, return_std: bool = False) -> Any:
-        """Predict the mean of y by the model of one client and, with `return_std`, the standard deviation."""
+        """Predict by the model of one client.
+
+        Parameters
+        ----------
+        X : array of shape (n_samples, n_features)
+            Rows to predict.
+        client : str
+            Name of the client.
+        return_std : bool, default=False
+            Whether to return the standard deviation of y too.
+
+        Returns
+        -------
+        mean : array of shape (n_samples,) or (n_samples, n_outputs)
+            Predictions.
+        std : array of the same shape
+            Only with `return_std=True`.
+        """
         if client not in self.personal_:
             raise BadParameter(f"there is no client {client!r}: {suggest(client, self.personal_)}")
         own = self.personal_[client]
-        view = self._whole().set_params(server_noise=True)
+        view = self._fedbnr().set_params(server_noise=True)
         view.single_output_ = len(own.design.scaling.y_mean) == 1
         view._settle(own.design, own.stats)
         return view.predict(X, return_std=return_std)
 
     def predict_each(self, X: Any) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-        """(mean, std) by each client's model."""
+        """(mean, std) by each client's model, as a dict by client."""
         return {name: self.predict(X, name, return_std=True) for name in self.personal_}

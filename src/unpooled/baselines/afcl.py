@@ -1,7 +1,10 @@
-"""AFCL (Zhang et al., AAAI 2025): seeds compete and cooperate until superfluous ones coincide; K is found.
+"""AFCL (Zhang et al., AAAI 2025): seeds compete and cooperate until superfluous ones coincide.
 
-One GATHER per round of each client's move of every row towards its seed. **The moves reveal the rows**: a move divided
-by the known rate, plus the seed, is the row. `batch` averages so many rows before they leave, as the authors' code can.
+It finds the number of clusters.
+
+One GATHER per round of each client's moves of rows towards their seeds. **The moves reveal the rows**: a move divided
+by the known rate, plus the seed, is the row. `batch` averages this many rows before they leave, as the authors' code
+can.
 """
 
 from __future__ import annotations
@@ -22,18 +25,24 @@ from unpooled.tree import message
 
 @message("afcl.Seeds")
 class Seeds(NamedTuple):
+    """Down: the seeds and the learning rate."""
+
     seeds: Float[Array, "k d"]
     rate: Float[Array, ""]
 
 
 @message("afcl.Moves")
 class Moves(NamedTuple):
+    """Up: for each row or batch of rows, its seed and its move."""
+
     seed: Int[Array, "m"]
     move: Float[Array, "m d"]  # rate times (row - seed)
 
 
 @message("afcl.State")
 class State(NamedTuple):
+    """The seeds, how often each client took part, and the largest move of the last round."""
+
     seeds: Array  # (k, d)
     asked: dict[str, float]  # client -> rounds it took part in
     moved: float
@@ -55,9 +64,10 @@ def moves(down: Seeds, client: Client, *, batch: int) -> Moves:
 
 
 def interact(seeds: np.ndarray, objects: np.ndarray, rates: np.ndarray) -> np.ndarray:
-    """Each object in turn moves its winning seed, and the seeds nearer to the winner than the object, towards itself.
+    """The seeds (k, d) after each object (n, d), in turn, has moved its winning seed towards itself.
 
-    The winner has the least distance times number of earlier wins. The loop is sequential by nature.
+    Seeds nearer to the winner than the object move with it. The winner has the least distance times number of earlier
+    wins. The loop is sequential by definition.
     """
     seeds, wins = np.array(seeds), np.ones(len(seeds))
     for x, rate in zip(objects, rates):
@@ -70,7 +80,7 @@ def interact(seeds: np.ndarray, objects: np.ndarray, rates: np.ndarray) -> np.nd
 
 
 def distinct(seeds: np.ndarray, tolerance: float) -> np.ndarray:
-    """(k, d) the first of each group of seeds that agree in every column within `tolerance`."""
+    """The first seed of each group of seeds (k, d) that agree in every column within `tolerance`."""
     kept: list[np.ndarray] = []
     for seed in seeds:
         if not any((np.abs(seed - other) < tolerance).all() for other in kept):
@@ -154,6 +164,7 @@ class AFCL(CentreModel):
         self.random_state = random_state
 
     def init(self, fed: Federation, rng: np.random.Generator) -> State:
+        """Seeds from clustered local centres: one GATHER."""
         frame = start.frame(fed)
         found = start.centres(fed, frame, self.n_seeds, self.min_count)
         seeds = frame.mean + frame.scale * start.cluster_centres(found, self.n_seeds, rng).x
@@ -161,6 +172,7 @@ class AFCL(CentreModel):
         return State(seeds, {}, np.inf)
 
     def step(self, fed: Federation, state: State) -> tuple[State, Info]:
+        """One GATHER of moves from the sampled clients, then one pass over all objects in random order."""
         cohort = fed if self.fraction == 1.0 else fed.sample(self.fraction, fed.journal.rng)
         found = cohort.gather(moves.using(batch=self.batch), Seeds(state.seeds, np.asarray(self.rate)))
         asked = state.asked | {name: state.asked.get(name, 0.0) + 1 for name in found}
@@ -173,7 +185,9 @@ class AFCL(CentreModel):
         return State(seeds, asked, moved), {"moved": moved, "objects": len(order)}
 
     def done(self, state: State, history: list[Info]) -> bool:
+        """Whether no seed moved by more than `tol`."""
         return state.moved <= self.tol
 
     def finish(self, fed: Federation, state: State) -> None:
+        """Merge seeds that coincide and set the cluster centres."""
         self._set_centres(fed, distinct(state.seeds / self.scale_, self.merge) * self.scale_)

@@ -23,7 +23,7 @@ from unpooled.tree import message
 
 @message("apfl.Personal")
 class Personal(NamedTuple):
-    """A client's models during local epochs, each with its velocity."""
+    """A client's two models during local epochs, each as (parameters, velocity), and the mixing weight."""
 
     shared: tuple[Array, Array]  # (..., 1, p)
     own: tuple[Array, Array]  # (..., 1, p)
@@ -32,7 +32,7 @@ class Personal(NamedTuple):
 
 @client("apfl.personal_round", SUM)
 def personal_round(down: Model, client: Client, *, trainer: dict, alpha: float, adaptive: bool) -> Trained:
-    """The shared model after local epochs; the personal model is trained as well and stays at the client."""
+    """The shared model after local epochs; the personal model is trained too and stays at the client."""
     learner = Trainer(**trainer)
     rows = learner.rows(client)
     theta = like(down.theta, rows.x)
@@ -48,27 +48,32 @@ def personal_round(down: Model, client: Client, *, trainer: dict, alpha: float, 
 
 
 def descend(learner: Trainer, client: Client, rows: Rows, p: Personal, adaptive: bool) -> Personal:
-    """The local epochs: a gradient step of the shared model, and one of the personal model for the loss of the mixture."""
+    """The models after the local epochs.
+
+    On each minibatch the shared model takes a gradient step of its own loss, the personal model one of the mixture's
+    loss.
+    """
     order = minibatches(client, learner.epochs, learner.batch_size)
     for real, x, y, w, one in batches(order, rows.x, rows.y, rows.w, certain(rows)):
-        live = like(real.any(-1), w)[..., None, None]  # clients without rows in this batch do not move
+        active = like(real.any(-1), w)[..., None, None]  # clients without rows in this batch do not move
         w = w * real
         s = one * (w / w.sum(-1, keepdims=True).clip(min=1e-12))[..., None]
         mixed = p.alpha * p.own[0] + (1 - p.alpha) * p.shared[0]
         g_mixed = learner.net.gradient(mixed, x, y, s)
         g_shared = learner.net.gradient(p.shared[0], x, y, s)
         slope = ((p.own[0] - p.shared[0]) * g_mixed).sum(-1)[..., None]
-        shared = _moved(learner, p.shared, g_shared, live)
-        own = _moved(learner, p.own, p.alpha * g_mixed, live)
-        alpha = (p.alpha - learner.lr * live * slope).clip(0, 1) if adaptive else p.alpha
+        shared = _moved(learner, p.shared, g_shared, active)
+        own = _moved(learner, p.own, p.alpha * g_mixed, active)
+        alpha = (p.alpha - learner.lr * active * slope).clip(0, 1) if adaptive else p.alpha
         p = Personal(shared, own, alpha)
     return p
 
 
-def _moved(learner: Trainer, before: tuple[Array, Array], g: Array, live: Array) -> tuple[Array, Array]:
+def _moved(learner: Trainer, before: tuple[Array, Array], g: Array, active: Array) -> tuple[Array, Array]:
+    """(parameters, velocity) after one step of SGD with momentum; `active` is 0 for clients that stand still."""
     theta, velocity = before
-    velocity = velocity + live * (g + learner.weight_decay * theta - (1 - learner.momentum) * velocity)
-    return theta - learner.lr * live * velocity, velocity
+    velocity = velocity + active * (g + learner.weight_decay * theta - (1 - learner.momentum) * velocity)
+    return theta - learner.lr * active * velocity, velocity
 
 
 class APFL(FedAvg):
@@ -119,15 +124,18 @@ class APFL(FedAvg):
         self.adaptive = adaptive
 
     def check(self, fed: Federation) -> None:
+        """Refuse a mixing weight outside [0, 1]."""
         super().check(fed)
         if not 0 <= self.alpha <= 1:
             raise BadParameter(f"alpha={self.alpha!r} should be between 0 and 1")
 
     @property
     def finds_optimum(self) -> bool:
+        """False: the mixture has no closed-form optimum."""
         return False
 
     def step(self, fed: Federation, state: State) -> tuple[State, Info]:
+        """One SUM of the shared models after local epochs."""
         trainer = self.at_round(state.trainer, state.round + 1)
         ask = personal_round.using(trainer=trainer, alpha=self.alpha, adaptive=self.adaptive)
         total = self.cohort(fed).sum(ask, Model(state.theta))
@@ -135,10 +143,12 @@ class APFL(FedAvg):
         return State(state.trainer, theta, state.round + 1), {"loglik": float(total.loglik / total.weight[0])}
 
     def finish(self, fed: Federation, state: State) -> None:
+        """Set the shared model and what clients keep."""
         self.describe(fed, state.trainer, state.theta, "own", "alpha")
         self.personalise(fed, theta="own", alpha="alpha")
 
     def models(self, client: str | None) -> tuple[np.ndarray, np.ndarray]:
+        """The client's mixture of its own and the shared model; the shared model without a client."""
         theta, weights = super().models(client)
         own = self.private(client)
         mixed = theta if "own" not in own else own["alpha"] * own["own"] + (1 - own["alpha"]) * theta

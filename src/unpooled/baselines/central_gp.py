@@ -1,6 +1,6 @@
-"""The Gaussian process of the pooled rows, for comparison. Sends nothing: it needs all rows in this process.
+"""A Gaussian process on the pooled rows, for comparison. Sends nothing: it needs all rows in this process.
 
-`method="exact"` costs n^3 per step; `method="random features"` is FedBNR's model with a single client.
+`method="exact"` costs n^3 per step; `method="random features"` is FedBNR with a single client.
 """
 
 from __future__ import annotations
@@ -27,11 +27,12 @@ class CentralGP(RegressorMixin, BaseEstimator):
     Parameters
     ----------
     method : {"exact", "random features"}, default="exact"
-        "exact" has a Gaussian kernel with a learned length scale per column; "random features" is `FedBNR` on the pooled rows.
+        "exact" has a Gaussian kernel with a learned length scale per column; "random features" is `FedBNR` on the
+        pooled rows.
     learn_on : int or None, default=None
         For "exact": number of random rows on which the kernel is learned; None: all.
     max_iter : int, default=100
-        For "exact": L-BFGS steps; 0 leaves unit variance and length scales of sqrt(d).
+        For "exact": L-BFGS steps; 0 keeps unit variance and length scales of sqrt(d).
     settings : dict or None, default=None
         For "random features": parameters of `FedBNR`.
     device : str, default="cpu"
@@ -78,6 +79,7 @@ class CentralGP(RegressorMixin, BaseEstimator):
         self.random_state = random_state
 
     def _check(self) -> None:
+        """Refuse parameters out of range."""
         one_of("method", self.method, ("exact", "random features"))
         mapping("settings", self.settings)
         at_least("max_iter", self.max_iter, 0)
@@ -89,7 +91,21 @@ class CentralGP(RegressorMixin, BaseEstimator):
             check_device(self.device)
 
     def fit(self, data: Any, y: Any = None, *, by: Any = None) -> CentralGP:
-        """Fit to the pooled rows of all clients; `data` as in every estimator's `fit`."""
+        """Fit to the pooled rows of all clients.
+
+        Parameters
+        ----------
+        data : dict, list, array, frame or Federation
+            As `X` in every estimator's `fit`; all rows must be in this process.
+        y : dict, list, array, str or None, default=None
+            Targets.
+        by : array-like, str or None, default=None
+            The client of each row.
+
+        Returns
+        -------
+        self
+        """
         self._check()
         clients = as_federation(data, y, by=by).here()
         if clients is None:
@@ -105,6 +121,7 @@ class CentralGP(RegressorMixin, BaseEstimator):
         return self._fit_exact(x, y)
 
     def _fit_exact(self, x: np.ndarray, y: np.ndarray) -> CentralGP:
+        """Learn the kernel by L-BFGS, then fit the exact process to all rows x (n, d), y (n,)."""
         import torch
 
         from unpooled.baselines import exact_gp
@@ -123,7 +140,22 @@ class CentralGP(RegressorMixin, BaseEstimator):
         return self
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
-        """Predict the mean of y at each row and, with `return_std`, the standard deviation, noise included."""
+        """Predict the mean of y at each row.
+
+        Parameters
+        ----------
+        X : array of shape (n_samples, n_features)
+            Rows to predict.
+        return_std : bool, default=False
+            Whether to return the standard deviation of y, noise included, too.
+
+        Returns
+        -------
+        mean : array of shape (n_samples,)
+            Predictions.
+        std : array of shape (n_samples,)
+            Only with `return_std=True`.
+        """
         check_is_fitted(self, "model_")
         if self.method == "random features":
             return self.model_.predict(X, return_std=return_std)

@@ -1,4 +1,4 @@
-"""Base classes of clustering baselines, which assign rows to the nearest of `cluster_centers_`."""
+"""Base classes of the clustering baselines, which assign each row to the nearest of `cluster_centers_`."""
 
 from __future__ import annotations
 
@@ -18,23 +18,25 @@ from unpooled.tree import message
 
 
 class CentreModel(Estimator):
-    """A clustering by centres; `finish` of a subclass calls `_set_centres`."""
+    """Base class of clusterings by centres; a subclass calls `_set_centres` in `finish`."""
 
     n_clusters: int
 
     def check(self, fed: Federation) -> None:
+        """Refuse a number of clusters below 1, and missing values."""
         if self.n_clusters < 1:
             raise BadParameter(f"n_clusters={self.n_clusters!r} must be at least 1")
         check_complete(fed.here())
 
     def _set_centres(self, fed: Federation, centres: Array) -> None:
+        """Set the learned attributes from centres (k, d), and label the rows of clients in this process."""
         self.cluster_centers_ = to_numpy(centres)
         self.n_components_, self.n_features_in_ = (int(s) for s in self.cluster_centers_.shape)
         here = fed.here()
         self.labels_ = {c.name: self.predict(c.x, client=c.name) for c in here}
 
     def predict(self, X: Any, client: str | None = None) -> np.ndarray:
-        """The nearest centre of each row."""
+        """The index of the nearest centre of each row, (n,); `client` is not used."""
         check_is_fitted(self, "cluster_centers_")
         return nearest(rows_of(self, X), self.cluster_centers_)
 
@@ -44,23 +46,28 @@ class CentreModel(Estimator):
 
 @message("centres.Centres")
 class Centres(NamedTuple):
+    """Down: the current centres."""
+
     centres: Float[Array, "k d"]
 
 
 @message("centres.State")
 class State(NamedTuple):
+    """The centres and the largest move of a coordinate in the last round."""
+
     centres: Array  # (k, d)
     moved: float
 
 
 class MovingCentres(CentreModel):
-    """Starts from one GATHER of local centres, or `centers_init`; ends when no centre moves by more than `tol`."""
+    """Base class of iterations that move centres; stops when no coordinate moves by more than `tol`."""
 
     centers_init: Any
     min_count: float
     tol: float
 
     def init(self, fed: Federation, rng: np.random.Generator) -> State:
+        """The given centres, or clustered local centres of the clients (one GATHER)."""
         if self.centers_init is not None:
             return State(np.asarray(self.centers_init, dtype=float), np.inf)
         frame = start.frame(fed)
@@ -68,7 +75,9 @@ class MovingCentres(CentreModel):
         return State(frame.mean + frame.scale * start.cluster_centres(found, self.n_clusters, rng).x, np.inf)
 
     def done(self, state: State, history: list[Info]) -> bool:
+        """Whether no coordinate moved by more than `tol`."""
         return state.moved <= self.tol
 
     def finish(self, fed: Federation, state: State) -> None:
+        """Set the cluster centres."""
         self._set_centres(fed, state.centres)

@@ -1,8 +1,8 @@
-"""Clustered FL of Sattler et al.: FedAvg within clusters of clients, which split where updates disagree.
+"""Clustered FL of Sattler et al.: FedAvg within clusters of clients, which split where the clients' updates disagree.
 
-A round is one GATHER of updates per cluster (not a SUM: the cosine of every pair is needed), one model per client. A
-cluster splits in two when the norm of its mean update is below eps1 but the largest norm of a client's update is above
-eps2. Single linkage gives the two parts whose most similar pair across is least similar.
+A round is one GATHER of updates per cluster, one model per client (not a SUM, since the cosine of every pair is
+needed). A cluster splits in two when the norm of its mean update is below eps1 while the largest norm of a client's
+update is above eps2. Single linkage gives the split whose largest cosine across the two parts is smallest.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ from unpooled.tree import message
 
 @message("clustered.State")
 class State(NamedTuple):
+    """The model of each cluster and the clients in it."""
+
     trainer: dict
     theta: Array  # (clusters, p)
     members: tuple[tuple[str, ...], ...]
@@ -41,7 +43,7 @@ def local_update(down: Model, client: Client, *, trainer: dict) -> Trained:
 class ClusteredFL(LearnerEstimator):
     """Clustered federated learning: FedAvg within clusters of clients that split where updates disagree.
 
-    Without `client=`, predictions are those of the largest cluster. Every update is gathered: the server sees each
+    Without `client=`, predictions are those of the largest cluster. Updates are gathered: the server sees each
     client's.
 
     Parameters
@@ -51,7 +53,7 @@ class ClusteredFL(LearnerEstimator):
     eps2 : float, default=1.6
         It splits only when the largest norm of a client's update is above this.
     max_clusters : int or None, default=None
-        No more clusters than this; None is no limit.
+        Clusters at most; None for no limit.
     **parameters
         The parameters of `FedAvg`.
 
@@ -72,7 +74,8 @@ class ClusteredFL(LearnerEstimator):
 
     References
     ----------
-    Sattler, Mueller and Samek (2020), Clustered federated learning: model-agnostic distributed multitask optimization under
+    Sattler, Mueller and Samek (2020), Clustered federated learning: model-agnostic distributed multitask optimization
+    under
     privacy constraints, IEEE TNNLS.
 
     Examples
@@ -95,10 +98,12 @@ class ClusteredFL(LearnerEstimator):
         self.max_clusters = max_clusters
 
     def init(self, fed: Federation, rng: np.random.Generator) -> State:
+        """One cluster of all clients."""
         trainer = self.trainer(fed)
         return State(as_option(trainer), trainer.start(rng, 1), (tuple(fed.names),), 0)
 
     def step(self, fed: Federation, state: State) -> tuple[State, Info]:
+        """One GATHER of updates per cluster; clusters whose updates disagree are split."""
         ask = local_update.using(trainer=self.at_round(state.trainer, state.round + 1))
         asked, logliks, rows, clusters = set(self.cohort(fed).names), 0.0, 0.0, len(state.members)
         thetas: list[np.ndarray] = []
@@ -120,7 +125,7 @@ class ClusteredFL(LearnerEstimator):
     def _after(
         self, theta: np.ndarray, names: tuple[str, ...], answers: Mapping[str, Trained], may_split: bool
     ) -> list:
-        """The cluster after a round, or its two parts: (names, model) each."""
+        """The cluster after a round, or its two parts, as a list of (names, model)."""
         if not answers:
             return [(names, theta)]
         updates = np.stack([to_numpy(a.theta)[0] for a in answers.values()])  # (n, p), in the dtype they were sent in
@@ -139,6 +144,7 @@ class ClusteredFL(LearnerEstimator):
         return out if len(out) > 1 else [(names, out[0][1])]
 
     def finish(self, fed: Federation, state: State) -> None:
+        """Set the models and each client's cluster."""
         self.describe(fed, state.trainer, state.theta)
         self.cluster_of_ = {name: i for i, names in enumerate(state.members) for name in names}
         self.clients_ = {name: {"cluster": np.asarray(i)} for name, i in self.cluster_of_.items()}
@@ -154,9 +160,11 @@ class ClusteredFL(LearnerEstimator):
         self.theta_ = theta
 
     def _bases(self, x: np.ndarray, own: dict) -> np.ndarray:
+        """Log-probabilities (1, n, classes) of the model of the client's cluster."""
         return self._log_base(x, own)[None]
 
     def models(self, client: str | None) -> tuple[np.ndarray, np.ndarray]:
+        """The model of the client's cluster, or of the largest cluster."""
         i = int(self.private(client).get("cluster", self.largest_))
         return self.theta_[i : i + 1], np.ones(1)
 
@@ -168,7 +176,7 @@ def disagrees(updates: np.ndarray, weight: np.ndarray, eps1: float, eps2: float)
 
 
 def bipartition(updates: np.ndarray) -> np.ndarray:
-    """The side (n,) of each client, 0 or 1, that minimises the largest cosine across the two sides."""
+    """The part (n,) of each client, 0 or 1, such that the largest cosine across the parts is smallest."""
     unit = updates / np.maximum(np.linalg.norm(updates, axis=1, keepdims=True), 1e-12)
     distance = np.maximum(1 - unit @ unit.T, 0.0)
     np.fill_diagonal(distance, 0.0)

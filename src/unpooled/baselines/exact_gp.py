@@ -1,4 +1,4 @@
-"""Exact Gaussian processes in torch with a Gaussian kernel and a length scale per column: n^3 per step. Sends nothing."""
+"""Exact Gaussian processes in torch, Gaussian kernel with a length scale per column: n^3 per step. Sends nothing."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from unpooled.maths.fitc import rbf
 from unpooled.tree import message
 
 Tensor = torch.Tensor
-FARTHEST = 11.5  # bound of log scales and log variances: five powers of ten either way
+FARTHEST = 11.5  # bound of log scales and log variances: a factor of 10^5 either way
 
 
 @message("exact_gp.Shape")
 class Shape(NamedTuple):
-    """Hyper-parameters."""
+    """The hyper-parameters."""
 
     log_scale: Tensor  # (d,)
-    log_signal: Tensor  # () variances
-    log_noise: Tensor  # ()
+    log_signal: Tensor  # () log variance of the function
+    log_noise: Tensor  # () log variance of the noise
 
 
 @message("exact_gp.Process")
 class Process(NamedTuple):
-    """A fitted Gaussian process, as predictions need it."""
+    """A fitted Gaussian process: what predictions need."""
 
     shape: Shape
     rows: Tensor  # (n, d) scaled
     factor: Tensor  # (n, n) Cholesky factor of the kernel with noise
-    pull: Tensor  # (n, 1)
+    pull: Tensor  # (n, 1) (kernel + noise)^-1 y
     evidence: float  # log p(y)
 
 
@@ -43,6 +43,7 @@ def fit(shape: Shape, x: Tensor, y: Tensor) -> Process:
 
 
 def _process(shape: Shape, rows: Tensor, kernel: Tensor, y: Tensor) -> Process:
+    """The process of a kernel matrix (n, n) without noise; the evidence is -inf if it is not positive definite."""
     noise = torch.exp(shape.log_noise) * torch.eye(len(y), dtype=y.dtype, device=y.device)
     factor, failed = torch.linalg.cholesky_ex(kernel + noise)
     pull = torch.cholesky_solve(y, factor)
@@ -72,14 +73,16 @@ def slope(shape: Shape, x: Tensor, y: Tensor) -> tuple[float, np.ndarray]:
 
 
 def learn(shape: Shape, x: Tensor, y: Tensor, steps: int) -> Shape:
-    """The hyper-parameters of the largest evidence, by at most `steps` steps of L-BFGS."""
+    """The hyper-parameters that maximise the evidence, by at most `steps` steps of L-BFGS."""
     d = len(shape.log_scale)
 
     def at(flat: np.ndarray) -> Shape:
+        """The hyper-parameters of a flat vector (d + 2,)."""
         t = torch.as_tensor(flat, dtype=x.dtype, device=x.device)
         return Shape(t[:d], t[d], t[d + 1])
 
     def cost(flat: np.ndarray) -> tuple[float, np.ndarray]:
+        """(- log p(y) / n, its gradient); a large constant where the gradient is not finite."""
         value, gradient = slope(at(flat), x, y)
         return (-value / len(y), -gradient / len(y)) if np.isfinite(gradient).all() else (1e10, np.zeros_like(flat))
 

@@ -1,4 +1,4 @@
-"""FedAvg: one model for all; a round is one SUM of models weighted by rows, after local epochs at each client.
+"""FedAvg: one model for all clients; a round is one SUM of models weighted by rows, after local epochs at each client.
 
 Costs one model down and one up. FedProx and FedAvg+ build on it.
 """
@@ -21,11 +21,15 @@ from unpooled.tree import message
 
 @message("fedavg.Model")
 class Model(NamedTuple):
+    """Down: the shared model as a flat vector."""
+
     theta: Float[Array, "k p"]  # k is 1
 
 
 @message("fedavg.Trained")
 class Trained(NamedTuple):
+    """Up: the model after local epochs, times the client's rows."""
+
     theta: Float[Array, "k p"]  # sum of rows x model
     weight: Float[Array, "k", ">=0 rows"]  # rows
     loglik: Float[Array, ""]  # sum of log P(y | x) before training
@@ -33,6 +37,8 @@ class Trained(NamedTuple):
 
 @message("fedavg.State")
 class State(NamedTuple):
+    """The training options, the shared model and the round."""
+
     trainer: dict
     theta: Array  # (1, p)
     round: int
@@ -40,6 +46,7 @@ class State(NamedTuple):
 
 @client("fedavg.local_epochs", SUM)
 def local_epochs(down: Model, client: Client, *, trainer: dict) -> Trained:
+    """The shared model after local epochs on the client's rows, weighted by their number."""
     learner = Trainer(**trainer)
     rows = learner.rows(client)
     begin = learner.with_own(down.theta, client, rows.x)
@@ -50,7 +57,7 @@ def local_epochs(down: Model, client: Client, *, trainer: dict) -> Trained:
 
 
 def certain(rows: Rows) -> Array:
-    """(..., n, 1) ones: the responsibilities of a single model."""
+    """Ones (..., n, 1): the responsibilities of a single model."""
     return namespace(rows.w).ones_like(rows.w)[..., None]
 
 
@@ -62,19 +69,20 @@ class FedAvg(LearnerEstimator):
     Parameters
     ----------
     learner : str or callable, default="linear"
-        The classifier: "linear", "mlp", "cnn", "resnet18", "mobilenet_v2", or a function (n_inputs, n_classes) that returns
-        a torch module over flat rows.
+        The classifier: "linear", "mlp", "cnn", "resnet18", "mobilenet_v2", or a function (n_inputs, n_classes) that
+        returns a torch module over flat rows.
     hidden : sequence of int, default=(64,)
         Widths of the hidden layers of "mlp".
     norm : {"group", "average", "local"}, default="group"
-        What becomes of BatchNorm: replaced by GroupNorm, averaged over clients, or kept by each client.
+        What happens to BatchNorm: replaced by GroupNorm, averaged over clients, or kept by each client.
     local_epochs : int or "auto", default="auto"
         Epochs of SGD at a client per round; "auto" is 1 with a given `lr`, else 2.
     batch_size : int or "auto", default="auto"
         Rows per minibatch; "auto" is 128 with a given `lr`, else 32.
     lr : float or "auto", default="auto"
-        Learning rate. "auto" needs none for a linear learner, which ends at the optimum of all rows, by Newton's method or L-BFGS
-        over sums; for other learners the rate is found in the rounds themselves, and the run stops by held-out log-loss.
+        Learning rate. With "auto" a linear learner is fitted exactly to all rows, by Newton's method or L-BFGS over
+        sums, and needs no rate; for other learners the rate is found during the rounds, and the run stops by
+        held-out log-loss.
     momentum : float, default=0.9
         Momentum of SGD, in [0, 1).
     weight_decay : float, default=0.0
@@ -86,10 +94,12 @@ class FedAvg(LearnerEstimator):
     max_iter : int, default=100
         Rounds at most.
     tol : float or "auto", default="auto"
-        With lr="auto" the relative gain of the held-out log-likelihood that counts as one, 1e-3. With a given rate: stop when the
-        log-likelihood per row changes by less; "auto" and 0 run all rounds.
+        With lr="auto": the least relative gain of the held-out log-likelihood that counts as an improvement; "auto"
+        is 1e-3. With a given rate: stop when the log-likelihood per row changes by less; "auto" and 0 run all
+        rounds.
     classes : sequence or None, default=None
-        All classes, including those that no client has seen; any other label is refused. None: the classes that clients hold.
+        All classes, including those that no client has; any other label is refused. None: the classes that clients
+        hold.
     fraction : float, default=1.0
         Share of the clients asked per round.
     random_state : int, RandomState or None, default=None
@@ -97,10 +107,11 @@ class FedAvg(LearnerEstimator):
     device : str or None, default=None
         A torch device such as "cuda"; None is NumPy for "linear" and "mlp", torch on the CPU for the rest.
     C : float, default=1.0
-        Inverse strength of the ridge penalty of a linear learner with lr="auto", as in scikit-learn's LogisticRegression.
+        Inverse strength of the ridge penalty of a linear learner with lr="auto", as in scikit-learn's
+        LogisticRegression.
     personalize : {"auto", "none"}, default="auto"
-        "auto": after the run each client chooses between the shared model, corrections of it and models of its own, by its own
-        held-out rows. Nothing more leaves it; `predict(X, client=...)` uses its choice.
+        "auto": after the run each client chooses between the shared model, corrections of it and models of its own,
+        by its own held-out rows. Nothing more leaves the client; `predict(X, client=...)` uses its choice.
 
     Attributes
     ----------
@@ -117,8 +128,8 @@ class FedAvg(LearnerEstimator):
     coef_, intercept_ : ndarray
         Of a linear learner, as scikit-learn's LogisticRegression has them.
     gain_ : dict of str to float
-        Per client of this process: held-out log-loss alone, minus that of what it keeps. `comparison_` has both, and the shared
-        model's.
+        For each client in this process, the held-out log-loss of a model trained alone minus that of the model it
+        keeps. `comparison_` has both, and that of the shared model.
     converged_ : bool
         With lr="auto", whether the run stopped by itself.
 
@@ -141,12 +152,14 @@ class FedAvg(LearnerEstimator):
     """
 
     def init(self, fed: Federation, rng: np.random.Generator) -> State | exact.Path:
+        """A random model; for a linear learner with lr="auto", the start of the exact fit."""
         trainer = self.trainer(fed)
         if self.finds_optimum:
             return exact.begin(fed, as_option(trainer))
         return State(as_option(trainer), trainer.start(rng, 1), 0)
 
     def step(self, fed: Federation, state: Any) -> tuple[Any, Info]:
+        """One SUM of the models after local epochs, or one step of the exact fit."""
         if isinstance(state, exact.Path):
             return exact.advance(fed, state, self.C)
         trainer = self.at_round(state.trainer, state.round + 1, **self.changes())
@@ -155,13 +168,15 @@ class FedAvg(LearnerEstimator):
         return State(state.trainer, theta, state.round + 1), {"loglik": float(total.loglik / total.weight[0])}
 
     def changes(self) -> dict[str, float]:
-        """Fields of the trainer that a variant changes."""
+        """Training options that a variant changes."""
         return {}
 
     def done(self, state: Any, history: list) -> bool:
+        """Whether the exact fit has converged, or the log-likelihood no longer changes."""
         return state.reached if isinstance(state, exact.Path) else super().done(state, history)
 
     def finish(self, fed: Federation, state: Any) -> None:
+        """Set the shared model, then let each client choose what it keeps."""
         self.describe(fed, state.trainer, state.theta, "norm")
         if isinstance(state, exact.Path):
             inverse = to_numpy(state.inverse)

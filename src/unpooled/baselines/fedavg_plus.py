@@ -46,7 +46,8 @@ class FedAvgPlus(FedAvg):
 
     References
     ----------
-    Jiang, Konecny, Rush and Kannan (2019), Improving federated learning personalization via model agnostic meta learning.
+    Jiang, Konecny, Rush and Kannan (2019), Improving federated learning personalization via model agnostic meta
+    learning.
 
     Examples
     --------
@@ -66,6 +67,7 @@ class FedAvgPlus(FedAvg):
         self.tune_epochs = tune_epochs
 
     def finish(self, fed: Federation, state: State) -> None:
+        """One TELL: each client fine-tunes the shared model and keeps the result."""
         fed.tell(tune.using(trainer=self._tuning(state.trainer)), Model(state.theta))
         self.describe(fed, state.trainer, state.theta, "theta")
         if isinstance(state, exact.Path):
@@ -74,13 +76,28 @@ class FedAvgPlus(FedAvg):
         self.personalise(fed, theta="theta")
 
     def models(self, client: str | None) -> tuple[np.ndarray, np.ndarray]:
+        """The client's fine-tuned model, or the shared one."""
         return self.private(client).get("theta", self.theta_), np.ones(1)
 
     def adapt(self, X: Any, y: Any) -> FedAvgPlus:
-        """The personal model of a new client: the shared one, fine-tuned on its rows."""
+        """The personal model of a new client: the shared model, fine-tuned on its rows.
+
+        Parameters
+        ----------
+        X : array of shape (n_samples, n_features)
+            The client's rows.
+        y : array of shape (n_samples,)
+            Their labels.
+
+        Returns
+        -------
+        FedAvgPlus
+            A copy with the client's own model.
+        """
         new = Client("new", self._rows(X), np.asarray(y))
         tune.answer(Model(self.theta_), new, trainer=self._tuning(self.trainer_))
         return self.with_own({"theta": np.asarray(new.state["theta"])})
 
     def _tuning(self, trainer: dict) -> dict:
+        """The training options of the fine-tuning."""
         return self.at_round(trainer, max(self.max_iter, 1), epochs=self.tune_epochs, keep_momentum=False)

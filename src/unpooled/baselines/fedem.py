@@ -1,4 +1,4 @@
-"""FedEM of Marfoq et al.: shared learners, private weights; one SUM of weighted models per round.
+"""FedEM of Marfoq et al.: shared learners with weights that each client keeps; one SUM of weighted models per round.
 
 A client's labels follow a mixture of k learners: r = softmax(log pi + log P_k(y | x)), pi = mean of r (kept by the
 client), and each learner is trained for local epochs weighted by r. Costs k models down and k models up.
@@ -27,19 +27,25 @@ WEIGHTINGS = ("mass", "clients")
 
 @message("fedem_learners.Learners")
 class Learners(NamedTuple):
+    """Down: the shared learners as flat vectors."""
+
     theta: Float[Array, "k p"]
 
 
 @message("fedem_learners.Trained")
 class Trained(NamedTuple):
+    """Up: the learners after local epochs, times their weights."""
+
     theta: Float[Array, "k p"]  # sum of weight x model
     weight: Float[Array, "k", ">=0 rows"]
-    mass: Float[Array, "k", ">=0 rows"]  # rows each learner answers for
+    mass: Float[Array, "k", ">=0 rows"]  # rows by responsibility of each learner
     loglik: Float[Array, ""]
 
 
 @message("fedem_learners.State")
 class State(NamedTuple):
+    """The training options, the learners, their shares of all rows and the round."""
+
     trainer: dict
     theta: Array  # (k, p)
     shares: Array  # (k,) of all rows
@@ -48,6 +54,7 @@ class State(NamedTuple):
 
 @client("fedem_learners.local_round", SUM)
 def local_round(down: Learners, client: Client, *, trainer: dict, weighting: str) -> Trained:
+    """The learners after local epochs weighted by responsibilities; the client keeps its mixture weights."""
     learner = Trainer(**trainer)
     rows = learner.rows(client)
     theta = learner.with_own(down.theta, client, rows.x)
@@ -70,15 +77,15 @@ class FedEM(LearnerEstimator):
     n_learners : int, default=3
         Classifiers that the clients share; each client has its own weights for them.
     weighting : {"mass", "clients"}, default="mass"
-        Learners are averaged by the rows they answer for ("mass", as in the paper) or by all rows of a client ("clients", as in
-        the authors' code).
+        Learners are averaged by the sum of their responsibilities ("mass", as in the paper) or by all rows of a client
+        ("clients", as in the authors' code).
     **parameters
         The parameters of `FedAvg`.
 
     Attributes
     ----------
     weights_ : ndarray of shape (n_learners,)
-        Share of all rows that each learner answers for.
+        Share of all rows of each learner, by responsibility.
     classes_ : ndarray of shape (n_classes,)
         The classes, sorted.
     theta_ : ndarray of shape (n_models, n_parameters)
@@ -92,7 +99,8 @@ class FedEM(LearnerEstimator):
 
     References
     ----------
-    Marfoq, Neglia, Bellet, Kameni and Vidal (2021), Federated multi-task learning under a mixture of distributions, NeurIPS.
+    Marfoq, Neglia, Bellet, Kameni and Vidal (2021), Federated multi-task learning under a mixture of distributions,
+    NeurIPS.
 
     Examples
     --------
@@ -113,17 +121,20 @@ class FedEM(LearnerEstimator):
         self.weighting = weighting
 
     def check(self, fed: Federation) -> None:
+        """Refuse an unknown weighting or too few learners."""
         super().check(fed)
         one_of("weighting", self.weighting, WEIGHTINGS)
         if self.n_learners < 1:
             raise BadParameter(f"n_learners={self.n_learners!r} must be at least 1")
 
     def init(self, fed: Federation, rng: np.random.Generator) -> State:
+        """Random learners with equal shares."""
         trainer = self.trainer(fed)
         k = self.n_learners
         return State(as_option(trainer), trainer.start(rng, k), np.full(k, 1 / k), 0)
 
     def step(self, fed: Federation, state: State) -> tuple[State, Info]:
+        """One SUM of the weighted learners."""
         trainer = self.at_round(state.trainer, state.round + 1)
         total = self.cohort(fed).sum(
             local_round.using(trainer=trainer, weighting=self.weighting), Learners(state.theta)
@@ -133,17 +144,32 @@ class FedEM(LearnerEstimator):
         return State(state.trainer, theta, total.mass / rows, state.round + 1), {"loglik": float(total.loglik / rows)}
 
     def finish(self, fed: Federation, state: State) -> None:
+        """Set the learners, their shares, and what clients keep."""
         self.describe(fed, state.trainer, state.theta, "pi", "norm")
         self.weights_ = to_numpy(state.shares)
         self.describe_parts(fed, "pi")
         self.personalise(fed, self.weights_, weights="pi")
 
     def models(self, client: str | None) -> tuple[np.ndarray, np.ndarray]:
+        """The learners, with the client's own weights or the shares over all rows."""
         theta, _ = super().models(client)
         return theta, self.private(client).get("pi", self.weights_)
 
     def adapt(self, X: Any, y: Any = None) -> FedEM:
-        """The personal model of a new client: EM on its weights, with the learners fixed; without labels by its inputs."""
+        """The personal model of a new client: EM on its weights with the learners fixed.
+
+        Parameters
+        ----------
+        X : array of shape (n_samples, n_features)
+            The client's rows.
+        y : array of shape (n_samples,) or None, default=None
+            Their labels; None: the weights are chosen by the inputs alone.
+
+        Returns
+        -------
+        FedEM
+            A copy with the client's own weights.
+        """
         if y is None:
             return self.adapt_to_inputs(X, "pi")
         learner = Trainer(**self.trainer_)

@@ -20,6 +20,8 @@ from unpooled.tree import message
 
 @message("federated_kmeans.Assigned")
 class Assigned(NamedTuple):
+    """Up: rows, sums of deviations and squared distances per cluster."""
+
     n: Float[Array, "k", ">=0 rows"]
     x: Float[Array, "k d"]  # sum of (row - centre)
     inertia: Float[Array, ""]
@@ -27,6 +29,7 @@ class Assigned(NamedTuple):
 
 @client("federated_kmeans.assign", SUM, adds=True)
 def assign(down: Centres, client: Client) -> Assigned:
+    """Rows per nearest centre, the sums of their deviations from it, and the inertia."""
     x, w = client.x, client.w
     labels = nearest(x, down.centres)
     member = (labels[..., None] == np.arange(len(down.centres))) * w[..., None]  # (..., n, k)
@@ -97,10 +100,12 @@ class FederatedKMeans(MovingCentres):
         self.random_state = random_state
 
     def step(self, fed: Federation, state: State) -> tuple[State, Info]:
+        """One step of Lloyd's algorithm: one SUM; a centre without rows stays."""
         found = fed.sum(assign, Centres(state.centres))
         shift = found.x / np.maximum(found.n, 1e-300)[:, None]
         return State(state.centres + shift, float(np.abs(shift).max())), {"inertia": float(found.inertia)}
 
     def finish(self, fed: Federation, state: State) -> None:
+        """Set the centres and the inertia."""
         super().finish(fed, state)
         self.inertia_ = self.history_[-1]["inertia"]

@@ -1,8 +1,8 @@
 """FedLoc: a Gaussian process per client with common hyper-parameters, found by proximal ADMM; predictions are combined.
 
-One SUM per round of hyper-parameters (d + 2 numbers per client); after the last round one GATHER of the clients' Gaussian processes,
-whose inducing points are rows of the clients: this baseline sends rows. There is no global Gaussian process: where clients hold different
-parts of the space, combined experts fall back to the prior.
+One SUM per round of hyper-parameters (d + 2 numbers per client). After the last round one GATHER of the clients'
+Gaussian processes, whose inducing points are rows of the clients: **this baseline sends rows**. There is no global
+Gaussian process: where clients hold different parts of the space, the combined experts fall back to the prior.
 """
 
 from __future__ import annotations
@@ -58,14 +58,17 @@ class Expert(NamedTuple):
 
 @message("fedloc.State")
 class State(NamedTuple):
-    """What a round carries on."""
+    """The state between rounds."""
 
     consensus: Consensus
 
 
 @client("fedloc.admm_step", SUM, batched=False)
 def admm_step(down: Consensus, client: Client, *, inducing: int, rho: float, lipschitz: float) -> Vote:
-    """theta = z - (gradient at z + dual) / (rho + L), then dual += rho (theta - z); the dual stays at the client."""
+    """One step of ADMM on the client's hyper-parameters.
+
+    theta = z - (gradient at z + dual) / (rho + L), then dual += rho (theta - z); the dual stays at the client.
+    """
     x, y, w, _ = standard_rows(down.scaling, client, 0.0, 0)
     slope, loss = minus_evidence_slope(down.leaves, x, y, w, inducing)
     dual = client.state.get("dual", tree.map(np.zeros_like, slope))
@@ -86,12 +89,15 @@ def expert(consensus: Consensus, client: Client, *, inducing: int) -> Expert:
 
 
 def spread_rows(x: np.ndarray, count: int) -> np.ndarray:
-    """At most `count` of the rows, evenly spaced in their order."""
+    """At most `count` rows of x (n, d), evenly spaced in their order."""
     return x[np.unique(np.linspace(0, len(x) - 1, min(count, len(x))).astype(int))]
 
 
 def minus_evidence_slope(leaves: Leaves, x: Array, y: Array, w: Array, inducing: int) -> tuple[Leaves, float]:
-    """(gradient by the hyper-parameters, value) of - log p(y); inducing points are rows, so they move with the scales."""
+    """(gradient by the hyper-parameters, value) of - log p(y).
+
+    Inducing points are rows, so they are scaled by the length scales too.
+    """
     import torch
 
     from unpooled.maths import fitc
@@ -144,7 +150,8 @@ class FedLoc(RegressorMixin, Estimator):
 
     References
     ----------
-    Yin et al., FedLoc: federated learning framework for data-driven cooperative localization and location data processing, 2020.
+    Yin et al., FedLoc: federated learning framework for data-driven cooperative localization and location data
+    processing, 2020.
 
     Examples
     --------
@@ -182,6 +189,7 @@ class FedLoc(RegressorMixin, Estimator):
         self.random_state = random_state
 
     def check(self, fed: Federation) -> None:
+        """Refuse unknown options and parameters out of range."""
         check_targets(fed)
         one_of("combine", self.combine, PREDICTIONS)
         one_of("missing", self.missing, ("impute", "refuse"))
@@ -193,6 +201,7 @@ class FedLoc(RegressorMixin, Estimator):
         not_below_zero("tol", self.tol)
 
     def init(self, fed: Federation, rng: np.random.Generator) -> State:
+        """Standardise the rows; the hyper-parameters before the first round."""
         scaling, _ = standardise(fed, 0.0, 0, self.missing)
         d, o = len(scaling.x_mean), len(scaling.y_mean)
         if o != 1:
@@ -200,6 +209,7 @@ class FedLoc(RegressorMixin, Estimator):
         return State(Consensus(scaling, first_leaves(d)))
 
     def step(self, fed: Federation, state: State) -> tuple[State, dict]:
+        """One SUM of the clients' hyper-parameters, averaged."""
         lipschitz = 10 * self.rho if self.lipschitz is None else self.lipschitz
         ask = admm_step.using(inducing=int(self.n_inducing), rho=float(self.rho), lipschitz=float(lipschitz))
         votes = tree.map(to_numpy, fed.sum(ask, state.consensus))
@@ -212,9 +222,11 @@ class FedLoc(RegressorMixin, Estimator):
         }
 
     def done(self, state: State, history: list[dict]) -> bool:
+        """Whether no hyper-parameter moved by `tol` or more."""
         return history[-1]["moved"] < self.tol
 
     def finish(self, fed: Federation, state: State) -> None:
+        """One GATHER of the clients' Gaussian processes."""
         self.consensus_ = state.consensus
         self.n_features_in_, self.n_sums_ = len(state.consensus.scaling.x_mean), 2 + len(self.history_)
         found = fed.gather(expert.using(inducing=int(self.n_inducing)), state.consensus)
@@ -241,9 +253,8 @@ class FedLoc(RegressorMixin, Estimator):
         X = rows_of(self, X, dtype=np.float64, ensure_all_finite="allow-nan")
         scaling, leaves = self.consensus_.scaling, self.consensus_.leaves
         mean, latent = self._each(standard(scaling, X))  # (clients, q) each
-        gained = 0.5 * (
-            leaves["log_signal"] - np.log(latent)
-        )  # reduction of entropy from the prior, per expert and row
+        # reduction of entropy from the prior, per expert and row
+        gained = 0.5 * (leaves["log_signal"] - np.log(latent))
         weight = gained if self.combine == "rbcm" else np.full_like(mean, 1 / len(mean))
         precision = (weight / latent).sum(0)
         if self.combine == "rbcm":

@@ -54,9 +54,11 @@ class FedProx(FedAvg):
         self.mu = mu
 
     def check(self, fed: Federation) -> None:
+        """Refuse a negative weight."""
         super().check(fed)
         if self.mu < 0:
             raise BadParameter(f"mu={self.mu!r} must be 0 or more")
 
     def changes(self) -> dict[str, float]:
+        """The proximal term."""
         return {"prox": self.mu}

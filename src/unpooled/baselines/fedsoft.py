@@ -1,4 +1,4 @@
-"""FedSoft: k centres, and client models that are pulled towards mixtures of them; one SUM of models per round.
+"""FedSoft: k shared centres, and client models that are pulled towards mixtures of them; one SUM of models per round.
 
 A client's importance u_s is the share of its rows that centre s explains best. Costs k models down and k up: the
 client's one model, weighted by its importances.
@@ -24,12 +24,17 @@ from unpooled.tree import message
 
 @message("fedsoft.Mixed")
 class Mixed(NamedTuple):
+    """The importances of a client, and its log-likelihood."""
+
     importance: Array  # (..., k)
     loglik: Array  # (...)
 
 
 def importances(learner: Trainer, theta: Array, rows: Rows, least: float) -> Mixed:
-    """The share of rows that each centre explains best, at least `least`, and the log-likelihood under the best."""
+    """The share of rows that each centre explains best, at least `least`, and the log-likelihood.
+
+    The log-likelihood of a row is that under its best centre.
+    """
     loglik = learner.log_likelihood(theta, rows)  # (..., n, k)
     best = chosen(loglik)
     return Mixed(shares(shares(mass(best, rows.w)).clip(min=least)), (rows.w * (best * loglik).sum(-1)).sum(-1))
@@ -107,6 +112,7 @@ class FedSoft(Clusters):
         self.least = least
 
     def check(self, fed: Federation) -> None:
+        """Refuse a negative `mu` and a `least` out of range."""
         super().check(fed)
         if self.mu < 0 or not 0 <= self.least < 1 / self.n_clusters:
             raise BadParameter(
@@ -114,17 +120,33 @@ class FedSoft(Clusters):
             )
 
     def at_round(self, trainer: dict | Trainer, round: int, **changes: Any) -> dict:
+        """The training options of a round, with the proximal term."""
         return super().at_round(trainer, round, prox=self.mu, **changes)
 
     def ask(self) -> Ask:
+        """A client's round."""
         return soft_round.using(least=self.least)
 
     def models(self, client: str | None) -> tuple[np.ndarray, np.ndarray]:
+        """The client's own model; the centres with the client's weights if it has none."""
         own = self.private(client)
         return (own["model"], np.ones(1)) if "model" in own else super().models(client)
 
     def adapt(self, X: Any, y: Any = None) -> Any:
-        """A new client mixes the centres by its importances; without labels by its inputs."""
+        """The model of a new client: the centres, mixed by its importances.
+
+        Parameters
+        ----------
+        X : array of shape (n_samples, n_features)
+            The client's rows.
+        y : array of shape (n_samples,) or None, default=None
+            Their labels; None: the weights are chosen by the inputs alone.
+
+        Returns
+        -------
+        FedSoft
+            A copy with the client's own weights.
+        """
         if y is None:
             return self.adapt_to_inputs(X, "cluster")
         learner = Trainer(**self.trainer_)

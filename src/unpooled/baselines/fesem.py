@@ -1,6 +1,8 @@
-"""FeSEM: k centres; each client joins the one nearest to its own last model; one SUM of models per round.
+"""FeSEM: k shared models (centres); each client joins the one nearest to its own last model.
 
-Costs k models down and k up, all but the chosen one of them zero. The client's own model stays with it.
+One SUM of models per round.
+
+Costs k models down and k up, all of them zero but the chosen one. The client's own model stays at the client.
 """
 
 from __future__ import annotations
@@ -19,7 +21,9 @@ def nearest_round(down: Models, client: Client, *, trainer: dict) -> Trained:
     learner = Trainer(**trainer)
     rows = learner.rows(client)
     centres = like(down.theta, rows.x)
-    choice = like(_first(client, len(centres)), rows.x) if "model" not in client.state else nearest(client, centres)
+    choice = (
+        like(_random_choice(client, len(centres)), rows.x) if "model" not in client.state else nearest(client, centres)
+    )
     own = (choice @ centres)[..., None, :]
     loglik = learner.reported(learner.log_likelihood(own, rows)[..., 0], client, rows)
     up = train_chosen(learner, centres, client, rows, choice, loglik)
@@ -28,12 +32,13 @@ def nearest_round(down: Models, client: Client, *, trainer: dict) -> Trained:
 
 
 def nearest(client: Client, centres: Array) -> Array:
-    """(..., k) with a 1 at the centre nearest to the client's own model."""
+    """One-hot (..., k): 1 at the centre nearest to the client's own model."""
     own = like(client.state["model"], centres)  # (..., 1, p)
     return chosen(-((own - centres) ** 2).sum(-1))
 
 
-def _first(client: Client, k: int) -> np.ndarray:
+def _random_choice(client: Client, k: int) -> np.ndarray:
+    """One-hot (..., k): a random centre for each client."""
     drawn = np.array([rng.integers(k) for rng in client.rngs])
     return np.eye(k)[drawn].reshape(*client.w.shape[:-1], k)
 
@@ -41,7 +46,7 @@ def _first(client: Client, k: int) -> np.ndarray:
 class FeSEM(Clusters):
     """Multi-center federated learning: each client joins the centre nearest to its own last model.
 
-    All centres start from one model: from different ones no client would ever be nearer to another client's centre.
+    All centres start from the same model: otherwise no client would ever move to another centre.
 
     Parameters
     ----------
@@ -85,7 +90,9 @@ class FeSEM(Clusters):
     """
 
     def ask(self) -> Ask:
+        """A client's round."""
         return nearest_round
 
     def first(self, trainer: Trainer, rng: np.random.Generator) -> np.ndarray:
+        """The same random model k times, (k, p)."""
         return np.repeat(to_numpy(trainer.start(rng, 1)), self.n_clusters, axis=0)

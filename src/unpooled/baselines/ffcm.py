@@ -1,8 +1,8 @@
 """Federated fuzzy c-means (Stallmann and Wilbik, 2022), with both of its aggregations.
 
-"average": clients take fuzzy steps from the same centres and the server averages by fuzzy mass, one SUM a round (with
-one local step this is the pooled algorithm). "cluster": clients run to the end alone and the server clusters their
-centres, one GATHER.
+"average": clients take fuzzy steps from the same centres and the server averages them by fuzzy mass, one SUM per round;
+with one local step this is the pooled algorithm. "cluster": each client runs to convergence alone and the server
+clusters the clients' centres, one GATHER.
 """
 
 from __future__ import annotations
@@ -23,17 +23,20 @@ from unpooled.parameters import one_of
 from unpooled.tree import message
 
 AGGREGATIONS = ("average", "cluster")
-LOCAL_STEPS = 50  # steps of a client with aggregation="cluster"
+LOCAL_STEPS = 50  # local steps with aggregation="cluster"
 
 
 @message("ffcm.Fuzzy")
 class Fuzzy(NamedTuple):
+    """Up: the fuzzy mass of each cluster and its centre times that mass."""
+
     mass: Float[Array, "k", ">=0 rows"]
     x: Float[Array, "k d"]  # mass times centre
 
 
 @client("ffcm.fuzzy_steps", SUM)
 def fuzzy_steps(down: Centres, client: Client, *, fuzziness: float, steps: int) -> Fuzzy:
+    """Fuzzy mass and weighted sum of rows of each cluster, after local steps from the current centres."""
     centres = np.broadcast_to(down.centres, (*client.w.shape[:-1], *down.centres.shape))
     for _ in range(steps):
         member = memberships(client.x, centres, fuzziness) ** fuzziness * client.w[..., None]
@@ -43,13 +46,15 @@ def fuzzy_steps(down: Centres, client: Client, *, fuzziness: float, steps: int) 
     return Fuzzy(mass, x)
 
 
-fuzzy_clusters = client("ffcm.fuzzy_clusters", GATHER)(
-    fuzzy_steps.answer
-)  # the same answer, gathered for k-means over all clients
+# the same answer, gathered for k-means over all clients
+fuzzy_clusters = client("ffcm.fuzzy_clusters", GATHER)(fuzzy_steps.answer)
 
 
 def memberships(x: Array, centres: Array, fuzziness: float) -> Array:
-    """(..., n, k) of x (..., n, d) in centres (..., k, d): proportional to distance to the power -2 / (m - 1)."""
+    """Memberships (..., n, k) of rows x (..., n, d) in centres (..., k, d).
+
+    They are proportional to the distance to the power -2 / (m - 1).
+    """
     log_u = -np.log(np.maximum(squared(x, centres), 1e-12)) / (fuzziness - 1)
     u = np.exp(log_u - log_u.max(-1, keepdims=True))
     return u / u.sum(-1, keepdims=True)
@@ -63,7 +68,8 @@ class FFCM(MovingCentres):
     n_clusters : int, default=8
         Number of clusters.
     aggregation : {"average", "cluster"}, default="average"
-        "average" adds fuzzy sums over clients in every round; "cluster" gathers each client's final centres once and clusters them.
+        "average" adds fuzzy sums over clients in every round; "cluster" gathers each client's final centres once
+        and clusters them.
     fuzziness : float, default=2.0
         Exponent m of the memberships, above 1.
     local_steps : int, default=1
@@ -127,16 +133,19 @@ class FFCM(MovingCentres):
         self.random_state = random_state
 
     def step(self, fed: Federation, state: State) -> tuple[State, Info]:
+        """One SUM ("average") or one GATHER ("cluster")."""
         new = self._averaged(fed, state) if self.aggregation == "average" else self._clustered(fed, state)
         moved = float(np.abs(new - state.centres).max())
         return State(new, moved if self.aggregation == "average" else 0.0), {"moved": moved}
 
     def _averaged(self, fed: Federation, state: State) -> np.ndarray:
+        """The centres (k, d) averaged over clients by fuzzy mass."""
         question = fuzzy_steps.using(fuzziness=self.fuzziness, steps=self.local_steps)
         found = fed.sum(question, Centres(state.centres))
         return to_numpy(found.x / np.maximum(found.mass, 1e-300)[:, None])
 
     def _clustered(self, fed: Federation, state: State) -> np.ndarray:
+        """The centres (k, d) of a weighted k-means over all clients' centres."""
         question = fuzzy_clusters.using(fuzziness=self.fuzziness, steps=LOCAL_STEPS)
         found = fed.gather(question, Centres(state.centres)).values()
         x = np.concatenate([f.x / np.maximum(f.mass, 1e-300)[:, None] for f in found])
@@ -146,6 +155,7 @@ class FFCM(MovingCentres):
         return member @ x / member.sum(1)[:, None]
 
     def check(self, fed: Federation) -> None:
+        """Refuse an unknown aggregation and a fuzziness of 1 or less."""
         super().check(fed)
         one_of("aggregation", self.aggregation, AGGREGATIONS)
         if not self.fuzziness > 1:

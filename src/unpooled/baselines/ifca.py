@@ -1,6 +1,6 @@
-"""IFCA: k models, each client trains the one with the least loss on its rows; one SUM of models per round.
+"""IFCA: k models; each client trains the one with the least loss on its rows; one SUM of models per round.
 
-Costs k models down and k up, all but the chosen one of them zero.
+Costs k models down and k up, all of them zero but the chosen one.
 """
 
 from __future__ import annotations
@@ -24,11 +24,15 @@ from unpooled.tree import message
 
 @message("ifca.Models")
 class Models(NamedTuple):
+    """Down: the shared models as flat vectors."""
+
     theta: Float[Array, "k p"]
 
 
 @message("ifca.Trained")
 class Trained(NamedTuple):
+    """Up: the chosen model after local epochs, times rows; 0 for the others."""
+
     theta: Float[Array, "k p"]  # sum of rows x model, for the client's own cluster
     weight: Float[Array, "k", ">=0 rows"]  # rows by cluster
     loglik: Float[Array, ""]
@@ -36,6 +40,8 @@ class Trained(NamedTuple):
 
 @message("ifca.State")
 class State(NamedTuple):
+    """The training options, the models, the rows of each cluster and the round."""
+
     trainer: dict
     theta: Array  # (k, p)
     weight: Array  # (k,) rows by cluster
@@ -55,13 +61,13 @@ def least_loss_round(down: Models, client: Client, *, trainer: dict) -> Trained:
 
 
 def chosen(score: Array) -> Array:
-    """(..., k) one-hot: 1 at the (first) largest score."""
+    """One-hot (..., k): 1 at the (first) largest score."""
     xp = namespace(score)
     return like(xp.argmax(score, axis=-1)[..., None] == like(np.arange(score.shape[-1]), score), score)
 
 
 def train_chosen(learner: Trainer, theta: Array, client: Client, rows: Rows, choice: Array, loglik: Array) -> Trained:
-    """The answer of a client of a hard clustering: its cluster's model after local epochs; it keeps its choice."""
+    """The answer of a client that chose one model: that model after local epochs; the client keeps its choice."""
     client.state["cluster"] = to_numpy(choice)
     begin = (choice @ like(theta, rows.x))[..., None, :]  # (..., 1, p)
     sent = begin
@@ -73,8 +79,9 @@ def train_chosen(learner: Trainer, theta: Array, client: Client, rows: Rows, cho
 
 
 class Clusters(LearnerEstimator):
-    """Base class of clusterings of clients: k shared models, and weights for them at each client. A subclass gives
-    `ask`.
+    """Base class of clusterings of clients: k shared models, and weights for them at each client.
+
+    A subclass gives `ask`.
 
     Parameters
     ----------
@@ -85,30 +92,33 @@ class Clusters(LearnerEstimator):
     """
 
     kept: tuple[str, ...] = ("cluster", "norm")  # entries of a client's state that are kept after the run
-    version: Mapping[str, str] = {"weights": "cluster"}  # those that make a client's own version, see `personal`
+    version: Mapping[str, str] = {"weights": "cluster"}  # arguments of `personalise` and the state they are read from
 
     def __init__(self, n_clusters: int = 3, **parameters: Any):
         super().__init__(**parameters)
         self.n_clusters = n_clusters
 
     def check(self, fed: Federation) -> None:
+        """Refuse a number of clusters below 1."""
         super().check(fed)
         if self.n_clusters < 1:
             raise BadParameter(f"n_clusters={self.n_clusters!r} must be at least 1")
 
     def init(self, fed: Federation, rng: np.random.Generator) -> State:
+        """The models before the first round."""
         trainer = self.trainer(fed)
         return State(as_option(trainer), self.first(trainer, rng), np.ones(self.n_clusters), 0)
 
     def first(self, trainer: Trainer, rng: np.random.Generator) -> np.ndarray:
-        """(k, p) the models before the first round."""
+        """The models (k, p) before the first round: random ones."""
         return trainer.start(rng, self.n_clusters)
 
     def ask(self) -> Ask:
-        """A client's round."""
+        """A client's round, as a question."""
         raise NotImplementedError("abstract")
 
     def step(self, fed: Federation, state: State) -> tuple[State, Info]:
+        """One SUM of the models that clients chose and trained."""
         trainer = self.at_round(state.trainer, state.round + 1)
         total = self.cohort(fed).sum(self.ask().using(trainer=trainer), Models(state.theta))
         theta = average(total.theta, like(total.weight, total.theta), state.theta)
@@ -116,6 +126,7 @@ class Clusters(LearnerEstimator):
         return State(state.trainer, theta, total.weight, state.round + 1), info
 
     def finish(self, fed: Federation, state: State) -> None:
+        """Set the models, their shares of rows, and each client's cluster."""
         places = range(len(state.theta))
         theta = (
             self.polish(fed, state.theta, state.trainer, "cluster", places) if "model" not in self.kept else state.theta
@@ -128,15 +139,30 @@ class Clusters(LearnerEstimator):
         self.personalise(fed, largest, **self.version)
 
     def models(self, client: str | None) -> tuple[np.ndarray, np.ndarray]:
+        """The models with the client's weights, or those of the largest cluster."""
         theta, _ = super().models(client)
         largest = np.eye(len(theta))[self.weights_.argmax()]
         return theta, self.private(client).get("cluster", largest)
 
     def part_weights(self, own: Mapping[str, np.ndarray]) -> np.ndarray:
+        """A client's weights of the models; the shares of rows if it has none."""
         return own.get("cluster", self.weights_)
 
     def adapt(self, X: Any, y: Any = None) -> Any:
-        """A new client joins the cluster whose model has the least loss on its rows; without labels by its inputs."""
+        """The model of a new client: that of the cluster with the least loss on its rows.
+
+        Parameters
+        ----------
+        X : array of shape (n_samples, n_features)
+            The client's rows.
+        y : array of shape (n_samples,) or None, default=None
+            Their labels; None: the cluster is chosen by the inputs alone.
+
+        Returns
+        -------
+        Clusters
+            A copy with the client's own choice.
+        """
         if y is None:
             return self.adapt_to_inputs(X, "cluster")
         learner = Trainer(**self.trainer_)
@@ -190,4 +216,5 @@ class IFCA(Clusters):
     """
 
     def ask(self) -> Ask:
+        """A client's round."""
         return least_loss_round

@@ -1,8 +1,7 @@
-"""k-FED (Dennis, Li and Smith, 2021): one GATHER of local centres, max-min choice among them, one step of Lloyd. One
-round.
+"""k-FED (Dennis, Li and Smith, 2021): one GATHER of local centres, farthest-first choice among them, one step of Lloyd.
 
-Local clustering is that of Awasthi and Sheffet: k-means in the span of the leading singular vectors, then means of the
-rows that are three times nearer to their own centre than to any other.
+There is one round. Clients cluster by the method of Awasthi and Sheffet: k-means in the span of the leading singular
+vectors, then means of the rows that are three times nearer to their own centre than to any other.
 """
 
 from __future__ import annotations
@@ -24,11 +23,15 @@ from unpooled.tree import message
 
 @message("kfed.LocalCentres")
 class LocalCentres(NamedTuple):
+    """Up: the client's own centres."""
+
     centre: Float[Array, "k d"]
 
 
 @message("kfed.State")
 class State(NamedTuple):
+    """The global centres, each client's centres, and the global cluster of each of those."""
+
     centres: Array  # (k, d)
     local: dict[str, Array]  # client -> (k', d)
     place: dict[str, Array]  # client -> (k',) the global cluster of each local one
@@ -36,12 +39,13 @@ class State(NamedTuple):
 
 @client("kfed.local_clusters", GATHER, batched=False)
 def local_clusters(nothing: None, client: Client, *, sizes: dict, default: int) -> LocalCentres:
+    """The client's own centres: `sizes` gives their number by client, `default` for the others."""
     x, w = to_numpy(client.x).astype(float), to_numpy(client.w).astype(float)
     return LocalCentres(awasthi_sheffet(x[w > 0], sizes.get(client.name, default), client.rng))
 
 
 def awasthi_sheffet(x: np.ndarray, k: int, rng: np.random.Generator) -> np.ndarray:
-    """(k, d) centres; fewer if there are fewer distinct rows."""
+    """Centres (k, d) of rows x (n, d); fewer if there are fewer distinct rows."""
     _, _, axes = np.linalg.svd(x, full_matrices=False)
     flat = x @ axes[:k].T @ axes[:k]
     labels = kmeans(flat, np.ones(len(x)), k, rng, n_init=5)
@@ -54,7 +58,7 @@ def awasthi_sheffet(x: np.ndarray, k: int, rng: np.random.Generator) -> np.ndarr
 
 
 def max_min(points: np.ndarray, first: np.ndarray, k: int) -> np.ndarray:
-    """(k, d) farthest-first traversal: starting with `first`, add the point farthest from all chosen ones."""
+    """Farthest-first traversal: starting with `first`, add the point farthest from all chosen ones, up to k: (k, d)."""
     chosen = list(first[:k])
     while len(chosen) < min(k, len(points)):
         far = squared(points, np.array(chosen)).min(1)
@@ -113,9 +117,11 @@ class KFed(CentreModel):
         self.random_state = random_state
 
     def init(self, fed: Federation, rng: np.random.Generator) -> State:
+        """An empty state: nothing is known before the one round."""
         return State(np.zeros((0, 0)), {}, {})
 
     def step(self, fed: Federation, state: State) -> tuple[State, Info]:
+        """One GATHER of local centres, which are grouped around farthest-first points."""
         sizes = dict(self.n_local) if isinstance(self.n_local, Mapping) else {}
         default = self.n_local if isinstance(self.n_local, int) else self.n_clusters
         found = fed.gather(local_clusters.using(sizes=sizes, default=default), None)
@@ -130,11 +136,12 @@ class KFed(CentreModel):
         return State(centres, local, place), {"centres": len(points)}
 
     def finish(self, fed: Federation, state: State) -> None:
+        """Set the centres and the global cluster of each local one."""
         self.local_centers_, self.place_ = state.local, state.place
         self._set_centres(fed, state.centres)
 
     def predict(self, X: Any, client: str | None = None) -> np.ndarray:
-        """The cluster of each row: by the client's own centres if `client` is known, else by the nearest global centre."""
+        """The cluster of each row: by the own centres of `client` if it is given, else by the nearest global centre."""
         if client is None or client not in self.local_centers_:
             return super().predict(X)
         return self.place_[client][nearest(np.asarray(X, dtype=float), self.local_centers_[client])]

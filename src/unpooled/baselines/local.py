@@ -18,6 +18,8 @@ from unpooled.tree import message
 
 @message("local_only.Score")
 class Score(NamedTuple):
+    """Up: two numbers for the history."""
+
     loglik: Float[Array, ""]  # sum of log P(y | x) before training
     rows: Float[Array, "", ">=0 rows"]
 
@@ -85,17 +87,21 @@ class LocalOnly(FedAvg):
 
     @property
     def finds_optimum(self) -> bool:
+        """False: there is no shared model."""
         return False
 
     @property
     def searches(self) -> bool:
+        """Whether rounds train by SGD."""
         return not self._regresses
 
     @property
     def _regresses(self) -> bool:
+        """Whether each client fits a logistic regression, in one round."""
         return self.lr == "auto" and self.learner == "linear"
 
     def step(self, fed: Federation, state: State) -> tuple[State, Info]:
+        """One SUM of two numbers; the models stay at the clients."""
         if self._regresses:
             total = fed.sum(regress_alone.using(trainer=state.trainer), None)
             return state._replace(round=state.round + 1), {"loglik": float(total.loglik / total.rows)}
@@ -104,16 +110,20 @@ class LocalOnly(FedAvg):
         return state._replace(round=state.round + 1), {"loglik": float(total.loglik / total.rows)}
 
     def finish(self, fed: Federation, state: State) -> None:
+        """Collect the models of clients in this process."""
         self.describe(fed, state.trainer, state.theta, "theta", *personal.KEYS)
         self._describe_choices(fed)
 
     def done(self, state: State, history: list) -> bool:
+        """After one round of regressions, or as in `FedAvg`."""
         return self._regresses or super().done(state, history)
 
     def _bases(self, x: np.ndarray, own: dict) -> np.ndarray:
+        """No shared model: an empty array (0, n, classes)."""
         return np.zeros((0, len(x), len(self.classes_)))
 
     def models(self, client: str | None) -> tuple[np.ndarray, np.ndarray]:
+        """The client's own model; BadParameter without a client."""
         own = self.private(client)
         if "theta" not in own:
             raise BadParameter("clients that trained alone share no model: give client=")

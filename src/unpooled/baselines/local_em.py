@@ -20,11 +20,14 @@ from unpooled.tree import message
 
 @message("local_em.Count")
 class Count(NamedTuple):
+    """Up: the number of components of the client's mixture."""
+
     k: Float[Array, "", ">=0"]
 
 
 @client("local_em.fit_alone", SUM, batched=False)
 def fit_alone(nothing: None, client: Client, *, sizes: dict, max_local: int) -> Count:
+    """Fit a mixture to the client's rows, which it keeps; only its number of components is sent."""
     x, w = to_numpy(client.x).astype(float), to_numpy(client.w).astype(float)
     k = sizes.get(client.name)
     found = local_mixture.fit(x[w > 0], w[w > 0], client.rng, range(k, k + 1) if k else range(1, max_local + 1))
@@ -80,17 +83,21 @@ class LocalEM(Estimator):
         self.random_state = random_state
 
     def check(self, fed: Federation) -> None:
+        """Refuse missing values."""
         check_complete(fed.here())
 
     def init(self, fed: Federation, rng: np.random.Generator) -> tuple:
+        """An empty state."""
         return ()
 
     def step(self, fed: Federation, state: tuple) -> tuple[tuple, Info]:
+        """One SUM of the numbers of components."""
         sizes = dict(self.n_components) if isinstance(self.n_components, Mapping) else {}
         total = fed.sum(fit_alone.using(sizes=sizes, max_local=self.max_local), None)
         return (), {"components": float(total.k)}
 
     def finish(self, fed: Federation, state: tuple) -> None:
+        """Collect the mixtures of clients in this process and number their clusters."""
         kept = {c.name: c.state for c in fed.here() if "alone" in c.state}
         self.models_: dict[str, tuple[Params, str, int]] = {}
         first = 0
@@ -103,6 +110,20 @@ class LocalEM(Estimator):
         self.labels_ = {c.name: self.predict(c.x, client=c.name) for c in here}
 
     def predict(self, X: Any, client: str | None = None) -> np.ndarray:
+        """The cluster of each row under the mixture of one client.
+
+        Parameters
+        ----------
+        X : array of shape (n_samples, n_features)
+            Rows.
+        client : str
+            Name of the client whose mixture is used.
+
+        Returns
+        -------
+        labels : ndarray of shape (n_samples,)
+            Numbers of clusters, different for each client.
+        """
         if client not in self.models_:
             raise BadParameter(f"LocalEM has no model for client {client!r}: {suggest(client, self.models_)}")
         params, shape, first = self.models_[client]

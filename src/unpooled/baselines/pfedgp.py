@@ -1,7 +1,7 @@
-"""pFedGP for regression: a shared deep kernel and inducing points, and a Gaussian process per client.
+"""pFedGP for regression: a shared deep kernel with shared inducing points, and a Gaussian process per client.
 
-One SUM per round of networks weighted by rows; after the last round one GATHER of each client's sparse Gaussian process (FITC, Gaussian
-kernel), m^2 + m numbers for m inducing points, which predictions need.
+One SUM per round of networks weighted by rows. After the last round one GATHER of each client's sparse Gaussian process
+(FITC, Gaussian kernel), m^2 + m numbers for m inducing points, which predictions need.
 """
 
 from __future__ import annotations
@@ -120,19 +120,23 @@ class PFedGP(FedAvgRegression):
         self.n_inducing = n_inducing
 
     def check(self, fed: Federation) -> None:
+        """Refuse parameters out of range."""
         super().check(fed)
         at_least("n_inducing", self.n_inducing, 1)
 
     def _head(self, outputs: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        """Inducing points and log variances before the first round; one output only."""
         if outputs != 1:
             raise BadData(f"y has {outputs} outputs but pFedGP predicts one: fit one model for each")
         points = rng.standard_normal((self.n_inducing, self.latent_dim))
         return {"inducing": points, "log_signal": np.zeros(()), "log_noise": np.asarray(-1.0)}
 
     def _spec(self) -> dict:
+        """The feature map: the network's outputs without an activation."""
         return super()._spec() | {"map": "latent"}
 
     def finish(self, fed: Federation, state: State) -> None:
+        """Set the network, then one GATHER of the clients' Gaussian processes."""
         super().finish(fed, state)
         ask = personal.using(spec=self._spec(), share=float(self.validation_fraction), seed=self.seed_)
         self.personal_ = {name: tree.map(to_numpy, a) for name, a in fed.gather(ask, self.network_).items()}
@@ -156,7 +160,7 @@ class PFedGP(FedAvgRegression):
         return {name: self._by(own, x) for name, own in self.personal_.items()}
 
     def _by(self, own: Personal, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(mean, std) by one client's Gaussian process at standardised rows x."""
+        """(mean, std), (q,) each, by one client's Gaussian process at standardised rows x (q, d)."""
         mean, variance = predict_by(self._spec(), self.network_.leaves, own.inner, own.pull, x)
         scaling = self.network_.scaling
         return scaling.y_mean[0] + scaling.y_scale[0] * mean, scaling.y_scale[0] * np.sqrt(variance)

@@ -1,8 +1,8 @@
 """pFedMe: personal models by Moreau envelopes around a shared one; one SUM of shared models per round.
 
-On each minibatch a client takes `inner_steps` towards its personal model theta (loss + lam / 2 |theta - w|^2), then
-moves its copy of the shared model by w -= eta lam (w - theta). The server moves to (1 - beta) w + beta (mean over
-clients). Costs what FedAvg costs.
+On each minibatch a client takes `inner_steps` steps towards its personal model theta (loss + lam / 2 |theta - w|^2),
+then moves its copy of the shared model by w -= eta lam (w - theta). The server moves to (1 - beta) w + beta (mean over
+clients). Costs the same as FedAvg.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ from unpooled.tree import message
 
 @message("pfedme.Envelope")
 class Envelope(NamedTuple):
+    """Up: the client's copy of the shared model, and numbers for the history."""
+
     theta: Float[Array, "k p"]  # sum of the clients' shared models
     clients: Float[Array, ""]
     loglik: Float[Array, ""]  # of the personal models, before training
@@ -32,6 +34,7 @@ class Envelope(NamedTuple):
 
 @client("pfedme.moreau_round", SUM)
 def moreau_round(down: Model, client: Client, *, trainer: dict, lam: float, eta: float, inner_steps: int) -> Envelope:
+    """The client's copy of the shared model after local epochs; the personal model stays at the client."""
     learner = Trainer(**trainer)
     rows = learner.rows(client)
     loglik = learner.log_likelihood(client.state.get("theta", down.theta), rows)[..., 0]
@@ -41,10 +44,10 @@ def moreau_round(down: Model, client: Client, *, trainer: dict, lam: float, eta:
     for real, x, y, weight, r in batches(order, rows.x, rows.y, rows.w, certain(rows)):
         weight = weight * real
         s = r * (weight / weight.sum(-1)[..., None].clip(min=1e-12))[..., None]
-        go = like(real.any(-1), theta)[..., None, None]  # clients without rows in this batch do not move
+        active = like(real.any(-1), theta)[..., None, None]  # clients without rows in this batch do not move
         for _ in range(inner_steps):
-            theta = theta - go * learner.lr * (learner.net.gradient(theta, x, y, s) + lam * (theta - w))
-        w = w - go * eta * lam * (w - theta)
+            theta = theta - active * learner.lr * (learner.net.gradient(theta, x, y, s) + lam * (theta - w))
+        w = w - active * eta * lam * (w - theta)
     client.state["theta"] = theta
     n = rows.w.sum(-1)
     return Envelope(w, 0 * n + 1.0, learner.reported(loglik, client, rows), n)
@@ -108,15 +111,18 @@ class PFedMe(FedAvg):
         self.beta = beta
 
     def check(self, fed: Federation) -> None:
+        """Refuse parameters out of range."""
         super().check(fed)
         if self.lam <= 0 or self.inner_steps < 1:
             raise BadParameter(f"lam={self.lam!r} must be above 0 and inner_steps={self.inner_steps!r} at least 1")
 
     @property
     def finds_optimum(self) -> bool:
+        """False: personal models are trained by gradient steps."""
         return False
 
     def step(self, fed: Federation, state: State) -> tuple[State, Info]:
+        """One SUM of the clients' copies of the shared model."""
         options = {"lam": self.lam, "eta": self.eta, "inner_steps": self.inner_steps}
         ask = moreau_round.using(trainer=self.at_round(state.trainer, state.round + 1), **options)
         total = self.cohort(fed).sum(ask, Model(state.theta))
@@ -125,8 +131,10 @@ class PFedMe(FedAvg):
         return State(state.trainer, theta, state.round + 1), {"loglik": float(total.loglik / total.rows)}
 
     def finish(self, fed: Federation, state: State) -> None:
+        """Set the shared model and what clients keep."""
         self.describe(fed, state.trainer, state.theta, "theta")
         self.personalise(fed, theta="theta")
 
     def models(self, client: str | None) -> tuple[np.ndarray, np.ndarray]:
+        """The client's personal model, or the shared one."""
         return self.private(client).get("theta", self.theta_), np.ones(1)

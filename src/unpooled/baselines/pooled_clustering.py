@@ -33,8 +33,8 @@ class PooledClustering(Estimator):
     Parameters
     ----------
     method : {"gmm", "gmm-bic", "bayesian", "hdbscan"}, default="gmm"
-        A Gaussian mixture of `n_components` (covariance type by BIC), one of 1 to `n_components` by BIC, a Dirichlet process mixture
-        truncated at `n_components`, or HDBSCAN (noise is a cluster of its own).
+        A Gaussian mixture of `n_components` (covariance type by BIC), one of 1 to `n_components` by BIC, a
+        Dirichlet process mixture truncated at `n_components`, or HDBSCAN (noise is a cluster of its own).
     n_components : int, default=10
         Components, or components at most.
     covariance_types : tuple of str, default=("spherical", "diag", "full")
@@ -88,6 +88,21 @@ class PooledClustering(Estimator):
         self.random_state = random_state
 
     def fit(self, data: Any, y: Any = None, *, by: Any = None, sample_weight: Any = None) -> PooledClustering:
+        """Cluster the pooled rows.
+
+        Parameters
+        ----------
+        data : dict, list, array, frame or Federation
+            As `X` in every estimator's `fit`; all rows must be in this process.
+        y, sample_weight : ignored
+            For the same signature as other estimators.
+        by : array-like, str or None, default=None
+            The client of each row.
+
+        Returns
+        -------
+        self
+        """
         fed = as_federation(data, y, by=by)
         self.check(fed)
         clients = fed.here()
@@ -101,12 +116,14 @@ class PooledClustering(Estimator):
         return self
 
     def check(self, fed: Federation) -> None:
+        """Refuse an unknown method, clients elsewhere and missing values."""
         one_of("method", self.method, METHODS)
         if not fed.here():
             raise BadParameter("PooledClustering needs all rows in this process: use a Local federation")
         check_complete(fed.here())
 
     def _labels(self, x: np.ndarray) -> np.ndarray:
+        """The cluster (n,) of each pooled row x (n, d)."""
         if self.method == "hdbscan":
             return HDBSCAN(min_cluster_size=self.min_cluster_size, copy=True).fit_predict(x)
         if self.method == "bayesian":
@@ -115,6 +132,7 @@ class PooledClustering(Estimator):
         return self.model_.predict(x)
 
     def _bayesian(self, x: np.ndarray) -> BayesianGaussianMixture:
+        """A truncated Dirichlet process mixture, not fitted yet."""
         return BayesianGaussianMixture(
             n_components=min(self.n_components, len(x)),
             weight_concentration_prior=1e-2,
@@ -124,8 +142,9 @@ class PooledClustering(Estimator):
         )
 
     def _mixtures(self, x: np.ndarray):
-        """One mixture per covariance type; with "gmm-bic" per type and number, until BIC fails to improve three times
-        in a row.
+        """One fitted mixture per covariance type; with "gmm-bic" per type and number of components.
+
+        The number rises until BIC has failed to improve three times in a row.
         """
         for shape in self.covariance_types:
             if self.method == "gmm":
@@ -141,5 +160,6 @@ class PooledClustering(Estimator):
                     break
 
     def _mixture(self, x: np.ndarray, k: int, shape: str) -> GaussianMixture:
+        """A mixture of k components fitted to x."""
         seed, n_init = self.random_state, self.n_init
         return GaussianMixture(k, covariance_type=shape, n_init=n_init, reg_covar=1e-4, random_state=seed).fit(x)

@@ -34,7 +34,7 @@ class Network(NamedTuple):
 
 @message("network_regression.Trained")
 class Trained(NamedTuple):
-    """Up: locally trained weights, and errors on held-out rows."""
+    """Up: locally trained weights times rows, and errors on held-out rows."""
 
     rows: Float[Array, "", ">=0 rows"]
     leaves: Leaves  # times rows
@@ -44,7 +44,7 @@ class Trained(NamedTuple):
 
 @message("network_regression.State")
 class State(NamedTuple):
-    """What a round carries on."""
+    """The state between rounds: the current network and the best so far."""
 
     network: Network
     best: Leaves
@@ -67,7 +67,10 @@ def train_network(
     proximal: float,
     loss: str,
 ) -> Trained:
-    """Local Adam steps from the global network; `loss` is "squared", or "fitc" for the client's own Gaussian process on top."""
+    """Weights after local Adam steps from the global network, and its squared error on held-out rows.
+
+    `loss` is "squared", or "fitc" for the client's own Gaussian process on top of the network.
+    """
     from unpooled.maths.torch_training import descend
 
     x, y, w, held = standard_rows(down.scaling, client, share, seed)
@@ -79,7 +82,7 @@ def train_network(
 
 
 def predicted(spec: Spec, network: Network, rows: tuple[Array, Array, Array], loss: str) -> Array:
-    """Predictions of the clients' own rows before training: (..., n, o)."""
+    """Predictions (..., n, o) for the clients' own rows before training."""
     if loss == "squared":
         return outputs(spec, network.leaves, rows[0])
     from unpooled.maths.torch_training import sparse_fit, sparse_predict
@@ -88,7 +91,7 @@ def predicted(spec: Spec, network: Network, rows: tuple[Array, Array, Array], lo
 
 
 def predict_by(spec: Spec, leaves: Leaves, inner: Array, pull: Array, x: Array) -> tuple[np.ndarray, np.ndarray]:
-    """(mean, variance) (q,) at rows x (q, d) by a client's sparse Gaussian process, as it was sent."""
+    """(mean, variance), (q,) each, at rows x (q, d) by a client's sparse Gaussian process as it was sent."""
     import torch
 
     from unpooled.maths.fitc import Fit
@@ -99,7 +102,7 @@ def predict_by(spec: Spec, leaves: Leaves, inner: Array, pull: Array, x: Array) 
 
 
 def outputs(spec: Spec, leaves: Leaves, x: Array) -> Array:  # (..., n, o)
-    """Outputs of the network at standardised rows."""
+    """Outputs of the network at standardised rows x (..., n, d)."""
     layers = {k: v for k, v in leaves.items() if k not in ("head", "offset")}
     return features(spec, Kernel(layers, {}), x) @ leaves["head"] + leaves["offset"]
 
@@ -186,6 +189,7 @@ class FedAvgRegression(RegressorMixin, Estimator):
         self.random_state = random_state
 
     def check(self, fed: Federation) -> None:
+        """Refuse unknown options and parameters out of range."""
         check_targets(fed)
         one_of("activation", self.activation, ACTIVATIONS)
         one_of("missing", self.missing, ("impute", "refuse"))
@@ -197,10 +201,12 @@ class FedAvgRegression(RegressorMixin, Estimator):
         not_below_zero("proximal", self.proximal)
 
     def _spec(self) -> dict:
+        """The feature map that the hidden layers are."""
         hidden = [int(h) for h in self.hidden]
         return {"map": "network", "hidden": hidden, "latent": int(self.latent_dim), "activation": self.activation}
 
     def init(self, fed: Federation, rng: np.random.Generator) -> State:
+        """Standardise the rows; a random network."""
         self.seed_ = int(rng.integers(2**31))
         scaling, _ = standardise(fed, self.validation_fraction, self.seed_, self.missing)
         leaves = start(self._spec(), len(scaling.x_mean), rng).theta
@@ -208,10 +214,12 @@ class FedAvgRegression(RegressorMixin, Estimator):
         return State(Network(scaling, leaves), leaves, math.inf, 0, 0, self.seed_)
 
     def _head(self, outputs: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        """The last layer before the first round."""
         k = self.latent_dim
         return {"head": rng.uniform(-1, 1, (k, outputs)) / np.sqrt(k), "offset": np.zeros(outputs)}
 
     def step(self, fed: Federation, state: State) -> tuple[State, dict]:
+        """One SUM of the networks after local steps; remembers the network with the least held-out error."""
         self.seed_ = state.seed
         ask = train_network.using(
             spec=self._spec(), share=float(self.validation_fraction), seed=self.seed_, epochs=int(self.local_epochs),
@@ -226,9 +234,11 @@ class FedAvgRegression(RegressorMixin, Estimator):
         return state._replace(network=state.network._replace(leaves=mean)), {"sums": 1, "val_mse": score}
 
     def done(self, state: State, history: list[dict]) -> bool:
+        """Whether `patience` rounds brought no smaller held-out error."""
         return state.round - state.best_round >= self.patience
 
     def finish(self, fed: Federation, state: State) -> None:
+        """Keep the network of the best round."""
         self.seed_ = state.seed
         self.network_ = Network(state.network.scaling, state.best)
         self.best_round_, self.n_sums_ = state.best_round, 2 + len(self.history_)
@@ -255,7 +265,9 @@ class FedAvgRegression(RegressorMixin, Estimator):
 
 
 class FedProxRegression(FedAvgRegression):
-    """FedAvgRegression with a proximal term, proximal / 2 times the squared distance to the global network, in the local loss.
+    """FedAvgRegression with a proximal term in the local loss.
+
+    The term is proximal / 2 times the squared distance to the global network.
 
     Parameters
     ----------

@@ -1,9 +1,9 @@
 """Flower as an engine: `Flower(grid)` is a Federation, `client_app` answers for a node.
 
-Only this package imports flwr, and only when one of its names is used. Read in this order: `transport` (messages between
-coordinator and nodes), `app` (a node's answer to a Flower message), `attach` (the coordinator's connection), `fleet` and
-`worker` (a node's process), `server` and `superlink` (the SuperLink, with `guard`, `longpoll` and `bundle`), `objects`
-(how late objects are waited for), `engine` (what commands call).
+Only this package imports flwr, and only when one of its names is used. Read in this order: `transport` (messages
+between coordinator and nodes), `app` (a node's answer to a Flower message), `attach` (the coordinator's connection),
+`fleet` and `worker` (a node's process), `server` and `superlink` (the SuperLink, with `guard`, `longpoll` and
+`bundle`), `objects` (how late objects are waited for), `engine` (what commands call).
 """
 
 import os
@@ -26,6 +26,7 @@ __all__ = [*_PUBLIC]
 
 
 def __getattr__(name: str) -> Any:
+    """Import a name, and with it flwr, when it is first used."""
     if name in _PUBLIC:
         return getattr(import_module(_PUBLIC[name]), name)
     raise AttributeError(f"module 'unpooled.flower' has no attribute {name!r}")

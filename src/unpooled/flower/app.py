@@ -1,4 +1,7 @@
-"""The ClientApp that answers for a site. State stays with the site, or in Flower's Context in a simulation."""
+"""The ClientApp that answers for a site. State stays with the site, or in Flower's Context in a simulation.
+
+Sends one reply per message: the site's answer or its refusal.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,8 @@ def client_app(find: Callable[[Context], Site | Client]) -> ClientApp:
     Parameters
     ----------
     find : callable
-        Called with Flower's Context for every message; returns the Site that answers, or the Client whose rows are used.
+        Called with Flower's Context for every message; returns the Site that answers, or the Client whose rows are
+        used.
 
     Returns
     -------
@@ -47,27 +51,31 @@ def client_app(find: Callable[[Context], Site | Client]) -> ClientApp:
 
 
 class Answers:
-    """The app's reply to a message; a class rather than a closure, since a simulation pickles the app."""
+    """The function that answers messages; a class and not a closure, since a simulation pickles the app."""
 
     def __init__(self, find: Callable[[Context], Site | Client]):
         self.find = find
 
     def __call__(self, message: Message, context: Context) -> Message:
+        """The reply of the site or client that `find` returns."""
         found = self.find(context)
         return respond(found if isinstance(found, Site) else _simulated(found, context), message)
 
 
 def _simulated(client: Client, context: Context) -> Site:
-    """A site that keeps no answers: the Context is sent with every message, and a repeated question is computed again."""
+    """A site for a client in a simulation.
+
+    It keeps no answers: the Context is sent with every message, so a repeated question is computed again.
+    """
     return Site(client.name, Source(client), ContextVault(context), keep_answer=False)
 
 
 class ContextVault(MutableMapping[str, bytes]):
-    """A vault in Flower's Context, which a simulation keeps per client; a SuperNode's Context is lost with its process."""
+    """A vault in Flower's Context, which a simulation keeps per client; a SuperNode's is lost with its process."""
 
     def __init__(self, context: Context):
         state = context.state
-        if "unpooled" not in state:  # two messages at once may both find none: the identity must be the same
+        if "unpooled" not in state:  # two messages may arrive at once: both must make the same identity
             state["unpooled"] = ConfigRecord({"identity": f"{context.node_id:x}".encode()})
         self.record: Any = state["unpooled"]
 
@@ -106,4 +114,5 @@ server = ServerApp()
 
 @server.main()
 def _server(grid: Grid, context: Context) -> None:
+    """Refuse to run: the server's side is our own process."""
     raise RuntimeError("this app's server side is the process that called fit")

@@ -1,6 +1,7 @@
-"""The coordinator in our own process: start a run at a SuperLink, take its task, and use its grid until the fit is done.
+"""The coordinator in our own process: start a run at a SuperLink, take its task, use its grid until the fit is done.
 
-These are internals of Flower 1.41 and 1.42: all of the coordinator's side is in this file. Attaching takes 0.1 to 0.2 s.
+It uses internals of Flower 1.41 and 1.42; those of the coordinator's side are all in this file. Attaching takes 0.1 to
+0.2 s.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ from unpooled.remote.keys import expired
 from unpooled.remote.link import TOKEN_HEADER, Link
 from unpooled.remote.transport import Peer
 
-MANY = 10  # awaited replies for which it pays to let some gather
+MANY = 10  # when more replies are awaited, wait `GATHER` so that one request fetches several
 GATHER = 0.1  # seconds
 STOCK_POLL = 0.05  # seconds between two polls of a stock SuperLink
 
@@ -85,14 +86,14 @@ clientapp = "unpooled_app:client"
 
 
 @contextmanager
-def connect(link: Link, **how: Any) -> Iterator[Flower]:
+def connect(link: Link, **options: Any) -> Iterator[Flower]:
     """A federation over the nodes of a SuperLink, for one run: `with connect(link) as fed: model.fit(fed)`.
 
     Parameters
     ----------
     link : Link
         Where the SuperLink is.
-    **how
+    **options
         Options of `unpooled.remote.Remote`.
 
     Yields
@@ -101,11 +102,11 @@ def connect(link: Link, **how: Any) -> Iterator[Flower]:
         The federation.
     """
     with link.driver(), attached(link) as grid:
-        yield Flower(grid, **how)
+        yield Flower(grid, **options)
 
 
 class Headers:
-    """Adds our headers to every request.
+    """An interceptor that adds our headers to every request.
 
     Parameters
     ----------
@@ -117,26 +118,31 @@ class Headers:
         self.headers = headers
 
     def intercept(self, context: Any, call_next: Any) -> httpx.Response:
+        """Add the headers and pass the request on."""
         add_headers(context.request, self.headers)
         return call_next(context)
 
 
 class Token(Headers):
-    """The link's token."""
+    """Adds the link's token."""
 
 
 def client(kind: Any, link: Link, component: str, *more: Any, retry: RetryInvoker | None = None) -> Any:
-    """One of Flower's HTTP clients, with the link's token."""
+    """One of Flower's HTTP clients, of class `kind`, that sends the link's token."""
     token = Token({TOKEN_HEADER: link.token} if link.token else {})
     interceptors = [RuntimeVersionHttpInterceptor(component_name=component), token, *more]
-    how = {"interceptors": interceptors, "retry_invoker": retry}
-    return kind.from_server_address(link.address, link.ca is None, link.ca, **how)
+    options = {"interceptors": interceptors, "retry_invoker": retry}
+    return kind.from_server_address(link.address, link.ca is None, link.ca, **options)
 
 
 def patient() -> RetryInvoker:
-    """Retries for a minute when the SuperLink cannot be reached or fails; Flower's own ends the process when a run was stopped."""
+    """A retry policy: one minute while the SuperLink cannot be reached or fails.
+
+    Flower's own policy ends the process when a run was stopped.
+    """
 
     def lasting(error: Exception) -> bool:
+        """Whether an error will not go away: a refusal, or a certificate that is not valid."""
         if isinstance(error, httpx.HTTPStatusError):
             return error.response.status_code < 500
         return "CERTIFICATE_VERIFY_FAILED" in str(error)
@@ -146,21 +152,24 @@ def patient() -> RetryInvoker:
 
 
 def beat(client: RuntimeHttpClient) -> bool:
-    """A task's heartbeat. Flower's own function ends the process when the run was stopped; here the next request says so."""
+    """Send a task's heartbeat.
+
+    Flower's own function ends the process when the run was stopped; here the next request reports it.
+    """
     with suppress(httpx.HTTPError):
         client.SendTaskHeartbeat(SendTaskHeartbeatRequest())
     return True
 
 
 class BundledClient(RuntimeHttpClient):
-    """Flower's client that takes a reply's objects from the reply itself, where the SuperLink has bundled them."""
+    """Flower's client, which takes a reply's objects from the reply itself where the SuperLink has bundled them."""
 
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
         self._bundled: dict[str, bytes] = {}
 
     def PullMessages(self, request: Any) -> Any:
-        """Replies, with their objects kept for `PullObject`."""
+        """Pull replies, and keep their bundled objects for `PullObject`."""
         request.message_ids.append(bundle.MARK)
         response = super().PullMessages(request)
         self._bundled = {i: c for proto in response.messages_list for i, c in bundle.take(proto).items()}
@@ -174,20 +183,21 @@ class BundledClient(RuntimeHttpClient):
         return PullObjectResponse(object_found=True, object_available=True, object_content=content)
 
     def ConfirmMessageReceived(self, request: Any) -> Any:
-        """The SuperLink has already deleted a message that it bundled."""
+        """Confirm a message, unless it was bundled: then the SuperLink has deleted it already."""
         if request.message_object_id in self._bundled:
             return ConfirmMessageReceivedResponse()
         return super().ConfirmMessageReceived(request)
 
 
 class LinkGrid(http_grid.HttpGrid):
-    """Flower's grid with the link's token, bundles, long polling and errors as one sentence."""
+    """Flower's grid with the link's token, bundles, long polling, and connection errors as one sentence."""
 
     def __init__(self, link: Link, token: str):
         super().__init__(link.address, link.ca is None, link.ca, token=token)
         self._link, self._wait = link, Headers({})
 
     def _connect(self) -> None:
+        """Make the HTTP client of this grid."""
         own = RuntimeTokenHttpInterceptor(self._token)
         kind = BundledClient if self._link.token else RuntimeHttpClient
         self._client = client(kind, self._link, "flwr-serverapp", own, self._wait, retry=patient())
@@ -209,7 +219,7 @@ class LinkGrid(http_grid.HttpGrid):
         return expired(self._link.folder) if self._link.ca is not None else ""
 
     def wait_messages(self, message_ids: list[str], seconds: float) -> Iterable[Message]:
-        """Replies; the SuperLink holds the request until there are some, for at most `seconds`."""
+        """Replies to these messages; the SuperLink holds the request until there are some, at most `seconds`."""
         start = time.monotonic()
         if len(message_ids) > MANY and seconds > 0:
             time.sleep(min(GATHER, seconds))  # a request per reply would cost more than the wait
@@ -224,7 +234,7 @@ class LinkGrid(http_grid.HttpGrid):
         return found
 
     def _try_push_messages(self, run_id: int, messages: Iterable[Message]) -> list[str]:
-        """Push messages with their objects in one request, where the SuperLink can take them so."""
+        """Push messages with their objects in one request, if the SuperLink is one of ours."""
         if not self._link.token:
             return super()._try_push_messages(run_id, messages)
         sent = list(messages)
@@ -240,7 +250,7 @@ class LinkGrid(http_grid.HttpGrid):
         return list(response.message_ids)
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
-        """Their ids; an empty one for a message that the SuperLink did not take."""
+        """Push messages and return their ids; an empty id for a message that the SuperLink did not take."""
         sent = list(messages)
         try:
             return explained(self._link, partial(super().push_messages, sent), STOPPED)
@@ -248,12 +258,13 @@ class LinkGrid(http_grid.HttpGrid):
             return [""] * len(sent)
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        """The replies that are there to these messages."""
         return explained(self._link, partial(super().pull_messages, message_ids), STOPPED)
 
 
 @contextmanager
 def attached(link: Link) -> Iterator[LinkGrid]:
-    """A grid in a run of its own, which ends as completed or failed with the block."""
+    """A grid in a run of its own; the run ends with the block, as completed or failed."""
     run = explained(link, lambda: _start(link))
     grid = _take_task(link, run)
     heart = HeartbeatSender(partial(beat, grid._runtime_client))
@@ -268,6 +279,7 @@ def attached(link: Link) -> Iterator[LinkGrid]:
 
 
 def _start(link: Link) -> int:
+    """Start a run at the SuperLink; returns its id."""
     with client(ControlHttpClient, link, "flwr") as control:
         if link.folder is not None:  # the link is locked: no other coordinator can be running
             _end_left_runs(control)
@@ -277,7 +289,10 @@ def _start(link: Link) -> int:
 
 
 def _end_left_runs(control: ControlHttpClient) -> None:
-    """Stop runs whose coordinator was killed: for a minute Flower takes them for alive, and nodes wait for their messages."""
+    """Stop runs whose coordinator was killed.
+
+    For a minute Flower considers them alive, and nodes wait for their messages.
+    """
     for run in control.ListRuns(ListRunsRequest()).run_dict.values():
         if run.fab_id == FAB_ID and run.status.status != Status.FINISHED:
             with suppress(httpx.HTTPStatusError):  # it has just ended
@@ -286,13 +301,14 @@ def _end_left_runs(control: ControlHttpClient) -> None:
 
 @cache
 def _app() -> bytes:
+    """The Flower app bundle that every run names."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Flower's own use of what its libraries have deprecated
         return build_fab_from_files(APP)[0]
 
 
 def _take_task(link: Link, run: int) -> LinkGrid:
-    """The grid of our run; a run whose coordinator ended before taking its task is ended on the way."""
+    """The grid of our run; tasks of runs whose coordinator ended too early are ended on the way."""
     end = time.monotonic() + 30
     with client(RuntimeHttpClient, link, "SuperExec") as runtime:
         while time.monotonic() < end:
@@ -312,6 +328,7 @@ def _take_task(link: Link, run: int) -> LinkGrid:
 
 
 def _finish(grid: LinkGrid, status: str, details: str) -> None:
+    """Report the end of the run to the SuperLink and close the grid."""
     try:
         grid._runtime_client.PushTaskOutput(PushTaskOutputRequest(sub_status=status, details=details))
     except httpx.HTTPError:
@@ -321,7 +338,7 @@ def _finish(grid: LinkGrid, status: str, details: str) -> None:
 
 
 def explained(link: Link, call: Any, denied: str = TOKEN) -> Any:
-    """Connection errors of Flower as one sentence; `denied` is what a 401 means here."""
+    """Call, and turn Flower's connection errors into one sentence; `denied` is what a 401 means here."""
     try:
         return call()
     except httpx.HTTPStatusError as error:

@@ -1,9 +1,9 @@
 """A message's objects inside the message itself: one request where Flower makes one per object.
 
-Flower stores a message as a tree of objects (the message, its records, their chunks), and both sides push and pull them one by
-one: nine requests per node and question. Here small objects travel in the otherwise unused `content` field of the message's
-protobuf, so a node makes two requests per question. Large objects go the usual way. Only a SuperLink started by
-`unpooled serve` bundles; a stock one ignores `MARK`.
+Flower stores a message as a tree of objects (the message, its records, their chunks), and both sides push and pull them
+one by one: nine requests per node and question. Here small objects travel in the otherwise unused `content` field of
+the message's protobuf, so a node makes two requests per question. Large objects are sent as usual. Only a SuperLink
+started by `unpooled serve` bundles; a stock one ignores `MARK`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from flwr.app import ConfigRecord, RecordDict
 from flwr.common.serde import recorddict_from_proto, recorddict_to_proto
 from flwr.supercore.inflatable.inflatable_object import iterate_object_tree
 
-MARK = "unpooled-bundle"  # a record's key; among a pull request's message ids, the wish to get bundles
+MARK = "unpooled-bundle"  # key of the record with the objects; among the ids of a pull request, it asks for bundles
 LIMIT = 8 * 2**20  # bytes of objects in one request or response
 
 
@@ -39,7 +39,7 @@ def take(proto: Any) -> dict[str, bytes]:
 
 
 def fill(protos: Iterable[Any], groups: Iterable[dict[str, Any]]) -> None:
-    """Put into each message the objects of its group (id -> Flower object) that no message before it carries."""
+    """Put into each message the objects of its group (id -> Flower object) that no earlier message carries."""
     seen: set[str] = set()
     room = LIMIT
     for proto, group in zip(protos, groups):
@@ -55,10 +55,11 @@ def fill(protos: Iterable[Any], groups: Iterable[dict[str, Any]]) -> None:
 
 
 def accepting(push: Callable[..., Any]) -> Callable[..., Any]:
-    """A handler of pushed messages that also stores the objects bundled with them."""
+    """Wrap a handler of pushed messages, so that it also stores the objects bundled with them."""
 
     @wraps(push)
     def pushed(*args: Any, **kwargs: Any) -> Any:
+        """Store the bundled objects; only missing ones remain to be pushed."""
         call = signature(push).bind(*args, **kwargs).arguments
         request, state = call["request"], call["state"]
         contents = {i: c for proto in request.messages_list for i, c in take(proto).items()}
@@ -76,10 +77,11 @@ def accepting(push: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def supplying(pull: Callable[..., Any]) -> Callable[..., Any]:
-    """A handler of pulled messages that bundles their objects, for those who ask with `MARK`."""
+    """Wrap a handler of pulled messages, so that it bundles their objects for those who ask with `MARK`."""
 
     @wraps(pull)
     def pulled(*args: Any, **kwargs: Any) -> Any:
+        """Bundle the objects of the messages that are complete and small."""
         call = signature(pull).bind(*args, **kwargs).arguments
         request, state = call["request"], call["state"]
         wanted = MARK in request.message_ids
@@ -99,7 +101,7 @@ def supplying(pull: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _stored(tree: Any, run: int, state: Any, room: int) -> dict[str, bytes]:
-    """A message's objects; empty unless all are there and fit."""
+    """All objects of a message (id -> bytes); empty unless all are stored and fit into `room` bytes."""
     contents: dict[str, bytes] = {}
     for node in iterate_object_tree(tree):
         content = state.get_object(run, node.object_id)

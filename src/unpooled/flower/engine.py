@@ -24,7 +24,7 @@ def serve(
     hosts: Sequence[str],
     insecure: bool,
 ) -> None:
-    """Run a SuperLink until `stop` is set; RunError if it dies before."""
+    """Run a SuperLink until `stop` is set; RunError if it ends before."""
     with supervised(folder, address, hosts=hosts, insecure=insecure) as server:
         started(server.link)
         while not stop.wait(0.5):

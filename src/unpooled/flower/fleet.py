@@ -1,8 +1,8 @@
-"""A node's process on Flower's fleet connection: it holds the data, answers at once, and reconnects when the SuperLink is away.
+"""A node's process on Flower's fleet connection: holds the data, answers at once, reconnects by itself.
 
-Flower's own SuperNode polls every 3 s and starts a process per message; here a message costs two requests. Questions are
-answered in a thread, so that the process obeys its signals while it computes.
-These are internals of Flower 1.41 and 1.42: all of the node's side is in this file.
+Flower's own SuperNode polls every 3 s and starts a process per message; here a message takes two requests. Questions
+are answered in a thread, so that the process obeys signals while it computes. It uses internals of Flower 1.41 and
+1.42; those of the node's side are all in this file.
 """
 
 from __future__ import annotations
@@ -56,19 +56,19 @@ from unpooled.remote.link import Link
 log = logging.getLogger("unpooled.node")
 
 POLL = 0.02  # seconds between two polls of a stock SuperLink during a run
-IDLE_POLL = 0.5  # and when no message came for `IDLE_AFTER` seconds
+IDLE_POLL = 0.5  # the same when no message came for `IDLE_AFTER` seconds
 IDLE_AFTER = 30.0
 WAIT = 15.0  # seconds that our SuperLink may hold a request for messages
-RECONNECT = (0.2, 5.0)  # first and longest pause
+RECONNECT = (0.2, 5.0)  # seconds: first and longest pause before connecting again
 HEARTBEAT = 10  # seconds; Flower considers a node offline after two missing ones
-REFUSED = 30.0  # seconds of refusals before giving up: longer than the heartbeat of this node's last process
+REFUSED = 30.0  # seconds of refusals before giving up: until then the node's last process may count as online
 GRACE = 2.0  # seconds that an answer may take to finish once the node is told to stop
 
 Key = ec.EllipticCurvePrivateKey
 
 
 class NodeRejected(RunError):
-    """The SuperLink does not accept this node: waiting does not help."""
+    """The SuperLink does not accept this node, and waiting does not help."""
 
 
 def run(site: Site, link: Link, key: Key | None, stop: threading.Event) -> None:
@@ -97,7 +97,7 @@ def run(site: Site, link: Link, key: Key | None, stop: threading.Event) -> None:
 
 
 class _Loop:
-    """The node's work, in a thread of its own: stays connected and answers."""
+    """The node's work, in a thread of its own: stay connected and answer."""
 
     def __init__(self, site: Site, link: Link, key: Key, stop: threading.Event):
         self.site, self.link, self.key, self.stop = site, link, key, stop
@@ -106,6 +106,7 @@ class _Loop:
         self.connection: _Connection | None = None
 
     def run(self) -> None:
+        """Work until told to stop; an error is kept in `failure`."""
         try:
             _keep_connected(self)
         except BaseException as error:
@@ -114,7 +115,7 @@ class _Loop:
             self.ended.set()
 
     def leave(self) -> None:
-        """End the connection, once the current answer is sent or `GRACE` seconds have passed."""
+        """Close the connection once the current answer is sent, or after `GRACE` seconds."""
         if not self.idle.wait(GRACE):
             log.warning("%s stops while a question is being answered: the answer is not sent", self.site.name)
         connection = self.connection
@@ -123,6 +124,7 @@ class _Loop:
 
 
 def _keep_connected(loop: _Loop) -> None:
+    """Connect and serve, again and again; NodeRejected after `REFUSED` seconds of refusals."""
     site, link, stop = loop.site, loop.link, loop.stop
     pause, refused = RECONNECT[0], 0.0
     while not stop.is_set():
@@ -146,14 +148,17 @@ def _keep_connected(loop: _Loop) -> None:
 
 
 def _refusal(error: httpx.HTTPStatusError, site: Site, link: Link) -> str:
-    """A stock SuperLink says the same of an unknown key and of a node whose last process it still considers online."""
+    """Why the SuperLink refuses, and what to do.
+
+    A stock SuperLink gives the same reason for an unknown key and for a node whose last process still counts as online.
+    """
     code = error.response.status_code
     remedy = "have its key admitted with `unpooled serve admit`" if code in (401, 403, 412) else "is it overloaded?"
     return f"{link.address} rejected {site.name!r} ({code}: {_reason(error)}): {remedy}"
 
 
 def _unreachable(error: httpx.TransportError, link: Link) -> str:
-    """Why there is no connection; NodeRejected for a certificate that will not become valid."""
+    """Why there is no connection; raises NodeRejected for a certificate that will not become valid."""
     text = str(error)
     if "certificate has expired" in text:
         return f"the certificate of {link.address} has expired: ask the coordinator to run `unpooled serve renew`"
@@ -195,7 +200,7 @@ def _serve(site: Site, connection: _Connection, stop: threading.Event, idle: thr
 
 
 class _Connection:
-    """An activated node: messages in, replies out, a heartbeat in a thread."""
+    """The connection of an activated node: messages in, replies out, heartbeats in a thread."""
 
     bundles = False  # whether the SuperLink has bundled a message's objects, so that it takes bundles too
     held = False  # whether it has held the last request for messages
@@ -210,6 +215,7 @@ class _Connection:
         self.public, self.open_link = public_key_to_bytes(key.public_key()), link.ca is None
 
     def __enter__(self) -> _Connection:
+        """Activate the node and start its heartbeat."""
         try:
             if self.open_link:
                 self.client.RegisterNode(RegisterNodeFleetRequest(public_key=self.public))
@@ -228,7 +234,7 @@ class _Connection:
         self.close()
 
     def close(self) -> None:
-        """Tell the SuperLink that this node leaves, and end the connection."""
+        """Tell the SuperLink that this node leaves, and close the connection."""
         if self._stop.is_set():
             return
         self._stop.set()
@@ -260,7 +266,7 @@ class _Connection:
         return found
 
     def fetch(self, found: PullMessagesResponse) -> Message:
-        """The whole message."""
+        """The whole message, with the objects that belong to it."""
         tree = found.message_object_trees[0]
         contents = bundle.take(found.messages_list[0])
         self.bundles = self.bundles or bool(contents)
@@ -270,6 +276,7 @@ class _Connection:
         return message  # type: ignore[return-value]
 
     def _pull_objects(self, found: PullMessagesResponse) -> dict[str, bytes]:
+        """Pull the objects of a message one by one, as a stock SuperLink requires."""
         run, tree = found.messages_list[0].metadata.run_id, found.message_object_trees[0]
         pull_object = make_pull_object_fn_protobuf(self.client.PullObject, self.node, run)
         contents = objects.pull([node.object_id for node in iterate_object_tree(tree)], pull_object)
@@ -277,7 +284,7 @@ class _Connection:
         return contents
 
     def push(self, reply: Message) -> None:
-        """Send a reply, its objects in the same request if they are small and the SuperLink is one of ours."""
+        """Send a reply; small objects go in the same request if the SuperLink is one of ours."""
         run = reply.metadata.run_id
         reply.metadata.__dict__["_message_id"] = reply.object_id
         with no_object_id_recompute():

@@ -1,7 +1,7 @@
-"""Who may send what to the SuperLink: the coordinator's paths require its token, large bodies a node's signature.
+"""Who may send what to the SuperLink: the coordinator's paths need its token, large bodies need a node's signature.
 
-Flower serves nodes, runs and tasks on one port and authenticates nodes alone, after it has read the whole body. Here a body
-is read only as far as its sender has authenticated: without a key at most `SMALL` bytes.
+Flower serves nodes, runs and tasks on one port and authenticates nodes only after it has read the whole body. Here a
+body of more than `SMALL` bytes is read only if its sender has authenticated.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from starlette.concurrency import run_in_threadpool
 from unpooled.remote.link import TOKEN_HEADER
 
 OPEN = ("/v1/fleet/", "/health")  # paths without the token; Flower checks the node's signature there
-SMALL = 64 * 2**10  # bytes of a body from an unknown sender
-LARGE = 64 * 2**20  # bytes of a body from a node: Flower cuts arrays into chunks of 20 MB
+SMALL = 64 * 2**10  # largest body, in bytes, of an unknown sender
+LARGE = 64 * 2**20  # largest body, in bytes, of a node: Flower cuts arrays into chunks of 20 MB
 
 
 class Guard:
@@ -40,6 +40,7 @@ class Guard:
         self.app, self.token = app, token.encode()
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Pass a request on, or answer it with the refusal."""
         refusal = await self._refusal(scope) if scope["type"] == "http" else None
         if refusal is None:
             await self.app(scope, receive, send)
@@ -50,6 +51,7 @@ class Guard:
         await send({"type": "http.response.body", "body": reason})
 
     async def _refusal(self, scope: Any) -> tuple[int, bytes] | None:
+        """(status, reason) if a request is refused; None if it may pass."""
         headers = {k.decode("latin-1"): v.decode("latin-1") for k, v in scope["headers"]}
         if not scope["path"].startswith(OPEN):
             shown = headers.get(TOKEN_HEADER, "").encode("latin-1")

@@ -1,7 +1,7 @@
-"""Requests for messages that wait at the SuperLink until there are some: who waits makes one request per `WAIT` seconds.
+"""Long polling at the SuperLink: a request for messages is held until there are some, so waiting takes few requests.
 
-Waiting is asynchronous and costs neither a thread nor a core, however many nodes wait. A request says in a header how long
-it may be held; requests without the header (stock SuperNodes) are answered at once.
+Waiting is asynchronous and takes neither a thread nor a core, however many nodes wait. A request says in a header how
+long it may be held; requests without the header (stock SuperNodes) are answered at once.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from flwr.proto.runtime_pb2 import PullAppMessagesRequest
 WAIT_HEADER = "x-unpooled-wait"  # seconds
 MAX_WAIT = 20.0  # Flower's clients give up after 30
 FLEET, RUNTIME = "/v1/fleet/pull-messages", "/v1/runtime/pull-messages"
-COORDINATOR = 0  # the key under which the coordinator waits; nodes wait under their ids
-KEPT_REPLIES = 100_000
+COORDINATOR = 0  # the coordinator's key among those who wait; a node's key is its id
+KEPT_REPLIES = 100_000  # ids of replies that are remembered, at most
 
 
 class Wake(asyncio.Event):
-    """Wakes a waiting request; `disconnected` once its client has closed the connection."""
+    """An event that wakes a waiting request; `disconnected` is set once its client has closed the connection."""
 
     disconnected = False
 
@@ -44,10 +44,11 @@ class Mailboxes:
     # ---- what handlers report, from their threads ----
 
     def runtime_push(self, push: Callable[..., Any]) -> Callable[..., Any]:
-        """The coordinator's messages wake the nodes they are for."""
+        """Wrap the handler of the coordinator's messages: they wake the nodes they are for."""
 
         @wraps(push)
         def pushed(*args: Any, **kwargs: Any) -> Any:
+            """Push, count the messages per node and wake these nodes."""
             request = signature(push).bind(*args, **kwargs).arguments["request"]
             nodes = [m.metadata.dst_node_id for m in request.messages_list]
             response = push(*args, **kwargs)
@@ -60,10 +61,11 @@ class Mailboxes:
         return pushed
 
     def fleet_push(self, push: Callable[..., Any]) -> Callable[..., Any]:
-        """A node's reply wakes the coordinator."""
+        """Wrap the handler of nodes' replies: they wake the coordinator."""
 
         @wraps(push)
         def pushed(*args: Any, **kwargs: Any) -> Any:
+            """Push, remember which messages have replies and wake the coordinator."""
             request = signature(push).bind(*args, **kwargs).arguments["request"]
             ids = [m.metadata.reply_to_message_id for m in request.messages_list]
             response = push(*args, **kwargs)
@@ -77,10 +79,11 @@ class Mailboxes:
         return pushed
 
     def fleet_pull(self, pull: Callable[..., Any]) -> Callable[..., Any]:
-        """A node that finds no message may wait until one is sent to it."""
+        """Wrap the handler of nodes' pulls: a node that finds no message may wait until one is sent to it."""
 
         @wraps(pull)
         def pulled(*args: Any, **kwargs: Any) -> Any:
+            """Pull, and note up to which message the node has found none."""
             node = signature(pull).bind(*args, **kwargs).arguments["request"].node.node_id
             with self._lock:
                 sent = self._sent.get(node, 0)
@@ -93,10 +96,11 @@ class Mailboxes:
         return pulled
 
     def runtime_pull(self, pull: Callable[..., Any]) -> Callable[..., Any]:
-        """Replies that were delivered are waited for no longer."""
+        """Wrap the handler of the coordinator's pulls: delivered replies are no longer waited for."""
 
         @wraps(pull)
         def pulled(*args: Any, **kwargs: Any) -> Any:
+            """Pull, and forget the replies that were delivered."""
             response = pull(*args, **kwargs)
             with self._lock:
                 for message in response.messages_list:
@@ -106,10 +110,12 @@ class Mailboxes:
         return pulled
 
     def _wake(self, keys: set[int]) -> None:
+        """Wake those who wait under these keys; may be called from any thread."""
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._set, keys)
 
     def _set(self, keys: set[int]) -> None:
+        """Set the events of these keys, in the event loop."""
         for key in keys:
             for event in self._waiting.get(key, ()):
                 event.set()
@@ -124,7 +130,7 @@ class Mailboxes:
             return self._empty.get(key, -1) != self._sent.get(key, 0)
 
     async def wait(self, key: int, ids: frozenset[str], seconds: float, wake: Wake) -> None:
-        """Return when there may be something, when the time is over, or when the client has disconnected."""
+        """Return when there may be something, after `seconds`, or when the client has disconnected."""
         self._loop = asyncio.get_running_loop()
         end = self._loop.time() + seconds
         self._waiting[key].add(wake)
@@ -155,6 +161,7 @@ class LongPoll:
         self.app, self.mailboxes = app, mailboxes
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Hold a request for messages, then pass it on; other requests pass at once."""
         seconds = _seconds(scope)
         if not seconds:
             await self.app(scope, receive, send)
@@ -172,7 +179,7 @@ class LongPoll:
 
 
 def _seconds(scope: Any) -> float:
-    """How long a request may be held."""
+    """How long a request may be held; 0 for requests that are not for messages."""
     if scope["type"] != "http" or scope["path"] not in (FLEET, RUNTIME):
         return 0.0
     try:
@@ -183,6 +190,7 @@ def _seconds(scope: Any) -> float:
 
 
 async def _body(receive: Any) -> bytes:
+    """The whole body of a request."""
     parts = []
     while True:
         message = await receive()
@@ -192,7 +200,7 @@ async def _body(receive: Any) -> bytes:
 
 
 def _who(path: str, body: bytes) -> tuple[int, frozenset[str]]:
-    """Under which key a request waits, and for which replies; Flower checks later that it may."""
+    """(key under which a request waits, message ids whose replies it waits for); Flower checks later whether it may."""
     try:
         if path == FLEET:
             return PullMessagesRequest.FromString(body).node.node_id, frozenset()
@@ -202,6 +210,7 @@ def _who(path: str, body: bytes) -> tuple[int, frozenset[str]]:
 
 
 async def _watch(receive: Any, wake: Wake) -> None:
+    """Wait until the client disconnects, then wake its request."""
     while (await receive())["type"] != "http.disconnect":
         pass
     wake.disconnected = True
@@ -209,9 +218,11 @@ async def _watch(receive: Any, wake: Wake) -> None:
 
 
 def _replay(body: bytes, receive: Any) -> Any:
+    """A `receive` function that gives the body once more."""
     sent = False
 
     async def replayed() -> Any:
+        """The body at the first call, then what the connection gives."""
         nonlocal sent
         if sent:
             return await receive()

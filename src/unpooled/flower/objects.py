@@ -1,8 +1,8 @@
-"""How the objects of a message (its record, its chunks) are waited for: they arrive at the SuperLink after the message.
+"""How to wait for the objects of a message (its records, their chunks), which arrive after the message.
 
-Flower retries a late object after one second, then ten, for two hours. Here it is retried after 20 ms, and given up when no
-object has come for some seconds: a sender that was killed must not keep the other side waiting. The message is then
-reported as lost, and the question is asked again.
+Flower retries a late object after one second, then ten, for two hours. Here it is retried after 20 ms, and given up
+when no object has come for some seconds: a sender that was killed must not keep the other side waiting. The message is
+then reported as lost, and the question is asked again.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Any
 import flwr.superlink.grid.http_grid as http_grid
 from flwr.supercore.inflatable.inflatable_utils import ObjectPullError, ObjectUnavailableError, pull_objects
 
-STALLED = 5.0  # seconds without any object
+STALLED = 5.0  # seconds without any object after which a message counts as lost
 
 
-def pull(object_ids: list[str], pull_object_fn: Callable[[str], bytes], **how: Any) -> dict[str, bytes]:
-    """The contents by id.
+def pull(object_ids: list[str], pull_object_fn: Callable[[str], bytes], **options: Any) -> dict[str, bytes]:
+    """Pull objects: their contents by id.
 
     Parameters
     ----------
@@ -26,17 +26,23 @@ def pull(object_ids: list[str], pull_object_fn: Callable[[str], bytes], **how: A
         The objects to pull.
     pull_object_fn : callable
         Returns the content of an object; raises ObjectUnavailableError while it has not arrived.
-    **how
+    **options
         Options of Flower's `pull_objects`.
 
     Returns
     -------
     dict of str to bytes
-        ObjectPullError is raised if an object does not exist, or if none came for `STALLED` seconds.
+        The contents by id.
+
+    Raises
+    ------
+    ObjectPullError
+        If an object does not exist, or if none came for `STALLED` seconds.
     """
     last = time.monotonic()
 
     def fetch(object_id: str) -> bytes:
+        """One object; gives up once none has come for `STALLED` seconds."""
         nonlocal last
         try:
             content = pull_object_fn(object_id)
@@ -52,8 +58,8 @@ def pull(object_ids: list[str], pull_object_fn: Callable[[str], bytes], **how: A
         fetch,
         max_time=None,
         max_tries_per_object=None,
-        **{"initial_backoff": 0.02, "backoff_cap": 0.5, **how},
+        **{"initial_backoff": 0.02, "backoff_cap": 0.5, **options},
     )
 
 
-http_grid.pull_objects = pull  # type: ignore[attr-defined]  # every grid: ours and that of `flwr run`
+http_grid.pull_objects = pull  # type: ignore[attr-defined]  # for every grid: ours and that of `flwr run`

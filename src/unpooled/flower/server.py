@@ -1,4 +1,7 @@
-"""A SuperLink as a child process, with its certificates, its token and the admitted node keys; it ends when its parent does."""
+"""A SuperLink as a child process, with its certificates, its token and the admitted node keys.
+
+It ends when its parent does.
+"""
 
 from __future__ import annotations
 
@@ -27,11 +30,11 @@ from unpooled.remote import keys
 from unpooled.remote.link import Link, host, is_loopback, new_token
 from unpooled.store import write_file
 
-NAME = re.compile(r"[\w.-][\w. -]{0,99}")
+NAME = re.compile(r"[\w.-][\w. -]{0,99}")  # of a node
 
 
 class Server(NamedTuple):
-    """A running SuperLink."""
+    """A running SuperLink: its link and its process."""
 
     link: Link
     process: subprocess.Popen
@@ -49,14 +52,14 @@ class Server(NamedTuple):
 
 @contextmanager
 def serving(folder: Path, address: str, *, hosts: Sequence[str] = (), insecure: bool = False) -> Iterator[Link]:
-    """A running SuperLink; the link while the block lasts."""
+    """Run a SuperLink while the block lasts; yields its link."""
     with supervised(folder, address, hosts=hosts, insecure=insecure) as server:
         yield server.link
 
 
 @contextmanager
 def supervised(folder: Path, address: str, *, hosts: Sequence[str] = (), insecure: bool = False) -> Iterator[Server]:
-    """A running SuperLink with its process.
+    """Run a SuperLink while the block lasts; yields it with its process.
 
     Parameters
     ----------
@@ -65,9 +68,14 @@ def supervised(folder: Path, address: str, *, hosts: Sequence[str] = (), insecur
     address : str
         host:port to listen at.
     hosts : sequence of str, default=()
-        More names that nodes reach this machine by.
+        Other names by which nodes reach this machine.
     insecure : bool, default=False
         No TLS and no node keys; on loopback only.
+
+    Yields
+    ------
+    Server
+        The running SuperLink.
     """
     _check_free(address)  # before the folder of a running link gets another token
     link = prepare(folder, address, hosts, insecure)
@@ -82,14 +90,16 @@ def supervised(folder: Path, address: str, *, hosts: Sequence[str] = (), insecur
 
 
 def _check_free(address: str) -> None:
+    """RunError if something else listens at the address."""
     name, port = host(address), int(address.rpartition(":")[2])
     try:
         with socket.socket(socket.AF_INET6 if ":" in name else socket.AF_INET) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind((name, port))
     except (OSError, OverflowError) as error:
+        reason = getattr(error, "strerror", None) or error
         raise RunError(
-            f"{address} cannot be served: {getattr(error, 'strerror', None) or error}; stop what listens there or choose another --address"
+            f"{address} cannot be served: {reason}; stop what listens there or choose another --address"
         ) from error
 
 
@@ -119,6 +129,7 @@ def _renew_if_due(folder: Path) -> None:
 
 
 def _start(link: Link) -> subprocess.Popen:
+    """Start the SuperLink's process; its output goes to superlink.log."""
     folder = link.folder
     assert folder is not None
     tls = ["--insecure"]
@@ -140,6 +151,7 @@ def _start(link: Link) -> subprocess.Popen:
 
 
 def _wait(link: Link, process: subprocess.Popen, seconds: float = 60) -> None:
+    """Wait until the SuperLink answers; RunError if it ends or takes too long."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if process.poll() is not None:
@@ -157,13 +169,14 @@ def _wait(link: Link, process: subprocess.Popen, seconds: float = 60) -> None:
 
 
 def _last_line(link: Link) -> str:
+    """The last line of the SuperLink's log."""
     assert link.folder is not None
     lines = (link.folder / "superlink.log").read_text(errors="replace").strip().splitlines()
     return lines[-1][:200] if lines else "it wrote nothing"
 
 
 def stop(process: subprocess.Popen) -> None:
-    """Terminate a process, kill it after ten seconds."""
+    """Terminate a process; kill it after ten seconds."""
     process.terminate()
     try:
         process.wait(10)
@@ -214,9 +227,13 @@ def _files_of(key: ec.EllipticCurvePublicKey, folder: Path) -> list[Path]:
 
 
 def register(link: Link, key: ec.EllipticCurvePublicKey, name: str, again: bool = False) -> None:
-    """Register a key at a running SuperLink; `again` drops what it was registered as, and its node reconnects."""
+    """Register a key at a running SuperLink.
+
+    With `again`, the key's earlier registration is dropped first, and its node reconnects.
+    """
 
     def call() -> None:
+        """Send the requests."""
         with client(ControlHttpClient, link, "flwr") as control:
             for node in control.ListNodes(ListNodesRequest()).nodes_info if again else ():
                 if node.public_key == public_key_to_bytes(key):
@@ -233,14 +250,14 @@ def register(link: Link, key: ec.EllipticCurvePublicKey, name: str, again: bool 
 
 
 def nodes(link: Link) -> list[dict]:
-    """Every node the SuperLink knows: its name there, whether it is online, since when."""
+    """Every node the SuperLink knows: id, name, status and since when."""
     with client(ControlHttpClient, link, "flwr") as control:
         found = control.ListNodes(ListNodesRequest()).nodes_info
     return [{"id": n.node_id, "name": n.name, "status": n.status, "since": n.last_activated_at} for n in found]
 
 
 def runs(link: Link) -> list[dict]:
-    """Every Flower run since the SuperLink started, the latest first."""
+    """Every Flower run since the SuperLink started, the latest first: id, status and since when."""
     with client(ControlHttpClient, link, "flwr") as control:
         found = control.ListRuns(ListRunsRequest()).run_dict
     rows = [{"id": r.run_id, "status": r.status.status, "since": r.starting_at or r.pending_at} for r in found.values()]

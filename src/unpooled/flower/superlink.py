@@ -31,7 +31,7 @@ from unpooled.flower.longpoll import LongPoll, Mailboxes
 
 
 def install(mailboxes: Mailboxes) -> None:
-    """Put long polling and bundles into Flower's handlers."""
+    """Add long polling and bundles to Flower's handlers."""
     fleet: Any = fleet_handlers
     runtime: Any = runtime_handlers
     fleet.push_messages = mailboxes.fleet_push(accepting(fleet.push_messages))
@@ -42,10 +42,14 @@ def install(mailboxes: Mailboxes) -> None:
 
 
 def current(pull: Any) -> Any:
-    """A node is not handed questions of runs that have ended: nobody waits for the answers."""
+    """Wrap the handler of nodes' pulls, so that questions of runs that have ended are dropped.
+
+    Nobody waits for their answers.
+    """
 
     @wraps(pull)
     def pulled(request: Any, state: Any, store: Any) -> Any:
+        """The first message whose run has not ended."""
         while True:
             response = pull(request=request, state=state, store=store)
             found = response.messages_list
@@ -57,9 +61,13 @@ def current(pull: Any) -> Any:
 
 
 def readmitting(activate: Any) -> Any:
-    """A node that was killed and restarts with its key is admitted at once, not when its old heartbeat has expired."""
+    """Wrap the handler that activates nodes.
+
+    A node that was killed and restarts with its key is admitted at once, not only when its old heartbeat has expired.
+    """
 
     def activated(request: Any, state: Any) -> Any:
+        """Deactivate the node's last process, then activate it."""
         known = state.get_node_id_by_public_key(request.public_key)
         if known is not None:
             state.deactivate_node(known)
@@ -69,7 +77,7 @@ def readmitting(activate: Any) -> Any:
 
 
 class Certificate:
-    """Loads a renewed certificate into the running server: new connections use it, old ones stay."""
+    """Loads a renewed certificate into the running server; open connections keep the old one."""
 
     def __init__(self) -> None:
         self.context: ssl.SSLContext | None = None
@@ -77,9 +85,10 @@ class Certificate:
         self.changed = 0.0
 
     def remember(self, create: Any) -> Any:
-        """Wrap uvicorn's function that creates the TLS context."""
+        """Wrap uvicorn's function that creates the TLS context, to keep the context and its files."""
 
         def created(certfile: str, keyfile: str | None, *args: Any, **kwargs: Any) -> ssl.SSLContext:
+            """Create the context and remember it."""
             self.context = create(certfile, keyfile, *args, **kwargs)
             self.paths = tuple(str(p) for p in (certfile, keyfile) if p)
             self.changed = os.path.getmtime(certfile)
@@ -101,7 +110,7 @@ class Certificate:
 
 
 def supervise(parent: int, certificate: Certificate) -> None:
-    """End this process when its parent has ended, so that no SuperLink is left behind; load renewed certificates."""
+    """End this process when its parent has ended, so that no SuperLink is left behind; reload renewed certificates."""
     while os.getppid() == parent:
         certificate.reload()
         time.sleep(0.5)
@@ -109,6 +118,7 @@ def supervise(parent: int, certificate: Certificate) -> None:
 
 
 def main() -> None:
+    """Run Flower's SuperLink with our additions; the first argument is the token's file."""
     token = Path(sys.argv[1]).read_text()
     certificate, mailboxes = Certificate(), Mailboxes()
     config: Any = uvicorn.config

@@ -1,7 +1,7 @@
-"""Flower's messages as a transport: our bytes in one record of a message, a node's private JSON in its group id.
+"""Flower's messages as a transport: our bytes are one record of a message, a node's private JSON is its group id.
 
-The common bytes are equal in all messages of a question, so Flower stores them once. They are one `ConfigRecord` while small
-(fewer requests) and an `ArrayRecord` when large (sent in chunks). A letter, if there is one, is a second record.
+The common bytes are equal in all messages of a question, so Flower stores them once. They are a `ConfigRecord` while
+small (fewer requests) and an `ArrayRecord` when large (sent in chunks). A letter, if there is one, is a second record.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from unpooled.tree import SchemaError
 
 KEY = "unpooled"
 LETTER = "letter"
-SMALL = 4 * 2**20  # bytes
+SMALL = 4 * 2**20  # largest ConfigRecord, in bytes
 POLL = 0.02  # seconds between two polls at first; grows with the time waited
 MAX_POLL = 0.5
 
@@ -50,8 +50,8 @@ class FlowerTransport:
     Parameters
     ----------
     grid : flwr.serverapp.Grid
-        Any grid. One that has a method `peers` is asked for the names of admitted keys, one that has `wait_messages` for
-        replies that the server holds back until there are some.
+        Any grid. If it has a method `peers`, that gives the names of admitted keys; if it has `wait_messages`, the
+        server holds requests until there are replies.
     """
 
     def __init__(self, grid: Grid):
@@ -94,6 +94,7 @@ class FlowerTransport:
 
 
 def _reply(message: Message) -> Reply:
+    """A Flower message as a `Reply`, with an error if it cannot be read."""
     request, node = message.metadata.reply_to_message_id, message.metadata.src_node_id
     if message.has_error():
         return Reply(request, node, error=f"Flower: {message.error.reason}", lost=message.error.code in LOST)
@@ -112,7 +113,7 @@ def to_records(message: bytes) -> RecordDict:
 
 
 def from_records(content: RecordDict) -> bytes:
-    """The bytes in a message's content; SchemaError for records of another make. Arrays are read without pickle."""
+    """The bytes in a message's content; SchemaError for records that are not ours. Arrays are read without pickle."""
     return _bytes(content.get(KEY))
 
 
@@ -122,12 +123,14 @@ def letter_of(content: RecordDict) -> bytes:
 
 
 def _record(message: bytes) -> ConfigRecord | ArrayRecord:
+    """Bytes as a record."""
     if len(message) <= SMALL:
         return ConfigRecord({"message": message})
     return ArrayRecord({"message": Array(np.frombuffer(message, np.uint8))})
 
 
 def _bytes(record: Any) -> bytes:
+    """The bytes of a record; SchemaError if it is not one of ours."""
     try:
         found = record["message"]
         message = found.numpy().tobytes() if isinstance(record, ArrayRecord) else found

@@ -1,7 +1,7 @@
-"""A node's process behind a stock SuperNode (`flower-supernode --isolation process`): data read once, questions answered as they come.
+"""A node's process behind a stock SuperNode (`flower-supernode --isolation process`).
 
-The SuperNode polls every 3 s, so a round takes some seconds; without this worker every message would start a process.
-These are internals of Flower 1.41 and 1.42.
+The data are read once and questions answered as they come; without this worker every message would start a process. The
+SuperNode polls every 3 s, so a round takes some seconds. It uses internals of Flower 1.41 and 1.42.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from unpooled.remote.link import Link
 
 log = logging.getLogger("unpooled.node")
 
-POLL = 0.05
-RETRY = 1.0  # seconds
+POLL = 0.05  # seconds between two polls for a task
+RETRY = 1.0  # seconds after a failed poll
 
 # Flower waits a whole second when an object lags its message by a millisecond
 for _pull in (inflatable.pull_objects, inflatable.pull_and_inflate_object_from_tree):
@@ -50,12 +50,13 @@ def run(site: Site, address: str, stop: threading.Event) -> None:
 
 
 def _client(link: Link, *more: Any) -> RuntimeHttpClient:
+    """An HTTP client of the SuperNode's Runtime API."""
     interceptors = [RuntimeVersionHttpInterceptor(component_name="SuperExec"), *more]
     return RuntimeHttpClient.from_server_address(link.address, True, None, interceptors=interceptors)
 
 
 def _one(site: Site, link: Link, free: RuntimeHttpClient) -> bool:
-    """Take a task and answer it; whether there was none."""
+    """Take a task and answer it; returns whether there was none."""
     task = free.AcquireTask(AcquireTaskRequest(supported_task_types=[TaskType.CLIENT_APP]))
     if not (task.HasField("task") and task.token):
         return True

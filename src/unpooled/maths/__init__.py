@@ -1,1 +1,1 @@
-"""Pure functions of arrays: they know nothing of clients, and send nothing."""
+"""Mathematics that several models share: pure functions of arrays. Knows nothing of clients and sends nothing."""

@@ -1,10 +1,12 @@
-"""Bayesian linear regression from sums over rows. Sends nothing; `Stats` is the message of `unpooled.models.regression`.
+"""Bayesian linear regression from sums over rows. Sends nothing.
 
-The model is y = z'v + b + e with weights v ~ N(0, prior I), noise e ~ N(0, noise) and, if rows are in groups, an offset
-b ~ N(0, ratio * noise) that the rows of a group share; an intercept without a prior may be added. `Stats` are the sufficient statistics:
-they add over rows, can be subtracted to forget rows, and are k (k + 1) / 2 numbers for k features, and k more per group.
-Everything else follows from them at the server. Group offsets are integrated out, so that the cost depends on k
-and not on the number of groups.
+`Stats` is the message of `unpooled.models.regression`.
+
+The model is y = z'v + b + e with weights v ~ N(0, prior I),
+noise e ~ N(0, noise) and, if rows are in groups, an offset b ~ N(0, ratio * noise) that the rows of a group share. An
+intercept without a prior may be added. `Stats` are the sufficient statistics: they add over rows, can be subtracted to
+forget rows, and are k (k + 1) / 2 numbers for k features plus k per group. Everything else follows from them at the
+server. Group offsets are integrated out, so the cost depends on k and not on the number of groups.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from scipy.sparse import csr_array
 from unpooled.arrays import Array, Float, namespace
 from unpooled.tree import message
 
-RATIOS = (-9.0, 6.0)  # range of log ratios searched; below it, groups have no offset
+RATIOS = (-9.0, 6.0)  # range of log(ratio) that is searched; below it, groups have no offset
 GRID = 121  # ratios noise / prior evaluated before the best is refined
 TINY = 1e-13  # relative size of rounding errors
 
@@ -41,10 +43,10 @@ class Stats(NamedTuple):
 
 @message("maths.bayes_linear.Posterior")
 class Posterior(NamedTuple):
-    """Posterior of weights and offsets: what predictions need."""
+    """The posterior of weights and offsets: everything that predictions need."""
 
     weights: Float[Array, "k o"]
-    basis: Float[Array, "k r"]  # from features to the axes along which weights are independent
+    basis: Float[Array, "k r"]  # projects features onto axes along which the weights are independent
     spread: Float[Array, "r o", ">=0"]  # variance of the weights along these axes
     centre: Float[Array, "k"]  # of the features; 0 without intercept
     offset: Float[Array, "o"]
@@ -53,15 +55,17 @@ class Posterior(NamedTuple):
     unsure: Float[Array, "o", ">=0"]  # posterior variance of the intercept
     evidence: Float[Array, "o"]  # log p(y), per output
     ratio: Float[Array, "", ">=0"]  # prior variance of a group's offset, over the noise
-    shrink: Float[
-        Array, "h", ">=0"
-    ]  # its posterior variance given the weights, over the noise; the last entry is for a group without rows
-    pull: Float[Array, "k h"]  # the posterior mean of an offset is push - pull'weights
+    # per group, h = g + 1: the last entry is for a group without rows
+    shrink: Float[Array, "h", ">=0"]  # posterior variance of the offset given the weights, over the noise
+    pull: Float[Array, "k h"]  # the posterior mean of the offset is push - pull'weights
     push: Float[Array, "h o"]
 
 
 def statistics(z: Array, y: Array, w: Array, group: Array | None = None, groups: int = 0) -> Stats:
-    """The sums over rows z (..., n, k), y (..., n, o) with weights w (..., n) and groups (..., n), -1 for no group."""
+    """`Stats` of rows z (..., n, k) and y (..., n, o) with weights w (..., n).
+
+    `group` (..., n) holds the group of each row, -1 for none; `groups` is their number.
+    """
     xp = namespace(z)
     root = xp.sqrt(w)[..., None]
     rz, ry = z * root, y * root
@@ -87,16 +91,17 @@ def _group_sums(z: Array, y: Array, w: Array, group: Array | None, groups: int) 
 
 
 def _triangle(k: int) -> tuple[np.ndarray, np.ndarray]:
+    """Row and column indices of the upper triangle of a (k, k) matrix."""
     return np.triu_indices(k)
 
 
 def pack(square: np.ndarray) -> np.ndarray:
-    """The upper triangle of a symmetric (k, k), row by row."""
+    """The upper triangle of a symmetric (k, k) matrix, row by row: (t,)."""
     return square[_triangle(square.shape[0])]
 
 
 def unpack(triangle: np.ndarray, k: int) -> np.ndarray:
-    """The symmetric (k, k) of an upper triangle."""
+    """The symmetric (k, k) matrix of an upper triangle (t,)."""
     square = np.zeros((k, k))
     square[_triangle(k)] = triangle
     return square + np.triu(square, 1).T
@@ -111,7 +116,7 @@ def posterior(
     prior: Array | float | None = None,
     ratio: float | None = None,
 ) -> Posterior:
-    """The posterior at the given noise, prior and ratio, or at those of the largest evidence.
+    """The posterior at the given noise, prior and ratio; those that are None maximise the evidence.
 
     `intercept` adds an intercept without a prior; `standardize` gives features of any unit the same prior.
     """
@@ -135,7 +140,7 @@ class Axes(NamedTuple):
 
 
 def axes(stats: Stats, ratio: float = 0.0, *, intercept: bool = False, standardize: bool = False) -> Axes:
-    """Diagonalise the Gram matrix of rows whose groups have offsets of variance ratio * noise."""
+    """The regression along the eigenvectors of the Gram matrix, where groups have offsets of variance ratio * noise."""
     shrink = ratio / (1 + ratio * stats.group_n)  # (g,)
     n, gram, cross, yy, centre, offset = _left_by_groups(stats, shrink, intercept)
     scale = _scale(stats, intercept) if standardize else np.ones(len(gram))
@@ -181,9 +186,10 @@ def _group_offsets(stats: Stats, ratio: float, along: Axes) -> tuple[np.ndarray,
 
 
 def _best_group_ratio(stats: Stats, at: Callable[[float], Posterior]) -> float:
-    """The ratio of the largest evidence: a root of its derivative, or the end of the range."""
+    """The ratio that maximises the evidence: a root of its derivative, or an end of the range."""
 
-    def slope(t: float) -> float:  # d evidence / d ratio, t = log ratio; noise and prior are given or have slope 0
+    def slope(t: float) -> float:
+        """Derivative of the evidence by the ratio at log ratio t; noise and prior are given or optimal."""
         post = at(np.exp(t))
         kept = 1 / (1 + post.ratio * stats.group_n)
         group_z, group_y = _groups_about(stats, post.centre, post.offset)
@@ -200,7 +206,10 @@ def _best_group_ratio(stats: Stats, at: Callable[[float], Posterior]) -> float:
 
 
 def _left_by_groups(stats: Stats, shrink: np.ndarray, intercept: bool):
-    """(n, gram, cross, yy, centre, offset): sums about the mean (0 without intercept) with group offsets integrated out."""
+    """(n, gram (k, k), cross (k, o), yy (o,), centre (k,), offset (o,)) with group offsets integrated out.
+
+    The sums are about the means with an intercept, about 0 without.
+    """
     k, o = stats.zy.shape
     shared = stats.group_z * shrink  # (k, g)
     n = stats.n - (shrink * stats.group_n**2).sum()
@@ -228,14 +237,20 @@ def _scale(stats: Stats, intercept: bool) -> np.ndarray:
 
 
 def log_evidence(values: Array, along2: Array, yy: Array, dof: float, noise: Array, prior: Array) -> np.ndarray:  # (o,)
-    """log p(y) with the weights integrated out; `along2` (k, o) are squared cross products along eigenvectors."""
+    """log p(y) per output, (o,), weights integrated out.
+
+    `along2` (k, o) are squared cross products along eigenvectors.
+    """
     spread = np.log1p(values[:, None] * (prior / noise)).sum(0)
     left = np.array([unexplained(values, along2[:, j], yy[j], np.atleast_1d(noise / prior)[j]) for j in range(len(yy))])
     return -0.5 * (dof * np.log(2 * np.pi * noise) + spread + left / noise)
 
 
 def unexplained(values: Array, along2: Array, yy: float, ratio: Array) -> np.ndarray:
-    """yy - sum along2 / (values + ratio), (...,) for ratio (...,), stable where features explain nearly all of y."""
+    """yy - sum along2 / (values + ratio) for each ratio (...,).
+
+    Accurate also where features explain nearly all of y.
+    """
     seen = values > 0
     values, along2, ratio = values[seen], along2[seen], np.asarray(ratio)[..., None]
     never = yy - (along2 / values).sum()  # the residual sum of squares of least squares
@@ -244,16 +259,17 @@ def unexplained(values: Array, along2: Array, yy: float, ratio: Array) -> np.nda
 
 
 def _most_probable(values: Array, along2: Array, yy: Array, dof: float) -> tuple[np.ndarray, np.ndarray]:
-    """(noise, prior) of the largest evidence per output; given their ratio, the noise has a closed form."""
+    """(noise, prior), (o,) each, that maximise the evidence; given their ratio, the noise has a closed form."""
     ratio = np.array([_best_ratio(values, along2[:, j], yy[j], dof) for j in range(len(yy))])
     noise = np.array([unexplained(values, along2[:, j], yy[j], r) / dof for j, r in enumerate(ratio)])
     return noise, noise / ratio
 
 
 def _best_ratio(values: Array, along2: Array, yy: float, dof: float) -> float:
-    """The ratio noise / prior of the largest evidence: the best of a grid, refined to a root of the derivative."""
+    """The ratio noise / prior that maximises the evidence: the best of a grid, refined to a root of the derivative."""
 
-    def slope(t: float) -> float:  # d/dt of -2 log evidence, t = log ratio
+    def slope(t: float) -> float:
+        """Derivative of -2 log evidence by t = log ratio."""
         ratio = np.exp(t)
         fitted = ratio * (along2 / (values + ratio) ** 2).sum() * dof / unexplained(values, along2, yy, ratio)
         return float(fitted - (values / (values + ratio)).sum())
@@ -269,27 +285,33 @@ def _best_ratio(values: Array, along2: Array, yy: float, dof: float) -> float:
 
 @message("maths.bayes_linear.Slopes")
 class Slopes(NamedTuple):
-    """Derivatives of log p(y) by the sums: clients turn them into gradients of their own features."""
+    """Derivatives of log p(y) by the sums; clients turn them into gradients of their own features."""
 
     zz: Float[Array, "t"]  # packed, as Stats.zz
     zy: Float[Array, "k o"]
 
 
 def slopes(post: Posterior) -> Slopes:
-    """Derivatives for a posterior without intercept; noise and prior may be at their optimum, where their derivative is 0."""
+    """The derivatives for a posterior without intercept.
+
+    Noise and prior may be at their optimum, where their own derivative is 0.
+    """
     inverse = np.einsum("ir,ro,jr->ij", post.basis, post.spread / post.noise, post.basis, optimize=True)
     outer = (post.weights / post.noise) @ post.weights.T
     return Slopes(pack(-0.5 * (inverse + outer)), post.weights / post.noise)
 
 
 def cotangent(slope: Slopes, z: Array, y: Array, w: Array) -> np.ndarray:
-    """Derivative of log p(y) by features z (n, k) of rows with targets y (n, o), weights w (n,); `apart` first, with groups."""
+    """Derivative of log p(y) by the features z (n, k) of rows with targets y (n, o) and weights w (n,): (n, k).
+
+    With groups, subtract their offsets first (`apart`).
+    """
     k = z.shape[-1]
     return w[:, None] * (2 * (z @ unpack(slope.zz, k)) + y @ slope.zy.T)
 
 
 def apart(post: Posterior, z: Array, y: Array, group: Array | None) -> tuple[Array, Array]:
-    """Features and targets without the offsets of their groups (..., n), for a posterior without intercept."""
+    """Features (..., n, k) and targets (..., n, o) minus their groups' offsets, for a posterior without intercept."""
     pull, push, _, _ = shared_offsets(post, group)
     return z - pull, y - push
 
@@ -304,7 +326,7 @@ class GroupOffsets(NamedTuple):
 
 
 def shared_offsets(post: Posterior, group: Array | None) -> GroupOffsets:
-    """Offsets by group (..., n), -1 for a group without rows."""
+    """The offsets of each row's group (..., n); -1 is a group without rows."""
     if group is None or len(post.shrink) == 1:
         return GroupOffsets(0.0, 0.0, post.ratio, 1.0)
     shrink = post.shrink[group][..., None]
@@ -320,7 +342,10 @@ def predict(post: Posterior, z: Array, group: Array | None = None) -> tuple[np.n
 
 
 def left_out(post: Posterior, z: Array, y: Array, group: Array | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """(mean, variance) of y per row, each as if it had been left out; exact for weights of 1, given noise, prior, ratio."""
+    """(mean, variance), (n, o) each, of every y as if its row had been left out of the fit.
+
+    Exact for weights of 1, given noise, prior and ratio.
+    """
     mean, variance = predict(post, z, group)
     alone = _alone(post, group)
     free = np.maximum(1 - (variance - alone - post.noise) / post.noise, 1e-9)  # 1 - leverage
@@ -333,7 +358,10 @@ def _alone(post: Posterior, group: Array | None) -> Any:
 
 
 def left_out_together(post: Posterior, z: Array, y: Array, group: Array | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """(mean, variance) of y per row, as if all of them had been left out; exact for weights of 1, given the variances."""
+    """(mean, variance), (n, o) each, of every y as if all of these rows had been left out of the fit.
+
+    Exact for weights of 1, given noise, prior and ratio.
+    """
     mean, _ = predict(post, z, group)
     shared = np.zeros((len(z), 0))
     if group is not None:
@@ -353,7 +381,10 @@ def left_out_together(post: Posterior, z: Array, y: Array, group: Array | None =
 
 
 def draw(post: Posterior, z: Array, n: int, rng: np.random.Generator, group: Array | None = None) -> np.ndarray:
-    """n joint draws of y at features z (m, k), with noise: (m, o, n). Rows without a group have an offset each."""
+    """n joint draws of y at features z (m, k), with noise: (m, o, n).
+
+    Each row without a group has an offset of its own.
+    """
     pull, push, shrink, kept = shared_offsets(post, group)
     z = z - post.centre - pull
     axes, o = post.basis.shape[1], len(post.noise)

@@ -1,7 +1,8 @@
-"""Recalibrated intervals from a histogram of standardised residuals of rows that were not fitted: counts add over clients.
+"""Recalibrated intervals from a histogram of standardised residuals of held-out rows; counts add over clients.
 
-If the model were right, residuals divided by their predicted standard deviation would be normal. Where they are not (heavy tails, noise
-that varies), quantiles of the histogram replace the normal ones, if leave-one-out says that they predict better.
+Sends nothing. If the model were right, residuals divided by their predicted standard deviation would be standard
+normal. Where they are not (heavy tails, noise that varies), quantiles of the histogram replace the normal ones,
+provided that they predict better by leave-one-out.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from scipy.stats import norm
 from unpooled.arrays import Array
 
 EDGES = np.concatenate([-np.geomspace(60, 6.2, 24), np.linspace(-6, 6, 601), np.geomspace(6.2, 60, 24)])
-MIDDLES = np.concatenate([[-60.0], 0.5 * (EDGES[1:] + EDGES[:-1]), [60.0]])  # a residual per bin
-BINS = len(EDGES) + 1  # one more at each end
+MIDDLES = np.concatenate([[-60.0], 0.5 * (EDGES[1:] + EDGES[:-1]), [60.0]])  # the residual that stands for each bin
+BINS = len(EDGES) + 1  # with one open bin at each end
 MIN_RESIDUALS = 30  # with fewer, the model's own quantiles are kept
 
 
@@ -30,10 +31,10 @@ def histogram(values: Array, w: Array, edges: np.ndarray = EDGES) -> np.ndarray:
 
 
 def quantile(counts: np.ndarray, p: Array, design_effect: Array | float = 1.0) -> np.ndarray:  # (o, *p.shape)
-    """Quantiles of the residuals in each histogram (o, BINS), with room for the row to come, as in conformal prediction.
+    """Quantiles of the residuals in each histogram (o, BINS), allowing for the row to come, as in conformal prediction.
 
-    `design_effect`, a number or (o,), is how many rows of these clients tell as much as one row of a new client: 1 where clients are
-    alike. A quantile outside the residuals is the farthest of them.
+    `design_effect`, a number or (o,), is how many rows of these clients carry as much information as one row of a new
+    client; 1 where clients are alike. A quantile beyond the residuals is the most extreme residual.
     """
     p = np.asarray(p, dtype=np.float64)
     effects = np.broadcast_to(design_effect, len(counts))
@@ -41,6 +42,7 @@ def quantile(counts: np.ndarray, p: Array, design_effect: Array | float = 1.0) -
 
 
 def _quantile(counts: np.ndarray, p: np.ndarray, design_effect: float) -> np.ndarray:
+    """Quantiles p of one histogram (BINS,); normal quantiles where it has fewer than MIN_RESIDUALS."""
     total = counts.sum()
     if total < MIN_RESIDUALS:
         return norm.ppf(p)
@@ -54,8 +56,8 @@ def _quantile(counts: np.ndarray, p: np.ndarray, design_effect: float) -> np.nda
 def improves(counts: np.ndarray, p: np.ndarray, raw: np.ndarray) -> bool:
     """Whether quantiles p = (lower, upper) of a histogram (BINS,) predict its residuals better than the `raw` ones.
 
-    Each residual is judged by quantiles of the others, with the interval score; the gain must exceed its standard error. Raw quantiles
-    whose coverage of the residuals is within two standard errors of p[1] - p[0] are kept whatever the score.
+    Each residual is scored by quantiles of the others, with the interval score; the gain must exceed its standard
+    error. Raw quantiles whose coverage is within two standard errors of p[1] - p[0] are kept whatever the score.
     """
     total = counts.sum()
     if total < MIN_RESIDUALS + 1 or _covers(counts, p, raw):
@@ -85,7 +87,12 @@ def _without(counts: np.ndarray, bin: int) -> np.ndarray:
 
 
 def interval_score(y: np.ndarray, ends: np.ndarray, p: np.ndarray) -> np.ndarray:
-    """Width of the interval `ends` (..., 2) plus a penalty for each y (...,) outside it; lower is better (Gneiting, Raftery 2007)."""
+    """Width of the interval `ends` (..., 2) plus a penalty for each y (...,) outside it; lower is better.
+
+    References
+    ----------
+    Gneiting, Raftery, Strictly proper scoring rules, prediction, and estimation, JASA 2007.
+    """
     lower, upper = ends[..., 0], ends[..., 1]
     outside = np.maximum(lower - y, 0.0) / p[0] + np.maximum(y - upper, 0.0) / (1 - p[1])
     return upper - lower + outside

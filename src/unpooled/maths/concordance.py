@@ -1,7 +1,7 @@
-"""Harrell's concordance index from counts by time step and score bin, without comparing pairs of rows.
+"""Harrell's concordance index from counts by time step and score bin, without comparing pairs of rows. Sends nothing.
 
-A pair counts if one dies while the other is known to live longer: it leaves in a later step, or is censored in the same
-one. It is right if the one that dies has the higher score, half right if the scores are in the same cell.
+A pair counts if one row dies while the other is known to live longer: it leaves in a later step, or is censored in the
+same one. The pair is concordant if the row that dies has the higher score, and counts half if both are in the same bin.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ BLOCK = 512  # rows per block; within a block rows are compared pair by pair
 
 
 class Pairs(NamedTuple):
+    """Weights of the concordant pairs, of those with tied scores, and of all pairs that can be compared."""
+
     right: float
     same: float
     all: float
@@ -28,7 +30,7 @@ def pairs(died: np.ndarray, censored: np.ndarray) -> Pairs:
 
 
 def _later(a: np.ndarray) -> np.ndarray:
-    """Sums over the steps after each."""
+    """Sums (g, s) over the later steps of each step."""
     return a[::-1].cumsum(0)[::-1] - a
 
 
@@ -38,10 +40,10 @@ def index(found: Pairs) -> float:
 
 
 def of_rows(time: np.ndarray, died: np.ndarray, score: np.ndarray, w: np.ndarray | None = None) -> Pairs:
-    """Pairs of rows in one place: time (n,), deaths (n,) bool, score (n,); a high score should die early.
+    """Pairs of rows in one place: time (n,), deaths (n,) bool, score (n,); rows with a high score should die early.
 
-    Rows are ordered by when they leave, deaths before the censored of the same time, and compared block by block: a
-    block's deaths with all later rows at once, and with the rows of the block one time after the other.
+    Rows are ordered by when they leave, deaths before censored rows of the same time, and compared block by block: the
+    deaths of a block with all later rows at once, and with the rows of the same block one time after the other.
     """
     w = np.ones(len(time)) if w is None else w
     exits = 2 * np.unique(time, return_inverse=True)[1] + ~died  # a row survives every death with a smaller number

@@ -1,7 +1,7 @@
 """Adam and L-BFGS as pure functions from state to state, so that a run can be resumed to the same bits. Sends nothing.
 
-`state.at` is the point to evaluate next. L-BFGS shortens its step when the value there is worse or NaN; only an accepted point needs a
-gradient (`wants_gradient`), which saves a round.
+`state.at` is the point to evaluate next. L-BFGS shortens its step when the value there is worse or NaN. Only an
+accepted point needs a gradient (`wants_gradient`), which saves a round.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ BETA_1, BETA_2 = 0.9, 0.99  # decay rates of Adam's moment estimates
 MEMORY = 20  # pairs that L-BFGS keeps
 SUFFICIENT = 1e-4  # Armijo condition: fraction of the predicted decrease that a step must reach
 SHORTER = 0.4  # factor of a rejected step's length
-SHORTEST = 1e-6  # below it, the curvature pairs are dropped
+SHORTEST = 1e-6  # when a step gets shorter, the curvature pairs are dropped
 LONGEST = 1.0  # largest change of a parameter in a step: the quadratic model is local
 
 
@@ -48,7 +48,10 @@ def adam_step(
 
 
 def warm_cosine(count: int, total: int, warm: int = 10, floor: float = 0.03) -> float:
-    """Factor of the learning rate at step `count`: linear warm-up over `warm` steps, then a half cosine down to `floor`."""
+    """Factor of the learning rate at step `count` of `total`.
+
+    It rises linearly over `warm` steps and falls along half a cosine to `floor`.
+    """
     fall = 0.5 * (1 + np.cos(np.pi * min(1.0, count / max(total, 1))))
     return float(min(1.0, (count + 1) / warm) * (floor + (1 - floor) * fall))
 
@@ -64,7 +67,7 @@ class LBFGS(NamedTuple):
     direction: np.ndarray  # (p,) from base
     length: float  # at = base + length * direction
     steps: np.ndarray  # (MEMORY, p), newest last; rows of 0 are unused
-    turns: np.ndarray  # (MEMORY, p) changes of gradient over these steps
+    turns: np.ndarray  # (MEMORY, p) changes of the gradient over these steps
 
 
 def lbfgs(start: np.ndarray) -> LBFGS:
@@ -106,7 +109,7 @@ def keep(state: LBFGS, value: float, gradient: np.ndarray, first_length: float =
 
 
 def _two_loops(gradient: np.ndarray, steps: np.ndarray, turns: np.ndarray) -> np.ndarray:
-    """- (approximate inverse Hessian) gradient."""
+    """The quasi-Newton direction (p,), - (approximate inverse Hessian) gradient, by the two-loop recursion."""
     used = [i for i in range(MEMORY) if turns[i].any()]
     q, alphas = gradient.copy(), {}
     for i in reversed(used):

@@ -1,7 +1,8 @@
-"""Tests that groups of rows have one law, from sums over groups: analysis of variance of several features at once. Nothing is sent.
+"""Tests that groups of rows have one distribution, from sums over groups: multivariate analysis of variance.
 
-Of features phi (f,) of the rows of each group, only three sums over groups are needed: of n, of n m and n m m' (m is the mean of a group),
-and of phi phi' over all rows. Wilks' criterion is the likelihood-ratio test of equal means (of normal features), Pillai's the score test.
+Sends nothing. For features phi (f,) of the rows, three sums are needed: of n over groups, of n m and n m m' over groups
+(m is the mean of a group), and of phi phi' over all rows. Wilks' criterion is the likelihood-ratio test of equal means
+of normal features, Pillai's is the score test.
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ import numpy as np
 from scipy.stats import chi2
 from scipy.stats import f as f_law
 
-SAME = 1e-8  # share of a feature's variation beyond that of the features before it, below which it is left out
+SAME = 1e-8  # a feature is left out if a smaller share of its variation is its own, beyond the features before it
 
 
 class Result(NamedTuple):
-    """One test."""
+    """The outcome of one test."""
 
     statistic: float
     df: float
@@ -34,7 +35,7 @@ class Moments(NamedTuple):
 
 
 def equal_means(sums: Moments) -> dict[str, Result]:
-    """Wilks' and Pillai's tests that all groups have the same mean, by Rao's and Pillai's F approximations."""
+    """Wilks' ("lr") and Pillai's ("score") tests that all groups have the same mean, by their F approximations."""
     total = sums.xx - np.outer(sums.x, sums.x) / sums.n
     between = sums.between - np.outer(sums.x, sums.x) / sums.n
     kept = independent(total)
@@ -52,7 +53,10 @@ def equal_means(sums: Moments) -> dict[str, Result]:
 
 
 def independent(matrix: np.ndarray) -> np.ndarray:
-    """Indices of features none of which is a combination of those before it."""
+    """Indices of features, none of which is a linear combination of those before it.
+
+    `matrix` (f, f) is their scatter.
+    """
     kept: list[int] = []
     for j in range(len(matrix)):
         if matrix[j, j] <= 0:
@@ -65,6 +69,10 @@ def independent(matrix: np.ndarray) -> np.ndarray:
 
 
 def _wilks(shares: np.ndarray, f: int, h: int, e: float) -> Result:
+    """Wilks' test by Rao's F approximation.
+
+    `shares` are the eigenvalues of total^-1 between, e the error degrees of freedom.
+    """
     log_ratio = float(np.log1p(-shares).sum())
     below = f**2 + h**2 - 5
     power = np.sqrt((f**2 * h**2 - 4) / below) if below > 0 else 1.0
@@ -76,6 +84,7 @@ def _wilks(shares: np.ndarray, f: int, h: int, e: float) -> Result:
 
 
 def _pillai(trace: float, f: int, h: int, e: float) -> Result:
+    """Pillai's test by its F approximation; `trace` is the sum of the eigenvalues of total^-1 between."""
     s = min(f, h)
     over, under = abs(f - h) + s, e - f + s
     ratio = under / over * trace / max(s - trace, 1e-300)
@@ -83,14 +92,17 @@ def _pillai(trace: float, f: int, h: int, e: float) -> Result:
 
 
 def likelihood_ratio(statistic: float, df: float, factor: float = 1.0) -> Result:
-    """Twice a gain of log-likelihood against chi-squared; `factor` is its mean over its degrees of freedom (Bartlett)."""
+    """A likelihood-ratio test against chi-squared.
+
+    `factor` is Bartlett's correction, the mean of the statistic over df.
+    """
     corrected = max(statistic, 0.0) / max(factor, 1e-300)
     p = float(chi2.sf(corrected, df)) if df > 0 else float("nan")
     return Result(corrected, float(df), p)
 
 
 def f_test(gain: float, df: float, rest: float, rest_df: float) -> Result:
-    """A gain in squares over what is left, both over their degrees of freedom: exact for normal errors."""
+    """F test of a gain in squares against the rest, each over its degrees of freedom; exact for normal errors."""
     if df <= 0 or rest_df <= 0 or rest <= 0:
         return Result(float("nan"), float(df), float("nan"))
     ratio = max(gain, 0.0) / df / (rest / rest_df)

@@ -1,7 +1,7 @@
 """Feature maps: a name with options (`Spec`), learned parameters (`theta`) and random draws (`omega`). Sends nothing.
 
-Maps work on NumPy and torch arrays and on leading `...` axes of rows and theta, so that predictions do not need torch and many clients
-can be trained at once. A torch module of the user is one more map, registered by name.
+Maps work on NumPy and torch arrays, with leading `...` axes of rows and theta: predictions do not need torch, and many
+clients can be trained at once. A torch module of the user is one more map, registered by name.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from unpooled.tree import message
 Leaves = dict[str, Float[Array, "*s"]]
 Spec = Mapping[str, Any]  # JSON: it is sent as an option of a question
 
-ADDITIVE_SCALES = np.array([1.0, 0.4, 2.5])  # of the frequencies of single columns, in turn
-SHIFTER_INPUTS, SHIFTER_WIDTH = 5, 16  # of the small network from normal draws to frequencies
+ADDITIVE_SCALES = np.array([1.0, 0.4, 2.5])  # scales of the frequencies of single columns, used in turn
+SHIFTER_INPUTS, SHIFTER_WIDTH = 5, 16  # sizes of the small network from normal draws to frequencies
 
 
 @message("maths.feature_maps.Kernel")
@@ -52,6 +52,7 @@ def features(spec: Spec, kernel: Kernel, x: Array) -> Array:
 
 
 def _map(spec: Spec) -> Map:
+    """The map that a spec names; BadParameter for an unknown name."""
     if spec["map"] not in MAPS:
         raise BadParameter(f"features={spec['map']!r} is not a known feature map: {suggest(spec['map'], MAPS)}")
     return MAPS[spec["map"]]
@@ -61,7 +62,7 @@ def _map(spec: Spec) -> Map:
 
 
 def _monomials(spec: Spec, kernel: Kernel, x: Array) -> np.ndarray:
-    """All monomials of degree 1 to `degree`."""
+    """All monomials of x (..., n, d) of degree 1 to `degree`."""
     if spec["degree"] == 1:
         return x
     make = PolynomialFeatures(spec["degree"], include_bias=False)
@@ -73,15 +74,17 @@ def _monomials(spec: Spec, kernel: Kernel, x: Array) -> np.ndarray:
 
 
 def _ard_start(spec: Spec, d: int, rng: np.random.Generator) -> Kernel:
+    """Random Fourier features with a learned length scale per column."""
     return _with_frequencies(spec, d, {"log_scale": np.full(d, 0.5 * np.log(d) + 0.3)}, rng)
 
 
 def _additive_start(spec: Spec, d: int, rng: np.random.Generator) -> Kernel:
-    """Every frequency is of one column alone, the columns in turn, at several scales: a sum of functions of single columns."""
+    """Random Fourier features of one column each, the columns in turn, at several scales: an additive model."""
     return Kernel({"log_scale": np.zeros(d)}, {"frequencies": _single_frequencies(spec, d, spec["m"], rng)})
 
 
 def _single_frequencies(spec: Spec, d: int, m: int, rng: np.random.Generator) -> np.ndarray:  # (d, m)
+    """Frequencies (d, m), each of one column alone."""
     turn = np.arange(m)
     drawn = frequencies(spec["spectrum"], m, d, rng) * ADDITIVE_SCALES[turn // d % len(ADDITIVE_SCALES)]
     return np.where(np.arange(d)[:, None] == turn % d, drawn, 0.0)
@@ -95,20 +98,24 @@ def _both_start(spec: Spec, d: int, rng: np.random.Generator) -> Kernel:
 
 
 def _both(spec: Spec, kernel: Kernel, x: Array) -> Array:
+    """Features of all columns together, then those of single columns: (..., n, 2 m)."""
     joint = waves(_scaled(kernel.theta, x) @ kernel.omega["frequencies"])
     single = waves(x @ kernel.omega["single"])
     return namespace(x).concatenate([joint, single], -1)
 
 
 def _rff_start(spec: Spec, d: int, rng: np.random.Generator) -> Kernel:
+    """Random Fourier features with one learned length scale."""
     return _with_frequencies(spec, d, {"log_scale": np.full(1, 0.5 * np.log(d) + 0.3)}, rng)
 
 
 def _deep_start(spec: Spec, d: int, rng: np.random.Generator) -> Kernel:
+    """Random Fourier features of the outputs of a network."""
     return _with_frequencies(spec, spec["latent"], _network_start(spec, d, rng), rng)
 
 
 def _residual_start(spec: Spec, d: int, rng: np.random.Generator) -> Kernel:
+    """Random Fourier features of the scaled inputs and a network's outputs together."""
     net = _network_start(spec, d, rng)
     last = f"w{len(spec['hidden'])}"
     net[last] = 0.1 * net[last]  # starts close to the kernel of the inputs
@@ -126,17 +133,22 @@ def _network_start(spec: Spec, d: int, rng: np.random.Generator) -> dict[str, np
 
 
 def _with_frequencies(spec: Spec, d: int, theta: dict, rng: np.random.Generator) -> Kernel:
-    m, how = spec["m"], spec["frequencies"]
-    if how == "shifted":
+    """The kernel with its frequencies.
+
+    They are drawn and fixed, drawn and learned ("free"), or made from draws by a small network ("shifted").
+    """
+    m, mode = spec["m"], spec["frequencies"]
+    if mode == "shifted":
         a, b = SHIFTER_INPUTS, SHIFTER_WIDTH
         theta["h0"], theta["h1"] = rng.standard_normal((a, b)) / np.sqrt(a), rng.standard_normal((b, d)) / np.sqrt(b)
         theta["h_straight"] = rng.standard_normal((a, d)) / np.sqrt(a)
         return Kernel(theta, {"normal": rng.standard_normal((m, a))})
     drawn = frequencies(spec["spectrum"], m, d, rng)
-    return Kernel(theta | {"frequencies": drawn}, {}) if how == "free" else Kernel(theta, {"frequencies": drawn})
+    return Kernel(theta | {"frequencies": drawn}, {}) if mode == "free" else Kernel(theta, {"frequencies": drawn})
 
 
 def _frequencies(kernel: Kernel) -> Array:  # (..., d, m)
+    """The frequencies (..., d, m) of a kernel, however they are given."""
     theta, omega = kernel
     if "normal" not in omega:
         return omega["frequencies"] if "frequencies" in omega else theta["frequencies"]
@@ -145,10 +157,12 @@ def _frequencies(kernel: Kernel) -> Array:  # (..., d, m)
 
 
 def _scaled(theta: Leaves, x: Array) -> Array:
+    """x (..., n, d) divided by the learned length scales."""
     return x * namespace(x).exp(-theta["log_scale"])[..., None, :]
 
 
 def _network(spec: Spec, theta: Leaves, x: Array) -> Array:  # (..., n, latent)
+    """Outputs (..., n, latent) of the network at rows x (..., n, d)."""
     act = ACTIVATIONS[spec["activation"]]
     depth = len(spec["hidden"])
     for i in range(depth + 1):
@@ -173,31 +187,38 @@ ACTIVATIONS = {"tanh": _tanh, "silu": _silu, "relu": _relu}
 
 
 def _inputs(spec: Spec, kernel: Kernel, x: Array) -> Array:
+    """Random Fourier features (..., n, 2 m) of scaled inputs."""
     return waves(_scaled(kernel.theta, x) @ _frequencies(kernel))
 
 
 def _deep(spec: Spec, kernel: Kernel, x: Array) -> Array:
+    """Random Fourier features (..., n, 2 m) of the network's outputs."""
     return waves(_network(spec, kernel.theta, x) @ _frequencies(kernel))
 
 
 def _residual(spec: Spec, kernel: Kernel, x: Array) -> Array:
+    """Random Fourier features (..., n, 2 m) of scaled inputs and the network's outputs."""
     both = namespace(x).concatenate([_scaled(kernel.theta, x), _network(spec, kernel.theta, x)], -1)
     return waves(both @ _frequencies(kernel))
 
 
 def _plain_start(spec: Spec, d: int, rng: np.random.Generator) -> Kernel:
+    """A network without random features."""
     return Kernel(_network_start(spec, d, rng), {})
 
 
 def _latent(spec: Spec, kernel: Kernel, x: Array) -> Array:
+    """The network's outputs (..., n, latent)."""
     return _network(spec, kernel.theta, x)
 
 
 def _only_scaled(spec: Spec, kernel: Kernel, x: Array) -> Array:
+    """The scaled inputs (..., n, d)."""
     return _scaled(kernel.theta, x)
 
 
 def _hidden(spec: Spec, kernel: Kernel, x: Array) -> Array:
+    """The network's outputs after the activation, (..., n, latent)."""
     return ACTIVATIONS[spec["activation"]](_network(spec, kernel.theta, x))
 
 
@@ -205,11 +226,13 @@ def _hidden(spec: Spec, kernel: Kernel, x: Array) -> Array:
 
 
 def _replicated_start(spec: Spec, d: int, rng: np.random.Generator) -> Kernel:
+    """As the deep map, with noise (m, d) for the copy of the row that each frequency sees."""
     theta, omega = _deep_start(spec, d, rng)
     return Kernel(theta, omega | {"noise": rng.standard_normal((spec["m"], d))})
 
 
 def _replicated(spec: Spec, kernel: Kernel, x: Array) -> Array:
+    """Random Fourier features (..., n, 2 m), frequency j applied to the network's output for copy j of the row."""
     copies = x[..., :, None, :] * (1 + kernel.omega["noise"])  # (..., n, m, d)
     flat = copies.reshape((*x.shape[:-2], -1, x.shape[-1]))
     m = kernel.omega["noise"].shape[0]
@@ -223,15 +246,18 @@ def _replicated(spec: Spec, kernel: Kernel, x: Array) -> Array:
 
 
 def _exponential(spec: Spec, kernel: Kernel, x: Array) -> Array:
+    """Features of the exponential kernel, (..., n, m)."""
     return exponentials(_scaled(kernel.theta, x) @ _frequencies(kernel))
 
 
 def _polynomial_start(spec: Spec, d: int, rng: np.random.Generator) -> Kernel:
+    """Random monomials of the polynomial kernel, with a learned length scale per column."""
     scale = {"log_scale": np.full(d, 0.5 * np.log(d))}
     return Kernel(scale, {"powers": powers(spec["degree"], spec["m"], d, rng)})
 
 
 def _polynomial(spec: Spec, kernel: Kernel, x: Array) -> Array:
+    """Features of the polynomial kernel, (..., n, m)."""
     return products(_scaled(kernel.theta, x), kernel.omega["powers"], spec["constant"])
 
 

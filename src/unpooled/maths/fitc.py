@@ -1,6 +1,10 @@
-"""Sparse Gaussian processes by FITC, in torch: n m^2 for n rows and m inducing points. Leading `...` axes are clients. Sends nothing.
+"""Sparse Gaussian processes by FITC, in torch: cost n m^2 for n rows and m inducing points. Sends nothing.
 
-With the rows themselves as inducing points it is the exact Gaussian process.
+Leading `...` axes are clients. With the rows themselves as inducing points it is the exact Gaussian process.
+
+References
+----------
+Snelson, Ghahramani, Sparse Gaussian processes using pseudo-inputs, NeurIPS 2005.
 """
 
 from __future__ import annotations
@@ -13,26 +17,29 @@ import torch
 from unpooled.tree import message
 
 Tensor = torch.Tensor
-JITTER = 1e-8  # of the signal's variance, on the diagonal of the inducing points' kernel
+JITTER = 1e-8  # times the signal variance, added to the diagonal of the inducing points' kernel matrix
 
 
 @message("maths.fitc.Fit")
 class Fit(NamedTuple):
-    """A fitted sparse Gaussian process, as predictions need it."""
+    """A fitted sparse Gaussian process: what predictions need."""
 
-    inner: Tensor  # (..., m, m) Cholesky factor of I + V V' / noise
-    pull: Tensor  # (..., m, 1)
+    inner: Tensor  # (..., m, m) Cholesky factor of I + V D^-1 V', with D the variance of y given the inducing points
+    pull: Tensor  # (..., m, 1) inner^-1 V D^-1 y, which gives the mean
     evidence: Tensor  # (...,) log p(y); NaN where the Cholesky factorisation failed
 
 
 def rbf(x: Tensor, other: Tensor, log_signal: Tensor) -> Tensor:
-    """exp(log_signal) exp(-|x - x'|^2 / 2): (..., n, n') of rows already scaled."""
+    """The Gaussian kernel exp(log_signal - |x - x'|^2 / 2), (..., n, n'), of rows that are already scaled."""
     squares = (x * x).sum(-1)[..., :, None] + (other * other).sum(-1)[..., None, :] - 2 * x @ other.mT
     return torch.exp(log_signal[..., None, None] - 0.5 * squares.clamp(min=0.0))
 
 
 def fit(x: Tensor, y: Tensor, w: Tensor, inducing: Tensor, log_signal: Tensor, log_noise: Tensor) -> Fit:
-    """Rows x (..., n, p), y (..., n, 1) with weights w (..., n): 1 for a row, 0 for padding; inducing points (..., m, p)."""
+    """Fit to rows x (..., n, p), y (..., n, 1) with inducing points (..., m, p).
+
+    The weights w (..., n) are 1 for a row and 0 for padding.
+    """
     root, singular = _root(inducing, log_signal)
     v = torch.linalg.solve_triangular(root, rbf(inducing, x, log_signal), upper=False)  # (..., m, n)
     residual = (torch.exp(log_signal)[..., None] - (v * v).sum(-2)).clamp(min=0.0)
@@ -53,6 +60,7 @@ def _root(inducing: Tensor, log_signal: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _eye(like: Tensor) -> Tensor:
+    """The identity (m, m), m the last but one dimension of `like`."""
     return torch.eye(like.shape[-2], dtype=like.dtype, device=like.device)
 
 

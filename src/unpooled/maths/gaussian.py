@@ -1,8 +1,8 @@
-"""Gaussians as arrays: covariances of four shapes, packed for the wire and unpacked; factors, parameter counts.
+"""Gaussians as arrays: covariances of four shapes, packed for sending and unpacked; factors, parameter counts.
 
-Two layouts. Packed, as sent: full (k, t), tied (t,), diag (k, d), spherical (k,);
-t = d(d+1)/2, the lower triangle by rows.
-Natural, as scikit-learn keeps them: full (k, d, d), tied (d, d), diag (k, d), spherical (k,).
+Sends nothing. There are two layouts. Packed, as sent: full (k, t), tied (t,), diag (k, d), spherical (k,), where t = d
+(d + 1) / 2 is the lower triangle by rows. Natural, as in scikit-learn: full (k, d, d), tied (d, d), diag (k, d),
+spherical (k,).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from unpooled.arrays import Array, is_torch, namespace, to_numpy
 
 SHAPES = ("full", "tied", "diag", "spherical")
-RELATIVE_FLOOR = 1e-6  # of the largest eigenvalue, for covariances that rounding has left indefinite
+RELATIVE_FLOOR = 1e-6  # times the largest eigenvalue: least eigenvalue of covariances that rounding left indefinite
 
 
 # ---- triangles ----
@@ -24,31 +24,32 @@ RELATIVE_FLOOR = 1e-6  # of the largest eigenvalue, for covariances that roundin
 
 @cache
 def _lower(d: int) -> np.ndarray:
-    """Where the lower triangle, by rows, lies in a flattened (d, d) matrix."""
+    """Positions (t,) of the lower triangle, by rows, in a flattened (d, d) matrix."""
     i, j = np.tril_indices(d)
     return i * d + j
 
 
 @cache
 def _mirror(d: int) -> np.ndarray:
-    """Where each entry of a flattened symmetric (d, d) matrix lies in its packed triangle."""
+    """For each entry of a flattened symmetric (d, d) matrix, its position in the packed triangle."""
     i, j = np.indices((d, d)).reshape(2, -1)
     low, high = np.minimum(i, j), np.maximum(i, j)
     return high * (high + 1) // 2 + low
 
 
 def _take(a: Array, index: np.ndarray) -> Array:
+    """Entries `index` of the last axis."""
     return a[..., namespace(a).asarray(index, device=a.device)] if is_torch(a) else np.take(a, index, axis=-1)
 
 
 def pack_triangle(m: Array) -> Array:
-    """(..., d, d) symmetric to (..., t)."""
+    """The lower triangles (..., t) of symmetric matrices (..., d, d)."""
     d = m.shape[-1]
     return _take(m.reshape(*m.shape[:-2], d * d), _lower(d))
 
 
 def unpack_triangle(p: Array) -> Array:
-    """(..., t) to (..., d, d) symmetric."""
+    """The symmetric matrices (..., d, d) of lower triangles (..., t)."""
     d = (isqrt(8 * p.shape[-1] + 1) - 1) // 2
     return _take(p, _mirror(d)).reshape(*p.shape[:-1], d, d)
 
@@ -67,7 +68,7 @@ def unpack_covs(packed: Array, shape: str) -> Array:
 
 
 def reshape_covs(covs: Array, shape: str) -> Array:
-    """(k, d, d) to the natural layout of a narrower shape: averaged over the entries that the shape makes equal."""
+    """Full covariances (k, d, d) in the natural layout of another shape, averaged over entries that it makes equal."""
     if shape == "full":
         return covs
     if shape == "tied":
@@ -85,7 +86,7 @@ def full_covs(params: Any, shape: str) -> Array:
 
 
 def variances(params: Any, shape: str) -> Array:
-    """Each component's variance by column, shapes diag and spherical: (k, d)."""
+    """The variance of each column in each component, (k, d), for the shapes diag and spherical."""
     return params.covs if shape == "diag" else params.covs[:, None] + 0 * params.means
 
 
@@ -126,6 +127,7 @@ def positive(variances: Array) -> Array:
 
 
 def _indefinite(worst: np.ndarray) -> ValueError:
+    """The error for the component with the smallest (or a NaN) value in `worst` (k,)."""
     k = int(np.argmin(np.where(np.isfinite(worst), worst, -np.inf)))
     return ValueError(
         f"the covariance of component {k} is not positive definite: raise reg_covar or lower n_components"
@@ -139,8 +141,9 @@ def inverse_triangle(lower: Array) -> Array:
 
 
 def precisions_cholesky(covs: Array, shape: str) -> Array:
-    """Factors of the precisions, from covariances, both in the natural layout: `(x - mean) @ factor` has unit
-    covariance.
+    """Factors of the precisions, from covariances, both in the natural layout.
+
+    `(x - mean) @ factor` has the identity as covariance.
     """
     if shape in ("diag", "spherical"):
         return covs**-0.5
@@ -173,9 +176,10 @@ def diagonal(means: Array, shape: str) -> Array:
 
 
 def project_positive(packed: Array, shape: str, floor: float) -> Array:
-    """The same covariances if all are positive definite; else with eigenvalues of at least `floor`, relative to the largest too.
+    """The packed covariances, changed only if one is not positive definite: then eigenvalues are raised to a floor.
 
-    Exact statistics never need it; rounded ones (see `Compressed`) may leave a narrow component with a negative eigenvalue.
+    The floor is `floor`, or RELATIVE_FLOOR times the largest eigenvalue if that is more. Exact statistics never need
+    it; rounded ones (see `Compressed`) may leave a narrow component with a negative eigenvalue.
     """
     if is_torch(packed):
         return packed

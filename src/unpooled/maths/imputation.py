@@ -1,8 +1,7 @@
-"""What a Gaussian mixture says of the missing cells of a table: their laws, quantiles and draws; and which cells to
-learn from.
+"""The missing cells of a table under a Gaussian mixture: their distributions, quantiles and draws. Sends nothing.
 
-Cells hidden for the choice of a model are picked by what their row holds, so any split of the rows into clients hides
-the same ones.
+It also hides cells to choose a model by. These are picked by the values of their row, so any split of the rows into
+clients hides the same ones.
 """
 
 from __future__ import annotations
@@ -21,11 +20,11 @@ HALVINGS = 50  # bisection steps for a quantile
 
 @message("maths.imputation.Laws")
 class Laws(NamedTuple):
-    """The conditional distribution of each missing cell: a mixture of normals."""
+    """The conditional distribution of each missing cell, a mixture of k normals; c cells."""
 
     rows: np.ndarray  # (c,)
     columns: np.ndarray  # (c,)
-    r: np.ndarray  # (c, k)
+    r: np.ndarray  # (c, k) probabilities of the components
     means: np.ndarray  # (c, k)
     scales: np.ndarray  # (c, k)
 
@@ -40,6 +39,7 @@ def laws(params: Params, x: np.ndarray) -> Laws:
 
 
 def _cells(g: missing.Given) -> Laws:
+    """`Laws` of the rows with one pattern of missing values."""
     m, k, u = g.means.shape
     scales = np.sqrt(np.maximum(np.einsum("kuu->ku", g.covs), 0.0))
     spread = lambda a: np.moveaxis(np.broadcast_to(a, (m, k, u)), 1, 2).reshape(m * u, k)  # noqa: E731
@@ -49,15 +49,17 @@ def _cells(g: missing.Given) -> Laws:
 
 
 def mean(law: Laws) -> np.ndarray:  # (c,)
+    """The mean of each cell."""
     return (law.r * law.means).sum(axis=1)
 
 
 def cdf(law: Laws, value: np.ndarray) -> np.ndarray:  # (c,) -> (c,)
+    """The distribution function of each cell at `value` (c,)."""
     return (law.r * ndtr((value[:, None] - law.means) / np.maximum(law.scales, 1e-300))).sum(axis=1)
 
 
 def quantile(law: Laws, p: float) -> np.ndarray:  # (c,)
-    """The quantile at level p, by bisection between the components' quantiles."""
+    """The quantile of each cell at level p, (c,), by bisection."""
     low, high = (law.means - 9 * law.scales).min(axis=1), (law.means + 9 * law.scales).max(axis=1)
     for _ in range(HALVINGS):
         middle = (low + high) / 2
@@ -67,31 +69,31 @@ def quantile(law: Laws, p: float) -> np.ndarray:  # (c,)
 
 
 def draw(params: Params, x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """The table with its missing cells drawn at random, jointly per row."""
+    """The table (n, d) with its missing cells drawn at random, jointly per row."""
     x = x.copy()
     for g in missing.conditional(params, x, "full"):
-        of = (g.r.cumsum(axis=1) < rng.random((len(g.r), 1))).sum(axis=1).clip(max=g.r.shape[1] - 1)
+        component = (g.r.cumsum(axis=1) < rng.random((len(g.r), 1))).sum(axis=1).clip(max=g.r.shape[1] - 1)
         values, vectors = np.linalg.eigh(g.covs)
         roots = vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :]  # (k, u, u)
-        noise = np.einsum("muv,mv->mu", roots[of], rng.normal(size=(len(of), len(g.missing))))
-        x[g.rows[:, None], g.missing] = g.means[np.arange(len(of)), of] + noise
+        noise = np.einsum("muv,mv->mu", roots[component], rng.normal(size=(len(component), len(g.missing))))
+        x[g.rows[:, None], g.missing] = g.means[np.arange(len(component)), component] + noise
     return x
 
 
 def hidden(x: np.ndarray, share: float) -> np.ndarray:  # (n, d) -> (n, d) bool
-    """A pseudo-random share of the observed cells, determined by the bits of the row; no row loses its last cell."""
-    wanted = (_chosen(x)[:, :-1] < share) & ~np.isnan(x)
+    """Which observed cells to hide: a pseudo-random share, by the bits of the row; no row loses its last cell."""
+    wanted = (_pseudo_random(x)[:, :-1] < share) & ~np.isnan(x)
     wanted[wanted.sum(axis=1) == (~np.isnan(x)).sum(axis=1)] = False
     return wanted
 
 
 def half(x: np.ndarray) -> np.ndarray:  # (n, d) -> (n,) bool
-    """A pseudo-random half of the rows, determined by their bits."""
-    return _chosen(x)[:, -1] < 0.5
+    """Which rows are in a pseudo-random half, by the bits of the row."""
+    return _pseudo_random(x)[:, -1] < 0.5
 
 
-def _chosen(x: np.ndarray) -> np.ndarray:
-    """Numbers from 0 to 1, (n, d + 1), that look random and are determined by the bits of the row."""
+def _pseudo_random(x: np.ndarray) -> np.ndarray:
+    """Pseudo-random numbers (n, d + 1) in [0, 1) that the bits of each row (n, d) determine."""
     d = x.shape[1]
     odd = 2 * np.random.default_rng(0).integers(0, 2**62, size=(d, d + 1), dtype=np.uint64) + np.uint64(1)
     bits = np.where(np.isnan(x), 0.0, x).view(np.uint64)

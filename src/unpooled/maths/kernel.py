@@ -1,8 +1,8 @@
-"""Shared parts of a pass over rows: buffers, chunks, rows transposed to columns, the softmax.
+"""Shared parts of a pass over rows: buffers, chunks, rows transposed to columns, the softmax. Sends nothing.
 
-Rows become columns z of homogeneous coordinates (1, x - centre), so that one product with a matrix also subtracts a
-mean, and a second moment also holds the first moment and the count. Arrays are (batch, ..., columns): the columns stay
-innermost and contiguous for BLAS, and one batch entry is one leading index of the caller's rows.
+Rows become columns z of homogeneous coordinates (1, x - centre): one product with a matrix then also subtracts a mean,
+and a second moment also holds the first moment and the count. Arrays are (batch, ..., columns). The columns are the
+last axis, contiguous for BLAS, and one batch entry is one leading index of the caller's rows.
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ SEGMENT = 2048  # columns per product on a GPU: many short products run in paral
 
 
 class _Buffers(threading.local):
-    """Reusable arrays by name and thread: allocating memory for each chunk would cost as much as its arithmetic."""
+    """Reusable arrays by name and thread: allocating them for each chunk would take as long as the arithmetic."""
 
     def __init__(self) -> None:
         self.held: dict[tuple[str, Any], np.ndarray] = {}
 
     def take(self, name: str, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+        """An array of this shape with arbitrary contents, a view of the buffer of this name."""
         size = math.prod(shape)
         held = self.held.get((name, dtype))
         if held is None or held.size < size:
@@ -83,12 +84,13 @@ def zeros(shape: tuple[int, ...], like: Array) -> Array:
 
 
 class Beside(NamedTuple):
-    """What columns outside the Gaussian block say of rows, and room for the responsibilities of the rows."""
+    """What columns outside the Gaussian block say about rows (n, d), and room for the responsibilities of the rows."""
 
     log_density: Array  # (n, k), added to the log density of each component
     r: Array  # (n, k), filled: responsibilities times row weights
 
     def part(self, rows: slice) -> Beside:
+        """The same for a slice of the rows."""
         return Beside(self.log_density[rows], self.r[rows])
 
 
@@ -96,13 +98,14 @@ class Beside(NamedTuple):
 
 
 def room(width: int, like: Array) -> int:
-    """The number of rows of `width` numbers in one chunk."""
+    """How many rows of `width` numbers fit into one chunk."""
     return max(SEGMENT, ON_DEVICE // width) if _on_gpu(like) else min(max(128, CACHED // width), 2000)
 
 
 def chunks(batch: int, n: int, width: int, like: Array) -> Iterator[tuple[slice, list[slice]]]:
-    """(leading indices, slices of rows): several short clients together or one long client in pieces; `width` numbers
-    per row.
+    """Yield (slice of leading indices, slices of rows): several short clients together, or one long client in pieces.
+
+    Each row takes `width` numbers.
     """
     most = room(width, like)
     if 2 * n > most:
@@ -114,24 +117,28 @@ def chunks(batch: int, n: int, width: int, like: Array) -> Iterator[tuple[slice,
 
 
 def _even(n: int, most: int) -> list[slice]:
+    """Slices of 0 to n of nearly equal length, `most` at most."""
     cuts = np.linspace(0, n, -(-n // most) + 1).round().astype(int)
     return [slice(a, b) for a, b in zip(cuts[:-1].tolist(), cuts[1:].tolist())]
 
 
 def _segments(n: int, most: int) -> list[slice]:
-    """Pieces that are multiples of SEGMENT, and what is left over."""
+    """Slices of 0 to n whose lengths are multiples of SEGMENT, and one for the remainder."""
     whole, step = n // SEGMENT * SEGMENT, most // SEGMENT * SEGMENT
     pieces = [slice(a, min(a + step, whole)) for a in range(0, whole, step)]
     return [*pieces, slice(whole, n)] if whole < n else pieces
 
 
 def accumulate(total: Array, part: Array) -> None:
-    """Add a chunk's sums to float64 totals; the segments of one leading index are summed first."""
+    """Add a chunk's sums to float64 totals; where the chunk was cut into segments, those are summed first."""
     total += part if part.shape[0] == total.shape[0] else part.sum(0, dtype=total.dtype)
 
 
 def fold(x: Array) -> Array:
-    """(1, n, ...) on a GPU, n a multiple of SEGMENT, to (n / SEGMENT, SEGMENT, ...); anything else as it is."""
+    """(1, n, ...) as (n / SEGMENT, SEGMENT, ...), on a GPU and if n is a multiple of SEGMENT.
+
+    Anything else as it is.
+    """
     b, n = x.shape[:2]
     return x.reshape(n // SEGMENT, SEGMENT, *x.shape[2:]) if _on_gpu(x) and b == 1 and n % SEGMENT == 0 else x
 
@@ -144,8 +151,9 @@ def _on_gpu(a: Array) -> bool:
 
 
 def columns(x: Array, w: Array | None, centre: Array) -> Array:
-    """Rows (b, n, d) as columns (b, 1 + d, n) about `centre`; a row of weight 0 may hold any values and becomes
-    `centre`.
+    """Rows (b, n, d) as columns (b, 1 + d, n) about `centre`.
+
+    A row of weight 0 may hold any values; it becomes `centre`.
     """
     xp = namespace(x)
     b, n, d = x.shape
@@ -158,13 +166,13 @@ def columns(x: Array, w: Array | None, centre: Array) -> Array:
 
 
 def has_nan(z: Array) -> bool:
-    """Whether a value is missing: z'z is NaN exactly then, and is computed in one fast pass."""
+    """Whether a value is NaN: then z'z is NaN, which takes one fast pass."""
     xp = namespace(z)
     return bool(xp.isnan(xp.vdot(z.reshape(-1), z.reshape(-1))))
 
 
 def responsibilities(q: Array, w: Array) -> tuple[Array, Array]:
-    """Log joints (b, k, n) to responsibilities times w, in place; and log p(x) times w, (b, n)."""
+    """(responsibilities times w (b, k, n), log p(x) times w (b, n)) of log joints q (b, k, n), computed in place."""
     xp = namespace(q)
     top = xp.amax(q, 1)
     q -= top[:, None]
@@ -175,7 +183,7 @@ def responsibilities(q: Array, w: Array) -> tuple[Array, Array]:
 
 
 def sum_of_squares(y: Array) -> Array:
-    """(b, k, d, n) to (b, k, n), in one pass and without a copy of y."""
+    """Sums of squares over d of y (b, k, d, n): (b, k, n), in one pass and without a copy of y."""
     if is_torch(y):
         return namespace(y).linalg.vector_norm(y, dim=2) ** 2
     b, k, _, n = y.shape

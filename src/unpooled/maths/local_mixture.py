@@ -1,4 +1,7 @@
-"""A mixture for one small table with an unknown number of components: EM from k-means for k = 1, 2, ..., chosen by BIC."""
+"""A mixture for one small table with an unknown number of components. Sends nothing.
+
+EM starts from k-means for k = 1, 2, ...; BIC chooses k and the covariance shape.
+"""
 
 from __future__ import annotations
 
@@ -20,13 +23,15 @@ PATIENCE = 2  # the search ends after this many k without a better BIC
 
 @message("maths.local_mixture.Fit")
 class Fit(NamedTuple):
+    """A fitted mixture, its covariance shape and its BIC."""
+
     params: Params
     shape: str
     bic: float
 
 
 def fit(x: np.ndarray, w: np.ndarray, rng: np.random.Generator, sizes: range) -> Fit:
-    """The best mixture by BIC over numbers of components and covariance shapes."""
+    """The best mixture, by BIC, of rows x (n, d) with weights w (n,) over numbers of components and shapes."""
     best, waited = None, 0
     for k in sizes:
         better = min(attempts(x, w, k, rng), key=lambda f: f.bic, default=None)
@@ -45,7 +50,7 @@ def _one(x: np.ndarray, w: np.ndarray) -> Fit:
 
 
 def variance(x: np.ndarray, w: np.ndarray) -> float:
-    """Mean variance of the columns, never 0."""
+    """Mean variance of the columns of x (n, d), never 0."""
     mean = w @ x / w.sum()
     return float(max((w @ (x - mean) ** 2 / w.sum()).mean(), 1e-12 * (1 + np.abs(x).max()) ** 2))
 
@@ -62,7 +67,7 @@ def attempts(
 
 
 def kmeans(x: np.ndarray, w: np.ndarray, k: int, rng: np.random.Generator, n_init: int = 1) -> np.ndarray:
-    """(n,) labels; fewer than k clusters if there are fewer distinct rows."""
+    """Cluster labels (n,); fewer than k clusters if there are fewer distinct rows."""
     k = min(k, len(np.unique(x, axis=0)))
     if k == 1:
         return np.zeros(len(x), dtype=int)
@@ -71,6 +76,7 @@ def kmeans(x: np.ndarray, w: np.ndarray, k: int, rng: np.random.Generator, n_ini
 
 
 def _start(x: np.ndarray, w: np.ndarray, labels: np.ndarray, shape: str) -> Params:
+    """The mixture whose components are the clusters of `labels` (n,)."""
     r = np.eye(labels.max() + 1)[labels] * w[:, None]
     n, means, scatter = summarise(x, r)
     covs = scatter / n[:, None, None] + RIDGE * variance(x, w) * np.eye(x.shape[1])
@@ -93,14 +99,14 @@ def improved(x: np.ndarray, w: np.ndarray, params: Params, shape: str) -> Fit | 
 
 
 def responsibilities(found: Fit, x: np.ndarray) -> np.ndarray:
-    """(n, k)"""
+    """Probabilities of the components given each row of x (n, d): (n, k)."""
     q = mixture.log_joint(found.params, x, found.shape)
     r = np.exp(q - q.max(1, keepdims=True))
     return r / r.sum(1, keepdims=True)
 
 
 def summarise(x: np.ndarray, r: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(n (k,), mean (k, d), scatter about it (k, d, d)) of rows with weights r (n, k)."""
+    """(n (k,), mean (k, d), scatter about the mean (k, d, d)) of rows x (n, d) with weights r (n, k)."""
     n = r.sum(0) + 1e-12
     mean = r.T @ x / n[:, None]
     centred = x[None] - mean[:, None]  # (k, n, d)

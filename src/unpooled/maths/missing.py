@@ -1,7 +1,9 @@
-"""Rows with missing values, exactly: marginal densities, conditional moments inside the statistics, imputation.
+"""Rows with missing values, exactly: marginal densities, conditional moments for the statistics, imputation.
 
-A pattern of holes costs a factorisation (maths.patterns), a row costs about what a complete row does. Loops go over
-patterns and leading indices, never over rows. Nothing more is sent than for complete rows.
+Sends nothing.
+
+Each pattern of missing values costs one factorisation (maths.patterns), each row about as much as a complete row. Loops
+go over patterns and leading indices, never over rows. No more is sent than for complete rows.
 """
 
 from __future__ import annotations
@@ -41,7 +43,10 @@ def add(
     places: Array,
     beside: Beside | None = None,
 ) -> None:
-    """Add the sums of rows with missing values, at flat `places`, to (n, x, xx, loglik) by leading index."""
+    """Add the sums of rows with missing values to the totals `sums`, (n, x, xx, loglik) by leading index.
+
+    The rows are those at flat indices `places` of x (batch, n, d), with weights w (batch, n).
+    """
     xp, (batch, n, d) = namespace(x), x.shape
     rows, w, owner = x.reshape(-1, d), w.reshape(-1), places // n
     found, ids = patterns(rows, places)
@@ -70,7 +75,7 @@ def add(
 
 
 def _owners(owner: Array, n: int, kernel: Full, x: Array) -> Iterator[tuple[int, int]]:
-    """Ranges of rows that are processed together: as many leading indices as fit, or one."""
+    """Ranges of rows that are processed together: as many leading indices as fit into memory, at least one."""
     bounds = np.concatenate([[0], np.flatnonzero(np.diff(to_numpy(owner))) + 1, [n]])
     most_rows = max(room(kernel.width, x), AT_ONCE // kernel.width)
     most_leads = max(1, AT_ONCE // (kernel.width * (kernel.size[1] + 1)))
@@ -83,7 +88,7 @@ def _owners(owner: Array, n: int, kernel: Full, x: Array) -> Iterator[tuple[int,
 
 
 def _credit(kernel: Full, total: list[Array], loglik: Array, own: Array, y: Array, r: Array, by_row: Array) -> None:
-    """Add moments and log-likelihoods of columns to the leading index that owns each."""
+    """Add the moments and log-likelihoods of columns to the totals of the leading index that owns each."""
     if len(loglik) == 1:
         kernel.gather(total, y, r)
         loglik += by_row.sum(dtype=loglik.dtype)
@@ -97,7 +102,10 @@ def _credit(kernel: Full, total: list[Array], loglik: Array, own: Array, y: Arra
 
 
 def _spread(kernel: Full, total: Array, own: Array, r: Array, runs: list[Run], made: list[Projection]) -> None:
-    """Add sum r Cov[y], the part of the second moment that the means lack, and the terms that shared columns left out."""
+    """Add sum r Cov[y], the part of the second moment that the conditional means lack.
+
+    Also adds the terms that were left out where components share their columns.
+    """
     xp, k, p = namespace(r), len(r), len(runs)
     pattern = np.repeat(np.arange(p), [run.stop - run.start for run in runs])
     index = own * p + (xp.asarray(pattern, device=own.device) if is_torch(own) else pattern)
@@ -122,7 +130,7 @@ def _sums_by(values: Array, index: Array, size: int) -> Array:
 
 
 def log_density(kernel: Full, x: Array) -> Array:
-    """log density of the observed values of rows (n, d), by component: (n, k)."""
+    """Log density (n, k) of the observed values of rows (n, d) under each component."""
     found, ids = patterns(x, indices(len(x), x))
     out = cast(zeros((len(x), kernel.size[0]), x), x)
     for which, runs in portions(ids, kernel, room(kernel.width, x)):
@@ -136,7 +144,7 @@ def log_density(kernel: Full, x: Array) -> Array:
 
 @message("maths.missing.Given")
 class Given(NamedTuple):
-    """Rows with the same pattern: the distribution of the missing columns u given the others, by component."""
+    """Rows with one pattern of missing values: the distribution of the missing columns u given the others."""
 
     rows: Array  # (m,), indices of rows in x
     missing: np.ndarray  # (u,)
@@ -182,7 +190,7 @@ def _dependent(kernel: Full, x: Array, runs: list[Run], found: np.ndarray) -> tu
 def _independent(
     kernel: Diagonal, x: Array, runs: list[Run], found: np.ndarray
 ) -> tuple[Array, list[tuple[Array, Array]]]:
-    """The same for independent columns: the component's own mean and variance."""
+    """The same as `_dependent` for independent columns: the component's own means and variances."""
     q = kernel.log_density(kernel.features(columns(x[None], None, kernel.centre)))
     parts = []
     for run, holes in zip(runs, found):

@@ -1,4 +1,4 @@
-"""A mixture of Gaussians, its E-step and its M-step: pure functions of arrays, NumPy or torch, missing values included.
+"""A mixture of Gaussians, its E-step and its M-step: pure functions of arrays, NumPy or torch, with missing values.
 
 `Params` goes down: k (1 + d) numbers and the covariances. `Stats` goes up: as many, about the current means, so that no
 digit is lost however far the rows are from the origin. Sums of `Stats` over any split of the rows give the pooled
@@ -30,6 +30,8 @@ from unpooled.tree import message
 
 @message("maths.mixture.Params")
 class Params(NamedTuple):
+    """The parameters of a Gaussian mixture."""
+
     weights: Float[Array, "k"]
     means: Float[Array, "k d"]
     covs: Float[Array, "*c"]  # packed by shape, see maths.gaussian
@@ -52,11 +54,11 @@ class Stats(NamedTuple):
 def e_step(
     params: Params, x: Array, w: Array, shape: str, log_weights: Array | None = None, beside: Beside | None = None
 ) -> Stats:
-    """Statistics of rows x (..., n, d) with weights w (..., n); leading axes stay, in every leaf.
+    """Statistics of rows x (..., n, d) with weights w (..., n); every leaf keeps the leading axes.
 
-    NaN is a missing value; a row of weight 0 may hold anything. `log_weights` (..., k) stand in for the mixture's own.
-    `beside` adds what other columns say of each row, and takes the responsibilities; it is for rows (n, d) alone.
-    Products run in the dtype of x, sums are kept in float64. It uses one thread, and lets others run meanwhile.
+    NaN is a missing value; a row of weight 0 may hold anything. `log_weights` (..., k) replace the mixture's own.
+    `beside` adds the log densities of other columns and receives the responsibilities; it is for rows (n, d) alone.
+    Products run in the dtype of x, sums in float64. The computation uses one thread and lets others run.
     """
     xp, x = namespace(x), floating(x)
     lead, (n, d), k = x.shape[:-2], x.shape[-2:], len(params.weights)
@@ -73,7 +75,7 @@ def e_step(
 def _complete(
     kernel: Any, x: Array, w: Array, log_weights: Array, beside: Beside | None = None
 ) -> tuple[list[Array], list[Array]]:
-    """(n, x, xx, loglik) by leading index over complete rows; and the flat indices of the others."""
+    """((n, x, xx, loglik) by leading index over complete rows, flat indices of the rows with missing values)."""
     n, parts, holes = x.shape[1], [], []
     for lead, pieces in chunks(len(x), n, kernel.width, x):
         b = lead.stop - lead.start
@@ -89,8 +91,9 @@ def _complete(
 
 
 def _load(kernel: Any, x: Array, w: Array | None) -> tuple[Array, Array | None, Array | None]:
-    """(columns, weights, which rows have missing values); such rows become the centre with weight 0 and are left to
-    `missing`.
+    """(columns, weights, which rows have missing values (b, n) or None).
+
+    Rows with missing values become the centre with weight 0; `missing` adds them later.
     """
     xp = namespace(x)
     x, w = fold(x), None if w is None else fold(w)
@@ -105,6 +108,7 @@ def _load(kernel: Any, x: Array, w: Array | None) -> tuple[Array, Array | None, 
 def _add(
     kernel: Any, total: list[Array], loglik: Array, z: Array, w: Array, log_weights: Array, beside: Beside | None
 ) -> None:
+    """Add the moments and log-likelihood of one chunk of columns to `total` and `loglik`."""
     features = kernel.features(z)
     q = kernel.log_density(features)
     q += log_weights[:, :, None]
@@ -121,8 +125,9 @@ def _add(
 
 
 def m_step(params: Params, stats: Stats, shape: str, reg: float) -> Params:
-    """The parameters that maximise the expected log-likelihood, `reg` added to variances; an empty component is
-    unchanged.
+    """The parameters that maximise the expected log-likelihood; `reg` is added to the variances.
+
+    A component without rows stays as it is.
     """
     n = stats.n + gaussian.TINY
     xx = stats.xx - gaussian.mean_scatter(stats.n, stats.x, shape)
@@ -146,7 +151,7 @@ def fit_weights(log_joint: Array, weights: Array, max_iter: int = 1000, tol: flo
 
 
 def log_joint(params: Params, x: Array, shape: str) -> Array:
-    """log (weight times density) of the observed values, by component: x (..., n, d) to (..., n, k)."""
+    """log(weight times density) of the observed values under each component: x (..., n, d) to (..., n, k)."""
     xp, x = namespace(x), floating(x)
     rows, kernel = x.reshape(-1, x.shape[-1]), kernel_for(params, shape, x)
     out, holes = cast(zeros((len(rows), len(params.weights)), x), x), []

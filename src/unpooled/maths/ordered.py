@@ -1,4 +1,4 @@
-"""An order-preserving map from float64 to 64-bit integers, so that a bisection ends after 64 steps."""
+"""An order-preserving map from float64 to 64-bit integers, so that a bisection ends after 64 steps. Sends nothing."""
 
 from __future__ import annotations
 
@@ -29,5 +29,7 @@ def to_values(keys: np.ndarray) -> np.ndarray:
     return np.where(keys >= SIGN, keys - SIGN, SIGN + (SIGN - keys)).view(np.float64)
 
 
-LOWEST, HIGHEST = to_keys(np.array([-1.0, 1.0]) * np.finfo(np.float64).max)  # every finite number lies between
+LOWEST, HIGHEST = to_keys(
+    np.array([-1.0, 1.0]) * np.finfo(np.float64).max
+)  # keys of the smallest and the largest finite number
 ZERO = to_keys(np.zeros(1))[0]

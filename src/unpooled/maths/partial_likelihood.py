@@ -1,7 +1,11 @@
-"""Cox's partial likelihood from sums by time step, with Efron's or Breslow's handling of ties; pure functions.
+"""Cox's partial likelihood from sums by time step, with Efron's or Breslow's handling of ties. Sends nothing.
 
-With r_i = exp(z_i'b), s0 and s1 are sums of r and r z over those at risk in a step, d0 and d1 the same over those who
-die in it. Among the n deaths of a step, death l has the denominator s0 - (l / n) d0 (Efron) or s0 (Breslow).
+With r_i = exp(z_i'b), s0 and s1 are the sums of r and r z over the rows at risk in a step, d0 and d1 the same over the
+rows that die in it. Among the n deaths of a step, death l has the denominator s0 - (l / n) d0 (Efron) or s0 (Breslow).
+
+References
+----------
+Efron, The efficiency of Cox's likelihood function for censored data, JASA 1977.
 """
 
 from __future__ import annotations
@@ -10,21 +14,20 @@ from typing import NamedTuple
 
 import numpy as np
 
-LARGEST = (
-    300.0  # of a linear predictor: beyond it exp(z'b) is cut off, so that sums stay finite while a step is too long
-)
+LARGEST = 300.0  # bound of linear predictors, so that sums stay finite when a step was too long
 
 
 class Deaths(NamedTuple):
-    """Number and total weight of deaths in each step."""
+    """Number and total weight of the deaths in each of g steps."""
 
     number: np.ndarray  # (g,)
     weight: np.ndarray  # (g,)
 
 
 class Sums(NamedTuple):
-    """Sums of r and r z by step: over those who leave the risk set in it, and over those of them who die, where several
-    do.
+    """Sums of r and r z by step, over the rows that leave the risk set in the step.
+
+    In steps with ties, also over those of them that die.
     """
 
     r: np.ndarray  # (g,)
@@ -84,7 +87,7 @@ def _shares(n: np.ndarray) -> np.ndarray:
 
 
 def _scattered(sums: Sums, where: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Sums over deaths by step, 0 where a step has fewer than two."""
+    """Sums over deaths for every step, (g,) and (g, d); 0 where a step has no ties."""
     r, rz = np.zeros(len(sums.r)), np.zeros(sums.rz.shape)
     r[where], rz[where] = sums.died_r, sums.died_rz
     return r, rz
@@ -101,20 +104,22 @@ def _by_step(a: np.ndarray, step: np.ndarray, g: int) -> np.ndarray:
 
 
 def last_step(starts: np.ndarray, time: np.ndarray) -> np.ndarray:
-    """The last step in which a row is at risk, (n,): the step it dies in if it dies; -1 if it leaves before the first
-    step.
+    """The last step in which each row is at risk, (n,).
+
+    For a row that dies it is the step of its death; -1 for a row that leaves before the first step.
     """
     return np.searchsorted(starts, time, side="right") - 1
 
 
 def risk(z: np.ndarray, coef: np.ndarray) -> np.ndarray:
-    """exp(z'b), (n,)."""
+    """exp(z'b) of rows z (n, d): (n,)."""
     return np.exp(np.clip(z @ coef, -LARGEST, LARGEST))
 
 
 def sums(z: np.ndarray, wr: np.ndarray, step: np.ndarray, died: np.ndarray, where: np.ndarray, g: int) -> Sums:
-    """`Sums` of rows z (n, d) with weight times risk wr (n,), last steps (n,) and deaths (n,) bool; `where`: the tied
-    steps.
+    """`Sums` of rows z (n, d) with weight times risk wr (n,), last steps (n,) and deaths (n,) bool.
+
+    `where` are the steps with ties, `g` is the number of steps.
     """
     place = np.full(g, -1)
     place[where] = np.arange(len(where))
@@ -134,7 +139,7 @@ def _binned(z: np.ndarray, wr: np.ndarray, bins: np.ndarray, g: int) -> tuple[np
 
 
 def curvature_weights(cumulated: np.ndarray, relief: np.ndarray, step: np.ndarray, died: np.ndarray) -> np.ndarray:
-    """The weight of r_i z_i z_i' in the second derivative, (n,)."""
+    """The weight of r_i z_i z_i' in the second derivative, (n,), given the cumulated hazard (g,) and relief (g,)."""
     at_risk = step >= 0
     out = np.zeros(len(step))
     out[at_risk] = cumulated[step[at_risk]] - np.where(died[at_risk], relief[step[at_risk]], 0.0)

@@ -1,8 +1,9 @@
-"""Patterns of missing values, and their projections in the whitened frame of each component.
+"""Patterns of missing values, and their projections in the whitened coordinates of each component. Sends nothing.
 
-In the frame y = L^-1 (x - mean), what is missing spans the columns u of L^-1. With Q an orthonormal basis of that span,
-the observed part says E[y] = (I - QQ') y0 whatever the missing entries hold, Cov[y] = QQ', and |E[y]|^2 is the distance
-that the marginal density needs. So a pattern is one map in place of L^-1, and all the rest is as for complete rows.
+In the coordinates y = L^-1 (x - mean), the missing values span the columns u of L^-1. Let Q be an orthonormal basis of
+that span. Given the observed values, E[y] = (I - QQ') y0 whatever stands in the missing entries, Cov[y] = QQ', and
+|E[y]|^2 is the squared distance in the marginal density. So each pattern has one map in place of L^-1, and the rest is
+as for complete rows.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ from unpooled.maths.kernel import buffer, cast, columns, double, sum_of_squares
 from unpooled.maths.shapes import LOG_2PI, Full, homogeneous
 from unpooled.tree import message
 
-KEPT = 1_000_000  # size of the cache of projections, in numbers
+KEPT = 1_000_000  # numbers in the cache of projections, at most
 AT_ONCE = 2_000_000  # numbers in projections that are computed together, at most
 
 
 @message("maths.patterns.Projection")
 class Projection(NamedTuple):
-    """The projection of one pattern of missing values in the frames of the components."""
+    """The projection of one pattern of missing values, for each component."""
 
     maps: Array  # (k or 1, 1 + d, 1 + d), from columns with 0 in the holes to (1, E[y]), or to (1, E[y] + shift)
     shift: Array  # (k, d) where one map serves all components; (0, d) where each has its own
@@ -41,7 +42,7 @@ class Run(NamedTuple):
 
 
 def patterns(rows: Array, places: Array) -> tuple[np.ndarray, Array]:
-    """The distinct patterns (p, d) of missing values in rows[places], and the pattern of each place."""
+    """(distinct patterns (p, d) of missing values in rows[places], index of the pattern of each place)."""
     xp, d = namespace(rows), rows.shape[1]
     powers = np.zeros((d, -(-d // 50)))  # 50 bits fit exactly into a float64
     powers[np.arange(d), np.arange(d) // 50] = 2.0 ** (np.arange(d) % 50)
@@ -58,7 +59,7 @@ def patterns(rows: Array, places: Array) -> tuple[np.ndarray, Array]:
 
 
 def projections(kernel: Full, found: np.ndarray) -> list[Projection]:
-    """One for each pattern (p, d); those with equally many missing values are factorised together."""
+    """The projection of each pattern (p, d); patterns with equally many missing values are factorised together."""
     keys, counts = [p.tobytes() for p in found], found.sum(1)
     new = np.array([key not in kernel.known for key in keys], dtype=bool)
     made: dict[bytes, Projection] = {}
@@ -72,7 +73,7 @@ def projections(kernel: Full, found: np.ndarray) -> list[Projection]:
 
 
 def fits(kernel: Full, count: int) -> bool:
-    """Whether the projections of so many patterns fit into the cache."""
+    """Whether the projections of `count` patterns fit into the cache."""
     return count * kernel.width * (kernel.size[1] + 1) <= KEPT
 
 
@@ -93,7 +94,7 @@ def _project(kernel: Full, which: np.ndarray, u: int) -> Iterator[Projection]:
 
 
 def _slices(here: np.ndarray, counts: np.ndarray, most_rows: int, most_patterns: int) -> Iterator[list[Run]]:
-    """Runs of sorted rows, given the patterns and how many rows each has, in portions of limited size."""
+    """Runs of rows sorted by pattern, in portions of limited size; `counts` are the rows of each pattern in `here`."""
     runs: list[Run] = []
     start = 0
     for pattern, stop in zip(here.tolist(), np.cumsum(counts).tolist()):
@@ -110,14 +111,14 @@ def _slices(here: np.ndarray, counts: np.ndarray, most_rows: int, most_patterns:
 
 
 def _order(ids: Array) -> Array:
-    """Rows sorted by pattern; small integers are sorted in one pass."""
+    """Indices that sort rows by pattern; small integers are sorted in one pass."""
     if namespace(ids) is not np:
         return ids.argsort()
     return np.argsort(ids.astype(np.int16) if ids.max(initial=0) < 2**15 else ids, kind="stable")
 
 
 def portions(ids: Array, kernel: Any, most_rows: int) -> Iterator[tuple[Array, list[Run]]]:
-    """(which rows, their runs counted from 0), every row once, sorted by pattern."""
+    """Yield (indices of rows, their runs counted from 0), sorted by pattern; every row comes once."""
     xp = namespace(ids)
     order, counts = _order(ids), to_numpy(xp.bincount(ids))
     here = np.flatnonzero(counts)
@@ -128,10 +129,10 @@ def portions(ids: Array, kernel: Any, most_rows: int) -> Iterator[tuple[Array, l
 
 
 def whitened(kernel: Full, x: Array, runs: list[Run], made: list[Projection]) -> tuple[Array, Array]:
-    """Rows (n, d) in runs, with their projections: columns (1, E[y]) as (1, k, 1 + d, n), log densities (1, k, n).
+    """Rows x (n, d) in runs as columns (1, E[y]), (1, k, 1 + d, n), and their log densities (1, k, n).
 
-    Where the map is common to the components, so are the columns (1, E[y] + shift), as (1, 2, 1 + d, n): the second
-    half is room for `halve`.
+    Where all components share the map, they share the columns (1, E[y] + shift), as (1, 2, 1 + d, n); the second half
+    is filled by `halve`.
     """
     xp, k = namespace(x), kernel.size[0]
     z = columns(x[None], None, kernel.centre)[0]
@@ -147,9 +148,10 @@ def whitened(kernel: Full, x: Array, runs: list[Run], made: list[Projection]) ->
 
 
 def halve(y: Array, r: Array, runs: list[Run], made: list[Projection]) -> None:
-    """Fill the second half of common columns with sum_k r (E[y] + shift) / 2 - sum_k r shift.
+    """Fill the second half of shared columns with sum_k r (E[y] + shift) / 2 - sum_k r shift.
 
-    Times the first half, plus its transpose, this is sum_k r E[y] E[y]' but for r shift shift', which `spread` adds.
+    Its product with the first half, plus the transpose, is sum_k r E[y] E[y]' except for r shift shift', which
+    `missing._spread` adds.
     """
     namespace(y).multiply(y[0, 0, 1:], r[0].sum(0) / 2, out=y[0, 1, 1:])
     for run, p in zip(runs, made):

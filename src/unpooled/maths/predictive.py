@@ -1,14 +1,16 @@
-"""Predictive intervals of a Bayesian linear regression whose noise and prior variance are unknown. Sends nothing.
+"""Predictive intervals of a Bayesian linear regression whose noise and prior variances are unknown. Sends nothing.
 
-Given the ratio noise / prior, the noise has an inverse gamma posterior and a new target has a Student t distribution. The ratio itself is
-integrated over a grid, so that the predictive distribution is a mixture of t distributions. With many rows it is the normal distribution
-at the most probable variances; with few it is wider, as it should be.
+Given the ratio noise / prior, the noise has an inverse gamma posterior and a new target has a Student t distribution.
+The ratio itself is integrated over a grid, so the predictive distribution is a mixture of t distributions. With many
+rows it is the normal distribution at the most probable variances; with few rows it is wider.
 
-The prior of R^2, the share of the variance of y that the features explain, is Beta(1/2, 1/2); the prior of log(noise) is flat.
+The prior of R^2, the share of the variance of y that the features explain, is Beta(1/2, 1/2); the prior of log(noise)
+is flat.
 
 References
 ----------
-Zhang, Naughton, Bondell, Reich, Bayesian regression using a prior on the model fit: the R2-D2 shrinkage prior, JASA 2022.
+Zhang, Naughton, Bondell, Reich, Bayesian regression using a prior on the model fit: the R2-D2 shrinkage prior, JASA
+2022.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from scipy.special import beta, stdtr, stdtrit
 
 from unpooled.maths.bayes_linear import Axes, Posterior, shared_offsets, unexplained
 
-LOGITS = np.linspace(-10.0, 25.0, 71)  # of R^2
+LOGITS = np.linspace(-10.0, 25.0, 71)  # grid of logit(R^2)
 NEGLIGIBLE = 1e-5  # grid points of less weight than this, relative to the largest, are left out
 MAX_STEPS = 60
 PRECISION = 1e-11  # of a quantile, in standard deviations
@@ -37,7 +39,7 @@ class Mixture(NamedTuple):
 
 
 def mixture(along: Axes, output: int) -> Mixture:
-    """The posterior of the ratio on the grid."""
+    """The posterior of the ratio on the grid, for one output."""
     cross2, yy = along.cross[:, output] ** 2, along.yy[output]
     signal = max(along.values.sum() / along.n, 1e-200)  # variance of the features' part of y, per unit of prior
     ratios = signal * np.exp(-LOGITS)
@@ -54,7 +56,7 @@ def mixture(along: Axes, output: int) -> Mixture:
 def quantiles(
     post: Posterior, along: Axes, z: np.ndarray, p: np.ndarray, group: np.ndarray | None = None
 ) -> np.ndarray:  # (n, o, quantiles)
-    """Quantiles p of y at features z (n, k), noise included; `group` (n,) as in `bayes_linear.predict`."""
+    """Quantiles p of y at features z (n, k), with noise: (n, o, len(p)); `group` (n,) as in `bayes_linear.predict`."""
     offsets = shared_offsets(post, group)
     rows = (z - post.centre - offsets.pull) @ along.basis  # (n, k)
     from_groups = np.broadcast_to(post.offset + offsets.push, (len(z), len(post.noise)))
@@ -71,7 +73,7 @@ def quantiles(
 
 
 def _quantile(mix: Mixture, mean: np.ndarray, scale: np.ndarray, p: float) -> np.ndarray:  # (n,)
-    """By Newton's method, kept between the smallest and the largest quantile of the components by bisection."""
+    """The quantile (n,) at level p, by Newton's method with bisection between the quantiles of the components."""
     each = mean + scale * stdtrit(mix.dof, p)
     low, high, at = each.min(1), each.max(1), each @ mix.weights
     for _ in range(MAX_STEPS):

@@ -1,4 +1,4 @@
-"""NumPy's thirteen quantile methods, as two ranks and a weight between the values at these ranks."""
+"""NumPy's thirteen quantile methods, as two ranks and a weight between the values at these ranks. Sends nothing."""
 
 from __future__ import annotations
 
@@ -28,8 +28,9 @@ class Place(NamedTuple):
 
 
 def places(n: np.ndarray, p: np.ndarray, method: str = "linear") -> Place:
-    """Ranks and weight of the quantiles p of n rows (arrays of one shape), equal to those of `numpy.quantile` to the
-    bit.
+    """Ranks and weights of the quantiles p of n rows (arrays of one shape).
+
+    They equal those of `numpy.quantile` to the bit.
     """
     n, p = np.broadcast_arrays(np.asarray(n, dtype=np.float64), np.asarray(p, dtype=np.float64))
     index = _index(n, p, method)
@@ -49,7 +50,7 @@ def between(low: np.ndarray, high: np.ndarray, weight: np.ndarray) -> np.ndarray
 
 
 def _index(n: np.ndarray, p: np.ndarray, method: str) -> np.ndarray:
-    """The rank from 0; fractional if it lies between two rows."""
+    """The rank, counted from 0; fractional if it lies between two rows."""
     if method in OFFSETS:
         alpha, beta = OFFSETS[method]
         return n * p + (alpha + p * (1 - alpha - beta)) - 1
@@ -69,6 +70,7 @@ def _index(n: np.ndarray, p: np.ndarray, method: str) -> np.ndarray:
 
 
 def _weight(fraction: np.ndarray, index: np.ndarray, method: str) -> np.ndarray:
+    """The weight of the upper of the two ranks."""
     if method == "averaged_inverted_cdf":
         return np.where(fraction == 0, 0.5, 1.0)
     return np.where(index % 1 == 0, 0.0, 0.5) if method == "midpoint" else fraction

@@ -21,13 +21,13 @@ def frequencies(spectrum: str, m: int, d: int, rng: np.random.Generator) -> np.n
 
 
 def waves(projected: Array) -> Array:
-    """[cos, sin] of projections (..., n, m), scaled so that a row has length 1: (..., n, 2 m)."""
+    """Cosines and sines of projections (..., n, m), scaled so that each row has length 1: (..., n, 2 m)."""
     xp = namespace(projected)
     return xp.concatenate([xp.cos(projected), xp.sin(projected)], -1) / projected.shape[-1] ** 0.5
 
 
 def stationary(spectrum: str, x: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """The limit of `waves(x @ frequencies)` as a kernel: (n, n')."""
+    """The kernel (n, n') that the inner products of `waves(x @ frequencies)` converge to."""
     r = np.sqrt(np.maximum(((x[:, None] - other[None]) ** 2).sum(-1), 0.0))
     nu = SPECTRA[spectrum]
     if np.isinf(nu):
@@ -37,22 +37,25 @@ def stationary(spectrum: str, x: np.ndarray, other: np.ndarray) -> np.ndarray:
 
 
 def exponentials(projected: Array) -> Array:
-    """exp of projections on normal draws: E[exp(w'x) exp(w'x')] = exp(|x + x'|^2 / 2)."""
+    """exp of projections (..., n, m) on normal draws, with E[exp(w'x) exp(w'x')] = exp(|x + x'|^2 / 2)."""
     return namespace(projected).exp(projected) / projected.shape[-1] ** 0.5
 
 
 def exponential(x: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """The kernel that `exponentials` converges to."""
+    """The kernel (n, n') that the inner products of `exponentials` converge to."""
     return np.exp(0.5 * ((x[:, None] + other[None]) ** 2).sum(-1))
 
 
 def powers(degree: int, m: int, d: int, rng: np.random.Generator) -> np.ndarray:  # (m, d + 1)
-    """Multinomial draws: half of the `degree` factors are the constant, the others are spread evenly over the columns."""
+    """Multinomial draws of the powers of random monomials.
+
+    Of the `degree` factors, half are the constant on average; the others are spread evenly over the columns.
+    """
     return rng.multinomial(degree, [0.5, *[0.5 / d] * d], size=m).astype(np.float64)
 
 
 def products(x: Array, powers: Array, constant: float) -> Array:
-    """Monomials of [sqrt(2 c), sqrt(2 d) x] with drawn powers (m, d + 1); x may be negative."""
+    """Monomials (..., n, m) of [sqrt(2 c), sqrt(2 d) x] with drawn powers (m, d + 1); x may be negative."""
     m, d = powers.shape[0], x.shape[-1]
     out: Array = (2 * constant) ** (0.5 * powers[:, 0]) / m**0.5
     for j in range(d):
@@ -61,5 +64,5 @@ def products(x: Array, powers: Array, constant: float) -> Array:
 
 
 def polynomial(x: np.ndarray, other: np.ndarray, degree: int, constant: float) -> np.ndarray:
-    """The kernel that `products` converges to."""
+    """The kernel (n, n') that the inner products of `products` converge to."""
     return (x @ other.T + constant) ** degree

@@ -1,9 +1,9 @@
-"""Distinct values, and values of given rank, found from counts of rows at or below thresholds.
+"""Distinct values, and values of given rank, found from counts of rows at or below thresholds. Sends nothing.
 
-A search keeps ranges of numbers (`Ranges`). `thresholds` cuts each range into 16 and asks for the shortest decimal
-number inside it as well, since data are rounded more often than not; the counts then say which parts to keep. A range
-that holds one number is at its end. A float64 has 64 bits, so a search takes 16 rounds at most, and about 5 for whole
-numbers or numbers with a few decimals.
+A search keeps ranges of numbers (`Ranges`). `thresholds` cuts each range into 16 parts and also asks for the shortest
+decimal number inside it, since data are often rounded; the counts say which parts to keep. A range that holds one
+number is finished. A float64 has 64 bits, so a search takes 16 rounds at most, and about 5 for integers or numbers with
+a few decimals.
 """
 
 from __future__ import annotations
@@ -18,30 +18,30 @@ from unpooled.tree import message
 
 PARTS = 16  # parts into which a range is cut
 DECIMALS = range(-15, 18)  # powers of ten tried for a number with few decimals
-NOTHING = 1e-9  # a smaller weight of rows is a rounding error
+NOTHING = 1e-9  # a smaller weight of rows counts as rounding error
 
 
 @message("maths.searching.Ranges")
 class Ranges(NamedTuple):
-    """Ranges of numbers, by their keys, that are still searched."""
+    """The ranges of numbers that are still searched, by the keys of their ends; m ranges."""
 
     list: Int[Array, "m"]  # whose range it is: a column, or a group and a column
     low: Int[Array, "m"]
     high: Int[Array, "m"]
     below: Float[Array, "m"]  # rows below the range
     rows: Float[Array, "m"]  # rows in it
-    rank: Float[Array, "m"]  # of the row looked for, from 0; NaN where all distinct values are
+    rank: Float[Array, "m"]  # rank, from 0, of the row looked for; NaN to look for all distinct values
 
 
 def everything(lists: np.ndarray, rows: np.ndarray, lowest: np.uint64 = LOWEST) -> Ranges:
-    """One range of all numbers for each list, to find its distinct values."""
+    """One range of all numbers per list, to find the distinct values of each list."""
     m = len(lists)
     low, high = np.full(m, lowest), np.full(m, HIGHEST)
     return Ranges(np.asarray(lists, np.int64), low, high, np.zeros(m), np.asarray(rows, float), np.full(m, np.nan))
 
 
 def ranked(lists: np.ndarray, rows: np.ndarray, ranks: np.ndarray) -> Ranges:
-    """One range of all numbers for each rank looked for."""
+    """One range of all numbers per rank that is looked for."""
     return everything(lists, rows)._replace(rank=np.asarray(ranks, dtype=np.float64))
 
 
@@ -51,7 +51,7 @@ def is_open(ranges: Ranges) -> np.ndarray:
 
 
 def thresholds(ranges: Ranges) -> np.ndarray:
-    """Keys (m, t), in order, whose counts cut every range into parts."""
+    """Keys (m, t), in order, whose counts cut each range into parts."""
     low, high = ranges.low[:, None], ranges.high[:, None]
     width = high - low + np.uint64(1)
     step = np.arange(1, PARTS, dtype=np.uint64)
@@ -63,7 +63,10 @@ def thresholds(ranges: Ranges) -> np.ndarray:
 
 
 def shortest(low: np.ndarray, high: np.ndarray) -> np.ndarray:
-    """A number of few decimals in each range low to high; its middle where there is none."""
+    """The number with the fewest decimals near the middle of each range low to high, (m,).
+
+    The middle if there is none.
+    """
     middle = low / 2 + high / 2
     found = np.clip(middle, low, high)
     missing = np.ones(len(middle), bool)
@@ -80,8 +83,8 @@ def shortest(low: np.ndarray, high: np.ndarray) -> np.ndarray:
 def narrowed(ranges: Ranges, cuts: np.ndarray, counts: np.ndarray, least: float = 0.0) -> Ranges:
     """The parts to search further, given the number of rows at or below each of `cuts` (m, t).
 
-    Where distinct values are looked for these are all parts with rows, and with at least `least` of them; else the part
-    with the rank.
+    For distinct values these are all parts with rows, and with at least `least` of them; for a rank, the part that
+    holds it.
     """
     one = np.uint64(1)
     top = (ranges.below + ranges.rows)[:, None]
@@ -105,11 +108,15 @@ def joined(*several: Ranges) -> Ranges:
 
 
 def chosen(ranges: Ranges, which: np.ndarray) -> Ranges:
+    """Some of the ranges, by index or mask."""
     return Ranges(*(part[which] for part in ranges))
 
 
 def one_round(ranges: Ranges, ask, least: float = 0.0) -> Ranges:
-    """The ranges after one round; `ask(list, value)` gives the rows of each list at or below each value, (q,) both."""
+    """The ranges after one more round.
+
+    `ask(lists, values)`, (q,) each, gives the number of rows of each list at or below each value.
+    """
     still = is_open(ranges)
     wide = chosen(ranges, still)
     cuts = thresholds(wide)
@@ -120,11 +127,14 @@ def one_round(ranges: Ranges, ask, least: float = 0.0) -> Ranges:
 
 
 def values(ranges: Ranges) -> np.ndarray:
-    """The number that each range has narrowed to."""
+    """The number (m,) that each finished range holds."""
     return to_values(ranges.low)
 
 
 def rows_below(sorted_values: np.ndarray, cumulated: np.ndarray | None, at: np.ndarray) -> np.ndarray:
-    """How many rows, or what weight of rows, lie at or below each threshold; values without NaN and in order."""
+    """The number of rows, or their weight, at or below each threshold in `at`.
+
+    `sorted_values` has no NaN; `cumulated` are the cumulated weights, or None for weights of 1.
+    """
     count = np.searchsorted(sorted_values, at, side="right")
     return count.astype(np.float64) if cumulated is None else np.concatenate([[0.0], cumulated])[count]

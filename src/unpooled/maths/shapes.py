@@ -1,8 +1,9 @@
 """The computations of each covariance shape on a chunk of columns: log densities, and moments about the current means.
 
-A shape has `features` (shared by both halves of an E-step), `log_density`, `gather` (adds a chunk's sums to float64
-totals, which begin `empty`) and `finish` (those totals as n, x and packed xx). Nothing here cancels: full covariances
-take second moments in each component's own whitened frame, the others about a centre shared only while all are near it.
+A shape has `features` (used by both halves of an E-step), `log_density`, `gather` (adds a chunk's sums to the float64
+totals that `empty` makes) and `finish` (the totals as n, x and packed xx). Digits are not lost to cancellation: full
+covariances take second moments in each component's own whitened coordinates; the others take them about a common
+centre, as long as all components are near it. Sends nothing.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ LOG_2PI = math.log(2 * math.pi)
 
 
 class Full:
-    """Each component whitens the columns with its own factor: y = L^-1 (x - mean); one factor may serve all (tied)."""
+    """Each component whitens the columns with its own factor, y = L^-1 (x - mean); one factor may serve all (tied)."""
 
     by_pattern = True  # rows with missing values go through maths.missing
     common = False  # each component has whitened columns of its own
@@ -41,6 +42,7 @@ class Full:
         self.known: dict[bytes, Any] = {}  # projections by pattern of missing values, see maths.patterns
 
     def features(self, z: Array) -> Array:  # (b, 1 + d, n) to (b, k, 1 + d, n)
+        """The whitened columns (b, k, 1 + d, n) of z (b, 1 + d, n)."""
         b, D, n = z.shape
         k = self.size[0]
         y = buffer("y", (b, k, D, n), z)
@@ -52,17 +54,19 @@ class Full:
         return y
 
     def log_density(self, y: Array) -> Array:  # (b, k, n)
+        """Log densities (b, k, n)."""
         q = sum_of_squares(y)
         q *= -0.5
         q += self.const[:, None]
         return q
 
     def empty(self, b: int) -> list[Array]:
-        """Empty totals: sum r y y', of which the lower triangle counts; its first column holds n and sum r y."""
+        """Totals of zero for sum r y y'; only its lower triangle is used, whose first column holds n and sum r y."""
         k, d = self.size
         return [zeros((b, k, d + 1, d + 1), self.whiten)]
 
     def gather(self, total: list[Array], y: Array, r: Array) -> None:
+        """Add the moments of columns y (b, k, 1 + d, n) with responsibilities r (b, k, n) to `total`."""
         b = y.shape[0]
         ry = namespace(y).multiply(y, r[:, :, None], out=buffer("ry", tuple(y.shape), y))
         if b > 1 or is_torch(y):
@@ -74,6 +78,7 @@ class Full:
         total[0] += part
 
     def finish(self, total: list[Array]) -> tuple[Array, Array, Array]:
+        """(n (b, k), x (b, k, d), packed xx) of the totals."""
         yy = gaussian.unpack_triangle(gaussian.pack_triangle(total[0][..., 1:, 1:]))  # its lower triangle, mirrored
         x = (self.factors @ total[0][..., 1:, :1])[..., 0]
         xx = self.factors @ yy @ self.factors.swapaxes(-1, -2)
@@ -81,8 +86,9 @@ class Full:
 
 
 class TiedWithHoles(Full):
-    """One factor for all components, rows by pattern of missing values: columns are whitened once while all means are
-    close.
+    """One factor for all components, for rows by pattern of missing values.
+
+    The columns are whitened once, as long as all means are close together.
     """
 
     def __init__(self, params: Any, shape: str, like: Array):
@@ -90,7 +96,10 @@ class TiedWithHoles(Full):
         self.common = len(_groups(self.shift, ((self.shift @ self.whiten[0].T) ** 2).sum(-1), like)) == 1
 
     def gather(self, total: list[Array], y: Array, r: Array) -> None:
-        """Only the sum of second moments over components is needed; it is stored at the first. See patterns.halve."""
+        """Add the moments.
+
+        The second moment is summed over components and stored at the first, see `patterns.halve`.
+        """
         if not self.common:
             super().gather(total, y, r)
             return
@@ -118,24 +127,28 @@ class Tied:
         self.maps = [cast(homogeneous(whiten[None], g.centre[None])[0], like) for g in self.groups]
 
     def features(self, z: Array) -> list[Array]:  # (b, 1 + d, n) per group
+        """The whitened columns (b, 1 + d, n) of each group."""
         return [m @ z for m in self.maps]
 
     def log_density(self, ys: list[Array]) -> Array:
+        """Log densities (b, k, n)."""
         xp = namespace(ys[0])
         return xp.concatenate([t @ y - sum_of_squares(y[:, None]) / 2 for t, y in zip(self.linear, ys)], 1)
 
     def empty(self, b: int) -> list[Array]:
-        """Empty totals: n and sum r y by component, then per group one sum r y y'."""
+        """Totals of zero: n and sum r y per component, then one sum r y y' per group."""
         k, d = self.size
         return [zeros((b, k, d + 1), self.factor), *(zeros((b, d + 1, d + 1), self.factor) for _ in self.groups)]
 
     def gather(self, total: list[Array], ys: list[Array], r: Array) -> None:
+        """Add the moments of the groups' columns with responsibilities r (b, k, n) to `total`."""
         for g, y, second in zip(self.groups, ys, total[1:]):
             mine, across = r[:, g.members], y.swapaxes(1, 2)
             accumulate(total[0][:, g.members], mine @ across)
             accumulate(second, (y * mine.sum(1)[:, None]) @ across)
 
     def finish(self, total: list[Array]) -> tuple[Array, Array, Array]:
+        """(n (b, k), x (b, k, d), packed xx) of the totals."""
         xp = namespace(total[0])
         n, v = total[0][..., 0], xp.concatenate(self.white, 0)
         a = total[0][..., 1:] - n[..., None] * v
@@ -146,7 +159,7 @@ class Tied:
 
 
 class Diagonal:
-    """Columns are independent in a component: log densities and moments are products with (1, z, z^2, is missing)."""
+    """Independent columns: log densities and moments are products with the features (1, z, z^2, is missing)."""
 
     by_pattern = False  # a missing value adds its variance, independently of the others
 
@@ -162,16 +175,19 @@ class Diagonal:
         self.linear = [cast(self._linear(self.variances[g.members], s), like) for g, s in zip(self.groups, self.shift)]
 
     def _linear(self, v: Array, shift: Array) -> Array:  # (k, 1 + 3 d)
+        """The coefficients (k, 1 + 3 d) by which the features give log densities."""
         xp = namespace(v)
         absent = (shift**2 / v + xp.log(v) + LOG_2PI) / 2  # a column's term at the centre, added back if it is missing
         return _column_first(-absent.sum(-1), xp.concatenate([shift / v, -0.5 / v, absent], -1))
 
     def features(self, z: Array) -> list[Array]:  # (b, 1 + 2 d or 1 + 3 d, n) per group
+        """The features (b, 1 + 2 d or 1 + 3 d, n) of each group; the last d only where values are missing."""
         xp = namespace(z)
         holes = xp.isnan(z[:, 1:]) if has_nan(z) else None
         return [self._features(z, move, holes, f"phi{i}") for i, move in enumerate(self.moves)]
 
     def _features(self, z: Array, move: Array, holes: Array | None, name: str) -> Array:
+        """The features of one group, in the buffer `name`."""
         xp = namespace(z)
         b, D, n = z.shape
         d = D - 1
@@ -185,18 +201,21 @@ class Diagonal:
         return phi
 
     def log_density(self, phis: list[Array]) -> Array:
+        """Log densities (b, k, n)."""
         return namespace(phis[0]).concatenate([t[:, : p.shape[1]] @ p for t, p in zip(self.linear, phis)], 1)
 
     def empty(self, b: int) -> list[Array]:
-        """Empty totals: sums of r (1, z, z^2, is missing) by component."""
+        """Totals of zero: sums of r (1, z, z^2, is missing) per component."""
         k, d = self.size
         return [zeros((b, k, 1 + 3 * d), self.variances)]
 
     def gather(self, total: list[Array], phis: list[Array], r: Array) -> None:
+        """Add the moments of the groups' features with responsibilities r (b, k, n) to `total`."""
         for g, p in zip(self.groups, phis):
             accumulate(total[0][:, g.members, : p.shape[1]], r[:, g.members] @ p.swapaxes(1, 2))
 
     def finish(self, total: list[Array]) -> tuple[Array, Array, Array]:
+        """(n (b, k), x (b, k, d), xx) of the totals; a missing value counts as its mean with its variance."""
         d, t = self.size[1], total[0]
         n, first, second, absent = t[..., :1], t[..., 1 : d + 1], t[..., d + 1 : 2 * d + 1], t[..., 2 * d + 1 :]
         shift, there = namespace(t).concatenate(self.shift, 0), n - absent
@@ -210,10 +229,10 @@ WITH_HOLES: dict[str, Any] = {"tied": TiedWithHoles}
 
 
 def kernel_for(params: Any, shape: str, x: Array, holes: bool = False, centre: np.ndarray | None = None) -> Any:
-    """The computations for these parameters on arrays like x; with `holes`, a version that takes rows by pattern.
+    """The computations for these parameters on arrays like x; with `holes`, a version for rows by pattern.
 
-    Columns are about `centre`, or else the mean of the mixture. The same parameters are factorised once, however many
-    clients ask.
+    Columns are about `centre`, or about the mean of the mixture. Results are cached, so the same parameters are
+    factorised once however many clients ask.
     """
     make = WITH_HOLES.get(shape, KERNELS[shape]) if holes else KERNELS[shape]
     mixture = _Mixture(*(double(a, x) for a in params))
@@ -225,6 +244,7 @@ def kernel_for(params: Any, shape: str, x: Array, holes: bool = False, centre: n
 
 @lru_cache(maxsize=16)
 def _prepared(make: Any, shape: str, dtype: Any, arrays: tuple, about: bytes | None) -> Any:
+    """`kernel_for` NumPy arrays, with arguments that can be cached."""
     mixture = _Mixture(*(np.frombuffer(data).reshape(size) for size, data in arrays))
     given = () if about is None else (np.frombuffer(about, dtype),)
     return make(mixture, shape, np.empty(0, dtype), *given)
@@ -268,13 +288,14 @@ def homogeneous(whiten: Array, shift: Array) -> Array:
 
 
 def _stairs(D: int) -> list[tuple[int, int]]:
-    """Blocks of rows of a lower triangular (D, D) matrix: few, since threads synchronise between products."""
+    """Row ranges that cut a lower triangular (D, D) matrix into few blocks: threads synchronise between products."""
     step = max(11, D // 8)
     edges = [0, *range(1 + step, D, step), D]
     return list(pairwise(edges))
 
 
 def _stacked(params: Any, shape: str) -> Array:
+    """The covariances as (k, d, d), or (1, d, d) if they are tied."""
     covs = gaussian.unpack_triangle(params.covs)
     return covs if shape == "full" else covs[None]
 
@@ -285,9 +306,11 @@ def _centre(params: Any, like: Array) -> Array:
 
 
 def _log_diagonal(factors: Array) -> Array:
+    """Sum of the logarithms of the diagonals of factors (..., d, d): (...)."""
     xp = namespace(factors)
     return xp.log(xp.einsum("...ii->...i", factors)).sum(-1)
 
 
 def _column_first(column: Array, rest: Array) -> Array:
+    """`column` (k,) in front of the columns of `rest` (k, m): (k, 1 + m)."""
     return namespace(rest).concatenate([column[:, None], rest], -1)

@@ -1,7 +1,7 @@
-"""Generalised linear models of few rows, many at a time: normal, binomial and Poisson with their own links. Nothing is sent.
+"""Generalised linear models of few rows, many at a time: normal, binomial and Poisson, canonical links. Sends nothing.
 
-All have the same rows Z (n, q) and differ in weights, targets and coefficients, which have a leading axis m. Losses are minus the
-log-likelihood at dispersion 1, constants left out: half the squared residuals for the normal law.
+All models have the same rows z (n, q); weights, targets and coefficients differ and have a leading axis m. Losses are
+minus the log-likelihood at dispersion 1 without constants: half the squared residuals for the normal distribution.
 """
 
 from __future__ import annotations
@@ -14,13 +14,15 @@ from scipy.special import expit, gammaln
 from unpooled.maths.gaussian import unpack_triangle
 
 FAMILIES = ("normal", "binomial", "poisson")
-MOST_ETA = 30.0  # of linear predictors: beyond it means overflow
-LONGEST_STEP = 4.0  # of a coefficient of a standardised column
+MOST_ETA = 30.0  # bound of linear predictors; larger ones would make means overflow
+LONGEST_STEP = 4.0  # largest change of a coefficient (of a standardised column) in one step
 STEPS = 40
 HALVINGS = 12
 
 
 class Rows(NamedTuple):
+    """The rows that all models share."""
+
     z: np.ndarray  # (n, q)
     zz: np.ndarray  # (n, t) the packed lower triangles of z z', row by row
     y: np.ndarray  # (n,)
@@ -36,25 +38,28 @@ class Sums(NamedTuple):
 
 
 class Fits(NamedTuple):
+    """m fitted models."""
+
     coef: np.ndarray  # (m, q)
     loss: np.ndarray  # (m,) without the penalty
     hessian: np.ndarray  # (m, q, q) without the penalty
 
 
 def products(z: np.ndarray) -> np.ndarray:  # (n, t)
-    """The packed lower triangles of z z'."""
+    """The packed lower triangles of z z' for each row of z (n, q)."""
     i, j = np.tril_indices(z.shape[1])
     return z[:, i] * z[:, j]
 
 
 def mean(family: str, eta: np.ndarray) -> np.ndarray:
+    """The mean of y at linear predictors eta."""
     if family == "normal":
         return eta
     return expit(eta) if family == "binomial" else np.exp(np.clip(eta, -MOST_ETA, MOST_ETA))
 
 
 def variance(family: str, mu: np.ndarray) -> np.ndarray:
-    """At dispersion 1."""
+    """The variance of y at means mu and dispersion 1."""
     if family == "normal":
         return np.ones_like(mu)
     return mu * (1 - mu) if family == "binomial" else mu
@@ -71,12 +76,12 @@ def losses(family: str, eta: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 def constants(family: str, y: np.ndarray) -> np.ndarray:
-    """What `losses` leaves out, but for the normal law's dispersion."""
+    """The terms of minus the log-likelihood that `losses` leaves out, except for the normal dispersion."""
     return gammaln(y + 1) if family == "poisson" else np.zeros_like(y)
 
 
 def log_density(family: str, eta: np.ndarray, y: np.ndarray, scale: np.ndarray | float) -> np.ndarray:
-    """The log-likelihood of each row; `scale` is the variance of the normal law."""
+    """The log-likelihood of each row; `scale` is the variance of the normal distribution."""
     found = -losses(family, eta, y)
     if family == "normal":
         return found / scale - 0.5 * np.log(2 * np.pi * scale)
@@ -84,7 +89,7 @@ def log_density(family: str, eta: np.ndarray, y: np.ndarray, scale: np.ndarray |
 
 
 def sums(rows: Rows, family: str, eta: np.ndarray, w: np.ndarray, y: np.ndarray | None = None) -> Sums:
-    """Loss, score and curvature at linear predictors eta (n, m) with weights w (n, m)."""
+    """Loss, score and Hessian of m models at linear predictors eta (n, m) with weights w (n, m)."""
     y = rows.y[:, None] if y is None else y
     mu = mean(family, eta)
     score = (w * (y - mu)).T @ rows.z
@@ -120,7 +125,7 @@ def fit(
 
 
 def newton_step(hessian: np.ndarray, pull: np.ndarray, ridge: np.ndarray | float = 0.0) -> np.ndarray:  # (m, q)
-    """(hessian + ridge)^-1 pull, for m matrices; directions without curvature stay where they are."""
+    """(hessian + ridge)^-1 pull, (m, q), for m Hessians (m, q, q); 0 in directions without curvature."""
     q = hessian.shape[-1]
     full = hessian + np.broadcast_to(ridge, pull.shape)[..., None] * np.eye(q)
     values, vectors = np.linalg.eigh(full)
@@ -132,6 +137,7 @@ def newton_step(hessian: np.ndarray, pull: np.ndarray, ridge: np.ndarray | float
 
 
 def _penalty(coef: np.ndarray, mean: np.ndarray, precision: np.ndarray) -> np.ndarray:
+    """The penalty (m,) of coefficients (m, q)."""
     return 0.5 * (precision * (coef - mean) ** 2).sum(-1)
 
 
@@ -139,7 +145,7 @@ def _halved(
     rows: Rows, family: str, w: np.ndarray, y: np.ndarray | None, coef: np.ndarray, step: np.ndarray,
     before: np.ndarray, prior_mean: np.ndarray, prior_precision: np.ndarray,
 ) -> tuple[np.ndarray, Sums]:  # fmt: skip
-    """The point after a step, which is halved for those models whose objective would rise."""
+    """The coefficients after a step, which is halved for models whose objective would rise, and their sums."""
     share = np.ones(len(coef))
     for _ in range(HALVINGS):
         new = coef + share[:, None] * step
@@ -152,7 +158,7 @@ def _halved(
 
 
 def rank_and_inverse(hessian: np.ndarray) -> tuple[int, np.ndarray]:
-    """(rank, inverse) of one symmetric matrix; the inverse is 0 in directions in which the matrix is."""
+    """(rank, pseudo-inverse) of one symmetric matrix (q, q)."""
     scale = np.sqrt(np.maximum(np.diag(hessian), 1e-300))
     values, vectors = np.linalg.eigh(hessian / np.outer(scale, scale))
     known = values > 1e-9 * max(values[-1], 1e-300)

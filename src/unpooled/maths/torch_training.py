@@ -1,7 +1,7 @@
 """Training of feature maps in torch, imported only when a kernel is learned. Sends nothing.
 
-`pullback` turns a derivative by features into one by theta; `descend` trains copies of a map for many stacked clients at once, each on its
-own rows.
+`pullback` turns a derivative by features into one by theta. `descend` trains copies of a map for many stacked clients
+at once, each on its own rows.
 """
 
 from __future__ import annotations
@@ -44,7 +44,10 @@ def pullback(spec: Spec, kernel: Kernel, x: Array, slope: Callable[[np.ndarray],
 
 
 def minus_evidence(z: Tensor, y: Tensor, w: Tensor, leaves: dict[str, Tensor]) -> Tensor:
-    """- log p(y) / n of each client (...,), for z (..., n, k), y (..., n, o), at its own log_noise and log_prior (variances)."""
+    """- log p(y) / n of each client (...,) under Bayesian linear regression on z (..., n, k), y (..., n, o).
+
+    Each client has its own log_noise and log_prior, the logarithms of variances.
+    """
     noise, prior = leaves["log_noise"], leaves["log_prior"]  # (...,)
     n, o, root = w.sum(-1), y.shape[-1], w.sqrt()[..., None]
     rz, ry, ratio = z * root, y * root, torch.exp(prior - noise)[..., None, None]
@@ -59,7 +62,7 @@ def minus_evidence(z: Tensor, y: Tensor, w: Tensor, leaves: dict[str, Tensor]) -
 
 
 def squared_error(z: Tensor, y: Tensor, w: Tensor, leaves: dict[str, Tensor]) -> Tensor:
-    """Mean squared error of each client (...,) of a plain linear head (k, o) with offset (o,)."""
+    """Mean squared error (...,) of each client with a plain linear head (k, o) and offset (o,)."""
     away = y - z @ leaves["head"] - leaves["offset"][..., None, :]
     return (w[..., None] * away * away).sum((-1, -2)) / w.sum(-1).clamp(min=1.0)
 
@@ -104,7 +107,10 @@ def descend(
     rate: float,
     proximal: float = 0.0,
 ) -> Leaves:
-    """`epochs` full-batch Adam steps for every client stacked in rows (x, y, w), from the same leaves: (..., *leaf) each."""
+    """The leaves (..., *leaf) after `epochs` full-batch Adam steps for every client stacked in rows (x, y, w).
+
+    All clients start from the same leaves.
+    """
     device = spec.get("device", "cpu")
     x, y, w = (torch.as_tensor(np.asarray(a), device=device) for a in rows)
     lead = w.shape[:-1]
@@ -127,7 +133,8 @@ def steps(
 ) -> dict[str, Adam]:
     """Adam's states after `epochs` more steps, each stack of leaves (..., *leaf) on its own rows.
 
-    `proximal` is the weight of a proximal term; it and `rate` may be one number per stack: (...,). NaN gradients are ignored.
+    `proximal` is the weight of a proximal term; it and `rate` may be one number per stack: (...,). NaN gradients are
+    ignored.
     """
     x, y, w = rows
     start = {k: s.at for k, s in states.items()}
@@ -145,7 +152,10 @@ def adam_steps(
     rate: float | Tensor,
     adjust: Callable[[dict[str, Tensor], str, Tensor], Tensor] | None = None,
 ) -> dict[str, Adam]:
-    """Adam's states after `count` steps down `loss`, one number per stack; `adjust` changes the gradient of a leaf."""
+    """Adam's states after `count` steps down `loss`, which gives one number per stack.
+
+    `adjust(leaves, name, gradient)` changes the gradient of a leaf.
+    """
     states = own(states)
     for _ in range(count):
         at = {k: s.at.requires_grad_() for k, s in states.items()}
@@ -157,19 +167,19 @@ def adam_steps(
 
 
 def over(number: float | Tensor, leaf: Tensor) -> float | Tensor:
-    """One number per stack, reshaped to multiply its leaf; a float as it is."""
+    """One number per stack, reshaped so that it multiplies its leaf; a float stays as it is."""
     return number.reshape(number.shape + (1,) * (leaf.ndim - number.ndim)) if isinstance(number, Tensor) else number
 
 
 def own(states: dict[str, Adam]) -> dict[str, Adam]:
-    """Copies that `moved` may write to."""
+    """Copies of the states that `moved` may write to."""
     copy = lambda v: v.detach().clone(memory_format=torch.contiguous_format)  # noqa: E731
     return {k: Adam(copy(s.at), copy(s.first), copy(s.second), s.taken) for k, s in states.items()}
 
 
 @torch.no_grad()
 def moved(states: dict[str, Adam], gradient: Sequence[Tensor], rate: float | Tensor) -> dict[str, Adam]:
-    """One step of Adam (`descent.adam_step`), in place: with many clients, memory traffic dominates.
+    """One step of Adam (`descent.adam_step`), in place, since with many clients memory traffic dominates.
 
     NaN and infinite gradients are ignored; `rate` may be one number per stack: (...,).
     """
@@ -193,13 +203,18 @@ def moved(states: dict[str, Adam], gradient: Sequence[Tensor], rate: float | Ten
 
 
 def register(name: str, module: torch.nn.Module) -> None:
-    """Register a module (n, d) -> (n, k) as a feature map; every client process must register it under the same name."""
+    """Register a torch module (n, d) -> (n, k) as a feature map.
+
+    Every client process must register it under the same name.
+    """
 
     def start(spec: Spec, d: int, rng: np.random.Generator) -> Kernel:
+        """The module's own parameters and buffers."""
         theta = {k: to_numpy(v).astype(np.float64) for k, v in module.named_parameters()}
         return Kernel(theta, {k: to_numpy(v).astype(np.float64) for k, v in module.named_buffers()})
 
     def apply(spec: Spec, kernel: Kernel, x: Array) -> Array:
+        """The module's outputs at rows x (..., n, d), with these parameters."""
         own = copy.deepcopy(module).double()  # functional_call swaps parameters in: threads must not share the module
         theta, omega, rows = _as_tensors(kernel.theta), _as_tensors(kernel.omega), torch.as_tensor(x)
         one = lambda theta, x: torch.func.functional_call(own, {**omega, **theta}, (x,))  # noqa: E731
@@ -213,4 +228,5 @@ def register(name: str, module: torch.nn.Module) -> None:
 
 
 def _as_tensors(leaves: Leaves) -> dict[str, Tensor]:
+    """Leaves as tensors; those that are tensors stay as they are."""
     return {k: v if isinstance(v, torch.Tensor) else torch.as_tensor(np.asarray(v)) for k, v in leaves.items()}

@@ -1,11 +1,11 @@
 """A federation whose clients are nodes reached through messages, whatever carries them.
 
-One message goes down to each node and one reply comes up per question. Nothing here knows Flower: an engine supplies a
-`Transport` (who is connected, send, receive) and `Remote` does the asking, waiting and retrying.
+Per question one message goes down to each node and one reply comes up. Nothing here knows Flower: an engine supplies a
+`Transport` (who is connected, send, receive), and `Remote` does the asking, waiting and retrying.
 
-Read in this order: `transport` (what an engine must supply), `federation` (`Remote`, the Federation), `roster` (names and
-columns of nodes), `run` (what nodes know of a run), `exchange` (one question on its way), `link` and `keys` (the files of a
-link), `engines` (the one place that chooses an engine).
+Read in this order: `transport` (what an engine must supply), `federation` (`Remote`, the Federation), `roster` (names
+and columns of nodes), `run` (which state each node continues from), `exchange` (one question and its answers), `link`
+and `keys` (the files of a link), `engines` (the one place that chooses an engine).
 """
 
 from importlib import import_module

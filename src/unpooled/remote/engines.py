@@ -23,7 +23,7 @@ class Engine(Protocol):
     """What a module must define to carry a link's messages."""
 
     def connect(self, link: Link, **options: Any) -> AbstractContextManager[Remote]:
-        """A federation over the link's nodes for one run; options as of `Remote`."""
+        """A federation over the link's nodes for one run; the options are those of `Remote`."""
         ...
 
     def serve(
@@ -36,7 +36,10 @@ class Engine(Protocol):
         hosts: Sequence[str],
         insecure: bool,
     ) -> None:
-        """Run the link's server until `stop` is set; call `started` once nodes can connect; RunError if the server dies."""
+        """Run the link's server until `stop` is set.
+
+        Calls `started` once nodes can connect; raises RunError if the server dies.
+        """
         ...
 
     def admit(self, folder: Path, key: Path, name: str | None) -> str:
@@ -52,7 +55,7 @@ class Engine(Protocol):
         ...
 
     def run_worker(self, site: Any, address: str, stop: threading.Event) -> None:
-        """Answer for a node behind the engine's own node program, which listens at `address`."""
+        """Answer for a node behind the engine's own node program, which listens at `address`, until `stop` is set."""
         ...
 
 

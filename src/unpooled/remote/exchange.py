@@ -1,4 +1,9 @@
-"""One question on its way: sent to every client, sent again where no answer comes, answered, refused or left out."""
+"""One question and its answers: sent to every client, sent again where no answer comes.
+
+Each answers, refuses or is left out.
+
+Sends one message down per client, and again after some silence; one reply per client comes up.
+"""
 
 from __future__ import annotations
 
@@ -18,15 +23,15 @@ from unpooled.tree import SchemaError, Tree
 if TYPE_CHECKING:
     from unpooled.remote.federation import Remote
 
-RECEIVE_WAIT = 0.5  # seconds that one call may wait for replies, so that nodes that come and go are noticed
-MAX_RETRY = 2.5  # times `retry`: a restarted node has lost the question and must not wait long for the next copy
-SLOW_FACTOR = 3.0  # where the first answer takes long, silence is normal: wait this many times as long
-RETRY_LOST = 0.1  # times `retry`: until a question whose message is known to be lost is sent again
-SAY_EVERY = 10.0  # seconds between two sentences about whom a run waits for
+RECEIVE_WAIT = 0.5  # seconds that one call may wait for replies; in between, the run sees which nodes come and go
+MAX_RETRY = 2.5  # times `retry`, the longest wait: a restarted node has lost the question and needs it again soon
+SLOW_FACTOR = 3.0  # silence is normal for this many times the usual time to the first answer
+RETRY_LOST = 0.1  # times `retry`, the wait before a message that is known to be lost is sent again
+SAY_EVERY = 10.0  # seconds between two notes about the clients that a run waits for
 
 
 class Sent(NamedTuple):
-    """When a client was last sent the question."""
+    """When a client was last sent the question, and when it is due again."""
 
     node: int | None  # None after its message was lost
     retry_at: float
@@ -43,14 +48,14 @@ class Exchange:
     ask : Ask
         The question with its options, steps and letters.
     down : Tree
-        The value that goes down to all.
+        The value that is sent to all.
     tally : Tally
         Counts answers and refusals.
 
     Attributes
     ----------
     settled : dict
-        client name -> (answer,), or None if it was refused.
+        client name -> (answer,), or None if it refused.
     open : set of str
         The clients that have neither answered nor refused.
     """
@@ -68,7 +73,7 @@ class Exchange:
         self._message = wire.pack(self._head(), down)
 
     def going(self) -> bool:
-        """Whether to wait on: for all until the timeout, for enough of them until the end of the wait."""
+        """Whether to wait on: for all clients until `timeout`, for `min_clients` of them until `wait` is over too."""
         waited = time.monotonic() - self.start
         answered, needed = self.tally.answered, self.needed
         reachable = any(self.fed.roster.online(n) for n in self.open)
@@ -79,7 +84,7 @@ class Exchange:
         return waited <= self.fed.timeout + self.fed.wait
 
     def _hopeless(self) -> bool:
-        """Whether refusals have left too few clients: waiting cannot help."""
+        """Whether refusals have left too few clients, so that waiting cannot help."""
         return self.tally.answered + len(self.open) < self.needed
 
     def advance(self) -> None:
@@ -98,13 +103,13 @@ class Exchange:
         self._report()
 
     def _tell(self) -> None:
-        """Let whoever watches the run see for whom it waits, and why."""
+        """Report for whom the run waits, and why, to whoever watches it."""
         why = {True: "it is connected and has not answered yet", False: "it is not connected"}
         self.tally.waiting = {name: why[self.fed.roster.online(name) is not None] for name in sorted(self.open)}
         self.tally.tell()
 
     def end(self) -> None:
-        """Count those without an answer as refusals, unless refusals of others ended the round before its time."""
+        """Count clients without an answer as refusals, unless refusals of others ended the round early."""
         if self._hopeless():
             return
         waited = time.monotonic() - self.start
@@ -116,6 +121,7 @@ class Exchange:
     # ---- down ----
 
     def _send(self) -> None:
+        """Send the question to connected clients that are due."""
         now = time.monotonic()
         due = []
         for name in sorted(self.open):
@@ -128,7 +134,11 @@ class Exchange:
             self._requests.update({i: name for i, (name, _) in zip(ids, due) if i})
 
     def _is_due(self, name: str, node: int, now: float) -> bool:
-        """Clients not asked yet, with a lost message or reconnected as another node; the others once answers stop coming."""
+        """Whether a client is to be sent the question now.
+
+        It is if it was not asked yet, if its message was lost, or if it reconnected as another node; otherwise once no
+        answers have come for a while.
+        """
         last = self._sent.get(name)
         if last is None:
             return True
@@ -137,26 +147,27 @@ class Exchange:
         return node != last.node or (now >= last.retry_at and now - self.heard >= self.silence)
 
     def _schedule(self, name: str, node: int, now: float) -> Sent:
+        """When to send the question again: the patience doubles up to a limit."""
         previous = self._sent[name].patience if name in self._sent else self.fed.retry / 2
         patience = max(min(2 * previous, MAX_RETRY * self.fed.retry), self.silence)
         return Sent(node, now + patience, patience)
 
     def _head(self) -> dict[str, Any]:
-        """What all nodes are told about the question."""
+        """The header that all nodes get with the question."""
         journal = self.fed.journal
         head = {"kind": "ask", "run": self.fed.run.name, "round": journal.round, "seed": journal.seed}
         study = {} if self.fed.study is None else {"study": self.fed.study.digest}
         return head | study | _question(self.ask)
 
     def _letter(self, name: str) -> bytes:
-        """What layers tell one node alone."""
+        """What layers send to one node alone."""
         letters = self.ask.letters_to(name)
         if self.fed.study is not None and name not in self.fed.run.begun:
             letters["study file"] = self.fed.study.content
         return wire.pack_letters(letters)
 
     def _private(self, name: str) -> str:
-        """What one node alone is told about the question."""
+        """The header for one node alone, as JSON."""
         run = self.fed.run
         own: dict[str, Any] = {"to": name, "base": run.base.get(name, 0), "floor": run.oldest_round(name)}
         if name not in run.begun:
@@ -168,7 +179,7 @@ class Exchange:
     # ---- up ----
 
     def _take(self, name: str, reply: Reply) -> None:
-        """Settle one client's reply: a lost message is sent again, anything that does not fit is a refusal."""
+        """Handle one client's reply: a lost message is sent again, anything invalid counts as a refusal."""
         if reply.lost:
             self._sent[name] = Sent(None, time.monotonic() + RETRY_LOST * self.fed.retry, self._sent[name].patience)
             return
@@ -188,6 +199,7 @@ class Exchange:
         self._accept(name, parcel, sent, up)
 
     def _accept(self, name: str, parcel: wire.Parcel, sent: Tree, up: Tree) -> None:
+        """Count a valid answer and note what it says of the client's state."""
         run = self.fed.run
         run.begun.add(name)
         if parcel.head.get("kept") is True:
@@ -213,13 +225,14 @@ class Exchange:
         return parcel
 
     def _refuse(self, name: str, reason: object) -> None:
+        """Count a client as refused, with the reason."""
         self.tally.refuse(name, reason)
         self.settled[name] = None
         self.open.discard(name)
         self.fed.say(f"round {self.fed.journal.round}: {name} refused: {reason}")
 
     def _report(self) -> None:
-        """While fewer than `min_clients` have answered, say for whom the run waits."""
+        """While fewer than `min_clients` have answered, say now and then for whom the run waits."""
         now = time.monotonic()
         if now - self.said <= SAY_EVERY or not self.open or self.tally.answered >= self.needed:
             return

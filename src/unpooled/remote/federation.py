@@ -1,8 +1,8 @@
 """A Federation over a transport: one message down and one reply up per client and question.
 
-A client is known by its name, not by the transport's node id, which changes when a node reconnects. A question without an
-answer is asked again, since nodes give the same answer to the same question. Answers are added in the order of names, so the
-same answers give the same bits.
+A client is known by its name, not by the transport's node id, which changes when a node reconnects. A question without
+an answer is asked again, since nodes give the same answer to the same question. Answers are added in the order of
+names, so the same answers give the same bits.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from unpooled.remote.transport import Reply, Request, Transport
 from unpooled.study import Study
 from unpooled.tree import Tree
 
-FIND_WAIT = 0.2  # seconds to wait for replies to hello between two looks at who is connected
+FIND_WAIT = 0.2  # seconds to wait for replies to hello before checking again who is connected
 
 
 class Remote:
@@ -48,14 +48,14 @@ class Remote:
     wait : float, default=600.0
         Seconds to wait for `min_clients` before giving up.
     retry : float, default=2.0
-        Seconds without any answer until the missing clients are sent the question again. Where answers took longer before,
-        the run waits longer; nodes give the same answer to the same question, so asking again is harmless.
+        Seconds without any answer after which the missing clients are sent the question again; longer where answers
+        have taken longer. Asking again is harmless: nodes give the same answer to the same question.
     max_bytes : int, default=2**31
-        A larger reply is refused.
+        Largest size of a reply; a larger one is refused.
     study : Study or None, default=None
-        The study that the run belongs to; nodes answer studies that their owners approved.
+        The study that the run belongs to; nodes answer only studies that their owners approved.
     wanted : Wanted or None, default=None
-        Kinds of the columns, and which hold labels and weights; None for the study's, or for numbers alone.
+        Kinds of the columns, and which hold labels and weights; None for those of the study, or for numeric columns.
     say : callable, default=no output
         Receives a sentence when the run waits or a node is rejected.
 
@@ -63,6 +63,17 @@ class Remote:
     ----------
     journal : Journal
         Every exchange and every refusal.
+    names : list of str
+        The clients' names; the first use waits until `min_clients` nodes are connected.
+    columns : list of str or None
+        The columns' names.
+
+    Examples
+    --------
+    An engine makes one, see `unpooled.remote.engines.connect`::
+
+        with connect(Path("~/.unpooled/link").expanduser(), min_clients=3) as fed:
+            GaussianMixture(3).fit(fed)
     """
 
     def __init__(
@@ -113,7 +124,7 @@ class Remote:
 
     @property
     def schema(self) -> Schema | None:
-        """Kinds and levels of the columns, in their order; None for numbers alone."""
+        """Kinds and levels of the columns, in their order; None if all are numeric."""
         features = self.wanted.features
         return features if features is None or self.columns is None else features.only(self.columns)
 
@@ -123,25 +134,26 @@ class Remote:
         return max(1, self.min_clients)
 
     def here(self) -> list[Client]:
-        """No client's rows are in this process."""
+        """An empty list: no client's rows are in this process."""
         return []
 
     def only(self, names: Sequence[str]) -> Remote:
-        """The federation of these clients alone; journal and run are shared."""
+        """The federation of these clients alone; it shares the journal and the run."""
         part = copy.copy(self)
         wanted = set(names)
         part._part = [n for n in self.names if n in wanted]
         return part
 
     def sample(self, share: float, rng: np.random.Generator) -> Remote:
-        """A random cohort, which is a federation."""
+        """The federation of a random share of the clients."""
         return self.only(cohort(self.names, share, rng))
 
     def _find(self) -> list[str]:
-        """The connected nodes, once `min_clients` have answered hello and no other has yet to."""
+        """The names of the connected nodes, once `min_clients` have replied to hello and no reply is outstanding."""
         roster = self.roster
 
         def complete() -> bool:
+            """Whether enough nodes are known and the columns are fixed."""
             if len(roster.nodes) >= self.needed and not roster.unknown:
                 roster.settle()
             return roster.settled and len(roster.nodes) >= self.needed
@@ -150,15 +162,17 @@ class Remote:
         return sorted(roster.nodes)
 
     def _meet(self) -> None:
-        """Where names were given (or come from a checkpoint), fix the columns once enough of them are connected."""
+        """Where names are given (or come from a checkpoint), fix the columns once enough of them are connected."""
         roster, names = self.roster, self.names
 
         def complete() -> bool:
+            """Whether the columns are fixed."""
             if not roster.settled and len(connected()) >= self.needed:
                 roster.settle()
             return roster.settled
 
         def connected() -> list[str]:
+            """The clients asked for that are connected."""
             return [n for n in names if roster.online(n)]
 
         self._wait_for(complete, connected)
@@ -188,7 +202,7 @@ class Remote:
     # ---- a check of the nodes' tables ----
 
     def profiles(self, wanted: Wanted) -> list[Profile]:
-        """What each connected node says of its table; a node that refuses says why."""
+        """What each connected node reports about its table, or why it does not."""
         self.roster.collect(self.wait, self.needed)
         message = wire.pack({"kind": "profile", "table": wanted.pack()})
         nodes = dict(sorted(self.roster.nodes.items()))
@@ -200,14 +214,14 @@ class Remote:
                 found[ids[reply.request]] = _profile_of(ids[reply.request], reply, self.max_bytes)
         return [found.get(name, unreadable(name, f"no answer within {self.timeout:g} s")) for name in nodes]
 
-    # ---- what a checkpoint needs: which round's state each node goes on from; the state itself stays there ----
+    # ---- checkpoints: which round's state each node continues from; the state itself stays at the node ----
 
     def snapshot(self) -> Tree:
-        """What a checkpoint needs to go on with the same nodes, columns and states."""
+        """What a checkpoint needs to continue with the same nodes, columns and states."""
         return self.run.snapshot(self.names) | {"columns": self.columns}
 
     def restore(self, saved: Tree) -> None:
-        """Go on from a snapshot."""
+        """Continue from a snapshot; an empty one starts a new run."""
         self.run.restore(saved)
         if saved:
             self._names = sorted(saved["names"])
@@ -224,16 +238,16 @@ class Remote:
         return ask.complete(total, names, tree.dims(down, ask.types[0]))
 
     def gather(self, ask: Ask, down: Tree) -> dict[str, Tree]:
-        """Every single answer, by client."""
+        """Every single answer, by client name."""
         return dict(self._exchange(ask, down, "gather"))
 
     def tell(self, ask: Ask, down: Tree) -> None:
-        """Clients act and keep the result in their state."""
+        """Ask clients to act and keep the result in their state; nothing comes back."""
         for _ in self._exchange(ask, down, "tell"):
             pass
 
     def _exchange(self, ask: Ask, down: Tree, kind: str) -> Iterator[tuple[str, Tree]]:
-        """(name, checked answer) pairs in the order of names, each as soon as all before it are settled."""
+        """Yield (name, checked answer) in the order of names, each as soon as all before it are settled."""
         names = self.names
         self._meet()
         with self.journal.exchange(ask, down, kind, names, self.min_clients) as tally:
@@ -248,7 +262,7 @@ class Remote:
 
 
 def _profile_of(name: str, reply: Reply, max_bytes: int) -> Profile:
-    """What a node said of its table, or why it did not."""
+    """The profile in a node's reply, or one that says why it cannot be read."""
     if reply.error or reply.lost:
         return unreadable(name, f"no profile: {reply.error or 'the message was lost'}")
     try:

@@ -1,7 +1,9 @@
 """Keys and certificates: a node's key pair (ECDSA P-384), and a certificate authority of the coordinator's own.
 
-The authority lasts ten years and its key stays in the link's folder, so that the server's certificate, which lasts a year,
-can be renewed without sending anything to the nodes.
+Sends nothing.
+
+The authority is valid for ten years and its key stays in the link's folder. So the server's certificate, which is valid
+for a year, can be renewed without sending anything to the nodes.
 """
 
 from __future__ import annotations
@@ -51,6 +53,7 @@ def make_node_key(path: Path, name: str = "") -> Path:
 
 
 def _write_private(path: Path, key: ec.EllipticCurvePrivateKey) -> None:
+    """Write a private key in OpenSSH format, readable by its owner alone."""
     path.parent.mkdir(parents=True, exist_ok=True)
     content = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
@@ -60,7 +63,7 @@ def _write_private(path: Path, key: ec.EllipticCurvePrivateKey) -> None:
 
 
 def read_node_key(path: Path) -> ec.EllipticCurvePrivateKey:
-    """A node's private key."""
+    """Read a node's private key from a file; the error says how to make one."""
     try:
         key = serialization.load_ssh_private_key(path.read_bytes(), password=None)
     except FileNotFoundError as error:
@@ -75,13 +78,13 @@ def read_node_key(path: Path) -> ec.EllipticCurvePrivateKey:
 
 
 def name_in(path: Path) -> str:
-    """The node's name in the comment of a public key; empty if there is none."""
+    """The node's name in the comment of a public key file; empty if there is none."""
     words = path.read_text(errors="replace").split(None, 2)
     return words[2].strip() if len(words) == 3 else ""
 
 
 def read_public_key(path: Path) -> ec.EllipticCurvePublicKey:
-    """A node's public key."""
+    """Read a node's public key from a file; the error says how to make one."""
     try:
         key = serialization.load_ssh_public_key(path.read_bytes())
     except FileNotFoundError as error:
@@ -164,10 +167,12 @@ def expired(folder: Path | None) -> str:
     end = expiry(folder)
     if end > datetime.datetime.now(datetime.UTC):
         return ""
-    return f"the server's certificate expired at {end:%Y-%m-%d %H:%M} UTC: `unpooled serve renew --link {folder}` makes a new one"
+    remedy = f"`unpooled serve renew --link {folder}` makes a new one"
+    return f"the server's certificate expired at {end:%Y-%m-%d %H:%M} UTC: {remedy}"
 
 
 def _read_certificate(path: Path) -> x509.Certificate:
+    """Read a certificate; BadParameter if the file is not one."""
     try:
         return x509.load_pem_x509_certificate(path.read_bytes())
     except (OSError, ValueError) as error:
@@ -177,7 +182,7 @@ def _read_certificate(path: Path) -> x509.Certificate:
 def _issue(
     folder: Path, ca_key: ec.EllipticCurvePrivateKey, issuer: x509.Name, hosts: Sequence[str], valid: datetime.timedelta
 ) -> None:
-    """Write server.crt and server.key."""
+    """Make a server certificate for `hosts` and write server.crt and server.key."""
     key = ec.generate_private_key(ec.SECP384R1())
     server = _certificate(_name(hosts[0]), issuer, key.public_key(), valid)
     server = server.add_extension(x509.SubjectAlternativeName([_san(h) for h in hosts]), critical=False)
@@ -191,15 +196,18 @@ def _issue(
 
 
 def _write_secret(path: Path, key: ec.EllipticCurvePrivateKey) -> None:
+    """Write a private key in PEM format, readable by its owner alone."""
     form, open_ = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     write_file(path, key.private_bytes(serialization.Encoding.PEM, form, open_), secret=True)
 
 
 def _name(text: str) -> x509.Name:
+    """An X.509 name with this common name."""
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text[:64])])
 
 
 def _certificate(subject: x509.Name, issuer: x509.Name, key, valid: datetime.timedelta) -> x509.CertificateBuilder:
+    """A certificate builder, valid from yesterday until `valid` from now."""
     start = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=1)
     builder = x509.CertificateBuilder().subject_name(subject).issuer_name(issuer).public_key(key)
     end = start + datetime.timedelta(days=1) + valid
@@ -207,6 +215,7 @@ def _certificate(subject: x509.Name, issuer: x509.Name, key, valid: datetime.tim
 
 
 def _usage(sign: bool) -> x509.KeyUsage:
+    """Key usage: of an authority, which signs certificates, or of a server."""
     return x509.KeyUsage(
         digital_signature=True,
         key_cert_sign=sign,
@@ -221,6 +230,7 @@ def _usage(sign: bool) -> x509.KeyUsage:
 
 
 def _san(host: str) -> x509.GeneralName:
+    """A host as an alternative name: an IP address or a DNS name."""
     try:
         return x509.IPAddress(ipaddress.ip_address(host))
     except ValueError:

@@ -1,7 +1,7 @@
 """A link folder: what a coordinator needs to reach its server, and what it hands to nodes (the CA certificate).
 
-The server's control and run requests require the folder's token. A node, which can reach the same port, therefore cannot
-start a run, take a task or admit a key. Nodes authenticate with keys that were admitted.
+The server's control and run requests require the folder's token. A node, which can reach the same port, therefore
+cannot start a run, take a task or admit a key. Nodes authenticate with keys that were admitted.
 """
 
 from __future__ import annotations
@@ -50,6 +50,7 @@ class Link:
     engine: str = "flower"
 
     def __post_init__(self):
+        """Refuse an address that is not host:port, and one on another machine without TLS."""
         host(self.address)
         if self.ca is None and not is_loopback(self.address):
             raise BadParameter(f"{self.address} is not this machine: without TLS only loopback is allowed, give ca=")
@@ -74,7 +75,7 @@ class Link:
 
     @contextmanager
     def driver(self) -> Iterator[None]:
-        """Lock the link for one run at a time: a server cannot tell two coordinators with one token apart."""
+        """Lock the link for one run at a time: a server cannot tell two coordinators with the same token apart."""
         if self.folder is None:
             yield
             return

@@ -1,7 +1,8 @@
 """Which client is at which node: a transport's node ids change, names stay.
 
-Each new node is sent one `hello`; its reply states its name, an identity that survives restarts, and its columns. A node is
-rejected, with a reason, if another node has its name, if its key was admitted under another name, or if its columns differ.
+Each new node is sent one `hello`; its reply has its name, an identity that survives restarts, and its columns. A node
+is rejected, with a reason, if another node has its name, if its key was admitted under another name, or if its columns
+differ.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ from unpooled.errors import suggest
 from unpooled.remote.transport import Peer, Reply, Request, Transport
 from unpooled.tree import SchemaError
 
-POLL = 0.5  # seconds between two looks at who is connected
-HELLO_BYTES = 2**24
+POLL = 0.5  # seconds between two checks of who is connected
+HELLO_BYTES = 2**24  # largest reply to hello
 
 
 class Roster:
-    """Names, the node each is at, and the columns that all have.
+    """The names of clients, the node id of each, and the columns that all of them have.
 
     Parameters
     ----------
@@ -29,9 +30,18 @@ class Roster:
     columns : sequence of str or None
         The columns wanted; None for those of the first node by name.
     retry : float, default=5.0
-        Seconds until a node that did not answer hello is asked again; doubles.
+        Seconds until a node that did not reply to hello is asked again; doubles each time.
     apart : sequence of str or None, default=()
-        Columns that are no features: labels and weights.
+        Columns that are not features: labels and weights.
+
+    Attributes
+    ----------
+    nodes : dict of str to int
+        client name -> node id.
+    rejected : dict of int to str
+        node id -> why the node is not accepted.
+    settled : bool
+        Whether the columns are fixed.
     """
 
     def __init__(
@@ -58,16 +68,16 @@ class Roster:
 
     @property
     def unknown(self) -> set[int]:
-        """Connected nodes that have not answered hello yet."""
+        """Connected nodes that have not replied to hello yet."""
         return self._online() - set(self.nodes.values()) - set(self.rejected)
 
     def online(self, name: str) -> int | None:
-        """The node of a client, if it is connected."""
+        """The node id of a client; None if it is not connected."""
         node = self.nodes.get(name)
         return node if node in self._online() else None
 
     def missing(self) -> list[str]:
-        """Why expected nodes are not there, one phrase per node: rejected ones first, then those that are offline."""
+        """Why expected nodes are absent, one phrase per node: first rejected, then offline, then silent ones."""
         online = self._online()
         rejected = [f"rejected: {why}" for node, why in sorted(self.rejected.items()) if node in online]
         names = {p.name for p in self._peers.values() if p.name and not p.online}
@@ -76,13 +86,16 @@ class Roster:
         return [*rejected, *offline, *silent]
 
     def _online(self) -> set[int]:
+        """Ids of the connected nodes."""
         return {p.node for p in self._peers.values() if p.online}
 
     def _online_names(self) -> set[str]:
+        """Names of the connected nodes, by their key and by their own reply."""
         online = self._online()
         return {p.name for p in self._peers.values() if p.online} | {n for n, i in self.nodes.items() if i in online}
 
     def _called(self, node: int) -> str:
+        """A node's admitted name, or "node" and its id."""
         peer = self._peers.get(node)
         return peer.name if peer is not None and peer.name else f"node {node}"
 
@@ -105,6 +118,7 @@ class Roster:
                 self._read_hello(reply)
 
     def _send_hello(self, now: float) -> None:
+        """Send hello to unknown nodes that are due."""
         due = [n for n in sorted(self.unknown) if now >= self._retry.get(n, (0.0, 0.0))[0]]
         if not due:
             return
@@ -117,6 +131,7 @@ class Roster:
                 self._retry[node] = (now + patience, patience)
 
     def _read_hello(self, reply: Reply) -> None:
+        """Accept or reject the node that a reply comes from."""
         node = self._asked.pop(reply.request, None)
         if node is None or node not in self.unknown:
             return
@@ -131,6 +146,7 @@ class Roster:
             self.rejected[node] = str(error)
 
     def _accept(self, node: int, head: dict[str, Any]) -> None:
+        """Add a node by its reply to hello; SchemaError says why it is rejected."""
         name, identity = head.get("name"), head.get("identity")
         if "refused" in head:
             raise SchemaError(f"{str(name)[:60]!r} refused to answer hello: {str(head['refused'])[:300]}")
@@ -146,7 +162,7 @@ class Roster:
         self.identities[name], self.nodes[name] = identity, node
 
     def _check_key(self, node: int, name: str) -> None:
-        """A node may only use the name its key was admitted under."""
+        """Refuse a node with another name than its key was admitted under."""
         admitted = self._peers[node].name if node in self._peers else ""
         if admitted and admitted != name:
             raise SchemaError(
@@ -155,7 +171,7 @@ class Roster:
             )
 
     def collect(self, wait: float, least: int) -> None:
-        """Wait until `least` nodes have answered hello and none of those connected has yet to."""
+        """Wait until `least` nodes have replied to hello and no reply is outstanding, at most `wait` seconds."""
         end = time.monotonic() + wait
         while time.monotonic() < end and (len(self.nodes) < least or self.unknown):
             self.poll(POLL)
@@ -176,6 +192,7 @@ class Roster:
                 self.rejected[self.nodes.pop(name)] = str(error)
 
     def _check_columns(self, name: str) -> None:
+        """SchemaError unless a client has the columns that are wanted, and no others if they were not chosen."""
         held, wanted = self._held[name], self.columns
         if (wanted is None) != (held is None):
             raise SchemaError(
@@ -193,12 +210,13 @@ class Roster:
             )
 
     def check(self, name: str, node: int, head: dict[str, Any]) -> None:
-        """Raise SchemaError unless an answer comes from the node that was asked."""
+        """SchemaError unless an answer comes from the node that was asked."""
         if node != self.nodes.get(name) or head.get("name") != name or head.get("identity") != self.identities[name]:
             raise SchemaError(f"the answer does not come from {name!r}")
 
 
 def _column_names(name: str, columns: Any) -> list[str] | None:
+    """The column names in a reply, None if the data have none; SchemaError if they are not a list of strings."""
     if columns is not None and not (isinstance(columns, list) and all(isinstance(c, str) for c in columns)):
         raise SchemaError(f"{name!r} sent column names that are not a list of strings")
     return columns

@@ -1,4 +1,7 @@
-"""What the coordinator knows of a run at its nodes: the run's name, which nodes have begun it, which round's state each has."""
+"""What the coordinator knows of a run at its nodes: its name, which nodes have begun it, which round's state each has.
+
+Sends nothing; the state itself stays at the nodes.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import secrets
 
 from unpooled.tree import Tree
 
-KEPT_SNAPSHOTS = 3  # nodes keep the state that the last snapshots may return to
+KEPT_SNAPSHOTS = 3  # nodes keep the states that this many last snapshots may return to
 
 
 class Run:
@@ -26,7 +29,7 @@ class Run:
         self.restore({})
 
     def restore(self, saved: Tree) -> None:
-        """Go on from what `snapshot` returned; an empty value starts a new run."""
+        """Continue from what `snapshot` returned; an empty value starts a new run."""
         self.name = saved["run"] if saved else secrets.token_hex(16)
         self.base: dict[str, int] = {n: int(r) for n, r in saved["base"].items()} if saved else {}
         self.begun: set[str] = set()
@@ -38,5 +41,5 @@ class Run:
         return {"run": self.name, "base": dict(self.base), "names": list(names)}
 
     def oldest_round(self, name: str) -> int:
-        """The oldest round whose state a checkpoint may return to."""
+        """The oldest round whose state of this client a checkpoint may still return to."""
         return min(s.get(name, 0) for s in self._snapshots)

@@ -1,4 +1,4 @@
-"""What an engine must supply: who is connected, sending messages, receiving replies."""
+"""What an engine must supply: who is connected, sending messages, receiving replies. The bytes are made elsewhere."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ class Request(NamedTuple):
     node : int
         The transport's id of the node.
     message : bytes
-        What all nodes are told. A transport may send equal messages once.
+        What all nodes get. A transport may send equal messages once.
     private : str, default=""
-        What this node alone is told, as short JSON.
+        What this node alone gets, as short JSON.
     letter : bytes, default=b""
-        What this node alone is told by a layer; it may be large.
+        What this node alone gets from a layer; it may be large.
     """
 
     node: int
@@ -46,7 +46,7 @@ class Request(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """What came of a request.
+    """The reply to a request, or why there is none.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ class Reply(NamedTuple):
     error : str, default=""
         Why there is no content, if the transport reports an error.
     lost : bool, default=False
-        Whether the request or its reply was lost on the way, which says nothing about the node: it is asked again.
+        Whether the request or its reply was lost on the way. This is not the node's fault: it is asked again.
     """
 
     request: str
@@ -72,8 +72,8 @@ class Reply(NamedTuple):
 class Transport(Protocol):
     """Carries messages between a coordinator and its nodes.
 
-    Messages may be lost, delayed, duplicated or reordered: `Remote` asks again, and a node gives the same answer to the same
-    question. A transport that knows of a loss reports it with `Reply(lost=True)`, which saves waiting.
+    Messages may be lost, delayed, duplicated or reordered: `Remote` asks again, and a node gives the same answer to the
+    same question. A transport that knows of a loss reports it with `Reply(lost=True)`, which saves waiting.
     """
 
     def peers(self) -> list[Peer]:
@@ -81,13 +81,13 @@ class Transport(Protocol):
         ...
 
     def send(self, requests: Sequence[Request]) -> list[str]:
-        """Send; returns one id per request, empty for a request that could not be sent."""
+        """Send the requests; returns one id per request, empty for one that could not be sent."""
         ...
 
     def receive(self, ids: Sequence[str], wait: float) -> list[Reply]:
         """Replies to these requests; waits at most `wait` seconds for the first one.
 
-        The waiting may be longer than `wait` while a reply is being transferred.
+        It may take longer than `wait` while a reply is being transferred.
         """
         ...
 

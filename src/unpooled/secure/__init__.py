@@ -1,11 +1,11 @@
 """Masked sums: the coordinator learns the total over the nodes that answered, and no node's own share.
 
-It knows arrays and trees only: no federation, no network, no files. A layer above carries the messages; each message is a
-NamedTuple of names, numbers and uint8 or uint64 arrays (`messages.py`) and travels as any other Tree.
+This package knows arrays and trees only: no federation, no network, no files. A layer above carries the messages; each
+message is a NamedTuple of names, numbers and uint8 or uint64 arrays (`messages.py`) and travels as any other Tree.
 
 The order of exchanges. `node` is a `MaskingNode`, one per node and run; `hub` is the run's `MaskingCoordinator`::
 
-    once a run
+    once per run
       0  keys     up    node.hello(run)                         -> hub.add_keys(name, ...)
       1  roster   down  hub.roster()
                   up    node.begin(roster)                      -> hub.add_begun(name, ...)
@@ -17,17 +17,23 @@ The order of exchanges. `node` is a `MaskingNode`, one per node and run; `hub` i
                   total = hub.finish(); decode_total(total)
       with the next question: node.check_total(total, question)
 
-`question` is whatever says what was asked (question, options, parameters) as bytes, the same at each node and the coordinator.
-A node that misses A is left out of that sum. `hub.missing()` names the nodes that the coming sum lacks; each is asked for
-`node.envelopes(hub.t)`, which go to `hub.add_envelopes`, and takes part again; those in `hub.not_begun()` need the roster first.
-A node that misses B changes nothing as long as more than two thirds of the holders of each node's shares answer; otherwise `finish`
-raises `TooFewClients`, and the same B may be asked again later. After each call a node's `to_bytes()` goes to its vault before the
-reply leaves. A question that is asked again is added among the nodes of its first total, and stops if one of them is missing.
-Answers that come after `close` never enter a total. What a node or the coordinator does not accept raises `MaskingRefused`.
+`question` is what was asked (question, options, parameters) as bytes, the same at every node and at the coordinator. A
+`letter` is what the coordinator sends to one node alone.
 
-Read in this order: `ring` (numbers as integers modulo 2^192), `masks`, `shamir`, `graph` (who masks with whom), `keys`, `envelopes`,
-`tags` (totals that cannot be altered), `layout` (a Tree as one vector), `messages`, `group`; `member` and `node` for one side, `enough`,
-`unmask` and `coordinator` for the other. `exact_total` adds answers of one process with the same arithmetic and no masks.
+Nodes that drop out. A node that misses A is left out of that sum. `hub.missing()` names the nodes without envelopes for
+the coming sum; each is asked for `node.envelopes(hub.t)`, which go to `hub.add_envelopes`, and takes part again. Those
+in `hub.not_begun()` need the roster first. A node that misses B changes nothing as long as more than two thirds of the
+holders of each node's shares answer; otherwise `finish` raises `TooFewClients`, and the same B may be asked again
+later. Answers that come after `close` never enter a total.
+
+Rules. After each call, a node's `to_bytes()` goes to its vault before the reply leaves. A question that is asked again
+is summed over the nodes of its first total, and fails if one of them is missing. Whatever a node or the coordinator
+does not accept raises `MaskingRefused`.
+
+Read in this order: `ring` (numbers as integers modulo 2^192), `masks`, `shamir`, `graph` (who masks with whom), `keys`,
+`envelopes`, `tags` (totals that cannot be altered), `layout` (a Tree as one vector), `messages`, `group`; `member` and
+`node` for the node's side, `enough`, `unmask` and `coordinator` for the coordinator's. `exact_total` adds answers
+within one process with the same arithmetic and no masks.
 
 References
 ----------
@@ -59,7 +65,7 @@ __all__ = list(_PUBLIC)
 
 
 def __getattr__(name: str) -> Any:
-    """Names are imported when first used: `cryptography` is needed by those alone who mask."""
+    """Import a name when it is first used: only those who mask need `cryptography`."""
     if name not in _PUBLIC:
         raise AttributeError(f"module 'unpooled.secure' has no attribute {name!r}")
     try:

@@ -1,6 +1,6 @@
-"""The coordinator's side of masked sums: it passes envelopes on, adds masked answers, and takes the masks off the total alone.
+"""The coordinator's side of masked sums: it passes envelopes on, adds masked answers, and unmasks only the total.
 
-`MaskingCoordinator` does no input or output. It never asks the same sum again with another cohort: answers that come after
+`MaskingCoordinator` does no input or output. It never repeats a sum with another cohort: answers that come after
 `close` are left out, so that no two totals differ by one node.
 """
 
@@ -44,9 +44,9 @@ class MaskingCoordinator:
     Parameters
     ----------
     run : str
-        The run's name, the same that nodes are asked under.
-    min_cohort : int, default 3
-        The fewest nodes of a sum; nodes have their own least number as well.
+        The run's name, the same that nodes are given.
+    min_cohort : int, default=3
+        The fewest nodes of a sum; nodes have a limit of their own as well.
 
     Attributes
     ----------
@@ -54,6 +54,29 @@ class MaskingCoordinator:
         The number of the coming or open sum, from 1.
     refused : dict of str to str
         Why an answer of the open sum was left out, by node.
+
+    References
+    ----------
+    Bonawitz et al., Practical secure aggregation for privacy-preserving machine learning, CCS 2017.
+    Bell, Bonawitz, Gascon, Lepoint, Raykova, Secure single-server aggregation with (poly)logarithmic overhead, CCS
+    2020.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from unpooled.secure import MaskingNode
+    >>> hub = MaskingCoordinator("run 1")
+    >>> nodes = {name: MaskingNode(name, secret=bytes([i]) * 32) for i, name in enumerate("abc")}
+    >>> for name, node in nodes.items():
+    ...     hub.add_keys(name, node.hello("run 1"))
+    >>> for name, node in nodes.items():
+    ...     hub.add_begun(name, node.begin(hub.roster()))
+    >>> request, letters = hub.ask(b"a question")
+    >>> taken = [hub.add_masked(n, nodes[n].mask(request, letters[n], b"a question", {"x": np.ones(2)})) for n in nodes]
+    >>> reveal = hub.close()
+    >>> taken = [hub.add_shares(n, nodes[n].reveal(reveal)) for n in nodes]
+    >>> decode_total(hub.finish())
+    {'x': array([3., 3.])}
     """
 
     def __init__(self, run: str, *, min_cohort: int = LEAST_COHORT) -> None:
@@ -69,13 +92,14 @@ class MaskingCoordinator:
         self._parts: dict[str, Any] = {}  # sender -> (others, 48)
         self._begun: set[str] = set()  # nodes that replied to the roster
         self._members: tuple[str, ...] = ()
-        self._informed: set[str] = set()  # nodes that have shown to know the tag key
+        self._informed: set[str] = set()  # nodes that are known to have the tag key
         self._envelopes: dict[str, Envelopes] = {}  # of sum t
         self._following: dict[str, Envelopes] = {}  # of sum t + 1
-        self._shown: dict[str, tuple[str, ...]] = {}  # digest of a question -> among whom its total was shown
+        self._shown: dict[str, tuple[str, ...]] = {}  # digest of a question -> nodes in its total
         self._clear_sum()
 
     def _clear_sum(self) -> None:
+        """Forget the open sum."""
         self._question = b""
         self._request: MaskRequest | None = None
         self._masked: dict[str, Masked] = {}
@@ -101,6 +125,7 @@ class MaskingCoordinator:
 
     @property
     def group(self) -> Group:
+        """The nodes of the roster; MaskingRefused while it is still open."""
         if self._group is None:
             raise MaskingRefused("the roster of this run is still open: send it to the nodes first")
         return self._group
@@ -116,7 +141,7 @@ class MaskingCoordinator:
         self.add_envelopes(name, begun.envelopes)
 
     def add_envelopes(self, name: str, envelopes: Envelopes) -> bool:
-        """Take envelopes of the coming sum, or of the one after; False if they come too late to be of use."""
+        """Take envelopes of the coming sum or of the one after it; False if they come too late."""
         self._check_envelopes(name, envelopes)
         if envelopes.t == self.t and self._request is None:
             self._envelopes[name] = envelopes
@@ -127,6 +152,7 @@ class MaskingCoordinator:
         return True
 
     def _check_envelopes(self, name: str, envelopes: Envelopes) -> None:
+        """Refuse envelopes from a stranger or of the wrong shape."""
         if name not in self.group.point:
             raise MaskingRefused(f"{name} is not in the roster of this run")
         if not isinstance(envelopes, Envelopes):
@@ -147,9 +173,9 @@ class MaskingCoordinator:
     # ---- exchange A ----
 
     def ask(self, question: bytes) -> tuple[MaskRequest, dict[str, bytes]]:
-        """What to send to whom: the request, and a letter for each node of the cohort.
+        """Open a sum: the request for all, and a letter for each node of the cohort.
 
-        Asked again while the sum is open, it gives the same request and letters.
+        Called again while the sum is open, it gives the same request and letters.
         """
         if self._request is None:
             self._request = self._open_sum()
@@ -159,11 +185,13 @@ class MaskingCoordinator:
         return self._request, {name: self._letter(name) for name in self._request.cohort}
 
     def _open_sum(self) -> MaskRequest:
+        """The request of a new sum; TooFewClients if too few nodes have sent envelopes."""
         cohort = self._choose_cohort()
         if len(cohort) < self.min_cohort:
             n, all_names = len(self._envelopes), len(self.group.names)
             raise TooFewClients(
-                f"{n} of {all_names} nodes sent envelopes for SUM {self.t}, which are too few: wait for more than two thirds"
+                f"{n} of {all_names} nodes sent envelopes for SUM {self.t}, which are too few: "
+                "wait for more than two thirds"
             )
         if not self._members:
             self._members = tuple(sorted(self._parts))
@@ -171,7 +199,7 @@ class MaskingCoordinator:
         return MaskRequest(self.t, cohort, self._members)
 
     def _choose_cohort(self) -> tuple[str, ...]:
-        """Those with envelopes of whom enough holders have them too."""
+        """The nodes with envelopes, without those of whose holders too few have envelopes."""
         cohort = set(self._envelopes)
         while lonely := {name for name in cohort if not self.group.has_enough_holders(name, cohort)}:
             cohort -= lonely
@@ -179,11 +207,13 @@ class MaskingCoordinator:
 
     @property
     def _asked(self) -> MaskRequest:
+        """The request of the open sum."""
         if self._request is None:
             raise MaskingRefused("no sum is open: ask a question first")
         return self._request
 
     def _letter(self, name: str) -> bytes:
+        """The letter for one node: parts of the tag key, if it needs them, and its neighbours' envelopes."""
         others = [] if name in self._informed else [m for m in self._members if m != name]
         parts = [self._parts[other][self._row(other, name)].tobytes() for other in others]
         inside = set(self._asked.cohort)
@@ -191,11 +221,12 @@ class MaskingCoordinator:
         return sealed.write_letter(parts, [self._envelope(peer, name) for peer in peers])
 
     def _row(self, sender: str, receiver: str) -> int:
-        """Where a receiver stands among all others of a sender."""
+        """The position of a receiver among all nodes but the sender."""
         row = self.group.point[receiver] - 1
         return row - (self.group.point[receiver] > self.group.point[sender])
 
     def _envelope(self, sender: str, receiver: str) -> tuple[bytes, bytes]:
+        """(mask key of the sender, its envelope for the receiver)."""
         envelopes = self._envelopes[sender]
         row = self.group.neighbours[sender].index(receiver)
         return envelopes.mask_key.tobytes(), envelopes.sealed[row].tobytes()
@@ -213,6 +244,7 @@ class MaskingCoordinator:
         return True
 
     def _check_masked(self, name: str, masked: Masked) -> None:
+        """Refuse an answer from outside the cohort, of the wrong shape, or with a wrong signature."""
         if name not in self._asked.cohort:
             raise MaskingRefused(f"{name} is not in the cohort of SUM {self.t}")
         to_limbs(masked.limbs, f"the answer of {name}", layouts.size(masked.layout) + tags.COORDINATES)
@@ -224,7 +256,7 @@ class MaskingCoordinator:
     # ---- exchange B ----
 
     def close(self) -> RevealRequest:
-        """End the wait for answers: who has answered now is in the total, and what to ask them in exchange B."""
+        """Stop waiting for answers: fix who is in the total, and give the request of exchange B."""
         if self._reveal is None:
             answered = self._answered()
             check_answers(self.group, self._asked, answered, self.min_cohort)
@@ -243,7 +275,10 @@ class MaskingCoordinator:
         return True
 
     def _answered(self) -> tuple[str, ...]:
-        """Who is in the total: those who answered alike; of a repeated question, those who were in its first total."""
+        """Who is in the total: the nodes whose answers have the layout that most answers have.
+
+        A repeated question is summed over the nodes of its first total; TooFewClients if one of them is missing.
+        """
         layouts_sent = Counter(masked.layout for masked in self._masked.values())
         most = max(layouts_sent, key=lambda layout: (layouts_sent[layout], layout), default="")
         alike = {name for name, masked in self._masked.items() if masked.layout == most}
@@ -258,6 +293,7 @@ class MaskingCoordinator:
         return tuple(before)
 
     def _leave_out_others(self, answered: tuple[str, ...]) -> None:
+        """Drop the answers that are not in the total, and note why in `refused`."""
         layout = self._masked[answered[0]].layout
         for name in set(self._masked) - set(answered):
             alike = self._masked.pop(name).layout == layout
@@ -288,7 +324,7 @@ class MaskingCoordinator:
         return True
 
     def finish(self) -> Total:
-        """Take the masks off the sum of all answers, and go on to the next sum.
+        """Unmask the sum of all answers and move on to the next sum.
 
         Returns
         -------
@@ -312,7 +348,7 @@ class MaskingCoordinator:
     # ---- for a coordinator that is stopped and resumed ----
 
     def state(self) -> Tree:
-        """Everything to go on from, as a Tree that can be saved."""
+        """Everything needed to continue, as a Tree that can be saved."""
         return {
             "run": self.run,
             "min_cohort": self.min_cohort,
@@ -335,7 +371,7 @@ class MaskingCoordinator:
 
     @classmethod
     def from_state(cls, saved: Mapping[str, Any]) -> MaskingCoordinator:
-        """The coordinator that `state` described."""
+        """The coordinator that `state` saved."""
         self = cls(saved["run"], min_cohort=saved["min_cohort"])
         self.t = saved["t"]
         self._keys, self._parts = dict(saved["keys"]), dict(saved["parts"])
@@ -350,5 +386,5 @@ class MaskingCoordinator:
 
 
 def decode_total(total: Total) -> Tree:
-    """The numbers of a total, shaped as each node's answer."""
+    """The numbers of a total, in the structure of each node's answer."""
     return layouts.decode(total.layout, total.limbs[:, : -tags.COORDINATES])

@@ -1,7 +1,7 @@
-"""Envelopes: shares of a node's two secrets of one sum, sealed for each neighbour with AES-256-GCM.
+"""Envelopes: shares of a node's two secrets of one sum, encrypted for each neighbour with AES-256-GCM. Sends nothing.
 
-The two secrets of node i in sum t: the mask key, from which it and each neighbour derive a mask that cancels between them, and the
-seed of a mask of its own. Each envelope has a key of its own and always the same content, so its nonce may be fixed.
+Node i has two secrets in sum t: the mask key, from which it and each neighbour derive a mask that cancels between them,
+and the seed of a mask of its own. Each envelope has its own key and always the same content, so its nonce may be fixed.
 """
 
 from __future__ import annotations
@@ -24,40 +24,42 @@ _NONCE = bytes(12)
 
 
 class SumSecrets(NamedTuple):
-    """What a node must keep to itself in one sum."""
+    """A node's two secrets in one sum."""
 
     mask_key: bytes  # X25519 private key
     own_seed: bytes  # seed of the node's own mask
 
     @property
     def public_key(self) -> bytes:
+        """The public half of the mask key."""
         return public_bytes(exchange_key(self.mask_key))
 
     @property
     def commitment(self) -> bytes:
-        """By this the coordinator knows that it put the right seed together."""
+        """A digest of the seed, by which the coordinator checks a seed that it recovered."""
         return digest("own seed", self.own_seed)
 
 
 def sum_secrets(root: bytes, t: int) -> SumSecrets:
+    """The secrets of sum t, derived from the node's root secret of the run."""
     return SumSecrets(derive(root, "mask key", t), derive(root, "own seed", t))
 
 
 def split_secrets(secrets: SumSecrets, root: bytes, t: int, threshold: int, points: list[int]) -> list[bytes]:
-    """For each holder's point a share of either secret, 66 bytes together."""
+    """For each holder's point a share of each secret, 66 bytes together."""
     of_key = shamir.split(secrets.mask_key, threshold, points, derive(root, "shares of mask key", t))
     of_seed = shamir.split(secrets.own_seed, threshold, points, derive(root, "shares of own seed", t))
     return [a.to_bytes(SHARE_BYTES, "big") + b.to_bytes(SHARE_BYTES, "big") for a, b in zip(of_key, of_seed)]
 
 
 def seal(channel: bytes, sender: str, receiver: str, t: int, mask_key: bytes, shares: bytes) -> bytes:
-    """82 bytes that only the receiver can open; they also vouch for the sender's mask key."""
+    """The shares as 82 bytes that only the receiver can open; they also authenticate the sender's mask key."""
     key = derive(channel, "envelope", sender, receiver, t)
     return AESGCM(key).encrypt(_NONCE, shares, canonical(sender, receiver, t, mask_key))
 
 
 def open_sealed(channel: bytes, sender: str, receiver: str, t: int, mask_key: bytes, sealed: bytes) -> bytes:
-    """The shares in an envelope; refuses one that the sender did not seal for this sum."""
+    """The shares in an envelope; MaskingRefused if the sender did not seal it for this sum."""
     key = derive(channel, "envelope", sender, receiver, t)
     try:
         return AESGCM(key).decrypt(_NONCE, sealed, canonical(sender, receiver, t, mask_key))
@@ -66,11 +68,12 @@ def open_sealed(channel: bytes, sender: str, receiver: str, t: int, mask_key: by
 
 
 def seal_part(channel: bytes, sender: str, receiver: str, part: bytes) -> bytes:
-    """A node's part of the tag key, for one other node."""
+    """A node's part of the tag key, encrypted for one other node."""
     return AESGCM(derive(channel, "part", sender, receiver)).encrypt(_NONCE, part, None)
 
 
 def open_part(channel: bytes, sender: str, receiver: str, sealed: bytes) -> bytes:
+    """The part of the tag key that a node sealed; MaskingRefused if it is forged."""
     try:
         return AESGCM(derive(channel, "part", sender, receiver)).decrypt(_NONCE, sealed, None)
     except InvalidTag as error:
@@ -78,24 +81,24 @@ def open_part(channel: bytes, sender: str, receiver: str, sealed: bytes) -> byte
 
 
 def pair_seed(mask_key: bytes, peer_public: bytes, name: str, peer: str, t: int) -> bytes:
-    """The seed of the mask that two nodes share in sum t; either side gets the same."""
+    """The seed of the mask that two nodes share in sum t; both compute the same."""
     shared = agree(exchange_key(mask_key), peer_public, peer)
     return derive(shared, "pair mask", sorted((name, peer)), t)
 
 
-# ---- letters: what the coordinator hands each node beside the question ----
+# ---- letters: what the coordinator sends to each node with the question ----
 
 _ROW = KEY_BYTES + SEALED_BYTES
 
 
 def write_letter(parts: list[bytes], envelopes: list[tuple[bytes, bytes]]) -> bytes:
-    """The parts of the tag key (none once the node has them) and (mask key, sealed shares) of each neighbour."""
+    """The parts of the tag key (none once the node has them), then (mask key, envelope) of each neighbour, as bytes."""
     rows = [key + sealed for key, sealed in envelopes]
     return len(parts).to_bytes(4, "big") + b"".join(parts) + b"".join(rows)
 
 
 def read_letter(letter: bytes, n_envelopes: int) -> tuple[list[bytes], list[tuple[bytes, bytes]]]:
-    """The parts and the envelopes in a letter; refuses one of another length."""
+    """(parts, envelopes) of a letter; MaskingRefused if its length is wrong."""
     n_parts = int.from_bytes(letter[:4], "big")
     start = 4 + n_parts * SEALED_PART_BYTES
     if len(letter) != start + n_envelopes * _ROW:

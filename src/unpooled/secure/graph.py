@@ -1,6 +1,8 @@
-"""Who masks with whom: everybody with everybody up to 64 nodes, beyond that each with its k neighbours on a shuffled ring.
+"""Which nodes mask with each other: all pairs up to 64 nodes, beyond that the k nearest on a shuffled ring.
 
-A node's secrets are shared among its holders: its neighbours and itself. `threshold` of them give a secret back.
+Sends nothing.
+
+A node's secrets are shared among its holders: its neighbours and itself. Any `threshold` of them can recover a secret.
 
 References
 ----------
@@ -14,18 +16,18 @@ from collections.abc import Iterable
 from functools import lru_cache
 from math import comb
 
-COMPLETE_UP_TO = 64
+COMPLETE_UP_TO = 64  # nodes for which every pair masks
 CORRUPT = 0.1  # the share of nodes that may collude with the coordinator
 LOST = 0.2  # the share of nodes that may be lost in one sum
-INSECURITY = 2.0**-40  # how often, at most, chance gives the colluding nodes too many shares of somebody
-FAILURE = 2.0**-20  # how often, at most, a sum stops because too many holders of one node are lost
+INSECURITY = 2.0**-40  # largest probability that colluding nodes hold too many shares of some node
+FAILURE = 2.0**-20  # largest probability that a sum fails because too many holders of one node are lost
 
 
 def threshold(n_holders: int) -> int:
-    """How many of the holders' shares give a secret back: more than two thirds.
+    """How many of the holders' shares recover a secret: more than two thirds.
 
-    A node gives a share of one of a peer's two secrets only. To have both, a lying coordinator needs 2 t shares from h
-    holders, so at least h / 3 of the holders must collude with it.
+    A node gives a share of only one of a peer's two secrets. To recover both, a dishonest coordinator needs 2 t shares
+    from h holders, so at least h / 3 of the holders must collude with it.
 
     >>> [threshold(h) for h in (3, 4, 5, 6, 10)]
     [3, 3, 4, 5, 7]
@@ -34,7 +36,7 @@ def threshold(n_holders: int) -> int:
 
 
 def neighbours(names: Iterable[str], salt: bytes) -> dict[str, list[str]]:
-    """The neighbours of each node, sorted by name; the salt decides the order of a large ring."""
+    """The neighbours of each node, sorted by name; the salt determines the order of the ring."""
     ordered = sorted(names)
     n = len(ordered)
     if n <= COMPLETE_UP_TO:
@@ -58,6 +60,7 @@ def degree(n: int) -> int:
 
 
 def _is_safe(n: int, k: int) -> bool:
+    """Whether k neighbours among n nodes keep the probabilities below INSECURITY and FAILURE."""
     corrupt, lost = int(CORRUPT * n), int(LOST * n)
     holders = k + 1
     t = threshold(holders)
@@ -68,6 +71,6 @@ def _is_safe(n: int, k: int) -> bool:
 
 
 def _more_than(c: int, n: int, marked: int, drawn: int) -> float:
-    """P(more than c marked ones among `drawn` of n, without replacement): the hypergeometric tail."""
+    """P(more than c of `drawn` are marked), drawn from n with `marked` ones, without replacement: hypergeometric."""
     ways = sum(comb(marked, i) * comb(n - marked, drawn - i) for i in range(c + 1, min(marked, drawn) + 1))
     return ways / comb(n, drawn)

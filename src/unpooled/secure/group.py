@@ -1,4 +1,4 @@
-"""The nodes of a run as both sides see them: names, keys, neighbours, holders, and what each signs."""
+"""The nodes of a run as both sides see them: names, keys, neighbours, holders, and what each signs. Sends nothing."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class PublicKeys:
 
 
 class Group:
-    """Everything public that follows from a roster: the same at every node and at the coordinator."""
+    """Everything public that follows from a roster; the same at every node and at the coordinator."""
 
     def __init__(self, run: str, roster: Mapping[str, Keys]) -> None:
         if not (isinstance(roster, Mapping) and all(isinstance(name, str) for name in roster)):
@@ -43,7 +43,7 @@ class Group:
         return sorted([*self.neighbours[name], name])
 
     def threshold(self, name: str) -> int:
-        """How many holders' shares give a node's secret back."""
+        """How many holders' shares recover a node's secret."""
         return graph.threshold(len(self.neighbours[name]) + 1)
 
     def holders_in(self, name: str, cohort: Collection[str]) -> list[str]:
@@ -51,13 +51,15 @@ class Group:
         return [holder for holder in self.holders(name) if holder in cohort]
 
     def has_enough_holders(self, name: str, cohort: Collection[str]) -> bool:
+        """Whether enough holders of a node are in a cohort to recover its secrets."""
         return len(self.holders_in(name, cohort)) >= self.threshold(name)
 
     def least_total(self, name: str, cohort: Collection[str], answered: Collection[str]) -> int:
-        """Of how many nodes a total is at least, if nodes like this one accept that so many are lost.
+        """The fewest nodes that a total can have, if all nodes accept as many losses as this one is told of.
 
-        A coordinator may tell each node that others are lost. To leave a node out it needs shares from `threshold` holders that
-        were told so; if each is told of `lost` ones, it can leave out cohort * lost / threshold nodes.
+        A dishonest coordinator may tell each node of other losses. To leave a node out it needs shares from `threshold`
+        holders that were told so. If each node is told of `lost` losses, it can leave out cohort * lost / threshold
+        nodes.
         """
         lost = len(self.holders_in(name, cohort)) - len(self.holders_in(name, answered))
         return len(cohort) - len(cohort) * lost // self.threshold(name)
@@ -65,12 +67,12 @@ class Group:
     def sum_digest(
         self, t: int, cohort: tuple[str, ...], members: tuple[str, ...], question: bytes, layout: str
     ) -> bytes:
-        """What a node signs with its masked answer: which sum, among whom, of what."""
+        """What a node signs with its masked answer: which sum, over which nodes, of which question and layout."""
         return digest("sum", self.digest, t, cohort, members, digest("question", question), layout)
 
 
 def signed_hello(run: str, name: str, exchange: bytes, verify: bytes) -> bytes:
-    """What a node's own key signs in exchange 0."""
+    """What a node signs with its long-term key in exchange 0."""
     return digest("hello", run, name, exchange, verify)
 
 

@@ -1,7 +1,8 @@
-"""Keys: everything secret that a node uses in a run follows from the secret in its vault, by HKDF.
+"""Keys: every secret that a node uses in a run is derived by HKDF from the secret in its vault. Sends nothing.
 
-Three kinds of key pairs: the node's own (ECDSA, `node.key`), which peers may pin by its fingerprint; one X25519 and one Ed25519
-pair per run, signed by the node's own; and one X25519 pair per sum, for the masks of that sum.
+There are three kinds of key pairs: the node's long-term key (ECDSA, `node.key`), which peers may pin by its
+fingerprint; one X25519 and one Ed25519 pair per run, signed by the long-term key; and one X25519 pair per sum, for its
+masks.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ Part = bytes | str | int | Sequence[Any]  # a sequence holds parts again
 
 
 def canonical(*parts: Part) -> bytes:
-    """Bytes that no other sequence of parts has.
+    """The parts as bytes, such that different parts have different bytes.
 
     >>> canonical("ab", "c") == canonical("a", "bc")
     False
@@ -39,6 +40,7 @@ def canonical(*parts: Part) -> bytes:
 
 
 def _canonical(part: Part) -> bytes:
+    """One part as bytes: its kind, its length and its content."""
     if isinstance(part, bytes):
         kind, content = b"b", part
     elif isinstance(part, str):
@@ -56,7 +58,7 @@ def digest(*parts: Part) -> bytes:
 
 
 def derive(key: bytes, *purpose: Part) -> bytes:
-    """32 bytes that follow from a key and what they are for: HKDF-SHA256 (RFC 5869)."""
+    """32 bytes derived from a key for one purpose: HKDF-SHA256 (RFC 5869)."""
     extracted = hmac.digest(_SALT, key, "sha256")
     return hmac.digest(extracted, canonical(*purpose) + b"\x01", "sha256")
 
@@ -65,19 +67,25 @@ def derive(key: bytes, *purpose: Part) -> bytes:
 
 
 def exchange_key(seed: bytes) -> X25519PrivateKey:
+    """The X25519 key of a 32-byte seed."""
     return X25519PrivateKey.from_private_bytes(seed)
 
 
 def signing_key(seed: bytes) -> Ed25519PrivateKey:
+    """The Ed25519 key of a 32-byte seed."""
     return Ed25519PrivateKey.from_private_bytes(seed)
 
 
 def public_bytes(key: X25519PrivateKey | Ed25519PrivateKey) -> bytes:
+    """The public half of a key, 32 bytes."""
     return key.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
 
 
 def agree(key: X25519PrivateKey, peer: bytes, name: str) -> bytes:
-    """The secret that two key pairs share; refuses keys of low order, with which anybody could know it."""
+    """The secret that two key pairs share.
+
+    MaskingRefused for keys of low order, with which anybody could compute it.
+    """
     try:
         return key.exchange(X25519PublicKey.from_public_bytes(peer))
     except ValueError as error:
@@ -87,7 +95,7 @@ def agree(key: X25519PrivateKey, peer: bytes, name: str) -> bytes:
 
 
 def is_signed(signature: bytes, content: bytes, verify_key: bytes) -> bool:
-    """Whether an Ed25519 signature is that of this key over this content."""
+    """Whether this key made this Ed25519 signature of the content."""
     try:
         Ed25519PublicKey.from_public_bytes(verify_key).verify(signature, content)
     except (InvalidSignature, ValueError):
@@ -95,22 +103,22 @@ def is_signed(signature: bytes, content: bytes, verify_key: bytes) -> bool:
     return True
 
 
-# ---- a node's own key pair ----
+# ---- a node's long-term key pair ----
 
 
 def identity_from(secret: bytes) -> ec.EllipticCurvePrivateKey:
-    """A P-384 key pair that follows from a vault secret, for nodes without a `node.key` (clients in one process)."""
+    """A P-384 key pair derived from a vault secret, for nodes without a `node.key` (clients in one process)."""
     wide = derive(secret, "identity", 1) + derive(secret, "identity", 2)
     return ec.derive_private_key(int.from_bytes(wide, "big") % 2**383 + 1, ec.SECP384R1())
 
 
 def identity_bytes(identity: ec.EllipticCurvePrivateKey) -> bytes:
-    """The public half of a node's own key, in DER."""
+    """The public half of a node's long-term key, in DER."""
     return identity.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
 
 
 def fingerprint(identity_public: bytes) -> str:
-    """What people compare and pin: "SHA256:" and 43 letters, as OpenSSH writes it, of the public key in DER.
+    """The fingerprint of a public key in DER, which people compare and pin: "SHA256:" and 43 letters, as in OpenSSH.
 
     >>> fingerprint(b"a public key")[:14]
     'SHA256:C3NI+gO'
@@ -119,12 +127,13 @@ def fingerprint(identity_public: bytes) -> str:
 
 
 def sign_identity(identity: ec.EllipticCurvePrivateKey, content: bytes) -> bytes:
+    """Sign with a node's long-term key: ECDSA with SHA-256."""
     return identity.sign(content, ec.ECDSA(hashes.SHA256()))
 
 
 @lru_cache(maxsize=1024)
 def is_signed_by_identity(signature: bytes, content: bytes, identity_public: bytes) -> bool:
-    """Whether a node's own key signed this content; nodes in one process check each other's once."""
+    """Whether this long-term key signed the content; cached, since nodes in one process check the same ones."""
     try:
         key = load_der_public_key(identity_public)
         if not isinstance(key, ec.EllipticCurvePublicKey):

@@ -1,6 +1,6 @@
-"""An answer as one vector of ring elements and the description that gives its shape back.
+"""An answer as one vector of ring elements, and the description that gives its structure back. Sends nothing.
 
-The description travels in clear: field names, shapes and dtypes, never a number of the answer.
+The description is sent unencrypted: field names, shapes and dtypes, never a number of the answer.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ def encode(answer: Tree, n_clients: int) -> tuple[str, np.ndarray]:
 
 
 def _spec(a: np.ndarray) -> list[Any]:
+    """[dtype, shape] of an array, for JSON."""
     return [a.dtype.newbyteorder("<").str, list(a.shape)]
 
 
@@ -42,10 +43,12 @@ def _holds_words(node: Any) -> bool:
 
 
 def _nothing() -> np.ndarray:
+    """Limbs (3, 0) of an answer without numbers."""
     return np.zeros((ring.LIMBS, 0), ring.LIMB)
 
 
 def _encode_leaf(a: np.ndarray, n_clients: int) -> np.ndarray:
+    """The limbs (3, size) of one array; BadData for numbers that are not real or too wide."""
     if a.dtype.kind in "iu":
         return ring.encode_integers(a.ravel())
     if a.dtype.kind == "f" and a.dtype.itemsize <= 8:
@@ -70,7 +73,7 @@ def decode(layout: str, limbs: np.ndarray) -> Tree:
 
 
 def exact_total(answers: Sequence[Tree]) -> Tree:
-    """The total of answers that are all in this process: the same bits as a masked sum of them, without masks.
+    """The total of answers that are all in this process; the same bits as a masked sum of them.
 
     >>> exact_total([{"x": np.array([0.1, 1e16])}, {"x": np.array([0.2, 1.0])}, {"x": np.array([0.3, -1e16])}])
     {'x': array([0.6, 1. ])}
@@ -86,18 +89,19 @@ def exact_total(answers: Sequence[Tree]) -> Tree:
 
 
 def _decode_leaf(limbs: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """The numbers (size,) of limbs (3, size), as this dtype."""
     if dtype.kind in "iu":
         return ring.decode_integers(limbs, dtype)
     return ring.decode(limbs).astype(dtype)
 
 
 def size(layout: str) -> int:
-    """How many numbers an answer so described holds."""
+    """How many numbers an answer of this description holds."""
     return sum(math.prod(shape) for _, shape in _read(layout)[1])
 
 
 def _read(layout: Any) -> tuple[str, list[tuple[str, list[int]]]]:
-    """The parts of a description that came over the wire; MaskingRefused if it is none."""
+    """(structure, [(dtype, shape), ...]) of a description that was received; MaskingRefused if it is broken."""
     try:
         parts = json.loads(layout)
         structure, specs = parts["structure"], [(dtype, shape) for dtype, shape in parts["leaves"]]

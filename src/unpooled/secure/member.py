@@ -1,4 +1,7 @@
-"""A node as a member of a run: its keys, the roster it accepted, its channels to peers and its envelopes."""
+"""A node as a member of a run: its keys, the roster it accepted, its channels to peers and its envelopes.
+
+Sends nothing.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Member:
-    """What of a node stays the same for a whole run."""
+    """The part of a node that stays the same for a whole run."""
 
     def __init__(
         self,
@@ -35,14 +38,14 @@ class Member:
         self._channels: dict[str, bytes] = {}
 
     def check_cohort(self, n: int, where: str) -> None:
-        """Refuse what would take place among fewer nodes than this one accepts."""
+        """Refuse a sum over fewer nodes than this one accepts; `where` completes the sentence."""
         if n < self.min_cohort:
             raise MaskingRefused(f"{n} nodes {where}, min_cohort of {self.name} is {self.min_cohort}")
 
     # ---- exchange 0: keys ----
 
     def hello(self, run: str) -> Keys:
-        """This node's public keys of a run, signed by its own key; the same however often it is asked."""
+        """This node's public keys of a run, signed by its long-term key; the same on every call."""
         state = self.state
         if state.run not in ("", run):
             raise MaskingRefused(f"{self.name} keeps the keys of another run: begin this one with a new state")
@@ -52,6 +55,7 @@ class Member:
         return state.hello
 
     def _signed_keys(self) -> Keys:
+        """The keys of this run with their signature."""
         identity = self._identity if self._identity is not None else k.identity_from(self._secret)
         exchange, verify = k.public_bytes(self._exchange_key), k.public_bytes(self.signing_key)
         signature = k.sign_identity(identity, signed_hello(self.state.run, self.name, exchange, verify))
@@ -59,21 +63,23 @@ class Member:
 
     @cached_property
     def root(self) -> bytes:
-        """What all of this node's secrets of the run follow from."""
+        """The secret from which all of this node's secrets of the run are derived."""
         return k.derive(self._secret, "run", self.state.run, self.state.fresh)
 
     @cached_property
     def _exchange_key(self):
+        """The X25519 key of the run."""
         return k.exchange_key(k.derive(self.root, "exchange key"))
 
     @cached_property
     def signing_key(self):
+        """The Ed25519 key of the run."""
         return k.signing_key(k.derive(self.root, "signing key"))
 
     # ---- exchange 1: roster ----
 
     def begin(self, roster: Mapping[str, Keys]) -> Begun:
-        """Check who takes part, and give the envelopes of sum 1 and this node's part of the tag key."""
+        """Check the roster; returns the envelopes of sum 1 and this node's part of the tag key."""
         if self.state.hello is None:
             raise MaskingRefused(f"{self.name} was not asked for its keys in this run: start with them")
         group = Group(self.state.run, roster)
@@ -87,6 +93,7 @@ class Member:
         return Begun(to_rows(parts, sealed.SEALED_PART_BYTES), self.envelopes(1))
 
     def _check_roster(self, group: Group) -> None:
+        """Refuse a roster without this node's keys, with too few nodes, repeated keys or wrong signatures."""
         if not self._holds_my_keys(group):
             raise MaskingRefused(
                 f"the roster does not hold the keys that {self.name} gave: the coordinator changed them"
@@ -99,11 +106,13 @@ class Member:
             self._check_peer(group, name)
 
     def _holds_my_keys(self, group: Group) -> bool:
+        """Whether the roster lists the keys that this node gave."""
         listed = group.keys.get(self.name)
         mine = k.public_bytes(self._exchange_key), k.public_bytes(self.signing_key)
         return listed is not None and (listed.exchange, listed.verify) == mine
 
     def _check_peer(self, group: Group, name: str) -> None:
+        """Refuse a peer with an unusable key, another key than the pinned one, or a wrong signature."""
         keys = group.keys[name]
         if name != self.name:
             k.agree(self._exchange_key, keys.exchange, name)  # refuses keys of low order before anything is kept
@@ -113,6 +122,7 @@ class Member:
             raise MaskingRefused(f"the keys of {name} are not signed by its own key: the roster is forged")
 
     def _check_pin(self, name: str, found: str) -> None:
+        """Refuse a peer whose fingerprint `found` is not the pinned one; without pins all are accepted."""
         if self.pins is None:
             return
         if name not in self.pins:
@@ -122,7 +132,7 @@ class Member:
 
     @cached_property
     def group(self) -> Group:
-        """The nodes of the run, once the roster was accepted."""
+        """The nodes of the run; MaskingRefused before the roster was accepted."""
         if not self.state.roster:
             raise MaskingRefused(f"{self.name} has not seen the roster of this run: send it first")
         return Group(self.state.run, self.state.roster)
@@ -140,7 +150,7 @@ class Member:
         return k.derive(self.root, "part of tag key")
 
     def envelopes(self, t: int) -> Envelopes:
-        """The envelopes of sum t: always the same, so a node that missed a sum can be asked for them alone."""
+        """The envelopes of sum t; the same on every call, so a node that missed a sum can be asked for them alone."""
         own = sealed.sum_secrets(self.root, to_count(t))
         peers = self.group.neighbours[self.name]
         shares = self.split(own, t, peers)
@@ -149,7 +159,7 @@ class Member:
         return Envelopes(t, to_array(mask_key), to_array(own.commitment), to_rows(rows, sealed.SEALED_BYTES))
 
     def split(self, own: sealed.SumSecrets, t: int, holders: list[str]) -> dict[str, bytes]:
-        """The shares of this node's secrets for some of its holders."""
+        """The shares of this node's secrets in sum t for some of its holders, by name."""
         points = [self.group.point[name] for name in holders]
         shares = sealed.split_secrets(own, self.root, t, self.group.threshold(self.name), points)
         return dict(zip(holders, shares))

@@ -1,6 +1,6 @@
-"""What travels: NamedTuples of names, numbers and uint8 or uint64 arrays, so that each message is a Tree.
+"""The messages: NamedTuples of names, numbers and uint8 or uint64 arrays, so that each is a Tree.
 
-Rows of an array stand in the order of names that both sides know, so that names are not sent twice.
+Rows of an array are in an order of names that both sides know, so that names are not sent twice.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ class Keys(NamedTuple):
 
     exchange: np.ndarray  # (32,) uint8, X25519
     verify: np.ndarray  # (32,) uint8, Ed25519
-    identity: np.ndarray  # uint8, the node's own public key in DER
-    signature: np.ndarray  # uint8, by the node's own key over the run, its name and both keys
+    identity: np.ndarray  # uint8, the node's long-term public key in DER
+    signature: np.ndarray  # uint8, by the long-term key over the run, the node's name and both keys
 
 
 @message("secure.Envelopes")
@@ -28,7 +28,7 @@ class Envelopes(NamedTuple):
     """A node's mask key of sum t, and the shares of its two secrets, sealed for each neighbour."""
 
     t: int
-    mask_key: np.ndarray  # (32,) uint8, X25519, in clear: the coordinator needs it if a peer is lost
+    mask_key: np.ndarray  # (32,) uint8, X25519, not encrypted: the coordinator needs it if a peer is lost
     commitment: np.ndarray  # (32,) uint8, SHA-256 of the node's own mask seed
     sealed: np.ndarray  # (neighbours, 82) uint8, by neighbour
 
@@ -43,7 +43,7 @@ class Begun(NamedTuple):
 
 @message("secure.MaskRequest")
 class MaskRequest(NamedTuple):
-    """Exchange A, down, the same for all: which sum, among whom. Each node also gets a letter of its own."""
+    """Exchange A, down, the same for all: which sum, over which nodes. Each node also gets its own letter."""
 
     t: int
     cohort: tuple[str, ...]  # names whose envelopes of sum t exist, sorted
@@ -72,9 +72,9 @@ class RevealRequest(NamedTuple):
 
 @message("secure.Shares")
 class Shares(NamedTuple):
-    """Exchange B, up: one share per holder's neighbour in the cohort, and of the node itself.
+    """Exchange B, up: one share for each neighbour in the cohort and for the node itself.
 
-    Of a peer that answered it is a share of its own mask's seed, of a lost one a share of its mask key.
+    For a peer that answered it is a share of the seed of its own mask, for a lost one a share of its mask key.
     """
 
     t: int
@@ -83,7 +83,7 @@ class Shares(NamedTuple):
 
 @message("secure.Total")
 class Total(NamedTuple):
-    """What every node may be told with the next question, and can check: the total with its tag."""
+    """The total with its tag; every node may be sent it with the next question, and can check it."""
 
     t: int
     cohort: tuple[str, ...]
@@ -99,12 +99,12 @@ def to_array(content: bytes) -> np.ndarray:
 
 
 def to_rows(rows: list[bytes], width: int) -> np.ndarray:
-    """Equally long pieces of bytes as a (rows, width) uint8 array."""
+    """Pieces of bytes of equal length as a (rows, width) uint8 array."""
     return to_array(b"".join(rows)).reshape(len(rows), width)
 
 
 def to_bytes(array: Any, what: str, size: int | None = None) -> bytes:
-    """A uint8 array from a message as bytes; refuses another type or size."""
+    """A uint8 array from a message as bytes; MaskingRefused for another type or size."""
     ok = isinstance(array, np.ndarray) and array.dtype == np.uint8 and array.ndim == 1
     if not ok or (size is not None and len(array) != size):
         raise MaskingRefused(f"{what} should be {size if size is not None else 'some'} bytes: the message is damaged")
@@ -112,14 +112,14 @@ def to_bytes(array: Any, what: str, size: int | None = None) -> bytes:
 
 
 def from_rows(array: Any, what: str, shape: tuple[int, int]) -> list[bytes]:
-    """The rows of a uint8 array from a message as bytes; refuses another type or shape."""
+    """The rows of a uint8 array from a message as bytes; MaskingRefused for another type or shape."""
     if not (isinstance(array, np.ndarray) and array.dtype == np.uint8 and array.shape == shape):
         raise MaskingRefused(f"{what} should be {shape[0]} rows of {shape[1]} bytes: the message is damaged")
     return [row.tobytes() for row in array]
 
 
 def to_limbs(array: Any, what: str, size: int) -> np.ndarray:
-    """A (3, size) uint64 array from a message; refuses another type or shape."""
+    """A (3, size) uint64 array from a message; MaskingRefused for another type or shape."""
     ok = isinstance(array, np.ndarray) and array.dtype.kind == "u" and array.dtype.itemsize == 8
     if not ok or array.shape != (3, size):
         raise MaskingRefused(f"{what} should be 3 x {size} limbs: the message is damaged")
@@ -127,7 +127,7 @@ def to_limbs(array: Any, what: str, size: int) -> np.ndarray:
 
 
 def to_names(names: Any, what: str) -> tuple[str, ...]:
-    """Names from a message; refuses anything that is not strings, sorted, each once."""
+    """Names from a message; MaskingRefused unless they are strings, sorted and without repeats."""
     ok = isinstance(names, tuple | list) and all(isinstance(name, str) for name in names)
     if not ok or sorted(set(names)) != list(names):
         raise MaskingRefused(f"{what} should be names in order, each once: the message is damaged")

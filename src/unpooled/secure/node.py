@@ -1,8 +1,10 @@
-"""The node's side of masked sums: per sum one masked answer (3 x numbers, uint64) and one share of 33 bytes per peer go up.
+"""The node's side of masked sums.
 
-`MaskingNode` does no input or output. It answers four kinds of request and refuses, in one sentence, whatever could show this
-node's own share. After each call `to_bytes()` must be in the vault before the reply leaves: a node that is killed and restored
-from there gives the same bytes to the same request.
+Up go, per sum, one masked answer (3 x numbers, uint64) and a share of 33 bytes per peer.
+
+`MaskingNode` does no input or output. It answers four kinds of request and refuses, in one sentence, whatever could
+reveal this node's own share. After each call, `to_bytes()` must be in the vault before the reply leaves: a node that is
+killed and restored from there gives the same bytes to the same request.
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ from unpooled.tree import Tree
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 
-LEAST_COHORT = 3  # of two nodes each would know the other's share
+LEAST_COHORT = 3  # with two nodes, each could subtract its own share from the total
 
 
 class MaskingNode:
@@ -53,15 +55,15 @@ class MaskingNode:
     name : str
         This node's name in the roster.
     secret : bytes
-        32 or more random bytes that never leave the node's vault; all keys follow from them.
-    identity : ec private key, default None
-        The node's own key, which peers pin; None derives one from `secret`.
-    pins : dict of str to str, default None
-        Fingerprint of each peer's own key ("SHA256:..."); None takes the keys that the coordinator names.
-    min_cohort : int, default 3
-        The fewest nodes among whom this node lets its share be added.
-    state : bytes, default None
-        What `to_bytes` gave before, to go on with a run.
+        32 or more random bytes that never leave the node's vault; all keys are derived from them.
+    identity : EllipticCurvePrivateKey or None, default=None
+        The node's long-term key, which peers pin; None derives one from `secret`.
+    pins : dict of str to str or None, default=None
+        Fingerprint of each peer's long-term key ("SHA256:..."); None trusts the keys that the coordinator sends.
+    min_cohort : int, default=3
+        The fewest nodes over which this node lets its share be summed.
+    state : bytes or None, default=None
+        What `to_bytes` returned before, to continue a run.
 
     Attributes
     ----------
@@ -108,15 +110,15 @@ class MaskingNode:
     # ---- exchanges 0 and 1: keys and roster ----
 
     def hello(self, run: str) -> Keys:
-        """This node's public keys of a run, signed by its own key; the same however often it is asked."""
+        """This node's public keys of a run, signed by its long-term key; the same on every call."""
         return self._member.hello(run)
 
     def begin(self, roster: Mapping[str, Keys]) -> Begun:
-        """Check who takes part, and give the envelopes of sum 1 and this node's part of the tag key."""
+        """Check the roster; returns the envelopes of sum 1 and this node's part of the tag key."""
         return self._member.begin(roster)
 
     def envelopes(self, t: int) -> Envelopes:
-        """The envelopes of sum t: always the same, so a node that missed a sum can be asked for them alone."""
+        """The envelopes of sum t; the same on every call, so a node that missed a sum can be asked for them alone."""
         return self._member.envelopes(t)
 
     # ---- exchange A: a masked answer ----
@@ -127,11 +129,11 @@ class MaskingNode:
         Parameters
         ----------
         request : MaskRequest
-            Which sum, among whom; the same for all nodes.
+            Which sum, over which nodes; the same for all nodes.
         letter : bytes
-            What the coordinator passes on to this node alone.
+            What the coordinator sends to this node alone.
         question : bytes
-            Everything that was asked (question, options, parameters), in a form that is the same at every node.
+            What was asked (question, options, parameters), as bytes that are the same at every node.
         answer : Tree
             This node's numbers.
 
@@ -158,6 +160,7 @@ class MaskingNode:
         return Masked(t, masked, layout, to_array(self._member.signing_key.sign(digest)), following)
 
     def _read_request(self, request: MaskRequest) -> tuple[int, tuple[str, ...], tuple[str, ...]]:
+        """(t, cohort, members) of a request; MaskingRefused for names outside the roster."""
         if not isinstance(request, MaskRequest):
             raise MaskingRefused("a masked answer was asked for without saying in which sum")
         cohort, members = to_names(request.cohort, "the cohort"), to_names(request.members, "the members")
@@ -167,6 +170,7 @@ class MaskingNode:
         return to_count(request.t), cohort, members
 
     def _check_may_mask(self, t: int, cohort: tuple[str, ...]) -> None:
+        """Refuse a sum that is over, too small, without this node, or without enough of its holders."""
         if self._state.last is not None and t < self._state.last.t:
             raise MaskingRefused(f"SUM {t} is over: {self.name} has answered SUM {self._state.last.t}")
         self._member.check_cohort(len(cohort), f"are in the cohort of SUM {t}")
@@ -175,13 +179,14 @@ class MaskingNode:
         self._check_holders(cohort, f"are in the cohort of SUM {t}")
 
     def _check_holders(self, names: tuple[str, ...], where: str) -> None:
-        """Refuse a step in which this node's secrets could not be put together: the total would fail."""
+        """Refuse a sum with too few holders of this node's shares: its total could not be unmasked."""
         group = self._member.group
         near, needed = len(group.holders_in(self.name, names)), group.threshold(self.name)
         if near < needed:
             raise MaskingRefused(f"{near} holders of {self.name}'s shares {where}, {needed} are needed")
 
     def _check_same_as_before(self, t: int, digest: bytes, limbs: np.ndarray) -> None:
+        """Refuse to mask twice in one sum unless question, cohort and answer are the same."""
         last = self._state.last
         if last is None or last.t != t:
             return
@@ -212,6 +217,7 @@ class MaskingNode:
         state.tag_key = k.derive(b"".join(opened[name] for name in members), "tag key", state.run, members)
 
     def _peers_in(self, cohort: tuple[str, ...]) -> list[str]:
+        """This node's neighbours in the cohort."""
         inside = set(cohort)
         return [peer for peer in self._member.group.neighbours[self.name] if peer in inside]
 
@@ -225,6 +231,7 @@ class MaskingNode:
         }
 
     def _add_masks(self, limbs: np.ndarray, own: sealed.SumSecrets, t: int, mask_keys: dict[str, bytes]) -> np.ndarray:
+        """The limbs (3, m) with this node's own mask and, with opposite signs at both ends, the pair masks."""
         size = limbs.shape[1]
         total = ring.RingSum(size)
         total.add(limbs)
@@ -238,6 +245,7 @@ class MaskingNode:
         return total.total()
 
     def _remember(self, record: SumRecord) -> None:
+        """Keep the record of a new sum; a repeated request keeps the first record."""
         last = self._state.last
         if last is None or last.t != record.t:
             self._state.last = record
@@ -245,7 +253,7 @@ class MaskingNode:
     # ---- exchange B: shares ----
 
     def reveal(self, request: RevealRequest) -> Shares:
-        """One share for each neighbour in the cohort: of its own mask if it answered, of its mask key if it is lost."""
+        """One share for each neighbour in the cohort: of its own mask's seed if it answered, else of its mask key."""
         record, answered, signatures = self._read_reveal(request)
         self._check_may_reveal(record, answered)
         self._check_signatures(record, answered, signatures)
@@ -256,6 +264,7 @@ class MaskingNode:
         return Shares(record.t, to_rows(rows, SHARE_BYTES))
 
     def _read_reveal(self, request: RevealRequest) -> tuple[SumRecord, tuple[str, ...], list[bytes]]:
+        """(record, names that answered, their signatures); MaskingRefused for another sum than the last."""
         if not isinstance(request, RevealRequest):
             raise MaskingRefused("shares were asked for without saying of which sum")
         t, answered = to_count(request.t), to_names(request.answered, "the names of those who answered")
@@ -267,6 +276,7 @@ class MaskingNode:
         return record, answered, from_rows(request.signatures, "the signatures", (len(answered), k.SIGNATURE_BYTES))
 
     def _check_may_reveal(self, record: SumRecord, answered: tuple[str, ...]) -> None:
+        """Refuse shares that could reveal a single answer: for two sets of nodes, or for too few."""
         t, group = record.t, self._member.group
         if record.revealed is not None and record.revealed != answered:
             raise MaskingRefused(f"the shares of SUM {t} were given for another set of nodes: they are given once")
@@ -285,7 +295,7 @@ class MaskingNode:
             )
 
     def _check_signatures(self, record: SumRecord, answered: tuple[str, ...], signatures: list[bytes]) -> None:
-        """Those who answered signed what this node was asked: the same question among the same nodes."""
+        """Refuse unless those who answered signed the same question over the same nodes."""
         group = self._member.group
         near = set(group.neighbours[self.name])
         every = self.min_cohort > group.threshold(self.name)  # neighbours alone would not make up the least cohort
@@ -295,12 +305,13 @@ class MaskingNode:
 
     @staticmethod
     def _share(held: bytes, answered: bool) -> bytes:
+        """The half of the held shares that is given: of the own seed if the peer answered, else of the mask key."""
         return held[SHARE_BYTES:] if answered else held[:SHARE_BYTES]
 
-    # ---- the total, told with the next question ----
+    # ---- the total, sent with the next question ----
 
     def check_total(self, total: Total, question: bytes) -> Tree:
-        """The total of a sum, after its tag has shown that it is the sum of what the nodes sent.
+        """The numbers of a total, after its tag has shown that it is the sum of what the nodes sent.
 
         Works for sums that this node missed too, once a letter (`learn`) has given it the tag key.
         """

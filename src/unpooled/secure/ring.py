@@ -1,8 +1,9 @@
-"""Numbers as integers modulo 2^192: sums are exact and have the same bits in any order, and masks hide them perfectly.
+"""Numbers as integers modulo 2^192: sums are exact, have the same bits in any order, and masks hide them perfectly.
 
-A number x is the integer round(x 2^96), negative ones in two's complement, kept as three uint64 limbs, the least first:
-an array of m numbers is `limbs` of shape (3, m). A step is 2^-96 = 1.3e-29, so float64 numbers of size 1.2e-13 and more are
-kept exactly. A total may be as large as 2^94 = 2e28; each of n clients may use an n-th of it.
+A number x is the integer round(x 2^96), negative ones in two's complement, kept as three uint64 limbs, the lowest
+first: an array of m numbers is `limbs` of shape (3, m). The resolution is 2^-96 = 1.3e-29, so float64 numbers of
+1.2e-13 and more are kept exactly. A total may be as large as 2^94 = 2e28; each of n clients may use an n-th of it.
+Sends nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _HALF = np.uint64(32)
 
 
 def bits_per_client(n_clients: int) -> int:
-    """The b for which numbers below 2^b of each of n clients cannot overflow in a sum.
+    """The b such that numbers below 2^b of each of n clients cannot overflow in their sum.
 
     >>> bits_per_client(1), bits_per_client(10), bits_per_client(64)
     (94, 90, 88)
@@ -49,6 +50,7 @@ def encode(values: np.ndarray, n_clients: int) -> np.ndarray:
 
 
 def _check_range(values: np.ndarray, bits: int) -> None:
+    """BadData for NaN, infinite numbers and numbers of 2^bits or more."""
     if not np.isfinite(values).all():
         raise BadData(
             "the answer holds NaN or an infinite number, which cannot be part of a masked sum: check the rows"
@@ -92,12 +94,12 @@ def decode_integers(limbs: np.ndarray, dtype: np.dtype) -> np.ndarray:
 
 
 def is_negative(limbs: np.ndarray) -> np.ndarray:
-    """Which of the numbers (m,) are below zero."""
+    """Which of the numbers are negative, (m,) bool."""
     return (limbs[-1] >> np.uint64(63)).astype(bool)
 
 
 def negate(limbs: np.ndarray) -> np.ndarray:
-    """The numbers with the other sign."""
+    """The limbs (3, m) of the numbers with the opposite sign."""
     return subtract(np.zeros_like(limbs), limbs)
 
 
@@ -124,19 +126,21 @@ def subtract(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 class RingSum:
-    """A running sum of many limb arrays, carried once at the end.
+    """A running sum of many limb arrays, whose carries are resolved once at the end.
 
-    It holds 32-bit digits in int64, which have room for 2^31 terms. The uncarried digits would tell more than the sum:
-    they never leave this object.
+    It holds 32-bit digits in int64, which have room for 2^31 terms. The digits before carrying would reveal more than
+    the sum: they never leave this object.
     """
 
     def __init__(self, size: int) -> None:
         self._digits = np.zeros((LIMBS, size, 2), np.int64)
 
     def add(self, limbs: np.ndarray) -> None:
+        """Add limbs (3, m)."""
         self._digits += _digits(limbs)
 
     def subtract(self, limbs: np.ndarray) -> None:
+        """Subtract limbs (3, m)."""
         self._digits -= _digits(limbs)
 
     def total(self) -> np.ndarray:
@@ -164,5 +168,5 @@ def from_integer(value: int) -> np.ndarray:
 
 
 def to_integer(limbs: np.ndarray) -> int:
-    """One number (3, 1), read without a sign, as a Python integer."""
+    """One number (3, 1), read as unsigned, as a Python integer."""
     return int.from_bytes(np.ascontiguousarray(limbs, LIMB).tobytes(), "little")

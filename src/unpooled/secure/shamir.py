@@ -1,4 +1,4 @@
-"""Shamir's secret sharing: any t of n shares give the secret, fewer tell nothing about it.
+"""Shamir's secret sharing: any t of n shares give the secret, fewer say nothing about it. Sends nothing.
 
 The field is the integers modulo 2^256 + 297, the smallest prime above 2^256, so that any 32 bytes can be shared.
 
@@ -15,7 +15,7 @@ from functools import lru_cache
 
 PRIME = 2**256 + 297
 SHARE_BYTES = 33
-_WIDE = 48  # bytes drawn for one coefficient: so many that the remainder modulo PRIME is uniform
+_WIDE = 48  # bytes drawn for one coefficient: enough that the remainder modulo PRIME is uniform
 
 
 def split(secret: bytes, threshold: int, points: Sequence[int], seed: bytes) -> list[int]:
@@ -32,6 +32,7 @@ def split(secret: bytes, threshold: int, points: Sequence[int], seed: bytes) -> 
 
 
 def _evaluate(coefficients: Sequence[int], x: int) -> int:
+    """The polynomial at x, modulo PRIME, by Horner's scheme."""
     value = 0
     for c in coefficients:
         value = (value * x + c) % PRIME
@@ -39,7 +40,7 @@ def _evaluate(coefficients: Sequence[int], x: int) -> int:
 
 
 def combine(shares: Mapping[int, int]) -> bytes:
-    """The secret from exactly as many shares as the threshold, given by point; false shares give a false secret."""
+    """The secret from exactly as many shares as the threshold, given by point; a false share gives a false secret."""
     points = tuple(sorted(shares))
     value = sum(w * shares[x] for w, x in zip(_weights(points), points)) % PRIME
     return value.to_bytes(SHARE_BYTES, "big")[1:]
@@ -47,7 +48,7 @@ def combine(shares: Mapping[int, int]) -> bytes:
 
 @lru_cache(maxsize=256)
 def _weights(points: tuple[int, ...]) -> tuple[int, ...]:
-    """Lagrange's weights at zero."""
+    """Lagrange weights at 0 for these points."""
     weights = []
     for i in points:
         top = bottom = 1

@@ -1,4 +1,4 @@
-"""What a node must remember of a run, as bytes for its vault."""
+"""What a node must remember of a run, as bytes for its vault. Sends nothing."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ class SumRecord:
     """The latest sum that this node answered."""
 
     t: int
-    digest: bytes  # what was asked of whom
-    question: bytes
+    digest: bytes  # of the question and the nodes it was asked of
+    question: bytes  # digest
     answer: bytes  # digest of this node's own numbers
     cohort: tuple[str, ...]
-    held: dict[str, bytes]  # shares of peers' secrets, of this node's too
+    held: dict[str, bytes]  # name -> shares of its secrets, this node included
     revealed: tuple[str, ...] | None = None  # who had answered, once shares were given
 
 
@@ -28,15 +28,18 @@ class NodeState:
     """A node's memory of one run; its long-term secret is not part of it."""
 
     run: str = ""
-    fresh: bytes = b""  # drawn once a run: a forgotten run that is begun again has other keys
+    fresh: bytes = b""  # random, drawn once per run: a run that was forgotten and begun again has other keys
     hello: Keys | None = None
     roster: dict[str, Keys] = field(default_factory=dict)
     members: tuple[str, ...] = ()
     tag_key: bytes = b""
     last: SumRecord | None = None
-    unmasked: dict[bytes, bytes] = field(default_factory=dict)  # question -> among whom its total was shown
+    unmasked: dict[bytes, bytes] = field(
+        default_factory=dict
+    )  # digest of a question -> digest of the nodes in its total
 
     def to_bytes(self) -> bytes:
+        """The state as JSON bytes."""
         content = {
             "run": self.run,
             "fresh": self.fresh.hex(),
@@ -51,6 +54,7 @@ class NodeState:
 
     @classmethod
     def from_bytes(cls, content: bytes) -> NodeState:
+        """The state that `to_bytes` wrote; MaskingRefused if it is damaged."""
         try:
             return cls._from_json(json.loads(content))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -58,6 +62,7 @@ class NodeState:
 
     @classmethod
     def _from_json(cls, saved: dict[str, Any]) -> NodeState:
+        """The state from parsed JSON."""
         return cls(
             run=saved["run"],
             fresh=bytes.fromhex(saved["fresh"]),
@@ -71,14 +76,17 @@ class NodeState:
 
 
 def _keys_to_json(keys: Keys | None) -> list[str] | None:
+    """Keys as hexadecimal strings."""
     return None if keys is None else [part.tobytes().hex() for part in keys]
 
 
 def _keys_from_json(saved: Any) -> Any:
+    """Keys from hexadecimal strings."""
     return None if saved is None else Keys(*[to_array(bytes.fromhex(part)) for part in saved])
 
 
 def _record_to_json(record: SumRecord | None) -> dict[str, Any] | None:
+    """A record as values that JSON can hold."""
     if record is None:
         return None
     return {
@@ -93,6 +101,7 @@ def _record_to_json(record: SumRecord | None) -> dict[str, Any] | None:
 
 
 def _record_from_json(saved: Any) -> SumRecord | None:
+    """The record that `_record_to_json` wrote."""
     if saved is None:
         return None
     return SumRecord(

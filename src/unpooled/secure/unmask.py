@@ -1,4 +1,7 @@
-"""Taking the masks off a sum: own masks of those who answered, and what is left of pair masks with those who did not."""
+"""Unmasking a sum: remove the own masks of nodes that answered, and their pair masks with nodes that did not.
+
+Sends nothing.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ def unmask(
     masked: Mapping[str, Masked],
     shares: Mapping[str, Shares],
 ) -> np.ndarray:
-    """The total (3, m) over those who answered."""
+    """The total (3, m), as limbs, over the nodes that answered."""
     size = masked[reveal.answered[0]].limbs.shape[1]
     total = ring.RingSum(size)
     by_owner = _by_owner(group, request, shares)
@@ -36,7 +39,7 @@ def unmask(
 
 
 def _by_owner(group: Group, request: MaskRequest, shares: Mapping[str, Shares]) -> dict[str, dict[int, int]]:
-    """Shares by whose secret they are of, then by the holder's point."""
+    """Shares by the node whose secret they are of, then by the holder's point."""
     cohort = set(request.cohort)
     out: dict[str, dict[int, int]] = {}
     for holder, message in shares.items():
@@ -46,17 +49,19 @@ def _by_owner(group: Group, request: MaskRequest, shares: Mapping[str, Shares]) 
 
 
 def _own_seed(group: Group, name: str, sent: Envelopes, shares: dict[int, int]) -> bytes:
+    """The seed of a node's own mask, recovered from shares and checked against its commitment."""
     wanted = sent.commitment.tobytes()
     return _recover(group, name, shares, lambda seed: digest("own seed", seed) == wanted)
 
 
 def _mask_key(group: Group, name: str, sent: Envelopes, shares: dict[int, int]) -> bytes:
+    """The mask key of a lost node, recovered from shares and checked against its public key."""
     wanted = sent.mask_key.tobytes()
     return _recover(group, name, shares, lambda key: public_bytes(exchange_key(key)) == wanted)
 
 
 def _recover(group: Group, name: str, shares: dict[int, int], is_right) -> bytes:
-    """A secret from as many shares as are needed; where a share is false, others are tried."""
+    """A secret from as many shares as are needed; if a share is false, other combinations are tried."""
     points = sorted(shares)
     needed = group.threshold(name)
     for start in range(len(points) if len(points) > needed else 1):
@@ -76,7 +81,7 @@ def _remove_pairs(
     envelopes: Mapping[str, Envelopes],
     shares: dict[int, int],
 ) -> None:
-    """Take off the masks that nodes who answered share with one that did not."""
+    """Remove the pair masks of one lost node with the nodes that answered."""
     answered = set(reveal.answered)
     peers = [peer for peer in group.neighbours[lost] if peer in answered]
     if not peers:

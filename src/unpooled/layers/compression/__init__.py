@@ -1,8 +1,8 @@
-"""`Compressed(fed)`: fewer bytes for the answers to any question. Adds one step, `compressed.compress`, to every SUM and GATHER.
+"""`Compressed(fed)`: fewer bytes per answer. Adds the step `compressed.compress` to every SUM and GATHER.
 
-Read in this order: `layer` (the layer and its client step), `quantisers` (numbers to small integers), `message` (any answer as bytes, as
-changes of what both ends remember), `codec` (the hook for models with a scaling of their own, such as FedEM), `blocks` (matrices as
-bytes, for codecs), `coding` (small integers to bits).
+Read in this order: `layer` (the layer and its client step), `quantisers` (floats to small integers), `message` (any
+answer as bytes, sent as the change of what both ends remember), `codec` (for models with a scaling of their own, such
+as FedEM), `blocks` (matrices as bytes, for codecs), `coding` (small integers to bits).
 """
 
 from unpooled.layers.compression import blocks

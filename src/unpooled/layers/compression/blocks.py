@@ -1,6 +1,7 @@
-"""Matrices as bytes: each is quantised row by row, so that no bucket of the quantiser holds numbers of two rows. Sends nothing.
+"""Matrices as bytes, for codecs: quantised row by row, so that no bucket spans two rows. Sends nothing.
 
-Bytes: the lengths of all matrices but the last (4 bytes each), then the matrices. Zeros alone take no bytes at all.
+Format: the byte lengths of all matrices but the last (4 bytes each), then the encoded matrices. Where all matrices are
+zero, nothing is written.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from unpooled.layers.compression.quantisers import Dither
 
 
 def encode(quantiser: Any, blocks: Sequence[np.ndarray], rng: np.random.Generator) -> bytes:
-    """The bytes from which `decode` reads the quantised matrices."""
+    """The matrices, each (rows, length), as bytes; `decode` gives the quantised matrices back."""
     if not any(block.any() for block in blocks):
         return b""
     parts = [_encode_block(quantiser, block, rng) for block in blocks]
@@ -25,7 +26,7 @@ def encode(quantiser: Any, blocks: Sequence[np.ndarray], rng: np.random.Generato
 def decode(
     quantiser: Any, shapes: Sequence[tuple[int, int]], content: bytes, rng: np.random.Generator
 ) -> list[np.ndarray]:
-    """The quantised matrices; ValueError for bytes that `encode` never writes."""
+    """The quantised matrices of these shapes; ValueError for bytes that `encode` never writes."""
     if not content:
         return [np.zeros(shape) for shape in shapes]
     head = 4 * (len(shapes) - 1)
@@ -37,20 +38,22 @@ def decode(
 
 
 def _encode_block(quantiser: Any, block: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    quantiser, padding = _for_rows_of(block.shape[1], quantiser)
+    """One matrix (rows, length) as uint8 bytes; each row is padded to whole buckets."""
+    quantiser, padding = _aligned_to_rows(block.shape[1], quantiser)
     padded = np.pad(block, ((0, 0), (0, padding)))
     return quantiser.encode(padded.ravel(), rng)
 
 
 def _decode_block(quantiser: Any, shape: tuple[int, int], part: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """The matrix of this shape from its bytes, without the padding."""
     rows, length = shape
-    quantiser, padding = _for_rows_of(length, quantiser)
+    quantiser, padding = _aligned_to_rows(length, quantiser)
     numbers = quantiser.decode(part, rows * (length + padding), rng)
     return numbers.reshape(rows, length + padding)[:, :length]
 
 
-def _for_rows_of(length: int, quantiser: Any) -> tuple[Any, int]:
-    """(quantiser whose buckets fit a whole number of times into a padded row, numbers of padding)."""
+def _aligned_to_rows(length: int, quantiser: Any) -> tuple[Any, int]:
+    """(quantiser whose buckets divide a padded row evenly, number of padding columns) for rows of this length."""
     if not isinstance(quantiser, Dither):
         return quantiser, 0
     buckets = max(1, round(length / quantiser.bucket))

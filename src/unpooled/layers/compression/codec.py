@@ -1,7 +1,7 @@
-"""Codecs: how a model brings its own scaling to `Compressed`.
+"""Codecs: how a model brings its own scaling to `Compressed`. Sends nothing by itself.
 
-`Compressed` turns any answer into bytes by a general rule. A question may register a codec that does it better, because it knows what the
-numbers mean: FedEM's codec scales statistics by the current covariances and keeps its own memories. Sends nothing by itself.
+`Compressed` turns any answer into bytes by a general rule. A question may register a codec that does better because it
+knows what the numbers mean: FedEM's codec scales statistics by the current covariances and keeps its own memories.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from unpooled.tree import Tree
 
 
 class Scheme(NamedTuple):
-    """How coarse a message is."""
+    """How answers are compressed: the quantiser and the step of the clients' memories."""
 
     quantiser: Any
-    alpha: float  # step of the clients' memories; 0 keeps none
+    alpha: float  # step of the clients' memories; 0 for no memory
 
 
 class Decoder(NamedTuple):
@@ -29,19 +29,19 @@ class Decoder(NamedTuple):
 
 
 class Codec(Protocol):
-    """Both sides of the compression of one question."""
+    """Both sides of the compression of one question, the client's (`encode`) and the server's (`decoder`)."""
 
     def settings(self, ask: Ask) -> dict[str, Any]:
-        """What the client's side must know, as JSON."""
+        """What the client's side must know, as values that JSON can hold."""
 
     def size(self, ask: Ask, down: Tree) -> int:
-        """The number of numbers that are quantised in one answer."""
+        """How many numbers of one answer are quantised."""
 
     def encode(self, up: Tree, client: Client, scheme: Scheme, settings: dict[str, Any]) -> bytes:
-        """The message for an answer; updates what the client remembers."""
+        """The message for one answer; updates the client's memory."""
 
     def decoder(self, ask: Ask, down: Tree, scheme: Scheme, journal: Journal) -> Decoder:
-        """How the server reads the messages; a ValueError refuses one."""
+        """The functions by which the server reads the messages; they raise ValueError to refuse one."""
 
 
 CODECS: dict[str, Codec] = {}  # name of a question -> its codec

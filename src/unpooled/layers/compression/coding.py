@@ -1,7 +1,8 @@
-"""Small whole numbers to bytes and back, without loss: Huffman codes, or bit planes where these are shorter.
+"""Small integers to bytes and back, without loss: Huffman codes, or bit planes where these are shorter. Sends nothing.
 
-Planes cost one bit a zero and, for others, a sign and a magnitude of fixed width; they have no header and suit short messages.
-Huffman codes (raw deflate without matches) come within 2 % of the entropy of long ones.
+Bit planes use one bit for a zero; every other number also has a sign bit and a magnitude of fixed width. They need no
+header, which suits short messages. Huffman codes (raw deflate without string matches) come within 2 % of the entropy of
+long messages.
 """
 
 from __future__ import annotations
@@ -11,38 +12,39 @@ import zlib
 import numpy as np
 
 PLANES, HUFFMAN = 0, 1
-GROUP_FROM = 32_768  # numbers; below, the longer code table of grouped numbers costs more than it saves
+GROUP_FROM = 32_768  # fewer numbers are not grouped: the longer code table would cost more than it saves
 
 
 def pack(symbols: np.ndarray, levels: int) -> np.ndarray:  # (q,) int8 in [-levels, levels] -> uint8
-    """The bytes from which `unpack` gives the numbers back; the first one says how."""
-    way, body = HUFFMAN, _huffman(symbols, levels)
+    """Integers (q,) in [-levels, levels] as bytes; the first byte says which of the two codes follows."""
+    code, body = HUFFMAN, _huffman(symbols, levels)
     if len(symbols) < GROUP_FROM:
         planes = _planes(symbols, levels)
-        way, body = (PLANES, planes) if len(planes) < len(body) else (way, body)
-    return np.concatenate([np.array([way], np.uint8), body])
+        code, body = (PLANES, planes) if len(planes) < len(body) else (code, body)
+    return np.concatenate([np.array([code], np.uint8), body])
 
 
 def unpack(packed: np.ndarray, size: int, levels: int) -> np.ndarray:  # -> (q,) int8
-    """ValueError for bytes that `pack` never gives."""
+    """The integers (q,) that `pack` was given; ValueError for bytes that `pack` never writes."""
     if not len(packed) or packed[0] not in (PLANES, HUFFMAN):
         raise ValueError(f"{size} numbers do not say how they are packed")
     return (_from_huffman if packed[0] == HUFFMAN else _from_planes)(packed[1:], size, levels)
 
 
 def expect(found: int, wanted: int, size: int) -> None:
-    """ValueError where another number of bytes arrived than `size` numbers take."""
+    """Raise ValueError unless the `found` bytes are the `wanted` ones that `size` numbers take."""
     if found != wanted:
         raise ValueError(f"{found} bytes stand for {size} numbers that take {wanted}")
 
 
-# ---- planes: which are zero, signs, magnitudes less one ----
+# ---- bit planes: which are nonzero, signs, magnitudes minus one ----
 
 
 def _planes(symbols: np.ndarray, levels: int) -> np.ndarray:
-    some = symbols != 0
-    values = symbols[some]
-    parts = [np.packbits(some), np.packbits(values < 0)]
+    """Three bit planes: which numbers are nonzero, their signs, their magnitudes minus one."""
+    nonzero = symbols != 0
+    values = symbols[nonzero]
+    parts = [np.packbits(nonzero), np.packbits(values < 0)]
     width = _width(levels)
     if width:
         parts.append(np.packbits(np.unpackbits((np.abs(values) - 1).astype(np.uint8)[:, None], axis=1)[:, -width:]))
@@ -50,9 +52,10 @@ def _planes(symbols: np.ndarray, levels: int) -> np.ndarray:
 
 
 def _from_planes(packed: np.ndarray, size: int, levels: int) -> np.ndarray:
+    """The integers (size,) of bit planes; ValueError for another number of bytes or a number beyond `levels`."""
     cut = -(-size // 8)
-    some = np.unpackbits(packed[:cut], count=size).astype(bool)
-    n, width = int(some.sum()), _width(levels)
+    nonzero = np.unpackbits(packed[:cut], count=size).astype(bool)
+    n, width = int(nonzero.sum()), _width(levels)
     expect(len(packed), cut - (-n // 8) - (-n * width // 8), size)
     signs, rest = np.unpackbits(packed[cut : cut - (-n // 8)], count=n), packed[cut - (-n // 8) :]
     magnitudes = np.ones(n, np.int8)
@@ -62,12 +65,12 @@ def _from_planes(packed: np.ndarray, size: int, levels: int) -> np.ndarray:
         if magnitudes.max() > levels:
             raise ValueError(f"a number is beyond {levels} levels")
     symbols = np.zeros(size, np.int8)
-    symbols[some] = np.where(signs, -magnitudes, magnitudes)
+    symbols[nonzero] = np.where(signs, -magnitudes, magnitudes)
     return symbols
 
 
 def _width(levels: int) -> int:
-    """Bits of a magnitude from 1 to levels."""
+    """Bits of a magnitude from 1 to `levels`."""
     return (levels - 1).bit_length()
 
 
@@ -75,12 +78,14 @@ def _width(levels: int) -> int:
 
 
 def _huffman(symbols: np.ndarray, levels: int) -> np.ndarray:
+    """Integers (q,) as Huffman codes."""
     deflate = zlib.compressobj(1, zlib.DEFLATED, -15, 9, zlib.Z_HUFFMAN_ONLY)
     packed = deflate.compress(_grouped(symbols, levels).tobytes()) + deflate.flush()
     return np.frombuffer(packed, np.uint8)
 
 
 def _from_huffman(packed: np.ndarray, size: int, levels: int) -> np.ndarray:
+    """The integers (size,) of Huffman codes; ValueError for another count or a number beyond `levels`."""
     base, group = 2 * levels + 1, _group(size, levels)
     grouped = np.frombuffer(inflated(packed.tobytes(), -(-size // group)), np.uint8)
     expect(len(grouped), -(-size // group), size)
@@ -93,7 +98,7 @@ def _from_huffman(packed: np.ndarray, size: int, levels: int) -> np.ndarray:
 
 
 def inflated(packed: bytes, most: int, known: bytes = b"") -> bytes:
-    """What raw deflate has packed, beside what was `known` before; ValueError beyond `most` bytes, before memory is taken."""
+    """Inflate raw deflate data with the dictionary `known`; ValueError beyond `most` bytes, before allocating them."""
     unpacker = zlib.decompressobj(-15, zdict=known)
     try:
         text = unpacker.decompress(packed, most + 1)
@@ -105,7 +110,7 @@ def inflated(packed: bytes, most: int, known: bytes = b"") -> bytes:
 
 
 def _grouped(symbols: np.ndarray, levels: int) -> np.ndarray:
-    """As many numbers as fit into a byte, as digits of one number."""
+    """Several integers per byte, as digits in base 2 levels + 1: (ceil(q / group),) uint8."""
     base, group = 2 * levels + 1, _group(len(symbols), levels)
     digits = (symbols + np.int8(levels)).astype(np.uint8)
     if group == 1:
@@ -118,15 +123,17 @@ def _grouped(symbols: np.ndarray, levels: int) -> np.ndarray:
 
 
 def _group(size: int, levels: int) -> int:
+    """How many integers go into one byte: 1 in short messages, else as many as fit."""
     if size < GROUP_FROM:
         return 1
     return max(g for g in range(1, 6) if (2 * levels + 1) ** g <= 256)
 
 
-# ---- a length: seven bits a byte, the last one below 128 ----
+# ---- lengths ----
 
 
 def length(n: int) -> bytes:
+    """A length as bytes: seven bits per byte, lowest first; the last byte is below 128."""
     out = b""
     while n >= 128:
         out, n = out + bytes([n % 128 + 128]), n // 128
@@ -134,7 +141,7 @@ def length(n: int) -> bytes:
 
 
 def read_length(content: bytes, at: int) -> tuple[int, int]:
-    """(the length that begins there, where it ends)."""
+    """(the length that starts at position `at`, the position after it); ValueError if it is cut off."""
     n, shift = 0, 0
     while True:
         if at >= len(content) or shift > 56:

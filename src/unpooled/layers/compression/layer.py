@@ -1,9 +1,9 @@
 """The layer `Compressed`: each client sends the change of its answer since the last one, quantised and entropy-coded.
 
-The change is taken against a memory that both ends keep (V <- V + alpha Q(answer - V)): what quantisation loses is sent later, and a fit
-that converges sends smaller and smaller errors. The first answer of a client has eight bits per number and carries its shapes; integers
-and small arrays are sent unchanged. The server keeps one memory per client and question. A question with a codec (`codec.py`) is
-compressed by it instead.
+The change is taken against a memory that both ends keep, V <- V + alpha Q(answer - V). What quantisation loses is sent
+later, so a fit that converges makes smaller and smaller errors. The first answer of a client has eight bits per number
+and carries its shapes; integers and small arrays are sent unchanged. The server keeps one memory per client and
+question. A question with a codec (`codec.py`) is compressed by its codec instead.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from unpooled.layers.compression.quantisers import QUANTISERS, Dither, TopK, mem
 from unpooled.parameters import at_least, flag, within
 from unpooled.tree import Tree
 
-MEMORY_KEY = "compressed"  # a client keeps its memories under this word and the question's name
-ANY_SIZE = 10**9  # memory_step for answers of a size that is not known yet
+MEMORY_KEY = "compressed"  # a client's memory is stored in its state under this word and the question's name
+ANY_SIZE = 10**9  # stands for the size of an answer that is not known yet
 EVERYONE = "*"  # in a list of clients
 REMEDY = "it is asked afresh, start that client again if it goes on"
 
@@ -61,25 +61,33 @@ class Compressed(Layer):
     Parameters
     ----------
     inner : Federation
-        Whose answers are compressed.
+        The federation whose answers are compressed.
     levels : int, default=7
-        Levels each way of the random rounding, 1 to 127; short for ``quantiser=Dither(levels)``.
+        Levels of the random rounding on each side of zero, 1 to 127; short for ``quantiser=Dither(levels)``.
     quantiser : quantiser, str or dict, default=None
-        Instead of `levels`, any quantiser of `unpooled.layers.compression`: ``"cast"``, ``{"name": "sparsify", "keep": 0.5}``,
-        ``TopK(0.1)``.
+        Instead of `levels`, any quantiser of `unpooled.layers.compression`, such as ``"cast"``, ``TopK(0.1)`` or
+        ``{"name": "sparsify", "keep": 0.5}``.
     memory : bool, default=True
-        Whether changes of the answers are sent; otherwise every answer is quantised whole. Top-k needs it as its error feedback.
+        Whether changes of the answers are sent; otherwise every answer is quantised whole. Top-k needs it for error
+        feedback.
     alpha : float, default=None
         Step of the memory, above 0 and at most 1. None is 1 / (1 + omega) with omega the usual relative variance of the
         quantiser; 1 for top-k.
     max_bytes : int, default=2**28
-        An answer whose numbers would take up more memory once decoded is refused before memory is allocated.
+        An answer that would take up more memory once decoded is refused before that memory is allocated.
+
+    Attributes
+    ----------
+    quantiser : Dither, Sparsify, TopK, Cast or Identity
+        The quantiser in use.
+    memory, alpha, max_bytes
+        As given.
 
     Notes
     -----
-    A model may register a codec for a question of its own. `FedEM` and `VRFedEM` do: their answers are scaled by the current
-    parameters, and the server keeps the sum of the clients' memories, not one per client. ``FedEM(levels=3)`` over ``fed`` and
-    ``FedEM()`` over ``Compressed(fed, levels=3)`` send the same messages.
+    A model may register a codec for its own questions. `FedEM` and `VRFedEM` do: their answers are scaled by the
+    current parameters, and the server keeps the sum of the clients' memories, not one per client. ``FedEM(levels=3)``
+    over ``fed`` and ``FedEM()`` over ``Compressed(fed, levels=3)`` send the same messages.
 
     The server reads single answers, so `Compressed` cannot be combined with `SecureSum`.
 
@@ -94,7 +102,8 @@ class Compressed(Layer):
     >>> import unpooled as up
     >>> sites = {name: np.random.default_rng(i).normal(size=(200, 6)) for i, name in enumerate("abcd")}
     >>> sizes = {}
-    >>> for name, fed in {"plain": up.federate(sites), "compressed": up.Compressed(up.federate(sites), levels=7)}.items():
+    >>> plain, compressed = up.federate(sites), up.Compressed(up.federate(sites), levels=7)
+    >>> for name, fed in {"plain": plain, "compressed": compressed}.items():
     ...     model = up.GaussianMixture(3, random_state=0, max_iter=10, tol=0).fit(fed)
     ...     sizes[name] = sum(row["bytes_up"] for row in model.history_)
     >>> sizes["compressed"] < sizes["plain"] / 3
@@ -140,11 +149,13 @@ class Compressed(Layer):
     # ---- questions ----
 
     def sum(self, ask: Ask, down: Tree) -> Tree:
+        """Ask for a SUM whose answers are compressed, by the question's codec if it has one."""
         codec = CODECS.get(ask.name)
         wrapped = self.wrap(ask) if codec is None else self._wrapped_by(codec, ask, down)
         return self.inner.sum(wrapped, down)
 
     def tell(self, ask: Ask, down: Tree) -> None:
+        """Pass a TELL on unchanged."""
         self.inner.tell(ask, down)  # no answer comes back that could be compressed
 
     def wrap(self, ask: Ask) -> Ask:
@@ -158,7 +169,10 @@ class Compressed(Layer):
         )
 
     def _forgetful(self, question: str) -> list[str]:
-        """The clients that must forget their memory of a question: those the server could not read, or all before the first answer."""
+        """Clients that must drop their memory of a question: those whose message the server could not read, or all.
+
+        All clients drop it while the server has no memory of the question itself.
+        """
         if not any(question in memories for memories in self._memories.values()):
             return [EVERYONE]
         return sorted(self._forget)
@@ -169,6 +183,7 @@ class Compressed(Layer):
         decoder = codec.decoder(ask, down, scheme, self.journal)
 
         def decode(sent: Tree, name: str) -> Tree:
+            """The numbers of one client's message; SchemaError if it cannot be read."""
             try:
                 return decoder.decode(received_bytes(sent), name)
             except ValueError as error:
@@ -186,10 +201,11 @@ class Compressed(Layer):
         )
 
     def _undo(self, options: Mapping[str, Any]) -> Callable[[Tree, str], Tree]:
-        """How the server reads an answer that was compressed by the general rule."""
+        """The function by which the server reads an answer that was compressed by the general rule."""
         question = options["question"]
 
         def undo(sent: Tree, name: str) -> Tree:
+            """The answer of client `name`; SchemaError if its message cannot be read."""
             memories = self._memories.setdefault(name, {}) if self.memory else {}
             coding = _coding(**options, moment=(self.journal.seed, self.journal.round), name=name)
             self._forget.add(name)  # until its message could be read
@@ -206,12 +222,13 @@ class Compressed(Layer):
     # ---- checkpoints ----
 
     def snapshot(self) -> Tree:
-        memories = {
-            name: dict(questions) for name, questions in self._memories.items()
-        }  # later answers do not change it
+        """The inner federation's snapshot and the server's memories."""
+        # copied, so that later answers do not change the snapshot
+        memories = {name: dict(questions) for name, questions in self._memories.items()}
         return {"inner": self.inner.snapshot(), "memories": memories}
 
     def restore(self, saved: Tree) -> None:
+        """Go on from a snapshot; an empty one clears the memories."""
         self.inner.restore(saved.get("inner", {}))
         self._memories.clear()
         self._memories.update({name: dict(questions) for name, questions in saved.get("memories", {}).items()})
@@ -227,6 +244,6 @@ def compression_of(fed: Any) -> Compressed | None:
 def _coding(
     quantiser: Mapping, alpha: float | None, question: str, moment: tuple[int, int], name: str
 ) -> message.Coding:
-    """What both ends use for one message. Both draw alike, apart from what the question draws itself."""
+    """What both ends use for one message; both draw the same random numbers, from a stream of their own."""
     rng = generator(*moment, f"{name}, {MEMORY_KEY}")
     return message.Coding(resolve(quantiser, QUANTISERS, "quantiser"), alpha, rng)

@@ -1,10 +1,10 @@
-"""Any answer as bytes: the change of every array since the last answer, and what both ends then remember. Sends nothing by itself.
+"""Any answer as bytes: the change of every array since the last answer, and what both ends remember then.
 
-An answer that is a dict is remembered entry by entry: an entry that is new is sent whole, the others as changes.
+Sends nothing. An answer that is a dict is remembered entry by entry: a new entry is sent whole, the others as changes.
 
-Bytes: whether the message is a change (with a checksum of the memory it changes), the number of entries; for each entry its name and
-layout unless they are known, then for each array its length and content. Integers and small arrays are sent unchanged, and as nothing
-where they are equal to the last ones.
+Format: one byte that says whether the message is a change (followed by a checksum of the memory it changes), then the
+number of entries. Each entry has its name and layout, unless both ends know them, and for each array its length and
+content. Integers and small arrays are sent unchanged; where they equal the last ones, nothing is sent.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from unpooled.layers.compression.quantisers import Dither
 from unpooled.tree import Tree
 from unpooled.tree import message as registered
 
-PATIENCE = 3  # an entry is forgotten after so many answers without it
-SMALL = 16  # numbers; a smaller array is sent unchanged
+PATIENCE = 3  # an entry is forgotten after this many answers without it
+SMALL = 16  # arrays of fewer numbers are sent unchanged
 FINE = Dither(levels=127)  # for the first message of an array
-RAW_DEFLATE = -15  # zlib's word for deflate without a header
-MAX_LAYOUT_BYTES = 2**22  # of the name and layout of an entry
-MAX_ARRAY_BYTES = 2**60  # that NumPy can describe; `max_bytes=` of the layer says how many are accepted
+RAW_DEFLATE = -15  # zlib's code for deflate without a header
+MAX_LAYOUT_BYTES = 2**22  # largest name and layout of an entry
+MAX_ARRAY_BYTES = 2**60  # what NumPy can describe; the layer's `max_bytes=` is the limit that users set
 CHANGE, AFRESH = 0, 1  # first byte of a message: a change of the memory, or independent of it
-SIGNED, COUNTS = 0, 1  # first byte of a quantised array: numbers of any sign, or none below 0
+SIGNED, COUNTS = 0, 1  # first byte of a quantised array: any sign, or no number below 0
 
 
 @registered("compressed.Part")
@@ -59,7 +59,7 @@ Memory = dict[str, EntryMemory]
 
 
 def write(answer: Tree, memory: Memory | None, coding: Coding) -> bytes:
-    """The message for an answer, as a change of `memory` where there is one."""
+    """The message for an answer: its change against `memory`, or the whole answer where there is none."""
     entries = answer if isinstance(answer, dict) else {"": answer}
     known = memory or {}
     out = [_header(memory), length(len(entries) + 1 if isinstance(answer, dict) else 0)]
@@ -75,17 +75,19 @@ def write(answer: Tree, memory: Memory | None, coding: Coding) -> bytes:
 
 
 def _header(memory: Memory | None) -> bytes:
+    """The first bytes of a message: a change of a memory with this checksum, or independent of any memory."""
     return bytes([AFRESH]) if memory is None else struct.pack("<BI", CHANGE, checksum(memory))
 
 
 def _entry_header(name: str, layout: str, known: Memory, dictionary: str) -> bytes:
-    """The place of an entry among those known with this layout, or 0 and its name and layout."""
+    """The number of a known entry with this layout, counted from 1; or 0 followed by its name and layout."""
     if name in known and known[name].layout == layout:
         return length(1 + sorted(known).index(name))
     return length(0) + _with_length(_deflated(f"{name}\n{layout}", dictionary))
 
 
 def _array_content(leaf: np.ndarray, old: np.ndarray | None, coding: Coding) -> bytes:
+    """One array as bytes: its quantised change against `old`, or unchanged if it is small or not floating."""
     if not _is_quantised(leaf):
         return _unchanged_content(leaf, old)
     change = np.asarray(leaf - (0.0 if old is None else old), np.float64)
@@ -96,13 +98,13 @@ def _array_content(leaf: np.ndarray, old: np.ndarray | None, coding: Coding) -> 
 
 
 def _unchanged_content(leaf: np.ndarray, old: np.ndarray | None) -> bytes:
-    """The numbers of a small array as they are; nothing if they are the last ones."""
+    """The array as it is; no bytes if it equals the last one (zeros at first)."""
     last = np.zeros_like(leaf) if old is None else old
     return b"" if np.array_equal(last, leaf) else leaf.tobytes()
 
 
 def _quantiser_for(old: np.ndarray | None, coding: Coding) -> Any:
-    """A fine one for the first message of an array, which is no change yet."""
+    """The quantiser of an array: a fine one for its first message, which is not a change yet."""
     return FINE if old is None and coding.alpha is not None else coding.quantiser
 
 
@@ -110,25 +112,29 @@ def _quantiser_for(old: np.ndarray | None, coding: Coding) -> Any:
 
 
 class _Reader:
-    """Takes bytes from the front; ValueError where there are too few."""
+    """Reads bytes from the front; ValueError where too few are left."""
 
     def __init__(self, content: bytes):
         self.content, self.at = content, 0
 
     def take(self, n: int) -> bytes:
+        """The next `n` bytes."""
         if n > len(self.content) - self.at:
             raise ValueError(f"it is cut off after {len(self.content)} bytes")
         self.at += n
         return self.content[self.at - n : self.at]
 
     def length(self) -> int:
+        """The next length."""
         n, self.at = read_length(self.content, self.at)
         return n
 
     def with_length(self) -> bytes:
+        """The next piece, whose length comes first."""
         return self.take(self.length())
 
     def end(self) -> None:
+        """Raise ValueError if bytes are left over."""
         if self.at < len(self.content):
             raise ValueError(f"{len(self.content) - self.at} bytes are left over")
 
@@ -136,7 +142,7 @@ class _Reader:
 def read(content: bytes, memory: Memory | None, coding: Coding, limit: float = math.inf) -> tuple[Tree, Memory]:
     """(the answer, the memory after it); both ends run this, so their memories have the same bits.
 
-    SchemaError for bytes that `write` never writes, and for an answer that claims more than `limit` bytes of numbers.
+    Raises SchemaError for bytes that `write` never writes, and for an answer of more than `limit` bytes of numbers.
     """
     try:
         with np.errstate(over="ignore", invalid="ignore"):  # numbers that are not finite are refused
@@ -146,6 +152,7 @@ def read(content: bytes, memory: Memory | None, coding: Coding, limit: float = m
 
 
 def _read(reader: _Reader, memory: Memory | None, coding: Coding, limit: float) -> tuple[Tree, Memory]:
+    """`read` without the handling of errors."""
     known = _read_header(reader, memory)
     count = reader.length()  # 0 for an answer that is not a dict, else one more than its entries
     n_entries = 1 if count == 0 else count - 1
@@ -180,13 +187,13 @@ def _read_entry(
 
 
 def _missed(known: Memory, new: Memory) -> Memory:
-    """The entries that this answer did not have, without those that have been missing for long."""
+    """The entries that this answer did not have, except those that were missing for long."""
     absent = {name: old._replace(missed=old.missed + 1) for name, old in known.items() if name not in new}
     return {name: old for name, old in absent.items() if old.missed <= PATIENCE}
 
 
 def _read_header(reader: _Reader, memory: Memory | None) -> Memory:
-    """The memory that the message changes."""
+    """The memory that the message is a change of; empty if it is independent of any."""
     start = reader.take(1)[0]
     if start == AFRESH:
         return {}  # whatever this end still remembers, the other end does not
@@ -201,7 +208,7 @@ def _read_entry_header(reader: _Reader, known: Memory, dictionary: str) -> tuple
     """(name, layout) of an entry."""
     place = reader.length()
     if place > len(known):
-        raise ValueError(f"it speaks of entry {place} of {len(known)}")
+        raise ValueError(f"it refers to entry {place} of {len(known)}")
     if place:
         name = sorted(known)[place - 1]
         return name, known[name].layout
@@ -210,6 +217,7 @@ def _read_entry_header(reader: _Reader, known: Memory, dictionary: str) -> tuple
 
 
 def _read_array(body: bytes, like: np.ndarray, old: np.ndarray | None, coding: Coding) -> tuple[np.ndarray, np.ndarray]:
+    """(value, memory after it) of one array shaped `like`; ValueError for numbers that are not finite."""
     read_content = _read_quantised if _is_quantised(like) else _read_unchanged
     value, memory = read_content(body, like, old, coding)
     if value.dtype.kind == "f" and not (np.isfinite(value).all() and np.isfinite(memory).all()):
@@ -220,6 +228,7 @@ def _read_array(body: bytes, like: np.ndarray, old: np.ndarray | None, coding: C
 def _read_unchanged(
     body: bytes, like: np.ndarray, old: np.ndarray | None, coding: Coding
 ) -> tuple[np.ndarray, np.ndarray]:
+    """(value, memory) of an array that was sent as it is; both are the same."""
     if body:
         expect(len(body), like.size * like.dtype.itemsize, like.size)
         value = np.frombuffer(body, like.dtype).reshape(like.shape)
@@ -231,6 +240,7 @@ def _read_unchanged(
 def _read_quantised(
     body: bytes, like: np.ndarray, old: np.ndarray | None, coding: Coding
 ) -> tuple[np.ndarray, np.ndarray]:
+    """(value, memory) of an array that was sent as a quantised change of `old`."""
     if not body or body[0] not in (SIGNED, COUNTS):
         raise ValueError("an array does not say whether it holds counts")
     last = np.zeros(like.shape) if old is None else old
@@ -252,7 +262,7 @@ def _layout(entry: Tree) -> str:
 
 @lru_cache(maxsize=256)
 def _template(layout: str) -> Tree:
-    """Arrays that take up no memory, in the structure and shapes of a layout."""
+    """Arrays in the structure and shapes of a layout that take up no memory."""
     structure, *arrays = layout.split("\n")
     template = tree.unpack(structure, [_empty_array(*text.partition(":")[::2]) for text in arrays], importing=False)
     if not all(isinstance(leaf, np.ndarray) for leaf in tree.leaves(template)):
@@ -261,7 +271,7 @@ def _template(layout: str) -> Tree:
 
 
 def _empty_array(dtype: str, dims: str) -> np.ndarray:
-    """(dtype, "3,4") as an array of zeros that takes up no memory."""
+    """An array of zeros of this dtype and shape, such as "3,4", that takes up no memory."""
     sizes = dims.split(",") if dims else []
     shape = [int(n) for n in sizes if n.isdecimal() and len(n) < 20]
     if len(shape) < len(sizes) or claimed_bytes(dtype, shape) > MAX_ARRAY_BYTES:
@@ -270,16 +280,18 @@ def _empty_array(dtype: str, dims: str) -> np.ndarray:
 
 
 def _dictionary(known: Memory) -> str:
-    """A name and layout that both ends know, if any: deflate writes others by how they differ from it."""
+    """A name and layout that both ends know, if any, as preset dictionary: deflate then writes only the differences."""
     return next((f"{name}\n{entry.layout}" for name, entry in sorted(known.items())), "")
 
 
 def _deflated(text: str, dictionary: str) -> bytes:
+    """Text as raw deflate data, with a preset dictionary."""
     packer = zlib.compressobj(9, zlib.DEFLATED, RAW_DEFLATE, zdict=dictionary.encode())
     return packer.compress(text.encode()) + packer.flush()
 
 
 def _inflated(packed: bytes, dictionary: str) -> str:
+    """The text in raw deflate data; ValueError if it is too long or not text."""
     try:
         return inflated(packed, MAX_LAYOUT_BYTES, dictionary.encode()).decode()
     except UnicodeDecodeError as error:
@@ -287,7 +299,7 @@ def _inflated(packed: bytes, dictionary: str) -> str:
 
 
 def _array_memory(old: EntryMemory | None, layout: str, i: int, leaf: np.ndarray) -> np.ndarray | None:
-    """The memory of array `i` of an entry with the same structure, if it has this shape and kind."""
+    """The memory of array `i` of an entry, if its structure, shape and kind of number are still the same."""
     if old is None or old.layout.partition("\n")[0] != layout.partition("\n")[0]:
         return None
     value = old.arrays[i]
@@ -295,10 +307,12 @@ def _array_memory(old: EntryMemory | None, layout: str, i: int, leaf: np.ndarray
 
 
 def _is_quantised(leaf: np.ndarray) -> bool:
+    """Whether an array is quantised: floating and not small."""
     return leaf.dtype.kind == "f" and leaf.size >= SMALL
 
 
 def _with_length(content: bytes) -> bytes:
+    """Bytes preceded by their length."""
     return length(len(content)) + content
 
 
@@ -311,4 +325,5 @@ def checksum(memory: Memory) -> int:
 
 
 def _values(memory: Memory) -> Iterator[np.ndarray]:
+    """All remembered arrays, by name of their entry."""
     return (array for _, entry in sorted(memory.items()) for array in entry.arrays)

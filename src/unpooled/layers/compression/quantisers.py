@@ -1,7 +1,8 @@
-"""Compression of a vector to few bytes: unbiased random rounding and sparsification, top-k, casts.
+"""Compression of a vector to few bytes: unbiased random rounding and sparsification, top-k, casts. Sends nothing.
 
-A quantiser has `encode(x, rng) -> bytes as uint8`, `decode(sent, size, rng) -> x` with a generator in the same state, and `omega(size)`:
-E[Q(x)] = x and E|Q(x) - x|^2 <= omega |x|^2. It is a NamedTuple, so it can be saved and travels as JSON (`named.describe`).
+A quantiser has `encode(x, rng)`, which gives uint8 bytes, `decode(sent, size, rng)` with a generator in the same state,
+and `omega(size)` with E[Q(x)] = x and E|Q(x) - x|^2 <= omega |x|^2. It is a NamedTuple, so it can be saved and sent as
+JSON (`choices.describe`).
 """
 
 from __future__ import annotations
@@ -16,33 +17,61 @@ from unpooled.layers.compression import coding
 from unpooled.parameters import at_least, within
 from unpooled.tree import message
 
-STEPS = 8  # scales are powers of 2^(1/8), rounded up: one byte a bucket, at most 9 % above the norm
+STEPS = 8  # scales are powers of 2^(1/8), rounded up: one byte per bucket, at most 9 % above the norm
 _ROOTS = 2.0 ** (np.arange(STEPS) / STEPS)
 NONE = 255  # the scale code of a bucket of zeros
 
 
 @message("compressed.Identity")
 class Identity(NamedTuple):
-    """Float64 as it is: 64 bits a coordinate."""
+    """No compression: float64 as it is, 64 bits per number."""
 
     def check(self) -> None:
         """Nothing to refuse."""
 
     def omega(self, size: int) -> float:
+        """0: nothing is lost."""
         return 0.0
 
     def encode(self, x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """The numbers (q,) as bytes."""
         return np.ascontiguousarray(x, np.float64).view(np.uint8)
 
     def decode(self, sent: np.ndarray, size: int, rng: np.random.Generator) -> np.ndarray:
+        """The numbers (size,)."""
         return _numbers(sent, np.float64, size).copy()
 
 
 @message("compressed.Dither")
 class Dither(NamedTuple):
-    """Random rounding to multiples of norm/levels, bucket by bucket, entropy-coded.
+    """Random rounding to multiples of norm / levels, bucket by bucket, entropy-coded.
 
-    `norm` is "max" or a number p >= 1; with levels=1 and a p it is block-p quantisation.
+    Parameters
+    ----------
+    levels : int, default=1
+        Levels on each side of zero, 1 to 127.
+    bucket : int, default=32
+        Numbers that share one scale.
+    norm : "max" or float, default="max"
+        Norm of a bucket: the largest absolute value, or the p-norm for a number p >= 1. With levels=1 and a p this is
+        block-p quantisation.
+
+    References
+    ----------
+    Alistarh, Grubic, Li, Tomioka, Vojnovic, QSGD: communication-efficient SGD via gradient quantization and encoding,
+    NeurIPS 2017.
+    Mishchenko et al., Distributed learning with compressed gradient differences, 2019.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> quantiser, x = Dither(levels=7), np.linspace(-1, 1, 100)
+    >>> sent = quantiser.encode(x, np.random.default_rng(0))
+    >>> len(sent) < x.nbytes / 8
+    True
+    >>> back = quantiser.decode(sent, len(x), np.random.default_rng(0))
+    >>> bool(np.abs(back - x).max() < 0.2)
+    True
     """
 
     levels: int = 1
@@ -50,6 +79,7 @@ class Dither(NamedTuple):
     norm: float | str = "max"
 
     def check(self) -> None:
+        """Refuse parameters out of range."""
         at_least("levels", self.levels, 1)
         at_least("bucket", self.bucket, 1)
         if self.levels > 127:
@@ -58,22 +88,22 @@ class Dither(NamedTuple):
             raise BadParameter(f"norm={self.norm!r} must be 'max' or a number of at least 1")
 
     def omega(self, size: int) -> float:
-        """The bound for the worst vector; the scale that is sent may be 2^(1/8) above the norm."""
+        """A bound for the worst vector of `size` numbers; the scale that is sent may be 2^(1/8) above the norm."""
         b, s = min(self.bucket, size), self.levels
         most = float(b) ** max(0.0, 1 / self._power - 0.5)  # |x|_p <= most |x|_2
         up = 2.0 ** (1 / STEPS) * most / s
-        if (
-            self.norm == "max"
-        ):  # the worst has one large coordinate among equal small ones; the large one is off by a rounded norm
+        # worst case for the maximum norm: one large coordinate among equal small ones, with a rounded norm
+        if self.norm == "max":
             small = (np.sqrt(1 + (b - 1) * up**2) - 1) / 2
             return small + (up**2 / 4 if s > 1 else up - 1)
         return min(b * up**2 / 4, np.sqrt(b) * up) if s > 1 else up * np.sqrt(b) - 1
 
     def usual_omega(self) -> float:
-        """The relative variance for normal numbers, which is what changes of statistics look like: far below the bound."""
+        """The relative variance for normally distributed numbers, as changes of statistics are: far below the bound."""
         return _usual_omega(self.levels, self.bucket, self._power)
 
     def encode(self, x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """The numbers (q,) as bytes: one scale for all, one scale code per bucket, then the packed levels."""
         top = float(np.abs(x).max(initial=0.0))
         if not top > 1e-300:
             return np.zeros(0, np.uint8)
@@ -89,6 +119,7 @@ class Dither(NamedTuple):
         return np.concatenate([head, codes, coding.pack(symbols, self.levels)])
 
     def decode(self, sent: np.ndarray, size: int, rng: np.random.Generator) -> np.ndarray:
+        """The quantised numbers (size,); ValueError for bytes that `encode` never writes."""
         if not len(sent):
             return np.zeros(size)
         buckets = -(-size // self.bucket)
@@ -101,16 +132,18 @@ class Dither(NamedTuple):
 
     @property
     def _power(self) -> float:
+        """The p of the norm."""
         return np.inf if self.norm == "max" else float(self.norm)
 
     def _rows(self, x: np.ndarray, top: float) -> np.ndarray:
-        """x in units of the message's own scale, so that float32 is enough; padded to whole buckets."""
+        """x (q,) as float32 rows (buckets, bucket), padded with zeros and divided by the largest number's scale."""
         buckets = -(-len(x) // self.bucket)
         rows = np.zeros((buckets, self.bucket), np.float32)
         np.multiply(x, 1 / _power(_exponent(top)), out=rows.reshape(-1)[: len(x)], casting="same_kind")
         return rows
 
     def _norms(self, rows: np.ndarray) -> np.ndarray:
+        """The norm of each bucket, (buckets,)."""
         if self.norm == "max":
             return np.abs(rows).max(axis=1)
         return np.linalg.norm(rows.astype(np.float64), ord=self._power, axis=1)
@@ -118,48 +151,87 @@ class Dither(NamedTuple):
 
 @message("compressed.Sparsify")
 class Sparsify(NamedTuple):
-    """Each coordinate is kept with probability `keep` and sent, scaled up, as float32; which ones, both ends draw alike."""
+    """Random sparsification: each number is kept with probability `keep`, scaled up by 1 / keep and sent as float32.
+
+    Both ends draw the same random numbers, so it is not sent which ones are kept.
+
+    Parameters
+    ----------
+    keep : float, default=0.5
+        Probability that a number is sent, above 0 and at most 1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> sent = Sparsify(0.25).encode(np.ones(1000), np.random.default_rng(0))
+    >>> back = Sparsify(0.25).decode(sent, 1000, np.random.default_rng(0))
+    >>> sorted(set(back.tolist()))
+    [0.0, 4.0]
+    """
 
     keep: float = 0.5
 
     def check(self) -> None:
+        """Refuse a share out of range."""
         within("keep", self.keep, 0, 1, "the share of coordinates that are sent")
 
     def omega(self, size: int) -> float:
+        """The exact relative variance."""
         return 1 / self.keep - 1
 
     def encode(self, x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """The kept numbers as bytes."""
         return (x[self._kept(len(x), rng)] / self.keep).astype("<f4").view(np.uint8)
 
     def decode(self, sent: np.ndarray, size: int, rng: np.random.Generator) -> np.ndarray:
+        """The numbers (size,), 0 where they were not kept."""
         x, kept = np.zeros(size), self._kept(size, rng)
         x[kept] = _numbers(sent, "<f4", int(kept.sum()))
         return x
 
     def _kept(self, size: int, rng: np.random.Generator) -> np.ndarray:
+        """Which numbers are kept, (size,) bool."""
         return rng.random(size) < self.keep
 
 
 @message("compressed.TopK")
 class TopK(NamedTuple):
-    """The largest coordinates, as they are: biased, so whoever uses it adds what was left out to the next message."""
+    """The largest numbers by absolute value, as float32; the others are left out.
+
+    This is biased: whoever uses it must add what was left out to the next message (error feedback).
+
+    Parameters
+    ----------
+    share : float, default=0.1
+        Share of the numbers that is sent, above 0 and at most 1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> sent = TopK(0.5).encode(np.array([0.1, -3.0, 2.0, 0.2]), np.random.default_rng(0))
+    >>> TopK(0.5).decode(sent, 4, np.random.default_rng(0))
+    array([ 0., -3.,  2.,  0.])
+    """
 
     share: float = 0.1
 
     def check(self) -> None:
+        """Refuse a share out of range."""
         within("share", self.share, 0, 1, "the share of coordinates that are sent")
 
     def omega(self, size: int) -> float:
-        """Of no unbiased quantiser, but |Q(x) - x|^2 <= (1 - share) |x|^2."""
+        """The bound of |Q(x) - x|^2 <= omega |x|^2; the mean is not right, unlike that of the other quantisers."""
         return 1 - self._count(size) / size
 
     def encode(self, x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """The positions (as indices or as a bit mask, whichever is shorter) and the numbers, as bytes."""
         k = self._count(len(x))
         large = np.sort(np.argpartition(np.abs(x), len(x) - k)[len(x) - k :])
         where = large.astype("<u4").view(np.uint8) if 32 * k < len(x) else np.packbits(_mask(large, len(x)))
         return np.concatenate([where, x[large].astype("<f4").view(np.uint8)])
 
     def decode(self, sent: np.ndarray, size: int, rng: np.random.Generator) -> np.ndarray:
+        """The numbers (size,), 0 where they were left out."""
         k = self._count(size)
         cut = 4 * k if 32 * k < size else -(-size // 8)
         values = _numbers(sent[cut:], "<f4", k)
@@ -171,25 +243,41 @@ class TopK(NamedTuple):
         return x
 
     def _count(self, size: int) -> int:
+        """How many of `size` numbers are sent."""
         return max(1, int(np.ceil(self.share * size)))
 
 
 @message("compressed.Cast")
 class Cast(NamedTuple):
-    """Sixteen bits a coordinate, rounded at random to a neighbour so that the mean is right; the message has a scale of its own."""
+    """Sixteen bits per number, rounded up or down at random so that the mean is right; each message has its own scale.
+
+    Parameters
+    ----------
+    dtype : {"bfloat16", "float16"}, default="bfloat16"
+        The 16-bit format.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> sent = Cast("float16").encode(np.array([1.0, 0.5]), np.random.default_rng(0))
+    >>> Cast("float16").decode(sent, 2, np.random.default_rng(0))
+    array([1. , 0.5])
+    """
 
     dtype: str = "bfloat16"
 
     def check(self) -> None:
+        """Refuse an unknown dtype."""
         if self.dtype not in _MANTISSA:
             raise BadParameter(f"dtype={self.dtype!r} is not known: use 'float16' or 'bfloat16'")
 
     def omega(self, size: int) -> float:
-        """A quarter of the squared spacing, and float16 loses what is below 2^-14 of the largest."""
+        """A quarter of the squared spacing of numbers; float16 also loses what is below 2^-14 of the largest."""
         spacing = 2.0 ** -_MANTISSA[self.dtype]
         return spacing**2 / 4 + (2.0**-48 / 4 * size if self.dtype == "float16" else 0.0)
 
     def encode(self, x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """The scale and the rounded numbers (q,) as bytes."""
         top = float(np.abs(x).max(initial=0.0))
         if not top > 1e-300:
             return np.zeros(0, np.uint8)
@@ -198,6 +286,7 @@ class Cast(NamedTuple):
         return np.concatenate([np.array([exponent], "<i2").view(np.uint8), rounded.view(np.uint8)])
 
     def decode(self, sent: np.ndarray, size: int, rng: np.random.Generator) -> np.ndarray:
+        """The rounded numbers (size,)."""
         if not len(sent):
             return np.zeros(size)
         halves = _numbers(sent[2:], "<u2", size)
@@ -208,21 +297,24 @@ class Cast(NamedTuple):
 
 
 def memory_step(quantiser: Any, size: int) -> float:
-    """alpha in V <- V + alpha Q(x - V): 1 / (1 + omega), which follows fastest, with the usual omega of a quantiser whose bound is
-    loose; always so that the distance to a fixed x shrinks in the worst case too, which is below 2 / (1 + omega)."""
+    """The step alpha of the memory V <- V + alpha Q(x - V), for answers of `size` numbers.
+
+    It is 1 / (1 + omega), which follows x fastest, with the usual omega where the bound is loose. It stays below
+    2 / (1 + omega) with omega the bound, so that V comes closer to a fixed x even in the worst case.
+    """
     if isinstance(quantiser, TopK):
         return 1.0
     return min(1 / (1 + usual_omega(quantiser, size)), 1.9 / (1 + quantiser.omega(size)))
 
 
 def usual_omega(quantiser: Any, size: int) -> float:
-    """The relative variance that is to be expected: of some quantisers far below the bound."""
+    """The relative variance to be expected, which for some quantisers is far below the bound."""
     return quantiser.usual_omega() if isinstance(quantiser, Dither) else quantiser.omega(size)
 
 
 @lru_cache
 def _usual_omega(levels: int, bucket: int, power: float) -> float:
-    """By a fixed sample; the rounding itself is averaged exactly."""
+    """The relative variance of `Dither` on a fixed sample of normal numbers; the rounding is averaged exactly."""
     x = np.abs(np.random.default_rng(0).normal(size=(2000, bucket)))
     step = np.linalg.norm(x, ord=power, axis=1, keepdims=True) * 2.0 ** (0.5 / STEPS) / levels
     share = x / step % 1
@@ -241,7 +333,7 @@ QUANTISERS: dict[str, type] = {
 
 
 def _round(x: np.ndarray, dtype: str, rng: np.random.Generator) -> np.ndarray:  # |x| <= 1 -> (q,) of 16 bits
-    """A neighbour in 16 bits, each with the probability that makes the mean right."""
+    """One of the two neighbours of x (q,) in 16 bits, drawn so that the mean is x."""
     if dtype == "bfloat16":  # the upper half of a float32: add noise to the lower half, then cut it off
         bits = x.astype(np.float32).view(np.uint32)
         return ((bits + rng.integers(0, 2**16, len(x), dtype=np.uint32)) >> 16).astype("<u2")
@@ -253,7 +345,7 @@ def _round(x: np.ndarray, dtype: str, rng: np.random.Generator) -> np.ndarray:  
 
 
 def _exponent(top: float) -> int:
-    """The least j with 2^(j / STEPS) >= top."""
+    """The smallest integer j with 2^(j / STEPS) >= top."""
     j = int(np.ceil(STEPS * np.log2(top)))
     return j if _power(j) >= top else j + 1
 
@@ -264,26 +356,33 @@ def _power(j):
 
 
 def _scale_codes(norms: np.ndarray) -> tuple[np.ndarray, np.ndarray]:  # (buckets,) -> codes uint8, scales >= norms
+    """(codes, scales) of norms (buckets,): codes as uint8, scales rounded up to at least the norms."""
     with np.errstate(divide="ignore"):
-        codes = np.where(norms > 0, np.clip(np.floor(-STEPS * np.log2(norms)), -_HEAD, NONE - 1 - _HEAD), NONE - _HEAD)
-    codes = (codes + _HEAD).astype(np.uint8)
+        codes = np.where(
+            norms > 0,
+            np.clip(np.floor(-STEPS * np.log2(norms)), -_CODE_OFFSET, NONE - 1 - _CODE_OFFSET),
+            NONE - _CODE_OFFSET,
+        )
+    codes = (codes + _CODE_OFFSET).astype(np.uint8)
     return codes, np.where(codes == NONE, 1.0, _scales(codes))
 
 
 def _scales(codes: np.ndarray) -> np.ndarray:
-    return np.where(codes == NONE, 0.0, _power(_HEAD - codes.astype(np.int64)))
+    """The scales (buckets,) of codes; 0 for a bucket of zeros."""
+    return np.where(codes == NONE, 0.0, _power(_CODE_OFFSET - codes.astype(np.int64)))
 
 
-_HEAD = 80  # codes start at 2^10: a p-norm may be above the largest coordinate
+_CODE_OFFSET = 80  # offset of scale codes, which start at 2^10: a p-norm may be above the largest coordinate
 
 
 def _mask(where: np.ndarray, size: int) -> np.ndarray:
+    """A boolean array (size,) that is True at these positions."""
     mask = np.zeros(size, bool)
     mask[where] = True
     return mask
 
 
 def _numbers(sent: np.ndarray, dtype, size: int) -> np.ndarray:
-    """`size` numbers out of bytes; another length is refused."""
+    """Bytes as `size` numbers of this dtype; ValueError for another number of bytes."""
     coding.expect(len(sent), np.dtype(dtype).itemsize * size, size)
     return np.ascontiguousarray(sent).view(dtype)
