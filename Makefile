@@ -53,7 +53,8 @@ wheel: $(LIGHT)/ready
 	$(PYTHON) -m venv build/wheel
 	$(LIGHT)/bin/python -c "import site; print(site.getsitepackages()[0])" > $$(build/wheel/bin/python -c "import site; print(site.getsitepackages()[0])")/light.pth
 	build/wheel/bin/pip install -q --no-deps dist/*.whl
-	cd build && wheel/bin/unpooled doctor && wheel/bin/unpooled demo --json
+	cd build && wheel/bin/python -I -c "import unpooled; assert 'wheel' in unpooled.__file__, unpooled.__file__"
+	cd build && env -u PYTHONPATH wheel/bin/unpooled doctor && env -u PYTHONPATH wheel/bin/unpooled demo --json
 
 $(LIGHT)/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(LIGHT)

@@ -14,7 +14,7 @@ SRC = Path(__file__).parents[1] / "src" / "unpooled"
 FLOORS = [
     {"arrays", "errors", "names"},
     {"tree", "parameters", "progress"},
-    {"choices"},
+    {"choices", "export"},
     {"maths", "wire", "store", "metrics", "client", "secure", "privacy"},
     {"federation"},
     {"local"},

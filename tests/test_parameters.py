@@ -46,4 +46,4 @@ def test_numpy_values_and_unknown_annotations_pass(value, kind):
 
 def test_parameters_passed_on_to_a_base_class_are_checked():
     found = parameters.annotations_of(up.FedGMM)
-    assert (found["n_learners"], found["lr"]) == ("int | str", "float")
+    assert (found["n_learners"], found["lr"]) == ("int | str", "float | str")

@@ -18,14 +18,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.base import BaseEstimator
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from unpooled import parameters, store
 from unpooled.data.designed import prepare
 from unpooled.data.federate import as_federation
 from unpooled.data.frames import columns_of, fitted_with, is_frame, matrix
 from unpooled.data.tabled import NUMBERS_ONLY, describe_table, encoded_rows, tabled
-from unpooled.errors import BadParameter, DataNotFound
+from unpooled.errors import BadData, BadParameter, DataNotFound
 from unpooled.federation import Federation
 from unpooled.tree import Tree, message
 
@@ -101,10 +101,7 @@ class Estimator(BaseEstimator):
         fed = as_federation(X, y, by=by, sample_weight=sample_weight)
         for _ in self.rounds(fed):
             pass
-        if (
-            is_frame(X) and self.columns_ is not None and not hasattr(self, "schema_")
-        ):  # scikit-learn then expects the same columns in predict
-            self.feature_names_in_ = np.asarray(self.columns_, dtype=object)
+        self._by_frame = is_frame(X)  # scikit-learn then expects the same columns in predict
         return self
 
     def rounds(self, fed: Federation, saved: Moment | None = None) -> Iterator[Moment]:
@@ -113,6 +110,8 @@ class Estimator(BaseEstimator):
         with tabled(self, fed) as seen:
             yield from self._rounds(seen, saved)
             describe_table(self, schema, seen)
+        if self.columns_ is not None and not hasattr(self, "schema_"):
+            self.feature_names_in_ = np.asarray(self.columns_, dtype=object)
 
     def _rounds(self, fed: Federation, saved: Moment | None) -> Iterator[Moment]:
         self._check_all(fed)
@@ -165,6 +164,7 @@ class Estimator(BaseEstimator):
     def _describe(self, fed: Federation) -> None:
         columns = fed.columns
         self.columns_ = None if columns is None else [str(c) for c in columns]
+        self._by_frame = False
         for stale in ("feature_names_in_", "schema_", "design_columns_"):
             if hasattr(self, stale):
                 delattr(self, stale)
@@ -182,6 +182,18 @@ class Estimator(BaseEstimator):
         store.write_file(folder / "history.jsonl", "".join(f"{line}\n" for line in lines).encode())
         return folder
 
+    def to_sklearn(self) -> Any:
+        """The fitted scikit-learn estimator that predicts the same; for mixtures, linear and logistic regression."""
+        from unpooled.export import to_sklearn
+
+        return to_sklearn(self)
+
+    def to_json(self) -> str:
+        """The fitted model as JSON: its class, its parameters and its fitted numbers."""
+        from unpooled.export import to_json
+
+        return to_json(self)
+
 
 def rows_of(model: Any, X: Any, **options: Any) -> np.ndarray:
     """New rows for a fitted model, checked as scikit-learn does; columns of a frame are taken by name, in the model's
@@ -189,11 +201,17 @@ def rows_of(model: Any, X: Any, **options: Any) -> np.ndarray:
     """
     if hasattr(model, "schema_"):
         return validate_data(model, encoded_rows(model, X), reset=False, **options)
-    names = getattr(model, "columns_", None)
-    if names is not None and is_frame(X) and not hasattr(model, "feature_names_in_"):  # else scikit-learn does it
+    names, by_frame = getattr(model, "columns_", None), getattr(model, "_by_frame", False)
+    if names is None or by_frame:  # scikit-learn's own rules
+        return validate_data(model, X, reset=False, **options)
+    if is_frame(X):
         columns, named = columns_of(X, "the data")
         X = matrix(fitted_with(names, columns, "the data"), "the data") if named else X
-    return validate_data(model, X, reset=False, **options)
+    X = check_array(X, input_name="X", estimator=model, **options)
+    if X.shape[1] != model.n_features_in_:
+        text = f"X has {X.shape[1]} features, but {type(model).__name__} is expecting {model.n_features_in_} features as input"
+        raise BadData(text)
+    return X
 
 
 def load(folder: str | Path) -> Any:

@@ -139,7 +139,9 @@ ESTIMATORS = {
     "FedEM": Case(lambda: up.FedEM(FEDEM, levels=3, fraction=0.6, max_iter=10, tol=0, random_state=0), mixture_data),
     "VRFedEM": Case(lambda: up.VRFedEM(FEDEM, batch_size=8, max_iter=10, tol=0, random_state=0), mixture_data),
     "FedConceptEM": Case(trained("FedConceptEM", n_concepts=2, extra=1, patience=1, settle=0.5, noise=1.0), labelled),
-    "FedConceptEM adam": Case(trained("FedConceptEM", adam=True, adaptive=True, fraction=0.7, fine_tune=1), labelled),
+    "FedConceptEM adam": Case(
+        trained("FedConceptEM", n_concepts=3, adam=True, adaptive=True, fraction=0.7, fine_tune=1), labelled
+    ),
     "IFCA": Case(trained("IFCA", n_clusters=2), labelled),
     "FeSEM": Case(trained("FeSEM", n_clusters=2), labelled),
     "FedSoft": Case(trained("FedSoft", n_clusters=2, fraction=0.7), labelled),

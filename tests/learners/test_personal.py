@@ -53,6 +53,12 @@ def test_gain_is_what_the_comparison_says(fitted):
         assert fitted.gain_[name] == pytest.approx(row["alone"] - row["kept"])
 
 
+def test_the_report_shows_each_clients_gain(fitted):
+    (table,) = fitted.report_figures().values()
+    assert "<td>other</td>" in table
+    assert f"{fitted.gain_['other']:+.3f}" in table
+
+
 def test_probabilities_are_probabilities(fitted):
     proba = fitted.predict_proba(np.array([[1e6, -1e6, 1e6, 1e6], [0, 0, 0, 0]]), client="other")
     assert ((proba >= 0) & (proba <= 1)).all()

@@ -91,11 +91,11 @@ def test_units_do_not_matter():
 # ---- what is sent ----
 
 
-def test_seven_sums_and_nothing_else():
+def test_eighteen_sums_and_nothing_else():
     _, fed = begin(five_splits(X, Y)["by class"])
     asked = [(e.question, e.kind) for e in fed.journal.exchanges]
     frame = [("initialization.look", "sum"), ("initialization.spread", "sum")]
-    assert asked == [*frame, *[("initialization.cells", "sum")] * 5]
+    assert asked == [*frame, *[("initialization.cells", "sum")] * 16]
 
 
 def test_one_component_alone_asks_for_the_frame_only():

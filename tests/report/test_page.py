@@ -71,6 +71,7 @@ def lives():
 SURVIVAL = {"duration": '"x2"', "event": '"x3"'}
 MODELS = {
     "GaussianMixture": (blobs, None, {"n_components": 2}),
+    "MixedMixture": (blobs, None, {"n_components": 2}),
     "FedEM": (blobs, None, {"family": '{name = "gaussian", n_components = 2}', "max_iter": 5}),
     "VRFedEM": (blobs, None, {"family": '{name = "gaussian", n_components = 2}', "max_iter": 5}),
     "MixtureImputer": (blobs, None, {"n_components": 1}),

@@ -116,7 +116,7 @@ class Designed(Layer):
         if ask.kind == KEYS or ask.name == moments.name:
             return self.inner, ask
         views = any(REGISTRY[step.name].kind == VIEW for step in ask.steps)  # they choose among the rows as they were
-        if not self.inner.here() or views:
+        if not self._holds_clients or views:
             return self.inner, self.wrap(ask)
         whole = self._local()
         return (whole if len(whole.names) == len(self.names) else whole.only(self.names)), ask
@@ -133,16 +133,20 @@ class Designed(Layer):
     # ---- clients of this process ----
 
     def here(self) -> list[Client]:
+        if not self._holds_clients:
+            return [self._client(c) for c in self.inner.here()]
         wanted = set(self.names)
-        return [c for c in self._local().here() if c.name in wanted] if self.inner.here() else []
+        return [c for c in self._local().here() if c.name in wanted]
+
+    @property
+    def _holds_clients(self) -> bool:
+        return isinstance(self._share["engine"], Local)
 
     def _local(self) -> Any:
         """The engine of this process over clients with the new columns; made anew once the moments are known."""
         scaled_now = self._share["mean"] is not None
         if self._share["local"] is None or self._share["local"][0] != scaled_now:
-            engine = self._share["engine"]
-            assert isinstance(engine, Local), "clients of this process are held by Local"
-            engine = copy.copy(engine)
+            engine = copy.copy(self._share["engine"])
             engine.clients, engine._jobs = [self._client(c) for c in engine.clients], {}
             self._share["local"] = (scaled_now, engine)
         return self._share["local"][1]
@@ -154,7 +158,7 @@ class Designed(Layer):
     # ---- checkpoints ----
 
     def snapshot(self) -> Tree:
-        inner = self._local().snapshot() if self.inner.here() else self.inner.snapshot()
+        inner = self._local().snapshot() if self._holds_clients else self.inner.snapshot()
         known = {k: np.asarray(self._share[k]) for k in ("mean", "scale") if self._share[k] is not None}
         return {**known, "inner": inner}
 
@@ -163,7 +167,7 @@ class Designed(Layer):
         self._share |= {**known, "local": None}
         inside = saved.get("inner", {})
         self.inner.restore(inside)
-        if self.inner.here():
+        if self._holds_clients:
             self._local().restore(inside)
 
 

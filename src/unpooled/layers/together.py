@@ -42,7 +42,7 @@ class Seat:
     def __init__(self, index: int, fed: Federation, say: Callable[[Said], None]):
         self.index, self._fed, self._say = index, fed, say
         self.journal, self.min_clients = Journal(), fed.min_clients
-        self.names, self.columns = fed.names, fed.columns
+        self.names, self.columns, self.schema = fed.names, fed.columns, getattr(fed, "schema", None)
         self.totals: queue.Queue[Any] = queue.Queue(1)
 
     def sum(self, ask: Ask, down: Tree) -> Tree:

@@ -34,7 +34,7 @@ def fit(problem: Problem, dtype: type = np.float64) -> np.ndarray:  # (fits, r +
     offset = np.ascontiguousarray(np.moveaxis(offset, 1, -1)).astype(dtype)[which]  # (fits, c, n)
     hit = (y == np.arange(int(two), offsets.shape[-1])[:, None]).astype(dtype)  # (c, n)
     ridge = 0.5 * ridge if two else ridge
-    inverse = _inverse_bound(z, w, ridge, 0.25 if two else 0.5).astype(dtype)
+    inverse: np.ndarray = _inverse_bound(z, w, ridge, 0.25 if two else 0.5).astype(dtype)
     found = _descend(z.astype(dtype), w.astype(dtype), offset, hit, ridge.astype(dtype), inverse, two)
     found = np.concatenate([-0.5 * found, 0.5 * found], 1) if two else found
     return np.swapaxes(found, 1, 2).astype(np.float64)

@@ -221,8 +221,8 @@ class LearnerEstimator(ClassifierMixin, Estimator):
     def done(self, state: Any, history: list) -> bool:
         """With tol > 0: whether the log-likelihood per row changed by less than `tol` in the last round."""
         gains = [row["loglik"] for row in history[-2:] if "loglik" in row]
-        given = self.lr != "auto" and not isinstance(self.tol, str)
-        return given and self.tol > 0 and len(gains) == 2 and abs(gains[1] - gains[0]) < self.tol
+        tol = 0.0 if isinstance(self.tol, str) or self.lr == "auto" else float(self.tol)
+        return tol > 0 and len(gains) == 2 and abs(gains[1] - gains[0]) < tol
 
     # ---- the learning rate ----
 
@@ -381,6 +381,14 @@ class LearnerEstimator(ClassifierMixin, Estimator):
                 self.clients_[c.name] |= kept
         self.comparison_ = {name: _compared(own) for name, own in self.clients_.items() if "kept_losses" in own}
         self.gain_ = {name: row["alone"] - row["kept"] for name, row in self.comparison_.items()}
+
+    def report_figures(self) -> dict[str, str]:
+        """The figures of a run's report, by title: what each client of this process has with and without the federation."""
+        if not getattr(self, "comparison_", None):
+            return {}
+        return {
+            "Held-out log-loss of each client, alone and with the federation": personal.gain_table(self.comparison_)
+        }
 
     # ---- with new rows, in this process ----
 

@@ -1,7 +1,7 @@
 """Clients without labels: which part of a fitted model their inputs look like. One SUM at the end of a run.
 
-The SUM has, for each part (a concept, a cluster, a learner of a mixture), the number of rows and clients, the sums of the columns and of
-their squares, and the squares of the clients' own means: how far clients of one part lie apart. A new client's means are compared with
+The SUM has, for each part (a concept, a cluster, a learner of a mixture), the number of rows, the sums of the columns and of their
+squares, and the squares of the clients' own means, by rows: how far clients of one part lie apart. A new client's means are compared with
 those of each part, in units of that spread. Where the parts' inputs do not differ, nothing can be told, and the shared model is kept.
 """
 
@@ -17,7 +17,7 @@ from unpooled.tree import message
 
 COLUMNS_THAT_COUNT = 10.0  # columns are correlated: together they tell at most as much as so many
 SURE = 0.9  # probability of a part from which on a newcomer is assigned to it
-MIN_CLIENTS = 2.0  # added to the clients of a part, with the spread of all clients
+BORROWED = 0.5  # of the rows of a part of mean size: so many are added to each part, with the spread of all clients
 FAR = 3.0  # mean distance in standard deviations from which on rows have left a part
 
 
@@ -26,11 +26,9 @@ class PartMoments(NamedTuple):
     """Inputs by part."""
 
     n: Float[Array, "k", ">=0 rows"]
-    clients: Float[Array, "k", ">=0"]
     x: Float[Array, "k d"]  # sum of x
     xx: Float[Array, "k d"]  # sum of x^2
-    means: Float[Array, "k d"]  # sum over clients of their mean
-    squares: Float[Array, "k d"]  # sum over clients of their squared mean
+    squares: Float[Array, "k d"]  # sum over rows of the squared mean of their client
 
 
 @client("learners.part_moments", SUM)
@@ -41,9 +39,9 @@ def part_moments(down: None, client: Client, *, weights: str, ids: list) -> Part
     share = to_numpy(client.state[weights])[..., ids] if weights in client.state else equal
     share = share / share.sum(-1, keepdims=True).clip(min=1e-300)  # (..., k)
     total, sums, squares = w.sum(-1)[..., None], _summed(w, x), _summed(w, x**2)
-    mean = sums / total.clip(min=1e-300)
-    parts = (share[..., :, None] * a[..., None, :] for a in (sums, squares, mean, mean**2))
-    return PartMoments(share * total, share, *parts)
+    own_means = sums**2 / total.clip(min=1e-300)
+    parts = (share[..., :, None] * a[..., None, :] for a in (sums, squares, own_means))
+    return PartMoments(share * total, *parts)
 
 
 def _summed(w: np.ndarray, x: np.ndarray) -> np.ndarray:  # (..., d)
@@ -60,13 +58,14 @@ class Parts(NamedTuple):
 
 
 def parts_of(total: PartMoments) -> Parts:
-    """Means and spreads of the parts; a part of few clients borrows the spread of all."""
-    n, clients = to_numpy(total.n)[:, None], to_numpy(total.clients)[:, None]
+    """Means and spreads of the parts; a part of few rows borrows the spread of all."""
+    n = to_numpy(total.n)[:, None]
+    rows = max(float(n.sum()), 1e-12)
     mean = to_numpy(total.x) / np.maximum(n, 1e-12)
-    centre = to_numpy(total.means) / np.maximum(clients, 1e-12)
-    between = np.maximum(to_numpy(total.squares) / np.maximum(clients, 1e-12) - centre**2, 0.0)
-    overall = (clients * between).sum(0) / max(float(clients.sum()), 1e-12)
-    between = (clients * between + MIN_CLIENTS * overall) / (clients + MIN_CLIENTS)
+    between = np.maximum(to_numpy(total.squares) / np.maximum(n, 1e-12) - mean**2, 0.0)
+    overall = (n * between).sum(0) / rows
+    borrowed = BORROWED * rows / len(n)
+    between = (n * between + borrowed * overall) / (n + borrowed)
     within = np.maximum(to_numpy(total.xx) / np.maximum(n, 1e-12) - mean**2, 0.0)
     return Parts(mean, between, within, to_numpy(total.n) / max(float(n.sum()), 1e-12))
 

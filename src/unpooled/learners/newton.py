@@ -106,6 +106,12 @@ def precision_matrix(prior: np.ndarray, free: int, alike: bool) -> np.ndarray:
     return np.kron(across, np.diag(prior))
 
 
+def penalised(curved: Array, prior: np.ndarray, alike: bool = False) -> np.ndarray:  # (t,)
+    """The packed second derivatives of a single learner (1, t), with those of its prior."""
+    second = gaussian.unpack_triangle(to_numpy(curved))[0]
+    return gaussian.pack_triangle(second + precision_matrix(prior, second.shape[-1] // len(prior), alike))
+
+
 def effective_parameters(curved: Array, prior: np.ndarray, alike: bool = False) -> float:
     """How many parameters of the learners (k, t) the rows determine rather than the prior (d + 1,)."""
     second = gaussian.unpack_triangle(to_numpy(curved))

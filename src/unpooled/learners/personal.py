@@ -9,8 +9,9 @@ rows scored.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from html import escape
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -151,7 +152,7 @@ class Candidates(NamedTuple):
     @property
     def corrected(self) -> np.ndarray:
         """(j,) whether a candidate is a correction that has to be fitted."""
-        return (self.ridge < HELD).any(1)
+        return np.asarray((self.ridge < HELD).any(1))
 
 
 def candidates(bases: int, features: int, nets: int, alone: bool) -> Candidates:
@@ -364,6 +365,20 @@ def net_log_proba(learner: Trainer, nets: np.ndarray, x: Any) -> np.ndarray:  # 
         return np.zeros((0, len(x), len(learner.labels)))
     log_p = to_numpy(learner.log_proba(nets, learner.placed(x))).astype(np.float64)
     return np.swapaxes(log_p, -1, -2)
+
+
+# ---- the report ----
+
+
+def gain_table(comparison: Mapping[str, Mapping[str, float]]) -> str:
+    """An HTML table of held-out log-losses by client: alone, shared, kept, and what taking part gains."""
+    head = "".join(f"<th>{name}</th>" for name in ("client", "rows", "alone", "shared", "kept", "gain"))
+    lines = []
+    for name, row in comparison.items():
+        numbers = [f"{row['rows']:.0f}", *(f"{row[key]:.3f}" for key in ("alone", "shared", "kept"))]
+        cells = [escape(name), *numbers, f"{row['alone'] - row['kept']:+.3f}"]
+        lines.append("".join(f"<td>{cell}</td>" for cell in cells))
+    return f"<table><tr>{head}</tr>{''.join(f'<tr>{line}</tr>' for line in lines)}</table>"
 
 
 # ---- predictions ----

@@ -27,10 +27,10 @@ def test_an_additive_map_is_a_sum_of_functions_of_single_columns():
 
 def test_frequencies_fit_into_the_budget():
     for n_answers in (10, 100, 1000):
-        m = frequencies_for(budget(0), n_answers)
+        m = frequencies_for(1.5e6, n_answers)
         sent = 8 * n_answers * (2 * m) * (2 * m + 1) / 2
-        assert m in (MIN_FREQUENCIES, MAX_FREQUENCIES) or 0.7 * budget(0) < sent < 1.05 * budget(0)
-    assert budget(50_000) == 5 * budget(10_000) == 5 * budget(10)
+        assert m in (MIN_FREQUENCIES, MAX_FREQUENCIES) or 0.7 * 1.5e6 < sent < 1.05 * 1.5e6
+    assert budget(10_000, 5, 10) > 4 * budget(2_000, 5, 10) == 4 * budget(10, 5, 10)
 
 
 @pytest.mark.parametrize("load", [additive, lambda seed: make_friedman1(600, noise=1.0, random_state=seed)])

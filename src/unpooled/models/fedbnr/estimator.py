@@ -278,8 +278,8 @@ class FedBNR(LastLayer):
         scaling, sums = standardise(fed, self._share(), self.seed_, self.missing)
         if self.inputs == "robust":
             scaling = compress_heavy(fed, scaling, self._share(), self.seed_)
-        values = float(sums.rows + sums.held) * len(scaling.x_mean)
-        kernel = start(self._learning_spec(values, len(fed.names)), len(scaling.x_mean), rng)
+        spec = self._learning_spec(float(sums.rows + sums.held), len(scaling.x_mean), len(fed.names))
+        kernel = start(spec, len(scaling.x_mean), rng)
         check_module(self, kernel, len(scaling.x_mean))
         self._server_rows(Design(scaling, kernel))  # bad server_data is refused before any round
         groups = find_groups(fed, self.group_by, len(scaling.x_mean))
@@ -291,11 +291,13 @@ class FedBNR(LastLayer):
         n_sums = 2 + (self.inputs == "robust") + (self.group_by is not None)
         return State(design, optimiser, FIRST_NOISE, FIRST_PRIOR, None, 0, self.seed_, n_sums)
 
-    def _learning_spec(self, values: float, n_clients: int) -> dict:
+    def _learning_spec(self, rows: float, n_columns: int, n_clients: int) -> dict:
         """The feature map while its kernel is learned."""
         if not self._grows():
             return self._spec()
-        return self._spec() | {"m": frequencies_for(LEARNING * budget(values), n_clients * MAX_LEARNING)}
+        return self._spec() | {
+            "m": frequencies_for(LEARNING * budget(rows, n_columns, n_clients), n_clients * MAX_LEARNING)
+        }
 
     def _uses_lbfgs(self) -> bool:
         plain = ("rff", "ard", "additive", "exponential", "polynomial")

@@ -36,9 +36,8 @@ class Kept(NamedTuple):
 def last_frequencies(kept: Kept, n_clients: int, share: float, n_maps: int) -> int:
     """The frequencies that the rest of the budget allows: for the last layer, and for comparing maps."""
     rows = float(kept.best.stats.n) / (1 - share)
-    values = rows * len(kept.design.scaling.x_mean)
-    n_answers = n_clients * (1 + (n_maps if n_maps > 1 else 0))
-    return frequencies_for((1 - LEARNING) * budget(values), n_answers)
+    left = (1 - LEARNING) * budget(rows, len(kept.design.scaling.x_mean), n_clients)
+    return frequencies_for(left, n_clients * (1 + (n_maps if n_maps > 1 else 0)))
 
 
 def grown(kept: Kept, spec: Spec, seed: int) -> Kept:

@@ -239,7 +239,8 @@ def discover(fed: Federation, trainer: dict, rng: np.random.Generator) -> list[i
     fitted, second, rows = fit_probe(fed, trainer, rng)
     scores = Scores(*fitted, whitening_of(second / rows, len(fitted.coef)))
     moments = fed.sum(score_moments.using(trainer=trainer), scores)
-    values, vectors = np.linalg.eigh(unpack_triangle(to_numpy(moments.ss)))
+    values, vectors = np.linalg.eigh(unpack_triangle(rounded(moments.ss)))
+    vectors = rounded(vectors * np.sign(vectors[np.abs(vectors).argmax(0), np.arange(len(vectors))]))
     k = min(n_directions(values, clients) + 1 + MORE, MOST, clients)
     r = min(k - 1, len(values))
     spread = np.sqrt(np.maximum(values[::-1][:r], 1e-12) / clients)
@@ -248,6 +249,13 @@ def discover(fed: Federation, trainer: dict, rng: np.random.Generator) -> list[i
     fed.tell(assign.using(trainer=trainer), best)
     ids = fit_probes(fed, Probes(fitted.mean, fitted.axes, np.repeat(fitted.coef[None], k, 0)), trainer, rows)
     return ids if len(ids) <= max(clients / 2, 1) else ids[:1]
+
+
+def rounded(a: Array) -> np.ndarray:
+    """Numbers to nine digits of the largest, so that the order in which clients are added does not matter."""
+    a = to_numpy(a)
+    unit = 10.0 ** (np.ceil(np.log10(max(float(np.abs(a).max(initial=0.0)), 1e-300))) - 9)
+    return np.round(a / unit) * unit
 
 
 def n_directions(values: np.ndarray, clients: int) -> int:
@@ -270,6 +278,7 @@ def fit_probes(fed: Federation, down: Probes, trainer: dict, rows: float) -> lis
         total = fed.sum(probes.using(trainer=trainer, ids=ids, first=first), down)
         pen = exact.penalty(classes, wide - 1, 1.0 / max(RIDGE * rows, 1.0))
         moved, parameters = stepped(down.coef, total, pen)
+        moved = rounded(moved)
         first, left = False, left - 1
         worth = to_numpy(total.loss) - 0.5 * parameters * np.log(np.maximum(to_numpy(total.n), 2.0))
         empty = to_numpy(total.n) == 0
@@ -314,10 +323,10 @@ def fit_probe(fed: Federation, trainer: dict, rng: np.random.Generator) -> tuple
         second = unpack_triangle(to_numpy(total.curvature)) + pen.matrix
         step = exact.solve(second, to_numpy(total.gradient) - pen.times(at))
         size = np.sqrt(max(float(step @ second @ step), 0.0) / rows)
-        at = at + step / max(1.0, size / 2)
+        at = rounded(at + step / max(1.0, size / 2))
         if size < 1e-3:
             break
-    return found, second, rows
+    return found._replace(axes=rounded(axes)), rounded(second), rows
 
 
 def principal_axes(cov: np.ndarray, most: int) -> np.ndarray:  # (d, a)

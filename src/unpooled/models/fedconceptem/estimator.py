@@ -294,7 +294,7 @@ class FedConceptEM(LearnerEstimator):
         if self.fine_tune:
             fed.tell(fine_tune.using(trainer=as_option(self._tuning(state.trainer))), self._down(state))
         ids = to_numpy(state.ids)
-        theta = state.theta if self.fine_tune else self.polish(fed, state.theta, state.trainer, "omega", ids)
+        theta = state.theta if self.fine_tune else self.polish(fed, state.theta, state.trainer, "omega", ids.tolist())
         self.describe(fed, state.trainer, theta, "omega", "fit", "votes", "theta", "norm")
         for own in self.clients_.values():
             own |= {key: own[key][ids] for key in ("omega", "fit", "votes") if key in own}
@@ -304,7 +304,7 @@ class FedConceptEM(LearnerEstimator):
         self.label_shares_ = label_shares(state.table, state.table_variance)
         self.concepts_ = {name: int(own["omega"].argmax()) for name, own in self.clients_.items()}
         self.certainty_ = {name: float(own["omega"].max()) for name, own in self.clients_.items()}
-        self.describe_parts(fed, "omega", ids)
+        self.describe_parts(fed, "omega", ids.tolist())
         self.personalise(fed, self.weights_, weights="omega", ids=ids.tolist(), theta="theta")
 
     # ---- the server's part of a round ----
@@ -463,7 +463,7 @@ class FedConceptEM(LearnerEstimator):
 
     def report_figures(self) -> dict[str, str]:
         """The figures of the concepts in a run's report, by title."""
-        return diagnosis.figures(self)
+        return diagnosis.figures(self) | super().report_figures()
 
     def explain(self, client: str) -> str:
         """One sentence on a client: its concept, how certain that is, and what would change it."""

@@ -176,9 +176,12 @@ def _mean(
 def _reduced_mean(
     family: Any, down: Down, client: Client, x: np.ndarray, w: np.ndarray, batch: int | None
 ) -> tuple[Tree, float, int]:
-    """As `_mean`: the last statistics, plus their change on a minibatch since then; all rows in a new epoch."""
+    """As `_mean`: the last statistics, plus their change on a minibatch since then; all rows in a new epoch.
+
+    A change needs two expectations for each row of the batch: where the client has no more rows than that, all are used.
+    """
     last = client.state.get("reduced")
-    if last is None or last["epoch"] < down.epoch or batch is None:
+    if last is None or last["epoch"] < down.epoch or batch is None or 2 * batch >= len(w):
         mean, loglik, expectations = _mean(family, down, client, x, w, None)
     else:
         x, w = _minibatch(client, x, w, batch)

@@ -56,7 +56,11 @@ STARTS = ("cells", "gather", "random")
 MAX_HALVINGS = 12
 MAX_STALE_CHANGE = 0.1  # a longer step waits: change of the parameters times the fraction of rows missing from it
 LOW_NOISE = 0.1  # a step with a smaller fraction of noise is EM's own and is never shortened
-CHECK_FROM, CHECK_EVERY = 20, 10  # rounds: where they are random, when the log-likelihood of all rows is asked for
+CHECK_EVERY = (
+    10  # rounds: where they are random, the log-likelihood of all rows is asked for this often, and after the first
+)
+FALL = 1e-3  # per row: where the log-likelihood of all rows has fallen by more, the fit goes back; EM never lowers it, noise does
+MOST_RETURNS = 6  # each doubles the batch
 
 
 class FedEM(Estimator):
@@ -311,7 +315,7 @@ class FedEM(Estimator):
     def step(self, fed: Federation, state: State) -> tuple[State, Info]:
         family = self._family(state.unit)
         asked, layer = self._compressed(self._cohort(fed, state), state)
-        total = asked.sum(self._question(), self._down(state))
+        total = asked.sum(self._question(state), self._down(state))
         found = server.estimate(state, total, layer.alpha_for(_size(state)), self._reference(state))
         noise = self._noise(layer.quantiser, state, len(asked.names))
         move = self._move(family, state, found, noise)
@@ -339,7 +343,7 @@ class FedEM(Estimator):
             "projected": int(family.project(move.stats)[1]),
             "expectations": float(total.expectations),
         }
-        return new._replace(progress=progress), info
+        return self._gone_back(family, new._replace(progress=progress)), info
 
     def _cohort(self, fed: Federation, state: State) -> Federation:
         """The clients of this round; all in the first one, so that the server knows how many rows there are."""
@@ -363,9 +367,9 @@ class FedEM(Estimator):
         layer = Compressed(fed, quantiser=quantiser, memory=self.memory != "none", alpha=alpha)
         return layer, layer
 
-    def _question(self) -> Ask:
+    def _question(self, state: State) -> Ask:
         family = describe(self._family(), FAMILIES)
-        return contribute.using(family=family, batch=self._batch(), reduce=self._reduces())
+        return contribute.using(family=family, batch=self._batch_now(state), reduce=self._reduces())
 
     def _down(self, state: State) -> Down:
         return Down(
@@ -373,7 +377,7 @@ class FedEM(Estimator):
             None if self.memory == "statistics" else state.stats,
             state.shift,
             state.unit,
-            np.asarray(state.round // self._rounds_per_epoch() if self._reduces() else 0),
+            np.asarray(state.round // self._rounds_per_epoch() + state.progress.returns if self._reduces() else 0),
             np.asarray(state.collected.version),
         )
 
@@ -432,6 +436,11 @@ class FedEM(Estimator):
     def _batch(self) -> int | None:
         return self.batch_size
 
+    def _batch_now(self, state: State) -> int | None:
+        """The batch, doubled each time that noise has led the fit away from its best parameters."""
+        batch = self._batch()
+        return None if batch is None else batch * 2**state.progress.returns
+
     def _rounds_per_epoch(self) -> int:
         """Of variance reduction; 0 for none."""
         return self.epoch or 0
@@ -446,21 +455,41 @@ class FedEM(Estimator):
     ) -> tuple[Progress, Info]:
         """The log-likelihood of all rows, as far as it is known, and whether it has stopped rising."""
         if not is_random:
-            return self._compared(state.progress, total, state.round), {}
-        if self.tol <= 0 or state.round < CHECK_FROM or state.round % CHECK_EVERY:
+            progress = self._compared(state.progress, total, state.round, state.params)
+            return progress._replace(best=progress.loglik, best_params=state.params), {}
+        if self.tol <= 0 or (state.round > 1 and state.round % CHECK_EVERY):
             return state.progress, {}
         found = self._log_likelihood(fed, state, state.params)
-        progress = self._compared(state.progress, found, state.round)
+        progress = self._compared(state.progress, found, state.round, state.params)
         complete = np.isclose(float(found.rows), state.rows, rtol=1e-9)
-        converged = bool(progress.converged and complete and self._em_step_gain(fed, family, state) < self.tol)
+        near_best = progress.loglik > progress.best - self.tol
+        may_stop = progress.converged and complete and near_best
+        converged = bool(may_stop and self._em_step_gain(fed, family, state) < self.tol)
         return progress._replace(converged=converged), {"common_loglik": progress.loglik}
 
-    def _compared(self, last: Progress, found: Any, round: int) -> Progress:
+    def _gone_back(self, family: Any, state: State) -> State:
+        """The same state, or one at the best parameters so far where noise has led away from them."""
+        progress = state.progress
+        if not self._has_fallen(progress, state.round):
+            return state
+        params = progress.best_params
+        progress = progress._replace(loglik=progress.best, converged=False, returns=progress.returns + 1)
+        return server.returned(state, params, family.moments(params))._replace(progress=progress)
+
+    def _has_fallen(self, progress: Progress, round: int) -> bool:
+        """Whether the last log-likelihood of all rows is well below the best one."""
+        fallen = progress.loglik < progress.best - max(FALL, 10 * self.tol)
+        return bool(progress.round == round and fallen and progress.returns < MOST_RETURNS)
+
+    def _compared(self, last: Progress, found: Any, round: int, params: Tree) -> Progress:
         """Converged if the log-likelihood per row of the same rows rose by less than `tol` per round."""
         rows, loglik = float(found.rows), float(found.loglik / found.rows)
         same_rows = np.isclose(rows, last.rows, rtol=1e-9)
         gain = (loglik - last.loglik) / (round - last.round)
-        return Progress(loglik, rows, round, bool(self.tol > 0 and same_rows and gain < self.tol))
+        converged = bool(self.tol > 0 and same_rows and gain < self.tol)
+        if loglik < last.best:
+            return last._replace(loglik=loglik, rows=rows, round=round, converged=converged)
+        return Progress(loglik, rows, round, converged, loglik, params, last.returns)
 
     def _em_step_gain(self, fed: Federation, family: Any, state: State) -> float:
         """The size of the change in log-likelihood per row that one exact EM step over all clients makes: two SUMs."""
@@ -511,8 +540,10 @@ class FedEM(Estimator):
             )
 
     def result(self, state: State) -> Tree:
-        """The parameters in the units of the data."""
-        return self._family().unscale(state.params, state.shift, state.unit)
+        """The parameters in the units of the data; where the fit has not converged, the best ones that are known."""
+        known = self.tol > 0 and not state.progress.converged and np.isfinite(state.progress.best)
+        params = state.progress.best_params if known else state.params
+        return self._family().unscale(params, state.shift, state.unit)
 
     def score(self, X: Any, y: Any = None) -> float:
         """Mean log-likelihood per row of rows in this process.

@@ -28,12 +28,15 @@ class Collected(NamedTuple):
 
 @message("fedem.Progress")
 class Progress(NamedTuple):
-    """The last log-likelihood of all rows."""
+    """The last log-likelihood of all rows, and the parameters at which it was highest."""
 
     loglik: float  # per row
     rows: float
     round: int
     converged: bool
+    best: float  # per row
+    best_params: Tree
+    returns: int  # how often the fit has gone back to them
 
 
 @message("fedem.State")
@@ -78,7 +81,9 @@ def begin(params: Tree, stats: Tree, shift: np.ndarray, unit: np.ndarray) -> Sta
     """The state before the first round."""
     zeros = tree.map(np.zeros_like, stats)
     collected = Collected(0, 0, 0.0, 0.0, zeros, zeros)
-    return State(params, stats, zeros, 0.0, shift, unit, 0, collected, Progress(-np.inf, 0.0, 0, False))
+    return State(
+        params, stats, zeros, 0.0, shift, unit, 0, collected, Progress(-np.inf, 0.0, 0, False, -np.inf, params, 0)
+    )
 
 
 def estimate(state: State, total: Contribution, alpha: float, reference: Tree) -> Estimate:
@@ -104,6 +109,13 @@ def after_move(found: Estimate) -> Collected:
     """Nothing has been collected about the new parameters yet."""
     zeros = tree.map(np.zeros_like, found.memory)
     return Collected(found.collected.version + 1, 0, found.rows, 0.0, found.memory, zeros)
+
+
+def returned(state: State, params: Tree, stats: Tree) -> State:
+    """The state at other parameters and their statistics; memories stay, and all clients are asked anew."""
+    zeros = tree.map(np.zeros_like, state.memory)
+    collected = Collected(state.collected.version + 1, 0, state.rows, 0.0, state.memory, zeros)
+    return state._replace(params=params, stats=stats, collected=collected)
 
 
 def squared_norm(t: Tree) -> float:

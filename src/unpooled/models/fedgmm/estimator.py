@@ -29,7 +29,6 @@ from unpooled.models.fedgmm.embedding import EmbeddedFrame, fit_embedding
 from unpooled.models.fedgmm.initialization import Candidate
 from unpooled.models.fedgmm.prediction import JointModelPredictions
 from unpooled.models.fedgmm.rounds import (
-    HELD_OUT,
     Down,
     Joint,
     JointStats,
@@ -265,11 +264,11 @@ class FedGMM(JointModelPredictions):
         self.clients_ = {name: _renamed(own, f"pi-{best.key}") for name, own in self.clients_.items()}
         self.set_joint(best.joint, state.space.embedding, self.covariance_type)
         self.start_, self.lower_bound_ = best.key, float(best.loglik)
-        self.n_effective_ = self._chance(state, best) + self._flattery(state)
+        self.n_effective_ = best.parameters or self.n_effective_
         self.set_thresholds(fed, float(state.space.frame.rows))
-        single = state.candidates[-1] if len(state.candidates) > 1 else None
-        self.single_ = self.theta_[:0] if single is None else to_numpy(single.joint.theta)[:1]
-        self.choose_personal(fed, 0.0 if single is None else single.parameters)
+        single = self._single(state)
+        self.single_ = self.theta_[:0] if single is None or single is best else to_numpy(single.joint.theta)
+        self.choose_personal(fed, best, single)
 
     # ---- rounds ----
 
@@ -312,6 +311,8 @@ class FedGMM(JointModelPredictions):
             alike = isinstance(self.ridge, str)
             theta = newton.step(c.joint.theta, up.gradient, up.curvature, prior, second, centre, alike)
             c = c._replace(parameters=newton.effective_parameters(up.curvature, prior, alike))
+            if len(theta) == 1:
+                c = c._replace(curvature=newton.penalised(up.curvature, prior, alike))
         loglik = float(stats.gaussians.loglik) / rows
         held_out = float(self._judged(stats)) / max(float(stats.held_out_rows), 1.0)
         new = c._replace(joint=joint._replace(theta=theta), loglik=loglik, held_out=held_out)
@@ -327,25 +328,10 @@ class FedGMM(JointModelPredictions):
     def _ridge(self, rows: float) -> float:
         return 1.0 if isinstance(self.ridge, str) else self.ridge * rows
 
-    def _chance(self, state: State, best: Candidate) -> float:
-        """The effective number of parameters of the learners; rows held out during the trial may have shown that it is less."""
-        if not best.parameters:
-            return self.n_effective_
-        single = state.candidates[-1]
-        seen = (1 - 1 / HELD_OUT) * single.gap * float(state.space.frame.rows)
-        shrink = np.clip(seen / max(single.parameters, 1.0), 0.2, 1.0) if self._auto and single.gap else 1.0
-        return best.parameters * float(shrink)
-
-    def _flattery(self, state: State) -> float:
-        """How many parameters more than its learners have the chosen model is worth, by the gaps between training and held-out rows.
-
-        The gap of a single learner, on the same rows, says how much of it is chance.
-        """
-        if len(state.candidates) == 1:
-            return 0.0
-        best, single = state.candidates
-        more = (1 - 1 / HELD_OUT) * (best.gap - single.gap) * float(state.space.frame.rows)
-        return max(more - (best.parameters - single.parameters), 0.0)
+    def _single(self, state: State) -> Candidate | None:
+        """The candidate of a single learner, if one is kept beside the chosen one or is the chosen one."""
+        last = state.candidates[-1]
+        return last if self._trial_is_over(state) and last.joint.theta.shape[0] == 1 and len(last.curvature) else None
 
     def _second_moments(self, joint: Joint, state: State) -> np.ndarray:
         """The mean of (x, 1)(x, 1)' about the mean over the rows of each learner, (m, d + 1, d + 1).

@@ -38,6 +38,7 @@ class Candidate(NamedTuple):
     held_out: float  # log-likelihood per row held out: of inputs and labels, or of labels given inputs
     gap: float = 0.0  # by how much log P(y | x) per row that trained exceeded that per row held out, when last compared
     parameters: float = 0.0  # effective number of the learners' parameters
+    curvature: Array = np.zeros(0)  # of a single linear learner: its packed second derivatives and prior
 
 
 @client("fedgmm.embedded_centres", GATHER, batched=False)

@@ -15,7 +15,7 @@ from unpooled.arrays import Array, Float, to_numpy
 from unpooled.client import SUM, TELL, Client, client
 from unpooled.errors import BadData, BadParameter
 from unpooled.federation import Federation
-from unpooled.learners import Trainer, personal
+from unpooled.learners import Trainer, exact, personal
 from unpooled.learners.estimator import LearnerEstimator
 from unpooled.learners.labels import codes
 from unpooled.learners.mixing import log_shares, responsibilities
@@ -126,9 +126,13 @@ class Fitted(NamedTuple):
     joint: Joint
     embedding: Embedding
     single: Float[Array, "singles p"]  # a single learner of all rows, or none
+    inverse: Float[
+        Array, "learners q r"
+    ]  # of the second derivatives of a single learner (the model's own, or `single`), or none
     optimism: Float[
-        Array, "2"
-    ]  # by how much the log-loss of a training row is smaller than of a new one: mixture, single
+        Array, ""
+    ]  # by how much the log-loss of a training row is smaller than of a new one, without `inverse`
+    ratio: Float[Array, ""]  # parameters of the model's learners by those of a single one
 
 
 @client("fedgmm.personalise", TELL, batched=False)
@@ -152,10 +156,29 @@ def personalise(down: Fitted, client: Client, *, trainer: dict, shape: str, key:
         best = int(np.argmax(weights[-1].sum(0)))
         nets = personal.own_nets(learner, client, to_numpy(theta)[best : best + 1], epochs)
     own_parameters = 0.5 * (weights[0].size - 1) / max(float(to_numpy(client.w).sum()), 1.0)
-    optimism = [down.optimism[0], down.optimism[0] + own_parameters][: len(weights)] + [down.optimism[1]] * len(
-        down.single
-    )
-    personal.keep(learner, client, np.stack(bases), np.array(optimism), x, nets)
+    log_bases, optimism = np.stack(bases), np.array([float(down.optimism)] * len(bases))
+    optimism[1 : len(weights)] += own_parameters
+    if len(down.inverse):
+        log_bases, optimism = _without_each_row(down, rows, x, log_bases, len(weights), own_parameters)
+    personal.keep(learner, client, log_bases, optimism, x, nets)
+
+
+def _without_each_row(
+    down: Fitted, rows: Any, x: np.ndarray, log_bases: np.ndarray, mixtures: int, own_parameters: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """(log-probabilities with the single learner as it were without each row, what is added to the losses of the bases).
+
+    The mixture's losses on rows that it was fitted to are as much too small as the single learner's, times its parameters.
+    """
+    y, w = to_numpy(rows.y), to_numpy(rows.w).astype(np.float64)
+    last = log_bases[-1].copy()
+    left = exact.without_each(x, y, w, last, to_numpy(down.inverse)[0], to_numpy(down.embedding.mean))
+    if not len(down.single):  # the model itself has a single learner
+        return np.stack([left] * mixtures), np.zeros(mixtures)
+    picked = np.arange(len(y)), y
+    found = max(float(w @ (last[picked] - left[picked])) / max(float(w.sum()), 1.0), 0.0) * float(down.ratio)
+    optimism = np.array([*[found, found + own_parameters][:mixtures], 0.0])
+    return np.concatenate([log_bases[:-1], left[None]]), optimism
 
 
 def mixture_log_proba(log_pairs: np.ndarray, log_learners: np.ndarray) -> np.ndarray:  # (n, classes)
@@ -254,13 +277,15 @@ class JointModelPredictions(LearnerEstimator):
             return bases
         return np.concatenate([bases, np.swapaxes(self.log_proba(self._columns(x), self.single_), 1, 2)])
 
-    def choose_personal(self, fed: Federation, single_parameters: float) -> None:
-        """Let each client choose what it keeps: one TELL."""
+    def choose_personal(self, fed: Federation, best: Any, single: Any) -> None:
+        """Let each client choose what it keeps: one TELL. `single` is the candidate of a single learner, if there is one."""
         if self.personalize == "auto":
+            inverse, ratio = np.zeros((0, 0, 0)), 1.0
+            if single is not None:
+                inverse = np.linalg.inv(gaussian.unpack_triangle(to_numpy(single.curvature)))[None]
+                ratio = max(best.parameters / max(single.parameters, 1.0), 1.0)
             joint = Joint(self._gaussians(), self.theta_, self.shares_)
-            mixed = float(self._optimism(fed))
-            optimism = np.array([mixed, mixed * single_parameters / max(self.n_effective_, 1e-12)])
-            down = Fitted(joint, self._embedding(), self.single_, optimism)
+            down = Fitted(joint, self._embedding(), self.single_, inverse, self._optimism(fed), np.asarray(ratio))
             epochs = self._epochs_alone if self.trainer_["hold_out"] else 0
             options = {"shape": self.covariance_type, "key": f"pi-{self.start_}", "epochs": epochs}
             fed.tell(personalise.using(trainer=self.trainer_, **options), down)

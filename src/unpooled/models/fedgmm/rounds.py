@@ -192,8 +192,8 @@ def e_step(
     client.state[f"pi-{key}"] = shares(pairs.reshape(*pairs.shape[:-2], -1)).reshape(pairs.shape)
     joint_loglik = (held_out * expected.log_p).sum(-1)
     log_labels = expected.log_p - _log_inputs(joint.gaussians, z, pi, plan) if plan.hold_out else 0 * expected.log_p
-    by_use = ((part * log_labels).sum(-1) for part in (held_out, train))
-    answer = JointStats(stats, pairs, joint_loglik, *by_use, held_out.sum(-1))
+    held_labels, trained_labels = ((part * log_labels).sum(-1) for part in (held_out, train))
+    answer = JointStats(stats, pairs, joint_loglik, held_labels, trained_labels, held_out.sum(-1))
     return answer, rows._replace(w=train), expected.r
 
 

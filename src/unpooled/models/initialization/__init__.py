@@ -1,11 +1,12 @@
 """Where a mixture or a clustering starts: the columns' means and spreads by two SUMs, then centres.
 
-`cells` asks for sums over small regions, and finds the components at the server (`cell_search`, `cell_mixture`): the
-start does not depend on how rows are split into clients. `gathered` asks each client for the centres of its own k-means, which is
-one GATHER. `kmeans` starts from centres of cells, as scikit-learn's other starts do from rows.
+`cells` asks for sums over small regions (`cell_sums`, `cell_points`, `clusters`), finds components at the server (`cell_search`,
+`cell_mixture`) and chooses by rounds of EM (`short_runs`, `together`): the start does not depend on how rows are split into clients.
+`gathered` asks each client for the centres of its own k-means, which is one GATHER.
+`kmeans` starts from centres of cells, as scikit-learn's other starts do from rows.
 """
 
-from unpooled.models.initialization.cells import cells_start, starts
+from unpooled.models.initialization.cells import CELL_SUMS, cells_start, starts
 from unpooled.models.initialization.gathered import (
     MAX_CLIENTS,
     Centre,
@@ -26,6 +27,7 @@ from unpooled.models.initialization.gathered import (
 from unpooled.models.initialization.kmeans import centre_starts
 
 __all__ = [
+    "CELL_SUMS",
     "MAX_CLIENTS",
     "Centre",
     "Centres",

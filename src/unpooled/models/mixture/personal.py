@@ -16,6 +16,10 @@ class PersonalWeights:
 
     covariance_type: str
     client_weights_: Mapping[str, Array]
+    get_params: Any
+    params: Any
+    _rows: Any
+    _set_params: Any
 
     @property
     def personal_(self) -> Mapping[str, Any]:

@@ -13,9 +13,8 @@ from unpooled.maths.mixture import Params
 from unpooled.models import initialization
 from unpooled.models.fedem import FedEM, VRFedEM
 from unpooled.models.mixture.candidates import Candidate, State
+from unpooled.models.mixture.checks import check_against_data
 from unpooled.models.mixture.starts import Wanted, starts
-
-THEIRS = ("cells", "gather", "random")  # starts that FedEM makes itself
 
 
 def solver_of(model: Any, k: int, given: Params | None = None) -> FedEM:
@@ -25,19 +24,18 @@ def solver_of(model: Any, k: int, given: Params | None = None) -> FedEM:
         "max_iter": model.max_iter,
         "tol": model.tol,
         "fraction": model.fraction,
-        "init_params": model.init_params if model.init_params in THEIRS else "cells",
         "random_state": model.random_state,
     }
     return _kind(model)(family, params_init=given, **{**settings, **(model.solver_options or {})})
 
 
 def start(model: Any, fed: Federation, wanted: Wanted, rng: np.random.Generator) -> Any:
-    """The state before the first round."""
+    """The state before the first round, at the start that exact EM would have."""
+    frame = initialization.frame(fed)
     k = wanted.sizes[0]
-    if model.warm_start and hasattr(model, "means_"):
-        return solver_of(model, k, model.params()).init(fed, rng)
-    its_own = wanted.how in THEIRS and wanted.weights is None and wanted.means is None and wanted.precisions is None
-    given = None if its_own else starts(fed, initialization.frame(fed), wanted, rng)[0]
+    check_against_data(model, k, len(frame.mean), float(frame.rows))
+    warm = model.warm_start and hasattr(model, "means_")
+    given = model.params() if warm else starts(fed, frame, wanted, rng)[0]
     return solver_of(model, k, given).init(fed, rng)
 
 

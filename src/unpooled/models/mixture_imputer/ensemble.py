@@ -10,6 +10,20 @@ from unpooled.maths import imputation
 from unpooled.maths.imputation import Laws
 from unpooled.maths.mixture import Params
 
+STRAY = 3.0  # standard deviations
+
+
+def anchored(laws: Sequence[Laws]) -> list[Laws]:
+    """Distributions in which no component strays far from what one Gaussian says, if one of the mixtures is a single Gaussian.
+
+    A component that holds an outlier and few other rows foretells wild values; one Gaussian of all rows does not.
+    """
+    single = next((law for law in laws if law.means.shape[1] == 1), None)
+    if single is None:
+        return list(laws)
+    low, high = single.means - STRAY * single.scales, single.means + STRAY * single.scales
+    return [law._replace(means=np.clip(law.means, low, high)) for law in laws]
+
 
 def joined(laws: Sequence[Laws], shares: np.ndarray) -> Laws:
     """One distribution per cell from those of several mixtures over the same cells; shares (cells, c)."""
@@ -21,7 +35,7 @@ def joined(laws: Sequence[Laws], shares: np.ndarray) -> Laws:
 
 def laws(candidates: Sequence[Params], shares: np.ndarray, x: np.ndarray, column_of: np.ndarray) -> Laws:
     """The distribution of every gap of embedded rows (n, e), ordered by row and column; shares (d, c)."""
-    found = [_ordered(imputation.laws(params, x)) for params in candidates]
+    found = anchored([_ordered(imputation.laws(params, x)) for params in candidates])
     return joined(found, shares[column_of[found[0].columns]])
 
 

@@ -236,6 +236,8 @@ class MixtureImputer(OneToOneFeatureMixin, TransformerMixin, Estimator):
         errors = np.sqrt(np.einsum("hjcc->c", gram) / max(held.sum(), 1e-300))
         shares = self._shares(gram.sum(0), held.sum(0))
         kept = np.flatnonzero(shares.max(0) > 0)
+        single = [i for i, c in enumerate(state.candidates) if len(c.params.weights) == 1][:1]
+        kept = np.union1d(kept, [] if set(single) & set(kept) else single).astype(int)  # see ensemble.anchored
         kept = kept[np.argsort(-shares[:, kept].mean(0), kind="stable")]
         other = gram[::-1][:, :, kept[:, None], kept], held[::-1]
         crossed = np.stack([self._shares(*half) for half in zip(*other)])

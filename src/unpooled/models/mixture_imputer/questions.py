@@ -12,7 +12,7 @@ from unpooled.maths import imputation, mixture
 from unpooled.maths.mixture import Params, Stats
 from unpooled.models.initialization import Centre
 from unpooled.models.mixture_imputer.embedding import Embedding
-from unpooled.models.mixture_imputer.ensemble import joined
+from unpooled.models.mixture_imputer.ensemble import anchored, joined
 from unpooled.tree import message
 
 BINS = 200  # of the histogram by which intervals are calibrated
@@ -93,7 +93,7 @@ def judge(down: Asked, client: Client, *, hide: float, columns: dict) -> Judged:
     hidden = imputation.hidden(x, hide) & (w > 0)[:, None]
     truth = embedding.embed(x)
     d, c = x.shape[1], len(down.candidates)
-    laws = [_hidden_laws(params, x, hidden, embedding) for params in down.candidates]
+    laws = anchored([_hidden_laws(params, x, hidden, embedding) for params in down.candidates])
     first = laws[0]
     errors = np.stack([(truth[law.rows, law.columns] - imputation.mean(law)) for law in laws], axis=1)
     errors = errors / to_numpy(down.scale)[first.columns][:, None]
@@ -111,7 +111,7 @@ def calibrate(down: Ensemble, client: Client, *, hide: float, columns: dict) -> 
     embedding, (x, w) = Embedding.of(columns), _table(client)
     hidden = imputation.hidden(x, hide) & (w > 0)[:, None]
     truth = embedding.embed(x)
-    laws = [_hidden_laws(params, x, hidden, embedding) for params in down.candidates]
+    laws = anchored([_hidden_laws(params, x, hidden, embedding) for params in down.candidates])
     of, which = embedding.column_of[laws[0].columns], imputation.half(x).astype(int)[laws[0].rows]
     law = joined(laws, to_numpy(down.shares)[which, of])
     numbers = embedding.is_number[law.columns]

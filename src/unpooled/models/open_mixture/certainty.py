@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -55,7 +56,7 @@ def certainty(
     lowest[str(_n_gaussian_clusters(final))] = best = min(lowest.values(), default=0.0)
     strength = ROWS_OF_EVIDENCE / (ROWS_OF_EVIDENCE + rows)
     weights = {k: float(np.exp(strength * (best - cost) / 2)) for k, cost in lowest.items()}
-    total = sum(weights.values())
+    total = math.fsum(weights.values())  # whatever the order
     return {k: weight / total for k, weight in weights.items()}
 
 

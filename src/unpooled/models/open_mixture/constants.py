@@ -99,8 +99,8 @@ ALIGN_ROUNDS = 8  # SUMs over the reference mixtures
 ALIGN_STEPS = 4  # EM steps on weights and offset, per round
 FIRST_OFFSET = 0.3  # standard deviation of offsets at the start, over that within clusters
 MAX_OFFSET = 1.0  # its largest value
-MIN_OFFSET = 0.1  # columns with smaller offsets are not named
-OFFSETS_CLEARLY = 1.0  # standard errors by which rows held out must be more likely with offsets
+MIN_OFFSET = 0.15  # columns with smaller offsets are not named; if all are smaller, there are none
+OFFSETS_CLEARLY = 1.0  # standard errors by which rows held out must be more likely with offsets for these to be removed
 ALIGN_HELD_OUT = 0.3  # fraction of rows held out to decide whether there are offsets
 
 # ---- new clients ----

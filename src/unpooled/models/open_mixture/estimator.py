@@ -63,7 +63,7 @@ class OpenMixture(MixtureFace, Estimator):
         A mean of fewer rows than this does not leave its client, nor does a smaller count of a cluster's rows.
     site_offsets : bool, default=True
         Whether each client's rows may be moved by an offset of its own, as another instrument moves them. Offsets are removed if rows
-        held out are clearly more likely without them, and a warning names the columns; they stay at the clients. Not with
+        held out are more likely without them, and a warning names the columns; they stay at the clients. Not with
         ``structure="topics"``.
     max_iter : int, default=34
         Largest number of rounds. The default is enough for every sequence of phases.

@@ -125,13 +125,12 @@ def find_offsets(fed: Federation, candidates: Sequence[Candidate]) -> SiteOffset
         answer = fed.sum(ask, tuple(Reference(c.proposal, v) for c, v in twice))
         twice = [_updated(c, v, a) for (c, v), a in zip(twice, answer.references)]
     moved, gain, stderr = _compared(answer, len(candidates))
-    kept = gain > OFFSETS_CLEARLY * stderr
-    fed.tell(keep_offsets.using(id=ids[moved] if kept else ""), None)
-    if not kept:
-        return SiteOffsets(none, gain, stderr)
     chosen, variance = twice[moved]
     scale = np.sqrt(variance / np.diag(gaussian.unpack_triangle(pooled_covariance(chosen))))
-    return SiteOffsets(np.where(scale >= MIN_OFFSET, scale, 0.0), gain, stderr)
+    scale = np.where(scale >= MIN_OFFSET, scale, 0.0)
+    kept = scale.any() and gain > OFFSETS_CLEARLY * stderr
+    fed.tell(keep_offsets.using(id=ids[moved] if kept else ""), None)
+    return SiteOffsets(scale if kept else none, gain, stderr)
 
 
 def _updated(c: Candidate, variance: np.ndarray, answer: Aligned) -> tuple[Candidate, np.ndarray]:

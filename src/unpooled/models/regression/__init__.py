@@ -20,6 +20,7 @@ The formulas are in `unpooled.maths`: `bayes_linear` (posterior), `predictive` (
 
 from unpooled.models.regression.bayesian_regression import BayesianRegression
 from unpooled.models.regression.group_effects import check_group_by, find_groups, members
+from unpooled.models.regression.heavy_tails import N_EDGES
 from unpooled.models.regression.last_layer import Design, LastLayer, check_clients, group_of, statistics
 from unpooled.models.regression.scaling import (
     Scaling,
@@ -31,6 +32,7 @@ from unpooled.models.regression.scaling import (
 )
 
 __all__ = [
+    "N_EDGES",
     "BayesianRegression",
     "Design",
     "LastLayer",

@@ -1,0 +1,115 @@
+"""Fitted models for other programs: as scikit-learn estimators, and as JSON. Sends nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from unpooled.arrays import is_torch, to_numpy
+from unpooled.errors import BadParameter
+
+COMMON = ("n_features_in_", "feature_names_in_", "n_iter_")
+MIXTURE = ("weights_", "means_", "covariances_", "precisions_", "precisions_cholesky_", "converged_", "lower_bound_")
+
+
+def to_sklearn(model: Any) -> Any:
+    """A fitted scikit-learn estimator that predicts what this model does.
+
+    Parameters
+    ----------
+    model : GaussianMixture, LinearRegression or LogisticRegression
+        A fitted model.
+
+    Returns
+    -------
+    sklearn estimator
+    """
+    check_is_fitted(model)
+    for cls in type(model).__mro__:
+        if cls.__name__ in _MAKERS:
+            made = _MAKERS[cls.__name__](model)
+            return _with(made, model, COMMON)
+    known = ", ".join(_MAKERS)
+    raise BadParameter(f"{type(model).__name__} has no counterpart in scikit-learn: to_sklearn() is for {known}")
+
+
+def to_json(model: Any) -> str:
+    """A fitted model as JSON: its class, its parameters and its fitted numbers.
+
+    Parameters
+    ----------
+    model : Estimator
+        A fitted model whose fitted attributes are numbers, strings and arrays.
+
+    Returns
+    -------
+    str
+    """
+    check_is_fitted(model)
+    fitted = {k: v for k, v in vars(model).items() if k.endswith("_") and not k.startswith("_") and k != "history_"}
+    body = {"class": type(model).__name__, "parameters": model.get_params(deep=False), "fitted": fitted}
+    try:
+        return json.dumps(_lists(body), allow_nan=True)
+    except TypeError as error:
+        raise BadParameter(f"{type(model).__name__} holds more than numbers ({error}): use save() instead") from error
+
+
+def _lists(value: Any) -> Any:
+    """Arrays as lists, named tuples as objects."""
+    if hasattr(value, "_asdict"):
+        value = value._asdict()
+    if isinstance(value, dict):
+        return {str(k): _lists(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_lists(v) for v in value]
+    if is_torch(value):
+        value = to_numpy(value)
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _mixture(model: Any) -> Any:
+    from sklearn.mixture import GaussianMixture
+
+    made = GaussianMixture(len(model.weights_), covariance_type=model.covariance_type)
+    for name in MIXTURE:
+        if hasattr(model, name):
+            value = getattr(model, name)
+            setattr(made, name, to_numpy(value) if name.endswith("s_") or name.endswith("cholesky_") else value)
+    return made
+
+
+def _linear(model: Any) -> Any:
+    from sklearn.linear_model import LinearRegression
+
+    made = LinearRegression(fit_intercept=bool(np.any(model.intercept_)))
+    made.coef_, made.intercept_ = np.asarray(model.coef_), np.asarray(model.intercept_)[()]
+    return made
+
+
+def _logistic(model: Any) -> Any:
+    from sklearn.linear_model import LogisticRegression
+
+    made = LogisticRegression()
+    made.coef_, made.intercept_ = np.atleast_2d(model.coef_), np.atleast_1d(model.intercept_)
+    made.classes_ = np.asarray(model.classes_)
+    return made
+
+
+def _with(made: Any, model: Any, names: tuple[str, ...]) -> Any:
+    for name in names:
+        if hasattr(model, name):
+            setattr(made, name, getattr(model, name))
+    return made
+
+
+_MAKERS: dict[str, Callable[[Any], Any]] = {
+    "GaussianMixture": _mixture,
+    "LinearRegression": _linear,
+    "LogisticRegression": _logistic,
+}

@@ -1,0 +1,66 @@
+"""Fitted models as scikit-learn estimators and as JSON: they predict the same."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import unpooled as up
+from unpooled.errors import BadParameter
+
+
+def table(n=200, seed=0):
+    rng = np.random.default_rng(seed)
+    return np.concatenate([rng.normal(size=(n, 3)), rng.normal(4.0, size=(n, 3))])
+
+
+@pytest.mark.parametrize("shape", ["full", "tied", "diag", "spherical"])
+def test_a_mixture_is_scikit_learns(shape):
+    x = table()
+    model = up.GaussianMixture(2, covariance_type=shape, random_state=0).fit({"a": x[::2], "b": x[1::2]})
+    peer = model.to_sklearn()
+    np.testing.assert_allclose(peer.score_samples(x), model.score_samples(x), rtol=1e-10)
+    assert (peer.predict(x) == model.predict(x)).all()
+    assert np.isfinite(peer.bic(x))
+    assert peer.sample(5)[0].shape == (5, 3)
+
+
+def test_linear_and_logistic_regression_predict_alike():
+    x = table()
+    rng = np.random.default_rng(1)
+    y = x @ [1.0, -2.0, 0.5] + 3 + rng.normal(size=len(x))
+    label = np.where(y + rng.normal(scale=3, size=len(x)) > y.mean(), "yes", "no")
+    linear = up.LinearRegression().fit({"a": x[::2], "b": x[1::2]}, {"a": y[::2], "b": y[1::2]})
+    np.testing.assert_allclose(linear.to_sklearn().predict(x), linear.predict(x), rtol=1e-10)
+    logistic = up.LogisticRegression().fit({"a": x[::2], "b": x[1::2]}, {"a": label[::2], "b": label[1::2]})
+    np.testing.assert_allclose(logistic.to_sklearn().predict_proba(x), logistic.predict_proba(x), rtol=1e-8)
+    assert (logistic.to_sklearn().predict(x) == logistic.predict(x)).all()
+
+
+def test_others_have_no_counterpart():
+    with pytest.raises(BadParameter, match="PCA has no counterpart"):
+        up.PCA(n_components=1).fit(table()).to_sklearn()
+
+
+def test_json_holds_the_fitted_numbers():
+    x = table()
+    model = up.GaussianMixture(2, random_state=0).fit({"a": x})
+    read = json.loads(model.to_json())
+    assert read["class"] == "GaussianMixture"
+    assert read["parameters"]["n_components"] == 2
+    np.testing.assert_array_equal(read["fitted"]["means_"], model.means_)
+    json.loads(up.PCA(n_components=1).fit(x).to_json())
+
+
+def test_names_of_columns_are_known_after_every_kind_of_fit(tmp_path):
+    frames = {name: pd.DataFrame(part, columns=["age", "bmi", "sbp"]) for name, part in zip("ab", np.split(table(), 2))}
+    for name, frame in frames.items():
+        frame.to_csv(tmp_path / f"{name}.csv", index=False)
+    for data in (frames["a"], frames, tmp_path, up.federate(frames)):
+        model = up.GaussianMixture(1).fit(data)
+        assert list(model.feature_names_in_) == ["age", "bmi", "sbp"]
+    model = up.GaussianMixture(1).fit(frames)
+    turned = frames["a"][["sbp", "age", "bmi"]]
+    np.testing.assert_array_equal(model.score_samples(turned), model.score_samples(frames["a"].to_numpy()))
+    assert not hasattr(up.GaussianMixture(1).fit(table()), "feature_names_in_")
