@@ -137,7 +137,7 @@ def accumulate(total: Array, part: Array) -> None:
 def fold(x: Array) -> Array:
     """(1, n, ...) as (n / SEGMENT, SEGMENT, ...), on a GPU and if n is a multiple of SEGMENT.
 
-    Anything else as it is.
+    Anything else stays as it is.
     """
     b, n = x.shape[:2]
     return x.reshape(n // SEGMENT, SEGMENT, *x.shape[2:]) if _on_gpu(x) and b == 1 and n % SEGMENT == 0 else x

@@ -65,7 +65,7 @@ def thresholds(ranges: Ranges) -> np.ndarray:
 def shortest(low: np.ndarray, high: np.ndarray) -> np.ndarray:
     """The number with the fewest decimals near the middle of each range low to high, (m,).
 
-    The middle if there is none.
+    Where there is none, the middle.
     """
     middle = low / 2 + high / 2
     found = np.clip(middle, low, high)

@@ -1,6 +1,6 @@
 """One question and its answers: sent to every client, sent again where no answer comes.
 
-Each answers, refuses or is left out.
+In the end each client has answered, has refused or is left out.
 
 Sends one message down per client, and again after some silence; one reply per client comes up.
 """
