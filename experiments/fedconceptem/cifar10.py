@@ -17,14 +17,13 @@ DIFFERS = _tables.DIFFERS + (
 
 
 def run(small: bool, seeds: int, out: Path, say: Callable[[str], None]) -> list[dict]:
-    _fast()
+    _medium_precision()
     return _tables.run(jobs.cifar10(range(seeds), 40 if small else ROUNDS), small, out, say)
 
 
-def _fast() -> None:
+def _medium_precision() -> None:
     try:
         import torch
     except ImportError:
         return
     torch.set_float32_matmul_precision("medium")
-    torch.backends.cudnn.benchmark = True
