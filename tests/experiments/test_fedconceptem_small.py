@@ -1,5 +1,6 @@
 """FedConceptEM's experiments on digits and on the toy case, and that the report of a run tells of its concepts."""
 
+import re
 import sys
 from pathlib import Path
 
@@ -160,6 +161,8 @@ def test_the_report_of_a_run_shows_the_concepts(tmp_path):
     (tmp_path / "study.toml").write_text(CONFIG)
     assert main(["run", str(tmp_path / "study.toml"), "--out", str(tmp_path / "run")]) == 0
     page = (tmp_path / "run" / "report.html").read_text()
-    for title in ("Label shares of each model", "Share of rows of each model by round", "Clients by concept"):
-        assert f"<h2>{title}</h2><svg" in page
+    pictures = re.search(r">How concepts differ</h2>(.*?)<h2", page, re.S).group(1)
+    for caption in ("each model gives each label", "each model accounts for, by round", "each concept at each client"):
+        assert caption in pictures
+    assert pictures.count("<svg") == 3
     assert page.count("of its rows); concept") == len(made.train)

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from unpooled.data.files import Columns, read_csv
+from unpooled.data.schema import Texts
 from unpooled.errors import BadParameter, DataNotFound, suggest
 
 
@@ -96,7 +97,8 @@ def find(name: str) -> Path:
 
 def table(name: str) -> Columns:
     """The columns of a csv.gz file by its name: table("ccpp_raw")["EP"]."""
-    return read_csv(find(name))
+    columns = read_csv(find(name))
+    return {c: np.asarray(v) if isinstance(v, Texts) else v for c, v in columns.items()}
 
 
 def arrays(name: str) -> dict[str, np.ndarray]:

@@ -43,10 +43,13 @@ def test_a_small_table_costs_at_most_two_megabytes(load):
 
 
 def test_the_map_is_chosen_by_held_out_rows():
-    x, y = additive(2, 900)
-    model = up.FedBNR(random_state=0).fit(x[:600], y[:600], by=np.arange(600) % 10)
-    assert model.features_ in ("additive", "additive and ard")
-    assert np.sqrt(np.mean((model.predict(x[600:]) - y[600:]) ** 2)) < 0.35
+    chosen = []
+    for seed in (2, 3, 4):
+        x, y = additive(seed, 900)
+        model = up.FedBNR(random_state=0).fit(x[:600], y[:600], by=np.arange(600) % 10)
+        assert np.sqrt(np.mean((model.predict(x[600:]) - y[600:]) ** 2)) < 0.35
+        chosen.append(model.features_)
+    assert sum("additive" in features for features in chosen) >= 2, chosen
     x, y = make_friedman1(900, noise=1.0, random_state=2)
     model = up.FedBNR(random_state=0).fit(x[:600], y[:600], by=np.arange(600) % 10)
     assert model.features_ in ("ard", "additive and ard")

