@@ -128,6 +128,11 @@ class Ask:
     inspect: Callable[[Tree, str], None] | None = None  # called at the server with each answer; never sent
     letters: Mapping[str, Mapping[str, bytes]] = field(default_factory=dict)  # layer -> client -> message for it only
 
+    @property
+    def by_site(self) -> bool:
+        """Whether the total shows each site's own numbers: with the option `sites` every site writes into a place of its own."""
+        return bool(self.options.get("sites"))
+
     def __call__(self, down: Tree, client: Client) -> Tree:
         """The answer after all steps, as it leaves the client."""
         up = self.answer(down, self.seen(client), **self.options)

@@ -150,6 +150,10 @@ class SecureSum(Layer):
     # ---- a masked sum ----
 
     def sum(self, ask: Ask, down: Tree) -> Tree:
+        if ask.by_site:
+            raise BadParameter(
+                f"the total of {ask.name} shows each site's own numbers, which masks are to hide: use sites=False"
+            )
         if any(step.undo is not None for step in ask.steps):
             raise BadParameter(f"{ask.steps[-1].name} needs single answers, but {COMBINATIONS}: leave Compressed out")
         hub = self._begun()

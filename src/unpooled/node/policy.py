@@ -110,6 +110,10 @@ class Policy:
                 f"{where} does not allow GATHER, which {ask.name} is: ask its owner for gather = [{ask.name!r}]"
             )
         masked = any(step.name == MASK for step in ask.steps)
+        if masked and ask.by_site:
+            raise Refused(
+                f"the total of {ask.name} shows each site's own numbers, whatever masks it: {node!r} does not answer it masked"
+            )
         if self.secure == "required" and not (masked or ask.kind == TELL):
             raise Refused(
                 f"{where} lets out masked sums alone, and {ask.name} was not asked as one: use a study with secure = true"

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from importlib import import_module
 from itertools import islice
@@ -131,7 +132,8 @@ class TableSource:
         )
         held = {k: parts[0][k] if len(parts) == 1 else _joined([p[k] for p in parts]) for k in names}
         table = {c: held[str(own)] for c, own in there.items()}
-        declared = {c.name: c for c in wanted.schema or ()}
+        # codes of the coordinator's choice would let it count rows of any value by differences: this node's own hold
+        declared = {c.name: replace(c, missing=()) for c in wanted.schema or ()}
         own = {c: o.renamed() for c, o in self._own.items()}
         return profile(self.name, table, label=wanted.label, floor=floor, declared=declared, own=own)
 

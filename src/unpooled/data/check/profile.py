@@ -144,6 +144,11 @@ def _floored(count: int, floor: int) -> int:
     return int(count) // floor * floor if floor > 1 else int(count)
 
 
+def _raised(count: int, floor: int) -> int:
+    """A count that must not be overlooked: rounded down to the floor, but to no less than the floor."""
+    return max(_floored(count, floor), floor) if count else 0
+
+
 def _column(name: str, values: Any, floor: int, given: Any, own: Own) -> ColumnProfile:
     kind, problem = _kind(name, values, given, floor)
     if not isinstance(values, Texts) and np.asarray(values).dtype == object:
@@ -207,7 +212,7 @@ def _numbers(name: str, kind: str, x: np.ndarray, floor: int, given: Any, own: O
         {c: _floored(n, floor) for c, n in codes.items()},
         constant=len(found) == 1,
         distinct=len(found) == len(bare),
-        repeated=_repeated(counts) if repeats else 0,
+        repeated=_raised(_repeated(counts), floor) if repeats else 0,
         positive=bool((bare > 0).all()),
         whole=whole,
         standardised=len(bare) >= 20 and bool(abs(bare.mean()) < 0.01 and abs(bare.std() - 1) < 0.03),
@@ -254,7 +259,7 @@ def _texts(name: str, kind: str, texts: Texts, floor: int, problem: str, given: 
     looks = kind == "id" or (bool(ID_NAME.search(name)) and len(held) > 0.5 * present)
     looks = looks or (given is not None and given.kind == "id")
     looks = looks or (given is None and kind == "category" and len(held) > max(ID_ROWS, 0.9 * present))
-    repeated = sum(n for n in held.values() if n > 1) if looks else 0
+    repeated = _raised(sum(n for n in held.values() if n > 1), floor) if looks else 0
     levels = {t: _floored(n, floor) for t, n in held.items() if n >= max(floor, 1)}
     if looks or len(held) > MAX_LEVELS or kind == "mixed":
         levels = {}
@@ -267,7 +272,7 @@ def _texts(name: str, kind: str, texts: Texts, floor: int, problem: str, given: 
         codes=codes,
         constant=len(held) == 1,
         distinct=len(held) == present,
-        repeated=repeated if repeated >= floor else 0,
+        repeated=repeated,
         problem=problem,
     )
 
