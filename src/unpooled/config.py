@@ -22,6 +22,7 @@ SECTIONS = {  # section -> key -> type of its value
     "federation": {
         "fraction": "float",
         "min_clients": "int",
+        "n_jobs": "int",
         "threads": "int",
         "mode": "str",
         "link": "str",
