@@ -89,3 +89,20 @@ def test_intervals_and_columns_by_name(folder, capsys):
 def test_nothing_to_check_is_one_sentence(capsys):
     assert main(["check"]) == 1
     assert "nothing to check" in capsys.readouterr().err
+
+
+def test_columns_whose_names_have_spaces_are_written_and_read_again(tmp_path, capsys):
+    (tmp_path / "sites").mkdir()
+    rows = "\n".join(f"{i},{i % 3}" for i in range(30))
+    for site in ("basel", "bern"):
+        (tmp_path / "sites" / f"{site}.csv").write_text(f'mean radius,"the ""grade"""\n{rows}\n')
+    kinds = tmp_path / "columns.toml"
+    main(["check", str(tmp_path / "sites"), "--toml", str(kinds)])
+    assert set(tomllib.loads(kinds.read_text())["columns"]) == {"mean radius", 'the "grade"'}
+    settings = f'[model]\nname = "PCA"\nn_components = 1\n[data]\npath = "sites"\n\n{kinds.read_text()}'
+    (tmp_path / "run.toml").write_text(settings)
+    assert main(["run", str(tmp_path / "run.toml"), "--out", str(tmp_path / "run")]) == 0
+    assert set(tomllib.loads((tmp_path / "run" / "config.toml").read_text())["columns"]) == {
+        "mean radius",
+        'the "grade"',
+    }

@@ -44,8 +44,14 @@ def run_review(args: argparse.Namespace) -> int:
         print(json.dumps({"study": found.study.digest, "warnings": found.warnings, "failure": found.failure}))
     else:
         _print_lines(review.explain(found))
-        print(f"\nto take part: unpooled node approve {args.study} --node {args.node}")
+        print(f"\n{_next_step(found.failure, args)}")
     return 1 if found.failure else 0
+
+
+def _next_step(failure: str, args: argparse.Namespace) -> str:
+    if failure:
+        return "the node cannot answer this study yet: mend its table or node.toml, or ask the coordinator for another study"
+    return f"to take part: unpooled node approve {args.study} --node {args.node}"
 
 
 def _print_lines(lines: list[str]) -> None:

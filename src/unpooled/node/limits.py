@@ -15,7 +15,7 @@ DEFAULTS = {  # the key in [limits] of policy.toml -> its value
     "min_count": 5.0,  # rows in a cluster whose centre leaves, at least
     "batch": 32.0,  # rows in one step of training, at least
     "components": 256.0,  # clusters, centres or models in one question, at most
-    "candidates": 16.0,  # whole models in one question, at most
+    "candidates": 256.0,  # whole models in one question, at most
     "share": 0.5,  # part of the rows that may be held out or hidden, at most
     "steps": 1000.0,  # epochs or steps of training in one question, at most
 }
@@ -42,7 +42,8 @@ def check(name: str, options: Mapping[str, Any], down: Tree, limits: Mapping[str
         and len(down) > limits.get("candidates", len(down))
     ):
         raise Refused(
-            f"{name} was asked about {len(down)} models at once, and {node!r} allows {limits['candidates']:g}"
+            f"{name} was asked about {len(down)} models at once, and {node!r} allows {limits['candidates']:g}: "
+            "see candidates under [limits] in its policy"
         )
 
 

@@ -18,7 +18,9 @@ from unpooled.client import GATHER, SUM, Ask, Client
 from unpooled.errors import UnpooledError
 from unpooled.federation import Federation, Layer
 from unpooled.local import Local
+from unpooled.node import limits
 from unpooled.node.policy import Policy
+from unpooled.node.questions import Refused
 from unpooled.study import Study
 from unpooled.tree import Tree
 
@@ -47,19 +49,23 @@ class Review(NamedTuple):
 
 
 class Witness(Layer):
-    """Notes what is asked, and the least rows behind a number of a total."""
+    """Notes what is asked, what the node's policy would refuse, and the least rows behind a number of a total."""
 
-    def __init__(self, inner: Federation):
+    def __init__(self, inner: Federation, node: str, policy: Policy):
         super().__init__(inner)
+        self.node, self.policy = node, policy
         self.seen: dict[str, Question] = {}
+        self.refused: dict[str, str] = {}  # question -> why
 
     def sum(self, ask: Ask, down: Tree) -> Tree:
+        self._look_up(ask, down)
         total = self.inner.sum(ask, down)
         counts = [to_numpy(c)[to_numpy(c) > 0] for c in tree.row_counts(total, ask.types[1])]
         self._note(ask, total, min((float(c.min()) for c in counts if c.size), default=np.inf))
         return total
 
     def gather(self, ask: Ask, down: Tree) -> dict[str, Tree]:
+        self._look_up(ask, down)
         answers = self.inner.gather(ask, down)
         self._note(ask, next(iter(answers.values())), np.inf)
         return answers
@@ -67,6 +73,13 @@ class Witness(Layer):
     def tell(self, ask: Ask, down: Tree) -> None:
         self.inner.tell(ask, down)
         self._note(ask, None, np.inf)
+
+    def _look_up(self, ask: Ask, down: Tree) -> None:
+        """Note a question that looks more closely than [limits] of the policy allows."""
+        try:
+            limits.check(ask.name, ask.options, down, self.policy.limits, self.node)
+        except Refused as error:
+            self.refused[ask.name] = str(error)
 
     def _note(self, ask: Ask, up: Tree, least: float) -> None:
         numbers = sum(int(np.size(to_numpy(leaf))) for leaf in tree.leaves(up))
@@ -97,13 +110,15 @@ def review(study: Study, name: str, source: Any, policy: Policy) -> Review:
         policy.check_columns(study.columns, source.columns, name)
         clients = _dealt(source, study)
         rows = sum(len(c.w) for c in clients)
-        witness = Witness(Local(clients))
+        witness = Witness(Local(clients), name, policy)
         witness.inner.columns, witness.inner.schema = study.columns, study.schema
         _rehearse(study, witness)
     except UnpooledError as error:
         failure = str(error)
     questions = list(witness.seen.values()) if witness is not None else []
-    return Review(study, questions, _warnings(study, name, questions, rows, policy), failure)
+    refused = list(witness.refused.values()) if witness is not None else []
+    found = [f"this node would refuse: {why}" for why in refused]
+    return Review(study, questions, found + _warnings(study, name, questions, rows, policy), failure)
 
 
 def _dealt(source: Any, study: Study) -> list[Client]:
@@ -144,12 +159,18 @@ def _warnings(study: Study, name: str, questions: Sequence[Question], rows: int,
         for q in questions
         if q.kind in (SUM, GATHER) and q.numbers > policy.max_parameters_per_row * rows > 0
     ]
+    seen = f"; masked, only totals over {study.min_cohort} or more sites are seen" if study.secure else ""
     found += [
-        f"{q.name} has a total over {q.least_rows:.3g} rows in the rehearsal"
+        f"{q.name} has sums over {few_rows(q.least_rows)} of this table{seen}"
         for q in questions
         if q.least_rows < policy.min_rows_per_component
     ]
     return found + _parameter_warnings(study)
+
+
+def few_rows(n: float) -> str:
+    """A count of rows in words; rows count in part where a model shares them out among components."""
+    return "less than one row" if n < 1 else f"{n:.3g} rows"
 
 
 def _parameter_warnings(study: Study) -> list[str]:
@@ -182,8 +203,9 @@ def explain(found: Review) -> list[str]:
     ]
     for q in found.questions:
         what = {"sum": "added up over sites", "gather": "SEEN BY THE COORDINATOR", "tell": "nothing"}[q.kind]
-        least = "" if q.least_rows == np.inf else f", at least {q.least_rows:.3g} rows behind each number"
-        lines.append(f"  {q.name}: {q.times} times, {q.numbers} numbers, {what}{least}")
+        least = "" if q.least_rows == np.inf else f", {few_rows(q.least_rows)} behind the least of them"
+        times = "once" if q.times == 1 else f"{q.times} times"
+        lines.append(f"  {q.name}: {times}, {q.numbers} numbers, {what}{least}")
     if found.failure:
         lines.append(f"! the rehearsal stopped: {found.failure}")
     return lines + [f"! {text}" for text in found.warnings]

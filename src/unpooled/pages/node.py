@@ -323,7 +323,7 @@ def _questions(found: Review) -> str:
             else ledger_view.KINDS.get(q.kind, q.kind),
             f"{q.times:,}",
             f"{q.numbers:,}",
-            "-" if q.least_rows == float("inf") else f"{q.least_rows:,.0f}",
+            "-" if q.least_rows == float("inf") else "below 1" if q.least_rows < 1 else f"{q.least_rows:,.0f}",
         )
         for q in found.questions
     )
