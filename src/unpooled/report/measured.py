@@ -33,8 +33,12 @@ def measure(pairs: Iterable[Pair], folds: int = 0) -> dict[str, Any]:
     labelled = all(client.y is not None for _, client in some)
     if labelled and kind in ("classifiers", "concepts"):
         return {"kind": "classifier", "folds": folds, **_classified(some)}
+    if labelled and kind == "regressions" and _of_chances(some):
+        return {"kind": "classifier", "folds": folds, **_classified([(_Chances(m), c) for m, c in some])}
     if labelled and kind == "regressions":
         return {"kind": "regressor", "folds": folds, **_predicted(some)}
+    if kind == "mixtures" and folds and hasattr(some[0][0], "score_samples"):
+        return {"kind": "density", "folds": folds, "sites": _likely(some)}
     numbers = all(to_numpy(client.x).dtype.kind in "fiu" for _, client in some)
     if kind == "imputers" and numbers and hasattr(some[0][0], "hidden_rmse_"):
         return {"kind": "imputer", **_filled(some)}
@@ -51,6 +55,44 @@ def _fewer(client: Client) -> Client:
 def _own(method: Any, client: Client) -> dict[str, str]:
     """`client=` for a model that has a personal version for this client."""
     return {"client": client.name} if "client" in inspect.signature(method).parameters else {}
+
+
+# ---- densities ----
+
+
+def _likely(pairs: list[Pair]) -> dict[str, dict[str, float]]:
+    """Rows and their log-likelihood, by site."""
+    sites: dict[str, dict[str, float]] = {}
+    for model, client in pairs:
+        own = {"client": client.name} if client.name in getattr(model, "client_weights_", {}) else {}
+        found = np.asarray(model.score_samples(to_numpy(client.x), **own), dtype=float)
+        site = sites.setdefault(client.name, {"rows": 0, "loglik": 0.0})
+        site["rows"] += len(found)
+        site["loglik"] += float(found.sum())
+    return sites
+
+
+# ---- outcomes of 0 and 1 ----
+
+
+class _Chances:
+    """A regression of outcomes 0 and 1, seen as a classifier."""
+
+    classes_ = np.array([0, 1])
+
+    def __init__(self, model: Any):
+        self.model = model
+
+    def predict_proba(self, x: np.ndarray) -> np.ndarray:
+        p = np.asarray(self.model.predict(x), dtype=float)
+        return np.stack([1 - p, p], 1)
+
+
+def _of_chances(pairs: list[Pair]) -> bool:
+    """Whether this is a regression of probabilities, and every label 0 or 1."""
+    if getattr(pairs[0][0], "family", "") != "binomial":
+        return False
+    return all(np.isin(to_numpy(client.y), (0, 1)).all() for _, client in pairs)
 
 
 # ---- classes ----
