@@ -14,7 +14,14 @@ from unpooled.progress import size
 from unpooled.report import markup, words
 
 PER_PAGE = 50
-KINDS = {"sum": "added up over sites", "gather": "seen singly", "tell": "a receipt", "keys": "keys of masks"}
+KINDS = {  # kind of a ledger line -> what its answers are
+    "sum": "added up over sites",
+    "gather": "seen singly",
+    "tell": "a receipt",
+    "keys": "keys for masks",
+    "profile": "a description of the table",
+}
+CHECK = "no study: the coordinator ran `unpooled check`"
 
 
 class Total(NamedTuple):
@@ -125,7 +132,7 @@ def _totals(view: LedgerView, titles: Mapping[str, str]) -> str:
     rows = (
         (
             f"<code>{escape(question)}</code> {escape(words.question(question))}",
-            escape(titles.get(study, study[:12]) if study else "no study: the coordinator was trusted"),
+            escape(_study(study, kind, titles)),
             _use(kind, total),
             f"{total.times:,}",
             f"{total.numbers:,}",
@@ -137,8 +144,14 @@ def _totals(view: LedgerView, titles: Mapping[str, str]) -> str:
     return markup.table(head, rows, numbers={3, 4}, caption="What left, by question, the latest first.", roomy=True)
 
 
+def _study(digest: str, kind: str, titles: Mapping[str, str]) -> str:
+    if digest:
+        return titles.get(digest, digest[:12])
+    return CHECK if kind == "profile" else "no study: the coordinator was trusted"
+
+
 def _use(kind: str, total: Total) -> str:
-    text = KINDS[kind] + (", masked" if total.masked == total.times else "")
+    text = KINDS.get(kind, kind) + (", masked" if total.masked == total.times else "")
     return f'<strong class="warn">{escape(text)}</strong>' if kind == "gather" else escape(text)
 
 

@@ -68,7 +68,9 @@ def table(
     told = f"<caption>{escape(caption)}</caption>" if caption else ""
     kind, role = ("wide roomy", ' role="table"') if roomy else ("wide", "")
     grid = f"<table{role}>{told}<thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>"
-    return f'<div class="{kind}" tabindex="0" role="group" aria-label="{escape(caption or label or "table")}">{grid}</div>'
+    return (
+        f'<div class="{kind}" tabindex="0" role="group" aria-label="{escape(caption or label or "table")}">{grid}</div>'
+    )
 
 
 def _cells(row: Iterable[str], names: Sequence[str], right: set[int]) -> str:
