@@ -195,7 +195,7 @@ def test_what_left_is_told_in_words(folder):
     with serving(node.serve(config.read(folder / "node.toml"))) as server:
         text = rehearsed(server)
         assert "5 answers have left" in text
-        assert "1 questions were refused" in text
+        assert "1 question was refused" in text
         assert "added up over sites, masked" in text
         lines = ask(server, "ledger?page=1")[2]
         assert lines.count("<li>") == 6

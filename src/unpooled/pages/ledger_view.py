@@ -21,7 +21,7 @@ KINDS = {  # kind of a ledger line -> what its answers are
     "keys": "keys for masks",
     "profile": "a description of the table",
 }
-CHECK = "no study: the coordinator ran `unpooled check`"
+CHECK = "no study: the coordinator ran unpooled check"
 
 
 class Total(NamedTuple):
@@ -122,7 +122,8 @@ def summary(view: LedgerView, titles: Mapping[str, str]) -> str:
         return markup.paragraph("Nothing has left this node yet.")
     answers = sum(t.times for t in view.totals.values())
     sent = sum(t.bytes for t in view.totals.values())
-    says = f"{answers:,} answers have left ({size(sent)}), {view.refusals:,} questions were refused."
+    refused = "1 question was refused" if view.refusals == 1 else f"{view.refusals:,} questions were refused"
+    says = f"{answers:,} answers have left ({size(sent)}), {refused}."
     says += f" All {len(view.lines):,} lines of the ledger fit together."
     return markup.paragraph(says) + _totals(view, titles) + _seal(view)
 
@@ -141,7 +142,7 @@ def _totals(view: LedgerView, titles: Mapping[str, str]) -> str:
         for (study, question, kind), total in order
     )
     head = ("question", "study", "its answers are", "times", "numbers", "last (UTC)")
-    return markup.table(head, rows, numbers={3, 4}, caption="What left, by question, the latest first.", roomy=True)
+    return markup.table(head, rows, numbers={3, 4, 5}, caption="What left, by question, the latest first.", roomy=True)
 
 
 def _study(digest: str, kind: str, titles: Mapping[str, str]) -> str:
@@ -156,7 +157,7 @@ def _use(kind: str, total: Total) -> str:
 
 
 def _seal(view: LedgerView) -> str:
-    text = "Note the last hash elsewhere, so that a cut end would show: "
+    text = "Keep this hash of the last line elsewhere: it shows later whether lines were cut off the end: "
     return f'<p class="soft">{text}<code>{escape(view.head[:32])}…</code></p>'
 
 

@@ -58,7 +58,7 @@ def _clusters(parts: Parts, columns: list[str], rows: float | None) -> str:
             _swatch(k),
             f"{share[k]:.1%}",
             "-" if rows is None else f"{share[k] * rows:,.0f}",
-            escape(shapes.in_words(means[k], columns)),
+            f'<span class="long">{escape(shapes.in_words(means[k], columns))}</span>',
         )
         for k in range(len(share))
     )
