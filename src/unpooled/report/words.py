@@ -66,7 +66,7 @@ PLAIN = {  # the last name of a path -> what it is
     "rz": "sums of risks times columns",
     "level": "counts of rows by level",
     "t": "the number of the round",
-    "limbs": "masked numbers, which only the total over sites undoes",
+    "limbs": "masked numbers",
     "shares": "shares of masks",
     "parts": "shares of masks",
     "sealed": "shares of masks, encrypted for one other site",
