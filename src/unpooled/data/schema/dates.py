@@ -45,6 +45,7 @@ def days(values: Any, name: str, where: str) -> np.ndarray:
 
 
 def _days_of(values: np.ndarray) -> np.ndarray:
+    """Days since 1970-01-01 of an array of datetimes, NaN where there is none."""
     gaps = np.isnat(values)
     since = (values - np.datetime64("1970-01-01")) / DAY
     return np.where(gaps, np.nan, since)
