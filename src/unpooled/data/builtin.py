@@ -87,8 +87,7 @@ def hospitals() -> Collection:
 
 
 def _patients(n: int, shares: tuple, older: float, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Draw `n` patients from three groups mixed by `shares`, `older` years above them, and whether each had an event.
-    """
+    """Draw `n` patients from three groups mixed by `shares`, `older` years above them, and whether each had an event."""
     correlation = np.eye(len(COLUMNS))
     for (i, j), r in RELATED.items():
         correlation[i, j] = correlation[j, i] = r

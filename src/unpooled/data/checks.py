@@ -69,6 +69,7 @@ def _no_label(part: Part) -> np.ndarray | None:
 
 def _without_rows(part: Part, gaps: np.ndarray) -> Part:
     """The part without the rows where `gaps` is true, in data, labels, weights and groups."""
+
     def cut(a: Any) -> Any:
         if a is None:
             return None

@@ -136,6 +136,7 @@ def _patterns(count: int, d: int, share: float, rng: np.random.Generator) -> np.
 
 def _covariances(kind: str, k: int, d: int, conditioning: float, rng: np.random.Generator) -> np.ndarray:
     """Covariances of `k` clusters in the shape `kind`, with eigenvalues that differ by `conditioning`."""
+
     def spread(size: int) -> np.ndarray:  # variances between 1 / sqrt(conditioning) and its inverse
         return conditioning ** np.linspace(-0.5, 0.5, size) if size > 1 else np.ones(1)
 

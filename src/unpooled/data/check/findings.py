@@ -128,7 +128,7 @@ def _kinds(name: str, held: Mapping[str, ColumnProfile], declared: Schema | None
 
 
 def _group(kind: str) -> str:
-    """"number", "text" or the kind itself: kinds within one group can stand for each other."""
+    """ "number", "text" or the kind itself: kinds within one group can stand for each other."""
     return "number" if kind in NUMBERS else "text" if kind in TEXTS else kind
 
 
