@@ -90,6 +90,7 @@ def _headers(nonce: str) -> list[tuple[bytes, bytes]]:
 
 def _with_headers(send: Any, nonce: str) -> Any:
     """`send` with the headers added to the start of an answer."""
+
     async def sending(message: Any) -> None:
         if message["type"] == "http.response.start":
             message = {**message, "headers": [*message.get("headers", []), *_headers(nonce)]}
