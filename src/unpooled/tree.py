@@ -207,7 +207,7 @@ def _check_shape(shape: tuple, names: tuple[str, ...], bound: dict, at: str) -> 
 
 
 def _check_finite(value: Any, at: str) -> None:
-    """Refuse what is no number, NaN and infinities."""
+    """Refuse what is not a number, NaN and infinities."""
     if kind(value) not in "fiub":
         raise SchemaError(f"{at or 'the answer'} holds {np.asarray(value).dtype} instead of numbers")
     if kind(value) == "f" and not all_finite(value):

@@ -180,7 +180,7 @@ def _check_sites(kinds: Kinds, names: Sequence[str]) -> None:
     """Refuse sites= for a client that does not exist."""
     for site in kinds.sites:
         if site not in names:
-            raise BadParameter(f"sites= describes {site!r}, which is no client: {suggest(site, names)}")
+            raise BadParameter(f"sites= describes {site!r}, which is not a client: {suggest(site, names)}")
 
 
 def numbered(n: int) -> list[str]:

@@ -79,7 +79,7 @@ def waiting(node: NodeConfig, more: Sequence[Path] = ()) -> list[Study]:
 
 
 def unreadable(node: NodeConfig) -> dict[str, str]:
-    """File in `waiting` -> why it is no study."""
+    """File in `waiting` -> why it is not a study."""
     found = {}
     for path in sorted((node.folder / "waiting").glob("*.toml")):
         try:

@@ -123,7 +123,7 @@ class NodePage:
         """Studies that wait for a decision, each with its rehearsal and buttons."""
         found = approval.waiting(self.node, self.files)
         broken = "".join(
-            markup.mark(f"waiting/{name} is no study: {why}") for name, why in approval.unreadable(self.node).items()
+            markup.mark(f"waiting/{name} is not a study: {why}") for name, why in approval.unreadable(self.node).items()
         )
         cards = "".join(self._card(study) for study in found)
         none = markup.paragraph("No study waits for a decision.") if not found else ""

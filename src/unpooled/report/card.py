@@ -23,7 +23,7 @@ from unpooled.report.page import MASK, facts, lead, privacy_line
 
 FEW = 10  # a smaller count of rows is not written out
 NOT_FOR = {  # kind of model -> what it is not for
-    "mixtures": "Clusters describe the rows of these sites. They are no diagnoses, and a row's cluster is no fact about a person.",
+    "mixtures": "Clusters describe the rows of these sites. They are not diagnoses, and the cluster of a row is not a fact about a person.",
     "imputers": "Filled-in values are estimates. Use them with their intervals or several draws, never as measurements.",
     "classifiers": "Do not decide about single people by this model alone. Check it first at a site unlike those below.",
     "concepts": "A concept is a pattern of labels that sites share. It does not say which site labels rightly.",
@@ -69,7 +69,7 @@ def parts(run: RunFolder, use: str) -> list[Part]:
 
 
 def _model(run: RunFolder) -> Part:
-    """What was fitted, how long it took, and the settings that are no defaults."""
+    """What was fitted, how long it took, and the settings that differ from the defaults."""
     shown = {k: v for k, v in facts(run).items() if k not in ("sent up", "sent down")}
     settings = {k: v for k, v in run.config["model"].items() if k != "name"}
     said = [_sentence(lead(run))]

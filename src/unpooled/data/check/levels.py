@@ -32,7 +32,7 @@ def odd_levels(mine: Mapping[str, int], others: Mapping[str, Mapping[str, int]])
 
 
 def _is_common(level: str, mine: Mapping[str, int]) -> bool:
-    """Whether a level is one of few and has a good part of the rows: its absence elsewhere is no chance."""
+    """Whether a level is one of few and has a good part of the rows: its absence elsewhere is not due to chance."""
     return len(mine) <= FEW and mine[level] >= SHARE * sum(mine.values())
 
 

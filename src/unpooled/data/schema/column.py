@@ -164,7 +164,7 @@ def read_own_column(name: str, entry: Any, where: str) -> Own:
 
 
 def _check_entry(name: str, body: Any, known: set[str], where: str) -> None:
-    """Refuse an entry of [columns] that is no table, or has an unknown key."""
+    """Refuse an entry of [columns] that is not a table, or has an unknown key."""
     if not isinstance(body, Mapping):
         raise BadParameter(f"{where} has {name} = {body!r}: give a kind or a table such as {{kind = 'category'}}")
     for key in body:
