@@ -52,12 +52,14 @@ class Witness(Layer):
     """Notes what is asked, what the node's policy would refuse, and the least rows behind a number of a total."""
 
     def __init__(self, inner: Federation, node: str, policy: Policy):
+        """Wrap `inner` and note what it is asked, by question."""
         super().__init__(inner)
         self.node, self.policy = node, policy
         self.seen: dict[str, Question] = {}
         self.refused: dict[str, str] = {}  # question -> why
 
     def sum(self, ask: Ask, down: Tree) -> Tree:
+        """Pass the question on; note its total and the smallest positive count of rows within."""
         self._look_up(ask, down)
         total = self.inner.sum(ask, down)
         counts = [to_numpy(c)[to_numpy(c) > 0] for c in tree.row_counts(total, ask.types[1])]
@@ -65,12 +67,14 @@ class Witness(Layer):
         return total
 
     def gather(self, ask: Ask, down: Tree) -> dict[str, Tree]:
+        """Pass the question on; note the size of one answer."""
         self._look_up(ask, down)
         answers = self.inner.gather(ask, down)
         self._note(ask, next(iter(answers.values())), np.inf)
         return answers
 
     def tell(self, ask: Ask, down: Tree) -> None:
+        """Pass the message on; note that nothing comes back."""
         self.inner.tell(ask, down)
         self._note(ask, None, np.inf)
 
@@ -82,6 +86,7 @@ class Witness(Layer):
             self.refused[ask.name] = str(error)
 
     def _note(self, ask: Ask, up: Tree, least: float) -> None:
+        """Add one exchange to what is known of this question: how often, how many numbers, how few rows."""
         numbers = sum(int(np.size(to_numpy(leaf))) for leaf in tree.leaves(up))
         old = self.seen.get(ask.name, Question(ask.name, ask.kind, 0, 0, np.inf))
         self.seen[ask.name] = Question(
@@ -131,6 +136,7 @@ def _dealt(source: Any, study: Study) -> list[Client]:
 
 
 def _rehearse(study: Study, fed: Federation) -> None:
+    """Run the first rounds of the study on this node's table alone, without warnings."""
     model = study.estimator()
     model.max_iter = min(model.max_iter, REHEARSED)
     with warnings.catch_warnings():
@@ -174,6 +180,7 @@ def few_rows(n: float) -> str:
 
 
 def _parameter_warnings(study: Study) -> list[str]:
+    """Sentences on parameters that look closely at rows: small batches, many candidates."""
     model, found = study.config["model"], []
     batch = model.get("batch_size")
     if isinstance(batch, int) and batch < SMALL_BATCH:

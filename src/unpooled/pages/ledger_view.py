@@ -38,6 +38,7 @@ class LedgerView:
     """A ledger as far as it was read; `refresh` reads what was added."""
 
     def __init__(self, path: Path):
+        """A view of the ledger at `path`; nothing is read yet."""
         self.path = path
         self.lines: list[dict[str, Any]] = []
         self.totals: dict[tuple[str, str, str], Total] = {}  # (study, question, kind)
@@ -52,6 +53,7 @@ class LedgerView:
         threading.Thread(target=self._first, daemon=True).start()
 
     def _first(self) -> None:
+        """Read the whole ledger once, and what describes its questions."""
         try:
             self.refresh()
             for _, question, _ in list(self.totals):
@@ -82,6 +84,7 @@ class LedgerView:
             return file.read(1) != b"\n"
 
     def _add(self, entry: dict[str, Any]) -> None:
+        """Count one line in its total by study, question and kind."""
         self.lines.append(entry)
         if entry["kind"] == "refused":
             self.refusals += 1
@@ -129,6 +132,7 @@ def summary(view: LedgerView, titles: Mapping[str, str]) -> str:
 
 
 def _totals(view: LedgerView, titles: Mapping[str, str]) -> str:
+    """The table of totals, the latest first."""
     order = sorted(view.totals.items(), key=lambda pair: pair[1].last, reverse=True)
     rows = (
         (
@@ -152,11 +156,13 @@ def _study(digest: str, kind: str, titles: Mapping[str, str]) -> str:
 
 
 def _use(kind: str, total: Total) -> str:
+    """What answers of this kind are, marked where single answers leave."""
     text = KINDS.get(kind, kind) + (", masked" if total.masked == total.times else "")
     return f'<strong class="warn">{escape(text)}</strong>' if kind == "gather" else escape(text)
 
 
 def _seal(view: LedgerView) -> str:
+    """The last hash, for a note elsewhere."""
     text = "Keep this hash of the last line elsewhere: it shows later whether lines were cut off the end: "
     return f'<p class="soft">{text}<code>{escape(view.head[:32])}…</code></p>'
 
@@ -171,6 +177,7 @@ def lines(view: LedgerView, number: int) -> str:
 
 
 def _line(entry: dict[str, Any]) -> str:
+    """One line of the ledger in words, refusals marked."""
     when = entry["time"][:19].replace("T", " ")
     text = escape(ledger.explain(entry).removeprefix(entry["time"]).strip())
     told = f'<strong class="warn">{text}</strong>' if entry["kind"] == "refused" else text

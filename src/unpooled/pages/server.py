@@ -45,6 +45,7 @@ class Server:
     """
 
     def __init__(self, page: Page, routes: Sequence[Route] = (), port: int = 0, look_every: float = LOOK_EVERY):
+        """Listen on loopback, on `port` or any free one, with a fresh token in the address."""
         self.page, self.look_every = page, look_every
         self._socket = _listen(port)
         self.port = self._socket.getsockname()[1]
@@ -79,6 +80,7 @@ class Server:
         self._socket.close()
 
     async def _show(self, request: Request) -> HTMLResponse:
+        """The whole page."""
         parts = await run_in_threadpool(self._parts)
         lead = getattr(self.page, "lead", "")
         return HTMLResponse(document(self.page.title, lead, parts, request.scope["nonce"]))
@@ -97,6 +99,7 @@ class Server:
             }
 
     async def _events(self, request: Request) -> StreamingResponse:
+        """A stream of the parts that changed."""
         return StreamingResponse(self._changes(request), media_type="text/event-stream")
 
     async def _changes(self, request: Request) -> AsyncIterator[str]:

@@ -99,6 +99,7 @@ def _of_chances(pairs: list[Pair]) -> bool:
 
 
 def _classified(pairs: list[Pair]) -> dict[str, Any]:
+    """Confusion, log loss, reliability and accuracy by site, over pairs of a model and the rows it predicts."""
     classes = to_numpy(pairs[0][0].classes_)
     k = len(classes)
     confusion, loss, rows = np.zeros((k, k)), 0.0, 0
@@ -141,6 +142,7 @@ def _known_labels(client: Client, classes: np.ndarray) -> tuple[np.ndarray, np.n
 
 
 def _predicted(pairs: list[Pair]) -> dict[str, Any]:
+    """Residuals, coverage and errors by site, over pairs of a model and the rows it predicts."""
     residuals, inside, truth = [], [], []
     sites: dict[str, dict[str, Any]] = {}
     for model, client in pairs:

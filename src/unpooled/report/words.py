@@ -115,6 +115,7 @@ def _name(path: str) -> str:
 
 
 def _count(sizes: list[int]) -> str:
+    """How many numbers there are, and in how many parts."""
     total = sum(sizes)
     return f"{total:,} number{'s' if total != 1 else ''}"
 
