@@ -96,8 +96,8 @@ class Cox(CoxFace):
         Whether to keep the baseline hazard.
     concordance : bool, default=True
         Whether to compute Harrell's concordance of the rows fitted, which takes some SUMs more.
-    confidence : float, default=0.95
-        Of the intervals.
+    coverage : float, default=0.95
+        The share of intervals that should hold the true value.
     missing : {"refuse", "drop"}, default="refuse"
         What to do with rows that have missing values.
     max_iter : int, default=50
@@ -158,7 +158,7 @@ class Cox(CoxFace):
         min_count: int = 1,
         baseline: bool = True,
         concordance: bool = True,
-        confidence: float = 0.95,
+        coverage: float = 0.95,
         missing: str = "refuse",
         max_iter: int = 50,
         tol: float = 1e-9,
@@ -175,7 +175,7 @@ class Cox(CoxFace):
         self.min_count = min_count
         self.baseline = baseline
         self.concordance = concordance
-        self.confidence = confidence
+        self.coverage = coverage
         self.missing = missing
         self.max_iter = max_iter
         self.tol = tol
@@ -192,7 +192,7 @@ class Cox(CoxFace):
         at_least("max_iter", self.max_iter, 1)
         flag("baseline", self.baseline)
         flag("concordance", self.concordance)
-        within("confidence", self.confidence, 0, 1, "the share of intervals that hold the truth")
+        within("coverage", self.coverage, 0, 1, "the share of intervals that hold the truth")
         if self.robust and len(fed.names) < 2:
             raise BadParameter("robust='site' compares sites but there is only one: leave it out")
 
@@ -359,7 +359,7 @@ class Cox(CoxFace):
         self.hazard_ratio_ = np.exp(self.coef_)
         self.z_ = self.coef_ / np.where(self.stderr_ > 0, self.stderr_, np.inf)
         self.p_value_ = 2 * norm.sf(np.abs(self.z_))
-        away = norm.ppf(0.5 + self.confidence / 2) * self.stderr_
+        away = norm.ppf(0.5 + self.coverage / 2) * self.stderr_
         self.confidence_interval_ = np.stack([self.coef_ - away, self.coef_ + away], 1)
 
     def _site_products(self, fed: Federation, columns: dict, state: State, value: Value | None) -> np.ndarray:
