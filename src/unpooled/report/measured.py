@@ -26,7 +26,7 @@ Pair = tuple[Any, Client]  # a fitted model, and rows of a client to try it on
 
 def measure(pairs: Iterable[Pair], folds: int = 0) -> dict[str, Any]:
     """Sums over the rows of all pairs, by the kind of model; empty if the model says nothing that can be compared."""
-    some = [(model, _fewer(client)) for model, client in pairs if len(to_numpy(client.w))]
+    some = [(model, _complete(model, _fewer(client))) for model, client in pairs if len(to_numpy(client.w))]
     if not some:
         return {}
     kind = KINDS.get(type(some[0][0]).__name__, "")
@@ -50,6 +50,15 @@ def _fewer(client: Client) -> Client:
     x, step = to_numpy(client.x), -(-len(to_numpy(client.w)) // MOST_ROWS)
     y = None if client.y is None else to_numpy(client.y)[::step]
     return Client(client.name, x[::step], y)
+
+
+def _complete(model: Any, client: Client) -> Client:
+    """The rows without gaps, for a model that was fitted to such rows alone."""
+    if getattr(model, "missing", None) not in ("drop", "refuse"):
+        return client
+    x = to_numpy(client.x)
+    some = ~np.isnan(x).any(1)
+    return Client(client.name, x[some], None if client.y is None else to_numpy(client.y)[some])
 
 
 def _own(method: Any, client: Client) -> dict[str, str]:
