@@ -31,7 +31,7 @@ def _add_node(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--node", type=Path, default=Path("node.toml"), metavar="node.toml", help="default: node.toml here"
     )
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def run_review(args: argparse.Namespace) -> int:

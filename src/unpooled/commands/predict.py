@@ -28,9 +28,15 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
         "(default: the site that the file is named after, if there is one)",
     )
     parser.add_argument(
-        "--id", action="append", default=[], metavar="COLUMN", help="carry this column through; repeat it"
+        "--id",
+        action="append",
+        default=[],
+        metavar="COLUMN",
+        help="copy this column into the output; may be given several times",
     )
-    parser.add_argument("--keep", action="store_true", help="carry every column through that the model does not use")
+    parser.add_argument(
+        "--keep", action="store_true", help="copy every column that the model does not use into the output"
+    )
     parser.add_argument(
         "--interval", type=float, metavar="SHARE", help="add lower and upper ends, 0.9 for 90 %% intervals"
     )
