@@ -51,10 +51,10 @@ class Review(NamedTuple):
 class Witness(Layer):
     """Notes what is asked, what the node's policy would refuse, and the least rows behind a number of a total."""
 
-    def __init__(self, inner: Federation, node: str, policy: Policy):
+    def __init__(self, inner: Federation, node: str, policy: Policy, followed: bool):
         """Wrap `inner` and note what it is asked, by question."""
         super().__init__(inner)
-        self.node, self.policy = node, policy
+        self.node, self.policy, self.followed = node, policy, followed
         self.seen: dict[str, Question] = {}
         self.refused: dict[str, str] = {}  # question -> why
 
@@ -81,7 +81,7 @@ class Witness(Layer):
     def _look_up(self, ask: Ask, down: Tree) -> None:
         """Note a question that looks more closely than [limits] of the policy allows."""
         try:
-            limits.check(ask.name, ask.options, down, self.policy.limits, self.node)
+            limits.check(ask.name, ask.options, down, self.policy.limits, self.node, self.followed)
         except Refused as error:
             self.refused[ask.name] = str(error)
 
@@ -115,7 +115,7 @@ def review(study: Study, name: str, source: Any, policy: Policy) -> Review:
         policy.check_columns(study.columns, source.columns, name)
         clients = _dealt(source, study)
         rows = sum(len(c.w) for c in clients)
-        witness = Witness(Local(clients), name, policy)
+        witness = Witness(Local(clients), name, policy, study.follow)
         witness.inner.columns, witness.inner.schema = study.columns, study.schema
         _rehearse(study, witness)
     except UnpooledError as error:

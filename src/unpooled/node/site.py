@@ -172,7 +172,7 @@ class Site:
         ask = question_of(request, self.also)
         policy.admit(ask, rows.n_rows, self.name)
         down = parcel.value()
-        limits.check(ask.name, ask.options, down, policy.limits, self.name)
+        limits.check(ask.name, ask.options, down, policy.limits, self.name, followed=session is not None)
         private = self._private(request, letters, partial(digest, ask, down), session, policy)
         if session is not None:
             down = self._followed(session, ask, down, request, private)
