@@ -103,11 +103,25 @@ def epochs(seeds: Iterable[int], rounds: int = 200, numbers: Iterable[int] = (5,
     ]
 
 
-def cifar10(seeds: Iterable[int], rounds: int) -> list[dict]:
-    """Table 2: residual networks on CIFAR-10, clients that were dealt all of it."""
-    methods = (OURS, "FedAvg", "IFCA", "FeSEM", "FedEM", "Local", ORACLE, "CFL", "FedSoft", "APFL")
-    more = {"data": "cifar10", "learner": "resnet18_narrow"}
-    return [job("cifar10", m, s, rounds=rounds, **more) for s in seeds for m in methods]
+CIFAR10 = (OURS, "FedEM", "IFCA", "FedAvg", ORACLE, "FeSEM", "FedSoft", "CFL (3)", "Local", "APFL", "CFL")
+
+
+def cifar10(
+    seeds: Iterable[int], rounds: int, learner: str = "cnn", methods: Iterable[str] = CIFAR10, lr: float = 0.1
+) -> list[dict]:
+    """Table 2: networks from scratch on CIFAR-10, 100 clients that were dealt all of it."""
+    more = {"data": "cifar10", "learner": learner, "options": {"lr": lr, "augment": "crop-flip"}}
+    return [job("cifar10", m, s, rounds=rounds, **more, **_tuned_too(m)) for s in seeds for m in methods]
+
+
+def encoded(seeds: Iterable[int], rounds: int, lr: float, methods: Iterable[str] = CIFAR10) -> list[dict]:
+    """Table 1 on CIFAR-10: 300 clients that were dealt three copies of it, a pretrained network."""
+    more = {"data": "encoded", "learner": "mlp", "options": {"lr": lr}}
+    return [job("encoded", m, s, rounds=rounds, **more, **_tuned_too(m)) for s in seeds for m in methods]
+
+
+def _tuned_too(method: str) -> dict:
+    return {"fine_tune": 1} if method == OURS else {}
 
 
 def variants(seeds: Iterable[int], rounds: int = 200) -> list[dict]:
