@@ -41,7 +41,10 @@ def main() -> None:
         found = _measure.measure(one, False, _tables.device())
         with open(file, "a") as out:
             out.write(json.dumps(found) + "\n")
-        shown = {k: found.get(k) for k in ("method", "seed", "options", "local", "global", "local_ft", "right", "n_concepts", "seconds")}
+        shown = {
+            k: found.get(k)
+            for k in ("method", "seed", "options", "local", "global", "local_ft", "right", "n_concepts", "seconds")
+        }
         print(json.dumps(shown), flush=True)
 
 

@@ -16,7 +16,9 @@ from unpooled.datasets import images, shared
 
 SEEDS = 3
 COMPARED = ("FedGMM", "FedEM", "FedAvg", "Local")
-DIFFERS = "the paper has MNIST alone; all is as in table4, with photographs in colour, and the strongest of its baselines."
+DIFFERS = (
+    "the paper has MNIST alone; all is as in table4, with photographs in colour, and the strongest of its baselines."
+)
 
 
 def run(small: bool, seeds: int, out: Path, say: Callable[[str], None]) -> list[dict]:
