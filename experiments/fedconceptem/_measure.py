@@ -42,6 +42,8 @@ ORACLE = "FedAvg, told the concepts"  # one for the clients of each: no method o
 PRINTED = {"e_steps": 1, "full_steps": False, "label_memory": 0.0}
 METHODS = {
     "FedConceptEM": {"n_concepts": 3, "extra": 3},
+    "FedConceptEM, auto": {"n_concepts": "auto"},
+    "FedConceptEM, annealed": {"n_concepts": 3, "extra": 3, "anneal": 0.5},
     "FedConceptEM, 3 models from the start": {"n_concepts": 3},
     "FedConceptEM as printed": {"n_concepts": 3, **PRINTED},
     "FedConceptEM-Adam": {"n_concepts": 3, **PRINTED, "adam": True},
@@ -130,7 +132,20 @@ def clients(wanted: dict, small: bool) -> tuple[shift.Shifted, list]:
         **SPLITS[wanted["split"]],
     )
     unseen = shift.unseen(x_test, y_test, made.maps)
-    return encoded(made, unseen) if data == "encoded" and not small else (made, unseen)
+    if small or data == "fashion":
+        return made, unseen
+    return encoded(made, unseen) if data == "encoded" else centred(made, unseen)
+
+
+def centred(made: shift.Shifted, unseen: list) -> tuple[shift.Shifted, list]:
+    """The same clients with pixels about 0 and of spread about 1: a fixed map, so that nobody asks anybody."""
+    train, test = ({name: (_centred(x), y) for name, (x, y) in part.items()} for part in (made.train, made.test))
+    x = _centred(unseen[0][0])
+    return made._replace(train=train, test=test), [(x, y) for _, y in unseen]
+
+
+def _centred(x: np.ndarray) -> np.ndarray:
+    return (x - 0.5) * 4
 
 
 def encoded(made: shift.Shifted, unseen: list) -> tuple[shift.Shifted, list]:
