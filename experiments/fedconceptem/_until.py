@@ -1,6 +1,6 @@
 """Measure the jobs of one CIFAR-10 table, one after the other, until the time is spent; each result is a line as soon as it is there.
 
-    python experiments/fedconceptem/_until.py encoded --seed 0 --seconds 200 --out FOLDER [--options '{"lr": 0.1}']
+    python experiments/fedconceptem/_until.py encoded --seed 0 --seconds 200 --out FOLDER [--split prior] [--methods IFCA FedEM]
 
 Several processes, one for each seed or method, share a GPU well, since most of their kernels are small.
 """
@@ -26,13 +26,14 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=200.0)
     parser.add_argument("--lr", type=float, nargs="*", default=[0.1])
     parser.add_argument("--learner", default="cnn")
+    parser.add_argument("--split", default="lda")
     parser.add_argument("--methods", nargs="*", default=list(jobs.CIFAR10))
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--precision", default="high")
     args = parser.parse_args()
     _precision(args.precision)
     end = time.monotonic() + args.seconds
-    file = args.out / f"{args.table}-{args.seed}-{args.learner}.jsonl"
+    file = args.out / f"{args.table}-{args.seed}-{args.learner}-{args.split}.jsonl"
     seen = {identity(r) for r in _tables.finished(file)}
     for one in wanted(args):
         if identity(one) in seen or time.monotonic() > end:
@@ -51,8 +52,10 @@ def main() -> None:
 def wanted(args: argparse.Namespace) -> list[dict]:
     seeds, rest = [args.seed], (args.rounds, args.learner, args.methods)
     if args.table == "encoded":
-        return [one for lr in args.lr for one in jobs.encoded(seeds, args.rounds, lr, args.methods)]
-    return [one for lr in args.lr for one in jobs.cifar10(seeds, *rest, lr)]
+        found = [one for lr in args.lr for one in jobs.encoded(seeds, args.rounds, lr, args.methods)]
+    else:
+        found = [one for lr in args.lr for one in jobs.cifar10(seeds, *rest, lr)]
+    return [one | {"split": args.split} for one in found]
 
 
 def _precision(name: str) -> None:

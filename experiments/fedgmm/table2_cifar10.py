@@ -18,12 +18,15 @@ from unpooled.datasets import classification, encoder, images, shared
 
 SEEDS = 3
 TWO = "FedGMM 2x2"
+CHOOSE = ", clients choose"  # personalize="auto"
+CHOOSING = tuple(name + CHOOSE for name in ("FedGMM", "FedAvg", "FedEM"))
 CLIENTS = 80
 ENCODED = {"side": 128, "blocks": encoder.LATE}
 DIFFERS = (
     "all methods see 512 features of a frozen EfficientNet-Lite0 trained on ImageNet and train an mlp of 64 hidden units on them, where "
     "the paper trains a MobileNet-v2 on the images and gives a frozen ResNet18's features to the Gaussians alone; these see 48 principal "
-    "axes of the features, as in the paper, and the length of the rest. FedGMM's learners take FedEM's rate. Small: 1,500 images."
+    "axes of the features, as in the paper, and the length of the rest. FedGMM's learners take FedEM's rate. "Clients choose" is the library's default, by which every client chooses between the shared model, "
+    "its own version of it and a local one. Small: 1,500 images."
 )
 
 
@@ -38,20 +41,23 @@ def run(small: bool, seeds: int, out: Path, say: Callable[[str], None]) -> list[
 
 def cells(small: bool, seeds: int) -> Iterator[tuple[Key, Measure]]:
     yield from image_cells(rates, _measure, small, seeds)
-    for seed in range(0 if small else seeds):
-        yield {"method": TWO, "seed": seed}, partial(_measure, TWO, seed, small)
+    for method in () if small else (TWO, *CHOOSING):
+        for seed in range(seeds):
+            yield {"method": method, "seed": seed}, partial(_measure, method, seed, small)
 
 
 def rates(method: str, small: bool) -> list[tuple[Key, Measure]]:
     """FedGMM's learners are trained as FedEM's are, and take its rate."""
-    learner = "FedEM" if method in ("FedGMM", TWO) else method
+    plain = method.removesuffix(CHOOSE)
+    learner = "FedEM" if plain in ("FedGMM", TWO) else plain
     return tuning({"method": learner}, learner, lambda: data(small, 0)[:2], settings(small, 0, learner), small, fit)
 
 
 def _measure(method: str, seed: int, small: bool, book: Book) -> dict[str, float]:
     lr, (train, _, test) = best_rate(book, rates(method, small)), data(small, seed)
     model = fit(method, train, settings(small, seed, method) | {"lr": lr})
-    return {"accuracy": accuracy(model, test)[0], "rate": lr}
+    by_client = {name: float((model.predict(x, client=name) == y).mean()) for name, (x, y) in test.items() if len(y)}
+    return {"accuracy": accuracy(model, test)[0], "rate": lr, "by client": by_client}
 
 
 @lru_cache(1)
@@ -68,12 +74,14 @@ def data(small: bool, seed: int) -> tuple:
 
 
 def settings(small: bool, seed: int, name: str) -> dict:
-    own = {"embedding": 48, "reg_covar": 1e-3, "starts": ("tied",)} if name in ("FedGMM", TWO) else {}
+    own = {"embedding": 48, "reg_covar": 1e-3, "starts": ("tied",)} if name.startswith("FedGMM") else {}
+    own |= {"personalize": "auto"} if name.endswith(CHOOSE) else {}
     rounds = {"batch_size": 128, "momentum": 0.9, "max_iter": 20 if small else 200, "random_state": seed}
     return {"learner": "mlp", "hidden": (64,), "classes": range(10), "device": device(), **rounds, **own}
 
 
 def fit(name: str, train: dict, options: dict):
+    name = name.removesuffix(CHOOSE)
     sizes = {"FedGMM": (3, 3), TWO: (2, 2)}.get(name)
     model = up.FedGMM(*sizes, **PAPER_GMM | options) if sizes else METHODS[name](**options)
     return model.fit(together(train))
