@@ -25,7 +25,8 @@ ENCODED = {"side": 128, "blocks": encoder.LATE}
 DIFFERS = (
     "all methods see 512 features of a frozen EfficientNet-Lite0 trained on ImageNet and train an mlp of 64 hidden units on them, where "
     "the paper trains a MobileNet-v2 on the images and gives a frozen ResNet18's features to the Gaussians alone; these see 48 principal "
-    "axes of the features, as in the paper, and the length of the rest. FedGMM's learners take FedEM's rate. "Clients choose" is the library's default, by which every client chooses between the shared model, "
+    "axes of the features, as in the paper, and the length of the rest. FedGMM's learners take FedEM's rate. 'Clients choose' is the "
+    "library's default, by which every client chooses between the shared model, "
     "its own version of it and a local one. Small: 1,500 images."
 )
 
