@@ -18,7 +18,7 @@ from unpooled.datasets import classification, encoder, images, shared
 
 SEEDS = 3
 TWO = "FedGMM 2x2"
-CHOOSE = ", clients choose"  # personalize="auto"
+CHOOSE = " (clients choose)"  # personalize="auto"
 CHOOSING = tuple(name + CHOOSE for name in ("FedGMM", "FedAvg", "FedEM"))
 CLIENTS = 80
 ENCODED = {"side": 128, "blocks": encoder.LATE}
