@@ -31,5 +31,10 @@ def plans(small: bool, seeds: int) -> list[Plan]:
     return [Plan(cases, COMPARED[:2] if small else COMPARED, range(1 if small else seeds))]
 
 
+def lines(rows: list[dict]) -> list[dict]:
+    """The table, with the paper's figures beside."""
+    return table(rows, paper())
+
+
 def run(small: bool, seeds: int, out: Path, say: Callable[[str], None]) -> list[dict]:
-    return table(collect(out, plans(small, seeds), say), paper())
+    return lines(collect(out, plans(small, seeds), say))

@@ -66,9 +66,11 @@ def data(small: bool, seed: int) -> tuple:
     """(train, valid, test) by client: half of the images turned, mirrored, inverted and relabelled, then encoded."""
     found, rng = shared.cifar10(), np.random.default_rng(seed)
     x, y = np.concatenate([found.x_train, found.x_test]), np.concatenate([found.y_train, found.y_test])
-    chosen = rng.permutation(len(y))[:1500] if small else np.arange(len(y))
-    shifted = images.shift(x[chosen], y[chosen], random_state=seed)
-    plain, turned = (features(part, **ENCODED)[chosen] for part in (x, images.turn(x)))
+    if small:
+        chosen = rng.permutation(len(y))[:1500]
+        x, y = x[chosen], y[chosen]
+    shifted = images.shift(x, y, random_state=seed)
+    plain, turned = (features(part, **ENCODED) for part in (x, images.turn(x)))
     rows = np.where(shifted.moved[:, None], turned, plain)
     clients = by_label(scaled(rows)[0].astype(np.float32), shifted.y, 10 if small else CLIENTS, seed)
     return classification.split(clients, random_state=seed)
