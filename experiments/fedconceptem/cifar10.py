@@ -11,8 +11,8 @@ import _tables
 SEEDS = 2
 ROUNDS = 100
 DIFFERS = _tables.DIFFERS + (
-    " The same small CNN for all methods where the paper has a ResNet-18; images are moved and mirrored at random at the client; 100 rounds "
-    "where the paper has 200. A first fit with a ResNet-18 of a quarter of the channels and 40 rounds is kept in measurements.jsonl."
+    " The same small CNN for all methods where the paper has a ResNet-18; images are moved and mirrored at random at the client; 100 "
+    "rounds where the paper has 200. A first fit with a ResNet-18 of a quarter of the channels and 40 rounds is kept in measurements.jsonl."
 )
 
 
