@@ -27,7 +27,9 @@ def main() -> None:
     parser.add_argument("--lr", type=float, nargs="*", default=[0.1])
     parser.add_argument("--learner", default="cnn")
     parser.add_argument("--split", default="lda")
-    parser.add_argument("--code", action="store_true", help="train as the authors' code does (encoded)")
+    parser.add_argument(
+        "--as-code", nargs="*", default=[], help="methods that then train as the authors' code does (encoded)"
+    )
     parser.add_argument("--methods", nargs="*", default=list(jobs.CIFAR10))
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--precision", default="high")
@@ -53,7 +55,8 @@ def main() -> None:
 def wanted(args: argparse.Namespace) -> list[dict]:
     seeds, rest = [args.seed], (args.rounds, args.learner, args.methods)
     if args.table == "encoded":
-        found = [one for lr in args.lr for one in jobs.encoded(seeds, args.rounds, lr, args.methods, args.code)]
+        found = [one for lr in args.lr for one in jobs.encoded(seeds, args.rounds, lr, args.methods)]
+        found += [one for lr in args.lr for one in jobs.encoded(seeds, args.rounds, lr, args.as_code, code=True)]
     else:
         found = [one for lr in args.lr for one in jobs.cifar10(seeds, *rest, lr)]
     return [one | {"split": args.split} for one in found]
