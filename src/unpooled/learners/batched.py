@@ -104,7 +104,7 @@ def _weighted(layer: Any, left: Iterator[Tensor], h: Tensor, m: int, channels_la
     weight = next(left)
     bias = next(left) if layer.bias is not None else None
     if isinstance(layer, nn.GroupNorm):
-        norm = _group_norm_channels_last if channels_last and bias is not None else _group_norm
+        norm = _group_norm_channels_last if channels_last else _group_norm
         return norm(h, weight.flatten(), None if bias is None else bias.flatten(), m * layer.num_groups, layer.eps)
     weight, bias = weight.to(h.dtype), None if bias is None else bias.to(h.dtype)
     if isinstance(layer, nn.Linear):
@@ -122,13 +122,14 @@ def _group_norm(h: Tensor, weight: Tensor, bias: Tensor | None, groups: int, eps
     return F.group_norm(h, groups, weight.to(h.dtype), None if bias is None else bias.to(h.dtype), eps)
 
 
-def _group_norm_channels_last(h: Tensor, weight: Tensor, bias: Tensor, groups: int, eps: float) -> Tensor:
+def _group_norm_channels_last(h: Tensor, weight: Tensor, bias: Tensor | None, groups: int, eps: float) -> Tensor:
     """The same as sums and products that a compiler makes one kernel of, without a transposition of h."""
     n, channels, height, width = h.shape
     pixels = h.permute(0, 2, 3, 1).reshape(n, height * width, groups, channels // groups)
     var, mean = torch.var_mean(pixels.float(), (1, 3), correction=0)  # (n, groups)
     scale = (var + eps).rsqrt()[..., None] * weight.view(groups, -1)  # (n, groups, channels of a group)
-    shift = bias.view(groups, -1) - mean[..., None] * scale
+    shift = -mean[..., None] * scale
+    shift = shift if bias is None else shift + bias.view(groups, -1)
     out = pixels * scale[:, None].to(h.dtype) + shift[:, None].to(h.dtype)
     return out.reshape(n, height, width, channels).permute(0, 3, 1, 2)
 
