@@ -110,7 +110,8 @@ def cifar10(
     seeds: Iterable[int], rounds: int, learner: str = "cnn", methods: Iterable[str] = CIFAR10, lr: float = 0.1
 ) -> list[dict]:
     """Table 2: networks from scratch on CIFAR-10, 100 clients that were dealt all of it."""
-    more = {"data": "cifar10", "learner": learner, "options": {"lr": lr, "augment": "crop-flip"}}
+    options = {"lr": lr, "augment": "crop-flip", "clip_norm": 1.0}
+    more = {"data": "cifar10", "learner": learner, "options": options}
     return [job("cifar10", m, s, rounds=rounds, **more, **_tuned_too(m)) for s in seeds for m in methods]
 
 

@@ -256,7 +256,8 @@ class LearnerEstimator(ClassifierMixin, Estimator):
         after = super()._next(fed, before._replace(state=before.state.inner))
         row = after.history[-1]
         tol = AUTO_TOL if isinstance(self.tol, str) else self.tol
-        found = search.advance(before.state, after.state, row.get("loglik"), tol)
+        judged = row.get("held_out_loglik", row.get("loglik"))  # of labels alone, where `loglik` is of inputs too
+        found = search.advance(before.state, after.state, judged, tol)
         row["lr"] = before.state.rate
         return after._replace(state=found, done=after.done or found.stopped)
 
