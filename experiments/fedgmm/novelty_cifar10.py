@@ -22,7 +22,14 @@ DIFFERS = (
 
 
 def run(small: bool, seeds: int, out: Path, say: Callable[[str], None]) -> list[dict]:
-    groups = grouped(Book(out, say).all(cells(small, seeds)), "method")
+    book = Book(out, say)
+    book.all(cells(small, seeds))
+    return lines(book)
+
+
+def lines(book: Book) -> list[dict]:
+    """The table of what has been measured."""
+    groups = grouped(book.so_far(), "method")
     return [
         row(method, [f[metric] for f in found], None, metric=metric)
         for (method,), found in groups.items()

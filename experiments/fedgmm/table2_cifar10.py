@@ -32,12 +32,19 @@ DIFFERS = (
 
 
 def run(small: bool, seeds: int, out: Path, say: Callable[[str], None]) -> list[dict]:
-    groups = grouped(Book(out, say).all(cells(small, seeds)), "method")
-    table = [
+    book = Book(out, say)
+    book.all(cells(small, seeds))
+    return points(lines(book), out / "table2_cifar10.png")
+
+
+def lines(book: Book) -> list[dict]:
+    """The table of what has been measured."""
+    groups = grouped(book.so_far(), "method")
+    return [
         row(method, [f["accuracy"] for f in found], expected("table2", "cifar10", method), rate=found[0]["rate"])
+        | {"seeds": len(found)}
         for (method,), found in groups.items()
     ]
-    return points(table, out / "table2_cifar10.png")
 
 
 def cells(small: bool, seeds: int) -> Iterator[tuple[Key, Measure]]:

@@ -34,14 +34,21 @@ DIFFERS = (
 
 
 def run(small: bool, seeds: int, out: Path, say: Callable[[str], None]) -> list[dict]:
-    groups = grouped(Book(out, say).all(cells(small, seeds)), "method")
+    book = Book(out, say)
+    book.all(cells(small, seeds))
+    return points(lines(book), out / "table2_default.png")
+
+
+def lines(book: Book) -> list[dict]:
+    """The table of what has been measured."""
+    groups = grouped(book.so_far(), "method")
     alone = [f["by client"] for f in groups.get(("Local",), [])]
-    table = [
+    return [
         row(method, [f["accuracy"] for f in found], expected("table2", "femnist", method), rounds=found[0]["rounds"])
+        | {"seeds": len(found)}
         | _beside_local([f["by client"] for f in found], alone)
         for (method,), found in groups.items()
     ]
-    return points(table, out / "table2_default.png")
 
 
 def cells(small: bool, seeds: int) -> Iterator[tuple[Key, Measure]]:
@@ -67,5 +74,7 @@ def by_client(model: Any, test: Rows) -> dict[str, float]:
 
 def _beside_local(hits: list[dict], alone: list[dict]) -> dict[str, float]:
     """How much the client that loses most is below what it reaches alone, and how many lose more than a point."""
+    if not alone:
+        return {}
     gains = [100 * (own[name] - other[name]) for own, other in zip(hits, alone) for name in own]
     return {"worst client": min(gains, default=0.0), "below Local by 1": float(np.mean(np.array(gains or [0]) < -1))}
