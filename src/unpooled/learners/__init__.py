@@ -1,7 +1,7 @@
 """The learner engine: k classifiers per client, trained over many clients at once with weighted rows.
 
-Sent by this package itself, beside what single linear learners (`exact`), clients' choices (`personal`, a TELL) and newcomers
-(`newcomers`, one SUM) need: `learners.label_counts` (SUM, rows per class) or, over a network without `classes=`,
+Sent by this package itself, beside what single linear learners (`exact`), clients' choices (`own_nets` and `personal`, a TELL
+each) and newcomers (`newcomers`, one SUM) need: `learners.label_counts` (SUM, rows per class) or, over a network without `classes=`,
 `learners.table_summary` (GATHER, label names), once at the start of a run. Everything else is sent by the algorithms.
 
 An algorithm that trains learners is a question and a server step. For a mixture of k models (see `baselines/fedem.py`):
@@ -39,11 +39,12 @@ not trained there. Minibatches are drawn by each client's own generator, so resu
 
 Read in this order: `trainer` (how learners are trained), `estimator` (the base class), `labels` and `rows` (what clients
 train on), `mixing` (responsibilities and averages), `sgd` and `newton` (the two optimizers), `search` (the learning rate), `exact`
-(linear learners at the optimum), `personal` and `corrections` (what each client keeps), `newcomers` (clients without labels),
+(linear learners at the optimum), `personal`, `candidates`, `corrections` and `own_nets` (what each client keeps), `newcomers`
+(clients without labels),
 `registry` (learners by name), `dense`, `modules`, `nets` and `banded` (the learners).
 """
 
-from unpooled.learners import exact, newcomers, personal, search  # they register questions and messages
+from unpooled.learners import exact, newcomers, own_nets, personal, search  # they register questions and messages
 from unpooled.learners.labels import find_classes
 from unpooled.learners.registry import register
 from unpooled.learners.rows import Rows
@@ -59,6 +60,7 @@ __all__ = [
     "find_classes",
     "learning_rate",
     "newcomers",
+    "own_nets",
     "personal",
     "register",
     "search",

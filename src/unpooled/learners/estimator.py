@@ -25,6 +25,7 @@ from unpooled.federation import Federation
 from unpooled.learners import exact, newcomers, newton, personal, registry, search
 from unpooled.learners.labels import find_classes
 from unpooled.learners.mixing import normalised
+from unpooled.learners.own_nets import Version, train_own
 from unpooled.learners.personal import Shared, personalise
 from unpooled.learners.trainer import SCHEDULES, Trainer, as_option, check_device, learning_rate
 from unpooled.parameters import above, one_of
@@ -278,7 +279,7 @@ class LearnerEstimator(ClassifierMixin, Estimator):
             self.coef_, self.intercept_ = exact.coefficients(self.theta_[0], len(self.classes_))
 
     def personalise(self, fed: Federation, shared_weights: Array | None = None, **own: Any) -> None:
-        """Let each client choose what it keeps: one TELL. Call it after `describe`.
+        """Let each client choose what it keeps: one TELL, and one more before it for networks. Call it after `describe`.
 
         `shared_weights` (k,) are those of the learners over all clients. `own` names the keys of the client's state that make a version of
         its own, see `personal.own_version`.
@@ -286,8 +287,10 @@ class LearnerEstimator(ClassifierMixin, Estimator):
         if self.personalize == "auto":
             k = len(self.theta_)
             shares = np.full(k, 1 / k) if shared_weights is None else to_numpy(shared_weights)
-            epochs = self._epochs_alone if self.trainer_["hold_out"] else 0
-            ask = personalise.using(trainer=self.trainer_, own=own, epochs=epochs)
+            if self.trainer_["hold_out"]:
+                ask = train_own.using(trainer=self.trainer_, own=own, epochs=self._epochs_alone)
+                fed.tell(ask, Version(self.theta_, shares))
+            ask = personalise.using(trainer=self.trainer_, own=own)
             fed.tell(ask, Shared(self.theta_, shares, self._optimism(fed), *self._second_derivatives()))
         self._describe_choices(fed)
 

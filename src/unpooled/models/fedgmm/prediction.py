@@ -15,7 +15,7 @@ from unpooled.arrays import Array, Float, to_numpy
 from unpooled.client import SUM, TELL, Client, client
 from unpooled.errors import BadData, BadParameter
 from unpooled.federation import Federation
-from unpooled.learners import Trainer, exact, personal
+from unpooled.learners import Trainer, exact, own_nets, personal
 from unpooled.learners.estimator import LearnerEstimator
 from unpooled.learners.labels import codes
 from unpooled.learners.mixing import log_shares, responsibilities
@@ -136,7 +136,7 @@ class Fitted(NamedTuple):
 
 
 @client("fedgmm.personalise", TELL, batched=False)
-def personalise(down: Fitted, client: Client, *, trainer: dict, shape: str, key: str, epochs: int) -> None:
+def personalise(down: Fitted, client: Client, *, trainer: dict, shape: str, key: str) -> None:
     """Choose among the shared model, the client's own mixture and local models, by held-out rows; keep the result."""
     learner = Trainer(**trainer)
     own = {key: to_numpy(client.state[key])} if key in client.state else {}
@@ -151,10 +151,7 @@ def personalise(down: Fitted, client: Client, *, trainer: dict, shape: str, key:
     bases = [mixture_log_proba(log_n[:, :, None] + log_shares(pi, log_n), log_learners) for pi in weights]
     if len(down.single):
         bases.append(personal.mixed(learner, down.single, np.ones(1), learner.placed(x)))
-    nets = personal.NO_NETS
-    if epochs:
-        best = int(np.argmax(weights[-1].sum(0)))
-        nets = personal.own_nets(learner, client, to_numpy(theta)[best : best + 1], epochs)
+    nets = to_numpy(client.state.pop(own_nets.STATE, own_nets.NO_NETS))
     own_parameters = 0.5 * (weights[0].size - 1) / max(float(to_numpy(client.w).sum()), 1.0)
     log_bases, optimism = np.stack(bases), np.array([float(down.optimism)] * len(bases))
     optimism[1 : len(weights)] += own_parameters
@@ -286,8 +283,11 @@ class JointModelPredictions(LearnerEstimator):
                 ratio = max(best.parameters / max(single.parameters, 1.0), 1.0)
             joint = Joint(self._gaussians(), self.theta_, self.shares_)
             down = Fitted(joint, self._embedding(), self.single_, inverse, self._optimism(fed), np.asarray(ratio))
-            epochs = self._epochs_alone if self.trainer_["hold_out"] else 0
-            options = {"shape": self.covariance_type, "key": f"pi-{self.start_}", "epochs": epochs}
+            if self.trainer_["hold_out"]:
+                own = {"weights": f"pi-{self.start_}", "pairs": True}
+                ask = own_nets.train_own.using(trainer=self.trainer_, own=own, epochs=self._epochs_alone)
+                fed.tell(ask, own_nets.Version(self.theta_, self.shares_.sum(0)))
+            options = {"shape": self.covariance_type, "key": f"pi-{self.start_}"}
             fed.tell(personalise.using(trainer=self.trainer_, **options), down)
         self._describe_choices(fed)
 
