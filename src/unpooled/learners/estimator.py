@@ -23,9 +23,11 @@ from unpooled.errors import BadParameter, suggest
 from unpooled.estimator import Estimator, Moment, rows_of
 from unpooled.federation import Federation
 from unpooled.learners import exact, newcomers, newton, personal, registry, search
+from unpooled.learners.group_models import fit_group_models
+from unpooled.learners.input_groups import InputGroups, find_groups
 from unpooled.learners.labels import find_classes
 from unpooled.learners.mixing import normalised
-from unpooled.learners.own_nets import Version, train_own
+from unpooled.learners.own_nets import GROUP_MODEL, Version, train_own
 from unpooled.learners.personal import Shared, personalise
 from unpooled.learners.trainer import SCHEDULES, Trainer, as_option, check_device, learning_rate
 from unpooled.parameters import above, one_of
@@ -305,6 +307,22 @@ class LearnerEstimator(ClassifierMixin, Estimator):
         total = fed.sum(newcomers.part_moments.using(weights=weights, ids=places), None)
         self.parts_ = tuple(map(to_numpy, newcomers.parts_of(total)))
 
+    def fit_groups(self, fed: Federation, shared_weights: Array, **own: Any) -> None:
+        """Networks for groups of clients with similar inputs, in half as many rounds again; sets `groups_` and `group_theta_`.
+
+        `own` is as in `personalise`. There are none for linear learners, or where the clients' inputs do not differ.
+        """
+        self.groups_: InputGroups | None = None
+        if not self.trainer_["hold_out"] or self.norm == "local":
+            return
+        sums = fed.sum(exact.column_sums, None)
+        groups = find_groups(fed, to_numpy(sums.x) / float(sums.n), fed.journal.rng)
+        if len(groups.centres) > 1:
+            rounds = max(1, len(self.history_) // 2)
+            shared = Version(self.theta_, to_numpy(shared_weights))
+            self.group_theta_ = fit_group_models(fed, self.trainer_, shared, own, len(groups.centres), rounds)
+            self.groups_ = groups
+
     def adapt_to_inputs(self, X: Any, weights: str) -> Any:
         """The model of a new client without labels: the part that its inputs look like, or the shared model.
 
@@ -379,7 +397,7 @@ class LearnerEstimator(ClassifierMixin, Estimator):
     def _describe_choices(self, fed: Federation) -> None:
         """Set gain_ and comparison_, and add what clients of this process keep to clients_."""
         for c in fed.here():
-            kept = _picked(c.state, personal.KEYS)
+            kept = _picked(c.state, (*personal.KEYS, GROUP_MODEL))
             if kept and c.name in self.clients_:
                 self.clients_[c.name] |= kept
         self.comparison_ = {name: _compared(own) for name, own in self.clients_.items() if "kept_losses" in own}
@@ -432,13 +450,17 @@ class LearnerEstimator(ClassifierMixin, Estimator):
         return normalised(np.exp(self._log_base(x, own)))
 
     def _bases(self, x: np.ndarray, own: dict) -> np.ndarray:  # (b, n, classes)
-        """Log-probabilities of the shared model and, if the client has one, of its own version of it."""
-        shared = self._log_base(x, {key: own[key] for key in ("norm",) if key in own})
-        return np.stack([shared, self._log_base(x, own)] if self._has_version(own) else [shared])
+        """Log-probabilities of the shared model and, if the client has them, of its own version and of its group's network."""
+        bases = [self._log_base(x, {key: own[key] for key in ("norm",) if key in own})]
+        if self._has_version(own):
+            bases.append(self._log_base(x, own))
+        if GROUP_MODEL in own:
+            bases.append(self.log_proba(x, own[GROUP_MODEL])[0].T)
+        return np.stack(bases)
 
     def _has_version(self, own: dict) -> bool:
         """Whether a client's state makes a version of the model of its own."""
-        return bool(set(own) - {"norm"} - set(personal.KEYS))
+        return bool(set(own) - {"norm", GROUP_MODEL} - set(personal.KEYS))
 
     def _log_base(self, x: np.ndarray, own: dict) -> np.ndarray:  # (n, classes)
         """Log-probabilities of the model with the local state `own`, before any choice of the client."""

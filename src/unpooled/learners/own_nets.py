@@ -18,7 +18,7 @@ from unpooled.tree import message
 
 TUNED_SHARES = (0.1, 0.3, 1.0)  # of the epochs of a network alone, after which the fine-tuned one is a candidate
 ALONE_SHARES = (0.5, 1.0)  # the same for the network that begins at random
-STATE = "nets"  # key of a client's state
+STATE, GROUP_MODEL = "nets", "group_model"  # keys of a client's state
 NO_NETS = np.zeros((0, 0))
 
 
@@ -34,12 +34,13 @@ class Version(NamedTuple):
 def train_own(down: Version, client: Client, *, trainer: dict, own: dict, epochs: int) -> None:
     """Train the client's own networks for at most `epochs` epochs and keep them in its state, as (t, p).
 
-    `own` names the keys of the client's state that make its version of the shared learners, see `own_version`.
+    `own` names the keys of the client's state that make its version of the shared learners, see `own_version`. Fine-tuning begins
+    with the network of the client's group, if there is one, or with the learner of its largest weight.
     """
     learner = Trainer(**trainer)
     rows = learner.rows(client)
     theta, weights = own_version(down, client.state, own)
-    first = chosen(theta, weights, rows.w.shape[:-1])
+    first = to_numpy(client.state.get(GROUP_MODEL, chosen(theta, weights, rows.w.shape[:-1])))
     client.state[STATE] = own_nets(learner, client, rows, first, epochs)
 
 

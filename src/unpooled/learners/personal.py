@@ -21,7 +21,7 @@ from unpooled.learners import corrections, exact
 from unpooled.learners.candidates import Candidates, Features, candidates, features_of, prior_weights
 from unpooled.learners.corrections import Problem, log_softmax
 from unpooled.learners.labels import codes
-from unpooled.learners.own_nets import NO_NETS, net_log_proba, own_version
+from unpooled.learners.own_nets import GROUP_MODEL, NO_NETS, net_log_proba, own_version
 from unpooled.learners.own_nets import STATE as NETS
 from unpooled.learners.rows import Rows
 from unpooled.learners.trainer import Trainer
@@ -59,7 +59,7 @@ def personalise(down: Shared, client: Client, *, trainer: dict, own: dict) -> No
 
 
 def base_log_proba(learner: Trainer, down: Shared, state: dict, rows: Rows, own: dict) -> np.ndarray:  # (b, n, c)
-    """Log-probabilities of the shared model and, if it has one, of the client's own version of it.
+    """Log-probabilities of the shared model and, if there are such, of the client's own version and of its group's network.
 
     Linear learners at their optimum are taken as they were without each row.
     """
@@ -70,6 +70,8 @@ def base_log_proba(learner: Trainer, down: Shared, state: dict, rows: Rows, own:
     if own.get("weights") in state or own.get("theta") in state:
         theta, weights = own_version(down, state, own)
         bases.append(mixed(learner, learner.merge(theta, state.get("norm")), weights, x))
+    if GROUP_MODEL in state:
+        bases.append(mixed(learner, state[GROUP_MODEL], np.ones(1), x))
     return np.stack(bases)
 
 

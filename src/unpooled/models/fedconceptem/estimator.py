@@ -44,6 +44,9 @@ CHANGE_DECAY = 0.7  # per round, of the running changes by which convergence is 
 LAST_TEMPERED = (
     2 / 3
 )  # inverse temperature at the end of annealing, before it jumps to 1: concepts are separate by then
+NEGLIGIBLE = (
+    0.01  # probability of a group of clients, relative to the most probable one, below which its network is left out
+)
 UNUSED = 0.01  # of all rows: models that together have a smaller share are removed at once
 
 
@@ -305,7 +308,10 @@ class FedConceptEM(LearnerEstimator):
         self.concepts_ = {name: int(own["omega"].argmax()) for name, own in self.clients_.items()}
         self.certainty_ = {name: float(own["omega"].max()) for name, own in self.clients_.items()}
         self.describe_parts(fed, "omega", ids.tolist())
-        self.personalise(fed, self.weights_, weights="omega", ids=ids.tolist(), theta="theta")
+        own = {"weights": "omega", "ids": ids.tolist(), "theta": "theta"}
+        if not self.fine_tune:
+            self.fit_groups(fed, self.weights_, **own)
+        self.personalise(fed, self.weights_, **own)
 
     # ---- the server's part of a round ----
 
@@ -447,6 +453,12 @@ class FedConceptEM(LearnerEstimator):
         return self.with_own(own)
 
     def _by_inputs(self, X: Any) -> FedConceptEM:
+        if getattr(self, "groups_", None) is not None:
+            p = self.groups_.probabilities(self._rows(X))
+            kept = np.flatnonzero(p > NEGLIGIBLE * p.max())
+            new = self.with_own({"theta": self.group_theta_[kept], "omega": p[kept] / p[kept].sum()})
+            new.part_probabilities_, new.confidence_ = p, float(p.max())
+            return new
         new = self.adapt_to_inputs(X, "omega")
         if not new.own_:
             text = f"inputs alone leave the concept open (probability {new.confidence_:.2f}): the weights of all clients are used"
