@@ -17,14 +17,15 @@ ALONE = (100.0, 30.0, 10.0, 3.0, 1.0, 0.3)  # penalties of logistic regressions 
 FREE_INTERCEPT = 1e-2  # penalty of their intercepts
 OWN_INTERCEPT = 1.0  # penalty of the intercepts of a correction
 HELD = 1e7  # penalty that holds a coefficient at 0
-PRIOR = {"plain": 0.5, "corrected": 0.3, "tuned": 0.1, "alone": 0.1}  # prior weights of the kinds of candidates
+PRIOR = {"plain": 0.5, "corrected": 0.3, "tuned": 0.1, "alone": 0.1, "constant": 0.02}  # prior weights of the kinds of candidates
+RARE_LABELS = 0.1  # penalty of the intercepts of a constant: a label that was not seen gets about half a row
 MAX_FEATURES = 128  # principal axes that take the place of more columns than that
 
 
 class Candidates(NamedTuple):
     """How each candidate is made of the rows' features."""
 
-    kind: list[str]  # "plain", "tuned", "corrected" or "alone"
+    kind: list[str]  # "plain", "tuned", "corrected", "alone" or "constant"
     which: np.ndarray  # (j,) offset: a base, or the last one, zeros
     ridge: np.ndarray  # (j, r + 1) penalties; those of plain candidates are not used
 
@@ -35,7 +36,8 @@ class Candidates(NamedTuple):
 
 
 def candidates(bases: int, features: int, nets: int, alone: bool) -> Candidates:
-    """The bases and the client's networks as they are, corrections of the bases, logistic regressions of the client alone.
+    """The bases and the client's networks as they are, corrections of the bases, logistic regressions of the client alone, its
+    label shares, and equal probabilities.
 
     Of the networks the first ones are fine-tuned, the last len(ALONE_SHARES) trained alone.
     """
@@ -48,6 +50,8 @@ def candidates(bases: int, features: int, nets: int, alone: bool) -> Candidates:
             listed.append(("corrected", base, np.append(np.full(features, slopes), OWN_INTERCEPT)))
     for slopes in ALONE if alone else ():
         listed.append(("alone", bases + nets, np.append(np.full(features, slopes), FREE_INTERCEPT)))
+    listed.append(("constant", bases + nets, np.append(held[1:], RARE_LABELS)))
+    listed.append(("constant", bases + nets, held))
     kinds, which, ridge = zip(*listed)
     return Candidates(list(kinds), np.array(which), np.array(ridge))
 

@@ -31,6 +31,7 @@ from unpooled.tree import message
 MIN_ROWS = 10  # with fewer the client keeps the shared model
 MANY_ROWS = 3000  # rows x classes, above which there are two folds instead of five
 PSEUDO_ROWS, STACKING_STEPS = 1.0, 60
+UNEXPECTED = 0.5  # rows that constants are given on top: they bound what a row costs that no model expects
 NEGLIGIBLE = 0.01  # weight of a candidate, relative to the best one, below which it is dropped
 MIN_LOG = -30.0  # lower bound of log-probabilities
 STATE = ("mix", "which", "maps", "centre", "scale", "axes", "nets", "losses", "rows")
@@ -152,8 +153,8 @@ def chosen(
     losses = held_out_losses(plan, z, y, w, offsets, folds) if enough else np.zeros((len(y), len(plan.kind)))
     extra = np.append(np.broadcast_to(optimism, bases), np.zeros(len(offsets) - bases))[plan.which]
     prior = prior_weights(plan.kind)
-    mix = averaged(prior, losses + extra, w)
-    kept = np.flatnonzero(mix > NEGLIGIBLE * mix.max())
+    mix = hedged(averaged(prior, losses + extra, w), np.array(plan.kind), w)
+    kept = np.flatnonzero((mix > NEGLIGIBLE * mix.max()) | (np.array(plan.kind) == "constant"))
     maps = final_maps(plan, z, y, w, offsets, kept)
     reported = reported_losses(plan, losses + extra, prior, w, folds)
     kept_of = {"mix": mix[kept] / mix[kept].sum(), "which": plan.which[kept], "maps": maps, "losses": reported}
@@ -195,6 +196,12 @@ def averaged(prior: np.ndarray, losses: np.ndarray, w: np.ndarray) -> np.ndarray
     return 0.5 * likely / likely.sum() + 0.5 * stacked(prior, losses, w)
 
 
+def hedged(mix: np.ndarray, kinds: np.ndarray, w: np.ndarray) -> np.ndarray:
+    """Weights of candidates with UNEXPECTED rows more for the constants among them."""
+    constant = (kinds == "constant") / max((kinds == "constant").sum(), 1)
+    return mix if not constant.any() else (w.sum() * mix + UNEXPECTED * constant) / (w.sum() + UNEXPECTED)
+
+
 def stacked(prior: np.ndarray, losses: np.ndarray, w: np.ndarray) -> np.ndarray:
     """Weights by EM of the likelihood of the average, with PSEUDO_ROWS rows that follow the prior."""
     likelihood = np.exp(losses.min(1, keepdims=True) - losses)
@@ -227,15 +234,17 @@ def reported_losses(
     alone, shared = kinds == "alone", (kinds == "plain") & (plan.which == 0)
     out = np.zeros(3)
     for i, which in enumerate((alone, shared, np.ones(len(prior), bool))):
-        out[i] = _cross_fitted(losses[:, which], prior[which], w, folds) if which.any() else np.nan
+        out[i] = _cross_fitted(losses[:, which], prior[which], kinds[which], w, folds) if which.any() else np.nan
     return out
 
 
-def _cross_fitted(losses: np.ndarray, prior: np.ndarray, w: np.ndarray, folds: np.ndarray) -> float:
+def _cross_fitted(
+    losses: np.ndarray, prior: np.ndarray, kinds: np.ndarray, w: np.ndarray, folds: np.ndarray
+) -> float:
     total = 0.0
     for part in np.unique(folds):
         out = folds == part
-        mix = averaged(prior, losses[~out], w[~out])
+        mix = hedged(averaged(prior, losses[~out], w[~out]), kinds, w[~out])
         total -= w[out] @ np.log((np.exp(-losses[out]) @ mix).clip(min=1e-300))
     return total / w.sum()
 
