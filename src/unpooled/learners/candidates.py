@@ -17,7 +17,13 @@ ALONE = (100.0, 30.0, 10.0, 3.0, 1.0, 0.3)  # penalties of logistic regressions 
 FREE_INTERCEPT = 1e-2  # penalty of their intercepts
 OWN_INTERCEPT = 1.0  # penalty of the intercepts of a correction
 HELD = 1e7  # penalty that holds a coefficient at 0
-PRIOR = {"plain": 0.5, "corrected": 0.3, "tuned": 0.1, "alone": 0.1, "constant": 0.02}  # prior weights of the kinds of candidates
+PRIOR = {
+    "plain": 0.5,
+    "corrected": 0.3,
+    "tuned": 0.1,
+    "alone": 0.1,
+    "constant": 0.02,
+}  # prior weights of the kinds of candidates
 RARE_LABELS = 0.1  # penalty of the intercepts of a constant: a label that was not seen gets about half a row
 MAX_FEATURES = 128  # principal axes that take the place of more columns than that
 

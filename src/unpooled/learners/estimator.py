@@ -22,7 +22,8 @@ from unpooled.data.tabled import DESIGN
 from unpooled.errors import BadParameter, suggest
 from unpooled.estimator import Estimator, Moment, rows_of
 from unpooled.federation import Federation
-from unpooled.learners import exact, newcomers, newton, personal, registry, search
+from unpooled.learners import calibration, exact, newcomers, newton, personal, registry, search
+from unpooled.learners.calibration import NONE, calibrated
 from unpooled.learners.group_models import fit_group_models
 from unpooled.learners.input_groups import InputGroups, find_groups
 from unpooled.learners.labels import find_classes
@@ -276,6 +277,7 @@ class LearnerEstimator(ClassifierMixin, Estimator):
         personal = set(private) - {"norm"}  # if clients have state of their own, only those of this process are listed
         self.clients_ = {name: own for name, own in kept.items() if own or not personal}
         self.own_: dict[str, np.ndarray] = {}
+        self.calibration_ = NONE
         self.n_effective_ = 0.5 * self.theta_.size * (1 - 1 / len(self.classes_))
         if len(self.theta_) == 1 and self.learner == "linear":
             self.coef_, self.intercept_ = exact.coefficients(self.theta_[0], len(self.classes_))
@@ -292,8 +294,11 @@ class LearnerEstimator(ClassifierMixin, Estimator):
             if self.trainer_["hold_out"]:
                 ask = train_own.using(trainer=self.trainer_, own=own, epochs=self._epochs_alone)
                 fed.tell(ask, Version(self.theta_, shares))
-            ask = personalise.using(trainer=self.trainer_, own=own)
-            fed.tell(ask, Shared(self.theta_, shares, self._optimism(fed), *self._second_derivatives()))
+            options = {"trainer": self.trainer_, "own": own}
+            down = Shared(self.theta_, shares, self._optimism(fed), *self._second_derivatives(), np.array(NONE))
+            if self.trainer_["hold_out"] or len(down.inverse):
+                self.calibration_ = calibration.best(fed.sum(personal.calibration_losses.using(**options), down))
+            fed.tell(personalise.using(**options), down._replace(calibration=np.array(self.calibration_)))
         self._describe_choices(fed)
 
     @property
@@ -446,8 +451,14 @@ class LearnerEstimator(ClassifierMixin, Estimator):
         x = self._rows(X)
         own = self.private(client)
         if "kept_mix" in own:
-            return normalised(personal.predict(Trainer(**self.trainer_), own, self._columns(x), self._bases(x, own)))
-        return normalised(np.exp(self._log_base(x, own)))
+            log_bases = self._calibrated(self._bases(x, own))
+            return normalised(personal.predict(Trainer(**self.trainer_), own, self._columns(x), log_bases))
+        log_p = self._log_base(x, own)
+        return normalised(np.exp(calibrated(log_p, self.calibration_) if len(self.theta_) == 1 else log_p))
+
+    def _calibrated(self, log_bases: np.ndarray) -> np.ndarray:
+        """The bases of what clients keep, calibrated."""
+        return calibrated(log_bases, self.calibration_)
 
     def _bases(self, x: np.ndarray, own: dict) -> np.ndarray:  # (b, n, classes)
         """Log-probabilities of the shared model and, if the client has them, of its own version and of its group's network."""

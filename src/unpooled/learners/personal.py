@@ -1,5 +1,7 @@
 """What each client keeps of a fitted classifier, chosen at the client by its own held-out rows. One TELL: nothing comes back.
 
+Before it, one SUM of held-out log-losses calibrates the shared model (see `calibration`).
+
 Candidates are the shared model, the client's own mixture of shared models, linear corrections of both (from the intercepts alone to
 nearly a model of its own), logistic regressions of the client alone and, for networks, fine-tuned and local networks. Each is scored on
 rows that it was not fitted to. The client keeps their average, weighted by these scores and a prior: with few rows that is mostly the
@@ -16,8 +18,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from unpooled.arrays import Array, Float, to_numpy
-from unpooled.client import TELL, Client, client
-from unpooled.learners import corrections, exact
+from unpooled.client import SUM, TELL, Client, client
+from unpooled.learners import calibration, corrections, exact
+from unpooled.learners.calibration import Calibration, CalibrationLosses, calibrated
 from unpooled.learners.candidates import Candidates, Features, candidates, features_of, prior_weights
 from unpooled.learners.corrections import Problem, log_softmax
 from unpooled.learners.labels import codes
@@ -31,7 +34,7 @@ from unpooled.tree import message
 MIN_ROWS = 10  # with fewer the client keeps the shared model
 MANY_ROWS = 3000  # rows x classes, above which there are two folds instead of five
 PSEUDO_ROWS, STACKING_STEPS = 1.0, 60
-UNEXPECTED = 0.5  # rows that constants are given on top: they bound what a row costs that no model expects
+UNEXPECTED = 0.1  # rows that constants are given on top: they bound what a row costs that no model expects
 NEGLIGIBLE = 0.01  # weight of a candidate, relative to the best one, below which it is dropped
 MIN_LOG = -30.0  # lower bound of log-probabilities
 STATE = ("mix", "which", "maps", "centre", "scale", "axes", "nets", "losses", "rows")
@@ -47,6 +50,18 @@ class Shared(NamedTuple):
     optimism: Float[Array, ""]  # by how much their loss on a training row is smaller than on a new one
     inverse: Float[Array, "learners q r"]  # of the second derivatives at the optimum of linear learners, or none
     centre: Float[Array, "d"]  # of the columns, for `inverse`
+    calibration: Float[Array, "two"]  # temperature and floor, see `calibration`
+
+
+@client("learners.calibration_losses", SUM, batched=False)
+def calibration_losses(down: Shared, client: Client, *, trainer: dict, own: dict) -> CalibrationLosses:
+    """Held-out log-losses of the client's version of the shared model, or of that itself, over a grid of calibrations."""
+    learner = Trainer(**trainer)
+    rows = learner._replace(hold_out=False).rows(client)
+    log_bases = base_log_proba(learner, down, client.state, rows, own)
+    client.memo["log_bases"] = log_bases
+    held = learner.held(client) if learner.hold_out else to_numpy(client.w)
+    return calibration.losses(log_bases[-1], to_numpy(rows.y), held.astype(np.float64))
 
 
 @client("learners.personalise", TELL, batched=False)
@@ -54,7 +69,10 @@ def personalise(down: Shared, client: Client, *, trainer: dict, own: dict) -> No
     """Choose among the shared model, the client's own versions of it and local models, by held-out rows; keep the result."""
     learner = Trainer(**trainer)
     rows = learner._replace(hold_out=False).rows(client)
-    log_bases = base_log_proba(learner, down, client.state, rows, own)
+    log_bases = client.memo.pop("log_bases", None)
+    if log_bases is None:
+        log_bases = base_log_proba(learner, down, client.state, rows, own)
+    log_bases = calibrated(log_bases, Calibration(*map(float, down.calibration)))
     nets = to_numpy(client.state.pop(NETS, NO_NETS))
     keep(learner, client, log_bases, float(down.optimism), to_numpy(rows.x), nets)
 
@@ -238,9 +256,7 @@ def reported_losses(
     return out
 
 
-def _cross_fitted(
-    losses: np.ndarray, prior: np.ndarray, kinds: np.ndarray, w: np.ndarray, folds: np.ndarray
-) -> float:
+def _cross_fitted(losses: np.ndarray, prior: np.ndarray, kinds: np.ndarray, w: np.ndarray, folds: np.ndarray) -> float:
     total = 0.0
     for part in np.unique(folds):
         out = folds == part
