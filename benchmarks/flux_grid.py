@@ -24,7 +24,7 @@ import numpy as np
 
 KINDS = ("P(X)", "P(Y)", "P(Y|X)", "P(X|Y)")
 FLUX_TRAINING = {"lr": 0.005, "momentum": 0.9, "batch_size": 64, "local_epochs": 2, "max_iter": 10}
-OWN_TRAINING = {"max_iter": 60}
+OWN_TRAINING = {"max_iter": 20}
 
 
 def lenet5(inputs: int, classes: int) -> Any:
@@ -145,8 +145,8 @@ def main() -> None:
     jobs = [
         shared | {"method": method, "kind": kind, "level": int(level), "seed": int(seed)}
         for seed in given.seeds.split(",")
-        for level in given.levels.split(",")
         for method in given.methods.split(",")
+        for level in given.levels.split(",")
         for kind in KINDS
         if (method, kind, int(level), int(seed), given.own) not in known
     ]

@@ -26,6 +26,7 @@ class CalibrationLosses(NamedTuple):
     loss: Float[Array, "temperatures floors"]
 
 
+@message("learners.Calibration")
 class Calibration(NamedTuple):
     """How probabilities are mended; (1, 0) leaves them as they are."""
 

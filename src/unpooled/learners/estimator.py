@@ -23,7 +23,7 @@ from unpooled.errors import BadParameter, suggest
 from unpooled.estimator import Estimator, Moment, rows_of
 from unpooled.federation import Federation
 from unpooled.learners import calibration, exact, newcomers, newton, personal, registry, search
-from unpooled.learners.calibration import NONE, calibrated
+from unpooled.learners.calibration import NONE, Calibration, calibrated
 from unpooled.learners.group_models import fit_group_models
 from unpooled.learners.input_groups import InputGroups, find_groups
 from unpooled.learners.labels import find_classes
@@ -82,8 +82,9 @@ class LearnerEstimator(ClassifierMixin, Estimator):
     C : float, default=1.0
         Inverse strength of the ridge penalty of linear learners with lr="auto", as in scikit-learn's LogisticRegression.
     personalize : {"auto", "none"}, default="auto"
-        "auto": after the run each client chooses between the shared model, its own versions of it and local models, by its own
-        held-out rows; nothing more leaves it. `predict(X, client=...)` then uses what the client keeps.
+        "auto": after the run one SUM of held-out log-losses calibrates the shared model, then each client chooses between it, its
+        own versions of it and local models, by its own held-out rows; nothing of that leaves it. `predict(X, client=...)` then uses
+        what the client keeps.
 
     Attributes
     ----------
@@ -105,6 +106,8 @@ class LearnerEstimator(ClassifierMixin, Estimator):
         For each client of this process that made a choice: its held-out log-loss per row alone, minus that of what it keeps.
     comparison_ : dict of str to dict
         The same in full: "alone", "shared" and "kept" held-out log-losses per row, and the number of rows that chose.
+    calibration_ : tuple (temperature, floor)
+        How probabilities are calibrated, see `learners.calibration`; (1, 0) leaves them as they are.
     coef_, intercept_ : ndarray
         Of a single linear learner, as scikit-learn's LogisticRegression has them.
     converged_ : bool
@@ -112,6 +115,8 @@ class LearnerEstimator(ClassifierMixin, Estimator):
     """
 
     encoding, scales_columns = DESIGN, True
+    calibration_: Calibration = NONE
+    groups_: InputGroups | None = None
 
     def __init__(
         self,
@@ -317,7 +322,7 @@ class LearnerEstimator(ClassifierMixin, Estimator):
 
         `own` is as in `personalise`. There are none for linear learners, or where the clients' inputs do not differ.
         """
-        self.groups_: InputGroups | None = None
+        self.groups_ = None
         if not self.trainer_["hold_out"] or self.norm == "local":
             return
         sums = fed.sum(exact.column_sums, None)

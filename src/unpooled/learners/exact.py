@@ -241,7 +241,8 @@ def advance(fed: Federation, path: Path, C: float) -> tuple[Path, Info]:
     info = {"loglik": float(total.loglik / total.n)}
     path = path._replace(round=path.round + 1)
     if not _accepted(path, objective):
-        return path._replace(at=0.5 * (path.at + path.base), halvings=path.halvings + 1), info
+        at = path.base + _shorter(path, objective) * (path.at - path.base)
+        return path._replace(at=at, halvings=path.halvings + 1), info
     if path.scale.size:
         path = _remember(path, gradient)
         step = _quasi_newton(path, gradient, pen)
@@ -261,6 +262,13 @@ def _accepted(path: Path, objective: float) -> bool:
         return bool(np.isfinite(objective))
     gain = SUFFICIENT * float((path.at - path.base) @ path.gradient) if path.scale.size else 0.0
     return bool(objective <= path.objective - gain + 1e-11 * abs(path.objective))
+
+
+def _shorter(path: Path, objective: float) -> float:
+    """The fraction of a step that was too long at which a parabola through what is known has its minimum; between 0.1 and 0.5."""
+    slope = float((path.at - path.base) @ path.gradient)
+    rise = objective - path.objective + slope
+    return float(np.clip(0.5 * slope / rise, 0.1, 0.5)) if np.isfinite(rise) and rise > 0 else 0.1
 
 
 def solve(matrix: np.ndarray, right: np.ndarray) -> np.ndarray:
@@ -369,8 +377,9 @@ def without_each(
     """
     one, c = _with_one(x.astype(np.float64) - centre), log_p.shape[1]
     wide, free = one.shape[1], c - 1
-    blocks = inverse.reshape(free, wide, free, wide)
-    leverage = np.einsum("ni,aibj,nj->nab", one, blocks, one, optimize=True) * w[:, None, None]
+    blocks = inverse.reshape(free, wide, free, wide).transpose(1, 0, 2, 3).reshape(wide, -1)
+    half = (one @ blocks).reshape(len(one), free * free, wide)
+    leverage = (half @ one[..., None]).reshape(len(one), free, free) * w[:, None, None]
     p = np.exp(log_p[:, 1:])
     second = p[:, :, None] * (np.eye(free) - p[:, None, :])
     error = (y[:, None] == np.arange(1, c)) - p

@@ -117,6 +117,7 @@ def client_mean(space: InputAxes, client: Client) -> tuple[np.ndarray, float]:
 # ---- the server ----
 
 
+@message("learners.InputGroups")
 class InputGroups(NamedTuple):
     """What tells groups apart, for a new client."""
 

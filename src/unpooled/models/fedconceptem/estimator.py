@@ -453,7 +453,7 @@ class FedConceptEM(LearnerEstimator):
         return self.with_own(own)
 
     def _by_inputs(self, X: Any) -> FedConceptEM:
-        if getattr(self, "groups_", None) is not None:
+        if self.groups_ is not None:
             p = self.groups_.probabilities(self._rows(X))
             kept = np.flatnonzero(p > NEGLIGIBLE * p.max())
             new = self.with_own({"theta": self.group_theta_[kept], "omega": p[kept] / p[kept].sum()})
