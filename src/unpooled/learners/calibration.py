@@ -13,7 +13,7 @@ import numpy as np
 from unpooled.arrays import Array, Float, to_numpy
 from unpooled.tree import message
 
-TEMPERATURES = np.array([0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.35, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0])
+TEMPERATURES = np.array([0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.35, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0])
 FLOORS = np.array([0.0, 3e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1])
 PSEUDO_LOSS = 2.0  # nats that a calibration must gain over none
 

@@ -311,6 +311,19 @@ def polish(fed: Federation, theta: np.ndarray, trainer: dict, weights: str, ids:
     return np.concatenate([as_theta(a, centre) for a in at]), np.stack(inverses), centre
 
 
+def second_derivatives(
+    fed: Federation, theta: np.ndarray, trainer: dict, weights: str, ids: list, C: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """(inverses of the second derivatives of learners as they are (k, q, q), centre (d,)); two SUMs."""
+    sums = fed.sum(column_sums, None)
+    centre = to_numpy(sums.x) / float(sums.n)
+    ask = part_curvature.using(trainer=trainer, weights=weights, ids=ids)
+    total = fed.sum(ask, Learners(to_numpy(theta).astype(np.float64), centre))
+    pen = penalty(len(trainer["labels"]), trainer["inputs"], C)
+    at = np.zeros(total.gradient.shape[1])
+    return np.stack([_polished(at, g, s, pen)[1] for g, s in zip(total.gradient, total.curvature)]), centre
+
+
 def _polished(at: np.ndarray, gradient: Array, curved: Array, pen: Penalty) -> tuple[np.ndarray, np.ndarray]:
     """(Newton step, inverse of the penalised second derivatives)."""
     matrix = unpack_triangle(to_numpy(curved)) + pen.matrix

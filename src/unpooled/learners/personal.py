@@ -74,7 +74,16 @@ def personalise(down: Shared, client: Client, *, trainer: dict, own: dict) -> No
         log_bases = base_log_proba(learner, down, client.state, rows, own)
     log_bases = calibrated(log_bases, Calibration(*map(float, down.calibration)))
     nets = to_numpy(client.state.pop(NETS, NO_NETS))
-    keep(learner, client, log_bases, float(down.optimism), to_numpy(rows.x), nets)
+    optimism = np.full(len(log_bases), float(down.optimism))
+    if own.get("theta") in client.state and not learner.hold_out and len(log_bases) > 1:
+        optimism[1] += own_optimism(learner, to_numpy(client.state[own["theta"]]), to_numpy(client.w))
+    keep(learner, client, log_bases, optimism, to_numpy(rows.x), nets)
+
+
+def own_optimism(learner: Trainer, theta: np.ndarray, w: np.ndarray) -> float:
+    """Parameters per row of learners that the client trained itself on all its rows (Akaike), see `optimism`."""
+    free = theta.size * (1 - 1 / len(learner.labels))
+    return 0.5 * free / max(float(w.sum()), 1.0)
 
 
 def base_log_proba(learner: Trainer, down: Shared, state: dict, rows: Rows, own: dict) -> np.ndarray:  # (b, n, c)

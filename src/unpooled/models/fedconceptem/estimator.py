@@ -308,10 +308,10 @@ class FedConceptEM(LearnerEstimator):
         self.concepts_ = {name: int(own["omega"].argmax()) for name, own in self.clients_.items()}
         self.certainty_ = {name: float(own["omega"].max()) for name, own in self.clients_.items()}
         self.describe_parts(fed, "omega", ids.tolist())
-        own = {"weights": "omega", "ids": ids.tolist(), "theta": "theta"}
+        names: dict[str, Any] = {"weights": "omega", "ids": ids.tolist(), "theta": "theta"}
         if not self.fine_tune:
-            self.fit_groups(fed, self.weights_, **own)
-        self.personalise(fed, self.weights_, **own)
+            self.fit_groups(fed, self.weights_, **names)
+        self.personalise(fed, self.weights_, **names)
 
     # ---- the server's part of a round ----
 
