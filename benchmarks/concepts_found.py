@@ -2,8 +2,8 @@
 
     python benchmarks/concepts_found.py [--seeds 20] [--clients 30] [--rows 80] [--alpha 1.0]
 
-Gaussian classes whose labels are mapped by 1, 2, 3 or 5 concepts, with equal or skewed label shares (Dirichlet with --alpha), trained with one step
-of SGD a round or six. A line per case: in how many seeds the number is right, and in how many all clients are.
+Gaussian classes whose labels are mapped by 1, 2, 3 or 5 concepts, with equal or skewed label shares (Dirichlet with --alpha), trained
+with one step of SGD a round or six. A line per case: in how many seeds the number is right, and in how many all clients are.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 Sent by this package itself, beside what single linear learners (`exact`), clients' choices (`own_nets` and `personal`, a TELL
 each, and a SUM of losses) and newcomers (`newcomers`, `input_groups` and `group_models`, SUMs) need: `learners.label_counts`
-(SUM, rows per class) or, over a network without `classes=`, `learners.table_summary` (GATHER, label names), once at the start of a run. Everything else is sent by the algorithms.
+(SUM, rows per class) or, over a network without `classes=`, `learners.table_summary` (GATHER, label names), once at the start of
+a run. Everything else is sent by the algorithms.
 
 An algorithm that trains learners is a question and a server step. For a mixture of k models (see `baselines/fedem.py`):
 
