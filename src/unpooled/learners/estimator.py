@@ -176,7 +176,7 @@ class LearnerEstimator(LearnerChoices):
 
     def trainer(self, fed: Federation) -> Trainer:
         """How the learners of this run are made and trained; one exchange finds the classes."""
-        self.optimum_ = None
+        self.__dict__.pop("optimum_", None)  # of an earlier run
         known = None if self.classes is None else np.asarray(self.classes).tolist()
         labels, inputs = find_classes(fed, known, self.takes_missing)
         auto = self.lr == "auto"
