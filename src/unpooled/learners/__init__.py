@@ -40,9 +40,9 @@ not trained there. Minibatches are drawn by each client's own generator, so resu
 
 Read in this order: `trainer` (how learners are trained), `estimator` (the base class, built on `choices`, `adapting` and
 `predictions`), `labels` and `rows` (what clients train on), `mixing` (responsibilities and averages), `sgd` and `newton` (the two
-optimizers), `search` (the learning rate), `exact` (linear learners at the optimum), `personal`, `candidates`, `corrections`,
-`calibration` and `own_nets` (what each client keeps), `newcomers`, `input_groups` and `group_models` (clients without labels),
-`registry` (learners by name), `dense`, `modules`, `nets`, `banded` and `batched` (the learners).
+optimizers), `search` (the learning rate), `exact`, `penalties` and `left_out` (linear learners at the optimum), `personal`,
+`candidates`, `corrections`, `calibration` and `own_nets` (what each client keeps), `newcomers`, `input_groups` and `group_models`
+(clients without labels), `registry` (learners by name), `dense`, `modules`, `nets`, `banded` and `batched` (the learners).
 """
 
 from unpooled.learners import (  # they register questions and messages
@@ -50,8 +50,10 @@ from unpooled.learners import (  # they register questions and messages
     exact,
     group_models,
     input_groups,
+    left_out,
     newcomers,
     own_nets,
+    penalties,
     personal,
     search,
 )
@@ -72,8 +74,10 @@ __all__ = [
     "group_models",
     "input_groups",
     "learning_rate",
+    "left_out",
     "newcomers",
     "own_nets",
+    "penalties",
     "personal",
     "register",
     "search",

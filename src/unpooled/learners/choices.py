@@ -13,7 +13,7 @@ import numpy as np
 
 from unpooled.arrays import Array, to_numpy
 from unpooled.federation import Federation
-from unpooled.learners import calibration, exact, newton, personal
+from unpooled.learners import calibration, exact, newton, penalties, personal
 from unpooled.learners.adapting import Adapting
 from unpooled.learners.calibration import NONE
 from unpooled.learners.group_models import fit_group_models
@@ -51,7 +51,7 @@ class LearnerChoices(Adapting):
         self.calibration_ = NONE
         self.n_effective_ = 0.5 * self.theta_.size * (1 - 1 / len(self.classes_))
         if len(self.theta_) == 1 and self.learner == "linear":
-            self.coef_, self.intercept_ = exact.coefficients(self.theta_[0], len(self.classes_))
+            self.coef_, self.intercept_ = penalties.coefficients(self.theta_[0], len(self.classes_))
 
     def polish(
         self, fed: Federation, theta: Array, trainer: dict | Trainer, weights: str, ids: Sequence[int]

@@ -19,6 +19,7 @@ from unpooled.client import SUM, Client, client
 from unpooled.estimator import Info
 from unpooled.federation import Federation
 from unpooled.learners import newton
+from unpooled.learners.penalties import Penalty, as_theta, penalty, with_one
 from unpooled.learners.trainer import Trainer
 from unpooled.maths.gaussian import pack_triangle, unpack_triangle
 from unpooled.tree import message
@@ -133,7 +134,7 @@ def column_sums(down: None, client: Client) -> ColumnSums:
 def curvature(down: Linear, client: Client, *, trainer: dict) -> Curvature:
     """Log-likelihood of a linear learner, its gradient and its second derivatives."""
     rows, log_p, loglik = _likelihood(down, client, trainer)
-    one = _with_one(rows.x - down.centre)  # (..., n, d + 1)
+    one = with_one(rows.x - down.centre)  # (..., n, d + 1)
     p = np.exp(log_p[..., 0, 1:, :])  # (..., c - 1, n)
     return Curvature(
         rows.w.sum(-1), loglik, gradient_of(rows.y, rows.w, p, one), pack_triangle(second_of(rows.w, p, one))
@@ -144,7 +145,7 @@ def curvature(down: Linear, client: Client, *, trainer: dict) -> Curvature:
 def slope(down: Linear, client: Client, *, trainer: dict) -> Slope:
     """Log-likelihood of a linear learner and its gradient."""
     rows, log_p, loglik = _likelihood(down, client, trainer)
-    one, p = _with_one(rows.x - down.centre), np.exp(log_p[..., 0, 1:, :])
+    one, p = with_one(rows.x - down.centre), np.exp(log_p[..., 0, 1:, :])
     return Slope(rows.w.sum(-1), loglik, gradient_of(rows.y, rows.w, p, one))
 
 
@@ -156,7 +157,7 @@ def part_curvature(down: Learners, client: Client, *, trainer: dict, weights: st
     for k in range(len(ids)):
         rows, log_p, _ = _likelihood(Linear(down.theta[k : k + 1], down.centre), client, trainer)
         w = rows.w * share[..., k : k + 1]
-        one, p = _with_one(rows.x - down.centre), np.exp(log_p[..., 0, 1:, :])
+        one, p = with_one(rows.x - down.centre), np.exp(log_p[..., 0, 1:, :])
         chosen = np.take_along_axis(log_p[..., 0, :, :], rows.y[..., None, :], -2)[..., 0, :]
         second = pack_triangle(second_of(w, p, one))
         parts.append((w.sum(-1), (w * chosen).sum(-1), gradient_of(rows.y, w, p, one), second))
@@ -174,7 +175,7 @@ def shares_of(state: dict, weights: str, ids: list, lead: tuple[int, ...]) -> np
 def second_moments(centre: ColumnSums, client: Client, *, whole: bool) -> SecondMoments:
     """Second moments of the columns about their mean; without `whole` their diagonal."""
     x, w = (to_numpy(a).astype(np.float64, copy=False) for a in (client.x, client.w))
-    one = _with_one(x - centre.x)
+    one = with_one(x - centre.x)
     if not whole:
         return SecondMoments((w[..., None, :] @ one**2)[..., 0, :])
     return SecondMoments(pack_triangle(np.swapaxes(one * w[..., None], -1, -2) @ one))
@@ -210,10 +211,6 @@ def second_of(w: np.ndarray, p: np.ndarray, one: np.ndarray) -> np.ndarray:  # (
         own = slice(a * wide, (a + 1) * wide)
         second[..., own, own] += np.swapaxes(one * (w * p[..., a, :])[..., None], -1, -2) @ one
     return second
-
-
-def _with_one(x: np.ndarray) -> np.ndarray:
-    return np.concatenate([x, np.ones_like(x[..., :1])], -1)
 
 
 # ---- the server ----
@@ -376,66 +373,3 @@ def _preconditioned(path: Path, q: np.ndarray, pen: Penalty) -> np.ndarray:
     else:
         across = by_class / (0.5 * path.scale + ridge)
     return (across + across.sum(0)).ravel()  # the inverse of I - 11'/c is I + 11'
-
-
-# ---- leaving rows out ----
-
-
-def without_each(
-    x: np.ndarray, y: np.ndarray, w: np.ndarray, log_p: np.ndarray, inverse: np.ndarray, centre: np.ndarray
-) -> np.ndarray:  # (n, c)
-    """Log-probabilities of each row under the optimum of all other rows: one Newton step from that of all.
-
-    x (n, d), y codes (n,), w (n,), log_p (n, c) at the optimum, inverse (q, q) of the second derivatives there.
-    """
-    one, c = _with_one(x.astype(np.float64) - centre), log_p.shape[1]
-    wide, free = one.shape[1], c - 1
-    blocks = inverse.reshape(free, wide, free, wide).transpose(1, 0, 2, 3).reshape(wide, -1)
-    half = (one @ blocks).reshape(len(one), free * free, wide)
-    leverage = (half @ one[..., None]).reshape(len(one), free, free) * w[:, None, None]
-    p = np.exp(log_p[:, 1:])
-    second = p[:, :, None] * (np.eye(free) - p[:, None, :])
-    error = (y[:, None] == np.arange(1, c)) - p
-    solved = np.linalg.solve(np.eye(free) - second @ leverage + 1e-9 * np.eye(free), error[..., None])
-    step = (leverage @ solved)[..., 0]
-    scores = log_p - log_p[:, :1]
-    scores[:, 1:] -= step
-    scores -= scores.max(1, keepdims=True)
-    return scores - np.log(np.exp(scores).sum(1, keepdims=True))
-
-
-# ---- the penalty and the learner's parameters ----
-
-
-class Penalty(NamedTuple):
-    """|coefficients|^2 / C, as scikit-learn has it: of the one score of two classes, of all scores of more."""
-
-    columns: np.ndarray  # (d + 1,) 1 / C, and 0 for the intercept
-    classes: np.ndarray  # (c - 1, c - 1) what fixing the first class's scores at 0 makes of the sum over classes
-
-    @property
-    def matrix(self) -> np.ndarray:
-        return np.kron(self.classes, np.diag(self.columns))
-
-    def times(self, free: np.ndarray) -> np.ndarray:
-        return (self.classes @ free.reshape(len(self.classes), -1) * self.columns).ravel()
-
-
-def penalty(classes: int, inputs: int, C: float) -> Penalty:
-    columns = np.append(np.full(inputs, 1.0 / C), 0.0)
-    across = np.eye(1) if classes == 2 else np.eye(classes - 1) - 1.0 / classes
-    return Penalty(columns, across)
-
-
-def as_theta(free: np.ndarray, centre: np.ndarray) -> np.ndarray:
-    """(1, p) parameters of the learner from free ones about a centre."""
-    scores = free.reshape(-1, len(centre) + 1).copy()
-    scores[:, -1] -= scores[:, :-1] @ centre
-    return np.concatenate([np.zeros((1, len(centre) + 1)), scores]).reshape(1, -1)
-
-
-def coefficients(theta: np.ndarray, classes: int) -> tuple[np.ndarray, np.ndarray]:
-    """(coef, intercept) in scikit-learn's form: one row for two classes; for more one each, of sum 0."""
-    scores = theta.reshape(classes, -1)
-    scores = scores[1:] - scores[:1] if classes == 2 else scores - scores.mean(0)
-    return scores[:, :-1], scores[:, -1]

@@ -19,7 +19,7 @@ import numpy as np
 
 from unpooled.arrays import Array, Float, to_numpy
 from unpooled.client import SUM, TELL, Client, client
-from unpooled.learners import calibration, corrections, exact
+from unpooled.learners import calibration, corrections, exact, left_out
 from unpooled.learners.calibration import Calibration, CalibrationLosses, calibrated
 from unpooled.learners.candidates import Candidates, Features, candidates, features_of, prior_weights
 from unpooled.learners.corrections import Problem, log_softmax
@@ -111,7 +111,8 @@ def _left_out(learner: Trainer, down: Shared, state: dict, rows: Rows, own: dict
     share = share if own.get("weights") in state else np.ones(len(log_p))
     centre = to_numpy(down.centre)
     without = [
-        exact.without_each(x, y, w * s, one.T, i, centre).T for s, one, i in zip(share, log_p, to_numpy(down.inverse))
+        left_out.without_each(x, y, w * s, one.T, i, centre).T
+        for s, one, i in zip(share, log_p, to_numpy(down.inverse))
     ]
     bases = [average_log_proba(np.stack(without), to_numpy(down.weights))]
     if own.get("theta") in state:

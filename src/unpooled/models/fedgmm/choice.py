@@ -11,7 +11,7 @@ import numpy as np
 
 from unpooled.arrays import Array, Float, to_numpy
 from unpooled.client import SUM, TELL, Client, client
-from unpooled.learners import Trainer, calibration, exact, own_nets, personal
+from unpooled.learners import Trainer, calibration, left_out, own_nets, personal
 from unpooled.learners.calibration import Calibration, CalibrationLosses, calibrated
 from unpooled.learners.labels import codes
 from unpooled.learners.mixing import log_shares, responsibilities
@@ -100,7 +100,7 @@ def _without_each_row(
     """
     y, w = to_numpy(rows.y), to_numpy(rows.w).astype(np.float64)
     last = log_bases[-1].copy()
-    left = exact.without_each(x, y, w, last, to_numpy(down.inverse)[0], to_numpy(down.embedding.mean))
+    left = left_out.without_each(x, y, w, last, to_numpy(down.inverse)[0], to_numpy(down.embedding.mean))
     if not len(down.single):  # the model itself has a single learner
         return np.stack([left] * mixtures), np.zeros(mixtures)
     picked = np.arange(len(y)), y
