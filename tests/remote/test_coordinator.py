@@ -140,9 +140,7 @@ def test_while_it_waits_it_says_who_is_missing_and_why():
 
 def test_a_rejected_node_is_named_with_its_reason():
     nodes = [*sites("basel", columns=["a", "b", "c"]), *sites("zurich", columns=["a", "b", "x"])]
-    with pytest.raises(
-        TooFewClients, match=r"1 of 2 nodes are ready \(basel\); rejected: 'zurich' has no column 'c'"
-    ):
+    with pytest.raises(TooFewClients, match=r"1 of 2 nodes are ready \(basel\); rejected: 'zurich' has no column 'c'"):
         Remote(MemoryTransport(nodes), min_clients=2, columns=["a", "b", "c"], wait=0.6).sum(total, CENTRE)
 
 
