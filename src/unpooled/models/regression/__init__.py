@@ -20,19 +20,21 @@ The formulas are in `unpooled.maths`: `bayes_linear` (posterior), `predictive` (
 
 from unpooled.models.regression.bayesian_regression import BayesianRegression
 from unpooled.models.regression.group_effects import check_group_by, find_groups, members
-from unpooled.models.regression.heavy_tails import N_EDGES
+from unpooled.models.regression.heavy_tails import BINS, MIDDLES
 from unpooled.models.regression.last_layer import Design, LastLayer, check_clients, group_of, statistics
 from unpooled.models.regression.scaling import (
     Scaling,
     check_targets,
     compress_heavy,
+    histograms,
     standard,
     standard_rows,
     standardise,
 )
 
 __all__ = [
-    "N_EDGES",
+    "BINS",
+    "MIDDLES",
     "BayesianRegression",
     "Design",
     "LastLayer",
@@ -43,6 +45,7 @@ __all__ = [
     "compress_heavy",
     "find_groups",
     "group_of",
+    "histograms",
     "members",
     "standard",
     "standard_rows",
