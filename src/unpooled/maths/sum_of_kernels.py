@@ -21,7 +21,8 @@ from unpooled.arrays import Array
 
 N_BLOCKS = 3
 JITTER = 1e-6  # on the diagonal of the kernel matrix of the points, where it is 1
-LEAST_LEFT = 1e-4  # variance that earlier points leave of the next one, at least
+LEAST_LEFT = 1e-4  # variance that the points leave of a row, of 1, from which on there are enough of them
+TINY = 1e-8
 
 
 class Parts(NamedTuple):
@@ -60,23 +61,25 @@ def gaussian(length: np.ndarray, x: np.ndarray, other: np.ndarray) -> np.ndarray
     return np.exp(-0.5 * np.maximum(distances, 0.0))
 
 
-def choose_points(length: np.ndarray, rows: np.ndarray, n_points: int) -> np.ndarray:  # (r, d)
-    """Of rows (n, d), up to so many that the others follow from best: each time the one least explained by those before.
+def choose_points(
+    length: np.ndarray, rows: np.ndarray, n_points: int, rng: np.random.Generator
+) -> np.ndarray:  # (r, d)
+    """Of rows (n, d), up to so many that the others follow from well: each is drawn by how little those before explain it.
 
     References
     ----------
-    Harbrecht, Peters, Schneider, On the low-rank approximation by the pivoted Cholesky decomposition, Applied Numerical Mathematics
-    2012.
+    Chen, Epperly, Tropp, Webber, Randomly pivoted Cholesky: practical approximation of a kernel matrix with few entry evaluations, 2022.
     """
     left, found = np.ones(len(rows)), []
     factor = np.zeros((len(rows), n_points))
     for i in range(min(n_points, len(rows))):
-        row = int(np.argmax(left))
-        if left[row] < LEAST_LEFT:
+        if left.max() < LEAST_LEFT:
             break
+        reached = np.cumsum(left)
+        row = int(np.searchsorted(reached, rng.random() * reached[-1], side="right"))
         covariance = gaussian(length, rows, rows[row : row + 1])[:, 0] - factor[:, :i] @ factor[row, :i]
         factor[:, i] = covariance / np.sqrt(left[row])
         left = np.maximum(left - factor[:, i] ** 2, 0.0)
+        left = np.where(left < TINY, 0.0, left)  # the row itself, its copies and what rounding leaves
         found.append(row)
-        left[found] = 0.0
     return rows[found]

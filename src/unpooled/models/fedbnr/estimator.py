@@ -367,6 +367,11 @@ class FedBNR(LastLayer):
     def _last_share(self) -> float:
         return 0.0 if self.refit else self._share()
 
+    def _residual_share(self) -> float:
+        return (
+            0.0 if self._grows() else self._share()
+        )  # a length scale per column hardly fits single rows, a network may
+
     def _calibrate(self, fed: Federation, wanted: bool | str) -> None:
         if not (wanted and self.server_data is not None):
             super()._calibrate(fed, wanted)

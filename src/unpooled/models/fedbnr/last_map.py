@@ -57,7 +57,7 @@ def _placed(known: Marginals, seen: Effects, length: np.ndarray, n_features: int
     second_moments = bayes_linear.unpack(seen.moments, d) / max(seen.rows[0].sum(), 1.0)
     rows = drawn_rows(known, second_moments, seed)
     n_points = max(n_features - d - len(at), MIN_POINTS)
-    points = sum_of_kernels.choose_points(length, rows, n_points)
+    points = sum_of_kernels.choose_points(length, rows, n_points, np.random.default_rng([seed, 2]))
     return Parts(columns.astype(np.float64), at, hinge_means(known, columns, at), points)
 
 

@@ -196,6 +196,10 @@ class LastLayer(RegressorMixin, Estimator):
         """The fraction of rows held out of the last layer."""
         return self._share()
 
+    def _residual_share(self) -> float:
+        """The fraction of rows whose residuals recalibrate; 0 for all, each left out in closed form."""
+        return self._share()
+
     def _settle(self, design: Design, stats: Stats) -> None:
         """Set everything that follows from the sums."""
         self.__dict__.pop("posterior_", None)  # of an earlier private fit
@@ -223,7 +227,7 @@ class LastLayer(RegressorMixin, Estimator):
             self._calibrate_for_clients(fed)
         elif recalibrate:
             inside = self._last_share() == 0
-            ask = residuals.using(spec=self._spec(), share=self._share(), seed=self.seed_, inside=inside)
+            ask = residuals.using(spec=self._spec(), share=self._residual_share(), seed=self.seed_, inside=inside)
             self.histogram_ = to_numpy(fed.sum(ask, Fitted(self.design_, self.posterior)).counts)
 
     def _calibrate_for_clients(self, fed: Federation) -> None:
