@@ -372,6 +372,10 @@ class FedBNR(LastLayer):
             0.0 if self._grows() else self._share()
         )  # a length scale per column hardly fits single rows, a network may
 
+    def _n_learned(self) -> float:
+        scales = self.design_.kernel.theta.get("log_scale", np.zeros(0))
+        return min(float(scales.size), 0.25 * float(self.stats_.n))
+
     def _calibrate(self, fed: Federation, wanted: bool | str) -> None:
         if not (wanted and self.server_data is not None):
             super()._calibrate(fed, wanted)

@@ -200,6 +200,10 @@ class LastLayer(RegressorMixin, Estimator):
         """The fraction of rows whose residuals recalibrate; 0 for all, each left out in closed form."""
         return self._share()
 
+    def _n_learned(self) -> float:
+        """Parameters of the kernel that were learned from the rows: each takes up about one degree of freedom."""
+        return 0.0
+
     def _settle(self, design: Design, stats: Stats) -> None:
         """Set everything that follows from the sums."""
         self.__dict__.pop("posterior_", None)  # of an earlier private fit
@@ -299,7 +303,11 @@ class LastLayer(RegressorMixin, Estimator):
             return None
         if self.n_clients_checked_ > 0:
             return calibration.quantile(counts[None], p, self.design_effect_[output])[0]
-        return calibration.quantile(counts[None], p)[0] if calibration.improves(counts, p, norm.ppf(p)) else None
+        if not calibration.improves(counts, p, norm.ppf(p)):
+            return None
+        n = float(self.stats_.n)
+        wider = np.sqrt(n / (n - self._n_learned()))  # the kernel has seen the rows that are left out of the last layer alone
+        return wider * calibration.quantile(counts[None], p)[0]
 
     def _predictive_quantiles(self, X: Any, p: np.ndarray) -> np.ndarray:  # (n, o, p)
         """Quantiles of y as the model has them: mixtures of t distributions, or normal where variances were given."""
@@ -309,6 +317,7 @@ class LastLayer(RegressorMixin, Estimator):
         if along is None:
             mean, std = self._predict(X)
             return mean[..., None] + std[..., None] * norm.ppf(p)
+        along = along._replace(dof=along.dof - self._n_learned())
         found = predictive.quantiles(self.posterior, along, self._features(X), p, self._group(X))
         return scaling.y_mean[:, None] + scaling.y_scale[:, None] * found
 
