@@ -76,7 +76,7 @@ def test_the_two_sums_give_the_gradient_of_the_pooled_evidence(rows, name):
 
 
 def up_statistics(model):
-    from unpooled.models.regression.last_layer import statistics
+    from unpooled.models.regression.design import statistics
 
     return statistics.using(**model._asks())
 
