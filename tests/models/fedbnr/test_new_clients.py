@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 from cut_run import resumed
 from numpy.testing import assert_allclose
-from scipy.stats import f_oneway, norm, t
+from scipy.stats import f_oneway, t
 
 import unpooled as up
 from unpooled.errors import BadParameter, DataWarning
 from unpooled.maths import bayes_linear, calibration
 from unpooled.metrics.regression import coverage
-from unpooled.models.regression.unseen_clients import ClientResiduals, degrees_of_freedom, stretched
+from unpooled.models.regression.unseen_clients import ClientResiduals, client_quantiles, client_variance
 
 CLIENTS, ROWS = 40, 30
 
@@ -54,13 +54,17 @@ def residuals_of(offset, seed=0):
     return ClientResiduals(np.zeros((1, 1)), np.asarray(10.0), np.asarray(500.0), *sums, none, none)
 
 
-def test_degrees_of_freedom_are_those_of_rows_or_of_clients():
-    alike, some, far = (degrees_of_freedom(residuals_of(offset))[0] for offset in (0.0, 1.0, 100.0))
-    assert alike > 400
-    assert 9 < some < 100
-    assert_allclose(far, 9.0, rtol=0.05)
+def test_the_variance_of_a_new_client_rests_on_rows_or_on_clients():
+    alike, some, far = (client_variance(residuals_of(offset)) for offset in (0.0, 1.0, 100.0))
+    assert alike.dof[0] > 400
+    assert_allclose((alike.sd, alike.between), [[1.0], [0.0]], atol=0.1)
+    assert 9 < some.dof[0] < 100
+    assert 0.1 < some.between[0] < 0.8
+    assert_allclose(far.dof, 9.0, rtol=0.05)
     p = np.array([0.05, 0.95])
-    assert_allclose(stretched(norm.ppf(p), p, 9.0), t(9).ppf(p))
+    rows = np.array([-1.0, 2.0])
+    assert_allclose(client_quantiles(rows, p, far, 0), far.sd * t(far.dof).ppf(p), rtol=0.01)
+    assert_allclose(client_quantiles(rows, p, alike, 0), rows, rtol=0.05)
 
 
 def test_the_design_effect_is_the_f_ratio_of_residuals_by_client():

@@ -29,10 +29,11 @@ from unpooled.models.regression.group_effects import members
 from unpooled.models.regression.left_out_rows import residuals
 from unpooled.models.regression.scaling import Scaling, standard
 from unpooled.models.regression.unseen_clients import (
+    ClientVariance,
+    client_quantiles,
     client_residuals,
-    degrees_of_freedom,
+    client_variance,
     design_effect,
-    stretched,
     warn_if_few,
     warn_if_no_better_than_the_mean,
 )
@@ -52,7 +53,7 @@ class LastLayer(RegressorMixin, UpdatedLastLayer):
     histogram_: np.ndarray  # (o, b); empty without recalibration
     n_clients_checked_: int = 0  # clients left out that the histogram is of; 0 where rows were
     design_effect_: np.ndarray  # (o,) only where clients were left out
-    client_dof_: np.ndarray  # (o,) only where clients were left out
+    client_variance_: ClientVariance  # only where clients were left out
     single_output_: bool
     missing: str
 
@@ -116,7 +117,7 @@ class LastLayer(RegressorMixin, UpdatedLastLayer):
         fitted = Fitted(self.design_, self.posterior)
         seen = tree.map(to_numpy, fed.sum(client_residuals.using(spec=self._spec()), fitted))
         self.histogram_, self.n_clients_checked_ = seen.counts, round(float(seen.clients))
-        self.design_effect_, self.client_dof_ = design_effect(seen), degrees_of_freedom(seen)
+        self.design_effect_, self.client_variance_ = design_effect(seen), client_variance(seen)
         warn_if_no_better_than_the_mean(seen, self.design_.scaling.y_scale)
         warn_if_few(self.n_clients_checked_)
 
@@ -187,7 +188,7 @@ class LastLayer(RegressorMixin, UpdatedLastLayer):
             n / (n - self._n_learned())
         )  # the kernel has seen the rows that are left out of the last layer alone
         found = wider * calibration.quantile(counts[None], p)[0]
-        return stretched(found, p, float(self.client_dof_[output])) if unseen else found
+        return client_quantiles(found, p, self.client_variance_, output) if unseen else found
 
     def _predictive_quantiles(self, X: Any, p: np.ndarray) -> np.ndarray:  # (n, o, p)
         """Quantiles of y as the model has them: mixtures of t distributions, or normal where variances were given."""

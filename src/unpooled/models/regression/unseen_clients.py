@@ -3,7 +3,8 @@
 With the histogram come the sums of an analysis of variance of residuals by client. Where clients are alike, intervals are as wide as for
 known clients. Where each has an offset or a spread of its own, the residuals of clients left out have it too, and what is known of it
 rests on as many draws as there are clients: quantiles are stretched as those of a t distribution with the degrees of freedom of the sum of
-both variances (Satterthwaite).
+both variances (Satterthwaite). The more of the variance lies between clients, the less the histogram of their rows tells about one
+client more: its quantiles are mixed with those of a normal distribution of offsets.
 
 References
 ----------
@@ -73,14 +74,36 @@ def design_effect(seen: ClientResiduals) -> np.ndarray:  # (o,)
     return np.clip(ratio, 1.0, max(seen.rows / max(seen.clients, 1), 1.0))
 
 
-def degrees_of_freedom(seen: ClientResiduals) -> np.ndarray:  # (o,)
-    """Of the variance of a residual of a new client: about the rows where clients are alike, about the clients where they differ most."""
+@message("regression.ClientVariance")
+class ClientVariance(NamedTuple):
+    """The variance of a residual of a new client, (o,) each."""
+
+    sd: np.ndarray  # its root
+    between: np.ndarray  # the share that lies between clients
+    dof: (
+        np.ndarray
+    )  # its degrees of freedom: about the rows where clients are alike, about the clients where they differ most
+
+
+def client_variance(seen: ClientResiduals) -> ClientVariance:
+    """Variance components of residuals by client."""
     between, within = _mean_squares(seen)  # (2, o)
     per_client = max(seen.rows / max(seen.clients, 1), 1.0)
     of_clients = np.maximum(between, within) / per_client  # the mean square of clients' means
     of_rows = within * (1 - 1 / per_client)
+    total = of_clients + of_rows
     uncertain = of_clients**2 / max(seen.clients - 1, 1) + of_rows**2 / max(seen.rows - seen.clients, 1)
-    return ((of_clients + of_rows) ** 2 / np.maximum(uncertain, 1e-300)).min(0)
+    dof = (total**2 / np.maximum(uncertain, 1e-300)).min(0)
+    share = 1 - within[0] / np.maximum(total[0], 1e-300)
+    return ClientVariance(np.sqrt(total[0]), np.clip(share, 0.0, 1.0), dof)
+
+
+def client_quantiles(rows: np.ndarray, p: np.ndarray, known: ClientVariance, output: int) -> np.ndarray:
+    """Quantiles at levels p for a new client, from those of the residuals of all rows of clients left out."""
+    sd, between, dof = (float(value[output]) for value in known)
+    normal = norm.ppf(p)
+    mixed = (1 - between) * rows + between * sd * normal
+    return mixed * stdtrit(dof, p) / normal
 
 
 def _mean_squares(seen: ClientResiduals) -> tuple[np.ndarray, np.ndarray]:
@@ -88,11 +111,6 @@ def _mean_squares(seen: ClientResiduals) -> tuple[np.ndarray, np.ndarray]:
     between = (seen.between - seen.total**2 / seen.rows) / max(seen.clients - 1, 1)
     within = (seen.squares - seen.between) / max(seen.rows - seen.clients, 1)
     return between, within
-
-
-def stretched(quantiles: np.ndarray, p: np.ndarray, dof: float) -> np.ndarray:
-    """Quantiles at levels p, as much farther out as those of a t distribution are than those of a normal one."""
-    return quantiles * stdtrit(dof, p) / norm.ppf(p)
 
 
 def check_clients(recalibrate: bool | str, fed: Federation) -> None:
