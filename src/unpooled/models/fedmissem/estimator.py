@@ -249,7 +249,7 @@ class FedMissEM(Estimator):
     def _best(self, held: Held, models: list[Model], stage: int) -> int:
         if stage == EFFECTS:
             return selection.best_family(held, models)
-        return selection.simplest(held) if stage == RANK else selection.lowest_deviance(held)
+        return selection.simplest(held) if stage == RANK else selection.best_model(held, list(range(len(models))))
 
     def _next_stage(self, state: State, rng: np.random.Generator) -> State:
         """The candidates of the next stage, from those of the chosen model."""
