@@ -27,7 +27,7 @@ FALL = 1e-3  # per row: where the log-likelihood of all rows has fallen by more,
 MOST_RETURNS = 6  # each doubles the batch
 EXACT_STEPS = 5
 NEGLIGIBLE = 1e-9  # gain per row that is rounding
-REMAINING = 5.0  # times tol: what all further EM steps together may gain where a fit has converged
+REMAINING = 2.0  # times tol: what all further EM steps together may gain where a fit has converged
 
 
 def checked(
