@@ -28,6 +28,16 @@ def budget(rows: float, n_columns: int, n_clients: int) -> float:
     return max(allowed - 8 * n_clients * (columns + calibration.BINS), LEAST)
 
 
+def bytes_left(rows: float, n_columns: int, n_clients: int) -> float:
+    """What learning the kernel leaves of the budget."""
+    return (1 - LEARNING) * budget(rows, n_columns, n_clients)
+
+
+def frequencies_to_learn_with(rows: float, n_columns: int, n_clients: int) -> int:
+    """The number of frequencies while the kernel is learned, in MAX_LEARNING rounds."""
+    return frequencies_for(LEARNING * budget(rows, n_columns, n_clients), n_clients * MAX_LEARNING)
+
+
 def frequencies_for(n_bytes: float, n_answers: int) -> int:
     """The number of frequencies, two features each, with which so many answers fit into so many bytes."""
     return int(np.clip(_features(n_bytes, n_answers) / 2, MIN_FREQUENCIES, MAX_FREQUENCIES))

@@ -105,3 +105,12 @@ def _check_together(model: Any) -> None:
         raise BadParameter(
             "recalibrate='clients' leaves out clients of a last layer that has all rows: leave out server_data, set refit=True"
         )
+
+
+def registered(module: Any) -> str:
+    """The name under which a torch module of the user is a feature map."""
+    from unpooled.maths.torch_training import register
+
+    name = f"{type(module).__module__}.{type(module).__qualname__}"
+    register(name, module)
+    return name

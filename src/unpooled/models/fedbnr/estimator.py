@@ -23,18 +23,18 @@ from unpooled.maths.bayes_linear import Axes, Posterior, Stats
 from unpooled.maths.calibration import histogram
 from unpooled.maths.feature_maps import features, start
 from unpooled.models.fedbnr.budget import (
-    LEARNING,
     MAX_FREQUENCIES,
     MAX_LEARNING,
-    budget,
+    bytes_left,
     features_for,
     frequencies_for,
+    frequencies_to_learn_with,
 )
-from unpooled.models.fedbnr.checks import check_module, check_parameters
+from unpooled.models.fedbnr.checks import check_module, check_parameters, registered
 from unpooled.models.fedbnr.last_map import SCALED, SUM, more_frequencies, sum_map, weigh, with_theta
 from unpooled.models.fedbnr.marginals import Marginals, marginals
 from unpooled.models.fedbnr.round_choice import Best
-from unpooled.models.fedbnr.rounds import exact_step, local_step, moved, rows_at_server
+from unpooled.models.fedbnr.rounds import exact_step, local_step, moved, overflowed, rows_at_server
 from unpooled.models.fedbnr.state import State
 from unpooled.models.regression import (
     Design,
@@ -234,7 +234,7 @@ class FedBNR(LastLayer):
         check_clients(self.recalibrate, fed)
 
     def _spec(self) -> dict:
-        name = self._map_name() if isinstance(self.features, str) else _registered(self.features)
+        name = self._map_name() if isinstance(self.features, str) else registered(self.features)
         return {
             "map": name,
             "m": self._n_frequencies(),
@@ -302,8 +302,7 @@ class FedBNR(LastLayer):
         """The feature map while its kernel is learned."""
         if not self._grows():
             return self._spec()
-        allowed = LEARNING * budget(rows, n_columns, n_clients)
-        return self._spec() | {"m": frequencies_for(allowed, n_clients * MAX_LEARNING)}
+        return self._spec() | {"m": frequencies_to_learn_with(rows, n_columns, n_clients)}
 
     def _uses_lbfgs(self) -> bool:
         plain = ("rff", "ard", "additive", "exponential", "polynomial")
@@ -314,7 +313,7 @@ class FedBNR(LastLayer):
         try:
             stats = tree.map(to_numpy, fed.sum(statistics.using(**self._asks()), state.design))
         except TooFewClients:
-            if not (isinstance(state.optimiser, descent.LBFGS) and _overflowed(fed)):
+            if not (isinstance(state.optimiser, descent.LBFGS) and overflowed(fed)):
                 raise
             return moved(state, descent.shorten(state.optimiser)), {"sums": 1}
         step = exact_step if self.kernel == "exact" else local_step
@@ -349,17 +348,16 @@ class FedBNR(LastLayer):
 
     def _fit_last_map(self, fed: Federation, learned: Design, known: Marginals | None, fitted: float) -> None:
         """The last layer with more features than the kernel was learned with, fitted to all rows."""
-        rows, n_clients = fitted / (1 - self._share()), len(fed.names)
-        left = (1 - LEARNING) * budget(rows, len(learned.scaling.x_mean), n_clients)
+        left = bytes_left(fitted / (1 - self._share()), len(learned.scaling.x_mean), len(fed.names))
         if self._sums_kernels():
             assert known is not None
             self.features_ = SUM
-            self.design_ = sum_map(fed, learned, known, features_for(left, n_clients), self.seed_)
+            self.design_ = sum_map(fed, learned, known, features_for(left, len(fed.names)), self.seed_)
             self._settle(*weigh(self.design_, self._ask(fed)))
             self.n_sums_ += 2
             return
         self.features_ = self.features
-        spec = self._spec() | {"m": frequencies_for(left, n_clients)}
+        spec = self._spec() | {"m": frequencies_for(left, len(fed.names))}
         self.design_ = more_frequencies(learned, spec, self.seed_)
         self._settle(self.design_, self._ask(fed))
         self.n_sums_ += 1
@@ -395,17 +393,3 @@ class FedBNR(LastLayer):
             return bayes_linear.posterior(stats)
         logs = self.log_variances_ if state is None else (state.log_noise, state.log_prior)
         return bayes_linear.posterior(stats, noise=np.exp(logs[0]), prior=np.exp(logs[1]))
-
-
-def _overflowed(fed: Federation) -> bool:
-    """Whether answers of the last round were refused because features overflowed."""
-    last = [r.reason for r in fed.journal.refusals if r.round == fed.journal.round]
-    return bool(last) and all("NaN" in reason or "infinite" in reason for reason in last)
-
-
-def _registered(module: Any) -> str:
-    from unpooled.maths.torch_training import register
-
-    name = f"{type(module).__module__}.{type(module).__qualname__}"
-    register(name, module)
-    return name

@@ -99,3 +99,9 @@ def _averaged(state: State, answer: Trained) -> State:
     mean = tree.map(lambda a: a / answer.clients, answer)
     design = with_theta(state.design, mean.theta)
     return state._replace(design=design, log_noise=float(mean.log_noise), log_prior=float(mean.log_prior))
+
+
+def overflowed(fed: Federation) -> bool:
+    """Whether answers of the last round were refused because features overflowed."""
+    last = [r.reason for r in fed.journal.refusals if r.round == fed.journal.round]
+    return bool(last) and all("NaN" in reason or "infinite" in reason for reason in last)

@@ -5,8 +5,8 @@ the first round every client says how many rows suit the family (GATHER `fedem.i
 for their log-likelihood every ten rounds (SUM `fedem.loglik`, 16 bytes each), and for exact statistics (SUM `fedem.exact`) where it
 stands still, to find out whether the fit has converged.
 
-Read in this order: `estimator` and `variance_reduced` (the two classes and their rounds), `start`, `steps` and `convergence` (parts of
-them), `server` (what the server keeps, and its arithmetic), `client` (the questions), `compression` (a client's answer as bytes),
+Read in this order: `estimator` and `variance_reduced` (the two classes and their rounds), `checks`, `start`, `steps` and `convergence`
+(parts of them), `server` (what the server keeps, and its arithmetic), `client` (the questions), `compression` (a client's answer as bytes),
 `families` (the exponential families, one per file).
 """
 

@@ -16,26 +16,21 @@ from sklearn.utils.validation import check_is_fitted
 from unpooled import tree
 from unpooled.choices import describe, resolve
 from unpooled.client import Ask
-from unpooled.errors import BadParameter
 from unpooled.estimator import Estimator, Info
 from unpooled.federation import Federation, cohort
-from unpooled.layers.compression import QUANTISERS, Compressed, Dither, Identity, Sparsify, compression_of, memory_step
+from unpooled.layers.compression import Compressed, Identity, compression_of, memory_step
 from unpooled.models.fedem import (
     compression,  # noqa: F401  # registers how answers are compressed
     server,
 )
+from unpooled.models.fedem.checks import check_compression, check_parameters, quantiser_of
 from unpooled.models.fedem.client import Down, contribute
 from unpooled.models.fedem.convergence import checked, exact_info
 from unpooled.models.fedem.families import FAMILIES
 from unpooled.models.fedem.server import State
 from unpooled.models.fedem.start import first_state
 from unpooled.models.fedem.steps import next_move, noise_of_step, size
-from unpooled.parameters import at_least, one_of, within
 from unpooled.tree import Tree
-
-MEMORIES = ("statistics", "field", "none")
-COHORTS = ("bernoulli", "fixed")
-STARTS = ("cells", "gather", "random")
 
 
 class FedEM(Estimator):
@@ -175,40 +170,8 @@ class FedEM(Estimator):
         self.random_state = random_state
 
     def check(self, fed: Federation) -> None:
-        self._family(), self._quantiser()
-        within("fraction", self.fraction, 0, 1, "the probability that a client takes part in a round")
-        if self.step_size != "auto":
-            within("step_size", self.step_size, 0, 1, "gamma, the share of the way to the new statistics")
-        if self.alpha is not None:
-            within("alpha", self.alpha, 0, 1, "the memory's step")
-        for name in ("batch_size", "epoch"):
-            if getattr(self, name) is not None:
-                at_least(name, getattr(self, name), 1)
-        at_least("patience", self.patience, 0)
-        if self.guard is not None and not self.guard > 0:
-            raise BadParameter(f"guard={self.guard!r} must be above 0, or None for no guard")
-        if not 0 <= self.decay <= 1:
-            raise BadParameter(f"decay={self.decay!r} must be from 0 (constant steps) to 1")
-        one_of("memory", self.memory, MEMORIES)
-        one_of("cohort", self.cohort, COHORTS)
-        one_of("init_params", self.init_params, STARTS)
-        self._check_compression(fed)
-
-    def _check_compression(self, fed: Federation) -> None:
-        """A Compressed around the federation and the parameters of this class must not say different things."""
-        layer = compression_of(fed)
-        if layer is None:
-            return
-        given = [name for name in ("levels", "quantiser", "omega", "alpha") if getattr(self, name) is not None]
-        if given:
-            raise BadParameter(
-                f"{given[0]}= compresses what clients send, and so does the Compressed around the federation: give one of them"
-            )
-        if layer.memory != (self.memory != "none"):
-            raise BadParameter(
-                f"memory={self.memory!r} of {type(self).__name__} and memory={layer.memory} of Compressed disagree: "
-                "set both to keep a memory, or neither"
-            )
+        check_parameters(self)
+        check_compression(self, fed)
 
     def init(self, fed: Federation, rng: np.random.Generator) -> State:
         return first_state(self, fed, rng)
@@ -357,15 +320,4 @@ class FedEM(Estimator):
         return family.scaled(unit) if unit is not None and hasattr(family, "scaled") else family
 
     def _quantiser(self) -> Any:
-        given = [name for name in ("levels", "quantiser", "omega") if getattr(self, name) is not None]
-        if len(given) > 1:
-            raise BadParameter(f"{' and '.join(given)} are ways to say the same: give one of them")
-        if self.omega is not None:
-            if not self.omega >= 0:
-                raise BadParameter(
-                    f"omega={self.omega!r} must be at least 0: it is the relative variance of what is sent"
-                )
-            return Sparsify(1 / (1 + self.omega))
-        if self.levels is not None:
-            return resolve(Dither(self.levels), QUANTISERS, "quantiser")
-        return resolve(self.quantiser or Identity(), QUANTISERS, "quantiser")
+        return quantiser_of(self)
