@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from unpooled.models.fedmissem.bilinear import Penalties
+from unpooled.models.fedmissem.bilinear import Factors, Penalties, level_in_dates, penalised
 from unpooled.models.fedmissem.questions import Held, Losses
 from unpooled.models.fedmissem.selection import Model, best_family, best_model, simplest
 
@@ -41,3 +41,13 @@ def test_the_first_family_is_kept_unless_another_is_clearly_better():
     deviances = losses(1.0, 0.5, 30.0, 20.0)  # of two kinds: not compared between families
     assert best_family(held(losses(1.0, 0.9, 0.95, 0.9), deviances), models) == 1
     assert best_family(held(losses(1.0, 0.9, 0.5, 0.3), deviances), models) == 3
+
+
+def test_the_level_of_all_sites_moves_to_the_dates():
+    rng = np.random.default_rng(2)
+    left = np.column_stack([1 + rng.normal(size=6), np.ones(6), rng.normal(size=6)])
+    right = np.column_stack([np.ones(4), rng.normal(size=4), rng.normal(size=4)])
+    moved = level_in_dates(Factors(left, right))
+    np.testing.assert_allclose(moved.left @ moved.right.T, left @ right.T, atol=1e-12)
+    penalties = Penalties(2.0, 0.5, 1.0)
+    assert penalised(moved, penalties) < penalised(Factors(left, right), penalties)

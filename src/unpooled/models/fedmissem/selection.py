@@ -24,7 +24,7 @@ SITES = (0.3, 1.0, 3.0)  # around the best of them
 DATES = (FREE, 0.1, 1.0, 10.0)
 FACTORS = (0.1, 0.3, 1.0)  # times the penalty at which noise alone gives no factors
 CLEARLY = 2.0  # standard errors by which a higher rank must be better
-ALIKE = 1.0  # standard errors within which deviance does not tell models apart
+ALIKE = 3.0  # standard errors within which deviance does not tell models apart
 FAMILY = 1.0  # standard errors by which another family must be better
 ALL_FOLDS = 2000  # with fewer visits than this every fold is held back in turn, else the first alone
 
