@@ -22,12 +22,12 @@ from unpooled.data.tabled import DESIGN
 from unpooled.errors import BadParameter, suggest
 from unpooled.estimator import Estimator, Moment, rows_of
 from unpooled.federation import Federation
-from unpooled.learners import exact, newcomers, newton, personal, registry, search
+from unpooled.learners import augment, exact, newcomers, newton, personal, registry, search
 from unpooled.learners.labels import find_classes
 from unpooled.learners.mixing import normalised
 from unpooled.learners.personal import Shared, personalise
 from unpooled.learners.trainer import SCHEDULES, Trainer, as_option, check_device, learning_rate
-from unpooled.parameters import above, one_of
+from unpooled.parameters import above, not_below_zero, one_of
 
 AUTO_BATCH, GIVEN_BATCH = 32, 128  # rows per minibatch with lr="auto" and with a given rate
 AUTO_EPOCHS = 2  # local epochs per round with lr="auto"
@@ -80,6 +80,10 @@ class LearnerEstimator(ClassifierMixin, Estimator):
     personalize : {"auto", "none"}, default="auto"
         "auto": after the run each client chooses between the shared model, its own versions of it and local models, by its own
         held-out rows; nothing more leaves it. `predict(X, client=...)` then uses what the client keeps.
+    augment : {"none", "crop-flip"}, default="none"
+        "crop-flip": clients train on images moved by up to four pixels and mirrored at random, drawn anew for every minibatch.
+    clip_norm : float, default=0.0
+        Largest norm of the gradient of a learner in a step of SGD; 0 is no bound.
 
     Attributes
     ----------
@@ -130,6 +134,8 @@ class LearnerEstimator(ClassifierMixin, Estimator):
         device: str | None = None,
         C: float = 1.0,
         personalize: str = "auto",
+        augment: str = "none",
+        clip_norm: float = 0.0,
     ):
         self.learner = learner
         self.hidden = hidden
@@ -149,6 +155,8 @@ class LearnerEstimator(ClassifierMixin, Estimator):
         self.device = device
         self.C = C
         self.personalize = personalize
+        self.augment = augment
+        self.clip_norm = clip_norm
 
     @property
     def takes_missing(self) -> bool:
@@ -179,6 +187,8 @@ class LearnerEstimator(ClassifierMixin, Estimator):
             raise BadParameter(f"lr={self.lr!r} must be above 0 and momentum={self.momentum!r} between 0 and 1")
         above("C", self.C, 0)
         one_of("personalize", self.personalize, ("auto", "none"))
+        one_of("augment", self.augment, augment.KINDS)
+        not_below_zero("clip_norm", self.clip_norm)
 
     def trainer(self, fed: Federation) -> Trainer:
         """How the learners of this run are made and trained; one exchange finds the classes."""
@@ -199,7 +209,11 @@ class LearnerEstimator(ClassifierMixin, Estimator):
             keep_momentum=self.keep_momentum,
             device=self.device,
             hold_out=self.learner != "linear" and (auto or self.personalize == "auto"),
+            augment=self.augment,
+            clip=self.clip_norm,
         )
+        if self.augment != "none":
+            augment.image_shape(inputs)  # refuses rows that are no images
         _ = trainer.net  # refuses a learner that does not fit the data
         return trainer
 
@@ -242,7 +256,8 @@ class LearnerEstimator(ClassifierMixin, Estimator):
         after = super()._next(fed, before._replace(state=before.state.inner))
         row = after.history[-1]
         tol = AUTO_TOL if isinstance(self.tol, str) else self.tol
-        found = search.advance(before.state, after.state, row.get("loglik"), tol)
+        judged = row.get("held_out_loglik", row.get("loglik"))  # of labels alone, where `loglik` is of inputs too
+        found = search.advance(before.state, after.state, judged, tol)
         row["lr"] = before.state.rate
         return after._replace(state=found, done=after.done or found.stopped)
 
