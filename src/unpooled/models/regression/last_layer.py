@@ -183,12 +183,13 @@ class LastLayer(RegressorMixin, UpdatedLastLayer):
         unseen = self.n_clients_checked_ > 0
         if not (unseen or calibration.improves(counts, p, norm.ppf(p))):
             return None
-        n = float(self.stats_.n)
-        wider = np.sqrt(
-            n / (n - self._n_learned())
-        )  # the kernel has seen the rows that are left out of the last layer alone
-        found = wider * calibration.quantile(counts[None], p)[0]
+        found = self._wider() * calibration.quantile(counts[None], p)[0]
         return client_quantiles(found, p, self.client_variance_, output) if unseen else found
+
+    def _wider(self) -> float:
+        """The factor of recalibrated intervals: the kernel has seen the rows that are left out of the last layer alone."""
+        learned = self._n_learned()
+        return float(np.sqrt(self.stats_.n / (self.stats_.n - learned))) if learned else 1.0
 
     def _predictive_quantiles(self, X: Any, p: np.ndarray) -> np.ndarray:  # (n, o, p)
         """Quantiles of y as the model has them: mixtures of t distributions, or normal where variances were given."""
