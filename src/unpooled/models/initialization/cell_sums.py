@@ -60,7 +60,7 @@ def _cells(frame: Frame, kernels: Kernels, up: Stats, shape: str) -> Cells:
     n, x, xx = (to_numpy(a) for a in (up.n, up.x, up.xx))
     held = n >= LEAST_ROWS * min(1.0, n.sum() / len(n))
     moved = x / np.maximum(n, 1e-300)[:, None] / frame.scale
-    covs = _cell_covs(n, x, xx, frame, shape)
+    covs = cell_covs(n, x, xx, frame, shape)
     return Cells(rounded(n[held]), rounded(kernels.means + moved)[held], rounded(covs)[held])
 
 
@@ -74,7 +74,7 @@ def _kernel_params(frame: Frame, kernels: Kernels, shape: str) -> Params:
     return Params(np.full(m, 1 / m), frame.mean + frame.scale * kernels.means, gaussian.pack_covs(covs, shape))
 
 
-def _cell_covs(n: np.ndarray, x: np.ndarray, xx: np.ndarray, frame: Frame, shape: str) -> np.ndarray:
+def cell_covs(n: np.ndarray, x: np.ndarray, xx: np.ndarray, frame: Frame, shape: str) -> np.ndarray:
     """Covariances within cells in the standardised frame; pooled ones are repeated for each cell."""
     scatter = gaussian.unpack_covs(xx - gaussian.mean_scatter(n, x, shape), shape)
     if shape == "tied":

@@ -38,6 +38,7 @@ from unpooled.models.initialization.cell_points import across_discriminants, acr
 from unpooled.models.initialization.cell_sums import asked, cells, question, read, steady
 from unpooled.models.initialization.clusters import LLOYD, clusters
 from unpooled.models.initialization.gathered import Frame, wide
+from unpooled.models.initialization.recombination import params_of
 from unpooled.models.initialization.short_runs import STAGES, short_runs
 from unpooled.models.initialization.together import Answers, Search, together
 
@@ -104,8 +105,8 @@ def starts(
     for k, own in zip(sizes, rng.spawn(len(sizes))):
         drawn = _candidates([some for some in kinds if some is not None], k, n_init + MORE, shape, own)
         dense = _candidates([clustered], k, n_init + MORE_CENTRED, shape, own)
-        pools.append(([_params(f, settled, shape) for f in drawn], [_params(f, settled, shape) for f in dense]))
-    runs = together(answers, [short_runs(fits, centred, n_init, settled, shape) for fits, centred in pools])
+        pools.append(([params_of(f, settled, shape) for f in drawn], [params_of(f, settled, shape) for f in dense], own))
+    runs = together(answers, [short_runs(fits, dense, n_init, settled, shape, own) for fits, dense, own in pools])
     return [some[i % len(some)] for some in runs for i in range(n_init)]
 
 
@@ -196,15 +197,3 @@ def _filled(fit: Fit, k: int, rng: np.random.Generator) -> Fit:
     means = np.concatenate([fit.means, rng.normal(size=(extra, d))])
     covs = np.concatenate([fit.covs, np.tile(unit, (extra,) + (1,) * unit.ndim)])
     return fit._replace(weights=weights / weights.sum(), means=means, covs=covs)
-
-
-def _params(fit: Fit, frame: Frame, shape: str) -> Params:
-    """The mixture in the clients' own units."""
-    square = frame.scale**2 if fit.covs.ndim == 2 else np.outer(frame.scale, frame.scale)
-    covs = fit.covs * square
-    if shape == "tied":
-        covs = np.tensordot(fit.weights, covs, 1)
-    if shape == "spherical":
-        covs = covs.mean(-1)
-    weights = np.maximum(fit.weights, 1e-6)
-    return Params(weights / weights.sum(), frame.mean + frame.scale * fit.means, gaussian.pack_covs(covs, shape))

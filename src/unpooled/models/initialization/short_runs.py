@@ -17,6 +17,7 @@ from unpooled.maths.mixture import Params, Stats
 from unpooled.models.initialization import cell_mixture, cell_search
 from unpooled.models.initialization.cell_sums import rounded
 from unpooled.models.initialization.gathered import Frame
+from unpooled.models.initialization.recombination import recombined, shape_of_union, union
 from unpooled.models.initialization.together import Question, Search
 
 AHEAD = 5  # rounds: mixtures are compared by where as many more with the last gain would lead
@@ -45,16 +46,24 @@ class Stage(NamedTuple):
 STAGES = Stage(4, 5.0, 3), Stage(4, 2.0, 2), Stage(4, 0.0, 0)
 
 
-def short_runs(fits: list[Params], centred: list[Params], n_init: int, frame: Frame, shape: str) -> Search:
+def short_runs(
+    fits: list[Params], centred: list[Params], n_init: int, frame: Frame, shape: str, rng: np.random.Generator
+) -> Search:
     """Rounds of EM from each mixture; after each of STAGES only the likeliest go on. Returns the best `n_init`.
 
     Mixtures from k-means (`centred`) begin with shrunk covariances: see `_m_step`.
     """
     runs = [Run(p, -np.inf, False, False) for p in fits] + [Run(p, -np.inf, False, True) for p in centred]
-    for stage in STAGES:
-        for _ in range(stage.rounds):
-            totals = yield Question(tuple(run.params for run in runs), [shape] * len(runs))
-            runs = [_after(run, tree.map(to_numpy, up), frame, shape, stage) for run, up in zip(runs, totals)]
+    k = len(runs[0].params.weights)
+    for number, stage in enumerate(STAGES):
+        for turn in range(stage.rounds):
+            mixed = [union([run.params for run in runs], shape)] if number and not turn and k > 1 else []
+            asked = [run.params for run in runs] + mixed
+            totals = yield Question(tuple(asked), [shape] * len(runs) + [shape_of_union(shape)] * len(mixed))
+            totals = [tree.map(to_numpy, up) for up in totals]
+            runs = [_after(run, up, frame, shape, stage) for run, up in zip(runs, totals)]
+            if mixed:
+                runs += [Run(p, -np.inf, False, False) for p in recombined(mixed[0], totals[-1], k, frame, shape, rng)]
         runs = _kept(runs, n_init + stage.more, shape)
     return [run.params for run in runs]
 
