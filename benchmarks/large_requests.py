@@ -12,10 +12,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "flower"))
 
-import flood  # noqa: E402
-from network import free_port  # noqa: E402
+import flood
+from network import free_port
 
-from unpooled.flower.server import serving  # noqa: E402
+from unpooled.flower.server import serving
 
 MB = 2**20
 

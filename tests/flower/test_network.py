@@ -10,11 +10,10 @@ import time
 import warnings
 from datetime import timedelta
 
-import httpx
+import flood
 import numpy as np
 import psutil
 import pytest
-import flood
 from network import NodeProcess, answer_once, free_port, started, write_node
 from toy import Centre, Wanderer, echo, pause, total
 

@@ -19,6 +19,7 @@ class Bounded(AutoHTTPProtocol):
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
         self._in_head, self._head_bytes = True, 0  # bytes since the last request ended, while no headers have ended
+
     def data_received(self, data: bytes) -> None:
         """Parse what came; count it while the head of a request is not complete."""
         if self.transport.is_closing():

@@ -208,7 +208,7 @@ class FedGMM(JointModelPredictions):
         whiten: bool = True,
         ridge: float | str = "auto",
         reg_covar: float | str = "auto",
-        init_params: str = "gather",
+        init_params: str = "cells",
         novelty_rows: str = "held-out",
         tol: float | str = 1e-3,
         **parameters: Any,

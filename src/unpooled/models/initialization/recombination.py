@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from unpooled.maths import gaussian, mixture
+from unpooled.maths import gaussian
 from unpooled.maths.mixture import Params, Stats
-from unpooled.models.initialization import cell_mixture, cell_search
+from unpooled.models.initialization import cell_search
 from unpooled.models.initialization.cell_mixture import Cells, Fit
 from unpooled.models.initialization.cell_sums import cell_covs, rounded
 from unpooled.models.initialization.gathered import Frame
@@ -20,7 +20,9 @@ def union(mixtures: Sequence[Params], shape: str) -> Params:
     """One mixture of all components of several."""
     weights = np.concatenate([p.weights for p in mixtures])
     means = np.concatenate([p.means for p in mixtures])
-    covs = np.stack([p.covs for p in mixtures]).mean(0) if shape == "tied" else np.concatenate([p.covs for p in mixtures])
+    covs = (
+        np.stack([p.covs for p in mixtures]).mean(0) if shape == "tied" else np.concatenate([p.covs for p in mixtures])
+    )
     if shape == "spherical":
         covs = np.broadcast_to(covs[:, None], means.shape)
     return Params(weights / weights.sum(), means, covs)
