@@ -30,6 +30,8 @@ from unpooled.layers.compression import (
     memory_step,
     usual_omega,
 )
+from unpooled.maths import gaussian
+from unpooled.maths.mixture import Params
 from unpooled.models import initialization
 from unpooled.models.fedem import (
     compression,  # noqa: F401  # registers how answers are compressed
@@ -287,6 +289,9 @@ class FedEM(Estimator):
         """From clusters of the rows, where the family can use them; otherwise random."""
         if not hasattr(family, "from_clusters") or self.init_params == "random":
             return family.start(mean, scale, rng)
+        if self.init_params == "cells" and getattr(family, "shape", "") in ("full", "tied"):
+            (found,) = initialization.cells_start(fed, frame, [family.n_components], 1, family.shape, rng)
+            return _in_units(found, frame, mean, scale, family.shape)
         weights, means, variances = self._clusters(fed, frame, family.n_components, rng)
         return family.from_clusters(weights, mean + scale * means, scale**2 * (variances + 1e-3))
 
@@ -619,6 +624,13 @@ class VRFedEM(FedEM):
 
     def _rounds_per_epoch(self) -> int:
         return self.epoch or 20
+
+
+def _in_units(found: Params, frame: Any, mean: np.ndarray, scale: np.ndarray, shape: str) -> Params:
+    """A mixture of the clients' own units as one of columns with this mean and scale."""
+    ratio = scale / frame.scale
+    covs = gaussian.unpack_covs(found.covs, shape) * np.outer(ratio, ratio)
+    return Params(found.weights, mean + ratio * (found.means - frame.mean), gaussian.pack_covs(covs, shape))
 
 
 def _size(state: State) -> int:

@@ -1,6 +1,6 @@
-"""The start of FedGMM: Gaussians from local k-means centres or cells, linear learners from class means inside each Gaussian.
+"""The start of FedGMM: Gaussians from k-means over all rows or local centres, linear learners from class means inside each Gaussian.
 
-The centres are one GATHER, cells a few SUMs. The class means by Gaussian are one SUM (`rounds.label_means`), for linear
+k-means over all rows takes SUMs alone, the local centres one GATHER. The class means by Gaussian are one SUM (`rounds.label_means`), for linear
 learners; other learners start at random.
 """
 
