@@ -2,13 +2,14 @@
 
 import numpy as np
 import pytest
+from scipy.special import logsumexp
 from scipy.stats import multivariate_normal
 from sklearn.datasets import load_iris
 
 from unpooled import tree
 from unpooled.data.federate import federate
 from unpooled.federation import Layer
-from unpooled.maths import gaussian
+from unpooled.maths import gaussian, mixture
 from unpooled.maths.mixture import Params
 from unpooled.models import initialization
 from unpooled.models.initialization import cell_mixture, cell_search, cells, together
@@ -137,7 +138,7 @@ class Recorded(Layer):
 
     def sum(self, ask, down):
         total = self.inner.sum(ask, down)
-        self.totals.append((ask.name, total))
+        self.totals.append((ask, down, total))
         return total
 
 
@@ -147,17 +148,38 @@ def test_no_total_over_a_cell_tells_of_fewer_rows_than_the_floor(how):
     x = np.concatenate([clusters(600)[0], [[40.0, -30.0, 35.0]]])
     fed = Recorded(federate({"a": x[::2], "b": x[1::2]}))
     GaussianMixture(4, init_params=how, n_init=2, random_state=0, max_iter=0).fit(fed)
-    counts = [up.n for name, some in fed.totals if name == "initialization.cell_counts" for up in some]
-    sums = [up.n for name, some in fed.totals if name == "initialization.cells" for up in some]
+    counts = [up.n for ask, _, some in fed.totals if ask.name == "initialization.cell_counts" for up in some]
     assert min(n.min() for n in counts) < 5, "or the floor is not tested"
-    assert min(n.min() for n in sums) >= 5
+    for ask, down, some in fed.totals:
+        if ask.name == "initialization.cells":
+            for kernels, up, shape in zip(down, some, ask.options["shapes"]):
+                assert rows_behind(kernels, x, shape).min() >= 4
+                away = np.abs(kernels.means + up.x / up.n[:, None] - x[:, None]) / x.std(0)
+                assert away.max(-1).min() > 1e-3, "a cell's mean is a row"
+
+
+def rows_behind(kernels, x, shape):
+    """The effective number of rows that each component's sums are made of, (k,)."""
+    joint = mixture.log_joint(kernels, x, shape)
+    r = np.exp(joint - logsumexp(joint, axis=1, keepdims=True))
+    return r.sum(0) ** 2 / (r**2).sum(0)
 
 
 def test_a_row_counts_once_for_the_floor_whatever_its_weight():
     x = np.concatenate([np.random.default_rng(0).normal(size=(40, 2)), [[60.0, -60.0]]])
     kernels = Params(np.full(2, 0.5), np.array([[0.0, 0.0], [60.0, -60.0]]), np.ones((2, 2)))
     found = together.count_rows(kernels, x, np.append(np.ones(40), 1000.0), "diag")
-    np.testing.assert_allclose(found.n, [40, 1])
+    assert found.n.tolist() == [40, 1]
+
+
+def test_counts_do_not_tell_where_a_lonely_row_lies():
+    """Shares of one row among points are log-linear in its values: they once gave the row away to ten digits."""
+    rng = np.random.default_rng(0)
+    kernels = Params(np.full(9, 1 / 9), rng.normal(size=(9, 3)), np.ones((9, 3)))
+    rows = kernels.means[4] + 0.01 * rng.normal(size=(20, 1, 3))
+    near = [together.count_rows(kernels, row, np.ones(1), "diag").n for row in rows]
+    assert all(np.array_equal(n, near[0]) for n in near)
+    assert near[0].sum() == 1
 
 
 # ---- what is found ----

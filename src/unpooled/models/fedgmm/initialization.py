@@ -1,7 +1,7 @@
 """The start of FedGMM: Gaussians from k-means over all rows or local centres, linear learners from class means inside each Gaussian.
 
-k-means over all rows takes SUMs alone, the local centres one GATHER. The class means by Gaussian are one SUM (`rounds.label_means`), for linear
-learners; other learners start at random.
+k-means over all rows takes SUMs alone, the local centres one GATHER. The class means by Gaussian are one SUM
+(`rounds.label_means`), for linear learners; other learners start at random.
 """
 
 from __future__ import annotations

@@ -21,6 +21,7 @@ from unpooled.models.initialization.recombination import recombined, shape_of_un
 from unpooled.models.initialization.together import LEAST_ROWS, Question, Search, held_enough, without
 
 SLOWEST = 0.7  # gains of a round over those of the last one, at most, when it is guessed where rounds lead
+EXPECTED = 4 * LEAST_ROWS  # rows of a component by its weight: with more it is asked about
 SAME = 0.05  # mean squared distance of means, in standard deviations: nearer mixtures are one
 RIDGE = 1e-5  # the least eigenvalue of a standardised covariance in these rounds
 
@@ -70,7 +71,7 @@ def short_runs(pool: Pool, n_init: int, frame: Frame, shape: str, rng: np.random
         for turn in range(stage.rounds):
             mixed: list[Params] = []
             if not turn:
-                runs, mixed = yield from _counted(runs, shape, mix=number > 0 and k > 1)
+                runs, mixed = yield from _counted(runs, frame, shape, mix=number > 0 and k > 1)
             asked = [run.params for run in runs] + mixed
             totals = yield Question(tuple(asked), [shape] * len(runs) + [shape_of_union(shape)] * len(mixed))
             totals = [tree.map(to_numpy, up) for up in totals]
@@ -82,16 +83,18 @@ def short_runs(pool: Pool, n_init: int, frame: Frame, shape: str, rng: np.random
     return [run.params for run in runs]
 
 
-def _counted(runs: list[Run], shape: str, mix: bool) -> Search:
+def _counted(runs: list[Run], frame: Frame, shape: str, mix: bool) -> Search:
     """(the runs of which no component holds few rows, the union of their components as a list of one): one SUM of counts.
 
-    The union is left out unless `mix`; its components of few rows are, too.
+    The union is left out unless `mix`; its components of few rows are, too. A component of a run that is expected to hold many rows
+    may be the likeliest of none, where it lies below another: it is asked about.
     """
     mixed = [union([run.params for run in runs], shape)] if mix else []
     shapes = [shape] * len(runs) + [shape_of_union(shape)] * len(mixed)
     held = yield from held_enough([run.params for run in runs] + mixed, shapes)
-    sound = [run for run, enough in zip(runs, held) if enough.all()]
-    fewest_lost = min(range(len(runs)), key=lambda i: (~held[i]).sum())
+    enough = [kept | (run.params.weights * float(frame.rows) >= EXPECTED) for run, kept in zip(runs, held)]
+    sound = [run for run, kept in zip(runs, enough) if kept.all()]
+    fewest_lost = min(range(len(runs)), key=lambda i: (~enough[i]).sum())
     return sound or [runs[fewest_lost]], [without(mixed[0], held[-1], shapes[-1])] if mix else []
 
 

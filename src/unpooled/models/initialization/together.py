@@ -12,18 +12,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from unpooled.arrays import Array, Float, namespace, to_numpy
+from unpooled.arrays import Array, Float, to_numpy
 from unpooled.maths import mixture
 from unpooled.maths.mixture import Params, Stats
 from unpooled.tree import message
 
 LEAST_ROWS = 5.0  # that a cell must hold, at all clients together, before anything but its count is asked for; the shipped policy's floor
+BLOCK = 4096  # rows that are counted at a time
 MOST = 16  # mixtures in one SUM, at most: what the shipped policy allows
 
 
 @message("initialization.Counts")
 class Counts(NamedTuple):
-    """Rows near each point, whatever their weights."""
+    """Whole rows of which each point is the likeliest."""
 
     n: Float[Array, "k", ">=0 rows"]
 
@@ -44,9 +45,17 @@ Search = Generator[Question, Sequence[Any], Any]
 
 
 def count_rows(kernels: Params, x: Array, w: Array, shape: str) -> Counts:
-    """How many rows are near each point; a row counts once whatever its weight, and is shared among the points near it."""
-    xp = namespace(x)
-    return Counts(mixture.e_step(kernels, x, xp.where(w > 0, xp.ones_like(w), xp.zeros_like(w)), shape).n)
+    """For how many rows each point is the likeliest; a row counts once, whatever its weight.
+
+    Whole rows are counted: shares of a row among points would tell where exactly a row lies that is alone there.
+    """
+    m, counted = len(kernels.weights), to_numpy(w) > 0  # (..., n)
+    n = np.zeros((*counted.shape[:-1], m))
+    for first in range(0, counted.shape[-1], BLOCK):
+        part = slice(first, first + BLOCK)
+        likeliest = to_numpy(mixture.log_joint(kernels, x[..., part, :], shape)).argmax(-1)
+        n += ((likeliest[..., None] == np.arange(m)) & counted[..., part, None]).sum(-2)
+    return Counts(n)
 
 
 # ---- no cell of few rows ----
@@ -73,7 +82,7 @@ def _enough(n: np.ndarray) -> np.ndarray:
 
 
 def without(params: Params, kept: np.ndarray, shape: str) -> Params:
-    """The mixture of the components that are kept: what is left holds their rows too, so that no count falls."""
+    """The mixture of the components that are kept: they hold the rows of the others too."""
     weights = params.weights[kept]
     return Params(weights / weights.sum(), params.means[kept], params.covs if shape == "tied" else params.covs[kept])
 
