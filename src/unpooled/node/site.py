@@ -23,6 +23,7 @@ from unpooled.errors import UnpooledError
 from unpooled.layers.secure import masking_node
 from unpooled.node import limits
 from unpooled.node.budget import LOOK, Charge, answer_privately, preparation_of
+from unpooled.node.cohorts import admit_total
 from unpooled.node.computing import NOBODY, ask_rows, check_down
 from unpooled.node.ledger import Ledger
 from unpooled.node.lines import answer_line, profile_line, refusal_line
@@ -33,6 +34,7 @@ from unpooled.node.rows import Rows
 from unpooled.node.secrets import Secrets, draws_secret, node_secret, pins_of
 from unpooled.node.session import Session, read_totals
 from unpooled.node.vault import Vault, forget_old_runs, identity
+from unpooled.secure.messages import RevealRequest, to_count, to_names
 from unpooled.study import Study
 from unpooled.tree import SchemaError, Tree
 
@@ -241,6 +243,9 @@ class Site:
         if ask.kind == KEYS:
             if not session.study.secure:
                 raise Refused("the study does not mask its sums: no keys are needed for it")
+            if isinstance(down, RevealRequest):
+                least = private["secrets"].settings()["min_cohort"]
+                admit_total(self.vault, session.study, to_count(down.t), to_names(down.answered, "the names"), least)
             return down
         session.learn(read_totals(private["letters"].get("study", b""), self.policy().max_bytes))
         return session.admit(request["round"], ask, down, (request["seed"], request["base"]))

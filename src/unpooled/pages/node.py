@@ -57,7 +57,9 @@ class Rehearsals:
     def _make(self, study: Study, key: tuple[str, int]) -> None:
         try:
             rules = policy.read(self.node.paths["policy"])
-            self.found[key] = review.review(study, self.node.name, table_source(self.node), rules)
+            self.found[key] = review.review(
+                study, self.node.name, table_source(self.node), rules, approval.others(self.node)
+            )
         except Exception as error:  # a page shows whatever stopped the rehearsal
             self.found[key] = f"{type(error).__name__}: {error}"
 
