@@ -165,11 +165,13 @@ def rows_behind(kernels, x, shape):
     return r.sum(0) ** 2 / (r**2).sum(0)
 
 
-def test_a_row_counts_once_for_the_floor_whatever_its_weight():
+def test_no_row_alone_is_enough_for_the_floor_whatever_its_weight():
     x = np.concatenate([np.random.default_rng(0).normal(size=(40, 2)), [[60.0, -60.0]]])
     kernels = Params(np.full(2, 0.5), np.array([[0.0, 0.0], [60.0, -60.0]]), np.ones((2, 2)))
     found = together.count_rows(kernels, x, np.append(np.ones(40), 1000.0), "diag")
-    assert found.n.tolist() == [40, 1]
+    assert found.n.tolist() == [40, 4]
+    found = together.count_rows(kernels, x, np.append(np.full(40, 1e-6), 0.0), "diag")
+    assert found.n.tolist() == [40, 0]
 
 
 def test_counts_do_not_tell_where_a_lonely_row_lies():

@@ -45,16 +45,17 @@ Search = Generator[Question, Sequence[Any], Any]
 
 
 def count_rows(kernels: Params, x: Array, w: Array, shape: str) -> Counts:
-    """For how many rows each point is the likeliest; a row counts once, whatever its weight.
+    """For how many rows each point is the likeliest. A row of weight 2 counts as two, but no row alone as enough of them.
 
     Whole rows are counted: shares of a row among points would tell where exactly a row lies that is alone there.
     """
-    m, counted = len(kernels.weights), to_numpy(w) > 0  # (..., n)
+    w = to_numpy(w)
+    m, counted = len(kernels.weights), np.where(w > 0, w.clip(1.0, LEAST_ROWS - 1), 0.0)  # (..., n)
     n = np.zeros((*counted.shape[:-1], m))
     for first in range(0, counted.shape[-1], BLOCK):
         part = slice(first, first + BLOCK)
         likeliest = to_numpy(mixture.log_joint(kernels, x[..., part, :], shape)).argmax(-1)
-        n += ((likeliest[..., None] == np.arange(m)) & counted[..., part, None]).sum(-2)
+        n += ((likeliest[..., None] == np.arange(m)) * counted[..., part, None]).sum(-2)
     return Counts(n)
 
 
