@@ -11,7 +11,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "remote"))
 from cryptography.hazmat.primitives.asymmetric import ec
 from memory import MemoryTransport
 
-from unpooled import study
+from unpooled import study, wire
 from unpooled.client import Client
 from unpooled.errors import TooFewClients
 from unpooled.layers.followed import Followed
@@ -19,6 +19,7 @@ from unpooled.layers.secure import SecureSum
 from unpooled.models.initialization import look
 from unpooled.node import review
 from unpooled.node.policy import Policy
+from unpooled.node.questions import schema
 from unpooled.node.rows import Source
 from unpooled.node.site import Site
 from unpooled.remote import Remote
@@ -53,9 +54,37 @@ def test_a_second_run_without_a_site_does_not_show_what_that_site_sent(tmp_path)
     approved = study_of(NAMES)
     sites = [make_site(name, [approved], {}) for name in NAMES]
     assert first_total(sites, approved).rows == sum(len(rows) for rows in ROWS.values())
-    assert first_total(sites, approved).rows == sum(len(rows) for rows in ROWS.values()), "the same sites may run it again"
+    assert first_total(sites, approved).rows == sum(len(rows) for rows in ROWS.values()), (
+        "the same sites may run it again"
+    )
     with pytest.raises(TooFewClients, match="differs by geneva"):
         first_total(sites, approved, without=["geneva"])
+
+
+def test_a_row_that_was_added_between_two_runs_is_not_shown(tmp_path):
+    approved = study.parse(study_file(MIXTURE, secure=False))
+    policy = Policy(studies=[approved.digest], trust_coordinator=False, min_rows_per_component=5)
+    vault: dict = {}
+
+    def run(rows, name):
+        site = Site("basel", Source(Client("basel", rows), COLUMNS), vault, policy=lambda: policy)
+        head = {"kind": "ask", "run": name, "round": 1, "seed": 0, "base": 0, "floor": 0, "ask": look.name, "steps": []}
+        head |= {"schema": schema(look.name), "options": {}, "columns": COLUMNS, "study": approved.digest}
+        letters = wire.pack_letters({"study file": approved.content})
+        wanted = {"table": approved.wanted.pack()}
+        return wire.unpack(site.reply(wire.pack({**head, **wanted}, None), "", letters))
+
+    rng = np.random.default_rng(0)
+    first = rng.normal(size=(40, 3))
+    more = np.concatenate([first, rng.normal(size=(1, 3))])
+    many = np.concatenate([first, rng.normal(size=(6, 3))])
+    one_value = first.copy()
+    one_value[7, 1] += 1.0
+    assert float(run(first, "r1").value().rows) == 40
+    assert "values have changed" in run(more, "r2").head["refused"]
+    assert "values have changed" in run(one_value, "r3").head["refused"]
+    assert float(run(first[rng.permutation(40)], "r4").value().rows) == 40, "another order is the same table"
+    assert float(run(many, "r5").value().rows) == 46
 
 
 def test_a_study_like_an_approved_one_but_for_a_site_is_marked_in_its_review():

@@ -23,6 +23,7 @@ from unpooled.errors import UnpooledError
 from unpooled.layers.secure import masking_node
 from unpooled.node import limits
 from unpooled.node.budget import LOOK, Charge, answer_privately, preparation_of
+from unpooled.node.changes import admit_table
 from unpooled.node.cohorts import admit_total
 from unpooled.node.computing import NOBODY, ask_rows, check_down
 from unpooled.node.ledger import Ledger
@@ -146,7 +147,7 @@ class Site:
         self._check_ledger()
         self._check_charge(policy)
         session = self._session(request, letters, policy)
-        rows = self._open(request, policy)
+        rows = self._open(request, policy, session)
         ask = question_of(request, self.also)
         policy.admit(ask, rows.n_rows, self.name)
         down = parcel.value()
@@ -262,7 +263,7 @@ class Site:
         stored = self.vault.get(f"{request['run']}/answer", b"")
         return stored[64:] if stored and stored[:64] == key.encode() else None
 
-    def _open(self, request: dict[str, Any], policy: Policy) -> Rows:
+    def _open(self, request: dict[str, Any], policy: Policy, session: Session | None) -> Rows:
         """The rows of this run, read once: the first message of a run says which columns, in which order."""
         key = f"{request['run']}/begin"
         if "columns" in request:
@@ -277,7 +278,11 @@ class Site:
         policy.check_columns(columns, self.source.columns, self.name)
         self._check_apart(wanted, policy)
         if self._rows is None or self._rows[0] != (request["run"], columns, wanted):
-            self._rows = (request["run"], columns, wanted), self._read(columns, wanted)
+            rows = self._read(columns, wanted)
+            if session is not None and policy.min_rows_per_component > 0 and not session.study.privacy:
+                least, secret = policy.min_rows_per_component, node_secret(self.vault)
+                admit_table(self.vault, rows.parts(), columns or [], least, secret)
+            self._rows = (request["run"], columns, wanted), rows
         return self._rows[1]
 
     def _check_apart(self, wanted: Wanted, policy: Policy) -> None:
