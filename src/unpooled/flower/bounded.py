@@ -13,7 +13,7 @@ from uvicorn.protocols.http.auto import AutoHTTPProtocol
 HEAD = 64 * 2**10  # bytes of request line and headers together, at most; h11, the other parser, has the same bound
 
 
-class Bounded(AutoHTTPProtocol):
+class Bounded(AutoHTTPProtocol):  # type: ignore[misc]  # which of two classes it is, uvicorn says when it runs
     """uvicorn's HTTP protocol with a bound on what comes before a body."""
 
     def __init__(self, *args: Any, **kwargs: Any):
