@@ -37,11 +37,13 @@ def _add_node(parser: argparse.ArgumentParser) -> None:
 def run_review(args: argparse.Namespace) -> int:
     """Rehearse a study on the node's table and print what would leave; 1 when it fails."""
     from unpooled import study
-    from unpooled.node import config, policy, review
+    from unpooled.node import approval, config, policy, review
 
     node = config.read(args.node)
     rules = policy.read(node.paths["policy"])
-    found = review.review(study.read(Path(args.study)), node.name, config.table_source(node), rules)
+    found = review.review(
+        study.read(Path(args.study)), node.name, config.table_source(node), rules, approval.others(node)
+    )
     if args.json:
         print(json.dumps({"study": found.study.digest, "warnings": found.warnings, "failure": found.failure}))
     else:

@@ -222,7 +222,10 @@ class SecureSum(Layer):
         for name, shares in self.inner.only(request.answered).gather(reveal, request).items():
             hub.add_shares(name, shares)
         self.evidence = hub.state()
-        self.total = hub.finish()
+        try:
+            self.total = hub.finish()
+        except TooFewClients as error:  # and why they did not send their shares
+            raise TooFewClients(f"{error}{self.journal.last_refusal()}") from error
         self._keep()
         return decode_total(self.total)
 

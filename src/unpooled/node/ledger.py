@@ -163,9 +163,11 @@ def _parse(text: bytes, path: Path, number: int) -> dict[str, Any]:
     """One line as a dict; an error that names file and line when it is damaged."""
     try:
         entry = json.loads(text.decode("utf-8"))
-        return entry if {"before", "hash", "time", "dry"} <= entry.keys() else entry["before"]
-    except (ValueError, KeyError, AttributeError) as error:
-        raise RunError(f"{path} was changed: line {number} is not a line of a ledger") from error
+    except ValueError:
+        entry = None
+    if isinstance(entry, dict) and entry.keys() >= {"before", "hash", "time", "dry"}:
+        return entry
+    raise RunError(f"{path} was changed: line {number} is not a line of a ledger")
 
 
 def verify(path: Path, head: str | None = None) -> tuple[int, str]:

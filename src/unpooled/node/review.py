@@ -6,7 +6,7 @@ The rows are dealt out to as many pretended sites as the study has participants,
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -94,7 +94,7 @@ class Witness(Layer):
         )
 
 
-def review(study: Study, name: str, source: Any, policy: Policy) -> Review:
+def review(study: Study, name: str, source: Any, policy: Policy, others: Iterable[Study] = ()) -> Review:
     """Rehearse a study with a node's own table.
 
     Parameters
@@ -107,6 +107,8 @@ def review(study: Study, name: str, source: Any, policy: Policy) -> Review:
         The node's table.
     policy : Policy
         Its rules.
+    others : iterable of Study, default=()
+        Studies that the node has approved already.
     """
     failure = ""
     witness: Any = None
@@ -123,7 +125,8 @@ def review(study: Study, name: str, source: Any, policy: Policy) -> Review:
     questions = list(witness.seen.values()) if witness is not None else []
     refused = list(witness.refused.values()) if witness is not None else []
     found = [f"this node would refuse: {why}" for why in refused]
-    return Review(study, questions, found + _warnings(study, name, questions, rows, policy), failure)
+    found += _warnings(study, name, questions, rows, policy) + _beside(study, others)
+    return Review(study, questions, found, failure)
 
 
 def _dealt(source: Any, study: Study) -> list[Client]:
@@ -177,6 +180,20 @@ def _warnings(study: Study, name: str, questions: Sequence[Question], rows: int,
 def few_rows(n: float) -> str:
     """A count of rows in words; rows count in part where a model shares them out among components."""
     return "less than one row" if n < 1 else f"{n:.3g} rows"
+
+
+def _beside(study: Study, others: Iterable[Study]) -> list[str]:
+    """Approved studies whose totals, beside this one's, would show few sites."""
+    found = []
+    for other in others:
+        apart = sorted(set(study.names) ^ set(other.names))
+        shared = set(study.columns) & set(other.columns)
+        if other.digest != study.digest and shared and 0 < len(apart) < max(study.min_cohort, 3):
+            found.append(
+                f"the approved study {other.title!r} ({other.digest[:12]}) uses some of the same columns, and its sites differ by "
+                f"{', '.join(apart)} alone: the totals of both together can show what these sites send; revoke one of the two"
+            )
+    return found
 
 
 def _parameter_warnings(study: Study) -> list[str]:

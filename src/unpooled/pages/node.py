@@ -59,7 +59,9 @@ class Rehearsals:
         """Rehearse one study; what stops it is shown in place of a review."""
         try:
             rules = policy.read(self.node.paths["policy"])
-            self.found[key] = review.review(study, self.node.name, table_source(self.node), rules)
+            self.found[key] = review.review(
+                study, self.node.name, table_source(self.node), rules, approval.others(self.node)
+            )
         except Exception as error:  # a page shows whatever stopped the rehearsal
             self.found[key] = f"{type(error).__name__}: {error}"
 

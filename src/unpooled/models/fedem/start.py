@@ -15,6 +15,8 @@ from unpooled.arrays import to_numpy
 from unpooled.choices import describe
 from unpooled.errors import BadData
 from unpooled.federation import Federation
+from unpooled.maths import gaussian
+from unpooled.maths.mixture import Params
 from unpooled.models import initialization
 from unpooled.models.fedem import server
 from unpooled.models.fedem.client import Down, covariance, inspect, target
@@ -76,8 +78,18 @@ def _first_params(
     """From clusters of the rows, where the family can use them; otherwise random."""
     if not hasattr(family, "from_clusters") or model.init_params == "random":
         return family.start(mean, scale, rng)
+    if model.init_params == "cells" and getattr(family, "shape", "") in ("full", "tied"):
+        (found,) = initialization.cells_start(fed, frame, [family.n_components], 1, family.shape, rng)
+        return _in_units(found, frame, mean, scale, family.shape)
     weights, means, variances = _clusters(model, fed, frame, family.n_components, rng)
     return family.from_clusters(weights, mean + scale * means, scale**2 * (variances + 1e-3))
+
+
+def _in_units(found: Params, frame: Any, mean: np.ndarray, scale: np.ndarray, shape: str) -> Params:
+    """A mixture of the clients' own units as one of columns with this mean and scale."""
+    ratio = scale / frame.scale
+    covs = gaussian.unpack_covs(found.covs, shape) * np.outer(ratio, ratio)
+    return Params(found.weights, mean + ratio * (found.means - frame.mean), gaussian.pack_covs(covs, shape))
 
 
 def _clusters(

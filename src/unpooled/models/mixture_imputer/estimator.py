@@ -25,7 +25,7 @@ from unpooled.federation import Federation
 from unpooled.layers.private import find_private
 from unpooled.maths import gaussian, imputation
 from unpooled.maths.imputation import Laws
-from unpooled.maths.mixture import Params, Stats
+from unpooled.maths.mixture import Params
 from unpooled.models import initialization as start
 from unpooled.models.column_names import n_columns
 from unpooled.models.initialization import Centre, Frame
@@ -39,6 +39,7 @@ from unpooled.models.mixture_imputer.questions import (
     Asked,
     Ensemble,
     calibrate,
+    cell_counts,
     cells,
     e_step,
     judge,
@@ -208,8 +209,9 @@ class MixtureImputer(OneToOneFeatureMixin, TransformerMixin, Estimator):
             draws = {k: start.random_means(frame, k, rng) if k > 1 else to_numpy(frame.mean)[None] for k in sizes}
             return {k: start.wide(frame, means, "full") for k, means in draws.items()}
 
-        def totals(kernels: tuple[Params, ...], shapes: list[str]) -> tuple[Stats, ...]:
-            return fed.sum(cells.using(hide=self.hide, shapes=shapes, columns=embedding.option), kernels)
+        def totals(kernels: tuple[Params, ...], shapes: list[str], counts: bool) -> tuple[Any, ...]:
+            question = cell_counts if counts else cells
+            return fed.sum(question.using(hide=self.hide, shapes=shapes, columns=embedding.option), kernels)
 
         return dict(zip(sizes, start.starts(totals, frame, sizes, 1, "full", rng)))
 
