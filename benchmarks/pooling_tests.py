@@ -24,7 +24,7 @@ import numpy as np
 from unpooled.client import Client
 from unpooled.data.federate import federate
 from unpooled.maths import small_glm
-from unpooled.models.pooling import Pooling
+from unpooled.models.pooling import Pooling, results, verdict
 from unpooled.models.pooling.rows import prepared
 from unpooled.models.pooling.sites import RUNGS, densities, site_laws
 
@@ -87,9 +87,10 @@ def rates(kinds: tuple[str, ...], args: argparse.Namespace) -> None:
 class Kept(Pooling):
     """Pooling that remembers the fitted rungs."""
 
-    def _fitted(self, state: Any) -> Any:
-        self.kept = super()._fitted(state)
-        return self.kept
+    def _compare_rungs(self, fed: Any, plan: Any, state: Any) -> None:
+        self.kept = results.fitted(plan, state)
+        self.losses = results.held_out(fed, plan, self.kept)
+        super()._compare_rungs(fed, plan, state)
 
 
 def drawn(
@@ -120,14 +121,15 @@ def drawn(
 
 def new_losses(model: Kept, data: list[tuple], family: str) -> np.ndarray:
     """(sites, rungs) mean loss of new rows under every rung, fitted to all rows."""
-    frame, found = model.kept.ladder.frame, []
+    frame, plan, found = model.kept.ladder.frame, model._plan, []
+    chosen = verdict.chosen(model.losses, plan.sizes)
     for i, (x, y, new_x, new_y) in enumerate(data):
-        own = prepared(frame, Client(f"site {i}", x, y), family, model.cv)
+        own = prepared(frame, Client(f"site {i}", x, y), family, plan.cv)
         z = np.column_stack([np.ones(len(new_x)), (new_x - frame.mean) / frame.sd])
         new_y = (new_y - frame.y_mean) / frame.y_sd if family == "normal" else new_y
         rows = small_glm.Rows(z, z, new_y, np.ones(len(z)))
-        laws = site_laws(model.kept, own, family, model._sizes)
-        found.append([-densities(law, family, rows)[:, -1].mean() for law in laws])
+        laws = site_laws(model.kept, own, family, plan.sizes)
+        found.append([-densities(laws[c], family, rows)[:, -1].mean() for c in chosen])
     return np.array(found)
 
 

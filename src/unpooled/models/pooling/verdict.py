@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from unpooled.maths import equal_laws
 from unpooled.maths.equal_laws import Moments, Result
-from unpooled.maths.gaussian import unpack_triangle
+from unpooled.maths.gaussian import pack_triangle, unpack_triangle
 from unpooled.models.pooling.questions import Apart, Shift
-from unpooled.models.pooling.sites import RUNGS, Losses
+from unpooled.models.pooling.sites import RUNGS, Losses, candidates
 
 CLEARLY = 2.0  # standard errors by which a rung must be better where the tests see no difference of slopes
 BETTER = 1.0  # and where they do
@@ -77,6 +77,25 @@ def means(sums: Losses, sites: float) -> tuple[np.ndarray, np.ndarray]:
     return mean, about @ unpack_triangle(sums.outer) @ about.T / n**2 * sites / max(sites - 1, 1.0)
 
 
+def chosen(sums: Losses, sizes: Sequence[int]) -> list[int]:
+    """The candidate of each rung that loses least on left-out rows: how many groups, and how many laws that are mixed."""
+    rungs = [rung for rung, _ in candidates(sizes)]
+    places = ([i for i, name in enumerate(rungs) if name == rung] for rung in RUNGS)
+    return [min(of_rung, key=lambda i: float(sums.total[i])) for of_rung in places]
+
+
+def groups_of(kept: Sequence[int], sizes: Sequence[int]) -> int:
+    """How many groups the chosen candidate of the rung "groups" has."""
+    return candidates(sizes)[kept[RUNGS.index("groups")]][1]
+
+
+def only(sums: Losses, kept: Sequence[int]) -> Losses:
+    """The losses of some candidates."""
+    outer = unpack_triangle(sums.outer)
+    index = np.array([0, *(i + 1 for i in kept)])
+    return Losses(sums.n, sums.total[list(kept)], pack_triangle(outer[np.ix_(index, index)]))
+
+
 def ladder(sums: Losses, sites: float) -> dict[str, dict[str, float]]:
     """Held-out loss of every rung, and its difference to the best, with standard errors from how sites differ."""
     mean, spread = means(sums, sites)
@@ -94,19 +113,22 @@ def ladder(sums: Losses, sites: float) -> dict[str, dict[str, float]]:
     }
 
 
-def recommended(losses: Losses | None, sites: float, tests: Mapping[str, Any], level: float) -> str:
-    """The simplest rung that no richer one beats clearly, among those that the tests leave; without losses, what the tests say.
+def by_tests(tests: Mapping[str, Any], level: float) -> str:
+    """What the tests alone say."""
+    if not tests["P(y | x)"]["lr"]["p_value"] < level:
+        return "one law"
+    return "personalised" if tests["slopes"]["lr"]["p_value"] < level else "own intercepts"
+
+
+def recommended(losses: Losses, sites: float, tests: Mapping[str, Any], level: float) -> str:
+    """The simplest rung that no richer one beats clearly, among those that the tests leave.
 
     Where P(y | x) does not differ significantly, or only its level does, the simple rung stays unless own weights are better by two
     standard errors. Else all rungs are climbed: a richer one is taken if it is better than the last by a standard error.
     """
-    same_law = not tests["P(y | x)"]["lr"]["p_value"] < level
-    same_slopes = not tests["slopes"]["lr"]["p_value"] < level
-    simple = "one law" if same_law else "own intercepts"
-    if losses is None:
-        return simple if same_law or same_slopes else "personalised"
+    simple = by_tests(tests, level)
     mean, spread = means(losses, sites)
-    settled = same_law or same_slopes
+    settled = simple != "personalised"
     best = RUNGS.index(simple) if settled else 0
     richer, errors = (("own weights",), CLEARLY) if settled else (RUNGS[1:], BETTER)
     for rung in richer:
