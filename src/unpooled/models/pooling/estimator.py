@@ -149,11 +149,10 @@ class Pooling(PoolingFace):
             for name, kinds in state.tests.items()
         }
         self.sites_ = results.given(fed, plan, state) if self.sites else {}
+        self.n_groups_, self.recommended_ = 0, verdict.by_tests(self.tests_, self.level)
+        self.ladder_: dict[str, dict[str, float]] | None = None
         if plan.cv:
             self._compare_rungs(fed, plan, state)
-        else:
-            self.n_groups_, self.ladder_ = 0, None
-            self.recommended_ = verdict.by_tests(self.tests_, self.level)
         self.model_ = verdict.model_for(self.recommended_, self.family, self.n_groups_)
         self.reason_ = verdict.reason(self.recommended_, self.ladder_, self.tests_, self.n_groups_)
 
