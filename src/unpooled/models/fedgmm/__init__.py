@@ -5,7 +5,7 @@ What is sent:
 - `learners.label_counts` (SUM, once): rows per class; over a network without `classes=`, `learners.table_summary`
   (GATHER) instead.
 - `initialization.look`, `initialization.spread` (SUMs, once): means and variances of the columns.
-- `fedgmm.scatter`, `fedgmm.residual_moments` (SUMs, once, with `embedding=`): a federated PCA.
+- `pca.moments`, `fedgmm.residual_moments` (SUMs, once, with `embedding=`): principal axes, as `PCA` finds them.
 - `fedgmm.embedded_centres` (GATHER, once): local k-means centres, from which the Gaussians start; with
   `init_params="cells"` instead `fedgmm.embedded_cells` (a few SUMs), counts, sums and second moments in small regions.
 - `fedgmm.warm_up` (SUM, the first `warmup` rounds): counts, sums and second moments per Gaussian.
