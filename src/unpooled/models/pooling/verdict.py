@@ -13,8 +13,9 @@ from unpooled.maths.gaussian import pack_triangle, unpack_triangle
 from unpooled.models.pooling.questions import Apart, Shift
 from unpooled.models.pooling.sites import RUNGS, Losses, candidates
 
-CLEARLY = 2.0  # standard errors by which a rung must be better where the tests see no difference of slopes
-BETTER = 1.0  # and where they do
+CLEARLY = 2.0  # standard errors by which own weights must be better where the tests see no difference of slopes
+CLOSE = 1.0  # standard errors of the best rung within which a simple one is taken where they do
+SIMPLE = ("one law", "own intercepts")
 MODELS = {  # rung -> family -> what to fit
     "one law": {
         "normal": "LinearRegression, or BayesianRegression for intervals",
@@ -121,22 +122,27 @@ def by_tests(tests: Mapping[str, Any], level: float) -> str:
 
 
 def recommended(losses: Losses, sites: float, tests: Mapping[str, Any], level: float) -> str:
-    """The simplest rung that no richer one beats clearly, among those that the tests leave.
+    """The rung of the least held-out loss, unless a simple one will do.
 
-    Where P(y | x) does not differ significantly, or only its level does, the simple rung stays unless own weights are better by two
-    standard errors. Else all rungs are climbed: a richer one is taken if it is better than the last by a standard error.
+    Where P(y | x) does not differ significantly, or only its level does, the simple rung (one law, own intercepts) stays unless own
+    weights are better by two standard errors. Else it is the rung of the least loss; a simple one within a standard error of it is
+    taken instead. Standard errors are those of differences, from how sites differ.
     """
-    simple = by_tests(tests, level)
     mean, spread = means(losses, sites)
-    settled = simple != "personalised"
-    best = RUNGS.index(simple) if settled else 0
-    richer, errors = (("own weights",), CLEARLY) if settled else (RUNGS[1:], BETTER)
-    for rung in richer:
-        i = RUNGS.index(rung)
-        error = np.sqrt(max(spread[i, i] + spread[best, best] - 2 * spread[i, best], 0.0))
-        if mean[best] - mean[i] > errors * error:
-            best = i
-    return RUNGS[best]
+    simple = by_tests(tests, level)
+    if simple != "personalised":
+        clearly = _behind(mean, spread, simple, "own weights") > CLEARLY
+        return "own weights" if clearly else simple
+    best = RUNGS[int(np.argmin(mean))]
+    close = (rung for rung in SIMPLE if _behind(mean, spread, rung, best) <= CLOSE)
+    return next(close, best)
+
+
+def _behind(mean: np.ndarray, spread: np.ndarray, rung: str, other: str) -> float:
+    """How many standard errors more a rung loses than another."""
+    i, j = RUNGS.index(rung), RUNGS.index(other)
+    error = np.sqrt(max(spread[i, i] + spread[j, j] - 2 * spread[i, j], 0.0))
+    return float((mean[i] - mean[j]) / max(error, 1e-300)) if i != j else 0.0
 
 
 def model_for(rung: str, family: str, groups: int) -> str:
