@@ -293,6 +293,14 @@ def test_perfect_separation_is_said(strata):
 
 
 @pytest.mark.parametrize("strata", [None, "site"])
+def test_a_level_without_any_event_is_said(strata):
+    rare = (np.arange(N) % 20 == 0).astype(float)
+    y = np.column_stack([TIED[:, 0], TIED[:, 1] * (rare == 0)])
+    with pytest.warns(ConvergenceWarning, match="'3' tells events apart so well that no finite coefficient is best"):
+        fit(y, x=np.column_stack([X, rare]), strata=strata)
+
+
+@pytest.mark.parametrize("strata", [None, "site"])
 def test_times_of_zero_and_a_site_without_events(strata):
     y = TIED.copy()
     y[:20, 0] = 0

@@ -33,6 +33,7 @@ from unpooled.tree import message
 
 HALVINGS = 30
 ENDLESS = 12.0  # a coefficient of a standardised covariate that only grows where no finite one is best
+FLAT = 1e-6  # the share of the first information that is left in such a direction
 DEPENDENT = 1e-10  # the least eigenvalue of the information, relative to the largest, of columns that are independent
 AUTO = 0.1  # penalizer from which the search for the most probable one starts
 
@@ -45,6 +46,7 @@ class State(NamedTuple):
     loglik: float  # without the penalty
     null: float  # at coefficients 0
     information: np.ndarray  # (k, k) minus the second derivative, with the penalty
+    first: np.ndarray  # (k, k) the information at coefficients 0
     move: np.ndarray  # (k,) the next Newton step
     size: float  # its size, in standard errors
 
@@ -201,8 +203,10 @@ class Cox(CoxFace):
         begin = np.zeros(len(first.x))
         here = likelihood.value(fed, how, setting, begin)
         ridge = setting.rows * (AUTO if self.penalizer == "auto" else float(self.penalizer))
-        state = State(setting, begin, ridge, here.loglik, here.loglik, np.zeros((0, 0)), begin, np.inf)
+        nothing = np.zeros((0, 0))
+        state = State(setting, begin, ridge, here.loglik, here.loglik, nothing, nothing, begin, np.inf)
         state = self._directed(fed, state, here)
+        state = state._replace(first=state.information)
         _check_independent(state.information, cox_start.covariates(fed, how.columns, len(begin)))
         return state
 
@@ -311,13 +315,23 @@ class Cox(CoxFace):
         self.concordance_error_ = 0.0 if exact or not found.all else found.same / 2 / found.all
 
     def _warn(self, state: State, names: list[str]) -> None:
-        endless = np.flatnonzero(np.abs(state.coef) > ENDLESS)
+        endless = _endless(state)
         if len(endless):
             text = f"{called(names, endless)} tells events apart so well that no finite coefficient is best"
             warnings.warn(f"{text}: leave it out, or give penalizer='auto'", ConvergenceWarning, stacklevel=2)
         elif not self.converged_:
             text = f"the last Newton step was {state.size:.2g} standard errors long"
             warnings.warn(f"{text}: raise max_iter= or tol=", ConvergenceWarning, stacklevel=2)
+
+
+def _endless(state: State) -> np.ndarray:
+    """Covariates whose coefficients grow without end: they are very large, or the likelihood has become flat in them."""
+    grown = np.abs(state.coef) > ENDLESS
+    if state.ridge == 0:
+        values, vectors = eigh(state.information, state.first)
+        flat = vectors[:, values < FLAT]
+        grown |= (np.abs(flat) > 0.5 * np.abs(flat).max(0, initial=0.0)).any(1)
+    return np.flatnonzero(grown)
 
 
 def _check_independent(information: np.ndarray, names: list[str]) -> None:
