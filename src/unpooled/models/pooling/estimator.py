@@ -54,7 +54,7 @@ class Pooling(PoolingFace):
         sites mix the same laws in proportions of their own), "personalised" (own coefficients, drawn to a common mean) and
         "own everything".
     recommended_, model_, reason_ : str
-        The rung of the least held-out loss unless a simple one will do, what of this library fits it, and why, in a sentence.
+        The rung of the least held-out loss, or of a simpler kind that is as good; what of this library fits it; and why.
     coef_ : ndarray (p,), intercept_ : float
         Of one law.
     sites_ : dict of str to dict

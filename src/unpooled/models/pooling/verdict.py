@@ -14,8 +14,8 @@ from unpooled.models.pooling.questions import Apart, Shift
 from unpooled.models.pooling.sites import RUNGS, Losses, candidates
 
 CLEARLY = 2.0  # standard errors by which own weights must be better where the tests see no difference of slopes
-CLOSE = 1.0  # standard errors of the best rung within which a simple one is taken where they do
-SIMPLE = ("one law", "own intercepts")
+CLOSE = 1.0  # standard errors of the best rung within which one of a simpler kind is taken where they do
+KINDS = (("one law",), ("own intercepts",), ("groups", "own weights"), ("personalised", "own everything"))
 MODELS = {  # rung -> family -> what to fit
     "one law": {
         "normal": "LinearRegression, or BayesianRegression for intervals",
@@ -122,20 +122,22 @@ def by_tests(tests: Mapping[str, Any], level: float) -> str:
 
 
 def recommended(losses: Losses, sites: float, tests: Mapping[str, Any], level: float) -> str:
-    """The rung of the least held-out loss, unless a simple one will do.
+    """The rung of the least held-out loss, or of the simplest kind that held-out losses cannot tell from it.
 
     Where P(y | x) does not differ significantly, or only its level does, the simple rung (one law, own intercepts) stays unless own
-    weights are better by two standard errors. Else it is the rung of the least loss; a simple one within a standard error of it is
-    taken instead. Standard errors are those of differences, from how sites differ.
+    weights are better by two standard errors. Else the kinds are one law, own intercepts, a few laws (groups, own weights), and a law for
+    each site (personalised, own everything); the first is taken whose best rung is within a standard error of the best of all. Standard
+    errors are those of differences, from how sites differ.
     """
     mean, spread = means(losses, sites)
     simple = by_tests(tests, level)
     if simple != "personalised":
         clearly = _behind(mean, spread, simple, "own weights") > CLEARLY
         return "own weights" if clearly else simple
-    best = RUNGS[int(np.argmin(mean))]
-    close = (rung for rung in SIMPLE if _behind(mean, spread, rung, best) <= CLOSE)
-    return next(close, best)
+    loss = dict(zip(RUNGS, mean.tolist()))
+    best = min(RUNGS, key=loss.__getitem__)
+    of_kind = (min(kind, key=loss.__getitem__) for kind in KINDS)
+    return next(rung for rung in of_kind if _behind(mean, spread, rung, best) <= CLOSE)
 
 
 def _behind(mean: np.ndarray, spread: np.ndarray, rung: str, other: str) -> float:
