@@ -124,7 +124,7 @@ def drawn(
 def new_losses(model: Kept, data: list[tuple], family: str) -> np.ndarray:
     """(sites, rungs) mean loss of new rows under every rung, fitted to all rows."""
     frame, plan, found = model.kept.ladder.frame, model._plan, []
-    chosen = verdict.chosen(model.losses, plan.sizes)
+    chosen = verdict.chosen(model.losses, plan.sizes, model.n_sites_)
     for i, (x, y, new_x, new_y) in enumerate(data):
         own = prepared(frame, Client(f"site {i}", x, y), family, plan.cv)
         z = np.column_stack([np.ones(len(new_x)), (new_x - frame.mean) / frame.sd])

@@ -37,6 +37,7 @@ class SqlTable:
 
     @cached_property
     def _engine(self) -> Any:
+        """SQLAlchemy's engine, without a pool: a node reads now and then, for a short time."""
         try:
             from sqlalchemy import NullPool, create_engine
         except ImportError as error:
@@ -44,9 +45,11 @@ class SqlTable:
         return create_engine(os.path.expandvars(self.url), poolclass=NullPool)
 
     def names(self) -> list[str]:
+        """Names of the columns of the table or query."""
         return self._keys(self._everything())
 
     def chunks(self, names: Sequence[str], rows: int, texts: Mapping[str, bool] | None = None) -> Iterator[Columns]:
+        """Yield the columns `names` in chunks of `rows` rows, streamed from the database."""
         held, order = self._columns(names)
         if copied.can_copy(self._engine) and (kinds := self._number_kinds(held)) is not None:
             shapes = [copied.as_sent(column, kind) for column, kind in zip(held, kinds)]
@@ -76,6 +79,7 @@ class SqlTable:
     # ---- statements ----
 
     def _everything(self) -> Any:
+        """The SELECT of all columns."""
         import sqlalchemy as sa
 
         if self.query is not None:
@@ -94,17 +98,20 @@ class SqlTable:
         return [held.c[c] for c in names], held.c[self.order] if self.order else None
 
     def _statement(self, columns: Sequence[Any], order: Any) -> Any:
+        """The SELECT of some columns, ordered where an order is given."""
         import sqlalchemy as sa
 
         chosen = sa.select(*columns)
         return chosen if order is None else chosen.order_by(order)
 
     def _inner(self) -> Any:
+        """The query as it was written, without its last semicolon."""
         import sqlalchemy as sa
 
         return sa.text(str(self.query).rstrip().rstrip(";"))
 
     def _named(self, names: Any) -> Any:
+        """The table with columns of these names."""
         import sqlalchemy as sa
 
         schema, _, name = str(self.table).rpartition(".")
@@ -113,6 +120,7 @@ class SqlTable:
         return held
 
     def _keys(self, statement: Any) -> list[str]:
+        """Names of the columns that a statement gives, without reading rows."""
         options = {"stream_results": True}
         with self._engine.connect().execution_options(**options) as held, held.execute(statement) as result:
             return list(result.keys())

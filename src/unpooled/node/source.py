@@ -75,6 +75,23 @@ class TableSource:
         chunk_rows: int = 0,
         preparation: Preparation = NOTHING,
     ):
+        """A table under the federation's column names.
+
+        Parameters
+        ----------
+        name : str
+            The node's name, for messages.
+        table : Table
+            The file or database.
+        columns : mapping, optional
+            [data.columns]: own names, units, levels and missing codes, by the federation's name.
+        label, sample_weight : str, optional
+            Columns of the table that hold labels and weights.
+        chunk_rows : int
+            Rows read at a time; 0 reads the table at once.
+        preparation : Preparation
+            What the policy's [privacy] does to rows before they are used.
+        """
         self.name, self.table, self.chunk_rows = name, table, chunk_rows
         self._label, self._weight, self.preparation = label, sample_weight, preparation
         self._own, self.label = read_own(columns), label is not None
@@ -93,6 +110,7 @@ class TableSource:
 
     @property
     def columns(self) -> list[str]:
+        """Names of the columns in the federation."""
         return list(self.mapping)
 
     def open(self, columns: Sequence[str] | None, wanted: Wanted = NUMBERS_ALONE) -> Rows:
@@ -125,6 +143,7 @@ class TableSource:
         return profile(self.name, table, label=wanted.label, floor=floor, declared=declared, own=own)
 
     def _reading(self, columns: Sequence[str] | None, wanted: Wanted) -> Reading:
+        """Which columns are read and how: names, kinds, label and weight."""
         names = self.columns if columns is None else list(columns)
         schema = None if wanted.schema is None else wanted.schema.only(names)
         label = self._chosen(wanted.label, self._label)
@@ -141,9 +160,11 @@ class TableSource:
     # ---- rows ----
 
     def _clients(self, how: Reading) -> Iterator[Client]:
+        """One client per chunk that has rows."""
         return (client for held in self._chunks(how) if len((client := self._client(held, how)).w))
 
     def _whole(self, how: Reading) -> Client:
+        """All rows as one client; an empty table is refused."""
         parts = list(self._chunks(how))
         if not parts:
             raise BadData(f"{self.table.where} is empty: give it rows")
@@ -162,6 +183,7 @@ class TableSource:
         return sum(map(len, labels)) - left_out
 
     def _chunks(self, how: Reading) -> Iterator[Columns]:
+        """The columns of each chunk that has rows."""
         names = [*(self.mapping[c] for c in how.columns), how.label, how.weight]
         return (c for c in self._held([c for c in names if c is not None], how) if len(next(iter(c.values()))))
 
@@ -180,6 +202,7 @@ class TableSource:
         return {name: is_text for name, is_text in known.items() if name is not None}
 
     def _client(self, held: Columns, how: Reading, tell: bool = False) -> Client:
+        """A chunk as a client: encoded, clipped to the policy's bounds, without rows that have no label."""
         x = self._matrix(held, how)
         if np.isinf(x).any():
             raise BadData(f"{self.table.where} holds infinite values: use an empty cell for what is missing")
@@ -196,10 +219,12 @@ class TableSource:
         return Client(self.name, x, y, w)
 
     def _tell(self, left_out: int) -> None:
+        """Say in the node's log how many rows have no label."""
         if left_out:
             log.warning("%d rows of %s have no label and are left out", left_out, self.table.where)
 
     def _matrix(self, held: Columns, how: Reading) -> np.ndarray:
+        """The columns of a chunk as numbers, in the federation's units and levels."""
         rows = len(next(iter(held.values())))
         mine = {c: held[there] for c in how.columns if (there := self.mapping[c]) is not None}
         if how.schema is None and len(mine) == len(how.columns) and not any(map(_changes, self._own.values())):
@@ -221,6 +246,7 @@ def _is_text(column: Column, own: Own) -> bool:
 
 
 def _joined(parts: list[Any]) -> Any:
+    """The same column of several chunks, one behind the other."""
     return np.concatenate([np.asarray(p) for p in parts])
 
 

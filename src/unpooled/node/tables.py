@@ -17,7 +17,8 @@ class Table(Protocol):
 
     where: str
 
-    def names(self) -> list[str]: ...
+    def names(self) -> list[str]:
+        """Names of the columns."""
 
     def chunks(self, names: Sequence[str], rows: int, texts: Mapping[str, bool] | None = None) -> Iterator[Columns]:
         """The named columns, `rows` rows at a time; all at once for 0.
@@ -30,11 +31,13 @@ class FileTable:
     """csv, csv.gz, parquet or npz."""
 
     def __init__(self, path: Path):
+        """A table in a csv, csv.gz, parquet or npz file."""
         self.path, self.where = path, path.name
         kind = path.name.lower()
         self._csv, self._parquet = kind.endswith((".csv", ".csv.gz")), kind.endswith(".parquet")
 
     def names(self) -> list[str]:
+        """Names of the columns, read from the header."""
         if not self.path.is_file():
             raise DataNotFound(f"{self.path} is not a file: check [data] path")
         if self._csv:
@@ -44,6 +47,7 @@ class FileTable:
         return list(files.read(self.path))
 
     def chunks(self, names: Sequence[str], rows: int, texts: Mapping[str, bool] | None = None) -> Iterator[Columns]:
+        """Yield the columns `names` in chunks of `rows` rows (0: all at once)."""
         if rows and self._csv:
             yield from _cut(self._csv_blocks(names, texts), rows)
         elif rows and self._parquet:
@@ -73,6 +77,7 @@ class FileTable:
 
 
 def _is_number(kind: Any) -> bool:
+    """Whether a column of this Arrow type holds numbers, or nothing at all."""
     types = _arrow("types")
     return types.is_integer(kind) or types.is_floating(kind) or types.is_null(kind)
 
@@ -86,6 +91,7 @@ def _cut(batches: Iterator[Any], rows: int) -> Iterator[Columns]:
 
 
 def _arrow(part: str) -> Any:
+    """A module of pyarrow; the error says how to install it."""
     try:
         return import_module(f"pyarrow.{part}")
     except ImportError as error:

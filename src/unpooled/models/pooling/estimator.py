@@ -39,7 +39,7 @@ class Pooling(PoolingFace):
     missing : {"refuse", "drop"}, default="refuse"
         What to do with rows that have missing values.
     em_rounds : int, default=30
-        The most rounds of EM.
+        The most rounds of EM, after five that choose where it starts.
     random_state : int or None, default=None
         Seed of the simulated targets that give a likelihood ratio its mean.
 
@@ -160,7 +160,7 @@ class Pooling(PoolingFace):
         """The ladder by held-out losses, the recommendation, and what each site got."""
         found = results.fitted(plan, state)
         every = results.held_out(fed, plan, found)
-        chosen = verdict.chosen(every, plan.sizes)
+        chosen = verdict.chosen(every, plan.sizes, state.sites)
         losses = verdict.only(every, chosen)
         self.n_groups_ = verdict.groups_of(chosen, plan.sizes)
         self.ladder_ = verdict.ladder(losses, state.sites)

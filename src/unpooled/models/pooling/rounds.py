@@ -17,7 +17,7 @@ from unpooled.maths import equal_laws
 from unpooled.maths.gaussian import unpack_triangle
 from unpooled.models.column_names import names_of
 from unpooled.models.pooling import checks, mixtures, path, questions, sites, starts, verdict
-from unpooled.models.pooling.mixtures import Ladder
+from unpooled.models.pooling.mixtures import Ladder, LadderSums
 from unpooled.models.pooling.path import Path
 from unpooled.models.pooling.questions import Apart, At, Centre, Look, Shared
 from unpooled.models.pooling.rows import Frame
@@ -115,7 +115,7 @@ def _told(tests: Mapping[str, Mapping[str, equal_laws.Result]]) -> dict:
 
 def step(fed: Federation, plan: Plan, state: State) -> State:
     """The state after one more SUM."""
-    stages = {"newton": _newton, "apart": _apart, "starts": _em, "em": _em, "without": _without}
+    stages = {"newton": _newton, "apart": _apart, "starts": _starts, "em": _em, "without": _without}
     return stages[state.stage](Steady(fed, state.absent), plan, state)
 
 
@@ -132,21 +132,28 @@ def _newton(fed: Federation, plan: Plan, state: State) -> State:
 
 def _apart(fed: Federation, plan: Plan, state: State) -> State:
     """How far sites lie from one law: the tests of P(y | x), and where EM starts."""
-    assert state.rows is not None
-    scale = plan.scales(state.common.loss, state.rows)
-    shared = Shared(state.frame, state.common.at, state.common.hessian / state.rows[:, None], scale)
-    up = numbers(fed.sum(plan.asks(questions.apart), shared))
+    up = numbers(fed.sum(plan.asks(questions.apart), _shared(plan, state)))
     q = state.common.at.shape[1]
     losses = float(state.common.loss[-1]), float(state.slopes.loss[-1])
     found = verdict.concept_tests(plan.family, *losses, up, state.n, state.sites, q)
     state = state._replace(apart=up, tests={**state.tests, **_told(found)})
     if not plan.cv:
         return _after_em(plan, state)
-    return state._replace(stage="starts", ladder=_ladder(plan, state, shared, up), steps=0)
+    all_rows = tree.map(lambda a: a[-1:], _first_ladder(plan, state)._replace(frame=None))
+    return state._replace(stage="starts", ladder=all_rows._replace(frame=state.frame), steps=0)
 
 
-def _ladder(plan: Plan, state: State, shared: Shared, up: Apart) -> Ladder:
-    """Where EM starts."""
+def _shared(plan: Plan, state: State) -> Shared:
+    """The law of all sites, in every version."""
+    assert state.rows is not None
+    scale = plan.scales(state.common.loss, state.rows)
+    return Shared(state.frame, state.common.at, state.common.hessian / state.rows[:, None], scale)
+
+
+def _first_ladder(plan: Plan, state: State) -> Ladder:
+    """Every start of EM, in every version."""
+    shared, up = _shared(plan, state), state.apart
+    assert up is not None
     information = unpack_triangle(np.asarray(shared.information))
     scatter = unpack_triangle(up.scatter) / np.asarray(state.rows)[:, None, None]
     about = (state.common.at, shared.scale, scatter, information, plan.sizes)
@@ -155,29 +162,42 @@ def _ladder(plan: Plan, state: State, shared: Shared, up: Apart) -> Ladder:
     return Ladder(state.frame, starts.begin(*about, 1.0), starts.begin(*about, 1.5), personal)
 
 
+def _starts(fed: Federation, plan: Plan, state: State) -> State:
+    """One round of EM from every start, of all rows; the last one tells with which the versions begin."""
+    sizes = starts.repeated(plan.sizes)
+    ask = mixtures.e_step.using(family=plan.family, cv=0, sizes=sizes)
+    assert state.ladder is not None
+    up = numbers(fed.sum(ask, state.ladder))
+    state = state._replace(steps=state.steps + 1)
+    if state.steps < min(starts.ROUNDS, plan.em_rounds):
+        return state._replace(ladder=_advanced(plan, state.ladder, up, sizes))
+    ladder = _first_ladder(plan, state)
+    groups = starts.likeliest(ladder.groups, up.groups.loglik[0], plan.sizes)
+    weights = starts.likeliest(ladder.weights, up.weights.loglik[0], plan.sizes)
+    return state._replace(stage="em", ladder=ladder._replace(groups=groups, weights=weights), steps=0)
+
+
 def _em(fed: Federation, plan: Plan, state: State) -> State:
     """One round of EM for groups, own weights and personal coefficients, all candidates and versions at once."""
-    ladder, first = state.ladder, state.stage == "starts"
-    assert ladder is not None
+    assert state.ladder is not None
     assert state.rows is not None
-    sizes = starts.repeated(plan.sizes) if first else plan.sizes
-    up = numbers(fed.sum(plan.asks(mixtures.e_step).using(sizes=sizes), ladder))
+    up = numbers(fed.sum(plan.asks(mixtures.e_step).using(sizes=plan.sizes), state.ladder))
     loglik = np.column_stack([up.groups.loglik, up.weights.loglik, up.personal.loglik])
     change = np.inf if state.loglik is None else np.abs(loglik - state.loglik) / state.rows[:, None]
-    ladder = Ladder(
+    ladder = _advanced(plan, state.ladder, up, plan.sizes)
+    state = state._replace(ladder=ladder, loglik=loglik, steps=state.steps + 1)
+    rested = np.max(change) < mixtures.RESTS
+    return _after_em(plan, state) if rested or state.steps >= plan.em_rounds else state
+
+
+def _advanced(plan: Plan, ladder: Ladder, up: LadderSums, sizes: list[int]) -> Ladder:
+    """The ladder after an M-step."""
+    return Ladder(
         ladder.frame,
         mixtures.m_step(ladder.groups, up.groups, plan.family, sizes),
         mixtures.m_step(ladder.weights, up.weights, plan.family, sizes),
         mixtures.personal_m_step(ladder.personal, up.personal, plan.family),
     )
-    state = state._replace(ladder=ladder, loglik=loglik, steps=state.steps + 1)
-    if first and state.steps >= min(starts.ROUNDS, plan.em_rounds):
-        groups = starts.likeliest(ladder.groups, up.groups.loglik, plan.sizes)
-        weights = starts.likeliest(ladder.weights, up.weights.loglik, plan.sizes)
-        state = state._replace(stage="em", ladder=ladder._replace(groups=groups, weights=weights), loglik=None)
-        change = np.inf
-    rested = not first and np.max(change) < mixtures.RESTS
-    return _after_em(plan, state) if rested or state.steps >= plan.em_rounds else state
 
 
 def _after_em(plan: Plan, state: State) -> State:

@@ -1,7 +1,8 @@
 """Where EM starts, and which start it goes on with: several for every number of laws, side by side for a few rounds. Nothing is sent.
 
 A law of groups or of own weights starts at the shared law, moved along the directions in which sites differ. The first start lies evenly
-about it, the others are drawn at random (the same in every run). After a few rounds the likeliest start of each number of laws goes on.
+about it, the others are drawn at random (the same in every run). A few rounds of EM over all rows tell the likeliest start of each
+number of laws; the fits without each fold begin there too, about their own shared laws.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import numpy as np
 from unpooled.models.pooling.mixtures import Laws, Personal, blocks
 
 STARTS = 6  # of every number of laws
-ROUNDS = 5  # of EM before the likeliest start is chosen
+ROUNDS = 5  # of EM that tell the likeliest start
 SEED = 20  # of the directions that are drawn
 
 
@@ -59,13 +60,12 @@ def _corners(k: int, q: int, start: int) -> np.ndarray:
 
 
 def likeliest(laws: Laws, loglik: np.ndarray, sizes: Sequence[int]) -> Laws:
-    """The likeliest start of every size, version by version; loglik (v, starts of all sizes)."""
+    """The starts of every size that are likeliest after a few rounds; `loglik` (starts of all sizes,) is that of all rows."""
     every = list(blocks(repeated(sizes)))
-    best = loglik.reshape(len(loglik), len(sizes), STARTS).argmax(2)  # (v, c)
-    which = [[every[c * STARTS + start] for c, start in enumerate(of_version)] for of_version in best]
-    index = np.array([np.concatenate([np.arange(b.start, b.stop) for b in chosen]) for chosen in which])  # (v, g)
-    rows = np.arange(len(index))[:, None]
-    return Laws(laws.coef[rows, index], laws.scale[rows, index], laws.share[rows, index])
+    best = np.asarray(loglik).reshape(len(sizes), STARTS).argmax(1)
+    chosen = [every[c * STARTS + int(start)] for c, start in enumerate(best)]
+    index = np.concatenate([np.arange(b.start, b.stop) for b in chosen])
+    return Laws(laws.coef[:, index], laws.scale[:, index], laws.share[:, index])
 
 
 def begin_personal(coef: np.ndarray, scale: np.ndarray, moments: np.ndarray, sites: float) -> Personal:

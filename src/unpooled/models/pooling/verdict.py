@@ -78,11 +78,16 @@ def means(sums: Losses, sites: float) -> tuple[np.ndarray, np.ndarray]:
     return mean, about @ unpack_triangle(sums.outer) @ about.T / n**2 * sites / max(sites - 1, 1.0)
 
 
-def chosen(sums: Losses, sizes: Sequence[int]) -> list[int]:
-    """The candidate of each rung that loses least on left-out rows: how many groups, and how many laws that are mixed."""
+def chosen(sums: Losses, sizes: Sequence[int], sites: float) -> list[int]:
+    """The candidate of each rung: of groups and of mixed laws the fewest that are within a standard error of the best number."""
+    mean, spread = means(sums, sites)
     rungs = [rung for rung, _ in candidates(sizes)]
-    places = ([i for i, name in enumerate(rungs) if name == rung] for rung in RUNGS)
-    return [min(of_rung, key=lambda i: float(sums.total[i])) for of_rung in places]
+    found = []
+    for rung in RUNGS:
+        places = [i for i, name in enumerate(rungs) if name == rung]  # by rising number of laws
+        best = min(places, key=lambda i: float(mean[i]))
+        found.append(next(i for i in places if _behind(mean, spread, i, best) <= CLOSE))
+    return found
 
 
 def groups_of(kept: Sequence[int], sizes: Sequence[int]) -> int:
@@ -124,25 +129,29 @@ def by_tests(tests: Mapping[str, Any], level: float) -> str:
 def recommended(losses: Losses, sites: float, tests: Mapping[str, Any], level: float) -> str:
     """The rung of the least held-out loss, or of the simplest kind that held-out losses cannot tell from it.
 
-    Where P(y | x) does not differ significantly, or only its level does, the simple rung (one law, own intercepts) stays unless own
-    weights are better by two standard errors. Else the kinds are one law, own intercepts, a few laws (groups, own weights), and a law for
-    each site (personalised, own everything); the first is taken whose best rung is within a standard error of the best of all. Standard
-    errors are those of differences, from how sites differ.
+    Where the tests see no difference of slopes it is one law; or own intercepts, where levels differ significantly and own intercepts lose
+    less by a standard error; or own weights, where they are better by two. Else the kinds are one law, own intercepts, a few laws (groups,
+    own weights), and a law for each site (personalised, own everything); the first is taken whose best rung is within a standard error of
+    the best of all. Standard errors are those of differences, from how sites differ.
     """
     mean, spread = means(losses, sites)
     simple = by_tests(tests, level)
-    if simple != "personalised":
-        clearly = _behind(mean, spread, simple, "own weights") > CLEARLY
-        return "own weights" if clearly else simple
-    loss = dict(zip(RUNGS, mean.tolist()))
-    best = min(RUNGS, key=loss.__getitem__)
-    of_kind = (min(kind, key=loss.__getitem__) for kind in KINDS)
-    return next(rung for rung in of_kind if _behind(mean, spread, rung, best) <= CLOSE)
+    if simple == "personalised":
+        return RUNGS[_first_close(mean, spread, KINDS)]
+    found = _first_close(mean, spread, KINDS[: RUNGS.index(simple) + 1])
+    mixed = RUNGS.index("own weights")
+    return RUNGS[mixed if _behind(mean, spread, found, mixed) > CLEARLY else found]
 
 
-def _behind(mean: np.ndarray, spread: np.ndarray, rung: str, other: str) -> float:
-    """How many standard errors more a rung loses than another."""
-    i, j = RUNGS.index(rung), RUNGS.index(other)
+def _first_close(mean: np.ndarray, spread: np.ndarray, kinds: Sequence[Sequence[str]]) -> int:
+    """The best rung of the first kind that is within a standard error of the best of all these kinds."""
+    of_kind = [min((RUNGS.index(rung) for rung in kind), key=lambda i: float(mean[i])) for kind in kinds]
+    best = min(of_kind, key=lambda i: float(mean[i]))
+    return next(i for i in of_kind if _behind(mean, spread, i, best) <= CLOSE)
+
+
+def _behind(mean: np.ndarray, spread: np.ndarray, i: int, j: int) -> float:
+    """How many standard errors more one candidate loses than another."""
     error = np.sqrt(max(spread[i, i] + spread[j, j] - 2 * spread[i, j], 0.0))
     return float((mean[i] - mean[j]) / max(error, 1e-300)) if i != j else 0.0
 
