@@ -139,8 +139,9 @@ def _apart(fed: Federation, plan: Plan, state: State) -> State:
     state = state._replace(apart=up, tests={**state.tests, **_told(found)})
     if not plan.cv:
         return _after_em(plan, state)
-    all_rows = tree.map(lambda a: a[-1:], _first_ladder(plan, state)._replace(frame=None))
-    return state._replace(stage="starts", ladder=all_rows._replace(frame=state.frame), steps=0)
+    _, *laws = _first_ladder(plan, state)
+    all_rows = (tree.map(lambda a: a[-1:], law) for law in laws)
+    return state._replace(stage="starts", ladder=Ladder(state.frame, *all_rows), steps=0)
 
 
 def _shared(plan: Plan, state: State) -> Shared:
@@ -168,9 +169,8 @@ def _starts(fed: Federation, plan: Plan, state: State) -> State:
     ask = mixtures.e_step.using(family=plan.family, cv=0, sizes=sizes)
     assert state.ladder is not None
     up = numbers(fed.sum(ask, state.ladder))
-    state = state._replace(steps=state.steps + 1)
-    if state.steps < min(starts.ROUNDS, plan.em_rounds):
-        return state._replace(ladder=_advanced(plan, state.ladder, up, sizes))
+    if state.steps + 1 < min(starts.ROUNDS, plan.em_rounds):
+        return state._replace(ladder=_advanced(plan, state.ladder, up, sizes), steps=state.steps + 1)
     ladder = _first_ladder(plan, state)
     groups = starts.likeliest(ladder.groups, up.groups.loglik[0], plan.sizes)
     weights = starts.likeliest(ladder.weights, up.weights.loglik[0], plan.sizes)
