@@ -140,7 +140,7 @@ def _apart(fed: Federation, plan: Plan, state: State) -> State:
     if not plan.cv:
         return _after_em(plan, state)
     _, *laws = _first_ladder(plan, state)
-    all_rows = (tree.map(lambda a: a[-1:], law) for law in laws)
+    all_rows = (tree.map(lambda a: np.array(a[-1:], order="C"), law) for law in laws)
     return state._replace(stage="starts", ladder=Ladder(state.frame, *all_rows), steps=0)
 
 

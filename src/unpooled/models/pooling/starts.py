@@ -65,7 +65,7 @@ def likeliest(laws: Laws, loglik: np.ndarray, sizes: Sequence[int]) -> Laws:
     best = np.asarray(loglik).reshape(len(sizes), STARTS).argmax(1)
     chosen = [every[c * STARTS + int(start)] for c, start in enumerate(best)]
     index = np.concatenate([np.arange(b.start, b.stop) for b in chosen])
-    return Laws(laws.coef[:, index], laws.scale[:, index], laws.share[:, index])
+    return Laws(*(np.take(a, index, axis=1) for a in laws))
 
 
 def begin_personal(coef: np.ndarray, scale: np.ndarray, moments: np.ndarray, sites: float) -> Personal:
