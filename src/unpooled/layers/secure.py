@@ -127,6 +127,8 @@ class SecureSum(Layer):
     True
     """
 
+    masks = True  # answers are hidden: totals that show single sites are refused
+
     def __init__(self, inner: Federation, *, min_cohort: int = 3, folder: Path | None = None):
         super().__init__(inner)
         if min_cohort < 3:

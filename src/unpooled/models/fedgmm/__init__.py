@@ -5,7 +5,7 @@ What is sent:
 - `learners.label_counts` (SUM, once): rows per class; over a network without `classes=`, `learners.table_summary`
   (GATHER) instead.
 - `initialization.look`, `initialization.spread` (SUMs, once): means and variances of the columns.
-- `fedgmm.scatter`, `fedgmm.residual_moments` (SUMs, once, with `embedding=`): a federated PCA.
+- `pca.moments`, `fedgmm.residual_moments` (SUMs, once, with `embedding=`): principal axes, as `PCA` finds them.
 - `fedgmm.embedded_counts`, `fedgmm.embedded_cells` (SUMs, some 30 at most): rows of small regions, then counts, sums and
   variances of those that hold enough; k-means over all rows, from which the Gaussians start. With `init_params="gather"`
   instead `fedgmm.embedded_centres` (GATHER, once): local k-means centres.
