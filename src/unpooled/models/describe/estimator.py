@@ -29,6 +29,8 @@ MANY = 300  # columns above which correlations are left out unless asked for
 
 @message("describe.State")
 class State(NamedTuple):
+    """What has been found so far, by stage."""
+
     absent: int | None  # clients that did not answer: the others have to stay
     stage: str  # levels, sums, quantiles, moments, done
     rows: float
@@ -130,6 +132,7 @@ class Describe(Estimator):
         self.random_state = random_state
 
     def check(self, fed: Federation) -> None:
+        """Refuse parameters that do not exist, and columns that are not there."""
         column_index(fed, "by", self.by)
         flag("sites", self.sites)
         one_of("method", self.method, quantile_rules.METHODS)
@@ -144,6 +147,7 @@ class Describe(Estimator):
     # ---- the rounds ----
 
     def init(self, fed: Federation, rng: np.random.Generator) -> State:
+        """One SUM: rows, and values that are not missing."""
         steady = Steady(fed)
         first = steady.sum(questions.overview, None)
         rows, seen = float(first.rows), to_numpy(first.seen)
@@ -159,11 +163,13 @@ class Describe(Estimator):
         return State(steady.absent, "levels", rows, seen, patterns.begin(gaps, rows), search, *nothing)
 
     def step(self, fed: Federation, state: State) -> tuple[State, dict]:
+        """One round of the current stage."""
         stage = {"levels": self._levels, "sums": self._sums, "quantiles": self._quantiles, "moments": self._moments}
         new = stage[state.stage](Steady(fed, state.absent), state)
         return new, {"stage": state.stage, "open": int(searching.is_open(state.search).sum())}
 
     def done(self, state: State, history: list) -> bool:
+        """Whether all stages are done."""
         return state.stage == "done"
 
     def _levels(self, fed: Federation, state: State) -> State:
@@ -193,6 +199,7 @@ class Describe(Estimator):
         return state._replace(stage="quantiles", sums=sums, search=searching.ranked(lists, rows, ranks))
 
     def _quantiles(self, fed: Federation, state: State) -> State:
+        """One round of counts, until every quantile is found to its last bit."""
         _, levels = self._groups(fed, state)
         state = self._round(fed, state, levels)
         if searching.is_open(state.search).any() or patterns.digits(state.patterns):
@@ -219,6 +226,7 @@ class Describe(Estimator):
         seen: list[np.ndarray] = []
 
         def ask(lists: np.ndarray, at: np.ndarray) -> np.ndarray:
+            """Counts at thresholds, with the patterns of missing values that ride along."""
             up = self._below(fed, state.stage, Cuts(levels, lists, at, prefixes), more)
             seen.append(to_numpy(up.patterns))
             return to_numpy(up.rows)
@@ -228,6 +236,7 @@ class Describe(Estimator):
         return state._replace(search=search, patterns=longer)
 
     def _below(self, fed: Federation, stage: str, cuts: Cuts, digits: int) -> Any:
+        """Rows at or below thresholds, by site where that is asked for."""
         by = column_index(fed, "by", self.by)
         if self.sites and stage == "quantiles":
             return fed.sum(questions.below_by_site.using(by=by, digits=digits, sites=fed.names), cuts)
@@ -290,12 +299,14 @@ class Describe(Estimator):
         return quantiles.swapaxes(1, 2), found[..., 2 * m :].swapaxes(1, 2)
 
     def _edges(self, state: State) -> np.ndarray:
+        """Edges of the histograms' bins."""
         low, high = self._looked_up(state)[1][0]  # (d,) each
         return np.linspace(low, high, self.bins + 1, axis=1)
 
     # ---- what was learned ----
 
     def finish(self, fed: Federation, state: State) -> None:
+        """Set tables, quantiles, levels and correlations."""
         while state.stage != "done":  # a rehearsal may stop early, and wants to see every question
             state, _ = self.step(fed, state)
         assert state.sums is not None
@@ -348,4 +359,5 @@ class Describe(Estimator):
         return figures
 
     def __str__(self) -> str:
+        """Table one as text."""
         return tables.text(self) if hasattr(self, "table_") else repr(self)

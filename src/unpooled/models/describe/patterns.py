@@ -16,6 +16,8 @@ MOST = 250  # patterns followed: the most frequent ones
 
 @message("describe.Patterns")
 class Patterns(NamedTuple):
+    """Patterns of missing values found so far, with their rows."""
+
     columns: Int[Array, "c"]  # columns with missing values
     gone: Int[Array, "m a"]  # 1: missing, in the first a of them
     rows: Float[Array, "m"]

@@ -21,6 +21,8 @@ KEPT = 2**24  # numbers of a client up to which ordered copies of its columns ar
 
 @message("describe.Overview")
 class Overview(NamedTuple):
+    """Rows, and values that are not missing."""
+
     rows: Float[Array, "", ">=0 rows"]
     seen: Float[Array, "d", ">=0 rows"]  # values that are not missing
 
@@ -35,6 +37,8 @@ class Prefixes(NamedTuple):
 
 @message("describe.Cuts")
 class Cuts(NamedTuple):
+    """Thresholds of each list, and the patterns that are counted along."""
+
     levels: Float[Array, "k"]  # values of the grouping column
     list: Int[Array, "q"]  # slot times d plus column
     at: Float[Array, "q"]
@@ -43,17 +47,23 @@ class Cuts(NamedTuple):
 
 @message("describe.Below")
 class Below(NamedTuple):
+    """Rows at or below each threshold, and rows of each pattern."""
+
     rows: Float[Array, "q", ">=0 rows"]  # at or below each threshold
     patterns: Float[Array, "m b", ">=0 rows"]  # rows of each pattern, by how it goes on
 
 
 @message("describe.Slots")
 class Slots(NamedTuple):
+    """The groups that sums are asked for."""
+
     levels: Float[Array, "k"]
 
 
 @message("describe.Sums")
 class Sums(NamedTuple):
+    """Rows, values and sums of columns in each slot."""
+
     rows: Float[Array, "s", ">=0 rows"]
     seen: Float[Array, "s d", ">=0 rows"]
     x: Float[Array, "s d"]
@@ -61,6 +71,8 @@ class Sums(NamedTuple):
 
 @message("describe.Centres")
 class Centres(NamedTuple):
+    """Means about which second moments are taken, and levels to count."""
+
     levels: Float[Array, "k"]
     mean: Float[Array, "s d"]  # of each slot; the first is that of all rows
     column: Int[Array, "l"]  # the levels of all columns, one after the other: whose it is,
@@ -69,6 +81,8 @@ class Centres(NamedTuple):
 
 @message("describe.Moments")
 class Moments(NamedTuple):
+    """Second moments in each slot, and rows of each level."""
+
     x: Float[Array, "s d"]  # sums about the mean: what rounding left of it
     xx: Float[Array, "s d", ">=0"]
     level: Float[Array, "s l", ">=0 rows"]  # rows of each level
@@ -143,6 +157,7 @@ def pair_moments(centres: Centres, client: Client) -> PairMoments:
 
 
 def _below(cuts: Cuts, client: Client, by: int | None, digits: int, sites: Sequence[str] | None) -> Below:
+    """The counts of one client, from its sorted columns where they are small enough to keep."""
     counts = np.zeros(len(cuts.at))
     d = client.x.shape[-1]
     order = np.argsort(cuts.list, kind="stable")
@@ -223,6 +238,7 @@ def _membership(levels: np.ndarray, client: Client, by: int | None, sites: Seque
 
 
 def _sums(slots: Slots, client: Client, by: int | None, sites: Sequence[str] | None) -> Sums:
+    """The sums of one client."""
     x, w = _rows(client)
     share = _membership(slots.levels, client, by, sites).T * w  # (s, n)
     there = ~np.isnan(x)
@@ -230,6 +246,7 @@ def _sums(slots: Slots, client: Client, by: int | None, sites: Sequence[str] | N
 
 
 def _moments(centres: Centres, client: Client, by: int | None, sites: Sequence[str] | None) -> Moments:
+    """The second moments and counts of levels of one client."""
     x, w = _rows(client)
     share = _membership(centres.levels, client, by, sites).T * w
     there = ~np.isnan(x)
@@ -242,4 +259,5 @@ def _moments(centres: Centres, client: Client, by: int | None, sites: Sequence[s
 
 
 def _rows(client: Client) -> tuple[np.ndarray, np.ndarray]:
+    """The client's rows and weights as 64 bit floats."""
     return to_numpy(client.x).astype(np.float64, copy=False), to_numpy(client.w).astype(np.float64, copy=False)

@@ -22,6 +22,7 @@ def text(about: Any) -> str:
 
 
 def html(about: Any) -> str:
+    """Table one as an HTML table."""
     head, *body = cells(about)
     tags = lambda row, tag: "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in row)  # noqa: E731
     lines = [f"<tr>{_row_head(row[0])}{tags(row[1:], 'td')}</tr>" for row in body]
@@ -35,6 +36,7 @@ def _row_head(name: str) -> str:
 
 
 def frame(about: Any) -> Any:
+    """Table one as a pandas frame, one line per group and column."""
     import pandas as pd
 
     p = np.atleast_1d(np.asarray(about.probabilities, dtype=np.float64))
@@ -52,6 +54,7 @@ def slots(about: Any) -> dict[str, dict]:
 
 
 def _group(about: Any) -> str:
+    """How groups are called in the head of the table."""
     named = about.by if isinstance(about.by, str) or about.by is None else about.names_[int(about.by)]
     return f"{named} = "
 
@@ -67,6 +70,7 @@ def cells(about: Any) -> list[list[str]]:
 
 
 def _number_lines(about: Any, found: dict, j: int, name: str) -> list[list[str]]:
+    """Lines of a numeric column: mean, standard deviation and quantiles."""
     moments = [f"{_number(s['table']['mean'][j])} ({_number(s['table']['sd'][j])})" for s in found.values()]
     lines = [[f"{name}, mean (sd)", *moments]]
     for i, p in enumerate(np.atleast_1d(np.asarray(about.probabilities, dtype=np.float64))):
@@ -75,6 +79,7 @@ def _number_lines(about: Any, found: dict, j: int, name: str) -> list[list[str]]
 
 
 def _level_lines(about: Any, found: dict, name: str) -> list[list[str]]:
+    """Lines of a column with levels: rows and percent of each."""
     levels = [s["levels"][name] for s in found.values()]
     totals = [float(np.nansum(level["rows"])) + level["other"] for level in levels]
     lines = [[f"{name}, n (%)", *("" for _ in found)]]
@@ -99,12 +104,14 @@ def _level_name(about: Any, column: str, value: float) -> str:
 
 
 def _missing_line(found: dict, j: int) -> list[list[str]]:
+    """The line of missing values; nothing where none are missing."""
     gaps = [float(s["table"]["missing"][j]) for s in found.values()]
     shares = [_share(gap, s["rows"]) for gap, s in zip(gaps, found.values())]
     return [["  missing, n (%)", *shares]] if any(gap > 0 for gap in gaps) else []
 
 
 def _share(rows: float, total: float) -> str:
+    """Rows and percent, or that they are withheld."""
     if np.isnan(rows):
         return WITHHELD
     return f"{_number(rows)} ({100 * rows / total:.1f})" if total > 0 else _number(rows)
@@ -116,6 +123,7 @@ def plain(value: float) -> str:
 
 
 def _number(value: float) -> str:
+    """A number in four digits, or that it is withheld."""
     if np.isnan(value):
         return WITHHELD
     return plain(value) if float(value).is_integer() else f"{value:.4g}"

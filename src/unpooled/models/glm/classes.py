@@ -35,6 +35,8 @@ class Counts(NamedTuple):
 
 @message("glm.ClassCodeCounts")
 class CodeCounts(NamedTuple):
+    """Rows by label, where labels are small whole numbers."""
+
     n: Float[Array, "c", ">=0 rows"]  # rows labelled 0, 1, 2, ...
     others: Float[Array, "", ">=0"]  # rows labelled otherwise
 
@@ -50,6 +52,8 @@ class Point(NamedTuple):
 
 @message("glm.ClassCurvature")
 class Curvature(NamedTuple):
+    """Loss, score and second derivative of the log-loss at a point."""
+
     n: Float[Array, "", ">=0"]  # sum of w, those of classes included
     loss: Float[Array, ""]  # sum of -2 w log P(y | x)
     score: Float[Array, "m q"]
@@ -104,6 +108,7 @@ def _complete(client: Client, classes: Sequence) -> tuple[np.ndarray, np.ndarray
 
 
 def _design(mean: np.ndarray, x: np.ndarray, intercept: bool) -> np.ndarray:
+    """Centred columns, behind a column of ones where there is an intercept."""
     z = np.empty((*x.shape[:-1], x.shape[-1] + intercept))
     if intercept:
         z[..., 0] = 1.0
@@ -112,6 +117,7 @@ def _design(mean: np.ndarray, x: np.ndarray, intercept: bool) -> np.ndarray:
 
 
 def _sums(point: Point, z: np.ndarray, y: np.ndarray, w: np.ndarray) -> Curvature:
+    """The sums over some rows; `y` are the places of their classes."""
     eta = z @ point.coef.T  # (..., n, m)
     w = w * point.weight[y]
     log_p = log_probabilities(eta)  # (..., n, k)
@@ -160,6 +166,7 @@ def found(fed: Federation, given: Sequence | None) -> list:
 
 
 def _in_process(clients: Sequence[Client]) -> list:
+    """The classes that clients in this process have; measurements are refused."""
     for c in clients:
         if c.y is None:
             raise BadData(f"client {c.name!r} has no labels: requires y to be passed, but the target y is None")
@@ -173,6 +180,7 @@ def _in_process(clients: Sequence[Client]) -> list:
 
 
 def _counted(fed: Federation) -> list[int]:
+    """The classes found by one SUM, where labels are whole numbers."""
     total = fed.sum(code_counts, None)
     if total.others > 0:
         raise BadData(

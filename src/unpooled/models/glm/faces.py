@@ -76,6 +76,8 @@ class LinearRegression(GLM):
 
 @message("glm.ClassState")
 class State(NamedTuple):
+    """Classes, their counts and weights, and where Newton's method is."""
+
     classes: list
     seen: Counts
     weight: np.ndarray  # (k,) of each class
@@ -154,6 +156,7 @@ class LogisticRegression(ClassifierMixin, Estimator):
         self.random_state = random_state
 
     def check(self, fed: Federation) -> None:
+        """Refuse parameters that do not exist or do not go together."""
         one_of("penalty", self.penalty, ("l2", "l1", "elasticnet", None))
         above("C", self.C, 0)
         flag("fit_intercept", self.fit_intercept)
@@ -169,6 +172,7 @@ class LogisticRegression(ClassifierMixin, Estimator):
     # ---- rounds ----
 
     def init(self, fed: Federation, rng: np.random.Generator) -> State:
+        """Find the classes and count them, then start at their shares."""
         labels = questions.found(fed, self.classes)
         seen = tree.map(to_numpy, fed.sum(questions.counts.using(classes=labels), None))
         self._check_seen(seen, labels)
@@ -181,6 +185,7 @@ class LogisticRegression(ClassifierMixin, Estimator):
         return State(labels, seen, weight, newton.begin(coef.ravel()))
 
     def step(self, fed: Federation, state: State) -> tuple[State, Info]:
+        """One SUM of score and curvature, then a Newton step that is halved when it does not help."""
         coef = self._shaped(state)
         ask = questions.curvature.using(classes=state.classes, intercept=bool(self.fit_intercept))
         total = tree.map(to_numpy, fed.sum(ask, Point(self._mean(state), coef, state.weight)))
@@ -199,9 +204,11 @@ class LogisticRegression(ClassifierMixin, Estimator):
         return state._replace(path=path), info
 
     def done(self, state: State, history: list[Info]) -> bool:
+        """Whether the coefficients hardly move, or no step lowers the loss."""
         return state.path.moved < self.tol or state.path.halvings > MOST_HALVINGS
 
     def finish(self, fed: Federation, state: State) -> None:
+        """Set coefficients for columns that are not centred, and warn of a fit that did not converge."""
         self.converged_ = bool(state.path.moved < self.tol)
         if not self.converged_:
             text = f"LogisticRegression did not converge in max_iter={self.max_iter} rounds: raise max_iter or lower C"
@@ -235,6 +242,7 @@ class LogisticRegression(ClassifierMixin, Estimator):
         return self.classes_[best]
 
     def _eta(self, X: Any) -> np.ndarray:
+        """Linear predictors of rows, (n, m)."""
         check_is_fitted(self, "coef_")
         return rows_of(self, X, dtype=np.float64) @ self.coef_.T + self.intercept_
 
@@ -247,12 +255,15 @@ class LogisticRegression(ClassifierMixin, Estimator):
     # ---- parts of a round ----
 
     def _shaped(self, state: State) -> np.ndarray:
+        """The coefficients as one row per class, or one row for two classes."""
         return state.path.at.reshape(1 if len(state.classes) == 2 else len(state.classes), -1)
 
     def _mean(self, state: State) -> np.ndarray:
+        """What columns are centred by: their mean, or 0 without an intercept."""
         return state.seen.x / state.seen.n.sum() if self.fit_intercept else np.zeros_like(state.seen.x)
 
     def _weights(self, labels: list, n: np.ndarray) -> np.ndarray:
+        """The weight of each class."""
         if self.class_weight == "balanced":
             return n.sum() / (len(labels) * n)
         given = self.class_weight or {}
@@ -262,6 +273,7 @@ class LogisticRegression(ClassifierMixin, Estimator):
         return np.array([float(given.get(label, 1.0)) for label in labels])
 
     def _penalty(self, state: State, coef: np.ndarray) -> Penalty:
+        """Ridge and absolute penalties of every coefficient; the intercept has none."""
         share = {"l1": 1.0, "elasticnet": float(self.l1_ratio or 0.0)}.get(str(self.penalty), 0.0)
         each = np.full(coef.shape, 0.0 if self.penalty is None else 1 / self.C)
         if self.fit_intercept:
@@ -278,10 +290,12 @@ class LogisticRegression(ClassifierMixin, Estimator):
         return hessian + np.where(np.outer(unheld, unheld), alike, 0.0)
 
     def _names(self, fed: Federation, state: State) -> list[str]:
+        """Names of the coefficients, for messages."""
         given = fed.columns or [f"x{j}" for j in range(len(state.seen.x))]
         return [*(["intercept"] if self.fit_intercept else []), *map(str, given)]
 
     def _check_seen(self, seen: Counts, labels: list) -> None:
+        """Refuse missing values where they are not dropped, and classes without rows."""
         if seen.missing > 0 and self.missing == "refuse":
             text = f"{seen.missing:g} rows have missing values: use missing='drop' to leave them out"
             raise BadData(f"{text}, or fill them in first with MixtureImputer")

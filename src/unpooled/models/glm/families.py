@@ -49,6 +49,7 @@ class Terms(NamedTuple):
 
 
 def _density(eta: Array) -> Array:
+    """The standard normal density."""
     return np.exp(-0.5 * eta**2) / np.sqrt(2 * np.pi)
 
 
@@ -62,24 +63,29 @@ LINKS = {
 
 
 def _binomial_deviance(y: Array, mu: Array, alpha: float) -> Array:
+    """Deviance of shares y in [0, 1]."""
     lost = xlogy(y, np.maximum(mu, TINY)) + xlogy(1 - y, np.maximum(1 - mu, TINY))
     return 2 * (xlogy(y, y) + xlogy(1 - y, 1 - y) - lost)
 
 
 def _poisson_deviance(y: Array, mu: Array, alpha: float) -> Array:
+    """Deviance of counts."""
     return 2 * (xlogy(y, y / np.maximum(mu, TINY)) - (y - mu))
 
 
 def _gamma_deviance(y: Array, mu: Array, alpha: float) -> Array:
+    """Deviance of positive values."""
     return 2 * ((y - mu) / mu - np.log(y / mu))
 
 
 def _negative_binomial_deviance(y: Array, mu: Array, alpha: float) -> Array:
+    """Deviance of counts with variance mu + alpha mu^2."""
     beyond = (y + 1 / alpha) * np.log1p(alpha * (y - mu) / (1 + alpha * mu))
     return 2 * (xlogy(y, y / np.maximum(mu, TINY)) - beyond)
 
 
 def _is_count(y: Array) -> Array:
+    """Whether values are whole numbers of at least 0."""
     return (y >= 0) & (y == np.round(y))
 
 
@@ -263,6 +269,8 @@ def loglik(family: str, link: str, deviance: Any, best: Any, n: float, scale: An
 
 
 class AlphaTerms(NamedTuple):
+    """What each row says of the negative binomial's alpha."""
+
     loglik: Array  # (..., n)
     score: Array  # (..., n) d loglik / d log alpha
     curvature: Array  # (..., n) minus d2 loglik / d log alpha2

@@ -131,6 +131,7 @@ class GLM(GLMParts, RegressorMixin, Estimator):
     # ---- before any round ----
 
     def check(self, fed: Federation) -> None:
+        """Refuse parameters that do not exist or do not go together."""
         one_of("family", self.family, FAMILIES)
         one_of("link", self.link, (None, *FAMILIES[self.family].links))
         flag("fit_intercept", self.fit_intercept)
@@ -148,11 +149,13 @@ class GLM(GLMParts, RegressorMixin, Estimator):
         self._check_offset(fed)
 
     def _check_offset(self, fed: Federation) -> None:
+        """Refuse an offset column that clients in this process do not have."""
         index, clients = offset_index(self.offset, fed.columns), fed.here()
         if clients and index >= clients[0].x.shape[-1]:
             raise BadParameter(f"offset={index} is no column of {clients[0].x.shape[-1]}: columns are counted from 0")
 
     def _check_few_choices(self, fed: Federation) -> None:
+        """Refuse combinations for which there is no formula here."""
         if self._learns_alpha and self.alpha > 0:
             raise BadParameter("a penalty (alpha=) needs the negative binomial's own nb_alpha= to be given")
         if self.cov_type == "site" and len(fed.names) < 2:
@@ -163,12 +166,14 @@ class GLM(GLMParts, RegressorMixin, Estimator):
     # ---- rounds ----
 
     def init(self, fed: Federation, rng: np.random.Generator) -> State:
+        """One SUM of means and of rows that do not suit the family."""
         options = {"family": self.family, "offset": offset_index(self.offset, fed.columns)}
         seen = Look(*(np.asarray(to_numpy(a)) for a in fed.sum(questions.look.using(**options), None)))
         check_seen(self, seen, self._q(seen))
         return State(seen, newton.begin(self._null(seen)), False)
 
     def step(self, fed: Federation, state: State) -> tuple[State, Info]:
+        """One SUM of score and curvature, then a Newton step that is halved when it does not help."""
         if not state.started:
             return self._first_step(fed, state)
         total = self._numpy(fed.sum(questions.newton.using(**self._options(fed)), self._point(state)))
@@ -207,11 +212,13 @@ class GLM(GLMParts, RegressorMixin, Estimator):
         return State(state.seen, path, True), {"deviance": float(total.loss)}
 
     def done(self, state: State, history: list[Info]) -> bool:
+        """Whether the coefficients hardly move, or no step lowers the deviance."""
         return state.path.moved < self.tol or state.path.halvings > MOST_HALVINGS
 
     # ---- the end ----
 
     def finish(self, fed: Federation, state: State) -> None:
+        """One SUM at the optimum, for deviance, scale and standard errors."""
         path = state.path
         self.converged_ = bool(path.moved < self.tol)
         if not self.converged_:
@@ -224,6 +231,7 @@ class GLM(GLMParts, RegressorMixin, Estimator):
         self._describe_errors(fed, state, total, hessian)
 
     def _describe_fit(self, fed: Federation, state: State, total: Final, found: np.ndarray) -> None:
+        """Set coefficients, deviances and information criteria."""
         seen, first = state.seen, int(self.fit_intercept)
         n, q = float(total.step.n), self._q(seen)
         mean = self._mean(seen)
@@ -243,6 +251,7 @@ class GLM(GLMParts, RegressorMixin, Estimator):
         self.bic_ = -2 * self.loglik_ + parameters * float(np.log(n))
 
     def _describe_errors(self, fed: Federation, state: State, total: Final, hessian: np.ndarray) -> None:
+        """Set the covariance of the coefficients, for columns that are not centred."""
         q, first = self._q(state.seen), int(self.fit_intercept)
         cov = self._covariance(fed, state, total, hessian)
         self.nb_alpha_stderr_ = self.nb_alpha_ * float(np.sqrt(cov[q, q])) if self._learns_alpha else float("nan")
@@ -274,6 +283,7 @@ class GLM(GLMParts, RegressorMixin, Estimator):
         return correction * bread @ meat @ bread
 
     def _loglik(self, total: Final, n: float) -> float:
+        """The log-likelihood with all constants, as statsmodels has it."""
         if self._learns_alpha:
             return float(-0.5 * total.step.loss)
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -281,6 +291,7 @@ class GLM(GLMParts, RegressorMixin, Estimator):
             return float(families.loglik(self.family, self._link, *parts))
 
     def _warn(self, path: Path) -> None:
+        """Warn that the fit did not converge, and what to do."""
         why = "steps no longer lower the deviance" if path.halvings else f"the last change was {path.moved:.1e}"
         text = f"GLM did not converge in max_iter={self.max_iter} rounds ({why}): raise max_iter, or {self._penalise}"
         warnings.warn(text, ConvergenceWarning, stacklevel=6)

@@ -24,30 +24,40 @@ from unpooled.tree import Tree, message
 
 @message("glm.Looks")
 class Looks(NamedTuple):
+    """First looks of several fits; `held` are the rows that each leaves out."""
+
     held: Float[Array, "a", ">=0 rows"]
     parts: tuple[Look, ...]
 
 
 @message("glm.Curvatures")
 class Curvatures(NamedTuple):
+    """Newton sums of several fits; `held` are the rows that each leaves out."""
+
     held: Float[Array, "a", ">=0 rows"]
     parts: tuple[Curvature, ...]
 
 
 @message("glm.Finals")
 class Finals(NamedTuple):
+    """Last sums of several fits; `held` are the rows that each leaves out."""
+
     held: Float[Array, "a", ">=0 rows"]
     parts: tuple[Final, ...]
 
 
 @message("glm.ManyCounts")
 class ManyCounts(NamedTuple):
+    """Counts by class of several fits; `held` are the rows that each leaves out."""
+
     held: Float[Array, "a", ">=0 rows"]
     parts: tuple[Counts, ...]
 
 
 @message("glm.ClassCurvatures")
 class ClassCurvatures(NamedTuple):
+    """Newton sums of several classifiers; `held` are the rows that each leaves out."""
+
     held: Float[Array, "a", ">=0 rows"]
     parts: tuple[ClassCurvature, ...]
 

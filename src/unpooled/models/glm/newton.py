@@ -26,10 +26,12 @@ class Penalty(NamedTuple):
     absolute: np.ndarray  # (q,)
 
     def value(self, coef: np.ndarray) -> float:
+        """The penalty at these coefficients."""
         return float(0.5 * (self.ridge * coef**2).sum() + (self.absolute * np.abs(coef)).sum())
 
     @property
     def any(self) -> bool:
+        """Whether anything is penalised."""
         return bool(self.ridge.any() or self.absolute.any())
 
 
@@ -47,6 +49,7 @@ class Path(NamedTuple):
 
 
 def begin(at: np.ndarray) -> Path:
+    """The path of Newton's method before its first step."""
     return Path(at, at, float(np.inf), 0.0, 0, np.zeros((len(at), len(at))), float(np.inf))
 
 
@@ -158,6 +161,7 @@ def rounding(gram: np.ndarray, mean: np.ndarray, intercept: bool) -> np.ndarray:
 
 
 def _dependent(name: str, others: list[str]) -> str:
+    """The sentence that says which columns determine a column."""
     if not others:
         return f"column {name!r} is 0 in every row"
     if others == ["intercept"]:

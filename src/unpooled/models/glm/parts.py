@@ -21,6 +21,8 @@ from unpooled.tree import message
 
 @message("glm.State")
 class State(NamedTuple):
+    """What the first look found, and where Newton's method is."""
+
     seen: Look
     path: Path
     started: bool
@@ -36,10 +38,12 @@ class GLMParts(FittedGLM):
 
     @property
     def _learns_alpha(self) -> bool:
+        """Whether the negative binomial's alpha is estimated."""
         return self.family == "negative_binomial" and self.nb_alpha is None
 
     @property
     def _may_separate(self) -> bool:
+        """Whether rows can make coefficients grow without bound."""
         return self.family in ("binomial", "poisson", "negative_binomial")
 
     def _q(self, seen: Look) -> int:
@@ -47,12 +51,14 @@ class GLMParts(FittedGLM):
         return len(seen.x) + int(self.fit_intercept)
 
     def _names(self, fed: Federation, seen: Look) -> list[str]:
+        """Names of the coefficients."""
         offset = offset_index(self.offset, fed.columns)
         given = fed.columns or [f"x{j}" for j in range(len(seen.x) + (offset >= 0))]
         columns = [str(c) for j, c in enumerate(given) if j != offset]
         return ["intercept", *columns] if self.fit_intercept else columns
 
     def _options(self, fed: Federation) -> dict[str, Any]:
+        """Options of the questions."""
         return {
             "family": self.family,
             "link": self._link,
@@ -62,6 +68,7 @@ class GLMParts(FittedGLM):
         }
 
     def _mean(self, seen: Look) -> np.ndarray:
+        """What columns are centred by: their mean, or 0 without an intercept."""
         return seen.x / seen.n if self.fit_intercept else np.zeros_like(seen.x)
 
     def _null(self, seen: Look) -> np.ndarray:
@@ -76,15 +83,18 @@ class GLMParts(FittedGLM):
         return at
 
     def _alpha(self, at: np.ndarray) -> float:
+        """The negative binomial's alpha at this point."""
         if self._learns_alpha:
             return float(np.exp(at[-1]))
         return 1.0 if self.nb_alpha is None else float(self.nb_alpha)
 
     def _point(self, state: State) -> Point:
+        """What goes down: means, coefficients and alpha."""
         at, seen = state.path.at, state.seen
         return Point(self._mean(seen), at[: self._q(seen)], seen.y / seen.n, np.asarray(self._alpha(at)))
 
     def _penalty(self, seen: Look) -> Penalty:
+        """Ridge and absolute penalties; intercept and alpha have none."""
         free = np.zeros(int(self.fit_intercept))
         each = np.full(len(seen.x), float(seen.n) * self.alpha)
         more = np.zeros(int(self._learns_alpha))
@@ -106,6 +116,7 @@ class GLMParts(FittedGLM):
         return float(total.hessian[0])  # the curvature of all rows together
 
     def _numpy(self, total: Curvature) -> Curvature:
+        """The total as NumPy arrays."""
         return tree.map(to_numpy, total)
 
     def _positive(self, total: Curvature) -> np.ndarray:

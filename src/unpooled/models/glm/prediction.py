@@ -91,6 +91,7 @@ class FittedGLM:
         return np.column_stack([self._all_coef(), errors, self.pvalues(), self.conf_int(coverage)])
 
     def _design(self, X: Any) -> tuple[np.ndarray, np.ndarray | float]:
+        """The columns with their intercept, and the offset of each row."""
         check_is_fitted(self, "coef_")
         x = rows_of(self, X, dtype=np.float64)
         j = self.offset_index_
@@ -99,6 +100,7 @@ class FittedGLM:
         return (np.column_stack([np.ones(len(x)), x]) if self.fit_intercept else x), shift
 
     def _all_coef(self) -> np.ndarray:
+        """The intercept, where there is one, and the coefficients."""
         return np.concatenate([[self.intercept_], self.coef_]) if self.fit_intercept else self.coef_
 
     def scoring(self) -> tuple[dict[str, Any], np.ndarray, float, float]:
@@ -109,10 +111,12 @@ class FittedGLM:
 
     @property
     def _link(self) -> str:
+        """The link that was given, or the family's usual one."""
         return self.link or FAMILIES[self.family].link
 
 
 def _quantile(coverage: float) -> float:
+    """The normal quantile of a two-sided interval."""
     if not (is_number(coverage) and 0 < coverage < 1):
         raise BadParameter(f"coverage={coverage!r} must be a number between 0 and 1")
     return float(norm.ppf(0.5 + 0.5 * coverage))

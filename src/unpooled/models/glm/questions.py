@@ -74,6 +74,8 @@ class Meat(NamedTuple):
 
 
 class Rows(NamedTuple):
+    """A client's rows as a GLM sees them."""
+
     x: np.ndarray  # (..., n, p)
     y: np.ndarray  # (..., n)
     w: np.ndarray  # (..., n); 0 for padding and rows with missing values
@@ -222,6 +224,7 @@ def _blocks(point: Point, client: Client, offset: int, intercept: bool) -> Itera
 
 
 def _design(point: Point, x: np.ndarray, w: np.ndarray, intercept: bool) -> Design:
+    """Centred columns; rows of weight 0 are 0."""
     z = x - point.mean
     if w.min(initial=1.0) == 0:
         z *= (w > 0)[..., None]
@@ -232,6 +235,7 @@ def _design(point: Point, x: np.ndarray, w: np.ndarray, intercept: bool) -> Desi
 
 
 def _curvature(point: Point, block: tuple, family: str, link: str, learn_alpha: bool) -> Curvature:
+    """The sums over one block of rows, with those of alpha where it is estimated."""
     z, y, w, shift = block
     eta = z.eta(point.coef) + shift
     rows = families.terms(family, link, eta, y, float(point.alpha))
@@ -269,6 +273,7 @@ def _outside(w: np.ndarray, rows: families.Terms) -> np.ndarray:
 
 
 def _count(which: np.ndarray) -> np.ndarray:
+    """How many rows, as a float that can be added up."""
     return np.asarray(which.sum(-1), dtype=np.float64)
 
 
@@ -280,4 +285,5 @@ def _total(parts: Sequence) -> Any:
 
 
 def _packed(sums: Curvature) -> Curvature:
+    """The sums with the second derivative as a triangle."""
     return sums._replace(hessian=pack_triangle(sums.hessian))

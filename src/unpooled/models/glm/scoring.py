@@ -88,6 +88,7 @@ def _losses(fitted: Fitted, how: dict[str, Any], x: np.ndarray, client: Client, 
 
 
 def _class_losses(eta: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Log-loss and error of each row, (n, 2)."""
     log_p = log_probabilities(eta)
     log_loss = -np.take_along_axis(log_p, y[:, None], 1)[:, 0]
     return np.stack([log_loss, (log_p.argmax(1) != y).astype(np.float64)], 1)

@@ -25,6 +25,7 @@ def table(title: str, head: Mapping[str, str], names: Sequence[str], rows: np.nd
 
 
 def _numbers(estimate: float, error: float, p: float, low: float, high: float) -> str:
+    """One line of the table: estimate, error, z, p and interval."""
     z = estimate / error
     return f"{estimate:>13.6g}{error:>13.4g}{z:>13.2f}{p:>13.3g}{low:>13.6g}{high:>13.6g}"
 

@@ -23,6 +23,8 @@ CELLS = 1_000  # cells of like many patients above that
 
 @message("survival.Scoring")
 class Scoring(NamedTuple):
+    """Coefficients, and scores at which patients are counted."""
+
     coef: Float[Array, "k"]
     scale: Scale
     at: Float[Array, "q"]
@@ -30,6 +32,8 @@ class Scoring(NamedTuple):
 
 @message("survival.Table")
 class Table(NamedTuple):
+    """Coefficients, steps of time and cells of score."""
+
     coef: Float[Array, "k"]
     scale: Scale
     starts: Float[Array, "g"]
@@ -38,6 +42,8 @@ class Table(NamedTuple):
 
 @message("survival.Leaving")
 class Leaving(NamedTuple):
+    """Patients who die or are censored, by step of time and cell of score."""
+
     died: Float[Array, "g s", ">=0 rows"]
     censored: Float[Array, "g s", ">=0 rows"]
 

@@ -40,6 +40,8 @@ AUTO = 0.1  # penalizer from which the search for the most probable one starts
 
 @message("survival.CoxState")
 class State(NamedTuple):
+    """Coefficients and likelihood between two Newton steps."""
+
     setting: Setting
     coef: np.ndarray  # (k,) of standardised covariates
     ridge: float  # the penalty is ridge / 2 times the sum of squared coefficients
@@ -172,6 +174,7 @@ class Cox(CoxFace):
         self.random_state = random_state
 
     def check(self, fed: Federation) -> None:
+        """Refuse parameters that do not exist or do not go together."""
         check_survival(fed, self)
         one_of("ties", self.ties, ("efron", "breslow"))
         one_of("strata", self.strata, (None, "site"))
@@ -192,6 +195,7 @@ class Cox(CoxFace):
     # ---- the start ----
 
     def init(self, fed: Federation, rng: np.random.Generator) -> State:
+        """Means, steps of time and the likelihood at coefficients 0."""
         fed, how = Steady(fed), self._how(fed)
         first = fed.sum(look.using(columns=how.columns), None)
         check_look(first, self.missing)
@@ -211,11 +215,13 @@ class Cox(CoxFace):
         return state
 
     def _how(self, fed: Federation) -> How:
+        """Which columns are time and event, how ties are treated, and whether sites are strata."""
         return How(columns_of(fed, self, True), self.ties, self.strata)
 
     # ---- Newton's steps ----
 
     def step(self, fed: Federation, state: State) -> tuple[State, dict]:
+        """A Newton step, halved until the penalised likelihood does not fall."""
         fed, share = Steady(fed, state.setting.absent), 1.0
         before = state.penalised(state.loglik, state.coef)
         for _ in range(HALVINGS):
@@ -231,6 +237,7 @@ class Cox(CoxFace):
         return state, {"loglik": now / state.setting.rows, "step": state.size}
 
     def done(self, state: State, history: list) -> bool:
+        """Whether the last step was short in standard errors."""
         return state.size < self.tol
 
     def _directed(self, fed: Federation, state: State, here: Value) -> State:
@@ -264,6 +271,7 @@ class Cox(CoxFace):
     # ---- what was learned ----
 
     def finish(self, fed: Federation, state: State) -> None:
+        """Set coefficients in the covariates' units, their errors, the baseline and the concordance."""
         fed, setting = Steady(fed, state.setting.absent), state.setting
         how, k = self._how(fed), len(state.coef)
         names = cox_start.covariates(fed, how.columns, k)
@@ -281,6 +289,7 @@ class Cox(CoxFace):
         self._warn(state, names)
 
     def _finish_errors(self, fed: Federation, how: How, state: State, here: Value | None) -> None:
+        """Set standard errors, by site where they are robust, p-values and intervals."""
         inverse = np.linalg.pinv(state.information, hermitian=True)
         if self.robust == "site":
             products = likelihood.products_by_site(fed, how, state.setting, state.coef, here)
@@ -294,6 +303,7 @@ class Cox(CoxFace):
         self.confidence_interval_ = np.stack([self.coef_ - away, self.coef_ + away], 1)
 
     def _finish_baseline(self, setting: Setting, here: Value | None) -> None:
+        """Set the cumulative baseline hazard; stratified fits have none in common."""
         self.baseline_times_ = self.baseline_cumulative_hazard_ = None
         if self.baseline and here is not None and here.sums is not None:
             at_risk = here.sums.r[::-1].cumsum()[::-1]
@@ -301,6 +311,7 @@ class Cox(CoxFace):
             self.baseline_cumulative_hazard_ = np.cumsum(setting.died_weight / at_risk)
 
     def _finish_concordance(self, fed: Federation, how: How, state: State) -> None:
+        """Set Harrell's concordance and how far rounding of scores may have moved it."""
         self.concordance_ = self.concordance_error_ = None
         if not self.concordance:
             return
@@ -315,6 +326,7 @@ class Cox(CoxFace):
         self.concordance_error_ = 0.0 if exact or not found.all else found.same / 2 / found.all
 
     def _warn(self, state: State, names: list[str]) -> None:
+        """Warn of coefficients without a finite optimum, and of a fit that did not converge."""
         endless = _endless(state)
         if len(endless):
             text = f"{called(names, endless)} tells events apart so well that no finite coefficient is best"

@@ -69,9 +69,11 @@ class CoxFace(Estimator):
         return "\n".join(lines)
 
     def _labels(self) -> list[str]:
+        """Names of the covariates, numbers where they have none."""
         return self.columns_ or [str(j) for j in range(len(self.coef_))]
 
     def _table(self) -> dict[str, np.ndarray]:
+        """The columns of the table of results."""
         low, high = np.exp(self.confidence_interval_).T
         return {
             "coef": self.coef_, "stderr": self.stderr_, "hazard ratio": self.hazard_ratio_, "lower": low, "upper": high,

@@ -72,9 +72,11 @@ def products_by_site(fed: Federation, how: How, setting: Setting, coef: np.ndarr
 
 
 def _at(how: How, setting: Setting, coef: np.ndarray) -> At:
+    """What goes down with a question at these coefficients."""
     tied = partial_likelihood.tied(setting.deaths, how.ties)
     return At(coef, setting.scale, setting.starts, tied)
 
 
 def _hazard(how: How, setting: Setting, coef: np.ndarray, terms: Terms) -> Hazard:
+    """What goes down with the question for the second derivative."""
     return Hazard(_at(how, setting, coef), np.cumsum(terms.hazard), terms.relief)

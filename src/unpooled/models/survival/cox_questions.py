@@ -21,6 +21,8 @@ SCORE_DECIMALS = 10  # scores are rounded so, that equal rows have equal scores 
 
 @message("survival.Centred")
 class Centred(NamedTuple):
+    """Means of covariates and steps of time."""
+
     mean: Float[Array, "k"]
     starts: Float[Array, "g"]
 
@@ -38,6 +40,8 @@ class Start(NamedTuple):
 
 @message("survival.Scale")
 class Scale(NamedTuple):
+    """Means and standard deviations of covariates."""
+
     mean: Float[Array, "k"]
     scale: Float[Array, "k"]
 
@@ -65,6 +69,8 @@ class RiskSums(NamedTuple):
 
 @message("survival.Hazard")
 class Hazard(NamedTuple):
+    """The hazard up to each step, at some coefficients."""
+
     at: At
     cumulated: Float[Array, "g"]  # hazard up to each step
     relief: Float[Array, "g"]  # less for those who die in it
@@ -72,6 +78,8 @@ class Hazard(NamedTuple):
 
 @message("survival.Curvature")
 class Curvature(NamedTuple):
+    """The second derivative of the partial likelihood."""
+
     zz: Float[Array, "t"]  # the upper triangle, row by row
 
 
@@ -87,6 +95,8 @@ class Means(NamedTuple):
 
 @message("survival.SiteAt")
 class SiteAt(NamedTuple):
+    """Coefficients, for sums within each site."""
+
     coef: Float[Array, "k"]
     scale: Scale
 
@@ -102,11 +112,15 @@ class SiteTerms(NamedTuple):
 
 @message("survival.SiteStart")
 class SiteStart(NamedTuple):
+    """Spread of covariates within sites."""
+
     xx: Float[Array, "k", ">=0"]
 
 
 @message("survival.SitePairs")
 class SitePairs(NamedTuple):
+    """Pairs of patients of one site: in the right order, tied, and all."""
+
     right: Float[Array, "", ">=0"]
     same: Float[Array, "", ">=0"]
     all: Float[Array, "", ">=0"]
@@ -202,6 +216,7 @@ def site_pairs(at: SiteAt, client: Client, *, columns: dict) -> SitePairs:
 
 
 def _site_terms(at: SiteAt, rows: Rows, ties: str) -> tuple[float, np.ndarray, np.ndarray]:
+    """Log-likelihood, gradient and second derivative of one site's own partial likelihood."""
     k = len(at.coef)
     if not rows.died.any():
         return 0.0, np.zeros(k), np.zeros((k, k))
@@ -226,10 +241,12 @@ def scores(rows: Rows, scale: Scale, coef: np.ndarray) -> np.ndarray:
 
 
 def _standard(rows: Rows, scale: Scale) -> np.ndarray:
+    """Standardised covariates."""
     return (rows.x - scale.mean) / scale.scale
 
 
 def _triangle(a: np.ndarray) -> np.ndarray:
+    """The upper triangle of a matrix, row by row."""
     return a[np.triu_indices(len(a))]
 
 

@@ -24,6 +24,8 @@ from unpooled.tree import message
 
 @message("survival.Steps")
 class Steps(NamedTuple):
+    """Steps of time and values of the grouping column."""
+
     starts: Float[Array, "g"]
     levels: Float[Array, "k"]  # values of the grouping column
 
@@ -39,6 +41,8 @@ class Exits(NamedTuple):
 
 @message("survival.KaplanMeierState")
 class State(NamedTuple):
+    """Steps of time, and what was counted in them."""
+
     absent: int | None  # clients that did not answer: the others have to stay
     steps: Steps
     exits: Exits | None  # None before the one round
@@ -58,6 +62,7 @@ def exits(steps: Steps, client: Client, *, columns: dict) -> Exits:
 
 
 def _table(step: np.ndarray, group: np.ndarray, w: np.ndarray, g: int, k: int) -> np.ndarray:
+    """Rows by step of time and group."""
     return np.bincount(step * k + group, w, g * k).reshape(g, k).astype(np.float64)
 
 
@@ -145,12 +150,14 @@ class KaplanMeier(Estimator):
         self.random_state = random_state
 
     def check(self, fed: Federation) -> None:
+        """Refuse parameters that do not exist or do not go together."""
         check_survival(fed, self)
         at_least("min_count", self.min_count, 1)
         within("coverage", self.coverage, 0, 1, "the share of intervals that hold the truth")
         one_of("intervals", self.intervals, ("log-log", "plain"))
 
     def init(self, fed: Federation, rng: np.random.Generator) -> State:
+        """A first look, then the steps of time and the groups."""
         steady, columns = Steady(fed), columns_of(fed, self, False)
         first = steady.sum(look.using(columns=columns), None)
         check_look(first, self.missing)
@@ -159,6 +166,7 @@ class KaplanMeier(Estimator):
         return State(steady.absent, Steps(starts, levels), None)
 
     def step(self, fed: Federation, state: State) -> tuple[State, dict]:
+        """One SUM of deaths and censored patients; steps of few patients are joined."""
         up = Steady(fed, state.absent).sum(exits.using(columns=columns_of(fed, self, False)), state.steps)
         died, censored, early = (to_numpy(a) for a in up)
         if self.min_count > 1:
@@ -168,6 +176,7 @@ class KaplanMeier(Estimator):
         return State(state.absent, state.steps, Exits(died, censored, early)), {"events": float(died.sum())}
 
     def finish(self, fed: Federation, state: State) -> None:
+        """Set curves, intervals, medians and the log-rank test."""
         assert state.exits is not None
         self.times_, self.groups_ = state.steps.starts, state.steps.levels
         self.events_, self.censored_ = state.exits.died.T, state.exits.censored.T
@@ -180,6 +189,7 @@ class KaplanMeier(Estimator):
         self.logrank_ = _logrank(self.events_, self.at_risk_) if len(self.groups_) > 1 else None
 
     def _interval(self) -> tuple[np.ndarray, np.ndarray]:
+        """Greenwood's intervals, plain or of the log-log transform."""
         z = float(norm.ppf(0.5 + self.coverage / 2))
         s = self.survival_
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -193,6 +203,7 @@ class KaplanMeier(Estimator):
         return lower, upper
 
     def _medians(self) -> np.ndarray:
+        """The first time at which half of a group has died, inf where that never happens."""
         reached = self.survival_ <= 0.5
         return np.where(reached.any(1), self.times_[reached.argmax(1)], np.inf)
 
@@ -221,6 +232,7 @@ class KaplanMeier(Estimator):
         return pd.DataFrame({"group": np.repeat(self.groups_, g), "time": np.tile(self.times_, k), **body})
 
     def __sklearn_is_fitted__(self) -> bool:
+        """Whether curves have been estimated."""
         return hasattr(self, "survival_")
 
 

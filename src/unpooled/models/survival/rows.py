@@ -65,6 +65,7 @@ def survival_rows(client: Client, columns: dict) -> Rows:
 
 
 def _complete(x: np.ndarray, *columns: np.ndarray) -> np.ndarray:
+    """Which rows have no missing value."""
     return ~(np.isnan(x).any(1) | np.isnan(np.stack(columns)).any(0))
 
 
@@ -87,6 +88,7 @@ def _all_die(y: np.ndarray | None, columns: dict) -> bool:
 
 
 def _column(x: np.ndarray, y: np.ndarray | None, index: int | None, place: int, name: str) -> np.ndarray:
+    """A column by its place in x, or by its place in y."""
     if index is not None:
         return x[:, index]
     if y is None or y.shape[1] <= place:
@@ -124,6 +126,7 @@ def check_survival(fed: Federation, model: Any) -> None:
 
 
 def _check_times(times: Any) -> None:
+    """Refuse steps of time that do not rise."""
     if times is None:
         return
     try:

@@ -26,12 +26,16 @@ MOST_GROUPS = 50
 
 @message("survival.Thresholds")
 class Thresholds(NamedTuple):
+    """Times at which patients are counted, and for which list each is."""
+
     list: Int[Array, "q"]
     at: Float[Array, "q"]
 
 
 @message("survival.Counts")
 class Counts(NamedTuple):
+    """Patients at or below each threshold."""
+
     rows: Float[Array, "q", ">=0 rows"]
 
 
@@ -63,6 +67,7 @@ def levels(fed: Federation, columns: dict, rows: float) -> np.ndarray:
 
 
 def _searched(fed: Federation, columns: dict, search: searching.Ranges, most: int) -> searching.Ranges:
+    """Ask for counts at thresholds until every different value is found."""
     ask = below.using(columns=columns)
     count = lambda lists, at: to_numpy(fed.sum(ask, Thresholds(lists, at)).rows)  # noqa: E731
     while searching.is_open(search).any():
@@ -73,6 +78,7 @@ def _searched(fed: Federation, columns: dict, search: searching.Ranges, most: in
 
 
 def _refuse(search: searching.Ranges, most: int) -> None:
+    """Refuse too many groups or too many different times."""
     if search.list[0] == GROUPS:
         raise BadParameter(f"by= has more than {most} different values: name a column of few groups")
     raise BadData(
@@ -94,4 +100,5 @@ def join(counts: np.ndarray, least: float) -> np.ndarray:
 
 
 def _enough(counts: np.ndarray, least: float) -> bool:
+    """Whether no count is between 0 and `least`."""
     return bool(((counts == 0) | (counts >= least)).all())
