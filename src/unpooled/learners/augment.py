@@ -60,6 +60,7 @@ def moved(x: Array, moves: Array) -> Array:
 
 
 def _inside(places: Array, side: int) -> Array:
+    """Which places lie within an image of this side."""
     return (places >= 0) & (places < side)
 
 

@@ -29,6 +29,8 @@ MAX_BAND = 2**19  # entries of a band above which the products with zeros cost m
 
 @message("learners.Convolution")
 class Convolution(NamedTuple):
+    """Stride and pooling of one convolution."""
+
     stride: tuple[int, int]
     pool: int  # side of the max-pooling windows that follow; 1 is no pooling
 
@@ -48,6 +50,7 @@ def plain(module: nn.Module, inputs: int) -> list[Any] | None:
 
 
 def _supported(layer: nn.Module) -> bool:
+    """Whether this file can compute the layer."""
     if isinstance(layer, nn.Conv2d):
         return layer.groups == 1 and layer.dilation == (1, 1) and layer.padding == (0, 0) and layer.bias is not None
     if isinstance(layer, nn.MaxPool2d):
@@ -60,6 +63,7 @@ def _supported(layer: nn.Module) -> bool:
 
 
 def _band_size(layer: nn.Conv2d, before: Sequence[int], after: Sequence[int]) -> int:
+    """Numbers in the banded matrix of one layer."""
     return layer.kernel_size[0] * before[1] * before[3] * after[1] * after[3]
 
 
@@ -172,6 +176,7 @@ class _Convolution(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, plan: _Plan) -> Tensor:
+        """Patches times the banded weights, then the largest of every pooling window."""
         patches = _patches(x, plan)  # (g, b * tall * pool, columns)
         band = _band(weight, bias, plan, patches.shape[-1])  # (g, columns, pool * across * n)
         out = torch.bmm(patches, band).view(*x.shape[:2], plan.tall, plan.pool**2, -1)
@@ -188,6 +193,7 @@ class _Convolution(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        """Gradients of inputs, weights and biases, by the same products."""
         patches, band, largest = ctx.saved_tensors
         plan = ctx.plan
         delta = grads[0].flatten(3)[..., None, :]  # (g, b, tall, 1, across * n)
@@ -249,5 +255,6 @@ def _copy(into: Tensor, a: Tensor) -> None:
 
 
 def _by_fours(a: Tensor) -> bool:
+    """Whether the memory of a tensor is aligned for the fastest products."""
     whole = a.shape[-1] % 4 == a.storage_offset() % 4 == 0 and all(step % 4 == 0 for step in a.stride()[:-1])
     return a.dtype == torch.float32 and a.stride(-1) == 1 and whole

@@ -40,6 +40,7 @@ def supported(module: nn.Module) -> bool:
 
 
 def _supported(layer: nn.Module) -> bool:
+    """Whether this file can compute the layer."""
     if isinstance(layer, nn.Conv2d):
         mixes_all_or_none = layer.groups == 1 or layer.groups == layer.in_channels == layer.out_channels
         return mixes_all_or_none and layer.dilation == (1, 1) and isinstance(layer.padding, tuple)
@@ -74,10 +75,12 @@ def scores(module: nn.Module, weights: Sequence[Tensor], x: Tensor) -> Tensor:
 
 @cache
 def _compiled() -> Callable[[nn.Module, tuple[Tensor, ...], Tensor], Tensor]:
+    """The scores of a stack of networks, compiled once per shape."""
     return torch.compile(_channels_last_scores, dynamic=False)
 
 
 def _channels_last_scores(module: nn.Module, weights: tuple[Tensor, ...], x: Tensor) -> Tensor:
+    """Scores in the memory layout that compiled convolutions are fastest in."""
     return _evaluate(module, iter(weights), x, len(x), channels_last=True).float()
 
 
@@ -148,6 +151,7 @@ def in_blocks(work: Callable[..., Tensor], few: int, *arrays: Tensor) -> Tensor:
 
 
 def _padded(work: Callable[..., Tensor], *arrays: Tensor) -> Tensor:
+    """Do the work for a power of two of clients, so that few shapes occur, and keep those asked for."""
     clients = len(arrays[0])
     short = 2 ** (clients - 1).bit_length() - clients
     if short:

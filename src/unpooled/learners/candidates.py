@@ -70,6 +70,7 @@ class Features(NamedTuple):
     axes: np.ndarray  # (r, a), or (r, 0) for none
 
     def of(self, raw: np.ndarray) -> np.ndarray:  # (n, a + 1)
+        """Standardised features on their axes, and a column of ones."""
         z = (raw - self.centre) / self.scale
         z = z @ self.axes if self.axes.shape[1] else z
         return np.concatenate([z, np.ones((len(z), 1))], 1)

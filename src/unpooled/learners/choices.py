@@ -148,9 +148,11 @@ class LearnerChoices(Adapting):
 
 
 def _compared(own: Mapping[str, np.ndarray]) -> dict[str, float]:
+    """A client's held-out losses: alone, shared, and of what it keeps."""
     alone, shared, kept = map(float, own["kept_losses"])
     return {"alone": alone, "shared": shared, "kept": kept, "rows": float(own["kept_rows"])}
 
 
 def _picked(state: Mapping[str, Any], keys: Sequence[str]) -> dict[str, np.ndarray]:
+    """Some entries of a client's state as arrays."""
     return {key: to_numpy(state[key]) for key in keys if key in state}

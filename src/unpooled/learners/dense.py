@@ -21,6 +21,7 @@ class Dense:
     local: tuple[int, ...] = ()  # indices of parameters that never leave a client: none
 
     def __init__(self, inputs: int, classes: int, hidden: tuple[int, ...] = ()):
+        """Layers from inputs over hidden widths to classes."""
         self.shapes = [(b, a + 1) for a, b in pairwise((inputs, *hidden, classes))]
         self.size = self.trained = sum(a * b for a, b in self.shapes)
 
@@ -78,6 +79,7 @@ class Logistic(Dense):
     """Linear learners of two classes. The softmax of two scores is the sigmoid of their difference: half the work."""
 
     def __init__(self, inputs: int):
+        """A linear learner of two classes."""
         super().__init__(inputs, 2)
 
     def margins(self, theta: Array, x: Array) -> Array:
@@ -92,6 +94,7 @@ class Logistic(Dense):
         return namespace(x).stack([0 * margins, margins], -2)
 
     def gradient(self, theta: Array, x: Array, y: Array, s: Array) -> Array:
+        """The gradient of the weighted log-loss, of both classes' scores."""
         h = self.margins(theta, x)
         p = 0.5 * namespace(h).tanh(0.5 * h) + 0.5  # unlike exp(-h), tanh never overflows
         g = _outer((p - like(y, h)[..., None, :]) * _t(s), _t(x))
@@ -99,6 +102,7 @@ class Logistic(Dense):
 
 
 def _t(a: Array) -> Array:
+    """The last two axes swapped."""
     return namespace(a).swapaxes(a, -1, -2)
 
 

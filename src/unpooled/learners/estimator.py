@@ -236,6 +236,7 @@ class LearnerEstimator(LearnerChoices):
     # ---- the learning rate ----
 
     def _start(self, fed: Federation) -> Moment:
+        """The first moment; with lr="auto" its state is wrapped in the search for a rate."""
         moment = super()._start(fed)
         searched = self.lr == "auto" and hasattr(moment.state, "trainer") and not isinstance(moment.state, exact.Path)
         return moment._replace(state=search.begin(moment.state)) if searched and self.searches else moment
@@ -246,6 +247,7 @@ class LearnerEstimator(LearnerChoices):
         return True
 
     def _next(self, fed: Federation, before: Moment) -> Moment:
+        """One round, after which the search keeps it or goes back to a smaller rate."""
         if not isinstance(before.state, search.Search):
             return super()._next(fed, before)
         after = super()._next(fed, before._replace(state=before.state.inner))
@@ -269,6 +271,7 @@ class LearnerEstimator(LearnerChoices):
         return state
 
     def _warn_unless_converged(self) -> None:
+        """Warn of a run that was still improving when it reached max_iter."""
         if not self.converged_:
             text = f"{type(self).__name__} still improved after max_iter={self.max_iter} rounds: raise max_iter, or tol"
             warnings.warn(text, ConvergenceWarning, stacklevel=5)

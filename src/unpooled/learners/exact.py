@@ -38,6 +38,8 @@ SUFFICIENT = 1e-4  # share of the predicted gain that a step of L-BFGS must brin
 
 @message("learners.ColumnSums")
 class ColumnSums(NamedTuple):
+    """Rows and sums of columns."""
+
     n: Float[Array, "", ">=0 rows"]
     x: Float[Array, "d"]  # sum of w x
 
@@ -52,6 +54,8 @@ class Linear(NamedTuple):
 
 @message("learners.Slope")
 class Slope(NamedTuple):
+    """Log-likelihood and gradient."""
+
     n: Float[Array, "", ">=0 rows"]
     loglik: Float[Array, ""]
     gradient: Float[Array, "q"]
@@ -59,6 +63,8 @@ class Slope(NamedTuple):
 
 @message("learners.Curvature")
 class Curvature(NamedTuple):
+    """Log-likelihood, gradient and second derivatives."""
+
     n: Float[Array, "", ">=0 rows"]
     loglik: Float[Array, ""]
     gradient: Float[Array, "q"]
@@ -85,6 +91,8 @@ class PartCurvature(NamedTuple):
 
 @message("learners.SecondMoments")
 class SecondMoments(NamedTuple):
+    """Second moments of the columns about a centre."""
+
     xx: Float[Array, "t"]  # packed triangle of the sum of (x - centre, 1)(x - centre, 1)', or its diagonal
 
 

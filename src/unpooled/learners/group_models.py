@@ -23,6 +23,8 @@ GROUP = "input_group"  # key of a client's state
 
 @message("learners.GroupWeights")
 class GroupWeights(NamedTuple):
+    """Which learner the clients of each group use most."""
+
     rows: Float[Array, "g k", ">=0 rows"]  # rows of the clients of each group whose largest weight is at each learner
 
 
@@ -51,6 +53,8 @@ class GroupBefore(NamedTuple):
 
 @message("learners.GroupGain")
 class GroupGain(NamedTuple):
+    """What a group's network gains on held-out rows."""
+
     loglik: Float[Array, "g"]  # held-out log-likelihood minus that of what the group began with
 
 

@@ -36,11 +36,15 @@ class InputAxes(NamedTuple):
 
 @message("learners.AxesProduct")
 class AxesProduct(NamedTuple):
+    """The covariance times some axes, for principal axes of wide inputs."""
+
     xx: Float[Array, "d a"]  # sum of (x - mean) (x - mean)' axes
 
 
 @message("learners.InputMoments")
 class InputMoments(NamedTuple):
+    """Second moments of rows, and of clients' means, on the axes."""
+
     n: Float[Array, "", ">=0 rows"]
     zz: Float[Array, "t"]  # packed sum of z z' over rows
     between: Float[Array, "t"]  # packed sum over clients of rows x mean mean'

@@ -43,6 +43,7 @@ class Modules:
     needs_torch = True
 
     def __init__(self, make: Callable[[int, int], nn.Module], inputs: int, classes: int, norm: str = "group"):
+        """Wrap modules made by `make(inputs, classes)`; batch norm becomes group norm unless told otherwise."""
         self.make, self.inputs, self.classes, self.norm = make, inputs, classes, norm
         self._templates = threading.local()  # functional_call swaps parameters in place: one template per thread
         template = self._template("cpu")
@@ -100,6 +101,7 @@ class Modules:
         return vmap(over_models)(theta, x, y, s)
 
     def _backend(self, x: Tensor) -> str:
+        """How stacked networks are computed on the device of `x`."""
         backend = BACKENDS.get(x.device.type, "vmap")
         if backend == "banded" and not self.layers:
             backend = "batched"
@@ -113,6 +115,7 @@ class Modules:
         return banded.scores(self.layers or [], weights, x)
 
     def _banded_gradient(self, theta: Tensor, x: Tensor, y: Tensor, s: Tensor) -> Tensor:
+        """The gradient by banded products."""
         with torch.enable_grad():
             theta = theta.detach().requires_grad_()
             scores = self._banded_scores(theta, x)
@@ -131,6 +134,7 @@ class Modules:
     # ---- all models at once, residual networks ----
 
     def _rows_at_once(self, template: nn.Module) -> int:
+        """How many rows of grouped layers fit into memory; 0 where layers are not supported."""
         if self.has_running_stats or not batched.supported(template):
             return 0
         return max(1, BATCHED_MEMORY // batched.bytes_per_row(template, self.inputs))
@@ -143,6 +147,7 @@ class Modules:
         return batched.scores(self._template("cpu"), flat, rows).unflatten(0, (c, k))
 
     def _batched_gradient(self, theta: Tensor, x: Tensor, y: Tensor, s: Tensor) -> Tensor:
+        """The gradient by grouped layers."""
         with torch.enable_grad():
             theta = theta.detach().requires_grad_()
             scores = self._batched_scores(theta, x)
@@ -169,6 +174,7 @@ class Modules:
     # ---- one model ----
 
     def _loss(self, flat: Tensor, x: Tensor, y: Tensor, s: Tensor) -> Tensor:
+        """The weighted loss of one network."""
         scores = functional_call(self._template(x.device), self._named(flat), (x,))
         return (F.cross_entropy(scores, y, reduction="none") * s).sum()
 
@@ -194,6 +200,7 @@ class Modules:
         return out
 
     def _loss_of(self, flat: Tensor, x: Tensor, y: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:
+        """The weighted loss and the weights that it is differentiated by."""
         weights = flat[: self.trained].detach().requires_grad_()
         parts = [
             *weights.split(self.sizes[: self._n_weights]),
@@ -204,15 +211,18 @@ class Modules:
         return (F.cross_entropy(scores, y, reduction="none") * s).sum(), weights
 
     def _named(self, flat: Tensor) -> dict[str, Tensor]:
+        """Flat parameters as the module's own, by name."""
         return {name: part.view(shape) for (name, shape), part in zip(self.layout, flat.split(self.sizes))}
 
     # ---- the template ----
 
     @property
     def _n_weights(self) -> int:
+        """How many of the parameters are trained."""
         return int(np.searchsorted(np.cumsum(self.sizes), self.trained)) + 1
 
     def _template(self, device: Any) -> nn.Module:
+        """The module of this thread and device, built once."""
         key = str(device)
         kept = self._templates.__dict__
         if key not in kept:
@@ -220,6 +230,7 @@ class Modules:
         return kept[key]
 
     def _built(self) -> nn.Module:
+        """A new module, with group norm where asked; dropout is refused."""
         module = self.make(self.inputs, self.classes)
         if self.norm == "group":
             module = _with_group_norm(module)
@@ -257,6 +268,7 @@ def _product_type(x: Tensor) -> torch.dtype:
 
 
 def _tracked(module: nn.Module) -> list[tuple[str, Tensor]]:
+    """Running means and variances of batch norm."""
     return [(n, b) for n, b in module.named_buffers() if n.endswith(("running_mean", "running_var"))]
 
 

@@ -34,6 +34,7 @@ def cnn(inputs: int, classes: int) -> nn.Module:
 
 
 def _conv(inputs: int, outputs: int, side: int = 3, stride: int = 1, groups: int = 1) -> nn.Sequential:
+    """A convolution and its normalisation."""
     conv = nn.Conv2d(inputs, outputs, side, stride, side // 2, groups=groups, bias=False)
     return nn.Sequential(conv, nn.BatchNorm2d(outputs))
 
@@ -42,10 +43,12 @@ class Residual(nn.Module):
     """A block whose output is added to its input, mapped by a 1x1 convolution where shapes differ."""
 
     def __init__(self, body: nn.Module, short: nn.Module, last: nn.Module):
+        """A block whose output is last(body(x) + short(x))."""
         super().__init__()
         self.body, self.short, self.last = body, short, last
 
     def forward(self, x: Tensor) -> Tensor:
+        """The block's output."""
         return self.last(self.body(x) + self.short(x))
 
 
@@ -82,6 +85,7 @@ def mobilenet_v2(inputs: int, classes: int) -> nn.Module:
 
 
 def _bottleneck(inputs: int, outputs: int, grow: int, stride: int) -> nn.Module:
+    """MobileNetV2's block: widen, depthwise convolution, narrow."""
     wide = inputs * grow
     widen = [_conv(inputs, wide, 1), nn.ReLU6()] if grow > 1 else []
     body = nn.Sequential(*widen, _conv(wide, wide, stride=stride, groups=wide), nn.ReLU6(), _conv(wide, outputs, 1))

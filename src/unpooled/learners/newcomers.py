@@ -45,6 +45,7 @@ def part_moments(down: None, client: Client, *, weights: str, ids: list) -> Part
 
 
 def _summed(w: np.ndarray, x: np.ndarray) -> np.ndarray:  # (..., d)
+    """Sums over rows with weights w."""
     return (w[..., None, :] @ x)[..., 0, :]
 
 
@@ -84,9 +85,11 @@ def distance(parts: Parts, x: np.ndarray) -> np.ndarray:  # (k,)
 
 
 def _squared(parts: Parts, x: np.ndarray) -> np.ndarray:
+    """Squared distances of the rows' mean from each part's, in units of their variance."""
     return (x.mean(0) - parts.mean) ** 2 / _variance(parts, len(x))
 
 
 def _variance(parts: Parts, n: int) -> np.ndarray:
+    """The variance that a mean of n rows has about a part's mean."""
     floor = 1e-3 * parts.within.mean(0) + 1e-12
     return parts.between + parts.within / n + floor

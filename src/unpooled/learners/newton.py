@@ -69,6 +69,7 @@ def _packed(blocks: list[list[Array]]) -> Array:
 
 
 def _float64(a: Array) -> Array:
+    """The array in 64 bit floats."""
     return a.double() if is_torch(a) else a.astype(np.float64)
 
 

@@ -18,13 +18,16 @@ class Penalty(NamedTuple):
 
     @property
     def matrix(self) -> np.ndarray:
+        """The penalty's second derivative."""
         return np.kron(self.classes, np.diag(self.columns))
 
     def times(self, free: np.ndarray) -> np.ndarray:
+        """The penalty's gradient at free parameters."""
         return (self.classes @ free.reshape(len(self.classes), -1) * self.columns).ravel()
 
 
 def penalty(classes: int, inputs: int, C: float) -> Penalty:
+    """The ridge penalty of C; intercepts have none."""
     columns = np.append(np.full(inputs, 1.0 / C), 0.0)
     across = np.eye(1) if classes == 2 else np.eye(classes - 1) - 1.0 / classes
     return Penalty(columns, across)

@@ -104,6 +104,7 @@ def base_log_proba(learner: Trainer, down: Shared, state: dict, rows: Rows, own:
 
 
 def _left_out(learner: Trainer, down: Shared, state: dict, rows: Rows, own: dict) -> np.ndarray:  # (b, n, c)
+    """Log probabilities of each row by learners fitted without it."""
     x, y, w = (to_numpy(a) for a in (rows.x, rows.y, rows.w))
     log_p = to_numpy(learner.log_proba(down.theta, rows.x)).astype(np.float64)  # (k, c, n)
     ids = own.get("ids") or list(range(len(log_p)))
@@ -267,6 +268,7 @@ def reported_losses(
 
 
 def _cross_fitted(losses: np.ndarray, prior: np.ndarray, kinds: np.ndarray, w: np.ndarray, folds: np.ndarray) -> float:
+    """The loss of the weighted candidates, with weights found without each fold."""
     total = 0.0
     for part in np.unique(folds):
         out = folds == part

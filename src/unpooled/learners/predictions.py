@@ -141,6 +141,7 @@ class LearnerPredictions(ClassifierMixin, Estimator):
         return personal
 
     def _rows(self, X: Any) -> np.ndarray:
+        """X as an array with the columns of the fit."""
         check_is_fitted(self)
         finite = "allow-nan" if self.takes_missing else True
         return rows_of(self, X, ensure_all_finite=finite, dtype=[np.float64, np.float32])

@@ -52,6 +52,7 @@ def held_out(client: Client) -> np.ndarray:  # (..., n) bool
 
 
 def _held_out(x: np.ndarray, y: np.ndarray, w: np.ndarray) -> np.ndarray:  # (n,) bool
+    """Which rows are held out: a tenth by a hash of the row, a fifth of few rows, none below ten."""
     live = np.flatnonzero(w > 0)
     out = np.zeros(len(w), bool)
     if len(live) >= 10:

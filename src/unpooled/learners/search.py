@@ -58,6 +58,7 @@ def advance(search: Search, new: Any, loglik: float | None, tol: float) -> Searc
 
 
 def _rise(search: Search, new: Any, better: bool) -> Search:
+    """Double the rate while rounds improve; go back at the first that does not."""
     if not better:
         return _back(search._replace(rising=False), search.rate / FACTOR)
     rate = min(2 * search.rate, LARGEST_RATE)

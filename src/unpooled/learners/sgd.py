@@ -82,6 +82,7 @@ def _beside(a: np.ndarray, reference: Array) -> Array:
 
 
 def _take(table: Array, index: Array) -> Array:
+    """Rows of a table by index."""
     return table.index_select(0, index) if is_torch(table) else table.take(index, axis=0, mode="clip")
 
 

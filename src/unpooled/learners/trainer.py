@@ -90,10 +90,12 @@ class Trainer(NamedTuple):
 
     @property
     def _place(self) -> str | None:
+        """The torch device, None for NumPy."""
         return self.device or ("cpu" if self.net.needs_torch else None)
 
     @property
     def _dtype(self) -> str | None:
+        """The type of numbers, None to keep that of the rows."""
         return "float32" if self.net.needs_torch else None
 
     def start(self, rng: np.random.Generator, k: int) -> np.ndarray:

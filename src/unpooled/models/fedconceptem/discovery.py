@@ -54,6 +54,8 @@ class Sketch(NamedTuple):
 
 @message("fedconceptem.SketchMoments")
 class SketchMoments(NamedTuple):
+    """Second moments of the sketched columns."""
+
     zz: Float[Array, "t"]  # packed sum of z z'
 
 
@@ -69,6 +71,8 @@ class Scores(NamedTuple):
 
 @message("fedconceptem.ScoreMoments")
 class ScoreMoments(NamedTuple):
+    """Second moments of the clients' scores."""
+
     clients: Float[Array, "", ">=0"]
     ss: Float[Array, "t"]  # packed sum of s s'
 
@@ -104,6 +108,8 @@ class ProbeSums(NamedTuple):
 
 @message("fedconceptem.ScoreMeans")
 class ScoreMeans(NamedTuple):
+    """Clients and means of scores of each cluster, for several restarts."""
+
     n: Float[Array, "restarts k", ">=0"]
     x: Float[Array, "restarts k r"]
     squares: Float[Array, "restarts"]  # squared distances to the nearest centre
@@ -217,6 +223,7 @@ def client_score(down: Scores, client: Client, trainer: dict) -> np.ndarray:  # 
 
 
 def _features(down: Probe | Scores | Probes, client: Client) -> np.ndarray:  # (..., n, a + 1)
+    """Inputs on the axes, and a column of ones."""
     x = to_numpy(client.x)
     z = ((x - down.mean.astype(x.dtype)) @ down.axes.astype(x.dtype)).astype(np.float64)
     return np.concatenate([z, np.ones_like(z[..., :1])], -1)

@@ -214,6 +214,7 @@ class FedConceptEM(ModelRemoval, LearnerEstimator):
     # ---- the run ----
 
     def init(self, fed: Federation, rng: np.random.Generator) -> State:
+        """Find the concepts where their number is not given, and warn of clients with one class."""
         trainer = self.trainer(fed)
         ids = discover(fed, as_option(trainer), rng) if self._finds_concepts else list(range(self._given_models))
         k = len(ids)
@@ -229,6 +230,7 @@ class FedConceptEM(ModelRemoval, LearnerEstimator):
         return State(trainer, theta, theta, table, 0.0, np.arange(k), sums, convergence, 0, k)
 
     def step(self, fed: Federation, state: State) -> tuple[State, Info]:
+        """One round: responsibilities and local epochs at the clients, then averages."""
         trainer = self.at_round(state.trainer, state.round + 1)
         options = self._options(state)
         cohort = self.cohort(fed)
@@ -255,6 +257,7 @@ class FedConceptEM(ModelRemoval, LearnerEstimator):
         return state, info | {"n_concepts": len(state.ids)}
 
     def finish(self, fed: Federation, state: State) -> None:
+        """Fine-tune where asked, and set the fitted attributes."""
         state = state._replace(theta=state.mean_theta)
         if self.fine_tune:
             fed.tell(fine_tune.using(trainer=as_option(self._tuning(state.trainer))), self._down(state))
@@ -279,9 +282,11 @@ class FedConceptEM(ModelRemoval, LearnerEstimator):
 
     @property
     def _given_models(self) -> int:
+        """The number of models to begin with."""
         return int(self.n_concepts) + self.extra
 
     def _options(self, state: State) -> RoundOptions:
+        """Options of a round's question."""
         return RoundOptions(
             state.models,
             self._inverse_temperature(state.round),
@@ -298,6 +303,7 @@ class FedConceptEM(ModelRemoval, LearnerEstimator):
         return LAST_TEMPERED * round / last if round < last else 1.0
 
     def _down(self, state: State) -> Down:
+        """What goes down: models, label shares and the models' ids."""
         return Down(state.theta, label_shares(state.table, state.table_variance), state.ids)
 
     def _next_mean(self, state: State, theta: Array) -> Array:
@@ -322,6 +328,7 @@ class FedConceptEM(ModelRemoval, LearnerEstimator):
         return out.tolist()
 
     def _next_sums(self, state: State, total: Up) -> RunningSums:
+        """Sums that remember clients who were absent."""
         memory = 1 - self.fraction if state.round else 0.0
         return RunningSums(*(memory * old + getattr(total, name) for name, old in state.sums._asdict().items()))
 
@@ -338,6 +345,7 @@ class FedConceptEM(ModelRemoval, LearnerEstimator):
     # ---- with new rows, in this process ----
 
     def models(self, client: str | None) -> tuple[np.ndarray, np.ndarray]:
+        """A client's models and weights; the shared ones where it has none."""
         theta, _ = super().models(client)
         own = self.private(client)
         return own.get("theta", theta), own.get("omega", self.weights_)
@@ -370,6 +378,7 @@ class FedConceptEM(ModelRemoval, LearnerEstimator):
         return self.with_own(own)
 
     def _by_inputs(self, X: Any) -> FedConceptEM:
+        """The model of a client without labels, by what its inputs look like."""
         if self.groups_ is not None:
             p = self.groups_.probabilities(self._rows(X))
             kept = np.flatnonzero(p > NEGLIGIBLE * p.max())
@@ -401,6 +410,7 @@ class FedConceptEM(ModelRemoval, LearnerEstimator):
     # ---- bad parameters ----
 
     def check(self, fed: Federation) -> None:
+        """Refuse parameters that do not exist or do not go together."""
         super().check(fed)
         if self.weighting not in WEIGHTINGS:
             raise BadParameter(f"weighting={self.weighting!r} is not known: use one of {', '.join(WEIGHTINGS)}")
@@ -413,6 +423,7 @@ class FedConceptEM(ModelRemoval, LearnerEstimator):
             raise BadParameter(f"noise={self.noise!r} has a negative standard deviation: give 0 or more")
 
     def _check_number(self, clients: int) -> None:
+        """Refuse a number of concepts that is not possible."""
         k = self.n_concepts
         if isinstance(k, str):
             if k != "auto":

@@ -35,6 +35,8 @@ class Convergence(NamedTuple):
 
 @message("fedconceptem.State")
 class State(NamedTuple):
+    """The run at the server."""
+
     trainer: Trainer
     theta: Array  # (k, p)
     mean_theta: Array  # (k, p) mean over the last rounds; before them, theta
@@ -64,6 +66,7 @@ class ModelRemoval:
 
     @property
     def _finds_concepts(self) -> bool:
+        """Whether the number of concepts is found."""
         return isinstance(self.n_concepts, str)
 
     def _wanted(self, state: State) -> int:

@@ -47,6 +47,8 @@ class Up(NamedTuple):
 
 @message("fedconceptem.SingleClass")
 class SingleClass(NamedTuple):
+    """How many clients have one class only."""
+
     clients: Float[Array, "", ">=0"]  # 1 if all labels of the client are equal
 
 
@@ -109,6 +111,7 @@ def _answer(client: Client, theta: Array, statistics: list[np.ndarray], omega_be
 
 
 def _float64(*arrays: Array) -> list[np.ndarray]:
+    """Arrays in 64 bit floats."""
     return [to_numpy(a).astype(np.float64) for a in arrays]
 
 

@@ -44,6 +44,7 @@ def shrunk(params: Params, stats: Stats, shape: str, scale: np.ndarray) -> Param
 
 
 def _positive_definite(cov: np.ndarray) -> bool:
+    """Whether a covariance has a Cholesky factor."""
     try:
         return bool(np.isfinite(np.linalg.cholesky(cov)).all())
     except np.linalg.LinAlgError:

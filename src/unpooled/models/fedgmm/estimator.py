@@ -54,6 +54,8 @@ FLAT_ROUNDS = 3  # consecutive rounds with a change below `tol` before a run sto
 
 @message("fedgmm.State")
 class State(NamedTuple):
+    """The run at the server: Gaussians during the warm-up, candidates after it."""
+
     trainer: Trainer
     space: EmbeddedFrame  # of the Gaussians
     scale: Array  # (d,) standard deviations of the columns
@@ -233,6 +235,7 @@ class FedGMM(JointModelPredictions):
     # ---- the run ----
 
     def init(self, fed: Federation, rng: np.random.Generator) -> State:
+        """Frame, embedding and first Gaussians."""
         trainer = self.trainer(fed)
         frame = find_frame(fed)
         space, cov = fit_embedding(fed, frame, self.embedding, self.rest)
@@ -243,6 +246,7 @@ class FedGMM(JointModelPredictions):
         return State(trainer, space, frame.scale, cov, mixtures, (), 0)
 
     def step(self, fed: Federation, state: State) -> tuple[State, Info]:
+        """A round of the warm-up, or of all candidates."""
         state = state._replace(round=state.round + 1)
         if state.round <= self.warmup:
             return self._warm_up(fed, state)
@@ -264,6 +268,7 @@ class FedGMM(JointModelPredictions):
         return self._trial_is_over(state) and flat
 
     def finish(self, fed: Federation, state: State) -> None:
+        """Choose the best candidate, set the fitted attributes and the novelty thresholds."""
         best = self._best(state)
         self.describe(fed, state.trainer, best.joint.theta, f"pi-{best.key}", "norm")
         self.clients_ = {name: _renamed(own, f"pi-{best.key}") for name, own in self.clients_.items()}
@@ -334,6 +339,7 @@ class FedGMM(JointModelPredictions):
         return stats.held_out if self.n_gaussians == "auto" else stats.held_out_labels
 
     def _ridge(self, rows: float) -> float:
+        """The ridge penalty of the learners."""
         return 1.0 if isinstance(self.ridge, str) else self.ridge * rows
 
     def _single(self, state: State) -> Candidate | None:
@@ -353,6 +359,7 @@ class FedGMM(JointModelPredictions):
         return np.tile(of_all, (joint.shares.shape[1], 1, 1))
 
     def _gaussian_m_step(self, params: Params, stats: Stats, state: State) -> Params:
+        """New Gaussians, with covariances drawn to a prior, repaired, and empty ones seeded anew."""
         auto = isinstance(self.reg_covar, str)
         params = mixture.m_step(
             params, stats, self.covariance_type, 0.0 if isinstance(self.reg_covar, str) else self.reg_covar
@@ -363,12 +370,14 @@ class FedGMM(JointModelPredictions):
         return reseed(params, stats, self.covariance_type)[0]
 
     def _warm_up_m_step(self, params: Params, stats: Stats, state: State) -> Params:
+        """New Gaussians during the warm-up; few rows share one covariance."""
         moved = self._gaussian_m_step(params, stats, state)
         scarce = float(stats.rows) < params.covs.size
         share = self.warmup_covariance == "shared" or (self.warmup_covariance == "auto" and scarce)
         return initialization.with_shared_covariance(moved, self.covariance_type) if share else moved
 
     def _options(self, keys: list[str], candidates: Sequence[Candidate] = (), trial: bool = False) -> RoundOptions:
+        """Options of a round's question."""
         return RoundOptions(
             keys,
             {c.key: c.source for c in candidates},
@@ -397,6 +406,7 @@ class FedGMM(JointModelPredictions):
         return out
 
     def _label_means(self, fed: Federation, state: State) -> dict[str, LabelMeans]:
+        """One SUM of rows and sums by Gaussian and class."""
         options = self._options(list(state.mixtures))
         ask = label_means.using(trainer=as_option(state.trainer), options=options._asdict())
         totals = fed.sum(ask, Mixtures(tuple(state.mixtures.values()), state.space.embedding))
@@ -405,6 +415,7 @@ class FedGMM(JointModelPredictions):
     def _first_learners(
         self, joint: Joint, means: LabelMeans, owner: np.ndarray | None, rng: np.random.Generator
     ) -> np.ndarray:
+        """The first linear learners: random, or from class means within Gaussians."""
         if owner is None:
             return initialization.random_hyperplanes(joint, means.n.shape[-1], self.covariance_type, rng)
         learners = joint.shares.shape[1]
@@ -425,6 +436,7 @@ class FedGMM(JointModelPredictions):
         return self.warmup + (2 if self._linear else 1) + self.trial
 
     def _trial_is_over(self, state: State) -> bool:
+        """Whether the candidates have been compared long enough."""
         return len(state.candidates) == 1 or state.round >= self._trial_end
 
     def _best(self, state: State) -> Candidate:
@@ -432,6 +444,7 @@ class FedGMM(JointModelPredictions):
         return state.candidates[0] if self._trial_is_over(state) else self._chosen(state.candidates)
 
     def _chosen(self, candidates: Sequence[Candidate]) -> Candidate:
+        """The candidate with the largest held-out log-likelihood, or log-likelihood."""
         return max(candidates, key=lambda c: c.held_out if self._auto else c.loglik)
 
     def _sizes(self) -> list[tuple[int, int]]:
@@ -444,27 +457,33 @@ class FedGMM(JointModelPredictions):
 
     @property
     def _auto(self) -> bool:
+        """Whether numbers are chosen by held-out rows."""
         return "auto" in (self.n_gaussians, self.n_learners)
 
     @property
     def takes_missing(self) -> bool:
+        """Whether rows may have missing values: not with an embedding."""
         return self.embedding is None
 
     @property
     def _linear(self) -> bool:
+        """Whether learners are linear."""
         return self.learner == "linear"
 
     @property
     def searches(self) -> bool:
+        """Whether a learning rate has to be found."""
         return not self._linear or self.optimizer == "sgd"
 
     def _takes_newton_steps(self, trainer: Trainer) -> bool:
+        """Whether learners take Newton steps rather than SGD."""
         small = newton.fits(trainer.inputs, len(trainer.labels))
         return self._linear and (self.optimizer == "newton" or (self.optimizer == "auto" and small))
 
     # ---- bad parameters ----
 
     def check(self, fed: Federation) -> None:
+        """Refuse parameters that do not exist or do not go together."""
         super().check(fed)
         for name, known in {
             "covariance_type": gaussian.SHAPES,
@@ -495,4 +514,5 @@ class FedGMM(JointModelPredictions):
 
 
 def _renamed(own: dict, key: str) -> dict:
+    """A client's state with its weights under the name of the fitted model."""
     return {("pi" if name == key else name): value for name, value in own.items()}

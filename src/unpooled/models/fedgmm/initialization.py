@@ -73,6 +73,7 @@ def gaussians(
     if init_params == "cells":
 
         def totals(kernels: tuple[Params, ...], shapes: list[str], counts: bool) -> tuple[Any, ...]:
+            """Totals of regions, as counts of rows or as sums."""
             question = embedded_counts if counts else embedded_cells
             return fed.sum(question.using(shapes=shapes), Mixtures(kernels, space.embedding))
 
@@ -85,6 +86,7 @@ def gaussians(
 
 
 def _from_centres(frame: start.Frame, centres: start.Centres, shape: str) -> Params:
+    """Gaussians of gathered centres, in the columns' units."""
     variances = frame.scale**2 * (centres.xx / centres.n[:, None] + 1e-3)
     covs = gaussian.reshape_covs(variances[:, :, None] * np.eye(variances.shape[1]), shape)
     means = frame.mean + frame.scale * centres.x

@@ -41,6 +41,8 @@ class Density(NamedTuple):
 
 @message("fedgmm.DensityMoments")
 class DensityMoments(NamedTuple):
+    """Sums of log densities, for the range of their histogram."""
+
     n: Float[Array, "", ">=0 rows"]
     total: Float[Array, ""]
     squares: Float[Array, "", ">=0"]
@@ -48,11 +50,15 @@ class DensityMoments(NamedTuple):
 
 @message("fedgmm.DensityCounts")
 class DensityCounts(NamedTuple):
+    """Rows by log density."""
+
     n: Float[Array, "bins", ">=0 rows"]
 
 
 @message("fedgmm.Shift")
 class Shift(NamedTuple):
+    """How far clients move their own thresholds."""
+
     levels: Float[Array, "rates"]  # novelty thresholds of held-out rows minus those of leave-one-out densities
 
 
@@ -112,6 +118,7 @@ def shift_thresholds(down: Shift, client: Client) -> None:
 
 
 def _histogram(s: np.ndarray, w: np.ndarray, range: Array) -> DensityCounts:
+    """Rows by log density, those beyond the range in its outer bins."""
     return DensityCounts(np.histogram(s.clip(*range), bins=bin_edges(range), weights=w)[0].astype(np.float64))
 
 

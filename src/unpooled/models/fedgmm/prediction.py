@@ -69,23 +69,28 @@ class JointModelPredictions(LearnerEstimator):
         return super().predict_proba(X, client)
 
     def _log_base(self, x: np.ndarray, own: dict) -> np.ndarray:
+        """Log probabilities of the classes under a client's weights."""
         model = self.with_own(own)
         log_joint, log_learners = model._log_pairs(x, None), model._log_learners(x, None)
         return mixture_log_proba(log_joint, log_learners)
 
     def _columns(self, x: np.ndarray) -> np.ndarray:
+        """Rows with missing values filled in by the Gaussians."""
         return imputed(x, self._gaussians(), self.covariance_type) if self.embedding_axes_.shape[1] == 0 else x
 
     def _has_version(self, own: dict) -> bool:
+        """Whether a client has weights of its own."""
         return "pi" in own
 
     def _bases(self, x: np.ndarray, own: dict) -> np.ndarray:
+        """Log probabilities of all models that a client chooses among."""
         bases = super()._bases(x, own)
         if not len(self.single_):
             return bases
         return np.concatenate([bases, np.swapaxes(self.log_proba(self._columns(x), self.single_), 1, 2)])
 
     def _calibrated(self, log_bases: np.ndarray) -> np.ndarray:
+        """The same after calibration."""
         return calibrated_bases(log_bases, self.calibration_, len(self.single_) > 0)
 
     def choose_personal(self, fed: Federation, best: Any, single: Any) -> None:
@@ -147,9 +152,11 @@ class JointModelPredictions(LearnerEstimator):
         return self._log_learners(x, client)[:, codes(y, self.classes_.tolist()), np.arange(len(x))].T
 
     def _gaussians(self) -> Params:
+        """The fitted Gaussians, packed."""
         return Params(self.weights_, self.means_, gaussian.pack_covs(self.covariances_, self.covariance_type))
 
     def _embedding(self) -> Embedding:
+        """The fitted embedding."""
         return Embedding(self.embedding_mean_, self.embedding_axes_, self.embedding_residual_)
 
     # ---- novelty and new clients ----

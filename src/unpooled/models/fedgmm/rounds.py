@@ -70,12 +70,16 @@ class JointStats(NamedTuple):
 
 @message("fedgmm.SgdUp")
 class SgdUp(NamedTuple):
+    """Statistics of Gaussians, and learners weighted by their rows."""
+
     stats: JointStats
     theta: Float[Array, "m p"]  # sum of mass x model
 
 
 @message("fedgmm.NewtonUp")
 class NewtonUp(NamedTuple):
+    """Statistics of Gaussians, and gradients and second derivatives of learners."""
+
     stats: JointStats
     gradient: Float[Array, "m q"]
     curvature: Float[Array, "m t"]  # packed second derivatives

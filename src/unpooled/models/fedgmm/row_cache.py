@@ -18,6 +18,8 @@ MAX_NUMBERS = 2**25  # of a client, or of a stack of clients: 128 MB in float32
 
 @message("fedgmm.CachedColumns")
 class CachedColumns(NamedTuple):
+    """Rows as columns about a centre."""
+
     centre: np.ndarray  # (d,), in the dtype of the rows
     z: np.ndarray  # (b, 1 + d, n), see maths.kernel
 
@@ -37,6 +39,7 @@ def cached_columns(memo: dict[str, Any], x: Array, w: Array) -> CachedColumns | 
 
 
 def _as_columns(x: np.ndarray, w: np.ndarray) -> CachedColumns:
+    """Transpose a client's rows once."""
     n, d = x.shape[-2:]
     mean = w.reshape(-1) @ x.reshape(-1, d) / max(w.sum(), 1e-30)
     centre, rows = cast(mean, x), x.reshape(-1, n, d)

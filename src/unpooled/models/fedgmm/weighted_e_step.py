@@ -19,6 +19,8 @@ from unpooled.tree import message
 
 @message("fedgmm.WeightedEStep")
 class WeightedEStep(NamedTuple):
+    """Statistics, responsibilities and log densities of one E-step."""
+
     stats: Stats  # of rows weighted by w r; its loglik is the sum of w log p
     r: Array  # (..., k, n)
     log_p: Array  # (..., n)

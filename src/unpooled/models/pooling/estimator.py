@@ -108,6 +108,7 @@ class Pooling(PoolingFace):
         self.random_state = random_state
 
     def check(self, fed: Federation) -> None:
+        """Refuse parameters that do not exist or do not go together."""
         one_of("family", self.family, small_glm.FAMILIES)
         at_least("max_groups", self.max_groups, 2)
         at_least("em_rounds", self.em_rounds, 1)
@@ -121,23 +122,28 @@ class Pooling(PoolingFace):
 
     @property
     def _plan(self) -> Plan:
+        """What the rounds have to know of the parameters."""
         sizes = list(range(2, int(self.max_groups) + 1))
         return Plan(self.family, int(self.cv or 0), sizes, int(self.em_rounds), bool(self.sites))
 
     # ---- rounds ----
 
     def init(self, fed: Federation, rng: np.random.Generator) -> State:
+        """Two looks at all rows."""
         return rounds.begin(fed, self._plan, self.missing)
 
     def step(self, fed: Federation, state: State) -> tuple[State, Info]:
+        """One round of the current stage."""
         return rounds.step(fed, self._plan, state), {"stage": state.stage}
 
     def done(self, state: State, history: list[Info]) -> bool:
+        """Whether all stages are done."""
         return state.stage == "done"
 
     # ---- what was learned ----
 
     def finish(self, fed: Federation, state: State) -> None:
+        """Set the tests, the ladder of models, the recommendation, and what each site gave and got."""
         while state.stage != "done":  # a rehearsal may stop early, and wants to see every question
             state, _ = self.step(fed, state)
         fed, plan = Steady(fed, state.absent), self._plan

@@ -69,4 +69,5 @@ class PoolingFace(Estimator):
         return pages.figures(self)
 
     def __str__(self) -> str:
+        """The overview as text."""
         return pages.overview(self) if hasattr(self, "tests_") else repr(self)

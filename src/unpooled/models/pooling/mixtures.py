@@ -40,6 +40,8 @@ class Laws(NamedTuple):
 
 @message("pooling.Personal")
 class Personal(NamedTuple):
+    """Mean and variance of coefficients over sites."""
+
     mean: Float[Array, "v q"]
     variance: Float[Array, "v q", ">=0"]  # between sites
     scale: Float[Array, "v", ">=0"]
@@ -47,6 +49,8 @@ class Personal(NamedTuple):
 
 @message("pooling.Ladder")
 class Ladder(NamedTuple):
+    """All models that EM fits in the same rounds."""
+
     frame: Frame
     groups: Laws
     weights: Laws
@@ -55,6 +59,8 @@ class Ladder(NamedTuple):
 
 @message("pooling.LawSums")
 class LawSums(NamedTuple):
+    """Newton sums of shared laws, weighted by memberships."""
+
     member: Float[Array, "v g", ">=0"]  # sites, or rows
     n: Float[Array, "v g", ">=0"]
     loss: Float[Array, "v g"]
@@ -65,6 +71,8 @@ class LawSums(NamedTuple):
 
 @message("pooling.PersonalSums")
 class PersonalSums(NamedTuple):
+    """Sums over sites of their own coefficients."""
+
     sites: Float[Array, "", ">=0"]
     n: Float[Array, "v", ">=0"]
     mode: Float[Array, "v q"]
@@ -76,6 +84,8 @@ class PersonalSums(NamedTuple):
 
 @message("pooling.LadderSums")
 class LadderSums(NamedTuple):
+    """Sums of all models of a round."""
+
     groups: LawSums
     weights: LawSums
     personal: PersonalSums
@@ -138,6 +148,7 @@ def own_weights(density: np.ndarray, w: np.ndarray) -> np.ndarray:
 
 
 def _law_sums(ladder: Ladder, own: Prepared, family: str, sizes: Sequence[int]) -> tuple[LawSums, LawSums]:
+    """One site's sums for groups of sites, and for own weights of shared laws."""
     share, total = memberships(ladder.groups, own, family, sizes)
     present = float(len(own.rows.y) > 0)
     w = own.versions[:, :, None] * share  # (n, v, g)
@@ -155,6 +166,7 @@ def _law_sums(ladder: Ladder, own: Prepared, family: str, sizes: Sequence[int]) 
 
 
 def _weighted(laws: Laws, own: Prepared, family: str, w: np.ndarray, member: np.ndarray, loglik: np.ndarray) -> LawSums:
+    """Newton sums with weights w (rows, versions, laws)."""
     v, g, q = np.shape(laws.coef)
     eta = own.rows.z @ np.asarray(laws.coef).reshape(v * g, q).T
     found = small_glm.sums(own.rows, family, eta, w.reshape(len(w), v * g))
@@ -172,6 +184,7 @@ def personal_fit(at: Personal, own: Prepared, family: str) -> tuple[small_glm.Fi
 
 
 def _personal_sums(at: Personal, own: Prepared, family: str) -> PersonalSums:
+    """One site's coefficients under the shared prior, and their uncertainty."""
     found, precision = personal_fit(at, own, family)
     scale = np.asarray(at.scale)
     present = float(len(own.rows.y) > 0)

@@ -66,6 +66,7 @@ def site_page(model: Pooling, site: str) -> str:
 
 
 def _got(model: Pooling, own: dict) -> list[str]:
+    """What the site gains by pooling, against its own fit alone."""
     lines = [f"  alone                {own['losses']['own everything']:.4f}"]
     for rung in ("one law", "personalised", model.recommended_):
         gain, error = own["gain"][rung], own["gain_stderr"][rung]
@@ -75,6 +76,7 @@ def _got(model: Pooling, own: dict) -> list[str]:
 
 
 def _changes(model: Pooling, own: dict) -> list[str]:
+    """Coefficients with and without the site."""
     width = max(len(n) for n in ("coefficient", "intercept", *model.names_))
     lines = [f"  {'coefficient':<{width}} {'with you':>12} {'without':>12}"]
     pairs = zip(("intercept", *model.names_), (model.intercept_, *model.coef_),
@@ -90,6 +92,7 @@ def _changes(model: Pooling, own: dict) -> list[str]:
 
 
 def _test_rows(model: Pooling) -> list[tuple[str, ...]]:
+    """The tests of shift as rows of a table."""
     words = {"lr": "likelihood ratio", "score": "score"}
     return [
         (name, words[kind], f"{r['statistic']:.2f}", f"{r['df']:g}", f"{r['p_value']:.3g}")
@@ -99,16 +102,19 @@ def _test_rows(model: Pooling) -> list[tuple[str, ...]]:
 
 
 def _ladder_rows(model: Pooling) -> list[tuple[str, ...]]:
+    """Held-out losses of the models as rows of a table."""
     found = model.ladder_ or {}
     keys = ("loss", "difference", "difference_stderr")
     return [(rung, *(f"{found[rung][key]:.4f}" for key in keys)) for rung in RUNGS if rung in found]
 
 
 def _site_head(model: Pooling) -> tuple[str, ...]:
+    """The head of the table of sites."""
     return ("site", "rows", "information", *(("alone", "pooled", "personalised") if model.ladder_ else ()))
 
 
 def _site_rows(model: Pooling) -> list[tuple[str, ...]]:
+    """One row per site."""
     rungs = ("own everything", "one law", "personalised") if model.ladder_ else ()
     return [
         (name, f"{own['rows']:g}", f"{own['information']:.1%}", *(f"{own['losses'][r]:.4f}" for r in rungs))
@@ -147,4 +153,5 @@ def figures(model: Pooling) -> dict[str, str]:
 
 
 def _html(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    """A table in HTML."""
     return table(head, (tuple(map(escape, r)) for r in rows), numbers=set(range(1, len(head))))

@@ -15,6 +15,8 @@ RESTED = 1e-9  # the largest step at which all models have come to rest
 
 @message("pooling.Path")
 class Path(NamedTuple):
+    """Where several Newton iterations are."""
+
     at: np.ndarray  # (m, q) where sums are taken next
     base: np.ndarray  # (m, q) the best point so far
     loss: np.ndarray  # (m,) there
@@ -23,6 +25,7 @@ class Path(NamedTuple):
 
 
 def begin(at: np.ndarray) -> Path:
+    """The path before the first step."""
     m, q = at.shape
     return Path(at, at, np.full(m, 1e300), np.zeros((m, q * (q + 1) // 2)), 1e300)
 

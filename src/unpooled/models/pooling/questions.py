@@ -25,6 +25,8 @@ DRAWS = 100  # simulated targets for the mean of a likelihood ratio
 
 @message("pooling.Look")
 class Look(NamedTuple):
+    """Sites, rows and sums of columns."""
+
     sites: Float[Array, "", ">=0"]  # clients with a complete row
     n: Float[Array, "", ">=0 rows"]
     missing: Float[Array, "", ">=0"]  # rows with missing values
@@ -35,6 +37,8 @@ class Look(NamedTuple):
 
 @message("pooling.Centre")
 class Centre(NamedTuple):
+    """Means of columns and target."""
+
     x: Float[Array, "p"]
     y: Float[Array, ""]
 
@@ -58,6 +62,7 @@ def look(nothing: None, client: Client, *, family: str) -> Look:
 
 
 def _outside(family: str, y: np.ndarray) -> np.ndarray:
+    """Which targets the family does not have."""
     if family == "binomial":
         return (y < 0) | (y > 1)
     return (y < 0) | (y != np.floor(y)) if family == "poisson" else ~np.isfinite(y)
@@ -93,6 +98,8 @@ class TargetFeatures(NamedTuple):
 
 @message("pooling.Shift")
 class Shift(NamedTuple):
+    """Features of columns and of the target, for tests of shift."""
+
     x: Features
     y: TargetFeatures
 
@@ -105,6 +112,7 @@ def shift(frame: Frame, client: Client, *, family: str) -> Shift:
 
 
 def _moments(phi: np.ndarray, w: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Sums and second moments of features, of all rows and of the site's total."""
     total = w @ phi
     second = (phi.T * w) @ phi
     return total, pack_triangle(second), pack_triangle(np.outer(total, total) / max(w.sum(), 1e-300))
@@ -115,6 +123,8 @@ def _moments(phi: np.ndarray, w: np.ndarray) -> tuple[np.ndarray, np.ndarray, np
 
 @message("pooling.At")
 class At(NamedTuple):
+    """Coefficients at which Newton sums are taken."""
+
     frame: Frame
     common: Float[Array, "v q"]  # one law for all: the intercept first
     slopes: Float[Array, "v p"]  # of the law whose intercepts are the sites' own
@@ -122,6 +132,8 @@ class At(NamedTuple):
 
 @message("pooling.Curvature")
 class Curvature(NamedTuple):
+    """Newton sums of one law."""
+
     n: Float[Array, "v", ">=0 rows"]
     loss: Float[Array, "v"]
     score: Float[Array, "v q"]
@@ -139,6 +151,8 @@ class SlopeCurvature(NamedTuple):
 
 @message("pooling.Both")
 class Both(NamedTuple):
+    """Newton sums of one law, and of the law with the sites' own intercepts."""
+
     common: Curvature
     slopes: SlopeCurvature
 
@@ -204,6 +218,8 @@ class Shared(NamedTuple):
 
 @message("pooling.Apart")
 class Apart(NamedTuple):
+    """How far sites lie apart."""
+
     score: Float[Array, ""]  # sum over sites of U' I^-1 U
     rank: Float[Array, "", ">=0"]
     own_loss: Float[Array, ""]  # of each site's own fit
@@ -233,6 +249,7 @@ def apart(shared: Shared, client: Client, *, family: str, cv: int) -> Apart:
 
 
 def _nothing(shared: Shared) -> Apart:
+    """The answer of a site without complete rows."""
     zero, wide = np.zeros(()), np.zeros_like(shared.coef)
     return Apart(zero, zero, zero, zero, np.zeros_like(shared.information), wide, wide, wide, wide)
 

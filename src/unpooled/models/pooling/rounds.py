@@ -50,6 +50,8 @@ class Plan(NamedTuple):
 
 @message("pooling.State")
 class State(NamedTuple):
+    """What has been found so far, by stage."""
+
     absent: int | None  # clients that did not answer: the others have to stay
     stage: str
     sites: float
@@ -100,6 +102,7 @@ def _frame(fed: Federation, first: Look) -> Frame:
 
 
 def _null_intercept(family: str, mean: float) -> float:
+    """The intercept of a law without slopes."""
     if family == "normal":
         return 0.0
     return float(np.log(mean / (1 - mean)) if family == "binomial" else np.log(mean))
@@ -201,6 +204,7 @@ def _advanced(plan: Plan, ladder: Ladder, up: LadderSums, sizes: list[int]) -> L
 
 
 def _after_em(plan: Plan, state: State) -> State:
+    """The stage behind EM."""
     return state._replace(stage="without" if plan.by_site else "done", steps=0)
 
 

@@ -28,6 +28,8 @@ class Frame(NamedTuple):
 
 
 class Prepared(NamedTuple):
+    """Standardised rows, and their weights without each fold."""
+
     rows: small_glm.Rows
     versions: np.ndarray  # (n, v) weights of rows: without each fold, then of all rows
     fold: np.ndarray  # (n,) the fold of each row
@@ -51,6 +53,7 @@ def prepared(frame: Frame, client: Client, family: str, cv: int) -> Prepared:
 
 
 def _prepare(frame: Frame, client: Client, family: str, cv: int) -> Prepared:
+    """A client's complete rows, standardised, with the fold of each."""
     if cv and cv not in FOLDS:
         raise BadData(f"cv={cv!r} must be one of {', '.join(map(str, FOLDS))}")
     x, y, w, kept = complete(client)

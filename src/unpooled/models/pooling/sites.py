@@ -47,6 +47,8 @@ class Fitted(NamedTuple):
 
 @message("pooling.Losses")
 class Losses(NamedTuple):
+    """Held-out losses of all models."""
+
     n: Float[Array, "", ">=0 rows"]
     total: Float[Array, "r"]  # sum of w loss over left-out rows
     outer: Float[Array, "t"]  # of the site's (n, totals)
@@ -54,6 +56,8 @@ class Losses(NamedTuple):
 
 @message("pooling.SiteLosses")
 class SiteLosses(NamedTuple):
+    """Held-out losses of all models by site."""
+
     n: Float[Array, "s", ">=0 rows"]
     total: Float[Array, "s r"]
     gain2: Float[Array, "s r", ">=0"]  # sum of w (loss alone - loss)^2
@@ -144,6 +148,7 @@ def densities(law: SiteLaw, family: str, rows: small_glm.Rows) -> np.ndarray:
 
 
 def _single(coef: Array, scale: Array) -> SiteLaw:
+    """One law as a mixture of one."""
     return SiteLaw(np.asarray(coef)[:, None], np.asarray(scale)[:, None], np.ones((len(coef), 1)))
 
 
@@ -182,6 +187,8 @@ class Others(NamedTuple):
 
 @message("pooling.OtherSums")
 class OtherSums(NamedTuple):
+    """Newton sums of all other sites."""
+
     n: Float[Array, "s", ">=0 rows"]
     loss: Float[Array, "s"]
     score: Float[Array, "s q"]
@@ -190,6 +197,8 @@ class OtherSums(NamedTuple):
 
 @message("pooling.Influence")
 class Influence(NamedTuple):
+    """What each site brings, and its loss with and without it."""
+
     n: Float[Array, "s", ">=0 rows"]
     information: Float[Array, "s"]  # share of all information that is the site's
     own: Float[Array, "s"]  # its loss per row under the law fitted without it
@@ -198,6 +207,8 @@ class Influence(NamedTuple):
 
 @message("pooling.Compared")
 class Compared(NamedTuple):
+    """Laws without each site, beside the law of all."""
+
     others: Others
     coef: Float[Array, "q"]
     scale: Float[Array, "", ">=0"]
@@ -231,6 +242,8 @@ def influence(down: Compared, client: Client, *, family: str, sites: list) -> In
 
 @message("pooling.OwnCoefficients")
 class OwnCoefficients(NamedTuple):
+    """Coefficients of each site's own fit."""
+
     coef: Float[Array, "s q"]
 
 

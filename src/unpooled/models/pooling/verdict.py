@@ -157,6 +157,7 @@ def _behind(mean: np.ndarray, spread: np.ndarray, i: int, j: int) -> float:
 
 
 def model_for(rung: str, family: str, groups: int) -> str:
+    """Which of our models fits the recommended rung."""
     known: Any = MODELS[rung]
     text = known if isinstance(known, str) else known.get(family, known.get("", ""))
     return text.format(groups=groups)
