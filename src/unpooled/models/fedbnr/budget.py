@@ -49,5 +49,6 @@ def features_for(n_bytes: float, n_answers: int) -> int:
 
 
 def _features(n_bytes: float, n_answers: int) -> float:
+    """How many features fit when so many second moments are sent."""
     numbers = n_bytes / (8 * max(n_answers, 1))
     return np.sqrt(2 * numbers)

@@ -37,6 +37,7 @@ def check_parameters(model: Any) -> None:
 
 
 def _check_numbers(model: Any) -> None:
+    """Refuse numbers that are out of range."""
     share("validation_fraction", model.validation_fraction)
     for name, least in MINIMA.items():
         at_least(name, getattr(model, name), least)
@@ -91,6 +92,7 @@ def check_module(model: Any, kernel: Kernel, d: int) -> None:
 
 
 def _check_together(model: Any) -> None:
+    """Refuse parameters that do not go together."""
     if model.kernel == "distill" and model.server_data is None:
         raise BadParameter("kernel='distill' needs rows at the server: give server_data=(X, y)")
     if model.kernel != "exact" and model.group_by is not None:

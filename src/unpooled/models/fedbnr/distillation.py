@@ -45,6 +45,7 @@ def distil_steps(
     w = torch.ones(x.shape[:-1], dtype=x.dtype, device=x.device)
 
     def loss(at: dict[str, Tensor]) -> Tensor:
+        """Minus the evidence, and the distance from the clients' mean Gram matrix."""
         z = features(spec, Kernel(at, fixed), x)
         return minus_evidence(z, y, w, at) + weight * ((z @ z.mT - target) ** 2).mean((-1, -2))
 

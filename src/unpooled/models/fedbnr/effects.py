@@ -50,6 +50,7 @@ def curvature(seen: Effects) -> np.ndarray:  # (d,)
 
 
 def _curvature(rows: np.ndarray, targets: np.ndarray) -> float:
+    """The same for one column."""
     rows, targets = rows[rows > 0], targets[rows > 0]
     if len(rows) < 3:
         return 0.0

@@ -229,11 +229,13 @@ class FedBNR(LastLayer):
     # ---- before any round ----
 
     def check(self, fed: Federation) -> None:
+        """Refuse parameters that do not exist or do not go together."""
         check_targets(fed)
         check_parameters(self)
         check_clients(self.recalibrate, fed)
 
     def _spec(self) -> dict:
+        """The feature map, as it travels with a question."""
         name = self._map_name() if isinstance(self.features, str) else registered(self.features)
         return {
             "map": name,
@@ -249,9 +251,11 @@ class FedBNR(LastLayer):
         }
 
     def _map_name(self) -> str:
+        """The name of the feature map."""
         return getattr(self, "features_", "ard") if self.features == "auto" else self.features
 
     def _n_frequencies(self) -> int:
+        """How many frequencies the map has."""
         return MAX_FREQUENCIES if self.n_frequencies == "auto" else int(self.n_frequencies)
 
     def _grows(self) -> bool:
@@ -268,11 +272,13 @@ class FedBNR(LastLayer):
         return 0.0 if self.server_data is not None else float(self.validation_fraction)
 
     def _asks(self) -> dict[str, Any]:
+        """Options that all questions share."""
         return {"spec": self._spec(), "share": self._share(), "seed": self.seed_}
 
     # ---- rounds ----
 
     def init(self, fed: Federation, rng: np.random.Generator) -> State:
+        """Scaling, columns and the first kernel."""
         self.seed_ = int(rng.integers(2**31))
         self.__dict__.pop("features_", None)  # of an earlier fit
         scaling, sums = standardise(fed, self._share(), self.seed_, self.missing)
@@ -305,10 +311,12 @@ class FedBNR(LastLayer):
         return self._spec() | {"m": frequencies_to_learn_with(rows, n_columns, n_clients)}
 
     def _uses_lbfgs(self) -> bool:
+        """Whether the kernel is learned by L-BFGS."""
         plain = ("rff", "ard", "additive", "exponential", "polynomial")
         return self.optimizer == "lbfgs" or (self.optimizer == "auto" and self._map_name() in plain)
 
     def step(self, fed: Federation, state: State) -> tuple[State, dict]:
+        """Two SUMs: statistics of the last layer, then a gradient or local training."""
         self.seed_, state = state.seed, state._replace(round=state.round + 1)
         try:
             stats = tree.map(to_numpy, fed.sum(statistics.using(**self._asks()), state.design))
@@ -320,12 +328,14 @@ class FedBNR(LastLayer):
         return step(self, fed, state, stats)
 
     def done(self, state: State, history: list[dict]) -> bool:
+        """Whether the held-out score has not improved for `patience` rounds."""
         since = state.round - state.best.round if state.best is not None and np.isfinite(state.best.score) else 0
         return since >= self.patience or (self._grows() and state.round >= MAX_LEARNING)
 
     # ---- after the last round ----
 
     def finish(self, fed: Federation, state: State) -> None:
+        """Take the best kernel, refit the last layer and recalibrate."""
         self.seed_ = state.seed
         self._remember(fed, state.design.scaling)
         self.n_sums_ = state.spent + sum(row["sums"] for row in self.history_)
@@ -363,18 +373,22 @@ class FedBNR(LastLayer):
         self.n_sums_ += 1
 
     def _last_share(self) -> float:
+        """The share of rows that the last layer leaves out."""
         return 0.0 if self.refit else self._share()
 
     def _residual_share(self) -> float:
+        """The share of rows whose residuals recalibrate."""
         return (
             0.0 if self._grows() else self._share()
         )  # a length scale per column hardly fits single rows, a network may
 
     def _n_learned(self) -> float:
+        """Degrees of freedom of learned length scales."""
         scales = self.design_.kernel.theta.get("log_scale", np.zeros(0))
         return min(float(scales.size), 0.25 * float(self.stats_.n))
 
     def _calibrate(self, fed: Federation, wanted: bool | str) -> None:
+        """Recalibrate by clients' rows, or by the server's own."""
         if not (wanted and self.server_data is not None):
             super()._calibrate(fed, wanted)
             self.n_sums_ += bool(wanted)
@@ -384,11 +398,13 @@ class FedBNR(LastLayer):
         self.histogram_, self.n_clients_checked_ = histogram((y - mean) / np.sqrt(variance), np.ones(len(x))), 0
 
     def _axes(self) -> Axes | None:
+        """Axes of the posterior, where the server learns the noise."""
         if not (self.server_noise or self.kernel == "exact"):
             return None
         return bayes_linear.axes(self.stats_, float(self.posterior.ratio))
 
     def _posterior(self, stats: Stats, state: State | None = None) -> Posterior:
+        """The posterior of these sums, with variances learned here or at the clients."""
         if self.server_noise or self.kernel == "exact":
             return bayes_linear.posterior(stats)
         logs = self.log_variances_ if state is None else (state.log_noise, state.log_prior)

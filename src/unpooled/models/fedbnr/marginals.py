@@ -48,6 +48,7 @@ def bin_edges(known: Marginals) -> np.ndarray:  # (d, N_BINS - 1)
 
 
 def _edges(values: np.ndarray, counts: np.ndarray) -> list[float]:
+    """Edges of bins with enough rows in each."""
     least = max(counts.sum() / N_BINS, MIN_ROWS)
     found: list[float] = []
     rows, after = 0.0, counts.sum()
@@ -97,6 +98,7 @@ def drawn_rows(known: Marginals, second_moments: np.ndarray, seed: int) -> np.nd
 
 
 def _quantiles(values: np.ndarray, counts: np.ndarray, levels: np.ndarray) -> np.ndarray:
+    """Quantiles of one column from its histogram."""
     if not len(values):
         return np.zeros(len(levels))
     share = np.cumsum(counts) / counts.sum()

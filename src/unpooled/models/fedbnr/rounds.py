@@ -25,6 +25,7 @@ from unpooled.tree import Tree
 
 
 def exact_step(model: Any, fed: Federation, state: State, stats: Stats) -> tuple[State, dict]:
+    """One SUM of the evidence's gradient, then a step of the optimiser."""
     post = bayes_linear.posterior(stats)
     value = -float(post.evidence.sum() / stats.n)
     info = {"loglik": -value, "noise": float(np.sqrt(post.noise.mean())), "sums": 2}
@@ -44,11 +45,13 @@ def exact_step(model: Any, fed: Federation, state: State, stats: Stats) -> tuple
 
 
 def moved(state: State, optimiser: Tree) -> State:
+    """The state at the optimiser's new point."""
     theta = tree.unflatten(optimiser.at, state.design.kernel.theta)
     return state._replace(design=with_theta(state.design, theta), optimiser=optimiser)
 
 
 def local_step(model: Any, fed: Federation, state: State, stats: Stats) -> tuple[State, dict]:
+    """One SUM of kernels trained at the clients, averaged or distilled."""
     post = model._posterior(stats, state)
     info = {"loglik": float(post.evidence.sum() / stats.n), "noise": float(np.sqrt(post.noise.mean())), "sums": 2}
     rows, _ = rows_at_server(model, state.design)

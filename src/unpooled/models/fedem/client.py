@@ -137,6 +137,7 @@ def contribute(down: Down, client: Client, *, family: dict, batch: int | None, r
 
 
 def _kind(down: Down, client: Client) -> int:
+    """Whether a client takes part for the first time, again after an update, or repeats a round."""
     if "memory" not in client.state:
         return FIRST
     return REPEATED if client.state["version"] == down.version else UPDATED
@@ -159,6 +160,7 @@ def contribution(
 
 
 def _scalar(value: float) -> np.ndarray:
+    """A number as an array that can be added up."""
     return np.asarray(float(value))
 
 

@@ -38,15 +38,18 @@ class StatisticsCodec:
     """Both sides of the compression of `fedem.contribute`."""
 
     def settings(self, ask: Ask) -> dict[str, Any]:
+        """What a client has to know of the family."""
         return {"family": ask.options["family"]}
 
     def size(self, ask: Ask, down: Down) -> int:
+        """How many numbers an answer has."""
         family = resolve(ask.options["family"], FAMILIES, "family")
         return tree.flatten(family.moments(down.params)).size
 
     # ---- the client's side ----
 
     def encode(self, up: Contribution, client: Client, scheme: Scheme, settings: dict[str, Any]) -> bytes:
+        """A client's answer as bytes; its memory follows what the bytes say."""
         family = resolve(settings["family"], FAMILIES, "family")
         pending = client.state.pop("pending")
         params, kind = pending["params"], _kind_of(up)
@@ -66,16 +69,19 @@ class StatisticsCodec:
     # ---- the server's side: messages add in the scaled form, and the total is scaled back once ----
 
     def decoder(self, ask: Ask, down: Down, scheme: Scheme, journal: Journal) -> Decoder:
+        """How the server reads the answers of one round."""
         family = resolve(ask.options["family"], FAMILIES, "family")
         quantiser, params = scheme.quantiser, down.params
         shapes = [b.shape for b in to_blocks(family, quantiser, params, family.moments(params))]
 
         def decode(content: bytes, name: str) -> Contribution:
+            """One client's answer from its bytes."""
             answer = _read(content, quantiser, shapes, _rng((journal.seed, journal.round), name))
             tree.check(answer, Contribution)
             return answer
 
         def finish(total: Contribution) -> Contribution:
+            """The total in the statistics' own coordinates."""
             change = from_blocks(family, quantiser, params, total.change)
             first = from_blocks(family, quantiser, params, total.first)
             return total._replace(change=change, first=first)
@@ -98,6 +104,7 @@ def _read(content: bytes, quantiser: Any, shapes: list, rng: np.random.Generator
 
 
 def _kind_of(up: Contribution) -> int:
+    """The kind of a contribution, by the rows it counts."""
     if up.first_rows > 0:
         return FIRST
     return UPDATED if up.updated_rows > 0 else REPEATED
@@ -133,10 +140,12 @@ def _levels(quantiser: Any, change: list[np.ndarray], whole: list[np.ndarray]) -
 
 
 def _norm(matrices: list[np.ndarray]) -> float:
+    """The norm of all blocks together."""
     return float(np.sqrt(sum(float(np.sum(m**2)) for m in matrices)))
 
 
 def _message_quantiser(quantiser: Any, kind: int, levels: int) -> Any:
+    """The quantiser of one message: fine for first answers, with fewer levels where those do."""
     if isinstance(quantiser, Identity):
         return quantiser
     if kind == FIRST:

@@ -108,11 +108,13 @@ def _compared(model: Any, last: Progress, found: Any, round: int, params: Tree) 
 
 
 def _log_likelihood(model: Any, fed: Federation, state: State, params: Tree) -> Any:
+    """One SUM: the exact log-likelihood of all rows."""
     question = log_likelihood.using(family=describe(model._family(), FAMILIES))
     return fed.sum(question, model._down(state)._replace(params=params, stats=None))
 
 
 def _exact(model: Any, fed: Federation, state: State) -> Any:
+    """One SUM: the exact statistics of all rows."""
     question = exact.using(family=describe(model._family(), FAMILIES))
     return fed.sum(question, model._down(state)._replace(stats=None))
 

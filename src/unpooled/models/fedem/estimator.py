@@ -170,15 +170,18 @@ class FedEM(Estimator):
         self.random_state = random_state
 
     def check(self, fed: Federation) -> None:
+        """Refuse parameters that do not exist or do not go together."""
         check_parameters(self)
         check_compression(self, fed)
 
     def init(self, fed: Federation, rng: np.random.Generator) -> State:
+        """Check and standardise rows, then choose the first parameters."""
         return first_state(self, fed, rng)
 
     # ---- a round ----
 
     def step(self, fed: Federation, state: State) -> tuple[State, Info]:
+        """One round: a SUM of changes of statistics, then a step of the server's statistics."""
         family = self._family(state.unit)
         asked, layer = self._compressed(self._cohort(fed, state), state)
         total = asked.sum(self._question(state), self._down(state))
@@ -234,10 +237,12 @@ class FedEM(Estimator):
         return layer, layer
 
     def _question(self, state: State) -> Ask:
+        """What clients are asked in this round."""
         family = describe(self._family(), FAMILIES)
         return contribute.using(family=family, batch=self._batch_now(state), reduce=self._reduces())
 
     def _down(self, state: State) -> Down:
+        """What goes down in this round."""
         return Down(
             state.params,
             None if self.memory == "statistics" else state.stats,
@@ -256,6 +261,7 @@ class FedEM(Estimator):
         return self.fraction < 1 or self._batch() is not None or not isinstance(quantiser, Identity)
 
     def _batch(self) -> int | None:
+        """Rows per minibatch, None for all."""
         return self.batch_size
 
     def _batch_now(self, state: State) -> int | None:
@@ -268,14 +274,17 @@ class FedEM(Estimator):
         return self.epoch or 0
 
     def _reduces(self) -> bool:
+        """Whether clients keep statistics and add changes, as VR-FedEM does."""
         return self._rounds_per_epoch() > 0
 
     def done(self, state: State, history: list[Info]) -> bool:
+        """Whether exact EM steps over all clients hardly gain."""
         return state.progress.converged
 
     # ---- the result ----
 
     def finish(self, fed: Federation, state: State) -> None:
+        """Set the fitted attributes, and warn of a fit that did not converge."""
         self.params_, self.statistics_ = self.result(state), state.stats
         self.converged_ = state.progress.converged
         self.n_features_in_ = len(state.shift) - int(self._family().supervised)
@@ -320,4 +329,5 @@ class FedEM(Estimator):
         return family.scaled(unit) if unit is not None and hasattr(family, "scaled") else family
 
     def _quantiser(self) -> Any:
+        """The quantiser that the parameters name."""
         return quantiser_of(self)

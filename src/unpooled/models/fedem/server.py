@@ -119,4 +119,5 @@ def returned(state: State, params: Tree, stats: Tree) -> State:
 
 
 def squared_norm(t: Tree) -> float:
+    """The sum of squares of all numbers in a tree."""
     return float(np.sum(tree.flatten(t) ** 2))

@@ -32,11 +32,13 @@ def next_move(model: Any, family: Any, state: State, found: Estimate, noise: flo
 
 
 def _moved(family: Any, state: State, field: Tree, gamma: float, halvings: int) -> Move:
+    """The step of length `gamma` along the field."""
     stats = tree.map(lambda s, h: s + gamma * h, state.stats, field)
     return Move(gamma, halvings, stats, family.maximize(stats, state.params))
 
 
 def _gamma(model: Any, round: int) -> float:
+    """The length of the step in this round, before it is shortened."""
     if model.step_size != "auto":
         return model.step_size * (1 + round) ** -model.decay
     if model._batch() is None or model._reduces():

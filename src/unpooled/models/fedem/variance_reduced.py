@@ -35,9 +35,11 @@ class VRFedEM(FedEM):
     """
 
     def _batch(self) -> int | None:
+        """Rows per minibatch."""
         return self.batch_size or 32
 
     def _rounds_per_epoch(self) -> int:
+        """Rounds between two refreshes of the clients' statistics."""
         return self.epoch or 20
 
 

@@ -86,6 +86,7 @@ def half(factors: Factors, side: str, visits: np.ndarray, w: np.ndarray, family:
 
 
 def _sums(index: np.ndarray, columns: np.ndarray, size: int) -> np.ndarray:  # (n,), (n, c) -> (size, c)
+    """Sums of columns by index, (size, c)."""
     return np.stack([np.bincount(index, column, size) for column in columns.T], axis=1)
 
 
@@ -135,6 +136,7 @@ def penalised(factors: Factors, penalties: Penalties) -> float:
 
 
 def _ridge(side: str, q: int, penalties: Penalties) -> np.ndarray:  # (q,)
+    """The ridge of one side's coefficients: its effect first, then its factors."""
     ridge = np.full(q, penalties.factors)
     ridge[0] = penalties.sites if side == "left" else penalties.dates
     return ridge

@@ -130,6 +130,7 @@ class FedMissEM(Estimator):
         self.random_state = random_state
 
     def check(self, fed: Federation) -> None:
+        """Refuse parameters that do not exist or do not go together."""
         one_of("family", self.family, ("auto", *families.FAMILIES))
         if self.rank is not None:
             at_least("rank", self.rank, 0)
@@ -141,6 +142,7 @@ class FedMissEM(Estimator):
     # ---- fitting ----
 
     def init(self, fed: Federation, rng: np.random.Generator) -> State:
+        """Look at the visits, find the table's size, and begin with effects of sites and dates."""
         found = fed.sum(describe.using(family=self.family, trials=self.trials), None)
         refuse_bad_visits(fed, found, self.family, self.trials)
         n_sites, n_dates = find_size(fed, self.n_sites, self.n_dates)
@@ -156,21 +158,26 @@ class FedMissEM(Estimator):
         return skip(self, state._replace(candidates=tuple(candidates)))
 
     def _families(self, found: Description) -> tuple[str, ...]:
+        """The families to choose among."""
         if self.family != "auto":
             return (self.family,)
         return ("gaussian",) if float(found.negative) or not float(found.value) else AUTO
 
     def _folds(self, visits: float) -> range:
+        """The folds of visits that are held back."""
         return range(self.n_folds) if visits < selection.ALL_FOLDS else range(1)
 
     def _units(self, family: str, state: State) -> tuple[float, float]:
+        """The centre and scale that values are fitted in."""
         return families.units(family, state.level, state.spread)
 
     def _scaled_level(self, family: str, state: State) -> float:
+        """The mean value in these units."""
         centre, scale = self._units(family, state)
         return (state.level - centre) / scale
 
     def step(self, fed: Federation, state: State) -> tuple[State, Info]:
+        """One SUM: regressions of one side of the table given the other, for all candidates."""
         if state.stage != FINAL and (state.round >= self.choose_iter or all(c.settled for c in state.candidates)):
             return choose(self, fed, state)
         side = ("right", "left")[state.round % 2]
@@ -187,11 +194,13 @@ class FedMissEM(Estimator):
         return state._replace(candidates=tuple(candidates), round=state.round + 1), info
 
     def done(self, state: State, history: list[Info]) -> bool:
+        """Whether the final fit has converged."""
         return state.stage == FINAL and state.round > MIN_ROUNDS and all(c.settled for c in state.candidates)
 
     # ---- the result ----
 
     def finish(self, fed: Federation, state: State) -> None:
+        """Set factors, dispersion and intervals in the values' own unit."""
         best = state.candidates[0]
         self.family_, self.rank_, self.penalty_ = best.model
         centre, scale = self._units(self.family_, state)

@@ -136,6 +136,7 @@ def occupied(ranges: Ranges, client: Client) -> Occupied:
 
 
 def _occupied(numbers: np.ndarray, low: float, width: float) -> np.ndarray:  # (b,)
+    """Which ranges hold a number."""
     index = (numbers - low) // width if width else np.frexp(numbers)[1]
     inside = (index >= 0) & (index < N_RANGES) & (numbers >= low)
     return (np.bincount(index[inside].astype(np.int64), minlength=N_RANGES) > 0).astype(np.float64)
@@ -177,6 +178,7 @@ def judge(fits: Fits, client: Client, *, families: list, folds: list, n_folds: i
 
 
 def _losses(losses: np.ndarray, w: np.ndarray) -> Losses:  # (m, n), (n,)
+    """Sums of losses, and of their products."""
     return Losses(losses @ w, (losses * w) @ losses.T)
 
 
@@ -211,13 +213,16 @@ def fold_of(x: np.ndarray, n_folds: int) -> np.ndarray:  # (n, 3) -> (n,)
 
 
 def _visits(client: Client) -> tuple[np.ndarray, np.ndarray]:
+    """The client's visits and weights as 64 bit floats."""
     return to_numpy(client.x).astype(np.float64), to_numpy(client.w).astype(np.float64)
 
 
 def _scaled(x: np.ndarray, centre: float, scale: float) -> np.ndarray:
+    """Visits with values in scaled units."""
     return np.column_stack([x[:, :2], (x[:, 2] - centre) / scale])
 
 
 def _means(factors: Factors, x: np.ndarray, family: str, trials: int) -> np.ndarray:
+    """The mean of each visit."""
     site, date = x[:, 0].astype(np.int64), x[:, 1].astype(np.int64)
     return mean_of(bilinear.theta_at(factors, site, date), family, trials)

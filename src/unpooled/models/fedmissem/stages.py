@@ -49,6 +49,7 @@ def choose(model: Any, fed: Federation, state: State) -> tuple[State, Info]:
 
 
 def _best(held: Held, models: list[Model], stage: int) -> int:
+    """The candidate that enters the next stage."""
     if stage == EFFECTS:
         return selection.best_family(held, models)
     return selection.simplest(held) if stage == RANK else selection.best_model(held, list(range(len(models))))
@@ -70,6 +71,7 @@ def _next_stage(model: Any, state: State, rng: np.random.Generator) -> State:
 
 
 def _rank_models(model: Any, state: State, best: Model) -> list[Model]:
+    """Candidates of several ranks."""
     n_sites, n_dates = (len(side) for side in state.candidates[0].factors)
     wanted = RANKS if model.rank is None else (model.rank,)
     most = min(n_sites, n_dates) - 1
@@ -92,4 +94,5 @@ def fits_of(state: State, candidates: list[Candidate], factors: list[Factors]) -
 
 
 def options(candidates: list[Candidate]) -> dict[str, list]:
+    """Families and folds of the candidates, as options of a question."""
     return {"families": [c.model.family for c in candidates], "folds": [c.fold for c in candidates]}

@@ -48,6 +48,7 @@ class Matrices:
     """Covariances as (..., d, d)."""
 
     def __init__(self, tied: bool):
+        """Covariances as matrices; `tied` pools them over components."""
         self.pools = tied
 
     def positive(self, covs: np.ndarray, least: float = LEAST) -> np.ndarray:
@@ -56,15 +57,19 @@ class Matrices:
         return (vectors * np.maximum(values, least)[..., None, :]) @ np.swapaxes(vectors, -1, -2)
 
     def outer(self, x: np.ndarray) -> np.ndarray:
+        """x x' of every vector."""
         return x[..., :, None] * x[..., None, :]
 
     def log_det(self, covs: np.ndarray) -> np.ndarray:
+        """Logarithms of the determinants."""
         return 2 * np.log(np.einsum("...ii->...i", np.linalg.cholesky(covs))).sum(-1)
 
     def inverse(self, covs: np.ndarray) -> np.ndarray:
+        """Precisions."""
         return np.linalg.inv(covs)
 
     def times(self, covs: np.ndarray, x: np.ndarray) -> np.ndarray:  # (k, d, d), (k, d) -> (k, d)
+        """Each matrix times its vector."""
         return np.einsum("kij,kj->ki", covs, x)
 
     def pooled(self, covs: np.ndarray, weights: np.ndarray) -> np.ndarray:
@@ -72,9 +77,11 @@ class Matrices:
         return np.broadcast_to(np.einsum("k,kij->ij", weights, covs), covs.shape)
 
     def root(self, cov: np.ndarray) -> np.ndarray:
+        """The Cholesky factor."""
         return np.linalg.cholesky(cov)
 
     def diagonal(self, cov: np.ndarray) -> np.ndarray:
+        """The variances."""
         return np.einsum("...ii->...i", cov)
 
     def change(self, cells: Cells, centre: np.ndarray, root: np.ndarray) -> Cells:
@@ -83,6 +90,7 @@ class Matrices:
         return Cells(cells.n, (cells.means - centre) @ back.T, self.positive(back @ cells.covs @ back.T, 1e-6))
 
     def undo(self, fit: Fit, centre: np.ndarray, root: np.ndarray) -> Fit:
+        """The fit in the units before `change`."""
         return fit._replace(means=centre + fit.means @ root.T, covs=root @ fit.covs @ root.T)
 
     def long_axis(self, cov: np.ndarray, between: np.ndarray) -> np.ndarray:
@@ -96,21 +104,27 @@ class Variances:
     """Covariances as (..., d): columns are independent within a component."""
 
     def __init__(self, spherical: bool):
+        """Covariances as variances per column; `spherical` pools them over columns."""
         self.pools = spherical
 
     def positive(self, covs: np.ndarray, least: float = LEAST) -> np.ndarray:
+        """Variances of at least `least`."""
         return np.maximum(covs, least)
 
     def outer(self, x: np.ndarray) -> np.ndarray:
+        """x^2 of every vector."""
         return x**2
 
     def log_det(self, covs: np.ndarray) -> np.ndarray:
+        """Logarithms of the determinants."""
         return np.log(covs).sum(-1)
 
     def inverse(self, covs: np.ndarray) -> np.ndarray:
+        """Precisions."""
         return 1 / covs
 
     def times(self, covs: np.ndarray, x: np.ndarray) -> np.ndarray:
+        """Each vector scaled by its variances."""
         return covs * x
 
     def pooled(self, covs: np.ndarray, weights: np.ndarray) -> np.ndarray:
@@ -118,18 +132,23 @@ class Variances:
         return np.broadcast_to(covs.mean(-1, keepdims=True), covs.shape)
 
     def root(self, cov: np.ndarray) -> np.ndarray:
+        """Standard deviations."""
         return np.sqrt(cov)
 
     def diagonal(self, cov: np.ndarray) -> np.ndarray:
+        """The variances themselves."""
         return cov
 
     def change(self, cells: Cells, centre: np.ndarray, root: np.ndarray) -> Cells:
+        """The cells in units in which all rows have mean 0 and variance 1."""
         return Cells(cells.n, (cells.means - centre) / root, self.positive(cells.covs / root**2, 1e-6))
 
     def undo(self, fit: Fit, centre: np.ndarray, root: np.ndarray) -> Fit:
+        """The fit in the units before `change`."""
         return fit._replace(means=centre + fit.means * root, covs=fit.covs * root**2)
 
     def long_axis(self, cov: np.ndarray, between: np.ndarray) -> np.ndarray:
+        """The column along which cells lie farthest apart."""
         return np.eye(len(cov))[np.argmax(between / cov)]
 
 
@@ -142,6 +161,7 @@ def kind_of(shape: str) -> Any:
 
 
 def centre_of(cells: Cells) -> np.ndarray:
+    """The mean of all rows."""
     return cells.n @ cells.means / cells.n.sum()
 
 
@@ -165,6 +185,7 @@ def prior_rows(d: int) -> float:
 
 
 def moments(cells: Cells, kind: Any) -> Moments:
+    """Counts, means and second moments of the cells."""
     return Moments(cells.n, cells.means, cells.covs + kind.outer(cells.means))
 
 
@@ -217,6 +238,7 @@ def components(seen: Moments, held: np.ndarray, kind: Any) -> tuple[np.ndarray, 
 
 
 def _m_step(seen: Moments, shares: np.ndarray, kind: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Weights, means and covariances from expected shares (cells, components)."""
     n, means, covs = components(seen, shares * seen.n[:, None], kind)
     weights = n / n.sum()
     return weights, means, kind.pooled(covs, weights) if kind.pools else covs
@@ -234,13 +256,16 @@ def _log_joint(
 
 
 def _log_prior(precisions: np.ndarray, log_dets: np.ndarray, kind: Any) -> float:
+    """Log of the prior of the covariances, up to a constant."""
     traces = kind.diagonal(precisions).sum(-1)
     return float(-prior_rows(precisions.shape[1]) / 2 * (log_dets + traces).sum())
 
 
 def _identity(d: int, kind: Any) -> np.ndarray:
+    """The identity, as a matrix or as variances."""
     return np.eye(d) if isinstance(kind, Matrices) else np.ones(d)
 
 
 def _beside(n: np.ndarray, a: np.ndarray) -> np.ndarray:
+    """Counts with axes to multiply covariances."""
     return n.reshape((-1,) + (1,) * (a.ndim - 1))

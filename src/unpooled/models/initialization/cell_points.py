@@ -75,6 +75,7 @@ def _signed(axes: np.ndarray) -> np.ndarray:
 
 
 def _seen_along(axes: np.ndarray, cov: np.ndarray) -> np.ndarray:
+    """The covariance along the axes, kept positive."""
     return cell_mixture.Matrices(False).positive(axes.T @ cov @ axes, 1e-9)
 
 

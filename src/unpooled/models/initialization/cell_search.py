@@ -91,6 +91,7 @@ def _spaces(cells: Cells, white: Cells, kind: Any) -> list[np.ndarray]:
 
 
 def _one_hot(labels: np.ndarray, k: int) -> np.ndarray:
+    """Labels as indicators (rows, k)."""
     return (labels[:, None] == np.arange(k)).astype(float)
 
 
@@ -129,6 +130,7 @@ def k_means_fit(cells: Cells, k: int, shape: str, rng: np.random.Generator) -> F
 
 
 def _nearest(points: np.ndarray, centres: np.ndarray) -> np.ndarray:
+    """The nearest centre of each point."""
     distances = (centres**2).sum(-1) - 2 * points @ centres.T
     return distances.argmin(1)
 
@@ -144,6 +146,7 @@ def seeds(points: np.ndarray, n: np.ndarray, k: int, rng: np.random.Generator) -
 
 
 def _drawn(weights: np.ndarray, rng: np.random.Generator) -> int:
+    """A place drawn in proportion to weights."""
     return int(np.searchsorted(np.cumsum(weights), rng.random() * weights.sum()).clip(max=len(weights) - 1))
 
 
@@ -181,6 +184,7 @@ def _all_costs(groups: Cells, own: np.ndarray, kind: Any) -> np.ndarray:
 
 
 def _costs(groups: Cells, own: np.ndarray, i: int, others: np.ndarray, kind: Any) -> np.ndarray:
+    """What merging group `i` with each of the others costs in code length."""
     n = groups.n[i] + groups.n[others]
     away = groups.means[others] - groups.means[i]
     share = groups.n[i] * groups.n[others] / n

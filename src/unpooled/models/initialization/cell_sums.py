@@ -63,6 +63,7 @@ def asked(frame: Frame, kernels: list[Kernels], shapes: list[str]) -> Search:
 
 
 def _cells(frame: Frame, kernels: Kernels, up: Stats, shape: str) -> Cells:
+    """Cells that hold enough rows, from their totals, in standardised units."""
     n, x, xx = (to_numpy(a) for a in (up.n, up.x, up.xx))
     held = n >= LEAST_ROWS * min(1.0, n.sum() / len(n))
     moved = x / np.maximum(n, 1e-300)[:, None] / frame.scale
@@ -98,4 +99,5 @@ def steady(frame: Frame) -> Frame:
 
 
 def rounded(a: np.ndarray) -> np.ndarray:
+    """Rounded to a grid, so that the order of a sum's terms does not matter."""
     return np.round(a / GRID) * GRID

@@ -123,6 +123,7 @@ def first_cells(answers: Answers, frame: Frame, k: int, shape: str, rng: np.rand
 
 
 def _kind_of_cells(frame: Frame, shape: str) -> str:
+    """Whether cells have a common covariance, or variances where tables are wide."""
     wide_table = len(frame.mean) > MATRIX_COLUMNS and shape not in ("full", "tied")
     return "diag" if wide_table else "tied"
 
@@ -159,6 +160,7 @@ def near_cells(answers: Answers, frame: Frame, k: int, rng: np.random.Generator)
     m = how_many(AROUND * k, k, float(frame.rows), d, "diag")
 
     def search() -> Search:
+        """Cells around points, then finer ones where rows are."""
         (first,) = yield from asked(frame, [first_points(m, np.ones(d), rng)], ["diag"])
         (near,) = yield from asked(frame, [finer_points(first, m, cell_mixture.kind_of("diag"), rng)], ["diag"])
         return near

@@ -76,6 +76,7 @@ def _nearest(frame: Frame, centres: np.ndarray, shape: str) -> Params:
 
 
 def _moved(frame: Frame, centres: np.ndarray, total: Stats) -> np.ndarray:
+    """Centres moved to the means of their rows; those without rows stay."""
     n = to_numpy(total.n)[:, None]
     return rounded(centres + np.where(n > 0, to_numpy(total.x) / np.maximum(n, 1e-300) / frame.scale, 0.0))
 

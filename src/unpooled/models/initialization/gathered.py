@@ -34,11 +34,15 @@ class Look(NamedTuple):
 
 @message("initialization.Centre")
 class Centre(NamedTuple):
+    """The mean about which squares are summed."""
+
     mean: Float[Array, "d"]
 
 
 @message("initialization.Spread")
 class Spread(NamedTuple):
+    """Sums of squares about the centre."""
+
     xx: Float[Array, "d", ">=0"]  # sum of squares about the centre
 
 
@@ -133,6 +137,7 @@ def from_centres(frame: Frame, found: Centres, shape: str) -> Params:
 
 
 def random_means(frame: Frame, k: int, rng: np.random.Generator) -> np.ndarray:
+    """Means drawn from the normal distribution of all rows."""
     return frame.mean + frame.scale * rng.normal(size=(k, len(frame.mean)))
 
 
@@ -154,6 +159,7 @@ def override(params: Params, weights: Any, precisions: Any, shape: str) -> Param
 
 
 def _packed(variances: np.ndarray, shape: str) -> np.ndarray:  # (k, d)
+    """Variances (k, d) as packed covariances of this shape."""
     covs = variances[:, :, None] * np.eye(variances.shape[1])
     return gaussian.pack_covs(gaussian.reshape_covs(covs, shape), shape)
 
@@ -189,9 +195,11 @@ def _seen(x: Array, w: Array) -> tuple[Array, Array]:
 
 
 def double(a: Array) -> Array:
+    """The array in 64 bit floats."""
     xp = namespace(a)
     return a.to(xp.float64) if xp is not np else np.asarray(a, dtype=np.float64)
 
 
 def _device(a: Array) -> dict:
+    """The keyword that puts new tensors where `a` is."""
     return {"device": a.device} if namespace(a) is not np else {}

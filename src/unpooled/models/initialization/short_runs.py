@@ -114,6 +114,7 @@ def _kept(runs: list[Run], n: int, shape: str, apart: bool) -> list[Run]:
 
 
 def _after(run: Run, up: Stats, frame: Frame, shape: str, stage: Stage) -> Run:
+    """The run after one round of EM: new parameters, log-likelihood and gain."""
     few = cell_search.least_rows(len(frame.mean), shape)
     loglik = float(rounded(up.loglik / up.rows))
     params = _m_step(run.params, up, frame, shape, stage.shrink if run.kind == DENSE else 0.0)

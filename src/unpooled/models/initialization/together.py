@@ -92,6 +92,7 @@ def _whole(up: Stats, kept: np.ndarray, shape: str) -> Stats:
     """The totals in the order that was wanted, zeros where nothing was asked for."""
 
     def filled(a: Any) -> np.ndarray:
+        """Totals of all cells, 0 where a cell was not asked about."""
         found = np.zeros((len(kept), *np.shape(a)[1:]))
         found[kept] = to_numpy(a)
         return found

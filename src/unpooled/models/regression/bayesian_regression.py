@@ -133,6 +133,7 @@ class BayesianRegression(LastLayer):
         self.random_state = random_state
 
     def check(self, fed: Federation) -> None:
+        """Refuse parameters that do not exist or do not go together."""
         check_targets(fed)
         at_least("degree", self.degree, 1)
         if (self.noise is None) != (self.prior is None):
@@ -155,6 +156,7 @@ class BayesianRegression(LastLayer):
         return rounds_private(self, fed, saved)
 
     def init(self, fed: Federation, rng: np.random.Generator) -> State:
+        """SUMs of means and squares, and the groups where they are asked for."""
         scaling, _ = standardise(fed, 0.0, 0, self.missing, scale=False)
         groups = find_groups(fed, self.group_by, len(scaling.x_mean))
         if not self.fit_intercept:  # without an intercept, rows must not be centred
@@ -162,6 +164,7 @@ class BayesianRegression(LastLayer):
         return State(Design(scaling, Kernel({}, {}), groups), None)
 
     def step(self, fed: Federation, state: State) -> tuple[State, dict]:
+        """One SUM of second moments: the fit is done."""
         ask = statistics.using(spec=self._spec(), share=0.0, seed=0)
         stats = tree.map(to_numpy, fed.sum(ask, state.design))
         offset = state.design.scaling.y_mean * stats.n
@@ -170,6 +173,7 @@ class BayesianRegression(LastLayer):
         return State(state.design, stats), {"loglik": float(evidence / stats.n)}
 
     def finish(self, fed: Federation, state: State) -> None:
+        """Set the posterior and recalibrate where asked."""
         assert state.stats is not None
         self.seed_ = 0  # no rows are held out
         self._remember(fed, state.design.scaling)
@@ -177,6 +181,7 @@ class BayesianRegression(LastLayer):
         self._calibrate(fed, self.recalibrate)
 
     def _settle(self, design: Design, stats: Stats) -> None:
+        """Set the posterior, and coefficients in the columns' units."""
         super()._settle(design, stats)
         post, scaling = self.posterior, design.scaling
         origin = post.centre + (scaling.x_mean if self.degree == 1 else 0.0)  # monomials are those of x - x_mean
@@ -220,15 +225,18 @@ class BayesianRegression(LastLayer):
         return {name: {"coef": c, "intercept": b} for name, c, b in zip(fed.names, coefs, intercepts)}
 
     def _spec(self) -> dict:
+        """The feature map."""
         return {"map": "monomials", "degree": int(self.degree)}
 
     def _axes(self) -> Axes | None:
+        """Axes of the posterior for its uncertainty in the prior's variance; None where it was given."""
         if self.noise is not None:
             return None
         ratio = float(self.posterior.ratio)
         return bayes_linear.axes(self.stats_, ratio, intercept=self.fit_intercept, standardize=self.standardize)
 
     def _posterior(self, stats: Stats) -> Posterior:
+        """The posterior of these sums."""
         return bayes_linear.posterior(
             stats, intercept=self.fit_intercept, standardize=self.standardize, noise=self.noise, prior=self.prior
         )

@@ -49,6 +49,7 @@ def find_heavy(counts: np.ndarray) -> Bend:
 
 
 def _quantiles(counts: np.ndarray, p: np.ndarray) -> np.ndarray:  # (p, d)
+    """Quantiles of every column from its histogram."""
     share = np.cumsum(counts, 1) / np.maximum(counts.sum(1, keepdims=True), 1e-300)
     return MIDDLES[np.stack([np.minimum((share < q).sum(1), len(MIDDLES) - 1) for q in p])]
 

@@ -58,9 +58,11 @@ class LastLayer(RegressorMixin, UpdatedLastLayer):
     missing: str
 
     def _spec(self) -> dict:
+        """To be given by the model: its feature map."""
         raise NotImplementedError("abstract")
 
     def _posterior(self, stats: Stats) -> Posterior:
+        """To be given by the model: the posterior of these sums."""
         raise NotImplementedError("abstract")
 
     def _axes(self) -> Axes | None:
@@ -114,6 +116,7 @@ class LastLayer(RegressorMixin, UpdatedLastLayer):
             self.histogram_ = to_numpy(fed.sum(ask, Fitted(self.design_, self.posterior)).counts)
 
     def _calibrate_for_clients(self, fed: Federation) -> None:
+        """One SUM of residuals of clients left out, for intervals of clients never seen."""
         fitted = Fitted(self.design_, self.posterior)
         seen = tree.map(to_numpy, fed.sum(client_residuals.using(spec=self._spec()), fitted))
         self.histogram_, self.n_clients_checked_ = seen.counts, round(float(seen.clients))
@@ -229,38 +232,47 @@ class LastLayer(RegressorMixin, UpdatedLastLayer):
         return draws[:, 0] if self.single_output_ else draws
 
     def _predict(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Means and standard deviations in the targets' units, (n, o) each."""
         mean, variance = bayes_linear.predict(self.posterior, self._features(X), self._group(X))
         scaling = self.design_.scaling
         return scaling.y_mean + scaling.y_scale * mean, scaling.y_scale * np.sqrt(variance)
 
     def _features(self, X: Any) -> np.ndarray:
+        """The features of rows."""
         return features(self._spec(), self.design_.kernel, standard(self.design_.scaling, self._checked(X)))
 
     def _group(self, X: Any) -> np.ndarray | None:
+        """The group of each row, None without groups."""
         return members(self.design_.groups, self._checked(X))
 
     def _checked(self, X: Any) -> np.ndarray:
+        """X as an array with the columns of the fit."""
         check_is_fitted(self, "design_")
         finite = "allow-nan" if self.missing == "impute" else True
         return rows_of(self, to_numpy(X) if hasattr(X, "detach") else X, dtype=np.float64, ensure_all_finite=finite)
 
     def _shaped(self, values: np.ndarray) -> np.ndarray:
+        """One column as a vector, several as they are."""
         return values[:, 0] if self.single_output_ else values
 
     def _ask(self, fed: Federation) -> Stats:
+        """One SUM of second moments over a federation."""
         ask = statistics.using(spec=self._spec(), share=self._last_share(), seed=self.seed_)
         return tree.map(to_numpy, fed.sum(ask, self.design_))
 
     def _remember(self, fed: Federation, scaling: Scaling) -> None:
+        """Remember the federation for `forget`, and whether there is one target."""
         self._fed = fed  # what `forget` asks; not saved
         first = next(iter(fed.here()), None)
         self.single_output_ = len(scaling.y_mean) == 1 and (first is None or to_numpy(first.y).ndim == 1)
 
     def __getstate__(self) -> Mapping[str, Any]:
+        """What is saved: not the federation."""
         state = super().__getstate__()
         return {k: v for k, v in state.items() if k not in ("_fed", "_known")}
 
     def __sklearn_tags__(self):
+        """scikit-learn's tags."""
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = self.missing == "impute"
         tags.target_tags.required = True

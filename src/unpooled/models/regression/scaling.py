@@ -117,6 +117,7 @@ def raw_rows(client: Client) -> np.ndarray:  # (..., n, d)
 
 
 def _rows(client: Client, share: float, seed: int) -> Rows:
+    """A client's rows and targets, with weights of training and of held-out rows."""
     if client.y is None:
         raise BadData(f"client {client.name!r} has no targets: give y")
     y, w = (to_numpy(a).astype(np.float64, copy=False) for a in (client.y, client.w))
@@ -173,6 +174,7 @@ def compress_heavy(scaling: Scaling, counts: np.ndarray) -> Scaling:
 
 
 def _check_sums(first: Sums, share: float, missing: str) -> None:
+    """Refuse too few rows, nothing held out, and missing values where they are refused."""
     if first.rows < 2:
         plural = "" if first.rows == 1 else "s"
         raise BadData(f"all clients together have {first.rows:g} sample{plural} to fit: at least 2 are needed")

@@ -122,6 +122,7 @@ def check_clients(recalibrate: bool | str, fed: Federation) -> None:
 
 
 def warn_if_no_better_than_the_mean(seen: ClientResiduals, scale: np.ndarray) -> None:
+    """Warn when clients left out are predicted no better than by the mean of all."""
     error, spread = (float(np.sqrt((scale**2 * total / seen.rows).mean())) for total in (seen.errors, seen.spread))
     if error >= spread:
         warnings.warn(
@@ -133,6 +134,7 @@ def warn_if_no_better_than_the_mean(seen: ClientResiduals, scale: np.ndarray) ->
 
 
 def warn_if_few(clients: int) -> None:
+    """Warn when few clients say how clients differ."""
     if clients < ENOUGH_CLIENTS:
         warnings.warn(
             f"intervals for clients never seen rest on {clients} clients: with fewer than {ENOUGH_CLIENTS}, how clients differ is "

@@ -27,9 +27,11 @@ class UpdatedLastLayer(Estimator):
     stats_: Stats
 
     def _ask(self, fed: Federation) -> Stats:
+        """To be given by the model: one SUM of second moments."""
         raise NotImplementedError("abstract")
 
     def _settle(self, design: Design, stats: Stats) -> None:
+        """To be given by the model: set the posterior."""
         raise NotImplementedError("abstract")
 
     def partial_fit(self, data: Any, y: Any = None, *, by: Any = None, sample_weight: Any = None) -> Any:
@@ -90,10 +92,12 @@ class UpdatedLastLayer(Estimator):
         return self
 
     def _check_sums_kept(self) -> None:
+        """Refuse a private fit, which keeps no exact sums."""
         if hasattr(self, "posterior_"):
             raise BadParameter("a private fit keeps no exact sums to add to or to subtract from: fit again instead")
 
     def _federation_of(self, client: str, data: Any) -> Federation:
+        """The federation that holds a client's rows."""
         if not isinstance(client, str):
             raise BadParameter(
                 f"client should be the name of a client, not a {type(client).__name__}: give its rows as data=(X, y)"

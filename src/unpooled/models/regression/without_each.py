@@ -30,6 +30,8 @@ class Total(NamedTuple):
 
 @message("regression.Without")
 class Without(NamedTuple):
+    """The fit without each site."""
+
     weights: Float[Array, "s k o"]  # of the fit without each site
     offset: Float[Array, "s o"]  # and its value where all features are 0
 
