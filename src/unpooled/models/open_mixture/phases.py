@@ -21,6 +21,7 @@ from unpooled.models.open_mixture.candidates import ATOMS, GAUSSIANS, SHARED, TO
 from unpooled.models.open_mixture.certainty import Evaluated
 from unpooled.models.open_mixture.constants import (
     COMPARE_ROUNDS,
+    COV_PRIOR_ROWS,
     HELD_OUT,
     MAX_SPLITS,
     N_KEPT,
@@ -169,7 +170,9 @@ class Compare(NamedTuple):
         gaussians = best(self.candidates, GAUSSIANS)
         if gaussians is None:
             return self
-        copy = gaussians._replace(id=f"{gaussians.id}-validated", validated=True)
+        d = gaussians.proposal.params.means.shape[1]
+        prior_rows = d + COV_PRIOR_ROWS  # as the atoms have: held-out rows then compare structures alone
+        copy = gaussians._replace(id=f"{gaussians.id}-validated", validated=True, prior_rows=prior_rows)
         topics = (c for c in self.candidates if c.structure == TOPICS)
         return self._replace(candidates=(copy, *topics), final_gaussians=(gaussians,))
 
@@ -193,13 +196,9 @@ def _is_possible(topics: Candidate, n_clients: int) -> bool:
 
 
 def _topics_fit_better(all_topics: Sequence[Candidate], topics: Candidate, gaussians: Candidate) -> bool:
-    """By held-out rows, or because there are fewer Gaussians than clusters that clients' differences show.
-
-    Where there are as many topics as Gaussians, nothing is grouped: then topics must be better by a standard error.
-    """
-    margin = topics.held_out_stderr if topics.size == gaussians.size else 0.0
+    """By held-out rows and a standard error, or because there are fewer Gaussians than clusters that clients' differences show."""
     held_out = max(c.held_out for c in all_topics)
-    return held_out - margin > gaussians.held_out or gaussians.size < topics.size
+    return held_out - topics.held_out_stderr > gaussians.held_out or gaussians.size < topics.size
 
 
 # ---- phases 2 and 3 where clients do not differ ----

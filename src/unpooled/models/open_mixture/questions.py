@@ -152,7 +152,7 @@ def candidate_stats(
         (x, w), (x_out, w_out) = rows[is_validated]
         stats, topic_counts, shares = _local_step(proposal, x, w, shape, known.get(state_key(id)))
         client.state[state_key(id)] = shares
-        own, common = row_logliks(proposal, x_out, w_out, shape, shares)
+        own, common = row_logliks(proposal, x_out, w_out, shape, shares, stats.rows)
         if is_validated and reference is None:
             reference = own
         difference = own - reference if is_validated else own
