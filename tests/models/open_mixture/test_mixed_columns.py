@@ -52,7 +52,7 @@ def test_clusters_and_their_number_are_found(skewed):
 def test_common_weights_give_the_same_clusters_whatever_the_split():
     x, z = drawn(150)
     fits = [up.OpenMixture(kinds=KINDS, random_state=0).fit(x, by=sites(z, False, seed)) for seed in (1, 2)]
-    assert fits[0].alike_ and fits[1].alike_
+    assert all(fit.alike_ for fit in fits)
     for name in ("weights_", "means_", "probabilities_", "count_means_"):
         assert_allclose(getattr(fits[0], name), getattr(fits[1], name), rtol=1e-8, err_msg=name)
     assert_allclose(fits[0].bic_, fits[1].bic_, rtol=1e-10)

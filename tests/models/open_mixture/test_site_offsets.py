@@ -63,8 +63,8 @@ def test_offsets_are_the_same_however_clients_are_asked():
     found = []
     for mode in ("stacked", "one by one"):
         fed = up.federate(data, mode=mode)
-        told = fed.gather(describe.using(max_local=6, max_centres=0, min_count=5), None)
-        found.append(find_offsets(fed, told))
+        ask = describe.using(max_local=6, max_centres=0, min_count=5)
+        found.append(find_offsets(fed, fed.gather(ask, None), ask))
     assert_allclose(found[0].scale, found[1].scale, rtol=1e-8)
     assert_allclose(found[0].gain, found[1].gain, rtol=1e-8)
     assert found[0].gain > found[0].stderr
@@ -72,7 +72,7 @@ def test_offsets_are_the_same_however_clients_are_asked():
 
 def test_offsets_of_few_rows_are_found_where_local_mixtures_are_poor():
     """Centred by their means, clients with the same weights show the clusters that each alone does not."""
-    data, classes = moved(0.6, seed=3, n=25)
+    data, _ = moved(0.6, seed=3, n=25)
     with pytest.warns(DataWarning, match="sites differ"):
         model = up.OpenMixture(random_state=0).fit(data)
     found = np.stack([model.client_offsets_[name] for name in NAMES])

@@ -185,7 +185,7 @@ class OpenMixture(OpenResult, Estimator):
         descriptions = fed.gather(describe_all, None)
         if all_rows_equal(descriptions.values()):
             raise BadData("all rows are the same: there is nothing to tell clusters apart by")
-        offset_scale = self._offset_scale(fed, descriptions)
+        offset_scale = self._offset_scale(fed, descriptions, describe_all)
         if offset_scale.any():
             descriptions = fed.gather(describe_all, None)  # of rows without offsets
         candidates: list[Candidate] = []
@@ -200,12 +200,14 @@ class OpenMixture(OpenResult, Estimator):
             candidates.append(initial_atoms(centres, rng)._replace(validated=self.structure == "auto"))
         return State(Search(tuple(candidates)), 0.0, tuple(paths), centres, {}, {}, {}, offset_scale)
 
-    def _offset_scale(self, fed: Federation, descriptions: Mapping[str, Description]) -> np.ndarray:  # (d,)
+    def _offset_scale(
+        self, fed: Federation, descriptions: Mapping[str, Description], ask_again: Any
+    ) -> np.ndarray:  # (d,)
         """Find the clients' offsets, if they have some; say so."""
         n_columns = next(iter(descriptions.values())).mean.shape[1]
         if not self.site_offsets or self.structure == "topics" or len(fed.names) < 2:
             return np.zeros(n_columns)
-        found = find_offsets(fed, descriptions)
+        found = find_offsets(fed, descriptions, ask_again)
         say_offsets(found, fed.columns)
         return found.scale
 

@@ -186,9 +186,14 @@ def state_key(id: str) -> str:
     return f"shares-{id}"
 
 
-def split_rows(client: Client, held_out: float) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
-    """((x, w) to fit, (x, w) held out): the same positions at every client, evenly spread, without random draws."""
-    x = aligned_rows(client)
+def split_rows(
+    client: Client, held_out: float, aligned: bool = True
+) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
+    """((x, w) to fit, (x, w) held out): the same positions at every client, evenly spread, without random draws.
+
+    The rows are those without the client's offset, if `aligned`.
+    """
+    x = aligned_rows(client) if aligned else client.x
     out = np.arange(1, x.shape[-2] + 1) * GOLDEN_RATIO % 1 < held_out
     return (x[..., ~out, :], client.w[..., ~out]), (x[..., out, :], client.w[..., out])
 

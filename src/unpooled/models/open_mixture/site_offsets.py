@@ -1,10 +1,13 @@
 """Offsets of sites: every client's rows may be moved by a constant of its own, as another instrument moves them.
 
-Sends, before the rounds of `OpenMixture`, SUMs over reference mixtures (`open_mixture.align`) and one TELL of the choice
+Sends, before the rounds of `OpenMixture`, SUMs over reference mixtures (`open_mixture.align`) and two TELLs of the choice
 (`open_mixture.keep_offsets`). There are four kinds of reference, each of several sizes: with and without offsets, where clients have
 weights of their own and where all have the same. If weights are the same, offsets start as the differences of the clients' means;
-otherwise at 0. A client's offset stays in its state. It has a normal prior about 0, whose variance is estimated per column and is at most
-MAX_OFFSET^2 times the variance within clusters. Offsets are kept only if rows held out are clearly more likely with them.
+otherwise at 0. There are two passes: the offsets of the first align the clients' descriptions, which are asked for again and give
+better references for the second.
+
+A client's offset stays in its state. It has a normal prior about 0, whose variance is estimated per column and is at most MAX_OFFSET^2
+times the variance within clusters. Offsets are kept only if rows held out are clearly more likely with them.
 """
 
 from __future__ import annotations
@@ -86,11 +89,13 @@ class SiteOffsets(NamedTuple):
 @client("open_mixture.align", SUM)
 def align(references: tuple[Reference, ...], client: Client, *, ids: list, shape: str, held_out: float) -> Alignment:
     """EM steps on the client's own weights and offset for every reference; both stay in its state."""
-    (x, w), (x_out, w_out) = split_rows(client, held_out)
+    (x, w), (x_out, w_out) = split_rows(client, held_out, aligned=False)
     answers, logliks = [], []
     for id, reference in zip(ids, references):
         known = client.state.get(f"align-{id}")
-        shares, offset = known if known is not None else (None, _first_offset(reference, x, w))
+        shares, offset = (
+            known if known is not None else (None, _first_offset(reference, x, w, client.state.get(OFFSET)))
+        )
         for _ in range(ALIGN_STEPS):
             stats, _, shares = local_em(reference.proposal, x - offset[..., None, :], w, shape, shares)
             offset, spread = _new_offset(reference, stats, offset, shape)
@@ -104,10 +109,14 @@ def align(references: tuple[Reference, ...], client: Client, *, ids: list, shape
     return Alignment(tuple(answers), w_out.sum(-1), weighted.sum(-2), np.swapaxes(weighted, -1, -2) @ each)
 
 
-def _first_offset(reference: Reference, x: Array, w: Array) -> Array:
-    """(..., d) the client's mean minus that of all rows where clients share their weights; else 0."""
+def _first_offset(reference: Reference, x: Array, w: Array, found: Any) -> Array:
+    """(..., d) the offset that an earlier pass found; else the client's mean minus that of all rows, if clients share weights; else 0."""
     nothing = np.zeros((*w.shape[:-1], x.shape[-1]))
-    if not (np.any(reference.variance > 0) and len(reference.proposal.topics)):
+    if not np.any(reference.variance > 0):
+        return nothing
+    if found is not None:
+        return nothing + found
+    if not len(reference.proposal.topics):
         return nothing
     seen = w[..., None] * ~np.isnan(x)
     away = np.where(np.isnan(x), 0.0, x - reference.centre)
@@ -128,10 +137,12 @@ def _new_offset(reference: Reference, stats: Stats, offset: Array, shape: str) -
 
 
 @client("open_mixture.keep_offsets", TELL)
-def keep_offsets(nothing: None, client: Client, *, id: str) -> None:
-    """Keep the client's offset of one reference, or none if id is ""."""
+def keep_offsets(nothing: None, client: Client, *, id: str, last: bool) -> None:
+    """Keep the client's offset of one reference, or none if id is ""; after the `last` pass forget all references."""
     known = client.state
-    client.state = {key: value for key, value in known.items() if not key.startswith("align-")}
+    client.state = {
+        key: value for key, value in known.items() if key != OFFSET and not (last and key.startswith("align-"))
+    }
     if id:
         client.state[OFFSET] = known[f"align-{id}"][1]
 
@@ -142,38 +153,66 @@ def keep_offsets(nothing: None, client: Client, *, id: str) -> None:
 class Start(NamedTuple):
     """A reference mixture at the server, and the variance of the offsets under it."""
 
+    id: str  # the name under which clients keep their weights and offset
     candidate: Candidate
     variance: np.ndarray  # (d,)
+    loglik: float = -np.inf  # per row held out
+
+    @property
+    def is_moved(self) -> bool:
+        return bool(self.variance.any())
 
 
-def find_offsets(fed: Federation, descriptions: Mapping[str, Description]) -> SiteOffsets:
-    """Align the clients to reference mixtures; their offsets are kept if rows held out are clearly more likely with them."""
-    plain, moved, centre = references(descriptions)
-    starts, n_plain = [*plain, *moved], len(plain)
-    ids = [f"{i}" for i in range(len(starts))]
-    ask = align.using(ids=ids, shape=starts[0].candidate.shape, held_out=ALIGN_HELD_OUT)
-    for _ in range(ALIGN_ROUNDS):
-        answer = fed.sum(ask, tuple(Reference(s.candidate.proposal, s.variance, centre) for s in starts))
-        starts = [_updated(s, a) for s, a in zip(starts, answer.references)]
-    best, gain, stderr = _compared(answer, n_plain)
-    scale = np.sqrt(starts[best].variance / _within(starts[best].candidate))
+def find_offsets(fed: Federation, descriptions: Mapping[str, Description], ask_again: Any) -> SiteOffsets:
+    """Align the clients to reference mixtures; their offsets are kept if rows held out are clearly more likely with them.
+
+    `ask_again` is the GATHER that gave the descriptions.
+    """
+    centre = without_client_means(descriptions)[1]
+    answer, starts = _pass(fed, first_references(descriptions), centre)
+    fed.tell(keep_offsets.using(id=_ranked(starts, True)[0].id, last=False), None)
+    aligned = fed.gather(ask_again, None)
+    answer, starts = _pass(fed, second_references(starts, aligned), centre)
+    best, gain, stderr = _compared(answer, starts)
+    scale = np.sqrt(best.variance / _within(best.candidate))
     scale = np.where(scale >= MIN_OFFSET, scale, 0.0)
     kept = bool(scale.any() and gain > OFFSETS_CLEARLY * stderr)
-    fed.tell(keep_offsets.using(id=ids[best] if kept else ""), None)
+    fed.tell(keep_offsets.using(id=best.id if kept else "", last=True), None)
     return SiteOffsets(scale if kept else np.zeros_like(scale), gain, stderr)
 
 
-def references(descriptions: Mapping[str, Description]) -> tuple[list[Start], list[Start], np.ndarray]:
-    """(without offsets, with offsets, mean of all rows): mixtures of several sizes, weights of clients' own and in common."""
-    without_means, centre = without_client_means(descriptions)
-    as_they_are, aligned = _mixtures(descriptions), _mixtures(without_means)
+def _pass(fed: Federation, starts: list[Start], centre: np.ndarray) -> tuple[Alignment, list[Start]]:
+    """(the last answer, the references after it)."""
+    ask = align.using(ids=[s.id for s in starts], shape=starts[0].candidate.shape, held_out=ALIGN_HELD_OUT)
+    for _ in range(ALIGN_ROUNDS):
+        answer = fed.sum(ask, tuple(Reference(s.candidate.proposal, s.variance, centre) for s in starts))
+        rows = max(float(answer.rows), 1.0)
+        logliks = to_numpy(answer.logliks) / rows
+        starts = [_updated(s, a, float(l)) for s, a, l in zip(starts, answer.references, logliks)]
+    return answer, starts
+
+
+def first_references(descriptions: Mapping[str, Description]) -> list[Start]:
+    """Mixtures of several sizes, with and without offsets, with weights of clients' own and in common."""
+    as_they_are, centred = _mixtures(descriptions), _mixtures(without_client_means(descriptions)[0])
     plain = [*as_they_are, *map(_in_common, as_they_are)]
-    moved = [*as_they_are, *map(_in_common, aligned)]
-    return (
-        [Start(c, np.zeros(len(centre))) for c in plain],
-        [Start(c, FIRST_OFFSET**2 * _within(c)) for c in moved],
-        centre,
-    )
+    moved = [*as_they_are, *map(_in_common, centred)]
+    return [*_starts("1-plain", plain, 0.0), *_starts("1-moved", moved, FIRST_OFFSET)]
+
+
+def second_references(starts: Sequence[Start], aligned: Mapping[str, Description]) -> list[Start]:
+    """The best references so far, and new ones with offsets, of descriptions that the offsets found so far have aligned."""
+    kept = [s for moved in (False, True) for s in _ranked(starts, moved)[:N_ALIGN_SIZES]]
+    mixtures = _mixtures(aligned)
+    return [*kept, *_starts("2-moved", [*mixtures, *map(_in_common, mixtures)], FIRST_OFFSET)]
+
+
+def _starts(name: str, candidates: Sequence[Candidate], offset: float) -> list[Start]:
+    return [Start(f"{name}-{i}", c, offset**2 * _within(c)) for i, c in enumerate(candidates)]
+
+
+def _ranked(starts: Sequence[Start], moved: bool) -> list[Start]:
+    return sorted((s for s in starts if s.is_moved == moved), key=lambda s: -s.loglik)
 
 
 def _mixtures(descriptions: Mapping[str, Description]) -> list[Candidate]:
@@ -195,24 +234,26 @@ def _within(c: Candidate) -> np.ndarray:
     return np.diag(gaussian.unpack_triangle(pooled_covariance(c)))
 
 
-def _updated(start: Start, answer: Aligned) -> Start:
+def _updated(start: Start, answer: Aligned, loglik: float) -> Start:
     """The reference after an M-step, and the new variance of the offsets."""
     c = start.candidate._replace(proposal=gaussian_m_step(start.candidate, answer.stats))
     c = _in_common(c) if c.structure == SHARED else c
-    if not start.variance.any():
-        return Start(c, start.variance)
+    if not start.is_moved:
+        return start._replace(candidate=c, loglik=loglik)
     within = _within(c)
     found = to_numpy(answer.squares) / max(float(answer.clients), 1.0)
-    return Start(c, np.clip(found, 1e-6 * within, MAX_OFFSET**2 * within))
+    variance = np.clip(found, 1e-6 * within, MAX_OFFSET**2 * within)
+    return start._replace(candidate=c, loglik=loglik, variance=variance)
 
 
-def _compared(answer: Alignment, n: int) -> tuple[int, float, float]:
+def _compared(answer: Alignment, starts: Sequence[Start]) -> tuple[Start, float, float]:
     """(the best reference with offsets, its gain per row held out over the best without, the standard error)."""
-    rows = max(float(answer.rows), 1.0)
-    logliks, products = to_numpy(answer.logliks) / rows, to_numpy(answer.products)
-    plain, moved = int(np.argmax(logliks[:n])), n + int(np.argmax(logliks[n:]))
-    gain = float(logliks[moved] - logliks[plain])
-    square = (products[moved, moved] - 2 * products[moved, plain] + products[plain, plain]) / rows
+    plain, moved = (_ranked(starts, moved)[0] for moved in (False, True))
+    ids = [s.id for s in starts]
+    i, j = ids.index(plain.id), ids.index(moved.id)
+    rows, products = max(float(answer.rows), 1.0), to_numpy(answer.products)
+    gain = moved.loglik - plain.loglik
+    square = (products[j, j] - 2 * products[j, i] + products[i, i]) / rows
     return moved, gain, float(np.sqrt(max(square - gain**2, 0.0) / rows))
 
 
