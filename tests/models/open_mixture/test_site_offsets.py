@@ -70,18 +70,6 @@ def test_offsets_are_the_same_however_clients_are_asked():
     assert found[0].gain > found[0].stderr
 
 
-def test_offsets_of_few_rows_are_found_where_local_mixtures_are_poor():
-    """Centred by their means, clients with the same weights show the clusters that each alone does not."""
-    data, _ = moved(0.6, seed=3, n=25)
-    with pytest.warns(DataWarning, match="sites differ"):
-        model = up.OpenMixture(random_state=0).fit(data)
-    found = np.stack([model.client_offsets_[name] for name in NAMES])
-    truth = 0.6 * OFFSETS * [1.0, 1.0, 0.0]
-    error = (found - found.mean(0) - truth + truth.mean(0))[:, :2]
-    assert np.sqrt((error**2).mean()) < 0.3 < np.sqrt((truth[:, :2] ** 2).mean())
-    assert model.alike_
-
-
 def test_certainty_never_contradicts_the_number_of_clusters():
     for offset, skewed in ((0.0, False), (0.0, True), (0.6, True)):
         with warnings.catch_warnings():

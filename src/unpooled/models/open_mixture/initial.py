@@ -68,6 +68,8 @@ def local_components(descriptions: Mapping[str, Description]) -> merging.Compone
 def without_client_means(descriptions: Mapping[str, Description]) -> tuple[dict[str, Description], np.ndarray]:
     """(the descriptions with every client's components moved so that all clients have one mean, that mean (d,))."""
     told = {name: d for name, d in descriptions.items() if len(d.n)}
+    if not told:
+        raise BadData(TOO_FEW_ROWS)
     means = {name: d.n @ d.mean / d.n.sum() for name, d in told.items()}
     rows = np.array([d.n.sum() for d in told.values()])
     centre = rows @ np.stack(list(means.values())) / rows.sum()
