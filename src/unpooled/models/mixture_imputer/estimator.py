@@ -11,11 +11,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from sklearn import get_config
 from sklearn.base import OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from unpooled.arrays import to_numpy
+from unpooled.data.frames import is_frame
 from unpooled.data.schema import Schema
 from unpooled.errors import BadData, BadParameter
 from unpooled.estimator import Estimator, Info, Moment, rows_of
@@ -23,7 +25,7 @@ from unpooled.federation import Federation
 from unpooled.layers.private import find_private
 from unpooled.maths import gaussian, imputation
 from unpooled.maths.imputation import Laws
-from unpooled.maths.mixture import Params, Stats
+from unpooled.maths.mixture import Params
 from unpooled.models import initialization as start
 from unpooled.models.column_names import n_columns
 from unpooled.models.initialization import Centre, Frame
@@ -37,6 +39,7 @@ from unpooled.models.mixture_imputer.questions import (
     Asked,
     Ensemble,
     calibrate,
+    cell_counts,
     cells,
     e_step,
     judge,
@@ -206,8 +209,9 @@ class MixtureImputer(OneToOneFeatureMixin, TransformerMixin, Estimator):
             draws = {k: start.random_means(frame, k, rng) if k > 1 else to_numpy(frame.mean)[None] for k in sizes}
             return {k: start.wide(frame, means, "full") for k, means in draws.items()}
 
-        def totals(kernels: tuple[Params, ...], shapes: list[str]) -> tuple[Stats, ...]:
-            return fed.sum(cells.using(hide=self.hide, shapes=shapes, columns=embedding.option), kernels)
+        def totals(kernels: tuple[Params, ...], shapes: list[str], counts: bool) -> tuple[Any, ...]:
+            question = cell_counts if counts else cells
+            return fed.sum(question.using(hide=self.hide, shapes=shapes, columns=embedding.option), kernels)
 
         return dict(zip(sizes, start.starts(totals, frame, sizes, 1, "full", rng)))
 
@@ -299,7 +303,14 @@ class MixtureImputer(OneToOneFeatureMixin, TransformerMixin, Estimator):
             As X; an array has the codes of levels.
         """
         x = self._rows(X)
-        return self._like(X, x, self._filled(x))
+        filled = self._like(X, x, self._filled(x))
+        if is_frame(filled) and self._renamed_by_scikit_learn():
+            return filled[list(self.get_feature_names_out())]
+        return filled
+
+    def _renamed_by_scikit_learn(self) -> bool:
+        """Whether set_output() or set_config() is used: scikit-learn then names columns in the order of the fit."""
+        return bool(getattr(self, "_sklearn_output_config", {})) or get_config()["transform_output"] != "default"
 
     def probabilities(self, X: Any) -> dict[str, np.ndarray]:
         """Probabilities (n, levels) of every column of levels, by name or index; 1 for the level that is there."""

@@ -10,7 +10,7 @@ from unpooled.arrays import Array, Float, to_numpy
 from unpooled.client import SUM, Client, client
 from unpooled.maths import imputation, mixture
 from unpooled.maths.mixture import Params, Stats
-from unpooled.models.initialization import Centre
+from unpooled.models.initialization import Centre, Counts, count_rows
 from unpooled.models.mixture_imputer.embedding import Embedding
 from unpooled.models.mixture_imputer.ensemble import anchored, joined
 from unpooled.tree import message
@@ -84,6 +84,15 @@ def cells(down: tuple[Params, ...], client: Client, *, hide: float, shapes: list
     """Counts, sums and second moments of the rows near each point, for the start."""
     x, w = _shown(client, hide, columns)
     return tuple(mixture.e_step(kernels, x, w, shape) for kernels, shape in zip(down, shapes))
+
+
+@client("mixture_imputer.cell_counts", SUM, adds=True, batched=False)
+def cell_counts(
+    down: tuple[Params, ...], client: Client, *, hide: float, shapes: list, columns: dict
+) -> tuple[Counts, ...]:
+    """How many rows are near each point, for the start."""
+    x, w = _shown(client, hide, columns)
+    return tuple(count_rows(kernels, x, w, shape) for kernels, shape in zip(down, shapes))
 
 
 @client("mixture_imputer.judge", SUM, adds=True, batched=False)
