@@ -108,7 +108,9 @@ ALIGN_STEPS = 2  # EM steps on a client's weights and offset, per round
 FIRST_OFFSET = 0.3  # standard deviation of offsets at the start, over that within clusters
 MAX_OFFSET = 1.0  # its largest value: rows farther away are another cluster
 MIN_OFFSET = 0.15  # columns with smaller offsets are not named; if all are smaller, there are none
-OFFSETS_CLEARLY = 2.0  # standard errors by which rows held out must be more likely with offsets: the best of many references is taken
+OFFSETS_CLEARLY = (
+    2.0  # standard errors by which rows held out must be more likely with offsets: the best of many references is taken
+)
 ALIGN_HELD_OUT = 0.3  # fraction of rows held out to decide whether there are offsets
 
 # ---- new clients ----
