@@ -97,10 +97,12 @@ def pooled(x: np.ndarray, y: np.ndarray, seed: int) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--tables", nargs="*", default=list(TABLES), choices=list(TABLES))
     given = parser.parse_args()
     warnings.simplefilter("ignore")
     here = {n: t for n, t in TABLES.items() if "UNPOOLED_DATA" in os.environ or n in ("iris", "wine") or " " in n}
-    for name, load in here.items():
+    for name in (n for n in given.tables if n in here):
+        load = here[name]
         for seed in range(FIRST_SEED, FIRST_SEED + given.seeds):
             for skewed in (False, True):
                 rng = np.random.default_rng([seed, skewed])

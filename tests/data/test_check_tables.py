@@ -131,3 +131,38 @@ def test_counts_below_the_floor_stay_at_the_site():
 )
 def test_codes_lie_apart_from_all_other_values(values, codes):
     assert number_codes(values) == codes
+
+
+def four_sites(make):
+    rng = np.random.default_rng(5)
+    return {site: make(rng) for site in ("a", "b", "c", "d")}
+
+
+def test_zeros_of_counts_and_of_amounts_that_are_often_none_are_values():
+    counts = four_sites(lambda rng: pd.DataFrame({"visits": rng.poisson(1.3, 300)}))
+    paid = four_sites(lambda rng: pd.DataFrame({"paid": np.where(rng.random(300) < 0.2, 0.0, rng.normal(90, 9, 300))}))
+    assert names(up.check(counts)) == names(up.check(paid)) == []
+    few = four_sites(lambda rng: pd.DataFrame({"paid": rng.normal(90, 9, 300)}))
+    few["d"].loc[:20, "paid"] = 0.0
+    assert names(up.check(few)) == [("code", "paid", "d")]
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [(lambda x: 1.94384 * x, "knots"), (lambda x: x + 273.15, "Kelvin")],
+)
+def test_units_are_named_although_ranges_overlap_or_reach_below_zero(change, text):
+    tables = four_sites(lambda rng: pd.DataFrame({"wind": rng.gamma(2.5, 1.6, 400)}))
+    tables["d"] = tables["d"].apply(change)
+    (found,) = up.check(tables).findings
+    assert (found.what, found.site) == ("unit", "d")
+    assert text in found.text
+
+
+def test_a_level_in_place_of_one_that_all_others_have_is_named():
+    tables = four_sites(lambda rng: pd.DataFrame({"for": rng.choice(["car", "home", "other"], 200)}))
+    tables["d"] = tables["d"].replace("other", "misc")
+    (found,) = up.check(tables).findings
+    assert (found.what, found.site) == ("levels", "d")
+    assert "'misc'" in found.text
+    assert "'other'" in found.text

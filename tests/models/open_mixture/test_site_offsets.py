@@ -9,7 +9,7 @@ from sklearn.metrics import adjusted_rand_score
 
 import unpooled as up
 from unpooled.errors import DataWarning
-from unpooled.models.open_mixture.candidates import gaussian_candidate
+from unpooled.models.open_mixture.questions import describe
 from unpooled.models.open_mixture.site_offsets import find_offsets
 
 CENTRES = np.array([[0.0, 0.0, 0.0], [5.0, 0.0, 1.0], [0.0, 5.0, -1.0], [5.0, 5.0, 0.0]])
@@ -59,9 +59,12 @@ def test_where_sites_are_not_moved_there_are_no_offsets():
 
 
 def test_offsets_are_the_same_however_clients_are_asked():
-    data, _ = moved(0.5)
-    start = gaussian_candidate("diag-4", "gaussians", "diag", np.full(4, 250.0), CENTRES, np.tile(np.eye(3), (4, 1, 1)))
-    found = [find_offsets(up.federate(data, mode=mode), [start]) for mode in ("stacked", "one by one")]
+    data, _ = moved(0.5, n=40)
+    found = []
+    for mode in ("stacked", "one by one"):
+        fed = up.federate(data, mode=mode)
+        ask = describe.using(max_local=6, max_centres=0, min_count=5)
+        found.append(find_offsets(fed, fed.gather(ask, None), ask))
     assert_allclose(found[0].scale, found[1].scale, rtol=1e-8)
     assert_allclose(found[0].gain, found[1].gain, rtol=1e-8)
     assert found[0].gain > found[0].stderr

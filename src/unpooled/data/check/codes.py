@@ -44,6 +44,7 @@ TEXTS |= {"unbekannt", "inconnu", "desconocido", "k.a.", "#n/a", "#null!", "-999
 LEAST = 2  # rows with the value, at least
 SPIKE = 0.02  # share of the rows that a repeated code has, at least
 FEW = 5  # different values of a column of codes, at most
+GAP = 3.0  # times the usual distance of neighbouring values: so far below them 0 lies, at least, where it is a code
 
 
 def number_codes(present: np.ndarray) -> dict[str, int]:
@@ -73,13 +74,19 @@ def _apart(code: float, others: np.ndarray) -> bool:
     if spread == 0:
         return False
     if code == 0:
-        return low > 0 and low > 0.3 * float(np.median(others)) and len(np.unique(others)) > FEW
+        return low > 0 and low > 0.3 * float(np.median(others)) and _leaves_gap(low, others)
     many = len(np.unique(others)) > FEW
     if code < 0:
         return low >= 0 and (many or (code <= -7 and low - code > 0.5 * spread))
     if code < 10:
         return not many and high <= 5 and bool((others == np.floor(others)).all())
     return code - high > max(0.5 * spread, 0.1 * abs(high))
+
+
+def _leaves_gap(low: float, others: np.ndarray) -> bool:
+    """Whether the lowest number lies farther from 0 than numbers lie from their neighbours; counts 1, 2, 3 do not."""
+    values = np.unique(others)
+    return len(values) > FEW and low > GAP * float(np.median(np.diff(values)))
 
 
 def _repeated(code: float, rows: int, others: np.ndarray) -> bool:

@@ -6,12 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from unpooled.data.check import scales
-from unpooled.data.check.levels import odd_levels
+from unpooled.data.check.levels import is_common, odd_levels
 from unpooled.data.check.names import counterpart
 from unpooled.data.check.profile import ColumnProfile, Profile
 from unpooled.data.schema import Schema
 
 FEW_ROWS = 10
+ZERO_COMMON = 0.03  # share of the rows that are 0 at every site where 0 is a value and no code
 MISSING_APART = 0.5  # difference in the share of missing cells that is told of
 NUMBERS = ("real", "binary", "positive", "count")
 TEXTS = ("category", "ordered", "id")
@@ -32,6 +33,7 @@ def findings(profiles: Sequence[Profile], declared: Schema | None = None, label:
     found = [Finding("table", "", p.name, p.problem) for p in profiles if p.problem]
     unused = {c.name for c in declared or () if c.kind == "ignored"}
     by_column = _by_column(readable, unused)
+    rows_of = {p.name: p.rows for p in readable}
     found += _columns(readable, by_column, declared)
     found += _order(readable)
     for name, held in by_column.items():
@@ -39,9 +41,9 @@ def findings(profiles: Sequence[Profile], declared: Schema | None = None, label:
         found += _scales(name, held)
         found += _levels(name, held, declared)
         found += _level_order(name, held, declared)
-        found += _codes(name, held)
+        found += _codes(name, held, rows_of)
         found += _missing(name, held)
-        found += _constant(name, held)
+        found += _constant(name, {site: c for site, c in held.items() if rows_of[site] >= FEW_ROWS})
         found += _ids(name, held)
     found += _rows(readable)
     found += _labels(readable, label)
@@ -168,6 +170,10 @@ def _scales(name: str, held: Mapping[str, ColumnProfile]) -> Iterator[Finding]:
     if sum(map(bool, odd.values())) > len(odd) / 2 + 0.5:  # it is the middle one that differs
         other = next(site for site, text in odd.items() if text)
         odd = {middle: scales.difference(quantiles[middle], quantiles[other])}
+    if not any(odd.values()):
+        odd = {
+            site: scales.multiple(q, [v for s, v in quantiles.items() if s != site]) for site, q in quantiles.items()
+        }
     for site, text in odd.items():
         if text:
             yield Finding("unit", name, site, f"column {name!r}: {text}")
@@ -243,16 +249,27 @@ def _odd_coding(mine: Mapping[str, int], others: Mapping[str, Mapping[str, int]]
     if len(others) < 2 or len(sets) > 1:
         return ""
     usual = next(iter(sets))
-    if len(mine) == len(usual) and set(mine) != usual:
+    pooled = {level: sum(v[level] for v in others.values()) for level in usual}
+    differ = any(is_common(v, mine) for v in set(mine) - usual) or any(is_common(v, pooled) for v in usual - set(mine))
+    if len(mine) == len(usual) and differ:
         return f"it has {', '.join(sorted(mine))} where others have {', '.join(sorted(usual))}"
     return ""
 
 
-def _codes(name: str, held: Mapping[str, ColumnProfile]) -> Iterator[Finding]:
+def _codes(name: str, held: Mapping[str, ColumnProfile], rows_of: Mapping[str, int]) -> Iterator[Finding]:
     """Values that look like codes for missing, such as -9, 999 or "unknown"."""
+    zero = _zero_is_a_value(held, rows_of)
     for site, c in held.items():
         for code, rows in c.codes.items():
+            if code == "0" and zero:
+                continue
             yield Finding("code", name, site, f"column {name!r} holds {code} in {rows} rows, which may mean missing")
+
+
+def _zero_is_a_value(held: Mapping[str, ColumnProfile], rows_of: Mapping[str, int]) -> bool:
+    """Whether 0 is common at every one of several sites: an amount that is often none (no payment, no rain)."""
+    shares = [c.codes.get("0", 0) / max(rows_of[site], 1) for site, c in held.items()]
+    return len(shares) > 2 and min(shares) >= ZERO_COMMON
 
 
 def _missing(name: str, held: Mapping[str, ColumnProfile]) -> Iterator[Finding]:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from difflib import SequenceMatcher
 
 SHARE = 0.05  # of a site's rows: a level that is rarer may be missing elsewhere by chance
+EXPECTED = 10  # rows with a level that a site would have as others do: none by chance has a probability of exp(-10)
 FEW = 12  # levels of a column whose spellings are compared
 ALIKE = 0.8  # likeness of two spellings of one level
 
@@ -21,17 +22,32 @@ def odd_levels(mine: Mapping[str, int], others: Mapping[str, Mapping[str, int]])
         return ""
     new = [level for level in sorted(mine) if level not in known]
     unused = [level for level in sorted(known) if level not in mine]
-    pairs = [(level, twin) for level in new if (twin := _twin(level, unused, _is_common(level, mine))) is not None]
+    pairs = [(level, twin) for level in new if (twin := _twin(level, unused, is_common(level, mine))) is not None]
     if pairs:
         return ", ".join(f"{a!r} is written {b!r} elsewhere" for a, b in pairs)
-    if new and not set(mine) & known:
+    if new and not set(mine) & known and _repeat(mine):
         return f"it has {_some(mine)} where others have {_some(known)}"
     if _all_binary(others) and new:
         return f"it has {_some(new)} besides {_some(known)}"
+    own = [level for level in new if is_common(level, mine)]
+    lacking = [level for level in unused if _expected(level, mine, others)]
+    if own and lacking:
+        return f"it has {_some(own)} and not {_some(lacking)}, which all others have"
     return ""
 
 
-def _is_common(level: str, mine: Mapping[str, int]) -> bool:
+def _expected(level: str, mine: Mapping[str, int], others: Mapping[str, Mapping[str, int]]) -> bool:
+    """Whether at least two other sites have a level so often that EXPECTED rows or more were expected here."""
+    shares = [held.get(level, 0) / max(sum(held.values()), 1) for held in others.values()]
+    return len(shares) >= 2 and min(shares) * sum(mine.values()) >= EXPECTED
+
+
+def _repeat(mine: Mapping[str, int]) -> bool:
+    """Whether levels have two rows on average; names of single rows differ between sites as they should."""
+    return sum(mine.values()) >= 2 * len(mine)
+
+
+def is_common(level: str, mine: Mapping[str, int]) -> bool:
     """Whether a level is one of few and has a good part of the rows: its absence elsewhere is not due to chance."""
     return len(mine) <= FEW and mine[level] >= SHARE * sum(mine.values())
 

@@ -22,17 +22,25 @@ FACTORS = {  # the larger number over the smaller -> what it usually means
     6.006: "mg/dL and mmol/L of urea",
     2.2046: "pounds and kilograms",
     7.5006: "mmHg and kPa",
+    14.504: "psi and bar",
+    1.9438: "knots and m/s",
+    3.6: "km/h and m/s",
+    25.4: "millimetres and inches",
     12.0: "months and years",
     365.25: "days and years",
     60.0: "minutes and hours, or seconds and minutes",
     24.0: "hours and days",
     4.184: "kJ and kcal",
 }
+KELVIN = 273.15  # Kelvin less degrees Celsius
 NEAR = 0.15  # how far a ratio of medians may lie from a factor: sites differ in their patients too
 NEAR_QUARTILES = 0.25
 APART = 2.5  # standard deviations, in logarithms, between medians that a factor may explain
 TWICE = 2.0  # positive numbers whose medians differ by less are of one scale
 FAR = 6.0  # standard deviations beyond which values are of another scale, whatever explains it
+EXACT = (
+    0.1  # how near all quartiles must be to a factor, and those of the other sites to each other, where values overlap
+)
 
 
 def middle_site(quantiles: Mapping[str, list[float]]) -> str:
@@ -52,14 +60,13 @@ def difference(site: list[float], others: list[float]) -> str:
     a, b = np.asarray(site), np.asarray(others)
     if a[3] <= a[1] and b[3] <= b[1]:
         return ""
-    if fahrenheit := _fahrenheit(a, b):
-        return fahrenheit
+    if degrees := _fahrenheit(a, b) or _kelvin(a, b):
+        return degrees
     if a[1] > 0 and b[1] > 0:
-        apart = _apart(np.log(np.maximum(a, 1e-300)), np.log(np.maximum(b, 1e-300)))
+        apart = max(_apart(np.log(np.maximum(a, 1e-300)), np.log(np.maximum(b, 1e-300))), _apart(a, b))
         factor = _factor(a, b)
         if factor is not None and apart > APART:
-            times = "smaller" if a[2] < b[2] else "larger"
-            return f"its values are {factor:g} times {times} ({FACTORS[factor]}?)"
+            return _said(factor, a, b)
         if max(a[2] / b[2], b[2] / a[2]) < TWICE:
             return ""
     else:
@@ -67,6 +74,31 @@ def difference(site: list[float], others: list[float]) -> str:
     if apart > FAR:
         return f"its values are on another scale: median {a[2]:.3g} instead of {b[2]:.3g}"
     return ""
+
+
+def multiple(site: list[float], others: list[list[float]]) -> str:
+    """A factor between a site and at least two others that agree closely, although their ranges overlap; nothing if there is none.
+
+    >>> multiple([3.1, 5.8, 7.8, 10.1, 15.0], [[1.6, 3.0, 4.0, 5.2, 7.8], [1.6, 3.1, 4.1, 5.3, 7.7]])
+    'its values are 1.9438 times larger (knots and m/s?)'
+    """
+    quartiles = np.array([site, *others])[:, 1:4]
+    if len(others) < 2 or (quartiles <= 0).any():
+        return ""
+    logs = np.log(quartiles)
+    usual = logs[1:].mean(0)
+    if (abs(logs[1:] - usual) > np.log1p(EXACT)).any():
+        return ""
+    ratios = np.exp(abs(logs[0] - usual))
+    factor = min(FACTORS, key=lambda f: abs(np.log(ratios / f)).max())
+    if (abs(np.log(ratios / factor)) > np.log1p(EXACT)).any():
+        return ""
+    return _said(factor, quartiles[0], np.exp(usual))
+
+
+def _said(factor: float, a: np.ndarray, b: np.ndarray) -> str:
+    times = "smaller" if a[1] < b[1] else "larger"
+    return f"its values are {factor:g} times {times} ({FACTORS[factor]}?)"
 
 
 def _apart(a: np.ndarray, b: np.ndarray) -> float:
@@ -95,3 +127,11 @@ def _fahrenheit(a: np.ndarray, b: np.ndarray) -> str:
         if apart > APART and (abs(shifted - hot[1:4]) <= 0.03 * abs(hot[1:4])).all() and -60 < cold[2] < 60:
             return f"its values look like degrees {text}"
     return ""
+
+
+def _kelvin(a: np.ndarray, b: np.ndarray) -> str:
+    """Temperatures in Kelvin beside Celsius: all three quartiles are moved by 273.15, give or take a tenth of it."""
+    moved = (a - b)[1:4]
+    if _apart(a, b) < APART or (abs(abs(moved) - KELVIN) > 0.1 * KELVIN).any():
+        return ""
+    return f"its values look like {'Kelvin' if moved[1] > 0 else 'degrees Celsius'} where others have the other"

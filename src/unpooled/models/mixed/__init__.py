@@ -7,7 +7,24 @@ short rounds from several starts. Read in this order: `columns` (kinds and block
 `accelerate=True`, `coordinates` and `acceleration`. The Gaussian block is that of `unpooled.maths.mixture`.
 """
 
+from unpooled.models.mixed import em, start
 from unpooled.models.mixed.columns import Columns, given_columns
 from unpooled.models.mixed.estimator import MixedMixture
+from unpooled.models.mixed.messages import Params, Prior, Stats
+from unpooled.models.mixed.questions import client_blocks, client_densities
+from unpooled.models.mixed.start import Seen, Settings
 
-__all__ = ["Columns", "MixedMixture", "given_columns"]
+__all__ = [
+    "Columns",
+    "MixedMixture",
+    "Params",
+    "Prior",
+    "Seen",
+    "Settings",
+    "Stats",
+    "client_blocks",
+    "client_densities",
+    "em",
+    "given_columns",
+    "start",
+]

@@ -60,7 +60,7 @@ def cell_counts(down: tuple[mixture.Params, ...], client: Client, *, columns: di
 def first(down: tuple[Guess, ...], client: Client, *, columns: dict, shapes: list, shape: str) -> tuple[Stats, ...]:
     """The statistics of a round whose responsibilities are those of a mixture of embedded rows."""
     kinds, x, _ = _rows(client, columns)
-    blocks = _blocks(client, columns)
+    blocks = client_blocks(client, columns)
     answers = []
     for guess, own in zip(down, shapes):
         joint = mixture.log_joint(guess.embedded, _seen_by(guess.embedded, x, kinds), own)
@@ -75,7 +75,7 @@ def first(down: tuple[Guess, ...], client: Client, *, columns: dict, shapes: lis
 @client("mixed.e_step", SUM, adds=True, batched=False)
 def e_step(down: tuple[Params, ...], client: Client, *, columns: dict, shape: str) -> tuple[Stats, ...]:
     """Counts, sums, second moments and counts by level of each component, weighted by how probable it is for each row."""
-    blocks, kinds = _blocks(client, columns), Columns.of(columns)
+    blocks, kinds = client_blocks(client, columns), Columns.of(columns)
     return tuple(em.e_step(params, blocks, kinds, shape) for params in down)
 
 
@@ -84,7 +84,7 @@ def personal_e_step(
     down: tuple[Params, ...], client: Client, *, columns: dict, shape: str, ids: list
 ) -> tuple[Stats, ...]:
     """The same sums under the client's own weights, which it updates and keeps."""
-    blocks, kinds = _blocks(client, columns), Columns.of(columns)
+    blocks, kinds = client_blocks(client, columns), Columns.of(columns)
     answers = []
     for i, params in zip(ids, down):
         mine: Any = client.state.get(f"weights-{i}", params.gaussian.weights)
@@ -123,13 +123,21 @@ def _rows(client: Client, columns: dict) -> tuple[Columns, np.ndarray, np.ndarra
     return Columns.of(columns), x.astype(np.float64, copy=False), w
 
 
-def _blocks(client: Client, columns: dict) -> list[tuple[Rows, np.ndarray]]:
+def client_blocks(client: Client, columns: dict) -> list[tuple[Rows, np.ndarray]]:
     """The rows by block, and their weights; kept for the next rounds."""
     key = f"mixed.{json.dumps(columns)}"
     if key not in client.memo:
         kinds, x, w = _rows(client, columns)
         client.memo[key] = list(blocks_of(x, w, kinds))
     return client.memo[key]
+
+
+def client_densities(params: Params, client: Client, columns: dict, shape: str) -> tuple[np.ndarray, np.ndarray]:
+    """(density of each row in each component over the row's largest (n, k), row weights (n,)), without the mixture's weights."""
+    kinds, x, w = _rows(client, columns)
+    unweighted = params._replace(gaussian=params.gaussian._replace(weights=np.ones_like(params.gaussian.weights)))
+    log_density = em.log_joint(unweighted, x, kinds, shape)
+    return np.exp(log_density - log_density.max(-1, keepdims=True)), w
 
 
 def _seen_by(params: mixture.Params, x: np.ndarray, columns: Columns) -> np.ndarray:

@@ -12,16 +12,19 @@ What is sent
 question                              kind    answer
 ====================================  ======  =====================================================================================
 ``open_mixture.describe``             GATHER  once: counts, means and scatters of a local mixture, and local k-means centres
-``open_mixture.align``                SUM     8 times: statistics of mixtures with and without an offset per client
-``open_mixture.keep_offsets``         TELL    once: whether clients keep their offsets; if so, `describe` is asked again
+``open_mixture.align``                SUM     16 times: statistics of mixtures with and without an offset per client
+``open_mixture.keep_offsets``         TELL    twice: which offsets clients keep, if any; `describe` is asked again then
 ``open_mixture.candidate_stats``      SUM     every round: sufficient statistics and log-likelihoods of all candidates
 ``open_mixture.count_atoms``          GATHER  once: the expected number of the client's rows in every Gaussian
 ``open_mixture.atom_products``        SUM     once: outer products of the rows' responsibilities
 ``open_mixture.holdings``             GATHER  at the end: the expected number of the client's rows in every cluster
 ``open_mixture.describe_unexplained`` GATHER  `partial_fit` only: local components that no known cluster explains
+``open_mixture.mixed_stats``          SUM     every round where columns are mixed: statistics of mixed mixtures of many sizes
+``open_mixture.mixed_holdings``       GATHER  at the end where columns are mixed: the client's expected rows in every cluster
 ====================================  ======  =====================================================================================
 
-In `describe`, `describe_unexplained` and `holdings` nothing is sent that stands for fewer than `min_count` rows.
+In `describe`, `describe_unexplained`, `holdings` and `mixed_holdings` nothing is sent that stands for fewer than `min_count` rows. Where
+columns are mixed nothing is described: a fit starts from the sums that `MixedMixture` starts from.
 
 Reading order
 -------------
@@ -34,8 +37,9 @@ Reading order
 6. `grouping`, `directions`, `topics`: which Gaussians the same clients hold, and how many groups there are.
 7. `shared_weights`: the fit where clients do not differ.
 8. `certainty`: the probability of each number of clusters, and the dendrogram.
-9. `new_clients`: `partial_fit`.
-10. `constants`: every fixed number, with its reason.
+9. `mixed_columns` and `mixed_questions`: the fit where columns are mixed.
+10. `results`: what a fit leaves; `inference`: what it can do with new rows; `new_clients`: `partial_fit`.
+11. `constants`: every fixed number, with its reason.
 """
 
 from unpooled.models.open_mixture.estimator import OpenMixture

@@ -49,11 +49,16 @@ def certainty(
     if final.structure == TOPICS:
         shares = {k: share / 2 for k, share in groupings[final.id].resampled.items()}
         return shares | {str(final.size): shares.get(str(final.size), 0.0) + 0.5}
+    return bic_weights(evaluated, _n_gaussian_clusters(final), rows)
+
+
+def bic_weights(evaluated: Mapping[str, Evaluated], chosen: int, rows: float) -> dict[str, float]:
+    """Number of clusters -> its BIC weight; the chosen number gets the lowest BIC of all."""
     lowest: dict[str, float] = {}
     for cost, n_clusters in evaluated.values():
         if n_clusters:
             lowest[str(n_clusters)] = min(cost, lowest.get(str(n_clusters), np.inf))
-    lowest[str(_n_gaussian_clusters(final))] = best = min(lowest.values(), default=0.0)
+    lowest[str(chosen)] = best = min(lowest.values(), default=0.0)
     strength = ROWS_OF_EVIDENCE / (ROWS_OF_EVIDENCE + rows)
     weights = {k: float(np.exp(strength * (best - cost) / 2)) for k, cost in lowest.items()}
     total = math.fsum(weights.values())  # whatever the order

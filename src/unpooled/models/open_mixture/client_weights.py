@@ -13,7 +13,7 @@ from scipy.special import logsumexp
 from unpooled.arrays import Array, Float
 from unpooled.maths import mixture
 from unpooled.maths.mixture import Params, Stats
-from unpooled.models.open_mixture.constants import FINAL_WEIGHT_STEPS, TINY
+from unpooled.models.open_mixture.constants import FINAL_WEIGHT_STEPS, PRIOR_SHARE_ROWS, TINY
 from unpooled.tree import message
 
 
@@ -60,14 +60,20 @@ def atom_weights(proposal: Proposal, shares: Array) -> Array:
     return shares @ proposal.topics if len(proposal.topics) else shares
 
 
-def row_logliks(proposal: Proposal, x: Array, w: Array, shape: str, shares: Array) -> tuple[Array, Array]:
-    """(..., n) log-likelihood per row, under the client's own shares and under the weights common to all clients."""
+def row_logliks(proposal: Proposal, x: Array, w: Array, shape: str, shares: Array, rows: Array) -> tuple[Array, Array]:
+    """(..., n) log-likelihood per held-out row, under the client's own shares and under the weights common to all clients.
+
+    The shares were estimated from `rows` (...,) rows. As in a Dirichlet prior about the common weights, PRIOR_SHARE_ROWS rows are added:
+    a single held-out row of a cluster that the client's other rows do not show would decide everything otherwise.
+    """
     if x.shape[-2] == 0:
         return np.zeros(w.shape), np.zeros(w.shape)
     log_density = atom_log_densities(proposal, x, shape)  # (..., n, k)
-    own_weights = atom_weights(proposal, shares)[..., None, :]
-    own = logsumexp(log_density + _log(own_weights), axis=-1)
-    common = logsumexp(log_density + _log(proposal.params.weights), axis=-1)
+    common_weights = proposal.params.weights
+    own_weights = rows[..., None] * atom_weights(proposal, shares) + PRIOR_SHARE_ROWS * common_weights
+    own_weights = own_weights / (rows[..., None] + PRIOR_SHARE_ROWS)
+    own = logsumexp(log_density + _log(own_weights[..., None, :]), axis=-1)
+    common = logsumexp(log_density + _log(common_weights), axis=-1)
     return np.where(w > 0, own, 0.0), np.where(w > 0, common, 0.0)
 
 

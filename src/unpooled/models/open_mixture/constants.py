@@ -55,6 +55,7 @@ MIN_SCALE = 0.01  # smallest scale of an atom's covariance, relative to the pool
 # ---- clients' own mixing weights ----
 
 FIRST_WEIGHT_STEPS = 5  # EM steps when a client first sees a candidate
+PRIOR_SHARE_ROWS = 1.0  # rows of the common weights that are added to a client's own when held-out rows are scored
 FINAL_WEIGHT_STEPS = 30  # EM steps under the final model
 
 # ---- merging of components ----
@@ -88,19 +89,28 @@ PATIENCE = 3  # numbers of Gaussians in a row without a better BIC that end the 
 MERGE_RANGE = 5  # numbers above and below the best one that are also reached by merging pairs
 CONCENTRIC = 0.5  # Gaussians whose means are nearer than this (Mahalanobis) are the core and the tails of one cluster
 
+# ---- mixed columns ----
+
+SIZES_AT_A_TIME = 6  # numbers of clusters that are tried at once; six more as long as the largest is the best
+MIN_ROWS_PER_CLUSTER = 10  # of all clients together: there are at most rows / 10 clusters
+STANDS_STILL = 1e-3  # gain of log-likelihood per row and round below which a candidate has converged
+
 # ---- certainty ----
 
 ROWS_OF_EVIDENCE = 500.0  # more rows hardly make the number of clusters more certain
 
 # ---- offsets of sites ----
 
-REFERENCE_SHAPE = "diag"  # covariance type of the mixtures that sites are aligned to
-ALIGN_ROUNDS = 8  # SUMs over the reference mixtures
-ALIGN_STEPS = 4  # EM steps on weights and offset, per round
+N_ALIGN_SIZES = 5  # numbers of clusters of the mixtures that sites are aligned to
+MAX_FULL_COLUMNS = 32  # with more columns these have diagonal covariances: answers would be too long
+ALIGN_ROUNDS = 8  # SUMs over these mixtures
+ALIGN_STEPS = 2  # EM steps on a client's weights and offset, per round
 FIRST_OFFSET = 0.3  # standard deviation of offsets at the start, over that within clusters
-MAX_OFFSET = 1.0  # its largest value
+MAX_OFFSET = 1.0  # its largest value: rows farther away are another cluster
 MIN_OFFSET = 0.15  # columns with smaller offsets are not named; if all are smaller, there are none
-OFFSETS_CLEARLY = 1.0  # standard errors by which rows held out must be more likely with offsets for these to be removed
+OFFSETS_CLEARLY = (
+    2.0  # standard errors by which rows held out must be more likely with offsets: the best of many references is taken
+)
 ALIGN_HELD_OUT = 0.3  # fraction of rows held out to decide whether there are offsets
 
 # ---- new clients ----

@@ -8,24 +8,23 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from unpooled.arrays import Array, to_numpy
+from unpooled.arrays import to_numpy
 from unpooled.data.federate import as_federation
-from unpooled.errors import BadData, BadParameter, suggest
+from unpooled.errors import BadData, BadParameter
 from unpooled.estimator import Estimator, Info
 from unpooled.federation import Federation
-from unpooled.maths import gaussian, mixture
-from unpooled.models.mixture import MixtureFace
-from unpooled.models.open_mixture.candidates import SHARED, Candidate, pooled_covariance, updated
-from unpooled.models.open_mixture.certainty import certainty, dendrogram, evaluations
+from unpooled.models import mixed
+from unpooled.models.column_names import n_columns, names_of
+from unpooled.models.open_mixture import mixed_columns
+from unpooled.models.open_mixture.candidates import Candidate, updated
+from unpooled.models.open_mixture.certainty import evaluations
 from unpooled.models.open_mixture.client_weights import Proposal
 from unpooled.models.open_mixture.constants import (
     MAX_ATOMS,
     MAX_ROUNDS,
-    REFERENCE_SHAPE,
     SEARCH_ROUNDS,
     SHAPES,
     STRUCTURES,
-    TINY,
 )
 from unpooled.models.open_mixture.gaps import check_columns
 from unpooled.models.open_mixture.initial import (
@@ -36,14 +35,19 @@ from unpooled.models.open_mixture.initial import (
     local_components,
     merge_path,
 )
+from unpooled.models.open_mixture.mixed_columns import MixedState
 from unpooled.models.open_mixture.new_clients import with_new_clusters
-from unpooled.models.open_mixture.phases import Done, Search, State, question, result
-from unpooled.models.open_mixture.questions import OFFSET, Description, all_rows_equal, describe, holdings, state_key
-from unpooled.models.open_mixture.shared_weights import concentric_clusters
+from unpooled.models.open_mixture.phases import Done, Search, State, question
+from unpooled.models.open_mixture.questions import (
+    Description,
+    all_rows_equal,
+    describe,
+)
+from unpooled.models.open_mixture.results import OpenResult
 from unpooled.models.open_mixture.site_offsets import find_offsets, say_offsets
 
 
-class OpenMixture(MixtureFace, Estimator):
+class OpenMixture(OpenResult, Estimator):
     """Clusters over clients that may hold different ones; the number of clusters is estimated.
 
     With ``structure="gaussians"`` a cluster is one Gaussian and every client has its own mixing weights. With ``structure="topics"`` a
@@ -51,12 +55,20 @@ class OpenMixture(MixtureFace, Estimator):
     which clients differ. ``"auto"`` fits both in the same rounds and keeps the better one by held-out rows. Where clients do not
     differ, ``"auto"`` fits the Gaussian mixture that the pooled rows would get, with the number of Gaussians by BIC.
 
+    Where columns are mixed (categories, ordered or binary levels, counts, positive numbers), a cluster is a component of `MixedMixture`.
+    NaN is a missing value.
+
     Parameters
     ----------
     structure : {"auto", "gaussians", "topics"}, default="auto"
         What a cluster is.
     covariance_types : str or sequence of str, default=("spherical", "diag", "full")
         Covariance types that are tried for Gaussians; see `covariance_type` of `sklearn.mixture.GaussianMixture`.
+        With mixed columns the last of them is that of the numbers.
+    kinds : list or dict of str, default=None
+        The kind of each column, as in `MixedMixture`. None takes the kinds of the data's schema; columns of plain arrays are numbers.
+    levels : list or dict of int, default=None
+        How many levels discrete columns have, where no schema says so; codes are 0, 1, ... None counts them.
     max_local : int, default=20
         Largest number of components of the mixture that describes one client's rows.
     min_count : float, default=5
@@ -64,7 +76,7 @@ class OpenMixture(MixtureFace, Estimator):
     site_offsets : bool, default=True
         Whether each client's rows may be moved by an offset of its own, as another instrument moves them. Offsets are removed if rows
         held out are more likely without them, and a warning names the columns; they stay at the clients. Not with
-        ``structure="topics"``.
+        ``structure="topics"``, and not with mixed columns.
     max_iter : int, default=34
         Largest number of rounds. The default is enough for every sequence of phases.
     random_state : int, RandomState instance or None, default=None
@@ -74,12 +86,14 @@ class OpenMixture(MixtureFace, Estimator):
     ----------
     n_components_ : int
         Number of clusters.
-    structure_ : {"gaussians", "topics"}
-        The structure that was chosen.
+    structure_ : {"gaussians", "topics", "mixed"}
+        The structure that was chosen; "mixed" where columns are.
     covariance_type_ : str
         The covariance type that was chosen.
     weights_, means_, covariances_ : arrays
-        Of the Gaussians (atoms, if clusters are topics), as in `sklearn.mixture.GaussianMixture`.
+        Of the Gaussians (atoms, if clusters are topics), as in `sklearn.mixture.GaussianMixture`; with mixed columns, of the numbers.
+    kinds_, n_levels_ : list or None
+        With mixed columns, the kind of every column and its number of levels; `as_mixed` gives all parameters of the clusters.
     topics_ : array of shape (n_components_, n_gaussians)
         Each cluster's weights of the Gaussians.
     centers_ : array of shape (n_components_, n_features)
@@ -108,8 +122,8 @@ class OpenMixture(MixtureFace, Estimator):
         BIC of the final model, with the penalty of the clients' own weights.
     rows_ : float
         Rows of all clients.
-    within_ : array
-        Mean covariance of the Gaussians, as a packed triangle.
+    within_ : array or None
+        Mean covariance of the Gaussians, as a packed triangle; None with mixed columns.
     n_features_in_ : int
         Number of columns.
 
@@ -130,11 +144,15 @@ class OpenMixture(MixtureFace, Estimator):
     [2, 3, 3]
     """
 
+    encoding = "codes"
+
     def __init__(
         self,
         structure: str = "auto",
         *,
         covariance_types: str | Sequence[str] = SHAPES,
+        kinds: Sequence[str] | Mapping[Any, str] | None = None,
+        levels: Sequence[int] | Mapping[Any, int] | None = None,
         max_local: int = 20,
         min_count: float = 5,
         site_offsets: bool = True,
@@ -143,21 +161,21 @@ class OpenMixture(MixtureFace, Estimator):
     ):
         self.structure = structure
         self.covariance_types = covariance_types
+        self.kinds = kinds
+        self.levels = levels
         self.max_local = max_local
         self.min_count = min_count
         self.site_offsets = site_offsets
         self.max_iter = max_iter
         self.random_state = random_state
 
-    @property
-    def covariance_type(self) -> str:  # type: ignore[override]
-        """The covariance type that was chosen."""
-        return self.covariance_type_
-
     # ---- the rounds ----
 
-    def init(self, fed: Federation, rng: np.random.Generator) -> State:
-        """The first candidates, from one GATHER of what clients describe."""
+    def init(self, fed: Federation, rng: np.random.Generator) -> State | MixedState:
+        """The first candidates, from one GATHER of what clients describe; with mixed columns from sums."""
+        given = self._mixed_columns(fed)
+        if given is not None:
+            return mixed_columns.begin(fed, given, self._names(fed), self._shapes()[-1], rng)
         uses_gaussians, uses_atoms = self.structure != "topics", self.structure != "gaussians"
         describe_all = describe.using(
             max_local=self.max_local if uses_gaussians else 0,
@@ -167,7 +185,7 @@ class OpenMixture(MixtureFace, Estimator):
         descriptions = fed.gather(describe_all, None)
         if all_rows_equal(descriptions.values()):
             raise BadData("all rows are the same: there is nothing to tell clusters apart by")
-        offset_scale = self._offset_scale(fed, descriptions)
+        offset_scale = self._offset_scale(fed, descriptions, describe_all)
         if offset_scale.any():
             descriptions = fed.gather(describe_all, None)  # of rows without offsets
         candidates: list[Candidate] = []
@@ -182,18 +200,21 @@ class OpenMixture(MixtureFace, Estimator):
             candidates.append(initial_atoms(centres, rng)._replace(validated=self.structure == "auto"))
         return State(Search(tuple(candidates)), 0.0, tuple(paths), centres, {}, {}, {}, offset_scale)
 
-    def _offset_scale(self, fed: Federation, descriptions: Mapping[str, Description]) -> np.ndarray:  # (d,)
+    def _offset_scale(
+        self, fed: Federation, descriptions: Mapping[str, Description], ask_again: Any
+    ) -> np.ndarray:  # (d,)
         """Find the clients' offsets, if they have some; say so."""
         n_columns = next(iter(descriptions.values())).mean.shape[1]
         if not self.site_offsets or self.structure == "topics" or len(fed.names) < 2:
             return np.zeros(n_columns)
-        path = merge_path(local_components(descriptions), REFERENCE_SHAPE)
-        found = find_offsets(fed, candidates_on_path(path, initial_sizes(path.merges.best())))
+        found = find_offsets(fed, descriptions, ask_again)
         say_offsets(found, fed.columns)
         return found.scale
 
-    def step(self, fed: Federation, state: State) -> tuple[State, Info]:
+    def step(self, fed: Federation, state: State | MixedState) -> tuple[State | MixedState, Info]:
         """One SUM over all candidates of the phase, their M-steps, and what the phase does then."""
+        if isinstance(state, MixedState):
+            return mixed_columns.step(fed, state, self._names(fed))
         phase = state.phase
         answers = fed.sum(question(phase), tuple(c.proposal for c in phase.candidates))
         candidates = tuple(updated(c, answers[c.answer_key]) for c in phase.candidates)
@@ -212,116 +233,24 @@ class OpenMixture(MixtureFace, Estimator):
         }
         return state.phase.next(state, fed), info
 
-    def done(self, state: State, history: list[Info]) -> bool:
-        return isinstance(state.phase, Done)
+    def done(self, state: State | MixedState, history: list[Info]) -> bool:
+        return mixed_columns.done(state) if isinstance(state, MixedState) else isinstance(state.phase, Done)
+
+    def _mixed_columns(self, fed: Federation) -> mixed.Columns | None:
+        """The kinds of the columns, if there are others than numbers."""
+        schema = getattr(fed, "schema", None)
+        if self.kinds is None and (schema is None or schema.plain):
+            return None
+        names = self._names(fed)
+        given = mixed.given_columns(self.kinds, self.levels, schema, len(names), names)
+        return given if set(given.kinds) - {"real", "date"} else None
+
+    @staticmethod
+    def _names(fed: Federation) -> list[str]:
+        return names_of(fed, n_columns(fed))
 
     def _shapes(self) -> list[str]:
         return np.atleast_1d(self.covariance_types).tolist()
-
-    def _min_count(self, fed: Federation) -> float:
-        """A single client is its own server: there is nothing to hide."""
-        return self.min_count if len(fed.names) > 1 else 0.0
-
-    # ---- the result ----
-
-    def finish(self, fed: Federation, state: State) -> None:
-        """Set the attributes, after one GATHER of how many rows each client has in each cluster."""
-        final = result(state.phase)
-        self.alike_ = final.structure == SHARED
-        if self.alike_:
-            final = concentric_clusters(final)
-        self._set_clusters(final)
-        self.certainty_ = certainty(final, state.evaluated, state.groupings, state.rows)
-        self.merges_ = dendrogram(final, state.rows, state.paths, state.groupings)
-        self.scores_, self.bic_, self.rows_ = state.scores, float(final.bic), state.rows
-        self.within_ = pooled_covariance(final)
-        self.site_offset_scale_ = state.offset_scale
-        self.client_offsets_: dict[str, Array] = {}
-        self.client_shares_: dict[str, Array] = {}
-        self.labels_: dict[str, Array] = {}
-        self.holdings_: dict[str, Array] = {}
-        self._set_clients(fed, final, self._min_count(fed))
-
-    def _set_clusters(self, final: Candidate) -> None:
-        params, topics = final.proposal
-        self.structure_ = "gaussians" if self.alike_ else final.structure
-        self.covariance_type_ = final.shape
-        self.weights_, self.means_ = params.weights, params.means
-        self.covariances_ = gaussian.unpack_covs(params.covs, final.shape)
-        self.topics_ = topics if len(topics) else np.eye(len(params.weights))
-        self.n_components_, self.n_features_in_ = len(self.topics_), int(params.means.shape[1])
-        self.centers_ = self.topics_ @ self.means_
-
-    def _set_clients(self, fed: Federation, final: Candidate, min_count: float) -> None:
-        """Ask for the rows in each cluster, and read the weights that clients in this process keep."""
-        common_weights = final.structure == SHARED
-        ask = holdings.using(shape=final.shape, id=final.state_id, common_weights=common_weights, min_count=min_count)
-        answers = fed.gather(ask, final.proposal)
-        self.holdings_ |= {name: to_numpy(answer.n) for name, answer in answers.items()}
-        common = (self.topics_ > 0) @ self.weights_
-        held = np.sum(list(self.holdings_.values()), axis=0)
-        self.cluster_weights_ = common if self.alike_ else held / max(held.sum(), TINY)
-        key = state_key(final.state_id)
-        here = [c for c in fed.here() if key in c.state]
-        self.client_shares_ |= {c.name: common if common_weights else c.state[key] for c in here}
-        self.client_offsets_ |= {c.name: to_numpy(c.state[OFFSET]) for c in here if OFFSET in c.state}
-        self.labels_ |= {c.name: self.predict(c.x, client=c.name) for c in here}
-
-    @property
-    def client_weights_(self) -> dict[str, Array]:
-        """Each client's own weights of the Gaussians, for clients in this process."""
-        return {name: shares @ self.topics_ for name, shares in self.client_shares_.items()}
-
-    @property
-    def holders_(self) -> list[list[str]]:
-        """For each cluster the clients that hold it, those with most rows in it first."""
-        holders = []
-        for z in range(self.n_components_):
-            names = [name for name, held in self.holdings_.items() if held[z] > 0]
-            holders.append(sorted(names, key=lambda name: -self.holdings_[name][z]))
-        return holders
-
-    def predict(self, X: Any, client: str | None = None) -> Array:
-        """The most probable cluster of each row.
-
-        Parameters
-        ----------
-        X : array-like of shape (n, n_features)
-        client : str, default=None
-            Use this client's own weights and offset; by default the weights over all clients and no offset.
-
-        Returns
-        -------
-        labels : array of shape (n,)
-        """
-        return self.predict_proba(X, client).argmax(-1)
-
-    def predict_proba(self, X: Any, client: str | None = None) -> Array:
-        """The probability of each cluster for each row.
-
-        Parameters
-        ----------
-        X : array-like of shape (n, n_features)
-        client : str, default=None
-            Use this client's own weights and offset; by default the weights over all clients and no offset.
-
-        Returns
-        -------
-        probabilities : array of shape (n, n_components_)
-        """
-        params = self.params()
-        unweighted = params._replace(weights=np.ones(len(params.weights)))
-        rows = to_numpy(self._rows(X)) - self.client_offsets_.get(client or "", 0.0)
-        log_density = mixture.log_joint(unweighted, rows, self.covariance_type)
-        density = np.exp(log_density - log_density.max(-1, keepdims=True)) @ self.topics_.T
-        shares = self.cluster_weights_ if client is None else self._shares_of(client)
-        joint = density * (shares + 1e-12)
-        return joint / np.maximum(joint.sum(-1, keepdims=True), TINY)
-
-    def _shares_of(self, client: str) -> Array:
-        if client not in self.client_shares_:
-            raise BadParameter(f"no weights are known for client {client!r}: {suggest(client, self.client_shares_)}")
-        return self.client_shares_[client]
 
     # ---- new clients ----
 
@@ -341,6 +270,8 @@ class OpenMixture(MixtureFace, Estimator):
             New clusters are numbered after the known ones.
         """
         check_is_fitted(self, "means_")
+        if self._is_mixed:
+            raise BadParameter("partial_fit takes tables of numbers: with mixed columns, fit again with all clients")
         fed = as_federation(data, by=by)
         for client in fed.here():
             self._rows(client.x)  # refuses another number of columns
@@ -358,7 +289,10 @@ class OpenMixture(MixtureFace, Estimator):
 
     def check(self, fed: Federation) -> None:
         """Refuse bad parameters, and clients without any value in a column, before the first round."""
-        for client in fed.here():
+        is_mixed = self._mixed_columns(fed) is not None
+        if is_mixed and self.structure == "topics":
+            raise BadParameter("structure='topics' takes numbers and columns are mixed: use structure='auto'")
+        for client in fed.here() if not is_mixed else ():
             check_columns(to_numpy(client.x), client.name)
         self._check_choice("structure", self.structure, STRUCTURES)
         for shape in self._shapes():

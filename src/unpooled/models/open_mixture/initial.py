@@ -15,7 +15,12 @@ from unpooled.maths.local_mixture import kmeans
 from unpooled.maths.mixture import Params
 from unpooled.models.open_mixture import merging
 from unpooled.models.open_mixture.agglomeration import Merges
-from unpooled.models.open_mixture.candidates import ATOMS, GAUSSIANS, Candidate, gaussian_candidate
+from unpooled.models.open_mixture.candidates import (
+    ATOMS,
+    GAUSSIANS,
+    Candidate,
+    gaussian_candidate,
+)
 from unpooled.models.open_mixture.client_weights import Proposal
 from unpooled.models.open_mixture.constants import (
     COV_PRIOR_ROWS,
@@ -58,6 +63,18 @@ def local_components(descriptions: Mapping[str, Description]) -> merging.Compone
     mean = np.concatenate([p.mean for p in parts])
     scatter = repair(np.concatenate([p.scatter for p in parts]), "full", 0.0)  # a compressed one may not be positive
     return merging.Components(n, mean, gaussian.unpack_triangle(scatter), held)
+
+
+def without_client_means(descriptions: Mapping[str, Description]) -> tuple[dict[str, Description], np.ndarray]:
+    """(the descriptions with every client's components moved so that all clients have one mean, that mean (d,))."""
+    told = {name: d for name, d in descriptions.items() if len(d.n)}
+    if not told:
+        raise BadData(TOO_FEW_ROWS)
+    means = {name: d.n @ d.mean / d.n.sum() for name, d in told.items()}
+    rows = np.array([d.n.sum() for d in told.values()])
+    centre = rows @ np.stack(list(means.values())) / rows.sum()
+    moved = {name: d._replace(mean=d.mean - means[name] + centre) for name, d in told.items()}
+    return {**descriptions, **moved}, centre
 
 
 def merge_path(components: merging.Components, shape: str) -> MergePath:
@@ -165,5 +182,5 @@ def initial_atoms(centres: Centres, rng: np.random.Generator) -> Candidate:
     within = with_floor(((centred * n[:, None]).T @ centred + scatter) / n.sum())
     weights = member.sum(1) / n.sum()
     covs = np.repeat(gaussian.pack_triangle(within)[None], len(weights), axis=0)
-    prior_rows = x.shape[1] + 2.0  # an atom has few rows
+    prior_rows = x.shape[1] + COV_PRIOR_ROWS  # an atom has few rows
     return Candidate(ATOMS, ATOMS, "full", Proposal(Params(weights, means, covs), weights[None]), prior_rows=prior_rows)

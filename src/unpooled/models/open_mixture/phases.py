@@ -21,6 +21,7 @@ from unpooled.models.open_mixture.candidates import ATOMS, GAUSSIANS, SHARED, TO
 from unpooled.models.open_mixture.certainty import Evaluated
 from unpooled.models.open_mixture.constants import (
     COMPARE_ROUNDS,
+    COV_PRIOR_ROWS,
     HELD_OUT,
     MAX_SPLITS,
     N_KEPT,
@@ -169,7 +170,9 @@ class Compare(NamedTuple):
         gaussians = best(self.candidates, GAUSSIANS)
         if gaussians is None:
             return self
-        copy = gaussians._replace(id=f"{gaussians.id}-validated", validated=True)
+        d = gaussians.proposal.params.means.shape[1]
+        prior_rows = d + COV_PRIOR_ROWS  # as the atoms have: held-out rows then compare structures alone
+        copy = gaussians._replace(id=f"{gaussians.id}-validated", validated=True, prior_rows=prior_rows)
         topics = (c for c in self.candidates if c.structure == TOPICS)
         return self._replace(candidates=(copy, *topics), final_gaussians=(gaussians,))
 

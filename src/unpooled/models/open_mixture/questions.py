@@ -152,7 +152,7 @@ def candidate_stats(
         (x, w), (x_out, w_out) = rows[is_validated]
         stats, topic_counts, shares = _local_step(proposal, x, w, shape, known.get(state_key(id)))
         client.state[state_key(id)] = shares
-        own, common = row_logliks(proposal, x_out, w_out, shape, shares)
+        own, common = row_logliks(proposal, x_out, w_out, shape, shares, stats.rows)
         if is_validated and reference is None:
             reference = own
         difference = own - reference if is_validated else own
@@ -186,9 +186,14 @@ def state_key(id: str) -> str:
     return f"shares-{id}"
 
 
-def split_rows(client: Client, held_out: float) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
-    """((x, w) to fit, (x, w) held out): the same positions at every client, evenly spread, without random draws."""
-    x = aligned_rows(client)
+def split_rows(
+    client: Client, held_out: float, aligned: bool = True
+) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
+    """((x, w) to fit, (x, w) held out): the same positions at every client, evenly spread, without random draws.
+
+    The rows are those without the client's offset, if `aligned`.
+    """
+    x = aligned_rows(client) if aligned else client.x
     out = np.arange(1, x.shape[-2] + 1) * GOLDEN_RATIO % 1 < held_out
     return (x[..., ~out, :], client.w[..., ~out]), (x[..., out, :], client.w[..., out])
 

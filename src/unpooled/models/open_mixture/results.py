@@ -1,0 +1,108 @@
+"""What a fit of `OpenMixture` leaves: its attributes, after one GATHER of how many rows each client has in each cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from unpooled.arrays import Array, to_numpy
+from unpooled.federation import Federation
+from unpooled.maths import gaussian
+from unpooled.models.open_mixture import mixed_columns
+from unpooled.models.open_mixture.candidates import SHARED, Candidate, pooled_covariance
+from unpooled.models.open_mixture.certainty import bic_weights, certainty, dendrogram
+from unpooled.models.open_mixture.constants import TINY
+from unpooled.models.open_mixture.inference import OpenFace
+from unpooled.models.open_mixture.mixed_columns import MixedCandidate, MixedState
+from unpooled.models.open_mixture.mixed_questions import mixed_holdings
+from unpooled.models.open_mixture.phases import State, result
+from unpooled.models.open_mixture.questions import OFFSET, Holdings, holdings, state_key
+from unpooled.models.open_mixture.shared_weights import concentric_clusters
+
+
+class OpenResult(OpenFace):
+    """Sets the attributes of a fitted `OpenMixture`; needs `min_count`."""
+
+    min_count: float
+
+    def finish(self, fed: Federation, state: State | MixedState) -> None:
+        """Set the attributes, after one GATHER of how many rows each client has in each cluster."""
+        self.client_offsets_, self.client_shares_ = {}, {}
+        self.labels_: dict[str, Array] = {}
+        self.holdings_ = {}
+        if isinstance(state, MixedState):
+            self._finish_mixed(fed, state)
+            return
+        final = result(state.phase)
+        self.alike_ = final.structure == SHARED
+        if self.alike_:
+            final = concentric_clusters(final)
+        self._set_clusters(final)
+        self.certainty_ = certainty(final, state.evaluated, state.groupings, state.rows)
+        self.merges_ = dendrogram(final, state.rows, state.paths, state.groupings)
+        self.scores_, self.bic_, self.rows_ = state.scores, float(final.bic), state.rows
+        self.within_: np.ndarray | None = pooled_covariance(final)
+        self.site_offset_scale_ = state.offset_scale
+        self.kinds_ = self.n_levels_ = None
+        self._set_clients(fed, final, self._min_count(fed))
+
+    def _finish_mixed(self, fed: Federation, state: MixedState) -> None:
+        """The same attributes where columns are mixed."""
+        final = state.best
+        self.kinds_, self.n_levels_ = list(state.kinds), list(state.levels)
+        self._set_mixed_clusters(final, state.shape)
+        self.certainty_ = bic_weights(mixed_columns.evaluations(state), final.size, state.rows)
+        self.merges_, self.scores_ = None, {}
+        self.bic_, self.rows_, self.within_ = float(final.cost), state.rows, None
+        self.site_offset_scale_ = np.zeros(len(state.kinds))
+        ask = mixed_holdings.using(
+            columns=state.columns.option,
+            shape=state.shape,
+            id=final.id,
+            own=final.own,
+            min_count=self._min_count(fed),
+        )
+        self._keep_clients(fed, fed.gather(ask, final.params), state_key(final.id))
+
+    def _set_mixed_clusters(self, final: MixedCandidate, shape: str) -> None:
+        block = final.params.gaussian
+        self.structure_, self.covariance_type_, self.alike_ = "mixed", shape, not final.own
+        self.weights_, self.means_ = block.weights, block.means
+        self.covariances_ = gaussian.unpack_covs(block.covs, shape) if block.means.shape[1] else block.covs
+        self.probabilities_ = final.params.levels
+        self.count_means_, self.count_dispersions_ = final.params.mean, final.params.dispersion
+        self.n_components_, self.topics_ = final.size, np.eye(final.size)
+        self.n_features_in_, self.centers_ = len(self.kinds_ or []), block.means
+
+    def _set_clusters(self, final: Candidate) -> None:
+        params, topics = final.proposal
+        self.structure_ = "gaussians" if self.alike_ else final.structure
+        self.covariance_type_ = final.shape
+        self.weights_, self.means_ = params.weights, params.means
+        self.covariances_ = gaussian.unpack_covs(params.covs, final.shape)
+        self.topics_ = topics if len(topics) else np.eye(len(params.weights))
+        self.n_components_, self.n_features_in_ = len(self.topics_), int(params.means.shape[1])
+        self.centers_ = self.topics_ @ self.means_
+
+    def _set_clients(self, fed: Federation, final: Candidate, min_count: float) -> None:
+        """Ask for the rows in each cluster, and read the weights that clients in this process keep."""
+        ask = holdings.using(
+            shape=final.shape, id=final.state_id, common_weights=final.structure == SHARED, min_count=min_count
+        )
+        self._keep_clients(fed, fed.gather(ask, final.proposal), state_key(final.state_id))
+
+    def _keep_clients(self, fed: Federation, answers: Mapping[str, Holdings], key: str) -> None:
+        """The attributes of clients; a client in this process keeps its weights under `key`."""
+        self.holdings_ |= {name: to_numpy(answer.n) for name, answer in answers.items()}
+        common = (self.topics_ > 0) @ self.weights_
+        held = np.sum(list(self.holdings_.values()), axis=0)
+        self.cluster_weights_ = common if self.alike_ else held / max(held.sum(), TINY)
+        here = [c for c in fed.here() if key in c.state]
+        self.client_shares_ |= {c.name: common if self.alike_ else c.state[key] for c in here}
+        self.client_offsets_ |= {c.name: to_numpy(c.state[OFFSET]) for c in here if OFFSET in c.state}
+        self.labels_ |= {c.name: self.predict(c.x, client=c.name) for c in here}
+
+    def _min_count(self, fed: Federation) -> float:
+        """A single client is its own server: there is nothing to hide."""
+        return self.min_count if len(fed.names) > 1 else 0.0
