@@ -41,6 +41,7 @@ class Memory(NamedTuple):
 
 
 def begin(params: Params) -> Memory:
+    """The memory before the first round."""
     none = np.zeros((0, 0))
     return Memory(params, params, -np.inf, True, none, none, False)
 
@@ -69,6 +70,7 @@ def advance(
 
 
 def _remember(memory: Memory, asked: Params, image: Params, objective: float, scale: np.ndarray, shape: str) -> Memory:
+    """The memory with one more pair of a point and its image under EM."""
     at, to = to_vector(asked, scale, shape), to_vector(image, scale, shape)
     points = np.vstack([memory.points.reshape(-1, len(at)), at])[-MEMORY:]
     images = np.vstack([memory.images.reshape(-1, len(at)), to])[-MEMORY:]

@@ -26,6 +26,7 @@ class Columns:
     """
 
     def __init__(self, kinds: Sequence[str], levels: Sequence[int]):
+        """Kinds of the columns, and levels of the discrete ones (0 for others)."""
         self.kinds, self.levels = tuple(kinds), tuple(int(n) for n in levels)
 
     @classmethod
@@ -39,6 +40,7 @@ class Columns:
         return {"kinds": list(self.kinds), "levels": list(self.levels)}
 
     def _which(self, kinds: Sequence[str]) -> np.ndarray:
+        """Places of the columns of these kinds."""
         return np.array([j for j, kind in enumerate(self.kinds) if kind in kinds], dtype=int)
 
     @cached_property
@@ -83,6 +85,7 @@ class Columns:
 
     @property
     def t(self) -> int:
+        """The number of level probabilities of one component."""
         return int(self.sizes.sum())
 
 
@@ -100,6 +103,7 @@ def given_columns(kinds: Any, levels: Any, schema: Any, d: int, names: Sequence[
 
 
 def _levels_of(kind: str, given: int, name: str) -> int:
+    """The number of levels of a column; one level is refused."""
     if kind == "binary":
         return 2
     if kind not in DISCRETE:
@@ -124,6 +128,7 @@ def _by_column(given: Any, otherwise: list[Any], names: Sequence[str], what: str
 
 
 def _index(key: Any, names: Sequence[str], what: str) -> int:
+    """The place of a column given by name or by place."""
     if str(key) in names:
         return list(names).index(str(key))
     if isinstance(key, int | np.integer) and 0 <= key < len(names):

@@ -61,6 +61,7 @@ def filled(params: Params, x: np.ndarray, columns: Columns, shape: str) -> np.nd
 
 
 def _fill_gaussian(out: np.ndarray, params: Gaussian, r: np.ndarray, columns: Columns, shape: str) -> None:
+    """Fill missing numbers with their conditional means."""
     z, _ = gaussian_block(out, columns)
     for some in gaussian_moments(params, z, shape):
         natural, _ = lognormal(some.means, some.covs, columns.is_log)
@@ -113,6 +114,7 @@ def _by_gaussian(
     shape: str,
     wanted: np.ndarray,
 ) -> None:
+    """Conditional means and covariances of the numbers, averaged over components."""
     z, _ = gaussian_block(x, columns)
     to = np.array([a for a, j in enumerate(wanted) if j in columns.gaussian], dtype=int)
     at = np.array([int(np.flatnonzero(columns.gaussian == wanted[a])[0]) for a in to], dtype=int)

@@ -36,15 +36,18 @@ def from_vector(v: np.ndarray, like: Params, scale: np.ndarray, columns: Columns
 
 
 def _log(a: np.ndarray) -> np.ndarray:
+    """The logarithm, finite for 0."""
     return np.log(np.maximum(a, LEAST))
 
 
 def _softmax(v: np.ndarray) -> np.ndarray:
+    """Probabilities from logarithms, along the last axis."""
     raised = np.exp(v - v.max(-1, keepdims=True))
     return raised / raised.sum(-1, keepdims=True)
 
 
 def _spread(block: mixture.Params, scale: np.ndarray, shape: str) -> np.ndarray:
+    """Covariances as a vector: logarithms of standard deviations, or of a factor's diagonal."""
     if not block.means.shape[1]:
         return np.zeros(0)
     if shape in ("diag", "spherical"):
@@ -56,6 +59,7 @@ def _spread(block: mixture.Params, scale: np.ndarray, shape: str) -> np.ndarray:
 
 
 def _covs(v: np.ndarray, block: mixture.Params, scale: np.ndarray, shape: str) -> np.ndarray:
+    """The inverse of `_spread`."""
     if not block.means.shape[1]:
         return block.covs
     if shape in ("diag", "spherical"):

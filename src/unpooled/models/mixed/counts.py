@@ -58,6 +58,7 @@ def _linear(n: np.ndarray, x: np.ndarray, mean: np.ndarray, dispersion: np.ndarr
 
 
 def variance(mean: np.ndarray, dispersion: np.ndarray) -> np.ndarray:
+    """The variance of a negative binomial."""
     return mean + dispersion * mean**2
 
 

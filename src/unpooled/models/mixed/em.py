@@ -46,6 +46,7 @@ def first_step(given: mixture.Params, blocks: Blocks, r: np.ndarray, columns: Co
 
 
 def total(parts: list[Stats]) -> Stats:
+    """The sum of statistics of several parts of the rows."""
     found = parts[0]
     for other in parts[1:]:
         found = tree.add(found, other)
@@ -61,6 +62,7 @@ def _block(
     log_weights: np.ndarray | None,
     said: np.ndarray,
 ) -> Stats:
+    """Statistics of one block of rows; `said` gets their log densities."""
     r = np.empty_like(said)
     block = _gaussian_stats(params, rows.gaussian, w, shape, log_weights, Beside(said, r))
     block = block._replace(loglik=block.loglik + w @ rows.log_jacobian)
@@ -71,6 +73,7 @@ def _block(
 def _gaussian_stats(
     params: mixture.Params, x: np.ndarray, w: np.ndarray, shape: str, log_weights: np.ndarray | None, beside: Beside
 ) -> mixture.Stats:
+    """Statistics of the Gaussian block, with log densities of the other columns added to its own."""
     if x.shape[1]:
         return mixture.e_step(params, x, w, shape, log_weights, beside)
     weights = log(params.weights) if log_weights is None else log_weights
@@ -131,6 +134,7 @@ def m_step(
 
 
 def _gaussian_m_step(params: mixture.Params, stats: mixture.Stats, shape: str, reg: float) -> mixture.Params:
+    """New parameters of the Gaussian block, covariances kept positive."""
     if not params.means.shape[1]:
         n = stats.n + gaussian.TINY
         return params._replace(weights=n / n.sum())

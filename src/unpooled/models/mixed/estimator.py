@@ -49,6 +49,8 @@ class Candidate(NamedTuple):
 
 @message("mixed.State")
 class State(NamedTuple):
+    """All candidates, and what the first look found."""
+
     candidates: tuple[Candidate, ...]
     rows: float
     prior: Prior
@@ -172,6 +174,7 @@ class MixedMixture(MixedFace, DensityMixin, Estimator):
     # ---- fitting ----
 
     def init(self, fed: Federation, rng: np.random.Generator) -> State:
+        """Look at the columns, then start all candidates."""
         d = n_columns(fed)
         names = names_of(fed, d)
         given = given_columns(self.kinds, self.levels, getattr(fed, "schema", None), d, names)
@@ -187,6 +190,7 @@ class MixedMixture(MixedFace, DensityMixin, Estimator):
         return State(candidates, float(seen.frame.rows), seen.prior, scale, columns.kinds, columns.levels)
 
     def step(self, fed: Federation, state: State) -> tuple[State, Info]:
+        """One round of EM for every candidate that has not converged, in one SUM."""
         active = [i for i, c in enumerate(state.candidates) if not c.converged]
         asked = tuple(state.candidates[i].asked for i in active)
         answers = fed.sum(self._question(state, active), asked)
@@ -196,9 +200,11 @@ class MixedMixture(MixedFace, DensityMixin, Estimator):
         return state, {"loglik": best.objective, "candidates": len(active)}
 
     def done(self, state: State, history: list[Info]) -> bool:
+        """Whether every candidate has converged."""
         return all(c.converged for c in state.candidates)
 
     def finish(self, fed: Federation, state: State) -> None:
+        """Choose by BIC and set the fitted attributes."""
         self.kinds_, self.n_levels_ = list(state.kinds), list(state.levels)
         chosen = self._chosen(state)
         best = state.candidates[chosen]
@@ -216,16 +222,20 @@ class MixedMixture(MixedFace, DensityMixin, Estimator):
             warnings.warn(text, ConvergenceWarning, stacklevel=4)
 
     def _sizes(self) -> tuple[int, ...]:
+        """The numbers of components to fit."""
         return AUTO if isinstance(self.n_components, str) else tuple(np.atleast_1d(self.n_components).tolist())
 
     def _settings(self) -> starting.Settings:
+        """What an M-step has to know of the parameters."""
         return starting.Settings(self.covariance_type, self.reg_covar, self.smoothing)
 
     def _candidate(self, params: Params) -> Candidate:
+        """A candidate that begins at these parameters."""
         memory = acceleration.begin(params) if self.accelerate else None
         return Candidate(params, params, -np.inf, -np.inf, np.inf, False, memory)
 
     def _question(self, state: State, ids: list[int]) -> Any:
+        """The question of a round, for shared or for personal weights."""
         options = {"columns": _columns(state).option, "shape": self.covariance_type}
         return personal_e_step.using(**options, ids=ids) if self.personal_weights else e_step.using(**options)
 
@@ -241,6 +251,7 @@ class MixedMixture(MixedFace, DensityMixin, Estimator):
         return Candidate(image, image, objective, loglik, gain, abs(gain) < self.tol, None)
 
     def _accelerated(self, state: State, c: Candidate, image: Params, objective: float, loglik: float) -> Candidate:
+        """The candidate after an accelerated round."""
         frame = state.scale, _columns(state), self.covariance_type
         memory, asked = acceleration.advance(c.memory, c.asked, image, objective, *frame, self.tol)
         gain = memory.objective - c.objective
@@ -250,10 +261,12 @@ class MixedMixture(MixedFace, DensityMixin, Estimator):
     # ---- the choice ----
 
     def _criterion(self, state: State, c: Candidate, price: float) -> float:
+        """Minus twice the log-likelihood plus a price per free parameter."""
         free = em.n_parameters(_size(c), _columns(state), self.covariance_type)
         return float(-2 * c.loglik * state.rows + free * price)
 
     def _best(self, state: State) -> int:
+        """The candidate with the least BIC."""
         return int(np.argmin([self._criterion(state, c, np.log(state.rows)) for c in state.candidates]))
 
     def _chosen(self, state: State) -> int:
@@ -276,12 +289,14 @@ class MixedMixture(MixedFace, DensityMixin, Estimator):
         return chosen
 
     def _has_collapsed(self, c: Candidate) -> bool:
+        """Whether a Gaussian component has no width left."""
         block = c.params.gaussian
         return bool(block.means.shape[1]) and bool(collapsed(block, self.covariance_type, self.reg_covar).any())
 
     # ---- the result ----
 
     def _set_params(self, params: Params) -> None:
+        """Set the parameters as fitted attributes."""
         block, kinds = params.gaussian, self.table_columns
         self.weights_, self.means_ = block.weights, block.means
         self.covariances_ = (
@@ -312,6 +327,7 @@ class MixedMixture(MixedFace, DensityMixin, Estimator):
             return self._with_weights(mixture.fit_weights(joint - np.log(self.weights_), self.weights_))
 
     def _with_weights(self, weights: np.ndarray) -> MixedMixture:
+        """A copy of the fitted model under other weights."""
         personal = MixedMixture(**self.get_params())
         for name in (
             "n_iter_",
@@ -334,6 +350,7 @@ class MixedMixture(MixedFace, DensityMixin, Estimator):
         return self.fit(X, y, **how).predict(X)
 
     def __sklearn_tags__(self):
+        """scikit-learn's tags: missing values are allowed."""
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
         return tags
@@ -341,6 +358,7 @@ class MixedMixture(MixedFace, DensityMixin, Estimator):
     # ---- refusals ----
 
     def check(self, fed: Federation) -> None:
+        """Refuse parameters that do not exist or do not go together."""
         if isinstance(self.n_components, str) and self.n_components != "auto":
             text = f"n_components={self.n_components!r} is not known: give a number, a list of numbers or 'auto'"
             raise BadParameter(text)
@@ -356,8 +374,10 @@ class MixedMixture(MixedFace, DensityMixin, Estimator):
 
 
 def _size(c: Candidate) -> int:
+    """The number of components of a candidate."""
     return len(c.params.gaussian.weights)
 
 
 def _columns(state: State) -> Columns:
+    """The columns by kind."""
     return Columns(state.kinds, state.levels)

@@ -135,6 +135,7 @@ class MixedFace:
         return x, y
 
     def _draw_gaussian(self, params: Params, y: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """Draw the numbers of rows whose components are `y`."""
         block, is_log = params.gaussian, self.table_columns.is_log
         if not block.means.shape[1]:
             return np.zeros((len(y), 0))
@@ -145,6 +146,7 @@ class MixedFace:
         return drawn
 
     def _column(self, column: int | str) -> int:
+        """The place of a column given by name or by place."""
         check_is_fitted(self, "means_")
         if isinstance(column, str):
             names = getattr(self, "columns_", None) or []
@@ -156,21 +158,26 @@ class MixedFace:
         return int(column) % self.n_features_in_
 
     def _name(self, j: int) -> str:
+        """A column's name, its number where it has none."""
         names = getattr(self, "columns_", None)
         return names[j] if names else str(j)
 
     def _weights_of(self, client: str) -> np.ndarray:
+        """The weights of a client that took part with personal weights."""
         known: Mapping[str, np.ndarray] = getattr(self, "client_weights_", {})
         if client not in known:
             raise BadParameter(f"no weights are known for client {client!r}: {suggest(client, known)}")
         return known[client]
 
     def _log_joint(self, X: Any, client: str | None) -> np.ndarray:
+        """Log of weight times density, (rows, k)."""
         return em.log_joint(self.params(client), self._rows(X), self.table_columns, self.covariance_type)
 
     def _n_parameters(self) -> int:
+        """How many free parameters the mixture has."""
         return em.n_parameters(len(self.weights_), self.table_columns, self.covariance_type)
 
     def _rows(self, X: Any) -> np.ndarray:
+        """X as an array with the columns of the fit; NaN is allowed."""
         check_is_fitted(self, "means_")
         return rows_of(self, X, ensure_all_finite="allow-nan", dtype=np.float64)

@@ -34,6 +34,7 @@ def m_step(sums: np.ndarray, overall: np.ndarray, columns: Columns, smoothing: f
 
 
 def log_prior(levels: np.ndarray, overall: np.ndarray, smoothing: float) -> float:
+    """Log of the prior that smooths levels towards the overall shares."""
     return float(smoothing * (overall * np.log(levels)).sum()) if smoothing else 0.0
 
 
@@ -43,6 +44,7 @@ def n_parameters(columns: Columns) -> int:
 
 
 def _free(weights: np.ndarray, overall: np.ndarray) -> np.ndarray:
+    """Shares of levels, the overall ones where a component has no rows."""
     total = weights.sum(1, keepdims=True)
     probs = np.where(total > 0, weights / np.where(total > 0, total, 1.0), overall)
     probs = np.maximum(probs, FLOOR)
@@ -89,6 +91,7 @@ def _evaluate(
 
 
 def _curvature(probs: np.ndarray, s: np.ndarray) -> np.ndarray:
+    """Second derivatives of the two numbers of an ordered column."""
     mean = probs @ s.T
     second = np.einsum("kn,in,jn->kij", probs, s, s)
     return second - mean[:, :, None] * mean[:, None, :] + 1e-12 * np.eye(2)

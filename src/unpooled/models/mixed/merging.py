@@ -38,6 +38,7 @@ def merged(params: Params, sizes: list[int], shape: str) -> dict[int, Params]:
 
 
 def _parts(params: Params, shape: str) -> Parts:
+    """The components one by one, with full covariances."""
     block = params.gaussian
     k, g = block.means.shape
     covs = gaussian.full_covs(block, shape) if g else np.zeros((k, 0, 0))
@@ -45,12 +46,14 @@ def _parts(params: Params, shape: str) -> Parts:
 
 
 def _params(parts: Parts, like: Params, shape: str) -> Params:
+    """The components together, in the mixture's shape."""
     covs = gaussian.pack_covs(gaussian.reshape_covs(parts.covs, shape), shape) if parts.covs.shape[1] else None
     covs = like.gaussian.covs[: len(parts.weights)] if covs is None else covs
     return Params(mixture.Params(parts.weights, parts.means, covs), parts.levels, parts.mean, parts.dispersion)
 
 
 def _cheapest(parts: Parts) -> tuple[int, int]:
+    """The pair of components whose merging costs least."""
     k = len(parts.weights)
     pairs = [(i, j) for i in range(k) for j in range(i + 1, k)]
     costs = [_cost(parts, i, j) for i, j in pairs]
@@ -81,10 +84,12 @@ def _cost(parts: Parts, i: int, j: int) -> float:
 
 
 def _log_det(cov: np.ndarray) -> float:
+    """The log-determinant, 0 without columns."""
     return float(np.linalg.slogdet(cov)[1]) if cov.shape[-1] else 0.0
 
 
 def _join(parts: Parts, i: int, j: int) -> Parts:
+    """The components with a pair merged into one."""
     one = _pair(parts, i, j)
     kept = [c for c in range(len(parts.weights)) if c not in (i, j)]
     return Parts(*(np.concatenate([values[kept], np.asarray(new)[None]]) for values, new in zip(parts, one)))

@@ -51,6 +51,8 @@ class Look(NamedTuple):
 
 @message("mixed.Spread")
 class Spread(NamedTuple):
+    """Sums of squares of embedded columns."""
+
     xx: Float[Array, "e", ">=0"]  # sum of squares about the centre, by embedded column
 
 
@@ -65,4 +67,5 @@ class Guess(NamedTuple):
 
     @property
     def embedded(self) -> mixture.Params:
+        """The guess as a Gaussian mixture of embedded rows."""
         return mixture.Params(self.weights, self.means, self.covs)

@@ -29,6 +29,8 @@ class Values(NamedTuple):
 
 
 class Rows(NamedTuple):
+    """Rows by block."""
+
     gaussian: np.ndarray  # (n, g), logarithms taken
     ones: (
         csr_matrix | None
@@ -93,6 +95,7 @@ def _distinct(column: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _ones(places: np.ndarray, size: int) -> csr_matrix:
+    """A sparse matrix with a 1 in each of the given places of every row."""
     n, c = places.shape
     ends = np.arange(0, n * c + 1, c, dtype=np.int32)
     return csr_matrix((_ones_of(n * c), places.ravel(), ends), shape=(n, size))
@@ -100,6 +103,7 @@ def _ones(places: np.ndarray, size: int) -> csr_matrix:
 
 @lru_cache(maxsize=8)
 def _ones_of(size: int) -> np.ndarray:
+    """So many ones, made once."""
     return np.ones(size)
 
 

@@ -111,6 +111,7 @@ def _kept(asked: Columns, columns: Columns) -> np.ndarray:
 
 
 def _first_empty(values: np.ndarray, columns: Columns, names: Sequence[str]) -> str:
+    """The name of the first column without values."""
     order = [*columns.gaussian, *columns.counts]
     return names[order[int(np.argmin(values[: len(order)]))]]
 
@@ -146,6 +147,7 @@ def _larger(sizes: Sequence[int], rows: float) -> int:
 
 
 def gaussian_frame(found: Seen) -> Frame:
+    """Mean and scale of the Gaussian block's columns."""
     g = len(found.columns.gaussian)
     return Frame(found.frame.mean[:g], found.frame.scale[:g], found.frame.rows)
 
@@ -156,6 +158,7 @@ def _embedded(
     """Mixtures of embedded rows, `each` for every size."""
 
     def totals(kernels: tuple[mixture.Params, ...], shapes: list[str], counts: bool) -> tuple[Any, ...]:
+        """Totals of regions of embedded rows, as counts or as sums."""
         question = cell_counts if counts else cells
         return fed.sum(question.using(columns=columns.option, shapes=shapes), kernels)
 
@@ -180,6 +183,7 @@ def _first_fits(
 
 
 def _alike(found: Seen, k: int, shape: str) -> mixture.Params:
+    """k equal Gaussians with the moments of all rows."""
     frame = gaussian_frame(found)
     return initialization.wide(frame, np.tile(np.asarray(frame.mean), (k, 1)), shape) if len(frame.mean) else _none(k)
 
@@ -190,12 +194,14 @@ def _none(k: int) -> mixture.Params:
 
 
 def _blank(base: mixture.Params, found: Seen) -> Params:
+    """A mixture with these Gaussians and the overall levels and counts."""
     k = len(base.weights)
     prior = found.prior
     return Params(base, np.tile(prior.levels, (k, 1)), np.tile(prior.mean, (k, 1)), np.zeros((k, len(prior.mean))))
 
 
 def _updated(params: Params, stats: Stats, found: Seen, settings: Settings) -> Params:
+    """The M-step with the settings of the fit."""
     return em.m_step(params, stats, found.prior, found.columns, *settings)
 
 
@@ -216,6 +222,7 @@ def objective(params: Params, stats: Stats, prior: Prior, smoothing: float) -> f
 
 
 def _likeliest(runs: list[tuple[Params, float]], sizes: Sequence[int], n_init: int) -> list[Params]:
+    """The likeliest runs of each size, `n_init` of them."""
     out = []
     for k in sizes:
         mine = [run for run in runs if len(run[0].gaussian.weights) == k]

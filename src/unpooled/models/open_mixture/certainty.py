@@ -32,6 +32,7 @@ def evaluations(candidates: Sequence[Candidate]) -> dict[str, Evaluated]:
 
 
 def _n_gaussian_clusters(c: Candidate) -> int:
+    """The number of clusters of a candidate made of Gaussians, 0 for others."""
     if c.structure == SHARED:
         return len(concentric_clusters(c).proposal.topics)
     return c.size if c.structure == GAUSSIANS else 0

@@ -50,6 +50,7 @@ def local_em(
 
 
 def _uniform_shares(proposal: Proposal, w: Array) -> Array:
+    """Equal weights of all clusters."""
     n_topics, n_atoms = proposal.topics.shape
     n_clusters = n_topics or n_atoms
     return np.full((*w.shape[:-1], n_clusters), 1 / n_clusters)
@@ -147,4 +148,5 @@ def _removal_loss(density: Array, w: Array, shares: Array) -> Array:
 
 
 def _log(weights: Array) -> Array:
+    """The logarithm, finite for a weight of 0."""
     return np.log(np.maximum(weights, TINY))

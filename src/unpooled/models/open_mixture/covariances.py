@@ -27,6 +27,7 @@ def shrink(covs: Array, n: Array, means: Array, shape: str, prior_rows: float, o
 
 
 def _mean_variance(pooled: Array, d: int, shape: str) -> float:
+    """The mean variance of the columns."""
     if shape != "full":
         return pooled.mean()
     return np.trace(gaussian.unpack_triangle(pooled)) / d

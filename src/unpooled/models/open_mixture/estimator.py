@@ -234,6 +234,7 @@ class OpenMixture(OpenResult, Estimator):
         return state.phase.next(state, fed), info
 
     def done(self, state: State | MixedState, history: list[Info]) -> bool:
+        """Whether the last phase is reached."""
         return mixed_columns.done(state) if isinstance(state, MixedState) else isinstance(state.phase, Done)
 
     def _mixed_columns(self, fed: Federation) -> mixed.Columns | None:
@@ -247,9 +248,11 @@ class OpenMixture(OpenResult, Estimator):
 
     @staticmethod
     def _names(fed: Federation) -> list[str]:
+        """Names of the columns."""
         return names_of(fed, n_columns(fed))
 
     def _shapes(self) -> list[str]:
+        """The covariance types to try."""
         return np.atleast_1d(self.covariance_types).tolist()
 
     # ---- new clients ----
@@ -307,5 +310,6 @@ class OpenMixture(OpenResult, Estimator):
 
     @staticmethod
     def _check_choice(name: str, value: str, choices: Sequence[str]) -> None:
+        """Refuse a value that is not one of the choices."""
         if value not in choices:
             raise BadParameter(f"{name}={value!r} is not known: use one of {', '.join(choices)}")

@@ -99,6 +99,7 @@ class OpenFace(MixtureFace):
         return holders
 
     def _shares_of(self, client: str) -> Array:
+        """The weights of a client that took part."""
         if client not in self.client_shares_:
             raise BadParameter(f"no weights are known for client {client!r}: {suggest(client, self.client_shares_)}")
         return self.client_shares_[client]
@@ -107,6 +108,7 @@ class OpenFace(MixtureFace):
 
     @property
     def _is_mixed(self) -> bool:
+        """Whether columns are mixed."""
         return getattr(self, "kinds_", None) is not None
 
     def as_mixed(self, weights: Array | None = None) -> MixedMixture:
@@ -137,6 +139,7 @@ class OpenFace(MixtureFace):
         return model
 
     def _mixed_of(self, client: str | None) -> MixedMixture:
+        """The mixed mixture under a client's weights, or the common ones."""
         return self.as_mixed(None if client is None else self._shares_of(client))
 
     def score_samples(self, X: Any, client: str | None = None) -> Array:
@@ -162,4 +165,5 @@ class OpenFace(MixtureFace):
         )
 
     def _n_parameters(self) -> int:
+        """How many free parameters the mixture has."""
         return self.as_mixed()._n_parameters() if self._is_mixed else super()._n_parameters()

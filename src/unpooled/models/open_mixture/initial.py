@@ -100,6 +100,7 @@ def candidates_on_path(path: MergePath, sizes: Sequence[int]) -> list[Candidate]
 
 
 def _candidate_on_path(path: MergePath, k: int) -> Candidate:
+    """The candidate with k Gaussians on the path of merges."""
     unowned = csr_array((len(path.n), 1))
     parts = merging.Components(path.n, path.mean, gaussian.unpack_triangle(path.scatter), unowned)
     merged = merging.grouped(parts, path.merges.labels(k))

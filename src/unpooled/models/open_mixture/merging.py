@@ -110,10 +110,12 @@ def _weight_evidence(parts: Components) -> np.ndarray:
 
 
 def _logdet(a: np.ndarray) -> np.ndarray:
+    """Log-determinants."""
     return np.linalg.slogdet(a)[1]
 
 
 def _multigammaln(a: np.ndarray, d: int) -> np.ndarray:
+    """The log of the multivariate gamma function."""
     return gammaln(a[:, None] - np.arange(d) / 2).sum(1)
 
 
@@ -130,6 +132,7 @@ def gains(parts: Components, p: Prior, alone: np.ndarray, i: np.ndarray, j: np.n
 
 
 def _gains(parts: Components, p: Prior, alone: np.ndarray, i: np.ndarray, j: np.ndarray) -> np.ndarray:
+    """What merging pairs gains in log evidence; clients that hold both save a weight."""
     both = np.asarray((parts.held[i] > 0).multiply(parts.held[j] > 0).sum(1)).ravel()
     return evidence(merged_pairs(parts, i, j), p) - alone[i] - alone[j] + 0.5 * both * np.log(p.client_rows)
 
@@ -151,19 +154,23 @@ class _Merging:
     """Components while they are being merged."""
 
     def __init__(self, parts: Components, p: Prior):
+        """Components to merge, with the evidence of each alone."""
         self.prior, self.alone = p, evidence(parts, p)
         self.n, self.mean, self.scatter = (np.array(a) for a in parts[:3])
         self.held = parts.held.toarray()
 
     def parts(self, which: np.ndarray) -> Components:
+        """Some of the components."""
         return Components(self.n[which], self.mean[which], self.scatter[which], csr_array(self.held[which]))
 
     def gains(self, i: np.ndarray, j: np.ndarray) -> np.ndarray:
+        """What merging each pair gains."""
         which, at = np.unique(np.concatenate([i, j]), return_inverse=True)
         a, b = at[: len(i)], at[len(i) :]
         return gains(self.parts(which), self.prior, self.alone[which], a, b)
 
     def join(self, i: int, j: int) -> None:
+        """Put the merged pair in the place of `i`."""
         merged = merged_pairs(self.parts(np.array([i, j])), np.array([0]), np.array([1]))
         self.n[i], self.mean[i], self.scatter[i] = merged.n[0], merged.mean[0], merged.scatter[0]
         self.held[i] = merged.held.toarray()[0]

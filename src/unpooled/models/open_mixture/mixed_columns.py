@@ -61,14 +61,17 @@ class MixedState(NamedTuple):
 
     @property
     def columns(self) -> mixed.Columns:
+        """The columns by kind."""
         return mixed.Columns(self.kinds, self.levels)
 
     @property
     def settings(self) -> mixed.Settings:
+        """What an M-step has to know."""
         return mixed.Settings(self.shape, **SETTINGS)
 
     @property
     def best(self) -> MixedCandidate:
+        """The candidate of least cost, the smaller one on a tie."""
         return min(self.candidates, key=lambda c: (c.cost, c.size))
 
 
@@ -129,6 +132,7 @@ def _has_collapsed(params: mixed.Params, state: MixedState) -> bool:
 
 
 def _cost(c: MixedCandidate, answer: MixedStats, state: MixedState) -> float:
+    """BIC, with the price of clients' own weights where they have them."""
     free = mixed.em.n_parameters(c.size, state.columns, state.shape)
     cost = -2 * float(answer.stats.gaussian.loglik) + free * np.log(state.rows)
     if not c.own:
@@ -138,6 +142,7 @@ def _cost(c: MixedCandidate, answer: MixedStats, state: MixedState) -> float:
 
 
 def done(state: MixedState) -> bool:
+    """Whether all candidates have converged."""
     return all(c.converged for c in state.candidates)
 
 

@@ -79,6 +79,7 @@ class Search(NamedTuple):
     round: int = 0  # rounds done in this phase
 
     def next(self, state: State, fed: Federation) -> State:
+        """Refine in some rounds, and end the search after the last."""
         if self.round == SEARCH_ROUNDS:
             return _after_search(self, state, fed)
         if self.round not in REFINE_ROUNDS:
@@ -141,6 +142,7 @@ class Settle(NamedTuple):
     round: int = 0
 
     def next(self, state: State, fed: Federation) -> State:
+        """Done after a fixed number of rounds."""
         return state._replace(phase=Done(self.candidates)) if self.round == SETTLE_ROUNDS else state
 
 
@@ -160,6 +162,7 @@ class Compare(NamedTuple):
     final_gaussians: tuple[Candidate, ...] = ()  # one or none
 
     def next(self, state: State, fed: Federation) -> State:
+        """Choose a structure after the last round."""
         if self.round == COMPARE_ROUNDS:
             return _choose_structure(self, state, len(fed.names))
         if self.round == SETTLE_ROUNDS:
@@ -167,6 +170,7 @@ class Compare(NamedTuple):
         return state
 
     def _with_final_gaussians(self) -> Compare:
+        """The same phase with a copy of the best Gaussians that is judged as topics are."""
         gaussians = best(self.candidates, GAUSSIANS)
         if gaussians is None:
             return self
@@ -192,6 +196,7 @@ def _choose_structure(phase: Compare, state: State, n_clients: int) -> State:
 
 
 def _is_possible(topics: Candidate, n_clients: int) -> bool:
+    """Whether so many topics can be told from so many clients."""
     return 2 <= topics.size <= n_clients / 2
 
 
@@ -216,6 +221,7 @@ class Split(NamedTuple):
     round: int = 0
 
     def next(self, state: State, fed: Federation) -> State:
+        """Split clusters, or go on to shared weights, every few rounds."""
         return _split_or_share(self, state, fed) if self.round % SPLIT_ROUNDS == 0 else state
 
 
@@ -239,6 +245,7 @@ class Shared(NamedTuple):
     round: int = 0
 
     def next(self, state: State, fed: Federation) -> State:
+        """Refine in some rounds, and keep the best after the last."""
         if self.round == SHARED_ROUNDS:
             return state._replace(phase=Refit(keep_best(self.candidates, SHARED, 1)))
         if self.round not in REFINE_ROUNDS[:-1]:
@@ -255,6 +262,7 @@ class Shared(NamedTuple):
         return [tuple(c for c in self.candidates if c.shape == shape) for shape in SHAPES]
 
     def _neighbours(self, c: Candidate) -> list[Candidate]:
+        """Candidates with one cluster less or more."""
         ids = [f"{c.shape}-{k}" for k in range(c.size - 1, c.size + 2)]
         return [self.pool[id] for id in ids if id in self.pool]
 
@@ -270,15 +278,19 @@ class Refit(NamedTuple):
     round: int = 0
 
     def next(self, state: State, fed: Federation) -> State:
+        """Done after a fixed number of rounds."""
         return state._replace(phase=Done(self.candidates)) if self.round == REFIT_ROUNDS else state
 
 
 @message("open_mixture.Done")
 class Done(NamedTuple):
+    """The end of the fit."""
+
     candidates: tuple[Candidate, ...]  # the best one is the result
     round: int = 0
 
     def next(self, state: State, fed: Federation) -> State:
+        """Nothing follows."""
         return state
 
 
@@ -302,6 +314,7 @@ def question(phase: Phase) -> Any:
 
 
 def final_gaussians(phase: Phase) -> tuple[Candidate, ...]:
+    """The best Gaussians that were set aside, if any."""
     return phase.final_gaussians if isinstance(phase, Compare) else ()
 
 

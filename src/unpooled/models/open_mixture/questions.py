@@ -203,11 +203,15 @@ def split_rows(
 
 @message("open_mixture.Counts")
 class Counts(NamedTuple):
+    """Expected rows by Gaussian."""
+
     n: Float[Array, "k", ">=0 rows"]  # expected rows by Gaussian
 
 
 @message("open_mixture.Products")
 class Products(NamedTuple):
+    """Sums of products of responsibilities, which say what Gaussians overlap."""
+
     rr: Float[Array, "t"]  # sum over rows of r r', packed
 
 
@@ -226,6 +230,7 @@ def atom_products(proposals: tuple[Proposal, ...], client: Client, *, shapes: li
 
 
 def _products(proposal: Proposal, x: Array, w: Array, shape: str) -> Products:
+    """One client's products, over the rows with weight."""
     log_joint = mixture.log_joint(proposal.params, x, shape)
     r = np.exp(log_joint - log_joint.max(-1, keepdims=True))
     r = np.where(w[..., None] > 0, r / r.sum(-1, keepdims=True), 0.0)
@@ -237,6 +242,8 @@ def _products(proposal: Proposal, x: Array, w: Array, shape: str) -> Products:
 
 @message("open_mixture.Holdings")
 class Holdings(NamedTuple):
+    """Expected rows by cluster."""
+
     n: Float[Array, "clusters", ">=0 rows"]  # expected rows by cluster
 
 

@@ -66,6 +66,7 @@ class OpenResult(OpenFace):
         self._keep_clients(fed, fed.gather(ask, final.params), state_key(final.id))
 
     def _set_mixed_clusters(self, final: MixedCandidate, shape: str) -> None:
+        """Set the attributes of a fit with mixed columns."""
         block = final.params.gaussian
         self.structure_, self.covariance_type_, self.alike_ = "mixed", shape, not final.own
         self.weights_, self.means_ = block.weights, block.means
@@ -76,6 +77,7 @@ class OpenResult(OpenFace):
         self.n_features_in_, self.centers_ = len(self.kinds_ or []), block.means
 
     def _set_clusters(self, final: Candidate) -> None:
+        """Set the attributes of a fit with numbers alone."""
         params, topics = final.proposal
         self.structure_ = "gaussians" if self.alike_ else final.structure
         self.covariance_type_ = final.shape

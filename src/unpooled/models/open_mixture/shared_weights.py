@@ -47,6 +47,7 @@ def are_too_coarse(atoms: Candidate, rows: float) -> bool:
 
 
 def _n_atoms(atoms: Candidate) -> int:
+    """How many atoms there are."""
     return atoms.proposal.topics.shape[1]
 
 
@@ -129,6 +130,7 @@ def _fit_downwards(mixtures: ScoredMixtures, x: np.ndarray, w: np.ndarray, shape
 
 
 def _as_candidate(id: str, fit: local_mixture.Fit) -> Candidate:
+    """A fitted local mixture as a candidate."""
     return Candidate(id, SHARED, fit.shape, Proposal(fit.params, np.asarray(fit.params.weights)[None]))
 
 
@@ -144,6 +146,7 @@ def restart_from_centres(mixtures: ScoredMixtures, centres: Centres, rng: np.ran
 
 
 def _from_centres(c: Candidate, centres: Centres, labels: np.ndarray) -> Candidate:
+    """A candidate from labelled centres."""
     n, means, between = local_mixture.summarise(centres.mean, np.eye(c.size)[labels] * centres.n[:, None])
     covs = between / n[:, None, None] + centres.scatter / centres.n.sum()
     return gaussian_candidate(c.id, SHARED, c.shape, n, means, covs)

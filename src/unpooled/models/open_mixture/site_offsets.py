@@ -160,6 +160,7 @@ class Start(NamedTuple):
 
     @property
     def is_moved(self) -> bool:
+        """Whether sites have offsets."""
         return bool(self.variance.any())
 
 
@@ -208,10 +209,12 @@ def second_references(starts: Sequence[Start], aligned: Mapping[str, Description
 
 
 def _starts(name: str, candidates: Sequence[Candidate], offset: float) -> list[Start]:
+    """Starts from candidates, with offsets of this size."""
     return [Start(f"{name}-{i}", c, offset**2 * _within(c)) for i, c in enumerate(candidates)]
 
 
 def _ranked(starts: Sequence[Start], moved: bool) -> list[Start]:
+    """The starts with or without offsets, the likeliest first."""
     return sorted((s for s in starts if s.is_moved == moved), key=lambda s: -s.loglik)
 
 

@@ -17,6 +17,8 @@ from unpooled.tree import message
 
 @message("open_mixture.Topics")
 class Topics(NamedTuple):
+    """Topics of atoms, and clients' weights of them."""
+
     shares: np.ndarray  # (c, z) each client's weights of topics
     atoms: np.ndarray  # (z, m) each topic's weights of atoms
     loglik: float
@@ -28,11 +30,13 @@ def agglomerate(counts: np.ndarray) -> Merges:
     entropy, mass = xlogy(columns, columns).sum(1), columns.sum(1)
 
     def gains(i: np.ndarray, j: np.ndarray) -> np.ndarray:
+        """What merging pairs of clients costs in likelihood."""
         profile = _merged_entropy(columns, i, j) - entropy[i] - entropy[j]
         size = xlogy(mass[i] + mass[j], mass[i] + mass[j]) - xlogy(mass[i], mass[i]) - xlogy(mass[j], mass[j])
         return profile - size
 
     def join(i: int, j: int) -> None:
+        """Put the merged pair in the place of `i`."""
         columns[i] += columns[j]
         entropy[i] = xlogy(columns[i], columns[i]).sum()
         mass[i] = mass[i] + mass[j]
