@@ -316,7 +316,7 @@ def _ending(state: State) -> State:
     """The mixtures are fitted: what is left are the regressions that count, from where they are."""
     counts = [state.level_shares[now.column, i % len(logistic.VARIANTS)] > 0 for i, now in enumerate(state.regressions)]
     again = [
-        now._replace(coef=now.best, objective=-np.inf, settled=not used) for now, used in zip(state.regressions, counts)
+        now._replace(coef=now.best, loglik=-np.inf, settled=not used) for now, used in zip(state.regressions, counts)
     ]
     state = state._replace(regressions=tuple(again), stage=ENDING, rounds=0)
     return state if any(counts) else state._replace(stage=ENDED)

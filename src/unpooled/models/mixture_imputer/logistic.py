@@ -3,7 +3,7 @@
 A mixture of Gaussians says little of levels that hang together in a linear way; a regression of each such column on the others says more.
 Its predictors are the embedded columns, standardised, and in a second variant the squares of numbers. A gap among them is filled by its
 mean under a single Gaussian that does not look at the column itself. Coefficients are those of orthonormal contrasts between levels, so
-that no level is special to the penalty. Newton's method needs sums over rows alone: `sums` is what a client adds up, `moved` the next step
+that no level is special to the penalty, which is the one of largest evidence. Newton's method needs sums over rows alone: `sums` is what a client adds up, `moved` the next step
 at the server.
 """
 
@@ -21,10 +21,11 @@ from unpooled.maths.mixture import Params
 from unpooled.models.mixture_imputer.embedding import LEAST, Embedding
 from unpooled.tree import message
 
-VARIANTS = (
-    (1.0, False),
-    (3.0, True),
-)  # (penalty, whether squares of numbers are predictors too) of each column's regressions
+VARIANTS = (False, True)  # whether squares of numbers are predictors too
+FIRST = 3.0  # the penalty to begin with
+PENALTIES = (0.1, 1e6)  # the least and the largest
+FASTER = 10.0  # a penalty grows or shrinks by at most this factor in a round
+STILL = 0.1  # a penalty that changes by less, as a logarithm, stands still
 FAR = 8.0  # a square less one is at most this, so that an outlier does not decide
 OF_INTERCEPT = 0.01  # the same for intercepts, so that a level without rows has a finite one
 MOST = 600  # coefficients of one regression: with more, a column has none, since curvature is the square of it
@@ -58,11 +59,10 @@ class Regression(NamedTuple):
 
     column: int
     penalty: float  # half of it times the square of each coefficient is taken off the log-likelihood
-    curved: bool  # whether squares of numbers are predictors too
     coef: np.ndarray  # (levels - 1, predictors), where sums are taken next
     best: np.ndarray  # the same, of the largest objective up to now
     step: np.ndarray  # from the best to where sums are taken
-    objective: float  # at the best: log-likelihood less the penalty
+    loglik: float  # at the best
     settled: bool
 
 
@@ -82,9 +82,9 @@ def begin(embedding: Embedding) -> tuple[Regression, ...]:
     """Regressions of every column of levels, by column and then by variant, with coefficients 0."""
     found = []
     for j in columns_of(embedding):
-        for penalty, curved in VARIANTS:
+        for curved in VARIANTS:
             zero = np.zeros((embedding.levels[j] - 1, n_predictors(embedding, j, curved)))
-            found.append(Regression(j, penalty, curved, zero, zero, zero, -np.inf, False))
+            found.append(Regression(j, FIRST, zero, zero, zero, -np.inf, False))
     return tuple(found)
 
 
@@ -144,19 +144,50 @@ def contrasts(n: int) -> np.ndarray:
 
 
 def moved(now: Regression, found: Sums) -> Regression:
-    """The regression after a round: a step of Newton's, or half of the last one where the objective fell."""
-    penalty = np.full(now.coef.shape, now.penalty)
-    penalty[:, 0] = OF_INTERCEPT
-    objective = float(found.loglik) - 0.5 * float((penalty * now.coef**2).sum())
-    if objective < now.objective:
+    """The regression after a round: a step of Newton's, or half of the last one where the objective fell.
+
+    The penalty is that of the largest evidence, by MacKay's rule, which needs no sum of its own.
+    """
+    loglik = float(found.loglik)
+    if loglik - _penalised(now.coef, now.penalty) < now.loglik - _penalised(now.best, now.penalty):
         step = now.step / 2
         return now._replace(coef=now.best + step, step=step)
-    gradient = np.asarray(found.score) - penalty * now.coef
-    curvature = unpack_triangle(np.asarray(found.curvature)) + np.diag(penalty.ravel())
-    step = np.linalg.solve(curvature, gradient.ravel()).reshape(gradient.shape)
-    gain = 0.5 * float((gradient * step).sum())
+    curvature = unpack_triangle(np.asarray(found.curvature))
+    score = np.asarray(found.score)
+    step, _ = _newton(now.coef, score, curvature, now.penalty)
+    penalty = _evident(now.coef + step, curvature, now.penalty)
+    step, gain = _newton(now.coef, score, curvature, penalty)
+    still = abs(np.log(penalty / now.penalty)) < STILL or penalty >= PENALTIES[1]
     flat = gain <= FLAT * max(float(found.n), 1.0)
-    return now._replace(coef=now.coef + step, best=now.coef, step=step, objective=objective, settled=flat)
+    return Regression(now.column, penalty, now.coef + step, now.coef, step, loglik, bool(still and flat))
+
+
+def _penalties(coef: np.ndarray, penalty: float) -> np.ndarray:
+    out = np.full(coef.shape, penalty)
+    out[:, 0] = OF_INTERCEPT
+    return out
+
+
+def _penalised(coef: np.ndarray, penalty: float) -> float:
+    return 0.5 * float((_penalties(coef, penalty) * coef**2).sum())
+
+
+def _newton(coef: np.ndarray, score: np.ndarray, curvature: np.ndarray, penalty: float) -> tuple[np.ndarray, float]:
+    """Newton's step, and the gain that it promises."""
+    each = _penalties(coef, penalty)
+    gradient = score - each * coef
+    step = np.linalg.solve(curvature + np.diag(each.ravel()), gradient.ravel()).reshape(coef.shape)
+    return step, 0.5 * float((gradient * step).sum())
+
+
+def _evident(coef: np.ndarray, curvature: np.ndarray, penalty: float) -> float:
+    """The next penalty: how many coefficients the rows determine, over the sum of their squares."""
+    each = _penalties(coef, penalty)
+    spread = np.diag(np.linalg.inv(curvature + np.diag(each.ravel()))).reshape(coef.shape)[:, 1:]
+    determined = spread.size - penalty * spread.sum()
+    squares = float((coef[:, 1:] ** 2).sum())
+    wanted = determined / max(squares, determined / PENALTIES[1], 1e-300)
+    return float(np.clip(np.clip(wanted, penalty / FASTER, penalty * FASTER), *PENALTIES))
 
 
 def margin(now: Regression, found: Sums) -> np.ndarray:
