@@ -62,7 +62,7 @@ NEWTON = {
     REGRESSING: 10,
     ENDING: 4,
 }  # rounds of Newton's method at most, from coefficients 0 and from those without hidden cells
-STEADY = 100.0  # cells of a flat histogram that are added to what the hidden cells say of intervals: few say little
+STEADY = 30.0  # cells of a flat histogram that are added to what the hidden cells say of intervals: few say little
 FLOOR = 1e-12  # a column's variance is never below this share of the largest
 
 

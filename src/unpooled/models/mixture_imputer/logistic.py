@@ -3,8 +3,8 @@
 A mixture of Gaussians says little of levels that hang together in a linear way; a regression of each such column on the others says more.
 Its predictors are the embedded columns, standardised, and in a second variant the squares of numbers. A gap among them is filled by its
 mean under a single Gaussian that does not look at the column itself. Coefficients are those of orthonormal contrasts between levels, so
-that no level is special to the penalty, which is the one of largest evidence. Newton's method needs sums over rows alone: `sums` is what a client adds up, `moved` the next step
-at the server.
+that no level is special to the penalty, which is the one of largest evidence. Newton's method needs sums over rows alone: `sums` is what a
+client adds up, `moved` the next step at the server.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -18,6 +19,7 @@ from unpooled.models.mixture_imputer.logistic import Logistic
 from unpooled.tree import message
 
 BINS = 200  # of the histogram by which intervals are calibrated
+BLOCK = 2000  # hidden cells at a time
 
 
 @message("mixture_imputer.Look")
@@ -110,21 +112,33 @@ def judge(down: Asked, client: Client, *, hide: float, columns: dict) -> Judged:
     """Products of the candidates' errors on the cells that were hidden while they were fitted."""
     embedding, (x, w) = Embedding.of(columns), _table(client)
     hidden = imputation.hidden(x, hide) & (w > 0)[:, None]
-    shown = np.where(hidden, np.nan, x)
-    laws = ensemble.by_candidate(down.candidates, embedding.embed(shown))
     which = imputation.half(x).astype(int)
-    c = len(laws) + (len(logistic.VARIANTS) + 1 if down.logistic.coefs else 0)
+    c = len(down.candidates) + (len(logistic.VARIANTS) + 1 if down.logistic.coefs else 0)
     gram = np.zeros((2, x.shape[1], c, c))
-    for j in range(x.shape[1]):
-        rows = np.flatnonzero(hidden[:, j])
-        errors = _errors(down, laws, shown, x[rows, j], rows, j, embedding)  # (cells, values, candidates)
-        for h in (0, 1):
-            mine = which[rows] == h
-            found = errors.shape[2]
-            gram[h, j, :found, :found] = np.einsum(
-                "nvc,nvf,n->cf", errors[mine], errors[mine], w[rows][mine], optimize=True
-            )
+    for rows, of, blanked in _one_by_one(x, hidden):
+        laws = ensemble.by_candidate(down.candidates, embedding.embed(blanked))
+        for j in np.unique(of):
+            mine = np.flatnonzero(of == j)
+            errors = _errors(down, laws, blanked, x[rows[mine], j], mine, j, embedding)  # (cells, values, candidates)
+            for h in (0, 1):
+                some = which[rows[mine]] == h
+                weighted = errors[some] * w[rows[mine][some]][:, None, None]
+                found = errors.shape[2]
+                gram[h, j, :found, :found] += np.tensordot(weighted, errors[some], axes=([0, 1], [0, 1]))
     return Judged(np.stack([w[which == h] @ hidden[which == h] for h in (0, 1)]), gram)
+
+
+def _one_by_one(x: np.ndarray, hidden: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """(row and column of hidden cells, their rows with this one cell blank), a block of cells at a time.
+
+    The fit has seen none of the hidden cells; a cell is foretold from all others of its row, as a gap of the table is.
+    """
+    rows, columns = np.nonzero(hidden)
+    for start in range(0, len(rows), BLOCK):
+        some = slice(start, start + BLOCK)
+        blanked = x[rows[some]]
+        blanked[np.arange(len(blanked)), columns[some]] = np.nan
+        yield rows[some], columns[some], blanked
 
 
 def _errors(
@@ -148,15 +162,17 @@ def calibrate(down: Ensemble, client: Client, *, hide: float, columns: dict) -> 
     """Histogram of |2 F(value) - 1| over hidden numbers: flat if intervals are right."""
     embedding, (x, w) = Embedding.of(columns), _table(client)
     hidden = imputation.hidden(x, hide) & (w > 0)[:, None]
-    laws = ensemble.by_candidate(down.candidates, embedding.embed(np.where(hidden, np.nan, x)))
+    hidden[:, embedding.discrete] = False
     which, shares = imputation.half(x).astype(int), to_numpy(down.shares)
     total = np.zeros(BINS)
-    for j in embedding.numbers:
-        rows = np.flatnonzero(hidden[:, j])
-        mine = [ensemble.cells(law, embedding.parts[j].start, rows) for law in laws]
-        law = ensemble.joined(mine, shares[which[rows], j])
-        central = np.abs(2 * imputation.cdf(law, embedding.embedded_column(x[rows, j], j)[:, 0]) - 1)
-        total += np.histogram(central, bins=BINS, range=(0, 1), weights=w[rows])[0]
+    for rows, of, blanked in _one_by_one(x, hidden):
+        laws = ensemble.by_candidate(down.candidates, embedding.embed(blanked))
+        for j in np.unique(of):
+            mine = np.flatnonzero(of == j)
+            each = [ensemble.cells(law, embedding.parts[j].start, mine) for law in laws]
+            law = ensemble.joined(each, shares[which[rows[mine]], j])
+            central = np.abs(2 * imputation.cdf(law, embedding.embedded_column(x[rows[mine], j], j)[:, 0]) - 1)
+            total += np.histogram(central, bins=BINS, range=(0, 1), weights=w[rows[mine]])[0]
     return total
 
 
