@@ -90,3 +90,11 @@ def test_links_in_the_docs_lead_somewhere():
         for link in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
             if not any(made in link for made in MADE):
                 assert (page.parent / link).exists(), f"{page.name}: {link}"
+
+
+def test_files_named_in_the_guide_to_the_code_exist():
+    source = Path(unpooled.__file__).parent
+    page = (DOCS / "explanation" / "reading-the-code.md").read_text()
+    named = re.findall(r"`([\w/]+\.py)`", page)
+    assert len(set(named)) > 20
+    assert [path for path in named if not (source / path).exists()] == []

@@ -51,6 +51,7 @@ __all__ = [*_PUBLIC, "__version__"]
 
 
 def __getattr__(name: str) -> Any:
+    """Import a public name when it is first used, so that `import unpooled` stays light."""
     if name in _PUBLIC:
         return getattr(import_module(_PUBLIC[name]), name)
     if name == "baselines":
@@ -59,4 +60,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
+    """The public names."""
     return sorted(__all__)

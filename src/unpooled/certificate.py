@@ -28,6 +28,7 @@ class Finding(NamedTuple):
     wrong: str = ""  # why it does not hold; "" if it does
 
     def __str__(self) -> str:
+        """One line: ok or FAILED, what was checked, and what is wrong."""
         return f"{'FAILED' if self.wrong else 'ok'}  {self.what}{': ' + self.wrong if self.wrong else ''}"
 
 
@@ -40,6 +41,7 @@ def write(run: Path) -> None:
 
 
 def _marks(run: Path) -> dict[str, str]:
+    """SHA-256 of the files that a certificate covers, by their path within the run."""
     files = [run / "study.toml", run / "model" / "model.zip", *sorted((run / "totals").glob("*.zip"))]
     return {
         path.relative_to(run).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
@@ -103,6 +105,7 @@ Records = dict[str, set[tuple[int, str, str]]]  # node -> (round, question, dige
 
 
 def _read_ledgers(paths: Sequence[Path], approved: Study) -> tuple[Records, list[Finding]]:
+    """What each node's ledger says has left for this study, and findings on ledgers that cannot be read."""
     records: Records = {}
     findings = []
     for path in paths:
@@ -125,6 +128,7 @@ def _read_ledgers(paths: Sequence[Path], approved: Study) -> tuple[Records, list
 
 
 def _read_totals(folder: Path) -> dict[int, dict[str, Any]]:
+    """The kept totals of a run, by round."""
     paths = sorted(folder.glob("*.zip"))
     if not paths:
         raise RunError(f"{folder} holds no totals: only runs of a study keep them")
@@ -132,6 +136,7 @@ def _read_totals(folder: Path) -> dict[int, dict[str, Any]]:
 
 
 def _check_total(round: int, kept: Mapping[str, Any], records: Records) -> Iterator[Finding]:
+    """Compute a round's total again from the kept answers, and compare each answer with its node's ledger."""
     what = f"round {round}, {kept['question']}"
     try:
         single, total = _recomputed(kept)
@@ -192,6 +197,7 @@ def _check_model(run: Path, approved: Study, totals: Mapping[int, Mapping[str, A
 
 
 def _same_model(run: Path, model: Any) -> Finding:
+    """Whether the saved model has the same bytes as the one that the totals lead to."""
     path = run / "model" / "model.zip"
     if not path.exists():
         return Finding("the model", f"{path} is not there")

@@ -38,9 +38,11 @@ class Check:
     columns: dict[str, Any]
 
     def __str__(self) -> str:
+        """The findings as text for a terminal."""
         return check_page.text(self.profiles, self.findings)
 
     def _repr_html_(self) -> str:
+        """The findings as a page, which notebooks show."""
         return check_page.body(self.profiles, self.findings, self.toml)
 
     @property

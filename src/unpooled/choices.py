@@ -41,6 +41,7 @@ def _whole(kind: type) -> list[str]:
 
 
 def _make(name: Any, fields: dict[str, Any], kinds: Mapping[str, type], what: str) -> Any:
+    """The choice called `name` with these parameters; unknown names and parameters are refused."""
     if name not in kinds:
         raise BadParameter(f"{what}={name!r} is not known: {suggest(name, kinds)}")
     known = kinds[name]._fields  # type: ignore[attr-defined]

@@ -42,6 +42,7 @@ COMMANDS = (
 
 
 def main(argv: list[str] | None = None) -> int:
+    """Run one command; errors of ours become one sentence on standard error and the exit code 1."""
     args = argparse.Namespace()
     warnings.showwarning = partial(_show_warning, set())
     from unpooled.errors import UnpooledError
@@ -80,6 +81,7 @@ def parse(argv: list[str] | None, args: argparse.Namespace) -> None:
 
 
 def parser() -> argparse.ArgumentParser:
+    """The parser of all commands, each of which adds its own."""
     top = argparse.ArgumentParser(prog="unpooled", description=__doc__)
     top.add_argument("--version", action="version", version=_version())
     commands = top.add_subparsers(title="commands", required=True, metavar="COMMAND")
@@ -90,12 +92,14 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _version() -> str:
+    """The text of --version."""
     from unpooled import __version__
 
     return f"unpooled {__version__}"
 
 
 def _fail(args: argparse.Namespace, sentence: str, code: int = 1) -> int:
+    """Print the sentence, as JSON where --json was given, and return the exit code."""
     if getattr(args, "json", False):
         print(json.dumps({"error": sentence}))
     else:

@@ -54,6 +54,7 @@ class Client:
     )  # cached results that depend on the rows only
 
     def __post_init__(self):
+        """Give every row the weight 1 where no weights are given."""
         if self.w is None:
             xp = namespace(self.x)
             same_place = {"device": self.x.device} if is_torch(self.x) else {}
@@ -235,12 +236,14 @@ def digest(ask: Ask, down: Tree) -> bytes:
 
 @cache
 def _types(answer: Callable) -> tuple[Any, Any]:
+    """Types of what goes down and of what comes up, from the function's annotations."""
     hints = get_type_hints(answer, include_extras=True)
     return next(iter(hints.values())), hints["return"]
 
 
 @cache
 def _parameters(answer: Callable) -> frozenset[str]:
+    """Names of the function's parameters."""
     return frozenset(signature(answer).parameters)
 
 
@@ -271,6 +274,7 @@ def client(
         raise TypeError(f"{name} is registered as {kind!r}: use one of SUM, GATHER, TELL, STEP, VIEW, KEYS")
 
     def register(fn: Callable[..., Tree]) -> Ask:
+        """Enter the function under the chosen name; a second module must not take the name."""
         known = REGISTRY.get(name)
         if known is not None and known.answer.__module__ != fn.__module__:
             raise TypeError(f"{name} is registered by {known.answer.__module__} already: choose another name")

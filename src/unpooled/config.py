@@ -78,6 +78,7 @@ def override(config: Config, pairs: Iterable[str]) -> Config:
 
 
 def _value(text: str) -> Any:
+    """The value of an override: TOML where it can be read so, else the text itself."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
@@ -138,6 +139,7 @@ def _check_settled(config: Config) -> None:
 
 
 def _check_sections(config: Config, where: str) -> None:
+    """Refuse sections that do not exist, and keys that stand outside of a section."""
     for name, section in config.items():
         known = ("model", *SECTIONS, *STUDY, *TABLES)
         if name not in known:
@@ -147,12 +149,14 @@ def _check_sections(config: Config, where: str) -> None:
 
 
 def _known(given: Iterable[str], known: Iterable[str], sentence: str) -> None:
+    """Refuse names that are not known, suggesting the nearest one."""
     for name in given:
         if name not in known:
             raise BadParameter(f"{sentence} {name!r}: {suggest(name, known)}")
 
 
 def model_class(name: str) -> Any:
+    """The class of a model by its public name."""
     import unpooled
 
     if name not in unpooled.MODELS:
@@ -261,6 +265,7 @@ def dumps(config: Config) -> str:
 
 
 def _toml(value: Any) -> str:
+    """A value as TOML writes it."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, list):

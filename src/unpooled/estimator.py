@@ -114,6 +114,7 @@ class Estimator(BaseEstimator):
             self.feature_names_in_ = np.asarray(self.columns_, dtype=object)
 
     def _rounds(self, fed: Federation, saved: Moment | None) -> Iterator[Moment]:
+        """Yield the moment after the start and after every round, then set the fitted attributes."""
         self._check_all(fed)
         moment = self._start(fed) if saved is None else self._continue(fed, saved)
         self._describe(fed)
@@ -139,9 +140,11 @@ class Estimator(BaseEstimator):
         self._check_kinds()
 
     def _check_kinds(self) -> None:
+        """Refuse parameters of the wrong type, by the annotations of the constructor."""
         parameters.check_types(self.get_params(deep=False), parameters.annotations_of(type(self)))
 
     def _start(self, fed: Federation) -> Moment:
+        """Seed the journal, let clients forget earlier fits, and make the first state."""
         seed = _seed(self.random_state)
         fed.journal.begin(seed)
         fed.restore({})
@@ -150,11 +153,13 @@ class Estimator(BaseEstimator):
         return Moment(state, [], seed, fed.journal.round, fed.snapshot(), self.max_iter <= 0)
 
     def _continue(self, fed: Federation, saved: Moment) -> Moment:
+        """Go on from a saved moment: the same seed, round and client states."""
         fed.journal.begin(saved.seed, saved.round)
         fed.restore(saved.clients)
         return saved
 
     def _next(self, fed: Federation, before: Moment) -> Moment:
+        """One round: a new state, a line of history, and whether it was the last."""
         mark, start = len(fed.journal.exchanges), time.perf_counter()
         state, info = self.step(fed, before.state)
         history = [*before.history, _row(len(before.history) + 1, fed, mark, start) | info]
@@ -162,6 +167,7 @@ class Estimator(BaseEstimator):
         return Moment(state, history, before.seed, fed.journal.round, fed.snapshot(), done)
 
     def _describe(self, fed: Federation) -> None:
+        """Note the columns of the fit and forget those of an earlier one."""
         columns = fed.columns
         self.columns_ = None if columns is None else [str(c) for c in columns]
         self._by_frame = False
@@ -262,6 +268,7 @@ def load(folder: str | Path) -> Any:
 
 
 def _read_history(path: Path) -> list[Info]:
+    """The lines of history.jsonl; none when there is no such file."""
     try:
         return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
     except ValueError as error:
@@ -307,6 +314,7 @@ def _row(number: int, fed: Federation, mark: int, start: float) -> Info:
 
 
 def _seed(random_state: Any) -> int:
+    """A whole number to seed the fit with; a secret one when `random_state` is None."""
     if random_state is None:
         return secrets.randbits(63)
     if isinstance(random_state, int | np.integer) and not isinstance(random_state, bool) and random_state >= 0:

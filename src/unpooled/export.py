@@ -74,6 +74,7 @@ def _lists(value: Any) -> Any:
 
 
 def _mixture(model: Any) -> Any:
+    """scikit-learn's GaussianMixture with the fitted parameters."""
     from sklearn.mixture import GaussianMixture
 
     made = GaussianMixture(len(model.weights_), covariance_type=model.covariance_type)
@@ -85,6 +86,7 @@ def _mixture(model: Any) -> Any:
 
 
 def _linear(model: Any) -> Any:
+    """scikit-learn's LinearRegression with the fitted coefficients."""
     from sklearn.linear_model import LinearRegression
 
     made = LinearRegression(fit_intercept=bool(np.any(model.intercept_)))
@@ -93,6 +95,7 @@ def _linear(model: Any) -> Any:
 
 
 def _logistic(model: Any) -> Any:
+    """scikit-learn's LogisticRegression with the fitted coefficients and classes."""
     from sklearn.linear_model import LogisticRegression
 
     made = LogisticRegression()
@@ -102,6 +105,7 @@ def _logistic(model: Any) -> Any:
 
 
 def _with(made: Any, model: Any, names: tuple[str, ...]) -> Any:
+    """`made` with those of the attributes that `model` has."""
     for name in names:
         if hasattr(model, name):
             setattr(made, name, getattr(model, name))

@@ -50,6 +50,7 @@ class Tally:
     """Counts the answers of one exchange while it runs."""
 
     def __init__(self, journal: Journal, ask: Ask):
+        """Count the answers of one exchange."""
         self.journal, self.ask, self.answered, self.bytes_up, self.contents = journal, ask, 0, 0, ""
         self.names: list[str] = []  # who answered, in the order of answers
         self.waiting: dict[str, str] = {}  # for whom the exchange waits, and why
@@ -73,6 +74,7 @@ class Tally:
             self.journal.watch(self)
 
     def refuse(self, client: str, reason: object) -> None:
+        """Note that a client's answer was refused, and why."""
         self.waiting.pop(client, None)
         self.journal.refusals.append(Refusal(self.journal.round, client, self.ask.name, str(reason)))
 
@@ -81,12 +83,14 @@ class Journal:
     """The record of a run: its seed, its round, every exchange and every refusal. Cohorts and layers share it."""
 
     def __init__(self) -> None:
+        """A journal without exchanges."""
         self.watch: Callable[[Tally], None] | None = None  # told how far an exchange is, while it runs
         self.record: Callable[[Exchange], None] | None = None  # told of every exchange when it has ended
         self.keep_answers = False  # whether the single answers of the last exchange are kept, as evidence of a total
         self.begin(0)
 
     def begin(self, seed: int, round: int = 0) -> None:
+        """Forget everything and start at `round` with `seed`."""
         self.seed, self.round = seed, round
         self.exchanges: list[Exchange] = []
         self.answered: list[str] = []  # who answered the last exchange
@@ -130,6 +134,7 @@ class Journal:
             raise TooFewClients(self._too_few(row, min_clients))
 
     def _too_few(self, row: Exchange, min_clients: int) -> str:
+        """The sentence that ends an exchange with too few answers, with the likely remedy."""
         last = next((r for r in reversed(self.refusals) if r.round == row.round), None)
         late = last is not None and last.reason.startswith(LATE)
         remedy = "raise timeout=" if late else "check the clients' data"
@@ -211,6 +216,7 @@ class Layer:
     """A federation around a federation: override `wrap` to add a step to every question, or `sum` to work on the total."""
 
     def __init__(self, inner: Federation):
+        """Wrap `inner`, which must be a federation."""
         if not is_federation(inner):
             name = type(self).__name__
             raise BadParameter(
@@ -219,15 +225,19 @@ class Layer:
         self.inner = inner
 
     def wrap(self, ask: Ask) -> Ask:
+        """The question as it is passed on; layers that change it override this."""
         return ask
 
     def sum(self, ask: Ask, down: Tree) -> Tree:
+        """Pass a SUM on."""
         return self.inner.sum(self.wrap(ask), down)
 
     def gather(self, ask: Ask, down: Tree) -> dict[str, Tree]:
+        """Pass a GATHER on."""
         return self.inner.gather(self.wrap(ask), down)
 
     def tell(self, ask: Ask, down: Tree) -> None:
+        """Pass a TELL on."""
         self.inner.tell(self.wrap(ask), down)
 
     def only(self, names: Sequence[str]) -> Federation:
@@ -237,35 +247,44 @@ class Layer:
         return view
 
     def sample(self, share: float, rng: np.random.Generator) -> Federation:
+        """The same layer around a random part of the clients."""
         return self.only(cohort(self.names, share, rng))
 
     def here(self) -> list[Client]:
+        """Clients in this process."""
         return self.inner.here()
 
     def snapshot(self) -> Tree:
+        """The state of what lies within, for a checkpoint."""
         return self.inner.snapshot()
 
     def restore(self, saved: Tree) -> None:
+        """Go back to what `snapshot` gave."""
         self.inner.restore(saved)
 
     @property
     def names(self) -> list[str]:
+        """Names of the clients."""
         return self.inner.names
 
     @property
     def columns(self) -> list[str] | None:
+        """Names of the columns, None where they have none."""
         return self.inner.columns
 
     @property
     def schema(self) -> Any:
+        """Kinds of the columns, None where none are declared."""
         return getattr(self.inner, "schema", None)
 
     @property
     def journal(self) -> Journal:
+        """What was exchanged so far."""
         return self.inner.journal
 
     @property
     def min_clients(self) -> int:
+        """How many clients must answer for a total to count."""
         return self.inner.min_clients
 
 

@@ -110,9 +110,11 @@ class Local:
 
     @property
     def names(self) -> list[str]:
+        """Names of the clients, in order."""
         return [c.name for c in self.clients]
 
     def sum(self, ask: Ask, down: Tree) -> Tree:
+        """Ask all clients and add up their answers as they come."""
         total: Tree = None
         with self.journal.exchange(ask, down, "sum", self.names, self.min_clients) as tally:
             for _, up in self._answers(ask, down, tally, self._plan(ask), together=True):
@@ -120,36 +122,44 @@ class Local:
         return ask.complete(total, tally.names, tree.dims(down, ask.types[0]))
 
     def gather(self, ask: Ask, down: Tree) -> dict[str, Tree]:
+        """Ask all clients and keep each answer."""
         with self.journal.exchange(ask, down, "gather", self.names, self.min_clients) as tally:
             return dict(self._answers(ask, down, tally, self._plan(ask, merge=False)))
 
     def tell(self, ask: Ask, down: Tree) -> None:
+        """Tell all clients; nothing comes back."""
         with self.journal.exchange(ask, down, "tell", self.names, self.min_clients) as tally:
             for _ in self._answers(ask, down, tally, self._plan(ask, merge=False)):
                 pass
 
     def only(self, names: Sequence[str]) -> Local:
+        """The same federation with some of the clients; states are shared."""
         wanted = set(names)
         part = copy.copy(self)
         part.clients, part._jobs = [c for c in self.clients if c.name in wanted], {}
         return part
 
     def sample(self, share: float, rng: np.random.Generator) -> Local:
+        """The same federation with a random part of the clients."""
         return self.only(cohort(self.names, share, rng))
 
     def here(self) -> list[Client]:
+        """All clients: they are in this process."""
         return self.clients
 
     def snapshot(self) -> Tree:
+        """The states of clients that have one, for a checkpoint."""
         return {c.name: dict(c.state) for c in self.clients if c.state}
 
     def restore(self, saved: Tree) -> None:
+        """Go back to what `snapshot` gave; clients without a saved state have none."""
         for c in self.clients:
             c.state = dict(saved.get(c.name, {}))
 
     # ---- jobs ----
 
     def _plan(self, ask: Ask, merge: bool = True) -> list[Job]:
+        """Jobs for a question: clients merged, stacked or single, as the question and the mode allow."""
         if (
             self.mode == "one by one"
             or ask.steps
@@ -206,6 +216,7 @@ class Local:
             yield answer.clients[0].name, answer.up
 
     def _one_by_one(self, ask, down, tally, job: Job, bound, together, error: Exception) -> Iterator[tuple[str, Tree]]:
+        """Ask the clients of a job that failed one by one, so that only the faulty ones are refused."""
         moment, before = (self.journal.seed, self.journal.round), len(self.journal.refusals)
         for single in single_jobs(job.clients):
             outcome = _attempt(ask, down, single, moment)
@@ -284,6 +295,7 @@ def _checked_answers(ask: Ask, job: Job, state: dict, sent: Tree, bound: dict, t
 
 @cache
 def _controller() -> ThreadpoolController:
+    """The controller of BLAS threads, made once."""
     return ThreadpoolController()
 
 
@@ -297,6 +309,7 @@ def _one_blas_thread():
 
 
 def single_jobs(clients: Iterable[Client]) -> Iterator[Job]:
+    """One job per client."""
     return (Job([c], c) for c in clients)
 
 
@@ -309,6 +322,7 @@ def merged_jobs(clients: Sequence[Client]) -> Iterator[Job]:
 
 
 def _slices(c: Client, rows: int) -> Iterator[Job]:
+    """One client's rows in slices; only answers that add over rows are asked so."""
     n = len(c.w)
     for start in range(0, n, rows):
         some = slice(start, start + rows)
@@ -317,6 +331,7 @@ def _slices(c: Client, rows: int) -> Iterator[Job]:
 
 
 def _blocks(clients: list[Client], rows: int) -> Iterator[Job]:
+    """Neighbouring clients merged into blocks of about `rows` rows."""
     ends = np.cumsum([len(c.w) for c in clients])
     for _, block in groupby(range(len(clients)), key=lambda i: (ends[i] - 1) // rows):
         group = [clients[i] for i in block]
@@ -324,6 +339,7 @@ def _blocks(clients: list[Client], rows: int) -> Iterator[Job]:
 
 
 def _merge(group: list[Client]) -> Client:
+    """Several clients as one with all their rows."""
     join = namespace(group[0].x).concatenate
     y = None if group[0].y is None else join([c.y for c in group])
     return Client(f"{group[0].name}+...", join([c.x for c in group]), y, join([c.w for c in group]))
@@ -351,6 +367,7 @@ def _bucket(n: int, padding: float) -> int:
 
 
 def _stack(group: list[Client]) -> Client:
+    """Several clients as one array with a leading axis, short ones padded with rows of weight 0."""
     width = max(len(c.w) for c in group)
     stack = lambda arrays: namespace(arrays[0]).stack([_pad(a, width) for a in arrays])  # noqa: E731
     y = None if group[0].y is None else stack([c.y for c in group])
@@ -359,6 +376,7 @@ def _stack(group: list[Client]) -> Client:
 
 
 def _pad(a: Any, width: int) -> Any:
+    """The array with zeros appended up to `width` rows."""
     short = width - a.shape[0]
     if short == 0:
         return a

@@ -15,12 +15,14 @@ class Progress:
     """Call it with (estimator, moment) after each round; it writes to standard error only."""
 
     def __init__(self, quiet: bool = False):
+        """Note the time and whether standard error is a terminal."""
         self.quiet, self.began, self.last = quiet, time.monotonic(), 0.0
-        # checked once: the live line replaces standard error by something that is no terminal
+        # checked once: the live line replaces standard error by something that is not a terminal
         self.terminal = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
         self.status: Any = None
 
     def __call__(self, estimator: Any, moment: Any) -> None:
+        """Show how far the fit is, once it has lasted QUIET_SECONDS."""
         now = time.monotonic()
         if self.quiet or not moment.history or now - self.began < QUIET_SECONDS:
             return
@@ -31,6 +33,7 @@ class Progress:
             print(line(estimator, moment), file=sys.stderr, flush=True)
 
     def _live(self, text: str) -> None:
+        """Show the text on the live line."""
         if self.status is None:
             from rich.console import Console
 
@@ -40,6 +43,7 @@ class Progress:
         self.status.update(text[:width])
 
     def close(self) -> None:
+        """End the live line."""
         if self.status is not None:
             self.status.stop()
 

@@ -47,9 +47,11 @@ class Live:
     """Writes how far the open exchange of a run is into a small file, at most twice a second, for `unpooled watch`."""
 
     def __init__(self, path: Path):
+        """Write how far an exchange is to `path`, for `unpooled watch`."""
         self.path, self._written, self._open, self._since = path, 0.0, (-1, ""), ""
 
     def __call__(self, tally: Tally) -> None:
+        """Write the state of the current exchange, at most once per LIVE_EVERY seconds."""
         now, this = time.monotonic(), (tally.journal.round, tally.ask.name)
         if this != self._open:
             self._open, self._since = this, datetime.now(UTC).isoformat(timespec="milliseconds")
@@ -166,6 +168,7 @@ def _resume_hint(folder: Path) -> Iterator[None]:
 
 
 def config_of(folder: Path) -> Path:
+    """The config.toml of a run; a folder without one is refused."""
     path = folder / "config.toml"
     if not path.exists():
         raise RunError(f"{folder} is not a run: there is no config.toml in it")
@@ -215,11 +218,13 @@ def _record(folder: Path, fed: Any, moment: Moment, first: bool) -> None:
 
 
 def _round_before(fed: Any, seen: int) -> int:
+    """The round before the exchanges that were not yet written."""
     exchanges = fed.journal.exchanges
     return exchanges[seen].round - 1 if seen < len(exchanges) else fed.journal.round
 
 
 def _append(path: Path, lines: list[str]) -> None:
+    """Append lines and wait until they are on disk."""
     if not lines:
         return
     try:
@@ -322,6 +327,7 @@ def _summarise(folder: Path, fed: Any, estimator: Any) -> None:
 
 
 def _add_to_summary(folder: Path, more: dict[str, Any]) -> None:
+    """Add entries to summary.json."""
     path = folder / "summary.json"
     store.write_file(path, json.dumps(json.loads(path.read_text()) | more).encode())
 
@@ -333,11 +339,13 @@ def _spent(fed: Any) -> str:
 
 
 def _missing(x: Any) -> list[float]:
+    """The part of missing cells in each column, none for tensors of images."""
     a = to_numpy(x)
     return np.isnan(a).mean(0).round(6).tolist() if a.dtype.kind == "f" and a.ndim == 2 else []
 
 
 def _weights(estimator: Any, c: Any) -> Any:
+    """A client's weights of components: its own where the fit has them, else estimated from its rows."""
     own = getattr(estimator, "client_weights_", {})
     return own[c.name] if c.name in own else estimator.adapt_weights(c.x)
 
@@ -368,6 +376,7 @@ def _held_out(fed: Any, estimator: Any, folds: int) -> dict[str, Any]:
 
 
 def _rows_of_fold(client: Any, folds: int, fold: int) -> Client:
+    """The client's rows in one fold."""
     x, w = to_numpy(client.x), to_numpy(client.w)
     y = None if client.y is None else to_numpy(client.y)
     mine = fold_of(x, y, folds) == fold
@@ -375,6 +384,7 @@ def _rows_of_fold(client: Any, folds: int, fold: int) -> Client:
 
 
 def _held_out_sums(fed: Any, estimator: Any, folds: int) -> dict[str, Any]:
+    """Mean score on held-out rows by sums, for clients that are elsewhere."""
     from unpooled.validation import cross_validate
 
     score = cross_validate(estimator, fed, cv=folds)

@@ -92,6 +92,7 @@ def _array(content: bytes) -> np.ndarray:
 
 
 def write(path: Path, value: Tree, *, secret: bool = False) -> None:
+    """Write a tree to `path`; a crash leaves the old file or the new one, never a part."""
     write_file(path, dumps(value), secret=secret)
 
 

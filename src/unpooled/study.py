@@ -43,18 +43,22 @@ class Study:
 
     @cached_property
     def digest(self) -> str:
+        """SHA-256 of the file: what a site approves, to the byte."""
         return hashlib.sha256(self.content).hexdigest()
 
     @property
     def participants(self) -> dict[str, str]:
+        """Fingerprint of each participant's key, by name."""
         return dict(self.config["participants"])
 
     @property
     def names(self) -> list[str]:
+        """Names of the participants, sorted."""
         return sorted(self.participants)
 
     @property
     def columns(self) -> list[str]:
+        """Names of the columns that the study uses."""
         named = self.config["data"].get("columns")
         return list(named) if named is not None else self.wanted.features.names  # type: ignore[union-attr]
 
@@ -70,6 +74,7 @@ class Study:
 
     @property
     def layers(self) -> dict[str, Any]:
+        """The study's [layers]."""
         return dict(self.config.get("layers", {}))
 
     @property
@@ -119,6 +124,7 @@ def is_study(config: Config) -> bool:
 
 
 def _check(config: Config, where: str) -> None:
+    """Refuse a study without its sections, its title, its participants or its columns."""
     for section in ("study", "participants", "model", "data"):
         if not isinstance(config.get(section), dict):
             raise BadParameter(
@@ -144,6 +150,7 @@ def _check(config: Config, where: str) -> None:
 
 
 def _check_study(section: dict[str, Any], where: str) -> None:
+    """Refuse a [study] without a title, with unknown keys or with values of the wrong type."""
     if not isinstance(section.get("title"), str) or not section["title"].strip():
         raise BadParameter(f'{where} has no title: write title = "..." under [study]')
     for key, value in section.items():
@@ -156,6 +163,7 @@ def _check_study(section: dict[str, Any], where: str) -> None:
 
 
 def _check_participants(config: Config, where: str) -> None:
+    """Refuse participants without a fingerprint, and fewer of them than the least cohort."""
     participants, least = config["participants"], config["study"].get("min_cohort", DEFAULTS["min_cohort"])
     for name, mark in participants.items():
         if not (isinstance(mark, str) and (mark.startswith("SHA256:") or mark == "")):
@@ -171,6 +179,7 @@ def _check_participants(config: Config, where: str) -> None:
 
 
 def _check_model(model: dict[str, Any], where: str) -> None:
+    """Refuse a model without a seed, and parameters that choose where to look in the data."""
     seed = model.get("random_state")
     takes_seed = "random_state" in configs.model_class(model["name"])._get_param_names()
     if takes_seed and not (isinstance(seed, int) and not isinstance(seed, bool) and seed >= 0):

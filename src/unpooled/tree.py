@@ -24,6 +24,7 @@ _STRUCTURE = (type(None), str, bool)
 
 
 def _children(t: Tree) -> list | None:
+    """The parts of a node in a fixed order (dicts by key), None for a leaf."""
     if isinstance(t, dict):
         return [t[k] for k in sorted(t)]
     if isinstance(t, tuple | list):
@@ -32,6 +33,7 @@ def _children(t: Tree) -> list | None:
 
 
 def _remake(like: Tree, children: list) -> Tree:
+    """A node of the same type with other parts."""
     if isinstance(like, dict):
         return dict(zip(sorted(like), children))
     return type(like)(*children) if hasattr(like, "_fields") else type(like)(children)
@@ -59,10 +61,12 @@ def rebuild(like: Tree, new: Iterable) -> Tree:
 
 
 def map(f: Callable, *ts: Tree) -> Tree:
+    """Apply `f` to the leaves of trees of one structure, leaf by leaf."""
     return rebuild(ts[0], [f(*xs) for xs in zip(*(leaves(t) for t in ts))])
 
 
 def add(a: Tree, b: Tree) -> Tree:
+    """The sum of two trees, leaf by leaf."""
     return map(lambda x, y: x + y, a, b)
 
 
@@ -83,6 +87,7 @@ def flatten(t: Tree) -> np.ndarray:
 
 
 def unflatten(vector: np.ndarray, like: Tree) -> Tree:
+    """The inverse of `flatten`: the vector cut into leaves with the shapes of `like`."""
     shapes = [np.shape(a) for a in leaves(like)]
     cuts = np.cumsum([int(np.prod(s)) for s in shapes])[:-1]
     return rebuild(like, [part.reshape(s) for part, s in zip(np.split(vector, cuts), shapes)])
@@ -112,11 +117,14 @@ def check(value: Tree, schema: Any, bound: dict[str, Any] | None = None, *, fini
 
 
 class _Options(NamedTuple):
+    """What a check looks at."""
+
     finite: bool
     lead: int  # leading axes that are not part of the schema
 
 
 def _check(value: Tree, schema: Any, bound: dict[str, Any], options: _Options, at: str) -> None:
+    """Check one node against its part of the schema; `bound` holds the sizes of named axes seen so far."""
     if hasattr(schema, "_fields"):
         _check_fields(value, schema, bound, options, at)
     elif get_origin(schema) is tuple:
@@ -135,6 +143,7 @@ def _check(value: Tree, schema: Any, bound: dict[str, Any], options: _Options, a
 
 
 def _expect(value: Any, kind: Any, at: str) -> Any:
+    """The value; refused unless it is of this type."""
     if not isinstance(value, kind):
         raise SchemaError(
             f"{at or 'the answer'} should be a {getattr(kind, '__name__', 'tuple')}, got {type(value).__name__}"
@@ -143,6 +152,7 @@ def _expect(value: Any, kind: Any, at: str) -> Any:
 
 
 def _check_fields(value, schema, bound, options, at):
+    """Check a NamedTuple field by field."""
     types = hints(schema)
     _expect(value, tuple, at)
     if len(value) != len(schema._fields):
@@ -154,6 +164,7 @@ def _check_fields(value, schema, bound, options, at):
 
 
 def _check_tuple(value, args, bound, options, at):
+    """Check a tuple part by part; in tuple[T, ...] every part has named axes of its own."""
     _expect(value, tuple | list, at)
     repeated = len(args) == 2 and args[1] is Ellipsis
     if not repeated and len(value) != len(args):
@@ -164,6 +175,7 @@ def _check_tuple(value, args, bound, options, at):
 
 
 def _check_array(value, spec, bound, options, at):
+    """Check an array's type, shape, finiteness and sign."""
     found, allowed = kind(value), {"f": "f", "i": "iu"}[spec.kind]
     if found not in allowed:
         raise SchemaError(
@@ -181,6 +193,7 @@ def _check_array(value, spec, bound, options, at):
 
 
 def _check_shape(shape: tuple, names: tuple[str, ...], bound: dict, at: str) -> None:
+    """Check a shape against names of axes, numbers, or a name with * that stands for any number of axes."""
     wanted: list = []
     for name in names:
         if name.startswith("*"):
@@ -194,6 +207,7 @@ def _check_shape(shape: tuple, names: tuple[str, ...], bound: dict, at: str) -> 
 
 
 def _check_finite(value: Any, at: str) -> None:
+    """Refuse what is not a number, NaN and infinities."""
     if kind(value) not in "fiub":
         raise SchemaError(f"{at or 'the answer'} holds {np.asarray(value).dtype} instead of numbers")
     if kind(value) == "f" and not all_finite(value):
@@ -238,6 +252,7 @@ def row_schemas(schema: Any) -> Iterator[Any]:
 
 
 def _counts_rows(schema: Any) -> bool:
+    """Whether the schema marks this array as a count of rows."""
     spec = getattr(schema, "__metadata__", [None])[0]
     return "rows" in getattr(spec, "bound", "").split()
 
@@ -252,6 +267,7 @@ def message(name: str) -> Callable[[Message], Message]:
     """Give a NamedTuple the lasting name under which it is sent and saved."""
 
     def register(cls: Message) -> Message:
+        """Enter the type under the chosen name; a second type must not take it."""
         known = MESSAGES.get(name)
         if known is not None and (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
             raise TypeError(f"{name} is the name of {known.__module__}.{known.__qualname__} already: choose another")
@@ -275,6 +291,7 @@ def pack(t: Tree) -> tuple[str, list[np.ndarray]]:
     arrays: list[np.ndarray] = []
 
     def describe(t: Tree) -> Any:
+        """The structure of a tree as JSON, arrays replaced by their place."""
         if isinstance(t, (*_STRUCTURE, int, float)):
             return {"value": t}
         if isinstance(t, dict):
@@ -297,6 +314,7 @@ def structure(t: Tree) -> str:
 
 
 def _outline(t: Tree) -> Any:
+    """The structure of a tree with its types, numbers left out."""
     if isinstance(t, dict):
         return {k: _outline(t[k]) for k in sorted(t)}
     if isinstance(t, tuple | list):
@@ -308,6 +326,7 @@ def unpack(structure: str, arrays: list[np.ndarray], *, importing: bool = True) 
     """The tree that `pack` described; with `importing=False` (messages) only types already imported are made."""
 
     def build(node: Any) -> Tree:
+        """The tree that a structure describes."""
         (kind, body), *rest = node.items()
         if kind == "value" and isinstance(body, (int, float, *_STRUCTURE)):
             return body

@@ -51,6 +51,7 @@ class Score:
     models: list
 
     def __str__(self) -> str:
+        """Mean and standard error of every metric, in lines."""
         lines = [f"{m}: {self.mean[m]:.6g} (standard error by site {self.stderr[m]:.3g})" for m in self.mean]
         return "\n".join([*lines, f"{self.n_rows:g} rows, {len(self.models)} folds"])
 
@@ -77,11 +78,13 @@ class Comparison:
     loss: str
 
     def __str__(self) -> str:
+        """A table with one line per model, the best first."""
         width = max(len(name) for name in self.scores)
         head = f"{'':<{width}}{self.loss:>14}{'std. error':>14}{'to the best':>14}{'std. error':>14}"
         return "\n".join([head, *(self._line(name, width) for name in self.scores)])
 
     def _line(self, name: str, width: int) -> str:
+        """One model's loss, its difference to the best, and their standard errors."""
         score = self.scores[name]
         numbers = (score.mean[self.loss], score.stderr[self.loss], self.difference[name], self.difference_stderr[name])
         return f"{name:<{width}}" + "".join(f"{v:>14.5g}" for v in numbers)
@@ -163,6 +166,7 @@ def compare(
 
 
 def _named(models: Mapping[str, Any] | Sequence[Any]) -> dict[str, Any]:
+    """Models by name: the given one, or the class's, numbered where it occurs twice."""
     if isinstance(models, Mapping):
         return {str(name): model for name, model in models.items()}
     given = list(models) if isinstance(models, Sequence) else [models]
@@ -171,6 +175,7 @@ def _named(models: Mapping[str, Any] | Sequence[Any]) -> dict[str, Any]:
 
 
 def _check(models: dict[str, Any], fed: Federation, cv: int | str) -> None:
+    """Refuse no models, unknown folds, one client for cv="site", and models that cannot be scored over a network."""
     if not models:
         raise BadParameter("there is no model to validate: give at least one")
     if cv != "site" and (isinstance(cv, bool) or cv not in FOLDS):
@@ -208,6 +213,7 @@ def _work(model: Any, folds: int, fold: int) -> Callable[[Federation], Any]:
 
 
 def _without(fed: Federation, name: str) -> Federation:
+    """The federation without one client; refused where masks would be lifted by the difference."""
     try:
         return fed.only([other for other in fed.names if other != name])
     except BadParameter as error:
@@ -272,11 +278,13 @@ def _in_process(fitted: dict[str, list], fed: Federation, cv: int | str) -> tupl
 
 
 def _fold_of(client: Client, folds: int) -> np.ndarray:
+    """The fold of each of the client's rows."""
     y = None if client.y is None else to_numpy(client.y)
     return fold_of(to_numpy(client.x), y, folds)
 
 
 def _sums(w: np.ndarray, loss: np.ndarray, fold: np.ndarray, folds: int) -> Scores:
+    """Rows and losses of each fold, and the client's products that give standard errors by site."""
     n = np.array([w[fold == f].sum() for f in range(folds)])
     total = np.array([(w[:, None] * loss)[fold == f].sum(0) for f in range(folds)])
     mine = np.concatenate([[n.sum()], total.sum(0)])
@@ -313,6 +321,7 @@ def _row_losses(model: Any, x: np.ndarray, y: np.ndarray | None) -> dict[str, np
 
 
 def _compared(fitted: dict[str, list], sums: Scores, metrics: dict[str, tuple[str, ...]], sites: int) -> Comparison:
+    """Scores of all models in the order of their loss, with differences to the best."""
     spread = _spread(sums, sites)
     places = _places(metrics)
     scores = {name: _score(models, sums, spread, places[name]) for name, models in fitted.items()}
@@ -331,6 +340,7 @@ def _places(metrics: dict[str, tuple[str, ...]]) -> dict[str, dict[str, int]]:
 
 
 def _score(models: list, sums: Scores, spread: np.ndarray, places: dict[str, int]) -> Score:
+    """One model's mean, standard error by site, and mean of each fold, for all of its metrics."""
     n = float(sums.n.sum())
     mean = {m: float(sums.total[:, j].sum() / n) for m, j in places.items()}
     error = {m: float(np.sqrt(max(spread[j, j], 0.0))) for m, j in places.items()}
@@ -349,10 +359,12 @@ def _spread(sums: Scores, sites: int) -> np.ndarray:
 
 
 def _difference_stderr(spread: np.ndarray, a: int, b: int) -> float:
+    """The standard error of a difference of two losses on the same rows."""
     return float(np.sqrt(max(spread[a, a] + spread[b, b] - 2 * spread[a, b], 0.0)))
 
 
 def _shared_metric(metrics: dict[str, tuple[str, ...]]) -> str:
+    """The first metric that all models have."""
     first = next(iter(metrics.values()))
     shared = [m for m in first if all(m in others for others in metrics.values())]
     if not shared:

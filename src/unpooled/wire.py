@@ -35,6 +35,7 @@ class Parcel(NamedTuple):
 
 
 def pack(head: dict[str, Any], value: Tree = None) -> bytes:
+    """A message as bytes: magic, the length of its JSON, the JSON, then the arrays."""
     structure, arrays = tree.pack(value)
     leaves = [a for a in tree.leaves(value) if not isinstance(a, int | float)]
     specs = [_spec(a, is_torch(leaf)) for a, leaf in zip(arrays, leaves, strict=True)]
@@ -43,12 +44,14 @@ def pack(head: dict[str, Any], value: Tree = None) -> bytes:
 
 
 def _spec(a: np.ndarray, torch: bool) -> list[Any]:
+    """Type, shape and origin of an array, as the JSON has them."""
     if a.dtype.kind not in NUMBERS:
         raise SchemaError(f"an array of {a.dtype} cannot be sent: send numbers")
     return [_little_endian(a).dtype.str, list(a.shape), torch]
 
 
 def _little_endian(a: np.ndarray) -> np.ndarray:
+    """The array in the byte order of the wire."""
     return a.astype(a.dtype.newbyteorder("<"), copy=False)
 
 
@@ -95,12 +98,14 @@ def _checked(specs: Any, available: int) -> list[Any]:
 
 
 def _nbytes(dtype: str, shape: list[int], torch: bool) -> int:
+    """The bytes that an array claims to have."""
     if type(torch) is not bool:
         raise ValueError("torch flag must be a bool")
     return claimed_bytes(dtype, shape)
 
 
 def _arrays(specs: list[Any], body: memoryview):
+    """Yield the arrays of a message, copied so that they are aligned and writable."""
     start = 0
     for dtype, shape, torch in specs:
         size = _nbytes(dtype, shape, torch)
@@ -111,6 +116,7 @@ def _arrays(specs: list[Any], body: memoryview):
 
 
 def _to_torch(array: np.ndarray) -> Any:
+    """The array as a tensor; an error that says how to install torch."""
     try:
         import torch
     except ImportError as error:

@@ -254,7 +254,7 @@ def texts(*values):
             texts("1", "low", "2"),
             {"c": "real"},
         ),
-        (r"'c' of the data holds 'x', which is no date", texts("2020-01-01", "x", "2020-01-01"), {"c": "date"}),
+        (r"'c' of the data holds 'x', which is not a date", texts("2020-01-01", "x", "2020-01-01"), {"c": "date"}),
         (
             r"'c' of the data holds a date that does not exist",
             texts("2020-02-31", "2020-01-01", "2020-01-01"),
@@ -305,7 +305,7 @@ def test_a_declaration_that_makes_no_sense(message, columns):
 
 
 def test_sites_that_do_not_exist_or_lack_what_they_name():
-    with pytest.raises(BadParameter, match=r"sites= describes 'pari', which is no client: did you mean 'paris'"):
+    with pytest.raises(BadParameter, match=r"sites= describes 'pari', which is not a client: did you mean 'paris'"):
         up.federate({"paris": PARIS, "boston": BOSTON}, sites={"pari": {"age": "Age"}})
     with pytest.raises(BadData, match=r"client 'paris' has no column 'Alter'"):
         up.federate({"paris": PARIS}, sites={"paris": {"age": "Alter"}})

@@ -150,7 +150,7 @@ def test_a_study_file_can_be_handed_in(server, folder):
 
 def test_a_file_that_is_no_study_is_named(server, folder):
     (folder / "waiting" / "bad.toml").write_text("x = ")
-    assert "waiting/bad.toml is no study" in ask(server)[2]
+    assert "waiting/bad.toml is not a study" in ask(server)[2]
 
 
 def test_the_commands_decide_alike(folder, capsys):

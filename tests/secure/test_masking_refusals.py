@@ -304,7 +304,7 @@ def test_keys_of_low_order_in_the_roster():
     nodes = make_nodes(4)
     roster = roster_of(nodes)
     low = roster["node001"]._replace(exchange=np.zeros(32, np.uint8))
-    with pytest.raises(MaskingRefused, match="the key sent for node001 is no usable X25519 key"):
+    with pytest.raises(MaskingRefused, match="the key sent for node001 is not a usable X25519 key"):
         nodes["node000"].begin({**roster, "node001": low})
     nodes["node000"].begin(roster)  # nothing of the forged roster was kept
 

@@ -9,6 +9,7 @@ from typing import Any
 
 
 def add_parser(commands: Any) -> argparse.ArgumentParser:
+    """Arguments of `unpooled card`."""
     parser = commands.add_parser("card", help="write a run's model card", description=__doc__)
     parser.add_argument("folder", type=Path, metavar="RUN")
     parser.add_argument("--use", default="", help="what the model is meant for, in a sentence")
@@ -17,6 +18,7 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
 
 
 def run(args: argparse.Namespace) -> int:
+    """Write card.md and card.html into the run's folder and print their paths."""
     from unpooled.report.card import write_card
 
     paths = write_card(args.folder, args.use)

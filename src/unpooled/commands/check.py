@@ -9,6 +9,7 @@ from typing import Any
 
 
 def add_parser(commands: Any) -> argparse.ArgumentParser:
+    """Arguments of `unpooled check`."""
     parser = commands.add_parser("check", help="compare the tables of all sites before a fit", description=__doc__)
     parser.add_argument(
         "data",
@@ -29,6 +30,7 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
 
 
 def run(args: argparse.Namespace) -> int:
+    """Print what differs between sites, and write the page and [columns] where asked; 1 when something was found."""
     from unpooled import store
 
     found = _check(args)
@@ -47,6 +49,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _check(args: argparse.Namespace) -> Any:
+    """The check of a folder, of one file by its column of sites, of a config's data, or of a link."""
     from unpooled import config
     from unpooled.checking import check
     from unpooled.errors import BadParameter
@@ -65,6 +68,7 @@ def _check(args: argparse.Namespace) -> Any:
 
 
 def _over_link(link: str, kinds: Any, label: str | None, sections: dict[str, Any]) -> Any:
+    """The check of a link's nodes: each sends the profile that its policy allows."""
     import sys
 
     from unpooled.checking import compared

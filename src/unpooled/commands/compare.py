@@ -15,6 +15,7 @@ FAMILIES = {"LinearRegression": "normal", "BayesianRegression": "normal", "Logis
 
 
 def add_parser(commands: Any) -> argparse.ArgumentParser:
+    """Arguments of `unpooled compare`."""
     parser = commands.add_parser("compare", help="should sites be pooled, and who gains?", description=__doc__)
     parser.add_argument("file", type=Path, help="a TOML file with [data] or of a study, as `run` takes it")
     parser.add_argument(
@@ -27,6 +28,7 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
 
 
 def run(args: argparse.Namespace) -> int:
+    """Fit Pooling as a run, and print its recommendation and tests."""
     from unpooled import config, runs
     from unpooled import study as studies
     from unpooled.commands import run as running
@@ -58,6 +60,7 @@ def pooling_of(model: dict[str, Any]) -> dict[str, Any]:
 
 
 def _check_study(study: Any, overrides: list[str]) -> None:
+    """Refuse a study that approves another model than Pooling, and overrides of an approved one."""
     from unpooled.errors import BadParameter
 
     if study is None:

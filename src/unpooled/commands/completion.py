@@ -32,6 +32,7 @@ complete -o filenames -F _unpooled unpooled
 
 
 def add_parser(commands: Any) -> argparse.ArgumentParser:
+    """Arguments of `unpooled completion`."""
     parser = commands.add_parser(
         "completion",
         help="print a completion script for a shell",
@@ -45,6 +46,7 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
 
 
 def run(args: argparse.Namespace) -> int:
+    """Print the script, made from the parsers of all commands."""
     tree: dict[tuple[str, ...], Words] = {(): Words(inner=_inner(args.commands), options=["--help", "--version"])}
     for name, parser in args.commands.choices.items():
         tree.update(walk(parser, (name,)))
@@ -103,6 +105,7 @@ def fish(tree: dict[tuple[str, ...], Words]) -> str:
 
 
 def _fish_line(condition: str, what: str, text: str) -> str:
+    """One `complete` line of fish."""
     condition = f' -n "{condition}"' if condition else ""
     text = text.replace("'", "\\'")
     return f"complete -c unpooled{condition} {what}" + (f" -d '{text}'" if text else "")

@@ -24,6 +24,7 @@ mode = "one by one"
 
 
 def add_parser(commands: Any) -> argparse.ArgumentParser:
+    """Arguments of `unpooled demo`."""
     parser = commands.add_parser(
         "demo", help="fit six built-in hospitals and show that it equals the pooled fit", description=__doc__
     )
@@ -33,6 +34,7 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
 
 
 def run(args: argparse.Namespace) -> int:
+    """Fit the built-in hospitals as a run, compare with the pooled fit, and write the report."""
     from unpooled import config, runs, store
     from unpooled.progress import Progress
     from unpooled.report.page import write_report
@@ -88,6 +90,7 @@ def against_pooled(model: Any) -> float:
 
 
 def summary(model: Any, difference: float, report: Path) -> str:
+    """What the demo prints: rows of each hospital, the fit, and how far it is from the pooled one."""
     from unpooled.data import builtin
 
     table = builtin.load("hospitals")

@@ -39,10 +39,12 @@ class Finding(NamedTuple):
     text: str
 
     def __str__(self) -> str:
+        """One line: mark, what was looked at, and what was found."""
         return f"{self.mark:<3}{self.what}: {self.text}"
 
 
 def add_parser(commands: Any) -> argparse.ArgumentParser:
+    """Arguments of `unpooled doctor`."""
     parser = commands.add_parser("doctor", help="check this machine's installation", description=__doc__)
     parser.add_argument("--link", type=Path, default=FOLDER, metavar="FOLDER", help=f"a coordinator's link ({FOLDER})")
     parser.add_argument("--node", type=Path, metavar="node.toml", help="a site's node to check as well")
@@ -51,6 +53,7 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
 
 
 def run(args: argparse.Namespace) -> int:
+    """Print every finding; 1 when one of them is a problem."""
     findings = list(check(args.link.expanduser(), args.node))
     broken = [f for f in findings if f.mark == BAD]
     if args.json:
@@ -78,6 +81,7 @@ def check(link: Path, node: Path | None) -> Iterator[Finding]:
 
 
 def versions() -> Iterator[Finding]:
+    """Python, unpooled and the packages that it needs."""
     from unpooled import __version__
 
     mark = OK if sys.version_info >= (3, 11) else BAD
@@ -95,6 +99,7 @@ def extras() -> Iterator[Finding]:
 
 
 def package(name: str, if_missing: str, remedy: str) -> Finding:
+    """The version of a package, or how to install it."""
     try:
         return Finding(OK, name, metadata.version(name))
     except metadata.PackageNotFoundError:
@@ -115,6 +120,7 @@ def gpu() -> Finding:
 
 
 def disk(folder: Path) -> Finding:
+    """Free space in the folder of runs."""
     free = shutil.disk_usage(folder).free
     text = f"{free / 1e9:.1f} GB free in {folder}"
     if free < FREE_SPACE:
@@ -148,6 +154,7 @@ def coordinator(folder: Path) -> Iterator[Finding]:
 
 
 def port(number: int) -> Finding:
+    """Whether the port of `unpooled serve` is free."""
     with socket.socket() as door:
         try:
             door.bind(("127.0.0.1", number))
@@ -157,6 +164,7 @@ def port(number: int) -> Finding:
 
 
 def reachable(what: str, address: str, remedy: str, if_not: str) -> Finding:
+    """Whether something answers at HOST:PORT."""
     host, _, number = address.rpartition(":")
     try:
         socket.create_connection((host.strip("[]"), int(number)), timeout=3).close()

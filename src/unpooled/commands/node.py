@@ -17,6 +17,7 @@ from unpooled.commands import node_page, node_study
 
 
 def add_parser(commands: Any) -> argparse.ArgumentParser:
+    """Arguments of `unpooled node` and of its own commands."""
     parser = commands.add_parser("node", help="take part with data of your own", description=__doc__)
     inner = parser.add_subparsers(required=True, metavar="WHAT", dest="what")
     init = inner.add_parser("init", help="write node.toml, policy.toml and a key into a folder")
@@ -40,6 +41,7 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
 
 
 def _add_ledger(parser: argparse.ArgumentParser) -> None:
+    """Arguments of `unpooled node ledger`."""
     parser.add_argument("action", choices=("verify", "show"))
     parser.add_argument("file", type=Path, metavar="ledger.jsonl")
     parser.add_argument("--head", help="the hash of the last line, as noted before")
@@ -48,11 +50,13 @@ def _add_ledger(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    """Run the command that was given behind `node`."""
     own = {"init": run_init, "keygen": run_keygen, "start": run_start, "ledger": run_ledger, "page": node_page.run}
     return {**own, **node_study.RUNS}[args.what](args)
 
 
 def run_init(args: argparse.Namespace) -> int:
+    """Write node.toml, policy.toml and a key pair; a folder that has a node.toml is refused."""
     from unpooled.errors import BadParameter
     from unpooled.node import config, policy
     from unpooled.remote.keys import make_node_key
@@ -76,6 +80,7 @@ def run_init(args: argparse.Namespace) -> int:
 
 
 def run_keygen(args: argparse.Namespace) -> int:
+    """Make a key pair and say what to do with each half."""
     from unpooled.remote.keys import make_node_key
 
     key = make_node_key(args.path, args.name)
@@ -85,6 +90,7 @@ def run_keygen(args: argparse.Namespace) -> int:
 
 
 def run_start(args: argparse.Namespace) -> int:
+    """Answer questions until Ctrl-C or SIGTERM, with a log on standard error."""
     from unpooled.node import config as configs
 
     logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(message)s", level=logging.WARNING)
@@ -103,6 +109,7 @@ def run_start(args: argparse.Namespace) -> int:
 
 
 def _connect(site: Any, config: Any, insecure: bool, stop: threading.Event) -> None:
+    """Connect over TLS with the node's key, or plainly on loopback."""
     from unpooled.errors import BadParameter, DataNotFound
     from unpooled.remote.engines import engine
     from unpooled.remote.link import Link
@@ -118,6 +125,7 @@ def _connect(site: Any, config: Any, insecure: bool, stop: threading.Event) -> N
 
 
 def run_ledger(args: argparse.Namespace) -> int:
+    """Verify a ledger's chain of hashes, or show its lines in words."""
     from unpooled.node import ledger
 
     count, head = ledger.verify(args.file, args.head)

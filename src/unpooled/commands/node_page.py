@@ -20,6 +20,7 @@ def add_parser(inner: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    """Serve the site's page until Ctrl-C."""
     from unpooled import study
     from unpooled.node import config
     from unpooled.pages import node

@@ -27,6 +27,7 @@ def add_parsers(inner: Any) -> None:
 
 
 def _add_node(parser: argparse.ArgumentParser) -> None:
+    """The argument --node that all decisions share."""
     parser.add_argument(
         "--node", type=Path, default=Path("node.toml"), metavar="node.toml", help="default: node.toml here"
     )
@@ -34,6 +35,7 @@ def _add_node(parser: argparse.ArgumentParser) -> None:
 
 
 def run_review(args: argparse.Namespace) -> int:
+    """Rehearse a study on the node's table and print what would leave; 1 when it fails."""
     from unpooled import study
     from unpooled.node import config, policy, review
 
@@ -57,6 +59,7 @@ def _print_lines(lines: list[str]) -> None:
 
 
 def run_approve(args: argparse.Namespace) -> int:
+    """Approve a study: the node answers it from the next question on."""
     from unpooled import study
     from unpooled.node import approval, config
 
@@ -69,6 +72,7 @@ def run_approve(args: argparse.Namespace) -> int:
 
 
 def run_refuse(args: argparse.Namespace) -> int:
+    """Note that the site does not take part."""
     from unpooled import study
     from unpooled.node import approval, config
 
@@ -81,6 +85,7 @@ def run_refuse(args: argparse.Namespace) -> int:
 
 
 def run_revoke(args: argparse.Namespace) -> int:
+    """End an approval, by the study's file or by its digest."""
     from unpooled import study
     from unpooled.node import approval, config
 
@@ -93,6 +98,7 @@ def run_revoke(args: argparse.Namespace) -> int:
 
 
 def run_fingerprint(args: argparse.Namespace) -> int:
+    """Print the node's name and the fingerprint of its key, as a study lists them."""
     from unpooled.errors import BadParameter
     from unpooled.node import config
     from unpooled.node.secrets import read_identity

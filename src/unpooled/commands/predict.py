@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 
 def add_parser(commands: Any) -> argparse.ArgumentParser:
+    """Arguments of `unpooled predict`."""
     parser = commands.add_parser("predict", help="apply a finished run's model to a file", description=__doc__)
     parser.add_argument("folder", type=Path, metavar="RUN")
     parser.add_argument("file", type=Path, metavar="FILE")
@@ -33,6 +34,7 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
 
 
 def run(args: argparse.Namespace) -> int:
+    """Predict for every row of the file and write ids, answers and intervals as csv or JSON."""
     from unpooled import store
     from unpooled.data import files
     from unpooled.estimator import load
@@ -96,6 +98,7 @@ def carried(
 
 
 def _plain(values: np.ndarray) -> list:
+    """A column as plain Python values: dates as texts, gaps as empty fields."""
     import numpy as np
 
     if values.dtype.kind == "M":
@@ -161,10 +164,12 @@ def _client_option(model: Any, client: str | None) -> dict[str, str]:
 
 
 def _numbered(letter: str, values: np.ndarray) -> list[str]:
+    """Names for the columns of an array: p0, p1, ..."""
     return [f"{letter}{i}" for i in range(values.shape[1])]
 
 
 def _csv(columns: dict[str, list]) -> str:
+    """The columns as the text of a csv file."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(columns)

@@ -9,6 +9,7 @@ from typing import Any
 
 
 def add_parser(commands: Any) -> argparse.ArgumentParser:
+    """Arguments of `unpooled report`."""
     parser = commands.add_parser("report", help="write a run's report as one HTML file", description=__doc__)
     parser.add_argument("folder", type=Path, metavar="RUN")
     parser.add_argument("--json", action="store_true")
@@ -16,6 +17,7 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
 
 
 def run(args: argparse.Namespace) -> int:
+    """Write report.html into the run's folder and print its path."""
     from unpooled.report.page import write_report
 
     path = write_report(args.folder)

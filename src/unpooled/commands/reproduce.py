@@ -14,6 +14,7 @@ from unpooled.errors import BadParameter, suggest
 
 
 def add_parser(commands: Any) -> argparse.ArgumentParser:
+    """Arguments of `unpooled reproduce`."""
     parser = commands.add_parser(
         "reproduce", help="run an experiment, the paper's figures beside ours", description=__doc__
     )
@@ -27,6 +28,7 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
 
 
 def run(args: argparse.Namespace) -> int:
+    """List the experiments, or run one and write its table beside the paper's figures."""
     found = experiments(args.experiments)
     if args.name is None:
         _list(found, args.json)
@@ -73,12 +75,14 @@ def markdown(rows: list[dict[str, Any]]) -> str:
 
 
 def _cell(value: Any) -> str:
+    """A value as a cell of a table."""
     if value is None:
         return "-"
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def _list(found: dict[str, Path], as_json: bool) -> None:
+    """Print every experiment with its claim."""
     claims = {name: claim(path) for name, path in found.items()}
     print(json.dumps(claims) if as_json else "\n".join(f"{name:<32}{text}" for name, text in claims.items()))
 

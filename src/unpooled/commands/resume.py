@@ -10,6 +10,7 @@ from unpooled.commands.run import carry_on
 
 
 def add_parser(commands: Any) -> argparse.ArgumentParser:
+    """Arguments of `unpooled resume`."""
     parser = commands.add_parser("resume", help="continue a stopped run", description=__doc__)
     parser.add_argument("folder", type=Path, metavar="RUN")
     parser.add_argument("--json", action="store_true")
@@ -17,4 +18,5 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
 
 
 def run(args: argparse.Namespace) -> int:
+    """Continue the run from its last checkpoint."""
     return carry_on(args.folder, args.json)

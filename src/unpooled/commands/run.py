@@ -12,6 +12,7 @@ from typing import Any
 
 
 def add_parser(commands: Any) -> argparse.ArgumentParser:
+    """Arguments of `unpooled run`."""
     parser = commands.add_parser("run", help="fit what a config file says", description=__doc__)
     parser.add_argument("file", type=Path, help="a TOML file with [model], [data] and [federation]")
     parser.add_argument(
@@ -24,6 +25,7 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
 
 
 def run(args: argparse.Namespace) -> int:
+    """Make the run's folder, fit, and write its report; an approved study takes no overrides."""
     from unpooled import config, runs
     from unpooled import study as studies
     from unpooled.errors import BadParameter
@@ -84,6 +86,7 @@ def clients_of(folder: Path) -> Iterator[Any]:
 
 
 def _summary(folder: Path, estimator: Any) -> str:
+    """What is printed at the end: rounds, log-likelihood where there is one, report and folder."""
     rounds = f"{type(estimator).__name__}: {estimator.n_iter_} round{'s' if estimator.n_iter_ != 1 else ''}"
     reached = f", loglik {estimator.lower_bound_:.6g} per row" if hasattr(estimator, "lower_bound_") else ""
     return f"{rounds}{reached}\nreport: {folder / 'report.html'}\n{folder}"

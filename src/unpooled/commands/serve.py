@@ -13,6 +13,7 @@ from unpooled.remote.link import FOLDER
 
 
 def add_parser(commands: Any) -> argparse.ArgumentParser:
+    """Arguments of `unpooled serve`, `serve admit` and `serve renew`."""
     parser = commands.add_parser("serve", help="start the link that nodes connect to", description=__doc__)
     add_link(parser)
     parser.add_argument("--address", default="127.0.0.1:9092", metavar="HOST:PORT", help="where to listen")
@@ -34,11 +35,13 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
 
 
 def add_link(parser: argparse.ArgumentParser, default: Any = FOLDER) -> None:
+    """The argument --link that several commands share."""
     text = f"the link's folder (default: {FOLDER})"
     parser.add_argument("--link", type=Path, default=default, metavar="FOLDER", help=text)
 
 
 def run(args: argparse.Namespace) -> int:
+    """Start the link's server and keep it running until Ctrl-C or SIGTERM."""
     if getattr(args, "key", None) is not None:  # the caller sets `run` of the outer parser last
         return run_admit(args)
     if getattr(args, "renew", False):
@@ -50,6 +53,7 @@ def run(args: argparse.Namespace) -> int:
         signal.signal(sign, lambda *_: stop.set())
 
     def started(link: Any) -> None:
+        """Say where the link listens and what the sites need next."""
         server = {"address": link.listen, "link": str(folder), "ca": None if args.insecure else str(folder / "ca.crt")}
         print(json.dumps(server) if args.json else _next_steps(server), flush=True)
 
@@ -68,6 +72,7 @@ def _next_steps(server: dict[str, Any]) -> str:
 
 
 def run_admit(args: argparse.Namespace) -> int:
+    """Admit a node's public key under its name."""
     from unpooled.remote.engines import engine
 
     name = engine().admit(args.link.expanduser(), args.key, args.name)
@@ -76,6 +81,7 @@ def run_admit(args: argparse.Namespace) -> int:
 
 
 def run_renew(args: argparse.Namespace) -> int:
+    """Renew the server's certificate with the link's own CA."""
     from unpooled.remote.keys import renew
 
     end = renew(args.link.expanduser())

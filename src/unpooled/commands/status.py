@@ -11,6 +11,7 @@ from unpooled.commands.serve import add_link
 
 
 def add_parser(commands: Any) -> argparse.ArgumentParser:
+    """Arguments of `unpooled status`."""
     parser = commands.add_parser("status", help="nodes, runs and rounds of a link", description=__doc__)
     add_link(parser)
     parser.add_argument("--runs", type=Path, default=Path("runs"), help="where run folders are (default: runs)")
@@ -19,6 +20,7 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
 
 
 def run(args: argparse.Namespace) -> int:
+    """Print the link's nodes and runs, and the rounds of run folders."""
     from unpooled.remote.engines import engine
     from unpooled.remote.link import Link
 
@@ -36,6 +38,7 @@ def _rounds(folder: Path) -> dict[str, int]:
 
 
 def _text(found: dict[str, Any]) -> str:
+    """The status in lines."""
     lines = [f"link {found['address']}: {len(found['nodes'])} nodes, {len(found['runs'])} runs"]
     lines += [f"  node {n['name'] or n['id']}: {n['status']}" for n in found["nodes"]]
     lines += [f"  run {r['id']}: {r['status']} since {r['since'][:19]}" for r in found["runs"][:10]]

@@ -11,6 +11,7 @@ from typing import Any
 
 
 def add_parser(commands: Any) -> argparse.ArgumentParser:
+    """Arguments of `unpooled verify`."""
     parser = commands.add_parser(
         "verify", help="check a run of a study against the nodes' ledgers", description=__doc__
     )
@@ -23,6 +24,7 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
 
 
 def run(args: argparse.Namespace) -> int:
+    """Check the run's certificate against the ledgers; 1 when one thing failed."""
     from unpooled.certificate import verify
 
     findings = verify(args.folder, args.ledger)

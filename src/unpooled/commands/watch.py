@@ -9,6 +9,7 @@ from typing import Any
 
 
 def add_parser(commands: Any) -> argparse.ArgumentParser:
+    """Arguments of `unpooled watch`."""
     parser = commands.add_parser("watch", help="follow a run or a link in a browser", description=__doc__)
     parser.add_argument("place", metavar="RUN|LINK", help="a run folder, or the HOST:PORT or folder of a link")
     parser.add_argument(
@@ -19,6 +20,7 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
 
 
 def add_page_options(parser: argparse.ArgumentParser) -> None:
+    """Arguments that all live pages share."""
     parser.add_argument(
         "--port", type=int, default=0, help="where the page listens on 127.0.0.1 (default: any free port)"
     )
@@ -27,6 +29,7 @@ def add_page_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    """Serve the page of a run, or of a link, until Ctrl-C."""
     from unpooled.pages import watch
     from unpooled.pages.server import Server
 
@@ -45,6 +48,7 @@ def serve(server: Any, args: argparse.Namespace) -> int:
     from unpooled.pages.server import announce
 
     def say(address: str) -> None:
+        """Print the address with its token."""
         text = f"open {address}\nonly this machine can, and only with this address; stop: Ctrl-C"
         print(json.dumps({"address": address}) if args.json else text, flush=True)
 

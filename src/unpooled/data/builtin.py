@@ -41,6 +41,7 @@ def load(name: str, *, clients: int = 5, alpha: float = 1.0) -> Collection:
 
 
 def _by_owner(x: np.ndarray, y: np.ndarray, columns: list[str], owner: np.ndarray, names: list[str]) -> Collection:
+    """One client per name, with the rows whose entry in `owner` is the place of that name."""
     rows = {name: owner == i for i, name in enumerate(names)}
     return Collection({n: x[r] for n, r in rows.items()}, columns, {n: y[r] for n, r in rows.items()})
 
@@ -86,6 +87,7 @@ def hospitals() -> Collection:
 
 
 def _patients(n: int, shares: tuple, older: float, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Draw `n` patients from three groups mixed by `shares`, `older` years above them, and whether each had an event."""
     correlation = np.eye(len(COLUMNS))
     for (i, j), r in RELATED.items():
         correlation[i, j] = correlation[j, i] = r

@@ -68,6 +68,8 @@ def _no_label(part: Part) -> np.ndarray | None:
 
 
 def _without_rows(part: Part, gaps: np.ndarray) -> Part:
+    """The part without the rows where `gaps` is true, in data, labels, weights and groups."""
+
     def cut(a: Any) -> Any:
         if a is None:
             return None
@@ -114,6 +116,7 @@ def check_complete(clients: Iterable[Any]) -> None:
 
 
 def _check_alike(part: Part, first: Part) -> None:
+    """Refuse a client whose columns, type of numbers or labels differ from those of the first client."""
     if _kind(part.x) != _kind(first.x):
         a, b = (f"{d} columns of {dtype} on {device}" for d, dtype, device in (_kind(part.x), _kind(first.x)))
         raise BadData(f"{part.where} holds {a} but {first.where} holds {b}: give all clients the same")
@@ -127,14 +130,17 @@ def _check_alike(part: Part, first: Part) -> None:
 
 
 def _kind(x: Array) -> tuple:
+    """What all clients must share: the number of columns, the type of numbers and the device."""
     return x.shape[1], x.dtype, x.device
 
 
 def _is_text(y: Array) -> bool:
+    """Whether labels are texts."""
     return not is_torch(y) and y.dtype.kind not in "fiub"
 
 
 def _check_labels(part: Part) -> None:
+    """Refuse infinite labels, naming the row."""
     if part.y is None:
         return
     y = to_numpy(part.y)
@@ -147,6 +153,7 @@ def _check_labels(part: Part) -> None:
 
 
 def _check_weights(part: Part) -> None:
+    """Refuse weights that are negative, not finite, or not one per row."""
     if part.w is None:
         return
     w = to_numpy(part.w)
@@ -170,6 +177,7 @@ def _range(x: Array) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _check_finite(parts: Sequence[Part], lo: np.ndarray, hi: np.ndarray) -> None:
+    """Refuse infinite values, naming client and column; `lo` and `hi` are (clients, columns)."""
     bad = np.isinf(lo) | np.isinf(hi)
     if bad.any():
         i, j = np.argwhere(bad)[0]
@@ -178,6 +186,7 @@ def _check_finite(parts: Sequence[Part], lo: np.ndarray, hi: np.ndarray) -> None
 
 
 def _check_informative(parts: Sequence[Part], lo: np.ndarray, hi: np.ndarray) -> None:
+    """Refuse columns that are missing everywhere, and warn of constant ones."""
     lo, hi = np.fmin.reduce(lo, axis=0), np.fmax.reduce(hi, axis=0)  # (d,)
     empty = np.flatnonzero(np.isnan(lo))
     if len(empty):
@@ -189,6 +198,7 @@ def _check_informative(parts: Sequence[Part], lo: np.ndarray, hi: np.ndarray) ->
 
 
 def _named(part: Part, which: Sequence[int] | np.ndarray) -> str:
+    """Up to five columns by name (by place where they have none), for a sentence."""
     names = [repr(part.columns[j]) if part.columns else str(j) for j in which[:5]]
     more = f" and {len(which) - 5} more" if len(which) > 5 else ""
     return f"column {', '.join(names)}{more}"

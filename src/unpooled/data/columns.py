@@ -54,10 +54,12 @@ def names_of(tables: Sequence[Table], declared: Schema | None, union: bool) -> l
 
 
 def _lacks(table: Table, name: str) -> bool:
+    """Whether the site declares that it has no such column."""
     return name in table.own and table.own[name].lacks
 
 
 def _differ(table: Table, first: Table, lacks: list[str], extra: list[str]) -> str:
+    """The sentence that refuses a client with other columns than the first one."""
     does = f"has no column {lacks[0]!r}" if lacks else f"has a column {extra[0]!r}"
     other = f"{first.where} has" if lacks else f"{first.where} has not"
     instead = f" (it has {extra[0]!r} instead)" if lacks and extra else ""
@@ -97,10 +99,12 @@ def shown(given: Column, table: Table, name: str) -> Column | None:
 
 
 def _needs_levels(column: Column) -> bool:
+    """Whether the levels of a column have still to be agreed."""
     return column.kind in ("category", "ordered") and not column.levels
 
 
 def _mapped(texts: Texts, own: Own) -> Texts:
+    """The site's levels under the names that the federation uses."""
     levels = [own.levels.get(t, t) for t in texts.levels]
     found, to = np.unique(levels, return_inverse=True)
     return Texts(np.append(to, -1)[texts.codes], found.tolist())

@@ -72,6 +72,9 @@ class Designed(Layer):
     """
 
     def __init__(self, inner: Federation, schema: Schema, scale: bool):
+        """Wrap `inner`, whose rows are encoded by `schema`; with `scale`, numbers get mean 0 and variance 1 over all
+        clients.
+        """
         super().__init__(inner)
         self._schema, self._scale, self._levels = schema, scale, level_counts(schema)
         self._share: dict[str, Any] = {
@@ -83,6 +86,7 @@ class Designed(Layer):
 
     @property
     def columns(self) -> list[str]:
+        """Names of the columns that predictors see: `pain=typical` for the indicator of a level."""
         return design_names(self._schema)
 
     @property
@@ -91,23 +95,28 @@ class Designed(Layer):
 
     @property
     def mean(self) -> list[float]:
+        """What is subtracted from each column, empty before the moments were asked for."""
         return self._share["mean"] or []
 
     @property
     def scale(self) -> list[float]:
+        """What each column is divided by, empty before the moments were asked for."""
         return self._share["scale"] or []
 
     # ---- asking ----
 
     def sum(self, ask: Ask, down: Tree) -> Tree:
+        """Ask over the designed columns and add up the answers."""
         fed, ask = self._way(ask)
         return fed.sum(ask, down)
 
     def gather(self, ask: Ask, down: Tree) -> dict[str, Tree]:
+        """Ask over the designed columns and keep each client's answer."""
         fed, ask = self._way(ask)
         return fed.gather(ask, down)
 
     def tell(self, ask: Ask, down: Tree) -> None:
+        """Tell clients something over the designed columns."""
         fed, ask = self._way(ask)
         fed.tell(ask, down)
 
@@ -122,6 +131,7 @@ class Designed(Layer):
         return (whole if len(whole.names) == len(self.names) else whole.only(self.names)), ask
 
     def wrap(self, ask: Ask) -> Ask:
+        """The question with a step ahead of it that makes the designed columns at the client."""
         return ask.then(design, levels=self._levels, mean=self.mean, scale=self.scale)
 
     def find_moments(self, fed: Federation) -> None:
@@ -133,6 +143,7 @@ class Designed(Layer):
     # ---- clients of this process ----
 
     def here(self) -> list[Client]:
+        """Clients in this process, with designed columns; empty where clients are elsewhere."""
         if not self._holds_clients:
             return [self._client(c) for c in self.inner.here()]
         wanted = set(self.names)
@@ -140,6 +151,7 @@ class Designed(Layer):
 
     @property
     def _holds_clients(self) -> bool:
+        """Whether the clients are in this process, so that their columns can be designed once."""
         return isinstance(self._share["engine"], Local)
 
     def _local(self) -> Any:
@@ -152,17 +164,20 @@ class Designed(Layer):
         return self._share["local"][1]
 
     def _client(self, c: Client) -> Client:
+        """The same client with designed columns; its state is a copy."""
         x = scaled(widened(c.x, self._levels), self.mean, self.scale)
         return replace(c, x=x, state=dict(c.state), memo={})
 
     # ---- checkpoints ----
 
     def snapshot(self) -> Tree:
+        """Means, scales and the state of what lies within, for a checkpoint."""
         inner = self._local().snapshot() if self._holds_clients else self.inner.snapshot()
         known = {k: np.asarray(self._share[k]) for k in ("mean", "scale") if self._share[k] is not None}
         return {**known, "inner": inner}
 
     def restore(self, saved: Tree) -> None:
+        """Go back to what `snapshot` gave."""
         known = {k: np.asarray(saved[k]).tolist() if k in saved else None for k in ("mean", "scale")}
         self._share |= {**known, "local": None}
         inside = saved.get("inner", {})

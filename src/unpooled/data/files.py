@@ -79,6 +79,7 @@ def stem(path: Path) -> str:
 
 
 def _same_length(columns: Columns, path: Path) -> Columns:
+    """The columns as they are; refused when they are not equally long."""
     lengths = {len(c) for c in columns.values()}
     if len(lengths) > 1:
         raise BadData(f"{path.name} holds columns of {min(lengths)} to {max(lengths)} rows: make them equally long")
@@ -89,6 +90,7 @@ def _same_length(columns: Columns, path: Path) -> Columns:
 
 
 def read_csv(path: Path) -> Columns:
+    """Read a csv file with pyarrow where it is installed, else with the standard library: both give the same."""
     header, delimiter = header_of(path)
     try:
         return _csv_with_arrow(path, header, delimiter)
@@ -97,6 +99,7 @@ def read_csv(path: Path) -> Columns:
 
 
 def _open(path: Path) -> IO[str]:
+    """Open a text file, unpacking .gz and leaving out a byte order mark."""
     if path.name.lower().endswith(".gz"):
         return gzip.open(path, "rt", encoding="utf-8-sig", newline="")
     return open(path, encoding="utf-8-sig", newline="")
@@ -122,10 +125,12 @@ def header_of(path: Path) -> tuple[list[str], str]:
 
 
 def _all_numbers(names: list[str]) -> bool:
+    """Whether a header consists of numbers, which means that the file has none."""
     return all(map(is_number, names))
 
 
 def is_number(text: str) -> bool:
+    """Whether a text can be read as a number."""
     try:
         float(text)
     except ValueError:
@@ -134,6 +139,7 @@ def is_number(text: str) -> bool:
 
 
 def _csv_with_arrow(path: Path, header: list[str], delimiter: str) -> Columns:
+    """Read a csv file with pyarrow: texts as codes and levels, times as texts."""
     import pyarrow as pa
     from pyarrow import csv as arrow_csv
 
@@ -153,6 +159,7 @@ def _csv_with_arrow(path: Path, header: list[str], delimiter: str) -> Columns:
 
 
 def _csv_without_arrow(path: Path, header: list[str], delimiter: str) -> Columns:
+    """Read a csv file with the standard library, in blocks of rows."""
     fields: list[list[str]] = [[] for _ in header]
     with _open(path) as file:
         rows = csv.reader(file, delimiter=delimiter)
@@ -178,6 +185,7 @@ def parse(fields: list[str]) -> np.ndarray:
 
 
 def _float(field: str) -> float:
+    """A field as a number, NaN where it is empty or another way to write missing."""
     return np.nan if field in MISSING else float(field)
 
 
@@ -185,6 +193,7 @@ def _float(field: str) -> float:
 
 
 def read_parquet(path: Path) -> Columns:
+    """Read a parquet file; needs pyarrow."""
     try:
         from pyarrow import parquet
     except ImportError as error:

@@ -69,6 +69,7 @@ def matrix(columns: Columns, where: str) -> np.ndarray:
 
 
 def _numbers(values: Any, name: str, where: str) -> np.ndarray:
+    """A column of a frame as numbers, NaN for gaps; texts are refused, naming the column."""
     values = np.asarray(values)
     if values.dtype.kind in "fiub":
         return values

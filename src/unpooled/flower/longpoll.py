@@ -34,6 +34,7 @@ class Mailboxes:
     """Knows, without asking Flower, whether there may be messages for a node or replies for the coordinator."""
 
     def __init__(self) -> None:
+        """No messages yet, and nobody who waits."""
         self._lock = threading.Lock()
         self._sent: dict[int, int] = defaultdict(int)  # node -> messages sent to it so far
         self._empty: dict[int, int] = {}  # node -> messages sent to it when it last found none
@@ -158,6 +159,7 @@ class LongPoll:
     """
 
     def __init__(self, app: Any, mailboxes: Mailboxes):
+        """Hold requests for messages ahead of `app` until `mailboxes` has some."""
         self.app, self.mailboxes = app, mailboxes
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:

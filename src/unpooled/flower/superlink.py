@@ -80,6 +80,7 @@ class Certificate:
     """Loads a renewed certificate into the running server; open connections keep the old one."""
 
     def __init__(self) -> None:
+        """Remember no certificate yet."""
         self.context: ssl.SSLContext | None = None
         self.paths: tuple[str, ...] = ()
         self.changed = 0.0

@@ -41,6 +41,7 @@ class Flower(Remote):
     """
 
     def __init__(self, grid: Grid, **options: Any):
+        """A federation over Flower's grid; `options` are those of Remote."""
         super().__init__(FlowerTransport(grid), **options)
 
 
@@ -55,6 +56,7 @@ class FlowerTransport:
     """
 
     def __init__(self, grid: Grid):
+        """Send and receive over Flower's grid."""
         self.grid = grid
 
     def peers(self) -> list[Peer]:

@@ -39,6 +39,7 @@ def misbehave(up: Tree, client: Client, *, drop: dict, delay: dict, corrupt: dic
 
 
 def _corrupt(up: Tree, kind: str) -> Tree:
+    """The answer with numbers, shape, type or structure made wrong."""
     if kind == "nan":
         return tree.map(lambda a: np.full(np.shape(a), np.nan), up)
     if kind == "shape":
@@ -91,6 +92,7 @@ class Faults(Layer):
         }
 
     def wrap(self, ask: Ask) -> Ask:
+        """The question with what its clients are to do wrong in this round, if anything."""
         now = str(self.journal.round + 1)
         due = {what: {now: rounds[now]} if now in rounds else {} for what, rounds in self.plan.items()}
         return ask.then(misbehave, undo=None, undo_total=None, **due) if any(due.values()) else ask

@@ -39,8 +39,10 @@ class Folded(Layer):
     """
 
     def __init__(self, inner: Federation, folds: int, fold: int):
+        """Leave out fold `fold` of `folds` at every client."""
         super().__init__(inner)
         self.folds, self.fold = folds, fold
 
     def wrap(self, ask: Ask) -> Ask:
+        """The question with a step ahead of it that takes the training rows."""
         return ask.then(training_rows, folds=self.folds, fold=self.fold)

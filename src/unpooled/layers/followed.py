@@ -31,6 +31,7 @@ class Followed(Layer):
     """
 
     def __init__(self, inner: Federation, folder: Path | None = None):
+        """Wrap `inner`; totals are kept in `folder`, so that a run which was killed asks nothing twice."""
         super().__init__(inner)
         self.folder = folder
         self._masked = inner if isinstance(inner, SecureSum) else None
@@ -38,6 +39,7 @@ class Followed(Layer):
         self._heard: dict[str, int] = {}  # node -> the last round it answered; it knows all totals before
 
     def sum(self, ask: Ask, down: Tree) -> Tree:
+        """Ask once and keep the total; after a restart the kept total is given again."""
         round, asked = self.journal.round + 1, digest(ask, down).hex()
         kept = self._kept(round)
         if kept is not None:
@@ -51,11 +53,13 @@ class Followed(Layer):
         return total
 
     def tell(self, ask: Ask, down: Tree) -> None:
+        """Pass the message on together with the totals that nodes have not heard of."""
         round = self.journal.round + 1
         self.inner.tell(self._telling(ask, round), down)
         self._hear(round)
 
     def gather(self, ask: Ask, down: Tree) -> dict[str, Tree]:
+        """Pass the question on together with the totals that nodes have not heard of."""
         if ask.kind == KEYS:
             return self.inner.gather(ask, down)
         return self.inner.gather(self._telling(ask, self.journal.round + 1), down)
@@ -111,15 +115,18 @@ class Followed(Layer):
         return kept["total"]
 
     def _path(self, round: int) -> Path | None:
+        """The file of a round's total."""
         return None if self.folder is None else self.folder / f"{round:08}.zip"
 
     def _kept(self, round: int) -> dict[str, Any] | None:
+        """What is known of a round, from memory or from its file; None when it was not asked yet."""
         path = self._path(round)
         if round not in self._totals and path is not None and path.exists():
             self._totals[round] = store.read(path)
         return self._totals.get(round)
 
     def _keep(self, round: int, kept: dict[str, Any]) -> None:
+        """Keep what was asked in a round and its total."""
         self._totals[round] = kept
         path = self._path(round)
         if path is not None:

@@ -68,18 +68,22 @@ class Metered(Layer):
         return table
 
     def sum(self, ask: Ask, down: Tree) -> Tree:
+        """Ask, unless the budget of bytes is spent."""
         self._within_budget()
         return super().sum(ask, down)
 
     def gather(self, ask: Ask, down: Tree) -> dict[str, Tree]:
+        """Ask, unless the budget of bytes is spent."""
         self._within_budget()
         return super().gather(ask, down)
 
     def tell(self, ask: Ask, down: Tree) -> None:
+        """Tell, unless the budget of bytes is spent."""
         self._within_budget()
         super().tell(ask, down)
 
     def _within_budget(self) -> None:
+        """Stop the run when as many bytes were sent as the budget allows."""
         spent = self.bytes_up + self.bytes_down
         if spent >= self.budget:
             raise RunError(

@@ -55,6 +55,7 @@ def negative_spread(n: np.ndarray, x: np.ndarray, xx: np.ndarray) -> bool:
 
 
 def _mixture(stats: MixtureStats, at: Params | None, ranges: Ranges) -> str:
+    """What is wrong with the sums of a mixture's components; "" when rows could have them."""
     n, x, xx = (to_numpy(part).astype(np.float64) for part in stats[:3])
     if np.abs(x[n == 0]).any():
         return "sums of a component without rows"
@@ -85,6 +86,7 @@ def _mixture_spread(n: np.ndarray, x: np.ndarray, xx: np.ndarray) -> bool:
 
 
 def _regression(stats: RegressionStats, at: Any, ranges: Ranges) -> str:
+    """What is wrong with the second moments of features and targets; "" when rows could have them."""
     n, z, y, zz, zy, yy = (to_numpy(part).astype(np.float64) for part in stats[:6])
     moments = bayes_linear.unpack(zz, len(z))
     for j in range(len(y)):  # features together with one target

@@ -67,20 +67,24 @@ class Plausible(Layer):
 
     @property
     def shares(self) -> dict[str, float]:
+        """The part of all rows that each client brings, as far as its answers say."""
         total = sum(self.rows.values())
         return {name: rows / total for name, rows in sorted(self.rows.items())} if total else {}
 
     def sum(self, ask: Ask, down: Tree) -> Tree:
+        """Ask, refuse answers that no rows can have, and warn of a client that dominates."""
         total = self.inner.sum(self._watched(ask, down), down)
         self._warn()
         return total
 
     def restore(self, saved: Tree) -> None:
+        """Go back to a checkpoint; what was counted and warned of is forgotten."""
         super().restore(saved)
         self.rows.clear()
         self._warned.clear()
 
     def _watched(self, ask: Ask, down: Tree) -> Ask:
+        """The question with a look at each single answer; masked answers cannot be looked at."""
         if ask.kind != SUM or ask.on_totals:
             return ask
         return replace(ask, inspect=lambda up, name: self._inspect(ask, down, up, name))
@@ -106,6 +110,7 @@ class Plausible(Layer):
             )
 
     def _warn(self) -> None:
+        """Warn once of every client that brings most of the rows."""
         for name, share in self.shares.items():
             if len(self.rows) > 2 and share > DOMINATES and name not in self._warned:
                 self._warned.add(name)

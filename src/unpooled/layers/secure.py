@@ -76,6 +76,7 @@ def masking_node(client: Client) -> MaskingNode:
 
 
 def _masking(client: Client, act: Callable[[MaskingNode], Any]) -> Any:
+    """Let the client's masking node act, and keep its state before anything leaves."""
     node = masking_node(client)
     answer = act(node)
     client.secrets[STATE] = node.to_bytes()  # kept before anything leaves
@@ -83,6 +84,7 @@ def _masking(client: Client, act: Callable[[MaskingNode], Any]) -> Any:
 
 
 def _run(client: Client) -> str:
+    """The run that the client has keys for, "" when it has none."""
     return masking_node(client).run if STATE in client.secrets else ""
 
 
@@ -138,11 +140,13 @@ class SecureSum(Layer):
     # ---- what cannot be masked is refused before anything is sent ----
 
     def gather(self, ask: Ask, down: Tree) -> dict[str, Tree]:
+        """Keys may be gathered; any other single answer is refused."""
         if ask.kind == KEYS:
             return self.inner.gather(ask, down)
         raise BadParameter(f"{ask.name} is a GATHER, which cannot be masked: choose a model or a start that uses sums")
 
     def only(self, names: Sequence[str]) -> Federation:
+        """All clients, or a refusal: masks need the cohort that exchanged keys."""
         if set(names) == set(self.names):
             return self
         raise BadParameter(f"some of the clients were to be asked, but {COMBINATIONS}: use fraction=1")
@@ -150,6 +154,7 @@ class SecureSum(Layer):
     # ---- a masked sum ----
 
     def sum(self, ask: Ask, down: Tree) -> Tree:
+        """Ask for masked answers, then for the shares that take the masks off their total."""
         if ask.by_site:
             raise BadParameter(
                 f"the total of {ask.name} shows each site's own numbers, which masks are to hide: use sites=False"
@@ -178,6 +183,7 @@ class SecureSum(Layer):
         return self._hub
 
     def _enough(self, found: dict[str, Keys]) -> dict[str, Keys]:
+        """The keys, when at least `min_cohort` clients gave theirs."""
         if len(found) < self.min_cohort:
             why = self.journal.last_refusal()
             raise TooFewClients(
@@ -207,6 +213,7 @@ class SecureSum(Layer):
         return np.zeros(())
 
     def _unmask(self, nothing: Tree, names: Sequence[str]) -> Tree:
+        """The second exchange: collect shares of those who answered, and decode the total."""
         from unpooled.secure import decode_total
 
         hub = self._begun()
@@ -222,10 +229,12 @@ class SecureSum(Layer):
     # ---- a run that is stopped and resumed ----
 
     def snapshot(self) -> Tree:
+        """The inner state and the coordinator's side of the masks, for a checkpoint."""
         state = self._hub.state() if self._hub is not None and not self.here() else None
         return {"inner": self.inner.snapshot(), "masking": state}
 
     def restore(self, saved: Tree) -> None:
+        """Go back to a checkpoint; the newest state on disk counts, since a round may have been half done."""
         self.inner.restore(saved.get("inner", {}))
         self._hub, self.total, self.evidence = None, None, None
         state = saved.get("masking")
@@ -242,8 +251,10 @@ class SecureSum(Layer):
 
     @property
     def _path(self) -> Path | None:
+        """The file of the coordinator's side of the masks."""
         return None if self.folder is None else self.folder / "masking.zip"
 
     def _keep(self) -> None:
+        """Write the coordinator's side of the masks to its file, readable by the owner alone."""
         if self._path is not None and self._hub is not None:
             store.write(self._path, self._hub.state(), secret=True)

@@ -40,12 +40,14 @@ class Seat:
     """The federation that one of the fits sees."""
 
     def __init__(self, index: int, fed: Federation, say: Callable[[Said], None]):
+        """The federation that fit number `index` sees: its questions go to `say`, its totals come by a queue."""
         self.index, self._fed, self._say = index, fed, say
         self.journal, self.min_clients = Journal(), fed.min_clients
         self.names, self.columns, self.schema = fed.names, fed.columns, getattr(fed, "schema", None)
         self.totals: queue.Queue[Any] = queue.Queue(1)
 
     def sum(self, ask: Ask, down: Tree) -> Tree:
+        """Say what is asked and wait until the shared round has its total."""
         self._say(Said(self.index, ask, down))
         found = self.totals.get()
         if isinstance(found, Stopped):
@@ -56,21 +58,27 @@ class Seat:
         return total
 
     def gather(self, ask: Ask, down: Tree) -> dict[str, Tree]:
+        """Refused: fits that share rounds ask for sums alone."""
         raise BadParameter(f"{ask.name} asks for single answers: fits that share rounds ask for sums alone")
 
     def tell(self, ask: Ask, down: Tree) -> None:
+        """Refused: fits that share rounds must not change clients."""
         raise BadParameter(f"{ask.name} changes clients: fits that share rounds must not")
 
     def only(self, names: Sequence[str]) -> Federation:
+        """Refused: fits that share rounds ask all clients."""
         raise BadParameter("fits that share rounds ask all clients")
 
     def sample(self, share: float, rng: np.random.Generator) -> Federation:
+        """Refused: fits that share rounds ask all clients."""
         raise BadParameter("fits that share rounds ask all clients")
 
     def here(self) -> list[Client]:
+        """Clients in this process."""
         return self._fed.here()
 
     def snapshot(self) -> Tree:
+        """Nothing: shared fits are not resumed."""
         return {}
 
     def restore(self, saved: Tree) -> None: ...
@@ -115,6 +123,7 @@ def together(fed: Federation, fits: Sequence[Callable[[Federation], Any]], grids
 
 
 def _run(seat: Seat, fit: Callable[[Federation], Any], said: queue.Queue) -> None:
+    """Fit in a thread of its own and say the result, or the error."""
     try:
         said.put(Said(seat.index, result=fit(seat)))
     except Stopped:
@@ -136,6 +145,7 @@ def _answer(fed: Federation, asked: Sequence[Said], seats: Sequence[Seat], grids
 
 
 def _ask_together(fed: Federation, group: Sequence[Said], seats: Sequence[Seat], grids: Mapping[str, Ask]) -> None:
+    """Ask what several fits wait for in one exchange, and hand each its part of the total."""
     first = group[0].ask
     assert first is not None
     if len(group) == 1:
@@ -149,6 +159,7 @@ def _ask_together(fed: Federation, group: Sequence[Said], seats: Sequence[Seat],
 
 
 def _options(said: Said) -> dict[str, Any]:
+    """Options of one fit's question and the fold it leaves out."""
     assert said.ask is not None
     view = said.ask.steps[0].options
     return {"options": dict(said.ask.options), "folds": view["folds"], "fold": view["fold"]}

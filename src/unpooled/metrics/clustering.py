@@ -15,6 +15,8 @@ Labels = Mapping[str, Any]  # client -> (n,)
 
 
 class Scores(NamedTuple):
+    """Agreement of found with true clusters, over all rows and within clients."""
+
     pooled_ari: float
     client_ari: float  # mean over clients, weighted by rows
     pooled_nmi: float
@@ -57,6 +59,8 @@ def label_centres(x: np.ndarray, labels: np.ndarray) -> np.ndarray:
 
 
 class CentreError(NamedTuple):
+    """How found centres match true ones."""
+
     matched: float  # mean distance of matched pairs
     missed: int  # true centres without a match
     extra: int  # found centres without a match

@@ -37,6 +37,8 @@ class Sums(NamedTuple):
 
 @message("pca.Centre")
 class Centre(NamedTuple):
+    """The mean about which second moments are taken."""
+
     mean: Float[Array, "d"]
 
 
@@ -49,6 +51,8 @@ class Moments(NamedTuple):
 
 @message("pca.Basis")
 class Basis(NamedTuple):
+    """The mean and the current subspace, for a round on wide data."""
+
     mean: Float[Array, "d"]
     basis: Float[Array, "d l"]  # orthonormal columns
 
@@ -63,6 +67,8 @@ class Product(NamedTuple):
 
 @message("pca.State")
 class State(NamedTuple):
+    """The subspace between two rounds."""
+
     absent: int | None  # clients that did not answer: the others have to stay
     rows: float
     mean: np.ndarray  # (d,)
@@ -98,6 +104,7 @@ def product(at: Basis, client: Client) -> Product:
 
 
 def _rows(client: Client) -> tuple[np.ndarray, np.ndarray]:
+    """The client's rows and weights as 64 bit floats."""
     return to_numpy(client.x).astype(np.float64, copy=False), to_numpy(client.w).astype(np.float64, copy=False)
 
 
@@ -169,6 +176,7 @@ class PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
         self.random_state = random_state
 
     def check(self, fed: Federation) -> None:
+        """Refuse parameters that do not exist or do not go together."""
         k = self.n_components
         if not (k is None or (is_number(k) and (0 < k < 1 or (k >= 1 and float(k).is_integer())))):
             raise BadParameter(f"n_components={k!r} must be a whole number of at least 1, a share in (0, 1) or None")
@@ -183,6 +191,7 @@ class PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
         not_below_zero("tol", self.tol)
 
     def init(self, fed: Federation, rng: np.random.Generator) -> State:
+        """One SUM of means; a random subspace where data are wide."""
         steady = Steady(fed)
         first = steady.sum(sums, None)
         self._check_sums(first)
@@ -193,6 +202,7 @@ class PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
         return State(steady.absent, float(first.rows), mean, start, np.zeros(0), 0.0)
 
     def _check_sums(self, first: Sums) -> None:
+        """Refuse too few rows, missing values, and more components than the data have."""
         rows, gaps, d = float(first.rows), to_numpy(first.missing), len(first.x)
         if rows < 2:
             raise BadData(f"all clients together have {rows:g} rows: principal components need at least 2")
@@ -215,11 +225,13 @@ class PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
         return d > WIDE and k is not None and 1 <= k < 0.8 * min(rows, d)
 
     def step(self, fed: Federation, state: State) -> tuple[State, dict]:
+        """One SUM: all second moments, or their product with the subspace."""
         new = self._thin_round(fed, state) if state.basis.shape[1] else self._full_round(fed, state)
         top = int(self.n_components) if state.basis.shape[1] else len(new.variances)
         return new, {"captured": float(new.variances[:top].sum())}
 
     def _full_round(self, fed: Federation, state: State) -> State:
+        """Eigenvectors of the exact covariance."""
         d = len(state.mean)
         scatter = np.zeros((d, d))
         scatter[np.triu_indices(d)] = to_numpy(Steady(fed, state.absent).sum(moments, Centre(state.mean)).xx)
@@ -238,6 +250,7 @@ class PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
         return state._replace(basis=q @ left, variances=values, total=float(up.trace) / (state.rows - 1))
 
     def done(self, state: State, history: list) -> bool:
+        """Whether the captured variance grows by less than `tol`."""
         if "captured" not in history[-1] or not self._thin(state.rows, len(state.mean)):
             return True
         if len(history) < 2:
@@ -245,6 +258,7 @@ class PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
         return history[-1]["captured"] - history[-2]["captured"] <= self.tol * history[-1]["captured"]
 
     def finish(self, fed: Federation, state: State) -> None:
+        """Set the fitted attributes, with signs as scikit-learn chooses them."""
         k = self._kept(state)
         vectors = state.basis[:, :k].T
         largest = np.abs(vectors).argmax(1)
@@ -260,6 +274,7 @@ class PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
         self.n_features_in_ = len(state.mean)
 
     def _kept(self, state: State) -> int:
+        """How many components are kept, by number or by share of variance."""
         k = self.n_components
         if k is None:
             return len(state.variances)
@@ -270,6 +285,7 @@ class PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
 
     @property
     def _n_features_out(self) -> int:
+        """How many columns `transform` gives."""
         return self.n_components_
 
     # ---- the face ----
@@ -300,12 +316,15 @@ class PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
         return {"Explained variance": svg.line(number, self.explained_variance_ratio_.tolist(), "component", "share")}
 
     def _scales(self) -> np.ndarray:
+        """Standard deviations along the components, never 0."""
         return np.sqrt(np.maximum(self.explained_variance_, np.finfo(np.float64).eps))
 
     def _checked(self, X: Any) -> np.ndarray:
+        """X as an array with the columns of the fit."""
         check_is_fitted(self)
         return rows_of(self, X, dtype=np.float64)
 
 
 def _trace(scatter: np.ndarray, state: State) -> float:
+    """The sum of all variances."""
     return float(np.trace(scatter)) / (state.rows - 1)

@@ -79,7 +79,7 @@ def waiting(node: NodeConfig, more: Sequence[Path] = ()) -> list[Study]:
 
 
 def unreadable(node: NodeConfig) -> dict[str, str]:
-    """File in `waiting` -> why it is no study."""
+    """File in `waiting` -> why it is not a study."""
     found = {}
     for path in sorted((node.folder / "waiting").glob("*.toml")):
         try:
@@ -105,21 +105,25 @@ def decisions(node: NodeConfig) -> list[Decision]:
 
 
 def _note(node: NodeConfig, digest: str, title: str, decision: str) -> None:
+    """Append a decision, with the time, to decisions.jsonl."""
     line = Decision(datetime.now(UTC).isoformat(timespec="seconds"), digest, title, decision)
     with open(node.folder / "decisions.jsonl", "a", encoding="utf-8") as file:
         file.write(json.dumps(line._asdict()) + "\n")
 
 
 def _copy_of(node: NodeConfig, digest: str) -> Path:
+    """Where the node keeps its copy of the study with this digest."""
     return node.folder / "studies" / f"{digest[:16]}.toml"
 
 
 def _read_copy(node: NodeConfig, digest: str) -> Study | None:
+    """The node's copy of the study, None when it is missing or was changed."""
     known = _read_study(_copy_of(node, digest))
     return known if known is not None and known.digest == digest else None
 
 
 def _read_study(path: Path) -> Any:
+    """The study in a file, None when it cannot be read."""
     try:
         return studies.read(path)
     except UnpooledError:

@@ -72,6 +72,7 @@ def read(section: Any, where: str) -> Budget | None:
 
 
 def _check_unit(section: Mapping[str, Any], where: str) -> None:
+    """Refuse `unit` without `max_rows_per_unit`, and values of the wrong kind."""
     unit, most = section.get("unit"), section.get("max_rows_per_unit")
     if unit is not None and not isinstance(unit, str):
         raise BadParameter(
@@ -84,6 +85,7 @@ def _check_unit(section: Mapping[str, Any], where: str) -> None:
 
 
 def _read_bounds(given: Any, where: str) -> dict[str, tuple[float, float]]:
+    """The [privacy.bounds] of the policy: low and high for each column."""
     if not isinstance(given, Mapping):
         raise BadParameter(f"{where}: bounds of [privacy] are a section, written [privacy.bounds]")
     try:
@@ -146,6 +148,7 @@ def _holders(ask: Ask, budget: Budget) -> int:
 
 
 def _check(budget: Budget, looks: Mapping[str, float], charge: Charge, node: str) -> None:
+    """Refuse a look that costs more than one question may, or more than is left; a look that was paid for is free."""
     if charge.name in looks:  # the same question about the same rows: the same noise, which costs nothing
         return
     if epsilon_of(sqrt(charge.mu2), budget.delta) > budget.per_question * (1 + ROUNDING):

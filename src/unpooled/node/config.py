@@ -64,6 +64,7 @@ class NodeConfig:
 
 
 def read(path: Path) -> NodeConfig:
+    """Read a node.toml: every key known, of the right type, and a name that can be printed."""
     try:
         body = tomllib.loads(path.read_text())
     except FileNotFoundError as error:
@@ -88,6 +89,7 @@ def read(path: Path) -> NodeConfig:
 
 
 def _known(body: dict[str, Any], names: dict[str, str], where: str) -> None:
+    """Refuse keys that do not exist, suggesting the nearest one, and values of the wrong type."""
     for key in body:
         if key not in names:
             raise BadParameter(f"{where} has a key {key!r} that is not known: {suggest(key, sorted(names))}")
@@ -109,6 +111,7 @@ def site(config: NodeConfig) -> Site:
 
 
 def table_source(config: NodeConfig) -> TableSource:
+    """The source of a node's rows, with what its policy clips and how many rows of a patient it takes."""
     data = config.data
     how = {k: data[k] for k in ("columns", "label", "sample_weight", "chunk_rows") if k in data}
     own = policy.read(config.paths["policy"]).privacy if config.paths["policy"].is_file() else None
@@ -116,6 +119,7 @@ def table_source(config: NodeConfig) -> TableSource:
 
 
 def _table(config: NodeConfig) -> Table:
+    """The file or the database that [data] names."""
     data = config.data
     if ("path" in data) == ("url" in data):
         raise BadParameter("[data] needs either a path (a file) or a url (a database)")

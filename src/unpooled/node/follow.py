@@ -48,20 +48,25 @@ class Replay:
     """A Federation that asks nobody: it says what would be asked, and waits for the total."""
 
     def __init__(self, follower: Follower, names: Sequence[str], columns: Sequence[str]):
+        """A federation of `names` that passes each question to `follower` and waits for its total."""
         self.names, self.columns = list(names), list(columns)
         self.min_clients, self.journal, self._follower = 1, Journal(), follower
         self.schema = follower.study.schema
 
     def sum(self, ask: Ask, down: Tree) -> Tree:
+        """The total of this question, once the node has it."""
         return self._exchange(ask, down)
 
     def gather(self, ask: Ask, down: Tree) -> dict[str, Tree]:
+        """The answers to this question, once the node has them."""
         return self._exchange(ask, down)
 
     def tell(self, ask: Ask, down: Tree) -> None:
+        """Wait until this message is the one that the coordinator sends."""
         self._exchange(ask, down)
 
     def _exchange(self, ask: Ask, down: Tree) -> Tree:
+        """Offer the question as the next one expected, wait for its total, and note the exchange."""
         self.journal.round += 1
         total = self._follower._await_total(Expected(self.journal.round, ask, down, self.names))
         row = Exchange(self.journal.round, ask.name, ask.kind, len(self.names), len(self.names), 0, 0, 0.0, "")
@@ -69,18 +74,22 @@ class Replay:
         return total
 
     def here(self) -> list[Client]:
+        """No clients: a replay never touches rows."""
         return []
 
     def only(self, names: Sequence[str]) -> Replay:
+        """The same replay with some of the participants."""
         wanted = set(names)
         part = Replay(self._follower, [n for n in self.names if n in wanted], self.columns)
         part.journal = self.journal
         return part
 
     def sample(self, share: float, rng: np.random.Generator) -> Replay:
+        """The cohort that the coordinator must have drawn: the same generator gives the same names."""
         return self.only(cohort(self.names, share, rng))
 
     def snapshot(self) -> Tree:
+        """Nothing: a replay has no client state."""
         return {}
 
     def restore(self, saved: Tree) -> None: ...
@@ -96,6 +105,7 @@ class Follower:
     """
 
     def __init__(self, study: Study):
+        """Start the study's model in a thread of its own, up to its first question."""
         self.study = study
         self._questions: queue.Queue[Expected | BaseException | None] = queue.Queue(1)
         self._totals: queue.Queue[Any] = queue.Queue(1)
@@ -135,6 +145,7 @@ class Follower:
         return found[0]
 
     def _run(self) -> None:
+        """Fit the model on a replay; put None, or the error that ended it, behind the last question."""
         end: BaseException | None = None
         try:
             replay = Replay(self, self.study.names, self.study.columns)
@@ -183,6 +194,7 @@ def _same_views(a: list[Step], b: list[Step]) -> bool:
 
 
 def _arrays(options: Any) -> dict[str, np.ndarray]:
+    """Options as float arrays, for a comparison that does not depend on the type of numbers."""
     return {name: np.asarray(value, np.float64) for name, value in options.items()}
 
 
@@ -210,6 +222,7 @@ def _plain(options: Any) -> Any:
 
 
 def _number(value: Any) -> Any:
+    """A NumPy number as JSON writes it."""
     if isinstance(value, np.generic):
         return value.item()
     raise TypeError(f"{value!r} cannot travel")

@@ -53,6 +53,7 @@ class Ledger:
     """`ledger.jsonl`, as one node writes it."""
 
     def __init__(self, path: Path):
+        """Open the ledger at `path`, cut off a line that was torn by a crash, and read what has been answered."""
         self.path = path
         path.parent.mkdir(parents=True, exist_ok=True)
         _drop_torn_end(path)
@@ -106,6 +107,7 @@ class Ledger:
         return len(self._times)
 
     def _remember(self, entry: dict[str, Any]) -> None:
+        """Note a line: its hash, its question, what it cost and when it was."""
         self._last = entry["hash"]
         self._hashes.add(entry["hash"])
         self._seen.add(_key(entry))
@@ -116,10 +118,12 @@ class Ledger:
 
 
 def _key(entry: dict[str, Any]) -> tuple:
+    """What makes two lines the same answer."""
     return tuple(entry[k] for k in ("run", "round", "question", "digest", "dry"))
 
 
 def _hash(entry: dict[str, Any]) -> str:
+    """SHA-256 of the line without its own hash; it covers the hash of the line before."""
     sealed = {k: v for k, v in entry.items() if k != "hash"}
     return hashlib.sha256(json.dumps(sealed, sort_keys=True).encode()).hexdigest()
 
@@ -156,6 +160,7 @@ def entries_after(
 
 
 def _parse(text: bytes, path: Path, number: int) -> dict[str, Any]:
+    """One line as a dict; an error that names file and line when it is damaged."""
     try:
         entry = json.loads(text.decode("utf-8"))
         return entry if {"before", "hash", "time", "dry"} <= entry.keys() else entry["before"]
@@ -217,4 +222,5 @@ def explain(entry: dict[str, Any]) -> str:
 
 
 def _shape(shape: list[int]) -> str:
+    """The shape of an array in words: "3 x 4", "one number"."""
     return " x ".join(map(str, shape)) if shape else "one number"

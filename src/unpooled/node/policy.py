@@ -140,6 +140,7 @@ class Policy:
         return [c for c in columns if _matches(c, self.columns)]
 
     def check_columns(self, asked: Sequence[str] | None, held: Sequence[str] | None, node: str) -> None:
+        """Refuse columns that the policy does not allow, that do not exist, or that are asked for twice."""
         usable = None if held is None else self.usable(held)
         if asked is None:
             if usable is not None and len(usable) < len(held or ()):
@@ -170,6 +171,7 @@ FEW_ROWS = "an answer of {node!r} would tell of fewer than {least} rows, or of a
 
 
 def _matches(name: str, patterns: Sequence[str]) -> bool:
+    """Whether a name fits one of the patterns, in which * stands for any text."""
     return any(fnmatchcase(name, p) for p in patterns)
 
 
@@ -198,6 +200,7 @@ def read(path: Path) -> Policy:
 
 
 def _read_limits(given: Any, path: Path) -> dict[str, float]:
+    """The [limits] of a policy over the defaults; unknown keys and negative numbers are refused."""
     if not isinstance(given, dict):
         raise BadParameter(f"{path.name}: limits is a section, written [limits]")
     for key, value in given.items():
@@ -214,6 +217,7 @@ def defaults() -> dict[str, Any]:
 
 
 def _fits(value: Any, default: Any) -> bool:
+    """Whether a value has the type of the default it replaces."""
     if isinstance(default, bool):
         return isinstance(value, bool)
     if isinstance(default, str):

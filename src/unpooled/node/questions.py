@@ -40,6 +40,7 @@ def options(ask: Ask) -> list[str]:
 
 @cache
 def _keywords(answer: Callable) -> list[str]:
+    """Names of the options that a question takes."""
     return [name for name, p in signature(answer).parameters.items() if p.kind is p.KEYWORD_ONLY]
 
 

@@ -43,6 +43,7 @@ def check_fields(request: dict[str, Any]) -> None:
 
 
 def _is_step(step: Any) -> bool:
+    """Whether this is a step as the wire has it: a name and its options."""
     return isinstance(step, list) and len(step) == 2 and isinstance(step[0], str) and isinstance(step[1], dict)
 
 
@@ -63,6 +64,7 @@ def question_of(request: dict[str, Any], also: Sequence[str]) -> Ask:
 
 
 def _step(name: str, options: dict[str, Any], also: Sequence[str]) -> Step:
+    """The step of a layer with this name; a question is refused here."""
     step = questions.find(name, also)
     if step.kind not in (STEP, VIEW):
         raise Refused(f"{step.name} is a question, not a step of a layer: the coordinator mixed up two names")

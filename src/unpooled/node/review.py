@@ -50,25 +50,30 @@ class Witness(Layer):
     """Notes what is asked, and the least rows behind a number of a total."""
 
     def __init__(self, inner: Federation):
+        """Wrap `inner` and note what it is asked, by question."""
         super().__init__(inner)
         self.seen: dict[str, Question] = {}
 
     def sum(self, ask: Ask, down: Tree) -> Tree:
+        """Pass the question on; note its total and the smallest positive count of rows within."""
         total = self.inner.sum(ask, down)
         counts = [to_numpy(c)[to_numpy(c) > 0] for c in tree.row_counts(total, ask.types[1])]
         self._note(ask, total, min((float(c.min()) for c in counts if c.size), default=np.inf))
         return total
 
     def gather(self, ask: Ask, down: Tree) -> dict[str, Tree]:
+        """Pass the question on; note the size of one answer."""
         answers = self.inner.gather(ask, down)
         self._note(ask, next(iter(answers.values())), np.inf)
         return answers
 
     def tell(self, ask: Ask, down: Tree) -> None:
+        """Pass the message on; note that nothing comes back."""
         self.inner.tell(ask, down)
         self._note(ask, None, np.inf)
 
     def _note(self, ask: Ask, up: Tree, least: float) -> None:
+        """Add one exchange to what is known of this question: how often, how many numbers, how few rows."""
         numbers = sum(int(np.size(to_numpy(leaf))) for leaf in tree.leaves(up))
         old = self.seen.get(ask.name, Question(ask.name, ask.kind, 0, 0, np.inf))
         self.seen[ask.name] = Question(
@@ -116,6 +121,7 @@ def _dealt(source: Any, study: Study) -> list[Client]:
 
 
 def _rehearse(study: Study, fed: Federation) -> None:
+    """Run the first rounds of the study on this node's table alone, without warnings."""
     model = study.estimator()
     model.max_iter = min(model.max_iter, REHEARSED)
     with warnings.catch_warnings():
@@ -153,6 +159,7 @@ def _warnings(study: Study, name: str, questions: Sequence[Question], rows: int,
 
 
 def _parameter_warnings(study: Study) -> list[str]:
+    """Sentences on parameters that look closely at rows: small batches, many candidates."""
     model, found = study.config["model"], []
     batch = model.get("batch_size")
     if isinstance(batch, int) and batch < SMALL_BATCH:

@@ -29,6 +29,7 @@ class Source:
     """A node's data, in memory."""
 
     def __init__(self, client: Client, columns: Sequence[str] | None = None):
+        """A source in memory: one client and the names of its columns."""
         self.client, self.columns, self.label = client, None if columns is None else list(columns), client.y is not None
         self.preparation = Preparation()
 

@@ -18,6 +18,7 @@ class Secrets(MutableMapping[str, bytes]):
     """The secrets of one run in a node's vault, as `Client.secrets` shows them to layers."""
 
     def __init__(self, vault: Vault, run: str, **settings: Any):
+        """The secrets of `run` in the node's vault; `settings` are the node's own, such as its identity."""
         self._vault, self._run, self._settings = vault, run, settings
 
     def settings(self) -> dict[str, Any]:
@@ -25,24 +26,30 @@ class Secrets(MutableMapping[str, bytes]):
         return self._settings
 
     def _key(self, key: str) -> str:
+        """The name in the vault: the node's long-term secret is shared by all runs, others belong to one."""
         return SECRET if key == SECRET else f"{self._run}/secret-{key}"
 
     def __getitem__(self, key: str) -> bytes:
+        """The secret called `key`; the node's long-term secret is made when it is first asked for."""
         if key == SECRET:
             return node_secret(self._vault)
         return self._vault[self._key(key)]
 
     def __setitem__(self, key: str, value: bytes) -> None:
+        """Keep a secret of this run."""
         self._vault[self._key(key)] = value
 
     def __delitem__(self, key: str) -> None:
+        """Forget a secret of this run."""
         del self._vault[self._key(key)]
 
     def __iter__(self) -> Iterator[str]:
+        """Names of this run's secrets."""
         prefix = f"{self._run}/secret-"
         return (k.removeprefix(prefix) for k in self._vault if k.startswith(prefix))
 
     def __len__(self) -> int:
+        """How many secrets this run has."""
         return sum(1 for _ in self)
 
 

@@ -39,6 +39,7 @@ class Session:
     """
 
     def __init__(self, run: str, study: Study, name: str, vault: Vault, check_total: CheckTotal):
+        """Follow `study` for the run `run` from its first question to where the vault says it was."""
         if name not in study.participants:
             raise NotFollowed(f"{name!r} is not a participant of the study {study.title!r}")
         self.run, self.study, self.name, self.vault, self._check_total = run, study, name, vault, check_total

@@ -56,6 +56,27 @@ class Site:
         keep_answer: bool = True,
         identity: Any = None,
     ):
+        """Put together a node; nothing is read or answered yet.
+
+        Parameters
+        ----------
+        name : str
+            The node's name in the federation.
+        source : Source or TableSource
+            Where its rows come from.
+        vault : Vault
+            Where its state, secrets and answers are kept between rounds and restarts.
+        policy : callable
+            Gives the policy that holds now: the file may change while the node runs.
+        ledger : Ledger, optional
+            The record of what left; without one nothing is recorded.
+        also : sequence of str
+            Modules beside unpooled whose questions may be answered.
+        keep_answer : bool
+            Whether the last answer is kept, so that a repeated request gets the same bytes.
+        identity : Identity, optional
+            The node's key, for studies that name participants by fingerprint.
+        """
         self.name, self.source, self.vault, self.policy = name, source, vault, policy
         self.ledger, self.also, self.keep_answer, self.identity = ledger, also, keep_answer, identity
         self._sessions: dict[str, Session] = {}  # run -> the study that it follows
@@ -81,6 +102,7 @@ class Site:
         return wire.pack({**head, "refused": reason[:500]})
 
     def _reply(self, message: bytes, private: str, letter: bytes, head: dict[str, Any]) -> bytes:
+        """The answer to one message: hello, a profile for a check, or a question."""
         letters = wire.unpack_letters(letter, self.policy().max_bytes)
         parcel = wire.unpack(message, self.policy().max_bytes)
         request = {**parcel.head, **wire.read_json(private.encode() or b"{}")}
@@ -111,6 +133,7 @@ class Site:
             self.ledger.note(replace(refusal_line(request, reason), node=self.name))
 
     def _columns(self) -> list[str] | None:
+        """Names of the columns that the policy lets a coordinator see."""
         return self.source.columns and self.policy().usable(self.source.columns)
 
     def _profile(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -140,6 +163,7 @@ class Site:
     def _answer(
         self, parcel: wire.Parcel, request: dict[str, Any], letters: dict[str, bytes], head: dict[str, Any]
     ) -> bytes:
+        """Check a question against ledger, policy, study and limits; compute, record and pack the answer."""
         policy = self.policy()
         self._check_ledger()
         self._check_charge(policy)
@@ -172,6 +196,7 @@ class Site:
             )
 
     def _check_charge(self, policy: Policy) -> None:
+        """Refuse when the answers and refusals of the last 24 hours have reached the policy's limit."""
         if self.ledger is not None and self.ledger.today() >= policy.rounds_per_day:
             raise OverCharged(
                 f"the policy of {self.name!r} allows {policy.rounds_per_day} answers and refusals in 24 hours, and they are spent"
@@ -207,6 +232,7 @@ class Site:
         return self._sessions[run]
 
     def _study_of(self, run: str, name: str, letters: dict[str, bytes]) -> Study:
+        """The study of a run, kept from its first message; refused when it is not the one that is named."""
         key = f"{run}/study"
         if "study file" in letters and key not in self.vault:
             self.vault[key] = letters["study file"]
@@ -286,6 +312,7 @@ class Site:
                 )
 
     def _read(self, columns: list[str] | None, wanted: Wanted) -> Rows:
+        """Open the rows; what is wrong with them goes to the node's log, never to the coordinator."""
         try:
             return self.source.open(columns, wanted)
         except Exception as error:  # the sentence may quote a cell: it is for the node's owner alone
@@ -334,6 +361,7 @@ class Site:
     # ---- state, by round ----
 
     def _state(self, request: dict[str, Any]) -> dict[str, Tree]:
+        """The client's state after round `base`, empty for 0."""
         if request["base"] == 0:
             return {}
         key = f"{request['run']}/state-{request['base']}"
@@ -366,6 +394,7 @@ class Site:
         session: Session | None,
         charge: Charge | None,
     ) -> None:
+        """Write the answer's line to the ledger before the answer leaves."""
         if self.ledger is not None:
             sent = wire.unpack(answer, len(answer)).value()
             line = answer_line(request, sent, ask, policy.dry_run)

@@ -88,6 +88,23 @@ class TableSource:
         chunk_rows: int = 0,
         preparation: Preparation = NOTHING,
     ):
+        """A table under the federation's column names.
+
+        Parameters
+        ----------
+        name : str
+            The node's name, for messages.
+        table : Table
+            The file or database.
+        columns : mapping, optional
+            [data.columns]: own names, units, levels and missing codes, by the federation's name.
+        label, sample_weight : str, optional
+            Columns of the table that hold labels and weights.
+        chunk_rows : int
+            Rows read at a time; 0 reads the table at once.
+        preparation : Preparation
+            What the policy's [privacy] does to rows before they are used.
+        """
         self.name, self.table, self.chunk_rows = name, table, chunk_rows
         self._label, self._weight, self.preparation = label, sample_weight, preparation
         self._own, self.label = read_own(columns), label is not None
@@ -106,6 +123,7 @@ class TableSource:
 
     @property
     def columns(self) -> list[str]:
+        """Names of the columns in the federation."""
         return list(self.mapping)
 
     def open(self, columns: Sequence[str] | None, wanted: Wanted = NUMBERS_ALONE) -> Rows:
@@ -138,6 +156,7 @@ class TableSource:
         return profile(self.name, table, label=wanted.label, floor=floor, declared=declared, own=own)
 
     def _reading(self, columns: Sequence[str] | None, wanted: Wanted) -> Reading:
+        """Which columns are read and how: names, kinds, label and weight."""
         names = self.columns if columns is None else list(columns)
         schema = None if wanted.schema is None else wanted.schema.only(names)
         label = self._chosen(wanted.label, self._label)
@@ -154,9 +173,11 @@ class TableSource:
     # ---- rows ----
 
     def _clients(self, how: Reading) -> Iterator[Client]:
+        """One client per chunk that has rows."""
         return (client for held in self._chunks(how) if len((client := self._client(held, how)).w))
 
     def _whole(self, how: Reading) -> Client:
+        """All rows as one client; an empty table is refused."""
         parts = list(self._chunks(how))
         if not parts:
             raise BadData(f"{self.table.where} is empty: give it rows")
@@ -175,6 +196,7 @@ class TableSource:
         return sum(map(len, labels)) - left_out
 
     def _chunks(self, how: Reading) -> Iterator[Columns]:
+        """The columns of each chunk that has rows."""
         names = [*(self.mapping[c] for c in how.columns), how.label, how.weight]
         return (c for c in self._held([c for c in names if c is not None], how) if len(next(iter(c.values()))))
 
@@ -193,6 +215,7 @@ class TableSource:
         return {name: is_text for name, is_text in known.items() if name is not None}
 
     def _client(self, held: Columns, how: Reading, tell: bool = False) -> Client:
+        """A chunk as a client: encoded, clipped to the policy's bounds, without rows that have no label."""
         x = self._matrix(held, how)
         if np.isinf(x).any():
             raise BadData(f"{self.table.where} holds infinite values: use an empty cell for what is missing")
@@ -209,10 +232,12 @@ class TableSource:
         return Client(self.name, x, y, w)
 
     def _tell(self, left_out: int) -> None:
+        """Say in the node's log how many rows have no label."""
         if left_out:
             log.warning("%d rows of %s have no label and are left out", left_out, self.table.where)
 
     def _matrix(self, held: Columns, how: Reading) -> np.ndarray:
+        """The columns of a chunk as numbers, in the federation's units and levels."""
         rows = len(next(iter(held.values())))
         mine = {c: held[there] for c in how.columns if (there := self.mapping[c]) is not None}
         if how.schema is None and len(mine) == len(how.columns) and not any(map(_changes, self._own.values())):
@@ -234,6 +259,7 @@ def _is_text(column: Column, own: Own) -> bool:
 
 
 def _joined(parts: list[Any]) -> Any:
+    """The same column of several chunks, one behind the other."""
     return np.concatenate([np.asarray(p) for p in parts])
 
 
@@ -250,11 +276,13 @@ class FileTable:
     """csv, csv.gz, parquet or npz."""
 
     def __init__(self, path: Path):
+        """A table in a csv, csv.gz, parquet or npz file."""
         self.path, self.where = path, path.name
         kind = path.name.lower()
         self._csv, self._parquet = kind.endswith((".csv", ".csv.gz")), kind.endswith(".parquet")
 
     def names(self) -> list[str]:
+        """Names of the columns, read from the header."""
         if not self.path.is_file():
             raise DataNotFound(f"{self.path} is not a file: check [data] path")
         if self._csv:
@@ -264,6 +292,7 @@ class FileTable:
         return list(files.read(self.path))
 
     def chunks(self, names: Sequence[str], rows: int, texts: Mapping[str, bool] | None = None) -> Iterator[Columns]:
+        """Yield the columns `names` in chunks of `rows` rows (0: all at once)."""
         if rows and self._csv:
             yield from _cut(self._csv_blocks(names, texts), rows)
         elif rows and self._parquet:
@@ -293,6 +322,7 @@ class FileTable:
 
 
 def _is_number(kind: Any) -> bool:
+    """Whether a column of this Arrow type holds numbers, or nothing at all."""
     types = _arrow("types")
     return types.is_integer(kind) or types.is_floating(kind) or types.is_null(kind)
 
@@ -306,6 +336,7 @@ def _cut(batches: Iterator[Any], rows: int) -> Iterator[Columns]:
 
 
 def _arrow(part: str) -> Any:
+    """A module of pyarrow; the error says how to install it."""
     try:
         return import_module(f"pyarrow.{part}")
     except ImportError as error:
@@ -319,6 +350,7 @@ class SqlTable:
     """A table or query of any database that SQLAlchemy speaks to; `order` makes the rows come in the same order each time."""
 
     def __init__(self, url: str, *, table: str | None = None, query: str | None = None, order: str | None = None):
+        """A table or a query of the database at `url`; environment variables in the address are filled in."""
         if (table is None) == (query is None):
             raise BadParameter("[data] with a url needs either a table or a query")
         self.url, self.table, self.query, self.order = url, table, query, order
@@ -326,6 +358,7 @@ class SqlTable:
 
     @cached_property
     def _engine(self) -> Any:
+        """SQLAlchemy's engine, without a pool: a node reads now and then, for a short time."""
         try:
             from sqlalchemy import NullPool, create_engine
         except ImportError as error:
@@ -333,6 +366,7 @@ class SqlTable:
         return create_engine(os.path.expandvars(self.url), poolclass=NullPool)
 
     def _statement(self, names: Sequence[str] | None) -> Any:
+        """The SELECT of the columns `names`, None for all, ordered where an order is given."""
         import sqlalchemy as sa
 
         if self.query is not None:
@@ -352,14 +386,17 @@ class SqlTable:
         return chosen.order_by(held.c[self.order]) if self.order else chosen
 
     def _keys(self, statement: Any) -> list[str]:
+        """Names of the columns that a statement gives, without reading rows."""
         options = {"stream_results": True}
         with self._engine.connect().execution_options(**options) as held, held.execute(statement) as result:
             return list(result.keys())
 
     def names(self) -> list[str]:
+        """Names of the columns of the table or query."""
         return self._keys(self._statement(None))
 
     def chunks(self, names: Sequence[str], rows: int, texts: Mapping[str, bool] | None = None) -> Iterator[Columns]:
+        """Yield the columns `names` in chunks of `rows` rows, streamed from the database."""
         options = {"stream_results": True, "max_row_buffer": rows or 100_000}
         statement = self._statement(names)
         with (

@@ -26,6 +26,7 @@ class Folder(MutableMapping[str, bytes]):
     """A vault in a folder: a write is whole or not there, and one process at a time holds it."""
 
     def __init__(self, folder: Path):
+        """Take the folder for this process alone; a second node on the same folder is refused."""
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
         self._lock = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT)  # held as long as the process lives
@@ -37,11 +38,13 @@ class Folder(MutableMapping[str, bytes]):
             ) from error
 
     def _path(self, key: str) -> Path:
+        """The file of a key; keys that could leave the folder do not exist."""
         if not _SAFE.fullmatch(key):
             raise KeyError(key)
         return self.folder / key
 
     def __getitem__(self, key: str) -> bytes:
+        """The bytes kept under `key`; an error that names the file when they were damaged."""
         try:
             stored = self._path(key).read_bytes()
         except OSError as error:
@@ -54,21 +57,26 @@ class Folder(MutableMapping[str, bytes]):
         return content
 
     def __setitem__(self, key: str, content: bytes) -> None:
+        """Keep bytes with their SHA-256 ahead of them, readable by the owner alone."""
         write_file(self._path(key), hashlib.sha256(content).digest() + content, secret=True)
 
     def __delitem__(self, key: str) -> None:
+        """Forget what is kept under `key`."""
         self._path(key).unlink(missing_ok=True)
 
     def __iter__(self) -> Iterator[str]:
+        """All keys, sorted."""
         for path in sorted(self.folder.rglob("*")):
             key = path.relative_to(self.folder).as_posix()
             if path.is_file() and _SAFE.fullmatch(key):
                 yield key
 
     def __len__(self) -> int:
+        """How many keys there are."""
         return sum(1 for _ in self)
 
     def close(self) -> None:
+        """Let another process have the folder."""
         os.close(self._lock)
 
 

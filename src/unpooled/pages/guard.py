@@ -33,10 +33,12 @@ class Guard:
     """
 
     def __init__(self, app: Any, port: int, token: str):
+        """Let requests to `app` through when they come to this port and carry the token."""
         self.app, self.token = app, token
         self.hosts = {f"127.0.0.1:{port}", f"localhost:{port}", f"[::1]:{port}"}
 
     async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:
+        """Answer one request: 404 or 403 in plain text, or what the app says, with headers that close the page in."""
         if scope["type"] != "http":
             return
         headers = {k.decode("latin1").lower(): v.decode("latin1") for k, v in scope["headers"]}
@@ -73,6 +75,7 @@ def content_policy(nonce: str) -> str:
 
 
 def _headers(nonce: str) -> list[tuple[bytes, bytes]]:
+    """Headers of every answer: no caching, no framing, no outside request."""
     values = {
         "cache-control": "no-store",
         "content-security-policy": content_policy(nonce),
@@ -86,6 +89,8 @@ def _headers(nonce: str) -> list[tuple[bytes, bytes]]:
 
 
 def _with_headers(send: Any, nonce: str) -> Any:
+    """`send` with the headers added to the start of an answer."""
+
     async def sending(message: Any) -> None:
         if message["type"] == "http.response.start":
             message = {**message, "headers": [*message.get("headers", []), *_headers(nonce)]}
@@ -95,6 +100,7 @@ def _with_headers(send: Any, nonce: str) -> Any:
 
 
 async def _plain(send: Any, status: int) -> None:
+    """Answer with a status and one sentence that tells nothing."""
     start = {
         "type": "http.response.start",
         "status": status,

@@ -31,6 +31,7 @@ class LedgerView:
     """A ledger as far as it was read; `refresh` reads what was added."""
 
     def __init__(self, path: Path):
+        """A view of the ledger at `path`; nothing is read yet."""
         self.path = path
         self.lines: list[dict[str, Any]] = []
         self.totals: dict[tuple[str, str, str], Total] = {}  # (study, question, kind)
@@ -45,6 +46,7 @@ class LedgerView:
         threading.Thread(target=self._first, daemon=True).start()
 
     def _first(self) -> None:
+        """Read the whole ledger once, and what describes its questions."""
         try:
             self.refresh()
             for _, question, _ in list(self.totals):
@@ -75,6 +77,7 @@ class LedgerView:
             return file.read(1) != b"\n"
 
     def _add(self, entry: dict[str, Any]) -> None:
+        """Count one line in its total by study, question and kind."""
         self.lines.append(entry)
         if entry["kind"] == "refused":
             self.refusals += 1
@@ -121,6 +124,7 @@ def summary(view: LedgerView, titles: Mapping[str, str]) -> str:
 
 
 def _totals(view: LedgerView, titles: Mapping[str, str]) -> str:
+    """The table of totals, the latest first."""
     order = sorted(view.totals.items(), key=lambda pair: pair[1].last, reverse=True)
     rows = (
         (
@@ -138,11 +142,13 @@ def _totals(view: LedgerView, titles: Mapping[str, str]) -> str:
 
 
 def _use(kind: str, total: Total) -> str:
+    """What answers of this kind are, marked where single answers leave."""
     text = KINDS[kind] + (", masked" if total.masked == total.times else "")
     return f'<strong class="warn">{escape(text)}</strong>' if kind == "gather" else escape(text)
 
 
 def _seal(view: LedgerView) -> str:
+    """The last hash, for a note elsewhere."""
     text = "Note the last hash elsewhere, so that a cut end would show: "
     return f'<p class="soft">{text}<code>{escape(view.head[:32])}…</code></p>'
 
@@ -157,6 +163,7 @@ def lines(view: LedgerView, number: int) -> str:
 
 
 def _line(entry: dict[str, Any]) -> str:
+    """One line of the ledger in words, refusals marked."""
     when = entry["time"][:19].replace("T", " ")
     text = escape(ledger.explain(entry).removeprefix(entry["time"]).strip())
     told = f'<strong class="warn">{text}</strong>' if entry["kind"] == "refused" else text

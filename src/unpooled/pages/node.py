@@ -40,6 +40,7 @@ class Rehearsals:
     """Reviews of studies, each made once for the rules that hold, in a thread of its own."""
 
     def __init__(self, node: NodeConfig):
+        """Keep rehearsals of studies, by study and state of the policy."""
         self.node = node
         self.found: dict[
             tuple[str, int], Review | str
@@ -55,6 +56,7 @@ class Rehearsals:
         return self.found.get(key)
 
     def _make(self, study: Study, key: tuple[str, int]) -> None:
+        """Rehearse one study; what stops it is shown in place of a review."""
         try:
             rules = policy.read(self.node.paths["policy"])
             self.found[key] = review.review(study, self.node.name, table_source(self.node), rules)
@@ -74,6 +76,7 @@ class NodePage:
     """
 
     def __init__(self, node: NodeConfig, files: Sequence[Path] = ()):
+        """The page of a node; `files` are studies to show beside those that wait."""
         self.node, self.files = node, files
         self.title, self.lead = (
             f"Node {node.name}",
@@ -117,20 +120,23 @@ class NodePage:
     # ---- studies ----
 
     def _waiting(self) -> str:
+        """Studies that wait for a decision, each with its rehearsal and buttons."""
         found = approval.waiting(self.node, self.files)
         broken = "".join(
-            markup.mark(f"waiting/{name} is no study: {why}") for name, why in approval.unreadable(self.node).items()
+            markup.mark(f"waiting/{name} is not a study: {why}") for name, why in approval.unreadable(self.node).items()
         )
         cards = "".join(self._card(study) for study in found)
         none = markup.paragraph("No study waits for a decision.") if not found else ""
         return f"<section><h2>Waiting for review</h2>{none}{broken}{cards}</section>"
 
     def _add(self) -> str:
+        """The field by which a study's file is added."""
         label = '<label for="file">Add a study file that you were sent: </label>'
         field = f'<input type="file" id="file" accept=".toml" data-token="{self.form_token}">'
         return f'<p>{label}{field}</p><p id="submitted" role="status" class="soft"></p>'
 
     def _card(self, study: Study) -> str:
+        """One study: what it is for, what it fits, who takes part, and what would leave."""
         model = study.config["model"]
         settings = ", ".join(f"{k} = {v!r}" for k, v in model.items() if k != "name") or "defaults"
         facts = {
@@ -155,15 +161,18 @@ class NodePage:
         )
 
     def _buttons(self, study: Study, found: Review | str | None) -> str:
+        """Approve once the rehearsal is there; refuse at any time."""
         yes = self._form("approve", study, "Approve") if found is not None else ""
         return f"{yes}{self._form('refuse', study, 'Refuse', 'no')}"
 
     def _form(self, action: str, study: Study, label: str, kind: str = "") -> str:
+        """One button with the tokens that make it count."""
         hidden = f'<input type="hidden" name="form" value="{self.form_token}"><input type="hidden" name="study" value="{study.digest}">'
         told = escape(f"{label} {study.title}")
         return f'<form method="post" action="{action}">{hidden}<button class="{kind}" aria-label="{told}">{label}</button></form>'
 
     def _approved(self, known: dict[str, Study | None]) -> str:
+        """Studies that are answered, how often, and a button to revoke each."""
         if not known:
             return "<section><h2>Studies that are answered</h2><p>None.</p></section>"
         counts: dict[str, int] = {}
@@ -182,6 +191,7 @@ class NodePage:
         return f"<section><h2>Studies that are answered</h2>{table}</section>"
 
     def _decisions(self) -> str:
+        """The latest decisions."""
         last = approval.decisions(self.node)[-MOST_DECISIONS:][::-1]
         if not last:
             return ""
@@ -195,6 +205,7 @@ class NodePage:
     # ---- budget, rules, ledger ----
 
     def _budget(self) -> str:
+        """The privacy budget and what is spent; nothing where the policy has none."""
         limit = policy.read(self.node.paths["policy"]).privacy
         if limit is None:
             return ""
@@ -205,6 +216,7 @@ class NodePage:
         return f"<section><h2>Budget</h2><p>{escape(says)}</p>{bar}</section>"
 
     def _rules(self) -> str:
+        """What the policy allows, in sentences."""
         rules = policy.read(self.node.paths["policy"])
         lines = [
             f"With fewer than {rules.min_rows} rows nothing is answered; no count below {rules.min_rows_per_component:g} rows leaves.",
@@ -227,6 +239,7 @@ class NodePage:
         return f"<section><h2>Rules of this node</h2>{told}</section>"
 
     def _left(self, titles: dict[str, str]) -> str:
+        """What left so far, or that the ledger is still being read."""
         if not self.ledger.ready.is_set():
             return '<p role="status">Reading and checking the ledger.</p>'
         more = '<p><a href="ledger?page=1">Every answer in words</a></p>' if self.ledger.lines else ""
@@ -245,6 +258,7 @@ class NodePage:
         ]
 
     def _show_ledger(self, request: Request) -> Response:
+        """A page of ledger lines."""
         self.ledger.ready.wait()
         self.ledger.refresh()
         given = request.query_params.get("page", "1")
@@ -255,6 +269,7 @@ class NodePage:
         )
 
     async def _decide(self, request: Request) -> Response:
+        """Carry out approve, refuse or revoke, when the form is of this page."""
         body = await _body(request, MAX_FORM)
         form = {k: v[0] for k, v in parse_qs((body or b"").decode("utf-8", "replace")).items()}
         if not self._is_ours(form.get("form", "")):
@@ -282,6 +297,7 @@ class NodePage:
             return str(error)
 
     async def _submit(self, request: Request) -> Response:
+        """Take a study's file into the folder of waiting studies."""
         if not self._is_ours(request.headers.get("x-form-token", "")):
             return PlainTextResponse("this form is of another page: reload it", 403)
         body = await _body(request, MAX_STUDY)
@@ -294,10 +310,12 @@ class NodePage:
         return PlainTextResponse(f"{study.title} waits for review.")
 
     def _is_ours(self, given: str) -> bool:
+        """Whether the form's token is this page's, compared in constant time."""
         return compare_digest(given.encode(), self.form_token.encode())
 
 
 def _roles(study: Study) -> list[str]:
+    """The columns of labels and weights that a study uses, with their roles."""
     data = study.config["data"]
     return [f"{data[key]} ({key})" for key in ("label", "weight") if data.get(key)]
 
@@ -315,6 +333,7 @@ def _rehearsal(found: Review | str | None) -> str:
 
 
 def _questions(found: Review) -> str:
+    """The table of a rehearsal: each question, what its answer is, and the fewest rows behind a number."""
     rows = (
         (
             f"<code>{escape(q.name)}</code> {escape(words.question(q.name))}",

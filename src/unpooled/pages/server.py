@@ -44,6 +44,7 @@ class Server:
     """
 
     def __init__(self, page: Page, routes: Sequence[Route] = (), port: int = 0, look_every: float = LOOK_EVERY):
+        """Listen on loopback, on `port` or any free one, with a fresh token in the address."""
         self.page, self.look_every = page, look_every
         self._socket = _listen(port)
         self.port = self._socket.getsockname()[1]
@@ -78,6 +79,7 @@ class Server:
         self._socket.close()
 
     async def _show(self, request: Request) -> HTMLResponse:
+        """The whole page."""
         parts = await run_in_threadpool(self._parts)
         lead = getattr(self.page, "lead", "")
         return HTMLResponse(document(self.page.title, lead, parts, request.scope["nonce"]))
@@ -90,6 +92,7 @@ class Server:
             return {"problem": markup.mark(f"This page cannot be shown in full: {error}")}
 
     async def _events(self, request: Request) -> StreamingResponse:
+        """A stream of the parts that changed."""
         return StreamingResponse(self._changes(request), media_type="text/event-stream")
 
     async def _changes(self, request: Request) -> AsyncIterator[str]:

@@ -35,6 +35,7 @@ class RunPage:
     """One run folder."""
 
     def __init__(self, folder: Path):
+        """The page of a run's folder."""
         self.folder = folder
         run = folders.read(folder)
         self.title, self.lead = run.name, f'<p class="lead">{escape(lead(run))}</p>'
@@ -58,10 +59,12 @@ class RunPage:
 
 
 def _section(title: str, body: str) -> str:
+    """A section with a heading; nothing when it has no content."""
     return f"<section><h2>{escape(title)}</h2>{body}</section>" if body else ""
 
 
 def _mark(path: Path) -> tuple[int, int]:
+    """Time and size of a file, to see whether it changed."""
     try:
         found = path.stat()
     except OSError:
@@ -85,6 +88,7 @@ def is_running(folder: Path) -> bool:
 
 
 def _progress(run: RunFolder, live: dict[str, Any]) -> str:
+    """How far the run is, whether it works, and how to continue one that stopped."""
     done, most = len(run.history), _max_rounds(run)
     if run.model is not None and run.summary:
         link = '<p><a href="report">Open the report</a></p>' if (run.folder / "report.html").exists() else ""
@@ -100,6 +104,7 @@ def _progress(run: RunFolder, live: dict[str, Any]) -> str:
 
 
 def _max_rounds(run: RunFolder) -> int:
+    """The largest number of rounds that the run can take."""
     from unpooled.config import estimator
 
     return max(int(getattr(estimator(run.config), "max_iter", 1)), len(run.history), 1)
@@ -120,6 +125,7 @@ def _waiting(live: dict[str, Any]) -> str:
 
 
 def _bytes(run: RunFolder) -> str:
+    """The picture of bytes by round."""
     rows = [row for row in run.history if "bytes_up" in row]
     if len(rows) < 2:
         return ""
@@ -130,6 +136,7 @@ def _bytes(run: RunFolder) -> str:
 
 
 def _refusals(run: RunFolder) -> str:
+    """Who was refused or late, how often, and the latest reasons."""
     if not run.refusals:
         return markup.paragraph("No answer was refused, and nobody was too late.")
     by_client: dict[str, int] = {}
@@ -151,6 +158,7 @@ class LinkPage:
     """The nodes of a link, and the run folders beside it."""
 
     def __init__(self, folder: Path, runs: Path):
+        """The page of a link, with the run folders in `runs`."""
         from unpooled.remote.link import Link
 
         self.link, self.runs = Link.open(folder), runs
@@ -166,6 +174,7 @@ class LinkPage:
         return {"nodes": _section("Nodes", self._nodes()), "runs": _section("Runs", _runs(self.runs))}
 
     def _nodes(self) -> str:
+        """The nodes of the link and whether they are connected."""
         status = self._status()
         if isinstance(status, str):
             return markup.mark(f"The link does not answer: {status}")
@@ -189,6 +198,7 @@ class LinkPage:
 
 
 def _node_state(status: str) -> str:
+    """The state as a coloured tag with its word."""
     good = status == "online"
     return f'<span class="tag {"good" if good else "warn"}">{escape(status)}</span>'
 
@@ -200,6 +210,7 @@ def run_folders(folder: Path) -> list[Path]:
 
 
 def _runs(folder: Path) -> str:
+    """The run folders with their state and rounds."""
     rows = (
         (
             f'<a href="run/{escape(path.name)}/">{escape(path.name)}</a>',
@@ -212,6 +223,7 @@ def _runs(folder: Path) -> str:
 
 
 def _state(folder: Path) -> str:
+    """Finished, running or stopped, as a coloured tag with its word."""
     if (folder / "summary.json").exists():
         return '<span class="tag good">finished</span>'
     return '<span class="tag">running</span>' if is_running(folder) else '<span class="tag warn">stopped</span>'
@@ -224,6 +236,7 @@ def routes(find: Callable[[Request], Path | None]) -> list[Route]:
     """The report of a run; `find` gives its folder."""
 
     def report(request: Request) -> Response:
+        """The run's report within the page's rules on scripts."""
         folder = find(request)
         return HTMLResponse("not found", 404) if folder is None else HTMLResponse(_nonced(page(folder), request))
 
@@ -234,10 +247,12 @@ def link_routes(runs: Path) -> list[Route]:
     """A run of a link's page, looked at once, and its report."""
 
     def find(request: Request) -> Path | None:
+        """The run folder that a request names, None when there is none."""
         known = {path.name: path for path in run_folders(runs)}
         return known.get(request.path_params["name"])
 
     def show(request: Request) -> Response:
+        """The page of one run of the link."""
         folder = find(request)
         if folder is None:
             return HTMLResponse("not found", 404)
@@ -245,6 +260,7 @@ def link_routes(runs: Path) -> list[Route]:
         return HTMLResponse(document(one.title, one.lead, one.parts(), request.scope["nonce"], follows=False))
 
     def report(request: Request) -> Response:
+        """The report of one run of the link."""
         folder = find(request)
         return HTMLResponse("not found", 404) if folder is None else HTMLResponse(_nonced(page(folder), request))
 

@@ -162,6 +162,7 @@ class Accountant:
     """
 
     def __init__(self, epsilon: float, delta: float):
+        """An account of `epsilon` and `delta` from which nothing was spent."""
         self.mu2_total = mu_of(epsilon, delta) ** 2
         self.epsilon, self.delta = float(epsilon), float(delta)
         self.charges: list[float] = []
@@ -196,5 +197,6 @@ class Accountant:
         self.charges.append(float(mu2))
 
     def __str__(self) -> str:
+        """What is spent, in one line."""
         looks = f"{len(self.charges)} look{'' if len(self.charges) == 1 else 's'}"
         return f"epsilon {self.spent.epsilon:.2f} of {self.epsilon} spent (delta {self.delta:g}), {looks}"

@@ -55,6 +55,7 @@ def parse_bounds(bounds: Any, columns: Sequence[str] | None, width: int) -> np.n
 
 
 def _from_dict(bounds: Mapping, names: Sequence[str]) -> np.ndarray:
+    """Bounds by column name, in the order of the columns; every column needs one."""
     given = {str(k): v for k, v in bounds.items()}
     unknown = [k for k in given if k not in names]
     if unknown:
@@ -68,6 +69,7 @@ def _from_dict(bounds: Mapping, names: Sequence[str]) -> np.ndarray:
 
 
 def _pair(pair: Any, name: str) -> tuple[float, float]:
+    """One column's low and high as numbers."""
     try:
         low, high = pair
         return float(low), float(high)
@@ -76,6 +78,7 @@ def _pair(pair: Any, name: str) -> tuple[float, float]:
 
 
 def _from_array(bounds: Any, width: int) -> np.ndarray:
+    """Bounds as an array of shape (columns, 2)."""
     try:
         found = np.asarray(bounds, dtype=np.float64)
     except (TypeError, ValueError) as error:

@@ -79,6 +79,7 @@ class DiscreteGaussian:
     """
 
     def __init__(self, seed: bytes):
+        """Noise from `seed`, which nobody else may know: at least 16 bytes."""
         if len(seed) < 16:
             raise ValueError(f"a seed of {len(seed)} bytes can be guessed: give at least 16")
         self._seed, self._calls = bytes(seed), 0

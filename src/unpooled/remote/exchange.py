@@ -61,6 +61,7 @@ class Exchange:
     """
 
     def __init__(self, fed: Remote, ask: Ask, down: Tree, tally: Tally):
+        """Pack the message once; nothing is sent yet."""
         self.fed, self.ask, self.tally = fed, ask, tally
         self.bound = tree.dims(down, ask.types[0])
         self.settled: dict[str, tuple[Tree] | None] = {}

@@ -26,6 +26,7 @@ class Run:
     """
 
     def __init__(self) -> None:
+        """A run that no node has begun."""
         self.restore({})
 
     def restore(self, saved: Tree) -> None:

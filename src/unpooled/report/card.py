@@ -23,7 +23,7 @@ from unpooled.report.page import MASK, facts, lead, privacy_line
 
 FEW = 10  # a smaller count of rows is not written out
 NOT_FOR = {  # kind of model -> what it is not for
-    "mixtures": "Clusters describe the rows of these sites. They are no diagnoses, and a row's cluster is no fact about a person.",
+    "mixtures": "Clusters describe the rows of these sites. They are not diagnoses, and the cluster of a row is not a fact about a person.",
     "imputers": "Filled-in values are estimates. Use them with their intervals or several draws, never as measurements.",
     "classifiers": "Do not decide about single people by this model alone. Check it first at a site unlike those below.",
     "concepts": "A concept is a pattern of labels that sites share. It does not say which site labels rightly.",
@@ -69,6 +69,7 @@ def parts(run: RunFolder, use: str) -> list[Part]:
 
 
 def _model(run: RunFolder) -> Part:
+    """What was fitted, how long it took, and the settings that differ from the defaults."""
     shown = {k: v for k, v in facts(run).items() if k not in ("sent up", "sent down")}
     settings = {k: v for k, v in run.config["model"].items() if k != "name"}
     said = [_sentence(lead(run))]
@@ -83,6 +84,7 @@ def _model(run: RunFolder) -> Part:
 
 
 def _use(run: RunFolder, use: str) -> Part:
+    """What the model is meant for, and what it must not be used for."""
     study = run.config.get("study", {})
     told = use or study.get("purpose") or ""
     first = _sentence(told) if told else 'Not told yet: `unpooled card RUN --use "..."` adds it.'
@@ -92,6 +94,7 @@ def _use(run: RunFolder, use: str) -> Part:
 
 
 def _data(run: RunFolder) -> Part:
+    """Columns, and rows and missing values by site."""
     columns = run.columns
     said = [f"{len(columns)} columns: {', '.join(columns)}."] if columns else []
     rows = [(name, _count(own["rows"]), _share(own.get("missing"))) for name, own in run.clients.items()]
@@ -102,16 +105,19 @@ def _data(run: RunFolder) -> Part:
 
 
 def _count(rows: int | None) -> str:
+    """The number of rows; small numbers are not shown."""
     if rows is None:
         return "not told"
     return f"{rows:,}" if rows >= FEW else f"fewer than {FEW}"
 
 
 def _share(missing: Sequence[float] | None) -> str:
+    """The mean part of missing cells."""
     return f"{np.mean(missing):.0%}" if missing else "not told"
 
 
 def _metrics(run: RunFolder) -> Part:
+    """Metrics of the kind that was measured, or the likelihood where none was."""
     found = run.summary.get("measured", {})
     made = {"classifier": _accuracy, "regressor": _errors, "imputer": _filled, "scores": _losses}.get(
         found.get("kind", "")
@@ -120,6 +126,7 @@ def _metrics(run: RunFolder) -> Part:
 
 
 def _accuracy(found: dict[str, Any], run: RunFolder) -> Part:
+    """Accuracy and log loss, and accuracy by site where it has enough rows."""
     total = np.array(found["confusion"])
     share = np.trace(total) / max(total.sum(), 1)
     said = f"Accuracy {share:.1%}, log loss {found['log_loss']:.3g}, on {_whose(found)}."
@@ -131,6 +138,7 @@ def _accuracy(found: dict[str, Any], run: RunFolder) -> Part:
 
 
 def _errors(found: dict[str, Any], run: RunFolder) -> Part:
+    """Root mean squared error by site, beside that of the mean."""
     said = f"Root mean squared error by site, on {_whose(found)}; predicting the mean has {found['spread']:.4g}."
     rows = [
         (name, f"{np.sqrt(site['squares'] / site['rows']):.4g}" if site["rows"] >= FEW else "-")
@@ -140,22 +148,26 @@ def _errors(found: dict[str, Any], run: RunFolder) -> Part:
 
 
 def _filled(found: dict[str, Any], run: RunFolder) -> Part:
+    """Errors of hidden cells by column, filled in by the mean and by the model."""
     said = "Root mean squared error of known cells that were hidden, filled in by their column's mean and by the model."
     rows = [(name, f"{b:.4g}", f"{a:.4g}") for name, b, a in zip(run.columns, found["before"], found["after"])]
     return Part("Metrics", [said], [Table(("column", "mean", "model"), rows)])
 
 
 def _losses(found: dict[str, Any], run: RunFolder) -> Part:
+    """Held-out losses with their standard errors by site."""
     rows = [(m.replace("_", " "), f"{found['mean'][m]:.5g}", f"{found['stderr'][m]:.2g}") for m in found["mean"]]
     table = Table(("metric", "mean", "standard error by site"), rows)
     return Part("Metrics", [f"Held-out losses per row, {found['folds']} folds."], [table])
 
 
 def _whose(found: dict[str, Any]) -> str:
+    """Which rows the metrics are of."""
     return "held-out rows" if found.get("folds") else "the rows of the fit (new rows will do worse)"
 
 
 def _likelihood(run: RunFolder) -> list[str]:
+    """Log-likelihood and BIC, where the model has them."""
     values = {
         "log-likelihood per row": getattr(run.model, "lower_bound_", None),
         "BIC": getattr(run.model, "bic_", None),
@@ -165,6 +177,7 @@ def _likelihood(run: RunFolder) -> list[str]:
 
 
 def _privacy(run: RunFolder) -> Part:
+    """How many sums and single answers were asked, what was masked, and what noise was added."""
     masked = sum(MASK in e.get("steps", "") for e in run.ledger)
     kinds_of = {kind: sum(e["kind"] == kind for e in run.ledger) for kind in ("sum", "gather", "tell")}
     said = [f"{kinds_of['sum']:,} sums were asked, {masked:,} of them masked so that nobody sees a single site's part."]
@@ -185,6 +198,7 @@ def _privacy(run: RunFolder) -> Part:
 
 
 def _limits(run: RunFolder) -> Part:
+    """What a reader should doubt: missing answers, small sites, fits that did not converge."""
     said = []
     asked, answered = sum(e["asked"] for e in run.ledger), sum(e["answered"] for e in run.ledger)
     if answered < asked:
@@ -201,6 +215,7 @@ def _limits(run: RunFolder) -> Part:
 
 
 def _sentence(text: str) -> str:
+    """The text with a full stop."""
     text = text.strip()
     return text if text.endswith((".", "!", "?")) else f"{text}."
 
@@ -219,6 +234,7 @@ def markdown(run: RunFolder, made: Iterable[Part]) -> str:
 
 
 def _markdown_table(table: Table) -> str:
+    """The table in Markdown."""
     clean = lambda cell: cell.replace("|", "\\|").replace("\n", " ")  # noqa: E731
     lines = [table.head, ["---"] * len(table.head), *table.rows]
     return "\n".join("| " + " | ".join(clean(str(c)) for c in line) + " |" for line in lines)
@@ -231,6 +247,7 @@ def html(run: RunFolder, made: Iterable[Part]) -> str:
 
 
 def _html_part(part: Part) -> str:
+    """One part of the card in HTML."""
     said = "".join(markup.paragraph(text) for text in part.sentences)
     tables = (
         markup.table(

@@ -29,10 +29,12 @@ def _grid(profiles: Sequence[Profile]) -> list[str]:
 
 
 def _names(profiles: Sequence[Profile]) -> list[str]:
+    """Names of all columns, in the order in which sites have them."""
     return list(dict.fromkeys(name for p in profiles for name in p.names))
 
 
 def _cell(p: Profile, name: str) -> str:
+    """What a column is at a site: kind, median or levels, and missing values."""
     if p.problem:
         return "?"
     if name not in p.names:
@@ -43,6 +45,7 @@ def _cell(p: Profile, name: str) -> str:
 
 
 def _values(c: ColumnProfile) -> str:
+    """The number of levels, or the median."""
     if c.kind in ("category", "ordered"):
         return f" of {len(c.levels)}"
     return f" {c.quantiles[2]:.4g}" if c.quantiles and c.kind not in ("id", "date") else ""
@@ -70,6 +73,7 @@ def body(profiles: Sequence[Profile], findings: Sequence[Finding], toml: str) ->
 
 
 def _list(findings: Sequence[Finding]) -> str:
+    """The findings as a table."""
     if not findings:
         return f"<p>{NO_FINDING}</p>"
     return table(

@@ -81,6 +81,7 @@ def right(model: Any, truth: Mapping[str, int]) -> float:
 
 
 def sentences(model: Any) -> str:
+    """One sentence per client on its concept."""
     lines = (escape(sentence(name, own)) for name, own in model.clients_.items())
     return "<ul>" + "".join(f"<li>{line}</li>" for line in lines) + "</ul>"
 
@@ -101,8 +102,10 @@ def sentence(name: str, own: Mapping[str, np.ndarray]) -> str:
 
 
 def _sure(share: float) -> str:
+    """How certain a share is, in a word."""
     return "certain" if share > 0.95 else "likely" if share > 0.75 else "in doubt"
 
 
 def model_names(model: Any) -> list[str]:
+    """Names of the concepts' models."""
     return [f"model {k}" for k in range(model.n_concepts_)]

@@ -81,6 +81,7 @@ def _cells(row: Iterable[str], names: Sequence[str], right: set[int]) -> str:
 
 
 def _number_class(i: int, right: set[int]) -> str:
+    """The attribute that aligns a column of numbers to the right."""
     return ' class="n"' if i in right else ""
 
 

@@ -57,6 +57,7 @@ def _own(method: Any, client: Client) -> dict[str, str]:
 
 
 def _classified(pairs: list[Pair]) -> dict[str, Any]:
+    """Confusion, log loss, reliability and accuracy by site, over pairs of a model and the rows it predicts."""
     classes = to_numpy(pairs[0][0].classes_)
     k = len(classes)
     confusion, loss, rows = np.zeros((k, k)), 0.0, 0
@@ -99,6 +100,7 @@ def _known_labels(client: Client, classes: np.ndarray) -> tuple[np.ndarray, np.n
 
 
 def _predicted(pairs: list[Pair]) -> dict[str, Any]:
+    """Residuals, coverage and errors by site, over pairs of a model and the rows it predicts."""
     residuals, inside, truth = [], [], []
     sites: dict[str, dict[str, Any]] = {}
     for model, client in pairs:

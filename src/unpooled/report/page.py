@@ -63,6 +63,7 @@ def page(folder: Path) -> str:
 
 
 def _header(run: RunFolder) -> str:
+    """The top of the page: model, what it was fitted on, whether it finished, and privacy spent."""
     state = "" if run.model is not None else _unfinished(run)
     spent = privacy_line(run)
     told = markup.mark(spent, good=True) if spent else ""
@@ -70,6 +71,7 @@ def _header(run: RunFolder) -> str:
 
 
 def _unfinished(run: RunFolder) -> str:
+    """That the run stopped, and how to continue it."""
     again = f"<code>unpooled resume {escape(str(run.folder))}</code>"
     return f'<p class="mark">Not finished: it stopped after round {len(run.history)}. {again} continues it.</p>'
 
@@ -136,6 +138,7 @@ def _one_phase(phase: str, rows: list[dict], key: str, name: str) -> str:
 
 
 def _finite(value: Any) -> bool:
+    """Whether a value is a number that can be drawn."""
     return isinstance(value, int | float) and bool(np.isfinite(value))
 
 
@@ -155,6 +158,7 @@ def phases(rows: list[dict]) -> dict[str, list[dict]]:
 
 
 def _who(run: RunFolder) -> str:
+    """Who took part: rows, refused answers and the latest reason of each client."""
     asked, answered = sum(e["asked"] for e in run.ledger), sum(e["answered"] for e in run.ledger)
     share = markup.paragraph(f"{answered:,} of {asked:,} questions were answered and accepted.") if asked else ""
     reasons: dict[str, list[str]] = {}
@@ -176,6 +180,7 @@ def _who(run: RunFolder) -> str:
 
 
 def _missing(run: RunFolder) -> str:
+    """The heat map of missing values by client and column; nothing where none are missing."""
     clients = {name: c["missing"] for name, c in run.clients.items() if c.get("missing")}
     if not any(any(shares) for shares in clients.values()):
         return ""
@@ -213,6 +218,7 @@ def what_left(ledger: list[dict]) -> str:
 
 
 def _kind(kind: str) -> str:
+    """What a kind of question is; GATHERs are marked with their risk."""
     if kind != "gather":
         return words.KINDS[kind]
     return f'<strong class="warn">GATHER</strong><br><span class="warn">{escape(words.RISK)}</span>'
@@ -230,6 +236,7 @@ def folded_words(contents: str) -> str:
 
 
 def _asked(run: RunFolder) -> str:
+    """Settings of the run, and parameters that were left at their defaults."""
     rows = (
         (f"<code>{escape(section)}.{escape(key)}</code>", escape(str(value)))
         for section, body in run.config.items()

@@ -44,6 +44,7 @@ def _steps(at: np.ndarray, curve: np.ndarray) -> list[tuple[float, float]]:
 
 
 def _points(corners: list[tuple[float, float]]) -> str:
+    """Corners as SVG writes them."""
     return " ".join(f"{a:.1f},{b:.1f}" for a, b in corners)
 
 

@@ -38,6 +38,7 @@ def lines(curves: Mapping[str, tuple[Numbers, Numbers]], x_label: str, y_label: 
 
 
 def _curve(px: np.ndarray, py: np.ndarray, k: int) -> str:
+    """A line through points, with dots where there are few."""
     colour = PALETTE[k % len(PALETTE)]
     path = " ".join(f"{a:.1f},{b:.1f}" for a, b in zip(px, py))
     dots = "".join(f'<circle cx="{a:.1f}" cy="{b:.1f}" r="2.5"/>' for a, b in zip(px, py)) if len(px) <= 60 else ""
@@ -171,6 +172,7 @@ def ellipses(centres: np.ndarray, covs: np.ndarray, sizes: np.ndarray, x_label: 
 
 
 def _ellipse(x: float, y: float, cov: np.ndarray, unit: float, colour: str) -> str:
+    """A covariance as ellipses at one and two standard deviations."""
     values, vectors = np.linalg.eigh(cov)
     slant = -np.degrees(np.arctan2(vectors[1, 1], vectors[0, 1]))
     long, small = unit * np.sqrt(np.maximum(values[::-1], 0))
@@ -234,6 +236,7 @@ def reliability(promised: Numbers, seen: Numbers, x_label: str, y_label: str) ->
 
 
 def _scale(values: Numbers, low: float, high: float, among: Numbers | None = None) -> np.ndarray:
+    """Values mapped linearly to [low, high], by the range of `among`."""
     v = np.asarray(values, dtype=float)
     every = np.asarray(values if among is None else among, dtype=float)
     span = np.ptp(every) or 1.0
@@ -265,6 +268,7 @@ def ends(low: float, high: float) -> tuple[str, str]:
 
 
 def _axis_names(x_label: str, y_label: str, height: float, right: float = WIDTH - RIGHT) -> str:
+    """Names of the two axes."""
     middle = (LEFT + right) / 2
     below = f'<text x="{middle}" y="{height - 8}" text-anchor="middle">{escape(short(x_label, 62))}</text>'
     turned = f"translate(14,{(height - BOTTOM) / 2 + 6:.0f}) rotate(-90)"
@@ -291,6 +295,7 @@ def _wide_legend(entries: Sequence[tuple[str, str]], y: float) -> str:
 
 
 def _name(name: str, right: float, y: float) -> str:
+    """The name of a row, to the left of it."""
     return f'<text x="{right}" y="{y:g}" text-anchor="end">{escape(short(str(name), 17))}</text>'
 
 
@@ -306,6 +311,7 @@ def short(name: str, most: int) -> str:
 
 
 def _figure(height: float, body: str, width: float = WIDTH) -> str:
+    """The whole picture with its size; large ones scroll on a phone."""
     big = ' class="big"' if width > MAX_PHONE else ""
     size = f'width="{width:.0f}" height="{height:.0f}" viewBox="0 0 {width:.0f} {height:.0f}"'
     return f'<svg{big} {size} role="img" font-size="12" font-family="inherit" fill="#1f2328">{body}</svg>'

@@ -90,6 +90,7 @@ def _name(path: str) -> str:
 
 
 def _count(sizes: list[int]) -> str:
+    """How many numbers there are, and in how many parts."""
     total = sum(sizes)
     numbers = f"{total:,} number{'s' if total != 1 else ''}"
     return numbers if len(sizes) == 1 else f"{numbers} in {len(sizes)} parts"

@@ -80,6 +80,7 @@ class MaskingCoordinator:
     """
 
     def __init__(self, run: str, *, min_cohort: int = LEAST_COHORT) -> None:
+        """The coordinator of masked sums of `run`; no total is made of fewer than `min_cohort` answers."""
         if min_cohort < LEAST_COHORT:
             raise BadParameter(
                 f"min_cohort={min_cohort} would let a node see another's share: give {LEAST_COHORT} or more"

@@ -16,6 +16,7 @@ class PublicKeys:
     """A node's keys as bytes, read from its message."""
 
     def __init__(self, name: str, keys: Keys) -> None:
+        """Check the lengths of one node's keys."""
         if not isinstance(keys, Keys):
             raise MaskingRefused(f"the roster holds no keys for {name}: the message is damaged")
         self.exchange = to_bytes(keys.exchange, f"the X25519 key of {name}", KEY_BYTES)
@@ -28,6 +29,7 @@ class Group:
     """Everything public that follows from a roster; the same at every node and at the coordinator."""
 
     def __init__(self, run: str, roster: Mapping[str, Keys]) -> None:
+        """Names, keys and neighbours that both sides derive from the same roster."""
         if not (isinstance(roster, Mapping) and all(isinstance(name, str) for name in roster)):
             raise MaskingRefused("the roster should give keys by name: the message is damaged")
         self.run = run

@@ -90,7 +90,7 @@ def agree(key: X25519PrivateKey, peer: bytes, name: str) -> bytes:
         return key.exchange(X25519PublicKey.from_public_bytes(peer))
     except ValueError as error:
         raise MaskingRefused(
-            f"the key sent for {name} is no usable X25519 key: the roster or a letter is forged"
+            f"the key sent for {name} is not a usable X25519 key: the roster or a letter is forged"
         ) from error
 
 

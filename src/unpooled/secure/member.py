@@ -33,6 +33,7 @@ class Member:
         min_cohort: int,
         state: NodeState,
     ) -> None:
+        """A node by its name, its secret, its key and the peers' keys that it has pinned."""
         self.name, self.pins, self.min_cohort, self.state = name, pins, min_cohort, state
         self._secret, self._identity = secret, identity
         self._channels: dict[str, bytes] = {}

@@ -133,6 +133,7 @@ class RingSum:
     """
 
     def __init__(self, size: int) -> None:
+        """A sum of `size` numbers that starts at zero."""
         self._digits = np.zeros((LIMBS, size, 2), np.int64)
 
     def add(self, limbs: np.ndarray) -> None:

@@ -28,6 +28,9 @@ def proposed(profiles: Sequence[Profile], declared: Schema | None = None) -> Sch
 
 
 def _column(name: str, held: Mapping[str, ColumnProfile]) -> Column:
+    """The declaration of one column: the kind most sites have (the broader one on a tie), with codes and levels of
+    all.
+    """
     kinds = [c.kind for c in held.values() if c.kind in RANKED]
     kind = max(kinds, key=lambda k: (kinds.count(k), RANKED.index(k)), default="ignored")
     codes = sorted({code for c in held.values() for code in c.codes})
@@ -48,6 +51,9 @@ def _column(name: str, held: Mapping[str, ColumnProfile]) -> Column:
 
 
 def _number(name: str, held: Mapping[str, ColumnProfile], missing: tuple) -> Column:
+    """A numeric column: binary when every site has 0 and 1 alone, positive when it is skewed at every site, else
+    real.
+    """
     told = [c for c in held.values() if c.kind in ("real", "binary")]
     values = {level for c in told for level in c.levels}
     if all(c.levels for c in told) and values <= {"0", "1"}:

@@ -64,6 +64,7 @@ def _by_column(profiles: Sequence[Profile], unused: set[str]) -> dict[str, dict[
 def _columns(
     profiles: Sequence[Profile], by_column: Mapping[str, Mapping[str, ColumnProfile]], declared: Schema | None
 ) -> Iterator[Finding]:
+    """Columns that a site lacks, calls by another name, or has in addition to the others."""
     wanted = _wanted(profiles, by_column, declared)
     told: set[tuple[str, str]] = set()
     for p in profiles:
@@ -94,6 +95,7 @@ def _wanted(
 
 
 def _order(profiles: Sequence[Profile]) -> Iterator[Finding]:
+    """Sites whose columns stand in another order than at most sites."""
     if not profiles:
         return
     orders = {p.name: tuple(p.names) for p in profiles}
@@ -113,6 +115,7 @@ def _agree(a: Sequence[str], b: Sequence[str]) -> bool:
 
 
 def _kinds(name: str, held: Mapping[str, ColumnProfile], declared: Schema | None) -> Iterator[Finding]:
+    """Sites where a column cannot be read as one kind, or has another kind than at most sites."""
     told = {site: _group(c.kind) for site, c in held.items() if c.kind not in ("empty", "mixed")}
     for site, c in held.items():
         if c.kind == "mixed":
@@ -125,6 +128,7 @@ def _kinds(name: str, held: Mapping[str, ColumnProfile], declared: Schema | None
 
 
 def _group(kind: str) -> str:
+    """ "number", "text" or the kind itself: kinds within one group can stand for each other."""
     return "number" if kind in NUMBERS else "text" if kind in TEXTS else kind
 
 
@@ -134,14 +138,17 @@ def _compatible(kind: str, given: str) -> bool:
 
 
 def _called(kind: str) -> str:
+    """How a group of kinds is called in a sentence."""
     return {"number": "numbers", "text": "texts", "date": "dates"}.get(kind, kind)
 
 
 def _most_common(values: Sequence[str]) -> str:
+    """The value that occurs most often, the first of them on a tie; "" when there are none."""
     return max(values, key=lambda v: (list(values).count(v), -list(values).index(v)), default="")
 
 
 def _scales(name: str, held: Mapping[str, ColumnProfile]) -> Iterator[Finding]:
+    """Sites whose numbers are standardised, below zero, or a known factor away from the others."""
     quantiles = {site: c.quantiles for site, c in held.items() if c.kind in NUMBERS and c.quantiles and not c.constant}
     quantiles = {site: q for site, q in quantiles.items() if not _few_values(held[site])}
     if len(quantiles) < 2:
@@ -174,10 +181,12 @@ def _below_zero(quantiles: Mapping[str, list[float]]) -> str | None:
 
 
 def _few_values(c: ColumnProfile) -> bool:
+    """Whether the column has one or two distinct values, so that its quantiles say little about a unit."""
     return bool(c.levels) and len(c.levels) <= 2
 
 
 def _levels(name: str, held: Mapping[str, ColumnProfile], declared: Schema | None) -> Iterator[Finding]:
+    """Sites that write levels in another way than the declaration, or than the other sites."""
     known = set(declared[name].levels) if declared is not None and name in declared else set()
     levels = {site: _kept(c) for site, c in held.items() if c.levels and _told_by_levels(c)}
     if len({_group(held[site].kind) for site in levels}) > 1:
@@ -197,6 +206,7 @@ def _levels(name: str, held: Mapping[str, ColumnProfile], declared: Schema | Non
 
 
 def _level_order(name: str, held: Mapping[str, ColumnProfile], declared: Schema | None) -> Iterator[Finding]:
+    """Sites whose ordered levels stand in another order than declared, or than at most sites."""
     orders = {site: list(c.levels) for site, c in held.items() if c.kind == "ordered"}
     given = list(declared[name].levels) if declared is not None and name in declared else []
     if not orders:
@@ -208,10 +218,12 @@ def _level_order(name: str, held: Mapping[str, ColumnProfile], declared: Schema 
 
 
 def _told_by_levels(c: ColumnProfile) -> bool:
+    """Whether levels describe the column: categories, and numbers of which the profile lists the values."""
     return c.kind in ("category", "ordered") or (c.kind in NUMBERS and len(c.levels) >= 2)
 
 
 def _kept(c: ColumnProfile) -> dict[str, int]:
+    """Rows per level, without levels that look like codes for missing."""
     return {level: n for level, n in c.levels.items() if level not in c.codes}
 
 
@@ -237,12 +249,14 @@ def _odd_coding(mine: Mapping[str, int], others: Mapping[str, Mapping[str, int]]
 
 
 def _codes(name: str, held: Mapping[str, ColumnProfile]) -> Iterator[Finding]:
+    """Values that look like codes for missing, such as -9, 999 or "unknown"."""
     for site, c in held.items():
         for code, rows in c.codes.items():
             yield Finding("code", name, site, f"column {name!r} holds {code} in {rows} rows, which may mean missing")
 
 
 def _missing(name: str, held: Mapping[str, ColumnProfile]) -> Iterator[Finding]:
+    """Sites where a column is missing altogether, or in a share of rows that is far from the median site's."""
     shares = {site: c.missing for site, c in held.items()}
     usual = sorted(shares.values())[(len(shares) - 1) // 2]
     for site, c in held.items():
@@ -254,6 +268,7 @@ def _missing(name: str, held: Mapping[str, ColumnProfile]) -> Iterator[Finding]:
 
 
 def _constant(name: str, held: Mapping[str, ColumnProfile]) -> Iterator[Finding]:
+    """Columns with one value in every row: at all sites, or at one site where others vary."""
     told = {site: c for site, c in held.items() if c.kind != "empty"}
     flat = [site for site, c in told.items() if c.constant]
     if not flat:
@@ -270,6 +285,7 @@ def _constant(name: str, held: Mapping[str, ColumnProfile]) -> Iterator[Finding]
 
 
 def _ids(name: str, held: Mapping[str, ColumnProfile]) -> Iterator[Finding]:
+    """Sites where several rows have the same id."""
     for site, c in held.items():
         if c.kind == "id" and c.repeated:
             yield Finding("id", name, site, f"{c.repeated} rows share their {name!r} with another row")
@@ -279,12 +295,14 @@ def _ids(name: str, held: Mapping[str, ColumnProfile]) -> Iterator[Finding]:
 
 
 def _rows(profiles: Sequence[Profile]) -> Iterator[Finding]:
+    """Sites with too few rows for their figures to mean much."""
     for p in profiles:
         if p.rows < FEW_ROWS:
             yield Finding("rows", "", p.name, f"has fewer than {FEW_ROWS} rows")
 
 
 def _labels(profiles: Sequence[Profile], label: str | None) -> Iterator[Finding]:
+    """Sites with rows that have no label."""
     for p in profiles if label is not None else ():
         if p.unlabelled:
             yield Finding("label", str(label), p.name, f"{p.unlabelled} rows have no label: they are left out of a fit")

@@ -32,7 +32,7 @@ def odd_levels(mine: Mapping[str, int], others: Mapping[str, Mapping[str, int]])
 
 
 def _is_common(level: str, mine: Mapping[str, int]) -> bool:
-    """Whether a level is one of few and has a good part of the rows: its absence elsewhere is no chance."""
+    """Whether a level is one of few and has a good part of the rows: its absence elsewhere is not due to chance."""
     return len(mine) <= FEW and mine[level] >= SHARE * sum(mine.values())
 
 
@@ -47,20 +47,24 @@ def _twin(level: str, unused: Iterable[str], common: bool) -> str | None:
 
 
 def _alike(a: str, b: str) -> bool:
+    """Whether one level is the beginning of the other, or nearly spelled like it; numbers are never alike."""
     if not (a and b) or a.isdigit() or b.isdigit():
         return False
     return a.startswith(b) or b.startswith(a) or SequenceMatcher(None, a, b).ratio() >= ALIKE
 
 
 def _plain(level: str) -> str:
+    """The level in lower case, letters and digits alone."""
     return "".join(ch for ch in level.lower() if ch.isalnum())
 
 
 def _all_binary(others: Mapping[str, Mapping[str, int]]) -> bool:
+    """Whether all other sites together know two levels, and at least two of them have both."""
     known = {level for held in others.values() for level in held}
     return len(known) == 2 and sum(len(held) == 2 for held in others.values()) >= 2
 
 
 def _some(levels: Iterable[str]) -> str:
+    """Up to four of the levels, quoted, for a sentence."""
     names = sorted(levels)
     return ", ".join(map(repr, names[:4])) + (", ..." if len(names) > 4 else "")

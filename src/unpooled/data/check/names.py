@@ -25,10 +25,12 @@ def likeness(name: str, column: ColumnProfile, others: Sequence[ColumnProfile]) 
 
 
 def _plain(name: str) -> str:
+    """The name in lower case, letters and digits alone."""
     return "".join(ch for ch in name.lower() if ch.isalnum())
 
 
 def _same_values(a: ColumnProfile, b: ColumnProfile) -> float:
+    """How alike two columns' values are, from 0 to 1: shared levels, or overlapping quantiles in the same unit."""
     if a.kind != b.kind:
         return 0.0
     if a.levels and b.levels:

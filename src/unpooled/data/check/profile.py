@@ -107,10 +107,12 @@ class Profile:
         return cls(**{**body, "columns": columns})
 
     def __getitem__(self, name: str) -> ColumnProfile:
+        """The profile of the column called `name`."""
         return next(c for c in self.columns if c.name == name)
 
     @property
     def names(self) -> list[str]:
+        """Names of the columns, in the table's order."""
         return [c.name for c in self.columns]
 
 
@@ -141,6 +143,7 @@ def profile(
 
 
 def _floored(count: int, floor: int) -> int:
+    """The count rounded down to a multiple of `floor`, so that no answer tells a count below it."""
     return int(count) // floor * floor if floor > 1 else int(count)
 
 
@@ -150,6 +153,7 @@ def _raised(count: int, floor: int) -> int:
 
 
 def _column(name: str, values: Any, floor: int, given: Any, own: Own) -> ColumnProfile:
+    """The profile of one column by its kind: numbers, dates or texts."""
     kind, problem = _kind(name, values, given, floor)
     if not isinstance(values, Texts) and np.asarray(values).dtype == object:
         numbers = object_numbers(np.asarray(values))
@@ -185,6 +189,7 @@ def _share(count: float, rows: int, floor: int) -> float:
 
 
 def _numbers(name: str, kind: str, x: np.ndarray, floor: int, given: Any, own: Own) -> ColumnProfile:
+    """The profile of a numeric column, in the declared unit, with codes for missing left out."""
     known = [float(c) for c in (*(given.missing if given else ()), *own.missing) if is_number(str(c))]
     x = np.where(np.isin(x, known), np.nan, x) if known else x
     if own.factor is not None or (given is not None and given.unit is not None and own.unit is not None):
@@ -220,10 +225,12 @@ def _numbers(name: str, kind: str, x: np.ndarray, floor: int, given: Any, own: O
 
 
 def _repeated(counts: np.ndarray) -> int:
+    """How many rows share their value with another row."""
     return int(counts[counts > 1].sum())
 
 
 def _quantiles(x: np.ndarray, floor: int) -> list[float]:
+    """Quantiles at SHARES: exact without a floor, else read from a histogram and rounded to three digits."""
     if floor <= 1:
         return [float(v) for v in np.quantile(x, SHARES)]
     edges, counts = histogram(x, floor)
@@ -241,6 +248,7 @@ def histogram(x: np.ndarray, floor: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _from_histogram(edges: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """Quantiles at SHARES by straight lines through the cumulative counts."""
     below = np.concatenate([[0], np.cumsum(counts)]) / counts.sum()
     return np.interp(SHARES, below, edges)
 
@@ -249,6 +257,7 @@ def _from_histogram(edges: np.ndarray, counts: np.ndarray) -> np.ndarray:
 
 
 def _texts(name: str, kind: str, texts: Texts, floor: int, problem: str, given: Any, own: Own) -> ColumnProfile:
+    """The profile of a column of texts: levels with enough rows, or an id that has one text per row."""
     rows, counts = len(texts), texts.counts
     away = {str(c) for c in (*(given.missing if given else ()), *own.missing)}
     held = {own.levels.get(t, t): int(n) for t, n in zip(texts.levels, counts) if n and t not in away}
@@ -278,6 +287,7 @@ def _texts(name: str, kind: str, texts: Texts, floor: int, problem: str, given: 
 
 
 def _dates(name: str, values: Any, floor: int) -> ColumnProfile:
+    """The profile of a column of dates, with days such as 1900-01-01 that stand for missing."""
     x = days(values, name, "it")
     present = x[~np.isnan(x)]
     gaps = _share(len(x) - len(present), len(x), floor)

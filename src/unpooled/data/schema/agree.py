@@ -40,11 +40,13 @@ def agree(name: str, found: Mapping[str, Column | None]) -> Column:
 
 
 def _contradiction(name: str, shown: Mapping[str, Column]) -> str:
+    """The sentence that refuses a column with two kinds, naming a site of each."""
     (a, first), (b, other) = _first_two_kinds(shown)
     return f"column {name!r} is {_called(first)} at {a} and {_called(other)} at {b}: give it one kind; {CHECK}"
 
 
 def _first_two_kinds(shown: Mapping[str, Column]) -> list[tuple[str, Column]]:
+    """A site and its column for each of the first two kinds that occur."""
     by_kind: dict[str, tuple[str, Column]] = {}
     for site, column in shown.items():
         by_kind.setdefault(column.kind, (site, column))
@@ -52,12 +54,14 @@ def _first_two_kinds(shown: Mapping[str, Column]) -> list[tuple[str, Column]]:
 
 
 def _called(column: Column) -> str:
+    """How a column's kind is called in a sentence."""
     some = f" such as {column.levels[0]!r}" if column.levels else ""
     words = {"real": "a number", "binary": "binary", "category": "text", "ordered": "ordered", "date": "a date"}
     return words.get(column.kind, f"of kind {column.kind!r}") + some
 
 
 def _union(shown: Mapping[str, Column]) -> tuple[str, ...]:
+    """Levels of all sites: in their common order, or sorted where the sites differ."""
     declared = {c.levels for c in shown.values()}
     if len(declared) == 1:
         return declared.pop()
@@ -81,6 +85,7 @@ def _ordered_union(name: str, shown: Mapping[str, Column]) -> tuple[str, ...]:
 
 
 def _is_part(some: Sequence[str], whole: Sequence[str]) -> bool:
+    """Whether `some` are levels of `whole`, in the same order."""
     places = [whole.index(t) if t in whole else -1 for t in some]
     return -1 not in places and places == sorted(places)
 

@@ -51,6 +51,7 @@ class Column:
     other: str | None = None
 
     def __post_init__(self) -> None:
+        """Refuse a kind that does not exist, and levels that do not fit the kind."""
         where = f"column {self.name!r}"
         if self.kind not in (*KINDS, AUTO):
             raise BadParameter(f"{where} has the kind {self.kind!r}: {suggest(self.kind, KINDS)}")
@@ -163,6 +164,7 @@ def read_own_column(name: str, entry: Any, where: str) -> Own:
 
 
 def _check_entry(name: str, body: Any, known: set[str], where: str) -> None:
+    """Refuse an entry of [columns] that is not a table, or has an unknown key."""
     if not isinstance(body, Mapping):
         raise BadParameter(f"{where} has {name} = {body!r}: give a kind or a table such as {{kind = 'category'}}")
     for key in body:
@@ -171,6 +173,7 @@ def _check_entry(name: str, body: Any, known: set[str], where: str) -> None:
 
 
 def _as_list(values: Any) -> list[Any]:
+    """One value or several, as a list."""
     return list(values) if isinstance(values, list | tuple) else [values]
 
 

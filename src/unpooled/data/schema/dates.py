@@ -26,7 +26,7 @@ def looks_like_date(text: str) -> bool:
 
 
 def days(values: Any, name: str, where: str) -> np.ndarray:
-    """(n,) days since 1970-01-01, NaN where missing; a text that is no date is refused.
+    """(n,) days since 1970-01-01, NaN where missing; a text that is not a date is refused.
 
     >>> days(np.array(["1970-01-03", None], dtype=object), "visit", "the data").tolist()
     [2.0, nan]
@@ -36,7 +36,7 @@ def days(values: Any, name: str, where: str) -> np.ndarray:
     texts = as_texts(values)
     wrong = next((t for t in texts.present if not is_date(t)), None)
     if wrong is not None:
-        raise BadData(f"column {name!r} of {where} holds {wrong!r}, which is no date: write dates as 2024-05-31")
+        raise BadData(f"column {name!r} of {where} holds {wrong!r}, which is not a date: write dates as 2024-05-31")
     try:
         found = np.array([t[:10] + t[10:19].replace(" ", "T") for t in texts.levels], dtype="datetime64[s]")
     except ValueError as error:
@@ -45,6 +45,7 @@ def days(values: Any, name: str, where: str) -> np.ndarray:
 
 
 def _days_of(values: np.ndarray) -> np.ndarray:
+    """Days since 1970-01-01 of an array of datetimes, NaN where there is none."""
     gaps = np.isnat(values)
     since = (values - np.datetime64("1970-01-01")) / DAY
     return np.where(gaps, np.nan, since)

@@ -75,6 +75,7 @@ def encode_column(
 
 
 def _numbers(column: Column, values: Any, where: str, codes: tuple) -> np.ndarray:
+    """The cells of a numeric column as floats, NaN for gaps and for the codes that mean missing."""
     if not isinstance(values, Texts):
         values = np.asarray(values)
         if values.dtype == object:
@@ -113,6 +114,7 @@ def _parsed(column: Column, texts: Texts, where: str) -> np.ndarray:
 
 
 def _converted(numbers: np.ndarray, change: Conversion) -> np.ndarray:
+    """The numbers in the federation's unit."""
     return numbers if change == Conversion() else numbers * change.factor + change.shift
 
 
@@ -129,6 +131,7 @@ def _checked(column: Column, numbers: np.ndarray, where: str) -> np.ndarray:
 
 
 def _contradicting(kind: str, numbers: np.ndarray) -> np.ndarray | None:
+    """Which cells contradict the declared kind; None for kinds that take every number."""
     if kind == "positive":
         return numbers <= 0
     if kind == "count":
@@ -157,6 +160,10 @@ def without_codes(values: Any, codes: tuple) -> Any:
 
 
 def _levels(column: Column, texts: Any, where: str, own: Own, unlisted: str) -> np.ndarray:
+    """The place of each cell's level in the declared order, NaN where it is missing.
+
+    Levels that are not declared are refused, taken as missing or as the first level, as `unlisted` says.
+    """
     texts = as_texts(texts)
     places = {t: float(i) for i, t in enumerate(column.levels)}
     truth = set(column.levels) == {"false", "true"}
@@ -171,6 +178,7 @@ def _levels(column: Column, texts: Any, where: str, own: Own, unlisted: str) -> 
 
 
 def _place(text: str, places: Mapping[str, float], own: Own, truth: bool, other: str | None) -> float:
+    """The place of one text among the levels, after the site's own names for them; NaN when it is none of them."""
     meant = own.levels.get(text.strip(), text.strip())
     if meant not in places and is_number(meant):
         meant = level_text(float(meant))
@@ -180,6 +188,7 @@ def _place(text: str, places: Mapping[str, float], own: Own, truth: bool, other:
 
 
 def _report_unknown(column: Column, unknown: list[str], rows: int, where: str, unlisted: str) -> None:
+    """Refuse levels that are not declared, or warn how their rows are taken."""
     some = ", ".join(repr(t) for t in unknown[:3]) + (", ..." if len(unknown) > 3 else "")
     if unlisted != REFUSE:
         taken = "missing" if unlisted == MISSING else f"{column.levels[0]!r}, the first level"

@@ -40,6 +40,7 @@ def infer(name: str, values: Any, where: str) -> Column | None:
 
 
 def _of_numbers(name: str, values: np.ndarray) -> Column | None:
+    """Binary when every number is 0 or 1, else real; None when all cells are missing."""
     if _zero_one(values[:GLANCE]) and _zero_one(values):
         empty = values.dtype.kind == "f" and bool(np.isnan(values).all())
         return None if empty else Column(name, "binary")
@@ -47,6 +48,7 @@ def _of_numbers(name: str, values: np.ndarray) -> Column | None:
 
 
 def _zero_one(values: np.ndarray) -> bool:
+    """Whether every number is 0, 1 or missing."""
     gaps = np.isnan(values) if values.dtype.kind == "f" else np.zeros(1, bool)
     return bool(((values == 0) | (values == 1) | gaps).all())
 
@@ -70,6 +72,7 @@ def object_numbers(values: np.ndarray) -> np.ndarray | None:
 
 
 def _gap(value: Any) -> bool:
+    """Whether a cell of an object column is missing: None, NaN, NA or NaT."""
     return value is None or type(value).__name__ in ("NAType", "NaTType") or bool(value != value)
 
 
@@ -77,6 +80,7 @@ def _gap(value: Any) -> bool:
 
 
 def _of_texts(name: str, texts: Texts, where: str) -> Column | None:
+    """The kind of a column of texts: declared levels, truth values, dates or levels; None when all are missing."""
     present = texts.present
     if not present:
         return None
@@ -98,6 +102,7 @@ def _of_texts(name: str, texts: Texts, where: str) -> Column | None:
 
 
 def _check_dates(name: str, present: list[str], where: str) -> None:
+    """Refuse a column where most texts look like dates that can be read in more than one way."""
     odd = [t for t in present if not is_date(t)]
     as_dates = [t for t in odd if looks_like_date(t)]
     if as_dates and len(as_dates) + (len(present) - len(odd)) > len(present) / 2:
@@ -108,6 +113,7 @@ def _check_dates(name: str, present: list[str], where: str) -> None:
 
 
 def _check_no_numbers(name: str, present: list[str], where: str) -> None:
+    """Refuse a column that mixes numbers and texts, or writes numbers with a decimal comma."""
     numbers = [t for t in present if is_number(t)]
     words = [t for t in present if not is_number(t)]
     commas = [t for t in words if _nearly_number(t)]
@@ -129,6 +135,7 @@ def _check_no_numbers(name: str, present: list[str], where: str) -> None:
 
 
 def _check_number(name: str, count: int, where: str) -> None:
+    """Refuse a column with more levels than MAX_LEVELS."""
     if count > MAX_LEVELS:
         raise BadData(
             f"column {name!r} of {where} holds {count:,} different texts, at most {MAX_LEVELS:,} levels are possible: "

@@ -36,6 +36,7 @@ class Schema:
     columns: tuple[Column, ...]
 
     def __post_init__(self) -> None:
+        """Refuse two columns of one name."""
         names = [c.name for c in self.columns]
         if len(set(names)) < len(names):
             twice = next(n for n in names if names.count(n) > 1)
@@ -62,10 +63,12 @@ class Schema:
 
     @property
     def names(self) -> list[str]:
+        """Names of the columns, in order."""
         return [c.name for c in self.columns]
 
     @property
     def kinds(self) -> list[str]:
+        """Kinds of the columns, in order."""
         return [c.kind for c in self.columns]
 
     @property
@@ -92,18 +95,22 @@ class Schema:
         return Schema(tuple(self[name] for name in names))
 
     def __getitem__(self, name: str) -> Column:
+        """The column called `name`; an error that suggests the nearest name when there is none."""
         found = next((c for c in self.columns if c.name == name), None)
         if found is None:
             raise BadParameter(f"the schema has no column {name!r}: {suggest(name, self.names)}")
         return found
 
     def __contains__(self, name: object) -> bool:
+        """Whether there is a column of this name."""
         return name in self.names
 
     def __iter__(self) -> Iterator[Column]:
+        """The columns, in order."""
         return iter(self.columns)
 
     def __len__(self) -> int:
+        """The number of columns."""
         return len(self.columns)
 
 

@@ -29,13 +29,16 @@ class Texts:
     dtype = np.dtype(object)  # what a frame would say of such a column
 
     def __init__(self, codes: np.ndarray, levels: Sequence[str], declared: bool = False, ordered: bool = False):
+        """Hold `codes`, the place of each cell's text in `levels`, -1 where it is missing."""
         self.codes, self.levels = np.asarray(codes, np.int32), [str(v) for v in levels]
         self.declared, self.ordered = declared, ordered
 
     def __len__(self) -> int:
+        """The number of cells."""
         return len(self.codes)
 
     def __getitem__(self, rows: Any) -> Texts:
+        """The same column for some of the rows; levels stay as they are."""
         return Texts(self.codes[rows], self.levels, self.declared, self.ordered)
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
@@ -71,6 +74,7 @@ def as_texts(values: Any) -> Texts:
 
 
 def _from_numbers(values: np.ndarray) -> Texts:
+    """Numbers as texts: 1.0 becomes "1"."""
     gaps = np.isnan(values) if values.dtype.kind == "f" else np.zeros(len(values), bool)
     found, inverse = np.unique(values[~gaps], return_inverse=True)
     codes = np.full(len(values), -1, np.int32)
@@ -79,6 +83,7 @@ def _from_numbers(values: np.ndarray) -> Texts:
 
 
 def _from_objects(values: np.ndarray) -> Texts:
+    """A column of Python objects as texts; pandas factorizes it when it is loaded, else a dictionary does."""
     pandas = sys.modules.get("pandas")
     if pandas is not None:
         codes, found = pandas.factorize(values)
@@ -89,6 +94,7 @@ def _from_objects(values: np.ndarray) -> Texts:
 
 
 def _place(places: dict[Any, int], value: Any) -> int:
+    """The code of one value, a new one when it was not seen; -1 when it is missing."""
     if value is None or value != value or type(value).__name__ == "NAType":
         return -1
     return places.setdefault(value, len(places))

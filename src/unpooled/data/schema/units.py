@@ -92,6 +92,7 @@ def conversion(site: str | None, wanted: str | None, factor: float | None, name:
 
 
 def _known(unit: str | None) -> str | None:
+    """The unit under the name this file knows it by; unknown units stay as they are."""
     if unit is None:
         return None
     plain = unit.strip().replace("µ", "u").replace("μ", "u")
@@ -99,6 +100,7 @@ def _known(unit: str | None) -> str | None:
 
 
 def _unknown(site: str | None, wanted: str | None, name: str, where: str) -> str:
+    """The sentence that refuses two units between which no factor is known."""
     molar = {str(site), str(wanted)} & {"mmol/L", "umol/L", "µmol/L"}
     known = ", ".join(f"{factor:.4g} for {what}" for what, factor in MOLAR.items())
     hint = f" (mg/dL of one mmol/L: {known})" if molar else ""

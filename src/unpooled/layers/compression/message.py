@@ -115,6 +115,7 @@ class _Reader:
     """Reads bytes from the front; ValueError where too few are left."""
 
     def __init__(self, content: bytes):
+        """Read `content` from its first byte on."""
         self.content, self.at = content, 0
 
     def take(self, n: int) -> bytes:

@@ -95,6 +95,7 @@ def nasty_tree(schema: Any, sizes: Mapping[str, int], makers: Mapping[str, Maker
 
 
 def _nasty_field(name: str, schema: Any, sizes: Any, makers: Mapping[str, Maker], rng: np.random.Generator) -> Tree:
+    """A nasty value for one field of a message, by its own maker where there is one."""
     return makers[name](rng, sizes) if name in makers else nasty_tree(schema, sizes, makers, rng)
 
 

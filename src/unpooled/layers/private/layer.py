@@ -36,6 +36,7 @@ class Book:
     """The secret of a layer, and which exact answers it has already paid for."""
 
     def __init__(self, secret: bytes):
+        """The noise of one server: drawn from `secret` and the question, so that a repeated look has the same noise."""
         self.secret = secret
         self.known: set[bytes] = set()
         self.fresh = False
@@ -161,6 +162,7 @@ class Private(Layer):
         return noisy
 
     def _noisy_total(self, plain: Ask, down: Tree, sigma: float, request: bytes) -> Tree:
+        """The total with noise: added once where totals are masked, else by every client to its own answer."""
         if self.masked:
             return self.book.noisy(self.inner.sum(plain, down), "", sigma, request)
         step: dict[str, Any] = {"book": self._book_id, "sigma": sigma, "request": request.hex()}
@@ -179,6 +181,7 @@ class Private(Layer):
         raise BadParameter(f"{ask.name} changes what clients keep, which Private does not allow: fit a private model")
 
     def snapshot(self) -> Tree:
+        """The inner state and what has been charged, for a checkpoint."""
         return {**self.inner.snapshot(), CHARGES: {"mu2": np.array(self.accountant.charges)}}
 
     def restore(self, saved: Tree) -> None:
@@ -209,6 +212,7 @@ def _bounds(bounds: Any, inner: Federation, clients: list[Client]) -> tuple[np.n
 
 
 def _length(bounds: Any) -> int:
+    """How many bounds there are, 0 for a single number."""
     return len(bounds) if hasattr(bounds, "__len__") else 0
 
 

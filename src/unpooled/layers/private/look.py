@@ -56,7 +56,7 @@ def look(fed: Federation, question: Ask, down: Tree, mu2: float) -> Look:
 
 
 def wanted_mu2(question: Ask) -> float | None:
-    """The mu^2 that a look asks for, or None for a question that is no look."""
+    """The mu^2 that a look asks for, or None for a question that is not a look."""
     return next((float(s.options["mu2"]) for s in question.steps if s.name == wanted.name), None)
 
 

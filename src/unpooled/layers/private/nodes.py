@@ -87,11 +87,13 @@ class PrivateNodes(Layer):
         return total
 
     def gather(self, ask: Ask, down: Tree) -> dict[str, Tree]:
+        """Refused: single answers cannot be made private by noise on a total."""
         raise BadParameter(
             f"{ask.name} gathers single answers, which a private study does not let out: fit a private model"
         )
 
     def tell(self, ask: Ask, down: Tree) -> None:
+        """Refused: a private study changes nothing at the nodes."""
         raise BadParameter(
             f"{ask.name} changes what clients keep, which a private study does not allow: fit a private model"
         )
@@ -102,6 +104,7 @@ class PrivateNodes(Layer):
         self.accountant.charges = [float(c) for c in saved["charges"]] if saved else []
 
     def snapshot(self) -> Tree:
+        """The inner state and what has been charged, for a checkpoint."""
         return {"inner": self.inner.snapshot(), "charges": np.array(self.accountant.charges)}
 
 

@@ -58,6 +58,8 @@ class Accelerator(NamedTuple):
 
 @message("mixture.Info")
 class Info(NamedTuple):
+    """What one step of a path found."""
+
     accepted: bool
     loglik: float  # per row, of the best accepted; it never falls
     gain: float  # what plain EM would gain a row in its next round, at most; while it is plain EM: what the last one gained
@@ -99,6 +101,7 @@ def depart(state: Accelerator, asked: Params, shape: str) -> tuple[Accelerator, 
 
 
 def _look(params: Params, stats: Stats, shape: str, reg: float) -> Point:
+    """Likelihood, gradient and EM image at the parameters that were asked about."""
     frame = whitened.around(params, shape)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):  # an empty component has no scale
         gradient = whitened.gradient(frame, stats, reg)
@@ -132,6 +135,7 @@ def _learn(state: Accelerator, found: Point) -> Accelerator:
 
 
 def _accept(state: Accelerator, found: Point, gain: float) -> Accelerator:
+    """Take the point, and widen or narrow the reach by how well its gain was predicted."""
     reach = state.reach
     if len(state.steps) > 1 and not state.asked_em:  # the model knew something before this step
         error = abs(gain / state.predicted - 1)
@@ -141,6 +145,7 @@ def _accept(state: Accelerator, found: Point, gain: float) -> Accelerator:
 
 
 def _refuse(state: Accelerator) -> Accelerator:
+    """Keep the best point and narrow the reach."""
     return state._replace(reach=max(state.reach / 4, 1.0), refused=state.refused + 1)
 
 
@@ -148,6 +153,7 @@ def _refuse(state: Accelerator) -> Accelerator:
 
 
 def _ask(state: Accelerator, point: Point, shape: str) -> tuple[Accelerator, Params]:
+    """Where to ask next: EM's image, or a step that the curvature seen so far extends."""
     stuck = state.refused > 1 or not point.regular or point.gradient @ point.gradient <= NOISE**2
     if state.plain or stuck:  # plain EM, which can be trusted, and a fresh memory
         none = state.steps[:0]
@@ -184,4 +190,5 @@ def _factors(curvatures: np.ndarray, reach: float) -> np.ndarray:
 
 
 def _numpy(params: Params) -> Params:
+    """The parameters as NumPy arrays."""
     return Params(*map(to_numpy, params))

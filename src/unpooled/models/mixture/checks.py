@@ -41,6 +41,7 @@ def _check_given(model: Any, sizes: tuple[int, ...]) -> None:
 
 
 def _check_weights(weights: np.ndarray, k: int) -> None:
+    """Refuse weights_init outside of [0, 1] or that do not add up to 1."""
     _check_shape("weights", weights, (k,))
     if (weights < 0).any() or (weights > 1).any():
         raise BadParameter(
@@ -62,6 +63,7 @@ def check_against_data(model: Any, k: int, d: int, rows: float) -> None:
 
 
 def _check_precisions(precisions: np.ndarray, shape: str, k: int, d: int) -> None:
+    """Refuse precisions_init that are not symmetric and positive definite."""
     wanted: dict[str, tuple[int, ...]] = {"full": (k, d, d), "tied": (d, d), "diag": (k, d), "spherical": (k,)}
     _check_shape(f"{shape} precision", precisions, wanted[shape])
     if shape in ("diag", "spherical"):
@@ -76,6 +78,7 @@ def _check_precisions(precisions: np.ndarray, shape: str, k: int, d: int) -> Non
 
 
 def _check_shape(name: str, given: np.ndarray, wanted: tuple[int, ...]) -> None:
+    """Refuse an initial value of the wrong shape, in scikit-learn's words."""
     if given.shape != wanted:
         parameter = "precisions_init" if name.endswith("precision") else f"{name}_init"
         text = f"The parameter '{name}' should have the shape of {wanted}, but got {given.shape}"

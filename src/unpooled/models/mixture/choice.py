@@ -20,6 +20,7 @@ def criterion(c: Candidate, rows: float, price: float, shape: str) -> float:
 
 
 def bic(c: Candidate, rows: float, shape: str) -> float:
+    """The Bayesian information criterion of a candidate; smaller is better."""
     return criterion(c, rows, np.log(rows), shape)
 
 

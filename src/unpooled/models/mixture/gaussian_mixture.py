@@ -199,6 +199,7 @@ class GaussianMixture(PersonalWeights, MixtureFace, DensityMixin, Estimator):
         return rounds_private(self, fed, saved)
 
     def init(self, fed: Federation, rng: np.random.Generator) -> Any:
+        """Moments of the columns, then the starts of all candidates."""
         if not self._exact:
             return self._stochastic().start(self, fed, self._wanted(), rng)
         frame = initialization.frame(fed)
@@ -212,6 +213,7 @@ class GaussianMixture(PersonalWeights, MixtureFace, DensityMixin, Estimator):
         return State(tuple(self._raced(c) for c in first), rows)
 
     def step(self, fed: Federation, state: Any) -> tuple[Any, Info]:
+        """One round of EM for every candidate that has not converged, in one SUM."""
         if not self._exact:
             return self._stochastic().solver_of(self, self._sizes()[0]).step(fed, state)
         active = [i for i, c in enumerate(state.candidates) if not c.converged]
@@ -225,11 +227,13 @@ class GaussianMixture(PersonalWeights, MixtureFace, DensityMixin, Estimator):
         return State(candidates, state.rows), info
 
     def done(self, state: Any, history: list[Info]) -> bool:
+        """Whether every candidate has converged."""
         if not self._exact:
             return self._stochastic().solver_of(self, self._sizes()[0]).done(state, history)
         return all(c.converged for c in state.candidates)
 
     def finish(self, fed: Federation, state: Any) -> None:
+        """Choose among the candidates by BIC and set the fitted attributes."""
         if not self._exact:
             state = self._stochastic().as_exact(self, self._sizes()[0], state, self.history_)
         shape, rows, candidates = self.covariance_type, state.rows, state.candidates
@@ -259,6 +263,7 @@ class GaussianMixture(PersonalWeights, MixtureFace, DensityMixin, Estimator):
         return stochastic
 
     def _question(self, ids: list[int]) -> Any:
+        """The question of a round, for shared or for personal weights."""
         if self.personal_weights:
             return personal_e_step.using(shape=self.covariance_type, ids=ids)
         return e_step.using(shape=self.covariance_type)
@@ -272,23 +277,27 @@ class GaussianMixture(PersonalWeights, MixtureFace, DensityMixin, Estimator):
         return Candidate(best.best, race.asked(paths), best.loglik, best.gain, 0, race.settled(paths), paths)
 
     def _raced(self, c: Candidate) -> Candidate:
+        """The candidate with the memory of accelerated EM, where that is asked for."""
         if not self.accelerate:
             return c
         alone = self.personal_weights  # clients keep weights for one path only
         return c._replace(memory=race.start(c.params, self.covariance_type, alone))
 
     def _sizes(self) -> tuple[int, ...]:
+        """The numbers of components to fit."""
         if isinstance(self.n_components, str):
             return AUTO
         return tuple(np.atleast_1d(self.n_components).tolist())
 
     def _wanted(self) -> Wanted:
+        """What the start has to know of the parameters."""
         given = self.weights_init, self.means_init, self.precisions_init
         return Wanted(self.init_params, self._sizes(), self.n_init, self.covariance_type, self.min_count, *given)
 
     # ---- the result ----
 
     def _set_params(self, params: Params) -> None:
+        """Set the parameters under scikit-learn's names."""
         shape = self.covariance_type
         self.weights_, self.means_ = params.weights, params.means
         self.covariances_ = gaussian.unpack_covs(params.covs, shape)
@@ -297,6 +306,7 @@ class GaussianMixture(PersonalWeights, MixtureFace, DensityMixin, Estimator):
         self.n_components_, self.n_features_in_ = (int(s) for s in params.means.shape)
 
     def _warn(self, best: Candidate) -> None:
+        """Warn of a fit that did not converge, and of empty components."""
         if not best.converged and self.tol > 0 and self.max_iter > 0:
             warnings.warn(self._not_converged(best), ConvergenceWarning, stacklevel=4)
         if best.reseeded:
@@ -304,6 +314,7 @@ class GaussianMixture(PersonalWeights, MixtureFace, DensityMixin, Estimator):
             warnings.warn(text, ConvergenceWarning, stacklevel=4)
 
     def _not_converged(self, best: Candidate) -> str:
+        """The sentence on a fit that did not converge, beginning as scikit-learn's does."""
         text = (
             "Best performing initialization did not converge. Try different init parameters, or increase max_iter, tol, or check for "
             "degenerate data."
@@ -332,11 +343,13 @@ class GaussianMixture(PersonalWeights, MixtureFace, DensityMixin, Estimator):
         return self.fit(X, y, **how).predict(X)
 
     def __sklearn_tags__(self):
+        """scikit-learn's tags: missing values are allowed."""
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
         return tags
 
     def check(self, fed: Federation) -> None:
+        """Refuse parameters that do not exist or do not go together."""
         if isinstance(self.n_components, str) and self.n_components != "auto":
             text = f"n_components={self.n_components!r} is not known: give a number, a list of numbers or 'auto'"
             raise BadParameter(text)

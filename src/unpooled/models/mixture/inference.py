@@ -60,9 +60,11 @@ class MixtureFace:
         return float(self.score_samples(X, client).mean())
 
     def bic(self, X: Any) -> float:
+        """The Bayesian information criterion on the rows X; smaller is better."""
         return -2 * self.score(X) * len(X) + self._n_parameters() * np.log(len(X))
 
     def aic(self, X: Any) -> float:
+        """The Akaike information criterion on the rows X; smaller is better."""
         return -2 * self.score(X) * len(X) + 2 * self._n_parameters()
 
     def sample(
@@ -94,6 +96,7 @@ class MixtureFace:
         return Conditional(mean[:, wanted], covariance[:, wanted[:, None], wanted])
 
     def _column(self, column: int | str) -> int:
+        """The place of a column given by name or by place."""
         if isinstance(column, str):
             names = getattr(self, "columns_", None) or []
             if column not in names:
@@ -104,19 +107,23 @@ class MixtureFace:
         return int(column) % self.n_features_in_
 
     def _weights_of(self, client: str) -> Array:
+        """The weights of a client that took part with personal weights."""
         known: Mapping[str, Array] = getattr(self, "client_weights_", {})
         if client not in known:
             raise BadParameter(f"no weights are known for client {client!r}: {suggest(client, known)}")
         return known[client]
 
     def _log_joint(self, X: Any, client: str | None) -> Array:
+        """Log of weight times density, (rows, k)."""
         return mixture.log_joint(self.params(client), self._rows(X), self.covariance_type)
 
     def _n_parameters(self) -> int:
+        """How many free parameters the mixture has."""
         k, d = self.means_.shape
         return gaussian.n_parameters(k, d, self.covariance_type)
 
     def _rows(self, X: Any) -> Array:
+        """X as an array with the columns of the fit; NaN is allowed."""
         check_is_fitted(self, "means_")
         if is_torch(X):
             return X

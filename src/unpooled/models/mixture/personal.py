@@ -62,6 +62,7 @@ class PersonalWeights:
         return mixture.fit_weights(log_joint, params.weights)
 
     def _with_weights(self, weights: Array) -> Any:
+        """A copy of the fitted model under other weights."""
         personal = type(self)(**self.get_params())
         for name in KEPT:
             if hasattr(self, name):

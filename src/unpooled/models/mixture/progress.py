@@ -24,20 +24,24 @@ def printed(moments: Iterable[Moment], verbose: int, interval: int) -> Iterator[
 
 
 def _line(moment: Moment, verbose: int, seconds: float) -> str:
+    """The line of one round."""
     text = f"  Iteration {len(moment.history)}"
     return text if verbose < 2 else f"{text}\t time lapse {seconds:.5f}s\t ll change {_change(moment):.5f}"
 
 
 def _end(moment: Moment, verbose: int, seconds: float) -> str:
+    """The line at the end of the fit."""
     text = f"Initialization ended after {len(moment.history)} rounds."
     return text if verbose < 2 else f"{text} time lapse {seconds:.5f}s\t lower bound {_last(moment):.5f}."
 
 
 def _last(moment: Moment) -> float:
+    """The last log-likelihood per row."""
     return moment.history[-1]["loglik"] if moment.history else float("-inf")
 
 
 def _change(moment: Moment) -> float:
+    """How much the last round gained."""
     if len(moment.history) < 2:
         return float("inf")
     return moment.history[-1]["loglik"] - moment.history[-2]["loglik"]

@@ -27,5 +27,6 @@ def personal_e_step(down: tuple[Params, ...], client: Client, *, shape: str, ids
 
 
 def _log(weights: Array) -> Array:
+    """The logarithm, finite for a weight of 0."""
     xp = namespace(weights)
     return xp.log(xp.clip(weights, 1e-300, None))

@@ -31,6 +31,8 @@ SLOWEST = 0.99  # ratio of two gains of plain EM in a row; nearer to 1 they do n
 
 @message("mixture.Path")
 class Path(NamedTuple):
+    """One way through the rounds: plain EM or an accelerated one."""
+
     memory: Accelerator
     asked: Params
     best: Params
@@ -42,6 +44,8 @@ class Path(NamedTuple):
 
 @message("mixture.Race")
 class Race(NamedTuple):
+    """All paths of one candidate."""
+
     paths: tuple[Path, ...]  # the first is plain EM, unless only one path may be asked about
     departures: tuple[float, ...]  # that are still ahead
     alone: bool  # whether a path takes the trunk's place
@@ -54,14 +58,17 @@ def start(params: Params, shape: str, alone: bool = False) -> Race:
 
 
 def asked(race: Race) -> tuple[Params, ...]:
+    """The parameters that the next round asks about, one per path that goes on."""
     return tuple(path.asked for path in race.paths if not path.settled)
 
 
 def leader(race: Race) -> Path:
+    """The path with the largest log-likelihood."""
     return max(race.paths, key=lambda path: path.loglik)
 
 
 def settled(race: Race) -> bool:
+    """Whether every path has converged."""
     return all(path.settled for path in race.paths)
 
 
@@ -80,6 +87,7 @@ def advance(race: Race, answers: Sequence[Stats], shape: str, reg: float, tol: f
 
 
 def _moved(path: Path, stats: Stats, shape: str, reg: float, tol: float) -> Path:
+    """The path after the answer to what it asked."""
     about = tree.map(lambda a: like(a, stats.x), path.asked)  # where the clients' arrays live
     memory, asked, info = accelerate.advance(path.memory, about, stats, shape, reg)
     return Path(memory, asked, info.best, info.loglik, info.gain, path.gain, bool(info.gain < tol))
@@ -103,6 +111,7 @@ def _branch(race: Race, shape: str) -> Race:
 
 
 def _take_over(race: Race, shape: str) -> Race:
+    """Let the only path leave plain EM once its gain is small enough."""
     (path,) = race.paths
     if path.memory.plain and not path.settled and path.memory.gain <= race.departures[0]:
         return race._replace(paths=(_departed(path, shape),))
@@ -110,9 +119,11 @@ def _take_over(race: Race, shape: str) -> Race:
 
 
 def _departed(trunk: Path, shape: str) -> Path:
+    """An accelerated path that starts where plain EM is."""
     memory, asked = accelerate.depart(trunk.memory, trunk.asked, shape)
     return trunk._replace(memory=memory, asked=asked)
 
 
 def _ended(race: Race) -> Race:
+    """The race with all paths stopped."""
     return race._replace(paths=tuple(path._replace(settled=True) for path in race.paths))

@@ -42,6 +42,7 @@ def starts(fed: Federation, frame: Frame, wanted: Wanted, rng: np.random.Generat
 
 
 def _overridden(params: Params, wanted: Wanted) -> Params:
+    """The start with the weights and precisions that the user gave, matched to the nearest components."""
     weights, precisions = _as_array(wanted.weights), _as_array(wanted.precisions)
     if wanted.means is None:  # nobody could know which component would be found first
         order = _best_order(params, weights, precisions, wanted.shape)
@@ -51,10 +52,12 @@ def _overridden(params: Params, wanted: Wanted) -> Params:
 
 
 def _as_array(given: Any) -> np.ndarray | None:
+    """The given values as floats, None when there are none."""
     return None if given is None else np.asarray(given, dtype=float)
 
 
 def _found(fed: Federation, frame: Frame, wanted: Wanted, rng: np.random.Generator) -> Sequence[Params]:
+    """One start per size and repetition, in the way that `init_params` names."""
     shape, sizes = wanted.shape, [k for k in wanted.sizes for _ in range(wanted.n_init)]
     if wanted.how == "cells":
         return initialization.cells_start(fed, frame, wanted.sizes, wanted.n_init, shape, rng)

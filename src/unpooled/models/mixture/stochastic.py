@@ -63,10 +63,12 @@ def check(model: Any, fed: Federation, sizes: tuple[int, ...]) -> None:
 
 
 def _kind(model: Any) -> type[FedEM]:
+    """The class behind the solver's name."""
     return VRFedEM if model.solver == "vr-fedem" else FedEM
 
 
 def _check_options(options: Mapping[str, Any], kind: Any) -> None:
+    """Refuse options that the solver does not have."""
     for name in options:
         if name not in kind._get_param_names():
             raise BadParameter(f"{kind.__name__} has no option {name!r}: {suggest(name, kind._get_param_names())}")

@@ -29,6 +29,7 @@ class Frame(NamedTuple):
 
 
 def around(params: Params, shape: str) -> Frame:
+    """The frame about `params`: Cholesky factors, and the square root of the complete data's information."""
     (k, d), weights = params.means.shape, np.asarray(params.weights)
     if shape in TRIANGULAR:
         factor = gaussian.cholesky(gaussian.unpack_triangle(np.atleast_2d(params.covs)))

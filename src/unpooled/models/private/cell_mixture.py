@@ -13,6 +13,8 @@ ITERATIONS = 60
 
 
 class Mixture(NamedTuple):
+    """Parameters of a mixture with full covariances."""
+
     weights: np.ndarray  # (k,)
     means: np.ndarray  # (k, d)
     covs: np.ndarray  # (k, d, d)
@@ -66,6 +68,7 @@ def _expect(cells: Cells, now: Mixture) -> tuple[np.ndarray, float]:
 
 
 def _maximise(cells: Cells, shares: np.ndarray) -> Mixture:
+    """The M-step over cells: `shares` (m, k) are the expected rows of each cell in each component."""
     d = cells.mean.shape[1]
     n = shares.sum(0) + 1e-9
     means = shares.T @ cells.mean / n[:, None]

@@ -28,6 +28,8 @@ PIECE = 1 << 22  # distances worked on at a time
 
 @message("private.Centres")
 class Centres(NamedTuple):
+    """Where cells lie, for the look at their counts and means."""
+
     frame: Frame
     centres: Float[Array, "m d"]  # in the units of the frame
     radius: Float[Array, ""]  # beyond it a row counts as lying on the sphere
@@ -76,6 +78,7 @@ def nearest_seen(z: np.ndarray, centres: np.ndarray) -> np.ndarray:
 
 
 def _nearest(z: np.ndarray, centres: np.ndarray) -> np.ndarray:
+    """The nearest centre of each row, by the columns that the row has."""
     seen = ~np.isnan(z)
     with np.errstate(all="ignore"):
         away = seen @ (centres**2).T - 2 * np.where(seen, z, 0.0) @ centres.T

@@ -26,6 +26,8 @@ REACH = 4.0  # nats: a row that prefers one candidate by more than this says no 
 
 @message("private.Candidates")
 class Candidates(NamedTuple):
+    """Mixtures to compare, stacked along the first axis."""
+
     frame: Frame
     weights: Float[Array, "r k"]
     means: Float[Array, "r k d"]
@@ -34,6 +36,8 @@ class Candidates(NamedTuple):
 
 @message("private.Advantage")
 class Advantage(NamedTuple):
+    """How much each candidate beats the average of all, summed over rows."""
+
     score: Float[Array, "r"]  # sum over rows of (log density - mean over candidates) / REACH
 
 
@@ -52,12 +56,15 @@ declare(advantage)
 
 
 def _log_joint(z: np.ndarray, weights: np.ndarray, means: np.ndarray, covs: np.ndarray) -> np.ndarray:
+    """Log of weight times density, (rows, k), in the units of the frame."""
     with np.errstate(all="ignore"):
         log_weights = np.log(np.clip(weights, 1e-300, None))
         return log_weights + whiten(z, means, np.linalg.cholesky(covs)).log_density
 
 
 class Scores(NamedTuple):
+    """Noisy advantages per row, with the noise on each."""
+
     per_row: np.ndarray  # (r,) nats by which each candidate beats the average of all
     sigma: float  # noise on each
 

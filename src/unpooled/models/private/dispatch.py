@@ -89,6 +89,7 @@ def counterpart(model: Estimator) -> Estimator:
 
 
 def _check_left_alone(model: Estimator, name: str) -> None:
+    """Refuse parameters that a private fit cannot honour and that are not at their defaults."""
     defaults = type(model)().get_params(deep=False)
     for key, value in model.get_params(deep=False).items():
         if key not in FREE[name] and not _same(value, defaults[key]):
@@ -96,10 +97,12 @@ def _check_left_alone(model: Estimator, name: str) -> None:
 
 
 def _same(a: Any, b: Any) -> bool:
+    """Whether two parameters are equal, arrays included."""
     return a is b or (type(a) is type(b) and bool(np.all(a == b)))
 
 
 def _mixture(model: Any) -> Estimator:
+    """The private mixture with the settings of `model`."""
     shape = getattr(model, "covariance_type", "full")
     reg = getattr(model, "reg_covar", 1e-6)
     looks = min(int(model.max_iter), LOOKS[1])
@@ -109,6 +112,7 @@ def _mixture(model: Any) -> Estimator:
 
 
 def _regression(model: Any) -> Estimator:
+    """The private regression with the settings of `model`."""
     return PrivateRegression(random_state=model.random_state)
 
 

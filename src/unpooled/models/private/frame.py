@@ -30,6 +30,8 @@ ZOOM = 4.0  # scales about the mean that a closer look takes in
 
 @message("private.Bounded")
 class Bounded(NamedTuple):
+    """Public bounds of the columns, which go down with a look."""
+
     bounds: Float[Array, "d 2"]
 
 
@@ -136,6 +138,7 @@ def moved(frame: Frame, bounds: np.ndarray) -> Frame:
 
 
 def half_widths(bounds: np.ndarray) -> np.ndarray:
+    """Half the width of each column's bounds."""
     return (bounds[:, 1] - bounds[:, 0]) / 2
 
 
@@ -175,18 +178,22 @@ class ColumnMoments(Estimator):
         self.random_state = random_state
 
     def check(self, fed: Federation) -> None:
+        """Refuse a federation without a privacy budget."""
         private_layer(fed)
 
     def init(self, fed: Federation, rng: np.random.Generator) -> None:
+        """Nothing is asked before the look."""
         return None
 
     def step(self, fed: Federation, state: Any) -> tuple[Any, Info]:
+        """The one look: noisy counts, sums and second moments of all columns."""
         private = private_layer(fed)
         total, sigma = look(fed, column_moments, Bounded(private.bounds), private.mu2_for_fit)
         found = read_columns(total, sigma, private.bounds)
         return found, {"epsilon": private.accountant.spent.epsilon}
 
     def finish(self, fed: Federation, state: Columns) -> None:
+        """Set means, standard deviations and their standard errors, in the data's units."""
         frame, d = state.frame, len(state.frame.mean)
         half = half_widths(frame.bounds)
         self.n_rows_, self.n_features_in_ = state.rows, d

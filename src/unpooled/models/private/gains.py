@@ -27,6 +27,7 @@ class Gains(NamedTuple):
 
 
 def start_gains(k: int) -> Gains:
+    """Gains before the first look: everything is uncertain."""
     return Gains(np.repeat(UNSURE[:, None], k, 1), DRIFT.copy())
 
 

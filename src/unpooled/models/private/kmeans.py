@@ -30,6 +30,8 @@ STARTS = 20
 
 @message("private.KMeansState")
 class State(NamedTuple):
+    """Centres between two looks, and what is left of the budget."""
+
     frame: Frame
     rows: float
     centres: Array  # (k, d) in the units of the frame
@@ -79,10 +81,12 @@ class PrivateKMeans(Estimator):
         self.random_state = random_state
 
     def check(self, fed: Federation) -> None:
+        """Refuse a federation without a privacy budget, and fewer than one cluster."""
         private_layer(fed)
         at_least("n_clusters", self.n_clusters, 1)
 
     def init(self, fed: Federation, rng: np.random.Generator) -> State:
+        """Look at the columns and at cells, cluster the cells at the server, and plan the looks that remain."""
         private = private_layer(fed)
         budget, k = private.mu2_for_fit, int(self.n_clusters)
         columns, cost = look_at_columns(fed, column_moments, private.bounds, FRAME_SHARE * budget)
@@ -93,6 +97,7 @@ class PrivateKMeans(Estimator):
         return State(columns.frame, columns.rows, centres, radius, rest / LOOKS, LOOKS, 0.0)
 
     def step(self, fed: Federation, state: State) -> tuple[State, Info]:
+        """One noisy Lloyd step: move each centre by the part of its shift that noise does not explain."""
         sums, sigma = look(fed, cell_sums, Centres(state.frame, state.centres, np.asarray(state.radius)), state.mu2)
         n = np.maximum(sums.n / COUNT, 2 * sigma / COUNT)
         shift = in_ball(sums.first / FIRST / n[:, None])
@@ -104,9 +109,11 @@ class PrivateKMeans(Estimator):
         return state._replace(centres=centres, looks_left=state.looks_left - 1, epsilon=epsilon), {"epsilon": epsilon}
 
     def done(self, state: State, history: list[Info]) -> bool:
+        """Whether all looks are spent."""
         return state.looks_left <= 0
 
     def finish(self, fed: Federation, state: State) -> None:
+        """Set the centres in the data's units."""
         frame = state.frame
         self.cluster_centers_ = from_unit(frame.mean + frame.scale * state.centres, frame.bounds)
         self.scale_ = half_widths(frame.bounds) * frame.scale

@@ -45,6 +45,8 @@ QUIET = 0.3  # noise that one EM look may have, relative to what it looks at
 
 @message("private.MixtureState")
 class State(NamedTuple):
+    """Parameters between two looks, how far each is known, and what is left of the budget."""
+
     frame: Frame
     rows: float
     n: np.ndarray  # (k,) rows of each component
@@ -116,6 +118,7 @@ class PrivateGaussianMixture(MixtureFace, DensityMixin, Estimator):
         self.random_state = random_state
 
     def check(self, fed: Federation) -> None:
+        """Refuse a federation without a privacy budget, and parameters that do not exist."""
         private_layer(fed)
         if not is_number(self.n_components):
             text = (
@@ -129,6 +132,7 @@ class PrivateGaussianMixture(MixtureFace, DensityMixin, Estimator):
             raise BadParameter(f"reg_covar={self.reg_covar!r} must be at least 0")
 
     def init(self, fed: Federation, rng: np.random.Generator) -> State:
+        """Look at the columns and at cells, choose a start, and plan the looks that remain."""
         private = private_layer(fed)
         budget, k = private.mu2_for_fit, int(self.n_components)
         columns, cost = look_at_columns(fed, column_moments, private.bounds, FRAME_SHARE * budget)
@@ -145,6 +149,7 @@ class PrivateGaussianMixture(MixtureFace, DensityMixin, Estimator):
         return State(columns.frame, columns.rows, count, start.means, shaped, start_gains(k), **plan)
 
     def step(self, fed: Federation, state: State) -> tuple[State, Info]:
+        """One noisy EM step, in each component's own coordinates."""
         shape, (k, d) = self.covariance_type, state.means.shape
         state = self._rethink(fed, state) if state.looks_left == state.rethink_at else state
         radius = clip_radius(d)
@@ -171,9 +176,11 @@ class PrivateGaussianMixture(MixtureFace, DensityMixin, Estimator):
         return state._replace(n=n, means=chosen.means, covs=chosen.covs, gains=start_gains(len(n)))
 
     def done(self, state: State, history: list[Info]) -> bool:
+        """Whether all looks are spent."""
         return state.looks_left <= 0
 
     def finish(self, fed: Federation, state: State) -> None:
+        """Set the fitted attributes in the data's units."""
         half = half_widths(state.frame.bounds)
         scale = half * state.frame.scale
         means = from_unit(state.frame.mean + state.frame.scale * state.means, state.frame.bounds)
@@ -185,6 +192,7 @@ class PrivateGaussianMixture(MixtureFace, DensityMixin, Estimator):
         self.n_rows_, self.epsilon_ = state.rows, state.epsilon
 
     def _params(self, state: State) -> Params:
+        """The current mixture, packed as it goes down."""
         covs = gaussian.reshape_covs(state.covs, self.covariance_type)
         return Params(state.n / state.n.sum(), state.means, gaussian.pack_covs(covs, self.covariance_type))
 

@@ -32,6 +32,8 @@ PIECE = 16_384  # rows worked on at a time
 
 @message("private.OwnFrame")
 class OwnFrame(NamedTuple):
+    """What goes down with a look: the mixture, the clipping radius and the weights of the blocks."""
+
     frame: Frame
     params: Params  # in the units of the frame
     radius: Float[Array, ""]
@@ -40,6 +42,8 @@ class OwnFrame(NamedTuple):
 
 @message("private.OwnSums")
 class OwnSums(NamedTuple):
+    """Noisy counts, means and second moments of each component in its own coordinates."""
+
     n: Float[Array, "k"]
     first: Float[Array, "k d"]
     second: Float[Array, "*s"]  # full (k, t), tied (t,), diag (k, d), spherical (k,)
@@ -98,6 +102,7 @@ def longest_row(unseen: np.ndarray, kept: float, radius: float, shape: str) -> n
 
 
 def _weighted(gram: np.ndarray, blocks: np.ndarray, shape: str) -> OwnSums:
+    """The three blocks of the second-moment matrices, weighted so that one row moves each by its share."""
     a, b, c = blocks
     return OwnSums(a * gram[:, 0, 0], b * gram[:, 0, 1:], c * pack_second(gram[:, 1:, 1:], shape))
 

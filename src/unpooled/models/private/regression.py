@@ -52,6 +52,8 @@ LEAST_SCALE = 0.02  # of residuals, as a share of the target's standard deviatio
 
 @message("private.RegressionState")
 class State(NamedTuple):
+    """The line between two looks, and how far noise makes it uncertain."""
+
     line: Line
     rows: float
     unsure: np.ndarray  # (d,) variance of the slope in whitened coordinates, from noise alone
@@ -109,6 +111,7 @@ class PrivateRegression(LastLayer):
         self.random_state = random_state
 
     def check(self, fed: Federation) -> None:
+        """Refuse a federation without a privacy budget, without targets, or without bounds of the target."""
         private = private_layer(fed)
         check_targets(fed)
         if private.target_bounds is None:
@@ -116,9 +119,11 @@ class PrivateRegression(LastLayer):
             raise BadParameter(f"{text}, or one more row to the array, from knowledge")
 
     def init(self, fed: Federation, rng: np.random.Generator) -> None:
+        """Nothing is asked before the looks."""
         return None
 
     def step(self, fed: Federation, state: Any) -> tuple[State, Info]:
+        """All looks: columns, second moments, gradients about the fit, and residuals."""
         private = private_layer(fed)
         budget = private.mu2_for_fit
         bounds = np.vstack([private.bounds, private.target_bounds])
@@ -132,6 +137,7 @@ class PrivateRegression(LastLayer):
         return state._replace(counts=counts.counts, epsilon=epsilon), {"epsilon": epsilon}
 
     def finish(self, fed: Federation, state: State) -> None:
+        """Set coefficients, noise and intervals in the data's units."""
         frame, d = state.line.frame, len(state.line.slope)
         self._remember(fed, _scaling(frame))
         self.design_ = Design(_scaling(frame), Kernel({}, {}), None)
@@ -147,6 +153,7 @@ class PrivateRegression(LastLayer):
         )
 
     def _spec(self) -> dict:
+        """The features of a linear regression."""
         return {"map": "monomials", "degree": 1}
 
 

@@ -27,12 +27,16 @@ EDGES = np.linspace(-4, 4, 33)  # of the histogram of standardised residuals
 
 @message("private.Scaled")
 class Scaled(NamedTuple):
+    """Frame and clipping radius, which go down with the look at second moments."""
+
     frame: Frame  # of the columns and, last, the target
     radius: Float[Array, ""]
 
 
 @message("private.Second")
 class Second(NamedTuple):
+    """Second moments of columns and target."""
+
     triangle: Float[Array, "t"]  # of the second moment of (ONE, z, y), scaled
 
 
@@ -52,6 +56,8 @@ class Line(NamedTuple):
 
 @message("private.Gradient")
 class Gradient(NamedTuple):
+    """Residuals and their products with features."""
+
     offset: Float[Array, ""]  # sum of residuals
     slope: Float[Array, "f"]  # sum of residuals times whitened features
     square: Float[Array, ""]  # sum of squared residuals
@@ -59,6 +65,8 @@ class Gradient(NamedTuple):
 
 @message("private.Residuals")
 class Residuals(NamedTuple):
+    """Counts of residuals between fixed edges."""
+
     counts: Float[Array, "b"]
 
 

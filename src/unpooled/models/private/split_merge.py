@@ -36,6 +36,7 @@ def _stretch(now: Mixture) -> np.ndarray:
 
 
 def _moved(now: Mixture, pair: tuple[int, int], split: int) -> Mixture:
+    """The mixture with the pair merged into one component and component `split` split along its longest axis."""
     weights, means, covs = now.weights.copy(), now.means.copy(), now.covs.copy()
     i, j = pair
     total = weights[i] + weights[j]

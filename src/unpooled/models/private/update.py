@@ -25,6 +25,8 @@ class Seen(NamedTuple):
 
 
 class Known(NamedTuple):
+    """What is believed before a look."""
+
     n: np.ndarray  # (k,)
     means: np.ndarray  # (k, d)
     covs: np.ndarray  # (k, d, d)
@@ -64,6 +66,7 @@ def follow(known: Known, seen: Seen, rows: float, shape: str, reg: float) -> Kno
 
 
 def _counts(known: Known, seen: Seen, rows: float) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of each component after the look, and how uncertain they are."""
     noise = (seen.noise[0] / np.maximum(known.n, 1)) ** 2
     g, unsure = gain(known.gains, 0, noise, (seen.n / known.n - 1) ** 2)
     return np.maximum((1 - g) * known.n + g * seen.n, SMALLEST * rows), unsure

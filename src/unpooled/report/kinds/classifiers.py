@@ -66,6 +66,7 @@ def _personal(model: Any) -> str:
 
 
 def _coefficients(model: Any, run: RunFolder) -> str:
+    """Coefficients of a linear classifier as a table, and as a picture where there are two classes."""
     coef = getattr(model, "coef_", None)
     if coef is None:
         return ""

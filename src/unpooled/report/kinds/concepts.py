@@ -38,6 +38,7 @@ def sections(model: Any, run: RunFolder) -> list[Section]:
 
 
 def _members(model: Any) -> list[str]:
+    """One sentence per concept on the clients that have it."""
     known = getattr(model, "concepts_", {})
     lines = []
     for k in range(int(model.n_concepts_)):

@@ -32,6 +32,7 @@ def sections(model: Any, run: RunFolder) -> list[Section]:
 
 
 def _hidden(model: Any) -> str:
+    """How well hidden cells were filled in when candidates were compared."""
     errors = np.atleast_1d(np.asarray(getattr(model, "hidden_rmse_", []), dtype=float))
     if not np.isfinite(errors).any():
         return ""

@@ -38,6 +38,7 @@ def classification(run: RunFolder) -> list[Section]:
 
 
 def _accuracy_by_site(found: dict[str, Any]) -> str:
+    """The table of accuracies, the lowest first."""
     worst = sorted(found["sites"].items(), key=lambda pair: pair[1]["right"] / max(pair[1]["rows"], 1))
     rows = [(escape(n), f"{s['rows']:,}", f"{s['right'] / max(s['rows'], 1):.1%}") for n, s in worst]
     some, more = markup.capped(rows, "sites")
@@ -46,6 +47,7 @@ def _accuracy_by_site(found: dict[str, Any]) -> str:
 
 
 def _confusion(found: dict[str, Any], confusion: np.ndarray) -> str:
+    """The confusion matrix as a heat map, at most MOST_CLASSES classes."""
     classes = [str(c) for c in found["classes"]][:MOST_CLASSES]
     some = confusion[: len(classes), : len(classes)]
     shares = some / np.maximum(confusion.sum(1)[: len(classes), None], 1e-300)
@@ -55,6 +57,7 @@ def _confusion(found: dict[str, Any], confusion: np.ndarray) -> str:
 
 
 def _reliability(found: dict[str, Any]) -> str:
+    """Given probabilities against how often they were right, in bins with enough rows."""
     n, sure, right = (np.array(found["reliability"][key], float) for key in ("rows", "sure", "right"))
     some = n >= MIN_ROWS
     if not some.any():
@@ -82,6 +85,7 @@ def regression(run: RunFolder) -> list[Section]:
 
 
 def _error_by_site(found: dict[str, Any]) -> str:
+    """The table of errors and mean residuals, the largest error first."""
     worst = sorted(found["sites"].items(), key=lambda pair: -pair[1]["squares"] / max(pair[1]["rows"], 1))
     rows = [
         (
@@ -98,6 +102,7 @@ def _error_by_site(found: dict[str, Any]) -> str:
 
 
 def _residuals(found: dict[str, Any]) -> str:
+    """The histogram of residuals."""
     counts, edges = np.array(found["residuals"], float), np.array(found["edges"], float)
     middle = (edges[1:] + edges[:-1]) / 2
     picture = svg.columns(middle, counts, "residual", "rows")
@@ -105,6 +110,7 @@ def _residuals(found: dict[str, Any]) -> str:
 
 
 def _coverage(found: dict[str, Any]) -> str:
+    """Promised against measured coverage of intervals; nothing where there are no intervals."""
     if not found.get("coverage"):
         return ""
     picture = svg.reliability(found["levels"], found["coverage"], "promised coverage", "rows inside")
@@ -124,4 +130,5 @@ def scores(run: RunFolder) -> list[Section]:
 
 
 def _metric(name: str) -> str:
+    """A metric's name in words."""
     return {"error": "share of wrong classes", "log_loss": "log loss", "squared_error": "squared error"}.get(name, name)

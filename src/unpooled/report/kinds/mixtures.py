@@ -49,6 +49,7 @@ def rows_of(model: Any, run: RunFolder) -> float | None:
 
 
 def _clusters(parts: Parts, columns: list[str], rows: float | None) -> str:
+    """The list of clusters: share, rows, and what tells each apart in words."""
     means, _ = shapes.standardised(parts)
     share = parts.weights / parts.weights.sum()
     table = (
@@ -66,11 +67,13 @@ def _clusters(parts: Parts, columns: list[str], rows: float | None) -> str:
 
 
 def _swatch(k: int) -> str:
+    """The cluster's number with its colour."""
     box = f'<rect width="12" height="12" rx="2" fill="{svg.PALETTE[k % len(svg.PALETTE)]}"/>'
     return f'<svg width="12" height="12" aria-hidden="true" class="inline">{box}</svg> {k + 1}'
 
 
 def _profiles(parts: Parts, columns: list[str]) -> str:
+    """Means and spreads by column, for the columns that differ most between clusters."""
     if not columns:
         return ""
     means, spreads = shapes.standardised(parts)
@@ -112,6 +115,7 @@ def _level_names(model: Any, name: Any, count: int) -> list[str]:
 
 
 def _numbers(parts: Parts, columns: list[str]) -> str:
+    """Means and standard deviations as a folded table."""
     if not columns:
         return ""
     head = ("column", *(f"cluster {k + 1}" for k in range(len(parts.weights))))
@@ -124,6 +128,7 @@ def _numbers(parts: Parts, columns: list[str]) -> str:
 
 
 def _map(parts: Parts, columns: list[str]) -> str:
+    """Clusters as ellipses in the plane of the two principal axes."""
     if len(columns) < 2:
         return ""
     centres, covs, axes, share = shapes.plane(parts)
@@ -156,6 +161,7 @@ def _summed(model: Any) -> dict[str, np.ndarray]:
 
 
 def _weights(model: Any, run: RunFolder) -> str:
+    """Shares of clusters at each site, as stacked bars."""
     weights = dict(list(site_weights(model, run).items())[:MOST_CLIENTS])
     if not weights:
         return ""
@@ -166,6 +172,7 @@ def _weights(model: Any, run: RunFolder) -> str:
 
 
 def _holdings(model: Any) -> str:
+    """Expected rows of each cluster at each site, as a heat map."""
     held = {name: to_numpy(h) for name, h in getattr(model, "holdings_", {}).items()}
     if not held:
         return ""
@@ -186,15 +193,18 @@ def _holders(model: Any) -> str:
 
 
 def _shares(counts: np.ndarray) -> np.ndarray:
+    """Each row divided by its sum."""
     return counts / np.maximum(counts.sum(1, keepdims=True), 1e-300)
 
 
 def _who(held: Mapping[str, np.ndarray], k: int) -> str:
+    """Which sites hold cluster `k`, the largest first."""
     holders = sorted((name for name in held if held[name][k] >= 0.5), key=lambda name: -held[name][k])
     return f"held by {markup.listed(holders)}" if holders else "held by no site with enough rows to tell"
 
 
 def _certainty(model: Any) -> str:
+    """How probable each number of clusters is, or the BIC of each."""
     sure = {str(k): float(v) for k, v in (getattr(model, "certainty_", None) or {}).items()}
     if sure:
         shown = {k: v for k, v in sorted(sure.items(), key=lambda pair: int(pair[0])) if v >= 0.001}
@@ -214,10 +224,12 @@ def _certainty(model: Any) -> str:
 
 
 def _clusters_word(k: str) -> str:
+    """ "1 cluster", "2 clusters"."""
     return f"{k} cluster{'s' if k != '1' else ''}"
 
 
 def _dendrogram(model: Any) -> str:
+    """Which clusters would be joined first."""
     merges = getattr(model, "merges_", None)
     if merges is None or not 2 <= int(merges.leaves) <= MOST_LEAVES:
         return ""

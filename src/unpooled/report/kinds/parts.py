@@ -65,6 +65,7 @@ def _from_centres(model: Any) -> Parts:
 
 
 def _from_params(model: Any) -> Parts | None:
+    """The parts from packed parameters, None for models that have none."""
     params = model.params_
     if not all(hasattr(params, name) for name in ("weights", "means", "covs")):
         return None
@@ -127,6 +128,7 @@ def in_words(mean: np.ndarray, columns: Sequence[str], most: int = 3) -> str:
 
 
 def _degree(value: float) -> str:
+    """ "high", "very low" and so on, of a standardised value."""
     size = "very " if abs(value) >= 1.5 else ""
     return f"{size}{'high' if value > 0 else 'low'}"
 

@@ -31,6 +31,7 @@ def sections(model: Any, run: RunFolder) -> list[Section]:
 
 
 def _glm(model: Any) -> str:
+    """Coefficients with intervals as a picture, and estimates with p-values as a folded table."""
     names = list(model.names_)
     ends = np.asarray(model.conf_int(0.95), dtype=float)
     middle = np.concatenate([[model.intercept_], model.coef_]) if model.fit_intercept else model.coef_
@@ -44,6 +45,7 @@ def _glm(model: Any) -> str:
 
 
 def _fit(model: Any) -> str:
+    """Deviance, its explained part, information criteria and dispersion."""
     explained = 1 - model.deviance_ / model.null_deviance_ if model.null_deviance_ else np.nan
     return markup.facts(
         {
@@ -123,6 +125,7 @@ def _spreads(stats: Any) -> np.ndarray:
 
 
 def _noise(model: Any) -> str:
+    """Spread of the noise, marginal likelihood and held-out error, where the model has them."""
     noise = np.atleast_1d(to_numpy(getattr(model, "noise_variance_", np.nan)))
     shown = {"standard deviation of the noise": ", ".join(f"{v:.4g}" for v in np.sqrt(noise))}
     if hasattr(model, "log_marginal_likelihood_"):

@@ -23,6 +23,7 @@ def sections(model: Any, run: RunFolder) -> list[Section]:
 
 
 def _described(model: Any, run: RunFolder) -> list[Section]:
+    """Sections of Describe, its pictures with captions."""
     captions = {
         "Histograms": "Rows by value of each column; bins with too few rows are left out.",
         "Size of correlations": "The size of the correlation of each pair of columns.",
@@ -34,6 +35,7 @@ def _described(model: Any, run: RunFolder) -> list[Section]:
 
 
 def _kaplan_meier(model: Any, run: RunFolder) -> list[Section]:
+    """Survival curves with intervals, rows and events by group, and the log-rank test."""
     groups = [f"{model.by} {g:g}" if model.by else "all" for g in to_numpy(model.groups_)]
     bands = zip(to_numpy(model.survival_), to_numpy(model.lower_), to_numpy(model.upper_))
     curve = statistics.curves(to_numpy(model.times_), dict(zip(groups, bands)))
@@ -55,11 +57,13 @@ def _kaplan_meier(model: Any, run: RunFolder) -> list[Section]:
 
 
 def _test(test: Any) -> str:
+    """A test's numbers in one line."""
     fields = test._asdict() if hasattr(test, "_asdict") else dict(test) if isinstance(test, dict) else {"": test}
     return ", ".join(f"{k.replace('_', ' ')} {float(v):.4g}".strip() for k, v in fields.items() if np.ndim(v) == 0)
 
 
 def _cox(model: Any, run: RunFolder) -> list[Section]:
+    """Hazard ratios with intervals as a picture and as a table."""
     names = list(model._labels())
     ends = to_numpy(model.confidence_interval_)
     picture = statistics.intervals(names, to_numpy(model.coef_), ends)
@@ -80,6 +84,7 @@ def _cox(model: Any, run: RunFolder) -> list[Section]:
 
 
 def _pca(model: Any, run: RunFolder) -> list[Section]:
+    """Explained variance by component, and the weights of columns on the first axes."""
     share = to_numpy(model.explained_variance_ratio_)
     number = np.arange(1, len(share) + 1)
     figure = ""

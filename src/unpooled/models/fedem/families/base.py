@@ -77,12 +77,15 @@ class Plain:
     supervised = False
 
     def moments(self, params: Params) -> Stats:
+        """To be given by the family."""
         raise NotImplementedError("abstract")
 
     def frame(self, mean: np.ndarray, scale: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Rows as they are: shift 0, unit 1."""
         return np.zeros_like(mean), np.ones_like(scale)
 
     def unscale(self, params: Params, shift: np.ndarray, unit: np.ndarray) -> Params:
+        """The parameters as they are."""
         return params
 
     def whiten(self, params: Params, stats: Stats) -> list[np.ndarray]:
@@ -90,6 +93,7 @@ class Plain:
         return [tree.flatten(stats)[None]]
 
     def unwhiten(self, params: Params, blocks: list[np.ndarray]) -> Stats:
+        """The inverse of `whiten`."""
         return tree.unflatten(blocks[0][0], self.moments(params))
 
     def change(self, old: Params, new: Params) -> float:
@@ -104,6 +108,7 @@ class Standardised(Plain):
     """A family that is closed under shifting and scaling of columns."""
 
     def frame(self, mean: np.ndarray, scale: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Rows standardised to mean 0 and variance 1."""
         return mean, scale
 
 
@@ -124,6 +129,7 @@ class Clustered(Standardised):
 
 
 def _relative(old: np.ndarray, new: np.ndarray) -> float:
+    """Root mean square of the change over that of the old values."""
     size = np.sqrt(np.mean(np.square(old)))
     return float(np.sqrt(np.mean(np.square(new - old))) / max(size, 1e-3))
 
@@ -147,6 +153,7 @@ def weights(n: np.ndarray, floor: float) -> np.ndarray:
 
 
 def labels(weights: np.ndarray, n: int, rng: np.random.Generator) -> np.ndarray:
+    """Draw the component of each of `n` rows."""
     return rng.choice(len(weights), size=n, p=weights / weights.sum())
 
 

@@ -16,6 +16,8 @@ from unpooled.tree import message
 
 @message("families.factor.Params")
 class Params(NamedTuple):
+    """Mean, loadings and noise variance of each column."""
+
     mean: Float[Array, "d"]
     loadings: Float[Array, "d r"]
     noise: Float[Array, "d", ">=0"]
@@ -23,6 +25,8 @@ class Params(NamedTuple):
 
 @message("families.factor.Stats")
 class Stats(NamedTuple):
+    """Sums of x, of the expected factors z, and of their products."""
+
     x: Float[Array, "d"]
     z: Float[Array, "r"]  # E z
     xx: Float[Array, "d"]  # x^2
@@ -32,15 +36,30 @@ class Stats(NamedTuple):
 
 @message("families.factor.Numbers")
 class Numbers(NamedTuple):
+    """The settings of the family; they travel with every question."""
+
     n_factors: int = 1
     noise: str = "diag"  # "one" is probabilistic PCA
     floor: float = 1e-6  # of noise variances
 
 
 class FactorAnalysis(base.Standardised, Numbers):
+    """Factor analysis: x = mean + loadings z + noise with standard normal factors z.
+
+    Parameters
+    ----------
+    n_factors : int, default=1
+        Number of factors.
+    noise : {"diag", "one"}, default="diag"
+        One noise variance per column, or one for all, which is probabilistic PCA.
+    floor : float, default=1e-6
+        Least noise variance, in standardised columns.
+    """
+
     wants = "numbers without gaps"
 
     def check(self) -> None:
+        """Refuse numbers of the family that are out of range."""
         at_least("n_factors", self.n_factors, 1)
         within("floor", self.floor, 0, 0.1, "the least noise variance")
         if self.noise not in ("diag", "one"):
@@ -49,13 +68,16 @@ class FactorAnalysis(base.Standardised, Numbers):
             )
 
     def bad_rows(self, x: np.ndarray) -> np.ndarray:
+        """(n,) True for rows that do not suit the family."""
         return ~np.isfinite(x).all(axis=1)
 
     def start(self, mean: np.ndarray, scale: np.ndarray, rng: np.random.Generator) -> Params:
+        """Random parameters in the frame, for columns of this mean and scale."""
         d = len(mean)
         return Params(np.zeros(d), rng.normal(scale=0.5, size=(d, self.n_factors)), np.full(d, 0.5))
 
     def statistics(self, params: Params, x: np.ndarray, w: np.ndarray) -> base.Sum:
+        """Sum over rows of the expected sufficient statistics, and the log-likelihood."""
         centred, weighted = x - params.mean, params.loadings / params.noise[:, None]
         precision = np.eye(params.loadings.shape[1]) + params.loadings.T @ weighted  # of z given x
         factor = cho_factor(precision)
@@ -90,13 +112,16 @@ class FactorAnalysis(base.Standardised, Numbers):
         return stats._replace(zz=inside), outside
 
     def moments(self, params: Params) -> Stats:
+        """Mean statistics under the parameters themselves."""
         r = params.loadings.shape[1]
         xx = params.mean**2 + (params.loadings**2).sum(axis=1) + params.noise
         return Stats(params.mean, np.zeros(r), xx, params.loadings, np.eye(r))
 
     def sample(self, params: Params, n: int, rng: np.random.Generator) -> np.ndarray:
+        """Draw `n` rows."""
         z = rng.normal(size=(n, params.loadings.shape[1]))
         return params.mean + z @ params.loadings.T + rng.normal(size=(n, len(params.mean))) * np.sqrt(params.noise)
 
     def unscale(self, params: Params, shift: np.ndarray, unit: np.ndarray) -> Params:
+        """The parameters of rows x as those of rows shift + unit x."""
         return Params(shift + unit * params.mean, params.loadings * unit[:, None], params.noise * unit**2)

@@ -24,6 +24,8 @@ LEAST_RATIO = 1e-10  # least eigenvalue of a covariance over its largest: below,
 
 @message("families.gaussian.Stats")
 class Stats(NamedTuple):
+    """Expected rows, sums and second moments by component, about a fixed origin."""
+
     n: Float[Array, "k"]  # r
     x: Float[Array, "k d"]  # r x
     xx: Float[Array, "*c"]  # r x x', packed as covariances are
@@ -31,6 +33,8 @@ class Stats(NamedTuple):
 
 @message("families.gaussian.Numbers")
 class Numbers(NamedTuple):
+    """The settings of the family; they travel with every question."""
+
     n_components: int = 1
     shape: str = "full"
     floor: float = 1e-6  # of weights, and of eigenvalues in the standardised frame
@@ -38,15 +42,31 @@ class Numbers(NamedTuple):
 
 
 class GaussianMixture(base.Clustered, Numbers):
+    """Gaussian mixture with full, tied, diagonal or spherical covariances; cells may be missing.
+
+    Parameters
+    ----------
+    n_components : int, default=1
+        Number of components.
+    shape : {"full", "tied", "diag", "spherical"}, default="full"
+        Shape of the covariances.
+    floor : float, default=1e-6
+        Least weight, and least eigenvalue of a covariance in standardised columns.
+    reg : float or tuple of float, default=0.0
+        Added to variances, for all columns or for each.
+    """
+
     wants = "finite numbers, or gaps"
 
     def check(self) -> None:
+        """Refuse numbers of the family that are out of range."""
         at_least("n_components", self.n_components, 1)
         within("floor", self.floor, 0, 0.1, "the least weight, and the least eigenvalue of a covariance")
         if self.shape not in gaussian.SHAPES:
             raise BadParameter(f"shape={self.shape!r} is not known: use one of {', '.join(gaussian.SHAPES)}")
 
     def bad_rows(self, x: np.ndarray) -> np.ndarray:
+        """(n,) True for rows that do not suit the family."""
         return np.isinf(x).any(axis=1)
 
     def frame(self, mean: np.ndarray, scale: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -60,13 +80,16 @@ class GaussianMixture(base.Clustered, Numbers):
     def from_clusters(
         self, weights: np.ndarray, means: np.ndarray, variances: np.ndarray
     ) -> Params:  # (k,), (k, d), (k, d)
+        """Parameters of clusters with weights (k,), means (k, d) and variances (k, d)."""
         covs = gaussian.reshape_covs(variances[:, :, None] * np.eye(means.shape[1]), self.shape)
         return Params(weights, means, gaussian.pack_covs(covs, self.shape))
 
     def log_joint(self, params: Params, x: np.ndarray) -> np.ndarray:  # (n, d) -> (n, k)
+        """Log of weight times density of each row under each component, (n, k)."""
         return mixture.log_joint(params, x, self.shape)
 
     def statistics(self, params: Params, x: np.ndarray, w: np.ndarray) -> base.Sum:
+        """Sum over rows of the expected sufficient statistics, and the log-likelihood."""
         found = mixture.e_step(params, x, w, self.shape)
         return base.Sum(_moved(Stats(found.n, found.x, found.xx), params.means, self.shape), float(found.loglik))
 
@@ -100,6 +123,7 @@ class GaussianMixture(base.Clustered, Numbers):
         return stats, bool((stats.n < self.floor).any() or (values < self.floor).any())
 
     def moments(self, params: Params) -> Stats:
+        """Mean statistics under the parameters themselves."""
         w = params.weights
         covs = gaussian.unpack_covs(params.covs, self.shape)
         spread = (covs - self._ridge(covs)) * (1.0 if self.shape == "tied" else _beside(w, covs))
@@ -107,11 +131,13 @@ class GaussianMixture(base.Clustered, Numbers):
         return _moved(about, params.means, self.shape)
 
     def sample(self, params: Params, n: int, rng: np.random.Generator) -> np.ndarray:
+        """Draw `n` rows."""
         of = base.labels(params.weights, n, rng)
         factors = np.linalg.cholesky(gaussian.full_covs(params, self.shape))
         return params.means[of] + np.einsum("nij,nj->ni", factors[of], rng.normal(size=(n, params.means.shape[1])))
 
     def unscale(self, params: Params, shift: np.ndarray, unit: np.ndarray) -> Params:
+        """The parameters of rows x as those of rows shift + unit x."""
         covs = gaussian.unpack_covs(params.covs, self.shape)
         square = {"diag": unit**2, "spherical": unit[0] ** 2}.get(self.shape, np.outer(unit, unit))
         return Params(params.weights, shift + unit * params.means, gaussian.pack_covs(covs * square, self.shape))
@@ -127,6 +153,7 @@ class GaussianMixture(base.Clustered, Numbers):
         return [np.column_stack([about.n, x, xx])]
 
     def unwhiten(self, params: Params, blocks: list[np.ndarray]) -> Stats:
+        """The inverse of `whiten`."""
         d = params.means.shape[1]
         n, x = blocks[0][:, 0], blocks[0][:, 1 : d + 1]
         xx = blocks[1][0] if self.shape == "tied" else blocks[0][:, d + 1 :]
@@ -161,12 +188,14 @@ class GaussianMixture(base.Clustered, Numbers):
         return np.where((values < floor).any(axis=-1)[..., None, None], lifted, covs)
 
     def _ridge(self, covs: np.ndarray) -> np.ndarray:
+        """What `reg` adds to covariances of this shape."""
         if self._matrices:
             return np.eye(covs.shape[-1]) * np.asarray(self.reg)
         return np.asarray(self.reg) if self.shape == "diag" else np.asarray(np.mean(self.reg))
 
     @property
     def _matrices(self) -> bool:
+        """Whether covariances are matrices, not variances."""
         return self.shape in ("full", "tied")
 
 

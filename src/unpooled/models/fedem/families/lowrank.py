@@ -24,17 +24,23 @@ CELLS = ("gaussian", "poisson", "binomial")
 
 @message("families.lowrank.Params")
 class Params(NamedTuple):
+    """Factors of the table of natural parameters, left @ right.T."""
+
     left: Float[Array, "j r"]  # natural parameters are left @ right.T
     right: Float[Array, "l r"]
 
 
 @message("families.lowrank.Stats")
 class Stats(NamedTuple):
+    """The value of every cell, its expectation where there is none."""
+
     filled: Float[Array, "j l"]  # the value of every cell, expected where there is none
 
 
 @message("families.lowrank.Numbers")
 class Numbers(NamedTuple):
+    """The settings of the family; they travel with every question."""
+
     n_sites: int = 1
     n_dates: int = 1
     rank: int = 1
@@ -45,12 +51,32 @@ class Numbers(NamedTuple):
 
 
 class LowRank(base.Plain, Numbers):
+    """A table of sites by dates whose natural parameters have low rank; most cells may be missing.
+
+    Parameters
+    ----------
+    n_sites, n_dates : int, default=1
+        Sides of the table.
+    rank : int, default=1
+        Rank of the natural parameters.
+    cells : {"gaussian", "poisson", "binomial"}, default="gaussian"
+        Distribution of a cell: of variance 1, a count, or a count out of `trials`.
+    penalty : float, default=0.0
+        Times half the squared size of the natural parameters, what is added to the loss.
+    visits : float, default=1.0
+        How many visits one observer stands for; see the head of this file.
+    trials : int, default=1
+        Trials of a binomial cell.
+    """
+
     @property
     def wants(self) -> str:
+        """What rows must hold, for messages."""
         values = {"gaussian": "a number", "poisson": "a count", "binomial": f"a count up to trials={self.trials}"}
         return f"(site, date, value): a site below {self.n_sites}, a date below {self.n_dates}, {values[self.cells]}"
 
     def check(self) -> None:
+        """Refuse numbers of the family that are out of range."""
         for name in ("n_sites", "n_dates", "rank", "trials"):
             at_least(name, getattr(self, name), 1)
         if self.cells not in CELLS:
@@ -63,6 +89,7 @@ class LowRank(base.Plain, Numbers):
             raise BadParameter(f"penalty={self.penalty} must be at least 0 and visits={self.visits} above 0")
 
     def bad_rows(self, x: np.ndarray) -> np.ndarray:
+        """(n,) True for rows that do not suit the family."""
         if x.shape[1] != 3:
             return np.ones(len(x), bool)
         places = base.whole(x[:, :1], 0, self.n_sites - 1) & base.whole(x[:, 1:2], 0, self.n_dates - 1)
@@ -80,6 +107,7 @@ class LowRank(base.Plain, Numbers):
         return Params(left, right)
 
     def statistics(self, params: Params, x: np.ndarray, w: np.ndarray) -> base.Sum:
+        """Sum over rows of the expected sufficient statistics, and the log-likelihood."""
         theta = params.left @ params.right.T
         mean = self._mean(theta)
         cell = x[:, 0].astype(np.int64) * self.n_dates + x[:, 1].astype(np.int64)
@@ -89,6 +117,7 @@ class LowRank(base.Plain, Numbers):
         )
 
     def maximize(self, stats: Stats, params: Params) -> Params:
+        """The parameters that mean statistics stand for."""
         stats, _ = self.project(stats)
         if self.cells == "gaussian":
             return _truncate(stats.filled / (1 + self.penalty), self.rank)[0]
@@ -97,6 +126,7 @@ class LowRank(base.Plain, Numbers):
         return self._descend(best, stats.filled)
 
     def project(self, stats: Stats) -> tuple[Stats, bool]:
+        """The statistics within the feasible set, and whether they had left it."""
         low, high = {"gaussian": (-np.inf, np.inf), "poisson": (0.0, np.inf), "binomial": (0.0, self.trials)}[
             self.cells
         ]
@@ -104,11 +134,13 @@ class LowRank(base.Plain, Numbers):
         return Stats(inside), bool((inside != stats.filled).any())
 
     def moments(self, params: Params) -> Stats:
+        """Mean statistics under the parameters themselves."""
         theta = params.left @ params.right.T
         mean = self._mean(theta)
         return Stats(mean + self.penalty * theta)
 
     def sample(self, params: Params, n: int, rng: np.random.Generator) -> np.ndarray:
+        """Draw `n` rows."""
         j, l = rng.integers(self.n_sites, size=n), rng.integers(self.n_dates, size=n)
         mean = self._mean((params.left[j] * params.right[l]).sum(axis=1))
         draws = {
@@ -126,11 +158,13 @@ class LowRank(base.Plain, Numbers):
     # ---- cells: mean, its inverse, log likelihood, and the loss of a table of natural parameters ----
 
     def _mean(self, theta: np.ndarray) -> np.ndarray:
+        """The mean of a cell with natural parameter theta."""
         if self.cells == "gaussian":
             return theta
         return np.exp(np.minimum(theta, 50.0)) if self.cells == "poisson" else self.trials * expit(theta)
 
     def _link(self, mean: np.ndarray) -> np.ndarray:
+        """The inverse of `_mean`."""
         if self.cells == "gaussian":
             return mean
         if self.cells == "poisson":
@@ -139,11 +173,13 @@ class LowRank(base.Plain, Numbers):
         return np.log(share / (1 - share))
 
     def _psi(self, theta: np.ndarray) -> np.ndarray:
+        """The log-partition function, whose derivative is the mean."""
         if self.cells == "gaussian":
             return theta**2 / 2
         return np.exp(np.minimum(theta, 50.0)) if self.cells == "poisson" else self.trials * np.logaddexp(0, theta)
 
     def _loglik(self, theta: np.ndarray, value: np.ndarray) -> np.ndarray:
+        """Log-likelihood of each value."""
         base_measure = {
             "gaussian": lambda: -0.5 * value**2 - 0.5 * np.log(2 * np.pi),
             "poisson": lambda: -gammaln(value + 1),
@@ -152,6 +188,7 @@ class LowRank(base.Plain, Numbers):
         return value * theta - self._psi(theta) + base_measure[self.cells]()
 
     def _loss(self, theta: np.ndarray, filled: np.ndarray) -> float:
+        """What `maximize` makes small: negative log-likelihood of the filled table and penalty."""
         return float((self._psi(theta) - filled * theta).sum() + self.penalty / 2 * (theta**2).sum())
 
     def _descend(self, params: Params, filled: np.ndarray) -> Params:

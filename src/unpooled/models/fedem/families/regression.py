@@ -17,6 +17,8 @@ from unpooled.tree import message
 
 @message("families.regression.Params")
 class Params(NamedTuple):
+    """Weights, coefficients (the intercept last) and noise variances of the components."""
+
     weights: Float[Array, "k", ">=0"]
     coefs: Float[Array, "k p"]  # the intercept last
     variances: Float[Array, "k", ">=0"]
@@ -24,6 +26,8 @@ class Params(NamedTuple):
 
 @message("families.regression.Stats")
 class Stats(NamedTuple):
+    """Expected rows and second moments of inputs and target by component."""
+
     n: Float[Array, "k"]  # r
     zz: Float[Array, "k t"]  # r z z', packed triangle, z = (x, 1)
     zy: Float[Array, "k p"]  # r z y
@@ -32,31 +36,48 @@ class Stats(NamedTuple):
 
 @message("families.regression.Numbers")
 class Numbers(NamedTuple):
+    """The settings of the family; they travel with every question."""
+
     n_components: int = 2
     floor: float = 1e-6  # of weights, of noise variances and of the inputs' second moments
 
 
 class RegressionMixture(base.Standardised, Numbers):
+    """Mixture of linear regressions; the last column of a row is its target.
+
+    Parameters
+    ----------
+    n_components : int, default=2
+        Number of components.
+    floor : float, default=1e-6
+        Least weight, noise variance and second moment of the inputs, in standardised columns.
+    """
+
     wants = "inputs and a target without gaps"
     supervised = True
 
     def check(self) -> None:
+        """Refuse numbers of the family that are out of range."""
         at_least("n_components", self.n_components, 1)
         within("floor", self.floor, 0, 0.1, "the least weight and noise variance")
 
     def bad_rows(self, x: np.ndarray) -> np.ndarray:
+        """(n,) True for rows that do not suit the family."""
         return ~np.isfinite(x).all(axis=1)
 
     def start(self, mean: np.ndarray, scale: np.ndarray, rng: np.random.Generator) -> Params:
+        """Random parameters in the frame, for columns of this mean and scale."""
         k = self.n_components
         return Params(np.full(k, 1 / k), rng.normal(size=(k, len(mean))), np.ones(k))
 
     def log_joint(self, params: Params, x: np.ndarray) -> np.ndarray:  # (n, d + 1) -> (n, k)
+        """Log of weight times density of each row under each component, (n, k)."""
         z, y = _design(x)
         away = y[:, None] - z @ params.coefs.T
         return -0.5 * (away**2 / params.variances + np.log(2 * np.pi * params.variances)) + np.log(params.weights)
 
     def statistics(self, params: Params, x: np.ndarray, w: np.ndarray) -> base.Sum:
+        """Sum over rows of the expected sufficient statistics, and the log-likelihood."""
         r, loglik = base.responsibilities(self.log_joint(params, x), w)
         z, y = _design(x)
         upper = np.triu_indices(z.shape[1])
@@ -64,6 +85,7 @@ class RegressionMixture(base.Standardised, Numbers):
         return base.Sum(Stats(r.sum(axis=0), zz, r.T @ (z * y[:, None]), r.T @ y**2), loglik)
 
     def maximize(self, stats: Stats, params: Params) -> Params:
+        """The parameters that mean statistics stand for."""
         stats, _ = self.project(stats)
         zz = _unpack(stats.zz)
         coefs = np.linalg.solve(zz, stats.zy[:, :, None])[:, :, 0]
@@ -71,6 +93,7 @@ class RegressionMixture(base.Standardised, Numbers):
         return Params(base.weights(stats.n, self.floor), coefs, np.maximum(variances, self.floor))
 
     def project(self, stats: Stats) -> tuple[Stats, bool]:
+        """The statistics within the feasible set, and whether they had left it."""
         n = np.maximum(stats.n, self.floor)
         values, vectors = np.linalg.eigh(_unpack(stats.zz))
         least = self.floor * n[:, None]
@@ -88,12 +111,14 @@ class RegressionMixture(base.Standardised, Numbers):
         return Stats(w, zz, w[:, None] * params.coefs, yy)
 
     def sample(self, params: Params, n: int, rng: np.random.Generator) -> np.ndarray:
+        """Draw `n` rows."""
         z = np.append(rng.normal(size=(n, params.coefs.shape[1] - 1)), np.ones((n, 1)), axis=1)
         of = base.labels(params.weights, n, rng)
         y = (z * params.coefs[of]).sum(axis=1) + rng.normal(size=n) * np.sqrt(params.variances[of])
         return np.append(z[:, :-1], y[:, None], axis=1)
 
     def unscale(self, params: Params, shift: np.ndarray, unit: np.ndarray) -> Params:
+        """The parameters of rows x as those of rows shift + unit x."""
         slopes = params.coefs[:, :-1] * unit[-1] / unit[:-1]
         intercepts = shift[-1] + unit[-1] * params.coefs[:, -1] - slopes @ shift[:-1]
         return Params(params.weights, np.append(slopes, intercepts[:, None], axis=1), params.variances * unit[-1] ** 2)
@@ -105,6 +130,7 @@ def _design(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _unpack(packed: np.ndarray) -> np.ndarray:  # (k, t) -> (k, p, p)
+    """Packed triangles (k, t) as symmetric matrices (k, p, p)."""
     p = int((np.sqrt(8 * packed.shape[1] + 1) - 1) / 2)
     full = np.zeros((len(packed), p, p))
     full[:, *np.triu_indices(p)] = packed
