@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.sparse import csr_matrix
@@ -35,14 +35,16 @@ class Group(NamedTuple):
     """Columns whose combination of levels is one entry."""
 
     entries: np.ndarray  # (s,): which of all single entries are those of its columns
-    has: np.ndarray  # (s, combinations): 1 where a combination has the entry, 0 elsewhere
+    has: (
+        np.ndarray | None
+    )  # (s, combinations): 1 where a combination has the entry, 0 elsewhere; None for a single column
 
 
 class Rows(NamedTuple):
     gaussian: np.ndarray  # (n, g), logarithms taken
     ones: (
-        csr_matrix | None
-    )  # (n, combinations of all groups): a 1 for each group; None without discrete columns and counts
+        Any  # csr_matrix (n, combinations of all groups): a 1 for each group; None without discrete columns and counts
+    )
     groups: list[Group]
     counts: list[Values]
     log_jacobian: np.ndarray  # (n,): the log density of positive columns minus that of their logarithms
@@ -111,7 +113,7 @@ def _grouped(codes: list[np.ndarray], parts: list[slice]) -> tuple[csr_matrix, l
         each = [np.where(codes[j] >= 0, codes[j], size - 1) for j, size in zip(members, sizes)]
         places.append(width + np.ravel_multi_index(each, sizes))
         entries = np.concatenate([np.arange(parts[j].start, parts[j].stop) for j in members])
-        groups.append(Group(entries, _members(sizes)))
+        groups.append(Group(entries, _members(sizes) if len(sizes) > 1 else None))
         width += int(np.prod(sizes))
     return _ones(np.stack(places, axis=1).astype(np.int32), width), groups
 
@@ -154,7 +156,14 @@ def _ones_of(size: int) -> np.ndarray:
 def looked_up(rows: Rows, table: np.ndarray) -> np.ndarray:
     """The sum over each row's levels and counts of the table's rows: table (entries, k) to (n, k)."""
     finite = np.maximum(table, LOWEST)  # minus infinity times 0 would be NaN
-    return rows.ones @ np.concatenate([group.has.T @ finite[group.entries] for group in rows.groups])
+    return rows.ones @ np.concatenate([_spread(group, finite[group.entries]) for group in rows.groups])
+
+
+def _spread(group: Group, own: np.ndarray) -> np.ndarray:
+    """What single entries (s, k) say of each combination, (combinations, k); a gap adds nothing."""
+    if group.has is None:
+        return np.concatenate([own, np.zeros((1, own.shape[1]))])
+    return group.has.T @ own
 
 
 def summed(rows: Rows, r: np.ndarray, size: int) -> np.ndarray:
@@ -162,7 +171,8 @@ def summed(rows: Rows, r: np.ndarray, size: int) -> np.ndarray:
     found, start = rows.ones.T @ r, 0
     out = np.empty((size, r.shape[1]))
     for group in rows.groups:
-        stop = start + group.has.shape[1]
-        out[group.entries] = group.has @ found[start:stop]
+        stop = start + (len(group.entries) + 1 if group.has is None else group.has.shape[1])
+        own = found[start:stop]
+        out[group.entries] = own[:-1] if group.has is None else group.has @ own
         start = stop
     return out

@@ -30,6 +30,8 @@ class Filling:
     means_: np.ndarray
     covariances_: np.ndarray
     central_: np.ndarray
+    shares_: np.ndarray
+    level_shares_: np.ndarray
     n_features_in_: int
 
     # ---- filling in ----

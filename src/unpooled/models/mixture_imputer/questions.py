@@ -150,9 +150,9 @@ def _errors(
         found = np.stack([imputation.mean(ensemble.cells(law, place, rows)) for law in laws], axis=1)
         true = embedding.embedded_column(truth, j)
         return ((true[:, :1] - found) / to_numpy(down.scale)[place])[:, None, :]
-    found = [ensemble.level_probabilities(law, j, embedding, rows) for law in laws]
+    mixtures = [ensemble.level_probabilities(law, j, embedding, rows) for law in laws]
     more = logistic.probabilities(down.logistic, shown[rows], j, embedding)
-    every = np.concatenate([np.stack(found, axis=1), more], axis=1)  # (cells, candidates, levels)
+    every = np.concatenate([np.stack(mixtures, axis=1), more], axis=1)  # (cells, candidates, levels)
     true = np.arange(embedding.levels[j]) == truth[:, None]
     return np.swapaxes(true[:, None] - every, 1, 2) / embedding.deviation(to_numpy(down.scale), j)
 
