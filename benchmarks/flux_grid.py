@@ -15,6 +15,7 @@ import sys
 import time
 import warnings
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from functools import cache
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ import numpy as np
 
 KINDS = ("P(X)", "P(Y)", "P(Y|X)", "P(X|Y)")
 FLUX_TRAINING = {"lr": 0.005, "momentum": 0.9, "batch_size": 64, "local_epochs": 2, "max_iter": 10}
-OWN_TRAINING = {"max_iter": 60}
+OWN_TRAINING = {"max_iter": 20}
 
 
 def lenet5(inputs: int, classes: int) -> Any:
@@ -46,18 +47,27 @@ def models(common: dict) -> dict[str, Any]:
         "FedConceptEM": lambda: up.FedConceptEM(**common),
         "FedAvg": lambda: baselines.FedAvg(**common),
         "FedGMM": lambda: up.FedGMM(**common | warm),
-        "alone": lambda: baselines.LocalOnly(**common),
+        "alone": lambda: baselines.LocalOnly(**common, personalize="none"),
     }
+
+
+@cache
+def images(path: str) -> dict[str, np.ndarray]:
+    """The images, read once by each process."""
+    import shifts
+
+    return shifts.read(path)
 
 
 def measure(job: dict) -> dict:
     """One method on one federation."""
     sys.path.insert(0, job["shifts"])
     import shifts
+    import torch
 
     from unpooled.data.federate import federate
 
-    data = shifts.read(job["images"])
+    data = images(job["images"])
     fed = shifts.shifted(data, job["kind"], job["level"], job["seed"], rows=job["rows"], test_rows=job["rows"])
     channels = 3 if fed.tinted else 1
 
@@ -71,17 +81,22 @@ def measure(job: dict) -> dict:
         "device": job["device"],
     }
     engine = {"stack_cells": 10**10, "stack_padding": 1.0} if str(job["device"]).startswith("cuda") else {}
+    torch.set_num_threads(1)
+    torch.set_float32_matmul_precision("high")
     start = time.perf_counter()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model = models(common)[job["method"]]().fit(federate(named(fed.train), threads=1, **engine))
         test = named(fed.test)
         found = {"known": [float((model.predict(x, client=n) == y).mean()) for n, (x, y) in test.items()]}
+        if job["method"] != "alone":
+            found["shared"] = [float((model.predict(x) == y).mean()) for x, y in test.values()]
         if hasattr(model, "adapt"):
             found["unseen"] = [float((model.adapt(x).predict(x) == y).mean()) for x, y in test.values()]
     return {key: job[key] for key in ("method", "kind", "level", "seed", "own")} | {
         "seconds": round(time.perf_counter() - start, 1),
         "parts": len(model.theta_),
+        "groups": 0 if getattr(model, "groups_", None) is None else len(model.group_theta_),
         **{key: round(float(np.mean(values)), 4) for key, values in found.items()},
     }
 

@@ -4,7 +4,7 @@
 other with the same batches in the same precision; a part of it is timed and the rest is as long. Central training has the batch
 size that is fastest. Needs a GPU.
 
-    python benchmarks/network_round.py [--learner resnet18_narrow] [--batch-size 32]
+    python benchmarks/network_round.py [--learner resnet18_narrow] [--batch-size 32] [--compiled]
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import torch
 from torch.nn import functional as F
 
 from unpooled.client import Client
-from unpooled.learners import Trainer
+from unpooled.learners import Trainer, batched
 from unpooled.learners.modules import Modules
 
 CENTRAL = (256, 512, 1024, 2048)
@@ -35,8 +35,10 @@ def main() -> None:
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--device", default="cuda")
+    parser.add_argument("--compiled", action="store_true", help="compile the layers of all models (torch.compile)")
     args = parser.parse_args()
     torch.set_float32_matmul_precision("medium")  # bfloat16, for all three
+    batched.COMPILED["cuda"] = args.compiled
     torch.backends.cudnn.benchmark = True
     trainer = Trainer(
         args.learner,

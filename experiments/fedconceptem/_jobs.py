@@ -103,11 +103,35 @@ def epochs(seeds: Iterable[int], rounds: int = 200, numbers: Iterable[int] = (5,
     ]
 
 
-def cifar10(seeds: Iterable[int], rounds: int) -> list[dict]:
-    """Table 2: residual networks on CIFAR-10, clients that were dealt all of it."""
-    methods = (OURS, "FedAvg", "IFCA", "FeSEM", "FedEM", "Local", ORACLE, "CFL", "FedSoft", "APFL")
-    more = {"data": "cifar10", "learner": "resnet18_narrow"}
-    return [job("cifar10", m, s, rounds=rounds, **more) for s in seeds for m in methods]
+CIFAR10 = (OURS, "FedEM", "IFCA", "FedAvg", ORACLE, "FeSEM", "FedSoft", "CFL (3)", "Local", "APFL", "CFL")
+
+
+def cifar10(
+    seeds: Iterable[int], rounds: int, learner: str = "cnn", methods: Iterable[str] = CIFAR10, lr: float = 0.1
+) -> list[dict]:
+    """Table 2: networks from scratch on CIFAR-10, 100 clients that were dealt all of it."""
+    options = {"lr": lr, "augment": "crop-flip", "clip_norm": 1.0}
+    more = {"data": "cifar10", "learner": learner, "options": options}
+    return [job("cifar10", m, s, rounds=rounds, **more, **_tuned_too(m)) for s in seeds for m in methods]
+
+
+def encoded(
+    seeds: Iterable[int], rounds: int, lr: float, methods: Iterable[str] = CIFAR10, code: bool = False
+) -> list[dict]:
+    """Table 1 on CIFAR-10: 300 clients that were dealt three copies of it, a pretrained network.
+
+    With `code` clients train as in the authors' code: batches of 128, a rate that stays and a momentum that lasts.
+    """
+    more = {"data": "encoded", "learner": "mlp"}
+    steps = CODE | {"batch_size": 128} if code else {}
+    options = {m: {"lr": lr} | steps | (SLOWLY if code and m == OURS else {}) for m in methods}
+    return [
+        job("encoded", m, s, rounds=rounds, **more, options=options[m], **_tuned_too(m)) for s in seeds for m in methods
+    ]
+
+
+def _tuned_too(method: str) -> dict:
+    return {"fine_tune": 1} if method == OURS else {}
 
 
 def variants(seeds: Iterable[int], rounds: int = 200) -> list[dict]:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from unpooled.data.federate import federate
-from unpooled.datasets import shared, shift
+from unpooled.datasets import encoder, shared, shift
 from unpooled.estimator import estimator_class
 from unpooled.report import concepts as diagnosis
 
@@ -19,7 +19,9 @@ SPLITS = {"lda": {"alpha": 1.0, "skew": "lda"}, "prior": {"alpha": 1.0, "skew": 
 SHARES = {1: (1.0,), 3: (0.5, 0.25, 0.25), 5: (0.2,) * 5}  # of clients, by concept: the paper's for three
 CORRUPTED = {1: (0.4,), 3: (0.4, 0.2, 0.2), 5: (0.2,) * 5}  # 20 of 50 %, 5 of 25 %, 5 of 25 %
 TRAINING = {"batch_size": 32, "lr": 0.1, "momentum": 0.9, "weight_decay": 5e-4, "schedule": "cosine"}
-CLIENTS = {"fashion": 300, "cifar10": 100}  # as in the paper's tables 1 and 2; all rows are dealt
+CLIENTS = {"fashion": 300, "cifar10": 100, "encoded": 300}  # as in the paper's tables 1 and 2; all rows are dealt
+COPIES = {"encoded": 3}  # of CIFAR-10, dealt to 300 clients as in the paper's table 1
+ENCODED = {"side": 128, "blocks": encoder.LATE}
 TRAINING |= {"personalize": "none"}  # as the paper scores its methods: without the clients' own choices
 SMALL_CLIENTS = 30  # of 47 digits
 ADAPT_ROWS = 1000  # labelled rows of an unseen client; the other 9,000 are its test
@@ -40,6 +42,8 @@ ORACLE = "FedAvg, told the concepts"  # one for the clients of each: no method o
 PRINTED = {"e_steps": 1, "full_steps": False, "label_memory": 0.0}
 METHODS = {
     "FedConceptEM": {"n_concepts": 3, "extra": 3},
+    "FedConceptEM, auto": {"n_concepts": "auto"},
+    "FedConceptEM, annealed": {"n_concepts": 3, "extra": 3, "anneal": 0.5},
     "FedConceptEM, 3 models from the start": {"n_concepts": 3},
     "FedConceptEM as printed": {"n_concepts": 3, **PRINTED},
     "FedConceptEM-Adam": {"n_concepts": 3, **PRINTED, "adam": True},
@@ -53,7 +57,7 @@ def job(part: str, method: str, seed: int, *, rounds: int = 200, split: str = "l
 
 def measure(wanted: dict, small: bool, device: str | None) -> dict:
     """The job with local and global accuracy and what else was found."""
-    made, unseen = clients(wanted, small)
+    made, unseen = dealt(wanted, small)
     if wanted["method"] == ORACLE:
         return wanted | oracle(wanted, small, device, made, unseen)
     model = estimator(wanted, small, device)
@@ -101,9 +105,22 @@ def federation(train: dict, device: str | None) -> Any:
     return federate(train, stack_cells=2**27 if device else 4_000_000, threads=2 if device else None)
 
 
+_DEALT: dict[tuple, tuple] = {}
+
+
+def dealt(wanted: dict, small: bool) -> tuple[shift.Shifted, list]:
+    """The clients of a job; those of the last job are kept, since methods are compared on the same clients."""
+    key = (small, wanted["seed"], wanted["split"], wanted.get("concepts", 3), wanted.get("data", "fashion"))
+    if key not in _DEALT:
+        _DEALT.clear()
+        _DEALT[key] = clients(wanted, small)
+    return _DEALT[key]
+
+
 def clients(wanted: dict, small: bool) -> tuple[shift.Shifted, list]:
     concepts, data = wanted.get("concepts", 3), wanted.get("data", "fashion")
     x, y, x_test, y_test = images(small, data)
+    x, y = (np.concatenate([a] * (1 if small else COPIES.get(data, 1))) for a in (x, y))
     made = shift.build(
         x,
         y,
@@ -114,14 +131,50 @@ def clients(wanted: dict, small: bool) -> tuple[shift.Shifted, list]:
         random_state=wanted["seed"],
         **SPLITS[wanted["split"]],
     )
-    return made, shift.unseen(x_test, y_test, made.maps)
+    unseen = shift.unseen(x_test, y_test, made.maps)
+    if small or data == "fashion":
+        return made, unseen
+    return encoded(made, unseen) if data == "encoded" else centred(made, unseen)
+
+
+def centred(made: shift.Shifted, unseen: list) -> tuple[shift.Shifted, list]:
+    """The same clients with pixels about 0 and of spread about 1: a fixed map, so that nobody asks anybody."""
+    train, test = ({name: (_centred(x), y) for name, (x, y) in part.items()} for part in (made.train, made.test))
+    x = _centred(unseen[0][0])
+    return made._replace(train=train, test=test), [(x, y) for _, y in unseen]
+
+
+def _centred(x: np.ndarray) -> np.ndarray:
+    return (x - 0.5) * 4
+
+
+def encoded(made: shift.Shifted, unseen: list) -> tuple[shift.Shifted, list]:
+    """The same clients with features of a frozen network in place of images, scaled by the moments of all training rows."""
+    x_test = features(unseen[0][0])
+    parts = [{name: (features(x), y) for name, (x, y) in part.items()} for part in (made.train, made.test)]
+    rows = np.concatenate([x for x, _ in parts[0].values()])
+    mean, spread = rows.mean(0), rows.std(0)
+    train, test = ({name: ((x - mean) / spread, y) for name, (x, y) in part.items()} for part in parts)
+    return made._replace(train=train, test=test), [((x_test - mean) / spread, y) for _, y in unseen]
+
+
+def features(x: np.ndarray) -> np.ndarray:
+    """(n, 512) of flat images (n, 3 x 32 x 32) between 0 and 1."""
+    pixels = np.moveaxis(x.reshape(-1, 3, 32, 32), 1, -1)
+    return encoder.encode((255 * pixels).round().astype(np.uint8), _device(), **ENCODED)
+
+
+def _device() -> str:
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 @functools.cache
 def images(small: bool, data: str = "fashion") -> tuple[np.ndarray, ...]:
     """Fashion-MNIST or CIFAR-10; small: scikit-learn's digits, of which a fifth is the unseen clients'."""
     if not small:
-        return tuple(shared.cifar10() if data == "cifar10" else shared.fashion_mnist())
+        return tuple(shared.fashion_mnist() if data == "fashion" else shared.cifar10())
     from sklearn.datasets import load_digits
     from sklearn.model_selection import train_test_split
 

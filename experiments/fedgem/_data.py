@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import tempfile
 from functools import cache
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from sklearn.decomposition import PCA
 
-from unpooled.datasets import shared
+from unpooled.datasets import encoder, shared
 
 PER_HOLDER = 5  # a client that holds the smallest class has about so many rows of it
 PER_CLIENT = 50
@@ -60,6 +62,8 @@ def table(name: str) -> tuple[np.ndarray, np.ndarray]:
         images = shared.mnist() if name == "mnist" else shared.fashion_mnist()
         x = images.x_train.reshape(len(images.x_train), -1) / 255.0
         return _components(x), images.y_train.astype(int)
+    if name.startswith("cifar10"):
+        return photographs(int(name.partition("-")[2] or 20))
     if name == "waveform":
         return waves()
     data = shared.clustering(name, y="sex" if name == "abalone" else "y")
@@ -67,6 +71,26 @@ def table(name: str) -> tuple[np.ndarray, np.ndarray]:
     if x.shape[1] > 2 and name not in ("optdigits", "pendigits", "satimage"):
         x = (x - x.mean(0)) / x.std(0)
     return (_components(x) if x.shape[1] > 20 else x), y
+
+
+@cache
+def encoded_photographs(rows: int = 20_000) -> tuple[np.ndarray, np.ndarray]:
+    """(features (rows, 512), classes) of the first photographs of CIFAR-10, kept in a temporary file."""
+    file = Path(tempfile.gettempdir()) / f"unpooled-cifar10-{rows}.npy"
+    images = shared.cifar10()
+    if not file.exists():
+        import torch
+
+        place = "cuda" if torch.cuda.is_available() else "cpu"
+        np.save(file, encoder.encode(images.x_train[:rows], place, side=128, blocks=encoder.LATE))
+    x = np.load(file)
+    return x, images.y_train[: len(x)].astype(int)
+
+
+def photographs(axes: int) -> tuple[np.ndarray, np.ndarray]:
+    """CIFAR-10 as principal components of standardised features of a frozen network."""
+    x, y = encoded_photographs()
+    return _components((x - x.mean(0)) / x.std(0), axes), y
 
 
 def waves(rows: int = 5000) -> tuple[np.ndarray, np.ndarray]:
@@ -79,8 +103,8 @@ def waves(rows: int = 5000) -> tuple[np.ndarray, np.ndarray]:
     return share * base[first] + (1 - share) * base[second] + rng.normal(size=(rows, 21)), y
 
 
-def _components(x: np.ndarray) -> np.ndarray:
-    return PCA(20, svd_solver="covariance_eigh").fit_transform(x)
+def _components(x: np.ndarray, axes: int = 20) -> np.ndarray:
+    return PCA(axes, svd_solver="covariance_eigh").fit_transform(x)
 
 
 def real(name: str, seed: int, clients: int | None = None) -> Problem:

@@ -5,7 +5,7 @@
 
 An experiment has `cells(small, seeds)`: pairs of a key and a function that measures it. The first line measures, in full size, the
 cells whose key matches; `unpooled reproduce` measures those that are missing and makes the table. The second line writes so-far.md,
-the means over the seeds that were run.
+the means over the seeds that were run, or what the experiment's `lines(book)` says of them.
 """
 
 from __future__ import annotations
@@ -42,6 +42,10 @@ class Book:
             with self.file.open("a") as out:
                 out.write(json.dumps({"cell": key, "found": found}) + "\n")
         return self.known[_name(key)]
+
+    def so_far(self) -> list[tuple[Key, dict[str, Any]]]:
+        """What has been measured, without measuring more."""
+        return [(json.loads(name), found) for name, found in self.known.items()]
 
     def all(self, cells: Iterable[tuple[Key, Measure]]) -> list[tuple[Key, dict[str, Any]]]:
         return [(key, self.get(key, measure)) for key, measure in cells]
@@ -82,7 +86,10 @@ def _means(found: list[dict]) -> dict[str, float]:
 
 def main(experiment: str, *wanted: str) -> None:
     if wanted == ("so-far",):
-        (RESULTS / experiment / "so-far.md").write_text(so_far(RESULTS / experiment) + "\n")
+        lines = getattr(import_module(experiment), "lines", None)
+        folder = RESULTS / experiment
+        text = markdown(lines(Book(folder, print))) if lines else so_far(folder)
+        (folder / "so-far.md").write_text(text + "\n")
         return
     matches = {name: values.split(",") for name, _, values in (text.partition("=") for text in wanted)}
     module = import_module(experiment)

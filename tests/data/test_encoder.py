@@ -45,3 +45,13 @@ def test_an_image_has_the_same_features_in_any_company(images):
 def test_a_block_that_is_not_there_is_refused(images):
     with pytest.raises(BadParameter, match="blocks=\\(16,\\) must be some of the 16 blocks, 0 to 15"):
         encoder.encode(images, blocks=(16,))
+
+
+def test_a_grey_image_in_colour_has_nearly_the_same_features(images):
+    colour = np.repeat(images[..., None], 3, axis=-1)
+    grey, late = encoder.encode(images, side=32), encoder.encode(colour, side=32, blocks=encoder.LATE)
+    assert late.shape == (3, 512)
+    in_colour = encoder.encode(colour, side=32)
+    assert np.corrcoef(grey.ravel(), in_colour.ravel())[0, 1] > 0.9  # scaled channel by channel, not by their mean
+    swapped = encoder.encode(colour * np.array([0, 1, 1], np.uint8), side=32)
+    assert abs(swapped - in_colour).max() > 0.1

@@ -46,11 +46,23 @@ def pixels(inputs, classes):
     )
 
 
+def means(inputs, classes):
+    """Mean pooling after a ReLU, as LeNet-5 has it."""
+    return nn.Sequential(
+        nn.Unflatten(1, (1, 8, 8)),
+        nn.Sequential(nn.Conv2d(1, 3, 3), nn.ReLU(), nn.AvgPool2d(2)),
+        nn.Flatten(1),
+        nn.Linear(27, classes),
+    )
+
+
 def dense(inputs, classes):
     return nn.Sequential(nn.Linear(inputs, 6), nn.ReLU(), nn.Linear(6, classes))
 
 
-@pytest.mark.parametrize(("make", "inputs"), [(nets.cnn, 256), (nets.cnn, 3 * 16 * 16), (pixels, 162), (dense, 12)])
+@pytest.mark.parametrize(
+    ("make", "inputs"), [(nets.cnn, 256), (nets.cnn, 3 * 16 * 16), (pixels, 162), (means, 64), (dense, 12)]
+)
 @pytest.mark.parametrize("models", [1, 3])
 def test_networks_score_and_learn_as_one_by_one(make, inputs, models, monkeypatch):
     net = Modules(make, inputs, 4)

@@ -6,7 +6,7 @@ from sklearn.linear_model import LogisticRegression
 
 import unpooled as up
 from unpooled.baselines import FedAvg, FedProx
-from unpooled.learners import exact
+from unpooled.learners import exact, left_out
 
 
 def rows(n=240, d=5, classes=3, seed=0, shift=0.0):
@@ -70,7 +70,7 @@ def test_without_each_row_is_the_refitted_model():
     model = FedAvg(personalize="none", random_state=0).fit(split(x, y))
     log_p = np.log(model.predict_proba(x))
     inverse, centre = model.optimum_
-    left = exact.without_each(x, y, np.ones(len(y)), log_p, inverse[0], centre)
+    left = left_out.without_each(x, y, np.ones(len(y)), log_p, inverse[0], centre)
     for i in (3, 40, 77):
         others = np.arange(len(y)) != i
         again = FedAvg(personalize="none", random_state=0).fit(split(x[others], y[others]))

@@ -7,7 +7,7 @@ from sklearn.metrics import log_loss
 
 import unpooled as up
 from unpooled.baselines import IFCA, FedAvg, LocalOnly
-from unpooled.learners import corrections, personal
+from unpooled.learners import calibration, corrections, personal
 
 
 def site(rng, n, flip=False, d=4):
@@ -65,7 +65,7 @@ def test_probabilities_are_probabilities(fitted):
     np.testing.assert_allclose(proba.sum(1), 1.0, atol=1e-12)
 
 
-def test_nothing_more_leaves_a_client():
+def test_only_losses_for_the_calibration_leave_a_client():
     rng = np.random.default_rng(0)
     data = {f"c{i}": site(rng, 60) for i in range(3)}
     exchanges = []
@@ -73,8 +73,15 @@ def test_nothing_more_leaves_a_client():
         fed = up.federate(data)
         FedAvg(personalize=how, random_state=0).fit(fed)
         exchanges.append([(e.question, e.kind, e.bytes_up) for e in fed.journal.exchanges])
-    assert [e for e in exchanges[1] if e[1] != "tell"] == exchanges[0]
-    assert [e[2] for e in exchanges[1] if e[1] == "tell"] == [0]
+    more = exchanges[1][len(exchanges[0]) :]
+    assert exchanges[1][: len(exchanges[0])] == exchanges[0]
+    assert [(question, kind) for question, kind, _ in more] == [
+        ("learners.calibration_losses", "sum"),
+        ("learners.personalise", "tell"),
+    ]
+    numbers = 1 + calibration.TEMPERATURES.size * calibration.FLOORS.size
+    assert more[0][2] == 3 * 8 * numbers
+    assert more[1][2] == 0
 
 
 def test_the_choice_is_off_when_it_is_not_wanted():

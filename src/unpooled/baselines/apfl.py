@@ -17,7 +17,7 @@ from unpooled.estimator import Info
 from unpooled.federation import Federation
 from unpooled.learners import Rows, Trainer
 from unpooled.learners.mixing import average
-from unpooled.learners.sgd import batches, minibatches
+from unpooled.learners.sgd import batches, clipped, minibatches
 from unpooled.tree import message
 
 
@@ -54,13 +54,13 @@ def descend(learner: Trainer, client: Client, rows: Rows, p: Personal, adaptive:
     loss.
     """
     order = minibatches(client, learner.epochs, learner.batch_size)
-    for real, x, y, w, one in batches(order, rows.x, rows.y, rows.w, certain(rows)):
+    for real, x, y, w, one in batches(order, rows.x, rows.y, rows.w, certain(rows), moves=learner.moves(client, order)):
         active = like(real.any(-1), w)[..., None, None]  # clients without rows in this batch do not move
         w = w * real
         s = one * (w / w.sum(-1, keepdims=True).clip(min=1e-12))[..., None]
         mixed = p.alpha * p.own[0] + (1 - p.alpha) * p.shared[0]
-        g_mixed = learner.net.gradient(mixed, x, y, s)
-        g_shared = learner.net.gradient(p.shared[0], x, y, s)
+        g_mixed = clipped(learner.net.gradient(mixed, x, y, s), learner.clip)
+        g_shared = clipped(learner.net.gradient(p.shared[0], x, y, s), learner.clip)
         slope = ((p.own[0] - p.shared[0]) * g_mixed).sum(-1)[..., None]
         shared = _moved(learner, p.shared, g_shared, active)
         own = _moved(learner, p.own, p.alpha * g_mixed, active)

@@ -111,7 +111,8 @@ class FedAvg(LearnerEstimator):
         LogisticRegression.
     personalize : {"auto", "none"}, default="auto"
         "auto": after the run each client chooses between the shared model, corrections of it and models of its own,
-        by its own held-out rows. Nothing more leaves the client; `predict(X, client=...)` uses its choice.
+        by its own held-out rows. One sum of held-out log-losses leaves it, to calibrate the shared model;
+        `predict(X, client=...)` uses its choice.
 
     Attributes
     ----------

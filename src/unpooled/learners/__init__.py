@@ -1,8 +1,9 @@
 """The learner engine: k classifiers per client, trained over many clients at once with weighted rows.
 
-Sent by this package itself, beside what single linear learners (`exact`), clients' choices (`personal`, a TELL) and newcomers
-(`newcomers`, one SUM) need: `learners.label_counts` (SUM, rows per class) or, over a network without `classes=`,
-`learners.table_summary` (GATHER, label names), once at the start of a run. Everything else is sent by the algorithms.
+Sent by this package itself, beside what single linear learners (`exact`), clients' choices (`own_nets` and `personal`, a TELL
+each, and a SUM of losses) and newcomers (`newcomers`, `input_groups` and `group_models`, SUMs) need: `learners.label_counts`
+(SUM, rows per class) or, over a network without `classes=`, `learners.table_summary` (GATHER, label names), once at the start of
+a run. Everything else is sent by the algorithms.
 
 An algorithm that trains learners is a question and a server step. For a mixture of k models (see `baselines/fedem.py`):
 
@@ -37,13 +38,25 @@ torch: one model after the other on a CPU, and all at once on a GPU, plain convo
 (`banded`), others by `torch.func.vmap`. With `train(..., idle=IDLE)` models with next to no share of a client's rows are
 not trained there. Minibatches are drawn by each client's own generator, so results do not depend on stacking.
 
-Read in this order: `trainer` (how learners are trained), `estimator` (the base class), `labels` and `rows` (what clients
-train on), `mixing` (responsibilities and averages), `sgd` and `newton` (the two optimizers), `search` (the learning rate), `exact`
-(linear learners at the optimum), `personal` and `corrections` (what each client keeps), `newcomers` (clients without labels),
-`registry` (learners by name), `dense`, `modules`, `nets` and `banded` (the learners).
+Read in this order: `trainer` (how learners are trained), `estimator` (the base class, built on `choices`, `adapting` and
+`predictions`), `labels` and `rows` (what clients train on), `mixing` (responsibilities and averages), `sgd` and `newton` (the two
+optimizers), `search` (the learning rate), `exact`, `penalties` and `left_out` (linear learners at the optimum), `personal`,
+`candidates`, `corrections`, `calibration` and `own_nets` (what each client keeps), `newcomers`, `input_groups` and `group_models`
+(clients without labels), `registry` (learners by name), `dense`, `modules`, `nets`, `banded` and `batched` (the learners).
 """
 
-from unpooled.learners import exact, newcomers, personal, search  # they register questions and messages
+from unpooled.learners import (  # they register questions and messages
+    calibration,
+    exact,
+    group_models,
+    input_groups,
+    left_out,
+    newcomers,
+    own_nets,
+    penalties,
+    personal,
+    search,
+)
 from unpooled.learners.labels import find_classes
 from unpooled.learners.registry import register
 from unpooled.learners.rows import Rows
@@ -54,11 +67,17 @@ __all__ = [
     "Rows",
     "Trainer",
     "as_option",
+    "calibration",
     "check_device",
     "exact",
     "find_classes",
+    "group_models",
+    "input_groups",
     "learning_rate",
+    "left_out",
     "newcomers",
+    "own_nets",
+    "penalties",
     "personal",
     "register",
     "search",

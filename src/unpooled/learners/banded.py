@@ -52,6 +52,8 @@ def _supported(layer: nn.Module) -> bool:
         return layer.groups == 1 and layer.dilation == (1, 1) and layer.padding == (0, 0) and layer.bias is not None
     if isinstance(layer, nn.MaxPool2d):
         return layer.padding == 0 and layer.dilation == 1 and not layer.ceil_mode
+    if isinstance(layer, nn.AvgPool2d):
+        return layer.padding == 0 and not layer.ceil_mode
     if isinstance(layer, nn.Unflatten | nn.Flatten):
         return 1 in (getattr(layer, "dim", 0), getattr(layer, "start_dim", 0))
     return isinstance(layer, nn.ReLU) or (isinstance(layer, nn.Linear) and layer.bias is not None)
@@ -103,8 +105,8 @@ def scores(layers: list[Any], weights: Sequence[Tensor], x: Tensor) -> Tensor:
             h = h.permute(0, 1, 4, 5, 2, 3).flatten(3)
         elif isinstance(layer, nn.ReLU):
             h = h.relu()
-        elif isinstance(layer, nn.MaxPool2d):
-            h = _max_pool(layer, h)
+        elif isinstance(layer, nn.MaxPool2d | nn.AvgPool2d):
+            h = _pooled(layer, h)
         else:
             shared = h.shape[0] * h.shape[-2] < models.numel()
             h = _weighted(layer, h, next(left), next(left), shared)
@@ -124,7 +126,7 @@ def _weighted(layer: Any, h: Tensor, weight: Tensor, bias: Tensor, shared: bool)
     return h.unflatten(-1, (models, -1))
 
 
-def _max_pool(layer: nn.MaxPool2d, h: Tensor) -> Tensor:
+def _pooled(layer: nn.Module, h: Tensor) -> Tensor:
     """Over height and width of (lead, b, height, width, m, channels)."""
     lead, last = h.shape[:2], h.shape[-2:]
     images = h.flatten(0, 1).flatten(-2).movedim(-1, 1)  # channels stay last in memory

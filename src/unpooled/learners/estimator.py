@@ -1,40 +1,36 @@
-"""The base class of classifiers that train learners: parameters and their checks, classes, cohorts, predictions.
+"""The base class of classifiers that train learners: parameters and their checks, classes, cohorts, rates.
 
-A subclass has `init`, `step` and `finish` as any estimator. At the start of a run one exchange finds the classes (see
-`labels`): a SUM of rows per class, or a GATHER of label names over a network without `classes=`.
+What follows a run is in `choices`, predictions are in `predictions`, new clients in `adapting`. A subclass has `init`, `step`
+and `finish` as any estimator. At the start of a run one exchange finds the classes (see `labels`): a SUM of rows per class, or
+a GATHER of label names over a network without `classes=`.
 """
 
 from __future__ import annotations
 
-import copy
 import inspect
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from sklearn.base import ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils.validation import check_is_fitted
 
-from unpooled.arrays import Array, to_numpy
 from unpooled.data.tabled import DESIGN
-from unpooled.errors import BadParameter, suggest
-from unpooled.estimator import Estimator, Moment, rows_of
+from unpooled.errors import BadParameter
+from unpooled.estimator import Moment
 from unpooled.federation import Federation
-from unpooled.learners import exact, newcomers, newton, personal, registry, search
+from unpooled.learners import augment, exact, registry, search
+from unpooled.learners.choices import LearnerChoices
 from unpooled.learners.labels import find_classes
-from unpooled.learners.mixing import normalised
-from unpooled.learners.personal import Shared, personalise
 from unpooled.learners.trainer import SCHEDULES, Trainer, as_option, check_device, learning_rate
-from unpooled.parameters import above, one_of
+from unpooled.parameters import above, not_below_zero, one_of
 
 AUTO_BATCH, GIVEN_BATCH = 32, 128  # rows per minibatch with lr="auto" and with a given rate
 AUTO_EPOCHS = 2  # local epochs per round with lr="auto"
 AUTO_TOL = 1e-3
 
 
-class LearnerEstimator(ClassifierMixin, Estimator):
+class LearnerEstimator(LearnerChoices):
     """Base class of classifiers made of one or several learners.
 
     Parameters
@@ -78,8 +74,13 @@ class LearnerEstimator(ClassifierMixin, Estimator):
     C : float, default=1.0
         Inverse strength of the ridge penalty of linear learners with lr="auto", as in scikit-learn's LogisticRegression.
     personalize : {"auto", "none"}, default="auto"
-        "auto": after the run each client chooses between the shared model, its own versions of it and local models, by its own
-        held-out rows; nothing more leaves it. `predict(X, client=...)` then uses what the client keeps.
+        "auto": after the run one SUM of held-out log-losses calibrates the shared model, then each client chooses between it, its
+        own versions of it and local models, by its own held-out rows; nothing of that leaves it. `predict(X, client=...)` then uses
+        what the client keeps.
+    augment : {"none", "crop-flip"}, default="none"
+        "crop-flip": clients train on images moved by up to four pixels and mirrored at random, drawn anew for every minibatch.
+    clip_norm : float, default=0.0
+        Largest norm of the gradient of a learner in a step of SGD; 0 is no bound.
 
     Attributes
     ----------
@@ -101,6 +102,8 @@ class LearnerEstimator(ClassifierMixin, Estimator):
         For each client of this process that made a choice: its held-out log-loss per row alone, minus that of what it keeps.
     comparison_ : dict of str to dict
         The same in full: "alone", "shared" and "kept" held-out log-losses per row, and the number of rows that chose.
+    calibration_ : tuple (temperature, floor)
+        How probabilities are calibrated, see `learners.calibration`; (1, 0) leaves them as they are.
     coef_, intercept_ : ndarray
         Of a single linear learner, as scikit-learn's LogisticRegression has them.
     converged_ : bool
@@ -130,6 +133,8 @@ class LearnerEstimator(ClassifierMixin, Estimator):
         device: str | None = None,
         C: float = 1.0,
         personalize: str = "auto",
+        augment: str = "none",
+        clip_norm: float = 0.0,
     ):
         self.learner = learner
         self.hidden = hidden
@@ -149,11 +154,8 @@ class LearnerEstimator(ClassifierMixin, Estimator):
         self.device = device
         self.C = C
         self.personalize = personalize
-
-    @property
-    def takes_missing(self) -> bool:
-        """Whether rows may have missing values."""
-        return False
+        self.augment = augment
+        self.clip_norm = clip_norm
 
     def __init_subclass__(cls, **options: Any) -> None:
         """Complete the signature of a subclass by the parameters it passes on, for scikit-learn, help() and repr()."""
@@ -179,9 +181,12 @@ class LearnerEstimator(ClassifierMixin, Estimator):
             raise BadParameter(f"lr={self.lr!r} must be above 0 and momentum={self.momentum!r} between 0 and 1")
         above("C", self.C, 0)
         one_of("personalize", self.personalize, ("auto", "none"))
+        one_of("augment", self.augment, augment.KINDS)
+        not_below_zero("clip_norm", self.clip_norm)
 
     def trainer(self, fed: Federation) -> Trainer:
         """How the learners of this run are made and trained; one exchange finds the classes."""
+        self.__dict__.pop("optimum_", None)  # of an earlier run
         known = None if self.classes is None else np.asarray(self.classes).tolist()
         labels, inputs = find_classes(fed, known, self.takes_missing)
         auto = self.lr == "auto"
@@ -199,7 +204,11 @@ class LearnerEstimator(ClassifierMixin, Estimator):
             keep_momentum=self.keep_momentum,
             device=self.device,
             hold_out=self.learner != "linear" and (auto or self.personalize == "auto"),
+            augment=self.augment,
+            clip=self.clip_norm,
         )
+        if self.augment != "none":
+            augment.image_shape(inputs)  # refuses rows that are no images
         _ = trainer.net  # refuses a learner that does not fit the data
         return trainer
 
@@ -242,7 +251,8 @@ class LearnerEstimator(ClassifierMixin, Estimator):
         after = super()._next(fed, before._replace(state=before.state.inner))
         row = after.history[-1]
         tol = AUTO_TOL if isinstance(self.tol, str) else self.tol
-        found = search.advance(before.state, after.state, row.get("loglik"), tol)
+        judged = row.get("held_out_loglik", row.get("loglik"))  # of labels alone, where `loglik` is of inputs too
+        found = search.advance(before.state, after.state, judged, tol)
         row["lr"] = before.state.rate
         return after._replace(state=found, done=after.done or found.stopped)
 
@@ -263,235 +273,6 @@ class LearnerEstimator(ClassifierMixin, Estimator):
             text = f"{type(self).__name__} still improved after max_iter={self.max_iter} rounds: raise max_iter, or tol"
             warnings.warn(text, ConvergenceWarning, stacklevel=5)
 
-    def describe(self, fed: Federation, trainer: dict | Trainer, theta: Array, *private: str) -> None:
-        """Set classes_, theta_, trainer_ and clients_; `private` are the names of client state that clients_ holds."""
-        self.trainer_ = as_option(trainer) if isinstance(trainer, Trainer) else trainer
-        self.theta_ = to_numpy(theta)
-        self.classes_, self.n_features_in_ = np.asarray(self.trainer_["labels"]), self.trainer_["inputs"]
-        states = {c.name: c.state for c in fed.here()}
-        kept = {name: _picked(states.get(name, {}), private) for name in fed.names}
-        personal = set(private) - {"norm"}  # if clients have state of their own, only those of this process are listed
-        self.clients_ = {name: own for name, own in kept.items() if own or not personal}
-        self.own_: dict[str, np.ndarray] = {}
-        self.n_effective_ = 0.5 * self.theta_.size * (1 - 1 / len(self.classes_))
-        if len(self.theta_) == 1 and self.learner == "linear":
-            self.coef_, self.intercept_ = exact.coefficients(self.theta_[0], len(self.classes_))
-
-    def personalise(self, fed: Federation, shared_weights: Array | None = None, **own: Any) -> None:
-        """Let each client choose what it keeps: one TELL. Call it after `describe`.
-
-        `shared_weights` (k,) are those of the learners over all clients. `own` names the keys of the client's state that make a version of
-        its own, see `personal.own_version`.
-        """
-        if self.personalize == "auto":
-            k = len(self.theta_)
-            shares = np.full(k, 1 / k) if shared_weights is None else to_numpy(shared_weights)
-            epochs = self._epochs_alone if self.trainer_["hold_out"] else 0
-            ask = personalise.using(trainer=self.trainer_, own=own, epochs=epochs)
-            fed.tell(ask, Shared(self.theta_, shares, self._optimism(fed), *self._second_derivatives()))
-        self._describe_choices(fed)
-
-    @property
-    def _epochs_alone(self) -> int:
-        """Epochs of a network that a client trains alone: those of the run, within bounds."""
-        return int(np.clip(self.trainer_["epochs"] * len(self.history_), 10, 60))
-
-    def describe_parts(self, fed: Federation, weights: str, ids: Sequence[int] | None = None) -> None:
-        """One SUM: how the inputs of each part look, for clients without labels. `weights` is the key of the clients' own."""
-        places = list(range(len(self.theta_))) if ids is None else [int(i) for i in ids]
-        total = fed.sum(newcomers.part_moments.using(weights=weights, ids=places), None)
-        self.parts_ = tuple(map(to_numpy, newcomers.parts_of(total)))
-
-    def adapt_to_inputs(self, X: Any, weights: str) -> Any:
-        """The model of a new client without labels: the part that its inputs look like, or the shared model.
-
-        `part_probabilities_` and `confidence_` of the result say how sure that is.
-        """
-        p = newcomers.probabilities(newcomers.Parts(*self.parts_), self._rows(X).astype(np.float64))
-        sure = bool(p.max() >= newcomers.SURE)
-        new = self.with_own({weights: np.eye(len(p))[p.argmax()]} if sure else {})
-        new.part_probabilities_, new.confidence_ = p, float(p.max())
-        return new
-
-    def watch(self, X: Any, client: str | None = None) -> dict[str, Any]:
-        """Whether new rows of a client have left what it was assigned to; needs a model of several parts.
-
-        Parameters
-        ----------
-        X : array-like of shape (n, d)
-            New rows, without labels.
-        client : str or None, default=None
-            Whose; None is this personal model.
-
-        Returns
-        -------
-        dict
-            "moved": whether they have left it; "distance" of their means from the part's, in standard deviations; "part" that the
-            client has, and "nearest" to the rows.
-        """
-        own = self.private(client)
-        if not hasattr(self, "parts_"):
-            raise BadParameter(
-                f"{type(self).__name__} has one model for all clients: there is no part that rows could leave"
-            )
-        parts = newcomers.Parts(*self.parts_)
-        apart = newcomers.distance(parts, self._rows(X).astype(np.float64))
-        part = int(np.argmax(self.part_weights(own)))
-        nearest = int(apart.argmin())
-        moved = bool(
-            apart[part] > newcomers.FAR and (nearest != part or len(apart) == 1 or apart.min() > newcomers.FAR)
-        )
-        return {"moved": moved, "distance": float(apart[part]), "part": part, "nearest": nearest}
-
-    def part_weights(self, own: Mapping[str, np.ndarray]) -> np.ndarray:
-        """A client's weights of the parts."""
-        return self.with_own(dict(own)).models(None)[1]
-
-    def _second_derivatives(self) -> tuple[np.ndarray, np.ndarray]:
-        """(inverse at the optimum, centre of the columns) of a linear learner that was fitted exactly, else empty."""
-        return getattr(self, "optimum_", (np.zeros((0, 0, 0)), np.zeros(0)))
-
-    def polish(
-        self, fed: Federation, theta: Array, trainer: dict | Trainer, weights: str, ids: Sequence[int]
-    ) -> np.ndarray:
-        """Linear learners with lr="auto" at the optimum of their rows, with the clients' weights as they are; others as they were."""
-        trainer = as_option(trainer) if isinstance(trainer, Trainer) else trainer
-        small = newton.fits(trainer["inputs"], len(trainer["labels"]))
-        if self.lr != "auto" or self.learner != "linear" or not small:
-            return to_numpy(theta)
-        theta, *optimum = exact.polish(fed, to_numpy(theta), trainer, weights, [int(i) for i in ids], self.C)
-        self.optimum_ = tuple(optimum)
-        return theta
-
-    def _optimism(self, fed: Federation) -> np.ndarray:
-        """Parameters per training row: by how much the log-likelihood of such a row exceeds that of a new one (Akaike).
-
-        0 where rows were held out, and over a network, where the server need not know the number of rows.
-        """
-        if self.trainer_["hold_out"] or hasattr(self, "optimum_"):
-            return np.asarray(0.0)
-        rows = sum(float(to_numpy(c.w).sum()) for c in fed.here())
-        return np.asarray(self.n_effective_ / rows if rows else 0.0)
-
-    def _describe_choices(self, fed: Federation) -> None:
-        """Set gain_ and comparison_, and add what clients of this process keep to clients_."""
-        for c in fed.here():
-            kept = _picked(c.state, personal.KEYS)
-            if kept and c.name in self.clients_:
-                self.clients_[c.name] |= kept
-        self.comparison_ = {name: _compared(own) for name, own in self.clients_.items() if "kept_losses" in own}
-        self.gain_ = {name: row["alone"] - row["kept"] for name, row in self.comparison_.items()}
-
-    def report_figures(self) -> dict[str, str]:
-        """The figures of a run's report, by title: what each client of this process has with and without the federation."""
-        if not getattr(self, "comparison_", None):
-            return {}
-        return {
-            "Held-out log-loss of each client, alone and with the federation": personal.gain_table(self.comparison_)
-        }
-
-    # ---- with new rows, in this process ----
-
-    def predict(self, X: Any, client: str | None = None) -> np.ndarray:
-        """The most probable class of each row.
-
-        Parameters
-        ----------
-        X : array-like of shape (n, d)
-        client : str or None, default=None
-            Whose personal model predicts; None takes the shared one.
-
-        Returns
-        -------
-        labels : ndarray of shape (n,)
-        """
-        best = self.predict_proba(X, client).argmax(-1)
-        return self.classes_[best]
-
-    def predict_proba(self, X: Any, client: str | None = None) -> np.ndarray:
-        """Class probabilities: the learners' probabilities averaged by the client's weights.
-
-        Parameters
-        ----------
-        X : array-like of shape (n, d)
-        client : str or None, default=None
-            Whose personal model predicts; None takes the shared one.
-
-        Returns
-        -------
-        proba : ndarray of shape (n, classes)
-            Within [0, 1]; rows sum to 1.
-        """
-        x = self._rows(X)
-        own = self.private(client)
-        if "kept_mix" in own:
-            return normalised(personal.predict(Trainer(**self.trainer_), own, self._columns(x), self._bases(x, own)))
-        return normalised(np.exp(self._log_base(x, own)))
-
-    def _bases(self, x: np.ndarray, own: dict) -> np.ndarray:  # (b, n, classes)
-        """Log-probabilities of the shared model and, if the client has one, of its own version of it."""
-        shared = self._log_base(x, {key: own[key] for key in ("norm",) if key in own})
-        return np.stack([shared, self._log_base(x, own)] if self._has_version(own) else [shared])
-
-    def _has_version(self, own: dict) -> bool:
-        """Whether a client's state makes a version of the model of its own."""
-        return bool(set(own) - {"norm"} - set(personal.KEYS))
-
-    def _log_base(self, x: np.ndarray, own: dict) -> np.ndarray:  # (n, classes)
-        """Log-probabilities of the model with the local state `own`, before any choice of the client."""
-        theta, weights = self.with_own(own).models(None)
-        return personal.average_log_proba(self.log_proba(x, theta), weights)
-
-    def _columns(self, x: np.ndarray) -> np.ndarray:
-        """Rows as learners take them."""
-        return x
-
-    def models(self, client: str | None) -> tuple[np.ndarray, np.ndarray]:
-        """(theta (k, p), weights (k,)) used for a client, or for all if None; here the shared ones with equal weights."""
-        theta = Trainer(**self.trainer_).merge(self.theta_, self.private(client).get("norm"))
-        return theta, np.full(len(theta), 1 / len(theta))
-
-    def log_proba(self, x: np.ndarray, theta: np.ndarray) -> np.ndarray:
-        """log P_k(class | x) as (k, classes, n), computed on the trainer's device."""
-        trainer = Trainer(**self.trainer_)
-        if trainer.net.needs_torch or trainer.device:
-            import torch
-
-            dtype = torch.float32 if trainer.net.needs_torch else None
-            tensor = torch.as_tensor(x, dtype=dtype, device=trainer.device or "cpu")
-            return to_numpy(trainer.log_proba(theta, tensor)).astype(np.float64)
-        return trainer.log_proba(theta, x).astype(np.float64)
-
-    # ---- personal models ----
-
-    def private(self, client: str | None) -> dict[str, np.ndarray]:
-        """The local state of a client of this process; with None, that of this personal model (empty for the shared one)."""
-        check_is_fitted(self)
-        if client is None:
-            return self.own_
-        if client not in self.clients_:
-            raise BadParameter(
-                f"this process has no local state for client {client!r}: {suggest(client, self.clients_)}"
-            )
-        return self.clients_[client]
-
-    @property
-    def personal_(self) -> Mapping[str, Any]:
-        """The personal model of each client of this process: the shared parts with the client's local state."""
-        check_is_fitted(self)
-        return {name: self.with_own(own) for name, own in self.clients_.items()}
-
-    def with_own(self, own: dict[str, np.ndarray]) -> Any:
-        """A copy of this model with the local state `own`."""
-        personal = copy.copy(self)
-        personal.own_ = own
-        return personal
-
-    def _rows(self, X: Any) -> np.ndarray:
-        check_is_fitted(self)
-        finite = "allow-nan" if self.takes_missing else True
-        return rows_of(self, X, ensure_all_finite=finite, dtype=[np.float64, np.float32])
-
 
 def _whole_signature(cls: type) -> inspect.Signature:
     """The constructor's signature with the base class's parameters in place of **parameters."""
@@ -500,12 +281,3 @@ def _whole_signature(cls: type) -> inspect.Signature:
     passed = inspect.signature(above).parameters.values()
     names = {p.name for p in given}
     return inspect.Signature([*given, *(p.replace(kind=p.KEYWORD_ONLY) for p in passed if p.name not in names)])
-
-
-def _compared(own: Mapping[str, np.ndarray]) -> dict[str, float]:
-    alone, shared, kept = map(float, own["kept_losses"])
-    return {"alone": alone, "shared": shared, "kept": kept, "rows": float(own["kept_rows"])}
-
-
-def _picked(state: Mapping[str, Any], keys: Sequence[str]) -> dict[str, np.ndarray]:
-    return {key: to_numpy(state[key]) for key in keys if key in state}

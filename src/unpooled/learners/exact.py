@@ -19,6 +19,7 @@ from unpooled.client import SUM, Client, client
 from unpooled.estimator import Info
 from unpooled.federation import Federation
 from unpooled.learners import newton
+from unpooled.learners.penalties import Penalty, as_theta, penalty, with_one
 from unpooled.learners.trainer import Trainer
 from unpooled.maths.gaussian import pack_triangle, unpack_triangle
 from unpooled.tree import message
@@ -133,7 +134,7 @@ def column_sums(down: None, client: Client) -> ColumnSums:
 def curvature(down: Linear, client: Client, *, trainer: dict) -> Curvature:
     """Log-likelihood of a linear learner, its gradient and its second derivatives."""
     rows, log_p, loglik = _likelihood(down, client, trainer)
-    one = _with_one(rows.x - down.centre)  # (..., n, d + 1)
+    one = with_one(rows.x - down.centre)  # (..., n, d + 1)
     p = np.exp(log_p[..., 0, 1:, :])  # (..., c - 1, n)
     return Curvature(
         rows.w.sum(-1), loglik, gradient_of(rows.y, rows.w, p, one), pack_triangle(second_of(rows.w, p, one))
@@ -144,7 +145,7 @@ def curvature(down: Linear, client: Client, *, trainer: dict) -> Curvature:
 def slope(down: Linear, client: Client, *, trainer: dict) -> Slope:
     """Log-likelihood of a linear learner and its gradient."""
     rows, log_p, loglik = _likelihood(down, client, trainer)
-    one, p = _with_one(rows.x - down.centre), np.exp(log_p[..., 0, 1:, :])
+    one, p = with_one(rows.x - down.centre), np.exp(log_p[..., 0, 1:, :])
     return Slope(rows.w.sum(-1), loglik, gradient_of(rows.y, rows.w, p, one))
 
 
@@ -156,7 +157,7 @@ def part_curvature(down: Learners, client: Client, *, trainer: dict, weights: st
     for k in range(len(ids)):
         rows, log_p, _ = _likelihood(Linear(down.theta[k : k + 1], down.centre), client, trainer)
         w = rows.w * share[..., k : k + 1]
-        one, p = _with_one(rows.x - down.centre), np.exp(log_p[..., 0, 1:, :])
+        one, p = with_one(rows.x - down.centre), np.exp(log_p[..., 0, 1:, :])
         chosen = np.take_along_axis(log_p[..., 0, :, :], rows.y[..., None, :], -2)[..., 0, :]
         second = pack_triangle(second_of(w, p, one))
         parts.append((w.sum(-1), (w * chosen).sum(-1), gradient_of(rows.y, w, p, one), second))
@@ -174,7 +175,7 @@ def shares_of(state: dict, weights: str, ids: list, lead: tuple[int, ...]) -> np
 def second_moments(centre: ColumnSums, client: Client, *, whole: bool) -> SecondMoments:
     """Second moments of the columns about their mean; without `whole` their diagonal."""
     x, w = (to_numpy(a).astype(np.float64, copy=False) for a in (client.x, client.w))
-    one = _with_one(x - centre.x)
+    one = with_one(x - centre.x)
     if not whole:
         return SecondMoments((w[..., None, :] @ one**2)[..., 0, :])
     return SecondMoments(pack_triangle(np.swapaxes(one * w[..., None], -1, -2) @ one))
@@ -212,10 +213,6 @@ def second_of(w: np.ndarray, p: np.ndarray, one: np.ndarray) -> np.ndarray:  # (
     return second
 
 
-def _with_one(x: np.ndarray) -> np.ndarray:
-    return np.concatenate([x, np.ones_like(x[..., :1])], -1)
-
-
 # ---- the server ----
 
 
@@ -241,7 +238,8 @@ def advance(fed: Federation, path: Path, C: float) -> tuple[Path, Info]:
     info = {"loglik": float(total.loglik / total.n)}
     path = path._replace(round=path.round + 1)
     if not _accepted(path, objective):
-        return path._replace(at=0.5 * (path.at + path.base), halvings=path.halvings + 1), info
+        at = path.base + _shorter(path, objective) * (path.at - path.base)
+        return path._replace(at=at, halvings=path.halvings + 1), info
     if path.scale.size:
         path = _remember(path, gradient)
         step = _quasi_newton(path, gradient, pen)
@@ -261,6 +259,13 @@ def _accepted(path: Path, objective: float) -> bool:
         return bool(np.isfinite(objective))
     gain = SUFFICIENT * float((path.at - path.base) @ path.gradient) if path.scale.size else 0.0
     return bool(objective <= path.objective - gain + 1e-11 * abs(path.objective))
+
+
+def _shorter(path: Path, objective: float) -> float:
+    """The fraction of a step that was too long at which a parabola through what is known has its minimum; between 0.1 and 0.5."""
+    slope = float((path.at - path.base) @ path.gradient)
+    rise = objective - path.objective + slope
+    return float(np.clip(0.5 * slope / rise, 0.1, 0.5)) if np.isfinite(rise) and rise > 0 else 0.1
 
 
 def solve(matrix: np.ndarray, right: np.ndarray) -> np.ndarray:
@@ -301,6 +306,19 @@ def polish(fed: Federation, theta: np.ndarray, trainer: dict, weights: str, ids:
         if max(sizes) < NEAR:
             break
     return np.concatenate([as_theta(a, centre) for a in at]), np.stack(inverses), centre
+
+
+def second_derivatives(
+    fed: Federation, theta: np.ndarray, trainer: dict, weights: str, ids: list, C: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """(inverses of the second derivatives of learners as they are (k, q, q), centre (d,)); two SUMs."""
+    sums = fed.sum(column_sums, None)
+    centre = to_numpy(sums.x) / float(sums.n)
+    ask = part_curvature.using(trainer=trainer, weights=weights, ids=ids)
+    total = fed.sum(ask, Learners(to_numpy(theta).astype(np.float64), centre))
+    pen = penalty(len(trainer["labels"]), trainer["inputs"], C)
+    at = np.zeros(total.gradient.shape[1])
+    return np.stack([_polished(at, g, s, pen)[1] for g, s in zip(total.gradient, total.curvature)]), centre
 
 
 def _polished(at: np.ndarray, gradient: Array, curved: Array, pen: Penalty) -> tuple[np.ndarray, np.ndarray]:
@@ -355,65 +373,3 @@ def _preconditioned(path: Path, q: np.ndarray, pen: Penalty) -> np.ndarray:
     else:
         across = by_class / (0.5 * path.scale + ridge)
     return (across + across.sum(0)).ravel()  # the inverse of I - 11'/c is I + 11'
-
-
-# ---- leaving rows out ----
-
-
-def without_each(
-    x: np.ndarray, y: np.ndarray, w: np.ndarray, log_p: np.ndarray, inverse: np.ndarray, centre: np.ndarray
-) -> np.ndarray:  # (n, c)
-    """Log-probabilities of each row under the optimum of all other rows: one Newton step from that of all.
-
-    x (n, d), y codes (n,), w (n,), log_p (n, c) at the optimum, inverse (q, q) of the second derivatives there.
-    """
-    one, c = _with_one(x.astype(np.float64) - centre), log_p.shape[1]
-    wide, free = one.shape[1], c - 1
-    blocks = inverse.reshape(free, wide, free, wide)
-    leverage = np.einsum("ni,aibj,nj->nab", one, blocks, one, optimize=True) * w[:, None, None]
-    p = np.exp(log_p[:, 1:])
-    second = p[:, :, None] * (np.eye(free) - p[:, None, :])
-    error = (y[:, None] == np.arange(1, c)) - p
-    solved = np.linalg.solve(np.eye(free) - second @ leverage + 1e-9 * np.eye(free), error[..., None])
-    step = (leverage @ solved)[..., 0]
-    scores = log_p - log_p[:, :1]
-    scores[:, 1:] -= step
-    scores -= scores.max(1, keepdims=True)
-    return scores - np.log(np.exp(scores).sum(1, keepdims=True))
-
-
-# ---- the penalty and the learner's parameters ----
-
-
-class Penalty(NamedTuple):
-    """|coefficients|^2 / C, as scikit-learn has it: of the one score of two classes, of all scores of more."""
-
-    columns: np.ndarray  # (d + 1,) 1 / C, and 0 for the intercept
-    classes: np.ndarray  # (c - 1, c - 1) what fixing the first class's scores at 0 makes of the sum over classes
-
-    @property
-    def matrix(self) -> np.ndarray:
-        return np.kron(self.classes, np.diag(self.columns))
-
-    def times(self, free: np.ndarray) -> np.ndarray:
-        return (self.classes @ free.reshape(len(self.classes), -1) * self.columns).ravel()
-
-
-def penalty(classes: int, inputs: int, C: float) -> Penalty:
-    columns = np.append(np.full(inputs, 1.0 / C), 0.0)
-    across = np.eye(1) if classes == 2 else np.eye(classes - 1) - 1.0 / classes
-    return Penalty(columns, across)
-
-
-def as_theta(free: np.ndarray, centre: np.ndarray) -> np.ndarray:
-    """(1, p) parameters of the learner from free ones about a centre."""
-    scores = free.reshape(-1, len(centre) + 1).copy()
-    scores[:, -1] -= scores[:, :-1] @ centre
-    return np.concatenate([np.zeros((1, len(centre) + 1)), scores]).reshape(1, -1)
-
-
-def coefficients(theta: np.ndarray, classes: int) -> tuple[np.ndarray, np.ndarray]:
-    """(coef, intercept) in scikit-learn's form: one row for two classes; for more one each, of sum 0."""
-    scores = theta.reshape(classes, -1)
-    scores = scores[1:] - scores[:1] if classes == 2 else scores - scores.mean(0)
-    return scores[:, :-1], scores[:, -1]

@@ -122,8 +122,10 @@ class Modules:
 
     def _in_blocks(self, work: Callable[..., Tensor], theta: Tensor, x: Tensor, *rest: Tensor) -> Tensor:
         """`work` on a few clients at a time, which bounds the memory of activations."""
-        most = self.rows_at_once if self._backend(x) == "batched" else ROWS_AT_ONCE.get(x.device.type, 2048)
-        few = max(1, most // (theta.shape[1] * x.shape[1]))
+        rows = theta.shape[1] * x.shape[1]  # of a client
+        if self._backend(x) == "batched":
+            return batched.in_blocks(work, self.rows_at_once // rows, theta, x, *rest)
+        few = max(1, ROWS_AT_ONCE.get(x.device.type, 2048) // rows)
         return torch.cat([work(*part) for part in zip(*(a.split(few) for a in (theta, x, *rest)))])
 
     # ---- all models at once, residual networks ----

@@ -6,22 +6,10 @@ are built for 32x32 images.
 
 from __future__ import annotations
 
-from math import isqrt
-
 from torch import Tensor, nn
 
 from unpooled.errors import BadParameter
-
-
-def image_shape(inputs: int) -> tuple[int, int, int]:
-    """(channels, side, side) of a flat row."""
-    for channels in (1, 3):
-        side = isqrt(inputs // channels)
-        if channels * side * side == inputs:
-            return channels, side, side
-    raise BadParameter(
-        f"rows of {inputs} numbers are not square images of one or three channels: choose another learner"
-    )
+from unpooled.learners.augment import image_shape
 
 
 def cnn(inputs: int, classes: int) -> nn.Module:

@@ -1,5 +1,7 @@
 """What each client keeps of a fitted classifier, chosen at the client by its own held-out rows. One TELL: nothing comes back.
 
+Before it, one SUM of held-out log-losses calibrates the shared model (see `calibration`).
+
 Candidates are the shared model, the client's own mixture of shared models, linear corrections of both (from the intercepts alone to
 nearly a model of its own), logistic regressions of the client alone and, for networks, fine-tuned and local networks. Each is scored on
 rows that it was not fitted to. The client keeps their average, weighted by these scores and a prior: with few rows that is mostly the
@@ -9,37 +11,32 @@ rows scored.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping
 from html import escape
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from unpooled.arrays import Array, Float, namespace, to_numpy
-from unpooled.client import TELL, Client, client
-from unpooled.learners import corrections, exact
+from unpooled.arrays import Array, Float, to_numpy
+from unpooled.client import SUM, TELL, Client, client
+from unpooled.learners import calibration, corrections, exact, left_out
+from unpooled.learners.calibration import Calibration, CalibrationLosses, calibrated
+from unpooled.learners.candidates import Candidates, Features, candidates, features_of, prior_weights
 from unpooled.learners.corrections import Problem, log_softmax
 from unpooled.learners.labels import codes
+from unpooled.learners.own_nets import GROUP_MODEL, NO_NETS, net_log_proba, own_version
+from unpooled.learners.own_nets import STATE as NETS
 from unpooled.learners.rows import Rows
 from unpooled.learners.trainer import Trainer
 from unpooled.maths.folds import fold_of
 from unpooled.tree import message
 
-CORRECTIONS = (300.0, 100.0, 30.0, 10.0, 3.0)  # penalties of corrections of a model, per standardised feature
-ALONE = (100.0, 30.0, 10.0, 3.0, 1.0, 0.3)  # penalties of logistic regressions of the client alone
-FREE_INTERCEPT = 1e-2  # penalty of their intercepts
-OWN_INTERCEPT = 1.0  # penalty of the intercepts of a correction
-HELD = 1e7  # penalty that holds a coefficient at 0
-PRIOR = {"plain": 0.5, "corrected": 0.3, "tuned": 0.1, "alone": 0.1}  # prior weights of the kinds of candidates
-TUNED_SHARES = (0.1, 0.3)  # of the run's epochs, after which a fine-tuned network is a candidate
-ALONE_SHARES = (0.5, 1.0)  # the same for a network that the client trains from a random start
 MIN_ROWS = 10  # with fewer the client keeps the shared model
 MANY_ROWS = 3000  # rows x classes, above which there are two folds instead of five
 PSEUDO_ROWS, STACKING_STEPS = 1.0, 60
+UNEXPECTED = 0.1  # rows that constants are given on top: they bound what a row costs that no model expects
 NEGLIGIBLE = 0.01  # weight of a candidate, relative to the best one, below which it is dropped
 MIN_LOG = -30.0  # lower bound of log-probabilities
-MAX_FEATURES = 128  # principal axes that take the place of more columns than that
 STATE = ("mix", "which", "maps", "centre", "scale", "axes", "nets", "losses", "rows")
 KEYS = tuple(f"kept_{name}" for name in STATE)  # what a client keeps, in its state
 
@@ -53,23 +50,44 @@ class Shared(NamedTuple):
     optimism: Float[Array, ""]  # by how much their loss on a training row is smaller than on a new one
     inverse: Float[Array, "learners q r"]  # of the second derivatives at the optimum of linear learners, or none
     centre: Float[Array, "d"]  # of the columns, for `inverse`
+    calibration: Float[Array, "two"]  # temperature and floor, see `calibration`
 
 
-@client("learners.personalise", TELL, batched=False)
-def personalise(down: Shared, client: Client, *, trainer: dict, own: dict, epochs: int) -> None:
-    """Choose among the shared model, the client's own versions of it and local models, by held-out rows; keep the result.
-
-    `epochs` are those of a network that the client trains alone; 0 trains none.
-    """
+@client("learners.calibration_losses", SUM, batched=False)
+def calibration_losses(down: Shared, client: Client, *, trainer: dict, own: dict) -> CalibrationLosses:
+    """Held-out log-losses of the client's version of the shared model, or of that itself, over a grid of calibrations."""
     learner = Trainer(**trainer)
     rows = learner._replace(hold_out=False).rows(client)
     log_bases = base_log_proba(learner, down, client.state, rows, own)
-    nets = own_nets(learner, client, _first(down, client.state, own), epochs) if epochs else NO_NETS
-    keep(learner, client, log_bases, float(down.optimism), to_numpy(rows.x), nets)
+    client.memo["log_bases"] = log_bases
+    held = learner.held(client) if learner.hold_out else to_numpy(client.w)
+    return calibration.losses(log_bases[-1], to_numpy(rows.y), held.astype(np.float64))
+
+
+@client("learners.personalise", TELL, batched=False)
+def personalise(down: Shared, client: Client, *, trainer: dict, own: dict) -> None:
+    """Choose among the shared model, the client's own versions of it and local models, by held-out rows; keep the result."""
+    learner = Trainer(**trainer)
+    rows = learner._replace(hold_out=False).rows(client)
+    log_bases = client.memo.pop("log_bases", None)
+    if log_bases is None:
+        log_bases = base_log_proba(learner, down, client.state, rows, own)
+    log_bases = calibrated(log_bases, Calibration(*map(float, down.calibration)))
+    nets = to_numpy(client.state.pop(NETS, NO_NETS))
+    optimism = np.full(len(log_bases), float(down.optimism))
+    if own.get("theta") in client.state and not learner.hold_out and len(log_bases) > 1:
+        optimism[1] += own_optimism(learner, to_numpy(client.state[own["theta"]]), to_numpy(client.w))
+    keep(learner, client, log_bases, optimism, to_numpy(rows.x), nets)
+
+
+def own_optimism(learner: Trainer, theta: np.ndarray, w: np.ndarray) -> float:
+    """Parameters per row of learners that the client trained itself on all its rows (Akaike), see `optimism`."""
+    free = theta.size * (1 - 1 / len(learner.labels))
+    return 0.5 * free / max(float(w.sum()), 1.0)
 
 
 def base_log_proba(learner: Trainer, down: Shared, state: dict, rows: Rows, own: dict) -> np.ndarray:  # (b, n, c)
-    """Log-probabilities of the shared model and, if it has one, of the client's own version of it.
+    """Log-probabilities of the shared model and, if there are such, of the client's own version and of its group's network.
 
     Linear learners at their optimum are taken as they were without each row.
     """
@@ -80,6 +98,8 @@ def base_log_proba(learner: Trainer, down: Shared, state: dict, rows: Rows, own:
     if own.get("weights") in state or own.get("theta") in state:
         theta, weights = own_version(down, state, own)
         bases.append(mixed(learner, learner.merge(theta, state.get("norm")), weights, x))
+    if GROUP_MODEL in state:
+        bases.append(mixed(learner, state[GROUP_MODEL], np.ones(1), x))
     return np.stack(bases)
 
 
@@ -91,7 +111,8 @@ def _left_out(learner: Trainer, down: Shared, state: dict, rows: Rows, own: dict
     share = share if own.get("weights") in state else np.ones(len(log_p))
     centre = to_numpy(down.centre)
     without = [
-        exact.without_each(x, y, w * s, one.T, i, centre).T for s, one, i in zip(share, log_p, to_numpy(down.inverse))
+        left_out.without_each(x, y, w * s, one.T, i, centre).T
+        for s, one, i in zip(share, log_p, to_numpy(down.inverse))
     ]
     bases = [average_log_proba(np.stack(without), to_numpy(down.weights))]
     if own.get("theta") in state:
@@ -99,30 +120,6 @@ def _left_out(learner: Trainer, down: Shared, state: dict, rows: Rows, own: dict
     elif own.get("weights") in state:
         bases.append(average_log_proba(np.stack(without), share))
     return np.stack(bases)
-
-
-def own_version(down: Shared, state: dict, own: dict) -> tuple[np.ndarray, np.ndarray]:
-    """(theta, weights) of the client's own version: its weights of the shared learners, or learners of its own.
-
-    `own` names their keys in the client's state: "weights" (with "ids", the positions of the learners), "theta" and "alpha".
-    """
-    theta, weights = to_numpy(down.theta), to_numpy(down.weights)
-    if own.get("weights") in state:
-        weights = to_numpy(state[own["weights"]])[..., own.get("ids") or slice(None)]
-    if own.get("theta") in state:
-        theta = to_numpy(state[own["theta"]])
-        weights = weights if len(theta) == len(weights) else np.full(len(theta), 1 / len(theta))
-    if own.get("alpha") in state:
-        alpha = to_numpy(state[own["alpha"]])
-        theta = alpha * theta + (1 - alpha) * to_numpy(down.theta)
-    return theta, weights
-
-
-def _first(down: Shared, state: dict, own: dict) -> np.ndarray:
-    """(1, p) the network that fine-tuning begins with: the one of the largest weight at the client."""
-    theta, weights = own_version(down, state, own)
-    best = int(np.argmax(weights))
-    return theta[best : best + 1]
 
 
 def mixed(learner: Trainer, theta: Array, weights: Array, x: Array) -> np.ndarray:  # (n, c)
@@ -139,69 +136,7 @@ def average_log_proba(log_p: np.ndarray, weights: np.ndarray) -> np.ndarray:  # 
     return np.log(average.clip(min=1e-300))
 
 
-# ---- candidates ----
-
-
-class Candidates(NamedTuple):
-    """How each candidate is made of the rows' features."""
-
-    kind: list[str]  # "plain", "tuned", "corrected" or "alone"
-    which: np.ndarray  # (j,) offset: a base, or the last one, zeros
-    ridge: np.ndarray  # (j, r + 1) penalties; those of plain candidates are not used
-
-    @property
-    def corrected(self) -> np.ndarray:
-        """(j,) whether a candidate is a correction that has to be fitted."""
-        return np.asarray((self.ridge < HELD).any(1))
-
-
-def candidates(bases: int, features: int, nets: int, alone: bool) -> Candidates:
-    """The bases and the client's networks as they are, corrections of the bases, logistic regressions of the client alone.
-
-    Of the networks the first ones are fine-tuned, the last len(ALONE_SHARES) trained alone.
-    """
-    tuned = max(nets - len(ALONE_SHARES), 0)
-    held = np.full(features + 1, HELD)
-    listed = [("plain", base, held) for base in range(bases)]
-    listed += [("tuned" if i < tuned else "alone", bases + i, held) for i in range(nets)]
-    for base in range(bases):
-        for slopes in (HELD, *CORRECTIONS):
-            listed.append(("corrected", base, np.append(np.full(features, slopes), OWN_INTERCEPT)))
-    for slopes in ALONE if alone else ():
-        listed.append(("alone", bases + nets, np.append(np.full(features, slopes), FREE_INTERCEPT)))
-    kinds, which, ridge = zip(*listed)
-    return Candidates(list(kinds), np.array(which), np.array(ridge))
-
-
-class Features(NamedTuple):
-    """Standardised features of rows, their principal axes where there are many."""
-
-    centre: np.ndarray  # (r,)
-    scale: np.ndarray  # (r,)
-    axes: np.ndarray  # (r, a), or (r, 0) for none
-
-    def of(self, raw: np.ndarray) -> np.ndarray:  # (n, a + 1)
-        z = (raw - self.centre) / self.scale
-        z = z @ self.axes if self.axes.shape[1] else z
-        return np.concatenate([z, np.ones((len(z), 1))], 1)
-
-
-def features_of(raw: np.ndarray, w: np.ndarray) -> Features:
-    """How the client's rows (n, r) are standardised."""
-    share = w / w.sum()
-    centre = share @ raw
-    spread = np.sqrt(np.maximum(share @ (raw - centre) ** 2, 0.0))
-    scale = np.where(spread > 1e-8 * (1 + np.abs(centre)), spread, 1.0)
-    axes = np.zeros((raw.shape[1], 0))
-    if raw.shape[1] > MAX_FEATURES:
-        axes = np.linalg.svd((raw - centre) / scale, full_matrices=False)[2][:MAX_FEATURES].T
-    return Features(centre, scale, axes)
-
-
 # ---- the choice ----
-
-
-NO_NETS = np.zeros((0, 0))
 
 
 def keep(
@@ -246,8 +181,8 @@ def chosen(
     losses = held_out_losses(plan, z, y, w, offsets, folds) if enough else np.zeros((len(y), len(plan.kind)))
     extra = np.append(np.broadcast_to(optimism, bases), np.zeros(len(offsets) - bases))[plan.which]
     prior = prior_weights(plan.kind)
-    mix = averaged(prior, losses + extra, w)
-    kept = np.flatnonzero(mix > NEGLIGIBLE * mix.max())
+    mix = hedged(averaged(prior, losses + extra, w), np.array(plan.kind), w)
+    kept = np.flatnonzero((mix > NEGLIGIBLE * mix.max()) | (np.array(plan.kind) == "constant"))
     maps = final_maps(plan, z, y, w, offsets, kept)
     reported = reported_losses(plan, losses + extra, prior, w, folds)
     kept_of = {"mix": mix[kept] / mix[kept].sum(), "which": plan.which[kept], "maps": maps, "losses": reported}
@@ -279,12 +214,6 @@ def held_out_losses(
     return losses
 
 
-def prior_weights(kinds: Sequence[str]) -> np.ndarray:
-    """Prior weights of candidates: equal within a kind."""
-    each = np.array([PRIOR[kind] / list(kinds).count(kind) for kind in kinds])
-    return each / each.sum()
-
-
 def averaged(prior: np.ndarray, losses: np.ndarray, w: np.ndarray) -> np.ndarray:
     """Weights of candidates from their held-out losses (n, j): half of them prior x likelihood, half stacked.
 
@@ -293,6 +222,12 @@ def averaged(prior: np.ndarray, losses: np.ndarray, w: np.ndarray) -> np.ndarray
     log_weights = np.log(prior) - w @ losses
     likely = np.exp(log_weights - log_weights.max())
     return 0.5 * likely / likely.sum() + 0.5 * stacked(prior, losses, w)
+
+
+def hedged(mix: np.ndarray, kinds: np.ndarray, w: np.ndarray) -> np.ndarray:
+    """Weights of candidates with UNEXPECTED rows more for the constants among them."""
+    constant = (kinds == "constant") / max((kinds == "constant").sum(), 1)
+    return mix if not constant.any() else (w.sum() * mix + UNEXPECTED * constant) / (w.sum() + UNEXPECTED)
 
 
 def stacked(prior: np.ndarray, losses: np.ndarray, w: np.ndarray) -> np.ndarray:
@@ -327,44 +262,17 @@ def reported_losses(
     alone, shared = kinds == "alone", (kinds == "plain") & (plan.which == 0)
     out = np.zeros(3)
     for i, which in enumerate((alone, shared, np.ones(len(prior), bool))):
-        out[i] = _cross_fitted(losses[:, which], prior[which], w, folds) if which.any() else np.nan
+        out[i] = _cross_fitted(losses[:, which], prior[which], kinds[which], w, folds) if which.any() else np.nan
     return out
 
 
-def _cross_fitted(losses: np.ndarray, prior: np.ndarray, w: np.ndarray, folds: np.ndarray) -> float:
+def _cross_fitted(losses: np.ndarray, prior: np.ndarray, kinds: np.ndarray, w: np.ndarray, folds: np.ndarray) -> float:
     total = 0.0
     for part in np.unique(folds):
         out = folds == part
-        mix = averaged(prior, losses[~out], w[~out])
+        mix = hedged(averaged(prior, losses[~out], w[~out]), kinds, w[~out])
         total -= w[out] @ np.log((np.exp(-losses[out]) @ mix).clip(min=1e-300))
     return total / w.sum()
-
-
-# ---- networks of the client's own ----
-
-
-def own_nets(learner: Trainer, client: Client, first: np.ndarray, epochs: int) -> np.ndarray:  # (t, p)
-    """The shared network fine-tuned, and one from a random start, trained on the client's rows but those held out."""
-    rows = learner.rows(client)
-    seen = replace(client, w=rows.w, state={})
-    start = learner.start(client.rng, 1)
-    out = []
-    for theta, shares in ((first, TUNED_SHARES), (start, ALONE_SHARES)):
-        done = 0
-        for until in (max(1, round(share * epochs)) for share in shares):
-            more = learner._replace(epochs=max(until - done, 1), keep_momentum=False)
-            theta = more.train(theta, seen, rows, namespace(rows.w).ones_like(rows.w)[..., None])
-            out.append(to_numpy(theta)[0])
-            done = until
-    return np.stack(out)
-
-
-def net_log_proba(learner: Trainer, nets: np.ndarray, x: Any) -> np.ndarray:  # (t, n, c)
-    """Log-probabilities of each network."""
-    if not len(nets):
-        return np.zeros((0, len(x), len(learner.labels)))
-    log_p = to_numpy(learner.log_proba(nets, learner.placed(x))).astype(np.float64)
-    return np.swapaxes(log_p, -1, -2)
 
 
 # ---- the report ----

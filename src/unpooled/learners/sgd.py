@@ -13,6 +13,7 @@ import numpy as np
 
 from unpooled.arrays import Array, is_torch, like, namespace, to_numpy
 from unpooled.client import Client
+from unpooled.learners import augment
 from unpooled.learners.mixing import mass
 from unpooled.tree import message
 
@@ -25,6 +26,7 @@ class Step(NamedTuple):
     momentum: float = 0.0
     weight_decay: float = 0.0
     prox: float = 0.0  # FedProx's mu: a pull towards the parameters before the first step
+    clip: float = 0.0  # largest norm of the gradient of a model; 0 is no bound
 
 
 @message("learners.Order")
@@ -56,8 +58,11 @@ def _shuffled(w: np.ndarray, rng: np.random.Generator, epochs: int, batch_size: 
     return np.concatenate(shuffled).astype(np.int64)
 
 
-def batches(order: Order, *arrays: Array) -> Iterator[tuple[Array, ...]]:
-    """For each step: which rows are real (..., b), and the chosen rows (..., b, *rest) of every array (..., n, *rest)."""
+def batches(order: Order, *arrays: Array, moves: np.ndarray | None = None) -> Iterator[tuple[Array, ...]]:
+    """For each step: which rows are real (..., b), and the chosen rows (..., b, *rest) of every array (..., n, *rest).
+
+    With `moves` (..., steps, b, 3) the first array holds images, which are moved and mirrored by them (see `augment`).
+    """
     lead, n = order.rows.shape[:-2], arrays[0].shape[len(order.rows.shape[:-2])]
     count = int(np.prod(lead, dtype=int))
     offset = (np.arange(count) * n).reshape(*lead, 1, 1)
@@ -65,8 +70,10 @@ def batches(order: Order, *arrays: Array) -> Iterator[tuple[Array, ...]]:
     real = np.ascontiguousarray(np.moveaxis(order.real, -2, 0))
     tables = [a.reshape(count * n, *a.shape[len(lead) + 1 :]) for a in arrays]
     index, real = (_beside(a, arrays[0]) for a in (index, real))
-    for chosen, mask in zip(index, real):
-        yield mask, *(_take(t, chosen).reshape(*mask.shape, *t.shape[1:]) for t in tables)
+    by_step = None if moves is None else _beside(np.moveaxis(moves, -3, 0), arrays[0])
+    for step, (chosen, mask) in enumerate(zip(index, real)):
+        first, *rest = (_take(t, chosen).reshape(*mask.shape, *t.shape[1:]) for t in tables)
+        yield mask, first if by_step is None else augment.moved(first, by_step[step]), *rest
 
 
 def _beside(a: np.ndarray, reference: Array) -> Array:
@@ -87,22 +94,23 @@ def train(
     step: Step,
     velocity: Array = None,
     scale: Array = None,
+    moves: np.ndarray | None = None,
 ) -> tuple[Array, Array]:
     """(theta, velocity) after the epochs, each (..., k, p).
 
     A step goes down the gradient of sum_i w_i r_ik CE_k(x_i, y_i) / sum_i w_i over its batch. `rows` has x (..., n,
     d), y and w (..., n); `r` (..., n, k) are the responsibilities, theta may be (k, p); `scale` (k, d + 1, d + 1)
-    preconditions linear learners.
+    preconditions linear learners; `moves` (..., steps, b, 3) augment images.
     """
     xp, live = namespace(rows.x), learner.trained
     theta = spread_over(theta, rows)
     initial = theta + 0 if step.prox else theta
     velocity = xp.zeros_like(theta) if velocity is None else _spread(velocity, theta.shape, rows.x)
     every_client = order.real.any(-1).all()
-    for real, x, y, w, r_b in batches(order, rows.x, rows.y, rows.w, r):
+    for real, x, y, w, r_b in batches(order, rows.x, rows.y, rows.w, r, moves=moves):
         w = w * real
         s = r_b * (w / w.sum(-1, keepdims=True).clip(min=1e-12))[..., None]
-        g = learner.gradient(theta, x, y, s)[..., :live]
+        g = clipped(learner.gradient(theta, x, y, s)[..., :live], step.clip)
         t, v = theta[..., :live], velocity[..., :live]
         if step.weight_decay:
             g = g + step.weight_decay * t
@@ -119,17 +127,34 @@ def train(
     return theta, velocity
 
 
+def clipped(g: Array, most: float) -> Array:
+    """Gradients (..., k, p), each scaled to a norm of at most `most`; 0 leaves them as they are."""
+    if not most:
+        return g
+    norm = (g * g).sum(-1)[..., None] ** 0.5
+    return g * (most / norm.clip(min=most))
+
+
 def train_active(
-    learner: Any, theta: Array, rows: Any, r: Array, order: Order, step: Step, velocity: Array, idle: float
+    learner: Any,
+    theta: Array,
+    rows: Any,
+    r: Array,
+    order: Order,
+    step: Step,
+    velocity: Array,
+    idle: float,
+    moves: np.ndarray | None = None,
 ) -> tuple[Array, Array]:
     """`train` for the models with more than a share `idle` of a client's rows; the others are returned unchanged."""
     if rows.w.ndim == 1:
         one, order = type(rows)(*(a[None] for a in rows)), Order(*(a[None] for a in order))
-        theta, velocity = train_active(learner, theta, one, r[None], order, step, velocity, idle)
+        moves = None if moves is None else moves[None]
+        theta, velocity = train_active(learner, theta, one, r[None], order, step, velocity, idle, moves)
         return theta[0], velocity[0]
     active = to_numpy(mass(r, rows.w) > idle * rows.w.sum(-1)[..., None])  # (..., k)
     if active.all():
-        return train(learner, theta, rows, r, order, step, velocity)
+        return train(learner, theta, rows, r, order, step, velocity, moves=moves)
     theta = spread_over(theta, rows)
     velocity = namespace(theta).zeros_like(theta) if velocity is None else _spread(velocity, theta.shape, rows.x)
     if active.any():
@@ -137,7 +162,14 @@ def train_active(
         pair_rows, pair_order = type(rows)(*_at(clients, *rows)), Order(*_at(clients, *order))
         pair_r, pair_theta, pair_velocity = _at([*clients, model], namespace(r).swapaxes(r, -1, -2), theta, velocity)
         trained = train(
-            learner, pair_theta[:, None], pair_rows, pair_r[..., None], pair_order, step, pair_velocity[:, None]
+            learner,
+            pair_theta[:, None],
+            pair_rows,
+            pair_r[..., None],
+            pair_order,
+            step,
+            pair_velocity[:, None],
+            moves=None if moves is None else _at(clients, moves)[0],
         )
         index = tuple(_beside(a, theta) for a in (*clients, model))
         theta[index], velocity[index] = (a[:, 0] for a in trained)

@@ -22,10 +22,10 @@ import numpy as np
 from unpooled.arrays import Array, is_torch, like, namespace, to_numpy
 from unpooled.client import Client
 from unpooled.errors import BadParameter
-from unpooled.learners import registry
+from unpooled.learners import augment, registry
 from unpooled.learners.dense import Logistic
 from unpooled.learners.rows import Rows, held_out, rows
-from unpooled.learners.sgd import Step, minibatches, train, train_active
+from unpooled.learners.sgd import Order, Step, minibatches, train, train_active
 from unpooled.tree import message
 
 SCHEDULES = ("constant", "cosine", "sqrt")
@@ -58,6 +58,10 @@ class Trainer(NamedTuple):
         None is NumPy for linear and mlp and torch on the CPU for the rest; else any torch device.
     hold_out : bool, default=False
         Whether some of each client's rows are held out: they do not train, and losses are theirs; see `held_out`.
+    augment : {"none", "crop-flip"}, default="none"
+        What happens to the images of a minibatch, see `augment`.
+    clip : float, default=0.0
+        Largest norm of the gradient of a learner in a step; 0 is no bound.
     """
 
     learner: str
@@ -74,6 +78,8 @@ class Trainer(NamedTuple):
     keep_momentum: bool = False
     device: str | None = None
     hold_out: bool = False
+    augment: str = "none"
+    clip: float = 0.0
 
     # ---- the learner ----
 
@@ -160,18 +166,23 @@ class Trainer(NamedTuple):
         """
         seen = replace(client, w=rows.w) if self.hold_out else client
         order = minibatches(seen, self.epochs, self.batch_size)
-        step = Step(self.lr, self.momentum, self.weight_decay, self.prox)
+        step = Step(self.lr, self.momentum, self.weight_decay, self.prox, self.clip)
+        moves = self.moves(seen, order)
         velocity = client.state.get("velocity") if self.keep_momentum else None
         if velocity is not None and velocity.shape[-2:] != theta.shape[-2:]:
             velocity = None  # the number of models has changed
         r = like(r, rows.x)
         if idle:
-            theta, velocity = train_active(self.net, theta, rows, r, order, step, velocity, idle)
+            theta, velocity = train_active(self.net, theta, rows, r, order, step, velocity, idle, moves)
         else:
-            theta, velocity = train(self.net, theta, rows, r, order, step, velocity, scale)
+            theta, velocity = train(self.net, theta, rows, r, order, step, velocity, scale, moves)
         if self.keep_momentum:
             client.state["velocity"] = velocity
         return theta
+
+    def moves(self, client: Client, order: Order) -> np.ndarray | None:
+        """What `augment` does to the images of each minibatch (..., steps, b, 3); None if nothing."""
+        return None if self.augment == "none" else augment.draw(client, order.real)
 
     # ---- parameters that never leave a client: BatchNorm under norm="local" ----
 

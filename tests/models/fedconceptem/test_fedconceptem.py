@@ -12,8 +12,8 @@ from unpooled.datasets import shift
 from unpooled.errors import BadData, BadParameter, DataWarning
 from unpooled.learners import IDLE, Trainer
 from unpooled.models.fedconceptem import rounds
-from unpooled.models.fedconceptem.estimator import RunningSums, unused_models
 from unpooled.models.fedconceptem.label_tables import label_shares
+from unpooled.models.fedconceptem.removal import RunningSums, unused_models
 from unpooled.report import concepts as diagnosis
 
 CLASSES, D = 4, 6
@@ -369,6 +369,9 @@ def test_private_weights_are_in_no_message():
         "label_counts",
         "initialise",
         "concept_round",
+        "column_sums",
+        "part_curvature",
+        "calibration_losses",
         "part_moments",
         "personalise",
     }

@@ -18,7 +18,7 @@ import numpy as np
 from unpooled.arrays import Array, Float, to_numpy
 from unpooled.client import SUM, TELL, Client, client
 from unpooled.federation import Federation
-from unpooled.learners import Trainer, exact
+from unpooled.learners import Trainer, exact, penalties
 from unpooled.learners.corrections import log_softmax
 from unpooled.maths.gaussian import pack_triangle, unpack_triangle
 from unpooled.tree import message
@@ -276,7 +276,7 @@ def fit_probes(fed: Federation, down: Probes, trainer: dict, rows: float) -> lis
     classes, wide = down.coef.shape[1] + 1, down.coef.shape[2]
     while True:
         total = fed.sum(probes.using(trainer=trainer, ids=ids, first=first), down)
-        pen = exact.penalty(classes, wide - 1, 1.0 / max(RIDGE * rows, 1.0))
+        pen = penalties.penalty(classes, wide - 1, 1.0 / max(RIDGE * rows, 1.0))
         moved, parameters = stepped(down.coef, total, pen)
         moved = rounded(moved)
         first, left = False, left - 1
@@ -293,7 +293,7 @@ def fit_probes(fed: Federation, down: Probes, trainer: dict, rows: float) -> lis
             return ids
 
 
-def stepped(coef: np.ndarray, total: ProbeSums, pen: exact.Penalty) -> tuple[np.ndarray, np.ndarray]:
+def stepped(coef: np.ndarray, total: ProbeSums, pen: penalties.Penalty) -> tuple[np.ndarray, np.ndarray]:
     """(probes after a Newton step (k, m, w), how many parameters of each the rows determine (k,))."""
     out, parameters = to_numpy(coef).copy(), np.zeros(len(coef))
     for i, (own, gradient, packed) in enumerate(zip(out, to_numpy(total.gradient), to_numpy(total.curvature))):
@@ -316,7 +316,7 @@ def fit_probe(fed: Federation, trainer: dict, rng: np.random.Generator) -> tuple
     most = MAX_PARAMETERS // (classes - 1) - 1
     axes = sketch @ principal_axes(unpack_triangle(to_numpy(moments.zz)) / rows, most)
     a = axes.shape[1]
-    at, pen = np.zeros((classes - 1) * (a + 1)), exact.penalty(classes, a, 1.0 / max(RIDGE * rows, 1.0))
+    at, pen = np.zeros((classes - 1) * (a + 1)), penalties.penalty(classes, a, 1.0 / max(RIDGE * rows, 1.0))
     for _ in range(STEPS):
         found = Probe(mean, axes, at.reshape(classes - 1, a + 1))
         total = fed.sum(probe.using(trainer=trainer), found)

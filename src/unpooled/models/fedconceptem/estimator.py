@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from math import ceil
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -25,6 +24,7 @@ from unpooled.learners.mixing import average, log_shares, responsibilities
 from unpooled.maths.mixture import fit_weights
 from unpooled.models.fedconceptem.discovery import discover
 from unpooled.models.fedconceptem.label_tables import label_shares
+from unpooled.models.fedconceptem.removal import Convergence, ModelRemoval, RunningSums, State
 from unpooled.models.fedconceptem.rounds import (
     Down,
     RoundOptions,
@@ -36,55 +36,18 @@ from unpooled.models.fedconceptem.rounds import (
     noise_sd,
 )
 from unpooled.report import concepts as diagnosis
-from unpooled.tree import message
 
 WEIGHTINGS = ("mass", "clients")
-PRUNED_BY = 7 / 8  # of a run: by then extra models are removed, whether it has converged or not
 CHANGE_DECAY = 0.7  # per round, of the running changes by which convergence is judged
 LAST_TEMPERED = (
     2 / 3
 )  # inverse temperature at the end of annealing, before it jumps to 1: concepts are separate by then
-UNUSED = 0.01  # of all rows: models that together have a smaller share are removed at once
+NEGLIGIBLE = (
+    0.01  # probability of a group of clients, relative to the most probable one, below which its network is left out
+)
 
 
-@message("fedconceptem.RunningSums")
-class RunningSums(NamedTuple):
-    """Sums over about as many rows as all clients have; with cohorts, earlier rounds count less and less."""
-
-    mass: Array  # (k,) rows of each model
-    loss: Array  # (k,) log-likelihood lost without it
-    loglik: float
-
-
-@message("fedconceptem.Convergence")
-class Convergence(NamedTuple):
-    """Whether a run has converged, from changes of each client since it last took part: cohorts do not disturb it."""
-
-    share_changes: Array  # (k,) running changes of the models' shares
-    information_change: float  # running change of the mean information per row
-    quiet_rounds: float  # rounds of all clients without a change above `settle`
-
-
-@message("fedconceptem.State")
-class State(NamedTuple):
-    trainer: Trainer
-    theta: Array  # (k, p)
-    mean_theta: Array  # (k, p) mean over the last rounds; before them, theta
-    table: Array  # (k, classes) rows by model and label
-    table_variance: float  # variance of the noise in each cell of the table
-    ids: Array  # (k,) index of each model among the first ones
-    sums: RunningSums
-    convergence: Convergence
-    round: int
-    models: int  # at the beginning
-
-    @property
-    def shares(self) -> Array:
-        """(k,) share of all rows of each model."""
-        return self.sums.mass / self.sums.mass.sum()
-
-
-class FedConceptEM(LearnerEstimator):
+class FedConceptEM(ModelRemoval, LearnerEstimator):
     """Classification where clients may disagree on what a label means: one model per concept.
 
     Every client has weights over the models; clients that label alike end up with the same one.
@@ -179,6 +142,8 @@ class FedConceptEM(LearnerEstimator):
         Indices of the remaining models among those that the run began with.
     clients_ : dict of str to dict
         Local state of each client of this process: weights `omega`, mean information `fit`, rows `votes` per model.
+    group_theta_ : ndarray of shape (groups, p)
+        With networks, where clients' inputs differ: a network for each group of clients whose inputs look alike.
     classes_, theta_, trainer_, personal_, n_features_in_, history_
         See `unpooled.learners.estimator.LearnerEstimator`.
 
@@ -305,21 +270,16 @@ class FedConceptEM(LearnerEstimator):
         self.concepts_ = {name: int(own["omega"].argmax()) for name, own in self.clients_.items()}
         self.certainty_ = {name: float(own["omega"].max()) for name, own in self.clients_.items()}
         self.describe_parts(fed, "omega", ids.tolist())
-        self.personalise(fed, self.weights_, weights="omega", ids=ids.tolist(), theta="theta")
+        names: dict[str, Any] = {"weights": "omega", "ids": ids.tolist(), "theta": "theta"}
+        if not self.fine_tune:
+            self.fit_groups(fed, self.weights_, **names)
+        self.personalise(fed, self.weights_, **names)
 
     # ---- the server's part of a round ----
 
     @property
-    def _finds_concepts(self) -> bool:
-        return isinstance(self.n_concepts, str)
-
-    @property
     def _given_models(self) -> int:
         return int(self.n_concepts) + self.extra
-
-    def _wanted(self, state: State) -> int:
-        """The number of models to end with, unless `adaptive` removes more."""
-        return state.models if self._finds_concepts else int(self.n_concepts)
 
     def _options(self, state: State) -> RoundOptions:
         return RoundOptions(
@@ -375,44 +335,6 @@ class FedConceptEM(LearnerEstimator):
         quiet = not rising and np.abs(shares).max() <= self.settle
         return Convergence(shares, information, before.quiet_rounds + self.fraction if quiet else 0.0)
 
-    # ---- removing models ----
-
-    def _max_models(self, state: State) -> int:
-        """The largest number of models in a round: all for three quarters of the run, then fewer, and `n_concepts` in its
-        last eighth. Strong noise on the label tables may keep a run from converging.
-        """
-        left = 8 * (PRUNED_BY - state.round / self.max_iter)
-        wanted = self._wanted(state)
-        return wanted + ceil((state.models - wanted) * min(max(left, 0.0), 1.0))
-
-    def _pruned(self, state: State) -> State:
-        """Algorithm 2 once the run has converged: unused models are removed, then the one that is missed least."""
-        converged = state.convergence.quiet_rounds >= self.patience - 1e-9
-        if len(state.ids) == 1 or not (converged or len(state.ids) > self._max_models(state)):
-            return state
-        keep = self._models_to_keep(state.sums, state.shares, self._wanted(state))
-        if keep.all():
-            return state
-        convergence = Convergence(state.convergence.share_changes[keep], state.convergence.information_change, 0.0)
-        sums = state.sums._replace(mass=state.sums.mass[keep], loss=state.sums.loss[keep])
-        kept = {name: getattr(state, name)[keep] for name in ("theta", "mean_theta", "table", "ids")}
-        return state._replace(sums=sums, convergence=convergence, **kept)
-
-    def _models_to_keep(self, sums: RunningSums, shares: Array, wanted: int | None = None) -> np.ndarray:
-        """Which models stay, (k,) bool.
-
-        With more models than wanted, the one with the smallest total loss is removed, not the one with the smallest
-        loss per row: a few outliers may need their model more, per row, than a concept needs its own.
-        """
-        surplus = len(shares) - (int(self.n_concepts) if wanted is None else wanted)
-        keep = shares >= self.delta if self.adaptive else ~unused_models(shares, surplus)
-        loss_per_row = sums.loss / np.maximum(sums.mass, 1e-12)
-        if keep.all() and surplus > 0:
-            keep[sums.loss.argmin()] = False
-        elif keep.all() and loss_per_row.min() < self.spare * sums.loglik / sums.mass.sum():
-            keep[loss_per_row.argmin()] = False
-        return keep
-
     # ---- with new rows, in this process ----
 
     def models(self, client: str | None) -> tuple[np.ndarray, np.ndarray]:
@@ -427,8 +349,9 @@ class FedConceptEM(LearnerEstimator):
         ----------
         X : array-like of shape (n, d)
         y : array-like of shape (n,) or None, default=None
-            The labels, which determine the concept. Without them it is the one whose clients' inputs look most alike; where the
-            concepts' inputs do not differ, the weights of all clients together, with a warning. `confidence_` says how sure it is.
+            The labels, which determine the concept. Without them networks of groups of clients are weighted by how much these
+            clients' inputs look alike or, if there are none, it is the concept whose clients' inputs do; where inputs do not
+            differ, the weights of all clients together, with a warning. `confidence_` says how sure it is.
 
         Returns
         -------
@@ -447,6 +370,12 @@ class FedConceptEM(LearnerEstimator):
         return self.with_own(own)
 
     def _by_inputs(self, X: Any) -> FedConceptEM:
+        if self.groups_ is not None:
+            p = self.groups_.probabilities(self._rows(X))
+            kept = np.flatnonzero(p > NEGLIGIBLE * p.max())
+            new = self.with_own({"theta": self.group_theta_[kept], "omega": p[kept] / p[kept].sum()})
+            new.part_probabilities_, new.confidence_ = p, float(p.max())
+            return new
         new = self.adapt_to_inputs(X, "omega")
         if not new.own_:
             text = f"inputs alone leave the concept open (probability {new.confidence_:.2f}): the weights of all clients are used"
@@ -502,11 +431,3 @@ class FedConceptEM(LearnerEstimator):
             raise BadParameter(
                 f"delta={self.delta!r} could remove all {self._given_models} models: choose it below {largest:.3g}"
             )
-
-
-def unused_models(shares: np.ndarray, most: int) -> np.ndarray:
-    """Which models (k,) have, all together, less than a share UNUSED of the rows: at most the `most` smallest."""
-    order = np.argsort(shares)[: max(most, 0)]
-    out = np.zeros(len(shares), bool)
-    out[order] = np.cumsum(shares[order]) < UNUSED
-    return out

@@ -253,7 +253,12 @@ class FedGMM(JointModelPredictions):
         return self._joint_round(fed, self._after_trial(state))
 
     def done(self, state: State, history: list) -> bool:
-        """Whether one candidate is left and its log-likelihood per row has been flat for FLAT_ROUNDS rounds."""
+        """Whether one candidate is left and its log-likelihood per row has been flat for FLAT_ROUNDS rounds.
+
+        A run that looks for its learning rate stops by the held-out labels instead (see `learners.search`).
+        """
+        if self.lr == "auto" and "held_out_loglik" in history[-1]:
+            return False
         loglik = [row["loglik"] for row in history[-FLAT_ROUNDS - 1 :] if "loglik" in row]
         flat = len(loglik) > FLAT_ROUNDS and bool((np.abs(np.diff(loglik)) < self.tol).all())
         return self._trial_is_over(state) and flat
@@ -293,6 +298,9 @@ class FedGMM(JointModelPredictions):
         moved = tuple(self._m_step(c, up, state) for c, up in zip(candidates, totals))
         best = self._best(state._replace(candidates=moved))
         info = {"loglik": best.loglik, "start": best.key, "candidates": len(moved)}
+        chosen = totals[[c.key for c in moved].index(best.key)].stats
+        if state.trainer.hold_out and float(chosen.held_out_rows) > 0:
+            info["held_out_loglik"] = float(chosen.held_out_labels) / float(chosen.held_out_rows)
         return state._replace(candidates=moved), info
 
     def _m_step(self, c: Candidate, up: SgdUp | NewtonUp, state: State) -> Candidate:

@@ -24,6 +24,7 @@ from unpooled.tree import message
 
 MIN_EIGENVALUE = 1e-3  # of the matrices that are inverted for the learners' start, relative to their mean eigenvalue
 TIED_SHARE = 0.95  # share of a Gaussian's rows that a tied start gives to its own learner
+LARGEST_SCORE = 3.0  # spread of a first learner's scores over its rows, at most: from certain probabilities Newton's method diverges
 RANDOM_SCORE = 0.3  # root mean square of a random learner's scores: small, so that responsibilities change slowly
 
 
@@ -128,6 +129,8 @@ def _discriminant(means: Array, covs: Array, n: Array, x: Array, centre: Array) 
     between = np.einsum("c,ci,cj->ij", by_class / by_class.sum(), class_means - mean, class_means - mean)
     within = _positive(total - between)
     v = np.linalg.solve(within, class_means.T).T
+    spread = np.sqrt(np.einsum("ci,ij,cj->c", v - v.mean(0), total, v - v.mean(0)).max())
+    v *= min(1.0, LARGEST_SCORE / max(spread, 1e-12))
     b = np.log(prior) - (v * class_means).sum(-1) / 2 - v @ centre
     return np.concatenate([v, b[:, None]], axis=1).ravel()
 

@@ -190,8 +190,11 @@ def e_step(
     expected = joint_e_step(joint.gaussians, z, seen, log_labels, pi, plan.shape, cached)
     pairs, stats = expected.pairs, expected.stats
     client.state[f"pi-{key}"] = shares(pairs.reshape(*pairs.shape[:-2], -1)).reshape(pairs.shape)
+    if learner.hold_out and not plan.hold_out:
+        held_out = like(learner.held(client), rows.w)
+    judged = plan.hold_out or learner.hold_out
     joint_loglik = (held_out * expected.log_p).sum(-1)
-    log_labels = expected.log_p - _log_inputs(joint.gaussians, z, pi, plan) if plan.hold_out else 0 * expected.log_p
+    log_labels = expected.log_p - _log_inputs(joint.gaussians, z, pi, plan) if judged else 0 * expected.log_p
     held_labels, trained_labels = ((part * log_labels).sum(-1) for part in (held_out, train))
     answer = JointStats(stats, pairs, joint_loglik, held_labels, trained_labels, held_out.sum(-1))
     return answer, rows._replace(w=train), expected.r

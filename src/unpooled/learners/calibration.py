@@ -1,0 +1,77 @@
+"""Calibration of the shared model's probabilities, by one SUM of held-out log-losses over a grid of temperatures and floors.
+
+Scores are divided by a temperature, and a small share of equal probabilities is added: p = (1 - floor) softmax(scores / T) + floor / c. The
+temperature mends probabilities that are too certain or not certain enough, the floor bounds what a row costs that no model expects.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from unpooled.arrays import Array, Float, to_numpy
+from unpooled.tree import message
+
+TEMPERATURES = np.array([0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.35, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0])
+FLOORS = np.array([0.0, 3e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1])
+PSEUDO_LOSS = 2.0  # nats that a calibration must gain over none
+
+
+@message("learners.CalibrationLosses")
+class CalibrationLosses(NamedTuple):
+    """Held-out log-losses of the shared model, summed over rows."""
+
+    n: Float[Array, "", ">=0 rows"]
+    loss: Float[Array, "temperatures floors"]
+
+
+@message("learners.Calibration")
+class Calibration(NamedTuple):
+    """How probabilities are mended; (1, 0) leaves them as they are."""
+
+    temperature: float = 1.0
+    floor: float = 0.0
+
+
+NONE = Calibration()
+
+
+def calibrated(log_p: np.ndarray, how: Calibration) -> np.ndarray:
+    """Log-probabilities (..., c) after calibration."""
+    if how == NONE:
+        return log_p
+    return with_floor(tempered(log_p, how.temperature), how.floor)
+
+
+def tempered(log_p: np.ndarray, temperature: float) -> np.ndarray:
+    """Log-probabilities (..., c) at another temperature."""
+    scores = log_p / temperature
+    scores = scores - scores.max(-1, keepdims=True)
+    return scores - np.log(np.exp(scores).sum(-1, keepdims=True))
+
+
+def with_floor(log_p: np.ndarray, floor: float) -> np.ndarray:
+    """Log-probabilities (..., c) with a share `floor` of equal probabilities."""
+    return np.log((1 - floor) * np.exp(log_p) + floor / log_p.shape[-1]) if floor else log_p
+
+
+def losses(log_p: np.ndarray, y: np.ndarray, w: np.ndarray) -> CalibrationLosses:
+    """A client's losses from held-out log-probabilities (n, c), label codes (n,) and row weights (n,)."""
+    found = np.zeros((len(TEMPERATURES), len(FLOORS)))
+    rows = np.arange(len(y))
+    for i, temperature in enumerate(TEMPERATURES):
+        p = np.exp(tempered(log_p, temperature)[rows, y])
+        mended = (1 - FLOORS) * p[:, None] + FLOORS / log_p.shape[-1]  # (n, floors)
+        found[i] = -(w @ np.log(mended.clip(min=1e-13)))
+    return CalibrationLosses(np.asarray(w.sum()), found)
+
+
+def best(total: CalibrationLosses) -> Calibration:
+    """The calibration with the smallest loss, if it gains enough."""
+    loss = to_numpy(total.loss)
+    none = loss[np.flatnonzero(TEMPERATURES == 1.0)[0], 0]
+    i, j = np.unravel_index(int(loss.argmin()), loss.shape)
+    if loss[i, j] > none - PSEUDO_LOSS:
+        return NONE
+    return Calibration(float(TEMPERATURES[i]), float(FLOORS[j]))

@@ -1,0 +1,156 @@
+"""What follows a run of learners: the fitted attributes, networks of groups, and what each client keeps.
+
+One SUM of second derivatives where linear learners took steps of SGD, one SUM of losses for the calibration, and a TELL for the clients'
+choices; for networks a TELL more, and the SUMs of `input_groups` and `group_models`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from unpooled.arrays import Array, to_numpy
+from unpooled.federation import Federation
+from unpooled.learners import calibration, exact, newton, penalties, personal
+from unpooled.learners.adapting import Adapting
+from unpooled.learners.calibration import NONE
+from unpooled.learners.group_models import fit_group_models
+from unpooled.learners.input_groups import InputGroups, find_groups
+from unpooled.learners.own_nets import GROUP_MODEL, Version, train_own
+from unpooled.learners.personal import Shared, personalise
+from unpooled.learners.trainer import Trainer, as_option
+
+
+class LearnerChoices(Adapting):
+    """The end of a run: attributes of the fitted model, and what each client keeps of it."""
+
+    learner: Any
+    norm: str
+    lr: float | str
+    C: float
+    personalize: str
+    groups_: InputGroups | None = None
+    optimum_: tuple[np.ndarray, np.ndarray] | None = (
+        None  # inverse second derivatives of linear learners, centre of the columns
+    )
+    n_effective_: float  # parameters that the rows determine
+    history_: list[dict]
+
+    def describe(self, fed: Federation, trainer: dict | Trainer, theta: Array, *private: str) -> None:
+        """Set classes_, theta_, trainer_ and clients_; `private` are the names of client state that clients_ holds."""
+        self.trainer_ = as_option(trainer) if isinstance(trainer, Trainer) else trainer
+        self.theta_ = to_numpy(theta)
+        self.classes_, self.n_features_in_ = np.asarray(self.trainer_["labels"]), self.trainer_["inputs"]
+        states = {c.name: c.state for c in fed.here()}
+        kept = {name: _picked(states.get(name, {}), private) for name in fed.names}
+        personal = set(private) - {"norm"}  # if clients have state of their own, only those of this process are listed
+        self.clients_ = {name: own for name, own in kept.items() if own or not personal}
+        self.own_: dict[str, np.ndarray] = {}
+        self.calibration_ = NONE
+        self.n_effective_ = 0.5 * self.theta_.size * (1 - 1 / len(self.classes_))
+        if len(self.theta_) == 1 and self.learner == "linear":
+            self.coef_, self.intercept_ = penalties.coefficients(self.theta_[0], len(self.classes_))
+
+    def polish(
+        self, fed: Federation, theta: Array, trainer: dict | Trainer, weights: str, ids: Sequence[int]
+    ) -> np.ndarray:
+        """Linear learners with lr="auto" at the optimum of their rows, with the clients' weights as they are; others as they were."""
+        trainer = as_option(trainer) if isinstance(trainer, Trainer) else trainer
+        small = newton.fits(trainer["inputs"], len(trainer["labels"]))
+        if self.lr != "auto" or self.learner != "linear" or not small:
+            return to_numpy(theta)
+        theta, *optimum = exact.polish(fed, to_numpy(theta), trainer, weights, [int(i) for i in ids], self.C)
+        self.optimum_ = optimum[0], optimum[1]
+        return theta
+
+    def _second_derivatives(self) -> tuple[np.ndarray, np.ndarray]:
+        """(inverse at the optimum, centre of the columns) of a linear learner that was fitted exactly, else empty."""
+        return (np.zeros((0, 0, 0)), np.zeros(0)) if self.optimum_ is None else self.optimum_
+
+    def _optimism(self, fed: Federation) -> np.ndarray:
+        """Parameters per training row: by how much the log-likelihood of such a row exceeds that of a new one (Akaike).
+
+        0 where rows were held out, and over a network, where the server need not know the number of rows.
+        """
+        if self.trainer_["hold_out"] or self.optimum_ is not None:
+            return np.asarray(0.0)
+        rows = sum(float(to_numpy(c.w).sum()) for c in fed.here())
+        return np.asarray(self.n_effective_ / rows if rows else 0.0)
+
+    def fit_groups(self, fed: Federation, shared_weights: Array, **own: Any) -> None:
+        """Networks for groups of clients with similar inputs, in half as many rounds again; sets `groups_` and `group_theta_`.
+
+        `own` is as in `personalise`. There are none for linear learners, or where the clients' inputs do not differ.
+        """
+        self.groups_ = None
+        if not self.trainer_["hold_out"] or self.norm == "local":
+            return
+        sums = fed.sum(exact.column_sums, None)
+        groups = find_groups(fed, to_numpy(sums.x) / float(sums.n), fed.journal.rng)
+        if len(groups.centres) > 1:
+            rounds = max(1, len(self.history_) // 2)
+            shared = Version(self.theta_, to_numpy(shared_weights))
+            self.group_theta_ = fit_group_models(fed, self.trainer_, shared, own, len(groups.centres), rounds)
+            self.groups_ = groups
+
+    def personalise(self, fed: Federation, shared_weights: Array | None = None, **own: Any) -> None:
+        """Let each client choose what it keeps: one TELL, and one more before it for networks. Call it after `describe`.
+
+        `shared_weights` (k,) are those of the learners over all clients. `own` names the keys of the client's state that make a version of
+        its own, see `personal.own_version`.
+        """
+        if self.personalize == "auto":
+            k = len(self.theta_)
+            shares = np.full(k, 1 / k) if shared_weights is None else to_numpy(shared_weights)
+            if self.trainer_["hold_out"]:
+                ask = train_own.using(trainer=self.trainer_, own=own, epochs=self._epochs_alone)
+                fed.tell(ask, Version(self.theta_, shares))
+            if self._learned_by_steps:
+                ids = own.get("ids") or list(range(k))
+                found = exact.second_derivatives(fed, self.theta_, self.trainer_, own.get("weights", ""), ids, self.C)
+                self.optimum_ = found
+            options = {"trainer": self.trainer_, "own": own}
+            down = Shared(self.theta_, shares, self._optimism(fed), *self._second_derivatives(), np.array(NONE))
+            if self.trainer_["hold_out"] or len(down.inverse):
+                self.calibration_ = calibration.best(fed.sum(personal.calibration_losses.using(**options), down))
+            fed.tell(personalise.using(**options), down._replace(calibration=np.array(self.calibration_)))
+        self._describe_choices(fed)
+
+    @property
+    def _learned_by_steps(self) -> bool:
+        """Whether linear learners were trained by SGD on all rows, and few enough parameters to leave rows out afterwards."""
+        small = newton.fits(self.trainer_["inputs"], len(self.classes_))
+        return self.learner == "linear" and small and self.optimum_ is None
+
+    @property
+    def _epochs_alone(self) -> int:
+        """Epochs of a network that a client trains alone: those of the run, within bounds."""
+        return int(np.clip(self.trainer_["epochs"] * len(self.history_), 10, 60))
+
+    def _describe_choices(self, fed: Federation) -> None:
+        """Set gain_ and comparison_, and add what clients of this process keep to clients_."""
+        for c in fed.here():
+            kept = _picked(c.state, (*personal.KEYS, GROUP_MODEL))
+            if kept and c.name in self.clients_:
+                self.clients_[c.name] |= kept
+        self.comparison_ = {name: _compared(own) for name, own in self.clients_.items() if "kept_losses" in own}
+        self.gain_ = {name: row["alone"] - row["kept"] for name, row in self.comparison_.items()}
+
+    def report_figures(self) -> dict[str, str]:
+        """The figures of a run's report, by title: what each client of this process has with and without the federation."""
+        if not getattr(self, "comparison_", None):
+            return {}
+        return {
+            "Held-out log-loss of each client, alone and with the federation": personal.gain_table(self.comparison_)
+        }
+
+
+def _compared(own: Mapping[str, np.ndarray]) -> dict[str, float]:
+    alone, shared, kept = map(float, own["kept_losses"])
+    return {"alone": alone, "shared": shared, "kept": kept, "rows": float(own["kept_rows"])}
+
+
+def _picked(state: Mapping[str, Any], keys: Sequence[str]) -> dict[str, np.ndarray]:
+    return {key: to_numpy(state[key]) for key in keys if key in state}

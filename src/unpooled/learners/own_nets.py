@@ -1,0 +1,95 @@
+"""Networks of a client's own: the shared one fine-tuned, and one trained from a random start. One TELL: nothing comes back.
+
+They are candidates for what the client keeps (see `personal`). All clients that the engine stacks are trained at once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from unpooled.arrays import Array, Float, like, namespace, to_numpy
+from unpooled.client import TELL, Client, client
+from unpooled.learners.rows import Rows
+from unpooled.learners.trainer import Trainer
+from unpooled.tree import message
+
+TUNED_SHARES = (0.1, 0.3, 1.0)  # of the epochs of a network alone, after which the fine-tuned one is a candidate
+ALONE_SHARES = (0.5, 1.0)  # the same for the network that begins at random
+STATE, GROUP_MODEL = "nets", "group_model"  # keys of a client's state
+NO_NETS = np.zeros((0, 0))
+
+
+@message("learners.Version")
+class Version(NamedTuple):
+    """Down: the shared learners and their weights over all clients."""
+
+    theta: Float[Array, "k p"]
+    weights: Float[Array, "k"]
+
+
+@client("learners.train_own", TELL)
+def train_own(down: Version, client: Client, *, trainer: dict, own: dict, epochs: int) -> None:
+    """Train the client's own networks for at most `epochs` epochs and keep them in its state, as (t, p).
+
+    `own` names the keys of the client's state that make its version of the shared learners, see `own_version`. Fine-tuning begins
+    with the network of the client's group, if there is one, or with the learner of its largest weight.
+    """
+    learner = Trainer(**trainer)
+    rows = learner.rows(client)
+    theta, weights = own_version(down, client.state, own)
+    first = to_numpy(client.state.get(GROUP_MODEL, chosen(theta, weights, rows.w.shape[:-1])))
+    client.state[STATE] = own_nets(learner, client, rows, first, epochs)
+
+
+def own_version(down: Any, state: dict, own: dict) -> tuple[np.ndarray, np.ndarray]:
+    """(theta, weights) of the client's own version: its weights of the shared learners, or learners of its own.
+
+    `own` names their keys in the client's state: "weights" (with "ids", the positions of the learners, or "pairs" where weights are
+    of pairs of a part and a learner), "theta" and "alpha".
+    """
+    theta, weights = to_numpy(down.theta), to_numpy(down.weights)
+    if own.get("weights") in state:
+        weights = to_numpy(state[own["weights"]])
+        weights = weights.sum(-2) if own.get("pairs") else weights[..., own.get("ids") or slice(None)]
+    if own.get("theta") in state:
+        theta = to_numpy(state[own["theta"]])
+        k = theta.shape[-2]
+        weights = weights if k == weights.shape[-1] else np.full(k, 1 / k)
+    if own.get("alpha") in state:
+        alpha = to_numpy(state[own["alpha"]]).reshape(*theta.shape[:-2], 1, 1)
+        theta = alpha * theta + (1 - alpha) * to_numpy(down.theta)
+    return theta, weights
+
+
+def chosen(theta: np.ndarray, weights: np.ndarray, lead: tuple[int, ...]) -> np.ndarray:  # (..., 1, p)
+    """The learner of the largest weight at each client of the leading axes `lead`."""
+    weights = np.broadcast_to(weights, (*lead, weights.shape[-1]))
+    theta = np.broadcast_to(theta, (*lead, *theta.shape[-2:]))
+    return np.take_along_axis(theta, weights.argmax(-1)[..., None, None], -2)
+
+
+def own_nets(learner: Trainer, client: Client, rows: Rows, first: np.ndarray, epochs: int) -> np.ndarray:
+    """(..., t, p) networks after each of TUNED_SHARES and ALONE_SHARES of the epochs, the fine-tuned ones first."""
+    seen = replace(client, w=rows.w, state={})
+    drawn = np.stack([learner.start(rng, 1) for rng in seen.rngs]).reshape(first.shape)
+    both = np.concatenate([first, drawn.astype(first.dtype)], -2)  # (..., 2, p)
+    stops = [[max(1, round(share * epochs)) for share in shares] for shares in (TUNED_SHARES, ALONE_SHARES)]
+    theta, done, found = like(both, rows.x), 0, {}
+    for until in sorted({*stops[0], *stops[1]}):
+        more = learner._replace(epochs=until - done, keep_momentum=False)
+        ones = namespace(rows.w).ones_like(rows.w)[..., None]
+        theta = more.train(theta, seen, rows, namespace(rows.w).concatenate([ones, ones], -1))
+        found[until], done = to_numpy(theta), until
+    kept = [found[until][..., which, :] for which in (0, 1) for until in stops[which]]
+    return np.stack(kept, -2)
+
+
+def net_log_proba(learner: Trainer, nets: np.ndarray, x: Any) -> np.ndarray:  # (t, n, c)
+    """Log-probabilities of rows x (n, d) under each network of a client."""
+    if not len(nets):
+        return np.zeros((0, len(x), len(learner.labels)))
+    log_p = to_numpy(learner.log_proba(nets, learner.placed(x))).astype(np.float64)
+    return np.swapaxes(log_p, -1, -2)
