@@ -26,7 +26,7 @@ from unpooled.baselines.central_gp import CentralGP
 from unpooled.datasets import shared
 from unpooled.maths import bayes_linear
 from unpooled.metrics.regression import rmse
-from unpooled.models.regression.last_layer import statistics
+from unpooled.models.regression.design import statistics
 
 CLIENTS = 100
 ROWS = {"ccpp": 9_000, "bike": 8_000, "synthetic": 9_000}  # the rest are to test on

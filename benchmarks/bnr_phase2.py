@@ -17,7 +17,7 @@ from unpooled import tree
 from unpooled.client import Client
 from unpooled.local import Local
 from unpooled.maths import bayes_linear, feature_maps
-from unpooled.models.regression.last_layer import Design, statistics
+from unpooled.models.regression.design import Design, statistics
 from unpooled.models.regression.scaling import Scaling
 
 ROWS, FEATURES, CLIENTS, COLUMNS = 9_000, 500, 100, 10

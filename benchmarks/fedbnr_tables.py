@@ -5,6 +5,12 @@
 Up to 1,300 random rows of each table, 60 % of them fitted by ten clients; the rivals see the same rows pooled (the Gaussian process at most
 800). Coverage is of 90 % intervals, recalibrated (the default) and raw. Seeds begin at 4,000: no setting was chosen on them or on these
 tables.
+
+    python benchmarks/fedbnr_tables.py --unseen
+
+The rows of each table belong to 16 sites at random, which are alike, or have an offset of their own besides (a standard deviation of 0.3
+of y's). Each quarter of the sites is left out in turn: coverage of its rows by `recalibrate="clients"` and the width of these intervals
+over that of intervals for known sites.
 """
 
 from __future__ import annotations
@@ -24,6 +30,7 @@ import unpooled as up
 from unpooled.datasets import shared
 
 FIRST_SEED, ROWS, N_CLIENTS, GP_ROWS, SCALE_ROWS = 4000, 1300, 10, 800, 300
+N_SITES, N_LEFT_OUT, OFFSETS = 16, 4, (0.0, 0.3)
 Table = tuple[np.ndarray, np.ndarray]
 
 
@@ -85,12 +92,40 @@ def trials(load: Callable[[int], Table], seeds: int) -> Iterator[tuple[list[floa
         yield [*errors, covered(y[new], ends), covered(y[new], model.interval(x[new])), megabytes], model.features_
 
 
+def unseen(load: Callable[[int], Table], seed: int, offset: float) -> Iterator[tuple[float, float]]:
+    """(coverage, width over that for known sites) of rows of sites never seen."""
+    x, y = load(seed)
+    rng = np.random.default_rng(seed)
+    order = rng.permutation(len(y))[:ROWS]
+    x, y, site = x[order], y[order], np.arange(len(order)) % N_SITES
+    y = y + offset * y.std() * rng.standard_normal(N_SITES)[site]
+    for first in range(0, N_SITES, N_LEFT_OUT):
+        new = (site >= first) & (site < first + N_LEFT_OUT)
+        fitted = (
+            up.FedBNR(random_state=seed, recalibrate=how).fit(x[~new], y[~new], by=site[~new])
+            for how in ("clients", True)
+        )
+        for_new, for_known = (model.interval(x[new]) for model in fitted)
+        yield covered(y[new], for_new), float(np.mean(for_new[1] - for_new[0]) / np.mean(for_known[1] - for_known[0]))
+
+
+def print_unseen(name: str, load: Callable[[int], Table], seeds: int) -> None:
+    for offset in OFFSETS:
+        found = [row for seed in range(FIRST_SEED, FIRST_SEED + seeds) for row in unseen(load, seed, offset)]
+        coverage, width = np.mean(found, 0)
+        print(f"{name:11} sites never seen, offsets {offset}: covered {coverage:.3f}, width x{width:.2f}", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--unseen", action="store_true", help="sites never seen")
     given = parser.parse_args()
     warnings.simplefilter("ignore")
     for name, load in TABLES.items():
+        if given.unseen:
+            print_unseen(name, load, given.seeds)
+            continue
         found = list(trials(load, given.seeds))
         ours, process, boosted, recalibrated, raw, megabytes = np.mean([numbers for numbers, _ in found], 0)
         ratio = ours / min(process, boosted)

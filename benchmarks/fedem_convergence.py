@@ -44,21 +44,23 @@ class Trial(NamedTuple):
     exact_rounds: int
 
 
-def trial(x: np.ndarray, solver: str, seed: int, max_iter: int) -> Trial:
+def trial(x: np.ndarray, solver: str, seed: int, options: dict) -> Trial:
     by = np.random.default_rng(seed).integers(8, size=len(x))
-    exact = up.GaussianMixture(3, random_state=seed, max_iter=max_iter).fit(x, by=by)
-    model = up.GaussianMixture(3, solver=solver, fraction=0.5, random_state=seed, max_iter=max_iter).fit(x, by=by)
+    exact = up.GaussianMixture(3, random_state=seed, **options).fit(x, by=by)
+    model = up.GaussianMixture(3, solver=solver, fraction=0.5, random_state=seed, **options).fit(x, by=by)
     start = {"weights_init": model.weights_, "means_init": model.means_, "precisions_init": model.precisions_}
-    continued = up.GaussianMixture(3, solver="fedem", max_iter=max_iter, **start).fit(x, by=by)  # with all clients
+    continued = up.GaussianMixture(3, solver="fedem", max_iter=options["max_iter"], **start).fit(
+        x, by=by
+    )  # with all clients
     gain = continued.score(x) - model.score(x)
     return Trial(model.score(x) - exact.score(x), gain, model.converged_, model.n_iter_, exact.n_iter_)
 
 
-def convergence(seeds: int, max_iter: int) -> None:
+def convergence(seeds: int, options: dict) -> None:
     for solver in SOLVERS:
         rows = []
         for name, x in tables().items():
-            found = [trial(x, solver, seed, max_iter) for seed in range(seeds)]
+            found = [trial(x, solver, seed, options) for seed in range(seeds)]
             rows += found
             print(f"{solver}, {name}: {summary(found)}", flush=True)
         print(f"{solver}, all tables: {summary(rows)}", flush=True)
@@ -98,9 +100,11 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=4)
     parser.add_argument("--level-seeds", type=int, default=20)
     parser.add_argument("--max-iter", type=int, default=300)
+    parser.add_argument("--random-start", action="store_true", help="of all solvers, in place of the default start")
     given = parser.parse_args()
     warnings.simplefilter("ignore")
-    convergence(given.seeds, given.max_iter)
+    options = {"max_iter": given.max_iter} | ({"init_params": "random"} if given.random_start else {})
+    convergence(given.seeds, options)
     levels(given.level_seeds)
 
 

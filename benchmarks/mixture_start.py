@@ -143,7 +143,7 @@ def fitted(clients: dict[str, np.ndarray], k: int, how: str, seed: int) -> dict:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model.fit(clients)
-    lost = bool(collapsed(model.params(), "full", REG).any())
+    lost = bool(collapsed(model.params(), "full", REG, model.n_rows_).any())
     seconds = time.process_time() - began
     return {"loglik": model.lower_bound_, "rounds": model.n_iter_, "collapsed": lost, "seconds": seconds}
 

@@ -87,9 +87,9 @@ def normal_ends(model: Any, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return mean - Z * std, mean + Z * std
 
 
-def few_rows(name: str, load: Callable, seeds: int) -> None:
+def few_rows(name: str, load: Callable, seeds: int, sizes: list[int]) -> None:
     """Coverage of BayesianRegression fitted to few rows."""
-    for n in (3, 5, 10, 20):
+    for n in sizes:
         found = []
         for seed in range(FIRST_SEED, FIRST_SEED + seeds):
             x, y = load(seed)
@@ -147,11 +147,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--real", action="store_true", help="tables of UNPOOLED_DATA too")
     parser.add_argument("--seeds", type=int, default=10, help="fits per table")
+    parser.add_argument("--few-rows", action="store_true", help="the first table alone")
+    parser.add_argument(
+        "--rows", type=int, nargs="+", default=[3, 5, 10, 20], help="numbers of rows of the first table"
+    )
     args = parser.parse_args()
     warnings.simplefilter("ignore")
     tables = TABLES | (real_tables() if args.real else {})
     for name, load in tables.items():
-        few_rows(name, load, 10 * args.seeds)
+        few_rows(name, load, 10 * args.seeds, args.rows)
+    if args.few_rows:
+        return
     for part in (recalibration, new_clients):
         for name, load in tables.items():
             part(name, load, args.seeds)

@@ -38,9 +38,45 @@ def test_linear_and_logistic_regression_predict_alike():
     assert (logistic.to_sklearn().predict(x) == logistic.predict(x)).all()
 
 
+def two_sites(x, y=None):
+    return {"a": x[::2], "b": x[1::2]} if y is None else {"a": (x[::2], y[::2]), "b": (x[1::2], y[1::2])}
+
+
+def test_other_linear_models_predict_alike():
+    x = table()
+    rng = np.random.default_rng(1)
+    y = x @ [1.0, -2.0, 0.5] + 3 + rng.normal(size=len(x))
+    for model in (up.GLM("normal"), up.BayesianRegression()):
+        model.fit(two_sites(x, y))
+        np.testing.assert_allclose(model.to_sklearn().predict(x), model.predict(x), rtol=1e-10)
+    label = (y + rng.normal(scale=3, size=len(x)) > y.mean()).astype(int)
+    chances = up.GLM("binomial").fit(two_sites(x, label))
+    np.testing.assert_allclose(chances.to_sklearn().predict_proba(x)[:, 1], chances.predict(x), rtol=1e-10)
+
+
+def test_principal_axes_and_clusters_of_unknown_number_are_scikit_learns():
+    x = table(60)
+    axes = up.PCA(2, whiten=True).fit(two_sites(x))
+    np.testing.assert_allclose(axes.to_sklearn().transform(x), axes.transform(x), atol=1e-12)
+    clusters = up.OpenMixture(structure="gaussians", site_offsets=False, random_state=0).fit(two_sites(x))
+    np.testing.assert_allclose(clusters.to_sklearn().score_samples(x), clusters.score_samples(x), rtol=1e-9)
+
+
 def test_others_have_no_counterpart():
-    with pytest.raises(BadParameter, match="PCA has no counterpart"):
-        up.PCA(n_components=1).fit(table()).to_sklearn()
+    x = table()
+    with pytest.raises(BadParameter, match="Describe has no counterpart"):
+        up.Describe().fit(x).to_sklearn()
+    with pytest.raises(BadParameter, match="GLM of family 'poisson' has no counterpart"):
+        up.GLM("poisson").fit(x, np.ones(len(x))).to_sklearn()
+
+
+def test_columns_keep_their_names_under_set_output():
+    frame = pd.DataFrame(table(20) + np.array([0, 10, 100]), columns=["age", "bmi", "sbp"])
+    model = up.MixtureImputer(n_components=1, random_state=0).fit({"a": frame[::2], "b": frame[1::2]})
+    turned = frame[["sbp", "age", "bmi"]]
+    assert list(model.transform(turned).columns) == ["sbp", "age", "bmi"]
+    named = model.set_output(transform="pandas").transform(turned)
+    pd.testing.assert_frame_equal(named[frame.columns.tolist()], frame)
 
 
 def test_json_holds_the_fitted_numbers():

@@ -5,9 +5,11 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
+import unpooled as up
 from unpooled.arrays import Array, Float
 from unpooled.client import GATHER, SUM, Client, client
 from unpooled.data.federate import federate
+from unpooled.errors import BadParameter
 
 
 class Total(NamedTuple):
@@ -72,3 +74,30 @@ def needy(down: None, client: Client) -> Total:
 def test_a_missing_module_is_raised_and_not_counted_as_a_refusal(threads):
     with pytest.raises(ModuleNotFoundError, match="a_module_that_nobody_has"):
         rows(3, 4, threads=threads).sum(needy, None)
+
+
+def test_any_number_of_jobs_gives_the_same_bits():
+    x = np.random.default_rng(0).normal(size=(60_000, 3))  # several blocks of rows, so that threads have work
+    found = [up.GaussianMixture(2, random_state=0, max_iter=3, tol=0).fit(federate(x, n_jobs=n)) for n in (1, 3, -1)]
+    assert len({model.covariances_.tobytes() for model in found}) == 1
+
+
+def test_n_jobs_counts_as_in_scikit_learn():
+    cores = rows(3).threads
+    assert rows(3, n_jobs=-1).threads == cores
+    assert rows(3, n_jobs=-2).threads == max(1, cores - 1)
+    assert rows(3, n_jobs=5).threads == rows(3, threads=5).threads == 5
+
+
+@pytest.mark.parametrize("wrong", [0, True, 1.5, "all"])
+def test_an_impossible_n_jobs_is_refused(wrong):
+    with pytest.raises(BadParameter, match=r"n_jobs=.* must be a whole number other than 0"):
+        rows(3, n_jobs=wrong)
+
+
+def test_cross_validation_takes_n_jobs_but_not_beside_a_federation():
+    x = np.random.default_rng(0).normal(size=(40, 2))
+    one, two = (up.cross_validate(up.LinearRegression(), x[:, :1], x[:, 1], cv=2, n_jobs=n) for n in (1, 2))
+    assert one.mean == two.mean
+    with pytest.raises(BadParameter, match="n_jobs= was given together with a federation"):
+        up.cross_validate(up.LinearRegression(), rows(3, 4), n_jobs=2)

@@ -32,8 +32,8 @@ from unpooled.maths import bayes_linear
 from unpooled.maths.feature_maps import features
 from unpooled.metrics import regression as metrics
 from unpooled.models.fedbnr.estimator import FedBNR
+from unpooled.models.regression.design import statistics
 from unpooled.models.regression.group_effects import members
-from unpooled.models.regression.last_layer import statistics
 from unpooled.models.regression.scaling import standard
 from unpooled.tree import Tree
 

@@ -5,6 +5,7 @@ describes.
 from __future__ import annotations
 
 import glob
+import json
 import tomllib
 from collections.abc import Iterable
 from pathlib import Path
@@ -22,6 +23,7 @@ SECTIONS = {  # section -> key -> type of its value
     "federation": {
         "fraction": "float",
         "min_clients": "int",
+        "n_jobs": "int",
         "threads": "int",
         "mode": "str",
         "link": "str",
@@ -259,7 +261,8 @@ def wanted(config: Config) -> Wanted:
 def dumps(config: Config) -> str:
     """The config as TOML; values are numbers, strings, booleans, and lists and inline tables of them."""
     sections = (
-        f"[{name}]\n" + "".join(f"{k} = {_toml(v)}\n" for k, v in body.items()) for name, body in config.items()
+        f"[{_key(name)}]\n" + "".join(f"{_key(k)} = {_toml(v)}\n" for k, v in body.items())
+        for name, body in config.items()
     )
     return "\n".join(sections)
 
@@ -271,8 +274,18 @@ def _toml(value: Any) -> str:
     if isinstance(value, list):
         return f"[{', '.join(_toml(v) for v in value)}]"
     if isinstance(value, dict):
-        return f"{{{', '.join(f'{_toml(str(k))} = {_toml(v)}' for k, v in value.items())}}}"
+        return f"{{{', '.join(f'{_key(str(k))} = {_toml(v)}' for k, v in value.items())}}}"
     if isinstance(value, int | float):
         return repr(value)
-    escaped = str(value).replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{escaped}"'
+    return _quoted(str(value))
+
+
+def _key(name: str) -> str:
+    """A key, in quotes where it is not made of letters, digits, - and _ alone."""
+    bare = name.isascii() and name.replace("-", "").replace("_", "").isalnum()
+    return name if bare else _quoted(name)
+
+
+def _quoted(text: str) -> str:
+    """A TOML string: JSON escapes quotes and control characters alike."""
+    return json.dumps(text, ensure_ascii=False)

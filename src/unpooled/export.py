@@ -21,8 +21,9 @@ def to_sklearn(model: Any) -> Any:
 
     Parameters
     ----------
-    model : GaussianMixture, LinearRegression or LogisticRegression
-        A fitted model.
+    model : GaussianMixture, OpenMixture, LinearRegression, LogisticRegression, GLM, BayesianRegression or PCA
+        A fitted model. An OpenMixture of topics, a GLM other than least squares and logistic regression, and a
+        BayesianRegression with groups or several outputs have no counterpart.
 
     Returns
     -------
@@ -33,8 +34,13 @@ def to_sklearn(model: Any) -> Any:
         if cls.__name__ in _MAKERS:
             made = _MAKERS[cls.__name__](model)
             return _with(made, model, COMMON)
+    raise _no_counterpart(model)
+
+
+def _no_counterpart(model: Any, why: str = "") -> BadParameter:
     known = ", ".join(_MAKERS)
-    raise BadParameter(f"{type(model).__name__} has no counterpart in scikit-learn: to_sklearn() is for {known}")
+    name = f"{type(model).__name__}{why}"
+    return BadParameter(f"{name} has no counterpart in scikit-learn: to_sklearn() is for {known}; to_json() for all")
 
 
 def to_json(model: Any) -> str:
@@ -85,6 +91,55 @@ def _mixture(model: Any) -> Any:
     return made
 
 
+def _full_mixture(model: Any) -> Any:
+    """scikit-learn's GaussianMixture with the Gaussians of a model that found their number by itself."""
+    from sklearn.mixture import GaussianMixture
+
+    if getattr(model, "structure_", "gaussians") != "gaussians":
+        raise _no_counterpart(model, f" of {model.structure_}")
+    covs = to_numpy(model.covariances_)
+    full = covs.ndim == 3
+    made = GaussianMixture(len(covs), covariance_type="full" if full else "diag" if covs.ndim == 2 else "spherical")
+    made.weights_, made.means_, made.covariances_ = to_numpy(model.weights_), to_numpy(model.means_), covs
+    made.precisions_cholesky_ = np.linalg.inv(np.linalg.cholesky(covs)).swapaxes(1, 2) if full else covs**-0.5
+    made.precisions_ = np.linalg.inv(covs) if full else 1 / covs
+    made.converged_ = True
+    return made
+
+
+def _glm(model: Any) -> Any:
+    """scikit-learn's linear or logistic regression, by the family of the GLM."""
+    from sklearn.linear_model import LogisticRegression
+
+    link = model.link or {"normal": "identity", "binomial": "logit"}.get(model.family)
+    if model.offset is None and (model.family, link) == ("normal", "identity"):
+        return _linear(model)
+    if model.offset is not None or (model.family, link) != ("binomial", "logit"):
+        raise _no_counterpart(model, f" of family {model.family!r}")
+    made = LogisticRegression(C=np.inf)
+    made.coef_, made.intercept_ = np.atleast_2d(model.coef_), np.atleast_1d(model.intercept_)
+    made.classes_ = np.array([0, 1])
+    return made
+
+
+def _bayesian(model: Any) -> Any:
+    """scikit-learn's LinearRegression with the posterior means of the coefficients."""
+    if np.size(model.coef_) != model.n_features_in_ or getattr(model, "group_by", None) is not None:
+        raise _no_counterpart(model, " with groups, products of columns or several outputs")
+    made = _linear(model)
+    made.coef_, made.intercept_ = np.ravel(to_numpy(model.coef_)), float(np.ravel(to_numpy(model.intercept_))[0])
+    return made
+
+
+def _pca(model: Any) -> Any:
+    """scikit-learn's PCA with the fitted axes."""
+    from sklearn.decomposition import PCA
+
+    made = PCA(len(model.components_), whiten=model.whiten)
+    variances = ("explained_variance_", "explained_variance_ratio_", "singular_values_", "noise_variance_")
+    return _with(made, model, ("components_", "mean_", "n_components_", "n_samples_", *variances))
+
+
 def _linear(model: Any) -> Any:
     """scikit-learn's LinearRegression with the fitted coefficients."""
     from sklearn.linear_model import LinearRegression
@@ -116,4 +171,8 @@ _MAKERS: dict[str, Callable[[Any], Any]] = {
     "GaussianMixture": _mixture,
     "LinearRegression": _linear,
     "LogisticRegression": _logistic,
+    "GLM": _glm,
+    "BayesianRegression": _bayesian,
+    "PCA": _pca,
+    "OpenMixture": _full_mixture,
 }

@@ -25,6 +25,7 @@ from threadpoolctl import ThreadpoolController
 from unpooled import tree
 from unpooled.arrays import is_torch, namespace
 from unpooled.client import KEYS, Ask, Client, digest
+from unpooled.errors import BadParameter
 from unpooled.federation import Journal, cohort
 from unpooled.parameters import one_of
 from unpooled.tree import Tree
@@ -38,6 +39,23 @@ STACK_PADDING = 0.125  # default of stack_padding
 MODES = ("auto", "stacked", "one by one")
 
 
+def count_threads(n_jobs: int | None) -> int:
+    """The number of threads that `n_jobs` asks for, counted as in scikit-learn: -1 is one per core, -2 one less."""
+    cores = _cores()
+    if n_jobs is None:
+        return cores
+    if isinstance(n_jobs, bool) or not isinstance(n_jobs, int | np.integer) or n_jobs == 0:
+        raise BadParameter(f"n_jobs={n_jobs!r} must be a whole number other than 0, or None: -1 is one thread per core")
+    return int(n_jobs) if n_jobs > 0 else max(1, cores + 1 + int(n_jobs))
+
+
+def _cores() -> int:
+    """The cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):  # Linux
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 class Job(NamedTuple):
     """A unit of work for one thread: the clients it covers, and the client object that the question is applied to."""
 
@@ -49,7 +67,7 @@ class Job(NamedTuple):
 class Local:
     """A federation whose clients are in this process.
 
-    Usually made by `federate`. Results do not depend on `mode` or `threads`.
+    Usually made by `federate`. Results do not depend on `mode` or `n_jobs`.
 
     Parameters
     ----------
@@ -58,14 +76,17 @@ class Local:
     mode : {"auto", "stacked", "one by one"}, default="auto"
         "auto" merges or stacks clients wherever a question allows it, "stacked" never merges them, and "one by one" asks
         each client by itself, which is slow and easy to debug.
-    threads : int or None, default=None
-        Threads that work on clients; None is one per available core.
+    n_jobs : int or None, default=None
+        Threads that work on clients at the same time; None and -1 are one per available core, -2 is one less than that.
+        Any value gives the same bits.
     min_clients : int, default=1
         Fewer answers than this in a round raise TooFewClients.
     stack_cells : int, default=4_000_000
         Numbers in one stack of clients at most; a GPU can take more.
     stack_padding : float, default=0.125
         Share of a stack that may be padding, roughly; larger values give fewer stacks, which suits a GPU.
+    threads : int or None, default=None
+        The former name of `n_jobs`, still read where `n_jobs` is None.
 
     Attributes
     ----------
@@ -94,14 +115,15 @@ class Local:
         clients: Sequence[Client],
         *,
         mode: str = "auto",
-        threads: int | None = None,
+        n_jobs: int | None = None,
         min_clients: int = 1,
         stack_cells: int = STACK_CELLS,
         stack_padding: float = STACK_PADDING,
+        threads: int | None = None,
     ):
         one_of("mode", mode, MODES)
         self.clients, self.mode, self.min_clients = list(clients), mode, min_clients
-        self.threads = threads or len(os.sched_getaffinity(0))
+        self.threads = count_threads(threads if n_jobs is None else n_jobs)
         self.stack_cells, self.stack_padding = stack_cells, stack_padding
         self.columns: list[str] | None = None
         self.schema: Any = None

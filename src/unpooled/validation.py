@@ -91,7 +91,14 @@ class Comparison:
 
 
 def cross_validate(
-    model: Any, data: Any, y: Any = None, *, cv: int | str = 5, by: Any = None, sample_weight: Any = None
+    model: Any,
+    data: Any,
+    y: Any = None,
+    *,
+    cv: int | str = 5,
+    by: Any = None,
+    sample_weight: Any = None,
+    n_jobs: int | None = None,
 ) -> Score:
     """Held-out losses of a model over a federation, with standard errors by site.
 
@@ -105,6 +112,8 @@ def cross_validate(
         What `fit` takes: clients by name, pooled rows and `by=`, or a Federation.
     cv : {2, 5, 10, "site"}, default=5
         Folds of every client's rows, chosen by a hash that only the client can tell; or "site": each client is predicted from the others.
+    n_jobs : int or None, default=None
+        Threads that work on clients at the same time, as in `federate`; a Federation has its own. Any value gives the same bits.
 
     Returns
     -------
@@ -120,7 +129,8 @@ def cross_validate(
     >>> round(score.mean["squared_error"], 2)
     1.01
     """
-    return next(iter(compare({"model": model}, data, y, cv=cv, by=by, sample_weight=sample_weight).scores.values()))
+    roles: dict[str, Any] = {"by": by, "sample_weight": sample_weight, "n_jobs": n_jobs}
+    return next(iter(compare({"model": model}, data, y, cv=cv, **roles).scores.values()))
 
 
 def compare(
@@ -131,6 +141,7 @@ def compare(
     cv: int | str = 5,
     by: Any = None,
     sample_weight: Any = None,
+    n_jobs: int | None = None,
 ) -> Comparison:
     """Models side by side on the same held-out rows, with standard errors of their differences by site.
 
@@ -138,7 +149,7 @@ def compare(
     ----------
     models : dict of str to estimator, or list of estimators
         All must have the same metric: `log_loss` of GLM, LinearRegression and LogisticRegression.
-    data, y, cv, by, sample_weight
+    data, y, cv, by, sample_weight, n_jobs
         See `cross_validate`.
 
     Returns
@@ -155,7 +166,7 @@ def compare(
     'nb'
     """
     named = _named(models)
-    fed = as_federation(data, y, by=by, sample_weight=sample_weight)
+    fed = as_federation(data, y, by=by, sample_weight=sample_weight, n_jobs=n_jobs)
     _check(named, fed, cv)
     fitted = _fits(named, fed, cv)
     if all(hasattr(model, "partial_loglik") for model in named.values()):

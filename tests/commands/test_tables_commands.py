@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from unpooled import load
 from unpooled.cli import main
 
 
@@ -89,3 +90,78 @@ def test_intervals_and_columns_by_name(folder, capsys):
 def test_nothing_to_check_is_one_sentence(capsys):
     assert main(["check"]) == 1
     assert "nothing to check" in capsys.readouterr().err
+
+
+def test_columns_whose_names_have_spaces_are_written_and_read_again(tmp_path, capsys):
+    (tmp_path / "sites").mkdir()
+    rows = "\n".join(f"{i},{i % 3}" for i in range(30))
+    for site in ("basel", "bern"):
+        (tmp_path / "sites" / f"{site}.csv").write_text(f'mean radius,"the ""grade"""\n{rows}\n')
+    kinds = tmp_path / "columns.toml"
+    main(["check", str(tmp_path / "sites"), "--toml", str(kinds)])
+    assert set(tomllib.loads(kinds.read_text())["columns"]) == {"mean radius", 'the "grade"'}
+    settings = f'[model]\nname = "PCA"\nn_components = 1\n[data]\npath = "sites"\n\n{kinds.read_text()}'
+    (tmp_path / "run.toml").write_text(settings)
+    assert main(["run", str(tmp_path / "run.toml"), "--out", str(tmp_path / "run")]) == 0
+    assert set(tomllib.loads((tmp_path / "run" / "config.toml").read_text())["columns"]) == {
+        "mean radius",
+        'the "grade"',
+    }
+
+
+MESSY = """
+[model]
+name = "LogisticRegression"
+missing = "drop"
+[data]
+path = "sites"
+label = "event"
+columns = ["age", "sex"]
+[columns]
+patient = "id"
+age = {kind = "real", missing = [-9]}
+sex = {kind = "binary", levels = ["female", "male"]}
+[sites.bern]
+sex = {levels = {F = "female", M = "male"}}
+age = {name = "months", factor = 0.08333333333333333}
+"""
+
+
+warned = pytest.mark.filterwarnings("default::unpooled.errors.DataWarning")
+
+
+@pytest.fixture(name="messy")
+def messy_(folder):
+    """Bern writes ages in months, sexes as F and M, and -9 for what is missing."""
+    path = folder / "sites" / "bern.csv"
+    table = pd.read_csv(path)
+    table["sex"] = table.sex.map({"female": "F", "male": "M"})
+    table["months"] = table.pop("age") * 12
+    table.loc[:2, "months"] = -9
+    table.to_csv(path, index=False)
+    (folder / "run.toml").write_text(MESSY)
+    assert main(["run", str(folder / "run.toml"), "--out", str(folder / "run")]) == 0
+    return folder
+
+
+@warned
+def test_a_file_is_predicted_as_its_site_writes_it(messy, capsys):
+    capsys.readouterr()
+    assert main(["predict", str(messy / "run"), str(messy / "sites" / "bern.csv")]) == 0
+    told = capsys.readouterr()
+    assert "have missing values, which LogisticRegression cannot predict: their answers are empty" in told.err
+    assert "[sites.bern]" in told.err
+    rows = list(csv.DictReader(told.out.splitlines()))
+    assert [row["prediction"] for row in rows[:3]] == ["", "", ""]
+    table = pd.read_csv(messy / "sites" / "bern.csv")
+    plain = pd.DataFrame({"age": table.months / 12, "sex": table.sex.map({"F": "female", "M": "male"})})
+    expected = load(messy / "run").predict_proba(plain[3:])[:, 1]
+    np.testing.assert_allclose([float(row["p_yes"]) for row in rows[3:]], expected)
+
+
+@warned
+def test_another_file_of_a_site_is_named_with_site(messy, capsys):
+    (messy / "sites" / "bern.csv").rename(messy / "new.csv")
+    assert main(["predict", str(messy / "run"), str(messy / "new.csv"), "--site", "bern"]) == 0
+    assert main(["predict", str(messy / "run"), str(messy / "new.csv"), "--site", "brn"]) == 1
+    assert "has no [sites.brn]: did you mean 'bern'?" in capsys.readouterr().err

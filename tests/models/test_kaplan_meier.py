@@ -59,7 +59,7 @@ def test_it_is_lifelines(decimals):
     lifelines = pytest.importorskip("lifelines")
     time = TIME if decimals == 0 else TIME * np.pi
     rows = np.column_stack([time, EVENT, GROUP])
-    km = fit(rows, by=SITE, confidence=0.9)
+    km = fit(rows, by=SITE, coverage=0.9)
     peer = lifelines.KaplanMeierFitter(alpha=0.1).fit(time, EVENT)
     np.testing.assert_allclose(km.survival_[0], peer.survival_function_.loc[km.times_].to_numpy()[:, 0], rtol=1e-8)
     interval = peer.confidence_interval_.loc[km.times_].to_numpy()

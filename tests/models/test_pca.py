@@ -105,3 +105,14 @@ def test_weights_count_rows():
 def test_bad_input_is_one_sentence(x, options, says):
     with pytest.raises((BadData, BadParameter), match=says):
         up.PCA(**options).fit(x)
+
+
+def test_fedgmms_embedding_is_these_components_of_weighted_rows():
+    rng = np.random.default_rng(5)
+    x = rng.normal(size=(120, 4)) * [4.0, 2.0, 1.0, 0.5]
+    y, weight = (x[:, 0] > 0).astype(int), rng.integers(1, 4, 120).astype(float)
+    fed = up.federate(x, y, by=np.arange(120) % 3, sample_weight=weight)
+    model = up.FedGMM(2, embedding=2, random_state=0, max_iter=5).fit(fed)
+    found = up.PCA(2).fit(fed)
+    np.testing.assert_allclose(np.abs(model.embedding_axes_.T), np.abs(found.components_), rtol=1e-7, atol=1e-9)
+    assert "pca.moments" in {e.question for e in fed.journal.exchanges}

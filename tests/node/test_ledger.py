@@ -1,11 +1,13 @@
 """The ledger: one line an answer, sealed; any change shows; a crash loses nothing that left."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from unpooled.errors import RunError
 from unpooled.node.ledger import Ledger, Line, entries, explain, verify
+from unpooled.node.lines import profile_line
 
 
 def line(round=1, digest="d", dry=False):
@@ -88,3 +90,13 @@ def test_it_is_explained_in_words(path):
     assert "9 numbers (72 bytes) left to be added to those of other nodes" in text
     assert "x (3 x 2)" in text
     assert json.loads(path.read_text().splitlines()[0])["before"] == "0" * 64
+
+
+def test_masked_answers_and_checks_of_the_table_are_explained_without_their_wire_names(tmp_path):
+    ledger = Ledger(tmp_path / "l")
+    ledger.note(replace(line(1), masked=True))
+    ledger.note(profile_line({"rows": 80}))
+    masked, check = (explain(entry) for entry in entries(tmp_path / "l"))
+    assert "left masked, to be added to those of other nodes" in masked
+    assert "(3 x 2)" not in masked
+    assert "left as a description of the table" in check

@@ -256,3 +256,43 @@ def test_postgresql_gives_the_same_rows(postgres, chunk_rows):
     )
     np.testing.assert_array_equal(np.concatenate([p.x for p in parts]), ROWS)
     np.testing.assert_array_equal(np.concatenate([p.y for p in parts]), LABEL)
+
+
+TYPED = """SELECT i AS id, i::int2 AS small, (i * 3)::int4 AS whole, i::int8 << 40 AS large, NULLIF(i, 2)::int8 AS gap8,
+NULLIF(i, 3)::int4 AS gap4, (i / 10.0)::float4 AS single, (i / 7.0)::float8 AS double, (i / 100.0)::numeric(9, 2) AS money,
+i %% 2 = 0 AS even, NULL::float8 AS nothing, 'infinity'::float8 * i AS endless FROM generate_series(1, 5) AS i"""
+
+
+def test_numbers_copied_are_those_of_the_driver(postgres):
+    table = SqlTable(postgres, query=TYPED.replace("%%", "%"), order="id")
+    names = table.names()
+    columns, order = table._columns(names)
+    (fetched,) = table._fetched(table._statement(columns, order), names, 100)
+    parts = list(table.chunks(names, 2))
+    assert [len(p["id"]) for p in parts] == [2, 2, 1]
+    for name in names:
+        ours = np.concatenate([p[name].astype(fetched[name].dtype) for p in parts])
+        np.testing.assert_array_equal(ours, fetched[name], err_msg=name)
+        (whole,) = (p[name] for p in table.chunks(names, 5))
+        assert whole.dtype == fetched[name].dtype, name
+
+
+def test_columns_of_texts_come_through_the_driver(postgres):
+    table = SqlTable(postgres, query="SELECT 'a' || i AS name, i AS number FROM generate_series(1, 3) AS i")
+    (part,) = table.chunks(["name", "number"], 10)
+    assert part["name"].tolist() == ["a1", "a2", "a3"]
+    assert part["number"].tolist() == [1, 2, 3]
+
+
+def test_a_reader_that_stops_early_and_an_empty_table_leave_nothing_behind(postgres):
+    many = SqlTable(postgres, query="SELECT i AS id FROM generate_series(1, 100000) AS i")
+    reader = many.chunks(["id"], 10)
+    assert next(reader)["id"].tolist() == list(range(1, 11))
+    reader.close()
+    assert list(SqlTable(postgres, query="SELECT 1.5::float8 AS id WHERE false").chunks(["id"], 10)) == []
+
+
+def test_a_query_that_fails_halfway_says_why(postgres):
+    broken = SqlTable(postgres, query="SELECT 1 / (5 - i) AS id FROM generate_series(1, 9) AS i")
+    with pytest.raises(BadData, match="division by zero"):
+        list(broken.chunks(["id"], 2))

@@ -18,6 +18,7 @@ from unpooled.cli import main
 from unpooled.errors import BadParameter
 from unpooled.node import approval, config, policy
 from unpooled.node.ledger import Ledger, Line
+from unpooled.node.lines import profile_line
 from unpooled.pages import ledger_view, node
 
 pytestmark = pytest.mark.network
@@ -194,7 +195,7 @@ def test_what_left_is_told_in_words(folder):
     with serving(node.serve(config.read(folder / "node.toml"))) as server:
         text = rehearsed(server)
         assert "5 answers have left" in text
-        assert "1 questions were refused" in text
+        assert "1 question was refused" in text
         assert "added up over sites, masked" in text
         lines = ask(server, "ledger?page=1")[2]
         assert lines.count("<li>") == 6
@@ -264,6 +265,20 @@ def test_ten_thousand_lines_are_shown_a_page_at_a_time(folder):
         assert last.count("<li>") == ledger_view.PER_PAGE
         for odd in ("0", "-1", "x", "9" * 30, "201"):
             assert ask(server, f"ledger?page={odd}")[0] == 200
+
+
+def test_a_check_of_the_table_is_a_line_like_others(folder):
+    Ledger(folder / "ledger.jsonl").note(profile_line({"rows": 80}))
+    with serving(node.serve(config.read(folder / "node.toml"))) as server:
+        assert "a description of the table" in ask(server)[2]
+
+
+def test_a_defect_of_a_page_is_named_on_the_page(server, monkeypatch, capsys):
+    monkeypatch.setattr(server.page, "parts", lambda: {}["missing"])
+    status, _, text = ask(server)
+    assert status == 200
+    assert "an error in unpooled itself (KeyError: &#x27;missing&#x27;)" in text
+    assert "Traceback" in capsys.readouterr().err
 
 
 def test_the_budget_is_told(folder):

@@ -55,7 +55,7 @@ def test_a_run_gives_up_after_its_wait_with_the_remedy():
 
 
 def test_nobody_there_says_what_to_do():
-    with pytest.raises(TooFewClients, match=r"0 of 1 nodes are connected after wait=0.1 s: start the missing nodes"):
+    with pytest.raises(TooFewClients, match=r"0 of 1 nodes are ready after wait=0.1 s: start the missing nodes"):
         Remote(MemoryTransport([]), wait=0.1).sum(total, CENTRE)
 
 
@@ -140,9 +140,7 @@ def test_while_it_waits_it_says_who_is_missing_and_why():
 
 def test_a_rejected_node_is_named_with_its_reason():
     nodes = [*sites("basel", columns=["a", "b", "c"]), *sites("zurich", columns=["a", "b", "x"])]
-    with pytest.raises(
-        TooFewClients, match=r"1 of 2 nodes are connected \(basel\); rejected: 'zurich' has no column 'c'"
-    ):
+    with pytest.raises(TooFewClients, match=r"1 of 2 nodes are ready \(basel\); rejected: 'zurich' has no column 'c'"):
         Remote(MemoryTransport(nodes), min_clients=2, columns=["a", "b", "c"], wait=0.6).sum(total, CENTRE)
 
 

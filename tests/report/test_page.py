@@ -131,7 +131,7 @@ def test_what_left_is_told_in_words_and_long_lists_are_folded():
         == "counts of rows: 3 numbers<br>sums of products of columns: 6 numbers"
     )
     assert in_words.contents("[0].n (3), [1].n (4), loglik") == [
-        "counts of rows: 7 numbers in 2 parts",
+        "counts of rows: 7 numbers",
         "log-likelihood: 1 number",
     ]
     many = ", ".join(f"['a'].k{i} (3)" for i in range(99))

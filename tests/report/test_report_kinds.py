@@ -374,3 +374,39 @@ def test_long_tables_of_sites_are_capped():
     body = kind_of_measures._accuracy_by_site({"sites": sites})
     assert body.count("<tr>") == 41
     assert "60 more sites are not listed" in body
+
+
+def test_held_out_rows_of_a_mixture_are_scored_by_site():
+    x = np.random.default_rng(0).normal(size=(60, 2))
+    model = up.GaussianMixture(1).fit(x)
+    pairs = [(model, Client("north", x[:40])), (model, Client("south", x[40:]))]
+    found = measured.measure(pairs, folds=2)
+    assert found["sites"]["south"]["rows"] == 20
+    assert found["sites"]["south"]["loglik"] == pytest.approx(model.score_samples(x[40:]).sum())
+    (section,) = kind_of_measures.density(bare(model)._replace(summary={"measured": found}))
+    assert f"{model.score(x):.6g} per row" in section.body
+
+
+def test_a_regression_of_zeros_and_ones_is_judged_by_its_probabilities():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(200, 2))
+    y = (rng.random(200) < 1 / (1 + np.exp(-x[:, 0]))).astype(float)
+    model = up.GLM("binomial").fit(x, y)
+    found = measured.measure([(model, Client("north", x, y))])
+    assert found["kind"] == "classifier"
+    assert found["log_loss"] == pytest.approx(log_loss(y, model.predict(x)))
+    assert measured.measure([(up.GLM("poisson").fit(x, y), Client("north", x, y))])["kind"] == "regressor"
+
+
+def test_levels_have_their_names():
+    import pandas as pd
+
+    rng = np.random.default_rng(0)
+    ward = rng.choice(["icu", "surgery", "medicine"], 90)
+    table = pd.DataFrame({"age": rng.normal(60, 9, 90), "weight": rng.normal(70, 9, 90), "ward": ward})
+    described = up.Describe().fit({"north": table[:50], "south": table[50:]})
+    assert all(f">{level}</th>" in described.to_html() for level in ("icu", "surgery", "medicine"))
+    assert "ward" not in described.report_figures()["Size of correlations"]
+    mixture = up.MixedMixture(1, random_state=0).fit({"north": table[:50], "south": table[50:]})
+    shown = "".join(s.body for s in kinds.sections(mixture, bare(mixture, table.columns)))
+    assert "surgery" in shown

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from estimators import ESTIMATORS
 
-from unpooled.report import statistics
+from unpooled.report import statistics, svg
 
 
 def parsed(figure):
@@ -41,3 +41,22 @@ def test_every_model_of_the_shelf_has_its_pictures(name):
     assert figures
     for body in figures.values():
         ElementTree.fromstring(f"<div>{body}</div>")
+
+
+@pytest.mark.parametrize(
+    ("ends", "texts"),
+    [
+        ((-25.929891, -25.929885), ("-25.9299", "+6e-06")),
+        ((8.2540001e-08, 1.0), ("8.25e-08", "1")),
+        ((1200.0, 1636.0), ("1,200", "1,636")),
+        ((-25.93, -24.1), ("-25.93", "-24.1")),
+    ],
+)
+def test_the_ends_of_an_axis_fit_beside_it(ends, texts):
+    assert svg.ends(*ends) == texts
+    assert max(map(len, texts)) <= svg.MOST_DIGITS
+
+
+def test_intervals_stand_on_an_axis_of_round_numbers():
+    picture = statistics.intervals(["age", "sex"], np.array([0.5, -2.0]), np.array([[0.1, 0.9], [-3.2, -0.8]]))
+    assert [float(v) for v in re.findall(r'text-anchor="middle">([-\d.]+)<', picture)] == [-3, -2, -1, 0]

@@ -11,9 +11,9 @@ from typing import Any
 def add_parser(commands: Any) -> argparse.ArgumentParser:
     """Arguments of `unpooled card`."""
     parser = commands.add_parser("card", help="write a run's model card", description=__doc__)
-    parser.add_argument("folder", type=Path, metavar="RUN")
+    parser.add_argument("folder", type=Path, metavar="RUN", help="the run's folder")
     parser.add_argument("--use", default="", help="what the model is meant for, in a sentence")
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--json", action="store_true", help="print JSON")
     return parser
 
 

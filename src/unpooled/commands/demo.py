@@ -29,7 +29,7 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
         "demo", help="fit six built-in hospitals and show that it equals the pooled fit", description=__doc__
     )
     parser.add_argument("--out", type=Path, default=None, help="the run folder (default: demo/)")
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--json", action="store_true", help="print JSON")
     return parser
 
 

@@ -48,7 +48,7 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
     parser = commands.add_parser("doctor", help="check this machine's installation", description=__doc__)
     parser.add_argument("--link", type=Path, default=FOLDER, metavar="FOLDER", help=f"a coordinator's link ({FOLDER})")
     parser.add_argument("--node", type=Path, metavar="node.toml", help="a site's node to check as well")
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--json", action="store_true", help="print JSON")
     return parser
 
 

@@ -21,17 +21,17 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
     parser = commands.add_parser("node", help="take part with data of your own", description=__doc__)
     inner = parser.add_subparsers(required=True, metavar="WHAT", dest="what")
     init = inner.add_parser("init", help="write node.toml, policy.toml and a key into a folder")
-    init.add_argument("folder", type=Path)
+    init.add_argument("folder", type=Path, metavar="FOLDER", help="the folder to make")
     init.add_argument("--name", help="the node's name in the federation (default: the folder's name)")
     init.add_argument("--data", default="data.csv", help="the table: a file, or the url of a database")
     init.add_argument("--on", default="127.0.0.1:9092", metavar="HOST:PORT", help="the coordinator's link")
-    init.add_argument("--json", action="store_true")
+    init.add_argument("--json", action="store_true", help="print JSON")
     keygen = inner.add_parser("keygen", help="make a key pair")
     keygen.add_argument("path", type=Path, help="the private key's file; .pub goes beside it")
     keygen.add_argument("--name", default="", help="the node's name, kept in the public key as its comment")
-    keygen.add_argument("--json", action="store_true")
+    keygen.add_argument("--json", action="store_true", help="print JSON")
     start = inner.add_parser("start", help="connect, and answer until Ctrl-C")
-    start.add_argument("file", type=Path, metavar="node.toml")
+    start.add_argument("file", type=Path, metavar="node.toml", help="the settings of the node")
     start.add_argument("--insecure", action="store_true", help="no TLS and no key; on loopback only")
     start.add_argument("--behind", metavar="HOST:PORT", help="serve a stock SuperNode started with --isolation process")
     _add_ledger(inner.add_parser("ledger", help="check or show the ledger of what left"))
@@ -43,10 +43,10 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
 def _add_ledger(parser: argparse.ArgumentParser) -> None:
     """Arguments of `unpooled node ledger`."""
     parser.add_argument("action", choices=("verify", "show"))
-    parser.add_argument("file", type=Path, metavar="ledger.jsonl")
+    parser.add_argument("file", type=Path, metavar="ledger.jsonl", help="the ledger in the folder of the node")
     parser.add_argument("--head", help="the hash of the last line, as noted before")
     parser.add_argument("--last", type=int, default=0, help="show so many lines only, from the end")
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -31,23 +31,31 @@ def _add_node(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--node", type=Path, default=Path("node.toml"), metavar="node.toml", help="default: node.toml here"
     )
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def run_review(args: argparse.Namespace) -> int:
     """Rehearse a study on the node's table and print what would leave; 1 when it fails."""
     from unpooled import study
-    from unpooled.node import config, policy, review
+    from unpooled.node import approval, config, policy, review
 
     node = config.read(args.node)
     rules = policy.read(node.paths["policy"])
-    found = review.review(study.read(Path(args.study)), node.name, config.table_source(node), rules)
+    found = review.review(
+        study.read(Path(args.study)), node.name, config.table_source(node), rules, approval.others(node)
+    )
     if args.json:
         print(json.dumps({"study": found.study.digest, "warnings": found.warnings, "failure": found.failure}))
     else:
         _print_lines(review.explain(found))
-        print(f"\nto take part: unpooled node approve {args.study} --node {args.node}")
+        print(f"\n{_next_step(found.failure, args)}")
     return 1 if found.failure else 0
+
+
+def _next_step(failure: str, args: argparse.Namespace) -> str:
+    if failure:
+        return "the node cannot answer this study yet: mend its table or node.toml, or ask the coordinator for another study"
+    return f"to take part: unpooled node approve {args.study} --node {args.node}"
 
 
 def _print_lines(lines: list[str]) -> None:

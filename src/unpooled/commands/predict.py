@@ -18,13 +18,25 @@ if TYPE_CHECKING:
 def add_parser(commands: Any) -> argparse.ArgumentParser:
     """Arguments of `unpooled predict`."""
     parser = commands.add_parser("predict", help="apply a finished run's model to a file", description=__doc__)
-    parser.add_argument("folder", type=Path, metavar="RUN")
-    parser.add_argument("file", type=Path, metavar="FILE")
+    parser.add_argument("folder", type=Path, metavar="RUN", help="the folder of a finished run")
+    parser.add_argument("file", type=Path, metavar="FILE", help="the rows to predict")
     parser.add_argument("--client", help="predict with this client's personal model")
     parser.add_argument(
-        "--id", action="append", default=[], metavar="COLUMN", help="carry this column through; repeat it"
+        "--site",
+        metavar="NAME",
+        help="read FILE as [sites.NAME] of the run's config says: names, units and levels of that site "
+        "(default: the site that the file is named after, if there is one)",
     )
-    parser.add_argument("--keep", action="store_true", help="carry every column through that the model does not use")
+    parser.add_argument(
+        "--id",
+        action="append",
+        default=[],
+        metavar="COLUMN",
+        help="copy this column into the output; may be given several times",
+    )
+    parser.add_argument(
+        "--keep", action="store_true", help="copy every column that the model does not use into the output"
+    )
     parser.add_argument(
         "--interval", type=float, metavar="SHARE", help="add lower and upper ends, 0.9 for 90 %% intervals"
     )
@@ -40,9 +52,13 @@ def run(args: argparse.Namespace) -> int:
     from unpooled.estimator import load
 
     model, table = load(args.folder), files.read_table(args.file)
-    x = rows(model, table, str(args.file))
-    kept = carried(table, names_of(model), declared_ids(args.folder), args.id, args.keep)
-    columns = kept | answers(model, x, args.client) | intervals(model, x, args.interval)
+    own = site_columns(args.folder, args.site, files.stem(args.file))
+    x = rows(model, table, str(args.file), own)
+    used = [*names_of(model), *(entry.name for entry in own.values() if entry.name)]
+    kept = carried(table, used, declared_ids(args.folder), args.id, args.keep)
+    some = predictable(model, x, str(args.file))
+    found = answers(model, x[some], args.client) | intervals(model, x[some], args.interval)
+    columns = kept | {name: _spread(values, some) for name, values in found.items()}
     text = f"{json.dumps(columns)}\n" if args.json else _csv(columns)
     if args.out:
         store.write_file(args.out, text.encode())
@@ -58,14 +74,62 @@ def names_of(model: Any) -> list[str]:
     return [c["name"] for c in schema] if schema is not None else list(getattr(model, "columns_", None) or ())
 
 
-def rows(model: Any, table: dict[str, Any], where: str) -> np.ndarray:
+def site_columns(folder: Path, site: str | None, stem: str) -> dict[str, Any]:
+    """How a site writes the columns: [sites.NAME] of the run's config, for `site` or for the file's own name."""
+    from unpooled import config
+    from unpooled.data.schema import read_own
+    from unpooled.errors import BadParameter, suggest
+
+    path = folder / "config.toml"
+    known = config.read(path).get("sites", {}) if path.exists() else {}
+    if site is not None and site not in known:
+        raise BadParameter(f"the run's config has no [sites.{site}]: {suggest(site, known)}")
+    name = site or stem
+    if site is None and name in known:
+        print(f"unpooled: the file is read as [sites.{name}] of the run's config says", file=sys.stderr)
+    return read_own(known.get(name, {}), f"[sites.{name}]")
+
+
+def rows(model: Any, table: dict[str, Any], where: str, own: dict[str, Any] | None = None) -> np.ndarray:
     """The model's columns of a table, encoded as those of the fit were, in the model's order."""
     from unpooled.data.frames import fitted_with, matrix
+    from unpooled.data.schema import Schema
     from unpooled.data.tabled import encoded_columns
 
     names = names_of(model)
+    if own and names:
+        schema = None if hasattr(model, "schema_") else Schema.from_toml(dict.fromkeys(names, "real"))
+        return encoded_columns(model, table, where, own, schema)
     found = fitted_with(names or table, table, where)
     return encoded_columns(model, found, where) if hasattr(model, "schema_") else matrix(found, where)
+
+
+def predictable(model: Any, x: np.ndarray, where: str) -> np.ndarray:
+    """Which rows the model has an answer for; one that was fitted to complete rows has none for others."""
+    import warnings
+
+    import numpy as np
+
+    from unpooled.errors import BadData, DataWarning
+
+    complete = ~np.isnan(x).any(1)
+    if getattr(model, "missing", None) not in ("drop", "refuse") or complete.all():
+        return np.ones(len(x), bool)
+    name = type(model).__name__
+    if not complete.any():
+        raise BadData(f"every row of {where} has missing values, which {name} cannot predict: fill them in first")
+    warnings.warn(
+        f"{(~complete).sum():,} rows of {where} have missing values, which {name} cannot predict: their answers are empty",
+        DataWarning,
+        stacklevel=2,
+    )
+    return complete
+
+
+def _spread(values: list, some: np.ndarray) -> list:
+    """The values at the rows that have one, None at the others."""
+    left = iter(values)
+    return [next(left) if has else None for has in some.tolist()]
 
 
 # ---- columns that are carried through ----

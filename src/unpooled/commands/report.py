@@ -11,8 +11,8 @@ from typing import Any
 def add_parser(commands: Any) -> argparse.ArgumentParser:
     """Arguments of `unpooled report`."""
     parser = commands.add_parser("report", help="write a run's report as one HTML file", description=__doc__)
-    parser.add_argument("folder", type=Path, metavar="RUN")
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("folder", type=Path, metavar="RUN", help="the run's folder")
+    parser.add_argument("--json", action="store_true", help="print JSON")
     return parser
 
 

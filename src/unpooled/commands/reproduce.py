@@ -23,7 +23,7 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
     parser.add_argument("--seeds", type=int, default=None, help="how many seeds (default: the experiment's own)")
     parser.add_argument("--out", type=Path, help="where its table goes (default: the experiment's results folder)")
     parser.add_argument("--experiments", type=Path, default=Path("experiments"), help="the folder of experiments")
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--json", action="store_true", help="print JSON")
     return parser
 
 

@@ -20,7 +20,7 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
     parser.add_argument("--host", action="append", default=[], help="another name that nodes reach this machine by")
     parser.add_argument("--insecure", action="store_true", help="no TLS and no node keys; on loopback only")
     parser.add_argument("--json", action="store_true", help="print JSON")
-    inner = parser.add_subparsers(metavar="", title="and")
+    inner = parser.add_subparsers(metavar="COMMAND", title="other commands")
     admit = inner.add_parser("admit", help="admit a node's key")
     admit.add_argument("key", type=Path, metavar="KEY.pub", help="the public key that the node's owner sent")
     admit.add_argument("--name", help="the node's name (default: the name in the key, or the file's name)")

@@ -15,7 +15,7 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
     parser = commands.add_parser("status", help="nodes, runs and rounds of a link", description=__doc__)
     add_link(parser)
     parser.add_argument("--runs", type=Path, default=Path("runs"), help="where run folders are (default: runs)")
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--json", action="store_true", help="print JSON")
     return parser
 
 

@@ -19,7 +19,7 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
     parser.add_argument(
         "--ledger", type=Path, action="append", default=[], help="a node's ledger.jsonl; once for each node"
     )
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--json", action="store_true", help="print JSON")
     return parser
 
 
@@ -34,10 +34,10 @@ def run(args: argparse.Namespace) -> int:
         return 1 if wrong else 0
     for finding in wrong or findings[:1]:
         print(finding)
-    checked = f"{len(findings)} things were checked"
+    ledgers = f"{len(args.ledger)} ledger{'s' if len(args.ledger) != 1 else ''}"
     print(
-        f"NOT certified: {len(wrong)} of {checked} failed"
+        f"NOT certified: {len(wrong)} of {len(findings)} checks failed"
         if wrong
-        else f"certified: {checked}, with {len(args.ledger)} ledgers"
+        else f"certified: all {len(findings)} checks passed, with {ledgers}"
     )
     return 1 if wrong else 0

@@ -13,7 +13,10 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
     parser = commands.add_parser("watch", help="follow a run or a link in a browser", description=__doc__)
     parser.add_argument("place", metavar="RUN|LINK", help="a run folder, or the HOST:PORT or folder of a link")
     parser.add_argument(
-        "--runs", type=Path, default=Path("runs"), help="where a link's run folders are (default: runs)"
+        "--runs",
+        type=Path,
+        metavar="FOLDER",
+        help="the folder that holds a link's run folders (default: runs, or the working folder if there is none)",
     )
     add_page_options(parser)
     return parser
@@ -39,7 +42,8 @@ def run(args: argparse.Namespace) -> int:
     else:
         from unpooled.remote.link import find
 
-        server = Server(watch.LinkPage(find(args.place), args.runs), watch.link_routes(args.runs), args.port)
+        runs = args.runs or (Path("runs") if Path("runs").is_dir() else Path())
+        server = Server(watch.LinkPage(find(args.place), runs), watch.link_routes(runs), args.port)
     return serve(server, args)
 
 

@@ -50,7 +50,7 @@ def federate(
         How single clients write columns, with the keys of a node's [data.columns]: client to column to its name there, or to a
         dict of name, unit, factor, levels and missing; False for a column that the client lacks.
     **engine
-        Options of `Local`: mode, threads, min_clients, stack_cells, stack_padding.
+        Options of `Local`: n_jobs (threads that work on clients), mode, min_clients, stack_cells, stack_padding.
 
     Returns
     -------
@@ -99,6 +99,8 @@ def as_federation(data: Any, y: Any = None, **roles: Any) -> Federation:
     if not is_federation(data):
         return federate(data, y, **roles)
     given = [name for name, value in {"y": y, **roles}.items() if value is not None]
+    if given == ["n_jobs"]:
+        raise BadParameter("n_jobs= was given together with a federation, which has its own: give it to federate()")
     if given:
         raise BadParameter(
             f"{given[0]}= was given together with a federation, whose clients hold their own: give it to federate()"

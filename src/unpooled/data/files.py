@@ -94,7 +94,7 @@ def read_csv(path: Path) -> Columns:
     header, delimiter = header_of(path)
     try:
         return _csv_with_arrow(path, header, delimiter)
-    except ImportError:
+    except (ImportError, *UNREADABLE):  # the standard library's reader then names the line
         return _csv_without_arrow(path, header, delimiter)
 
 
@@ -166,11 +166,22 @@ def _csv_without_arrow(path: Path, header: list[str], delimiter: str) -> Columns
         next(rows)
         while block := list(islice(rows, 10_000)):  # in blocks, to free memory early
             block = [row for row in block if row]
-            if ragged := next((row for row in block if len(row) != len(header)), None):
-                raise ValueError(f"a row near line {rows.line_num} has {len(ragged)} fields, the header {len(header)}")
+            if any(len(row) != len(header) for row in block):
+                raise ValueError(_uneven(path, header, delimiter))
             for column, more in zip(fields, zip(*block)):
                 column.extend(more)
     return {name: parse(column) for name, column in zip(header, fields)}
+
+
+def _uneven(path: Path, header: list[str], delimiter: str) -> str:
+    """The sentence about the first line whose number of cells is not that of the header."""
+    with _open(path) as file:
+        rows = csv.reader(file, delimiter=delimiter)
+        for row in rows:
+            if row and len(row) != len(header):
+                break
+    more = "more" if len(row) > len(header) else "fewer"
+    return f"line {rows.line_num} has {len(row)} cells, {more} than the {len(header)} columns of the first line"
 
 
 def parse(fields: list[str]) -> np.ndarray:

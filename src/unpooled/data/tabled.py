@@ -74,10 +74,21 @@ def _kept(schema: Schema, used: list[str]) -> Schema:
     return Schema(tuple(c for c in schema if c.name in kept or kept & set(design_names(Schema((c,))))))
 
 
-def encoded_columns(model: Any, columns: Mapping[str, Any], where: str) -> np.ndarray:
-    """(n, d) the columns of new rows as those of the fit were encoded: codes of levels, days of dates."""
+def encoded_columns(
+    model: Any,
+    columns: Mapping[str, Any],
+    where: str,
+    own: Mapping[str, Any] | None = None,
+    schema: Schema | None = None,
+) -> np.ndarray:
+    """(n, d) the columns of new rows as those of the fit were encoded: codes of levels, days of dates.
+
+    `own` says how the site of these rows writes them; `schema` takes the place of the model's where it has none.
+    """
     unlisted = FIRST if hasattr(model, "design_columns_") else MISSING
-    return encode(Schema.from_list(model.schema_), columns, where, unlisted=unlisted)
+    wanted = Schema.from_list(model.schema_) if schema is None else schema
+    mine = None if own is None else {name: entry for name, entry in own.items() if name in wanted.names}
+    return encode(wanted, columns, where, mine, unlisted=unlisted)
 
 
 def encoded_rows(model: Any, X: Any) -> np.ndarray:

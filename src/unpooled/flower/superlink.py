@@ -1,6 +1,6 @@
 """Flower's SuperLink with our additions: `python -m unpooled.flower.superlink TOKEN_FILE [flower-superlink options]`.
 
-The additions: `guard` (token and limits), `longpoll` (requests wait for messages), `bundle` (objects travel with their
+The additions: `guard` and `bounded` (token and limits), `longpoll` (requests wait for messages), `bundle` (objects travel with their
 message); a node that restarts is admitted at once; a renewed certificate is loaded without a restart.
 """
 
@@ -124,6 +124,7 @@ def main() -> None:
     certificate, mailboxes = Certificate(), Mailboxes()
     config: Any = uvicorn.config
     config.create_ssl_context = certificate.remember(config.create_ssl_context)
+    config.HTTP_PROTOCOLS["auto"] = "unpooled.flower.bounded:Bounded"
     threading.Thread(target=supervise, args=(os.getppid(), certificate), daemon=True).start()
     install(mailboxes)
     extensions.get_middleware = lambda: (Middleware(Guard, token=token), Middleware(LongPoll, mailboxes=mailboxes))

@@ -127,6 +127,8 @@ class SecureSum(Layer):
     True
     """
 
+    masks = True  # answers are hidden: totals that show single sites are refused
+
     def __init__(self, inner: Federation, *, min_cohort: int = 3, folder: Path | None = None):
         super().__init__(inner)
         if min_cohort < 3:
@@ -222,7 +224,10 @@ class SecureSum(Layer):
         for name, shares in self.inner.only(request.answered).gather(reveal, request).items():
             hub.add_shares(name, shares)
         self.evidence = hub.state()
-        self.total = hub.finish()
+        try:
+            self.total = hub.finish()
+        except TooFewClients as error:  # and why they did not send their shares
+            raise TooFewClients(f"{error}{self.journal.last_refusal()}") from error
         self._keep()
         return decode_total(self.total)
 

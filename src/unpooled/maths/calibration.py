@@ -30,27 +30,19 @@ def histogram(values: Array, w: Array, edges: np.ndarray = EDGES) -> np.ndarray:
     return flat.reshape(*lead, o, count)
 
 
-def quantile(counts: np.ndarray, p: Array, design_effect: Array | float = 1.0) -> np.ndarray:  # (o, *p.shape)
-    """Quantiles of the residuals in each histogram (o, BINS), allowing for the row to come, as in conformal prediction.
-
-    `design_effect`, a number or (o,), is how many rows of these clients carry as much information as one row of a new
-    client; 1 where clients are alike. A quantile beyond the residuals is the most extreme residual.
-    """
+def quantile(counts: np.ndarray, p: Array) -> np.ndarray:  # (o, *p.shape)
+    """Quantiles of the residuals in each histogram (o, BINS), allowing for the row to come, as in conformal prediction."""
     p = np.asarray(p, dtype=np.float64)
-    effects = np.broadcast_to(design_effect, len(counts))
-    return np.stack([_quantile(row, p, float(effect)) for row, effect in zip(counts, effects)])
+    return np.stack([_quantile(row, p) for row in counts])
 
 
-def _quantile(counts: np.ndarray, p: np.ndarray, design_effect: float) -> np.ndarray:
+def _quantile(counts: np.ndarray, p: np.ndarray) -> np.ndarray:
     """Quantiles p of one histogram (BINS,); normal quantiles where it has fewer than MIN_RESIDUALS."""
     total = counts.sum()
     if total < MIN_RESIDUALS:
         return norm.ppf(p)
-    below = np.cumsum(counts[:-1]) + 0.5 * design_effect  # (edges,) rows below each edge
-    found = np.interp(p * (total + design_effect), below, EDGES)
-    occupied = np.flatnonzero(counts)
-    ends = EDGES[max(occupied[0] - 1, 0)], EDGES[min(occupied[-1], len(EDGES) - 1)]
-    return np.clip(found, *ends) if design_effect > 1 else found
+    below = np.cumsum(counts[:-1]) + 0.5  # (edges,) rows below each edge
+    return np.interp(p * (total + 1), below, EDGES)
 
 
 def improves(counts: np.ndarray, p: np.ndarray, raw: np.ndarray) -> bool:
@@ -63,7 +55,7 @@ def improves(counts: np.ndarray, p: np.ndarray, raw: np.ndarray) -> bool:
     if total < MIN_RESIDUALS + 1 or _covers(counts, p, raw):
         return False
     occupied = np.flatnonzero(counts)
-    ends = np.stack([_quantile(_without(counts, int(b)), p, 1.0) for b in occupied])  # (occupied, 2)
+    ends = np.stack([_quantile(_without(counts, int(b)), p) for b in occupied])  # (occupied, 2)
     gain = interval_score(MIDDLES[occupied], raw, p) - interval_score(MIDDLES[occupied], ends, p)
     weight = counts[occupied] / total
     mean = weight @ gain

@@ -15,6 +15,7 @@ from sklearn.preprocessing import PolynomialFeatures
 
 from unpooled.arrays import Array, Float, namespace
 from unpooled.errors import BadParameter, suggest
+from unpooled.maths import sum_of_kernels
 from unpooled.maths.random_features import SPECTRA, exponentials, frequencies, powers, products, waves
 from unpooled.tree import message
 
@@ -88,20 +89,6 @@ def _single_frequencies(spec: Spec, d: int, m: int, rng: np.random.Generator) ->
     turn = np.arange(m)
     drawn = frequencies(spec["spectrum"], m, d, rng) * ADDITIVE_SCALES[turn // d % len(ADDITIVE_SCALES)]
     return np.where(np.arange(d)[:, None] == turn % d, drawn, 0.0)
-
-
-def _both_start(spec: Spec, d: int, rng: np.random.Generator) -> Kernel:
-    """Half of the frequencies of single columns, half of all columns with learned scales."""
-    half = spec["m"] // 2
-    kernel = _ard_start(dict(spec, m=spec["m"] - half, frequencies="fixed"), d, rng)
-    return Kernel(kernel.theta, kernel.omega | {"single": _single_frequencies(spec, d, half, rng)})
-
-
-def _both(spec: Spec, kernel: Kernel, x: Array) -> Array:
-    """Features of all columns together, then those of single columns: (..., n, 2 m)."""
-    joint = waves(_scaled(kernel.theta, x) @ kernel.omega["frequencies"])
-    single = waves(x @ kernel.omega["single"])
-    return namespace(x).concatenate([joint, single], -1)
 
 
 def _rff_start(spec: Spec, d: int, rng: np.random.Generator) -> Kernel:
@@ -261,12 +248,29 @@ def _polynomial(spec: Spec, kernel: Kernel, x: Array) -> Array:
     return products(_scaled(kernel.theta, x), kernel.omega["powers"], spec["constant"])
 
 
+# ---- a sum of kernels: linear, additive, and of all columns ----
+
+
+def _sum_start(spec: Spec, d: int, rng: np.random.Generator) -> Kernel:
+    """Without knots, and with random points: a server that knows the columns places both (`sum_of_kernels.Parts`)."""
+    theta = {"log_scale": np.full(d, 0.5 * np.log(d) + 0.3), "weights": np.ones(sum_of_kernels.N_BLOCKS)}
+    none = np.zeros(0)
+    parts = sum_of_kernels.Parts(none, none, none, rng.standard_normal((spec["m"], d)))
+    return Kernel(theta, parts._asdict())
+
+
+def _sum(spec: Spec, kernel: Kernel, x: Array) -> np.ndarray:
+    """Features (..., n, k) of the three kernels, side by side; NumPy only."""
+    parts = sum_of_kernels.Parts(**kernel.omega)
+    return sum_of_kernels.features(kernel.theta["log_scale"], kernel.theta["weights"], parts, x)
+
+
 MAPS: dict[str, Map] = {
     "monomials": Map(lambda spec, d, rng: Kernel({}, {}), _monomials),
     "rff": Map(_rff_start, _inputs),
     "ard": Map(_ard_start, _inputs),
     "additive": Map(_additive_start, _inputs),
-    "additive and ard": Map(_both_start, _both),
+    "sum of kernels": Map(_sum_start, _sum),
     "network": Map(_plain_start, _hidden),
     "latent": Map(_plain_start, _latent),
     "scaled": Map(lambda spec, d, rng: Kernel({"log_scale": np.full(d, 0.5 * np.log(d))}, {}), _only_scaled),

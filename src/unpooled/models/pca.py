@@ -103,6 +103,16 @@ def product(at: Basis, client: Client) -> Product:
     return Product(scaled.swapaxes(-1, -2) @ (scaled @ at.basis), (scaled**2).sum((-1, -2)))
 
 
+def second_moments(fed: Federation, mean: np.ndarray) -> np.ndarray:
+    """(d, d) the sum of (x - mean)(x - mean)' over all clients' rows: one SUM."""
+    up = fed.sum(moments, Centre(mean))
+    scatter = np.zeros((len(mean), len(mean)))
+    upper = np.triu_indices(len(mean))
+    scatter[upper] = to_numpy(up.xx)
+    scatter.T[upper] = scatter[upper]
+    return scatter
+
+
 def _rows(client: Client) -> tuple[np.ndarray, np.ndarray]:
     """The client's rows and weights as 64 bit floats."""
     return to_numpy(client.x).astype(np.float64, copy=False), to_numpy(client.w).astype(np.float64, copy=False)
@@ -232,11 +242,9 @@ class PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
 
     def _full_round(self, fed: Federation, state: State) -> State:
         """Eigenvectors of the exact covariance."""
-        d = len(state.mean)
-        scatter = np.zeros((d, d))
-        scatter[np.triu_indices(d)] = to_numpy(Steady(fed, state.absent).sum(moments, Centre(state.mean)).xx)
-        variances, vectors = eigh(scatter.T / (state.rows - 1), lower=True)
-        kept = slice(None, -int(min(state.rows, d)) - 1, -1)  # by falling variance; more have none
+        scatter = second_moments(Steady(fed, state.absent), state.mean)
+        variances, vectors = eigh(scatter / (state.rows - 1), lower=True)
+        kept = slice(None, -int(min(state.rows, len(state.mean))) - 1, -1)  # by falling variance; more have none
         return state._replace(
             basis=vectors[:, kept], variances=np.maximum(variances[kept], 0.0), total=_trace(scatter, state)
         )

@@ -66,6 +66,11 @@ def approved(node: NodeConfig) -> dict[str, Study | None]:
     return {digest: _read_copy(node, digest) for digest in policy.read(node.paths["policy"]).studies}
 
 
+def others(node: NodeConfig) -> list[Study]:
+    """The approved studies of which a copy is kept, for a review of another."""
+    return [study for study in approved(node).values() if study is not None]
+
+
 def waiting(node: NodeConfig, more: Sequence[Path] = ()) -> list[Study]:
     """The studies in the folder `waiting`, and in the files of `more`, that were neither approved nor turned down."""
     decided = {d.study: d.decision for d in decisions(node)}

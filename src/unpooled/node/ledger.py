@@ -163,9 +163,11 @@ def _parse(text: bytes, path: Path, number: int) -> dict[str, Any]:
     """One line as a dict; an error that names file and line when it is damaged."""
     try:
         entry = json.loads(text.decode("utf-8"))
-        return entry if {"before", "hash", "time", "dry"} <= entry.keys() else entry["before"]
-    except (ValueError, KeyError, AttributeError) as error:
-        raise RunError(f"{path} was changed: line {number} is not a line of a ledger") from error
+    except ValueError:
+        entry = None
+    if isinstance(entry, dict) and entry.keys() >= {"before", "hash", "time", "dry"}:
+        return entry
+    raise RunError(f"{path} was changed: line {number} is not a line of a ledger")
 
 
 def verify(path: Path, head: str | None = None) -> tuple[int, str]:
@@ -185,6 +187,7 @@ USES = {
     "gather": "to be looked at singly",
     "tell": "as a receipt",
     "keys": "as keys and shares of masks, nothing about rows",
+    "profile": "as a description of the table: kinds, levels and coarse histograms of its columns",
 }
 
 
@@ -206,19 +209,26 @@ def explain(entry: dict[str, Any]) -> str:
     study = f" of the approved study {entry['study'][:12]}" if entry.get("study") else ""
     if entry["kind"] == "refused":
         return f"{when}: refused {entry['question']}{study}: {entry['digest']}"
-    what = ", ".join(f"{path} ({_shape(shape)})" for path, shape, _ in entry["what"][:8]) or "nothing but a receipt"
-    more = f" and {len(entry['what']) - 8} more" if len(entry["what"]) > 8 else ""
     verb = "would have left (dry run)" if entry["dry"] else "left"
-    steps = f", after {', '.join(s.rpartition('.')[2] for s in entry['steps'])}" if entry["steps"] else ""
     masked = "masked, " if entry.get("masked") else ""
     masked = f"with noise (mu^2 {entry['mu2']:.3g}), {masked}" if entry.get("mu2") else masked
-    trust = "" if study else " (no study: the policy trusts the coordinator)"
+    trust = "" if study or entry["kind"] == "profile" else " (no study: the policy trusts the coordinator)"
     if entry.get("masked") and not entry.get("followed"):
         trust += " (peers were not pinned: whoever invents them can take the mask off)"
     return (
         f"{when}: {entry['numbers']} numbers ({entry['bytes']} bytes) {verb} {masked}{USES[entry['kind']]}, "
-        f"in answer to {entry['question']}{study}{steps}: {what}{more}{trust}"
+        f"in answer to {entry['question']}{study}{_what(entry)}{trust}"
     )
+
+
+def _what(entry: dict[str, Any]) -> str:
+    """Which numbers an answer held; of masks and keys there is nothing to tell."""
+    if entry.get("masked") or entry["kind"] in ("keys", "profile"):
+        return ""
+    steps = f", after {', '.join(s.rpartition('.')[2] for s in entry['steps'])}" if entry["steps"] else ""
+    what = ", ".join(f"{path} ({_shape(shape)})" for path, shape, _ in entry["what"][:8]) or "nothing but a receipt"
+    more = f" and {len(entry['what']) - 8} more" if len(entry["what"]) > 8 else ""
+    return f"{steps}: {what}{more}"
 
 
 def _shape(shape: list[int]) -> str:

@@ -1,6 +1,8 @@
 """How closely a request may look: bounds of options that decide how few rows an answer can tell of.
 
-A request cannot widen them. They hold for studies and for coordinators that are trusted alike.
+A request cannot widen them. They hold for studies and for coordinators that are trusted alike, with one difference: a
+coordinator that chooses its questions may ask about few whole models at once (`candidates`). In a study that the node
+follows, the approved study chooses them, and they are bounded as components are.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ DEFAULTS = {  # the key in [limits] of policy.toml -> its value
     "min_count": 5.0,  # rows in a cluster whose centre leaves, at least
     "batch": 32.0,  # rows in one step of training, at least
     "components": 256.0,  # clusters, centres or models in one question, at most
-    "candidates": 16.0,  # whole models in one question, at most
+    "candidates": 16.0,  # whole models in one question that the coordinator chose, at most
     "share": 0.5,  # part of the rows that may be held out or hidden, at most
     "steps": 1000.0,  # epochs or steps of training in one question, at most
 }
@@ -27,8 +29,10 @@ AT_MOST = {
 }
 
 
-def check(name: str, options: Mapping[str, Any], down: Tree, limits: Mapping[str, float], node: str) -> None:
-    """Refuse a request that looks more closely than this node allows."""
+def check(
+    name: str, options: Mapping[str, Any], down: Tree, limits: Mapping[str, float], node: str, followed: bool = False
+) -> None:
+    """Refuse a request that looks more closely than this node allows; `followed`: it is what an approved study asks next."""
     for option, value in _numbers(options):
         low, high = limits.get(AT_LEAST.get(option, "")), limits.get(AT_MOST.get(option, ""))
         if (low is not None and value < low) or (high is not None and value > high):
@@ -36,13 +40,12 @@ def check(name: str, options: Mapping[str, Any], down: Tree, limits: Mapping[str
             raise Refused(
                 f"{name} was asked with {option} = {value:g}, and {node!r} allows {bound}: see [limits] in its policy"
             )
-    if (
-        isinstance(down, tuple | list)
-        and not hasattr(down, "_fields")
-        and len(down) > limits.get("candidates", len(down))
-    ):
+    bound = "components" if followed else "candidates"
+    several = isinstance(down, tuple | list) and not hasattr(down, "_fields")
+    if several and len(down) > limits.get(bound, len(down)):
         raise Refused(
-            f"{name} was asked about {len(down)} models at once, and {node!r} allows {limits['candidates']:g}"
+            f"{name} was asked about {len(down)} models at once, and {node!r} allows {limits[bound]:g}: "
+            f"see {bound} under [limits] in its policy"
         )
 
 

@@ -59,7 +59,7 @@ dry_run = false                # true: answer nothing, write into the ledger wha
 min_count = 5                  # rows in a cluster whose centre leaves, at least
 batch = 32                     # rows in one step of training, at least
 components = 256               # clusters, centres or models in one question, at most
-candidates = 16                # whole models in one question, at most
+candidates = 16                # whole models in one question outside a study that is followed, at most
 share = 0.5                    # part of the rows that may be held out, at most
 steps = 1000                   # epochs or steps of training in one question, at most
 """

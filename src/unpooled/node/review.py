@@ -6,7 +6,7 @@ The rows are dealt out to as many pretended sites as the study has participants,
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,7 +18,9 @@ from unpooled.client import GATHER, SUM, Ask, Client
 from unpooled.errors import UnpooledError
 from unpooled.federation import Federation, Layer
 from unpooled.local import Local
+from unpooled.node import limits
 from unpooled.node.policy import Policy
+from unpooled.node.questions import Refused
 from unpooled.study import Study
 from unpooled.tree import Tree
 
@@ -47,15 +49,18 @@ class Review(NamedTuple):
 
 
 class Witness(Layer):
-    """Notes what is asked, and the least rows behind a number of a total."""
+    """Notes what is asked, what the node's policy would refuse, and the least rows behind a number of a total."""
 
-    def __init__(self, inner: Federation):
+    def __init__(self, inner: Federation, node: str, policy: Policy, followed: bool):
         """Wrap `inner` and note what it is asked, by question."""
         super().__init__(inner)
+        self.node, self.policy, self.followed = node, policy, followed
         self.seen: dict[str, Question] = {}
+        self.refused: dict[str, str] = {}  # question -> why
 
     def sum(self, ask: Ask, down: Tree) -> Tree:
         """Pass the question on; note its total and the smallest positive count of rows within."""
+        self._look_up(ask, down)
         total = self.inner.sum(ask, down)
         counts = [to_numpy(c)[to_numpy(c) > 0] for c in tree.row_counts(total, ask.types[1])]
         self._note(ask, total, min((float(c.min()) for c in counts if c.size), default=np.inf))
@@ -63,6 +68,7 @@ class Witness(Layer):
 
     def gather(self, ask: Ask, down: Tree) -> dict[str, Tree]:
         """Pass the question on; note the size of one answer."""
+        self._look_up(ask, down)
         answers = self.inner.gather(ask, down)
         self._note(ask, next(iter(answers.values())), np.inf)
         return answers
@@ -71,6 +77,13 @@ class Witness(Layer):
         """Pass the message on; note that nothing comes back."""
         self.inner.tell(ask, down)
         self._note(ask, None, np.inf)
+
+    def _look_up(self, ask: Ask, down: Tree) -> None:
+        """Note a question that looks more closely than [limits] of the policy allows."""
+        try:
+            limits.check(ask.name, ask.options, down, self.policy.limits, self.node, self.followed)
+        except Refused as error:
+            self.refused[ask.name] = str(error)
 
     def _note(self, ask: Ask, up: Tree, least: float) -> None:
         """Add one exchange to what is known of this question: how often, how many numbers, how few rows."""
@@ -81,7 +94,7 @@ class Witness(Layer):
         )
 
 
-def review(study: Study, name: str, source: Any, policy: Policy) -> Review:
+def review(study: Study, name: str, source: Any, policy: Policy, others: Iterable[Study] = ()) -> Review:
     """Rehearse a study with a node's own table.
 
     Parameters
@@ -94,6 +107,8 @@ def review(study: Study, name: str, source: Any, policy: Policy) -> Review:
         The node's table.
     policy : Policy
         Its rules.
+    others : iterable of Study, default=()
+        Studies that the node has approved already.
     """
     failure = ""
     witness: Any = None
@@ -102,13 +117,16 @@ def review(study: Study, name: str, source: Any, policy: Policy) -> Review:
         policy.check_columns(study.columns, source.columns, name)
         clients = _dealt(source, study)
         rows = sum(len(c.w) for c in clients)
-        witness = Witness(Local(clients))
+        witness = Witness(Local(clients), name, policy, study.follow)
         witness.inner.columns, witness.inner.schema = study.columns, study.schema
         _rehearse(study, witness)
     except UnpooledError as error:
         failure = str(error)
     questions = list(witness.seen.values()) if witness is not None else []
-    return Review(study, questions, _warnings(study, name, questions, rows, policy), failure)
+    refused = list(witness.refused.values()) if witness is not None else []
+    found = [f"this node would refuse: {why}" for why in refused]
+    found += _warnings(study, name, questions, rows, policy) + _beside(study, others)
+    return Review(study, questions, found, failure)
 
 
 def _dealt(source: Any, study: Study) -> list[Client]:
@@ -150,12 +168,32 @@ def _warnings(study: Study, name: str, questions: Sequence[Question], rows: int,
         for q in questions
         if q.kind in (SUM, GATHER) and q.numbers > policy.max_parameters_per_row * rows > 0
     ]
+    seen = f"; masked, only totals over {study.min_cohort} or more sites are seen" if study.secure else ""
     found += [
-        f"{q.name} has a total over {q.least_rows:.3g} rows in the rehearsal"
+        f"{q.name} has sums over {few_rows(q.least_rows)} of this table{seen}"
         for q in questions
         if q.least_rows < policy.min_rows_per_component
     ]
     return found + _parameter_warnings(study)
+
+
+def few_rows(n: float) -> str:
+    """A count of rows in words; rows count in part where a model shares them out among components."""
+    return "less than one row" if n < 1 else f"{n:.3g} rows"
+
+
+def _beside(study: Study, others: Iterable[Study]) -> list[str]:
+    """Approved studies whose totals, beside this one's, would show few sites."""
+    found = []
+    for other in others:
+        apart = sorted(set(study.names) ^ set(other.names))
+        shared = set(study.columns) & set(other.columns)
+        if other.digest != study.digest and shared and 0 < len(apart) < max(study.min_cohort, 3):
+            found.append(
+                f"the approved study {other.title!r} ({other.digest[:12]}) uses some of the same columns, and its sites differ by "
+                f"{', '.join(apart)} alone: the totals of both together can show what these sites send; revoke one of the two"
+            )
+    return found
 
 
 def _parameter_warnings(study: Study) -> list[str]:
@@ -189,8 +227,9 @@ def explain(found: Review) -> list[str]:
     ]
     for q in found.questions:
         what = {"sum": "added up over sites", "gather": "SEEN BY THE COORDINATOR", "tell": "nothing"}[q.kind]
-        least = "" if q.least_rows == np.inf else f", at least {q.least_rows:.3g} rows behind each number"
-        lines.append(f"  {q.name}: {q.times} times, {q.numbers} numbers, {what}{least}")
+        least = "" if q.least_rows == np.inf else f", {few_rows(q.least_rows)} behind the least of them"
+        times = "once" if q.times == 1 else f"{q.times} times"
+        lines.append(f"  {q.name}: {times}, {q.numbers} numbers, {what}{least}")
     if found.failure:
         lines.append(f"! the rehearsal stopped: {found.failure}")
     return lines + [f"! {text}" for text in found.warnings]

@@ -23,6 +23,8 @@ from unpooled.errors import UnpooledError
 from unpooled.layers.secure import masking_node
 from unpooled.node import limits
 from unpooled.node.budget import LOOK, Charge, answer_privately, preparation_of
+from unpooled.node.changes import admit_table
+from unpooled.node.cohorts import admit_total
 from unpooled.node.computing import NOBODY, ask_rows, check_down
 from unpooled.node.ledger import Ledger
 from unpooled.node.lines import answer_line, profile_line, refusal_line
@@ -33,6 +35,7 @@ from unpooled.node.rows import Rows
 from unpooled.node.secrets import Secrets, draws_secret, node_secret, pins_of
 from unpooled.node.session import Session, read_totals
 from unpooled.node.vault import Vault, forget_old_runs, identity
+from unpooled.secure.messages import RevealRequest, to_count, to_names
 from unpooled.study import Study
 from unpooled.tree import SchemaError, Tree
 
@@ -168,11 +171,11 @@ class Site:
         self._check_ledger()
         self._check_charge(policy)
         session = self._session(request, letters, policy)
-        rows = self._open(request, policy)
+        rows = self._open(request, policy, session)
         ask = question_of(request, self.also)
         policy.admit(ask, rows.n_rows, self.name)
         down = parcel.value()
-        limits.check(ask.name, ask.options, down, policy.limits, self.name)
+        limits.check(ask.name, ask.options, down, policy.limits, self.name, followed=session is not None)
         private = self._private(request, letters, partial(digest, ask, down), session, policy)
         if session is not None:
             down = self._followed(session, ask, down, request, private)
@@ -267,6 +270,9 @@ class Site:
         if ask.kind == KEYS:
             if not session.study.secure:
                 raise Refused("the study does not mask its sums: no keys are needed for it")
+            if isinstance(down, RevealRequest):
+                least = private["secrets"].settings()["min_cohort"]
+                admit_total(self.vault, session.study, to_count(down.t), to_names(down.answered, "the names"), least)
             return down
         session.learn(read_totals(private["letters"].get("study", b""), self.policy().max_bytes))
         return session.admit(request["round"], ask, down, (request["seed"], request["base"]))
@@ -283,7 +289,7 @@ class Site:
         stored = self.vault.get(f"{request['run']}/answer", b"")
         return stored[64:] if stored and stored[:64] == key.encode() else None
 
-    def _open(self, request: dict[str, Any], policy: Policy) -> Rows:
+    def _open(self, request: dict[str, Any], policy: Policy, session: Session | None) -> Rows:
         """The rows of this run, read once: the first message of a run says which columns, in which order."""
         key = f"{request['run']}/begin"
         if "columns" in request:
@@ -298,7 +304,11 @@ class Site:
         policy.check_columns(columns, self.source.columns, self.name)
         self._check_apart(wanted, policy)
         if self._rows is None or self._rows[0] != (request["run"], columns, wanted):
-            self._rows = (request["run"], columns, wanted), self._read(columns, wanted)
+            rows = self._read(columns, wanted)
+            if session is not None and policy.min_rows_per_component > 0 and not session.study.privacy:
+                least, secret = policy.min_rows_per_component, node_secret(self.vault)
+                admit_table(self.vault, rows.parts(), columns or [], least, secret)
+            self._rows = (request["run"], columns, wanted), rows
         return self._rows[1]
 
     def _check_apart(self, wanted: Wanted, policy: Policy) -> None:

@@ -6,44 +6,31 @@ A table larger than memory is read anew for each question, `chunk_rows` rows at 
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from importlib import import_module
 from itertools import islice
-from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from unpooled.client import Client
-from unpooled.data import checks, files
+from unpooled.data import checks
 from unpooled.data.check import Profile, profile
 from unpooled.data.columns import labels_of
 from unpooled.data.files import Columns
 from unpooled.data.frames import matrix, missing
 from unpooled.data.schema import Column, Own, Schema, Wanted, encode, read_own
-from unpooled.errors import BadData, BadParameter, DataNotFound, suggest
+from unpooled.errors import BadData, suggest
+from unpooled.node.databases import SqlTable
 from unpooled.node.preparation import NOTHING, Preparation, clip, limit_units
 from unpooled.node.rows import NUMBERS_ALONE, Rows
+from unpooled.node.tables import FileTable, Table
+
+__all__ = ["FileTable", "SqlTable", "Table", "TableSource"]
 
 PROFILED = 1_000_000  # rows that a check looks at
 log = logging.getLogger("unpooled.node")
-
-
-class Table(Protocol):
-    """Named columns somewhere."""
-
-    where: str
-
-    def names(self) -> list[str]: ...
-
-    def chunks(self, names: Sequence[str], rows: int, texts: Mapping[str, bool] | None = None) -> Iterator[Columns]:
-        """The named columns, `rows` rows at a time; all at once for 0.
-
-        `texts` says of columns whether their cells are texts, dates or codes rather than numbers, where that is known.
-        """
 
 
 class Reading(NamedTuple):
@@ -267,156 +254,3 @@ def _check(client: Client, columns: list[str]) -> None:
     """What `federate` checks in process; a column that is constant or missing at one site is nothing unusual."""
     part = checks.Part(client.name, client.x, client.y, client.w, columns, f"the data of {client.name!r}")
     checks.check([part], whole=False)
-
-
-# ---- files ----
-
-
-class FileTable:
-    """csv, csv.gz, parquet or npz."""
-
-    def __init__(self, path: Path):
-        """A table in a csv, csv.gz, parquet or npz file."""
-        self.path, self.where = path, path.name
-        kind = path.name.lower()
-        self._csv, self._parquet = kind.endswith((".csv", ".csv.gz")), kind.endswith(".parquet")
-
-    def names(self) -> list[str]:
-        """Names of the columns, read from the header."""
-        if not self.path.is_file():
-            raise DataNotFound(f"{self.path} is not a file: check [data] path")
-        if self._csv:
-            return files.header_of(self.path)[0]
-        if self._parquet:
-            return list(_arrow("parquet").read_schema(self.path).names)
-        return list(files.read(self.path))
-
-    def chunks(self, names: Sequence[str], rows: int, texts: Mapping[str, bool] | None = None) -> Iterator[Columns]:
-        """Yield the columns `names` in chunks of `rows` rows (0: all at once)."""
-        if rows and self._csv:
-            yield from _cut(self._csv_blocks(names, texts), rows)
-        elif rows and self._parquet:
-            yield from _cut(_arrow("parquet").ParquetFile(self.path).iter_batches(rows, columns=list(names)), rows)
-        else:
-            whole = files.read_table(self.path)
-            n = len(next(iter(whole.values())))
-            for start in range(0, n, rows or max(n, 1)):
-                yield {c: whole[c][start : start + (rows or n)] for c in names}
-
-    def _csv_blocks(self, names: Sequence[str], texts: Mapping[str, bool] | None) -> Iterator[Any]:
-        """Blocks of a file that is never read whole; a column is of one type in every block.
-
-        `texts` says which columns are texts; where that is not known, the first block does.
-        """
-        csv, arrow, (header, delimiter) = _arrow("csv"), _arrow("lib"), files.header_of(self.path)
-        how = csv.ReadOptions(column_names=header, skip_rows=1, block_size=2**22), csv.ParseOptions(delimiter=delimiter)
-        options: dict[str, Any] = {**files.AS_WRITTEN, "include_columns": names}
-        coded = arrow.dictionary(arrow.int32(), arrow.string())
-        first = csv.open_csv(self.path, *how, csv.ConvertOptions(**options)).schema
-        types = {f.name: arrow.float64() for f in first if _arrow("types").is_integer(f.type)}
-        types |= {f.name: coded for f in first if not _is_number(f.type)}
-        types |= {
-            name: coded if is_text else arrow.float64() for name, is_text in (texts or {}).items() if name in names
-        }
-        return csv.open_csv(self.path, *how, csv.ConvertOptions(**options, column_types=types))
-
-
-def _is_number(kind: Any) -> bool:
-    """Whether a column of this Arrow type holds numbers, or nothing at all."""
-    types = _arrow("types")
-    return types.is_integer(kind) or types.is_floating(kind) or types.is_null(kind)
-
-
-def _cut(batches: Iterator[Any], rows: int) -> Iterator[Columns]:
-    """Batches of at most so many rows."""
-    for batch in batches:
-        for start in range(0, len(batch), rows):
-            piece = _arrow("lib").Table.from_batches([batch.slice(start, rows)])
-            yield {c: files.from_arrow(piece[c]) for c in piece.column_names}
-
-
-def _arrow(part: str) -> Any:
-    """A module of pyarrow; the error says how to install it."""
-    try:
-        return import_module(f"pyarrow.{part}")
-    except ImportError as error:
-        raise BadData("reading in chunks, and parquet, need pyarrow: pip install 'unpooled[parquet]'") from error
-
-
-# ---- databases ----
-
-
-class SqlTable:
-    """A table or query of any database that SQLAlchemy speaks to; `order` makes the rows come in the same order each time."""
-
-    def __init__(self, url: str, *, table: str | None = None, query: str | None = None, order: str | None = None):
-        """A table or a query of the database at `url`; environment variables in the address are filled in."""
-        if (table is None) == (query is None):
-            raise BadParameter("[data] with a url needs either a table or a query")
-        self.url, self.table, self.query, self.order = url, table, query, order
-        self.where = f"table {table!r}" if table else "the query"
-
-    @cached_property
-    def _engine(self) -> Any:
-        """SQLAlchemy's engine, without a pool: a node reads now and then, for a short time."""
-        try:
-            from sqlalchemy import NullPool, create_engine
-        except ImportError as error:
-            raise BadData("a database needs SQLAlchemy: pip install 'unpooled[sql]'") from error
-        return create_engine(os.path.expandvars(self.url), poolclass=NullPool)
-
-    def _statement(self, names: Sequence[str] | None) -> Any:
-        """The SELECT of the columns `names`, None for all, ordered where an order is given."""
-        import sqlalchemy as sa
-
-        if self.query is not None:
-            inner = sa.text(self.query.rstrip().rstrip(";"))
-            if names is None:
-                return inner
-            given = inner.columns(*(sa.column(c) for c in self._keys(inner))).subquery()
-            chosen = sa.select(*(given.c[c] for c in names))
-            return chosen.order_by(given.c[self.order]) if self.order else chosen
-        schema, _, name = str(self.table).rpartition(".")
-        columns = "*" if names is None else None
-        held = sa.table(name, *(sa.column(c) for c in {*(names or ()), *([self.order] if self.order else ())}))
-        held.schema = schema or None
-        chosen = (
-            sa.select(sa.text(columns)).select_from(held) if columns else sa.select(*(held.c[c] for c in names or ()))
-        )
-        return chosen.order_by(held.c[self.order]) if self.order else chosen
-
-    def _keys(self, statement: Any) -> list[str]:
-        """Names of the columns that a statement gives, without reading rows."""
-        options = {"stream_results": True}
-        with self._engine.connect().execution_options(**options) as held, held.execute(statement) as result:
-            return list(result.keys())
-
-    def names(self) -> list[str]:
-        """Names of the columns of the table or query."""
-        return self._keys(self._statement(None))
-
-    def chunks(self, names: Sequence[str], rows: int, texts: Mapping[str, bool] | None = None) -> Iterator[Columns]:
-        """Yield the columns `names` in chunks of `rows` rows, streamed from the database."""
-        options = {"stream_results": True, "max_row_buffer": rows or 100_000}
-        statement = self._statement(names)
-        with (
-            self._engine.connect().execution_options(**options) as connection,
-            connection.execute(statement) as result,
-        ):
-            for part in result.partitions(rows or 100_000):
-                yield {name: _column(list(values)) for name, values in zip(names, zip(*part))}
-
-
-def _column(values: list[Any]) -> np.ndarray:
-    """A column of a database: numbers with NaN for NULL, anything else as it is."""
-    if values and type(values[0]) in (int, float):
-        found = np.array(values)
-        if found.dtype in (np.int64, np.float64):  # no NULL, no text: nothing to look at one by one
-            return found
-    numbers = [np.nan if v is None else v for v in values]
-    if any(isinstance(v, str) for v in numbers):
-        return np.array(values, dtype=object)
-    try:
-        return np.array(numbers, dtype=np.int64 if all(type(v) is int for v in numbers) else np.float64)
-    except (TypeError, ValueError):
-        return np.array(values, dtype=object)

@@ -14,7 +14,14 @@ from unpooled.progress import size
 from unpooled.report import markup, words
 
 PER_PAGE = 50
-KINDS = {"sum": "added up over sites", "gather": "seen singly", "tell": "a receipt", "keys": "keys of masks"}
+KINDS = {  # kind of a ledger line -> what its answers are
+    "sum": "added up over sites",
+    "gather": "seen singly",
+    "tell": "a receipt",
+    "keys": "keys for masks",
+    "profile": "a description of the table",
+}
+CHECK = "no study: the coordinator ran unpooled check"
 
 
 class Total(NamedTuple):
@@ -118,7 +125,8 @@ def summary(view: LedgerView, titles: Mapping[str, str]) -> str:
         return markup.paragraph("Nothing has left this node yet.")
     answers = sum(t.times for t in view.totals.values())
     sent = sum(t.bytes for t in view.totals.values())
-    says = f"{answers:,} answers have left ({size(sent)}), {view.refusals:,} questions were refused."
+    refused = "1 question was refused" if view.refusals == 1 else f"{view.refusals:,} questions were refused"
+    says = f"{answers:,} answers have left ({size(sent)}), {refused}."
     says += f" All {len(view.lines):,} lines of the ledger fit together."
     return markup.paragraph(says) + _totals(view, titles) + _seal(view)
 
@@ -129,7 +137,7 @@ def _totals(view: LedgerView, titles: Mapping[str, str]) -> str:
     rows = (
         (
             f"<code>{escape(question)}</code> {escape(words.question(question))}",
-            escape(titles.get(study, study[:12]) if study else "no study: the coordinator was trusted"),
+            escape(_study(study, kind, titles)),
             _use(kind, total),
             f"{total.times:,}",
             f"{total.numbers:,}",
@@ -138,18 +146,24 @@ def _totals(view: LedgerView, titles: Mapping[str, str]) -> str:
         for (study, question, kind), total in order
     )
     head = ("question", "study", "its answers are", "times", "numbers", "last (UTC)")
-    return markup.table(head, rows, numbers={3, 4}, caption="What left, by question, the latest first.", roomy=True)
+    return markup.table(head, rows, numbers={3, 4, 5}, caption="What left, by question, the latest first.", roomy=True)
+
+
+def _study(digest: str, kind: str, titles: Mapping[str, str]) -> str:
+    if digest:
+        return titles.get(digest, digest[:12])
+    return CHECK if kind == "profile" else "no study: the coordinator was trusted"
 
 
 def _use(kind: str, total: Total) -> str:
     """What answers of this kind are, marked where single answers leave."""
-    text = KINDS[kind] + (", masked" if total.masked == total.times else "")
+    text = KINDS.get(kind, kind) + (", masked" if total.masked == total.times else "")
     return f'<strong class="warn">{escape(text)}</strong>' if kind == "gather" else escape(text)
 
 
 def _seal(view: LedgerView) -> str:
     """The last hash, for a note elsewhere."""
-    text = "Note the last hash elsewhere, so that a cut end would show: "
+    text = "Keep this hash of the last line elsewhere: it shows later whether lines were cut off the end: "
     return f'<p class="soft">{text}<code>{escape(view.head[:32])}…</code></p>'
 
 

@@ -59,7 +59,9 @@ class Rehearsals:
         """Rehearse one study; what stops it is shown in place of a review."""
         try:
             rules = policy.read(self.node.paths["policy"])
-            self.found[key] = review.review(study, self.node.name, table_source(self.node), rules)
+            self.found[key] = review.review(
+                study, self.node.name, table_source(self.node), rules, approval.others(self.node)
+            )
         except Exception as error:  # a page shows whatever stopped the rehearsal
             self.found[key] = f"{type(error).__name__}: {error}"
 
@@ -342,7 +344,7 @@ def _questions(found: Review) -> str:
             else ledger_view.KINDS.get(q.kind, q.kind),
             f"{q.times:,}",
             f"{q.numbers:,}",
-            "-" if q.least_rows == float("inf") else f"{q.least_rows:,.0f}",
+            "-" if q.least_rows == float("inf") else "below 1" if q.least_rows < 1 else f"{q.least_rows:,.0f}",
         )
         for q in found.questions
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+import traceback
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
@@ -90,6 +91,12 @@ class Server:
             return {"problem": "", **self.page.parts()}
         except UnpooledError as error:
             return {"problem": markup.mark(f"This page cannot be shown in full: {error}")}
+        except Exception as error:  # a defect of the page: named here, with its place on standard error
+            traceback.print_exc()
+            told = f"{type(error).__name__}: {error}"
+            return {
+                "problem": markup.mark(f"This page cannot be shown because of an error in unpooled itself ({told})")
+            }
 
     async def _events(self, request: Request) -> StreamingResponse:
         """A stream of the parts that changed."""

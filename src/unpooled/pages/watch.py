@@ -219,7 +219,9 @@ def _runs(folder: Path) -> str:
         )
         for path in run_folders(folder)[:MOST_REFUSALS]
     )
-    return markup.table(("run", "state", "rounds"), rows, numbers={2}, caption=f"Run folders in {folder}.")
+    if not run_folders(folder):
+        return markup.paragraph(f"There is no run folder in {folder.absolute()}: --runs names another place.")
+    return markup.table(("run", "state", "rounds"), rows, numbers={2}, caption=f"Run folders in {folder.absolute()}.")
 
 
 def _state(folder: Path) -> str:

@@ -193,11 +193,11 @@ class Remote:
             time.sleep(0.05)
 
     def _status(self, connected: list[str]) -> str:
-        """'2 of 3 nodes are connected (basel, geneva); zurich is admitted but not connected'."""
+        """'2 of 3 nodes are ready (basel, geneva); zurich is admitted but not connected'."""
         who = f" ({', '.join(connected)})" if connected else ""
         problem = self.transport.problem()
         causes = [*self.roster.missing(), *([problem] if problem else [])]
-        return "; ".join([f"{len(connected)} of {self.needed} nodes are connected{who}", *causes])
+        return "; ".join([f"{len(connected)} of {self.needed} nodes are ready{who}", *causes])
 
     # ---- a check of the nodes' tables ----
 

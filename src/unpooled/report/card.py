@@ -23,7 +23,7 @@ from unpooled.report.page import MASK, facts, lead, privacy_line
 
 FEW = 10  # a smaller count of rows is not written out
 NOT_FOR = {  # kind of model -> what it is not for
-    "mixtures": "Clusters describe the rows of these sites. They are not diagnoses, and the cluster of a row is not a fact about a person.",
+    "mixtures": "Clusters describe the rows of these sites. They are not diagnoses: the cluster of a row is not a fact about a person.",
     "imputers": "Filled-in values are estimates. Use them with their intervals or several draws, never as measurements.",
     "classifiers": "Do not decide about single people by this model alone. Check it first at a site unlike those below.",
     "concepts": "A concept is a pattern of labels that sites share. It does not say which site labels rightly.",
@@ -119,9 +119,13 @@ def _share(missing: Sequence[float] | None) -> str:
 def _metrics(run: RunFolder) -> Part:
     """Metrics of the kind that was measured, or the likelihood where none was."""
     found = run.summary.get("measured", {})
-    made = {"classifier": _accuracy, "regressor": _errors, "imputer": _filled, "scores": _losses}.get(
-        found.get("kind", "")
-    )
+    made = {
+        "classifier": _accuracy,
+        "regressor": _errors,
+        "imputer": _filled,
+        "scores": _losses,
+        "density": _density,
+    }.get(found.get("kind", ""))
     return Part("Metrics", _likelihood(run)) if made is None else made(found, run)
 
 
@@ -145,6 +149,15 @@ def _errors(found: dict[str, Any], run: RunFolder) -> Part:
         for name, site in found["sites"].items()
     ]
     return Part("Metrics", [said], [Table(("site", "error"), rows)])
+
+
+def _density(found: dict[str, Any], run: RunFolder) -> Part:
+    said = [*_likelihood(run), f"Log-likelihood per row by site, on {_whose(found)}:"]
+    rows = [
+        (name, f"{site['loglik'] / site['rows']:.5g}" if site["rows"] >= FEW else "-")
+        for name, site in found["sites"].items()
+    ]
+    return Part("Metrics", said, [Table(("site", "log-likelihood per row"), rows)])
 
 
 def _filled(found: dict[str, Any], run: RunFolder) -> Part:
@@ -251,7 +264,7 @@ def _html_part(part: Part) -> str:
     said = "".join(markup.paragraph(text) for text in part.sentences)
     tables = (
         markup.table(
-            t.head, [[escape(str(c)) for c in row] for row in t.rows], numbers=range(1, len(t.head)), caption=part.title
+            t.head, [[escape(str(c)) for c in row] for row in t.rows], numbers=range(1, len(t.head)), label=part.title
         )
         for t in part.tables
     )

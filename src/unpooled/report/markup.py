@@ -54,10 +54,12 @@ def table(
     numbers: Iterable[int] = (),
     caption: str = "",
     roomy: bool = False,
+    label: str = "",
 ) -> str:
     """A table of cells that are HTML already; the columns in `numbers` are right-aligned, the first one names its row.
 
-    A roomy one has long cells: on a narrow screen each of its rows becomes a small list.
+    A roomy one has long cells: on a narrow screen each of its rows becomes a small list. `label` is for screen readers,
+    where there is no caption.
     """
     names, right = list(head), set(numbers)
     row_role = ' role="row"' if roomy else ""
@@ -66,7 +68,9 @@ def table(
     told = f"<caption>{escape(caption)}</caption>" if caption else ""
     kind, role = ("wide roomy", ' role="table"') if roomy else ("wide", "")
     grid = f"<table{role}>{told}<thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>"
-    return f'<div class="{kind}" tabindex="0" role="group" aria-label="{escape(caption or "table")}">{grid}</div>'
+    return (
+        f'<div class="{kind}" tabindex="0" role="group" aria-label="{escape(caption or label or "table")}">{grid}</div>'
+    )
 
 
 def _cells(row: Iterable[str], names: Sequence[str], right: set[int]) -> str:

@@ -26,15 +26,19 @@ Pair = tuple[Any, Client]  # a fitted model, and rows of a client to try it on
 
 def measure(pairs: Iterable[Pair], folds: int = 0) -> dict[str, Any]:
     """Sums over the rows of all pairs, by the kind of model; empty if the model says nothing that can be compared."""
-    some = [(model, _fewer(client)) for model, client in pairs if len(to_numpy(client.w))]
+    some = [(model, _complete(model, _fewer(client))) for model, client in pairs if len(to_numpy(client.w))]
     if not some:
         return {}
     kind = KINDS.get(type(some[0][0]).__name__, "")
     labelled = all(client.y is not None for _, client in some)
     if labelled and kind in ("classifiers", "concepts"):
         return {"kind": "classifier", "folds": folds, **_classified(some)}
+    if labelled and kind == "regressions" and _of_chances(some):
+        return {"kind": "classifier", "folds": folds, **_classified([(_Chances(m), c) for m, c in some])}
     if labelled and kind == "regressions":
         return {"kind": "regressor", "folds": folds, **_predicted(some)}
+    if kind == "mixtures" and folds and hasattr(some[0][0], "score_samples"):
+        return {"kind": "density", "folds": folds, "sites": _likely(some)}
     numbers = all(to_numpy(client.x).dtype.kind in "fiu" for _, client in some)
     if kind == "imputers" and numbers and hasattr(some[0][0], "hidden_rmse_"):
         return {"kind": "imputer", **_filled(some)}
@@ -48,9 +52,56 @@ def _fewer(client: Client) -> Client:
     return Client(client.name, x[::step], y)
 
 
+def _complete(model: Any, client: Client) -> Client:
+    """The rows without gaps, for a model that was fitted to such rows alone."""
+    if getattr(model, "missing", None) not in ("drop", "refuse"):
+        return client
+    x = to_numpy(client.x)
+    some = ~np.isnan(x).any(1)
+    return Client(client.name, x[some], None if client.y is None else to_numpy(client.y)[some])
+
+
 def _own(method: Any, client: Client) -> dict[str, str]:
     """`client=` for a model that has a personal version for this client."""
     return {"client": client.name} if "client" in inspect.signature(method).parameters else {}
+
+
+# ---- densities ----
+
+
+def _likely(pairs: list[Pair]) -> dict[str, dict[str, float]]:
+    """Rows and their log-likelihood, by site."""
+    sites: dict[str, dict[str, float]] = {}
+    for model, client in pairs:
+        own = {"client": client.name} if client.name in getattr(model, "client_weights_", {}) else {}
+        found = np.asarray(model.score_samples(to_numpy(client.x), **own), dtype=float)
+        site = sites.setdefault(client.name, {"rows": 0, "loglik": 0.0})
+        site["rows"] += len(found)
+        site["loglik"] += float(found.sum())
+    return sites
+
+
+# ---- outcomes of 0 and 1 ----
+
+
+class _Chances:
+    """A regression of outcomes 0 and 1, seen as a classifier."""
+
+    classes_ = np.array([0, 1])
+
+    def __init__(self, model: Any):
+        self.model = model
+
+    def predict_proba(self, x: np.ndarray) -> np.ndarray:
+        p = np.asarray(self.model.predict(x), dtype=float)
+        return np.stack([1 - p, p], 1)
+
+
+def _of_chances(pairs: list[Pair]) -> bool:
+    """Whether this is a regression of probabilities, and every label 0 or 1."""
+    if getattr(pairs[0][0], "family", "") != "binomial":
+        return False
+    return all(np.isin(to_numpy(client.y), (0, 1)).all() for _, client in pairs)
 
 
 # ---- classes ----

@@ -238,7 +238,7 @@ def folded_words(contents: str) -> str:
 def _asked(run: RunFolder) -> str:
     """Settings of the run, and parameters that were left at their defaults."""
     rows = (
-        (f"<code>{escape(section)}.{escape(key)}</code>", escape(str(value)))
+        (f"<code>{escape(section)}.{escape(key)}</code>", f'<span class="long">{escape(str(value))}</span>')
         for section, body in run.config.items()
         for key, value in body.items()
     )

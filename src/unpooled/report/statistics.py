@@ -9,7 +9,7 @@ from html import escape
 
 import numpy as np
 
-from unpooled.report.svg import BOTTOM, HEIGHT, LEFT, PALETTE, RIGHT, TOP, WIDTH, _figure, axes, short
+from unpooled.report.svg import AXIS, BOTTOM, HEIGHT, LEFT, PALETTE, RIGHT, TOP, WIDTH, _figure, axes, short
 
 STEP = 24  # height of a line in a picture of intervals
 MOST = 40  # coefficients or histograms shown
@@ -49,18 +49,33 @@ def _points(corners: list[tuple[float, float]]) -> str:
 
 
 def intervals(names: Sequence[str], middle: np.ndarray, ends: np.ndarray) -> str:
-    """A point and its interval (n, 2) for each name, and a line at 0."""
+    """A point and its interval (n, 2) for each name, a line at 0, and an axis with round numbers."""
     left, shown = 150, slice(0, MOST)
     ends, middle = np.asarray(ends)[shown], np.asarray(middle)[shown]
     low, high = min(0.0, float(ends.min())), max(0.0, float(ends.max()))
     place = lambda v: left + (v - low) / ((high - low) or 1.0) * (WIDTH - RIGHT - left)  # noqa: E731
-    body = f'<path d="M{place(0.0):.1f},0V{STEP * len(middle)}" stroke="#8c959f"/>'
+    body = f'<path d="M{place(0.0):.1f},0V{STEP * len(middle)}" stroke="{AXIS}"/>'
     for i, (name, at, (a, b)) in enumerate(zip(names, middle, ends)):
         y = STEP * i + STEP / 2
-        body += f'<text x="{left - 8}" y="{y + 4}" text-anchor="end">{escape(short(name, 21))}</text>'
+        body += f'<text x="{left - 8}" y="{y + 4}" text-anchor="end">{escape(short(name, 19))}</text>'
         body += f'<path d="M{place(a):.1f},{y}H{place(b):.1f}" stroke="{PALETTE[0]}" stroke-width="2"/>'
         body += f'<circle cx="{place(at):.1f}" cy="{y}" r="4" fill="{PALETTE[0]}"/>'
-    return _figure(STEP * len(middle) + 4, body)
+    base = STEP * len(middle) + 2
+    body += f'<path d="M{left},{base}H{WIDTH - RIGHT}" stroke="{AXIS}"/>'
+    for value in _round_numbers(low, high):
+        at = min(max(place(value), left + 8), WIDTH - RIGHT - 8)
+        body += f'<path d="M{place(value):.1f},{base}v4" stroke="{AXIS}"/>'
+        body += f'<text x="{at:.1f}" y="{base + 17}" text-anchor="middle">{value:g}</text>'
+    return _figure(base + 22, body)
+
+
+def _round_numbers(low: float, high: float, most: int = 5) -> list[float]:
+    """Multiples of 1, 2 or 5 times a power of ten between two ends, at most so many."""
+    span = (high - low) or 1.0
+    power = 10.0 ** np.floor(np.log10(span / most))
+    step = next(power * m for m in (1, 2, 5, 10, 20) if span / (power * m) < most)
+    first, last = int(np.ceil(low / step - 1e-9)), int(np.floor(high / step + 1e-9))
+    return [float(f"{k * step:.6g}") for k in range(first, last + 1)]
 
 
 def histograms(tables: Mapping[str, Mapping[str, np.ndarray]]) -> str:

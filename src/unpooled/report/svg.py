@@ -18,6 +18,8 @@ MAX_PHONE = 480  # a wider picture scrolls sideways on a narrow screen
 Numbers = Sequence[float] | np.ndarray
 GREY = 'fill="#d5d8dd" stroke="#fff" stroke-width="0.5"'
 AXIS = "#8c959f"
+LETTER = 7.3  # width of a letter of a name, about
+MOST_DIGITS = 8  # letters of a number that fit to the left of an axis
 
 
 def line(x: Numbers, y: Numbers, x_label: str, y_label: str) -> str:
@@ -25,10 +27,13 @@ def line(x: Numbers, y: Numbers, x_label: str, y_label: str) -> str:
     return lines({"": (x, y)}, x_label, y_label)
 
 
-def lines(curves: Mapping[str, tuple[Numbers, Numbers]], x_label: str, y_label: str) -> str:
-    """Several curves by name on the same axes, in colours of their own and dashed from the second on."""
+def lines(curves: Mapping[str, tuple[Numbers, Numbers]], x_label: str, y_label: str, floor: float | None = None) -> str:
+    """Several curves by name on the same axes, in colours of their own and dashed from the second on.
+
+    With `floor` the upright axis begins there, and not at the smallest value.
+    """
     xs = [v for x, _ in curves.values() for v in x]
-    ys = [v for _, y in curves.values() for v in y]
+    ys = [v for _, y in curves.values() for v in y] + ([] if floor is None else [floor])
     body = axes(xs, ys, x_label, y_label)
     for k, (x, y) in enumerate(curves.values()):
         body += _curve(_scale(x, LEFT, WIDTH - RIGHT, xs), _scale(y, HEIGHT - BOTTOM, TOP, ys), k)
@@ -257,14 +262,19 @@ def axes(x: Numbers, y: Numbers, x_label: str, y_label: str) -> str:
 
 
 def ends(low: float, high: float) -> tuple[str, str]:
-    """The two ends of an axis, with as many digits as tell them apart: 1,636 or -25.93."""
+    """The two ends of an axis, with as many digits as tell them apart: 1,636 or -25.93; "-25.9299" and "+6e-06" if many do."""
     if max(abs(low), abs(high)) >= 1000 and high - low >= 1:
         return f"{low:,.0f}", f"{high:,.0f}"
     for digits in range(4, 9):
         texts = f"{low:.{digits}g}", f"{high:.{digits}g}"
         if texts[0] != texts[1]:
             break
-    return texts
+    if max(map(len, texts)) <= MOST_DIGITS:
+        return texts
+    small = f"{low:.3g}", f"{high:.3g}"  # 8.25e-08
+    if small[0] != small[1] and max(map(len, small)) <= MOST_DIGITS:
+        return small
+    return f"{low:.6g}", f"+{high - low:.1g}"  # the ends differ in their last digits: the upper one as a difference
 
 
 def _axis_names(x_label: str, y_label: str, height: float, right: float = WIDTH - RIGHT) -> str:
@@ -296,7 +306,7 @@ def _wide_legend(entries: Sequence[tuple[str, str]], y: float) -> str:
 
 def _name(name: str, right: float, y: float) -> str:
     """The name of a row, to the left of it."""
-    return f'<text x="{right}" y="{y:g}" text-anchor="end">{escape(short(str(name), 17))}</text>'
+    return f'<text x="{right}" y="{y:g}" text-anchor="end">{escape(short(str(name), int(right / LETTER)))}</text>'
 
 
 def _fill(k: int) -> str:

@@ -51,6 +51,31 @@ PLAIN = {  # the last name of a path -> what it is
     "weight_penalty": "a penalty for weights",
     "rr": "sums of products of responsibilities",
     "value": "numbers",
+    "loss": "sums of losses",
+    "score": "derivatives of the log-likelihood",
+    "hessian": "second derivatives of the log-likelihood",
+    "outside": "counts of values that the family does not have",
+    "died": "events by step of time",
+    "died_weight": "weights of events by step of time",
+    "censored": "censored rows by step of time",
+    "early": "counts of rows without time at risk",
+    "died_x": "sums of columns over events",
+    "died_r": "sums of risks at events",
+    "died_rz": "sums of risks times columns at events",
+    "r": "sums of risks",
+    "rz": "sums of risks times columns",
+    "level": "counts of rows by level",
+    "t": "the number of the round",
+    "limbs": "masked numbers",
+    "shares": "shares of masks",
+    "parts": "shares of masks",
+    "sealed": "shares of masks, encrypted for one other site",
+    "mask_key": "a public key for the next mask",
+    "exchange": "a public key",
+    "verify": "a public key",
+    "identity": "the site's public key",
+    "signature": "a signature",
+    "commitment": "a commitment to the mask",
 }
 RISK = "The coordinator sees this answer of each client singly: it can tell much about a client with few rows."
 KINDS = {
@@ -58,7 +83,7 @@ KINDS = {
     "masked": "SUM, masked",
     "gather": "GATHER",
     "tell": "nothing",
-    "keys": "keys of masks",
+    "keys": "keys for masks",
 }
 
 
@@ -92,8 +117,7 @@ def _name(path: str) -> str:
 def _count(sizes: list[int]) -> str:
     """How many numbers there are, and in how many parts."""
     total = sum(sizes)
-    numbers = f"{total:,} number{'s' if total != 1 else ''}"
-    return numbers if len(sizes) == 1 else f"{numbers} in {len(sizes)} parts"
+    return f"{total:,} number{'s' if total != 1 else ''}"
 
 
 def question(name: str) -> str:

@@ -23,7 +23,7 @@ from unpooled.maths import mixture
 from unpooled.maths.gaussian import pack_covs
 from unpooled.maths.mixture import Params
 from unpooled.models.fedem import compression, families
-from unpooled.models.fedem import estimator as fedem
+from unpooled.models.fedem import steps as fedem
 from unpooled.models.fedem.client import Down, contribute
 from unpooled.tree import Tree
 

@@ -226,7 +226,8 @@ def test_the_likelihood_knows_whether_learners_are_tied_to_gaussians():
         model = FedGMM(3, 3, max_iter=16, random_state=0).fit(task.train)
         assert model.start_ == wanted
         alone = FedGMM(3, 3, max_iter=16, random_state=0, starts=("untied",)).fit(task.train)
-        assert local_accuracy(model, task.test) > local_accuracy(alone, task.test) - 0.005
+        allowed = 0.005 if tied else 0.015  # both are untied then, and differ by the rows held out to choose
+        assert local_accuracy(model, task.test) > local_accuracy(alone, task.test) - allowed
 
 
 def test_sgd_comes_close_too(task):

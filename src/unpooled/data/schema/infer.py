@@ -92,44 +92,52 @@ def _of_texts(name: str, texts: Texts, where: str) -> Column | None:
     dates = sum(map(is_date, present))
     if dates == len(present):
         return Column(name, "date")
-    _check_dates(name, present, where)
+    _check_dates(name, texts, where)
     rows = int(texts.counts.sum())
     if len(present) == rows and rows > ID_ROWS and sum(map(_nearly_number, present)) < rows / 2:
         return Column(name, "id")
-    _check_no_numbers(name, present, where)
+    _check_no_numbers(name, texts, where)
     _check_number(name, len(present), where)
     return Column(name, "category", levels=tuple(sorted(present)))
 
 
-def _check_dates(name: str, present: list[str], where: str) -> None:
+def _seen(text: str, texts: Texts) -> str:
+    """A text and the first row that has it, counted from 1 below the column names."""
+    row = int(np.argmax(texts.codes == texts.levels.index(text))) + 1
+    return f"{text!r} (row {row:,})"
+
+
+def _check_dates(name: str, texts: Texts, where: str) -> None:
     """Refuse a column where most texts look like dates that can be read in more than one way."""
+    present = texts.present
     odd = [t for t in present if not is_date(t)]
     as_dates = [t for t in odd if looks_like_date(t)]
     if as_dates and len(as_dates) + (len(present) - len(odd)) > len(present) / 2:
         raise BadData(
-            f"column {name!r} of {where} holds dates such as {as_dates[0]!r}, which can be read in more than one way: "
+            f"column {name!r} of {where} holds dates such as {_seen(as_dates[0], texts)}, which can be read in more than one way: "
             "write dates as 2024-05-31"
         )
 
 
-def _check_no_numbers(name: str, present: list[str], where: str) -> None:
+def _check_no_numbers(name: str, texts: Texts, where: str) -> None:
     """Refuse a column that mixes numbers and texts, or writes numbers with a decimal comma."""
+    present = texts.present
     numbers = [t for t in present if is_number(t)]
     words = [t for t in present if not is_number(t)]
     commas = [t for t in words if _nearly_number(t)]
     if commas and len(commas) + len(numbers) == len(present):
         raise BadData(
-            f"column {name!r} of {where} holds values such as {commas[0]!r}: write numbers with a point for decimals "
+            f"column {name!r} of {where} holds values such as {_seen(commas[0], texts)}: write numbers with a point for decimals "
             "and without commas"
         )
     if numbers and words:
         raise BadData(
-            f"column {name!r} of {where} holds numbers such as {numbers[0]!r} beside texts such as {words[0]!r}: if the "
-            "text means missing, write missing = [...] for it in [columns], else kind = 'category'"
+            f"column {name!r} of {where} holds numbers such as {numbers[0]!r} beside texts such as {_seen(words[0], texts)}: "
+            "if the text means missing, write missing = [...] for it in [columns], else kind = 'category'"
         )
     if numbers:
         raise BadData(
-            f"column {name!r} of {where} holds texts such as {numbers[0]!r} that are numbers: give numbers, or say in "
+            f"column {name!r} of {where} holds texts such as {_seen(numbers[0], texts)} that are numbers: give numbers, or say in "
             "[columns] that it is a category"
         )
 

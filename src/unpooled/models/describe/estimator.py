@@ -337,9 +337,14 @@ class Describe(Estimator):
         figures = {"Table one": f'<div class="wide">{self.to_html()}</div>'}
         if self.histograms_:
             figures["Histograms"] = statistics.histograms(self.histograms_)
-        if self.correlation_ is not None and 1 < len(self.names_) <= MOST_SHADES:
-            size = np.abs(np.nan_to_num(self.correlation_))
-            figures["Size of correlations"] = svg.shades(self.names_, self.names_, size)
+        unordered = {c["name"] for c in getattr(self, "schema_", []) if c["kind"] == "category"}
+        some = [
+            j for j, name in enumerate(self.names_) if name not in unordered
+        ]  # codes without order do not correlate
+        if self.correlation_ is not None and 1 < len(some) <= MOST_SHADES:
+            size = np.abs(np.nan_to_num(self.correlation_))[np.ix_(some, some)]
+            names = [self.names_[j] for j in some]
+            figures["Size of correlations"] = svg.shades(names, names, size)
         return figures
 
     def __str__(self) -> str:

@@ -24,8 +24,14 @@ def text(about: Any) -> str:
 def html(about: Any) -> str:
     head, *body = cells(about)
     tags = lambda row, tag: "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in row)  # noqa: E731
-    lines = [f"<tr><th>{escape(row[0])}</th>{tags(row[1:], 'td')}</tr>" for row in body]
+    lines = [f"<tr>{_row_head(row[0])}{tags(row[1:], 'td')}</tr>" for row in body]
     return f"<table>\n<thead><tr>{tags(head, 'th')}</tr></thead>\n<tbody>\n" + "\n".join(lines) + "\n</tbody>\n</table>"
+
+
+def _row_head(name: str) -> str:
+    """The name of a line; what belongs to the line above is indented, as in the text."""
+    inner = ' class="inner"' if name.startswith("  ") else ""
+    return f'<th scope="row"{inner}>{escape(name.strip())}</th>'
 
 
 def frame(about: Any) -> Any:
@@ -55,7 +61,7 @@ def cells(about: Any) -> list[list[str]]:
     found = slots(about)
     rows = [["", *found], ["rows", *(_number(s["rows"]) for s in found.values())]]
     for j, name in enumerate(about.names_):
-        rows += _level_lines(found, name) if name in about.levels_ else _number_lines(about, found, j, name)
+        rows += _level_lines(about, found, name) if name in about.levels_ else _number_lines(about, found, j, name)
         rows += _missing_line(found, j)
     return rows
 
@@ -68,15 +74,28 @@ def _number_lines(about: Any, found: dict, j: int, name: str) -> list[list[str]]
     return lines
 
 
-def _level_lines(found: dict, name: str) -> list[list[str]]:
+def _level_lines(about: Any, found: dict, name: str) -> list[list[str]]:
     levels = [s["levels"][name] for s in found.values()]
     totals = [float(np.nansum(level["rows"])) + level["other"] for level in levels]
     lines = [[f"{name}, n (%)", *("" for _ in found)]]
     for i, value in enumerate(levels[0]["values"]):
-        lines.append([f"  {plain(value)}", *(_share(level["rows"][i], total) for level, total in zip(levels, totals))])
+        lines.append(
+            [
+                f"  {_level_name(about, name, value)}",
+                *(_share(level["rows"][i], total) for level, total in zip(levels, totals)),
+            ]
+        )
     if any(level["other"] > 0 for level in levels):
         lines.append(["  other", *(_share(level["other"], total) for level, total in zip(levels, totals))])
     return lines
+
+
+def _level_name(about: Any, column: str, value: float) -> str:
+    """The text that a code stands for where the column's schema has it, else the number."""
+    entries = getattr(about, "schema_", None) or []
+    levels: list = next((c.get("levels") or [] for c in entries if c["name"] == column), [])
+    known = float(value).is_integer() and 0 <= value < len(levels)
+    return str(levels[int(value)]) if known else plain(value)
 
 
 def _missing_line(found: dict, j: int) -> list[list[str]]:

@@ -1,15 +1,17 @@
 """FedBNR: Gaussian process regression with a kernel that all clients learn together, and prediction intervals.
 
 What is sent, all of it as SUMs: per round the last layer's statistics (`regression.statistics`) and either a gradient of the kernel's
-parameters (`fedbnr.gradient`) or kernels trained at the clients (`fedbnr.train`); before and after the rounds the SUMs of
+parameters (`fedbnr.gradient`) or kernels trained at the clients (`fedbnr.train`); once second moments of columns and targets by bin of a
+column (`fedbnr.effects`); before and after the rounds the SUMs of
 `unpooled.models.regression`, whose scaling and last layer this room shares.
 
 Read in this order:
 
-- `estimator`: the server
-- `kernel_learning`: its questions
-- `budget`: how many frequencies a budget of bytes allows
-- `round_choice`: which round is kept; `map_choice`: which feature map
+- `estimator`: the server; `state` and `rounds`: its rounds
+- `kernel_learning`: their questions
+- `round_choice`: which round is kept
+- `last_map`: the features of the last layer; `effects`: the question they need; `marginals`: the distribution of each column
+- `budget`: how many features a budget of bytes allows
 - `distillation`: learning from rows at the server
 - `checks`: parameters that are refused
 """

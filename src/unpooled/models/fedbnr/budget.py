@@ -1,4 +1,4 @@
-"""How many random frequencies a budget of bytes allows. Sends nothing.
+"""How many features a budget of bytes allows. Sends nothing.
 
 The second moments of k features are k (k + 1) / 2 numbers per client and round: they are nearly all that is sent.
 """
@@ -7,26 +7,47 @@ from __future__ import annotations
 
 import numpy as np
 
-from unpooled.maths.calibration import BINS
-from unpooled.models.regression import N_EDGES
+from unpooled.maths import calibration
+from unpooled.models.fedbnr.marginals import N_BINS
+from unpooled.models.regression import BINS
 
 BYTES = 1.75e6  # for all clients together where the table has up to VALUES values
+BYTES_BEYOND = 500.0  # per value beyond these
 VALUES = 10_000
 LEAST = 0.5e6  # for second moments, if there are so many columns or clients that histograms take the rest
-LEARNING = 0.65  # fraction of the budget for learning the kernel
+LEARNING = 0.45  # fraction of the budget for learning the kernel
 MAX_LEARNING = 20  # rounds
 MIN_FREQUENCIES, MAX_FREQUENCIES = 8, 100
+MIN_FEATURES, MAX_FEATURES = 40, 300  # of the last layer
 
 
 def budget(rows: float, n_columns: int, n_clients: int) -> float:
-    """Bytes of second moments that all clients together may send: what is left by the histograms of columns and of residuals."""
-    allowed = BYTES * max(1.0, rows * n_columns / VALUES)
-    histograms = 8 * n_clients * (n_columns * (2 * N_EDGES + 1) + BINS)
-    return max(allowed - histograms, LEAST)
+    """Bytes of second moments of features that all clients together may send: what histograms of columns and residuals leave."""
+    allowed = BYTES + BYTES_BEYOND * max(0.0, rows * n_columns - VALUES)
+    columns = n_columns * (BINS + 2 * N_BINS + n_columns / 2)
+    return max(allowed - 8 * n_clients * (columns + calibration.BINS), LEAST)
+
+
+def bytes_left(rows: float, n_columns: int, n_clients: int) -> float:
+    """What learning the kernel leaves of the budget."""
+    return (1 - LEARNING) * budget(rows, n_columns, n_clients)
+
+
+def frequencies_to_learn_with(rows: float, n_columns: int, n_clients: int) -> int:
+    """The number of frequencies while the kernel is learned, in MAX_LEARNING rounds."""
+    return frequencies_for(LEARNING * budget(rows, n_columns, n_clients), n_clients * MAX_LEARNING)
 
 
 def frequencies_for(n_bytes: float, n_answers: int) -> int:
-    """The number of frequencies with which so many answers fit into so many bytes."""
+    """The number of frequencies, two features each, with which so many answers fit into so many bytes."""
+    return int(np.clip(_features(n_bytes, n_answers) / 2, MIN_FREQUENCIES, MAX_FREQUENCIES))
+
+
+def features_for(n_bytes: float, n_answers: int) -> int:
+    """The number of features with which so many answers fit into so many bytes."""
+    return int(np.clip(_features(n_bytes, n_answers), MIN_FEATURES, MAX_FEATURES))
+
+
+def _features(n_bytes: float, n_answers: int) -> float:
     numbers = n_bytes / (8 * max(n_answers, 1))
-    n_features = np.sqrt(2 * numbers)
-    return int(np.clip(n_features / 2, MIN_FREQUENCIES, MAX_FREQUENCIES))
+    return np.sqrt(2 * numbers)

@@ -15,6 +15,7 @@ from unpooled.parameters import above, at_least, flag, not_below_zero, one_of, s
 CHOICES = {"kernel": ("exact", "average", "distill"), "spectrum": SPECTRA, "frequencies": FREQUENCIES, "activation": ACTIVATIONS,
            "optimizer": ("auto", "lbfgs", "adam"), "inputs": ("robust", "standard"), "missing": ("impute", "refuse"),
            "recalibrate": (True, False, "clients")}  # fmt: skip
+NOT_GIVEN = ("monomials", "sum of kernels")  # maps of other estimators, or made from the data
 MINIMA = {"max_iter": 0, "patience": 1, "local_epochs": 1, "distill_steps": 1, "latent_dim": 1,
          "degree": 1}  # whole numbers and their least values  # fmt: skip
 
@@ -24,7 +25,7 @@ def check_parameters(model: Any) -> None:
     for name, known in CHOICES.items():
         one_of(name, getattr(model, name), known)
     if isinstance(model.features, str):
-        one_of("features", model.features, ["auto", *(name for name in MAPS if name != "monomials")])
+        one_of("features", model.features, ["auto", *(name for name in MAPS if name not in NOT_GIVEN)])
     elif not hasattr(model.features, "named_parameters"):
         raise BadParameter(f"features={model.features!r} must be a name or a torch module")
     _check_numbers(model)
@@ -104,3 +105,12 @@ def _check_together(model: Any) -> None:
         raise BadParameter(
             "recalibrate='clients' leaves out clients of a last layer that has all rows: leave out server_data, set refit=True"
         )
+
+
+def registered(module: Any) -> str:
+    """The name under which a torch module of the user is a feature map."""
+    from unpooled.maths.torch_training import register
+
+    name = f"{type(module).__module__}.{type(module).__qualname__}"
+    register(name, module)
+    return name

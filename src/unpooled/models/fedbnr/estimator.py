@@ -3,13 +3,14 @@
 The first SUM of a round is of the last layer's statistics (`Stats`): it gives the server the evidence of all rows, the best noise and
 prior, and the posterior. The second depends on `kernel`: "exact" sums the gradient of the global evidence, "average" sums kernels trained
 at the clients, "distill" sums their Gram matrices on the server's rows. Errors on held-out rows are part of the second SUM. After the last
-round, one SUM refits the last layer to all rows and one SUM of a histogram of residuals recalibrates the intervals.
+round, one SUM places the features of the last layer, one fits it to all rows, and one of a histogram of residuals recalibrates the
+intervals.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -21,41 +22,35 @@ from unpooled.maths import bayes_linear, descent
 from unpooled.maths.bayes_linear import Axes, Posterior, Stats
 from unpooled.maths.calibration import histogram
 from unpooled.maths.feature_maps import features, start
-from unpooled.models.fedbnr.budget import LEARNING, MAX_FREQUENCIES, MAX_LEARNING, budget, frequencies_for
-from unpooled.models.fedbnr.checks import check_module, check_parameters
-from unpooled.models.fedbnr.kernel_learning import Checked, Question, Task, Trained, check_held, gradient, train
-from unpooled.models.fedbnr.map_choice import AUTO, SCALED, Kept, checked, grown, last_frequencies, with_theta
-from unpooled.models.fedbnr.round_choice import SERVER_SHARE, Best, ServerRows, judge, server_rows
+from unpooled.models.fedbnr.budget import (
+    MAX_FREQUENCIES,
+    MAX_LEARNING,
+    bytes_left,
+    features_for,
+    frequencies_for,
+    frequencies_to_learn_with,
+)
+from unpooled.models.fedbnr.checks import check_module, check_parameters, registered
+from unpooled.models.fedbnr.last_map import SCALED, SUM, more_frequencies, sum_map, weigh, with_theta
+from unpooled.models.fedbnr.marginals import Marginals, marginals
+from unpooled.models.fedbnr.round_choice import Best
+from unpooled.models.fedbnr.rounds import exact_step, local_step, moved, overflowed, rows_at_server
+from unpooled.models.fedbnr.state import State
 from unpooled.models.regression import (
     Design,
     LastLayer,
+    Scaling,
     check_clients,
     check_targets,
     compress_heavy,
     find_groups,
+    histograms,
     standardise,
     statistics,
 )
-from unpooled.tree import Tree, message
+from unpooled.tree import Tree
 
 FIRST_NOISE, FIRST_PRIOR = -1.0, 1.0  # log variances at the start of local training
-
-
-@message("fedbnr.State")
-class State(NamedTuple):
-    """What a round carries on."""
-
-    design: Design
-    optimiser: Tree  # a descent.LBFGS or descent.Adam; () when clients train
-    log_noise: float  # averaged over clients; unused when the server estimates them
-    log_prior: float
-    best: Best | None
-    round: int
-    seed: int  # of the held-out rows
-    spent: int  # SUMs before the first round
-
-
-# ---- the estimator ----
 
 
 class FedBNR(LastLayer):
@@ -68,12 +63,13 @@ class FedBNR(LastLayer):
     features : str or torch.nn.Module, default="auto"
         The feature map: "ard" or "rff" (random Fourier features with a length scale per column or one for all), "additive" (a sum of
         functions of single columns), "deep", "residual", "replicated" (of a network's outputs), "exponential", "polynomial", or a
-        module from (n, d) to (n, k). "auto" learns "ard", and with `n_frequencies="auto"` keeps "additive" or the sum of both instead
-        if held-out rows are predicted better.
+        module from (n, d) to (n, k). "auto" learns the length scales of "ard" and, with `n_frequencies="auto"`, then fits a sum of
+        three kernels: linear, additive (splines, with knots where a column bends y), and of all columns together. The evidence decides
+        how much each of them counts.
     n_frequencies : int or "auto", default="auto"
         Random frequencies; each gives a cosine and a sine. "auto" takes as many as a budget of bytes allows, at most 100: all clients
-        together send up to 2 MB, and 2 MB more per 10,000 values beyond the first. The scales of "ard", "rff" and "additive" are then
-        learned with few frequencies in at most 20 rounds, and the last layer is fitted with more.
+        together send up to 2 MB, and 5 MB more per 10,000 values (rows times columns) beyond the first. The scales of "ard", "rff" and
+        "additive" are then learned with few frequencies in at most 20 rounds, and the last layer is fitted with more features.
     spectrum : {"rbf", "matern12", "matern32", "matern52"}, default="rbf"
         The stationary kernel that the frequencies are drawn for.
     frequencies : {"fixed", "free", "shifted"}, default="fixed"
@@ -135,7 +131,7 @@ class FedBNR(LastLayer):
     best_round_ : int
         The round whose kernel is kept.
     features_ : str
-        The feature map that was given or chosen.
+        The feature map of the last layer: the given one, "ard" or "sum of kernels".
     n_sums_ : int
         SUMs asked in all.
     noise_variance_ : array of shape (n_outputs,)
@@ -238,7 +234,7 @@ class FedBNR(LastLayer):
         check_clients(self.recalibrate, fed)
 
     def _spec(self) -> dict:
-        name = self._map_name() if isinstance(self.features, str) else _registered(self.features)
+        name = self._map_name() if isinstance(self.features, str) else registered(self.features)
         return {
             "map": name,
             "m": self._n_frequencies(),
@@ -260,8 +256,12 @@ class FedBNR(LastLayer):
 
     def _grows(self) -> bool:
         """Whether the kernel is learned with fewer frequencies than the last layer has."""
-        plain = self._map_name() in SCALED and self.frequencies == "fixed" and self.kernel == "exact"
+        plain = self.features in ("auto", *SCALED) and self.frequencies == "fixed" and self.kernel == "exact"
         return self.n_frequencies == "auto" and plain and self.refit and self._share() > 0
+
+    def _sums_kernels(self) -> bool:
+        """Whether the last layer has a sum of kernels."""
+        return self.features == "auto" and self._grows()
 
     def _share(self) -> float:
         """The fraction of rows held out: none where the server has rows of its own."""
@@ -276,28 +276,33 @@ class FedBNR(LastLayer):
         self.seed_ = int(rng.integers(2**31))
         self.__dict__.pop("features_", None)  # of an earlier fit
         scaling, sums = standardise(fed, self._share(), self.seed_, self.missing)
-        if self.inputs == "robust":
-            scaling = compress_heavy(fed, scaling, self._share(), self.seed_)
-        spec = self._learning_spec(float(sums.rows + sums.held), len(scaling.x_mean), len(fed.names))
-        kernel = start(spec, len(scaling.x_mean), rng)
-        check_module(self, kernel, len(scaling.x_mean))
-        self._server_rows(Design(scaling, kernel))  # bad server_data is refused before any round
-        groups = find_groups(fed, self.group_by, len(scaling.x_mean))
+        scaling, known = self._columns(fed, scaling)
+        d = len(scaling.x_mean)
+        kernel = start(self._learning_spec(float(sums.rows + sums.held), d, len(fed.names)), d, rng)
+        check_module(self, kernel, d)
+        rows_at_server(self, Design(scaling, kernel))  # bad server_data is refused before any round
+        groups = find_groups(fed, self.group_by, d)
         theta = tree.flatten(kernel.theta)
         optimiser: Tree = ()
         if self.kernel == "exact":
             optimiser = descent.lbfgs(theta) if self._uses_lbfgs() else descent.adam(theta)
+        n_sums = 2 + (known is not None) + (self.group_by is not None)
         design = Design(scaling, kernel, groups)
-        n_sums = 2 + (self.inputs == "robust") + (self.group_by is not None)
-        return State(design, optimiser, FIRST_NOISE, FIRST_PRIOR, None, 0, self.seed_, n_sums)
+        return State(design, optimiser, FIRST_NOISE, FIRST_PRIOR, None, 0, self.seed_, n_sums, known)
+
+    def _columns(self, fed: Federation, scaling: Scaling) -> tuple[Scaling, Marginals | None]:
+        """The scaling with heavy columns compressed if they are to be, and the distribution of each column if it is used: one SUM."""
+        if not (self.inputs == "robust" or self._sums_kernels()):
+            return scaling, None
+        counts = histograms(fed, scaling, self._share(), self.seed_)
+        robust = compress_heavy(scaling, counts) if self.inputs == "robust" else scaling
+        return robust, marginals(counts, scaling, robust)
 
     def _learning_spec(self, rows: float, n_columns: int, n_clients: int) -> dict:
         """The feature map while its kernel is learned."""
         if not self._grows():
             return self._spec()
-        return self._spec() | {
-            "m": frequencies_for(LEARNING * budget(rows, n_columns, n_clients), n_clients * MAX_LEARNING)
-        }
+        return self._spec() | {"m": frequencies_to_learn_with(rows, n_columns, n_clients)}
 
     def _uses_lbfgs(self) -> bool:
         plain = ("rff", "ard", "additive", "exponential", "polynomial")
@@ -308,75 +313,11 @@ class FedBNR(LastLayer):
         try:
             stats = tree.map(to_numpy, fed.sum(statistics.using(**self._asks()), state.design))
         except TooFewClients:
-            if not (isinstance(state.optimiser, descent.LBFGS) and _overflowed(fed)):
+            if not (isinstance(state.optimiser, descent.LBFGS) and overflowed(fed)):
                 raise
-            return self._moved(state, descent.shorten(state.optimiser)), {"sums": 1}
-        step = self._exact_step if self.kernel == "exact" else self._local_step
-        return step(fed, state, stats)
-
-    def _exact_step(self, fed: Federation, state: State, stats: Stats) -> tuple[State, dict]:
-        post = bayes_linear.posterior(stats)
-        value = -float(post.evidence.sum() / stats.n)
-        info = {"loglik": -value, "noise": float(np.sqrt(post.noise.mean())), "sums": 2}
-        opt = state.optimiser
-        if isinstance(opt, descent.LBFGS) and not descent.wants_gradient(opt, value):
-            return self._moved(state, descent.shorten(opt)), info | {"sums": 1}
-        question = Question(state.design, post, bayes_linear.slopes(post))
-        answer = tree.map(to_numpy, fed.sum(gradient.using(**self._asks()), question))
-        down = -tree.flatten(answer.theta) / float(stats.n)
-        state, seen = self._judged(state, stats, post, answer.held)
-        if isinstance(opt, descent.LBFGS):
-            opt = descent.keep(opt, value, down)
-        else:
-            rate = self.learning_rate * descent.warm_cosine(opt.taken, self.max_iter)
-            opt = descent.adam_step(opt, down, rate, decay=self.weight_decay)
-        return self._moved(state, opt), info | seen
-
-    def _moved(self, state: State, optimiser: Tree) -> State:
-        theta = tree.unflatten(optimiser.at, state.design.kernel.theta)
-        return state._replace(design=with_theta(state.design, theta), optimiser=optimiser)
-
-    def _local_step(self, fed: Federation, state: State, stats: Stats) -> tuple[State, dict]:
-        post = self._posterior(stats, state)
-        info = {"loglik": float(post.evidence.sum() / stats.n), "noise": float(np.sqrt(post.noise.mean())), "sums": 2}
-        rows, _ = self._server_rows(state.design)
-        task = Task(state.design, post, np.asarray(state.log_noise), np.asarray(state.log_prior), rows.x)
-        ask = train.using(**self._asks(), epochs=int(self.local_epochs), rate=float(self.local_rate))
-        answer = tree.map(to_numpy, fed.sum(ask, task))
-        state, seen = self._judged(state, stats, post, answer.held)
-        state = self._distilled(state, answer) if self.kernel == "distill" else _averaged(state, answer)
-        return state, info | seen
-
-    def _distilled(self, state: State, answer: Trained) -> State:
-        """Kernel, noise and prior distilled on the server's rows, towards the mean Gram matrix of the clients."""
-        from unpooled.models.fedbnr.distillation import distil
-
-        rows, _ = self._server_rows(state.design)
-        leaves = {
-            **state.design.kernel.theta,
-            "log_noise": np.asarray(state.log_noise),
-            "log_prior": np.asarray(state.log_prior),
-        }
-        found = distil(
-            self._spec(), leaves, state.design.kernel.omega, (rows.x, rows.y), answer.gram / answer.clients,
-            weight=self.distill_weight, steps=self.distill_steps, rate=self.distill_rate,
-        )  # fmt: skip
-        log_noise, log_prior = float(found.pop("log_noise")), float(found.pop("log_prior"))
-        return state._replace(design=with_theta(state.design, found), log_noise=log_noise, log_prior=log_prior)
-
-    def _server_rows(self, design: Design) -> tuple[ServerRows, ServerRows]:
-        """The server's rows to distil on, and those to choose the round with."""
-        return server_rows(design, self.server_data, SERVER_SHARE if self.kernel == "distill" else 0.0)
-
-    def _judged(self, state: State, stats: Stats, post: Posterior, held: Checked) -> tuple[State, dict]:
-        """The state with its best round so far, and the errors of this round on held-out rows."""
-        kernel = state.design.kernel
-        if self.server_data is not None:
-            x, y, group = self._server_rows(state.design)[1]
-            held = check_held(post, self._spec(), kernel, x, y, np.ones(len(x)), group)
-        now = Best(kernel.theta, stats, state.log_noise, state.log_prior, math.inf, state.round)
-        best, seen = judge(state.best, now, held, state.design.scaling.y_scale)
-        return state._replace(best=best), seen
+            return moved(state, descent.shorten(state.optimiser)), {"sums": 1}
+        step = exact_step if self.kernel == "exact" else local_step
+        return step(self, fed, state, stats)
 
     def done(self, state: State, history: list[dict]) -> bool:
         since = state.round - state.best.round if state.best is not None and np.isfinite(state.best.score) else 0
@@ -394,36 +335,51 @@ class FedBNR(LastLayer):
             best = Best(state.design.kernel.theta, stats, state.log_noise, state.log_prior, math.inf, 0)
             self.n_sums_ += 1
         self.best_round_, self.log_variances_ = best.round, (best.log_noise, best.log_prior)
-        chosen = self._choose_map(fed, Kept(self._map_name(), with_theta(state.design, best.theta), best))
-        self.features_ = chosen.features
-        self._settle(chosen.design, chosen.best.stats)
-        if self.refit and self._share() > 0:
-            self._settle(self.design_, self._ask(fed))
-            self.n_sums_ += 1
+        design = with_theta(state.design, best.theta)
+        if self._grows():
+            self._fit_last_map(fed, design, state.marginals, float(best.stats.n))
+        else:
+            self.features_ = self._map_name()
+            self._settle(design, best.stats)
+            if self.refit and self._share() > 0:
+                self._settle(design, self._ask(fed))
+                self.n_sums_ += 1
         self._calibrate(fed, self.recalibrate)
 
-    def _choose_map(self, fed: Federation, learned: Kept) -> Kept:
-        """With a budget, the map with the frequencies of the last layer; of several maps, the one that predicts held-out rows best."""
-        if not self._grows():
-            return learned
-        names = AUTO if self.features == "auto" else (learned.features,)
-        m = last_frequencies(learned, len(fed.names), self._share(), len(names))
-        specs = [self._spec() | {"map": name, "m": m} for name in names]
-        kept = [grown(learned, spec, self.seed_) for spec in specs]
-        if len(kept) > 1:
-            kept = [checked(fed, k, self._asks() | {"spec": spec}) for k, spec in zip(kept, specs)]
-            self.n_sums_ += 2 * len(kept)
-        return min(kept, key=lambda k: k.best.score)
+    def _fit_last_map(self, fed: Federation, learned: Design, known: Marginals | None, fitted: float) -> None:
+        """The last layer with more features than the kernel was learned with, fitted to all rows."""
+        left = bytes_left(fitted / (1 - self._share()), len(learned.scaling.x_mean), len(fed.names))
+        if self._sums_kernels():
+            assert known is not None
+            self.features_ = SUM
+            self.design_ = sum_map(fed, learned, known, features_for(left, len(fed.names)), self.seed_)
+            self._settle(*weigh(self.design_, self._ask(fed)))
+            self.n_sums_ += 2
+            return
+        self.features_ = self.features
+        spec = self._spec() | {"m": frequencies_for(left, len(fed.names))}
+        self.design_ = more_frequencies(learned, spec, self.seed_)
+        self._settle(self.design_, self._ask(fed))
+        self.n_sums_ += 1
 
     def _last_share(self) -> float:
         return 0.0 if self.refit else self._share()
+
+    def _residual_share(self) -> float:
+        return (
+            0.0 if self._grows() else self._share()
+        )  # a length scale per column hardly fits single rows, a network may
+
+    def _n_learned(self) -> float:
+        scales = self.design_.kernel.theta.get("log_scale", np.zeros(0))
+        return min(float(scales.size), 0.25 * float(self.stats_.n))
 
     def _calibrate(self, fed: Federation, wanted: bool | str) -> None:
         if not (wanted and self.server_data is not None):
             super()._calibrate(fed, wanted)
             self.n_sums_ += bool(wanted)
             return
-        x, y, group = self._server_rows(self.design_)[1]
+        x, y, group = rows_at_server(self, self.design_)[1]
         mean, variance = bayes_linear.predict(self.posterior, features(self._spec(), self.design_.kernel, x), group)
         self.histogram_, self.n_clients_checked_ = histogram((y - mean) / np.sqrt(variance), np.ones(len(x))), 0
 
@@ -437,24 +393,3 @@ class FedBNR(LastLayer):
             return bayes_linear.posterior(stats)
         logs = self.log_variances_ if state is None else (state.log_noise, state.log_prior)
         return bayes_linear.posterior(stats, noise=np.exp(logs[0]), prior=np.exp(logs[1]))
-
-
-def _averaged(state: State, answer: Trained) -> State:
-    """The unweighted mean over clients, as published."""
-    mean = tree.map(lambda a: a / answer.clients, answer)
-    design = with_theta(state.design, mean.theta)
-    return state._replace(design=design, log_noise=float(mean.log_noise), log_prior=float(mean.log_prior))
-
-
-def _overflowed(fed: Federation) -> bool:
-    """Whether answers of the last round were refused because features overflowed."""
-    last = [r.reason for r in fed.journal.refusals if r.round == fed.journal.round]
-    return bool(last) and all("NaN" in reason or "infinite" in reason for reason in last)
-
-
-def _registered(module: Any) -> str:
-    from unpooled.maths.torch_training import register
-
-    name = f"{type(module).__module__}.{type(module).__qualname__}"
-    register(name, module)
-    return name

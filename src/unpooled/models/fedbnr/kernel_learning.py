@@ -1,4 +1,4 @@
-"""The questions that learn a kernel: one SUM of gradients (`gradient`), or one of locally trained kernels (`train`); `check` compares maps.
+"""The questions that learn a kernel: one SUM of gradients (`gradient`), or one of locally trained kernels (`train`).
 
 `gradient` sends as many numbers as theta has; `train` as many, or the Gram matrix of the server's rows. Both include the errors on the
 held-out rows.
@@ -28,14 +28,6 @@ class Checked(NamedTuple):
     absolute: Float[Array, "o", ">=0"]  # absolute errors of standardised targets, summed: they choose the round
     nlpd: Float[Array, "o"]  # minus the log density, summed
     spread: Float[Array, "o", ">=0"]  # squared targets, summed: the error of predicting the mean
-
-
-@message("fedbnr.Held")
-class Held(NamedTuple):
-    """Down: what `check` needs."""
-
-    design: Design
-    posterior: Posterior
 
 
 @message("fedbnr.Question")
@@ -92,13 +84,6 @@ def gradient(question: Question, client: Client, *, spec: dict, share: float, se
     slope = lambda z: bayes_linear.cotangent(question.slopes, *bayes_linear.apart(post, z, y[fit], own), w[fit])  # noqa: E731
     theta = pullback(spec, question.design.kernel, x[fit], slope)
     return Gradient(theta, check_held(post, spec, question.design.kernel, x, y, held, group))
-
-
-@client("fedbnr.check", SUM, adds=True, batched=False)
-def check(fitted: Held, client: Client, *, spec: dict, share: float, seed: int) -> Checked:
-    """Errors on the held-out rows."""
-    x, y, _, held = standard_rows(fitted.design.scaling, client, share, seed)
-    return check_held(fitted.posterior, spec, fitted.design.kernel, x, y, held, group_of(fitted.design, client))
 
 
 @client("fedbnr.train", SUM)

@@ -5,9 +5,10 @@ What is sent:
 - `learners.label_counts` (SUM, once): rows per class; over a network without `classes=`, `learners.table_summary`
   (GATHER) instead.
 - `initialization.look`, `initialization.spread` (SUMs, once): means and variances of the columns.
-- `fedgmm.scatter`, `fedgmm.residual_moments` (SUMs, once, with `embedding=`): a federated PCA.
-- `fedgmm.embedded_centres` (GATHER, once): local k-means centres, from which the Gaussians start; with
-  `init_params="cells"` instead `fedgmm.embedded_cells` (a few SUMs), counts, sums and second moments in small regions.
+- `pca.moments`, `fedgmm.residual_moments` (SUMs, once, with `embedding=`): principal axes, as `PCA` finds them.
+- `fedgmm.embedded_counts`, `fedgmm.embedded_cells` (SUMs, some 30 at most): rows of small regions, then counts, sums and
+  variances of those that hold enough; k-means over all rows, from which the Gaussians start. With `init_params="gather"`
+  instead `fedgmm.embedded_centres` (GATHER, once): local k-means centres.
 - `fedgmm.warm_up` (SUM, the first `warmup` rounds): counts, sums and second moments per Gaussian.
 - `fedgmm.label_means` (SUM, once, for linear learners): rows and sums by Gaussian and class.
 - `fedgmm.newton_round` or `fedgmm.sgd_round` (SUM, every other round): the same statistics per Gaussian, and per learner a

@@ -1,6 +1,7 @@
 """The space of the Gaussians: the rows themselves, or their principal components and the length of the residual.
 
-With `embedding=` a federated PCA costs two SUMs beside the means: second moments, and moments of the residual's length.
+With `embedding=` the principal axes are those of `PCA`. They cost two SUMs beside the means: its second moments, and moments of the
+residual's length.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from unpooled.arrays import Array, Float, like, namespace, to_numpy
 from unpooled.client import SUM, Client, client
 from unpooled.errors import BadData, BadParameter
 from unpooled.federation import Federation
-from unpooled.maths import gaussian
 from unpooled.models import initialization as start
+from unpooled.models.pca import second_moments
 from unpooled.tree import message
 
 MIN_RESIDUAL = 1e-3  # added to the squared residual, relative to its mean, before the logarithm
@@ -29,11 +30,6 @@ class Embedding(NamedTuple):
     mean: Float[Array, "inputs"]
     axes: Float[Array, "inputs axes"]
     residual: Float[Array, "numbers"]  # mean square of the residual, mean and sd of `log_residual`; or empty
-
-
-@message("fedgmm.Scatter")
-class Scatter(NamedTuple):
-    xx: Float[Array, "t"]  # packed sum of (x - mean)(x - mean)'
 
 
 @message("fedgmm.ResidualMoments")
@@ -51,14 +47,6 @@ class EmbeddedFrame(NamedTuple):
 
     frame: start.Frame
     embedding: Embedding
-
-
-@client("fedgmm.scatter", SUM, adds=True)
-def scatter(centre: start.Centre, client: Client) -> Scatter:
-    """Second moments of the rows about the mean of all clients."""
-    xp = namespace(client.x)
-    x = (client.x - xp.asarray(centre.mean, dtype=client.x.dtype)) * client.w[..., None]
-    return Scatter(gaussian.pack_triangle(xp.asarray(xp.swapaxes(x, -1, -2) @ x, dtype=xp.float64)))
 
 
 @client("fedgmm.residual_moments", SUM, adds=True)
@@ -100,10 +88,10 @@ def fit_embedding(
         return EmbeddedFrame(frame, Embedding(frame.mean, np.zeros((d, 0)), np.zeros(0))), np.zeros((0, 0))
     if not isinstance(axes, Integral) or not 1 <= axes <= d:
         raise BadParameter(f"embedding={axes!r} must be a number of principal axes between 1 and {d}, or None")
-    total = to_numpy(fed.sum(scatter, start.Centre(frame.mean)).xx)
+    total = second_moments(fed, to_numpy(frame.mean))
     if not np.isfinite(total).all():
         raise BadData("principal axes need complete rows: fill in missing values first, or leave embedding= out")
-    cov = gaussian.unpack_triangle(total) / float(frame.rows)
+    cov = total / float(frame.rows)
     values, vectors = np.linalg.eigh(cov)
     values, vectors = values[::-1], vectors[:, ::-1][:, :axes]
     vectors = vectors * np.sign(vectors[np.abs(vectors).argmax(0), np.arange(axes)])

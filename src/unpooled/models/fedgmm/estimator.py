@@ -107,9 +107,9 @@ class FedGMM(JointModelPredictions):
         A number is added to the diagonal of covariances. "auto" gives them the prior of Fraley and Raftery (2007), which is relative
         to the variances of the data and keeps a Gaussian of few rows wide. A covariance that is not positive definite nevertheless
         has its eigenvalues raised.
-    init_params : {"gather", "cells"}, default="gather"
-        Where the Gaussians start: "gather" is one GATHER of local k-means centres; "cells" are sums over small regions, the
-        same however rows are split into clients.
+    init_params : {"cells", "gather"}, default="cells"
+        Where the Gaussians start: "cells" is k-means over all rows by sums, from sums over small regions, the same however rows
+        are split into clients; "gather" is one GATHER of local k-means centres.
     learner : str or callable, default="linear"
         "linear", "mlp", "cnn", "resnet18", "mobilenet_v2", or a function (inputs, classes) -> torch module.
     hidden : sequence of int, default=(64,)
@@ -208,7 +208,7 @@ class FedGMM(JointModelPredictions):
         whiten: bool = True,
         ridge: float | str = "auto",
         reg_covar: float | str = "auto",
-        init_params: str = "gather",
+        init_params: str = "cells",
         novelty_rows: str = "held-out",
         tol: float | str = 1e-3,
         **parameters: Any,

@@ -1,7 +1,7 @@
-"""The start of FedGMM: Gaussians from local k-means centres or cells, linear learners from class means inside each Gaussian.
+"""The start of FedGMM: Gaussians from k-means over all rows or local centres, linear learners from class means inside each Gaussian.
 
-The centres are one GATHER, cells a few SUMs. The class means by Gaussian are one SUM (`rounds.label_means`), for linear
-learners; other learners start at random.
+k-means over all rows takes SUMs alone, the local centres one GATHER. The class means by Gaussian are one SUM
+(`rounds.label_means`), for linear learners; other learners start at random.
 """
 
 from __future__ import annotations
@@ -56,6 +56,13 @@ def embedded_cells(down: Mixtures, client: Client, *, shapes: list) -> tuple[Sta
     return tuple(mixture.e_step(kernels, z, client.w, shape) for kernels, shape in zip(down.params, shapes))
 
 
+@client("fedgmm.embedded_counts", SUM, adds=True)
+def embedded_counts(down: Mixtures, client: Client, *, shapes: list) -> tuple[start.Counts, ...]:
+    """How many embedded rows are near each point."""
+    z = embed(start.double(client.x), down.embedding)
+    return tuple(start.count_rows(kernels, z, start.double(client.w), s) for kernels, s in zip(down.params, shapes))
+
+
 # ---- Gaussians ----
 
 
@@ -65,10 +72,11 @@ def gaussians(
     """A mixture of each size, from sums over cells or from one GATHER of local k-means centres."""
     if init_params == "cells":
 
-        def totals(kernels: tuple[Params, ...], shapes: list[str]) -> tuple[Stats, ...]:
-            return fed.sum(embedded_cells.using(shapes=shapes), Mixtures(kernels, space.embedding))
+        def totals(kernels: tuple[Params, ...], shapes: list[str], counts: bool) -> tuple[Any, ...]:
+            question = embedded_counts if counts else embedded_cells
+            return fed.sum(question.using(shapes=shapes), Mixtures(kernels, space.embedding))
 
-        return start.starts(totals, space.frame, sizes, 1, shape, rng)
+        return [_from_centres(space.frame, found, shape) for found in start.k_means(totals, space.frame, sizes, rng)]
     share = min(1.0, start.MAX_CLIENTS / len(fed.names))
     ask = embedded_centres.using(k=max(sizes), min_count=5.0 if len(fed.names) > 1 else 0.0)
     answers = fed.sample(share, fed.journal.rng).gather(ask, space)

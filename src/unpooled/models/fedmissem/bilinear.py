@@ -106,6 +106,18 @@ def newton(
     return factors._replace(**{side: new}), covariance
 
 
+def level_in_dates(factors: Factors) -> Factors:
+    """The same table with site effects of mean 0: what sites have in common moves to the dates, whose level has no penalty.
+
+    No other division of the level has a smaller penalty, and steps of one side at a time would take many rounds to find it.
+    """
+    left, right = factors.left.copy(), factors.right.copy()
+    level = left[:, 0].mean()
+    left[:, 0] -= level
+    right[:, 1] += level
+    return Factors(left, right)
+
+
 def freedom(side: str, covariance: np.ndarray, penalties: Penalties) -> float:  # (m, q, q)
     """The effective number of coefficients of a side, those that the penalty shrinks counted in part."""
     m, q, _ = covariance.shape

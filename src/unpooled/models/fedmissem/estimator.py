@@ -8,55 +8,29 @@ results may differ.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from unpooled.arrays import to_numpy
-from unpooled.errors import BadData, BadParameter
+from unpooled.errors import BadParameter
 from unpooled.estimator import Estimator, Info
 from unpooled.federation import Federation
 from unpooled.models.fedmissem import bilinear, families, selection
 from unpooled.models.fedmissem.bilinear import Factors
-from unpooled.models.fedmissem.questions import (
-    Description,
-    Fits,
-    Held,
-    Seen,
-    Width,
-    cell_moments,
-    describe,
-    judge,
-    regress,
-    seen,
-    valid_visits,
-)
-from unpooled.models.fedmissem.selection import RANKS, Candidate, Model
+from unpooled.models.fedmissem.checks import cells_of, refuse_bad_visits
+from unpooled.models.fedmissem.questions import Description, Width, describe, regress, seen
 from unpooled.models.fedmissem.smoothing import smooth
+from unpooled.models.fedmissem.stages import EFFECTS, FINAL, State, choose, fits_of, options, skip
 from unpooled.models.fedmissem.steps import in_own_unit, moved
 from unpooled.models.fedmissem.table_size import find_size
+from unpooled.models.fedmissem.totals import totals
 from unpooled.parameters import at_least, one_of
-from unpooled.tree import message
 
-EFFECTS, APART, RANK, FINAL = range(4)  # stages of a fit
 AUTO = ("poisson", "gaussian", "tweedie")  # families of non-negative values; the first is preferred
 Z90 = 1.6448536269514722
 MIN_ROUNDS = 4  # of the last stage: two per side
 CHOICE_TOL = 1e-4  # relative decrease of the loss at which candidates are compared
-
-
-@message("fedmissem.State")
-class State(NamedTuple):
-    """What a round carries on."""
-
-    candidates: tuple[Candidate, ...]
-    stage: int
-    errors: np.ndarray  # (models,) root mean squared errors of the last choice
-    round: int  # of the stage
-    visits: float
-    level: float  # mean of the values
-    spread: float  # their standard deviation
 
 
 class FedMissEM(Estimator):
@@ -168,7 +142,7 @@ class FedMissEM(Estimator):
 
     def init(self, fed: Federation, rng: np.random.Generator) -> State:
         found = fed.sum(describe.using(family=self.family, trials=self.trials), None)
-        self._refuse(fed, found)
+        refuse_bad_visits(fed, found, self.family, self.trials)
         n_sites, n_dates = find_size(fed, self.n_sites, self.n_dates)
         rows = max(float(found.rows), 1.0)
         level = float(found.value) / rows
@@ -179,7 +153,7 @@ class FedMissEM(Estimator):
         made = {f: bilinear.begin(n_sites, n_dates, 0, theta, rng) for f, theta in start.items()}
         folds = self._folds(rows)
         candidates = [selection.fresh(m, fold, made[m.family]) for m in models for fold in folds]
-        return self._skip(state._replace(candidates=tuple(candidates)))
+        return skip(self, state._replace(candidates=tuple(candidates)))
 
     def _families(self, found: Description) -> tuple[str, ...]:
         if self.family != "auto":
@@ -196,31 +170,14 @@ class FedMissEM(Estimator):
         centre, scale = self._units(family, state)
         return (state.level - centre) / scale
 
-    def _refuse(self, fed: Federation, found: Description) -> None:
-        """Refuse rows that are not visits; where clients are in this process, the first with such rows is named."""
-        if not float(found.bad):
-            return
-        counts = {c.name: valid_visits(c, self.family, self.trials)[1] for c in fed.here()}
-        who, bad, rows = "all clients together", float(found.bad), float(found.rows)
-        for name, valid in counts.items():
-            if not valid.all():
-                who, bad, rows = f"client {name!r}", float((~valid).sum()), float(len(valid))
-                break
-        wants = {"auto": "a number", "gaussian": "a number", "binomial": f"a count up to trials={self.trials}"}
-        wanted = wants.get(self.family, "a count" if self.family == "geometric" else "not below 0")
-        raise BadData(
-            f"{bad:.0f} of {rows:.0f} rows of {who} are not visits: "
-            f"each is (site, date, value), sites and dates whole numbers from 0, the value {wanted}"
-        )
-
     def step(self, fed: Federation, state: State) -> tuple[State, Info]:
         if state.stage != FINAL and (state.round >= self.choose_iter or all(c.settled for c in state.candidates)):
-            return self._choose(fed, state)
+            return choose(self, fed, state)
         side = ("right", "left")[state.round % 2]
         active = [i for i, c in enumerate(state.candidates) if state.stage == FINAL or not c.settled]
         asked = [state.candidates[i] for i in active]
-        ask = regress.using(side=side, n_folds=self.n_folds, trials=self.trials, **_options(asked))
-        found = fed.sum(ask, self._fits(state, asked, [c.factors for c in asked]))
+        ask = regress.using(side=side, n_folds=self.n_folds, trials=self.trials, **options(asked))
+        found = fed.sum(ask, fits_of(state, asked, [c.factors for c in asked]))
         candidates = list(state.candidates)
         tol = self.tol if state.stage == FINAL else max(self.tol, CHOICE_TOL)
         for i, half in zip(active, found):
@@ -228,56 +185,6 @@ class FedMissEM(Estimator):
         first, dispersion = found[0], candidates[active[0]].dispersion
         info = {"deviance": float(first.deviance / first.visits), "dispersion": dispersion}
         return state._replace(candidates=tuple(candidates), round=state.round + 1), info
-
-    def _fits(self, state: State, candidates: list[Candidate], factors: list[Factors]) -> Fits:
-        units = np.array([self._units(c.model.family, state) for c in candidates])
-        return Fits(tuple(factors), units[:, 0], units[:, 1])
-
-    def _choose(self, fed: Federation, state: State) -> tuple[State, Info]:
-        """Judge the models of a stage by visits held back, and enter the next stage with the best."""
-        models = list(dict.fromkeys(c.model for c in state.candidates))
-        which = [models.index(c.model) for c in state.candidates]
-        asked = list(state.candidates)
-        ask = judge.using(n_folds=self.n_folds, trials=self.trials, models=which, **_options(asked))
-        held = fed.sum(ask, self._fits(state, asked, [c.best for c in asked]))
-        errors = np.sqrt(to_numpy(held.squares.total) / max(float(held.visits), 1e-300))
-        chosen = models[self._best(held, models, state.stage)]
-        kept = tuple(c for c in state.candidates if c.model == chosen)
-        state = self._next_stage(state._replace(candidates=kept, errors=errors), fed.journal.rng)
-        return state, {"held_error": float(errors.min())}
-
-    def _best(self, held: Held, models: list[Model], stage: int) -> int:
-        if stage == EFFECTS:
-            return selection.best_family(held, models)
-        return selection.simplest(held) if stage == RANK else selection.lowest_deviance(held)
-
-    def _next_stage(self, state: State, rng: np.random.Generator) -> State:
-        """The candidates of the next stage, from those of the chosen model."""
-        best, stage = state.candidates[0].model, state.stage + 1
-        if stage == APART:
-            models = selection.apart_models(best, self.penalty)
-        elif stage == RANK:
-            models = self._rank_models(state, best)
-        else:
-            first = state.candidates[0]
-            last = first._replace(fold=-1, factors=first.best, loss=np.inf, settled=False)
-            return state._replace(candidates=(last,), stage=FINAL, round=0)
-        candidates = tuple(selection.widened(c, m, rng) for m in models for c in state.candidates)
-        return self._skip(state._replace(candidates=candidates, stage=stage, round=0), rng)
-
-    def _rank_models(self, state: State, best: Model) -> list[Model]:
-        n_sites, n_dates = (len(side) for side in state.candidates[0].factors)
-        wanted = RANKS if self.rank is None else (self.rank,)
-        most = min(n_sites, n_dates) - 1
-        ranks = tuple(r for r in wanted if r <= (most // 2 if self.rank is None else most)) or (most,)
-        threshold = selection.noise_threshold(n_sites, n_dates, state.visits)
-        return selection.rank_models(best, ranks, self.penalty, threshold)
-
-    def _skip(self, state: State, rng: np.random.Generator | None = None) -> State:
-        """Leave out a stage with a single model."""
-        if len({c.model for c in state.candidates}) > 1:
-            return state
-        return self._next_stage(state, rng or np.random.default_rng(0))
 
     def done(self, state: State, history: list[Info]) -> bool:
         return state.stage == FINAL and state.round > MIN_ROUNDS and all(c.settled for c in state.candidates)
@@ -294,24 +201,8 @@ class FedMissEM(Estimator):
         self.n_features_in_ = 3
         width = Width(best.best, best.sites, best.dates, np.asarray(centre), np.asarray(scale))
         visited = fed.sum(seen.using(family=self.family_, trials=self.trials), width)
-        total, std = self._totals(width, visited, best.dispersion)
+        total, std = totals(width, visited, best.dispersion, self.family_, self.trials)
         self.totals_, self.totals_std_ = len(self.sites_) * centre + scale * total, scale * std
-
-    def _totals(self, width: Width, visited: Seen, dispersion: float) -> tuple[np.ndarray, np.ndarray]:
-        """By date, of scaled values: what was seen plus the means of what was not, and the standard error."""
-        n_sites, n_dates = len(self.sites_), len(self.dates_)
-        sums = [np.zeros(n_dates), np.zeros(n_dates), np.zeros(n_dates), np.zeros_like(to_numpy(visited.pull))]
-        for date in range(n_dates):  # one column of the table at a time
-            here = cell_moments(width, np.arange(n_sites), np.full(n_sites, date), self.family_, self.trials)
-            for total, part in zip(sums, here):
-                total[date] = part.sum(axis=0)
-        mean, noise, through, pull = sums
-        unseen_noise = np.maximum(noise - to_numpy(visited.noise), 0.0)
-        unseen_through = np.maximum(through - to_numpy(visited.sites), 0.0)
-        unseen_pull = pull - to_numpy(visited.pull)
-        by_date = np.einsum("lp,lpq,lq->l", unseen_pull, width.dates, unseen_pull)
-        total = mean + to_numpy(visited.value) - to_numpy(visited.mean)
-        return total, np.sqrt(dispersion * unseen_noise + unseen_through + np.maximum(by_date, 0.0))
 
     def predict(self, X: Any) -> np.ndarray:
         """The mean of cells.
@@ -326,24 +217,9 @@ class FedMissEM(Estimator):
         means : ndarray of shape (n,)
         """
         check_is_fitted(self, "sites_")
-        x = self._cells(X)
+        x = cells_of(X, (len(self.sites_), len(self.dates_)))
         theta = bilinear.theta_at(Factors(self.sites_, self.dates_), x[:, 0], x[:, 1])
         return families.mean(theta, self.family_, self.trials)
-
-    def _cells(self, X: Any) -> np.ndarray:
-        """(n, 2) whole numbers: sites and dates that the table has."""
-        x = np.asarray(X, np.float64)
-        if x.ndim != 2 or x.shape[1] < 2:
-            raise BadData(f"cells are rows of (site, date), got shape {x.shape}: give two columns")
-        x, ends = x[:, :2], (len(self.sites_), len(self.dates_))
-        bad = ~((x >= 0) & (x < ends) & (x == np.floor(x))).all(axis=1)
-        if bad.any():
-            site, date = x[bad.argmax()]
-            raise BadData(
-                f"row {bad.argmax()} is (site {site:g}, date {date:g}), no cell of the {ends[0]} sites and {ends[1]} dates: "
-                "give whole numbers from 0"
-            )
-        return x.astype(np.int64)
 
     def table(self) -> np.ndarray:
         """The mean of every cell.
@@ -387,7 +263,3 @@ def visits(table: Any) -> np.ndarray:
     table = np.asarray(table, np.float64)
     site, date = np.nonzero(~np.isnan(table))
     return np.column_stack([site, date, table[site, date]])
-
-
-def _options(candidates: list[Candidate]) -> dict[str, list]:
-    return {"families": [c.model.family for c in candidates], "folds": [c.fold for c in candidates]}

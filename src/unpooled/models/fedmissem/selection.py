@@ -2,7 +2,8 @@
 
 Three stages, each with all its candidates in the same rounds: family and penalty without factors; the penalty of sites and of dates
 apart; rank and penalty of the factors. A model is fitted once per fold of visits that are held back, and judged on them: by
-deviance within a family, by squared errors between families.
+deviance within a family, by squared errors between families and among models that deviance does not tell apart. The log-linear model of
+site and date is the rank 0 of family "poisson": factors must beat it in both.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ SITES = (0.3, 1.0, 3.0)  # around the best of them
 DATES = (FREE, 0.1, 1.0, 10.0)
 FACTORS = (0.1, 0.3, 1.0)  # times the penalty at which noise alone gives no factors
 CLEARLY = 2.0  # standard errors by which a higher rank must be better
+ALIKE = 3.0  # standard errors within which deviance does not tell models apart
 FAMILY = 1.0  # standard errors by which another family must be better
 ALL_FOLDS = 2000  # with fewer visits than this every fold is held back in turn, else the first alone
 
@@ -94,28 +96,38 @@ def widened(c: Candidate, model: Model, rng: np.random.Generator) -> Candidate:
 
 
 def best_family(held: Held, models: list[Model]) -> int:
-    """Of the best models of each family by deviance, that of the first family unless another has clearly smaller errors.
+    """Of the best models of each family, that of the first family unless another has clearly smaller errors.
 
     Squared errors compare families, whose deviances differ in kind. They have heavy tails for counts: a few large cells should not
     decide, so another family must be better by FAMILY standard errors.
     """
-    deviances = to_numpy(held.deviances.total)
     names = list(dict.fromkeys(m.family for m in models))
-    best = [min((i for i, m in enumerate(models) if m.family == name), key=lambda i: deviances[i]) for name in names]
+    best = [best_model(held, [i for i, m in enumerate(models) if m.family == name]) for name in names]
     lowest = min(best, key=lambda i: held.squares.total[i])
     worse, error = compared(held.squares, float(held.visits), lowest)
     return best[0] if worse[best[0]] <= FAMILY * error[best[0]] else lowest
 
 
-def lowest_deviance(held: Held) -> int:
-    """The model with the smallest deviance."""
-    return int(np.argmin(to_numpy(held.deviances.total)))
+def best_model(held: Held, among: list[int]) -> int:
+    """Of some models of one family, the one with the smallest squared error among those that deviance does not tell from the best."""
+    deviances, squares = to_numpy(held.deviances.total), to_numpy(held.squares.total)
+    lowest = min(among, key=lambda i: deviances[i])
+    worse, error = compared(held.deviances, float(held.visits), lowest)
+    alike = [i for i in among if worse[i] <= ALIKE * error[i]]
+    return min(alike, key=lambda i: squares[i])
 
 
 def simplest(held: Held) -> int:
-    """The first model that is at most CLEARLY standard errors worse than the best, by deviance."""
-    worse, error = compared(held.deviances, float(held.visits), lowest_deviance(held))
-    return int(np.argmax(worse <= CLEARLY * error))
+    """The first model that is at most CLEARLY standard errors worse than the best, by deviance.
+
+    The first of all is the simplest. Others are considered only if they predict better than it by squared error too: factors that fit
+    most cells better may be far off in the largest ones.
+    """
+    deviances, squares = to_numpy(held.deviances.total), to_numpy(held.squares.total)
+    considered = squares <= squares[0]
+    lowest = int(np.argmin(np.where(considered, deviances, np.inf)))
+    worse, error = compared(held.deviances, float(held.visits), lowest)
+    return int(np.argmax(considered & (worse <= CLEARLY * error)))
 
 
 def compared(losses: Losses, visits: float, best: int) -> tuple[np.ndarray, np.ndarray]:

@@ -1,11 +1,17 @@
-"""What is refused before any round: targets that are no numbers, an offset that is no column. Nothing is sent."""
+"""What a GLM refuses: before any round, and once the first totals are seen. Nothing is sent."""
 
 from __future__ import annotations
+
+from typing import Any
 
 from unpooled.arrays import to_numpy
 from unpooled.errors import BadData, BadParameter, suggest
 from unpooled.federation import Federation
+from unpooled.models.glm.families import FAMILIES
+from unpooled.models.glm.questions import Look
 from unpooled.parameters import at_least
+
+LEAST_ALPHA = 1e-5  # over the mean of y: no number of rows tells a negative binomial below it from a Poisson law
 
 
 def check_numeric_targets(fed: Federation) -> None:
@@ -31,3 +37,33 @@ def offset_index(offset: str | int | None, columns: list[str] | None) -> int:
         return list(columns or ()).index(offset)
     at_least("offset", offset, 0)
     return int(offset)
+
+
+def check_seen(model: Any, seen: Look, q: int) -> None:
+    """Refuse rows that the model's family cannot have, too few rows for q coefficients, and targets that are all the same."""
+    family, n, y = model.family, float(seen.n), float(seen.y)
+    if seen.missing > 0 and model.missing == "refuse":
+        text = f"{seen.missing:g} rows have missing values: use missing='drop' to leave them out"
+        raise BadData(f"{text}, or fill them in first with MixtureImputer")
+    if n <= 0:
+        raise BadData("no client has a row without missing values: fill them in first with MixtureImputer")
+    if seen.outside > 0:
+        text = f"{seen.outside:g} targets are not {FAMILIES[family].values}, as family={family!r} needs them"
+        raise BadData(f"{text}: correct them or choose another family")
+    if n <= q and model.alpha == 0:
+        raise BadData(f"{n:g} rows cannot tell {q} coefficients: use fewer columns, or set alpha= for a ridge penalty")
+    if family == "binomial" and y >= n:
+        raise BadData("all targets are 1: there is nothing to learn from one outcome")
+    if family in ("binomial", "poisson", "negative_binomial") and y <= 0:
+        raise BadData("all targets are 0: there is nothing to learn from one outcome")
+    if family == "normal" and model._link != "identity" and y <= 0:
+        raise BadData(f"the mean of y is not above 0, as link={model._link!r} needs it: use link='identity'")
+
+
+def check_alpha(alpha: float, seen: Look) -> None:
+    """Refuse a negative binomial that is a Poisson law."""
+    if alpha * float(seen.y / seen.n) < LEAST_ALPHA:
+        raise BadData(
+            "y varies no more than a Poisson law, so that the negative binomial's alpha is 0: use family='poisson', or give "
+            "nb_alpha="
+        )

@@ -6,7 +6,7 @@ An ordinary fit takes 5 to 8 SUMs in all; standard errors robust by site take on
 from __future__ import annotations
 
 import warnings
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from sklearn.base import RegressorMixin
@@ -20,27 +20,18 @@ from unpooled.estimator import Estimator, Info
 from unpooled.federation import Federation
 from unpooled.maths.gaussian import unpack_triangle
 from unpooled.models.glm import families, newton, questions
-from unpooled.models.glm.checks import check_numeric_targets, offset_index
-from unpooled.models.glm.families import FAMILIES, LINKS
+from unpooled.models.glm.checks import check_alpha, check_numeric_targets, check_seen, offset_index
+from unpooled.models.glm.families import FAMILIES
 from unpooled.models.glm.newton import Evaluated, Path, Penalty
-from unpooled.models.glm.prediction import FittedGLM
-from unpooled.models.glm.questions import Curvature, Final, Look, Point
+from unpooled.models.glm.parts import GLMParts, State
+from unpooled.models.glm.questions import Final, Look
 from unpooled.parameters import above, at_least, flag, is_number, not_below_zero, one_of
-from unpooled.tree import message
 
 MOST_HALVINGS = 30
-LEAST_ALPHA = 1e-5  # over the mean of y: no number of rows tells a negative binomial below it from a Poisson law
 COV_TYPES = ("nonrobust", "HC0", "site")
 
 
-@message("glm.State")
-class State(NamedTuple):
-    seen: Look
-    path: Path
-    started: bool
-
-
-class GLM(FittedGLM, RegressorMixin, Estimator):
+class GLM(GLMParts, RegressorMixin, Estimator):
     """A generalised linear model over clients: the fit, standard errors and deviance of the pooled rows.
 
     Parameters
@@ -174,7 +165,7 @@ class GLM(FittedGLM, RegressorMixin, Estimator):
     def init(self, fed: Federation, rng: np.random.Generator) -> State:
         options = {"family": self.family, "offset": offset_index(self.offset, fed.columns)}
         seen = Look(*(np.asarray(to_numpy(a)) for a in fed.sum(questions.look.using(**options), None)))
-        self._check_seen(seen)
+        check_seen(self, seen, self._q(seen))
         return State(seen, newton.begin(self._null(seen)), False)
 
     def step(self, fed: Federation, state: State) -> tuple[State, Info]:
@@ -188,7 +179,8 @@ class GLM(FittedGLM, RegressorMixin, Estimator):
         if path.halvings == 0 and self._may_separate and not pen.any:
             q = self._q(state.seen)
             newton.check_informed(hessian[:q, :q], path.first[:q, :q], n, self._names(fed, state.seen), self._penalise)
-        self._check_alpha(path, state.seen)
+        if self._learns_alpha:
+            check_alpha(self._alpha(path.at), state.seen)
         if path.halvings > MOST_HALVINGS and not np.isfinite(path.objective):
             raise BadData(
                 f"no mean that link={self._link!r} gives fits family={self.family!r} in every row: use link='log'"
@@ -292,119 +284,3 @@ class GLM(FittedGLM, RegressorMixin, Estimator):
         why = "steps no longer lower the deviance" if path.halvings else f"the last change was {path.moved:.1e}"
         text = f"GLM did not converge in max_iter={self.max_iter} rounds ({why}): raise max_iter, or {self._penalise}"
         warnings.warn(text, ConvergenceWarning, stacklevel=6)
-
-    # ---- parts of a round ----
-
-    @property
-    def _learns_alpha(self) -> bool:
-        return self.family == "negative_binomial" and self.nb_alpha is None
-
-    @property
-    def _may_separate(self) -> bool:
-        return self.family in ("binomial", "poisson", "negative_binomial")
-
-    def _q(self, seen: Look) -> int:
-        """How many coefficients there are, the intercept included."""
-        return len(seen.x) + int(self.fit_intercept)
-
-    def _names(self, fed: Federation, seen: Look) -> list[str]:
-        offset = offset_index(self.offset, fed.columns)
-        given = fed.columns or [f"x{j}" for j in range(len(seen.x) + (offset >= 0))]
-        columns = [str(c) for j, c in enumerate(given) if j != offset]
-        return ["intercept", *columns] if self.fit_intercept else columns
-
-    def _options(self, fed: Federation) -> dict[str, Any]:
-        return {
-            "family": self.family,
-            "link": self._link,
-            "offset": offset_index(self.offset, fed.columns),
-            "intercept": bool(self.fit_intercept),
-            "learn_alpha": self._learns_alpha,
-        }
-
-    def _mean(self, seen: Look) -> np.ndarray:
-        return seen.x / seen.n if self.fit_intercept else np.zeros_like(seen.x)
-
-    def _null(self, seen: Look) -> np.ndarray:
-        """The point at which every coefficient is 0 but the intercept (and log alpha)."""
-        at = np.zeros(self._q(seen) + self._learns_alpha)
-        if self.fit_intercept:
-            at[0] = LINKS[self._link].of(seen.y / seen.n) - seen.offset / seen.n
-        if self._learns_alpha:
-            mean = seen.y / seen.n
-            spread = seen.yy / seen.n - mean**2
-            at[-1] = np.log(np.clip((spread - mean) / mean**2, 0.05, 1.0))  # the columns will explain some of it
-        return at
-
-    def _alpha(self, at: np.ndarray) -> float:
-        if self._learns_alpha:
-            return float(np.exp(at[-1]))
-        return 1.0 if self.nb_alpha is None else float(self.nb_alpha)
-
-    def _point(self, state: State) -> Point:
-        at, seen = state.path.at, state.seen
-        return Point(self._mean(seen), at[: self._q(seen)], seen.y / seen.n, np.asarray(self._alpha(at)))
-
-    def _penalty(self, seen: Look) -> Penalty:
-        free = np.zeros(int(self.fit_intercept))
-        each = np.full(len(seen.x), float(seen.n) * self.alpha)
-        more = np.zeros(int(self._learns_alpha))
-        ridge, absolute = (1 - self.l1_ratio) * each, self.l1_ratio * each
-        return Penalty(np.concatenate([free, ridge, more]), np.concatenate([free, absolute, more]))
-
-    def _objective(self, total: Curvature, at: np.ndarray, seen: Look) -> float:
-        """Half the loss plus the penalty; infinite where a row's mean is none of the family's."""
-        if total.outside > 0 or not np.isfinite(total.loss):
-            return float(np.inf)
-        return float(0.5 * total.loss) + self._penalty(seen).value(at)
-
-    def _unit(self, total: Curvature, seen: Look) -> float:
-        """What a change is measured in, so that it is one of the linear predictor, or relative to it."""
-        if self.family == "normal":
-            return max(float(total.loss), 1e-16 * float(seen.yy), np.finfo(float).tiny)
-        if self.family == "gamma" or not self.fit_intercept:
-            return float(total.n)
-        return float(total.hessian[0])  # the curvature of all rows together
-
-    def _numpy(self, total: Curvature) -> Curvature:
-        return tree.map(to_numpy, total)
-
-    def _positive(self, total: Curvature) -> np.ndarray:
-        """The curvature as a matrix; that of log alpha is made positive where the likelihood is not yet concave in it."""
-        hessian = unpack_triangle(total.hessian)
-        if not self._learns_alpha:
-            return hessian
-        side = hessian[:-1, -1]
-        lost = side @ newton.solve_scaled(hessian[:-1, :-1], side)
-        left = hessian[-1, -1] - lost
-        hessian[-1, -1] = lost + max(abs(left), 1e-8 * abs(hessian[-1, -1]), 1e-12)
-        return hessian
-
-    # ---- refusals ----
-
-    def _check_seen(self, seen: Look) -> None:
-        law, n, q = FAMILIES[self.family], float(seen.n), self._q(seen)
-        if seen.missing > 0 and self.missing == "refuse":
-            text = f"{seen.missing:g} rows have missing values: use missing='drop' to leave them out"
-            raise BadData(f"{text}, or fill them in first with MixtureImputer")
-        if n <= 0:
-            raise BadData("no client has a row without missing values: fill them in first with MixtureImputer")
-        if seen.outside > 0:
-            text = f"{seen.outside:g} targets are not {law.values}, as family={self.family!r} needs them"
-            raise BadData(f"{text}: correct them or choose another family")
-        if n <= q and self.alpha == 0:
-            raise BadData(
-                f"{n:g} rows cannot tell {q} coefficients: use fewer columns, or set alpha= for a ridge penalty"
-            )
-        if self.family == "binomial" and seen.y >= n:
-            raise BadData("all targets are 1: there is nothing to learn from one outcome")
-        if self.family in ("binomial", "poisson", "negative_binomial") and seen.y <= 0:
-            raise BadData("all targets are 0: there is nothing to learn from one outcome")
-        if self.family == "normal" and self._link != "identity" and seen.y <= 0:
-            raise BadData(f"the mean of y is not above 0, as link={self._link!r} needs it: use link='identity'")
-
-    def _check_alpha(self, path: Path, seen: Look) -> None:
-        if self._learns_alpha and self._alpha(path.at) * float(seen.y / seen.n) < LEAST_ALPHA:
-            raise BadData(
-                "y varies no more than a Poisson law, so that the negative binomial's alpha is 0: use family='poisson', or give nb_alpha="
-            )

@@ -43,18 +43,18 @@ class FittedGLM:
         design, shift = self._design(X)
         return LINKS[self._link].mean(design @ self._all_coef() + shift)
 
-    def interval(self, X: Any, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
+    def interval(self, X: Any, coverage: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
         """(lower, upper) of the mean of y at each row: the ends of the linear predictor's normal interval, through the link."""
         design, shift = self._design(X)
         centre = design @ self._all_coef() + shift
-        half = _quantile(level) * np.sqrt(np.einsum("ni,ij,nj->n", design, self.cov_, design))
+        half = _quantile(coverage) * np.sqrt(np.einsum("ni,ij,nj->n", design, self.cov_, design))
         ends = np.stack([LINKS[self._link].mean(centre - half), LINKS[self._link].mean(centre + half)])
         return ends.min(0), ends.max(0)
 
-    def conf_int(self, level: float = 0.95) -> np.ndarray:
+    def conf_int(self, coverage: float = 0.95) -> np.ndarray:
         """(q, 2) normal confidence limits of the coefficients, in the order of `names_`."""
         check_is_fitted(self, "coef_")
-        half = _quantile(level) * np.sqrt(np.diag(self.cov_))
+        half = _quantile(coverage) * np.sqrt(np.diag(self.cov_))
         return np.stack([self._all_coef() - half, self._all_coef() + half], 1)
 
     def pvalues(self) -> np.ndarray:
@@ -62,9 +62,9 @@ class FittedGLM:
         check_is_fitted(self, "coef_")
         return 2 * norm.sf(np.abs(self._all_coef()) / np.sqrt(np.diag(self.cov_)))
 
-    def summary(self, level: float = 0.95) -> str:
+    def summary(self, coverage: float = 0.95) -> str:
         """A table of coefficients with standard errors and confidence limits, as text."""
-        rows = self._rows(level)
+        rows = self._rows(coverage)
         head = {
             "family": f"{self.family}, {self._link} link",
             "rows": f"{self.n_rows_:g}",
@@ -78,17 +78,17 @@ class FittedGLM:
         }
         if self.family == "negative_binomial":
             head["nb_alpha"] = f"{self.nb_alpha_:.6g} (standard error {self.nb_alpha_stderr_:.3g})"
-        return table(type(self).__name__, head, self.names_, rows, level)
+        return table(type(self).__name__, head, self.names_, rows, coverage)
 
     def report_figures(self) -> dict[str, str]:
         """What a run's report shows of the model: title -> HTML."""
         return {"Coefficients": figure(self.names_, self._rows(0.95))}
 
-    def _rows(self, level: float) -> np.ndarray:
+    def _rows(self, coverage: float) -> np.ndarray:
         """(q, 5): estimate, standard error, p and confidence limits of each coefficient."""
         check_is_fitted(self, "coef_")
         errors = np.sqrt(np.diag(self.cov_))
-        return np.column_stack([self._all_coef(), errors, self.pvalues(), self.conf_int(level)])
+        return np.column_stack([self._all_coef(), errors, self.pvalues(), self.conf_int(coverage)])
 
     def _design(self, X: Any) -> tuple[np.ndarray, np.ndarray | float]:
         check_is_fitted(self, "coef_")
@@ -112,7 +112,7 @@ class FittedGLM:
         return self.link or FAMILIES[self.family].link
 
 
-def _quantile(level: float) -> float:
-    if not (is_number(level) and 0 < level < 1):
-        raise BadParameter(f"level={level!r} must be a number between 0 and 1")
-    return float(norm.ppf(0.5 + 0.5 * level))
+def _quantile(coverage: float) -> float:
+    if not (is_number(coverage) and 0 < coverage < 1):
+        raise BadParameter(f"coverage={coverage!r} must be a number between 0 and 1")
+    return float(norm.ppf(0.5 + 0.5 * coverage))

@@ -12,12 +12,12 @@ from unpooled.report.page import table as html_table
 WIDTH, HEIGHT = 220, 16  # of the picture of one interval
 
 
-def table(title: str, head: Mapping[str, str], names: Sequence[str], rows: np.ndarray, level: float) -> str:
+def table(title: str, head: Mapping[str, str], names: Sequence[str], rows: np.ndarray, coverage: float) -> str:
     """Facts about the fit, then one line for each coefficient: estimate, standard error, z, p and confidence limits."""
     width = max(len(key) for key in head)
     facts = [f"{key:<{width}}  {value}" for key, value in head.items()]
     first = max(11, *(len(name) for name in names))
-    low, high = f"{50 * (1 - level):.4g} %", f"{50 * (1 + level):.4g} %"
+    low, high = f"{50 * (1 - coverage):.4g} %", f"{50 * (1 + coverage):.4g} %"
     titles = ("estimate", "std. error", "z", "p", low, high)
     line = f"{'':<{first}}" + "".join(f"{t:>13}" for t in titles)
     body = [f"{name:<{first}}" + _numbers(*row) for name, row in zip(names, rows)]

@@ -24,21 +24,25 @@ from unpooled.models.initialization.gathered import (
     spread,
     wide,
 )
-from unpooled.models.initialization.kmeans import centre_starts
+from unpooled.models.initialization.kmeans import centre_starts, k_means
+from unpooled.models.initialization.together import Counts, count_rows
 
 __all__ = [
     "CELL_SUMS",
     "MAX_CLIENTS",
     "Centre",
     "Centres",
+    "Counts",
     "Frame",
     "cells_start",
     "centre_starts",
     "centres",
     "cluster_centres",
+    "count_rows",
     "double",
     "frame",
     "from_centres",
+    "k_means",
     "local_centres",
     "look",
     "override",

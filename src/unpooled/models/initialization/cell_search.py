@@ -23,6 +23,7 @@ FAR = 0.05  # per row: fits whose scores differ by more are not alike
 COARSE = 1e-3  # per row: a gain that ends EM from one of many starts
 IMPROVED = 3  # fits that swaps are tried on
 SWAPS = 10  # that one fit may accept
+PLAIN_RIDGE = 1e-3  # of a column's variance, added to those of k-means' clusters
 PROPOSALS = 3  # swaps tried before one is accepted
 
 
@@ -112,6 +113,19 @@ def lloyd(points: np.ndarray, n: np.ndarray, centres: np.ndarray) -> tuple[np.nd
         if (labels == before).all():
             break
     return labels, centres
+
+
+def k_means_fit(cells: Cells, k: int, shape: str, rng: np.random.Generator) -> Fit:
+    """The k clusters of k-means of the cell means, as Gaussians whose columns are independent: how scikit-learn starts, nearly."""
+    kind = cell_mixture.kind_of(shape)
+    k = min(k, len(cells.n))
+    held = _one_hot(_k_means(cells.means, cells.n, k, rng), k) * cells.n[:, None]
+    n = np.maximum(held.sum(0), cell_mixture.NOTHING)[:, None]
+    means = held.T @ cells.means / n
+    squares = held.T @ (kind.diagonal(cells.covs) + cells.means**2) / n
+    variances = np.maximum(squares - means**2, 0.0) + PLAIN_RIDGE
+    covs = variances if isinstance(kind, cell_mixture.Variances) else variances[:, :, None] * np.eye(means.shape[1])
+    return Fit(-np.inf, n[:, 0] / n.sum(), means, covs, held)
 
 
 def _nearest(points: np.ndarray, centres: np.ndarray) -> np.ndarray:

@@ -1,24 +1,25 @@
 """Sums over cells: one question, and what the server makes of its totals.
 
 A cell is a Gaussian kernel at a point that the server chose; a row counts for the cells near it, with weights that sum to one. With
-very narrow kernels a row counts for the nearest point alone. A SUM sends, per cell, a count, a sum and second moments by shape.
+very narrow kernels a row counts for the nearest point alone. A first SUM sends a count per cell; a second one sends, per cell that
+holds enough rows at all clients together (`together.floored`), a count, a sum and second moments by shape.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from unpooled.arrays import to_numpy
 from unpooled.client import SUM, Client, client
+from unpooled.federation import Federation
 from unpooled.maths import gaussian, mixture
 from unpooled.maths.mixture import Params, Stats
 from unpooled.models.initialization import cell_mixture
 from unpooled.models.initialization.cell_mixture import Cells
 from unpooled.models.initialization.gathered import Frame, double
-from unpooled.models.initialization.together import Question, Search
+from unpooled.models.initialization.together import Answers, Counts, Search, count_rows, floored
 
 NARROWEST = 1e-7  # the least eigenvalue of a kernel in the standardised frame
 GRID = 1e-9  # totals per row are rounded to this share of a column's standard deviation
@@ -39,20 +40,25 @@ def cells(down: tuple[Params, ...], client: Client, *, shapes: list) -> tuple[St
     return tuple(mixture.e_step(kernels, x, client.w, shape) for kernels, shape in zip(down, shapes))
 
 
-# ---- one SUM ----
+@client("initialization.cell_counts", SUM, adds=True, exact=True)
+def cell_counts(down: tuple[Params, ...], client: Client, *, shapes: list) -> tuple[Counts, ...]:
+    """How many rows are near each point."""
+    x = double(client.x)
+    return tuple(count_rows(kernels, x, double(client.w), shape) for kernels, shape in zip(down, shapes))
+
+
+def totals_of(fed: Federation) -> Answers:
+    """How the searches of a start ask this federation."""
+    return lambda down, shapes, counts: fed.sum((cell_counts if counts else cells).using(shapes=shapes), down)
+
+
+# ---- a SUM of counts, a SUM of moments ----
 
 
 def asked(frame: Frame, kernels: list[Kernels], shapes: list[str]) -> Search:
     """The cells around these points, standardised and rounded."""
-    totals = yield question(frame, kernels, shapes)
-    return read(frame, kernels, totals, shapes)
-
-
-def question(frame: Frame, kernels: list[Kernels], shapes: list[str]) -> Question:
-    return Question(tuple(_kernel_params(frame, some, shape) for some, shape in zip(kernels, shapes)), shapes)
-
-
-def read(frame: Frame, kernels: list[Kernels], totals: Sequence[Stats], shapes: list[str]) -> list[Cells]:
+    params = [_kernel_params(frame, some, shape) for some, shape in zip(kernels, shapes)]
+    totals = yield from floored(params, shapes)
     return [_cells(frame, some, up, shape) for some, up, shape in zip(kernels, totals, shapes)]
 
 
@@ -60,7 +66,7 @@ def _cells(frame: Frame, kernels: Kernels, up: Stats, shape: str) -> Cells:
     n, x, xx = (to_numpy(a) for a in (up.n, up.x, up.xx))
     held = n >= LEAST_ROWS * min(1.0, n.sum() / len(n))
     moved = x / np.maximum(n, 1e-300)[:, None] / frame.scale
-    covs = _cell_covs(n, x, xx, frame, shape)
+    covs = cell_covs(n, x, xx, frame, shape)
     return Cells(rounded(n[held]), rounded(kernels.means + moved)[held], rounded(covs)[held])
 
 
@@ -74,7 +80,7 @@ def _kernel_params(frame: Frame, kernels: Kernels, shape: str) -> Params:
     return Params(np.full(m, 1 / m), frame.mean + frame.scale * kernels.means, gaussian.pack_covs(covs, shape))
 
 
-def _cell_covs(n: np.ndarray, x: np.ndarray, xx: np.ndarray, frame: Frame, shape: str) -> np.ndarray:
+def cell_covs(n: np.ndarray, x: np.ndarray, xx: np.ndarray, frame: Frame, shape: str) -> np.ndarray:
     """Covariances within cells in the standardised frame; pooled ones are repeated for each cell."""
     scatter = gaussian.unpack_covs(xx - gaussian.mean_scatter(n, x, shape), shape)
     if shape == "tied":

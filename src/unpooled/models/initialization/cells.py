@@ -1,4 +1,4 @@
-"""Where a mixture starts, from sums alone: three SUMs over cells, K Gaussians found at the server, twelve rounds of EM to choose.
+"""Where a mixture starts, from sums alone: three SUMs over cells, K Gaussians found at the server, sixteen rounds of EM to choose.
 
 Rows are cut into cells (`cell_sums`) in three ways. `around` cuts in all columns: finely where components are many and apart.
 `across` cuts in the few directions that tell components apart best: finely where components overlap. `clusters` are k-means over all
@@ -30,15 +30,15 @@ from typing import NamedTuple
 import numpy as np
 
 from unpooled.federation import Federation
-from unpooled.maths import gaussian
 from unpooled.maths.mixture import Params
 from unpooled.models.initialization import cell_mixture, cell_search
 from unpooled.models.initialization.cell_mixture import Cells, Fit
 from unpooled.models.initialization.cell_points import across_discriminants, across_leading, finer_points, first_points
-from unpooled.models.initialization.cell_sums import asked, cells, question, read, steady
+from unpooled.models.initialization.cell_sums import asked, steady, totals_of
 from unpooled.models.initialization.clusters import LLOYD, clusters
 from unpooled.models.initialization.gathered import Frame, wide
-from unpooled.models.initialization.short_runs import STAGES, short_runs
+from unpooled.models.initialization.recombination import params_of
+from unpooled.models.initialization.short_runs import STAGES, Pool, short_runs
 from unpooled.models.initialization.together import Answers, Search, together
 
 AROUND = 16  # cells around points, for each component
@@ -50,9 +50,7 @@ MAX_NUMBERS = 500_000  # in one answer: cells are fewer where columns are many
 MATRIX_COLUMNS = 100  # more, where variances alone are asked for: no covariance is sent, and nothing is cut across
 MORE = 1  # fits of either kind that are compared, beyond those asked for
 MORE_CENTRED = 2  # fits of clusters, likewise
-CELL_SUMS = (
-    1 + LLOYD + 1 + sum(stage.rounds for stage in STAGES)
-)  # first cells; k-means and the other cells; rounds of EM
+CELL_SUMS = 2 * (1 + LLOYD + 1) + sum(1 + stage.rounds for stage in STAGES)  # each counted first
 
 
 class Found(NamedTuple):
@@ -65,7 +63,7 @@ class Found(NamedTuple):
 def cells_start(
     fed: Federation, frame: Frame, sizes: Sequence[int], n_init: int, shape: str, rng: np.random.Generator
 ) -> list[Params]:
-    """Starts of mixtures, from sixteen SUMs, of which twelve are rounds of EM; one component alone needs none.
+    """Starts of mixtures, from 28 SUMs, of which eight are counts and sixteen rounds of EM; one component alone needs none.
 
     Parameters
     ----------
@@ -86,7 +84,7 @@ def cells_start(
     list of Params
         `n_init` for the first size, best first, then for the next.
     """
-    return starts(lambda down, shapes: fed.sum(cells.using(shapes=shapes), down), frame, sizes, n_init, shape, rng)
+    return starts(totals_of(fed), frame, sizes, n_init, shape, rng)
 
 
 def starts(
@@ -104,8 +102,11 @@ def starts(
     for k, own in zip(sizes, rng.spawn(len(sizes))):
         drawn = _candidates([some for some in kinds if some is not None], k, n_init + MORE, shape, own)
         dense = _candidates([clustered], k, n_init + MORE_CENTRED, shape, own)
-        pools.append(([_params(f, settled, shape) for f in drawn], [_params(f, settled, shape) for f in dense]))
-    runs = together(answers, [short_runs(fits, centred, n_init, settled, shape) for fits, centred in pools])
+        plain = [_filled(cell_search.k_means_fit(clustered, k, shape, own), k, own) for _ in range(n_init)]
+        pools.append(Pool(*([params_of(f, settled, shape) for f in fits] for fits in (drawn, dense, plain))))
+    runs = together(
+        answers, [short_runs(pool, n_init, settled, shape, own) for pool, own in zip(pools, rng.spawn(len(pools)))]
+    )
     return [some[i % len(some)] for some in runs for i in range(n_init)]
 
 
@@ -117,8 +118,7 @@ def first_cells(answers: Answers, frame: Frame, k: int, shape: str, rng: np.rand
     d, kind = len(frame.mean), _kind_of_cells(frame, shape)
     m = how_many(AROUND * k, k, float(frame.rows), d, shape if shape in ("full", "tied") else "diag")
     unit = np.eye(d) if kind == "tied" else np.ones(d)
-    kernels = [first_points(m, unit, rng)]
-    (found,) = read(frame, kernels, answers(*question(frame, kernels, [kind])), [kind])
+    ((found,),) = together(answers, [asked(frame, [first_points(m, unit, rng)], [kind])])
     return found
 
 
@@ -196,15 +196,3 @@ def _filled(fit: Fit, k: int, rng: np.random.Generator) -> Fit:
     means = np.concatenate([fit.means, rng.normal(size=(extra, d))])
     covs = np.concatenate([fit.covs, np.tile(unit, (extra,) + (1,) * unit.ndim)])
     return fit._replace(weights=weights / weights.sum(), means=means, covs=covs)
-
-
-def _params(fit: Fit, frame: Frame, shape: str) -> Params:
-    """The mixture in the clients' own units."""
-    square = frame.scale**2 if fit.covs.ndim == 2 else np.outer(frame.scale, frame.scale)
-    covs = fit.covs * square
-    if shape == "tied":
-        covs = np.tensordot(fit.weights, covs, 1)
-    if shape == "spherical":
-        covs = covs.mean(-1)
-    weights = np.maximum(fit.weights, 1e-6)
-    return Params(weights / weights.sum(), frame.mean + frame.scale * fit.means, gaussian.pack_covs(covs, shape))

@@ -10,8 +10,8 @@ from unpooled.maths.mixture import Params, Stats
 from unpooled.models.initialization import cell_search
 from unpooled.models.initialization.cell_mixture import Cells
 from unpooled.models.initialization.cell_sums import NARROWEST, Kernels, asked, rounded
-from unpooled.models.initialization.gathered import Frame, wide
-from unpooled.models.initialization.together import Question, Search
+from unpooled.models.initialization.gathered import Centres, Frame, wide
+from unpooled.models.initialization.together import Search, floored
 
 LLOYD = 2  # rounds before the covariances of clusters are asked for
 STILL = 1e-6  # of a standard deviation: centres that move less have settled
@@ -33,7 +33,7 @@ def clusters(first: Cells, frame: Frame, most: int, shape: str, rng: np.random.G
 def _moved_centres(frame: Frame, centres: list[np.ndarray], rounds: int) -> Search:
     """The centres after rounds of k-means over all rows, side by side."""
     for _ in range(rounds):
-        totals = yield Question(tuple(_nearest(frame, c, "diag") for c in centres), ["diag"] * len(centres))
+        totals = yield from floored([_nearest(frame, c, "diag") for c in centres], ["diag"] * len(centres))
         moved = [_moved(frame, c, up) for c, up in zip(centres, totals)]
         still = max(np.abs(new - old).max() for new, old in zip(moved, centres)) < STILL
         centres = moved
@@ -47,9 +47,25 @@ def lloyd(frame: Frame, centres: list[np.ndarray], shape: str, rounds: int) -> S
     centres = yield from _moved_centres(frame, centres, rounds)
     last = "diag" if shape == "spherical" else shape
     kernels = [_nearest(frame, c, last) for c in centres]
-    totals = yield Question(tuple(kernels), [last] * len(kernels))
+    totals = yield from floored(kernels, [last] * len(kernels))
     found = [_mixture(frame, kernel, up, last) for kernel, up in zip(kernels, totals)]
     return [p._replace(covs=p.covs.mean(-1)) for p in found] if shape == "spherical" else found
+
+
+def clustered(frame: Frame, centres: list[np.ndarray], rounds: int) -> Search:
+    """k-means over all rows from each of the centres, side by side: the clusters' rows, centres and squares within."""
+    centres = yield from _moved_centres(frame, centres, rounds)
+    totals = yield from floored([_nearest(frame, c, "diag") for c in centres], ["diag"] * len(centres))
+    return [_centres(frame, c, up) for c, up in zip(centres, totals)]
+
+
+def _centres(frame: Frame, centres: np.ndarray, up: Stats) -> Centres:
+    """Clusters in the standardised frame; one of few rows stays where it is, as wide as all rows."""
+    n, x, xx = to_numpy(up.n), to_numpy(up.x) / frame.scale, to_numpy(up.xx) / frame.scale**2
+    held = n > 0
+    safe = np.where(held, n, 1.0)[:, None]
+    within = np.maximum(xx - x**2 / safe, 0.0)
+    return Centres(np.where(held, n, 1.0), rounded(centres + x / safe), np.where(held[:, None], rounded(within), 1.0))
 
 
 def _nearest(frame: Frame, centres: np.ndarray, shape: str) -> Params:

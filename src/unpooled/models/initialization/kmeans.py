@@ -12,16 +12,17 @@ from collections.abc import Sequence
 import numpy as np
 
 from unpooled.federation import Federation
-from unpooled.maths.mixture import Params, Stats
+from unpooled.maths.mixture import Params
 from unpooled.models.initialization import cell_search
 from unpooled.models.initialization.cell_mixture import Cells
-from unpooled.models.initialization.cell_sums import cells, steady
+from unpooled.models.initialization.cell_sums import steady, totals_of
 from unpooled.models.initialization.cells import near_cells
-from unpooled.models.initialization.clusters import lloyd
-from unpooled.models.initialization.gathered import Frame, wide
-from unpooled.models.initialization.together import together
+from unpooled.models.initialization.clusters import clustered, lloyd
+from unpooled.models.initialization.gathered import Centres, Frame, wide
+from unpooled.models.initialization.together import Answers, together
 
 LLOYD = 20  # rounds over all rows, at most
+SEEDS = 10  # of k-means of the cells, of which the best goes on
 
 
 def centre_starts(
@@ -45,11 +46,7 @@ def centre_starts(
     -------
     list of Params
     """
-
-    def answers(down: tuple[Params, ...], shapes: list[str]) -> tuple[Stats, ...]:
-        return fed.sum(cells.using(shapes=shapes), down)
-
-    frame = steady(frame)
+    answers, frame = totals_of(fed), steady(frame)
     if max(sizes) == 1:
         return [wide(frame, np.asarray(frame.mean)[None], shape)] * len(sizes)
     found = near_cells(answers, frame, max(sizes), rng)
@@ -58,6 +55,42 @@ def centre_starts(
     if how == "kmeans":
         return together(answers, [lloyd(frame, [_settled(found, c) for c in centres], shape, LLOYD)])[0]
     return [wide(frame, frame.mean + frame.scale * c, shape) for c in centres]
+
+
+def k_means(answers: Answers, frame: Frame, sizes: Sequence[int], rng: np.random.Generator) -> list[Centres]:
+    """The clusters of k-means over all rows, in the standardised frame: how many rows, centres and squares within.
+
+    Parameters
+    ----------
+    answers : callable
+        Asks for totals over cells.
+    frame : Frame
+        Mean and scale of the columns.
+    sizes : sequence of int
+        How many clusters; all sizes share the SUMs.
+    rng : numpy.random.Generator
+
+    Returns
+    -------
+    list of Centres
+        One for each size.
+    """
+    frame = steady(frame)
+    found = near_cells(answers, frame, max(sizes), rng)
+    centres = [_best_of_many(found, k, own) for k, own in zip(sizes, rng.spawn(len(sizes)))]
+    return together(answers, [clustered(frame, centres, LLOYD)])[0]
+
+
+def _best_of_many(found: Cells, k: int, rng: np.random.Generator) -> np.ndarray:
+    """The centres (k, d) of the best of several k-means of the cells' means."""
+    tried = [_settled(found, _spread_out(found, k, rng)) for _ in range(SEEDS)]
+    return tried[int(np.argmin([_inertia(found, centres) for centres in tried]))]
+
+
+def _inertia(found: Cells, centres: np.ndarray) -> float:
+    """The sum of squares of the cells' means about their nearest centres."""
+    squares = ((found.means[:, None] - centres) ** 2).sum(-1)
+    return float(found.n @ squares.min(1))
 
 
 def _at_random(found: Cells, k: int, rng: np.random.Generator) -> np.ndarray:

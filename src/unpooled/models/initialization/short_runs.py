@@ -17,21 +17,33 @@ from unpooled.maths.mixture import Params, Stats
 from unpooled.models.initialization import cell_mixture, cell_search
 from unpooled.models.initialization.cell_sums import rounded
 from unpooled.models.initialization.gathered import Frame
-from unpooled.models.initialization.together import Question, Search
+from unpooled.models.initialization.recombination import recombined, shape_of_union, union
+from unpooled.models.initialization.together import LEAST_ROWS, Question, Search, held_enough, without
 
-AHEAD = 5  # rounds: mixtures are compared by where as many more with the last gain would lead
+SLOWEST = 0.7  # gains of a round over those of the last one, at most, when it is guessed where rounds lead
+EXPECTED = 4 * LEAST_ROWS  # rows of a component by its weight: with more it is asked about
 SAME = 0.05  # mean squared distance of means, in standard deviations: nearer mixtures are one
 RIDGE = 1e-5  # the least eigenvalue of a standardised covariance in these rounds
+
+
+class Pool(NamedTuple):
+    """Mixtures to choose from, by what they were found in; a few rounds do not tell which kind ends higher."""
+
+    drawn: list[Params]  # fitted to cells around points or across directions
+    dense: list[Params]  # fitted to clusters
+    plain: list[Params]  # k-means, columns independent
 
 
 class Run(NamedTuple):
     """A mixture after a few rounds of EM."""
 
     params: Params
-    loglik: float  # per row
-    starved: bool  # whether a component has very few rows
-    centred: bool  # whether it began as clusters of k-means
+    kind: int  # its place in the pool
+    loglik: float = -np.inf  # per row
+    least: float = np.inf  # rows of its smallest component
+    starved: bool = False  # whether that is too few for a covariance
     gain: float = 0.0  # per row, of the last round
+    before: float = 0.0  # the gain of the round before
 
 
 class Stage(NamedTuple):
@@ -42,39 +54,71 @@ class Stage(NamedTuple):
     more: int  # that go on, beyond those asked for
 
 
-STAGES = Stage(4, 5.0, 3), Stage(4, 2.0, 2), Stage(4, 0.0, 0)
+DRAWN, DENSE, PLAIN = range(3)
+STAGES = Stage(4, 5.0, 3), Stage(4, 2.0, 3), Stage(4, 0.0, 2), Stage(4, 0.0, 0)
 
 
-def short_runs(fits: list[Params], centred: list[Params], n_init: int, frame: Frame, shape: str) -> Search:
+def short_runs(pool: Pool, n_init: int, frame: Frame, shape: str, rng: np.random.Generator) -> Search:
     """Rounds of EM from each mixture; after each of STAGES only the likeliest go on. Returns the best `n_init`.
 
-    Mixtures from k-means (`centred`) begin with shrunk covariances: see `_m_step`.
+    Mixtures from clusters (`dense`) begin with shrunk covariances: see `_m_step`. When a stage is over, the components of those that
+    go on are recombined: the union of all is asked about once, and reduced to as many components as are wanted. A stage begins with a
+    SUM of counts: a mixture with a component of few rows is not asked about, unless all have one.
     """
-    runs = [Run(p, -np.inf, False, False) for p in fits] + [Run(p, -np.inf, False, True) for p in centred]
-    for stage in STAGES:
-        for _ in range(stage.rounds):
-            totals = yield Question(tuple(run.params for run in runs), [shape] * len(runs))
-            runs = [_after(run, tree.map(to_numpy, up), frame, shape, stage) for run, up in zip(runs, totals)]
-        runs = _kept(runs, n_init + stage.more, shape)
+    runs = [Run(params, kind) for kind, some in enumerate(pool) for params in some]
+    k = len(runs[0].params.weights)
+    for number, stage in enumerate(STAGES):
+        for turn in range(stage.rounds):
+            mixed: list[Params] = []
+            if not turn:
+                runs, mixed = yield from _counted(runs, frame, shape, mix=number > 0 and k > 1)
+            asked = [run.params for run in runs] + mixed
+            totals = yield Question(tuple(asked), [shape] * len(runs) + [shape_of_union(shape)] * len(mixed))
+            totals = [tree.map(to_numpy, up) for up in totals]
+            runs = _fed([_after(run, up, frame, shape, stage) for run, up in zip(runs, totals)])
+            if mixed:
+                new = recombined(mixed[0], totals[-1], k, frame, shape, rng)
+                runs += [Run(p, DRAWN) for p in new if p.weights.min() * float(frame.rows) >= 2 * LEAST_ROWS]
+        runs = _kept(runs, n_init + stage.more, shape, apart=stage.more > 0)
     return [run.params for run in runs]
 
 
-def _kept(runs: list[Run], n: int, shape: str) -> list[Run]:
-    """The n likeliest, of either kind about as many: likelihoods of shrunk ones are lower, and a few rounds do not tell the end."""
-    from_cells = _likeliest([run for run in runs if not run.centred], n, shape)
-    from_centres = _likeliest([run for run in runs if run.centred], n, shape)
-    least = n // 2
-    first = from_cells[:least] + from_centres[:least]
-    rest = _likeliest(from_cells[least:] + from_centres[least:], n, shape)
-    return sorted((first + rest)[:n] if least else _likeliest(runs, n, shape), key=_rank)
+def _counted(runs: list[Run], frame: Frame, shape: str, mix: bool) -> Search:
+    """(the runs of which no component holds few rows, the union of their components as a list of one): one SUM of counts.
+
+    The union is left out unless `mix`; its components of few rows are, too. A component of a run that is expected to hold many rows
+    may be the likeliest of none, where it lies below another: it is asked about.
+    """
+    mixed = [union([run.params for run in runs], shape)] if mix else []
+    shapes = [shape] * len(runs) + [shape_of_union(shape)] * len(mixed)
+    held = yield from held_enough([run.params for run in runs] + mixed, shapes)
+    enough = [kept | (run.params.weights * float(frame.rows) >= EXPECTED) for run, kept in zip(runs, held)]
+    sound = [run for run, kept in zip(runs, enough) if kept.all()]
+    fewest_lost = min(range(len(runs)), key=lambda i: (~enough[i]).sum())
+    return sound or [runs[fewest_lost]], [without(mixed[0], held[-1], shapes[-1])] if mix else []
+
+
+def _fed(runs: list[Run]) -> list[Run]:
+    """Those of which no component has few rows: in the next round it might have fewer than may be told of. At least one goes on."""
+    return [run for run in runs if run.least >= 2 * LEAST_ROWS] or [max(runs, key=lambda run: run.least)]
+
+
+def _kept(runs: list[Run], n: int, shape: str, apart: bool) -> list[Run]:
+    """The n likeliest; `apart` keeps some of each kind where n allows it, since a few rounds do not tell the end."""
+    kinds = (DRAWN, DENSE, PLAIN) if apart else ()
+    by_kind = [_likeliest([run for run in runs if run.kind == kind], n, shape) for kind in kinds]
+    least = n // max(len(kinds), 1)
+    first = [run for some in by_kind for run in some[:least]]
+    rest = _likeliest([run for run in runs if not any(run is other for other in first)], n, shape)
+    return sorted((first + rest)[:n], key=_rank)
 
 
 def _after(run: Run, up: Stats, frame: Frame, shape: str, stage: Stage) -> Run:
     few = cell_search.least_rows(len(frame.mean), shape)
     loglik = float(rounded(up.loglik / up.rows))
-    params = _m_step(run.params, up, frame, shape, stage.shrink if run.centred else 0.0)
+    params = _m_step(run.params, up, frame, shape, stage.shrink if run.kind == DENSE else 0.0)
     gain = loglik - run.loglik if np.isfinite(run.loglik) else 0.0
-    return Run(params, loglik, bool(up.n.min() < few), run.centred, max(gain, 0.0))
+    return Run(params, run.kind, loglik, float(up.n.min()), bool(up.n.min() < few), max(gain, 0.0), run.gain)
 
 
 def _likeliest(runs: list[Run], n: int, shape: str) -> list[Run]:
@@ -115,5 +159,6 @@ def _shrunk(covs: np.ndarray, n: np.ndarray, rows: float) -> np.ndarray:
 
 
 def _rank(run: Run) -> tuple[bool, float]:
-    """Starved ones last; then by the likelihood that a few rounds more would lead to."""
-    return run.starved, -(run.loglik + AHEAD * run.gain)
+    """Starved ones last; then by the likelihood that further rounds lead to, if gains go on falling as they did (Aitken)."""
+    falls = min(run.gain / run.before, SLOWEST) if run.before > 0 else SLOWEST
+    return run.starved, -(run.loglik + run.gain * falls / (1 - falls))

@@ -1,22 +1,105 @@
-"""Several searches that share their SUMs: each is a generator that yields what it asks about and is sent the totals."""
+"""Several searches that share their SUMs: each is a generator that yields what it asks about and is sent the totals.
+
+Cells are asked about twice (`floored`): first how many rows each holds, in a SUM of counts alone, then sums over the rows of those
+that hold at least `LEAST_ROWS`. The others are left out of the second question, so that their rows count for the cells beside them:
+no total tells of fewer rows than that.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
+from unpooled.arrays import Array, Float, to_numpy
+from unpooled.maths import mixture
 from unpooled.maths.mixture import Params, Stats
+from unpooled.tree import message
+
+LEAST_ROWS = 5.0  # that a cell must hold, at all clients together, before anything but its count is asked for; the shipped policy's floor
+BLOCK = 4096  # rows that are counted at a time
+MOST = 16  # mixtures in one SUM, at most: what the shipped policy allows
+
+
+@message("initialization.Counts")
+class Counts(NamedTuple):
+    """Whole rows of which each point is the likeliest."""
+
+    n: Float[Array, "k", ">=0 rows"]
 
 
 class Question(NamedTuple):
-    """Mixtures to ask about, and the shape of each."""
+    """Mixtures to ask about, the shape of each, and whether counts alone are asked for."""
 
     params: tuple[Params, ...]
     shapes: list[str]
+    counts: bool = False
 
 
-Answers = Callable[[tuple[Params, ...], list[str]], tuple[Stats, ...]]  # totals over all rows
-Search = Generator[Question, Sequence[Stats], Any]
+Answers = Callable[[tuple[Params, ...], list[str], bool], tuple[Any, ...]]  # totals over all rows: Stats, or Counts
+Search = Generator[Question, Sequence[Any], Any]
+
+
+# ---- a client's side, for the questions of several models ----
+
+
+def count_rows(kernels: Params, x: Array, w: Array, shape: str) -> Counts:
+    """For how many rows each point is the likeliest. A row of weight 2 counts as two, but no row alone as enough of them.
+
+    Whole rows are counted: shares of a row among points would tell where exactly a row lies that is alone there.
+    """
+    w = to_numpy(w)
+    m, counted = len(kernels.weights), np.where(w > 0, w.clip(1.0, LEAST_ROWS - 1), 0.0)  # (..., n)
+    n = np.zeros((*counted.shape[:-1], m))
+    for first in range(0, counted.shape[-1], BLOCK):
+        part = slice(first, first + BLOCK)
+        likeliest = to_numpy(mixture.log_joint(kernels, x[..., part, :], shape)).argmax(-1)
+        n += ((likeliest[..., None] == np.arange(m)) * counted[..., part, None]).sum(-2)
+    return Counts(n)
+
+
+# ---- no cell of few rows ----
+
+
+def floored(params: Sequence[Params], shapes: list[str]) -> Search:
+    """Totals of these cells, zeros for those of few rows: a SUM of counts, then one over the cells that hold enough."""
+    held = yield from held_enough(params, shapes)
+    asked = tuple(without(p, kept, shape) for p, kept, shape in zip(params, held, shapes))
+    totals = yield Question(asked, shapes)
+    return [_whole(up, kept, shape) for up, kept, shape in zip(totals, held, shapes)]
+
+
+def held_enough(params: Sequence[Params], shapes: list[str]) -> Search:
+    """Which components of each mixture hold enough rows to be asked about, (k,) bool: one SUM of counts."""
+    counted = yield Question(tuple(params), shapes, counts=True)
+    return [_enough(to_numpy(found.n)) for found in counted]
+
+
+def _enough(n: np.ndarray) -> np.ndarray:
+    """Which cells are asked about, (m,) bool; if none holds enough rows, the largest, which then holds all."""
+    held = n >= LEAST_ROWS
+    return held if held.any() else np.arange(len(n)) == n.argmax()
+
+
+def without(params: Params, kept: np.ndarray, shape: str) -> Params:
+    """The mixture of the components that are kept: they hold the rows of the others too."""
+    weights = params.weights[kept]
+    return Params(weights / weights.sum(), params.means[kept], params.covs if shape == "tied" else params.covs[kept])
+
+
+def _whole(up: Stats, kept: np.ndarray, shape: str) -> Stats:
+    """The totals in the order that was wanted, zeros where nothing was asked for."""
+
+    def filled(a: Any) -> np.ndarray:
+        found = np.zeros((len(kept), *np.shape(a)[1:]))
+        found[kept] = to_numpy(a)
+        return found
+
+    return up._replace(n=filled(up.n), x=filled(up.x), xx=to_numpy(up.xx) if shape == "tied" else filled(up.xx))
+
+
+# ---- shared SUMs ----
 
 
 def together(answers: Answers, searches: Sequence[Search]) -> list[Any]:
@@ -24,12 +107,23 @@ def together(answers: Answers, searches: Sequence[Search]) -> list[Any]:
     results: list[Any] = [None] * len(searches)
     waiting = _advance(searches, dict.fromkeys(range(len(searches))), results)
     while waiting:
-        asked = tuple(params for question in waiting.values() for params in question.params)
-        shapes = [shape for question in waiting.values() for shape in question.shapes]
-        left = iter(answers(asked, shapes))
-        totals = {i: [next(left) for _ in question.params] for i, question in waiting.items()}
-        waiting = _advance(searches, totals, results)
+        found: dict[int, list[Any]] = {}
+        for counts in (True, False):
+            some = {i: question for i, question in waiting.items() if question.counts == counts}
+            found |= _asked_at_once(answers, some, counts)
+        waiting = _advance(searches, {i: found[i] for i in waiting}, results)
     return results
+
+
+def _asked_at_once(answers: Answers, questions: dict[int, Question], counts: bool) -> dict[int, list[Any]]:
+    """The totals for each of these questions, in as few SUMs as may be."""
+    asked = [(p, s) for question in questions.values() for p, s in zip(question.params, question.shapes)]
+    totals: list[Any] = []
+    for first in range(0, len(asked), MOST):
+        params, shapes = zip(*asked[first : first + MOST])
+        totals += answers(tuple(params), list(shapes), counts)
+    left = iter(totals)
+    return {i: [next(left) for _ in question.params] for i, question in questions.items()}
 
 
 def _advance(searches: Sequence[Search], totals: dict[int, Any], results: list[Any]) -> dict[int, Question]:

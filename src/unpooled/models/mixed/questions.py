@@ -11,7 +11,7 @@ from unpooled.arrays import to_numpy
 from unpooled.client import SUM, Client, client
 from unpooled.maths import mixture
 from unpooled.maths.kernel import log, responsibilities
-from unpooled.models.initialization import Centre
+from unpooled.models.initialization import Centre, Counts, count_rows
 from unpooled.models.mixed import em
 from unpooled.models.mixed.columns import Columns
 from unpooled.models.mixed.embedding import embed
@@ -47,6 +47,13 @@ def cells(
     """Counts, sums and second moments of the embedded rows near each point, about the point."""
     kinds, x, w = _rows(client, columns)
     return tuple(mixture.e_step(kernels, _seen_by(kernels, x, kinds), w, shape) for kernels, shape in zip(down, shapes))
+
+
+@client("mixed.cell_counts", SUM, adds=True, batched=False, exact=True)
+def cell_counts(down: tuple[mixture.Params, ...], client: Client, *, columns: dict, shapes: list) -> tuple[Counts, ...]:
+    """How many embedded rows are near each point."""
+    kinds, x, w = _rows(client, columns)
+    return tuple(count_rows(kernels, _seen_by(kernels, x, kinds), w, shape) for kernels, shape in zip(down, shapes))
 
 
 @client("mixed.first", SUM, adds=True, batched=False, exact=True)

@@ -22,7 +22,7 @@ from unpooled.models.mixed import em, levels, merging
 from unpooled.models.mixed.columns import MAX_LEVELS, Columns
 from unpooled.models.mixed.embedding import balanced, level_part
 from unpooled.models.mixed.messages import Guess, Params, Prior, Stats
-from unpooled.models.mixed.questions import cells, e_step, first, look, spread
+from unpooled.models.mixed.questions import cell_counts, cells, e_step, first, look, spread
 
 MORE = 2  # starts of either kind that are compared, beyond those asked for
 SHORT = 4  # rounds of EM after which the likeliest stay
@@ -155,8 +155,9 @@ def _embedded(
 ) -> list[mixture.Params]:
     """Mixtures of embedded rows, `each` for every size."""
 
-    def totals(kernels: tuple[mixture.Params, ...], shapes: list[str]) -> tuple[mixture.Stats, ...]:
-        return fed.sum(cells.using(columns=columns.option, shapes=shapes), kernels)
+    def totals(kernels: tuple[mixture.Params, ...], shapes: list[str], counts: bool) -> tuple[Any, ...]:
+        question = cell_counts if counts else cells
+        return fed.sum(question.using(columns=columns.option, shapes=shapes), kernels)
 
     return initialization.starts(totals, frame, sizes, each, shape, rng)
 

@@ -32,7 +32,7 @@ def best(candidates: Sequence[Candidate], rows: float, shape: str) -> int:
 def chosen(candidates: Sequence[Candidate], rows: float, shape: str, reg: float) -> int:
     """The least BIC among candidates of which no component has collapsed; among all where each has such a component."""
     first = best(candidates, rows, shape)
-    sound = [i for i, c in enumerate(candidates) if not collapsed(c.params, shape, reg).any()]
+    sound = [i for i, c in enumerate(candidates) if not collapsed(c.params, shape, reg, rows).any()]
     if first in sound:
         return first
     size = len(candidates[first].params.weights)

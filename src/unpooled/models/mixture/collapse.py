@@ -16,11 +16,17 @@ from unpooled.maths.mixture import Params
 SHARE = (
     1e-6  # of the variance of all rows in the same direction: a component with less, and less than `reg`, has collapsed
 )
+MANY = 3  # rows for each column, of a component that is not thin by chance
+ROUNDING = 1e-11  # of the variance of all rows: repeated values leave less
 FLAT = 1e-9  # of the variance of standardised columns: a direction with less is flat for all rows, and is not looked at
 
 
-def collapsed(params: Params, shape: str, reg: float) -> np.ndarray:
-    """Which components have collapsed, (k,) bool; `reg` is what was added to their variances."""
+def collapsed(params: Params, shape: str, reg: float, rows: float | None = None) -> np.ndarray:
+    """Which components have collapsed, (k,) bool; `reg` is what was added to their variances.
+
+    Where the number of all rows is given, a component of many rows has not: a variance that is small, and not rounding alone, is then
+    how these rows are.
+    """
     weights, means = to_numpy(params.weights), to_numpy(params.means)
     covs = to_numpy(gaussian.full_covs(params, shape)) - reg * np.eye(means.shape[1])
     about = means - weights @ means
@@ -30,7 +36,11 @@ def collapsed(params: Params, shape: str, reg: float) -> np.ndarray:
         return np.zeros(len(weights), bool)
     values, vectors = np.linalg.eigh(white.T @ covs @ white)
     least, towards = values[:, 0], vectors[:, :, 0] @ white.T
-    return (least < SHARE) & (least < reg * (towards**2).sum(-1))
+    thin = (least < SHARE) & (least < reg * (towards**2).sum(-1))
+    if rows is None:
+        return thin
+    many = rows * weights >= MANY * (means.shape[1] + 1)
+    return thin & ~(many & (least > ROUNDING))
 
 
 def _whitening(cov: np.ndarray) -> np.ndarray:

@@ -4,7 +4,8 @@
 - own weights: each row has one of k laws, in proportions of the site's own, which stay there.
 - personal: each site has coefficients of its own, drawn to a common mean by a normal prior whose variances are learned.
 
-Candidates of different k are fitted side by side: axis g runs over the laws of all of them, one candidate after the other.
+Candidates of different k, and several starts of each (`starts`), are fitted side by side: axis g runs over the laws of all of them, one
+candidate after the other.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from unpooled.models.pooling.rows import Frame, Prepared, prepared
 from unpooled.tree import message
 
 WEIGHT_STEPS = 20  # of a site's own weights, within a round
-PRIOR_ROWS = 1.0  # rows that each law has in advance in a site's own weights
+PRIOR_ROWS = 0.5  # rows that each law has in advance in a site's own weights, as Krichevsky and Trofimov's estimate
 LEAST_VARIANCE = 1e-6
 HELD = 0.04  # precision of the prior of every coefficient of a law: N(0, 5^2) of standardised columns
 RESTS = 1e-7  # change of log-likelihood per row at which a candidate has come to rest
@@ -189,37 +190,6 @@ def _personal_sums(at: Personal, own: Prepared, family: str) -> PersonalSums:
 # ---- the server's side ----
 
 
-def begin(
-    coef: np.ndarray, scale: np.ndarray, scatter: np.ndarray, information: np.ndarray, sizes: Sequence[int], far: float
-) -> Laws:
-    """Laws on both sides of the shared one, along the directions in which sites differ most.
-
-    coef (v, q), scale (v,), scatter (v, q, q) whitened and per row, information (v, q, q) per row.
-    """
-    v, q = coef.shape
-    centres = np.empty((v, sum(sizes), q))
-    for i in range(v):
-        values, vectors = np.linalg.eigh(scatter[i])
-        lower = np.linalg.cholesky(information[i] + 1e-9 * np.eye(q))
-        length = np.sqrt(np.maximum(values[::-1], 1e-4))
-        axes = np.linalg.solve(lower.T, vectors[:, ::-1] * length).T  # (q, q), the largest first
-        for block, k in zip(blocks(sizes), sizes):
-            centres[i, block] = coef[i] + far * _corners(k, q) @ axes
-    shares = np.concatenate([np.full(k, 1 / k) for k in sizes])
-    return Laws(centres, np.repeat(scale[:, None], sum(sizes), 1), np.tile(shares, (v, 1)))
-
-
-def _corners(k: int, q: int) -> np.ndarray:
-    """(k, q) k points about 0: two along the first axis, more on a circle in the first two."""
-    corners = np.zeros((k, q))
-    if k == 2 or q == 1:
-        corners[:, 0] = np.linspace(1, -1, k)
-        return corners
-    angle = 2 * np.pi * np.arange(k) / k
-    corners[:, 0], corners[:, 1] = 1.4 * np.cos(angle), 1.4 * np.sin(angle)
-    return corners
-
-
 def m_step(laws: Laws, total: LawSums, family: str, sizes: Sequence[int]) -> Laws:
     """One Newton step of every law, its variance, and its share of sites or rows."""
     v, g, q = laws.coef.shape
@@ -239,17 +209,6 @@ def m_step(laws: Laws, total: LawSums, family: str, sizes: Sequence[int]) -> Law
     return Laws(laws.coef + step, scale, share)
 
 
-def begin_personal(coef: np.ndarray, scale: np.ndarray, moments: np.ndarray, sites: float) -> Personal:
-    """The mean at the shared law, and variances between sites by DerSimonian and Laird's moments.
-
-    moments (4, v, q): sums over sites of a, a^2, a b and a b^2, for a = 1 / var and b = own - shared.
-    """
-    a, a2, ab, ab2 = moments
-    spread = ab2 - ab**2 / a
-    over = (spread - (sites - 1)) / np.maximum(a - a2 / a, 1e-12)
-    return Personal(coef, np.maximum(over, 1e-3), scale)
-
-
 def personal_m_step(at: Personal, total: PersonalSums, family: str) -> Personal:
     """Mean and variances between sites, and the variance of the normal law."""
     sites = float(total.sites)
@@ -258,12 +217,3 @@ def personal_m_step(at: Personal, total: PersonalSums, family: str) -> Personal:
     variance = np.maximum(between + total.variance / sites, LEAST_VARIANCE)
     scale = 2 * total.loss / np.maximum(total.n, 1e-300) if family == "normal" else at.scale
     return Personal(mean, variance, np.maximum(scale, LEAST_VARIANCE))
-
-
-def criterion(
-    loglik: np.ndarray, sizes: Sequence[int], q: int, n: np.ndarray, sites: float, by_row: bool
-) -> np.ndarray:
-    """(v,) the candidate of the least BIC in every version, from log-likelihoods (v, c)."""
-    k = np.asarray(sizes)
-    parameters = k * (q + 1) + (sites if by_row else 1) * (k - 1)
-    return np.argmin(-2 * loglik + parameters * np.log(np.maximum(n, 2.0))[:, None], axis=1)

@@ -6,11 +6,12 @@ them by name.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from unpooled.arrays import Array, Float, Int
+from unpooled.arrays import Array, Float
 from unpooled.client import SUM, Client, client
 from unpooled.maths import small_glm
 from unpooled.maths.gaussian import pack_triangle, unpack_triangle
@@ -30,6 +31,7 @@ from unpooled.models.pooling.rows import Frame, Prepared, prepared
 from unpooled.tree import message
 
 RUNGS = ("one law", "own intercepts", "groups", "own weights", "personalised", "own everything")
+GROUPS = RUNGS.index("groups")
 
 
 @message("pooling.Fitted")
@@ -41,8 +43,6 @@ class Fitted(NamedTuple):
     slopes: Float[Array, "v p"]
     slopes_scale: Float[Array, "v", ">=0"]
     ladder: Ladder
-    group_choice: Int[Array, "v"]  # the candidate of each version
-    weight_choice: Int[Array, "v"]
 
 
 @message("pooling.Losses")
@@ -60,21 +60,30 @@ class SiteLosses(NamedTuple):
     group: Float[Array, "s k", ">=0"]  # how probably the site has each law of the groups
 
 
+def candidates(sizes: Sequence[int]) -> list[tuple[str, int]]:
+    """(rung, number of laws) of everything that is fitted: groups and own weights once for each number of laws."""
+    several = [(rung, k) for rung in RUNGS[2:4] for k in sizes]
+    return [(RUNGS[0], 1), (RUNGS[1], 1), *several, (RUNGS[4], 1), (RUNGS[5], 1)]
+
+
 @client("pooling.held_out", SUM, batched=False)
 def held_out(fitted: Fitted, client: Client, *, family: str, cv: int, sizes: list) -> Losses:
-    """Losses of left-out rows under every rung."""
+    """Losses of left-out rows under every candidate."""
     loss, w = _losses(fitted, client, family, cv, sizes)
     mine = np.concatenate([[w.sum()], w @ loss])
     return Losses(mine[0], mine[1:], pack_triangle(np.outer(mine, mine)))
 
 
 @client("pooling.held_out_by_site", SUM, batched=False)
-def held_out_by_site(fitted: Fitted, client: Client, *, family: str, cv: int, sizes: list, sites: list) -> SiteLosses:
-    """Losses of left-out rows under every rung, site by site, and the group that each site is in."""
+def held_out_by_site(
+    fitted: Fitted, client: Client, *, family: str, cv: int, sizes: list, sites: list, chosen: list
+) -> SiteLosses:
+    """Losses of left-out rows under the chosen candidate of every rung, site by site, and the group that each site is in."""
     loss, w = _losses(fitted, client, family, cv, sizes)
+    loss = loss[:, chosen]
     own = prepared(fitted.ladder.frame, client, family, cv)
     share, _ = memberships(fitted.ladder.groups, own, family, sizes)
-    block = list(blocks(sizes))[int(fitted.group_choice[-1])]
+    block = list(blocks(sizes))[chosen[GROUPS] - GROUPS]
     group = np.zeros(max(sizes))
     group[: block.stop - block.start] = share[-1, block]
     gain2 = w @ (loss[:, -1:] - loss) ** 2
@@ -90,10 +99,10 @@ def placed(client: Client, sites: list, mine: np.ndarray) -> np.ndarray:
 
 
 def _losses(fitted: Fitted, client: Client, family: str, cv: int, sizes: list) -> tuple[np.ndarray, np.ndarray]:
-    """((n, rungs) minus the log-likelihood of every row under the fit that has not seen it, (n,) weights)."""
+    """((n, candidates) minus the log-likelihood of every row under the fit that has not seen it, (n,) weights)."""
     own = prepared(fitted.ladder.frame, client, family, cv)
     if not len(own.rows.y):
-        return np.zeros((0, len(RUNGS))), np.zeros(0)
+        return np.zeros((0, len(candidates(sizes)))), np.zeros(0)
     rows = np.arange(len(own.fold))
     laws = site_laws(fitted, own, family, sizes)
     loss = -np.stack([densities(law, family, own.rows)[rows, own.fold] for law in laws], 1)
@@ -111,16 +120,17 @@ class SiteLaw(NamedTuple):
     weight: np.ndarray  # (v, k)
 
 
-def site_laws(fitted: Fitted, own: Prepared, family: str, sizes: list) -> list[SiteLaw]:
-    """The law of the site under every rung, in the order of RUNGS."""
+def site_laws(fitted: Fitted, own: Prepared, family: str, sizes: Sequence[int]) -> list[SiteLaw]:
+    """The law of the site under every candidate, in the order of `candidates`."""
     ladder, slopes = fitted.ladder, np.asarray(fitted.slopes)
     levels = np.column_stack([intercepts(own, family, slopes), slopes])
     personal, _ = personal_fit(ladder.personal, own, family)
+    groups, _ = memberships(ladder.groups, own, family, sizes)
     return [
         _single(fitted.common, fitted.common_scale),
         _single(levels, fitted.slopes_scale),
-        _chosen(ladder.groups, memberships(ladder.groups, own, family, sizes)[0], fitted.group_choice, sizes),
-        _chosen(ladder.weights, _weights(ladder.weights, own, family, sizes), fitted.weight_choice, sizes),
+        *_mixed(ladder.groups, groups, sizes),
+        *_mixed(ladder.weights, _weights(ladder.weights, own, family, sizes), sizes),
         _single(personal.coef, ladder.personal.scale),
         _alone(own, family),
     ]
@@ -137,19 +147,16 @@ def _single(coef: Array, scale: Array) -> SiteLaw:
     return SiteLaw(np.asarray(coef)[:, None], np.asarray(scale)[:, None], np.ones((len(coef), 1)))
 
 
-def _weights(laws: Laws, own: Prepared, family: str, sizes: list) -> np.ndarray:
+def _weights(laws: Laws, own: Prepared, family: str, sizes: Sequence[int]) -> np.ndarray:
     """(v, g) the site's own weights of the laws of every candidate."""
     density = log_densities(laws, own, family)
     return np.concatenate([own_weights(density[..., block], own.versions) for block in blocks(sizes)], 1)
 
 
-def _chosen(laws: Laws, weight: np.ndarray, choice: Array, sizes: list) -> SiteLaw:
-    """The laws of the candidate that was chosen for each version; the others have weight 0."""
-    every = list(blocks(sizes))
-    kept = np.zeros_like(weight)
-    for v, c in enumerate(np.asarray(choice)):
-        kept[v, every[int(c)]] = weight[v, every[int(c)]]
-    return SiteLaw(np.asarray(laws.coef), np.asarray(laws.scale), kept)
+def _mixed(laws: Laws, weight: np.ndarray, sizes: Sequence[int]) -> list[SiteLaw]:
+    """The laws of each size with the site's weights of them."""
+    coef, scale = np.asarray(laws.coef), np.asarray(laws.scale)
+    return [SiteLaw(coef[:, b], scale[:, b], weight[:, b]) for b in blocks(sizes)]
 
 
 def _alone(own: Prepared, family: str) -> SiteLaw:

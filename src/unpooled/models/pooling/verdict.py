@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from unpooled.maths import equal_laws
 from unpooled.maths.equal_laws import Moments, Result
-from unpooled.maths.gaussian import unpack_triangle
+from unpooled.maths.gaussian import pack_triangle, unpack_triangle
 from unpooled.models.pooling.questions import Apart, Shift
-from unpooled.models.pooling.sites import RUNGS, Losses
+from unpooled.models.pooling.sites import RUNGS, Losses, candidates
 
-CLEARLY = 2.0  # standard errors by which a rung must be better where the tests see no difference of slopes
-BETTER = 1.0  # and where they do
+CLEARLY = 2.0  # standard errors by which own weights must be better where the tests see no difference of slopes
+CLOSE = 1.0  # standard errors of the best rung within which one of a simpler kind is taken where they do
+KINDS = (("one law",), ("own intercepts",), ("groups", "own weights"), ("personalised", "own everything"))
 MODELS = {  # rung -> family -> what to fit
     "one law": {
         "normal": "LinearRegression, or BayesianRegression for intervals",
@@ -77,6 +78,30 @@ def means(sums: Losses, sites: float) -> tuple[np.ndarray, np.ndarray]:
     return mean, about @ unpack_triangle(sums.outer) @ about.T / n**2 * sites / max(sites - 1, 1.0)
 
 
+def chosen(sums: Losses, sizes: Sequence[int], sites: float) -> list[int]:
+    """The candidate of each rung: of groups and of mixed laws the fewest that are within a standard error of the best number."""
+    mean, spread = means(sums, sites)
+    rungs = [rung for rung, _ in candidates(sizes)]
+    found = []
+    for rung in RUNGS:
+        places = [i for i, name in enumerate(rungs) if name == rung]  # by rising number of laws
+        best = min(places, key=lambda i: float(mean[i]))
+        found.append(next(i for i in places if _behind(mean, spread, i, best) <= CLOSE))
+    return found
+
+
+def groups_of(kept: Sequence[int], sizes: Sequence[int]) -> int:
+    """How many groups the chosen candidate of the rung "groups" has."""
+    return candidates(sizes)[kept[RUNGS.index("groups")]][1]
+
+
+def only(sums: Losses, kept: Sequence[int]) -> Losses:
+    """The losses of some candidates."""
+    outer = unpack_triangle(sums.outer)
+    index = np.array([0, *(i + 1 for i in kept)])
+    return Losses(sums.n, sums.total[list(kept)], pack_triangle(outer[np.ix_(index, index)]))
+
+
 def ladder(sums: Losses, sites: float) -> dict[str, dict[str, float]]:
     """Held-out loss of every rung, and its difference to the best, with standard errors from how sites differ."""
     mean, spread = means(sums, sites)
@@ -94,27 +119,41 @@ def ladder(sums: Losses, sites: float) -> dict[str, dict[str, float]]:
     }
 
 
-def recommended(losses: Losses | None, sites: float, tests: Mapping[str, Any], level: float) -> str:
-    """The simplest rung that no richer one beats clearly, among those that the tests leave; without losses, what the tests say.
+def by_tests(tests: Mapping[str, Any], level: float) -> str:
+    """What the tests alone say."""
+    if not tests["P(y | x)"]["lr"]["p_value"] < level:
+        return "one law"
+    return "personalised" if tests["slopes"]["lr"]["p_value"] < level else "own intercepts"
 
-    Where P(y | x) does not differ significantly, or only its level does, the simple rung stays unless own weights are better by two
-    standard errors. Else all rungs are climbed: a richer one is taken if it is better than the last by a standard error.
+
+def recommended(losses: Losses, sites: float, tests: Mapping[str, Any], level: float) -> str:
+    """The rung of the least held-out loss, or of the simplest kind that held-out losses cannot tell from it.
+
+    Where the tests see no difference of slopes it is one law; or own intercepts, where levels differ significantly and own intercepts lose
+    less by a standard error; or own weights, where they are better by two. Else the kinds are one law, own intercepts, a few laws (groups,
+    own weights), and a law for each site (personalised, own everything); the first is taken whose best rung is within a standard error of
+    the best of all. Standard errors are those of differences, from how sites differ.
     """
-    same_law = not tests["P(y | x)"]["lr"]["p_value"] < level
-    same_slopes = not tests["slopes"]["lr"]["p_value"] < level
-    simple = "one law" if same_law else "own intercepts"
-    if losses is None:
-        return simple if same_law or same_slopes else "personalised"
     mean, spread = means(losses, sites)
-    settled = same_law or same_slopes
-    best = RUNGS.index(simple) if settled else 0
-    richer, errors = (("own weights",), CLEARLY) if settled else (RUNGS[1:], BETTER)
-    for rung in richer:
-        i = RUNGS.index(rung)
-        error = np.sqrt(max(spread[i, i] + spread[best, best] - 2 * spread[i, best], 0.0))
-        if mean[best] - mean[i] > errors * error:
-            best = i
-    return RUNGS[best]
+    simple = by_tests(tests, level)
+    if simple == "personalised":
+        return RUNGS[_first_close(mean, spread, KINDS)]
+    found = _first_close(mean, spread, KINDS[: RUNGS.index(simple) + 1])
+    mixed = RUNGS.index("own weights")
+    return RUNGS[mixed if _behind(mean, spread, found, mixed) > CLEARLY else found]
+
+
+def _first_close(mean: np.ndarray, spread: np.ndarray, kinds: Sequence[Sequence[str]]) -> int:
+    """The best rung of the first kind that is within a standard error of the best of all these kinds."""
+    of_kind = [min((RUNGS.index(rung) for rung in kind), key=lambda i: float(mean[i])) for kind in kinds]
+    best = min(of_kind, key=lambda i: float(mean[i]))
+    return next(i for i in of_kind if _behind(mean, spread, i, best) <= CLOSE)
+
+
+def _behind(mean: np.ndarray, spread: np.ndarray, i: int, j: int) -> float:
+    """How many standard errors more one candidate loses than another."""
+    error = np.sqrt(max(spread[i, i] + spread[j, j] - 2 * spread[i, j], 0.0))
+    return float((mean[i] - mean[j]) / max(error, 1e-300)) if i != j else 0.0
 
 
 def model_for(rung: str, family: str, groups: int) -> str:

@@ -12,27 +12,33 @@ Read in this order:
 - `held_out_rows`: which rows are held out, by a hash of their values
 - `scaling`: means and scales over all clients; `heavy_tails`: columns with far outliers
 - `group_effects`: rows with equal values of a column share an offset
-- `last_layer`: the SUM of statistics, predictions, intervals, forgetting
+- `design`: the map from rows to features, and the SUM of statistics
+- `last_layer`: posterior, predictions, intervals; `updating`: adding and removing clients
+- `left_out_rows`, `unseen_clients`: the SUMs of residuals that recalibrate intervals
 - `bayesian_regression`: the estimator
 
 The formulas are in `unpooled.maths`: `bayes_linear` (posterior), `predictive` (intervals), `calibration` (recalibration).
 """
 
 from unpooled.models.regression.bayesian_regression import BayesianRegression
+from unpooled.models.regression.design import Design, group_of, statistics
 from unpooled.models.regression.group_effects import check_group_by, find_groups, members
-from unpooled.models.regression.heavy_tails import N_EDGES
-from unpooled.models.regression.last_layer import Design, LastLayer, check_clients, group_of, statistics
+from unpooled.models.regression.heavy_tails import BINS, MIDDLES
+from unpooled.models.regression.last_layer import LastLayer
 from unpooled.models.regression.scaling import (
     Scaling,
     check_targets,
     compress_heavy,
+    histograms,
     standard,
     standard_rows,
     standardise,
 )
+from unpooled.models.regression.unseen_clients import check_clients
 
 __all__ = [
-    "N_EDGES",
+    "BINS",
+    "MIDDLES",
     "BayesianRegression",
     "Design",
     "LastLayer",
@@ -43,6 +49,7 @@ __all__ = [
     "compress_heavy",
     "find_groups",
     "group_of",
+    "histograms",
     "members",
     "standard",
     "standard_rows",

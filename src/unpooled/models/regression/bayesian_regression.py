@@ -22,9 +22,11 @@ from unpooled.layers.private import find_private
 from unpooled.maths import bayes_linear
 from unpooled.maths.bayes_linear import Axes, Posterior, Stats
 from unpooled.maths.feature_maps import Kernel
+from unpooled.models.regression.design import Design, statistics
 from unpooled.models.regression.group_effects import check_group_by, find_groups
-from unpooled.models.regression.last_layer import Design, LastLayer, check_clients, statistics
+from unpooled.models.regression.last_layer import LastLayer
 from unpooled.models.regression.scaling import check_targets, check_varies, standardise
+from unpooled.models.regression.unseen_clients import check_clients
 from unpooled.models.regression.without_each import Total, without_each
 from unpooled.parameters import above, at_least, flag, one_of
 from unpooled.tree import message

@@ -158,9 +158,13 @@ def standardise(fed: Federation, share: float, seed: int, missing: str, scale: b
     return centred._replace(x_scale=x_scale, y_scale=np.sqrt(second.yy / first.rows)), first
 
 
-def compress_heavy(fed: Federation, scaling: Scaling, share: float, seed: int) -> Scaling:
-    """The scaling with heavy-tailed columns compressed: one SUM of histograms. Other columns stay as they are."""
-    counts = to_numpy(fed.sum(spreads.using(share=share, seed=seed), scaling).counts)
+def histograms(fed: Federation, scaling: Scaling, share: float, seed: int) -> np.ndarray:  # (d, bins)
+    """Rows per bin of every standardised column: one SUM."""
+    return to_numpy(fed.sum(spreads.using(share=share, seed=seed), scaling).counts)
+
+
+def compress_heavy(scaling: Scaling, counts: np.ndarray) -> Scaling:
+    """The scaling with heavy-tailed columns compressed, by counts (d, bins). Other columns stay as they are."""
     bend = heavy_tails.find_heavy(counts)
     mean, scale = heavy_tails.moments(bend, counts)
     x_mean, x_scale = np.where(bend.heavy, mean, scaling.x_mean), np.where(bend.heavy, scale, scaling.x_scale)

@@ -16,7 +16,7 @@ from unpooled.client import SUM, Client, client
 from unpooled.errors import BadData
 from unpooled.maths import bayes_linear
 from unpooled.maths.bayes_linear import Stats
-from unpooled.models.regression.last_layer import Design, statistics
+from unpooled.models.regression.design import Design, statistics
 from unpooled.tree import message
 
 

@@ -1,6 +1,7 @@
 """Cox regression: two SUMs per Newton step (risk sums by step of time, then one matrix), or one stratified by site.
 
-Before: a first look, the steps of time (5 to 16 SUMs of counts, none if `times` names them), their counts. After: concordance.
+Before: a first look, the steps of time (5 to 16 SUMs of counts, none if `times` names them), their counts. After: concordance. Read
+`cox_start`, `cox_likelihood`, `cox_ridge`, then this, then `cox_face`.
 """
 
 from __future__ import annotations
@@ -13,61 +14,45 @@ from scipy.linalg import eigh
 from scipy.stats import norm
 from sklearn.exceptions import ConvergenceWarning
 
-from unpooled.arrays import to_numpy
 from unpooled.errors import BadData, BadParameter
 from unpooled.federation import Federation
-from unpooled.maths import concordance, partial_likelihood
-from unpooled.maths.partial_likelihood import Deaths, Sums, Terms
-from unpooled.models.column_names import called, names_of
+from unpooled.maths import concordance
+from unpooled.models.column_names import called
 from unpooled.models.steady import Steady
+from unpooled.models.survival import cox_likelihood as likelihood
 from unpooled.models.survival import cox_questions as questions
-from unpooled.models.survival import times as grid
+from unpooled.models.survival import cox_ridge, cox_start
 from unpooled.models.survival.concordance import EXACT, all_pairs
 from unpooled.models.survival.cox_face import CoxFace
-from unpooled.models.survival.cox_questions import At, Centred, Hazard, Means, Scale, SiteAt, square
-from unpooled.models.survival.rows import Look, check_look, check_survival, columns_of, look
+from unpooled.models.survival.cox_likelihood import How, Value
+from unpooled.models.survival.cox_questions import SiteAt
+from unpooled.models.survival.cox_start import Setting
+from unpooled.models.survival.rows import check_look, check_survival, columns_of, look
 from unpooled.parameters import at_least, flag, not_below_zero, one_of, within
 from unpooled.tree import message
 
 HALVINGS = 30
 ENDLESS = 12.0  # a coefficient of a standardised covariate that only grows where no finite one is best
+FLAT = 1e-6  # the share of the first information that is left in such a direction
 DEPENDENT = 1e-10  # the least eigenvalue of the information, relative to the largest, of columns that are independent
-
-
-@message("survival.Setting")
-class Setting(NamedTuple):
-    """What stays the same over the Newton steps."""
-
-    absent: int | None  # clients that did not answer: the others have to stay
-    rows: float
-    weight: float
-    events: float
-    scale: Scale
-    starts: np.ndarray  # (g,)
-    died: np.ndarray  # (g,) deaths by step
-    died_weight: np.ndarray  # (g,)
-    died_z: np.ndarray  # (k,) sum of z over those who die
+AUTO = 0.1  # penalizer from which the search for the most probable one starts
 
 
 @message("survival.CoxState")
 class State(NamedTuple):
     setting: Setting
     coef: np.ndarray  # (k,) of standardised covariates
-    loglik: float  # penalised
+    ridge: float  # the penalty is ridge / 2 times the sum of squared coefficients
+    loglik: float  # without the penalty
     null: float  # at coefficients 0
     information: np.ndarray  # (k, k) minus the second derivative, with the penalty
+    first: np.ndarray  # (k, k) the information at coefficients 0
     move: np.ndarray  # (k,) the next Newton step
     size: float  # its size, in standard errors
 
-
-class Value(NamedTuple):
-    """The penalised log-likelihood at some coefficients, its gradient, and what the second derivative needs."""
-
-    loglik: float
-    gradient: np.ndarray
-    sums: Sums | None = None  # over all clients, by step of time
-    terms: Terms | None = None
-    information: np.ndarray | None = None  # where it came with the rest
+    def penalised(self, loglik: float, coef: np.ndarray) -> float:
+        """A log-likelihood less the penalty."""
+        return loglik - self.ridge / 2 * float(coef @ coef)
 
 
 class Cox(CoxFace):
@@ -81,8 +66,10 @@ class Cox(CoxFace):
         How several deaths in one step of time are counted.
     strata : {None, "site"}, default=None
         "site": every site has a baseline hazard of its own; risk sets are compared within sites and no time leaves one.
-    penalizer : float, default=0.0
+    penalizer : float or "auto", default=0.0
         Ridge penalty: rows * penalizer / 2 times the sum of squared coefficients of standardised covariates is taken off.
+        "auto" takes the penalty that makes the data most probable when coefficients have a normal prior of that precision
+        (empirical Bayes); it takes no rounds of its own, and is meant for many covariates with few events.
     robust : {False, "site"}, default=False
         "site": standard errors that hold where patients of one site are alike.
     unit : float or None, default=None
@@ -96,8 +83,8 @@ class Cox(CoxFace):
         Whether to keep the baseline hazard.
     concordance : bool, default=True
         Whether to compute Harrell's concordance of the rows fitted, which takes some SUMs more.
-    confidence : float, default=0.95
-        Of the intervals.
+    coverage : float, default=0.95
+        The share of intervals that should hold the true value.
     missing : {"refuse", "drop"}, default="refuse"
         What to do with rows that have missing values.
     max_iter : int, default=50
@@ -125,12 +112,15 @@ class Cox(CoxFace):
         Harrell's concordance of the rows fitted, and how far it can be off: 0 up to 2,000 patients.
     n_samples_, n_events_ : float
         Complete rows, and deaths among them.
+    penalizer_ : float
+        The penalty used.
     converged_ : bool
         Whether the last step was short enough.
 
     References
     ----------
     Cox (1972), Regression models and life-tables, JRSS B 34. Efron (1977), JASA 72. Lin and Wei (1989), JASA 84.
+    MacKay (1992), Bayesian interpolation, Neural Computation 4, for penalizer="auto".
 
     Examples
     --------
@@ -151,14 +141,14 @@ class Cox(CoxFace):
         event: Any = None,
         ties: str = "efron",
         strata: str | None = None,
-        penalizer: float = 0.0,
+        penalizer: float | str = 0.0,
         robust: bool | str = False,
         unit: float | None = None,
         times: Any = None,
         min_count: int = 1,
         baseline: bool = True,
         concordance: bool = True,
-        confidence: float = 0.95,
+        coverage: float = 0.95,
         missing: str = "refuse",
         max_iter: int = 50,
         tol: float = 1e-9,
@@ -175,7 +165,7 @@ class Cox(CoxFace):
         self.min_count = min_count
         self.baseline = baseline
         self.concordance = concordance
-        self.confidence = confidence
+        self.coverage = coverage
         self.missing = missing
         self.max_iter = max_iter
         self.tol = tol
@@ -186,130 +176,74 @@ class Cox(CoxFace):
         one_of("ties", self.ties, ("efron", "breslow"))
         one_of("strata", self.strata, (None, "site"))
         one_of("robust", self.robust, (False, "site"))
-        not_below_zero("penalizer", self.penalizer)
+        if isinstance(self.penalizer, str):
+            one_of("penalizer", self.penalizer, ("auto",))
+        else:
+            not_below_zero("penalizer", self.penalizer)
         not_below_zero("tol", self.tol)
         at_least("min_count", self.min_count, 1)
         at_least("max_iter", self.max_iter, 1)
         flag("baseline", self.baseline)
         flag("concordance", self.concordance)
-        within("confidence", self.confidence, 0, 1, "the share of intervals that hold the truth")
+        within("coverage", self.coverage, 0, 1, "the share of intervals that hold the truth")
         if self.robust and len(fed.names) < 2:
             raise BadParameter("robust='site' compares sites but there is only one: leave it out")
 
-    # ---- the start: what the Newton steps need ----
+    # ---- the start ----
 
     def init(self, fed: Federation, rng: np.random.Generator) -> State:
-        fed = Steady(fed)
-        columns = columns_of(fed, self, True)
-        first = fed.sum(look.using(columns=columns), None)
+        fed, how = Steady(fed), self._how(fed)
+        first = fed.sum(look.using(columns=how.columns), None)
         check_look(first, self.missing)
         if not first.events:
             raise BadData(f"none of {float(first.rows):g} patients has an event: a Cox regression needs some")
         if not len(first.x):
             raise BadData("there is no covariate besides time and event: use KaplanMeier, or give covariates")
-        names = self._names(fed, columns, len(first.x))
-        setting = self._setting(fed, columns, first, names)
+        setting = cox_start.begin(fed, self, how.columns, first)
         begin = np.zeros(len(first.x))
-        value = self._value(fed, setting, begin)
-        state = State(setting, begin, value.loglik, value.loglik, np.zeros((0, 0)), begin, np.inf)
-        return self._directed(fed, state, value, names)
+        here = likelihood.value(fed, how, setting, begin)
+        ridge = setting.rows * (AUTO if self.penalizer == "auto" else float(self.penalizer))
+        nothing = np.zeros((0, 0))
+        state = State(setting, begin, ridge, here.loglik, here.loglik, nothing, nothing, begin, np.inf)
+        state = self._directed(fed, state, here)
+        state = state._replace(first=state.information)
+        _check_independent(state.information, cox_start.covariates(fed, how.columns, len(begin)))
+        return state
 
-    def _setting(self, fed: Steady, columns: dict, first: Look, names: list[str]) -> Setting:
-        weight = float(first.weight)
-        mean = to_numpy(first.x) / weight
-        numbers = fed.absent, float(first.rows), weight, float(first.events)
-        nothing = np.zeros(0)
-        if self.strata == "site":
-            begin = Scale(mean, np.ones_like(mean))
-            xx = to_numpy(fed.sum(questions.site_start.using(columns=columns), begin).xx)
-            return Setting(*numbers, self._scale(mean, xx, weight, names), nothing, nothing, nothing, nothing)
-        starts = grid.steps(fed, columns, float(first.events), self.times)
-        up = fed.sum(questions.start.using(columns=columns), Centred(mean, starts))
-        died, died_weight, censored, xx, died_x = (to_numpy(a) for a in up)
-        if self.min_count > 1:
-            joined = grid.join(np.stack([died, censored], 1), self.min_count)
-            starts, died, died_weight = (
-                starts[joined],
-                np.add.reduceat(died, joined),
-                np.add.reduceat(died_weight, joined),
-            )
-        scale = self._scale(mean, xx, weight, names)
-        return Setting(*numbers, scale, starts, died, died_weight, died_x / scale.scale)
-
-    def _names(self, fed: Federation, columns: dict, k: int) -> list[str]:
-        taken = {columns["duration"], columns["event"]} - {None}
-        names = names_of(fed, k + len(taken))
-        return [name for j, name in enumerate(names) if j not in taken]
-
-    def _scale(self, mean: np.ndarray, xx: np.ndarray, weight: float, names: list[str]) -> Scale:
-        """Means and standard deviations of the covariates; constant ones are refused where nothing holds their coefficient."""
-        scale = np.sqrt(xx / max(weight - 1, 1.0))
-        constant = scale <= 1e-12 * np.abs(mean)
-        if self.penalizer == 0 and constant.any():
-            which = called(names, np.flatnonzero(constant))
-            raise BadData(f"{which} has the same value in every row: leave it out, or give penalizer=0.01, say")
-        return Scale(mean, np.where(constant, 1.0, scale))
+    def _how(self, fed: Federation) -> How:
+        return How(columns_of(fed, self, True), self.ties, self.strata)
 
     # ---- Newton's steps ----
 
     def step(self, fed: Federation, state: State) -> tuple[State, dict]:
         fed, share = Steady(fed, state.setting.absent), 1.0
+        before = state.penalised(state.loglik, state.coef)
         for _ in range(HALVINGS):
             coef = state.coef + share * state.move
-            value = self._value(fed, state.setting, coef)
-            if value.loglik >= state.loglik - 1e-12 * abs(state.loglik):
+            here = likelihood.value(fed, self._how(fed), state.setting, coef)
+            if state.penalised(here.loglik, coef) >= before - 1e-12 * abs(before):
                 break
             share /= 2
         else:
-            return state._replace(size=0.0), {"loglik": state.loglik / state.setting.rows, "step": 0.0}
-        state = state._replace(coef=coef, loglik=max(value.loglik, state.loglik))
-        state = self._directed(fed, state, value, None)
-        return state, {"loglik": state.loglik / state.setting.rows, "step": state.size}
+            return state._replace(size=0.0), {"loglik": before / state.setting.rows, "step": 0.0}
+        now = max(state.penalised(here.loglik, coef), before)  # rounding may lower it by its last digits
+        state = self._directed(fed, state._replace(coef=coef, loglik=here.loglik), here)
+        return state, {"loglik": now / state.setting.rows, "step": state.size}
 
     def done(self, state: State, history: list) -> bool:
         return state.size < self.tol
 
-    def _value(self, fed: Federation, setting: Setting, coef: np.ndarray) -> Value:
-        """The penalised log-likelihood and its gradient: one SUM."""
-        columns = columns_of(fed, self, True)
-        ridge = self._ridge(setting)
-        penalty = ridge / 2 * float(coef @ coef)
-        if self.strata == "site":
-            ask = questions.site_likelihood.using(columns=columns, ties=self.ties)
-            up = fed.sum(ask, SiteAt(coef, setting.scale))
-            information = square(to_numpy(up.zz), len(coef)) + ridge * np.eye(len(coef))
-            gradient = to_numpy(up.gradient) - ridge * coef
-            return Value(float(up.loglik) - penalty, gradient, information=information)
-        up = fed.sum(questions.risk_sums.using(columns=columns), self._at(setting, coef))
-        sums = Sums(*(to_numpy(a) for a in up[1:]))
-        terms = partial_likelihood.terms(_deaths(setting), sums, self.ties)
-        loglik = float(setting.died_z @ coef) + terms.loglik - penalty
-        return Value(loglik, setting.died_z + terms.gradient - ridge * coef, sums, terms)
-
-    def _directed(self, fed: Federation, state: State, value: Value, names: list[str] | None) -> State:
-        """The state with the information at its coefficients, and the Newton step that follows."""
-        information = value.information
-        if information is None:
-            hazard = self._hazard(state.setting, state.coef, value.terms)
-            up = fed.sum(questions.curvature.using(columns=columns_of(fed, self, True)), hazard)
-            assert value.terms is not None
-            information = square(to_numpy(up.zz), len(state.coef)) - value.terms.outer
-            information = information + self._ridge(state.setting) * np.eye(len(state.coef))
-        if names is not None:
-            _check_independent(information, names)
-        move = np.linalg.lstsq(information, value.gradient, rcond=1e-14)[0]
-        size = float(np.sqrt(max(move @ value.gradient, 0.0)))
-        return state._replace(information=information, move=move, size=size)
-
-    def _at(self, setting: Setting, coef: np.ndarray) -> At:
-        tied = partial_likelihood.tied(_deaths(setting), self.ties)
-        return At(coef, setting.scale, setting.starts, tied)
-
-    def _hazard(self, setting: Setting, coef: np.ndarray, terms: Any) -> Hazard:
-        return Hazard(self._at(setting, coef), np.cumsum(terms.hazard), terms.relief)
-
-    def _ridge(self, setting: Setting) -> float:
-        return setting.rows * float(self.penalizer)
+    def _directed(self, fed: Federation, state: State, here: Value) -> State:
+        """The state with the penalty and the information at its coefficients, and the Newton step that follows."""
+        coef, ridge = state.coef, state.ridge
+        information = likelihood.information(fed, self._how(fed), state.setting, coef, here)
+        if self.penalizer == "auto":
+            ridge = cox_ridge.most_probable(information, here.gradient, coef, state.setting.rows, ridge)
+        information = information + ridge * np.eye(len(coef))
+        gradient = here.gradient - ridge * coef
+        move = np.linalg.lstsq(information, gradient, rcond=1e-14)[0]
+        size = float(np.sqrt(max(move @ gradient, 0.0)))
+        return state._replace(ridge=ridge, information=information, move=move, size=size)
 
     # ---- other rows ----
 
@@ -318,94 +252,86 @@ class Cox(CoxFace):
 
         It takes the SUMs of a start: a look, the steps of time, one of risk sums; two where sites are strata.
         """
-        fed = Steady(fed)
-        columns = columns_of(fed, self, True)
-        first = fed.sum(look.using(columns=columns), None)
+        fed, how = Steady(fed), self._how(fed)
+        first = fed.sum(look.using(columns=how.columns), None)
         check_look(first, self.missing)
         if not first.events:
             return 0.0, 0.0
-        setting = self._setting(fed, columns, first, self._names(fed, columns, len(first.x)))
-        coef = self.coef_ * setting.scale.scale
-        penalty = self._ridge(setting) / 2 * float(coef @ coef)
-        return self._value(fed, setting, coef).loglik + penalty, float(first.events)
+        setting = cox_start.begin(fed, self, how.columns, first)
+        here = likelihood.value(fed, how, setting, self.coef_ * setting.scale.scale)
+        return here.loglik, float(first.events)
 
     # ---- what was learned ----
 
     def finish(self, fed: Federation, state: State) -> None:
-        fed = Steady(fed, state.setting.absent)
-        columns, setting = columns_of(fed, self, True), state.setting
-        k, scale = len(state.coef), setting.scale.scale
-        names = self._names(fed, columns, k)
+        fed, setting = Steady(fed, state.setting.absent), state.setting
+        how, k = self._how(fed), len(state.coef)
+        names = cox_start.covariates(fed, how.columns, k)
         self.columns_ = names if self.columns_ is not None else None
         self.n_features_in_, self.n_samples_, self.n_events_ = k, setting.rows, setting.events
-        self.mean_, self.scale_ = setting.scale.mean, scale
-        self.coef_ = state.coef / scale
-        self.loglik_ = state.loglik + self._ridge(setting) / 2 * float(state.coef @ state.coef)
-        self.loglik_null_ = state.null
+        self.mean_, self.scale_ = setting.scale.mean, setting.scale.scale
+        self.coef_ = state.coef / self.scale_
+        self.loglik_, self.loglik_null_ = state.loglik, state.null
+        self.penalizer_ = state.ridge / setting.rows
         self.converged_ = bool(state.size < self.tol)
-        value = None if self.strata == "site" else self._value(fed, setting, state.coef)
-        self._finish_errors(fed, columns, state, value)
-        self._finish_baseline(setting, value)
-        self._finish_concordance(fed, columns, state)
+        here = None if self.strata == "site" else likelihood.value(fed, how, setting, state.coef)
+        self._finish_errors(fed, how, state, here)
+        self._finish_baseline(setting, here)
+        self._finish_concordance(fed, how, state)
         self._warn(state, names)
 
-    def _finish_errors(self, fed: Federation, columns: dict, state: State, value: Value | None) -> None:
-        scale = state.setting.scale.scale
+    def _finish_errors(self, fed: Federation, how: How, state: State, here: Value | None) -> None:
         inverse = np.linalg.pinv(state.information, hermitian=True)
         if self.robust == "site":
-            inverse = inverse @ self._site_products(fed, columns, state, value) @ inverse
-        self.covariance_ = inverse / np.outer(scale, scale)
+            products = likelihood.products_by_site(fed, how, state.setting, state.coef, here)
+            inverse = inverse @ products @ inverse
+        self.covariance_ = inverse / np.outer(self.scale_, self.scale_)
         self.stderr_ = np.sqrt(np.maximum(np.diag(self.covariance_), 0.0))
         self.hazard_ratio_ = np.exp(self.coef_)
         self.z_ = self.coef_ / np.where(self.stderr_ > 0, self.stderr_, np.inf)
         self.p_value_ = 2 * norm.sf(np.abs(self.z_))
-        away = norm.ppf(0.5 + self.confidence / 2) * self.stderr_
+        away = norm.ppf(0.5 + self.coverage / 2) * self.stderr_
         self.confidence_interval_ = np.stack([self.coef_ - away, self.coef_ + away], 1)
 
-    def _site_products(self, fed: Federation, columns: dict, state: State, value: Value | None) -> np.ndarray:
-        """Sum over sites of the product of a site's score with itself: one SUM."""
-        k = len(state.coef)
-        if value is None or value.terms is None:
-            ask = questions.site_scores.using(columns=columns, ties=self.ties)
-            return square(to_numpy(fed.sum(ask, SiteAt(state.coef, state.setting.scale)).zz), k)
-        terms = value.terms
-        hazard = self._hazard(state.setting, state.coef, terms)
-        means = Means(hazard, terms.mean, np.cumsum(terms.hazard_mean, 0), terms.relief_mean)
-        return square(to_numpy(fed.sum(questions.scores_by_site.using(columns=columns), means).zz), k)
-
-    def _finish_baseline(self, setting: Setting, value: Value | None) -> None:
+    def _finish_baseline(self, setting: Setting, here: Value | None) -> None:
         self.baseline_times_ = self.baseline_cumulative_hazard_ = None
-        if self.baseline and value is not None and value.sums is not None:
-            at_risk = value.sums.r[::-1].cumsum()[::-1]
+        if self.baseline and here is not None and here.sums is not None:
+            at_risk = here.sums.r[::-1].cumsum()[::-1]
             self.baseline_times_ = setting.starts
             self.baseline_cumulative_hazard_ = np.cumsum(setting.died_weight / at_risk)
 
-    def _finish_concordance(self, fed: Federation, columns: dict, state: State) -> None:
+    def _finish_concordance(self, fed: Federation, how: How, state: State) -> None:
         self.concordance_ = self.concordance_error_ = None
         if not self.concordance:
             return
         setting = state.setting
         if self.strata == "site":
-            up = fed.sum(questions.site_pairs.using(columns=columns), SiteAt(state.coef, setting.scale))
+            up = fed.sum(questions.site_pairs.using(columns=how.columns), SiteAt(state.coef, setting.scale))
             found, exact = concordance.Pairs(*(float(n) for n in up)), True
         else:
-            found = all_pairs(fed, columns, state.coef, setting.scale, setting.starts, setting.rows)
+            found = all_pairs(fed, how.columns, state.coef, setting.scale, setting.starts, setting.rows)
             exact = setting.rows <= EXACT
         self.concordance_ = concordance.index(found)
         self.concordance_error_ = 0.0 if exact or not found.all else found.same / 2 / found.all
 
     def _warn(self, state: State, names: list[str]) -> None:
-        endless = np.flatnonzero(np.abs(state.coef) > ENDLESS)
+        endless = _endless(state)
         if len(endless):
             text = f"{called(names, endless)} tells events apart so well that no finite coefficient is best"
-            warnings.warn(f"{text}: leave it out, or give penalizer=0.01, say", ConvergenceWarning, stacklevel=2)
+            warnings.warn(f"{text}: leave it out, or give penalizer='auto'", ConvergenceWarning, stacklevel=2)
         elif not self.converged_:
             text = f"the last Newton step was {state.size:.2g} standard errors long"
             warnings.warn(f"{text}: raise max_iter= or tol=", ConvergenceWarning, stacklevel=2)
 
 
-def _deaths(setting: Setting) -> Deaths:
-    return Deaths(setting.died, setting.died_weight)
+def _endless(state: State) -> np.ndarray:
+    """Covariates whose coefficients grow without end: they are very large, or the likelihood has become flat in them."""
+    grown = np.abs(state.coef) > ENDLESS
+    if state.ridge == 0:
+        values, vectors = eigh(state.information, state.first)
+        flat = vectors[:, values < FLAT]
+        grown |= (np.abs(flat) > 0.5 * np.abs(flat).max(0, initial=0.0)).any(1)
+    return np.flatnonzero(grown)
 
 
 def _check_independent(information: np.ndarray, names: list[str]) -> None:
@@ -416,5 +342,5 @@ def _check_independent(information: np.ndarray, names: list[str]) -> None:
     involved = np.flatnonzero(np.abs(vectors[:, 0]) > 0.1)
     raise BadData(
         f"{called(names, involved)} cannot be told apart (one follows from the others among those at risk): "
-        "leave one out, or give penalizer=0.01, say"
+        "leave one out, or give penalizer='auto'"
     )

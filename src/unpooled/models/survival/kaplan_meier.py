@@ -77,8 +77,8 @@ class KaplanMeier(Estimator):
     min_count : int, default=1
         Least count: neighbouring steps are joined until in each of them, by group, those who die are nobody or at
         least so many, and those censored likewise. 1 gives the exact curve.
-    confidence : float, default=0.95
-        Of the intervals.
+    coverage : float, default=0.95
+        The share of intervals that should hold the true value.
     intervals : {"log-log", "plain"}, default="log-log"
         Intervals of log(-log S) transformed back, which stay within 0 and 1, or of S itself.
     missing : {"refuse", "drop"}, default="refuse"
@@ -128,7 +128,7 @@ class KaplanMeier(Estimator):
         unit: float | None = None,
         times: Any = None,
         min_count: int = 1,
-        confidence: float = 0.95,
+        coverage: float = 0.95,
         intervals: str = "log-log",
         missing: str = "refuse",
         random_state: Any = None,
@@ -139,7 +139,7 @@ class KaplanMeier(Estimator):
         self.unit = unit
         self.times = times
         self.min_count = min_count
-        self.confidence = confidence
+        self.coverage = coverage
         self.intervals = intervals
         self.missing = missing
         self.random_state = random_state
@@ -147,7 +147,7 @@ class KaplanMeier(Estimator):
     def check(self, fed: Federation) -> None:
         check_survival(fed, self)
         at_least("min_count", self.min_count, 1)
-        within("confidence", self.confidence, 0, 1, "the share of intervals that hold the truth")
+        within("coverage", self.coverage, 0, 1, "the share of intervals that hold the truth")
         one_of("intervals", self.intervals, ("log-log", "plain"))
 
     def init(self, fed: Federation, rng: np.random.Generator) -> State:
@@ -180,7 +180,7 @@ class KaplanMeier(Estimator):
         self.logrank_ = _logrank(self.events_, self.at_risk_) if len(self.groups_) > 1 else None
 
     def _interval(self) -> tuple[np.ndarray, np.ndarray]:
-        z = float(norm.ppf(0.5 + self.confidence / 2))
+        z = float(norm.ppf(0.5 + self.coverage / 2))
         s = self.survival_
         with np.errstate(divide="ignore", invalid="ignore"):
             relative = np.sqrt(self.variance_) / s

@@ -111,7 +111,7 @@ def _coverage(model: Any) -> str:
     picture = svg.reliability(every / len(central), seen[every - 1], "promised coverage", "hidden cells inside")
     return markup.figure(
         picture,
-        "Intervals as the mixture gives them, on hidden cells. `interval` corrects them by this curve before it answers.",
+        "Intervals as the mixture gives them, on hidden cells. The intervals that the model gives are corrected by this curve.",
     )
 
 

@@ -19,7 +19,7 @@ def whose(measured: dict[str, Any]) -> str:
     """On which rows: held out, or those of the fit."""
     if measured.get("folds"):
         return f"held-out rows ({measured['folds']} folds, each predicted by a model that had not seen it)"
-    return "the rows of the fit, so that new rows will do worse; `[validation] cv = 5` in the config measures held-out rows"
+    return "the rows of the fit, so that new rows will do worse; cv = 5 under [validation] in the config measures held-out rows"
 
 
 def classification(run: RunFolder) -> list[Section]:
@@ -116,6 +116,21 @@ def _coverage(found: dict[str, Any]) -> str:
     picture = svg.reliability(found["levels"], found["coverage"], "promised coverage", "rows inside")
     apart = float(np.abs(np.array(found["levels"]) - np.array(found["coverage"])).mean())
     return markup.figure(picture, f"Coverage of prediction intervals; on average {apart:.3f} from what was promised.")
+
+
+def density(run: RunFolder) -> list[Section]:
+    """The held-out log-likelihood of a mixture, by site."""
+    found = run.summary.get("measured", {})
+    if found.get("kind") != "density":
+        return scores(run)
+    sites = sorted(found["sites"].items(), key=lambda pair: pair[1]["loglik"] / max(pair[1]["rows"], 1))
+    rows = [(escape(n), f"{s['rows']:,}", f"{s['loglik'] / max(s['rows'], 1):.5g}") for n, s in sites]
+    total = sum(s["loglik"] for s in found["sites"].values()) / max(sum(s["rows"] for s in found["sites"].values()), 1)
+    some, more = markup.capped(rows, "sites")
+    head = ("site", "rows", "log-likelihood per row")
+    table = markup.table(head, some, numbers={1, 2}, caption=f"By site, the lowest first.{more}")
+    says = f"Log-likelihood {total:.6g} per row. Measured on {whose(found)}."
+    return [Section("Held-out rows", markup.paragraph(says) + table)]
 
 
 def scores(run: RunFolder) -> list[Section]:

@@ -11,6 +11,7 @@ import numpy as np
 from unpooled.arrays import to_numpy
 from unpooled.report import markup, svg
 from unpooled.report.folder import RunFolder
+from unpooled.report.kinds import measured
 from unpooled.report.kinds import parts as shapes
 from unpooled.report.kinds.parts import Parts
 from unpooled.report.markup import Section
@@ -36,6 +37,7 @@ def sections(model: Any, run: RunFolder) -> list[Section]:
         Section("Categories and counts", _discrete(model, len(parts.weights))),
         Section("Who holds what", markup.side_by_side(_weights(model, run), _holdings(model)) + _holders(model)),
         Section("How many clusters", markup.side_by_side(_certainty(model), _dendrogram(model))),
+        *measured.density(run),
     ]
 
 
@@ -57,7 +59,7 @@ def _clusters(parts: Parts, columns: list[str], rows: float | None) -> str:
             _swatch(k),
             f"{share[k]:.1%}",
             "-" if rows is None else f"{share[k] * rows:,.0f}",
-            escape(shapes.in_words(means[k], columns)),
+            f'<span class="long">{escape(shapes.in_words(means[k], columns))}</span>',
         )
         for k in range(len(share))
     )
@@ -110,7 +112,7 @@ def _discrete(model: Any, k: int) -> str:
 
 def _level_names(model: Any, name: Any, count: int) -> list[str]:
     """The names of a column's levels where the model knows them."""
-    known = (getattr(model, "level_names_", None) or {}).get(name, [])
+    known = next((c.get("levels") or [] for c in getattr(model, "schema_", []) if c["name"] == name), [])
     return [str(v) for v in list(known)[:count]] if len(known) >= count else [f"level {i}" for i in range(count)]
 
 

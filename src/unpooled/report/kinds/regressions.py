@@ -20,7 +20,12 @@ MOST_COLUMNS = 40
 def sections(model: Any, run: RunFolder) -> list[Section]:
     """The coefficients and errors of a fitted regression."""
     if hasattr(model, "cov_") and hasattr(model, "names_"):
-        return [Section("Fit", _fit(model)), Section("Coefficients", _glm(model)), *measured.regression(run)]
+        return [
+            Section("Fit", _fit(model)),
+            Section("Coefficients", _glm(model)),
+            Section("Importance of columns", _strength(model)),
+            *_errors(run),
+        ]
     return [
         Section("Coefficients", _bayesian(model, run)),
         Section("Importance of columns", _importance(model, run)),
@@ -28,6 +33,27 @@ def sections(model: Any, run: RunFolder) -> list[Section]:
         *measured.regression(run),
         *own_figures(model),
     ]
+
+
+def _errors(run: RunFolder) -> list[Section]:
+    """Residuals, or accuracy and reliability where the outcome is 0 or 1."""
+    chances = run.summary.get("measured", {}).get("kind") == "classifier"
+    return measured.classification(run) if chances else measured.regression(run)
+
+
+def _strength(model: Any) -> str:
+    """Each coefficient in units of its standard error."""
+    names = [name for name in model.names_ if name != "intercept"]
+    errors = to_numpy(model.stderr_)[-len(names) :] if names else np.zeros(0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        size = np.abs(to_numpy(model.coef_) / errors)
+    order = [j for j in np.argsort(-size, kind="stable")[:MOST_COLUMNS] if np.isfinite(size[j])]
+    if not order:
+        return ""
+    picture = svg.bars({names[j]: float(size[j]) for j in order})
+    return markup.figure(
+        picture, "The size of each coefficient divided by its standard error; below 2 it may be chance."
+    )
 
 
 def _glm(model: Any) -> str:
@@ -39,7 +65,7 @@ def _glm(model: Any) -> str:
     figure = ""
     if keep:
         picture = statistics.intervals([names[j] for j in keep], np.asarray(middle)[keep], ends[keep])
-        figure = markup.figure(picture, "Coefficients with their 95 % confidence intervals.")
+        figure = markup.figure(picture, "Coefficients per unit of each column, with their 95 % confidence intervals.")
     table = next(iter(own_figures(model))).body
     return figure + markup.folded("Estimates, standard errors and p-values", table) if figure else table
 
@@ -78,9 +104,9 @@ def _bayesian(model: Any, run: RunFolder) -> str:
     )
     table = markup.table(("column", "mean", "std. deviation", "from", "to"), rows, numbers={1, 2, 3, 4})
     picture = statistics.intervals(names, coef, ends)
-    return markup.figure(picture, "Posterior means of the coefficients with 95 % intervals.") + markup.folded(
-        "The same in numbers", table
-    )
+    return markup.figure(
+        picture, "Posterior means of the coefficients per unit of each column, with 95 % intervals."
+    ) + markup.folded("The same in numbers", table)
 
 
 def _posterior_errors(model: Any, d: int) -> np.ndarray | None:

@@ -78,7 +78,9 @@ def _cox(model: Any, run: RunFolder) -> list[Section]:
         "log-likelihood": f"{model.loglik_:.5g}",
         **({} if model.concordance_ is None else {"concordance": f"{model.concordance_:.3f}"}),
     }
-    caption = "Log hazard ratios with 95 % confidence intervals; right of the line is a higher risk."
+    caption = (
+        "Log hazard ratios per unit of each covariate, with 95 % confidence intervals; right of 0 is a higher risk."
+    )
     body = markup.facts(facts) + markup.figure(picture, caption) + markup.table(head, rows, numbers={1, 2, 3, 4, 5})
     return [Section("Hazard ratios", body)]
 
@@ -90,10 +92,12 @@ def _pca(model: Any, run: RunFolder) -> list[Section]:
     figure = ""
     if len(share) > 1:
         curves = {"each": (number, share), "together": (number, np.cumsum(share))}
-        figure = markup.figure(svg.lines(curves, "component", "share of variance"), "Share of variance by component.")
+        figure = markup.figure(
+            svg.lines(curves, "component", "share of variance", floor=0.0), "Share of variance by component."
+        )
     loads = to_numpy(model.components_)[:MOST_AXES]
     names = run.columns[: loads.shape[1]][:MOST_COLUMNS]
-    texts = [[f"{v:.2f}" for v in row] for row in loads.T[: len(names)]]
+    texts = [[f"{v:.1f}".replace("-0.0", "0.0") for v in row] for row in loads.T[: len(names)]]
     heads = [f"axis {k + 1}" for k in range(len(loads))]
     picture = svg.shades(names, heads, np.abs(loads.T[: len(names)]), texts)
     caption = "The weight of each column on each axis; darker is larger, whatever its sign."

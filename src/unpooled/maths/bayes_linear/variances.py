@@ -1,0 +1,57 @@
+"""Noise and prior variances that maximise the evidence, along the eigenvectors of the Gram matrix. Sends nothing."""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.optimize import brentq
+
+from unpooled.arrays import Array
+
+GRID = 121  # ratios noise / prior evaluated before the best is refined
+
+
+def log_evidence(values: Array, along2: Array, yy: Array, dof: float, noise: Array, prior: Array) -> np.ndarray:  # (o,)
+    """log p(y) per output, (o,), weights integrated out.
+
+    `along2` (k, o) are squared cross products along eigenvectors.
+    """
+    spread = np.log1p(values[:, None] * (prior / noise)).sum(0)
+    left = np.array([unexplained(values, along2[:, j], yy[j], np.atleast_1d(noise / prior)[j]) for j in range(len(yy))])
+    return -0.5 * (dof * np.log(2 * np.pi * noise) + spread + left / noise)
+
+
+def unexplained(values: Array, along2: Array, yy: float, ratio: Array) -> np.ndarray:
+    """yy - sum along2 / (values + ratio) for each ratio (...,).
+
+    Accurate also where features explain nearly all of y.
+    """
+    positive = values > 0
+    values, along2, ratio = values[positive], along2[positive], np.asarray(ratio)[..., None]
+    residual = yy - (along2 / values).sum()  # the residual sum of squares of least squares
+    residual = residual if residual > 1e-11 * yy else 0.0
+    return np.maximum(residual + (along2 / values * (ratio / (values + ratio))).sum(-1), 1e-300)
+
+
+def best_variances(values: Array, along2: Array, yy: Array, dof: float) -> tuple[np.ndarray, np.ndarray]:
+    """(noise, prior), (o,) each, that maximise the evidence; given their ratio, the noise has a closed form."""
+    ratio = np.array([_best_ratio(values, along2[:, j], yy[j], dof) for j in range(len(yy))])
+    noise = np.array([unexplained(values, along2[:, j], yy[j], r) / dof for j, r in enumerate(ratio)])
+    return noise, noise / ratio
+
+
+def _best_ratio(values: Array, along2: Array, yy: float, dof: float) -> float:
+    """The ratio noise / prior that maximises the evidence: the best of a grid, refined to a root of the derivative."""
+
+    def slope(t: float) -> float:
+        """Derivative of -2 log evidence by t = log ratio."""
+        ratio = np.exp(t)
+        fitted = ratio * (along2 / (values + ratio) ** 2).sum() * dof / unexplained(values, along2, yy, ratio)
+        return float(fitted - (values / (values + ratio)).sum())
+
+    grid = np.log(values.max(initial=0.0) or 1.0) + np.linspace(-28.0, 14.0, GRID)
+    cost = dof * np.log(unexplained(values, along2, yy, np.exp(grid))) + np.log1p(values / np.exp(grid)[:, None]).sum(1)
+    best = int(np.argmin(cost))
+    lo, hi = grid[max(best - 1, 0)], grid[min(best + 1, GRID - 1)]
+    if slope(lo) < 0 < slope(hi):
+        return float(np.exp(brentq(slope, lo, hi, xtol=1e-14, rtol=1e-14)))
+    return float(np.exp(grid[best]))

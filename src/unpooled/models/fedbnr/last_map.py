@@ -1,0 +1,70 @@
+"""The feature map of FedBNR's last layer: more features than the kernel was learned with, at its length scales.
+
+With `features="auto"` it is the sum of three kernels of `unpooled.maths.sum_of_kernels`. One SUM (`fedbnr.effects`) tells where
+columns bend y, so that knots go there, and how columns go together, so that the points of the third kernel can be drawn where rows are.
+How much each kernel counts follows from the evidence of the last layer's own sums: no map is compared with another in a round.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from unpooled import tree
+from unpooled.arrays import to_numpy
+from unpooled.federation import Federation
+from unpooled.maths import bayes_linear, sum_of_kernels
+from unpooled.maths.bayes_linear import Stats
+from unpooled.maths.feature_maps import Kernel, Leaves, Spec, start
+from unpooled.maths.sum_of_kernels import Parts
+from unpooled.models.fedbnr.effects import Bins, Effects, curvature, effects, shared_out
+from unpooled.models.fedbnr.marginals import Marginals, bin_edges, drawn_rows, hinge_means, knots, most_knots
+from unpooled.models.regression import Design
+
+SUM = "sum of kernels"
+SCALED = ("ard", "rff", "additive")  # maps whose scales do not depend on the frequencies drawn
+HINGES = 0.35  # share of the features that are hinges, at most
+KNOTS = 6  # per column on average, at most
+MIN_POINTS = 20
+
+
+def with_theta(design: Design, theta: Leaves) -> Design:
+    """The design with other parameters of its kernel."""
+    return design._replace(kernel=design.kernel._replace(theta=theta))
+
+
+def more_frequencies(learned: Design, spec: Spec, seed: int) -> Design:
+    """The map of a specification, with other frequencies, at the scales that were learned."""
+    kernel = start(spec, len(learned.scaling.x_mean), np.random.default_rng(seed))
+    return learned._replace(kernel=kernel._replace(theta=learned.kernel.theta))
+
+
+def sum_map(fed: Federation, learned: Design, known: Marginals, n_features: int, seed: int) -> Design:
+    """The sum of kernels with about so many features, at the length scales that were learned: one SUM."""
+    seen = tree.map(to_numpy, fed.sum(effects, Bins(learned.scaling, bin_edges(known))))
+    log_scale = learned.kernel.theta["log_scale"]
+    parts = _placed(known, seen, np.exp(log_scale), n_features, seed)
+    theta = {"log_scale": log_scale, "weights": np.ones(sum_of_kernels.N_BLOCKS)}
+    return learned._replace(kernel=Kernel(theta, parts._asdict()))
+
+
+def _placed(known: Marginals, seen: Effects, length: np.ndarray, n_features: int, seed: int) -> Parts:
+    """Knots where single columns bend y, and points where rows are likely."""
+    d = len(length)
+    wanted = shared_out(curvature(seen), most_knots(known), min(int(HINGES * n_features), KNOTS * d))
+    by_column = knots(known, wanted)
+    columns = np.repeat(np.arange(d), [len(k) for k in by_column])
+    at = np.concatenate(by_column)
+    second_moments = bayes_linear.unpack(seen.moments, d) / max(seen.rows[0].sum(), 1.0)
+    rows = drawn_rows(known, second_moments, seed)
+    n_points = max(n_features - d - len(at), MIN_POINTS)
+    points = sum_of_kernels.choose_points(length, rows, n_points, np.random.default_rng([seed, 2]))
+    return Parts(columns.astype(np.float64), at, hinge_means(known, columns, at), points)
+
+
+def weigh(design: Design, stats: Stats) -> tuple[Design, Stats]:
+    """(design, sums) with every kernel of the sum scaled as the evidence wants it."""
+    block = sum_of_kernels.blocks(len(design.scaling.x_mean), Parts(**design.kernel.omega))
+    scales = bayes_linear.block_scales(stats, block)
+    scales = scales / scales.max()
+    theta = design.kernel.theta | {"weights": scales}
+    return with_theta(design, theta), bayes_linear.scaled(stats, scales[block])

@@ -1,0 +1,25 @@
+"""Totals over sites by date with their standard errors, from the sums over visited cells (`fedmissem.seen`). Sends nothing."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from unpooled.arrays import to_numpy
+from unpooled.models.fedmissem.questions import Seen, Width, cell_moments
+
+
+def totals(width: Width, visited: Seen, dispersion: float, family: str, trials: int) -> tuple[np.ndarray, np.ndarray]:
+    """By date, of scaled values: what was seen plus the means of what was not, and the standard error."""
+    n_sites, n_dates = len(width.factors.left), len(width.factors.right)
+    sums = [np.zeros(n_dates), np.zeros(n_dates), np.zeros(n_dates), np.zeros_like(to_numpy(visited.pull))]
+    for date in range(n_dates):  # one column of the table at a time
+        here = cell_moments(width, np.arange(n_sites), np.full(n_sites, date), family, trials)
+        for total, part in zip(sums, here):
+            total[date] = part.sum(axis=0)
+    mean, noise, through, pull = sums
+    unseen_noise = np.maximum(noise - to_numpy(visited.noise), 0.0)
+    unseen_through = np.maximum(through - to_numpy(visited.sites), 0.0)
+    unseen_pull = pull - to_numpy(visited.pull)
+    by_date = np.einsum("lp,lpq,lq->l", unseen_pull, width.dates, unseen_pull)
+    total = mean + to_numpy(visited.value) - to_numpy(visited.mean)
+    return total, np.sqrt(dispersion * unseen_noise + unseen_through + np.maximum(by_date, 0.0))

@@ -1,0 +1,72 @@
+"""What a fitted `Pooling` says: predictions, an overview, a page for each site, its part of a report. Nothing is sent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from unpooled.data.tabled import DESIGN
+from unpooled.errors import BadParameter
+from unpooled.estimator import Estimator, rows_of
+from unpooled.maths import small_glm
+from unpooled.models.pooling import pages
+
+
+class PoolingFace(Estimator):
+    """What `Pooling` does once it is fitted."""
+
+    encoding = DESIGN
+
+    def predict(self, X: Any, client: str | None = None) -> np.ndarray:
+        """The mean of y at each row: under one law, or with the personalised coefficients of a site.
+
+        Parameters
+        ----------
+        X : array of shape (n_samples, n_features)
+            Rows to predict.
+        client : str or None, default=None
+            Name of a site.
+
+        Returns
+        -------
+        ndarray (n_samples,)
+        """
+        check_is_fitted(self, "coef_")
+        x = rows_of(self, X, dtype=np.float64)
+        intercept, coef = self.intercept_, self.coef_
+        if client is not None:
+            own: Mapping[str, Any] = self.sites_.get(client, {})
+            if "coef" not in own:
+                raise BadParameter(f"there are no coefficients of client {client!r}: fit with sites=True and cv=5")
+            intercept, coef = own["intercept"], own["coef"]
+        return small_glm.mean(self.family, x @ coef + intercept)
+
+    def to_text(self) -> str:
+        """Tests, ladder and recommendation as text, and a line for each site."""
+        check_is_fitted(self, "tests_")
+        return pages.overview(self)
+
+    def page(self, site: str) -> str:
+        """What a site gave, what it got, and what would change without it, as text.
+
+        Parameters
+        ----------
+        site : str
+            Name of the site.
+        """
+        check_is_fitted(self, "tests_")
+        if site not in self.sites_:
+            raise BadParameter(
+                f"there is nothing about site {site!r}: fit with sites=True, and give one of the sites' names"
+            )
+        return pages.site_page(self, site)
+
+    def report_figures(self) -> dict[str, str]:
+        """What the report of a run shows: the recommendation, tests, the ladder, and sites."""
+        return pages.figures(self)
+
+    def __str__(self) -> str:
+        return pages.overview(self) if hasattr(self, "tests_") else repr(self)

@@ -1,0 +1,80 @@
+"""The partial likelihood of `Cox` at some coefficients, from sums: one SUM for value and gradient, one more for the second derivative.
+
+Stratified by site one SUM gives all three. No penalty is in any of them.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from unpooled.arrays import to_numpy
+from unpooled.federation import Federation
+from unpooled.maths import partial_likelihood
+from unpooled.maths.partial_likelihood import Sums, Terms
+from unpooled.models.survival import cox_questions as questions
+from unpooled.models.survival.cox_questions import At, Hazard, Means, SiteAt, square
+from unpooled.models.survival.cox_start import Setting
+
+
+class How(NamedTuple):
+    """What the likelihood is of."""
+
+    columns: dict  # where times, events and covariates are
+    ties: str
+    strata: str | None
+
+
+class Value(NamedTuple):
+    """The log-likelihood at some coefficients, its gradient, and what the second derivative needs."""
+
+    loglik: float
+    gradient: np.ndarray  # (k,)
+    sums: Sums | None = None  # over all clients, by step of time
+    terms: Terms | None = None
+    information: np.ndarray | None = None  # (k, k) where it came with the rest
+
+
+def value(fed: Federation, how: How, setting: Setting, coef: np.ndarray) -> Value:
+    """The log partial likelihood and its gradient: one SUM."""
+    if how.strata == "site":
+        ask = questions.site_likelihood.using(columns=how.columns, ties=how.ties)
+        up = fed.sum(ask, SiteAt(coef, setting.scale))
+        information = square(to_numpy(up.zz), len(coef))
+        return Value(float(up.loglik), to_numpy(up.gradient), information=information)
+    up = fed.sum(questions.risk_sums.using(columns=how.columns), _at(how, setting, coef))
+    sums = Sums(*(to_numpy(a) for a in up[1:]))
+    terms = partial_likelihood.terms(setting.deaths, sums, how.ties)
+    loglik = float(setting.died_z @ coef) + terms.loglik
+    return Value(loglik, setting.died_z + terms.gradient, sums, terms)
+
+
+def information(fed: Federation, how: How, setting: Setting, coef: np.ndarray, here: Value) -> np.ndarray:
+    """(k, k) minus the second derivative: one SUM, none where sites are strata."""
+    if here.information is not None:
+        return here.information
+    assert here.terms is not None
+    hazard = _hazard(how, setting, coef, here.terms)
+    up = fed.sum(questions.curvature.using(columns=how.columns), hazard)
+    return square(to_numpy(up.zz), len(coef)) - here.terms.outer
+
+
+def products_by_site(fed: Federation, how: How, setting: Setting, coef: np.ndarray, here: Value | None) -> np.ndarray:
+    """(k, k) the sum over sites of the product of a site's score with itself: one SUM."""
+    if here is None or here.terms is None:
+        ask = questions.site_scores.using(columns=how.columns, ties=how.ties)
+        return square(to_numpy(fed.sum(ask, SiteAt(coef, setting.scale)).zz), len(coef))
+    terms = here.terms
+    hazard = _hazard(how, setting, coef, terms)
+    means = Means(hazard, terms.mean, np.cumsum(terms.hazard_mean, 0), terms.relief_mean)
+    return square(to_numpy(fed.sum(questions.scores_by_site.using(columns=how.columns), means).zz), len(coef))
+
+
+def _at(how: How, setting: Setting, coef: np.ndarray) -> At:
+    tied = partial_likelihood.tied(setting.deaths, how.ties)
+    return At(coef, setting.scale, setting.starts, tied)
+
+
+def _hazard(how: How, setting: Setting, coef: np.ndarray, terms: Terms) -> Hazard:
+    return Hazard(_at(how, setting, coef), np.cumsum(terms.hazard), terms.relief)
