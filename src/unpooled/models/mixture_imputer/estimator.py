@@ -12,28 +12,15 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from sklearn import get_config
-from sklearn.base import OneToOneFeatureMixin, TransformerMixin
 
 from unpooled import tree
 from unpooled.arrays import to_numpy
-<<<<<<< HEAD
-=======
-from unpooled.data.frames import is_frame
-from unpooled.data.schema import Schema
->>>>>>> main
 from unpooled.errors import BadData, BadParameter
 from unpooled.estimator import Estimator, Info, Moment
 from unpooled.federation import Federation
 from unpooled.layers.private import find_private
-<<<<<<< HEAD
 from unpooled.maths import gaussian
-from unpooled.maths.mixture import Params, Stats
-=======
-from unpooled.maths import gaussian, imputation
-from unpooled.maths.imputation import Laws
 from unpooled.maths.mixture import Params
->>>>>>> main
 from unpooled.models import initialization as start
 from unpooled.models.column_names import n_columns
 from unpooled.models.initialization import Centre, Frame
@@ -79,7 +66,7 @@ STEADY = 30.0  # cells of a flat histogram that are added to what the hidden cel
 FLOOR = 1e-12  # a column's variance is never below this share of the largest
 
 
-class MixtureImputer(Filling, OneToOneFeatureMixin, TransformerMixin, Estimator):
+class MixtureImputer(Filling, Estimator):
     """Fills gaps in tables of numbers and categories, federated: `fit` over clients, `transform` anywhere.
 
     A gap is filled by its mean given what is there of its row, a level by the most likely one, under mixtures of Gaussians; levels are
@@ -311,224 +298,9 @@ class MixtureImputer(Filling, OneToOneFeatureMixin, TransformerMixin, Estimator)
         self.mixtures_, self.shares_ = [c.params for c in state.candidates], state.shares
         self.sizes_ = [len(c.params.weights) for c in state.candidates]
         self.kinds_, self.n_levels_ = list(state.kinds), list(state.levels)
-<<<<<<< HEAD
         self.level_shares_ = state.level_shares
         if state.level_shares.any():
             self.logistic_ = models(state, _coefs(state))
-=======
-
-    # ---- filling in ----
-
-    def transform(self, X: Any) -> Any:
-        """X with every gap filled: a number by its mean, a level by the most likely one; a frame stays a frame.
-
-        Parameters
-        ----------
-        X : array-like or frame of shape (n, d)
-            Rows with gaps, in the columns of the fit.
-
-        Returns
-        -------
-        array or frame
-            As X; an array has the codes of levels.
-        """
-        x = self._rows(X)
-        filled = self._like(X, x, self._filled(x))
-        if is_frame(filled) and self._renamed_by_scikit_learn():
-            return filled[list(self.get_feature_names_out())]
-        return filled
-
-    def _renamed_by_scikit_learn(self) -> bool:
-        """Whether set_output() or set_config() is used: scikit-learn then names columns in the order of the fit."""
-        return bool(getattr(self, "_sklearn_output_config", {})) or get_config()["transform_output"] != "default"
-
-    def probabilities(self, X: Any) -> dict[str, np.ndarray]:
-        """Probabilities (n, levels) of every column of levels, by name or index; 1 for the level that is there."""
-        x, layout = self._rows(X), self._layout()
-        law = self._laws(x)
-        found = {}
-        for j in self._discrete():
-            gaps, probs = self._level_probabilities(law, x, j)
-            whole = np.zeros((len(x), layout.levels[j]))
-            there = np.flatnonzero(~np.isnan(x[:, j]))
-            whole[there, x[there, j].astype(int)] = 1.0
-            whole[gaps] = probs
-            found[self._name(j)] = whole
-        return found
-
-    def draw(self, X: Any, n_draws: int = 5, random_state: Any = None) -> list[Any]:
-        """Multiple imputation: X with its gaps drawn, several times."""
-        at_least("n_draws", n_draws, 1)
-        x = self._rows(X)
-        given = self.random_state if random_state is None else random_state
-        rng = np.random.default_rng(check_random_state(given).randint(2**31 - 1))
-        law = self._laws(x)
-        return [self._like(X, x, self._drawn(x, law, rng)) for _ in range(n_draws)]
-
-    def interval(self, X: Any, coverage: float = 0.9) -> tuple[np.ndarray, np.ndarray]:
-        """(low, high) of every cell: an interval for a gap, widened or narrowed by how the hidden cells fared; else the value.
-
-        Parameters
-        ----------
-        X : array-like or frame of shape (n, d)
-            Rows with gaps.
-        coverage : float, default=0.9
-            The share of gaps that should lie inside, if values are missing at random; see `sensitivity` if they are not.
-
-        Returns
-        -------
-        low, high : ndarray of shape (n, d)
-            Encoded tables; both are the filled level in columns of levels.
-        """
-        if not 0 < coverage < 1:
-            raise BadParameter(
-                f"coverage={coverage!r} must be between 0 and 1: it is the share of gaps inside their interval"
-            )
-        x, layout = self._rows(X), self._layout()
-        low, high = self._filled(x), self._filled(x)
-        law, central = self._laws(x), self._calibrated(coverage)
-        for j, part in enumerate(layout.parts):
-            if j not in self._discrete():
-                mine = _cells(law, part.start)
-                low[mine.rows, j] = layout.natural(imputation.quantile(mine, (1 - central) / 2), j)
-                high[mine.rows, j] = layout.natural(imputation.quantile(mine, (1 + central) / 2), j)
-        return low, high
-
-    def sensitivity(
-        self,
-        X: Any,
-        answer: Callable[[Any], float],
-        *,
-        columns: Sequence[int | str] | None = None,
-        threshold: float = 0.0,
-        deltas: Sequence[float] | None = None,
-    ) -> Sensitivity:
-        """How far missing numbers must be off before an answer changes: for data that are not missing at random.
-
-        Every gap is filled by its mean plus delta times its own standard deviation, for a range of deltas; delta = 0 is `transform`.
-
-        Parameters
-        ----------
-        X : array-like or frame of shape (n, d)
-            Rows with gaps.
-        answer : callable
-            What is concluded from a filled table: `lambda t: t["bmi"].mean() - 25`, say.
-        columns : sequence of int or str, default=None
-            Columns whose gaps may be off; None is all columns of numbers.
-        threshold : float, default=0.0
-            The answer changes where it crosses this number.
-        deltas : sequence of float, default=None
-            What is tried; None is -3 to 3 in steps of 0.25.
-
-        Returns
-        -------
-        Sensitivity
-            `deltas`, `answers`, and `tipping`: the delta nearest to 0 at which the answer crosses the threshold; NaN if none does.
-        """
-        x, layout = self._rows(X), self._layout()
-        wanted = range(x.shape[1]) if columns is None else [self._column(c) for c in columns]
-        law, filled = self._laws(x), self._filled(x)
-        spreads = np.zeros_like(filled)
-        for j in wanted:
-            if j not in self._discrete():
-                mine = _cells(law, layout.parts[j].start)
-                spreads[mine.rows, j] = imputation.deviation(mine)
-
-        def table(delta: float) -> Any:
-            moved = np.array(filled)
-            for j in wanted:
-                moved[:, j] = _shifted(filled[:, j], delta * spreads[:, j], layout.kinds[j])
-            return self._like(X, x, moved)
-
-        return shifted_answers(lambda delta: answer(table(delta)), threshold, deltas)
-
-    # ---- distributions of gaps ----
-
-    def _laws(self, x: np.ndarray) -> Laws:
-        layout = self._layout()
-        return ensemble.laws(*self._mixtures(), layout.embed(x), layout.column_of)
-
-    def _mixtures(self) -> tuple[list[Params], np.ndarray]:
-        """The kept mixtures and their shares (d, c); after a private fit there is one."""
-        if hasattr(self, "mixtures_"):
-            return list(self.mixtures_), np.asarray(self.shares_)
-        params = Params(self.weights_, self.means_, gaussian.pack_triangle(self.covariances_))
-        return [params], np.ones((self.means_.shape[1], 1))
-
-    def _filled(self, x: np.ndarray) -> np.ndarray:
-        out, layout, law = np.array(x), self._layout(), self._laws(x)
-        discrete = self._discrete()
-        for j, part in enumerate(layout.parts):
-            if j in discrete:
-                gaps, probs = self._level_probabilities(law, x, j)
-                out[gaps, j] = probs.argmax(1)
-            else:
-                mine = _cells(law, part.start)
-                out[mine.rows, j] = layout.value(mine, j)
-        return out
-
-    def _level_probabilities(self, law: Laws, x: np.ndarray, j: int) -> tuple[np.ndarray, np.ndarray]:
-        """(rows with a gap in column j, probabilities of its levels there)."""
-        layout = self._layout()
-        part = layout.parts[j]
-        mine = [_cells(law, e) for e in range(part.start, part.stop)]
-        return mine[0].rows, layout.probabilities(mine, j)
-
-    def _drawn(self, x: np.ndarray, law: Laws, rng: np.random.Generator) -> np.ndarray:
-        """Numbers of a row drawn jointly from one of the mixtures, levels from their probabilities."""
-        layout, (mixtures, shares) = self._layout(), self._mixtures()
-        out, embedded = np.array(x), np.array(layout.embed(x))
-        which = rng.choice(len(mixtures), size=len(x), p=shares.mean(0))
-        for c in np.unique(which):
-            embedded[which == c] = imputation.draw(mixtures[c], embedded[which == c], rng)
-        discrete = self._discrete()
-        for j, part in enumerate(layout.parts):
-            gaps = np.isnan(x[:, j])
-            if j not in discrete:
-                out[gaps, j] = layout.natural(embedded[gaps, part.start], j)
-                continue
-            rows, probs = self._level_probabilities(law, x, j)
-            ends = probs.cumsum(1)
-            out[rows, j] = (ends[:, :-1] < rng.random((len(rows), 1))).sum(1)
-        return out
-
-    def _calibrated(self, coverage: float) -> float:
-        """The nominal coverage at which this share of the hidden cells was inside."""
-        share = np.append(0.0, np.cumsum(self.central_) / self.central_.sum())
-        return float(np.interp(coverage, share, np.linspace(0, 1, len(share))).clip(1e-6, 1 - 1e-6))
-
-    # ---- columns ----
-
-    def _layout(self) -> Embedding:
-        d = self.means_.shape[1]
-        kinds = getattr(self, "kinds_", None) or ["real"] * d
-        return Embedding(kinds, getattr(self, "n_levels_", None) or [0] * d)
-
-    def _discrete(self) -> list[int]:
-        return [j for j, kind in enumerate(self._layout().kinds) if kind in ("binary", "category", "ordered")]
-
-    def _like(self, given: Any, before: np.ndarray, filled: np.ndarray) -> Any:
-        """The filled table as an array or as a frame, as it was given."""
-        schema = Schema.from_list(self.schema_) if hasattr(self, "schema_") else None
-        columns = None if schema is None else schema.names
-        return like_given(given, before, filled, schema, columns or getattr(self, "columns_", None))
-
-    def _column(self, column: int | str) -> int:
-        names: Mapping[str, int] = {name: j for j, name in enumerate(getattr(self, "columns_", None) or [])}
-        if isinstance(column, str) and column in names:
-            return names[column]
-        if isinstance(column, str) or not 0 <= column < self.n_features_in_:
-            raise BadParameter(f"there is no column {column!r}: use one of {', '.join(names) or self.n_features_in_}")
-        return int(column)
-
-    def _name(self, j: int) -> str:
-        names = getattr(self, "columns_", None)
-        return names[j] if names else str(j)
-
-    def _rows(self, X: Any) -> np.ndarray:
-        check_is_fitted(self, "means_")
-        return rows_of(self, X, ensure_all_finite="allow-nan", dtype=np.float64, copy=True)
->>>>>>> main
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

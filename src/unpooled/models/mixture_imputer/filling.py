@@ -6,9 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from sklearn import get_config
+from sklearn.base import OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+from unpooled.data.frames import is_frame
 from unpooled.data.schema import Schema
 from unpooled.errors import BadParameter
 from unpooled.estimator import rows_of
@@ -22,7 +25,7 @@ from unpooled.models.mixture_imputer.sensitivity import Sensitivity, shifted_ans
 from unpooled.parameters import at_least
 
 
-class Filling:
+class Filling(OneToOneFeatureMixin, TransformerMixin):
     """The part of an imputer that is about rows; a fit has set the attributes that it reads."""
 
     random_state: Any
@@ -50,7 +53,14 @@ class Filling:
             As X; an array has the codes of levels.
         """
         x = self._rows(X)
-        return self._like(X, x, self._filled(x, self._laws(x)))
+        filled = self._like(X, x, self._filled(x, self._laws(x)))
+        if is_frame(filled) and self._renamed_by_scikit_learn():
+            return filled[list(self.get_feature_names_out())]
+        return filled
+
+    def _renamed_by_scikit_learn(self) -> bool:
+        """Whether set_output() or set_config() is used: scikit-learn then names columns in the order of the fit."""
+        return bool(getattr(self, "_sklearn_output_config", {})) or get_config()["transform_output"] != "default"
 
     def probabilities(self, X: Any) -> dict[str, np.ndarray]:
         """Probabilities (n, levels) of every column of levels, by name or index; 1 for the level that is there."""

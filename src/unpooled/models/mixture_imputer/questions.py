@@ -12,12 +12,8 @@ from unpooled.client import SUM, Client, client
 from unpooled.maths import imputation, mixture
 from unpooled.maths.imputation import Laws
 from unpooled.maths.mixture import Params, Stats
-<<<<<<< HEAD
-from unpooled.models.initialization import Centre
-from unpooled.models.mixture_imputer import ensemble, logistic
-=======
 from unpooled.models.initialization import Centre, Counts, count_rows
->>>>>>> main
+from unpooled.models.mixture_imputer import ensemble, logistic
 from unpooled.models.mixture_imputer.embedding import Embedding
 from unpooled.models.mixture_imputer.logistic import Logistic
 from unpooled.tree import message
@@ -95,7 +91,15 @@ def cells(down: tuple[Params, ...], client: Client, *, hide: float, shapes: list
     return tuple(mixture.e_step(kernels, x, w, shape) for kernels, shape in zip(down, shapes))
 
 
-<<<<<<< HEAD
+@client("mixture_imputer.cell_counts", SUM, adds=True, batched=False)
+def cell_counts(
+    down: tuple[Params, ...], client: Client, *, hide: float, shapes: list, columns: dict
+) -> tuple[Counts, ...]:
+    """How many rows are near each point, for the start."""
+    x, w = _shown(client, hide, columns)
+    return tuple(count_rows(kernels, x, w, shape) for kernels, shape in zip(down, shapes))
+
+
 @client("mixture_imputer.regress", SUM, adds=True, batched=False)
 def regress(down: Logistic, client: Client, *, hide: float, columns: dict, which: list) -> tuple[logistic.Sums, ...]:
     """Scores and curvature of logistic regressions of columns of levels, at given coefficients; `which` are their columns."""
@@ -110,15 +114,6 @@ def regress(down: Logistic, client: Client, *, hide: float, columns: dict, which
         z = made[j][:, : coef.shape[1]]
         answers.append(logistic.sums(to_numpy(coef), z, x[there, j].astype(int), w[there]))
     return tuple(answers)
-=======
-@client("mixture_imputer.cell_counts", SUM, adds=True, batched=False)
-def cell_counts(
-    down: tuple[Params, ...], client: Client, *, hide: float, shapes: list, columns: dict
-) -> tuple[Counts, ...]:
-    """How many rows are near each point, for the start."""
-    x, w = _shown(client, hide, columns)
-    return tuple(count_rows(kernels, x, w, shape) for kernels, shape in zip(down, shapes))
->>>>>>> main
 
 
 @client("mixture_imputer.judge", SUM, adds=True, batched=False)
