@@ -66,7 +66,8 @@ def _block(
     r = np.empty_like(said)
     block = _gaussian_stats(params, rows.gaussian, w, shape, log_weights, Beside(said, r))
     block = block._replace(loglik=block.loglik + w @ rows.log_jacobian)
-    held = np.zeros((0, r.shape[1])) if rows.ones is None else summed(rows.ones, r)  # (entries, k)
+    entries = rows.counts[-1].part.stop if rows.counts else columns.t
+    held = np.zeros((0, r.shape[1])) if rows.ones is None else summed(rows, r, entries)  # (entries, k)
     return Stats(block, held[: columns.t].T, *_count_stats(rows.counts, held))
 
 
@@ -103,7 +104,7 @@ def _said(params: Params, log_levels: np.ndarray, rows: Rows) -> np.ndarray:
         return np.zeros((len(rows.gaussian), len(params.gaussian.weights)))
     pairs = zip(rows.counts, params.mean.T, params.dispersion.T)
     tables = [counts.log_pmf(c.values, mean, spread) for c, mean, spread in pairs]
-    return looked_up(rows.ones, np.concatenate([log_levels, *tables]))
+    return looked_up(rows, np.concatenate([log_levels, *tables]))
 
 
 def log_joint(params: Params, x: np.ndarray, columns: Columns, shape: str) -> np.ndarray:

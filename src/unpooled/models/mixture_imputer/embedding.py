@@ -49,6 +49,16 @@ class Embedding:
         numbers = [kind not in ("category", "binary", "ordered") for kind in self.kinds]
         return np.array(numbers)[self.column_of]
 
+    @cached_property
+    def discrete(self) -> list[int]:
+        """The columns of levels."""
+        return [j for j, kind in enumerate(self.kinds) if kind in ("category", "binary", "ordered")]
+
+    @property
+    def numbers(self) -> list[int]:
+        """The columns of numbers."""
+        return [j for j in range(len(self.kinds)) if j not in self.discrete]
+
     @property
     def plain(self) -> bool:
         """Whether the embedded table is the table itself."""
@@ -58,9 +68,10 @@ class Embedding:
         """Encoded rows (n, d) as (n, e)."""
         if self.plain:
             return x
-        return np.concatenate([self._column(x[:, j], j) for j in range(x.shape[1])], axis=1)
+        return np.concatenate([self.embedded_column(x[:, j], j) for j in range(x.shape[1])], axis=1)
 
-    def _column(self, values: np.ndarray, j: int) -> np.ndarray:
+    def embedded_column(self, values: np.ndarray, j: int) -> np.ndarray:
+        """Values (n,) of column j as (n, width)."""
         if self.kinds[j] == "positive":
             with np.errstate(invalid="ignore", divide="ignore"):
                 return np.where(values > 0, np.log(values), np.nan)[:, None]
@@ -76,6 +87,11 @@ class Embedding:
             if kind == "category":
                 out[part] = np.sqrt((scale[part] ** 2).sum())
         return out
+
+    def deviation(self, scale: np.ndarray, j: int) -> float:
+        """What an error of the probabilities of column j's levels is measured in: about 1 for the overall shares."""
+        own = np.sqrt((scale[self.parts[j]] ** 2).sum())
+        return float({"category": own, "binary": np.sqrt(2) * own}.get(self.kinds[j], 1.0))
 
     # ---- back ----
 

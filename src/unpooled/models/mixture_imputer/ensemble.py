@@ -9,6 +9,7 @@ import numpy as np
 from unpooled.maths import imputation
 from unpooled.maths.imputation import Laws
 from unpooled.maths.mixture import Params
+from unpooled.models.mixture_imputer.embedding import Embedding
 
 STRAY = 3.0  # standard deviations
 
@@ -33,10 +34,23 @@ def joined(laws: Sequence[Laws], shares: np.ndarray) -> Laws:
     return Laws(laws[0].rows, laws[0].columns, r, means, scales)
 
 
-def laws(candidates: Sequence[Params], shares: np.ndarray, x: np.ndarray, column_of: np.ndarray) -> Laws:
-    """The distribution of every gap of embedded rows (n, e), ordered by row and column; shares (d, c)."""
-    found = anchored([_ordered(imputation.laws(params, x)) for params in candidates])
-    return joined(found, shares[column_of[found[0].columns]])
+def by_candidate(candidates: Sequence[Params], x: np.ndarray) -> list[Laws]:
+    """The distributions of every gap of embedded rows (n, e), ordered by row and column, under each mixture."""
+    return anchored([_ordered(imputation.laws(params, x)) for params in candidates])
+
+
+def cells(law: Laws, column: int, rows: np.ndarray | None = None) -> Laws:
+    """The gaps of one embedded column, in ascending `rows` (all by default)."""
+    mine = np.flatnonzero(law.columns == column)
+    if rows is not None:
+        mine = mine[np.searchsorted(law.rows[mine], rows)]
+    return Laws(*(a[mine] for a in law))
+
+
+def level_probabilities(law: Laws, j: int, embedding: Embedding, rows: np.ndarray | None = None) -> np.ndarray:
+    """Probabilities (c, levels) of the gaps of column j under one mixture."""
+    part = embedding.parts[j]
+    return embedding.probabilities([cells(law, e, rows) for e in range(part.start, part.stop)], j)
 
 
 def _ordered(law: Laws) -> Laws:

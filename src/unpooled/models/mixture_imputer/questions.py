@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -9,13 +10,16 @@ import numpy as np
 from unpooled.arrays import Array, Float, to_numpy
 from unpooled.client import SUM, Client, client
 from unpooled.maths import imputation, mixture
+from unpooled.maths.imputation import Laws
 from unpooled.maths.mixture import Params, Stats
 from unpooled.models.initialization import Centre, Counts, count_rows
+from unpooled.models.mixture_imputer import ensemble, logistic
 from unpooled.models.mixture_imputer.embedding import Embedding
-from unpooled.models.mixture_imputer.ensemble import anchored, joined
+from unpooled.models.mixture_imputer.logistic import Logistic
 from unpooled.tree import message
 
 BINS = 200  # of the histogram by which intervals are calibrated
+BLOCK = 2000  # hidden cells at a time
 
 
 @message("mixture_imputer.Look")
@@ -34,7 +38,7 @@ class Spread(NamedTuple):
 
 @message("mixture_imputer.Judged")
 class Judged(NamedTuple):
-    """How the candidates did on the hidden cells of either half of the rows."""
+    """How mixtures, then logistic regressions and overall shares, did on the hidden cells of either half of the rows."""
 
     cells: Float[Array, "h j", ">=0 rows"]
     gram: Float[Array, "h j c c"]  # sums of products of two candidates' errors, in standard deviations of the column
@@ -42,10 +46,11 @@ class Judged(NamedTuple):
 
 @message("mixture_imputer.Asked")
 class Asked(NamedTuple):
-    """Candidates of any size, and the scales of the embedded columns."""
+    """Candidates of any size, the scales of the embedded columns, and the regressions of levels."""
 
     candidates: tuple[Params, ...]
     scale: Float[Array, "e"]
+    logistic: Logistic
 
 
 @message("mixture_imputer.Ensemble")
@@ -95,23 +100,70 @@ def cell_counts(
     return tuple(count_rows(kernels, x, w, shape) for kernels, shape in zip(down, shapes))
 
 
+@client("mixture_imputer.regress", SUM, adds=True, batched=False)
+def regress(down: Logistic, client: Client, *, hide: float, columns: dict, which: list) -> tuple[logistic.Sums, ...]:
+    """Scores and curvature of logistic regressions of columns of levels, at given coefficients; `which` are their columns."""
+    embedding, (x, w) = Embedding.of(columns), _table(client)
+    x = _without(x, hide)
+    made: dict[int, np.ndarray] = {}
+    answers = []
+    for j, coef in zip(which, down.coefs):
+        there = ~np.isnan(x[:, j])
+        if j not in made:
+            made = {j: logistic.predictors(down.filler, x[there], j, embedding, down.mean, down.scale)}
+        z = made[j][:, : coef.shape[1]]
+        answers.append(logistic.sums(to_numpy(coef), z, x[there, j].astype(int), w[there]))
+    return tuple(answers)
+
+
 @client("mixture_imputer.judge", SUM, adds=True, batched=False)
 def judge(down: Asked, client: Client, *, hide: float, columns: dict) -> Judged:
     """Products of the candidates' errors on the cells that were hidden while they were fitted."""
     embedding, (x, w) = Embedding.of(columns), _table(client)
     hidden = imputation.hidden(x, hide) & (w > 0)[:, None]
-    truth = embedding.embed(x)
-    d, c = x.shape[1], len(down.candidates)
-    laws = anchored([_hidden_laws(params, x, hidden, embedding) for params in down.candidates])
-    first = laws[0]
-    errors = np.stack([(truth[law.rows, law.columns] - imputation.mean(law)) for law in laws], axis=1)
-    errors = errors / to_numpy(down.scale)[first.columns][:, None]
-    of, weight, which = embedding.column_of[first.columns], w[first.rows], imputation.half(x)
-    gram = np.zeros((2, d, c, c))
-    for h, j in np.ndindex(2, d):
-        mine = (of == j) & (which[first.rows] == h)
-        gram[h, j] = errors[mine].T @ (errors[mine] * weight[mine][:, None])
+    which = imputation.half(x).astype(int)
+    c = len(down.candidates) + (len(logistic.VARIANTS) + 1 if down.logistic.coefs else 0)
+    gram = np.zeros((2, x.shape[1], c, c))
+    for rows, of, blanked in _one_by_one(x, hidden):
+        laws = ensemble.by_candidate(down.candidates, embedding.embed(blanked))
+        for j in np.unique(of):
+            mine = np.flatnonzero(of == j)
+            errors = _errors(down, laws, blanked, x[rows[mine], j], mine, j, embedding)  # (cells, values, candidates)
+            for h in (0, 1):
+                some = which[rows[mine]] == h
+                weighted = errors[some] * w[rows[mine][some]][:, None, None]
+                found = errors.shape[2]
+                gram[h, j, :found, :found] += np.tensordot(weighted, errors[some], axes=([0, 1], [0, 1]))
     return Judged(np.stack([w[which == h] @ hidden[which == h] for h in (0, 1)]), gram)
+
+
+def _one_by_one(x: np.ndarray, hidden: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """(row and column of hidden cells, their rows with this one cell blank), a block of cells at a time.
+
+    The fit has seen none of the hidden cells; a cell is foretold from all others of its row, as a gap of the table is.
+    """
+    rows, columns = np.nonzero(hidden)
+    for start in range(0, len(rows), BLOCK):
+        some = slice(start, start + BLOCK)
+        blanked = x[rows[some]]
+        blanked[np.arange(len(blanked)), columns[some]] = np.nan
+        yield rows[some], columns[some], blanked
+
+
+def _errors(
+    down: Asked, laws: list[Laws], shown: np.ndarray, truth: np.ndarray, rows: np.ndarray, j: int, embedding: Embedding
+) -> np.ndarray:
+    """Errors (cells, values, candidates) of hidden cells of column j, in standard deviations: of a number, or of levels' probabilities."""
+    if j not in embedding.discrete:
+        place = embedding.parts[j].start
+        found = np.stack([imputation.mean(ensemble.cells(law, place, rows)) for law in laws], axis=1)
+        true = embedding.embedded_column(truth, j)
+        return ((true[:, :1] - found) / to_numpy(down.scale)[place])[:, None, :]
+    mixtures = [ensemble.level_probabilities(law, j, embedding, rows) for law in laws]
+    more = logistic.probabilities(down.logistic, shown[rows], j, embedding)
+    every = np.concatenate([np.stack(mixtures, axis=1), more], axis=1)  # (cells, candidates, levels)
+    true = np.arange(embedding.levels[j]) == truth[:, None]
+    return np.swapaxes(true[:, None] - every, 1, 2) / embedding.deviation(to_numpy(down.scale), j)
 
 
 @client("mixture_imputer.calibrate", SUM, adds=True, batched=False)
@@ -119,22 +171,18 @@ def calibrate(down: Ensemble, client: Client, *, hide: float, columns: dict) -> 
     """Histogram of |2 F(value) - 1| over hidden numbers: flat if intervals are right."""
     embedding, (x, w) = Embedding.of(columns), _table(client)
     hidden = imputation.hidden(x, hide) & (w > 0)[:, None]
-    truth = embedding.embed(x)
-    laws = anchored([_hidden_laws(params, x, hidden, embedding) for params in down.candidates])
-    of, which = embedding.column_of[laws[0].columns], imputation.half(x).astype(int)[laws[0].rows]
-    law = joined(laws, to_numpy(down.shares)[which, of])
-    numbers = embedding.is_number[law.columns]
-    law = imputation.Laws(*(a[numbers] for a in law))
-    central = np.abs(2 * imputation.cdf(law, truth[law.rows, law.columns]) - 1)
-    return np.histogram(central, bins=BINS, range=(0, 1), weights=w[law.rows])[0].astype(np.float64)
-
-
-def _hidden_laws(params: Params, x: np.ndarray, hidden: np.ndarray, embedding: Embedding) -> imputation.Laws:
-    """The distributions of hidden cells, in the order of rows and embedded columns."""
-    law = imputation.laws(params, embedding.embed(np.where(hidden, np.nan, x)))
-    law = imputation.Laws(*(a[hidden[law.rows, embedding.column_of[law.columns]]] for a in law))
-    order = np.lexsort((law.columns, law.rows))
-    return imputation.Laws(*(a[order] for a in law))
+    hidden[:, embedding.discrete] = False
+    which, shares = imputation.half(x).astype(int), to_numpy(down.shares)
+    total = np.zeros(BINS)
+    for rows, of, blanked in _one_by_one(x, hidden):
+        laws = ensemble.by_candidate(down.candidates, embedding.embed(blanked))
+        for j in np.unique(of):
+            mine = np.flatnonzero(of == j)
+            each = [ensemble.cells(law, embedding.parts[j].start, mine) for law in laws]
+            law = ensemble.joined(each, shares[which[rows[mine]], j])
+            central = np.abs(2 * imputation.cdf(law, embedding.embedded_column(x[rows[mine], j], j)[:, 0]) - 1)
+            total += np.histogram(central, bins=BINS, range=(0, 1), weights=w[rows[mine]])[0]
+    return total
 
 
 def _table(client: Client) -> tuple[np.ndarray, np.ndarray]:
@@ -144,5 +192,9 @@ def _table(client: Client) -> tuple[np.ndarray, np.ndarray]:
 def _shown(client: Client, hide: float, columns: dict) -> tuple[np.ndarray, np.ndarray]:
     """The embedded table without the hidden cells, and the row weights."""
     x, w = _table(client)
-    x = np.where(imputation.hidden(x, hide), np.nan, x) if hide else x
-    return Embedding.of(columns).embed(x), w
+    return Embedding.of(columns).embed(_without(x, hide)), w
+
+
+def _without(x: np.ndarray, hide: float) -> np.ndarray:
+    """The encoded table without the hidden cells."""
+    return np.where(imputation.hidden(x, hide), np.nan, x) if hide else x

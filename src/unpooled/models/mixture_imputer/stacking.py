@@ -9,11 +9,19 @@ CELLS = 50.0  # of all columns together that the errors of one column are joined
 LEAST = 0.1  # a candidate that counts less everywhere is dropped
 
 
-def shares(gram: np.ndarray, cells: np.ndarray) -> np.ndarray:
-    """Shares (d, c) of the candidates in each column, from sums (d, c, c) of products of their errors over cells (d,)."""
-    everywhere = gram.sum(0) / max(cells.sum(), 1.0)
-    found = np.stack([simplex_least(g + CELLS * everywhere) for g in gram])
+def shares(gram: np.ndarray, cells: np.ndarray, usable: np.ndarray) -> np.ndarray:
+    """Shares (d, c) of the candidates in each column, from sums (d, c, c) of products of their errors over cells (d,).
+
+    `usable` (d, c) says which candidates a column has; columns with the same ones learn from each other.
+    """
+    found = np.zeros(usable.shape)
+    for able in np.unique(usable, axis=0):
+        alike, some = np.flatnonzero((usable == able).all(1)), np.flatnonzero(able)
+        among = gram[alike][:, some[:, None], some]
+        everywhere = among.sum(0) / max(cells[alike].sum(), 1.0)
+        found[alike[:, None], some] = [simplex_least(g + CELLS * everywhere) for g in among]
     kept = found.max(0) >= LEAST
+    kept[found.argmax(1)] = True
     found = np.where(kept, found, 0.0)
     return found / found.sum(1, keepdims=True)
 

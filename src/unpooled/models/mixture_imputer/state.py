@@ -1,0 +1,53 @@
+"""What a fit carries from round to round: candidates, regressions of levels, how much each counts, and the stage. Nothing is sent."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from unpooled.models.mixture_imputer.candidates import Candidate
+from unpooled.models.mixture_imputer.embedding import Embedding
+from unpooled.models.mixture_imputer.logistic import Logistic, Regression
+from unpooled.tree import message
+
+# stages: mixtures and then regressions without the hidden cells, shares known, mixtures and then regressions with all cells
+FITTING, REGRESSING, JUDGED, CHOSEN, ENDING, ENDED = range(6)
+
+
+@message("mixture_imputer.State")
+class State(NamedTuple):
+    candidates: tuple[Candidate, ...]
+    regressions: tuple[Regression, ...]  # of columns of levels, by column and then by variant
+    margins: tuple[np.ndarray, ...]  # overall shares of the levels, for each column that has regressions
+    mean: np.ndarray  # (e,)
+    scale: np.ndarray  # (e,)
+    stage: int
+    shares: np.ndarray  # (d, candidates)
+    crossed: np.ndarray  # (2, d, candidates), for either half of the rows by the hidden cells of the other
+    level_shares: np.ndarray  # (d, variants + 1), of the regressions and of the overall shares; 0 for numbers
+    central: np.ndarray  # (b,), histogram over hidden numbers
+    errors: np.ndarray  # (candidates,) root mean squares, in standard deviations
+    kinds: tuple[str, ...]
+    levels: tuple[int, ...]
+    rounds: int  # of EM or of Newton's method in this stage
+
+
+def layout(state: State) -> Embedding:
+    """The embedding of the table that is fitted."""
+    return Embedding(list(state.kinds), list(state.levels))
+
+
+def settled(state: State) -> bool:
+    """Whether no mixture moves any more."""
+    return all(c.settled for c in state.candidates)
+
+
+def single(state: State) -> int:
+    """Which candidate fills in predictors of regressions: the first with the fewest components, one if there is such."""
+    return int(np.argmin([len(c.params.weights) for c in state.candidates]))
+
+
+def models(state: State, coefs: tuple[np.ndarray, ...]) -> Logistic:
+    """The regressions, with these coefficients, as they travel with a question."""
+    return Logistic(state.candidates[single(state)].params, state.mean, state.scale, coefs, state.margins)
