@@ -46,7 +46,28 @@ def quantity_skew(
     min_rows: int = 1,
     random_state: Seed = None,
 ) -> np.ndarray:
-    """Unequal sizes: shares from Dirichlet(alpha), or lognormal with `sigma`; rows are assigned at random."""
+    """Clients of unequal sizes; rows are assigned at random.
+
+    Parameters
+    ----------
+    n : int
+        Number of rows.
+    clients : int
+        Number of clients.
+    alpha : float, optional
+        Sizes in proportion to a draw from Dirichlet(alpha); small values give very unequal ones.
+    sigma : float, optional
+        Sizes in proportion to lognormal draws with this standard deviation of their logarithm. Give one of the two.
+    min_rows : int, default=1
+        Rows that every client has at least.
+    random_state : int or Generator, optional
+        Seed.
+
+    Returns
+    -------
+    array of shape (n,)
+        The client of each row, to be given as `by=`.
+    """
     if (alpha is None) == (sigma is None):
         raise BadParameter("quantity_skew needs either alpha= (Dirichlet sizes) or sigma= (lognormal sizes)")
     _check(n, clients, min_rows)

@@ -24,7 +24,23 @@ def serve(
     hosts: Sequence[str],
     insecure: bool,
 ) -> None:
-    """Run a SuperLink until `stop` is set; RunError if it ends before."""
+    """Run a SuperLink until `stop` is set; RunError if it ends before.
+
+    Parameters
+    ----------
+    folder : Path
+        The link: certificates, admitted keys, the coordinator's token.
+    address : str
+        HOST:PORT to listen on.
+    stop : threading.Event
+        Ends the server when it is set.
+    started : callable
+        Told the link once nodes can connect.
+    hosts : sequence of str
+        Further names that the certificate holds for.
+    insecure : bool
+        Without TLS and keys, on loopback alone.
+    """
     with supervised(folder, address, hosts=hosts, insecure=insecure) as server:
         started(server.link)
         while not stop.wait(0.5):

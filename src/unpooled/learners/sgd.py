@@ -147,7 +147,10 @@ def train_active(
     idle: float,
     moves: np.ndarray | None = None,
 ) -> tuple[Array, Array]:
-    """`train` for the models with more than a share `idle` of a client's rows; the others are returned unchanged."""
+    """`train` for the models with more than a share `idle` of a client's rows; the others are returned unchanged.
+
+    Parameters are those of `train`; with many models most responsibilities are near 0, and their steps are saved.
+    """
     if rows.w.ndim == 1:
         one, order = type(rows)(*(a[None] for a in rows)), Order(*(a[None] for a in order))
         moves = None if moves is None else moves[None]

@@ -39,7 +39,21 @@ def adam(start: Array) -> Adam:
 def adam_step(
     state: Adam, gradient: Array, rate: float | Array, b1: float = BETA_1, b2: float = BETA_2, decay: float = 0.0
 ) -> Adam:
-    """One step of Adam with decoupled weight decay, for NumPy or torch, for one vector or a stack."""
+    """One step of Adam with decoupled weight decay, for NumPy or torch, for one vector or a stack.
+
+    Parameters
+    ----------
+    state : Adam
+        Where the iteration is, and its running moments.
+    gradient : array of the shape of the state's vector
+        Of the loss.
+    rate : float or array
+        The learning rate.
+    b1, b2 : float
+        Decay of the first and second moments.
+    decay : float, default=0.0
+        Weight decay, times the rate.
+    """
     count = state.taken + 1
     first = b1 * state.first + (1 - b1) * gradient
     second = b2 * state.second + (1 - b2) * gradient * gradient

@@ -58,12 +58,26 @@ def unpack_triangle(p: Array) -> Array:
 
 
 def pack_covs(covs: Array, shape: str) -> Array:
-    """Natural layout to packed."""
+    """Covariances from their natural layout to the packed one that travels.
+
+    Parameters
+    ----------
+    covs : array
+        Natural layout, as scikit-learn has it: (k, d, d) for "full", (d, d) for "tied", (k, d) for "diag", (k,) for
+        "spherical".
+    shape : {"full", "tied", "diag", "spherical"}
+        The covariance type.
+
+    Returns
+    -------
+    array
+        Upper triangles (k, t) or (t,) for matrices, the variances themselves for the others.
+    """
     return pack_triangle(covs) if shape in ("full", "tied") else covs
 
 
 def unpack_covs(packed: Array, shape: str) -> Array:
-    """Packed layout to natural."""
+    """Covariances from the packed layout to the natural one; the inverse of `pack_covs`."""
     return unpack_triangle(packed) if shape in ("full", "tied") else packed
 
 

@@ -125,9 +125,22 @@ def _add(
 
 
 def m_step(params: Params, stats: Stats, shape: str, reg: float) -> Params:
-    """The parameters that maximise the expected log-likelihood; `reg` is added to the variances.
+    """The parameters that maximise the expected log-likelihood.
 
-    A component without rows stays as it is.
+    Parameters
+    ----------
+    params : Params
+        The parameters that the statistics were taken at: means are about theirs, and a component without rows keeps its own.
+    stats : Stats
+        Sums over all rows.
+    shape : {"full", "tied", "diag", "spherical"}
+        Of the covariances.
+    reg : float
+        Added to the variances.
+
+    Returns
+    -------
+    Params
     """
     n = stats.n + gaussian.TINY
     xx = stats.xx - gaussian.mean_scatter(stats.n, stats.x, shape)
@@ -151,7 +164,21 @@ def fit_weights(log_joint: Array, weights: Array, max_iter: int = 1000, tol: flo
 
 
 def log_joint(params: Params, x: Array, shape: str) -> Array:
-    """log(weight times density) of the observed values under each component: x (..., n, d) to (..., n, k)."""
+    """Log of weight times density of the observed values under each component.
+
+    Parameters
+    ----------
+    params : Params
+        Weights, means and packed covariances.
+    x : array of shape (..., n, d)
+        Rows; NaN is a missing value.
+    shape : {"full", "tied", "diag", "spherical"}
+        Of the covariances.
+
+    Returns
+    -------
+    array of shape (..., n, k)
+    """
     xp, x = namespace(x), floating(x)
     rows, kernel = x.reshape(-1, x.shape[-1]), kernel_for(params, shape, x)
     out, holes = cast(zeros((len(rows), len(params.weights)), x), x), []

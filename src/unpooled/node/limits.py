@@ -32,7 +32,23 @@ AT_MOST = {
 def check(
     name: str, options: Mapping[str, Any], down: Tree, limits: Mapping[str, float], node: str, followed: bool = False
 ) -> None:
-    """Refuse a request that looks more closely than this node allows; `followed`: it is what an approved study asks next."""
+    """Refuse a request that looks more closely than this node allows.
+
+    Parameters
+    ----------
+    name : str
+        The question.
+    options : mapping
+        Its options, some of which are bounded.
+    down : Tree
+        What came down with it: the number of models in it is bounded.
+    limits : mapping of str to float
+        The [limits] of the policy.
+    node : str
+        The node's name, for the sentence.
+    followed : bool, default=False
+        Whether it is what an approved study asks next.
+    """
     for option, value in _numbers(options):
         low, high = limits.get(AT_LEAST.get(option, "")), limits.get(AT_MOST.get(option, ""))
         if (low is not None and value < low) or (high is not None and value > high):

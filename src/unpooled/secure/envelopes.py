@@ -53,13 +53,30 @@ def split_secrets(secrets: SumSecrets, root: bytes, t: int, threshold: int, poin
 
 
 def seal(channel: bytes, sender: str, receiver: str, t: int, mask_key: bytes, shares: bytes) -> bytes:
-    """The shares as 82 bytes that only the receiver can open; they also authenticate the sender's mask key."""
+    """The shares as 82 bytes that only the receiver can open.
+
+    Parameters
+    ----------
+    channel : bytes
+        The secret that sender and receiver share in this run.
+    sender, receiver : str
+        Names of the two nodes.
+    t : int
+        The number of the sum.
+    mask_key : bytes
+        The sender's public mask key of this sum, which the envelope authenticates.
+    shares : bytes
+        What is sealed.
+    """
     key = derive(channel, "envelope", sender, receiver, t)
     return AESGCM(key).encrypt(_NONCE, shares, canonical(sender, receiver, t, mask_key))
 
 
 def open_sealed(channel: bytes, sender: str, receiver: str, t: int, mask_key: bytes, sealed: bytes) -> bytes:
-    """The shares in an envelope; MaskingRefused if the sender did not seal it for this sum."""
+    """The shares in an envelope; MaskingRefused if the sender did not seal it for this sum.
+
+    Parameters are those of `seal`, with the envelope in place of the shares.
+    """
     key = derive(channel, "envelope", sender, receiver, t)
     try:
         return AESGCM(key).decrypt(_NONCE, sealed, canonical(sender, receiver, t, mask_key))

@@ -25,7 +25,26 @@ def unmask(
     masked: Mapping[str, Masked],
     shares: Mapping[str, Shares],
 ) -> np.ndarray:
-    """The total (3, m), as limbs, over the nodes that answered."""
+    """The total over the nodes that answered, without their masks.
+
+    Parameters
+    ----------
+    group : Group
+        The nodes of the run and their keys.
+    request, reveal : MaskRequest, RevealRequest
+        What the two exchanges asked for.
+    envelopes : mapping of str to Envelopes
+        What each node sent ahead.
+    masked : mapping of str to Masked
+        Masked answers by node.
+    shares : mapping of str to Shares
+        Shares of secrets that nodes revealed in the second exchange.
+
+    Returns
+    -------
+    array of shape (3, m)
+        The m numbers as limbs of 64 bits.
+    """
     size = masked[reveal.answered[0]].limbs.shape[1]
     total = ring.RingSum(size)
     by_owner = _by_owner(group, request, shares)

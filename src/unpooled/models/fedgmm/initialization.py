@@ -69,7 +69,28 @@ def embedded_counts(down: Mixtures, client: Client, *, shapes: list) -> tuple[st
 def gaussians(
     fed: Federation, space: EmbeddedFrame, sizes: list[int], shape: str, rng: Any, init_params: str
 ) -> list[Params]:
-    """A mixture of each size, from sums over cells or from one GATHER of local k-means centres."""
+    """A mixture of each size, from which the Gaussians start.
+
+    Parameters
+    ----------
+    fed : Federation
+        Whose rows the mixtures are of.
+    space : EmbeddedFrame
+        The space of the Gaussians: all columns, or principal axes.
+    sizes : list of int
+        Numbers of Gaussians.
+    shape : {"full", "tied", "diag", "spherical"}
+        Of the covariances.
+    rng : numpy.random.Generator
+        Draws of the server; clients draw nothing.
+    init_params : {"cells", "gather"}
+        From SUMs over small regions, or from one GATHER of local k-means centres.
+
+    Returns
+    -------
+    list of Params
+        One per size.
+    """
     if init_params == "cells":
 
         def totals(kernels: tuple[Params, ...], shapes: list[str], counts: bool) -> tuple[Any, ...]:

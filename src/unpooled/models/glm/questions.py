@@ -143,7 +143,23 @@ def start(point: Point, client: Client, *, family: str, link: str, offset: int, 
 def newton(
     point: Point, client: Client, *, family: str, link: str, offset: int, intercept: bool, learn_alpha: bool
 ) -> Curvature:
-    """Score and curvature of the log-likelihood at a point, and the deviance there."""
+    """Score and curvature of the log-likelihood at a point, and the deviance there.
+
+    Parameters
+    ----------
+    point : Point
+        Means that columns are centred by, coefficients, the mean target and the negative binomial's alpha.
+    client : Client
+        Whose rows are summed over.
+    family, link : str
+        Of the model.
+    offset : int
+        The column that is an offset, -1 for none.
+    intercept : bool
+        Whether the first coefficient is an intercept.
+    learn_alpha : bool
+        Whether score and curvature of log alpha come last.
+    """
     blocks = _blocks(point, client, offset, intercept)
     return _packed(_total([_curvature(point, block, family, link, learn_alpha) for block in blocks]))
 

@@ -127,7 +127,25 @@ def log_density(params: Params, x: np.ndarray, columns: Columns, shape: str) -> 
 def m_step(
     params: Params, stats: Stats, prior: Prior, columns: Columns, shape: str, reg: float, smoothing: float
 ) -> Params:
-    """The parameters that maximise the expected log-likelihood and the log prior; `reg` is added to variances."""
+    """The parameters that maximise the expected log-likelihood and the log prior.
+
+    Parameters
+    ----------
+    params : Params
+        The parameters that the statistics were taken at.
+    stats : Stats
+        Sums over all rows.
+    prior : Prior
+        Overall shares of levels and means of counts.
+    columns : Columns
+        Kinds of the columns and where they lie in the blocks.
+    shape : {"full", "tied", "diag", "spherical"}
+        Of the Gaussian block's covariances.
+    reg : float
+        Added to variances.
+    smoothing : float
+        Rows of the overall shares that are added to each component's levels.
+    """
     block = _gaussian_m_step(params.gaussian, stats.gaussian, shape, reg)
     probs = levels.m_step(stats.levels, prior.levels, columns, smoothing)
     mean, dispersion = counts.m_step(stats.seen, stats.counts, stats.gammas, prior.mean, smoothing)

@@ -22,6 +22,8 @@ WORK = 2e9  # multiplications for one factorisation of every component in every 
 
 @message("mixture_imputer.Candidate")
 class Candidate(NamedTuple):
+    """One mixture that is tried, with its priors."""
+
     params: Params
     prior: float  # rows of uncorrelated columns
     pooled: float  # rows with the covariance of all components together, for each component

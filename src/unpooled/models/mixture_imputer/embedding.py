@@ -20,10 +20,12 @@ class Embedding:
     """Which embedded columns stand for which column of the encoded table."""
 
     def __init__(self, kinds: list[str], levels: list[int]):
+        """Kinds and numbers of levels of the columns."""
         self.kinds, self.levels = list(kinds), [int(n) for n in levels]
 
     @classmethod
     def of(cls, option: dict[str, Any]) -> Embedding:
+        """The embedding that an option of a question describes."""
         return cls(option["kinds"], option["levels"])
 
     @property

@@ -54,5 +54,6 @@ def level_probabilities(law: Laws, j: int, embedding: Embedding, rows: np.ndarra
 
 
 def _ordered(law: Laws) -> Laws:
+    """The distributions in the order of rows, then of columns."""
     order = np.lexsort((law.columns, law.rows))
     return Laws(*(a[order] for a in law))

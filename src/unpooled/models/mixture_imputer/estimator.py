@@ -156,6 +156,7 @@ class MixtureImputer(Filling, Estimator):
         self.random_state = random_state
 
     def check(self, fed: Federation) -> None:
+        """Refuse parameters that do not exist or do not go together."""
         if isinstance(self.n_components, str) and self.n_components != "auto":
             raise BadParameter(f"n_components={self.n_components!r} is not known: use a number, several, or 'auto'")
         for k in [] if isinstance(self.n_components, str) else np.atleast_1d(self.n_components).tolist():
@@ -179,6 +180,7 @@ class MixtureImputer(Filling, Estimator):
         return rounds_private(self, fed, saved)
 
     def init(self, fed: Federation, rng: np.random.Generator) -> State:
+        """Moments of the columns, then the starts of all candidates on rows with hidden cells."""
         embedding = _embedding(fed)
         frame = _frame(fed, embedding)
         kinds = self._kinds(float(frame.rows), len(frame.mean))
@@ -206,6 +208,7 @@ class MixtureImputer(Filling, Estimator):
         )
 
     def _kinds(self, rows: float, e: int) -> list[trying.Kind]:
+        """Sizes and priors of the candidates."""
         if isinstance(self.n_components, str):
             return trying.automatic(rows, e, self.prior)
         return trying.asked_for(np.atleast_1d(self.n_components).tolist(), self.prior, e)
@@ -220,12 +223,14 @@ class MixtureImputer(Filling, Estimator):
             return {k: start.wide(frame, means, "full") for k, means in draws.items()}
 
         def totals(kernels: tuple[Params, ...], shapes: list[str], counts: bool) -> tuple[Any, ...]:
+            """Totals of regions, as counts of rows or as sums."""
             question = cell_counts if counts else cells
             return fed.sum(question.using(hide=self.hide, shapes=shapes, columns=embedding.option), kernels)
 
         return dict(zip(sizes, start.starts(totals, frame, sizes, 1, "full", rng)))
 
     def step(self, fed: Federation, state: State) -> tuple[State, Info]:
+        """One round of the current stage: fitting, regressing, judging or calibrating."""
         if state.stage == FITTING and (settled(state) or state.rounds >= self.choose_iter):
             state = state._replace(stage=REGRESSING, rounds=0)
         if state.stage == JUDGED:
@@ -287,9 +292,11 @@ class MixtureImputer(Filling, Estimator):
         return state._replace(stage=CHOSEN, central=central), {"candidates": len(state.candidates)}
 
     def done(self, state: State, history: list[Info]) -> bool:
+        """Whether the last stage is reached."""
         return state.stage == ENDED
 
     def finish(self, fed: Federation, state: State) -> None:
+        """Set the mixtures, their shares by column and the calibration of intervals."""
         best = state.candidates[0]
         self.weights_, self.means_ = best.params.weights, best.params.means
         self.covariances_ = gaussian.unpack_triangle(best.params.covs)
@@ -303,6 +310,7 @@ class MixtureImputer(Filling, Estimator):
             self.logistic_ = models(state, _coefs(state))
 
     def __sklearn_tags__(self):
+        """scikit-learn's tags: missing values are allowed."""
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
         return tags
@@ -324,6 +332,7 @@ def _ending(state: State) -> State:
 
 
 def _coefs(state: State) -> tuple[np.ndarray, ...]:
+    """The best coefficients of all regressions."""
     return tuple(now.best for now in state.regressions)
 
 

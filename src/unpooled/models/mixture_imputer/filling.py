@@ -156,6 +156,7 @@ class Filling(OneToOneFeatureMixin, TransformerMixin):
             spreads[mine.rows, j] = imputation.deviation(mine)
 
         def table(delta: float) -> Any:
+            """The filled table if missing values lie `delta` standard deviations away."""
             moved = np.array(filled)
             for j in wanted:
                 moved[:, j] = _shifted(filled[:, j], delta * spreads[:, j], layout.kinds[j])
@@ -229,6 +230,7 @@ class Filling(OneToOneFeatureMixin, TransformerMixin):
     # ---- columns ----
 
     def _layout(self) -> Embedding:
+        """How columns lie in the mixtures' embedding."""
         d = self.means_.shape[1]
         kinds = getattr(self, "kinds_", None) or ["real"] * d
         return Embedding(kinds, getattr(self, "n_levels_", None) or [0] * d)
@@ -240,6 +242,7 @@ class Filling(OneToOneFeatureMixin, TransformerMixin):
         return like_given(given, before, filled, schema, columns or getattr(self, "columns_", None))
 
     def _column(self, column: int | str) -> int:
+        """The place of a column given by name or by place."""
         names: Mapping[str, int] = {name: j for j, name in enumerate(getattr(self, "columns_", None) or [])}
         if isinstance(column, str) and column in names:
             return names[column]
@@ -248,10 +251,12 @@ class Filling(OneToOneFeatureMixin, TransformerMixin):
         return int(column)
 
     def _name(self, j: int) -> str:
+        """A column's name, its number where it has none."""
         names = getattr(self, "columns_", None)
         return names[j] if names else str(j)
 
     def _rows(self, X: Any) -> np.ndarray:
+        """X as an array with the columns of the fit; NaN is allowed."""
         check_is_fitted(self, "means_")
         return rows_of(self, X, ensure_all_finite="allow-nan", dtype=np.float64, copy=True)
 

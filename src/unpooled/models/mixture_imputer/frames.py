@@ -64,6 +64,7 @@ def _truth(values: np.ndarray, column: Any) -> np.ndarray:
 
 
 def _number(value: Any) -> Any:
+    """The value as a number where it is one."""
     try:
         return float(value)
     except (TypeError, ValueError):
@@ -71,6 +72,7 @@ def _number(value: Any) -> Any:
 
 
 def _polars_column(frame: Any, name: str, gaps: np.ndarray, values: np.ndarray) -> Any:
+    """A polars column with its gaps filled, in its own type."""
     polars: Any = import_module("polars")
     column = frame[name]
     cells = column.to_list()
@@ -81,6 +83,7 @@ def _polars_column(frame: Any, name: str, gaps: np.ndarray, values: np.ndarray) 
 
 
 def _arrow_column(table: Any, name: str, gaps: np.ndarray, values: np.ndarray) -> Any:
+    """An Arrow column with its gaps filled, in its own type."""
     arrow: Any = import_module("pyarrow")
     column = table.column(name)
     cells = column.to_pylist()

@@ -163,12 +163,14 @@ def moved(now: Regression, found: Sums) -> Regression:
 
 
 def _penalties(coef: np.ndarray, penalty: float) -> np.ndarray:
+    """The penalty of every coefficient; that of the intercept is small."""
     out = np.full(coef.shape, penalty)
     out[:, 0] = OF_INTERCEPT
     return out
 
 
 def _penalised(coef: np.ndarray, penalty: float) -> float:
+    """The penalty at these coefficients."""
     return 0.5 * float((_penalties(coef, penalty) * coef**2).sum())
 
 
@@ -214,4 +216,5 @@ def probabilities(models: Logistic, x: np.ndarray, j: int, embedding: Embedding)
 
 
 def _of_column(models: Logistic, i: int) -> tuple[Array, ...]:
+    """The coefficients of one column, of all variants."""
     return models.coefs[i * len(VARIANTS) : (i + 1) * len(VARIANTS)]

@@ -33,6 +33,8 @@ class Look(NamedTuple):
 
 @message("mixture_imputer.Spread")
 class Spread(NamedTuple):
+    """Sums of squares about the centre."""
+
     xx: Float[Array, "e", ">=0"]  # sum of squares about the centre
 
 
@@ -186,6 +188,7 @@ def calibrate(down: Ensemble, client: Client, *, hide: float, columns: dict) -> 
 
 
 def _table(client: Client) -> tuple[np.ndarray, np.ndarray]:
+    """The client's rows and weights as 64 bit floats."""
     return to_numpy(client.x).astype(np.float64), to_numpy(client.w).astype(np.float64)
 
 

@@ -17,6 +17,8 @@ FITTING, REGRESSING, JUDGED, CHOSEN, ENDING, ENDED = range(6)
 
 @message("mixture_imputer.State")
 class State(NamedTuple):
+    """The whole fit between two rounds."""
+
     candidates: tuple[Candidate, ...]
     regressions: tuple[Regression, ...]  # of columns of levels, by column and then by variant
     margins: tuple[np.ndarray, ...]  # overall shares of the levels, for each column that has regressions
