@@ -1,1 +1,10 @@
-"""Federation in, federation out: what happens to a message on its way."""
+"""Federation in, federation out: what happens to a message on its way.
+
+- `compression`: answers as fewer bytes, the change since the last one quantised and coded.
+- `secure`: masked sums, of which the server sees the total alone.
+- `private`: noise and an account of epsilon, in process and at nodes.
+- `followed`: totals told to nodes, which follow a study along.
+- `plausible`: answers that no rows can have are refused.
+- `meter`, `faults`: bytes counted and bounded, faults rehearsed.
+- `folds`, `together`: rows left out for cross-validation, several fits in the same rounds.
+"""
