@@ -179,7 +179,7 @@ def _warnings(study: Study, name: str, questions: Sequence[Question], rows: int,
 
 def few_rows(n: float) -> str:
     """A count of rows in words; rows count in part where a model shares them out among components."""
-    return "less than one row" if n < 1 else f"{n:.3g} rows"
+    return "less than one row" if n < 1 else f"{n:,.0f} rows"
 
 
 def _beside(study: Study, others: Iterable[Study]) -> list[str]:

@@ -143,11 +143,7 @@ def _finite(value: Any) -> bool:
 
 
 def phases(rows: list[dict]) -> dict[str, list[dict]]:
-    """The rounds by phase: as the rounds name it, or before and after cells that were hidden are given back."""
-    chosen = next((i for i, row in enumerate(rows) if "hidden_rmse" in row), None)
-    if chosen is not None:
-        split = {"choosing, some cells hidden": rows[:chosen], "final fit, all cells": rows[chosen + 1 :]}
-        return {name: some for name, some in split.items() if len(some) > 1}
+    """The rounds by the phase that they name."""
     found: dict[str, list[dict]] = {}
     for row in rows:
         found.setdefault(str(row.get("phase", "")), []).append(row)

@@ -25,11 +25,13 @@ from unpooled.models.initialization.gathered import (
     wide,
 )
 from unpooled.models.initialization.kmeans import centre_starts, k_means
+from unpooled.models.initialization.short_runs import ROUNDS
 from unpooled.models.initialization.together import Counts, count_rows
 
 __all__ = [
     "CELL_SUMS",
     "MAX_CLIENTS",
+    "ROUNDS",
     "Centre",
     "Centres",
     "Counts",

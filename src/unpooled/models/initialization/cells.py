@@ -25,6 +25,7 @@ Biernacki, Celeux, Govaert (2003), Choosing starting values for the EM algorithm
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import deepcopy
 from typing import NamedTuple
 
 import numpy as np
@@ -38,7 +39,7 @@ from unpooled.models.initialization.cell_sums import asked, steady, totals_of
 from unpooled.models.initialization.clusters import LLOYD, clusters
 from unpooled.models.initialization.gathered import Frame, wide
 from unpooled.models.initialization.recombination import params_of
-from unpooled.models.initialization.short_runs import STAGES, Pool, short_runs
+from unpooled.models.initialization.short_runs import QUICK, STAGES, Pool, short_runs
 from unpooled.models.initialization.together import Answers, Search, together
 
 AROUND = 16  # cells around points, for each component
@@ -61,7 +62,13 @@ class Found(NamedTuple):
 
 
 def cells_start(
-    fed: Federation, frame: Frame, sizes: Sequence[int], n_init: int, shape: str, rng: np.random.Generator
+    fed: Federation,
+    frame: Frame,
+    sizes: Sequence[int],
+    n_init: int,
+    shape: str,
+    rng: np.random.Generator,
+    quick: bool = False,
 ) -> list[Params]:
     """Starts of mixtures, from 28 SUMs, of which eight are counts and sixteen rounds of EM; one component alone needs none.
 
@@ -78,17 +85,25 @@ def cells_start(
         Of the covariances.
     rng : numpy.random.Generator
         Nothing but it and the totals decides.
+    quick : bool, default=False
+        With one round of EM instead of sixteen, for fits that are to have few rounds themselves.
 
     Returns
     -------
     list of Params
         `n_init` for the first size, best first, then for the next.
     """
-    return starts(totals_of(fed), frame, sizes, n_init, shape, rng)
+    return starts(totals_of(fed), frame, sizes, n_init, shape, rng, quick)
 
 
 def starts(
-    answers: Answers, frame: Frame, sizes: Sequence[int], n_init: int, shape: str, rng: np.random.Generator
+    answers: Answers,
+    frame: Frame,
+    sizes: Sequence[int],
+    n_init: int,
+    shape: str,
+    rng: np.random.Generator,
+    quick: bool = False,
 ) -> list[Params]:
     """As `cells_start`, from any way of asking for totals."""
     settled = steady(frame)
@@ -98,16 +113,29 @@ def starts(
     most = how_many(CLUSTERS * max(sizes), max(sizes), float(settled.rows) / 2, len(settled.mean), shape)
     searches = [collect(first, settled, max(sizes), shape, rng), clusters(first, settled, most, shape, rng)]
     kinds, clustered = together(answers, searches)
-    pools = []
-    for k, own in zip(sizes, rng.spawn(len(sizes))):
-        drawn = _candidates([some for some in kinds if some is not None], k, n_init + MORE, shape, own)
-        dense = _candidates([clustered], k, n_init + MORE_CENTRED, shape, own)
-        plain = [_filled(cell_search.k_means_fit(clustered, k, shape, own), k, own) for _ in range(n_init)]
-        pools.append(Pool(*([params_of(f, settled, shape) for f in fits] for fits in (drawn, dense, plain))))
-    runs = together(
-        answers, [short_runs(pool, n_init, settled, shape, own) for pool, own in zip(pools, rng.spawn(len(pools)))]
-    )
-    return [some[i % len(some)] for some in runs for i in range(n_init)]
+    drawing, choosing = rng.spawn(len(sizes)), rng.spawn(len(sizes))
+    stages = QUICK if quick else STAGES
+    searches = [
+        short_runs(
+            _pool(kinds, clustered, k, n, settled, shape, deepcopy(own)), n, settled, shape, deepcopy(other), stages
+        )
+        for n in sorted({1, n_init})
+        for k, own, other in zip(sizes, drawing, choosing)
+    ]
+    runs = together(answers, searches)
+    alone, more = runs[: len(sizes)], runs[len(sizes) :]
+    found = [[one[0], *others] for one, others in zip(alone, more)] if more else alone
+    return [some[i % len(some)] for some in found for i in range(n_init)]
+
+
+def _pool(
+    kinds: Found, clustered: Cells, k: int, n_init: int, frame: Frame, shape: str, rng: np.random.Generator
+) -> Pool:
+    """Mixtures of k components to choose `n_init` from; the search for one is always among those for several."""
+    drawn = _candidates([some for some in kinds if some is not None], k, n_init + MORE, shape, rng)
+    dense = _candidates([clustered], k, n_init + MORE_CENTRED, shape, rng)
+    plain = [_filled(cell_search.k_means_fit(clustered, k, shape, rng), k, rng) for _ in range(n_init)]
+    return Pool(*([params_of(fit, frame, shape) for fit in fits] for fits in (drawn, dense, plain)))
 
 
 # ---- three SUMs over cells ----

@@ -14,18 +14,34 @@ from unpooled.models.initialization.cell_sums import cell_covs, rounded
 from unpooled.models.initialization.gathered import Frame
 
 NEW = 2  # mixtures
+EQUAL = 1e-6  # of the range of each number over components: those that are nearer are one
 
 
 def union(mixtures: Sequence[Params], shape: str) -> Params:
-    """One mixture of all components of several."""
+    """One mixture of all components of several.
+
+    A component that several mixtures have is taken once: which of two equal ones a row is nearer to would be decided by rounding, and
+    so by the split into clients.
+    """
     weights = np.concatenate([p.weights for p in mixtures])
     means = np.concatenate([p.means for p in mixtures])
     covs = (
         np.stack([p.covs for p in mixtures]).mean(0) if shape == "tied" else np.concatenate([p.covs for p in mixtures])
     )
+    first = _first_of_equals(means if shape == "tied" else np.column_stack([means, covs]))
+    kept = np.unique(first)
+    weights = np.bincount(first, weights)[kept]
+    covs = covs if shape == "tied" else covs[kept]
     if shape == "spherical":
-        covs = np.broadcast_to(covs[:, None], means.shape)
-    return Params(weights / weights.sum(), means, covs)
+        covs = np.broadcast_to(covs[:, None], means[kept].shape)
+    return Params(weights / weights.sum(), means[kept], covs)
+
+
+def _first_of_equals(rows: np.ndarray) -> np.ndarray:  # (m, p) -> (m,)
+    """For each row the place of the first row that is equal to it up to rounding."""
+    sizes = np.ptp(rows, axis=0) + 1e-300
+    apart = (np.abs(rows[:, None] - rows) / sizes).max(-1)  # (m, m)
+    return (apart < EQUAL).argmax(1)
 
 
 def recombined(asked: Params, up: Stats, k: int, frame: Frame, shape: str, rng: np.random.Generator) -> list[Params]:

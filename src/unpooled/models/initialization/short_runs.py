@@ -6,6 +6,7 @@ covariances of components with few rows are drawn towards the mean covariance: m
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -56,10 +57,14 @@ class Stage(NamedTuple):
 
 DRAWN, DENSE, PLAIN = range(3)
 STAGES = Stage(4, 5.0, 3), Stage(4, 2.0, 3), Stage(4, 0.0, 2), Stage(4, 0.0, 0)
+QUICK = (Stage(1, 0.0, 0),)  # for fits of fewer rounds than STAGES have
+ROUNDS = sum(stage.rounds for stage in STAGES)
 
 
-def short_runs(pool: Pool, n_init: int, frame: Frame, shape: str, rng: np.random.Generator) -> Search:
-    """Rounds of EM from each mixture; after each of STAGES only the likeliest go on. Returns the best `n_init`.
+def short_runs(
+    pool: Pool, n_init: int, frame: Frame, shape: str, rng: np.random.Generator, stages: Sequence[Stage] = STAGES
+) -> Search:
+    """Rounds of EM from each mixture; after each of the stages only the likeliest go on. Returns the best `n_init`.
 
     Mixtures from clusters (`dense`) begin with shrunk covariances: see `_m_step`. When a stage is over, the components of those that
     go on are recombined: the union of all is asked about once, and reduced to as many components as are wanted. A stage begins with a
@@ -67,7 +72,7 @@ def short_runs(pool: Pool, n_init: int, frame: Frame, shape: str, rng: np.random
     """
     runs = [Run(params, kind) for kind, some in enumerate(pool) for params in some]
     k = len(runs[0].params.weights)
-    for number, stage in enumerate(STAGES):
+    for number, stage in enumerate(stages):
         for turn in range(stage.rounds):
             mixed: list[Params] = []
             if not turn:

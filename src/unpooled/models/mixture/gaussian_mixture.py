@@ -292,7 +292,8 @@ class GaussianMixture(PersonalWeights, MixtureFace, DensityMixin, Estimator):
     def _wanted(self) -> Wanted:
         """What the start has to know of the parameters."""
         given = self.weights_init, self.means_init, self.precisions_init
-        return Wanted(self.init_params, self._sizes(), self.n_init, self.covariance_type, self.min_count, *given)
+        settings = self.init_params, self._sizes(), self.n_init, self.covariance_type, self.min_count
+        return Wanted(*settings, *given, max_iter=self.max_iter)
 
     # ---- the result ----
 

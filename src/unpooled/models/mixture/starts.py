@@ -30,6 +30,7 @@ class Wanted(NamedTuple):
     weights: Any  # as the user gave them, or None
     means: Any
     precisions: Any
+    max_iter: int = initialization.ROUNDS
 
 
 def starts(fed: Federation, frame: Frame, wanted: Wanted, rng: np.random.Generator) -> list[Params]:
@@ -60,7 +61,8 @@ def _found(fed: Federation, frame: Frame, wanted: Wanted, rng: np.random.Generat
     """One start per size and repetition, in the way that `init_params` names."""
     shape, sizes = wanted.shape, [k for k in wanted.sizes for _ in range(wanted.n_init)]
     if wanted.how == "cells":
-        return initialization.cells_start(fed, frame, wanted.sizes, wanted.n_init, shape, rng)
+        quick = wanted.max_iter < initialization.ROUNDS
+        return initialization.cells_start(fed, frame, wanted.sizes, wanted.n_init, shape, rng, quick)
     if wanted.how in CENTRES:
         return initialization.centre_starts(fed, frame, sizes, shape, wanted.how, rng)
     if wanted.how == "random":

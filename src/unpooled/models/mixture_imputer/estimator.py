@@ -255,7 +255,8 @@ class MixtureImputer(Filling, Estimator):
         late = isinstance(self.n_components, str) and state.rounds >= AFTER
         if state.stage == CHOSEN and (settled(state) or (self.hide > 0 and late)):
             state = _ending(state)
-        return state, {"loglik": leading.loglik, "candidates": len(active)}
+        phase = "choosing, some cells hidden" if hide else "final fit, all cells"
+        return state, {"loglik": leading.loglik, "candidates": len(active), "phase": phase}
 
     def _regress(self, fed: Federation, state: State) -> tuple[State, Info]:
         """One round of Newton's method of all regressions that still move."""

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from sklearn.utils.validation import check_is_fitted
 
 from unpooled.arrays import Array, to_numpy
 from unpooled.errors import BadParameter, suggest
@@ -73,6 +74,7 @@ class OpenFace(MixtureFace):
         -------
         probabilities : array of shape (n, n_components_)
         """
+        check_is_fitted(self, "cluster_weights_")
         shares = self.cluster_weights_ if client is None else self._shares_of(client)
         if self._is_mixed:
             return self.as_mixed(shares + 1e-12).predict_proba(X)
