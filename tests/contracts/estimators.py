@@ -121,7 +121,7 @@ ESTIMATORS = {
     "GaussianMixture cohort": Case(gm(fraction=0.5), mixture_data),
     "MixedMixture": Case(mixed(), table, exact=True, monotone=True),
     "MixedMixture accelerated": Case(mixed(accelerate=True), table, exact=True, monotone=True),
-    "MixedMixture candidates": Case(mixed(n_components=[1, 2, 4], n_init=2), table, exact=True),
+    "MixedMixture candidates": Case(mixed(n_components=[1, 2], n_init=2), table, exact=True),
     "MixedMixture personal": Case(mixed(personal_weights=True), table, monotone=True),
     "OpenMixture": Case(clustering("OpenMixture", structure="gaussians", max_local=4), mixture_data),
     "FedGEM": Case(clustering("FedGEM", n_components=3, tol=0.0, max_iter=9), mixture_data),
