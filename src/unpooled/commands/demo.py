@@ -101,7 +101,7 @@ def summary(model: Any, difference: float, report: Path) -> str:
         [
             f"{len(rows)} hospitals that cannot pool their rows:",
             *lines,
-            f"one mixture of {model.n_components_} Gaussians over all of them, from a start by sums, then {model.n_iter_} rounds of one SUM each;",
+            f"one mixture of {model.n_components_} Gaussians over all of them, from a start by sums and {model.n_iter_} rounds;",
             f"largest relative difference from the fit on pooled rows: {difference:.1e}",
             f"open {report}",
         ]
