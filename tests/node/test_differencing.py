@@ -25,7 +25,7 @@ from unpooled.node.site import Site
 from unpooled.remote import Remote
 from unpooled.secure import fingerprint, identity_bytes
 
-NAMES = ["basel", "bern", "geneva", "lugano", "zurich"]
+NAMES = ["basel", "bern", "chur", "davos", "geneva", "lugano", "zurich"]
 KEYS = {name: ec.derive_private_key(50 + i, ec.SECP384R1()) for i, name in enumerate(NAMES)}
 ROWS = {name: np.random.default_rng(i).normal(size=(40 + i, 3)) for i, name in enumerate(NAMES)}
 MIXTURE = 'name = "GaussianMixture"\nn_components = 2\nrandom_state = 0'
@@ -57,8 +57,18 @@ def test_a_second_run_without_a_site_does_not_show_what_that_site_sent(tmp_path)
     assert first_total(sites, approved).rows == sum(len(rows) for rows in ROWS.values()), (
         "the same sites may run it again"
     )
-    with pytest.raises(TooFewClients, match="differs by geneva"):
+    with pytest.raises(TooFewClients, match="other nodes: it differs by geneva"):
         first_total(sites, approved, without=["geneva"])
+
+
+def test_runs_over_parts_of_the_sites_do_not_add_up_to_all_but_one(tmp_path):
+    """The total of seven sites less those of three and of three others is what the seventh sent."""
+    approved = study_of(NAMES)
+    sites = [make_site(name, [approved], {}) for name in NAMES]
+    first_total(sites, approved)
+    for part in (NAMES[:3], NAMES[3:6]):
+        with pytest.raises(TooFewClients, match="other nodes"):
+            first_total(sites, approved, without=[name for name in NAMES if name not in part])
 
 
 def test_a_row_that_was_added_between_two_runs_is_not_shown(tmp_path):
@@ -78,6 +88,9 @@ def test_a_row_that_was_added_between_two_runs_is_not_shown(tmp_path):
     first = rng.normal(size=(40, 3))
     more = np.concatenate([first, rng.normal(size=(1, 3))])
     many = np.concatenate([first, rng.normal(size=(6, 3))])
+    first[:, 2] = first[:, 2] > 0  # a column of few values
+    many[:40, 2] = first[:, 2]
+    more[:40, 2] = first[:, 2]
     one_value = first.copy()
     one_value[7, 1] += 1.0
     assert float(run(first, "r1").value().rows) == 40

@@ -2,7 +2,8 @@
 
 A study that is run twice gives two sets of totals. If one row was added in between, their difference is that row, whatever masks were
 used and whoever asked. So a node that answers approved studies answers again once its table is unchanged, or has changed by at least
-as many rows as a count may tell of. It keeps a hash of every value, made with a secret of its own; hashes do not leave.
+as many rows as a count may tell of. It keeps a sketch of every column, which has a fixed size and is made with a secret of its own;
+sketches do not leave.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from unpooled.node.questions import Refused
 from unpooled.node.vault import Vault
 
 LABELS, WEIGHTS = "\0labels", "\0weights"  # what labels and weights are kept as, beside the columns
+BUCKETS = 2**16  # of the sketch of a column, into which its values are hashed
 
 
 def admit_table(vault: Vault, parts: Iterable[Client], columns: Sequence[str], least: float, secret: bytes) -> None:
@@ -36,37 +38,43 @@ def admit_table(vault: Vault, parts: Iterable[Client], columns: Sequence[str], l
     secret : bytes
         Of the node, 32 of them.
     """
-    hashed = _by_column(parts, columns, secret)
-    changed = {key: values_apart(_kept(vault, key), values) for key, values in hashed.items() if key in vault}
+    sketches = _by_column(parts, columns, secret)
+    changed = {key: values_apart(_kept(vault, key), now) for key, now in sketches.items() if key in vault}
     if any(0 < count < least for count in changed.values()):
         raise Refused(
             f"fewer than {least:g} values have changed in a column since a study last used it: two runs would show them; "
             "run the study again once more rows have changed"
         )
-    for key, values in hashed.items():
+    for key, now in sketches.items():
         if changed.get(key, 1):
-            vault[key] = values.tobytes()
+            vault[key] = now.tobytes()
 
 
 def values_apart(before: np.ndarray, after: np.ndarray) -> int:
-    """How many values are in one of two columns and not in the other, repeated ones counted; a value that changed counts twice."""
-    names, place = np.unique(np.concatenate([before, after]), return_inverse=True)
-    old = np.bincount(place[: len(before)], minlength=len(names))
-    new = np.bincount(place[len(before) :], minlength=len(names))
-    return int(np.abs(old - new).sum())
+    """How many values two columns differ by, at least, repeated ones counted; one that changed counts twice.
+
+    Values that come and go in one bucket may cancel in its count; the sum of their hashes shows that the bucket changed.
+    """
+    counts = np.abs(after[0].astype(np.int64) - before[0].astype(np.int64)).sum()
+    return int(max(counts, (before[1] != after[1]).sum()))
 
 
 def _kept(vault: Vault, key: str) -> np.ndarray:
-    return np.frombuffer(vault[key], np.uint64)
+    return np.frombuffer(vault[key], np.uint64).reshape(2, BUCKETS)
 
 
 def _by_column(parts: Iterable[Client], columns: Sequence[str], secret: bytes) -> dict[str, np.ndarray]:
-    """Key in the vault -> sorted hashes of a column's values."""
-    found: dict[str, list[np.ndarray]] = {}
+    """Key in the vault -> the sketch (2, BUCKETS) of a column: values and sums of their hashes by bucket, in any order of rows."""
+    found: dict[str, np.ndarray] = {}
     for part in parts:
         for name, values in _columns_of(part, columns):
-            found.setdefault(name, []).append(_hashes(values, _digest(secret, name)))
-    return {f"values-{_digest(secret, name).hex()[:32]}": np.sort(np.concatenate(some)) for name, some in found.items()}
+            mark = _digest(secret, name)
+            sketch = found.setdefault(f"values-{mark.hex()[:32]}", np.zeros((2, BUCKETS), np.uint64))
+            hashes = _hashes(values, mark)
+            bucket = (hashes >> np.uint64(48)).astype(np.int64)
+            np.add.at(sketch[0], bucket, np.uint64(1))
+            np.add.at(sketch[1], bucket, hashes)
+    return found
 
 
 def _columns_of(part: Client, columns: Sequence[str]) -> Iterator[tuple[str, np.ndarray]]:
@@ -76,7 +84,8 @@ def _columns_of(part: Client, columns: Sequence[str]) -> Iterator[tuple[str, np.
     yield from zip(names, flat.T)
     yield WEIGHTS, to_numpy(part.w)
     if part.y is not None:
-        yield LABELS, to_numpy(part.y).reshape(len(x), -1)[:, 0]
+        targets = to_numpy(part.y).reshape(len(x), -1)
+        yield from ((f"{LABELS}{i}", column) for i, column in enumerate(targets.T))
 
 
 def _hashes(values: np.ndarray, key: bytes) -> np.ndarray:

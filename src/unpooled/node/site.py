@@ -271,8 +271,7 @@ class Site:
             if not session.study.secure:
                 raise Refused("the study does not mask its sums: no keys are needed for it")
             if isinstance(down, RevealRequest):
-                least = private["secrets"].settings()["min_cohort"]
-                admit_total(self.vault, session.study, to_count(down.t), to_names(down.answered, "the names"), least)
+                admit_total(self.vault, session.study, to_count(down.t), to_names(down.answered, "the names"))
             return down
         session.learn(read_totals(private["letters"].get("study", b""), self.policy().max_bytes))
         return session.admit(request["round"], ask, down, (request["seed"], request["base"]))
