@@ -81,12 +81,6 @@ def test_every_column_and_every_square_is_a_group():
     np.testing.assert_array_equal(logistic.groups_of(embedding, 2, logistic.Variant(False, False)), [0, 1, 1, 1, 1, 1])
 
 
-def test_overall_shares_come_with_the_first_sums():
-    z, level = rows()
-    share = logistic.margin(begun(5), logistic.sums(np.zeros((2, 5)), z, level, np.ones(300)))
-    np.testing.assert_allclose(share, (np.bincount(level) + 0.5) / 301.5, rtol=1e-12)
-
-
 def test_a_column_of_very_many_levels_has_no_regression():
     few, many = Embedding(["real", "category"], [0, 5]), Embedding(["real", "category"], [0, 400])
     assert logistic.columns_of(few) == [1]

@@ -1,11 +1,11 @@
 """Logistic regressions of columns of levels on all other columns, gaps filled in by one Gaussian. Nothing is sent.
 
 A mixture of Gaussians says little of levels that hang together in a linear way; a regression of each such column on the others says more.
-Its predictors are the embedded columns, standardised, and in some variants the squares of numbers. A gap among them is filled by its
+Its predictors are the embedded columns, standardised, and in a second variant the squares of numbers. A gap among them is filled by its
 mean under a single Gaussian that does not look at the column itself. Coefficients are those of orthonormal contrasts between levels, so
-that no level is special to the penalty. Penalties are those of largest evidence: one for all predictors, or one for each column, so that
-columns without a signal do not blur the others. Newton's method needs sums over rows alone: `sums` is what a client adds up, `moved` the
-next step at the server.
+that no level is special to the penalty. Penalties are those of largest evidence: one for all predictors, and in the second variant one for
+each column and each square, so that those without a signal do not blur the others. Newton's method needs sums over rows alone: `sums` is
+what a client adds up, `moved` the next step at the server.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Variant(NamedTuple):
     by_column: bool  # whether each column has a penalty of its own
 
 
-VARIANTS = (Variant(False, False), Variant(True, False), Variant(False, True), Variant(True, True))
+VARIANTS = (Variant(False, False), Variant(True, True))
 FIRST = 3.0  # the penalty to begin with
 PENALTIES = (0.1, 1e6)  # the least and the largest
 FASTER = 10.0  # a penalty grows or shrinks by at most this factor in a round
@@ -49,7 +49,6 @@ class Logistic(NamedTuple):
     mean: Float[Array, "e"]
     scale: Float[Array, "e"]
     coefs: tuple[Float[Array, "m p"], ...]  # by column, then by variant
-    margins: tuple[Float[Array, "l", ">=0"], ...]  # overall shares of the levels, by column
 
 
 @message("mixture_imputer.LogisticSums")
@@ -213,27 +212,18 @@ def _evident(coef: np.ndarray, curvature: np.ndarray, penalty: np.ndarray, group
     return np.append(OF_INTERCEPT, np.clip(slowly, *PENALTIES)[1:])
 
 
-def margin(now: Regression, found: Sums) -> np.ndarray:
-    """Overall shares of the levels, from the sums at coefficients 0; half a row is added to each level."""
-    n_levels = len(now.coef) + 1
-    counts = float(found.n) / n_levels + contrasts(n_levels) @ np.asarray(found.score)[:, 0]
-    counts = np.maximum(counts, 0.0) + 0.5
-    return counts / counts.sum()
-
-
 # ---- what they say ----
 
 
 def probabilities(models: Logistic, x: np.ndarray, j: int, embedding: Embedding) -> np.ndarray:
-    """Probabilities (n, variants + 1, levels) of column j: each regression's, and the overall shares; (n, 0, levels) without any."""
+    """Probabilities (n, variants, levels) of column j by each regression; (n, 0, levels) without any."""
     having = columns_of(embedding)
     if not models.coefs or j not in having:
         return np.zeros((len(x), 0, embedding.levels[j]))
     i = having.index(j)
     z = predictors(models.filler, x, j, embedding, models.mean, models.scale)
     each = [np.exp(log_probabilities(np.asarray(coef), z[:, : coef.shape[1]])) for coef in _of_column(models, i)]
-    overall = np.broadcast_to(models.margins[i], each[0].shape)
-    return np.maximum(np.stack([*each, overall], axis=1), LEAST)
+    return np.maximum(np.stack(each, axis=1), LEAST)
 
 
 def _of_column(models: Logistic, i: int) -> tuple[Array, ...]:
