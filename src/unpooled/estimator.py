@@ -20,13 +20,10 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
-from unpooled import parameters, store
-from unpooled.data.designed import prepare
-from unpooled.data.federate import as_federation
-from unpooled.data.frames import columns_of, fitted_with, is_frame, matrix
-from unpooled.data.tabled import NUMBERS_ONLY, describe_table, encoded_rows, tabled
+from unpooled import parameters
+from unpooled.arrays import is_frame
 from unpooled.errors import BadData, BadParameter, DataNotFound
-from unpooled.federation import Federation
+from unpooled.federation import Federation, find_layer
 from unpooled.tree import Tree, message
 
 Info = dict[str, Any]
@@ -56,7 +53,7 @@ class Estimator(BaseEstimator):
 
     max_iter: int
     random_state: Any
-    encoding = NUMBERS_ONLY  # what rows of mixed columns look like to the model, see `data.tabled`
+    encoding = "numbers"  # what rows of mixed columns look like to the model, see `data.tabled`
     scales_columns = False  # whether mixed columns are scaled by means and deviations over all clients
 
     def init(self, fed: Federation, rng: np.random.Generator) -> Tree:
@@ -98,6 +95,8 @@ class Estimator(BaseEstimator):
         -------
         self
         """
+        from unpooled.data.federate import as_federation
+
         fed = as_federation(X, y, by=by, sample_weight=sample_weight)
         for _ in self.rounds(fed):
             pass
@@ -107,11 +106,20 @@ class Estimator(BaseEstimator):
     def rounds(self, fed: Federation, saved: Moment | None = None) -> Iterator[Moment]:
         """Fit, yielding a checkpoint after the start and after every round."""
         schema = getattr(fed, "schema", None)
+        if schema is None or schema.plain:
+            yield from self._rounds(fed, saved)
+        else:
+            yield from self._encoded_rounds(fed, schema, saved)
+        if self.columns_ is not None and not hasattr(self, "schema_"):
+            self.feature_names_in_ = np.asarray(self.columns_, dtype=object)
+
+    def _encoded_rounds(self, fed: Federation, schema: Any, saved: Moment | None) -> Iterator[Moment]:
+        """The rounds over mixed columns, encoded as the model takes them."""
+        from unpooled.data.tabled import describe_table, tabled
+
         with tabled(self, fed) as seen:
             yield from self._rounds(seen, saved)
             describe_table(self, schema, seen)
-        if self.columns_ is not None and not hasattr(self, "schema_"):
-            self.feature_names_in_ = np.asarray(self.columns_, dtype=object)
 
     def _rounds(self, fed: Federation, saved: Moment | None) -> Iterator[Moment]:
         """Yield the moment after the start and after every round, then set the fitted attributes."""
@@ -148,7 +156,9 @@ class Estimator(BaseEstimator):
         seed = _seed(self.random_state)
         fed.journal.begin(seed)
         fed.restore({})
-        prepare(fed)
+        design = find_layer(fed, "find_moments")
+        if design is not None:
+            design.find_moments(fed)
         state = self.init(fed, np.random.default_rng(seed))
         return Moment(state, [], seed, fed.journal.round, fed.snapshot(), self.max_iter <= 0)
 
@@ -179,6 +189,8 @@ class Estimator(BaseEstimator):
 
     def save(self, folder: str | Path) -> Path:
         """Write the fitted model into a folder as JSON and arrays, without pickle; `unpooled.load` reads it."""
+        from unpooled import store
+
         check_is_fitted(self)
         folder = Path(folder)
         fitted = {k: v for k, v in vars(self).items() if k.endswith("_") and not k.startswith("_") and k != "history_"}
@@ -206,11 +218,15 @@ def rows_of(model: Any, X: Any, **options: Any) -> np.ndarray:
     order, and encoded as those of the fit were.
     """
     if hasattr(model, "schema_"):
+        from unpooled.data.tabled import encoded_rows
+
         return validate_data(model, encoded_rows(model, X), reset=False, **options)
     names, by_frame = getattr(model, "columns_", None), getattr(model, "_by_frame", False)
     if names is None or by_frame:  # scikit-learn's own rules
         return validate_data(model, X, reset=False, **options)
     if is_frame(X):
+        from unpooled.data.frames import columns_of, fitted_with, matrix
+
         columns, named = columns_of(X, "the data")
         X = matrix(fitted_with(names, columns, "the data"), "the data") if named else X
     X = check_array(X, input_name="X", estimator=model, **options)
@@ -243,6 +259,8 @@ def load(folder: str | Path) -> Any:
     >>> bool((again.components_ == model.components_).all())
     True
     """
+    from unpooled import store
+
     given = Path(folder)
     folder = given / "model" if (given / "model").is_dir() else given
     if not (folder / "model.zip").exists():

@@ -29,10 +29,9 @@ from unpooled.arrays import to_numpy
 from unpooled.client import Client
 from unpooled.errors import RunError, UnpooledError
 from unpooled.estimator import Moment
-from unpooled.federation import Exchange, Tally
+from unpooled.federation import Exchange, Tally, find_private
 from unpooled.layers.folds import Folded
 from unpooled.layers.followed import Followed
-from unpooled.layers.private import find_private
 from unpooled.maths.folds import fold_of
 from unpooled.report.measured import measure
 from unpooled.study import Study

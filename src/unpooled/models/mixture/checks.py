@@ -11,10 +11,11 @@ import numpy as np
 
 from unpooled.errors import BadParameter
 from unpooled.maths import gaussian
-from unpooled.models.mixture.starts import HOWS
 
+CENTRES = ("kmeans", "k-means++", "random_from_data")
+STARTS = ("cells", *CENTRES, "random", "gather")
 SOLVERS = ("em", "fedem", "vr-fedem")
-KNOWN = {"covariance_type": gaussian.SHAPES, "init_params": HOWS, "solver": SOLVERS}
+KNOWN = {"covariance_type": gaussian.SHAPES, "init_params": STARTS, "solver": SOLVERS}
 LEAST = {"max_iter": 0, "n_init": 1, "tol": 0, "reg_covar": 0, "min_count": 0, "verbose": 0, "verbose_interval": 1}
 
 

@@ -13,8 +13,7 @@ import numpy as np
 
 from unpooled.errors import BadParameter
 from unpooled.estimator import Estimator, Moment
-from unpooled.federation import Federation
-from unpooled.layers.private import find_private
+from unpooled.federation import Federation, find_private
 from unpooled.models.private.mixture import LOOKS, PrivateGaussianMixture
 from unpooled.models.private.regression import PrivateRegression
 
