@@ -32,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
     from unpooled import config, runs
     from unpooled import study as studies
     from unpooled.commands import run as running
-    from unpooled.estimator import load
+    from unpooled.saving import load
 
     wanted = config.read(args.file)
     study = studies.read(args.file) if studies.is_study(wanted) else None

@@ -18,6 +18,14 @@ class Refused(UnpooledError):
     """What a node will not do; the sentence goes to the coordinator."""
 
 
+class OverCharged(Refused):
+    """The day's answers are spent: nothing more is written either."""
+
+
+class Unbegun(Refused):
+    """The node does not know the run: the coordinator sends its beginning again."""
+
+
 def find(name: str, also: Sequence[str] = ()) -> Ask:
     """The registered question of that name; its home is imported if it is ours, as are the modules in `also`, and no other."""
     try:

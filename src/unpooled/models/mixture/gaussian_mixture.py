@@ -6,13 +6,11 @@ Several numbers of components, and several starts, ride in the same rounds.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from sklearn.base import DensityMixin
-from sklearn.exceptions import ConvergenceWarning
 
 from unpooled.arrays import Array
 from unpooled.errors import BadParameter
@@ -251,7 +249,7 @@ class GaussianMixture(PersonalWeights, MixtureFace, DensityMixin, Estimator):
         if self.personal_weights:
             key = f"weights-{chosen}"
             self.client_weights_ = {c.name: c.state[key] for c in fed.here() if key in c.state}
-        self._warn(best)
+        checks.warn_of(self, best, self._exact)
 
     @property
     def _exact(self) -> bool:
@@ -313,25 +311,6 @@ class GaussianMixture(PersonalWeights, MixtureFace, DensityMixin, Estimator):
         self.precisions_cholesky_ = gaussian.precisions_cholesky(self.covariances_, shape)
         self.precisions_ = gaussian.precisions(self.precisions_cholesky_, shape)
         self.n_components_, self.n_features_in_ = (int(s) for s in params.means.shape)
-
-    def _warn(self, best: Candidate) -> None:
-        """Warn of a fit that did not converge, and of empty components."""
-        if not best.converged and self.tol > 0 and self.max_iter > 0:
-            warnings.warn(self._not_converged(best), ConvergenceWarning, stacklevel=4)
-        if best.reseeded:
-            text = f"{best.reseeded} empty components were re-seeded: n_components={len(best.params.weights)} may be too many"
-            warnings.warn(text, ConvergenceWarning, stacklevel=4)
-
-    def _not_converged(self, best: Candidate) -> str:
-        """The sentence on a fit that did not converge, beginning as scikit-learn's does."""
-        text = (
-            "Best performing initialization did not converge. Try different init parameters, or increase max_iter, tol, or check for "
-            "degenerate data."
-        )
-        if not self._exact:
-            return f"{text} After {self.n_iter_} rounds an exact EM step over all clients still gains tol={self.tol:g} per row or more"
-        faster = "" if self.accelerate else "; accelerate=True needs fewer rounds"
-        return f"{text} The last round gained {best.gain:.2g} per row, above tol={self.tol:g}{faster}"
 
     def fit_predict(self, X: Any, y: Any = None, **how: Any) -> Array:
         """Fit to a plain array, and the component of each of its rows.
