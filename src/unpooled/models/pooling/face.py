@@ -21,7 +21,7 @@ class PoolingFace(Estimator):
     encoding = DESIGN
 
     def predict(self, X: Any, client: str | None = None) -> np.ndarray:
-        """The mean of y at each row: under one law, or with the personalised coefficients of a site.
+        """The mean of y at each row: under one model, or with the personalised coefficients of a site.
 
         Parameters
         ----------
@@ -45,7 +45,7 @@ class PoolingFace(Estimator):
         return small_glm.mean(self.family, x @ coef + intercept)
 
     def to_text(self) -> str:
-        """Tests, ladder and recommendation as text, and a line for each site."""
+        """Tests, held-out losses and recommendation as text, and a line for each site."""
         check_is_fitted(self, "tests_")
         return pages.overview(self)
 
@@ -65,7 +65,7 @@ class PoolingFace(Estimator):
         return pages.site_page(self, site)
 
     def report_figures(self) -> dict[str, str]:
-        """What the report of a run shows: the recommendation, tests, the ladder, and sites."""
+        """What the report of a run shows: the recommendation, tests, the partial, and sites."""
         return pages.figures(self)
 
     def __str__(self) -> str:

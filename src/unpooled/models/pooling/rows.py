@@ -1,4 +1,4 @@
-"""A client's rows as the ladder needs them: complete, standardised, with a weight for each fold that is left out. Nothing is sent."""
+"""A client's rows as fits need them: complete, standardised, with a weight for each fold that is left out. Nothing is sent."""
 
 from __future__ import annotations
 
