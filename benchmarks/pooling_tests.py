@@ -24,8 +24,7 @@ import numpy as np
 
 from unpooled.client import Client
 from unpooled.data.federate import federate
-from unpooled.maths import small_glm
-from unpooled.models.pooling import Pooling, results, verdict
+from unpooled.models.pooling import Pooling, results, small_glm, verdict
 from unpooled.models.pooling.rows import prepared
 from unpooled.models.pooling.sites import STRATEGIES, densities, site_models
 

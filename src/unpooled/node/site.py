@@ -25,12 +25,10 @@ from unpooled.node import limits
 from unpooled.node.budget import LOOK, Charge, answer_privately, preparation_of
 from unpooled.node.cohorts import admit_total
 from unpooled.node.computing import NOBODY, ask_rows, check_down
-from unpooled.node.ledger import Ledger
-from unpooled.node.lines import answer_line, profile_line, refusal_line
+from unpooled.node.ledger import Ledger, answer_line, profile_line, refusal_line
 from unpooled.node.opening import OpenTable
 from unpooled.node.policy import MASK, Policy
-from unpooled.node.questions import OverCharged, Refused, Unbegun
-from unpooled.node.requests import check_fields, question_of, request_key
+from unpooled.node.questions import OverCharged, Refused, Unbegun, check_fields, question_of, request_key
 from unpooled.node.rows import Rows
 from unpooled.node.secrets import Secrets, draws_secret, node_secret, pins_of
 from unpooled.node.session import Session, read_totals

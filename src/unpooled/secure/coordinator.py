@@ -13,8 +13,7 @@ from typing import Any
 from unpooled.errors import BadParameter, MaskingRefused, TooFewClients
 from unpooled.secure import layout as layouts
 from unpooled.secure import tags
-from unpooled.secure.enough import check_answers, check_shares
-from unpooled.secure.group import Group
+from unpooled.secure.group import Group, check_answers, check_shares
 from unpooled.secure.keys import SIGNATURE_BYTES, digest, is_signed
 from unpooled.secure.mailbox import Mailbox
 from unpooled.secure.messages import (

@@ -12,8 +12,8 @@ from unpooled.client import Client
 from unpooled.data.federate import federate
 from unpooled.errors import BadData, BadParameter
 from unpooled.layers.folds import Folded
-from unpooled.maths import homogeneity, small_glm
 from unpooled.maths.folds import fold_of
+from unpooled.models.pooling import homogeneity, small_glm
 
 FAMILIES = {"normal": sm.families.Gaussian(), "binomial": sm.families.Binomial(), "poisson": sm.families.Poisson()}
 SIZES = (40, 70, 55, 90, 60)

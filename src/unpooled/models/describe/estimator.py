@@ -12,9 +12,9 @@ from unpooled.data.tabled import CODES
 from unpooled.errors import BadData, BadParameter
 from unpooled.estimator import Estimator
 from unpooled.federation import Federation
-from unpooled.maths import quantile_rules, searching
+from unpooled.maths import searching
 from unpooled.models.column_names import column_index, names_of
-from unpooled.models.describe import patterns, questions, results, tables
+from unpooled.models.describe import patterns, quantile_rules, questions, results, tables
 from unpooled.models.describe.patterns import Patterns
 from unpooled.models.describe.questions import Centres, Cuts, Moments, PairMoments, Prefixes, Slots, Sums
 from unpooled.models.steady import Steady

@@ -9,9 +9,9 @@ import numpy as np
 from unpooled.arrays import to_numpy
 from unpooled.errors import BadData, BadParameter
 from unpooled.federation import Federation
-from unpooled.maths import homogeneity
 from unpooled.maths.gaussian import unpack_triangle
 from unpooled.models.column_names import called
+from unpooled.models.pooling import homogeneity
 from unpooled.models.pooling.questions import Look, Shift
 
 VALUES = {"binomial": "from 0 to 1", "poisson": "counts 0, 1, 2, ...", "normal": "numbers"}

@@ -9,10 +9,9 @@ import numpy as np
 from unpooled.errors import BadParameter
 from unpooled.estimator import Info
 from unpooled.federation import Federation
-from unpooled.maths import small_glm
 from unpooled.maths.folds import FOLDS
 from unpooled.models.column_names import names_of
-from unpooled.models.pooling import results, rounds, verdict
+from unpooled.models.pooling import results, rounds, small_glm, verdict
 from unpooled.models.pooling.checks import check_sites, check_targets
 from unpooled.models.pooling.face import PoolingFace
 from unpooled.models.pooling.rounds import Plan, State

@@ -11,8 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 from unpooled.data.tabled import DESIGN
 from unpooled.errors import BadParameter
 from unpooled.estimator import Estimator, rows_of
-from unpooled.maths import small_glm
-from unpooled.models.pooling import pages
+from unpooled.models.pooling import pages, small_glm
 
 
 class PoolingFace(Estimator):

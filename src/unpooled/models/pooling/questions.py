@@ -11,8 +11,8 @@ import numpy as np
 
 from unpooled.arrays import Array, Float
 from unpooled.client import SUM, Client, client
-from unpooled.maths import small_glm
 from unpooled.maths.gaussian import pack_triangle, unpack_triangle
+from unpooled.models.pooling import small_glm
 from unpooled.models.pooling.rows import Frame, Prepared, complete, prepared, x_features, y_features
 from unpooled.tree import message
 

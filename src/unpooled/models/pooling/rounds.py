@@ -13,10 +13,9 @@ import numpy as np
 from unpooled import tree
 from unpooled.arrays import to_numpy
 from unpooled.federation import Federation
-from unpooled.maths import homogeneity
 from unpooled.maths.gaussian import unpack_triangle
 from unpooled.models.column_names import names_of
-from unpooled.models.pooling import checks, mixtures, path, questions, sites, starts, verdict
+from unpooled.models.pooling import checks, homogeneity, mixtures, path, questions, sites, starts, verdict
 from unpooled.models.pooling.mixtures import PartialPooling, PartialSums
 from unpooled.models.pooling.path import Path
 from unpooled.models.pooling.questions import Apart, At, Centre, Look, Shared

@@ -9,8 +9,8 @@ import numpy as np
 from unpooled.arrays import Array, Float, to_numpy
 from unpooled.client import Client
 from unpooled.errors import BadData
-from unpooled.maths import small_glm
 from unpooled.maths.folds import FOLDS, fold_of
+from unpooled.models.pooling import small_glm
 from unpooled.tree import message
 
 FAR = 3.0  # standard deviations at which features are cut off, so that a few wild rows do not decide

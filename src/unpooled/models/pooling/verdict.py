@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from unpooled.maths import homogeneity
 from unpooled.maths.gaussian import pack_triangle, unpack_triangle
-from unpooled.maths.homogeneity import Moments, Result
+from unpooled.models.pooling import homogeneity
+from unpooled.models.pooling.homogeneity import Moments, Result
 from unpooled.models.pooling.questions import Apart, Shift
 from unpooled.models.pooling.sites import STRATEGIES, Losses, candidates
 

@@ -15,12 +15,11 @@ from sklearn.exceptions import ConvergenceWarning
 
 from unpooled.errors import BadData, BadParameter
 from unpooled.federation import Federation
-from unpooled.maths import concordance
 from unpooled.models.column_names import called
 from unpooled.models.steady import Steady
 from unpooled.models.survival import cox_likelihood as likelihood
 from unpooled.models.survival import cox_questions as questions
-from unpooled.models.survival import cox_start
+from unpooled.models.survival import cox_start, harrell
 from unpooled.models.survival.concordance import EXACT, all_pairs
 from unpooled.models.survival.cox_face import CoxFace
 from unpooled.models.survival.cox_information import check_independent, endless, most_probable
@@ -315,11 +314,11 @@ class Cox(CoxFace):
         setting = state.setting
         if self.strata == "site":
             up = fed.sum(questions.site_pairs.using(columns=how.columns), SiteAt(state.coef, setting.scale))
-            found, exact = concordance.Pairs(*(float(n) for n in up)), True
+            found, exact = harrell.Pairs(*(float(n) for n in up)), True
         else:
             found = all_pairs(fed, how.columns, state.coef, setting.scale, setting.starts, setting.rows)
             exact = setting.rows <= EXACT
-        self.concordance_ = concordance.index(found)
+        self.concordance_ = harrell.index(found)
         self.concordance_error_ = 0.0 if exact or not found.all else found.same / 2 / found.all
 
     def _warn(self, state: State, names: list[str]) -> None:
