@@ -1,4 +1,4 @@
-"""A node's own record of what left it: one line an answer, written before the answer leaves, each line sealing all before it.
+"""A node's own record of what left it: one line per answer, written before the answer leaves, each line sealing all before it.
 
 Append-only: every line carries the hash of the one before, so a line changed, added or taken out in the middle shows. The hash of the
 last line, noted elsewhere, shows a cut end too. An answer given twice (asked again after a crash) has one line.

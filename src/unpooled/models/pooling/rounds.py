@@ -112,7 +112,7 @@ def _told(tests: Mapping[str, Mapping[str, homogeneity.Result]]) -> dict:
     return {name: {kind: tuple(map(float, r)) for kind, r in kinds.items()} for name, kinds in tests.items()}
 
 
-# ---- one SUM a step ----
+# ---- one SUM per step ----
 
 
 def step(fed: Federation, plan: Plan, state: State) -> State:
