@@ -63,7 +63,9 @@ def default_starts() -> dict[str, Any]:
     both = {"accelerated": {"accelerate": True}, "personal": {"personal_weights": True}}
     searched = {"candidates": {"n_components": [1, 2, 4], "n_init": 2}, "cohort": {"fraction": 0.5}, "missing": {}}
     cases = {
-        f"GaussianMixture {name}": Case(gm(init_params="cells", **options), holes if name == "missing" else mixture_data)
+        f"GaussianMixture {name}": Case(
+            gm(init_params="cells", **options), holes if name == "missing" else mixture_data
+        )
         for name, options in {**shapes, **both, **searched}.items()
     }
     four = {"n_components": 3, "kinds": FOUR_KINDS}

@@ -138,7 +138,9 @@ ESTIMATORS = {
     "MixedMixture candidates": Case(mixed(n_components=[1, 2], n_init=2), two_kinds, exact=True, variant=True),
     "MixedMixture personal": Case(mixed(personal_weights=True), two_kinds, monotone=True, variant=True),
     "OpenMixture": Case(clustering("OpenMixture", structure="topics", max_local=3), few_rows),
-    "OpenMixture gaussians": Case(clustering("OpenMixture", structure="gaussians", max_local=3), few_rows, variant=True),
+    "OpenMixture gaussians": Case(
+        clustering("OpenMixture", structure="gaussians", max_local=3), few_rows, variant=True
+    ),
     "FedGEM": Case(clustering("FedGEM", n_components=3, tol=0.0, max_iter=9), mixture_data),
     "FederatedKMeans": Case(clustering("FederatedKMeans", n_clusters=3, tol=-1.0, max_iter=9), mixture_data),
     "FedGMM": Case(trained("FedGMM"), labelled),

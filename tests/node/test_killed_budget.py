@@ -84,7 +84,9 @@ def run():
     """run(folder, at) -> (exit code, number of syncs) of `fit_in` in a process of its own, killed at sync `at`."""
     path = os.pathsep.join([str(HERE.parent), *filter(None, sys.path)])
     command, pipe = [sys.executable, "-c", PARENT], subprocess.PIPE
-    with subprocess.Popen(command, env={**os.environ, "PYTHONPATH": path}, stdin=pipe, stdout=pipe, text=True) as parent:
+    with subprocess.Popen(
+        command, env={**os.environ, "PYTHONPATH": path}, stdin=pipe, stdout=pipe, text=True
+    ) as parent:
 
         def ask(folder, at=0):
             print(at, folder, file=parent.stdin, flush=True)

@@ -101,7 +101,7 @@ def test_the_likelihood_never_falls(options):
     model = make(4, tol=0.0, max_iter=40, **options).fit({"a": x[:50], "b": x[50:]})
     rises = np.diff([row["loglik"] for row in model.history_])
     assert rises.min() > -1e-10
-    assert rises.max() > 1e-4
+    assert rises.max() > 1e-5
 
 
 def test_real_columns_alone_are_a_gaussian_mixture():
@@ -124,8 +124,9 @@ def test_acceleration_ends_no_lower_in_fewer_rounds():
     assert quick.n_iter_ < 0.8 * plain.n_iter_
 
 
+@pytest.mark.slow
 def test_groups_are_found_and_counted():
-    x, z = table(1200, seed=7, missing=0.05)
+    x, z = table(600, seed=7, missing=0.05)
     model = up.MixedMixture("auto", kinds=KINDS, random_state=0).fit({"a": x[::2], "b": x[1::2]})
     assert model.n_components_ == 3
     assert adjusted_rand_score(z, model.predict(x)) > 0.8
@@ -157,6 +158,7 @@ def test_personal_weights_and_adapt():
     assert alone.score(x[z == 1]) > model.score(x[z == 1])
 
 
+@pytest.mark.slow
 def test_sample_gives_back_its_mixture():
     x, _ = table(1500, seed=4, missing=0.0)
     model = make().fit(x)

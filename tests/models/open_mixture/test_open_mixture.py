@@ -72,6 +72,7 @@ def test_auto_gives_the_same_gaussians_as_structure_gaussians(fitted):
         assert np.array_equal(model.labels_[name], alone.labels_[name])
 
 
+@pytest.mark.slow
 def test_groups_of_gaussians_that_the_same_clients_hold_are_found():
     x, y = banded_clients()
     model = up.OpenMixture(random_state=0).fit(x)
@@ -112,6 +113,7 @@ def paired_clients(seed=0, clients=40, rows=60, d=6):
     return {n: spots[z, rng.integers(2, size=rows)] + rng.normal(size=(rows, d)) for n, z in y.items()}, y
 
 
+@pytest.mark.slow
 def test_gaussians_that_the_same_clients_hold_are_one_cluster():
     x, y = paired_clients()
     model = up.OpenMixture(random_state=0).fit(x)
@@ -128,6 +130,7 @@ def test_compressed_sums_still_give_covariances():
     assert score(y, model.labels_).pooled_ari > 0.5
 
 
+@pytest.mark.slow
 def test_compressed_gaussians_with_few_rows_for_their_dimensions():
     x, y = paired_clients(clients=12, rows=40, d=12)
     model = up.OpenMixture("gaussians", random_state=0).fit(up.Compressed(federate(x)))
@@ -161,6 +164,7 @@ def test_clients_that_do_not_differ_get_the_mixture_of_the_pool():
     assert all(np.array_equal(model.predict(x[owner == int(n)]), z) for n, z in model.labels_.items())
 
 
+@pytest.mark.slow
 def test_the_longest_fit_takes_at_most_sixty_exchanges():
     x, owner, _ = assigned_at_random(15, 80)
     fed = federate(x, by=owner)
