@@ -6,12 +6,12 @@ A fifth of the cells is hidden, at random or by site (every site misses each col
 categories: the share of hidden cells that is filled with the right level; for numbers: root mean squares in standard deviations of the
 column. IterativeImputer sees codes of levels, or an indicator per level but the first; the better of the two, by the mean over seeds,
 counts for each table. What is shown are means over seeds, and the standard deviation over seeds of the difference. The tables are those of
-`_mixed_tables.py`. The regressions of levels, and how they are weighed, were developed on other tables (Carseats, OJ, Credit, Hitters, Auto,
-BrainCancer and Bikeshare of the package ISLP, 24 of the package pydataset); components were anchored after a look at abalone, seed 70, of
-which an outlier had been extrapolated.
+`_mixed_tables.py`. The regressions of levels, and how they are weighed, were developed on other tables (Carseats, OJ, Credit, Hitters,
+Auto, BrainCancer and Bikeshare of the package ISLP, 24 of the package pydataset); components were anchored after a look at abalone, seed
+70, of which an outlier had been extrapolated.
 
-With `--fedimpute` and the path of a Python that has the package fedimpute 0.3.0, the better of some of its methods (`--methods`) is shown beside,
-by its mean over seeds. Every case is kept in a file as it ends and is not made twice, so cases can run side by side:
+With `--fedimpute` and the path of a Python that has the package fedimpute 0.3.0, the better of some of its methods (`--methods`), by its
+mean over seeds, is shown beside. Every case is kept in a file as it ends and is not made twice, so cases can run side by side:
 `--tables T --ways W --first-seed S --seeds 1` is one of them.
 """
 
