@@ -103,7 +103,8 @@ def epochs(seeds: Iterable[int], rounds: int = 200, numbers: Iterable[int] = (5,
     ]
 
 
-CIFAR10 = (OURS, "FedEM", "IFCA", "FedAvg", ORACLE, "FeSEM", "FedSoft", "CFL (3)", "Local", "APFL", "CFL")
+AUTO, FROM_SIX = OURS + ", auto", OURS + ", from 6"
+CIFAR10 = (OURS, "FedEM", "IFCA", "FedAvg", ORACLE, "FeSEM", "FedSoft", "CFL (3)", "Local", "APFL", "CFL", "pFedMe", AUTO, FROM_SIX)
 
 
 def cifar10(
@@ -124,14 +125,30 @@ def encoded(
     """
     more = {"data": "encoded", "learner": "mlp"}
     steps = CODE | {"batch_size": 128} if code else {}
-    options = {m: {"lr": lr} | steps | (SLOWLY if code and m == OURS else {}) for m in methods}
+    options = {m: {"lr": lr} | steps | (_slowly(m) if code else {}) for m in methods}
     return [
         job("encoded", m, s, rounds=rounds, **more, options=options[m], **_tuned_too(m)) for s in seeds for m in methods
     ]
 
 
+def beside_alone(seeds: Iterable[int], rounds: int, lr: float) -> list[dict]:
+    """What each client can expect of what it keeps, beside training alone with the same network, rate and rounds."""
+    more = {"data": "encoded", "learner": "mlp", "by_client": True}
+    choose = {OURS: {"personalize": "auto"}, "Local": {}}
+    return [
+        job("alone", m, s, rounds=rounds, **more, options={"lr": lr} | own) for s in seeds for m, own in choose.items()
+    ]
+
+
+def _slowly(method: str) -> dict:
+    """Ours where clients take few steps a round; extra models are for a number that was told."""
+    if not method.startswith(OURS):
+        return {}
+    return SLOWLY if method == OURS else {k: v for k, v in SLOWLY.items() if k != "extra"}
+
+
 def _tuned_too(method: str) -> dict:
-    return {"fine_tune": 1} if method == OURS else {}
+    return {"fine_tune": 1, "unlabelled": True} if method.startswith(OURS) else {}
 
 
 def variants(seeds: Iterable[int], rounds: int = 200) -> list[dict]:

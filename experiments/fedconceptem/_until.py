@@ -20,7 +20,7 @@ from _tables import identity
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("table", choices=("encoded", "cifar10"))
+    parser.add_argument("table", choices=("encoded", "cifar10", "alone"))
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--rounds", type=int, default=200)
     parser.add_argument("--seconds", type=float, default=200.0)
@@ -57,6 +57,8 @@ def wanted(args: argparse.Namespace) -> list[dict]:
     if args.table == "encoded":
         found = [one for lr in args.lr for one in jobs.encoded(seeds, args.rounds, lr, args.methods)]
         found += [one for lr in args.lr for one in jobs.encoded(seeds, args.rounds, lr, args.as_code, code=True)]
+    elif args.table == "alone":
+        found = jobs.beside_alone(seeds, args.rounds, args.lr[0])
     else:
         found = [one for lr in args.lr for one in jobs.cifar10(seeds, *rest, lr)]
     return [one | {"split": args.split} for one in found]
