@@ -27,9 +27,7 @@ def main() -> None:
     parser.add_argument("--lr", type=float, nargs="*", default=[0.1])
     parser.add_argument("--learner", default="cnn")
     parser.add_argument("--split", default="lda")
-    parser.add_argument(
-        "--as-code", nargs="*", default=[], help="methods that then train as the authors' code does (encoded)"
-    )
+    parser.add_argument("--as-code", nargs="*", default=[], help="methods that then train as the authors' code does")
     parser.add_argument("--methods", nargs="*", default=list(jobs.CIFAR10))
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--precision", default="high")
@@ -61,6 +59,8 @@ def wanted(args: argparse.Namespace) -> list[dict]:
         found = jobs.beside_alone(seeds, args.rounds, args.lr[0])
     else:
         found = [one for lr in args.lr for one in jobs.cifar10(seeds, *rest, lr)]
+        code = (args.rounds, args.learner, args.as_code)
+        found += [one for lr in args.lr for one in jobs.cifar10(seeds, *code, lr, code=True)]
     return [one | {"split": args.split} for one in found]
 
 
