@@ -53,10 +53,23 @@ def with_label_shares(model: Any, train: Rows, test: Rows, classes: int) -> floa
     return float(np.mean(hits))
 
 
-def beside_alone(kept: list[dict[str, float]], alone: list[dict[str, float]]) -> dict[str, float]:
-    """How clients fare against training alone, in points over all seeds: the mean gain, the worst, and the share that loses over 1."""
-    gains = [100 * (own[name] - other[name]) for own, other in zip(kept, alone) for name in own if name in other]
-    if not gains:
+def with_seeds(cells: Iterable[tuple[dict, dict]]) -> list[tuple[dict, dict]]:
+    """Cells whose measurements hold their seed as well."""
+    return [(key, found | {"seed": key.get("seed")}) for key, found in cells]
+
+
+def beside_alone(kept: list[dict], alone: list[dict]) -> dict[str, float]:
+    """How clients fare against training alone, in points over all seeds: the mean gain, the worst, and the share that loses over 1.
+
+    Both are measurements with a "seed" and "expected by client".
+    """
+    others = {f["seed"]: f["expected by client"] for f in alone}
+    pairs = [(f["expected by client"], others[f["seed"]]) for f in kept if f["seed"] in others]
+    gains = np.array([100 * (own[name] - other[name]) for own, other in pairs for name in own])
+    if not len(gains):
         return {}
-    lost = float(np.mean(np.array(gains) < -1))
-    return {"mean gain": float(np.mean(gains)), "worst client": min(gains), "lose over 1 point": lost}
+    return {
+        "mean gain": float(gains.mean()),
+        "worst client": float(gains.min()),
+        "lose over 1 point": float((gains < -1).mean()),
+    }

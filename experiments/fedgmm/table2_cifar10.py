@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 from _cells import Book, Key, Measure, grouped
-from _clients import beside_alone, label_shares, with_label_shares
+from _clients import beside_alone, label_shares, with_label_shares, with_seeds
 from _clients import expected as expected_accuracy
 from _expected import expected
 from _methods import METHODS, PAPER_GMM, accuracy, best_rate, device, image_cells, row, together, tuning
@@ -45,7 +45,7 @@ def run(small: bool, seeds: int, out: Path, say: Callable[[str], None]) -> list[
 
 def lines(book: Book) -> list[dict]:
     """The table of what has been measured."""
-    named = [(key | {"labels": key.get("labels", "skewed")}, found) for key, found in book.so_far()]
+    named = [(key | {"labels": key.get("labels", "skewed")}, found) for key, found in with_seeds(book.so_far())]
     groups = grouped(named, "method", "labels")
     return [_line(method, labels, found, groups) for (method, labels), found in groups.items()]
 
@@ -55,8 +55,7 @@ def _line(method: str, labels: str, found: list[dict], groups: dict) -> dict:
     line = row(method, [f["accuracy"] for f in found], paper, labels=labels, rate=found[0]["rate"])
     shifted = [100 * f["with label shares"] for f in found if "with label shares" in f]
     line["with label shares"] = float(np.mean(shifted)) if shifted else None
-    alone = [f["expected by client"] for f in groups.get(("Local", labels), [])]
-    return line | {"seeds": len(found)} | beside_alone([f["expected by client"] for f in found], alone)
+    return line | {"seeds": len(found)} | beside_alone(found, groups.get(("Local", labels), []))
 
 
 def cells(small: bool, seeds: int) -> Iterator[tuple[Key, Measure]]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 from _cells import Book, Key, Measure, grouped
-from _clients import beside_alone, label_shares
+from _clients import beside_alone, label_shares, with_seeds
 from _clients import expected as expected_accuracy
 from _expected import expected
 from _methods import accuracy, device, row, together
@@ -43,12 +43,12 @@ def run(small: bool, seeds: int, out: Path, say: Callable[[str], None]) -> list[
 
 def lines(book: Book) -> list[dict]:
     """The table of what has been measured."""
-    groups = grouped(book.so_far(), "method")
-    alone = [f["expected by client"] for f in groups.get(("Local",), [])]
+    groups = grouped(with_seeds(book.so_far()), "method")
+    alone = groups.get(("Local",), [])
     return [
         row(method, [f["accuracy"] for f in found], expected("table2", "femnist", method), rounds=found[0]["rounds"])
         | {"seeds": len(found)}
-        | beside_alone([f["expected by client"] for f in found], alone)
+        | beside_alone(found, alone)
         for (method,), found in groups.items()
     ]
 
