@@ -103,6 +103,7 @@ def epochs(seeds: Iterable[int], rounds: int = 200, numbers: Iterable[int] = (5,
     ]
 
 
+COMPRESSED = "encoded, compressed"  # table 1 with all test images, from images that were compressed
 AUTO, FROM_SIX = OURS + ", auto", OURS + ", from 6"
 CIFAR10 = (
     OURS,
@@ -194,7 +195,7 @@ def rows(found: list[dict]) -> list[dict]:
         for named in (one, _tuned(one)):
             if named:
                 groups.setdefault(setting(named), []).append(named)
-    paper["one step"] = paper["table1"]
+    paper |= {"one step": paper["table1"], COMPRESSED: paper["encoded"]}
     return [_row(key, group, paper.get(key[0], {})) for key, group in groups.items()]
 
 
@@ -221,6 +222,8 @@ def _row(key: tuple, group: list[dict], paper: dict) -> dict:
         "local spread": float(local.std()),
     }
     row["paper, local"] = paper.get(method, {}).get("local")
+    if all("global_unlabelled" in g for g in group):
+        row["unlabelled newcomers"] = 100 * float(np.mean([g["global_unlabelled"] for g in group]))
     if all("right" in g for g in group):
         row["clients in the right concept"] = float(np.mean([g["right"] for g in group]))
         row["concepts found"] = " ".join(str(g["n_concepts"]) for g in group)
