@@ -20,9 +20,10 @@ import unpooled as up
 from unpooled.datasets import classification, encoder, images, shared
 
 SEEDS = 3
-TWO = "FedGMM 2x2"
+TWO, AUTO = "FedGMM 2x2", "FedGMM 3xauto"  # "auto": one learner or three, and one beside them for clients to choose
+SIZES: dict[str, tuple] = {"FedGMM": (3, 3), TWO: (2, 2), AUTO: (3, "auto")}
 CHOOSE = " (clients choose)"  # personalize="auto"
-CHOOSING = tuple(name + CHOOSE for name in ("FedGMM", "FedAvg", "FedEM", "FedAvg+", "ClusteredFL", "FedProx"))
+CHOOSING = tuple(name + CHOOSE for name in ("FedGMM", AUTO, "FedAvg", "FedEM", "FedAvg+", "ClusteredFL", "FedProx"))
 SHARED = ("FedGMM", "FedEM", "FedAvg", "FedProx")  # without anything of the client's own but weights
 EVEN = ("FedGMM", "FedAvg", "FedAvg+", "ClusteredFL", "FedEM", "Local")  # on clients with equal label shares too
 CLIENTS = 80
@@ -71,7 +72,7 @@ def cells(small: bool, seeds: int) -> Iterator[tuple[Key, Measure]]:
 def rates(method: str, small: bool) -> list[tuple[Key, Measure]]:
     """FedGMM's learners are trained as FedEM's are, and take its rate."""
     plain = method.removesuffix(CHOOSE)
-    learner = "FedEM" if plain in ("FedGMM", TWO) else plain
+    learner = "FedEM" if plain in SIZES else plain
     return tuning({"method": learner}, learner, lambda: data(small, 0)[:2], settings(small, 0, learner), small, fit)
 
 
@@ -116,6 +117,5 @@ def settings(small: bool, seed: int, name: str) -> dict:
 
 def fit(name: str, train: dict, options: dict):
     name = name.removesuffix(CHOOSE)
-    sizes = {"FedGMM": (3, 3), TWO: (2, 2)}.get(name)
-    model = up.FedGMM(*sizes, **PAPER_GMM | options) if sizes else METHODS[name](**options)
+    model = up.FedGMM(*SIZES[name], **PAPER_GMM | options) if name in SIZES else METHODS[name](**options)
     return model.fit(together(train))
