@@ -95,6 +95,25 @@ def own_nets(learner: Trainer, client: Client, rows: Rows, first: np.ndarray, ep
     return np.stack(kept, -2)
 
 
+def sound(
+    learner: Trainer, nets: np.ndarray, refitted: np.ndarray, x: Any, y: np.ndarray, w: np.ndarray
+) -> np.ndarray:  # (t, p)
+    """The networks refitted to all rows, but the scored ones where these rows, with weights w, cost the refitted one more.
+
+    A refitted network has seen the rows that were held out; if it is worse there, its training went astray.
+    """
+    rows = Rows(learner.placed(x), y, w)
+    losses = [-_log_likelihood(learner, each, rows) for each in (nets, refitted)]
+    return np.where((losses[1] <= losses[0])[:, None], refitted, nets)
+
+
+def _log_likelihood(learner: Trainer, nets: np.ndarray, rows: Rows) -> np.ndarray:  # (t,)
+    """The log-likelihood of the rows under each network."""
+    log_p = to_numpy(learner.log_proba(nets, rows.x)).astype(np.float64)  # (t, c, n)
+    picked = log_p[:, rows.y, np.arange(len(rows.y))]
+    return np.asarray(picked @ rows.w)
+
+
 def own_scores(
     learner: Trainer, nets: np.ndarray, x: Any, log_bases: np.ndarray, state: Mapping[str, Any]
 ) -> np.ndarray:  # (t, n, c)

@@ -25,7 +25,7 @@ from unpooled.learners.calibration import Calibration, CalibrationLosses, calibr
 from unpooled.learners.candidates import Candidates, Features, candidates, features_of, prior_weights
 from unpooled.learners.corrections import Problem, log_softmax
 from unpooled.learners.labels import codes
-from unpooled.learners.own_nets import GROUP_MODEL, NO_NETS, REFITTED, own_scores, own_version
+from unpooled.learners.own_nets import GROUP_MODEL, NO_NETS, REFITTED, own_scores, own_version, sound
 from unpooled.learners.own_nets import STATE as NETS
 from unpooled.learners.rows import Rows
 from unpooled.learners.trainer import Trainer
@@ -163,7 +163,7 @@ def keep(
     found = chosen(raw, y, w, offsets, len(log_bases), folds, optimism, alone)
     client.state.update({f"kept_{name}": value for name, value in found.items()})
     if len(nets):
-        client.state["kept_nets"] = refitted
+        client.state["kept_nets"] = sound(learner, nets, refitted, x[live], y, w)
 
 
 def chosen(
