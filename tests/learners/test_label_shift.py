@@ -5,8 +5,9 @@ import pytest
 
 from unpooled import baselines
 from unpooled.data.federate import federate
-from unpooled.learners import label_shift
+from unpooled.learners import Trainer, label_shift
 from unpooled.learners.corrections import log_softmax
+from unpooled.learners.own_nets import sound
 from unpooled.learners.rows import Rows
 
 
@@ -35,7 +36,8 @@ def test_ratio_of_stacked_clients_leaves_padding_out():
     found = label_shift.log_ratio(Rows(np.zeros((2, 4, 1)), y, w), every)
     one = label_shift.log_ratio(Rows(np.zeros((3, 1)), y[0, :3], w[0, :3]), every)
     assert np.allclose(found[0], one)
-    assert found[1].argmax() == 2 and found[1, 1] < 0
+    assert found[1].argmax() == 2
+    assert found[1, 1] < 0
     assert np.allclose((np.exp(found) * every).sum(-1), 1)
 
 
@@ -50,6 +52,18 @@ def test_clients_that_differ_in_label_shares_gain(skewed):
     )
     assert with_own > without + 0.1
     assert all("kept_shift" in own for own in chosen.clients_.values())
+
+
+def test_a_refitted_network_that_went_astray_is_not_kept():
+    learner = Trainer("mlp", 2, [0, 1], (4,))
+    rng = np.random.default_rng(0)
+    nets = learner.start(rng, 3)
+    x, y = rng.normal(size=(20, 2)), rng.integers(0, 2, 20)
+    losses = -np.array([learner.log_proba(nets, x)[i, y, np.arange(20)].sum() for i in range(3)])
+    worse, better = nets[losses.argmax()], nets[losses.argmin()]
+    astray = np.full_like(worse, np.nan)
+    kept = sound(learner, np.stack([worse, better, worse]), np.stack([better, worse, astray]), x, y, np.ones(20))
+    assert np.array_equal(kept, np.stack([better, better, worse]))
 
 
 @pytest.fixture
