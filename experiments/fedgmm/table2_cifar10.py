@@ -29,14 +29,16 @@ EVEN = ("FedGMM", "FedAvg", "FedAvg+", "ClusteredFL", "FedEM", "Local")  # on cl
 CLIENTS = 80
 ENCODED = {"side": 128, "blocks": encoder.LATE}
 DIFFERS = (
-    "all methods see 512 features of a frozen EfficientNet-Lite0 trained on ImageNet and train an mlp of 64 hidden units on them, where "
-    "the paper trains a MobileNet-v2 on the images and gives a frozen ResNet18's features to the Gaussians alone; these see 48 principal "
-    "axes of the features, as in the paper, and the length of the rest. FedGMM's learners take FedEM's rate. 'Clients choose' is the "
-    "library's default, by which every client chooses between the shared model, versions of it with its own label shares or fine-tuned, "
-    "and a local one. 'With label shares' multiplies P(y | x) by the client's label shares over those of all. Rows with labels 'even' "
-    "have the same clients with the same numbers of rows, dealt at random. 'Mean gain', 'worst client' and 'lose over 1 point' compare what "
-    "each client can expect with Local (_clients.py). Measured with images compressed to 470 bytes (AVIF, 38.5 dB), at rates found with the "
-    "images as they are (lossless.jsonl), with which accuracies were half a point to two points higher. Small: 1,500 images."
+    "all methods see 512 features of a frozen EfficientNet-Lite0 trained on ImageNet and train an mlp of 64 hidden "
+    "units on them, where the paper trains a MobileNet-v2 on the images and gives a frozen ResNet18's features to "
+    "the Gaussians alone; these see 48 principal axes of the features, as in the paper, and the length of the rest. "
+    "FedGMM's learners take FedEM's rate. 'Clients choose' is the library's default, by which every client chooses "
+    "between the shared model, versions of it with its own label shares or fine-tuned, and a local one. 'With label "
+    "shares' multiplies P(y | x) by the client's label shares over those of all. Rows with labels 'even' have the "
+    "same clients with the same numbers of rows, dealt at random. 'Mean gain', 'worst client' and 'lose over 1 "
+    "point' compare what each client can expect with Local (_clients.py). Measured with images compressed to 470 "
+    "bytes (AVIF, 38.5 dB), at rates found with the images as they are (lossless.jsonl), with which accuracies were "
+    "half a point to two points higher. Small: 1,500 images."
 )
 
 
