@@ -1,7 +1,7 @@
 """The learner engine: k classifiers per client, trained over many clients at once with weighted rows.
 
-Sent by this package itself, beside what single linear learners (`exact`), clients' choices (`own_nets` and `personal`, a TELL
-each, and a SUM of losses) and newcomers (`newcomers`, `input_groups` and `group_models`, SUMs) need: `learners.label_counts`
+Sent by this package itself, beside what single linear learners (`exact`), clients' choices (`own_nets` with `label_shift` and
+`personal`, a TELL each, and a SUM of losses) and newcomers (`newcomers`, `input_groups` and `group_models`, SUMs) need: `learners.label_counts`
 (SUM, rows per class, again before networks are chosen) or, over a network without `classes=`, `learners.table_summary` (GATHER, label
 names), once at the start of a run. Everything else is sent by the algorithms.
 
@@ -41,8 +41,8 @@ not trained there. Minibatches are drawn by each client's own generator, so resu
 Read in this order: `trainer` (how learners are trained), `estimator` (the base class, built on `choices`, `adapting` and
 `predictions`), `labels` and `rows` (what clients train on), `mixing` (responsibilities and averages), `sgd` and `newton` (the two
 optimizers), `search` (the learning rate), `exact`, `penalties` and `left_out` (linear learners at the optimum), `personal`,
-`candidates`, `corrections`, `calibration`, `label_shift` and `own_nets` (what each client keeps), `newcomers`, `input_groups` and
-`group_models` (clients without labels), `registry` (learners by name), `dense`, `modules`, `nets`, `banded` and `batched` (the learners).
+`candidates`, `corrections`, `calibration` and `own_nets` (what each client keeps), `newcomers`, `input_groups` and `group_models`
+(clients without labels), `registry` (learners by name), `dense`, `modules`, `nets`, `banded` and `batched` (the learners).
 """
 
 from unpooled.learners import (  # they register questions and messages
