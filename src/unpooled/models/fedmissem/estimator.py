@@ -8,6 +8,7 @@ results may differ.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -20,11 +21,12 @@ from unpooled.models.fedmissem import bilinear, families, selection
 from unpooled.models.fedmissem.bilinear import Factors
 from unpooled.models.fedmissem.checks import cells_of, refuse_bad_visits
 from unpooled.models.fedmissem.questions import Description, Width, describe, regress, seen
+from unpooled.models.fedmissem.selection import Candidate, Fitted
 from unpooled.models.fedmissem.smoothing import smooth
-from unpooled.models.fedmissem.stages import EFFECTS, FINAL, State, choose, fits_of, options, skip
+from unpooled.models.fedmissem.stages import EFFECTS, FINAL, State, choose, fits_of, next_stage, options
 from unpooled.models.fedmissem.steps import in_own_unit, moved
 from unpooled.models.fedmissem.table_size import find_size
-from unpooled.models.fedmissem.totals import totals
+from unpooled.models.fedmissem.totals import average_totals, totals
 from unpooled.parameters import at_least, one_of
 
 AUTO = ("poisson", "gaussian", "tweedie")  # families of non-negative values; the first is preferred
@@ -149,13 +151,14 @@ class FedMissEM(Estimator):
         rows = max(float(found.rows), 1.0)
         level = float(found.value) / rows
         spread = float(np.sqrt(max(float(found.square) / rows - level**2, 0.0)))
-        state = State((), EFFECTS, np.zeros(0), 0, rows, level, spread or abs(level) or 1.0)
+        state = State((), (), np.ones(1), EFFECTS, np.zeros(0), 0, rows, level, spread or abs(level) or 1.0)
         models = selection.effect_models(self._families(found), self.penalty)
         start = {f: families.link(self._scaled_level(f, state), f, self.trials) for f in {m.family for m in models}}
         made = {f: bilinear.begin(n_sites, n_dates, 0, theta, rng) for f, theta in start.items()}
         folds = self._folds(rows)
         candidates = [selection.fresh(m, fold, made[m.family]) for m in models for fold in folds]
-        return skip(self, state._replace(candidates=tuple(candidates)))
+        state = state._replace(candidates=tuple(candidates))
+        return next_stage(self, state, rng) if len(models) == 1 else state
 
     def _families(self, found: Description) -> tuple[str, ...]:
         """The families to choose among."""
@@ -181,8 +184,9 @@ class FedMissEM(Estimator):
         if state.stage != FINAL and (state.round >= self.choose_iter or all(c.settled for c in state.candidates)):
             return choose(self, fed, state)
         side = ("right", "left")[state.round % 2]
-        active = [i for i, c in enumerate(state.candidates) if state.stage == FINAL or not c.settled]
-        asked = [state.candidates[i] for i in active]
+        early = state.stage == FINAL and state.round <= MIN_ROUNDS
+        active = [i for i, c in enumerate(state.candidates) if early or not c.settled]
+        asked = tuple(state.candidates[i] for i in active)
         ask = regress.using(side=side, n_folds=self.n_folds, trials=self.trials, **options(asked))
         found = fed.sum(ask, fits_of(state, asked, [c.factors for c in asked]))
         candidates = list(state.candidates)
@@ -201,17 +205,30 @@ class FedMissEM(Estimator):
 
     def finish(self, fed: Federation, state: State) -> None:
         """Set factors, dispersion and intervals in the values' own unit."""
-        best = state.candidates[0]
-        self.family_, self.rank_, self.penalty_ = best.model
-        centre, scale = self._units(self.family_, state)
-        self.sites_, self.dates_ = in_own_unit(best.best, self.family_, centre, scale)
-        self.dispersion_ = best.dispersion * families.dispersion_scale(self.family_, scale)
-        self.held_errors_ = state.errors
+        first = state.candidates[0]
+        self.family_, self.rank_, self.penalty_ = first.model
+        self.weights_, self.held_errors_ = state.weights, state.errors
+        self.models_ = tuple(self._fitted(c, state) for c in state.candidates)
+        self.sites_, self.dates_ = self.models_[0].factors
+        _, scale = self._units(self.family_, state)
+        self.dispersion_ = first.dispersion * families.dispersion_scale(self.family_, scale)
         self.n_features_in_ = 3
-        width = Width(best.best, best.sites, best.dates, np.asarray(centre), np.asarray(scale))
-        visited = fed.sum(seen.using(family=self.family_, trials=self.trials), width)
-        total, std = totals(width, visited, best.dispersion, self.family_, self.trials)
-        self.totals_, self.totals_std_ = len(self.sites_) * centre + scale * total, scale * std
+        found = [self._totals(fed, c, state) for c in state.candidates]
+        self.totals_, self.totals_std_ = average_totals(self.weights_, found)
+
+    def _fitted(self, c: Candidate, state: State) -> Fitted:
+        """A candidate in the values' own unit."""
+        centre, scale = self._units(c.model.family, state)
+        return Fitted(c.model, in_own_unit(c.best, c.model.family, centre, scale))
+
+    def _totals(self, fed: Federation, c: Candidate, state: State) -> tuple[np.ndarray, np.ndarray]:
+        """Totals by date of one model and their standard errors: one SUM."""
+        family = c.model.family
+        centre, scale = self._units(family, state)
+        width = Width(c.best, c.sites, c.dates, np.asarray(centre), np.asarray(scale))
+        visited = fed.sum(seen.using(family=family, trials=self.trials), width)
+        total, std = totals(width, visited, c.dispersion, family, self.trials)
+        return len(c.best.left) * centre + scale * total, scale * std
 
     def predict(self, X: Any) -> np.ndarray:
         """The mean of cells.
@@ -225,10 +242,9 @@ class FedMissEM(Estimator):
         -------
         means : ndarray of shape (n,)
         """
-        check_is_fitted(self, "sites_")
+        check_is_fitted(self, "models_")
         x = cells_of(X, (len(self.sites_), len(self.dates_)))
-        theta = bilinear.theta_at(Factors(self.sites_, self.dates_), x[:, 0], x[:, 1])
-        return families.mean(theta, self.family_, self.trials)
+        return self._average(lambda factors: bilinear.theta_at(factors, x[:, 0], x[:, 1]))
 
     def table(self) -> np.ndarray:
         """The mean of every cell.
@@ -237,7 +253,13 @@ class FedMissEM(Estimator):
         -------
         means : ndarray of shape (n_sites, n_dates)
         """
-        return families.mean(self.sites_ @ self.dates_.T, self.family_, self.trials)
+        check_is_fitted(self, "models_")
+        return self._average(lambda factors: factors.left @ factors.right.T)
+
+    def _average(self, theta: Callable[[Factors], np.ndarray]) -> np.ndarray:
+        """The average of the models' means, from the linear predictor of each."""
+        means = [families.mean(theta(m.factors), m.model.family, self.trials) for m in self.models_]
+        return sum(w * mean for w, mean in zip(self.weights_, means))
 
     def plot(self, times: Any = None, ax: Any = None, share: float = 0.3) -> Any:
         """Draw totals by date with their 90 % band and a smooth trend; needs matplotlib.
