@@ -62,7 +62,7 @@ class FedBNR(KernelRegression):
         Random frequencies; each gives a cosine and a sine. "auto" takes as many as a budget of bytes allows, at most 100: all clients
         together send up to 2 MB, and 5 MB more per 10,000 values (rows times columns) beyond the first. The scales of "ard", "rff" and
         "additive" are then learned with few frequencies in at most 20 rounds, and the last layer is fitted with more features. With
-        more than 100 columns, or 400 clients times columns, histograms of the columns alone may exceed that.
+        more than 100 columns, 60 clients, or 400 clients times columns, histograms of columns and residuals may exceed that.
     spectrum : {"rbf", "matern12", "matern32", "matern52"}, default="rbf"
         The stationary kernel that the frequencies are drawn for.
     frequencies : {"fixed", "free", "shifted"}, default="fixed"
