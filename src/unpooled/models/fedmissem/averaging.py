@@ -13,16 +13,19 @@ from scipy.optimize import nnls
 LEAST = 0.02  # smaller weights are set to 0: each model in the average is fitted again
 
 
-def average_weights(products: np.ndarray) -> np.ndarray:  # (m, m) -> (m,)
+def average_weights(products: np.ndarray, allowed: np.ndarray) -> np.ndarray:  # (m, m), (m,) -> (m,)
     """Non-negative weights of sum 1 with the smallest squared error, from sums of products of two models' errors.
 
     The minimum of w'Ew over weights of sum 1 is that of v'Ev + (sum v - 1)^2 over v >= 0, divided by its sum.
     """
+    products = products[np.ix_(allowed, allowed)]
     products = products / max(np.diag(products).mean(), 1e-300)
     values, vectors = np.linalg.eigh(products)
     root = np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T
     found, _ = nnls(np.vstack([root, np.ones(len(products))]), np.append(np.zeros(len(products)), 1.0))
-    return _without_small(found / found.sum())
+    weights = np.zeros(len(allowed))
+    weights[allowed] = _without_small(found / found.sum())
+    return weights
 
 
 def _without_small(weights: np.ndarray) -> np.ndarray:

@@ -205,15 +205,16 @@ class FedMissEM(Estimator):
 
     def finish(self, fed: Federation, state: State) -> None:
         """Set factors, dispersion and intervals in the values' own unit."""
-        first = state.candidates[0]
+        candidates = state.candidates[: len(state.weights)]  # the first alone if rounds ended before the last stage
+        first = candidates[0]
         self.family_, self.rank_, self.penalty_ = first.model
         self.weights_, self.held_errors_ = state.weights, state.errors
-        self.models_ = tuple(self._fitted(c, state) for c in state.candidates)
+        self.models_ = tuple(self._fitted(c, state) for c in candidates)
         self.sites_, self.dates_ = self.models_[0].factors
         _, scale = self._units(self.family_, state)
         self.dispersion_ = first.dispersion * families.dispersion_scale(self.family_, scale)
         self.n_features_in_ = 3
-        found = [self._totals(fed, c, state) for c in state.candidates]
+        found = [self._totals(fed, c, state) for c in candidates]
         self.totals_, self.totals_std_ = average_totals(self.weights_, found)
 
     def _fitted(self, c: Candidate, state: State) -> Fitted:

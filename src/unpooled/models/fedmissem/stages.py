@@ -54,7 +54,8 @@ def _averaged(model: Any, fed: Federation, state: State) -> tuple[State, Info]:
     """The last stage, with all models that have a weight in the average."""
     candidates = state.candidates + (state.judged if model.rank in (None, 0) else ())
     models, held = _judge(model, fed, state, candidates)
-    weights = average_weights(to_numpy(held.products))
+    allowed = selection.may_be_averaged(held, models, state.candidates[0].model.family)
+    weights = average_weights(to_numpy(held.products), allowed)
     errors = _errors(held)
     order = [i for i in np.argsort(-weights, kind="stable") if weights[i] > 0]
     first = {c.model: c for c in reversed(candidates)}
