@@ -38,21 +38,22 @@ CHOICE_TOL = 1e-4  # relative decrease of the loss at which candidates are compa
 class FedMissEM(Estimator):
     """Complete a table of sites by dates, most of whose cells are missing, by a low-rank model.
 
-    The fit is the same in any unit of measurement: values are scaled by their mean or standard deviation over all clients. Family,
-    penalty and rank are chosen on visits that clients hold back, with all candidates in the same rounds.
+    The fit is the same in any unit of measurement: values are scaled by their mean or standard deviation over all clients. Models of
+    several families, penalties and ranks are fitted in the same rounds without visits that clients hold back. Predictions are an
+    average of these models, with the weights that predict visits held back with the smallest squared error.
 
     Parameters
     ----------
     rank : int or None, default=None
-        Rank of the interaction of sites and dates, beyond the effects of each. None chooses 0 to 3, at most half the
-        number of sites or dates: the lowest rank that is not clearly worse than the best.
+        Rank of the interaction of sites and dates, beyond the effects of each. None tries 0 to 3, at most half the
+        number of sites or dates; ranks above 0 are used only if they are clearly better than 0.
     family : {"auto", "gaussian", "poisson", "tweedie", "geometric", "binomial"}, default="auto"
-        Distribution of a cell. "auto" chooses among "gaussian", "poisson" and "tweedie", or takes "gaussian" if values are negative.
+        Distribution of a cell. "auto" tries "gaussian", "poisson" and "tweedie", or takes "gaussian" if values are negative.
         The variance of "poisson" is proportional to the mean, of "tweedie" to mean^1.5; both take any non-negative values.
         "geometric" has variance mean + mean^2 and takes counts. The dispersion is estimated.
     penalty : float or None, default=None
         Ridge penalty of the coefficients, relative to the dispersion and in units of the scaled values. Sites with few visits are
-        shrunk to the mean site. None chooses it, apart for sites, dates and factors.
+        shrunk to the mean site. None tries several, apart for sites, dates and factors.
     trials : int, default=1
         Number of trials of a binomial cell.
     n_sites, n_dates : int or None, default=None
@@ -70,26 +71,30 @@ class FedMissEM(Estimator):
 
     Attributes
     ----------
+    models_ : tuple of Fitted
+        The models that are averaged, that of the largest weight first: family, rank and penalties, coefficients of sites and dates.
+    weights_ : ndarray of shape (n_models,)
+        Their weights, of sum 1.
     sites_ : ndarray of shape (n_sites, rank + 2)
-        Effect, one, and factors of every site.
+        Effect, one, and factors of every site in the first model.
     dates_ : ndarray of shape (n_dates, rank + 2)
-        One, effect, and factors of every date.
-    family_ : str
-        The family that was given or chosen.
-    rank_ : int
-        The rank that was given or chosen.
+        One, effect, and factors of every date in the first model.
+    family_, rank_ : str, int
+        Family and rank of the first model.
     penalty_ : Penalties
-        The penalties of sites, of dates and of factors that were given or chosen.
+        Its penalties of sites, of dates and of factors.
     dispersion_ : float
-        Estimated dispersion.
+        Its estimated dispersion.
     totals_, totals_std_ : ndarray of shape (n_dates,)
-        Total over sites by date, with missing cells at their means, and its standard error.
+        Total over sites by date, with missing cells at their means, and its standard error; that of an average counts how far its
+        models differ.
     held_errors_ : ndarray
-        Root mean squared error on visits held back, by candidate of the last choice; empty if there was none.
+        Root mean squared error on visits held back of each model that was tried for the average; empty if there was one alone.
 
     References
     ----------
     Dieuleveut, Fort, Moulines and Robin, Federated-EM with heterogeneity mitigation and variance reduction, NeurIPS 2021.
+    Breiman, Stacked regressions, Machine Learning 1996.
 
     Examples
     --------
