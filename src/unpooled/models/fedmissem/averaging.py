@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.optimize import nnls
 
+RIDGE = 1e-6  # on the diagonal, relative to the mean: models that are alike share a weight, whatever the rounding
 LEAST = 0.02  # smaller weights are set to 0: each model in the average is fitted again
 
 
@@ -19,7 +20,7 @@ def average_weights(products: np.ndarray, allowed: np.ndarray) -> np.ndarray:  #
     The minimum of w'Ew over weights of sum 1 is that of v'Ev + (sum v - 1)^2 over v >= 0, divided by its sum.
     """
     products = products[np.ix_(allowed, allowed)]
-    products = products / max(np.diag(products).mean(), 1e-300)
+    products = products / max(np.diag(products).mean(), 1e-300) + RIDGE * np.eye(len(products))
     values, vectors = np.linalg.eigh(products)
     root = np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T
     found, _ = nnls(np.vstack([root, np.ones(len(products))]), np.append(np.zeros(len(products)), 1.0))
