@@ -104,8 +104,8 @@ class FedBNR(KernelRegression):
     validation_fraction : float, default=0.1
         Fraction of rows held out to choose the round and to recalibrate.
     recalibrate : bool or "clients", default=True
-        Whether `interval` uses quantiles of left-out residuals. True: where they predict better than the model's own quantiles; for new
-        rows of the same clients. "clients" leaves out one client at a time from the last layer, for clients never seen.
+        Whether `interval` uses quantiles of left-out residuals. True: as far as they differ from the model's own by more than chance;
+        for new rows of the same clients. "clients" leaves out one client at a time from the last layer, for clients never seen.
     refit : bool, default=True
         Whether the last layer is fitted to the held-out rows too once the round is chosen; residuals are then left-out residuals.
     group_by : int or None, default=None
