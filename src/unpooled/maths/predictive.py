@@ -4,7 +4,7 @@ Given the ratio noise / prior, the noise has an inverse gamma posterior and a ne
 The ratio itself is integrated over a grid, so the predictive distribution is a mixture of t distributions. With many
 rows it is the normal distribution at the most probable variances; with few rows it is wider.
 
-The prior of R^2, the share of the variance of y that the features explain, is Beta(1/2, 2): R^2 may well be near 0, but
+The prior of R^2, the share of the variance of y that the features explain, is Beta(1/2, 3/2): R^2 may well be near 0, but
 a perfect fit is not likely beforehand. With Beta(1/2, 1/2), few rows that happen to lie on a line make intervals that are
 too narrow; with Beta(1/2, 1), they still are where y is a curve that few rows show as a line. The prior of log(noise) is flat.
 
@@ -23,7 +23,7 @@ from scipy.special import beta, stdtr, stdtrit
 
 from unpooled.maths.bayes_linear import Axes, Posterior, shared_offsets, unexplained
 
-R2 = (0.5, 2.0)  # parameters of the beta prior of R^2
+R2 = (0.5, 1.5)  # parameters of the beta prior of R^2
 LOGITS = np.linspace(-10.0, 25.0, 71)  # grid of logit(R^2)
 NEGLIGIBLE = 1e-5  # grid points of less weight than this, relative to the largest, are left out
 MAX_STEPS = 60

@@ -3,7 +3,8 @@
 Three stages, each with all its candidates in the same rounds: family and penalty without factors; the penalty of sites and of dates
 apart; rank and penalty of the factors. A model is fitted once per fold of visits that are held back, and judged on them: by
 deviance within a family, by squared errors between families and among models that deviance does not tell apart. The log-linear model of
-site and date is the rank 0 of family "poisson": it is always averaged with others, and factors only if they beat effects by both losses.
+site and date is the rank 0 of family "poisson". Models of the chosen family are averaged, factors only if they beat effects by both
+losses.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ EFFECTS = (0.01, 0.1, 1.0, 10.0, 100.0)  # penalties of effects, in units of the
 SITES = (0.3, 1.0, 3.0)  # around the best of them
 DATES = (FREE, 0.1, 1.0, 10.0)
 FACTORS = (0.1, 0.3, 1.0)  # times the penalty at which noise alone gives no factors
-CLEARLY = 1.0  # standard errors by which factors must be better than effects
+CLEARLY = 2.0  # standard errors by which factors must be better than effects
 ALIKE = 3.0  # standard errors within which deviance does not tell models apart
 FAMILY = 1.0  # standard errors by which another family must be better
 ALL_FOLDS = 2000  # with fewer visits than this every fold is held back in turn, else the first alone
@@ -127,21 +128,19 @@ def best_model(held: Held, models: list[Model], family: str | None = None) -> in
 
 
 def may_be_averaged(held: Held, models: list[Model], family: str) -> np.ndarray:  # (models,)
-    """Which models may be averaged, where `family` was chosen.
+    """Which models may be averaged: those of the chosen family, factors only if they are better than its best effects.
 
-    Factors must be better than the best effects of the family, clearly by deviance and by squared error too: those that fit most cells
-    better may be far off in the largest ones. Of other families than the chosen one, "gaussian" is left out: it predicts below 0.
+    They must be so clearly by deviance, and by squared error too: factors that fit most cells better may be far off in the largest ones.
     """
-    effects = np.array([m.rank == 0 for m in models])
     of_family = np.array([m.family == family for m in models])
-    allowed = effects & (of_family | np.array([m.family != "gaussian" for m in models]))
-    if not (effects & of_family).any():
+    effects = of_family & np.array([m.rank == 0 for m in models])
+    if not effects.any():
         return of_family
     deviances, squares = to_numpy(held.deviances.total), to_numpy(held.squares.total)
-    best = int(np.argmin(np.where(effects & of_family, deviances, np.inf)))
+    best = int(np.argmin(np.where(effects, deviances, np.inf)))
     worse, error = compared(held.deviances, float(held.visits), best)
-    factors = ~effects & (worse < -CLEARLY * error) & (squares <= squares[allowed].min())
-    return allowed | factors
+    better = (worse < -CLEARLY * error) & (squares <= squares[effects].min())
+    return effects | (of_family & better)
 
 
 def compared(losses: Losses, visits: float, best: int) -> tuple[np.ndarray, np.ndarray]:
