@@ -40,7 +40,7 @@ class FedMissEM(Estimator):
 
     The fit is the same in any unit of measurement: values are scaled by their mean or standard deviation over all clients. Models of
     several families, penalties and ranks are fitted in the same rounds without visits that clients hold back. Predictions are an
-    average of these models, with the weights that predict visits held back with the smallest squared error.
+    average of models of the best family, with the weights that predict visits held back with the smallest squared error.
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ class FedMissEM(Estimator):
         Rank of the interaction of sites and dates, beyond the effects of each. None tries 0 to 3, at most half the
         number of sites or dates; ranks above 0 are used only if they are clearly better than 0.
     family : {"auto", "gaussian", "poisson", "tweedie", "geometric", "binomial"}, default="auto"
-        Distribution of a cell. "auto" tries "gaussian", "poisson" and "tweedie", or takes "gaussian" if values are negative.
+        Distribution of a cell. "auto" chooses among "gaussian", "poisson" and "tweedie", or takes "gaussian" if values are negative.
         The variance of "poisson" is proportional to the mean, of "tweedie" to mean^1.5; both take any non-negative values.
         "geometric" has variance mean + mean^2 and takes counts. The dispersion is estimated.
     penalty : float or None, default=None
