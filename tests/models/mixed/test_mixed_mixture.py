@@ -12,7 +12,7 @@ from unpooled.models.mixed import em
 from unpooled.models.mixed.columns import Columns
 from unpooled.models.mixed.levels import shares
 from unpooled.models.mixed.messages import Prior
-from unpooled.models.mixed.rows import blocks
+from unpooled.models.mixed.rows import split
 
 KINDS = ["real", "positive", "category", "ordered", "count", "binary", "real"]
 LEVELS = [0, 0, 3, 5, 0, 2, 0]
@@ -76,7 +76,7 @@ def test_a_round_is_that_of_the_plain_loops(seed):
     }
     prior = Prior(overall, mean)
     for _ in range(3):
-        stats = em.e_step(params, list(blocks(x, np.ones(len(x)), columns)), columns, "full")
+        stats = em.e_step(params, split(x, np.ones(len(x)), columns), columns, "full")
         loglik, theta = em_round(x, KINDS, starts, theta, overall, mean, 1.0, 1e-6)
         assert float(stats.gaussian.loglik) == pytest.approx(loglik, rel=1e-10)
         params = em.m_step(params, stats, prior, columns, "full", 1e-6, 1.0)
