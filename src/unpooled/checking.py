@@ -13,7 +13,7 @@ from typing import Any
 
 from unpooled import config as configs
 from unpooled import store
-from unpooled.data.check import Finding, Profile, findings, profile, proposed, unreadable
+from unpooled.data.check import Finding, Profile, findings, profile, proposed, remedies, unreadable
 from unpooled.data.schema import Schema, read_own
 from unpooled.data.tables import raw_tables
 from unpooled.report import check_page
@@ -28,7 +28,7 @@ class Check:
     profiles : list of Profile
         What each site says of its table.
     findings : list of Finding
-        What differs: (what, column, site, text) each.
+        What differs: (what, column, site, text, remedy) each.
     columns : dict
         The [columns] to start from.
     """
@@ -47,8 +47,8 @@ class Check:
 
     @property
     def toml(self) -> str:
-        """The [columns] to start from, as TOML."""
-        return configs.dumps({"columns": self.columns})
+        """The [columns] to start from, as TOML, and in comments what single sites may add."""
+        return configs.dumps({"columns": self.columns}) + remedies(self.findings)
 
     def save(self, path: str | Path) -> Path:
         """Write the page as one HTML file that opens offline."""
@@ -109,5 +109,5 @@ def check(
 
 def compared(profiles: Sequence[Profile], declared: Schema | None = None, label: str | None = None) -> Check:
     """The check of tables that were described by their sites."""
-    block = proposed(profiles, declared).to_toml()
-    return Check(list(profiles), findings(profiles, declared, label), block)
+    found = findings(profiles, declared, label)
+    return Check(list(profiles), found, proposed(profiles, declared, found).to_toml())

@@ -160,9 +160,12 @@ def _known(given: Iterable[str], known: Iterable[str], sentence: str) -> None:
 def model_class(name: str) -> Any:
     """The class of a model by its public name."""
     import unpooled
+    from unpooled import baselines
 
+    if name.removeprefix("baselines.") in baselines.__all__:
+        return estimator_class(f"baselines.{name.removeprefix('baselines.')}")
     if name not in unpooled.MODELS:
-        raise BadParameter(f"there is no model {name!r}: {suggest(name, unpooled.MODELS)}")
+        raise BadParameter(f"there is no model {name!r}: {suggest(name, [*unpooled.MODELS, *baselines.__all__])}")
     return estimator_class(name)
 
 

@@ -53,6 +53,16 @@ def names_of(tables: Sequence[Table], declared: Schema | None, union: bool) -> l
     return names
 
 
+def refuse_unknown(declared: Schema | None, tables: Sequence[Table], names: Sequence[str]) -> None:
+    """Refuse declarations of columns that no client has."""
+    given = {c.name: "columns=" for c in declared or () if c.used}
+    given |= {name: f"the columns of {t.where}" for t in tables for name, own in t.own.items() if not own.lacks}
+    unused = {c.name for c in declared or () if not c.used}
+    for name, where in given.items():
+        if name not in names and name not in unused:
+            raise BadData(f"{where} describes {name!r}, which no client has: {suggest(name, names)}; {CHECK}")
+
+
 def _lacks(table: Table, name: str) -> bool:
     """Whether the site declares that it has no such column."""
     return name in table.own and table.own[name].lacks

@@ -18,7 +18,16 @@ from unpooled.arrays import Array, is_torch, like, namespace, to_numpy
 from unpooled.client import Client
 from unpooled.data import checks, files
 from unpooled.data.checks import Part
-from unpooled.data.columns import Table, labels_of, names_of, read_columns, renamed, schema_of, table_matrix
+from unpooled.data.columns import (
+    Table,
+    labels_of,
+    names_of,
+    read_columns,
+    refuse_unknown,
+    renamed,
+    schema_of,
+    table_matrix,
+)
 from unpooled.data.frames import columns_of, is_frame, missing, pick
 from unpooled.data.schema import Column, Own, Schema, as_texts, read_own
 from unpooled.errors import BadData, BadParameter, DataNotFound, UnpooledError, suggest
@@ -95,7 +104,7 @@ def clients_from(
     if not _is_many(data):
         parts, found = _from_one(data, y, w, groups, roles, kinds)
     elif by is None:
-        parts, found = _encoded(_from_many(data, y, w, roles, kinds), kinds)
+        parts, found = _encoded(_from_many(data, y, w, roles, kinds), kinds, roles)
         parts = checks.labelled(parts)
     else:
         raise BadParameter("by= splits one table into clients, but the data is split already: leave by= out")
@@ -104,13 +113,16 @@ def clients_from(
     return Clients(clients, parts[0].columns, roles.label, None if parts[0].columns is None else found)
 
 
-def _encoded(parts: list[Part], kinds: Kinds) -> tuple[list[Part], Schema | None]:
+def _encoded(parts: list[Part], kinds: Kinds, roles: Roles) -> tuple[list[Part], Schema | None]:
     """The parts with their columns as numbers, in the order of the first, and the schema that all agree on."""
     checks.all_or_none_named(parts)
     if parts[0].table is None:
         return parts, None
     tables = [p.table for p in parts]
     names = names_of(tables, kinds.schema, kinds.union)
+    if roles.columns is None:
+        others = [v for v in (roles.label, roles.sample_weight, roles.by) if v is not None]
+        refuse_unknown(kinds.schema, tables, [*names, *others])
     whole = schema_of(tables, names, kinds.schema)
     used = whole.used
     out = []
@@ -223,7 +235,7 @@ def _from_one(data: Any, y: Any, w: Any, by: Any, roles: Roles, kinds: Kinds) ->
     name = files.stem(data) if isinstance(data, Path) else "client-0"
     part = _part(name, data, y, w, roles, "the data", array=_single_array, kinds=kinds)
     _check_sites(kinds, [name])
-    (whole,), found = _encoded([part], kinds)
+    (whole,), found = _encoded([part], kinds, roles)
     if by is not None and not roles.by:
         whole = whole._replace(groups=_groups(by, whole))
     (whole,) = checks.labelled([whole])
@@ -295,6 +307,8 @@ def _part(
     columns = renamed(columns, own, where)
     if _is_path(data) and Path(data).suffix.lower() == ".npz" and roles.label is None:
         y = columns.pop("y", y)  # y of an npz file is its labels
+    if roles.label in own and own[roles.label].lacks:
+        raise BadData(f"{where} lacks the labels {roles.label!r}, as its columns say: leave it out of this fit")
     y, w, groups = (
         pick(columns, column, role, where) if column else given
         for (role, column), given in zip(roles._asdict().items(), (y, w, None))
