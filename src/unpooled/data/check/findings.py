@@ -73,7 +73,7 @@ def _columns(
     told: set[tuple[str, str]] = set()
     for p in profiles:
         lacking = [c for c in wanted if c not in p.names and c not in p.lacks]
-        extra = [c for c in p.names if c not in wanted and c in by_column]
+        extra = [c for c in p.names if c not in wanted and c in by_column and c not in (declared or ())]
         for name in lacking:
             others = [c for site, c in by_column.get(name, {}).items() if site != p.name]
             twin = counterpart(name, p, [e for e in extra if (p.name, e) not in told], others)
@@ -97,10 +97,11 @@ def _wanted(
     profiles: Sequence[Profile], by_column: Mapping[str, Mapping[str, ColumnProfile]], declared: Schema | None
 ) -> list[str]:
     """The columns that every site should have: those declared, and those that more than half of the sites have."""
-    given = [c.name for c in declared or () if c.kind != "ignored"]
-    usual = [name for name, held in by_column.items() if 2 * len(held) > len(profiles)]
+    given = [c.name for c in declared or () if c.used]
+    ids = {c.name for c in declared or () if c.kind == "id"}
+    usual = [name for name, held in by_column.items() if 2 * len(held) > len(profiles) and name not in ids]
     if len(profiles) == 2:
-        usual = [name for name in profiles[0].names if name in by_column]
+        usual = [name for name in profiles[0].names if name in by_column and name not in ids]
     return list(dict.fromkeys([*given, *usual]))
 
 

@@ -18,7 +18,7 @@ from unpooled.data.schema import Own, Texts, as_texts, infer
 from unpooled.data.schema.column import MAX_LEVELS
 from unpooled.data.schema.dates import days
 from unpooled.data.schema.encode import contradicting
-from unpooled.data.schema.infer import ID_ROWS, is_number, object_numbers
+from unpooled.data.schema.infer import ID_ROWS, is_number, is_truth, object_numbers
 from unpooled.data.schema.units import conversion
 from unpooled.errors import BadData
 
@@ -280,6 +280,8 @@ def _texts(name: str, kind: str, texts: Texts, floor: int, problem: str, given: 
     away = {str(c) for c in (*(given.missing if given else ()), *own.missing)}
     held = {own.levels.get(t, t): int(n) for t, n in zip(texts.levels, counts) if n and t not in away}
     present = sum(held.values())
+    if is_truth(held):  # TRUE and true mean the same
+        held = {t: sum(n for text, n in held.items() if text.lower() == t) for t in sorted({t.lower() for t in held})}
     gaps = _share(rows - present, rows, floor)
     if not present:
         return ColumnProfile(name, "empty", gaps)
