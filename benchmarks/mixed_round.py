@@ -20,6 +20,7 @@ from unpooled.models.mixed.questions import e_step as mixed_e_step
 from unpooled.models.mixture.gaussian_mixture import e_step as gaussian_e_step
 
 TURNS = 25
+START = 1000  # rows from which the mixture that is asked about is made
 SHAPES = ("full", "tied", "diag", "spherical")
 SIZES = [(12, 5), (30, 8)]  # columns, components
 MISSING = (0.0, 0.02, 0.1)  # share of cells
@@ -48,9 +49,10 @@ def rounds(rows: int, d: int, k: int, shape: str, missing: float) -> dict[str, C
     frame = initialization.frame(plain)
     params = initialization.wide(frame, initialization.random_means(frame, k, np.random.default_rng(1)), shape)
     given = Columns(kinds, [-1 if kind == "category" else 0 for kind in kinds])
-    seen = starting.seen(mixed, given, list(map(str, range(d))))
+    some = federate({"a": table[:START]}, threads=1)
+    seen = starting.seen(some, given, list(map(str, range(d))))
     settings = starting.Settings(shape, 1e-6, 1.0)
-    start = starting.starts(mixed, seen, [k], 1, settings, np.random.default_rng(1))[0]
+    start = starting.starts(some, seen, [k], 1, settings, np.random.default_rng(1))[0]
     asked = mixed_e_step.using(columns=seen.columns.option, shape=shape)
     return {
         "gaussian": lambda: plain.sum(gaussian_e_step.using(shape=shape), (params,)),

@@ -56,7 +56,7 @@ def names_of(tables: Sequence[Table], declared: Schema | None, union: bool) -> l
 def refuse_unknown(declared: Schema | None, tables: Sequence[Table], names: Sequence[str]) -> None:
     """Refuse declarations of columns that no client has."""
     given = {c.name: "columns=" for c in declared or () if c.used}
-    given |= {name: f"the columns of {t.where}" for t in tables for name, own in t.own.items() if not own.lacks}
+    given |= {name: f"sites= ({t.where})" for t in tables for name, own in t.own.items() if not own.lacks}
     unused = {c.name for c in declared or () if not c.used}
     for name, where in given.items():
         if name not in names and name not in unused:
