@@ -85,5 +85,9 @@ def remedies(found: Sequence[Finding]) -> str:
         if f.remedy:
             by_site.setdefault(f.site, []).append(f"# {f.remedy}")
     blocks = [[f"# [sites.{site}]", *lines] for site, lines in by_site.items()]
-    lead = ["", "# how single sites may write them (at a node: in [data.columns], which lists all columns that it offers)"] if blocks else []
+    lead = (
+        ["", "# how single sites may write them (at a node: in [data.columns], which lists all columns that it offers)"]
+        if blocks
+        else []
+    )
     return "".join(f"{line}\n" for line in (*lead, *(line for block in blocks for line in block)))
