@@ -8,6 +8,7 @@ import glob
 import json
 import tomllib
 from collections.abc import Iterable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -160,12 +161,12 @@ def _known(given: Iterable[str], known: Iterable[str], sentence: str) -> None:
 def model_class(name: str) -> Any:
     """The class of a model by its public name."""
     import unpooled
-    from unpooled import baselines
 
-    if name.removeprefix("baselines.") in baselines.__all__:
+    baselines = import_module("unpooled.baselines").__all__
+    if name.removeprefix("baselines.") in baselines:
         return estimator_class(f"baselines.{name.removeprefix('baselines.')}")
     if name not in unpooled.MODELS:
-        raise BadParameter(f"there is no model {name!r}: {suggest(name, [*unpooled.MODELS, *baselines.__all__])}")
+        raise BadParameter(f"there is no model {name!r}: {suggest(name, [*unpooled.MODELS, *baselines])}")
     return estimator_class(name)
 
 
