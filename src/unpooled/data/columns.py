@@ -177,7 +177,7 @@ def named_part(name: str, data: Any, y: Any, w: Any, roles: Roles, where: str, k
     columns = renamed(columns, own, where)
     if is_path(data) and Path(data).suffix.lower() == ".npz" and roles.label is None:
         y = columns.pop("y", y)  # y of an npz file is its labels
-    if roles.label in own and own[roles.label].lacks:
+    if roles.label is not None and own.get(roles.label, Own()).lacks:
         raise BadData(f"{where} lacks the labels {roles.label!r}, as its columns say: leave it out of this fit")
     y, w, groups = (
         pick(columns, column, role, where) if column else given
