@@ -1,19 +1,22 @@
 """Do `MixedMixture("auto")` and `OpenMixture` find groups among categories and mixed columns, and how many? K unknown, five clients.
 
-    python benchmarks/mixed_clustering.py [--seeds 5] [--models mixed open]
+    python benchmarks/mixed_clustering.py [--seeds 3] [--first 130] [--models mixed open] [--jobs 1]
 
 Binary and categorical tables are drawn in the manner of FedMerDel's simulations (ML4H 2025): 1,000 rows, independent columns in every
 cluster, probabilities uniform on the simplex, 50 binary or 20 categorical columns of four levels. Mixed tables have 1,500 rows: three
 correlated numbers, three categories, two overdispersed counts and two binary columns. Beside the number of components found: the
 adjusted Rand index of the pooled rows, and that of `MixedMixture` told K and fitted to pooled rows from five starts. `OpenMixture` is
-fitted twice, to clients that hold different clusters and to identical ones.
+fitted twice, to clients that hold different clusters and to identical ones. Every fit is one line of the file `--out`, and none is made
+twice; `--jobs` of them run side by side.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import warnings
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +28,6 @@ import unpooled as up
 sys.path.insert(0, str(Path(__file__).parents[1] / "experiments" / "fedem"))
 from _kept import kept
 
-FIRST_SEED = 30
 CASES = [("binary", 4), ("binary", 8), ("categorical", 4), ("categorical", 8)] + [("mixed", k) for k in range(3, 9)]
 Table = tuple[np.ndarray, np.ndarray, list[str]]  # rows, clusters, kinds
 
@@ -103,33 +105,61 @@ FITS = {
 MODELS = {"mixed": ["MixedMixture"], "open": ["OpenMixture skewed", "OpenMixture identical"]}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--models", nargs="*", default=list(MODELS), choices=list(MODELS))
-    parser.add_argument("--out", type=Path, default=Path("out/mixed_clustering.jsonl"))
-    given = parser.parse_args()
+def measured(out: Path, name: str, kind: str, k: int, seed: int) -> dict:
+    """One fit of one table, kept in a file."""
     warnings.simplefilter("ignore", ConvergenceWarning)
-    names = ["told K", *(name for model in given.models for name in MODELS[model])]
-    rows: dict[str, list[dict]] = {name: [] for name in names}
+    fit, more = FITS[name]
+    return kept(out, {"fit": name, "kind": kind, "k": k, "seed": seed}, fit, kind, k, seed, *more)
+
+
+def all_measured(out: Path, jobs: list[tuple[str, str, int, int]], side_by_side: int) -> list[dict]:
+    """The line of each (fit, kind, k, seed), in their order."""
+    if side_by_side == 1:
+        return [measured(out, *job) for job in jobs]
+    os.environ["OMP_NUM_THREADS"] = "1"  # of the processes to come
+    with ProcessPoolExecutor(side_by_side) as pool:
+        return list(pool.map(measured, [out] * len(jobs), *zip(*jobs)))
+
+
+def shown_tables(rows: list[dict], names: list[str]) -> None:
+    """A line for each kind of table: the numbers of components found, and the mean agreement."""
     for kind, k in CASES:
         said = f"{kind:12} {k:2d}"
         for name in names:
-            fit, more = FITS[name]
-            keys = [{"fit": name, "kind": kind, "k": k, "seed": FIRST_SEED + i} for i in range(given.seeds)]
-            found = [kept(given.out, key, fit, kind, k, key["seed"], *more) for key in keys]
-            rows[name] += found
+            found = [row for row in rows if (row["fit"], row["kind"], row["k"]) == (name, kind, k)]
             sizes = " ".join(f"{row['found']:.0f}" for row in found)
             said += f" | {name}: {sizes} ARI {np.mean([row['ari'] for row in found]):.3f}"
-        print(said, flush=True)
+        print(said)
+
+
+def shown_totals(rows: list[dict], name: str) -> None:
+    """A line for one model over all tables, beside the fit that is told K."""
+    mine, told_k = ([row for row in rows if row["fit"] == fit] for fit in (name, "told K"))
+    near = np.mean([abs(row["found"] - row["k"]) <= 1 for row in mine])
+    right = np.mean([row["found"] == row["k"] for row in mine])
+    above = np.mean([a["ari"] >= b["ari"] - 1e-9 for a, b in zip(mine, told_k)])
+    ari, best = (np.mean([row["ari"] for row in some]) for some in (mine, told_k))
+    print(
+        f"{name}: K right in {right:.0%}, within 1 in {near:.0%} of {len(mine)}; "
+        f"mean ARI {ari:.3f}, told K {best:.3f}, at or above {above:.0%}"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--first", type=int, default=130)
+    parser.add_argument("--models", nargs="*", default=list(MODELS), choices=list(MODELS))
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--out", type=Path, default=Path("out/mixed_clustering.jsonl"))
+    given = parser.parse_args()
+    names = ["told K", *(name for model in given.models for name in MODELS[model])]
+    seeds = range(given.first, given.first + given.seeds)
+    jobs = [(name, kind, k, seed) for name in names for seed in seeds for kind, k in CASES]
+    rows = all_measured(given.out, jobs, given.jobs)
+    shown_tables(rows, names)
     for name in names[1:]:
-        near = np.mean([abs(row["found"] - row["k"]) <= 1 for row in rows[name]])
-        right = np.mean([row["found"] == row["k"] for row in rows[name]])
-        above = np.mean([a["ari"] >= b["ari"] - 1e-9 for a, b in zip(rows[name], rows["told K"])])
-        ari, best = (np.mean([row["ari"] for row in rows[n]]) for n in (name, "told K"))
-        print(
-            f"{name}: K right in {right:.0%}, within 1 in {near:.0%}; mean ARI {ari:.3f}, told K {best:.3f}, at or above {above:.0%}"
-        )
+        shown_totals(rows, name)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ import numpy as np
 from unpooled import config as configs
 from unpooled import store
 from unpooled.data import tables
-from unpooled.data.check import Finding, Profile, findings, profile, proposed, unreadable
+from unpooled.data.check import Finding, Profile, findings, profile, proposed, remedies, unreadable
 from unpooled.data.columns import columns_by_name, renamed
 from unpooled.data.files import Columns
 from unpooled.data.frames import pick
@@ -35,7 +35,7 @@ class Check:
     profiles : list of Profile
         What each site says of its table.
     findings : list of Finding
-        What differs: (what, column, site, text) each.
+        What differs: (what, column, site, text, remedy) each.
     columns : dict
         The [columns] to start from.
     """
@@ -54,8 +54,8 @@ class Check:
 
     @property
     def toml(self) -> str:
-        """The [columns] to start from, as TOML."""
-        return configs.dumps({"columns": self.columns})
+        """The [columns] to start from, as TOML, and in comments what single sites may add."""
+        return configs.dumps({"columns": self.columns}) + remedies(self.findings)
 
     def save(self, path: str | Path) -> Path:
         """Write the page as one HTML file that opens offline."""
@@ -116,8 +116,8 @@ def check(
 
 def compared(profiles: Sequence[Profile], declared: Schema | None = None, label: str | None = None) -> Check:
     """The check of tables that were described by their sites."""
-    block = proposed(profiles, declared).to_toml()
-    return Check(list(profiles), findings(profiles, declared, label), block)
+    found = findings(profiles, declared, label)
+    return Check(list(profiles), found, proposed(profiles, declared, found).to_toml())
 
 
 # ---- tables as they are ----

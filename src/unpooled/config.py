@@ -8,6 +8,7 @@ import glob
 import json
 import tomllib
 from collections.abc import Iterable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -161,8 +162,11 @@ def model_class(name: str) -> Any:
     """The class of a model by its public name."""
     import unpooled
 
+    baselines = import_module("unpooled.baselines").__all__
+    if name.removeprefix("baselines.") in baselines:
+        return estimator_class(f"baselines.{name.removeprefix('baselines.')}")
     if name not in unpooled.MODELS:
-        raise BadParameter(f"there is no model {name!r}: {suggest(name, unpooled.MODELS)}")
+        raise BadParameter(f"there is no model {name!r}: {suggest(name, [*unpooled.MODELS, *baselines])}")
     return estimator_class(name)
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from unpooled import load
 from unpooled.cli import main
+from unpooled.errors import BadParameter
 
 
 @pytest.fixture(name="folder")
@@ -165,3 +166,11 @@ def test_another_file_of_a_site_is_named_with_site(messy, capsys):
     assert main(["predict", str(messy / "run"), str(messy / "new.csv"), "--site", "bern"]) == 0
     assert main(["predict", str(messy / "run"), str(messy / "new.csv"), "--site", "brn"]) == 1
     assert "has no [sites.brn]: did you mean 'bern'?" in capsys.readouterr().err
+
+
+def test_baselines_are_models_of_a_config_too():
+    from unpooled import config
+
+    assert config.model_class("FedAvg") is config.model_class("baselines.FedAvg")
+    with pytest.raises(BadParameter, match=r"there is no model 'FedAvgg': did you mean 'FedAvg'\?"):
+        config.model_class("FedAvgg")

@@ -166,3 +166,45 @@ def test_a_level_in_place_of_one_that_all_others_have_is_named():
     assert (found.what, found.site) == ("levels", "d")
     assert "'misc'" in found.text
     assert "'other'" in found.text
+
+
+def test_the_columns_to_start_from_have_lines_for_single_sites():
+    def site(rng):
+        pets = rng.choice(["cat", "dog"], 200)
+        return pd.DataFrame({"kg": rng.normal(60, 9, 200), "pet": pets, "age": rng.normal(5, 1, 200)})
+
+    tables = four_sites(site)
+    tables["b"] = tables["b"].rename(columns={"kg": "Kg"})
+    tables["c"] = tables["c"].drop(columns="age")
+    tables["d"] = tables["d"].replace({"cat": "Katze", "dog": "Hund"})
+    found = up.check(tables)
+    assert found.columns["pet"]["levels"] == ["cat", "dog"]
+    for line in ("# [sites.b]", '# kg = "Kg"', "# age = false", '# pet = {levels = {"Hund" = "...", "Katze" = "..."}}'):
+        assert line in found.toml.splitlines()
+    again = up.check({s: tables[s] for s in "abc"}, sites={"b": {"kg": "Kg"}, "c": {"age": False}})
+    assert again.findings == []
+    assert "#" not in again.toml
+
+
+def test_numbers_that_contradict_their_declaration_are_named():
+    tables = four_sites(lambda rng: pd.DataFrame({"age": rng.integers(1, 90, 50), "dose": rng.normal(size=50) + 9}))
+    tables["b"] = tables["b"].astype(float)
+    tables["b"].loc[3, "dose"] = np.inf
+    found = up.check(tables, columns={"age": "binary"})
+    assert names(found).count(("kind", "dose", "b")) == 1
+    assert [site for what, column, site in names(found) if (what, column) == ("kind", "age")] == ["a", "b", "c", "d"]
+    assert "is declared 'binary' and holds" in str(found)
+    declared = up.check(tables, columns={"age": "date"}).findings
+    assert "column 'age' holds numbers, and is declared 'date'" in [f.text for f in declared]
+
+
+def test_truth_values_are_alike_in_any_letters():
+    tables = four_sites(lambda rng: pd.DataFrame({"well": rng.choice(["TRUE", "FALSE"], 60)}))
+    tables["c"] = tables["c"] == "TRUE"
+    tables["d"]["well"] = tables["d"]["well"].str.lower()
+    found = up.check(tables)
+    assert found.findings == []
+    assert found.columns["well"] == {"kind": "binary", "levels": ["false", "true"]}
+    for levels in (["false", "true"], ["FALSE", "TRUE"]):
+        fed = up.federate(tables, columns={"well": {"kind": "binary", "levels": levels}})
+        assert [set(c.x.ravel()) for c in fed.here()] == [{0.0, 1.0}] * 4

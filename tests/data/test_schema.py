@@ -199,8 +199,8 @@ def test_a_union_of_columns_is_the_pooled_table_with_missing_values():
         up.federate(lacking)
     union = up.GaussianMixture(2, random_state=0, max_iter=20).fit(up.federate(lacking, columns="union"))
     pooled = up.GaussianMixture(2, random_state=0, max_iter=20).fit(up.federate({"all": pd.concat(filled.values())}))
-    np.testing.assert_allclose(union.means_, pooled.means_, atol=1e-12)
-    np.testing.assert_allclose(union.covariances_, pooled.covariances_, atol=1e-12)
+    np.testing.assert_allclose(union.means_, pooled.means_, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(union.covariances_, pooled.covariances_, rtol=1e-12, atol=1e-12)
     said = up.federate(lacking, sites={"b": {"v": False}, "c": {"u": False}})
     np.testing.assert_array_equal(said.here()[1].x, filled["b"].to_numpy())
 
@@ -336,3 +336,21 @@ def test_frames_of_numbers_are_fitted_as_arrays_are():
     again = up.GaussianMixture(2, random_state=0, max_iter=100).fit(x)
     np.testing.assert_array_equal(model.means_, again.means_)
     assert not hasattr(model, "schema_")
+
+
+def test_declarations_of_columns_that_nobody_has_are_refused():
+    frames = {
+        "a": pd.DataFrame({"ward": ["x", "y"], "age": [1.0, 2.0]}),
+        "b": pd.DataFrame({"ward": ["y", "x"], "age": [3.0, 4.0]}),
+    }
+    with pytest.raises(BadData, match=r"columns= describes 'wrd', which no client has: did you mean 'ward'\?"):
+        up.federate(frames, columns={"wrd": "category"})
+    with pytest.raises(BadData, match=r"sites= \(client 'b'\) describes 'aeg', which no client has"):
+        up.federate(frames, sites={"b": {"aeg": {"missing": [-9]}}})
+    assert up.federate(frames, columns={"gone": "ignored", "age": "positive"}).schema.kinds == ["binary", "positive"]
+
+
+def test_a_site_that_lacks_the_labels_is_named():
+    frames = {"a": pd.DataFrame({"u": [1.0, 2.0], "y": [0, 1]}), "b": pd.DataFrame({"u": [3.0, 4.0]})}
+    with pytest.raises(BadData, match=r"client 'b' lacks the labels 'y', as its columns say: leave it out of this fit"):
+        up.federate(frames, label="y", sites={"b": {"y": False}})

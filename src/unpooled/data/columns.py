@@ -58,6 +58,16 @@ def names_of(tables: Sequence[Table], declared: Schema | None, union: bool) -> l
     return names
 
 
+def refuse_unknown(declared: Schema | None, tables: Sequence[Table], names: Sequence[str]) -> None:
+    """Refuse declarations of columns that no client has."""
+    given = {c.name: "columns=" for c in declared or () if c.used}
+    given |= {name: f"sites= ({t.where})" for t in tables for name, own in t.own.items() if not own.lacks}
+    unused = {c.name for c in declared or () if not c.used}
+    for name, where in given.items():
+        if name not in names and name not in unused:
+            raise BadData(f"{where} describes {name!r}, which no client has: {suggest(name, names)}; {CHECK}")
+
+
 def _lacks(table: Table, name: str) -> bool:
     """Whether the site declares that it has no such column."""
     return name in table.own and table.own[name].lacks
@@ -167,6 +177,8 @@ def named_part(name: str, data: Any, y: Any, w: Any, roles: Roles, where: str, k
     columns = renamed(columns, own, where)
     if is_path(data) and Path(data).suffix.lower() == ".npz" and roles.label is None:
         y = columns.pop("y", y)  # y of an npz file is its labels
+    if roles.label is not None and own.get(roles.label, Own()).lacks:
+        raise BadData(f"{where} lacks the labels {roles.label!r}, as its columns say: leave it out of this fit")
     y, w, groups = (
         pick(columns, column, role, where) if column else given
         for (role, column), given in zip(roles._asdict().items(), (y, w, None))
@@ -197,10 +209,13 @@ def _chosen(columns: Mapping[str, Any], name: str, where: str, union: bool, own:
     return name in columns
 
 
-def encoded(parts: list[Part], kinds: Kinds) -> tuple[list[Part], Schema]:
+def encoded(parts: list[Part], kinds: Kinds, roles: Roles) -> tuple[list[Part], Schema]:
     """The parts with their columns as numbers, in the order of the first, and the schema that all agree on."""
     tables = [p.table for p in parts]
     names = names_of(tables, kinds.schema, kinds.union)
+    if roles.columns is None:
+        others = [v for v in (roles.label, roles.sample_weight, roles.by) if v is not None]
+        refuse_unknown(kinds.schema, tables, [*names, *others])
     whole = schema_of(tables, names, kinds.schema)
     used = whole.used
     out = []

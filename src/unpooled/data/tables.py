@@ -94,7 +94,7 @@ def clients_from(
     if not is_many(data):
         parts, found = _from_one(data, y, w, groups, roles, kinds)
     elif by is None:
-        parts, found = _encoded(_from_many(data, y, w, roles, kinds), kinds)
+        parts, found = _encoded(_from_many(data, y, w, roles, kinds), kinds, roles)
         parts = checks.labelled(parts)
     else:
         raise BadParameter("by= splits one table into clients, but the data is split already: leave by= out")
@@ -112,14 +112,14 @@ def _read_kinds(columns: Any, schema: Any, sites: Any) -> tuple[tuple[str, ...] 
     return read_kinds(columns, schema, sites)
 
 
-def _encoded(parts: list[Part], kinds: Kinds) -> tuple[list[Part], Schema | None]:
+def _encoded(parts: list[Part], kinds: Kinds, roles: Roles) -> tuple[list[Part], Schema | None]:
     """The parts with columns as numbers, and the schema that all agree on; arrays are numbers already and have none."""
     checks.all_or_none_named(parts)
     if parts[0].table is None:
         return parts, None
     from unpooled.data.columns import encoded
 
-    return encoded(parts, kinds)
+    return encoded(parts, kinds, roles)
 
 
 def named_arrays(data: Collection) -> dict[str, Any]:
@@ -230,7 +230,7 @@ def _from_one(data: Any, y: Any, w: Any, by: Any, roles: Roles, kinds: Kinds) ->
     name = single_name(data)
     part = _part(name, data, y, w, roles, "the data", array=checks.single_array, kinds=kinds)
     _check_sites(kinds, [name])
-    (whole,), found = _encoded([part], kinds)
+    (whole,), found = _encoded([part], kinds, roles)
     if by is not None and not roles.by:
         whole = whole._replace(groups=_groups(by, whole))
     (whole,) = checks.labelled([whole])

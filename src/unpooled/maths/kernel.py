@@ -17,6 +17,7 @@ import numpy as np
 from unpooled.arrays import Array, is_torch, namespace, to_numpy
 
 CACHED = 230_000  # numbers per chunk on a CPU, at most: about the size of the level 2 cache
+WORTH_IT = 80_000  # numbers per chunk of narrow rows, so that arithmetic outweighs the calls
 ON_DEVICE = 2**27  # numbers per chunk on a GPU, at most
 SEGMENT = 2048  # columns per product on a GPU: many short products run in parallel, one long product does not
 
@@ -99,7 +100,9 @@ class Beside(NamedTuple):
 
 def room(width: int, like: Array) -> int:
     """How many rows of `width` numbers fit into one chunk."""
-    return max(SEGMENT, ON_DEVICE // width) if _on_gpu(like) else min(max(128, CACHED // width), 2000)
+    if _on_gpu(like):
+        return max(SEGMENT, ON_DEVICE // width)
+    return min(max(128, CACHED // width), max(2000, WORTH_IT // width))
 
 
 def chunks(batch: int, n: int, width: int, like: Array) -> Iterator[tuple[slice, list[slice]]]:

@@ -29,7 +29,7 @@ path = {path}                  # csv, csv.gz, parquet or npz; or: url = "postgre
 # label = "outcome"            # for models that learn from labels
 # chunk_rows = 100000          # for tables larger than memory
 
-# [data.columns]               # how this table writes the federation's columns; only those listed are offered
+# [data.columns]               # how this table writes the federation's columns; only those listed are offered (sex = "sex")
 # age = "alter"                # another name
 # height = {{name = "inches", unit = "in"}}          # another unit than the study's
 # chol = {{unit = "mmol/L", factor = 38.67, missing = [0]}}

@@ -18,6 +18,7 @@ from unpooled.tree import SchemaError
 
 POLL = 0.5  # seconds between two checks of who is connected
 HELLO_BYTES = 2**24  # largest reply to hello
+OFFERED = "; a node offers what its policy and its [data.columns] list"
 
 
 class Roster:
@@ -201,7 +202,7 @@ class Roster:
         lacking = [c for c in wanted or () if c not in set(held or ())]
         if lacking:
             raise SchemaError(
-                f"{name!r} has no column {lacking[0]!r} that may be used: {suggest(lacking[0], held or ())}"
+                f"{name!r} has no column {lacking[0]!r} that may be used: {suggest(lacking[0], held or ())}{OFFERED}"
             )
         extra = [c for c in held or () if c not in set(wanted or ())]
         if extra and not self._chosen:

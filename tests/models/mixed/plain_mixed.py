@@ -103,8 +103,8 @@ def level_update(x, kinds, starts, r, overall, smoothing):
 
 
 def tilted(held, overall):
-    """overall exp(a s + b s^2), found by gradient-free nested bisection on its two moments' equations."""
-    from scipy.optimize import minimize
+    """overall exp(a s + b s^2) by BFGS, then by the equations of its two moments."""
+    from scipy.optimize import minimize, root
 
     s = np.arange(len(overall)) - overall @ np.arange(len(overall))
 
@@ -120,6 +120,7 @@ def tilted(held, overall):
         return np.array([(p - held / held.sum()) @ s, (p - held / held.sum()) @ s**2])
 
     v = minimize(loss, np.zeros(2), jac=slope, method="BFGS", options={"gtol": 1e-13}).x
+    v = root(slope, v, options={"xtol": 1e-15}).x
     log_p = np.log(overall) + v[0] * s + v[1] * s**2
     p = np.exp(log_p - log_p.max())
     return p / p.sum()

@@ -5,8 +5,8 @@ like missing), `findings` (what differs between sites), `scales` (units and scal
 are written differently), `block` (the [columns] to start from).
 """
 
-from unpooled.data.check.block import proposed
+from unpooled.data.check.block import proposed, remedies
 from unpooled.data.check.findings import Finding, findings
 from unpooled.data.check.profile import ColumnProfile, Profile, profile, unreadable
 
-__all__ = ["ColumnProfile", "Finding", "Profile", "findings", "profile", "proposed", "unreadable"]
+__all__ = ["ColumnProfile", "Finding", "Profile", "findings", "profile", "proposed", "remedies", "unreadable"]

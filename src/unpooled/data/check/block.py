@@ -1,26 +1,33 @@
-"""The [columns] to start from: what sites agree on, with codes for missing and levels. Pure functions, nothing is sent."""
+"""The [columns] to start from: what sites agree on, with codes for missing and levels; and lines for sites that differ.
+
+Pure functions, nothing is sent.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from unpooled.data.check.findings import Finding
 from unpooled.data.check.profile import ColumnProfile, Profile
 from unpooled.data.schema import Column, Schema
 from unpooled.data.schema.agree import sorted_levels
 from unpooled.data.schema.column import MAX_LEVELS
-from unpooled.data.schema.infer import is_number
+from unpooled.data.schema.infer import TRUTH, is_number, is_truth
 
 RANKED = ("real", "binary", "category", "ordered", "date", "id")
 
 
-def proposed(profiles: Sequence[Profile], declared: Schema | None = None) -> Schema:
-    """Kinds, levels and missing codes for the columns that more than half of the sites have."""
+def proposed(profiles: Sequence[Profile], declared: Schema | None, found: Sequence[Finding]) -> Schema:
+    """Kinds, levels and missing codes for the columns that more than half of the sites have, as sites without a finding have them."""
     held: dict[str, dict[str, ColumnProfile]] = {}
     for p in profiles:
         for c in p.columns:
             held.setdefault(c.name, {})[p.name] = c
+    odd = {(f.site, f.column) for f in found if f.what in ("levels", "kind")}
+    for name, by_site in held.items():
+        held[name] = {site: c for site, c in by_site.items() if (site, name) not in odd} or by_site
     readable = [p for p in profiles if not p.problem]
-    names = [name for name, found in held.items() if 2 * len(found) > len(readable)]
+    names = [name for name in held if 2 * sum(name in p.names for p in readable) > len(readable)]
     if len(readable) == 2:
         names = readable[0].names
     given = declared if declared is not None else Schema(())
@@ -47,6 +54,8 @@ def _column(name: str, held: Mapping[str, ColumnProfile]) -> Column:
     ordered = next((tuple(c.levels) for c in held.values() if c.kind == "ordered"), ())
     if kind == "ordered" and set(ordered) >= levels:
         return Column(name, "ordered", levels=ordered, missing=missing)
+    if len(levels) == 2 and is_truth(levels):
+        return Column(name, "binary", levels=TRUTH, missing=missing)
     return Column(name, "binary" if len(levels) == 2 else "category", levels=sorted_levels(levels), missing=missing)
 
 
@@ -67,3 +76,18 @@ def _skewed(c: ColumnProfile) -> bool:
         return False
     low, middle, high = c.quantiles[1:4]
     return high - middle > 1.3 * (middle - low)
+
+
+def remedies(found: Sequence[Finding]) -> str:
+    """Lines that single sites may need, as comments to be looked at: other names, columns that they lack, levels to be mapped."""
+    by_site: dict[str, list[str]] = {}
+    for f in found:
+        if f.remedy:
+            by_site.setdefault(f.site, []).append(f"# {f.remedy}")
+    blocks = [[f"# [sites.{site}]", *lines] for site, lines in by_site.items()]
+    lead = (
+        ["", "# how single sites may write them (at a node: in [data.columns], which lists all columns that it offers)"]
+        if blocks
+        else []
+    )
+    return "".join(f"{line}\n" for line in (*lead, *(line for block in blocks for line in block)))

@@ -12,6 +12,7 @@ from unpooled.data.check.profile import ColumnProfile, Profile
 from unpooled.data.schema import Schema
 
 FEW_ROWS = 10
+MAPPED = 8  # levels that are listed for a site to map
 ZERO_COMMON = 0.03  # share of the rows that are 0 at every site where 0 is a value and no code
 MISSING_APART = 0.5  # difference in the share of missing cells that is told of
 NUMBERS = ("real", "binary", "positive", "count")
@@ -25,6 +26,7 @@ class Finding(NamedTuple):
     column: str  # "" where it concerns the whole table
     site: str  # "" where it concerns all sites
     text: str
+    remedy: str = ""  # the line of [sites.NAME] or [data.columns] that may mend it, if there is one
 
 
 def findings(profiles: Sequence[Profile], declared: Schema | None = None, label: str | None = None) -> list[Finding]:
@@ -42,7 +44,7 @@ def findings(profiles: Sequence[Profile], declared: Schema | None = None, label:
         found += _levels(name, held, declared)
         found += _level_order(name, held, declared)
         found += _codes(name, held, rows_of)
-        found += _missing(name, held)
+        found += _missing(name, held, {site for site, rows in rows_of.items() if not rows})
         found += _constant(name, {site: c for site, c in held.items() if rows_of[site] >= FEW_ROWS})
         found += _ids(name, held)
     found += _rows(readable)
@@ -70,16 +72,22 @@ def _columns(
     wanted = _wanted(profiles, by_column, declared)
     told: set[tuple[str, str]] = set()
     for p in profiles:
-        lacking = [c for c in wanted if c not in p.names]
-        extra = [c for c in p.names if c not in wanted and c in by_column]
+        lacking = [c for c in wanted if c not in p.names and c not in p.lacks]
+        extra = [c for c in p.names if c not in wanted and c in by_column and c not in (declared or ())]
         for name in lacking:
             others = [c for site, c in by_column.get(name, {}).items() if site != p.name]
             twin = counterpart(name, p, [e for e in extra if (p.name, e) not in told], others)
             if twin is not None:
                 told.add((p.name, twin))
-                yield Finding("name", name, p.name, f"has no column {name!r}; its column {twin!r} looks like it")
+                yield Finding(
+                    "name",
+                    name,
+                    p.name,
+                    f"has no column {name!r}; its column {twin!r} looks like it",
+                    f'{name} = "{twin}"',
+                )
             else:
-                yield Finding("column", name, p.name, f"has no column {name!r}")
+                yield Finding("column", name, p.name, f"has no column {name!r}", f"{name} = false")
         for name in extra:
             if (p.name, name) not in told:
                 yield Finding("column", name, p.name, f"has a column {name!r} that other sites do not have")
@@ -89,10 +97,11 @@ def _wanted(
     profiles: Sequence[Profile], by_column: Mapping[str, Mapping[str, ColumnProfile]], declared: Schema | None
 ) -> list[str]:
     """The columns that every site should have: those declared, and those that more than half of the sites have."""
-    given = [c.name for c in declared or () if c.kind != "ignored"]
-    usual = [name for name, held in by_column.items() if 2 * len(held) > len(profiles)]
+    given = [c.name for c in declared or () if c.used]
+    ids = {c.name for c in declared or () if c.kind == "id"}
+    usual = [name for name, held in by_column.items() if 2 * len(held) > len(profiles) and name not in ids]
     if len(profiles) == 2:
-        usual = [name for name in profiles[0].names if name in by_column]
+        usual = [name for name in profiles[0].names if name in by_column and name not in ids]
     return list(dict.fromkeys([*given, *usual]))
 
 
@@ -120,13 +129,14 @@ def _kinds(name: str, held: Mapping[str, ColumnProfile], declared: Schema | None
     """Sites where a column cannot be read as one kind, or has another kind than at most sites."""
     told = {site: _group(c.kind) for site, c in held.items() if c.kind not in ("empty", "mixed")}
     for site, c in held.items():
-        if c.kind == "mixed":
-            yield Finding("kind", name, site, f"column {name!r} cannot be read as one kind: {c.problem}")
+        if c.problem:
+            yield Finding("kind", name, site, c.problem)
     given = declared[name].kind if declared is not None and name in declared else ""
     usual = _group(given) if given not in ("", "auto") else _most_common(list(told.values()))
     for site, kind in told.items():
         if usual and kind != usual and not _compatible(kind, given):
-            yield Finding("kind", name, site, f"column {name!r} holds {_called(kind)}, elsewhere {_called(usual)}")
+            wanted = f"elsewhere {_called(usual)}" if given in ("", "auto") else f"and is declared {given!r}"
+            yield Finding("kind", name, site, f"column {name!r} holds {_called(kind)}, {wanted}")
 
 
 def _group(kind: str) -> str:
@@ -208,7 +218,10 @@ def _levels(name: str, held: Mapping[str, ColumnProfile], declared: Schema | Non
         else:
             text = odd_levels(mine, others) if _alone(site, levels) else ""
         if text:
-            yield Finding("levels", name, site, f"column {name!r}: {text}")
+            strange = sorted(set(mine) - (known or {level for v in others.values() for level in v}))
+            to = ", ".join(f'"{level}" = "..."' for level in strange[:MAPPED])
+            remedy = f"{name} = {{levels = {{{to}}}}}" if strange else ""
+            yield Finding("levels", name, site, f"column {name!r}: {text}", remedy)
 
 
 def _level_order(name: str, held: Mapping[str, ColumnProfile], declared: Schema | None) -> Iterator[Finding]:
@@ -272,12 +285,12 @@ def _zero_is_a_value(held: Mapping[str, ColumnProfile], rows_of: Mapping[str, in
     return len(shares) > 2 and min(shares) >= ZERO_COMMON
 
 
-def _missing(name: str, held: Mapping[str, ColumnProfile]) -> Iterator[Finding]:
+def _missing(name: str, held: Mapping[str, ColumnProfile], empty: set[str]) -> Iterator[Finding]:
     """Sites where a column is missing altogether, or in a share of rows that is far from the median site's."""
     shares = {site: c.missing for site, c in held.items()}
     usual = sorted(shares.values())[(len(shares) - 1) // 2]
     for site, c in held.items():
-        if c.kind == "empty" and len(held) > 1:
+        if c.kind == "empty" and len(held) > 1 and site not in empty:
             yield Finding("missing", name, site, f"column {name!r} is missing in every row")
         elif abs(shares[site] - usual) > MISSING_APART:
             text = f"column {name!r} is missing in {shares[site]:.0%} of the rows, elsewhere in {usual:.0%}"

@@ -17,7 +17,8 @@ from unpooled.data.check.codes import number_codes, text_codes
 from unpooled.data.schema import Own, Texts, as_texts, infer
 from unpooled.data.schema.column import MAX_LEVELS
 from unpooled.data.schema.dates import days
-from unpooled.data.schema.infer import ID_ROWS, is_number, object_numbers
+from unpooled.data.schema.encode import contradicting
+from unpooled.data.schema.infer import ID_ROWS, is_number, is_truth, object_numbers
 from unpooled.data.schema.units import conversion
 from unpooled.errors import BadData
 
@@ -54,7 +55,7 @@ class ColumnProfile:
     positive, whole, standardised : bool
         Whether all numbers are above 0, or whole, or have mean 0 and standard deviation 1.
     problem : str
-        Why it cannot be read, if so.
+        The sentence that says why it cannot be read as one kind or contradicts its declaration, if so.
     """
 
     name: str
@@ -86,6 +87,8 @@ class Profile:
         In the order of the table.
     unlabelled : int
         Rows without a label.
+    lacks : list of str
+        Columns that the site has declared it does not have.
     problem : str
         Why its table cannot be read, or is not told of, if so.
     """
@@ -94,6 +97,7 @@ class Profile:
     rows: int = 0
     columns: list[ColumnProfile] = field(default_factory=list)
     unlabelled: int = 0
+    lacks: list[str] = field(default_factory=list)
     problem: str = ""
 
     def pack(self) -> dict[str, Any]:
@@ -139,7 +143,8 @@ def profile(
     gaps = 0
     if label is not None and label in columns:
         gaps = round(next(c.missing for c in found if c.name == label) * rows)
-    return Profile(name, _floored(rows, floor), found, _floored(gaps, floor))
+    lacks = [column for column, entry in (own or {}).items() if entry.lacks]
+    return Profile(name, _floored(rows, floor), found, _floored(gaps, floor), lacks)
 
 
 def _floored(count: int, floor: int) -> int:
@@ -170,8 +175,8 @@ def _kind(name: str, values: Any, given: Any, floor: int) -> tuple[str, str]:
     try:
         found = infer(name, values, "it")
     except BadData as error:
-        sentence = str(error) if floor <= 1 else "numbers beside texts, dates of several forms, or too many texts"
-        return "mixed", sentence
+        unquoted = f"column {name!r} holds numbers beside texts, dates of several forms, or too many texts"
+        return "mixed", str(error).replace(" of it", "", 1) if floor <= 1 else unquoted
     if found is None:
         return "empty", ""
     kind = "category" if found.kind == "binary" and found.levels else found.kind
@@ -195,8 +200,9 @@ def _numbers(name: str, kind: str, x: np.ndarray, floor: int, given: Any, own: O
     if own.factor is not None or (given is not None and given.unit is not None and own.unit is not None):
         change = conversion(own.unit, given.unit if given is not None else None, own.factor, name, "the site")
         x = x * change.factor + change.shift
-    present = x[~np.isnan(x)]
-    gaps = _share(len(x) - len(present), len(x), floor)
+    problem = _contradiction(name, x, given, floor)
+    present = x[np.isfinite(x)]
+    gaps = _share(np.isnan(x).sum(), len(x), floor)
     if len(present) < max(floor, 1):
         return ColumnProfile(name, "empty", gaps)
     codes = {c: n for c, n in number_codes(present).items() if n >= floor}
@@ -221,7 +227,19 @@ def _numbers(name: str, kind: str, x: np.ndarray, floor: int, given: Any, own: O
         positive=bool((bare > 0).all()),
         whole=whole,
         standardised=len(bare) >= 20 and bool(abs(bare.mean()) < 0.01 and abs(bare.std() - 1) < 0.03),
+        problem=problem,
     )
+
+
+def _contradiction(name: str, x: np.ndarray, given: Any, floor: int) -> str:
+    """The sentence about infinite numbers, or numbers that the declared kind does not have; a number is quoted without a floor."""
+    if np.isinf(x).any():
+        return f"column {name!r} holds infinite values: leave cells empty where a value is missing"
+    wrong = None if given is None or given.levels else contradicting(given.kind, x)
+    if wrong is None or not wrong.any():
+        return ""
+    some = f"{x[wrong][0]:g}" if floor <= 1 else "other numbers"
+    return f"column {name!r} is declared {given.kind!r} and holds {some}"
 
 
 def _repeated(counts: np.ndarray) -> int:
@@ -262,6 +280,8 @@ def _texts(name: str, kind: str, texts: Texts, floor: int, problem: str, given: 
     away = {str(c) for c in (*(given.missing if given else ()), *own.missing)}
     held = {own.levels.get(t, t): int(n) for t, n in zip(texts.levels, counts) if n and t not in away}
     present = sum(held.values())
+    if is_truth(held):  # TRUE and true mean the same
+        held = {t: sum(n for text, n in held.items() if text.lower() == t) for t in sorted({t.lower() for t in held})}
     gaps = _share(rows - present, rows, floor)
     if not present:
         return ColumnProfile(name, "empty", gaps)

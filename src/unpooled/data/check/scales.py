@@ -38,8 +38,9 @@ NEAR_QUARTILES = 0.25
 APART = 2.5  # standard deviations, in logarithms, between medians that a factor may explain
 TWICE = 2.0  # positive numbers whose medians differ by less are of one scale
 FAR = 6.0  # standard deviations beyond which values are of another scale, whatever explains it
-EXACT = (
-    0.1  # how near all quartiles must be to a factor, and those of the other sites to each other, where values overlap
+EXACT = 0.1  # how near quartiles must be to a factor, and those of the other sites to each other, where values overlap
+MOST = (
+    4  # of the five quantiles that must be near where not all quartiles are: the median between two groups moves easily
 )
 
 
@@ -82,18 +83,21 @@ def multiple(site: list[float], others: list[list[float]]) -> str:
     >>> multiple([3.1, 5.8, 7.8, 10.1, 15.0], [[1.6, 3.0, 4.0, 5.2, 7.8], [1.6, 3.1, 4.1, 5.3, 7.7]])
     'its values are 1.9438 times larger (knots and m/s?)'
     """
-    quartiles = np.array([site, *others])[:, 1:4]
-    if len(others) < 2 or (quartiles <= 0).any():
+    quantiles = np.array([site, *others])
+    if len(others) < 2 or (quantiles[:, 1] <= 0).any():
         return ""
-    logs = np.log(quartiles)
-    usual = logs[1:].mean(0)
-    if (abs(logs[1:] - usual) > np.log1p(EXACT)).any():
+    logs = np.log(np.maximum(quantiles, 1e-300))
+    usual = np.median(logs[1:], axis=0)
+    alike = (abs(logs[1:] - usual) <= np.log1p(EXACT)).all(0)  # (5,)
+    if not (alike[1:4].all() or alike.sum() >= MOST):
         return ""
-    ratios = np.exp(abs(logs[0] - usual))
+    which = np.arange(1, 4) if alike[1:4].all() else np.flatnonzero(alike)
+    ratios = np.exp(logs[0] - usual)[which]
+    ratios = ratios if ratios[0] > 1 else 1 / ratios
     factor = min(FACTORS, key=lambda f: abs(np.log(ratios / f)).max())
     if (abs(np.log(ratios / factor)) > np.log1p(EXACT)).any():
         return ""
-    return _said(factor, quartiles[0], np.exp(usual))
+    return _said(factor, quantiles[0], np.exp(usual))
 
 
 def _said(factor: float, a: np.ndarray, b: np.ndarray) -> str:

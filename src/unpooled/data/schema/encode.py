@@ -13,7 +13,7 @@ import numpy as np
 
 from unpooled.data.schema.column import NUMBERS, Column, Own, level_text
 from unpooled.data.schema.dates import days, is_date, to_dates
-from unpooled.data.schema.infer import is_number, object_numbers
+from unpooled.data.schema.infer import is_number, is_truth, object_numbers
 from unpooled.data.schema.schema import Schema
 from unpooled.data.schema.texts import Texts, as_texts
 from unpooled.data.schema.units import Conversion, conversion
@@ -105,7 +105,7 @@ def _parsed(column: Column, texts: Texts, where: str) -> np.ndarray:
     if wrong:
         comma = is_number(wrong[0].replace(",", ".", 1))
         remedy = "write numbers with a point for decimals and without commas"
-        code = f"if it means missing, add missing = [{wrong[0]!r}]"
+        code = f"if it means missing, add missing = [{wrong[0]!r}], else declare another kind"
         raise BadData(
             f"column {column.name!r} of {where} is of kind {column.kind!r} and holds {wrong[0]!r}: "
             f"{remedy if comma else code}"
@@ -120,7 +120,7 @@ def _converted(numbers: np.ndarray, change: Conversion) -> np.ndarray:
 
 def _checked(column: Column, numbers: np.ndarray, where: str) -> np.ndarray:
     """Refuse numbers that contradict the kind."""
-    wrong = _contradicting(column.kind, numbers)
+    wrong = contradicting(column.kind, numbers)
     if wrong is None or not wrong.any():
         return numbers
     value = float(numbers[int(wrong.argmax())])
@@ -130,7 +130,7 @@ def _checked(column: Column, numbers: np.ndarray, where: str) -> np.ndarray:
     )
 
 
-def _contradicting(kind: str, numbers: np.ndarray) -> np.ndarray | None:
+def contradicting(kind: str, numbers: np.ndarray) -> np.ndarray | None:
     """Which cells contradict the declared kind; None for kinds that take every number."""
     if kind == "positive":
         return numbers <= 0
@@ -166,7 +166,7 @@ def _levels(column: Column, texts: Any, where: str, own: Own, unlisted: str) -> 
     """
     texts = as_texts(texts)
     places = {t: float(i) for i, t in enumerate(column.levels)}
-    truth = set(column.levels) == {"false", "true"}
+    truth = {t.lower(): t for t in column.levels} if is_truth(column.levels) else {}
     to = np.array([*(_place(t, places, own, truth, column.other) for t in texts.levels), np.nan])
     unknown = [t for t, n, code in zip(texts.levels, texts.counts, to) if n and np.isnan(code)]
     if unknown:
@@ -177,13 +177,16 @@ def _levels(column: Column, texts: Any, where: str, own: Own, unlisted: str) -> 
     return to[texts.codes]
 
 
-def _place(text: str, places: Mapping[str, float], own: Own, truth: bool, other: str | None) -> float:
-    """The place of one text among the levels, after the site's own names for them; NaN when it is none of them."""
+def _place(text: str, places: Mapping[str, float], own: Own, truth: Mapping[str, str], other: str | None) -> float:
+    """The place of one text among the levels, after the site's own names for them; NaN when it is none of them.
+
+    `truth` are the levels of a column of truth values by their small letters, else nothing.
+    """
     meant = own.levels.get(text.strip(), text.strip())
     if meant not in places and is_number(meant):
         meant = level_text(float(meant))
     if meant not in places and truth:
-        meant = ONE_OR_ZERO.get(meant, meant.lower())
+        meant = truth.get(ONE_OR_ZERO.get(meant, meant.lower()), meant)
     return places.get(meant, places[other] if other is not None else np.nan)
 
 

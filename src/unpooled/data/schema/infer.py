@@ -5,6 +5,7 @@ Numbers stay numbers: only 0 and 1 make a column binary. What a number means (a 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -87,7 +88,7 @@ def _of_texts(name: str, texts: Texts, where: str) -> Column | None:
     if texts.declared:
         _check_number(name, len(texts.levels), where)
         return Column(name, "ordered" if texts.ordered else "category", levels=tuple(texts.levels))
-    if {t.lower() for t in present} <= set(TRUTH):
+    if is_truth(present):
         return Column(name, "binary", levels=TRUTH)
     dates = sum(map(is_date, present))
     if dates == len(present):
@@ -99,6 +100,11 @@ def _of_texts(name: str, texts: Texts, where: str) -> Column | None:
     _check_no_numbers(name, texts, where)
     _check_number(name, len(present), where)
     return Column(name, "category", levels=tuple(sorted(present)))
+
+
+def is_truth(texts: Iterable[str]) -> bool:
+    """Whether all texts are truth values, in small or capital letters: TRUE and false."""
+    return {t.lower() for t in texts} <= set(TRUTH)
 
 
 def _seen(text: str, texts: Texts) -> str:

@@ -7,6 +7,8 @@ which is Poisson's distribution; real counts are seldom that regular, and a Pois
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from scipy.special import gammaln
 
@@ -20,15 +22,45 @@ def gamma_terms(values: np.ndarray) -> np.ndarray:
     return gammaln(values[:, None] + shape) - gammaln(shape) + values[:, None] * np.log(GRID)
 
 
-def log_pmf(values: np.ndarray, mean: np.ndarray, dispersion: np.ndarray) -> np.ndarray:
-    """log probabilities of counts (u,) for components with these means and dispersions (k,): (u, k)."""
-    x, mean = values[:, None], np.maximum(mean, TINY)
-    spread = dispersion > 0
-    a = np.where(spread, dispersion, 1.0)
+class Values(NamedTuple):
+    """The distinct values of several columns of counts, one column after the other."""
+
+    x: np.ndarray  # (u,)
+    column: np.ndarray  # (u,)
+    parts: list[slice]  # of each column
+    gammas: np.ndarray  # (u, e): `gamma_terms`
+    log_factorials: np.ndarray  # (u,)
+
+
+def values(by_column: list[np.ndarray]) -> Values:
+    """The distinct values of each column, with what rounds have in common."""
+    sizes = [len(x) for x in by_column]
+    ends = np.cumsum(sizes, dtype=int).tolist()
+    x = np.concatenate([np.zeros(0), *by_column])
+    parts = [slice(end - size, end) for end, size in zip(ends, sizes)]
+    return Values(x, np.repeat(np.arange(len(sizes)), sizes), parts, gamma_terms(x), gammaln(x + 1))
+
+
+def log_pmf(values: Values, mean: np.ndarray, dispersion: np.ndarray) -> np.ndarray:
+    """log probabilities of counts (u,) for components with means and dispersions (k, m): (u, k)."""
+    mean, spread = np.maximum(mean.T, TINY), dispersion.T > 0  # (m, k)
+    a = np.where(spread, dispersion.T, 1.0)
     over = np.where(spread, np.log1p(a * mean), 0.0)
-    total = np.where(spread, over / a, mean)
-    terms = np.where(spread, gammaln(x + 1 / a) - gammaln(1 / a) + x * np.log(a), 0.0)
-    return terms + x * (np.log(mean) - over) - total - gammaln(x + 1)
+    total = np.where(spread, over / a + gammaln(1 / a), mean)
+    slope = np.log(mean) - over + np.where(spread, np.log(a), 0.0)
+    x, which = values.x[:, None], values.column
+    gammas = np.where(spread[which], gammaln(x + 1 / a[which]), 0.0)
+    return gammas + x * slope[which] - total[which] - values.log_factorials[:, None]
+
+
+def stats(values: Values, held: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Sums of r, of r times the count, and of r times the gamma terms, from sums of r by value (u, k): (k, m), (k, m), (k, m, e)."""
+    k, m = held.shape[1], len(values.parts)
+    seen, sums, gammas = np.zeros((k, m)), np.zeros((k, m)), np.zeros((k, m, len(GRID)))
+    for j, part in enumerate(values.parts):
+        r = held[part].T
+        seen[:, j], sums[:, j], gammas[:, j] = r.sum(1), r @ values.x[part], r @ values.gammas[part]
+    return seen, sums, gammas
 
 
 def m_step(

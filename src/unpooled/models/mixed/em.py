@@ -6,7 +6,10 @@ responsibilities come back for their sums.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
+from functools import reduce
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
@@ -16,59 +19,48 @@ from unpooled.maths.kernel import Beside, log, responsibilities
 from unpooled.models.mixed import counts, levels
 from unpooled.models.mixed.columns import Columns
 from unpooled.models.mixed.messages import Params, Prior, Stats
-from unpooled.models.mixed.rows import Rows, Values, looked_up, split, summed
+from unpooled.models.mixed.rows import Entries, Rows, Table, by_combination, by_entry, split
 
 # ---- the E-step ----
 
-Blocks = Sequence[tuple[Rows, np.ndarray]]  # rows and their weights, in blocks
+
+def e_step(params: Params, table: Table, columns: Columns, shape: str, log_weights: np.ndarray | None = None) -> Stats:
+    """Statistics of rows, as `rows.split` gives them; `log_weights` (k,) stand in for the mixture's own."""
+    table_of_logs = _log_probabilities(params, table.entries)
+    said = (_said(table_of_logs, rows, len(params.gaussian.weights)) for rows in table.pieces)
+    return _stats(params.gaussian, table, columns, shape, log_weights, said)
 
 
-def e_step(
-    params: Params, blocks: Blocks, columns: Columns, shape: str, log_weights: np.ndarray | None = None
-) -> Stats:
-    """Statistics of rows, as `rows.blocks` gives them; `log_weights` (k,) stand in for the mixture's own."""
-    log_levels = log(params.levels).T
-    parts = []
-    for rows, w in blocks:
-        said = _said(params, log_levels, rows)
-        parts.append(_block(params.gaussian, rows, w, columns, shape, log_weights, said))
-    return total(parts)
-
-
-def first_step(given: mixture.Params, blocks: Blocks, r: np.ndarray, columns: Columns, shape: str) -> Stats:
+def first_step(given: mixture.Params, table: Table, r: np.ndarray, columns: Columns, shape: str) -> Stats:
     """Statistics of rows under given responsibilities (n, k); `given` has alike components, about which moments are taken."""
-    parts, start = [], 0
-    for rows, w in blocks:
-        said = log(r[start : start + len(w)])
-        parts.append(_block(given, rows, w, columns, shape, None, said))
-        start += len(w)
-    return total(parts)
+    starts = np.cumsum([0] + [len(rows.w) for rows in table.pieces])
+    said = (log(r[a:b]) for a, b in pairwise(starts))
+    return _stats(given, table, columns, shape, None, said)
 
 
-def total(parts: list[Stats]) -> Stats:
-    """The sum of statistics of several parts of the rows."""
-    found = parts[0]
-    for other in parts[1:]:
-        found = tree.add(found, other)
-    return found
-
-
-def _block(
+def _stats(
     params: mixture.Params,
-    rows: Rows,
-    w: np.ndarray,
+    table: Table,
     columns: Columns,
     shape: str,
     log_weights: np.ndarray | None,
-    said: np.ndarray,
+    said: Iterable[np.ndarray],
 ) -> Stats:
-    """Statistics of one block of rows; `said` gets their log densities."""
-    r = np.empty_like(said)
-    block = _gaussian_stats(params, rows.gaussian, w, shape, log_weights, Beside(said, r))
-    block = block._replace(loglik=block.loglik + w @ rows.log_jacobian)
-    entries = rows.counts[-1].part.stop if rows.counts else columns.t
-    held = np.zeros((0, r.shape[1])) if rows.ones is None else summed(rows, r, entries)  # (entries, k)
-    return Stats(block, held[: columns.t].T, *_count_stats(rows.counts, held))
+    """Statistics of a table; `said` are the log densities (n, k) of what is not Gaussian, piece by piece."""
+    blocks, held = [], []
+    for rows, own in zip(table.pieces, said):
+        r = np.empty_like(own)
+        block = _gaussian_stats(params, rows.gaussian, rows.w, shape, log_weights, Beside(own, r))
+        blocks.append(block._replace(loglik=block.loglik + rows.w @ rows.log_jacobian))
+        if rows.ones is not None:
+            held.append(rows.ones.T @ r)
+    sums = by_entry(table.entries, sum(held)) if held else np.zeros((0, len(params.weights)))
+    return Stats(total(blocks), sums[: columns.t].T, *counts.stats(table.entries.counts, sums[columns.t :]))
+
+
+def total(parts: list[Any]) -> Any:
+    """The sum of statistics of several parts of the rows."""
+    return reduce(tree.add, parts)
 
 
 def _gaussian_stats(
@@ -84,36 +76,35 @@ def _gaussian_stats(
     return mixture.Stats(r[0].sum(1), np.zeros((k, 0)), 0 * params.covs, by_row.sum(), w.sum())
 
 
-def _count_stats(columns: list[Values], held: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Sums of r, of r times the count, and of r times the gamma terms: (k, m), (k, m), (k, m, a)."""
-    k = held.shape[1]
-    if not columns:
-        return np.zeros((k, 0)), np.zeros((k, 0)), np.zeros((k, 0, len(counts.GRID)))
-    seen = np.stack([held[c.part].sum(0) for c in columns], 1)
-    sums = np.stack([c.values @ held[c.part] for c in columns], 1)
-    gammas = np.stack([held[c.part].T @ c.gammas for c in columns], 1)
-    return seen, sums, gammas
-
-
 # ---- what discrete columns and counts say ----
 
 
-def _said(params: Params, log_levels: np.ndarray, rows: Rows) -> np.ndarray:
+def _log_probabilities(params: Params, entries: Entries) -> np.ndarray:
+    """Log probabilities of all combinations of levels and counts by component, (combinations, k)."""
+    if not entries.groups:
+        return np.zeros((0, len(params.gaussian.weights)))
+    of_counts = counts.log_pmf(entries.counts, params.mean, params.dispersion)
+    return by_combination(entries, np.concatenate([log(params.levels).T, of_counts]))
+
+
+def _said(table_of_logs: np.ndarray, rows: Rows, k: int) -> np.ndarray:
     """Log densities of the levels and counts of rows by component, (n, k)."""
-    if rows.ones is None:
-        return np.zeros((len(rows.gaussian), len(params.gaussian.weights)))
-    pairs = zip(rows.counts, params.mean.T, params.dispersion.T)
-    tables = [counts.log_pmf(c.values, mean, spread) for c, mean, spread in pairs]
-    return looked_up(rows, np.concatenate([log_levels, *tables]))
+    return np.zeros((len(rows.w), k)) if rows.ones is None else rows.ones @ table_of_logs
 
 
 def log_joint(params: Params, x: np.ndarray, columns: Columns, shape: str) -> np.ndarray:
     """log (weight times density) of the observed values, by component: x (n, d) to (n, k)."""
-    rows = split(x, columns)
-    said = _said(params, log(params.levels).T, rows) + rows.log_jacobian[:, None]
+    table = split(x, np.ones(len(x)), columns)
+    logs = _log_probabilities(params, table.entries)
+    return np.concatenate([_log_joint(params.gaussian, logs, rows, shape) for rows in table.pieces])
+
+
+def _log_joint(params: mixture.Params, table_of_logs: np.ndarray, rows: Rows, shape: str) -> np.ndarray:
+    """`log_joint` of some rows."""
+    said = _said(table_of_logs, rows, len(params.weights)) + rows.log_jacobian[:, None]
     if rows.gaussian.shape[1]:
-        return mixture.log_joint(params.gaussian, rows.gaussian, shape) + said
-    return log(params.gaussian.weights) + said
+        return mixture.log_joint(params, rows.gaussian, shape) + said
+    return log(params.weights) + said
 
 
 def log_density(params: Params, x: np.ndarray, columns: Columns, shape: str) -> np.ndarray:

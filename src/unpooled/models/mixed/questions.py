@@ -16,8 +16,7 @@ from unpooled.models.mixed import em
 from unpooled.models.mixed.columns import Columns
 from unpooled.models.mixed.embedding import embed
 from unpooled.models.mixed.messages import Guess, Look, Params, Spread, Stats
-from unpooled.models.mixed.rows import Rows, gaussian_block
-from unpooled.models.mixed.rows import blocks as blocks_of
+from unpooled.models.mixed.rows import Table, gaussian_block, split
 
 # ---- before the first round ----
 
@@ -123,12 +122,12 @@ def _rows(client: Client, columns: dict) -> tuple[Columns, np.ndarray, np.ndarra
     return Columns.of(columns), x.astype(np.float64, copy=False), w
 
 
-def client_blocks(client: Client, columns: dict) -> list[tuple[Rows, np.ndarray]]:
-    """The rows by block, and their weights; kept for the next rounds."""
+def client_blocks(client: Client, columns: dict) -> Table:
+    """The rows by block, kept for the next rounds."""
     key = f"mixed.{json.dumps(columns)}"
     if key not in client.memo:
         kinds, x, w = _rows(client, columns)
-        client.memo[key] = list(blocks_of(x, w, kinds))
+        client.memo[key] = split(x, w, kinds)
     return client.memo[key]
 
 

@@ -7,7 +7,7 @@ columns, and tables of single levels are spread over combinations, or added up f
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -15,65 +15,75 @@ import numpy as np
 from scipy.sparse import csr_matrix
 
 from unpooled.models.mixed.columns import Columns
-from unpooled.models.mixed.counts import gamma_terms
+from unpooled.models.mixed.counts import Values, values
 
-BLOCK = 16384  # rows at a time
+PIECE = 16384  # rows at a time
 DENSE = 4096  # counts below this are looked up by their value; larger ones are sorted first
 LOWEST = -1e300  # of a logarithm of a probability
 TOGETHER = 1500  # combinations of levels, gaps included, of the columns of a group
 
 
-class Values(NamedTuple):
-    """The distinct values of a column of counts, and where they lie among all entries."""
-
-    part: slice
-    values: np.ndarray  # (u,)
-    gammas: np.ndarray  # (u, a)
-
-
 class Group(NamedTuple):
-    """Columns whose combination of levels is one entry."""
+    """Columns whose combination of levels is one entry of the sparse matrix."""
 
     entries: np.ndarray  # (s,): which of all single entries are those of its columns
-    has: (
-        np.ndarray | None
-    )  # (s, combinations): 1 where a combination has the entry, 0 elsewhere; None for a single column
+    combinations: int
+    has: np.ndarray | None  # (s, combinations): 1 where a combination has the entry; None for a single column
+
+
+class Entries(NamedTuple):
+    """What rows may have: the levels of all discrete columns, then the distinct values of all columns of counts."""
+
+    size: int
+    groups: list[Group]
+    counts: Values
 
 
 class Rows(NamedTuple):
-    """Rows by block."""
+    """Some rows by block."""
 
     gaussian: np.ndarray  # (n, g), logarithms taken
     ones: (
-        Any  # csr_matrix (n, combinations of all groups): a 1 for each group; None without discrete columns and counts
+        Any  # csr_matrix (n, combinations of all groups), a 1 for each group; None without discrete columns and counts
     )
-    groups: list[Group]
-    counts: list[Values]
     log_jacobian: np.ndarray  # (n,): the log density of positive columns minus that of their logarithms
+    w: np.ndarray  # (n,)
 
 
-def blocks(x: np.ndarray, w: np.ndarray, columns: Columns) -> Iterator[tuple[Rows, np.ndarray]]:
-    """(rows, their weights), a block at a time."""
-    for start in range(0, max(len(x), 1), BLOCK):
-        some = slice(start, start + BLOCK)
-        yield split(x[some], columns), np.ascontiguousarray(w[some], dtype=np.float64)
+class Table(NamedTuple):
+    """Rows of an encoded table, in pieces, and the entries that they share."""
+
+    entries: Entries
+    pieces: list[Rows]
 
 
-def split(x: np.ndarray, columns: Columns) -> Rows:
-    """Rows (n, d) of an encoded table by block."""
+def split(x: np.ndarray, w: np.ndarray, columns: Columns) -> Table:
+    """Rows (n, d) of an encoded table with weights (n,) by block."""
+    entries, places = _entries(x, columns)
+    pieces = [_rows(x[some], w[some], columns, entries, places[some]) for some in _slices(len(x))]
+    return Table(entries, pieces)
+
+
+def _slices(n: int) -> list[slice]:
+    """The pieces of n rows, one at least."""
+    return [slice(start, min(start + PIECE, n)) for start in range(0, max(n, 1), PIECE)]
+
+
+def _rows(x: np.ndarray, w: np.ndarray, columns: Columns, entries: Entries, places: np.ndarray) -> Rows:
+    """One piece of the rows; `places` are the entries of their combinations, (n, groups)."""
     gaussian, log_jacobian = gaussian_block(x, columns)
-    if not len(columns.discrete) + len(columns.counts):
-        return Rows(gaussian, None, [], [], log_jacobian)
+    ones = _ones(places, sum(group.combinations for group in entries.groups)) if entries.groups else None
+    return Rows(gaussian, ones, log_jacobian, np.ascontiguousarray(w, dtype=np.float64))
+
+
+def _entries(x: np.ndarray, columns: Columns) -> tuple[Entries, np.ndarray]:
+    """(the entries, the place of each row's combination in each group (n, groups))."""
     codes = list(_level_codes(x[:, columns.discrete], columns).T)
-    parts, counts, start = list(columns.parts), [], columns.t
-    for j in columns.counts:
-        values, place = _distinct(x[:, j])
-        parts.append(slice(start, start + len(values)))
-        codes.append(place)
-        counts.append(Values(parts[-1], values, gamma_terms(values)))
-        start += len(values)
-    ones, groups = _grouped(codes, parts)
-    return Rows(gaussian, ones, groups, counts, log_jacobian)
+    found = [_distinct(x[:, j]) for j in columns.counts]
+    codes += [place for _, place in found]
+    sizes = [*columns.sizes.tolist(), *(len(distinct) for distinct, _ in found)]
+    groups, places = _grouped(codes, sizes)
+    return Entries(sum(sizes), groups, values([distinct for distinct, _ in found])), places
 
 
 def gaussian_block(x: np.ndarray, columns: Columns) -> tuple[np.ndarray, np.ndarray]:
@@ -100,24 +110,25 @@ def _distinct(column: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     present = column[there]
     place = np.full(len(column), -1)
     if present.max(initial=0.0) < DENSE:
-        values = np.arange(present.max(initial=0.0) + 1)
+        distinct = np.arange(present.max(initial=0.0) + 1)
         place[there] = present
     else:
-        values, place[there] = np.unique(present, return_inverse=True)
-    return values, place
+        distinct, place[there] = np.unique(present, return_inverse=True)
+    return distinct, place
 
 
-def _grouped(codes: list[np.ndarray], parts: list[slice]) -> tuple[csr_matrix, list[Group]]:
-    """The matrix of ones, and the groups of columns; a code of -1 is a gap."""
+def _grouped(codes: list[np.ndarray], sizes: list[int]) -> tuple[list[Group], np.ndarray]:
+    """(groups of columns, the place of each row's combination in each (n, groups)); a code of -1 is a gap."""
+    starts = np.cumsum([0, *sizes])
     groups, places, width = [], [], 0
-    for members in _packed([part.stop - part.start + 1 for part in parts]):
-        sizes = tuple(parts[j].stop - parts[j].start + 1 for j in members)
-        each = [np.where(codes[j] >= 0, codes[j], size - 1) for j, size in zip(members, sizes)]
-        places.append(width + np.ravel_multi_index(each, sizes))
-        entries = np.concatenate([np.arange(parts[j].start, parts[j].stop) for j in members])
-        groups.append(Group(entries, _members(sizes) if len(sizes) > 1 else None))
-        width += int(np.prod(sizes))
-    return _ones(np.stack(places, axis=1).astype(np.int32), width), groups
+    for members in _packed([size + 1 for size in sizes]):
+        with_gap = tuple(sizes[j] + 1 for j in members)
+        each = [np.where(codes[j] >= 0, codes[j], sizes[j]) for j in members]
+        places.append((width + np.ravel_multi_index(each, with_gap)).astype(np.int32))
+        entries = np.concatenate([np.arange(starts[j], starts[j + 1]) for j in members])
+        groups.append(Group(entries, math.prod(with_gap), _members(with_gap) if len(members) > 1 else None))
+        width += groups[-1].combinations
+    return groups, np.stack(places, axis=1) if places else np.zeros((0, 0), np.int32)
 
 
 @lru_cache(maxsize=64)
@@ -157,10 +168,10 @@ def _ones_of(size: int) -> np.ndarray:
     return np.ones(size)
 
 
-def looked_up(rows: Rows, table: np.ndarray) -> np.ndarray:
-    """The sum over each row's levels and counts of the table's rows: table (entries, k) to (n, k)."""
+def by_combination(entries: Entries, table: np.ndarray) -> np.ndarray:
+    """The sum of a table's rows (entries, k) over the entries of each combination, (combinations of all groups, k)."""
     finite = np.maximum(table, LOWEST)  # minus infinity times 0 would be NaN
-    return rows.ones @ np.concatenate([_spread(group, finite[group.entries]) for group in rows.groups])
+    return np.concatenate([_spread(group, finite[group.entries]) for group in entries.groups])
 
 
 def _spread(group: Group, own: np.ndarray) -> np.ndarray:
@@ -170,13 +181,11 @@ def _spread(group: Group, own: np.ndarray) -> np.ndarray:
     return group.has.T @ own
 
 
-def summed(rows: Rows, r: np.ndarray, size: int) -> np.ndarray:
-    """The sum of r over the rows that have each of so many single entries: r (n, k) to (size, k)."""
-    found, start = rows.ones.T @ r, 0
-    out = np.empty((size, r.shape[1]))
-    for group in rows.groups:
-        stop = start + (len(group.entries) + 1 if group.has is None else group.has.shape[1])
-        own = found[start:stop]
+def by_entry(entries: Entries, sums: np.ndarray) -> np.ndarray:
+    """Sums by combination (combinations of all groups, k) as sums by single entry, (entries, k)."""
+    out, start = np.zeros((entries.size, sums.shape[1])), 0
+    for group in entries.groups:
+        own = sums[start : start + group.combinations]
         out[group.entries] = own[:-1] if group.has is None else group.has @ own
-        start = stop
+        start += group.combinations
     return out
