@@ -24,7 +24,7 @@ sys.path.insert(0, str(ROOT / "tests" / "contracts"))
 
 import unpooled as up  # noqa: E402
 from unpooled import baselines, store, tree  # noqa: E402
-from unpooled.estimator import _plain  # noqa: E402
+from unpooled.saving import plain  # noqa: E402
 
 TABLE = Path(__file__).with_suffix(".json")
 
@@ -78,8 +78,8 @@ def default_starts() -> dict[str, Any]:
 def learned(estimator: Any) -> dict[str, np.ndarray]:
     """Path -> numbers of everything that a fit sets, the history's clock times left out."""
     fitted = {k: v for k, v in vars(estimator).items() if k.endswith("_") and not k.startswith("_") and k != "history_"}
-    plain = store.loads(store.dumps(_plain({k: v for k, v in fitted.items() if not callable(v)})))
-    return {path: np.asarray(leaf) for path, leaf in tree.iter_paths(plain) if np.asarray(leaf).dtype.kind in "fiub"}
+    saved = store.loads(store.dumps(plain({k: v for k, v in fitted.items() if not callable(v)})))
+    return {path: np.asarray(leaf) for path, leaf in tree.iter_paths(saved) if np.asarray(leaf).dtype.kind in "fiub"}
 
 
 def row_of(numbers: dict[str, np.ndarray]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from unpooled.data.federate import federate
 from unpooled.errors import BadParameter
 from unpooled.maths import gaussian
 from unpooled.maths.mixture import Params
-from unpooled.models.mixture.collapse import collapsed
+from unpooled.models.mixture.em import collapsed
 
 X, Y = load_iris(return_X_y=True)
 SPLITS = {
