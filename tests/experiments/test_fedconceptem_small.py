@@ -28,6 +28,7 @@ def experiment_(monkeypatch):
 # ---- digits: label skew, corruptions and three concepts, 30 clients ----
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1])
 def test_on_digits_it_finds_the_concepts_and_beats_fedavg(experiment, seed):
     measure = experiment("_measure")
@@ -41,6 +42,7 @@ def test_on_digits_it_finds_the_concepts_and_beats_fedavg(experiment, seed):
         assert ours[score] > 0.8
 
 
+@pytest.mark.slow
 def test_annealing_finds_the_concepts_where_a_client_takes_one_step_a_round(experiment):
     jobs, measure = experiment("_jobs"), experiment("_measure")
     right = {

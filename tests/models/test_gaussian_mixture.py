@@ -101,6 +101,7 @@ def test_weights_of_rows_count_as_repetitions():
     assert apart(weighted, repeated) < 1e-8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("missing", [0.0, 0.2])
 def test_auto_finds_the_number_of_components(missing):
     drawn = synthetic.mixture(3000, 4, 3, separation=6.0, clients=5, missing=missing, random_state=1)

@@ -22,6 +22,7 @@ EXCEPTIONS = {
     "test_gaussian_mixture_raises_where_array_api_not_implemented": "needs array API dispatch",
 }
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning"),
     pytest.mark.filterwarnings("ignore::RuntimeWarning"),
 ]

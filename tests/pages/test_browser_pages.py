@@ -29,6 +29,7 @@ from unpooled.pages.server import Server
 sys.path.insert(0, str(Path(__file__).parents[1] / "report"))
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.network,
     pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning"),
 ]

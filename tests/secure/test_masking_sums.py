@@ -55,7 +55,7 @@ def test_without_losses(n):
 def test_random_losses_in_both_exchanges(seed):
     """Rounds with up to 40 % lost in either exchange: the right total over those who answered, or a clear stop."""
     rng = np.random.default_rng(seed)
-    n = int(rng.integers(3, 61))
+    n = int(rng.integers(3, 31))
     cluster = begin(n, seed=seed)
     stopped = 0
     for round in range(3):

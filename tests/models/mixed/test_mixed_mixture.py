@@ -125,6 +125,7 @@ def test_real_columns_alone_are_a_gaussian_mixture():
         assert mine.bic_ == pytest.approx(theirs.bic_, rel=1e-10)
 
 
+@pytest.mark.slow
 def test_acceleration_ends_no_lower_in_fewer_rounds():
     x, _ = table(400, seed=5, missing=0.3)
     plain = make(tol=1e-8, max_iter=2000).fit(x)

@@ -35,6 +35,7 @@ def labels(model, by):
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("skewed", [False, True])
 def test_clusters_and_their_number_are_found(skewed):
     x, z = drawn(300)

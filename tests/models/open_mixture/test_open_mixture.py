@@ -82,6 +82,7 @@ def test_groups_of_gaussians_that_the_same_clients_hold_are_found():
     assert model.merges_.leaves == len(model.means_)
 
 
+@pytest.mark.slow
 def test_clients_differ_if_gaussians_show_it_and_atoms_do_not(monkeypatch):
     """Small differences in weights are not significant among atoms of few rows each, in ten columns."""
     rng = np.random.default_rng(100)
