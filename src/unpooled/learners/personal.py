@@ -21,8 +21,8 @@ from unpooled.arrays import Array, Float, to_numpy
 from unpooled.client import SUM, TELL, Client, client
 from unpooled.learners import calibration, corrections, exact, left_out
 from unpooled.learners.calibration import Calibration, CalibrationLosses, calibrated
-from unpooled.learners.candidates import Candidates, Features, candidates, features_of, prior_weights
-from unpooled.learners.corrections import Problem, log_softmax
+from unpooled.learners.candidates import Candidates, Features, candidates, features_of, penalties, prior_weights
+from unpooled.learners.corrections import Paths, log_softmax
 from unpooled.learners.labels import codes
 from unpooled.learners.own_nets import GROUP_MODEL, NO_NETS, net_log_proba, own_version
 from unpooled.learners.own_nets import STATE as NETS
@@ -32,7 +32,7 @@ from unpooled.maths.folds import fold_of
 from unpooled.tree import message
 
 MIN_ROWS = 10  # with fewer the client keeps the shared model
-MANY_ROWS = 3000  # rows x classes, above which there are two folds instead of five
+FOLDS = 5
 PSEUDO_ROWS, STACKING_STEPS = 1.0, 60
 UNEXPECTED = 0.1  # rows that constants are given on top: they bound what a row costs that no model expects
 NEGLIGIBLE = 0.01  # weight of a candidate, relative to the best one, below which it is dropped
@@ -155,8 +155,7 @@ def keep(
     raw = features(learner, x, log_bases)[live]
     offsets = np.concatenate([log_bases, log_nets, np.zeros((1, *log_bases.shape[1:]))])[:, live].clip(min=MIN_LOG)
     w, y = held[live].astype(np.float64), codes(client.y, learner.labels, client.w)[live]
-    many = live.sum() * len(learner.labels) > MANY_ROWS
-    folds = fold_of(x[live], y, 2 if many else 5)
+    folds = fold_of(x[live], y, FOLDS)
     alone = learner.learner == "linear"
     found = chosen(raw, y, w, offsets, len(log_bases), folds, optimism, alone)
     client.state.update({f"kept_{name}": value for name, value in found.items()})
@@ -177,17 +176,18 @@ def chosen(
     """What the client keeps: weights of the candidates, their corrections, and held-out losses for the report."""
     space = features_of(raw, w)
     z = space.of(raw)
-    plan = candidates(bases, z.shape[1] - 1, len(offsets) - 1 - bases, alone)
-    enough = len(y) >= MIN_ROWS
-    losses = held_out_losses(plan, z, y, w, offsets, folds) if enough else np.zeros((len(y), len(plan.kind)))
+    plan = candidates(bases, len(offsets) - 1 - bases, alone)
+    losses, maps = held_out_losses(plan, z, y, w, offsets, folds)
     extra = np.append(np.broadcast_to(optimism, bases), np.zeros(len(offsets) - bases))[plan.which]
-    prior = prior_weights(plan.kind)
-    mix = hedged(averaged(prior, losses + extra, w), np.array(plan.kind), w)
-    kept = np.flatnonzero((mix > NEGLIGIBLE * mix.max()) | (np.array(plan.kind) == "constant"))
-    maps = final_maps(plan, z, y, w, offsets, kept)
-    reported = reported_losses(plan, losses + extra, prior, w, folds)
-    kept_of = {"mix": mix[kept] / mix[kept].sum(), "which": plan.which[kept], "maps": maps, "losses": reported}
-    return kept_of | {
+    losses = (losses + extra) if len(y) >= MIN_ROWS else np.zeros_like(losses)
+    prior, kinds = prior_weights(plan.kind), np.array(plan.kind)
+    mix = hedged(averaged(prior, losses, w), kinds, w)
+    kept = np.flatnonzero((mix > NEGLIGIBLE * mix.max()) | (kinds == "constant"))
+    return {
+        "mix": mix[kept] / mix[kept].sum(),
+        "which": plan.which[kept],
+        "maps": maps[kept],
+        "losses": reported_losses(plan, losses, prior, w, folds),
         "centre": space.centre,
         "scale": space.scale,
         "axes": space.axes,
@@ -197,22 +197,19 @@ def chosen(
 
 def held_out_losses(
     plan: Candidates, z: np.ndarray, y: np.ndarray, w: np.ndarray, offsets: np.ndarray, folds: np.ndarray
-) -> np.ndarray:  # (n, j)
-    """-log P(y | x) of every row under every candidate fitted without the row's fold."""
-    rows = np.arange(len(y))
-    losses = -np.stack([log_softmax(offsets[which])[rows, y] for which in plan.which], 1)
-    fitted = np.flatnonzero(plan.corrected)
-    if not len(fitted):
-        return losses
-    parts = np.unique(folds)
-    weights = np.repeat(np.stack([w * (folds != part) for part in parts]), len(fitted), 0)
-    which, ridge = np.tile(plan.which[fitted], len(parts)), np.tile(plan.ridge[fitted], (len(parts), 1))
-    maps = corrections.fit(Problem(z, y, weights, offsets, which, ridge), np.float32)
-    for part, own in zip(parts, maps.reshape(len(parts), len(fitted), *maps.shape[1:])):
-        out = folds == part
-        scores = corrections.scores_of(z[out], offsets[:, out], plan.which[fitted], own)
-        losses[np.ix_(out, fitted)] = -log_softmax(scores)[:, np.arange(out.sum()), y[out]].T
-    return losses
+) -> tuple[np.ndarray, np.ndarray]:
+    """(-log P(y | x) of every row under every candidate fitted without the row's fold (n, j), corrections of all rows (j, r + 1, c))."""
+    parts, rows, bases = np.unique(folds), np.arange(len(y)), plan.path.max()
+    weights = np.stack([w, *(w * (folds != part) for part in parts)])
+    which = np.append(np.arange(bases), len(offsets) - 1)
+    fitted = corrections.fit(Paths(z, y, weights, offsets, which, penalties(bases, z.shape[1] - 1)))
+    maps = fitted[plan.stage, plan.path] * (plan.path >= 0)[:, None, None, None]  # (j, sets, r + 1, c)
+    losses = np.empty((len(y), len(plan.kind)))
+    for i, part in enumerate(parts):
+        out = rows[folds == part]
+        scores = corrections.scores_of(z[out], offsets[:, out], plan.which, maps[:, i + 1])
+        losses[out] = -log_softmax(scores)[:, np.arange(len(out)), y[out]].T
+    return losses, maps[:, 0]
 
 
 def averaged(prior: np.ndarray, losses: np.ndarray, w: np.ndarray) -> np.ndarray:
@@ -240,19 +237,6 @@ def stacked(prior: np.ndarray, losses: np.ndarray, w: np.ndarray) -> np.ndarray:
         mix = PSEUDO_ROWS * prior + (w / r.sum(1)) @ r
         mix = mix / mix.sum()
     return mix
-
-
-def final_maps(
-    plan: Candidates, z: np.ndarray, y: np.ndarray, w: np.ndarray, offsets: np.ndarray, kept: np.ndarray
-) -> np.ndarray:
-    """Corrections of the kept candidates, fitted to all rows; zeros for plain ones."""
-    maps = np.zeros((len(kept), z.shape[1], offsets.shape[-1]))
-    fitted = np.flatnonzero(plan.corrected[kept])
-    if len(fitted):
-        rows = np.repeat(w[None], len(fitted), 0)
-        chosen = kept[fitted]
-        maps[fitted] = corrections.fit(Problem(z, y, rows, offsets, plan.which[chosen], plan.ridge[chosen]))
-    return maps
 
 
 def reported_losses(
