@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from unpooled.arrays import Array, Float, namespace, to_numpy
+from unpooled.arrays import Array, Float, namespace
 from unpooled.client import SUM, Client, client
 from unpooled.estimator import Info
 from unpooled.federation import Federation
@@ -156,7 +156,7 @@ class FedAvg(LearnerEstimator):
         """A random model; for a linear learner with lr="auto", the start of the exact fit."""
         trainer = self.trainer(fed)
         if self.finds_optimum:
-            return exact.begin(fed, as_option(trainer))
+            return exact.begin(fed, as_option(trainer), self.C)
         return State(as_option(trainer), trainer.start(rng, 1), 0)
 
     def step(self, fed: Federation, state: Any) -> tuple[Any, Info]:
@@ -179,7 +179,10 @@ class FedAvg(LearnerEstimator):
     def finish(self, fed: Federation, state: Any) -> None:
         """Set the shared model, then let each client choose what it keeps."""
         self.describe(fed, state.trainer, state.theta, "norm")
-        if isinstance(state, exact.Path):
-            inverse = to_numpy(state.inverse)
-            self.optimum_ = inverse[None] if inverse.size else np.zeros((0, 0, 0)), to_numpy(state.centre)
+        self.keep_optimum(fed, state)
         self.personalise(fed)
+
+    def keep_optimum(self, fed: Federation, state: Any) -> None:
+        """Set `optimum_`, by which clients judge a linear learner as it were without each row; one SUM at most."""
+        if isinstance(state, exact.Path) and (self.personalize == "auto" or state.inverse.size):
+            self.optimum_ = exact.at_optimum(fed, state, self.C)

@@ -12,12 +12,17 @@ import numpy as np
 
 from unpooled.learners.own_nets import ALONE_SHARES
 
-SLOPES = (100.0, 10.0, 1.0, 0.3)  # penalties of the slopes along a path, per standardised feature; before them there are none
+SLOPES = (
+    100.0,
+    10.0,
+    1.0,
+    0.3,
+)  # penalties of the slopes along a path, per standardised feature; before them there are none
 OWN_INTERCEPT = 1.0  # penalty of the intercepts of a correction
 FREE_INTERCEPT = 1e-2  # the same of a model of the client alone
 RARE_LABELS = 0.1  # the same of label shares: a label that was not seen gets about half a row
 HELD = 1e7  # penalty that holds a coefficient at 0
-PRIOR = {"plain": 0.5, "corrected": 0.3, "tuned": 0.1, "alone": 0.1, "constant": 0.02}  # prior weights of the kinds
+PRIOR = {"plain": 0.3, "corrected": 0.4, "tuned": 0.1, "alone": 0.2, "constant": 0.02}  # prior weights of the kinds
 MAX_FEATURES = 128  # principal axes that take the place of more columns than that
 
 

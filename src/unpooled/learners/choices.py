@@ -13,7 +13,7 @@ import numpy as np
 
 from unpooled.arrays import Array, to_numpy
 from unpooled.federation import Federation
-from unpooled.learners import calibration, exact, newton, penalties, personal
+from unpooled.learners import calibration, curvatures, newton, penalties, personal, polishing
 from unpooled.learners.adapting import Adapting
 from unpooled.learners.calibration import NONE
 from unpooled.learners.group_models import fit_group_models
@@ -61,13 +61,13 @@ class LearnerChoices(Adapting):
         small = newton.fits(trainer["inputs"], len(trainer["labels"]))
         if self.lr != "auto" or self.learner != "linear" or not small:
             return to_numpy(theta)
-        theta, *optimum = exact.polish(fed, to_numpy(theta), trainer, weights, [int(i) for i in ids], self.C)
+        theta, *optimum = polishing.polish(fed, to_numpy(theta), trainer, weights, [int(i) for i in ids], self.C)
         self.optimum_ = optimum[0], optimum[1]
         return theta
 
     def _second_derivatives(self) -> tuple[np.ndarray, np.ndarray]:
         """(inverse at the optimum, centre of the columns) of a linear learner that was fitted exactly, else empty."""
-        return (np.zeros((0, 0, 0)), np.zeros(0)) if self.optimum_ is None else self.optimum_
+        return (np.zeros((0, 0, 0, 0)), np.zeros(0)) if self.optimum_ is None else self.optimum_
 
     def _optimism(self, fed: Federation) -> np.ndarray:
         """Parameters per training row: by how much the log-likelihood of such a row exceeds that of a new one (Akaike).
@@ -87,7 +87,7 @@ class LearnerChoices(Adapting):
         self.groups_ = None
         if not self.trainer_["hold_out"] or self.norm == "local":
             return
-        sums = fed.sum(exact.column_sums, None)
+        sums = fed.sum(curvatures.column_sums, None)
         groups = find_groups(fed, to_numpy(sums.x) / float(sums.n), fed.journal.rng)
         if len(groups.centres) > 1:
             rounds = max(1, len(self.history_) // 2)
@@ -109,7 +109,9 @@ class LearnerChoices(Adapting):
                 fed.tell(ask, Version(self.theta_, shares))
             if self._learned_by_steps:
                 ids = own.get("ids") or list(range(k))
-                found = exact.second_derivatives(fed, self.theta_, self.trainer_, own.get("weights", ""), ids, self.C)
+                found = polishing.second_derivatives(
+                    fed, self.theta_, self.trainer_, own.get("weights", ""), ids, self.C
+                )
                 self.optimum_ = found
             options = {"trainer": self.trainer_, "own": own}
             down = Shared(self.theta_, shares, self._optimism(fed), *self._second_derivatives(), np.array(NONE))

@@ -69,6 +69,7 @@ class Rows(NamedTuple):
 def _descend(rows: Rows, ridge: np.ndarray, inverse: np.ndarray, at: np.ndarray, steps: int) -> np.ndarray:
     """Corrections (fits, c, r + 1) after steps from `at`, until none changes a coefficient by TOLERANCE."""
     length = np.ones((len(at), 1, 1), at.dtype)
+    before = last = moved = np.zeros_like(at)
     for step in range(steps):
         gradient = rows.gradient(at) - ridge * at
         direction = gradient @ inverse

@@ -19,7 +19,7 @@ import numpy as np
 
 from unpooled.arrays import Array, Float, to_numpy
 from unpooled.client import SUM, TELL, Client, client
-from unpooled.learners import calibration, corrections, exact, left_out
+from unpooled.learners import calibration, corrections, curvatures, left_out
 from unpooled.learners.calibration import Calibration, CalibrationLosses, calibrated
 from unpooled.learners.candidates import Candidates, Features, candidates, features_of, penalties, prior_weights
 from unpooled.learners.corrections import Paths, log_softmax
@@ -48,7 +48,7 @@ class Shared(NamedTuple):
     theta: Float[Array, "k p"]
     weights: Float[Array, "k"]
     optimism: Float[Array, ""]  # by how much their loss on a training row is smaller than on a new one
-    inverse: Float[Array, "learners q r"]  # of the second derivatives at the optimum of linear learners, or none
+    inverse: Float[Array, "learners blocks q r"]  # of second derivatives, see `left_out.inverses_of`, or none
     centre: Float[Array, "d"]  # of the columns, for `inverse`
     calibration: Float[Array, "two"]  # temperature and floor, see `calibration`
 
@@ -108,7 +108,7 @@ def _left_out(learner: Trainer, down: Shared, state: dict, rows: Rows, own: dict
     x, y, w = (to_numpy(a) for a in (rows.x, rows.y, rows.w))
     log_p = to_numpy(learner.log_proba(down.theta, rows.x)).astype(np.float64)  # (k, c, n)
     ids = own.get("ids") or list(range(len(log_p)))
-    share = exact.shares_of(state, own.get("weights", ""), ids, ())
+    share = curvatures.shares_of(state, own.get("weights", ""), ids, ())
     share = share if own.get("weights") in state else np.ones(len(log_p))
     centre = to_numpy(down.centre)
     without = [
