@@ -33,6 +33,7 @@ from unpooled.tree import message
 
 MIN_ROWS = 10  # with fewer the client keeps the shared model
 FOLDS = 5
+LIKELY, TEMPERED = 0.25, 0.25  # share of the weights by likelihood, and its exponent
 PSEUDO_ROWS, STACKING_STEPS = 1.0, 60
 UNEXPECTED = 0.1  # rows that constants are given on top: they bound what a row costs that no model expects
 NEGLIGIBLE = 0.01  # weight of a candidate, relative to the best one, below which it is dropped
@@ -213,13 +214,14 @@ def held_out_losses(
 
 
 def averaged(prior: np.ndarray, losses: np.ndarray, w: np.ndarray) -> np.ndarray:
-    """Weights of candidates from their held-out losses (n, j): half of them prior x likelihood, half stacked.
+    """Weights of candidates from their held-out losses (n, j): a share LIKELY of prior x tempered likelihood, the rest stacked.
 
-    The former settle on the best candidate, the latter maximise the likelihood of the average itself (Yao et al., 2018).
+    The former settle on the best candidate, the latter maximise the likelihood of the average itself (Yao et al., 2018). The
+    likelihood is tempered since a few rows that one candidate happens to expect would decide otherwise.
     """
-    log_weights = np.log(prior) - w @ losses
+    log_weights = np.log(prior) - TEMPERED * (w @ losses)
     likely = np.exp(log_weights - log_weights.max())
-    return 0.5 * likely / likely.sum() + 0.5 * stacked(prior, losses, w)
+    return LIKELY * likely / likely.sum() + (1 - LIKELY) * stacked(prior, losses, w)
 
 
 def hedged(mix: np.ndarray, kinds: np.ndarray, w: np.ndarray) -> np.ndarray:
