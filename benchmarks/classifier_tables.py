@@ -3,12 +3,14 @@
     UNPOOLED_DATA=... python benchmarks/classifier_tables.py [--models FedAvg,FedGMM] [--tables heart,fair] [--seeds 0,1] [--splits 5]
 
 Seven tenths of each client's rows train, the rest judge; every figure is a mean over --splits such splits of the same federation, since
-the test rows of one split are too few for a share of alarms or for the log-loss of one client. Columns are standardised by the training rows of all clients, missing values are
-the column's mean. Peers are scikit-learn's LogisticRegression (C=1): of all rows with a column per site, and of each client alone (classes
-that a client has not seen get half a row each). A line per table and model: mean over clients of the log-loss, how far it is from the
-better peer, the worst client of at least 50 training rows relative to itself alone and how many are within 5 % of that, expected
-calibration error (15 bins, all test rows of a split), alarms of `is_novel` at 5 % on test rows, and processor seconds: of the fit, of a fit
-without the clients' choices, and of the pooled regression (the least of three turns). --out appends a line of JSON per split.
+the test rows of one split are too few for a share of alarms or for the log-loss of one client. Columns are standardised by the training
+rows of all clients, missing values are the column's mean. Peers are scikit-learn's LogisticRegression (C=1): of all rows with a column per
+site, and of each client alone (classes that a client has not seen get half a row each).
+
+A line per table and model: mean over clients of the log-loss, how far it is from the better peer, the worst client of at least 50 training
+rows relative to itself alone and how many are within 5 % of that, expected calibration error (15 bins, all test rows of a split), alarms of
+`is_novel` at 5 % on test rows, and processor seconds: of the fit, of a fit without the clients' choices, and of the pooled regression (the
+least of three turns). --out appends a line of JSON per split.
 """
 
 from __future__ import annotations
