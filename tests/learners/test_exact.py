@@ -3,10 +3,12 @@
 import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import log_loss
 
 import unpooled as up
 from unpooled.baselines import FedAvg, FedProx
-from unpooled.learners import exact, left_out
+from unpooled.errors import BadParameter
+from unpooled.learners import exact, left_out, regularisation
 
 
 def rows(n=240, d=5, classes=3, seed=0, shift=0.0):
@@ -83,3 +85,35 @@ def test_the_proximal_variant_ends_at_the_same_optimum():
     np.testing.assert_allclose(
         FedProx(random_state=0).fit(split(x, y)).coef_, FedAvg().fit(split(x, y)).coef_, atol=1e-8
     )
+
+
+@pytest.mark.parametrize("classes", [2, 4])
+def test_the_chosen_penalty_predicts_new_rows_as_well_as_the_best_of_a_grid(classes):
+    rng = np.random.default_rng(3)
+    x = rng.normal(size=(1500, 20))
+    y = (x[:, :3] @ rng.normal(size=(3, classes)) + rng.gumbel(size=(1500, classes))).argmax(1)
+    model = FedAvg(C="auto", max_iter=300, personalize="none", random_state=0).fit(split(x[:200], y[:200]))
+    grid = [LogisticRegression(C=C, max_iter=5000).fit(x[:200], y[:200]) for C in 10.0 ** np.arange(-4, 5)]
+    losses = [log_loss(y[200:], peer.predict_proba(x[200:])) for peer in grid]
+    assert model.converged_
+    assert model.C_ < 1
+    assert log_loss(y[200:], model.predict_proba(x[200:])) < min(losses) + 0.02
+    fixed = FedAvg(C=model.C_, personalize="none", random_state=0).fit(split(x[:200], y[:200]))
+    np.testing.assert_allclose(model.coef_, fixed.coef_, atol=1e-4)
+
+
+def test_penalties_are_tried_downhill_and_then_in_between():
+    def loss(log_c):
+        return (log_c + 1.7) ** 2
+
+    tried = np.array([[0.0, loss(0.0)]])
+    while (C := regularisation.next_penalty(tried)) is not None:
+        tried = np.vstack([tried, [np.log10(C), loss(np.log10(C))]])
+    np.testing.assert_allclose(tried[:, 0], [0, 1, -1, -2, -3, -1.7], atol=1e-9)
+
+
+def test_a_penalty_to_be_chosen_needs_one_linear_model():
+    with pytest.raises(BadParameter, match="one linear learner"):
+        up.FedConceptEM(C="auto").fit(split(*rows()))
+    with pytest.raises(BadParameter, match="C="):
+        FedAvg(C="much").fit(split(*rows()))

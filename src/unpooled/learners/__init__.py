@@ -40,8 +40,8 @@ not trained there. Minibatches are drawn by each client's own generator, so resu
 
 Read in this order: `trainer` (how learners are trained), `estimator` (the base class, built on `choices`, `adapting` and
 `predictions`), `labels` and `rows` (what clients train on), `mixing` (responsibilities and averages), `sgd` and `newton` (the two
-optimizers), `search` (the learning rate), `exact`, `curvatures`, `polishing`, `penalties` and `left_out` (linear
-learners at the optimum), `personal`,
+optimizers), `search` (the learning rate), `exact`, `curvatures`, `polishing`, `penalties`, `left_out` and
+`regularisation` (linear learners at the optimum), `personal`,
 `candidates`, `corrections`, `calibration` and `own_nets` (what each client keeps), `newcomers`, `input_groups` and `group_models`
 (clients without labels), `registry` (learners by name), `dense`, `modules`, `nets`, `banded` and `batched` (the learners).
 """
@@ -58,6 +58,7 @@ from unpooled.learners import (  # they register questions and messages
     own_nets,
     penalties,
     personal,
+    regularisation,
     search,
 )
 from unpooled.learners.labels import find_classes
@@ -85,5 +86,6 @@ __all__ = [
     "penalties",
     "personal",
     "register",
+    "regularisation",
     "search",
 ]

@@ -29,7 +29,7 @@ class LearnerChoices(Adapting):
     learner: Any
     norm: str
     lr: float | str
-    C: float
+    C: float | str
     personalize: str
     groups_: InputGroups | None = None
     optimum_: tuple[np.ndarray, np.ndarray] | None = (

@@ -99,7 +99,7 @@ def column_sums(down: None, client: Client) -> ColumnSums:
 @client("learners.curvature", SUM, adds=True)
 def curvature(down: Linear, client: Client, *, trainer: dict) -> Curvature:
     """Log-likelihood of a linear learner, its gradient and its second derivatives."""
-    rows, log_p, loglik = _likelihood(down, client, trainer)
+    rows, log_p, loglik = likelihood(down, client, trainer)
     one = with_one(rows.x - down.centre)  # (..., n, d + 1)
     p = np.exp(log_p[..., 0, 1:, :])  # (..., c - 1, n)
     return Curvature(
@@ -110,7 +110,7 @@ def curvature(down: Linear, client: Client, *, trainer: dict) -> Curvature:
 @client("learners.slope", SUM, adds=True)
 def slope(down: Linear, client: Client, *, trainer: dict) -> Slope:
     """Log-likelihood of a linear learner and its gradient."""
-    rows, log_p, loglik = _likelihood(down, client, trainer)
+    rows, log_p, loglik = likelihood(down, client, trainer)
     one, p = with_one(rows.x - down.centre), np.exp(log_p[..., 0, 1:, :])
     return Slope(rows.w.sum(-1), loglik, gradient_of(rows.y, rows.w, p, one))
 
@@ -118,7 +118,7 @@ def slope(down: Linear, client: Client, *, trainer: dict) -> Slope:
 @client("learners.block_slope", SUM, adds=True)
 def block_slope(down: Linear, client: Client, *, trainer: dict) -> Blocks:
     """Log-likelihood of a linear learner, its gradient, and the block of each class of its second derivatives."""
-    rows, log_p, loglik = _likelihood(down, client, trainer)
+    rows, log_p, loglik = likelihood(down, client, trainer)
     one, p = with_one(rows.x - down.centre), np.exp(log_p[..., 0, :, :])
     gradient = gradient_of(rows.y, rows.w, p[..., 1:, :], one)
     return Blocks(rows.w.sum(-1), loglik, gradient, pack_triangle(blocks_of(rows.w, p, one)))
@@ -130,7 +130,7 @@ def part_curvature(down: Learners, client: Client, *, trainer: dict, weights: st
     share = shares_of(client.state, weights, ids, client.w.shape[:-1])  # (..., k)
     parts = []
     for k in range(len(ids)):
-        rows, log_p, _ = _likelihood(Linear(down.theta[k : k + 1], down.centre), client, trainer)
+        rows, log_p, _ = likelihood(Linear(down.theta[k : k + 1], down.centre), client, trainer)
         w = rows.w * share[..., k : k + 1]
         one, p = with_one(rows.x - down.centre), np.exp(log_p[..., 0, 1:, :])
         chosen = np.take_along_axis(log_p[..., 0, :, :], rows.y[..., None, :], -2)[..., 0, :]
@@ -156,7 +156,7 @@ def second_moments(centre: ColumnSums, client: Client, *, whole: bool) -> Second
     return SecondMoments(pack_triangle(np.swapaxes(one * w[..., None], -1, -2) @ one))
 
 
-def _likelihood(down: Linear, client: Client, trainer: dict) -> tuple[Any, np.ndarray, np.ndarray]:
+def likelihood(down: Linear, client: Client, trainer: dict) -> tuple[Any, np.ndarray, np.ndarray]:
     """(rows, log-probabilities (..., 1, c, n), log-likelihood (...,)), in float64."""
     learner = Trainer(**trainer)._replace(device=None)
     rows = learner.rows(client)

@@ -49,6 +49,7 @@ class Path(NamedTuple):
     """Where the search for the optimum stands. Points are free parameters of centred columns, (q,)."""
 
     trainer: dict
+    C: float  # inverse strength of the penalty
     centre: Array  # (d,)
     at: Array  # the point to be evaluated next
     base: Array  # the last point accepted
@@ -80,6 +81,11 @@ class Path(NamedTuple):
         return len(self.trainer["labels"])
 
     @property
+    def penalty(self) -> Penalty:
+        """The ridge penalty."""
+        return penalty(self.classes, self.trainer["inputs"], self.C)
+
+    @property
     def has_blocks(self) -> bool:
         """Whether the second derivatives within classes are few enough to be sent."""
         return self.classes > 2 and self.classes * (len(self.centre) + 1) ** 2 <= MAX_BLOCKS
@@ -103,12 +109,12 @@ def begin(fed: Federation, trainer: dict, C: float) -> Path:
     exact = takes_newton_steps(inputs, classes)
     scale = np.zeros(0) if exact else _preconditioner(fed, centre, rows, penalty(classes, inputs, C))
     none = np.zeros((0, len(at)))
-    return Path(trainer, centre, at, at, np.inf, at, none, none, scale, 0, np.inf, 0, rows, NO_INVERSE, 0)
+    return Path(trainer, C, centre, at, at, np.inf, at, none, none, scale, 0, np.inf, 0, rows, NO_INVERSE, 0)
 
 
-def advance(fed: Federation, path: Path, C: float) -> tuple[Path, Info]:
+def advance(fed: Federation, path: Path) -> tuple[Path, Info]:
     """The path after its next point was evaluated: one SUM."""
-    pen = penalty(path.classes, path.trainer["inputs"], C)
+    pen = path.penalty
     total = _ask(fed, path)
     objective = -float(total.loglik) + 0.5 * float(path.at @ pen.times(path.at))
     gradient = to_numpy(total.gradient) - pen.times(path.at)  # of the objective, downhill
@@ -123,12 +129,19 @@ def advance(fed: Federation, path: Path, C: float) -> tuple[Path, Info]:
     return path._replace(halvings=0), info | {"change": moved}
 
 
-def at_optimum(fed: Federation, path: Path, C: float) -> tuple[np.ndarray, np.ndarray]:
+def restarted(path: Path, C: float) -> Path:
+    """The path from its last point towards the optimum of another C."""
+    none = path.steps[:0]
+    path = path._replace(C=C, at=path.base, objective=np.inf, moved=np.inf, steps=none, changes=none)
+    return path._replace(round=0, refreshed=0, halvings=0, inverse=NO_INVERSE)
+
+
+def at_optimum(fed: Federation, path: Path) -> tuple[np.ndarray, np.ndarray]:
     """(inverse of the second derivatives at the optimum as in `left_out.inverses_of`, or none, centre); at most one SUM."""
     if path.inverse.size or not path.has_blocks:
         return path.inverse, path.centre
     total = fed.sum(block_slope.using(trainer=path.trainer), Linear(path.theta, path.centre))
-    return _inverse_blocks(total, penalty(path.classes, path.trainer["inputs"], C))[None], path.centre
+    return _inverse_blocks(total, path.penalty)[None], path.centre
 
 
 def _ask(fed: Federation, path: Path) -> Any:
