@@ -155,6 +155,16 @@ class FedAvg(LearnerEstimator):
     True
     """
 
+    @property
+    def finds_optimum(self) -> bool:
+        """Whether the model is linear and fitted by Newton's method or L-BFGS."""
+        return self.lr == "auto" and self.learner == "linear" and self.fraction == 1.0
+
+    @property
+    def chooses_penalty(self) -> bool:
+        """Whether C="auto" is possible."""
+        return self.finds_optimum
+
     def init(self, fed: Federation, rng: np.random.Generator) -> Any:
         """A random model; for a linear learner with lr="auto", the start of the exact fit."""
         trainer = self.trainer(fed)

@@ -192,7 +192,7 @@ class LearnerEstimator(LearnerChoices):
     def _check_auto_penalty(self) -> None:
         """Refuse a word other than "auto", or "auto" where several linear learners are fitted."""
         one_of("C", self.C, ("auto",))
-        if not self.finds_optimum:
+        if not self.chooses_penalty:
             raise BadParameter(
                 'C="auto" is for one linear learner fitted with lr="auto" to all clients: give C= a number'
             )
@@ -226,9 +226,9 @@ class LearnerEstimator(LearnerChoices):
         return trainer
 
     @property
-    def finds_optimum(self) -> bool:
-        """Whether a single linear learner is fitted by Newton's method or L-BFGS."""
-        return self.lr == "auto" and self.learner == "linear" and self.fraction == 1.0
+    def chooses_penalty(self) -> bool:
+        """Whether C="auto" is possible: see FedAvg."""
+        return False
 
     def at_round(self, trainer: dict | Trainer, round: int, **changes: Any) -> dict:
         """The trainer of a round (1, 2, ...) as an option: with the scheduled learning rate, and other changes."""

@@ -82,11 +82,10 @@ def advance(fed: Federation, search: PenaltySearch) -> tuple[PenaltySearch, Info
     tried = np.vstack([to_numpy(search.tried), [np.log10(path.C), loss]])
     search = search._replace(tried=tried, best=path if better else search.best)
     following = next_penalty(tried)
+    info = {"loglik": -loss, "C": float(path.C)}
     if following is None:
-        search = search._replace(reached=True)
-    else:
-        search = search._replace(path=exact.restarted(path, following))
-    return search, {"loglik": -loss, "C": float(path.C)}
+        return search._replace(reached=True), info
+    return search._replace(path=exact.restarted(path, following)), info
 
 
 def next_penalty(tried: np.ndarray) -> float | None:
