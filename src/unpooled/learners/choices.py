@@ -61,7 +61,7 @@ class LearnerChoices(Adapting):
         small = newton.fits(trainer["inputs"], len(trainer["labels"]))
         if self.lr != "auto" or self.learner != "linear" or not small:
             return to_numpy(theta)
-        theta, *optimum = polishing.polish(fed, to_numpy(theta), trainer, weights, [int(i) for i in ids], self.C)
+        theta, *optimum = polishing.polish(fed, to_numpy(theta), trainer, weights, [int(i) for i in ids], float(self.C))
         self.optimum_ = optimum[0], optimum[1]
         return theta
 
@@ -110,7 +110,7 @@ class LearnerChoices(Adapting):
             if self._learned_by_steps:
                 ids = own.get("ids") or list(range(k))
                 found = polishing.second_derivatives(
-                    fed, self.theta_, self.trainer_, own.get("weights", ""), ids, self.C
+                    fed, self.theta_, self.trainer_, own.get("weights", ""), ids, float(self.C)
                 )
                 self.optimum_ = found
             options = {"trainer": self.trainer_, "own": own}

@@ -38,9 +38,10 @@ def fit(problem: Paths, dtype: type = np.float32, steps: int = STEPS) -> np.ndar
     hit = (y == np.arange(int(two), offsets.shape[-1])[:, None]).astype(dtype)  # (c, n)
     second = (0.25 if two else 0.5) * np.stack([(z * own[:, None]).T @ z for own in w])  # (sets, r + 1, r + 1)
     rows = Rows(z.astype(dtype), np.tile(w, (paths, 1)).astype(dtype), offset, hit, two)
-    found, at = [], np.zeros((paths * sets, len(hit), z.shape[1]), dtype)
+    at: np.ndarray = np.zeros((paths * sets, len(hit), z.shape[1]), dtype)
+    found = []
     for penalties in 0.5 * ridge if two else ridge:
-        inverse = _inverse_bound(second, penalties).reshape(paths * sets, *second.shape[1:]).astype(dtype)
+        inverse: np.ndarray = _inverse_bound(second, penalties).reshape(paths * sets, *second.shape[1:]).astype(dtype)
         at = _descend(rows, np.repeat(penalties, sets, 0)[:, None].astype(dtype), inverse, at, steps)
         found.append(at)
     maps = np.stack(found)  # (stages, fits, c, r + 1)
