@@ -15,8 +15,9 @@ What is sent:
 
 A client's weights of the concepts never leave it.
 
-Read in this order: `estimator` (the server), `discovery` (the number of concepts), `rounds` (the questions), `removal` (models
-that are not needed), `label_tables` (label shares from noisy counts).
+Read in this order: `estimator` and `server_steps` (the server), `discovery` (the number of concepts), `rounds` (the questions),
+`removal` (models that are not needed), `prediction` (what a fitted model does with new rows), `label_tables` (label shares from noisy
+counts).
 """
 
 from unpooled.models.fedconceptem.estimator import FedConceptEM
