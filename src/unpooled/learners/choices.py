@@ -13,7 +13,7 @@ import numpy as np
 
 from unpooled.arrays import Array, to_numpy
 from unpooled.federation import Federation
-from unpooled.learners import calibration, curvatures, newton, penalties, personal, polishing
+from unpooled.learners import calibration, curvatures, exact, newton, penalties, personal, polishing
 from unpooled.learners.adapting import Adapting
 from unpooled.learners.calibration import NONE
 from unpooled.learners.group_models import fit_group_models
@@ -49,6 +49,7 @@ class LearnerChoices(Adapting):
         self.clients_ = {name: own for name, own in kept.items() if own or not personal}
         self.own_: dict[str, np.ndarray] = {}
         self.calibration_ = NONE
+        self.one_theta_ = self.theta_[:0]
         self.n_effective_ = 0.5 * self.theta_.size * (1 - 1 / len(self.classes_))
         if len(self.theta_) == 1 and self.learner == "linear":
             self.coef_, self.intercept_ = penalties.coefficients(self.theta_[0], len(self.classes_))
@@ -114,11 +115,25 @@ class LearnerChoices(Adapting):
                 )
                 self.optimum_ = found
             options = {"trainer": self.trainer_, "own": own}
-            down = Shared(self.theta_, shares, self._optimism(fed), *self._second_derivatives(), np.array(NONE))
+            inverse, centre = self._second_derivatives()
+            single, single_inverse = self._fit_single(fed, inverse)
+            down = Shared(
+                self.theta_, shares, self._optimism(fed), inverse, centre, np.array(NONE), single, single_inverse
+            )
+            self.one_theta_ = single
             if self.trainer_["hold_out"] or len(down.inverse):
                 self.calibration_ = calibration.best(fed.sum(personal.calibration_losses.using(**options), down))
             fed.tell(personalise.using(**options), down._replace(calibration=np.array(self.calibration_)))
         self._describe_choices(fed)
+
+    def _fit_single(self, fed: Federation, inverse: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(one linear learner of all rows (1, p) beside several that rows were left out of, inverse for its left-out rows); else none."""
+        if len(self.theta_) > 1 and len(inverse):
+            path = exact.fit(fed, self.trainer_, float(self.C))
+            found = exact.at_optimum(fed, path)[0]
+            if len(found):
+                return path.theta, found
+        return self.theta_[:0], np.zeros((0, 0, 0, 0))
 
     @property
     def _learned_by_steps(self) -> bool:

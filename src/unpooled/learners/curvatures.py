@@ -74,7 +74,7 @@ class PartCurvature(NamedTuple):
     """The same as `Curvature` for each learner, over rows weighted by the clients' weights of it."""
 
     n: Float[Array, "k", ">=0 rows"]
-    loglik: Float[Array, ""]
+    loglik: Float[Array, "k"]
     gradient: Float[Array, "k q"]
     curvature: Float[Array, "k t"]
 
@@ -137,7 +137,7 @@ def part_curvature(down: Learners, client: Client, *, trainer: dict, weights: st
         second = pack_triangle(second_of(w, p, one))
         parts.append((w.sum(-1), (w * chosen).sum(-1), gradient_of(rows.y, w, p, one), second))
     n, loglik, gradient, second = zip(*parts)
-    return PartCurvature(np.stack(n, -1), sum(loglik), np.stack(gradient, -2), np.stack(second, -2))
+    return PartCurvature(np.stack(n, -1), np.stack(loglik, -1), np.stack(gradient, -2), np.stack(second, -2))
 
 
 def shares_of(state: dict, weights: str, ids: list, lead: tuple[int, ...]) -> np.ndarray:  # (..., k)

@@ -36,6 +36,7 @@ from unpooled.tree import message
 CLOSE = 1e-6  # root mean square change of the scores by a step, below which the optimum is reached
 NEAR = 1e-3  # the same, below which second derivatives are those of the optimum
 MAX_HALVINGS = 40
+MAX_ROUNDS = 100  # of `fit`
 FEW_PARAMETERS = 64  # up to which more than two classes take Newton steps
 MEMORY = 20  # pairs of steps and changes of the gradient that L-BFGS keeps
 REFRESHED = (6, 16, 36, 66)  # rounds after which L-BFGS asks for second derivatives within classes
@@ -127,6 +128,14 @@ def advance(fed: Federation, path: Path) -> tuple[Path, Info]:
     moved = float(np.sqrt(max(step @ gradient, 0.0) / path.rows))
     path = path._replace(base=path.at, at=path.at + step, objective=objective, gradient=gradient, moved=moved)
     return path._replace(halvings=0), info | {"change": moved}
+
+
+def fit(fed: Federation, trainer: dict, C: float) -> Path:
+    """The path at the optimum, after MAX_ROUNDS at most."""
+    path = begin(fed, trainer, C)
+    while not path.reached and path.round < MAX_ROUNDS:
+        path, _ = advance(fed, path)
+    return path
 
 
 def restarted(path: Path, C: float) -> Path:

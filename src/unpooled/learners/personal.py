@@ -52,6 +52,8 @@ class Shared(NamedTuple):
     inverse: Float[Array, "learners blocks q r"]  # of second derivatives, see `left_out.inverses_of`, or none
     centre: Float[Array, "d"]  # of the columns, for `inverse`
     calibration: Float[Array, "two"]  # temperature and floor, see `calibration`
+    single: Float[Array, "singles p"]  # one learner of all rows beside several, or none
+    single_inverse: Float[Array, "singles b s t"]  # as `inverse`
 
 
 @client("learners.calibration_losses", SUM, batched=False)
@@ -62,7 +64,8 @@ def calibration_losses(down: Shared, client: Client, *, trainer: dict, own: dict
     log_bases = base_log_proba(learner, down, client.state, rows, own)
     client.memo["log_bases"] = log_bases
     held = learner.held(client) if learner.hold_out else to_numpy(client.w)
-    return calibration.losses(log_bases[-1], to_numpy(rows.y), held.astype(np.float64))
+    own_version = log_bases[len(log_bases) - 1 - len(down.single)]
+    return calibration.losses(own_version, to_numpy(rows.y), held.astype(np.float64))
 
 
 @client("learners.personalise", TELL, batched=False)
@@ -88,7 +91,8 @@ def own_optimism(learner: Trainer, theta: np.ndarray, w: np.ndarray) -> float:
 
 
 def base_log_proba(learner: Trainer, down: Shared, state: dict, rows: Rows, own: dict) -> np.ndarray:  # (b, n, c)
-    """Log-probabilities of the shared model and, if there are such, of the client's own version and of its group's network.
+    """Log-probabilities of the shared model and, if there are such, of the client's own version, of its group's network, and of one
+    learner of all rows.
 
     Linear learners at their optimum are taken as they were without each row.
     """
@@ -121,6 +125,9 @@ def _left_out(learner: Trainer, down: Shared, state: dict, rows: Rows, own: dict
         bases.append(mixed(learner, *own_version(down, state, own), rows.x))
     elif own.get("weights") in state:
         bases.append(average_log_proba(np.stack(without), share))
+    for theta, inverse in zip(down.single, to_numpy(down.single_inverse)):
+        log_single = mixed(learner, theta[None], np.ones(1), rows.x)
+        bases.append(left_out.without_each(x, y, w, log_single, inverse, centre))
     return np.stack(bases)
 
 
