@@ -70,6 +70,7 @@ def test_offsets_are_the_same_however_clients_are_asked():
     assert found[0].gain > found[0].stderr
 
 
+@pytest.mark.slow
 def test_certainty_never_contradicts_the_number_of_clusters():
     for offset, skewed in ((0.0, False), (0.0, True), (0.6, True)):
         with warnings.catch_warnings():

@@ -41,8 +41,3 @@ class VRFedEM(FedEM):
     def _rounds_per_epoch(self) -> int:
         """Rounds between two refreshes of the clients' statistics."""
         return self.epoch or 20
-
-
-def _size(state: State) -> int:
-    """The number of numbers in the statistics."""
-    return tree.flatten(state.stats).size
