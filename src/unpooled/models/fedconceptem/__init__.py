@@ -9,6 +9,8 @@ What is sent:
 - `fedconceptem.initialise` (SUM, once): how many clients have a single class.
 - `fedconceptem.concept_round` (SUM, every round): k models weighted by rows, a k x classes table of labels, and a few
   numbers per model.
+- after the run, for linear learners: Newton sums (`learners.part_curvature`) and those of one learner of all rows (`learners.curvature`,
+  or `slope` and `block_slope`), SUMs.
 - after the run: `learners.calibration_losses` (SUM) and `learners.personalise` (TELL); for networks also the sums of
   `learners.input_groups` and `learners.group_models`.
 - `fedconceptem.fine_tune` (TELL, once, with `fine_tune` > 0): nothing comes back.
