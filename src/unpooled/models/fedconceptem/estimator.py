@@ -27,6 +27,7 @@ from unpooled.models.fedconceptem.rounds import concept_round, fine_tune, initia
 from unpooled.models.fedconceptem.server_steps import ServerSteps
 
 WEIGHTINGS = ("mass", "clients")
+POSSIBLE = 0.2  # weight of a model from which on it may be a client's concept
 
 
 class FedConceptEM(ServerSteps, ConceptPredictions):
@@ -252,7 +253,7 @@ class FedConceptEM(ServerSteps, ConceptPredictions):
         self.n_concepts_, self.kept_ = len(ids), ids
         self.weights_ = to_numpy(state.shares)
         self.label_shares_ = label_shares(state.table, state.table_variance)
-        self.concepts_ = {name: int(own["omega"].argmax()) for name, own in self.clients_.items()}
+        self.concepts_ = {name: concept_of(own["omega"], own.get("fit")) for name, own in self.clients_.items()}
         self.certainty_ = {name: float(own["omega"].max()) for name, own in self.clients_.items()}
         self.describe_parts(fed, "omega", ids.tolist())
         names: dict[str, Any] = {"weights": "omega", "ids": ids.tolist(), "theta": "theta"}
@@ -295,3 +296,14 @@ class FedConceptEM(ServerSteps, ConceptPredictions):
             raise BadParameter(
                 f"delta={self.delta!r} could remove all {self._given_models} models: choose it below {largest:.3g}"
             )
+
+
+def concept_of(omega: np.ndarray, fit: np.ndarray | None) -> int:
+    """A client's concept: the model of the largest weight (k,) or, where several weights are POSSIBLE, the one that fits all rows best.
+
+    Weights are shares of rows: where concepts agree on most labels of a client, they hardly tell which one it has.
+    """
+    possible = omega >= POSSIBLE
+    if fit is None or possible.sum() < 2:
+        return int(omega.argmax())
+    return int(np.where(possible, fit, -np.inf).argmax())
