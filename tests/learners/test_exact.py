@@ -3,10 +3,12 @@
 import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import log_loss
 
 import unpooled as up
 from unpooled.baselines import FedAvg, FedProx
-from unpooled.learners import exact, left_out
+from unpooled.errors import BadParameter
+from unpooled.learners import Trainer, exact, left_out, polishing, regularisation
 
 
 def rows(n=240, d=5, classes=3, seed=0, shift=0.0):
@@ -83,3 +85,65 @@ def test_the_proximal_variant_ends_at_the_same_optimum():
     np.testing.assert_allclose(
         FedProx(random_state=0).fit(split(x, y)).coef_, FedAvg().fit(split(x, y)).coef_, atol=1e-8
     )
+
+
+@pytest.mark.parametrize("classes", [2, 4])
+def test_the_chosen_penalty_predicts_new_rows_as_well_as_the_best_of_a_grid(classes):
+    rng = np.random.default_rng(3)
+    x = rng.normal(size=(1500, 20))
+    y = (x[:, :3] @ rng.normal(size=(3, classes)) + rng.gumbel(size=(1500, classes))).argmax(1)
+    model = FedAvg(C="auto", max_iter=300, personalize="none", random_state=0).fit(split(x[:200], y[:200]))
+    grid = [LogisticRegression(C=C, max_iter=5000).fit(x[:200], y[:200]) for C in 10.0 ** np.arange(-4, 5)]
+    losses = [log_loss(y[200:], peer.predict_proba(x[200:])) for peer in grid]
+    assert model.converged_
+    assert model.C_ < 1
+    assert log_loss(y[200:], model.predict_proba(x[200:])) < min(losses) + 0.02
+    fixed = FedAvg(C=model.C_, personalize="none", random_state=0).fit(split(x[:200], y[:200]))
+    np.testing.assert_allclose(model.coef_, fixed.coef_, atol=1e-4)
+
+
+def test_penalties_are_tried_downhill_and_then_in_between():
+    def loss(log_c):
+        return (log_c + 1.7) ** 2
+
+    tried = np.array([[0.0, loss(0.0)]])
+    while (C := regularisation.next_penalty(tried)) is not None:
+        tried = np.vstack([tried, [np.log10(C), loss(np.log10(C))]])
+    np.testing.assert_allclose(tried[:, 0], [0, 1, -1, -2, -3, -1.7], atol=1e-9)
+
+
+def test_a_penalty_to_be_chosen_needs_one_linear_model():
+    with pytest.raises(BadParameter, match="one linear learner"):
+        up.FedConceptEM(C="auto").fit(split(*rows()))
+    with pytest.raises(BadParameter, match="C="):
+        FedAvg(C="much").fit(split(*rows()))
+
+
+@pytest.mark.parametrize("scale", [0.0, 1.0, 300.0])
+def test_several_learners_end_at_their_optimum_wherever_they_begin(scale):
+    x, y = rows(n=200, classes=3)
+    fed = up.federate(split(x, y))
+    trainer = Trainer("linear", 5, [0, 1, 2])._asdict()
+    start = scale * np.random.default_rng(5).normal(size=(2, 18))
+    theta, inverse, _ = polishing.polish(
+        fed, start, trainer, "weights", [0, 1], 1.0
+    )  # equal weights: both see half of each row
+    peer = LogisticRegression(C=0.5, tol=1e-10, max_iter=9000).fit(x, y)
+    for own in theta.reshape(2, 3, 6):
+        np.testing.assert_allclose(own[:, :-1] - own[:, :-1].mean(0), peer.coef_, atol=1e-3)
+    assert np.isfinite(inverse).all()
+
+
+def test_rows_left_out_by_class_are_close_to_those_by_all_second_derivatives():
+    x, y = rows(n=300, classes=4)
+    model = FedAvg(personalize="none", random_state=0).fit(split(x, y))
+    log_p, (whole, centre), w = np.log(model.predict_proba(x)), model.optimum_, np.ones(len(y))
+    second = np.linalg.inv(whole[:, 0])
+    parts = second.reshape(1, 3, 6, 3, 6)
+    blocks = np.linalg.inv(np.stack([parts.sum((1, 3)), *(parts[:, a, :, a] for a in range(3))], 1))
+    exactly, by_class = (
+        left_out.without_each(x, y, w, log_p, i[0], centre)[np.arange(300), y] for i in (whole, blocks)
+    )
+    trained = log_p[np.arange(300), y]
+    assert np.corrcoef(exactly - trained, by_class - trained)[0, 1] > 0.95
+    np.testing.assert_allclose((by_class - trained).mean(), (exactly - trained).mean(), rtol=0.2)

@@ -129,9 +129,9 @@ def test_corrections_of_nothing_are_ridge_regressions(classes):
     x = rng.normal(size=(200, 3))
     y = (x @ rng.normal(size=(3, classes)) + rng.gumbel(size=(200, classes))).argmax(1)
     z = np.c_[x, np.ones(200)]
-    ridge = np.array([[5.0, 5.0, 5.0, 1e-9]])
-    problem = corrections.Problem(z, y, np.ones((1, 200)), np.zeros((1, 200, classes)), np.zeros(1, int), ridge)
-    found = corrections.fit(problem)[0]
+    ridge = np.array([[[500.0, 500.0, 500.0, 1e-9]], [[5.0, 5.0, 5.0, 1e-9]]])
+    problem = corrections.Paths(z, y, np.ones((1, 200)), np.zeros((1, 200, classes)), np.zeros(1, int), ridge)
+    found = corrections.fit(problem)[-1, 0, 0]
     C = 2 / 5 if classes == 2 else 1 / 5  # two scores of opposite sign share the penalty
     peer = LogisticRegression(C=C, tol=1e-10, max_iter=5000).fit(x, y)
     ours = found[:-1].T - found[:-1].mean(1)
@@ -142,9 +142,8 @@ def test_corrections_of_nothing_are_ridge_regressions(classes):
 def test_a_correction_under_a_strong_penalty_is_the_offset():
     rng = np.random.default_rng(0)
     offsets = rng.normal(size=(1, 50, 3))
-    problem = corrections.Problem(
-        np.ones((50, 2)), rng.integers(3, size=50), np.ones((1, 50)), offsets, np.zeros(1, int), np.full((1, 2), 1e9)
-    )
+    y, w, ridge = rng.integers(3, size=50), np.ones((1, 50)), np.full((1, 1, 2), 1e9)
+    problem = corrections.Paths(np.ones((50, 2)), y, w, offsets, np.zeros(1, int), ridge)
     np.testing.assert_allclose(corrections.fit(problem), 0.0, atol=1e-6)
 
 

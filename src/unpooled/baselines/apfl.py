@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from unpooled.arrays import Array, like, to_numpy
+from unpooled.arrays import Array, like, namespace, to_numpy
 from unpooled.baselines.fedavg import FedAvg, Model, State, Trained, certain
+from unpooled.baselines.rollback import much_worse
 from unpooled.client import SUM, Client, client
 from unpooled.errors import BadParameter
 from unpooled.estimator import Info
@@ -31,8 +32,13 @@ class Personal(NamedTuple):
 
 
 @client("apfl.personal_round", SUM)
-def personal_round(down: Model, client: Client, *, trainer: dict, alpha: float, adaptive: bool) -> Trained:
-    """The shared model after local epochs; the personal model is trained too and stays at the client."""
+def personal_round(
+    down: Model, client: Client, *, trainer: dict, alpha: float, adaptive: bool, roll_back: bool
+) -> Trained:
+    """The shared model after local epochs; the personal model is trained too and stays at the client.
+
+    With `roll_back` a personal model that became much worse is as it was before the round.
+    """
     learner = Trainer(**trainer)
     rows = learner.rows(client)
     theta = like(down.theta, rows.x)
@@ -42,7 +48,13 @@ def personal_round(down: Model, client: Client, *, trainer: dict, alpha: float, 
     weight = like(client.state.get("alpha", np.full((*lead, 1), alpha)), rows.x)
     shared = theta + 0 * own
     found = descend(learner, client, rows, Personal((shared, 0 * own), (own, 0 * own), weight), adaptive)
-    client.state["own"], client.state["alpha"] = found.own[0], found.alpha
+    trained, share = found.own[0], found.alpha
+    if roll_back:
+        before, after = (a * m + (1 - a) * shared for a, m in ((weight, own), (share, trained)))
+        worse = much_worse(learner, client, rows, before, after)
+        xp = namespace(own)
+        trained, share = xp.where(worse, own, trained), xp.where(worse, weight, share)
+    client.state["own"], client.state["alpha"] = trained, share
     n = rows.w.sum(-1)[..., None]
     return Trained(n[..., None] * found.shared[0], n, learner.reported(loglik, client, rows))
 
@@ -137,7 +149,8 @@ class APFL(FedAvg):
     def step(self, fed: Federation, state: State) -> tuple[State, Info]:
         """One SUM of the shared models after local epochs."""
         trainer = self.at_round(state.trainer, state.round + 1)
-        ask = personal_round.using(trainer=trainer, alpha=self.alpha, adaptive=self.adaptive)
+        options = {"alpha": self.alpha, "adaptive": self.adaptive, "roll_back": self.lr == "auto"}
+        ask = personal_round.using(trainer=trainer, **options)
         total = self.cohort(fed).sum(ask, Model(state.theta))
         theta = average(total.theta, total.weight, state.theta)
         return State(state.trainer, theta, state.round + 1), {"loglik": float(total.loglik / total.weight[0])}

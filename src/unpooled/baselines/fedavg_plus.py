@@ -6,11 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from unpooled.arrays import to_numpy
 from unpooled.baselines.fedavg import FedAvg, Model, State, certain
 from unpooled.client import TELL, Client, client
 from unpooled.federation import Federation
-from unpooled.learners import Trainer, exact
+from unpooled.learners import Trainer
 
 
 @client("fedavg_plus.tune", TELL)
@@ -70,9 +69,7 @@ class FedAvgPlus(FedAvg):
         """One TELL: each client fine-tunes the shared model and keeps the result."""
         fed.tell(tune.using(trainer=self._tuning(state.trainer)), Model(state.theta))
         self.describe(fed, state.trainer, state.theta, "theta")
-        if isinstance(state, exact.Path):
-            inverse = to_numpy(state.inverse)
-            self.optimum_ = inverse[None] if inverse.size else np.zeros((0, 0, 0)), to_numpy(state.centre)
+        self.keep_optimum(fed, state)
         self.personalise(fed, theta="theta")
 
     def models(self, client: str | None) -> tuple[np.ndarray, np.ndarray]:

@@ -6,16 +6,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from unpooled.arrays import Array, Float, like, namespace, to_numpy
+from unpooled.arrays import Array, Float, like
 from unpooled.baselines.fedavg import FedAvg, Model, State, certain
+from unpooled.baselines.rollback import keep_best
 from unpooled.client import SUM, Client, client
 from unpooled.errors import BadParameter
 from unpooled.estimator import Info
 from unpooled.federation import Federation
 from unpooled.learners import Trainer, personal
 from unpooled.tree import message
-
-MUCH_WORSE = 0.1  # of the held-out log-likelihood: a client whose model lost so much goes back to its best one
 
 
 @message("local_only.Score")
@@ -38,22 +37,9 @@ def train_alone(down: Model, client: Client, *, trainer: dict) -> Score:
         client.state.get("theta", np.broadcast_to(down.theta, (*rows.w.shape[:-1], *down.theta.shape))), rows.x
     )
     loglik = learner.reported(learner.log_likelihood(begin, rows)[..., 0], client, rows)
-    start = keep_best(client, begin, to_numpy(loglik)) if learner.hold_out else begin
+    start = keep_best(client, begin, loglik) if learner.hold_out else begin
     client.state["theta"] = learner.train(start, client, rows, certain(rows))
     return Score(loglik, rows.w.sum(-1))
-
-
-def keep_best(client: Client, theta: Array, loglik: np.ndarray) -> Array:
-    """The models (..., 1, p) to go on from; the best ones so far, and their log-likelihoods (...,), stay in the client's state."""
-    xp = namespace(theta)
-    loglik = np.nan_to_num(loglik.astype(np.float64), nan=-1e300, neginf=-1e300)
-    best_loglik = to_numpy(client.state.get("best_loglik", np.full(loglik.shape, -1e300)))
-    best = like(client.state.get("best", theta), theta)
-    better = loglik >= best_loglik
-    much_worse = loglik < best_loglik - MUCH_WORSE * np.abs(best_loglik)
-    client.state["best"] = xp.where(like(better, theta)[..., None, None] > 0, theta, best)
-    client.state["best_loglik"] = np.maximum(loglik, best_loglik)
-    return xp.where(like(much_worse, theta)[..., None, None] > 0, best, theta)
 
 
 @client("local_only.regress_alone", SUM, batched=False)

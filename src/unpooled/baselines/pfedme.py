@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from unpooled.arrays import Array, Float, like
+from unpooled.arrays import Array, Float, like, namespace
 from unpooled.baselines.fedavg import FedAvg, Model, State, certain
+from unpooled.baselines.rollback import much_worse
 from unpooled.client import SUM, Client, client
 from unpooled.errors import BadParameter
 from unpooled.estimator import Info
@@ -33,8 +34,13 @@ class Envelope(NamedTuple):
 
 
 @client("pfedme.moreau_round", SUM)
-def moreau_round(down: Model, client: Client, *, trainer: dict, lam: float, eta: float, inner_steps: int) -> Envelope:
-    """The client's copy of the shared model after local epochs; the personal model stays at the client."""
+def moreau_round(
+    down: Model, client: Client, *, trainer: dict, lam: float, eta: float, inner_steps: int, roll_back: bool
+) -> Envelope:
+    """The client's copy of the shared model after local epochs; the personal model stays at the client.
+
+    With `roll_back` a personal model that became much worse is as it was before the round.
+    """
     learner = Trainer(**trainer)
     rows = learner.rows(client)
     loglik = learner.log_likelihood(client.state.get("theta", down.theta), rows)[..., 0]
@@ -52,6 +58,9 @@ def moreau_round(down: Model, client: Client, *, trainer: dict, lam: float, eta:
                 clipped(learner.net.gradient(theta, x, y, s), learner.clip) + lam * (theta - w)
             )
         w = w - active * eta * lam * (w - theta)
+    if roll_back:
+        before = like(client.state["theta"], theta) if "theta" in client.state else spread_over(down.theta, rows)
+        theta = namespace(theta).where(much_worse(learner, client, rows, before, theta), before, theta)
     client.state["theta"] = theta
     n = rows.w.sum(-1)
     return Envelope(w, 0 * n + 1.0, learner.reported(loglik, client, rows), n)
@@ -127,7 +136,7 @@ class PFedMe(FedAvg):
 
     def step(self, fed: Federation, state: State) -> tuple[State, Info]:
         """One SUM of the clients' copies of the shared model."""
-        options = {"lam": self.lam, "eta": self.eta, "inner_steps": self.inner_steps}
+        options = {"lam": self.lam, "eta": self.eta, "inner_steps": self.inner_steps, "roll_back": self.lr == "auto"}
         ask = moreau_round.using(trainer=self.at_round(state.trainer, state.round + 1), **options)
         total = self.cohort(fed).sum(ask, Model(state.theta))
         mean = total.theta / total.clients

@@ -40,21 +40,25 @@ not trained there. Minibatches are drawn by each client's own generator, so resu
 
 Read in this order: `trainer` (how learners are trained), `estimator` (the base class, built on `choices`, `adapting` and
 `predictions`), `labels` and `rows` (what clients train on), `mixing` (responsibilities and averages), `sgd` and `newton` (the two
-optimizers), `search` (the learning rate), `exact`, `penalties` and `left_out` (linear learners at the optimum), `personal`,
+optimizers), `search` (the learning rate), `exact`, `curvatures`, `polishing`, `penalties`, `left_out` and
+`regularisation` (linear learners at the optimum), `personal`,
 `candidates`, `corrections`, `calibration` and `own_nets` (what each client keeps), `newcomers`, `input_groups` and `group_models`
 (clients without labels), `registry` (learners by name), `dense`, `modules`, `nets`, `banded` and `batched` (the learners).
 """
 
 from unpooled.learners import (  # they register questions and messages
     calibration,
+    curvatures,
     exact,
     group_models,
     input_groups,
     left_out,
     newcomers,
+    newton,
     own_nets,
     penalties,
     personal,
+    regularisation,
     search,
 )
 from unpooled.learners.labels import find_classes
@@ -69,6 +73,7 @@ __all__ = [
     "as_option",
     "calibration",
     "check_device",
+    "curvatures",
     "exact",
     "find_classes",
     "group_models",
@@ -76,9 +81,11 @@ __all__ = [
     "learning_rate",
     "left_out",
     "newcomers",
+    "newton",
     "own_nets",
     "penalties",
     "personal",
     "register",
+    "regularisation",
     "search",
 ]

@@ -12,54 +12,55 @@ import numpy as np
 
 from unpooled.learners.own_nets import ALONE_SHARES
 
-CORRECTIONS = (300.0, 100.0, 30.0, 10.0, 3.0)  # penalties of corrections of a model, per standardised feature
-ALONE = (100.0, 30.0, 10.0, 3.0, 1.0, 0.3)  # penalties of logistic regressions of the client alone
-FREE_INTERCEPT = 1e-2  # penalty of their intercepts
+SLOPES = (
+    100.0,
+    10.0,
+    1.0,
+    0.3,
+)  # penalties of the slopes along a path, per standardised feature; before them there are none
 OWN_INTERCEPT = 1.0  # penalty of the intercepts of a correction
+FREE_INTERCEPT = 1e-2  # the same of a model of the client alone
+RARE_LABELS = 0.1  # the same of label shares: a label that was not seen gets about half a row
 HELD = 1e7  # penalty that holds a coefficient at 0
-PRIOR = {
-    "plain": 0.5,
-    "corrected": 0.3,
-    "tuned": 0.1,
-    "alone": 0.1,
-    "constant": 0.02,
-}  # prior weights of the kinds of candidates
-RARE_LABELS = 0.1  # penalty of the intercepts of a constant: a label that was not seen gets about half a row
+PRIOR = {"plain": 0.3, "corrected": 0.4, "tuned": 0.1, "alone": 0.2, "constant": 0.02}  # prior weights of the kinds
 MAX_FEATURES = 128  # principal axes that take the place of more columns than that
 
 
 class Candidates(NamedTuple):
-    """How each candidate is made of the rows' features."""
+    """How each candidate is made: an offset as it is, or with the corrections of a stage of a path."""
 
     kind: list[str]  # "plain", "tuned", "corrected", "alone" or "constant"
-    which: np.ndarray  # (j,) offset: a base, or the last one, zeros
-    ridge: np.ndarray  # (j, r + 1) penalties; those of plain candidates are not used
-
-    @property
-    def corrected(self) -> np.ndarray:
-        """(j,) whether a candidate is a correction that has to be fitted."""
-        return np.asarray((self.ridge < HELD).any(1))
+    which: np.ndarray  # (j,) offset: a base, a network, or the last one, zeros
+    path: np.ndarray  # (j,) position of the path, -1 for an offset as it is
+    stage: np.ndarray  # (j,) of the path
 
 
-def candidates(bases: int, features: int, nets: int, alone: bool) -> Candidates:
+def candidates(bases: int, nets: int, alone: bool) -> Candidates:
     """The bases and the client's networks as they are, corrections of the bases, logistic regressions of the client alone, its
     label shares, and equal probabilities.
 
-    Of the networks the first ones are fine-tuned, the last len(ALONE_SHARES) trained alone.
+    Of the networks the first ones are fine-tuned, the last len(ALONE_SHARES) trained alone. Path i corrects base i, the last path begins
+    with nothing.
     """
-    tuned = max(nets - len(ALONE_SHARES), 0)
-    held = np.full(features + 1, HELD)
-    listed = [("plain", base, held) for base in range(bases)]
-    listed += [("tuned" if i < tuned else "alone", bases + i, held) for i in range(nets)]
-    for base in range(bases):
-        for slopes in (HELD, *CORRECTIONS):
-            listed.append(("corrected", base, np.append(np.full(features, slopes), OWN_INTERCEPT)))
-    for slopes in ALONE if alone else ():
-        listed.append(("alone", bases + nets, np.append(np.full(features, slopes), FREE_INTERCEPT)))
-    listed.append(("constant", bases + nets, np.append(held[1:], RARE_LABELS)))
-    listed.append(("constant", bases + nets, held))
-    kinds, which, ridge = zip(*listed)
-    return Candidates(list(kinds), np.array(which), np.array(ridge))
+    tuned, none = max(nets - len(ALONE_SHARES), 0), bases + nets
+    listed = [("plain", base, -1, 0) for base in range(bases)]
+    listed += [("tuned" if i < tuned else "alone", bases + i, -1, 0) for i in range(nets)]
+    stages = range(len(SLOPES) + 1)
+    listed += [("corrected", base, base, stage) for base in range(bases) for stage in stages]
+    listed += [("alone", none, bases, stage) for stage in stages[1:] if alone]
+    listed += [("constant", none, bases, 0), ("constant", none, -1, 0)]
+    kinds, *numbers = zip(*listed)
+    return Candidates(list(kinds), *map(np.array, numbers))
+
+
+def penalties(bases: int, features: int) -> np.ndarray:  # (stages, paths, r + 1)
+    """The penalties of the paths: first of intercepts alone, then of weaker and weaker held slopes."""
+    ridge = np.empty((len(SLOPES) + 1, bases + 1, features + 1))
+    ridge[..., :-1] = np.array([HELD, *SLOPES])[:, None, None]
+    ridge[..., :-1, -1] = OWN_INTERCEPT
+    ridge[..., -1, -1] = FREE_INTERCEPT
+    ridge[0, -1, -1] = RARE_LABELS
+    return ridge
 
 
 class Features(NamedTuple):

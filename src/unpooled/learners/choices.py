@@ -13,7 +13,7 @@ import numpy as np
 
 from unpooled.arrays import Array, to_numpy
 from unpooled.federation import Federation
-from unpooled.learners import calibration, exact, newton, penalties, personal
+from unpooled.learners import calibration, curvatures, exact, newton, penalties, personal, polishing
 from unpooled.learners.adapting import Adapting
 from unpooled.learners.calibration import NONE
 from unpooled.learners.group_models import fit_group_models
@@ -30,7 +30,7 @@ class LearnerChoices(Adapting):
     learner: Any
     norm: str
     lr: float | str
-    C: float
+    C: float | str
     personalize: str
     groups_: InputGroups | None = None
     optimum_: tuple[np.ndarray, np.ndarray] | None = (
@@ -50,6 +50,7 @@ class LearnerChoices(Adapting):
         self.clients_ = {name: own for name, own in kept.items() if own or not personal}
         self.own_: dict[str, np.ndarray] = {}
         self.calibration_ = NONE
+        self.one_theta_ = self.theta_[:0]
         self.n_effective_ = 0.5 * self.theta_.size * (1 - 1 / len(self.classes_))
         if len(self.theta_) == 1 and self.learner == "linear":
             self.coef_, self.intercept_ = penalties.coefficients(self.theta_[0], len(self.classes_))
@@ -62,13 +63,13 @@ class LearnerChoices(Adapting):
         small = newton.fits(trainer["inputs"], len(trainer["labels"]))
         if self.lr != "auto" or self.learner != "linear" or not small:
             return to_numpy(theta)
-        theta, *optimum = exact.polish(fed, to_numpy(theta), trainer, weights, [int(i) for i in ids], self.C)
+        theta, *optimum = polishing.polish(fed, to_numpy(theta), trainer, weights, [int(i) for i in ids], float(self.C))
         self.optimum_ = optimum[0], optimum[1]
         return theta
 
     def _second_derivatives(self) -> tuple[np.ndarray, np.ndarray]:
         """(inverse at the optimum, centre of the columns) of a linear learner that was fitted exactly, else empty."""
-        return (np.zeros((0, 0, 0)), np.zeros(0)) if self.optimum_ is None else self.optimum_
+        return (np.zeros((0, 0, 0, 0)), np.zeros(0)) if self.optimum_ is None else self.optimum_
 
     def _optimism(self, fed: Federation) -> np.ndarray:
         """Parameters per training row: by how much the log-likelihood of such a row exceeds that of a new one (Akaike).
@@ -88,7 +89,7 @@ class LearnerChoices(Adapting):
         self.groups_ = None
         if not self.trainer_["hold_out"] or self.norm == "local":
             return
-        sums = fed.sum(exact.column_sums, None)
+        sums = fed.sum(curvatures.column_sums, None)
         groups = find_groups(fed, to_numpy(sums.x) / float(sums.n), fed.journal.rng)
         if len(groups.centres) > 1:
             rounds = max(1, len(self.history_) // 2)
@@ -110,14 +111,30 @@ class LearnerChoices(Adapting):
                 fed.tell(ask, Version(self.theta_, shares, label_shares(fed, self.trainer_["labels"])))
             if self._learned_by_steps:
                 ids = own.get("ids") or list(range(k))
-                found = exact.second_derivatives(fed, self.theta_, self.trainer_, own.get("weights", ""), ids, self.C)
+                found = polishing.second_derivatives(
+                    fed, self.theta_, self.trainer_, own.get("weights", ""), ids, float(self.C)
+                )
                 self.optimum_ = found
             options = {"trainer": self.trainer_, "own": own}
-            down = Shared(self.theta_, shares, self._optimism(fed), *self._second_derivatives(), np.array(NONE))
+            inverse, centre = self._second_derivatives()
+            single, single_inverse = self._fit_single(fed, inverse)
+            down = Shared(
+                self.theta_, shares, self._optimism(fed), inverse, centre, np.array(NONE), single, single_inverse
+            )
+            self.one_theta_ = single
             if self.trainer_["hold_out"] or len(down.inverse):
                 self.calibration_ = calibration.best(fed.sum(personal.calibration_losses.using(**options), down))
             fed.tell(personalise.using(**options), down._replace(calibration=np.array(self.calibration_)))
         self._describe_choices(fed)
+
+    def _fit_single(self, fed: Federation, inverse: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(one linear learner of all rows (1, p) beside several that rows were left out of, inverse for its left-out rows); else none."""
+        if len(self.theta_) > 1 and len(inverse):
+            path = exact.fit(fed, self.trainer_, float(self.C))
+            found = exact.at_optimum(fed, path)[0]
+            if len(found):
+                return path.theta, found
+        return self.theta_[:0], np.zeros((0, 0, 0, 0))
 
     @property
     def _learned_by_steps(self) -> bool:

@@ -19,7 +19,7 @@ from unpooled.data.tabled import DESIGN
 from unpooled.errors import BadParameter
 from unpooled.estimator import Moment
 from unpooled.federation import Federation
-from unpooled.learners import augment, exact, registry, search
+from unpooled.learners import augment, exact, registry, regularisation, search
 from unpooled.learners.choices import LearnerChoices
 from unpooled.learners.labels import find_classes
 from unpooled.learners.trainer import SCHEDULES, Trainer, as_option, check_device, learning_rate
@@ -28,6 +28,7 @@ from unpooled.parameters import above, not_below_zero, one_of
 AUTO_BATCH, GIVEN_BATCH = 32, 128  # rows per minibatch with lr="auto" and with a given rate
 AUTO_EPOCHS = 2  # local epochs per round with lr="auto"
 AUTO_TOL = 1e-3
+_EXACT = (exact.Path, regularisation.PenaltySearch)  # states of runs that need no rate
 
 
 class LearnerEstimator(LearnerChoices):
@@ -71,8 +72,9 @@ class LearnerEstimator(LearnerChoices):
         Seed of all random draws.
     device : str or None, default=None
         A torch device such as "cuda"; None is NumPy for linear and mlp, and torch on the CPU for the rest.
-    C : float, default=1.0
-        Inverse strength of the ridge penalty of linear learners with lr="auto", as in scikit-learn's LogisticRegression.
+    C : float or "auto", default=1.0
+        Inverse strength of the ridge penalty of linear learners with lr="auto", as in scikit-learn's LogisticRegression. "auto" chooses
+        it by left-out rows, see `learners.regularisation`; for one shared model only.
     personalize : {"auto", "none"}, default="auto"
         "auto": after the run one SUM of held-out log-losses calibrates the shared model, then each client chooses between it, its
         own versions of it and local models, by its own held-out rows; nothing of that leaves it. `predict(X, client=...)` then uses
@@ -131,7 +133,7 @@ class LearnerEstimator(LearnerChoices):
         fraction: float = 1.0,
         random_state: Any = None,
         device: str | None = None,
-        C: float = 1.0,
+        C: float | str = 1.0,
         personalize: str = "auto",
         augment: str = "none",
         clip_norm: float = 0.0,
@@ -179,10 +181,21 @@ class LearnerEstimator(LearnerChoices):
                 raise BadParameter(f"{name}={value!r} must be at least {least}")
         if self.lr == 0 or not 0 <= self.momentum < 1:
             raise BadParameter(f"lr={self.lr!r} must be above 0 and momentum={self.momentum!r} between 0 and 1")
-        above("C", self.C, 0)
+        if isinstance(self.C, str):
+            self._check_auto_penalty()
+        else:
+            above("C", self.C, 0)
         one_of("personalize", self.personalize, ("auto", "none"))
         one_of("augment", self.augment, augment.KINDS)
         not_below_zero("clip_norm", self.clip_norm)
+
+    def _check_auto_penalty(self) -> None:
+        """Refuse a word other than "auto", or "auto" where several linear learners are fitted."""
+        one_of("C", self.C, ("auto",))
+        if not self.chooses_penalty:
+            raise BadParameter(
+                'C="auto" is for one linear learner fitted with lr="auto" to all clients: give C= a number'
+            )
 
     def trainer(self, fed: Federation) -> Trainer:
         """How the learners of this run are made and trained; one exchange finds the classes."""
@@ -213,9 +226,9 @@ class LearnerEstimator(LearnerChoices):
         return trainer
 
     @property
-    def finds_optimum(self) -> bool:
-        """Whether a single linear learner is fitted by Newton's method or L-BFGS."""
-        return self.lr == "auto" and self.learner == "linear" and self.fraction == 1.0
+    def chooses_penalty(self) -> bool:
+        """Whether C="auto" is possible: see FedAvg."""
+        return False
 
     def at_round(self, trainer: dict | Trainer, round: int, **changes: Any) -> dict:
         """The trainer of a round (1, 2, ...) as an option: with the scheduled learning rate, and other changes."""
@@ -238,7 +251,7 @@ class LearnerEstimator(LearnerChoices):
     def _start(self, fed: Federation) -> Moment:
         """The first moment; with lr="auto" its state is wrapped in the search for a rate."""
         moment = super()._start(fed)
-        searched = self.lr == "auto" and hasattr(moment.state, "trainer") and not isinstance(moment.state, exact.Path)
+        searched = self.lr == "auto" and hasattr(moment.state, "trainer") and not isinstance(moment.state, _EXACT)
         return moment._replace(state=search.begin(moment.state)) if searched and self.searches else moment
 
     @property
@@ -265,10 +278,10 @@ class LearnerEstimator(LearnerChoices):
             self.converged_ = bool(state.stopped)
             self._warn_unless_converged()
             return state.best if np.isfinite(state.loglik) else state.inner
-        if isinstance(state, exact.Path):
+        if isinstance(state, _EXACT):
             self.converged_ = state.reached
             self._warn_unless_converged()
-        return state
+        return state.best if isinstance(state, regularisation.PenaltySearch) else state
 
     def _warn_unless_converged(self) -> None:
         """Warn of a run that was still improving when it reached max_iter."""

@@ -1,4 +1,8 @@
-"""A linear learner as it would be without each of a client's rows, by one Newton step. Nothing is sent."""
+"""A linear learner as it would be without each of a client's rows, by one Newton step. Nothing is sent.
+
+Up to MAX_EXACT free parameters the step uses all second derivatives, beyond it those within each class: c matrices of (d + 1, d + 1)
+instead of one of (c - 1)(d + 1) rows.
+"""
 
 from __future__ import annotations
 
@@ -6,25 +10,53 @@ import numpy as np
 
 from unpooled.learners.penalties import with_one
 
+MAX_EXACT = 64  # free parameters up to which the inverse is that of all second derivatives
+MOST = 0.99  # of a row's own share in its score
+
+
+def inverses_of(second: np.ndarray, classes: int) -> np.ndarray:  # (k, blocks, r, r)
+    """Inverses of penalised second derivatives (k, q, q) of learners: whole, or of the block of each class."""
+    k, q = second.shape[:2]
+    if classes == 2 or q <= MAX_EXACT:
+        return np.linalg.inv(second)[:, None]
+    free, wide = classes - 1, q // (classes - 1)
+    parts = second.reshape(k, free, wide, free, wide)
+    first = parts.sum((1, 3))  # scores of the first class are 0: a common change of all others is one of it
+    return np.linalg.inv(np.stack([first, *(parts[:, a, :, a] for a in range(free))], 1))
+
 
 def without_each(
     x: np.ndarray, y: np.ndarray, w: np.ndarray, log_p: np.ndarray, inverse: np.ndarray, centre: np.ndarray
 ) -> np.ndarray:  # (n, c)
     """Log-probabilities of each row under the optimum of all other rows: one Newton step from that of all.
 
-    x (n, d), y codes (n,), w (n,), log_p (n, c) at the optimum, inverse (q, q) of the second derivatives there.
+    x (n, d), y codes (n,), w (n,), log_p (n, c) at the optimum, inverse (blocks, r, r) as in `inverses_of`.
     """
-    one, c = with_one(x.astype(np.float64) - centre), log_p.shape[1]
-    wide, free = one.shape[1], c - 1
-    blocks = inverse.reshape(free, wide, free, wide).transpose(1, 0, 2, 3).reshape(wide, -1)
+    one = with_one(x.astype(np.float64) - centre)
+    step = _step if len(inverse) == 1 else _step_by_class
+    scores = log_p - step(one, y, w, np.exp(log_p), inverse)
+    scores = scores - scores.max(1, keepdims=True)
+    return scores - np.log(np.exp(scores).sum(1, keepdims=True))
+
+
+def _step(one: np.ndarray, y: np.ndarray, w: np.ndarray, p: np.ndarray, inverse: np.ndarray) -> np.ndarray:  # (n, c)
+    """What a row adds to its own scores; those of the first class are fixed."""
+    wide, free = one.shape[1], p.shape[1] - 1
+    blocks = inverse[0].reshape(free, wide, free, wide).transpose(1, 0, 2, 3).reshape(wide, -1)
     half = (one @ blocks).reshape(len(one), free * free, wide)
     leverage = (half @ one[..., None]).reshape(len(one), free, free) * w[:, None, None]
-    p = np.exp(log_p[:, 1:])
-    second = p[:, :, None] * (np.eye(free) - p[:, None, :])
-    error = (y[:, None] == np.arange(1, c)) - p
+    own = p[:, 1:]
+    second = own[:, :, None] * (np.eye(free) - own[:, None, :])
+    error = (y[:, None] == np.arange(1, free + 1)) - own
     solved = np.linalg.solve(np.eye(free) - second @ leverage + 1e-9 * np.eye(free), error[..., None])
-    step = (leverage @ solved)[..., 0]
-    scores = log_p - log_p[:, :1]
-    scores[:, 1:] -= step
-    scores -= scores.max(1, keepdims=True)
-    return scores - np.log(np.exp(scores).sum(1, keepdims=True))
+    return np.concatenate([np.zeros((len(one), 1)), (leverage @ solved)[..., 0]], 1)
+
+
+def _step_by_class(
+    one: np.ndarray, y: np.ndarray, w: np.ndarray, p: np.ndarray, inverse: np.ndarray
+) -> np.ndarray:  # (n, c)
+    """The same as if classes did not depend on each other: (c - 1) / c makes up for the scores' common part."""
+    classes = p.shape[1]
+    leverage = np.stack([((one @ own) * one).sum(1) for own in inverse], 1) * w[:, None] * (1 - 1 / classes)
+    error = (y[:, None] == np.arange(classes)) - p
+    return leverage * error / (1 - np.minimum(p * (1 - p) * leverage, MOST))

@@ -8,6 +8,7 @@ the size of a covariance. Columns are centred first, so that neither rounding no
 from __future__ import annotations
 
 import numpy as np
+from scipy.linalg import cho_factor, cho_solve
 
 from unpooled.arrays import Array, is_torch, like, namespace, to_numpy
 from unpooled.maths import gaussian
@@ -71,6 +72,16 @@ def _packed(blocks: list[list[Array]]) -> Array:
 def _float64(a: Array) -> Array:
     """The array in 64 bit floats."""
     return a.double() if is_torch(a) else a.astype(np.float64)
+
+
+def solve(matrix: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """matrix^-1 right for a symmetric matrix; directions without curvature are left where they are."""
+    scale = np.sqrt(np.maximum(np.diag(matrix), np.finfo(float).tiny))
+    unit = matrix / np.outer(scale, scale)
+    try:
+        return (cho_solve(cho_factor(unit, lower=True), (right.T / scale).T).T / scale).T
+    except np.linalg.LinAlgError:
+        return (np.linalg.lstsq(unit, (right.T / scale).T, rcond=1e-10)[0].T / scale).T
 
 
 def step(

@@ -20,10 +20,10 @@ import numpy as np
 
 from unpooled.arrays import Array, Float, to_numpy
 from unpooled.client import SUM, TELL, Client, client
-from unpooled.learners import calibration, corrections, exact, left_out
+from unpooled.learners import calibration, corrections, curvatures, left_out
 from unpooled.learners.calibration import Calibration, CalibrationLosses, calibrated
-from unpooled.learners.candidates import Candidates, Features, candidates, features_of, prior_weights
-from unpooled.learners.corrections import Problem, log_softmax
+from unpooled.learners.candidates import Candidates, Features, candidates, features_of, penalties, prior_weights
+from unpooled.learners.corrections import Paths, log_softmax
 from unpooled.learners.labels import codes
 from unpooled.learners.own_nets import GROUP_MODEL, NO_NETS, REFITTED, own_scores, own_version, sound
 from unpooled.learners.own_nets import STATE as NETS
@@ -33,7 +33,8 @@ from unpooled.maths.folds import fold_of
 from unpooled.tree import message
 
 MIN_ROWS = 10  # with fewer the client keeps the shared model
-MANY_ROWS = 3000  # rows x classes, above which there are two folds instead of five
+FOLDS = 5
+LIKELY, TEMPERED = 0.25, 0.25  # share of the weights by likelihood, and its exponent
 PSEUDO_ROWS, STACKING_STEPS = 1.0, 60
 UNEXPECTED = 0.1  # rows that constants are given on top: they bound what a row costs that no model expects
 NEGLIGIBLE = 0.01  # weight of a candidate, relative to the best one, below which it is dropped
@@ -49,9 +50,11 @@ class Shared(NamedTuple):
     theta: Float[Array, "k p"]
     weights: Float[Array, "k"]
     optimism: Float[Array, ""]  # by how much their loss on a training row is smaller than on a new one
-    inverse: Float[Array, "learners q r"]  # of the second derivatives at the optimum of linear learners, or none
+    inverse: Float[Array, "learners blocks q r"]  # of second derivatives, see `left_out.inverses_of`, or none
     centre: Float[Array, "d"]  # of the columns, for `inverse`
     calibration: Float[Array, "two"]  # temperature and floor, see `calibration`
+    single: Float[Array, "singles p"]  # one learner of all rows beside several, or none
+    single_inverse: Float[Array, "singles b s t"]  # as `inverse`
 
 
 @client("learners.calibration_losses", SUM, batched=False)
@@ -62,7 +65,8 @@ def calibration_losses(down: Shared, client: Client, *, trainer: dict, own: dict
     log_bases = base_log_proba(learner, down, client.state, rows, own)
     client.memo["log_bases"] = log_bases
     held = learner.held(client) if learner.hold_out else to_numpy(client.w)
-    return calibration.losses(log_bases[-1], to_numpy(rows.y), held.astype(np.float64))
+    own_version = log_bases[len(log_bases) - 1 - len(down.single)]
+    return calibration.losses(own_version, to_numpy(rows.y), held.astype(np.float64))
 
 
 @client("learners.personalise", TELL, batched=False)
@@ -88,7 +92,8 @@ def own_optimism(learner: Trainer, theta: np.ndarray, w: np.ndarray) -> float:
 
 
 def base_log_proba(learner: Trainer, down: Shared, state: dict, rows: Rows, own: dict) -> np.ndarray:  # (b, n, c)
-    """Log-probabilities of the shared model and, if there are such, of the client's own version and of its group's network.
+    """Log-probabilities of the shared model and, if there are such, of the client's own version, of its group's network, and of one
+    learner of all rows.
 
     Linear learners at their optimum are taken as they were without each row.
     """
@@ -109,7 +114,7 @@ def _left_out(learner: Trainer, down: Shared, state: dict, rows: Rows, own: dict
     x, y, w = (to_numpy(a) for a in (rows.x, rows.y, rows.w))
     log_p = to_numpy(learner.log_proba(down.theta, rows.x)).astype(np.float64)  # (k, c, n)
     ids = own.get("ids") or list(range(len(log_p)))
-    share = exact.shares_of(state, own.get("weights", ""), ids, ())
+    share = curvatures.shares_of(state, own.get("weights", ""), ids, ())
     share = share if own.get("weights") in state else np.ones(len(log_p))
     centre = to_numpy(down.centre)
     without = [
@@ -121,6 +126,9 @@ def _left_out(learner: Trainer, down: Shared, state: dict, rows: Rows, own: dict
         bases.append(mixed(learner, *own_version(down, state, own), rows.x))
     elif own.get("weights") in state:
         bases.append(average_log_proba(np.stack(without), share))
+    for theta, inverse in zip(down.single, to_numpy(down.single_inverse)):
+        log_single = mixed(learner, theta[None], np.ones(1), rows.x)
+        bases.append(left_out.without_each(x, y, w, log_single, inverse, centre))
     return np.stack(bases)
 
 
@@ -157,8 +165,7 @@ def keep(
     raw = features(learner, x, log_bases)[live]
     offsets = np.concatenate([log_bases, log_nets, np.zeros((1, *log_bases.shape[1:]))])[:, live].clip(min=MIN_LOG)
     w, y = held[live].astype(np.float64), codes(client.y, learner.labels, client.w)[live]
-    many = live.sum() * len(learner.labels) > MANY_ROWS
-    folds = fold_of(x[live], y, 2 if many else 5)
+    folds = fold_of(x[live], y, FOLDS)
     alone = learner.learner == "linear"
     found = chosen(raw, y, w, offsets, len(log_bases), folds, optimism, alone)
     client.state.update({f"kept_{name}": value for name, value in found.items()})
@@ -179,17 +186,18 @@ def chosen(
     """What the client keeps: weights of the candidates, their corrections, and held-out losses for the report."""
     space = features_of(raw, w)
     z = space.of(raw)
-    plan = candidates(bases, z.shape[1] - 1, len(offsets) - 1 - bases, alone)
-    enough = len(y) >= MIN_ROWS
-    losses = held_out_losses(plan, z, y, w, offsets, folds) if enough else np.zeros((len(y), len(plan.kind)))
+    plan = candidates(bases, len(offsets) - 1 - bases, alone)
+    losses, maps = held_out_losses(plan, z, y, w, offsets, folds)
     extra = np.append(np.broadcast_to(optimism, bases), np.zeros(len(offsets) - bases))[plan.which]
-    prior = prior_weights(plan.kind)
-    mix = hedged(averaged(prior, losses + extra, w), np.array(plan.kind), w)
-    kept = np.flatnonzero((mix > NEGLIGIBLE * mix.max()) | (np.array(plan.kind) == "constant"))
-    maps = final_maps(plan, z, y, w, offsets, kept)
-    reported = reported_losses(plan, losses + extra, prior, w, folds)
-    kept_of = {"mix": mix[kept] / mix[kept].sum(), "which": plan.which[kept], "maps": maps, "losses": reported}
-    return kept_of | {
+    losses = (losses + extra) if len(y) >= MIN_ROWS else np.zeros_like(losses)
+    prior, kinds = prior_weights(plan.kind), np.array(plan.kind)
+    mix = hedged(averaged(prior, losses, w), kinds, w)
+    kept = np.flatnonzero((mix > NEGLIGIBLE * mix.max()) | (kinds == "constant"))
+    return {
+        "mix": mix[kept] / mix[kept].sum(),
+        "which": plan.which[kept],
+        "maps": maps[kept],
+        "losses": reported_losses(plan, losses, prior, w, folds),
         "centre": space.centre,
         "scale": space.scale,
         "axes": space.axes,
@@ -199,32 +207,30 @@ def chosen(
 
 def held_out_losses(
     plan: Candidates, z: np.ndarray, y: np.ndarray, w: np.ndarray, offsets: np.ndarray, folds: np.ndarray
-) -> np.ndarray:  # (n, j)
-    """-log P(y | x) of every row under every candidate fitted without the row's fold."""
-    rows = np.arange(len(y))
-    losses = -np.stack([log_softmax(offsets[which])[rows, y] for which in plan.which], 1)
-    fitted = np.flatnonzero(plan.corrected)
-    if not len(fitted):
-        return losses
-    parts = np.unique(folds)
-    weights = np.repeat(np.stack([w * (folds != part) for part in parts]), len(fitted), 0)
-    which, ridge = np.tile(plan.which[fitted], len(parts)), np.tile(plan.ridge[fitted], (len(parts), 1))
-    maps = corrections.fit(Problem(z, y, weights, offsets, which, ridge), np.float32)
-    for part, own in zip(parts, maps.reshape(len(parts), len(fitted), *maps.shape[1:])):
-        out = folds == part
-        scores = corrections.scores_of(z[out], offsets[:, out], plan.which[fitted], own)
-        losses[np.ix_(out, fitted)] = -log_softmax(scores)[:, np.arange(out.sum()), y[out]].T
-    return losses
+) -> tuple[np.ndarray, np.ndarray]:
+    """(-log P(y | x) of every row under every candidate fitted without the row's fold (n, j), corrections of all rows (j, r + 1, c))."""
+    parts, rows, bases = np.unique(folds), np.arange(len(y)), plan.path.max()
+    weights = np.stack([w, *(w * (folds != part) for part in parts)])
+    which = np.append(np.arange(bases), len(offsets) - 1)
+    fitted = corrections.fit(Paths(z, y, weights, offsets, which, penalties(bases, z.shape[1] - 1)))
+    maps = fitted[plan.stage, plan.path] * (plan.path >= 0)[:, None, None, None]  # (j, sets, r + 1, c)
+    losses = np.empty((len(y), len(plan.kind)))
+    for i, part in enumerate(parts):
+        out = rows[folds == part]
+        scores = corrections.scores_of(z[out], offsets[:, out], plan.which, maps[:, i + 1])
+        losses[out] = -log_softmax(scores)[:, np.arange(len(out)), y[out]].T
+    return losses, maps[:, 0]
 
 
 def averaged(prior: np.ndarray, losses: np.ndarray, w: np.ndarray) -> np.ndarray:
-    """Weights of candidates from their held-out losses (n, j): half of them prior x likelihood, half stacked.
+    """Weights of candidates from their held-out losses (n, j): a share LIKELY of prior x tempered likelihood, the rest stacked.
 
-    The former settle on the best candidate, the latter maximise the likelihood of the average itself (Yao et al., 2018).
+    The former settle on the best candidate, the latter maximise the likelihood of the average itself (Yao et al., 2018). The
+    likelihood is tempered since a few rows that one candidate happens to expect would decide otherwise.
     """
-    log_weights = np.log(prior) - w @ losses
+    log_weights = np.log(prior) - TEMPERED * (w @ losses)
     likely = np.exp(log_weights - log_weights.max())
-    return 0.5 * likely / likely.sum() + 0.5 * stacked(prior, losses, w)
+    return LIKELY * likely / likely.sum() + (1 - LIKELY) * stacked(prior, losses, w)
 
 
 def hedged(mix: np.ndarray, kinds: np.ndarray, w: np.ndarray) -> np.ndarray:
@@ -242,19 +248,6 @@ def stacked(prior: np.ndarray, losses: np.ndarray, w: np.ndarray) -> np.ndarray:
         mix = PSEUDO_ROWS * prior + (w / r.sum(1)) @ r
         mix = mix / mix.sum()
     return mix
-
-
-def final_maps(
-    plan: Candidates, z: np.ndarray, y: np.ndarray, w: np.ndarray, offsets: np.ndarray, kept: np.ndarray
-) -> np.ndarray:
-    """Corrections of the kept candidates, fitted to all rows; zeros for plain ones."""
-    maps = np.zeros((len(kept), z.shape[1], offsets.shape[-1]))
-    fitted = np.flatnonzero(plan.corrected[kept])
-    if len(fitted):
-        rows = np.repeat(w[None], len(fitted), 0)
-        chosen = kept[fitted]
-        maps[fitted] = corrections.fit(Problem(z, y, rows, offsets, plan.which[chosen], plan.ridge[chosen]))
-    return maps
 
 
 def reported_losses(

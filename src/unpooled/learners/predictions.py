@@ -29,6 +29,7 @@ class LearnerPredictions(ClassifierMixin, Estimator):
     clients_: dict[str, dict[str, np.ndarray]]
     own_: dict[str, np.ndarray]  # local state of a personal model; empty for the shared one
     calibration_: Calibration = NONE
+    one_theta_: np.ndarray = np.zeros((0, 0))  # one learner of all rows, among several, for the clients' choices
 
     @property
     def takes_missing(self) -> bool:
@@ -80,6 +81,7 @@ class LearnerPredictions(ClassifierMixin, Estimator):
             bases.append(self._log_base(x, own))
         if GROUP_MODEL in own:
             bases.append(self.log_proba(x, own[GROUP_MODEL])[0].T)
+        bases += [log_p.T for log_p in self.log_proba(x, self.one_theta_)] if len(self.one_theta_) else []
         return np.stack(bases)
 
     def _calibrated(self, log_bases: np.ndarray) -> np.ndarray:

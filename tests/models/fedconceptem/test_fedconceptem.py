@@ -370,6 +370,7 @@ def test_private_weights_are_in_no_message():
         "initialise",
         "concept_round",
         "column_sums",
+        "curvature",
         "part_curvature",
         "calibration_losses",
         "part_moments",

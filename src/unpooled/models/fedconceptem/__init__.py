@@ -9,14 +9,17 @@ What is sent:
 - `fedconceptem.initialise` (SUM, once): how many clients have a single class.
 - `fedconceptem.concept_round` (SUM, every round): k models weighted by rows, a k x classes table of labels, and a few
   numbers per model.
+- after the run, for linear learners: Newton sums (`learners.part_curvature`) and those of one learner of all rows (`learners.curvature`,
+  or `slope` and `block_slope`), SUMs.
 - after the run: `learners.calibration_losses` (SUM) and `learners.personalise` (TELL); for networks also the sums of
   `learners.input_groups` and `learners.group_models`.
 - `fedconceptem.fine_tune` (TELL, once, with `fine_tune` > 0): nothing comes back.
 
 A client's weights of the concepts never leave it.
 
-Read in this order: `estimator` (the server), `discovery` (the number of concepts), `rounds` (the questions), `removal` (models
-that are not needed), `label_tables` (label shares from noisy counts).
+Read in this order: `estimator` and `server_steps` (the server), `discovery` (the number of concepts), `rounds` (the questions),
+`removal` (models that are not needed), `prediction` (what a fitted model does with new rows), `label_tables` (label shares from noisy
+counts).
 """
 
 from unpooled.models.fedconceptem.estimator import FedConceptEM

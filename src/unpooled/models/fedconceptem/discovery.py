@@ -18,7 +18,7 @@ import numpy as np
 from unpooled.arrays import Array, Float, to_numpy
 from unpooled.client import SUM, TELL, Client, client
 from unpooled.federation import Federation
-from unpooled.learners import Trainer, exact, penalties
+from unpooled.learners import Trainer, curvatures, newton, penalties
 from unpooled.learners.corrections import log_softmax
 from unpooled.maths.gaussian import pack_triangle, unpack_triangle
 from unpooled.tree import message
@@ -127,7 +127,7 @@ def sketch_moments(down: Sketch, client: Client) -> SketchMoments:
 
 
 @client("fedconceptem.probe", SUM, adds=True)
-def probe(down: Probe, client: Client, *, trainer: dict) -> exact.Curvature:
+def probe(down: Probe, client: Client, *, trainer: dict) -> curvatures.Curvature:
     """Log-likelihood of a linear classifier of principal axes, its gradient and second derivatives."""
     rows = Trainer(**trainer)._replace(device=None, hold_out=False, learner="linear").rows(client)
     one = _features(down, client)
@@ -136,8 +136,10 @@ def probe(down: Probe, client: Client, *, trainer: dict) -> exact.Curvature:
     log_p = log_softmax(np.concatenate([np.zeros_like(free[..., :1]), free], -1))  # (..., n, c)
     chosen = np.take_along_axis(log_p, rows.y[..., None], -1)[..., 0]
     p = np.moveaxis(np.exp(log_p), -1, -2)[..., 1:, :]
-    gradient = exact.gradient_of(rows.y, w, p, one)
-    return exact.Curvature(w.sum(-1), (w * chosen).sum(-1), gradient, pack_triangle(exact.second_of(w, p, one)))
+    gradient = curvatures.gradient_of(rows.y, w, p, one)
+    return curvatures.Curvature(
+        w.sum(-1), (w * chosen).sum(-1), gradient, pack_triangle(curvatures.second_of(w, p, one))
+    )
 
 
 @client("fedconceptem.score_moments", SUM, batched=False)
@@ -185,7 +187,7 @@ def probes(down: Probes, client: Client, *, trainer: dict, ids: list, first: boo
     hit = np.arange(len(ids)) == best
     others = np.delete(loglik, best)
     loss = loglik[best] - others.max() if len(others) else 0.0
-    gradient, second = exact.gradient_of(y, w, p, one), pack_triangle(exact.second_of(w, p, one))
+    gradient, second = curvatures.gradient_of(y, w, p, one), pack_triangle(curvatures.second_of(w, p, one))
     return ProbeSums(hit * w.sum(), loglik[best], hit * loss, np.outer(hit, gradient), np.outer(hit, second))
 
 
@@ -306,16 +308,16 @@ def stepped(coef: np.ndarray, total: ProbeSums, pen: penalties.Penalty) -> tuple
     for i, (own, gradient, packed) in enumerate(zip(out, to_numpy(total.gradient), to_numpy(total.curvature))):
         second = unpack_triangle(packed)
         matrix = second + pen.matrix + 1e-6 * np.eye(len(second))
-        step = exact.solve(matrix, gradient - pen.times(own.ravel()))
+        step = newton.solve(matrix, gradient - pen.times(own.ravel()))
         size = np.sqrt(max(float(step @ matrix @ step), 0.0) / max(float(total.n[i]), 1.0))
         out[i] += (step / max(1.0, size / 2)).reshape(own.shape)
-        parameters[i] = np.trace(exact.solve(matrix, second))
+        parameters[i] = np.trace(newton.solve(matrix, second))
     return out, parameters
 
 
 def fit_probe(fed: Federation, trainer: dict, rng: np.random.Generator) -> tuple[Probe, np.ndarray, float]:
     """(the probe at its optimum, second derivatives there (q, q), rows)."""
-    sums = fed.sum(exact.column_sums, None)
+    sums = fed.sum(curvatures.column_sums, None)
     rows, mean = float(sums.n), to_numpy(sums.x) / float(sums.n)
     classes = len(trainer["labels"])
     sketch = np.eye(len(mean)) if len(mean) <= SKETCHED else rng.normal(size=(len(mean), SKETCHED)) / len(mean) ** 0.5
@@ -328,7 +330,7 @@ def fit_probe(fed: Federation, trainer: dict, rng: np.random.Generator) -> tuple
         found = Probe(mean, axes, at.reshape(classes - 1, a + 1))
         total = fed.sum(probe.using(trainer=trainer), found)
         second = unpack_triangle(to_numpy(total.curvature)) + pen.matrix
-        step = exact.solve(second, to_numpy(total.gradient) - pen.times(at))
+        step = newton.solve(second, to_numpy(total.gradient) - pen.times(at))
         size = np.sqrt(max(float(step @ second @ step), 0.0) / rows)
         at = rounded(at + step / max(1.0, size / 2))
         if size < 1e-3:

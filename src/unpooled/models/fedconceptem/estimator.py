@@ -13,41 +13,24 @@ from typing import Any
 
 import numpy as np
 
-from unpooled.arrays import Array, like, to_numpy
-from unpooled.client import Client
+from unpooled.arrays import like, to_numpy
 from unpooled.errors import BadParameter, DataWarning
 from unpooled.estimator import Info
 from unpooled.federation import Federation
-from unpooled.learners import Trainer, as_option
-from unpooled.learners.estimator import LearnerEstimator
-from unpooled.learners.mixing import average, log_shares, responsibilities
-from unpooled.maths.mixture import fit_weights
+from unpooled.learners import as_option
+from unpooled.learners.mixing import average
 from unpooled.models.fedconceptem.discovery import discover
 from unpooled.models.fedconceptem.label_tables import label_shares
-from unpooled.models.fedconceptem.removal import Convergence, ModelRemoval, RunningSums, State
-from unpooled.models.fedconceptem.rounds import (
-    Down,
-    RoundOptions,
-    Up,
-    concept_round,
-    fine_tune,
-    information,
-    initialise,
-    noise_sd,
-)
-from unpooled.report import concepts as diagnosis
+from unpooled.models.fedconceptem.prediction import ConceptPredictions
+from unpooled.models.fedconceptem.removal import Convergence, RunningSums, State
+from unpooled.models.fedconceptem.rounds import concept_round, fine_tune, initialise
+from unpooled.models.fedconceptem.server_steps import ServerSteps
 
 WEIGHTINGS = ("mass", "clients")
-CHANGE_DECAY = 0.7  # per round, of the running changes by which convergence is judged
-LAST_TEMPERED = (
-    2 / 3
-)  # inverse temperature at the end of annealing, before it jumps to 1: concepts are separate by then
-NEGLIGIBLE = (
-    0.01  # probability of a group of clients, relative to the most probable one, below which its network is left out
-)
+POSSIBLE = 0.2  # weight of a model from which on it may be a client's concept
 
 
-class FedConceptEM(ModelRemoval, LearnerEstimator):
+class FedConceptEM(ServerSteps, ConceptPredictions):
     """Classification where clients may disagree on what a label means: one model per concept.
 
     Every client has weights over the models; clients that label alike end up with the same one.
@@ -270,142 +253,13 @@ class FedConceptEM(ModelRemoval, LearnerEstimator):
         self.n_concepts_, self.kept_ = len(ids), ids
         self.weights_ = to_numpy(state.shares)
         self.label_shares_ = label_shares(state.table, state.table_variance)
-        self.concepts_ = {name: int(own["omega"].argmax()) for name, own in self.clients_.items()}
+        self.concepts_ = {name: concept_of(own["omega"], own.get("fit")) for name, own in self.clients_.items()}
         self.certainty_ = {name: float(own["omega"].max()) for name, own in self.clients_.items()}
         self.describe_parts(fed, "omega", ids.tolist())
         names: dict[str, Any] = {"weights": "omega", "ids": ids.tolist(), "theta": "theta"}
         if not self.fine_tune:
             self.fit_groups(fed, self.weights_, **names)
         self.personalise(fed, self.weights_, **names)
-
-    # ---- the server's part of a round ----
-
-    @property
-    def _given_models(self) -> int:
-        """The number of models to begin with."""
-        return int(self.n_concepts) + self.extra
-
-    def _options(self, state: State) -> RoundOptions:
-        """Options of a round's question."""
-        return RoundOptions(
-            state.models,
-            self._inverse_temperature(state.round),
-            self.weighting,
-            self.e_steps,
-            self.full_steps,
-            self.adam,
-            self.noise,
-        )
-
-    def _inverse_temperature(self, round: int) -> float:
-        """Factor of the log-likelihoods in the E-step: rises from 0 to LAST_TEMPERED while annealing, then 1."""
-        last = self.anneal * self.max_iter
-        return LAST_TEMPERED * round / last if round < last else 1.0
-
-    def _down(self, state: State) -> Down:
-        """What goes down: models, label shares and the models' ids."""
-        return Down(state.theta, label_shares(state.table, state.table_variance), state.ids)
-
-    def _next_mean(self, state: State, theta: Array) -> Array:
-        """The mean of the models of the last rounds (`average`), `theta` included."""
-        rounds = state.round + 1 - round((1 - self.average) * self.max_iter)
-        return theta if rounds <= 1 else state.mean_theta + (theta - state.mean_theta) / rounds
-
-    def _next_table(self, state: State, table: Array, names: list[str]) -> tuple[Array, float]:
-        """The label table smoothed over rounds, and the variance of its noise.
-
-        A table of the last round alone makes rows jump to the model where their label was rare, and back.
-        """
-        memory = self.label_memory if state.round else 0.0
-        drawn = sum(noise_sd(self.noise, name) ** 2 for name in names)
-        variance = memory**2 * state.table_variance + (1 - memory) ** 2 * drawn
-        return memory * state.table + (1 - memory) * table, variance
-
-    def _shares_of_all(self, state: State) -> list[float]:
-        """Shares of the models that the run began with, 0 for removed ones."""
-        out = np.zeros(state.models)
-        out[to_numpy(state.ids)] = to_numpy(state.shares)
-        return out.tolist()
-
-    def _next_sums(self, state: State, total: Up) -> RunningSums:
-        """Sums that remember clients who were absent."""
-        memory = 1 - self.fraction if state.round else 0.0
-        return RunningSums(*(memory * old + getattr(total, name) for name, old in state.sums._asdict().items()))
-
-    def _next_convergence(self, before: Convergence, total: Up) -> Convergence:
-        """The running changes; a cohort is a fraction of the clients, and the others have not changed meanwhile."""
-        rows = total.mass.sum()
-        decay = CHANGE_DECAY**self.fraction
-        shares = decay * before.share_changes + self.fraction * total.mass_change / rows
-        information = decay * before.information_change + self.fraction * float(total.loglik_change / rows)
-        rising = abs(information) > self.settle * max(float(total.loglik / rows), 0.0)
-        quiet = not rising and np.abs(shares).max() <= self.settle
-        return Convergence(shares, information, before.quiet_rounds + self.fraction if quiet else 0.0)
-
-    # ---- with new rows, in this process ----
-
-    def models(self, client: str | None) -> tuple[np.ndarray, np.ndarray]:
-        """A client's models and weights; the shared ones where it has none."""
-        theta, _ = super().models(client)
-        own = self.private(client)
-        return own.get("theta", theta), own.get("omega", self.weights_)
-
-    def adapt(self, X: Any, y: Any = None) -> FedConceptEM:
-        """The personal model of a new client: EM on its weights, with the models as they are.
-
-        Parameters
-        ----------
-        X : array-like of shape (n, d)
-        y : array-like of shape (n,) or None, default=None
-            The labels, which determine the concept. Without them networks of groups of clients are weighted by how much these
-            clients' inputs look alike or, if there are none, it is the concept whose clients' inputs do; where inputs do not
-            differ, the weights of all clients together, with a warning. `confidence_` says how sure it is.
-
-        Returns
-        -------
-        model : FedConceptEM
-        """
-        x = self._rows(X)
-        if y is None:
-            return self._by_inputs(X)
-        trainer, new = Trainer(**self.trainer_), Client("new", x, np.asarray(y))
-        rows = trainer.rows(new)
-        log_i = information(trainer, self.theta_, rows, self.label_shares_)
-        own = {"omega": fit_weights(to_numpy(log_i).astype(np.float64), self.weights_)}
-        if self.fine_tune:
-            r, _ = responsibilities(log_i + log_shares(own["omega"], rows.x))
-            own["theta"] = to_numpy(self._tuning(trainer).train(self.theta_, new, rows, r))
-        return self.with_own(own)
-
-    def _by_inputs(self, X: Any) -> FedConceptEM:
-        """The model of a client without labels, by what its inputs look like."""
-        if self.groups_ is not None:
-            p = self.groups_.probabilities(self._rows(X))
-            kept = np.flatnonzero(p > NEGLIGIBLE * p.max())
-            new = self.with_own({"theta": self.group_theta_[kept], "omega": p[kept] / p[kept].sum()})
-            new.part_probabilities_, new.confidence_ = p, float(p.max())
-            return new
-        new = self.adapt_to_inputs(X, "omega")
-        if not new.own_:
-            text = f"inputs alone leave the concept open (probability {new.confidence_:.2f}): the weights of all clients are used"
-            warnings.warn(text, DataWarning, stacklevel=3)
-            new.own_ = {"omega": self.weights_}
-        return new
-
-    def _tuning(self, trainer: Trainer) -> Trainer:
-        """The trainer of the fine-tuning epochs."""
-        lr = trainer.lr / 10 if self.fine_tune_lr is None else self.fine_tune_lr
-        return trainer._replace(epochs=self.fine_tune, lr=lr, keep_momentum=False)
-
-    # ---- diagnosis ----
-
-    def report_figures(self) -> dict[str, str]:
-        """The figures of the concepts in a run's report, by title."""
-        return diagnosis.figures(self) | super().report_figures()
-
-    def explain(self, client: str) -> str:
-        """One sentence on a client: its concept, how certain that is, and what would change it."""
-        return diagnosis.sentence(client, self.private(client))
 
     # ---- bad parameters ----
 
@@ -442,3 +296,14 @@ class FedConceptEM(ModelRemoval, LearnerEstimator):
             raise BadParameter(
                 f"delta={self.delta!r} could remove all {self._given_models} models: choose it below {largest:.3g}"
             )
+
+
+def concept_of(omega: np.ndarray, fit: np.ndarray | None) -> int:
+    """A client's concept: the model of the largest weight (k,) or, where several weights are POSSIBLE, the one that fits all rows best.
+
+    Weights are shares of rows: where concepts agree on most labels of a client, they hardly tell which one it has.
+    """
+    possible = omega >= POSSIBLE
+    if fit is None or possible.sum() < 2:
+        return int(omega.argmax())
+    return int(np.where(possible, fit, -np.inf).argmax())

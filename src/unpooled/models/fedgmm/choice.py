@@ -29,8 +29,8 @@ class Fitted(NamedTuple):
     embedding: Embedding
     single: Float[Array, "singles p"]  # a single learner of all rows, or none
     inverse: Float[
-        Array, "learners q r"
-    ]  # of the second derivatives of a single learner (the model's own, or `single`), or none
+        Array, "learners blocks q r"
+    ]  # of second derivatives, see `left_out.inverses_of`; of a single learner, or none
     optimism: Float[
         Array, ""
     ]  # by how much the log-loss of a training row is smaller than of a new one, without `inverse`

@@ -10,62 +10,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from numbers import Integral
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from unpooled import tree
-from unpooled.arrays import Array, like, to_numpy
+from unpooled.arrays import to_numpy
 from unpooled.errors import BadParameter
 from unpooled.estimator import Info
 from unpooled.federation import Federation
-from unpooled.learners import Trainer, as_option, newton
-from unpooled.learners.mixing import average
-from unpooled.maths import gaussian, mixture
-from unpooled.maths.mixture import Params, Stats
+from unpooled.learners import as_option
+from unpooled.maths import gaussian
 from unpooled.models.fedgmm import initialization
-from unpooled.models.fedgmm.covariances import repaired, shrunk
-from unpooled.models.fedgmm.embedding import EmbeddedFrame, fit_embedding
-from unpooled.models.fedgmm.initialization import Candidate
-from unpooled.models.fedgmm.prediction import JointModelPredictions
-from unpooled.models.fedgmm.rounds import (
-    Down,
-    Joint,
-    JointStats,
-    LabelMeans,
-    Mixtures,
-    NewtonUp,
-    RoundOptions,
-    SgdUp,
-    label_means,
-    newton_round,
-    second_moments,
-    sgd_round,
-    warm_up,
-)
+from unpooled.models.fedgmm.embedding import fit_embedding
+from unpooled.models.fedgmm.m_step import MSteps
+from unpooled.models.fedgmm.rounds import Down, Mixtures, newton_round, sgd_round, warm_up
+from unpooled.models.fedgmm.trial import State
 from unpooled.models.initialization import frame as find_frame
-from unpooled.models.mixture import reseed
-from unpooled.tree import message
 
-AUTO_SIZES = (1, 2, 3, 4, 6, 8)
-LEAST_PRECISION = 1e-6  # of the prior on intercepts
 FLAT_ROUNDS = 3  # consecutive rounds with a change below `tol` before a run stops; one alone may be chance with SGD
 
 
-@message("fedgmm.State")
-class State(NamedTuple):
-    """The run at the server: Gaussians during the warm-up, candidates after it."""
-
-    trainer: Trainer
-    space: EmbeddedFrame  # of the Gaussians
-    scale: Array  # (d,) standard deviations of the columns
-    cov: Array  # (d, d) of whole rows, where Gaussians see principal axes and learners take Newton steps; else (0, 0)
-    mixtures: dict[str, Params]  # by number of Gaussians, during the warm-up
-    candidates: tuple[Candidate, ...]
-    round: int
-
-
-class FedGMM(JointModelPredictions):
+class FedGMM(MSteps):
     """Personalised classification, densities and novelty detection under a joint mixture of inputs and labels.
 
     The rows and labels of every client are a mixture of pairs of Gaussian and learner. Gaussians and learners are shared,
@@ -307,178 +273,6 @@ class FedGMM(JointModelPredictions):
         if state.trainer.hold_out and float(chosen.held_out_rows) > 0:
             info["held_out_loglik"] = float(chosen.held_out_labels) / float(chosen.held_out_rows)
         return state._replace(candidates=moved), info
-
-    def _m_step(self, c: Candidate, up: SgdUp | NewtonUp, state: State) -> Candidate:
-        """A candidate after a round."""
-        stats = tree.map(to_numpy, up.stats)  # learners may stay on their device, the rest is small
-        rows = float(stats.gaussians.rows)
-        shares = (stats.pairs + 1e-12) / (stats.pairs + 1e-12).sum()
-        joint = Joint(self._gaussian_m_step(c.joint.gaussians, stats.gaussians, state), c.joint.theta, shares)
-        if isinstance(up, SgdUp):
-            theta = average(up.theta, like(stats.pairs.sum(0), up.theta), c.joint.theta)
-        else:
-            prior = self._ridge(rows) * np.append(state.scale**2, 0.0 if self.ridge == "auto" else 1.0)
-            prior[-1] = max(prior[-1], LEAST_PRECISION)
-            second = self._second_moments(joint._replace(gaussians=c.joint.gaussians), state)
-            centre = state.space.embedding.mean
-            alike = isinstance(self.ridge, str)
-            theta = newton.step(c.joint.theta, up.gradient, up.curvature, prior, second, centre, alike)
-            c = c._replace(parameters=newton.effective_parameters(up.curvature, prior, alike))
-            if len(theta) == 1:
-                c = c._replace(curvature=newton.penalised(up.curvature, prior, alike))
-        loglik = float(stats.gaussians.loglik) / rows
-        held_out = float(self._judged(stats)) / max(float(stats.held_out_rows), 1.0)
-        new = c._replace(joint=joint._replace(theta=theta), loglik=loglik, held_out=held_out)
-        if not stats.held_out_rows > 0:
-            return new
-        gap = float(stats.trained_labels) / rows - float(stats.held_out_labels) / float(stats.held_out_rows)
-        return new._replace(gap=gap)
-
-    def _judged(self, stats: JointStats) -> Array:
-        """What candidates are compared by: numbers of Gaussians by inputs and labels, numbers of learners by labels alone."""
-        return stats.held_out if self.n_gaussians == "auto" else stats.held_out_labels
-
-    def _ridge(self, rows: float) -> float:
-        """The ridge penalty of the learners."""
-        return 1.0 if isinstance(self.ridge, str) else self.ridge * rows
-
-    def _single(self, state: State) -> Candidate | None:
-        """The candidate of a single learner, if one is kept beside the chosen one or is the chosen one."""
-        last = state.candidates[-1]
-        return last if self._trial_is_over(state) and last.joint.theta.shape[0] == 1 and len(last.curvature) else None
-
-    def _second_moments(self, joint: Joint, state: State) -> np.ndarray:
-        """The mean of (x, 1)(x, 1)' about the mean over the rows of each learner, (m, d + 1, d + 1).
-
-        Where Gaussians see principal axes only, that of all rows.
-        """
-        if self.embedding is None:
-            return second_moments(joint, self.covariance_type, state.space.embedding.mean)
-        of_all = np.eye(len(state.cov) + 1)
-        of_all[:-1, :-1] = state.cov
-        return np.tile(of_all, (joint.shares.shape[1], 1, 1))
-
-    def _gaussian_m_step(self, params: Params, stats: Stats, state: State) -> Params:
-        """New Gaussians, with covariances drawn to a prior, repaired, and empty ones seeded anew."""
-        auto = isinstance(self.reg_covar, str)
-        params = mixture.m_step(
-            params, stats, self.covariance_type, 0.0 if isinstance(self.reg_covar, str) else self.reg_covar
-        )
-        if auto:
-            params = shrunk(params, stats, self.covariance_type, state.space.frame.scale)
-        params = repaired(params, self.covariance_type, state.space.frame.scale)
-        return reseed(params, stats, self.covariance_type)[0]
-
-    def _warm_up_m_step(self, params: Params, stats: Stats, state: State) -> Params:
-        """New Gaussians during the warm-up; few rows share one covariance."""
-        moved = self._gaussian_m_step(params, stats, state)
-        scarce = float(stats.rows) < params.covs.size
-        share = self.warmup_covariance == "shared" or (self.warmup_covariance == "auto" and scarce)
-        return initialization.with_shared_covariance(moved, self.covariance_type) if share else moved
-
-    def _options(self, keys: list[str], candidates: Sequence[Candidate] = (), trial: bool = False) -> RoundOptions:
-        """Options of a round's question."""
-        return RoundOptions(
-            keys,
-            {c.key: c.source for c in candidates},
-            self.covariance_type,
-            self._auto and trial,
-            self.whiten and self._linear and self.embedding is None,
-            self.novelty_rows == "held-out",
-        )
-
-    # ---- candidates ----
-
-    def _candidates(self, fed: Federation, state: State) -> list[Candidate]:
-        """Every size from every start; linear learners start from class means or as random hyperplanes."""
-        rng = fed.journal.rng
-        means = self._label_means(fed, state) if self._linear and self.embedding is None else {}
-        out = []
-        for k, m in self._sizes():
-            alike = m == 1 and self._auto and self.n_gaussians != "auto"  # then one start is as good as the other
-            for name in self.starts[:1] if alike else self.starts:
-                params = state.mixtures[str(k)]
-                owner = initialization.owners(params, m, self.covariance_type) if name == "tied" else None
-                joint = initialization.first_joint(params, state.trainer.start(rng, m), owner)
-                if str(k) in means:
-                    joint = joint._replace(theta=self._first_learners(joint, means[str(k)], owner, rng))
-                out.append(Candidate(f"{k}x{m} {name}", str(k), joint, -np.inf, -np.inf))
-        return out
-
-    def _label_means(self, fed: Federation, state: State) -> dict[str, LabelMeans]:
-        """One SUM of rows and sums by Gaussian and class."""
-        options = self._options(list(state.mixtures))
-        ask = label_means.using(trainer=as_option(state.trainer), options=options._asdict())
-        totals = fed.sum(ask, Mixtures(tuple(state.mixtures.values()), state.space.embedding))
-        return dict(zip(state.mixtures, totals))
-
-    def _first_learners(
-        self, joint: Joint, means: LabelMeans, owner: np.ndarray | None, rng: np.random.Generator
-    ) -> np.ndarray:
-        """The first linear learners: random, or from class means within Gaussians."""
-        if owner is None:
-            return initialization.random_hyperplanes(joint, means.n.shape[-1], self.covariance_type, rng)
-        learners = joint.shares.shape[1]
-        return initialization.discriminants(joint.gaussians, means, owner, learners, self.covariance_type)
-
-    def _after_trial(self, state: State) -> State:
-        """The best candidate once the trial is over, with the one of a single learner beside it for the clients' choices."""
-        if len(state.candidates) == 1 or state.round != self._trial_end:
-            return state
-        best = self._chosen(state.candidates)
-        single = [c for c in state.candidates if c.joint.theta.shape[0] == 1 and c.source == best.source]
-        keep = single[:1] if self._auto and self.personalize == "auto" and best.joint.theta.shape[0] > 1 else []
-        return state._replace(candidates=(best, *keep))
-
-    @property
-    def _trial_end(self) -> int:
-        """The round before which one candidate is chosen."""
-        return self.warmup + (2 if self._linear else 1) + self.trial
-
-    def _trial_is_over(self, state: State) -> bool:
-        """Whether the candidates have been compared long enough."""
-        return len(state.candidates) == 1 or state.round >= self._trial_end
-
-    def _best(self, state: State) -> Candidate:
-        """The candidate that was chosen or, during the trial, that would be."""
-        return state.candidates[0] if self._trial_is_over(state) else self._chosen(state.candidates)
-
-    def _chosen(self, candidates: Sequence[Candidate]) -> Candidate:
-        """The candidate with the largest held-out log-likelihood, or log-likelihood."""
-        return max(candidates, key=lambda c: c.held_out if self._auto else c.loglik)
-
-    def _sizes(self) -> list[tuple[int, int]]:
-        """(Gaussians, learners) of the candidates."""
-        gaussians = AUTO_SIZES if self.n_gaussians == "auto" else (self.n_gaussians,)
-        both = self.n_gaussians == self.n_learners == "auto"
-        tried = AUTO_SIZES if both else sorted({1, *map(int, gaussians)})
-        learners = tried if self.n_learners == "auto" else (self.n_learners,)
-        return [(int(k), int(m)) for k in gaussians for m in learners if not both or k == m or 1 in (k, m)]
-
-    @property
-    def _auto(self) -> bool:
-        """Whether numbers are chosen by held-out rows."""
-        return "auto" in (self.n_gaussians, self.n_learners)
-
-    @property
-    def takes_missing(self) -> bool:
-        """Whether rows may have missing values: not with an embedding."""
-        return self.embedding is None
-
-    @property
-    def _linear(self) -> bool:
-        """Whether learners are linear."""
-        return self.learner == "linear"
-
-    @property
-    def searches(self) -> bool:
-        """Whether a learning rate has to be found."""
-        return not self._linear or self.optimizer == "sgd"
-
-    def _takes_newton_steps(self, trainer: Trainer) -> bool:
-        """Whether learners take Newton steps rather than SGD."""
-        small = newton.fits(trainer.inputs, len(trainer.labels))
-        return self._linear and (self.optimizer == "newton" or (self.optimizer == "auto" and small))
 
     # ---- bad parameters ----
 

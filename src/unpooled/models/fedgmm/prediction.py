@@ -10,7 +10,7 @@ from scipy.stats import binom
 from unpooled.arrays import to_numpy
 from unpooled.errors import BadData, BadParameter
 from unpooled.federation import Federation
-from unpooled.learners import Trainer, calibration, own_nets
+from unpooled.learners import Trainer, calibration, left_out, own_nets
 from unpooled.learners.calibration import NONE
 from unpooled.learners.estimator import LearnerEstimator
 from unpooled.learners.label_shift import label_shares
@@ -97,9 +97,10 @@ class JointModelPredictions(LearnerEstimator):
     def choose_personal(self, fed: Federation, best: Any, single: Any) -> None:
         """Let each client choose what it keeps: one TELL. `single` is the candidate of a single learner, if there is one."""
         if self.personalize == "auto":
-            inverse, ratio = np.zeros((0, 0, 0)), 1.0
+            inverse, ratio = np.zeros((0, 0, 0, 0)), 1.0
             if single is not None:
-                inverse = np.linalg.inv(gaussian.unpack_triangle(to_numpy(single.curvature)))[None]
+                second = gaussian.unpack_triangle(to_numpy(single.curvature))
+                inverse = left_out.inverses_of(second[None], len(self.classes_))
                 ratio = max(best.parameters / max(single.parameters, 1.0), 1.0)
             joint = Joint(self._gaussians(), self.theta_, self.shares_)
             down = Fitted(
