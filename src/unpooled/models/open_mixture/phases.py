@@ -65,7 +65,8 @@ class State(NamedTuple):
     evaluated: dict[str, Evaluated]  # by candidate id
     groupings: dict[str, Grouping]  # candidate id -> how its Gaussians became topics
     scores: dict[str, float]  # structure -> log-likelihood per held-out row, when both were compared
-    offset_scale: np.ndarray  # (d,) of the clients' offsets, over that within clusters
+    offset_scale: np.ndarray  # (d,) standard deviation of the clients' offsets, over that within clusters
+    log_scale: np.ndarray  # (d,) standard deviation of the logarithms of the clients' scales
 
 
 # ---- phase 1 ----
