@@ -19,6 +19,7 @@ SETTLE_ROUNDS = 4  # Settle; and Compare, until the number of Gaussians is decid
 COMPARE_ROUNDS = 12  # Compare: Gaussians against topics
 SPLIT_ROUNDS = 3  # Split: EM rounds after each split of the atoms
 MAX_SPLITS = 2  # Split: 80 atoms become at most 320
+TIED_ROUNDS = 6  # Shared: rounds in which candidates that start with one covariance keep one
 SHARED_ROUNDS = 12  # Shared: Gaussian mixtures whose weights all clients share
 REFIT_ROUNDS = 4  # Refit: the chosen model on all rows
 MAX_ROUNDS = (
@@ -49,6 +50,7 @@ ROWS_PER_CENTRE = 15  # a client's k-means has one centre per 15 rows
 # ---- covariances ----
 
 COV_PRIOR_ROWS = 2.0  # every covariance is averaged with the pooled one, which counts as this many rows
+TIED_ROWS = 1e9  # the same where all Gaussians of a candidate have one covariance
 COV_FLOOR = 1e-6  # of the mean variance, added to every variance
 MIN_SCALE = 0.01  # smallest scale of an atom's covariance, relative to the pooled one
 
