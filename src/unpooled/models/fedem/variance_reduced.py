@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from unpooled.models.fedem.estimator import FedEM
+from unpooled.models.fedem.server import State
 
 
 class VRFedEM(FedEM):
@@ -13,7 +14,7 @@ class VRFedEM(FedEM):
     batch_size : int, default=32
         Rows that a client uses in a round, between two passes over all its rows.
     epoch : int, default=20
-        Rounds between two passes over all rows.
+        Rounds between two passes over all rows. The first so many rounds use all rows, as `FedEM` does.
     **others
         The other parameters, and the attributes, are those of `FedEM`.
 
@@ -38,11 +39,10 @@ class VRFedEM(FedEM):
         """Rows per minibatch."""
         return self.batch_size or 32
 
+    def _batch_now(self, state: State) -> int | None:
+        """All rows in the first epoch: the early, long steps decide which local optimum the fit ends in."""
+        return None if state.round < self._rounds_per_epoch() else super()._batch_now(state)
+
     def _rounds_per_epoch(self) -> int:
         """Rounds between two refreshes of the clients' statistics."""
         return self.epoch or 20
-
-
-def _size(state: State) -> int:
-    """The number of numbers in the statistics."""
-    return tree.flatten(state.stats).size

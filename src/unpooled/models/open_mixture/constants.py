@@ -108,11 +108,15 @@ MAX_FULL_COLUMNS = 32  # with more columns these have diagonal covariances: answ
 ALIGN_ROUNDS = 8  # SUMs over these mixtures, per pass
 ALIGN_STEPS = 2  # EM steps on a client's weights and offset, per round
 ALIGN_FOLDS = 3  # parts of the rows: the first chooses the best mixtures, the others decide whether sites differ
-FIRST_OFFSET, MAX_OFFSET = 0.3, 1.0  # standard deviation of offsets, over that within clusters: at the start, and at most
+FIRST_OFFSET, MAX_OFFSET = (
+    0.3,
+    1.0,
+)  # standard deviation of offsets, over that within clusters: at the start, and at most
 MIN_OFFSET = 0.15  # columns with smaller offsets are not named; if all are smaller, there are none
 FIRST_LOG_SCALE, MAX_LOG_SCALE = 0.2, 0.7  # standard deviation of logarithms of scales: at the start, and at most
 MIN_LOG_SCALE = 0.1  # columns with smaller ones are not named; if all are smaller, there are none
-SITES_DIFFER = 2.0  # standard errors by which rows held out must be more likely with offsets, or with scales
+OFFSETS_CLEARLY, SCALES_CLEARLY = 1.0, 2.0  # standard errors by which rows held out must be more likely
+CLEAR_NATS = 3.0  # and by how much they must be more likely together: 20 to 1
 
 # ---- new clients ----
 

@@ -17,7 +17,16 @@ import numpy as np
 
 from unpooled.federation import Federation
 from unpooled.models.open_mixture import directions
-from unpooled.models.open_mixture.candidates import ATOMS, GAUSSIANS, SHARED, TOPICS, Candidate, best, keep_best, one_per_size
+from unpooled.models.open_mixture.candidates import (
+    ATOMS,
+    GAUSSIANS,
+    SHARED,
+    TOPICS,
+    Candidate,
+    best,
+    keep_best,
+    one_per_size,
+)
 from unpooled.models.open_mixture.certainty import Evaluated
 from unpooled.models.open_mixture.constants import (
     COMPARE_ROUNDS,

@@ -96,7 +96,9 @@ def server_mixtures(
 def _tied_starts(mixtures: ScoredMixtures, centres: Centres, rows: float, rng: np.random.Generator) -> ScoredMixtures:
     """A second start of the sizes with few rows: k-means of the clients' centres, and one covariance for all Gaussians at first."""
     d = centres.mean.shape[1]
-    few = {id: found for id, found in mixtures.items() if has_few_rows(found[0], rows) and rows >= 2 * d * found[0].size}
+    few = {
+        id: found for id, found in mixtures.items() if has_few_rows(found[0], rows) and rows >= 2 * d * found[0].size
+    }
     found = restart_from_centres(few, centres, rng)
     return {f"{id}{TIED}": (c._replace(id=f"{id}{TIED}", prior_rows=TIED_ROWS), bic) for id, (c, bic) in found.items()}
 

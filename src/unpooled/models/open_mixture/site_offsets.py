@@ -28,6 +28,7 @@ from unpooled.models.open_mixture.candidates import SHARED, Candidate, gaussian_
 from unpooled.models.open_mixture.constants import (
     ALIGN_FOLDS,
     ALIGN_ROUNDS,
+    CLEAR_NATS,
     COV_PRIOR_ROWS,
     FIRST_LOG_SCALE,
     FIRST_OFFSET,
@@ -37,7 +38,8 @@ from unpooled.models.open_mixture.constants import (
     MIN_LOG_SCALE,
     MIN_OFFSET,
     N_ALIGN_SIZES,
-    SITES_DIFFER,
+    OFFSETS_CLEARLY,
+    SCALES_CLEARLY,
 )
 from unpooled.models.open_mixture.initial import (
     candidates_on_path,
@@ -53,15 +55,15 @@ NOTHING_HELD_OUT = -1  # instead of a fold
 
 
 class Gain(NamedTuple):
-    """Log-likelihood gained per row held out, and its standard error."""
+    """Log-likelihood gained per row held out, its standard error, and how many rows there are."""
 
     gain: float
     stderr: float
+    rows: float
 
-    @property
-    def is_clear(self) -> bool:
-        """Whether it is no chance."""
-        return self.gain > SITES_DIFFER * self.stderr
+    def is_clear(self, n_stderr: float) -> bool:
+        """Whether it is above so many standard errors, and large enough for all rows together."""
+        return self.gain > n_stderr * self.stderr and self.gain * self.rows > CLEAR_NATS
 
 
 class SiteOffsets(NamedTuple):
@@ -104,10 +106,10 @@ def find_offsets(fed: Federation, descriptions: Mapping[str, Description], ask_a
     plain, moved = (_ranked(starts, moved)[0] for moved in (False, True))
     *judged, final_moved, final_scaled = _pass(fed, third_references(plain, moved), centre)
     by_offsets, by_scales = _gain(judged[0::3], judged[1::3]), _gain(judged[1::3], judged[2::3])
-    log_scale = _at_least(MIN_LOG_SCALE, np.sqrt(final_scaled.log_variance)) * by_scales.is_clear
+    log_scale = _at_least(MIN_LOG_SCALE, np.sqrt(final_scaled.log_variance)) * by_scales.is_clear(SCALES_CLEARLY)
     final = final_scaled if log_scale.any() else final_moved
     scale = _at_least(MIN_OFFSET, np.sqrt(final.variance / _within(final.candidate)))
-    kept = bool(log_scale.any() or (scale.any() and by_offsets.is_clear))
+    kept = bool(log_scale.any() or (scale.any() and by_offsets.is_clear(OFFSETS_CLEARLY)))
     fed.tell(keep_offsets.using(id=final.id if kept else "", scaled=bool(log_scale.any()), last=True), centre)
     return SiteOffsets(scale * kept, log_scale, by_offsets, by_scales)
 
@@ -213,7 +215,7 @@ def _gain(before: Sequence[Start], after: Sequence[Start]) -> Gain:
     rows = sum(s.rows for s in after)
     gain = sum(b.loglik - a.loglik for a, b in zip(before, after)) / rows
     square = sum(s.differences for s in after) / rows
-    return Gain(gain, float(np.sqrt(max(square - gain**2, 0.0) / rows)))
+    return Gain(gain, float(np.sqrt(max(square - gain**2, 0.0) / rows)), rows)
 
 
 # ---- what is said ----

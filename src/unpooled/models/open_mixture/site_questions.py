@@ -75,7 +75,9 @@ def align(
         (x, w), (x_out, w_out) = _fold(client, fold)
         known = client.state.get(f"align-{id}")
         shares, move = (None, _first_move(reference, x, w, client.state.get(OFFSET))) if known is None else known
-        precisions = np.linalg.inv(gaussian.full_covs(reference.proposal.params, shape)) if reference.has_offsets else None
+        precisions = (
+            np.linalg.inv(gaussian.full_covs(reference.proposal.params, shape)) if reference.has_offsets else None
+        )
         spread = Move(np.zeros_like(move[0]), np.zeros_like(move[1]))
         for _ in range(ALIGN_STEPS if reference.has_offsets else 1):
             stats, _, shares = local_em(reference.proposal, _aligned(reference, x, move), w, shape, shares)
@@ -133,9 +135,7 @@ def _first_move(reference: Reference, x: Array, w: Array, found: Any) -> Move:
     return Move((seen * away).sum(-2) / np.maximum(seen.sum(-2), TINY), nothing)
 
 
-def _new_move(
-    reference: Reference, stats: Stats, move: Move, shape: str, precisions: Array
-) -> tuple[Move, Move]:
+def _new_move(reference: Reference, stats: Stats, move: Move, shape: str, precisions: Array) -> tuple[Move, Move]:
     """(a Newton step to the most probable offset and scale given responsibilities, their posterior variances)."""
     prior = 1 / np.maximum(reference.variance, TINY)  # (d,)
     if not reference.has_scales:
