@@ -265,9 +265,14 @@ class FedEM(Estimator):
         return self.batch_size
 
     def _batch_now(self, state: State) -> int | None:
-        """The batch, doubled each time that noise has led the fit away from its best parameters."""
+        """The batch, doubled each time that noise has led the fit away from its best parameters.
+
+        With variance reduction all rows in the first epoch: the early, long steps decide which local optimum the fit ends in.
+        """
         batch = self._batch()
-        return None if batch is None else batch * 2**state.progress.returns
+        if batch is None or state.round < self._rounds_per_epoch():
+            return None
+        return batch * 2**state.progress.returns
 
     def _rounds_per_epoch(self) -> int:
         """Of variance reduction; 0 for none."""

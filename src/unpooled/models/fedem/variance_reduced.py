@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from unpooled.models.fedem.estimator import FedEM
-from unpooled.models.fedem.server import State
 
 
 class VRFedEM(FedEM):
@@ -38,10 +37,6 @@ class VRFedEM(FedEM):
     def _batch(self) -> int | None:
         """Rows per minibatch."""
         return self.batch_size or 32
-
-    def _batch_now(self, state: State) -> int | None:
-        """All rows in the first epoch: the early, long steps decide which local optimum the fit ends in."""
-        return None if state.round < self._rounds_per_epoch() else super()._batch_now(state)
 
     def _rounds_per_epoch(self) -> int:
         """Rounds between two refreshes of the clients' statistics."""
