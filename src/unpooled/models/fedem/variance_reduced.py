@@ -13,7 +13,7 @@ class VRFedEM(FedEM):
     batch_size : int, default=32
         Rows that a client uses in a round, between two passes over all its rows.
     epoch : int, default=20
-        Rounds between two passes over all rows. The first so many rounds use all rows, as `FedEM` does.
+        Rounds between two passes over all rows.
     **others
         The other parameters, and the attributes, are those of `FedEM`.
 
