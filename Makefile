@@ -7,13 +7,17 @@ BIN := $(VENV)/bin
 PEERS := lifelines==0.30.3 autograd==1.9.1 autograd-gamma==0.5.0 formulaic==1.2.2 interface-meta==2.0.1 wrapt==2.5.2 \
 	dp-accounting==0.6.0 absl-py==2.5.1 dm-tree==0.1.10
 
-.PHONY: demo test test-browser test-flower-next lint bench docs pictures wheel clean
+.PHONY: demo test test-slow test-browser test-flower-next lint bench docs pictures wheel clean
 
 demo: $(LIGHT)/ready
 	$(LIGHT)/bin/unpooled demo
 
 test: $(VENV)/ready
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
+
+# What is long by nature: documents and examples as programs, real networks whose nodes die, expire or flood.
+test-slow: $(VENV)/ready
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m slow
 
 # Pages and reports in a real browser: needs a Chromium on the PATH (Debian: apt install chromium).
 test-browser: $(VENV)/ready

@@ -23,7 +23,7 @@ from unpooled.local import Local
 from unpooled.maths.mixture import Params, m_step
 from unpooled.models.initialization import gathered as start
 from unpooled.models.mixture import race
-from unpooled.models.mixture.questions import e_step
+from unpooled.models.mixture.em import e_step
 
 REG, PLAIN_GAIN, MOST_ROUNDS, HARD, NEAR = 1e-6, 1e-9, 4000, 200, 1e-6
 STARTS, SHORT = 10, 10  # starts, and the rounds after which the best goes on

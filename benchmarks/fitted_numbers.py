@@ -24,13 +24,13 @@ sys.path.insert(0, str(ROOT / "tests" / "contracts"))
 
 import unpooled as up  # noqa: E402
 from unpooled import baselines, store, tree  # noqa: E402
-from unpooled.estimator import _plain  # noqa: E402
+from unpooled.saving import plain  # noqa: E402
 
 TABLE = Path(__file__).with_suffix(".json")
 
 
 def more_cases() -> dict[str, Any]:
-    """Public estimators that the contract tests do not list."""
+    """Public estimators that the contract tests do not list, or list with other settings."""
     from estimators import Case, holes, labelled, mixture_data, regression_data
 
     counts = np.random.default_rng(1).poisson(4.0, size=(24, 9))
@@ -38,6 +38,7 @@ def more_cases() -> dict[str, Any]:
     cells = {f"c{c}": np.concatenate(visits[c::4])[c::2] for c in range(4)}
     gaussian = {"random_state": 0, "max_iter": 15}
     return {
+        **default_starts(),
         "GaussianMixture fedem": Case(lambda: up.GaussianMixture(3, solver="fedem", **gaussian), mixture_data),
         "GaussianMixture vr-fedem": Case(lambda: up.GaussianMixture(3, solver="vr-fedem", **gaussian), mixture_data),
         "MixtureImputer": Case(lambda: up.MixtureImputer(random_state=0, max_iter=20), holes),
@@ -54,11 +55,31 @@ def more_cases() -> dict[str, Any]:
     }
 
 
+def default_starts() -> dict[str, Any]:
+    """Mixtures with their default start and all kinds of columns; the contract tests have quicker ones."""
+    from estimators import FOUR_KINDS, Case, clustering, gm, holes, mixed, mixture_data, table
+
+    shapes = {shape: {"covariance_type": shape} for shape in ("full", "tied", "diag", "spherical")}
+    both = {"accelerated": {"accelerate": True}, "personal": {"personal_weights": True}}
+    searched = {"candidates": {"n_components": [1, 2, 4], "n_init": 2}, "cohort": {"fraction": 0.5}, "missing": {}}
+    cases = {
+        f"GaussianMixture {name}": Case(
+            gm(init_params="cells", **options), holes if name == "missing" else mixture_data
+        )
+        for name, options in {**shapes, **both, **searched}.items()
+    }
+    four = {"n_components": 3, "kinds": FOUR_KINDS}
+    for name, options in {"": {}, **both, "candidates": {"n_components": [1, 2], "n_init": 2}}.items():
+        cases[f"MixedMixture {name}".strip()] = Case(mixed(**{**four, **options}), table)
+    cases["OpenMixture"] = Case(clustering("OpenMixture", structure="gaussians", max_local=4), mixture_data)
+    return cases
+
+
 def learned(estimator: Any) -> dict[str, np.ndarray]:
     """Path -> numbers of everything that a fit sets, the history's clock times left out."""
     fitted = {k: v for k, v in vars(estimator).items() if k.endswith("_") and not k.startswith("_") and k != "history_"}
-    plain = store.loads(store.dumps(_plain({k: v for k, v in fitted.items() if not callable(v)})))
-    return {path: np.asarray(leaf) for path, leaf in tree.iter_paths(plain) if np.asarray(leaf).dtype.kind in "fiub"}
+    saved = store.loads(store.dumps(plain({k: v for k, v in fitted.items() if not callable(v)})))
+    return {path: np.asarray(leaf) for path, leaf in tree.iter_paths(saved) if np.asarray(leaf).dtype.kind in "fiub"}
 
 
 def row_of(numbers: dict[str, np.ndarray]) -> dict[str, Any]:

@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from big_question import Down, big
 from network import NodeProcess, cpu, free_port, started, write_node
 
-from unpooled.flower import attach, connect
+from unpooled.flower import clients, connect
 from unpooled.flower.server import serving, stop
 
 NUMBERS = 10_000  # of 8 bytes, each way
@@ -37,7 +37,7 @@ class Traffic:
     """Bytes of the coordinator's requests and responses, bodies and headers."""
 
     def __init__(self):
-        self.bytes, self.requests, inner = 0, 0, attach.Token.intercept
+        self.bytes, self.requests, inner = 0, 0, clients.Token.intercept
 
         def counted(token, context, call_next):
             response = inner(token, context, call_next)
@@ -46,7 +46,7 @@ class Traffic:
             self.requests += 1
             return response
 
-        attach.Token.intercept = counted
+        clients.Token.intercept = counted
 
 
 def _headers(message) -> int:

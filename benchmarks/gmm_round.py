@@ -21,7 +21,7 @@ from unpooled.client import Client
 from unpooled.local import Local
 from unpooled.maths import gaussian, mixture
 from unpooled.maths.mixture import Params
-from unpooled.models.mixture.questions import e_step
+from unpooled.models.mixture.em import e_step
 
 
 def problem(rng: np.random.Generator, clients: int, rows: int, d: int, k: int) -> tuple[np.ndarray, Params]:

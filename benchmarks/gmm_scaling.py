@@ -17,7 +17,7 @@ from threadpoolctl import threadpool_limits
 
 from unpooled.client import Client
 from unpooled.local import Local
-from unpooled.models.mixture.questions import e_step
+from unpooled.models.mixture.em import e_step
 
 BASE = {"rows": 20_000, "components": 8, "columns": 16, "clients": 20}
 EACH = 100  # rows a client, where clients are many

@@ -10,7 +10,7 @@ import numpy as np
 
 import unpooled as up
 from unpooled.data.federate import federate
-from unpooled.models.mixture.questions import e_step, personal_e_step
+from unpooled.models.mixture.em import e_step, personal_e_step
 
 K, D, ROWS = 5, 16, 100
 

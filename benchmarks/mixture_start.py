@@ -24,7 +24,7 @@ from sklearn.decomposition import PCA
 import unpooled as up
 from unpooled.data import partition, synthetic
 from unpooled.datasets import shared
-from unpooled.models.mixture.collapse import collapsed
+from unpooled.models.mixture.em import collapsed
 
 LEVEL, N_INIT, SEEDS, REG = 1e-3, 3, (0, 1), 1e-6
 HOWS = ("cells", "gather")

@@ -1,13 +1,13 @@
-"""How often `Pooling`'s tests reject where sites have one law, how often where they do not, and whether its recommendation is right.
+"""How often `Pooling`'s tests reject where sites have one model, how often where they do not, and whether its recommendation is right.
 
 Level and power: federations of 4 and 20 sites of 60 to 240 rows with a normal, a skewed and a binary column; three families. Planted are
 shifts of P(x) (means of columns by .25 standard deviations), of P(y) (levels by .4) and of P(y | x) (slopes by .3), up at every second site
 and down at the others.
 
-Recommendation: ten federations of each kind (one law, own intercepts, groups of sites, own weights of shared laws, own everything), 6 to 12
-sites. All rungs are fitted to all rows and judged on 400 new rows of each site. Counted is how often the recommended one is the best or
-within one standard error by site of it: first that of their difference, which is small, then that of the best one's loss; and how often,
-in the first sense, the rung would be that the federation was drawn from, had it been known.
+Recommendation: ten federations of each kind (one model, own intercepts, groups of sites, own weights of shared models, own fit),
+6 to 12 sites. All strategies are fitted to all rows and judged on 400 new rows of each site. Counted is how often the recommended one
+is the best or within one standard error by site of it: first that of their difference, which is small, then that of the best one's
+loss; and how often, in the first sense, the strategy would be that the federation was drawn from, had it been known.
 
     python benchmarks/pooling_tests.py level --repeats 500
     python benchmarks/pooling_tests.py power --repeats 100
@@ -24,10 +24,9 @@ import numpy as np
 
 from unpooled.client import Client
 from unpooled.data.federate import federate
-from unpooled.maths import small_glm
-from unpooled.models.pooling import Pooling, results, verdict
+from unpooled.models.pooling import Pooling, results, small_glm, verdict
 from unpooled.models.pooling.rows import prepared
-from unpooled.models.pooling.sites import RUNGS, densities, site_laws
+from unpooled.models.pooling.sites import STRATEGIES, densities, site_models
 
 SLOPES = np.array([0.6, -0.4, 0.5])
 EFFECT = {"normal": 1.0, "binomial": 1.0, "poisson": 0.5}  # what slopes and differences are multiplied by
@@ -87,12 +86,12 @@ def rates(kinds: tuple[str, ...], args: argparse.Namespace) -> None:
 
 
 class Kept(Pooling):
-    """Pooling that remembers the fitted rungs."""
+    """Pooling that remembers the fitted strategies."""
 
-    def _compare_rungs(self, fed: Any, plan: Any, state: Any) -> None:
+    def _compare_strategies(self, fed: Any, plan: Any, state: Any) -> None:
         self.kept = results.fitted(plan, state)
         self.losses = results.held_out(fed, plan, self.kept)
-        super()._compare_rungs(fed, plan, state)
+        super()._compare_strategies(fed, plan, state)
 
 
 def drawn(
@@ -100,52 +99,52 @@ def drawn(
 ) -> list[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
     """Rows and new rows of every site of a federation of one kind: (x, y, new x, new y)."""
     sites = int(rng.integers(6, 13))
-    laws = rng.normal(size=(3 if sites > 8 else 2, 3))  # of groups, and those that are mixed
+    components = rng.normal(size=(3 if sites > 8 else 2, 3))  # of groups, and those that are mixed
     found = []
     for i in range(sites):
         n = int(rng.integers(80, 301))
         level, slopes = LEVEL[family], SLOPES
-        weights = rng.dirichlet(np.full(len(laws), 0.4))
+        weights = rng.dirichlet(np.full(len(components), 0.4))
         if kind == "own intercepts":
             level = level + rng.normal()
-        if kind == "own everything":
+        if kind == "own fit":
             level, slopes = level + rng.normal(), rng.normal(size=3)
         x = columns(rng, n + 400)
         each = np.tile(slopes, (len(x), 1))
         if kind == "groups":
-            each = np.tile(laws[i % len(laws)], (len(x), 1))
+            each = np.tile(components[i % len(components)], (len(x), 1))
         if kind == "own weights":
-            each = laws[rng.choice(len(laws), size=len(x), p=weights)]
+            each = components[rng.choice(len(components), size=len(x), p=weights)]
         y = targets(rng, family, level + EFFECT[family] * (x * each).sum(1))
         found.append((x[:n], y[:n], x[n:], y[n:]))
     return found
 
 
 def new_losses(model: Kept, data: list[tuple], family: str) -> np.ndarray:
-    """(sites, rungs) mean loss of new rows under every rung, fitted to all rows."""
-    frame, plan, found = model.kept.ladder.frame, model._plan, []
+    """(sites, strategies) mean loss of new rows under every strategy, fitted to all rows."""
+    frame, plan, found = model.kept.partial.frame, model._plan, []
     chosen = verdict.chosen(model.losses, plan.sizes, model.n_sites_)
     for i, (x, y, new_x, new_y) in enumerate(data):
         own = prepared(frame, Client(f"site {i}", x, y), family, plan.cv)
         z = np.column_stack([np.ones(len(new_x)), (new_x - frame.mean) / frame.sd])
         new_y = (new_y - frame.y_mean) / frame.y_sd if family == "normal" else new_y
         rows = small_glm.Rows(z, z, new_y, np.ones(len(z)))
-        laws = site_laws(model.kept, own, family, plan.sizes)
-        found.append([-densities(laws[c], family, rows)[:, -1].mean() for c in chosen])
+        models = site_models(model.kept, own, family, plan.sizes)
+        found.append([-densities(models[c], family, rows)[:, -1].mean() for c in chosen])
     return np.array(found)
 
 
-def within_one_error(loss: np.ndarray, rung: int, paired: bool) -> bool:
-    """Whether a rung is the best or within one standard error by site of it: that of their difference, or of the best one's loss."""
+def within_one_error(loss: np.ndarray, strategy: int, paired: bool) -> bool:
+    """Whether a strategy is the best or within one standard error by site of it: that of their difference, or of the best one's loss."""
     best = int(loss.mean(0).argmin())
-    apart = loss[:, rung] - loss[:, best]
+    apart = loss[:, strategy] - loss[:, best]
     spread = apart if paired else loss[:, best]
     return bool(apart.mean() <= spread.std(ddof=1) / np.sqrt(len(spread)))
 
 
 def recommend(args: argparse.Namespace) -> None:
     for family in args.families:
-        for kind in ("one law", "own intercepts", "groups", "own weights", "own everything"):
+        for kind in ("one model", "own intercepts", "groups", "own weights", "own fit"):
             said, losses = [], []
             for s in range(args.federations):
                 rng = np.random.default_rng([args.first + s, *map(ord, kind + family)])
@@ -154,21 +153,21 @@ def recommend(args: argparse.Namespace) -> None:
                 model = Kept(family, sites=False, random_state=0).fit(fed)
                 losses.append(new_losses(model, data, family))
                 said.append(model.recommended_)
-            rungs = [RUNGS.index(name) for name in said]
+            strategies = [STRATEGIES.index(name) for name in said]
             strict, usual = (
-                sum(within_one_error(*pair, paired) for pair in zip(losses, rungs)) for paired in (True, False)
+                sum(within_one_error(*pair, paired) for pair in zip(losses, strategies)) for paired in (True, False)
             )
-            always = sum(within_one_error(loss, RUNGS.index(kind), True) for loss in losses)
-            best = [RUNGS[int(loss.mean(0).argmin())] for loss in losses]
+            always = sum(within_one_error(loss, STRATEGIES.index(kind), True) for loss in losses)
+            best = [STRATEGIES[int(loss.mean(0).argmin())] for loss in losses]
             print(
-                f"{family:<9} {kind:<15} {strict:2d} and {usual:2d} of {len(said)}; its own rung always: {always:2d}; "
+                f"{family:<9} {kind:<15} {strict:2d} and {usual:2d} of {len(said)}; its own strategy always: {always:2d}; "
                 f"said {counted(said)}; best {counted(best)}",
                 flush=True,
             )
 
 
 def counted(names: list[str]) -> str:
-    return ", ".join(f"{rung} {names.count(rung)}" for rung in RUNGS if rung in names)
+    return ", ".join(f"{strategy} {names.count(strategy)}" for strategy in STRATEGIES if strategy in names)
 
 
 def main() -> None:

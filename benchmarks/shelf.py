@@ -8,7 +8,7 @@ from sklearn.decomposition import PCA as Pooled
 
 import unpooled as up
 from unpooled.data.federate import federate
-from unpooled.maths.quantile_rules import METHODS
+from unpooled.models.describe.quantile_rules import METHODS
 
 SITES = 7
 

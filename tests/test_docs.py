@@ -27,6 +27,7 @@ PAGES = {str(page.relative_to(DOCS)): blocks(page) for page in sorted(DOCS.rglob
 PROGRAMS = {name: program for name, program in PAGES.items() if program}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", PROGRAMS)
 def test_examples_run(page, tmp_path, monkeypatch):
     program = PROGRAMS[page]

@@ -14,6 +14,7 @@ ALONE = ("network",)  # starts processes that end with its own
 NOTEBOOKS = EXAMPLES / "notebooks"
 
 
+@pytest.mark.slow
 @pytest.mark.network
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_script_draws_its_picture(name, tmp_path, monkeypatch):
@@ -56,6 +57,7 @@ def test_notebooks_are_made_from_the_scripts():
         assert any("image/png" in output.get("data", {}) for cell in stored.cells for output in cell.get("outputs", []))
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
 def test_a_notebook_runs(tmp_path):
     made = make()

@@ -17,8 +17,9 @@ FLOORS = [
     {"choices", "export"},
     {"maths", "wire", "store", "metrics", "client", "secure", "privacy"},
     {"federation"},
+    {"jobs"},
     {"local"},
-    {"data"},
+    {"data", "saving"},
     {"estimator", "datasets"},
     {"layers", "learners"},
     {"config"},
@@ -29,6 +30,7 @@ FLOORS = [
     {"baselines"},
     {"node"},
     {"certificate", "remote"},
+    {"summary"},
     {"runs"},
     {"flower", "pages"},
     {"commands"},
@@ -102,3 +104,44 @@ def test_using_the_mixture_loads_no_more_than_scikit_learn_does():
 def test_baselines_are_an_attribute_of_the_package():
     done = subprocess.run([sys.executable, "-c", "import unpooled; unpooled.baselines.FedAvg"], capture_output=True)
     assert done.returncode == 0, done.stderr
+
+
+FIT = "import numpy as np; model(3, max_iter=1, tol=0).fit({c: np.random.default_rng(i).normal(size=(40, 2)) for i, c in enumerate('ab')})"
+
+
+def modules_after(*statements: str) -> list[str]:
+    """Modules of this project that these statements load, in a process of their own."""
+    shown = "print(*sorted(m for m in sys.modules if m.split('.')[0] == 'unpooled'))"
+    code = "\n".join(["import sys", *statements, shown])
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+
+
+def test_the_mixture_needs_few_modules():
+    found = modules_after("from unpooled import GaussianMixture")
+    assert len(found) <= 20, found
+
+
+def test_a_default_fit_of_the_mixture_needs_few_modules():
+    found = modules_after("from unpooled import GaussianMixture as model", FIT)
+    assert len(found) <= 36, found
+    unused = {
+        "layers",
+        "privacy",
+        "secure",
+        "remote",
+        "node",
+        "config",
+        "study",
+        "report",
+        "runs",
+        "commands",
+        "learners",
+    }
+    assert not unused & {m.split(".")[1] for m in found if "." in m}
+
+
+def test_other_solvers_are_loaded_when_they_are_chosen():
+    found = modules_after(
+        "from unpooled import GaussianMixture as model", FIT.replace("max_iter=1", "solver='fedem', max_iter=1")
+    )
+    assert "unpooled.models.fedem.estimator" in found

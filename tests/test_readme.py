@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[1]
 
 
@@ -18,6 +20,7 @@ def test_ten_lines_of_python():
     assert "loglik" in done.stdout
 
 
+@pytest.mark.slow
 def test_ten_lines_of_shell(tmp_path):
     command = f'export PATH="{Path(sys.executable).parent}:$PATH"; set -e\n' + block("sh")
     done = subprocess.run(["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True)

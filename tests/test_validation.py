@@ -190,7 +190,7 @@ def test_folds_of_few_rows_are_counted_for_the_nodes_policy():
 
 @pytest.mark.parametrize("strata", [None, "site"])
 def test_cox_is_scored_by_the_partial_likelihood_that_held_out_patients_add(strata):
-    from unpooled.maths import partial_likelihood as likelihood
+    from unpooled.models.survival import partial_likelihood as likelihood
 
     rng = np.random.default_rng(3)
     time, event = np.ceil(50 * rng.exponential(np.exp(-X[:, 0]))), (rng.random(N) < 0.7).astype(float)

@@ -12,8 +12,8 @@ import numpy as np
 
 from unpooled.data.federate import federate
 from unpooled.datasets import encoder, shared, shift
-from unpooled.estimator import estimator_class
 from unpooled.report import concepts as diagnosis
+from unpooled.saving import estimator_class
 
 SPLITS = {"lda": {"alpha": 1.0, "skew": "lda"}, "prior": {"alpha": 1.0, "skew": "lda_prior"}}
 SHARES = {1: (1.0,), 3: (0.5, 0.25, 0.25), 5: (0.2,) * 5}  # of clients, by concept: the paper's for three

@@ -15,7 +15,7 @@ _PUBLIC = {
     "federate": "unpooled.data.federate",
     "check": "unpooled.checking",
     "Local": "unpooled.local",
-    "load": "unpooled.estimator",
+    "load": "unpooled.saving",
     "Metered": "unpooled.layers.meter",
     "Faults": "unpooled.layers.faults",
     "Compressed": "unpooled.layers.compression",

@@ -100,3 +100,21 @@ def received_bytes(sent: object) -> bytes:
     if not (isinstance(sent, np.ndarray) and sent.dtype == np.uint8 and sent.ndim == 1):
         raise ValueError("it is not a vector of bytes")
     return sent.tobytes()
+
+
+def is_frame(data: Any) -> bool:
+    """Whether `data` has named columns, as a frame of pandas, polars or pyarrow has."""
+    named = hasattr(data, "columns") and hasattr(data, "__getitem__")
+    return named and (hasattr(data, "to_numpy") or hasattr(data, "column_names"))
+
+
+def missing(values: np.ndarray) -> np.ndarray:
+    """Which entries are missing (NaN, NaT, None or pandas' NA); (n,) bool."""
+    if values.dtype.kind in "fc":
+        return np.isnan(values)
+    if values.dtype.kind in "mM":
+        return np.isnat(values)
+    if values.dtype != object:
+        return np.zeros(values.shape, bool)
+    holes = [v is None or type(v).__name__ == "NAType" or bool(v != v) for v in values.ravel()]
+    return np.array(holes, dtype=bool).reshape(values.shape)

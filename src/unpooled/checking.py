@@ -11,11 +11,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from unpooled import config as configs
 from unpooled import store
+from unpooled.data import tables
 from unpooled.data.check import Finding, Profile, findings, profile, proposed, unreadable
-from unpooled.data.schema import Schema, read_own
-from unpooled.data.tables import raw_tables
+from unpooled.data.columns import columns_by_name, renamed
+from unpooled.data.files import Columns
+from unpooled.data.frames import pick
+from unpooled.data.schema import Own, Schema, as_texts, read_own
+from unpooled.data.tables import Collection
+from unpooled.errors import BadData, UnpooledError
 from unpooled.report import check_page
 
 
@@ -111,3 +118,39 @@ def compared(profiles: Sequence[Profile], declared: Schema | None = None, label:
     """The check of tables that were described by their sites."""
     block = proposed(profiles, declared).to_toml()
     return Check(list(profiles), findings(profiles, declared, label), block)
+
+
+# ---- tables as they are ----
+
+
+def raw_tables(
+    data: Any, *, by: str | None = None, sites: Mapping[str, Mapping[str, Own]] | None = None
+) -> dict[str, Any]:
+    """client -> its columns by the federation's names, or the sentence that says why they cannot be read."""
+    data = tables.listed(data)
+    if isinstance(data, Collection):
+        data = tables.named_arrays(data)
+    if tables.is_many(data):
+        declared = sites or {}
+        return {n: _raw(x, declared.get(n, {}), tables.client_text(n)) for n, x in tables.by_client(data)}
+    whole = _raw(data, {}, "the data")
+    return {tables.single_name(data): whole} if by is None or isinstance(whole, str) else _raw_by(whole, by)
+
+
+def _raw(data: Any, own: Mapping[str, Own], where: str) -> Any:
+    """Columns of one client as they are; where they cannot be read, the sentence that says why."""
+    data = data[0] if isinstance(data, tuple) else data
+    if not tables.has_names(data):
+        raise BadData(f"{where} is an array without names: a check compares columns by name, give frames or files")
+    try:
+        return renamed(columns_by_name(data, where)[0], own, where)
+    except UnpooledError as error:
+        return str(error)
+
+
+def _raw_by(columns: Columns, by: str) -> dict[str, Any]:
+    """Columns as they are, split into clients by the column `by`."""
+    groups = as_texts(pick(columns, by, "by", "the data"))
+    rows = {name: groups.codes == i for i, name in enumerate(groups.levels)}
+    cut = lambda values, mine: values[mine] if hasattr(values, "codes") else np.asarray(values)[mine]  # noqa: E731
+    return {name: {c: cut(v, mine) for c, v in columns.items()} for name, mine in sorted(rows.items())}

@@ -15,8 +15,8 @@ from unpooled import parameters
 from unpooled.data.schema import Schema, Wanted, read_own
 from unpooled.data.schema.column import AUTO
 from unpooled.errors import BadParameter, suggest
-from unpooled.estimator import estimator_class
 from unpooled.maths.folds import FOLDS
+from unpooled.saving import estimator_class
 
 SECTIONS = {  # section -> key -> type of its value
     "data": {"path": "str", "by": "str", "label": "str", "builtin": "str", "weight": "str", "columns": "list | str"},

@@ -7,34 +7,23 @@ reported. So a checkpoint is the state, the history and the round, and a resumed
 
 from __future__ import annotations
 
-import json
 import secrets
-import sys
 import time
-from collections.abc import Callable, Iterator
-from importlib import import_module
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.base import BaseEstimator
-from sklearn.utils.validation import check_array, check_is_fitted, validate_data
+from sklearn.utils.validation import check_array, validate_data
 
-from unpooled import parameters, store
-from unpooled.data.designed import prepare
-from unpooled.data.federate import as_federation
-from unpooled.data.frames import columns_of, fitted_with, is_frame, matrix
-from unpooled.data.tabled import NUMBERS_ONLY, describe_table, encoded_rows, tabled
-from unpooled.errors import BadData, BadParameter, DataNotFound
-from unpooled.federation import Federation
+from unpooled import parameters
+from unpooled.arrays import is_frame
+from unpooled.errors import BadData, BadParameter
+from unpooled.federation import Federation, find_layer
 from unpooled.tree import Tree, message
 
 Info = dict[str, Any]
-
-_PACKAGES = {
-    "": "unpooled",
-    "baselines.": "unpooled.baselines",
-}  # prefix of an estimator's name -> package that lists it
 
 
 @message("estimator.Moment")
@@ -56,7 +45,7 @@ class Estimator(BaseEstimator):
 
     max_iter: int
     random_state: Any
-    encoding = NUMBERS_ONLY  # what rows of mixed columns look like to the model, see `data.tabled`
+    encoding = "numbers"  # what rows of mixed columns look like to the model, see `data.tabled`
     scales_columns = False  # whether mixed columns are scaled by means and deviations over all clients
 
     def init(self, fed: Federation, rng: np.random.Generator) -> Tree:
@@ -98,6 +87,8 @@ class Estimator(BaseEstimator):
         -------
         self
         """
+        from unpooled.data.federate import as_federation
+
         fed = as_federation(X, y, by=by, sample_weight=sample_weight)
         for _ in self.rounds(fed):
             pass
@@ -107,11 +98,20 @@ class Estimator(BaseEstimator):
     def rounds(self, fed: Federation, saved: Moment | None = None) -> Iterator[Moment]:
         """Fit, yielding a checkpoint after the start and after every round."""
         schema = getattr(fed, "schema", None)
+        if schema is None or schema.plain:
+            yield from self._rounds(fed, saved)
+        else:
+            yield from self._encoded_rounds(fed, schema, saved)
+        if self.columns_ is not None and not hasattr(self, "schema_"):
+            self.feature_names_in_ = np.asarray(self.columns_, dtype=object)
+
+    def _encoded_rounds(self, fed: Federation, schema: Any, saved: Moment | None) -> Iterator[Moment]:
+        """The rounds over mixed columns, encoded as the model takes them."""
+        from unpooled.data.tabled import describe_table, tabled
+
         with tabled(self, fed) as seen:
             yield from self._rounds(seen, saved)
             describe_table(self, schema, seen)
-        if self.columns_ is not None and not hasattr(self, "schema_"):
-            self.feature_names_in_ = np.asarray(self.columns_, dtype=object)
 
     def _rounds(self, fed: Federation, saved: Moment | None) -> Iterator[Moment]:
         """Yield the moment after the start and after every round, then set the fitted attributes."""
@@ -148,7 +148,9 @@ class Estimator(BaseEstimator):
         seed = _seed(self.random_state)
         fed.journal.begin(seed)
         fed.restore({})
-        prepare(fed)
+        design = find_layer(fed, "find_moments")
+        if design is not None:
+            design.find_moments(fed)
         state = self.init(fed, np.random.default_rng(seed))
         return Moment(state, [], seed, fed.journal.round, fed.snapshot(), self.max_iter <= 0)
 
@@ -179,14 +181,9 @@ class Estimator(BaseEstimator):
 
     def save(self, folder: str | Path) -> Path:
         """Write the fitted model into a folder as JSON and arrays, without pickle; `unpooled.load` reads it."""
-        check_is_fitted(self)
-        folder = Path(folder)
-        fitted = {k: v for k, v in vars(self).items() if k.endswith("_") and not k.startswith("_") and k != "history_"}
-        body = {"class": class_name(type(self)), "params": self.get_params(deep=False)}
-        store.write(folder / "model.zip", {"model": _plain(body), "fitted": _plain(fitted)})
-        lines = [json.dumps(row) for row in _plain(getattr(self, "history_", []))]
-        store.write_file(folder / "history.jsonl", "".join(f"{line}\n" for line in lines).encode())
-        return folder
+        from unpooled.saving import save
+
+        return save(self, Path(folder))
 
     def to_sklearn(self) -> Any:
         """The fitted scikit-learn estimator that predicts the same; for mixtures, linear and logistic regression."""
@@ -206,11 +203,15 @@ def rows_of(model: Any, X: Any, **options: Any) -> np.ndarray:
     order, and encoded as those of the fit were.
     """
     if hasattr(model, "schema_"):
+        from unpooled.data.tabled import encoded_rows
+
         return validate_data(model, encoded_rows(model, X), reset=False, **options)
     names, by_frame = getattr(model, "columns_", None), getattr(model, "_by_frame", False)
     if names is None or by_frame:  # scikit-learn's own rules
         return validate_data(model, X, reset=False, **options)
     if is_frame(X):
+        from unpooled.data.frames import columns_of, fitted_with, matrix
+
         columns, named = columns_of(X, "the data")
         X = matrix(fitted_with(names, columns, "the data"), "the data") if named else X
     X = check_array(X, input_name="X", estimator=model, **options)
@@ -218,87 +219,6 @@ def rows_of(model: Any, X: Any, **options: Any) -> np.ndarray:
         text = f"X has {X.shape[1]} features, but {type(model).__name__} is expecting {model.n_features_in_} features as input"
         raise BadData(text)
     return X
-
-
-def load(folder: str | Path) -> Any:
-    """Load the fitted estimator that `save` wrote, or that a run folder holds.
-
-    Parameters
-    ----------
-    folder : str or Path
-        A folder given to `save`, or a run folder of `unpooled run`.
-
-    Returns
-    -------
-    Estimator
-        The fitted estimator, with its history.
-
-    Examples
-    --------
-    >>> import tempfile, numpy as np, unpooled as up
-    >>> rng = np.random.default_rng(0)
-    >>> model = up.PCA(n_components=1).fit({"north": rng.normal(size=(20, 2)), "south": rng.normal(size=(30, 2))})
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     again = up.load(model.save(folder))
-    >>> bool((again.components_ == model.components_).all())
-    True
-    """
-    given = Path(folder)
-    folder = given / "model" if (given / "model").is_dir() else given
-    if not (folder / "model.zip").exists():
-        unfinished = (given / "config.toml").exists()
-        remedy = f"`unpooled resume {given}` finishes the run" if unfinished else "check the path"
-        raise DataNotFound(f"there is no fitted model in {given}: {remedy}")
-    saved = store.read(folder / "model.zip")
-    try:
-        estimator = estimator_class(saved["model"]["class"])(**saved["model"]["params"])
-        fitted = dict(saved["fitted"])
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise DataNotFound(
-            f"{folder / 'model.zip'} holds no fitted model of this version ({type(error).__name__})"
-        ) from error
-    for name, value in fitted.items():
-        if not (name.endswith("_") and name.isidentifier()) or callable(getattr(type(estimator), name, None)):
-            raise DataNotFound(
-                f"{folder / 'model.zip'} would set {name[:40]!r}, which no fit sets: it was not saved by unpooled"
-            )
-        setattr(estimator, name, np.asarray(value, dtype=object) if name == "feature_names_in_" else value)
-    estimator.history_ = _read_history(folder / "history.jsonl")
-    return estimator
-
-
-def _read_history(path: Path) -> list[Info]:
-    """The lines of history.jsonl; none when there is no such file."""
-    try:
-        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-    except ValueError as error:
-        raise DataNotFound(f"{path} is damaged: {error}") from error
-
-
-def class_name(cls: type) -> str:
-    """The lasting name of an estimator: "GaussianMixture", "baselines.FedAvg"; "module:Class" for a class of your own."""
-    for prefix, package in _PACKAGES.items():
-        listed = import_module(package)
-        if cls.__name__ in listed.__all__ and getattr(listed, cls.__name__) is cls:
-            return f"{prefix}{cls.__name__}"
-    return f"{cls.__module__}:{cls.__qualname__}"
-
-
-def estimator_class(name: str) -> Callable[..., Any]:
-    """A public estimator by its lasting name, or a class of a module that is already imported; no other module is
-    imported.
-    """
-    prefix = "baselines." if name.startswith("baselines.") else ""
-    listed = import_module(_PACKAGES[prefix])
-    short = name.removeprefix(prefix)
-    if short in listed.__all__:
-        found: Any = getattr(listed, short)
-    else:
-        module, _, qualname = name.partition(":")
-        found = getattr(sys.modules.get(module), qualname, None)
-    if not (isinstance(found, type) and issubclass(found, Estimator)):
-        raise BadParameter(f"{name[:80]!r} is not an estimator known here: import the module that defines it first")
-    return found
 
 
 def _row(number: int, fed: Federation, mark: int, start: float) -> Info:
@@ -324,20 +244,3 @@ def _seed(random_state: Any) -> int:
     raise BadParameter(
         f"random_state={random_state!r} must be a non-negative whole number, a RandomState of NumPy, or None"
     )
-
-
-def _plain(value: Any) -> Tree:
-    """The value as a Tree of arrays, numbers and strings; an object array becomes an array of strings."""
-    if isinstance(value, dict):
-        return {str(k): _plain(v) for k, v in value.items()}
-    if hasattr(value, "_fields"):
-        return type(value)(*(_plain(v) for v in value))
-    if isinstance(value, list | tuple):
-        return type(value)(_plain(v) for v in value)
-    if isinstance(value, np.ndarray) and value.dtype == object:
-        return value.astype(str)
-    if isinstance(value, np.generic):
-        return value.item()
-    if callable(value):
-        raise BadParameter(f"{value!r} cannot be saved: give the parameter by name")
-    return value

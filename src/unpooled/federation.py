@@ -291,3 +291,15 @@ class Layer:
 def is_federation(value: Any) -> bool:
     """Whether `value` can be asked questions; looks at its class only, so that no node is waited for."""
     return all(hasattr(type(value), method) for method in ("sum", "gather", "tell", "here"))
+
+
+def find_layer(fed: Any, attribute: str) -> Any:
+    """The outermost layer of a federation that has this attribute, or None."""
+    while fed is not None and not hasattr(fed, attribute):
+        fed = getattr(fed, "inner", None)
+    return fed
+
+
+def find_private(fed: Any) -> Any:
+    """The layer of a federation that keeps a privacy budget, or None."""
+    return find_layer(fed, "accountant")

@@ -16,25 +16,19 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from functools import cache, partial
-from itertools import groupby
 from typing import Any, NamedTuple
 
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
 from unpooled import tree
-from unpooled.arrays import is_torch, namespace
+from unpooled.arrays import namespace
 from unpooled.client import KEYS, Ask, Client, digest
 from unpooled.errors import BadParameter
 from unpooled.federation import Journal, cohort
+from unpooled.jobs import STACK_CELLS, STACK_PADDING, Job, merged_jobs, single_jobs, stacked_jobs
 from unpooled.parameters import one_of
 from unpooled.tree import Tree
-
-BLOCKS = 16  # about so many merged blocks or slices of large clients, to keep all threads busy
-BLOCK_ROWS = (8_192, 65_536)  # rows of a block, at least and at most, so that scheduling costs little
-STACK_CLIENTS = 256  # clients in one stack at most: bounds the answers in memory
-STACK_CELLS = 4_000_000  # default of stack_cells
-STACK_PADDING = 0.125  # default of stack_padding
 
 MODES = ("auto", "stacked", "one by one")
 
@@ -54,14 +48,6 @@ def _cores() -> int:
     if hasattr(os, "sched_getaffinity"):  # Linux
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
-
-
-class Job(NamedTuple):
-    """A unit of work for one thread: the clients it covers, and the client object that the question is applied to."""
-
-    clients: list[Client]
-    target: Client  # a client, many merged or stacked, or a slice of one
-    last: bool = True  # False: more slices of the same clients follow
 
 
 class Local:
@@ -328,83 +314,6 @@ def _one_blas_thread():
 
 
 # ---- jobs from clients ----
-
-
-def single_jobs(clients: Iterable[Client]) -> Iterator[Job]:
-    """One job per client."""
-    return (Job([c], c) for c in clients)
-
-
-def merged_jobs(clients: Sequence[Client]) -> Iterator[Job]:
-    """Small neighbouring clients concatenated, large ones cut into slices of rows; the cuts depend on the clients only."""
-    rows = int(np.clip(sum(len(c.w) for c in clients) // BLOCKS, *BLOCK_ROWS))
-    for large, run in groupby(clients, key=lambda c: len(c.w) > rows):
-        group = list(run)
-        yield from (job for c in group for job in _slices(c, rows)) if large else _blocks(group, rows)
-
-
-def _slices(c: Client, rows: int) -> Iterator[Job]:
-    """One client's rows in slices; only answers that add over rows are asked so."""
-    n = len(c.w)
-    for start in range(0, n, rows):
-        some = slice(start, start + rows)
-        part = Client(c.name, c.x[some], None if c.y is None else c.y[some], c.w[some])
-        yield Job([c], part, last=start + rows >= n)
-
-
-def _blocks(clients: list[Client], rows: int) -> Iterator[Job]:
-    """Neighbouring clients merged into blocks of about `rows` rows."""
-    ends = np.cumsum([len(c.w) for c in clients])
-    for _, block in groupby(range(len(clients)), key=lambda i: (ends[i] - 1) // rows):
-        group = [clients[i] for i in block]
-        yield Job(group, group[0] if len(group) == 1 else _merge(group))
-
-
-def _merge(group: list[Client]) -> Client:
-    """Several clients as one with all their rows."""
-    join = namespace(group[0].x).concatenate
-    y = None if group[0].y is None else join([c.y for c in group])
-    return Client(f"{group[0].name}+...", join([c.x for c in group]), y, join([c.w for c in group]))
-
-
-def stacked_jobs(clients: Sequence[Client], cells: int = STACK_CELLS, padding: float = STACK_PADDING) -> Iterator[Job]:
-    """Clients of similar size padded to one width; padding has weight 0."""
-    by_size: dict[int, list[Client]] = {}
-    for c in clients:
-        by_size.setdefault(_bucket(len(c.w), padding), []).append(c)
-    for width, members in sorted(by_size.items()):
-        per_client = width * members[0].x.shape[-1]
-        step = int(np.clip(cells // max(per_client, 1), 1, STACK_CLIENTS))
-        for i in range(0, len(members), step):
-            group = members[i : i + step]
-            yield Job(group, _stack(group))
-
-
-def _bucket(n: int, padding: float) -> int:
-    """The padded width for n rows; neighbouring widths differ by about the share `padding`."""
-    if n <= 16:
-        return 16
-    step = max(int(2 ** (int(n - 1).bit_length() - 1) * padding), 1)
-    return -(-n // step) * step
-
-
-def _stack(group: list[Client]) -> Client:
-    """Several clients as one array with a leading axis, short ones padded with rows of weight 0."""
-    width = max(len(c.w) for c in group)
-    stack = lambda arrays: namespace(arrays[0]).stack([_pad(a, width) for a in arrays])  # noqa: E731
-    y = None if group[0].y is None else stack([c.y for c in group])
-    x, w, members = stack([c.x for c in group]), stack([c.w for c in group]), tuple(c.name for c in group)
-    return Client("stack", x, y, w, stacked=True, members=members)
-
-
-def _pad(a: Any, width: int) -> Any:
-    """The array with zeros appended up to `width` rows."""
-    short = width - a.shape[0]
-    if short == 0:
-        return a
-    xp = namespace(a)
-    filler = xp.zeros((short, *a.shape[1:]), dtype=a.dtype, **({"device": a.device} if is_torch(a) else {}))
-    return xp.concatenate([a, filler])
 
 
 class _StatesDiffer(Exception):

@@ -79,6 +79,9 @@ HOMES = {  # room -> the module whose import registers all its names
     "regression": "unpooled.models.regression",
     "survival": "unpooled.models.survival",
 }
+OPTIONAL = {
+    "mixture": "unpooled.models.mixture.race"
+}  # room -> a module that a fit imports only if an option asks for it
 
 
 def room_of(name: str) -> str:
@@ -87,7 +90,8 @@ def room_of(name: str) -> str:
 
 
 def import_home(name: str) -> None:
-    """Import the module that registers `name`, if it is one of ours; no other module is ever imported for a name."""
-    module = HOMES.get(room_of(name))
-    if module is not None:
-        import_module(module)
+    """Import the modules that register `name`, if it is one of ours; no other module is ever imported for a name."""
+    room = room_of(name)
+    for module in (HOMES.get(room), OPTIONAL.get(room)):
+        if module is not None:
+            import_module(module)

@@ -19,28 +19,23 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from sklearn.base import clone
 
 import unpooled
 from unpooled import certificate, store
 from unpooled import config as configs
 from unpooled import study as studies
 from unpooled.arrays import to_numpy
-from unpooled.client import Client
 from unpooled.errors import RunError, UnpooledError
 from unpooled.estimator import Moment
-from unpooled.federation import Exchange, Tally
-from unpooled.layers.folds import Folded
+from unpooled.federation import Exchange, Tally, find_private
 from unpooled.layers.followed import Followed
-from unpooled.layers.private import find_private
-from unpooled.maths.folds import fold_of
 from unpooled.report.measured import measure
 from unpooled.study import Study
+from unpooled.summary import MAX_CLIENTS_SHOWN, add_to_summary, held_out, held_out_sums, summarise
 from unpooled.tree import Tree, message
 
 CHECKPOINTS = 2  # how many are kept: the last, and the one before it in case the last is damaged
 LIVE_EVERY = 0.5  # seconds between two notes of how far an exchange is
-MAX_CLIENTS_SHOWN = 200  # clients described in a summary at most
 
 
 class Live:
@@ -150,8 +145,8 @@ def go(folder: Path, watch: Callable[[Any, Moment], None], fed: Any = None) -> A
             estimator.save(folder / "model")
             if study_of(folder) is not None:
                 certificate.write(folder)
-            _summarise(folder, fed, estimator)
-            _add_to_summary(folder, {"measured": _measured(folder, fed, estimator, config)})
+            summarise(folder, fed, estimator)
+            add_to_summary(folder, {"measured": _measured(folder, fed, estimator, config)})
             (folder / "live.json").unlink(missing_ok=True)
         return estimator
 
@@ -271,7 +266,7 @@ def _parse(line: str) -> dict | None:
     return row if isinstance(row, dict) and isinstance(row.get("round"), int) else None
 
 
-# ---- data and summary of a run ----
+# ---- the data of a run ----
 
 
 def _same_data(folder: Path, fed: Any, begun: bool) -> None:
@@ -305,51 +300,6 @@ def fingerprint(fed: Any) -> str | None:
     return digest.hexdigest()
 
 
-def _summarise(folder: Path, fed: Any, estimator: Any) -> None:
-    """Write summary.json for the report: names of clients, and rows, missing values and weights of those in this
-    process.
-    """
-    clients = [] if find_private(fed) is not None else fed.here()[:MAX_CLIENTS_SHOWN]  # without noise only the names
-    elsewhere: dict[str, Any] = {
-        n: {"rows": None, "missing": []} for n in ([] if clients else fed.names[:MAX_CLIENTS_SHOWN])
-    }
-    summary: dict[str, Any] = {
-        "columns": [str(c) for c in fed.columns or []],
-        "clients": elsewhere | {c.name: {"rows": len(c.w), "missing": _missing(c.x)} for c in clients},
-        "n_clients": len(fed.names),
-        "finished": datetime.now(UTC).isoformat(timespec="milliseconds"),
-        "privacy": _spent(fed),
-        "weights": {
-            c.name: to_numpy(_weights(estimator, c)).tolist() for c in clients if hasattr(estimator, "adapt_weights")
-        },
-    }
-    store.write_file(folder / "summary.json", json.dumps(summary).encode())
-
-
-def _add_to_summary(folder: Path, more: dict[str, Any]) -> None:
-    """Add entries to summary.json."""
-    path = folder / "summary.json"
-    store.write_file(path, json.dumps(json.loads(path.read_text()) | more).encode())
-
-
-def _spent(fed: Any) -> str:
-    """ "epsilon 1.83 of 4.0 spent", for a run with a privacy budget."""
-    private = find_private(fed)
-    return "" if private is None else str(private.accountant)
-
-
-def _missing(x: Any) -> list[float]:
-    """The part of missing cells in each column, none for tensors of images."""
-    a = to_numpy(x)
-    return np.isnan(a).mean(0).round(6).tolist() if a.dtype.kind == "f" and a.ndim == 2 else []
-
-
-def _weights(estimator: Any, c: Any) -> Any:
-    """A client's weights of components: its own where the fit has them, else estimated from its rows."""
-    own = getattr(estimator, "client_weights_", {})
-    return own[c.name] if c.name in own else estimator.adapt_weights(c.x)
-
-
 # ---- how well it predicts ----
 
 
@@ -363,32 +313,7 @@ def _measured(folder: Path, fed: Any, estimator: Any, config: configs.Config) ->
         if not folds:
             return measure((estimator, client) for client in fed.here())
         with _recorded(folder, fed):
-            return _held_out(fed, estimator, folds) if fed.here() else _held_out_sums(fed, estimator, folds)
-
-
-def _held_out(fed: Any, estimator: Any, folds: int) -> dict[str, Any]:
-    """Each row by a model that was fitted without its fold."""
-    pairs = []
-    for fold in range(folds):
-        model = clone(estimator).fit(Folded(fed, folds, fold))
-        pairs += [(model, _rows_of_fold(client, folds, fold)) for client in fed.here()]
-    return measure(pairs, folds)
-
-
-def _rows_of_fold(client: Any, folds: int, fold: int) -> Client:
-    """The client's rows in one fold."""
-    x, w = to_numpy(client.x), to_numpy(client.w)
-    y = None if client.y is None else to_numpy(client.y)
-    mine = fold_of(x, y, folds) == fold
-    return Client(client.name, x[mine], None if y is None else y[mine], w[mine])
-
-
-def _held_out_sums(fed: Any, estimator: Any, folds: int) -> dict[str, Any]:
-    """Mean score on held-out rows by sums, for clients that are elsewhere."""
-    from unpooled.validation import cross_validate
-
-    score = cross_validate(estimator, fed, cv=folds)
-    return {"kind": "scores", "folds": folds, "mean": score.mean, "stderr": score.stderr, "rows": score.n_rows}
+            return held_out(fed, estimator, folds) if fed.here() else held_out_sums(fed, estimator, folds)
 
 
 @contextmanager

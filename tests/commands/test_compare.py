@@ -1,4 +1,4 @@
-"""`compare`: tests, ladder and pages from a config file."""
+"""`compare`: tests, held-out losses and pages from a config file."""
 
 import json
 
@@ -43,7 +43,7 @@ def test_it_speaks_json(folder, capsys):
     model = '[model]\nname = "Pooling"\nfamily = "binomial"\nsites = false\nem_rounds = 2\nrandom_state = 1'
     assert main(["compare", config(folder, model), "--out", str(folder / "run"), "--json"]) == 0
     found = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert found["recommended"] in found["ladder"]
+    assert found["recommended"] in found["losses"]
     assert found["pages"] == []
     assert 0 <= found["tests"]["P(x)"]["score"]["p_value"] <= 1
 

@@ -7,8 +7,9 @@ from sklearn.linear_model import LogisticRegression
 
 import unpooled as up
 from unpooled import baselines
-from unpooled.data.designed import Designed, design_of, designed, moments
+from unpooled.data.designed import Designed, designed, moments
 from unpooled.errors import BadParameter, DataWarning
+from unpooled.federation import find_layer
 from unpooled.layers.folds import Folded
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")  # few rounds are enough here
@@ -118,7 +119,7 @@ def test_layers_stay_around_and_are_put_back():
     masked = up.LogisticRegression(classes=["ill", "well"]).fit(metered)
     np.testing.assert_allclose(masked.coef_, plain.coef_, atol=1e-5)
     assert metered.inner is inner
-    assert design_of(metered) is None
+    assert find_layer(metered, "find_moments") is None
     assert metered.columns == list(TABLE.columns)
 
 

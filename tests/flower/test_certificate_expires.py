@@ -15,7 +15,7 @@ from unpooled.flower import connect
 from unpooled.flower.server import serving
 from unpooled.remote import keys
 
-pytestmark = pytest.mark.network
+pytestmark = [pytest.mark.network, pytest.mark.slow]
 
 
 def make_node(tmp_path, address):

@@ -64,6 +64,7 @@ def test_state_and_draws_are_those_in_process_and_every_answer_has_one_line(netw
     assert ledgers(network) == dict.fromkeys(network.nodes, asked)
 
 
+@pytest.mark.slow
 def test_a_node_killed_between_two_rounds_comes_back_with_its_state(network):
     undisturbed = Wanderer().fit(federate(network.tables))
     with open_fed(network) as fed:
@@ -129,6 +130,7 @@ def test_a_run_that_ends_while_answers_travel_costs_no_node(network, monkeypatch
     assert [n.process.poll() for n in network.nodes.values()] == [None] * 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("admitted", "sentence"), [("basel", "two nodes called 'basel'"), ("mallory", "uses the key admitted as 'mallory'")]
 )
@@ -172,6 +174,7 @@ def test_a_wrong_ca_is_refused(network, tmp_path):
         answer_once(link, tmp_path / "node.key")
 
 
+@pytest.mark.slow
 def test_an_expired_certificate_is_named_by_nodes_and_by_serve_itself(tmp_path, caplog):
     keys.make_authority(tmp_path, ["127.0.0.1"], valid=timedelta(hours=-1))
     (tmp_path / "ca.key").unlink()  # or it would be renewed
@@ -189,6 +192,7 @@ def test_an_expired_certificate_is_named_by_nodes_and_by_serve_itself(tmp_path, 
         server.stop(process)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("head", "part", "code"), flood.WAYS.values(), ids=flood.WAYS)
 def test_what_is_sent_without_a_key_does_not_fill_the_memory_of_the_superlink(network, head, part, code):
     """`benchmarks/large_requests.py` sends 600 MB in each of these ways; 100 MB show as well that nothing is kept."""
@@ -210,6 +214,7 @@ def test_a_renewed_certificate_is_used_without_a_restart(network):
         assert fed.sum(total, Centre(np.zeros(3))).n == sum(len(t) for t in network.tables.values())
 
 
+@pytest.mark.slow
 def test_a_node_obeys_its_signals_while_it_computes(network):
     node = network.nodes["basel"]
     with open_fed(network) as fed:
@@ -281,6 +286,7 @@ def serve(folder, *more):
     return process, link
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_serve_leaves_nothing_behind(tmp_path, sign):
     process, link = serve(tmp_path / "link", "--insecure")
@@ -291,6 +297,7 @@ def test_serve_leaves_nothing_behind(tmp_path, sign):
     assert not link.is_running()
 
 
+@pytest.mark.slow
 def test_serve_ends_with_a_sentence_when_its_superlink_dies(tmp_path):
     process, link = serve(tmp_path / "link", "--insecure")
     link.kill()

@@ -7,8 +7,9 @@ import unpooled as up
 from unpooled.arrays import Array, Float
 from unpooled.client import SUM, Client, client
 from unpooled.errors import BadData, BadParameter, DataWarning, UnpooledError
+from unpooled.federation import find_private
 from unpooled.layers.meter import Metered
-from unpooled.layers.private import Private, find_private, look, wanted
+from unpooled.layers.private import Private, look, wanted
 from unpooled.models.private.frame import Bounded, column_moments
 from unpooled.privacy.accountant import BudgetSpent
 from unpooled.privacy.noise import sigma_of

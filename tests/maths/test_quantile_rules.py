@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from unpooled.maths.quantile_rules import METHODS, between, places
+from unpooled.models.describe.quantile_rules import METHODS, between, places
 
 RNG = np.random.default_rng(0)
 P = np.concatenate([[0, 1, 0.5, 0.25, 0.75, 0.1, 0.9, 0.95, 1 / 3], RNG.random(40)])

@@ -12,7 +12,7 @@ from unpooled.federation import Layer
 from unpooled.maths import gaussian, mixture
 from unpooled.maths.mixture import Params
 from unpooled.models import initialization
-from unpooled.models.initialization import cell_mixture, cell_search, cells, together
+from unpooled.models.initialization import cell_mixture, cell_search, cell_sums, cells, together
 from unpooled.models.mixture import GaussianMixture
 
 SHAPES = ("full", "tied", "diag", "spherical")
@@ -114,10 +114,10 @@ def test_one_component_alone_asks_for_the_frame_only():
 @pytest.mark.parametrize(("k", "d", "rows"), [(1, 1, 1), (3, 4, 150), (20, 30, 1e6), (10, 500, 1e6), (50, 2, 60)])
 @pytest.mark.parametrize("shape", ["full", "tied", "diag"])
 def test_the_numbers_sent_are_bounded(k, d, rows, shape):
-    m = cells.how_many(cells.AROUND * k, k, rows, d, shape)
+    m = cell_sums.how_many(cell_sums.AROUND * k, k, rows, d, shape)
     numbers = 1 + d + (d * (d + 1) // 2 if shape == "full" else d)
-    assert k <= m <= max(k, rows / cells.ROWS_PER_CELL)
-    assert m == k or m * numbers <= cells.MAX_NUMBERS
+    assert k <= m <= max(k, rows / cell_sums.ROWS_PER_CELL)
+    assert m == k or m * numbers <= cell_sums.MAX_NUMBERS
 
 
 def test_as_many_numbers_whatever_the_clients():

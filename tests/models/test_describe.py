@@ -8,8 +8,8 @@ import pytest
 
 import unpooled as up
 from unpooled.errors import BadParameter, DataWarning
-from unpooled.maths.quantile_rules import METHODS
 from unpooled.models.describe import questions
+from unpooled.models.describe.quantile_rules import METHODS
 
 RNG = np.random.default_rng(0)
 N = 301

@@ -7,49 +7,60 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+from memory import MemoryTransport
 
+from unpooled.client import Client
+from unpooled.layers.private.nodes import PrivateNodes
+from unpooled.models.private import ColumnMoments, PrivateKMeans
+from unpooled.node.budget import Budget
 from unpooled.node.ledger import Ledger, verify
+from unpooled.node.policy import Policy
+from unpooled.node.rows import Source
 from unpooled.node.secrets import SECRET
+from unpooled.node.site import Site
+from unpooled.node.vault import Folder
+from unpooled.remote import Remote
 
 HERE = Path(__file__)
-CHILD = """
+PARENT = """
 import os, signal, sys
-at, folder = int(sys.argv[1]), sys.argv[2]
-count, sync = 0, os.fsync
-
-def dying_sync(handle):
-    global count
-    count += 1
-    if count == at:  # what was written may or may not be on the disk
-        os.kill(os.getpid(), signal.SIGKILL)
-    sync(handle)
-    if count == -at:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-os.fsync = dying_sync
 from test_killed_budget import fit_in
-fit_in(folder)
-print(count)
+
+def run(at, folder):
+    count, sync = 0, os.fsync
+
+    def dying_sync(handle):
+        nonlocal count
+        count += 1
+        if count == at:  # what was written may or may not be on the disk
+            os.kill(os.getpid(), signal.SIGKILL)
+        sync(handle)
+        if count == -at:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    os.fsync = dying_sync
+    fit_in(folder)
+    return count
+
+for line in sys.stdin:  # a child for each line, which need not import anything again
+    at, folder = line.split(maxsplit=1)
+    read, write = os.pipe()
+    child = os.fork()
+    if not child:
+        os.write(write, str(run(int(at), folder.strip())).encode())
+        os._exit(0)
+    os.close(write)
+    _, status = os.waitpid(child, 0)
+    said = os.read(read, 100).decode() or "0"
+    os.close(read)
+    print(os.waitstatus_to_exitcode(status), said, flush=True)
 """
 
 
 def fit_in(folder):
     """Two private models over two nodes that keep everything on disk."""
-    sys.path.insert(0, str(HERE.parents[1] / "remote"))
-    import numpy as np
-    from memory import MemoryTransport
-
-    from unpooled.client import Client
-    from unpooled.layers.private.nodes import PrivateNodes
-    from unpooled.models.private import ColumnMoments, PrivateKMeans
-    from unpooled.node.budget import Budget
-    from unpooled.node.policy import Policy
-    from unpooled.node.rows import Source
-    from unpooled.node.site import Site
-    from unpooled.node.vault import Folder
-    from unpooled.remote import Remote
-
     names, rules = ["a", "b"], Policy(privacy=Budget(4.0, 1e-6))
     rows = {n: np.random.default_rng(i).normal(size=(500, 2)) for i, n in enumerate(names)}
     sites = [
@@ -68,32 +79,42 @@ def fit_in(folder):
         model.fit(private)
 
 
-def run(folder, at=0):
+@pytest.fixture(scope="module")
+def run():
+    """run(folder, at) -> (exit code, number of syncs) of `fit_in` in a process of its own, killed at sync `at`."""
     path = os.pathsep.join([str(HERE.parent), *filter(None, sys.path)])
-    child = [sys.executable, "-c", CHILD, str(at), str(folder)]
-    return subprocess.run(child, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=False)
+    command, pipe = [sys.executable, "-c", PARENT], subprocess.PIPE
+    with subprocess.Popen(
+        command, env={**os.environ, "PYTHONPATH": path}, stdin=pipe, stdout=pipe, text=True
+    ) as parent:
+
+        def ask(folder, at=0):
+            print(at, folder, file=parent.stdin, flush=True)
+            return tuple(map(int, parent.stdout.readline().split()))
+
+        yield ask
+        parent.stdin.close()
 
 
 @pytest.fixture(scope="module")
-def syncs(tmp_path_factory):
+def syncs(tmp_path_factory, run):
     """How often an undisturbed run writes to the disk."""
-    done = run(tmp_path_factory.mktemp("undisturbed"))
-    assert done.returncode == 0, done.stderr
-    return int(done.stdout.split()[0])
+    code, count = run(tmp_path_factory.mktemp("undisturbed"))
+    assert code == 0
+    assert count > 20
+    return count
 
 
 @pytest.mark.parametrize("part", [0.02, 0.3, 0.5, 0.8])
-def test_a_kill_neither_loses_nor_doubles_a_charge(tmp_path, syncs, part):
+def test_a_kill_neither_loses_nor_doubles_a_charge(tmp_path, run, syncs, part):
     for sign in (1, -1):  # before the write is on disk, and just after
-        killed = run(tmp_path, sign * max(1, round(part * syncs)))
-        assert killed.returncode == -signal.SIGKILL
-    done = run(tmp_path)
-    assert done.returncode == 0, done.stderr
+        assert run(tmp_path, sign * max(1, round(part * syncs)))[0] == -signal.SIGKILL
+    assert run(tmp_path)[0] == 0
     again = tmp_path / "again"
     for name in ("a", "b"):
         verify(tmp_path / f"{name}.jsonl")
         (again / name).mkdir(parents=True)
         shutil.copy(tmp_path / name / SECRET, again / name)  # the same secret: the same noise
-    assert run(again).returncode == 0
+    assert run(again)[0] == 0
     for name in ("a", "b"):
         assert Ledger(tmp_path / f"{name}.jsonl").looks == Ledger(again / f"{name}.jsonl").looks

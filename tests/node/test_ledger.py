@@ -6,8 +6,7 @@ from dataclasses import replace
 import pytest
 
 from unpooled.errors import RunError
-from unpooled.node.ledger import Ledger, Line, entries, explain, verify
-from unpooled.node.lines import profile_line
+from unpooled.node.ledger import Ledger, Line, entries, explain, profile_line, verify
 
 
 def line(round=1, digest="d", dry=False):

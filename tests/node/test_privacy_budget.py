@@ -21,6 +21,7 @@ from unpooled.models.private import ColumnMoments
 from unpooled.node import budget, policy, review
 from unpooled.node.budget import Budget
 from unpooled.node.ledger import Ledger, budget_line, entries
+from unpooled.node.opening import OpenTable
 from unpooled.node.policy import Policy
 from unpooled.node.rows import Source
 from unpooled.node.site import Site
@@ -69,7 +70,7 @@ def test_beyond_its_budget_a_node_refuses_and_says_what_is_left(tmp_path):
     other = {name: rows + 1 for name, rows in ROWS.items()}
     for site in sites:  # changed rows: the same question is another look
         site.source = Source(Client(site.name, other[site.name]), COLUMNS)
-        site._rows = None
+        site._table = OpenTable(site.name, site.source, site.vault)
     with pytest.raises(TooFewClients, match=r"epsilon 2\.00 of 2\.5 is spent"):
         ColumnMoments().fit(private(sites))
 

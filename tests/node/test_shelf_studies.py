@@ -104,7 +104,7 @@ def test_a_followed_study_is_the_fit_of_one_process(tmp_path, name, secure):
     assert all(e["followed"] and e["masked"] == secure for e in asked)
     if name == "pooling":
         assert there.recommended_ == here.recommended_
-        assert there.ladder_["groups"]["loss"] == pytest.approx(here.ladder_["groups"]["loss"], rel=1e-7)
+        assert there.losses_["groups"]["loss"] == pytest.approx(here.losses_["groups"]["loss"], rel=1e-7)
 
 
 def test_pages_by_site_come_from_a_plain_study_and_masks_refuse_them_before_any_round(tmp_path):

@@ -17,8 +17,7 @@ from unpooled import study
 from unpooled.cli import main
 from unpooled.errors import BadParameter
 from unpooled.node import approval, config, policy
-from unpooled.node.ledger import Ledger, Line
-from unpooled.node.lines import profile_line
+from unpooled.node.ledger import Ledger, Line, profile_line
 from unpooled.pages import ledger_view, node
 
 pytestmark = pytest.mark.network

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from unpooled.privacy.exact import factors, terms
-from unpooled.privacy.noise import add_noise, digest, request_digest, seed_of, sigma_of
-from unpooled.privacy.release import release
+from unpooled.privacy.noise import add_noise, digest, release, request_digest, seed_of, sigma_of
 from unpooled.privacy.sampler import WIDTH
 
 SECRET = b"k" * 32

@@ -10,9 +10,9 @@ from unpooled.cli import main
 from unpooled.client import REGISTRY
 from unpooled.data import synthetic
 from unpooled.datasets import classification
-from unpooled.estimator import estimator_class
 from unpooled.report import page, svg
 from unpooled.report import words as in_words
+from unpooled.saving import estimator_class
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 

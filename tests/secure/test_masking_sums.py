@@ -155,12 +155,10 @@ def test_too_few_shares_stop_and_the_same_request_goes_on():
     answers = values(cluster)
     with pytest.raises(TooFewClients, match="4 of those who hold shares of node000 sent them in SUM 1, 5 are needed"):
         cluster.sum(b"one", answers, lost_b=["node000", "node001"])
-    assert not cluster.hub.can_finish()
     with pytest.raises(MaskingRefused, match="SUM 1 is still open"):
         cluster.hub.ask(b"two")
     reveal = cluster.hub.close()
     cluster.hub.add_shares("node001", cluster.nodes["node001"].reveal(reveal))
-    assert cluster.hub.can_finish()
     assert_is_sum(cluster.hub.finish(), answers)
 
 
@@ -170,10 +168,8 @@ def test_too_few_answers_stop_before_any_share_is_asked_for():
     _, masked = cluster.answers(b"one", answers, lost=["node000", "node001"])
     with pytest.raises(MaskingRefused, match="SUM 1 is not closed"):
         cluster.hub.finish()
-    assert not cluster.hub.can_finish()
     for name, message in masked.items():
         cluster.hub.add_masked(name, message)
-    assert not cluster.hub.can_close()
     with pytest.raises(TooFewClients, match="4 of those who hold shares of node000 answered SUM 1, 5 are needed"):
         cluster.hub.close()
     request, letters = cluster.hub.ask(b"one")  # the same again

@@ -32,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
     from unpooled import config, runs
     from unpooled import study as studies
     from unpooled.commands import run as running
-    from unpooled.estimator import load
+    from unpooled.saving import load
 
     wanted = config.read(args.file)
     study = studies.read(args.file) if studies.is_study(wanted) else None
@@ -75,7 +75,7 @@ def _tell(model: Any, folder: Path, as_json: bool) -> None:
     """Print what was found, and write the sites' pages."""
     pages = write_pages(model, folder)
     if as_json:
-        found = {"tests": model.tests_, "ladder": model.ladder_, "recommended": model.recommended_}
+        found = {"tests": model.tests_, "losses": model.losses_, "recommended": model.recommended_}
         print(json.dumps(found | {"model": model.model_, "reason": model.reason_, "pages": [str(p) for p in pages]}))
         return
     print(f"\n{model.to_text()}")

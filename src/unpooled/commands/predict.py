@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
     """Predict for every row of the file and write ids, answers and intervals as csv or JSON."""
     from unpooled import store
     from unpooled.data import files
-    from unpooled.estimator import load
+    from unpooled.saving import load
 
     model, table = load(args.folder), files.read_table(args.file)
     own = site_columns(args.folder, args.site, files.stem(args.file))

@@ -1,5 +1,6 @@
-"""Checks of clients' data: the same columns everywhere, no empty or infinite data; messages name the client and the
-column.
+"""Checks of clients' data: arrays of numbers, the same columns everywhere, nothing empty or infinite.
+
+Messages name the client and the column.
 """
 
 from __future__ import annotations
@@ -10,8 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from unpooled.arrays import Array, is_torch, namespace, to_numpy
-from unpooled.data.frames import missing
+from unpooled.arrays import Array, is_torch, missing, namespace, to_numpy
 from unpooled.errors import BadData, DataWarning
 
 
@@ -26,6 +26,66 @@ class Part(NamedTuple):
     where: str = ""  # its name in messages: "client 'zurich'", "the data"
     groups: np.ndarray | None = None  # (n,) the client of each row, before they are split
     table: Any = None  # its columns before they are encoded, where they have names
+
+
+# ---- the array of one client ----
+
+
+def array(data: Any, where: str) -> Array:
+    """(n, d) float64 or float32."""
+    if is_torch(data):
+        return _tensor(data, where)
+    if is_sparse(data):
+        raise BadData(f"{where} is a sparse matrix: call .toarray() on it first")
+    try:
+        x = np.asarray(data)
+        x = x if x.dtype in (np.float64, np.float32) else _real(x, where).astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise BadData(f"{where} holds values that are not numbers: {error}") from error
+    return _two_axes(x, where)
+
+
+def _real(x: np.ndarray, where: str) -> np.ndarray:
+    """The array; refused when it holds complex numbers."""
+    if x.dtype.kind == "c":
+        raise BadData(f"{where} holds complex numbers: give their real and imaginary parts as columns")
+    return x
+
+
+def _tensor(data: Any, where: str) -> Array:
+    """A torch tensor as 32 or 64 bit floats with two axes; it stays on its device."""
+    torch = namespace(data)
+    if data.is_sparse:
+        raise BadData(f"{where} is a sparse tensor: call .to_dense() on it first")
+    if data.is_complex():
+        raise BadData(f"{where} holds complex numbers: give their real and imaginary parts as columns")
+    kept = data.dtype in (torch.float32, torch.float64)
+    return _two_axes(data if kept else data.to(torch.float64), where)
+
+
+def _two_axes(x: Array, where: str) -> Array:
+    """The array; refused unless it has rows and columns."""
+    if x.ndim != 2 or x.shape[1] == 0:
+        hint = "flatten all but the first axis" if x.ndim > 2 else "give rows by columns"
+        raise BadData(f"{where} should be a 2-d array with at least one column, got shape {tuple(x.shape)}: {hint}")
+    return x
+
+
+def single_array(data: Any, where: str) -> Array:
+    """A plain array, checked by scikit-learn and with its messages."""
+    if is_torch(data):
+        return _tensor(data, where)
+    from sklearn.utils.validation import check_array
+
+    return check_array(data, dtype=[np.float64, np.float32], ensure_all_finite="allow-nan", input_name="X")
+
+
+def is_sparse(data: Any) -> bool:
+    """Whether the data is a sparse matrix of SciPy."""
+    return hasattr(data, "tocsr")
+
+
+# ---- the parts of all clients ----
 
 
 def all_or_none_named(parts: Sequence[Part]) -> None:

@@ -1,22 +1,27 @@
-"""Encoded tables from the columns of clients: kinds inferred or declared, agreed over clients, then cells to numbers.
+"""Encoded tables from frames and files: kinds inferred or declared, agreed over clients, then cells to numbers.
 
-Nothing is sent: this is what `federate` does to frames and files in one process.
+Nothing is sent: this is what `federate` does to columns with names in one process. `named_part` reads one client's columns,
+`encoded` makes numbers of all clients' columns.
 """
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from unpooled.data.files import Columns
-from unpooled.data.frames import matrix
-from unpooled.data.schema import Column, Own, Schema, Texts, as_texts, encode, infer
+from unpooled.arrays import to_numpy
+from unpooled.data.checks import Part
+from unpooled.data.files import Columns, read_table
+from unpooled.data.frames import columns_of, matrix, pick
+from unpooled.data.schema import Column, Own, Schema, Texts, as_texts, encode, infer, read_own
 from unpooled.data.schema.agree import CHECK, agree, completed
 from unpooled.data.schema.column import AUTO
 from unpooled.data.schema.encode import decode_column, encode_column, without_codes
+from unpooled.data.tables import Kinds, NamedArray, Roles, is_path, vector
 from unpooled.errors import BadData, BadParameter, DataWarning, suggest
 
 UNION = "union"
@@ -134,8 +139,11 @@ def labels_of(column: Column | None, values: Any, own: Own, where: str) -> np.nd
     return np.asarray(_mapped(as_texts(without_codes(values, codes)), own))
 
 
-def read_columns(columns: Any, schema: Any) -> tuple[Any, Schema | None, bool]:
-    """(columns to use or None, declared schema or None, whether clients may lack columns) from what `federate` was given."""
+# ---- what `federate` was given about columns ----
+
+
+def read_kinds(columns: Any, schema: Any, sites: Any) -> tuple[tuple[str, ...] | None, Kinds]:
+    """(columns to use or None for all, what is declared of columns) from the arguments of `federate`."""
     union = isinstance(columns, str) and columns == UNION
     if isinstance(columns, str) and not union:
         raise BadParameter(f"columns={columns!r} is not known: give names, kinds by name, or 'union'")
@@ -144,4 +152,61 @@ def read_columns(columns: Any, schema: Any) -> tuple[Any, Schema | None, bool]:
             raise BadParameter("columns= holds kinds and schema= is given as well: give one of them")
         columns, schema = None, columns
     declared = schema if schema is None or isinstance(schema, Schema) else Schema.from_toml(schema, "columns=")
-    return (None if union or columns is None else tuple(columns)), declared, union
+    own = {name: read_own(entry, f"sites.{name}") for name, entry in (sites or {}).items()}
+    used = None if union or columns is None else tuple(columns)
+    return used, Kinds(declared, union, own)
+
+
+# ---- one client's columns, and those of all clients as numbers ----
+
+
+def named_part(name: str, data: Any, y: Any, w: Any, roles: Roles, where: str, kinds: Kinds) -> Part:
+    """One client's columns, labels and weights from a frame, a file or an array with names of columns."""
+    own = kinds.sites.get(name, {})
+    columns, named = columns_by_name(data, where)
+    columns = renamed(columns, own, where)
+    if is_path(data) and Path(data).suffix.lower() == ".npz" and roles.label is None:
+        y = columns.pop("y", y)  # y of an npz file is its labels
+    y, w, groups = (
+        pick(columns, column, role, where) if column else given
+        for (role, column), given in zip(roles._asdict().items(), (y, w, None))
+    )
+    if roles.label is not None:
+        y = labels_of(kinds.of(roles.label), y, own.get(roles.label, Own()), where)
+    if roles.columns is not None:
+        columns = {c: columns.pop(c) for c in roles.columns if _chosen(columns, c, where, kinds.union, own)}
+    elif kinds.schema is not None:
+        columns = {c: v for c, v in columns.items() if c not in kinds.schema or kinds.schema[c].used}
+    rows = len(next(iter(columns.values()))) if columns else 0
+    table = Table(columns, own, where)
+    x = np.empty((rows, 0))  # until the columns are encoded
+    return Part(name, x, vector(y), vector(w), list(columns) if named else None, where, groups, table)
+
+
+def columns_by_name(data: Any, where: str) -> tuple[Columns, bool]:
+    """(columns by name, whether they have names) of a frame, a file or a `NamedArray`."""
+    if isinstance(data, NamedArray):
+        return {c: to_numpy(data.x[:, j]) for j, c in enumerate(data.columns)}, True
+    return (read_table(data), True) if is_path(data) else columns_of(data, where)
+
+
+def _chosen(columns: Mapping[str, Any], name: str, where: str, union: bool, own: Mapping[str, Own]) -> bool:
+    """Whether a chosen column is there; one that the client lacks must be known to be lacking."""
+    if name not in columns and not (union or (name in own and own[name].lacks)):
+        raise BadData(f"columns={name!r} is not a column of {where}: {suggest(name, columns)}")
+    return name in columns
+
+
+def encoded(parts: list[Part], kinds: Kinds) -> tuple[list[Part], Schema]:
+    """The parts with their columns as numbers, in the order of the first, and the schema that all agree on."""
+    tables = [p.table for p in parts]
+    names = names_of(tables, kinds.schema, kinds.union)
+    whole = schema_of(tables, names, kinds.schema)
+    used = whole.used
+    out = []
+    for i, part in enumerate(parts):
+        x = table_matrix(used, part.table, kinds.schema is not None)
+        parts[i] = part._replace(table=None)  # each table is dropped once it is encoded
+        tables[i] = None
+        out.append(part._replace(x=x, columns=part.columns and used.names, table=None))
+    return out, used

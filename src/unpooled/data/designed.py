@@ -216,19 +216,3 @@ def designed(fed: Any, schema: Schema, scale: bool) -> Iterator[Any]:
         yield fed
     finally:
         lowest.inner = engine
-
-
-def design_of(fed: Any) -> Designed | None:
-    """The design inside a federation, if there is one."""
-    while isinstance(fed, Layer):
-        if isinstance(fed, Designed):
-            return fed
-        fed = fed.inner
-    return None
-
-
-def prepare(fed: Any) -> None:
-    """Find the means and deviations that columns are scaled by, if they are to be scaled."""
-    design = design_of(fed)
-    if design is not None:
-        design.find_moments(fed)

@@ -10,6 +10,7 @@ import csv
 import gzip
 import zlib
 from collections.abc import Callable
+from glob import glob, has_magic
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any
@@ -265,3 +266,21 @@ READERS: dict[str, Callable[[Path], Columns]] = {
     ".parquet": read_parquet,
     ".npz": read_npz,
 }
+
+
+def listed(path: Any) -> Any:
+    """The one file at `path`, or {client: file} for a folder or glob."""
+    text = str(path)
+    if not has_magic(text) and not Path(text).is_dir():
+        return Path(text)  # a file; the reader reports a missing one
+    paths = Path(text).iterdir() if Path(text).is_dir() else map(Path, glob(text, recursive=True))
+    known = sorted(p for p in paths if p.is_file() and p.name.lower().endswith(tuple(READERS)))
+    if not known:
+        raise DataNotFound(f"nothing in {text} ends with {', '.join(READERS)}: check the path or the glob")
+    if len(known) == 1:
+        return known[0]
+    names = [stem(p) for p in known]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise BadData(f"two files of {text} are called {twice!r}, which names the client: rename one")
+    return dict(zip(names, known))

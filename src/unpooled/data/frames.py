@@ -7,17 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from unpooled.arrays import missing
 from unpooled.data.files import Columns, from_arrow, is_number
 from unpooled.data.schema import Texts, as_texts
 from unpooled.data.schema.column import level_text
 from unpooled.data.schema.texts import sorted_texts
 from unpooled.errors import BadData, suggest
-
-
-def is_frame(data: Any) -> bool:
-    """Whether `data` has named columns, as a frame of pandas, polars or pyarrow has."""
-    named = hasattr(data, "columns") and hasattr(data, "__getitem__")
-    return named and (hasattr(data, "to_numpy") or hasattr(data, "column_names"))
 
 
 def columns_of(frame: Any, where: str) -> tuple[Columns, bool]:
@@ -95,15 +90,3 @@ def _numbers(values: Any, name: str, where: str) -> np.ndarray:
         f"column {name!r} of {where} holds values{such} that are not numbers: declare its kind in [columns], "
         "encode it as numbers or leave it out (columns= names those to use)"
     )
-
-
-def missing(values: np.ndarray) -> np.ndarray:
-    """Which entries are missing (NaN, NaT, None or pandas' NA); (n,) bool."""
-    if values.dtype.kind in "fc":
-        return np.isnan(values)
-    if values.dtype.kind in "mM":
-        return np.isnat(values)
-    if values.dtype != object:
-        return np.zeros(values.shape, bool)
-    holes = [v is None or type(v).__name__ == "NAType" or bool(v != v) for v in values.ravel()]
-    return np.array(holes, dtype=bool).reshape(values.shape)

@@ -12,13 +12,15 @@ from typing import Any
 
 import numpy as np
 
-from unpooled.data.designed import design_of, designed, scaled
-from unpooled.data.frames import columns_of, fitted_with, is_frame
+from unpooled.arrays import is_frame
+from unpooled.data.designed import designed, scaled
+from unpooled.data.frames import columns_of, fitted_with
 from unpooled.data.schema import Schema, design_names, encode, to_design
 from unpooled.data.schema.encode import FIRST, MISSING
 from unpooled.errors import BadParameter
+from unpooled.federation import find_layer, find_private
 
-CODES, DESIGN, NUMBERS_ONLY = "codes", "design", "numbers"
+CODES, DESIGN = "codes", "design"  # any other encoding is of numbers alone
 
 
 def tabled(model: Any, fed: Any) -> AbstractContextManager[Any]:
@@ -26,7 +28,7 @@ def tabled(model: Any, fed: Any) -> AbstractContextManager[Any]:
     schema = getattr(fed, "schema", None)
     if schema is None or schema.plain or model.encoding == CODES:
         return nullcontext(fed)
-    private = _keeps_a_budget(fed)  # its bounds are of the columns as they are
+    private = find_private(fed) is not None  # its bounds are of the columns as they are
     if model.encoding == DESIGN and not private:
         return designed(fed, schema, model.scales_columns)
     category = next((c.name for c in schema if c.kind == "category"), None)
@@ -43,20 +45,11 @@ def tabled(model: Any, fed: Any) -> AbstractContextManager[Any]:
     return nullcontext(fed)
 
 
-def _keeps_a_budget(fed: Any) -> bool:
-    """Whether a layer adds noise by a privacy budget."""
-    while fed is not None:
-        if hasattr(fed, "accountant"):
-            return True
-        fed = getattr(fed, "inner", None)
-    return False
-
-
 def describe_table(model: Any, schema: Schema | None, fed: Any) -> None:
     """Set what a fitted model needs to encode new rows: `schema_`, and `design_columns_` if its columns are those of a design."""
     if schema is None or schema.plain:
         return
-    design = design_of(fed)
+    design = find_layer(fed, "find_moments")
     used = getattr(model, "columns_", None) or (design.columns if design is not None else schema.names)
     if design is not None:
         model.design_columns_ = {"mean": _of(used, design, design.mean), "scale": _of(used, design, design.scale)}

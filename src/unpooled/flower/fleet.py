@@ -48,7 +48,7 @@ from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 from unpooled.errors import RunError
 from unpooled.flower import bundle, objects
 from unpooled.flower.app import respond
-from unpooled.flower.attach import Headers
+from unpooled.flower.clients import Headers
 from unpooled.flower.longpoll import WAIT_HEADER
 from unpooled.node.site import Site
 from unpooled.remote.link import Link

@@ -25,7 +25,8 @@ from flwr.supercore.error import FlowerError
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 
 from unpooled.errors import BadParameter, RunError
-from unpooled.flower.attach import client, explained
+from unpooled.flower.attach import explained
+from unpooled.flower.clients import client
 from unpooled.remote import keys
 from unpooled.remote.link import Link, host, is_loopback, new_token
 from unpooled.store import write_file

@@ -21,7 +21,7 @@ from flwr.supercore.runtime import RuntimeHttpClient
 from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, push_task_output
 
 from unpooled.flower.app import respond
-from unpooled.flower.attach import beat
+from unpooled.flower.clients import beat
 from unpooled.node.site import Site
 from unpooled.remote.link import Link
 

@@ -1,6 +1,6 @@
 """A network for each group of clients with similar inputs (see `input_groups`), for clients without labels.
 
-It begins with the model that the group's clients have, and is trained by them alone. One SUM a round: a model for each group, zero for
+It begins with the model that the group's clients have, and is trained by them alone. One SUM per round: a model for each group, zero for
 the groups of others; one SUM of held-out log-likelihoods at the end, by which a group keeps its network or the one it began with.
 """
 

@@ -1,10 +1,10 @@
 """Groups of clients whose inputs have the same means, for models of clients without labels. SUMs of means only.
 
-`learners.input_axes` (one SUM a step) finds principal axes of all rows by subspace iteration. `learners.input_moments` (one SUM) gives the
-covariance within clients, which makes the noise of a client's mean the same in every direction. `learners.group_moments` (one SUM a
-step) then has, for each group, the first and second moments of its clients' means: a group whose clients lie further apart than the noise
-of their means is divided along the direction in which they vary most (Boley 1998), and clients move to the nearest centre. A client's
-group follows from what it is sent and never leaves it.
+`learners.input_axes` (one SUM per step) finds principal axes of all rows by subspace iteration. `learners.input_moments` (one SUM)
+gives the covariance within clients, which makes the noise of a client's mean the same in every direction. `learners.group_moments`
+(one SUM per step) then has, for each group, the first and second moments of its clients' means: a group whose clients lie further
+apart than the noise of their means is divided along the direction in which they vary most (Boley 1998), and clients move to the
+nearest centre. A client's group follows from what it is sent and never leaves it.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from unpooled.arrays import Array, Float, namespace
-from unpooled.maths import gaussian, missing
+from unpooled.maths import gaussian
 from unpooled.maths.kernel import (
     Beside,
     cast,
@@ -67,6 +67,8 @@ def e_step(
     x, w = x.reshape(len(log_weights), n, d), cast(double(w, x), x).reshape(len(log_weights), n)
     sums, holes = _complete(kernel_for(params, shape, x), x, w, log_weights, beside)
     if holes:
+        from unpooled.maths import missing
+
         missing.add(sums, kernel_for(params, shape, x, holes=True), x, w, log_weights, xp.concatenate(holes), beside)
     rows = w.sum(-1, dtype=xp.float64)
     return Stats(*(a.reshape((*lead, *a.shape[1:])) for a in (*sums, rows)))
@@ -190,6 +192,8 @@ def log_joint(params: Params, x: Array, shape: str) -> Array:
             if absent is not None:
                 holes.append(piece.start + xp.where(absent.reshape(-1))[0])
     if holes:
+        from unpooled.maths import missing
+
         places = xp.concatenate(holes)
         out[places] = missing.log_density(kernel_for(params, shape, x, holes=True), rows[places])
     out += cast(log(double(params.weights, x)), x)

@@ -17,8 +17,7 @@ from unpooled.node.preparation import Preparation
 from unpooled.node.questions import Refused
 from unpooled.privacy.accountant import epsilon_of
 from unpooled.privacy.clipping import parse_bounds
-from unpooled.privacy.noise import request_digest, sigma_of
-from unpooled.privacy.release import release
+from unpooled.privacy.noise import release, request_digest, sigma_of
 from unpooled.privacy.sensitivity import SENSITIVITY
 from unpooled.tree import Tree
 

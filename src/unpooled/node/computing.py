@@ -10,7 +10,7 @@ import numpy as np
 from unpooled import tree
 from unpooled.arrays import to_numpy
 from unpooled.client import Ask, Client
-from unpooled.local import merged_jobs
+from unpooled.jobs import merged_jobs
 from unpooled.node.questions import Refused
 from unpooled.node.rows import Rows
 from unpooled.tree import Tree

@@ -1,4 +1,4 @@
-"""A node's own record of what left it: one line an answer, written before the answer leaves, each line sealing all before it.
+"""A node's own record of what left it: one line per answer, written before the answer leaves, each line sealing all before it.
 
 Append-only: every line carries the hash of the one before, so a line changed, added or taken out in the middle shows. The hash of the
 last line, noted elsewhere, shows a cut end too. An answer given twice (asked again after a crash) has one line.
@@ -19,7 +19,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from unpooled import tree, wire
+from unpooled.arrays import to_numpy
+from unpooled.client import Ask
 from unpooled.errors import RunError
+from unpooled.node.policy import MASK
+from unpooled.tree import Tree
 
 FIRST = "0" * 64
 DAY = 86_400.0
@@ -234,3 +241,39 @@ def _what(entry: dict[str, Any]) -> str:
 def _shape(shape: list[int]) -> str:
     """The shape of an array in words: "3 x 4", "one number"."""
     return " x ".join(map(str, shape)) if shape else "one number"
+
+
+# ---- what is written down of an answer, a refusal and a check ----
+
+
+def answer_line(request: dict[str, Any], sent: Tree, ask: Ask, dry: bool) -> Line:
+    """What is written down of an answer."""
+    leaves, content = list(tree.iter_paths(sent)), wire.pack({}, sent)
+    return Line(
+        run=request["run"],
+        round=request["round"],
+        question=ask.name,
+        kind=ask.kind,
+        steps=[s.name for s in ask.steps],
+        what=[[path or "value", list(np.shape(leaf)), str(to_numpy(leaf).dtype)] for path, leaf in leaves],
+        numbers=sum(int(np.size(to_numpy(leaf))) for _, leaf in leaves),
+        bytes=len(content),
+        digest=hashlib.sha256(content).hexdigest(),
+        dry=dry,
+        study=str(request.get("study") or "")[:64],
+        masked=any(step.name == MASK for step in ask.steps),
+    )
+
+
+def refusal_line(request: dict[str, Any], reason: str) -> Line:
+    """What is written down of a question that was not answered."""
+    study = str(request.get("study") or "")[:64]
+    return Line(
+        request["run"], request["round"], request["ask"][:80], "refused", [], [], 0, 0, reason[:200], study=study
+    )
+
+
+def profile_line(content: dict[str, Any]) -> Line:
+    """What is written down of a check of the table."""
+    body = json.dumps(content).encode()
+    return Line("check", 0, "tables.profile", "profile", [], [], 0, len(body), hashlib.sha256(body).hexdigest())

@@ -1,21 +1,36 @@
-"""Which function a question's name stands for: only registered ones, from this package or from modules that the node's owner listed."""
+"""A request as it came: what is wrong with it, and which function its question's name stands for. Nothing is sent.
+
+Only registered questions are answered, from this package or from modules that the node's owner listed.
+"""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cache
 from importlib import import_module
 from inspect import signature
 from typing import Any, get_args, get_origin, get_type_hints
 
-from unpooled.client import REGISTRY, Ask
-from unpooled.errors import UnpooledError
+from unpooled import wire
+from unpooled.client import REGISTRY, STEP, VIEW, Ask, Step
+from unpooled.errors import UnpooledError, suggest
 from unpooled.names import import_home
+
+FIELDS = {"run": str, "round": int, "seed": int, "base": int, "floor": int, "ask": str, "schema": str, "options": dict}
 
 
 class Refused(UnpooledError):
     """What a node will not do; the sentence goes to the coordinator."""
+
+
+class OverCharged(Refused):
+    """The day's answers are spent: nothing more is written either."""
+
+
+class Unbegun(Refused):
+    """The node does not know the run: the coordinator sends its beginning again."""
 
 
 def find(name: str, also: Sequence[str] = ()) -> Ask:
@@ -60,3 +75,60 @@ def _layout(kind: Any) -> Any:
     if get_origin(kind) is not None and not hasattr(kind, "__metadata__"):
         return [str(get_origin(kind)), *map(_layout, get_args(kind))]
     return repr(kind)
+
+
+# ---- requests ----
+
+
+def request_key(parcel: wire.Parcel, request: dict[str, Any]) -> str:
+    """The same for the same request."""
+    return hashlib.sha256(b"".join([parcel.structure.encode(), repr(request).encode(), parcel.body])).hexdigest()
+
+
+def check_fields(request: dict[str, Any]) -> None:
+    """Refuse a request that lacks a field, or has one of another type."""
+    for field, kind in FIELDS.items():
+        if type(request.get(field)) is not kind:
+            raise Refused(f"the request has no {field!r} of type {kind.__name__}")
+    steps = request.get("steps")
+    if not (isinstance(steps, list) and all(_is_step(s) for s in steps)):
+        raise Refused("the request's steps are not pairs of a name and options")
+    numbers = [request[f] for f in ("round", "seed", "base", "floor")]
+    if min(numbers) < 0 or request["base"] > request["round"]:
+        raise Refused("the request's round, seed or base is out of range")
+    columns = request.get("columns")
+    if columns is not None and not (isinstance(columns, list) and all(isinstance(c, str) for c in columns)):
+        raise Refused("the request's columns are not a list of names")
+    if not isinstance(request.get("table"), dict | None):
+        raise Refused("the request's kinds of columns are not a table")
+    if not (request["run"].isalnum() and len(request["run"]) <= 64):
+        raise Refused("the request's run is not a word of letters and digits")
+
+
+def _is_step(step: Any) -> bool:
+    """Whether this is a step as the wire has it: a name and its options."""
+    return isinstance(step, list) and len(step) == 2 and isinstance(step[0], str) and isinstance(step[1], dict)
+
+
+def question_of(request: dict[str, Any], also: Sequence[str]) -> Ask:
+    """The registered question that a request names, with its options and steps."""
+    ask = find(request["ask"], also)
+    if ask.kind in (STEP, VIEW):
+        raise Refused(f"{ask.name} is a step of a layer, not a question: the coordinator mixed up two names")
+    if request["schema"] != schema(ask.name):
+        raise Refused(
+            f"{ask.name} has other messages here than at the coordinator: install the same source of unpooled at both"
+        )
+    unknown = sorted(set(request["options"]) - set(options(ask)))
+    if unknown:
+        raise Refused(f"{ask.name} has no option {unknown[0][:40]!r}: {suggest(unknown[0], options(ask))}")
+    steps = tuple(_step(name, options, also) for name, options in request["steps"])
+    return replace(ask.using(**request["options"]), steps=steps)
+
+
+def _step(name: str, options: dict[str, Any], also: Sequence[str]) -> Step:
+    """The step of a layer with this name; a question is refused here."""
+    step = find(name, also)
+    if step.kind not in (STEP, VIEW):
+        raise Refused(f"{step.name} is a question, not a step of a layer: the coordinator mixed up two names")
+    return Step(step.name, options)

@@ -23,18 +23,16 @@ from unpooled.errors import UnpooledError
 from unpooled.layers.secure import masking_node
 from unpooled.node import limits
 from unpooled.node.budget import LOOK, Charge, answer_privately, preparation_of
-from unpooled.node.changes import admit_table
 from unpooled.node.cohorts import admit_total
 from unpooled.node.computing import NOBODY, ask_rows, check_down
-from unpooled.node.ledger import Ledger
-from unpooled.node.lines import answer_line, profile_line, refusal_line
+from unpooled.node.ledger import Ledger, answer_line, profile_line, refusal_line
+from unpooled.node.opening import OpenTable
 from unpooled.node.policy import MASK, Policy
-from unpooled.node.questions import Refused
-from unpooled.node.requests import check_fields, question_of, request_key
+from unpooled.node.questions import OverCharged, Refused, Unbegun, check_fields, question_of, request_key
 from unpooled.node.rows import Rows
 from unpooled.node.secrets import Secrets, draws_secret, node_secret, pins_of
 from unpooled.node.session import Session, read_totals
-from unpooled.node.vault import Vault, forget_old_runs, identity
+from unpooled.node.vault import Vault, identity, keep_state, load_state
 from unpooled.secure.messages import RevealRequest, to_count, to_names
 from unpooled.study import Study
 from unpooled.tree import SchemaError, Tree
@@ -84,7 +82,7 @@ class Site:
         self.ledger, self.also, self.keep_answer, self.identity = ledger, also, keep_answer, identity
         self._sessions: dict[str, Session] = {}  # run -> the study that it follows
         self.state: dict[str, Tree] = {}  # the latest, for the owner to look at
-        self._rows: tuple[Any, Rows] | None = None
+        self._table = OpenTable(name, source, vault)
         self._lock = threading.Lock()
 
     def reply(self, message: bytes, private: str = "", letter: bytes = b"") -> bytes:
@@ -146,7 +144,7 @@ class Site:
         self._check_charge(policy)
         policy.admit_check(self.name)
         wanted = Wanted.unpack(request.get("table"))
-        self._check_apart(wanted, policy)
+        self._table.check_labels(wanted, policy)
         columns = self._columns()
         if columns is None:
             raise Refused(f"the columns of {self.name!r} have no names: a check compares columns by name")
@@ -171,7 +169,7 @@ class Site:
         self._check_ledger()
         self._check_charge(policy)
         session = self._session(request, letters, policy)
-        rows = self._open(request, policy, session)
+        rows = self._table.rows(request, policy, session)
         ask = question_of(request, self.also)
         policy.admit(ask, rows.n_rows, self.name)
         down = parcel.value()
@@ -184,7 +182,7 @@ class Site:
         charge = None
         if cached is None:
             state, sent, charge = self._compute(ask, down, request, rows, policy, private)
-            kept, self.state = self._keep_state(request, state), state
+            kept, self.state = keep_state(self.vault, request, state), state
             cached = wire.pack({**head, "kept": kept}, sent)
             if self.keep_answer:
                 self.vault[f"{request['run']}/answer"] = key.encode() + cached
@@ -288,52 +286,12 @@ class Site:
         stored = self.vault.get(f"{request['run']}/answer", b"")
         return stored[64:] if stored and stored[:64] == key.encode() else None
 
-    def _open(self, request: dict[str, Any], policy: Policy, session: Session | None) -> Rows:
-        """The rows of this run, read once: the first message of a run says which columns, in which order."""
-        key = f"{request['run']}/begin"
-        if "columns" in request:
-            content = wire.pack({"columns": request["columns"], "table": request.get("table")})
-            if self.vault.get(key) != content:
-                forget_old_runs(self.vault)
-                self.vault[key] = content
-        if key not in self.vault:
-            raise Unbegun("begin")
-        head = wire.unpack(self.vault[key]).head
-        columns, wanted = head["columns"], Wanted.unpack(head.get("table"))
-        policy.check_columns(columns, self.source.columns, self.name)
-        self._check_apart(wanted, policy)
-        if self._rows is None or self._rows[0] != (request["run"], columns, wanted):
-            rows = self._read(columns, wanted)
-            if session is not None and policy.min_rows_per_component > 0 and not session.study.privacy:
-                least, secret = policy.min_rows_per_component, node_secret(self.vault)
-                admit_table(self.vault, rows.parts(), columns or [], least, secret)
-            self._rows = (request["run"], columns, wanted), rows
-        return self._rows[1]
-
-    def _check_apart(self, wanted: Wanted, policy: Policy) -> None:
-        """Labels and weights that the coordinator names must be columns that may be used, or this node's own."""
-        for column, own in ((wanted.label, self.source.label), (wanted.weight, True)):
-            if column is not None and self.source.columns is not None and column in self.source.columns:
-                policy.check_columns([column], self.source.columns, self.name)
-            elif column is not None and not own:
-                raise Refused(
-                    f"{self.name!r} has no column {column[:60]!r} for the labels: say label = in its node.toml"
-                )
-
-    def _read(self, columns: list[str] | None, wanted: Wanted) -> Rows:
-        """Open the rows; what is wrong with them goes to the node's log, never to the coordinator."""
-        try:
-            return self.source.open(columns, wanted)
-        except Exception as error:  # the sentence may quote a cell: it is for the node's owner alone
-            log.error("the data cannot be read: %s", error)
-            raise Refused(f"{self.name!r} cannot read its data: its log says why") from error
-
     def _compute(
         self, ask: Ask, down: Tree, request: dict[str, Any], rows: Rows, policy: Policy, private: dict[str, Any]
     ) -> tuple[dict, Tree, Charge | None]:
         """(new state, what would leave, what it costs), checked against the schema before any step hides it."""
         bound = check_down(down, ask)
-        state, moment = self._state(request), (request["seed"], request["round"])
+        state, moment = load_state(self.vault, request, self.name), (request["seed"], request["round"])
         if ask.kind == KEYS:  # keys and shares have nothing to do with rows
             me = replace(NOBODY, name=self.name, state=dict(state), moment=moment, **private)
             return state, ask(down, me), None
@@ -367,31 +325,6 @@ class Site:
             log.error("%s cannot be answered with this node's data: %s", ask.name, error)
             raise Refused(f"{self.name!r} cannot answer {ask.name} with its data: its log says why") from error
 
-    # ---- state, by round ----
-
-    def _state(self, request: dict[str, Any]) -> dict[str, Tree]:
-        """The client's state after round `base`, empty for 0."""
-        if request["base"] == 0:
-            return {}
-        key = f"{request['run']}/state-{request['base']}"
-        if key not in self.vault:
-            raise Refused(f"{self.name!r} no longer has its state after round {request['base']}: start the run anew")
-        return wire.unpack(self.vault[key]).value()
-
-    def _keep_state(self, request: dict[str, Any], state: dict[str, Tree]) -> bool:
-        """Keep the state as that of this round, if the question changed it; forget what no checkpoint can ask for."""
-        run, base = request["run"], request["base"]
-        if not (state or base):
-            return False
-        content = wire.pack({}, state)
-        before = self.vault.get(f"{run}/state-{base}", wire.pack({}, {}))
-        if content != before:
-            self.vault[f"{run}/state-{request['round']}"] = content
-            for key in [k for k in self.vault if k.startswith(f"{run}/state-")]:
-                if int(key.rpartition("-")[2]) < min(request["floor"], base):
-                    del self.vault[key]
-        return content != before
-
     # ---- what leaves is written down first ----
 
     def _record(
@@ -414,11 +347,3 @@ class Site:
             self.vault[LEDGER_HEAD] = self.ledger.last.encode()
         if policy.dry_run:
             raise Refused(f"{self.name!r} makes a dry run: what would have left is in its ledger, nothing did")
-
-
-class OverCharged(Refused):
-    """The day's answers are spent: nothing more is written either."""
-
-
-class Unbegun(Refused):
-    """The node does not know the run: the coordinator sends its beginning again."""

@@ -14,12 +14,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from unpooled.arrays import missing
 from unpooled.client import Client
 from unpooled.data import checks
 from unpooled.data.check import Profile, profile
 from unpooled.data.columns import labels_of
 from unpooled.data.files import Columns
-from unpooled.data.frames import matrix, missing
+from unpooled.data.frames import matrix
 from unpooled.data.schema import Column, Own, Schema, Wanted, encode, read_own
 from unpooled.errors import BadData, suggest
 from unpooled.node.databases import SqlTable

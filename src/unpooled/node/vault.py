@@ -10,9 +10,13 @@ import secrets
 import shutil
 from collections.abc import Iterator, MutableMapping
 from pathlib import Path
+from typing import Any
 
+from unpooled import wire
 from unpooled.errors import RunError
+from unpooled.node.questions import Refused
 from unpooled.store import write_file
+from unpooled.tree import Tree
 
 KEPT_RUNS = 5
 MARK_BYTES = 32  # the checksum before each value
@@ -94,3 +98,31 @@ def identity(vault: Vault) -> str:
     if "identity" not in vault:
         vault["identity"] = secrets.token_hex(16).encode()
     return vault["identity"].decode()
+
+
+# ---- a client's state, by run and round ----
+
+
+def load_state(vault: Vault, request: dict[str, Any], name: str) -> dict[str, Tree]:
+    """The client's state after round `base` of a request, empty for 0; Refused if the node no longer has it."""
+    if request["base"] == 0:
+        return {}
+    key = f"{request['run']}/state-{request['base']}"
+    if key not in vault:
+        raise Refused(f"{name!r} no longer has its state after round {request['base']}: start the run anew")
+    return wire.unpack(vault[key]).value()
+
+
+def keep_state(vault: Vault, request: dict[str, Any], state: dict[str, Tree]) -> bool:
+    """Keep the state as that of this round, if the question changed it; forget what no checkpoint can ask for."""
+    run, base = request["run"], request["base"]
+    if not (state or base):
+        return False
+    content = wire.pack({}, state)
+    before = vault.get(f"{run}/state-{base}", wire.pack({}, {}))
+    if content != before:
+        vault[f"{run}/state-{request['round']}"] = content
+        for key in [k for k in vault if k.startswith(f"{run}/state-")]:
+            if int(key.rpartition("-")[2]) < min(request["floor"], base):
+                del vault[key]
+    return content != before

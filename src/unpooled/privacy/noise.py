@@ -11,7 +11,7 @@ import hashlib
 import hmac
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -70,3 +70,42 @@ def add_noise(answer: Tree, sigma: float, seed: bytes) -> Tree:
     whole = np.rint(exact / step)
     drawn = DiscreteGaussian(seed).draw(len(exact))
     return tree.unflatten(step * (whole + drawn), answer)
+
+
+# ---- an answer with its noise ----
+
+
+class Release(NamedTuple):
+    """What may leave, and the name under which it is paid for."""
+
+    answer: Tree  # with noise
+    name: bytes  # 32 bytes: equal for the same request about the same rows, which then costs nothing and has the same noise
+
+
+def release(exact: Tree, request: bytes, secret: bytes, sigma: float, whose: str = "") -> Release:
+    """An answer with noise that depends on the secret, the request and the exact answer alone.
+
+    Parameters
+    ----------
+    exact : Tree
+        The answer without noise.
+    request : bytes
+        From `unpooled.privacy.noise.request_digest`.
+    secret : bytes
+        Known to whoever answers, and to nobody else.
+    sigma : float
+        Standard deviation of the noise: `sigma_of(mu2, sensitivity)`, or its share of it where several add noise to one total.
+    whose : str, default ""
+        The client that answers, so that clients with one secret have different noise.
+
+    Returns
+    -------
+    release : Release
+    """
+    seed = seed_of(secret, request + whose.encode(), digest(exact))
+    return Release(add_noise(exact, sigma, seed), name_of(seed))
+
+
+def name_of(seed: bytes) -> bytes:
+    """A name that does not tell the seed."""
+    return digest({"release": seed.hex()})

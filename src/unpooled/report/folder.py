@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from unpooled import config as configs
 from unpooled.errors import RunError
-from unpooled.estimator import load
+from unpooled.saving import load
 
 
 class RunFolder(NamedTuple):

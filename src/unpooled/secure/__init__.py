@@ -32,7 +32,7 @@ does not accept raises `MaskingRefused`.
 
 Read in this order: `ring` (numbers as integers modulo 2^192), `masks`, `shamir`, `graph` (who masks with whom), `keys`,
 `envelopes`, `tags` (totals that cannot be altered), `layout` (a Tree as one vector), `messages`, `group`; `member` and
-`node` for the node's side, `enough`, `unmask` and `coordinator` for the coordinator's. `exact_total` adds answers
+`node` for the node's side, `mailbox`, `unmask` and `coordinator` for the coordinator's. `exact_total` adds answers
 within one process with the same arithmetic and no masks.
 
 References

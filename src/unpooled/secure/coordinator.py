@@ -11,12 +11,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from unpooled.errors import BadParameter, MaskingRefused, TooFewClients
-from unpooled.secure import envelopes as sealed
 from unpooled.secure import layout as layouts
 from unpooled.secure import tags
-from unpooled.secure.enough import check_answers, check_shares
-from unpooled.secure.group import Group, PublicKeys
-from unpooled.secure.keys import KEY_BYTES, SIGNATURE_BYTES, digest, is_signed
+from unpooled.secure.group import Group, check_answers, check_shares
+from unpooled.secure.keys import SIGNATURE_BYTES, digest, is_signed
+from unpooled.secure.mailbox import Mailbox
 from unpooled.secure.messages import (
     Begun,
     Envelopes,
@@ -88,14 +87,9 @@ class MaskingCoordinator:
         self.run, self.min_cohort = run, min_cohort
         self.t = 1
         self.refused: dict[str, str] = {}
-        self._keys: dict[str, Keys] = {}
-        self._group: Group | None = None
-        self._parts: dict[str, Any] = {}  # sender -> (others, 48)
-        self._begun: set[str] = set()  # nodes that replied to the roster
+        self._mail = Mailbox(run)
         self._members: tuple[str, ...] = ()
         self._informed: set[str] = set()  # nodes that are known to have the tag key
-        self._envelopes: dict[str, Envelopes] = {}  # of sum t
-        self._following: dict[str, Envelopes] = {}  # of sum t + 1
         self._shown: dict[str, tuple[str, ...]] = {}  # digest of a question -> nodes in its total
         self._clear_sum()
 
@@ -111,65 +105,36 @@ class MaskingCoordinator:
 
     def add_keys(self, name: str, keys: Keys) -> None:
         """Take a node's keys (exchange 0)."""
-        if self._group is not None:
-            raise MaskingRefused(f"the roster of this run is closed: {name} can take part in the next run")
-        PublicKeys(name, keys)
-        self._keys[name] = keys
+        self._mail.add_keys(name, keys)
 
     def roster(self) -> dict[str, Keys]:
         """Everybody's keys, to be sent to all (exchange 1); from now on nobody can join."""
-        if len(self._keys) < self.min_cohort:
-            raise TooFewClients(f"{len(self._keys)} nodes gave keys for masked sums, {self.min_cohort} are needed")
-        if self._group is None:
-            self._group = Group(self.run, self._keys)
-        return dict(self._keys)
+        return self._mail.roster(self.min_cohort)
 
     @property
     def group(self) -> Group:
         """The nodes of the roster; MaskingRefused while it is still open."""
-        if self._group is None:
-            raise MaskingRefused("the roster of this run is still open: send it to the nodes first")
-        return self._group
+        return self._mail.group
 
     def add_begun(self, name: str, begun: Begun) -> None:
         """Take a node's reply to the roster (exchange 1)."""
-        if not isinstance(begun, Begun):
-            raise MaskingRefused(f"{name} sent no envelopes in reply to the roster")
-        from_rows(begun.parts, f"the parts of {name}", (len(self.group.names) - 1, sealed.SEALED_PART_BYTES))
-        self._begun.add(name)
+        self._mail.check_begun(name, begun)
+        self._mail.begun.add(name)
         if not self._members:  # once sums have begun the tag key is fixed
-            self._parts[name] = begun.parts
+            self._mail.parts[name] = begun.parts
         self.add_envelopes(name, begun.envelopes)
 
     def add_envelopes(self, name: str, envelopes: Envelopes) -> bool:
         """Take envelopes of the coming sum or of the one after it; False if they come too late."""
-        self._check_envelopes(name, envelopes)
-        if envelopes.t == self.t and self._request is None:
-            self._envelopes[name] = envelopes
-        elif envelopes.t == self.t + 1:
-            self._following[name] = envelopes
-        else:
-            return False
-        return True
-
-    def _check_envelopes(self, name: str, envelopes: Envelopes) -> None:
-        """Refuse envelopes from a stranger or of the wrong shape."""
-        if name not in self.group.point:
-            raise MaskingRefused(f"{name} is not in the roster of this run")
-        if not isinstance(envelopes, Envelopes):
-            raise MaskingRefused(f"{name} sent something else instead of envelopes")
-        to_bytes(envelopes.mask_key, f"the mask key of {name}", KEY_BYTES)
-        to_bytes(envelopes.commitment, f"the commitment of {name}", KEY_BYTES)
-        shape = (len(self.group.neighbours[name]), sealed.SEALED_BYTES)
-        from_rows(envelopes.sealed, f"the envelopes of {name}", shape)
+        return self._mail.add_envelopes(name, envelopes, self.t, is_open=self._request is not None)
 
     def missing(self) -> list[str]:
         """Nodes of the roster without envelopes of sum `t`: ask them for `envelopes(t)` and they take part in it."""
-        return [name for name in self.group.names if name not in self._envelopes]
+        return [name for name in self.group.names if name not in self._mail.envelopes]
 
     def not_begun(self) -> list[str]:
         """Nodes of the roster that never replied to it: send it to them again before they are asked for envelopes."""
-        return [name for name in self.group.names if name not in self._begun]
+        return [name for name in self.group.names if name not in self._mail.begun]
 
     # ---- exchange A ----
 
@@ -189,19 +154,19 @@ class MaskingCoordinator:
         """The request of a new sum; TooFewClients if too few nodes have sent envelopes."""
         cohort = self._choose_cohort()
         if len(cohort) < self.min_cohort:
-            n, all_names = len(self._envelopes), len(self.group.names)
+            n, all_names = len(self._mail.envelopes), len(self.group.names)
             raise TooFewClients(
                 f"{n} of {all_names} nodes sent envelopes for SUM {self.t}, which are too few: "
                 "wait for more than two thirds"
             )
         if not self._members:
-            self._members = tuple(sorted(self._parts))
+            self._members = tuple(sorted(self._mail.parts))
         self.refused = {}
         return MaskRequest(self.t, cohort, self._members)
 
     def _choose_cohort(self) -> tuple[str, ...]:
         """The nodes with envelopes, without those of whose holders too few have envelopes."""
-        cohort = set(self._envelopes)
+        cohort = set(self._mail.envelopes)
         while too_few := {name for name in cohort if not self.group.has_enough_holders(name, cohort)}:
             cohort -= too_few
         return tuple(sorted(cohort))
@@ -215,22 +180,8 @@ class MaskingCoordinator:
 
     def _letter(self, name: str) -> bytes:
         """The letter for one node: parts of the tag key, if it needs them, and its neighbours' envelopes."""
-        others = [] if name in self._informed else [m for m in self._members if m != name]
-        parts = [self._parts[other][self._row(other, name)].tobytes() for other in others]
-        inside = set(self._asked.cohort)
-        peers = [peer for peer in self.group.neighbours[name] if peer in inside]
-        return sealed.write_letter(parts, [self._envelope(peer, name) for peer in peers])
-
-    def _row(self, sender: str, receiver: str) -> int:
-        """The position of a receiver among all nodes but the sender."""
-        row = self.group.point[receiver] - 1
-        return row - (self.group.point[receiver] > self.group.point[sender])
-
-    def _envelope(self, sender: str, receiver: str) -> tuple[bytes, bytes]:
-        """(mask key of the sender, its envelope for the receiver)."""
-        envelopes = self._envelopes[sender]
-        row = self.group.neighbours[sender].index(receiver)
-        return envelopes.mask_key.tobytes(), envelopes.sealed[row].tobytes()
+        authors = [] if name in self._informed else [m for m in self._members if m != name]
+        return self._mail.letter(name, self._asked.cohort, authors)
 
     def add_masked(self, name: str, masked: Masked) -> bool:
         """Take a masked answer; False if it is late, in which case only its envelopes of the next sum are kept."""
@@ -266,14 +217,6 @@ class MaskingCoordinator:
             self._reveal = RevealRequest(self.t, answered, to_rows(signatures, SIGNATURE_BYTES))
             self._shown[digest(self._question).hex()] = answered
         return self._reveal
-
-    def can_close(self) -> bool:
-        """Whether the answers so far are enough for a total."""
-        try:
-            check_answers(self.group, self._asked, self._answered(), self.min_cohort)
-        except TooFewClients:
-            return False
-        return True
 
     def _answered(self) -> tuple[str, ...]:
         """Who is in the total: the nodes whose answers have the layout that most answers have.
@@ -314,16 +257,6 @@ class MaskingCoordinator:
         self._shares[name] = shares
         return True
 
-    def can_finish(self) -> bool:
-        """Whether the shares so far are enough to unmask the total."""
-        if self._reveal is None:
-            return False
-        try:
-            check_shares(self.group, self._asked, self._reveal.answered, self._shares)
-        except TooFewClients:
-            return False
-        return True
-
     def finish(self) -> Total:
         """Unmask the sum of all answers and move on to the next sum.
 
@@ -336,13 +269,13 @@ class MaskingCoordinator:
         if reveal is None:
             raise MaskingRefused(f"SUM {self.t} is not closed: shares were not asked for yet")
         check_shares(self.group, self._asked, reveal.answered, self._shares)
-        limbs = unmask(self.group, self._asked, reveal, self._envelopes, self._masked, self._shares)
+        limbs = unmask(self.group, self._asked, reveal, self._mail.envelopes, self._masked, self._shares)
         answered = reveal.answered
         layout = self._masked[answered[0]].layout
         total = Total(self.t, self._asked.cohort, self._members, answered, layout, limbs)
         self._informed |= set(answered)
         self.t += 1
-        self._envelopes, self._following = self._following, {}
+        self._mail.next_sum()
         self._clear_sum()
         return total
 
@@ -354,14 +287,9 @@ class MaskingCoordinator:
             "run": self.run,
             "min_cohort": self.min_cohort,
             "t": self.t,
-            "closed": self._group is not None,
-            "keys": dict(self._keys),
-            "parts": dict(self._parts),
-            "begun": tuple(sorted(self._begun)),
+            **self._mail.state(),
             "members": self._members,
             "informed": tuple(sorted(self._informed)),
-            "envelopes": dict(self._envelopes),
-            "following": dict(self._following),
             "shown": dict(self._shown),
             "question": to_array(self._question),
             "request": self._request,
@@ -375,11 +303,8 @@ class MaskingCoordinator:
         """The coordinator that `state` saved."""
         self = cls(saved["run"], min_cohort=saved["min_cohort"])
         self.t = saved["t"]
-        self._keys, self._parts = dict(saved["keys"]), dict(saved["parts"])
-        self._group = Group(self.run, self._keys) if saved["closed"] else None
-        self._begun = set(saved["begun"])
+        self._mail = Mailbox.from_state(self.run, saved)
         self._members, self._informed = tuple(saved["members"]), set(saved["informed"])
-        self._envelopes, self._following = dict(saved["envelopes"]), dict(saved["following"])
         self._shown = {question: tuple(names) for question, names in saved["shown"].items()}
         self._question, self._request = saved["question"].tobytes(), saved["request"]
         self._masked, self._reveal, self._shares = dict(saved["masked"]), saved["reveal"], dict(saved["shares"])

@@ -232,7 +232,7 @@ def test_label_skew_alone_does_not_split_clients():
     assert len({int(own["pi"].argmax()) for own in other.clients_.values()}) > 1
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("seed", [0, 1])
 def test_adaptive_ends_at_the_true_number(seed):
     data = made(seed, clients=30, concepts=3)
     model = fitted(data.train, 6, adaptive=True, max_iter=70, random_state=seed)

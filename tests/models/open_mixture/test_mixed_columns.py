@@ -49,6 +49,7 @@ def test_clusters_and_their_number_are_found(skewed):
     assert_allclose(model.cluster_weights_.sum(), 1.0)
 
 
+@pytest.mark.slow
 def test_common_weights_give_the_same_clusters_whatever_the_split():
     x, z = drawn(150)
     fits = [up.OpenMixture(kinds=KINDS, random_state=0).fit(x, by=sites(z, False, seed)) for seed in (1, 2)]

@@ -1,6 +1,7 @@
 """OpenMixture: the number of clusters is found for Gaussians, for groups of Gaussians, and when clients come later."""
 
 import copy
+from functools import cache
 
 import numpy as np
 import pytest
@@ -40,10 +41,16 @@ def banded_clients(seed=0, clients=40, rows=120):
     return x, y
 
 
-@pytest.fixture(scope="module", name="fitted")
+@cache
+def fit_of(clients, structure="auto"):
+    """A fit that several tests read, and its data."""
+    x, y = gaussian_clients(clients=clients)
+    return up.OpenMixture(structure, random_state=0).fit(x), x, y
+
+
+@pytest.fixture(name="fitted")
 def fitted_():
-    x, y = gaussian_clients()
-    return up.OpenMixture(random_state=0).fit(x), x, y
+    return fit_of(16)
 
 
 def test_gaussians_are_found_with_their_number(fitted):
@@ -55,8 +62,8 @@ def test_gaussians_are_found_with_their_number(fitted):
 
 
 def test_auto_gives_the_same_gaussians_as_structure_gaussians(fitted):
-    model, x, _ = fitted
-    alone = up.OpenMixture("gaussians", random_state=0).fit(x)
+    model, _, _ = fitted
+    alone, _, _ = fit_of(16, "gaussians")
     assert model.scores_["gaussians"] > model.scores_["topics"]  # both ran, on held-out rows
     for name in ("weights_", "means_", "covariances_", "bic_", "cluster_weights_"):
         np.testing.assert_allclose(getattr(model, name), getattr(alone, name), rtol=0, atol=1e-8)
@@ -65,6 +72,7 @@ def test_auto_gives_the_same_gaussians_as_structure_gaussians(fitted):
         assert np.array_equal(model.labels_[name], alone.labels_[name])
 
 
+@pytest.mark.slow
 def test_groups_of_gaussians_that_the_same_clients_hold_are_found():
     x, y = banded_clients()
     model = up.OpenMixture(random_state=0).fit(x)
@@ -105,6 +113,7 @@ def paired_clients(seed=0, clients=40, rows=60, d=6):
     return {n: spots[z, rng.integers(2, size=rows)] + rng.normal(size=(rows, d)) for n, z in y.items()}, y
 
 
+@pytest.mark.slow
 def test_gaussians_that_the_same_clients_hold_are_one_cluster():
     x, y = paired_clients()
     model = up.OpenMixture(random_state=0).fit(x)
@@ -121,6 +130,7 @@ def test_compressed_sums_still_give_covariances():
     assert score(y, model.labels_).pooled_ari > 0.5
 
 
+@pytest.mark.slow
 def test_compressed_gaussians_with_few_rows_for_their_dimensions():
     x, y = paired_clients(clients=12, rows=40, d=12)
     model = up.OpenMixture("gaussians", random_state=0).fit(up.Compressed(federate(x)))
@@ -137,9 +147,14 @@ def assigned_at_random(clients, rows):
     return x, owner, {str(c): y[owner == c] for c in range(clients)}
 
 
-def test_clients_that_do_not_differ_get_the_mixture_of_the_pool():
+@cache
+def fit_of_the_alike():
     x, owner, y = assigned_at_random(12, 30)
-    model = up.OpenMixture(random_state=0).fit(x, by=owner)
+    return up.OpenMixture(random_state=0).fit(x, by=owner), x, owner, y
+
+
+def test_clients_that_do_not_differ_get_the_mixture_of_the_pool():
+    model, x, owner, y = fit_of_the_alike()
     assert (model.structure_, model.alike_, model.n_components_) == ("gaussians", True, 9)
     assert score(y, model.labels_).pooled_ari > 0.97
     assert max(model.certainty_, key=model.certainty_.get) == "9"
@@ -149,6 +164,7 @@ def test_clients_that_do_not_differ_get_the_mixture_of_the_pool():
     assert all(np.array_equal(model.predict(x[owner == int(n)]), z) for n, z in model.labels_.items())
 
 
+@pytest.mark.slow
 def test_the_longest_fit_takes_at_most_sixty_exchanges():
     x, owner, _ = assigned_at_random(15, 80)
     fed = federate(x, by=owner)
@@ -159,8 +175,7 @@ def test_the_longest_fit_takes_at_most_sixty_exchanges():
 
 
 def test_rows_are_counted_even_if_nothing_of_them_was_described():
-    x, owner, _ = assigned_at_random(12, 30)
-    assert up.OpenMixture(random_state=0).fit(x, by=owner).rows_ == 360
+    assert fit_of_the_alike()[0].rows_ == 360
 
 
 def cored_clients(clients=15, rows=900):
@@ -188,8 +203,7 @@ def test_a_core_and_its_tails_are_one_cluster():
 
 
 def test_a_new_client_where_clients_do_not_differ():
-    x, owner, _ = assigned_at_random(12, 30)
-    model = up.OpenMixture(random_state=0).fit(x, by=owner)
+    model, x, _, _ = copy.deepcopy(fit_of_the_alike())
     means = model.means_.copy()
     strange = np.concatenate([x[:20], np.random.default_rng(9).normal([-15, 30], 1, size=(40, 2))])
     model.partial_fit({"late": strange})
@@ -233,11 +247,11 @@ class SavedEveryRound(up.OpenMixture):
 @pytest.mark.parametrize("alike", [False, True])
 def test_a_state_from_a_checkpoint_gives_the_same_bits_in_every_phase(alike):
     if alike:
-        x, owner, _ = assigned_at_random(12, 30)
+        model, x, owner, _ = fit_of_the_alike()
         data = {str(c): x[owner == c] for c in range(12)}
     else:
-        data = gaussian_clients(clients=8)[0]
-    model, saved = (cls(random_state=0).fit(data) for cls in (up.OpenMixture, SavedEveryRound))
+        model, data, _ = fit_of(8)
+    saved = SavedEveryRound(random_state=0).fit(data)
     phases_seen = list(dict.fromkeys(row["phase"] for row in saved.history_))
     assert phases_seen == (["search", "split", "shared", "refit"] if alike else ["search", "compare"])
     assert np.array_equal(model.means_, saved.means_)
@@ -251,9 +265,8 @@ def test_saved_and_loaded(fitted, tmp_path):
     assert loaded.holders_ == model.holders_
 
 
-def test_a_new_client_joins_known_clusters_or_opens_new_ones():
-    x, _ = gaussian_clients()
-    model = up.OpenMixture(random_state=0).fit(x)
+def test_a_new_client_joins_known_clusters_or_opens_new_ones(fitted):
+    model = copy.deepcopy(fitted[0])
     means, labels = model.means_.copy(), {n: v.copy() for n, v in model.labels_.items()}
     rng = np.random.default_rng(9)
     familiar = CENTRES[[0] * 30 + [2] * 30] + rng.normal(size=(60, 2))
@@ -331,8 +344,7 @@ def test_a_column_without_values_is_refused_by_name():
 
 @pytest.mark.parametrize("structure", ["gaussians", "auto"])
 def test_missing_values_are_integrated_out(structure):
-    x, y = gaussian_clients(clients=8)
-    whole = up.OpenMixture(structure, random_state=0).fit(x)
+    whole, x, y = fit_of(8, structure)
     rng = np.random.default_rng(0)
     gaps = {name: np.where(rng.random(rows.shape) < 0.1, np.nan, rows) for name, rows in x.items()}
     model = up.OpenMixture(structure, random_state=0).fit(gaps)
@@ -360,7 +372,7 @@ def test_wrong_parameters(wrong, sentence):
 
 @pytest.mark.parametrize("rounds", [1, 13, 17, 20])
 def test_a_fit_that_ends_early_gives_its_best_candidate(rounds):
-    x, y = gaussian_clients()
+    x, y = gaussian_clients(clients=8)
     model = up.OpenMixture(max_iter=rounds, random_state=0).fit(x)
     assert model.structure_ == "gaussians"
     assert score(y, model.labels_).pooled_ari > 0.8

@@ -106,6 +106,7 @@ def test_a_newton_step_finds_offset_and_scale_of_one_cluster():
     assert_allclose(np.exp(log_scale) * spread, 1.0, rtol=0.05)
 
 
+@pytest.mark.slow
 def test_certainty_never_contradicts_the_number_of_clusters():
     for offset, skewed in ((0.0, False), (0.0, True), (0.6, True)):
         with warnings.catch_warnings():

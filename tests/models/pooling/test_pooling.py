@@ -1,4 +1,4 @@
-"""Pooling: one law is the pooled fit, tests are the textbook's, leave-one-out is the refit, advice is right in clear cases."""
+"""Pooling: one model is the pooled fit, tests are the textbook's, leave-one-out is the refit, advice is right in clear cases."""
 
 import numpy as np
 import pytest
@@ -12,14 +12,14 @@ from unpooled.client import Client
 from unpooled.data.federate import federate
 from unpooled.errors import BadData, BadParameter
 from unpooled.layers.folds import Folded
-from unpooled.maths import equal_laws, small_glm
 from unpooled.maths.folds import fold_of
+from unpooled.models.pooling import homogeneity, small_glm
 
 FAMILIES = {"normal": sm.families.Gaussian(), "binomial": sm.families.Binomial(), "poisson": sm.families.Poisson()}
 SIZES = (40, 70, 55, 90, 60)
 
 
-def rows(family, kind="one law", sizes=SIZES, seed=0):
+def rows(family, kind="one model", sizes=SIZES, seed=0):
     """Site -> (x, y); sites differ as `kind` says."""
     rng = np.random.default_rng(seed)
     found = {}
@@ -83,8 +83,8 @@ def test_held_out_loss_of_one_law_is_that_of_the_fits_without_each_fold(case):
             scale = fit.scale_ if family == "normal" else 1.0
             total -= small_glm.log_density(family, eta, y[out], scale).sum()
             n += out.sum()
-    assert model.ladder_["one law"]["loss"] == pytest.approx(total / n, rel=1e-8)
-    by_site = sum(s["losses"]["one law"] * s["rows"] for s in model.sites_.values())
+    assert model.losses_["one model"]["loss"] == pytest.approx(total / n, rel=1e-8)
+    by_site = sum(s["losses"]["one model"] * s["rows"] for s in model.sites_.values())
     assert by_site / n == pytest.approx(total / n, rel=1e-8)
 
 
@@ -140,8 +140,8 @@ def test_tests_of_equal_means_are_the_multivariate_analysis_of_variance():
     x, group = rng.normal(size=(150, 3)), np.repeat(np.arange(5), 30)
     x[group == 2] += 0.3
     means = np.array([x[group == g].mean(0) for g in range(5)])
-    sums = equal_laws.Moments(150.0, 5.0, x.sum(0), x.T @ x, 30 * means.T @ means)
-    found = equal_laws.equal_means(sums)
+    sums = homogeneity.Moments(150.0, 5.0, x.sum(0), x.T @ x, 30 * means.T @ means)
+    found = homogeneity.equal_means(sums)
     design = np.column_stack([np.ones(150), group[:, None] == np.arange(1, 5)]).astype(float)
     contrast = [("groups", np.eye(5)[1:])]
     table = MANOVA(x, design).mv_test(contrast).results["groups"]["stat"]
@@ -157,16 +157,16 @@ def test_features_that_repeat_others_do_not_count():
 
     def tested(a):
         means = np.array([a[group == g].mean(0) for g in range(3)])
-        return equal_laws.equal_means(equal_laws.Moments(60.0, 3.0, a.sum(0), a.T @ a, 20 * means.T @ means))
+        return homogeneity.equal_means(homogeneity.Moments(60.0, 3.0, a.sum(0), a.T @ a, 20 * means.T @ means))
 
     assert tested(twice)["lr"].p_value == pytest.approx(tested(x)["lr"].p_value, rel=1e-8)
 
 
-@pytest.mark.parametrize("kind", ["one law", "own intercepts", "groups", "own weights"])
+@pytest.mark.parametrize("kind", ["one model", "own intercepts", "groups", "own weights"])
 def test_advice_in_clear_cases(kind):
     model = up.Pooling(random_state=0).fit(rows("normal", kind, (150,) * 8))
     assert model.recommended_ == kind
-    assert model.ladder_[kind]["difference"] <= 2 * model.ladder_[kind]["difference_stderr"]
+    assert model.losses_[kind]["difference"] <= 2 * model.losses_[kind]["difference_stderr"]
     assert model.model_
     assert model.reason_ in model.to_text()
 
@@ -197,8 +197,8 @@ def test_over_flower_masked_and_without_sites_only_sums_are_asked():
     assert there.sites_ == {}
     assert {e.kind for e in fed.journal.exchanges} <= {"sum", "keys"}
     assert not [e.question for e in fed.journal.exchanges if e.question.endswith("_by_site")]
-    for rung, found in here.ladder_.items():
-        assert there.ladder_[rung]["loss"] == pytest.approx(found["loss"], abs=1e-5)
+    for strategy, found in here.losses_.items():
+        assert there.losses_[strategy]["loss"] == pytest.approx(found["loss"], abs=1e-5)
     assert there.recommended_ == here.recommended_
 
 
@@ -234,7 +234,7 @@ def test_a_site_without_any_case_and_one_that_is_separated_take_part():
     data["none"] = (x, np.zeros(len(x)))
     data["apart"] = (x, (x[:, 0] > 0).astype(float))
     model = up.Pooling("binomial", random_state=0).fit(data)
-    assert all(np.isfinite(r["loss"]) for r in model.ladder_.values())
+    assert all(np.isfinite(r["loss"]) for r in model.losses_.values())
     assert all(np.isfinite(t["p_value"]) for kinds in model.tests_.values() for t in kinds.values())
 
 

@@ -6,10 +6,9 @@ from sklearn.mixture import GaussianMixture as Pooled
 
 import unpooled as up
 from unpooled.layers.private import Private
-from unpooled.models.private.cell_mixture import Mixture
+from unpooled.models.private.cell_mixture import Mixture, proposals
 from unpooled.models.private.choice import compare
 from unpooled.models.private.frame import Frame
-from unpooled.models.private.split_merge import proposals
 
 
 def whole(m):

@@ -14,12 +14,19 @@ import numpy as np
 
 from unpooled.errors import BadParameter
 from unpooled.layers.compression import coding
+from unpooled.layers.compression.scales import (
+    MANTISSA,
+    STEPS,
+    as_mask,
+    as_numbers,
+    exponent_of,
+    in_16_bits,
+    scale_at,
+    scale_codes,
+    scales_of,
+)
 from unpooled.parameters import at_least, within
 from unpooled.tree import message
-
-STEPS = 8  # scales are powers of 2^(1/8), rounded up: one byte per bucket, at most 9 % above the norm
-_ROOTS = 2.0 ** (np.arange(STEPS) / STEPS)
-NONE = 255  # the scale code of a bucket of zeros
 
 
 @message("compressed.Identity")
@@ -39,7 +46,7 @@ class Identity(NamedTuple):
 
     def decode(self, sent: np.ndarray, size: int, rng: np.random.Generator) -> np.ndarray:
         """The numbers (size,)."""
-        return _numbers(sent, np.float64, size).copy()
+        return as_numbers(sent, np.float64, size).copy()
 
 
 @message("compressed.Dither")
@@ -108,14 +115,14 @@ class Dither(NamedTuple):
         if not top > 1e-300:
             return np.zeros(0, np.uint8)
         rows = self._rows(x, top)  # (buckets, bucket)
-        codes, scales = _scale_codes(self._norms(rows))
+        codes, scales = scale_codes(self._norms(rows))
         wanted = rng.random(rows.shape, dtype=np.float32)
         rows *= (self.levels / scales).astype(np.float32)[:, None]
         wanted += rows
         np.floor(wanted, out=wanted)
         symbols = wanted.astype(np.int8).ravel()[: len(x)]
         np.clip(symbols, -self.levels, self.levels, out=symbols)  # float32 rounds 1 + (1 - 2^-24) up
-        head = np.array([_exponent(top)], "<i2").view(np.uint8)
+        head = np.array([exponent_of(top)], "<i2").view(np.uint8)
         return np.concatenate([head, codes, coding.pack(symbols, self.levels)])
 
     def decode(self, sent: np.ndarray, size: int, rng: np.random.Generator) -> np.ndarray:
@@ -125,8 +132,8 @@ class Dither(NamedTuple):
         buckets = -(-size // self.bucket)
         if len(sent) < 2 + buckets:
             raise ValueError(f"{len(sent)} bytes stand for the scales of {buckets} buckets")
-        top = _power(sent[:2].view("<i2").astype(np.int64))
-        scales = _scales(sent[2 : 2 + buckets]) * (top / self.levels)
+        top = scale_at(sent[:2].view("<i2").astype(np.int64))
+        scales = scales_of(sent[2 : 2 + buckets]) * (top / self.levels)
         symbols = coding.unpack(sent[2 + buckets :], size, self.levels)
         return symbols * np.repeat(scales, self.bucket)[:size]
 
@@ -139,7 +146,7 @@ class Dither(NamedTuple):
         """x (q,) as float32 rows (buckets, bucket), padded with zeros and divided by the largest number's scale."""
         buckets = -(-len(x) // self.bucket)
         rows = np.zeros((buckets, self.bucket), np.float32)
-        np.multiply(x, 1 / _power(_exponent(top)), out=rows.reshape(-1)[: len(x)], casting="same_kind")
+        np.multiply(x, 1 / scale_at(exponent_of(top)), out=rows.reshape(-1)[: len(x)], casting="same_kind")
         return rows
 
     def _norms(self, rows: np.ndarray) -> np.ndarray:
@@ -186,7 +193,7 @@ class Sparsify(NamedTuple):
     def decode(self, sent: np.ndarray, size: int, rng: np.random.Generator) -> np.ndarray:
         """The numbers (size,), 0 where they were not kept."""
         x, kept = np.zeros(size), self._kept(size, rng)
-        x[kept] = _numbers(sent, "<f4", int(kept.sum()))
+        x[kept] = as_numbers(sent, "<f4", int(kept.sum()))
         return x
 
     def _kept(self, size: int, rng: np.random.Generator) -> np.ndarray:
@@ -227,14 +234,14 @@ class TopK(NamedTuple):
         """The positions (as indices or as a bit mask, whichever is shorter) and the numbers, as bytes."""
         k = self._count(len(x))
         large = np.sort(np.argpartition(np.abs(x), len(x) - k)[len(x) - k :])
-        where = large.astype("<u4").view(np.uint8) if 32 * k < len(x) else np.packbits(_mask(large, len(x)))
+        where = large.astype("<u4").view(np.uint8) if 32 * k < len(x) else np.packbits(as_mask(large, len(x)))
         return np.concatenate([where, x[large].astype("<f4").view(np.uint8)])
 
     def decode(self, sent: np.ndarray, size: int, rng: np.random.Generator) -> np.ndarray:
         """The numbers (size,), 0 where they were left out."""
         k = self._count(size)
         cut = 4 * k if 32 * k < size else -(-size // 8)
-        values = _numbers(sent[cut:], "<f4", k)
+        values = as_numbers(sent[cut:], "<f4", k)
         where = sent[:cut].view("<u4") if 32 * k < size else np.flatnonzero(np.unpackbits(sent[:cut], count=size))
         if len(where) != k or where.max() >= size:
             raise ValueError(f"{len(where)} positions below {size} were sent for {k} numbers")
@@ -268,12 +275,12 @@ class Cast(NamedTuple):
 
     def check(self) -> None:
         """Refuse an unknown dtype."""
-        if self.dtype not in _MANTISSA:
+        if self.dtype not in MANTISSA:
             raise BadParameter(f"dtype={self.dtype!r} is not known: use 'float16' or 'bfloat16'")
 
     def omega(self, size: int) -> float:
         """A quarter of the squared spacing of numbers; float16 also loses what is below 2^-14 of the largest."""
-        spacing = 2.0 ** -_MANTISSA[self.dtype]
+        spacing = 2.0 ** -MANTISSA[self.dtype]
         return spacing**2 / 4 + (2.0**-48 / 4 * size if self.dtype == "float16" else 0.0)
 
     def encode(self, x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -281,16 +288,16 @@ class Cast(NamedTuple):
         top = float(np.abs(x).max(initial=0.0))
         if not top > 1e-300:
             return np.zeros(0, np.uint8)
-        exponent = _exponent(top)
-        rounded = _round(np.asarray(x / _power(exponent)), self.dtype, rng)
+        exponent = exponent_of(top)
+        rounded = in_16_bits(np.asarray(x / scale_at(exponent)), self.dtype, rng)
         return np.concatenate([np.array([exponent], "<i2").view(np.uint8), rounded.view(np.uint8)])
 
     def decode(self, sent: np.ndarray, size: int, rng: np.random.Generator) -> np.ndarray:
         """The rounded numbers (size,)."""
         if not len(sent):
             return np.zeros(size)
-        halves = _numbers(sent[2:], "<u2", size)
-        top = _power(sent[:2].view("<i2").astype(np.int64))
+        halves = as_numbers(sent[2:], "<u2", size)
+        top = scale_at(sent[:2].view("<i2").astype(np.int64))
         if self.dtype == "float16":
             return halves.view("<f2").astype(np.float64) * top
         return (halves.astype(np.uint32) << 16).view(np.float32).astype(np.float64) * top
@@ -321,8 +328,6 @@ def _usual_omega(levels: int, bucket: int, power: float) -> float:
     return float((share * (1 - share) * step**2).sum() / (x**2).sum())
 
 
-_MANTISSA = {"bfloat16": 7, "float16": 10}
-
 QUANTISERS: dict[str, type] = {
     "identity": Identity,
     "dither": Dither,
@@ -330,59 +335,3 @@ QUANTISERS: dict[str, type] = {
     "topk": TopK,
     "cast": Cast,
 }
-
-
-def _round(x: np.ndarray, dtype: str, rng: np.random.Generator) -> np.ndarray:  # |x| <= 1 -> (q,) of 16 bits
-    """One of the two neighbours of x (q,) in 16 bits, drawn so that the mean is x."""
-    if dtype == "bfloat16":  # the upper half of a float32: add noise to the lower half, then cut it off
-        bits = x.astype(np.float32).view(np.uint32)
-        return ((bits + rng.integers(0, 2**16, len(x), dtype=np.uint32)) >> 16).astype("<u2")
-    near = x.astype(np.float16)
-    other = np.nextafter(near, np.where(x > near, np.inf, -np.inf).astype(np.float16))
-    gap = other.astype(np.float64) - near
-    moves = rng.random(len(x)) * np.abs(gap) < np.abs(x - near)
-    return np.where(moves, other, near).astype("<f2")
-
-
-def _exponent(top: float) -> int:
-    """The smallest integer j with 2^(j / STEPS) >= top."""
-    j = int(np.ceil(STEPS * np.log2(top)))
-    return j if _power(j) >= top else j + 1
-
-
-def _power(j):
-    """2^(j / STEPS), the same bits on every machine."""
-    return np.ldexp(_ROOTS[j % STEPS], j // STEPS)
-
-
-def _scale_codes(norms: np.ndarray) -> tuple[np.ndarray, np.ndarray]:  # (buckets,) -> codes uint8, scales >= norms
-    """(codes, scales) of norms (buckets,): codes as uint8, scales rounded up to at least the norms."""
-    with np.errstate(divide="ignore"):
-        codes = np.where(
-            norms > 0,
-            np.clip(np.floor(-STEPS * np.log2(norms)), -_CODE_OFFSET, NONE - 1 - _CODE_OFFSET),
-            NONE - _CODE_OFFSET,
-        )
-    codes = (codes + _CODE_OFFSET).astype(np.uint8)
-    return codes, np.where(codes == NONE, 1.0, _scales(codes))
-
-
-def _scales(codes: np.ndarray) -> np.ndarray:
-    """The scales (buckets,) of codes; 0 for a bucket of zeros."""
-    return np.where(codes == NONE, 0.0, _power(_CODE_OFFSET - codes.astype(np.int64)))
-
-
-_CODE_OFFSET = 80  # offset of scale codes, which start at 2^10: a p-norm may be above the largest coordinate
-
-
-def _mask(where: np.ndarray, size: int) -> np.ndarray:
-    """A boolean array (size,) that is True at these positions."""
-    mask = np.zeros(size, bool)
-    mask[where] = True
-    return mask
-
-
-def _numbers(sent: np.ndarray, dtype, size: int) -> np.ndarray:
-    """Bytes as `size` numbers of this dtype; ValueError for another number of bytes."""
-    coding.expect(len(sent), np.dtype(dtype).itemsize * size, size)
-    return np.ascontiguousarray(sent).view(dtype)

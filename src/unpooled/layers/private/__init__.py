@@ -7,14 +7,13 @@ noise in this process, keeps the budget and refuses), `adversary` (tries to brea
 
 from unpooled.layers.private.adversary import Found, attack, nasty, nasty_tree
 from unpooled.layers.private.layer import Private
-from unpooled.layers.private.look import Look, find_private, look, private_layer, wanted, wanted_mu2, without_wish
+from unpooled.layers.private.look import Look, look, private_layer, wanted, wanted_mu2, without_wish
 
 __all__ = [
     "Found",
     "Look",
     "Private",
     "attack",
-    "find_private",
     "look",
     "nasty",
     "nasty_tree",

@@ -20,8 +20,7 @@ from unpooled.layers.private.look import wanted_mu2, without_wish
 from unpooled.parameters import flag
 from unpooled.privacy.accountant import Accountant, BudgetSpent, check_delta, check_epsilon, mu_of
 from unpooled.privacy.clipping import parse_bounds
-from unpooled.privacy.noise import request_digest, sigma_of
-from unpooled.privacy.release import release
+from unpooled.privacy.noise import release, request_digest, sigma_of
 from unpooled.privacy.sensitivity import sensitivity_of
 from unpooled.tree import Tree
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from unpooled.client import STEP, Ask, Client, client
 from unpooled.errors import BadParameter
-from unpooled.federation import Federation
+from unpooled.federation import Federation, find_private
 from unpooled.privacy.noise import sigma_of
 from unpooled.privacy.sensitivity import sensitivity_of
 from unpooled.tree import Tree
@@ -63,15 +63,6 @@ def wanted_mu2(question: Ask) -> float | None:
 def without_wish(question: Ask) -> Ask:
     """The question without the step that asks for noise."""
     return replace(question, steps=tuple(s for s in question.steps if s.name != wanted.name))
-
-
-def find_private(fed: Any) -> Any:
-    """The layer of a federation that keeps the privacy budget, or None."""
-    while fed is not None:
-        if hasattr(fed, "accountant") and hasattr(fed, "noise_factor"):
-            return fed
-        fed = getattr(fed, "inner", None)
-    return None
 
 
 def private_layer(fed: Any) -> Any:

@@ -12,18 +12,16 @@ from unpooled.data.tabled import CODES
 from unpooled.errors import BadData, BadParameter
 from unpooled.estimator import Estimator
 from unpooled.federation import Federation
-from unpooled.maths import quantile_rules, searching
+from unpooled.maths import searching
 from unpooled.models.column_names import column_index, names_of
-from unpooled.models.describe import patterns, questions, results, tables
+from unpooled.models.describe import patterns, quantile_rules, questions, results, tables
 from unpooled.models.describe.patterns import Patterns
 from unpooled.models.describe.questions import Centres, Cuts, Moments, PairMoments, Prefixes, Slots, Sums
 from unpooled.models.steady import Steady
 from unpooled.parameters import at_least, flag, is_number, one_of
-from unpooled.report import statistics, svg
 from unpooled.tree import message
 
 COVERED = 0.95  # share of a column's values that its levels must hold together for it to be one of levels
-MOST_SHADES = 30  # columns whose correlations are drawn
 MANY = 300  # columns above which correlations are left out unless asked for
 
 
@@ -345,18 +343,7 @@ class Describe(Estimator):
 
     def report_figures(self) -> dict[str, str]:
         """What the report of a run shows: table one, histograms, correlations."""
-        figures = {"Table one": f'<div class="wide">{self.to_html()}</div>'}
-        if self.histograms_:
-            figures["Histograms"] = statistics.histograms(self.histograms_)
-        unordered = {c["name"] for c in getattr(self, "schema_", []) if c["kind"] == "category"}
-        some = [
-            j for j, name in enumerate(self.names_) if name not in unordered
-        ]  # codes without order do not correlate
-        if self.correlation_ is not None and 1 < len(some) <= MOST_SHADES:
-            size = np.abs(np.nan_to_num(self.correlation_))[np.ix_(some, some)]
-            names = [self.names_[j] for j in some]
-            figures["Size of correlations"] = svg.shades(names, names, size)
-        return figures
+        return tables.figures(self)
 
     def __str__(self) -> str:
         """Table one as text."""

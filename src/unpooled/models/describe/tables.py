@@ -1,4 +1,4 @@
-"""A description as text, HTML and frame."""
+"""A description as text, HTML, frame and figures."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from unpooled.report import statistics, svg
+
+MOST_SHADES = 30  # columns whose correlations are drawn
 WITHHELD = "withheld"
 
 
@@ -127,3 +130,17 @@ def _number(value: float) -> str:
     if np.isnan(value):
         return WITHHELD
     return plain(value) if float(value).is_integer() else f"{value:.4g}"
+
+
+def figures(model: Any) -> dict[str, str]:
+    """Table one, histograms and the size of correlations, for the report of a run."""
+    figures = {"Table one": f'<div class="wide">{html(model)}</div>'}
+    if model.histograms_:
+        figures["Histograms"] = statistics.histograms(model.histograms_)
+    unordered = {c["name"] for c in getattr(model, "schema_", []) if c["kind"] == "category"}
+    some = [j for j, name in enumerate(model.names_) if name not in unordered]  # codes without order do not correlate
+    if model.correlation_ is not None and 1 < len(some) <= MOST_SHADES:
+        size = np.abs(np.nan_to_num(model.correlation_))[np.ix_(some, some)]
+        names = [model.names_[j] for j in some]
+        figures["Size of correlations"] = svg.shades(names, names, size)
+    return figures

@@ -1,12 +1,13 @@
 """Where a mixture or a clustering starts: the columns' means and spreads by two SUMs, then centres.
 
-`cells` asks for sums over small regions (`cell_sums`, `cell_points`, `clusters`), finds components at the server (`cell_search`,
-`cell_mixture`) and chooses by rounds of EM (`short_runs`, `together`): the start does not depend on how rows are split into clients.
+`cells` asks for sums over small regions (`cell_sums`, `clusters`), finds components at the server (`cell_search`, `cell_mixture`) and
+chooses by rounds of EM (`short_runs`, `together`): the start does not depend on how rows are split into clients.
+`clusters` also starts from k-means or from means of cells, as scikit-learn's other starts do from rows.
 `gathered` asks each client for the centres of its own k-means, which is one GATHER.
-`kmeans` starts from centres of cells, as scikit-learn's other starts do from rows.
 """
 
 from unpooled.models.initialization.cells import CELL_SUMS, cells_start, starts
+from unpooled.models.initialization.clusters import centre_starts, k_means
 from unpooled.models.initialization.gathered import (
     MAX_CLIENTS,
     Centre,
@@ -24,7 +25,6 @@ from unpooled.models.initialization.gathered import (
     spread,
     wide,
 )
-from unpooled.models.initialization.kmeans import centre_starts, k_means
 from unpooled.models.initialization.short_runs import ROUNDS
 from unpooled.models.initialization.together import Counts, count_rows
 

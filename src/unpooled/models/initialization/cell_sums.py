@@ -1,4 +1,4 @@
-"""Sums over cells: one question, and what the server makes of its totals.
+"""Sums over cells: where cells lie, what is asked of clients, and what the server makes of the totals.
 
 A cell is a Gaussian kernel at a point that the server chose; a row counts for the cells near it, with weights that sum to one. With
 very narrow kernels a row counts for the nearest point alone. A first SUM sends a count per cell; a second one sends, per cell that
@@ -7,7 +7,7 @@ holds enough rows at all clients together (`together.floored`), a count, a sum a
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,14 +16,21 @@ from unpooled.client import SUM, Client, client
 from unpooled.federation import Federation
 from unpooled.maths import gaussian, mixture
 from unpooled.maths.mixture import Params, Stats
-from unpooled.models.initialization import cell_mixture
-from unpooled.models.initialization.cell_mixture import Cells
+from unpooled.models.initialization import cell_mixture, cell_search
+from unpooled.models.initialization.cell_mixture import Cells, Fit
 from unpooled.models.initialization.gathered import Frame, double
-from unpooled.models.initialization.together import Answers, Counts, Search, count_rows, floored
+from unpooled.models.initialization.together import Answers, Counts, Search, count_rows, floored, together
 
 NARROWEST = 1e-7  # the least eigenvalue of a kernel in the standardised frame
 GRID = 1e-9  # totals per row are rounded to this share of a column's standard deviation
 LEAST_ROWS = 0.5  # a cell that holds fewer is left out
+AROUND = 16  # cells around points, for each component
+LEAST_CELLS = 60  # of each kind, where rows are enough
+ROWS_PER_CELL = 8  # on average, at least
+MAX_NUMBERS = 500_000  # in one answer: cells are fewer where columns are many
+DIRECTIONS = 4  # to cut across, at most
+WIDTH = 0.3  # of a kernel, as a share of the covariance within cells
+ELSEWHERE = 30.0  # the same in the directions that are not cut across
 
 
 class Kernels(NamedTuple):
@@ -101,3 +108,102 @@ def steady(frame: Frame) -> Frame:
 def rounded(a: np.ndarray) -> np.ndarray:
     """Rounded to a grid, so that the order of a sum's terms does not matter."""
     return np.round(a / GRID) * GRID
+
+
+# ---- where cells lie: around points, or across the few directions that tell components apart best ----
+
+
+def first_points(m: int, unit: np.ndarray, rng: np.random.Generator) -> Kernels:
+    """Points drawn from the frame."""
+    d = len(unit)
+    return Kernels(rng.normal(size=(m, d)), unit * m ** (-2 / d))
+
+
+def finer_points(found: Cells, m: int, kind: Any, rng: np.random.Generator) -> Kernels:
+    """Points drawn around the cells."""
+    within = kind.positive(cell_mixture.within(found))
+    return Kernels(_drawn(found, within, m, rng), WIDTH * within)
+
+
+def _drawn(found: Cells, cov: np.ndarray, m: int, rng: np.random.Generator) -> np.ndarray:
+    """m points: a cell gets as many as its rows deserve, its mean if one, else drawn around it."""
+    steps = (np.arange(m) + rng.random()) / m
+    ends = np.cumsum(found.n) / found.n.sum()
+    parent = np.searchsorted(ends, steps).clip(max=len(ends) - 1)
+    alone = np.bincount(parent, minlength=len(ends))[parent] == 1
+    draws = rng.normal(size=(m, found.means.shape[1]))
+    away = draws @ np.linalg.cholesky(cov).T if cov.ndim == 2 else draws * np.sqrt(cov)
+    return found.means[parent] + np.where(alone[:, None], 0.0, away)
+
+
+def across_leading(centre: np.ndarray, cov: np.ndarray, k: int, m: int, rng: np.random.Generator) -> Kernels:
+    """Points along the leading principal directions of all rows."""
+    axes = _signed(np.linalg.eigh(cov)[1][:, ::-1][:, : min(k - 1, DIRECTIONS)])
+    r = axes.shape[1]
+    points = rng.normal(size=(m, r)) @ np.linalg.cholesky(_seen_along(axes, cov)).T
+    return Kernels(centre + _lifted(points, axes, cov), _slabs(axes, cov, WIDTH * m ** (-2 / r)))
+
+
+def across_discriminants(
+    found: Cells, centre: np.ndarray, cov: np.ndarray, k: int, m: int, rng: np.random.Generator
+) -> Kernels:
+    """Points along the linear discriminants of k Gaussians fitted to these cells."""
+    fit = cell_search.search(found, min(k, len(found.n)), "full", rng)[0]
+    within, axes = _discriminants(fit)
+    r = axes.shape[1]
+    points = (_drawn(found, cov, m, rng) - centre) @ axes
+    return Kernels(centre + _lifted(points, axes, within), _slabs(axes, within, 4 * WIDTH * m ** (-2 / r)))
+
+
+def _discriminants(fit: Fit) -> tuple[np.ndarray, np.ndarray]:
+    """(mean covariance of the components, the directions (d, r) in which their means differ most in its units)."""
+    within = cell_mixture.Matrices(False).positive(np.tensordot(fit.weights, fit.covs, 1), 1e-7)
+    away = fit.means - fit.weights @ fit.means
+    back = np.linalg.inv(np.linalg.cholesky(within))
+    spread = (fit.weights[:, None] * away).T @ away
+    r = max(min(len(fit.weights) - 1, DIRECTIONS), 1)
+    axes = back.T @ np.linalg.eigh(back @ spread @ back.T)[1][:, ::-1][:, :r]
+    return within, _signed(axes)
+
+
+def _signed(axes: np.ndarray) -> np.ndarray:
+    """Each column with its largest entry positive, and rounded: the sign and last digits of an eigenvector are a solver's."""
+    largest = axes[np.abs(axes).argmax(0), np.arange(axes.shape[1])]
+    return rounded(axes * np.sign(largest))
+
+
+def _seen_along(axes: np.ndarray, cov: np.ndarray) -> np.ndarray:
+    """The covariance along the axes, kept positive."""
+    return cell_mixture.Matrices(False).positive(axes.T @ cov @ axes, 1e-9)
+
+
+def _lifted(points: np.ndarray, axes: np.ndarray, cov: np.ndarray) -> np.ndarray:
+    """The likeliest points (m, d) that project to these (m, r)."""
+    return points @ np.linalg.solve(_seen_along(axes, cov), axes.T @ cov)
+
+
+def _slabs(axes: np.ndarray, cov: np.ndarray, width: float) -> np.ndarray:
+    """A kernel that is narrow along the axes and wide elsewhere."""
+    narrow = axes @ np.linalg.inv(_seen_along(axes, cov)) @ axes.T / width
+    return np.linalg.inv(narrow + np.linalg.inv(cov) / ELSEWHERE)
+
+
+def near_cells(answers: Answers, frame: Frame, k: int, rng: np.random.Generator) -> Cells:
+    """Cells around points for up to k components, by two SUMs of counts, sums and variances."""
+    d = len(frame.mean)
+    m = how_many(AROUND * k, k, float(frame.rows), d, "diag")
+
+    def search() -> Search:
+        """Cells around points, then finer ones where rows are."""
+        (first,) = yield from asked(frame, [first_points(m, np.ones(d), rng)], ["diag"])
+        (near,) = yield from asked(frame, [finer_points(first, m, cell_mixture.kind_of("diag"), rng)], ["diag"])
+        return near
+
+    return together(answers, [search()])[0]
+
+
+def how_many(wanted: int, k: int, rows: float, d: int, shape: str) -> int:
+    """Cells where so many are wanted for k components, bounded by the rows and by the numbers in an answer; at least k."""
+    numbers = 1 + d + (d * (d + 1) // 2 if shape == "full" else d)
+    most = min(rows // ROWS_PER_CELL, MAX_NUMBERS // numbers)
+    return int(max(min(max(wanted, LEAST_CELLS), most), k, 1))

@@ -34,20 +34,24 @@ from unpooled.federation import Federation
 from unpooled.maths.mixture import Params
 from unpooled.models.initialization import cell_mixture, cell_search
 from unpooled.models.initialization.cell_mixture import Cells, Fit
-from unpooled.models.initialization.cell_points import across_discriminants, across_leading, finer_points, first_points
-from unpooled.models.initialization.cell_sums import asked, steady, totals_of
+from unpooled.models.initialization.cell_sums import (
+    AROUND,
+    across_discriminants,
+    across_leading,
+    asked,
+    finer_points,
+    first_points,
+    how_many,
+    steady,
+    totals_of,
+)
 from unpooled.models.initialization.clusters import LLOYD, clusters
 from unpooled.models.initialization.gathered import Frame, wide
-from unpooled.models.initialization.recombination import params_of
-from unpooled.models.initialization.short_runs import QUICK, STAGES, Pool, short_runs
+from unpooled.models.initialization.short_runs import QUICK, STAGES, Pool, params_of, short_runs
 from unpooled.models.initialization.together import Answers, Search, together
 
-AROUND = 16  # cells around points, for each component
 ACROSS = 8  # cells across directions, for each component
 CLUSTERS = 5  # cells that are clusters, for each component
-LEAST_CELLS = 60  # of each kind, where rows are enough
-ROWS_PER_CELL = 8  # on average, at least
-MAX_NUMBERS = 500_000  # in one answer: cells are fewer where columns are many
 MATRIX_COLUMNS = 100  # more, where variances alone are asked for: no covariance is sent, and nothing is cut across
 MORE = 1  # fits of either kind that are compared, beyond those asked for
 MORE_CENTRED = 2  # fits of clusters, likewise
@@ -180,27 +184,6 @@ def collect(first: Cells, frame: Frame, k: int, shape: str, rng: np.random.Gener
         finest = finest._replace(cov=np.diag(finest.cov))
     near, crossed = yield from asked(frame, [finest, across], [last, side])
     return Found(near, crossed if shape in ("full", "tied") else crossed._replace(covs=matrices.diagonal(crossed.covs)))
-
-
-def near_cells(answers: Answers, frame: Frame, k: int, rng: np.random.Generator) -> Cells:
-    """Cells around points for up to k components, by two SUMs of counts, sums and variances."""
-    d = len(frame.mean)
-    m = how_many(AROUND * k, k, float(frame.rows), d, "diag")
-
-    def search() -> Search:
-        """Cells around points, then finer ones where rows are."""
-        (first,) = yield from asked(frame, [first_points(m, np.ones(d), rng)], ["diag"])
-        (near,) = yield from asked(frame, [finer_points(first, m, cell_mixture.kind_of("diag"), rng)], ["diag"])
-        return near
-
-    return together(answers, [search()])[0]
-
-
-def how_many(wanted: int, k: int, rows: float, d: int, shape: str) -> int:
-    """Cells where so many are wanted for k components, bounded by the rows and by the numbers in an answer; at least k."""
-    numbers = 1 + d + (d * (d + 1) // 2 if shape == "full" else d)
-    most = min(rows // ROWS_PER_CELL, MAX_NUMBERS // numbers)
-    return int(max(min(max(wanted, LEAST_CELLS), most), k, 1))
 
 
 # ---- the server ----

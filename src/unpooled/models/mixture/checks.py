@@ -1,20 +1,24 @@
-"""What GaussianMixture refuses, before any round is spent or once the number of rows is known.
+"""What GaussianMixture refuses, before any round is spent or once the number of rows is known, and what it warns of.
 
 The sentences about starting values begin as scikit-learn's do, so that code that looks for them finds them.
 """
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
+from sklearn.exceptions import ConvergenceWarning
 
 from unpooled.errors import BadParameter
 from unpooled.maths import gaussian
-from unpooled.models.mixture.starts import HOWS
+from unpooled.models.mixture.em import Candidate
 
+CENTRES = ("kmeans", "k-means++", "random_from_data")
+STARTS = ("cells", *CENTRES, "random", "gather")
 SOLVERS = ("em", "fedem", "vr-fedem")
-KNOWN = {"covariance_type": gaussian.SHAPES, "init_params": HOWS, "solver": SOLVERS}
+KNOWN = {"covariance_type": gaussian.SHAPES, "init_params": STARTS, "solver": SOLVERS}
 LEAST = {"max_iter": 0, "n_init": 1, "tol": 0, "reg_covar": 0, "min_count": 0, "verbose": 0, "verbose_interval": 1}
 
 
@@ -83,3 +87,29 @@ def _check_shape(name: str, given: np.ndarray, wanted: tuple[int, ...]) -> None:
         parameter = "precisions_init" if name.endswith("precision") else f"{name}_init"
         text = f"The parameter '{name}' should have the shape of {wanted}, but got {given.shape}"
         raise BadParameter(f"{text}: give {parameter} by component")
+
+
+# ---- after the fit ----
+
+
+def warn_of(model: Any, best: Candidate, exact: bool) -> None:
+    """Warn of a fit that did not converge, and of empty components."""
+    if not best.converged and model.tol > 0 and model.max_iter > 0:
+        warnings.warn(_not_converged(model, best, exact), ConvergenceWarning, stacklevel=5)
+    if best.reseeded:
+        text = (
+            f"{best.reseeded} empty components were re-seeded: n_components={len(best.params.weights)} may be too many"
+        )
+        warnings.warn(text, ConvergenceWarning, stacklevel=5)
+
+
+def _not_converged(model: Any, best: Candidate, exact: bool) -> str:
+    """The sentence on a fit that did not converge, beginning as scikit-learn's does."""
+    text = (
+        "Best performing initialization did not converge. Try different init parameters, or increase max_iter, tol, or check for "
+        "degenerate data."
+    )
+    if not exact:
+        return f"{text} After {model.n_iter_} rounds an exact EM step over all clients still gains tol={model.tol:g} per row or more"
+    faster = "" if model.accelerate else "; accelerate=True needs fewer rounds"
+    return f"{text} The last round gained {best.gain:.2g} per row, above tol={model.tol:g}{faster}"

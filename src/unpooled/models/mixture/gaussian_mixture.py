@@ -6,27 +6,21 @@ Several numbers of components, and several starts, ride in the same rounds.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from sklearn.base import DensityMixin
-from sklearn.exceptions import ConvergenceWarning
 
 from unpooled.arrays import Array
 from unpooled.errors import BadParameter
 from unpooled.estimator import Estimator, Info, Moment
-from unpooled.federation import Federation
+from unpooled.federation import Federation, find_private
 from unpooled.maths import gaussian
 from unpooled.maths.mixture import Params, Stats
-from unpooled.models import initialization
-from unpooled.models.mixture import checks, choice, progress, race
-from unpooled.models.mixture.candidates import Candidate, Settings, State, advanced, candidate
-from unpooled.models.mixture.inference import MixtureFace
-from unpooled.models.mixture.personal import PersonalWeights
-from unpooled.models.mixture.questions import e_step, personal_e_step
-from unpooled.models.mixture.starts import Wanted, starts
+from unpooled.models.mixture import checks, em
+from unpooled.models.mixture.em import Candidate, Settings, State, advanced, candidate, e_step, personal_e_step
+from unpooled.models.mixture.inference import MixtureFace, PersonalWeights
 
 AUTO = tuple(range(1, 11))
 
@@ -190,19 +184,25 @@ class GaussianMixture(PersonalWeights, MixtureFace, DensityMixin, Estimator):
 
     def rounds(self, fed: Federation, saved: Moment | None = None) -> Iterator[Moment]:
         """Fit, handing out what is needed to go on; with a `Private` layer in `fed`, by the private counterpart."""
-        from unpooled.layers.private import find_private
+        if find_private(fed) is not None:
+            from unpooled.models.private import rounds_private
 
-        if find_private(fed) is None:
-            return progress.printed(super().rounds(fed, saved), self.verbose, self.verbose_interval)
-        from unpooled.models.private import rounds_private
+            return rounds_private(self, fed, saved)
+        moments = super().rounds(fed, saved)
+        if not self.verbose:
+            return moments
+        from unpooled.models.mixture.progress import printed
 
-        return rounds_private(self, fed, saved)
+        return printed(moments, self.verbose, self.verbose_interval)
 
     def init(self, fed: Federation, rng: np.random.Generator) -> Any:
         """Moments of the columns, then the starts of all candidates."""
         if not self._exact:
             return self._stochastic().start(self, fed, self._wanted(), rng)
-        frame = initialization.frame(fed)
+        from unpooled.models.initialization import frame as find_frame
+        from unpooled.models.mixture.starts import starts
+
+        frame = find_frame(fed)
         rows = float(frame.rows)
         checks.check_against_data(self, max(self._sizes()), len(frame.mean), rows)
         if self.warm_start and hasattr(self, "means_"):
@@ -222,7 +222,7 @@ class GaussianMixture(PersonalWeights, MixtureFace, DensityMixin, Estimator):
         found = [[next(answers) for _ in some] for some in asked]
         moved = dict(zip(active, (self._move(state.candidates[i], s) for i, s in zip(active, found))))
         candidates = tuple(moved.get(i, c) for i, c in enumerate(state.candidates))
-        best = candidates[choice.best(candidates, state.rows, self.covariance_type)]
+        best = candidates[em.best(candidates, state.rows, self.covariance_type)]
         info = {"loglik": best.loglik, "candidates": len(active), "reseeded": sum(c.reseeded for c in candidates)}
         return State(candidates, state.rows), info
 
@@ -237,19 +237,19 @@ class GaussianMixture(PersonalWeights, MixtureFace, DensityMixin, Estimator):
         if not self._exact:
             state = self._stochastic().as_exact(self, self._sizes()[0], state, self.history_)
         shape, rows, candidates = self.covariance_type, state.rows, state.candidates
-        chosen = choice.chosen(candidates, rows, shape, self.reg_covar) if self.history_ else 0
+        chosen = em.chosen(candidates, rows, shape, self.reg_covar) if self.history_ else 0
         best = candidates[chosen]
         self._set_params(best.params)
         self.converged_, self.lower_bound_ = bool(best.converged), float(best.loglik)
         self.lower_bounds_ = [row["loglik"] for row in self.history_]
         self.n_rows_ = rows
-        self.bic_, self.aic_ = choice.bic(best, rows, shape), choice.criterion(best, rows, 2.0, shape)
-        bics = [(len(c.params.weights), choice.bic(c, rows, shape)) for c in candidates]
+        self.bic_, self.aic_ = em.bic(best, rows, shape), em.criterion(best, rows, 2.0, shape)
+        bics = [(len(c.params.weights), em.bic(c, rows, shape)) for c in candidates]
         self.bics_ = {k: min(bic for size, bic in bics if size == k) for k, _ in bics}
         if self.personal_weights:
             key = f"weights-{chosen}"
             self.client_weights_ = {c.name: c.state[key] for c in fed.here() if key in c.state}
-        self._warn(best)
+        checks.warn_of(self, best, self._exact)
 
     @property
     def _exact(self) -> bool:
@@ -272,6 +272,8 @@ class GaussianMixture(PersonalWeights, MixtureFace, DensityMixin, Estimator):
         """One candidate after a round: plain EM, or what the accelerated paths propose."""
         if not self.accelerate:
             return advanced(c, found[0], Settings(self.covariance_type, self.reg_covar, self.tol))
+        from unpooled.models.mixture import race
+
         paths = race.advance(c.memory, found, self.covariance_type, self.reg_covar, self.tol)
         best = race.leader(paths)
         return Candidate(best.best, race.asked(paths), best.loglik, best.gain, 0, race.settled(paths), paths)
@@ -280,6 +282,8 @@ class GaussianMixture(PersonalWeights, MixtureFace, DensityMixin, Estimator):
         """The candidate with the memory of accelerated EM, where that is asked for."""
         if not self.accelerate:
             return c
+        from unpooled.models.mixture import race
+
         alone = self.personal_weights  # clients keep weights for one path only
         return c._replace(memory=race.start(c.params, self.covariance_type, alone))
 
@@ -289,8 +293,10 @@ class GaussianMixture(PersonalWeights, MixtureFace, DensityMixin, Estimator):
             return AUTO
         return tuple(np.atleast_1d(self.n_components).tolist())
 
-    def _wanted(self) -> Wanted:
+    def _wanted(self) -> Any:
         """What the start has to know of the parameters."""
+        from unpooled.models.mixture.starts import Wanted
+
         given = self.weights_init, self.means_init, self.precisions_init
         settings = self.init_params, self._sizes(), self.n_init, self.covariance_type, self.min_count
         return Wanted(*settings, *given, max_iter=self.max_iter)
@@ -305,25 +311,6 @@ class GaussianMixture(PersonalWeights, MixtureFace, DensityMixin, Estimator):
         self.precisions_cholesky_ = gaussian.precisions_cholesky(self.covariances_, shape)
         self.precisions_ = gaussian.precisions(self.precisions_cholesky_, shape)
         self.n_components_, self.n_features_in_ = (int(s) for s in params.means.shape)
-
-    def _warn(self, best: Candidate) -> None:
-        """Warn of a fit that did not converge, and of empty components."""
-        if not best.converged and self.tol > 0 and self.max_iter > 0:
-            warnings.warn(self._not_converged(best), ConvergenceWarning, stacklevel=4)
-        if best.reseeded:
-            text = f"{best.reseeded} empty components were re-seeded: n_components={len(best.params.weights)} may be too many"
-            warnings.warn(text, ConvergenceWarning, stacklevel=4)
-
-    def _not_converged(self, best: Candidate) -> str:
-        """The sentence on a fit that did not converge, beginning as scikit-learn's does."""
-        text = (
-            "Best performing initialization did not converge. Try different init parameters, or increase max_iter, tol, or check for "
-            "degenerate data."
-        )
-        if not self._exact:
-            return f"{text} After {self.n_iter_} rounds an exact EM step over all clients still gains tol={self.tol:g} per row or more"
-        faster = "" if self.accelerate else "; accelerate=True needs fewer rounds"
-        return f"{text} The last round gained {best.gain:.2g} per row, above tol={self.tol:g}{faster}"
 
     def fit_predict(self, X: Any, y: Any = None, **how: Any) -> Array:
         """Fit to a plain array, and the component of each of its rows.

@@ -12,9 +12,11 @@ from sklearn.utils.validation import check_is_fitted
 from unpooled.arrays import Array, is_torch, namespace, to_numpy
 from unpooled.errors import BadParameter, suggest
 from unpooled.estimator import rows_of
-from unpooled.maths import gaussian, missing, mixture
+from unpooled.maths import gaussian, mixture
 from unpooled.maths.mixture import Params
 from unpooled.tree import message
+
+KEPT = ("n_iter_", "history_", "converged_", "columns_", "feature_names_in_")  # by the mixture of a single client
 
 
 @message("mixture.Conditional")
@@ -84,10 +86,14 @@ class MixtureFace:
 
     def impute(self, X: Any, client: str | None = None) -> Array:
         """X with every missing value at its conditional mean."""
+        from unpooled.maths import missing
+
         return missing.impute(self.params(client), self._rows(X), self.covariance_type)
 
     def conditional(self, X: Any, columns: Sequence[int | str], client: str | None = None) -> Conditional:
         """Mean and covariance of `columns` given all the other columns of X (whatever X holds in them is ignored)."""
+        from unpooled.maths import missing
+
         check_is_fitted(self, "means_")
         wanted = np.array([self._column(c) for c in columns])
         x = np.array(to_numpy(self._rows(X)), dtype=np.float64)
@@ -128,3 +134,63 @@ class MixtureFace:
         if is_torch(X):
             return X
         return rows_of(self, X, ensure_all_finite="allow-nan", dtype=[np.float64, np.float32])
+
+
+class PersonalWeights:
+    """Needs a fitted mixture and, for `personal_`, its `client_weights_`."""
+
+    covariance_type: str
+    client_weights_: Mapping[str, Array]
+    get_params: Any
+    params: Any
+    _rows: Any
+    _set_params: Any
+
+    @property
+    def personal_(self) -> Mapping[str, Any]:
+        """Each client's own mixture: the shared components under its own weights."""
+        if not hasattr(self, "client_weights_"):
+            raise AttributeError("personal_ needs personal_weights=True, a fit, and clients in this process")
+        return {name: self._with_weights(weights) for name, weights in self.client_weights_.items()}
+
+    def adapt(self, X: Any, y: Any = None) -> Any:
+        """A personal model for a client never seen: EM on its weights alone, in this process, components frozen.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d)
+            The client's rows.
+        y : None
+            Ignored.
+
+        Returns
+        -------
+        GaussianMixture
+        """
+        return self._with_weights(self.adapt_weights(X))
+
+    def adapt_weights(self, X: Any) -> Array:
+        """The mixing weights under which these rows are most likely, components frozen.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d)
+            Rows.
+
+        Returns
+        -------
+        ndarray of shape (k,)
+        """
+        x, params = self._rows(X), self.params()
+        alike = params._replace(weights=namespace(params.weights).ones_like(params.weights))
+        log_joint = mixture.log_joint(alike, x, self.covariance_type)
+        return mixture.fit_weights(log_joint, params.weights)
+
+    def _with_weights(self, weights: Array) -> Any:
+        """A copy of the fitted model under other weights."""
+        personal = type(self)(**self.get_params())
+        for name in KEPT:
+            if hasattr(self, name):
+                setattr(personal, name, getattr(self, name))
+        personal._set_params(self.params()._replace(weights=weights))
+        return personal

@@ -13,12 +13,12 @@ def printed(moments: Iterable[Moment], verbose: int, interval: int) -> Iterator[
     start = last = time.perf_counter()
     for moment in moments:
         done, now = len(moment.history), time.perf_counter()
-        if verbose and not done:
+        if not done:
             print("Initialization", flush=True)
-        elif verbose and done % interval == 0:
+        elif done % interval == 0:
             print(_line(moment, verbose, now - last), flush=True)
             last = now
-        if verbose and moment.done:
+        if moment.done:
             print(_end(moment, verbose, now - start), flush=True)
         yield moment
 

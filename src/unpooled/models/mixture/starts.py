@@ -14,9 +14,7 @@ from unpooled.maths import gaussian
 from unpooled.maths.mixture import Params
 from unpooled.models import initialization
 from unpooled.models.initialization import Frame
-
-CENTRES = ("kmeans", "k-means++", "random_from_data")
-HOWS = ("cells", *CENTRES, "random", "gather")
+from unpooled.models.mixture.checks import CENTRES
 
 
 class Wanted(NamedTuple):

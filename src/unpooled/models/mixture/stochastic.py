@@ -12,8 +12,8 @@ from unpooled.federation import Federation
 from unpooled.maths.mixture import Params
 from unpooled.models import initialization
 from unpooled.models.fedem import FedEM, VRFedEM
-from unpooled.models.mixture.candidates import Candidate, State
 from unpooled.models.mixture.checks import check_against_data
+from unpooled.models.mixture.em import Candidate, State
 from unpooled.models.mixture.starts import Wanted, starts
 
 WARM_UP = 20  # rounds of VR-FedEM with all rows: the early, long steps decide which local optimum the fit ends in

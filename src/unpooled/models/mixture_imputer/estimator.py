@@ -17,8 +17,7 @@ from unpooled import tree
 from unpooled.arrays import to_numpy
 from unpooled.errors import BadData, BadParameter
 from unpooled.estimator import Estimator, Info, Moment
-from unpooled.federation import Federation
-from unpooled.layers.private import find_private
+from unpooled.federation import Federation, find_private
 from unpooled.maths import gaussian
 from unpooled.maths.mixture import Params
 from unpooled.models import initialization as start

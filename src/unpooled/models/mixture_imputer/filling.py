@@ -11,7 +11,7 @@ from sklearn.base import OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from unpooled.data.frames import is_frame
+from unpooled.arrays import is_frame
 from unpooled.data.schema import Schema
 from unpooled.errors import BadParameter
 from unpooled.estimator import rows_of

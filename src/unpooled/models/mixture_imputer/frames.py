@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from unpooled.data.frames import is_frame
+from unpooled.arrays import is_frame
 from unpooled.data.schema import Schema
 from unpooled.data.schema.encode import decode_column
 

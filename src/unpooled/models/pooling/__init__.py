@@ -1,13 +1,13 @@
-"""Should these sites be pooled, and who gains? Tests of shift, a ladder of models in shared rounds, and a page for each site.
+"""Should these sites be pooled, and who gains? Tests of shift, pooling strategies compared in shared rounds, and a page per site.
 
-What is sent: two SUMs of column sums, one of features of x and y, one per Newton step for one law and own intercepts, one of how far sites
-lie apart, one per EM round for groups, own weights and personal coefficients, one of held-out losses; then, unless `sites=False`, a few
+What is sent: two SUMs of column sums, one of features of x and y, one per Newton step of one model and of own intercepts, one of how
+far sites lie apart, one per round of EM for the strategies in between, one of held-out losses; then, unless `sites=False`, a few
 numbers site by site.
 
-Read in this order: `rows` (a client's rows), `questions` (tests, one law, own intercepts), `mixtures` (the rungs in between, by EM) and
-`starts` (where EM begins), `sites` (held-out losses, leave one site out), `path` (the server's Newton steps), `rounds` (the order of it
-all), `verdict` (tests, ladder, recommendation), `results` (the last SUMs), `checks` (what is refused), `pages` and `face` (what is said
-to whom), `estimator`.
+Read in this order: `rows` (a client's rows), `questions` (tests, one model, own intercepts), `mixtures` (groups, own weights and
+personalised coefficients, by EM), `starts` (where EM begins), `sites` (held-out losses, leave one site out), `path` (the server's
+Newton steps), `rounds` (the order of all that), `verdict` (tests, losses, recommendation), `results` (the last SUMs), `checks` (what
+is refused), `pages` and `face` (what is shown), `estimator`.
 """
 
 from unpooled.models.pooling.estimator import Pooling

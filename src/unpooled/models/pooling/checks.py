@@ -9,9 +9,9 @@ import numpy as np
 from unpooled.arrays import to_numpy
 from unpooled.errors import BadData, BadParameter
 from unpooled.federation import Federation
-from unpooled.maths import equal_laws
 from unpooled.maths.gaussian import unpack_triangle
 from unpooled.models.column_names import called
+from unpooled.models.pooling import homogeneity
 from unpooled.models.pooling.questions import Look, Shift
 
 VALUES = {"binomial": "from 0 to 1", "poisson": "counts 0, 1, 2, ...", "normal": "numbers"}
@@ -79,6 +79,6 @@ def check_independent(shift: Shift, names: list[str]) -> None:
     """Refuse a column that is a combination of others."""
     p = len(names)
     total = unpack_triangle(np.asarray(shift.x.xx))[:p, :p]
-    lost = np.setdiff1d(np.arange(p), equal_laws.independent(total))
+    lost = np.setdiff1d(np.arange(p), homogeneity.independent(total))
     if len(lost):
         raise BadData(f"{called(names, lost)} is a combination of the columns before it: leave it out")

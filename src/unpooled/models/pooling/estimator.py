@@ -9,10 +9,9 @@ import numpy as np
 from unpooled.errors import BadParameter
 from unpooled.estimator import Info
 from unpooled.federation import Federation
-from unpooled.maths import small_glm
 from unpooled.maths.folds import FOLDS
 from unpooled.models.column_names import names_of
-from unpooled.models.pooling import results, rounds, verdict
+from unpooled.models.pooling import results, rounds, small_glm, verdict
 from unpooled.models.pooling.checks import check_sites, check_targets
 from unpooled.models.pooling.face import PoolingFace
 from unpooled.models.pooling.rounds import Plan, State
@@ -21,21 +20,21 @@ from unpooled.parameters import at_least, flag, one_of, within
 
 
 class Pooling(PoolingFace):
-    """Should these sites be pooled, and who gains: tests of shift, a ladder of models, and a page for each site.
+    """Should these sites be pooled, and who gains: tests of shift, a comparison of pooling strategies, and a page for each site.
 
     Parameters
     ----------
     family : {"normal", "binomial", "poisson"}, default="normal"
-        The law of y given its mean, which is linear in the columns through the usual link.
+        The distribution of y given its mean, which is linear in the columns through the usual link.
     max_groups : int, default=3
-        The most groups of sites, and laws that sites mix, that are tried; at least 2.
+        The most groups of sites, and components that sites mix, that are tried; at least 2.
     cv : {2, 5, 10, None}, default=5
         Folds of every site's rows for held-out losses. None: tests and influence only, in about ten SUMs.
     sites : bool, default=True
         Whether each site's numbers are given: its losses, its share of the information, the fit without it. It takes questions that end
         in `_by_site`, which a node may refuse.
     level : float, default=0.05
-        Of the tests that decide whether one law, or own intercepts, will do.
+        Of the tests that decide whether one model, or own intercepts, will do.
     missing : {"refuse", "drop"}, default="refuse"
         What to do with rows that have missing values.
     em_rounds : int, default=30
@@ -46,23 +45,23 @@ class Pooling(PoolingFace):
     Attributes
     ----------
     tests_ : dict of str to dict
-        "P(x)", "P(y)" and "P(y | x)", each with "lr" and "score"; "intercepts" (own intercepts against one law) and "slopes" (own
-        everything against own intercepts) with "lr". Each has `statistic`, `df` and `p_value`.
-    ladder_ : dict of str to dict, or None
-        For each rung its held-out `loss` (minus the log-likelihood per row), its `stderr` by site, its `difference` to the best and the
-        `difference_stderr`. The rungs are "one law", "own intercepts", "groups" (each site has one of several laws), "own weights" (the
-        sites mix the same laws in proportions of their own), "personalised" (own coefficients, drawn to a common mean) and
-        "own everything".
+        "P(x)", "P(y)" and "P(y | x)", each with "lr" and "score"; "intercepts" (own intercepts against one model) and "slopes"
+        (own fit against own intercepts) with "lr". Each has `statistic`, `df` and `p_value`.
+    losses_ : dict of str to dict, or None
+        For each pooling strategy its held-out `loss` (minus the log-likelihood per row), its `stderr` by site, its `difference` to
+        the best and the `difference_stderr`. The strategies are "one model" (complete pooling), "own intercepts", "groups" (each
+        site has one of several models), "own weights" (sites mix the same models in proportions of their own), "personalised" (own
+        coefficients, drawn to a common mean) and "own fit" (no pooling).
     recommended_, model_, reason_ : str
-        The rung of the least held-out loss, or of a simpler kind that is as good; what of this library fits it; and why.
+        The strategy of the least held-out loss, or of a simpler kind that is as good; what of this library fits it; and why.
     coef_ : ndarray (p,), intercept_ : float
-        Of one law.
+        Of one model.
     sites_ : dict of str to dict
-        For each site: `rows`, `information` (its share of all information on the coefficients), `losses` by rung, `gain` of each rung over
-        the site alone and its `gain_stderr`, `group`, `coef` and `intercept` (personalised), `coef_without` and `intercept_without` (one
-        law fitted without the site), `loss_without` (of its rows under that law) and `loss_with`.
+        For each site: `rows`, `information` (its share of all information on the coefficients), `losses` by strategy, `gain` of
+        each strategy over the site's own fit and its `gain_stderr`, `group`, `coef` and `intercept` (personalised), `coef_without`
+        and `intercept_without` (one model fitted without the site), `loss_without` (of its rows under that model) and `loss_with`.
     n_groups_ : int
-        Groups of the rung "groups".
+        Groups of the strategy "groups".
     n_sites_ : int, n_samples_ : float
 
     References
@@ -143,7 +142,7 @@ class Pooling(PoolingFace):
     # ---- what was learned ----
 
     def finish(self, fed: Federation, state: State) -> None:
-        """Set the tests, the ladder of models, the recommendation, and what each site gave and got."""
+        """Set the tests, the losses of every strategy, the recommendation, and what each site gave and got."""
         while state.stage != "done":  # a rehearsal may stop early, and wants to see every question
             state, _ = self.step(fed, state)
         fed, plan = Steady(fed, state.absent), self._plan
@@ -156,20 +155,20 @@ class Pooling(PoolingFace):
         }
         self.sites_ = results.given(fed, plan, state) if self.sites else {}
         self.n_groups_, self.recommended_ = 0, verdict.by_tests(self.tests_, self.level)
-        self.ladder_: dict[str, dict[str, float]] | None = None
+        self.losses_: dict[str, dict[str, float]] | None = None
         if plan.cv:
-            self._compare_rungs(fed, plan, state)
+            self._compare_strategies(fed, plan, state)
         self.model_ = verdict.model_for(self.recommended_, self.family, self.n_groups_)
-        self.reason_ = verdict.reason(self.recommended_, self.ladder_, self.tests_, self.n_groups_)
+        self.reason_ = verdict.reason(self.recommended_, self.losses_, self.tests_, self.n_groups_)
 
-    def _compare_rungs(self, fed: Federation, plan: Plan, state: State) -> None:
-        """The ladder by held-out losses, the recommendation, and what each site got."""
+    def _compare_strategies(self, fed: Federation, plan: Plan, state: State) -> None:
+        """Held-out losses of every strategy, the recommendation, and what each site got."""
         found = results.fitted(plan, state)
         every = results.held_out(fed, plan, found)
         chosen = verdict.chosen(every, plan.sizes, state.sites)
         losses = verdict.only(every, chosen)
         self.n_groups_ = verdict.groups_of(chosen, plan.sizes)
-        self.ladder_ = verdict.ladder(losses, state.sites)
+        self.losses_ = verdict.by_strategy(losses, state.sites)
         self.recommended_ = verdict.recommended(losses, state.sites, self.tests_, self.level)
         if self.sites:
             got = results.gained(fed, plan, found, chosen)

@@ -11,8 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 from unpooled.data.tabled import DESIGN
 from unpooled.errors import BadParameter
 from unpooled.estimator import Estimator, rows_of
-from unpooled.maths import small_glm
-from unpooled.models.pooling import pages
+from unpooled.models.pooling import pages, small_glm
 
 
 class PoolingFace(Estimator):
@@ -21,7 +20,7 @@ class PoolingFace(Estimator):
     encoding = DESIGN
 
     def predict(self, X: Any, client: str | None = None) -> np.ndarray:
-        """The mean of y at each row: under one law, or with the personalised coefficients of a site.
+        """The mean of y at each row: under one model, or with the personalised coefficients of a site.
 
         Parameters
         ----------
@@ -45,7 +44,7 @@ class PoolingFace(Estimator):
         return small_glm.mean(self.family, x @ coef + intercept)
 
     def to_text(self) -> str:
-        """Tests, ladder and recommendation as text, and a line for each site."""
+        """Tests, held-out losses and recommendation as text, and a line for each site."""
         check_is_fitted(self, "tests_")
         return pages.overview(self)
 
@@ -65,7 +64,7 @@ class PoolingFace(Estimator):
         return pages.site_page(self, site)
 
     def report_figures(self) -> dict[str, str]:
-        """What the report of a run shows: the recommendation, tests, the ladder, and sites."""
+        """What the report of a run shows: the recommendation, tests, the partial, and sites."""
         return pages.figures(self)
 
     def __str__(self) -> str:

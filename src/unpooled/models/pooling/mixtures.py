@@ -1,11 +1,11 @@
-"""The rungs between one law and own everything, by EM in shared rounds: groups of sites, own weights of shared laws, personal coefficients.
+"""Partial pooling, by EM in shared rounds: strategies between one model for all sites and a fit of each site's own.
 
-- groups: each site has one of k laws. Up: the sites' shares in every law, Newton sums weighted by them.
-- own weights: each row has one of k laws, in proportions of the site's own, which stay there.
-- personal: each site has coefficients of its own, drawn to a common mean by a normal prior whose variances are learned.
+- groups: each site has one of k components. Up: each site's membership in every component, and Newton sums weighted by it.
+- own weights: each row has one of k components, in proportions of the site's own, which stay there.
+- personalised: each site has coefficients of its own, drawn to a common mean by a normal prior whose variances are learned.
 
-Candidates of different k, and several starts of each (`starts`), are fitted side by side: axis g runs over the laws of all of them, one
-candidate after the other.
+A component is a regression of y on x. Candidates of different k, and several starts of each (`starts`), are fitted side by side: axis
+g runs over the components of all of them, one candidate after the other.
 """
 
 from __future__ import annotations
@@ -17,21 +17,23 @@ import numpy as np
 
 from unpooled.arrays import Array, Float
 from unpooled.client import SUM, Client, client
-from unpooled.maths import small_glm
 from unpooled.maths.gaussian import unpack_triangle
+from unpooled.models.pooling import small_glm
 from unpooled.models.pooling.rows import Frame, Prepared, prepared
 from unpooled.tree import message
 
 WEIGHT_STEPS = 20  # of a site's own weights, within a round
-PRIOR_ROWS = 0.5  # rows that each law has in advance in a site's own weights, as Krichevsky and Trofimov's estimate
+PRIOR_ROWS = (
+    0.5  # rows that each component has in advance in a site's own weights, as Krichevsky and Trofimov's estimate
+)
 LEAST_VARIANCE = 1e-6
-HELD = 0.04  # precision of the prior of every coefficient of a law: N(0, 5^2) of standardised columns
+HELD = 0.04  # precision of the prior of every coefficient: N(0, 5^2) of standardised columns
 RESTS = 1e-7  # change of log-likelihood per row at which a candidate has come to rest
 
 
-@message("pooling.Laws")
-class Laws(NamedTuple):
-    """Laws of all candidates, for each version."""
+@message("pooling.Components")
+class Components(NamedTuple):
+    """Components of all candidates, for each version."""
 
     coef: Float[Array, "v g q"]
     scale: Float[Array, "v g", ">=0"]
@@ -47,19 +49,19 @@ class Personal(NamedTuple):
     scale: Float[Array, "v", ">=0"]
 
 
-@message("pooling.Ladder")
-class Ladder(NamedTuple):
+@message("pooling.PartialPooling")
+class PartialPooling(NamedTuple):
     """All models that EM fits in the same rounds."""
 
     frame: Frame
-    groups: Laws
-    weights: Laws
+    groups: Components
+    weights: Components
     personal: Personal
 
 
-@message("pooling.LawSums")
-class LawSums(NamedTuple):
-    """Newton sums of shared laws, weighted by memberships."""
+@message("pooling.ComponentSums")
+class ComponentSums(NamedTuple):
+    """Newton sums of shared components, weighted by memberships."""
 
     member: Float[Array, "v g", ">=0"]  # sites, or rows
     n: Float[Array, "v g", ">=0"]
@@ -82,17 +84,17 @@ class PersonalSums(NamedTuple):
     loglik: Float[Array, "v"]  # marginal, by Laplace's approximation
 
 
-@message("pooling.LadderSums")
-class LadderSums(NamedTuple):
+@message("pooling.PartialSums")
+class PartialSums(NamedTuple):
     """Sums of all models of a round."""
 
-    groups: LawSums
-    weights: LawSums
+    groups: ComponentSums
+    weights: ComponentSums
     personal: PersonalSums
 
 
 def blocks(sizes: Sequence[int]) -> Iterator[slice]:
-    """Where the laws of each candidate are."""
+    """Where the components of each candidate are."""
     start = 0
     for k in sizes:
         yield slice(start, start + k)
@@ -109,23 +111,25 @@ def log_sum(a: np.ndarray) -> np.ndarray:
 
 
 @client("pooling.e_step", SUM, batched=False)
-def e_step(ladder: Ladder, client: Client, *, family: str, cv: int, sizes: list) -> LadderSums:
-    """Newton sums of every law, weighted by how much it is the site's, or its rows'; moments of the site's own coefficients."""
-    own = prepared(ladder.frame, client, family, cv)
-    grouped, by_row = _law_sums(ladder, own, family, sizes)
-    return LadderSums(grouped, by_row, _personal_sums(ladder.personal, own, family))
+def e_step(partial: PartialPooling, client: Client, *, family: str, cv: int, sizes: list) -> PartialSums:
+    """Newton sums of every model, weighted by how much it is the site's, or its rows'; moments of the site's own coefficients."""
+    own = prepared(partial.frame, client, family, cv)
+    grouped, by_row = _component_sums(partial, own, family, sizes)
+    return PartialSums(grouped, by_row, _personal_sums(partial.personal, own, family))
 
 
-def log_densities(laws: Laws, own: Prepared, family: str) -> np.ndarray:
-    """(n, v, g) of every row under every law."""
-    eta = np.einsum("nq,vgq->nvg", own.rows.z, np.asarray(laws.coef))
-    return small_glm.log_density(family, eta, own.rows.y[:, None, None], np.asarray(laws.scale))
+def log_densities(components: Components, own: Prepared, family: str) -> np.ndarray:
+    """(n, v, g) of every row under every model."""
+    eta = np.einsum("nq,vgq->nvg", own.rows.z, np.asarray(components.coef))
+    return small_glm.log_density(family, eta, own.rows.y[:, None, None], np.asarray(components.scale))
 
 
-def memberships(laws: Laws, own: Prepared, family: str, sizes: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
-    """(v, g) how probably the site has each law, and (v, c) its log-likelihood under each candidate."""
-    each = np.einsum("nv,nvg->vg", own.versions, log_densities(laws, own, family))
-    joint = each + np.log(np.maximum(laws.share, 1e-300))
+def memberships(
+    components: Components, own: Prepared, family: str, sizes: Sequence[int]
+) -> tuple[np.ndarray, np.ndarray]:
+    """(v, g) how probably the site has each model, and (v, c) its log-likelihood under each candidate."""
+    each = np.einsum("nv,nvg->vg", own.versions, log_densities(components, own, family))
+    joint = each + np.log(np.maximum(components.share, 1e-300))
     share, total = np.empty_like(joint), np.empty((len(joint), len(sizes)))
     for c, block in enumerate(blocks(sizes)):
         total[:, c] = log_sum(joint[:, block])
@@ -134,7 +138,7 @@ def memberships(laws: Laws, own: Prepared, family: str, sizes: Sequence[int]) ->
 
 
 def own_weights(density: np.ndarray, w: np.ndarray) -> np.ndarray:
-    """(v, k) a site's own weights of k laws, from log-densities (n, v, k) and row weights (n, v)."""
+    """(v, k) a site's own weights of k components, from log-densities (n, v, k) and row weights (n, v)."""
     k = density.shape[2]
     share = np.full(density.shape[1:], 1 / k)
     top = density.max(2, keepdims=True)
@@ -147,13 +151,15 @@ def own_weights(density: np.ndarray, w: np.ndarray) -> np.ndarray:
     return share
 
 
-def _law_sums(ladder: Ladder, own: Prepared, family: str, sizes: Sequence[int]) -> tuple[LawSums, LawSums]:
-    """One site's sums for groups of sites, and for own weights of shared laws."""
-    share, total = memberships(ladder.groups, own, family, sizes)
+def _component_sums(
+    partial: PartialPooling, own: Prepared, family: str, sizes: Sequence[int]
+) -> tuple[ComponentSums, ComponentSums]:
+    """One site's sums for groups of sites, and for own weights of shared components."""
+    share, total = memberships(partial.groups, own, family, sizes)
     present = float(len(own.rows.y) > 0)
     w = own.versions[:, :, None] * share  # (n, v, g)
-    grouped = _weighted(ladder.groups, own, family, w, present * share, total)
-    density = log_densities(ladder.weights, own, family)
+    grouped = _weighted(partial.groups, own, family, w, present * share, total)
+    density = log_densities(partial.weights, own, family)
     r, loglik = np.empty_like(density), np.empty((density.shape[1], len(sizes)))
     for c, block in enumerate(blocks(sizes)):
         weights = own_weights(density[..., block], own.versions)
@@ -162,16 +168,18 @@ def _law_sums(ladder: Ladder, own: Prepared, family: str, sizes: Sequence[int]) 
         r[..., block] = np.exp(joint - each[..., None])
         loglik[:, c] = (own.versions * each).sum(0)
     w = own.versions[:, :, None] * r
-    return grouped, _weighted(ladder.weights, own, family, w, w.sum(0), loglik)
+    return grouped, _weighted(partial.weights, own, family, w, w.sum(0), loglik)
 
 
-def _weighted(laws: Laws, own: Prepared, family: str, w: np.ndarray, member: np.ndarray, loglik: np.ndarray) -> LawSums:
-    """Newton sums with weights w (rows, versions, laws)."""
-    v, g, q = np.shape(laws.coef)
-    eta = own.rows.z @ np.asarray(laws.coef).reshape(v * g, q).T
+def _weighted(
+    components: Components, own: Prepared, family: str, w: np.ndarray, member: np.ndarray, loglik: np.ndarray
+) -> ComponentSums:
+    """Newton sums with weights w (rows, versions, components)."""
+    v, g, q = np.shape(components.coef)
+    eta = own.rows.z @ np.asarray(components.coef).reshape(v * g, q).T
     found = small_glm.sums(own.rows, family, eta, w.reshape(len(w), v * g))
     loss, score, hessian = found.loss.reshape(v, g), found.score.reshape(v, g, q), found.hessian.reshape(v, g, -1)
-    return LawSums(member, w.sum(0), loss, score, hessian, loglik)
+    return ComponentSums(member, w.sum(0), loss, score, hessian, loglik)
 
 
 def personal_fit(at: Personal, own: Prepared, family: str) -> tuple[small_glm.Fits, np.ndarray]:
@@ -203,27 +211,27 @@ def _personal_sums(at: Personal, own: Prepared, family: str) -> PersonalSums:
 # ---- the server's side ----
 
 
-def m_step(laws: Laws, total: LawSums, family: str, sizes: Sequence[int]) -> Laws:
-    """One Newton step of every law, its variance, and its share of sites or rows."""
-    v, g, q = laws.coef.shape
+def m_step(components: Components, total: ComponentSums, family: str, sizes: Sequence[int]) -> Components:
+    """One Newton step of every model, its variance, and its share of sites or rows."""
+    v, g, q = components.coef.shape
     hessian = unpack_triangle(total.hessian).reshape(v * g, q, q)
-    ridge = HELD * (laws.scale if family == "normal" else np.ones_like(laws.scale))
-    pull = total.score - ridge[..., None] * laws.coef
+    ridge = HELD * (components.scale if family == "normal" else np.ones_like(components.scale))
+    pull = total.score - ridge[..., None] * components.coef
     step = small_glm.newton_step(hessian, pull.reshape(v * g, q), ridge.reshape(-1, 1)).reshape(v, g, q)
-    scale = laws.scale
+    scale = components.scale
     if family == "normal":
         bent = np.einsum("vgq,vgqr,vgr->vg", step, hessian.reshape(v, g, q, q), step)
         squares = 2 * total.loss - 2 * (step * total.score).sum(-1) + bent
         scale = np.maximum((squares + LEAST_VARIANCE) / np.maximum(total.n + 1e-9, 1e-9), LEAST_VARIANCE)
-    share = np.empty_like(laws.share)
+    share = np.empty_like(components.share)
     for block in blocks(sizes):
         held = total.member[:, block] + 1.0
         share[:, block] = held / held.sum(1, keepdims=True)
-    return Laws(laws.coef + step, scale, share)
+    return Components(components.coef + step, scale, share)
 
 
 def personal_m_step(at: Personal, total: PersonalSums, family: str) -> Personal:
-    """Mean and variances between sites, and the variance of the normal law."""
+    """Mean and variances between sites, and the variance of the normal distribution."""
     sites = float(total.sites)
     mean = total.mode / sites
     between = np.maximum(total.square - sites * mean**2, 0.0) / max(sites - 1, 1.0)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from unpooled.models.pooling.sites import RUNGS, SiteLosses
+from unpooled.models.pooling.sites import STRATEGIES, SiteLosses
 from unpooled.report.page import table
 
 if TYPE_CHECKING:
@@ -18,15 +18,15 @@ TESTS = ("P(x)", "P(y)", "P(y | x)", "intercepts", "slopes")
 
 
 def gains(losses: SiteLosses, i: int) -> dict[str, Any]:
-    """A site's held-out losses per row by rung, its gain over itself alone, that gain's standard error, and its group."""
+    """A site's held-out losses per row by strategy, its gain over itself alone, that gain's standard error, and its group."""
     n = max(float(losses.n[i]), 1e-300)
     loss = losses.total[i] / n
     gain = loss[-1] - loss
     error = np.sqrt(np.maximum(losses.gain2[i] / n - gain**2, 0.0) / n)
     return {
-        "losses": dict(zip(RUNGS, loss.tolist())),
-        "gain": dict(zip(RUNGS, gain.tolist())),
-        "gain_stderr": dict(zip(RUNGS, error.tolist())),
+        "losses": dict(zip(STRATEGIES, loss.tolist())),
+        "gain": dict(zip(STRATEGIES, gain.tolist())),
+        "gain_stderr": dict(zip(STRATEGIES, error.tolist())),
         "group": int(np.argmax(losses.group[i])),
     }
 
@@ -35,14 +35,14 @@ def gains(losses: SiteLosses, i: int) -> dict[str, Any]:
 
 
 def overview(model: Pooling) -> str:
-    """Tests, ladder, recommendation, sites."""
+    """Tests, recommendation, held-out losses and sites."""
     parts = [
         f"{model.n_sites_} sites, {model.n_samples_:g} rows",
         f"Recommended: {model.recommended_}: {model.reason_}.\nFit it with: {model.model_}.",
         _columns(("same at all sites?", "test", "statistic", "df", "p"), _test_rows(model)),
     ]
-    if model.ladder_ is not None:
-        parts.append(_columns(("held-out loss per row", "loss", "to the best", "std. error"), _ladder_rows(model)))
+    if model.losses_ is not None:
+        parts.append(_columns(("held-out loss per row", "loss", "to the best", "std. error"), _loss_rows(model)))
     if model.sites_:
         parts.append(_columns(_site_head(model), _site_rows(model)))
     return "\n\n".join(parts)
@@ -67,11 +67,11 @@ def site_page(model: Pooling, site: str) -> str:
 
 def _got(model: Pooling, own: dict) -> list[str]:
     """What the site gains by pooling, against its own fit alone."""
-    lines = [f"  alone                {own['losses']['own everything']:.4f}"]
-    for rung in ("one law", "personalised", model.recommended_):
-        gain, error = own["gain"][rung], own["gain_stderr"][rung]
-        name = "pooled (one law)" if rung == "one law" else rung
-        lines.append(f"  {name:<20} {own['losses'][rung]:.4f}: {gain:+.4f} gained (standard error {error:.4f})")
+    lines = [f"  alone                {own['losses']['own fit']:.4f}"]
+    for strategy in ("one model", "personalised", model.recommended_):
+        gain, error = own["gain"][strategy], own["gain_stderr"][strategy]
+        name = "pooled (one model)" if strategy == "one model" else strategy
+        lines.append(f"  {name:<20} {own['losses'][strategy]:.4f}: {gain:+.4f} gained (standard error {error:.4f})")
     return list(dict.fromkeys(lines))
 
 
@@ -83,7 +83,7 @@ def _changes(model: Pooling, own: dict) -> list[str]:
                 (own["intercept_without"], *own["coef_without"]))  # fmt: skip
     lines += [f"  {name:<{width}} {a:>12.5g} {b:>12.5g}" for name, a, b in pairs]
     lines.append(
-        f"  The law of the others loses {own['loss_without']:.4f} per row of yours, the law of all {own['loss_with']:.4f}."
+        f"  The model of the others loses {own['loss_without']:.4f} per row of yours, the model of all {own['loss_with']:.4f}."
     )
     if own["information"] < 1:
         wider = 1 / np.sqrt(1 - own["information"]) - 1
@@ -101,23 +101,25 @@ def _test_rows(model: Pooling) -> list[tuple[str, ...]]:
     ]
 
 
-def _ladder_rows(model: Pooling) -> list[tuple[str, ...]]:
+def _loss_rows(model: Pooling) -> list[tuple[str, ...]]:
     """Held-out losses of the models as rows of a table."""
-    found = model.ladder_ or {}
+    found = model.losses_ or {}
     keys = ("loss", "difference", "difference_stderr")
-    return [(rung, *(f"{found[rung][key]:.4f}" for key in keys)) for rung in RUNGS if rung in found]
+    return [
+        (strategy, *(f"{found[strategy][key]:.4f}" for key in keys)) for strategy in STRATEGIES if strategy in found
+    ]
 
 
 def _site_head(model: Pooling) -> tuple[str, ...]:
     """The head of the table of sites."""
-    return ("site", "rows", "information", *(("alone", "pooled", "personalised") if model.ladder_ else ()))
+    return ("site", "rows", "information", *(("alone", "pooled", "personalised") if model.losses_ else ()))
 
 
 def _site_rows(model: Pooling) -> list[tuple[str, ...]]:
     """One row per site."""
-    rungs = ("own everything", "one law", "personalised") if model.ladder_ else ()
+    strategies = ("own fit", "one model", "personalised") if model.losses_ else ()
     return [
-        (name, f"{own['rows']:g}", f"{own['information']:.1%}", *(f"{own['losses'][r]:.4f}" for r in rungs))
+        (name, f"{own['rows']:g}", f"{own['information']:.1%}", *(f"{own['losses'][r]:.4f}" for r in strategies))
         for name, own in sorted(model.sites_.items())
     ]
 
@@ -139,9 +141,9 @@ def figures(model: Pooling) -> dict[str, str]:
     )
     found = {"Recommendation": said}
     found["Is it the same at all sites?"] = _html(("", "test", "statistic", "df", "p"), _test_rows(model))
-    if model.ladder_ is not None:
+    if model.losses_ is not None:
         head = ("model", "held-out loss per row", "to the best", "standard error")
-        found["Held-out loss"] = _html(head, _ladder_rows(model))
+        found["Held-out loss"] = _html(head, _loss_rows(model))
     if model.sites_:
         found["Sites"] = _html(_site_head(model), _site_rows(model))
         pages = "".join(

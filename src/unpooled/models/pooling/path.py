@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from unpooled.maths import small_glm
 from unpooled.maths.gaussian import unpack_triangle
+from unpooled.models.pooling import small_glm
 from unpooled.tree import message
 
 RESTED = 1e-9  # the largest step at which all models have come to rest

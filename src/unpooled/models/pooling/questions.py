@@ -1,6 +1,6 @@
-"""What clients are asked about shifts and shared laws: first looks, features of x and y, Newton sums, how far sites lie apart. SUMs only.
+"""What clients are asked about shifts and shared models: first looks, features of x and y, Newton sums, how far sites lie apart.
 
-Where a version of a model is fitted without a fold, the axis v runs over the folds left out, then over all rows together.
+SUMs only. Where a model is fitted without a fold, the axis v runs over the folds left out, then over all rows together.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import numpy as np
 
 from unpooled.arrays import Array, Float
 from unpooled.client import SUM, Client, client
-from unpooled.maths import small_glm
 from unpooled.maths.gaussian import pack_triangle, unpack_triangle
+from unpooled.models.pooling import small_glm
 from unpooled.models.pooling.rows import Frame, Prepared, complete, prepared, x_features, y_features
 from unpooled.tree import message
 
@@ -118,7 +118,7 @@ def _moments(phi: np.ndarray, w: np.ndarray) -> tuple[np.ndarray, np.ndarray, np
     return total, pack_triangle(second), pack_triangle(np.outer(total, total) / max(w.sum(), 1e-300))
 
 
-# ---- one law, and own intercepts: Newton's method ----
+# ---- one model, and own intercepts: Newton's method ----
 
 
 @message("pooling.At")
@@ -126,13 +126,13 @@ class At(NamedTuple):
     """Coefficients at which Newton sums are taken."""
 
     frame: Frame
-    common: Float[Array, "v q"]  # one law for all: the intercept first
-    slopes: Float[Array, "v p"]  # of the law whose intercepts are the sites' own
+    common: Float[Array, "v q"]  # one model for all: the intercept first
+    slopes: Float[Array, "v p"]  # of the model whose intercepts are the sites' own
 
 
 @message("pooling.Curvature")
 class Curvature(NamedTuple):
-    """Newton sums of one law."""
+    """Newton sums of one model."""
 
     n: Float[Array, "v", ">=0 rows"]
     loss: Float[Array, "v"]
@@ -151,7 +151,7 @@ class SlopeCurvature(NamedTuple):
 
 @message("pooling.Both")
 class Both(NamedTuple):
-    """Newton sums of one law, and of the law with the sites' own intercepts."""
+    """Newton sums of one model, and of the model with the sites' own intercepts."""
 
     common: Curvature
     slopes: SlopeCurvature
@@ -159,7 +159,7 @@ class Both(NamedTuple):
 
 @client("pooling.newton", SUM, batched=False)
 def newton(at: At, client: Client, *, family: str, cv: int) -> Both:
-    """Score and curvature of one law for all sites, and of common slopes with the site's own intercept."""
+    """Score and curvature of one model for all sites, and of common slopes with the site's own intercept."""
     own = prepared(at.frame, client, family, cv)
     one = small_glm.sums(own.rows, family, own.rows.z @ at.common.T, own.versions)
     apart = _profile(own, family, at.slopes)
@@ -203,17 +203,17 @@ def _profile(own: Prepared, family: str, slopes: np.ndarray) -> small_glm.Sums:
     return small_glm.Sums(found.loss + 0.5 * weak * at[:, 0] ** 2, found.score[:, 1:], pack_triangle(left))
 
 
-# ---- how far sites lie from one law ----
+# ---- how far sites lie from one model ----
 
 
 @message("pooling.Shared")
 class Shared(NamedTuple):
-    """One law, fitted to all."""
+    """One model, fitted to all."""
 
     frame: Frame
     coef: Float[Array, "v q"]
     information: Float[Array, "v t"]  # per row
-    scale: Float[Array, "v", ">=0"]  # variance of the normal law
+    scale: Float[Array, "v", ">=0"]  # variance of the normal distribution
 
 
 @message("pooling.Apart")
@@ -223,7 +223,7 @@ class Apart(NamedTuple):
     score: Float[Array, ""]  # sum over sites of U' I^-1 U
     rank: Float[Array, "", ">=0"]
     own_loss: Float[Array, ""]  # of each site's own fit
-    expected: Float[Array, ""]  # mean of twice the gain of own fits, if there is one law
+    expected: Float[Array, ""]  # mean of twice the gain of own fits, if there is one model
     scatter: Float[Array, "v t"]  # of own coefficients about the shared ones, whitened, weighted by rows
     precision: Float[Array, "v q", ">=0"]  # sum of 1 / var of each own coefficient
     precision2: Float[Array, "v q", ">=0"]  # of its square

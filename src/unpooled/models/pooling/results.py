@@ -13,12 +13,12 @@ from unpooled.models.pooling.sites import Compared, Fitted, Losses, Others
 
 def fitted(plan: Plan, state: State) -> Fitted:
     """Every candidate as it was fitted, without each fold and to all rows."""
-    assert state.ladder is not None
+    assert state.partial is not None
     assert state.rows is not None
     q = state.common.at.shape[1]
     common = plan.scales(state.common.loss, state.rows, q)
     slopes = plan.scales(state.slopes.loss, state.rows, q - 1 + int(state.sites))
-    return Fitted(state.common.at, common, state.slopes.at, slopes, state.ladder)
+    return Fitted(state.common.at, common, state.slopes.at, slopes, state.partial)
 
 
 def held_out(fed: Federation, plan: Plan, found: Fitted) -> Losses:
@@ -34,7 +34,7 @@ def in_units(family: str, frame: Frame, coef: np.ndarray) -> tuple[float, np.nda
 
 
 def given(fed: Federation, plan: Plan, state: State) -> dict[str, dict]:
-    """What each site gave, and the shared law without it: one SUM."""
+    """What each site gave, and the shared model without it: one SUM."""
     assert state.without is not None
     assert state.rows is not None
     others = Others(state.frame, state.without.at)
@@ -60,9 +60,9 @@ def gained(fed: Federation, plan: Plan, found: Fitted, chosen: list[int]) -> dic
     """What each site got: its held-out losses, its group, its personalised coefficients: two SUMs."""
     ask = plan.asks(sites.held_out_by_site).using(sizes=plan.sizes, sites=fed.names, chosen=chosen)
     losses = numbers(fed.sum(ask, found))
-    own = numbers(fed.sum(sites.personal_by_site.using(family=plan.family, sites=fed.names), found.ladder))
+    own = numbers(fed.sum(sites.personal_by_site.using(family=plan.family, sites=fed.names), found.partial))
     got = {}
     for i, name in enumerate(fed.names):
-        intercept, coef = in_units(plan.family, found.ladder.frame, own.coef[i])
+        intercept, coef = in_units(plan.family, found.partial.frame, own.coef[i])
         got[name] = pages.gains(losses, i) | {"intercept": intercept, "coef": coef}
     return got

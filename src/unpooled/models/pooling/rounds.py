@@ -13,11 +13,10 @@ import numpy as np
 from unpooled import tree
 from unpooled.arrays import to_numpy
 from unpooled.federation import Federation
-from unpooled.maths import equal_laws
 from unpooled.maths.gaussian import unpack_triangle
 from unpooled.models.column_names import names_of
-from unpooled.models.pooling import checks, mixtures, path, questions, sites, starts, verdict
-from unpooled.models.pooling.mixtures import Ladder, LadderSums
+from unpooled.models.pooling import checks, homogeneity, mixtures, path, questions, sites, starts, verdict
+from unpooled.models.pooling.mixtures import PartialPooling, PartialSums
 from unpooled.models.pooling.path import Path
 from unpooled.models.pooling.questions import Apart, At, Centre, Look, Shared
 from unpooled.models.pooling.rows import Frame
@@ -33,7 +32,7 @@ class Plan(NamedTuple):
 
     family: str
     cv: int  # folds; 0 for none
-    sizes: list[int]  # numbers of laws that are tried
+    sizes: list[int]  # numbers of components that are tried
     em_rounds: int
     by_site: bool
 
@@ -42,7 +41,7 @@ class Plan(NamedTuple):
         return question.using(family=self.family, cv=self.cv)
 
     def scales(self, loss: np.ndarray, rows: np.ndarray, parameters: int = 0) -> np.ndarray:
-        """(v,) the variance of the normal law, 1 for others."""
+        """(v,) the variance of the normal distribution, 1 for others."""
         if self.family != "normal":
             return np.ones_like(loss)
         return np.maximum(2 * loss / np.maximum(rows - parameters, 1.0), 1e-12)
@@ -63,7 +62,7 @@ class State(NamedTuple):
     steps: int = 0  # of this stage
     rows: np.ndarray | None = None  # (v,) rows of each version
     apart: Apart | None = None
-    ladder: Ladder | None = None
+    partial: PartialPooling | None = None
     loglik: np.ndarray | None = None  # (v, 2 c + 1) of groups, own weights and personal coefficients
     without: Path | None = None
 
@@ -102,18 +101,18 @@ def _frame(fed: Federation, first: Look) -> Frame:
 
 
 def _null_intercept(family: str, mean: float) -> float:
-    """The intercept of a law without slopes."""
+    """The intercept of a model without slopes."""
     if family == "normal":
         return 0.0
     return float(np.log(mean / (1 - mean)) if family == "binomial" else np.log(mean))
 
 
-def _told(tests: Mapping[str, Mapping[str, equal_laws.Result]]) -> dict:
+def _told(tests: Mapping[str, Mapping[str, homogeneity.Result]]) -> dict:
     """Tests as a tree of numbers."""
     return {name: {kind: tuple(map(float, r)) for kind, r in kinds.items()} for name, kinds in tests.items()}
 
 
-# ---- one SUM a step ----
+# ---- one SUM per step ----
 
 
 def step(fed: Federation, plan: Plan, state: State) -> State:
@@ -123,7 +122,7 @@ def step(fed: Federation, plan: Plan, state: State) -> State:
 
 
 def _newton(fed: Federation, plan: Plan, state: State) -> State:
-    """One Newton step of one law and of common slopes, without each fold and in all."""
+    """One Newton step of one model and of common slopes, without each fold and in all."""
     up = numbers(fed.sum(plan.asks(questions.newton), At(state.frame, state.common.at, state.slopes.at)))
     common = path.advance(state.common, *up.common[1:])
     slopes = path.advance(state.slopes, *up.slopes)
@@ -134,7 +133,7 @@ def _newton(fed: Federation, plan: Plan, state: State) -> State:
 
 
 def _apart(fed: Federation, plan: Plan, state: State) -> State:
-    """How far sites lie from one law: the tests of P(y | x), and where EM starts."""
+    """How far sites lie from one model: the tests of P(y | x), and where EM starts."""
     up = numbers(fed.sum(plan.asks(questions.apart), _shared(plan, state)))
     q = state.common.at.shape[1]
     losses = float(state.common.loss[-1]), float(state.slopes.loss[-1])
@@ -142,19 +141,19 @@ def _apart(fed: Federation, plan: Plan, state: State) -> State:
     state = state._replace(apart=up, tests={**state.tests, **_told(found)})
     if not plan.cv:
         return _after_em(plan, state)
-    _, *laws = _first_ladder(plan, state)
-    all_rows = (tree.map(lambda a: np.array(a[-1:], order="C"), law) for law in laws)
-    return state._replace(stage="starts", ladder=Ladder(state.frame, *all_rows), steps=0)
+    _, *components = _first_candidates(plan, state)
+    all_rows = (tree.map(lambda a: np.array(a[-1:], order="C"), model) for model in components)
+    return state._replace(stage="starts", partial=PartialPooling(state.frame, *all_rows), steps=0)
 
 
 def _shared(plan: Plan, state: State) -> Shared:
-    """The law of all sites, in every version."""
+    """The model of all sites, in every version."""
     assert state.rows is not None
     scale = plan.scales(state.common.loss, state.rows)
     return Shared(state.frame, state.common.at, state.common.hessian / state.rows[:, None], scale)
 
 
-def _first_ladder(plan: Plan, state: State) -> Ladder:
+def _first_candidates(plan: Plan, state: State) -> PartialPooling:
     """Every start of EM, in every version."""
     shared, up = _shared(plan, state), state.apart
     assert up is not None
@@ -163,43 +162,43 @@ def _first_ladder(plan: Plan, state: State) -> Ladder:
     about = (state.common.at, shared.scale, scatter, information, plan.sizes)
     moments = np.stack([up.precision, up.precision2, up.away, up.away2])
     personal = starts.begin_personal(state.common.at, shared.scale, moments, state.sites)
-    return Ladder(state.frame, starts.begin(*about, 1.0), starts.begin(*about, 1.5), personal)
+    return PartialPooling(state.frame, starts.begin(*about, 1.0), starts.begin(*about, 1.5), personal)
 
 
 def _starts(fed: Federation, plan: Plan, state: State) -> State:
     """One round of EM from every start, of all rows; the last one tells with which the versions begin."""
     sizes = starts.repeated(plan.sizes)
     ask = mixtures.e_step.using(family=plan.family, cv=0, sizes=sizes)
-    assert state.ladder is not None
-    up = numbers(fed.sum(ask, state.ladder))
+    assert state.partial is not None
+    up = numbers(fed.sum(ask, state.partial))
     if state.steps + 1 < min(starts.ROUNDS, plan.em_rounds):
-        return state._replace(ladder=_advanced(plan, state.ladder, up, sizes), steps=state.steps + 1)
-    ladder = _first_ladder(plan, state)
-    groups = starts.likeliest(ladder.groups, up.groups.loglik[0], plan.sizes)
-    weights = starts.likeliest(ladder.weights, up.weights.loglik[0], plan.sizes)
-    return state._replace(stage="em", ladder=ladder._replace(groups=groups, weights=weights), steps=0)
+        return state._replace(partial=_advanced(plan, state.partial, up, sizes), steps=state.steps + 1)
+    partial = _first_candidates(plan, state)
+    groups = starts.likeliest(partial.groups, up.groups.loglik[0], plan.sizes)
+    weights = starts.likeliest(partial.weights, up.weights.loglik[0], plan.sizes)
+    return state._replace(stage="em", partial=partial._replace(groups=groups, weights=weights), steps=0)
 
 
 def _em(fed: Federation, plan: Plan, state: State) -> State:
     """One round of EM for groups, own weights and personal coefficients, all candidates and versions at once."""
-    assert state.ladder is not None
+    assert state.partial is not None
     assert state.rows is not None
-    up = numbers(fed.sum(plan.asks(mixtures.e_step).using(sizes=plan.sizes), state.ladder))
+    up = numbers(fed.sum(plan.asks(mixtures.e_step).using(sizes=plan.sizes), state.partial))
     loglik = np.column_stack([up.groups.loglik, up.weights.loglik, up.personal.loglik])
     change = np.inf if state.loglik is None else np.abs(loglik - state.loglik) / state.rows[:, None]
-    ladder = _advanced(plan, state.ladder, up, plan.sizes)
-    state = state._replace(ladder=ladder, loglik=loglik, steps=state.steps + 1)
+    partial = _advanced(plan, state.partial, up, plan.sizes)
+    state = state._replace(partial=partial, loglik=loglik, steps=state.steps + 1)
     rested = np.max(change) < mixtures.RESTS
     return _after_em(plan, state) if rested or state.steps >= plan.em_rounds else state
 
 
-def _advanced(plan: Plan, ladder: Ladder, up: LadderSums, sizes: list[int]) -> Ladder:
-    """The ladder after an M-step."""
-    return Ladder(
-        ladder.frame,
-        mixtures.m_step(ladder.groups, up.groups, plan.family, sizes),
-        mixtures.m_step(ladder.weights, up.weights, plan.family, sizes),
-        mixtures.personal_m_step(ladder.personal, up.personal, plan.family),
+def _advanced(plan: Plan, partial: PartialPooling, up: PartialSums, sizes: list[int]) -> PartialPooling:
+    """All partial-pooling candidates after an M-step."""
+    return PartialPooling(
+        partial.frame,
+        mixtures.m_step(partial.groups, up.groups, plan.family, sizes),
+        mixtures.m_step(partial.weights, up.weights, plan.family, sizes),
+        mixtures.personal_m_step(partial.personal, up.personal, plan.family),
     )
 
 
@@ -209,7 +208,7 @@ def _after_em(plan: Plan, state: State) -> State:
 
 
 def _without(fed: Federation, plan: Plan, state: State) -> State:
-    """One Newton step of the shared law without each site."""
+    """One Newton step of the shared model without each site."""
     start = state.without or path.begin(np.tile(state.common.at[-1], (len(fed.names), 1)))
     ask = sites.without_each.using(family=plan.family, sites=fed.names)
     up = numbers(fed.sum(ask, Others(state.frame, start.at)))

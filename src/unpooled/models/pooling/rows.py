@@ -1,4 +1,4 @@
-"""A client's rows as the ladder needs them: complete, standardised, with a weight for each fold that is left out. Nothing is sent."""
+"""A client's rows as fits need them: complete, standardised, with a weight for each fold that is left out. Nothing is sent."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import numpy as np
 from unpooled.arrays import Array, Float, to_numpy
 from unpooled.client import Client
 from unpooled.errors import BadData
-from unpooled.maths import small_glm
 from unpooled.maths.folds import FOLDS, fold_of
+from unpooled.models.pooling import small_glm
 from unpooled.tree import message
 
 FAR = 3.0  # standard deviations at which features are cut off, so that a few wild rows do not decide

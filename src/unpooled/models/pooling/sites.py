@@ -1,4 +1,4 @@
-"""What each rung loses on rows it was not fitted to, and what each site gave and got. SUMs; by site only where the study asks for it.
+"""What each strategy loses on rows it was not fitted to, and what each site gave and got. SUMs; by site only where the study asks for it.
 
 In the questions "..._by_site" every site writes into a place of its own, so that the total shows each site's few numbers. A node may refuse
 them by name.
@@ -13,11 +13,11 @@ import numpy as np
 
 from unpooled.arrays import Array, Float
 from unpooled.client import SUM, Client, client
-from unpooled.maths import small_glm
 from unpooled.maths.gaussian import pack_triangle, unpack_triangle
+from unpooled.models.pooling import small_glm
 from unpooled.models.pooling.mixtures import (
-    Ladder,
-    Laws,
+    Components,
+    PartialPooling,
     Personal,
     blocks,
     log_densities,
@@ -30,19 +30,19 @@ from unpooled.models.pooling.questions import WEAK, intercepts
 from unpooled.models.pooling.rows import Frame, Prepared, prepared
 from unpooled.tree import message
 
-RUNGS = ("one law", "own intercepts", "groups", "own weights", "personalised", "own everything")
-GROUPS = RUNGS.index("groups")
+STRATEGIES = ("one model", "own intercepts", "groups", "own weights", "personalised", "own fit")
+GROUPS = STRATEGIES.index("groups")
 
 
 @message("pooling.Fitted")
 class Fitted(NamedTuple):
-    """Every rung, as fitted without each fold and to all rows."""
+    """Every strategy, as fitted without each fold and to all rows."""
 
     common: Float[Array, "v q"]
     common_scale: Float[Array, "v", ">=0"]
     slopes: Float[Array, "v p"]
     slopes_scale: Float[Array, "v", ">=0"]
-    ladder: Ladder
+    partial: PartialPooling
 
 
 @message("pooling.Losses")
@@ -61,13 +61,13 @@ class SiteLosses(NamedTuple):
     n: Float[Array, "s", ">=0 rows"]
     total: Float[Array, "s r"]
     gain2: Float[Array, "s r", ">=0"]  # sum of w (loss alone - loss)^2
-    group: Float[Array, "s k", ">=0"]  # how probably the site has each law of the groups
+    group: Float[Array, "s k", ">=0"]  # how probably the site has each model of the groups
 
 
 def candidates(sizes: Sequence[int]) -> list[tuple[str, int]]:
-    """(rung, number of laws) of everything that is fitted: groups and own weights once for each number of laws."""
-    several = [(rung, k) for rung in RUNGS[2:4] for k in sizes]
-    return [(RUNGS[0], 1), (RUNGS[1], 1), *several, (RUNGS[4], 1), (RUNGS[5], 1)]
+    """(strategy, number of components) of everything that is fitted: groups and own weights once for each number of components."""
+    several = [(strategy, k) for strategy in STRATEGIES[2:4] for k in sizes]
+    return [(STRATEGIES[0], 1), (STRATEGIES[1], 1), *several, (STRATEGIES[4], 1), (STRATEGIES[5], 1)]
 
 
 @client("pooling.held_out", SUM, batched=False)
@@ -82,11 +82,11 @@ def held_out(fitted: Fitted, client: Client, *, family: str, cv: int, sizes: lis
 def held_out_by_site(
     fitted: Fitted, client: Client, *, family: str, cv: int, sizes: list, sites: list, chosen: list
 ) -> SiteLosses:
-    """Losses of left-out rows under the chosen candidate of every rung, site by site, and the group that each site is in."""
+    """Losses of left-out rows under the chosen candidate of every strategy, site by site, and the group that each site is in."""
     loss, w = _losses(fitted, client, family, cv, sizes)
     loss = loss[:, chosen]
-    own = prepared(fitted.ladder.frame, client, family, cv)
-    share, _ = memberships(fitted.ladder.groups, own, family, sizes)
+    own = prepared(fitted.partial.frame, client, family, cv)
+    share, _ = memberships(fitted.partial.groups, own, family, sizes)
     block = list(blocks(sizes))[chosen[GROUPS] - GROUPS]
     group = np.zeros(max(sizes))
     group[: block.stop - block.start] = share[-1, block]
@@ -104,67 +104,67 @@ def placed(client: Client, sites: list, mine: np.ndarray) -> np.ndarray:
 
 def _losses(fitted: Fitted, client: Client, family: str, cv: int, sizes: list) -> tuple[np.ndarray, np.ndarray]:
     """((n, candidates) minus the log-likelihood of every row under the fit that has not seen it, (n,) weights)."""
-    own = prepared(fitted.ladder.frame, client, family, cv)
+    own = prepared(fitted.partial.frame, client, family, cv)
     if not len(own.rows.y):
         return np.zeros((0, len(candidates(sizes)))), np.zeros(0)
     rows = np.arange(len(own.fold))
-    laws = site_laws(fitted, own, family, sizes)
-    loss = -np.stack([densities(law, family, own.rows)[rows, own.fold] for law in laws], 1)
-    return loss + np.log(fitted.ladder.frame.y_sd) * (family == "normal"), own.rows.w
+    models = site_models(fitted, own, family, sizes)
+    loss = -np.stack([densities(model, family, own.rows)[rows, own.fold] for model in models], 1)
+    return loss + np.log(fitted.partial.frame.y_sd) * (family == "normal"), own.rows.w
 
 
-# ---- every rung as a mixture of laws at one site ----
+# ---- every strategy as a mixture of components at one site ----
 
 
-class SiteLaw(NamedTuple):
-    """The law of y given x at one site: a mixture of k laws (often of one), for each version."""
+class SiteModel(NamedTuple):
+    """The model of y given x at one site: a mixture of k components (often of one), for each version."""
 
     coef: np.ndarray  # (v, k, q)
     scale: np.ndarray  # (v, k)
     weight: np.ndarray  # (v, k)
 
 
-def site_laws(fitted: Fitted, own: Prepared, family: str, sizes: Sequence[int]) -> list[SiteLaw]:
-    """The law of the site under every candidate, in the order of `candidates`."""
-    ladder, slopes = fitted.ladder, np.asarray(fitted.slopes)
+def site_models(fitted: Fitted, own: Prepared, family: str, sizes: Sequence[int]) -> list[SiteModel]:
+    """The model of the site under every candidate, in the order of `candidates`."""
+    partial, slopes = fitted.partial, np.asarray(fitted.slopes)
     levels = np.column_stack([intercepts(own, family, slopes), slopes])
-    personal, _ = personal_fit(ladder.personal, own, family)
-    groups, _ = memberships(ladder.groups, own, family, sizes)
+    personal, _ = personal_fit(partial.personal, own, family)
+    groups, _ = memberships(partial.groups, own, family, sizes)
     return [
         _single(fitted.common, fitted.common_scale),
         _single(levels, fitted.slopes_scale),
-        *_mixed(ladder.groups, groups, sizes),
-        *_mixed(ladder.weights, _weights(ladder.weights, own, family, sizes), sizes),
-        _single(personal.coef, ladder.personal.scale),
+        *_mixed(partial.groups, groups, sizes),
+        *_mixed(partial.weights, _weights(partial.weights, own, family, sizes), sizes),
+        _single(personal.coef, partial.personal.scale),
         _alone(own, family),
     ]
 
 
-def densities(law: SiteLaw, family: str, rows: small_glm.Rows) -> np.ndarray:
+def densities(model: SiteModel, family: str, rows: small_glm.Rows) -> np.ndarray:
     """(n, v) log-likelihood of rows."""
-    eta = np.einsum("nq,vkq->nvk", rows.z, law.coef)
-    each = small_glm.log_density(family, eta, rows.y[:, None, None], law.scale)
-    return log_sum(each + np.log(np.maximum(law.weight, 1e-300)))
+    eta = np.einsum("nq,vkq->nvk", rows.z, model.coef)
+    each = small_glm.log_density(family, eta, rows.y[:, None, None], model.scale)
+    return log_sum(each + np.log(np.maximum(model.weight, 1e-300)))
 
 
-def _single(coef: Array, scale: Array) -> SiteLaw:
-    """One law as a mixture of one."""
-    return SiteLaw(np.asarray(coef)[:, None], np.asarray(scale)[:, None], np.ones((len(coef), 1)))
+def _single(coef: Array, scale: Array) -> SiteModel:
+    """One model as a mixture of one."""
+    return SiteModel(np.asarray(coef)[:, None], np.asarray(scale)[:, None], np.ones((len(coef), 1)))
 
 
-def _weights(laws: Laws, own: Prepared, family: str, sizes: Sequence[int]) -> np.ndarray:
-    """(v, g) the site's own weights of the laws of every candidate."""
-    density = log_densities(laws, own, family)
+def _weights(components: Components, own: Prepared, family: str, sizes: Sequence[int]) -> np.ndarray:
+    """(v, g) the site's own weights of the components of every candidate."""
+    density = log_densities(components, own, family)
     return np.concatenate([own_weights(density[..., block], own.versions) for block in blocks(sizes)], 1)
 
 
-def _mixed(laws: Laws, weight: np.ndarray, sizes: Sequence[int]) -> list[SiteLaw]:
-    """The laws of each size with the site's weights of them."""
-    coef, scale = np.asarray(laws.coef), np.asarray(laws.scale)
-    return [SiteLaw(coef[:, b], scale[:, b], weight[:, b]) for b in blocks(sizes)]
+def _mixed(components: Components, weight: np.ndarray, sizes: Sequence[int]) -> list[SiteModel]:
+    """The components of each size with the site's weights of them."""
+    coef, scale = np.asarray(components.coef), np.asarray(components.scale)
+    return [SiteModel(coef[:, b], scale[:, b], weight[:, b]) for b in blocks(sizes)]
 
 
-def _alone(own: Prepared, family: str) -> SiteLaw:
+def _alone(own: Prepared, family: str) -> SiteModel:
     """The site's own fit, with a weak prior that keeps its coefficients finite."""
     v, q = own.versions.shape[1], own.rows.z.shape[1]
     none = np.zeros((v, q))
@@ -179,7 +179,7 @@ def _alone(own: Prepared, family: str) -> SiteLaw:
 
 @message("pooling.Others")
 class Others(NamedTuple):
-    """The shared law without each site."""
+    """The shared model without each site."""
 
     frame: Frame
     coef: Float[Array, "s q"]
@@ -201,13 +201,13 @@ class Influence(NamedTuple):
 
     n: Float[Array, "s", ">=0 rows"]
     information: Float[Array, "s"]  # share of all information that is the site's
-    own: Float[Array, "s"]  # its loss per row under the law fitted without it
-    shared: Float[Array, "s"]  # and under the law of all
+    own: Float[Array, "s"]  # its loss per row under the model fitted without it
+    shared: Float[Array, "s"]  # and under the model of all
 
 
 @message("pooling.Compared")
 class Compared(NamedTuple):
-    """Laws without each site, beside the law of all."""
+    """Components without each site, beside the model of all."""
 
     others: Others
     coef: Float[Array, "q"]
@@ -217,7 +217,7 @@ class Compared(NamedTuple):
 
 @client("pooling.without_each_by_site", SUM, batched=False)
 def without_each(others: Others, client: Client, *, family: str, sites: list) -> OtherSums:
-    """Newton sums of the shared law without each site: the site adds to all of them but its own."""
+    """Newton sums of the shared model without each site: the site adds to all of them but its own."""
     own = prepared(others.frame, client, family, 0)
     w = np.repeat(own.rows.w[:, None], len(sites), 1)
     w[:, sites.index(client.name)] = 0.0
@@ -227,7 +227,7 @@ def without_each(others: Others, client: Client, *, family: str, sites: list) ->
 
 @client("pooling.influence_by_site", SUM, batched=False)
 def influence(down: Compared, client: Client, *, family: str, sites: list) -> Influence:
-    """How much of the information is the site's, and how well the law of the others predicts it."""
+    """How much of the information is the site's, and how well the model of the others predicts it."""
     own = prepared(down.others.frame, client, family, 0)
     rows = own.rows
     mine = small_glm.sums(rows, family, (rows.z @ down.coef)[:, None], rows.w[:, None])
@@ -248,9 +248,9 @@ class OwnCoefficients(NamedTuple):
 
 
 @client("pooling.personal_by_site", SUM, batched=False)
-def personal_by_site(ladder: Ladder, client: Client, *, family: str, sites: list) -> OwnCoefficients:
+def personal_by_site(partial: PartialPooling, client: Client, *, family: str, sites: list) -> OwnCoefficients:
     """The coefficients of each site, drawn to their common mean."""
-    own = prepared(ladder.frame, client, family, 0)
-    last = Personal(*(np.asarray(a)[-1:] for a in ladder.personal))
+    own = prepared(partial.frame, client, family, 0)
+    last = Personal(*(np.asarray(a)[-1:] for a in partial.personal))
     found, _ = personal_fit(last, own, family)
     return OwnCoefficients(placed(client, sites, found.coef[0]))

@@ -1,8 +1,8 @@
-"""Where EM starts, and which start it goes on with: several for every number of laws, side by side for a few rounds. Nothing is sent.
+"""Where EM starts, and which start it goes on with: several for every number of components, side by side for a few rounds.
 
-A law of groups or of own weights starts at the shared law, moved along the directions in which sites differ. The first start lies evenly
+Nothing is sent. Components start at the shared model, moved along the directions in which sites differ. The first start lies evenly
 about it, the others are drawn at random (the same in every run). A few rounds of EM over all rows tell the likeliest start of each
-number of laws; the fits without each fold begin there too, about their own shared laws.
+number of components; the fits without each fold begin there too, about their own shared models.
 """
 
 from __future__ import annotations
@@ -11,22 +11,22 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from unpooled.models.pooling.mixtures import Laws, Personal, blocks
+from unpooled.models.pooling.mixtures import Components, Personal, blocks
 
-STARTS = 6  # of every number of laws
+STARTS = 6  # of every number of components
 ROUNDS = 5  # of EM that tell the likeliest start
 SEED = 20  # of the directions that are drawn
 
 
 def repeated(sizes: Sequence[int]) -> list[int]:
-    """The number of laws of every start: the starts of one number follow each other."""
+    """The number of components of every start: the starts of one number follow each other."""
     return [k for k in sizes for _ in range(STARTS)]
 
 
 def begin(
     coef: np.ndarray, scale: np.ndarray, scatter: np.ndarray, information: np.ndarray, sizes: Sequence[int], far: float
-) -> Laws:
-    """Laws about the shared one, along the directions in which sites differ most, in every start of every size.
+) -> Components:
+    """Components about the shared one, along the directions in which sites differ most, in every start of every size.
 
     coef (v, q), scale (v,), scatter (v, q, q) whitened and per row, information (v, q, q) per row.
     """
@@ -35,7 +35,7 @@ def begin(
     corners = np.concatenate([_corners(k, q, start) for k in sizes for start in range(STARTS)])  # (g, q)
     shares = np.concatenate([np.full(k, 1 / k) for k in repeated(sizes)])
     centres = coef[:, None] + far * corners @ axes
-    return Laws(centres, np.repeat(scale[:, None], len(shares), 1), np.tile(shares, (v, 1)))
+    return Components(centres, np.repeat(scale[:, None], len(shares), 1), np.tile(shares, (v, 1)))
 
 
 def _axes(scatter: np.ndarray, information: np.ndarray) -> np.ndarray:
@@ -59,17 +59,17 @@ def _corners(k: int, q: int, start: int) -> np.ndarray:
     return corners
 
 
-def likeliest(laws: Laws, loglik: np.ndarray, sizes: Sequence[int]) -> Laws:
+def likeliest(components: Components, loglik: np.ndarray, sizes: Sequence[int]) -> Components:
     """The starts of every size that are likeliest after a few rounds; `loglik` (starts of all sizes,) is that of all rows."""
     every = list(blocks(repeated(sizes)))
     best = np.asarray(loglik).reshape(len(sizes), STARTS).argmax(1)
     chosen = [every[c * STARTS + int(start)] for c, start in enumerate(best)]
     index = np.concatenate([np.arange(b.start, b.stop) for b in chosen])
-    return Laws(*(np.take(a, index, axis=1) for a in laws))
+    return Components(*(np.take(a, index, axis=1) for a in components))
 
 
 def begin_personal(coef: np.ndarray, scale: np.ndarray, moments: np.ndarray, sites: float) -> Personal:
-    """The mean at the shared law, and variances between sites by DerSimonian and Laird's moments.
+    """The mean at the shared model, and variances between sites by DerSimonian and Laird's moments.
 
     moments (4, v, q): sums over sites of a, a^2, a b and a b^2, for a = 1 / var and b = own - shared.
     """

@@ -5,7 +5,7 @@ Every look at the rows is one SUM of a question that has declared its sensitivit
 
 - `frame`: the columns' moments (`ColumnMoments`), and how rows are standardised.
 - `cells`, `cell_mixture`, `choice`, `start`: where a mixture starts.
-- `whiten`, `own_frame`, `gains`, `update`, `mixture`: its EM (`PrivateGaussianMixture`).
+- `whiten`, `own_frame`, `update`, `mixture`: its EM (`PrivateGaussianMixture`).
 - `kmeans`: cluster centres (`PrivateKMeans`).
 - `regression_looks`, `regression`: a line with intervals (`PrivateRegression`).
 - `dispatch`: how `GaussianMixture`, `MixtureImputer` and `BayesianRegression` are fitted to a federation with a `Private` layer.
@@ -14,7 +14,7 @@ What is protected: one row, with all of its values and which of them are missing
 the model, which clients take part.
 """
 
-from unpooled.models.private.dispatch import fit_private, is_private, rounds_private
+from unpooled.models.private.dispatch import fit_private, rounds_private
 from unpooled.models.private.frame import ColumnMoments
 from unpooled.models.private.kmeans import PrivateKMeans
 from unpooled.models.private.mixture import PrivateGaussianMixture
@@ -26,6 +26,5 @@ __all__ = [
     "PrivateKMeans",
     "PrivateRegression",
     "fit_private",
-    "is_private",
     "rounds_private",
 ]

@@ -14,7 +14,6 @@ import numpy as np
 from unpooled.errors import BadParameter
 from unpooled.estimator import Estimator, Moment
 from unpooled.federation import Federation
-from unpooled.layers.private import find_private
 from unpooled.models.private.mixture import LOOKS, PrivateGaussianMixture
 from unpooled.models.private.regression import PrivateRegression
 
@@ -32,11 +31,6 @@ FREE = {  # parameters that a private fit takes over or does not need; every oth
     "MixtureImputer": {"n_components", "max_iter", "choose_iter", "tol", "hide", "prior", "random_state"},
     "BayesianRegression": {"random_state", "missing", "recalibrate"},
 }
-
-
-def is_private(fed: Any) -> bool:
-    """Whether fits to this federation must be private."""
-    return find_private(fed) is not None
 
 
 def fit_private(model: Estimator, fed: Federation) -> Estimator:

@@ -12,7 +12,6 @@ import numpy as np
 
 from unpooled.arrays import Array, Float, to_numpy
 from unpooled.client import SUM, Ask, Client, client
-from unpooled.errors import BadData
 from unpooled.estimator import Estimator, Info
 from unpooled.federation import Federation
 from unpooled.layers.private import look, private_layer
@@ -203,9 +202,3 @@ class ColumnMoments(Estimator):
         seen = np.maximum(state.rows - state.absent, FEWEST_ROWS)
         noise_first, noise_rows = state.sigma * np.sqrt(d) / FIRST, state.sigma / ROWS
         self.mean_stderr_ = half * np.hypot(noise_first, frame.mean * noise_rows) / seen
-
-
-def check_private_rows(fed: Federation) -> None:
-    """Refuse clients in this process that have no rows at all."""
-    if not fed.names:
-        raise BadData("there are no clients to ask: give at least one")

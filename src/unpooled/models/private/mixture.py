@@ -24,13 +24,12 @@ from unpooled.maths import gaussian
 from unpooled.maths.mixture import Params
 from unpooled.models.mixture import MixtureFace
 from unpooled.models.private import update
-from unpooled.models.private.cell_mixture import Mixture
+from unpooled.models.private.cell_mixture import Mixture, proposals
 from unpooled.models.private.choice import compare
 from unpooled.models.private.frame import Frame, column_moments, half_widths, look_at_columns
-from unpooled.models.private.gains import Gains, start_gains
 from unpooled.models.private.own_frame import OwnFrame, best_blocks, own_frame_sums
-from unpooled.models.private.split_merge import proposals
 from unpooled.models.private.start import CANDIDATES, find_start
+from unpooled.models.private.update import Gains, start_gains
 from unpooled.parameters import at_least, is_number, one_of
 from unpooled.privacy.clipping import from_unit
 from unpooled.tree import message

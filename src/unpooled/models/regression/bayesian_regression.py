@@ -17,8 +17,7 @@ from unpooled.arrays import to_numpy
 from unpooled.data.federate import as_federation
 from unpooled.errors import BadParameter
 from unpooled.estimator import Moment
-from unpooled.federation import Federation
-from unpooled.layers.private import find_private
+from unpooled.federation import Federation, find_private
 from unpooled.maths import bayes_linear
 from unpooled.maths.bayes_linear import Axes, Posterior, Stats
 from unpooled.maths.feature_maps import Kernel

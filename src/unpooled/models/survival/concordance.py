@@ -10,9 +10,9 @@ from unpooled.arrays import Array, Float, to_numpy
 from unpooled.client import SUM, Client, client
 from unpooled.federation import Federation
 from unpooled.maths import searching
-from unpooled.maths.concordance import Pairs, pairs
-from unpooled.maths.partial_likelihood import last_step
 from unpooled.models.survival.cox_questions import Scale, scores
+from unpooled.models.survival.harrell import Pairs, pairs
+from unpooled.models.survival.partial_likelihood import last_step
 from unpooled.models.survival.rows import survival_rows
 from unpooled.models.survival.times import Counts
 from unpooled.tree import message

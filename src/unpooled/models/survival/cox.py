@@ -1,7 +1,7 @@
 """Cox regression: two SUMs per Newton step (risk sums by step of time, then one matrix), or one stratified by site.
 
 Before: a first look, the steps of time (5 to 16 SUMs of counts, none if `times` names them), their counts. After: concordance. Read
-`cox_start`, `cox_likelihood`, `cox_ridge`, then this, then `cox_face`.
+`cox_start`, `cox_likelihood`, `cox_information`, then this, then `cox_face`.
 """
 
 from __future__ import annotations
@@ -10,20 +10,19 @@ import warnings
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.linalg import eigh
 from scipy.stats import norm
 from sklearn.exceptions import ConvergenceWarning
 
 from unpooled.errors import BadData, BadParameter
 from unpooled.federation import Federation
-from unpooled.maths import concordance
 from unpooled.models.column_names import called
 from unpooled.models.steady import Steady
 from unpooled.models.survival import cox_likelihood as likelihood
 from unpooled.models.survival import cox_questions as questions
-from unpooled.models.survival import cox_ridge, cox_start
+from unpooled.models.survival import cox_start, harrell
 from unpooled.models.survival.concordance import EXACT, all_pairs
 from unpooled.models.survival.cox_face import CoxFace
+from unpooled.models.survival.cox_information import check_independent, endless, most_probable
 from unpooled.models.survival.cox_likelihood import How, Value
 from unpooled.models.survival.cox_questions import SiteAt
 from unpooled.models.survival.cox_start import Setting
@@ -32,9 +31,6 @@ from unpooled.parameters import at_least, flag, not_below_zero, one_of, within
 from unpooled.tree import message
 
 HALVINGS = 30
-ENDLESS = 12.0  # a coefficient of a standardised covariate that only grows where no finite one is best
-FLAT = 1e-6  # the share of the first information that is left in such a direction
-DEPENDENT = 1e-10  # the least eigenvalue of the information, relative to the largest, of columns that are independent
 AUTO = 0.1  # penalizer from which the search for the most probable one starts
 
 
@@ -211,7 +207,7 @@ class Cox(CoxFace):
         state = State(setting, begin, ridge, here.loglik, here.loglik, nothing, nothing, begin, np.inf)
         state = self._directed(fed, state, here)
         state = state._replace(first=state.information)
-        _check_independent(state.information, cox_start.covariates(fed, how.columns, len(begin)))
+        check_independent(state.information, cox_start.covariates(fed, how.columns, len(begin)))
         return state
 
     def _how(self, fed: Federation) -> How:
@@ -245,7 +241,7 @@ class Cox(CoxFace):
         coef, ridge = state.coef, state.ridge
         information = likelihood.information(fed, self._how(fed), state.setting, coef, here)
         if self.penalizer == "auto":
-            ridge = cox_ridge.most_probable(information, here.gradient, coef, state.setting.rows, ridge)
+            ridge = most_probable(information, here.gradient, coef, state.setting.rows, ridge)
         information = information + ridge * np.eye(len(coef))
         gradient = here.gradient - ridge * coef
         move = np.linalg.lstsq(information, gradient, rcond=1e-14)[0]
@@ -318,41 +314,19 @@ class Cox(CoxFace):
         setting = state.setting
         if self.strata == "site":
             up = fed.sum(questions.site_pairs.using(columns=how.columns), SiteAt(state.coef, setting.scale))
-            found, exact = concordance.Pairs(*(float(n) for n in up)), True
+            found, exact = harrell.Pairs(*(float(n) for n in up)), True
         else:
             found = all_pairs(fed, how.columns, state.coef, setting.scale, setting.starts, setting.rows)
             exact = setting.rows <= EXACT
-        self.concordance_ = concordance.index(found)
+        self.concordance_ = harrell.index(found)
         self.concordance_error_ = 0.0 if exact or not found.all else found.same / 2 / found.all
 
     def _warn(self, state: State, names: list[str]) -> None:
         """Warn of coefficients without a finite optimum, and of a fit that did not converge."""
-        endless = _endless(state)
-        if len(endless):
-            text = f"{called(names, endless)} tells events apart so well that no finite coefficient is best"
+        growing = endless(state)
+        if len(growing):
+            text = f"{called(names, growing)} tells events apart so well that no finite coefficient is best"
             warnings.warn(f"{text}: leave it out, or give penalizer='auto'", ConvergenceWarning, stacklevel=2)
         elif not self.converged_:
             text = f"the last Newton step was {state.size:.2g} standard errors long"
             warnings.warn(f"{text}: raise max_iter= or tol=", ConvergenceWarning, stacklevel=2)
-
-
-def _endless(state: State) -> np.ndarray:
-    """Covariates whose coefficients grow without end: they are very large, or the likelihood has become flat in them."""
-    grown = np.abs(state.coef) > ENDLESS
-    if state.ridge == 0:
-        values, vectors = eigh(state.information, state.first)
-        flat = vectors[:, values < FLAT]
-        grown |= (np.abs(flat) > 0.5 * np.abs(flat).max(0, initial=0.0)).any(1)
-    return np.flatnonzero(grown)
-
-
-def _check_independent(information: np.ndarray, names: list[str]) -> None:
-    """Refuse columns that are sums of others, which have no coefficients of their own."""
-    values, vectors = eigh(information)
-    if values[0] > DEPENDENT * max(values[-1], 1e-300):
-        return
-    involved = np.flatnonzero(np.abs(vectors[:, 0]) > 0.1)
-    raise BadData(
-        f"{called(names, involved)} cannot be told apart (one follows from the others among those at risk): "
-        "leave one out, or give penalizer='auto'"
-    )

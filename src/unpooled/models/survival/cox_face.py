@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 from unpooled.data.tabled import DESIGN
 from unpooled.errors import BadParameter
 from unpooled.estimator import Estimator, rows_of
-from unpooled.maths import concordance
+from unpooled.models.survival import harrell
 from unpooled.models.survival.cox_questions import SCORE_DECIMALS
 from unpooled.report import statistics
 
@@ -40,7 +40,7 @@ class CoxFace(Estimator):
         risk = self.predict(X)
         y = np.asarray(y, dtype=np.float64).reshape(len(risk), -1)
         died = y[:, 1] == 1 if y.shape[1] > 1 else np.ones(len(risk), bool)
-        return concordance.index(concordance.of_rows(y[:, 0], died, np.round(risk, SCORE_DECIMALS)))
+        return harrell.index(harrell.of_rows(y[:, 0], died, np.round(risk, SCORE_DECIMALS)))
 
     def report_figures(self) -> dict[str, str]:
         """What the report of a run shows: coefficients with their intervals, and the table of them."""

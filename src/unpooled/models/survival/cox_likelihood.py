@@ -11,11 +11,11 @@ import numpy as np
 
 from unpooled.arrays import to_numpy
 from unpooled.federation import Federation
-from unpooled.maths import partial_likelihood
-from unpooled.maths.partial_likelihood import Sums, Terms
 from unpooled.models.survival import cox_questions as questions
+from unpooled.models.survival import partial_likelihood
 from unpooled.models.survival.cox_questions import At, Hazard, Means, SiteAt, square
 from unpooled.models.survival.cox_start import Setting
+from unpooled.models.survival.partial_likelihood import Sums, Terms
 
 
 class How(NamedTuple):

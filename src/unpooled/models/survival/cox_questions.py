@@ -11,8 +11,8 @@ import numpy as np
 
 from unpooled.arrays import Array, Float, Int
 from unpooled.client import SUM, Client, client
-from unpooled.maths import concordance, partial_likelihood
-from unpooled.maths.partial_likelihood import Deaths, curvature_weights, last_step, risk
+from unpooled.models.survival import harrell, partial_likelihood
+from unpooled.models.survival.partial_likelihood import Deaths, curvature_weights, last_step, risk
 from unpooled.models.survival.rows import Rows, survival_rows
 from unpooled.tree import message
 
@@ -211,7 +211,7 @@ def site_scores(at: SiteAt, client: Client, *, columns: dict, ties: str) -> Curv
 def site_pairs(at: SiteAt, client: Client, *, columns: dict) -> SitePairs:
     """Pairs of the client's own patients that can be compared, those ranked rightly, and those with one score."""
     rows = survival_rows(client, columns)
-    found = concordance.of_rows(rows.time, rows.died, scores(rows, at.scale, at.coef), rows.w)
+    found = harrell.of_rows(rows.time, rows.died, scores(rows, at.scale, at.coef), rows.w)
     return SitePairs(*(np.asarray(n) for n in found))
 
 

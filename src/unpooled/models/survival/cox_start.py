@@ -13,12 +13,12 @@ import numpy as np
 from unpooled.arrays import to_numpy
 from unpooled.errors import BadData
 from unpooled.federation import Federation
-from unpooled.maths.partial_likelihood import Deaths
 from unpooled.models.column_names import called, names_of
 from unpooled.models.steady import Steady
 from unpooled.models.survival import cox_questions as questions
 from unpooled.models.survival import times as grid
 from unpooled.models.survival.cox_questions import Centred, Scale
+from unpooled.models.survival.partial_likelihood import Deaths
 from unpooled.models.survival.rows import Look
 from unpooled.tree import message
 

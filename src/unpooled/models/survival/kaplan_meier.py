@@ -13,9 +13,9 @@ from unpooled.client import SUM, Client, client
 from unpooled.data.tabled import CODES
 from unpooled.estimator import Estimator
 from unpooled.federation import Federation
-from unpooled.maths.partial_likelihood import last_step
 from unpooled.models.steady import Steady
 from unpooled.models.survival import times as grid
+from unpooled.models.survival.partial_likelihood import last_step
 from unpooled.models.survival.rows import check_look, check_survival, columns_of, look, survival_rows
 from unpooled.parameters import at_least, one_of, within
 from unpooled.report import statistics

@@ -1,4 +1,4 @@
-"""The statistician's shelf: descriptions, survival and principal axes, with the tables that statisticians expect."""
+"""Report sections of Describe, KaplanMeier, Cox and PCA: the tables and pictures that statisticians expect."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MOST_COLUMNS = 40
 
 
 def sections(model: Any, run: RunFolder) -> list[Section]:
-    """Tables and pictures of a model of the shelf."""
+    """Tables and pictures of one of these models."""
     return {"PCA": _pca, "Cox": _cox, "KaplanMeier": _kaplan_meier}.get(type(model).__name__, _described)(model, run)
 
 

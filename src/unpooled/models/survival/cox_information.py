@@ -1,0 +1,60 @@
+"""What the information matrix of Cox regression tells. Nothing is sent.
+
+Coefficients that grow without end, columns that depend on others, and the ridge penalty that makes the data most probable:
+coefficients have a normal prior of mean 0 and one common variance, whose inverse is the ridge. Where the log-likelihood is about
+quadratic, the most probable ridge solves ridge = effective number of coefficients / sum of their squares (MacKay 1992).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy.linalg import eigh
+
+from unpooled.errors import BadData
+from unpooled.models.column_names import called
+
+ENDLESS = 12.0  # a coefficient of a standardised covariate that only grows where no finite one is best
+FLAT = 1e-6  # the share of the first information that is left in such a direction
+DEPENDENT = 1e-10  # the least eigenvalue of the information, relative to the largest, of columns that are independent
+LEAST, MOST = 1e-6, 1e3  # of the ridge per row
+ROUNDS = 500  # of the search for the ridge, at most
+
+
+def endless(state: Any) -> np.ndarray:
+    """Covariates whose coefficients grow without end: they are very large, or the likelihood has become flat in them."""
+    grown = np.abs(state.coef) > ENDLESS
+    if state.ridge == 0:
+        values, vectors = eigh(state.information, state.first)
+        flat = vectors[:, values < FLAT]
+        grown |= (np.abs(flat) > 0.5 * np.abs(flat).max(0, initial=0.0)).any(1)
+    return np.flatnonzero(grown)
+
+
+def check_independent(information: np.ndarray, names: list[str]) -> None:
+    """Refuse columns that are sums of others, which have no coefficients of their own."""
+    values, vectors = eigh(information)
+    if values[0] > DEPENDENT * max(values[-1], 1e-300):
+        return
+    involved = np.flatnonzero(np.abs(vectors[:, 0]) > 0.1)
+    raise BadData(
+        f"{called(names, involved)} cannot be told apart (one follows from the others among those at risk): "
+        "leave one out, or give penalizer='auto'"
+    )
+
+
+def most_probable(information: np.ndarray, gradient: np.ndarray, coef: np.ndarray, rows: float, start: float) -> float:
+    """The ridge, from a start; information (k, k) and gradient (k,) are those of the log-likelihood at `coef` (k,)."""
+    values, vectors = np.linalg.eigh(information)
+    values = np.maximum(values, 0.0)
+    pull = vectors.T @ (information @ coef + gradient)
+    ridge = start
+    for _ in range(ROUNDS):
+        best = pull / (values + ridge)
+        effective = float((values / (values + ridge)).sum())
+        new = float(np.clip(effective / max(float(best @ best), 1e-300), LEAST * rows, MOST * rows))
+        if abs(np.log(new / ridge)) < 1e-10:
+            return new
+        ridge = new
+    return ridge
