@@ -1,6 +1,6 @@
 """MixtureImputer over four clients against scikit-learn's IterativeImputer on pooled rows: eight tables, at random and not.
 
-    python benchmarks/imputation_tables.py [--seeds 5] [--tables diabetes heart ...] [--rows 400]
+    python benchmarks/imputation_tables.py [--seeds 5] [--first-seed 300] [--tables diabetes heart ...] [--rows 400]
 
 A fifth of the cells is hidden: each with the same probability, or with one that rises with the value (1.5 on the logit scale per standard
 deviation), so that large values are missing more often. Errors are root mean squares over hidden cells, in standard deviations of
@@ -30,7 +30,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "experiments" / "fedem"))
 from _kept import kept
 
 HIDDEN = 0.2
-FIRST_SEED = 90
+FIRST_SEED = 300
+WAYS = ("at random", "not at random")
 CLIENTS = 4
 
 
@@ -98,6 +99,8 @@ def trial(name: str, how: str, seed: int, rows: int) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--first-seed", type=int, default=FIRST_SEED)
+    parser.add_argument("--ways", nargs="*", default=WAYS, choices=WAYS)
     parser.add_argument("--rows", type=int, default=400)
     parser.add_argument("--tables", nargs="*", default=list(TABLES), choices=list(TABLES))
     parser.add_argument("--out", type=Path, default=Path("out/imputation_tables.jsonl"))
@@ -106,11 +109,9 @@ def main() -> None:
         f"{'table':14} {'missing':14} {'ours':>7} {'iterative':>9} {'ratio':>6} {'mean':>6} {'coverage':>8} {'k':>4} {'cpu s':>6}"
     )
     for name in given.tables:
-        for how in ("at random", "not at random"):
-            found = [
-                kept(given.out, dict(zip(("table", "how", "seed", "rows"), key)), trial, *key)
-                for key in ((name, how, seed, given.rows) for seed in range(FIRST_SEED, FIRST_SEED + given.seeds))
-            ]
+        for how in given.ways:
+            keys = [dict(table=name, how=how, seed=given.first_seed + i, rows=given.rows) for i in range(given.seeds)]
+            found = [kept(given.out, key, trial, *key.values()) for key in keys]
             m = {key: float(np.mean([row[key] for row in found])) for key in found[0] if key not in ("table", "how")}
             numbers = f"{m['ours']:7.4f} {m['iterative']:9.4f} {m['ours'] / m['iterative']:6.3f} {m['mean']:6.3f} {m['coverage']:8.3f}"
             print(f"{name:14} {how:14} {numbers} {m['components']:4.1f} {m['cpu s']:6.1f}", flush=True)

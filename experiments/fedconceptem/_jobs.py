@@ -103,16 +103,43 @@ def epochs(seeds: Iterable[int], rounds: int = 200, numbers: Iterable[int] = (5,
     ]
 
 
-CIFAR10 = (OURS, "FedEM", "IFCA", "FedAvg", ORACLE, "FeSEM", "FedSoft", "CFL (3)", "Local", "APFL", "CFL")
+COMPRESSED = "encoded, compressed"  # table 1 with all test images, from images that were compressed
+AUTO, FROM_SIX = OURS + ", auto", OURS + ", from 6"
+CIFAR10 = (
+    OURS,
+    "FedEM",
+    "IFCA",
+    "FedAvg",
+    ORACLE,
+    "FeSEM",
+    "FedSoft",
+    "CFL (3)",
+    "Local",
+    "APFL",
+    "CFL",
+    "pFedMe",
+    AUTO,
+    FROM_SIX,
+)
 
 
 def cifar10(
-    seeds: Iterable[int], rounds: int, learner: str = "cnn", methods: Iterable[str] = CIFAR10, lr: float = 0.1
+    seeds: Iterable[int],
+    rounds: int,
+    learner: str = "cnn",
+    methods: Iterable[str] = CIFAR10,
+    lr: float = 0.1,
+    code: bool = False,
 ) -> list[dict]:
-    """Table 2: networks from scratch on CIFAR-10, 100 clients that were dealt all of it."""
-    options = {"lr": lr, "augment": "crop-flip", "clip_norm": 1.0}
-    more = {"data": "cifar10", "learner": learner, "options": options}
-    return [job("cifar10", m, s, rounds=rounds, **more, **_tuned_too(m)) for s in seeds for m in methods]
+    """Table 2: networks from scratch on CIFAR-10, 100 clients that were dealt all of it; `code` as in `encoded`."""
+    steps = CODE | {"batch_size": 128} if code else {}
+    options = {"lr": lr, "augment": "crop-flip", "clip_norm": 1.0} | steps
+    more = {"data": "cifar10", "learner": learner}
+    return [
+        job("cifar10", m, s, rounds=rounds, **more, options=options | (_slowly(m) if code else {}), **_tuned_too(m))
+        for s in seeds
+        for m in methods
+    ]
 
 
 def encoded(
@@ -124,14 +151,30 @@ def encoded(
     """
     more = {"data": "encoded", "learner": "mlp"}
     steps = CODE | {"batch_size": 128} if code else {}
-    options = {m: {"lr": lr} | steps | (SLOWLY if code and m == OURS else {}) for m in methods}
+    options = {m: {"lr": lr} | steps | (_slowly(m) if code else {}) for m in methods}
     return [
         job("encoded", m, s, rounds=rounds, **more, options=options[m], **_tuned_too(m)) for s in seeds for m in methods
     ]
 
 
+def beside_alone(seeds: Iterable[int], rounds: int, lr: float) -> list[dict]:
+    """What each client can expect of what it keeps, beside training alone with the same network, rate and rounds."""
+    more = {"data": "encoded", "learner": "mlp", "by_client": True}
+    choose = {OURS: {"personalize": "auto"}, "Local": {}}
+    return [
+        job("alone", m, s, rounds=rounds, **more, options={"lr": lr} | own) for s in seeds for m, own in choose.items()
+    ]
+
+
+def _slowly(method: str) -> dict:
+    """Ours where clients take few steps a round; extra models are for a number that was told."""
+    if not method.startswith(OURS):
+        return {}
+    return SLOWLY if method == OURS else {k: v for k, v in SLOWLY.items() if k != "extra"}
+
+
 def _tuned_too(method: str) -> dict:
-    return {"fine_tune": 1} if method == OURS else {}
+    return {"fine_tune": 1, "unlabelled": True} if method.startswith(OURS) else {}
 
 
 def variants(seeds: Iterable[int], rounds: int = 200) -> list[dict]:
@@ -152,7 +195,7 @@ def rows(found: list[dict]) -> list[dict]:
         for named in (one, _tuned(one)):
             if named:
                 groups.setdefault(setting(named), []).append(named)
-    paper["one step"] = paper["table1"]
+    paper |= {"one step": paper["table1"], COMPRESSED: paper["encoded"]}
     return [_row(key, group, paper.get(key[0], {})) for key, group in groups.items()]
 
 
@@ -179,6 +222,8 @@ def _row(key: tuple, group: list[dict], paper: dict) -> dict:
         "local spread": float(local.std()),
     }
     row["paper, local"] = paper.get(method, {}).get("local")
+    if all("global_unlabelled" in g for g in group):
+        row["unlabelled newcomers"] = 100 * float(np.mean([g["global_unlabelled"] for g in group]))
     if all("right" in g for g in group):
         row["clients in the right concept"] = float(np.mean([g["right"] for g in group]))
         row["concepts found"] = " ".join(str(g["n_concepts"]) for g in group)

@@ -6,9 +6,12 @@ from __future__ import annotations
 
 import functools
 import time
+import warnings
 from typing import Any
 
+import _alone
 import numpy as np
+from _published_ifca import PublishedIFCA
 
 from unpooled.data.federate import federate
 from unpooled.datasets import encoder, shared, shift
@@ -38,11 +41,13 @@ BASELINES = {
     "Local": ("LocalOnly", {}),
     "pFedMe": ("PFedMe", {}),
 }
+PUBLISHED_IFCA = "IFCA as published"
 ORACLE = "FedAvg, told the concepts"  # one for the clients of each: no method of clusters can expect more
 PRINTED = {"e_steps": 1, "full_steps": False, "label_memory": 0.0}
 METHODS = {
     "FedConceptEM": {"n_concepts": 3, "extra": 3},
     "FedConceptEM, auto": {"n_concepts": "auto"},
+    "FedConceptEM, from 6": {"n_concepts": 6, "adaptive": True, "extra": 0},
     "FedConceptEM, annealed": {"n_concepts": 3, "extra": 3, "anneal": 0.5},
     "FedConceptEM, 3 models from the start": {"n_concepts": 3},
     "FedConceptEM as printed": {"n_concepts": 3, **PRINTED},
@@ -78,6 +83,14 @@ def measure(wanted: dict, small: bool, device: str | None) -> dict:
         found["shares"] = [
             [r["round"], r["n_concepts"], np.round(r["shares"], 4).tolist()] for r in model.history_[::5]
         ]
+    if hasattr(model, "weights_"):
+        found["shares of rows"] = np.round(model.weights_, 4).tolist()
+    if wanted.get("unlabelled") and hasattr(model, "n_concepts_"):
+        found["global_unlabelled"] = unlabelled_accuracy(model, unseen)
+    if wanted.get("by_client"):
+        _, _, x, y = images(small, wanted["data"])
+        found["corruptions"] = made.corruptions
+        found["by_client"] = _alone.expected(model, made, _alone.test_rows(x, y, made, unseen[0][0], features))
     if wanted.get("fine_tune"):
         model.fine_tune = wanted["fine_tune"]
         model.finish(fed, state)
@@ -189,6 +202,8 @@ def estimator(wanted: dict, small: bool, device: str | None) -> Any:
     settings = {"learner": network, "random_state": wanted["seed"], "device": device, **training}
     settings |= {"max_iter": wanted["rounds"], "classes": list(range(10))}
     name = wanted["method"]
+    if name == PUBLISHED_IFCA:
+        return PublishedIFCA(3, **settings | wanted.get("options", {}))
     if name in BASELINES:
         public, own = BASELINES[name]
         make = estimator_class(f"baselines.{public}")
@@ -215,6 +230,15 @@ def global_accuracy(model: Any, unseen: list) -> float:
         few = min(ADAPT_ROWS, len(y) // 2)
         out.append((newcomer(model, x[:few], y[:few]).predict(x[few:]) == y[few:]).mean())
     return float(np.mean(out))
+
+
+def unlabelled_accuracy(model: Any, unseen: list) -> float:
+    """As `global_accuracy`, of newcomers that have inputs alone."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of inputs that leave the concept open
+        return float(
+            np.mean([(model.adapt(x[:ADAPT_ROWS]).predict(x[ADAPT_ROWS:]) == y[ADAPT_ROWS:]).mean() for x, y in unseen])
+        )
 
 
 def newcomer(model: Any, x: np.ndarray, y: np.ndarray) -> Any:

@@ -20,16 +20,14 @@ from _tables import identity
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("table", choices=("encoded", "cifar10"))
+    parser.add_argument("table", choices=("encoded", "cifar10", "alone"))
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--rounds", type=int, default=200)
     parser.add_argument("--seconds", type=float, default=200.0)
     parser.add_argument("--lr", type=float, nargs="*", default=[0.1])
     parser.add_argument("--learner", default="cnn")
     parser.add_argument("--split", default="lda")
-    parser.add_argument(
-        "--as-code", nargs="*", default=[], help="methods that then train as the authors' code does (encoded)"
-    )
+    parser.add_argument("--as-code", nargs="*", default=[], help="methods that then train as the authors' code does")
     parser.add_argument("--methods", nargs="*", default=list(jobs.CIFAR10))
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--precision", default="high")
@@ -57,8 +55,12 @@ def wanted(args: argparse.Namespace) -> list[dict]:
     if args.table == "encoded":
         found = [one for lr in args.lr for one in jobs.encoded(seeds, args.rounds, lr, args.methods)]
         found += [one for lr in args.lr for one in jobs.encoded(seeds, args.rounds, lr, args.as_code, code=True)]
+    elif args.table == "alone":
+        found = jobs.beside_alone(seeds, args.rounds, args.lr[0])
     else:
         found = [one for lr in args.lr for one in jobs.cifar10(seeds, *rest, lr)]
+        code = (args.rounds, args.learner, args.as_code)
+        found += [one for lr in args.lr for one in jobs.cifar10(seeds, *code, lr, code=True)]
     return [one | {"split": args.split} for one in found]
 
 

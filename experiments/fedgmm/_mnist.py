@@ -42,10 +42,11 @@ def settings(small: bool, seed: int) -> dict[str, Any]:
     return {"batch_size": 128, "momentum": 0.9, "random_state": seed, "device": device()} | rounds
 
 
-def fedgmm(small: bool, **options: Any) -> up.FedGMM:
-    """About 200 rows a Gaussian."""
+def fedgmm(small: bool, gaussians: int | None = None, **options: Any) -> up.FedGMM:
+    """As many Gaussians as asked for, or one for about 200 rows; three learners, or one for a single Gaussian."""
     own = {"embedding": 48, "starts": ("tied",), "warmup": 8, "reg_covar": 0.02}
-    return up.FedGMM(10 if small else 120, 3, **PAPER_GMM | own | options)
+    gaussians = gaussians or (10 if small else 120)
+    return up.FedGMM(gaussians, min(gaussians, 3), **PAPER_GMM | own | options)
 
 
 def apart(high: np.ndarray, low: np.ndarray) -> float:

@@ -43,16 +43,16 @@ def test_too_few_residuals_leave_the_normal_law():
     np.testing.assert_allclose(calibration.quantile(counts, np.array([0.9]))[0], norm.ppf([0.9]))
 
 
-def test_raw_quantiles_are_kept_where_they_fit_and_replaced_where_they_do_not():
+def test_ends_move_to_the_residuals_as_far_as_chance_does_not_explain_the_difference():
     rng, p = np.random.default_rng(4), np.array([0.05, 0.95])
-    right = sum(calibration.improves(counts_of(rng.normal(size=80))[0], p, norm.ppf(p)) for _ in range(100))
-    assert right <= 5  # of 100 models whose residuals are normal
-    for scale in (0.5, 2.0):
-        counts = counts_of(scale * rng.normal(size=300))[0]
-        assert calibration.improves(counts, p, norm.ppf(p))
-    assert not calibration.improves(counts_of(np.full(10, 3.0))[0], p, norm.ppf(p))
-
-
-def test_the_interval_score_is_the_width_and_a_penalty_outside():
-    ends, p = np.array([-1.0, 2.0]), np.array([0.05, 0.95])
-    np.testing.assert_allclose(calibration.interval_score(np.array([0.0, 3.0, -2.0]), ends, p), [3.0, 23.0, 23.0])
+    raw = np.array([[-2.0, 3.0], [0.0, 10.0]])
+    np.testing.assert_allclose(calibration.moved(raw, raw, p, 100.0), raw)
+    found = raw + 0.1 * np.array([-1.0, 1.0]) * (raw[:, 1:] - raw[:, :1]) / 2  # both ends 10 % farther out
+    shares = [(calibration.moved(raw, found, p, n) - raw) / (found - raw) for n in (50.0, 165.0, 10_000.0)]
+    np.testing.assert_allclose(shares, np.array([0.23, 0.5, 0.98])[:, None, None] * np.ones((2, 2)), atol=0.01)
+    z = norm.ppf(p)
+    for scale in (0.5, 1.0, 2.0):
+        quantiles = [calibration.quantile(counts_of(scale * rng.normal(size=300)), p)[0] for _ in range(50)]
+        moved = np.stack([calibration.moved(z[None], found[None], p, 300.0)[0] for found in quantiles])
+        assert moved.std(0).max() <= np.std(quantiles, 0).max()
+        np.testing.assert_allclose(moved.mean(0), scale * z, rtol=0.05)

@@ -18,9 +18,16 @@ def rows(n=300, strength=1.0, seed=0):
     return z, level
 
 
-def fitted(z, level, rounds=40):
-    zero = np.zeros((2, z.shape[1]))
-    now = Regression(0, logistic.FIRST, zero, zero, zero, -np.inf, False)
+def begun(p, groups=None):
+    """A regression of three levels on p predictors at coefficients 0; one penalty for all but the intercept unless groups are given."""
+    groups = np.minimum(np.arange(p), 1) if groups is None else groups
+    penalty = np.append(logistic.OF_INTERCEPT, np.full(groups.max(), logistic.FIRST))
+    zero = np.zeros((2, p))
+    return Regression(0, groups, penalty, zero, zero, zero, -np.inf, False)
+
+
+def fitted(z, level, rounds=40, groups=None):
+    now = begun(z.shape[1], groups)
     for _ in range(rounds):
         if now.settled:
             break
@@ -48,22 +55,30 @@ def test_it_is_scikit_learns_solution_for_its_penalty():
     z, level = rows()
     found = fitted(z, level)
     assert found.settled
-    peer = LogisticRegression(C=1 / found.penalty, tol=1e-10, max_iter=1000).fit(z[:, 1:], level)
+    peer = LogisticRegression(C=1 / found.penalty[1], tol=1e-10, max_iter=1000).fit(z[:, 1:], level)
     ours = np.exp(logistic.log_probabilities(found.best, z))
     np.testing.assert_allclose(ours, peer.predict_proba(z[:, 1:]), atol=5e-3)  # its intercept has no penalty, ours 0.01
 
 
 def test_levels_without_a_signal_get_a_strong_penalty():
     z, level = rows(strength=0.0)
-    assert fitted(z, level).penalty > 30 * fitted(*rows(strength=1.0)).penalty
+    assert fitted(z, level).penalty[1] > 30 * fitted(*rows(strength=1.0)).penalty[1]
 
 
-def test_overall_shares_come_with_the_first_sums():
+def test_a_column_without_a_signal_has_a_strong_penalty_of_its_own():
     z, level = rows()
-    zero = np.zeros((2, 5))
-    first = Regression(0, 1.0, zero, zero, zero, -np.inf, False)
-    share = logistic.margin(first, logistic.sums(zero, z, level, np.ones(300)))
-    np.testing.assert_allclose(share, (np.bincount(level) + 0.5) / 301.5, rtol=1e-12)
+    noise = np.random.default_rng(5).normal(size=(300, 3))
+    groups = np.array([0, 1, 2, 3, 4, 5, 5, 5])
+    found = fitted(np.column_stack([z, noise]), level, groups=groups)
+    assert found.penalty[5] > 30 * found.penalty[1:5].max()
+    assert np.abs(found.best[:, 5:]).max() < 0.2 * np.abs(found.best[:, 1:5]).max()
+
+
+def test_every_column_and_every_square_is_a_group():
+    embedding = Embedding(["real", "category", "binary", "real"], [0, 3, 2, 0])
+    each = logistic.groups_of(embedding, 2, logistic.Variant(True, True))
+    np.testing.assert_array_equal(each, [0, 1, 2, 2, 2, 3, 4, 5])
+    np.testing.assert_array_equal(logistic.groups_of(embedding, 2, logistic.Variant(False, False)), [0, 1, 1, 1, 1, 1])
 
 
 def test_a_column_of_very_many_levels_has_no_regression():

@@ -1,9 +1,9 @@
 """The learner engine: k classifiers per client, trained over many clients at once with weighted rows.
 
-Sent by this package itself, beside what single linear learners (`exact`), clients' choices (`own_nets` and `personal`, a TELL
-each, and a SUM of losses) and newcomers (`newcomers`, `input_groups` and `group_models`, SUMs) need: `learners.label_counts`
-(SUM, rows per class) or, over a network without `classes=`, `learners.table_summary` (GATHER, label names), once at the start of
-a run. Everything else is sent by the algorithms.
+Sent by this package itself, beside what single linear learners (`exact`), clients' choices (`own_nets` with `label_shift` and
+`personal`, a TELL each, and a SUM of losses) and newcomers (`newcomers`, `input_groups` and `group_models`, SUMs) need:
+`learners.label_counts` (SUM, rows per class, again before networks are chosen) or, over a network without `classes=`,
+`learners.table_summary` (GATHER, label names), once at the start of a run. Everything else is sent by the algorithms.
 
 An algorithm that trains learners is a question and a server step. For a mixture of k models (see `baselines/fedem.py`):
 

@@ -1,7 +1,7 @@
 """What follows a run of learners: the fitted attributes, networks of groups, and what each client keeps.
 
 One SUM of second derivatives where linear learners took steps of SGD, one SUM of losses for the calibration, and a TELL for the clients'
-choices; for networks a TELL more, and the SUMs of `input_groups` and `group_models`.
+choices; for networks a TELL and a SUM of label counts more, and the SUMs of `input_groups` and `group_models`.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from unpooled.learners.adapting import Adapting
 from unpooled.learners.calibration import NONE
 from unpooled.learners.group_models import fit_group_models
 from unpooled.learners.input_groups import InputGroups, find_groups
+from unpooled.learners.label_shift import label_shares
 from unpooled.learners.own_nets import GROUP_MODEL, Version, train_own
 from unpooled.learners.personal import Shared, personalise
 from unpooled.learners.trainer import Trainer, as_option
@@ -91,7 +92,7 @@ class LearnerChoices(Adapting):
         groups = find_groups(fed, to_numpy(sums.x) / float(sums.n), fed.journal.rng)
         if len(groups.centres) > 1:
             rounds = max(1, len(self.history_) // 2)
-            shared = Version(self.theta_, to_numpy(shared_weights))
+            shared = Version(self.theta_, to_numpy(shared_weights), np.zeros(0))
             self.group_theta_ = fit_group_models(fed, self.trainer_, shared, own, len(groups.centres), rounds)
             self.groups_ = groups
 
@@ -106,7 +107,7 @@ class LearnerChoices(Adapting):
             shares = np.full(k, 1 / k) if shared_weights is None else to_numpy(shared_weights)
             if self.trainer_["hold_out"]:
                 ask = train_own.using(trainer=self.trainer_, own=own, epochs=self._epochs_alone)
-                fed.tell(ask, Version(self.theta_, shares))
+                fed.tell(ask, Version(self.theta_, shares, label_shares(fed, self.trainer_["labels"])))
             if self._learned_by_steps:
                 ids = own.get("ids") or list(range(k))
                 found = exact.second_derivatives(fed, self.theta_, self.trainer_, own.get("weights", ""), ids, self.C)

@@ -1,10 +1,13 @@
 """Networks of a client's own: the shared one fine-tuned, and one trained from a random start. One TELL: nothing comes back.
 
-They are candidates for what the client keeps (see `personal`). All clients that the engine stacks are trained at once.
+They are candidates for what the client keeps (see `personal`), and so are the shared models with the client's label shares (see
+`label_shift`). Networks are scored as they come out without the rows held out, and kept as they come out of all rows. All clients that
+the engine stacks are trained at once.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -12,22 +15,24 @@ import numpy as np
 
 from unpooled.arrays import Array, Float, like, namespace, to_numpy
 from unpooled.client import TELL, Client, client
+from unpooled.learners import label_shift
 from unpooled.learners.rows import Rows
 from unpooled.learners.trainer import Trainer
 from unpooled.tree import message
 
 TUNED_SHARES = (0.1, 0.3, 1.0)  # of the epochs of a network alone, after which the fine-tuned one is a candidate
 ALONE_SHARES = (0.5, 1.0)  # the same for the network that begins at random
-STATE, GROUP_MODEL = "nets", "group_model"  # keys of a client's state
+STATE, REFITTED, GROUP_MODEL = "nets", "refitted_nets", "group_model"  # keys of a client's state
 NO_NETS = np.zeros((0, 0))
 
 
 @message("learners.Version")
 class Version(NamedTuple):
-    """Down: the shared learners and their weights over all clients."""
+    """Down: the shared learners, their weights over all clients, and the shares of the labels."""
 
     theta: Float[Array, "k p"]
     weights: Float[Array, "k"]
+    labels: Float[Array, "c"]
 
 
 @client("learners.train_own", TELL)
@@ -41,7 +46,10 @@ def train_own(down: Version, client: Client, *, trainer: dict, own: dict, epochs
     rows = learner.rows(client)
     theta, weights = own_version(down, client.state, own)
     first = to_numpy(client.state.get(GROUP_MODEL, chosen(theta, weights, rows.w.shape[:-1])))
+    everything = learner._replace(hold_out=False).rows(client)
     client.state[STATE] = own_nets(learner, client, rows, first, epochs)
+    client.state[REFITTED] = own_nets(learner, client, everything, first, epochs)
+    client.state[label_shift.KEY] = label_shift.log_ratio(everything, down.labels)
 
 
 def own_version(down: Any, state: dict, own: dict) -> tuple[np.ndarray, np.ndarray]:
@@ -87,9 +95,30 @@ def own_nets(learner: Trainer, client: Client, rows: Rows, first: np.ndarray, ep
     return np.stack(kept, -2)
 
 
-def net_log_proba(learner: Trainer, nets: np.ndarray, x: Any) -> np.ndarray:  # (t, n, c)
-    """Log-probabilities of rows x (n, d) under each network of a client."""
+def sound(
+    learner: Trainer, nets: np.ndarray, refitted: np.ndarray, x: Any, y: np.ndarray, w: np.ndarray
+) -> np.ndarray:  # (t, p)
+    """The networks refitted to all rows, but the scored ones where these rows, with weights w, cost the refitted one more.
+
+    A refitted network has seen the rows that were held out; if it is worse there, its training went astray.
+    """
+    rows = Rows(learner.placed(x), y, w)
+    losses = [-_log_likelihood(learner, each, rows) for each in (nets, refitted)]
+    return np.where((losses[1] <= losses[0])[:, None], refitted, nets)
+
+
+def _log_likelihood(learner: Trainer, nets: np.ndarray, rows: Rows) -> np.ndarray:  # (t,)
+    """The log-likelihood of the rows under each network."""
+    log_p = to_numpy(learner.log_proba(nets, rows.x)).astype(np.float64)  # (t, c, n)
+    picked = log_p[:, rows.y, np.arange(len(rows.y))]
+    return np.asarray(picked @ rows.w)
+
+
+def own_scores(
+    learner: Trainer, nets: np.ndarray, x: Any, log_bases: np.ndarray, state: Mapping[str, Any]
+) -> np.ndarray:  # (t, n, c)
+    """Scores of rows x (n, d) by the shared models with the client's label shares, and by each of its networks; if it has any."""
     if not len(nets):
         return np.zeros((0, len(x), len(learner.labels)))
     log_p = to_numpy(learner.log_proba(nets, learner.placed(x))).astype(np.float64)
-    return np.swapaxes(log_p, -1, -2)
+    return np.concatenate([label_shift.shifted(log_bases, state), np.swapaxes(log_p, -1, -2)])

@@ -3,7 +3,8 @@
 Before it, one SUM of held-out log-losses calibrates the shared model (see `calibration`).
 
 Candidates are the shared model, the client's own mixture of shared models, linear corrections of both (from the intercepts alone to
-nearly a model of its own), logistic regressions of the client alone and, for networks, fine-tuned and local networks. Each is scored on
+nearly a model of its own), logistic regressions of the client alone and, for networks, both with the client's label shares, fine-tuned
+and local networks. Each is scored on
 rows that it was not fitted to. The client keeps their average, weighted by these scores and a prior: with few rows that is mostly the
 shared model, with many the best candidate or mixture of them. The losses that `gain_` reports come from weights found without the
 rows scored.
@@ -24,7 +25,7 @@ from unpooled.learners.calibration import Calibration, CalibrationLosses, calibr
 from unpooled.learners.candidates import Candidates, Features, candidates, features_of, prior_weights
 from unpooled.learners.corrections import Problem, log_softmax
 from unpooled.learners.labels import codes
-from unpooled.learners.own_nets import GROUP_MODEL, NO_NETS, net_log_proba, own_version
+from unpooled.learners.own_nets import GROUP_MODEL, NO_NETS, REFITTED, own_scores, own_version, sound
 from unpooled.learners.own_nets import STATE as NETS
 from unpooled.learners.rows import Rows
 from unpooled.learners.trainer import Trainer
@@ -37,7 +38,7 @@ PSEUDO_ROWS, STACKING_STEPS = 1.0, 60
 UNEXPECTED = 0.1  # rows that constants are given on top: they bound what a row costs that no model expects
 NEGLIGIBLE = 0.01  # weight of a candidate, relative to the best one, below which it is dropped
 MIN_LOG = -30.0  # lower bound of log-probabilities
-STATE = ("mix", "which", "maps", "centre", "scale", "axes", "nets", "losses", "rows")
+STATE = ("mix", "which", "maps", "centre", "scale", "axes", "nets", "losses", "rows", "shift")
 KEYS = tuple(f"kept_{name}" for name in STATE)  # what a client keeps, in its state
 
 
@@ -147,11 +148,12 @@ def keep(
 
     `optimism`, a number or one per base, is added to the losses of the bases.
     """
+    refitted = to_numpy(client.state.pop(REFITTED, nets))
     held = learner.held(client) if learner.hold_out else to_numpy(client.w)
     live = held > 0
     if live.sum() < MIN_ROWS and len(log_bases):
         return
-    log_nets = net_log_proba(learner, nets, x)
+    log_nets = own_scores(learner, nets, x, log_bases, client.state)
     raw = features(learner, x, log_bases)[live]
     offsets = np.concatenate([log_bases, log_nets, np.zeros((1, *log_bases.shape[1:]))])[:, live].clip(min=MIN_LOG)
     w, y = held[live].astype(np.float64), codes(client.y, learner.labels, client.w)[live]
@@ -161,7 +163,7 @@ def keep(
     found = chosen(raw, y, w, offsets, len(log_bases), folds, optimism, alone)
     client.state.update({f"kept_{name}": value for name, value in found.items()})
     if len(nets):
-        client.state["kept_nets"] = nets
+        client.state["kept_nets"] = sound(learner, nets, refitted, x[live], y, w)
 
 
 def chosen(
@@ -305,7 +307,7 @@ def predict(learner: Trainer, own: dict[str, np.ndarray], x: np.ndarray, log_bas
     """Class probabilities of what a client keeps."""
     space = Features(own["kept_centre"], own["kept_scale"], own["kept_axes"])
     z = space.of(features(learner, x, log_bases))
-    log_nets = net_log_proba(learner, own.get("kept_nets", np.zeros((0, 0))), x)
+    log_nets = own_scores(learner, own.get("kept_nets", NO_NETS), x, log_bases, own)
     offsets = np.concatenate([log_bases, log_nets, np.zeros((1, *log_bases.shape[1:]))]).clip(min=MIN_LOG)
     scores = corrections.scores_of(z, offsets, own["kept_which"].astype(int), own["kept_maps"])
     return np.einsum("j,jnc->nc", own["kept_mix"], np.exp(log_softmax(scores)))

@@ -1,8 +1,8 @@
 """Recalibrated intervals from a histogram of standardised residuals of held-out rows; counts add over clients.
 
 Sends nothing. If the model were right, residuals divided by their predicted standard deviation would be standard
-normal. Where they are not (heavy tails, noise that varies), quantiles of the histogram replace the normal ones,
-provided that they predict better by leave-one-out.
+normal. Where they are not (heavy tails, noise that varies), the ends of intervals move to quantiles of the histogram,
+all the way where the difference is far beyond their standard error, and hardly where it is within it.
 """
 
 from __future__ import annotations
@@ -45,49 +45,22 @@ def _quantile(counts: np.ndarray, p: np.ndarray) -> np.ndarray:
     return np.interp(p * (total + 1), below, EDGES)
 
 
-def improves(counts: np.ndarray, p: np.ndarray, raw: np.ndarray) -> bool:
-    """Whether quantiles p = (lower, upper) of a histogram (BINS,) predict its residuals better than the `raw` ones.
+def moved(raw: np.ndarray, found: np.ndarray, p: np.ndarray, total: float) -> np.ndarray:  # (n, 2)
+    """The ends of intervals `raw` (n, 2), moved towards those of `total` residuals, `found` (n, 2), at levels p = (lower, upper).
 
-    Each residual is scored by quantiles of the others, with the interval score; the gain must exceed its standard
-    error. Raw quantiles whose coverage is within two standard errors of p[1] - p[0] are kept whatever the score.
+    With d^2 the mean squared difference of the ends and s^2 the squared standard error of a quantile, both relative to half the
+    width, they move by d^2 / (d^2 + s^2) of the way: a difference that chance explains hardly counts.
     """
-    total = counts.sum()
-    if total < MIN_RESIDUALS + 1 or _covers(counts, p, raw):
-        return False
-    occupied = np.flatnonzero(counts)
-    ends = np.stack([_quantile(_without(counts, int(b)), p) for b in occupied])  # (occupied, 2)
-    gain = interval_score(MIDDLES[occupied], raw, p) - interval_score(MIDDLES[occupied], ends, p)
-    weight = counts[occupied] / total
-    mean = weight @ gain
-    error = np.sqrt(weight @ (gain - mean) ** 2 / total)
-    return bool(mean > error)
+    half = 0.5 * (raw[:, 1] - raw[:, 0])
+    difference = (((found - raw) / half[:, None]) ** 2).mean(1)
+    share = difference / (difference + _quantile_error(p) ** 2 / total)
+    return raw + share[:, None] * (found - raw)
 
 
-def _covers(counts: np.ndarray, p: np.ndarray, raw: np.ndarray) -> bool:
-    """Whether the raw quantiles cover about p[1] - p[0] of the residuals."""
-    total, nominal = counts.sum(), p[1] - p[0]
-    inside = np.abs(MIDDLES - raw.mean()) <= 0.5 * (raw[1] - raw[0])
-    error = np.sqrt(nominal * (1 - nominal) / total)
-    return bool(abs(counts[inside].sum() / total - nominal) <= 2 * error)
-
-
-def _without(counts: np.ndarray, bin: int) -> np.ndarray:
-    """The histogram with one residual less in a bin."""
-    fewer = counts.copy()
-    fewer[bin] = max(fewer[bin] - 1.0, 0.0)
-    return fewer
-
-
-def interval_score(y: np.ndarray, ends: np.ndarray, p: np.ndarray) -> np.ndarray:
-    """Width of the interval `ends` (..., 2) plus a penalty for each y (...,) outside it; lower is better.
-
-    References
-    ----------
-    Gneiting, Raftery, Strictly proper scoring rules, prediction, and estimation, JASA 2007.
-    """
-    lower, upper = ends[..., 0], ends[..., 1]
-    outside = np.maximum(lower - y, 0.0) / p[0] + np.maximum(y - upper, 0.0) / (1 - p[1])
-    return upper - lower + outside
+def _quantile_error(p: np.ndarray) -> float:
+    """The standard error of a sample quantile at p[1] of one normal residual, relative to the quantile."""
+    z = norm.ppf(p[1])
+    return float(np.sqrt(p[1] * (1 - p[1])) / (norm.pdf(z) * z))
 
 
 def coverage(counts: np.ndarray, levels: Array) -> np.ndarray:  # (o, levels)

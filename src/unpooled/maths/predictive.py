@@ -4,9 +4,9 @@ Given the ratio noise / prior, the noise has an inverse gamma posterior and a ne
 The ratio itself is integrated over a grid, so the predictive distribution is a mixture of t distributions. With many
 rows it is the normal distribution at the most probable variances; with few rows it is wider.
 
-The prior of R^2, the share of the variance of y that the features explain, is Beta(1/2, 1): R^2 may well be near 0, but
+The prior of R^2, the share of the variance of y that the features explain, is Beta(1/2, 3/2): R^2 may well be near 0, but
 a perfect fit is not likely beforehand. With Beta(1/2, 1/2), few rows that happen to lie on a line make intervals that are
-too narrow. The prior of log(noise) is flat.
+too narrow; with Beta(1/2, 1), they still are where y is a curve that few rows show as a line. The prior of log(noise) is flat.
 
 References
 ----------
@@ -23,6 +23,7 @@ from scipy.special import beta, stdtr, stdtrit
 
 from unpooled.maths.bayes_linear import Axes, Posterior, shared_offsets, unexplained
 
+R2 = (0.5, 1.5)  # parameters of the beta prior of R^2
 LOGITS = np.linspace(-10.0, 25.0, 71)  # grid of logit(R^2)
 NEGLIGIBLE = 1e-5  # grid points of less weight than this, relative to the largest, are left out
 MAX_STEPS = 60
@@ -45,7 +46,7 @@ def mixture(along: Axes, output: int) -> Mixture:
     signal = max(along.values.sum() / along.n, 1e-200)  # variance of the features' part of y, per unit of prior
     ratios = signal * np.exp(-LOGITS)
     left = unexplained(along.values, cross2, yy, ratios)
-    log_prior = -0.5 * np.logaddexp(0.0, -LOGITS) - np.logaddexp(0.0, LOGITS)  # R^2 ~ Beta(1/2, 1)
+    log_prior = -R2[0] * np.logaddexp(0.0, -LOGITS) - R2[1] * np.logaddexp(0.0, LOGITS)
     log_det = np.log1p(along.values / ratios[:, None]).sum(1)
     log_weights = log_prior - 0.5 * (log_det + along.dof * np.log(left))
     weights = np.exp(log_weights - log_weights.max())

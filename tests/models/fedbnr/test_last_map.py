@@ -5,8 +5,21 @@ import pytest
 from sklearn.datasets import make_friedman1
 
 import unpooled as up
+from unpooled.maths import calibration
 from unpooled.maths.feature_maps import features, start
-from unpooled.models.fedbnr.budget import MAX_FREQUENCIES, MIN_FREQUENCIES, budget, features_for, frequencies_for
+from unpooled.models.fedbnr.budget import (
+    MAX_FREQUENCIES,
+    MIN_FREQUENCIES,
+    budget,
+    bytes_left,
+    features_for,
+    frequencies_for,
+    frequencies_to_learn_with,
+    rounds_to_learn_in,
+)
+from unpooled.models.fedbnr.last_map import HINGES, MIN_POINTS
+from unpooled.models.fedbnr.marginals import N_BINS
+from unpooled.models.regression import BINS
 
 SPEC = {"map": "additive", "m": 12, "spectrum": "rbf", "frequencies": "fixed"}
 
@@ -35,12 +48,28 @@ def test_frequencies_fit_into_the_budget():
     assert 0.9 * 1.5e6 < 8 * 10 * k * (k + 1) / 2 < 1.05 * 1.5e6
 
 
-@pytest.mark.parametrize("load", [additive, lambda seed: make_friedman1(600, noise=1.0, random_state=seed)])
-def test_a_small_table_costs_at_most_two_megabytes(load):
-    x, y = load(1)
-    fed = up.federate(x, y, by=np.arange(len(y)) % 10)
+def sent(rows, d, n_clients):
+    """Bytes that all clients send in all, at most."""
+    size = (rows, d, n_clients)
+    k, last = 2 * frequencies_to_learn_with(*size), features_for(bytes_left(*size), n_clients)
+    last = max(last, d + int(HINGES * last) + MIN_POINTS)
+    learning = rounds_to_learn_in(*size) * (k * (k + 5) / 2 + d + 10)  # statistics and a gradient per round
+    columns = d * (6 + BINS + 2 * N_BINS) + d * (d + 1) / 2
+    return 8 * n_clients * (learning + last * (last + 5) / 2 + columns + calibration.BINS)
+
+
+@pytest.mark.parametrize("n_clients", [2, 5, 10, 20, 40, 60])
+def test_any_small_table_fits_into_two_megabytes(n_clients):
+    for d in range(1, min(100, 400 // n_clients) + 1):
+        assert sent(10_000 / d, d, n_clients) < 2e6
+
+
+@pytest.mark.parametrize(("n", "d", "n_clients"), [(600, 10, 10), (240, 10, 40)])
+def test_a_small_table_costs_at_most_two_megabytes(n, d, n_clients):
+    x, y = make_friedman1(n, n_features=d, noise=1.0, random_state=1)
+    fed = up.federate(x, y, by=np.arange(n) % n_clients)
     model = up.FedBNR(random_state=0).fit(fed)
-    assert sum(row.bytes_up for row in fed.journal.exchanges) < 2e6
+    assert sum(row.bytes_up for row in fed.journal.exchanges) < min(2e6, 1.05 * sent(n, d, n_clients))
     assert model.n_sums_ == sum(row.kind == "sum" for row in fed.journal.exchanges)
 
 

@@ -99,6 +99,17 @@ def test_a_rank_that_is_not_there_is_not_chosen():
         assert up.FedMissEM(None, "gaussian", n_sites=J, n_dates=L).fit(visits(table)).rank_ == 0
 
 
+def test_predictions_are_the_average_of_the_models():
+    model = fit("poisson", rank=0)
+    cells = np.argwhere(np.ones((J, L)))
+    each = [families.mean(m.factors.left @ m.factors.right.T, m.model.family, 1) for m in model.models_]
+    assert len(each) > 1
+    assert_allclose(model.weights_.sum(), 1.0)
+    assert_allclose(model.table(), np.tensordot(model.weights_, each, 1))
+    assert_allclose(model.predict(cells), model.table().ravel())
+    assert_allclose(model.sites_, model.models_[0].factors.left)
+
+
 def test_totals_cover_the_truth():
     model = pooled_fit("poisson")
     truth = TABLES["poisson"].sum(axis=0)
@@ -109,7 +120,7 @@ def test_totals_cover_the_truth():
 
 
 def test_a_site_that_nobody_visited_gets_the_mean_site():
-    model = up.FedMissEM(1, "poisson", n_sites=J + 1, n_dates=L, max_iter=60).fit(seen("poisson"), by=BY)
+    model = up.FedMissEM(1, "poisson", n_sites=J + 1, n_dates=L, max_iter=120).fit(seen("poisson"), by=BY)
     assert_allclose(model.sites_[J, 0], 0.0, atol=1e-4)
     assert_allclose(model.sites_[:, 0].mean(), 0.0, atol=1e-12)
 

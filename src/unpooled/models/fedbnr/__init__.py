@@ -2,12 +2,12 @@
 
 What is sent, all of it as SUMs: per round the last layer's statistics (`regression.statistics`) and either a gradient of the kernel's
 parameters (`fedbnr.gradient`) or kernels trained at the clients (`fedbnr.train`); once second moments of columns and targets by bin of a
-column (`fedbnr.effects`); before and after the rounds the SUMs of
-`unpooled.models.regression`, whose scaling and last layer this room shares.
+column (`fedbnr.effects`); before and after the rounds the SUMs of `unpooled.models.regression`, whose
+scaling and last layer this room shares.
 
 Read in this order:
 
-- `estimator`: the server; `state` and `rounds`: its rounds
+- `estimator`: the server; `kernel_regression`: its feature map and last layer; `state` and `rounds`: its rounds
 - `kernel_learning`: their questions
 - `round_choice`: which round is kept
 - `last_map`: the features of the last layer; `effects`: the question they need; `marginals`: the distribution of each column

@@ -19,26 +19,18 @@ from unpooled.arrays import to_numpy
 from unpooled.errors import TooFewClients
 from unpooled.federation import Federation
 from unpooled.maths import bayes_linear, descent
-from unpooled.maths.bayes_linear import Axes, Posterior, Stats
 from unpooled.maths.calibration import histogram
 from unpooled.maths.feature_maps import features, start
-from unpooled.models.fedbnr.budget import (
-    MAX_FREQUENCIES,
-    MAX_LEARNING,
-    bytes_left,
-    features_for,
-    frequencies_for,
-    frequencies_to_learn_with,
-)
-from unpooled.models.fedbnr.checks import check_module, check_parameters, registered
-from unpooled.models.fedbnr.last_map import SCALED, SUM, more_frequencies, sum_map, weigh, with_theta
+from unpooled.models.fedbnr.budget import bytes_left, features_for, frequencies_for, rounds_to_learn_in
+from unpooled.models.fedbnr.checks import check_module, check_parameters
+from unpooled.models.fedbnr.kernel_regression import KernelRegression
+from unpooled.models.fedbnr.last_map import SUM, more_frequencies, sum_map, weigh, with_theta
 from unpooled.models.fedbnr.marginals import Marginals, marginals
 from unpooled.models.fedbnr.round_choice import Best
 from unpooled.models.fedbnr.rounds import exact_step, local_step, moved, overflowed, rows_at_server
 from unpooled.models.fedbnr.state import State
 from unpooled.models.regression import (
     Design,
-    LastLayer,
     Scaling,
     check_clients,
     check_targets,
@@ -53,7 +45,7 @@ from unpooled.tree import Tree
 FIRST_NOISE, FIRST_PRIOR = -1.0, 1.0  # log variances at the start of local training
 
 
-class FedBNR(LastLayer):
+class FedBNR(KernelRegression):
     """Gaussian process regression with a learned kernel and an exact Bayesian last layer over all clients.
 
     Parameters
@@ -69,7 +61,8 @@ class FedBNR(LastLayer):
     n_frequencies : int or "auto", default="auto"
         Random frequencies; each gives a cosine and a sine. "auto" takes as many as a budget of bytes allows, at most 100: all clients
         together send up to 2 MB, and 5 MB more per 10,000 values (rows times columns) beyond the first. The scales of "ard", "rff" and
-        "additive" are then learned with few frequencies in at most 20 rounds, and the last layer is fitted with more features.
+        "additive" are then learned with few frequencies in at most 20 rounds, and the last layer is fitted with more features. With
+        more than 100 columns, 60 clients, or 400 clients times columns, histograms of columns and residuals may exceed that.
     spectrum : {"rbf", "matern12", "matern32", "matern52"}, default="rbf"
         The stationary kernel that the frequencies are drawn for.
     frequencies : {"fixed", "free", "shifted"}, default="fixed"
@@ -111,8 +104,8 @@ class FedBNR(LastLayer):
     validation_fraction : float, default=0.1
         Fraction of rows held out to choose the round and to recalibrate.
     recalibrate : bool or "clients", default=True
-        Whether `interval` uses quantiles of left-out residuals. True: where they predict better than the model's own quantiles; for new
-        rows of the same clients. "clients" leaves out one client at a time from the last layer, for clients never seen.
+        Whether `interval` uses quantiles of left-out residuals. True: as far as they differ from the model's own by more than chance;
+        for new rows of the same clients. "clients" leaves out one client at a time from the last layer, for clients never seen.
     refit : bool, default=True
         Whether the last layer is fitted to the held-out rows too once the round is chosen; residuals are then left-out residuals.
     group_by : int or None, default=None
@@ -234,47 +227,6 @@ class FedBNR(LastLayer):
         check_parameters(self)
         check_clients(self.recalibrate, fed)
 
-    def _spec(self) -> dict:
-        """The feature map, as it travels with a question."""
-        name = self._map_name() if isinstance(self.features, str) else registered(self.features)
-        return {
-            "map": name,
-            "m": self._n_frequencies(),
-            "spectrum": self.spectrum,
-            "frequencies": self.frequencies,
-            "hidden": [int(h) for h in self.hidden],
-            "latent": int(self.latent_dim),
-            "activation": self.activation,
-            "degree": int(self.degree),
-            "constant": float(self.constant),
-            "device": self.device,
-        }
-
-    def _map_name(self) -> str:
-        """The name of the feature map."""
-        return getattr(self, "features_", "ard") if self.features == "auto" else self.features
-
-    def _n_frequencies(self) -> int:
-        """How many frequencies the map has."""
-        return MAX_FREQUENCIES if self.n_frequencies == "auto" else int(self.n_frequencies)
-
-    def _grows(self) -> bool:
-        """Whether the kernel is learned with fewer frequencies than the last layer has."""
-        plain = self.features in ("auto", *SCALED) and self.frequencies == "fixed" and self.kernel == "exact"
-        return self.n_frequencies == "auto" and plain and self.refit and self._share() > 0
-
-    def _sums_kernels(self) -> bool:
-        """Whether the last layer has a sum of kernels."""
-        return self.features == "auto" and self._grows()
-
-    def _share(self) -> float:
-        """The fraction of rows held out: none where the server has rows of its own."""
-        return 0.0 if self.server_data is not None else float(self.validation_fraction)
-
-    def _asks(self) -> dict[str, Any]:
-        """Options that all questions share."""
-        return {"spec": self._spec(), "share": self._share(), "seed": self.seed_}
-
     # ---- rounds ----
 
     def init(self, fed: Federation, rng: np.random.Generator) -> State:
@@ -284,7 +236,8 @@ class FedBNR(LastLayer):
         scaling, sums = standardise(fed, self._share(), self.seed_, self.missing)
         scaling, known = self._columns(fed, scaling)
         d = len(scaling.x_mean)
-        kernel = start(self._learning_spec(float(sums.rows + sums.held), d, len(fed.names)), d, rng)
+        size = (float(sums.rows + sums.held), d, len(fed.names))
+        kernel = start(self._learning_spec(*size), d, rng)
         check_module(self, kernel, d)
         rows_at_server(self, Design(scaling, kernel))  # bad server_data is refused before any round
         groups = find_groups(fed, self.group_by, d)
@@ -294,7 +247,8 @@ class FedBNR(LastLayer):
             optimiser = descent.lbfgs(theta) if self._uses_lbfgs() else descent.adam(theta)
         n_sums = 2 + (known is not None) + (self.group_by is not None)
         design = Design(scaling, kernel, groups)
-        return State(design, optimiser, FIRST_NOISE, FIRST_PRIOR, None, 0, self.seed_, n_sums, known)
+        rounds = rounds_to_learn_in(*size) if self._grows() else None
+        return State(design, optimiser, FIRST_NOISE, FIRST_PRIOR, None, 0, self.seed_, n_sums, known, rounds)
 
     def _columns(self, fed: Federation, scaling: Scaling) -> tuple[Scaling, Marginals | None]:
         """The scaling with heavy columns compressed if they are to be, and the distribution of each column if it is used: one SUM."""
@@ -303,17 +257,6 @@ class FedBNR(LastLayer):
         counts = histograms(fed, scaling, self._share(), self.seed_)
         robust = compress_heavy(scaling, counts) if self.inputs == "robust" else scaling
         return robust, marginals(counts, scaling, robust)
-
-    def _learning_spec(self, rows: float, n_columns: int, n_clients: int) -> dict:
-        """The feature map while its kernel is learned."""
-        if not self._grows():
-            return self._spec()
-        return self._spec() | {"m": frequencies_to_learn_with(rows, n_columns, n_clients)}
-
-    def _uses_lbfgs(self) -> bool:
-        """Whether the kernel is learned by L-BFGS."""
-        plain = ("rff", "ard", "additive", "exponential", "polynomial")
-        return self.optimizer == "lbfgs" or (self.optimizer == "auto" and self._map_name() in plain)
 
     def step(self, fed: Federation, state: State) -> tuple[State, dict]:
         """Two SUMs: statistics of the last layer, then a gradient or local training."""
@@ -330,7 +273,7 @@ class FedBNR(LastLayer):
     def done(self, state: State, history: list[dict]) -> bool:
         """Whether the held-out score has not improved for `patience` rounds."""
         since = state.round - state.best.round if state.best is not None and np.isfinite(state.best.score) else 0
-        return since >= self.patience or (self._grows() and state.round >= MAX_LEARNING)
+        return since >= self.patience or (state.rounds is not None and state.round >= state.rounds)
 
     # ---- after the last round ----
 
@@ -372,21 +315,6 @@ class FedBNR(LastLayer):
         self._settle(self.design_, self._ask(fed))
         self.n_sums_ += 1
 
-    def _last_share(self) -> float:
-        """The share of rows that the last layer leaves out."""
-        return 0.0 if self.refit else self._share()
-
-    def _residual_share(self) -> float:
-        """The share of rows whose residuals recalibrate."""
-        return (
-            0.0 if self._grows() else self._share()
-        )  # a length scale per column hardly fits single rows, a network may
-
-    def _n_learned(self) -> float:
-        """Degrees of freedom of learned length scales."""
-        scales = self.design_.kernel.theta.get("log_scale", np.zeros(0))
-        return min(float(scales.size), 0.25 * float(self.stats_.n))
-
     def _calibrate(self, fed: Federation, wanted: bool | str) -> None:
         """Recalibrate by clients' rows, or by the server's own."""
         if not (wanted and self.server_data is not None):
@@ -396,16 +324,3 @@ class FedBNR(LastLayer):
         x, y, group = rows_at_server(self, self.design_)[1]
         mean, variance = bayes_linear.predict(self.posterior, features(self._spec(), self.design_.kernel, x), group)
         self.histogram_, self.n_clients_checked_ = histogram((y - mean) / np.sqrt(variance), np.ones(len(x))), 0
-
-    def _axes(self) -> Axes | None:
-        """Axes of the posterior, where the server learns the noise."""
-        if not (self.server_noise or self.kernel == "exact"):
-            return None
-        return bayes_linear.axes(self.stats_, float(self.posterior.ratio))
-
-    def _posterior(self, stats: Stats, state: State | None = None) -> Posterior:
-        """The posterior of these sums, with variances learned here or at the clients."""
-        if self.server_noise or self.kernel == "exact":
-            return bayes_linear.posterior(stats)
-        logs = self.log_variances_ if state is None else (state.log_noise, state.log_prior)
-        return bayes_linear.posterior(stats, noise=np.exp(logs[0]), prior=np.exp(logs[1]))

@@ -23,3 +23,4 @@ class State(NamedTuple):
     seed: int  # of the held-out rows
     spent: int  # SUMs before the first round
     marginals: Marginals | None  # histograms of the columns, where they were asked for
+    rounds: int | None  # of learning, at most; None where `max_iter` alone is a limit

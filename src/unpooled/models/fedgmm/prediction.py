@@ -13,6 +13,7 @@ from unpooled.federation import Federation
 from unpooled.learners import Trainer, calibration, own_nets
 from unpooled.learners.calibration import NONE
 from unpooled.learners.estimator import LearnerEstimator
+from unpooled.learners.label_shift import label_shares
 from unpooled.learners.labels import codes
 from unpooled.learners.mixing import log_shares, responsibilities
 from unpooled.maths import gaussian
@@ -107,7 +108,8 @@ class JointModelPredictions(LearnerEstimator):
             if self.trainer_["hold_out"]:
                 own = {"weights": f"pi-{self.start_}", "pairs": True}
                 ask = own_nets.train_own.using(trainer=self.trainer_, own=own, epochs=self._epochs_alone)
-                fed.tell(ask, own_nets.Version(self.theta_, self.shares_.sum(0)))
+                labels = label_shares(fed, self.trainer_["labels"])
+                fed.tell(ask, own_nets.Version(self.theta_, self.shares_.sum(0), labels))
             options: dict[str, Any] = {"shape": self.covariance_type, "key": f"pi-{self.start_}"}
             options |= {"trainer": self.trainer_}
             if self.trainer_["hold_out"] or len(inverse):

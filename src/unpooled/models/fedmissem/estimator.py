@@ -8,6 +8,7 @@ results may differ.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -20,11 +21,12 @@ from unpooled.models.fedmissem import bilinear, families, selection
 from unpooled.models.fedmissem.bilinear import Factors
 from unpooled.models.fedmissem.checks import cells_of, refuse_bad_visits
 from unpooled.models.fedmissem.questions import Description, Width, describe, regress, seen
+from unpooled.models.fedmissem.selection import Candidate, Fitted
 from unpooled.models.fedmissem.smoothing import smooth
-from unpooled.models.fedmissem.stages import EFFECTS, FINAL, State, choose, fits_of, options, skip
+from unpooled.models.fedmissem.stages import EFFECTS, FINAL, State, choose, fits_of, next_stage, options
 from unpooled.models.fedmissem.steps import in_own_unit, moved
 from unpooled.models.fedmissem.table_size import find_size
-from unpooled.models.fedmissem.totals import totals
+from unpooled.models.fedmissem.totals import average_totals, totals
 from unpooled.parameters import at_least, one_of
 
 AUTO = ("poisson", "gaussian", "tweedie")  # families of non-negative values; the first is preferred
@@ -36,21 +38,22 @@ CHOICE_TOL = 1e-4  # relative decrease of the loss at which candidates are compa
 class FedMissEM(Estimator):
     """Complete a table of sites by dates, most of whose cells are missing, by a low-rank model.
 
-    The fit is the same in any unit of measurement: values are scaled by their mean or standard deviation over all clients. Family,
-    penalty and rank are chosen on visits that clients hold back, with all candidates in the same rounds.
+    The fit is the same in any unit of measurement: values are scaled by their mean or standard deviation over all clients. Models of
+    several families, penalties and ranks are fitted in the same rounds without visits that clients hold back. Predictions are an
+    average of models of the best family, with the weights that predict visits held back with the smallest squared error.
 
     Parameters
     ----------
     rank : int or None, default=None
-        Rank of the interaction of sites and dates, beyond the effects of each. None chooses 0 to 3, at most half the
-        number of sites or dates: the lowest rank that is not clearly worse than the best.
+        Rank of the interaction of sites and dates, beyond the effects of each. None tries 0 to 3, at most half the
+        number of sites or dates; ranks above 0 are used only if they are clearly better than 0.
     family : {"auto", "gaussian", "poisson", "tweedie", "geometric", "binomial"}, default="auto"
         Distribution of a cell. "auto" chooses among "gaussian", "poisson" and "tweedie", or takes "gaussian" if values are negative.
         The variance of "poisson" is proportional to the mean, of "tweedie" to mean^1.5; both take any non-negative values.
         "geometric" has variance mean + mean^2 and takes counts. The dispersion is estimated.
     penalty : float or None, default=None
         Ridge penalty of the coefficients, relative to the dispersion and in units of the scaled values. Sites with few visits are
-        shrunk to the mean site. None chooses it, apart for sites, dates and factors.
+        shrunk to the mean site. None tries several, apart for sites, dates and factors.
     trials : int, default=1
         Number of trials of a binomial cell.
     n_sites, n_dates : int or None, default=None
@@ -68,26 +71,30 @@ class FedMissEM(Estimator):
 
     Attributes
     ----------
+    models_ : tuple of Fitted
+        The models that are averaged, that of the largest weight first: family, rank and penalties, coefficients of sites and dates.
+    weights_ : ndarray of shape (n_models,)
+        Their weights, of sum 1.
     sites_ : ndarray of shape (n_sites, rank + 2)
-        Effect, one, and factors of every site.
+        Effect, one, and factors of every site in the first model.
     dates_ : ndarray of shape (n_dates, rank + 2)
-        One, effect, and factors of every date.
-    family_ : str
-        The family that was given or chosen.
-    rank_ : int
-        The rank that was given or chosen.
+        One, effect, and factors of every date in the first model.
+    family_, rank_ : str, int
+        Family and rank of the first model.
     penalty_ : Penalties
-        The penalties of sites, of dates and of factors that were given or chosen.
+        Its penalties of sites, of dates and of factors.
     dispersion_ : float
-        Estimated dispersion.
+        Its estimated dispersion.
     totals_, totals_std_ : ndarray of shape (n_dates,)
-        Total over sites by date, with missing cells at their means, and its standard error.
+        Total over sites by date, with missing cells at their means, and its standard error; that of an average counts how far its
+        models differ.
     held_errors_ : ndarray
-        Root mean squared error on visits held back, by candidate of the last choice; empty if there was none.
+        Root mean squared error on visits held back of each model that was tried for the average; empty if there was one alone.
 
     References
     ----------
     Dieuleveut, Fort, Moulines and Robin, Federated-EM with heterogeneity mitigation and variance reduction, NeurIPS 2021.
+    Breiman, Stacked regressions, Machine Learning 1996.
 
     Examples
     --------
@@ -149,13 +156,14 @@ class FedMissEM(Estimator):
         rows = max(float(found.rows), 1.0)
         level = float(found.value) / rows
         spread = float(np.sqrt(max(float(found.square) / rows - level**2, 0.0)))
-        state = State((), EFFECTS, np.zeros(0), 0, rows, level, spread or abs(level) or 1.0)
+        state = State((), (), np.ones(1), EFFECTS, np.zeros(0), 0, rows, level, spread or abs(level) or 1.0)
         models = selection.effect_models(self._families(found), self.penalty)
         start = {f: families.link(self._scaled_level(f, state), f, self.trials) for f in {m.family for m in models}}
         made = {f: bilinear.begin(n_sites, n_dates, 0, theta, rng) for f, theta in start.items()}
         folds = self._folds(rows)
         candidates = [selection.fresh(m, fold, made[m.family]) for m in models for fold in folds]
-        return skip(self, state._replace(candidates=tuple(candidates)))
+        state = state._replace(candidates=tuple(candidates))
+        return next_stage(self, state, rng) if len(models) == 1 else state
 
     def _families(self, found: Description) -> tuple[str, ...]:
         """The families to choose among."""
@@ -181,8 +189,9 @@ class FedMissEM(Estimator):
         if state.stage != FINAL and (state.round >= self.choose_iter or all(c.settled for c in state.candidates)):
             return choose(self, fed, state)
         side = ("right", "left")[state.round % 2]
-        active = [i for i, c in enumerate(state.candidates) if state.stage == FINAL or not c.settled]
-        asked = [state.candidates[i] for i in active]
+        early = state.stage == FINAL and state.round <= MIN_ROUNDS
+        active = [i for i, c in enumerate(state.candidates) if early or not c.settled]
+        asked = tuple(state.candidates[i] for i in active)
         ask = regress.using(side=side, n_folds=self.n_folds, trials=self.trials, **options(asked))
         found = fed.sum(ask, fits_of(state, asked, [c.factors for c in asked]))
         candidates = list(state.candidates)
@@ -201,17 +210,31 @@ class FedMissEM(Estimator):
 
     def finish(self, fed: Federation, state: State) -> None:
         """Set factors, dispersion and intervals in the values' own unit."""
-        best = state.candidates[0]
-        self.family_, self.rank_, self.penalty_ = best.model
-        centre, scale = self._units(self.family_, state)
-        self.sites_, self.dates_ = in_own_unit(best.best, self.family_, centre, scale)
-        self.dispersion_ = best.dispersion * families.dispersion_scale(self.family_, scale)
-        self.held_errors_ = state.errors
+        candidates = state.candidates[: len(state.weights)]  # the first alone if rounds ended before the last stage
+        first = candidates[0]
+        self.family_, self.rank_, self.penalty_ = first.model
+        self.weights_, self.held_errors_ = state.weights, state.errors
+        self.models_ = tuple(self._fitted(c, state) for c in candidates)
+        self.sites_, self.dates_ = self.models_[0].factors
+        _, scale = self._units(self.family_, state)
+        self.dispersion_ = first.dispersion * families.dispersion_scale(self.family_, scale)
         self.n_features_in_ = 3
-        width = Width(best.best, best.sites, best.dates, np.asarray(centre), np.asarray(scale))
-        visited = fed.sum(seen.using(family=self.family_, trials=self.trials), width)
-        total, std = totals(width, visited, best.dispersion, self.family_, self.trials)
-        self.totals_, self.totals_std_ = len(self.sites_) * centre + scale * total, scale * std
+        found = [self._totals(fed, c, state) for c in candidates]
+        self.totals_, self.totals_std_ = average_totals(self.weights_, found)
+
+    def _fitted(self, c: Candidate, state: State) -> Fitted:
+        """A candidate in the values' own unit."""
+        centre, scale = self._units(c.model.family, state)
+        return Fitted(c.model, in_own_unit(c.best, c.model.family, centre, scale))
+
+    def _totals(self, fed: Federation, c: Candidate, state: State) -> tuple[np.ndarray, np.ndarray]:
+        """Totals by date of one model and their standard errors: one SUM."""
+        family = c.model.family
+        centre, scale = self._units(family, state)
+        width = Width(c.best, c.sites, c.dates, np.asarray(centre), np.asarray(scale))
+        visited = fed.sum(seen.using(family=family, trials=self.trials), width)
+        total, std = totals(width, visited, c.dispersion, family, self.trials)
+        return len(c.best.left) * centre + scale * total, scale * std
 
     def predict(self, X: Any) -> np.ndarray:
         """The mean of cells.
@@ -225,10 +248,9 @@ class FedMissEM(Estimator):
         -------
         means : ndarray of shape (n,)
         """
-        check_is_fitted(self, "sites_")
+        check_is_fitted(self, "models_")
         x = cells_of(X, (len(self.sites_), len(self.dates_)))
-        theta = bilinear.theta_at(Factors(self.sites_, self.dates_), x[:, 0], x[:, 1])
-        return families.mean(theta, self.family_, self.trials)
+        return self._average(lambda factors: bilinear.theta_at(factors, x[:, 0], x[:, 1]))
 
     def table(self) -> np.ndarray:
         """The mean of every cell.
@@ -237,7 +259,13 @@ class FedMissEM(Estimator):
         -------
         means : ndarray of shape (n_sites, n_dates)
         """
-        return families.mean(self.sites_ @ self.dates_.T, self.family_, self.trials)
+        check_is_fitted(self, "models_")
+        return self._average(lambda factors: factors.left @ factors.right.T)
+
+    def _average(self, theta: Callable[[Factors], np.ndarray]) -> np.ndarray:
+        """The average of the models' means, from the linear predictor of each."""
+        means = [families.mean(theta(m.factors), m.model.family, self.trials) for m in self.models_]
+        return sum(w * mean for w, mean in zip(self.weights_, means))
 
     def plot(self, times: Any = None, ax: Any = None, share: float = 0.3) -> Any:
         """Draw totals by date with their 90 % band and a smooth trend; needs matplotlib.

@@ -74,6 +74,7 @@ class Held(NamedTuple):
 
     visits: Float[Array, "", ">=0 rows"]
     squares: Losses  # squared errors
+    products: Float[Array, "m m"]  # of two models' errors: what an average of models would err
     deviances: Losses  # of scaled values
 
 
@@ -167,14 +168,14 @@ def judge(fits: Fits, client: Client, *, families: list, folds: list, n_folds: i
     fold = fold_of(x, n_folds)
     held = np.isin(fold, folds)
     x, w, fold = x[held], w[held], fold[held]
-    squares, deviances = np.zeros((2, max(models) + 1, len(x)))
+    errors, deviances = np.zeros((2, max(models) + 1, len(x)))
     for i, (factors, family, own, model) in enumerate(zip(fits.factors, families, folds, models)):
         of_fold = fold == own
         scaled = _scaled(x[of_fold], fits.centre[i], fits.scale[i])
         mean = _means(factors, scaled, family, trials)
-        squares[model, of_fold] = (fits.scale[i] * (scaled[:, 2] - mean)) ** 2
+        errors[model, of_fold] = fits.scale[i] * (scaled[:, 2] - mean)
         deviances[model, of_fold] = deviance(scaled[:, 2], mean, family, trials)
-    return Held(np.asarray(w.sum()), _losses(squares, w), _losses(deviances, w))
+    return Held(np.asarray(w.sum()), _losses(errors**2, w), (errors * w) @ errors.T, _losses(deviances, w))
 
 
 def _losses(losses: np.ndarray, w: np.ndarray) -> Losses:  # (m, n), (n,)

@@ -1,9 +1,10 @@
-"""Which models FedMissEM tries and which it keeps; sends nothing.
+"""Which models FedMissEM tries, which enter the next stage and which may be averaged; sends nothing.
 
 Three stages, each with all its candidates in the same rounds: family and penalty without factors; the penalty of sites and of dates
 apart; rank and penalty of the factors. A model is fitted once per fold of visits that are held back, and judged on them: by
 deviance within a family, by squared errors between families and among models that deviance does not tell apart. The log-linear model of
-site and date is the rank 0 of family "poisson": factors must beat it in both.
+site and date is the rank 0 of family "poisson". Models of the chosen family are averaged, factors only if they beat effects by both
+losses.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ EFFECTS = (0.01, 0.1, 1.0, 10.0, 100.0)  # penalties of effects, in units of the
 SITES = (0.3, 1.0, 3.0)  # around the best of them
 DATES = (FREE, 0.1, 1.0, 10.0)
 FACTORS = (0.1, 0.3, 1.0)  # times the penalty at which noise alone gives no factors
-CLEARLY = 2.0  # standard errors by which a higher rank must be better
+CLEARLY = 2.0  # standard errors by which factors must be better than effects
 ALIKE = 3.0  # standard errors within which deviance does not tell models apart
 FAMILY = 1.0  # standard errors by which another family must be better
 ALL_FOLDS = 2000  # with fewer visits than this every fold is held back in turn, else the first alone
@@ -53,6 +54,14 @@ class Candidate(NamedTuple):
     settled: bool
 
 
+@message("fedmissem.Fitted")
+class Fitted(NamedTuple):
+    """A model, fitted to all visits, in the values' own unit."""
+
+    model: Model
+    factors: Factors
+
+
 def fresh(model: Model, fold: int, factors: Factors) -> Candidate:
     """A candidate before its first step."""
     q = factors.left.shape[1] - 1
@@ -76,12 +85,12 @@ def apart_models(best: Model, penalty: float | None) -> list[Model]:
 
 
 def rank_models(best: Model, ranks: tuple[int, ...], penalty: float | None, threshold: float) -> list[Model]:
-    """Every rank with every penalty of factors, the simplest first."""
+    """The best model of effects for rank 0, and every other rank with every penalty of factors."""
     penalties = [f * threshold for f in reversed(FACTORS)] if penalty is None else [penalty]
-    made = []
+    made = [best] if 0 in ranks else []
     for rank in ranks:
-        for factors in penalties if rank else penalties[:1]:
-            made.append(best._replace(rank=rank, penalties=best.penalties._replace(factors=factors)))
+        if rank:
+            made += [best._replace(rank=rank, penalties=best.penalties._replace(factors=p)) for p in penalties]
     return made
 
 
@@ -102,14 +111,15 @@ def best_family(held: Held, models: list[Model]) -> int:
     decide, so another family must be better by FAMILY standard errors.
     """
     names = list(dict.fromkeys(m.family for m in models))
-    best = [best_model(held, [i for i, m in enumerate(models) if m.family == name]) for name in names]
+    best = [best_model(held, models, name) for name in names]
     lowest = min(best, key=lambda i: held.squares.total[i])
     worse, error = compared(held.squares, float(held.visits), lowest)
     return best[0] if worse[best[0]] <= FAMILY * error[best[0]] else lowest
 
 
-def best_model(held: Held, among: list[int]) -> int:
-    """Of some models of one family, the one with the smallest squared error among those that deviance does not tell from the best."""
+def best_model(held: Held, models: list[Model], family: str | None = None) -> int:
+    """Of the models of one family, the one with the smallest squared error among those that deviance does not tell from the best."""
+    among = [i for i, m in enumerate(models) if family in (None, m.family)]
     deviances, squares = to_numpy(held.deviances.total), to_numpy(held.squares.total)
     lowest = min(among, key=lambda i: deviances[i])
     worse, error = compared(held.deviances, float(held.visits), lowest)
@@ -117,17 +127,20 @@ def best_model(held: Held, among: list[int]) -> int:
     return min(alike, key=lambda i: squares[i])
 
 
-def simplest(held: Held) -> int:
-    """The first model that is at most CLEARLY standard errors worse than the best, by deviance.
+def may_be_averaged(held: Held, models: list[Model], family: str) -> np.ndarray:  # (models,)
+    """Which models may be averaged: those of the chosen family, factors only if they are better than its best effects.
 
-    The first of all is the simplest. Others are considered only if they predict better than it by squared error too: factors that fit
-    most cells better may be far off in the largest ones.
+    They must be so clearly by deviance, and by squared error too: factors that fit most cells better may be far off in the largest ones.
     """
+    of_family = np.array([m.family == family for m in models])
+    effects = of_family & np.array([m.rank == 0 for m in models])
+    if not effects.any():
+        return of_family
     deviances, squares = to_numpy(held.deviances.total), to_numpy(held.squares.total)
-    considered = squares <= squares[0]
-    lowest = int(np.argmin(np.where(considered, deviances, np.inf)))
-    worse, error = compared(held.deviances, float(held.visits), lowest)
-    return int(np.argmax(considered & (worse <= CLEARLY * error)))
+    best = int(np.argmin(np.where(effects, deviances, np.inf)))
+    worse, error = compared(held.deviances, float(held.visits), best)
+    better = (worse < -CLEARLY * error) & (squares <= squares[effects].min())
+    return effects | (of_family & better)
 
 
 def compared(losses: Losses, visits: float, best: int) -> tuple[np.ndarray, np.ndarray]:

@@ -1,6 +1,7 @@
 """The stages of a fit of FedMissEM at the server: candidates of a stage are judged by one SUM, and the best enter the next stage.
 
-The stages are: family and penalty of effects; penalties of sites and of dates apart; rank and penalty of factors; the fit to all visits.
+The stages are: family and penalty of effects; penalties of sites and of dates apart; rank and penalty of factors. Then one SUM judges the
+models of all stages together, which gives their weights in an average, and those with a weight are fitted to all visits.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from unpooled.arrays import to_numpy
 from unpooled.estimator import Info
 from unpooled.federation import Federation
 from unpooled.models.fedmissem import families, selection
+from unpooled.models.fedmissem.averaging import average_weights
 from unpooled.models.fedmissem.bilinear import Factors
 from unpooled.models.fedmissem.questions import Fits, Held, judge
 from unpooled.models.fedmissem.selection import RANKS, Candidate, Model
@@ -26,8 +28,10 @@ class State(NamedTuple):
     """What a round carries on."""
 
     candidates: tuple[Candidate, ...]
+    judged: tuple[Candidate, ...]  # of earlier stages, that may be part of the average
+    weights: np.ndarray  # (candidates,) in the average, at the last stage
     stage: int
-    errors: np.ndarray  # (models,) root mean squared errors of the last choice
+    errors: np.ndarray  # (models,) root mean squared errors on visits held back
     round: int  # of the stage
     visits: float
     level: float  # mean of the values
@@ -35,39 +39,63 @@ class State(NamedTuple):
 
 
 def choose(model: Any, fed: Federation, state: State) -> tuple[State, Info]:
-    """Judge the models of a stage by visits held back, and enter the next stage with the best."""
-    models = list(dict.fromkeys(c.model for c in state.candidates))
-    which = [models.index(c.model) for c in state.candidates]
-    asked = list(state.candidates)
+    """Judge models by visits held back, and enter the next stage."""
+    if state.stage == RANK:
+        return _averaged(model, fed, state)
+    models, held = _judge(model, fed, state, state.candidates)
+    best = selection.best_family(held, models) if state.stage == EFFECTS else selection.best_model(held, models)
+    kept = tuple(c for c in state.candidates if c.model == models[best])
+    others = tuple(c for c in state.candidates if c.model != models[best])
+    state = state._replace(candidates=kept, judged=state.judged + others)
+    return next_stage(model, state, fed.journal.rng), {"held_error": _errors(held).min()}
+
+
+def _averaged(model: Any, fed: Federation, state: State) -> tuple[State, Info]:
+    """The last stage, with all models that have a weight in the average."""
+    candidates = state.candidates + (state.judged if model.rank in (None, 0) else ())
+    models, held = _judge(model, fed, state, candidates)
+    allowed = selection.may_be_averaged(held, models, state.candidates[0].model.family)
+    weights = average_weights(to_numpy(held.products), allowed)
+    errors = _errors(held)
+    order = [i for i in np.argsort(-weights, kind="stable") if weights[i] > 0]
+    first = {c.model: c for c in reversed(candidates)}
+    kept = tuple(first[models[i]] for i in order)
+    return final(state._replace(candidates=kept, errors=errors), weights[order]), {"held_error": errors.min()}
+
+
+def _judge(model: Any, fed: Federation, state: State, asked: tuple[Candidate, ...]) -> tuple[list[Model], Held]:
+    """(models, their losses on visits held back): one SUM."""
+    models = list(dict.fromkeys(c.model for c in asked))
+    which = [models.index(c.model) for c in asked]
     ask = judge.using(n_folds=model.n_folds, trials=model.trials, models=which, **options(asked))
-    held = fed.sum(ask, fits_of(state, asked, [c.best for c in asked]))
-    errors = np.sqrt(to_numpy(held.squares.total) / max(float(held.visits), 1e-300))
-    chosen = models[_best(held, models, state.stage)]
-    kept = tuple(c for c in state.candidates if c.model == chosen)
-    state = _next_stage(model, state._replace(candidates=kept, errors=errors), fed.journal.rng)
-    return state, {"held_error": float(errors.min())}
+    return models, fed.sum(ask, fits_of(state, asked, [c.best for c in asked]))
 
 
-def _best(held: Held, models: list[Model], stage: int) -> int:
-    """The candidate that enters the next stage."""
-    if stage == EFFECTS:
-        return selection.best_family(held, models)
-    return selection.simplest(held) if stage == RANK else selection.best_model(held, list(range(len(models))))
+def _errors(held: Held) -> np.ndarray:  # (models,)
+    """Root mean squared errors on visits held back."""
+    return np.sqrt(to_numpy(held.squares.total) / max(float(held.visits), 1e-300))
 
 
-def _next_stage(model: Any, state: State, rng: np.random.Generator) -> State:
-    """The candidates of the next stage, from those of the chosen model."""
+def next_stage(model: Any, state: State, rng: np.random.Generator) -> State:
+    """The candidates of the next stage, from those of the chosen model; a stage with a single model is left out."""
     best, stage = state.candidates[0].model, state.stage + 1
-    if stage == APART:
-        models = selection.apart_models(best, model.penalty)
-    elif stage == RANK:
-        models = _rank_models(model, state, best)
-    else:
+    models = selection.apart_models(best, model.penalty) if stage == APART else _rank_models(model, state, best)
+    single = len(models) == 1 and not state.judged
+    state = state._replace(stage=stage, round=0)
+    if single and stage == RANK:
         first = state.candidates[0]
-        last = first._replace(fold=-1, factors=first.best, loss=np.inf, settled=False)
-        return state._replace(candidates=(last,), stage=FINAL, round=0)
-    candidates = tuple(selection.widened(c, m, rng) for m in models for c in state.candidates)
-    return skip(model, state._replace(candidates=candidates, stage=stage, round=0), rng)
+        alone = first if first.model == models[0] else selection.widened(first, models[0], rng)
+        return final(state._replace(candidates=(alone,)), np.ones(1))
+    kept = state.candidates if best in models else ()
+    fresh = [selection.widened(c, m, rng) for m in models if m != best for c in state.candidates]
+    state = state._replace(candidates=(*kept, *fresh))
+    return next_stage(model, state, rng) if stage == APART and len(models) == 1 else state
+
+
+def final(state: State, weights: np.ndarray) -> State:
+    """The stage of fits to all visits, which begin where those without a part of them ended."""
+    begin = tuple(c._replace(fold=-1, factors=c.best, loss=np.inf, settled=False) for c in state.candidates)
+    return state._replace(candidates=begin, judged=(), weights=weights, stage=FINAL, round=0)
 
 
 def _rank_models(model: Any, state: State, best: Model) -> list[Model]:
@@ -80,19 +108,12 @@ def _rank_models(model: Any, state: State, best: Model) -> list[Model]:
     return selection.rank_models(best, ranks, model.penalty, threshold)
 
 
-def skip(model: Any, state: State, rng: np.random.Generator | None = None) -> State:
-    """Leave out a stage with a single model."""
-    if len({c.model for c in state.candidates}) > 1:
-        return state
-    return _next_stage(model, state, rng or np.random.default_rng(0))
-
-
-def fits_of(state: State, candidates: list[Candidate], factors: list[Factors]) -> Fits:
+def fits_of(state: State, candidates: tuple[Candidate, ...], factors: list[Factors]) -> Fits:
     """What clients need to know of the candidates."""
     units = np.array([families.units(c.model.family, state.level, state.spread) for c in candidates])
     return Fits(tuple(factors), units[:, 0], units[:, 1])
 
 
-def options(candidates: list[Candidate]) -> dict[str, list]:
+def options(candidates: tuple[Candidate, ...]) -> dict[str, list]:
     """Families and folds of the candidates, as options of a question."""
     return {"families": [c.model.family for c in candidates], "folds": [c.fold for c in candidates]}

@@ -23,3 +23,12 @@ def totals(width: Width, visited: Seen, dispersion: float, family: str, trials: 
     by_date = np.einsum("lp,lpq,lq->l", unseen_pull, width.dates, unseen_pull)
     total = mean + to_numpy(visited.value) - to_numpy(visited.mean)
     return total, np.sqrt(dispersion * unseen_noise + unseen_through + np.maximum(by_date, 0.0))
+
+
+def average_totals(
+    weights: np.ndarray, found: list[tuple[np.ndarray, np.ndarray]]
+) -> tuple[np.ndarray, np.ndarray]:  # (l,), (l,)
+    """(totals, standard errors) of an average of models; where models differ, the total is less certain."""
+    each, errors = (np.stack(part) for part in zip(*found))
+    total = weights @ each
+    return total, np.sqrt(weights @ (errors**2 + (each - total) ** 2))

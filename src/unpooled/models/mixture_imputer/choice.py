@@ -25,11 +25,12 @@ def judged(state: State, gram: np.ndarray, held: np.ndarray, automatic: bool) ->
     """
     n = len(state.candidates)
     usable = _usable(state, gram, automatic)
-    found = _shares(gram.sum(0), held.sum(0), usable)
+    of_levels = np.isin(np.arange(len(state.kinds)), states.layout(state).discrete)
+    found = _shares(gram.sum(0), held.sum(0), usable, of_levels)
     kept = _kept(state, found[:, :n])
     both = np.append(kept, np.arange(n, gram.shape[-1]))
     other = gram[::-1][:, :, both[:, None], both], held[::-1]
-    crossed = np.stack([_shares(*half, usable[:, both]) for half in zip(*other)])
+    crossed = np.stack([_shares(*half, usable[:, both], of_levels) for half in zip(*other)])
     tried = tuple(state.candidates[i]._replace(settled=False, loglik=-np.inf) for i in kept)
     errors = np.sqrt(np.einsum("hjcc->c", gram[..., :n, :n]) / max(held.sum(), 1e-300))
     return state._replace(
@@ -55,10 +56,10 @@ def _usable(state: State, gram: np.ndarray, automatic: bool) -> np.ndarray:
     return usable
 
 
-def _shares(gram: np.ndarray, held: np.ndarray, usable: np.ndarray) -> np.ndarray:
+def _shares(gram: np.ndarray, held: np.ndarray, usable: np.ndarray, of_levels: np.ndarray) -> np.ndarray:
     """Shares (d, c); of the first candidate that a column has where there are no hidden cells at all."""
     if held.sum():
-        return stacking.shares(gram, held, usable)
+        return stacking.shares(gram, held, usable, of_levels)
     return np.eye(usable.shape[1])[usable.argmax(1)]
 
 

@@ -102,8 +102,8 @@ class MixtureImputer(Filling, Estimator):
         The rows that its prior is worth.
     shares_ : ndarray of shape (n_columns, n_kept)
         How much each kept mixture counts in each column.
-    level_shares_ : ndarray of shape (n_columns, 3)
-        How much the logistic regression on the other columns, the one with squares of numbers, and the overall shares of the levels count
+    level_shares_ : ndarray of shape (n_columns, 2)
+        How much the logistic regression on the other columns, and the one with squares of numbers and a penalty for each column, count
         in each column of levels; 0 in columns of numbers. A row of `shares_` and one of `level_shares_` add up to 1.
     sizes_ : list of int
         The number of components of each kept mixture.
@@ -192,13 +192,12 @@ class MixtureImputer(Filling, Estimator):
         return State(
             candidates=tried,
             regressions=logistic.begin(embedding) if self.hide else (),
-            margins=(),
             mean=frame.mean,
             scale=frame.scale,
             stage=FITTING if self.hide else CHOSEN,
             shares=equal,
             crossed=np.stack([equal] * 2),
-            level_shares=np.zeros((d, len(logistic.VARIANTS) + 1)),
+            level_shares=np.zeros((d, len(logistic.VARIANTS))),
             central=np.full(BINS, 1 / BINS),
             errors=np.full(c, np.nan),
             kinds=tuple(embedding.kinds),
@@ -260,13 +259,10 @@ class MixtureImputer(Filling, Estimator):
     def _regress(self, fed: Federation, state: State) -> tuple[State, Info]:
         """One round of Newton's method of all regressions that still move."""
         active = [i for i, now in enumerate(state.regressions) if not now.settled]
-        asked = models(state, tuple(state.regressions[i].coef for i in active))._replace(margins=())
+        asked = models(state, tuple(state.regressions[i].coef for i in active))
         options = {"hide": 0.0 if state.stage == ENDING else self.hide, "columns": layout(state).option}
         ask = regress.using(**options, which=[state.regressions[i].column for i in active])
         found = dict(zip(active, tree.map(to_numpy, fed.sum(ask, asked))))
-        if not state.margins:
-            first = range(0, len(state.regressions), len(logistic.VARIANTS))
-            state = state._replace(margins=tuple(logistic.margin(state.regressions[i], found[i]) for i in first))
         moved = [logistic.moved(now, found[i]) if i in found else now for i, now in enumerate(state.regressions)]
         state = state._replace(regressions=tuple(moved), rounds=state.rounds + 1)
         if state.stage == ENDING and not _regressing(state):

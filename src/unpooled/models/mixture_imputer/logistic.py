@@ -3,8 +3,9 @@
 A mixture of Gaussians says little of levels that hang together in a linear way; a regression of each such column on the others says more.
 Its predictors are the embedded columns, standardised, and in a second variant the squares of numbers. A gap among them is filled by its
 mean under a single Gaussian that does not look at the column itself. Coefficients are those of orthonormal contrasts between levels, so
-that no level is special to the penalty, which is the one of largest evidence. Newton's method needs sums over rows alone: `sums` is what a
-client adds up, `moved` the next step at the server.
+that no level is special to the penalty. Penalties are those of largest evidence: one for all predictors, and in the second variant one for
+each column and each square, so that those without a signal do not blur the others. Newton's method needs sums over rows alone: `sums` is
+what a client adds up, `moved` the next step at the server.
 """
 
 from __future__ import annotations
@@ -21,13 +22,21 @@ from unpooled.maths.mixture import Params
 from unpooled.models.mixture_imputer.embedding import LEAST, Embedding
 from unpooled.tree import message
 
-VARIANTS = (False, True)  # whether squares of numbers are predictors too
+
+class Variant(NamedTuple):
+    """One way to regress a column of levels on the others."""
+
+    curved: bool  # whether squares of numbers are predictors too
+    by_column: bool  # whether each column has a penalty of its own
+
+
+VARIANTS = (Variant(False, False), Variant(True, True))
 FIRST = 3.0  # the penalty to begin with
 PENALTIES = (0.1, 1e6)  # the least and the largest
 FASTER = 10.0  # a penalty grows or shrinks by at most this factor in a round
 STILL = 0.1  # a penalty that changes by less, as a logarithm, stands still
 FAR = 8.0  # a square less one is at most this, so that an outlier does not decide
-OF_INTERCEPT = 0.01  # the same for intercepts, so that a level without rows has a finite one
+OF_INTERCEPT = 0.01  # the penalty of intercepts, so that a level without rows has a finite one
 MOST = 600  # coefficients of one regression: with more, a column has none, since curvature is the square of it
 FLAT = 1e-6  # gain per row that is still expected: less stops Newton's method
 
@@ -40,7 +49,6 @@ class Logistic(NamedTuple):
     mean: Float[Array, "e"]
     scale: Float[Array, "e"]
     coefs: tuple[Float[Array, "m p"], ...]  # by column, then by variant
-    margins: tuple[Float[Array, "l", ">=0"], ...]  # overall shares of the levels, by column
 
 
 @message("mixture_imputer.LogisticSums")
@@ -58,7 +66,8 @@ class Regression(NamedTuple):
     """One regression on its way."""
 
     column: int
-    penalty: float  # half of it times the square of each coefficient is taken off the log-likelihood
+    groups: np.ndarray  # (predictors,) int, those of one group share a penalty; 0 is the intercept
+    penalty: np.ndarray  # (groups,), half of it times the square of each coefficient is taken off the log-likelihood
     coef: np.ndarray  # (levels - 1, predictors), where sums are taken next
     best: np.ndarray  # the same, of the largest objective up to now
     step: np.ndarray  # from the best to where sums are taken
@@ -82,10 +91,21 @@ def begin(embedding: Embedding) -> tuple[Regression, ...]:
     """Regressions of every column of levels, by column and then by variant, with coefficients 0."""
     found = []
     for j in columns_of(embedding):
-        for curved in VARIANTS:
-            zero = np.zeros((embedding.levels[j] - 1, n_predictors(embedding, j, curved)))
-            found.append(Regression(j, FIRST, zero, zero, zero, -np.inf, False))
+        for variant in VARIANTS:
+            groups = groups_of(embedding, j, variant)
+            penalty = np.append(OF_INTERCEPT, np.full(groups.max(), FIRST))
+            zero = np.zeros((embedding.levels[j] - 1, len(groups)))
+            found.append(Regression(j, groups, penalty, zero, zero, zero, -np.inf, False))
     return tuple(found)
+
+
+def groups_of(embedding: Embedding, j: int, variant: Variant) -> np.ndarray:
+    """Which penalty each predictor of column j has: 0 is the intercept's, 1 that of all others, or one per column and per square."""
+    others = embedding.column_of != j
+    columns = np.unique(embedding.column_of[others], return_inverse=True)[1]
+    squares = np.arange(variant.curved * int(embedding.is_number[others].sum())) + columns.max(initial=-1) + 1
+    groups = np.concatenate([[0], 1 + columns, 1 + squares]).astype(int)
+    return groups if variant.by_column else np.minimum(groups, 1)
 
 
 # ---- at a client ----
@@ -146,73 +166,64 @@ def contrasts(n: int) -> np.ndarray:
 def moved(now: Regression, found: Sums) -> Regression:
     """The regression after a round: a step of Newton's, or half of the last one where the objective fell.
 
-    The penalty is that of the largest evidence, by MacKay's rule, which needs no sum of its own.
+    Penalties are those of the largest evidence, by MacKay's rule, which needs no sum of its own.
     """
     loglik = float(found.loglik)
-    if loglik - _penalised(now.coef, now.penalty) < now.loglik - _penalised(now.best, now.penalty):
+    each = now.penalty[now.groups]
+    if loglik - _penalised(now.coef, each) < now.loglik - _penalised(now.best, each):
         step = now.step / 2
         return now._replace(coef=now.best + step, step=step)
     curvature = unpack_triangle(np.asarray(found.curvature))
     score = np.asarray(found.score)
-    step, _ = _newton(now.coef, score, curvature, now.penalty)
-    penalty = _evident(now.coef + step, curvature, now.penalty)
-    step, gain = _newton(now.coef, score, curvature, penalty)
-    still = abs(np.log(penalty / now.penalty)) < STILL or penalty >= PENALTIES[1]
+    step, _ = _newton(now.coef, score, curvature, now.penalty[now.groups])
+    penalty = _evident(now.coef + step, curvature, now.penalty, now.groups)
+    step, gain = _newton(now.coef, score, curvature, penalty[now.groups])
+    still = (np.abs(np.log(penalty / now.penalty)) < STILL) | (penalty >= PENALTIES[1])
     flat = gain <= FLAT * max(float(found.n), 1.0)
-    return Regression(now.column, penalty, now.coef + step, now.coef, step, loglik, bool(still and flat))
+    settled = bool(still.all() and flat)
+    return now._replace(penalty=penalty, coef=now.coef + step, best=now.coef, step=step, loglik=loglik, settled=settled)
 
 
-def _penalties(coef: np.ndarray, penalty: float) -> np.ndarray:
-    """The penalty of every coefficient; that of the intercept is small."""
-    out = np.full(coef.shape, penalty)
-    out[:, 0] = OF_INTERCEPT
-    return out
+def _penalised(coef: np.ndarray, each: np.ndarray) -> float:
+    """What is taken off the log-likelihood at these coefficients (m, p); `each` (p,) are the predictors' penalties."""
+    return 0.5 * float((each * coef**2).sum())
 
 
-def _penalised(coef: np.ndarray, penalty: float) -> float:
-    """The penalty at these coefficients."""
-    return 0.5 * float((_penalties(coef, penalty) * coef**2).sum())
-
-
-def _newton(coef: np.ndarray, score: np.ndarray, curvature: np.ndarray, penalty: float) -> tuple[np.ndarray, float]:
+def _newton(coef: np.ndarray, score: np.ndarray, curvature: np.ndarray, each: np.ndarray) -> tuple[np.ndarray, float]:
     """Newton's step, and the gain that it promises."""
-    each = _penalties(coef, penalty)
     gradient = score - each * coef
-    step = np.linalg.solve(curvature + np.diag(each.ravel()), gradient.ravel()).reshape(coef.shape)
+    step = np.linalg.solve(_penalised_curvature(curvature, each), gradient.ravel()).reshape(coef.shape)
     return step, 0.5 * float((gradient * step).sum())
 
 
-def _evident(coef: np.ndarray, curvature: np.ndarray, penalty: float) -> float:
-    """The next penalty: how many coefficients the rows determine, over the sum of their squares."""
-    each = _penalties(coef, penalty)
-    spread = np.diag(np.linalg.inv(curvature + np.diag(each.ravel()))).reshape(coef.shape)[:, 1:]
-    determined = spread.size - penalty * spread.sum()
-    squares = float((coef[:, 1:] ** 2).sum())
-    wanted = determined / max(squares, determined / PENALTIES[1], 1e-300)
-    return float(np.clip(np.clip(wanted, penalty / FASTER, penalty * FASTER), *PENALTIES))
+def _penalised_curvature(curvature: np.ndarray, each: np.ndarray) -> np.ndarray:
+    """Minus the second derivative with the predictors' penalties, (m p, m p)."""
+    return curvature + np.diag(np.tile(each, len(curvature) // len(each)))
 
 
-def margin(now: Regression, found: Sums) -> np.ndarray:
-    """Overall shares of the levels, from the sums at coefficients 0; half a row is added to each level."""
-    n_levels = len(now.coef) + 1
-    counts = float(found.n) / n_levels + contrasts(n_levels) @ np.asarray(found.score)[:, 0]
-    counts = np.maximum(counts, 0.0) + 0.5
-    return counts / counts.sum()
+def _evident(coef: np.ndarray, curvature: np.ndarray, penalty: np.ndarray, groups: np.ndarray) -> np.ndarray:
+    """The next penalties: how many coefficients of a group the rows determine, over the sum of their squares."""
+    spread = np.diag(np.linalg.inv(_penalised_curvature(curvature, penalty[groups]))).reshape(coef.shape)
+    undetermined = penalty * np.bincount(groups, weights=spread.sum(0))
+    determined = np.maximum(len(coef) * np.bincount(groups) - undetermined, 1e-12)
+    squares = np.bincount(groups, weights=(coef**2).sum(0))
+    wanted = determined / np.maximum(squares, determined / PENALTIES[1])
+    slowly = np.clip(wanted, penalty / FASTER, penalty * FASTER)
+    return np.append(OF_INTERCEPT, np.clip(slowly, *PENALTIES)[1:])
 
 
 # ---- what they say ----
 
 
 def probabilities(models: Logistic, x: np.ndarray, j: int, embedding: Embedding) -> np.ndarray:
-    """Probabilities (n, variants + 1, levels) of column j: each regression's, and the overall shares; (n, 0, levels) without any."""
+    """Probabilities (n, variants, levels) of column j by each regression; (n, 0, levels) without any."""
     having = columns_of(embedding)
     if not models.coefs or j not in having:
         return np.zeros((len(x), 0, embedding.levels[j]))
     i = having.index(j)
     z = predictors(models.filler, x, j, embedding, models.mean, models.scale)
     each = [np.exp(log_probabilities(np.asarray(coef), z[:, : coef.shape[1]])) for coef in _of_column(models, i)]
-    overall = np.broadcast_to(models.margins[i], each[0].shape)
-    return np.maximum(np.stack([*each, overall], axis=1), LEAST)
+    return np.maximum(np.stack(each, axis=1), LEAST)
 
 
 def _of_column(models: Logistic, i: int) -> tuple[Array, ...]:

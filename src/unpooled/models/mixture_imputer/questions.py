@@ -124,7 +124,7 @@ def judge(down: Asked, client: Client, *, hide: float, columns: dict) -> Judged:
     embedding, (x, w) = Embedding.of(columns), _table(client)
     hidden = imputation.hidden(x, hide) & (w > 0)[:, None]
     which = imputation.half(x).astype(int)
-    c = len(down.candidates) + (len(logistic.VARIANTS) + 1 if down.logistic.coefs else 0)
+    c = len(down.candidates) + (len(logistic.VARIANTS) if down.logistic.coefs else 0)
     gram = np.zeros((2, x.shape[1], c, c))
     for rows, of, blanked in _one_by_one(x, hidden):
         laws = ensemble.by_candidate(down.candidates, embedding.embed(blanked))

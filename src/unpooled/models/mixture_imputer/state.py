@@ -21,13 +21,12 @@ class State(NamedTuple):
 
     candidates: tuple[Candidate, ...]
     regressions: tuple[Regression, ...]  # of columns of levels, by column and then by variant
-    margins: tuple[np.ndarray, ...]  # overall shares of the levels, for each column that has regressions
     mean: np.ndarray  # (e,)
     scale: np.ndarray  # (e,)
     stage: int
     shares: np.ndarray  # (d, candidates)
     crossed: np.ndarray  # (2, d, candidates), for either half of the rows by the hidden cells of the other
-    level_shares: np.ndarray  # (d, variants + 1), of the regressions and of the overall shares; 0 for numbers
+    level_shares: np.ndarray  # (d, variants), of the regressions; 0 for numbers
     central: np.ndarray  # (b,), histogram over hidden numbers
     errors: np.ndarray  # (candidates,) root mean squares, in standard deviations
     kinds: tuple[str, ...]
@@ -52,4 +51,4 @@ def single(state: State) -> int:
 
 def models(state: State, coefs: tuple[np.ndarray, ...]) -> Logistic:
     """The regressions, with these coefficients, as they travel with a question."""
-    return Logistic(state.candidates[single(state)].params, state.mean, state.scale, coefs, state.margins)
+    return Logistic(state.candidates[single(state)].params, state.mean, state.scale, coefs)

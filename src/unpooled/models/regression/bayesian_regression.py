@@ -58,9 +58,9 @@ class BayesianRegression(LastLayer):
     prior : float or None, default=None
         Prior variance of a weight, in units of the (standardised) features. None: estimated.
     recalibrate : bool or "clients", default=False
-        Whether `interval` uses quantiles of left-out residuals. True leaves out one row at a time and uses them where they predict
-        better than the model's own quantiles; it suits new rows of the same clients. "clients" leaves out one client at a time, for
-        clients never seen.
+        Whether `interval` uses quantiles of left-out residuals. True leaves out one row at a time and uses them as far as they differ
+        from the model's own quantiles by more than chance; it suits new rows of the same clients. "clients" leaves out one client at a
+        time, for clients never seen.
     group_by : int or None, default=None
         Index of a column whose equal values mark rows that belong together (a day, a visit). Rows of one value share a random offset
         (a linear mixed model). The server learns which values of this column occur, and sums over the rows of each value that has at

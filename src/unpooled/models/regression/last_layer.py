@@ -150,8 +150,9 @@ class LastLayer(RegressorMixin, UpdatedLastLayer):
         """Prediction intervals of y at each row.
 
         Without recalibration they are quantiles of the predictive distribution with noise and prior variance integrated out (a mixture of
-        Student t distributions), which are wider than normal ones where rows are few. With `recalibrate=True`, quantiles of left-out
-        residuals replace them if they have a better leave-one-out interval score; with "clients" they always do.
+        Student t distributions), which are wider than normal ones where rows are few. With `recalibrate=True` their ends move towards
+        quantiles of left-out residuals, the farther the more the difference exceeds its standard error; with "clients" quantiles of
+        residuals replace them.
 
         Parameters
         ----------
@@ -171,26 +172,24 @@ class LastLayer(RegressorMixin, UpdatedLastLayer):
             )
         p = np.array([0.5 - 0.5 * coverage, 0.5 + 0.5 * coverage])
         ends = self._predictive_quantiles(X, p)  # (n, o, 2)
-        for j in range(ends.shape[1]):
-            z = self._recalibrated(j, p)
-            if z is not None:
-                mean, std = self._predict(X)
-                ends[:, j] = mean[:, j, None] + std[:, j, None] * z
+        for j, counts in enumerate(self.histogram_):
+            total = counts.sum()
+            if total < calibration.MIN_RESIDUALS:
+                continue
+            mean, std = self._predict(X)
+            found = mean[:, j, None] + std[:, j, None] * self._residual_quantiles(j, p)
+            ends[:, j] = found if self.n_clients_checked_ else calibration.moved(ends[:, j], found, p, total)
         return self._shaped(ends[..., 0]), self._shaped(ends[..., 1])
 
-    def _recalibrated(self, output: int, p: np.ndarray) -> np.ndarray | None:
-        """Quantiles p of the left-out residuals of an output; None where the model's own are better."""
-        counts = self.histogram_[output]
-        if counts.sum() < calibration.MIN_RESIDUALS:
-            return None
-        unseen = self.n_clients_checked_ > 0
-        if not (unseen or calibration.improves(counts, p, norm.ppf(p))):
-            return None
-        found = self._wider() * calibration.quantile(counts[None], p)[0]
-        return client_quantiles(found, p, self.client_variance_, output) if unseen else found
+    def _residual_quantiles(self, output: int, p: np.ndarray) -> np.ndarray:  # (2,)
+        """Quantiles p of the left-out residuals of an output; for clients never seen where clients were left out."""
+        found = calibration.quantile(self.histogram_[output][None], p)[0]
+        if not self.n_clients_checked_:
+            return found
+        return client_quantiles(self._wider() * found, p, self.client_variance_, output)
 
     def _wider(self) -> float:
-        """The factor of recalibrated intervals: the kernel has seen the rows that are left out of the last layer alone."""
+        """The factor of intervals for clients never seen: the kernel has seen the rows that are left out of the last layer alone."""
         learned = self._n_learned()
         return float(np.sqrt(self.stats_.n / (self.stats_.n - learned))) if learned else 1.0
 
