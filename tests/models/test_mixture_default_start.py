@@ -42,6 +42,20 @@ def test_iris_in_five_splits_is_one_model(n_components):
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_missing_values_in_five_splits_are_one_model():
+    rng = np.random.default_rng(5)
+    x = rng.normal(size=(150, 3)) @ np.array([[1.0, 0.4, 0.0], [0.0, 1.0, 0.3], [0.0, 0.0, 1.0]]) + 4.0 * rng.integers(
+        2, size=(150, 1)
+    )
+    x[rng.random(x.shape) < 0.1] = np.nan
+    fits = [
+        up.GaussianMixture(2, max_iter=30, random_state=0).fit(x, by=np.arange(150) // rows)
+        for rows in (150, 75, 50, 30, 10)
+    ]
+    assert largest_difference(fits) < 1e-8
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("shape", ["tied", "diag", "spherical"])
 def test_every_shape_is_one_model(shape):
     settings = {"covariance_type": shape, "n_init": 2, "random_state": 1}

@@ -147,6 +147,15 @@ def test_variance_reduction_is_fedem_with_an_epoch():
     assert work[1] == 2 * 10 * 6
 
 
+def test_the_first_rounds_may_use_all_rows():
+    options = {"epoch": 5, "max_iter": 4, "params_init": START, "tol": 0, "random_state": 0}
+    warm = up.VRFedEM(FAMILY, batch_size=10, warm_up=4, **options).fit(X, by=BY_CHANCE)
+    assert [row["expectations"] for row in warm.history_] == [len(X)] * 4
+    exact = fit(max_iter=4)
+    for a, b in zip(warm.params_, exact.params_):
+        assert_allclose(a, b, rtol=1e-10)
+
+
 def test_history_says_what_was_sent_and_how_far_it_is():
     model = fit(levels=1, max_iter=6, exact_every=2)
     rows = model.history_

@@ -9,8 +9,12 @@ from sklearn.metrics import adjusted_rand_score
 
 import unpooled as up
 from unpooled.errors import DataWarning
-from unpooled.models.open_mixture.questions import describe
+from unpooled.maths import gaussian
+from unpooled.maths.mixture import Params
+from unpooled.models.open_mixture.client_weights import Proposal
+from unpooled.models.open_mixture.questions import FACTOR, describe
 from unpooled.models.open_mixture.site_offsets import find_offsets
+from unpooled.models.open_mixture.site_questions import Reference, align
 
 CENTRES = np.array([[0.0, 0.0, 0.0], [5.0, 0.0, 1.0], [0.0, 5.0, -1.0], [5.0, 5.0, 0.0]])
 NAMES = [f"c{i}" for i in range(10)]
@@ -52,7 +56,8 @@ def test_where_sites_are_not_moved_there_are_no_offsets():
         warnings.simplefilter("error")
         model = up.OpenMixture(random_state=0).fit(data)
     assert not model.site_offset_scale_.any()
-    assert model.client_offsets_ == {}
+    assert not model.site_log_scale_.any()
+    assert model.client_offsets_ == model.client_factors_ == {}
     assert index(model, classes) > 0.95
     without = up.OpenMixture(random_state=0, site_offsets=False).fit(data)
     assert without.n_components_ == model.n_components_ == 4
@@ -66,8 +71,39 @@ def test_offsets_are_the_same_however_clients_are_asked():
         ask = describe.using(max_local=6, max_centres=0, min_count=5)
         found.append(find_offsets(fed, fed.gather(ask, None), ask))
     assert_allclose(found[0].scale, found[1].scale, rtol=1e-8)
-    assert_allclose(found[0].gain, found[1].gain, rtol=1e-8)
-    assert found[0].gain > found[0].stderr
+    assert_allclose(found[0].by_offsets, found[1].by_offsets, rtol=1e-8)
+    assert_allclose(found[0].by_scales, found[1].by_scales, rtol=1e-6, atol=1e-10)
+    assert found[0].by_offsets.gain > found[0].by_offsets.stderr
+
+
+def test_scales_of_sites_are_found():
+    """Of a table whose sites differ in the scale of all columns; offsets alone do not explain it."""
+    data, _ = moved(0.0, n=120)
+    factors = {name: np.exp(0.3 * np.random.default_rng(i).normal(size=3)) for i, name in enumerate(NAMES)}
+    fed = up.federate({name: data[name] * factors[name] for name in NAMES})
+    ask = describe.using(max_local=20, max_centres=0, min_count=5)
+    found = find_offsets(fed, fed.gather(ask, None), ask)
+    assert found.by_scales.gain > 2 * found.by_scales.stderr
+    assert found.log_scale.max() > 0.2
+    kept = np.log([c.state[FACTOR] for c in fed.here()])[:, 2]
+    truth = -np.log([factors[c.name] for c in fed.here()])[:, 2]
+    assert np.corrcoef(kept, truth)[0, 1] > 0.9
+
+
+def test_a_newton_step_finds_offset_and_scale_of_one_cluster():
+    """With one Gaussian and a wide prior the most probable offset and scale are those of the client's own mean and spread."""
+    rng = np.random.default_rng(0)
+    x = 3.0 + rng.normal(size=(400, 2)) * [1.5, 0.7]
+    params = Params(np.ones(1), np.zeros((1, 2)), gaussian.pack_triangle(np.eye(2)[None]))
+    wide = np.full(2, 1e6)
+    reference = Reference(Proposal(params, np.zeros((0, 1))), wide, wide, np.zeros(2))
+    fed = up.federate({"a": x})
+    for _ in range(20):
+        fed.sum(align.using(ids=["r"], folds=[-1], shape="full"), (reference,))
+    offset, log_scale = fed.here()[0].state["align-r"][1]
+    assert_allclose(offset, x.mean(0), rtol=1e-4)
+    spread = np.sqrt(np.linalg.inv(np.cov(x.T, bias=True)).diagonal())  # columns are scaled, not rotated
+    assert_allclose(np.exp(log_scale) * spread, 1.0, rtol=0.05)
 
 
 @pytest.mark.slow

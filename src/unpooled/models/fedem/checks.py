@@ -27,6 +27,7 @@ def check_parameters(model: Any) -> None:
         if getattr(model, name) is not None:
             at_least(name, getattr(model, name), 1)
     at_least("patience", model.patience, 0)
+    at_least("warm_up", model.warm_up, 0)
     if model.guard is not None and not model.guard > 0:
         raise BadParameter(f"guard={model.guard!r} must be above 0, or None for no guard")
     if not 0 <= model.decay <= 1:

@@ -61,7 +61,7 @@ def _is_guarded(model: Any, family: Any, move: Move, noise: float) -> bool:
 def noise_of_step(model: Any, quantiser: Any, state: State, n_clients: int) -> float:
     """The expected fraction of noise in a step; 1 where messages are not changes of the statistics of all rows."""
     whole_messages = model.memory == "none" and model._is_random(quantiser)
-    if model._batch() is not None or whole_messages:
+    if model._batch_now(state) is not None or whole_messages:
         return 1.0
     return float(np.sqrt(usual_omega(quantiser, size(state)) / n_clients))
 

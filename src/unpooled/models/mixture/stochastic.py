@@ -16,6 +16,8 @@ from unpooled.models.mixture.checks import check_against_data
 from unpooled.models.mixture.em import Candidate, State
 from unpooled.models.mixture.starts import Wanted, starts
 
+WARM_UP = 20  # rounds of VR-FedEM with all rows: the early, long steps decide which local optimum the fit ends in
+
 
 def solver_of(model: Any, k: int, given: Params | None = None) -> FedEM:
     """The FedEM that does the rounds of a GaussianMixture with k components, from the start `given` or its own."""
@@ -26,6 +28,8 @@ def solver_of(model: Any, k: int, given: Params | None = None) -> FedEM:
         "fraction": model.fraction,
         "random_state": model.random_state,
     }
+    if model.solver == "vr-fedem":
+        settings["warm_up"] = WARM_UP
     return _kind(model)(family, params_init=given, **{**settings, **(model.solver_options or {})})
 
 

@@ -12,8 +12,8 @@ What is sent
 question                              kind    answer
 ====================================  ======  =====================================================================================
 ``open_mixture.describe``             GATHER  once: counts, means and scatters of a local mixture, and local k-means centres
-``open_mixture.align``                SUM     16 times: statistics of mixtures with and without an offset per client
-``open_mixture.keep_offsets``         TELL    twice: which offsets clients keep, if any; `describe` is asked again then
+``open_mixture.align``                SUM     24 times: statistics of mixtures with and without an offset and scale per client
+``open_mixture.keep_offsets``         TELL    twice: which offsets and scales clients keep, if any; `describe` is asked again then
 ``open_mixture.candidate_stats``      SUM     every round: sufficient statistics and log-likelihoods of all candidates
 ``open_mixture.count_atoms``          GATHER  once: the expected number of the client's rows in every Gaussian
 ``open_mixture.atom_products``        SUM     once: outer products of the rows' responsibilities
@@ -32,7 +32,7 @@ Reading order
 2. `phases`: the phases of a fit, in order, and what each one passes to the next.
 3. `candidates`: a candidate model, its M-step and its BIC; `covariances`: how covariances are shrunk.
 4. `questions`: what clients are asked; `client_weights`: the clients' own mixing weights.
-5. `site_offsets`: offsets of sites, found before the rounds.
+5. `site_offsets` and `site_questions`: offsets and scales of sites, found before the rounds.
    `initial`: the first candidates, from what clients described; `merging` and `agglomeration`: which components are one.
 6. `grouping`, `directions`, `topics`: which Gaussians the same clients hold, and how many groups there are.
 7. `shared_weights`: the fit where clients do not differ.

@@ -11,7 +11,7 @@ from unpooled.arrays import to_numpy
 from unpooled.maths import gaussian, mixture
 from unpooled.maths.mixture import Params, Stats
 from unpooled.models.open_mixture.client_weights import Proposal
-from unpooled.models.open_mixture.constants import CLUSTER_PENALTY, COV_PRIOR_ROWS, TINY
+from unpooled.models.open_mixture.constants import CLUSTER_PENALTY, COV_PRIOR_ROWS, TIED_ROWS, TINY
 from unpooled.models.open_mixture.covariances import shrink
 from unpooled.models.open_mixture.questions import CandidateStats
 from unpooled.tree import message
@@ -42,6 +42,11 @@ class Candidate(NamedTuple):
         """The number of clusters."""
         n_topics, n_gaussians = self.proposal.topics.shape
         return n_gaussians if self.structure in (GAUSSIANS, SHARED) else n_topics
+
+    @property
+    def is_tied(self) -> bool:
+        """Whether all Gaussians have one covariance."""
+        return self.prior_rows >= TIED_ROWS
 
     @property
     def cost(self) -> float:
@@ -131,6 +136,39 @@ def keep_best(candidates: Sequence[Candidate], structure: str, n_kept: int) -> t
     ranked = sorted((c for c in candidates if c.structure == structure), key=lambda c: c.cost)
     dropped = {c.id for c in ranked[n_kept:]}
     return tuple(c for c in candidates if c.id not in dropped)
+
+
+def one_per_size(candidates: Sequence[Candidate], rows: float) -> tuple[Candidate, ...]:
+    """The candidates, with one of each size alone where rows are too few for the likelihood to choose (see `is_better`)."""
+    kept: dict[tuple[str, str, int | str], Candidate] = {}
+    for c in candidates:
+        key = (c.structure, c.shape, c.size if has_few_rows(c, rows) else c.id)
+        if key not in kept or is_better(c, kept[key], rows):
+            kept[key] = c
+    return tuple(kept.values())
+
+
+def is_better(c: Candidate, other: Candidate, rows: float) -> bool:
+    """Whether one of two candidates of the same size and type is the better local optimum.
+
+    The one with the lower BIC; but where a Gaussian has fewer rows than its covariance has numbers, likelihoods compare how covariances
+    follow chance and tails. There it is the one with the smaller determinant of the mean covariance within clusters (Wilks' criterion;
+    Friedman and Rubin, 1967), which all rows determine.
+    """
+    if has_few_rows(c, rows):
+        return _log_volume(c) < _log_volume(other)
+    return c.cost < other.cost
+
+
+def has_few_rows(c: Candidate, rows: float) -> bool:
+    """Whether a Gaussian has, on average, fewer rows than its covariance has numbers; only full covariances have many."""
+    d = c.proposal.params.means.shape[1]
+    return c.shape == "full" and rows / len(c.proposal.params.weights) < d * (d + 1) / 2
+
+
+def _log_volume(c: Candidate) -> float:
+    """The logarithm of the determinant of the mean covariance within clusters."""
+    return float(np.linalg.slogdet(gaussian.unpack_triangle(pooled_covariance(c)))[1])
 
 
 def pooled_covariance(c: Candidate) -> np.ndarray:

@@ -19,6 +19,7 @@ SETTLE_ROUNDS = 4  # Settle; and Compare, until the number of Gaussians is decid
 COMPARE_ROUNDS = 12  # Compare: Gaussians against topics
 SPLIT_ROUNDS = 3  # Split: EM rounds after each split of the atoms
 MAX_SPLITS = 2  # Split: 80 atoms become at most 320
+TIED_ROUNDS = 6  # Shared: rounds in which candidates that start with one covariance keep one
 SHARED_ROUNDS = 12  # Shared: Gaussian mixtures whose weights all clients share
 REFIT_ROUNDS = 4  # Refit: the chosen model on all rows
 MAX_ROUNDS = (
@@ -49,6 +50,7 @@ ROWS_PER_CENTRE = 15  # a client's k-means has one centre per 15 rows
 # ---- covariances ----
 
 COV_PRIOR_ROWS = 2.0  # every covariance is averaged with the pooled one, which counts as this many rows
+TIED_ROWS = 1e9  # the same where all Gaussians of a candidate have one covariance
 COV_FLOOR = 1e-6  # of the mean variance, added to every variance
 MIN_SCALE = 0.01  # smallest scale of an atom's covariance, relative to the pooled one
 
@@ -99,19 +101,22 @@ STANDS_STILL = 1e-3  # gain of log-likelihood per row and round below which a ca
 
 ROWS_OF_EVIDENCE = 500.0  # more rows hardly make the number of clusters more certain
 
-# ---- offsets of sites ----
+# ---- offsets and scales of sites ----
 
 N_ALIGN_SIZES = 5  # numbers of clusters of the mixtures that sites are aligned to
 MAX_FULL_COLUMNS = 32  # with more columns these have diagonal covariances: answers would be too long
-ALIGN_ROUNDS = 8  # SUMs over these mixtures
+ALIGN_ROUNDS = 8  # SUMs over these mixtures, per pass
 ALIGN_STEPS = 2  # EM steps on a client's weights and offset, per round
-FIRST_OFFSET = 0.3  # standard deviation of offsets at the start, over that within clusters
-MAX_OFFSET = 1.0  # its largest value: rows farther away are another cluster
+ALIGN_FOLDS = 3  # parts of the rows: the first chooses the best mixtures, the others decide whether sites differ
+FIRST_OFFSET, MAX_OFFSET = (
+    0.3,
+    1.0,
+)  # standard deviation of offsets, over that within clusters: at the start, and at most
 MIN_OFFSET = 0.15  # columns with smaller offsets are not named; if all are smaller, there are none
-OFFSETS_CLEARLY = (
-    2.0  # standard errors by which rows held out must be more likely with offsets: the best of many references is taken
-)
-ALIGN_HELD_OUT = 0.3  # fraction of rows held out to decide whether there are offsets
+FIRST_LOG_SCALE, MAX_LOG_SCALE = 0.2, 0.7  # standard deviation of logarithms of scales: at the start, and at most
+MIN_LOG_SCALE = 0.1  # columns with smaller ones are not named; if all are smaller, there are none
+OFFSETS_CLEARLY, SCALES_CLEARLY = 1.0, 2.0  # standard errors by which rows held out must be more likely
+CLEAR_NATS = 3.0  # and by how much they must be more likely together: 20 to 1
 
 # ---- new clients ----
 

@@ -74,9 +74,9 @@ class OpenMixture(OpenResult, Estimator):
     min_count : float, default=5
         A mean of fewer rows than this does not leave its client, nor does a smaller count of a cluster's rows.
     site_offsets : bool, default=True
-        Whether each client's rows may be moved by an offset of its own, as another instrument moves them. Offsets are removed if rows
-        held out are more likely without them, and a warning names the columns; they stay at the clients. Not with
-        ``structure="topics"``, and not with mixed columns.
+        Whether each client's rows may have an offset and a scale of their own per column, as another instrument gives them. They are
+        removed if rows held out are clearly more likely without them, and a warning names the columns; they stay at the clients. Not
+        with ``structure="topics"``, and not with mixed columns.
     max_iter : int, default=34
         Largest number of rounds. The default is enough for every sequence of phases.
     random_state : int, RandomState instance or None, default=None
@@ -108,8 +108,11 @@ class OpenMixture(OpenResult, Estimator):
         Client to its expected number of rows in each cluster.
     site_offset_scale_ : array of shape (n_features,)
         Standard deviation of the clients' offsets over that within clusters, per column; 0 where there are none.
-    client_offsets_ : dict of str to array
-        Client to the offset of its rows, for clients in this process.
+    site_log_scale_ : array of shape (n_features,)
+        Standard deviation of the logarithms of the clients' scales, per column; 0 where there are none.
+    client_offsets_, client_factors_ : dict of str to array
+        Client to what is subtracted from its rows, after they are multiplied by the factors if it has some, for clients in this
+        process.
     alike_ : bool
         Whether clients do not differ, so that all have the same weights.
     merges_ : Merges or None
@@ -185,8 +188,8 @@ class OpenMixture(OpenResult, Estimator):
         descriptions = fed.gather(describe_all, None)
         if all_rows_equal(descriptions.values()):
             raise BadData("all rows are the same: there is nothing to tell clusters apart by")
-        offset_scale = self._offset_scale(fed, descriptions, describe_all)
-        if offset_scale.any():
+        offset_scale, log_scale = self._offsets(fed, descriptions, describe_all)
+        if offset_scale.any() or log_scale.any():
             descriptions = fed.gather(describe_all, None)  # of rows without offsets
         candidates: list[Candidate] = []
         paths, centres = [], None
@@ -198,18 +201,18 @@ class OpenMixture(OpenResult, Estimator):
         if uses_atoms:
             centres = local_centres(descriptions)
             candidates.append(initial_atoms(centres, rng)._replace(validated=self.structure == "auto"))
-        return State(Search(tuple(candidates)), 0.0, tuple(paths), centres, {}, {}, {}, offset_scale)
+        return State(Search(tuple(candidates)), 0.0, tuple(paths), centres, {}, {}, {}, offset_scale, log_scale)
 
-    def _offset_scale(
+    def _offsets(
         self, fed: Federation, descriptions: Mapping[str, Description], ask_again: Any
-    ) -> np.ndarray:  # (d,)
-        """Find the clients' offsets, if they have some; say so."""
-        n_columns = next(iter(descriptions.values())).mean.shape[1]
+    ) -> tuple[np.ndarray, np.ndarray]:  # (d,), (d,)
+        """Find the clients' offsets and scales, if they have some, and say so; returns their standard deviations."""
+        none = np.zeros(next(iter(descriptions.values())).mean.shape[1])
         if not self.site_offsets or self.structure == "topics" or len(fed.names) < 2:
-            return np.zeros(n_columns)
+            return none, none
         found = find_offsets(fed, descriptions, ask_again)
         say_offsets(found, fed.columns)
-        return found.scale
+        return found.scale, found.log_scale
 
     def step(self, fed: Federation, state: State | MixedState) -> tuple[State | MixedState, Info]:
         """One SUM over all candidates of the phase, their M-steps, and what the phase does then."""

@@ -32,6 +32,7 @@ class OpenFace(MixtureFace):
     cluster_weights_: Array
     client_shares_: dict[str, Array]
     client_offsets_: dict[str, Array]
+    client_factors_: dict[str, Array]
     holdings_: dict[str, Array]
     kinds_: list[str] | None
     n_levels_: list[int] | None
@@ -53,7 +54,7 @@ class OpenFace(MixtureFace):
         ----------
         X : array-like of shape (n, n_features)
         client : str, default=None
-            Use this client's own weights and offset; by default the weights over all clients and no offset.
+            Use this client's own weights, offset and scale; by default the weights over all clients and no offset.
 
         Returns
         -------
@@ -68,7 +69,7 @@ class OpenFace(MixtureFace):
         ----------
         X : array-like of shape (n, n_features)
         client : str, default=None
-            Use this client's own weights and offset; by default the weights over all clients and no offset.
+            Use this client's own weights, offset and scale; by default the weights over all clients and no offset.
 
         Returns
         -------
@@ -80,7 +81,8 @@ class OpenFace(MixtureFace):
             return self.as_mixed(shares + 1e-12).predict_proba(X)
         params = self.params()
         unweighted = params._replace(weights=np.ones(len(params.weights)))
-        rows = to_numpy(self._rows(X)) - self.client_offsets_.get(client or "", 0.0)
+        factor, offset = self.client_factors_.get(client or "", 1.0), self.client_offsets_.get(client or "", 0.0)
+        rows = to_numpy(self._rows(X)) * factor - offset
         log_density = mixture.log_joint(unweighted, rows, self.covariance_type)
         density = np.exp(log_density - log_density.max(-1, keepdims=True)) @ self.topics_.T
         joint = density * (shares + 1e-12)

@@ -17,7 +17,16 @@ import numpy as np
 
 from unpooled.federation import Federation
 from unpooled.models.open_mixture import directions
-from unpooled.models.open_mixture.candidates import ATOMS, GAUSSIANS, SHARED, TOPICS, Candidate, best, keep_best
+from unpooled.models.open_mixture.candidates import (
+    ATOMS,
+    GAUSSIANS,
+    SHARED,
+    TOPICS,
+    Candidate,
+    best,
+    keep_best,
+    one_per_size,
+)
 from unpooled.models.open_mixture.certainty import Evaluated
 from unpooled.models.open_mixture.constants import (
     COMPARE_ROUNDS,
@@ -35,6 +44,7 @@ from unpooled.models.open_mixture.constants import (
     SHAPES,
     SHARED_ROUNDS,
     SPLIT_ROUNDS,
+    TIED_ROUNDS,
 )
 from unpooled.models.open_mixture.grouping import Grouping, client_counts, group_by_holders
 from unpooled.models.open_mixture.initial import (
@@ -65,7 +75,8 @@ class State(NamedTuple):
     evaluated: dict[str, Evaluated]  # by candidate id
     groupings: dict[str, Grouping]  # candidate id -> how its Gaussians became topics
     scores: dict[str, float]  # structure -> log-likelihood per held-out row, when both were compared
-    offset_scale: np.ndarray  # (d,) of the clients' offsets, over that within clusters
+    offset_scale: np.ndarray  # (d,) standard deviation of the clients' offsets, over that within clusters
+    log_scale: np.ndarray  # (d,) standard deviation of the logarithms of the clients' scales
 
 
 # ---- phase 1 ----
@@ -247,19 +258,23 @@ class Shared(NamedTuple):
     def next(self, state: State, fed: Federation) -> State:
         """Refine in some rounds, and keep the best after the last."""
         if self.round == SHARED_ROUNDS:
-            return state._replace(phase=Refit(keep_best(self.candidates, SHARED, 1)))
+            return state._replace(phase=Refit(keep_best(one_per_size(self.candidates, state.rows), SHARED, 1)))
         if self.round not in REFINE_ROUNDS[:-1]:
             return state
-        refined = [_refine(g, SHARED, self._neighbours, N_PAIRS_SHARED, state) for g in self._competitions()]
+        tied = [c for c in self.candidates if c.is_tied]  # their BIC says nothing yet
+        free = one_per_size([c for c in self.candidates if not c.is_tied], state.rows)
+        refined = [_refine(g, SHARED, self._neighbours, N_PAIRS_SHARED, state) for g in self._competitions(free)]
         kept = [c for some, _ in refined for c in some]
         new = [c for _, some in refined for c in some]
-        return state._replace(phase=self._replace(candidates=(*kept, *new)))
+        if self.round >= TIED_ROUNDS:
+            tied = [c._replace(prior_rows=COV_PRIOR_ROWS) for c in tied]
+        return state._replace(phase=self._replace(candidates=(*kept, *new, *tied)))
 
-    def _competitions(self) -> list[tuple[Candidate, ...]]:
+    def _competitions(self, candidates: tuple[Candidate, ...]) -> list[tuple[Candidate, ...]]:
         """The groups of candidates that are ranked among themselves: one per covariance type at first, then all together."""
         if self.round >= SEPARATE_SHAPES:
-            return [self.candidates]
-        return [tuple(c for c in self.candidates if c.shape == shape) for shape in SHAPES]
+            return [candidates]
+        return [tuple(c for c in candidates if c.shape == shape) for shape in SHAPES]
 
     def _neighbours(self, c: Candidate) -> list[Candidate]:
         """Candidates with one cluster less or more."""

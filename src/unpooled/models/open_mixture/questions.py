@@ -32,6 +32,7 @@ from unpooled.models.open_mixture.gaps import filled
 from unpooled.tree import message
 
 OFFSET = "offset"  # where a client keeps its own offset (d,), if it has one
+FACTOR = "factor"  # where it keeps what its columns are multiplied by (d,), if they are
 MIN_POSITIVE = 1e-9  # a count below this is none, even if min_count is 0
 
 # ---- the first GATHER: a description of each client's rows ----
@@ -63,8 +64,11 @@ def describe(nothing: None, client: Client, *, max_local: int, max_centres: int,
 
 
 def aligned_rows(client: Client) -> Array:
-    """The client's rows without its offset."""
-    return client.x - client.state[OFFSET][..., None, :] if OFFSET in client.state else client.x
+    """The client's rows without its offset and scale."""
+    if OFFSET not in client.state:
+        return client.x
+    x = client.x * client.state[FACTOR][..., None, :] if FACTOR in client.state else client.x
+    return x - client.state[OFFSET][..., None, :]
 
 
 def rows_with_weight(client: Client) -> tuple[np.ndarray, np.ndarray]:
@@ -186,14 +190,9 @@ def state_key(id: str) -> str:
     return f"shares-{id}"
 
 
-def split_rows(
-    client: Client, held_out: float, aligned: bool = True
-) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
-    """((x, w) to fit, (x, w) held out): the same positions at every client, evenly spread, without random draws.
-
-    The rows are those without the client's offset, if `aligned`.
-    """
-    x = aligned_rows(client) if aligned else client.x
+def split_rows(client: Client, held_out: float) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
+    """((x, w) to fit, (x, w) held out): the same positions at every client, evenly spread, without random draws."""
+    x = aligned_rows(client)
     out = np.arange(1, x.shape[-2] + 1) * GOLDEN_RATIO % 1 < held_out
     return (x[..., ~out, :], client.w[..., ~out]), (x[..., out, :], client.w[..., out])
 

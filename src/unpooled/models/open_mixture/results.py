@@ -17,7 +17,7 @@ from unpooled.models.open_mixture.inference import OpenFace
 from unpooled.models.open_mixture.mixed_columns import MixedCandidate, MixedState
 from unpooled.models.open_mixture.mixed_questions import mixed_holdings
 from unpooled.models.open_mixture.phases import State, result
-from unpooled.models.open_mixture.questions import OFFSET, Holdings, holdings, state_key
+from unpooled.models.open_mixture.questions import FACTOR, OFFSET, Holdings, holdings, state_key
 from unpooled.models.open_mixture.shared_weights import concentric_clusters
 
 
@@ -28,7 +28,7 @@ class OpenResult(OpenFace):
 
     def finish(self, fed: Federation, state: State | MixedState) -> None:
         """Set the attributes, after one GATHER of how many rows each client has in each cluster."""
-        self.client_offsets_, self.client_shares_ = {}, {}
+        self.client_offsets_, self.client_factors_, self.client_shares_ = {}, {}, {}
         self.labels_: dict[str, Array] = {}
         self.holdings_ = {}
         if isinstance(state, MixedState):
@@ -43,7 +43,7 @@ class OpenResult(OpenFace):
         self.merges_ = dendrogram(final, state.rows, state.paths, state.groupings)
         self.scores_, self.bic_, self.rows_ = state.scores, float(final.bic), state.rows
         self.within_: np.ndarray | None = pooled_covariance(final)
-        self.site_offset_scale_ = state.offset_scale
+        self.site_offset_scale_, self.site_log_scale_ = state.offset_scale, state.log_scale
         self.kinds_ = self.n_levels_ = None
         self._set_clients(fed, final, self._min_count(fed))
 
@@ -55,7 +55,7 @@ class OpenResult(OpenFace):
         self.certainty_ = bic_weights(mixed_columns.evaluations(state), final.size, state.rows)
         self.merges_, self.scores_ = None, {}
         self.bic_, self.rows_, self.within_ = float(final.cost), state.rows, None
-        self.site_offset_scale_ = np.zeros(len(state.kinds))
+        self.site_offset_scale_ = self.site_log_scale_ = np.zeros(len(state.kinds))
         ask = mixed_holdings.using(
             columns=state.columns.option,
             shape=state.shape,
@@ -103,6 +103,7 @@ class OpenResult(OpenFace):
         here = [c for c in fed.here() if key in c.state]
         self.client_shares_ |= {c.name: common if self.alike_ else c.state[key] for c in here}
         self.client_offsets_ |= {c.name: to_numpy(c.state[OFFSET]) for c in here if OFFSET in c.state}
+        self.client_factors_ |= {c.name: to_numpy(c.state[FACTOR]) for c in here if FACTOR in c.state}
         self.labels_ |= {c.name: self.predict(c.x, client=c.name) for c in here}
 
     def _min_count(self, fed: Federation) -> float:

@@ -2,7 +2,8 @@
 
 The atoms are split until each has few rows. The server samples rows from them and fits mixtures of 1, 2, ... Gaussians to the sample.
 With so many columns that the atoms stay coarse, the sample decides the numbers of Gaussians to try and nothing else: the mixtures
-then start, as on pooled rows, from k-means, namely of the clients' centres.
+then start, as on pooled rows, from k-means, namely of the clients' centres. Where a Gaussian has fewer rows than its covariance has
+numbers, there is a second start from these centres, with one covariance for all Gaussians in the first rounds.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from scipy.sparse.csgraph import connected_components
 from unpooled.arrays import to_numpy
 from unpooled.maths import gaussian, local_mixture
 from unpooled.maths.mixture import Params
-from unpooled.models.open_mixture.candidates import SHARED, Candidate, gaussian_candidate
+from unpooled.models.open_mixture.candidates import SHARED, Candidate, gaussian_candidate, has_few_rows, is_better
 from unpooled.models.open_mixture.client_weights import Proposal
 from unpooled.models.open_mixture.constants import (
     CONCENTRIC,
@@ -27,9 +28,11 @@ from unpooled.models.open_mixture.constants import (
     N_DRAWS,
     PATIENCE,
     ROWS_PER_PIECE,
+    TIED_ROWS,
 )
 from unpooled.models.open_mixture.initial import Centres, initial_sizes, merge_best_pair
 
+TIED = "-tied"  # ends the id of a second starting point, where rows are few
 ScoredMixtures = dict[str, tuple[Candidate, float]]  # id -> (mixture, its BIC on the sample)
 
 
@@ -85,7 +88,19 @@ def server_mixtures(
         return restart_from_centres(mixtures, centres, rng)
     for shape in shapes:
         _fit_downwards(mixtures, x, np.ones(len(x)), shape)
-    return mixtures
+    if centres is None:
+        return mixtures
+    return mixtures | _tied_starts(mixtures, centres, rows, rng)
+
+
+def _tied_starts(mixtures: ScoredMixtures, centres: Centres, rows: float, rng: np.random.Generator) -> ScoredMixtures:
+    """A second start of the sizes with few rows: k-means of the clients' centres, and one covariance for all Gaussians at first."""
+    d = centres.mean.shape[1]
+    few = {
+        id: found for id, found in mixtures.items() if has_few_rows(found[0], rows) and rows >= 2 * d * found[0].size
+    }
+    found = restart_from_centres(few, centres, rng)
+    return {f"{id}{TIED}": (c._replace(id=f"{id}{TIED}", prior_rows=TIED_ROWS), bic) for id, (c, bic) in found.items()}
 
 
 def sample_rows(atoms: Candidate, rows: float, rng: np.random.Generator) -> np.ndarray:
@@ -125,13 +140,13 @@ def _fit_downwards(mixtures: ScoredMixtures, x: np.ndarray, w: np.ndarray, shape
             break
         id = f"{shape}-{current.size - 1}"
         current = _as_candidate(id, fit)
-        if id not in mixtures or fit.bic < mixtures[id][1]:
+        if id not in mixtures or is_better(current, mixtures[id][0], len(x)):
             mixtures[id] = current, fit.bic
 
 
 def _as_candidate(id: str, fit: local_mixture.Fit) -> Candidate:
     """A fitted local mixture as a candidate."""
-    return Candidate(id, SHARED, fit.shape, Proposal(fit.params, np.asarray(fit.params.weights)[None]))
+    return Candidate(id, SHARED, fit.shape, Proposal(fit.params, np.asarray(fit.params.weights)[None]), fit.bic)
 
 
 def restart_from_centres(mixtures: ScoredMixtures, centres: Centres, rng: np.random.Generator) -> ScoredMixtures:
@@ -154,8 +169,13 @@ def _from_centres(c: Candidate, centres: Centres, labels: np.ndarray) -> Candida
 
 def first_shared(mixtures: ScoredMixtures, shapes: Sequence[str]) -> tuple[Candidate, ...]:
     """The first candidates: for each covariance type the best number on the sample, and numbers above and below."""
-    ids = [f"{shape}-{k}" for shape in shapes for k in initial_sizes(_best_size(mixtures, shape))]
+    ids = [id for shape in shapes for k in initial_sizes(_best_size(mixtures, shape)) for id in ids_of(shape, k)]
     return tuple(mixtures[id][0] for id in ids if id in mixtures)
+
+
+def ids_of(shape: str, k: int) -> tuple[str, str]:
+    """The ids of the starting points of one size."""
+    return f"{shape}-{k}", f"{shape}-{k}{TIED}"
 
 
 def _best_size(mixtures: ScoredMixtures, shape: str) -> int:

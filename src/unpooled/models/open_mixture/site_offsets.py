@@ -1,13 +1,15 @@
-"""Offsets of sites: every client's rows may be moved by a constant of its own, as another instrument moves them.
+"""Offsets and scales of sites: every client's rows may be moved and stretched, as another instrument does it.
 
 Sends, before the rounds of `OpenMixture`, SUMs over reference mixtures (`open_mixture.align`) and two TELLs of the choice
-(`open_mixture.keep_offsets`). There are four kinds of reference, each of several sizes: with and without offsets, where clients have
-weights of their own and where all have the same. If weights are the same, offsets start as the differences of the clients' means;
-otherwise at 0. There are two passes: the offsets of the first align the clients' descriptions, which are asked for again and give
-better references for the second.
+(`open_mixture.keep_offsets`). There are three passes:
 
-A client's offset stays in its state. It has a normal prior about 0, whose variance is estimated per column and is at most MAX_OFFSET^2
-times the variance within clusters. Offsets are kept only if rows held out are clearly more likely with them.
+1. Mixtures of several sizes, with and without offsets, where clients have weights of their own and where all have the same. If weights
+   are the same, offsets start as the differences of the clients' means; otherwise at 0.
+2. The offsets of the first pass align the clients' descriptions, which are asked for again and give better mixtures.
+3. The best mixture without offsets, the best one with them, and that with scales as well. Each is fitted twice, to other rows than
+   those that chose it, and scored by the rows held out; and once to all rows, which gives the offsets and scales that clients keep.
+
+Offsets are kept only if rows held out are clearly more likely with them than without; scales only if clearly more than with offsets.
 """
 
 from __future__ import annotations
@@ -18,26 +20,26 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from unpooled.arrays import Array, Float, to_numpy
-from unpooled.client import SUM, TELL, Client, client
+from unpooled.arrays import to_numpy
 from unpooled.errors import DataWarning
 from unpooled.federation import Federation
 from unpooled.maths import gaussian
-from unpooled.maths.mixture import Stats
 from unpooled.models.open_mixture.candidates import SHARED, Candidate, gaussian_m_step, pooled_covariance
-from unpooled.models.open_mixture.client_weights import Proposal, local_em, row_logliks
 from unpooled.models.open_mixture.constants import (
-    ALIGN_HELD_OUT,
+    ALIGN_FOLDS,
     ALIGN_ROUNDS,
-    ALIGN_STEPS,
+    CLEAR_NATS,
     COV_PRIOR_ROWS,
+    FIRST_LOG_SCALE,
     FIRST_OFFSET,
     MAX_FULL_COLUMNS,
+    MAX_LOG_SCALE,
     MAX_OFFSET,
+    MIN_LOG_SCALE,
     MIN_OFFSET,
     N_ALIGN_SIZES,
     OFFSETS_CLEARLY,
-    TINY,
+    SCALES_CLEARLY,
 )
 from unpooled.models.open_mixture.initial import (
     candidates_on_path,
@@ -46,117 +48,44 @@ from unpooled.models.open_mixture.initial import (
     merge_path,
     without_client_means,
 )
-from unpooled.models.open_mixture.questions import OFFSET, Description, split_rows
-from unpooled.tree import message
+from unpooled.models.open_mixture.questions import Description
+from unpooled.models.open_mixture.site_questions import Aligned, Reference, align, keep_offsets
+
+NOTHING_HELD_OUT = -1  # instead of a fold
 
 
-@message("open_mixture.Reference")
-class Reference(NamedTuple):
-    """A mixture that sites are aligned to."""
+class Gain(NamedTuple):
+    """Log-likelihood gained per row held out, its standard error, and how many rows there are."""
 
-    proposal: Proposal
-    variance: Float[Array, "d", ">=0"]  # of the offsets; 0: there are none
-    centre: Float[Array, "d"]  # the mean of all rows
+    gain: float
+    stderr: float
+    rows: float
 
-
-@message("open_mixture.Aligned")
-class Aligned(NamedTuple):
-    """Statistics of one reference mixture, of rows without their client's offset."""
-
-    stats: Stats
-    clients: Float[Array, "", ">=0"]
-    squares: Float[Array, "d", ">=0"]  # of the offsets, with their posterior variances
-
-
-@message("open_mixture.Alignment")
-class Alignment(NamedTuple):
-    """All references, and products of their log-likelihoods per row held out."""
-
-    references: tuple[Aligned, ...]
-    rows: Float[Array, "", ">=0 rows"]
-    logliks: Float[Array, "m"]
-    products: Float[Array, "m m"]
+    def is_clear(self, n_stderr: float) -> bool:
+        """Whether it is above so many standard errors, and large enough for all rows together."""
+        return self.gain > n_stderr * self.stderr and self.gain * self.rows > CLEAR_NATS
 
 
 class SiteOffsets(NamedTuple):
-    """What was found: the scale of the offsets per column, over that within clusters, and the gain per row held out."""
+    """What was found."""
 
-    scale: np.ndarray  # (d,) 0 where offsets are not kept
-    gain: float
-    stderr: float
-
-
-@client("open_mixture.align", SUM)
-def align(references: tuple[Reference, ...], client: Client, *, ids: list, shape: str, held_out: float) -> Alignment:
-    """EM steps on the client's own weights and offset for every reference; both stay in its state."""
-    (x, w), (x_out, w_out) = split_rows(client, held_out, aligned=False)
-    answers, logliks = [], []
-    for id, reference in zip(ids, references):
-        known = client.state.get(f"align-{id}")
-        shares, offset = (
-            known if known is not None else (None, _first_offset(reference, x, w, client.state.get(OFFSET)))
-        )
-        for _ in range(ALIGN_STEPS):
-            stats, _, shares = local_em(reference.proposal, x - offset[..., None, :], w, shape, shares)
-            offset, spread = _new_offset(reference, stats, offset, shape)
-        stats, _, shares = local_em(reference.proposal, x - offset[..., None, :], w, shape, shares)
-        client.state[f"align-{id}"] = (shares, offset)
-        answers.append(Aligned(stats, (stats.rows > 0) * 1.0, offset**2 + spread))
-        moved_out = x_out - offset[..., None, :]
-        logliks.append(row_logliks(reference.proposal, moved_out, w_out, shape, shares, stats.rows)[0])
-    each = np.stack(logliks, -1)  # (..., n, m)
-    weighted = w_out[..., None] * each
-    return Alignment(tuple(answers), w_out.sum(-1), weighted.sum(-2), np.swapaxes(weighted, -1, -2) @ each)
-
-
-def _first_offset(reference: Reference, x: Array, w: Array, found: Any) -> Array:
-    """(..., d) the offset that an earlier pass found; else the client's mean minus that of all rows, if clients share weights; else 0."""
-    nothing = np.zeros((*w.shape[:-1], x.shape[-1]))
-    if not np.any(reference.variance > 0):
-        return nothing
-    if found is not None:
-        return nothing + found
-    if not len(reference.proposal.topics):
-        return nothing
-    seen = w[..., None] * ~np.isnan(x)
-    away = np.where(np.isnan(x), 0.0, x - reference.centre)
-    return (seen * away).sum(-2) / np.maximum(seen.sum(-2), TINY)
-
-
-def _new_offset(reference: Reference, stats: Stats, offset: Array, shape: str) -> tuple[Array, Array]:
-    """(the most probable offset (..., d) given responsibilities, its posterior variances)."""
-    if not np.any(reference.variance > 0):
-        return offset, np.zeros_like(offset)
-    precisions = np.linalg.inv(gaussian.full_covs(reference.proposal.params, shape))  # (k, d, d)
-    prior = 1 / np.maximum(reference.variance, TINY)  # (d,)
-    curve = np.einsum("...k,kde->...de", stats.n, precisions) + np.diag(prior)
-    slope = np.einsum("kde,...ke->...d", precisions, stats.x) - prior * offset
-    inverse = np.linalg.inv(curve)
-    moved = offset + np.einsum("...de,...e->...d", inverse, slope)
-    return moved, np.einsum("...dd->...d", inverse)
-
-
-@client("open_mixture.keep_offsets", TELL)
-def keep_offsets(nothing: None, client: Client, *, id: str, last: bool) -> None:
-    """Keep the client's offset of one reference, or none if id is ""; after the `last` pass forget all references."""
-    known = client.state
-    client.state = {
-        key: value for key, value in known.items() if key != OFFSET and not (last and key.startswith("align-"))
-    }
-    if id:
-        client.state[OFFSET] = known[f"align-{id}"][1]
-
-
-# ---- at the server ----
+    scale: np.ndarray  # (d,) standard deviation of the offsets, over that within clusters; 0 where they are not kept
+    log_scale: np.ndarray  # (d,) standard deviation of the logarithms of the scales; 0 where they are not kept
+    by_offsets: Gain  # over mixtures without
+    by_scales: Gain  # over offsets alone
 
 
 class Start(NamedTuple):
-    """A reference mixture at the server, and the variance of the offsets under it."""
+    """A reference mixture at the server, and the variances of offsets and scales under it."""
 
     id: str  # the name under which clients keep their weights and offset
     candidate: Candidate
     variance: np.ndarray  # (d,)
-    loglik: float = -np.inf  # per row held out
+    log_variance: np.ndarray  # (d,)
+    fold: int = 0  # part of the rows that is held out
+    loglik: float = -np.inf  # of rows held out
+    rows: float = 1.0  # held out
+    differences: float = 0.0  # squared, per row held out, to the reference before it
 
     @property
     def is_moved(self) -> bool:
@@ -165,32 +94,42 @@ class Start(NamedTuple):
 
 
 def find_offsets(fed: Federation, descriptions: Mapping[str, Description], ask_again: Any) -> SiteOffsets:
-    """Align the clients to reference mixtures; their offsets are kept if rows held out are clearly more likely with them.
+    """Align the clients to reference mixtures; they keep offsets and scales if rows held out are clearly more likely with them.
 
     `ask_again` is the GATHER that gave the descriptions.
     """
     centre = without_client_means(descriptions)[1]
-    answer, starts = _pass(fed, first_references(descriptions), centre)
-    fed.tell(keep_offsets.using(id=_ranked(starts, True)[0].id, last=False), None)
+    starts = _pass(fed, first_references(descriptions), centre)
+    fed.tell(keep_offsets.using(id=_ranked(starts, True)[0].id, scaled=False, last=False), centre)
     aligned = fed.gather(ask_again, None)
-    answer, starts = _pass(fed, second_references(starts, aligned), centre)
-    best, gain, stderr = _compared(answer, starts)
-    scale = np.sqrt(best.variance / _within(best.candidate))
-    scale = np.where(scale >= MIN_OFFSET, scale, 0.0)
-    kept = bool(scale.any() and gain > OFFSETS_CLEARLY * stderr)
-    fed.tell(keep_offsets.using(id=best.id if kept else "", last=True), None)
-    return SiteOffsets(scale if kept else np.zeros_like(scale), gain, stderr)
+    starts = _pass(fed, second_references(starts, aligned), centre)
+    plain, moved = (_ranked(starts, moved)[0] for moved in (False, True))
+    *judged, final_moved, final_scaled = _pass(fed, third_references(plain, moved), centre)
+    by_offsets, by_scales = _gain(judged[0::3], judged[1::3]), _gain(judged[1::3], judged[2::3])
+    log_scale = _at_least(MIN_LOG_SCALE, np.sqrt(final_scaled.log_variance)) * by_scales.is_clear(SCALES_CLEARLY)
+    final = final_scaled if log_scale.any() else final_moved
+    scale = _at_least(MIN_OFFSET, np.sqrt(final.variance / _within(final.candidate)))
+    kept = bool(log_scale.any() or (scale.any() and by_offsets.is_clear(OFFSETS_CLEARLY)))
+    fed.tell(keep_offsets.using(id=final.id if kept else "", scaled=bool(log_scale.any()), last=True), centre)
+    return SiteOffsets(scale * kept, log_scale, by_offsets, by_scales)
 
 
-def _pass(fed: Federation, starts: list[Start], centre: np.ndarray) -> tuple[Alignment, list[Start]]:
-    """(the last answer, the references after it)."""
-    ask = align.using(ids=[s.id for s in starts], shape=starts[0].candidate.shape, held_out=ALIGN_HELD_OUT)
+def _at_least(least: float, spread: np.ndarray) -> np.ndarray:
+    """Standard deviations, 0 where they are smaller than the least."""
+    return np.where(spread >= least, spread, 0.0)
+
+
+def _pass(fed: Federation, starts: list[Start], centre: np.ndarray) -> list[Start]:
+    """The references after some rounds."""
+    shape = starts[0].candidate.shape
+    ask = align.using(ids=[s.id for s in starts], folds=[s.fold for s in starts], shape=shape)
     for _ in range(ALIGN_ROUNDS):
-        answer = fed.sum(ask, tuple(Reference(s.candidate.proposal, s.variance, centre) for s in starts))
-        rows = max(float(answer.rows), 1.0)
-        logliks = to_numpy(answer.logliks) / rows
-        starts = [_updated(s, a, float(l)) for s, a, l in zip(starts, answer.references, logliks)]
-    return answer, starts
+        references = tuple(Reference(s.candidate.proposal, s.variance, s.log_variance, centre) for s in starts)
+        starts = [_updated(s, a) for s, a in zip(starts, fed.sum(ask, references))]
+    return starts
+
+
+# ---- the references of each pass ----
 
 
 def first_references(descriptions: Mapping[str, Description]) -> list[Start]:
@@ -208,9 +147,20 @@ def second_references(starts: Sequence[Start], aligned: Mapping[str, Description
     return [*kept, *_starts("2-moved", [*mixtures, *map(_in_common, mixtures)], FIRST_OFFSET)]
 
 
+def third_references(plain: Start, moved: Start) -> list[Start]:
+    """(without offsets, with offsets, with scales) for each fold that chose none of them; the last two for all rows."""
+    scaled = moved._replace(log_variance=np.full_like(moved.variance, FIRST_LOG_SCALE**2))
+    named = [s._replace(id=f"3-{name}") for name, s in (("plain", plain), ("moved", moved), ("scaled", scaled))]
+    judged = [s._replace(id=f"{s.id}-{fold}", fold=fold) for fold in range(1, ALIGN_FOLDS) for s in named]
+    return [*judged, *(s._replace(fold=NOTHING_HELD_OUT) for s in named[1:])]
+
+
 def _starts(name: str, candidates: Sequence[Candidate], offset: float) -> list[Start]:
     """Starts from candidates, with offsets of this size."""
-    return [Start(f"{name}-{i}", c, offset**2 * _within(c)) for i, c in enumerate(candidates)]
+    return [
+        Start(f"{name}-{i}", c, offset**2 * _within(c), np.zeros(c.proposal.params.means.shape[1]))
+        for i, c in enumerate(candidates)
+    ]
 
 
 def _ranked(starts: Sequence[Start], moved: bool) -> list[Start]:
@@ -237,39 +187,60 @@ def _within(c: Candidate) -> np.ndarray:
     return np.diag(gaussian.unpack_triangle(pooled_covariance(c)))
 
 
-def _updated(start: Start, answer: Aligned, loglik: float) -> Start:
-    """The reference after an M-step, and the new variance of the offsets."""
+# ---- one round ----
+
+
+def _updated(start: Start, answer: Aligned) -> Start:
+    """The reference after an M-step, and the new variances of offsets and scales."""
     c = start.candidate._replace(proposal=gaussian_m_step(start.candidate, answer.stats))
     c = _in_common(c) if c.structure == SHARED else c
+    scored = start._replace(
+        candidate=c,
+        loglik=float(answer.loglik),
+        rows=max(float(answer.rows), 1.0),
+        differences=float(answer.differences),
+    )
     if not start.is_moved:
-        return start._replace(candidate=c, loglik=loglik)
-    within = _within(c)
-    found = to_numpy(answer.squares) / max(float(answer.clients), 1.0)
-    variance = np.clip(found, 1e-6 * within, MAX_OFFSET**2 * within)
-    return start._replace(candidate=c, loglik=loglik, variance=variance)
+        return scored
+    within, clients = _within(c), max(float(answer.clients), 1.0)
+    variance = np.clip(to_numpy(answer.squares) / clients, 1e-6 * within, MAX_OFFSET**2 * within)
+    if not start.log_variance.any():
+        return scored._replace(variance=variance)
+    log_variance = np.clip(to_numpy(answer.log_squares) / clients, 1e-6, MAX_LOG_SCALE**2)
+    return scored._replace(variance=variance, log_variance=log_variance)
 
 
-def _compared(answer: Alignment, starts: Sequence[Start]) -> tuple[Start, float, float]:
-    """(the best reference with offsets, its gain per row held out over the best without, the standard error)."""
-    plain, moved = (_ranked(starts, moved)[0] for moved in (False, True))
-    ids = [s.id for s in starts]
-    i, j = ids.index(plain.id), ids.index(moved.id)
-    rows, products = max(float(answer.rows), 1.0), to_numpy(answer.products)
-    gain = moved.loglik - plain.loglik
-    square = (products[j, j] - 2 * products[j, i] + products[i, i]) / rows
-    return moved, gain, float(np.sqrt(max(square - gain**2, 0.0) / rows))
+def _gain(before: Sequence[Start], after: Sequence[Start]) -> Gain:
+    """What references, each of another fold, gain over those before them."""
+    rows = sum(s.rows for s in after)
+    gain = sum(b.loglik - a.loglik for a, b in zip(before, after)) / rows
+    square = sum(s.differences for s in after) / rows
+    return Gain(gain, float(np.sqrt(max(square - gain**2, 0.0) / rows)), rows)
+
+
+# ---- what is said ----
 
 
 def say_offsets(found: SiteOffsets, columns: Sequence[Any] | None) -> None:
     """Warn that clients differ as instruments do, and in which columns."""
-    moved = np.flatnonzero(found.scale)
-    if not len(moved):
+    if not found.scale.any() and not found.log_scale.any():
         return
-    names = [str(columns[j]) if columns is not None else str(j) for j in moved[np.argsort(-found.scale[moved])]]
-    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+    said = []
+    if found.scale.any():
+        said.append(f"offsets of up to {found.scale.max():.2g} standard deviations within clusters")
+    if found.log_scale.any():
+        said.append(f"scales that differ by up to {np.expm1(found.log_scale.max()):.0%}")
+    moved = _names(np.maximum(found.scale, found.log_scale), columns)
     warnings.warn(
-        f"sites differ as instruments do, in columns {', '.join(names[:5])}{more}: offsets of up to "
-        f"{found.scale.max():.2g} standard deviations within clusters are removed; use site_offsets=False to keep them",
+        f"sites differ as instruments do, in columns {moved}: {' and '.join(said)} are removed; use site_offsets=False to keep them",
         DataWarning,
         stacklevel=2,
     )
+
+
+def _names(spread: np.ndarray, columns: Sequence[Any] | None) -> str:
+    """The columns with a spread, the largest first, at most five of them by name."""
+    differ = np.flatnonzero(spread)
+    names = [str(columns[j]) if columns is not None else str(j) for j in differ[np.argsort(-spread[differ])]]
+    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+    return ", ".join(names[:5]) + more
