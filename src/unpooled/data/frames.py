@@ -32,8 +32,8 @@ def _values(series: Any) -> Any:
         levels = [level_text(v) for v in series.cat.categories]
         return Texts(series.cat.codes.to_numpy(), levels, declared=True, ordered=bool(series.cat.ordered))
     if kind.startswith(("Enum", "Categorical")):  # polars
-        levels = series.dtype.categories if kind.startswith("Enum") else None
-        return sorted_texts(as_texts(series.to_numpy()), levels)
+        order = series.dtype.categories if kind.startswith("Enum") else None
+        return sorted_texts(as_texts(series.to_numpy()), order)
     return from_arrow(series) if hasattr(series, "num_chunks") else series.to_numpy()
 
 

@@ -1,6 +1,6 @@
 """A site's decisions on studies: approve, refuse, revoke, and the studies that wait for a decision. Nothing is sent.
 
-Approved studies are listed in `policy.toml` by their SHA-256, which the node reads before every answer. A copy of each is kept in the folder
+`policy.toml` lists approved studies by their SHA-256; the node reads it before every answer. A copy of each is kept in the folder
 `studies`, and every decision is a line of `decisions.jsonl`. Files in the folder `waiting` are studies that nobody has decided on yet.
 """
 

@@ -314,7 +314,7 @@ class GaussianMixture(PersonalWeights, MixtureFace, DensityMixin, Estimator):
         self.n_components_, self.n_features_in_ = (int(s) for s in params.means.shape)
 
     def fit_predict(self, X: Any, y: Any = None, **how: Any) -> Array:
-        """Fit to a plain array, and the component of each of its rows.
+        """Fit to a plain array and return the most probable component of each row.
 
         Parameters
         ----------
@@ -327,7 +327,8 @@ class GaussianMixture(PersonalWeights, MixtureFace, DensityMixin, Estimator):
 
         Returns
         -------
-        ndarray of shape (n,)
+        labels : ndarray of shape (n,)
+            Component of each row.
         """
         return self.fit(X, y, **how).predict(X)
 

@@ -1,7 +1,8 @@
 """Generalised linear models of few rows, many at a time: normal, binomial and Poisson, canonical links. Sends nothing.
 
 All m models have the same n rows z (n, q), a column of ones first; row weights, targets and coefficients differ. A packed
-lower triangle of a (q, q) matrix has t = q (q + 1) / 2 numbers. Losses are minus the log-likelihood at dispersion 1 without constants: half the squared residuals for the normal distribution.
+lower triangle of a (q, q) matrix has t = q (q + 1) / 2 numbers. Losses are minus the log-likelihood at dispersion 1 without
+constants: half the squared residuals for the normal distribution.
 """
 
 from __future__ import annotations
