@@ -178,7 +178,7 @@ class GaussianMixture(PersonalWeights, MixtureFace, DensityMixin, Estimator):
         self
         """
         super().fit(X, y, by=by, sample_weight=sample_weight)
-        if _is_single(X):
+        if checks.all_float32(X):
             self._set_params(Params(*(np.asarray(a, dtype=np.float32) for a in self.params())))
         return self
 
@@ -346,11 +346,3 @@ class GaussianMixture(PersonalWeights, MixtureFace, DensityMixin, Estimator):
         checks.check_parameters(self, self._sizes())
         if not self._exact:
             self._stochastic().check(self, fed, self._sizes())
-
-
-def _is_single(X: Any) -> bool:
-    """Whether all rows are float32 arrays of NumPy."""
-    if isinstance(X, Mapping):
-        X = list(X.values())
-    tables = X if isinstance(X, list) else [X]
-    return all(isinstance(table, np.ndarray) and table.dtype == np.float32 for table in tables)
