@@ -1,6 +1,7 @@
-"""A run that anybody can check: the totals are the sum of what the nodes let out, and the model is what the study makes of the totals.
+"""Checks of a finished run: each total is the sum of the answers in the nodes' ledgers, and the totals lead to the saved model.
 
-Needs the run's folder (study, totals with what they were made of, model) and the nodes' ledgers. Nothing is sent, and no row is needed.
+Needs the run's folder (study, totals with the answers they were computed from, model) and the nodes' ledgers. Nothing is sent, and no row
+is needed.
 """
 
 from __future__ import annotations
@@ -29,14 +30,14 @@ class Finding(NamedTuple):
 
     def __str__(self) -> str:
         """One line: ok or FAILED, what was checked, and what is wrong."""
-        return f"{'FAILED' if self.wrong else 'ok'}  {self.what}{': ' + self.wrong if self.wrong else ''}"
+        return f"FAILED  {self.what}: {self.wrong}" if self.wrong else f"ok  {self.what}"
 
 
 MANIFEST = "certificate.json"
 
 
 def write(run: Path) -> None:
-    """Write down the SHA-256 of every file that a certificate rests on."""
+    """Write the SHA-256 of every file that the certificate covers to certificate.json."""
     store.write_file(run / MANIFEST, json.dumps(_marks(run), indent=1, sort_keys=True).encode())
 
 
@@ -57,15 +58,12 @@ def _check_files(run: Path) -> list[Finding]:
         marks = _marks(run)
         names = sorted(wanted.keys() | marks.keys())
     except (OSError, ValueError, AttributeError) as error:
-        return [
-            Finding(
-                MANIFEST, f"it cannot be read ({type(error).__name__}): the run did not end, or the file is damaged"
-            )
-        ]
+        wrong = f"it cannot be read ({type(error).__name__}): the run did not end, or the file is damaged"
+        return [Finding(MANIFEST, wrong)]
     changed = [name for name in names if wanted.get(name) != marks.get(name)]
-    return [Finding(name, "it is not the file that the run ended with") for name in changed] or [
-        Finding(f"{len(marks)} files are as the run left them")
-    ]
+    if not changed:
+        return [Finding(f"{len(marks)} files are as the run left them")]
+    return [Finding(name, "it is not the file that the run ended with") for name in changed]
 
 
 def verify(run: Path, ledgers: Sequence[Path]) -> list[Finding]:
@@ -88,8 +86,8 @@ def verify(run: Path, ledgers: Sequence[Path]) -> list[Finding]:
     except UnpooledError as error:
         return [Finding("the study", str(error))]
     findings = [Finding(f"the study is {approved.digest[:16]}"), *_check_files(run)]
-    records, told = _read_ledgers(ledgers, approved)
-    findings += told
+    records, ledger_findings = _read_ledgers(ledgers, approved)
+    findings += ledger_findings
     try:
         totals = _read_totals(run / "totals")
     except UnpooledError as error:
@@ -140,7 +138,7 @@ def _check_total(round: int, kept: Mapping[str, Any], records: Records) -> Itera
     what = f"round {round}, {kept['question']}"
     try:
         single, total = _recomputed(kept)
-    except Exception as error:  # whatever a changed bit leads to
+    except Exception as error:  # a changed bit can cause any error
         yield Finding(f"{what}: the total", f"it cannot be computed again from what was sent ({error})")
         return
     same = store.dumps(total) == store.dumps(kept["total"])
@@ -181,9 +179,8 @@ def _check_model(run: Path, approved: Study, totals: Mapping[int, Mapping[str, A
         while expected is not None:
             kept = totals.get(expected.round)
             if kept is None and expected.ask.kind != TELL:
-                return [
-                    Finding("the study on these totals", f"round {expected.round} has no total: the run did not end")
-                ]
+                wrong = f"round {expected.round} has no total: the run did not end"
+                return [Finding("the study on these totals", wrong)]
             if kept is not None and digest(expected.ask, expected.down).hex() != kept["asked"]:
                 return [Finding("the study on these totals", f"it asks something else in round {expected.round}")]
             follower.give(None if kept is None else kept["total"])

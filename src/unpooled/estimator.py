@@ -131,7 +131,7 @@ class Estimator(BaseEstimator):
         return moment.state
 
     def _check_all(self, fed: Federation) -> None:
-        """The model's own checks first, whose messages say more than those about types."""
+        """The model's own checks, whose messages say more, then the checks of types."""
         try:
             self.check(fed)
         except TypeError:  # a string compared with a number
@@ -234,7 +234,7 @@ def _row(number: int, fed: Federation, mark: int, start: float) -> Info:
 
 
 def _seed(random_state: Any) -> int:
-    """A whole number to seed the fit with; a secret one when `random_state` is None."""
+    """The integer seed of a fit; from the system's secure generator if `random_state` is None."""
     if random_state is None:
         return secrets.randbits(63)
     if isinstance(random_state, int | np.integer) and not isinstance(random_state, bool) and random_state >= 0:

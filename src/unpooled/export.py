@@ -27,7 +27,8 @@ def to_sklearn(model: Any) -> Any:
 
     Returns
     -------
-    sklearn estimator
+    estimator : sklearn.base.BaseEstimator
+        A fitted estimator of scikit-learn's own class.
     """
     check_is_fitted(model)
     for cls in type(model).__mro__:
@@ -38,6 +39,7 @@ def to_sklearn(model: Any) -> Any:
 
 
 def _no_counterpart(model: Any, why: str = "") -> BadParameter:
+    """The error for a model that scikit-learn does not have; `why` follows the model's name."""
     known = ", ".join(_MAKERS)
     name = f"{type(model).__name__}{why}"
     return BadParameter(f"{name} has no counterpart in scikit-learn: to_sklearn() is for {known}; to_json() for all")
@@ -53,7 +55,8 @@ def to_json(model: Any) -> str:
 
     Returns
     -------
-    str
+    text : str
+        A JSON object with the keys "class", "parameters" and "fitted".
     """
     check_is_fitted(model)
     fitted = {k: v for k, v in vars(model).items() if k.endswith("_") and not k.startswith("_") and k != "history_"}
@@ -87,19 +90,21 @@ def _mixture(model: Any) -> Any:
     for name in MIXTURE:
         if hasattr(model, name):
             value = getattr(model, name)
-            setattr(made, name, to_numpy(value) if name.endswith("s_") or name.endswith("cholesky_") else value)
+            is_array = name.endswith(("s_", "cholesky_"))
+            setattr(made, name, to_numpy(value) if is_array else value)
     return made
 
 
 def _full_mixture(model: Any) -> Any:
-    """scikit-learn's GaussianMixture with the Gaussians of a model that found their number by itself."""
+    """scikit-learn's GaussianMixture with the Gaussians of an OpenMixture; refused if it found another structure."""
     from sklearn.mixture import GaussianMixture
 
     if getattr(model, "structure_", "gaussians") != "gaussians":
         raise _no_counterpart(model, f" of {model.structure_}")
     covs = to_numpy(model.covariances_)
-    full = covs.ndim == 3
-    made = GaussianMixture(len(covs), covariance_type="full" if full else "diag" if covs.ndim == 2 else "spherical")
+    covariance_type = {3: "full", 2: "diag", 1: "spherical"}[covs.ndim]
+    full = covariance_type == "full"
+    made = GaussianMixture(len(covs), covariance_type=covariance_type)
     made.weights_, made.means_, made.covariances_ = to_numpy(model.weights_), to_numpy(model.means_), covs
     made.precisions_cholesky_ = np.linalg.inv(np.linalg.cholesky(covs)).swapaxes(1, 2) if full else covs**-0.5
     made.precisions_ = np.linalg.inv(covs) if full else 1 / covs
@@ -160,7 +165,7 @@ def _logistic(model: Any) -> Any:
 
 
 def _with(made: Any, model: Any, names: tuple[str, ...]) -> Any:
-    """`made` with those of the attributes that `model` has."""
+    """`made` with copies of the attributes `names` that `model` has."""
     for name in names:
         if hasattr(model, name):
             setattr(made, name, getattr(model, name))

@@ -1,4 +1,4 @@
-"""How clients are asked in one process: one by one, small ones merged, or similar ones stacked. Nothing is sent."""
+"""Jobs for clients in one process: one client at a time, small ones merged, or similar ones stacked. Nothing is sent."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from unpooled.arrays import is_torch, namespace
 from unpooled.client import Client
 
-BLOCKS = 16  # about so many merged blocks or slices of large clients, to keep all threads busy
+BLOCKS = 16  # approximate number of merged blocks or slices, to keep all threads busy
 BLOCK_ROWS = (8_192, 65_536)  # rows of a block, at least and at most, so that scheduling costs little
 STACK_CLIENTS = 256  # clients in one stack at most: bounds the answers in memory
 STACK_CELLS = 4_000_000  # default of stack_cells
@@ -35,12 +35,15 @@ def merged_jobs(clients: Sequence[Client]) -> Iterator[Job]:
     """Small neighbouring clients concatenated, large ones cut into slices of rows; the cuts depend on the clients only."""
     rows = int(np.clip(sum(len(c.w) for c in clients) // BLOCKS, *BLOCK_ROWS))
     for large, run in groupby(clients, key=lambda c: len(c.w) > rows):
-        group = list(run)
-        yield from (job for c in group for job in _slices(c, rows)) if large else _blocks(group, rows)
+        if large:
+            for c in run:
+                yield from _slices(c, rows)
+        else:
+            yield from _blocks(list(run), rows)
 
 
 def _slices(c: Client, rows: int) -> Iterator[Job]:
-    """One client's rows in slices; only answers that add over rows are asked so."""
+    """One client's rows in slices, for questions whose answers add over rows."""
     n = len(c.w)
     for start in range(0, n, rows):
         some = slice(start, start + rows)
@@ -87,7 +90,10 @@ def _bucket(n: int, padding: float) -> int:
 def _stack(group: list[Client]) -> Client:
     """Several clients as one array with a leading axis, short ones padded with rows of weight 0."""
     width = max(len(c.w) for c in group)
-    stack = lambda arrays: namespace(arrays[0]).stack([_pad(a, width) for a in arrays])  # noqa: E731
+
+    def stack(arrays: list[Any]) -> Any:
+        return namespace(arrays[0]).stack([_pad(a, width) for a in arrays])
+
     y = None if group[0].y is None else stack([c.y for c in group])
     x, w, members = stack([c.x for c in group]), stack([c.w for c in group]), tuple(c.name for c in group)
     return Client("stack", x, y, w, stacked=True, members=members)
@@ -99,5 +105,6 @@ def _pad(a: Any, width: int) -> Any:
     if short == 0:
         return a
     xp = namespace(a)
-    filler = xp.zeros((short, *a.shape[1:]), dtype=a.dtype, **({"device": a.device} if is_torch(a) else {}))
+    device = {"device": a.device} if is_torch(a) else {}
+    filler = xp.zeros((short, *a.shape[1:]), dtype=a.dtype, **device)
     return xp.concatenate([a, filler])

@@ -1,4 +1,4 @@
-"""Progress of a fit: one live line on a terminal, a plain line every few seconds when piped."""
+"""Progress of a fit: one live line on a terminal, a plain line every few seconds when piped. Nothing is sent."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import time
 from typing import Any
 
 QUIET_SECONDS = 2.0  # nothing is shown for work shorter than this
-PIPED_SECONDS = 10.0
+PIPED_SECONDS = 10.0  # between two lines when standard error is not a terminal
 
 
 class Progress:
-    """Call it with (estimator, moment) after each round; it writes to standard error only."""
+    """Called with (estimator, moment) after each round; a `Moment` holds the history of the fit. Writes to standard error."""
 
     def __init__(self, quiet: bool = False):
         """Note the time and whether standard error is a terminal."""
@@ -49,7 +49,7 @@ class Progress:
 
 
 def line(estimator: Any, moment: Any) -> str:
-    """ "round 12 of at most 100, loglik -3.2104, 4 clients, 12.3 kB up"."""
+    """The line to show, such as "round 12 of at most 100, loglik -3.2104, 4 clients, 12.3 kB up"."""
     row = moment.history[-1] if moment.history else {}
     known = ("round", "seconds", "clients", "bytes_up", "bytes_down")
     metrics = [f"{k} {v:.6g}" for k, v in row.items() if k not in known and isinstance(v, int | float)]

@@ -109,7 +109,6 @@ def _arrays(specs: list[Any], body: memoryview):
     start = 0
     for dtype, shape, torch in specs:
         size = _nbytes(dtype, shape, torch)
-        # copied, so that it is aligned and writable
         array = np.frombuffer(body[start : start + size], dtype=dtype).reshape(shape).copy()
         start += size
         yield _to_torch(array) if torch else array
@@ -124,12 +123,14 @@ def _to_torch(array: np.ndarray) -> Any:
     return torch.from_numpy(array)
 
 
-# ---- letters: what layers send to a single node, as one message ----
+# ---- letters: bytes that a layer sends to a single node beside the question ----
 
 
 def pack_letters(letters: Mapping[str, bytes]) -> bytes:
     """Letters by layer as bytes; empty if there are none."""
-    return pack({}, {layer: np.frombuffer(letter, np.uint8) for layer, letter in letters.items()}) if letters else b""
+    if not letters:
+        return b""
+    return pack({}, {layer: np.frombuffer(letter, np.uint8) for layer, letter in letters.items()})
 
 
 def unpack_letters(content: bytes, limit: int = 2**31) -> dict[str, bytes]:

@@ -1,1 +1,1 @@
-"""One command a file: `add_parser(subparsers)` says what it takes, `run(args) -> int` does it."""
+"""The commands of `unpooled`, one per file: `add_parser(subparsers)` declares the arguments, `run(args) -> int` runs it."""

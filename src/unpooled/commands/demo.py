@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _clear(folder: Path) -> None:
-    """Make the demo's own folder anew; a folder that holds anything else is somebody's, and stays."""
+    """Delete the folder of an earlier demo; refuse to delete a folder that holds anything else."""
     import shutil
 
     from unpooled.errors import RunError
@@ -83,10 +83,11 @@ def against_pooled(model: Any) -> float:
     central = model.__class__(**model.get_params())
     for _ in central.rounds(pooled, Moment(first.state, [], first.seed, first.round, {}, False)):
         pass
-    pairs = zip(
-        (model.weights_, model.means_, model.covariances_), (central.weights_, central.means_, central.covariances_)
-    )
-    return max(float(np.abs(ours - theirs).max() / np.abs(theirs).max()) for ours, theirs in pairs)
+    differences = []
+    for name in ("weights_", "means_", "covariances_"):
+        ours, theirs = getattr(model, name), getattr(central, name)
+        differences.append(float(np.abs(ours - theirs).max() / np.abs(theirs).max()))
+    return max(differences)
 
 
 def summary(model: Any, difference: float, report: Path) -> str:

@@ -25,7 +25,7 @@ def run(args: argparse.Namespace) -> int:
     from unpooled.node import config
     from unpooled.pages import node
 
-    found = config.read(args.node)
+    node_config = config.read(args.node)
     for path in args.study:
-        study.read(path)
-    return serve(node.serve(found, args.study, args.port), args)
+        study.read(path)  # refuses a file that is not a study before the page opens
+    return serve(node.serve(node_config, args.study, args.port), args)

@@ -1,4 +1,4 @@
-"""`unpooled reproduce [NAME]`: list the experiments, or run one and set the paper's figures beside ours."""
+"""`unpooled reproduce [NAME]`: list the experiments, or run one and print our figures beside the paper's."""
 
 from __future__ import annotations
 
@@ -35,22 +35,27 @@ def run(args: argparse.Namespace) -> int:
         return 0
     if args.name not in found:
         raise BadParameter(f"there is no experiment {args.name!r}: {suggest(args.name, found)}")
-    module = _load(found[args.name])
-    out = args.out or found[args.name].parent / "results" / (found[args.name].stem + ("-small" if args.small else ""))
+    path = found[args.name]
+    module = _load(path)
+    out = args.out or path.parent / "results" / (path.stem + ("-small" if args.small else ""))
     out.mkdir(parents=True, exist_ok=True)
-    say = (lambda text: None) if args.json else (lambda text: print(text, file=sys.stderr, flush=True))
-    rows = module.run(small=args.small, seeds=args.seeds or getattr(module, "SEEDS", 3), out=out, say=say)
-    table = markdown(rows)
+    say = _say_nothing if args.json else _say
+    seeds = args.seeds or getattr(module, "SEEDS", 3)
+    rows = module.run(small=args.small, seeds=seeds, out=out, say=say)
+    text = f"{markdown(rows)}\n\nWhat differs from the paper: {module.DIFFERS}\n"
     (out / "table.json").write_text(json.dumps(rows, indent=1))
-    (out / "table.md").write_text(
-        f"{claim(found[args.name])}\n\n{table}\n\nWhat differs from the paper: {module.DIFFERS}\n"
-    )
-    print(
-        json.dumps({"rows": rows, "out": str(out)})
-        if args.json
-        else f"{table}\n\nWhat differs from the paper: {module.DIFFERS}\n{out / 'table.md'}"
-    )
+    (out / "table.md").write_text(f"{claim(path)}\n\n{text}")
+    print(json.dumps({"rows": rows, "out": str(out)}) if args.json else f"{text}{out / 'table.md'}")
     return 0
+
+
+def _say(text: str) -> None:
+    """Print progress to standard error."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def _say_nothing(text: str) -> None:
+    """Progress under --json: nothing is printed."""
 
 
 def experiments(folder: Path) -> dict[str, Path]:

@@ -1,1 +1,1 @@
-"""What turns tables, frames, files and arrays into clients; partitions, synthetic data and loaders. Nothing is sent."""
+"""Turns arrays, data frames, tables and files into clients; partitions and synthetic data for simulations. Nothing is sent."""

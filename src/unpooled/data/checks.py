@@ -1,6 +1,6 @@
-"""Checks of clients' data: arrays of numbers, the same columns everywhere, nothing empty or infinite.
+"""Checks of clients' data: arrays of numbers, the same columns everywhere, nothing empty or infinite. Nothing is sent.
 
-Messages name the client and the column.
+Error messages name the client and the column.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Part(NamedTuple):
     w: Array | None = None  # (n,)
     columns: list[str] | None = None  # (d,)
     where: str = ""  # its name in messages: "client 'zurich'", "the data"
-    groups: np.ndarray | None = None  # (n,) the client of each row, before they are split
+    groups: np.ndarray | None = None  # (n,) the client of each row, before rows are split by client
     table: Any = None  # its columns before they are encoded, where they have names
 
 
@@ -32,7 +32,7 @@ class Part(NamedTuple):
 
 
 def array(data: Any, where: str) -> Array:
-    """(n, d) float64 or float32."""
+    """The data as an array (n, d) of float64 or float32; `where` names it in error messages."""
     if is_torch(data):
         return _tensor(data, where)
     if is_sparse(data):
@@ -90,7 +90,8 @@ def is_sparse(data: Any) -> bool:
 
 def all_or_none_named(parts: Sequence[Part]) -> None:
     """Refuse frames beside arrays: columns could not be matched."""
-    named, bare = (next((p for p in parts if (p.table is not None) == has), None) for has in (True, False))
+    named = next((p for p in parts if p.table is not None), None)
+    bare = next((p for p in parts if p.table is None), None)
     if named is not None and bare is not None:
         raise BadData(f"{bare.where} has no column names but {named.where} has: give all as frames or arrays")
 
@@ -117,7 +118,7 @@ def labelled(parts: Sequence[Part]) -> list[Part]:
 
 
 def _no_label(part: Part) -> np.ndarray | None:
-    """(n,) which rows lack a label; None if they cannot."""
+    """(n,) which rows lack a label; None if there are no labels, or their type has no missing values."""
     if part.y is None or not len(part.y) or len(part.y) != part.x.shape[0]:
         return None
     y = to_numpy(part.y)
@@ -141,7 +142,7 @@ def _without_rows(part: Part, gaps: np.ndarray) -> Part:
 def check(parts: Sequence[Part], whole: bool = True) -> None:
     """Refuse clients that disagree, are empty, or have infinite values; warn of constant columns.
 
-    Without `whole` there are other clients elsewhere: a column may be missing or constant here.
+    With `whole=False` these are not all clients: a column may be missing or constant here, and not elsewhere.
     """
     for part in parts:
         check_rows(part)
@@ -195,7 +196,7 @@ def _kind(x: Array) -> tuple:
 
 
 def _is_text(y: Array) -> bool:
-    """Whether labels are texts."""
+    """Whether labels are strings."""
     return not is_torch(y) and y.dtype.kind not in "fiub"
 
 
@@ -204,7 +205,7 @@ def _check_labels(part: Part) -> None:
     if part.y is None:
         return
     y = to_numpy(part.y)
-    if y.dtype.kind in "iub":
+    if y.dtype.kind in "iub":  # integers and bools are always finite
         return
     bad = missing(y) if y.dtype.kind != "f" else ~np.isfinite(y)
     if bad.any():
@@ -258,7 +259,7 @@ def _check_informative(parts: Sequence[Part], lo: np.ndarray, hi: np.ndarray) ->
 
 
 def _named(part: Part, which: Sequence[int] | np.ndarray) -> str:
-    """Up to five columns by name (by place where they have none), for a sentence."""
+    """Up to five columns by name, or by position where they have no names, for an error message."""
     names = [repr(part.columns[j]) if part.columns else str(j) for j in which[:5]]
     more = f" and {len(which) - 5} more" if len(which) > 5 else ""
     return f"column {', '.join(names)}{more}"

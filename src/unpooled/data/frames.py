@@ -1,4 +1,4 @@
-"""Frames of pandas, polars or pyarrow as columns, and columns as a matrix; none of these libraries is imported."""
+"""Frames of pandas, polars or pyarrow as columns, and columns as a matrix; none of these is imported. Nothing is sent."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from unpooled.errors import BadData, suggest
 
 
 def columns_of(frame: Any, where: str) -> tuple[Columns, bool]:
-    """(columns by name, whether the names were strings): integer names become strings."""
+    """(columns by name, whether all names were strings); other names, such as integers, become strings."""
     keys = list(getattr(frame, "column_names", frame.columns))
     names = [str(k) for k in keys]
     if len(set(names)) < len(names):
@@ -32,12 +32,13 @@ def _values(series: Any) -> Any:
         levels = [level_text(v) for v in series.cat.categories]
         return Texts(series.cat.codes.to_numpy(), levels, declared=True, ordered=bool(series.cat.ordered))
     if kind.startswith(("Enum", "Categorical")):  # polars
-        return sorted_texts(as_texts(series.to_numpy()), series.dtype.categories if kind.startswith("Enum") else None)
+        order = series.dtype.categories if kind.startswith("Enum") else None
+        return sorted_texts(as_texts(series.to_numpy()), order)
     return from_arrow(series) if hasattr(series, "num_chunks") else series.to_numpy()
 
 
 def pick(columns: Columns, name: str, role: str, where: str) -> Any:
-    """The column that `role`= names, taken out of `columns`."""
+    """Take the column `name` out of `columns`; `role` is the parameter that named it, for the error message."""
     if name not in columns:
         raise BadData(f"{role}={name!r} is not a column of {where}: {suggest(name, columns)}")
     return columns.pop(name)

@@ -1,8 +1,8 @@
-"""Corruptions of images and tables with severity 1 to 5, for feature skew between clients.
+"""Corruptions of images and tables with severity 1 to 5, for feature skew between clients. Nothing is sent.
 
 Images are (n, side, side), or (n, side, side, 3) in colour, between 0 and 1. Strengths follow the common benchmark of
-corrupted images where it has the same corruption. In colour each channel is corrupted, all of them by the same move,
-angle or cloud.
+corrupted images where it has the same corruption. In colour each channel is corrupted by itself, but shift, rotation
+and fog are the same in all channels. Every corruption takes x, s = severity - 1 and a random generator.
 """
 
 from __future__ import annotations
@@ -28,10 +28,14 @@ def corrupt(x: np.ndarray, name: str, severity: int, rng: np.random.Generator) -
 
 
 def _in_colour(corruption: Corruption, x: np.ndarray, s: int, rng: np.random.Generator) -> np.ndarray:
-    """Channel by channel; what moves or clouds the image does so alike in all of them."""
-    seed, alike = int(rng.integers(2**62)), corruption in (fog, shift, rotate)
-    generators = [np.random.default_rng([seed, 0 if alike else c]) for c in range(x.shape[-1])]
-    return np.stack([corruption(x[..., c], s, g) for c, g in enumerate(generators)], axis=-1)
+    """Corrupt each channel; fog, shift and rotation draw the same random numbers for all channels."""
+    seed = int(rng.integers(2**62))
+    same_for_all = corruption in (fog, shift, rotate)
+    channels = []
+    for c in range(x.shape[-1]):
+        channel_rng = np.random.default_rng([seed, 0 if same_for_all else c])
+        channels.append(corruption(x[..., c], s, channel_rng))
+    return np.stack(channels, axis=-1)
 
 
 def names(x: np.ndarray) -> list[str]:
@@ -53,13 +57,13 @@ def gaussian_noise(x: np.ndarray, s: int, rng: np.random.Generator) -> np.ndarra
 
 
 def shot_noise(x: np.ndarray, s: int, rng: np.random.Generator) -> np.ndarray:
-    """Poisson noise, as of few photons."""
+    """Poisson noise, as in a photograph in weak light."""
     photons = (60, 25, 12, 5, 3)[s]
     return _unit(rng.poisson(x * photons) / photons)
 
 
 def impulse_noise(x: np.ndarray, s: int, rng: np.random.Generator) -> np.ndarray:
-    """Salt and pepper."""
+    """Set random pixels to 0 or 1 (salt and pepper)."""
     hit = rng.random(x.shape) < (0.03, 0.06, 0.09, 0.17, 0.27)[s]
     return np.where(hit, rng.integers(2, size=x.shape), x)
 
@@ -71,7 +75,7 @@ def blur(x: np.ndarray, s: int, rng: np.random.Generator) -> np.ndarray:
 
 
 def motion_blur(x: np.ndarray, s: int, rng: np.random.Generator) -> np.ndarray:
-    """Blurred along the rows."""
+    """Blur along the rows of each image."""
     return ndimage.uniform_filter1d(x, (2, 3, 4, 5, 7)[s], axis=2)
 
 
@@ -87,7 +91,7 @@ def contrast(x: np.ndarray, s: int, rng: np.random.Generator) -> np.ndarray:
 
 
 def fog(x: np.ndarray, s: int, rng: np.random.Generator) -> np.ndarray:
-    """A smooth cloud over each image."""
+    """Blend each image with a smooth random cloud."""
     cloud = ndimage.gaussian_filter(rng.random(x.shape), (0, 4, 4), mode="wrap")
     low, high = cloud.min((1, 2), keepdims=True), cloud.max((1, 2), keepdims=True)
     thick = (0.2, 0.35, 0.5, 0.65, 0.8)[s]
@@ -95,22 +99,24 @@ def fog(x: np.ndarray, s: int, rng: np.random.Generator) -> np.ndarray:
 
 
 def pixelate(x: np.ndarray, s: int, rng: np.random.Generator) -> np.ndarray:
-    """Each block of pixels is replaced by its mean."""
+    """Replace each block of pixels by its mean."""
     side = x.shape[-1]
     few = max(2, round(side * (0.8, 0.65, 0.5, 0.4, 0.3)[s]))
-    block = np.arange(side) * few // side  # of each row and column
+    block = np.arange(side) * few // side  # (side,) block of each row, and of each column, of pixels
     to_block = (block == np.arange(few)[:, None]) / np.bincount(block, minlength=few)[:, None]  # (few, side)
     return (to_block @ x @ to_block.T)[:, block][:, :, block]
 
 
 def shift(x: np.ndarray, s: int, rng: np.random.Generator) -> np.ndarray:
-    """Moved in one direction, the same for the whole client."""
-    by = (np.array([np.sin(a := rng.uniform(0, 2 * np.pi)), np.cos(a)]) * (1, 2, 2.5, 3, 4)[s]) * x.shape[-1] / 28
+    """Move all images in one random direction."""
+    angle = rng.uniform(0, 2 * np.pi)
+    direction = np.array([np.sin(angle), np.cos(angle)])
+    by = (direction * (1, 2, 2.5, 3, 4)[s]) * x.shape[-1] / 28  # in pixels; the distances are for images of side 28
     return ndimage.shift(x, (0, *by), order=1)
 
 
 def rotate(x: np.ndarray, s: int, rng: np.random.Generator) -> np.ndarray:
-    """Turned by one angle, the same for the whole client."""
+    """Rotate all images by one angle, left or right at random."""
     angle = rng.choice((-1, 1)) * (5, 10, 15, 20, 30)[s]
     return _unit(ndimage.rotate(x, angle, axes=(1, 2), reshape=False, order=1))
 
@@ -132,18 +138,18 @@ def noise(x: np.ndarray, s: int, rng: np.random.Generator) -> np.ndarray:
 
 
 def offset(x: np.ndarray, s: int, rng: np.random.Generator) -> np.ndarray:
-    """Each column shifted by a constant, as by a biased instrument."""
+    """Shift each column by a constant, as a biased instrument does."""
     return x + rng.choice((-1, 1), size=x.shape[1]) * x.std(0) * (0.1, 0.2, 0.35, 0.5, 0.75)[s]
 
 
 def scale(x: np.ndarray, s: int, rng: np.random.Generator) -> np.ndarray:
-    """Each column scaled about its mean, as by an instrument of another gain."""
+    """Scale each column about its mean, as an instrument with another gain does."""
     gain = 1 + rng.choice((-1, 1), size=x.shape[1]) * (0.05, 0.1, 0.2, 0.3, 0.4)[s]
     return x.mean(0) + (x - x.mean(0)) * gain
 
 
 def coarse(x: np.ndarray, s: int, rng: np.random.Generator) -> np.ndarray:
-    """Rounded to a coarse grid."""
+    """Round to a coarse grid."""
     step = np.where(x.std(0) > 0, x.std(0), 1.0) * (0.25, 0.5, 0.75, 1.0, 1.5)[s]
     return np.round(x / step) * step
 

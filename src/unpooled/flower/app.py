@@ -75,7 +75,7 @@ class ContextVault(MutableMapping[str, bytes]):
     """A vault in Flower's Context, which a simulation keeps per client; a SuperNode's is lost with its process."""
 
     def __init__(self, context: Context):
-        """A vault within Flower's context; two messages at once make the same identity."""
+        """A vault in the state of this context."""
         state = context.state
         if "unpooled" not in state:  # two messages may arrive at once: both must make the same identity
             state["unpooled"] = ConfigRecord({"identity": f"{context.node_id:x}".encode()})

@@ -1,4 +1,4 @@
-"""Clients of Flower's HTTP interfaces with the link's token: headers, patience with a link that restarts, bundled replies."""
+"""Clients of Flower's HTTP interfaces: they send the link's token, retry while it restarts, and read bundled replies."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ from typing import Any
 
 import httpx
 from flwr.proto.message_pb2 import ConfirmMessageReceivedResponse, PullObjectResponse
-from flwr.proto.runtime_pb2 import (
-    SendTaskHeartbeatRequest,
-)
+from flwr.proto.runtime_pb2 import SendTaskHeartbeatRequest
 from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
 from flwr.supercore.interceptors.http.utils import add_headers
 from flwr.supercore.retry import RetryInvoker, exponential
@@ -51,19 +49,19 @@ def client(kind: Any, link: Link, component: str, *more: Any, retry: RetryInvoke
 
 
 def patient() -> RetryInvoker:
-    """A retry policy: one minute while the SuperLink cannot be reached or fails.
+    """A retry policy: try again for one minute while the SuperLink cannot be reached or fails.
 
     Flower's own policy ends the process when a run was stopped.
     """
 
-    def lasting(error: Exception) -> bool:
+    def is_permanent(error: Exception) -> bool:
         """Whether an error will not go away: a refusal, or a certificate that is not valid."""
         if isinstance(error, httpx.HTTPStatusError):
             return error.response.status_code < 500
         return "CERTIFICATE_VERIFY_FAILED" in str(error)
 
     faults = (httpx.TransportError, httpx.HTTPStatusError)
-    return RetryInvoker(lambda: exponential(0.2, max_delay=5), faults, None, max_time=60, should_giveup=lasting)
+    return RetryInvoker(lambda: exponential(0.2, max_delay=5), faults, None, max_time=60, should_giveup=is_permanent)
 
 
 def beat(client: RuntimeHttpClient) -> bool:
@@ -80,7 +78,7 @@ class BundledClient(RuntimeHttpClient):
     """Flower's client, which takes a reply's objects from the reply itself where the SuperLink has bundled them."""
 
     def __init__(self, *args: Any, **kwargs: Any):
-        """Flower's client, with answers of one request kept for the next calls."""
+        """A client without bundled objects yet; the arguments are those of Flower's client."""
         super().__init__(*args, **kwargs)
         self._bundled: dict[str, bytes] = {}
 
@@ -88,7 +86,9 @@ class BundledClient(RuntimeHttpClient):
         """Pull replies, and keep their bundled objects for `PullObject`."""
         request.message_ids.append(bundle.MARK)
         response = super().PullMessages(request)
-        self._bundled = {i: c for proto in response.messages_list for i, c in bundle.take(proto).items()}
+        self._bundled = {}
+        for message in response.messages_list:
+            self._bundled.update(bundle.take(message))
         return response
 
     def PullObject(self, request: Any) -> Any:

@@ -1,7 +1,7 @@
-"""`Followed(fed)`: tells every node the totals of earlier rounds, so that it can follow a study along; and remembers them.
+"""`Followed(fed)`: sends every node the totals of earlier rounds, so that it can compute which question the study asks next.
 
-Each node gets the totals that it has not heard of, as a letter beside the next question. With a folder, a total is on disk before it is
-used: a run that is resumed takes it from there instead of asking again.
+With each question a node gets a letter (bytes of a layer for one node) with the totals that it does not have yet. With a folder, a total
+is on disk before it is used: a resumed run reads it from there instead of asking again.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from unpooled.federation import Exchange, Federation, Layer
 from unpooled.layers.secure import SecureSum
 from unpooled.tree import Tree
 
-NAME = "study"  # the layer's letters
+NAME = "study"  # under which nodes find this layer's letters
 
 
 class Followed(Layer):
-    """A federation whose nodes follow a study along.
+    """A federation whose nodes get the totals of every round and so can check each question against the study.
 
     Parameters
     ----------
     inner : Federation
-        Whose nodes are told the totals.
+        The federation to wrap.
     folder : Path, default=None
         Where totals are kept, one file per round; None keeps them in memory.
     """
@@ -45,10 +45,8 @@ class Followed(Layer):
         if kept is not None:
             return self._again(round, ask, asked, kept)
         total = self.inner.sum(self._telling(ask, round), down)
-        proof = self._proof(total)
-        self._keep(
-            round, {"asked": asked, "question": ask.name, "total": total, **proof, "inner": self.inner.snapshot()}
-        )
+        kept = {"asked": asked, "question": ask.name, "total": total, **self._proof(total)}
+        self._keep(round, kept | {"inner": self.inner.snapshot()})
         self._hear(round)
         return total
 
@@ -65,7 +63,7 @@ class Followed(Layer):
         return self.inner.gather(self._telling(ask, self.journal.round + 1), down)
 
     def _proof(self, total: Tree) -> dict[str, Any]:
-        """The total as nodes can check it, and what it was made of."""
+        """`raw`, the total in the form that nodes can check, and the answers it was computed from."""
         if self._masked is not None:
             return {"raw": self._masked.total, "answers": {"hub": self._masked.evidence}}
         return {"raw": total, "answers": {"plain": dict(self.journal.answers)}}
@@ -95,7 +93,7 @@ class Followed(Layer):
     # ---- totals ----
 
     def restore(self, saved: Tree) -> None:
-        """A run that begins anew has no totals."""
+        """Restore the inner federation; a run that starts afresh (`saved` is empty) deletes the kept totals."""
         super().restore(saved)
         self._totals, self._heard = {}, {}
         self.journal.keep_answers = self._masked is None
@@ -104,12 +102,12 @@ class Followed(Layer):
                 path.unlink()
 
     def _again(self, round: int, ask: Ask, asked: str, kept: dict[str, Any]) -> Tree:
-        """A total that this run has had before it was stopped."""
+        """The kept total of a round that was asked before the run was stopped."""
         if kept["asked"] != asked:
             raise RunError(
                 f"the total of round {round} belongs to another question: the model or its version changed, start a new run"
             )
-        self.inner.restore(kept["inner"])  # whose state is of which round, as it was after this total
+        self.inner.restore(kept["inner"])  # which round each client's state belongs to, as it was after this total
         self.journal.round = round
         self.journal.exchanges.append(Exchange(round, ask.name, ask.kind, 0, 0, 0, 0, 0.0, "kept from before"))
         return kept["total"]

@@ -63,7 +63,7 @@ def _supported(layer: nn.Module) -> bool:
 
 
 def _band_size(layer: nn.Conv2d, before: Sequence[int], after: Sequence[int]) -> int:
-    """Numbers in the banded matrix of one layer."""
+    """Number of entries of the banded matrix of one layer."""
     return layer.kernel_size[0] * before[1] * before[3] * after[1] * after[3]
 
 
@@ -131,7 +131,7 @@ def _weighted(layer: Any, h: Tensor, weight: Tensor, bias: Tensor, shared: bool)
 
 
 def _pooled(layer: nn.Module, h: Tensor) -> Tensor:
-    """Over height and width of (lead, b, height, width, m, channels)."""
+    """A pooling layer over height and width of h (lead, b, height, width, m, channels)."""
     lead, last = h.shape[:2], h.shape[-2:]
     images = h.flatten(0, 1).flatten(-2).movedim(-1, 1)  # channels stay last in memory
     return layer(images).movedim(1, -1).unflatten(-1, last).unflatten(0, lead)
@@ -230,7 +230,9 @@ def _parts(band: Tensor, plan: _Plan) -> tuple[Tensor, Tensor]:
     """Views of a band: the positions of the kernel's entries (g, high, wide, c, across, pool, n), and the bias
     (g, pool * across, n). Column (p, a) of the band belongs to output column a * pool + p.
     """
-    (g, high, wide, c, n), line, step = plan.weight, band.shape[-1], plan.stride[1] * plan.x[4] * band.shape[-1]
+    g, high, wide, c, n = plan.weight
+    line = band.shape[-1]  # entries in one row of the band
+    step = plan.stride[1] * plan.x[4] * line  # from one output column to the next
     strides = (band.stride(0), plan.x[3] * c * line, c * line, line, plan.pool * step + n, step + plan.across * n, 1)
     diagonal = band.as_strided((g, high, wide, c, plan.across, plan.pool, n), strides)
     return diagonal, band[:, plan.used].unflatten(-1, (-1, n))
@@ -255,6 +257,6 @@ def _copy(into: Tensor, a: Tensor) -> None:
 
 
 def _by_fours(a: Tensor) -> bool:
-    """Whether the memory of a tensor is aligned for the fastest products."""
+    """Whether the memory of a tensor can be read as blocks of four float32 numbers."""
     whole = a.shape[-1] % 4 == a.storage_offset() % 4 == 0 and all(step % 4 == 0 for step in a.stride()[:-1])
     return a.dtype == torch.float32 and a.stride(-1) == 1 and whole

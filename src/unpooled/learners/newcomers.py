@@ -1,8 +1,8 @@
-"""Clients without labels: which part of a fitted model their inputs look like. One SUM at the end of a run.
+"""New clients without labels: which part of a fitted model their inputs resemble. One SUM at the end of a run.
 
 The SUM has, for each part (a concept, a cluster, a learner of a mixture), the number of rows, the sums of the columns and of their
-squares, and the squares of the clients' own means, by rows: how far clients of one part lie apart. A new client's means are compared with
-those of each part, in units of that spread. Where the parts' inputs do not differ, nothing can be told, and the shared model is kept.
+squares, and the squared means of the clients, weighted by their rows: these give the variance between clients of one part. A new client's
+means are compared with those of each part, in units of that variance. If the parts' inputs do not differ, the shared model is kept.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from unpooled.arrays import Array, Float, to_numpy
 from unpooled.client import SUM, Client, client
 from unpooled.tree import message
 
-COLUMNS_THAT_COUNT = 10.0  # columns are correlated: together they tell at most as much as so many
-SURE = 0.9  # probability of a part from which on a newcomer is assigned to it
-BORROWED = 0.5  # of the rows of a part of mean size: so many are added to each part, with the spread of all clients
-FAR = 3.0  # mean distance in standard deviations from which on rows have left a part
+COLUMNS_THAT_COUNT = 10.0  # most effective columns: columns are correlated, so more of them add no evidence
+SURE = 0.9  # least probability of a part for a new client to be assigned to it
+BORROWED = 0.5  # pseudo-rows of each part with the overall variance, as a share of the mean rows per part
+FAR = 3.0  # mean distance, in standard deviations, above which rows do not belong to a part
 
 
 @message("learners.PartMoments")
@@ -50,7 +50,7 @@ def _summed(w: np.ndarray, x: np.ndarray) -> np.ndarray:  # (..., d)
 
 
 class Parts(NamedTuple):
-    """How the inputs of each part look."""
+    """Means and variances of the inputs of each of k parts."""
 
     mean: np.ndarray  # (k, d)
     between: np.ndarray  # (k, d) variance of the clients' means
@@ -59,7 +59,7 @@ class Parts(NamedTuple):
 
 
 def parts_of(total: PartMoments) -> Parts:
-    """Means and spreads of the parts; a part of few rows borrows the spread of all."""
+    """Means and variances of the parts; the variance between clients is shrunk to that of all parts."""
     n = to_numpy(total.n)[:, None]
     rows = max(float(n.sum()), 1e-12)
     mean = to_numpy(total.x) / np.maximum(n, 1e-12)

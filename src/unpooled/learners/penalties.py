@@ -1,6 +1,7 @@
-"""The ridge penalty of linear learners and the two forms of their parameters: free ones about a centre, and scores of every class.
+"""The ridge penalty of linear learners, and the two forms of their parameters. Nothing is sent.
 
-Nothing is sent.
+Free parameters, c - 1 vectors of d + 1 numbers, are the coefficients and intercepts of classes 2 to c for columns minus a centre; class 1
+has score 0. `theta` holds coefficients and intercepts of all c classes, for the columns as they are.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ class Penalty(NamedTuple):
     """|coefficients|^2 / C, as scikit-learn has it: of the one score of two classes, of all scores of more."""
 
     columns: np.ndarray  # (d + 1,) 1 / C, and 0 for the intercept
-    classes: np.ndarray  # (c - 1, c - 1) what fixing the first class's scores at 0 makes of the sum over classes
+    classes: (
+        np.ndarray
+    )  # (c - 1, c - 1) the sum over classes as a quadratic form in classes 2 to c; class 1 has score 0
 
     @property
     def matrix(self) -> np.ndarray:
@@ -48,5 +51,5 @@ def coefficients(theta: np.ndarray, classes: int) -> tuple[np.ndarray, np.ndarra
 
 
 def with_one(x: np.ndarray) -> np.ndarray:
-    """Columns (..., d) with a column of ones behind them, for the intercept."""
+    """Rows (..., d) with a last column of ones, for the intercept."""
     return np.concatenate([x, np.ones_like(x[..., :1])], -1)

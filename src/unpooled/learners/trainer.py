@@ -1,4 +1,4 @@
-"""How learners are made and trained, as one value that travels with a question. This module itself sends nothing.
+"""The kind of learner and its training settings, as one value that is sent with a question. This module sends nothing.
 
 At the server an algorithm makes a `Trainer` once and sends it as an option:
 `question.using(trainer=as_option(trainer))`. At the client:
@@ -29,7 +29,7 @@ from unpooled.learners.sgd import Order, Step, minibatches, train, train_active
 from unpooled.tree import message
 
 SCHEDULES = ("constant", "cosine", "sqrt")
-IDLE = 1e-4  # for `train(idle=)`: a model with a smaller share of a client's rows has next to no weight in the average
+IDLE = 1e-4  # for `train(idle=)`: a model with a smaller share of a client's rows has negligible weight in the average
 
 
 @message("learners.Trainer")
@@ -148,9 +148,8 @@ class Trainer(NamedTuple):
         """log P_k(y_i | x_i): (..., n, k)."""
         if isinstance(self.net, Logistic):
             margins = self.net.margins(like(theta, rows.x), rows.x)
-            signed = (
-                margins * (2 * like(rows.y, margins) - 1)[..., None, :]
-            )  # positive where the label's class scores higher
+            sign = 2 * like(rows.y, margins) - 1
+            signed = margins * sign[..., None, :]  # positive where the label's class has the higher score
             return namespace(signed).swapaxes(log_sigmoid(signed), -1, -2)
         log_p = self.log_proba(theta, rows.x)
         xp = namespace(log_p)
@@ -183,7 +182,7 @@ class Trainer(NamedTuple):
         return theta
 
     def moves(self, client: Client, order: Order) -> np.ndarray | None:
-        """What `augment` does to the images of each minibatch (..., steps, b, 3); None if nothing."""
+        """Random crops and flips for the images of each minibatch (..., steps, b, 3), see `augment`; None without augmentation."""
         return None if self.augment == "none" else augment.draw(client, order.real)
 
     # ---- parameters that never leave a client: BatchNorm under norm="local" ----
@@ -202,7 +201,7 @@ class Trainer(NamedTuple):
         return theta
 
     def keep_own(self, theta: Array, client: Client, sent: Array) -> Array:
-        """Store the client's own values in its state; return `theta` with those of `sent` in their place, which may leave."""
+        """Store the client's own values in its state; return `theta` with the values of `sent` in their place, fit to be sent."""
         if not self.net.local:
             return theta
         local = list(self.net.local)

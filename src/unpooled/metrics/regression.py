@@ -19,7 +19,7 @@ class Calibration(NamedTuple):
     levels: np.ndarray  # (l,)
     covered: np.ndarray  # (l,)
     ece: float  # mean |level - covered|
-    mce: float  # largest
+    mce: float  # largest |level - covered|
     brier: float  # mean (level - 1{inside})^2
 
 
@@ -47,7 +47,12 @@ def width(lower: Any, upper: Any) -> float:
 def normal_interval(mean: Any, std: Any) -> Interval:
     """Central intervals of normal predictions."""
     mean, std = np.asarray(mean), np.asarray(std)
-    return lambda level: (mean - norm.ppf(0.5 + level / 2) * std, mean + norm.ppf(0.5 + level / 2) * std)
+
+    def interval(level: float) -> tuple[np.ndarray, np.ndarray]:
+        half = norm.ppf(0.5 + level / 2) * std
+        return mean - half, mean + half
+
+    return interval
 
 
 def calibration(y: Any, interval: Interval, levels: np.ndarray = LEVELS) -> Calibration:
@@ -55,6 +60,6 @@ def calibration(y: Any, interval: Interval, levels: np.ndarray = LEVELS) -> Cali
     y = np.asarray(y)
     inside = np.stack([(y >= lower) & (y <= upper) for lower, upper in map(interval, levels)])  # (l, n)
     covered = inside.mean(1)
-    apart = np.abs(levels - covered)
+    error = np.abs(levels - covered)
     brier = float(np.mean((levels[:, None] - inside) ** 2))
-    return Calibration(levels, covered, float(apart.mean()), float(apart.max()), brier)
+    return Calibration(levels, covered, float(error.mean()), float(error.max()), brier)

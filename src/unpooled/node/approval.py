@@ -1,6 +1,6 @@
-"""A site's decisions on studies: approve, refuse, revoke, and what waits for one. Nothing is sent.
+"""A site's decisions on studies: approve, refuse, revoke, and the studies that wait for a decision. Nothing is sent.
 
-Approved studies stand in `policy.toml` by their SHA-256, which the node reads before every answer. A copy of each is kept in the folder
+`policy.toml` lists approved studies by their SHA-256; the node reads it before every answer. A copy of each is kept in the folder
 `studies`, and every decision is a line of `decisions.jsonl`. Files in the folder `waiting` are studies that nobody has decided on yet.
 """
 
@@ -20,7 +20,7 @@ from unpooled.node import policy
 from unpooled.node.config import NodeConfig
 from unpooled.study import Study
 
-STUDIES = re.compile(r"^studies\s*=\s*\[[^\]]*\]", re.M)
+STUDIES_LINE = re.compile(r"^studies\s*=\s*\[[^\]]*\]", re.M)
 APPROVED, REFUSED, REVOKED = "approved", "refused", "revoked"
 
 
@@ -42,14 +42,14 @@ def approve(node: NodeConfig, study: Study) -> None:
 
 
 def refuse(node: NodeConfig, study: Study) -> None:
-    """Note that the node does not take part in a study; an approval of it ends."""
+    """Record that the node does not take part in a study; an earlier approval is revoked."""
     if study.digest in policy.read(node.paths["policy"]).studies:
         revoke(node, study.digest)
     _note(node, study.digest, study.title, REFUSED)
 
 
 def revoke(node: NodeConfig, start: str) -> list[str]:
-    """Withdraw the approval of the studies whose SHA-256 begins so; returns them."""
+    """Withdraw the approval of the studies whose SHA-256 begins with `start`; returns their SHA-256."""
     rules = policy.read(node.paths["policy"])
     ended = [digest for digest in rules.studies if digest.startswith(start)]
     if not ended or not start:
@@ -67,19 +67,22 @@ def approved(node: NodeConfig) -> dict[str, Study | None]:
 
 
 def others(node: NodeConfig) -> list[Study]:
-    """The approved studies of which a copy is kept, for a review of another."""
+    """The approved studies of which a copy is kept; the review of a new study compares it with them."""
     return [study for study in approved(node).values() if study is not None]
 
 
 def waiting(node: NodeConfig, more: Sequence[Path] = ()) -> list[Study]:
-    """The studies in the folder `waiting`, and in the files of `more`, that were neither approved nor turned down."""
+    """The studies in the folder `waiting` and in the files `more` that are neither approved now nor refused or revoked."""
     decided = {d.study: d.decision for d in decisions(node)}
-    answered = set(policy.read(node.paths["policy"]).studies)
+    approved_now = set(policy.read(node.paths["policy"]).studies)
     found: dict[str, Study] = {}
     for path in [*sorted((node.folder / "waiting").glob("*.toml")), *more]:
-        known = _read_study(path)
-        if known is not None and known.digest not in answered and decided.get(known.digest) in (None, APPROVED):
-            found[known.digest] = known
+        study = _read_study(path)
+        if study is None or study.digest in approved_now:
+            continue
+        turned_down = decided.get(study.digest) in (REFUSED, REVOKED)
+        if not turned_down:
+            found[study.digest] = study
     return list(found.values())
 
 
@@ -139,5 +142,5 @@ def _write_approved(path: Path, digests: list[str]) -> None:
     """Change the line `studies = [...]` of a policy file and nothing else."""
     text = path.read_text()
     line = f"studies = {json.dumps(digests)}"
-    new, count = STUDIES.subn(lambda _: line, text, count=1)
+    new, count = STUDIES_LINE.subn(lambda _: line, text, count=1)
     store.write_file(path, (new if count else f"{line}\n{text}").encode())

@@ -1,9 +1,8 @@
 """Whether a node's table has changed by a few rows since it was last used in a study. Nothing is sent.
 
-A study that is run twice gives two sets of totals. If one row was added in between, their difference is that row, whatever masks were
-used and whoever asked. So a node that answers approved studies answers again once its table is unchanged, or has changed by at least
-as many rows as a count may tell of. It keeps a sketch of every column, which has a fixed size and is made with a secret of its own;
-sketches do not leave.
+A study that is run twice gives two sets of totals. If one row was added in between, their difference is that row, even with masked sums.
+So a node answers approved studies only if its table is unchanged or has changed by at least as many rows as the smallest count that it
+reveals. It keeps a sketch of every column: hashed counts of fixed size, made with a secret of the node. Sketches are never sent.
 """
 
 from __future__ import annotations
@@ -18,8 +17,8 @@ from unpooled.client import Client
 from unpooled.node.questions import Refused
 from unpooled.node.vault import Vault
 
-LABELS, WEIGHTS = "\0labels", "\0weights"  # what labels and weights are kept as, beside the columns
-BUCKETS = 2**16  # of the sketch of a column, into which its values are hashed
+LABELS, WEIGHTS = "\0labels", "\0weights"  # names of labels and weights among the columns
+BUCKETS = 2**16  # of a sketch, into which the values of a column are hashed
 
 
 def admit_table(vault: Vault, parts: Iterable[Client], columns: Sequence[str], least: float, secret: bytes) -> None:
@@ -28,15 +27,15 @@ def admit_table(vault: Vault, parts: Iterable[Client], columns: Sequence[str], l
     Parameters
     ----------
     vault : Vault
-        Where the hashes are kept, by column: studies may share some of their columns.
+        Where the sketches are kept, by column: studies may share some of their columns.
     parts : iterable of Client
         The table.
     columns : sequence of str
         The names of its columns.
     least : float
-        The fewest values that may have changed; 0 asks nothing.
+        The fewest values that may have changed; 0 allows any change.
     secret : bytes
-        Of the node, 32 of them.
+        The node's secret of 32 bytes.
     """
     sketches = _by_column(parts, columns, secret)
     changed = {key: values_apart(_kept(vault, key), now) for key, now in sketches.items() if key in vault}
@@ -51,15 +50,16 @@ def admit_table(vault: Vault, parts: Iterable[Client], columns: Sequence[str], l
 
 
 def values_apart(before: np.ndarray, after: np.ndarray) -> int:
-    """How many values two columns differ by, at least, repeated ones counted; one that changed counts twice.
+    """A lower bound of the number of values added to or removed from a column, by its two sketches; a changed value counts twice.
 
-    Values that come and go in one bucket may cancel in its count; the sum of their hashes shows that the bucket changed.
+    Values added to and removed from one bucket cancel in its count; the sum of their hashes still shows that the bucket changed.
     """
     counts = np.abs(after[0].astype(np.int64) - before[0].astype(np.int64)).sum()
     return int(max(counts, (before[1] != after[1]).sum()))
 
 
 def _kept(vault: Vault, key: str) -> np.ndarray:
+    """The sketch (2, BUCKETS) in the vault."""
     return np.frombuffer(vault[key], np.uint64).reshape(2, BUCKETS)
 
 
@@ -78,6 +78,7 @@ def _by_column(parts: Iterable[Client], columns: Sequence[str], secret: bytes) -
 
 
 def _columns_of(part: Client, columns: Sequence[str]) -> Iterator[tuple[str, np.ndarray]]:
+    """(name, values) of every column, of the weights and of every label."""
     x = to_numpy(part.x)
     flat = x.reshape(len(x), -1)
     names = list(columns) if len(columns) == flat.shape[1] else [f"\0{i}" for i in range(flat.shape[1])]
@@ -89,7 +90,7 @@ def _columns_of(part: Client, columns: Sequence[str]) -> Iterator[tuple[str, np.
 
 
 def _hashes(values: np.ndarray, key: bytes) -> np.ndarray:
-    """A number for each value (n,) uint64; without the key nobody can tell values by it."""
+    """(n,) uint64, a keyed hash of each value; without the key it does not reveal the value."""
     if values.dtype.kind in "fiub":
         words = np.ascontiguousarray(values, np.float64).view(np.uint64)
     else:
@@ -100,4 +101,5 @@ def _hashes(values: np.ndarray, key: bytes) -> np.ndarray:
 
 
 def _digest(secret: bytes, text: str) -> bytes:
+    """SHA-256 of the secret and the text."""
     return hashlib.sha256(secret + text.encode()).digest()

@@ -1,4 +1,5 @@
-"""Columns of numbers from PostgreSQL by its binary COPY: the bytes of many rows become arrays at once, ten times faster than row by row.
+"""Columns of numbers from PostgreSQL by its binary COPY: the bytes of many rows become arrays at once, ten times
+faster than row by row.
 
 Every column is sent as 8 bytes, so that all rows have the same width: a double with NaN for NULL, or a whole number of 64 bits, whose
 smallest value stands for NULL. Nothing leaves the node.
@@ -15,7 +16,7 @@ import numpy as np
 from unpooled.data.files import Columns
 from unpooled.errors import BadData
 
-KINDS = {
+KINDS = {  # PostgreSQL's type number -> kind
     16: "bool",
     20: "long",
     21: "int",
@@ -23,7 +24,7 @@ KINDS = {
     700: "real",
     701: "double",
     1700: "decimal",
-}  # by PostgreSQL's type numbers
+}
 HEADER, END = 19, 2  # bytes before the first row, and of the mark after the last
 NULL = np.iinfo(np.int64).min  # of a whole number of 64 bits
 
@@ -94,11 +95,14 @@ def _blocks(messages: Iterator[bytes], rows: int) -> Iterator[bytes]:
 
 
 def _parsed(block: bytes, names: Sequence[str], kinds: Sequence[str]) -> Columns:
+    """The columns in the bytes of some rows: each row has its number of fields, then the length and value of each."""
     fields = [f"{i}" for i in range(len(names))]
     types = [(f, ">i8" if kind == "long" else ">f8") for f, kind in zip(fields, kinds)]
-    row = np.dtype([("fields", ">i2"), *chain(*(((f"bytes {f}", ">i4"), (f, t)) for f, t in types))])
-    held = np.frombuffer(block, dtype=row)
-    return {name: _column(held[f], kind) for name, f, kind in zip(names, fields, kinds)}
+    layout = [("fields", ">i2")]
+    for field, dtype in types:
+        layout += [(f"bytes {field}", ">i4"), (field, dtype)]
+    table = np.frombuffer(block, dtype=np.dtype(layout))
+    return {name: _column(table[f], kind) for name, f, kind in zip(names, fields, kinds)}
 
 
 def _column(sent: np.ndarray, kind: str) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""A table or query of a database as named columns: any database by SQLAlchemy, PostgreSQL's numbers by its binary COPY."""
+"""A table or query of a database as named columns, read by SQLAlchemy, or by binary COPY for numbers in PostgreSQL. Nothing is sent."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from unpooled.data.files import Columns
 from unpooled.errors import BadData, BadParameter
 from unpooled.node import copied
 
-AT_ONCE = 100_000  # rows in a chunk where nothing else is said
+AT_ONCE = 100_000  # default number of rows in a chunk
 
 
 class SqlTable:
-    """A table or query of any database that SQLAlchemy speaks to.
+    """A table or query of any database that SQLAlchemy supports.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ class SqlTable:
 
     @cached_property
     def _engine(self) -> Any:
-        """SQLAlchemy's engine, without a pool: a node reads now and then, for a short time."""
+        """SQLAlchemy's engine, without a pool of connections: a node reads rarely and briefly."""
         try:
             from sqlalchemy import NullPool, create_engine
         except ImportError as error:
@@ -50,16 +50,17 @@ class SqlTable:
 
     def chunks(self, names: Sequence[str], rows: int, texts: Mapping[str, bool] | None = None) -> Iterator[Columns]:
         """Yield the columns `names` in chunks of `rows` rows, streamed from the database."""
-        held, order = self._columns(names)
-        if copied.can_copy(self._engine) and (kinds := self._number_kinds(held)) is not None:
-            shapes = [copied.as_sent(column, kind) for column, kind in zip(held, kinds)]
-            statement = self._statement(shapes, order)
-            yield from copied.chunks(self._engine, statement, names, kinds, rows or AT_ONCE)
-        else:
-            yield from self._fetched(self._statement(held, order), names, rows or AT_ONCE)
+        columns, order = self._columns(names)
+        kinds = self._number_kinds(columns) if copied.can_copy(self._engine) else None
+        if kinds is None:
+            yield from self._fetched(self._statement(columns, order), names, rows or AT_ONCE)
+            return
+        to_copy = [copied.as_sent(column, kind) for column, kind in zip(columns, kinds)]
+        statement = self._statement(to_copy, order)
+        yield from copied.chunks(self._engine, statement, names, kinds, rows or AT_ONCE)
 
     def _fetched(self, statement: Any, names: Sequence[str], rows: int) -> Iterator[Columns]:
-        """Row by row through the database's driver, any type of column."""
+        """Columns of any type, fetched row by row by the database's driver."""
         options = {"stream_results": True, "max_row_buffer": rows}
         with (
             self._engine.connect().execution_options(**options) as connection,
@@ -69,7 +70,7 @@ class SqlTable:
                 yield {name: _column(list(values)) for name, values in zip(names, zip(*part))}
 
     def _number_kinds(self, columns: list[Any]) -> list[str] | None:
-        """How PostgreSQL stores each column, or None where one holds no numbers."""
+        """How PostgreSQL stores each column, or None if one of them does not hold numbers."""
         with (
             self._engine.connect() as connection,
             connection.execute(self._statement(columns, None).limit(0)) as result,
@@ -91,11 +92,13 @@ class SqlTable:
         import sqlalchemy as sa
 
         if self.query is None:
-            held: Any = self._named({*names, *([self.order] if self.order else ())})
+            needed = {*names, self.order} if self.order else set(names)
+            table: Any = self._named(needed)
         else:
             inner = self._inner()
-            held = inner.columns(*(sa.column(c) for c in self._keys(inner))).subquery()
-        return [held.c[c] for c in names], held.c[self.order] if self.order else None
+            table = inner.columns(*(sa.column(c) for c in self._keys(inner))).subquery()
+        order = table.c[self.order] if self.order else None
+        return [table.c[c] for c in names], order
 
     def _statement(self, columns: Sequence[Any], order: Any) -> Any:
         """The SELECT of some columns, ordered where an order is given."""
@@ -115,14 +118,14 @@ class SqlTable:
         import sqlalchemy as sa
 
         schema, _, name = str(self.table).rpartition(".")
-        held = sa.table(name, *(sa.column(c) for c in names))
-        held.schema = schema or None
-        return held
+        table = sa.table(name, *(sa.column(c) for c in names))
+        table.schema = schema or None
+        return table
 
     def _keys(self, statement: Any) -> list[str]:
         """Names of the columns that a statement gives, without reading rows."""
         options = {"stream_results": True}
-        with self._engine.connect().execution_options(**options) as held, held.execute(statement) as result:
+        with self._engine.connect().execution_options(**options) as connection, connection.execute(statement) as result:
             return list(result.keys())
 
 
@@ -130,7 +133,7 @@ def _column(values: list[Any]) -> np.ndarray:
     """A column of a database: numbers with NaN for NULL, anything else as it is."""
     if values and type(values[0]) in (int, float):
         found = np.array(values)
-        if found.dtype in (np.int64, np.float64):  # no NULL, no text: nothing to look at one by one
+        if found.dtype in (np.int64, np.float64):  # no NULL and no string: no need to look at single values
             return found
     numbers = [np.nan if v is None else v for v in values]
     if any(isinstance(v, str) for v in numbers):

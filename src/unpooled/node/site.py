@@ -1,7 +1,7 @@
-"""One participant's whole behaviour: a request comes in, an answer or a refusal with its reason goes out. No network here.
+"""A node without its network: it gets the bytes of a request and returns an answer, or a refusal with its reason.
 
-A request names the state it starts from (`base`, the last round whose answer the coordinator took), so the same request always gets
-the same answer: after a crash on either side the coordinator simply asks again. State is kept by run and round; older than `floor` it goes.
+A request names the state it starts from (`base`, the last round whose answer the coordinator accepted), so the same request always gets
+the same answer: after a crash on either side the coordinator asks again. State is kept by run and round; rounds before `floor` are deleted.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ LEDGER_HEAD = "ledger-head"  # the hash of the last line that this node wrote
 
 
 class Site:
-    """A node without its network: give it the bytes of a request, it gives the bytes of a reply."""
+    """A node without its network: `reply` takes the bytes of a request and returns the bytes of a reply."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class Site:
     def reply(self, message: bytes, private: str = "", letter: bytes = b"") -> bytes:
         """The answer, or the reason why there is none; never an exception, whatever the message is.
 
-        `message` is what all nodes were sent, `private` the JSON of what this one is told besides, `letter` what layers tell it.
+        `message` is the same for all nodes, `private` is JSON for this node alone, `letter` holds the letters of layers to it.
         """
         head: dict[str, Any] = {"name": self.name, "identity": identity(self.vault)}
         try:
@@ -129,7 +129,7 @@ class Site:
             raise
 
     def _note_refusal(self, request: dict[str, Any], reason: str) -> None:
-        """Refusals stand in the ledger and count as answers: who asks until something gives is seen, and stopped."""
+        """Write a refusal to the ledger, where it counts as an answer: so a coordinator cannot try questions without limit."""
         if self.ledger is not None:
             self.ledger.note(replace(refusal_line(request, reason), node=self.name))
 
@@ -138,7 +138,7 @@ class Site:
         return self.source.columns and self.policy().usable(self.source.columns)
 
     def _profile(self, request: dict[str, Any]) -> dict[str, Any]:
-        """What the owner lets a check know of the table: counts above the floor, coarse histograms; it stands in the ledger."""
+        """The description of the table that the owner's policy allows: counts above the floor, coarse histograms; noted in the ledger."""
         policy = self.policy()
         self._check_ledger()
         self._check_charge(policy)
@@ -190,7 +190,7 @@ class Site:
         return cached
 
     def _check_ledger(self) -> None:
-        """Nothing is answered once lines were cut off the ledger: what was spent could not be known."""
+        """Refuse if lines were cut off the ledger: what was spent could not be known."""
         if self.ledger is not None and not self.ledger.holds(self.vault.get(LEDGER_HEAD, b"").decode()):
             raise OverCharged(
                 f"the ledger of {self.name!r} was cut or replaced: put it back, nothing is answered until then"
@@ -221,7 +221,7 @@ class Site:
             for old in self._sessions.values():
                 old.stop()
             self._sessions = {}
-            if not study.follow:  # nobody could tell what the coordinator asks: as good as no study
+            if not study.follow:  # the node cannot check the questions: treated as no study
                 if policy.trust_coordinator:
                     return None
                 raise Refused(
@@ -252,7 +252,7 @@ class Site:
         session: Session | None,
         policy: Policy,
     ) -> dict[str, Any]:
-        """What layers may use at this node."""
+        """The fields of `Client` that layers use at this node: letters, a digest of the question, secrets."""
         settings: dict[str, Any] = {"min_cohort": max(policy.min_cohort, 3), "identity": self.identity}
         if session is not None:
             settings["pins"] = pins_of(session.study.participants, self.name)
@@ -264,7 +264,7 @@ class Site:
     def _followed(
         self, session: Session, ask: Ask, down: Tree, request: dict[str, Any], private: dict[str, Any]
     ) -> Tree:
-        """The study's own parameters for this request."""
+        """The parameters that the study itself leads to for this request; refused if the coordinator asks something else."""
         if ask.kind == KEYS:
             if not session.study.secure:
                 raise Refused("the study does not mask its sums: no keys are needed for it")
@@ -289,7 +289,7 @@ class Site:
     def _compute(
         self, ask: Ask, down: Tree, request: dict[str, Any], rows: Rows, policy: Policy, private: dict[str, Any]
     ) -> tuple[dict, Tree, Charge | None]:
-        """(new state, what would leave, what it costs), checked against the schema before any step hides it."""
+        """(new state, what would be sent, its privacy cost); the answer is checked against its schema before masks or noise."""
         bound = check_down(down, ask)
         state, moment = load_state(self.vault, request, self.name), (request["seed"], request["round"])
         if ask.kind == KEYS:  # keys and shares have nothing to do with rows
@@ -299,9 +299,8 @@ class Site:
         up, me = self._ask_rows(ask, down, rows, like, policy.min_rows)
         tree.check(up, ask.types[1], bound)
         charge = None
-        pinned = (
-            private["secrets"].settings().get("pins") is not None
-        )  # else the coordinator could invent the other nodes
+        # without pinned keys the coordinator could pretend to be the other nodes
+        pinned = private["secrets"].settings().get("pins") is not None
         if any(step.name == LOOK for step in ask.steps):
             looks = None if self.ledger is None else self.ledger.looks
             secret = node_secret(self.vault)
@@ -316,7 +315,7 @@ class Site:
         return me.state, sent, charge
 
     def _ask_rows(self, ask: Ask, down: Tree, rows: Rows, like: Client, least: int) -> tuple[Tree, Client]:
-        """The answer before its steps. What a question says about the data may quote a value: that stays in the node's log."""
+        """The answer before masks and noise. An error message may quote a value of the data, so it stays in the node's log."""
         try:
             return ask_rows(ask, down, rows, like, least)
         except (Refused, ModuleNotFoundError):
@@ -325,7 +324,7 @@ class Site:
             log.error("%s cannot be answered with this node's data: %s", ask.name, error)
             raise Refused(f"{self.name!r} cannot answer {ask.name} with its data: its log says why") from error
 
-    # ---- what leaves is written down first ----
+    # ---- the ledger: written before an answer is sent ----
 
     def _record(
         self,

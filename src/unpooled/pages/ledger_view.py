@@ -1,4 +1,7 @@
-"""A ledger for people: totals by study and question, and its lines a page at a time. Lines are read once, as they are written."""
+"""HTML views of a node's ledger: totals by study and question, and its lines in pages. Nothing is sent.
+
+Each line of the file is read and checked once: `LedgerView.refresh` goes on where the last call stopped.
+"""
 
 from __future__ import annotations
 
@@ -27,15 +30,15 @@ CHECK = "no study: the coordinator ran unpooled check"
 class Total(NamedTuple):
     """What left in answer to one question of one study."""
 
-    times: int = 0
-    numbers: int = 0
+    times: int = 0  # answers
+    numbers: int = 0  # numbers in them
     bytes: int = 0
-    masked: int = 0
-    last: str = ""
+    masked: int = 0  # answers that were masked
+    last: str = ""  # time of the latest answer
 
 
 class LedgerView:
-    """A ledger as far as it was read; `refresh` reads what was added."""
+    """The lines of a ledger that were read so far, and their totals; `refresh` reads the lines added since."""
 
     def __init__(self, path: Path):
         """A view of the ledger at `path`; nothing is read yet."""
@@ -53,11 +56,11 @@ class LedgerView:
         threading.Thread(target=self._first, daemon=True).start()
 
     def _first(self) -> None:
-        """Read the whole ledger once, and what describes its questions."""
+        """Read the whole ledger once, and import the modules that describe its questions."""
         try:
             self.refresh()
             for _, question, _ in list(self.totals):
-                words.question(question)  # imports what describes it
+                words.question(question)  # imports the module with its description
         finally:
             self.ready.set()
 
@@ -103,7 +106,7 @@ class LedgerView:
 
     @property
     def looks(self) -> dict[str, float]:
-        """Release -> mu^2 of every look with noise."""
+        """Id of a noisy release -> mu^2, its cost in Gaussian differential privacy."""
         return {e["release"]: float(e["mu2"]) for e in self.lines if e.get("release") and not e["dry"]}
 
     @property
@@ -126,9 +129,9 @@ def summary(view: LedgerView, titles: Mapping[str, str]) -> str:
     answers = sum(t.times for t in view.totals.values())
     sent = sum(t.bytes for t in view.totals.values())
     refused = "1 question was refused" if view.refusals == 1 else f"{view.refusals:,} questions were refused"
-    says = f"{answers:,} answers have left ({size(sent)}), {refused}."
-    says += f" All {len(view.lines):,} lines of the ledger fit together."
-    return markup.paragraph(says) + _totals(view, titles) + _seal(view)
+    text = f"{answers:,} answers have left ({size(sent)}), {refused}."
+    text += f" All {len(view.lines):,} lines of the ledger fit together."
+    return markup.paragraph(text) + _totals(view, titles) + _seal(view)
 
 
 def _totals(view: LedgerView, titles: Mapping[str, str]) -> str:
@@ -150,19 +153,21 @@ def _totals(view: LedgerView, titles: Mapping[str, str]) -> str:
 
 
 def _study(digest: str, kind: str, titles: Mapping[str, str]) -> str:
+    """The title of a study, or why an answer belongs to none."""
     if digest:
         return titles.get(digest, digest[:12])
     return CHECK if kind == "profile" else "no study: the coordinator was trusted"
 
 
 def _use(kind: str, total: Total) -> str:
-    """What answers of this kind are, marked where single answers leave."""
-    text = KINDS.get(kind, kind) + (", masked" if total.masked == total.times else "")
+    """How the coordinator sees answers of this kind; a warning where it sees the answers of single sites."""
+    all_masked = total.masked == total.times
+    text = KINDS.get(kind, kind) + (", masked" if all_masked else "")
     return f'<strong class="warn">{escape(text)}</strong>' if kind == "gather" else escape(text)
 
 
 def _seal(view: LedgerView) -> str:
-    """The last hash, for a note elsewhere."""
+    """The hash of the last line, for the reader to write down."""
     text = "Keep this hash of the last line elsewhere: it shows later whether lines were cut off the end: "
     return f'<p class="soft">{text}<code>{escape(view.head[:32])}…</code></p>'
 
@@ -173,18 +178,20 @@ def lines(view: LedgerView, number: int) -> str:
     end = len(view.lines) - (number - 1) * PER_PAGE
     some = view.lines[max(0, end - PER_PAGE) : end][::-1]
     items = "".join(f"<li>{_line(entry)}</li>" for entry in some)
-    return f'{_turn(number, view.pages)}<ol class="ledger">{items}</ol>{_turn(number, view.pages)}'
+    links = _page_links(number, view.pages)
+    return f'{links}<ol class="ledger">{items}</ol>{links}'
 
 
 def _line(entry: dict[str, Any]) -> str:
     """One line of the ledger in words, refusals marked."""
     when = entry["time"][:19].replace("T", " ")
     text = escape(ledger.explain(entry).removeprefix(entry["time"]).strip())
-    told = f'<strong class="warn">{text}</strong>' if entry["kind"] == "refused" else text
-    return f'<time datetime="{escape(entry["time"])}">{escape(when)}</time>{told}'
+    if entry["kind"] == "refused":
+        text = f'<strong class="warn">{text}</strong>'
+    return f'<time datetime="{escape(entry["time"])}">{escape(when)}</time>{text}'
 
 
-def _turn(number: int, pages: int) -> str:
+def _page_links(number: int, pages: int) -> str:
     """Links to newer and older lines."""
     newer = f'<a href="ledger?page={number - 1}" rel="prev">newer</a>' if number > 1 else ""
     older = f'<a href="ledger?page={number + 1}" rel="next">older</a>' if number < pages else ""

@@ -1,4 +1,4 @@
-"""Rehearsals of studies for the owner's page: computed beside the page, shown as tables of what would leave."""
+"""Rehearsals of studies for the owner's page, computed in threads and shown as tables of what would be sent. Nothing is sent."""
 
 from __future__ import annotations
 
@@ -14,14 +14,13 @@ from unpooled.study import Study
 
 
 class Rehearsals:
-    """Reviews of studies, each made once for the rules that hold, in a thread of its own."""
+    """Reviews of studies, each computed once per study and version of the policy, in its own thread."""
 
     def __init__(self, node: NodeConfig):
         """Keep rehearsals of studies, by study and state of the policy."""
         self.node = node
-        self.found: dict[
-            tuple[str, int], Review | str
-        ] = {}  # SHA-256, time of the policy -> the review, or why there is none
+        # (SHA-256 of the study, time of the policy) -> the review, or why there is none
+        self.found: dict[tuple[str, int], Review | str] = {}
         self._begun: set[tuple[str, int]] = set()
 
     def of(self, study: Study) -> Review | str | None:
@@ -50,7 +49,7 @@ def roles_of(study: Study) -> list[str]:
 
 
 def shown(found: Review | str | None) -> str:
-    """What a rehearsal on the node's own table has shown."""
+    """The result of a rehearsal on the node's own table, as HTML."""
     if found is None:
         return '<p role="status">Rehearsing with this node\'s own table; nothing is sent. The button to approve comes with the result.</p>'
     if isinstance(found, str):
@@ -66,15 +65,27 @@ def _questions(found: Review) -> str:
     rows = (
         (
             f"<code>{escape(q.name)}</code> {escape(words.question(q.name))}",
-            f'<strong class="warn">{escape(words.RISK)}</strong>'
-            if q.kind == "gather"
-            else ledger_view.KINDS.get(q.kind, q.kind),
+            _answer_kind(q.kind),
             f"{q.times:,}",
             f"{q.numbers:,}",
-            "-" if q.least_rows == float("inf") else "below 1" if q.least_rows < 1 else f"{q.least_rows:,.0f}",
+            _least_rows(q.least_rows),
         )
         for q in found.questions
     )
     head = ("question", "its answer is", "times", "numbers", "fewest rows behind a number")
-    caption = f"A rehearsal of at most {review.REHEARSED} rounds, with this node's rows dealt out to pretended sites."
+    caption = f"A rehearsal of at most {review.REHEARSED} rounds, with this node's rows dealt out to simulated sites."
     return markup.table(head, rows, numbers={2, 3, 4}, caption=caption, roomy=True)
+
+
+def _answer_kind(kind: str) -> str:
+    """How the coordinator sees an answer; a warning where it sees the answers of single sites."""
+    if kind == "gather":
+        return f'<strong class="warn">{escape(words.RISK)}</strong>'
+    return ledger_view.KINDS.get(kind, kind)
+
+
+def _least_rows(rows: float) -> str:
+    """The fewest rows behind a number, for a cell of the table."""
+    if rows == float("inf"):
+        return "-"
+    return "below 1" if rows < 1 else f"{rows:,.0f}"

@@ -40,7 +40,7 @@ def band(
 
 
 def error_by_sums(ax: Any, curves: Mapping[str, tuple[Sequence[float], Sequence[float]]], unit: str = "RMSE") -> Any:
-    """Error against the number of SUMs it took: the price of a fit over a network."""
+    """Error against the number of SUMs, which is what a fit over a network costs."""
     for label, (sums, errors) in curves.items():
         ax.plot(sums, errors, label=label)
     ax.set(xlabel="SUMs", ylabel=unit, yscale="log")

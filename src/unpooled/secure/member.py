@@ -1,6 +1,7 @@
-"""A node as a member of a run: its keys, the roster it accepted, its channels to peers and its envelopes.
+"""A node as a member of a run with masked sums: its keys, the roster it accepted, its channels to peers and its envelopes.
 
-Sends nothing.
+An envelope holds shares of the node's two mask secrets, encrypted for one peer: with enough shares the peers can take its masks off a
+total. The tag key, to which every node gives a part, lets nodes check totals. Sends nothing: `node` does.
 """
 
 from __future__ import annotations
@@ -33,7 +34,11 @@ class Member:
         min_cohort: int,
         state: NodeState,
     ) -> None:
-        """A node by its name, its secret, its key and the peers' keys that it has pinned."""
+        """A node of this name.
+
+        `secret` is what all keys of the run are derived from, `identity` the long-term signing key (None derives it from `secret`), `pins`
+        the known fingerprints of peers (None accepts any), `min_cohort` the fewest nodes in a sum, `state` what the node remembers.
+        """
         self.name, self.pins, self.min_cohort, self.state = name, pins, min_cohort, state
         self._secret, self._identity = secret, identity
         self._channels: dict[str, bytes] = {}

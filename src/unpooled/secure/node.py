@@ -1,6 +1,6 @@
 """The node's side of masked sums.
 
-Per sum, one masked answer (3 x numbers, uint64) and one share of 33 bytes per peer go up.
+Per sum a node sends one masked answer (each number as three uint64 limbs) and one share of 33 bytes per peer.
 
 `MaskingNode` does no input or output. It answers four kinds of request and refuses, in one sentence, whatever could
 reveal this node's own share. After each call, `to_bytes()` must be in the vault before the reply leaves: a node that is

@@ -1,4 +1,4 @@
-"""Shamir's secret sharing: any t of n shares give the secret, fewer say nothing about it. Sends nothing.
+"""Shamir's secret sharing: any `threshold` of the shares give the secret, fewer reveal nothing about it. Sends nothing.
 
 The field is the integers modulo 2^256 + 297, the smallest prime above 2^256, so that any 32 bytes can be shared.
 
@@ -19,7 +19,9 @@ _WIDE = 48  # bytes drawn for one coefficient: enough that the remainder modulo 
 
 
 def split(secret: bytes, threshold: int, points: Sequence[int], seed: bytes) -> list[int]:
-    """A share of 32 secret bytes for each point; the same seed gives the same shares.
+    """One share of a secret of 32 bytes per point: a random polynomial whose value at 0 is the secret, at that point.
+
+    The same seed gives the same shares.
 
     >>> shares = split(bytes(31) + b"!", 2, [1, 2, 3], seed=b"of this secret alone")
     >>> combine({1: shares[0], 3: shares[2]})[-1:]
@@ -40,7 +42,7 @@ def _evaluate(coefficients: Sequence[int], x: int) -> int:
 
 
 def combine(shares: Mapping[int, int]) -> bytes:
-    """The secret from exactly as many shares as the threshold, given by point; a false share gives a false secret."""
+    """The secret, from point -> share for exactly `threshold` points; a wrong share gives a wrong secret, not an error."""
     points = tuple(sorted(shares))
     value = sum(w * shares[x] for w, x in zip(_weights(points), points)) % PRIME
     return value.to_bytes(SHARE_BYTES, "big")[1:]

@@ -14,7 +14,7 @@ from unpooled.secure.messages import Keys, to_array
 class SumRecord:
     """The latest sum that this node answered."""
 
-    t: int
+    t: int  # number of the sum in the run, from 1
     digest: bytes  # of the question and the nodes it was asked of
     question: bytes  # digest
     answer: bytes  # digest of this node's own numbers
@@ -29,14 +29,13 @@ class NodeState:
 
     run: str = ""
     fresh: bytes = b""  # random, drawn once per run: a run that was forgotten and begun again has other keys
-    hello: Keys | None = None
-    roster: dict[str, Keys] = field(default_factory=dict)
+    hello: Keys | None = None  # this node's public keys in the run
+    roster: dict[str, Keys] = field(default_factory=dict)  # node -> its public keys
     members: tuple[str, ...] = ()
     tag_key: bytes = b""
     last: SumRecord | None = None
-    unmasked: dict[bytes, bytes] = field(
-        default_factory=dict
-    )  # digest of a question -> digest of the nodes in its total
+    # digest of a question -> digest of the nodes in its total
+    unmasked: dict[bytes, bytes] = field(default_factory=dict)
 
     def to_bytes(self) -> bytes:
         """The state as JSON bytes."""

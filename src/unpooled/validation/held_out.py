@@ -1,4 +1,4 @@
-"""Sums of losses on held-out rows: one SUM for models that can be scored over a network, the same sums in this process for any other."""
+"""Losses on held-out rows: one SUM for models with a `scoring` method; for others the same sums, in this process."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from unpooled.models.glm import METRICS, Fitted, Scores, held_out
 def held_out_losses(
     fitted: dict[str, list], fed: Federation, cv: int | str
 ) -> tuple[Scores, dict[str, tuple[str, ...]]]:
-    """(sums over all clients, metrics of each model)."""
+    """(sums over all clients, names of the metrics of each model); `fitted` has, per model, one fit per fold."""
     if all(hasattr(models[0], "scoring") for models in fitted.values()):
         return _asked(fitted, fed, cv)
     return _in_process(fitted, fed, cv)
@@ -30,14 +30,14 @@ def _asked(fitted: dict[str, list], fed: Federation, cv: int | str) -> tuple[Sco
     """One SUM, for all models and folds."""
     kinds, down = [], []
     for models in fitted.values():
-        hows, coefs, scales, alphas = zip(*(m.scoring() for m in models))
-        kinds.append(hows[0])
+        options, coefs, scales, alphas = zip(*(m.scoring() for m in models))
+        kinds.append(options[0])  # the same for the models of all folds
         down.append(Fitted(np.stack(coefs), np.array(scales), np.array(alphas)))
     folds, sites = (0, fed.names) if cv == "site" else (int(cv), [])
     levels = level_counts(fed.schema) if getattr(fed, "schema", None) is not None else []
     ask = held_out.using(models=kinds, folds=folds, sites=sites, levels=levels)
     total = tree.map(to_numpy, fed.sum(ask, tuple(down)))
-    return total, {name: METRICS[how["kind"]] for name, how in zip(fitted, kinds)}
+    return total, {name: METRICS[options["kind"]] for name, options in zip(fitted, kinds)}
 
 
 def _in_process(fitted: dict[str, list], fed: Federation, cv: int | str) -> tuple[Scores, dict[str, tuple[str, ...]]]:
@@ -63,7 +63,7 @@ def _fold_of(client: Client, folds: int) -> np.ndarray:
 
 
 def _sums(w: np.ndarray, loss: np.ndarray, fold: np.ndarray, folds: int) -> Scores:
-    """Rows and losses of each fold, and the client's products that give standard errors by site."""
+    """Rows and losses of each fold, and the outer product of the client's totals, for standard errors by site."""
     n = np.array([w[fold == f].sum() for f in range(folds)])
     total = np.array([(w[:, None] * loss)[fold == f].sum(0) for f in range(folds)])
     mine = np.concatenate([[n.sum()], total.sum(0)])
@@ -71,7 +71,7 @@ def _sums(w: np.ndarray, loss: np.ndarray, fold: np.ndarray, folds: int) -> Scor
 
 
 def _losses(models: list, client: Client, fold: np.ndarray) -> dict[str, np.ndarray]:
-    """metric -> (n,), each row under the model that has not seen it."""
+    """metric -> (n,) losses, each row under the model that was fitted without it."""
     found: dict[str, np.ndarray] = {}
     for f, model in enumerate(models):
         mine = fold == f
@@ -83,7 +83,7 @@ def _losses(models: list, client: Client, fold: np.ndarray) -> dict[str, np.ndar
 
 
 def _row_losses(model: Any, x: np.ndarray, y: np.ndarray | None) -> dict[str, np.ndarray]:
-    """What an estimator says of rows, by the methods that it has."""
+    """Losses of an estimator on rows, one or two metrics by the methods that it has."""
     if hasattr(model, "predict_proba") and hasattr(model, "classes_") and y is not None:
         code = np.searchsorted(model.classes_, y)
         p = np.take_along_axis(model.predict_proba(x), code[:, None], 1)[:, 0]
@@ -93,4 +93,4 @@ def _row_losses(model: Any, x: np.ndarray, y: np.ndarray | None) -> dict[str, np
         return {"log_loss": -model.score_samples(x)}
     if hasattr(model, "predict") and y is not None:
         return {"squared_error": (np.asarray(model.predict(x)) - y) ** 2}
-    raise BadParameter(f"{type(model).__name__} says nothing of new rows that could be scored: use a supervised model")
+    raise BadParameter(f"{type(model).__name__} cannot be scored on new rows: use a supervised model")

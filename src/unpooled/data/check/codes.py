@@ -28,15 +28,15 @@ TEXTS = {
     *("unbekannt", "inconnu", "desconocido", "k.a.", "#n/a", "#null!"),
 }
 LEAST = 2  # rows with the value, at least
-SPIKE = 0.02  # share of the rows that a repeated code has, at least
-FEW = 5  # different values of a column of codes, at most
-GAP = 3.0  # times the usual distance of neighbouring values: so far below them 0 lies, at least, where it is a code
+SPIKE = 0.02  # least share of rows that a repeated code has
+FEW = 5  # most different values of a column of codes
+GAP = 3.0  # 0 is a code only if the lowest value exceeds it by so many median distances of neighbouring values
 
 
 def number_codes(present: np.ndarray) -> dict[str, int]:
-    """Codes among numbers, by text, with their rows: usual codes, and 0, that lie apart from all other values.
+    """Code -> rows, for the usual codes (and 0) that lie far from all other values.
 
-    A usual code within the range of the others is one if it alone is repeated.
+    A usual code within the range of the other values is taken for one if it is repeated and they are not.
 
     >>> number_codes(np.array([120.0, 131.0, 0.0, 0.0, 118.0, 140.0, 125.0, 150.0]))
     {'0': 2}
@@ -51,7 +51,7 @@ def number_codes(present: np.ndarray) -> dict[str, int]:
 
 
 def _apart(code: float, others: np.ndarray) -> bool:
-    """Whether a value lies away from all others: outside their range by half of it or more, or 0 below numbers far above."""
+    """Whether a value lies far from all others: outside their range by half of it or more, or 0 where all others are far above 0."""
     others = others[~np.isin(others, [c for c in NUMBERS if c != code])]
     if len(others) < 3:
         return False

@@ -1,4 +1,4 @@
-"""One schema from what each site's values show: kinds must agree, levels are the union over sites. Nothing is sent."""
+"""One schema from the columns inferred at each site: kinds must agree, levels are the union over sites. Nothing is sent."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CHECK = "run `unpooled check` to see all differences"
 
 
 def agree(name: str, found: Mapping[str, Column | None]) -> Column:
-    """The column over all sites; `found` is what each site's values show, None where all are missing.
+    """The column over all sites; `found` has the column inferred at each site, None where all values are missing.
 
     >>> agree("sex", {"a": Column("sex", "category", levels=("f",)), "b": Column("sex", "category", levels=("m",))}).kind
     'binary'
@@ -54,7 +54,7 @@ def _first_two_kinds(shown: Mapping[str, Column]) -> list[tuple[str, Column]]:
 
 
 def _called(column: Column) -> str:
-    """How a column's kind is called in a sentence."""
+    """A column's kind in the words of an error message."""
     some = f" such as {column.levels[0]!r}" if column.levels else ""
     words = {"real": "a number", "binary": "binary", "category": "text", "ordered": "ordered", "date": "a date"}
     return words.get(column.kind, f"of kind {column.kind!r}") + some
@@ -91,7 +91,7 @@ def _is_part(some: Sequence[str], whole: Sequence[str]) -> bool:
 
 
 def completed(column: Column, found: Mapping[str, Column | None]) -> Column:
-    """A declared column with what it leaves open, its kind or its levels, taken from what sites show."""
+    """A declared column with its missing kind or levels filled in from the columns inferred at the sites."""
     if column.kind == AUTO:
         shown = agree(column.name, found)
         return replace(column, kind=shown.kind, levels=shown.levels)

@@ -30,12 +30,12 @@ class Column:
     unit : str or None, default=None
         The unit of numbers, such as "mg/dL".
     levels : tuple of str, default=()
-        The levels in order; a cell is encoded as the place of its level, from 0. The first is the one that the coefficients
-        of predictors compare with. A binary column without levels holds 0 and 1.
+        The levels in order; a cell is encoded as the place of its level, from 0. The first is the
+        reference level of predictors. A binary column without levels holds 0 and 1.
     missing : tuple of str or float, default=()
         Codes that mean missing, such as -9 or "unknown"; empty cells are missing anyway.
     other : str or None, default=None
-        The level that stands for all texts that are not listed; None refuses them in a fit.
+        The level used for all strings that are not listed; None refuses them in a fit.
 
     Examples
     --------
@@ -87,7 +87,7 @@ class Column:
         return bare and not self.missing and self.unit is None
 
     def to_toml(self) -> dict[str, Any]:
-        """Its entry in [columns]; what is left at its default does not appear."""
+        """Its entry in [columns], without fields that have their default."""
         entry: dict[str, Any] = {} if self.kind == AUTO else {"kind": self.kind}
         if self.unit is not None:
             entry["unit"] = self.unit
@@ -102,7 +102,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Own:
-    """How one site writes a column: its entry in the site's [data.columns].
+    """How one site stores a column: its entry in the site's [data.columns].
 
     Parameters
     ----------
@@ -113,7 +113,7 @@ class Own:
     factor : float or None, default=None
         What its numbers are multiplied by to have the federation's unit; None where the units say it.
     levels : dict of str to str, default={}
-        The site's texts, and the federation's levels that they mean.
+        The site's strings -> the federation's levels.
     missing : tuple of str or float, default=()
         The site's own codes for missing values, besides the federation's.
     lacks : bool, default=False
@@ -178,7 +178,7 @@ def _as_list(values: Any) -> list[Any]:
 
 
 def level_text(value: Any) -> str:
-    """A level as text: whole numbers without a decimal point, truth values as true and false.
+    """A level as a string: whole numbers without a decimal point, bools as true and false.
 
     >>> level_text(2.0), level_text(True), level_text(" male ")
     ('2', 'true', 'male')

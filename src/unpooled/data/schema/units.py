@@ -1,4 +1,4 @@
-"""Units of columns: what a site's numbers are multiplied by, and shifted by, to have the federation's unit. Nothing is sent."""
+"""Conversion of a site's column from its own unit to the federation's unit: a factor and a shift. Nothing is sent."""
 
 from __future__ import annotations
 
@@ -52,7 +52,11 @@ ALIASES = {
     **{"mmol/l": "mmol/L", "umol/l": "umol/L", "mmhg": "mmHg", "mm Hg": "mmHg", "celsius": "degC", "C": "degC"},
     **{"°C": "degC", "°F": "degF", "fahrenheit": "degF", "F": "degF", "K": "K", "kelvin": "K"},
 }
-TEMPERATURES = {"degC": (1.0, 0.0), "degF": (5 / 9, -160 / 9), "K": (1.0, -273.15)}  # to degrees Celsius
+TEMPERATURES = {  # unit -> (factor, shift) to degrees Celsius
+    "degC": (1.0, 0.0),
+    "degF": (5 / 9, -160 / 9),
+    "K": (1.0, -273.15),
+}
 MOLAR = {  # mg/dL of one mmol/L (of one umol/L for the last two)
     "cholesterol, HDL or LDL": 38.67,
     "glucose": 18.02,
@@ -72,7 +76,9 @@ class Conversion(NamedTuple):
 
 
 def conversion(site: str | None, wanted: str | None, factor: float | None, name: str, where: str) -> Conversion:
-    """From a site's unit to the wanted one.
+    """The conversion from a site's unit to the wanted one; a given `factor` is used as it is.
+
+    `name` is the column and `where` the client, for the error message. Without a unit on either side nothing is converted.
 
     >>> conversion("in", "cm", None, "height", "client 'a'").factor
     2.54
@@ -83,8 +89,8 @@ def conversion(site: str | None, wanted: str | None, factor: float | None, name:
     if a is None or b is None or a == b:
         return Conversion()
     if a in TEMPERATURES and b in TEMPERATURES:
-        (f, s), (g, t) = TEMPERATURES[a], TEMPERATURES[b]
-        return Conversion(f / g, (s - t) / g)
+        (factor_a, shift_a), (factor_b, shift_b) = TEMPERATURES[a], TEMPERATURES[b]
+        return Conversion(factor_a / factor_b, (shift_a - shift_b) / factor_b)
     for sizes in SIZES:
         if a in sizes and b in sizes:
             return Conversion(round(sizes[a] / sizes[b], 12))

@@ -1,6 +1,6 @@
-"""Tries to break a declared sensitivity: nasty parameters, nasty rows, and how far each row moves the answer. Sends nothing.
+"""Tests a declared sensitivity with extreme parameters and rows: how far can one row change the answer? Sends nothing.
 
-For whoever declares a question private. Parameters are made from the question's own annotations: numbers of all magnitudes, zeros,
+A tool for whoever declares a question private. Parameters are drawn from the question's annotations: numbers of all magnitudes, zeros,
 infinities, NaN. It can find a mistake; it cannot prove that there is none.
 """
 
@@ -15,22 +15,22 @@ from unpooled import tree
 from unpooled.client import Ask, Client
 from unpooled.tree import Tree
 
-ODD = (0.0, np.inf, -np.inf, np.nan, 1e300, -1e300, 1e-300, 1.0, -1.0)
+EXTREME = (0.0, np.inf, -np.inf, np.nan, 1e300, -1e300, 1e-300, 1.0, -1.0)
 Maker = Callable[[np.random.Generator, dict[str, int]], np.ndarray]
 
 
 class Found(NamedTuple):
     """The outcome of many tries."""
 
-    largest: float  # move of the answer by one row, in L2 norm
+    largest: float  # L2 norm of the largest answer of one row
     answered: int  # tries that were answered; the others had parameters that cannot be used
-    told: int  # refusals that depended on the row, and so told something of it: must be 0
+    told: int  # refusals that depended on the row, and so revealed something about it: must be 0
 
 
 def attack(
     question: Ask, tries: int, rng: np.random.Generator, *, width: int = 3, target: bool = False, **makers: Maker
 ) -> Found:
-    """The largest move of the answer by one row, over nasty pairs of parameters and rows.
+    """The largest change of the answer by one row, over many pairs of extreme parameters and rows.
 
     Parameters
     ----------
@@ -38,17 +38,19 @@ def attack(
         A SUM that adds over rows, with its options.
     tries : int
         Pairs of parameters and rows.
-    rng : Generator
-    width : int, default 3
+    rng : numpy.random.Generator
+        Source of the parameters and rows.
+    width : int, default=3
         Columns of a row.
-    target : bool, default False
-        Whether rows have targets; parameters then speak of one column more.
+    target : bool, default=False
+        Whether rows have targets; parameters then have one column more.
     **makers : callable
         `(rng, sizes) -> array` for parameters by name that must not be arbitrary, such as covariances.
 
     Returns
     -------
     found : Found
+        The largest change, and how many tries were answered or refused because of the row.
     """
     largest, answered, told = 0.0, 0, 0
     for _ in range(tries):
@@ -75,7 +77,7 @@ def _answer(question: Ask, down: Tree, one: Client) -> Tree:
 
 
 def nasty_client(width: int, target: bool, rng: np.random.Generator) -> Client:
-    """One row of any magnitude, with gaps now and then, and a weight that need not be one."""
+    """A client with one row of any magnitude, sometimes with missing values or an invalid weight."""
     x = nasty((1, width), rng, odd=0.05)
     x = np.where(rng.random(x.shape) < 0.1, np.nan, x)
     y = nasty((1,), rng, odd=0.05) if target else None
@@ -84,7 +86,7 @@ def nasty_client(width: int, target: bool, rng: np.random.Generator) -> Client:
 
 
 def nasty_tree(schema: Any, sizes: Mapping[str, int], makers: Mapping[str, Maker], rng: np.random.Generator) -> Tree:
-    """A value that fits the annotations, and nothing else."""
+    """A random value with the structure and shapes of the annotations `schema`; `sizes` gives the length of each dimension."""
     if hasattr(schema, "_fields"):
         hints = tree.hints(schema)
         parts = [_nasty_field(name, hints[name], sizes, makers, rng) for name in schema._fields]
@@ -100,7 +102,7 @@ def _nasty_field(name: str, schema: Any, sizes: Any, makers: Mapping[str, Maker]
 
 
 def nasty(shape: tuple[int, ...], rng: np.random.Generator, odd: float) -> np.ndarray:
-    """Numbers of one magnitude out of many, some replaced by odd ones."""
+    """Normal numbers of a random magnitude; each is replaced by an EXTREME one with probability `odd`."""
     magnitude = 10.0 ** rng.choice([rng.uniform(-1, 1), rng.uniform(-8, 8)])
     numbers = magnitude * rng.normal(size=shape)
-    return np.where(rng.random(shape) < odd, rng.choice(ODD, size=shape), numbers)
+    return np.where(rng.random(shape) < odd, rng.choice(EXTREME, size=shape), numbers)

@@ -1,7 +1,7 @@
-"""A privacy budget that nodes enforce: the coordinator asks for looks, each node adds noise and keeps its own account.
+"""A privacy budget that nodes enforce: each node adds noise to its answers and accounts for them. The coordinator's side.
 
-The coordinator's side only: it says what each look may cost and knows how much noise a total then holds. With masked sums each node adds
-its part of the noise, without them each adds all of it.
+A look is one noisy answer; its cost is mu^2 of Gaussian differential privacy. The coordinator says what each look may cost and knows how
+much noise a total then has. With masked sums each node adds its part of the noise, without them each adds all of it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from unpooled.privacy.clipping import parse_bounds
 from unpooled.privacy.sensitivity import sensitivity_of
 from unpooled.tree import Tree
 
-LEAST_LEFT = 1e-3  # of the budget: less than this is what rounding left
+LEAST_LEFT = 1e-3  # share of the budget below which it counts as spent
 
 
 class PrivateNodes(Layer):
@@ -31,7 +31,7 @@ class PrivateNodes(Layer):
     inner : Federation
         The nodes.
     epsilon : float
-        What the fit may cost.
+        Epsilon that a fit may spend.
     delta : float
         The probability with which epsilon may be exceeded.
     bounds : dict of column to (low, high)
@@ -63,13 +63,13 @@ class PrivateNodes(Layer):
 
     @property
     def noise_factor(self) -> float:
-        """By how much the noise of a total exceeds that of one look."""
+        """Standard deviation of the noise of a total, relative to that of one look."""
         n = len(self.names)
         return float(np.sqrt(n / noise_holders(n, self.colluding) if self.masked else n))
 
     @property
     def mu2_for_fit(self) -> float:
-        """What the looks of one fit may cost together."""
+        """mu^2 that all looks of one fit may cost together."""
         left = self.accountant.mu2_left
         if left < LEAST_LEFT * self.accountant.mu2_total:
             raise BudgetSpent(f"{self.accountant}: nothing is left for another fit, raise epsilon in [privacy]")
@@ -99,7 +99,7 @@ class PrivateNodes(Layer):
         )
 
     def restore(self, saved: Tree) -> None:
-        """A run that begins anew has spent nothing here; the nodes' own accounts go on."""
+        """Restore what was charged; a run that starts afresh has spent nothing here, while the nodes' own accounts go on."""
         super().restore(saved.get("inner", {}) if saved else {})
         self.accountant.charges = [float(c) for c in saved["charges"]] if saved else []
 
@@ -109,5 +109,5 @@ class PrivateNodes(Layer):
 
 
 def noise_holders(nodes: int, colluding: int) -> int:
-    """Nodes that surely answer a masked sum and keep their noise to themselves, at least 1."""
+    """The least number of nodes that answer a masked sum and do not reveal their noise, at least 1."""
     return max(1, 2 * nodes // 3 + 1 - colluding)

@@ -1,4 +1,7 @@
-"""Predictions of a posterior at new rows, as if rows had been left out, and as joint draws. Sends nothing."""
+"""Predictions of a Bayesian linear model: at new rows, as if rows had been left out, and as joint draws. Sends nothing.
+
+Axes: n rows, k features, o outputs, r axes of the posterior.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +14,12 @@ from unpooled.maths.bayes_linear.weight_posterior import Posterior
 
 
 class GroupOffsets(NamedTuple):
-    """Group offsets per row; scalars without groups."""
+    """What a prediction needs of each row's group; see `Posterior` for the names. Scalars without groups."""
 
     pull: Any  # (..., n, k)
-    push: Any  # (..., n, o)
-    shrink: Any  # (..., n, 1)
-    kept: Any  # (..., n, 1) factor of the intercept's error: a well-known group offset makes up for it
+    push: Any  # (..., n, o); the mean offset is push - pull'weights
+    shrink: Any  # (..., n, 1) variance of the offset given the weights, over the noise
+    kept: Any  # (..., n, 1) factor of the intercept's error: smaller where the group's offset is well known
 
 
 def shared_offsets(post: Posterior, group: Array | None) -> GroupOffsets:
@@ -24,7 +27,8 @@ def shared_offsets(post: Posterior, group: Array | None) -> GroupOffsets:
     if group is None or len(post.shrink) == 1:
         return GroupOffsets(0.0, 0.0, post.ratio, 1.0)
     shrink = post.shrink[group][..., None]
-    return GroupOffsets(post.pull.T[group], post.push[group], shrink, shrink / post.ratio if post.ratio > 0 else 1.0)
+    kept = shrink / post.ratio if post.ratio > 0 else 1.0
+    return GroupOffsets(post.pull.T[group], post.push[group], shrink, kept)
 
 
 def apart(post: Posterior, z: Array, y: Array, group: Array | None) -> tuple[Array, Array]:
@@ -91,8 +95,9 @@ def draw(post: Posterior, z: Array, n: int, rng: np.random.Generator, group: Arr
     weights = np.sqrt(post.spread)[:, :, None] * rng.standard_normal((axes, o, n))
     unsure = np.sqrt(post.unsure)[:, None] * rng.standard_normal((o, n))
     noise = np.sqrt(post.noise)[:, None] * rng.standard_normal((len(z), o, n))
-    together = np.arange(len(z)) if group is None else np.where(group < 0, np.arange(len(z)), len(z) + group)
-    member = np.unique(together, return_inverse=True)[1]
+    own = np.arange(len(z))  # rows without a group are groups of one
+    group_id = own if group is None else np.where(group < 0, own, len(z) + group)
+    member = np.unique(group_id, return_inverse=True)[1]
     offsets = np.sqrt(shrink * post.noise)[..., None] * rng.standard_normal((member.max() + 1, o, n))[member]
     mean = z @ post.weights + post.offset + push
     drawn = np.einsum("mr,ron->mon", z @ post.basis, weights) + np.reshape(kept, (-1, 1, 1)) * unsure

@@ -50,7 +50,10 @@ def posterior(
 
     `intercept` adds an intercept without a prior; `standardize` gives features of any unit the same prior.
     """
-    at = lambda ratio: _posterior(stats, ratio, intercept, standardize, noise, prior)  # noqa: E731
+
+    def at(ratio: float) -> Posterior:
+        return _posterior(stats, ratio, intercept, standardize, noise, prior)
+
     if stats.group_n.size == 0:
         return at(0.0)
     return at(_best_group_ratio(stats, at) if ratio is None else float(ratio))

@@ -45,8 +45,8 @@ def places(n: np.ndarray, p: np.ndarray, method: str = "linear") -> Place:
 
 def between(low: np.ndarray, high: np.ndarray, weight: np.ndarray) -> np.ndarray:
     """low + weight (high - low), rounded as NumPy does."""
-    apart = high - low
-    return np.where(weight >= 0.5, high - apart * (1 - weight), low + apart * weight)
+    distance = high - low
+    return np.where(weight >= 0.5, high - distance * (1 - weight), low + distance * weight)
 
 
 def _index(n: np.ndarray, p: np.ndarray, method: str) -> np.ndarray:
@@ -63,10 +63,9 @@ def _index(n: np.ndarray, p: np.ndarray, method: str) -> np.ndarray:
         stays = (at == whole) & (whole % 2 == 1)
         return np.maximum(np.where(stays, whole, whole + 1), 0)
     at = (n - 1) * p
-    halfway = 0.5 * (np.floor(at) + np.ceil(at))
-    return {"linear": at, "lower": np.floor(at), "higher": np.ceil(at), "nearest": np.around(at), "midpoint": halfway}[
-        method
-    ]
+    below, above = np.floor(at), np.ceil(at)
+    ranks = {"linear": at, "lower": below, "higher": above, "nearest": np.around(at), "midpoint": 0.5 * (below + above)}
+    return ranks[method]
 
 
 def _weight(fraction: np.ndarray, index: np.ndarray, method: str) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""What FedGEM asks its clients: GATHERs of local centres and balls, one SUM of silhouettes."""
+"""The questions of FedGEM: GATHERs of local centres and of balls around them, one SUM of silhouettes."""
 
 from __future__ import annotations
 
@@ -24,6 +24,8 @@ KMEANS_STARTS = 5
 
 @message("fedgem.Start")
 class Start(NamedTuple):
+    """A client's local k-means."""
+
     centre: Float[Array, "k d"]
     squares: Float[Array, "", ">=0"]  # squared distances of all rows to their centres
     rows: Float[Array, "", ">=0 rows"]
@@ -71,9 +73,9 @@ class Balls(NamedTuple):
 
 @client("fedgem.local_step", GATHER, batched=False)
 def local_step(guide: Guide, client: Client, *, radius: str, steps: int, min_count: float) -> Balls:
-    """EM steps on the client's own components, and the ball around each in which the gain of the last step is kept.
+    """EM steps on the client's own components, and the ball around each centre in which the gain of the last step is kept.
 
-    A component with too few rows is dropped for good. The largest is always kept: all the client's rows are at least min_count.
+    A component with fewer than min_count rows is dropped for good; the largest is always kept.
     """
     centre, weights = guide.centres[client.name], client.state["weights"]
     for _ in range(steps):
@@ -104,11 +106,15 @@ def _e_step(client: Client, weights: Array, centre: Array, variance: float) -> S
 
 @message("fedgem.CentreSets")
 class CentreSets(NamedTuple):
+    """The cluster centres that each candidate radius leads to."""
+
     sets: tuple[Float[Array, "k d"], ...]
 
 
 @message("fedgem.Silhouettes")
 class Silhouettes(NamedTuple):
+    """Sums of silhouettes, one per set of centres."""
+
     total: Float[Array, "s"]  # sum over rows, for each set of centres
     rows: Float[Array, ""]
 

@@ -1,4 +1,4 @@
-"""What a GLM refuses: before any round, and once the first totals are seen. Nothing is sent."""
+"""What a GLM refuses, before any round and after the first totals. Nothing is sent."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from unpooled.models.glm.families import FAMILIES
 from unpooled.models.glm.questions import Look
 from unpooled.parameters import at_least
 
-LEAST_ALPHA = 1e-5  # over the mean of y: no number of rows tells a negative binomial below it from a Poisson law
+LEAST_ALPHA = 1e-5  # of alpha times the mean of y: below it a negative binomial is practically a Poisson distribution
 
 
 def check_numeric_targets(fed: Federation) -> None:
-    """Refuse targets that are no column of numbers, where the clients are in this process."""
+    """Refuse targets that are not one number per row, for clients in this process."""
     for c in fed.here():
         if c.y is None:
             raise BadData(f"client {c.name!r} has no targets: requires y to be passed, but the target y is None")
@@ -40,7 +40,7 @@ def offset_index(offset: str | int | None, columns: list[str] | None) -> int:
 
 
 def check_seen(model: Any, seen: Look, q: int) -> None:
-    """Refuse rows that the model's family cannot have, too few rows for q coefficients, and targets that are all the same."""
+    """Refuse targets outside the family's range, fewer rows than the q coefficients need, and targets that are all the same."""
     family, n, y = model.family, float(seen.n), float(seen.y)
     if seen.missing > 0 and model.missing == "refuse":
         text = f"{seen.missing:g} rows have missing values: use missing='drop' to leave them out"
@@ -61,7 +61,7 @@ def check_seen(model: Any, seen: Look, q: int) -> None:
 
 
 def check_alpha(alpha: float, seen: Look) -> None:
-    """Refuse a negative binomial that is a Poisson law."""
+    """Refuse a negative binomial that is practically a Poisson distribution."""
     if alpha * float(seen.y / seen.n) < LEAST_ALPHA:
         raise BadData(
             "y varies no more than a Poisson law, so that the negative binomial's alpha is 0: use family='poisson', or give "

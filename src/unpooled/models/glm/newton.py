@@ -1,6 +1,7 @@
-"""The server's side of a Newton step: solve it with its penalty, accept or halve it, and say when it has no answer. Nothing is sent.
+"""The server's side of a Newton step: solve it with its penalty, accept or halve it, refuse problems without a solution.
 
-A step minimises loss / 2 + n alpha ((1 - l1_ratio) / 2 |b|^2 + l1_ratio |b|_1), where the loss is a deviance.
+Nothing is sent. A step minimises loss / 2 + n alpha ((1 - l1_ratio) / 2 |b|^2 + l1_ratio |b|_1), where the loss is a deviance,
+b the q coefficients and n the number of rows.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from scipy.linalg import cho_factor, cho_solve, eigh
 from unpooled.errors import BadData
 from unpooled.tree import message
 
-DEPENDENT = 1e-10  # a column whose share of variation beyond the columns before it is smaller is a combination of them
-UNINFORMED = 1e-2  # rows, about: a direction on which fewer bear has no finite coefficient
-SWEEPS = 10_000
+DEPENDENT = 1e-10  # a column with a smaller share of variance not explained by the columns before it depends on them
+UNINFORMED = 1e-2  # effective rows: a direction with fewer has no finite coefficient
+SWEEPS = 10_000  # of coordinate descent, at most
 
 
 class Penalty(NamedTuple):
@@ -42,8 +43,8 @@ class Path(NamedTuple):
     at: np.ndarray  # (q,) the point to be evaluated next
     base: np.ndarray  # (q,) the last point accepted
     objective: float  # there
-    n: float  # rows that it was taken over
-    halvings: int
+    n: float  # rows of the clients that answered there
+    halvings: int  # of the current step
     first: np.ndarray  # (q, q) the curvature at the start
     moved: float  # root mean square change of the linear predictor by the last step, in its own units
 
@@ -57,19 +58,19 @@ def begin(at: np.ndarray) -> Path:
 
 
 class Evaluated(NamedTuple):
-    """What clients said of a point."""
+    """The clients' sums at a point."""
 
     hessian: np.ndarray  # (q, q)
     score: np.ndarray  # (q,)
     objective: float
     n: float  # rows of those who answered
-    unit: float  # what a change of the linear predictor is measured in, squared and summed over rows
+    unit: float  # sum over rows of the squared unit in which a change of the linear predictor is measured
 
 
 def advance(path: Path, here: Evaluated, pen: Penalty) -> Path:
     """The path after its next point was evaluated: a new step from it, or half of the last one if it made things worse.
 
-    Where other clients answered than before, nothing can be said of worse or better, and the step is taken.
+    Where other clients answered than before, the two objectives cannot be compared, and the step is accepted.
     """
     slack = 1e-11 * abs(path.objective) if np.isfinite(path.objective) else 0.0
     same_rows = abs(here.n - path.n) <= 1e-9 * here.n
@@ -85,10 +86,10 @@ def advance(path: Path, here: Evaluated, pen: Penalty) -> Path:
 
 def solve(hessian: np.ndarray, score: np.ndarray, coef: np.ndarray, pen: Penalty) -> np.ndarray:
     """The coefficients that minimise the quadratic model of the loss at `coef`, plus the penalty."""
-    linear = score + hessian @ coef
+    matrix = hessian + np.diag(pen.ridge)
     if not pen.absolute.any():
-        return coef + solve_scaled(hessian + np.diag(pen.ridge), score - pen.ridge * coef)
-    return _lasso(hessian + np.diag(pen.ridge), linear, pen.absolute, coef)
+        return coef + solve_scaled(matrix, score - pen.ridge * coef)
+    return _lasso(matrix, score + hessian @ coef, pen.absolute, coef)
 
 
 def solve_scaled(matrix: np.ndarray, right: np.ndarray) -> np.ndarray:
@@ -131,14 +132,14 @@ def _on_active_set(matrix: np.ndarray, linear: np.ndarray, absolute: np.ndarray,
     return exact if (np.sign(exact) == np.sign(b)).all() else b
 
 
-# ---- what has no answer ----
+# ---- problems without a solution ----
 
 
 def check_independent(gram: np.ndarray, names: Sequence[str], small: np.ndarray, remedy: str) -> None:
     """Refuse columns of which one is a combination of the others, by name.
 
-    `gram` (q, q) is their weighted second moment about their means, `small` (q,) what it is on the diagonal by rounding alone,
-    `remedy` what can be done but to leave a column out.
+    `gram` (q, q) is their weighted second moment about their means, `small` (q,) the largest diagonal that rounding errors alone can
+    cause, `remedy` what can be done other than leaving a column out.
     """
     flat = np.flatnonzero(np.diag(gram) <= small)
     if len(flat):
@@ -154,7 +155,7 @@ def check_independent(gram: np.ndarray, names: Sequence[str], small: np.ndarray,
 
 
 def rounding(gram: np.ndarray, mean: np.ndarray, intercept: bool) -> np.ndarray:
-    """(q,) what a constant column's second moment about its mean comes to by rounding."""
+    """(q,) the second moment about its mean that a constant column may have by rounding errors."""
     weight = float(gram[0, 0]) if intercept else 0.0
     column = weight * (1e-13 * mean) ** 2
     return np.concatenate([[0.0], column]) if intercept else column
@@ -171,9 +172,9 @@ def _dependent(name: str, others: list[str]) -> str:
 
 
 def check_informed(hessian: np.ndarray, first: np.ndarray, n: float, names: Sequence[str], remedy: str) -> None:
-    """Refuse a fit of which a coefficient grows without bound, as under separation: hardly a row bears on it any more.
+    """Refuse a fit in which a coefficient grows without bound, as under separation: hardly a row carries information on it.
 
-    The curvature is compared, in the direction in which it fell most, with what it was at the start.
+    The curvature is compared with the curvature at the start (`first`), in the direction in which it fell most.
     """
     try:
         values, vectors = eigh(hessian, first)

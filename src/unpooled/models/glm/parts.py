@@ -1,4 +1,4 @@
-"""What a round of `GLM` is made of: the point to ask at, the penalty, the objective. Nothing is sent."""
+"""The parts of a round of `GLM`: the parameters to send, the penalty, the objective. Nothing is sent here."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from unpooled.tree import message
 
 @message("glm.State")
 class State(NamedTuple):
-    """What the first look found, and where Newton's method is."""
+    """The sums of the first round, and where Newton's method is."""
 
     seen: Look
     path: Path
@@ -29,7 +29,7 @@ class State(NamedTuple):
 
 
 class GLMParts(FittedGLM):
-    """The numbers of a round, from the parameters of a `GLM` and what was seen first."""
+    """The part of `GLM` that computes the numbers of a round; `seen` are the sums of the first round."""
 
     alpha: float
     l1_ratio: float
@@ -95,20 +95,21 @@ class GLMParts(FittedGLM):
 
     def _penalty(self, seen: Look) -> Penalty:
         """Ridge and absolute penalties; intercept and alpha have none."""
-        free = np.zeros(int(self.fit_intercept))
-        each = np.full(len(seen.x), float(seen.n) * self.alpha)
-        more = np.zeros(int(self._learns_alpha))
-        ridge, absolute = (1 - self.l1_ratio) * each, self.l1_ratio * each
-        return Penalty(np.concatenate([free, ridge, more]), np.concatenate([free, absolute, more]))
+        for_intercept = np.zeros(int(self.fit_intercept))
+        for_columns = np.full(len(seen.x), float(seen.n) * self.alpha)
+        for_alpha = np.zeros(int(self._learns_alpha))
+        ridge = np.concatenate([for_intercept, (1 - self.l1_ratio) * for_columns, for_alpha])
+        absolute = np.concatenate([for_intercept, self.l1_ratio * for_columns, for_alpha])
+        return Penalty(ridge, absolute)
 
     def _objective(self, total: Curvature, at: np.ndarray, seen: Look) -> float:
-        """Half the loss plus the penalty; infinite where a row's mean is none of the family's."""
+        """Half the loss plus the penalty; infinite if a row's mean is outside the family's range."""
         if total.outside > 0 or not np.isfinite(total.loss):
             return float(np.inf)
         return float(0.5 * total.loss) + self._penalty(seen).value(at)
 
     def _unit(self, total: Curvature, seen: Look) -> float:
-        """What a change is measured in, so that it is one of the linear predictor, or relative to it."""
+        """The `unit` of `newton.Evaluated`: `Path.moved` is then in units of the noise (normal), or of the linear predictor."""
         if self.family == "normal":
             return max(float(total.loss), 1e-16 * float(seen.yy), np.finfo(float).tiny)
         if self.family == "gamma" or not self.fit_intercept:
@@ -125,7 +126,7 @@ class GLMParts(FittedGLM):
         if not self._learns_alpha:
             return hessian
         side = hessian[:-1, -1]
-        lost = side @ newton.solve_scaled(hessian[:-1, :-1], side)
-        left = hessian[-1, -1] - lost
-        hessian[-1, -1] = lost + max(abs(left), 1e-8 * abs(hessian[-1, -1]), 1e-12)
+        explained = side @ newton.solve_scaled(hessian[:-1, :-1], side)
+        schur = hessian[-1, -1] - explained  # the Schur complement must be positive
+        hessian[-1, -1] = explained + max(abs(schur), 1e-8 * abs(hessian[-1, -1]), 1e-12)
         return hessian

@@ -1,6 +1,7 @@
-"""What clients are asked while a GLM is fitted: sums over rows, of p + 1 scores and (p + 1)(p + 2) / 2 second moments at most.
+"""The questions of a GLM fit: SUMs over rows, of at most p + 1 scores and (p + 1)(p + 2) / 2 second moments.
 
-Columns are taken about their means over all clients, so that numbers far from the origin lose no digits.
+Columns are centred by their means over all clients, so that numbers far from the origin lose no digits. Letters: p columns, q
+coefficients with the intercept, t numbers of a packed triangle; eta is the linear predictor, mu the mean.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from unpooled.maths.gaussian import pack_triangle
 from unpooled.models.glm import families
 from unpooled.tree import message
 
-BLOCK = 2048  # rows whose design is made at a time, so that it stays in a processor's cache
+BLOCK = 2048  # rows at a time, so that their design matrix stays in the processor's cache
 
 
 @message("glm.Look")
@@ -26,7 +27,7 @@ class Look(NamedTuple):
 
     n: Float[Array, "", ">=0"]  # sum of w
     missing: Float[Array, "", ">=0"]  # rows left out
-    outside: Float[Array, "", ">=0"]  # rows whose y the family does not have
+    outside: Float[Array, "", ">=0"]  # rows whose y is outside the family's range
     x: Float[Array, "p"]  # sum of w x
     y: Float[Array, ""]  # sum of w y
     yy: Float[Array, ""]  # sum of w y^2
@@ -35,7 +36,7 @@ class Look(NamedTuple):
 
 @message("glm.Point")
 class Point(NamedTuple):
-    """Where sums are taken."""
+    """The parameters at which sums are evaluated."""
 
     mean: Float[Array, "p"]  # of the columns; zeros without an intercept
     coef: Float[Array, "q"]  # the intercept first, if there is one
@@ -45,23 +46,23 @@ class Point(NamedTuple):
 
 @message("glm.Curvature")
 class Curvature(NamedTuple):
-    """What a Newton step is made of."""
+    """The sums of a Newton step."""
 
     n: Float[Array, "", ">=0"]  # sum of w over the rows of those who answered
     loss: Float[Array, ""]  # the deviance; -2 loglik where alpha is learned
-    outside: Float[Array, "", ">=0"]  # rows whose mean the family does not have
-    score: Float[Array, "g"]  # sum of w z d loglik / d eta
-    hessian: Float[Array, "t"]  # the lower triangle of sum of w h z z', by rows
+    outside: Float[Array, "", ">=0"]  # rows whose mean is outside the family's range
+    score: Float[Array, "g"]  # sum of w z (d loglik / d eta); g = q, or q + 1 where alpha is learned
+    hessian: Float[Array, "t"]  # sum of w h z z', h the curvature of a row; the lower triangle by rows
 
 
 @message("glm.Final")
 class Final(NamedTuple):
-    """All that is said of a fitted model."""
+    """The sums for the summary of a fitted model."""
 
     step: Curvature
     expected: Float[Array, "s"]  # expected information, the lower triangle by rows
     deviance: Float[Array, ""]
-    null_deviance: Float[Array, ""]  # with every mean that of all y
+    null_deviance: Float[Array, ""]  # where every mean is the mean of all y
     pearson: Float[Array, ""]  # sum of w (y - mu)^2 / V(mu)
     best: Float[Array, ""]  # see families.best_loglik
 
@@ -116,7 +117,7 @@ class Design(NamedTuple):
 
 @client("glm.look", SUM, adds=True)
 def look(nothing: None, client: Client, *, family: str, offset: int) -> Look:
-    """How many rows are complete, their sums by column, and how many targets the family does not have."""
+    """How many rows are complete, their sums by column, and how many targets are outside the family's range."""
     rows, missing = _complete(client, offset)
     w = rows.w
     outside = (w > 0) & ~families.FAMILIES[family].inside(rows.y)
@@ -202,7 +203,7 @@ def row_meat(point: Point, client: Client, *, family: str, link: str, offset: in
 
 
 def _complete(client: Client, offset: int) -> tuple[Rows, np.ndarray]:
-    """(rows, how many have missing values); those have weight 0 and numbers that do no harm."""
+    """(rows, how many have missing values); the latter get weight 0, x = 0 and y = 1, so that no NaN enters a sum."""
     if client.y is None:
         raise BadData(f"client {client.name!r} has no targets: give y")
     x, y, w = (to_numpy(a).astype(np.float64, copy=False) for a in (client.x, client.y, client.w))
@@ -223,14 +224,14 @@ def _empty(x: np.ndarray, y: np.ndarray, w: np.ndarray) -> tuple[np.ndarray, np.
 
 
 def remembered(client: Client, key: str, find: Callable[[], Any]) -> Any:
-    """What follows from the client's rows alone, found once."""
+    """The result of `find`, which depends on the client's rows alone and is computed once."""
     if key not in client.memo:
         client.memo[key] = find()
     return client.memo[key]
 
 
 def _blocks(point: Point, client: Client, offset: int, intercept: bool) -> Iterator[tuple]:
-    """(design, y, w, offset) of some rows at a time; rows of weight 0 are at the columns' means."""
+    """(design, y, w, offset) of BLOCK rows at a time; rows of weight 0 are at the columns' means."""
     rows, _ = _complete(client, offset)
     step = BLOCK if rows.x.ndim == 2 else max(rows.x.shape[-2], 1)
     for i in range(0, max(rows.x.shape[-2], 1), step):
@@ -259,7 +260,7 @@ def _curvature(point: Point, block: tuple, family: str, link: str, learn_alpha: 
     score = z.along(w * rows.score)
     if not learn_alpha:
         return Curvature(w.sum(-1), (w * rows.deviance).sum(-1), outside, score, z.gram(w * rows.observed))
-    with np.errstate(all="ignore"):  # what overflows is outside
+    with np.errstate(all="ignore"):  # rows that overflow are counted as outside
         more = families.alpha_terms(link, eta, y, float(point.alpha))
     score = np.concatenate([score, (w * more.score).sum(-1)[..., None]], -1)
     mixed = z.along(w * more.mixed)
@@ -277,14 +278,14 @@ def _bordered(inner: np.ndarray, side: np.ndarray, corner: np.ndarray) -> np.nda
 def _scores(
     point: Point, client: Client, family: str, link: str, offset: int, intercept: bool, squared: bool
 ) -> Iterator[np.ndarray]:
-    """Of each block the sum of scores, or of their outer products."""
+    """The sum of scores of each block, or of their outer products if `squared`."""
     for z, y, w, shift in _blocks(point, client, offset, intercept):
         score = families.terms(family, link, z.eta(point.coef) + shift, y, float(point.alpha)).score
         yield z.gram(w * score**2) if squared else z.along(w * score)
 
 
 def _outside(w: np.ndarray, rows: families.Terms) -> np.ndarray:
-    """How many rows have a mean that the family does not have."""
+    """How many rows have a mean outside the family's range."""
     return np.zeros(w.shape[:-1]) if rows.outside is None else _count((w > 0) & rows.outside)
 
 

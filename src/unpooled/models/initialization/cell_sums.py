@@ -1,4 +1,4 @@
-"""Sums over cells: where cells lie, what is asked of clients, and what the server makes of the totals.
+"""Sums over cells, from which EM is started: where cells lie, the questions to clients, and what follows from the totals.
 
 A cell is a Gaussian kernel at a point that the server chose; a row counts for the cells near it, with weights that sum to one. With
 very narrow kernels a row counts for the nearest point alone. A first SUM sends a count per cell; a second one sends, per cell that
@@ -23,14 +23,14 @@ from unpooled.models.initialization.together import Answers, Counts, Search, cou
 
 NARROWEST = 1e-7  # the least eigenvalue of a kernel in the standardised frame
 GRID = 1e-9  # totals per row are rounded to this share of a column's standard deviation
-LEAST_ROWS = 0.5  # a cell that holds fewer is left out
-AROUND = 16  # cells around points, for each component
-LEAST_CELLS = 60  # of each kind, where rows are enough
+LEAST_ROWS = 0.5  # a cell with fewer rows is left out
+AROUND = 16  # cells around points, per component
+LEAST_CELLS = 60  # of each kind, if there are enough rows
 ROWS_PER_CELL = 8  # on average, at least
-MAX_NUMBERS = 500_000  # in one answer: cells are fewer where columns are many
-DIRECTIONS = 4  # to cut across, at most
-WIDTH = 0.3  # of a kernel, as a share of the covariance within cells
-ELSEWHERE = 30.0  # the same in the directions that are not cut across
+MAX_NUMBERS = 500_000  # in one answer: with many columns there are fewer cells
+DIRECTIONS = 4  # along which cells are narrow, at most
+WIDTH = 0.3  # covariance of a kernel, relative to the covariance within cells
+ELSEWHERE = 30.0  # the same in all other directions
 
 
 class Kernels(NamedTuple):
@@ -55,15 +55,20 @@ def cell_counts(down: tuple[Params, ...], client: Client, *, shapes: list) -> tu
 
 
 def totals_of(fed: Federation) -> Answers:
-    """How the searches of a start ask this federation."""
-    return lambda down, shapes, counts: fed.sum((cell_counts if counts else cells).using(shapes=shapes), down)
+    """A function (kernels, covariance shapes, whether counts only) -> total over this federation: one SUM per call."""
+
+    def total(down: tuple[Params, ...], shapes: list, counts: bool) -> Any:
+        question = cell_counts if counts else cells
+        return fed.sum(question.using(shapes=shapes), down)
+
+    return total
 
 
 # ---- a SUM of counts, a SUM of moments ----
 
 
 def asked(frame: Frame, kernels: list[Kernels], shapes: list[str]) -> Search:
-    """The cells around these points, standardised and rounded."""
+    """The cells around these points, standardised and rounded; a generator that yields what is to be asked (see `together`)."""
     params = [_kernel_params(frame, some, shape) for some, shape in zip(kernels, shapes)]
     totals = yield from floored(params, shapes)
     return [_cells(frame, some, up, shape) for some, up, shape in zip(kernels, totals, shapes)]
@@ -99,7 +104,7 @@ def cell_covs(n: np.ndarray, x: np.ndarray, xx: np.ndarray, frame: Frame, shape:
 
 
 def steady(frame: Frame) -> Frame:
-    """The frame with its last digits rounded."""
+    """The frame (means and scales of columns) with its last digits rounded, so that it is the same for every split of rows."""
     mean, scale = to_numpy(frame.mean), to_numpy(frame.scale)
     scale = np.array([float(f"{s:.9e}") for s in scale])
     return Frame(rounded(mean / scale) * scale, scale, rounded(to_numpy(frame.rows)))
@@ -110,11 +115,11 @@ def rounded(a: np.ndarray) -> np.ndarray:
     return np.round(a / GRID) * GRID
 
 
-# ---- where cells lie: around points, or across the few directions that tell components apart best ----
+# ---- where cells lie: around points, or narrow slabs along the few directions that separate components best ----
 
 
 def first_points(m: int, unit: np.ndarray, rng: np.random.Generator) -> Kernels:
-    """Points drawn from the frame."""
+    """m points drawn from a normal distribution in the standardised frame."""
     d = len(unit)
     return Kernels(rng.normal(size=(m, d)), unit * m ** (-2 / d))
 
@@ -126,14 +131,14 @@ def finer_points(found: Cells, m: int, kind: Any, rng: np.random.Generator) -> K
 
 
 def _drawn(found: Cells, cov: np.ndarray, m: int, rng: np.random.Generator) -> np.ndarray:
-    """m points: a cell gets as many as its rows deserve, its mean if one, else drawn around it."""
+    """m points, in each cell in proportion to its rows: the cell's mean for a single point, else drawn around it."""
     steps = (np.arange(m) + rng.random()) / m
     ends = np.cumsum(found.n) / found.n.sum()
     parent = np.searchsorted(ends, steps).clip(max=len(ends) - 1)
     alone = np.bincount(parent, minlength=len(ends))[parent] == 1
     draws = rng.normal(size=(m, found.means.shape[1]))
-    away = draws @ np.linalg.cholesky(cov).T if cov.ndim == 2 else draws * np.sqrt(cov)
-    return found.means[parent] + np.where(alone[:, None], 0.0, away)
+    shift = draws @ np.linalg.cholesky(cov).T if cov.ndim == 2 else draws * np.sqrt(cov)
+    return found.means[parent] + np.where(alone[:, None], 0.0, shift)
 
 
 def across_leading(centre: np.ndarray, cov: np.ndarray, k: int, m: int, rng: np.random.Generator) -> Kernels:
@@ -158,16 +163,17 @@ def across_discriminants(
 def _discriminants(fit: Fit) -> tuple[np.ndarray, np.ndarray]:
     """(mean covariance of the components, the directions (d, r) in which their means differ most in its units)."""
     within = cell_mixture.Matrices(False).positive(np.tensordot(fit.weights, fit.covs, 1), 1e-7)
-    away = fit.means - fit.weights @ fit.means
-    back = np.linalg.inv(np.linalg.cholesky(within))
-    spread = (fit.weights[:, None] * away).T @ away
+    centred = fit.means - fit.weights @ fit.means
+    whiten = np.linalg.inv(np.linalg.cholesky(within))
+    between = (fit.weights[:, None] * centred).T @ centred
     r = max(min(len(fit.weights) - 1, DIRECTIONS), 1)
-    axes = back.T @ np.linalg.eigh(back @ spread @ back.T)[1][:, ::-1][:, :r]
+    eigenvectors = np.linalg.eigh(whiten @ between @ whiten.T)[1]
+    axes = whiten.T @ eigenvectors[:, ::-1][:, :r]
     return within, _signed(axes)
 
 
 def _signed(axes: np.ndarray) -> np.ndarray:
-    """Each column with its largest entry positive, and rounded: the sign and last digits of an eigenvector are a solver's."""
+    """Each column with its largest entry positive, and rounded: signs and last digits of eigenvectors depend on the solver."""
     largest = axes[np.abs(axes).argmax(0), np.arange(axes.shape[1])]
     return rounded(axes * np.sign(largest))
 
@@ -203,7 +209,7 @@ def near_cells(answers: Answers, frame: Frame, k: int, rng: np.random.Generator)
 
 
 def how_many(wanted: int, k: int, rows: float, d: int, shape: str) -> int:
-    """Cells where so many are wanted for k components, bounded by the rows and by the numbers in an answer; at least k."""
+    """The number of cells: `wanted`, bounded by the rows and by the size of an answer; at least k."""
     numbers = 1 + d + (d * (d + 1) // 2 if shape == "full" else d)
     most = min(rows // ROWS_PER_CELL, MAX_NUMBERS // numbers)
     return int(max(min(max(wanted, LEAST_CELLS), most), k, 1))

@@ -1,8 +1,8 @@
-"""Several searches that share their SUMs: each is a generator that yields what it asks about and is sent the totals.
+"""Several searches that share their SUMs: each is a generator that yields a `Question` and is sent the totals.
 
-Cells are asked about twice (`floored`): first how many rows each holds, in a SUM of counts alone, then sums over the rows of those
-that hold at least `LEAST_ROWS`. The others are left out of the second question, so that their rows count for the cells beside them:
-no total tells of fewer rows than that.
+There are two SUMs per set of cells (`floored`): the first counts the rows of each cell; the second sums over the rows of the cells that
+have at least `LEAST_ROWS`. The other cells are left out of the second SUM, and their rows count for the cells next to them: so no total
+describes fewer rows than that.
 """
 
 from __future__ import annotations
@@ -17,14 +17,16 @@ from unpooled.maths import mixture
 from unpooled.maths.mixture import Params, Stats
 from unpooled.tree import message
 
-LEAST_ROWS = 5.0  # that a cell must hold, at all clients together, before anything but its count is asked for; the shipped policy's floor
+LEAST_ROWS = (
+    5.0  # rows over all clients that a cell needs before more than its count is asked for; the default policy's floor
+)
 BLOCK = 4096  # rows that are counted at a time
-MOST = 16  # mixtures in one SUM, at most: what the shipped policy allows
+MOST = 16  # mixtures in one SUM at most, as the default policy allows
 
 
 @message("initialization.Counts")
 class Counts(NamedTuple):
-    """Whole rows of which each point is the likeliest."""
+    """The number of rows whose most probable point each one is."""
 
     n: Float[Array, "k", ">=0 rows"]
 
@@ -45,12 +47,13 @@ Search = Generator[Question, Sequence[Any], Any]
 
 
 def count_rows(kernels: Params, x: Array, w: Array, shape: str) -> Counts:
-    """For how many rows each point is the likeliest. A row of weight 2 counts as two, but no row alone as enough of them.
+    """For how many rows each point is the most probable. Rows count by their weight, but one row never as LEAST_ROWS.
 
-    Whole rows are counted: shares of a row among points would tell where exactly a row lies that is alone there.
+    Whole rows are counted, not responsibilities: those would reveal the position of a row that is alone there.
     """
     w = to_numpy(w)
-    m, counted = len(kernels.weights), np.where(w > 0, w.clip(1.0, LEAST_ROWS - 1), 0.0)  # (..., n)
+    m = len(kernels.weights)
+    counted = np.where(w > 0, w.clip(1.0, LEAST_ROWS - 1), 0.0)  # (..., n)
     n = np.zeros((*counted.shape[:-1], m))
     for first in range(0, counted.shape[-1], BLOCK):
         part = slice(first, first + BLOCK)
@@ -59,11 +62,11 @@ def count_rows(kernels: Params, x: Array, w: Array, shape: str) -> Counts:
     return Counts(n)
 
 
-# ---- no cell of few rows ----
+# ---- no sums over cells with few rows ----
 
 
 def floored(params: Sequence[Params], shapes: list[str]) -> Search:
-    """Totals of these cells, zeros for those of few rows: a SUM of counts, then one over the cells that hold enough."""
+    """Totals of these cells, zeros for cells with few rows: a SUM of counts, then one of moments over the other cells."""
     held = yield from held_enough(params, shapes)
     asked = tuple(without(p, kept, shape) for p, kept, shape in zip(params, held, shapes))
     totals = yield Question(asked, shapes)
@@ -89,7 +92,7 @@ def without(params: Params, kept: np.ndarray, shape: str) -> Params:
 
 
 def _whole(up: Stats, kept: np.ndarray, shape: str) -> Stats:
-    """The totals in the order that was wanted, zeros where nothing was asked for."""
+    """The totals of all cells in their order, zeros for cells that were left out."""
 
     def filled(a: Any) -> np.ndarray:
         """Totals of all cells, 0 where a cell was not asked about."""
@@ -104,7 +107,7 @@ def _whole(up: Stats, kept: np.ndarray, shape: str) -> Stats:
 
 
 def together(answers: Answers, searches: Sequence[Search]) -> list[Any]:
-    """What each search returns; in every SUM all that have not ended are asked for at once."""
+    """Run the searches and return their results; every SUM serves all searches that have not ended."""
     results: list[Any] = [None] * len(searches)
     waiting = _advance(searches, dict.fromkeys(range(len(searches))), results)
     while waiting:
@@ -117,7 +120,7 @@ def together(answers: Answers, searches: Sequence[Search]) -> list[Any]:
 
 
 def _asked_at_once(answers: Answers, questions: dict[int, Question], counts: bool) -> dict[int, list[Any]]:
-    """The totals for each of these questions, in as few SUMs as may be."""
+    """The totals for each of these questions, in as few SUMs as possible."""
     asked = [(p, s) for question in questions.values() for p, s in zip(question.params, question.shapes)]
     totals: list[Any] = []
     for first in range(0, len(asked), MOST):

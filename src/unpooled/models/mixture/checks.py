@@ -1,11 +1,12 @@
-"""What GaussianMixture refuses, before any round is spent or once the number of rows is known, and what it warns of.
+"""Checks of GaussianMixture: what it refuses before the first round or once the number of rows is known, and its warnings.
 
-The sentences about starting values begin as scikit-learn's do, so that code that looks for them finds them.
+Nothing is sent. Error messages about starting values begin like scikit-learn's, for code that looks for those.
 """
 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ LEAST = {"max_iter": 0, "n_init": 1, "tol": 0, "reg_covar": 0, "min_count": 0, "
 
 
 def check_parameters(model: Any, sizes: tuple[int, ...]) -> None:
-    """Names that are known, numbers that are large enough."""
+    """Refuse parameters with an unknown name or a number that is too small."""
     for name, known in KNOWN.items():
         if getattr(model, name) not in known:
             raise BadParameter(f"{name}={getattr(model, name)!r} is not known: use one of {', '.join(known)}")
@@ -113,3 +114,11 @@ def _not_converged(model: Any, best: Candidate, exact: bool) -> str:
         return f"{text} After {model.n_iter_} rounds an exact EM step over all clients still gains tol={model.tol:g} per row or more"
     faster = "" if model.accelerate else "; accelerate=True needs fewer rounds"
     return f"{text} The last round gained {best.gain:.2g} per row, above tol={model.tol:g}{faster}"
+
+
+def all_float32(X: Any) -> bool:
+    """Whether all rows are float32 arrays of NumPy."""
+    if isinstance(X, Mapping):
+        X = list(X.values())
+    tables = X if isinstance(X, list) else [X]
+    return all(isinstance(table, np.ndarray) and table.dtype == np.float32 for table in tables)

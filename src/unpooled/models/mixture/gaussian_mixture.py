@@ -1,7 +1,7 @@
 """Gaussian mixture by federated EM: one SUM of sufficient statistics per round, equal to the pooled fit whatever the split.
 
 A round sends the parameters down and, per component, a count, a sum and a packed second moment about the current mean up.
-Several numbers of components, and several starts, ride in the same rounds.
+Candidates with several numbers of components, and several starts, are fitted in the same rounds.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class GaussianMixture(PersonalWeights, MixtureFace, DensityMixin, Estimator):
     covariance_type : {"full", "tied", "diag", "spherical"}, default="full"
         As in scikit-learn.
     tol : float, default=1e-3
-        EM stops when the log-likelihood per row gains less.
+        EM stops when the log-likelihood per row rises by less than this in a round.
     reg_covar : float, default=1e-6
         Added to the diagonal of covariances.
     max_iter : int, default=100
@@ -62,13 +62,13 @@ class GaussianMixture(PersonalWeights, MixtureFace, DensityMixin, Estimator):
     verbose_interval : int, default=10
         Rounds between two lines.
     solver : {"em", "fedem", "vr-fedem"}, default="em"
-        "em" is exact. The others send less and bear clients that come and go: see `FedEM` and `VRFedEM`.
+        "em" is exact. The others send less and tolerate clients that come and go: see `FedEM` and `VRFedEM`.
     solver_options : dict, default=None
         Further parameters of `FedEM` or `VRFedEM`: levels, batch_size, step_size and so on.
     personal_weights : bool, default=False
         Whether each client keeps mixing weights of its own, which never leave it; see `personal_` and `adapt`.
     accelerate : bool, default=False
-        Fewer rounds on hard fits, never more than without; a round asks about up to two mixtures at once.
+        Whether to extrapolate EM steps: fewer rounds where EM is slow, never more; a round evaluates up to two mixtures.
     min_count : float, default=5
         With `init_params="gather"`, a local cluster of fewer rows does not leave its client.
     fraction : float, default=1.0
@@ -178,12 +178,12 @@ class GaussianMixture(PersonalWeights, MixtureFace, DensityMixin, Estimator):
         self
         """
         super().fit(X, y, by=by, sample_weight=sample_weight)
-        if _is_single(X):
+        if checks.all_float32(X):
             self._set_params(Params(*(np.asarray(a, dtype=np.float32) for a in self.params())))
         return self
 
     def rounds(self, fed: Federation, saved: Moment | None = None) -> Iterator[Moment]:
-        """Fit, handing out what is needed to go on; with a `Private` layer in `fed`, by the private counterpart."""
+        """Fit and yield, after each round, the state from which the fit can go on; private if `fed` has a `Private` layer."""
         if find_private(fed) is not None:
             from unpooled.models.private import rounds_private
 
@@ -217,14 +217,15 @@ class GaussianMixture(PersonalWeights, MixtureFace, DensityMixin, Estimator):
         if not self._exact:
             return self._stochastic().solver_of(self, self._sizes()[0]).step(fed, state)
         active = [i for i, c in enumerate(state.candidates) if not c.converged]
-        asked = [state.candidates[i].asked for i in active]
-        answers = iter(fed.sum(self._question(active), tuple(params for some in asked for params in some)))
-        found = [[next(answers) for _ in some] for some in asked]
-        moved = dict(zip(active, (self._move(state.candidates[i], s) for i, s in zip(active, found))))
-        candidates = tuple(moved.get(i, c) for i, c in enumerate(state.candidates))
+        asked = [params for i in active for params in state.candidates[i].asked]
+        answers = iter(fed.sum(self._question(active), tuple(asked)))
+        candidates = list(state.candidates)
+        for i in active:
+            stats = [next(answers) for _ in candidates[i].asked]
+            candidates[i] = self._move(candidates[i], stats)
         best = candidates[em.best(candidates, state.rows, self.covariance_type)]
         info = {"loglik": best.loglik, "candidates": len(active), "reseeded": sum(c.reseeded for c in candidates)}
-        return State(candidates, state.rows), info
+        return State(tuple(candidates), state.rows), info
 
     def done(self, state: Any, history: list[Info]) -> bool:
         """Whether every candidate has converged."""
@@ -268,18 +269,18 @@ class GaussianMixture(PersonalWeights, MixtureFace, DensityMixin, Estimator):
             return personal_e_step.using(shape=self.covariance_type, ids=ids)
         return e_step.using(shape=self.covariance_type)
 
-    def _move(self, c: Candidate, found: list[Stats]) -> Candidate:
+    def _move(self, c: Candidate, stats: list[Stats]) -> Candidate:
         """One candidate after a round: plain EM, or what the accelerated paths propose."""
         if not self.accelerate:
-            return advanced(c, found[0], Settings(self.covariance_type, self.reg_covar, self.tol))
+            return advanced(c, stats[0], Settings(self.covariance_type, self.reg_covar, self.tol))
         from unpooled.models.mixture import race
 
-        paths = race.advance(c.memory, found, self.covariance_type, self.reg_covar, self.tol)
+        paths = race.advance(c.memory, stats, self.covariance_type, self.reg_covar, self.tol)
         best = race.leader(paths)
         return Candidate(best.best, race.asked(paths), best.loglik, best.gain, 0, race.settled(paths), paths)
 
     def _raced(self, c: Candidate) -> Candidate:
-        """The candidate with the memory of accelerated EM, where that is asked for."""
+        """The candidate, with the memory that accelerated EM needs if `accelerate` is set."""
         if not self.accelerate:
             return c
         from unpooled.models.mixture import race
@@ -294,7 +295,7 @@ class GaussianMixture(PersonalWeights, MixtureFace, DensityMixin, Estimator):
         return tuple(np.atleast_1d(self.n_components).tolist())
 
     def _wanted(self) -> Any:
-        """What the start has to know of the parameters."""
+        """The parameters that the start needs."""
         from unpooled.models.mixture.starts import Wanted
 
         given = self.weights_init, self.means_init, self.precisions_init
@@ -313,7 +314,7 @@ class GaussianMixture(PersonalWeights, MixtureFace, DensityMixin, Estimator):
         self.n_components_, self.n_features_in_ = (int(s) for s in params.means.shape)
 
     def fit_predict(self, X: Any, y: Any = None, **how: Any) -> Array:
-        """Fit to a plain array, and the component of each of its rows.
+        """Fit to a plain array and return the most probable component of each row.
 
         Parameters
         ----------
@@ -326,7 +327,8 @@ class GaussianMixture(PersonalWeights, MixtureFace, DensityMixin, Estimator):
 
         Returns
         -------
-        ndarray of shape (n,)
+        labels : ndarray of shape (n,)
+            Component of each row.
         """
         return self.fit(X, y, **how).predict(X)
 
@@ -344,9 +346,3 @@ class GaussianMixture(PersonalWeights, MixtureFace, DensityMixin, Estimator):
         checks.check_parameters(self, self._sizes())
         if not self._exact:
             self._stochastic().check(self, fed, self._sizes())
-
-
-def _is_single(X: Any) -> bool:
-    """Whether all rows are NumPy's float32."""
-    tables = X.values() if isinstance(X, Mapping) else X if isinstance(X, list) else [X]
-    return all(isinstance(table, np.ndarray) and table.dtype == np.float32 for table in tables)

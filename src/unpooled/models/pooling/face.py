@@ -1,4 +1,4 @@
-"""What a fitted `Pooling` says: predictions, an overview, a page for each site, its part of a report. Nothing is sent."""
+"""Methods of a fitted `Pooling`: predictions, an overview, a page for each site, its part of a report. Nothing is sent."""
 
 from __future__ import annotations
 
@@ -15,23 +15,24 @@ from unpooled.models.pooling import pages, small_glm
 
 
 class PoolingFace(Estimator):
-    """What `Pooling` does once it is fitted."""
+    """The part of `Pooling` that works on a fitted model."""
 
     encoding = DESIGN
 
     def predict(self, X: Any, client: str | None = None) -> np.ndarray:
-        """The mean of y at each row: under one model, or with the personalised coefficients of a site.
+        """Predict the mean of y at each row, by the model that all sites share or by the coefficients of one site.
 
         Parameters
         ----------
         X : array of shape (n_samples, n_features)
             Rows to predict.
         client : str or None, default=None
-            Name of a site.
+            Name of the site whose personalised coefficients are used; None for the shared model.
 
         Returns
         -------
-        ndarray (n_samples,)
+        mean : ndarray of shape (n_samples,)
+            Predicted means.
         """
         check_is_fitted(self, "coef_")
         x = rows_of(self, X, dtype=np.float64)
@@ -49,7 +50,7 @@ class PoolingFace(Estimator):
         return pages.overview(self)
 
     def page(self, site: str) -> str:
-        """What a site gave, what it got, and what would change without it, as text.
+        """What a site contributed, what it gained, and what would change without it, as text.
 
         Parameters
         ----------
@@ -64,7 +65,7 @@ class PoolingFace(Estimator):
         return pages.site_page(self, site)
 
     def report_figures(self) -> dict[str, str]:
-        """What the report of a run shows: the recommendation, tests, the partial, and sites."""
+        """What the report of a run shows: the recommendation, the tests, partial pooling, and the sites."""
         return pages.figures(self)
 
     def __str__(self) -> str:

@@ -1,11 +1,14 @@
-"""Partial pooling, by EM in shared rounds: strategies between one model for all sites and a fit of each site's own.
+"""Partial pooling: three models between one fit for all sites and separate fits. One SUM per EM round serves all three.
 
-- groups: each site has one of k components. Up: each site's membership in every component, and Newton sums weighted by it.
-- own weights: each row has one of k components, in proportions of the site's own, which stay there.
-- personalised: each site has coefficients of its own, drawn to a common mean by a normal prior whose variances are learned.
+- groups: each site belongs to one of k components. Sent: the site's membership probabilities, and Newton sums weighted by them.
+- own weights: each row belongs to one of k components; each site has its own mixing proportions, which are not sent.
+- personalised: each site has its own coefficients, shrunk to a common mean by a normal prior whose variances are learned.
 
-A component is a regression of y on x. Candidates of different k, and several starts of each (`starts`), are fitted side by side: axis
-g runs over the components of all of them, one candidate after the other.
+A component is a regression of y on x; its Newton sums are the loss, the score and the Hessian. Candidates with different k, and several
+starts of each (`starts`), are fitted side by side.
+
+Axes of arrays: n rows of a site; v versions of the fit (without each cross-validation fold, then of all rows); c candidates; g components
+of all candidates, one candidate after the other; q coefficients, the intercept first; t the packed triangle of a (q, q) matrix.
 """
 
 from __future__ import annotations
@@ -22,22 +25,20 @@ from unpooled.models.pooling import small_glm
 from unpooled.models.pooling.rows import Frame, Prepared, prepared
 from unpooled.tree import message
 
-WEIGHT_STEPS = 20  # of a site's own weights, within a round
-PRIOR_ROWS = (
-    0.5  # rows that each component has in advance in a site's own weights, as Krichevsky and Trofimov's estimate
-)
+WEIGHT_STEPS = 20  # EM steps for a site's own weights in each round
+PRIOR_ROWS = 0.5  # pseudo-rows of each component in a site's own weights (the estimate of Krichevsky and Trofimov)
 LEAST_VARIANCE = 1e-6
-HELD = 0.04  # precision of the prior of every coefficient: N(0, 5^2) of standardised columns
-RESTS = 1e-7  # change of log-likelihood per row at which a candidate has come to rest
+PRIOR_PRECISION = 0.04  # of every coefficient: the prior is N(0, 5^2) for standardised columns
+TOLERANCE = 1e-7  # change of log-likelihood per row below which a candidate has converged
 
 
 @message("pooling.Components")
 class Components(NamedTuple):
-    """Components of all candidates, for each version."""
+    """Components of all candidates, for each version of the fit."""
 
     coef: Float[Array, "v g q"]
     scale: Float[Array, "v g", ">=0"]
-    share: Float[Array, "v g", ">=0"]  # of sites, or of rows
+    share: Float[Array, "v g", ">=0"]  # mixing weight: share of sites (groups) or of rows (own weights)
 
 
 @message("pooling.Personal")
@@ -63,8 +64,8 @@ class PartialPooling(NamedTuple):
 class ComponentSums(NamedTuple):
     """Newton sums of shared components, weighted by memberships."""
 
-    member: Float[Array, "v g", ">=0"]  # sites, or rows
-    n: Float[Array, "v g", ">=0"]
+    member: Float[Array, "v g", ">=0"]  # expected number of sites (groups) or of rows (own weights)
+    n: Float[Array, "v g", ">=0"]  # expected number of rows
     loss: Float[Array, "v g"]
     score: Float[Array, "v g q"]
     hessian: Float[Array, "v g t"]
@@ -80,7 +81,7 @@ class PersonalSums(NamedTuple):
     mode: Float[Array, "v q"]
     square: Float[Array, "v q", ">=0"]  # of the mode
     variance: Float[Array, "v q", ">=0"]  # of the posterior
-    loss: Float[Array, "v"]  # with what the posterior's width adds to it
+    loss: Float[Array, "v"]  # expected under the posterior of the coefficients
     loglik: Float[Array, "v"]  # marginal, by Laplace's approximation
 
 
@@ -112,14 +113,14 @@ def log_sum(a: np.ndarray) -> np.ndarray:
 
 @client("pooling.e_step", SUM, batched=False)
 def e_step(partial: PartialPooling, client: Client, *, family: str, cv: int, sizes: list) -> PartialSums:
-    """Newton sums of every model, weighted by how much it is the site's, or its rows'; moments of the site's own coefficients."""
+    """Newton sums of every component, weighted by memberships of the site or its rows; moments of the site's own coefficients."""
     own = prepared(partial.frame, client, family, cv)
     grouped, by_row = _component_sums(partial, own, family, sizes)
     return PartialSums(grouped, by_row, _personal_sums(partial.personal, own, family))
 
 
 def log_densities(components: Components, own: Prepared, family: str) -> np.ndarray:
-    """(n, v, g) of every row under every model."""
+    """(n, v, g) log-density of every row under every component."""
     eta = np.einsum("nq,vgq->nvg", own.rows.z, np.asarray(components.coef))
     return small_glm.log_density(family, eta, own.rows.y[:, None, None], np.asarray(components.scale))
 
@@ -127,7 +128,7 @@ def log_densities(components: Components, own: Prepared, family: str) -> np.ndar
 def memberships(
     components: Components, own: Prepared, family: str, sizes: Sequence[int]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(v, g) how probably the site has each model, and (v, c) its log-likelihood under each candidate."""
+    """(v, g) probability that the site belongs to each component, and (v, c) its log-likelihood under each candidate."""
     each = np.einsum("nv,nvg->vg", own.versions, log_densities(components, own, family))
     joint = each + np.log(np.maximum(components.share, 1e-300))
     share, total = np.empty_like(joint), np.empty((len(joint), len(sizes)))
@@ -156,7 +157,7 @@ def _component_sums(
 ) -> tuple[ComponentSums, ComponentSums]:
     """One site's sums for groups of sites, and for own weights of shared components."""
     share, total = memberships(partial.groups, own, family, sizes)
-    present = float(len(own.rows.y) > 0)
+    present = float(len(own.rows.y) > 0)  # a site without rows counts as none
     w = own.versions[:, :, None] * share  # (n, v, g)
     grouped = _weighted(partial.groups, own, family, w, present * share, total)
     density = log_densities(partial.weights, own, family)
@@ -200,9 +201,10 @@ def _personal_sums(at: Personal, own: Prepared, family: str) -> PersonalSums:
     variance = np.einsum("vqq->vq", covariance)
     n = own.versions.sum(0)
     loss = found.loss + 0.5 * np.einsum("vab,vab->v", found.hessian, covariance)
-    away = (found.coef - at.mean) ** 2 / np.maximum(at.variance, LEAST_VARIANCE)
+    prior_variance = np.maximum(at.variance, LEAST_VARIANCE)
+    distance = (found.coef - at.mean) ** 2 / prior_variance
     rows = small_glm.log_density(family, own.rows.z @ found.coef.T, own.rows.y[:, None], scale)
-    loglik = (own.versions * rows).sum(0) - 0.5 * (away + np.log(np.maximum(at.variance, LEAST_VARIANCE))).sum(1)
+    loglik = (own.versions * rows).sum(0) - 0.5 * (distance + np.log(prior_variance)).sum(1)
     loglik = loglik + 0.5 * np.linalg.slogdet(covariance)[1]
     sums = (a * present for a in (found.coef, found.coef**2, variance, loss, loglik))
     return PersonalSums(np.asarray(present), n, *sums)
@@ -212,21 +214,22 @@ def _personal_sums(at: Personal, own: Prepared, family: str) -> PersonalSums:
 
 
 def m_step(components: Components, total: ComponentSums, family: str, sizes: Sequence[int]) -> Components:
-    """One Newton step of every model, its variance, and its share of sites or rows."""
+    """One Newton step of every component, its variance, and its share of sites or rows."""
     v, g, q = components.coef.shape
     hessian = unpack_triangle(total.hessian).reshape(v * g, q, q)
-    ridge = HELD * (components.scale if family == "normal" else np.ones_like(components.scale))
-    pull = total.score - ridge[..., None] * components.coef
-    step = small_glm.newton_step(hessian, pull.reshape(v * g, q), ridge.reshape(-1, 1)).reshape(v, g, q)
+    ridge = PRIOR_PRECISION * (components.scale if family == "normal" else np.ones_like(components.scale))
+    gradient = total.score - ridge[..., None] * components.coef
+    step = small_glm.newton_step(hessian, gradient.reshape(v * g, q), ridge.reshape(-1, 1)).reshape(v, g, q)
     scale = components.scale
     if family == "normal":
-        bent = np.einsum("vgq,vgqr,vgr->vg", step, hessian.reshape(v, g, q, q), step)
-        squares = 2 * total.loss - 2 * (step * total.score).sum(-1) + bent
+        # the loss is quadratic: its value after the step follows from the sums before it
+        curvature = np.einsum("vgq,vgqr,vgr->vg", step, hessian.reshape(v, g, q, q), step)
+        squares = 2 * total.loss - 2 * (step * total.score).sum(-1) + curvature
         scale = np.maximum((squares + LEAST_VARIANCE) / np.maximum(total.n + 1e-9, 1e-9), LEAST_VARIANCE)
     share = np.empty_like(components.share)
     for block in blocks(sizes):
-        held = total.member[:, block] + 1.0
-        share[:, block] = held / held.sum(1, keepdims=True)
+        members = total.member[:, block] + 1.0
+        share[:, block] = members / members.sum(1, keepdims=True)
     return Components(components.coef + step, scale, share)
 
 

@@ -188,7 +188,7 @@ def _em(fed: Federation, plan: Plan, state: State) -> State:
     change = np.inf if state.loglik is None else np.abs(loglik - state.loglik) / state.rows[:, None]
     partial = _advanced(plan, state.partial, up, plan.sizes)
     state = state._replace(partial=partial, loglik=loglik, steps=state.steps + 1)
-    rested = np.max(change) < mixtures.RESTS
+    rested = np.max(change) < mixtures.TOLERANCE
     return _after_em(plan, state) if rested or state.steps >= plan.em_rounds else state
 
 

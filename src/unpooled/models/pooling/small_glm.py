@@ -1,7 +1,8 @@
 """Generalised linear models of few rows, many at a time: normal, binomial and Poisson, canonical links. Sends nothing.
 
-All models have the same rows z (n, q); weights, targets and coefficients differ and have a leading axis m. Losses are
-minus the log-likelihood at dispersion 1 without constants: half the squared residuals for the normal distribution.
+All m models have the same n rows z (n, q), a column of ones first; row weights, targets and coefficients differ. A packed
+lower triangle of a (q, q) matrix has t = q (q + 1) / 2 numbers. Losses are minus the log-likelihood at dispersion 1 without
+constants: half the squared residuals for the normal distribution.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from unpooled.maths.gaussian import unpack_triangle
 FAMILIES = ("normal", "binomial", "poisson")
 MOST_ETA = 30.0  # bound of linear predictors; larger ones would make means overflow
 LONGEST_STEP = 4.0  # largest change of a coefficient (of a standardised column) in one step
-STEPS = 40
-HALVINGS = 12
+STEPS = 40  # Newton steps at most
+HALVINGS = 12  # of one step at most
 
 
 class Rows(NamedTuple):
@@ -113,10 +114,10 @@ def fit(
     coef = start.copy()
     here = sums(rows, family, rows.z @ coef.T, w, y)
     for _ in range(STEPS):
-        pull = here.score - prior_precision * (coef - prior_mean)
-        step = newton_step(unpack_triangle(here.hessian), pull, prior_precision)
-        new, after = _halved(rows, family, w, y, coef, step, here.loss + _penalty(coef, prior_mean, prior_precision),
-                             prior_mean, prior_precision)  # fmt: skip
+        gradient = here.score - prior_precision * (coef - prior_mean)
+        step = newton_step(unpack_triangle(here.hessian), gradient, prior_precision)
+        objective = here.loss + _penalty(coef, prior_mean, prior_precision)
+        new, after = _halved(rows, family, w, y, coef, step, objective, prior_mean, prior_precision)
         moved = np.abs(new - coef).max(initial=0.0)
         coef, here = new, after
         if moved < 1e-10 or (family == "normal" and moved < 1e-6):
@@ -124,13 +125,16 @@ def fit(
     return Fits(coef, here.loss, unpack_triangle(here.hessian))
 
 
-def newton_step(hessian: np.ndarray, pull: np.ndarray, ridge: np.ndarray | float = 0.0) -> np.ndarray:  # (m, q)
-    """(hessian + ridge)^-1 pull, (m, q), for m Hessians (m, q, q); 0 in directions without curvature."""
+def newton_step(hessian: np.ndarray, gradient: np.ndarray, ridge: np.ndarray | float = 0.0) -> np.ndarray:  # (m, q)
+    """(hessian + ridge)^-1 gradient, (m, q), for m Hessians (m, q, q); 0 in directions without curvature.
+
+    A step that would change a coefficient by more than LONGEST_STEP is shortened.
+    """
     q = hessian.shape[-1]
-    full = hessian + np.broadcast_to(ridge, pull.shape)[..., None] * np.eye(q)
+    full = hessian + np.broadcast_to(ridge, gradient.shape)[..., None] * np.eye(q)
     values, vectors = np.linalg.eigh(full)
     known = values > 1e-12 * np.maximum(values[..., -1:], 1e-300)
-    along = np.einsum("mqk,mq->mk", vectors, pull)
+    along = np.einsum("mqk,mq->mk", vectors, gradient)
     step = np.einsum("mqk,mk->mq", vectors, np.where(known, along / np.where(known, values, 1.0), 0.0))
     longest = np.abs(step).max(-1, keepdims=True, initial=0.0)
     return step * np.minimum(1.0, LONGEST_STEP / np.maximum(longest, 1e-300))
@@ -142,10 +146,17 @@ def _penalty(coef: np.ndarray, mean: np.ndarray, precision: np.ndarray) -> np.nd
 
 
 def _halved(
-    rows: Rows, family: str, w: np.ndarray, y: np.ndarray | None, coef: np.ndarray, step: np.ndarray,
-    before: np.ndarray, prior_mean: np.ndarray, prior_precision: np.ndarray,
-) -> tuple[np.ndarray, Sums]:  # fmt: skip
-    """The coefficients after a step, which is halved for models whose objective would rise, and their sums."""
+    rows: Rows,
+    family: str,
+    w: np.ndarray,
+    y: np.ndarray | None,
+    coef: np.ndarray,
+    step: np.ndarray,
+    before: np.ndarray,
+    prior_mean: np.ndarray,
+    prior_precision: np.ndarray,
+) -> tuple[np.ndarray, Sums]:
+    """The coefficients after a step, and their sums; the step is halved for models whose objective rises above `before` (m,)."""
     share = np.ones(len(coef))
     for _ in range(HALVINGS):
         new = coef + share[:, None] * step

@@ -1,6 +1,7 @@
-"""From totals to what follows from them: tests of shift, held-out losses with standard errors by site, the recommendation.
+"""What `Pooling` concludes from totals: tests of shift, held-out losses with standard errors by site, the recommendation.
 
-Nothing is sent.
+Nothing is sent. A strategy is a way to model the sites, from "one model" to "own fit" (`STRATEGIES`); a candidate is a strategy
+with a number of components.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from unpooled.models.pooling.homogeneity import Moments, Result
 from unpooled.models.pooling.questions import Apart, Shift
 from unpooled.models.pooling.sites import STRATEGIES, Losses, candidates
 
-CLEARLY = 2.0  # standard errors by which own weights must be better where the tests see no difference of slopes
-CLOSE = 1.0  # standard errors of the best strategy within which one of a simpler kind is taken where they do
+CLEARLY = 2.0  # standard errors by which "own weights" must be better if the tests find no difference of slopes
+CLOSE = 1.0  # a simpler strategy within so many standard errors of the best one is preferred
 KINDS = (("one model",), ("own intercepts",), ("groups", "own weights"), ("personalised", "own fit"))
-MODELS = {  # strategy -> family -> which of our models to fit
+MODELS = {  # strategy -> the model to fit, or family -> the model; "" is any other family
     "one model": {
         "normal": "LinearRegression, or BayesianRegression for intervals",
         "binomial": "LogisticRegression",
@@ -56,33 +57,39 @@ def shift_tests(shift: Shift, n: float, sites: float) -> dict[str, dict[str, Res
 def concept_tests(
     family: str, common: float, slopes: float, apart: Apart, n: float, sites: float, q: int
 ) -> dict[str, dict[str, Result]]:
-    """Tests of P(y | x): own fit, own intercepts and own slopes; `common` and `slopes` are losses of the smaller models."""
+    """Tests that sites share P(y | x), intercepts and slopes.
+
+    `common` is the loss of one model with q coefficients, `slopes` that of common slopes with own intercepts.
+    """
     rank, own = float(apart.rank), float(apart.own_loss)
-    levels, all_ = sites - 1, rank - q
+    df_intercepts, df_all = sites - 1, rank - q  # degrees of freedom
+    df_slopes = df_all - df_intercepts
     if family == "normal":
-        whole = homogeneity.f_test(2 * (common - own), all_, 2 * own, n - rank)
-        score = homogeneity.f_test(float(apart.score), all_, 2 * own, n - rank)
-        intercepts = homogeneity.f_test(2 * (common - slopes), levels, 2 * slopes, n - sites - q + 1)
-        own_slopes = homogeneity.f_test(2 * (slopes - own), all_ - levels, 2 * own, n - rank)
+        whole = homogeneity.f_test(2 * (common - own), df_all, 2 * own, n - rank)
+        score = homogeneity.f_test(float(apart.score), df_all, 2 * own, n - rank)
+        intercepts = homogeneity.f_test(2 * (common - slopes), df_intercepts, 2 * slopes, n - sites - q + 1)
+        own_slopes = homogeneity.f_test(2 * (slopes - own), df_slopes, 2 * own, n - rank)
     else:
-        factor = (float(apart.expected) - q) / max(all_, 1.0)
-        whole = homogeneity.likelihood_ratio(2 * (common - own), all_, factor)
-        score = homogeneity.likelihood_ratio(float(apart.score), all_)
-        intercepts = homogeneity.likelihood_ratio(2 * (common - slopes), levels)
-        own_slopes = homogeneity.likelihood_ratio(2 * (slopes - own), all_ - levels, factor)
+        factor = (float(apart.expected) - q) / max(df_all, 1.0)  # corrects the ratio's mean for few rows
+        whole = homogeneity.likelihood_ratio(2 * (common - own), df_all, factor)
+        score = homogeneity.likelihood_ratio(float(apart.score), df_all)
+        intercepts = homogeneity.likelihood_ratio(2 * (common - slopes), df_intercepts)
+        own_slopes = homogeneity.likelihood_ratio(2 * (slopes - own), df_slopes, factor)
     return {"P(y | x)": {"lr": whole, "score": score}, "intercepts": {"lr": intercepts}, "slopes": {"lr": own_slopes}}
 
 
 def means(sums: Losses, sites: float) -> tuple[np.ndarray, np.ndarray]:
-    """(r,) mean held-out losses, and (r, r) their covariance from how sites differ."""
+    """(r,) mean held-out losses of r candidates, and (r, r) their covariance, estimated from the differences between sites."""
     n = float(sums.n)
     mean = sums.total / n
-    about = np.column_stack([-mean, np.eye(len(mean))])  # a site's losses less what its rows lose on average
+    about = np.column_stack(
+        [-mean, np.eye(len(mean))]
+    )  # takes (rows, losses) of a site to its losses minus rows x mean
     return mean, about @ unpack_triangle(sums.outer) @ about.T / n**2 * sites / max(sites - 1, 1.0)
 
 
 def chosen(sums: Losses, sizes: Sequence[int], sites: float) -> list[int]:
-    """The candidate of each strategy: of groups and of mixed components the fewest that are within a standard error of the best number."""
+    """The candidate of each strategy: the fewest components whose loss is within a standard error of the best number's."""
     mean, spread = means(sums, sites)
     strategies = [strategy for strategy, _ in candidates(sizes)]
     found = []
@@ -106,7 +113,7 @@ def only(sums: Losses, kept: Sequence[int]) -> Losses:
 
 
 def by_strategy(sums: Losses, sites: float) -> dict[str, dict[str, float]]:
-    """Held-out loss of every strategy, and its difference to the best, with standard errors from how sites differ."""
+    """Held-out loss of every strategy and its difference to the best, with standard errors from the differences between sites."""
     mean, spread = means(sums, sites)
     best = int(np.argmin(mean))
     pair = np.diag(spread) + spread[best, best] - 2 * spread[:, best]
@@ -123,19 +130,22 @@ def by_strategy(sums: Losses, sites: float) -> dict[str, dict[str, float]]:
 
 
 def by_tests(tests: Mapping[str, Any], level: float) -> str:
-    """What the tests alone say."""
+    """The strategy that the tests alone suggest."""
     if not tests["P(y | x)"]["lr"]["p_value"] < level:
         return "one model"
     return "personalised" if tests["slopes"]["lr"]["p_value"] < level else "own intercepts"
 
 
 def recommended(losses: Losses, sites: float, tests: Mapping[str, Any], level: float) -> str:
-    """The strategy of the least held-out loss, or of the simplest kind that held-out losses cannot tell from it.
+    """The strategy with the least held-out loss, or the simplest one that is within a standard error of it.
 
-    Where the tests see no difference of slopes it is one model; or own intercepts, where levels differ significantly and own
-    intercepts lose less by a standard error; or own weights, where they are better by two. Else the kinds are one model, own
-    intercepts, a few models (groups, own weights), and a model for each site (personalised, own fit); the first is taken whose best
-    strategy is within a standard error of the best of all. Standard errors are those of differences, from how sites differ.
+    If the tests find different slopes: `KINDS` lists the strategies from simple to complex, and the first kind is taken whose best
+    strategy is within a standard error of the best of all.
+
+    If they do not: "one model"; or "own intercepts", if the tests find different intercepts and these lose less by more than a standard
+    error; or "own weights", if they lose less than that choice by more than two standard errors.
+
+    Standard errors are those of differences of losses, estimated from the differences between sites.
     """
     mean, spread = means(losses, sites)
     simple = by_tests(tests, level)
@@ -148,13 +158,16 @@ def recommended(losses: Losses, sites: float, tests: Mapping[str, Any], level: f
 
 def _first_close(mean: np.ndarray, spread: np.ndarray, kinds: Sequence[Sequence[str]]) -> int:
     """The best strategy of the first kind that is within a standard error of the best of all these kinds."""
-    of_kind = [min((STRATEGIES.index(strategy) for strategy in kind), key=lambda i: float(mean[i])) for kind in kinds]
+    of_kind = []
+    for kind in kinds:
+        places = [STRATEGIES.index(strategy) for strategy in kind]
+        of_kind.append(min(places, key=lambda i: float(mean[i])))
     best = min(of_kind, key=lambda i: float(mean[i]))
     return next(i for i in of_kind if _behind(mean, spread, i, best) <= CLOSE)
 
 
 def _behind(mean: np.ndarray, spread: np.ndarray, i: int, j: int) -> float:
-    """How many standard errors more one candidate loses than another."""
+    """By how many standard errors the loss of candidate i exceeds that of candidate j."""
     error = np.sqrt(max(spread[i, i] + spread[j, j] - 2 * spread[i, j], 0.0))
     return float((mean[i] - mean[j]) / max(error, 1e-300)) if i != j else 0.0
 
@@ -169,7 +182,7 @@ def model_for(strategy: str, family: str, groups: int) -> str:
 def reason(
     strategy: str, found: Mapping[str, Mapping[str, float]] | None, tests: Mapping[str, Any], groups: int
 ) -> str:
-    """One sentence: why this strategy, and how sure that is."""
+    """One sentence: why this strategy, and the evidence for it."""
     why = WHY[strategy].format(groups=groups)
     p = tests["P(y | x)"]["lr"]["p_value"]
     test = f"the test that P(y | x) is the same everywhere has p = {p:.2g}"

@@ -1,10 +1,12 @@
 """Residuals of whole clients left out of the fit: one SUM, which recalibrates intervals for clients never seen.
 
-With the histogram come the sums of an analysis of variance of residuals by client. Where clients are alike, intervals are as wide as for
-known clients. Where each has an offset or a spread of its own, the residuals of clients left out have it too, and what is known of it
-rests on as many draws as there are clients: quantiles are stretched as those of a t distribution with the degrees of freedom of the sum of
-both variances (Satterthwaite). The more of the variance lies between clients, the less the histogram of their rows tells about one
-client more: its quantiles are mixed with those of a normal distribution of offsets.
+Besides a histogram of residuals the SUM has the sums of an analysis of variance by client. If clients do not differ, intervals are as wide
+as for known clients. If each has its own offset or spread, the variance between clients is estimated from few clients: quantiles are
+stretched like those of a t distribution whose degrees of freedom are those of the sum of both variances (Satterthwaite). The larger the
+share of variance between clients, the less the histogram of rows says about a new client: its quantiles are averaged with those of a
+normal distribution.
+
+Axes: o outputs, b bins; a leading 2 is for r, the standardised residual, and |r|.
 
 References
 ----------
@@ -30,8 +32,8 @@ from unpooled.models.regression.design import Fitted, group_of
 from unpooled.models.regression.scaling import standard_rows
 from unpooled.tree import message
 
-ENOUGH_CLIENTS = 9  # of n clients, one more has the largest residual with probability 1 / (n + 1)
-MAX_RESIDUAL = 6.0  # standard deviations, when clients are compared: one row does not make a client different
+ENOUGH_CLIENTS = 9  # a new client has a larger residual than n others with probability 1 / (n + 1), here 1 / 10
+MAX_RESIDUAL = 6.0  # residuals are clipped at this when clients are compared, so that one row cannot decide
 
 
 @message("regression.ClientResiduals")
@@ -65,9 +67,9 @@ def client_residuals(fitted: Fitted, client: Client, *, spec: dict) -> ClientRes
 
 
 def design_effect(seen: ClientResiduals) -> np.ndarray:  # (o,)
-    """How many rows of the clients left out tell as much as one row of a new client: the F ratio of residuals by client.
+    """The design effect: the F ratio of residuals by client, between 1 and the mean number of rows per client.
 
-    1 where clients are alike; where residuals within a client are all alike, the mean number of rows per client.
+    It is 1 if clients do not differ, and the upper bound if all residuals of a client are equal.
     """
     between, within = _mean_squares(seen)
     ratio = (between / np.maximum(within, 1e-300)).max(0)
@@ -78,11 +80,9 @@ def design_effect(seen: ClientResiduals) -> np.ndarray:  # (o,)
 class ClientVariance(NamedTuple):
     """The variance of a residual of a new client, (o,) each."""
 
-    sd: np.ndarray  # its root
-    between: np.ndarray  # the share that lies between clients
-    dof: (
-        np.ndarray
-    )  # its degrees of freedom: about the rows where clients are alike, about the clients where they differ most
+    sd: np.ndarray  # its square root
+    between: np.ndarray  # the share of variance between clients
+    dof: np.ndarray  # degrees of freedom: from about the number of clients, if they differ much, to that of rows
 
 
 def client_variance(seen: ClientResiduals) -> ClientVariance:
@@ -92,14 +92,14 @@ def client_variance(seen: ClientResiduals) -> ClientVariance:
     of_clients = np.maximum(between, within) / per_client  # the mean square of clients' means
     of_rows = within * (1 - 1 / per_client)
     total = of_clients + of_rows
-    uncertain = of_clients**2 / max(seen.clients - 1, 1) + of_rows**2 / max(seen.rows - seen.clients, 1)
-    dof = (total**2 / np.maximum(uncertain, 1e-300)).min(0)
+    half_variance = of_clients**2 / max(seen.clients - 1, 1) + of_rows**2 / max(seen.rows - seen.clients, 1)  # of total
+    dof = (total**2 / np.maximum(half_variance, 1e-300)).min(0)
     share = 1 - within[0] / np.maximum(total[0], 1e-300)
     return ClientVariance(np.sqrt(total[0]), np.clip(share, 0.0, 1.0), dof)
 
 
 def client_quantiles(rows: np.ndarray, p: np.ndarray, known: ClientVariance, output: int) -> np.ndarray:
-    """Quantiles at levels p for a new client, from those of the residuals of all rows of clients left out."""
+    """Quantiles at levels p for a new client; `rows` are those of the residuals of all rows of clients left out."""
     sd, between, dof = (float(value[output]) for value in known)
     normal = norm.ppf(p)
     mixed = (1 - between) * rows + between * sd * normal
@@ -134,7 +134,7 @@ def warn_if_no_better_than_the_mean(seen: ClientResiduals, scale: np.ndarray) ->
 
 
 def warn_if_few(clients: int) -> None:
-    """Warn when few clients say how clients differ."""
+    """Warn when the differences between clients are estimated from few clients."""
     if clients < ENOUGH_CLIENTS:
         warnings.warn(
             f"intervals for clients never seen rest on {clients} clients: with fewer than {ENOUGH_CLIENTS}, how clients differ is "

@@ -1,4 +1,4 @@
-"""Adding clients to a fitted last layer and removing them: one SUM of second moments each. Map and scaling stay."""
+"""Adding clients to a fitted last layer, and removing them: one SUM of second moments each. Feature map and scaling stay."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from unpooled.models.regression.scaling import check_targets
 class UpdatedLastLayer(Estimator):
     """Base class of regressions whose last layer can be updated.
 
-    A subclass has `_ask(fed)`, the sums of a federation's rows, and `_settle(design, stats)`, which sets what follows from sums.
+    A subclass defines `_ask(fed)`, which returns the sums of a federation's rows, and `_settle(design, stats)`, which sets the posterior.
     """
 
     design_: Design
@@ -102,8 +102,11 @@ class UpdatedLastLayer(Estimator):
             raise BadParameter(
                 f"client should be the name of a client, not a {type(client).__name__}: give its rows as data=(X, y)"
             )
-        fed = data if is_federation(data) else getattr(self, "_fed", None)
-        if data is not None and not is_federation(data):
+        if data is None:
+            fed = getattr(self, "_fed", None)
+        elif is_federation(data):
+            fed = data
+        else:
             fed = federate({client: data} if isinstance(data, tuple) else data)
         if fed is None or client not in fed.names:
             known = "" if fed is None else f" (it has {', '.join(map(repr, fed.names[:5]))}, ...)"

@@ -1,7 +1,7 @@
-"""The regression without each site, by subtraction: one SUM, in which every site writes the weights that remain without it.
+"""The regression without each site, by subtraction: one SUM, to which every site adds the weights of the fit without it.
 
-A site gets the sums of all, takes its own off and solves: what is left is exactly the fit to the others. Weights leave site by site; a
-node may refuse the question by its name.
+A site gets the sums over all sites, subtracts its own and solves: exactly the fit to the other sites. The total shows these weights site
+by site; a node may refuse the question by its name.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from unpooled.tree import message
 
 @message("regression.Total")
 class Total(NamedTuple):
-    """The sums of all clients, and how they were made."""
+    """The sums over all clients, and the design (scaling and feature map) they were computed with."""
 
     design: Design
     stats: Stats
@@ -30,7 +30,7 @@ class Total(NamedTuple):
 
 @message("regression.Without")
 class Without(NamedTuple):
-    """The fit without each site."""
+    """The fits without each of s sites, for k features and o outputs."""
 
     weights: Float[Array, "s k o"]  # of the fit without each site
     offset: Float[Array, "s o"]  # and its value where all features are 0
@@ -38,7 +38,7 @@ class Without(NamedTuple):
 
 @client("regression.without_each_by_site", SUM, batched=False)
 def without_each(total: Total, client: Client, *, spec: dict, how: dict, sites: list) -> Without:
-    """Weights of the fit to the rows of all other sites."""
+    """Weights of the fit to the rows of all other sites, at this site's position; zeros at the others."""
     mine = statistics.using(spec=spec, share=0.0, seed=0)(total.design, client)
     rest = tree.map(lambda a, b: to_numpy(a) - to_numpy(b), total.stats, mine)
     if rest.n < 2:

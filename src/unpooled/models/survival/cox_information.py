@@ -1,8 +1,8 @@
-"""What the information matrix of Cox regression tells. Nothing is sent.
+"""What follows from the information matrix of Cox regression. Nothing is sent.
 
-Coefficients that grow without end, columns that depend on others, and the ridge penalty that makes the data most probable:
-coefficients have a normal prior of mean 0 and one common variance, whose inverse is the ridge. Where the log-likelihood is about
-quadratic, the most probable ridge solves ridge = effective number of coefficients / sum of their squares (MacKay 1992).
+It finds coefficients that diverge and columns that depend on others, and chooses the ridge penalty by maximum marginal likelihood:
+coefficients have a normal prior of mean 0 and one common variance, whose inverse is the ridge. If the log-likelihood is nearly
+quadratic, the best ridge solves ridge = effective number of coefficients / sum of their squares (MacKay 1992).
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from scipy.linalg import eigh
 from unpooled.errors import BadData
 from unpooled.models.column_names import called
 
-ENDLESS = 12.0  # a coefficient of a standardised covariate that only grows where no finite one is best
-FLAT = 1e-6  # the share of the first information that is left in such a direction
-DEPENDENT = 1e-10  # the least eigenvalue of the information, relative to the largest, of columns that are independent
-LEAST, MOST = 1e-6, 1e3  # of the ridge per row
-ROUNDS = 500  # of the search for the ridge, at most
+ENDLESS = 12.0  # a larger coefficient of a standardised covariate counts as diverging
+FLAT = 1e-6  # so does a direction in which a smaller share of the initial information is left
+DEPENDENT = 1e-10  # smallest eigenvalue of the information, relative to the largest, below which columns are dependent
+LEAST, MOST = 1e-6, 1e3  # bounds of the ridge per row
+ROUNDS = 500  # iterations of the search for the ridge, at most
 
 
 def endless(state: Any) -> np.ndarray:
-    """Covariates whose coefficients grow without end: they are very large, or the likelihood has become flat in them."""
+    """Covariates whose coefficients diverge: they are very large, or the likelihood has become flat in their direction."""
     grown = np.abs(state.coef) > ENDLESS
     if state.ridge == 0:
         values, vectors = eigh(state.information, state.first)
@@ -33,7 +33,7 @@ def endless(state: Any) -> np.ndarray:
 
 
 def check_independent(information: np.ndarray, names: list[str]) -> None:
-    """Refuse columns that are sums of others, which have no coefficients of their own."""
+    """Refuse columns that are linear combinations of others: their coefficients are not determined."""
     values, vectors = eigh(information)
     if values[0] > DEPENDENT * max(values[-1], 1e-300):
         return
@@ -45,13 +45,18 @@ def check_independent(information: np.ndarray, names: list[str]) -> None:
 
 
 def most_probable(information: np.ndarray, gradient: np.ndarray, coef: np.ndarray, rows: float, start: float) -> float:
-    """The ridge, from a start; information (k, k) and gradient (k,) are those of the log-likelihood at `coef` (k,)."""
+    """The ridge of the largest marginal likelihood, by iteration from `start`.
+
+    Information (k, k) and gradient (k,) are those of the log-likelihood at `coef` (k,).
+    """
     values, vectors = np.linalg.eigh(information)
     values = np.maximum(values, 0.0)
-    pull = vectors.T @ (information @ coef + gradient)
+    linear = vectors.T @ (
+        information @ coef + gradient
+    )  # linear term of the quadratic log-likelihood, along eigenvectors
     ridge = start
     for _ in range(ROUNDS):
-        best = pull / (values + ridge)
+        best = linear / (values + ridge)
         effective = float((values / (values + ridge)).sum())
         new = float(np.clip(effective / max(float(best @ best), 1e-300), LEAST * rows, MOST * rows))
         if abs(np.log(new / ridge)) < 1e-10:

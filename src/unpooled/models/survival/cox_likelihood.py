@@ -1,6 +1,6 @@
-"""The partial likelihood of `Cox` at some coefficients, from sums: one SUM for value and gradient, one more for the second derivative.
+"""The partial likelihood of `Cox` at given coefficients: one SUM for value and gradient, one more for the second derivative.
 
-Stratified by site one SUM gives all three. No penalty is in any of them.
+Stratified by site, one SUM gives all three. The penalty is added elsewhere.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from unpooled.models.survival.partial_likelihood import Sums, Terms
 
 
 class How(NamedTuple):
-    """What the likelihood is of."""
+    """Which likelihood: the columns, the handling of ties, the strata."""
 
     columns: dict  # where times, events and covariates are
     ties: str
@@ -33,7 +33,7 @@ class Value(NamedTuple):
     gradient: np.ndarray  # (k,)
     sums: Sums | None = None  # over all clients, by step of time
     terms: Terms | None = None
-    information: np.ndarray | None = None  # (k, k) where it came with the rest
+    information: np.ndarray | None = None  # (k, k) minus the second derivative, if stratified by site
 
 
 def value(fed: Federation, how: How, setting: Setting, coef: np.ndarray) -> Value:

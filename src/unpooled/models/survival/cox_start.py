@@ -1,7 +1,7 @@
-"""What the Newton steps of `Cox` need beforehand: means and scales of covariates, the steps of time, who dies in each.
+"""What the Newton steps of `Cox` need beforehand: means and scales of covariates, the steps of time, and the deaths in each.
 
-Sends a SUM of column sums, the search for times of death (`times`), and one SUM of counts and squares; stratified by site the first
-and the last alone.
+Sends a SUM of column sums, the search for times of death (`times`), and one SUM of counts and squares; stratified by site only the first
+and the last of these.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from unpooled.tree import message
 class Setting(NamedTuple):
     """What stays the same over the Newton steps."""
 
-    absent: int | None  # clients that did not answer: the others have to stay
+    absent: int | None  # number of clients that did not answer the first question; the others must answer to the end
     rows: float
     weight: float
     events: float
     scale: Scale
-    starts: np.ndarray  # (g,)
+    starts: np.ndarray  # (g,) beginnings of the time steps
     died: np.ndarray  # (g,) deaths by step
-    died_weight: np.ndarray  # (g,)
+    died_weight: np.ndarray  # (g,) their weights
     died_z: np.ndarray  # (k,) sum of z over those who die
 
     @property
@@ -61,17 +61,14 @@ def begin(fed: Steady, model: Any, columns: dict, first: Look) -> Setting:
 def _steps_of_time(
     fed: Steady, model: Any, columns: dict, first: Look, mean: np.ndarray, names: list[str]
 ) -> tuple[Scale, tuple]:
-    """(scale, (starts of the steps, deaths, weights of deaths, sums of z over deaths)); steps of too few are joined."""
+    """(scale, (starts of the steps, deaths, weights of deaths, sums of z over deaths)); steps with too few rows are joined."""
     starts = grid.steps(fed, columns, float(first.events), model.times)
     up = fed.sum(questions.start.using(columns=columns), Centred(mean, starts))
     died, died_weight, censored, xx, died_x = (to_numpy(a) for a in up)
     if model.min_count > 1:
         joined = grid.join(np.stack([died, censored], 1), model.min_count)
-        starts, died, died_weight = (
-            starts[joined],
-            np.add.reduceat(died, joined),
-            np.add.reduceat(died_weight, joined),
-        )
+        starts = starts[joined]
+        died, died_weight = np.add.reduceat(died, joined), np.add.reduceat(died_weight, joined)
     scale = _scale(mean, xx, float(first.weight), names, model.penalizer != 0)
     return scale, (starts, died, died_weight, died_x / scale.scale)
 

@@ -1,7 +1,8 @@
 """Cox's partial likelihood from sums by time step, with Efron's or Breslow's handling of ties. Sends nothing.
 
-With r_i = exp(z_i'b), s0 and s1 are the sums of r and r z over the rows at risk in a step, d0 and d1 the same over the
-rows that die in it. Among the n deaths of a step, death l has the denominator s0 - (l / n) d0 (Efron) or s0 (Breslow).
+There are g time steps, d covariates z and coefficients b. With r_i = exp(z_i'b), s0 and s1 are the sums of r and r z
+over the rows at risk in a step, d0 and d1 the same over the rows that die in it. Among the n deaths of a step, death l
+has the denominator s0 - (l / n) d0 (Efron) or s0 (Breslow).
 
 References
 ----------
@@ -66,8 +67,11 @@ def terms(deaths: Deaths, sums: Sums, ties: str) -> Terms:
     denominator = at_risk[step] - share * died_r[step]
     mean = (at_risk_z[step] - share[:, None] * died_rz[step]) / denominator[:, None]
     hazard, relief = weight / denominator, weight * share / denominator
-    by_step = lambda a: _by_step(a, step, len(n))  # noqa: E731
     weighted = weight[:, None] * mean
+
+    def by_step(a: np.ndarray) -> np.ndarray:
+        return _by_step(a, step, len(n))
+
     return Terms(
         -float((weight * np.log(denominator)).sum()),
         -weighted.sum(0),

@@ -32,7 +32,7 @@ class Rows(NamedTuple):
 class Look(NamedTuple):
     """A first look at the rows."""
 
-    rows: Float[Array, "", ">=0 rows"]  # complete ones, as all that follows
+    rows: Float[Array, "", ">=0 rows"]  # complete rows; the sums below are over them too
     weight: Float[Array, "", ">=0 rows"]
     incomplete: Float[Array, "", ">=0 rows"]  # rows with a missing value
     negative: Float[Array, "", ">=0 rows"]  # rows whose time is below 0
@@ -47,12 +47,20 @@ def look(nothing: None, client: Client, *, columns: dict) -> Look:
     x, time, event, group, w = _parts(client, columns)
     whole = _complete(x, time, event, group) & (w > 0)
     odd = whole & (event != 0) & (event != 1)
-    count = lambda which: np.asarray(float(which.sum()))  # noqa: E731
-    sums = w[whole] @ x[whole]
-    lost = (w > 0) & ~whole
-    bad = whole & (time < 0)
-    weight = np.asarray(w[whole].sum())
-    return Look(count(whole), weight, count(lost), count(bad), count(odd), count(whole & (event == 1)), sums)
+    return Look(
+        rows=_count(whole),
+        weight=np.asarray(w[whole].sum()),
+        incomplete=_count((w > 0) & ~whole),
+        negative=_count(whole & (time < 0)),
+        odd=_count(odd),
+        events=_count(whole & (event == 1)),
+        x=w[whole] @ x[whole],
+    )
+
+
+def _count(which: np.ndarray) -> np.ndarray:
+    """How many rows, as a float that can be added up."""
+    return np.asarray(float(which.sum()))
 
 
 def survival_rows(client: Client, columns: dict) -> Rows:
@@ -70,7 +78,7 @@ def _complete(x: np.ndarray, *columns: np.ndarray) -> np.ndarray:
 
 
 def _parts(client: Client, columns: dict) -> tuple[np.ndarray, ...]:
-    """Covariates, times, events, groups and weights as they stand."""
+    """Covariates, times, events, groups and weights, missing values included."""
     x = to_numpy(client.x).astype(np.float64, copy=False)
     w = to_numpy(client.w).astype(np.float64, copy=False)
     y = None if client.y is None else to_numpy(client.y).astype(np.float64).reshape(len(x), -1)
@@ -83,7 +91,7 @@ def _parts(client: Client, columns: dict) -> tuple[np.ndarray, ...]:
 
 
 def _all_die(y: np.ndarray | None, columns: dict) -> bool:
-    """Whether nothing says who is censored: then nobody is."""
+    """Whether there is no column of events: then every row is an event."""
     return columns["event"] is None and (columns["duration"] is not None or (y is not None and y.shape[1] == 1))
 
 

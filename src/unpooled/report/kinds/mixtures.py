@@ -1,4 +1,7 @@
-"""Mixtures: how large each cluster is, what tells it apart, where it lies, who holds it and how certain their number is."""
+"""The report on a mixture: size, profile and position of each cluster, the sites that have it, and how many clusters there are.
+
+Nothing is sent.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +19,10 @@ from unpooled.report.kinds import parts as shapes
 from unpooled.report.kinds.parts import Parts
 from unpooled.report.markup import Section
 
-MOST_CLIENTS = 40
-MOST_LEAVES = 60
-MOST_DISCRETE = 12  # columns of levels
-MOST_LEVELS = 20
+MOST_CLIENTS = 40  # shown in a figure
+MOST_LEAVES = 60  # of a dendrogram
+MOST_DISCRETE = 12  # columns with levels
+MOST_LEVELS = 20  # of such a column
 
 
 def sections(model: Any, run: RunFolder) -> list[Section]:
@@ -91,17 +94,15 @@ def _profiles(parts: Parts, columns: list[str]) -> str:
 
 
 def _discrete(model: Any, k: int) -> str:
-    """Of a mixture with other columns than numbers: probabilities of levels and mean counts in each cluster."""
+    """Probabilities of levels and mean counts in each cluster, for a mixture with columns of categories or counts."""
     heads = [f"cluster {i + 1}" for i in range(k)]
     pictures = []
-    for name, chances in list((getattr(model, "level_probabilities_", None) or {}).items())[:MOST_DISCRETE]:
-        share = to_numpy(chances).T[:MOST_LEVELS]  # (levels, k)
+    probabilities = getattr(model, "level_probabilities_", None) or {}
+    for name, by_cluster in list(probabilities.items())[:MOST_DISCRETE]:
+        share = to_numpy(by_cluster).T[:MOST_LEVELS]  # (levels, k)
         labels = _level_names(model, name, len(share))
-        pictures.append(
-            markup.figure(
-                svg.shades(labels, heads, share), f"{escape(str(name))}: the share of each level in each cluster."
-            )
-        )
+        caption = f"{escape(str(name))}: the share of each level in each cluster."
+        pictures.append(markup.figure(svg.shades(labels, heads, share), caption))
     counted = [str(c) for c in getattr(model, "count_columns_", [])]
     rows = ((escape(name), *(f"{v:.3g}" for v in to_numpy(model.count_means_)[:, j])) for j, name in enumerate(counted))
     table = markup.table(
@@ -112,8 +113,11 @@ def _discrete(model: Any, k: int) -> str:
 
 def _level_names(model: Any, name: Any, count: int) -> list[str]:
     """The names of a column's levels where the model knows them."""
-    known = next((c.get("levels") or [] for c in getattr(model, "schema_", []) if c["name"] == name), [])
-    return [str(v) for v in list(known)[:count]] if len(known) >= count else [f"level {i}" for i in range(count)]
+    levels = {c["name"]: c.get("levels") or [] for c in getattr(model, "schema_", [])}
+    known = levels.get(name, [])
+    if len(known) < count:
+        return [f"level {i}" for i in range(count)]
+    return [str(v) for v in list(known)[:count]]
 
 
 def _numbers(parts: Parts, columns: list[str]) -> str:
@@ -207,9 +211,9 @@ def _who(held: Mapping[str, np.ndarray], k: int) -> str:
 
 def _certainty(model: Any) -> str:
     """How probable each number of clusters is, or the BIC of each."""
-    sure = {str(k): float(v) for k, v in (getattr(model, "certainty_", None) or {}).items()}
-    if sure:
-        shown = {k: v for k, v in sorted(sure.items(), key=lambda pair: int(pair[0])) if v >= 0.001}
+    probability = {str(k): float(v) for k, v in (getattr(model, "certainty_", None) or {}).items()}
+    if probability:
+        shown = {k: v for k, v in sorted(probability.items(), key=lambda pair: int(pair[0])) if v >= 0.001}
         picture = svg.bars(
             {_clusters_word(k): v for k, v in shown.items()},
             notes={_clusters_word(k): f"{v:.1%}" for k, v in shown.items()},
@@ -220,13 +224,12 @@ def _certainty(model: Any) -> str:
         return ""
     numbers = sorted(bics)
     picture = svg.line(numbers, [bics[k] for k in numbers], "clusters", "BIC")
-    return markup.figure(
-        picture, f"BIC by number of clusters, smaller is better; {min(bics, key=bics.__getitem__)} was chosen."
-    )
+    best = min(bics, key=bics.__getitem__)
+    return markup.figure(picture, f"BIC by number of clusters, smaller is better; {best} was chosen.")
 
 
 def _clusters_word(k: str) -> str:
-    """ "1 cluster", "2 clusters"."""
+    """The number of clusters in words: "1 cluster", "2 clusters"."""
     return f"{k} cluster{'s' if k != '1' else ''}"
 
 
@@ -235,9 +238,14 @@ def _dendrogram(model: Any) -> str:
     merges = getattr(model, "merges_", None)
     if merges is None or not 2 <= int(merges.leaves) <= MOST_LEAVES:
         return ""
-    final = int(merges.leaves) == len(to_numpy(model.weights_)) or int(merges.leaves) == int(model.n_components_)
-    word = "cluster" if int(merges.leaves) == int(model.n_components_) else "Gaussian" if final else "local part"
-    labels = [f"{word} {i + 1}" for i in range(int(merges.leaves))]
+    leaves = int(merges.leaves)
+    if leaves == int(model.n_components_):
+        word = "cluster"
+    elif leaves == len(to_numpy(model.weights_)):
+        word = "Gaussian"
+    else:
+        word = "local part"
+    labels = [f"{word} {i + 1}" for i in range(leaves)]
     cost = -np.asarray(merges.gain, dtype=float)
     heights = np.maximum.accumulate(cost - min(float(cost.min()), 0.0))
     picture = svg.dendrogram(labels, merges.left, merges.right, heights)

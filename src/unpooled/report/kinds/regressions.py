@@ -1,4 +1,4 @@
-"""Regressions: coefficients with intervals, importance of columns, residuals, calibration."""
+"""The report on a regression: coefficients with intervals, importance of columns, residuals, calibration. Nothing is sent."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def sections(model: Any, run: RunFolder) -> list[Section]:
 
 def _errors(run: RunFolder) -> list[Section]:
     """Residuals, or accuracy and reliability where the outcome is 0 or 1."""
-    chances = run.summary.get("measured", {}).get("kind") == "classifier"
-    return measured.classification(run) if chances else measured.regression(run)
+    is_classifier = run.summary.get("measured", {}).get("kind") == "classifier"
+    return measured.classification(run) if is_classifier else measured.regression(run)
 
 
 def _strength(model: Any) -> str:
@@ -110,7 +110,7 @@ def _bayesian(model: Any, run: RunFolder) -> str:
 
 
 def _posterior_errors(model: Any, d: int) -> np.ndarray | None:
-    """(d,) posterior standard deviations, from the model's own prediction of its coefficients' variance."""
+    """(d,) posterior standard deviations of the coefficients; None where the features are not the d columns."""
     design, posterior = getattr(model, "design_", None), getattr(model, "posterior", None)
     if design is None or posterior is None or len(to_numpy(posterior.basis)) != d:
         return None
@@ -136,7 +136,8 @@ def importance(model: Any) -> np.ndarray | None:
     """(d,) how much each column matters, by the model's parameters."""
     if hasattr(model, "coef_") and hasattr(model, "stats_"):
         coef, spread = np.squeeze(to_numpy(model.coef_)), _spreads(model.stats_)
-        return np.abs(np.atleast_1d(coef)) * spread if coef.ndim <= 1 and np.size(coef) == len(spread) else None
+        one_per_column = coef.ndim <= 1 and np.size(coef) == len(spread)
+        return np.abs(np.atleast_1d(coef)) * spread if one_per_column else None
     kernel = getattr(getattr(model, "design_", None), "kernel", None)
     theta = getattr(kernel, "theta", {}) or {}
     scales = to_numpy(theta["log_scale"]) if "log_scale" in theta else None
@@ -156,7 +157,8 @@ def _noise(model: Any) -> str:
     shown = {"standard deviation of the noise": ", ".join(f"{v:.4g}" for v in np.sqrt(noise))}
     if hasattr(model, "log_marginal_likelihood_"):
         shown["log marginal likelihood"] = f"{model.log_marginal_likelihood_:.6g}"
-    last = model.history_[-1] if getattr(model, "history_", None) else {}
-    if "val_rmse" in last:
-        shown["error on held-out rows"] = f"{min(r['val_rmse'] for r in model.history_ if 'val_rmse' in r):.4g}"
+    history = getattr(model, "history_", None) or [{}]
+    if "val_rmse" in history[-1]:
+        best = min(row["val_rmse"] for row in history if "val_rmse" in row)
+        shown["error on held-out rows"] = f"{best:.4g}"
     return markup.facts(shown)

@@ -1,4 +1,4 @@
-"""Mixture of independent yes-or-no columns: k (1 + d) statistics."""
+"""Mixture of independent columns of zeros and ones; k components of d columns have k (1 + d) statistics. Nothing is sent here."""
 
 from __future__ import annotations
 
@@ -41,14 +41,16 @@ class BernoulliMixture(ColumnMixture):
     def start(self, mean: np.ndarray, scale: np.ndarray, rng: np.random.Generator) -> Params:
         """Random parameters in the frame, for columns of this mean and scale."""
         k = self.n_components
-        return Params(np.full(k, 1 / k), 0.5 * np.clip(mean, 0.05, 0.95) + 0.5 * rng.random((k, len(mean))))
+        random = rng.random((k, len(mean)))
+        return Params(np.full(k, 1 / k), 0.5 * np.clip(mean, 0.05, 0.95) + 0.5 * random)
 
     def log_joint(self, params: Params, x: np.ndarray) -> np.ndarray:  # (n, d) -> (n, k)
         """Log of weight times density of each row under each component, (n, k)."""
         seen = ~np.isnan(x)
         values = np.where(seen, x, 0.0)
-        log_no = np.log1p(-params.probs)
-        return values @ (np.log(params.probs) - log_no).T + seen @ log_no.T + np.log(params.weights)
+        log_zero = np.log1p(-params.probs)  # (k, d) log-probability of a zero
+        logit = np.log(params.probs) - log_zero
+        return values @ logit.T + seen @ log_zero.T + np.log(params.weights)
 
     def project(self, stats: Stats) -> tuple[Stats, bool]:
         """The statistics within the feasible set, and whether they had left it."""

@@ -1,4 +1,4 @@
-"""What mixtures share whose columns are independent and described by one number each, its mean: k (1 + d) statistics."""
+"""Base class of mixtures with independent columns of one parameter each, the mean: k (1 + d) statistics. Nothing is sent here."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from unpooled.tree import message
 class Stats(NamedTuple):
     """Expected rows and expected sums of columns by component."""
 
-    n: Float[Array, "k"]  # r
-    x: Float[Array, "k d"]  # r x
+    n: Float[Array, "k"]  # sum of r, the responsibilities
+    x: Float[Array, "k d"]  # sum of r x, with the component's mean for missing cells
 
 
 @message("families.columns.Numbers")
@@ -29,7 +29,7 @@ class Numbers(NamedTuple):
 
 
 class ColumnMixture(base.Plain, Numbers):
-    """A family says what it `wants`, its `params` (weights and means), its `log_joint`, `start`, `project` and `sample`."""
+    """Base class: a subclass defines `wants`, `params` (the class of weights and means), `log_joint`, `start`, `project` and `sample`."""
 
     params: type
 
@@ -43,14 +43,15 @@ class ColumnMixture(base.Plain, Numbers):
         raise NotImplementedError("abstract")
 
     def project(self, stats: Stats) -> tuple[Stats, bool]:
-        """To be given by the family."""
+        """To be given by the family: the statistics within the feasible set, and whether they had left it."""
         raise NotImplementedError("abstract")
 
     def statistics(self, params: Any, x: np.ndarray, w: np.ndarray) -> base.Sum:
         """Sum over rows of the expected sufficient statistics, and the log-likelihood."""
         r, loglik = base.responsibilities(self.log_joint(params, x), w)
-        seen, (_, means) = ~np.isnan(x), params
-        total = r.T @ np.where(seen, x, 0.0) + (r.T @ ~seen) * means
+        _, means = params
+        seen = ~np.isnan(x)
+        total = r.T @ np.where(seen, x, 0.0) + (r.T @ ~seen) * means  # missing cells count as the component's mean
         return base.Sum(Stats(r.sum(axis=0), total), loglik)
 
     def maximize(self, stats: Stats, params: Any) -> Any:

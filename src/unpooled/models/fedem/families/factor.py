@@ -1,4 +1,7 @@
-"""Factor analysis, and probabilistic PCA where all noises are one: (d + 1)(r + 2) + r (r + 1) / 2 statistics."""
+"""Factor analysis of d columns by r factors, or probabilistic PCA with one noise variance for all columns.
+
+The statistics are d (r + 2) + r (r + 1) numbers. Nothing is sent here.
+"""
 
 from __future__ import annotations
 
@@ -91,7 +94,7 @@ class FactorAnalysis(base.Standardised, Numbers):
         return base.Sum(stats, float(loglik))
 
     def maximize(self, stats: Stats, params: Params) -> Params:
-        """A regression of x on (z, 1)."""
+        """The parameters from mean statistics: a regression of x on (z, 1)."""
         stats, _ = self.project(stats)
         r = len(stats.z)
         zz = np.block([[stats.zz, stats.z[:, None]], [stats.z[None], np.ones((1, 1))]])
@@ -102,7 +105,7 @@ class FactorAnalysis(base.Standardised, Numbers):
         return Params(coefs[:, r], coefs[:, :r], np.maximum(noise, self.floor))
 
     def project(self, stats: Stats) -> tuple[Stats, bool]:
-        """The factors' covariance must be positive."""
+        """The statistics with a positive definite covariance of the factors, and whether it was not."""
         covariance = stats.zz - np.outer(stats.z, stats.z)
         values, vectors = np.linalg.eigh((covariance + covariance.T) / 2)
         outside = bool((values < self.floor).any())

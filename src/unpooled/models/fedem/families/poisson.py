@@ -1,4 +1,4 @@
-"""Mixture of independent Poisson counts: k (1 + d) statistics."""
+"""Mixture of independent Poisson counts; k components of d columns have k (1 + d) statistics. Nothing is sent here."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class PoissonMixture(ColumnMixture):
         """Log of weight times density of each row under each component, (n, k)."""
         seen = ~np.isnan(x)
         values = np.where(seen, x, 0.0)
-        constant = (seen * gammaln(values + 1)).sum(axis=1, keepdims=True)
+        constant = (seen * gammaln(values + 1)).sum(axis=1, keepdims=True)  # log x! of the cells seen
         return values @ np.log(params.rates).T - seen @ params.rates.T + np.log(params.weights) - constant
 
     def project(self, stats: Stats) -> tuple[Stats, bool]:

@@ -1,6 +1,7 @@
-"""Mixture of linear regressions: each component has an intercept, coefficients and a noise variance; k (d+1)(d+4)/2 + 2k statistics.
+"""Mixture of linear regressions: each component has an intercept, coefficients and a noise variance. Nothing is sent here.
 
-Rows are the inputs with the target as their last column.
+Rows are d inputs with the target as their last column; p = d + 1 coefficients include the intercept. k components have
+k p (p + 3) / 2 + 2 k statistics.
 """
 
 from __future__ import annotations
@@ -28,10 +29,10 @@ class Params(NamedTuple):
 class Stats(NamedTuple):
     """Expected rows and second moments of inputs and target by component."""
 
-    n: Float[Array, "k"]  # r
-    zz: Float[Array, "k t"]  # r z z', packed triangle, z = (x, 1)
-    zy: Float[Array, "k p"]  # r z y
-    yy: Float[Array, "k"]  # r y^2
+    n: Float[Array, "k"]  # sum of r, the responsibilities
+    zz: Float[Array, "k t"]  # sum of r z z', packed triangle, z = (x, 1)
+    zy: Float[Array, "k p"]  # sum of r z y
+    yy: Float[Array, "k"]  # sum of r y^2
 
 
 @message("families.regression.Numbers")
@@ -73,8 +74,9 @@ class RegressionMixture(base.Standardised, Numbers):
     def log_joint(self, params: Params, x: np.ndarray) -> np.ndarray:  # (n, d + 1) -> (n, k)
         """Log of weight times density of each row under each component, (n, k)."""
         z, y = _design(x)
-        away = y[:, None] - z @ params.coefs.T
-        return -0.5 * (away**2 / params.variances + np.log(2 * np.pi * params.variances)) + np.log(params.weights)
+        residual = y[:, None] - z @ params.coefs.T
+        log_density = -0.5 * (residual**2 / params.variances + np.log(2 * np.pi * params.variances))
+        return log_density + np.log(params.weights)
 
     def statistics(self, params: Params, x: np.ndarray, w: np.ndarray) -> base.Sum:
         """Sum over rows of the expected sufficient statistics, and the log-likelihood."""
@@ -104,7 +106,7 @@ class RegressionMixture(base.Standardised, Numbers):
         return Stats(n, inside[:, *np.triu_indices(inside.shape[1])], stats.zy, stats.yy), outside
 
     def moments(self, params: Params) -> Stats:
-        """With inputs of mean 0 and unit covariance, as they are after standardising."""
+        """Mean statistics under the parameters, for inputs of mean 0 and unit covariance, as after standardising."""
         w, p = params.weights, params.coefs.shape[1]
         zz = np.tile(np.eye(p)[np.triu_indices(p)], (len(w), 1)) * w[:, None]
         yy = w * ((params.coefs**2).sum(axis=1) + params.variances)
@@ -113,8 +115,9 @@ class RegressionMixture(base.Standardised, Numbers):
     def sample(self, params: Params, n: int, rng: np.random.Generator) -> np.ndarray:
         """Draw `n` rows."""
         z = np.append(rng.normal(size=(n, params.coefs.shape[1] - 1)), np.ones((n, 1)), axis=1)
-        of = base.labels(params.weights, n, rng)
-        y = (z * params.coefs[of]).sum(axis=1) + rng.normal(size=n) * np.sqrt(params.variances[of])
+        component = base.labels(params.weights, n, rng)
+        noise = rng.normal(size=n) * np.sqrt(params.variances[component])
+        y = (z * params.coefs[component]).sum(axis=1) + noise
         return np.append(z[:, :-1], y[:, None], axis=1)
 
     def unscale(self, params: Params, shift: np.ndarray, unit: np.ndarray) -> Params:
@@ -125,7 +128,7 @@ class RegressionMixture(base.Standardised, Numbers):
 
 
 def _design(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """((x, 1), y)."""
+    """(inputs with a last column of ones, targets) of rows x."""
     return np.append(x[:, :-1], np.ones((len(x), 1)), axis=1), x[:, -1]
 
 
