@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 LIGHT := .venv-light
 BIN := $(VENV)/bin
+# processes of pytest: one more than two cores, since tests of networks wait now and then
+WORKERS ?= 3
 # what tests compare with, but whose own pins are older than ours
 PEERS := lifelines==0.30.3 autograd==1.9.1 autograd-gamma==0.5.0 formulaic==1.2.2 interface-meta==2.0.1 wrapt==2.5.2 \
 	dp-accounting==0.6.0 absl-py==2.5.1 dm-tree==0.1.10
@@ -13,11 +15,11 @@ demo: $(LIGHT)/ready
 	$(LIGHT)/bin/unpooled demo
 
 test: $(VENV)/ready
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow"
 
 # What is long by nature: documents and examples as programs, real networks whose nodes die, expire or flood.
 test-slow: $(VENV)/ready
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m slow
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m slow
 
 # Pages and reports in a real browser: needs a Chromium on the PATH (Debian: apt install chromium).
 test-browser: $(VENV)/ready

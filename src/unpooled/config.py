@@ -162,12 +162,13 @@ def model_class(name: str) -> Any:
     """The class of a model by its public name."""
     import unpooled
 
+    if name in unpooled.MODELS:  # before baselines: FedEM is a model, and baselines.FedEM another
+        return estimator_class(name)
     baselines = import_module("unpooled.baselines").__all__
-    if name.removeprefix("baselines.") in baselines:
-        return estimator_class(f"baselines.{name.removeprefix('baselines.')}")
-    if name not in unpooled.MODELS:
+    baseline = name.removeprefix("baselines.")
+    if baseline not in baselines:
         raise BadParameter(f"there is no model {name!r}: {suggest(name, [*unpooled.MODELS, *baselines])}")
-    return estimator_class(name)
+    return estimator_class(f"baselines.{baseline}")
 
 
 def estimator(config: Config) -> Any:

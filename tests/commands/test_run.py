@@ -314,6 +314,7 @@ def test_the_report_needs_no_network(study):
         assert words in page
 
 
+@pytest.mark.slow
 def test_the_demo_makes_its_own_folder_anew_and_nobody_elses(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     for _ in range(2):

@@ -74,7 +74,7 @@ def test_a_worker_outlives_its_messages_too(monkeypatch):
         stop.set()
         return True
 
-    monkeypatch.setattr(worker, "_one", one)
+    monkeypatch.setattr(worker, "_answer_one", one)
     monkeypatch.setattr(worker, "RETRY", 0.0)
     worker.run(SimpleNamespace(name="basel"), "127.0.0.1:1", stop)
     assert not left

@@ -238,6 +238,7 @@ def test_nodes_that_are_restarted_in_every_round_follow_to_the_same_bits(tmp_pat
     assert store.dumps(again.means_) == store.dumps(whole.means_)
 
 
+@pytest.mark.slow
 def test_a_node_that_misses_rounds_catches_up(tmp_path):
     approved = masked_study(MIXTURE.replace("max_iter = 8", "max_iter = 10"), min_cohort=3)
     names = [*NAMES, "bern", "chur", "genf"]

@@ -164,7 +164,7 @@ def test_refusals_that_leave_too_few_end_the_round_at_once():
     assert any("basel refused" in text for text in said)
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_messages_lost_doubled_and_reordered_change_no_bit(seed):
     names = ("basel", "geneva", "zurich")
     whole = Wanderer().fit(Remote(MemoryTransport(sites(*names)), min_clients=3))

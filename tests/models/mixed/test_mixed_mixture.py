@@ -183,6 +183,7 @@ def test_sample_gives_back_its_mixture():
     np.testing.assert_allclose(again.weights_[back], model.weights_[order], atol=0.03)
 
 
+@pytest.mark.slow
 def test_conditional_moments_are_those_of_draws():
     x, _ = table(1500, seed=6, missing=0.0)
     model = make().fit(x)

@@ -60,6 +60,7 @@ def test_common_weights_give_the_same_clusters_whatever_the_split():
     assert_allclose(fits[0].bic_, fits[1].bic_, rtol=1e-10)
 
 
+@pytest.mark.slow
 def test_a_frame_with_texts_and_gaps_is_fitted_saved_and_predicted(tmp_path):
     x, z = drawn(200)
     x[np.random.default_rng(4).random(x.shape) < 0.1] = np.nan
@@ -79,6 +80,7 @@ def test_a_frame_with_texts_and_gaps_is_fitted_saved_and_predicted(tmp_path):
     assert not np.isnan(model.impute(frame)).any()
 
 
+@pytest.mark.slow
 def test_few_rows_of_a_cluster_are_not_told():
     x, z = drawn(120)
     by = np.where(z == 2, 0, sites(z, False))

@@ -189,6 +189,7 @@ def cored_clients(clients=15, rows=900):
     return x, owner, {str(c): y[owner == c] for c in range(clients)}
 
 
+@pytest.mark.slow
 def test_a_core_and_its_tails_are_one_cluster():
     x, owner, y = cored_clients()
     model = up.OpenMixture(random_state=0).fit(x, by=owner)
@@ -343,7 +344,7 @@ def test_a_column_without_values_is_refused_by_name():
         up.OpenMixture(random_state=0).fit(x)
 
 
-@pytest.mark.parametrize("structure", ["gaussians", "auto"])
+@pytest.mark.parametrize("structure", [pytest.param("gaussians", marks=pytest.mark.slow), "auto"])
 def test_missing_values_are_integrated_out(structure):
     whole, x, y = fit_of(8, structure)
     rng = np.random.default_rng(0)
@@ -371,7 +372,9 @@ def test_wrong_parameters(wrong, sentence):
         up.OpenMixture(**wrong).fit(np.zeros((9, 2)) + np.arange(9)[:, None])
 
 
-@pytest.mark.parametrize("rounds", [1, 13, 17, 20])
+@pytest.mark.parametrize(
+    "rounds", [1, pytest.param(13, marks=pytest.mark.slow), 17, pytest.param(20, marks=pytest.mark.slow)]
+)
 def test_a_fit_that_ends_early_gives_its_best_candidate(rounds):
     x, y = gaussian_clients(clients=8)
     model = up.OpenMixture(max_iter=rounds, random_state=0).fit(x)

@@ -63,6 +63,7 @@ def test_where_sites_are_not_moved_there_are_no_offsets():
     assert without.n_components_ == model.n_components_ == 4
 
 
+@pytest.mark.slow
 def test_offsets_are_the_same_however_clients_are_asked():
     data, _ = moved(0.5, n=40)
     found = []
@@ -116,6 +117,7 @@ def test_certainty_never_contradicts_the_number_of_clusters():
         assert sum(model.certainty_.values()) == pytest.approx(1.0)
 
 
+@pytest.mark.slow
 def test_a_saved_model_keeps_the_offsets(tmp_path):
     data, _ = moved(0.6)
     with pytest.warns(DataWarning, match="sites differ"):

@@ -52,6 +52,9 @@ from unpooled.models.open_mixture.questions import Description
 from unpooled.models.open_mixture.site_questions import Aligned, Reference, align, keep_offsets
 
 NOTHING_HELD_OUT = -1  # instead of a fold
+LEAST_VARIANCE = (
+    1e-3  # a client's variance of a column over the mean of all clients', below which the column has no scales
+)
 
 
 class Gain(NamedTuple):
@@ -104,7 +107,7 @@ def find_offsets(fed: Federation, descriptions: Mapping[str, Description], ask_a
     aligned = fed.gather(ask_again, None)
     starts = _pass(fed, second_references(starts, aligned), centre)
     plain, moved = (_ranked(starts, moved)[0] for moved in (False, True))
-    *judged, final_moved, final_scaled = _pass(fed, third_references(plain, moved), centre)
+    *judged, final_moved, final_scaled = _pass(fed, third_references(plain, moved, _varies(descriptions)), centre)
     by_offsets, by_scales = _gain(judged[0::3], judged[1::3]), _gain(judged[1::3], judged[2::3])
     log_scale = _at_least(MIN_LOG_SCALE, np.sqrt(final_scaled.log_variance)) * by_scales.is_clear(SCALES_CLEARLY)
     final = final_scaled if log_scale.any() else final_moved
@@ -147,12 +150,24 @@ def second_references(starts: Sequence[Start], aligned: Mapping[str, Description
     return [*kept, *_starts("2-moved", [*mixtures, *map(_in_common, mixtures)], FIRST_OFFSET)]
 
 
-def third_references(plain: Start, moved: Start) -> list[Start]:
-    """(without offsets, with offsets, with scales) for each fold that chose none of them; the last two for all rows."""
-    scaled = moved._replace(log_variance=np.full_like(moved.variance, FIRST_LOG_SCALE**2))
+def third_references(plain: Start, moved: Start, varies: np.ndarray) -> list[Start]:
+    """(without offsets, with offsets, with scales) for each fold that chose none of them; the last two for all rows.
+
+    `varies` (d,) is False for columns that have no scales.
+    """
+    scaled = moved._replace(log_variance=np.where(varies, FIRST_LOG_SCALE**2, 0.0))
     named = [s._replace(id=f"3-{name}") for name, s in (("plain", plain), ("moved", moved), ("scaled", scaled))]
     judged = [s._replace(id=f"{s.id}-{fold}", fold=fold) for fold in range(1, ALIGN_FOLDS) for s in named]
     return [*judged, *(s._replace(fold=NOTHING_HELD_OUT) for s in named[1:])]
+
+
+def _varies(descriptions: Mapping[str, Description]) -> np.ndarray:  # (d,)
+    """Columns that vary at every client; the scale of a column without variance is arbitrary, and small ones are always likelier."""
+    components = local_components(descriptions)
+    rows = components.held.sum(0)  # (clients,)
+    by_row = np.diagonal(components.scatter, axis1=1, axis2=2) / components.n[:, None]  # (components, d)
+    variances = (components.held.T @ by_row)[rows > 0] / rows[rows > 0, None]
+    return variances.min(0) > LEAST_VARIANCE * variances.mean(0)
 
 
 def _starts(name: str, candidates: Sequence[Candidate], offset: float) -> list[Start]:
@@ -206,7 +221,7 @@ def _updated(start: Start, answer: Aligned) -> Start:
     variance = np.clip(to_numpy(answer.squares) / clients, 1e-6 * within, MAX_OFFSET**2 * within)
     if not start.log_variance.any():
         return scored._replace(variance=variance)
-    log_variance = np.clip(to_numpy(answer.log_squares) / clients, 1e-6, MAX_LOG_SCALE**2)
+    log_variance = np.clip(to_numpy(answer.log_squares) / clients, 1e-6, MAX_LOG_SCALE**2) * (start.log_variance > 0)
     return scored._replace(variance=variance, log_variance=log_variance)
 
 
