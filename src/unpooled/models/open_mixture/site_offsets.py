@@ -167,7 +167,8 @@ def _varies(descriptions: Mapping[str, Description]) -> np.ndarray:  # (d,)
     rows = components.held.sum(0)  # (clients,)
     by_row = np.diagonal(components.scatter, axis1=1, axis2=2) / components.n[:, None]  # (components, d)
     variances = (components.held.T @ by_row)[rows > 0] / rows[rows > 0, None]
-    return variances.min(0) > LEAST_VARIANCE * variances.mean(0)
+    rounding = ROUNDING * np.square(components.mean).max(0)
+    return variances.min(0) > LEAST_VARIANCE * variances.mean(0) + rounding
 
 
 def _starts(name: str, candidates: Sequence[Candidate], offset: float) -> list[Start]:
