@@ -52,9 +52,9 @@ from unpooled.models.open_mixture.questions import Description
 from unpooled.models.open_mixture.site_questions import Aligned, Reference, align, keep_offsets
 
 NOTHING_HELD_OUT = -1  # instead of a fold
-LEAST_VARIANCE = (
-    1e-3  # a client's variance of a column over the mean of all clients', below which the column has no scales
-)
+# a column has scales where the least variance of a client is above this share of the mean, and above rounding errors
+LEAST_VARIANCE = 1e-3
+ROUNDING = 1e-12  # over the square of the values
 
 
 class Gain(NamedTuple):
