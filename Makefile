@@ -3,8 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 LIGHT := .venv-light
 BIN := $(VENV)/bin
-# processes of pytest: one more than two cores, since tests of networks wait now and then
-WORKERS ?= 3
+# processes of pytest
+WORKERS ?= 2
 # what tests compare with, but whose own pins are older than ours
 PEERS := lifelines==0.30.3 autograd==1.9.1 autograd-gamma==0.5.0 formulaic==1.2.2 interface-meta==2.0.1 wrapt==2.5.2 \
 	dp-accounting==0.6.0 absl-py==2.5.1 dm-tree==0.1.10

@@ -76,7 +76,8 @@ def fitted_over_nodes(approved: study.Study, masked: bool, folder) -> object:
     return approved.estimator().fit(Followed(SecureSum(remote) if masked else remote, None))
 
 
-@pytest.mark.parametrize("masked", [pytest.param(False, marks=pytest.mark.slow), True], ids=["bare", "masked"])
+@pytest.mark.parametrize("masked", [False, True], ids=["bare", "masked"])
+@pytest.mark.slow
 def test_a_followed_mixed_mixture_is_the_one_of_one_process(tmp_path, masked):
     approved = study_of(MIXTURE, masked)
     there = fitted_over_nodes(approved, masked, tmp_path)

@@ -7,7 +7,7 @@ from masking_cluster import begin, make_nodes
 from unpooled.errors import MaskingRefused, UnpooledError
 from unpooled.secure import MaskingNode, RevealRequest, decode_total, graph, ring
 
-SIZES = [3, 5, 9, 20]
+SIZES = [3, 5, 9, pytest.param(20, marks=pytest.mark.slow)]
 VICTIM = "node000"
 
 

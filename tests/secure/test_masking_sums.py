@@ -86,6 +86,7 @@ def test_a_third_may_drop_at_any_point():
     assert_is_sum(total, answers)
 
 
+@pytest.mark.slow
 def test_a_large_group_masks_with_neighbours_alone():
     cluster = begin(100)
     answers = values(cluster, size=4)

@@ -220,6 +220,7 @@ def test_close_to_the_bayes_rule_by_round_10(make):
     assert local_accuracy(model, task.test) > task.bayes_accuracy(task.test) - 0.025
 
 
+@pytest.mark.slow
 def test_the_likelihood_knows_whether_learners_are_tied_to_gaussians():
     for tied, wanted in ((True, "3x3 tied"), (False, "3x3 untied")):
         task = classification.paper(clients=20, rows=600, d=16, spread=1.5, tied=tied, random_state=2)

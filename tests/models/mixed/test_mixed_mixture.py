@@ -46,7 +46,7 @@ def close(a, b, tol):
         np.testing.assert_allclose(mine, yours, rtol=tol, atol=tol)
 
 
-@pytest.mark.parametrize("shape", ["full", "tied", "diag", "spherical"])
+@pytest.mark.parametrize("shape", ["full", "tied", "diag", pytest.param("spherical", marks=pytest.mark.slow)])
 def test_any_split_is_one_client(shape):
     x, _ = table(150)
     whole = make(covariance_type=shape, tol=1e-6).fit(x)

@@ -97,6 +97,7 @@ def test_a_number_with_few_values_does_not_make_clusters_without_variance():
     assert np.linalg.eigvalsh(model.covariances_).min() > 1e-4
 
 
+@pytest.mark.slow
 def test_what_mixed_columns_do_not_take_is_refused():
     x, _ = drawn(60)
     by = np.arange(60) % 3

@@ -246,7 +246,7 @@ class SavedEveryRound(up.OpenMixture):
         return super().step(fed, store.loads(store.dumps(state)))
 
 
-@pytest.mark.parametrize("alike", [False, True])
+@pytest.mark.parametrize("alike", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_state_from_a_checkpoint_gives_the_same_bits_in_every_phase(alike):
     if alike:
         model, x, owner, _ = fit_of_the_alike()
@@ -373,7 +373,13 @@ def test_wrong_parameters(wrong, sentence):
 
 
 @pytest.mark.parametrize(
-    "rounds", [1, pytest.param(13, marks=pytest.mark.slow), 17, pytest.param(20, marks=pytest.mark.slow)]
+    "rounds",
+    [
+        1,
+        pytest.param(13, marks=pytest.mark.slow),
+        pytest.param(17, marks=pytest.mark.slow),
+        pytest.param(20, marks=pytest.mark.slow),
+    ],
 )
 def test_a_fit_that_ends_early_gives_its_best_candidate(rounds):
     x, y = gaussian_clients(clients=8)

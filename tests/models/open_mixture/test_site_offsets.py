@@ -36,7 +36,7 @@ def index(model, classes):
     return adjusted_rand_score(*(np.concatenate([of[name] for name in NAMES]) for of in (classes, model.labels_)))
 
 
-@pytest.mark.parametrize("skewed", [False, True])
+@pytest.mark.parametrize("skewed", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_clusters_are_seen_through_offsets(skewed):
     data, classes = moved(0.6, skewed=skewed)
     with pytest.warns(DataWarning, match="sites differ as instruments do, in columns"):
