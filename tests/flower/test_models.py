@@ -13,8 +13,11 @@ from unpooled.client import Client
 from unpooled.errors import DataWarning
 from unpooled.local import Local
 
+QUICK = ("GaussianMixture", "FedAvg", "FedConceptEM", "FedBNR", "FedMissEM", "FedGMM")
+MODELS = [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in estimators()]
 
-@pytest.mark.parametrize("name", estimators())
+
+@pytest.mark.parametrize("name", MODELS)
 def test_the_model_over_flower_is_the_model_in_process(name):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a few rounds do not converge, and say so

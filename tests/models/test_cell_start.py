@@ -55,7 +55,7 @@ def farthest(means, centres):
 # ---- laws ----
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", [pytest.param(s, marks=pytest.mark.slow) if s == "full" else s for s in SHAPES])
 def test_the_split_of_rows_does_not_matter(shape):
     sizes, n_init = ((2, 5), 2) if shape == "full" else ((3,), 1)
     found = {name: flat(begin(c, sizes, n_init, shape)[0]) for name, c in five_splits(X, Y).items()}

@@ -61,6 +61,7 @@ def test_gaussians_are_found_with_their_number(fitted):
     assert sum(model.certainty_.values()) == pytest.approx(1.0)
 
 
+@pytest.mark.slow
 def test_auto_gives_the_same_gaussians_as_structure_gaussians(fitted):
     model, _, _ = fitted
     alone, _, _ = fit_of(16, "gaussians")
@@ -231,6 +232,7 @@ def test_probabilities_and_labels_agree(fitted):
     assert model.score_samples(x["c03"], client="c03").mean() > model.score_samples(x["c03"]).mean()
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_bits_on_stacked_and_single_clients():
     x, _ = gaussian_clients(clients=5)
     model, again = (up.OpenMixture("gaussians", covariance_types="diag", random_state=0).fit(x) for _ in range(2))
@@ -246,6 +248,7 @@ class SavedEveryRound(up.OpenMixture):
         return super().step(fed, store.loads(store.dumps(state)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("alike", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_state_from_a_checkpoint_gives_the_same_bits_in_every_phase(alike):
     if alike:
@@ -344,6 +347,7 @@ def test_a_column_without_values_is_refused_by_name():
         up.OpenMixture(random_state=0).fit(x)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("structure", [pytest.param("gaussians", marks=pytest.mark.slow), "auto"])
 def test_missing_values_are_integrated_out(structure):
     whole, x, y = fit_of(8, structure)

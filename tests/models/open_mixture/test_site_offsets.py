@@ -77,6 +77,7 @@ def test_offsets_are_the_same_however_clients_are_asked():
     assert found[0].by_offsets.gain > found[0].by_offsets.stderr
 
 
+@pytest.mark.slow
 def test_scales_of_sites_are_found():
     """Of a table whose sites differ in the scale of all columns; offsets alone do not explain it."""
     data, _ = moved(0.0, n=120)
