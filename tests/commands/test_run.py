@@ -74,6 +74,7 @@ def _rounds(folder):
     return max((int(p.stem) for p in (folder / "checkpoints").glob("[0-9]*.zip")), default=-1)
 
 
+@pytest.mark.slow
 def test_a_second_process_is_refused_and_ctrl_c_leaves_a_resumable_run_and_says_so(study, capsys):
     process = unpooled(
         "run", study / "study.toml", "max_iter=100000", "--out", study / "run", stderr=subprocess.PIPE, text=True

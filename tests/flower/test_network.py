@@ -119,6 +119,7 @@ def test_large_statistics_pass(network):
         assert np.array_equal(fed.sum(echo, Centre(sent)).mean, 3 * sent)
 
 
+@pytest.mark.slow
 def test_a_run_that_ends_while_answers_travel_costs_no_node(network, monkeypatch):
     connected = lambda: [n.log.read_text().count("is connected") for n in network.nodes.values()]  # noqa: E731
     monkeypatch.setattr(exchange, "SLOW_FACTOR", 0.05)  # so that nodes have much left to answer at the end

@@ -43,6 +43,7 @@ def fitted():
     return up.MixtureImputer().fit(up.federate(TABLE, by=BY, mode="one by one"))
 
 
+@pytest.mark.slow
 def test_over_clients_it_is_the_pooled_one(fitted):
     pooled = up.MixtureImputer().fit(TABLE)
     filled, other = fitted.transform(TABLE), pooled.transform(TABLE)
@@ -101,6 +102,7 @@ def test_draws_keep_kinds(fitted):
         assert drawn["age"].notna().all()
 
 
+@pytest.mark.slow
 def test_declared_positive_columns_stay_positive():
     model = up.MixtureImputer().fit(up.federate(TABLE, by=BY, columns={"crp": "positive"}))
     low, _ = model.interval(TABLE)

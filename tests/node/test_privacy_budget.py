@@ -119,6 +119,7 @@ def private_study():
     return study.parse(content.encode())
 
 
+@pytest.mark.slow
 def test_a_private_masked_study_is_followed_to_its_end(tmp_path):
     approved = private_study()
     sites = make_sites(tmp_path, approved, rows=ROWS, privacy=Budget(4.0, 1e-6))

@@ -155,6 +155,7 @@ def fit_of_the_alike():
     return up.OpenMixture(random_state=0).fit(x, by=owner), x, owner, y
 
 
+@pytest.mark.slow
 def test_clients_that_do_not_differ_get_the_mixture_of_the_pool():
     model, x, owner, y = fit_of_the_alike()
     assert (model.structure_, model.alike_, model.n_components_) == ("gaussians", True, 9)
@@ -309,6 +310,7 @@ def test_one_client_alone(structure):
     assert 1 <= model.n_components_ <= 5
 
 
+@pytest.mark.slow
 def test_disjoint_clients_keep_their_clusters_apart():
     rng = np.random.default_rng(3)
     x = {f"c{c}": 30.0 * c + rng.normal(size=(40, 2)) for c in range(6)}

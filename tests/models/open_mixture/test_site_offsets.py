@@ -50,6 +50,7 @@ def test_clusters_are_seen_through_offsets(skewed):
     assert np.corrcoef((found - found.mean(0))[:, :2].ravel(), (truth - truth.mean(0))[:, :2].ravel())[0, 1] > 0.9
 
 
+@pytest.mark.slow
 def test_where_sites_are_not_moved_there_are_no_offsets():
     data, classes = moved(0.0, skewed=True)
     with warnings.catch_warnings():
