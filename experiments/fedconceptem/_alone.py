@@ -17,7 +17,7 @@ CORRUPTED_ROWS = 1000  # test images of a corruption
 
 
 def expected(model: Any, made: shift.Shifted, tests: dict[str, tuple[np.ndarray, np.ndarray]]) -> dict[str, float]:
-    """The accuracy of each client's own model; `tests` are rows and true classes by corruption, see `test_rows`."""
+    """The accuracy of each client's own model; `tests` are rows and true classes by corruption, see `evaluation_rows`."""
     out = {}
     for name, damage in made.corruptions.items():
         x, classes = tests[damage]
@@ -38,7 +38,7 @@ def _by_label(hits: np.ndarray, y: np.ndarray, shares: np.ndarray) -> float:
     return float(np.average(mean, weights=shares * (n > 0)))
 
 
-def test_rows(x: np.ndarray, y: np.ndarray, made: shift.Shifted, clean: np.ndarray, features: Any) -> dict:
+def evaluation_rows(x: np.ndarray, y: np.ndarray, made: shift.Shifted, clean: np.ndarray, features: Any) -> dict:
     """(rows, classes) for every corruption of the clients; `clean` are the rows of x as the clients' models take them.
 
     `features` computes rows of flat images; how they are scaled is read off the clean ones.

@@ -90,7 +90,7 @@ def measure(wanted: dict, small: bool, device: str | None) -> dict:
     if wanted.get("by_client"):
         _, _, x, y = images(small, wanted["data"])
         found["corruptions"] = made.corruptions
-        found["by_client"] = _alone.expected(model, made, _alone.test_rows(x, y, made, unseen[0][0], features))
+        found["by_client"] = _alone.expected(model, made, _alone.evaluation_rows(x, y, made, unseen[0][0], features))
     if wanted.get("fine_tune"):
         model.fine_tune = wanted["fine_tune"]
         model.finish(fed, state)
