@@ -67,7 +67,7 @@ def test_the_two_sums_give_the_gradient_of_the_pooled_evidence(rows, name):
     def evidence(at):
         kernel = state.design.kernel._replace(theta=tree.unflatten(at, state.design.kernel.theta))
         stats = fed.sum(up_statistics(model), state.design._replace(kernel=kernel))
-        return float(bayes_linear.posterior(stats).evidence.sum() / stats.n)
+        return float(bayes_linear.posterior(stats).log_evidence.sum() / stats.n)
 
     for i in np.random.default_rng(1).choice(len(theta), 4):
         step = 1e-5 * (np.arange(len(theta)) == i)
@@ -186,7 +186,9 @@ def test_the_refit_takes_the_held_out_rows_in_and_leaves_the_kernel_alone(rows):
     others = np.arange(500) != row
     post = after.posterior
     alone = bayes_linear.posterior(
-        bayes_linear.statistics(z[others], sy[others, None], np.ones(499)), noise=post.noise, prior=post.prior
+        bayes_linear.statistics(z[others], sy[others, None], np.ones(499)),
+        noise=post.noise_variance,
+        prior=post.prior_variance,
     )
     mean, variance = bayes_linear.predict(alone, z[row : row + 1])
     found = bayes_linear.left_out(post, z[row : row + 1], sy[row : row + 1, None])

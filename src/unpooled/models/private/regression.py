@@ -145,9 +145,9 @@ class PrivateRegression(LastLayer):
         self.histogram_, self.n_clients_checked_ = fine_counts(state)[None], 0
         self.n_features_in_, self.n_rows_, self.epsilon_ = d, state.rows, state.epsilon
         x_scale, y_scale = self.design_.scaling.x_scale, self.design_.scaling.y_scale
-        self.noise_variance_ = self.posterior_.noise * y_scale**2
+        self.noise_variance_ = self.posterior_.noise_variance * y_scale**2
         self.coef_ = self.posterior_.weights[:, 0] * y_scale[0] / x_scale
-        at_zero = self.posterior_.offset - self.posterior_.centre @ self.posterior_.weights
+        at_zero = self.posterior_.intercept - self.posterior_.feature_mean @ self.posterior_.weights
         self.intercept_ = float(
             self.design_.scaling.y_mean[0] + y_scale[0] * at_zero[0] - self.design_.scaling.x_mean @ self.coef_
         )
@@ -217,17 +217,24 @@ def clipped_square(reach: float) -> float:
 
 
 def read_posterior(state: State) -> Posterior:
-    """The weights and how unsure they are: by the rows' own scatter, and by the noise."""
+    """The weights and their uncertainty, from the scatter of the rows and from the noise; there are no groups."""
     line, d = state.line, len(state.line.slope)
-    noise = np.atleast_1d(line.scale**2)
-    spread = (noise / state.rows + state.unsure)[:, None]
-    unsure = noise / state.rows + state.unsure_offset
-    offset = np.atleast_1d(line.offset + line.centre @ line.slope)
-    none = np.zeros(1)
-    groups = np.asarray(0.0), none, np.zeros((d, 1)), np.zeros((1, 1))
-    nothing = np.full(1, np.nan)  # neither prior nor evidence is released
+    residual_variance = np.atleast_1d(line.scale**2)
+    not_released = np.full(1, np.nan)
     return Posterior(
-        line.slope[:, None], line.whiten, spread, line.centre, offset, noise, nothing, unsure, nothing, *groups
+        weights=line.slope[:, None],
+        basis=line.whiten,
+        axis_variance=(residual_variance / state.rows + state.unsure)[:, None],
+        feature_mean=line.centre,
+        intercept=np.atleast_1d(line.offset + line.centre @ line.slope),
+        noise_variance=residual_variance,
+        prior_variance=not_released,
+        intercept_variance=residual_variance / state.rows + state.unsure_offset,
+        log_evidence=not_released,
+        group_ratio=np.asarray(0.0),
+        group_variance=np.zeros(1),
+        group_features=np.zeros((d, 1)),
+        group_targets=np.zeros((1, 1)),
     )
 
 

@@ -46,6 +46,6 @@ def without_each(total: Total, client: Client, *, spec: dict, how: dict, sites: 
     post = bayes_linear.posterior(rest._replace(yy=np.maximum(rest.yy, 0.0)), **how)
     place = sites.index(client.name)
     weights = np.zeros((len(sites), *post.weights.shape))
-    offset = np.zeros((len(sites), len(post.offset)))
-    weights[place], offset[place] = post.weights, post.offset - post.centre @ post.weights
+    offset = np.zeros((len(sites), len(post.intercept)))
+    weights[place], offset[place] = post.weights, post.intercept - post.feature_mean @ post.weights
     return Without(weights, offset)
