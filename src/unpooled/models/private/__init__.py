@@ -5,7 +5,7 @@ Every look at the rows is one SUM of a question that has declared its sensitivit
 
 - `frame`: the columns' moments (`ColumnMoments`), and how rows are standardised.
 - `cells`, `cell_mixture`, `choice`, `start`: where a mixture starts.
-- `whiten`, `own_frame`, `update`, `mixture`: its EM (`PrivateGaussianMixture`).
+- `whiten`, `packing`, `clipped_moments`, `e_step`, `update`, `mixture`: its EM (`PrivateGaussianMixture`).
 - `kmeans`: cluster centres (`PrivateKMeans`).
 - `regression_looks`, `regression`: a line with intervals (`PrivateRegression`).
 - `dispatch`: how `GaussianMixture`, `MixtureImputer` and `BayesianRegression` are fitted to a federation with a `Private` layer.

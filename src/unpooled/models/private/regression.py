@@ -23,7 +23,7 @@ from unpooled.maths import calibration
 from unpooled.maths.bayes_linear import Posterior
 from unpooled.maths.feature_maps import Kernel
 from unpooled.models.private.frame import Frame, half_widths, look_at_columns
-from unpooled.models.private.own_frame import unpack_second
+from unpooled.models.private.packing import unpack_second
 from unpooled.models.private.regression_looks import (
     EDGES,
     LONGEST,
@@ -173,7 +173,7 @@ def first_fit(fed: Federation, frame: Frame, rows: float, mu2: float, noise: flo
     radius = feature_radius(d + 1, rows, mu2, noise)
     sums, sigma = look(fed, second_moments, Scaled(frame, np.asarray(radius)), mu2)
     unit = LONGEST**2 * radius**2
-    second = unpack_second(sums.triangle[None], "full", 1, d + 2)[0] * unit
+    second = unpack_second(sums.triangle[None], "full", d + 2)[0] * unit
     second[0] /= ONE * radius
     second[:, 0] /= ONE * radius
     rows = max(second[0, 0], rows / 2)

@@ -13,7 +13,7 @@ from unpooled.arrays import Array, Float, to_numpy
 from unpooled.client import SUM, Client, client
 from unpooled.errors import BadData
 from unpooled.models.private.frame import Bounded, Frame, Moments, moments_of, rows_of
-from unpooled.models.private.own_frame import pack_second
+from unpooled.models.private.packing import pack_second
 from unpooled.privacy.clipping import in_ball, row_weights, to_unit
 from unpooled.privacy.exact import factors, terms
 from unpooled.privacy.sensitivity import declare
