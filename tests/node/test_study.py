@@ -120,9 +120,9 @@ def moved(ask, down):
 
 
 def another(ask, down):
-    from unpooled.models.initialization import look
+    from unpooled.models.initialization import column_sums
 
-    return look, None
+    return column_sums, None
 
 
 STEERING = {

@@ -7,12 +7,11 @@ improved by merging two components and splitting a third while the bound rises (
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from unpooled.models.initialization import cell_mixture
 from unpooled.models.initialization.cell_mixture import Cells, Fit, Moments
+from unpooled.models.initialization.covariance_kinds import CovarianceKind, Variances, kind_of
 
 STARTS = 18  # of k-means
 LLOYD = 10  # rounds of k-means
@@ -29,11 +28,12 @@ PROPOSALS = 3  # swaps tried before one is accepted
 
 def search(cells: Cells, k: int, shape: str, rng: np.random.Generator) -> list[Fit]:
     """Mixtures of k Gaussians that fit the cells, the best first; there are as many as end apart."""
-    kind = cell_mixture.kind_of(shape)
+    kind = kind_of(shape)
     centre = cell_mixture.centre_of(cells)
     within = kind.positive(cell_mixture.within(cells))
     root = kind.root(within)
-    white = kind.change(cells, centre, root)
+    means, covs = kind.whitened(cells.means - centre, cells.covs, root)
+    white = Cells(cells.n, means, covs)
     spaces = _spaces(cells, white, kind)
     labels = [merged(white, k, kind)]
     labels += [_k_means(spaces[i % len(spaces)], cells.n, k, rng) for i in range(STARTS if k > 1 else 0)]
@@ -43,7 +43,13 @@ def search(cells: Cells, k: int, shape: str, rng: np.random.Generator) -> list[F
     if k > 2:
         best += [improved(seen, found, kind) for found in best]
     fits = apart(best + fits[IMPROVED:], seen.n)
-    return [kind.undo(found, centre, root) for found in fits]
+    return [_unwhitened(found, centre, root, kind) for found in fits]
+
+
+def _unwhitened(fit: Fit, centre: np.ndarray, root: np.ndarray, kind: CovarianceKind) -> Fit:
+    """A fit to whitened cells in the units of the cells themselves."""
+    means, covs = kind.unwhitened(fit.means, fit.covs, root)
+    return fit._replace(means=centre + means, covs=covs)
 
 
 def apart(fits: list[Fit], n: np.ndarray) -> list[Fit]:
@@ -80,12 +86,12 @@ def alike(one: Fit, other: Fit, n: np.ndarray) -> bool:
     return bool(overlap.max(1).min() > ALIKE)
 
 
-def _spaces(cells: Cells, white: Cells, kind: Any) -> list[np.ndarray]:
+def _spaces(cells: Cells, white: Cells, kind: CovarianceKind) -> list[np.ndarray]:
     """The cell means where the covariance within cells, the whole covariance, or each variance is the identity."""
     whole = kind.positive(cell_mixture.total(cells, kind))
     about = cells.means - cell_mixture.centre_of(cells)
     standard = about / np.sqrt(kind.diagonal(whole))
-    if isinstance(kind, cell_mixture.Variances):
+    if isinstance(kind, Variances):
         return [white.means, standard]
     return [white.means, np.linalg.solve(kind.root(whole), about.T).T, standard]
 
@@ -118,15 +124,14 @@ def lloyd(points: np.ndarray, n: np.ndarray, centres: np.ndarray) -> tuple[np.nd
 
 def k_means_fit(cells: Cells, k: int, shape: str, rng: np.random.Generator) -> Fit:
     """The k clusters of k-means of the cell means, as Gaussians whose columns are independent: how scikit-learn starts, nearly."""
-    kind = cell_mixture.kind_of(shape)
+    kind = kind_of(shape)
     k = min(k, len(cells.n))
     held = _one_hot(_k_means(cells.means, cells.n, k, rng), k) * cells.n[:, None]
     n = np.maximum(held.sum(0), cell_mixture.NOTHING)[:, None]
     means = held.T @ cells.means / n
     squares = held.T @ (kind.diagonal(cells.covs) + cells.means**2) / n
     variances = np.maximum(squares - means**2, 0.0) + PLAIN_RIDGE
-    covs = variances if isinstance(kind, cell_mixture.Variances) else variances[:, :, None] * np.eye(means.shape[1])
-    return Fit(-np.inf, n[:, 0] / n.sum(), means, covs, held)
+    return Fit(-np.inf, n[:, 0] / n.sum(), means, kind.from_variances(variances), held)
 
 
 def _nearest(points: np.ndarray, centres: np.ndarray) -> np.ndarray:
@@ -153,7 +158,7 @@ def _drawn(weights: np.ndarray, rng: np.random.Generator) -> int:
 # ---- agglomeration ----
 
 
-def merged(cells: Cells, k: int, kind: Any) -> np.ndarray:
+def merged(cells: Cells, k: int, kind: CovarianceKind) -> np.ndarray:
     """Labels (m,) of the k groups that cheapest mergers leave; fewer cells than k stay as they are."""
     n, means = cells.n.copy(), cells.means.copy()
     scatter = cells.covs * n.reshape((-1,) + (1,) * (cells.covs.ndim - 1))
@@ -173,7 +178,7 @@ def merged(cells: Cells, k: int, kind: Any) -> np.ndarray:
     return np.unique(labels, return_inverse=True)[1].reshape(-1)
 
 
-def _all_costs(groups: Cells, own: np.ndarray, kind: Any) -> np.ndarray:
+def _all_costs(groups: Cells, own: np.ndarray, kind: CovarianceKind) -> np.ndarray:
     """What each merger costs, (m, m), above the diagonal; infinite elsewhere."""
     m = len(groups.n)
     costs = np.full((m, m), np.inf)
@@ -183,7 +188,7 @@ def _all_costs(groups: Cells, own: np.ndarray, kind: Any) -> np.ndarray:
     return costs
 
 
-def _costs(groups: Cells, own: np.ndarray, i: int, others: np.ndarray, kind: Any) -> np.ndarray:
+def _costs(groups: Cells, own: np.ndarray, i: int, others: np.ndarray, kind: CovarianceKind) -> np.ndarray:
     """What merging group `i` with each of the others costs in code length."""
     n = groups.n[i] + groups.n[others]
     away = groups.means[others] - groups.means[i]
@@ -192,16 +197,15 @@ def _costs(groups: Cells, own: np.ndarray, i: int, others: np.ndarray, kind: Any
     return _code_length(n, groups.covs[i] + groups.covs[others] + between, kind) - own[i] - own[others]
 
 
-def _code_length(n: np.ndarray, scatter: np.ndarray, kind: Any) -> np.ndarray:
+def _code_length(n: np.ndarray, scatter: np.ndarray, kind: CovarianceKind) -> np.ndarray:
     """Minus twice the log-likelihood of groups, up to what mergers do not change; the prior is the identity."""
     d = scatter.shape[-1]
     nu = cell_mixture.prior_rows(d)
-    identity = np.eye(d) if scatter.ndim == 3 else np.ones(d)
-    covs = (scatter + nu * identity) / (n + nu).reshape((-1,) + (1,) * (scatter.ndim - 1))
+    covs = (scatter + nu * kind.identity(d)) / (n + nu).reshape((-1,) + (1,) * (scatter.ndim - 1))
     return n * kind.log_det(covs)
 
 
-def _join(groups: Cells, i: int, j: int, kind: Any) -> None:
+def _join(groups: Cells, i: int, j: int, kind: CovarianceKind) -> None:
     """Group j becomes part of group i."""
     n = groups.n[i] + groups.n[j]
     away = groups.means[j] - groups.means[i]
@@ -213,7 +217,7 @@ def _join(groups: Cells, i: int, j: int, kind: Any) -> None:
 # ---- swaps: two components become one, another becomes two ----
 
 
-def improved(seen: Moments, found: Fit, kind: Any) -> Fit:
+def improved(seen: Moments, found: Fit, kind: CovarianceKind) -> Fit:
     """The fit after as many swaps as raise its score."""
     for _ in range(SWAPS):
         better = _swap(seen, found, kind)
@@ -223,7 +227,7 @@ def improved(seen: Moments, found: Fit, kind: Any) -> Fit:
     return found
 
 
-def _swap(seen: Moments, found: Fit, kind: Any) -> Fit | None:
+def _swap(seen: Moments, found: Fit, kind: CovarianceKind) -> Fit | None:
     """The first of the most promising swaps that raises the score, or None."""
     held = found.shares * seen.n[:, None]
     costs = _merge_costs(seen, held, kind)
@@ -248,21 +252,23 @@ def _promising(costs: np.ndarray, gains: np.ndarray) -> list[tuple[int, int, int
     return sorted(swaps, key=lambda s: costs[s[0], s[1]] - gains[s[2]])[:PROPOSALS]
 
 
-def _merge_costs(seen: Moments, held: np.ndarray, kind: Any) -> np.ndarray:
+def _merge_costs(seen: Moments, held: np.ndarray, kind: CovarianceKind) -> np.ndarray:
     """Log-likelihood that each merger of two components costs, (k, k), above the diagonal."""
     n, means, covs = cell_mixture.components(seen, held, kind)
     groups = Cells(n, means, covs * n.reshape((-1,) + (1,) * (covs.ndim - 1)))
     return _all_costs(groups, _code_length(n, groups.covs, kind), kind) / 2
 
 
-def _split_gains(seen: Moments, held: np.ndarray, found: Fit, kind: Any) -> tuple[np.ndarray, list[np.ndarray]]:
+def _split_gains(
+    seen: Moments, held: np.ndarray, found: Fit, kind: CovarianceKind
+) -> tuple[np.ndarray, list[np.ndarray]]:
     """Log-likelihood that cutting each component in two would gain, (k,), and the cells on one side of each cut."""
     cuts = [_split_gain(seen, held[:, k], found.means[k], found.covs[k], kind) for k in range(held.shape[1])]
     return np.array([gain for gain, _ in cuts]), [side for _, side in cuts]
 
 
 def _split_gain(
-    seen: Moments, held: np.ndarray, mean: np.ndarray, cov: np.ndarray, kind: Any
+    seen: Moments, held: np.ndarray, mean: np.ndarray, cov: np.ndarray, kind: CovarianceKind
 ) -> tuple[float, np.ndarray]:
     """(gain, side) of one component, cut through its mean across its long axis."""
     away = seen.means - mean

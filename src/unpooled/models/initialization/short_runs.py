@@ -15,10 +15,11 @@ from unpooled import tree
 from unpooled.arrays import to_numpy
 from unpooled.maths import gaussian, mixture
 from unpooled.maths.mixture import Params, Stats
-from unpooled.models.initialization import cell_mixture, cell_search
+from unpooled.models.initialization import cell_search
 from unpooled.models.initialization.cell_mixture import Cells, Fit
-from unpooled.models.initialization.cell_sums import cell_covs, rounded
-from unpooled.models.initialization.gathered import Frame
+from unpooled.models.initialization.cell_sums import cell_covs
+from unpooled.models.initialization.column_frame import Frame, round_to_grid
+from unpooled.models.initialization.covariance_kinds import kind_of
 from unpooled.models.initialization.together import LEAST_ROWS, Question, Search, held_enough, without
 
 SLOWEST = 0.7  # gains of a round over those of the last one, at most, when it is guessed where rounds lead
@@ -123,7 +124,7 @@ def _kept(runs: list[Run], n: int, shape: str, apart: bool) -> list[Run]:
 def _after(run: Run, up: Stats, frame: Frame, shape: str, stage: Stage) -> Run:
     """The run after one round of EM: new parameters, log-likelihood and gain."""
     few = cell_search.least_rows(len(frame.mean), shape)
-    loglik = float(rounded(up.loglik / up.rows))
+    loglik = float(round_to_grid(up.loglik / up.rows))
     params = _m_step(run.params, up, frame, shape, stage.shrink if run.kind == DENSE else 0.0)
     gain = loglik - run.loglik if np.isfinite(run.loglik) else 0.0
     return Run(params, run.kind, loglik, float(up.n.min()), bool(up.n.min() < few), max(gain, 0.0), run.gain)
@@ -156,7 +157,7 @@ def _m_step(params: Params, up: Stats, frame: Frame, shape: str, shrink: float) 
     standard = gaussian.unpack_covs(found.covs, shape) / unit
     if shape in ("full", "diag") and shrink > 0:
         standard = _shrunk(standard, up.n, shrink * (standard.shape[-1] + 1 if shape == "full" else 2))
-    covs = cell_mixture.kind_of(shape).positive(standard, RIDGE) * unit
+    covs = kind_of(shape).positive(standard, RIDGE) * unit
     return found._replace(covs=gaussian.pack_covs(covs, shape))
 
 
@@ -216,7 +217,7 @@ def soft_cells(asked: Params, up: Stats, frame: Frame, shape: str) -> Cells:
     found = up.x / np.maximum(up.n, 1e-300)[:, None]
     means = (asked.means + found - frame.mean) / frame.scale
     covs = cell_covs(up.n, up.x, up.xx, frame, shape_of_union(shape))
-    return Cells(rounded(up.n[held]), rounded(means[held]), rounded(covs)[held])
+    return Cells(round_to_grid(up.n[held]), round_to_grid(means[held]), round_to_grid(covs)[held])
 
 
 def shape_of_union(shape: str) -> str:

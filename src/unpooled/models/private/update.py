@@ -29,7 +29,7 @@ COUNT, MEAN, COVARIANCE = range(3)  # rows of `Gains`
 class Noise(NamedTuple):
     """Standard deviations of the noise on each number of a look."""
 
-    count: float
+    n: float
     first: float
     second: float
 
@@ -75,7 +75,7 @@ def read_sums(sums: WhitenedSums, sigma: float, block_weights: np.ndarray, radiu
 def follow(current: Current, seen: Estimate, rows: float, shape: str, reg: float) -> Current:
     """The next counts, means and covariances, each moved by its gain towards what was seen."""
     n, count_variance = _move_counts(current, seen, rows)
-    divisor = np.maximum(n, max(2 * seen.noise.count, SMALLEST * rows))  # never so small that noise is all there is
+    divisor = np.maximum(n, max(2 * seen.noise.n, SMALLEST * rows))  # never so small that noise is all there is
     cholesky = np.linalg.cholesky(current.covs)
     step = in_ball(seen.first / divisor[:, None], seen.radius)
     gain, mean_variance = kalman_gain(current.gains, MEAN, (seen.noise.first / divisor) ** 2, (step**2).mean(1))
@@ -88,7 +88,7 @@ def follow(current: Current, seen: Estimate, rows: float, shape: str, reg: float
 
 def _move_counts(current: Current, seen: Estimate, rows: float) -> tuple[np.ndarray, np.ndarray]:
     """(rows of each component after the look, variance of what is not known of them), (k,) each."""
-    noise = (seen.noise.count / np.maximum(current.n, 1)) ** 2
+    noise = (seen.noise.n / np.maximum(current.n, 1)) ** 2
     gain, variance = kalman_gain(current.gains, COUNT, noise, (seen.n / current.n - 1) ** 2)
     return np.maximum((1 - gain) * current.n + gain * seen.n, SMALLEST * rows), variance
 
