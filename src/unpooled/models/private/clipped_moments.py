@@ -21,7 +21,7 @@ def clip_radius(d: int) -> float:
 
 
 def usable_radius(radius: float, d: int) -> float:
-    """The radius within what arithmetic bears; at least that of a typical row, so that rows with missing values fit into it."""
+    """A radius that neither overflows nor is below that of a typical row, so that rows with missing values fit into it."""
     typical = float(np.sqrt(d))
     return float(np.clip(radius, typical, WIDEST)) if np.isfinite(radius) else typical
 
