@@ -10,7 +10,7 @@ from unpooled.models.private.cells import cell_sums
 from unpooled.models.private.choice import advantage
 from unpooled.models.private.e_step import whitened_sums
 from unpooled.models.private.frame import column_moments
-from unpooled.models.private.regression_looks import gradient, joint_moments, residual_counts, second_moments
+from unpooled.models.private.regression_questions import gradient, joint_moments, residual_counts, second_moments
 
 
 def covariances(rng, sizes, *, candidates=False):

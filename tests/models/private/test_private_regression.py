@@ -10,7 +10,7 @@ from unpooled.errors import BadParameter
 from unpooled.layers.private import Private
 from unpooled.models.private import ColumnMoments, PrivateKMeans, PrivateRegression, fit_private
 from unpooled.models.private.regression import clipped_square, shares_below
-from unpooled.models.private.regression_looks import EDGES
+from unpooled.models.private.regression_questions import EDGES
 
 RNG = np.random.default_rng(0)
 N = 10_000

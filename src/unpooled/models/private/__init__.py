@@ -9,7 +9,7 @@ Read in this order:
 - `cells`, `cell_mixture`, `choice`, `start`: where a mixture starts.
 - `whiten`, `packing`, `clipped_moments`, `e_step`, `update`, `mixture`: its EM (`PrivateGaussianMixture`).
 - `kmeans`: cluster centres (`PrivateKMeans`).
-- `regression_looks`, `regression`: a line with intervals (`PrivateRegression`).
+- `regression_questions`, `regression`: a line with intervals (`PrivateRegression`).
 - `dispatch`: how `GaussianMixture`, `MixtureImputer` and `BayesianRegression` are fitted to a federation with a `Private` layer.
 
 What is protected: one row, with all of its values and which of them are missing. Public: the bounds, the columns' names, the parameters of
