@@ -15,8 +15,8 @@ from unpooled.models.initialization.covariance_kinds import CovarianceKind, Vari
 
 STARTS = 18  # of k-means
 LLOYD = 10  # rounds of k-means
-BETTER = 1e-4  # per row: what a swap must gain
-ALIKE = 0.8  # of the rows that either component holds: where all share so many, two fits are one
+BETTER = 1e-4  # per row: the least gain of a swap
+ALIKE = 0.8  # two fits count as one if each component shares this part of its rows with one of the other
 ROWS_PER_COLUMN = 2  # of a component whose covariance is a matrix, at least
 FAR = 0.05  # per row: fits whose scores differ by more are not alike
 COARSE = 1e-3  # per row: a gain that ends EM from one of many starts
@@ -164,37 +164,37 @@ def merged(cells: Cells, k: int, kind: CovarianceKind) -> np.ndarray:
     scatter = cells.covs * n.reshape((-1,) + (1,) * (cells.covs.ndim - 1))
     groups = Cells(n, means, scatter)  # scatters instead of covariances
     labels, alive = np.arange(len(n)), np.ones(len(n), bool)
-    own = _code_length(groups.n, groups.covs, kind)
-    costs = _all_costs(groups, own, kind)
+    lengths = _code_length(groups.n, groups.covs, kind)
+    costs = _all_costs(groups, lengths, kind)
     for _ in range(len(n) - k):
         i, j = divmod(int(np.argmin(costs)), len(n))
         _join(groups, i, j, kind)
-        own[i] = _code_length(groups.n[i : i + 1], groups.covs[i : i + 1], kind)[0]
+        lengths[i] = _code_length(groups.n[i : i + 1], groups.covs[i : i + 1], kind)[0]
         labels[labels == j] = i
         alive[j] = False
         costs[j], costs[:, j] = np.inf, np.inf
         others = np.flatnonzero(alive & (np.arange(len(n)) != i))
-        costs[np.minimum(i, others), np.maximum(i, others)] = _costs(groups, own, i, others, kind)
+        costs[np.minimum(i, others), np.maximum(i, others)] = _costs(groups, lengths, i, others, kind)
     return np.unique(labels, return_inverse=True)[1].reshape(-1)
 
 
-def _all_costs(groups: Cells, own: np.ndarray, kind: CovarianceKind) -> np.ndarray:
+def _all_costs(groups: Cells, lengths: np.ndarray, kind: CovarianceKind) -> np.ndarray:
     """What each merger costs, (m, m), above the diagonal; infinite elsewhere."""
     m = len(groups.n)
     costs = np.full((m, m), np.inf)
     for i in range(m - 1):
         others = np.arange(i + 1, m)
-        costs[i, others] = _costs(groups, own, i, others, kind)
+        costs[i, others] = _costs(groups, lengths, i, others, kind)
     return costs
 
 
-def _costs(groups: Cells, own: np.ndarray, i: int, others: np.ndarray, kind: CovarianceKind) -> np.ndarray:
+def _costs(groups: Cells, lengths: np.ndarray, i: int, others: np.ndarray, kind: CovarianceKind) -> np.ndarray:
     """What merging group `i` with each of the others costs in code length."""
     n = groups.n[i] + groups.n[others]
-    away = groups.means[others] - groups.means[i]
+    difference = groups.means[others] - groups.means[i]
     share = groups.n[i] * groups.n[others] / n
-    between = kind.outer(away) * share.reshape((-1,) + (1,) * (groups.covs.ndim - 1))
-    return _code_length(n, groups.covs[i] + groups.covs[others] + between, kind) - own[i] - own[others]
+    between = kind.outer(difference) * share.reshape((-1,) + (1,) * (groups.covs.ndim - 1))
+    return _code_length(n, groups.covs[i] + groups.covs[others] + between, kind) - lengths[i] - lengths[others]
 
 
 def _code_length(n: np.ndarray, scatter: np.ndarray, kind: CovarianceKind) -> np.ndarray:
@@ -208,9 +208,9 @@ def _code_length(n: np.ndarray, scatter: np.ndarray, kind: CovarianceKind) -> np
 def _join(groups: Cells, i: int, j: int, kind: CovarianceKind) -> None:
     """Group j becomes part of group i."""
     n = groups.n[i] + groups.n[j]
-    away = groups.means[j] - groups.means[i]
-    groups.covs[i] += groups.covs[j] + kind.outer(away) * (groups.n[i] * groups.n[j] / n)
-    groups.means[i] += away * (groups.n[j] / n)
+    difference = groups.means[j] - groups.means[i]
+    groups.covs[i] += groups.covs[j] + kind.outer(difference) * (groups.n[i] * groups.n[j] / n)
+    groups.means[i] += difference * (groups.n[j] / n)
     groups.n[i] = n
 
 
@@ -271,9 +271,9 @@ def _split_gain(
     seen: Moments, held: np.ndarray, mean: np.ndarray, cov: np.ndarray, kind: CovarianceKind
 ) -> tuple[float, np.ndarray]:
     """(gain, side) of one component, cut through its mean across its long axis."""
-    away = seen.means - mean
-    between = np.tensordot(held, kind.outer(away), 1) / max(held.sum(), 1e-300)
-    side = away @ kind.long_axis(cov, between) > 0
+    deviations = seen.means - mean
+    between = np.tensordot(held, kind.outer(deviations), 1) / max(held.sum(), 1e-300)
+    side = deviations @ kind.long_axis(cov, between) > 0
     halves = np.stack([held * side, held * ~side], axis=1)
     if halves.sum(0).min() < 2:
         return -np.inf, side

@@ -1,8 +1,8 @@
 """k-means over all rows, by sums: one SUM of counts and sums of the rows nearest to each centre per round, columns standardised.
 
-Rows never leave, so that a cell's mean stands for a row: `init_params="k-means++"` and `"random_from_data"` draw among the means of
-cells, in proportion to their rows; `"kmeans"` goes on with Lloyd's rounds over all rows. All depend on the totals and the seed
-alone, not on the split into clients.
+Where scikit-learn draws a row, the mean of a cell is drawn, since rows never leave: `init_params="k-means++"` and `"random_from_data"`
+draw among the means of cells, in proportion to their rows; `"kmeans"` goes on with Lloyd's rounds over all rows. All depend on the
+totals and the seed alone, not on the split into clients.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from unpooled.models.initialization.together import Answers, Search, floored, to
 LLOYD = 2  # rounds before the covariances of clusters are asked for
 MOST_LLOYD = 20  # rounds over all rows, at most, where clusters are the result
 SEEDS = 10  # of k-means of the cells, of which the best goes on
-STILL = 1e-6  # of a standard deviation: centres that move less have settled
+STILL = 1e-6  # standard deviations: rounds end when no centre moves farther
 RIDGE = 1e-2  # of a column's variance, added to those of clusters
 
 
@@ -118,7 +118,7 @@ def _mixture(frame: Frame, kernels: Params, total: Stats, shape: str) -> Params:
 
 
 def centre_starts(
-    fed: Federation, frame: Frame, sizes: Sequence[int], shape: str, how: str, rng: np.random.Generator
+    fed: Federation, frame: Frame, sizes: Sequence[int], shape: str, init_params: str, rng: np.random.Generator
 ) -> list[Params]:
     """One start for each of `sizes`.
 
@@ -131,7 +131,8 @@ def centre_starts(
         The number of components of each start; all share the SUMs.
     shape : {"full", "tied", "diag", "spherical"}
         Of the covariances.
-    how : {"kmeans", "k-means++", "random_from_data"}
+    init_params : {"kmeans", "k-means++", "random_from_data"}
+        As in `GaussianMixture`.
     rng : numpy.random.Generator
 
     Returns
@@ -142,9 +143,9 @@ def centre_starts(
     if max(sizes) == 1:
         return [wide(frame, np.asarray(frame.mean)[None], shape)] * len(sizes)
     found = _near_cells(answers, frame, max(sizes), rng)
-    drawn = _at_random if how == "random_from_data" else _spread_out
-    centres = [drawn(found, k, own) for k, own in zip(sizes, rng.spawn(len(sizes)))]
-    if how == "kmeans":
+    draw = _at_random if init_params == "random_from_data" else _spread_out
+    centres = [draw(found, k, size_rng) for k, size_rng in zip(sizes, rng.spawn(len(sizes)))]
+    if init_params == "kmeans":
         return together(answers, [lloyd(frame, [_settled(found, c) for c in centres], shape, MOST_LLOYD)])[0]
     return [wide(frame, frame.mean + frame.scale * c, shape) for c in centres]
 
@@ -159,7 +160,7 @@ def k_means(answers: Answers, frame: Frame, sizes: Sequence[int], rng: np.random
     frame : Frame
         Mean and scale of the columns.
     sizes : sequence of int
-        How many clusters; all sizes share the SUMs.
+        Numbers of clusters; all sizes share the SUMs.
     rng : numpy.random.Generator
 
     Returns
@@ -169,7 +170,7 @@ def k_means(answers: Answers, frame: Frame, sizes: Sequence[int], rng: np.random
     """
     frame = rounded_frame(frame)
     found = _near_cells(answers, frame, max(sizes), rng)
-    centres = [_best_of_many(found, k, own) for k, own in zip(sizes, rng.spawn(len(sizes)))]
+    centres = [_best_of_many(found, k, size_rng) for k, size_rng in zip(sizes, rng.spawn(len(sizes)))]
     return together(answers, [clustered(frame, centres, MOST_LLOYD)])[0]
 
 

@@ -64,8 +64,8 @@ def column_squares(centre: Centre, client: Client) -> ColumnSquares:
     """The sum of squares of each column about the mean of all clients."""
     xp = namespace(client.x)
     seen, x = _seen(client.x, client.w)
-    away = xp.nan_to_num(x - xp.asarray(centre.mean, dtype=x.dtype, **_device(x)))
-    return ColumnSquares(double((seen * away**2).sum(-2)))
+    deviations = xp.nan_to_num(x - xp.asarray(centre.mean, dtype=x.dtype, **_device(x)))
+    return ColumnSquares(double((seen * deviations**2).sum(-2)))
 
 
 def frame(fed: Federation) -> Frame:
