@@ -208,13 +208,7 @@ class BayesianRegression(LastLayer):
         if data is None and not hasattr(self, "_fed"):
             raise BadParameter("a loaded model does not know its clients: give the data= that it was fitted to")
         fed = self._fed if data is None else as_federation(data)
-        how = {
-            "intercept": self.fit_intercept,
-            "standardize": self.standardize,
-            "noise": self.noise,
-            "prior": self.prior,
-        }
-        ask = without_each.using(spec=self._spec(), how=how, sites=fed.names)
+        ask = without_each.using(spec=self._spec(), settings=self._posterior_settings(), sites=fed.names)
         found = tree.map(to_numpy, fed.sum(ask, Total(self.design_, self.stats_)))
         scaling = self.design_.scaling
         origin = scaling.x_mean if self.degree == 1 else np.zeros(found.weights.shape[1])
@@ -236,6 +230,9 @@ class BayesianRegression(LastLayer):
 
     def _posterior(self, stats: Stats) -> Posterior:
         """The posterior of these sums."""
-        return bayes_linear.posterior(
-            stats, intercept=self.fit_intercept, standardize=self.standardize, noise=self.noise, prior=self.prior
-        )
+        return bayes_linear.posterior(stats, **self._posterior_settings())
+
+    def _posterior_settings(self) -> dict[str, Any]:
+        """The parameters that the posterior depends on."""
+        variances = {"noise": self.noise, "prior": self.prior}
+        return {"intercept": self.fit_intercept, "standardize": self.standardize, **variances}
