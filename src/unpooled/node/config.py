@@ -114,8 +114,8 @@ def table_source(config: NodeConfig) -> TableSource:
     """The source of a node's rows, with what its policy clips and how many rows of a patient it takes."""
     data = config.data
     options = {k: data[k] for k in ("columns", "label", "sample_weight", "chunk_rows") if k in data}
-    own = policy.read(config.paths["policy"]).privacy if config.paths["policy"].is_file() else None
-    return TableSource(config.name, _table(config), preparation=preparation_of(own), **options)
+    budget = policy.read(config.paths["policy"]).privacy if config.paths["policy"].is_file() else None
+    return TableSource(config.name, _table(config), preparation=preparation_of(budget), **options)
 
 
 def _table(config: NodeConfig) -> Table:
