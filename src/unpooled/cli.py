@@ -16,6 +16,7 @@ EXTRAS = {  # module -> the extra that installs it
     "httpx": "flower",
     "cryptography": "flower",
     "sqlalchemy": "sql",
+    "psycopg": "sql",
     "matplotlib": "plot",
     "pyarrow": "parquet",
     "starlette": "pages",

@@ -11,6 +11,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from unpooled.commands.run import add_options, carry_on, make_folder, read_file
+
 FAMILIES = {"LinearRegression": "normal", "BayesianRegression": "normal", "LogisticRegression": "binomial"}
 
 
@@ -18,34 +20,22 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
     """Arguments of `unpooled compare`."""
     parser = commands.add_parser("compare", help="should sites be pooled, and who gains?", description=__doc__)
     parser.add_argument("file", type=Path, help="a TOML file with [data] or of a study, as `run` takes it")
-    parser.add_argument(
-        "overrides", nargs="*", default=[], metavar="key=value", help="parameters of Pooling, or section.key=value"
-    )
-    parser.add_argument("--on", metavar="LINK", help="run over the nodes of a link: its HOST:PORT or its folder")
-    parser.add_argument("--out", type=Path, help="the run folder to make (default: runs/Pooling-TIME)")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_options(parser, "parameters of Pooling", "Pooling")
     return parser
 
 
 def run(args: argparse.Namespace) -> int:
     """Fit Pooling as a run, and print its recommendation and tests."""
-    from unpooled import config, runs
-    from unpooled import study as studies
-    from unpooled.commands import run as running
+    from unpooled.errors import BadParameter
     from unpooled.saving import load
 
-    wanted = config.read(args.file)
-    study = studies.read(args.file) if studies.is_study(wanted) else None
-    _check_study(study, args.overrides)
+    wanted, study = read_file(args)
     if study is None:
         wanted["model"] = pooling_of(wanted.get("model", {}))
-    wanted = config.override(wanted, args.overrides)
-    if args.on:
-        from unpooled.remote.link import find
-
-        wanted.setdefault("federation", {})["link"] = str(find(args.on))
-    folder = runs.create(wanted, args.out, study)
-    code = running.carry_on(folder, args.json)
+    elif wanted["model"]["name"] != "Pooling":
+        raise BadParameter('this study approves another model: have the sites approve one with name = "Pooling"')
+    folder = make_folder(args, wanted, study)
+    code = carry_on(folder, args.json)
     if code == 0:
         _tell(load(folder), folder, args.json)
     return code
@@ -57,18 +47,6 @@ def pooling_of(model: dict[str, Any]) -> dict[str, Any]:
         return model
     family = model.get("family") if model.get("name") == "GLM" else FAMILIES.get(str(model.get("name")))
     return {"name": "Pooling", "random_state": 0} | ({} if family is None else {"family": family})
-
-
-def _check_study(study: Any, overrides: list[str]) -> None:
-    """Refuse a study that approves another model than Pooling, and overrides of an approved one."""
-    from unpooled.errors import BadParameter
-
-    if study is None:
-        return
-    if study.config["model"]["name"] != "Pooling":
-        raise BadParameter('this study approves another model: have the sites approve one with name = "Pooling"')
-    if overrides:
-        raise BadParameter("a study is run as it was approved: change its file and have the sites approve it anew")
 
 
 def _tell(model: Any, folder: Path, as_json: bool) -> None:
