@@ -10,18 +10,8 @@ import warnings
 from functools import partial
 from importlib import import_module
 
-EXTRAS = {  # module -> the extra that installs it
-    "torch": "torch",
-    "flwr": "flower",
-    "httpx": "flower",
-    "cryptography": "flower",
-    "sqlalchemy": "sql",
-    "psycopg": "sql",
-    "matplotlib": "plot",
-    "pyarrow": "parquet",
-    "starlette": "pages",
-    "uvicorn": "pages",
-}
+from unpooled.commands import EXTRAS
+
 COMMANDS = (
     "demo",
     "check",

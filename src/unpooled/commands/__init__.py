@@ -11,6 +11,19 @@ import sys
 from pathlib import Path
 from typing import Any
 
+EXTRAS = {  # module -> the extra that installs it
+    "torch": "torch",
+    "flwr": "flower",
+    "httpx": "flower",
+    "cryptography": "flower",
+    "sqlalchemy": "sql",
+    "psycopg": "sql",
+    "matplotlib": "plot",
+    "pyarrow": "parquet",
+    "starlette": "pages",
+    "uvicorn": "pages",
+}
+
 
 def add_run(parser: argparse.ArgumentParser) -> None:
     """The arguments of commands about a run folder: RUN and --json."""

@@ -1,7 +1,7 @@
 """`unpooled compare FILE.toml [key=value ...]`: should these sites be pooled, and who gains? Fits `Pooling` to a config file's data.
 
 It prints tests, held-out losses and a recommendation, and writes a page for each site into the run folder. A file that names another model
-is taken for its data; of a GLM and its faces the family is kept.
+is taken for its data; the family of a GLM, LinearRegression or LogisticRegression is kept.
 """
 
 from __future__ import annotations

@@ -14,8 +14,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from unpooled.cli import EXTRAS
-from unpooled.commands import add_json
+from unpooled.commands import EXTRAS, add_json
 from unpooled.remote.link import FOLDER
 
 NEEDED = ("numpy", "scipy", "scikit-learn", "threadpoolctl", "rich")

@@ -28,7 +28,7 @@ NOT_FOR = {  # kind of model -> what it is not for
     "classifiers": "Do not decide about single people by this model alone. Check it first at a site unlike those below.",
     "concepts": "A concept is a pattern of labels that sites share. It does not say which site labels rightly.",
     "regressions": "Coefficients are associations, not effects. Do not predict far outside the range of the data below.",
-    "shelf": "Numbers describe the rows of these sites. They do not speak for other sites or people.",
+    "summaries": "Numbers describe the rows of these sites. They do not speak for other sites or people.",
 }
 
 

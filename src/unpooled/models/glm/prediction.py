@@ -106,8 +106,8 @@ class FittedGLM:
     def scoring(self) -> tuple[dict[str, Any], np.ndarray, float, float]:
         """What clients need to score the fitted model: (its kind, coefficients (1, q), dispersion, alpha); see `up.cross_validate`."""
         check_is_fitted(self, "coef_")
-        how = {"kind": "glm", "family": self.family, "link": self._link, "offset": self.offset_index_}
-        return how, np.concatenate([[self.intercept_], self.coef_])[None], self.scale_, self.nb_alpha_
+        kind = {"kind": "glm", "family": self.family, "link": self._link, "offset": self.offset_index_}
+        return kind, np.concatenate([[self.intercept_], self.coef_])[None], self.scale_, self.nb_alpha_
 
     @property
     def _link(self) -> str:

@@ -24,7 +24,7 @@ from unpooled.models.column_names import n_columns, names_of
 from unpooled.models.mixed import acceleration, em
 from unpooled.models.mixed import start as starting
 from unpooled.models.mixed.columns import Columns, given_columns
-from unpooled.models.mixed.face import MixedFace
+from unpooled.models.mixed.fitted import FittedMixedMixture
 from unpooled.models.mixed.messages import Params, Prior, Stats
 from unpooled.models.mixed.questions import e_step, personal_e_step
 from unpooled.models.mixture import KEPT, PersonalWeights, collapsed
@@ -59,7 +59,7 @@ class State(NamedTuple):
     levels: tuple[int, ...]
 
 
-class MixedMixture(PersonalWeights, MixedFace, DensityMixin, Estimator):
+class MixedMixture(PersonalWeights, FittedMixedMixture, DensityMixin, Estimator):
     """Mixture for tables of numbers, categories, ordered categories, counts and binary columns, by exact federated EM.
 
     Within a component the kinds of columns are independent: real columns, and logarithms of positive ones, are Gaussian together; the

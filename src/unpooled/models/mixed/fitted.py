@@ -29,7 +29,7 @@ class Conditional(NamedTuple):
     probabilities: dict[str, np.ndarray]  # (n, levels) of each discrete column, by its name or else its index
 
 
-class MixedFace(MixtureFace):
+class FittedMixedMixture(MixtureFace):
     """Needs `covariance_type`, `weights_`, `means_`, `covariances_`, `level_probabilities_` and the like."""
 
     probabilities_: np.ndarray

@@ -16,7 +16,7 @@ from unpooled.models.survival.cox_questions import SCORE_DECIMALS
 from unpooled.report import statistics
 
 
-class CoxFace(Estimator):
+class FittedCox(Estimator):
     """What `Cox` does once it is fitted."""
 
     encoding = DESIGN
