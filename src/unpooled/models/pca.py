@@ -20,7 +20,6 @@ from unpooled.estimator import Estimator, rows_of
 from unpooled.federation import Federation
 from unpooled.models.steady import Steady
 from unpooled.parameters import at_least, flag, is_number, not_below_zero, one_of
-from unpooled.report import svg
 from unpooled.tree import message
 
 WIDE = 1000  # columns above which "auto" no longer sends all second moments
@@ -315,13 +314,6 @@ class PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
         check_is_fitted(self)
         beyond = np.maximum(self.explained_variance_ - self.noise_variance_, 0.0)
         return (self.components_.T * beyond) @ self.components_ + self.noise_variance_ * np.eye(self.n_features_in_)
-
-    def report_figures(self) -> dict[str, str]:
-        """What the report of a run shows: the share of variance by component."""
-        if self.n_components_ < 2:
-            return {}
-        number = list(range(1, self.n_components_ + 1))
-        return {"Explained variance": svg.line(number, self.explained_variance_ratio_.tolist(), "component", "share")}
 
     def _scales(self) -> np.ndarray:
         """Standard deviations along the components, never 0."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from html import escape
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,6 @@ from unpooled.errors import BadParameter
 from unpooled.estimator import Estimator, rows_of
 from unpooled.models.survival import harrell
 from unpooled.models.survival.cox_questions import SCORE_DECIMALS
-from unpooled.report import statistics
 
 
 class FittedCox(Estimator):
@@ -41,11 +39,6 @@ class FittedCox(Estimator):
         y = np.asarray(y, dtype=np.float64).reshape(len(risk), -1)
         died = y[:, 1] == 1 if y.shape[1] > 1 else np.ones(len(risk), bool)
         return harrell.index(harrell.of_rows(y[:, 0], died, np.round(risk, SCORE_DECIMALS)))
-
-    def report_figures(self) -> dict[str, str]:
-        """What the report of a run shows: coefficients with their intervals, and the table of them."""
-        figure = statistics.intervals(self._labels(), self.coef_, self.confidence_interval_)
-        return {"Log hazard ratios": f"{figure}<pre>{escape(self.summary())}</pre>"}
 
     def to_frame(self) -> Any:
         """One row per covariate, as a frame of pandas."""

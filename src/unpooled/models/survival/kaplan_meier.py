@@ -18,7 +18,6 @@ from unpooled.models.survival import times as grid
 from unpooled.models.survival.partial_likelihood import last_step
 from unpooled.models.survival.rows import check_look, check_survival, columns_of, look, survival_rows
 from unpooled.parameters import at_least, one_of, within
-from unpooled.report import statistics
 from unpooled.tree import message
 
 
@@ -215,11 +214,6 @@ class KaplanMeier(Estimator):
         at = np.atleast_1d(np.asarray(times, dtype=np.float64))
         step = np.searchsorted(self.times_, at, side="right") - 1
         return np.where(step >= 0, self.survival_[:, np.maximum(step, 0)], 1.0)
-
-    def report_figures(self) -> dict[str, str]:
-        """What the report of a run shows: the curves."""
-        groups = {f"{g:g}": (s, a, b) for g, s, a, b in zip(self.groups_, self.survival_, self.lower_, self.upper_)}
-        return {"Survival": statistics.curves(self.times_, groups)}
 
     def to_frame(self) -> Any:
         """One row per group and step, as a frame of pandas."""
