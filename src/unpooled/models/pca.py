@@ -298,13 +298,35 @@ class PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
     # ---- the face ----
 
     def transform(self, X: Any) -> np.ndarray:
-        """Rows along the components, (n, n_components_)."""
+        """Rows along the components.
+
+        Parameters
+        ----------
+        X : array-like or frame of shape (n, d)
+            Rows with the columns of the fit.
+
+        Returns
+        -------
+        ndarray of shape (n, n_components_)
+            Scores, of variance 1 with `whiten=True`.
+        """
         x = self._checked(X)
         scores = (x - self.mean_) @ self.components_.T
         return scores / self._scales() if self.whiten else scores
 
     def inverse_transform(self, X: Any) -> np.ndarray:
-        """Rows of columns again, from their components."""
+        """Rows in the columns of the fit, from their scores.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, n_components_)
+            Scores, as `transform` gives them.
+
+        Returns
+        -------
+        ndarray of shape (n, d)
+            The rows that these scores stand for.
+        """
         check_is_fitted(self)
         scores = np.asarray(X, dtype=np.float64)
         return (scores * self._scales() if self.whiten else scores) @ self.components_ + self.mean_

@@ -209,7 +209,18 @@ class KaplanMeier(Estimator):
     # ---- the face ----
 
     def survival_at(self, times: Any) -> np.ndarray:
-        """The curve of each group at some times, (k, n)."""
+        """The curve of each group at some times.
+
+        Parameters
+        ----------
+        times : float or array-like of shape (n,)
+            Times.
+
+        Returns
+        -------
+        ndarray of shape (k, n)
+            The share of each group without an event by then.
+        """
         check_is_fitted(self)
         at = np.atleast_1d(np.asarray(times, dtype=np.float64))
         step = np.searchsorted(self.times_, at, side="right") - 1
