@@ -13,23 +13,9 @@ from importlib import import_module
 from unpooled.commands import EXTRAS
 
 COMMANDS = (
-    "demo",
-    "check",
-    "run",
-    "compare",
-    "resume",
-    "report",
-    "predict",
-    "reproduce",
-    "serve",
-    "node",
-    "status",
-    "verify",
-    "watch",
-    "card",
-    "doctor",
-    "completion",
-)
+    "demo", "check", "run", "compare", "resume", "report", "predict", "reproduce", "serve", "node", "status",
+    "verify", "watch", "card", "doctor", "completion",
+)  # fmt: skip
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -14,20 +14,6 @@ from unpooled.data.schema.schema import Schema, Wanted, read_own
 from unpooled.data.schema.texts import Texts, as_texts
 
 __all__ = [
-    "KINDS",
-    "NUMBERS",
-    "WITH_LEVELS",
-    "Column",
-    "Own",
-    "Schema",
-    "Texts",
-    "Wanted",
-    "agree",
-    "as_texts",
-    "decode",
-    "design_names",
-    "encode",
-    "infer",
-    "read_own",
-    "to_design",
-]
+    "KINDS", "NUMBERS", "WITH_LEVELS", "Column", "Own", "Schema", "Texts", "Wanted", "agree", "as_texts", "decode",
+    "design_names", "encode", "infer", "read_own", "to_design",
+]  # fmt: skip

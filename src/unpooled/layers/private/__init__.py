@@ -9,11 +9,5 @@ from unpooled.layers.private.layer import Private
 from unpooled.layers.private.look import Look, look, private_layer, wanted, wanted_mu2, without_wish
 
 __all__ = [
-    "Look",
-    "Private",
-    "look",
-    "private_layer",
-    "wanted",
-    "wanted_mu2",
-    "without_wish",
-]
+    "Look", "Private", "look", "private_layer", "wanted", "wanted_mu2", "without_wish",
+]  # fmt: skip

@@ -15,16 +15,6 @@ from unpooled.models.mixed.questions import client_blocks, client_densities
 from unpooled.models.mixed.start import Seen, Settings
 
 __all__ = [
-    "Columns",
-    "MixedMixture",
-    "Params",
-    "Prior",
-    "Seen",
-    "Settings",
-    "Stats",
-    "client_blocks",
-    "client_densities",
-    "em",
-    "given_columns",
-    "start",
-]
+    "Columns", "MixedMixture", "Params", "Prior", "Seen", "Settings", "Stats", "client_blocks", "client_densities",
+    "em", "given_columns", "start",
+]  # fmt: skip
