@@ -6,7 +6,7 @@ Only numbers that may be shown: counts below ten are not written out, and a priv
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -134,30 +134,26 @@ def _accuracy(found: dict[str, Any], run: RunFolder) -> Part:
     total = np.array(found["confusion"])
     share = np.trace(total) / max(total.sum(), 1)
     said = f"Accuracy {share:.1%}, log loss {found['log_loss']:.3g}, on {_whose(found)}."
-    rows = [
-        (name, f"{site['right'] / site['rows']:.1%}" if site["rows"] >= FEW else "-")
-        for name, site in found["sites"].items()
-    ]
-    return Part("Metrics", [said], [Table(("site", "accuracy"), rows)])
+    return Part("Metrics", [said], [_by_site(found, "accuracy", lambda site: f"{site['right'] / site['rows']:.1%}")])
 
 
 def _errors(found: dict[str, Any], run: RunFolder) -> Part:
     """Root mean squared error by site, beside that of the mean."""
     said = f"Root mean squared error by site, on {_whose(found)}; predicting the mean has {found['spread']:.4g}."
-    rows = [
-        (name, f"{np.sqrt(site['squares'] / site['rows']):.4g}" if site["rows"] >= FEW else "-")
-        for name, site in found["sites"].items()
-    ]
-    return Part("Metrics", [said], [Table(("site", "error"), rows)])
+    error = lambda site: f"{np.sqrt(site['squares'] / site['rows']):.4g}"  # noqa: E731
+    return Part("Metrics", [said], [_by_site(found, "error", error)])
 
 
 def _density(found: dict[str, Any], run: RunFolder) -> Part:
     said = [*_likelihood(run), f"Log-likelihood per row by site, on {_whose(found)}:"]
-    rows = [
-        (name, f"{site['loglik'] / site['rows']:.5g}" if site["rows"] >= FEW else "-")
-        for name, site in found["sites"].items()
-    ]
-    return Part("Metrics", said, [Table(("site", "log-likelihood per row"), rows)])
+    loglik = lambda site: f"{site['loglik'] / site['rows']:.5g}"  # noqa: E731
+    return Part("Metrics", said, [_by_site(found, "log-likelihood per row", loglik)])
+
+
+def _by_site(found: dict[str, Any], metric: str, text: Callable[[dict[str, Any]], str]) -> Table:
+    """A metric by site, "-" where a site has few rows."""
+    rows = [(name, text(site) if site["rows"] >= FEW else "-") for name, site in found["sites"].items()]
+    return Table(("site", metric), rows)
 
 
 def _filled(found: dict[str, Any], run: RunFolder) -> Part:

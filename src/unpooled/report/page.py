@@ -27,12 +27,7 @@ __all__ = ["CSS", "page", "table", "write_report"]
 
 MASK = "secure.mask"  # the step that hides single answers
 MOST_WORDS = 5  # kinds of numbers in an answer that are shown unfolded
-CURVES = {
-    "loglik": "log-likelihood per row",
-    "loss": "loss",
-    "deviance": "deviance",
-    "bic": "BIC",
-}
+CURVES = {"loglik": "log-likelihood per row", "loss": "loss", "deviance": "deviance", "bic": "BIC"}
 
 
 def write_report(folder: Path, facts: Mapping[str, str] | None = None) -> Path:
