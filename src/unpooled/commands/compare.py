@@ -37,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
     folder = make_folder(args, wanted, study)
     code = carry_on(folder, args.json)
     if code == 0:
-        _tell(load(folder), folder, args.json)
+        _show(load(folder), folder, args.json)
     return code
 
 
@@ -49,7 +49,7 @@ def pooling_of(model: dict[str, Any]) -> dict[str, Any]:
     return {"name": "Pooling", "random_state": 0} | ({} if family is None else {"family": family})
 
 
-def _tell(model: Any, folder: Path, as_json: bool) -> None:
+def _show(model: Any, folder: Path, as_json: bool) -> None:
     """Print what was found, and write the sites' pages."""
     pages = write_pages(model, folder)
     if as_json:

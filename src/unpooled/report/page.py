@@ -61,8 +61,10 @@ def _header(run: RunFolder) -> str:
     """The top of the page: model, what it was fitted on, whether it finished, and privacy spent."""
     state = "" if run.model is not None else _unfinished(run)
     spent = privacy_line(run)
-    told = markup.mark(spent, good=True) if spent else ""
-    return f'<h1>{escape(run.name)}</h1><p class="lead">{escape(lead(run))}</p>{state}{markup.facts(facts(run))}{told}'
+    budget = markup.mark(spent, good=True) if spent else ""
+    return (
+        f'<h1>{escape(run.name)}</h1><p class="lead">{escape(lead(run))}</p>{state}{markup.facts(facts(run))}{budget}'
+    )
 
 
 def _unfinished(run: RunFolder) -> str:
