@@ -5,7 +5,8 @@ import pytest
 from masking_cluster import begin, make_nodes
 
 from unpooled.errors import MaskingRefused, UnpooledError
-from unpooled.secure import MaskingNode, RevealRequest, decode_total, graph, ring
+from unpooled.secure import MaskingNode, decode_total, graph, ring
+from unpooled.secure.messages import RevealRequest
 
 SIZES = [3, 5, 9, pytest.param(20, marks=pytest.mark.slow)]
 VICTIM = "node000"

@@ -49,14 +49,6 @@ _PUBLIC = {
     "decode_total": "unpooled.secure.coordinator",
     "fingerprint": "unpooled.secure.keys",
     "identity_bytes": "unpooled.secure.keys",
-    "Keys": "unpooled.secure.messages",
-    "Begun": "unpooled.secure.messages",
-    "Envelopes": "unpooled.secure.messages",
-    "MaskRequest": "unpooled.secure.messages",
-    "Masked": "unpooled.secure.messages",
-    "RevealRequest": "unpooled.secure.messages",
-    "Shares": "unpooled.secure.messages",
-    "Total": "unpooled.secure.messages",
 }
 
 __all__ = list(_PUBLIC)
