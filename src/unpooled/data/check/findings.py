@@ -14,7 +14,7 @@ from unpooled.data.schema import Schema
 FEW_ROWS = 10
 MAPPED = 8  # levels that are listed for a site to map
 ZERO_COMMON = 0.03  # share of the rows that are 0 at every site where 0 is a value and no code
-MISSING_APART = 0.5  # difference in the share of missing cells that is reported
+MISSING_APART = 0.5  # difference in the share of missing cells that is told of
 NUMBERS = ("real", "binary", "positive", "count")
 TEXTS = ("category", "ordered", "id")
 
@@ -70,15 +70,15 @@ def _columns(
 ) -> Iterator[Finding]:
     """Columns that a site lacks, calls by another name, or has in addition to the others."""
     wanted = _wanted(profiles, by_column, declared)
-    matched: set[tuple[str, str]] = set()
+    told: set[tuple[str, str]] = set()
     for p in profiles:
         lacking = [c for c in wanted if c not in p.names and c not in p.lacks]
         extra = [c for c in p.names if c not in wanted and c in by_column and c not in (declared or ())]
         for name in lacking:
             others = [c for site, c in by_column.get(name, {}).items() if site != p.name]
-            twin = counterpart(name, p, [e for e in extra if (p.name, e) not in matched], others)
+            twin = counterpart(name, p, [e for e in extra if (p.name, e) not in told], others)
             if twin is not None:
-                matched.add((p.name, twin))
+                told.add((p.name, twin))
                 yield Finding(
                     "name",
                     name,
@@ -89,7 +89,7 @@ def _columns(
             else:
                 yield Finding("column", name, p.name, f"has no column {name!r}", f"{name} = false")
         for name in extra:
-            if (p.name, name) not in matched:
+            if (p.name, name) not in told:
                 yield Finding("column", name, p.name, f"has a column {name!r} that other sites do not have")
 
 
@@ -127,13 +127,13 @@ def _agree(a: Sequence[str], b: Sequence[str]) -> bool:
 
 def _kinds(name: str, held: Mapping[str, ColumnProfile], declared: Schema | None) -> Iterator[Finding]:
     """Sites where a column cannot be read as one kind, or has another kind than at most sites."""
-    groups = {site: _group(c.kind) for site, c in held.items() if c.kind not in ("empty", "mixed")}
+    told = {site: _group(c.kind) for site, c in held.items() if c.kind not in ("empty", "mixed")}
     for site, c in held.items():
         if c.problem:
             yield Finding("kind", name, site, c.problem)
     given = declared[name].kind if declared is not None and name in declared else ""
-    usual = _group(given) if given not in ("", "auto") else _most_common(list(groups.values()))
-    for site, kind in groups.items():
+    usual = _group(given) if given not in ("", "auto") else _most_common(list(told.values()))
+    for site, kind in told.items():
         if usual and kind != usual and not _compatible(kind, given):
             wanted = f"elsewhere {_called(usual)}" if given in ("", "auto") else f"and is declared {given!r}"
             yield Finding("kind", name, site, f"column {name!r} holds {_called(kind)}, {wanted}")
@@ -204,9 +204,9 @@ def _few_values(c: ColumnProfile) -> bool:
 def _levels(name: str, held: Mapping[str, ColumnProfile], declared: Schema | None) -> Iterator[Finding]:
     """Sites that write levels in another way than the declaration, or than the other sites."""
     known = set(declared[name].levels) if declared is not None and name in declared else set()
-    levels = {site: _kept(c) for site, c in held.items() if c.levels and _has_levels(c)}
+    levels = {site: _kept(c) for site, c in held.items() if c.levels and _told_by_levels(c)}
     if len({_group(held[site].kind) for site in levels}) > 1:
-        return  # reported as a kind
+        return  # told of as a kind
     for site, mine in levels.items():
         others = {s: v for s, v in levels.items() if s != site}
         if known:
@@ -236,7 +236,7 @@ def _level_order(name: str, held: Mapping[str, ColumnProfile], declared: Schema 
             yield Finding("levels", name, site, f"column {name!r} has its levels in another order: {' < '.join(order)}")
 
 
-def _has_levels(c: ColumnProfile) -> bool:
+def _told_by_levels(c: ColumnProfile) -> bool:
     """Whether levels describe the column: categories, and numbers of which the profile lists the values."""
     return c.kind in ("category", "ordered") or (c.kind in NUMBERS and len(c.levels) >= 2)
 
@@ -299,18 +299,18 @@ def _missing(name: str, held: Mapping[str, ColumnProfile], empty: set[str]) -> I
 
 def _constant(name: str, held: Mapping[str, ColumnProfile]) -> Iterator[Finding]:
     """Columns with one value in every row: at all sites, or at one site where others vary."""
-    known = {site: c for site, c in held.items() if c.kind != "empty"}
-    flat = [site for site, c in known.items() if c.constant]
+    told = {site: c for site, c in held.items() if c.kind != "empty"}
+    flat = [site for site, c in told.items() if c.constant]
     if not flat:
         return
-    if len(flat) == len(known):
-        values = {next(iter(c.levels), str(c.quantiles[:1])) for c in known.values()}
+    if len(flat) == len(told):
+        values = {next(iter(c.levels), str(c.quantiles[:1])) for c in told.values()}
         if len(values) == 1:
             yield Finding("constant", name, "", f"column {name!r} has one value in every row of every site")
         return
     for site in flat:
-        others = [c for s, c in known.items() if s != site and not c.constant]
-        if known[site].kind in NUMBERS and all(not c.levels for c in others):
+        others = [c for s, c in told.items() if s != site and not c.constant]
+        if told[site].kind in NUMBERS and all(not c.levels for c in others):
             yield Finding("constant", name, site, f"column {name!r} has one value in every row")
 
 

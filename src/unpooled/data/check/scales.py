@@ -39,8 +39,9 @@ APART = 2.5  # standard deviations, in logarithms, between medians that a factor
 TWICE = 2.0  # positive numbers whose medians differ by less are of one scale
 FAR = 6.0  # standard deviations beyond which values are of another scale, whatever explains it
 EXACT = 0.1  # how near quartiles must be to a factor, and those of the other sites to each other, where values overlap
-# of the five quantiles that must be near where not all quartiles are: the median between two groups moves easily
-MOST = 4
+MOST = (
+    4  # of the five quantiles that must be near where not all quartiles are: the median between two groups moves easily
+)
 
 
 def middle_site(quantiles: Mapping[str, list[float]]) -> str:
@@ -66,7 +67,7 @@ def difference(site: list[float], others: list[float]) -> str:
         apart = max(_apart(np.log(np.maximum(a, 1e-300)), np.log(np.maximum(b, 1e-300))), _apart(a, b))
         factor = _factor(a, b)
         if factor is not None and apart > APART:
-            return _factor_text(factor, a, b)
+            return _said(factor, a, b)
         if max(a[2] / b[2], b[2] / a[2]) < TWICE:
             return ""
     else:
@@ -96,11 +97,10 @@ def multiple(site: list[float], others: list[list[float]]) -> str:
     factor = min(FACTORS, key=lambda f: abs(np.log(ratios / f)).max())
     if (abs(np.log(ratios / factor)) > np.log1p(EXACT)).any():
         return ""
-    return _factor_text(factor, quantiles[0], np.exp(usual))
+    return _said(factor, quantiles[0], np.exp(usual))
 
 
-def _factor_text(factor: float, a: np.ndarray, b: np.ndarray) -> str:
-    """The sentence about a factor between two sites."""
+def _said(factor: float, a: np.ndarray, b: np.ndarray) -> str:
     times = "smaller" if a[1] < b[1] else "larger"
     return f"its values are {factor:g} times {times} ({FACTORS[factor]}?)"
 
