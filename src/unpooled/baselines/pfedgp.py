@@ -56,12 +56,8 @@ class PFedGP(FedAvgRegression):
 
     Attributes
     ----------
-    network_ : Network
-        Scaling and weights of the round kept.
-    best_round_ : int
-        That round.
-    n_sums_ : int
-        SUMs asked in all.
+    network_, best_round_, n_sums_
+        As in `FedAvgRegression`.
     personal_ : dict of str to Personal
         The Gaussian process of each client.
 

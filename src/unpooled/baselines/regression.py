@@ -280,12 +280,8 @@ class FedProxRegression(FedAvgRegression):
 
     Attributes
     ----------
-    network_ : Network
-        Scaling and weights of the round kept.
-    best_round_ : int
-        That round.
-    n_sums_ : int
-        SUMs asked in all.
+    network_, best_round_, n_sums_
+        As in `FedAvgRegression`.
 
     References
     ----------
