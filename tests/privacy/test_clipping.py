@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from unpooled.errors import BadParameter
-from unpooled.privacy.clipping import from_unit, in_ball, parse_bounds, row_weights, to_unit, unit_blocks
+from unpooled.privacy.clipping import from_unit, in_ball, parse_bounds, row_weights, to_unit, unit_blocks, unit_weights
 
 NAMES = ["age", "chol"]
 
@@ -73,3 +73,14 @@ def test_weights_lie_between_zero_and_one():
 )
 def test_blocks_have_total_square_of_at_most_one(blocks):
     assert (unit_blocks(np.array(blocks)) ** 2).sum() <= 1 + 1e-15
+
+
+def test_a_unit_counts_no_more_than_one_row():
+    rng = np.random.default_rng(0)
+    units = rng.integers(0, 50, size=1000)
+    weights = unit_weights(units, 4)
+    totals = np.bincount(units, weights)
+    assert totals.max() <= 1
+    np.testing.assert_array_equal(totals, np.minimum(np.bincount(units), 4) / 4)
+    with pytest.raises(BadParameter, match="how many rows of a unit count"):
+        unit_weights(units, 0)

@@ -117,6 +117,39 @@ def row_weights(w: np.ndarray) -> np.ndarray:
     return np.clip(np.nan_to_num(w, nan=0.0, posinf=1.0, neginf=0.0), 0.0, 1.0)
 
 
+def unit_weights(units: np.ndarray, most: int) -> np.ndarray:
+    """Weights of rows under which a whole unit, a patient say, counts no more than one row does.
+
+    Parameters
+    ----------
+    units : array (n,)
+        The unit of each row, of any type.
+    most : int
+        Rows of one unit that count; further ones, in the order of the table, have weight 0.
+
+    Returns
+    -------
+    weights : array (n,)
+        1 / most or 0.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from unpooled.privacy.clipping import unit_weights
+    >>> unit_weights(np.array(["ann", "bob", "ann", "ann"]), most=2)
+    array([0.5, 0.5, 0.5, 0. ])
+    """
+    if most < 1:
+        raise BadParameter(f"most={most!r} must be at least 1: it is how many rows of a unit count")
+    units = np.asarray(units)
+    order = np.argsort(units, kind="stable")
+    starts = np.r_[True, units[order][1:] != units[order][:-1]]
+    position = np.arange(len(units)) - np.maximum.accumulate(np.where(starts, np.arange(len(units)), 0))
+    rank = np.empty(len(units), int)
+    rank[order] = position
+    return np.where(rank < most, 1 / most, 0.0)
+
+
 def unit_blocks(blocks: np.ndarray) -> np.ndarray:
     """Weights of the blocks of an answer, of total square at most 1 whatever came down."""
     blocks = np.nan_to_num(np.abs(blocks), nan=0.0, posinf=0.0)
