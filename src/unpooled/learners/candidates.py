@@ -5,6 +5,7 @@ A candidate is a model as it is, a correction of one (see `corrections`), or a l
 
 from __future__ import annotations
 
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -28,14 +29,10 @@ class Candidates(NamedTuple):
     path: np.ndarray  # (j,) position of the path, -1 for an offset as it is
     stage: np.ndarray  # (j,) of the path
 
-    @property
-    def prior(self) -> np.ndarray:  # (j,)
-        """Prior weights: equal within a kind."""
-        kinds, place, counts = np.unique(self.kind, return_inverse=True, return_counts=True)
-        each = np.array([PRIOR[kind] for kind in kinds]) / counts
-        return each[place] / each[place].sum()
+    prior: np.ndarray  # (j,) weights, equal within a kind
 
 
+@cache
 def candidates(bases: int, nets: int, alone: bool) -> Candidates:
     """The bases and the client's networks as they are, corrections of the bases, logistic regressions of the client alone, its
     label shares, and equal probabilities.
@@ -50,7 +47,9 @@ def candidates(bases: int, nets: int, alone: bool) -> Candidates:
     listed += [("corrected", base, base, stage) for base in range(bases) for stage in stages]
     listed += [("alone", none, bases, stage) for stage in stages[1:] if alone]
     listed += [("constant", none, bases, 0), ("constant", none, -1, 0)]
-    return Candidates(*map(np.array, zip(*listed)))
+    kinds = [kind for kind, *_ in listed]
+    prior = np.array([PRIOR[kind] / kinds.count(kind) for kind in kinds])
+    return Candidates(*map(np.array, zip(*listed)), prior / prior.sum())
 
 
 def penalties(bases: int, features: int) -> np.ndarray:  # (stages, paths, r + 1)

@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-STEPS = 3  # per penalty
-INTERCEPT_STEPS = 4  # for the intercepts alone
+STEPS = 2  # per penalty
+INTERCEPT_STEPS = 3  # for the intercepts alone
 LONGEST = 4.0  # change of the scores by a step, root mean square over the rows
 MOST = 0.9  # of a row's own share in its score
 COUPLED = 1.15  # how much more a row changes its own scores than the second derivatives within classes say, with several classes

@@ -153,13 +153,13 @@ def losses_of(plan: Candidates, seen: Evidence, fitted: Fitted) -> np.ndarray:  
 
 
 def reported_losses(plan: Candidates, losses: np.ndarray, w: np.ndarray, mix: np.ndarray) -> np.ndarray:  # (3,)
-    """Mean loss (alone, shared, kept), each row by weights that the other rows give."""
+    """Mean loss (alone, shared, kept); what is kept by weights that the other rows give."""
     alone, shared = plan.kind == "alone", (plan.kind == "plain") & (plan.offset == 0)
     found = np.full(3, np.nan)
     if alone.any():
-        prior = plan.prior[alone] / plan.prior[alone].sum()
-        own_mix = stacking.averaged(prior, losses[:, alone], w)
-        found[0] = stacking.loss_of_average(prior, losses[:, alone], w, own_mix)
+        own = losses[:, alone]
+        own_mix = stacking.likely(plan.prior[alone], own, w)
+        found[0] = -(w @ np.log(np.exp(-own) @ own_mix)) / w.sum()
     if shared.any():
         found[1] = w @ losses[:, shared][:, 0] / w.sum()
     found[2] = stacking.loss_of_average(plan.prior, losses, w, mix)

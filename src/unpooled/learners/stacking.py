@@ -1,6 +1,6 @@
 """Weights of candidates from their losses on rows that they were not fitted to, and the loss of the average itself. Nothing is sent.
 
-A quarter of the weights is prior x tempered likelihood, which settles on the best candidate, the rest maximises the likelihood of the
+Half of the weights is prior x tempered likelihood, which settles on the best candidate, the rest maximises the likelihood of the
 average (stacking; Yao et al., 2018).
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-LIKELY, TEMPERED = 0.25, 0.25  # share of the weights by likelihood, and its exponent
+LIKELY, TEMPERED = 0.5, 0.5  # share of the weights by likelihood, and its exponent
 PSEUDO_ROWS = 1.0  # rows that follow the prior
 STEPS, POWER = 20, 1.9  # of EM, and by how much each of them is lengthened
 UNEXPECTED = 0.1  # rows that constants are given on top: they bound what a row costs that no model expects
@@ -16,13 +16,15 @@ MOST = 0.9  # of a row's own share in the weights
 
 
 def averaged(prior: np.ndarray, losses: np.ndarray, w: np.ndarray) -> np.ndarray:  # (j,)
-    """Weights of candidates from their losses (n, j).
+    """Weights of candidates from their losses (n, j)."""
+    return LIKELY * likely(prior, losses, w) + (1 - LIKELY) * stacked(prior, losses, w)
 
-    The likelihood is tempered since a few rows that one candidate happens to expect would decide otherwise.
-    """
+
+def likely(prior: np.ndarray, losses: np.ndarray, w: np.ndarray) -> np.ndarray:  # (j,)
+    """Prior x likelihood, tempered since a few rows that one candidate happens to expect would decide otherwise."""
     log_weights = np.log(prior) - TEMPERED * (w @ losses)
-    likely = np.exp(log_weights - log_weights.max())
-    return LIKELY * likely / likely.sum() + (1 - LIKELY) * stacked(prior, losses, w)
+    weights = np.exp(log_weights - log_weights.max())
+    return np.asarray(weights / weights.sum())
 
 
 def stacked(prior: np.ndarray, losses: np.ndarray, w: np.ndarray) -> np.ndarray:  # (j,)
@@ -30,8 +32,8 @@ def stacked(prior: np.ndarray, losses: np.ndarray, w: np.ndarray) -> np.ndarray:
     likelihood = np.exp(losses.min(1, keepdims=True) - losses)
     rows, mix = w.sum() + PSEUDO_ROWS, prior
     for _ in range(STEPS):
-        expected = PSEUDO_ROWS * prior + mix * ((w / (likelihood @ mix)) @ likelihood)
-        mix = mix * (expected / (rows * mix)) ** POWER
+        gain = (PSEUDO_ROWS * prior / mix + (w / (likelihood @ mix)) @ likelihood) / rows  # 1 at the optimum
+        mix = mix * gain**POWER
         mix = mix / mix.sum()
     return mix
 
