@@ -15,7 +15,7 @@ from unpooled.tree import message
 
 TEMPERATURES = np.array([0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.35, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0])
 FLOORS = np.array([0.0, 3e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1])
-MOST_BEHIND = 20.0  # nats that a label is behind another class, at most: its probability is then below 1e-8
+MOST_BEHIND = 80.0  # nats that a label is behind another class, at most
 PSEUDO_LOSS = 2.0  # nats that a calibration must gain over none
 
 
@@ -59,11 +59,13 @@ def with_floor(log_p: np.ndarray, floor: float) -> np.ndarray:
 
 def losses(log_p: np.ndarray, y: np.ndarray, w: np.ndarray) -> CalibrationLosses:
     """A client's losses from held-out log-probabilities (n, c), label codes (n,) and row weights (n,)."""
-    rows, classes = np.arange(len(y)), log_p.shape[-1]
-    behind = (log_p - log_p[rows, y][:, None]).astype(np.float32)  # scores minus that of the label
-    behind = np.minimum(behind, MOST_BEHIND)
-    hotter = behind / TEMPERATURES.astype(np.float32)[:, None, None]  # (temperatures, n, c)
-    p = 1 / np.exp(hotter).sum(-1)  # of the label
+    classes = log_p.shape[-1]
+    others = y[:, None] != np.arange(classes)
+    behind = log_p - np.take_along_axis(log_p, y[:, None], 1)  # scores minus that of the label
+    behind = behind[others].astype(np.float32).reshape(len(y), classes - 1)
+    hotter = behind / TEMPERATURES.astype(np.float32)[:, None, None]  # (temperatures, n, c - 1)
+    hotter = np.minimum(hotter, MOST_BEHIND)
+    p = 1 / (1 + np.exp(hotter).sum(-1))  # of the label
     mended = p[..., None] * (1 - FLOORS).astype(np.float32) + (FLOORS / classes).astype(np.float32)
     log_mended = np.log(np.maximum(mended, 1e-13))
     return CalibrationLosses(np.asarray(w.sum()), -np.einsum("n,tnf->tf", w, log_mended))

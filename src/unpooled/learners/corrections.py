@@ -86,7 +86,7 @@ def fit(problem: Paths, dtype: type = np.float32, steps: int = STEPS) -> Fitted:
     stage = _next(constant, Stage(none, scores, _inverse(constant, scores, intercepts)), intercepts, INTERCEPT_STEPS)
     slopes: np.ndarray = np.zeros((*scores.shape[:2], ridge.shape[-1] - 1), dtype)
     maps, left_out = [np.concatenate([slopes, stage.at], -1)], [_without_each(constant, stage)]
-    stage = Stage(maps[0], stage.scores, _inverse(rows, stage.scores, ridge[1]) if len(ridge) > 1 else stage.inverse)
+    stage = Stage(maps[0], stage.scores, _rough_inverse(rows, stage.scores, ridge[1]))
     for penalties in ridge[1:]:
         stage = _next(rows, stage, penalties, steps)
         maps.append(stage.at)
@@ -148,13 +148,19 @@ def _bounded(length: np.ndarray, change: np.ndarray, w: np.ndarray) -> np.ndarra
 def _inverse(rows: Rows, scores: np.ndarray, ridge: np.ndarray) -> np.ndarray:  # (paths, c, r, r)
     """The inverse of the penalised second derivatives within each class."""
     weights = curvature(rows.proba(scores), rows.two) * rows.w
-    transposed = np.ascontiguousarray(rows.columns.T)
-    wide = len(transposed)
-    second = np.stack([(transposed * own) @ rows.columns for own in weights.reshape(-1, len(rows.w))])
-    second = second.reshape(*weights.shape[:2], wide, wide)
+    wide = rows.columns.shape[1]
+    second = np.stack([(rows.columns * own[:, None]).T @ rows.columns for own in weights.reshape(-1, len(rows.w))])
+    second = second.reshape(*scores.shape[:2], wide, wide)
     diagonal = np.arange(wide)
     second[..., diagonal, diagonal] += ridge[:, None]
     return np.linalg.inv(second)
+
+
+def _rough_inverse(rows: Rows, scores: np.ndarray, ridge: np.ndarray) -> np.ndarray:  # (paths, c, r, r)
+    """The inverse of the diagonal of the penalised second derivatives."""
+    weights = curvature(rows.proba(scores), rows.two) * rows.w
+    second = (weights.reshape(-1, len(rows.w)) @ rows.columns**2).reshape(*scores.shape[:2], -1) + ridge[:, None]
+    return np.eye(second.shape[-1], dtype=second.dtype) / second[..., None]
 
 
 def _without_each(rows: Rows, stage: Stage) -> np.ndarray:  # (paths, c, n)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-LIKELY, TEMPERED = 0.5, 0.5  # share of the weights by likelihood, and its exponent
-PSEUDO_ROWS = 1.0  # rows that follow the prior
+LIKELY, TEMPERED = 0.5, 0.5  # share of the weights by likelihood, and its exponent with many rows
+FEW_ROWS = 30.0  # rows whose likelihood is tempered twice as much
+PSEUDO_ROWS = 3.0  # rows that follow the prior
 STEPS, POWER = 20, 1.9  # of EM, and by how much each of them is lengthened
 UNEXPECTED = 0.1  # rows that constants are given on top: they bound what a row costs that no model expects
 MOST = 0.9  # of a row's own share in the weights
@@ -22,7 +23,8 @@ def averaged(prior: np.ndarray, losses: np.ndarray, w: np.ndarray) -> np.ndarray
 
 def likely(prior: np.ndarray, losses: np.ndarray, w: np.ndarray) -> np.ndarray:  # (j,)
     """Prior x likelihood, tempered since a few rows that one candidate happens to expect would decide otherwise."""
-    log_weights = np.log(prior) - TEMPERED * (w @ losses)
+    rows = w.sum()
+    log_weights = np.log(prior) - TEMPERED * rows / (rows + FEW_ROWS) * (w @ losses)
     weights = np.exp(log_weights - log_weights.max())
     return np.asarray(weights / weights.sum())
 
