@@ -13,8 +13,8 @@ import numpy as np
 from unpooled.arrays import Array, Float, to_numpy
 from unpooled.tree import message
 
-TEMPERATURES = np.array([0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.35, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0])
-FLOORS = np.array([0.0, 3e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1])
+TEMPERATURES = np.array([0.3, 0.4, 0.55, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.5, 2.0, 3.0, 4.0])
+FLOORS = np.array([0.0, 3e-4, 1e-3, 3e-3, 0.01, 0.05])
 MOST_BEHIND = 80.0  # nats that a label is behind another class, at most
 PSEUDO_LOSS = 2.0  # nats that a calibration must gain over none
 
@@ -63,12 +63,16 @@ def losses(log_p: np.ndarray, y: np.ndarray, w: np.ndarray) -> CalibrationLosses
     others = y[:, None] != np.arange(classes)
     behind = log_p - np.take_along_axis(log_p, y[:, None], 1)  # scores minus that of the label
     behind = behind[others].astype(np.float32).reshape(len(y), classes - 1)
-    hotter = behind / TEMPERATURES.astype(np.float32)[:, None, None]  # (temperatures, n, c - 1)
-    hotter = np.minimum(hotter, MOST_BEHIND)
+    hotter = np.minimum(behind / _column(TEMPERATURES)[:, None], MOST_BEHIND)  # (temperatures, n, c - 1)
     p = 1 / (1 + np.exp(hotter).sum(-1))  # of the label
-    mended = p[..., None] * (1 - FLOORS).astype(np.float32) + (FLOORS / classes).astype(np.float32)
-    log_mended = np.log(np.maximum(mended, 1e-13))
-    return CalibrationLosses(np.asarray(w.sum()), -np.einsum("n,tnf->tf", w, log_mended))
+    mended = p[:, None] * _column(1 - FLOORS) + _column(FLOORS / classes)  # (temperatures, floors, n)
+    loss = -np.log(np.maximum(mended, 1e-13)) @ w.astype(np.float32)
+    return CalibrationLosses(np.asarray(w.sum()), loss.astype(np.float64))
+
+
+def _column(a: np.ndarray) -> np.ndarray:
+    """A grid as a column of 32 bit floats."""
+    return a.astype(np.float32)[:, None]
 
 
 def best(total: CalibrationLosses) -> Calibration:

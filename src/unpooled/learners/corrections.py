@@ -17,7 +17,8 @@ import numpy as np
 
 STEPS = 2  # per penalty
 INTERCEPT_STEPS = 3  # for the intercepts alone
-LONGEST = 4.0  # change of the scores by a step, root mean square over the rows
+LONGEST = 10.0  # change of a score by a step
+MOST_BEHIND = 80.0  # nats that a label is behind another class, at most
 MOST = 0.9  # of a row's own share in its score
 COUPLED = 1.15  # how much more a row changes its own scores than the second derivatives within classes say, with several classes
 
@@ -91,7 +92,7 @@ def fit(problem: Paths, dtype: type = np.float32, steps: int = STEPS) -> Fitted:
         stage = _next(rows, stage, penalties, steps)
         maps.append(stage.at)
         left_out.append(_without_each(rows, stage))
-    return Fitted(np.swapaxes(_of_all_classes(maps, two), -1, -2), np.swapaxes(_of_all_classes(left_out, two), -1, -2))
+    return Fitted(_of_all_classes(maps, two), _of_all_classes(left_out, two))
 
 
 def _as_steps_take_them(problem: Paths, two: bool, dtype: type) -> tuple[Rows, np.ndarray]:
@@ -104,10 +105,11 @@ def _as_steps_take_them(problem: Paths, two: bool, dtype: type) -> tuple[Rows, n
     return Rows(problem.columns.astype(dtype), problem.w.astype(dtype), hit, two), scores.astype(dtype)
 
 
-def _of_all_classes(found: list[np.ndarray], two: bool) -> np.ndarray:  # (stages, paths, c, ...)
-    """Coefficients or scores of both classes, where only their difference was fitted."""
-    stacked = np.stack(found).astype(np.float64)
-    return np.concatenate([-0.5 * stacked, 0.5 * stacked], 2) if two else stacked
+def _of_all_classes(found: list[np.ndarray], two: bool) -> np.ndarray:  # (stages, paths, ..., c)
+    """Coefficients or scores (paths, c, ...) of all classes, where only the difference of two was fitted."""
+    stacked = np.stack(found)
+    stacked = np.concatenate([-0.5 * stacked, 0.5 * stacked], 2) if two else stacked
+    return np.swapaxes(stacked, -1, -2)
 
 
 # ---- a stage of the paths ----
@@ -128,7 +130,7 @@ def _next(rows: Rows, stage: Stage, ridge: np.ndarray, steps: int) -> Stage:
         change = rows.times(direction)
         curved = rows.bend(p, change)[:, None, None] + _total(penalty * direction**2)
         length = _total(gradient * direction) / np.maximum(curved, 1e-30)
-        length = _bounded(length, change, rows.w)
+        length = np.minimum(length, LONGEST / np.maximum(np.abs(change).max((1, 2), keepdims=True), 1e-30))
         at, scores = at + length * direction, scores + length * change
     return Stage(at, scores, _inverse(rows, scores, ridge))
 
@@ -136,13 +138,6 @@ def _next(rows: Rows, stage: Stage, ridge: np.ndarray, steps: int) -> Stage:
 def _total(a: np.ndarray) -> np.ndarray:  # (paths, 1, 1)
     """Sums over all coefficients of each path."""
     return a.sum((1, 2), keepdims=True)
-
-
-def _bounded(length: np.ndarray, change: np.ndarray, w: np.ndarray) -> np.ndarray:  # (paths, 1, 1)
-    """The length of a step, such that the scores change by LONGEST at most."""
-    mean_square = (change**2).max(1) @ w / w.sum()
-    moved = np.abs(length) * np.sqrt(mean_square)[:, None, None]
-    return length / np.maximum(1.0, moved / LONGEST)
 
 
 def _inverse(rows: Rows, scores: np.ndarray, ridge: np.ndarray) -> np.ndarray:  # (paths, c, r, r)
@@ -196,6 +191,12 @@ def softmax(scores: np.ndarray) -> np.ndarray:
     """Probabilities along axis -2."""
     p = np.exp(scores - scores.max(-2, keepdims=True))
     return p / p.sum(-2, keepdims=True)
+
+
+def label_losses(scores: np.ndarray, y: np.ndarray) -> np.ndarray:  # (..., n)
+    """-log P(label) from scores (..., n, c) and codes (n,)."""
+    label = np.take_along_axis(scores, np.broadcast_to(y[:, None], (*scores.shape[:-1], 1)), -1)
+    return np.log(np.exp(np.minimum(scores - label, MOST_BEHIND)).sum(-1))
 
 
 def log_softmax(scores: np.ndarray) -> np.ndarray:

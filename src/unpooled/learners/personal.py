@@ -21,7 +21,7 @@ from unpooled.learners import calibration, corrections, stacking
 from unpooled.learners.bases import Shared, average_log_proba, base_log_proba, mixed
 from unpooled.learners.calibration import Calibration, CalibrationLosses, calibrated
 from unpooled.learners.candidates import Axes, Candidates, axes_of, candidates, penalties
-from unpooled.learners.corrections import Fitted, Paths, log_softmax
+from unpooled.learners.corrections import Fitted, Paths, label_losses, log_softmax
 from unpooled.learners.labels import codes
 from unpooled.learners.own_nets import NO_NETS, REFITTED, own_scores, sound
 from unpooled.learners.own_nets import STATE as NETS
@@ -122,11 +122,11 @@ def chosen(seen: Evidence) -> dict[str, np.ndarray]:
     mix = stacking.averaged(plan.prior, losses, seen.w)
     hedged = stacking.hedged(mix, plan.kind == "constant", seen.w)
     kept = np.flatnonzero((hedged > NEGLIGIBLE * hedged.max()) | (plan.kind == "constant"))
-    maps = fitted.maps[plan.stage, plan.path] * (plan.path >= 0)[:, None, None]
+    maps = fitted.maps[plan.stage[kept], plan.path[kept]] * (plan.path[kept] >= 0)[:, None, None]
     return {
         "mix": hedged[kept] / hedged[kept].sum(),
         "which": plan.offset[kept],
-        "maps": maps[kept],
+        "maps": maps.astype(np.float64),
         "losses": reported_losses(plan, losses, seen.w, mix),
         "centre": space.centre,
         "axes": space.axes,
@@ -145,11 +145,10 @@ def losses_of(plan: Candidates, seen: Evidence, fitted: Fitted) -> np.ndarray:  
     """-log P(y | x) of every row under every candidate as it is without the row; all 0 with too few rows to judge by."""
     if len(seen.y) < MIN_ROWS:
         return np.zeros((len(seen.y), len(plan.kind)))
-    scores = seen.offsets[plan.offset]
+    scores = seen.offsets.astype(np.float32)[plan.offset]
     fits = plan.path >= 0
     scores[fits] = fitted.left_out[plan.stage[fits], plan.path[fits]]
-    log_p = log_softmax(scores)[:, np.arange(len(seen.y)), seen.y]
-    return np.asarray(seen.optimism[plan.offset] - log_p.T)
+    return np.asarray(label_losses(scores, seen.y).T + seen.optimism[plan.offset])
 
 
 def reported_losses(plan: Candidates, losses: np.ndarray, w: np.ndarray, mix: np.ndarray) -> np.ndarray:  # (3,)
