@@ -14,7 +14,7 @@ from unpooled.arrays import Array, Float, to_numpy
 from unpooled.tree import message
 
 TEMPERATURES = np.array([0.3, 0.4, 0.55, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.5, 2.0, 3.0, 4.0])
-FLOORS = np.array([0.0, 3e-4, 1e-3, 3e-3, 0.01, 0.05])
+FLOORS = np.array([0.0, 3e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1])
 MOST_BEHIND = 80.0  # nats that a label is behind another class, at most
 PSEUDO_LOSS = 2.0  # nats that a calibration must gain over none
 
@@ -66,8 +66,8 @@ def losses(log_p: np.ndarray, y: np.ndarray, w: np.ndarray) -> CalibrationLosses
     hotter = np.minimum(behind / _column(TEMPERATURES)[:, None], MOST_BEHIND)  # (temperatures, n, c - 1)
     p = 1 / (1 + np.exp(hotter).sum(-1))  # of the label
     mended = p[:, None] * _column(1 - FLOORS) + _column(FLOORS / classes)  # (temperatures, floors, n)
-    loss = -np.log(np.maximum(mended, 1e-13)) @ w.astype(np.float32)
-    return CalibrationLosses(np.asarray(w.sum()), loss.astype(np.float64))
+    log_mended = np.log(np.maximum(mended, 1e-13))
+    return CalibrationLosses(np.asarray(w.sum()), -(log_mended.astype(np.float64) @ w))
 
 
 def _column(a: np.ndarray) -> np.ndarray:

@@ -12,7 +12,11 @@ import numpy as np
 
 from unpooled.learners.own_nets import ALONE_SHARES
 
-CORRECTED = (30.0, 3.0, 0.5)  # penalties of the slopes of corrections, per standardised feature; before them there are none
+CORRECTED = (
+    30.0,
+    3.0,
+    0.5,
+)  # penalties of the slopes of corrections, per standardised feature; before them there are none
 ALONE = (10.0, 3.0, 0.7)  # the same of a model of the client alone
 OWN_INTERCEPT = 0.1  # penalty of the intercepts of a correction
 FREE_INTERCEPT = 1e-2  # the same of a model of the client alone
@@ -47,9 +51,9 @@ def candidates(bases: int, nets: int, alone: bool) -> Candidates:
     listed += [("corrected", base, base, stage) for base in range(bases) for stage in stages]
     listed += [("alone", none, bases, stage) for stage in stages[1:] if alone]
     listed += [("constant", none, bases, 0), ("constant", none, -1, 0)]
-    kinds = [kind for kind, *_ in listed]
+    kinds, offset, path, stage = zip(*listed)
     prior = np.array([PRIOR[kind] / kinds.count(kind) for kind in kinds])
-    return Candidates(*map(np.array, zip(*listed)), prior / prior.sum())
+    return Candidates(np.array(kinds), np.array(offset), np.array(path), np.array(stage), prior / prior.sum())
 
 
 def penalties(bases: int, features: int) -> np.ndarray:  # (stages, paths, r + 1)

@@ -161,9 +161,7 @@ class LearnerChoices(Adapting):
         """The figures of a run's report, by title: what each client of this process has with and without the federation."""
         if not getattr(self, "comparison_", None):
             return {}
-        return {
-            "Held-out log-loss of each client, alone and with the federation": gain_table(self.comparison_)
-        }
+        return {"Held-out log-loss of each client, alone and with the federation": gain_table(self.comparison_)}
 
 
 def gain_table(comparison: Mapping[str, Mapping[str, float]]) -> str:

@@ -79,7 +79,7 @@ class Stage(NamedTuple):
 def fit(problem: Paths, dtype: type = np.float32, steps: int = STEPS) -> Fitted:
     """The corrections along every path, and the scores of each row without it."""
     two = problem.offsets.shape[-1] == 2  # then the difference of the two scores is all there is to fit
-    ridge = (0.5 * problem.ridge if two else problem.ridge).astype(dtype)
+    ridge: np.ndarray = (0.5 * problem.ridge if two else problem.ridge).astype(dtype)
     rows, scores = _as_steps_take_them(problem, two, dtype)
     constant = rows._replace(columns=rows.columns[:, -1:])
     intercepts = ridge[0][:, -1:]
@@ -195,7 +195,7 @@ def softmax(scores: np.ndarray) -> np.ndarray:
 
 def label_losses(scores: np.ndarray, y: np.ndarray) -> np.ndarray:  # (..., n)
     """-log P(label) from scores (..., n, c) and codes (n,)."""
-    label = np.take_along_axis(scores, np.broadcast_to(y[:, None], (*scores.shape[:-1], 1)), -1)
+    label = scores[..., np.arange(len(y)), y][..., None]
     return np.log(np.exp(np.minimum(scores - label, MOST_BEHIND)).sum(-1))
 
 
