@@ -15,12 +15,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-STEPS = 2  # per penalty
+STEPS, SEVERAL_STEPS = 2, 5  # per penalty, of two classes and of more
 INTERCEPT_STEPS = 3  # for the intercepts alone
 LONGEST = 10.0  # change of a score by a step
 MOST_BEHIND = 80.0  # nats that a label is behind another class, at most
 MOST = 0.9  # of a row's own share in its score
-COUPLED = 1.15  # how much more a row changes its own scores than the second derivatives within classes say, with several classes
+COUPLED = 1.1  # how much more a row changes its own scores than the second derivatives within classes say, with several classes
 
 
 class Paths(NamedTuple):
@@ -76,7 +76,7 @@ class Stage(NamedTuple):
     inverse: np.ndarray  # (paths, c, r, r) of the second derivatives within each class
 
 
-def fit(problem: Paths, dtype: type = np.float32, steps: int = STEPS) -> Fitted:
+def fit(problem: Paths, dtype: type = np.float32, steps: int | None = None) -> Fitted:
     """The corrections along every path, and the scores of each row without it."""
     two = problem.offsets.shape[-1] == 2  # then the difference of the two scores is all there is to fit
     ridge: np.ndarray = (0.5 * problem.ridge if two else problem.ridge).astype(dtype)
@@ -89,7 +89,7 @@ def fit(problem: Paths, dtype: type = np.float32, steps: int = STEPS) -> Fitted:
     maps, left_out = [np.concatenate([slopes, stage.at], -1)], [_without_each(constant, stage)]
     stage = Stage(maps[0], stage.scores, _rough_inverse(rows, stage.scores, ridge[1]))
     for penalties in ridge[1:]:
-        stage = _next(rows, stage, penalties, steps)
+        stage = _next(rows, stage, penalties, steps or (STEPS if two else SEVERAL_STEPS))
         maps.append(stage.at)
         left_out.append(_without_each(rows, stage))
     return Fitted(_of_all_classes(maps, two), _of_all_classes(left_out, two))
