@@ -22,7 +22,7 @@ OWN_INTERCEPT = 0.1  # penalty of the intercepts of a correction
 FREE_INTERCEPT = 1e-2  # the same of a model of the client alone
 RARE_LABELS = 0.1  # the same of label shares: a label that was not seen gets about half a row
 PRIOR = {"plain": 0.35, "corrected": 0.4, "tuned": 0.1, "alone": 0.15, "constant": 0.02}  # prior weights of the kinds
-FEW_AXES, MOST_AXES, ROWS_PER_AXIS = 24, 128, 8  # principal axes that take the place of more columns
+FEW_AXES, MOST_AXES, ROWS_PER_AXIS = 40, 128, 8  # principal axes that take the place of more columns
 
 
 class Candidates(NamedTuple):

@@ -20,7 +20,6 @@ INTERCEPT_STEPS = 3  # for the intercepts alone
 LONGEST = 10.0  # change of a score by a step
 MOST_BEHIND = 80.0  # nats that a label is behind another class, at most
 MOST = 0.9  # of a row's own share in its score
-COUPLED = 1.1  # how much more a row changes its own scores than the second derivatives within classes say, with several classes
 
 
 class Paths(NamedTuple):
@@ -166,8 +165,7 @@ def _without_each(rows: Rows, stage: Stage) -> np.ndarray:  # (paths, c, n)
     leverage = leverage.reshape(stage.scores.shape)
     p = rows.proba(stage.scores)
     own_share = np.minimum(curvature(p, rows.two) * leverage, MOST)
-    more = 1.0 if rows.two else COUPLED
-    return stage.scores - more * leverage * (rows.hit - p) / (1 - own_share)
+    return stage.scores - leverage * (rows.hit - p) / (1 - own_share)
 
 
 # ---- probabilities ----
