@@ -30,6 +30,7 @@ from unpooled.jobs import STACK_CELLS, STACK_PADDING, Job, merged_jobs, single_j
 from unpooled.parameters import one_of
 from unpooled.tree import Tree
 
+FEW_CELLS = 50_000  # numbers in the rows of all clients, below which no threads are started
 MODES = ("auto", "stacked", "one by one")
 
 
@@ -234,7 +235,9 @@ class Local:
         """(job, result) pairs in order; at most a window of results is in memory."""
         with _one_blas_thread():
             jobs = list(jobs)
-            if self.threads == 1 or len(jobs) == 1:  # starting a thread may take longer than the work
+            if (
+                self.threads == 1 or len(jobs) == 1 or _few_cells(jobs)
+            ):  # starting a thread may take longer than the work
                 yield from ((job, work(job)) for job in jobs)
                 return
             with ThreadPoolExecutor(self.threads) as pool:
@@ -319,7 +322,13 @@ def _controller() -> ThreadpoolController:
 def _one_blas_thread():
     """BLAS on one core: threads work on different clients, so results do not depend on the number of threads."""
     controller = _controller()
-    return controller.limit(limits=1, user_api="blas") if controller.lib_controllers else nullcontext()
+    several = any(library.num_threads != 1 for library in controller.lib_controllers)
+    return controller.limit(limits=1, user_api="blas") if several else nullcontext()
+
+
+def _few_cells(jobs: list[Job]) -> bool:
+    """Whether all jobs together have few numbers."""
+    return sum(job.target.x.size if hasattr(job.target.x, "size") else FEW_CELLS for job in jobs) < FEW_CELLS
 
 
 # ---- jobs from clients ----
