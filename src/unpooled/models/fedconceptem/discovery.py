@@ -34,7 +34,8 @@ MAX_AXES = 32  # principal axes that it sees
 STEPS, STILL = 12, 1e-3  # Newton steps of the first probe, at most, and the change of slopes at which they end
 RESTARTS, MEAN_STEPS = 64, 15  # of k-means, all restarts in the same SUMs
 MOST, MORE = 14, 6  # groups to begin with, at most, and how many more than directions were found
-EM_STEPS, AFTER_REMOVAL = 8, 3  # steps of the probes before the first removal and after each
+GROUP_STEPS = 4  # of the probes of groups, before clients may join another
+EM_STEPS, AFTER_REMOVAL = 8, 3  # steps after that before the first removal, and after each
 
 
 def discover(fed: Federation, trainer: dict, rng: np.random.Generator) -> list[int]:
@@ -73,8 +74,8 @@ def probe_axes(fed: Federation, mean: np.ndarray, rows: float, classes: int, rng
 
 def fit_probe(fed: Federation, probe: Probes, trainer: dict, pen: penalties.Penalty) -> tuple[Probes, np.ndarray]:
     """(the probe at its optimum, minus the second derivatives there (q, q))."""
-    for i in range(STEPS):
-        total = fed.sum(probes.using(trainer=trainer, ids=[0], first=i == 0), probe)
+    for _ in range(STEPS):
+        total = fed.sum(probes.using(trainer=trainer, ids=[0], move=True), probe)
         coef, _ = stepped(probe.coef, total, pen)
         change = np.abs(coef - probe.coef)[..., :-1].max()
         probe = probe._replace(coef=coef)
@@ -143,17 +144,17 @@ def k_means(fed: Federation, down: Centres, trainer: dict) -> Centres:
 
 def fit_probes(fed: Federation, down: Probes, trainer: dict, pen: penalties.Penalty) -> list[int]:
     """The places of the probes that are worth their parameters."""
-    ids, left, first = list(range(len(down.coef))), EM_STEPS, True
+    ids, step, last = list(range(len(down.coef))), 0, GROUP_STEPS + EM_STEPS
     while len(ids) > 1:
-        total = fed.sum(probes.using(trainer=trainer, ids=ids, first=first), down)
+        step += 1
+        total = fed.sum(probes.using(trainer=trainer, ids=ids, move=step > GROUP_STEPS), down)
         moved, parameters = stepped(down.coef, total, pen)
-        first, left = False, left - 1
         keep = to_numpy(total.n) > 0
-        if keep.all() and left <= 0:
+        if keep.all() and step >= last:
             worth = to_numpy(total.loss) - 0.5 * parameters * np.log(np.maximum(to_numpy(total.n), 2.0))
             if worth.min() >= 0:
                 break
-            keep, left = np.arange(len(ids)) != worth.argmin(), AFTER_REMOVAL
+            keep, last = np.arange(len(ids)) != worth.argmin(), step + AFTER_REMOVAL
         ids, down = [i for i, kept in zip(ids, keep) if kept], down._replace(coef=moved[keep])
     return ids
 

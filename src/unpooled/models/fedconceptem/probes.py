@@ -1,7 +1,7 @@
 """Linear classifiers of principal axes ("probes") at the clients, by which concepts are told apart: SUMs, and a TELL.
 
 - `fedconceptem.sketch_moments` (SUM): second moments of the columns, for the principal axes.
-- `fedconceptem.probes` (SUM per step): each client joins the probe that fits its rows best; gradients and second derivatives.
+- `fedconceptem.probes` (SUM per step): each client joins the probe that fits its rows best, or stays; gradients and second derivatives.
 - `fedconceptem.score_moments` (SUM): second moments of the clients' scores, the gradients of their rows at one probe of all rows.
 - `fedconceptem.score_means` (SUM per step): k-means of these scores.
 - `fedconceptem.assign` (TELL): each client begins with the nearest mean.
@@ -109,17 +109,18 @@ def sketch_moments(down: Sketch, client: Client) -> SketchMoments:
 
 
 @client("fedconceptem.probes", SUM, batched=False)
-def probes(down: Probes, client: Client, *, trainer: dict, ids: list, first: bool) -> ProbeSums:
-    """Join the probe that fits best (in the first step: that of the client's group); its gradient and second derivatives.
+def probes(down: Probes, client: Client, *, trainer: dict, ids: list, move: bool) -> ProbeSums:
+    """Join the probe that fits best or, without `move`, stay with the one before; its gradient and second derivatives.
 
     `ids` are the places of the probes among those of the first step.
     """
     rows = probe_rows(down, client, trainer)
-    before = np.zeros((max(ids) + 1, rows.classes)) if first else to_numpy(client.state["own_intercepts"])
-    own = own_intercepts(rows, before[ids], STEPS_FROM_ZERO if first else INTERCEPT_STEPS)
+    before = client.state.get("own_intercepts")
+    steps = STEPS_FROM_ZERO if before is None else INTERCEPT_STEPS
+    before = np.zeros((max(ids) + 1, rows.classes)) if before is None else to_numpy(before)
+    own = own_intercepts(rows, before[ids], steps)
     loglik = log_likelihood(rows, rows.scores + own[:, None, :]) - 0.5 * INTERCEPT_RIDGE * (own**2).sum(-1)
-    group = to_numpy(client.state.get("omega", np.ones(1)))[ids] if first else loglik
-    best = int(group.argmax())
+    best = int(loglik.argmax() if move else to_numpy(client.state["omega"])[ids].argmax())
     before[ids] = own
     client.state["own_intercepts"], client.state["omega"] = before, mostly(len(before), ids[best])
     p = np.exp(log_softmax(rows.scores[best] + own[best])).T[1:]  # (c - 1, n)
@@ -152,6 +153,7 @@ def assign(down: Centres, client: Client, *, trainer: dict) -> None:
     place = client_score(down.scores, client, trainer) @ down.directions
     nearest = ((place - down.at[0]) ** 2).sum(-1).argmin()
     client.state["omega"] = mostly(down.at.shape[1], int(nearest))
+    client.state.pop("own_intercepts", None)
 
 
 # ---- at a client ----
