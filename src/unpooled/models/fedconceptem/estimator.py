@@ -28,6 +28,7 @@ from unpooled.models.fedconceptem.server_steps import ServerSteps
 
 WEIGHTINGS = ("mass", "clients")
 POSSIBLE = 0.2  # weight of a model from which on it may be a client's concept
+CLEAR = 0.1  # difference of two models' mean information, relative to the larger, that tells which one a client has
 
 
 class FedConceptEM(ServerSteps, ConceptPredictions):
@@ -251,7 +252,7 @@ class FedConceptEM(ServerSteps, ConceptPredictions):
             fed.tell(fine_tune.using(trainer=as_option(self._tuning(state.trainer))), self._down(state))
         ids = to_numpy(state.ids)
         theta = state.theta if self.fine_tune else self.polish(fed, state.theta, state.trainer, "omega", ids.tolist())
-        self.describe(fed, state.trainer, theta, "omega", "fit", "votes", "theta", "norm")
+        self.describe(fed, state.trainer, theta, "omega", "fit", "votes", "found", "theta", "norm")
         self._describe_concepts(state, ids)
         self.describe_parts(fed, "omega", ids.tolist())
         names: dict[str, Any] = {"weights": "omega", "ids": ids.tolist(), "theta": "theta"}
@@ -265,10 +266,14 @@ class FedConceptEM(ServerSteps, ConceptPredictions):
             own |= {key: own[key][ids] for key in ("omega", "fit", "votes") if key in own}
             own["omega"] = own["omega"] / own["omega"].sum()
         self.n_concepts_, self.kept_ = len(ids), ids
+        self.concepts_, self.certainty_ = {}, {}
         self.weights_ = to_numpy(state.shares)
         self.label_shares_ = label_shares(state.table, state.table_variance)
-        self.concepts_ = {name: concept_of(own["omega"], own.get("fit")) for name, own in self.clients_.items()}
-        self.certainty_ = {name: float(own["omega"].max()) for name, own in self.clients_.items()}
+        at = {int(i): place for place, i in enumerate(ids)}
+        for name, own in self.clients_.items():
+            found = at.get(int(own.pop("found", -1)))
+            self.concepts_[name] = concept_of(own["omega"], own.get("fit"), found)
+            self.certainty_[name] = float(own["omega"][self.concepts_[name]])
 
     # ---- bad parameters ----
 
@@ -307,12 +312,16 @@ class FedConceptEM(ServerSteps, ConceptPredictions):
             )
 
 
-def concept_of(omega: np.ndarray, fit: np.ndarray | None) -> int:
+def concept_of(omega: np.ndarray, fit: np.ndarray | None, found: int | None = None) -> int:
     """A client's concept: the model of the largest weight (k,) or, where several weights are POSSIBLE, the one that fits all rows best.
 
-    Weights are shares of rows: where concepts agree on most labels of a client, they hardly tell which one it has.
+    The concept that was found before the rounds, if any, stays where no model fits clearly better. Weights are shares of rows: where
+    concepts agree on most labels of a client, they hardly tell which one it has, and nor do models that are not trained to the end.
     """
     possible = omega >= POSSIBLE
+    if found is not None:
+        possible[found] = True
     if fit is None or possible.sum() < 2:
         return int(omega.argmax())
-    return int(np.where(possible, fit, -np.inf).argmax())
+    best = int(np.where(possible, fit, -np.inf).argmax())
+    return best if found is None or fit[best] - fit[found] > CLEAR * abs(fit[best]) else found
