@@ -121,5 +121,7 @@ def settings(small: bool, seed: int, name: str) -> dict:
 
 def fit(name: str, train: dict, options: dict):
     name = name.removesuffix(CHOOSE)
+    if name == "pFedMe":
+        options = {"lam": 1.0, "eta": options["lr"]} | options  # one rate for both of its models
     model = up.FedGMM(*SIZES[name], **PAPER_GMM | options) if name in SIZES else METHODS[name](**options)
     return model.fit(together(train))

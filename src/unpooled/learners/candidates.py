@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from unpooled.learners.own_nets import ALONE_SHARES
+from unpooled.learners.own_nets import ALONE_SHARES, TEMPERATURES
 
 SLOPES = (
     100.0,
@@ -39,10 +39,10 @@ def candidates(bases: int, nets: int, alone: bool) -> Candidates:
     """The bases and the client's networks as they are, corrections of the bases, logistic regressions of the client alone, its
     label shares, and equal probabilities.
 
-    Of the networks the first ones are fine-tuned, the last len(ALONE_SHARES) trained alone. Path i corrects base i, the last path begins
-    with nothing.
+    Of the networks the first ones are fine-tuned, the last ones, ALONE_SHARES at TEMPERATURES, trained alone. Path i corrects base i,
+    the last path begins with nothing.
     """
-    tuned, none = max(nets - len(ALONE_SHARES), 0), bases + nets
+    tuned, none = max(nets - len(ALONE_SHARES) * len(TEMPERATURES), 0), bases + nets
     listed = [("plain", base, -1, 0) for base in range(bases)]
     listed += [("tuned" if i < tuned else "alone", bases + i, -1, 0) for i in range(nets)]
     stages = range(len(SLOPES) + 1)

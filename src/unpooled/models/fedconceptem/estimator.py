@@ -212,6 +212,11 @@ class FedConceptEM(ServerSteps, ConceptPredictions):
         theta = np.repeat(to_numpy(trainer.start(rng, 1)), k, 0) if self._finds_concepts else trainer.start(rng, k)
         return State(trainer, theta, theta, table, 0.0, np.arange(k), sums, convergence, 0, k)
 
+    @property
+    def judges_by_held_out(self) -> bool:
+        """Whether networks leave some rows out: also where models are removed, since each knows the rows that it trained with."""
+        return self.adaptive or super().judges_by_held_out
+
     def step(self, fed: Federation, state: State) -> tuple[State, Info]:
         """One round: responsibilities and local epochs at the clients, then averages."""
         trainer = self.at_round(state.trainer, state.round + 1)
