@@ -60,19 +60,10 @@ def table1(seeds: Iterable[int], rounds: int = 200, methods: Iterable[str] = (OU
     ]
 
 
-def adaptive(seeds: Iterable[int], rounds: int = 100, begin: Iterable[int] = (6, 8), concepts: int = 3) -> list[dict]:
-    options = {"adaptive": True, "extra": 0}
-    return [
-        job("adaptive", OURS, s, rounds=rounds, concepts=concepts, options=options | {"n_concepts": k})
-        for k in begin
-        for s in seeds
-    ]
-
-
-def told(seeds: Iterable[int], rounds: int = 100) -> list[dict]:
-    """As long as the adaptive runs, but told the number: what being adaptive costs."""
-    options = {"n_concepts": 3, "extra": 3}
-    return [job("adaptive", OURS, s, rounds=rounds, concepts=3, options=options) for s in seeds]
+def number(seeds: Iterable[int], rounds: int = 100, concepts: int = 3) -> list[dict]:
+    """The number of concepts is not told."""
+    options = {"n_concepts": "auto", "extra": 0}
+    return [job("number", OURS, s, rounds=rounds, concepts=concepts, options=options) for s in seeds]
 
 
 def noise(seeds: Iterable[int], rounds: int = 200, levels: Iterable[float] = (50.0, 10.0)) -> list[dict]:
@@ -84,11 +75,11 @@ def participation(seeds: Iterable[int], rounds: int = 200, shares: Iterable[floa
 
 
 def counts(seeds: Iterable[int], rounds: int = 200) -> list[dict]:
-    """One and five concepts, with three and five models as in the paper; adaptive where it is to end at one."""
+    """One and five concepts, with three and five models as in the paper; ours finds out that there is one."""
     out = []
     for concepts, models in ((1, 3), (5, 5)):
         for s in seeds:
-            ours = {"n_concepts": models, "extra": 0 if concepts == 1 else 5, "adaptive": concepts == 1}
+            ours = {"n_concepts": "auto", "extra": 0} if concepts == 1 else {"n_concepts": models, "extra": 5}
             out.append(job("counts", OURS, s, rounds=rounds, concepts=concepts, options=ours))
             out.append(job("counts", "FedAvg", s, rounds=rounds, concepts=concepts))
             out.append(job("counts", "FedEM", s, rounds=rounds, concepts=concepts, options={"n_learners": models}))
@@ -105,7 +96,7 @@ def epochs(seeds: Iterable[int], rounds: int = 200, numbers: Iterable[int] = (5,
 
 COMPRESSED = "encoded, compressed"  # table 1 with all test images, from images that were compressed
 COMPLETE = "encoded, complete"  # table 1 with all training and test images as they are
-AUTO, FROM_SIX = OURS + ", auto", OURS + ", from 6"
+AUTO = OURS + ", auto"
 CIFAR10 = (
     OURS,
     "FedEM",
@@ -120,7 +111,6 @@ CIFAR10 = (
     "CFL",
     "pFedMe",
     AUTO,
-    FROM_SIX,
 )
 
 

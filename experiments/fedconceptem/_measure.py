@@ -49,9 +49,6 @@ PRINTED = {"e_steps": 1, "full_steps": False, "label_memory": 0.0}
 METHODS = {
     "FedConceptEM": {"n_concepts": 3, "extra": 3},
     "FedConceptEM, auto": {"n_concepts": "auto"},
-    "FedConceptEM, from 6": {"n_concepts": 6, "adaptive": True, "extra": 0},
-    "FedConceptEM, from 6, spare 0.5": {"n_concepts": 6, "adaptive": True, "extra": 0, "spare": 0.5},
-    "FedConceptEM, from 6, spare 0.9": {"n_concepts": 6, "adaptive": True, "extra": 0, "spare": 0.9},
     "FedConceptEM, annealed": {"n_concepts": 3, "extra": 3, "anneal": 0.5},
     "FedConceptEM, 3 models from the start": {"n_concepts": 3},
     "FedConceptEM as printed": {"n_concepts": 3, **PRINTED},

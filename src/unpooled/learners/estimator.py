@@ -216,7 +216,7 @@ class LearnerEstimator(LearnerChoices):
             self.weight_decay,
             keep_momentum=self.keep_momentum,
             device=self.device,
-            hold_out=self.learner != "linear" and self.judges_by_held_out,
+            hold_out=self.learner != "linear" and (auto or self.personalize == "auto"),
             augment=self.augment,
             clip=self.clip_norm,
         )
@@ -224,11 +224,6 @@ class LearnerEstimator(LearnerChoices):
             augment.image_shape(inputs)  # refuses rows that are no images
         _ = trainer.net  # refuses a learner that does not fit the data
         return trainer
-
-    @property
-    def judges_by_held_out(self) -> bool:
-        """Whether networks leave some rows of each client out of training, to be judged by them."""
-        return self.lr == "auto" or self.personalize == "auto"
 
     @property
     def chooses_penalty(self) -> bool:

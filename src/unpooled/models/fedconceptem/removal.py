@@ -58,9 +58,6 @@ class ModelRemoval:
     """Removing models that are not needed, by the parameters of `FedConceptEM`."""
 
     n_concepts: int | str
-    adaptive: bool
-    delta: float
-    spare: float
     patience: int
     max_iter: int
 
@@ -70,7 +67,7 @@ class ModelRemoval:
         return isinstance(self.n_concepts, str)
 
     def _wanted(self, state: State) -> int:
-        """The number of models to end with, unless `adaptive` removes more."""
+        """The number of models to end with."""
         return state.models if self._finds_concepts else int(self.n_concepts)
 
     def _max_models(self, state: State) -> int:
@@ -82,7 +79,7 @@ class ModelRemoval:
         return wanted + ceil((state.models - wanted) * min(max(left, 0.0), 1.0))
 
     def _pruned(self, state: State) -> State:
-        """Algorithm 2 once the run has converged: unused models are removed, then the one that is missed least."""
+        """Once the run has converged: unused models are removed, then the one that is missed least."""
         converged = state.convergence.quiet_rounds >= self.patience - 1e-9
         if len(state.ids) == 1 or not (converged or len(state.ids) > self._max_models(state)):
             return state
@@ -101,12 +98,9 @@ class ModelRemoval:
         loss per row: a few outliers may need their model more, per row, than a concept needs its own.
         """
         surplus = len(shares) - (int(self.n_concepts) if wanted is None else wanted)
-        keep = shares >= self.delta if self.adaptive else ~unused_models(shares, surplus)
-        loss_per_row = sums.loss / np.maximum(sums.mass, 1e-12)
+        keep = ~unused_models(shares, surplus)
         if keep.all() and surplus > 0:
             keep[sums.loss.argmin()] = False
-        elif keep.all() and loss_per_row.min() < self.spare * sums.loglik / sums.mass.sum():
-            keep[loss_per_row.argmin()] = False
         return keep
 
 
