@@ -1,4 +1,4 @@
-"""Networks of a client's own: the shared one fine-tuned, and one trained from a random start. One TELL: nothing comes back.
+"""Networks of a client's own: the shared one fine-tuned, and two trained from random starts. One TELL: nothing comes back.
 
 They are candidates for what the client keeps (see `personal`), and so are the shared models with the client's label shares (see
 `label_shift`). Networks are scored as they come out without the rows held out, and kept as they come out of all rows; each is a candidate
@@ -21,7 +21,8 @@ from unpooled.learners.trainer import Trainer, learning_rate
 from unpooled.tree import message
 
 TUNED_SHARES = (0.1, 0.3, 1.0)  # of the epochs of a network alone, after which the fine-tuned one is a candidate
-ALONE_SHARES = (0.5, 1.0)  # the same for the network that begins at random
+ALONE_SHARES = (0.5, 1.0)  # the same for networks that begin at random
+STARTS = 2  # networks that begin at random
 TEMPERATURES = (1.0, 2.0, 4.0)  # that divide the scores of a network: one trained on few rows is too sure of itself
 STATE, REFITTED, GROUP_MODEL = "nets", "refitted_nets", "group_model"  # keys of a client's state
 NO_NETS = np.zeros((0, 0))
@@ -83,19 +84,20 @@ def chosen(theta: np.ndarray, weights: np.ndarray, lead: tuple[int, ...]) -> np.
 def own_nets(learner: Trainer, client: Client, rows: Rows, first: np.ndarray, epochs: int) -> np.ndarray:
     """(..., t, p) networks after each of TUNED_SHARES and ALONE_SHARES of the epochs, the fine-tuned ones first."""
     seen = replace(client, w=rows.w, state={})
-    drawn = np.stack([learner.start(rng, 1) for rng in seen.rngs]).reshape(first.shape)
-    both = np.concatenate([first, drawn.astype(first.dtype)], -2)  # (..., 2, p)
-    stops = [[max(1, round(share * epochs)) for share in shares] for shares in (TUNED_SHARES, ALONE_SHARES)]
-    theta, found = like(both, rows.x), {}
+    drawn = np.stack([learner.start(rng, STARTS) for rng in seen.rngs]).astype(first.dtype)
+    begin = np.concatenate([first, drawn.reshape(*first.shape[:-2], STARTS, -1)], -2)  # (..., 1 + STARTS, p)
+    shares = [TUNED_SHARES] + STARTS * [ALONE_SHARES]
+    stops = [[max(1, round(share * epochs)) for share in some] for some in shares]  # of each network
+    theta, found = like(begin, rows.x), {}
     one_epoch = learner._replace(epochs=1, keep_momentum=False, hold_out=False)  # rows held out have weight 0 already
     one = namespace(rows.w).ones_like(rows.w)[..., None]
-    ones = namespace(rows.w).concatenate([one, one], -1)
+    ones = namespace(rows.w).concatenate(len(stops) * [one], -1)
     for epoch in range(1, epochs + 1):
         rate = learning_rate(learner.lr, "cosine", epoch, epochs)
         theta = one_epoch._replace(lr=rate).train(theta, seen, rows, ones)
-        if epoch in (*stops[0], *stops[1]):
+        if any(epoch in some for some in stops):
             found[epoch] = to_numpy(theta)
-    kept = [found[until][..., which, :] for which in (0, 1) for until in stops[which]]
+    kept = [found[until][..., which, :] for which, some in enumerate(stops) for until in some]
     return np.stack(kept, -2)
 
 

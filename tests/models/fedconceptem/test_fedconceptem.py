@@ -13,7 +13,7 @@ from unpooled.errors import BadData, BadParameter, DataWarning
 from unpooled.learners import IDLE, Trainer
 from unpooled.models.fedconceptem import rounds
 from unpooled.models.fedconceptem.label_tables import label_shares
-from unpooled.models.fedconceptem.removal import RunningSums, unused_models
+from unpooled.models.fedconceptem.removal import RunningSums, odd_models, unused_models
 from unpooled.report import concepts as diagnosis
 
 CLASSES, D = 4, 6
@@ -129,6 +129,15 @@ def test_a_model_of_a_few_outliers_is_removed_before_a_concept():
     sums = RunningSums(np.array([49.0, 24.5, 24.5, 2.0]), np.array([100.0, 40.0, 30.0, 20.0]), 150.0)
     keep = up.FedConceptEM(3, extra=1)._models_to_keep(sums, sums.mass / sums.mass.sum())
     assert keep.tolist() == [True, True, True, False]
+
+
+def test_a_small_group_stays_a_concept_only_if_the_others_contradict_its_labels():
+    mass, shares = np.array([60.0, 37.0, 3.0]), np.array([0.6, 0.37, 0.03])
+    for nats_per_row, odd in ((0.5, True), (4.0, False)):  # that its rows lose without it; all rows have 1.5
+        sums = RunningSums(mass, np.array([200.0, 100.0, 3 * nats_per_row]), 150.0)
+        assert odd_models(sums, shares).tolist() == [False, False, odd]
+        assert up.FedConceptEM("auto")._models_to_keep(sums, shares).tolist() == [True, True, not odd]
+    assert up.FedConceptEM(3)._models_to_keep(sums, shares).all()  # a number that was asked for
 
 
 def test_unused_models_are_removed_together():

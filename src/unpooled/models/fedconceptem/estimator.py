@@ -221,8 +221,7 @@ class FedConceptEM(ServerSteps, ConceptPredictions):
             state.models,
         )
         info = {"loglik": float(total.loglik / total.mass.sum()), "shares": self._shares_of_all(state)}
-        if len(state.ids) > self._wanted(state):
-            state = self._pruned(state)
+        state = self._pruned(state)
         return state, info | {"n_concepts": len(state.ids)}
 
     def finish(self, fed: Federation, state: State) -> None:
