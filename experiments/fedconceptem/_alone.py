@@ -38,22 +38,23 @@ class Tests:
 
     Parameters
     ----------
-    x : ndarray of shape (n, 32, 32, 3)
+    x : ndarray of shape (n, side, side) or (n, side, side, 3)
         Test images in bytes.
     y : ndarray of shape (n,)
         Their classes.
     clean : ndarray of shape (n, d)
         Their rows as the clients' models take them.
-    features : callable
-        Features of flat images; how they are scaled is read off the clean rows.
+    features : callable or None
+        Features of flat images; how they are scaled is read off the clean rows. None: rows are flat images.
     """
 
     def __init__(self, x: np.ndarray, y: np.ndarray, clean: np.ndarray, features: Any):
         self.x, self.y, self.features = x, np.asarray(y, dtype=np.int64), features
-        raw = features(_flat((x[:1000] / 255).astype(np.float32)))
-        self.spread = raw.std(0) / clean[: len(raw)].std(0)
-        self.mean = raw.mean(0) - self.spread * clean[: len(raw)].mean(0)
         self.made = {"": clean}
+        if features is not None:
+            raw = features(_flat((x[:1000] / 255).astype(np.float32)))
+            self.spread = raw.std(0) / clean[: len(raw)].std(0)
+            self.mean = raw.mean(0) - self.spread * clean[: len(raw)].mean(0)
 
     def prepare(self, made: shift.Shifted) -> None:
         """Corrupt and encode the test images like those of every client."""
@@ -65,8 +66,9 @@ class Tests:
         """(rows, classes) of all test images with the corruption of a client."""
         kind = _kind(made, name)
         if kind not in self.made:
-            inputs, _ = shift.like(made, name, self.x, self.y)
-            rows = (self.features(inputs) - self.mean) / self.spread
+            rows, _ = shift.like(made, name, self.x, self.y)
+            if self.features is not None:
+                rows = (self.features(rows) - self.mean) / self.spread
             self.made[kind] = rows.astype(self.made[""].dtype)
         return self.made[kind], self.y
 

@@ -126,7 +126,7 @@ def cifar10(
     steps = CODE | {"batch_size": 128} if code else {}
     options = {"lr": lr, "augment": "crop-flip", "clip_norm": 1.0} | steps
     more = {"data": "cifar10", "learner": learner}
-    if learner == "resnet18":  # as the paper has it: nothing but rounds, and a curve since they take long
+    if learner.startswith("resnet18"):  # as the paper has it: nothing but rounds, and a curve since they take long
         return [job("cifar10", m, s, rounds=rounds, **more, every=10, options=options) for s in seeds for m in methods]
     return [
         job("cifar10", m, s, rounds=rounds, **more, options=options | (_slowly(m) if code else {}), **_tuned_too(m))
@@ -152,9 +152,9 @@ def encoded(
     ]
 
 
-def beside_alone(seeds: Iterable[int], rounds: int, lr: float) -> list[dict]:
+def beside_alone(seeds: Iterable[int], rounds: int, lr: float, data: str = "encoded") -> list[dict]:
     """What each client can expect of what it keeps, beside training alone with the same network, rate and rounds."""
-    more = {"data": "encoded", "learner": "mlp", "by_client": True}
+    more = {"data": data, "learner": "mlp" if data == "encoded" else "cnn", "by_client": True}
     choose = {OURS: {"personalize": "auto"}, "Local": {}}
     return [
         job("alone", m, s, rounds=rounds, **more, options={"lr": lr} | own) for s in seeds for m, own in choose.items()

@@ -160,7 +160,7 @@ def tests(wanted: dict, made: shift.Shifted, unseen: list) -> _alone.Tests:
     if id(made) not in _TESTS:
         _TESTS.clear()
         _, _, x, y = images(False, wanted["data"])
-        _TESTS[id(made)] = _alone.Tests(x, y, unseen[0][0], features)
+        _TESTS[id(made)] = _alone.Tests(x, y, unseen[0][0], features if wanted["data"] == "encoded" else None)
         _TESTS[id(made)].prepare(made)
     return _TESTS[id(made)]
 

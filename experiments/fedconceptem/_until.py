@@ -21,7 +21,7 @@ from _tables import identity
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("table", choices=("encoded", "cifar10", "alone"))
+    parser.add_argument("table", choices=("encoded", "cifar10", "alone", "fashion", "number"))
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--rounds", type=int, default=200)
     parser.add_argument("--seconds", type=float, default=200.0)
@@ -65,6 +65,11 @@ def wanted(args: argparse.Namespace) -> list[dict]:
         found += [one for lr in args.lr for one in jobs.encoded(seeds, args.rounds, lr, args.as_code, code=True)]
     elif args.table == "alone":
         found = jobs.beside_alone(seeds, args.rounds, args.lr[0])
+    elif args.table == "fashion":
+        found = jobs.beside_alone(seeds, args.rounds, args.lr[0], "fashion")
+    elif args.table == "number":
+        both = jobs.number(seeds, args.rounds) + jobs.number(seeds, args.rounds, concepts=1)
+        found = [one | {"options": {"lr": args.lr[0]} | one["options"]} for one in both]
     else:
         found = [one for lr in args.lr for one in jobs.cifar10(seeds, *rest, lr)]
         code = (args.rounds, args.learner, args.as_code)
