@@ -62,7 +62,7 @@ def _name(one: dict) -> str:
         for k, v in one["options"].items()
         if k in ("n_concepts", "noise", "fraction", "local_epochs", "batch_size")
     }
-    more = [f"{k}={v:g}" for k, v in own.items()] + (
+    more = [f"{k}={v}" for k, v in own.items()] + (
         [f"concepts={one['concepts']}"] if one.get("concepts", 3) != 3 else []
     )
     return ", ".join([one["part"], one["method"], one["split"], *more])

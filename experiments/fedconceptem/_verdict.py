@@ -27,6 +27,7 @@ def verdicts(found: list[dict]) -> list[dict[str, Any]]:
         *accuracies(found, "one step", ", one step a round"),
         *(adaptive(found, models) for models in (6, 8)),
         *(against_told(found, models) for models in (6, 8)),
+        *(number(found, concepts) for concepts in (3, 1)),
         adaptive(found, 6, concepts=1, seeds=SEEDS),
         against_fedavg(found),
         *(lost(found, name, value, most) for name, value, most in (("noise", 50.0, 1), ("fraction", 0.2, 2))),
@@ -77,6 +78,12 @@ def adaptive(found: list[dict], models: int, concepts: int = 3, seeds: int = ADA
     runs = [one for one in ours(found, "adaptive", concepts=concepts) if one["options"]["n_concepts"] == models]
     ends = [100.0 * (one["n_concepts"] == concepts) for one in runs]
     return Asked(f"adaptive from {models} ends at exactly {concepts}, % of seeds", ">= 90", seeds, ends, least(90))
+
+
+def number(found: list[dict], concepts: int) -> Asked:
+    """Runs that were not told the number of concepts."""
+    ends = [100.0 * (one["n_concepts"] == concepts) for one in ours(found, "number", concepts=concepts)]
+    return Asked(f"number not told: ends at exactly {concepts}, % of seeds", ">= 90", SEEDS, ends, least(90))
 
 
 def against_told(found: list[dict], models: int) -> Asked:
