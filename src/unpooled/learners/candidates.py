@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from unpooled.learners.own_nets import ALONE_SHARES
+from unpooled.learners.own_nets import ALONE_SHARES, STARTS, TEMPERATURES
 
 CORRECTED = (
     30.0,
@@ -41,10 +41,11 @@ def candidates(bases: int, nets: int, alone: bool) -> Candidates:
     """The bases and the client's networks as they are, corrections of the bases, logistic regressions of the client alone, its
     label shares, and equal probabilities.
 
-    Of the networks the first ones are fine-tuned, the last len(ALONE_SHARES) trained alone. Path i corrects base i, the last path begins
-    with nothing.
+    Of the networks the first ones are fine-tuned, the last ones, STARTS after ALONE_SHARES at TEMPERATURES, trained alone. Path i
+    corrects base i, the last path begins with nothing.
     """
-    tuned, none = max(nets - len(ALONE_SHARES), 0), bases + nets
+    alone_nets, none = STARTS * len(ALONE_SHARES) * len(TEMPERATURES), bases + nets
+    tuned = max(nets - alone_nets, 0)
     listed = [("plain", base, -1, 0) for base in range(bases)]
     listed += [("tuned" if i < tuned else "alone", bases + i, -1, 0) for i in range(nets)]
     stages = range(len(CORRECTED) + 1)

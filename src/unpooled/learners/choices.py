@@ -146,7 +146,7 @@ class LearnerChoices(Adapting):
     @property
     def _epochs_alone(self) -> int:
         """Epochs of a network that a client trains alone: those of the run, within bounds."""
-        return int(np.clip(self.trainer_["epochs"] * len(self.history_), 10, 60))
+        return int(np.clip(self.trainer_["epochs"] * len(self.history_), 10, 200))
 
     def _describe_choices(self, fed: Federation) -> None:
         """Set gain_ and comparison_, and add what clients of this process keep to clients_."""

@@ -39,20 +39,12 @@ class FedConceptEM(ServerSteps, ConceptPredictions):
     Parameters
     ----------
     n_concepts : int or "auto", default="auto"
-        Number of models; with `adaptive`, the number to begin with. "auto" finds the number, and first weights of each client, by
+        Number of models. "auto" finds the number, and first weights of each client, by
         linear probes before the first round (see `fedconceptem.discovery`); where nearly every client seems to have a concept of its
         own it is 1, and the clients' choices (`personalize`) do the rest.
-    adaptive : bool, default=False
-        Whether models that are not needed are removed once the run has converged: those with less than a share `delta` of
-        all rows, and those whose own rows lose less than a fraction `spare` of their information (nats per row) without
-        them.
     extra : int, default=0
         Additional models at the beginning. Those missed least are removed once the run has converged, at the latest one
         after the other before its last eighth. A few extra models keep two concepts from sharing one model.
-    delta : float, default=0.05
-        Minimum share of rows of a model (`adaptive`).
-    spare : float, default=0.1
-        Minimum fraction of information that a model is worth (`adaptive`).
     patience : int, default=5
         Rounds without change after which a run counts as converged; with `fraction` < 1, rounds of all clients.
     settle : float, default=0.03
@@ -164,11 +156,8 @@ class FedConceptEM(ServerSteps, ConceptPredictions):
     def __init__(
         self,
         n_concepts: int | str = "auto",
-        adaptive: bool = False,
         *,
         extra: int = 0,
-        delta: float = 0.05,
-        spare: float = 0.1,
         patience: int = 5,
         settle: float = 0.03,
         weighting: str = "mass",
@@ -185,10 +174,7 @@ class FedConceptEM(ServerSteps, ConceptPredictions):
     ):
         super().__init__(**parameters)
         self.n_concepts = n_concepts
-        self.adaptive = adaptive
         self.extra = extra
-        self.delta = delta
-        self.spare = spare
         self.patience = patience
         self.settle = settle
         self.weighting = weighting
@@ -241,8 +227,7 @@ class FedConceptEM(ServerSteps, ConceptPredictions):
             round=state.round + 1,
         )
         info = {"loglik": float(total.loglik / total.mass.sum()), "shares": self._shares_of_all(state)}
-        if self.adaptive or len(state.ids) > self._wanted(state):
-            state = self._pruned(state)
+        state = self._pruned(state)
         return state, info | {"n_concepts": len(state.ids)}
 
     def finish(self, fed: Federation, state: State) -> None:
@@ -304,11 +289,6 @@ class FedConceptEM(ServerSteps, ConceptPredictions):
         if not 1 <= k <= clients:
             raise BadParameter(
                 f"n_concepts={k!r} should be between 1 and the number of clients, {clients}: each client has one concept"
-            )
-        largest = 1 / self._given_models
-        if self.adaptive and not 0 <= self.delta < largest:
-            raise BadParameter(
-                f"delta={self.delta!r} could remove all {self._given_models} models: choose it below {largest:.3g}"
             )
 
 

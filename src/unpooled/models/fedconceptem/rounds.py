@@ -97,7 +97,8 @@ def concept_round(down: Down, client: Client, *, trainer: dict, options: dict) -
     weight = n if plan.weighting == "mass" else 0 * n + rows.w.sum(-1)[..., None]
     table = label_table(r, rows, len(learner.labels))
     loglik = learner.reported(norm, client, rows)
-    statistics = _float64(weight, n, table, loss_without_each(log_i, rows.w), loglik)
+    loss = loss_without_each(log_i, learner.judging_weights(client, rows))
+    statistics = _float64(weight, n, table, loss, loglik)
     return _answer(client, weight[..., None] * theta, statistics, omega_before, plan.noise)
 
 
