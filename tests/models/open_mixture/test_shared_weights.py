@@ -7,9 +7,9 @@ from unpooled.maths.mixture import Params
 from unpooled.models.open_mixture.candidates import Candidate
 from unpooled.models.open_mixture.client_weights import Proposal
 from unpooled.models.open_mixture.initial import Centres
+from unpooled.models.open_mixture.several_gaussians import concentric_clusters
 from unpooled.models.open_mixture.shared_weights import (
     are_too_coarse,
-    concentric_clusters,
     restart_from_centres,
     should_split,
     split_atoms,

@@ -89,7 +89,6 @@ N_DRAWS = 5000  # rows that the server samples from the atoms
 MAX_GAUSSIANS = 40
 PATIENCE = 3  # numbers of Gaussians in a row without a better BIC that end the search
 MERGE_RANGE = 5  # numbers above and below the best one that are also reached by merging pairs
-CONCENTRIC = 0.5  # Gaussians whose means are nearer than this (Mahalanobis) are the core and the tails of one cluster
 
 # ---- mixed columns ----
 
@@ -107,16 +106,12 @@ N_ALIGN_SIZES = 5  # numbers of clusters of the mixtures that sites are aligned 
 MAX_FULL_COLUMNS = 32  # with more columns these have diagonal covariances: answers would be too long
 ALIGN_ROUNDS = 8  # SUMs over these mixtures, per pass
 ALIGN_STEPS = 2  # EM steps on a client's weights and offset, per round
-ALIGN_FOLDS = 3  # parts of the rows: the first chooses the best mixtures, the others decide whether sites differ
-FIRST_OFFSET, MAX_OFFSET = (
-    0.3,
-    1.0,
-)  # standard deviation of offsets, over that within clusters: at the start, and at most
+# standard deviation of offsets, over that within clusters: at the start, and at most; larger ones would explain clusters
+FIRST_OFFSET, MAX_OFFSET = 0.3, 0.6
 MIN_OFFSET = 0.15  # columns with smaller offsets are not named; if all are smaller, there are none
-FIRST_LOG_SCALE, MAX_LOG_SCALE = 0.2, 0.7  # standard deviation of logarithms of scales: at the start, and at most
+FIRST_LOG_SCALE, MAX_LOG_SCALE = 0.2, 0.4  # standard deviation of logarithms of scales: at the start, and at most
 MIN_LOG_SCALE = 0.1  # columns with smaller ones are not named; if all are smaller, there are none
-OFFSETS_CLEARLY, SCALES_CLEARLY = 1.0, 2.0  # standard errors by which rows held out must be more likely
-CLEAR_NATS = 3.0  # and by how much they must be more likely together: 20 to 1
+CLEAR_NATS = 3.0  # log evidence that offsets, and then scales, must gain: 20 to 1
 
 # ---- new clients ----
 
