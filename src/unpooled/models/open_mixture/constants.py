@@ -104,7 +104,8 @@ ROWS_OF_EVIDENCE = 500.0  # more rows hardly make the number of clusters more ce
 
 N_ALIGN_SIZES = 5  # numbers of clusters of the mixtures that sites are aligned to
 MAX_FULL_COLUMNS = 32  # with more columns these have diagonal covariances: answers would be too long
-ALIGN_ROUNDS = 8  # SUMs over these mixtures, per pass
+ALIGN_ROUNDS = 6  # SUMs over these mixtures, per pass
+N_REALIGNMENTS = 2  # further passes, with mixtures of what clients describe once they are aligned
 ALIGN_STEPS = 2  # EM steps on a client's weights and offset, per round
 # standard deviation of offsets, over that within clusters: at the start, and at most; larger ones would explain clusters
 FIRST_OFFSET, MAX_OFFSET = 0.3, 0.6

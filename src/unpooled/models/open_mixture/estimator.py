@@ -75,8 +75,8 @@ class OpenMixture(OpenResult, Estimator):
         A mean of fewer rows than this does not leave its client, nor does a smaller count of a cluster's rows.
     site_offsets : bool, default=True
         Whether each client's rows may have an offset and a scale of their own per column, as another instrument gives them. They are
-        removed if rows held out are clearly more likely without them, and a warning names the columns; they stay at the clients. Not
-        with ``structure="topics"``, and not with mixed columns.
+        removed if the evidence for them is clear, and a warning names the columns; they stay at the clients. Not with
+        ``structure="topics"``, and not with mixed columns.
     max_iter : int, default=34
         Largest number of rounds. The default is enough for every sequence of phases.
     random_state : int, RandomState instance or None, default=None

@@ -6,10 +6,10 @@ Sends, before the rounds of `OpenMixture`, SUMs over reference mixtures (`open_m
 1. Mixtures of several sizes, with and without offsets, where clients have weights of their own and where all have the same. If weights
    are the same, offsets start as the differences of the clients' means; otherwise at 0.
 2. The offsets of the first pass align the clients' descriptions, which are asked for again and give better mixtures.
-3. The best mixture without offsets, the best one with them, and that with scales as well. Each is fitted twice, to other rows than
-   those that chose it, and scored by the rows held out; and once to all rows, which gives the offsets and scales that clients keep.
+3. The best mixture without offsets, the best one with them, and that with scales as well.
 
-Offsets are kept only if rows held out are clearly more likely with them than without; scales only if clearly more than with offsets.
+Mixtures are compared by their evidence for all rows: BIC, where offsets and scales are random effects that are integrated out (Laplace's
+approximation). Offsets are kept only if they make it clearly higher, and so are scales.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ from unpooled.models.open_mixture.constants import (
     MIN_LOG_SCALE,
     MIN_OFFSET,
     N_ALIGN_SIZES,
+    N_REALIGNMENTS,
     TIED_ROWS,
 )
 from unpooled.models.open_mixture.initial import (
@@ -51,6 +52,7 @@ from unpooled.models.open_mixture.initial import (
     initial_sizes,
     local_components,
     merge_path,
+    split_gaussian,
     without_client_means,
 )
 from unpooled.models.open_mixture.questions import Description
@@ -91,10 +93,11 @@ def find_offsets(fed: Federation, descriptions: Mapping[str, Description], ask_a
     """
     centre = without_client_means(descriptions)[1]
     starts = _pass(fed, first_references(descriptions), centre)
-    fed.tell(keep_offsets.using(id=_ranked(starts, True)[0].id, scaled=False, last=False), centre)
-    aligned = fed.gather(ask_again, None)
-    starts = _pass(fed, second_references(starts, aligned), centre)
-    plain, moved, scaled = _pass(fed, third_references(starts, _varies(descriptions)), centre)
+    for again in range(N_REALIGNMENTS):
+        fed.tell(keep_offsets.using(id=_ranked(starts, True)[0].id, scaled=False, last=False), centre)
+        aligned = fed.gather(ask_again, None)
+        starts = _pass(fed, next_references(starts, aligned, f"{again + 2}-moved"), centre)
+    plain, moved, scaled = _pass(fed, last_references(starts, _varies(descriptions)), centre)
     by_offsets, by_scales = _gain(plain, moved), _gain(moved, scaled)
     log_scale = _at_least(MIN_LOG_SCALE, np.sqrt(scaled.log_variance)) * (by_scales > CLEAR_NATS)
     final = scaled if log_scale.any() else moved
@@ -130,18 +133,23 @@ def first_references(descriptions: Mapping[str, Description]) -> list[Start]:
     return [*_starts("1-plain", plain, 0.0), *_starts("1-moved", moved, FIRST_OFFSET)]
 
 
-def second_references(starts: Sequence[Start], aligned: Mapping[str, Description]) -> list[Start]:
-    """The best references so far, and new ones with offsets, of descriptions that the offsets found so far have aligned."""
+def next_references(starts: Sequence[Start], aligned: Mapping[str, Description], name: str) -> list[Start]:
+    """The best references so far, and new ones with offsets.
+
+    They come from descriptions that the offsets found so far have aligned, and from the best reference with one Gaussian split.
+    """
     kept = [s for moved in (False, True) for s in _ranked(starts, moved)[:N_ALIGN_SIZES]]
-    mixtures = _mixtures(aligned)
-    return [*kept, *_starts("2-moved", [*mixtures, *map(_in_common, mixtures)], FIRST_OFFSET)]
+    mixtures, best = _mixtures(aligned), _ranked(starts, True)[0].candidate
+    largest = np.argsort(-to_numpy(best.proposal.params.weights))[:N_ALIGN_SIZES]
+    split = [split_gaussian(best, k) for k in largest]
+    return [*kept, *_starts(name, [*mixtures, *map(_in_common, mixtures), *split], FIRST_OFFSET)]
 
 
-def third_references(starts: Sequence[Start], varies: np.ndarray) -> list[Start]:
+def last_references(starts: Sequence[Start], varies: np.ndarray) -> list[Start]:
     """The best without offsets, the best with them, and that with scales of the columns that vary (d,)."""
     plain, moved = (_ranked(starts, is_moved)[0] for is_moved in (False, True))
     log_variance = np.where(varies, FIRST_LOG_SCALE**2, 0.0)
-    return [plain, moved, moved._replace(id="3-scaled", log_variance=log_variance)]
+    return [plain, moved, moved._replace(id="scaled", log_variance=log_variance)]
 
 
 def _varies(descriptions: Mapping[str, Description]) -> np.ndarray:  # (d,)
