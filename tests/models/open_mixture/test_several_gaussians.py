@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 
-import unpooled as up
 from unpooled.maths.mixture import Params
 from unpooled.models.open_mixture.candidates import Candidate
 from unpooled.models.open_mixture.client_weights import Proposal, common_shares
@@ -23,7 +22,12 @@ def mixture(structure="shared"):
 def test_a_gaussian_has_a_mode_if_it_is_the_largest_at_its_own_mean():
     density = np.stack([w * multivariate_normal(m, v).pdf(MEANS) for w, m, v in zip(WEIGHTS, MEANS, VARIANCES)], 1)
     np.testing.assert_array_equal(have_modes(mixture()), density.argmax(1) == np.arange(4))
-    assert have_modes(mixture()).tolist() == [True, True, False, False]  # a wide one between two, and one around another
+    assert have_modes(mixture()).tolist() == [
+        True,
+        True,
+        False,
+        False,
+    ]  # a wide one between two, and one around another
     assert n_clusters(mixture()) == n_clusters(mixture("gaussians")) == 2
 
 
@@ -44,15 +48,3 @@ def test_where_every_gaussian_is_a_cluster_nothing_changes():
     same = as_clusters(Candidate("spherical-3", "gaussians", "spherical", Proposal(params, np.zeros((0, 3)))))
     np.testing.assert_array_equal(same.proposal.topics, np.eye(3))
     assert same.id == "spherical-3"
-
-
-def test_a_cluster_with_a_dense_core_is_one_cluster():
-    rng = np.random.default_rng(0)
-    core, tails = rng.normal(size=(400, 2)) * 0.3, rng.normal(size=(400, 2)) * 2
-    other = rng.normal(size=(400, 2)) + [12.0, 0.0]
-    x = rng.permutation(np.concatenate([core, tails, other]))
-    model = up.OpenMixture(random_state=0, site_offsets=False).fit({f"c{i}": x[i::4] for i in range(4)})
-    assert model.n_components_ == 2
-    assert len(model.means_) == 3
-    assert sum(n.sum() for n in model.holdings_.values()) == pytest.approx(1200, abs=1)
-    np.testing.assert_allclose(sorted(model.cluster_weights_), [1 / 3, 2 / 3], atol=0.02)

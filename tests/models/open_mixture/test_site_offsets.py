@@ -72,7 +72,7 @@ def test_offsets_are_the_same_however_clients_are_asked():
     for mode in ("stacked", "one by one"):
         fed = up.federate(data, mode=mode)
         ask = describe.using(max_local=6, max_centres=0, min_count=5)
-        found.append(find_offsets(fed, fed.gather(ask, None), ask))
+        found.append(find_offsets(fed, fed.gather(ask, None)))
     assert_allclose(found[0].scale, found[1].scale, rtol=1e-8)
     assert_allclose(found[0].by_offsets, found[1].by_offsets, rtol=1e-8)
     assert_allclose(found[0].by_scales, found[1].by_scales, rtol=1e-6, atol=1e-10)
@@ -86,7 +86,7 @@ def test_scales_of_sites_are_found():
     factors = {name: np.exp(0.3 * np.random.default_rng(i).normal(size=3)) for i, name in enumerate(NAMES)}
     fed = up.federate({name: data[name] * factors[name] for name in NAMES})
     ask = describe.using(max_local=20, max_centres=0, min_count=5)
-    found = find_offsets(fed, fed.gather(ask, None), ask)
+    found = find_offsets(fed, fed.gather(ask, None))
     assert found.by_scales > 3.0
     assert found.log_scale.max() > 0.2
     kept = np.log([c.state[FACTOR] for c in fed.here()])[:, 2]
@@ -103,7 +103,7 @@ def test_a_newton_step_finds_offset_and_scale_of_one_cluster():
     reference = Reference(Proposal(params, np.zeros((0, 1))), wide, wide, np.zeros(2))
     fed = up.federate({"a": x})
     for _ in range(20):
-        fed.sum(align.using(ids=["r"], shape="full"), (reference,))
+        fed.sum(align.using(ids=["r"], parents=[""], shape="full"), (reference,))
     offset, log_scale = fed.here()[0].state["align-r"][1]
     assert_allclose(offset, x.mean(0), rtol=1e-4)
     spread = np.sqrt(np.linalg.inv(np.cov(x.T, bias=True)).diagonal())  # columns are scaled, not rotated
@@ -112,12 +112,12 @@ def test_a_newton_step_finds_offset_and_scale_of_one_cluster():
 
 def test_the_evidence_of_an_offset_is_the_marginal_likelihood():
     """With one Gaussian a client's values in a column are normal with a common part; Laplace's approximation is exact there."""
-    x = np.random.default_rng(0).normal(size=(30, 2)) + [0.5, -0.2]
+    x = np.random.default_rng(0).normal(loc=[0.5, -0.2], size=(30, 2))
     params = Params(np.ones(1), np.zeros((1, 2)), gaussian.pack_triangle(np.diag([1.0, 2.0])[None]))
     reference = Reference(Proposal(params, np.zeros((0, 1))), np.array([0.09, 0.2]), np.zeros(2), np.zeros(2))
     fed = up.federate({"a": x})
     for _ in range(3):
-        (found,) = fed.sum(align.using(ids=["r"], shape="full"), (reference,))
+        (found,) = fed.sum(align.using(ids=["r"], parents=[""], shape="full"), (reference,))
     exact = sum(
         multivariate_normal(np.zeros(30), np.eye(30) * own + common).logpdf(column)
         for column, own, common in zip(x.T, [1.0, 2.0], [0.09, 0.2])

@@ -34,6 +34,7 @@ N_INITIAL_SIZES = 8  # numbers of clusters tried first, per covariance type
 N_KEPT = 2  # candidates that survive a refinement
 N_PAIRS_SEARCH = 1  # at a refinement, candidates with up to this many pairs of the best one's Gaussians merged enter
 N_PAIRS_SHARED = 3  # the same where clients share their weights
+N_SPLITS = 2  # and candidates with one of this many wide Gaussians split
 SEPARATE_SHAPES = (
     8  # in Shared, covariance types compete only after this many rounds: k-means starts favour spherical ones
 )
@@ -105,7 +106,7 @@ ROWS_OF_EVIDENCE = 500.0  # more rows hardly make the number of clusters more ce
 N_ALIGN_SIZES = 5  # numbers of clusters of the mixtures that sites are aligned to
 MAX_FULL_COLUMNS = 32  # with more columns these have diagonal covariances: answers would be too long
 ALIGN_ROUNDS = 6  # SUMs over these mixtures, per pass
-N_REALIGNMENTS = 2  # further passes, with mixtures of what clients describe once they are aligned
+N_VARIATIONS = 2  # passes in which a Gaussian of the best mixture is split, or two are merged
 ALIGN_STEPS = 2  # EM steps on a client's weights and offset, per round
 # standard deviation of offsets, over that within clusters: at the start, and at most; larger ones would explain clusters
 FIRST_OFFSET, MAX_OFFSET = 0.3, 0.6

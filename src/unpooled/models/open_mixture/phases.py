@@ -36,6 +36,7 @@ from unpooled.models.open_mixture.constants import (
     N_KEPT,
     N_PAIRS_SEARCH,
     N_PAIRS_SHARED,
+    N_SPLITS,
     REFINE_ROUNDS,
     REFIT_ROUNDS,
     SEARCH_ROUNDS,
@@ -53,6 +54,7 @@ from unpooled.models.open_mixture.initial import (
     candidates_on_path,
     merge_best_pair,
     merge_pairs,
+    split_widest,
 )
 from unpooled.models.open_mixture.questions import candidate_stats
 from unpooled.models.open_mixture.shared_weights import (
@@ -116,7 +118,7 @@ def _refine(
     kept, leader = keep_best(candidates, structure, N_KEPT), best(candidates, structure)
     if leader is None:
         return kept, []
-    variants = [*neighbours(leader), *merge_pairs(leader, state.rows, n_pairs)]
+    variants = [*neighbours(leader), *merge_pairs(leader, state.rows, n_pairs), *split_widest(leader, N_SPLITS)]
     return kept, [c for c in variants if c.id not in state.evaluated]
 
 

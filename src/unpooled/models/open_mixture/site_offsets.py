@@ -1,11 +1,11 @@
 """Offsets and scales of sites: every client's rows may be moved and stretched, as another instrument does it.
 
-Sends, before the rounds of `OpenMixture`, SUMs over reference mixtures (`open_mixture.align`) and two TELLs of the choice
-(`open_mixture.keep_offsets`). There are three passes:
+Sends, before the rounds of `OpenMixture`, SUMs over reference mixtures (`open_mixture.align`) and one TELL of the choice
+(`open_mixture.keep_offsets`). There are several passes:
 
 1. Mixtures of several sizes, with and without offsets, where clients have weights of their own and where all have the same. If weights
    are the same, offsets start as the differences of the clients' means; otherwise at 0.
-2. The offsets of the first pass align the clients' descriptions, which are asked for again and give better mixtures.
+2. The best ones, and variations of them: a Gaussian split, two merged, with offsets or without.
 3. The best mixture without offsets, the best one with them, and that with scales as well.
 
 Mixtures are compared by their evidence for all rows: BIC, where offsets and scales are random effects that are integrated out (Laplace's
@@ -44,13 +44,14 @@ from unpooled.models.open_mixture.constants import (
     MIN_LOG_SCALE,
     MIN_OFFSET,
     N_ALIGN_SIZES,
-    N_REALIGNMENTS,
+    N_VARIATIONS,
     TIED_ROWS,
 )
 from unpooled.models.open_mixture.initial import (
     candidates_on_path,
     initial_sizes,
     local_components,
+    merge_best_pair,
     merge_path,
     split_gaussian,
     without_client_means,
@@ -79,6 +80,7 @@ class Start(NamedTuple):
     candidate: Candidate  # its cost includes what the offsets and scales cost
     variance: np.ndarray  # (d,)
     log_variance: np.ndarray  # (d,)
+    parent: str = ""  # the reference whose offsets it starts from, if any
 
     @property
     def is_moved(self) -> bool:
@@ -86,24 +88,19 @@ class Start(NamedTuple):
         return bool(self.variance.any())
 
 
-def find_offsets(fed: Federation, descriptions: Mapping[str, Description], ask_again: Any) -> SiteOffsets:
-    """Align the clients to reference mixtures; they keep offsets and scales if the evidence for them is clear.
-
-    `ask_again` is the GATHER that gave the descriptions.
-    """
-    centre = without_client_means(descriptions)[1]
+def find_offsets(fed: Federation, descriptions: Mapping[str, Description]) -> SiteOffsets:
+    """Align the clients to reference mixtures; they keep offsets and scales if the evidence for them is clear."""
+    centre, rows = without_client_means(descriptions)[1], sum(float(d.n.sum()) for d in descriptions.values())
     starts = _pass(fed, first_references(descriptions), centre)
-    for again in range(N_REALIGNMENTS):
-        fed.tell(keep_offsets.using(id=_ranked(starts, True)[0].id, scaled=False, last=False), centre)
-        aligned = fed.gather(ask_again, None)
-        starts = _pass(fed, next_references(starts, aligned, f"{again + 2}-moved"), centre)
+    for i in range(N_VARIATIONS):
+        starts = _pass(fed, varied_references(starts, rows, f"varied-{i}"), centre)
     plain, moved, scaled = _pass(fed, last_references(starts, _varies(descriptions)), centre)
     by_offsets, by_scales = _gain(plain, moved), _gain(moved, scaled)
     log_scale = _at_least(MIN_LOG_SCALE, np.sqrt(scaled.log_variance)) * (by_scales > CLEAR_NATS)
     final = scaled if log_scale.any() else moved
     scale = _at_least(MIN_OFFSET, np.sqrt(final.variance / _within(final.candidate)))
     kept = bool((scale.any() or log_scale.any()) and _gain(plain, final) > CLEAR_NATS)
-    fed.tell(keep_offsets.using(id=final.id if kept else "", scaled=bool(log_scale.any()), last=True), centre)
+    fed.tell(keep_offsets.using(id=final.id if kept else "", scaled=bool(log_scale.any())), centre)
     return SiteOffsets(scale * kept, log_scale * kept, by_offsets, by_scales)
 
 
@@ -115,7 +112,7 @@ def _at_least(least: float, spread: np.ndarray) -> np.ndarray:
 def _pass(fed: Federation, starts: list[Start], centre: np.ndarray) -> list[Start]:
     """The references after some rounds."""
     shape = starts[0].candidate.shape
-    ask = align.using(ids=[s.id for s in starts], shape=shape)
+    ask = align.using(ids=[s.id for s in starts], parents=[s.parent for s in starts], shape=shape)
     for _ in range(ALIGN_ROUNDS):
         references = tuple(Reference(s.candidate.proposal, s.variance, s.log_variance, centre) for s in starts)
         starts = [_updated(s, a) for s, a in zip(starts, fed.sum(ask, references))]
@@ -130,26 +127,30 @@ def first_references(descriptions: Mapping[str, Description]) -> list[Start]:
     as_they_are, centred = _mixtures(descriptions), _mixtures(without_client_means(descriptions)[0])
     plain = [*as_they_are, *map(_in_common, as_they_are)]
     moved = [*as_they_are, *map(_in_common, centred)]
-    return [*_starts("1-plain", plain, 0.0), *_starts("1-moved", moved, FIRST_OFFSET)]
+    return [*_starts("first-plain", plain, 0.0), *_starts("first-moved", moved, FIRST_OFFSET)]
 
 
-def next_references(starts: Sequence[Start], aligned: Mapping[str, Description], name: str) -> list[Start]:
-    """The best references so far, and new ones with offsets.
+def varied_references(starts: Sequence[Start], rows: float, name: str) -> list[Start]:
+    """The best references so far, and variations of the best two.
 
-    They come from descriptions that the offsets found so far have aligned, and from the best reference with one Gaussian split.
+    These are the best one with offsets after one Gaussian was split, or two were merged, and each of the best two as the other is: with
+    offsets, or without.
     """
     kept = [s for moved in (False, True) for s in _ranked(starts, moved)[:N_ALIGN_SIZES]]
-    mixtures, best = _mixtures(aligned), _ranked(starts, True)[0].candidate
+    plain, moved = (_ranked(starts, is_moved)[0] for is_moved in (False, True))
+    best = moved.candidate
     largest = np.argsort(-to_numpy(best.proposal.params.weights))[:N_ALIGN_SIZES]
-    split = [split_gaussian(best, k) for k in largest]
-    return [*kept, *_starts(name, [*mixtures, *map(_in_common, mixtures), *split], FIRST_OFFSET)]
+    merged = [c._replace(prior_rows=best.prior_rows) for c in merge_best_pair(best, rows)]
+    variations = [*(split_gaussian(best, int(k)) for k in largest), *merged, plain.candidate]
+    new = _starts(f"{name}-moved", variations, FIRST_OFFSET)
+    return [*kept, *(s._replace(parent=moved.id) for s in new), *_starts(f"{name}-plain", [best], 0.0)]
 
 
 def last_references(starts: Sequence[Start], varies: np.ndarray) -> list[Start]:
     """The best without offsets, the best with them, and that with scales of the columns that vary (d,)."""
     plain, moved = (_ranked(starts, is_moved)[0] for is_moved in (False, True))
     log_variance = np.where(varies, FIRST_LOG_SCALE**2, 0.0)
-    return [plain, moved, moved._replace(id="scaled", log_variance=log_variance)]
+    return [plain, moved, moved._replace(id="scaled", parent=moved.id, log_variance=log_variance)]
 
 
 def _varies(descriptions: Mapping[str, Description]) -> np.ndarray:  # (d,)

@@ -60,16 +60,19 @@ class Move(NamedTuple):
 
 
 @client("open_mixture.align", SUM)
-def align(references: tuple[Reference, ...], client: Client, *, ids: list, shape: str) -> tuple[Aligned, ...]:
+def align(
+    references: tuple[Reference, ...], client: Client, *, ids: list, parents: list, shape: str
+) -> tuple[Aligned, ...]:
     """EM steps on the client's own weights, offset and scale for every reference; all stay in its state.
 
-    The penalty is BIC's for the weights, and for offset and scale what Laplace's approximation of the marginal likelihood takes off.
+    A reference that is new starts from the offset of the one in `parents`, or "" if there is none. The penalty is BIC's for the weights, and for offset and scale what Laplace's approximation of the marginal likelihood takes off.
     """
     answers = []
     x, w = client.x, client.w
-    for id, reference in zip(ids, references):
+    for id, parent, reference in zip(ids, parents, references):
         known = client.state.get(f"align-{id}")
-        shares, move = (None, _first_move(reference, x, w, client.state.get(OFFSET))) if known is None else known
+        parent_move = client.state.get(f"align-{parent}", (None, None))[1]
+        shares, move = (None, _first_move(reference, x, w, parent_move)) if known is None else known
         move, spread, penalty = Move(*move), Move(np.zeros_like(move[0]), np.zeros_like(move[1])), 0.0
         for _ in range(ALIGN_STEPS if reference.has_offsets else 1):
             stats, _, shares = local_em(reference.proposal, _aligned(reference, x, move), w, shape, shares)
@@ -100,12 +103,12 @@ def _aligned(reference: Reference, x: Array, move: Any) -> Array:
 
 
 def _first_move(reference: Reference, x: Array, w: Array, found: Any) -> Move:
-    """The offset that an earlier pass found; else the client's mean minus that of all rows, if clients share weights; else 0."""
+    """The move that was found before, if any; else the client's mean minus that of all rows, if clients share weights; else 0."""
     nothing = np.zeros((*w.shape[:-1], x.shape[-1]))
     if not reference.has_offsets:
         return Move(nothing, nothing)
     if found is not None:
-        return Move(nothing + found, nothing)
+        return Move(*found)
     if not len(reference.proposal.topics):
         return Move(nothing, nothing)
     seen = w[..., None] * ~np.isnan(x)
@@ -176,13 +179,10 @@ def _full(packed: Array, shape: str, d: int) -> Array:
 
 
 @client("open_mixture.keep_offsets", TELL)
-def keep_offsets(centre: Array, client: Client, *, id: str, scaled: bool, last: bool) -> None:
-    """Keep the client's offset and scale of one reference, or none if id is ""; after the `last` pass forget all references."""
+def keep_offsets(centre: Array, client: Client, *, id: str, scaled: bool) -> None:
+    """Keep the client's offset and scale of one reference, or none if id is "", and forget all references."""
     known = client.state
-    forgotten = (OFFSET, FACTOR)
-    client.state = {
-        key: value for key, value in known.items() if key not in forgotten and not (last and key.startswith("align-"))
-    }
+    client.state = {key: value for key, value in known.items() if not key.startswith("align-")}
     if not id:
         return
     offset, log_scale = known[f"align-{id}"][1]
