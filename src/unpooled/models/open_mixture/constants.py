@@ -91,6 +91,10 @@ MAX_GAUSSIANS = 40
 PATIENCE = 3  # numbers of Gaussians in a row without a better BIC that end the search
 MERGE_RANGE = 5  # numbers above and below the best one that are also reached by merging pairs
 
+# ---- clusters of several Gaussians ----
+
+DENSER = 2.0  # a Gaussian is no cluster if at its mean another one is more than this many times as dense
+
 # ---- mixed columns ----
 
 SIZES_AT_A_TIME = 6  # numbers of clusters that are tried at once; six more as long as the largest is the best
@@ -99,7 +103,7 @@ STANDS_STILL = 1e-3  # gain of log-likelihood per row and round below which a ca
 
 # ---- certainty ----
 
-ROWS_OF_EVIDENCE = 500.0  # more rows hardly make the number of clusters more certain
+ROWS_OF_EVIDENCE = 200.0  # more rows hardly make the number of clusters more certain
 
 # ---- offsets and scales of sites ----
 

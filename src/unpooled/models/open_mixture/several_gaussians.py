@@ -1,7 +1,7 @@
 """Clusters that one Gaussian does not describe, so that BIC spends several; sends nothing.
 
-A Gaussian is a cluster if it is the largest term of the mixture's density at its own mean. One that is not has no mode of its own: it
-describes tails, or rows between clusters, and belongs in parts to the clusters that it overlaps with.
+A Gaussian at whose own mean another one is more than DENSER times as dense has no mode of its own. It describes tails, or rows between
+clusters, and belongs in parts to the clusters that it overlaps with.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from unpooled.arrays import to_numpy
 from unpooled.maths import gaussian
 from unpooled.models.open_mixture.candidates import GAUSSIANS, SHARED, Candidate
 from unpooled.models.open_mixture.client_weights import atom_log_densities
-from unpooled.models.open_mixture.constants import TINY
+from unpooled.models.open_mixture.constants import DENSER, TINY
 
 
 def as_clusters(c: Candidate) -> Candidate:
@@ -35,10 +35,10 @@ def n_clusters(c: Candidate) -> int:
 
 
 def have_modes(c: Candidate) -> np.ndarray:
-    """(k,) whether each Gaussian is the largest term of the mixture's density at its own mean."""
+    """(k,) whether no other Gaussian is much denser, times its weight, at the mean of each."""
     params = c.proposal.params
     log_joint = atom_log_densities(c.proposal, params.means, c.shape) + np.log(np.maximum(params.weights, TINY))
-    return log_joint.argmax(-1) == np.arange(len(params.weights))
+    return log_joint.max(-1) - np.diag(log_joint) <= np.log(DENSER)
 
 
 def _overlaps(c: Candidate) -> np.ndarray:

@@ -65,7 +65,8 @@ def align(
 ) -> tuple[Aligned, ...]:
     """EM steps on the client's own weights, offset and scale for every reference; all stay in its state.
 
-    A reference that is new starts from the offset of the one in `parents`, or "" if there is none. The penalty is BIC's for the weights, and for offset and scale what Laplace's approximation of the marginal likelihood takes off.
+    A reference that is new starts from the offset of the one in `parents`, or "" if there is none. The penalty is BIC's for the weights,
+    and for offset and scale what Laplace's approximation of the marginal likelihood takes off.
     """
     answers = []
     x, w = client.x, client.w
