@@ -102,9 +102,12 @@ class Search(NamedTuple):
 
 
 def _path_neighbours(state: State) -> Callable[[Candidate], list[Candidate]]:
-    """Candidates of one Gaussian less, as many, and one more, from the merge path of the same covariance type."""
+    """Candidates of one Gaussian less, as many, and one more, from the merge path of the same covariance type and by splits."""
     paths = {path.shape: path for path in state.paths}
-    return lambda c: candidates_on_path(paths[c.shape], range(c.size - 1, c.size + 2))
+    return lambda c: [
+        *candidates_on_path(paths[c.shape], range(c.size - 1, c.size + 2)),
+        *split_widest(c, N_SPLITS),
+    ]
 
 
 def _refine(
@@ -118,7 +121,7 @@ def _refine(
     kept, leader = keep_best(candidates, structure, N_KEPT), best(candidates, structure)
     if leader is None:
         return kept, []
-    variants = [*neighbours(leader), *merge_pairs(leader, state.rows, n_pairs), *split_widest(leader, N_SPLITS)]
+    variants = [*neighbours(leader), *merge_pairs(leader, state.rows, n_pairs)]
     return kept, [c for c in variants if c.id not in state.evaluated]
 
 
