@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import _pictures as pictures
 import numpy as np
 
 import unpooled as up
 from unpooled import tree
 from unpooled.maths import bayes_linear
 from unpooled.maths.bayes_linear import Stats
-from unpooled.report import regression as pictures
 
 SEEDS = 10
 DIFFERS = (

@@ -1,7 +1,7 @@
 """Cross-validation and comparison of models over a federation: fits without each fold, then one SUM of held-out losses.
 
-A fold is a secret share of every client's rows (`maths.folds`), or a whole client. Fits send what their models send; GLMs and their faces,
-with any penalties, are all fitted in the same rounds.
+A fold is a secret share of every client's rows (`maths.folds`), or a whole client. Fits send what their models send; those of
+GLM, LinearRegression and LogisticRegression, with any penalties, all share the same rounds.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 from functools import partial
 
 import numpy as np
+from adversary import nasty
 
-from unpooled.layers.private import nasty
 from unpooled.maths import gaussian
 from unpooled.models.private.cells import cell_sums
 from unpooled.models.private.choice import advantage
