@@ -6,8 +6,9 @@
 Ten tables of at most 1,200 rows are split over ten clients that are identical (rows at random) or skewed (each class over few clients,
 Dirichlet 0.3). Every client's rows are moved by a random offset of 0, 0.25 or 0.5 standard deviations within classes, per column. Written,
 one line per table, seed and split, are the adjusted Rand index over all rows, the number of clusters, the certainty of the true number,
-and for identical clients the index of a pooled mixture with K by BIC. Lines that the file has already are not computed again.
-`--few-clients` asks for 4 and for 10 clients on drawn tables without offsets instead.
+for identical clients the index of a pooled mixture with K by BIC, and where offsets were found though there are none, the index of the
+fit with `site_offsets=False` (where none are found it is the same fit). Lines that the file has already are not computed again.
+`--few-clients` asks for 4 and for 10 clients on drawn tables without offsets instead, `--unmoved` for other tables without offsets.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from sklearn.mixture import GaussianMixture
 import unpooled as up
 from unpooled.datasets import shared
 
-TABLE_SEED, FIRST_SEED, ROWS, N_CLIENTS, SKEW = 6000, 6100, 1200, 10, 0.3
+TABLE_SEED, FIRST_SEED, ROWS, N_CLIENTS, SKEW = 6000, 6200, 1200, 10, 0.3
 OFFSETS = (0.0, 0.25, 0.5)
 Table = tuple[np.ndarray, np.ndarray]
 
@@ -61,6 +62,7 @@ TABLES: dict[str, Callable[[], Table]] = {
     "generated 5 x 3": generated(TABLE_SEED + 2, 5, 3, 3.0),
     **{name: published(name) for name in ("s1", "r15", "hepta", "lsun", "wdbc")},
 }
+UNMOVED = {name: published(name) for name in ("ecoli", "vehicle", "s2", "a1", "unbalance", "d31")}
 DRAWN = {
     f"drawn {k} x {d}": generated(TABLE_SEED + 10 + k, k, d, apart)
     for k, d, apart in ((4, 2, 4.0), (6, 4, 2.0), (10, 5, 2.0), (10, 2, 6.0), (15, 8, 1.5))
@@ -91,20 +93,22 @@ class Fitted(NamedTuple):
     n_clusters: int
     certainty: float  # of the true number
     offsets: float  # the largest scale of the offsets that were removed
+    removed: bool  # whether offsets or scales were
     seconds: float
 
 
-def fit(x: np.ndarray, y: np.ndarray, by: np.ndarray, seed: int) -> Fitted:
+def fit(x: np.ndarray, y: np.ndarray, by: np.ndarray, seed: int, site_offsets: bool = True) -> Fitted:
     clients = np.unique(by)
     data = {f"c{c}": x[by == c] for c in clients}
     start = perf_counter()
-    model = up.OpenMixture(random_state=seed).fit(data)
+    model = up.OpenMixture(random_state=seed, site_offsets=site_offsets).fit(data)
     seconds = perf_counter() - start
     labels = np.concatenate([model.labels_[name] for name in data])
     truth = np.concatenate([y[by == c] for c in clients])
     certainty = model.certainty_.get(str(y.max() + 1), 0.0)
     index = adjusted_rand_score(truth, labels)
-    return Fitted(index, model.n_components_, certainty, float(model.site_offset_scale_.max()), seconds)
+    scale, removed = float(model.site_offset_scale_.max()), bool(model.client_offsets_)
+    return Fitted(index, model.n_components_, certainty, scale, removed, seconds)
 
 
 def pooled(x: np.ndarray, y: np.ndarray, seed: int) -> float:
@@ -133,12 +137,14 @@ def measured(task: Task) -> dict[str, Any]:
     """The fits of one table, seed and split, with each of the offsets."""
     warnings.simplefilter("ignore")
     rng = np.random.default_rng([task.seed, task.skewed])
-    x, y = sample({**TABLES, **DRAWN}[task.table], rng)
+    x, y = sample({**TABLES, **DRAWN, **UNMOVED}[task.table], rng)
     by, scale = split(y, task.skewed, rng, task.n_clients), within(x, y)
     unit = rng.normal(size=(task.n_clients, x.shape[1])) * scale
     fits = {str(offset): fit(x + offset * unit[by], y, by, task.seed)._asdict() for offset in task.offsets}
+    unmoved = fits["0.0"]
+    without = fit(x, y, by, task.seed, site_offsets=False).index if unmoved["removed"] else unmoved["index"]
     best = {} if task.skewed else {"pooled": pooled(x, y, task.seed)}
-    return {**task._asdict(), "classes": int(y.max()) + 1, "fits": fits, **best}
+    return {**task._asdict(), "classes": int(y.max()) + 1, "fits": fits, "without": without, **best}
 
 
 def key(line: dict[str, Any]) -> tuple:
@@ -185,6 +191,11 @@ def summary(lines: list[dict[str, Any]]) -> None:
     sure = sum(f["certainty"] >= 0.5 for f, _ in fits)
     level = [line["fits"]["0.0"]["index"] >= line["pooled"] - 0.01 for line in lines if "pooled" in line]
     print(f"K within one: {near} of {len(fits)}; the true K has half of the certainty: {sure} of {len(fits)}")
+    lost = [line["without"] - line["fits"]["0.0"]["index"] for line in lines]
+    found = sum(line["fits"]["0.0"]["removed"] for line in lines)
+    print(
+        f"without offsets: {found} of {len(lines)} remove some, {sum(loss <= 0.01 for loss in lost)} lose at most .01 by it"
+    )
     print(f"identical clients at or above the pooled mixture less .01: {sum(level)} of {len(level)}")
 
 
@@ -194,6 +205,7 @@ def main() -> None:
     parser.add_argument("--first-seed", type=int, default=FIRST_SEED)
     parser.add_argument("--tables", nargs="*", default=list(TABLES), choices=list(TABLES))
     parser.add_argument("--few-clients", action="store_true", help="4 and 10 clients on drawn tables, without offsets")
+    parser.add_argument("--unmoved", action="store_true", help="other tables, without offsets")
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--out", type=Path, default=Path("offsets.jsonl"))
     parser.add_argument("--summary", action="store_true", help="print what the file has")
@@ -211,6 +223,8 @@ def tasks(given: argparse.Namespace) -> Iterable[Task]:
     seeds = range(given.first_seed, given.first_seed + given.seeds)
     if given.few_clients:
         return (Task(t, s, k, n, (0.0,)) for t in DRAWN for s in seeds for k in (False, True) for n in (4, 10))
+    if given.unmoved:
+        return (Task(t, s, k, N_CLIENTS, (0.0,)) for t in UNMOVED for s in seeds for k in (False, True))
     here = [n for n in given.tables if "UNPOOLED_DATA" in os.environ or n in ("iris", "wine") or " " in n]
     return (Task(t, s, k, N_CLIENTS, OFFSETS) for s in seeds for t in here for k in (False, True))
 

@@ -1,4 +1,4 @@
-"""Where clients do not differ: atoms are split as far as a message allows, mixtures start from centres, cores and tails are one."""
+"""Where clients do not differ: atoms are split as far as a message allows, mixtures start from centres."""
 
 import numpy as np
 
@@ -9,7 +9,6 @@ from unpooled.models.open_mixture.client_weights import Proposal
 from unpooled.models.open_mixture.initial import Centres
 from unpooled.models.open_mixture.shared_weights import (
     are_too_coarse,
-    concentric_clusters,
     restart_from_centres,
     should_split,
     split_atoms,
@@ -21,14 +20,6 @@ CENTRES = 7.0 * np.array([[0, 0], [1, 0], [0, 1], [1, 1], [2, 0.5]])
 def atoms(k, d):
     params = Params(np.ones(k) / k, np.zeros((k, d)), np.zeros((k, d * (d + 1) // 2)))
     return Candidate("atoms", "atoms", "full", Proposal(params, params.weights[None]))
-
-
-def test_only_gaussians_with_nearly_the_same_mean_are_one_cluster():
-    means = np.array([[0.0, 0.0], [0.1, 0.0], [1.0, 0.0], [9.0, 9.0]])
-    params = Params(np.array([0.4, 0.2, 0.3, 0.1]), means, np.array([1.0, 0.1, 1.0, 1.0]))
-    candidate = Candidate("spherical-4", "shared", "spherical", Proposal(params, params.weights[None]))
-    topics = concentric_clusters(candidate).proposal.topics
-    np.testing.assert_allclose(topics, [[2 / 3, 1 / 3, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]])
 
 
 def test_atoms_are_split_while_they_have_rows_and_the_message_is_short():

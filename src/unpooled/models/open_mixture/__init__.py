@@ -13,7 +13,7 @@ question                              kind    answer
 ====================================  ======  =====================================================================================
 ``open_mixture.describe``             GATHER  once: counts, means and scatters of a local mixture, and local k-means centres
 ``open_mixture.align``                SUM     24 times: statistics of mixtures with and without an offset and scale per client
-``open_mixture.keep_offsets``         TELL    twice: which offsets and scales clients keep, if any; `describe` is asked again then
+``open_mixture.keep_offsets``         TELL    once: which offsets and scales clients keep, if any; `describe` is asked again then
 ``open_mixture.candidate_stats``      SUM     every round: sufficient statistics and log-likelihoods of all candidates
 ``open_mixture.count_atoms``          GATHER  once: the expected number of the client's rows in every Gaussian
 ``open_mixture.atom_products``        SUM     once: outer products of the rows' responsibilities
@@ -33,9 +33,9 @@ Reading order
 3. `candidates`: a candidate model, its M-step and its BIC; `covariances`: how covariances are shrunk.
 4. `questions`: what clients are asked; `client_weights`: the clients' own mixing weights.
 5. `site_offsets` and `site_questions`: offsets and scales of sites, found before the rounds.
-   `initial`: the first candidates, from what clients described; `merging` and `agglomeration`: which components are one.
+   `initial`: the first candidates, from what clients described; `merging` and `agglomeration`: which local components are one.
 6. `grouping`, `directions`, `topics`: which Gaussians the same clients hold, and how many groups there are.
-7. `shared_weights`: the fit where clients do not differ.
+7. `shared_weights`: the fit where clients do not differ; `several_gaussians`: which Gaussians are clusters.
 8. `certainty`: the probability of each number of clusters, and the dendrogram.
 9. `mixed_columns` and `mixed_questions`: the fit where columns are mixed.
 10. `results`: what a fit leaves; `inference`: what it can do with new rows; `new_clients`: `partial_fit`.

@@ -91,7 +91,7 @@ def updated(c: Candidate, answer: CandidateStats) -> Candidate:
     common = float(answer.held_out_common) / held_out_rows
     return c._replace(
         proposal=m_step(c, answer),
-        bic=-2 * float(answer.stats.loglik) + _penalty(c, rows) + float(answer.weight_penalty),
+        bic=-2 * float(answer.stats.loglik) + parameter_penalty(c, rows) + float(answer.weight_penalty),
         held_out=held_out,
         weight_gain=held_out - common,
         held_out_stderr=float(np.sqrt(answer.held_out_squares) / held_out_rows),
@@ -114,10 +114,12 @@ def gaussian_m_step(c: Candidate, stats: Stats) -> Proposal:
     return c.proposal._replace(params=params._replace(covs=covs))
 
 
-def _penalty(c: Candidate, rows: float) -> float:
+def parameter_penalty(c: Candidate, rows: float) -> float:
     """BIC's penalty for the parameters at the server; clients add that of their own weights."""
     n_topics, k = c.proposal.topics.shape
-    n_parameters = gaussian.n_parameters(k, c.proposal.params.means.shape[1], c.shape) - (k - 1)
+    d = c.proposal.params.means.shape[1]
+    numbers = {"full": d * (d + 1) // 2, "diag": d, "spherical": 1}[c.shape]  # of one covariance
+    n_parameters = k * d + numbers * (1 if c.is_tied else k)
     if n_topics:
         n_parameters += k - 1 + n_topics - 1
     return n_parameters * np.log(rows)

@@ -10,11 +10,11 @@ import numpy as np
 
 from unpooled.models.open_mixture import merging
 from unpooled.models.open_mixture.agglomeration import Merges
-from unpooled.models.open_mixture.candidates import GAUSSIANS, SHARED, TOPICS, Candidate
+from unpooled.models.open_mixture.candidates import SHARED, TOPICS, Candidate
 from unpooled.models.open_mixture.constants import ROWS_OF_EVIDENCE
 from unpooled.models.open_mixture.grouping import Grouping
 from unpooled.models.open_mixture.initial import MergePath, as_components
-from unpooled.models.open_mixture.shared_weights import concentric_clusters
+from unpooled.models.open_mixture.several_gaussians import n_clusters
 from unpooled.tree import message
 
 
@@ -28,14 +28,7 @@ class Evaluated(NamedTuple):
 
 def evaluations(candidates: Sequence[Candidate]) -> dict[str, Evaluated]:
     """Candidate id -> its cost, for candidates that were fitted to all rows."""
-    return {c.id: Evaluated(c.cost, _n_gaussian_clusters(c)) for c in candidates if not c.validated}
-
-
-def _n_gaussian_clusters(c: Candidate) -> int:
-    """The number of clusters of a candidate made of Gaussians, 0 for others."""
-    if c.structure == SHARED:
-        return len(concentric_clusters(c).proposal.topics)
-    return c.size if c.structure == GAUSSIANS else 0
+    return {c.id: Evaluated(c.cost, n_clusters(c)) for c in candidates if not c.validated}
 
 
 def certainty(
@@ -50,15 +43,15 @@ def certainty(
     if final.structure == TOPICS:
         shares = {k: share / 2 for k, share in groupings[final.id].resampled.items()}
         return shares | {str(final.size): shares.get(str(final.size), 0.0) + 0.5}
-    return bic_weights(evaluated, _n_gaussian_clusters(final), rows)
+    return bic_weights(evaluated, n_clusters(final), rows)
 
 
 def bic_weights(evaluated: Mapping[str, Evaluated], chosen: int, rows: float) -> dict[str, float]:
     """Number of clusters -> its BIC weight; the chosen number gets the lowest BIC of all."""
     lowest: dict[str, float] = {}
-    for cost, n_clusters in evaluated.values():
-        if n_clusters:
-            lowest[str(n_clusters)] = min(cost, lowest.get(str(n_clusters), np.inf))
+    for cost, number in evaluated.values():
+        if number:
+            lowest[str(number)] = min(cost, lowest.get(str(number), np.inf))
     lowest[str(chosen)] = best = min(lowest.values(), default=0.0)
     strength = ROWS_OF_EVIDENCE / (ROWS_OF_EVIDENCE + rows)
     weights = {k: float(np.exp(strength * (best - cost) / 2)) for k, cost in lowest.items()}

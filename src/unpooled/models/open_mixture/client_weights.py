@@ -61,6 +61,11 @@ def atom_weights(proposal: Proposal, shares: Array) -> Array:
     return shares @ proposal.topics if len(proposal.topics) else shares
 
 
+def common_shares(topics: Array, weights: Array) -> Array:
+    """(z,) the weights of clusters that give all rows these weights (k,) of atoms; an atom may be in several clusters."""
+    return np.maximum(np.linalg.lstsq(topics.T, weights, rcond=None)[0], 0.0)
+
+
 def row_logliks(proposal: Proposal, x: Array, w: Array, shape: str, shares: Array, rows: Array) -> tuple[Array, Array]:
     """(..., n) log-likelihood per held-out row, under the client's own shares and under the weights common to all clients.
 

@@ -34,6 +34,7 @@ N_INITIAL_SIZES = 8  # numbers of clusters tried first, per covariance type
 N_KEPT = 2  # candidates that survive a refinement
 N_PAIRS_SEARCH = 1  # at a refinement, candidates with up to this many pairs of the best one's Gaussians merged enter
 N_PAIRS_SHARED = 3  # the same where clients share their weights
+N_SPLITS = 2  # in Search, candidates with one of this many wide Gaussians split enter too
 SEPARATE_SHAPES = (
     8  # in Shared, covariance types compete only after this many rounds: k-means starts favour spherical ones
 )
@@ -89,7 +90,10 @@ N_DRAWS = 5000  # rows that the server samples from the atoms
 MAX_GAUSSIANS = 40
 PATIENCE = 3  # numbers of Gaussians in a row without a better BIC that end the search
 MERGE_RANGE = 5  # numbers above and below the best one that are also reached by merging pairs
-CONCENTRIC = 0.5  # Gaussians whose means are nearer than this (Mahalanobis) are the core and the tails of one cluster
+
+# ---- clusters of several Gaussians ----
+
+DENSER = 2.0  # a Gaussian is no cluster if at its mean another one is more than this many times as dense
 
 # ---- mixed columns ----
 
@@ -99,24 +103,21 @@ STANDS_STILL = 1e-3  # gain of log-likelihood per row and round below which a ca
 
 # ---- certainty ----
 
-ROWS_OF_EVIDENCE = 500.0  # more rows hardly make the number of clusters more certain
+ROWS_OF_EVIDENCE = 200.0  # more rows hardly make the number of clusters more certain
 
 # ---- offsets and scales of sites ----
 
 N_ALIGN_SIZES = 5  # numbers of clusters of the mixtures that sites are aligned to
 MAX_FULL_COLUMNS = 32  # with more columns these have diagonal covariances: answers would be too long
-ALIGN_ROUNDS = 8  # SUMs over these mixtures, per pass
+ALIGN_ROUNDS = 6  # SUMs over these mixtures, per pass
+N_VARIATIONS = 2  # passes in which a Gaussian of the best mixture is split, or two are merged
 ALIGN_STEPS = 2  # EM steps on a client's weights and offset, per round
-ALIGN_FOLDS = 3  # parts of the rows: the first chooses the best mixtures, the others decide whether sites differ
-FIRST_OFFSET, MAX_OFFSET = (
-    0.3,
-    1.0,
-)  # standard deviation of offsets, over that within clusters: at the start, and at most
+# standard deviation of offsets, over that within clusters: at the start, and at most; larger ones would explain clusters
+FIRST_OFFSET, MAX_OFFSET = 0.3, 0.6
 MIN_OFFSET = 0.15  # columns with smaller offsets are not named; if all are smaller, there are none
-FIRST_LOG_SCALE, MAX_LOG_SCALE = 0.2, 0.7  # standard deviation of logarithms of scales: at the start, and at most
+FIRST_LOG_SCALE, MAX_LOG_SCALE = 0.2, 0.4  # standard deviation of logarithms of scales: at the start, and at most
 MIN_LOG_SCALE = 0.1  # columns with smaller ones are not named; if all are smaller, there are none
-OFFSETS_CLEARLY, SCALES_CLEARLY = 1.0, 2.0  # standard errors by which rows held out must be more likely
-CLEAR_NATS = 3.0  # and by how much they must be more likely together: 20 to 1
+CLEAR_NATS = 3.0  # log evidence that offsets, and then scales, must gain: 20 to 1
 
 # ---- new clients ----
 

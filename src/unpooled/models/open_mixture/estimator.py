@@ -75,8 +75,8 @@ class OpenMixture(OpenResult, Estimator):
         A mean of fewer rows than this does not leave its client, nor does a smaller count of a cluster's rows.
     site_offsets : bool, default=True
         Whether each client's rows may have an offset and a scale of their own per column, as another instrument gives them. They are
-        removed if rows held out are clearly more likely without them, and a warning names the columns; they stay at the clients. Not
-        with ``structure="topics"``, and not with mixed columns.
+        removed if the evidence for them is clear, and a warning names the columns; they stay at the clients. Not with
+        ``structure="topics"``, and not with mixed columns.
     max_iter : int, default=34
         Largest number of rounds. The default is enough for every sequence of phases.
     random_state : int, RandomState instance or None, default=None
@@ -188,7 +188,7 @@ class OpenMixture(OpenResult, Estimator):
         descriptions = fed.gather(describe_all, None)
         if all_rows_equal(descriptions.values()):
             raise BadData("all rows are the same: there is nothing to tell clusters apart by")
-        offset_scale, log_scale = self._offsets(fed, descriptions, describe_all)
+        offset_scale, log_scale = self._offsets(fed, descriptions)
         if offset_scale.any() or log_scale.any():
             descriptions = fed.gather(describe_all, None)  # of rows without offsets
         candidates: list[Candidate] = []
@@ -204,13 +204,13 @@ class OpenMixture(OpenResult, Estimator):
         return State(Search(tuple(candidates)), 0.0, tuple(paths), centres, {}, {}, {}, offset_scale, log_scale)
 
     def _offsets(
-        self, fed: Federation, descriptions: Mapping[str, Description], ask_again: Any
+        self, fed: Federation, descriptions: Mapping[str, Description]
     ) -> tuple[np.ndarray, np.ndarray]:  # (d,), (d,)
         """Find the clients' offsets and scales, if they have some, and say so; returns their standard deviations."""
         none = np.zeros(next(iter(descriptions.values())).mean.shape[1])
         if not self.site_offsets or self.structure == "topics" or len(fed.names) < 2:
             return none, none
-        found = find_offsets(fed, descriptions, ask_again)
+        found = find_offsets(fed, descriptions)
         say_offsets(found, fed.columns)
         return found.scale, found.log_scale
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
+from scipy.linalg import eigh
 from scipy.sparse import csr_array
 
 from unpooled.arrays import Array, to_numpy
@@ -20,10 +21,12 @@ from unpooled.models.open_mixture.candidates import (
     GAUSSIANS,
     Candidate,
     gaussian_candidate,
+    pooled_covariance,
 )
 from unpooled.models.open_mixture.client_weights import Proposal
 from unpooled.models.open_mixture.constants import (
     COV_PRIOR_ROWS,
+    HALF_MEAN,
     MAX_ATOMS,
     MIN_ATOMS,
     N_INITIAL_SIZES,
@@ -148,6 +151,31 @@ def as_components(c: Candidate, rows: float) -> merging.Components:
     n = rows * to_numpy(params.weights) + TINY
     scatter = gaussian.full_covs(params, c.shape) * n[:, None, None]
     return merging.Components(n, params.means, scatter, csr_array((len(n), 1)))
+
+
+# ---- a Gaussian split ----
+
+
+def split_gaussian(c: Candidate, k: int) -> Candidate:
+    """The mixture with one Gaussian cut in halves across its longest axis, over that of the mean covariance within clusters."""
+    params = c.proposal.params
+    covs = gaussian.full_covs(params, c.shape)
+    variance, axes = eigh(covs[k], gaussian.unpack_triangle(pooled_covariance(c)))
+    away = HALF_MEAN * covs[k] @ axes[:, -1] / np.sqrt(variance[-1])
+    half_cov = covs[k] - np.outer(away, away)
+    others = np.arange(len(covs)) != k
+    weights = np.append(params.weights[others], np.repeat(params.weights[k] / 2, 2))
+    means = np.concatenate([params.means[others], [params.means[k] + away, params.means[k] - away]])
+    all_covs = np.concatenate([covs[others], [half_cov, half_cov]])
+    return gaussian_candidate(c.id, c.structure, c.shape, weights, means, all_covs)._replace(prior_rows=c.prior_rows)
+
+
+def split_widest(c: Candidate, n_splits: int) -> list[Candidate]:
+    """The candidate with one Gaussian split, for each of those that are widest over the mean covariance within clusters."""
+    within = gaussian.unpack_triangle(pooled_covariance(c))
+    widths = [eigh(cov, within, eigvals_only=True)[-1] for cov in gaussian.full_covs(c.proposal.params, c.shape)]
+    widest = np.argsort(widths)[::-1][:n_splits]
+    return [split_gaussian(c, int(k))._replace(id=f"{c.id}+{i}") for i, k in enumerate(widest)]
 
 
 # ---- atoms: k-means of the clients' centres ----

@@ -36,6 +36,7 @@ from unpooled.models.open_mixture.constants import (
     N_KEPT,
     N_PAIRS_SEARCH,
     N_PAIRS_SHARED,
+    N_SPLITS,
     REFINE_ROUNDS,
     REFIT_ROUNDS,
     SEARCH_ROUNDS,
@@ -53,6 +54,7 @@ from unpooled.models.open_mixture.initial import (
     candidates_on_path,
     merge_best_pair,
     merge_pairs,
+    split_widest,
 )
 from unpooled.models.open_mixture.questions import candidate_stats
 from unpooled.models.open_mixture.shared_weights import (
@@ -100,9 +102,12 @@ class Search(NamedTuple):
 
 
 def _path_neighbours(state: State) -> Callable[[Candidate], list[Candidate]]:
-    """Candidates of one Gaussian less, as many, and one more, from the merge path of the same covariance type."""
+    """Candidates of one Gaussian less, as many, and one more, from the merge path of the same covariance type and by splits."""
     paths = {path.shape: path for path in state.paths}
-    return lambda c: candidates_on_path(paths[c.shape], range(c.size - 1, c.size + 2))
+    return lambda c: [
+        *candidates_on_path(paths[c.shape], range(c.size - 1, c.size + 2)),
+        *split_widest(c, N_SPLITS),
+    ]
 
 
 def _refine(
@@ -212,13 +217,9 @@ def _is_possible(topics: Candidate, n_clients: int) -> bool:
 
 
 def _topics_fit_better(all_topics: Sequence[Candidate], topics: Candidate, gaussians: Candidate) -> bool:
-    """By held-out rows, or because there are fewer Gaussians than clusters that clients' differences show.
-
-    Where there are as many topics as Gaussians, nothing is grouped: then topics must be better by a standard error.
-    """
-    margin = topics.held_out_stderr if topics.size == gaussians.size else 0.0
+    """By more than a standard error on held-out rows, or because there are fewer Gaussians than clusters that clients' differences show."""
     held_out = max(c.held_out for c in all_topics)
-    return held_out - margin > gaussians.held_out or gaussians.size < topics.size
+    return held_out - topics.held_out_stderr > gaussians.held_out or gaussians.size < topics.size
 
 
 # ---- phases 2 and 3 where clients do not differ ----

@@ -21,6 +21,7 @@ from unpooled.maths.mixture import Stats
 from unpooled.models.open_mixture.client_weights import (
     Proposal,
     cluster_densities,
+    common_shares,
     expected_rows,
     local_em,
     row_logliks,
@@ -254,12 +255,11 @@ def holdings(
 
     The client keeps its own weights: of those clusters alone that BIC justifies.
     """
+    density = cluster_densities(proposal, aligned_rows(client), shape)
     if common_weights:
-        stats = mixture.e_step(proposal.params, aligned_rows(client), client.w, shape)
-        n = stats.n @ (proposal.topics > 0).T
+        n = expected_rows(density, client.w, common_shares(proposal.topics, proposal.params.weights))
         shares = n / np.maximum(n.sum(-1), TINY)[..., None]
     else:
-        density = cluster_densities(proposal, aligned_rows(client), shape)
         shares = sparse_shares(density, client.w, client.state.get(state_key(id)))
         n = expected_rows(density, client.w, shares)
     client.state[state_key(id)] = shares

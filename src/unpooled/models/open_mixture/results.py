@@ -12,13 +12,14 @@ from unpooled.maths import gaussian
 from unpooled.models.open_mixture import mixed_columns
 from unpooled.models.open_mixture.candidates import SHARED, Candidate, pooled_covariance
 from unpooled.models.open_mixture.certainty import bic_weights, certainty, dendrogram
+from unpooled.models.open_mixture.client_weights import common_shares
 from unpooled.models.open_mixture.constants import TINY
 from unpooled.models.open_mixture.inference import OpenFace
 from unpooled.models.open_mixture.mixed_columns import MixedCandidate, MixedState
 from unpooled.models.open_mixture.mixed_questions import mixed_holdings
 from unpooled.models.open_mixture.phases import State, result
 from unpooled.models.open_mixture.questions import FACTOR, OFFSET, Holdings, holdings, state_key
-from unpooled.models.open_mixture.shared_weights import concentric_clusters
+from unpooled.models.open_mixture.several_gaussians import as_clusters
 
 
 class OpenResult(OpenFace):
@@ -36,8 +37,7 @@ class OpenResult(OpenFace):
             return
         final = result(state.phase)
         self.alike_ = final.structure == SHARED
-        if self.alike_:
-            final = concentric_clusters(final)
+        final = as_clusters(final)
         self._set_clusters(final)
         self.certainty_ = certainty(final, state.evaluated, state.groupings, state.rows)
         self.merges_ = dendrogram(final, state.rows, state.paths, state.groupings)
@@ -97,7 +97,7 @@ class OpenResult(OpenFace):
     def _keep_clients(self, fed: Federation, answers: Mapping[str, Holdings], key: str) -> None:
         """The attributes of clients; a client in this process keeps its weights under `key`."""
         self.holdings_ |= {name: to_numpy(answer.n) for name, answer in answers.items()}
-        common = (self.topics_ > 0) @ self.weights_
+        common = common_shares(self.topics_, self.weights_)
         held = np.sum(list(self.holdings_.values()), axis=0)
         self.cluster_weights_ = common if self.alike_ else held / max(held.sum(), TINY)
         here = [c for c in fed.here() if key in c.state]

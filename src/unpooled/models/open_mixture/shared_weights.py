@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from scipy.sparse.csgraph import connected_components
 
 from unpooled.arrays import to_numpy
 from unpooled.maths import gaussian, local_mixture
@@ -19,7 +18,6 @@ from unpooled.maths.mixture import Params
 from unpooled.models.open_mixture.candidates import SHARED, Candidate, gaussian_candidate, has_few_rows, is_better
 from unpooled.models.open_mixture.client_weights import Proposal
 from unpooled.models.open_mixture.constants import (
-    CONCENTRIC,
     HALF_MEAN,
     MAX_ATOMS,
     MAX_GAUSSIANS,
@@ -182,22 +180,3 @@ def _best_size(mixtures: ScoredMixtures, shape: str) -> int:
     """The number of Gaussians with the lowest BIC for a covariance type; 0 if there is none."""
     bics = {c.size: bic for c, bic in mixtures.values() if c.shape == shape}
     return min(bics, key=bics.__getitem__, default=0)
-
-
-# ---- clusters that one Gaussian does not describe ----
-
-
-def concentric_clusters(c: Candidate) -> Candidate:
-    """The candidate with one topic per cluster: Gaussians with nearly the same mean are one cluster.
-
-    BIC spends a second Gaussian on a cluster with a denser core or longer tails than one Gaussian has.
-    """
-    params = c.proposal.params
-    covs = gaussian.full_covs(params, c.shape)
-    difference = params.means[:, None] - params.means[None]  # (k, k, d)
-    mean_covs = (covs[:, None] + covs[None]) / 2
-    solved = np.linalg.solve(mean_covs, difference[..., None])[..., 0]
-    squared_distances = np.einsum("ijd,ijd->ij", difference, solved)
-    n_clusters, labels = connected_components(squared_distances < CONCENTRIC**2)
-    topics = np.eye(n_clusters)[:, labels] * to_numpy(params.weights)
-    return c._replace(proposal=Proposal(params, topics / topics.sum(1, keepdims=True)))

@@ -1,15 +1,15 @@
 """Offsets and scales of sites: every client's rows may be moved and stretched, as another instrument does it.
 
-Sends, before the rounds of `OpenMixture`, SUMs over reference mixtures (`open_mixture.align`) and two TELLs of the choice
-(`open_mixture.keep_offsets`). There are three passes:
+Sends, before the rounds of `OpenMixture`, SUMs over reference mixtures (`open_mixture.align`) and one TELL of the choice
+(`open_mixture.keep_offsets`). There are several passes:
 
 1. Mixtures of several sizes, with and without offsets, where clients have weights of their own and where all have the same. If weights
    are the same, offsets start as the differences of the clients' means; otherwise at 0.
-2. The offsets of the first pass align the clients' descriptions, which are asked for again and give better mixtures.
-3. The best mixture without offsets, the best one with them, and that with scales as well. Each is fitted twice, to other rows than
-   those that chose it, and scored by the rows held out; and once to all rows, which gives the offsets and scales that clients keep.
+2. The best ones, and variations of them: a Gaussian split, two merged, with offsets or without.
+3. The best mixture without offsets, the best one with them, and that with scales as well.
 
-Offsets are kept only if rows held out are clearly more likely with them than without; scales only if clearly more than with offsets.
+Mixtures are compared by their evidence for all rows: BIC, where offsets and scales are random effects that are integrated out (Laplace's
+approximation). Offsets are kept only if they make it clearly higher, and so are scales.
 """
 
 from __future__ import annotations
@@ -24,9 +24,15 @@ from unpooled.arrays import to_numpy
 from unpooled.errors import DataWarning
 from unpooled.federation import Federation
 from unpooled.maths import gaussian
-from unpooled.models.open_mixture.candidates import SHARED, Candidate, gaussian_m_step, pooled_covariance
+from unpooled.models.open_mixture.candidates import (
+    SHARED,
+    Candidate,
+    gaussian_m_step,
+    has_few_rows,
+    parameter_penalty,
+    pooled_covariance,
+)
 from unpooled.models.open_mixture.constants import (
-    ALIGN_FOLDS,
     ALIGN_ROUNDS,
     CLEAR_NATS,
     COV_PRIOR_ROWS,
@@ -38,35 +44,24 @@ from unpooled.models.open_mixture.constants import (
     MIN_LOG_SCALE,
     MIN_OFFSET,
     N_ALIGN_SIZES,
-    OFFSETS_CLEARLY,
-    SCALES_CLEARLY,
+    N_VARIATIONS,
+    TIED_ROWS,
 )
 from unpooled.models.open_mixture.initial import (
     candidates_on_path,
     initial_sizes,
     local_components,
+    merge_best_pair,
     merge_path,
+    split_gaussian,
     without_client_means,
 )
 from unpooled.models.open_mixture.questions import Description
 from unpooled.models.open_mixture.site_questions import Aligned, Reference, align, keep_offsets
 
-NOTHING_HELD_OUT = -1  # instead of a fold
 # a column has scales where the least variance of a client is above this share of the mean, and above rounding errors
 LEAST_VARIANCE = 1e-3
 ROUNDING = 1e-12  # over the square of the values
-
-
-class Gain(NamedTuple):
-    """Log-likelihood gained per row held out, its standard error, and how many rows there are."""
-
-    gain: float
-    stderr: float
-    rows: float
-
-    def is_clear(self, n_stderr: float) -> bool:
-        """Whether it is above so many standard errors, and large enough for all rows together."""
-        return self.gain > n_stderr * self.stderr and self.gain * self.rows > CLEAR_NATS
 
 
 class SiteOffsets(NamedTuple):
@@ -74,21 +69,18 @@ class SiteOffsets(NamedTuple):
 
     scale: np.ndarray  # (d,) standard deviation of the offsets, over that within clusters; 0 where they are not kept
     log_scale: np.ndarray  # (d,) standard deviation of the logarithms of the scales; 0 where they are not kept
-    by_offsets: Gain  # over mixtures without
-    by_scales: Gain  # over offsets alone
+    by_offsets: float  # log evidence gained over mixtures without
+    by_scales: float  # log evidence gained over offsets alone
 
 
 class Start(NamedTuple):
     """A reference mixture at the server, and the variances of offsets and scales under it."""
 
     id: str  # the name under which clients keep their weights and offset
-    candidate: Candidate
+    candidate: Candidate  # its cost includes what the offsets and scales cost
     variance: np.ndarray  # (d,)
     log_variance: np.ndarray  # (d,)
-    fold: int = 0  # part of the rows that is held out
-    loglik: float = -np.inf  # of rows held out
-    rows: float = 1.0  # held out
-    differences: float = 0.0  # squared, per row held out, to the reference before it
+    parent: str = ""  # the reference whose offsets it starts from, if any
 
     @property
     def is_moved(self) -> bool:
@@ -96,25 +88,20 @@ class Start(NamedTuple):
         return bool(self.variance.any())
 
 
-def find_offsets(fed: Federation, descriptions: Mapping[str, Description], ask_again: Any) -> SiteOffsets:
-    """Align the clients to reference mixtures; they keep offsets and scales if rows held out are clearly more likely with them.
-
-    `ask_again` is the GATHER that gave the descriptions.
-    """
-    centre = without_client_means(descriptions)[1]
+def find_offsets(fed: Federation, descriptions: Mapping[str, Description]) -> SiteOffsets:
+    """Align the clients to reference mixtures; they keep offsets and scales if the evidence for them is clear."""
+    centre, rows = without_client_means(descriptions)[1], sum(float(d.n.sum()) for d in descriptions.values())
     starts = _pass(fed, first_references(descriptions), centre)
-    fed.tell(keep_offsets.using(id=_ranked(starts, True)[0].id, scaled=False, last=False), centre)
-    aligned = fed.gather(ask_again, None)
-    starts = _pass(fed, second_references(starts, aligned), centre)
-    plain, moved = (_ranked(starts, moved)[0] for moved in (False, True))
-    *judged, final_moved, final_scaled = _pass(fed, third_references(plain, moved, _varies(descriptions)), centre)
-    by_offsets, by_scales = _gain(judged[0::3], judged[1::3]), _gain(judged[1::3], judged[2::3])
-    log_scale = _at_least(MIN_LOG_SCALE, np.sqrt(final_scaled.log_variance)) * by_scales.is_clear(SCALES_CLEARLY)
-    final = final_scaled if log_scale.any() else final_moved
+    for i in range(N_VARIATIONS):
+        starts = _pass(fed, varied_references(starts, rows, f"varied-{i}"), centre)
+    plain, moved, scaled = _pass(fed, last_references(starts, _varies(descriptions)), centre)
+    by_offsets, by_scales = _gain(plain, moved), _gain(moved, scaled)
+    log_scale = _at_least(MIN_LOG_SCALE, np.sqrt(scaled.log_variance)) * (by_scales > CLEAR_NATS)
+    final = scaled if log_scale.any() else moved
     scale = _at_least(MIN_OFFSET, np.sqrt(final.variance / _within(final.candidate)))
-    kept = bool(log_scale.any() or (scale.any() and by_offsets.is_clear(OFFSETS_CLEARLY)))
-    fed.tell(keep_offsets.using(id=final.id if kept else "", scaled=bool(log_scale.any()), last=True), centre)
-    return SiteOffsets(scale * kept, log_scale, by_offsets, by_scales)
+    kept = bool((scale.any() or log_scale.any()) and _gain(plain, final) > CLEAR_NATS)
+    fed.tell(keep_offsets.using(id=final.id if kept else "", scaled=bool(log_scale.any())), centre)
+    return SiteOffsets(scale * kept, log_scale * kept, by_offsets, by_scales)
 
 
 def _at_least(least: float, spread: np.ndarray) -> np.ndarray:
@@ -125,7 +112,7 @@ def _at_least(least: float, spread: np.ndarray) -> np.ndarray:
 def _pass(fed: Federation, starts: list[Start], centre: np.ndarray) -> list[Start]:
     """The references after some rounds."""
     shape = starts[0].candidate.shape
-    ask = align.using(ids=[s.id for s in starts], folds=[s.fold for s in starts], shape=shape)
+    ask = align.using(ids=[s.id for s in starts], parents=[s.parent for s in starts], shape=shape)
     for _ in range(ALIGN_ROUNDS):
         references = tuple(Reference(s.candidate.proposal, s.variance, s.log_variance, centre) for s in starts)
         starts = [_updated(s, a) for s, a in zip(starts, fed.sum(ask, references))]
@@ -140,25 +127,30 @@ def first_references(descriptions: Mapping[str, Description]) -> list[Start]:
     as_they_are, centred = _mixtures(descriptions), _mixtures(without_client_means(descriptions)[0])
     plain = [*as_they_are, *map(_in_common, as_they_are)]
     moved = [*as_they_are, *map(_in_common, centred)]
-    return [*_starts("1-plain", plain, 0.0), *_starts("1-moved", moved, FIRST_OFFSET)]
+    return [*_starts("first-plain", plain, 0.0), *_starts("first-moved", moved, FIRST_OFFSET)]
 
 
-def second_references(starts: Sequence[Start], aligned: Mapping[str, Description]) -> list[Start]:
-    """The best references so far, and new ones with offsets, of descriptions that the offsets found so far have aligned."""
-    kept = [s for moved in (False, True) for s in _ranked(starts, moved)[:N_ALIGN_SIZES]]
-    mixtures = _mixtures(aligned)
-    return [*kept, *_starts("2-moved", [*mixtures, *map(_in_common, mixtures)], FIRST_OFFSET)]
+def varied_references(starts: Sequence[Start], rows: float, name: str) -> list[Start]:
+    """The best references so far, and variations of the best two.
 
-
-def third_references(plain: Start, moved: Start, varies: np.ndarray) -> list[Start]:
-    """(without offsets, with offsets, with scales) for each fold that chose none of them; the last two for all rows.
-
-    `varies` (d,) is False for columns that have no scales.
+    These are the best one with offsets after one Gaussian was split, or two were merged, and each of the best two as the other is: with
+    offsets, or without.
     """
-    scaled = moved._replace(log_variance=np.where(varies, FIRST_LOG_SCALE**2, 0.0))
-    named = [s._replace(id=f"3-{name}") for name, s in (("plain", plain), ("moved", moved), ("scaled", scaled))]
-    judged = [s._replace(id=f"{s.id}-{fold}", fold=fold) for fold in range(1, ALIGN_FOLDS) for s in named]
-    return [*judged, *(s._replace(fold=NOTHING_HELD_OUT) for s in named[1:])]
+    kept = [s for moved in (False, True) for s in _ranked(starts, moved)[:N_ALIGN_SIZES]]
+    plain, moved = (_ranked(starts, is_moved)[0] for is_moved in (False, True))
+    best = moved.candidate
+    largest = np.argsort(-to_numpy(best.proposal.params.weights))[:N_ALIGN_SIZES]
+    merged = [c._replace(prior_rows=best.prior_rows) for c in merge_best_pair(best, rows)]
+    variations = [*(split_gaussian(best, int(k)) for k in largest), *merged, plain.candidate]
+    new = _starts(f"{name}-moved", variations, FIRST_OFFSET)
+    return [*kept, *(s._replace(parent=moved.id) for s in new), *_starts(f"{name}-plain", [best], 0.0)]
+
+
+def last_references(starts: Sequence[Start], varies: np.ndarray) -> list[Start]:
+    """The best without offsets, the best with them, and that with scales of the columns that vary (d,)."""
+    plain, moved = (_ranked(starts, is_moved)[0] for is_moved in (False, True))
+    log_variance = np.where(varies, FIRST_LOG_SCALE**2, 0.0)
+    return [plain, moved, moved._replace(id="scaled", parent=moved.id, log_variance=log_variance)]
 
 
 def _varies(descriptions: Mapping[str, Description]) -> np.ndarray:  # (d,)
@@ -180,17 +172,20 @@ def _starts(name: str, candidates: Sequence[Candidate], offset: float) -> list[S
 
 
 def _ranked(starts: Sequence[Start], moved: bool) -> list[Start]:
-    """The starts with or without offsets, the likeliest first."""
-    return sorted((s for s in starts if s.is_moved == moved), key=lambda s: -s.loglik)
+    """The starts with or without offsets, the best first."""
+    return sorted((s for s in starts if s.is_moved == moved), key=lambda s: s.candidate.cost)
 
 
 def _mixtures(descriptions: Mapping[str, Description]) -> list[Candidate]:
-    """Mixtures of several sizes that the clients' components merge into; covariances are shrunk as rows held out like it."""
+    """Mixtures of several sizes that the clients' components merge into; with few rows they have one covariance."""
     components = local_components(descriptions)
-    d = components.mean.shape[1]
+    rows, d = components.n.sum(), components.mean.shape[1]
     path = merge_path(components, "full" if d <= MAX_FULL_COLUMNS else "diag")
     sizes = initial_sizes(path.merges.best())[:N_ALIGN_SIZES]
-    return [c._replace(prior_rows=d + COV_PRIOR_ROWS) for c in candidates_on_path(path, sizes)]
+    return [
+        c._replace(prior_rows=TIED_ROWS if has_few_rows(c, rows) else d + COV_PRIOR_ROWS)
+        for c in candidates_on_path(path, sizes)
+    ]
 
 
 def _in_common(c: Candidate) -> Candidate:
@@ -207,31 +202,26 @@ def _within(c: Candidate) -> np.ndarray:
 
 
 def _updated(start: Start, answer: Aligned) -> Start:
-    """The reference after an M-step, and the new variances of offsets and scales."""
-    c = start.candidate._replace(proposal=gaussian_m_step(start.candidate, answer.stats))
+    """The reference scored at the parameters that were sent, after an M-step, and the new variances of offsets and scales."""
+    n_variances = np.count_nonzero(start.variance) + np.count_nonzero(start.log_variance)
+    clients = max(float(answer.clients), 1.0)
+    penalty = parameter_penalty(start.candidate, float(answer.stats.rows)) + n_variances * np.log(clients)
+    bic = -2 * float(answer.stats.loglik) + penalty + float(answer.penalty)
+    c = start.candidate._replace(proposal=gaussian_m_step(start.candidate, answer.stats), bic=bic)
     c = _in_common(c) if c.structure == SHARED else c
-    scored = start._replace(
-        candidate=c,
-        loglik=float(answer.loglik),
-        rows=max(float(answer.rows), 1.0),
-        differences=float(answer.differences),
-    )
-    if not start.is_moved:
-        return scored
-    within, clients = _within(c), max(float(answer.clients), 1.0)
+    within = _within(c)
     variance = np.clip(to_numpy(answer.squares) / clients, 1e-6 * within, MAX_OFFSET**2 * within)
-    if not start.log_variance.any():
-        return scored._replace(variance=variance)
-    log_variance = np.clip(to_numpy(answer.log_squares) / clients, 1e-6, MAX_LOG_SCALE**2) * (start.log_variance > 0)
-    return scored._replace(variance=variance, log_variance=log_variance)
+    log_variance = np.clip(to_numpy(answer.log_squares) / clients, 1e-6, MAX_LOG_SCALE**2)
+    return start._replace(
+        candidate=c,
+        variance=np.where(start.variance > 0, variance, 0.0),
+        log_variance=np.where(start.log_variance > 0, log_variance, 0.0),
+    )
 
 
-def _gain(before: Sequence[Start], after: Sequence[Start]) -> Gain:
-    """What references, each of another fold, gain over those before them."""
-    rows = sum(s.rows for s in after)
-    gain = sum(b.loglik - a.loglik for a, b in zip(before, after)) / rows
-    square = sum(s.differences for s in after) / rows
-    return Gain(gain, float(np.sqrt(max(square - gain**2, 0.0) / rows)), rows)
+def _gain(before: Start, after: Start) -> float:
+    """Log evidence gained."""
+    return (before.candidate.cost - after.candidate.cost) / 2
 
 
 # ---- what is said ----

@@ -15,8 +15,8 @@ from unpooled.arrays import Array, Float
 from unpooled.client import SUM, TELL, Client, client
 from unpooled.maths import gaussian
 from unpooled.maths.mixture import Stats
-from unpooled.models.open_mixture.client_weights import Proposal, local_em, row_logliks
-from unpooled.models.open_mixture.constants import ALIGN_FOLDS, ALIGN_STEPS, GOLDEN_RATIO, TINY
+from unpooled.models.open_mixture.client_weights import Proposal, local_em, weight_penalty
+from unpooled.models.open_mixture.constants import ALIGN_STEPS, TINY
 from unpooled.models.open_mixture.questions import FACTOR, OFFSET
 from unpooled.tree import message
 
@@ -49,9 +49,7 @@ class Aligned(NamedTuple):
     clients: Float[Array, "", ">=0"]
     squares: Float[Array, "d", ">=0"]  # of the offsets, with their posterior variances
     log_squares: Float[Array, "d", ">=0"]  # of the logarithms of the scales, with their posterior variances
-    loglik: Float[Array, ""]  # of the rows held out
-    rows: Float[Array, "", ">=0 rows"]  # held out
-    differences: Float[Array, "", ">=0"]  # squared, per row held out, to the reference before it of the same fold
+    penalty: Float[Array, ""]  # for the clients' own weights, offsets and scales, on the scale of BIC
 
 
 class Move(NamedTuple):
@@ -63,53 +61,37 @@ class Move(NamedTuple):
 
 @client("open_mixture.align", SUM)
 def align(
-    references: tuple[Reference, ...], client: Client, *, ids: list, folds: list, shape: str
+    references: tuple[Reference, ...], client: Client, *, ids: list, parents: list, shape: str
 ) -> tuple[Aligned, ...]:
     """EM steps on the client's own weights, offset and scale for every reference; all stay in its state.
 
-    `folds` has, per reference, the part of the rows that is held out; -1: none.
+    A reference that is new starts from the offset of the one in `parents`, or "" if there is none. The penalty is BIC's for the weights,
+    and for offset and scale what Laplace's approximation of the marginal likelihood takes off.
     """
     answers = []
-    before: dict[int, Array] = {}  # fold -> log-likelihood per row held out, of the last reference
-    for id, fold, reference in zip(ids, folds, references):
-        (x, w), (x_out, w_out) = _fold(client, fold)
+    x, w = client.x, client.w
+    for id, parent, reference in zip(ids, parents, references):
         known = client.state.get(f"align-{id}")
-        shares, move = (None, _first_move(reference, x, w, client.state.get(OFFSET))) if known is None else known
-        precisions = (
-            np.linalg.inv(gaussian.full_covs(reference.proposal.params, shape)) if reference.has_offsets else None
-        )
-        spread = Move(np.zeros_like(move[0]), np.zeros_like(move[1]))
+        parent_move = client.state.get(f"align-{parent}", (None, None))[1]
+        shares, move = (None, _first_move(reference, x, w, parent_move)) if known is None else known
+        move, spread, penalty = Move(*move), Move(np.zeros_like(move[0]), np.zeros_like(move[1])), 0.0
         for _ in range(ALIGN_STEPS if reference.has_offsets else 1):
             stats, _, shares = local_em(reference.proposal, _aligned(reference, x, move), w, shape, shares)
-            if precisions is not None:
-                move, spread = _new_move(reference, stats, Move(*move), shape, precisions)
+            if reference.has_offsets:
+                move, spread, penalty = _new_move(reference, stats, move, shape)
         stats, _, shares = local_em(reference.proposal, _aligned(reference, x, move), w, shape, shares)
         client.state[f"align-{id}"] = (shares, tuple(move))
-        moved_out = _aligned(reference, x_out, move)
-        logliks = row_logliks(reference.proposal, moved_out, w_out, shape, shares, stats.rows)[0]
-        if reference.has_scales:
-            logliks = logliks - np.where(w_out > 0, (~np.isnan(x_out) * move[1][..., None, :]).sum(-1), 0.0)
-        difference = logliks - before.get(fold, logliks)
-        before[fold] = logliks
+        stretched = (w * (~np.isnan(x) * move.log_scale[..., None, :]).sum(-1)).sum(-1)  # density per unit of x
         answers.append(
             Aligned(
                 stats,
                 (stats.rows > 0) * 1.0,
-                move[0] ** 2 + spread[0],
-                move[1] ** 2 + spread[1],
-                (w_out * logliks).sum(-1),
-                w_out.sum(-1),
-                (w_out * difference**2).sum(-1),
+                move.offset**2 + spread.offset,
+                move.log_scale**2 + spread.log_scale,
+                weight_penalty(shares, stats.rows) + penalty + 2 * stretched,
             )
         )
     return tuple(answers)
-
-
-def _fold(client: Client, fold: int) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
-    """((x, w) to fit, (x, w) held out): one of ALIGN_FOLDS parts, the same positions at every client, evenly spread."""
-    x, w = client.x, client.w
-    out = np.floor(np.arange(1, x.shape[-2] + 1) * GOLDEN_RATIO % 1 * ALIGN_FOLDS) == fold
-    return (x[..., ~out, :], w[..., ~out]), (x[..., out, :], w[..., out])
 
 
 def _aligned(reference: Reference, x: Array, move: Any) -> Array:
@@ -122,12 +104,12 @@ def _aligned(reference: Reference, x: Array, move: Any) -> Array:
 
 
 def _first_move(reference: Reference, x: Array, w: Array, found: Any) -> Move:
-    """The offset that an earlier pass found; else the client's mean minus that of all rows, if clients share weights; else 0."""
+    """The move that was found before, if any; else the client's mean minus that of all rows, if clients share weights; else 0."""
     nothing = np.zeros((*w.shape[:-1], x.shape[-1]))
     if not reference.has_offsets:
         return Move(nothing, nothing)
     if found is not None:
-        return Move(nothing + found, nothing)
+        return Move(*found)
     if not len(reference.proposal.topics):
         return Move(nothing, nothing)
     seen = w[..., None] * ~np.isnan(x)
@@ -135,24 +117,47 @@ def _first_move(reference: Reference, x: Array, w: Array, found: Any) -> Move:
     return Move((seen * away).sum(-2) / np.maximum(seen.sum(-2), TINY), nothing)
 
 
-def _new_move(reference: Reference, stats: Stats, move: Move, shape: str, precisions: Array) -> tuple[Move, Move]:
-    """(a Newton step to the most probable offset and scale given responsibilities, their posterior variances)."""
-    prior = 1 / np.maximum(reference.variance, TINY)  # (d,)
-    if not reference.has_scales:
-        curve = np.einsum("...k,kde->...de", stats.n, precisions) + np.diag(prior)
-        slope = np.einsum("kde,...ke->...d", precisions, stats.x) - prior * move.offset
-        inverse = np.linalg.inv(curve)
-        offset = move.offset + np.einsum("...de,...e->...d", inverse, slope)
-        return Move(offset, move.log_scale), Move(np.einsum("...dd->...d", inverse), np.zeros_like(offset))
-    return _scaled_move(reference, stats, move, shape, precisions, prior)
+def _new_move(reference: Reference, stats: Stats, move: Move, shape: str) -> tuple[Move, Move, Array]:
+    """(a Newton step to the most probable offset and scale given responsibilities, their posterior variances, their penalty)."""
+    precisions = np.linalg.inv(gaussian.full_covs(reference.proposal.params, shape))
+    variance, current = reference.variance, move.offset
+    slope, curve = _offset_slope(stats, precisions)
+    if reference.has_scales:
+        variance = np.concatenate([variance, reference.log_variance])
+        current = np.concatenate([current, move.log_scale], -1)
+        slope, curve = _slope_and_curve(reference, stats, move, shape, precisions)
+    prior = 1 / np.maximum(variance, TINY)
+    inverse = np.linalg.inv(curve + np.diag(prior))
+    step = np.einsum("...de,...e->...d", inverse, slope - prior * current)
+    spread, d = np.einsum("...dd->...d", inverse), len(reference.variance)
+    step[..., d:] = np.clip(step[..., d:], -0.5, 0.5)
+    penalty = (prior * (current + step) ** 2).sum(-1) + _log_volume(curve, variance)
+    return _as_move(current + step, d), _as_move(spread, d), penalty
 
 
-def _scaled_move(
-    reference: Reference, stats: Stats, move: Move, shape: str, precisions: Array, prior: Array
-) -> tuple[Move, Move]:
-    """The same for offset and scale together: z changes by -factor db - (z - c) dl."""
+def _as_move(numbers: Array, d: int) -> Move:
+    """Offsets, and logarithms of scales if there are any."""
+    offset, log_scale = numbers[..., :d], numbers[..., d:]
+    return Move(offset, log_scale if log_scale.shape[-1] else np.zeros_like(offset))
+
+
+def _log_volume(curve: Array, variance: Array) -> Array:
+    """The logarithm of the prior's volume over the posterior's, squared."""
+    root = np.sqrt(variance)
+    return np.linalg.slogdet(np.eye(len(root)) + root[:, None] * curve * root)[1]
+
+
+def _offset_slope(stats: Stats, precisions: Array) -> tuple[Array, Array]:
+    """(gradient, negative second derivative) of the expected log-likelihood in the offset."""
+    slope = np.einsum("kde,...ke->...d", precisions, stats.x)
+    return slope, np.einsum("...k,kde->...de", stats.n, precisions)
+
+
+def _slope_and_curve(
+    reference: Reference, stats: Stats, move: Move, shape: str, precisions: Array
+) -> tuple[Array, Array]:
+    """The same in offset and logarithm of scale together: z changes by -factor db - (z - c) dl."""
     factor = np.exp(-move.log_scale)
-    log_prior = 1 / np.maximum(reference.log_variance, TINY)
     away = reference.proposal.params.means - reference.centre  # (k, d)
     n, first, second = stats.n, stats.x, _full(stats.xx, shape, away.shape[1])  # (..., k), (..., k, d), (..., k, d, d)
     rows = n.sum(-1)[..., None]
@@ -160,19 +165,13 @@ def _scaled_move(
     outer = first[..., None, :] * away[:, :, None] + n[..., None, None] * away[:, :, None] * away[:, None, :]
     row_by_row = residual_by_row + outer  # sum of r (z - c)(z - c)'
     total = first + n[..., None] * away  # sum of r (z - c)
-    slope_b = factor * np.einsum("kde,...ke->...d", precisions, first) - prior * move.offset
-    slope_l = np.einsum("kde,...ked->...d", precisions, residual_by_row) - rows - log_prior * move.log_scale
-    weight = np.einsum("...k,kde->...de", n, precisions)
-    curve_bb = factor[..., :, None] * weight * factor[..., None, :] + np.diag(prior)
+    slope, weight = _offset_slope(stats, precisions)
+    slope_l = np.einsum("kde,...ked->...d", precisions, residual_by_row) - rows
+    curve_bb = factor[..., :, None] * weight * factor[..., None, :]
     curve_bl = factor[..., :, None] * np.einsum("kde,...ke->...de", precisions, total)
-    identity = np.eye(away.shape[1])
-    curve_ll = np.einsum("kde,...kde->...de", precisions, row_by_row) + (rows + log_prior)[..., None] * identity
+    curve_ll = np.einsum("kde,...kde->...de", precisions, row_by_row) + rows[..., None] * np.eye(away.shape[1])
     curve = np.block([[curve_bb, curve_bl], [np.swapaxes(curve_bl, -1, -2), curve_ll]])
-    inverse = np.linalg.inv(curve)
-    step = np.einsum("...de,...e->...d", inverse, np.concatenate([slope_b, slope_l], -1))
-    spread, d = np.einsum("...dd->...d", inverse), away.shape[1]
-    moved = Move(move.offset + step[..., :d], move.log_scale + np.clip(step[..., d:], -0.5, 0.5))
-    return moved, Move(spread[..., :d], spread[..., d:])
+    return np.concatenate([factor * slope, slope_l], -1), curve
 
 
 def _full(packed: Array, shape: str, d: int) -> Array:
@@ -181,13 +180,10 @@ def _full(packed: Array, shape: str, d: int) -> Array:
 
 
 @client("open_mixture.keep_offsets", TELL)
-def keep_offsets(centre: Array, client: Client, *, id: str, scaled: bool, last: bool) -> None:
-    """Keep the client's offset and scale of one reference, or none if id is ""; after the `last` pass forget all references."""
+def keep_offsets(centre: Array, client: Client, *, id: str, scaled: bool) -> None:
+    """Keep the client's offset and scale of one reference, or none if id is "", and forget all references."""
     known = client.state
-    forgotten = (OFFSET, FACTOR)
-    client.state = {
-        key: value for key, value in known.items() if key not in forgotten and not (last and key.startswith("align-"))
-    }
+    client.state = {key: value for key, value in known.items() if not key.startswith("align-")}
     if not id:
         return
     offset, log_scale = known[f"align-{id}"][1]
