@@ -88,8 +88,9 @@ class FedMissEM(Estimator):
     totals_, totals_std_ : ndarray of shape (n_dates,)
         Total over sites by date, with missing cells at their means, and its standard error; that of an average counts how far its
         models differ.
-    held_errors_ : ndarray
-        Root mean squared error on visits held back of each model that was tried for the average; empty if there was one alone.
+    held_losses_ : ndarray
+        Loss per visit held back of each model that was tried for the average, a squared error over a typical variance; empty if there
+        was one model alone.
 
     References
     ----------
@@ -212,8 +213,8 @@ class FedMissEM(Estimator):
         """Set factors, dispersion and intervals in the values' own unit."""
         candidates = state.candidates[: len(state.weights)]  # the first alone if rounds ended before the last stage
         first = candidates[0]
-        self.family_, self.rank_, self.penalty_ = first.model
-        self.weights_, self.held_errors_ = state.weights, state.errors
+        self.family_, self.rank_, self.penalty_ = first.model[:3]
+        self.weights_, self.held_losses_ = state.weights, state.losses
         self.models_ = tuple(self._fitted(c, state) for c in candidates)
         self.sites_, self.dates_ = self.models_[0].factors
         _, scale = self._units(self.family_, state)
