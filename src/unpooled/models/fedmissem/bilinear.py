@@ -90,16 +90,16 @@ def half(factors: Factors, side: str, visits: np.ndarray, w: np.ndarray, family:
     own, other, index = (factors.left, factors.right, site) if side == "left" else (factors.right, factors.left, date)
     z = other[date if side == "left" else site][:, learned(side, own.shape[1])]  # (n, q)
     i, j = np.tril_indices(z.shape[1])
-    slope = _sums(index, (w * (value - mean) * (rate / variance))[:, None] * z, len(own))
-    curve = _sums(index, (w * rate * (rate / variance))[:, None] * z[:, i] * z[:, j], len(own))
+    slope = sums_by(index, (w * (value - mean) * (rate / variance))[:, None] * z, len(own))
+    curve = sums_by(index, (w * rate * (rate / variance))[:, None] * z[:, i] * z[:, j], len(own))
     deviance = w @ families.deviance(value, mean, family, trials)
     pearson = w @ ((value - mean) ** 2 / variance)
     return Half(slope, curve, *(np.asarray(float(total)) for total in (deviance, pearson, w.sum())))
 
 
-def _sums(index: np.ndarray, columns: np.ndarray, size: int) -> np.ndarray:  # (n,), (n, c) -> (size, c)
-    """Sums of columns by index, (size, c)."""
-    return np.stack([np.bincount(index, column, size) for column in columns.T], axis=1)
+def sums_by(index: np.ndarray, columns: np.ndarray, size: int) -> np.ndarray:  # (n,), (n, c) -> (size, c)
+    """Sums of columns by index; floats even of no rows, for which bincount has integers."""
+    return np.stack([np.bincount(index, column, size) for column in columns.T], axis=1).astype(np.float64)
 
 
 def newton(

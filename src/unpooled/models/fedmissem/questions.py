@@ -188,9 +188,9 @@ def seen(width: Width, client: Client, *, family: str, trials: int) -> Seen:
     mean, noise, through, pull = cell_moments(width, site, date, family, trials)
     value = (x[:, 2] - width.centre) / width.scale
     n_dates = len(width.factors.right)
-    value, mean, noise, through = (np.bincount(date, w * a, n_dates) for a in (value, mean, noise, through))
-    pulls = np.stack([np.bincount(date, w * column, n_dates) for column in pull.T], axis=1)
-    return Seen(value, mean, noise, through, pulls)
+    columns = np.column_stack([value, mean, noise, through, pull])
+    by_date = bilinear.sums_by(date, w[:, None] * columns, n_dates)
+    return Seen(*by_date[:, :4].T, by_date[:, 4:])
 
 
 def cell_moments(width: Width, site: np.ndarray, date: np.ndarray, family: str, trials: int) -> tuple[np.ndarray, ...]:

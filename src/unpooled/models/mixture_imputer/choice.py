@@ -26,11 +26,13 @@ def judged(state: State, gram: np.ndarray, held: np.ndarray, automatic: bool) ->
     n = len(state.candidates)
     usable = _usable(state, gram, automatic)
     of_levels = np.isin(np.arange(len(state.kinds)), states.layout(state).discrete)
-    found = _shares(gram.sum(0), held.sum(0), usable, of_levels)
+    found = _supported_shares(state, gram, held, usable, of_levels)
     kept = _kept(state, found[:, :n])
     both = np.append(kept, np.arange(n, gram.shape[-1]))
     other = gram[::-1][:, :, both[:, None], both], held[::-1]
     crossed = np.stack([_shares(*half, usable[:, both], of_levels) for half in zip(*other)])
+    if len(kept) > 1:
+        crossed = crossed * 1.0
     tried = tuple(state.candidates[i]._replace(settled=False, loglik=-np.inf) for i in kept)
     errors = np.sqrt(np.einsum("hjcc->c", gram[..., :n, :n]) / max(held.sum(), 1e-300))
     return state._replace(
@@ -42,6 +44,30 @@ def judged(state: State, gram: np.ndarray, held: np.ndarray, automatic: bool) ->
         level_shares=found[:, n:],
         errors=errors,
     )
+
+
+def _supported_shares(state: State, gram: np.ndarray, held: np.ndarray, usable: np.ndarray, of_levels: np.ndarray) -> np.ndarray:
+    """Shares (d, c), in columns of numbers shrunk to those of single Gaussians as far as halves of the rows do not support more.
+
+    Shares found on either half are judged on the other: of all points between single Gaussians alone and all mixtures, the best.
+    """
+    found = _shares(gram.sum(0), held.sum(0), usable, of_levels)
+    n = len(state.candidates)
+    ones = np.array([len(c.params.weights) == 1 for c in state.candidates] + [False] * (gram.shape[-1] - n))
+    if not ones.any() or ones[:n].all() or not usable[:, ones].any() or of_levels.all() or not held.sum():
+        return found
+    single = usable & ones
+    slope = curvature = 0.0
+    numbers = np.flatnonzero(~of_levels)
+    for half in (0, 1):
+        base, full = (_shares(gram[half], held[half], some, of_levels)[numbers] for some in (single | (usable & of_levels[:, None]), usable))
+        away, own = full - base, gram[1 - half][numbers]
+        slope -= np.einsum("jc,jcd,jd->", base, own, away)
+        curvature += np.einsum("jc,jcd,jd->", away, own, away)
+    reach = float(np.clip(slope / max(curvature, 1e-300), 0.0, 1.0))
+    alone = _shares(gram.sum(0), held.sum(0), single | (usable & of_levels[:, None]), of_levels)
+    found[numbers] = alone[numbers] + reach * (found[numbers] - alone[numbers])
+    return found
 
 
 def _usable(state: State, gram: np.ndarray, automatic: bool) -> np.ndarray:
