@@ -4,7 +4,15 @@ import numpy as np
 from scipy.optimize import minimize
 
 from unpooled.models.fedmissem.averaging import average_weights
-from unpooled.models.fedmissem.bilinear import Factors, Penalties, level_in_dates, newton, penalised, with_curves
+from unpooled.models.fedmissem.bilinear import (
+    Factors,
+    Penalties,
+    curves_in_dates,
+    level_in_dates,
+    newton,
+    penalised,
+    with_curves,
+)
 from unpooled.models.fedmissem.bilinear import half as sums_of_one_side
 from unpooled.models.fedmissem.questions import Held
 from unpooled.models.fedmissem.selection import Model, best_model
@@ -17,7 +25,9 @@ ONE = Penalties(1.0, 1.0, 1.0)
 def held(*means, noise=0.01):
     """Sums over 400 visits of models whose losses differ by their means and by noise."""
     rng = np.random.default_rng(0)
-    losses = np.stack([mean + rng.exponential(size=400).cumsum() / 400 + noise * rng.normal(size=400) for mean in means])
+    losses = np.stack(
+        [mean + rng.exponential(size=400).cumsum() / 400 + noise * rng.normal(size=400) for mean in means]
+    )
     errors = np.sqrt(np.maximum(losses, 0.0))
     return Held(np.asarray(400.0), errors @ errors.T, losses @ losses.T)
 
@@ -73,6 +83,10 @@ def test_curves_of_sites_are_learned_and_those_of_dates_stay():
             np.testing.assert_array_equal(moved.right[:, 2:], curves)
             assert not covariance[:, 1:].any()
     np.testing.assert_allclose(moved.left[:, 2:], truth, atol=1e-6)
+    shared = curves_in_dates(moved, ONE)
+    np.testing.assert_allclose(shared.left @ shared.right.T, moved.left @ moved.right.T, atol=1e-12)
+    assert penalised(shared, ONE) < penalised(moved, ONE)
+    np.testing.assert_allclose(curves_in_dates(shared, ONE).left, shared.left, atol=1e-12)
 
 
 def test_the_level_of_all_sites_moves_to_the_dates():

@@ -133,6 +133,18 @@ def level_in_dates(factors: Factors) -> Factors:
     return Factors(left, right)
 
 
+def curves_in_dates(factors: Factors, penalties: Penalties) -> Factors:
+    """The same table with the part of the sites' curves that all have in common moved to the dates as far as the penalty falls."""
+    left, right = factors.left.copy(), factors.right.copy()
+    curves, sites, dates = right[:, 2:], penalties.factors, penalties.dates
+    away = right[:, 1] - right[:, 1].mean()
+    curvature = len(left) * sites * np.eye(curves.shape[1]) + dates * curves.T @ curves
+    common = np.linalg.solve(curvature, sites * left[:, 2:].sum(axis=0) - dates * curves.T @ away)
+    left[:, 2:] -= common
+    right[:, 1] += curves @ common
+    return Factors(left, right)
+
+
 def freedom(side: str, covariance: np.ndarray, penalties: Penalties) -> float:  # (m, q, q)
     """The effective number of coefficients of a side, those that the penalty shrinks counted in part, fixed ones not at all."""
     m, q, _ = covariance.shape
