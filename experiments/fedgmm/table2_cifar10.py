@@ -7,6 +7,7 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
+import _images as images
 import numpy as np
 from _cells import Book, Key, Measure, grouped
 from _clients import beside_alone, label_shares, with_label_shares, with_seeds
@@ -17,7 +18,7 @@ from _mnist import by_label, features, scaled
 from _picture import points
 
 import unpooled as up
-from unpooled.datasets import classification, encoder, images, shared
+from unpooled.datasets import classification, encoder, shared
 
 SEEDS = 3
 TWO, AUTO = "FedGMM 2x2", "FedGMM 3xauto"  # "auto": one learner or three, and one beside them for clients to choose

@@ -72,6 +72,7 @@ def initialise(down: None, client: Client, *, models: int, ids: list | None = No
     """Set equal weights of the models, or take those at the places `ids` of weights found before; count a single class."""
     found = client.state.get("omega")
     client.state["omega"] = np.full(models, 1 / models) if ids is None else shares(to_numpy(found)[ids])
+    client.state["found"] = np.asarray(-1 if ids is None else client.state["omega"].argmax())
     client.state.pop("own_intercepts", None)
     return SingleClass(np.asarray(float(len(np.unique(to_numpy(client.y))) == 1)))
 
