@@ -190,7 +190,8 @@ def seen(width: Width, client: Client, *, family: str, trials: int) -> Seen:
     n_dates = len(width.factors.right)
     columns = np.column_stack([value, mean, noise, through, pull])
     by_date = bilinear.sums_by(date, w[:, None] * columns, n_dates)
-    return Seen(*by_date[:, :4].T, by_date[:, 4:])
+    value, mean, noise, through = by_date[:, :4].T
+    return Seen(value, mean, noise, through, by_date[:, 4:])
 
 
 def cell_moments(width: Width, site: np.ndarray, date: np.ndarray, family: str, trials: int) -> tuple[np.ndarray, ...]:
