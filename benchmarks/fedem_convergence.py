@@ -56,11 +56,11 @@ def trial(x: np.ndarray, solver: str, seed: int, options: dict) -> Trial:
     return Trial(model.score(x) - exact.score(x), gain, model.converged_, model.n_iter_, exact.n_iter_)
 
 
-def convergence(seeds: int, options: dict) -> None:
+def convergence(seeds: range, options: dict) -> None:
     for solver in SOLVERS:
         rows = []
         for name, x in tables().items():
-            found = [trial(x, solver, seed, options) for seed in range(seeds)]
+            found = [trial(x, solver, seed, options) for seed in seeds]
             rows += found
             print(f"{solver}, {name}: {summary(found)}", flush=True)
         print(f"{solver}, all tables: {summary(rows)}", flush=True)
@@ -98,13 +98,14 @@ def levels(seeds: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", type=int, default=4)
+    parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--level-seeds", type=int, default=20)
     parser.add_argument("--max-iter", type=int, default=300)
     parser.add_argument("--random-start", action="store_true", help="of all solvers, in place of the default start")
     given = parser.parse_args()
     warnings.simplefilter("ignore")
     options = {"max_iter": given.max_iter} | ({"init_params": "random"} if given.random_start else {})
-    convergence(given.seeds, options)
+    convergence(range(given.first_seed, given.first_seed + given.seeds), options)
     levels(given.level_seeds)
 
 

@@ -11,20 +11,32 @@ import unpooled as up
 from unpooled.maths import imputation
 from unpooled.maths.gaussian import pack_triangle
 from unpooled.maths.mixture import Params
+from unpooled.models.mixture_imputer import candidates, choice
 
 RNG = np.random.default_rng(0)
 COV = np.array([[1.0, 0.8, 0.3], [0.8, 1.0, 0.2], [0.3, 0.2, 1.0]])
 FULL = np.concatenate([RNG.multivariate_normal([0, 0, 0], COV, 250), RNG.multivariate_normal([6, -6, 0], COV, 250)])
 HOLES = (RNG.random(FULL.shape) < 0.2) & (np.arange(3) != RNG.integers(3, size=(500, 1)))
 TABLE = np.where(HOLES, np.nan, FULL)
-BY = RNG.integers(5, size=500)
+BY = RNG.integers(3, size=500)
+
+
+def quick():
+    """Default parameters, but fewer rounds for the choice."""
+    return up.MixtureImputer(choose_iter=8)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_sizes():
+    """Fewer candidates, which take most of the time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(candidates, "SIZES", (2, 3))
+        yield
 
 
 @pytest.fixture(scope="module")
-def fitted():
-    return up.MixtureImputer().fit(
-        up.federate(TABLE, by=BY, mode="one by one")
-    )  # merged, clients would be the pooled rows
+def fitted(few_sizes):
+    return quick().fit(up.federate(TABLE, by=BY, mode="one by one"))  # merged, clients would be the pooled rows
 
 
 def error(filled):
@@ -32,7 +44,7 @@ def error(filled):
 
 
 def test_over_clients_it_is_the_pooled_one(fitted):
-    pooled = up.MixtureImputer().fit(TABLE)
+    pooled = quick().fit(TABLE)
     assert pooled.n_components_ == fitted.n_components_
     assert_allclose(fitted.transform(TABLE), pooled.transform(TABLE), rtol=1e-8)
     assert_allclose(fitted.interval(TABLE), pooled.interval(TABLE), rtol=1e-6)
@@ -42,6 +54,25 @@ def test_two_clusters_are_found_by_hidden_cells_and_gaps_filled_well(fitted):
     assert fitted.n_components_ >= 2
     assert error(fitted.transform(TABLE)) < 0.35 * error(np.where(HOLES, np.nanmean(TABLE, axis=0), FULL))
     assert (fitted.transform(TABLE)[~HOLES] == FULL[~HOLES]).all()
+
+
+def test_mixtures_count_only_as_far_as_halves_of_the_rows_support_them():
+    """Two candidates, one Gaussian and one mixture, in three columns of numbers."""
+    rng = np.random.default_rng(4)
+    alone = np.tile([True, False], (3, 1))
+    usable, of_levels, cells = np.ones((3, 2), bool), np.zeros(3, bool), np.full((2, 3), 200.0)
+
+    def reach(spread, agree):
+        """`spread` of the mixture's errors against 1; `agree` says whether both halves have them so."""
+        errors = rng.normal(size=(2, 3, 200, 2)) * np.array([1.0, spread])
+        if not agree:
+            errors[1, ..., 1] = 2.0 * rng.normal(size=(3, 200))
+        gram = np.einsum("hjnc,hjnd->hjcd", errors, errors)
+        return choice._reach(gram, cells, alone, usable, of_levels)
+
+    assert reach(0.3, agree=True) > 0.9
+    assert reach(3.0, agree=True) < 1.0
+    assert reach(0.3, agree=False) < 0.5
 
 
 def test_a_small_table_gets_few_components_and_is_filled_as_by_one():

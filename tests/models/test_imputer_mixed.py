@@ -5,6 +5,7 @@ import pytest
 
 import unpooled as up
 from unpooled.errors import BadParameter
+from unpooled.models.mixture_imputer import candidates
 from unpooled.models.mixture_imputer.sensitivity import tipping_point
 from unpooled.models.mixture_imputer.stacking import simplex_least
 
@@ -40,12 +41,16 @@ BY = np.random.default_rng(2).integers(4, size=len(FULL))
 
 @pytest.fixture(scope="module")
 def fitted():
-    return up.MixtureImputer().fit(up.federate(TABLE, by=BY, mode="one by one"))
+    """Two sizes of mixtures in place of five, which take most of the time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(candidates, "SIZES", (2, 3))
+        return up.MixtureImputer(choose_iter=8).fit(up.federate(TABLE, by=BY, mode="one by one"))
 
 
 @pytest.mark.slow
-def test_over_clients_it_is_the_pooled_one(fitted):
-    pooled = up.MixtureImputer().fit(TABLE)
+def test_over_clients_it_is_the_pooled_one(fitted, monkeypatch):
+    monkeypatch.setattr(candidates, "SIZES", (2, 3))
+    pooled = up.MixtureImputer(choose_iter=8).fit(TABLE)
     filled, other = fitted.transform(TABLE), pooled.transform(TABLE)
     for name in FULL:
         if filled[name].dtype == float:

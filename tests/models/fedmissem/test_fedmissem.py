@@ -15,7 +15,8 @@ from unpooled.models.fedmissem.smoothing import smooth
 from unpooled.models.fedmissem.table_size import find_size
 
 RNG = np.random.default_rng(0)
-J, L = 60, 30
+J, L = 40, 20
+QUICK = {"n_folds": 2, "choose_iter": 16, "max_iter": 90}
 THETA = (
     2.0
     + RNG.normal(scale=0.7, size=(J, 1))
@@ -38,7 +39,7 @@ def seen(family):
 
 def fit(family, **options):
     trials = 8 if family == "binomial" else 1
-    options = {"n_sites": J, "n_dates": L, "trials": trials, "max_iter": 120} | options
+    options = {"n_sites": J, "n_dates": L, "trials": trials} | QUICK | options
     return up.FedMissEM(options.pop("rank", 1), family, **options).fit(seen(family), by=BY)
 
 
@@ -51,7 +52,7 @@ def pooled_fit(family):
 @pytest.mark.parametrize("family", TABLES)
 def test_over_clients_it_is_the_pooled_one(family):
     pooled = pooled_fit(family)
-    options = {"n_sites": J, "n_dates": L, "trials": pooled.trials, "max_iter": 120}
+    options = {"n_sites": J, "n_dates": L, "trials": pooled.trials} | QUICK
     model = up.FedMissEM(1, family, **options).fit(up.federate(seen(family), by=BY, mode="one by one"))
     assert_allclose(model.table(), pooled.table(), rtol=1e-8)
     assert_allclose(model.totals_std_, pooled.totals_std_, rtol=1e-8)
@@ -86,17 +87,36 @@ def test_the_dispersion_is_that_of_the_noise_however_few_the_visits_of_a_site(fa
 
 
 def test_the_rank_is_chosen_by_visits_held_back():
-    model = fit("gaussian", rank=None)
+    model = fit("gaussian", rank=None, n_folds=5, choose_iter=40, max_iter=150)
     assert model.rank_ == 1
-    assert model.held_errors_[1:].min() < 0.9 * model.held_errors_[0]
+    assert model.held_losses_[1:].min() < 0.8 * model.held_losses_[0]
 
 
 def test_a_rank_that_is_not_there_is_not_chosen():
     rng = np.random.default_rng(4)
     flat = 2.0 + rng.normal(scale=0.7, size=(J, 1)) + 0.5 * np.sin(np.arange(L) / 5)
-    for _ in range(2):
-        table = np.where(rng.random((J, L)) < 0.5, flat + 0.3 * rng.normal(size=(J, L)), np.nan)
-        assert up.FedMissEM(None, "gaussian", n_sites=J, n_dates=L).fit(visits(table)).rank_ == 0
+    table = np.where(rng.random((J, L)) < 0.5, flat + 0.3 * rng.normal(size=(J, L)), np.nan)
+    assert up.FedMissEM(None, "gaussian", n_sites=J, n_dates=L, **QUICK).fit(visits(table)).rank_ == 0
+
+
+def test_a_client_whose_visits_are_all_held_back_at_once_still_counts():
+    """Its answer for that fold is a sum of no rows, which must not make the whole answer invalid."""
+    rows = np.column_stack([np.repeat(np.arange(8), 4), np.tile(np.arange(4), 8), np.arange(32.0)])
+    few = rows[fold_of(rows, 2) == 0][:1]
+    fed = up.federate({"one visit": few, "others": rows[1:]}, mode="one by one")
+    model = up.FedMissEM(0, "poisson", n_folds=2, choose_iter=2, max_iter=6).fit(fed)
+    assert all(row["clients"] == 2 for row in model.history_)
+
+
+def test_curves_of_sites_are_found():
+    rng = np.random.default_rng(7)
+    slopes = rng.normal(size=(40, 1)) * np.linspace(-1, 1, 10)
+    table = rng.poisson(np.exp(2.5 + slopes)).astype(float)
+    seen_cells = rng.random(table.shape) < 0.7
+    model = up.FedMissEM(None, "poisson", **QUICK).fit(visits(np.where(seen_cells, table, np.nan)))
+    effects = up.FedMissEM(0, "poisson", **QUICK).fit(visits(np.where(seen_cells, table, np.nan)))
+    error, without = (np.sqrt(np.mean((m.table() - table)[~seen_cells] ** 2)) for m in (model, effects))
+    assert error < 0.6 * without
 
 
 def test_predictions_are_the_average_of_the_models():
@@ -173,7 +193,7 @@ def test_what_cannot_work_is_refused(rows, options, said):
 def in_unit(unit, family, rank):
     rows = seen("poisson")
     scaled = np.column_stack([rows[:, :2], unit * rows[:, 2]])
-    return up.FedMissEM(rank, family).fit(scaled)
+    return up.FedMissEM(rank, family, **QUICK).fit(scaled)
 
 
 @pytest.mark.parametrize("unit", [1000.0, 0.037])

@@ -4,40 +4,32 @@ import numpy as np
 from scipy.optimize import minimize
 
 from unpooled.models.fedmissem.averaging import average_weights
-from unpooled.models.fedmissem.bilinear import Factors, Penalties, level_in_dates, penalised
-from unpooled.models.fedmissem.questions import Held, Losses
-from unpooled.models.fedmissem.selection import Model, best_family, best_model, may_be_averaged
+from unpooled.models.fedmissem.bilinear import (
+    Factors,
+    Penalties,
+    curves_in_dates,
+    level_in_dates,
+    newton,
+    penalised,
+    with_curves,
+)
+from unpooled.models.fedmissem.bilinear import half as sums_of_one_side
+from unpooled.models.fedmissem.questions import Held
+from unpooled.models.fedmissem.selection import Model, best_model
+from unpooled.models.fedmissem.stages import supported
 from unpooled.models.fedmissem.totals import average_totals
 
 ONE = Penalties(1.0, 1.0, 1.0)
 
 
-def held(squares, deviances):
-    """The sums of losses (models, visits)."""
-    made = [Losses(losses.sum(1), losses @ losses.T) for losses in map(np.asarray, (squares, deviances))]
-    errors = np.sqrt(np.maximum(squares, 0.0))
-    return Held(np.asarray(float(len(squares[0]))), made[0], errors @ errors.T, made[1])
-
-
-def losses(*means, seed=0):
-    """Losses of as many models at 400 visits, which differ by their means and by little noise."""
-    rng = np.random.default_rng(seed)
-    common = rng.exponential(size=400)
-    return np.stack([mean + common + 0.01 * rng.normal(size=400) for mean in means])
-
-
-def test_factors_are_averaged_only_if_they_beat_effects_in_both_losses():
-    models, better = [Model("poisson", rank, ONE) for rank in (0, 1)], losses(1.0, 0.5)
-    allowed = lambda squares, deviances: may_be_averaged(held(squares, deviances), models, "poisson").tolist()  # noqa: E731
-    assert allowed(better, better) == [True, True]
-    assert allowed(losses(1.0, 1.2), better) == [True, False]  # far off in the largest cells
-    assert allowed(better, losses(1.0, 1.0)) == [True, False]  # no better by deviance
-
-
-def test_models_of_the_chosen_family_are_averaged():
-    models = [Model(family, 0, ONE) for family in ("poisson", "gaussian", "tweedie", "poisson")]
-    same = losses(1.0, 1.0, 1.0, 1.0)
-    assert may_be_averaged(held(same, same), models, "poisson").tolist() == [True, False, False, True]
+def held(*means, noise=0.01):
+    """Sums over 400 visits of models whose losses differ by their means and by noise."""
+    rng = np.random.default_rng(0)
+    losses = np.stack(
+        [mean + rng.exponential(size=400).cumsum() / 400 + noise * rng.normal(size=400) for mean in means]
+    )
+    errors = np.sqrt(np.maximum(losses, 0.0))
+    return Held(np.asarray(400.0), errors @ errors.T, losses @ losses.T)
 
 
 def test_weights_are_those_of_the_smallest_squared_error():
@@ -61,21 +53,40 @@ def test_the_total_of_an_average_is_less_certain_where_models_differ():
     np.testing.assert_allclose(std, [np.sqrt(2.0), 1.0])
 
 
-def test_squared_error_decides_where_deviance_does_not():
-    noisy = np.random.default_rng(1).permuted(
-        np.tile(np.linspace(0.1, 2.0, 400), (3, 1)), axis=1
-    )  # the same on average
-    models = [Model(family, 0, ONE) for family in ("poisson", "tweedie", "poisson")]
-    assert best_model(held(losses(1.0, 0.2, 0.6), noisy), models) == 1
-    assert best_model(held(losses(1.0, 0.2, 0.6), losses(0.1, 1.0, 1.0)), models) == 0
-    assert best_model(held(losses(1.0, 0.2, 0.6), noisy), models, "poisson") == 2
-
-
 def test_the_first_family_is_kept_unless_another_is_clearly_better():
     models = [Model(family, 0, Penalties(p, p, p)) for family in ("poisson", "gaussian") for p in (0.1, 1.0)]
-    deviances = losses(1.0, 0.5, 30.0, 20.0)  # of two kinds: not compared between families
-    assert best_family(held(losses(1.0, 0.9, 0.95, 0.9), deviances), models) == 1
-    assert best_family(held(losses(1.0, 0.9, 0.5, 0.3), deviances), models) == 3
+    assert best_model(held(1.0, 0.9, 0.95, 0.899, noise=0.3), models) == 1
+    assert best_model(held(1.0, 0.9, 0.5, 0.3), models) == 3
+    assert best_model(held(1.0, 0.9, 0.5, 0.3), models[:1] * 4) == 3  # within a family the smallest loss
+
+
+def test_an_average_is_left_as_far_as_visits_support_another():
+    assert supported(held(0.5, 1.0)) == 0.0  # the other is worse
+    assert supported(held(1.0, 0.5)) > 0.99
+    assert 0.0 < supported(held(1.0, 0.9, noise=0.7)) < 0.95  # better, perhaps by chance
+
+
+def test_curves_of_sites_are_learned_and_those_of_dates_stay():
+    n_sites, n_dates = 3, 8
+    effects = Factors(np.tile([0.0, 1.0], (n_sites, 1)), np.tile([1.0, 0.0], (n_dates, 1)))
+    start = with_curves(effects, 2)
+    curves = start.right[:, 2:]
+    np.testing.assert_allclose(curves.T @ curves, np.diag([n_dates, n_dates / 4]), atol=1e-12)
+    cells = np.argwhere(np.ones((n_sites, n_dates)))
+    truth = np.array([[0.5, -1.0], [0.0, 2.0], [1.0, 0.0]])
+    visits = np.column_stack([cells, (truth @ curves.T).ravel()])
+    tiny = Penalties(1e-9, 1e-9, 1e-9)
+    for side in ("right", "left"):
+        found = sums_of_one_side(start, side, visits, np.ones(len(visits)), "gaussian", 1)
+        moved, covariance = newton(start, side, found, 1.0, tiny, curves=True)
+        if side == "right":
+            np.testing.assert_array_equal(moved.right[:, 2:], curves)
+            assert not covariance[:, 1:].any()
+    np.testing.assert_allclose(moved.left[:, 2:], truth, atol=1e-6)
+    shared = curves_in_dates(moved, ONE)
+    np.testing.assert_allclose(shared.left @ shared.right.T, moved.left @ moved.right.T, atol=1e-12)
+    assert penalised(shared, ONE) < penalised(moved, ONE)
+    np.testing.assert_allclose(curves_in_dates(shared, ONE).left, shared.left, atol=1e-12)
 
 
 def test_the_level_of_all_sites_moves_to_the_dates():

@@ -25,11 +25,11 @@ def average_weights(products: np.ndarray, allowed: np.ndarray) -> np.ndarray:  #
     root = np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T
     found, _ = nnls(np.vstack([root, np.ones(len(products))]), np.append(np.zeros(len(products)), 1.0))
     weights = np.zeros(len(allowed))
-    weights[allowed] = _without_small(found / found.sum())
+    weights[allowed] = without_small(found / found.sum())
     return weights
 
 
-def _without_small(weights: np.ndarray) -> np.ndarray:
+def without_small(weights: np.ndarray) -> np.ndarray:
     """The weights with small ones set to 0."""
     kept = np.where(weights >= min(LEAST, weights.max()), weights, 0.0)
     return kept / kept.sum()

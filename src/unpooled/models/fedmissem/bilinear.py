@@ -65,6 +65,18 @@ def with_rank(factors: Factors, rank: int, rng: np.random.Generator) -> Factors:
     return fresh
 
 
+def with_curves(factors: Factors, n_curves: int) -> Factors:
+    """The effects of a fit, with smooth functions of the date as the dates' factors and factors 0 of the sites.
+
+    Cosines of growing frequency, divided by it: a ridge penalty of the sites' factors then prefers slow changes to fast ones.
+    """
+    frequency = np.arange(1, n_curves + 1)
+    date = (np.arange(len(factors.right)) + 0.5) / len(factors.right)
+    curves = np.sqrt(2) * np.cos(np.pi * date[:, None] * frequency) / frequency
+    left = np.hstack([factors.left[:, :2], np.zeros((len(factors.left), n_curves))])
+    return Factors(left, np.hstack([factors.right[:, :2], curves]))
+
+
 def theta_at(factors: Factors, site: np.ndarray, date: np.ndarray) -> np.ndarray:
     """The linear predictor of cells."""
     return np.einsum("np,np->n", factors.left[site], factors.right[date])
@@ -78,29 +90,31 @@ def half(factors: Factors, side: str, visits: np.ndarray, w: np.ndarray, family:
     own, other, index = (factors.left, factors.right, site) if side == "left" else (factors.right, factors.left, date)
     z = other[date if side == "left" else site][:, learned(side, own.shape[1])]  # (n, q)
     i, j = np.tril_indices(z.shape[1])
-    slope = _sums(index, (w * (value - mean) * (rate / variance))[:, None] * z, len(own))
-    curve = _sums(index, (w * rate * (rate / variance))[:, None] * z[:, i] * z[:, j], len(own))
+    slope = sums_by(index, (w * (value - mean) * (rate / variance))[:, None] * z, len(own))
+    curve = sums_by(index, (w * rate * (rate / variance))[:, None] * z[:, i] * z[:, j], len(own))
     deviance = w @ families.deviance(value, mean, family, trials)
     pearson = w @ ((value - mean) ** 2 / variance)
     return Half(slope, curve, *(np.asarray(float(total)) for total in (deviance, pearson, w.sum())))
 
 
-def _sums(index: np.ndarray, columns: np.ndarray, size: int) -> np.ndarray:  # (n,), (n, c) -> (size, c)
-    """Sums of columns by index, (size, c)."""
-    return np.stack([np.bincount(index, column, size) for column in columns.T], axis=1)
+def sums_by(index: np.ndarray, columns: np.ndarray, size: int) -> np.ndarray:  # (n,), (n, c) -> (size, c)
+    """Sums of columns by index; floats even of no rows, for which bincount has integers."""
+    return np.stack([np.bincount(index, column, size) for column in columns.T], axis=1).astype(np.float64)
 
 
 def newton(
-    factors: Factors, side: str, found: Half, dispersion: float, penalties: Penalties
+    factors: Factors, side: str, found: Half, dispersion: float, penalties: Penalties, curves: bool = False
 ) -> tuple[Factors, np.ndarray]:
-    """(factors after one Newton step on a side, covariances of its coefficients (m, q, q))."""
+    """(factors after one Newton step on a side, covariances of its coefficients (m, q, q)); with `curves` dates' factors stay."""
     own = factors.left if side == "left" else factors.right
     which = learned(side, own.shape[1])
     ridge, q = _ridge(side, len(which), penalties), len(which)
     curve = np.zeros((len(own), q, q))
     i, j = np.tril_indices(q)
     curve[:, i, j] = curve[:, j, i] = found.curve / dispersion
-    covariance = np.linalg.inv(curve + np.diag(ridge))
+    moving = slice(0, 1 if curves and side == "right" else q)
+    covariance = np.zeros_like(curve)
+    covariance[:, moving, moving] = np.linalg.inv((curve + np.diag(ridge))[:, moving, moving])
     slope = found.slope / dispersion - ridge * (own[:, which] - _target(side, own, q))
     new = own.copy()
     new[:, which] += np.clip(np.einsum("mpq,mq->mp", covariance, slope), -MAX_STEP, MAX_STEP)
@@ -119,10 +133,23 @@ def level_in_dates(factors: Factors) -> Factors:
     return Factors(left, right)
 
 
+def curves_in_dates(factors: Factors, penalties: Penalties) -> Factors:
+    """The same table with the part of the sites' curves that all have in common moved to the dates as far as the penalty falls."""
+    left, right = factors.left.copy(), factors.right.copy()
+    curves, sites, dates = right[:, 2:], penalties.factors, penalties.dates
+    away = right[:, 1] - right[:, 1].mean()
+    curvature = len(left) * sites * np.eye(curves.shape[1]) + dates * curves.T @ curves
+    common = np.linalg.solve(curvature, sites * left[:, 2:].sum(axis=0) - dates * curves.T @ away)
+    left[:, 2:] -= common
+    right[:, 1] += curves @ common
+    return Factors(left, right)
+
+
 def freedom(side: str, covariance: np.ndarray, penalties: Penalties) -> float:  # (m, q, q)
-    """The effective number of coefficients of a side, those that the penalty shrinks counted in part."""
+    """The effective number of coefficients of a side, those that the penalty shrinks counted in part, fixed ones not at all."""
     m, q, _ = covariance.shape
-    return m * q - float(np.einsum("mqq->q", covariance) @ _ridge(side, q, penalties))
+    variances = np.einsum("mqq->q", covariance)
+    return float(((variances > 0) * (m - variances * _ridge(side, q, penalties))).sum())
 
 
 def penalised(factors: Factors, penalties: Penalties) -> float:

@@ -39,14 +39,15 @@ class FedMissEM(Estimator):
     """Complete a table of sites by dates, most of whose cells are missing, by a low-rank model.
 
     The fit is the same in any unit of measurement: values are scaled by their mean or standard deviation over all clients. Models of
-    several families, penalties and ranks are fitted in the same rounds without visits that clients hold back. Predictions are an
-    average of models of the best family, with the weights that predict visits held back with the smallest squared error.
+    several families, penalties and ranks, and models with a smooth curve per site, are fitted in the same rounds without visits that
+    clients hold back. Predictions are an average of models of the best family, with the weights that predict visits held back best.
+    It departs from an average of effects of sites and dates only as far as these visits support it.
 
     Parameters
     ----------
     rank : int or None, default=None
         Rank of the interaction of sites and dates, beyond the effects of each. None tries 0 to 3, at most half the
-        number of sites or dates; ranks above 0 are used only if they are clearly better than 0.
+        number of sites or dates, and a smooth curve per site.
     family : {"auto", "gaussian", "poisson", "tweedie", "geometric", "binomial"}, default="auto"
         Distribution of a cell. "auto" chooses among "gaussian", "poisson" and "tweedie", or takes "gaussian" if values are negative.
         The variance of "poisson" is proportional to the mean, of "tweedie" to mean^1.5; both take any non-negative values.
@@ -78,7 +79,7 @@ class FedMissEM(Estimator):
     sites_ : ndarray of shape (n_sites, rank + 2)
         Effect, one, and factors of every site in the first model.
     dates_ : ndarray of shape (n_dates, rank + 2)
-        One, effect, and factors of every date in the first model.
+        One, effect, and factors of every date in the first model; factors of curves are cosines of the date.
     family_, rank_ : str, int
         Family and rank of the first model.
     penalty_ : Penalties
@@ -88,8 +89,9 @@ class FedMissEM(Estimator):
     totals_, totals_std_ : ndarray of shape (n_dates,)
         Total over sites by date, with missing cells at their means, and its standard error; that of an average counts how far its
         models differ.
-    held_errors_ : ndarray
-        Root mean squared error on visits held back of each model that was tried for the average; empty if there was one alone.
+    held_losses_ : ndarray
+        Loss per visit held back of each model that was tried for the average, a squared error over a typical variance; empty if there
+        was one model alone.
 
     References
     ----------
@@ -212,8 +214,8 @@ class FedMissEM(Estimator):
         """Set factors, dispersion and intervals in the values' own unit."""
         candidates = state.candidates[: len(state.weights)]  # the first alone if rounds ended before the last stage
         first = candidates[0]
-        self.family_, self.rank_, self.penalty_ = first.model
-        self.weights_, self.held_errors_ = state.weights, state.errors
+        self.family_, self.rank_, self.penalty_ = first.model[:3]
+        self.weights_, self.held_losses_ = state.weights, state.losses
         self.models_ = tuple(self._fitted(c, state) for c in candidates)
         self.sites_, self.dates_ = self.models_[0].factors
         _, scale = self._units(self.family_, state)

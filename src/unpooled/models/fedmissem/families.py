@@ -13,6 +13,7 @@ from scipy.special import expit, xlogy
 FAMILIES = ("gaussian", "poisson", "tweedie", "geometric", "binomial")
 MAX_THETA = 30.0  # limit of the exponent of a log link
 TINY = 1e-300
+INSIDE = 0.02  # of the mean value, or of the trials
 
 
 def mean(theta: np.ndarray, family: str, trials: int) -> np.ndarray:
@@ -35,6 +36,13 @@ def variance(mean: np.ndarray, family: str, trials: int) -> np.ndarray:
     if family == "tweedie":
         return slope**1.5
     return slope * (1 + mean) if family == "geometric" else slope
+
+
+def typical_variance(mean: np.ndarray, family: str, trials: int) -> np.ndarray:
+    """The variance of a cell that its squared errors are divided by; means near the ends of their range count as a little inside."""
+    if family != "gaussian":
+        mean = np.clip(mean, INSIDE * trials, (1 - INSIDE) * trials if family == "binomial" else None)
+    return variance(mean, family, trials)
 
 
 def link(mean: float, family: str, trials: int) -> float:

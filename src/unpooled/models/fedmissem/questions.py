@@ -18,8 +18,8 @@ from unpooled.client import SUM, Client, client
 from unpooled.maths.hashing import absorb
 from unpooled.models.fedmissem import bilinear, families
 from unpooled.models.fedmissem.bilinear import Factors, Half
-from unpooled.models.fedmissem.families import deviance
 from unpooled.models.fedmissem.families import mean as mean_of
+from unpooled.models.fedmissem.families import typical_variance
 from unpooled.tree import message
 
 N_RANGES = 1024  # ranges of numbers of one `occupied`
@@ -60,22 +60,21 @@ class Fits(NamedTuple):
     scale: Float[Array, "c", ">=0"]
 
 
-@message("fedmissem.Losses")
-class Losses(NamedTuple):
-    """Losses of each candidate model, summed over visits held back."""
+@message("fedmissem.Averages")
+class Averages(NamedTuple):
+    """Candidates, and weights of their models in each average that is judged; the identity matrix judges each model alone."""
 
-    total: Float[Array, "m", ">=0"]
-    products: Float[Array, "m m"]  # of two models' losses: how certain their difference is
+    fits: Fits
+    weights: Float[Array, "k m"]
 
 
 @message("fedmissem.Held")
 class Held(NamedTuple):
-    """Over visits held back."""
+    """Over visits held back; an error is divided by the square root of the cell's typical variance, a loss is its square."""
 
     visits: Float[Array, "", ">=0 rows"]
-    squares: Losses  # squared errors
-    products: Float[Array, "m m"]  # of two models' errors: what an average of models would err
-    deviances: Losses  # of scaled values
+    errors: Float[Array, "k k"]  # products of two averages' errors: the losses are on the diagonal
+    losses: Float[Array, "k k"]  # products of two averages' losses: how certain their difference is
 
 
 @message("fedmissem.Width")
@@ -162,25 +161,23 @@ def regress(
 
 
 @client("fedmissem.judge", SUM, adds=True, batched=False)
-def judge(fits: Fits, client: Client, *, families: list, folds: list, n_folds: int, trials: int, models: list) -> Held:
-    """Losses on visits held back, for every model; `models` has the model of each candidate, which is one of its folds."""
+def judge(
+    asked: Averages, client: Client, *, families: list, folds: list, n_folds: int, trials: int, models: list
+) -> Held:
+    """Errors and losses of averages on visits held back; `models` has the model of each candidate, which is one of its folds."""
     x, w = _visits(client)
     fold = fold_of(x, n_folds)
     held = np.isin(fold, folds)
     x, w, fold = x[held], w[held], fold[held]
-    errors, deviances = np.zeros((2, max(models) + 1, len(x)))
+    fits, weights = asked.fits, to_numpy(asked.weights)
+    means = np.zeros((weights.shape[1], len(x)))
     for i, (factors, family, own, model) in enumerate(zip(fits.factors, families, folds, models)):
         of_fold = fold == own
-        scaled = _scaled(x[of_fold], fits.centre[i], fits.scale[i])
-        mean = _means(factors, scaled, family, trials)
-        errors[model, of_fold] = fits.scale[i] * (scaled[:, 2] - mean)
-        deviances[model, of_fold] = deviance(scaled[:, 2], mean, family, trials)
-    return Held(np.asarray(w.sum()), _losses(errors**2, w), (errors * w) @ errors.T, _losses(deviances, w))
-
-
-def _losses(losses: np.ndarray, w: np.ndarray) -> Losses:  # (m, n), (n,)
-    """Sums of losses, and of their products."""
-    return Losses(losses @ w, (losses * w) @ losses.T)
+        means[model, of_fold] = fits.centre[i] + fits.scale[i] * _means(factors, x[of_fold], family, trials)
+    typical = (np.median(means, axis=0) - fits.centre[0]) / fits.scale[0]
+    errors = weights @ (x[:, 2] - means) / fits.scale[0] / np.sqrt(typical_variance(typical, families[0], trials))
+    losses = errors**2
+    return Held(np.asarray(w.sum()), (errors * w) @ errors.T, (losses * w) @ losses.T)
 
 
 @client("fedmissem.seen", SUM, adds=True, batched=False)
@@ -191,9 +188,10 @@ def seen(width: Width, client: Client, *, family: str, trials: int) -> Seen:
     mean, noise, through, pull = cell_moments(width, site, date, family, trials)
     value = (x[:, 2] - width.centre) / width.scale
     n_dates = len(width.factors.right)
-    value, mean, noise, through = (np.bincount(date, w * a, n_dates) for a in (value, mean, noise, through))
-    pulls = np.stack([np.bincount(date, w * column, n_dates) for column in pull.T], axis=1)
-    return Seen(value, mean, noise, through, pulls)
+    columns = np.column_stack([value, mean, noise, through, pull])
+    by_date = bilinear.sums_by(date, w[:, None] * columns, n_dates)
+    value, mean, noise, through = by_date[:, :4].T
+    return Seen(value, mean, noise, through, by_date[:, 4:])
 
 
 def cell_moments(width: Width, site: np.ndarray, date: np.ndarray, family: str, trials: int) -> tuple[np.ndarray, ...]:

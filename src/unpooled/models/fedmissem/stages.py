@@ -14,9 +14,9 @@ from unpooled.arrays import to_numpy
 from unpooled.estimator import Info
 from unpooled.federation import Federation
 from unpooled.models.fedmissem import families, selection
-from unpooled.models.fedmissem.averaging import average_weights
+from unpooled.models.fedmissem.averaging import average_weights, without_small
 from unpooled.models.fedmissem.bilinear import Factors
-from unpooled.models.fedmissem.questions import Fits, Held, judge
+from unpooled.models.fedmissem.questions import Averages, Fits, Held, judge
 from unpooled.models.fedmissem.selection import RANKS, Candidate, Model
 from unpooled.tree import message
 
@@ -31,7 +31,7 @@ class State(NamedTuple):
     judged: tuple[Candidate, ...]  # of earlier stages, that may be part of the average
     weights: np.ndarray  # (candidates,) in the average, at the last stage
     stage: int
-    errors: np.ndarray  # (models,) root mean squared errors on visits held back
+    losses: np.ndarray  # (models,) per visit held back
     round: int  # of the stage
     visits: float
     level: float  # mean of the values
@@ -43,37 +43,51 @@ def choose(model: Any, fed: Federation, state: State) -> tuple[State, Info]:
     if state.stage == RANK:
         return _averaged(model, fed, state)
     models, held = _judge(model, fed, state, state.candidates)
-    best = selection.best_family(held, models) if state.stage == EFFECTS else selection.best_model(held, models)
-    kept = tuple(c for c in state.candidates if c.model == models[best])
-    others = tuple(c for c in state.candidates if c.model != models[best])
+    best = models[selection.best_model(held, models)]
+    kept = tuple(c for c in state.candidates if c.model == best)
+    others = tuple(c for c in state.candidates if c.model != best and c.model.family == best.family)
     state = state._replace(candidates=kept, judged=state.judged + others)
-    return next_stage(model, state, fed.journal.rng), {"held_error": _errors(held).min()}
+    return next_stage(model, state, fed.journal.rng), {"held_loss": losses(held).min()}
 
 
 def _averaged(model: Any, fed: Federation, state: State) -> tuple[State, Info]:
     """The last stage, with all models that have a weight in the average."""
     candidates = state.candidates + (state.judged if model.rank in (None, 0) else ())
     models, held = _judge(model, fed, state, candidates)
-    allowed = selection.may_be_averaged(held, models, state.candidates[0].model.family)
-    weights = average_weights(to_numpy(held.products), allowed)
-    errors = _errors(held)
+    weights = average_weights(to_numpy(held.errors), np.ones(len(models), bool))
+    effects = np.array([m.rank == 0 for m in models])
+    if effects.any() and weights[~effects].any():
+        alone = average_weights(to_numpy(held.errors), effects)
+        _, both = _judge(model, fed, state, candidates, np.stack([alone, weights]))
+        weights = without_small(alone + supported(both) * (weights - alone))
     order = [i for i in np.argsort(-weights, kind="stable") if weights[i] > 0]
     first = {c.model: c for c in reversed(candidates)}
     kept = tuple(first[models[i]] for i in order)
-    return final(state._replace(candidates=kept, errors=errors), weights[order]), {"held_error": errors.min()}
+    found = losses(held)
+    return final(state._replace(candidates=kept, losses=found), weights[order]), {"held_loss": found.min()}
 
 
-def _judge(model: Any, fed: Federation, state: State, asked: tuple[Candidate, ...]) -> tuple[list[Model], Held]:
-    """(models, their losses on visits held back): one SUM."""
+def supported(both: Held) -> float:
+    """How far to go from the first average to the second: 0 if it is no better, else 1 less the part of the gain that may be chance."""
+    worse, error = selection.compared(both, 0)
+    gain = -worse[1]
+    return max(0.0, 1 - (error[1] / gain) ** 2) if gain > 0 else 0.0
+
+
+def _judge(
+    model: Any, fed: Federation, state: State, asked: tuple[Candidate, ...], weights: np.ndarray | None = None
+) -> tuple[list[Model], Held]:
+    """(models, losses on visits held back of each of them or of averages): one SUM."""
     models = list(dict.fromkeys(c.model for c in asked))
     which = [models.index(c.model) for c in asked]
     ask = judge.using(n_folds=model.n_folds, trials=model.trials, models=which, **options(asked))
-    return models, fed.sum(ask, fits_of(state, asked, [c.best for c in asked]))
+    weights = np.eye(len(models)) if weights is None else weights
+    return models, fed.sum(ask, Averages(fits_of(state, asked, [c.best for c in asked]), weights))
 
 
-def _errors(held: Held) -> np.ndarray:  # (models,)
-    """Root mean squared errors on visits held back."""
-    return np.sqrt(to_numpy(held.squares.total) / max(float(held.visits), 1e-300))
+def losses(held: Held) -> np.ndarray:  # (models,)
+    """Losses per visit held back."""
+    return np.diag(to_numpy(held.errors)) / max(float(held.visits), 1e-300)
 
 
 def next_stage(model: Any, state: State, rng: np.random.Generator) -> State:
@@ -105,7 +119,8 @@ def _rank_models(model: Any, state: State, best: Model) -> list[Model]:
     most = min(n_sites, n_dates) - 1
     ranks = tuple(r for r in wanted if r <= (most // 2 if model.rank is None else most)) or (most,)
     threshold = selection.noise_threshold(n_sites, n_dates, state.visits)
-    return selection.rank_models(best, ranks, model.penalty, threshold)
+    curves = selection.curve_models(best, n_dates) if model.rank is None and model.penalty is None else []
+    return selection.rank_models(best, ranks, model.penalty, threshold) + curves
 
 
 def fits_of(state: State, candidates: tuple[Candidate, ...], factors: list[Factors]) -> Fits:

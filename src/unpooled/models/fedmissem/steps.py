@@ -20,8 +20,10 @@ def moved(c: Candidate, side: str, found: Half, tol: float, round: int) -> Candi
     free = float(found.visits) - sum(bilinear.freedom(s, cov, penalties) for s, cov in fitted)
     dispersion = max(float(found.pearson) / max(free, 0.1 * float(found.visits)), 1e-12)
     dispersion = max(dispersion, 1.0) if family == "binomial" else dispersion
-    factors, covariance = bilinear.newton(c.factors, side, found, dispersion, penalties)
+    factors, covariance = bilinear.newton(c.factors, side, found, dispersion, penalties, c.model.curves)
     factors = bilinear.level_in_dates(factors)
+    if c.model.curves:
+        factors = bilinear.curves_in_dates(factors, penalties)
     settled = round > 1 and c.loss - loss < tol * loss and abs(dispersion / c.dispersion - 1) < 1e-3
     again = float(found.deviance) / dispersion + bilinear.penalised(c.factors, penalties)
     stepped = c._replace(factors=factors, best=c.factors, loss=again, dispersion=dispersion, settled=settled)

@@ -13,7 +13,12 @@ from unpooled.tree import message
 
 SIZES = (2, 3, 5, 8, 12)
 PRIORS = (1.0, 10.0)  # times the number of columns: rows of uncorrelated columns that the prior is worth
-WEAK = 0.1  # the same for one more mixture of one component: columns that hardly differ say much by their difference
+SINGLE = (
+    *PRIORS,
+    0.1,
+    30.0,
+    100.0,
+)  # the same for one component: weak if columns hardly differ, strong if they hardly depend on others
 POOLED = 4.0  # times the number of columns: rows with the covariance of all components that each component is given
 ROWS_A_PARAMETER = 10  # a size with fewer has no covariances of its own
 ROWS_A_COLUMN = 4  # a component with fewer for each column is not tried
@@ -42,7 +47,7 @@ class Kind(NamedTuple):
 def automatic(rows: float, e: int, prior: float | None = None) -> list[Kind]:
     """What is tried for a table of so many rows and embedded columns, within the work that a round may cost."""
     priors = [prior] if prior is not None else [p * e for p in PRIORS]
-    kinds = [Kind(1, p, 0.0) for p in (*priors, *([] if prior is not None else [WEAK * e]))]
+    kinds = [Kind(1, p, 0.0) for p in (priors if prior is not None else [p * e for p in SINGLE])]
     per_component = e * (e + 3) / 2 + 1
     for k in SIZES:
         if rows >= ROWS_A_COLUMN * k * (e + 1):

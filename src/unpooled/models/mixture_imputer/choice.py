@@ -24,13 +24,15 @@ def judged(state: State, gram: np.ndarray, held: np.ndarray, automatic: bool) ->
         Whether several mixtures may count; if not, the best of them stands for all.
     """
     n = len(state.candidates)
-    usable = _usable(state, gram, automatic)
     of_levels = np.isin(np.arange(len(state.kinds)), states.layout(state).discrete)
-    found = _shares(gram.sum(0), held.sum(0), usable, of_levels)
+    usable = _usable(state, gram, automatic)
+    alone = _without_mixtures(state, usable, of_levels)
+    reach = _reach(gram, held, alone, usable, of_levels)
+    found = _shrunk(gram.sum(0), held.sum(0), alone, usable, of_levels, reach)
     kept = _kept(state, found[:, :n])
     both = np.append(kept, np.arange(n, gram.shape[-1]))
-    other = gram[::-1][:, :, both[:, None], both], held[::-1]
-    crossed = np.stack([_shares(*half, usable[:, both], of_levels) for half in zip(*other)])
+    sums = gram[:, :, both[:, None], both]
+    crossed = [_shrunk(sums[h], held[h], alone[:, both], usable[:, both], of_levels, reach) for h in (1, 0)]
     tried = tuple(state.candidates[i]._replace(settled=False, loglik=-np.inf) for i in kept)
     errors = np.sqrt(np.einsum("hjcc->c", gram[..., :n, :n]) / max(held.sum(), 1e-300))
     return state._replace(
@@ -38,10 +40,40 @@ def judged(state: State, gram: np.ndarray, held: np.ndarray, automatic: bool) ->
         stage=JUDGED if held.sum() else CHOSEN,
         rounds=0,
         shares=found[:, kept],
-        crossed=crossed[:, :, : len(kept)],
+        crossed=np.stack(crossed)[:, :, : len(kept)],
         level_shares=found[:, n:],
         errors=errors,
     )
+
+
+def _without_mixtures(state: State, usable: np.ndarray, of_levels: np.ndarray) -> np.ndarray:
+    """The candidates that columns of numbers have without mixtures of several components, (d, c)."""
+    ones = np.zeros(usable.shape[1], bool)
+    ones[: len(state.candidates)] = [len(c.params.weights) == 1 for c in state.candidates]
+    alone = usable & (ones | of_levels[:, None])
+    return np.where(alone.any(1, keepdims=True), alone, usable)
+
+
+def _reach(gram: np.ndarray, held: np.ndarray, alone: np.ndarray, usable: np.ndarray, of_levels: np.ndarray) -> float:
+    """How far shares go from single Gaussians (0) to all mixtures (1): as far as is best for the cells of the other half of the rows."""
+    slope = curvature = 0.0
+    for half in (0, 1):
+        base = _shares(gram[half], held[half], alone, of_levels)
+        away = _shares(gram[half], held[half], usable, of_levels) - base
+        away[of_levels] = 0.0
+        other = gram[1 - half]
+        slope -= float(np.einsum("jc,jcd,jd->", base, other, away))
+        curvature += float(np.einsum("jc,jcd,jd->", away, other, away))
+    return float(np.clip(slope / max(curvature, 1e-300), 0.0, 1.0))
+
+
+def _shrunk(
+    gram: np.ndarray, held: np.ndarray, alone: np.ndarray, usable: np.ndarray, of_levels: np.ndarray, reach: float
+) -> np.ndarray:
+    """Shares (d, c) between those of single Gaussians and those of all candidates; of levels those of all."""
+    found = _shares(gram, held, usable, of_levels)
+    base = np.where(of_levels[:, None], found, _shares(gram, held, alone, of_levels))
+    return base + reach * (found - base)
 
 
 def _usable(state: State, gram: np.ndarray, automatic: bool) -> np.ndarray:

@@ -123,7 +123,7 @@ def _counts(model: Any) -> list[Section]:
     at = np.arange(len(totals), dtype=float)
     curves = {"total": (at, totals), "low": (at, totals - 1.96 * errors), "high": (at, totals + 1.96 * errors)}
     picture = svg.lines(curves, "date", "total over all sites")
-    held = np.atleast_1d(np.asarray(getattr(model, "held_errors_", []), float))
-    note = f" Error of visits held back {np.nanmin(held):.4g}, rank {model.rank_}." if np.isfinite(held).any() else ""
+    held = np.atleast_1d(np.asarray(getattr(model, "held_losses_", []), float))
+    note = f" Loss of visits held back {np.nanmin(held):.4g}, rank {model.rank_}." if np.isfinite(held).any() else ""
     caption = f"Total by date with gaps filled in, and its 95 % interval.{note}"
     return [Section("Totals by date", markup.figure(picture, caption))]
