@@ -96,14 +96,11 @@ def difference(site: list[float], others: list[float], between: Between | None =
     'its values are 2.54 times smaller (centimetres and inches?)'
     """
     a, b = np.asarray(site), np.asarray(others)
-    between = between or Between()
-    if a[3] <= a[1] and b[3] <= b[1] or abs(a[2] - b[2]) < AMONG * between.plain:
+    if (a[3] <= a[1] and b[3] <= b[1]) or _usual(a, b, between or Between()):
         return ""
     if degrees := _fahrenheit(a, b) or _kelvin(a, b):
         return degrees
     if a[1] > 0 and b[1] > 0:
-        if abs(np.log(a[2] / b[2])) < AMONG * between.log:
-            return ""
         apart = max(_apart(np.log(np.maximum(a, 1e-300)), np.log(np.maximum(b, 1e-300))), _apart(a, b))
         factor = _factor(a, b)
         if factor is not None and apart > APART:
@@ -138,6 +135,13 @@ def multiple(site: list[float], others: list[list[float]]) -> str:
     if (abs(np.log(ratios / factor)) > np.log1p(EXACT)).any():
         return ""
     return _said(factor, quantiles[0], np.exp(usual))
+
+
+def _usual(a: np.ndarray, b: np.ndarray, between: Between) -> bool:
+    """Whether two medians differ by no more than those of sites do."""
+    if a[2] > 0 and b[2] > 0 and between.log > 0:
+        return bool(abs(np.log(a[2] / b[2])) < AMONG * between.log)
+    return bool(abs(a[2] - b[2]) < AMONG * between.plain)
 
 
 def _said(factor: float, a: np.ndarray, b: np.ndarray) -> str:
