@@ -3,9 +3,9 @@
     python benchmarks/unseen_tables.py FOLDER [--tasks classify,regress,newcomers,few,gaps,counts] [--only NAME] [--seeds 3]
 
 FOLDER has csv files and `contents.csv` with a line per file: file, task (classify, regress, gaps or counts), label, site, source.
-`label` is the column to predict, `site` the column of clients (empty: rows are dealt out at random). A counts file has a row per site and a column
-per date. Texts are given to the models as they are; gaps among predictors are filled by the mean (a level of their own for texts), as
-classifiers need complete rows. Rivals see numbers standardised and an indicator per level but the first.
+`label` is the column to predict, `site` the column of clients (empty: rows are dealt out at random). A counts file has a row per site
+and a column per date. Texts are given to the models as they are; gaps among predictors are filled by the mean (a level of their own
+for texts), as classifiers need complete rows. Rivals see numbers standardised and an indicator per level but the first.
 
 classify   mean over clients of the log-loss, beside logistic regression of all rows with a column per site and of each client alone;
            worst client of at least 50 training rows relative to itself alone; calibration error; alarms of `is_novel` at 5 %
