@@ -150,6 +150,7 @@ FAMILIES = {
     ),
 }
 
+SYNONYMS = {"gaussian": "normal"}  # as statsmodels and R call it
 CANONICAL = {("normal", "identity"), ("binomial", "logit"), ("poisson", "log"), ("gamma", "inverse")}
 
 
