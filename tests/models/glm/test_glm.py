@@ -367,3 +367,10 @@ def test_gaussian_is_another_name_of_normal():
     named = [up.GLM(family).fit(x, y[:, 0], by=np.arange(60) % 3) for family in ("normal", "gaussian")]
     assert named[0].summary() == named[1].summary()
     assert named[0].to_sklearn().predict(x).tolist() == named[1].to_sklearn().predict(x).tolist()
+
+
+def test_targets_that_are_met_exactly_have_an_infinite_likelihood():
+    x = np.random.default_rng(0).normal(size=(30, 2))
+    model = up.LinearRegression().fit(x, np.ones(30), by=np.arange(30) % 3)
+    assert model.loglik_ == np.inf
+    np.testing.assert_allclose(model.predict(x), 1.0)
