@@ -24,6 +24,7 @@ from unpooled.models.initialization.gathered import (
     random_means,
     spread,
     wide,
+    without_constants,
 )
 from unpooled.models.initialization.short_runs import ROUNDS
 from unpooled.models.initialization.together import Counts, count_rows
@@ -52,4 +53,5 @@ __all__ = [
     "spread",
     "starts",
     "wide",
+    "without_constants",
 ]

@@ -20,7 +20,8 @@ from unpooled.tree import message
 
 MAX_ROWS = 10_000  # a client's k-means looks at this many of its rows at most
 MAX_CLIENTS = 500  # and this many clients are asked for centres at most
-FLOOR = 1e-12  # a column's variance is never below this share of the largest
+ROUNDING = 1e-13  # a column whose standard deviation is a smaller share of its mean has one value
+FLOOR = 1e-12  # of the largest variance: that of a column of one value
 
 
 @message("initialization.Look")
@@ -103,8 +104,13 @@ def frame(fed: Federation) -> Frame:
     mean = to_numpy(first.x) / seen
     second = fed.sum(spread, Centre(mean))
     variance = to_numpy(second.xx) / seen
-    floor = FLOOR * variance.max(initial=0.0) or 1.0
-    return Frame(mean, np.sqrt(np.maximum(variance, floor)), np.asarray(float(first.rows)))
+    return Frame(mean, np.sqrt(without_constants(variance, mean)), np.asarray(float(first.rows)))
+
+
+def without_constants(variance: np.ndarray, mean: np.ndarray) -> np.ndarray:
+    """The variances, with a small one for columns of one value; columns may have units of any size beside each other."""
+    constant = variance <= (ROUNDING * mean) ** 2
+    return np.where(constant, FLOOR * variance.max(initial=0.0) or 1.0, variance)
 
 
 def centres(fed: Federation, frame: Frame, k: int, min_count: float) -> Centres:
