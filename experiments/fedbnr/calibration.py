@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import _pictures as pictures
 import _protocol as protocol
 import _runs as runs
 
 import unpooled as up
 from unpooled.metrics import regression as metrics
 from unpooled.metrics.regression import Calibration
-from unpooled.report import regression as pictures
 
 SEEDS = 1
 CLIENTS = 10

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import _pictures as pictures
 import _protocol as protocol
 import _runs as runs
 import _stacked as stacked
@@ -16,7 +17,6 @@ import torch
 from scipy.stats import wilcoxon
 
 from unpooled.commands.reproduce import markdown
-from unpooled.report import regression as pictures
 
 HERE = Path(__file__).parent
 SEEDS = 10

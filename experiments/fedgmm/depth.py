@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import _images as images
 import numpy as np
 from _methods import PAPER_GMM, row, together
 from _mnist import apart, by_label, features, scaled
@@ -12,7 +13,7 @@ from _novel import strange
 from _picture import points
 
 import unpooled as up
-from unpooled.datasets import images, shared
+from unpooled.datasets import shared
 from unpooled.datasets.encoder import MIDDLE
 
 SEEDS = 1

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import _images as images
 import numpy as np
 from _methods import PAPER_GMM, row, together
 from _mnist import by_label
 from _picture import points
 
 import unpooled as up
-from unpooled.datasets import images, shared
+from unpooled.datasets import shared
 from unpooled.maths import gaussian
 from unpooled.maths.mixture import Params
 from unpooled.models.fedgmm.embedding import Embedding, embed

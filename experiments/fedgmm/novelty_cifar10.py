@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache, partial
 from pathlib import Path
 
+import _images as images
 import numpy as np
 from _cells import Book, Key, Measure, grouped
 from _methods import METHODS, best_rate, row, together, tuning
 from _mnist import by_label, features, fedgmm, scaled, settings
 from table4 import METRICS, judge, score, split
 
-from unpooled.datasets import images, shared
+from unpooled.datasets import shared
 
 SEEDS = 3
 ONE = "one Gaussian"

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache, partial
 from pathlib import Path
 
+import _images as images
 import numpy as np
 from _cells import Book, Key, Measure, grouped
 from _expected import expected
@@ -14,7 +15,7 @@ from _mnist import by_label
 from _picture import points
 
 import unpooled as up
-from unpooled.datasets import classification, images, shared
+from unpooled.datasets import classification, shared
 
 SEEDS = 3
 MANY = "FedGMM 32x2"

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 from pathlib import Path
 
+import _images as images
 import numpy as np
 from _cells import Book, Key, Measure, grouped
 from _expected import expected
@@ -15,7 +16,7 @@ from _picture import points
 from sklearn.metrics import average_precision_score, precision_recall_curve, roc_auc_score
 
 import unpooled as up
-from unpooled.datasets import images, shared
+from unpooled.datasets import shared
 
 SEEDS = 3
 DIFFERS = (

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from unpooled.layers.private import attack
-
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "models" / "private"))
+from adversary import attack
 from questions import CASES  # the same that the tests try, with other seeds
 
 SEEDS = 10_000

@@ -10,35 +10,12 @@ import warnings
 from functools import partial
 from importlib import import_module
 
-EXTRAS = {  # module -> the extra that installs it
-    "torch": "torch",
-    "flwr": "flower",
-    "httpx": "flower",
-    "cryptography": "flower",
-    "sqlalchemy": "sql",
-    "matplotlib": "plot",
-    "pyarrow": "parquet",
-    "starlette": "pages",
-    "uvicorn": "pages",
-}
+from unpooled.commands import EXTRAS
+
 COMMANDS = (
-    "demo",
-    "check",
-    "run",
-    "compare",
-    "resume",
-    "report",
-    "predict",
-    "reproduce",
-    "serve",
-    "node",
-    "status",
-    "verify",
-    "watch",
-    "card",
-    "doctor",
-    "completion",
-)
+    "demo", "check", "run", "compare", "resume", "report", "predict", "reproduce", "serve", "node", "status",
+    "verify", "watch", "card", "doctor", "completion",
+)  # fmt: skip
 
 
 def main(argv: list[str] | None = None) -> int:

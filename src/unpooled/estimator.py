@@ -7,6 +7,7 @@ reported. So a checkpoint is the state, the history and the round, and a resumed
 
 from __future__ import annotations
 
+import inspect
 import secrets
 import time
 from collections.abc import Iterator
@@ -47,6 +48,13 @@ class Estimator(BaseEstimator):
     random_state: Any
     encoding = "numbers"  # what rows of mixed columns look like to the model, see `data.tabled`
     scales_columns = False  # whether mixed columns are scaled by means and deviations over all clients
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Complete the signature of a subclass that passes `**parameters` on, for scikit-learn, help() and repr()."""
+        super().__init_subclass__(**options)
+        init: Any = vars(cls).get("__init__")
+        if init is not None and any(p.kind is p.VAR_KEYWORD for p in inspect.signature(init).parameters.values()):
+            init.__signature__ = _whole_signature(cls)
 
     def init(self, fed: Federation, rng: np.random.Generator) -> Tree:
         """The state before the first round."""
@@ -244,3 +252,12 @@ def _seed(random_state: Any) -> int:
     raise BadParameter(
         f"random_state={random_state!r} must be a non-negative whole number, a RandomState of NumPy, or None"
     )
+
+
+def _whole_signature(cls: type) -> inspect.Signature:
+    """The constructor's signature with the base class's parameters in place of **parameters."""
+    mine, above = [vars(c)["__init__"] for c in cls.__mro__ if "__init__" in vars(c)][:2]
+    given = [p for p in inspect.signature(mine).parameters.values() if p.kind is not p.VAR_KEYWORD]
+    passed = inspect.signature(above).parameters.values()
+    names = {p.name for p in given}
+    return inspect.Signature([*given, *(p.replace(kind=p.KEYWORD_ONLY) for p in passed if p.name not in names)])

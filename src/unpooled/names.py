@@ -13,7 +13,6 @@ HOMES = {  # room -> the module whose import registers all its names
     "tables": "unpooled.data.designed",
     "learners": "unpooled.learners",
     "run": "unpooled.runs",
-    "ablation": "unpooled.baselines.ablation",
     "afcl": "unpooled.baselines.afcl",
     "apfl": "unpooled.baselines.apfl",
     "centres": "unpooled.baselines.centres",

@@ -8,23 +8,12 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
 import unpooled as up
 from unpooled import tree
-from unpooled.baselines.ablation import AblatedBNR
 from unpooled.baselines.central_gp import CentralGP
 from unpooled.baselines.fedloc import FedLoc, minus_evidence_slope
 from unpooled.baselines.pfedgp import PFedGP
 from unpooled.baselines.regression import FedAvgRegression, FedProxRegression
 from unpooled.errors import BadData, BadParameter
 from unpooled.maths import fitc
-
-SMALL = {
-    "features": "deep",
-    "n_frequencies": 12,
-    "hidden": (8,),
-    "latent_dim": 3,
-    "local_epochs": 4,
-    "max_iter": 5,
-    "recalibrate": False,
-}
 
 
 @pytest.fixture(name="rows", scope="module")
@@ -197,30 +186,6 @@ def test_averaged_networks_learn_and_a_strong_pull_keeps_them_home(rows):
     assert away[0] < 0.5 * away[1]
 
 
-@pytest.mark.parametrize(
-    ("kernel", "last_layer"), [("local", "local"), ("local", "global"), ("average", "local"), ("distill", "local")]
-)
-def test_ablations_give_every_client_a_model(rows, kernel, last_layer):
-    x, y, by = rows
-    settings = SMALL | ({"server_data": (x[::5], y[::5])} if kernel == "distill" else {})
-    model = AblatedBNR(kernel, last_layer, settings=settings, random_state=0).fit(clients_of(x, y, by))
-    each = model.predict_each(x)
-    assert sorted(each) == ["c0", "c1", "c2"]
-    assert not np.allclose(each["c0"][0], each["c1"][0])
-    own = [np.mean((y[by == c] - each[f"c{c}"][0][by == c]) ** 2) for c in range(3)]
-    assert max(own) < y.var()
-
-
-def test_an_ablation_of_one_client_is_fedbnr_itself(rows):
-    x, y, _ = rows
-    ablated = AblatedBNR("average", "local", settings=SMALL, random_state=0).fit(x, y)
-    seed = int(np.random.default_rng(0).integers(2**31))
-    whole = up.FedBNR("average", random_state=seed, **SMALL).fit(x, y)
-    np.testing.assert_allclose(ablated.predict(x, "client-0"), whole.predict(x), rtol=1e-8)
-    with pytest.raises(BadParameter, match="FedBNR itself"):
-        AblatedBNR("average", "global").fit(x, y)
-
-
 def test_the_central_process_is_scikit_learns_and_fedbnrs(rows):
     x, y, by = rows
     exact = CentralGP(max_iter=0).fit(clients_of(x, y, by))
@@ -264,16 +229,14 @@ def test_one_output_only(rows, make):
         lambda: FedLoc(rho=100.0, n_inducing=20, max_iter=3, combine="rbcm"),
         lambda: PFedGP(hidden=(8,), latent_dim=2, n_inducing=15, max_iter=3, random_state=0),
         lambda: FedProxRegression(hidden=(8,), latent_dim=4, max_iter=3, random_state=0),
-        lambda: AblatedBNR("local", "global", settings=SMALL, random_state=0),
     ],
-    ids=["FedLoc", "FedLoc rbcm", "PFedGP", "FedProxRegression", "AblatedBNR"],
+    ids=["FedLoc", "FedLoc rbcm", "PFedGP", "FedProxRegression"],
 )
 def test_a_saved_baseline_predicts_the_same_without_its_clients(rows, make, tmp_path):
     x, y, by = rows
     model = make().fit(clients_of(x, y, by))
     loaded = up.load(model.save(tmp_path / "model"))
-    who = {"client": "c1"} if isinstance(model, AblatedBNR) else {}
-    np.testing.assert_array_equal(loaded.predict(x[:20], **who), model.predict(x[:20], **who))
+    np.testing.assert_array_equal(loaded.predict(x[:20]), model.predict(x[:20]))
     if hasattr(model, "predict_each"):
         for name, (mean, std) in model.predict_each(x[:20]).items():
             np.testing.assert_array_equal(loaded.predict_each(x[:20])[name], (mean, std))

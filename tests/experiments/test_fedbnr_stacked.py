@@ -10,7 +10,6 @@ import torch
 from numpy.testing import assert_allclose
 
 import unpooled as up
-from unpooled.baselines.ablation import AblatedBNR
 from unpooled.baselines.fedloc import FedLoc
 from unpooled.baselines.pfedgp import PFedGP
 from unpooled.baselines.regression import FedAvgRegression, FedProxRegression
@@ -19,7 +18,7 @@ from unpooled.maths.feature_maps import Kernel, features
 from unpooled.metrics.regression import rmse
 
 FOLDER = Path(__file__).parents[2] / "experiments" / "fedbnr"
-LOCAL = ("_stacked", "_trainings", "_stack", "_runs", "_protocol")
+LOCAL = ("_ablation", "_stacked", "_trainings", "_stack", "_runs", "_protocol")
 SEEDS, EPOCHS, ROUNDS, RATE, MU, ALPHA, RHO = [3, 4], 3, 3, 0.01, 0.5, 2.0, 50.0
 
 
@@ -35,6 +34,12 @@ def stacked_():
     sys.path.remove(str(FOLDER))
     for name in LOCAL:
         sys.modules.pop(name, None)
+
+
+@pytest.fixture(name="ablated")
+def ablated_(stacked):
+    """FedBNR with a local kernel or last layer, one federation at a time."""
+    return import_module("_ablation").AblatedBNR
 
 
 def split_of(stacked, seed):
@@ -127,14 +132,14 @@ def test_fedloc(stacked, splits):
         assert_allclose(watches["FedLoc"].errors[i][-1], rmse(split.y_test, peer.predict(split.x_test)), rtol=1e-6)
 
 
-def test_kernels_of_clients_alone(stacked, splits):
+def test_kernels_of_clients_alone(stacked, splits, ablated):
     rows, made, _ = followed(stacked, splits, "local", rounds=1)
     leaves, both = made.leaves, torch.arange(2)
     for _ in range(2):
         leaves = made.advance(rows, both, leaves, made.omega)
     for i, (seed, split) in enumerate(zip(SEEDS, splits)):
         settings = published(stacked, split, max_iter=2)
-        peer = AblatedBNR("local", "local", settings=settings, random_state=None)
+        peer = ablated("local", "local", settings=settings, random_state=None)
         whole = peer._whole(seed)
         fed = fed_of(split)
         state = whole.init(fed, np.random.default_rng(seed))

@@ -8,7 +8,19 @@ import numpy as np
 import pytest
 
 FOLDER = Path(__file__).parents[2] / "experiments" / "fedgmm"
-LOCAL = ("_cells", "_expected", "_methods", "_mnist", "_novel", "_picture", "figure2", "figure4", "table2", "table4")
+LOCAL = (
+    "_cells",
+    "_expected",
+    "_images",
+    "_methods",
+    "_mnist",
+    "_novel",
+    "_picture",
+    "figure2",
+    "figure4",
+    "table2",
+    "table4",
+)
 
 
 @pytest.fixture(name="load")

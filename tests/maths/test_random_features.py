@@ -1,4 +1,4 @@
-"""Random features tend to the kernels whose closed forms stand beside them."""
+"""The inner products of random features tend to kernels in closed form."""
 
 import numpy as np
 import pytest
@@ -25,14 +25,13 @@ def rows_():
 )
 def test_waves_tend_to_the_stationary_kernel(rows, spectrum, oracle):
     z = rf.waves(rows @ rf.frequencies(spectrum, M, 3, np.random.default_rng(1)))
-    closed = rf.stationary(spectrum, rows, rows)
-    np.testing.assert_allclose(closed, oracle(rows), atol=1e-10)
-    np.testing.assert_allclose(z @ z.T, closed, atol=0.012)
+    np.testing.assert_allclose(z @ z.T, oracle(rows), atol=0.012)
 
 
 def test_exponentials_tend_to_their_kernel(rows):
     z = rf.exponentials(0.5 * rows @ rf.frequencies("rbf", M, 3, np.random.default_rng(1)))
-    np.testing.assert_allclose(z @ z.T, rf.exponential(0.5 * rows, 0.5 * rows), rtol=0.03)
+    kernel = np.exp(0.5 * ((0.5 * rows[:, None] + 0.5 * rows) ** 2).sum(-1))
+    np.testing.assert_allclose(z @ z.T, kernel, rtol=0.03)
 
 
 @pytest.mark.parametrize(("degree", "constant"), [(1, 0.5), (2, 1.0), (3, 2.0)])
@@ -41,4 +40,4 @@ def test_products_tend_to_the_polynomial_kernel(rows, degree, constant):
     assert (drawn.sum(1) == degree).all()
     z = rf.products(rows, drawn, constant)
     assert (rows < 0).any()  # powers of negative numbers are real
-    np.testing.assert_allclose(z @ z.T, rf.polynomial(rows, rows, degree, constant), rtol=0.04, atol=0.04)
+    np.testing.assert_allclose(z @ z.T, (rows @ rows.T + constant) ** degree, rtol=0.04, atol=0.04)

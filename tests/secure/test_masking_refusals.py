@@ -5,7 +5,8 @@ import pytest
 from masking_cluster import begin, make_nodes
 
 from unpooled.errors import BadParameter, MaskingRefused, TooFewClients
-from unpooled.secure import Keys, MaskingCoordinator, MaskingNode, MaskRequest, fingerprint
+from unpooled.secure import MaskingCoordinator, MaskingNode, fingerprint
+from unpooled.secure.messages import Keys, MaskRequest
 
 QUESTION = b"question"
 

@@ -65,12 +65,11 @@ def test_numbers_below_the_step_cost_half_a_step_each():
     assert np.abs(ring.decode(total.total()) - x.sum(axis=0)).max() <= 5 * 2.0**-97
 
 
-def test_addition_and_subtraction_are_those_of_integers():
+def test_differences_are_those_of_integers():
     rng = np.random.default_rng(2)
     edges = np.array([[0, 0, 0], [2**64 - 1] * 3, [1, 0, 0], [0, 0, 2**63], [2**64 - 1, 0, 0]], dtype=np.uint64).T
     a = np.concatenate([random_limbs(rng, 200), np.repeat(edges, 5, axis=1)], axis=1)
     b = np.concatenate([random_limbs(rng, 200), np.tile(edges, 5)], axis=1)
-    assert integers(ring.add(a, b)) == [(x + y) % MODULUS for x, y in zip(integers(a), integers(b))]
     assert integers(ring.subtract(a, b)) == [(x - y) % MODULUS for x, y in zip(integers(a), integers(b))]
     assert integers(ring.negate(a)) == [-x % MODULUS for x in integers(a)]
 
@@ -117,7 +116,7 @@ def test_integers_are_kept_whole():
 def test_totals_of_integers_that_are_none_are_refused():
     most = ring.encode_integers(np.array([2**63 - 1]))
     with pytest.raises(MaskingRefused, match="overflowed or was altered"):
-        ring.decode_integers(ring.add(most, most), np.dtype(np.int64))
+        ring.decode_integers(ring.subtract(most, ring.negate(most)), np.dtype(np.int64))
     with pytest.raises(MaskingRefused, match="overflowed or was altered"):
         ring.decode_integers(ring.encode(np.array([0.5]), 3), np.dtype(np.int64))
     with pytest.raises(MaskingRefused, match="does not fit into int8"):

@@ -24,7 +24,7 @@ def tagged_total(size=40):
 def added(total, column, value):
     """The total with an integer added to one column."""
     out = total.copy()
-    out[:, column : column + 1] = ring.add(out[:, column : column + 1], ring.from_integer(value))
+    out[:, column : column + 1] = ring.subtract(out[:, column : column + 1], ring.negate(ring.from_integer(value)))
     return out
 
 

@@ -25,7 +25,6 @@ _PUBLIC = {
     "FedSoft": "unpooled.baselines.fedsoft",
     "APFL": "unpooled.baselines.apfl",
     "CentralGP": "unpooled.baselines.central_gp",
-    "AblatedBNR": "unpooled.baselines.ablation",
     "FedAvgRegression": "unpooled.baselines.regression",
     "FedProxRegression": "unpooled.baselines.regression",
     "PFedGP": "unpooled.baselines.pfedgp",

@@ -64,16 +64,8 @@ class LocalOnly(FedAvg):
 
     Attributes
     ----------
-    classes_ : ndarray of shape (n_classes,)
-        The classes, sorted.
-    theta_ : ndarray of shape (n_models, n_parameters)
-        The shared models as flat vectors.
-    clients_ : dict of str to dict
-        What each client in this process keeps: its personal results, by name.
-    history_ : list of dict
-        One row per round: seconds, clients, bytes and `loglik`, the log-likelihood per row before the round.
-    n_iter_ : int
-        Rounds that were run.
+    classes_, theta_, clients_, history_, n_iter_
+        As in `FedAvg`.
 
     References
     ----------

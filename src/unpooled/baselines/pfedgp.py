@@ -51,31 +51,13 @@ class PFedGP(FedAvgRegression):
         Inducing points in the latent space, shared and learned.
     latent_dim : int, default=8
         Dimensions of the latent space.
-    activation : {"tanh", "silu", "relu"}, default="relu"
-        Activation of the network.
-    local_epochs : int, default=10
-        Full-batch Adam steps per client and round.
-    local_rate : float, default=0.003
-        Learning rate of these steps.
-    max_iter : int, default=100
-        Largest number of rounds.
-    patience : int, default=5
-        Rounds without a smaller error on held-out rows after which training stops.
-    validation_fraction : float, default=0.1
-        Fraction of rows held out to choose the round.
-    missing : {"impute", "refuse"}, default="impute"
-        Whether missing values are replaced by the mean over all clients, with a warning, or refused.
-    random_state : int or None, default=None
-        Seed of the network and the held-out rows.
+    **parameters
+        The other parameters of `FedAvgRegression`.
 
     Attributes
     ----------
-    network_ : Network
-        Scaling and weights of the round kept.
-    best_round_ : int
-        That round.
-    n_sums_ : int
-        SUMs asked in all.
+    network_, best_round_, n_sums_
+        As in `FedAvgRegression`.
     personal_ : dict of str to Personal
         The Gaussian process of each client.
 
@@ -98,25 +80,9 @@ class PFedGP(FedAvgRegression):
     loss = "fitc"
 
     def __init__(
-        self,
-        hidden: tuple[int, ...] = (64, 64),
-        *,
-        n_inducing: int = 50,
-        latent_dim: int = 8,
-        activation: str = "relu",
-        local_epochs: int = 10,
-        local_rate: float = 0.003,
-        max_iter: int = 100,
-        patience: int = 5,
-        validation_fraction: float = 0.1,
-        missing: str = "impute",
-        random_state: Any = None,
+        self, hidden: tuple[int, ...] = (64, 64), *, n_inducing: int = 50, latent_dim: int = 8, **parameters: Any
     ):
-        super().__init__(
-            hidden, latent_dim=latent_dim, activation=activation, local_epochs=local_epochs, local_rate=local_rate,
-            max_iter=max_iter, patience=patience, validation_fraction=validation_fraction, missing=missing,
-            random_state=random_state,
-        )  # fmt: skip
+        super().__init__(hidden, latent_dim=latent_dim, **parameters)
         self.n_inducing = n_inducing
 
     def check(self, fed: Federation) -> None:

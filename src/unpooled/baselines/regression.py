@@ -275,33 +275,13 @@ class FedProxRegression(FedAvgRegression):
         Widths of the hidden layers.
     proximal : float, default=0.1
         Weight of the proximal term.
-    latent_dim : int, default=64
-        Width of the last hidden layer.
-    activation : {"tanh", "silu", "relu"}, default="relu"
-        Activation of the network.
-    local_epochs : int, default=10
-        Full-batch Adam steps per client and round.
-    local_rate : float, default=0.003
-        Learning rate of these steps.
-    max_iter : int, default=100
-        Largest number of rounds.
-    patience : int, default=5
-        Rounds without a smaller error on held-out rows after which training stops.
-    validation_fraction : float, default=0.1
-        Fraction of rows held out to choose the round.
-    missing : {"impute", "refuse"}, default="impute"
-        Whether missing values are replaced by the mean over all clients, with a warning, or refused.
-    random_state : int or None, default=None
-        Seed of the network and the held-out rows.
+    **parameters
+        The parameters of `FedAvgRegression`.
 
     Attributes
     ----------
-    network_ : Network
-        Scaling and weights of the round kept.
-    best_round_ : int
-        That round.
-    n_sums_ : int
-        SUMs asked in all.
+    network_, best_round_, n_sums_
+        As in `FedAvgRegression`.
 
     References
     ----------
@@ -319,24 +299,6 @@ class FedProxRegression(FedAvgRegression):
     (60,)
     """
 
-    def __init__(
-        self,
-        hidden: tuple[int, ...] = (64,),
-        *,
-        proximal: float = 0.1,
-        latent_dim: int = 64,
-        activation: str = "relu",
-        local_epochs: int = 10,
-        local_rate: float = 0.003,
-        max_iter: int = 100,
-        patience: int = 5,
-        validation_fraction: float = 0.1,
-        missing: str = "impute",
-        random_state: Any = None,
-    ):
-        super().__init__(
-            hidden, latent_dim=latent_dim, activation=activation, local_epochs=local_epochs, local_rate=local_rate,
-            max_iter=max_iter, patience=patience, validation_fraction=validation_fraction, missing=missing,
-            random_state=random_state,
-        )  # fmt: skip
+    def __init__(self, hidden: tuple[int, ...] = (64,), *, proximal: float = 0.1, **parameters: Any):
+        super().__init__(hidden, **parameters)
         self.proximal = proximal

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import json
-from pathlib import Path
 from typing import Any
+
+from unpooled.commands import add_run, show
 
 
 def add_parser(commands: Any) -> argparse.ArgumentParser:
     """Arguments of `unpooled card`."""
     parser = commands.add_parser("card", help="write a run's model card", description=__doc__)
-    parser.add_argument("folder", type=Path, metavar="RUN", help="the run's folder")
     parser.add_argument("--use", default="", help="what the model is meant for, in a sentence")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_run(parser)
     return parser
 
 
@@ -22,5 +21,4 @@ def run(args: argparse.Namespace) -> int:
     from unpooled.report.card import write_card
 
     paths = write_card(args.folder, args.use)
-    print(json.dumps({"card": [str(p) for p in paths]}) if args.json else "\n".join(map(str, paths)))
-    return 0
+    return show(args, {"card": [str(p) for p in paths]}, "\n".join(map(str, paths)))

@@ -7,6 +7,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from unpooled.commands import link_options, say
+
 
 def add_parser(commands: Any) -> argparse.ArgumentParser:
     """Arguments of `unpooled check`."""
@@ -69,17 +71,12 @@ def _check(args: argparse.Namespace) -> Any:
 
 def _over_link(link: str, kinds: Any, label: str | None, sections: dict[str, Any]) -> Any:
     """The check of a link's nodes: each sends the profile that its policy allows."""
-    import sys
-
     from unpooled.checking import compared
     from unpooled.data.schema import Schema, Wanted
     from unpooled.remote.engines import connect
     from unpooled.remote.link import find
 
-    network = sections.get("federation", {})
-    options = {k: network[k] for k in ("min_clients", "timeout", "wait") if k in network}
     declared = None if kinds is None else Schema.from_toml(kinds)
-    say = lambda text: print(f"unpooled: {text}", file=sys.stderr)  # noqa: E731
-    with connect(Path(find(link)), say=say, **options) as fed:
+    with connect(Path(find(link)), say=say, **link_options(sections)) as fed:
         profiles = fed.profiles(Wanted(declared, label))
     return compared(profiles, declared, label)

@@ -1,7 +1,7 @@
 """`unpooled compare FILE.toml [key=value ...]`: should these sites be pooled, and who gains? Fits `Pooling` to a config file's data.
 
 It prints tests, held-out losses and a recommendation, and writes a page for each site into the run folder. A file that names another model
-is taken for its data; of a GLM and its faces the family is kept.
+is taken for its data; the family of a GLM, LinearRegression or LogisticRegression is kept.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from unpooled.commands.run import add_options, carry_on, make_folder, read_file
+
 FAMILIES = {"LinearRegression": "normal", "BayesianRegression": "normal", "LogisticRegression": "binomial"}
 
 
@@ -18,36 +20,24 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
     """Arguments of `unpooled compare`."""
     parser = commands.add_parser("compare", help="should sites be pooled, and who gains?", description=__doc__)
     parser.add_argument("file", type=Path, help="a TOML file with [data] or of a study, as `run` takes it")
-    parser.add_argument(
-        "overrides", nargs="*", default=[], metavar="key=value", help="parameters of Pooling, or section.key=value"
-    )
-    parser.add_argument("--on", metavar="LINK", help="run over the nodes of a link: its HOST:PORT or its folder")
-    parser.add_argument("--out", type=Path, help="the run folder to make (default: runs/Pooling-TIME)")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_options(parser, "parameters of Pooling", "Pooling")
     return parser
 
 
 def run(args: argparse.Namespace) -> int:
     """Fit Pooling as a run, and print its recommendation and tests."""
-    from unpooled import config, runs
-    from unpooled import study as studies
-    from unpooled.commands import run as running
+    from unpooled.errors import BadParameter
     from unpooled.saving import load
 
-    wanted = config.read(args.file)
-    study = studies.read(args.file) if studies.is_study(wanted) else None
-    _check_study(study, args.overrides)
+    wanted, study = read_file(args)
     if study is None:
         wanted["model"] = pooling_of(wanted.get("model", {}))
-    wanted = config.override(wanted, args.overrides)
-    if args.on:
-        from unpooled.remote.link import find
-
-        wanted.setdefault("federation", {})["link"] = str(find(args.on))
-    folder = runs.create(wanted, args.out, study)
-    code = running.carry_on(folder, args.json)
+    elif wanted["model"]["name"] != "Pooling":
+        raise BadParameter('this study approves another model: have the sites approve one with name = "Pooling"')
+    folder = make_folder(args, wanted, study)
+    code = carry_on(folder, args.json)
     if code == 0:
-        _tell(load(folder), folder, args.json)
+        _show(load(folder), folder, args.json)
     return code
 
 
@@ -59,19 +49,7 @@ def pooling_of(model: dict[str, Any]) -> dict[str, Any]:
     return {"name": "Pooling", "random_state": 0} | ({} if family is None else {"family": family})
 
 
-def _check_study(study: Any, overrides: list[str]) -> None:
-    """Refuse a study that approves another model than Pooling, and overrides of an approved one."""
-    from unpooled.errors import BadParameter
-
-    if study is None:
-        return
-    if study.config["model"]["name"] != "Pooling":
-        raise BadParameter('this study approves another model: have the sites approve one with name = "Pooling"')
-    if overrides:
-        raise BadParameter("a study is run as it was approved: change its file and have the sites approve it anew")
-
-
-def _tell(model: Any, folder: Path, as_json: bool) -> None:
+def _show(model: Any, folder: Path, as_json: bool) -> None:
     """Print what was found, and write the sites' pages."""
     pages = write_pages(model, folder)
     if as_json:

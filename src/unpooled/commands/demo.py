@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 from typing import Any
+
+from unpooled.commands import add_json, show
 
 CONFIG = """\
 [model]
@@ -29,7 +30,7 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
         "demo", help="fit six built-in hospitals and show that it equals the pooled fit", description=__doc__
     )
     parser.add_argument("--out", type=Path, default=None, help="the run folder (default: demo/)")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_json(parser)
     return parser
 
 
@@ -49,13 +50,8 @@ def run(args: argparse.Namespace) -> int:
     progress.close()
     difference = against_pooled(model)
     report = write_report(folder, {"largest relative difference from the pooled fit": f"{difference:.1e}"})
-    if args.json:
-        print(
-            json.dumps({"run": str(folder), "report": str(report), "difference": difference, "rounds": model.n_iter_})
-        )
-    else:
-        print(summary(model, difference, report))
-    return 0
+    found = {"run": str(folder), "report": str(report), "difference": difference, "rounds": model.n_iter_}
+    return show(args, found, summary(model, difference, report))
 
 
 def _clear(folder: Path) -> None:

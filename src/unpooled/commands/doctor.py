@@ -14,17 +14,10 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from unpooled.commands import EXTRAS, add_json
 from unpooled.remote.link import FOLDER
 
 NEEDED = ("numpy", "scipy", "scikit-learn", "threadpoolctl", "rich")
-EXTRAS = {  # extra -> its packages
-    "torch": ("torch",),
-    "flower": ("flwr", "cryptography"),
-    "sql": ("sqlalchemy", "psycopg"),
-    "plot": ("matplotlib",),
-    "parquet": ("pyarrow",),
-    "pages": ("starlette", "uvicorn"),
-}
 OK, WARN, BAD, NONE = "ok", "!", "X", "-"
 FREE_SPACE = 1e9  # bytes that runs, checkpoints and ledgers should have at least
 DAYS_LEFT = 30  # of a certificate, below which it is time to renew
@@ -48,7 +41,7 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
     parser = commands.add_parser("doctor", help="check this machine's installation", description=__doc__)
     parser.add_argument("--link", type=Path, default=FOLDER, metavar="FOLDER", help=f"a coordinator's link ({FOLDER})")
     parser.add_argument("--node", type=Path, metavar="node.toml", help="a site's node to check as well")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_json(parser)
     return parser
 
 
@@ -93,9 +86,8 @@ def versions() -> Iterator[Finding]:
 
 def extras() -> Iterator[Finding]:
     """The packages of every extra."""
-    for extra, names in EXTRAS.items():
-        for name in names:
-            yield package(name, NONE, f"pip install 'unpooled[{extra}]' if you need it, or '.[{extra}]' in a checkout")
+    for name, extra in EXTRAS.items():
+        yield package(name, NONE, f"pip install 'unpooled[{extra}]' if you need it, or '.[{extra}]' in a checkout")
 
 
 def package(name: str, if_missing: str, remedy: str) -> Finding:

@@ -13,7 +13,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from unpooled.commands import node_page, node_study
+from unpooled.commands import add_json, node_page, node_study, show
 
 
 def add_parser(commands: Any) -> argparse.ArgumentParser:
@@ -25,11 +25,11 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
     init.add_argument("--name", help="the node's name in the federation (default: the folder's name)")
     init.add_argument("--data", default="data.csv", help="the table: a file, or the url of a database")
     init.add_argument("--on", default="127.0.0.1:9092", metavar="HOST:PORT", help="the coordinator's link")
-    init.add_argument("--json", action="store_true", help="print JSON")
+    add_json(init)
     keygen = inner.add_parser("keygen", help="make a key pair")
     keygen.add_argument("path", type=Path, help="the private key's file; .pub goes beside it")
     keygen.add_argument("--name", default="", help="the node's name, kept in the public key as its comment")
-    keygen.add_argument("--json", action="store_true", help="print JSON")
+    add_json(keygen)
     start = inner.add_parser("start", help="connect, and answer until Ctrl-C")
     start.add_argument("file", type=Path, metavar="node.toml", help="the settings of the node")
     start.add_argument("--insecure", action="store_true", help="no TLS and no key; on loopback only")
@@ -46,7 +46,7 @@ def _add_ledger(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", type=Path, metavar="ledger.jsonl", help="the ledger in the folder of the node")
     parser.add_argument("--head", help="the hash of the last line, as noted before")
     parser.add_argument("--last", type=int, default=0, help="show so many lines only, from the end")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_json(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -75,8 +75,7 @@ def run_init(args: argparse.Namespace) -> int:
     (folder / "node.toml").write_text(text)
     (folder / "policy.toml").write_text(policy.TEMPLATE)
     text = f"wrote {folder}/node.toml and policy.toml: look through both\nsend {key} to the coordinator, ask for its ca.crt"
-    print(json.dumps({"node": str(folder / "node.toml"), "key": str(key)}) if args.json else text)
-    return 0
+    return show(args, {"node": str(folder / "node.toml"), "key": str(key)}, text)
 
 
 def run_keygen(args: argparse.Namespace) -> int:
@@ -84,9 +83,7 @@ def run_keygen(args: argparse.Namespace) -> int:
     from unpooled.remote.keys import make_node_key
 
     key = make_node_key(args.path, args.name)
-    text = f"send {key} to the coordinator; keep {args.path} to yourself"
-    print(json.dumps({"key": str(key)}) if args.json else text)
-    return 0
+    return show(args, {"key": str(key)}, f"send {key} to the coordinator; keep {args.path} to yourself")
 
 
 def run_start(args: argparse.Namespace) -> int:
@@ -130,9 +127,8 @@ def run_ledger(args: argparse.Namespace) -> int:
 
     count, head = ledger.verify(args.file, args.head)
     if args.action == "verify":
-        found = {"lines": count, "head": head}
-        print(json.dumps(found) if args.json else f"{count} lines, none changed; note the last hash elsewhere: {head}")
-        return 0
+        text = f"{count} lines, none changed; note the last hash elsewhere: {head}"
+        return show(args, {"lines": count, "head": head}, text)
     for entry in list(ledger.entries(args.file))[-args.last :]:
         print(json.dumps(entry) if args.json else ledger.explain(entry))
     if not args.json and (cost := ledger.budget_line(args.file)):

@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from unpooled.commands.node_study import add_node
 from unpooled.commands.watch import add_page_options, serve
 
 
@@ -13,9 +14,7 @@ def add_parser(inner: Any) -> None:
     """The command, as a part of `unpooled node`."""
     parser = inner.add_parser("page", help="review studies and see what left, in a browser", description=__doc__)
     parser.add_argument("study", type=Path, nargs="*", help="studies to review, besides those in the folder `waiting`")
-    parser.add_argument(
-        "--node", type=Path, default=Path("node.toml"), metavar="node.toml", help="default: node.toml here"
-    )
+    add_node(parser)
     add_page_options(parser)
 
 

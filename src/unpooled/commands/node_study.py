@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from unpooled.commands import add_json, show
+
 
 def add_parsers(inner: Any) -> None:
     """The five commands, as parts of `unpooled node`."""
@@ -22,16 +24,18 @@ def add_parsers(inner: Any) -> None:
         parser.add_argument(
             "study", help="the study's file" + (", or the beginning of its SHA-256" if name == "revoke" else "")
         )
-        _add_node(parser)
-    _add_node(inner.add_parser("fingerprint", help="this node's fingerprint, for the [participants] of a study"))
+        add_node(parser)
+        add_json(parser)
+    mark = inner.add_parser("fingerprint", help="this node's fingerprint, for the [participants] of a study")
+    add_node(mark)
+    add_json(mark)
 
 
-def _add_node(parser: argparse.ArgumentParser) -> None:
-    """The argument --node that all decisions share."""
+def add_node(parser: argparse.ArgumentParser) -> None:
+    """The option --node, which all commands about a site's node share."""
     parser.add_argument(
         "--node", type=Path, default=Path("node.toml"), metavar="node.toml", help="default: node.toml here"
     )
-    parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def run_review(args: argparse.Namespace) -> int:
@@ -68,28 +72,26 @@ def _print_lines(lines: list[str]) -> None:
 
 def run_approve(args: argparse.Namespace) -> int:
     """Approve a study: the node answers it from the next question on."""
-    from unpooled import study
-    from unpooled.node import approval, config
-
-    node = config.read(args.node)
-    approved = study.read(Path(args.study))
-    approval.approve(node, approved)
-    text = f"{node.name} takes part in {approved.title!r} ({approved.digest[:16]}) from the next question on"
-    print(json.dumps({"approved": approved.digest}) if args.json else text)
-    return 0
+    name, study = _decided(args, "approve")
+    text = f"{name} takes part in {study.title!r} ({study.digest[:16]}) from the next question on"
+    return show(args, {"approved": study.digest}, text)
 
 
 def run_refuse(args: argparse.Namespace) -> int:
     """Note that the site does not take part."""
+    name, study = _decided(args, "refuse")
+    text = f"{name} does not take part in {study.title!r} ({study.digest[:16]})"
+    return show(args, {"refused": study.digest}, text)
+
+
+def _decided(args: argparse.Namespace, decision: str) -> tuple[str, Any]:
+    """(name of the node, study) after a decision on the study, "approve" or "refuse", was noted."""
     from unpooled import study
     from unpooled.node import approval, config
 
-    node = config.read(args.node)
-    refused = study.read(Path(args.study))
-    approval.refuse(node, refused)
-    text = f"{node.name} does not take part in {refused.title!r} ({refused.digest[:16]})"
-    print(json.dumps({"refused": refused.digest}) if args.json else text)
-    return 0
+    node, wanted = config.read(args.node), study.read(Path(args.study))
+    getattr(approval, decision)(node, wanted)
+    return node.name, wanted
 
 
 def run_revoke(args: argparse.Namespace) -> int:
@@ -100,9 +102,7 @@ def run_revoke(args: argparse.Namespace) -> int:
     node = config.read(args.node)
     path = Path(args.study)
     ended = approval.revoke(node, study.read(path).digest if path.is_file() else args.study)
-    text = f"{node.name} no longer answers {', '.join(d[:16] for d in ended)}"
-    print(json.dumps({"revoked": ended}) if args.json else text)
-    return 0
+    return show(args, {"revoked": ended}, f"{node.name} no longer answers {', '.join(d[:16] for d in ended)}")
 
 
 def run_fingerprint(args: argparse.Namespace) -> int:
@@ -116,8 +116,7 @@ def run_fingerprint(args: argparse.Namespace) -> int:
     if node.key is None:
         raise BadParameter("node.toml names no key: `unpooled node init` makes one")
     mark = fingerprint(identity_bytes(read_identity(node.key)))
-    print(json.dumps({"name": node.name, "fingerprint": mark}) if args.json else f'{node.name} = "{mark}"')
-    return 0
+    return show(args, {"name": node.name, "fingerprint": mark}, f'{node.name} = "{mark}"')
 
 
 RUNS = {

@@ -11,6 +11,8 @@ from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from unpooled.commands import say
+
 if TYPE_CHECKING:
     import numpy as np
 
@@ -79,17 +81,15 @@ def names_of(model: Any) -> list[str]:
 
 def site_columns(folder: Path, site: str | None, stem: str) -> dict[str, Any]:
     """How a site writes the columns: [sites.NAME] of the run's config, for `site` or for the file's own name."""
-    from unpooled import config
     from unpooled.data.schema import read_own
     from unpooled.errors import BadParameter, suggest
 
-    path = folder / "config.toml"
-    known = config.read(path).get("sites", {}) if path.exists() else {}
+    known = _section(folder, "sites")
     if site is not None and site not in known:
         raise BadParameter(f"the run's config has no [sites.{site}]: {suggest(site, known)}")
     name = site or stem
     if site is None and name in known:
-        print(f"unpooled: the file is read as [sites.{name}] of the run's config says", file=sys.stderr)
+        say(f"the file is read as [sites.{name}] of the run's config says")
     return read_own(known.get(name, {}), f"[sites.{name}]")
 
 
@@ -140,13 +140,18 @@ def _spread(values: list, some: np.ndarray) -> list:
 
 def declared_ids(folder: Path) -> list[str]:
     """The columns that the run's config declares to be ids."""
-    from unpooled import config
-
-    path = folder / "config.toml"
-    kinds = config.read(path).get("columns", {}) if path.exists() else {}
+    kinds = _section(folder, "columns")
     return [
         name for name, entry in kinds.items() if "id" in (entry, entry.get("kind") if isinstance(entry, dict) else "")
     ]
+
+
+def _section(folder: Path, name: str) -> dict[str, Any]:
+    """A section of the run's config; empty if there is none."""
+    from unpooled import config
+
+    path = folder / "config.toml"
+    return config.read(path).get(name, {}) if path.exists() else {}
 
 
 def carried(

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import json
-from pathlib import Path
 from typing import Any
+
+from unpooled.commands import add_run, show
 
 
 def add_parser(commands: Any) -> argparse.ArgumentParser:
     """Arguments of `unpooled report`."""
     parser = commands.add_parser("report", help="write a run's report as one HTML file", description=__doc__)
-    parser.add_argument("folder", type=Path, metavar="RUN", help="the run's folder")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_run(parser)
     return parser
 
 
@@ -21,5 +20,4 @@ def run(args: argparse.Namespace) -> int:
     from unpooled.report.page import write_report
 
     path = write_report(args.folder)
-    print(json.dumps({"report": str(path)}) if args.json else path)
-    return 0
+    return show(args, {"report": str(path)}, path)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from functools import partial
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from unpooled.commands import add_json, show
 from unpooled.errors import BadParameter, suggest
 
 
@@ -23,7 +25,7 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
     parser.add_argument("--seeds", type=int, default=None, help="how many seeds (default: the experiment's own)")
     parser.add_argument("--out", type=Path, help="where its table goes (default: the experiment's results folder)")
     parser.add_argument("--experiments", type=Path, default=Path("experiments"), help="the folder of experiments")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_json(parser)
     return parser
 
 
@@ -31,31 +33,21 @@ def run(args: argparse.Namespace) -> int:
     """List the experiments, or run one and write its table beside the paper's figures."""
     found = experiments(args.experiments)
     if args.name is None:
-        _list(found, args.json)
-        return 0
+        claims = {name: claim(path) for name, path in found.items()}
+        return show(args, claims, "\n".join(f"{name:<32}{text}" for name, text in claims.items()))
     if args.name not in found:
         raise BadParameter(f"there is no experiment {args.name!r}: {suggest(args.name, found)}")
     path = found[args.name]
     module = _load(path)
     out = args.out or path.parent / "results" / (path.stem + ("-small" if args.small else ""))
     out.mkdir(parents=True, exist_ok=True)
-    say = _say_nothing if args.json else _say
+    say = (lambda text: None) if args.json else partial(print, file=sys.stderr, flush=True)
     seeds = args.seeds or getattr(module, "SEEDS", 3)
     rows = module.run(small=args.small, seeds=seeds, out=out, say=say)
     text = f"{markdown(rows)}\n\nWhat differs from the paper: {module.DIFFERS}\n"
     (out / "table.json").write_text(json.dumps(rows, indent=1))
     (out / "table.md").write_text(f"{claim(path)}\n\n{text}")
-    print(json.dumps({"rows": rows, "out": str(out)}) if args.json else f"{text}{out / 'table.md'}")
-    return 0
-
-
-def _say(text: str) -> None:
-    """Print progress to standard error."""
-    print(text, file=sys.stderr, flush=True)
-
-
-def _say_nothing(text: str) -> None:
-    """Progress under --json: nothing is printed."""
+    return show(args, {"rows": rows, "out": str(out)}, f"{text}{out / 'table.md'}")
 
 
 def experiments(folder: Path) -> dict[str, Path]:
@@ -84,12 +76,6 @@ def _cell(value: Any) -> str:
     if value is None:
         return "-"
     return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def _list(found: dict[str, Path], as_json: bool) -> None:
-    """Print every experiment with its claim."""
-    claims = {name: claim(path) for name, path in found.items()}
-    print(json.dumps(claims) if as_json else "\n".join(f"{name:<32}{text}" for name, text in claims.items()))
 
 
 def _load(path: Path) -> ModuleType:

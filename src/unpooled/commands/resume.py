@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import Any
 
+from unpooled.commands import add_run
 from unpooled.commands.run import carry_on
 
 
 def add_parser(commands: Any) -> argparse.ArgumentParser:
     """Arguments of `unpooled resume`."""
     parser = commands.add_parser("resume", help="continue a stopped run", description=__doc__)
-    parser.add_argument("folder", type=Path, metavar="RUN", help="the run's folder")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_run(parser)
     return parser
 
 

@@ -4,42 +4,59 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from unpooled.commands import link_options, say
 
 
 def add_parser(commands: Any) -> argparse.ArgumentParser:
     """Arguments of `unpooled run`."""
     parser = commands.add_parser("run", help="fit what a config file says", description=__doc__)
     parser.add_argument("file", type=Path, help="a TOML file with [model], [data] and [federation]")
-    parser.add_argument(
-        "overrides", nargs="*", default=[], metavar="key=value", help="parameters of the model, or section.key=value"
-    )
-    parser.add_argument("--on", metavar="LINK", help="run over the nodes of a link: its HOST:PORT or its folder")
-    parser.add_argument("--out", type=Path, help="the run folder to make (default: runs/MODEL-TIME)")
-    parser.add_argument("--json", action="store_true", help="print JSON, the run folder last")
+    add_options(parser, "parameters of the model", "MODEL")
     return parser
+
+
+def add_options(parser: argparse.ArgumentParser, parameters: str, model: str) -> None:
+    """Options of commands that make a run: overrides, --on, --out and --json."""
+    text = f"{parameters}, or section.key=value"
+    parser.add_argument("overrides", nargs="*", default=[], metavar="key=value", help=text)
+    parser.add_argument("--on", metavar="LINK", help="run over the nodes of a link: its HOST:PORT or its folder")
+    parser.add_argument("--out", type=Path, help=f"the run folder to make (default: runs/{model}-TIME)")
+    parser.add_argument("--json", action="store_true", help="print JSON, the run folder last")
 
 
 def run(args: argparse.Namespace) -> int:
     """Make the run's folder, fit, and write its report; an approved study takes no overrides."""
-    from unpooled import config, runs
+    return carry_on(make_folder(args, *read_file(args)), args.json)
+
+
+def read_file(args: argparse.Namespace) -> tuple[dict[str, Any], Any]:
+    """(sections of the config file, the study if it is one); overrides of a study are refused."""
+    from unpooled import config
     from unpooled import study as studies
     from unpooled.errors import BadParameter
 
-    study = studies.read(args.file) if studies.is_study(config.read(args.file)) else None
+    wanted = config.read(args.file)
+    study = studies.read(args.file) if studies.is_study(wanted) else None
     if study is not None and args.overrides:
         raise BadParameter("a study is run as it was approved: change its file and have the sites approve it anew")
-    wanted = config.override(config.read(args.file), args.overrides)
+    return wanted, study
+
+
+def make_folder(args: argparse.Namespace, wanted: dict[str, Any], study: Any) -> Path:
+    """The folder of a run of this config, with the overrides and the link of the command line."""
+    from unpooled import config, runs
+
+    wanted = config.override(wanted, args.overrides)
     if args.on:
         from unpooled.remote.link import find
 
         wanted.setdefault("federation", {})["link"] = str(find(args.on))
-    folder = runs.create(wanted, args.out, study)
-    return carry_on(folder, args.json)
+    return runs.create(wanted, args.out, study)
 
 
 def carry_on(folder: Path, as_json: bool) -> int:
@@ -54,7 +71,7 @@ def carry_on(folder: Path, as_json: bool) -> int:
             estimator = runs.go(folder, progress, fed)
     except KeyboardInterrupt:
         progress.close()
-        print(f"unpooled: stopped; `unpooled resume {folder}` continues", file=sys.stderr)
+        say(f"stopped; `unpooled resume {folder}` continues")
         return 130
     finally:
         progress.close()
@@ -76,10 +93,9 @@ def clients_of(folder: Path) -> Iterator[Any]:
     from unpooled.remote.engines import connect
 
     study = runs.study_of(folder)
-    options: dict[str, Any] = {k: network[k] for k in ("min_clients", "timeout", "wait") if k in network}
+    options = link_options(sections)
     if study is not None:
         options |= {"study": study, "names": study.names, "min_clients": study.min_cohort}
-    say = lambda text: print(f"unpooled: {text}", file=sys.stderr)  # noqa: E731
     options |= {"columns": sections["data"].get("columns"), "wanted": config.wanted(sections)}
     with connect(Path(network["link"]), say=say, **options) as fed:
         yield runs.with_layers(fed, folder, sections)

@@ -9,6 +9,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+from unpooled.commands import show
 from unpooled.remote.link import FOLDER
 
 
@@ -76,8 +77,7 @@ def run_admit(args: argparse.Namespace) -> int:
     from unpooled.remote.engines import engine
 
     name = engine().admit(args.link.expanduser(), args.key, args.name)
-    print(json.dumps({"admitted": name}) if args.json else f"admitted {name}")
-    return 0
+    return show(args, {"admitted": name}, f"admitted {name}")
 
 
 def run_renew(args: argparse.Namespace) -> int:
@@ -85,5 +85,4 @@ def run_renew(args: argparse.Namespace) -> int:
     from unpooled.remote.keys import renew
 
     end = renew(args.link.expanduser())
-    print(json.dumps({"expires": end.isoformat()}) if args.json else f"renewed; expires {end:%Y-%m-%d}")
-    return 0
+    return show(args, {"expires": end.isoformat()}, f"renewed; expires {end:%Y-%m-%d}")

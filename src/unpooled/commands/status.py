@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 from typing import Any
 
+from unpooled.commands import add_json, show
 from unpooled.commands.serve import add_link
 
 
@@ -15,7 +15,7 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
     parser = commands.add_parser("status", help="nodes, runs and rounds of a link", description=__doc__)
     add_link(parser)
     parser.add_argument("--runs", type=Path, default=Path("runs"), help="where run folders are (default: runs)")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_json(parser)
     return parser
 
 
@@ -27,8 +27,7 @@ def run(args: argparse.Namespace) -> int:
     link = Link.open(args.link.expanduser())
     found = {"address": link.address, **engine(link.engine).status(link)}
     found["rounds"] = _rounds(args.runs)
-    print(json.dumps(found) if args.json else _text(found))
-    return 0
+    return show(args, found, _text(found))
 
 
 def _rounds(folder: Path) -> dict[str, int]:

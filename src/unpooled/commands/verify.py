@@ -9,17 +9,18 @@ import json
 from pathlib import Path
 from typing import Any
 
+from unpooled.commands import add_run
+
 
 def add_parser(commands: Any) -> argparse.ArgumentParser:
     """Arguments of `unpooled verify`."""
     parser = commands.add_parser(
         "verify", help="check a run of a study against the nodes' ledgers", description=__doc__
     )
-    parser.add_argument("folder", type=Path, metavar="RUN", help="the run's folder")
     parser.add_argument(
         "--ledger", type=Path, action="append", default=[], help="a node's ledger.jsonl; once for each node"
     )
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_run(parser)
     return parser
 
 

@@ -81,13 +81,7 @@ def quantity_skew(
 
 
 def sorted_chunks(
-    x: Any,
-    y: Any = None,
-    *,
-    clients: int,
-    chunks: int = 1,
-    column: int | None = None,
-    random_state: Seed = None,
+    x: Any, y: Any = None, *, clients: int, chunks: int = 1, column: int | None = None, random_state: Seed = None
 ) -> np.ndarray:
     """Feature skew: rows sorted by a column, cut into equal chunks, `chunks` of them for each client, at random.
 

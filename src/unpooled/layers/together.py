@@ -26,29 +26,29 @@ class Stopped(Exception):
     """Another fit has failed."""
 
 
-class Said(NamedTuple):
-    """What a fit said: a question, or its end."""
+class Event(NamedTuple):
+    """What comes from the thread of a fit: its next question, its result or its error."""
 
-    seat: int
+    fit: int  # the number of the fit
     ask: Ask | None = None
     down: Tree = None
     result: Any = None
     error: BaseException | None = None
 
 
-class Seat:
+class FitFederation:
     """The federation that one of the fits sees."""
 
-    def __init__(self, index: int, fed: Federation, say: Callable[[Said], None]):
-        """The federation that fit number `index` sees: its questions go to `say`, its totals come by a queue."""
-        self.index, self._fed, self._say = index, fed, say
+    def __init__(self, index: int, fed: Federation, send: Callable[[Event], None]):
+        """The federation that fit number `index` sees: its questions go to `send`, its totals come by a queue."""
+        self.index, self._fed, self._send = index, fed, send
         self.journal, self.min_clients = Journal(), fed.min_clients
         self.names, self.columns, self.schema = fed.names, fed.columns, getattr(fed, "schema", None)
         self.totals: queue.Queue[Any] = queue.Queue(1)
 
     def sum(self, ask: Ask, down: Tree) -> Tree:
         """Say what is asked and wait until the shared round has its total."""
-        self._say(Said(self.index, ask, down))
+        self._send(Event(self.index, ask, down))
         found = self.totals.get()
         if isinstance(found, Stopped):
             raise found
@@ -98,68 +98,70 @@ def together(fed: Federation, fits: Sequence[Callable[[Federation], Any]], grids
     """
     fed.journal.begin(0)
     fed.restore({})
-    said: queue.Queue[Said] = queue.Queue()
-    seats = [Seat(i, fed, said.put) for i in range(len(fits))]
-    for seat, fit in zip(seats, fits):
-        threading.Thread(target=_run, args=(seat, fit, said), daemon=True).start()
+    events: queue.Queue[Event] = queue.Queue()
+    feds = [FitFederation(i, fed, events.put) for i in range(len(fits))]
+    for own, fit in zip(feds, fits):
+        threading.Thread(target=_run, args=(own, fit, events), daemon=True).start()
     results: dict[int, Any] = {}
-    waiting = len(seats)
+    waiting = len(feds)
     while waiting:
-        heard = sorted((said.get() for _ in range(waiting)), key=lambda s: s.seat)
+        heard = sorted((events.get() for _ in range(waiting)), key=lambda s: s.fit)
         asked = [s for s in heard if s.ask is not None]
-        results |= {s.seat: s.result for s in heard if s.ask is None}
+        results |= {s.fit: s.result for s in heard if s.ask is None}
         failed = next((s.error for s in heard if s.error is not None), None)
         try:
             if failed is not None:
                 raise failed
-            _answer(fed, asked, seats, grids)
+            _answer(fed, asked, feds, grids)
         except BaseException:
             for s in asked:
-                if seats[s.seat].totals.empty():
-                    seats[s.seat].totals.put(Stopped())
+                if feds[s.fit].totals.empty():
+                    feds[s.fit].totals.put(Stopped())
             raise
         waiting = len(asked)
-    return [results[i] for i in range(len(seats))]
+    return [results[i] for i in range(len(feds))]
 
 
-def _run(seat: Seat, fit: Callable[[Federation], Any], said: queue.Queue) -> None:
+def _run(own: FitFederation, fit: Callable[[Federation], Any], events: queue.Queue) -> None:
     """Fit in a thread of its own and say the result, or the error."""
     try:
-        said.put(Said(seat.index, result=fit(seat)))
+        events.put(Event(own.index, result=fit(own)))
     except Stopped:
         return
     except BaseException as error:
-        said.put(Said(seat.index, error=error))
+        events.put(Event(own.index, error=error))
 
 
-def _answer(fed: Federation, asked: Sequence[Said], seats: Sequence[Seat], grids: Mapping[str, Ask]) -> None:
+def _answer(fed: Federation, asked: Sequence[Event], feds: Sequence[FitFederation], grids: Mapping[str, Ask]) -> None:
     """Put the questions of one round, those of a kind together."""
-    kinds: dict[str, list[Said]] = {}
+    kinds: dict[str, list[Event]] = {}
     for s in asked:
         assert s.ask is not None
         shared = s.ask.name in grids and [step.name for step in s.ask.steps] == [VIEW]
-        kinds.setdefault(s.ask.name if shared else f"{s.ask.name} {s.seat}", []).append(s)
+        kinds.setdefault(s.ask.name if shared else f"{s.ask.name} {s.fit}", []).append(s)
     for group in kinds.values():
         for i in range(0, len(group), MOST):
-            _ask_together(fed, group[i : i + MOST], seats, grids)
+            _ask_together(fed, group[i : i + MOST], feds, grids)
 
 
-def _ask_together(fed: Federation, group: Sequence[Said], seats: Sequence[Seat], grids: Mapping[str, Ask]) -> None:
+def _ask_together(
+    fed: Federation, group: Sequence[Event], feds: Sequence[FitFederation], grids: Mapping[str, Ask]
+) -> None:
     """Ask what several fits wait for in one exchange, and hand each its part of the total."""
     first = group[0].ask
     assert first is not None
     if len(group) == 1:
         total = fed.sum(first, group[0].down)
-        seats[group[0].seat].totals.put((total, fed.journal.exchanges[-1]))
+        feds[group[0].fit].totals.put((total, fed.journal.exchanges[-1]))
         return
     asks = [_options(s) for s in group]
     total = fed.sum(grids[first.name].using(asks=asks), tuple(s.down for s in group))
     for s, part in zip(group, total.parts):
-        seats[s.seat].totals.put((part, fed.journal.exchanges[-1]))
+        feds[s.fit].totals.put((part, fed.journal.exchanges[-1]))
 
 
-def _options(said: Said) -> dict[str, Any]:
+def _options(event: Event) -> dict[str, Any]:
     """Options of one fit's question and the fold it leaves out."""
-    assert said.ask is not None
-    view = said.ask.steps[0].options
-    return {"options": dict(said.ask.options), "folds": view["folds"], "fold": view["fold"]}
+    assert event.ask is not None
+    view = event.ask.steps[0].options
+    return {"options": dict(event.ask.options), "folds": view["folds"], "fold": view["fold"]}

@@ -7,7 +7,6 @@ a GATHER of label names over a network without `classes=`.
 
 from __future__ import annotations
 
-import inspect
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -159,12 +158,6 @@ class LearnerEstimator(LearnerChoices):
         self.augment = augment
         self.clip_norm = clip_norm
 
-    def __init_subclass__(cls, **options: Any) -> None:
-        """Complete the signature of a subclass by the parameters it passes on, for scikit-learn, help() and repr()."""
-        super().__init_subclass__(**options)
-        if "__init__" in vars(cls):
-            cls.__init__.__signature__ = _whole_signature(cls)  # type: ignore[attr-defined]
-
     # ---- before and during a run ----
 
     def check(self, fed: Federation) -> None:
@@ -288,12 +281,3 @@ class LearnerEstimator(LearnerChoices):
         if not self.converged_:
             text = f"{type(self).__name__} still improved after max_iter={self.max_iter} rounds: raise max_iter, or tol"
             warnings.warn(text, ConvergenceWarning, stacklevel=5)
-
-
-def _whole_signature(cls: type) -> inspect.Signature:
-    """The constructor's signature with the base class's parameters in place of **parameters."""
-    mine, above = [vars(c)["__init__"] for c in cls.__mro__ if "__init__" in vars(c)][:2]
-    given = [p for p in inspect.signature(mine).parameters.values() if p.kind is not p.VAR_KEYWORD]
-    passed = inspect.signature(above).parameters.values()
-    names = {p.name for p in given}
-    return inspect.Signature([*given, *(p.replace(kind=p.KEYWORD_ONLY) for p in passed if p.name not in names)])

@@ -15,7 +15,6 @@ from scipy.stats import norm
 from unpooled.arrays import Array
 
 EDGES = np.concatenate([-np.geomspace(60, 6.2, 24), np.linspace(-6, 6, 601), np.geomspace(6.2, 60, 24)])
-MIDDLES = np.concatenate([[-60.0], 0.5 * (EDGES[1:] + EDGES[:-1]), [60.0]])  # the residual that stands for each bin
 BINS = len(EDGES) + 1  # with one open bin at each end
 MIN_RESIDUALS = 30  # with fewer, the model's own quantiles are kept
 
@@ -61,11 +60,3 @@ def _quantile_error(p: np.ndarray) -> float:
     """The standard error of a sample quantile at p[1] of one normal residual, relative to the quantile."""
     z = norm.ppf(p[1])
     return float(np.sqrt(p[1] * (1 - p[1])) / (norm.pdf(z) * z))
-
-
-def coverage(counts: np.ndarray, levels: Array) -> np.ndarray:  # (o, levels)
-    """The share of residuals inside the normal central interval of each level, read off the histogram."""
-    half = norm.ppf(0.5 + 0.5 * np.asarray(levels))
-    below = np.concatenate([np.zeros((len(counts), 1)), np.cumsum(counts, 1)[:, :-1]], 1)[:, 1:]
-    at = lambda z: np.stack([np.interp(z, EDGES, row) for row in below])  # noqa: E731
-    return (at(half) - at(-half)) / np.maximum(counts.sum(1), 1e-300)[:, None]

@@ -1,12 +1,15 @@
-"""Random features whose inner products converge to known kernels, and these kernels in closed form. Sends nothing.
+"""Random features whose inner products converge to known kernels. Sends nothing.
 
 With m draws, `features(x) @ features(x').T` is an unbiased estimate of the kernel with an error of order 1 / sqrt(m).
+
+References
+----------
+Rahimi, Recht, Random features for large-scale kernel machines, NeurIPS 2007.
 """
 
 from __future__ import annotations
 
 import numpy as np
-from scipy.special import gamma, kv
 
 from unpooled.arrays import Array, namespace
 
@@ -21,29 +24,17 @@ def frequencies(spectrum: str, m: int, d: int, rng: np.random.Generator) -> np.n
 
 
 def waves(projected: Array) -> Array:
-    """Cosines and sines of projections (..., n, m), scaled so that each row has length 1: (..., n, 2 m)."""
+    """Cosines and sines of projections (..., n, m), scaled so that each row has length 1: (..., n, 2 m).
+
+    The kernel is stationary: the one whose spectral density the frequencies are drawn from.
+    """
     xp = namespace(projected)
     return xp.concatenate([xp.cos(projected), xp.sin(projected)], -1) / projected.shape[-1] ** 0.5
 
 
-def stationary(spectrum: str, x: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """The kernel (n, n') that the inner products of `waves(x @ frequencies)` converge to."""
-    r = np.sqrt(np.maximum(((x[:, None] - other[None]) ** 2).sum(-1), 0.0))
-    nu = SPECTRA[spectrum]
-    if np.isinf(nu):
-        return np.exp(-0.5 * r**2)
-    s = np.sqrt(2 * nu) * np.where(r > 0, r, 1.0)
-    return np.where(r > 0, 2 ** (1 - nu) / gamma(nu) * s**nu * kv(nu, s), 1.0)
-
-
 def exponentials(projected: Array) -> Array:
-    """exp of projections (..., n, m) on normal draws, with E[exp(w'x) exp(w'x')] = exp(|x + x'|^2 / 2)."""
+    """exp of projections (..., n, m) on normal draws; the kernel is exp(|x + x'|^2 / 2) = E[exp(w'x) exp(w'x')]."""
     return namespace(projected).exp(projected) / projected.shape[-1] ** 0.5
-
-
-def exponential(x: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """The kernel (n, n') that the inner products of `exponentials` converge to."""
-    return np.exp(0.5 * ((x[:, None] + other[None]) ** 2).sum(-1))
 
 
 def powers(degree: int, m: int, d: int, rng: np.random.Generator) -> np.ndarray:  # (m, d + 1)
@@ -55,14 +46,12 @@ def powers(degree: int, m: int, d: int, rng: np.random.Generator) -> np.ndarray:
 
 
 def products(x: Array, powers: Array, constant: float) -> Array:
-    """Monomials (..., n, m) of [sqrt(2 c), sqrt(2 d) x] with drawn powers (m, d + 1); x may be negative."""
+    """Monomials (..., n, m) of [sqrt(2 c), sqrt(2 d) x] with drawn powers (m, d + 1); the kernel is (x'x' + c)^degree.
+
+    x may be negative.
+    """
     m, d = powers.shape[0], x.shape[-1]
     out: Array = (2 * constant) ** (0.5 * powers[:, 0]) / m**0.5
     for j in range(d):
         out = out * ((2 * d) ** 0.5 * x[..., j : j + 1]) ** powers[:, j + 1]
     return out
-
-
-def polynomial(x: np.ndarray, other: np.ndarray, degree: int, constant: float) -> np.ndarray:
-    """The kernel (n, n') that the inner products of `products` converge to."""
-    return (x @ other.T + constant) ** degree

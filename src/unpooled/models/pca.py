@@ -21,7 +21,6 @@ from unpooled.federation import Federation
 from unpooled.models.column_names import called, names_of
 from unpooled.models.steady import Steady
 from unpooled.parameters import at_least, flag, is_number, not_below_zero, one_of
-from unpooled.report import svg
 from unpooled.tree import message
 
 WIDE = 1000  # columns above which "auto" no longer sends all second moments
@@ -82,9 +81,9 @@ class State(NamedTuple):
 def sums(nothing: None, client: Client) -> Sums:
     """Rows, missing values and sums of every column."""
     x, w = _rows(client)
-    gone = np.isnan(x)
-    filled = np.where(gone, 0.0, x)
-    return Sums(w.sum(-1), (w[..., None] * gone).sum(-2), (w[..., None] * filled).sum(-2))
+    is_missing = np.isnan(x)
+    filled = np.where(is_missing, 0.0, x)
+    return Sums(w.sum(-1), (w[..., None] * is_missing).sum(-2), (w[..., None] * filled).sum(-2))
 
 
 @client("pca.moments", SUM, adds=True)
@@ -300,13 +299,35 @@ class PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
     # ---- the face ----
 
     def transform(self, X: Any) -> np.ndarray:
-        """Rows along the components, (n, n_components_)."""
+        """Rows along the components.
+
+        Parameters
+        ----------
+        X : array-like or frame of shape (n, d)
+            Rows with the columns of the fit.
+
+        Returns
+        -------
+        ndarray of shape (n, n_components_)
+            Scores, of variance 1 with `whiten=True`.
+        """
         x = self._checked(X)
         scores = (x - self.mean_) @ self.components_.T
         return scores / self._scales() if self.whiten else scores
 
     def inverse_transform(self, X: Any) -> np.ndarray:
-        """Rows of columns again, from their components."""
+        """Rows in the columns of the fit, from their scores.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, n_components_)
+            Scores, as `transform` gives them.
+
+        Returns
+        -------
+        ndarray of shape (n, d)
+            The rows that these scores stand for.
+        """
         check_is_fitted(self)
         scores = np.asarray(X, dtype=np.float64)
         return (scores * self._scales() if self.whiten else scores) @ self.components_ + self.mean_
@@ -316,13 +337,6 @@ class PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
         check_is_fitted(self)
         beyond = np.maximum(self.explained_variance_ - self.noise_variance_, 0.0)
         return (self.components_.T * beyond) @ self.components_ + self.noise_variance_ * np.eye(self.n_features_in_)
-
-    def report_figures(self) -> dict[str, str]:
-        """What the report of a run shows: the share of variance by component."""
-        if self.n_components_ < 2:
-            return {}
-        number = list(range(1, self.n_components_ + 1))
-        return {"Explained variance": svg.line(number, self.explained_variance_ratio_.tolist(), "component", "share")}
 
     def _scales(self) -> np.ndarray:
         """Standard deviations along the components, never 0."""

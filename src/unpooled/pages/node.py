@@ -140,8 +140,8 @@ class NodePage:
     def _form(self, action: str, study: Study, label: str, kind: str = "") -> str:
         """One button with the tokens that make it count."""
         hidden = f'<input type="hidden" name="form" value="{self.form_token}"><input type="hidden" name="study" value="{study.digest}">'
-        told = escape(f"{label} {study.title}")
-        return f'<form method="post" action="{action}">{hidden}<button class="{kind}" aria-label="{told}">{label}</button></form>'
+        description = escape(f"{label} {study.title}")
+        return f'<form method="post" action="{action}">{hidden}<button class="{kind}" aria-label="{description}">{label}</button></form>'
 
     def _approved(self, known: dict[str, Study | None]) -> str:
         """Studies that are answered, how often, and a button to revoke each."""
@@ -184,8 +184,8 @@ class NodePage:
         looks = self.ledger.looks
         spent = budget.spent(looks, limit.delta)
         bar = f'<progress value="{spent:.4f}" max="{limit.epsilon}" aria-label="budget spent"></progress>'
-        says = f"epsilon {spent:.2f} of {limit.epsilon:g} spent (delta {limit.delta:g}), {len(looks)} looks"
-        return f"<section><h2>Budget</h2><p>{escape(says)}</p>{bar}</section>"
+        text = f"epsilon {spent:.2f} of {limit.epsilon:g} spent (delta {limit.delta:g}), {len(looks)} looks"
+        return f"<section><h2>Budget</h2><p>{escape(text)}</p>{bar}</section>"
 
     def _rules(self) -> str:
         """What the policy allows, in sentences."""
@@ -207,8 +207,8 @@ class NodePage:
             if rules.dry_run
             else ""
         )
-        told = f'{trust}{dry}{markup.bullets(lines)}<p class="soft">They stand in policy.toml.</p>'
-        return f"<section><h2>Rules of this node</h2>{told}</section>"
+        body = f'{trust}{dry}{markup.bullets(lines)}<p class="soft">They stand in policy.toml.</p>'
+        return f"<section><h2>Rules of this node</h2>{body}</section>"
 
     def _left(self, titles: dict[str, str]) -> str:
         """What left so far, or that the ledger is still being read."""
@@ -253,7 +253,7 @@ class NodePage:
         return RedirectResponse("./", status_code=303)
 
     def _act(self, action: str, digest: str) -> str:
-        """Do what a button says; "" or why not."""
+        """Do what a button text; "" or why not."""
         try:
             if action == "revoke":
                 if digest not in policy.read(self.node.paths["policy"]).studies:

@@ -93,9 +93,9 @@ class Server:
             return {"problem": markup.mark(f"This page cannot be shown in full: {error}")}
         except Exception as error:  # a defect of the page: named here, with its place on standard error
             traceback.print_exc()
-            told = f"{type(error).__name__}: {error}"
+            reason = f"{type(error).__name__}: {error}"
             return {
-                "problem": markup.mark(f"This page cannot be shown because of an error in unpooled itself ({told})")
+                "problem": markup.mark(f"This page cannot be shown because of an error in unpooled itself ({reason})")
             }
 
     async def _events(self, request: Request) -> StreamingResponse:

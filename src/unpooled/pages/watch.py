@@ -94,13 +94,13 @@ def _progress(run: RunFolder, live: dict[str, Any]) -> str:
         link = '<p><a href="report">Open the report</a></p>' if (run.folder / "report.html").exists() else ""
         return markup.mark(f"Finished after {done} rounds.", good=True) + link
     bar = f'<progress value="{done}" max="{most}" aria-label="rounds done">{done} of {most}</progress>'
-    told = markup.paragraph(f"Round {done} of at most {most} is done; it may settle earlier.")
+    rounds = markup.paragraph(f"Round {done} of at most {most} is done; it may settle earlier.")
     if not (run.folder / "lock").exists():
         return markup.paragraph("Not begun yet: the run is being started, or it was never.")
     if not is_running(run.folder):
         again = f"<code>unpooled resume {escape(str(run.folder))}</code>"
-        return f'<p class="mark">Stopped: no process is working on this run. {again} continues it.</p>{told}{bar}'
-    return told + bar + _waiting(live)
+        return f'<p class="mark">Stopped: no process is working on this run. {again} continues it.</p>{rounds}{bar}'
+    return rounds + bar + _waiting(live)
 
 
 def _max_rounds(run: RunFolder) -> int:

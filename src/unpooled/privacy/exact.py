@@ -15,7 +15,6 @@ import numpy as np
 
 FACTOR_BITS = 16  # of numbers whose products are added
 TERM_BITS = 30  # of numbers that are added themselves
-MOST_ROWS = 1 << 21
 
 
 def factors(v: np.ndarray) -> np.ndarray:

@@ -179,7 +179,7 @@ class Remote:
 
     def _wait_for(self, complete: Callable[[], bool], connected: Callable[[], list[str]]) -> None:
         """Poll the roster until `complete`; say who is missing and why; TooFewClients after `wait` seconds."""
-        end, said = time.monotonic() + self.wait, ""
+        end, shown = time.monotonic() + self.wait, ""
         while not complete():
             self.roster.poll(FIND_WAIT)
             if complete():
@@ -187,9 +187,9 @@ class Remote:
             status = self._status(connected())
             if time.monotonic() > end:
                 raise TooFewClients(f"{status} after wait={self.wait:g} s: start the missing nodes or raise wait=")
-            if status != said:
+            if status != shown:
                 self.say(f"waiting for nodes: {status}")
-                said = status
+                shown = status
             time.sleep(0.05)
 
     def _status(self, connected: list[str]) -> str:

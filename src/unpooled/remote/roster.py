@@ -46,11 +46,7 @@ class Roster:
     """
 
     def __init__(
-        self,
-        transport: Transport,
-        columns: Sequence[str] | None,
-        retry: float = 5.0,
-        apart: Sequence[str | None] = (),
+        self, transport: Transport, columns: Sequence[str] | None, retry: float = 5.0, apart: Sequence[str | None] = ()
     ):
         self.transport, self.retry, self.apart = transport, retry, set(apart)
         self.columns = None if columns is None else list(columns)

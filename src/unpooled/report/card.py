@@ -6,7 +6,7 @@ Only numbers that may be shown: counts below ten are not written out, and a priv
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,7 +28,7 @@ NOT_FOR = {  # kind of model -> what it is not for
     "classifiers": "Do not decide about single people by this model alone. Check it first at a site unlike those below.",
     "concepts": "A concept is a pattern of labels that sites share. It does not say which site labels rightly.",
     "regressions": "Coefficients are associations, not effects. Do not predict far outside the range of the data below.",
-    "shelf": "Numbers describe the rows of these sites. They do not speak for other sites or people.",
+    "summaries": "Numbers describe the rows of these sites. They do not speak for other sites or people.",
 }
 
 
@@ -72,22 +72,22 @@ def _model(run: RunFolder) -> Part:
     """What was fitted, how long it took, and the settings that differ from the defaults."""
     shown = {k: v for k, v in facts(run).items() if k not in ("sent up", "sent down")}
     settings = {k: v for k, v in run.config["model"].items() if k != "name"}
-    said = [_sentence(lead(run))]
+    sentences = [_sentence(lead(run))]
     if run.model is None:
-        said.append("The run has not finished: this card has no model yet.")
-    said.append(
+        sentences.append("The run has not finished: this card has no model yet.")
+    sentences.append(
         f"Settings: {', '.join(f'{k} = {v!r}' for k, v in settings.items())}."
         if settings
         else "All settings are defaults."
     )
-    return Part("Model", said, [Table(("", ""), list(shown.items()))])
+    return Part("Model", sentences, [Table(("", ""), list(shown.items()))])
 
 
 def _use(run: RunFolder, use: str) -> Part:
     """What the model is meant for, and what it must not be used for."""
     study = run.config.get("study", {})
-    told = use or study.get("purpose") or ""
-    first = _sentence(told) if told else 'Not told yet: `unpooled card RUN --use "..."` adds it.'
+    purpose = use or study.get("purpose") or ""
+    first = _sentence(purpose) if purpose else 'Not told yet: `unpooled card RUN --use "..."` adds it.'
     title = [f"Study: {study['title']}."] if study.get("title") else []
     limit = NOT_FOR.get(kinds.KINDS.get(run.name, ""), "")
     return Part("Intended use", [*title, first, *([limit] if limit else [])])
@@ -96,12 +96,12 @@ def _use(run: RunFolder, use: str) -> Part:
 def _data(run: RunFolder) -> Part:
     """Columns, and rows and missing values by site."""
     columns = run.columns
-    said = [f"{len(columns)} columns: {', '.join(columns)}."] if columns else []
+    sentences = [f"{len(columns)} columns: {', '.join(columns)}."] if columns else []
     rows = [(name, _count(own["rows"]), _share(own.get("missing"))) for name, own in run.clients.items()]
     left_out = run.summary.get("n_clients", len(rows)) - len(rows)
     if left_out > 0:
-        said.append(f"{left_out} more sites are not listed.")
-    return Part("Data by site", said, [Table(("site", "rows", "missing values"), rows)] if rows else [])
+        sentences.append(f"{left_out} more sites are not listed.")
+    return Part("Data by site", sentences, [Table(("site", "rows", "missing values"), rows)] if rows else [])
 
 
 def _count(rows: int | None) -> str:
@@ -133,38 +133,38 @@ def _accuracy(found: dict[str, Any], run: RunFolder) -> Part:
     """Accuracy and log loss, and accuracy by site where it has enough rows."""
     total = np.array(found["confusion"])
     share = np.trace(total) / max(total.sum(), 1)
-    said = f"Accuracy {share:.1%}, log loss {found['log_loss']:.3g}, on {_whose(found)}."
-    rows = [
-        (name, f"{site['right'] / site['rows']:.1%}" if site["rows"] >= FEW else "-")
-        for name, site in found["sites"].items()
-    ]
-    return Part("Metrics", [said], [Table(("site", "accuracy"), rows)])
+    sentence = f"Accuracy {share:.1%}, log loss {found['log_loss']:.3g}, on {_whose(found)}."
+    return Part(
+        "Metrics", [sentence], [_by_site(found, "accuracy", lambda site: f"{site['right'] / site['rows']:.1%}")]
+    )
 
 
 def _errors(found: dict[str, Any], run: RunFolder) -> Part:
     """Root mean squared error by site, beside that of the mean."""
-    said = f"Root mean squared error by site, on {_whose(found)}; predicting the mean has {found['spread']:.4g}."
-    rows = [
-        (name, f"{np.sqrt(site['squares'] / site['rows']):.4g}" if site["rows"] >= FEW else "-")
-        for name, site in found["sites"].items()
-    ]
-    return Part("Metrics", [said], [Table(("site", "error"), rows)])
+    sentence = f"Root mean squared error by site, on {_whose(found)}; predicting the mean has {found['spread']:.4g}."
+    error = lambda site: f"{np.sqrt(site['squares'] / site['rows']):.4g}"  # noqa: E731
+    return Part("Metrics", [sentence], [_by_site(found, "error", error)])
 
 
 def _density(found: dict[str, Any], run: RunFolder) -> Part:
-    said = [*_likelihood(run), f"Log-likelihood per row by site, on {_whose(found)}:"]
-    rows = [
-        (name, f"{site['loglik'] / site['rows']:.5g}" if site["rows"] >= FEW else "-")
-        for name, site in found["sites"].items()
-    ]
-    return Part("Metrics", said, [Table(("site", "log-likelihood per row"), rows)])
+    sentences = [*_likelihood(run), f"Log-likelihood per row by site, on {_whose(found)}:"]
+    loglik = lambda site: f"{site['loglik'] / site['rows']:.5g}"  # noqa: E731
+    return Part("Metrics", sentences, [_by_site(found, "log-likelihood per row", loglik)])
+
+
+def _by_site(found: dict[str, Any], metric: str, text: Callable[[dict[str, Any]], str]) -> Table:
+    """A metric by site, "-" where a site has few rows."""
+    rows = [(name, text(site) if site["rows"] >= FEW else "-") for name, site in found["sites"].items()]
+    return Table(("site", metric), rows)
 
 
 def _filled(found: dict[str, Any], run: RunFolder) -> Part:
     """Errors of hidden cells by column, filled in by the mean and by the model."""
-    said = "Root mean squared error of known cells that were hidden, filled in by their column's mean and by the model."
+    sentence = (
+        "Root mean squared error of known cells that were hidden, filled in by their column's mean and by the model."
+    )
     rows = [(name, f"{b:.4g}", f"{a:.4g}") for name, b, a in zip(run.columns, found["before"], found["after"])]
-    return Part("Metrics", [said], [Table(("column", "mean", "model"), rows)])
+    return Part("Metrics", [sentence], [Table(("column", "mean", "model"), rows)])
 
 
 def _losses(found: dict[str, Any], run: RunFolder) -> Part:
@@ -185,46 +185,50 @@ def _likelihood(run: RunFolder) -> list[str]:
         "log-likelihood per row": getattr(run.model, "lower_bound_", None),
         "BIC": getattr(run.model, "bic_", None),
     }
-    said = [f"{name[0].upper()}{name[1:]}: {float(v):.6g}." for name, v in values.items() if v is not None]
-    return said or ["No metric was measured in this run."]
+    sentences = [f"{name[0].upper()}{name[1:]}: {float(v):.6g}." for name, v in values.items() if v is not None]
+    return sentences or ["No metric was measured in this run."]
 
 
 def _privacy(run: RunFolder) -> Part:
     """How many sums and single answers were asked, what was masked, and what noise was added."""
     masked = sum(MASK in e.get("steps", "") for e in run.ledger)
     kinds_of = {kind: sum(e["kind"] == kind for e in run.ledger) for kind in ("sum", "gather", "tell")}
-    said = [f"{kinds_of['sum']:,} sums were asked, {masked:,} of them masked so that nobody sees a single site's part."]
+    sentences = [
+        f"{kinds_of['sum']:,} sums were asked, {masked:,} of them masked so that nobody sees a single site's part."
+    ]
     names = sorted({e["question"] for e in run.ledger if e["kind"] == "gather"})
     if names:
-        said.append(
+        sentences.append(
             f"{kinds_of['gather']:,} times single answers were asked (GATHER: {', '.join(names)}). {words.RISK}"
         )
     else:
-        said.append("No single answer was asked for.")
-    said.append(
+        sentences.append("No single answer was asked for.")
+    sentences.append(
         _sentence(privacy_line(run))
         if privacy_line(run)
         else "No noise was added: there is no guarantee of differential privacy."
     )
-    said.append(f"{size(sum(e['bytes_up'] for e in run.ledger))} were sent by all sites together.")
-    return Part("Privacy", said)
+    sentences.append(f"{size(sum(e['bytes_up'] for e in run.ledger))} were sent by all sites together.")
+    return Part("Privacy", sentences)
 
 
 def _limits(run: RunFolder) -> Part:
     """What a reader should doubt: missing answers, small sites, fits that did not converge."""
-    said = []
+    sentences = []
     asked, answered = sum(e["asked"] for e in run.ledger), sum(e["answered"] for e in run.ledger)
     if answered < asked:
-        said.append(f"{asked - answered:,} of {asked:,} questions were not answered: some rounds lack some sites.")
+        sentences.append(f"{asked - answered:,} of {asked:,} questions were not answered: some rounds lack some sites.")
     small = [n for n, own in run.clients.items() if own["rows"] is not None and own["rows"] < 100]
     if small:
-        said.append(f"Fewer than 100 rows at {markup.listed(small)}: what is said of these sites is uncertain.")
+        sentences.append(f"Fewer than 100 rows at {markup.listed(small)}: what is said of these sites is uncertain.")
     if getattr(run.model, "converged_", True) is False:
-        said.append("The fit stopped at its limit of rounds before it had settled.")
+        sentences.append("The fit stopped at its limit of rounds before it had settled.")
     if run.summary.get("measured", {}).get("folds") == 0 and run.summary["measured"].get("kind"):
-        said.append("Metrics are on the rows of the fit; `[validation] cv = 5` in the config measures held-out rows.")
-    said.append("Sites chose to take part; they do not stand for all sites.")
-    return Part("Limits", said)
+        sentences.append(
+            "Metrics are on the rows of the fit; `[validation] cv = 5` in the config measures held-out rows."
+        )
+    sentences.append("Sites chose to take part; they do not stand for all sites.")
+    return Part("Limits", sentences)
 
 
 def _sentence(text: str) -> str:
@@ -261,11 +265,11 @@ def html(run: RunFolder, made: Iterable[Part]) -> str:
 
 def _html_part(part: Part) -> str:
     """One part of the card in HTML."""
-    said = "".join(markup.paragraph(text) for text in part.sentences)
+    sentences = "".join(markup.paragraph(text) for text in part.sentences)
     tables = (
         markup.table(
             t.head, [[escape(str(c)) for c in row] for row in t.rows], numbers=range(1, len(t.head)), label=part.title
         )
         for t in part.tables
     )
-    return said + "".join(tables)
+    return sentences + "".join(tables)

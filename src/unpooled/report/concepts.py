@@ -1,6 +1,6 @@
 """Report of a run that found concepts: the concept of each client, how certain it is, and what would change it.
 
-Figures are SVG text; `assignment` compares with known concepts, as the paper's second figure does.
+Figures are SVG text; `shares` and `right` compare with known concepts.
 """
 
 from __future__ import annotations
@@ -52,11 +52,6 @@ def clients_figure(model: Any) -> str:
         least = set(sorted(names, key=lambda name: model.certainty_[name])[:MOST_CLIENTS])
         names = [name for name in names if name in least]
     return svg.shades(names, model_names(model), np.array([model.clients_[name]["omega"] for name in names]))
-
-
-def assignment(model: Any, truth: Mapping[str, int]) -> str:
-    """True concept by model: the share of each concept's clients' weight on each model."""
-    return svg.shades([f"concept {c}" for c in sorted(set(truth.values()))], model_names(model), shares(model, truth))
 
 
 def shares(model: Any, truth: Mapping[str, int]) -> np.ndarray:

@@ -65,9 +65,9 @@ def table(
     row_role = ' role="row"' if roomy else ""
     top = "".join(f'<th scope="col"{_number_class(i, right)}>{escape(h)}</th>' for i, h in enumerate(names))
     body = "".join(f"<tr{row_role}>{_cells(row, names if roomy else [], right)}</tr>" for row in rows)
-    told = f"<caption>{escape(caption)}</caption>" if caption else ""
+    caption_tag = f"<caption>{escape(caption)}</caption>" if caption else ""
     kind, role = ("wide roomy", ' role="table"') if roomy else ("wide", "")
-    grid = f"<table{role}>{told}<thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>"
+    grid = f"<table{role}>{caption_tag}<thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>"
     return (
         f'<div class="{kind}" tabindex="0" role="group" aria-label="{escape(caption or label or "table")}">{grid}</div>'
     )

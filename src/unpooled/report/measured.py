@@ -119,9 +119,9 @@ def _classified(pairs: list[Pair]) -> dict[str, Any]:
         if not len(code):
             continue
         p = np.asarray(model.predict_proba(x, **_own(model.predict_proba, client)), dtype=float)
-        said, sure = p.argmax(1), p.max(1)
-        right = said == code
-        np.add.at(confusion, (code, said), 1)
+        predicted, sure = p.argmax(1), p.max(1)
+        right = predicted == code
+        np.add.at(confusion, (code, predicted), 1)
         loss -= float(np.log(np.maximum(p[np.arange(len(p)), code], 1e-12)).sum())
         rows += len(p)
         at = np.minimum((sure * BINS).astype(int), BINS - 1)

@@ -27,12 +27,7 @@ __all__ = ["CSS", "page", "table", "write_report"]
 
 MASK = "secure.mask"  # the step that hides single answers
 MOST_WORDS = 5  # kinds of numbers in an answer that are shown unfolded
-CURVES = {
-    "loglik": "log-likelihood per row",
-    "loss": "loss",
-    "deviance": "deviance",
-    "bic": "BIC",
-}
+CURVES = {"loglik": "log-likelihood per row", "loss": "loss", "deviance": "deviance", "bic": "BIC"}
 
 
 def write_report(folder: Path, facts: Mapping[str, str] | None = None) -> Path:
@@ -66,8 +61,10 @@ def _header(run: RunFolder) -> str:
     """The top of the page: model, what it was fitted on, whether it finished, and privacy spent."""
     state = "" if run.model is not None else _unfinished(run)
     spent = privacy_line(run)
-    told = markup.mark(spent, good=True) if spent else ""
-    return f'<h1>{escape(run.name)}</h1><p class="lead">{escape(lead(run))}</p>{state}{markup.facts(facts(run))}{told}'
+    budget = markup.mark(spent, good=True) if spent else ""
+    return (
+        f'<h1>{escape(run.name)}</h1><p class="lead">{escape(lead(run))}</p>{state}{markup.facts(facts(run))}{budget}'
+    )
 
 
 def _unfinished(run: RunFolder) -> str:

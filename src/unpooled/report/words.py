@@ -78,13 +78,7 @@ PLAIN = {  # the last name of a path -> what it is
     "commitment": "a commitment to the mask",
 }
 RISK = "The coordinator sees this answer of each client singly: it can tell much about a client with few rows."
-KINDS = {
-    "sum": "SUM",
-    "masked": "SUM, masked",
-    "gather": "GATHER",
-    "tell": "nothing",
-    "keys": "keys for masks",
-}
+KINDS = {"sum": "SUM", "masked": "SUM, masked", "gather": "GATHER", "tell": "nothing", "keys": "keys for masks"}
 
 
 def contents(text: str) -> list[str]:

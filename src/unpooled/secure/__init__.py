@@ -32,8 +32,7 @@ does not accept raises `MaskingRefused`.
 
 Read in this order: `ring` (numbers as integers modulo 2^192), `masks`, `shamir`, `graph` (who masks with whom), `keys`,
 `envelopes`, `tags` (totals that cannot be altered), `layout` (a Tree as one vector), `messages`, `group`; `member` and
-`node` for the node's side, `mailbox`, `unmask` and `coordinator` for the coordinator's. `exact_total` adds answers
-within one process with the same arithmetic and no masks.
+`node` for the node's side, `mailbox`, `unmask` and `coordinator` for the coordinator's.
 
 References
 ----------
@@ -48,17 +47,8 @@ _PUBLIC = {
     "MaskingNode": "unpooled.secure.node",
     "MaskingCoordinator": "unpooled.secure.coordinator",
     "decode_total": "unpooled.secure.coordinator",
-    "exact_total": "unpooled.secure.layout",
     "fingerprint": "unpooled.secure.keys",
     "identity_bytes": "unpooled.secure.keys",
-    "Keys": "unpooled.secure.messages",
-    "Begun": "unpooled.secure.messages",
-    "Envelopes": "unpooled.secure.messages",
-    "MaskRequest": "unpooled.secure.messages",
-    "Masked": "unpooled.secure.messages",
-    "RevealRequest": "unpooled.secure.messages",
-    "Shares": "unpooled.secure.messages",
-    "Total": "unpooled.secure.messages",
 }
 
 __all__ = list(_PUBLIC)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -70,22 +69,6 @@ def decode(layout: str, limbs: np.ndarray) -> Tree:
         return tree.unpack(structure, arrays, importing=False)
     except SchemaError as error:
         raise MaskingRefused(f"the description of a masked answer is broken: {error}") from error
-
-
-def exact_total(answers: Sequence[Tree]) -> Tree:
-    """The total of answers that are all in this process; the same bits as a masked sum of them.
-
-    >>> exact_total([{"x": np.array([0.1, 1e16])}, {"x": np.array([0.2, 1.0])}, {"x": np.array([0.3, -1e16])}])
-    {'x': array([0.6, 1. ])}
-    """
-    encoded = [encode(answer, len(answers)) for answer in answers]
-    layout, first = encoded[0]
-    total = ring.RingSum(first.shape[1])
-    for other, limbs in encoded:
-        if other != layout:
-            raise BadData("the answers have different shapes or types and cannot be added")
-        total.add(limbs)
-    return decode(layout, total.total())
 
 
 def _decode_leaf(limbs: np.ndarray, dtype: np.dtype) -> np.ndarray:

@@ -103,17 +103,6 @@ def negate(limbs: np.ndarray) -> np.ndarray:
     return subtract(np.zeros_like(limbs), limbs)
 
 
-def add(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """a + b modulo 2^192."""
-    out = np.empty_like(a)
-    carry = np.zeros(a.shape[1], np.uint64)
-    for i in range(LIMBS):
-        partial = a[i] + b[i]
-        out[i] = partial + carry
-        carry = ((partial < a[i]) | (out[i] < partial)).astype(np.uint64)
-    return out
-
-
 def subtract(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """a - b modulo 2^192."""
     out = np.empty_like(a)

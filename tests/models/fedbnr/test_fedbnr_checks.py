@@ -7,14 +7,13 @@ import pytest
 import torch
 
 import unpooled as up
-from unpooled.baselines.ablation import AblatedBNR
 from unpooled.baselines.central_gp import CentralGP
 from unpooled.baselines.fedloc import FedLoc
 from unpooled.baselines.pfedgp import PFedGP
 from unpooled.baselines.regression import FedAvgRegression, FedProxRegression
 from unpooled.errors import BadData, BadParameter
 
-MODELS = (up.FedBNR, up.BayesianRegression, FedAvgRegression, FedProxRegression, PFedGP, FedLoc, AblatedBNR, CentralGP)
+MODELS = (up.FedBNR, up.BayesianRegression, FedAvgRegression, FedProxRegression, PFedGP, FedLoc, CentralGP)
 EVERY = [(model, name) for model in MODELS for name in inspect.signature(model).parameters]
 
 

@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
+from adversary import attack, nasty_tree
 from questions import CASES
 
 from unpooled import tree
 from unpooled.client import REGISTRY, Client
-from unpooled.layers.private import attack, nasty_tree
 from unpooled.privacy.sensitivity import SENSITIVITY
 
 

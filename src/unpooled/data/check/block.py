@@ -63,11 +63,11 @@ def _number(name: str, held: Mapping[str, ColumnProfile], missing: tuple) -> Col
     """A numeric column: binary when every site has 0 and 1 alone, positive when it is skewed at every site, else
     real.
     """
-    told = [c for c in held.values() if c.kind in ("real", "binary")]
-    values = {level for c in told for level in c.levels}
-    if all(c.levels for c in told) and values <= {"0", "1"}:
+    numeric = [c for c in held.values() if c.kind in ("real", "binary")]
+    values = {level for c in numeric for level in c.levels}
+    if all(c.levels for c in numeric) and values <= {"0", "1"}:
         return Column(name, "binary", missing=missing)
-    return Column(name, "positive" if all(map(_skewed, told)) else "real", missing=missing)
+    return Column(name, "positive" if all(map(_skewed, numeric)) else "real", missing=missing)
 
 
 def _skewed(c: ColumnProfile) -> bool:

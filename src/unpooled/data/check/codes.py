@@ -9,24 +9,11 @@ import numpy as np
 NUMBERS: tuple[float, ...] = (-1.0, -7.0, -8.0, -9.0, -77.0, -88.0, -99.0, -777.0, -888.0, -999.0, -9999.0, -99999.0)
 NUMBERS += (9.0, 88.0, 99.0, 888.0, 999.0, 8888.0, 9999.0, 99999.0, 999999.0)
 TEXTS = {
-    *(
-        "unknown",
-        "unk",
-        "unkn",
-        "n/a",
-        "na",
-        "n.a.",
-        "nan",
-        "null",
-        "missing",
-        "not available",
-        "not known",
-        "not recorded",
-    ),
+    *("unknown", "unk", "unkn", "n/a", "na", "n.a.", "nan", "null", "missing", "not available", "not known", "not recorded"),
     *("not done", "not measured", "no data", "nd", "-", "--", "---", ".", "?", "??"),
     *("99", "999", "9999", "-1", "-9", "-99", "-999"),
     *("unbekannt", "inconnu", "desconocido", "k.a.", "#n/a", "#null!"),
-}
+}  # fmt: skip
 LEAST = 2  # rows with the value, at least
 SPIKE = 0.02  # least share of rows that a repeated code has
 FEW = 5  # most different values of a column of codes

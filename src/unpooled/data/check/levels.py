@@ -54,9 +54,9 @@ def is_common(level: str, mine: Mapping[str, int]) -> bool:
 
 def _twin(level: str, unused: Iterable[str], common: bool) -> str | None:
     """The spelling that others use for a level: other capitals or spaces; for a common one also an abbreviation or a slip."""
-    a = _plain(level)
+    a = plain(level)
     for other in unused:
-        b = _plain(other)
+        b = plain(other)
         if a == b or (common and _alike(a, b)):
             return other
     return None
@@ -69,9 +69,9 @@ def _alike(a: str, b: str) -> bool:
     return a.startswith(b) or b.startswith(a) or SequenceMatcher(None, a, b).ratio() >= ALIKE
 
 
-def _plain(level: str) -> str:
-    """The level in lower case, letters and digits alone."""
-    return "".join(ch for ch in level.lower() if ch.isalnum())
+def plain(text: str) -> str:
+    """A level or a name in lower case, letters and digits alone."""
+    return "".join(ch for ch in text.lower() if ch.isalnum())
 
 
 def _all_binary(others: Mapping[str, Mapping[str, int]]) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from difflib import SequenceMatcher
 
 from unpooled.data.check import scales
+from unpooled.data.check.levels import plain
 from unpooled.data.check.profile import ColumnProfile, Profile
 
 LEAST = 0.45  # of likeness, in [0, 1]
@@ -19,14 +20,9 @@ def counterpart(name: str, site: Profile, extra: Sequence[str], others: Sequence
 
 def likeness(name: str, column: ColumnProfile, others: Sequence[ColumnProfile]) -> float:
     """How alike a column is to those of other sites: half by its name, half by kind and values."""
-    spelled = SequenceMatcher(None, _plain(name), _plain(column.name)).ratio()
+    spelled = SequenceMatcher(None, plain(name), plain(column.name)).ratio()
     same = [_same_values(column, other) for other in others]
     return 0.5 * spelled + 0.5 * (sum(same) / len(same) if same else 0.0)
-
-
-def _plain(name: str) -> str:
-    """The name in lower case, letters and digits alone."""
-    return "".join(ch for ch in name.lower() if ch.isalnum())
 
 
 def _same_values(a: ColumnProfile, b: ColumnProfile) -> float:

@@ -212,11 +212,11 @@ def _numbers(name: str, kind: str, x: np.ndarray, floor: int, given: Any, own: O
     whole = bool((bare == np.floor(bare)).all())
     few = whole and len(found) <= FEW_VALUES and len(bare) > 2 * len(found)
     levels = {f"{v:g}": _floored(n, floor) for v, n in zip(found, counts) if n >= floor} if few else {}
-    looks = bool(ID_NAME.search(name)) or (given is not None and given.kind == "id")
-    repeats = len(bare) - len(found) if looks and whole and len(found) > 0.5 * len(bare) else 0
+    is_id = bool(ID_NAME.search(name)) or (given is not None and given.kind == "id")
+    repeats = len(bare) - len(found) if is_id and whole and len(found) > 0.5 * len(bare) else 0
     return ColumnProfile(
         name,
-        "id" if looks and whole and len(found) > 0.5 * len(bare) else kind,
+        "id" if is_id and whole and len(found) > 0.5 * len(bare) else kind,
         gaps,
         _quantiles(bare, floor),
         levels,
@@ -277,25 +277,25 @@ def _from_histogram(edges: np.ndarray, counts: np.ndarray) -> np.ndarray:
 def _texts(name: str, kind: str, texts: Texts, floor: int, problem: str, given: Any, own: Own) -> ColumnProfile:
     """The profile of a column of texts: levels with enough rows, or an id that has one text per row."""
     rows, counts = len(texts), texts.counts
-    away = {str(c) for c in (*(given.missing if given else ()), *own.missing)}
-    held = {own.levels.get(t, t): int(n) for t, n in zip(texts.levels, counts) if n and t not in away}
+    missing = {str(c) for c in (*(given.missing if given else ()), *own.missing)}
+    held = {own.levels.get(t, t): int(n) for t, n in zip(texts.levels, counts) if n and t not in missing}
     present = sum(held.values())
     if is_truth(held):  # TRUE and true mean the same
         held = {t: sum(n for text, n in held.items() if text.lower() == t) for t in sorted({t.lower() for t in held})}
     gaps = _share(rows - present, rows, floor)
     if not present:
         return ColumnProfile(name, "empty", gaps)
-    looks = kind == "id" or (bool(ID_NAME.search(name)) and len(held) > 0.5 * present)
-    looks = looks or (given is not None and given.kind == "id")
-    looks = looks or (given is None and kind == "category" and len(held) > max(ID_ROWS, 0.9 * present))
-    repeated = _raised(sum(n for n in held.values() if n > 1), floor) if looks else 0
+    is_id = kind == "id" or (bool(ID_NAME.search(name)) and len(held) > 0.5 * present)
+    is_id = is_id or (given is not None and given.kind == "id")
+    is_id = is_id or (given is None and kind == "category" and len(held) > max(ID_ROWS, 0.9 * present))
+    repeated = _raised(sum(n for n in held.values() if n > 1), floor) if is_id else 0
     levels = {t: _floored(n, floor) for t, n in held.items() if n >= max(floor, 1)}
-    if looks or len(held) > MAX_LEVELS or kind == "mixed":
+    if is_id or len(held) > MAX_LEVELS or kind == "mixed":
         levels = {}
     codes = {t: _floored(n, floor) for t, n in text_codes(held).items() if n >= floor}
     return ColumnProfile(
         name,
-        "id" if looks else kind,
+        "id" if is_id else kind,
         gaps,
         levels=levels,
         codes=codes,

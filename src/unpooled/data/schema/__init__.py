@@ -6,7 +6,7 @@ Read in this order: `column` (Column, Own), `schema` (Schema: the columns in ord
 """
 
 from unpooled.data.schema.agree import agree
-from unpooled.data.schema.column import KINDS, NUMBERS, WITH_LEVELS, Column, Own
+from unpooled.data.schema.column import Column, Own
 from unpooled.data.schema.design import design_names, to_design
 from unpooled.data.schema.encode import decode, encode
 from unpooled.data.schema.infer import infer
@@ -14,20 +14,6 @@ from unpooled.data.schema.schema import Schema, Wanted, read_own
 from unpooled.data.schema.texts import Texts, as_texts
 
 __all__ = [
-    "KINDS",
-    "NUMBERS",
-    "WITH_LEVELS",
-    "Column",
-    "Own",
-    "Schema",
-    "Texts",
-    "Wanted",
-    "agree",
-    "as_texts",
-    "decode",
-    "design_names",
-    "encode",
-    "infer",
-    "read_own",
-    "to_design",
-]
+    "Column", "Own", "Schema", "Texts", "Wanted", "agree", "as_texts", "decode",
+    "design_names", "encode", "infer", "read_own", "to_design",
+]  # fmt: skip

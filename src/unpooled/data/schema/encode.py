@@ -154,8 +154,8 @@ def without_codes(values: Any, codes: tuple) -> Any:
     if not isinstance(values, Texts) and np.asarray(values).dtype.kind in "fiub":
         return _without_numbers(np.asarray(values), codes)
     texts = as_texts(values)
-    away = {level_text(c) for c in codes}
-    keep = np.array([i if t not in away else -1 for i, t in enumerate(texts.levels)] + [-1], np.int32)
+    codes_as_texts = {level_text(c) for c in codes}
+    keep = np.array([i if t not in codes_as_texts else -1 for i, t in enumerate(texts.levels)] + [-1], np.int32)
     return Texts(keep[texts.codes], texts.levels, texts.declared, texts.ordered)
 
 

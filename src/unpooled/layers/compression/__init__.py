@@ -20,18 +20,6 @@ from unpooled.layers.compression.quantisers import (
 )
 
 __all__ = [
-    "QUANTISERS",
-    "Cast",
-    "Compressed",
-    "Decoder",
-    "Dither",
-    "Identity",
-    "Scheme",
-    "Sparsify",
-    "TopK",
-    "blocks",
-    "compression_of",
-    "memory_step",
-    "register_codec",
-    "usual_omega",
-]
+    "QUANTISERS", "Cast", "Compressed", "Decoder", "Dither", "Identity", "Scheme", "Sparsify", "TopK", "blocks",
+    "compression_of", "memory_step", "register_codec", "usual_omega",
+]  # fmt: skip

@@ -328,10 +328,4 @@ def _usual_omega(levels: int, bucket: int, power: float) -> float:
     return float((share * (1 - share) * step**2).sum() / (x**2).sum())
 
 
-QUANTISERS: dict[str, type] = {
-    "identity": Identity,
-    "dither": Dither,
-    "sparsify": Sparsify,
-    "topk": TopK,
-    "cast": Cast,
-}
+QUANTISERS: dict[str, type] = {"identity": Identity, "dither": Dither, "sparsify": Sparsify, "topk": TopK, "cast": Cast}

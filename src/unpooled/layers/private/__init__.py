@@ -1,24 +1,13 @@
 """Differential privacy as a layer: sums with noise, a budget of epsilon, and the refusal of everything else.
 
 Read in this order: `look` (one SUM with noise, the only way in which private models reach the rows), `layer` (`Private`, which adds the
-noise in this process, keeps the budget and refuses), `adversary` (tries to break what a question declares). The mathematics is in
-`unpooled.privacy`.
+noise in this process, keeps the budget and refuses) and `nodes` (`PrivateNodes`, for nodes that add their own).
+The mathematics is in `unpooled.privacy`.
 """
 
-from unpooled.layers.private.adversary import Found, attack, nasty, nasty_tree
 from unpooled.layers.private.layer import Private
 from unpooled.layers.private.look import Look, look, private_layer, wanted, wanted_mu2, without_wish
 
 __all__ = [
-    "Found",
-    "Look",
-    "Private",
-    "attack",
-    "look",
-    "nasty",
-    "nasty_tree",
-    "private_layer",
-    "wanted",
-    "wanted_mu2",
-    "without_wish",
-]
+    "Look", "Private", "look", "private_layer", "wanted", "wanted_mu2", "without_wish",
+]  # fmt: skip

@@ -1,4 +1,8 @@
-"""Noise and prior variances that maximise the evidence, along the eigenvectors of the Gram matrix. Sends nothing."""
+"""Noise and prior variances that maximise the evidence, along the eigenvectors of the Gram matrix. Sends nothing.
+
+In all functions `values` (k,) are the eigenvalues, `along2` (k, o) the squared products of features and targets along the eigenvectors,
+`yy` (o,) the sums of squares of the targets and `dof` the rows less the intercept.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +15,10 @@ GRID = 121  # ratios noise / prior evaluated before the best is refined
 
 
 def log_evidence(values: Array, along2: Array, yy: Array, dof: float, noise: Array, prior: Array) -> np.ndarray:  # (o,)
-    """log p(y) per output, (o,), weights integrated out.
-
-    `along2` (k, o) are squared cross products along eigenvectors.
-    """
-    spread = np.log1p(values[:, None] * (prior / noise)).sum(0)
+    """log p(y) per output, (o,), weights integrated out."""
+    log_det = np.log1p(values[:, None] * (prior / noise)).sum(0)
     left = np.array([unexplained(values, along2[:, j], yy[j], np.atleast_1d(noise / prior)[j]) for j in range(len(yy))])
-    return -0.5 * (dof * np.log(2 * np.pi * noise) + spread + left / noise)
+    return -0.5 * (dof * np.log(2 * np.pi * noise) + log_det + left / noise)
 
 
 def unexplained(values: Array, along2: Array, yy: float, ratio: Array) -> np.ndarray:
@@ -45,9 +46,8 @@ def _best_ratio(values: Array, along2: Array, yy: float, dof: float) -> float:
     def slope(t: float) -> float:
         """Derivative of -2 log evidence by t = log ratio."""
         ratio = np.exp(t)
-        shrunk = (
-            along2 / (values + ratio) * (ratio / (values + ratio))
-        )  # a square of their sum could be too small for a float
+        total = values + ratio  # its square could be too small for a float
+        shrunk = along2 / total * (ratio / total)
         fitted = shrunk.sum() * dof / unexplained(values, along2, yy, ratio)
         return float(fitted - (values / (values + ratio)).sum())
 

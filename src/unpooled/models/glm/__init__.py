@@ -5,14 +5,14 @@ at the end (`final`), and one more for robust standard errors (`site_meat`, `row
 (`classes.counts`, `classes.curvature`).
 
 Read in this order: `families` (the laws of y, row by row), `questions` (what clients compute), `newton` (what the server does with sums),
-`glm` (the estimator; `checks` before a fit, `prediction` and `summary` after it), `classes` and `faces` (LogisticRegression and
+`glm` (the estimator; `checks` before a fit, `prediction` and `summary` after it), `classes` and `linear_models` (LogisticRegression and
 LinearRegression, as scikit-learn has them), `scoring` (losses of held-out rows, for `unpooled.validation`), `grid` (many fits in the same
 rounds).
 """
 
-from unpooled.models.glm.faces import LinearRegression, LogisticRegression
 from unpooled.models.glm.glm import GLM
 from unpooled.models.glm.grid import GRIDS
+from unpooled.models.glm.linear_models import LinearRegression, LogisticRegression
 from unpooled.models.glm.scoring import METRICS, Fitted, Scores, held_out
 
 __all__ = ["GLM", "GRIDS", "METRICS", "Fitted", "LinearRegression", "LogisticRegression", "Scores", "held_out"]

@@ -158,16 +158,16 @@ def terms(family: str, link: str, eta: Array, y: Array, alpha: float = 1.0) -> T
     """Deviance, score and curvature of rows; a row whose mean is outside of the family counts as `outside` and adds nothing."""
     if (family, link) == ("binomial", "logit"):
         return _logistic(eta, y)
-    law, how = FAMILIES[family], LINKS[link]
-    mu, outside = _means(law, how, eta)
+    law, transform = FAMILIES[family], LINKS[link]
+    mu, outside = _means(law, transform, eta)
     with np.errstate(all="ignore"):  # what overflows is found below
-        slope, variance = how.slope(eta, mu), law.variance(mu, alpha)
+        slope, variance = transform.slope(eta, mu), law.variance(mu, alpha)
         residual = y - mu
         score = residual * slope / variance
         expected = slope**2 / variance
         observed = expected
         if (family, link) not in CANONICAL:
-            turn = how.bend(eta, mu) * variance - slope**2 * law.variance_slope(mu, alpha)
+            turn = transform.bend(eta, mu) * variance - slope**2 * law.variance_slope(mu, alpha)
             observed = expected - residual * turn / variance**2
         deviance = law.deviance(y, mu, alpha)
         broken = ~np.isfinite(deviance + score + observed)
@@ -179,12 +179,12 @@ def terms(family: str, link: str, eta: Array, y: Array, alpha: float = 1.0) -> T
     return Terms(deviance, score, observed, expected, outside)
 
 
-def _means(law: Family, how: Link, eta: Array) -> tuple[Array, Array | None]:
+def _means(law: Family, transform: Link, eta: Array) -> tuple[Array, Array | None]:
     """(means, which of them the family does not have); those are replaced by one that it has."""
     with np.errstate(divide="ignore"):
-        mu = how.mean(eta)
+        mu = transform.mean(eta)
     low, high = law.range
-    if how is LINKS["probit"]:
+    if transform is LINKS["probit"]:
         return np.clip(mu, 1e-16, 1 - 1e-16), None
     if low == -np.inf and np.isfinite(mu).all():
         return mu, None
@@ -227,9 +227,9 @@ def starting_means(family: str, link: str, y: Array, mean: float) -> Array:
 
 def working_response(family: str, link: str, y: Array, mu: Array, alpha: float) -> tuple[Array, Array]:
     """(response, weights) of the least squares problem that a scoring step from the means `mu` solves."""
-    law, how = FAMILIES[family], LINKS[link]
-    eta = how.of(mu)
-    slope = how.slope(eta, mu)
+    law, transform = FAMILIES[family], LINKS[link]
+    eta = transform.of(mu)
+    slope = transform.slope(eta, mu)
     return eta + (y - mu) / slope, slope**2 / law.variance(mu, alpha)
 
 
@@ -282,8 +282,8 @@ class AlphaTerms(NamedTuple):
 
 def alpha_terms(link: str, eta: Array, y: Array, alpha: float) -> AlphaTerms:
     """What every row says of log alpha (NB2: the variance is mu + alpha mu^2)."""
-    how = LINKS[link]
-    mu, _ = _means(FAMILIES["negative_binomial"], how, eta)
+    transform = LINKS[link]
+    mu, _ = _means(FAMILIES["negative_binomial"], transform, eta)
     r = 1 / alpha
     total = r + mu
     ratio = (y + r) / total
@@ -291,5 +291,5 @@ def alpha_terms(link: str, eta: Array, y: Array, alpha: float) -> AlphaTerms:
     loglik = chosen - r * np.log1p(alpha * mu) + xlogy(y, mu / total)
     first = digamma(y + r) - digamma(r) - np.log1p(alpha * mu) + 1 - ratio  # d / d r
     second = polygamma(1, y + r) - polygamma(1, r) + alpha - 2 / total + ratio / total
-    mixed = r * (y - mu) / total**2 * how.slope(eta, mu)
+    mixed = r * (y - mu) / total**2 * transform.slope(eta, mu)
     return AlphaTerms(loglik, -r * first, -(r**2 * second + r * first), mixed)

@@ -44,7 +44,20 @@ class FittedGLM:
         return LINKS[self._link].mean(design @ self._all_coef() + shift)
 
     def interval(self, X: Any, coverage: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
-        """(lower, upper) of the mean of y at each row: the ends of the linear predictor's normal interval, through the link."""
+        """Confidence intervals of the mean of y: the ends of the linear predictor's normal interval, through the link.
+
+        Parameters
+        ----------
+        X : array-like or frame of shape (n, d)
+            Rows.
+        coverage : float, default=0.95
+            The share of intervals that should hold the mean.
+
+        Returns
+        -------
+        lower, upper : ndarray of shape (n,)
+            The ends of each interval.
+        """
         design, shift = self._design(X)
         centre = design @ self._all_coef() + shift
         half = _quantile(coverage) * np.sqrt(np.einsum("ni,ij,nj->n", design, self.cov_, design))
@@ -106,8 +119,8 @@ class FittedGLM:
     def scoring(self) -> tuple[dict[str, Any], np.ndarray, float, float]:
         """What clients need to score the fitted model: (its kind, coefficients (1, q), dispersion, alpha); see `up.cross_validate`."""
         check_is_fitted(self, "coef_")
-        how = {"kind": "glm", "family": self._family, "link": self._link, "offset": self.offset_index_}
-        return how, np.concatenate([[self.intercept_], self.coef_])[None], self.scale_, self.nb_alpha_
+        kind = {"kind": "glm", "family": self._family, "link": self._link, "offset": self.offset_index_}
+        return kind, np.concatenate([[self.intercept_], self.coef_])[None], self.scale_, self.nb_alpha_
 
     @property
     def _link(self) -> str:

@@ -58,7 +58,7 @@ def held_out(
     whole = ~np.isnan(x.sum(1))
     w = np.where(whole, w, 0.0)
     x = np.where(whole[:, None], x, 0.0)
-    columns = [_losses(fitted, how, x, client, fold) for fitted, how in zip(down, models)]
+    columns = [_losses(fitted, model, x, client, fold) for fitted, model in zip(down, models)]
     loss = w[:, None] * np.concatenate(columns, 1)  # (n, c)
     n = np.array([w[fold == f].sum() for f in names])
     total = np.array([loss[fold == f].sum(0) for f in names])
@@ -75,16 +75,16 @@ def _folds(client: Client, folds: int, sites: list) -> np.ndarray:
     return fold_of(to_numpy(client.x), to_numpy(client.y), folds)
 
 
-def _losses(fitted: Fitted, how: dict[str, Any], x: np.ndarray, client: Client, fold: np.ndarray) -> np.ndarray:
+def _losses(fitted: Fitted, model: dict[str, Any], x: np.ndarray, client: Client, fold: np.ndarray) -> np.ndarray:
     """(n, metrics) of one model, each row under the fit that has not seen it."""
-    offset = x[:, how["offset"]] if how["offset"] >= 0 else np.zeros(len(x))
-    columns = np.delete(x, how["offset"], 1) if how["offset"] >= 0 else x
+    offset = x[:, model["offset"]] if model["offset"] >= 0 else np.zeros(len(x))
+    columns = np.delete(x, model["offset"], 1) if model["offset"] >= 0 else x
     design = np.column_stack([np.ones(len(x)), columns])
     eta = np.einsum("nq,nmq->nm", design, fitted.coef[fold])
-    if how["kind"] == "classes":
-        return _class_losses(eta, codes(client.y, how["classes"], client.w))
+    if model["kind"] == "classes":
+        return _class_losses(eta, codes(client.y, model["classes"], client.w))
     scale, alpha = fitted.scale[fold], fitted.alpha[fold]
-    return _glm_losses(how["family"], how["link"], eta[:, 0] + offset, to_numpy(client.y), scale, alpha)
+    return _glm_losses(model["family"], model["link"], eta[:, 0] + offset, to_numpy(client.y), scale, alpha)
 
 
 def _class_losses(eta: np.ndarray, y: np.ndarray) -> np.ndarray:

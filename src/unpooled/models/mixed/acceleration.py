@@ -1,6 +1,6 @@
 """Accelerated EM for mixed mixtures: Anderson's extrapolation of the last rounds, taken back if the objective falls.
 
-A round asks about one mixture, as plain EM does. From the last few mixtures and EM's images of them the next one is foretold by least
+A round asks about one mixture, as plain EM does. From the last few mixtures and EM's images of them the next one is extrapolated by least
 squares; where its objective comes out lower than the best before, the fit goes on from EM's image of that one instead, so that the
 objective of accepted mixtures never falls. It has converged when a plain step of EM gains less than the tolerance.
 
@@ -23,7 +23,7 @@ from unpooled.tree import message
 
 MEMORY = 8  # rounds that are looked back on
 RIDGE = 1e-8  # of the least squares, as a share of its trace
-FURTHEST = 10.0  # times EM's own step: a longer one is shortened
+LONGEST_STEP = 10.0  # times EM's own step: a longer one is shortened
 NOISE = 1e-12  # of an objective: a smaller fall is rounding
 
 
@@ -65,8 +65,8 @@ def advance(
         return memory._replace(converged=True), image
     if abs(gain) < tol or len(memory.points) < 2:
         return memory._replace(plain=True), image
-    foretold = _foretell(memory.points, memory.images)
-    return memory._replace(plain=False), from_vector(foretold, image, scale, columns, shape)
+    extrapolated = _extrapolate(memory.points, memory.images)
+    return memory._replace(plain=False), from_vector(extrapolated, image, scale, columns, shape)
 
 
 def _remember(memory: Memory, asked: Params, image: Params, objective: float, scale: np.ndarray, shape: str) -> Memory:
@@ -77,7 +77,7 @@ def _remember(memory: Memory, asked: Params, image: Params, objective: float, sc
     return memory._replace(best=asked, image=image, objective=objective, points=points, images=images)
 
 
-def _foretell(points: np.ndarray, images: np.ndarray) -> np.ndarray:
+def _extrapolate(points: np.ndarray, images: np.ndarray) -> np.ndarray:
     """The combination of images whose steps cancel best, not too far from the last one."""
     steps = images - points  # (m, p)
     last, changes = steps[-1], np.diff(steps, axis=0)
@@ -85,5 +85,5 @@ def _foretell(points: np.ndarray, images: np.ndarray) -> np.ndarray:
     ridge = RIDGE * np.trace(gram) * np.eye(len(gram))
     shares = np.linalg.solve(gram + ridge + 1e-300 * np.eye(len(gram)), changes @ last)
     move = -shares @ np.diff(images, axis=0)
-    longest, length = FURTHEST * float(np.linalg.norm(last)), float(np.linalg.norm(move))
+    longest, length = LONGEST_STEP * float(np.linalg.norm(last)), float(np.linalg.norm(move))
     return images[-1] + move * min(1.0, longest / max(length, 1e-300))

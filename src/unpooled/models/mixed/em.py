@@ -27,15 +27,15 @@ from unpooled.models.mixed.rows import Entries, Rows, Table, by_combination, by_
 def e_step(params: Params, table: Table, columns: Columns, shape: str, log_weights: np.ndarray | None = None) -> Stats:
     """Statistics of rows, as `rows.split` gives them; `log_weights` (k,) stand in for the mixture's own."""
     table_of_logs = _log_probabilities(params, table.entries)
-    said = (_said(table_of_logs, rows, len(params.gaussian.weights)) for rows in table.pieces)
-    return _stats(params.gaussian, table, columns, shape, log_weights, said)
+    discrete = (_discrete_log_density(table_of_logs, rows, len(params.gaussian.weights)) for rows in table.pieces)
+    return _stats(params.gaussian, table, columns, shape, log_weights, discrete)
 
 
 def first_step(given: mixture.Params, table: Table, r: np.ndarray, columns: Columns, shape: str) -> Stats:
     """Statistics of rows under given responsibilities (n, k); `given` has alike components, about which moments are taken."""
     starts = np.cumsum([0] + [len(rows.w) for rows in table.pieces])
-    said = (log(r[a:b]) for a, b in pairwise(starts))
-    return _stats(given, table, columns, shape, None, said)
+    discrete = (log(r[a:b]) for a, b in pairwise(starts))
+    return _stats(given, table, columns, shape, None, discrete)
 
 
 def _stats(
@@ -44,11 +44,11 @@ def _stats(
     columns: Columns,
     shape: str,
     log_weights: np.ndarray | None,
-    said: Iterable[np.ndarray],
+    discrete: Iterable[np.ndarray],
 ) -> Stats:
-    """Statistics of a table; `said` are the log densities (n, k) of what is not Gaussian, piece by piece."""
+    """Statistics of a table; `discrete` are the log densities (n, k) of what is not Gaussian, piece by piece."""
     blocks, held = [], []
-    for rows, own in zip(table.pieces, said):
+    for rows, own in zip(table.pieces, discrete):
         r = np.empty_like(own)
         block = _gaussian_stats(params, rows.gaussian, rows.w, shape, log_weights, Beside(own, r))
         blocks.append(block._replace(loglik=block.loglik + rows.w @ rows.log_jacobian))
@@ -87,7 +87,7 @@ def _log_probabilities(params: Params, entries: Entries) -> np.ndarray:
     return by_combination(entries, np.concatenate([log(params.levels).T, of_counts]))
 
 
-def _said(table_of_logs: np.ndarray, rows: Rows, k: int) -> np.ndarray:
+def _discrete_log_density(table_of_logs: np.ndarray, rows: Rows, k: int) -> np.ndarray:
     """Log densities of the levels and counts of rows by component, (n, k)."""
     return np.zeros((len(rows.w), k)) if rows.ones is None else rows.ones @ table_of_logs
 
@@ -101,10 +101,10 @@ def log_joint(params: Params, x: np.ndarray, columns: Columns, shape: str) -> np
 
 def _log_joint(params: mixture.Params, table_of_logs: np.ndarray, rows: Rows, shape: str) -> np.ndarray:
     """`log_joint` of some rows."""
-    said = _said(table_of_logs, rows, len(params.weights)) + rows.log_jacobian[:, None]
+    discrete = _discrete_log_density(table_of_logs, rows, len(params.weights)) + rows.log_jacobian[:, None]
     if rows.gaussian.shape[1]:
-        return mixture.log_joint(params, rows.gaussian, shape) + said
-    return log(params.weights) + said
+        return mixture.log_joint(params, rows.gaussian, shape) + discrete
+    return log(params.weights) + discrete
 
 
 def log_density(params: Params, x: np.ndarray, columns: Columns, shape: str) -> np.ndarray:

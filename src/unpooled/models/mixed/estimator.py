@@ -24,10 +24,10 @@ from unpooled.models.column_names import n_columns, names_of
 from unpooled.models.mixed import acceleration, em
 from unpooled.models.mixed import start as starting
 from unpooled.models.mixed.columns import Columns, given_columns
-from unpooled.models.mixed.face import MixedFace
+from unpooled.models.mixed.fitted import FittedMixedMixture
 from unpooled.models.mixed.messages import Params, Prior, Stats
 from unpooled.models.mixed.questions import e_step, personal_e_step
-from unpooled.models.mixture import collapsed
+from unpooled.models.mixture import KEPT, PersonalWeights, collapsed
 from unpooled.parameters import at_least, not_below_zero, one_of
 from unpooled.tree import message
 
@@ -59,7 +59,7 @@ class State(NamedTuple):
     levels: tuple[int, ...]
 
 
-class MixedMixture(MixedFace, DensityMixin, Estimator):
+class MixedMixture(PersonalWeights, FittedMixedMixture, DensityMixin, Estimator):
     """Mixture for tables of numbers, categories, ordered categories, counts and binary columns, by exact federated EM.
 
     Within a component the kinds of columns are independent: real columns, and logarithms of positive ones, are Gaussian together; the
@@ -313,32 +313,16 @@ class MixedMixture(MixedFace, DensityMixin, Estimator):
 
     # ---- personal models ----
 
-    @property
-    def personal_(self) -> Mapping[str, MixedMixture]:
-        """Each client's own mixture: the shared components under its own weights."""
-        if not hasattr(self, "client_weights_"):
-            raise AttributeError("personal_ needs personal_weights=True, a fit, and clients in this process")
-        return {name: self._with_weights(weights) for name, weights in self.client_weights_.items()}
-
-    def adapt(self, X: Any, y: Any = None) -> MixedMixture:
-        """A personal model for a client never seen: EM on its weights alone, in this process, components frozen."""
+    def adapt_weights(self, X: Any) -> np.ndarray:
+        """The mixing weights (k,) under which these rows are most likely, components frozen."""
         joint = self._log_joint(X, None)
         with np.errstate(divide="ignore"):
-            return self._with_weights(mixture.fit_weights(joint - np.log(self.weights_), self.weights_))
+            return mixture.fit_weights(joint - np.log(self.weights_), self.weights_)
 
     def _with_weights(self, weights: np.ndarray) -> MixedMixture:
         """A copy of the fitted model under other weights."""
         personal = MixedMixture(**self.get_params())
-        for name in (
-            "n_iter_",
-            "history_",
-            "converged_",
-            "columns_",
-            "feature_names_in_",
-            "kinds_",
-            "n_levels_",
-            "schema_",
-        ):
+        for name in (*KEPT, "kinds_", "n_levels_", "schema_"):
             if hasattr(self, name):
                 setattr(personal, name, getattr(self, name))
         params = self.params()

@@ -9,6 +9,6 @@ M-step is in `unpooled.maths.mixture`; where a fit starts is in `models.initiali
 
 from unpooled.models.mixture.em import collapsed, reseed
 from unpooled.models.mixture.gaussian_mixture import GaussianMixture
-from unpooled.models.mixture.inference import Conditional, MixtureFace
+from unpooled.models.mixture.inference import KEPT, Conditional, MixtureFace, PersonalWeights
 
-__all__ = ["Conditional", "GaussianMixture", "MixtureFace", "collapsed", "reseed"]
+__all__ = ["KEPT", "Conditional", "GaussianMixture", "MixtureFace", "PersonalWeights", "collapsed", "reseed"]

@@ -165,7 +165,8 @@ class PersonalWeights:
 
         Returns
         -------
-        GaussianMixture
+        estimator
+            A copy of this mixture with the client's own weights.
         """
         return self._with_weights(self.adapt_weights(X))
 

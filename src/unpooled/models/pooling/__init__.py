@@ -7,7 +7,7 @@ numbers site by site.
 Read in this order: `rows` (a client's rows), `questions` (tests, one model, own intercepts), `mixtures` (groups, own weights and
 personalised coefficients, by EM), `starts` (where EM begins), `sites` (held-out losses, leave one site out), `path` (the server's
 Newton steps), `rounds` (the order of all that), `verdict` (tests, losses, recommendation), `results` (the last SUMs), `checks` (what
-is refused), `pages` and `face` (what is shown), `estimator`.
+is refused), `pages` and `fitted` (what is shown), `estimator`.
 """
 
 from unpooled.models.pooling.estimator import Pooling

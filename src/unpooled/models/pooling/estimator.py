@@ -13,13 +13,13 @@ from unpooled.maths.folds import FOLDS
 from unpooled.models.column_names import names_of
 from unpooled.models.pooling import results, rounds, small_glm, verdict
 from unpooled.models.pooling.checks import check_sites, check_targets
-from unpooled.models.pooling.face import PoolingFace
+from unpooled.models.pooling.fitted import FittedPooling
 from unpooled.models.pooling.rounds import Plan, State
 from unpooled.models.steady import Steady
 from unpooled.parameters import at_least, flag, one_of, within
 
 
-class Pooling(PoolingFace):
+class Pooling(FittedPooling):
     """Should these sites be pooled, and who gains: tests of shift, a comparison of pooling strategies, and a page for each site.
 
     Parameters

@@ -10,7 +10,7 @@ from unpooled.maths.gaussian import unpack_triangle
 from unpooled.models.pooling import small_glm
 from unpooled.tree import message
 
-RESTED = 1e-9  # the largest step at which all models have come to rest
+CONVERGED = 1e-9  # the largest step at which all models have converged
 
 
 @message("pooling.Path")

@@ -127,7 +127,7 @@ def _newton(fed: Federation, plan: Plan, state: State) -> State:
     common = path.advance(state.common, *up.common[1:])
     slopes = path.advance(state.slopes, *up.slopes)
     state = state._replace(common=common, slopes=slopes, steps=state.steps + 1, rows=up.common.n)
-    if max(common.moved, slopes.moved) < path.RESTED or state.steps >= MOST_STEPS:
+    if max(common.moved, slopes.moved) < path.CONVERGED or state.steps >= MOST_STEPS:
         return state._replace(stage="apart", steps=0)
     return state
 
@@ -188,8 +188,8 @@ def _em(fed: Federation, plan: Plan, state: State) -> State:
     change = np.inf if state.loglik is None else np.abs(loglik - state.loglik) / state.rows[:, None]
     partial = _advanced(plan, state.partial, up, plan.sizes)
     state = state._replace(partial=partial, loglik=loglik, steps=state.steps + 1)
-    rested = np.max(change) < mixtures.TOLERANCE
-    return _after_em(plan, state) if rested or state.steps >= plan.em_rounds else state
+    converged = np.max(change) < mixtures.TOLERANCE
+    return _after_em(plan, state) if converged or state.steps >= plan.em_rounds else state
 
 
 def _advanced(plan: Plan, partial: PartialPooling, up: PartialSums, sizes: list[int]) -> PartialPooling:
@@ -213,5 +213,5 @@ def _without(fed: Federation, plan: Plan, state: State) -> State:
     ask = sites.without_each.using(family=plan.family, sites=fed.names)
     up = numbers(fed.sum(ask, Others(state.frame, start.at)))
     new = path.advance(start, *up[1:])
-    rested = new.moved < path.RESTED or state.steps + 1 >= MOST_STEPS
-    return state._replace(without=new, steps=state.steps + 1, stage="done" if rested else "without")
+    converged = new.moved < path.CONVERGED or state.steps + 1 >= MOST_STEPS
+    return state._replace(without=new, steps=state.steps + 1, stage="done" if converged else "without")

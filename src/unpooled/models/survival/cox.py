@@ -1,7 +1,7 @@
 """Cox regression: two SUMs per Newton step (risk sums by step of time, then one matrix), or one stratified by site.
 
 Before: a first look, the steps of time (5 to 16 SUMs of counts, none if `times` names them), their counts. After: concordance. Read
-`cox_start`, `cox_likelihood`, `cox_information`, then this, then `cox_face`.
+`cox_start`, `cox_likelihood`, `cox_information`, then this, then `cox_fitted`.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from unpooled.models.survival import cox_likelihood as likelihood
 from unpooled.models.survival import cox_questions as questions
 from unpooled.models.survival import cox_start, harrell
 from unpooled.models.survival.concordance import EXACT, all_pairs
-from unpooled.models.survival.cox_face import CoxFace
-from unpooled.models.survival.cox_information import check_independent, endless, most_probable
-from unpooled.models.survival.cox_likelihood import How, Value
+from unpooled.models.survival.cox_fitted import FittedCox
+from unpooled.models.survival.cox_information import check_independent, diverging, most_probable
+from unpooled.models.survival.cox_likelihood import Options, Value
 from unpooled.models.survival.cox_questions import SiteAt
 from unpooled.models.survival.cox_start import Setting
 from unpooled.models.survival.rows import check_look, check_survival, columns_of, look
@@ -53,7 +53,7 @@ class State(NamedTuple):
         return loglik - self.ridge / 2 * float(coef @ coef)
 
 
-class Cox(CoxFace):
+class Cox(FittedCox):
     """Proportional hazards: the maximum of the pooled partial likelihood, with standard errors and baseline hazard.
 
     Parameters
@@ -192,27 +192,27 @@ class Cox(CoxFace):
 
     def init(self, fed: Federation, rng: np.random.Generator) -> State:
         """Means, steps of time and the likelihood at coefficients 0."""
-        fed, how = Steady(fed), self._how(fed)
-        first = fed.sum(look.using(columns=how.columns), None)
+        fed, options = Steady(fed), self._options(fed)
+        first = fed.sum(look.using(columns=options.columns), None)
         check_look(first, self.missing)
         if not first.events:
             raise BadData(f"none of {float(first.rows):g} patients has an event: a Cox regression needs some")
         if not len(first.x):
             raise BadData("there is no covariate besides time and event: use KaplanMeier, or give covariates")
-        setting = cox_start.begin(fed, self, how.columns, first)
+        setting = cox_start.begin(fed, self, options.columns, first)
         begin = np.zeros(len(first.x))
-        here = likelihood.value(fed, how, setting, begin)
+        here = likelihood.value(fed, options, setting, begin)
         ridge = setting.rows * (AUTO if self.penalizer == "auto" else float(self.penalizer))
         nothing = np.zeros((0, 0))
         state = State(setting, begin, ridge, here.loglik, here.loglik, nothing, nothing, begin, np.inf)
         state = self._directed(fed, state, here)
         state = state._replace(first=state.information)
-        check_independent(state.information, cox_start.covariates(fed, how.columns, len(begin)))
+        check_independent(state.information, cox_start.covariates(fed, options.columns, len(begin)))
         return state
 
-    def _how(self, fed: Federation) -> How:
+    def _options(self, fed: Federation) -> Options:
         """Which columns are time and event, how ties are treated, and whether sites are strata."""
-        return How(columns_of(fed, self, True), self.ties, self.strata)
+        return Options(columns_of(fed, self, True), self.ties, self.strata)
 
     # ---- Newton's steps ----
 
@@ -222,7 +222,7 @@ class Cox(CoxFace):
         before = state.penalised(state.loglik, state.coef)
         for _ in range(HALVINGS):
             coef = state.coef + share * state.move
-            here = likelihood.value(fed, self._how(fed), state.setting, coef)
+            here = likelihood.value(fed, self._options(fed), state.setting, coef)
             if state.penalised(here.loglik, coef) >= before - 1e-12 * abs(before):
                 break
             share /= 2
@@ -239,7 +239,7 @@ class Cox(CoxFace):
     def _directed(self, fed: Federation, state: State, here: Value) -> State:
         """The state with the penalty and the information at its coefficients, and the Newton step that follows."""
         coef, ridge = state.coef, state.ridge
-        information = likelihood.information(fed, self._how(fed), state.setting, coef, here)
+        information = likelihood.information(fed, self._options(fed), state.setting, coef, here)
         if self.penalizer == "auto":
             ridge = most_probable(information, here.gradient, coef, state.setting.rows, ridge)
         information = information + ridge * np.eye(len(coef))
@@ -255,13 +255,13 @@ class Cox(CoxFace):
 
         It takes the SUMs of a start: a look, the steps of time, one of risk sums; two where sites are strata.
         """
-        fed, how = Steady(fed), self._how(fed)
-        first = fed.sum(look.using(columns=how.columns), None)
+        fed, options = Steady(fed), self._options(fed)
+        first = fed.sum(look.using(columns=options.columns), None)
         check_look(first, self.missing)
         if not first.events:
             return 0.0, 0.0
-        setting = cox_start.begin(fed, self, how.columns, first)
-        here = likelihood.value(fed, how, setting, self.coef_ * setting.scale.scale)
+        setting = cox_start.begin(fed, self, options.columns, first)
+        here = likelihood.value(fed, options, setting, self.coef_ * setting.scale.scale)
         return here.loglik, float(first.events)
 
     # ---- what was learned ----
@@ -269,8 +269,8 @@ class Cox(CoxFace):
     def finish(self, fed: Federation, state: State) -> None:
         """Set coefficients in the covariates' units, their errors, the baseline and the concordance."""
         fed, setting = Steady(fed, state.setting.absent), state.setting
-        how, k = self._how(fed), len(state.coef)
-        names = cox_start.covariates(fed, how.columns, k)
+        options, k = self._options(fed), len(state.coef)
+        names = cox_start.covariates(fed, options.columns, k)
         self.columns_ = names if self.columns_ is not None else None
         self.n_features_in_, self.n_samples_, self.n_events_ = k, setting.rows, setting.events
         self.mean_, self.scale_ = setting.scale.mean, setting.scale.scale
@@ -278,17 +278,17 @@ class Cox(CoxFace):
         self.loglik_, self.loglik_null_ = state.loglik, state.null
         self.penalizer_ = state.ridge / setting.rows
         self.converged_ = bool(state.size < self.tol)
-        here = None if self.strata == "site" else likelihood.value(fed, how, setting, state.coef)
-        self._finish_errors(fed, how, state, here)
+        here = None if self.strata == "site" else likelihood.value(fed, options, setting, state.coef)
+        self._finish_errors(fed, options, state, here)
         self._finish_baseline(setting, here)
-        self._finish_concordance(fed, how, state)
+        self._finish_concordance(fed, options, state)
         self._warn(state, names)
 
-    def _finish_errors(self, fed: Federation, how: How, state: State, here: Value | None) -> None:
+    def _finish_errors(self, fed: Federation, options: Options, state: State, here: Value | None) -> None:
         """Set standard errors, by site where they are robust, p-values and intervals."""
         inverse = np.linalg.pinv(state.information, hermitian=True)
         if self.robust == "site":
-            products = likelihood.products_by_site(fed, how, state.setting, state.coef, here)
+            products = likelihood.products_by_site(fed, options, state.setting, state.coef, here)
             inverse = inverse @ products @ inverse
         self.covariance_ = inverse / np.outer(self.scale_, self.scale_)
         self.stderr_ = np.sqrt(np.maximum(np.diag(self.covariance_), 0.0))
@@ -306,24 +306,24 @@ class Cox(CoxFace):
             self.baseline_times_ = setting.starts
             self.baseline_cumulative_hazard_ = np.cumsum(setting.died_weight / at_risk)
 
-    def _finish_concordance(self, fed: Federation, how: How, state: State) -> None:
+    def _finish_concordance(self, fed: Federation, options: Options, state: State) -> None:
         """Set Harrell's concordance and how far rounding of scores may have moved it."""
         self.concordance_ = self.concordance_error_ = None
         if not self.concordance:
             return
         setting = state.setting
         if self.strata == "site":
-            up = fed.sum(questions.site_pairs.using(columns=how.columns), SiteAt(state.coef, setting.scale))
+            up = fed.sum(questions.site_pairs.using(columns=options.columns), SiteAt(state.coef, setting.scale))
             found, exact = harrell.Pairs(*(float(n) for n in up)), True
         else:
-            found = all_pairs(fed, how.columns, state.coef, setting.scale, setting.starts, setting.rows)
+            found = all_pairs(fed, options.columns, state.coef, setting.scale, setting.starts, setting.rows)
             exact = setting.rows <= EXACT
         self.concordance_ = harrell.index(found)
         self.concordance_error_ = 0.0 if exact or not found.all else found.same / 2 / found.all
 
     def _warn(self, state: State, names: list[str]) -> None:
         """Warn of coefficients without a finite optimum, and of a fit that did not converge."""
-        growing = endless(state)
+        growing = diverging(state)
         if len(growing):
             text = f"{called(names, growing)} tells events apart so well that no finite coefficient is best"
             warnings.warn(f"{text}: leave it out, or give penalizer='auto'", ConvergenceWarning, stacklevel=2)

@@ -15,16 +15,16 @@ from scipy.linalg import eigh
 from unpooled.errors import BadData
 from unpooled.models.column_names import called
 
-ENDLESS = 12.0  # a larger coefficient of a standardised covariate counts as diverging
+DIVERGES = 12.0  # a larger coefficient of a standardised covariate counts as diverging
 FLAT = 1e-6  # so does a direction in which a smaller share of the initial information is left
 DEPENDENT = 1e-10  # smallest eigenvalue of the information, relative to the largest, below which columns are dependent
 LEAST, MOST = 1e-6, 1e3  # bounds of the ridge per row
 ROUNDS = 500  # iterations of the search for the ridge, at most
 
 
-def endless(state: Any) -> np.ndarray:
+def diverging(state: Any) -> np.ndarray:
     """Covariates whose coefficients diverge: they are very large, or the likelihood has become flat in their direction."""
-    grown = np.abs(state.coef) > ENDLESS
+    grown = np.abs(state.coef) > DIVERGES
     if state.ridge == 0:
         values, vectors = eigh(state.information, state.first)
         flat = vectors[:, values < FLAT]

@@ -18,7 +18,7 @@ from unpooled.models.survival.cox_start import Setting
 from unpooled.models.survival.partial_likelihood import Sums, Terms
 
 
-class How(NamedTuple):
+class Options(NamedTuple):
     """Which likelihood: the columns, the handling of ties, the strata."""
 
     columns: dict  # where times, events and covariates are
@@ -36,47 +36,49 @@ class Value(NamedTuple):
     information: np.ndarray | None = None  # (k, k) minus the second derivative, if stratified by site
 
 
-def value(fed: Federation, how: How, setting: Setting, coef: np.ndarray) -> Value:
+def value(fed: Federation, options: Options, setting: Setting, coef: np.ndarray) -> Value:
     """The log partial likelihood and its gradient: one SUM."""
-    if how.strata == "site":
-        ask = questions.site_likelihood.using(columns=how.columns, ties=how.ties)
+    if options.strata == "site":
+        ask = questions.site_likelihood.using(columns=options.columns, ties=options.ties)
         up = fed.sum(ask, SiteAt(coef, setting.scale))
         information = square(to_numpy(up.zz), len(coef))
         return Value(float(up.loglik), to_numpy(up.gradient), information=information)
-    up = fed.sum(questions.risk_sums.using(columns=how.columns), _at(how, setting, coef))
+    up = fed.sum(questions.risk_sums.using(columns=options.columns), _at(options, setting, coef))
     sums = Sums(*(to_numpy(a) for a in up[1:]))
-    terms = partial_likelihood.terms(setting.deaths, sums, how.ties)
+    terms = partial_likelihood.terms(setting.deaths, sums, options.ties)
     loglik = float(setting.died_z @ coef) + terms.loglik
     return Value(loglik, setting.died_z + terms.gradient, sums, terms)
 
 
-def information(fed: Federation, how: How, setting: Setting, coef: np.ndarray, here: Value) -> np.ndarray:
+def information(fed: Federation, options: Options, setting: Setting, coef: np.ndarray, here: Value) -> np.ndarray:
     """(k, k) minus the second derivative: one SUM, none where sites are strata."""
     if here.information is not None:
         return here.information
     assert here.terms is not None
-    hazard = _hazard(how, setting, coef, here.terms)
-    up = fed.sum(questions.curvature.using(columns=how.columns), hazard)
+    hazard = _hazard(options, setting, coef, here.terms)
+    up = fed.sum(questions.curvature.using(columns=options.columns), hazard)
     return square(to_numpy(up.zz), len(coef)) - here.terms.outer
 
 
-def products_by_site(fed: Federation, how: How, setting: Setting, coef: np.ndarray, here: Value | None) -> np.ndarray:
+def products_by_site(
+    fed: Federation, options: Options, setting: Setting, coef: np.ndarray, here: Value | None
+) -> np.ndarray:
     """(k, k) the sum over sites of the product of a site's score with itself: one SUM."""
     if here is None or here.terms is None:
-        ask = questions.site_scores.using(columns=how.columns, ties=how.ties)
+        ask = questions.site_scores.using(columns=options.columns, ties=options.ties)
         return square(to_numpy(fed.sum(ask, SiteAt(coef, setting.scale)).zz), len(coef))
     terms = here.terms
-    hazard = _hazard(how, setting, coef, terms)
+    hazard = _hazard(options, setting, coef, terms)
     means = Means(hazard, terms.mean, np.cumsum(terms.hazard_mean, 0), terms.relief_mean)
-    return square(to_numpy(fed.sum(questions.scores_by_site.using(columns=how.columns), means).zz), len(coef))
+    return square(to_numpy(fed.sum(questions.scores_by_site.using(columns=options.columns), means).zz), len(coef))
 
 
-def _at(how: How, setting: Setting, coef: np.ndarray) -> At:
+def _at(options: Options, setting: Setting, coef: np.ndarray) -> At:
     """What goes down with a question at these coefficients."""
-    tied = partial_likelihood.tied(setting.deaths, how.ties)
+    tied = partial_likelihood.tied(setting.deaths, options.ties)
     return At(coef, setting.scale, setting.starts, tied)
 
 
-def _hazard(how: How, setting: Setting, coef: np.ndarray, terms: Terms) -> Hazard:
+def _hazard(options: Options, setting: Setting, coef: np.ndarray, terms: Terms) -> Hazard:
     """What goes down with the question for the second derivative."""
-    return Hazard(_at(how, setting, coef), np.cumsum(terms.hazard), terms.relief)
+    return Hazard(_at(options, setting, coef), np.cumsum(terms.hazard), terms.relief)

@@ -18,7 +18,6 @@ from unpooled.models.survival import times as grid
 from unpooled.models.survival.partial_likelihood import last_step
 from unpooled.models.survival.rows import check_look, check_survival, columns_of, look, survival_rows
 from unpooled.parameters import at_least, one_of, within
-from unpooled.report import statistics
 from unpooled.tree import message
 
 
@@ -210,16 +209,22 @@ class KaplanMeier(Estimator):
     # ---- the face ----
 
     def survival_at(self, times: Any) -> np.ndarray:
-        """The curve of each group at some times, (k, n)."""
+        """The curve of each group at some times.
+
+        Parameters
+        ----------
+        times : float or array-like of shape (n,)
+            Times.
+
+        Returns
+        -------
+        ndarray of shape (k, n)
+            The share of each group without an event by then.
+        """
         check_is_fitted(self)
         at = np.atleast_1d(np.asarray(times, dtype=np.float64))
         step = np.searchsorted(self.times_, at, side="right") - 1
         return np.where(step >= 0, self.survival_[:, np.maximum(step, 0)], 1.0)
-
-    def report_figures(self) -> dict[str, str]:
-        """What the report of a run shows: the curves."""
-        groups = {f"{g:g}": (s, a, b) for g, s, a, b in zip(self.groups_, self.survival_, self.lower_, self.upper_)}
-        return {"Survival": statistics.curves(self.times_, groups)}
 
     def to_frame(self) -> Any:
         """One row per group and step, as a frame of pandas."""

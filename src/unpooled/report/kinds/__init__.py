@@ -17,7 +17,7 @@ KINDS = {  # name of a class -> module of this package
     **dict.fromkeys(("FedGMM", "LogisticRegression"), "classifiers"),
     "FedConceptEM": "concepts",
     **dict.fromkeys(("GLM", "LinearRegression", "BayesianRegression", "FedBNR"), "regressions"),
-    **dict.fromkeys(("Describe", "Cox", "KaplanMeier", "PCA"), "shelf"),
+    **dict.fromkeys(("Describe", "Cox", "KaplanMeier", "PCA"), "summaries"),
 }
 
 

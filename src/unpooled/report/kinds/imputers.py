@@ -121,11 +121,7 @@ def _counts(model: Any) -> list[Section]:
     if len(totals) < 2:
         return []
     at = np.arange(len(totals), dtype=float)
-    curves = {
-        "total": (at, totals),
-        "low": (at, totals - 1.96 * errors),
-        "high": (at, totals + 1.96 * errors),
-    }
+    curves = {"total": (at, totals), "low": (at, totals - 1.96 * errors), "high": (at, totals + 1.96 * errors)}
     picture = svg.lines(curves, "date", "total over all sites")
     held = np.atleast_1d(np.asarray(getattr(model, "held_errors_", []), float))
     note = f" Error of visits held back {np.nanmin(held):.4g}, rank {model.rank_}." if np.isfinite(held).any() else ""

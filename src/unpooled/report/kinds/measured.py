@@ -12,7 +12,7 @@ from unpooled.report.folder import RunFolder
 from unpooled.report.markup import Section
 
 MOST_CLASSES = 20
-MIN_ROWS = 20  # a bin with fewer says little
+MIN_ROWS = 20  # a bin with fewer text little
 
 
 def whose(measured: dict[str, Any]) -> str:
@@ -29,10 +29,10 @@ def classification(run: RunFolder) -> list[Section]:
         return scores(run)
     confusion = np.array(found["confusion"], dtype=float)
     accuracy = np.trace(confusion) / max(confusion.sum(), 1e-300)
-    says = f"{accuracy:.1%} of {confusion.sum():,.0f} rows get the right class, log loss {found['log_loss']:.3g}."
-    says += f" Measured on {whose(found)}."
+    text = f"{accuracy:.1%} of {confusion.sum():,.0f} rows get the right class, log loss {found['log_loss']:.3g}."
+    text += f" Measured on {whose(found)}."
     return [
-        Section("Accuracy", markup.paragraph(says) + _accuracy_by_site(found)),
+        Section("Accuracy", markup.paragraph(text) + _accuracy_by_site(found)),
         Section("Confusion and reliability", markup.side_by_side(_confusion(found, confusion), _reliability(found))),
     ]
 
@@ -52,8 +52,8 @@ def _confusion(found: dict[str, Any], confusion: np.ndarray) -> str:
     some = confusion[: len(classes), : len(classes)]
     shares = some / np.maximum(confusion.sum(1)[: len(classes), None], 1e-300)
     texts = [[f"{v:,.0f}" for v in row] for row in some]
-    picture = svg.shades([f"is {c}" for c in classes], [f"said {c}" for c in classes], shares, texts)
-    return markup.figure(picture, "Rows by their class (down) and by what the model said (across).")
+    picture = svg.shades([f"is {c}" for c in classes], [f"predicted {c}" for c in classes], shares, texts)
+    return markup.figure(picture, "Rows by their class (down) and by the predicted class (across).")
 
 
 def _reliability(found: dict[str, Any]) -> str:
@@ -77,11 +77,11 @@ def regression(run: RunFolder) -> list[Section]:
         return scores(run)
     total = sum(site["rows"] for site in found["sites"].values())
     error = np.sqrt(sum(site["squares"] for site in found["sites"].values()) / max(total, 1))
-    says = f"Root mean squared error {error:.4g} over {total:,} rows"
-    says += f", against {found['spread']:.4g} for predicting the mean. Measured on {whose(found)}."
+    text = f"Root mean squared error {error:.4g} over {total:,} rows"
+    text += f", against {found['spread']:.4g} for predicting the mean. Measured on {whose(found)}."
     table = _error_by_site(found)
     figures = markup.side_by_side(_residuals(found), _coverage(found))
-    return [Section("Error", markup.paragraph(says) + table), Section("Residuals and coverage", figures)]
+    return [Section("Error", markup.paragraph(text) + table), Section("Residuals and coverage", figures)]
 
 
 def _error_by_site(found: dict[str, Any]) -> str:
@@ -129,8 +129,8 @@ def density(run: RunFolder) -> list[Section]:
     some, more = markup.capped(rows, "sites")
     head = ("site", "rows", "log-likelihood per row")
     table = markup.table(head, some, numbers={1, 2}, caption=f"By site, the lowest first.{more}")
-    says = f"Log-likelihood {total:.6g} per row. Measured on {whose(found)}."
-    return [Section("Held-out rows", markup.paragraph(says) + table)]
+    text = f"Log-likelihood {total:.6g} per row. Measured on {whose(found)}."
+    return [Section("Held-out rows", markup.paragraph(text) + table)]
 
 
 def scores(run: RunFolder) -> list[Section]:

@@ -249,8 +249,8 @@ class LogisticRegression(ClassifierMixin, Estimator):
     def scoring(self) -> tuple[dict[str, Any], np.ndarray, float, float]:
         """What clients need to score the fitted model: (its kind, coefficients (m, q), 1, 1); see `up.cross_validate`."""
         check_is_fitted(self, "coef_")
-        how = {"kind": "classes", "classes": self.classes_.tolist(), "offset": -1}
-        return how, np.column_stack([self.intercept_, self.coef_]), 1.0, 1.0
+        kind = {"kind": "classes", "classes": self.classes_.tolist(), "offset": -1}
+        return kind, np.column_stack([self.intercept_, self.coef_]), 1.0, 1.0
 
     # ---- parts of a round ----
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from html import escape
 from typing import Any
 
 import numpy as np
@@ -13,10 +12,9 @@ from unpooled.errors import BadParameter
 from unpooled.estimator import Estimator, rows_of
 from unpooled.models.survival import harrell
 from unpooled.models.survival.cox_questions import SCORE_DECIMALS
-from unpooled.report import statistics
 
 
-class CoxFace(Estimator):
+class FittedCox(Estimator):
     """What `Cox` does once it is fitted."""
 
     encoding = DESIGN
@@ -27,7 +25,20 @@ class CoxFace(Estimator):
         return (rows_of(self, X, dtype=np.float64) - self.mean_) @ self.coef_
 
     def predict_survival(self, X: Any, times: Any) -> np.ndarray:
-        """Probability of being alive at some times, (n, times)."""
+        """Probability of being alive at some times.
+
+        Parameters
+        ----------
+        X : array-like or frame of shape (n, k)
+            Covariates of the patients.
+        times : float or array-like of shape (m,)
+            Times since each patient's start.
+
+        Returns
+        -------
+        ndarray of shape (n, m)
+            Survival probabilities, by the common baseline hazard.
+        """
         check_is_fitted(self)
         if self.baseline_times_ is None:
             raise BadParameter("there is no common baseline hazard: fit with baseline=True and strata=None")
@@ -36,16 +47,24 @@ class CoxFace(Estimator):
         return np.exp(-np.outer(np.exp(self.predict(X)), at))
 
     def score(self, X: Any, y: Any) -> float:
-        """Harrell's concordance of rows X with y = (time, event)."""
+        """Harrell's concordance.
+
+        Parameters
+        ----------
+        X : array-like or frame of shape (n, k)
+            Covariates of the patients.
+        y : array-like of shape (n, 2) or (n,)
+            Time and event (1, or 0 for a censored patient); times alone are all events.
+
+        Returns
+        -------
+        float
+            The share of pairs whose order is predicted rightly, ties counted half.
+        """
         risk = self.predict(X)
         y = np.asarray(y, dtype=np.float64).reshape(len(risk), -1)
         died = y[:, 1] == 1 if y.shape[1] > 1 else np.ones(len(risk), bool)
         return harrell.index(harrell.of_rows(y[:, 0], died, np.round(risk, SCORE_DECIMALS)))
-
-    def report_figures(self) -> dict[str, str]:
-        """What the report of a run shows: coefficients with their intervals, and the table of them."""
-        figure = statistics.intervals(self._labels(), self.coef_, self.confidence_interval_)
-        return {"Log hazard ratios": f"{figure}<pre>{escape(self.summary())}</pre>"}
 
     def to_frame(self) -> Any:
         """One row per covariate, as a frame of pandas."""

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from unpooled.errors import BadParameter, suggest
+from unpooled.errors import BadParameter
 from unpooled.estimator import rows_of
 from unpooled.maths import gaussian, mixture
 from unpooled.models.mixed import conditionals, em
 from unpooled.models.mixed.columns import Columns
 from unpooled.models.mixed.counts import draw
 from unpooled.models.mixed.messages import Params
+from unpooled.models.mixture import MixtureFace
 from unpooled.tree import message
 
 
@@ -25,31 +26,24 @@ class Conditional(NamedTuple):
 
     mean: np.ndarray  # (n, u), of the numbers and counts among the columns
     covariance: np.ndarray  # (n, u, u)
-    probabilities: dict[
-        str, np.ndarray
-    ]  # (n, levels) of each discrete one, by name; by index where columns have no names
+    probabilities: dict[str, np.ndarray]  # (n, levels) of each discrete column, by its name or else its index
 
 
-class MixedFace:
+class FittedMixedMixture(MixtureFace):
     """Needs `covariance_type`, `weights_`, `means_`, `covariances_`, `level_probabilities_` and the like."""
 
-    covariance_type: str
-    weights_: np.ndarray
-    means_: np.ndarray
-    covariances_: np.ndarray
     probabilities_: np.ndarray
     count_means_: np.ndarray
     count_dispersions_: np.ndarray
     kinds_: list[str]
     n_levels_: list[int]
-    n_features_in_: int
 
     @property
     def table_columns(self) -> Columns:
         """The kinds of the columns, and where they lie in the blocks."""
         return Columns(self.kinds_, self.n_levels_)
 
-    def params(self, client: str | None = None) -> Params:
+    def params(self, client: str | None = None) -> Params:  # type: ignore[override]
         """The mixture as one value, under a client's own weights if one is named."""
         check_is_fitted(self, "means_")
         weights = self.weights_ if client is None else self._weights_of(client)
@@ -59,37 +53,17 @@ class MixedFace:
         block = mixture.Params(weights, self.means_, covs)
         return Params(block, self.probabilities_, self.count_means_, self.count_dispersions_)
 
-    def predict(self, X: Any, client: str | None = None) -> np.ndarray:
-        """The most probable component of each row."""
-        return self._log_joint(X, client).argmax(-1)
-
-    def predict_proba(self, X: Any, client: str | None = None) -> np.ndarray:
-        """The probability of each component for each row; missing values are integrated out."""
-        joint = self._log_joint(X, client)
-        r = np.exp(joint - joint.max(-1, keepdims=True))
-        return r / r.sum(-1, keepdims=True)
-
     def score_samples(self, X: Any, client: str | None = None) -> np.ndarray:
         """log p(x) of each row, over the values that are there: densities of numbers, probabilities of levels and counts."""
         return em.log_density(self.params(client), self._rows(X), self.table_columns, self.covariance_type)
-
-    def score(self, X: Any, y: Any = None, client: str | None = None) -> float:
-        """Mean log p(x)."""
-        return float(self.score_samples(X, client).mean())
-
-    def bic(self, X: Any) -> float:
-        """Bayesian information criterion on these rows; lower is better."""
-        return -2 * self.score(X) * len(X) + self._n_parameters() * np.log(len(X))
-
-    def aic(self, X: Any) -> float:
-        """Akaike information criterion on these rows; lower is better."""
-        return -2 * self.score(X) * len(X) + 2 * self._n_parameters()
 
     def impute(self, X: Any, client: str | None = None) -> np.ndarray:
         """X, encoded, with every missing number and count at its conditional mean and every missing level at the most likely one."""
         return conditionals.filled(self.params(client), self._rows(X), self.table_columns, self.covariance_type)
 
-    def conditional(self, X: Any, columns: Sequence[int | str], client: str | None = None) -> Conditional:
+    def conditional(  # type: ignore[override]
+        self, X: Any, columns: Sequence[int | str], client: str | None = None
+    ) -> Conditional:
         """The distribution of `columns` given all the other columns of X (whatever X holds in them is ignored).
 
         Parameters
@@ -106,6 +80,7 @@ class MixedFace:
         Conditional
             `mean` (n, u) and `covariance` (n, u, u) of the numbers among them, in the order given; `probabilities` of the levels.
         """
+        check_is_fitted(self, "means_")
         wanted = np.array([self._column(c) for c in columns], dtype=int)
         x = np.array(self._rows(X), dtype=np.float64)
         x[:, wanted] = np.nan
@@ -145,29 +120,10 @@ class MixedFace:
         drawn[:, is_log] = np.exp(drawn[:, is_log])
         return drawn
 
-    def _column(self, column: int | str) -> int:
-        """The place of a column given by name or by place."""
-        check_is_fitted(self, "means_")
-        if isinstance(column, str):
-            names = getattr(self, "columns_", None) or []
-            if column not in names:
-                raise BadParameter(f"there is no column {column!r}: {suggest(column, names)}")
-            return names.index(column)
-        if not -self.n_features_in_ <= column < self.n_features_in_:
-            raise BadParameter(f"column {column} is outside of the {self.n_features_in_} columns of the model")
-        return int(column) % self.n_features_in_
-
     def _name(self, j: int) -> str:
         """A column's name, its number where it has none."""
         names = getattr(self, "columns_", None)
         return names[j] if names else str(j)
-
-    def _weights_of(self, client: str) -> np.ndarray:
-        """The weights of a client that took part with personal weights."""
-        known: Mapping[str, np.ndarray] = getattr(self, "client_weights_", {})
-        if client not in known:
-            raise BadParameter(f"no weights are known for client {client!r}: {suggest(client, known)}")
-        return known[client]
 
     def _log_joint(self, X: Any, client: str | None) -> np.ndarray:
         """Log of weight times density, (rows, k)."""

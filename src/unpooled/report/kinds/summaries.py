@@ -51,9 +51,9 @@ def _kaplan_meier(model: Any, run: RunFolder) -> list[Section]:
     )
     table = markup.table(("group", "rows at risk at first", "events", "median"), rows, numbers={1, 2, 3})
     test = model.logrank_
-    told = "" if test is None else markup.paragraph(f"Log-rank test: {_test(test)}.")
+    result = "" if test is None else markup.paragraph(f"Log-rank test: {_test(test)}.")
     caption = "The share without an event by time, with its 95 % interval."
-    return [Section("Survival", markup.figure(curve, caption) + table + told)]
+    return [Section("Survival", markup.figure(curve, caption) + table + result)]
 
 
 def _test(test: Any) -> str:

@@ -64,17 +64,6 @@ class AblatedBNR(Estimator):
     References
     ----------
     The ablations in the paper of FedBNR, see `unpooled.FedBNR`.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from unpooled.baselines import AblatedBNR
-    >>> rng = np.random.default_rng(0)
-    >>> x = rng.normal(size=(60, 2))
-    >>> y = x[:, 0] + 0.1 * rng.normal(size=60)
-    >>> model = AblatedBNR(settings={"n_frequencies": 5, "max_iter": 1}, random_state=0).fit(x, y, by=np.arange(60) % 3)
-    >>> model.predict(x, client="1").shape
-    (60,)
     """
 
     max_iter = 1

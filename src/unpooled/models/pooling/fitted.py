@@ -14,7 +14,7 @@ from unpooled.estimator import Estimator, rows_of
 from unpooled.models.pooling import pages, small_glm
 
 
-class PoolingFace(Estimator):
+class FittedPooling(Estimator):
     """The part of `Pooling` that works on a fitted model."""
 
     encoding = DESIGN
