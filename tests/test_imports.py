@@ -35,6 +35,7 @@ FLOORS = [
     {"flower", "pages"},
     {"commands"},
     {"cli"},
+    {"__main__"},
 ]
 
 

@@ -116,11 +116,11 @@ def _glm(model: Any) -> Any:
     """scikit-learn's linear or logistic regression, by the family of the GLM."""
     from sklearn.linear_model import LogisticRegression
 
-    link = model.link or {"normal": "identity", "binomial": "logit"}.get(model.family)
-    if model.offset is None and (model.family, link) == ("normal", "identity"):
+    link = model.link or {"normal": "identity", "binomial": "logit"}.get(model._family)
+    if model.offset is None and (model._family, link) == ("normal", "identity"):
         return _linear(model)
-    if model.offset is not None or (model.family, link) != ("binomial", "logit"):
-        raise _no_counterpart(model, f" of family {model.family!r}")
+    if model.offset is not None or (model._family, link) != ("binomial", "logit"):
+        raise _no_counterpart(model, f" of family {model._family!r}")
     made = LogisticRegression(C=np.inf)
     made.coef_, made.intercept_ = np.atleast_2d(model.coef_), np.atleast_1d(model.intercept_)
     made.classes_ = np.array([0, 1])

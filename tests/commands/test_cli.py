@@ -10,6 +10,11 @@ import pytest
 from unpooled.cli import COMMANDS, main
 
 
+def test_the_package_runs_as_the_command():
+    done = subprocess.run([sys.executable, "-m", "unpooled", "--version"], capture_output=True, text=True)
+    assert done.stdout.startswith("unpooled ")
+
+
 @pytest.mark.parametrize("command", [(), *((c,) for c in COMMANDS)])
 def test_help_is_there(command, capsys):
     with pytest.raises(SystemExit) as stopped:

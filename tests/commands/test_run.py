@@ -258,6 +258,12 @@ def finished_(study, capsys):
     return study
 
 
+def test_a_file_without_rows_is_said_to_have_none(finished, capsys):
+    (finished / "names.csv").write_text("a,b,c,d\n")
+    assert main(["predict", str(finished / "run"), str(finished / "names.csv")]) == 1
+    assert "names.csv has column names and no rows" in capsys.readouterr().err
+
+
 def test_predictions_are_written_whole_or_not_at_all(finished, capsys):
     rows = next((finished / "clients").glob("*.csv"))
     assert main(["predict", str(finished / "run"), str(rows), "--out", str(finished / "new" / "out.csv")]) == 0

@@ -208,3 +208,43 @@ def test_truth_values_are_alike_in_any_letters():
     for levels in (["false", "true"], ["FALSE", "TRUE"]):
         fed = up.federate(tables, columns={"well": {"kind": "binary", "levels": levels}})
         assert [set(c.x.ravel()) for c in fed.here()] == [{0.0, 1.0}] * 4
+
+
+def counties(n_sites, rows=12, seed=0):
+    """Sites of few rows whose levels differ as towns' prices do."""
+    rng = np.random.default_rng(seed)
+    levels = np.exp(rng.normal(12, 0.5, n_sites))
+    return {
+        f"s{i}": pd.DataFrame({"price": level * np.exp(0.1 * rng.normal(size=rows))}) for i, level in enumerate(levels)
+    }
+
+
+def test_sites_that_differ_by_nature_are_not_told_of_as_units():
+    assert sum(len(up.check(counties(30, seed=seed)).findings) for seed in range(10)) <= 1
+    tables = counties(30)
+    tables["s3"] = tables["s3"] / 100
+    assert [(f.what, f.site) for f in up.check(tables).findings] == [("unit", "s3")]
+
+
+def test_units_are_not_guessed_from_a_handful_of_rows():
+    tables = four_sites(lambda rng: pd.DataFrame({"weight": rng.normal(70, 8, 100)}))
+    tables["e"] = pd.DataFrame({"weight": [29.0, 30.0, 31.0, 30.5]})
+    assert names(up.check(tables)) == [("rows", "", "e")]
+
+
+def test_a_column_of_scores_is_not_taken_for_a_standardised_one_at_one_site():
+    rng = np.random.default_rng(0)
+    tables = {f"s{i}": pd.DataFrame({"score": rng.normal(0.1, 1.05, 60)}) for i in range(6)}
+    score = tables["s2"]["score"]
+    tables["s2"] = pd.DataFrame({"score": (score - score.mean()) / score.std(ddof=0)})
+    assert names(up.check(tables)) == []
+
+
+def test_zeros_that_are_common_everywhere_are_no_codes_at_single_sites():
+    def amounts(rng, least):
+        return pd.DataFrame({"added": np.where(rng.random(100) < 0.4, 0.0, rng.uniform(least, 12, 100))})
+
+    rng = np.random.default_rng(0)
+    tables = {f"s{i}": amounts(rng, 4.0 if i < 2 else 0.1) for i in range(6)}
+    assert number_codes(tables["s0"]["added"].to_numpy())
+    assert names(up.check(tables)) == []

@@ -9,6 +9,7 @@ from sklearn.linear_model import BayesianRidge
 
 from unpooled import tree
 from unpooled.maths import bayes_linear as bl
+from unpooled.maths.bayes_linear.variances import best_variances
 
 
 @pytest.fixture(name="rows")
@@ -131,3 +132,10 @@ def test_features_that_say_nothing_leave_pure_noise():
     post = bl.posterior(bl.statistics(np.zeros((50, 3)), rng.normal(size=(50, 1)), np.ones(50)))
     np.testing.assert_allclose(post.weights, 0.0)
     assert 0.5 < post.noise_variance[0] < 2
+
+
+def test_features_that_are_all_but_zero_divide_nothing_by_zero():
+    values = np.array([0.0, 2e-301, 1.6e-293])
+    noise, prior = best_variances(values, 1e-4 * values[:, None], np.array([117.0]), 120.0)
+    assert 0 < noise[0] < np.inf
+    assert 0 < prior[0] < np.inf

@@ -3,6 +3,7 @@
 import warnings
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.optimize import approx_fprime
 from sklearn.exceptions import ConvergenceWarning
@@ -330,3 +331,15 @@ def test_a_loaded_model_predicts(tmp_path):
     np.testing.assert_array_equal(again.predict_survival(X, [3, 9]), model.predict_survival(X, [3, 9]))
     with pytest.raises(BadParameter, match="no common baseline"):
         fit(strata="site").predict_survival(X, [3])
+
+
+def test_events_may_be_true_and_false_and_texts_are_named():
+    rng = np.random.default_rng(3)
+    frame = pd.DataFrame({"t": rng.exponential(5, 80), "dead": rng.random(80) < 0.7, "age": rng.normal(size=80)})
+    parts = {"a": frame[:40], "b": frame[40:]}
+    numbers = {name: part.astype({"dead": float}) for name, part in parts.items()}
+    fits = [up.Cox(duration="t", event="dead").fit(up.federate(data)) for data in (parts, numbers)]
+    np.testing.assert_array_equal(fits[0].coef_, fits[1].coef_)
+    texts = {name: part.assign(dead=np.where(part["dead"], "yes", "no")) for name, part in parts.items()}
+    with pytest.raises(BadParameter, match="event='dead' is a column of texts"):
+        up.Cox(duration="t", event="dead").fit(up.federate(texts))

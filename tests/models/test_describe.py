@@ -285,3 +285,10 @@ def test_few_rows_say_little():
 def test_bad_parameters_are_one_sentence(options, says):
     with pytest.raises(BadParameter, match=says):
         describe(**options)
+
+
+def test_dates_are_shown_as_dates():
+    frame = pd.DataFrame({"visit": pd.date_range("2020-01-01", periods=101).astype(str)})
+    text = str(up.Describe().fit(up.federate({"a": frame[:40], "b": frame[40:]}, columns={"visit": "date"})))
+    assert "2020-02-20 (29.3)" in text
+    assert text.count("2020-") == 6

@@ -99,7 +99,7 @@ def test_weights_count_rows():
         (np.eye(3), {"solver": "randomized"}, "give a whole number"),
         (np.eye(3), {"solver": "svd"}, "use one of 'auto', 'full', 'randomized'"),
         (np.eye(1), {}, "1 rows: principal components need at least 2"),
-        (np.array([[1.0, np.nan], [2, 3], [4, 4]]), {}, "1 values are missing, most in column 1: fill them in first"),
+        (np.array([[1.0, np.nan], [2, 3], [4, 4]]), {}, "1 values are missing, most in column '1': fill them in first"),
     ],
 )
 def test_bad_input_is_one_sentence(x, options, says):

@@ -51,9 +51,12 @@ def run(args: argparse.Namespace) -> int:
     """Predict for every row of the file and write ids, answers and intervals as csv or JSON."""
     from unpooled import store
     from unpooled.data import files
+    from unpooled.errors import BadData
     from unpooled.saving import load
 
     model, table = load(args.folder), files.read_table(args.file)
+    if not any(map(len, table.values())):
+        raise BadData(f"{args.file} has column names and no rows: there is nothing to predict")
     own = site_columns(args.folder, args.site, files.stem(args.file))
     x = rows(model, table, str(args.file), own)
     used = [*names_of(model), *(entry.name for entry in own.values() if entry.name)]

@@ -22,6 +22,10 @@ def column_index(fed: Federation, what: str, wanted: Any) -> int | None:
     if columns is None:
         raise BadParameter(f"{what}={wanted!r} names a column but the columns have no names: give its index, from 0")
     names = [str(c) for c in columns]
+    if f"{wanted}=true" in names:  # a column of true and false
+        return names.index(f"{wanted}=true")
+    if texts := [name for name in names if name.startswith(f"{wanted}=")]:
+        raise BadParameter(f"{what}={wanted!r} is a column of texts ({', '.join(texts[:3])}): write it as 0 and 1")
     if wanted not in names:
         raise BadParameter(f"{what}={wanted!r} is not a column of the data: {suggest(wanted, names)}")
     return names.index(wanted)

@@ -18,6 +18,7 @@ from unpooled.client import SUM, Client, client
 from unpooled.errors import BadData, BadParameter
 from unpooled.estimator import Estimator, rows_of
 from unpooled.federation import Federation
+from unpooled.models.column_names import called, names_of
 from unpooled.models.steady import Steady
 from unpooled.parameters import at_least, flag, is_number, not_below_zero, one_of
 from unpooled.tree import message
@@ -203,22 +204,22 @@ class PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
         """One SUM of means; a random subspace where data are wide."""
         steady = Steady(fed)
         first = steady.sum(sums, None)
-        self._check_sums(first)
+        self._check_sums(first, names_of(fed, len(first.x)))
         d = len(first.x)
         size = min(int(self.n_components) + self.n_oversamples, d) if self._thin(float(first.rows), d) else 0
         start = np.linalg.qr(rng.normal(size=(d, size)))[0] if size else np.zeros((d, 0))
         mean = to_numpy(first.x) / float(first.rows)
         return State(steady.absent, float(first.rows), mean, start, np.zeros(0), 0.0)
 
-    def _check_sums(self, first: Sums) -> None:
+    def _check_sums(self, first: Sums, names: list[str]) -> None:
         """Refuse too few rows, missing values, and more components than the data have."""
         rows, gaps, d = float(first.rows), to_numpy(first.missing), len(first.x)
         if rows < 2:
             raise BadData(f"all clients together have {rows:g} rows: principal components need at least 2")
         if gaps.any():
+            most_gaps = called(names, [int(np.argmax(gaps))])
             raise BadData(
-                f"{gaps.sum():g} values are missing, most in column {int(np.argmax(gaps))}: "
-                "fill them in first, with MixtureImputer for example"
+                f"{gaps.sum():g} values are missing, most in {most_gaps}: fill them in first, with MixtureImputer for example"
             )
         most = int(min(rows, d))
         if self.n_components is not None and self.n_components > most:

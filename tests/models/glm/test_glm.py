@@ -360,3 +360,17 @@ def test_linear_regression_is_least_squares_in_three_sums():
     np.testing.assert_allclose(estimates(model), theirs.params, rtol=1e-10)
     np.testing.assert_allclose(errors(model), theirs.bse, rtol=1e-10)
     assert model.score(x, y) == pytest.approx(theirs.rsquared, rel=1e-10)
+
+
+def test_gaussian_is_another_name_of_normal():
+    x, y = np.random.default_rng(0).normal(size=(2, 60, 1))
+    named = [up.GLM(family).fit(x, y[:, 0], by=np.arange(60) % 3) for family in ("normal", "gaussian")]
+    assert named[0].summary() == named[1].summary()
+    assert named[0].to_sklearn().predict(x).tolist() == named[1].to_sklearn().predict(x).tolist()
+
+
+def test_targets_that_are_met_exactly_have_an_infinite_likelihood():
+    x = np.random.default_rng(0).normal(size=(30, 2))
+    model = up.LinearRegression().fit(x, np.ones(30), by=np.arange(30) % 3)
+    assert model.loglik_ == np.inf
+    np.testing.assert_allclose(model.predict(x), 1.0)

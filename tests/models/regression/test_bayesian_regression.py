@@ -158,12 +158,12 @@ def test_missing_values_are_filled_in_with_the_mean_of_all_clients(rows):
     x, y, by = rows
     gaps = x.copy()
     gaps[::7, 2] = np.nan
-    with pytest.warns(DataWarning, match="missing values are taken to be their column's mean"):
+    with pytest.warns(DataWarning, match="64 missing values, most in column '2', are taken to be their column's mean"):
         model = up.BayesianRegression().fit(clients_of(gaps, y, by))
     filled = np.where(np.isnan(gaps), np.nanmean(gaps, 0), gaps)
     peer = up.BayesianRegression().fit(filled, y)
     np.testing.assert_allclose(model.predict(gaps), peer.predict(filled), rtol=1e-8)
-    with pytest.raises(BadData, match="64 values are missing, most in column 2"):
+    with pytest.raises(BadData, match="64 values are missing, most in column '2'"):
         up.BayesianRegression(missing="refuse").fit(clients_of(gaps, y, by))
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from unpooled.data.check import scales
@@ -40,7 +41,7 @@ def findings(profiles: Sequence[Profile], declared: Schema | None = None, label:
     found += _order(readable)
     for name, held in by_column.items():
         found += _kinds(name, held, declared)
-        found += _scales(name, held)
+        found += _scales(name, {site: c for site, c in held.items() if rows_of[site] >= FEW_ROWS})
         found += _levels(name, held, declared)
         found += _level_order(name, held, declared)
         found += _codes(name, held, rows_of)
@@ -110,10 +111,16 @@ def _order(profiles: Sequence[Profile]) -> Iterator[Finding]:
     if not profiles:
         return
     orders = {p.name: tuple(p.names) for p in profiles}
-    usual = max(orders.values(), key=lambda names: sum(_agree(names, other) for other in orders.values()))
+    usual = _usual_order(orders.values())
     for p in profiles:
         if not _agree(orders[p.name], usual):
             yield Finding("order", "", p.name, "has its columns in another order; they are taken by name")
+
+
+def _usual_order(orders: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
+    """The order that agrees with most others, the first of them on a tie."""
+    sites_with = Counter(orders)
+    return max(sites_with, key=lambda names: sum(n * _agree(names, other) for other, n in sites_with.items()))
 
 
 def _agree(a: Sequence[str], b: Sequence[str]) -> bool:
@@ -166,7 +173,7 @@ def _scales(name: str, held: Mapping[str, ColumnProfile]) -> Iterator[Finding]:
     if len(quantiles) < 2:
         return
     standard = [site for site in quantiles if held[site].standardised]
-    if 0 < len(standard) < len(quantiles):
+    if 0 < len(standard) < len(quantiles) and not all(_like_others(site, quantiles) for site in standard):
         text = "its values have mean 0 and standard deviation 1, elsewhere not: it is on another scale"
         yield from (Finding("unit", name, site, f"column {name!r}: {text}") for site in standard)
         return
@@ -176,10 +183,11 @@ def _scales(name: str, held: Mapping[str, ColumnProfile]) -> Iterator[Finding]:
         yield Finding("unit", name, below, f"column {name!r}: {text}")
         return
     middle = scales.middle_site(quantiles)
-    odd = {site: scales.difference(q, quantiles[middle]) for site, q in quantiles.items() if site != middle}
+    between = scales.between_sites(list(quantiles.values()))
+    odd = {site: scales.difference(q, quantiles[middle], between) for site, q in quantiles.items() if site != middle}
     if sum(map(bool, odd.values())) > len(odd) / 2 + 0.5:  # it is the middle one that differs
         other = next(site for site, text in odd.items() if text)
-        odd = {middle: scales.difference(quantiles[middle], quantiles[other])}
+        odd = {middle: scales.difference(quantiles[middle], quantiles[other], between)}
     if not any(odd.values()):
         odd = {
             site: scales.multiple(q, [v for s, v in quantiles.items() if s != site]) for site, q in quantiles.items()
@@ -187,6 +195,11 @@ def _scales(name: str, held: Mapping[str, ColumnProfile]) -> Iterator[Finding]:
     for site, text in odd.items():
         if text:
             yield Finding("unit", name, site, f"column {name!r}: {text}")
+
+
+def _like_others(site: str, quantiles: Mapping[str, list[float]]) -> bool:
+    """Whether a site's numbers have about the level and the spread of the others'."""
+    return scales.alike(quantiles[site], [q for other, q in quantiles.items() if other != site])
 
 
 def _below_zero(quantiles: Mapping[str, list[float]]) -> str | None:
@@ -207,6 +220,7 @@ def _levels(name: str, held: Mapping[str, ColumnProfile], declared: Schema | Non
     levels = {site: _kept(c) for site, c in held.items() if c.levels and _told_by_levels(c)}
     if len({_group(held[site].kind) for site in levels}) > 1:
         return  # told of as a kind
+    alone = _alone(levels)
     for site, mine in levels.items():
         others = {s: v for s, v in levels.items() if s != site}
         if known:
@@ -216,7 +230,7 @@ def _levels(name: str, held: Mapping[str, ColumnProfile], declared: Schema | Non
         elif _group(held[site].kind) == "number":
             text = _odd_coding(mine, others)
         else:
-            text = odd_levels(mine, others) if _alone(site, levels) else ""
+            text = odd_levels(mine, others) if site in alone else ""
         if text:
             strange = sorted(set(mine) - (known or {level for v in others.values() for level in v}))
             to = ", ".join(f'"{level}" = "..."' for level in strange[:MAPPED])
@@ -226,11 +240,11 @@ def _levels(name: str, held: Mapping[str, ColumnProfile], declared: Schema | Non
 
 def _level_order(name: str, held: Mapping[str, ColumnProfile], declared: Schema | None) -> Iterator[Finding]:
     """Sites whose ordered levels stand in another order than declared, or than at most sites."""
-    orders = {site: list(c.levels) for site, c in held.items() if c.kind == "ordered"}
+    orders = {site: tuple(c.levels) for site, c in held.items() if c.kind == "ordered"}
     given = list(declared[name].levels) if declared is not None and name in declared else []
     if not orders:
         return
-    usual = given or max(orders.values(), key=lambda order: sum(_agree(order, other) for other in orders.values()))
+    usual = given or _usual_order(orders.values())
     for site, order in orders.items():
         if not _agree(order, usual):
             yield Finding("levels", name, site, f"column {name!r} has its levels in another order: {' < '.join(order)}")
@@ -246,14 +260,15 @@ def _kept(c: ColumnProfile) -> dict[str, int]:
     return {level: n for level, n in c.levels.items() if level not in c.codes}
 
 
-def _alone(site: str, levels: Mapping[str, Mapping[str, int]]) -> bool:
-    """Whether it is this site that is odd: the levels of most others are alike. With two sites the second is."""
+def _alone(levels: Mapping[str, Mapping[str, int]]) -> set[str]:
+    """Sites that may be the odd ones: few others have the same levels. With two sites it is the second."""
     if len(levels) == 2:
-        return site == list(levels)[1]
-    mine = set(levels[site])
-    sharing = {s: sum(bool(set(v) & set(w)) for t, w in levels.items() if t != s) for s, v in levels.items()}
-    same = sum(mine == set(v) for s, v in levels.items() if s != site)
-    return max(sharing.values()) > 0 and 2 * same < len(levels) - 1
+        return {list(levels)[1]}
+    sites_with = Counter(level for held in levels.values() for level in held)
+    if max(sites_with.values(), default=0) < 2:
+        return set()  # no level occurs at two sites
+    same = Counter(frozenset(held) for held in levels.values())
+    return {site for site, held in levels.items() if 2 * (same[frozenset(held)] - 1) < len(levels) - 1}
 
 
 def _odd_coding(mine: Mapping[str, int], others: Mapping[str, Mapping[str, int]]) -> str:
@@ -281,8 +296,15 @@ def _codes(name: str, held: Mapping[str, ColumnProfile], rows_of: Mapping[str, i
 
 def _zero_is_a_value(held: Mapping[str, ColumnProfile], rows_of: Mapping[str, int]) -> bool:
     """Whether 0 is common at every one of several sites: an amount that is often none (no payment, no rain)."""
-    shares = [c.codes.get("0", 0) / max(rows_of[site], 1) for site, c in held.items()]
-    return len(shares) > 2 and min(shares) >= ZERO_COMMON
+    told = {site: c for site, c in held.items() if c.kind != "empty"}
+    return len(told) > 2 and all(
+        c.codes.get("0", 0) >= ZERO_COMMON * rows_of[site] or _is_low(0.0, c) for site, c in told.items()
+    )
+
+
+def _is_low(value: float, c: ColumnProfile) -> bool:
+    """Whether the lowest of a site's numbers are about this value."""
+    return bool(c.quantiles) and c.quantiles[0] <= value <= c.quantiles[2]
 
 
 def _missing(name: str, held: Mapping[str, ColumnProfile], empty: set[str]) -> Iterator[Finding]:

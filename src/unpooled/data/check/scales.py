@@ -6,6 +6,7 @@ Pure functions of profiles, nothing is sent.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
 
@@ -39,6 +40,8 @@ APART = 2.5  # standard deviations, in logarithms, between medians that a factor
 TWICE = 2.0  # positive numbers whose medians differ by less are of one scale
 FAR = 6.0  # standard deviations beyond which values are of another scale, whatever explains it
 EXACT = 0.1  # how near quartiles must be to a factor, and those of the other sites to each other, where values overlap
+AMONG = 5.0  # standard deviations between sites' medians that hardly one of many sites is away from the middle one by nature
+SEVERAL = 8  # sites from which on it is known how much their medians differ
 MOST = (
     4  # of the five quantiles that must be near where not all quartiles are: the median between two groups moves easily
 )
@@ -52,14 +55,48 @@ def middle_site(quantiles: Mapping[str, list[float]]) -> str:
     return order[(len(order) - 1) // 2]
 
 
-def difference(site: list[float], others: list[float]) -> str:
+class Between(NamedTuple):
+    """How much the medians of sites differ: a standard deviation, by quartiles, so that a few odd sites do not count."""
+
+    plain: float = 0.0
+    log: float = 0.0
+
+
+def between_sites(quantiles: list[list[float]]) -> Between:
+    """The differences between sites' medians, of numbers and of their logarithms; 0 for few sites, where one may spoil them."""
+    if len(quantiles) < SEVERAL:
+        return Between()
+    medians = np.array([q[2] for q in quantiles])
+    return Between(_deviation(medians), _deviation(np.log(medians)) if (medians > 0).all() else 0.0)
+
+
+def _deviation(values: np.ndarray) -> float:
+    """Standard deviation by the distance of the quartiles."""
+    low, high = np.quantile(values, [0.25, 0.75])
+    return float(high - low) / 1.35
+
+
+def alike(site: list[float], others: list[list[float]]) -> bool:
+    """Whether a site's numbers have about the level and the spread of the others'.
+
+    >>> alike([-1.6, -0.7, 0.0, 0.7, 1.6], [[-1.5, -0.6, 0.1, 0.7, 1.7], [-1.7, -0.8, -0.1, 0.6, 1.5]])
+    True
+    """
+    usual = np.median(np.array(others), axis=0)
+    spread, own = usual[3] - usual[1], site[3] - site[1]
+    return bool(spread < TWICE * own and own < TWICE * spread and abs(site[2] - usual[2]) < spread)
+
+
+def difference(site: list[float], others: list[float], between: Between | None = None) -> str:
     """What is odd about a site's numbers beside others', by their quantiles; nothing if they may be alike.
+
+    `between` says how much medians of sites differ: what is usual among them needs no other unit.
 
     >>> difference([62.0, 65.0, 67.0, 69.0, 72.0], [157.0, 165.0, 170.0, 175.0, 183.0])
     'its values are 2.54 times smaller (centimetres and inches?)'
     """
     a, b = np.asarray(site), np.asarray(others)
-    if a[3] <= a[1] and b[3] <= b[1]:
+    if (a[3] <= a[1] and b[3] <= b[1]) or _usual(a, b, between or Between()):
         return ""
     if degrees := _fahrenheit(a, b) or _kelvin(a, b):
         return degrees
@@ -73,7 +110,7 @@ def difference(site: list[float], others: list[float]) -> str:
     else:
         apart = _apart(a, b)
     if apart > FAR:
-        return f"its values are on another scale: median {a[2]:.3g} instead of {b[2]:.3g}"
+        return f"its values are on another scale: median {a[2]:.6g} instead of {b[2]:.6g}"
     return ""
 
 
@@ -98,6 +135,13 @@ def multiple(site: list[float], others: list[list[float]]) -> str:
     if (abs(np.log(ratios / factor)) > np.log1p(EXACT)).any():
         return ""
     return _said(factor, quantiles[0], np.exp(usual))
+
+
+def _usual(a: np.ndarray, b: np.ndarray, between: Between) -> bool:
+    """Whether two medians differ by no more than those of sites do."""
+    if a[2] > 0 and b[2] > 0 and between.log > 0:
+        return bool(abs(np.log(a[2] / b[2])) < AMONG * between.log)
+    return bool(abs(a[2] - b[2]) < AMONG * between.plain)
 
 
 def _said(factor: float, a: np.ndarray, b: np.ndarray) -> str:

@@ -46,7 +46,9 @@ def _best_ratio(values: Array, along2: Array, yy: float, dof: float) -> float:
     def slope(t: float) -> float:
         """Derivative of -2 log evidence by t = log ratio."""
         ratio = np.exp(t)
-        fitted = ratio * (along2 / (values + ratio) ** 2).sum() * dof / unexplained(values, along2, yy, ratio)
+        total = values + ratio  # its square could be too small for a float
+        shrunk = along2 / total * (ratio / total)
+        fitted = shrunk.sum() * dof / unexplained(values, along2, yy, ratio)
         return float(fitted - (values / (values + ratio)).sum())
 
     grid = np.log(values.max(initial=0.0) or 1.0) + np.linspace(-28.0, 14.0, GRID)

@@ -73,12 +73,23 @@ def cells(about: Any) -> list[list[str]]:
 
 
 def _number_lines(about: Any, found: dict, j: int, name: str) -> list[list[str]]:
-    """Lines of a numeric column: mean, standard deviation and quantiles."""
-    moments = [f"{_number(s['table']['mean'][j])} ({_number(s['table']['sd'][j])})" for s in found.values()]
-    lines = [[f"{name}, mean (sd)", *moments]]
+    """Lines of a numeric column: mean, standard deviation and quantiles; dates as dates, with a deviation in days."""
+    shown = _day if _is_date(about, name) else _number
+    moments = [f"{shown(s['table']['mean'][j])} ({_number(s['table']['sd'][j])})" for s in found.values()]
+    lines = [[f"{name}, mean (sd in days)" if shown is _day else f"{name}, mean (sd)", *moments]]
     for i, p in enumerate(np.atleast_1d(np.asarray(about.probabilities, dtype=np.float64))):
-        lines.append([f"  {100 * p:g} % quantile", *(_number(s["quantiles"][i, j]) for s in found.values())])
+        lines.append([f"  {100 * p:g} % quantile", *(shown(s["quantiles"][i, j]) for s in found.values())])
     return lines
+
+
+def _is_date(about: Any, name: str) -> bool:
+    """Whether the column's schema says that its numbers are days since 1970."""
+    return any(c["name"] == name and c["kind"] == "date" for c in getattr(about, "schema_", None) or [])
+
+
+def _day(days: float) -> str:
+    """The date that lies so many days after 1970-01-01; as other numbers where it is withheld."""
+    return str(np.datetime64("1970-01-01") + int(np.floor(days))) if np.isfinite(days) else _number(days)
 
 
 def _level_lines(about: Any, found: dict, name: str) -> list[list[str]]:

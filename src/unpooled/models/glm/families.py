@@ -150,6 +150,7 @@ FAMILIES = {
     ),
 }
 
+SYNONYMS = {"gaussian": "normal"}  # as statsmodels and R call it
 CANONICAL = {("normal", "identity"), ("binomial", "logit"), ("poisson", "log"), ("gamma", "inverse")}
 
 
@@ -257,6 +258,8 @@ def loglik(family: str, link: str, deviance: Any, best: Any, n: float, scale: An
     """
     if family == "normal":
         spread = deviance / n if link == "identity" else scale
+        if np.ndim(spread) == 0 and spread == 0:
+            return np.inf  # every row is met exactly
         return -0.5 * (deviance / spread + n * np.log(2 * np.pi * spread))
     if family == "gamma":
         shape = 1 / scale

@@ -21,7 +21,7 @@ from unpooled.federation import Federation
 from unpooled.maths.gaussian import unpack_triangle
 from unpooled.models.glm import families, newton, questions
 from unpooled.models.glm.checks import check_alpha, check_numeric_targets, check_seen, offset_index
-from unpooled.models.glm.families import FAMILIES
+from unpooled.models.glm.families import FAMILIES, SYNONYMS
 from unpooled.models.glm.newton import Evaluated, Path, Penalty
 from unpooled.models.glm.parts import GLMParts, State
 from unpooled.models.glm.questions import Final, Look
@@ -37,7 +37,7 @@ class GLM(GLMParts, RegressorMixin, Estimator):
     Parameters
     ----------
     family : {"normal", "binomial", "poisson", "gamma", "negative_binomial"}, default="normal"
-        The law of y given its mean.
+        The law of y given its mean. "gaussian" is another name of "normal".
     link : {"identity", "log", "logit", "probit", "inverse"} or None, default=None
         What of the mean is linear in the columns. None takes that of statsmodels: identity, logit, log, inverse and log.
     fit_intercept : bool, default=True
@@ -132,8 +132,8 @@ class GLM(GLMParts, RegressorMixin, Estimator):
 
     def check(self, fed: Federation) -> None:
         """Refuse parameters that do not exist or do not go together."""
-        one_of("family", self.family, FAMILIES)
-        one_of("link", self.link, (None, *FAMILIES[self.family].links))
+        one_of("family", self.family, (*FAMILIES, *SYNONYMS))
+        one_of("link", self.link, (None, *FAMILIES[self._family].links))
         flag("fit_intercept", self.fit_intercept)
         not_below_zero("alpha", self.alpha)
         if not (is_number(self.l1_ratio) and 0 <= self.l1_ratio <= 1):
@@ -167,7 +167,7 @@ class GLM(GLMParts, RegressorMixin, Estimator):
 
     def init(self, fed: Federation, rng: np.random.Generator) -> State:
         """One SUM of means and of rows that do not suit the family."""
-        options = {"family": self.family, "offset": offset_index(self.offset, fed.columns)}
+        options = {"family": self._family, "offset": offset_index(self.offset, fed.columns)}
         seen = Look(*(np.asarray(to_numpy(a)) for a in fed.sum(questions.look.using(**options), None)))
         check_seen(self, seen, self._q(seen))
         return State(seen, newton.begin(self._null(seen)), False)
@@ -188,7 +188,7 @@ class GLM(GLMParts, RegressorMixin, Estimator):
             check_alpha(self._alpha(path.at), state.seen)
         if path.halvings > MOST_HALVINGS and not np.isfinite(path.objective):
             raise BadData(
-                f"no mean that link={self._link!r} gives fits family={self.family!r} in every row: use link='log'"
+                f"no mean that link={self._link!r} gives fits family={self._family!r} in every row: use link='log'"
             )
         info = {"deviance": float(total.loss)} | ({"change": path.moved} if np.isfinite(path.moved) else {})
         return State(state.seen, path, True), info
@@ -204,7 +204,7 @@ class GLM(GLMParts, RegressorMixin, Estimator):
         q = len(hessian)
         at = path.at.copy()
         at[:q] = newton.solve(hessian, total.score, np.zeros(q), Penalty(pen.ridge[:q], pen.absolute[:q]))
-        exact = (self.family, self._link) == ("normal", "identity")
+        exact = (self._family, self._link) == ("normal", "identity")
         objective = self._objective(total, path.at, state.seen) if not self._learns_alpha else float(np.inf)
         first = np.zeros((len(at), len(at)))
         first[:q, :q] = hessian
@@ -244,7 +244,7 @@ class GLM(GLMParts, RegressorMixin, Estimator):
         self.n_rows_, self.df_resid_ = n, n - q
         self.deviance_, self.null_deviance_ = float(total.deviance), float(total.null_deviance)
         self.pearson_chi2_ = float(total.pearson)
-        self.scale_ = self.pearson_chi2_ / self.df_resid_ if FAMILIES[self.family].free_scale else 1.0
+        self.scale_ = self.pearson_chi2_ / self.df_resid_ if FAMILIES[self._family].free_scale else 1.0
         self.loglik_ = self._loglik(total, n)
         parameters = q + self._learns_alpha
         self.aic_ = -2 * self.loglik_ + 2 * parameters
@@ -288,7 +288,7 @@ class GLM(GLMParts, RegressorMixin, Estimator):
             return float(-0.5 * total.step.loss)
         with np.errstate(divide="ignore", invalid="ignore"):
             parts = (float(total.deviance), float(total.best), n, self.scale_)
-            return float(families.loglik(self.family, self._link, *parts))
+            return float(families.loglik(self._family, self._link, *parts))
 
     def _warn(self, path: Path) -> None:
         """Warn that the fit did not converge, and what to do."""

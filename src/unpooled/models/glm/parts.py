@@ -39,12 +39,12 @@ class GLMParts(FittedGLM):
     @property
     def _learns_alpha(self) -> bool:
         """Whether the negative binomial's alpha is estimated."""
-        return self.family == "negative_binomial" and self.nb_alpha is None
+        return self._family == "negative_binomial" and self.nb_alpha is None
 
     @property
     def _may_separate(self) -> bool:
         """Whether rows can make coefficients grow without bound."""
-        return self.family in ("binomial", "poisson", "negative_binomial")
+        return self._family in ("binomial", "poisson", "negative_binomial")
 
     def _q(self, seen: Look) -> int:
         """How many coefficients there are, the intercept included."""
@@ -60,7 +60,7 @@ class GLMParts(FittedGLM):
     def _options(self, fed: Federation) -> dict[str, Any]:
         """Options of the questions."""
         return {
-            "family": self.family,
+            "family": self._family,
             "link": self._link,
             "offset": offset_index(self.offset, fed.columns),
             "intercept": bool(self.fit_intercept),
@@ -110,9 +110,9 @@ class GLMParts(FittedGLM):
 
     def _unit(self, total: Curvature, seen: Look) -> float:
         """The `unit` of `newton.Evaluated`: `Path.moved` is then in units of the noise (normal), or of the linear predictor."""
-        if self.family == "normal":
+        if self._family == "normal":
             return max(float(total.loss), 1e-16 * float(seen.yy), np.finfo(float).tiny)
-        if self.family == "gamma" or not self.fit_intercept:
+        if self._family == "gamma" or not self.fit_intercept:
             return float(total.n)
         return float(total.hessian[0])  # the curvature of all rows together
 

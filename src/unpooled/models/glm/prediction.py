@@ -10,7 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from unpooled.errors import BadParameter
 from unpooled.estimator import rows_of
-from unpooled.models.glm.families import FAMILIES, LINKS
+from unpooled.models.glm.families import FAMILIES, LINKS, SYNONYMS
 from unpooled.models.glm.summary import figure, table
 from unpooled.parameters import is_number
 
@@ -79,7 +79,7 @@ class FittedGLM:
         """A table of coefficients with standard errors and confidence limits, as text."""
         rows = self._rows(coverage)
         head = {
-            "family": f"{self.family}, {self._link} link",
+            "family": f"{self._family}, {self._link} link",
             "rows": f"{self.n_rows_:g}",
             "residual df": f"{self.df_resid_:g}",
             "deviance": f"{self.deviance_:.6g} (null {self.null_deviance_:.6g})",
@@ -89,7 +89,7 @@ class FittedGLM:
             "standard errors": self.cov_type,
             "rounds": f"{self.n_iter_} of Newton",
         }
-        if self.family == "negative_binomial":
+        if self._family == "negative_binomial":
             head["nb_alpha"] = f"{self.nb_alpha_:.6g} (standard error {self.nb_alpha_stderr_:.3g})"
         return table(type(self).__name__, head, self.names_, rows, coverage)
 
@@ -119,13 +119,18 @@ class FittedGLM:
     def scoring(self) -> tuple[dict[str, Any], np.ndarray, float, float]:
         """What clients need to score the fitted model: (its kind, coefficients (1, q), dispersion, alpha); see `up.cross_validate`."""
         check_is_fitted(self, "coef_")
-        kind = {"kind": "glm", "family": self.family, "link": self._link, "offset": self.offset_index_}
+        kind = {"kind": "glm", "family": self._family, "link": self._link, "offset": self.offset_index_}
         return kind, np.concatenate([[self.intercept_], self.coef_])[None], self.scale_, self.nb_alpha_
 
     @property
     def _link(self) -> str:
         """The link that was given, or the family's usual one."""
-        return self.link or FAMILIES[self.family].link
+        return self.link or FAMILIES[self._family].link
+
+    @property
+    def _family(self) -> str:
+        """The family by its first name."""
+        return SYNONYMS.get(self.family, self.family)
 
 
 def _quantile(coverage: float) -> float:

@@ -13,7 +13,15 @@ Read in this order:
 
 from unpooled.models.initialization.cells import CELL_SUMS, cells_start, starts
 from unpooled.models.initialization.clusters import centre_starts, k_means
-from unpooled.models.initialization.column_frame import Centre, Frame, column_squares, column_sums, double, frame
+from unpooled.models.initialization.column_frame import (
+    Centre,
+    Frame,
+    column_squares,
+    column_sums,
+    double,
+    frame,
+    without_constants,
+)
 from unpooled.models.initialization.gathered import (
     MAX_CLIENTS,
     Centres,
@@ -52,4 +60,5 @@ __all__ = [
     "random_means",
     "starts",
     "wide",
+    "without_constants",
 ]

@@ -15,7 +15,8 @@ from unpooled.errors import BadData
 from unpooled.federation import Federation
 from unpooled.tree import message
 
-FLOOR = 1e-12  # a column's variance is never below this share of the largest
+ROUNDING = 1e-13  # a column whose standard deviation is a smaller share of its mean has one value
+FLOOR = 1e-12  # of the largest variance: that of a column of one value
 GRID = 1e-9  # totals per row are rounded to this share of a column's standard deviation
 
 
@@ -77,8 +78,13 @@ def frame(fed: Federation) -> Frame:
     mean = to_numpy(first.x) / seen
     second = fed.sum(column_squares, Centre(mean))
     variance = to_numpy(second.xx) / seen
-    floor = FLOOR * variance.max(initial=0.0) or 1.0
-    return Frame(mean, np.sqrt(np.maximum(variance, floor)), np.asarray(float(first.rows)))
+    return Frame(mean, np.sqrt(without_constants(variance, mean)), np.asarray(float(first.rows)))
+
+
+def without_constants(variance: np.ndarray, mean: np.ndarray) -> np.ndarray:
+    """The variances, with a small one for columns of one value; columns may have units of any size beside each other."""
+    constant = variance <= (ROUNDING * mean) ** 2
+    return np.where(constant, FLOOR * variance.max(initial=0.0) or 1.0, variance)
 
 
 def rounded_frame(frame: Frame) -> Frame:

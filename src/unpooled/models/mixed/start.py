@@ -17,7 +17,7 @@ from unpooled.errors import BadData
 from unpooled.federation import Federation
 from unpooled.maths import mixture
 from unpooled.models import initialization
-from unpooled.models.initialization import Centre, Frame
+from unpooled.models.initialization import Centre, Frame, without_constants
 from unpooled.models.mixed import em, levels, merging
 from unpooled.models.mixed.columns import MAX_LEVELS, Columns
 from unpooled.models.mixed.embedding import balanced, level_part
@@ -28,7 +28,6 @@ MORE = 2  # starts of either kind that are compared, beyond those asked for
 SHORT = 4  # rounds of EM after which the likeliest stay
 SPARE = 5  # components beyond those asked for, that mergers take away
 ROWS_A_COMPONENT = 10
-FLOOR = 1e-12  # a column's variance is never below this share of the largest
 DIGITS = 9  # of a log-likelihood per row by which starts are ranked
 
 
@@ -64,8 +63,7 @@ def seen(fed: Federation, given: Columns, names: Sequence[str]) -> Seen:
     mean = sums / np.maximum(values, 1e-300)
     squares = to_numpy(fed.sum(spread.using(columns=columns.option), Centre(mean)).xx)
     variance = squares / np.maximum(values, 1e-300)
-    floor = FLOOR * variance.max(initial=0.0) or 1.0
-    frame = Frame(mean, np.sqrt(np.maximum(variance, floor)), np.asarray(float(found.rows)))
+    frame = Frame(mean, np.sqrt(without_constants(variance, mean)), np.asarray(float(found.rows)))
     first_count = len(columns.gaussian)
     counted = values[first_count : first_count + len(columns.counts)]
     overall = levels.shares(sums[level_part(columns)], columns)

@@ -75,11 +75,21 @@ def _check_precisions(precisions: np.ndarray, shape: str, k: int, d: int) -> Non
         if (precisions <= 0).any():
             raise BadParameter(f"The parameter '{shape} precision' should be positive: it is one over the variance")
         return
-    symmetric = np.allclose(precisions, np.swapaxes(precisions, -1, -2))
-    if not symmetric or (np.linalg.eigvalsh(precisions) <= 0).any():
+    if not _positive_definite(precisions):
         raise BadParameter(
             f"The parameter '{shape} precision' should be symmetric, positive-definite: check each matrix"
         )
+
+
+def _positive_definite(matrices: np.ndarray) -> bool:
+    """Whether matrices are symmetric and positive definite, whatever the units of the columns."""
+    diagonal = np.diagonal(matrices, axis1=-2, axis2=-1)
+    if not (diagonal > 0).all():
+        return False
+    root = np.sqrt(diagonal)
+    alike = matrices / root[..., :, None] / root[..., None, :]
+    symmetric = np.allclose(alike, np.swapaxes(alike, -1, -2))
+    return bool(symmetric and (np.linalg.eigvalsh(alike) > 0).all())
 
 
 def _check_shape(name: str, given: np.ndarray, wanted: tuple[int, ...]) -> None:

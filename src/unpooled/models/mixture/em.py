@@ -189,7 +189,7 @@ def collapsed(params: Params, shape: str, reg: float, rows: float | None = None)
     covs = to_numpy(gaussian.full_covs(params, shape)) - reg * np.eye(means.shape[1])
     about = means - weights @ means
     whole = np.einsum("k,kij->ij", weights, covs) + (weights[:, None] * about).T @ about
-    white = _whitening(whole)
+    white = _whitening(whole, FLAT * reg)
     if not white.shape[1]:
         return np.zeros(len(weights), bool)
     values, vectors = np.linalg.eigh(white.T @ covs @ white)
@@ -201,10 +201,10 @@ def collapsed(params: Params, shape: str, reg: float, rows: float | None = None)
     return thin & ~(many & (least > ROUNDING))
 
 
-def _whitening(cov: np.ndarray) -> np.ndarray:
+def _whitening(cov: np.ndarray, flat: float) -> np.ndarray:
     """A map (d, r) to coordinates in which the covariance is the identity, without the directions that are flat."""
     variances = np.diag(cov)
-    varies = variances > FLAT * variances.max(initial=0.0)
+    varies = variances > max(flat, 0.0)  # whatever the units of other columns
     scale = np.where(varies, np.sqrt(np.where(varies, variances, 1.0)), np.inf)
     values, vectors = np.linalg.eigh(cov / np.outer(scale, scale))
     kept = values > FLAT

@@ -16,6 +16,7 @@ from unpooled.client import SUM, Client, client
 from unpooled.errors import BadData, DataWarning
 from unpooled.federation import Federation
 from unpooled.maths import calibration
+from unpooled.models.column_names import called, names_of
 from unpooled.models.regression import heavy_tails
 from unpooled.models.regression.heavy_tails import HeavyTails
 from unpooled.models.regression.held_out_rows import held_out
@@ -149,7 +150,7 @@ def check_targets(fed: Federation) -> None:
 def standardise(fed: Federation, share: float, seed: int, missing: str, scale: bool = True) -> tuple[Scaling, Sums]:
     """Means over all clients and, with `scale`, standard deviations about them: one SUM each."""
     first = tree.map(to_numpy, fed.sum(sums.using(share=share, seed=seed), None))
-    _check_sums(first, share, missing)
+    _check_sums(first, share, missing, names_of(fed, len(first.seen)))
     mean = first.x / np.maximum(first.seen, 1)
     centred = Scaling(mean, mean, np.ones_like(mean), first.y / first.rows, np.ones_like(first.y))
     if not scale:
@@ -180,7 +181,7 @@ def compress_heavy(scaling: Scaling, counts: np.ndarray) -> Scaling:
     return scaling._replace(x_mean=x_mean, x_scale=x_scale, tails=in_data_units)
 
 
-def _check_sums(first: Sums, share: float, missing: str) -> None:
+def _check_sums(first: Sums, share: float, missing: str, names: list[str]) -> None:
     """Refuse too few rows, nothing held out, and missing values where they are refused."""
     if first.rows < 2:
         plural = "" if first.rows == 1 else "s"
@@ -190,14 +191,13 @@ def _check_sums(first: Sums, share: float, missing: str) -> None:
             f"validation_fraction={share} holds out none of {first.rows:g} rows: raise it, or set it to 0 for none"
         )
     gaps = first.rows * len(first.seen) - first.seen.sum()
+    most_gaps = called(names, [int(np.argmin(first.seen))])
     if gaps > 1e-9 * first.rows and missing == "refuse":
-        column = int(np.argmin(first.seen))
-        raise BadData(
-            f"{gaps:.0f} values are missing, most in column {column}: use missing='impute' or fill them in first"
-        )
+        raise BadData(f"{gaps:.0f} values are missing, most in {most_gaps}: use missing='impute' or fill them in first")
     if gaps > 1e-9 * first.rows:
+        of = "" if share == 0 else f" of the {first.rows:.0f} training rows"
         warnings.warn(
-            f"{gaps:.0f} missing values are taken to be their column's mean over all clients: "
+            f"{gaps:.0f} missing values{of}, most in {most_gaps}, are taken to be their column's mean over all clients: "
             "use missing='refuse' to stop instead, or fill them in first with MixtureImputer",
             DataWarning,
             stacklevel=2,
