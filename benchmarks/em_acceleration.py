@@ -21,7 +21,7 @@ from unpooled.data import synthetic
 from unpooled.data.federate import federate
 from unpooled.local import Local
 from unpooled.maths.mixture import Params, m_step
-from unpooled.models.initialization import gathered as start
+from unpooled.models import initialization as start
 from unpooled.models.mixture import race
 from unpooled.models.mixture.em import e_step
 

@@ -67,10 +67,12 @@ def sums(model: up.FedBNR, x: np.ndarray, y: np.ndarray) -> Stats:
 def predict(model: up.FedBNR, stats: Stats) -> tuple[np.ndarray, np.ndarray]:
     """(mean, variance of the function) on the grid by a last layer fitted to `stats`, at the model's noise and prior."""
     known = model.posterior
-    post = bayes_linear.posterior(stats, noise=known.noise, prior=known.prior)
+    post = bayes_linear.posterior(stats, noise=known.noise_variance, prior=known.prior_variance)
     mean, variance = bayes_linear.predict(post, model._features(GRID[:, None]))
     scaling = model.design_.scaling
-    return (scaling.y_mean + scaling.y_scale * mean)[:, 0], (scaling.y_scale**2 * (variance - known.noise))[:, 0]
+    return (scaling.y_mean + scaling.y_scale * mean)[:, 0], (scaling.y_scale**2 * (variance - known.noise_variance))[
+        :, 0
+    ]
 
 
 def new_clients(seed: int) -> dict[tuple[str, str, int], float]:

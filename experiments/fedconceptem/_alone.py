@@ -1,29 +1,82 @@
-"""What each client can expect of the model it keeps: its accuracy on test images made like its own, weighted by its label shares.
+"""What each client can expect of the model it keeps: its accuracy on all test images made like its own, weighted by its label shares.
 
-Clients' rows are drawn by label, then corrupted and relabelled. So the test images of everybody, with the client's corruption and
-labels, estimate its accuracy better than the 50 rows that it holds out, for which the difference of two models has a standard error of
-several points.
+Clients' rows are drawn by label, then corrupted and relabelled. So the 10,000 test images of everybody, with the client's corruption
+and labels, estimate its accuracy better than the 50 rows that it holds out, for which the difference of two models has a standard error
+of several points. Test images are corrupted once for each kind and severity; where all images of a client are moved or turned alike, once
+for the client, in its own direction.
 """
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from unpooled.datasets import corruptions, shift
+from unpooled.datasets import shift
 
-CORRUPTED_ROWS = 1000  # test images of a corruption
+OWN_DIRECTION = ("shift", "rotate")  # corruptions that have one random direction for all images of a client
+THREADS = 3  # that corrupt and encode images
+RARE = 0.001  # share of a client's rows below which a label is left out
 
 
-def expected(model: Any, made: shift.Shifted, tests: dict[str, tuple[np.ndarray, np.ndarray]]) -> dict[str, float]:
-    """The accuracy of each client's own model; `tests` are rows and true classes by corruption, see `evaluation_rows`."""
+def expected(model: Any, made: shift.Shifted, tests: Tests) -> dict[str, float]:
+    """The accuracy of each client's own model."""
     out = {}
-    for name, damage in made.corruptions.items():
-        x, classes = tests[damage]
+    for name in made.train:
+        x, classes = tests.rows(made, name)
         y = made.maps[made.concepts[name]][classes]
-        out[name] = _by_label(model.predict(x, client=name) == y, y, label_shares(made, name))
+        shares = label_shares(made, name)
+        known = shares[y] > RARE
+        out[name] = _by_label(model.predict(x[known], client=name) == y[known], y[known], shares)
     return out
+
+
+class Tests:
+    """Test images as rows of features, corrupted like those of clients.
+
+    Parameters
+    ----------
+    x : ndarray of shape (n, side, side) or (n, side, side, 3)
+        Test images in bytes.
+    y : ndarray of shape (n,)
+        Their classes.
+    clean : ndarray of shape (n, d)
+        Their rows as the clients' models take them.
+    features : callable or None
+        Features of flat images; how they are scaled is read off the clean rows. None: rows are flat images.
+    """
+
+    def __init__(self, x: np.ndarray, y: np.ndarray, clean: np.ndarray, features: Any):
+        self.x, self.y, self.features = x, np.asarray(y, dtype=np.int64), features
+        self.made = {"": clean}
+        if features is not None:
+            raw = features(_flat((x[:1000] / 255).astype(np.float32)))
+            self.spread = raw.std(0) / clean[: len(raw)].std(0)
+            self.mean = raw.mean(0) - self.spread * clean[: len(raw)].mean(0)
+
+    def prepare(self, made: shift.Shifted) -> None:
+        """Corrupt and encode the test images like those of every client."""
+        clients = {_kind(made, name): name for name in made.train}
+        with ThreadPoolExecutor(THREADS) as pool:
+            list(pool.map(partial(self.rows, made), clients.values()))
+
+    def rows(self, made: shift.Shifted, name: str) -> tuple[np.ndarray, np.ndarray]:
+        """(rows, classes) of all test images with the corruption of a client."""
+        kind = _kind(made, name)
+        if kind not in self.made:
+            rows, _ = shift.like(made, name, self.x, self.y)
+            if self.features is not None:
+                rows = (self.features(rows) - self.mean) / self.spread
+            self.made[kind] = rows.astype(self.made[""].dtype)
+        return self.made[kind], self.y
+
+
+def _kind(made: shift.Shifted, name: str) -> str:
+    """A name for the corruption of a client, which others may share."""
+    damage = made.corruptions[name]
+    return f"{damage} of {name}" if damage.startswith(OWN_DIRECTION) else damage
 
 
 def label_shares(made: shift.Shifted, name: str) -> np.ndarray:
@@ -36,24 +89,6 @@ def _by_label(hits: np.ndarray, y: np.ndarray, shares: np.ndarray) -> float:
     n = np.bincount(y, minlength=len(shares))
     mean = np.bincount(y, weights=hits, minlength=len(shares)) / n.clip(min=1)
     return float(np.average(mean, weights=shares * (n > 0)))
-
-
-def evaluation_rows(x: np.ndarray, y: np.ndarray, made: shift.Shifted, clean: np.ndarray, features: Any) -> dict:
-    """(rows, classes) for every corruption of the clients; `clean` are the rows of x as the clients' models take them.
-
-    `features` computes rows of flat images; how they are scaled is read off the clean ones.
-    """
-    unit = (x / 255).astype(np.float32)
-    first, y = unit[:CORRUPTED_ROWS], np.asarray(y, dtype=np.int64)
-    raw = features(_flat(first))
-    spread = raw.std(0) / clean[: len(raw)].std(0)
-    mean = raw.mean(0) - spread * clean[: len(raw)].mean(0)
-    out = {"": (clean, y)}
-    for damage in sorted(set(made.corruptions.values()) - {""}):
-        name, severity = damage.split()
-        worse = corruptions.corrupt(first, name, int(severity), np.random.default_rng(0))
-        out[damage] = (((features(_flat(worse)) - mean) / spread).astype(clean.dtype), y[: len(first)])
-    return out
 
 
 def _flat(x: np.ndarray) -> np.ndarray:

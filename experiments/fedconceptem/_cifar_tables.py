@@ -1,8 +1,8 @@
-"""Tables of what has been measured on CIFAR-10 so far: `python experiments/fedconceptem/_cifar_tables.py [--compressed] [FILE ...]`.
+"""Tables of what has been measured on CIFAR-10 so far: `python experiments/fedconceptem/_cifar_tables.py [--name NAME] [FILE ...]`.
 
 The finished measurements of the files are added to results/cifar10, results/cifar10_encoded and results/cifar10_alone first; then
-table.md and table.json of these folders are written. With --compressed those of table 1 come under a name of their own: they were made
-with all 10,000 test images, from images that were compressed.
+table.md and table.json of these folders are written. The last two get measurements under a NAME of their own ("complete": all
+images as they are; "compressed": all images, of 470 bytes each), which is added to their part.
 """
 
 from __future__ import annotations
@@ -25,13 +25,12 @@ ALONE = "cifar10_alone"
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--compressed", action="store_true")
+    parser.add_argument("--name", help="of these measurements, in tables")
     parser.add_argument("files", nargs="*", type=Path)
     args = parser.parse_args()
     for part, (name, experiment) in FOLDERS.items():
         folder = _tables.RESULTS / name
-        renamed = jobs.COMPRESSED if args.compressed and part == "encoded" else part
-        add(part, args.files, folder / "measurements.jsonl", renamed)
+        add(part, args.files, folder / "measurements.jsonl", _named(part, args.name if part == "encoded" else None))
         found = _tables.measured(folder / "measurements.jsonl")
         rows = sorted(jobs.rows(found), key=lambda row: (row["part"], row["split"], row["options"][:20], -row["ours"]))
         write(
@@ -39,10 +38,14 @@ def main() -> None:
             rows,
             f"{experiment.__doc__.splitlines()[0]}\n\n{{}}\n\nWhat differs from the paper: {experiment.DIFFERS}\n",
         )
-    add("alone", args.files, _tables.RESULTS / ALONE / "measurements.jsonl", "alone")
+    add("alone", args.files, _tables.RESULTS / ALONE / "measurements.jsonl", _named("alone", args.name))
     rows = beside_alone(_tables.measured(_tables.RESULTS / ALONE / "measurements.jsonl"))
     title = "What each client can expect of what it keeps, beside training alone with the same network, rate and rounds (_alone.py)"
     write(_tables.RESULTS / ALONE, rows, f"{title}.\n\n{{}}\n")
+
+
+def _named(part: str, name: str | None) -> str:
+    return f"{part}, {name}" if name else part
 
 
 def write(folder: Path, rows: list[dict], text: str) -> None:
@@ -53,19 +56,35 @@ def write(folder: Path, rows: list[dict], text: str) -> None:
 
 
 def beside_alone(found: list[dict]) -> list[dict]:
-    """One row a seed and split: clients' expected accuracy, kept and alone, in %, and their differences in points."""
+    """Rows of clients with and without corruptions, for each seed: expected accuracy, kept and alone, in %, and differences in points."""
     groups: dict[tuple, dict[str, dict]] = {}
     for one in found:
-        groups.setdefault((one["split"], one["seed"]), {})[one["method"]] = one["by_client"]
+        groups.setdefault((one["part"], one["split"], one["seed"]), {})[one["method"]] = one
     out = []
-    for (split, seed), both in sorted(groups.items()):
+    for key, both in sorted(groups.items()):
         if {jobs.OURS, "Local"} <= set(both):
-            kept, alone = (100 * np.array(list(both[name].values())) for name in (jobs.OURS, "Local"))
-            gains = kept - alone
-            row = {"split": split, "seed": seed, "clients": len(gains), "kept": kept.mean(), "alone": alone.mean()}
-            row |= {"mean gain": gains.mean(), "worst client": gains.min(), "lose over 1 point": (gains < -1).mean()}
-            out.append({name: value if isinstance(value, (str, int)) else float(value) for name, value in row.items()})
+            out += [dict(zip(("part", "split", "seed"), key)) | row for row in _gains(both[jobs.OURS], both["Local"])]
     return out
+
+
+def _gains(kept: dict, alone: dict) -> list[dict]:
+    """Two rows, of clients with corruptions and without; one of all where it was not written down."""
+    names = np.array(list(kept["by_client"]))
+    both = [100 * np.array([one["by_client"][name] for name in names]) for one in (kept, alone)]
+    if "corruptions" not in kept:
+        return [_gain("all", *both)]
+    corrupted = np.array([bool(kept["corruptions"][name]) for name in names])
+    return [
+        _gain(word, *(values[which] for values in both))
+        for word, which in (("corrupted", corrupted), ("as they are", ~corrupted))
+    ]
+
+
+def _gain(images: str, kept: np.ndarray, alone: np.ndarray) -> dict:
+    gains = kept - alone
+    row = {"images": images, "clients": len(gains), "lose over 1 point": int((gains < -1).sum())}
+    means = {"kept": kept.mean(), "alone": alone.mean(), "mean gain": gains.mean(), "worst client": gains.min()}
+    return row | {name: float(value) for name, value in means.items()}
 
 
 def add(part: str, files: list[Path], into: Path, renamed: str) -> None:

@@ -7,12 +7,14 @@ from __future__ import annotations
 import functools
 import time
 import warnings
+from math import inf
 from typing import Any
 
 import _alone
 import numpy as np
 from _published_ifca import PublishedIFCA
 
+from unpooled.arrays import to_numpy
 from unpooled.data.federate import federate
 from unpooled.datasets import encoder, shared, shift
 from unpooled.report import concepts as diagnosis
@@ -47,7 +49,6 @@ PRINTED = {"e_steps": 1, "full_steps": False, "label_memory": 0.0}
 METHODS = {
     "FedConceptEM": {"n_concepts": 3, "extra": 3},
     "FedConceptEM, auto": {"n_concepts": "auto"},
-    "FedConceptEM, from 6": {"n_concepts": 6, "adaptive": True, "extra": 0},
     "FedConceptEM, annealed": {"n_concepts": 3, "extra": 3, "anneal": 0.5},
     "FedConceptEM, 3 models from the start": {"n_concepts": 3},
     "FedConceptEM as printed": {"n_concepts": 3, **PRINTED},
@@ -60,26 +61,36 @@ def job(part: str, method: str, seed: int, *, rounds: int = 200, split: str = "l
     return {"part": part, "method": method, "seed": seed, "rounds": rounds, "split": split, **changes}
 
 
-def measure(wanted: dict, small: bool, device: str | None) -> dict:
-    """The job with local and global accuracy and what else was found."""
+def measure(wanted: dict, small: bool, device: str | None, deadline: float = inf) -> dict:
+    """The job with local and global accuracy and what else was found.
+
+    A run of which a curve is wanted (`every`) ends at the first point after the deadline, in seconds of the clock.
+    """
     made, unseen = dealt(wanted, small)
     if wanted["method"] == ORACLE:
         return wanted | oracle(wanted, small, device, made, unseen)
     model = estimator(wanted, small, device)
-    fed = federation(made.train, device)
+    fed = federation(made.train, device, wanted.get("learner", "cnn"))
     start = time.perf_counter()
-    curve, state = [], None
+    curve, worth, state = [], [], None
     for moment in model.rounds(fed):
         state, done = moment.state, len(moment.history)
+        if hasattr(state, "sums") and done % 10 == 0:
+            worth.append([done, *worth_of_models(state)])
         if done and wanted.get("every") and done % wanted["every"] == 0:
             model.history_ = moment.history
             model.finish(fed, state)
-            curve.append([done, global_accuracy(model, unseen)])
+            curve.append([done, global_accuracy(model, unseen), local_accuracy(model, made.test)])
+            print(wanted["method"], done, round(time.perf_counter() - start), curve[-1], flush=True)
+            if time.time() > deadline:
+                wanted = wanted | {"rounds": done}
+                break
     seconds = time.perf_counter() - start
     found = wanted | {"seconds": seconds, "round_seconds": float(np.median([r["seconds"] for r in model.history_]))}
     found |= {"local": local_accuracy(model, made.test), "global": global_accuracy(model, unseen), "curve": curve}
     if hasattr(model, "n_concepts_"):
         found |= {"n_concepts": model.n_concepts_, "right": diagnosis.right(model, made.concepts)}
+        found["worth"] = worth
         found["shares"] = [
             [r["round"], r["n_concepts"], np.round(r["shares"], 4).tolist()] for r in model.history_[::5]
         ]
@@ -87,15 +98,24 @@ def measure(wanted: dict, small: bool, device: str | None) -> dict:
         found["shares of rows"] = np.round(model.weights_, 4).tolist()
     if wanted.get("unlabelled") and hasattr(model, "n_concepts_"):
         found["global_unlabelled"] = unlabelled_accuracy(model, unseen)
+    if "gain_" in vars(model):
+        found["losses"] = {name: [own["alone"], own["shared"], own["kept"]] for name, own in model.comparison_.items()}
     if wanted.get("by_client"):
-        _, _, x, y = images(small, wanted["data"])
         found["corruptions"] = made.corruptions
-        found["by_client"] = _alone.expected(model, made, _alone.evaluation_rows(x, y, made, unseen[0][0], features))
+        found["by_client"] = _alone.expected(model, made, tests(wanted, made, unseen))
     if wanted.get("fine_tune"):
         model.fine_tune = wanted["fine_tune"]
         model.finish(fed, state)
         found |= {"local_ft": local_accuracy(model, made.test), "global_ft": global_accuracy(model, unseen)}
     return found
+
+
+def worth_of_models(state: Any) -> tuple[list[int], list[float]]:
+    """(models left, the fraction of its information that a row of each model loses without it)."""
+    sums = state.sums
+    loss = to_numpy(sums.loss) / np.maximum(to_numpy(sums.mass), 1e-12)
+    mean = float(sums.loglik) / float(sums.mass.sum())
+    return to_numpy(state.ids).tolist(), np.round(loss / max(mean, 1e-12), 4).tolist()
 
 
 def oracle(wanted: dict, small: bool, device: str | None, made: shift.Shifted, unseen: list) -> dict:
@@ -104,7 +124,7 @@ def oracle(wanted: dict, small: bool, device: str | None, made: shift.Shifted, u
     for concept, one in enumerate(unseen):
         names = [name for name, c in made.concepts.items() if c == concept]
         model = estimator(wanted | {"method": "FedAvg"}, small, device)
-        model.fit(federation({name: made.train[name] for name in names}, device))
+        model.fit(federation({name: made.train[name] for name in names}, device, wanted.get("learner", "cnn")))
         local |= {name: local_accuracy(model, {name: made.test[name]}) for name in names}
         glob.append(global_accuracy(model, [one]))
     means = {"local": float(np.mean(list(local.values()))), "global": float(np.mean(glob))}
@@ -114,7 +134,9 @@ def oracle(wanted: dict, small: bool, device: str | None, made: shift.Shifted, u
 # ---- clients and models ----
 
 
-def federation(train: dict, device: str | None) -> Any:
+def federation(train: dict, device: str | None, learner: str = "cnn") -> Any:
+    if device and learner.startswith("resnet"):  # 12 clients at a time: their networks are large
+        return federate(train, stack_cells=2**24, threads=1)
     return federate(train, stack_cells=2**27 if device else 4_000_000, threads=2 if device else None)
 
 
@@ -128,6 +150,19 @@ def dealt(wanted: dict, small: bool) -> tuple[shift.Shifted, list]:
         _DEALT.clear()
         _DEALT[key] = clients(wanted, small)
     return _DEALT[key]
+
+
+_TESTS: dict[int, _alone.Tests] = {}
+
+
+def tests(wanted: dict, made: shift.Shifted, unseen: list) -> _alone.Tests:
+    """Test images corrupted like those of these clients, kept for the next method."""
+    if id(made) not in _TESTS:
+        _TESTS.clear()
+        _, _, x, y = images(False, wanted["data"])
+        _TESTS[id(made)] = _alone.Tests(x, y, unseen[0][0], features if wanted["data"] == "encoded" else None)
+        _TESTS[id(made)].prepare(made)
+    return _TESTS[id(made)]
 
 
 def clients(wanted: dict, small: bool) -> tuple[shift.Shifted, list]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from itertools import zip_longest
 
 import _jobs as jobs
 from _measure import ORACLE
@@ -20,11 +19,11 @@ def plan(rounds: int) -> list[dict]:
         *jobs.one_step(seeds, rounds, [jobs.OURS, "CFL"]),
         *jobs.one_step(seeds, rounds, [*NEAREST, "FedSoft", "CFL (3)", ORACLE, "APFL", "Local"]),
         *jobs.table1(seeds, rounds, NEAREST),
-        *alternated(jobs.adaptive(range(10), half), jobs.table1(seeds, rounds, ["CFL", "CFL (3)"])),
+        *jobs.number(seeds, half),
+        *jobs.table1(seeds, rounds, ["CFL", "CFL (3)"]),
         *jobs.noise(seeds, rounds, [50.0]),
-        *jobs.adaptive(seeds, half, [6], concepts=1),
+        *jobs.number(seeds, half, concepts=1),
         *(one for one in jobs.counts(seeds, rounds) if one["concepts"] == 1 and one["method"] in (jobs.OURS, "FedAvg")),
-        *jobs.told(seeds, half),
         *jobs.table1(seeds, rounds, [ORACLE]),
         *jobs.other_steps(rounds),
         *jobs.table1(seeds, rounds, ["FedSoft", "Local", "APFL"]),
@@ -38,11 +37,6 @@ def plan(rounds: int) -> list[dict]:
         *jobs.epochs([0], rounds),
         *jobs.noise([0], rounds, [10.0]),
     ]
-
-
-def alternated(*lists: list[dict]) -> list[dict]:
-    """One of each in turn: CFL keeps the processor busy and the others the device."""
-    return [one for several in zip_longest(*lists) for one in several if one]
 
 
 def key(one: dict) -> tuple:
@@ -68,7 +62,7 @@ def _name(one: dict) -> str:
         for k, v in one["options"].items()
         if k in ("n_concepts", "noise", "fraction", "local_epochs", "batch_size")
     }
-    more = [f"{k}={v:g}" for k, v in own.items()] + (
+    more = [f"{k}={v}" for k, v in own.items()] + (
         [f"concepts={one['concepts']}"] if one.get("concepts", 3) != 3 else []
     )
     return ", ".join([one["part"], one["method"], one["split"], *more])

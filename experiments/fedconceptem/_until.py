@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
+import traceback
 from pathlib import Path
 
 import _jobs as jobs
@@ -20,7 +21,7 @@ from _tables import identity
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("table", choices=("encoded", "cifar10", "alone"))
+    parser.add_argument("table", choices=("encoded", "cifar10", "alone", "fashion", "number"))
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--rounds", type=int, default=200)
     parser.add_argument("--seconds", type=float, default=200.0)
@@ -31,8 +32,11 @@ def main() -> None:
     parser.add_argument("--methods", nargs="*", default=list(jobs.CIFAR10))
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--precision", default="high")
+    parser.add_argument("--compiled", action="store_true", help="compile the layers of residual networks")
     args = parser.parse_args()
     _precision(args.precision)
+    if args.compiled:
+        _compile()
     end = time.monotonic() + args.seconds
     file = args.out / f"{args.table}-{args.seed}-{args.learner}-{args.split}.jsonl"
     seen = {identity(r) for r in _tables.finished(file)}
@@ -40,7 +44,11 @@ def main() -> None:
         if identity(one) in seen or time.monotonic() > end:
             continue
         print(f"{one['method']}, seed {one['seed']}, {end - time.monotonic():.0f} s left", flush=True)
-        found = _measure.measure(one, False, _tables.device())
+        try:
+            found = _measure.measure(one, False, _tables.device(), time.time() + end - time.monotonic())
+        except Exception:
+            traceback.print_exc()  # the next method may do
+            continue
         with open(file, "a") as out:
             out.write(json.dumps(found) + "\n")
         shown = {
@@ -57,6 +65,11 @@ def wanted(args: argparse.Namespace) -> list[dict]:
         found += [one for lr in args.lr for one in jobs.encoded(seeds, args.rounds, lr, args.as_code, code=True)]
     elif args.table == "alone":
         found = jobs.beside_alone(seeds, args.rounds, args.lr[0])
+    elif args.table == "fashion":
+        found = jobs.beside_alone(seeds, args.rounds, args.lr[0], "fashion")
+    elif args.table == "number":
+        both = jobs.number(seeds, args.rounds) + jobs.number(seeds, args.rounds, concepts=1)
+        found = [one | {"options": {"lr": args.lr[0]} | one["options"]} for one in both]
     else:
         found = [one for lr in args.lr for one in jobs.cifar10(seeds, *rest, lr)]
         code = (args.rounds, args.learner, args.as_code)
@@ -69,6 +82,13 @@ def _precision(name: str) -> None:
 
     torch.set_num_threads(2)
     torch.set_float32_matmul_precision(name)
+
+
+def _compile() -> None:
+    from unpooled.learners import batched, modules
+
+    batched.COMPILED["cuda"] = True
+    modules.BATCHED_MEMORY = 8 * 2**30
 
 
 if __name__ == "__main__":

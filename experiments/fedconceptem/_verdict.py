@@ -27,6 +27,7 @@ def verdicts(found: list[dict]) -> list[dict[str, Any]]:
         *accuracies(found, "one step", ", one step a round"),
         *(adaptive(found, models) for models in (6, 8)),
         *(against_told(found, models) for models in (6, 8)),
+        *(number(found, concepts) for concepts in (3, 1)),
         adaptive(found, 6, concepts=1, seeds=SEEDS),
         against_fedavg(found),
         *(lost(found, name, value, most) for name, value, most in (("noise", 50.0, 1), ("fraction", 0.2, 2))),
@@ -73,13 +74,20 @@ def accuracies(found: list[dict], part: str = "table1", more: str = "") -> list[
 
 
 def adaptive(found: list[dict], models: int, concepts: int = 3, seeds: int = ADAPTIVE_SEEDS) -> Asked:
+    """Runs that began with too many models and removed those not needed: an option that has gone since."""
     runs = [one for one in ours(found, "adaptive", concepts=concepts) if one["options"]["n_concepts"] == models]
     ends = [100.0 * (one["n_concepts"] == concepts) for one in runs]
     return Asked(f"adaptive from {models} ends at exactly {concepts}, % of seeds", ">= 90", seeds, ends, least(90))
 
 
+def number(found: list[dict], concepts: int) -> Asked:
+    """Runs that were not told the number of concepts."""
+    ends = [100.0 * (one["n_concepts"] == concepts) for one in ours(found, "number", concepts=concepts)]
+    return Asked(f"number not told: ends at exactly {concepts}, % of seeds", ">= 90", SEEDS, ends, least(90))
+
+
 def against_told(found: list[dict], models: int) -> Asked:
-    """Points of global accuracy that an adaptive run loses against one of the same seed that was told the number."""
+    """Points of global accuracy that an adaptive run (see `adaptive`) loses against one of the same seed that was told the number."""
     runs = ours(found, "adaptive", concepts=3)
     by_models = {k: {r["seed"]: r["global"] for r in runs if r["options"]["n_concepts"] == k} for k in (3, models)}
     points = [100 * (by_models[3][s] - by_models[models][s]) for s in sorted(by_models[3]) if s in by_models[models]]

@@ -17,7 +17,8 @@ DIFFERS = _tables.DIFFERS + (
     "4; seed 4, and all rows with batches of 128 (training as in the authors' code) or 'as published', are of images "
     "compressed to 470 bytes (AVIF, 38.5 dB) and of all 10,000 test images, the others of 8,000. 'IFCA as published' "
     "sets a model that no client chose to 0 (_published_ifca.py). Rows with rate 0.1 and without clipping are an "
-    "earlier run that diverged in seed 1, the row without options one of a ResNet-18 of a quarter of the channels."
+    "earlier run that diverged in seed 1, the row without options one of a ResNet-18 of a quarter of the channels, the "
+    "row of split 'prior' the paper's ResNet-18 after 20 rounds, when it was ended (complete images)."
 )
 
 

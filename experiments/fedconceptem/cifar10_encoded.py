@@ -14,8 +14,9 @@ RATE = 0.1  # the best of 0.01, 0.03 and 0.1 on a split that no table uses, by h
 DIFFERS = _tables.DIFFERS + (
     " The network is a frozen EfficientNet-Lite0, of which each client computes 512 features of its (corrupted) "
     "images, and an mlp of 64 hidden units is trained on them, where the paper fine-tunes a MobileNetV2. Unseen "
-    "clients have 8,000 of the 10,000 test images; in the part 'encoded, compressed' all of them, and all images are "
-    "compressed to 470 bytes (AVIF, 38.5 dB). Split 'prior' draws a client's label shares from Dirichlet(alpha p), "
+    "clients have 8,000 of the 10,000 test images in the part 'encoded', all of them in 'encoded, complete' and "
+    "'encoded, compressed'; in the latter all images are compressed to 470 bytes (AVIF, 38.5 dB). 'From 6' is an option "
+    "that has gone since, see the README. Split 'prior' draws a client's label shares from Dirichlet(alpha p), "
     "as the authors' code does, 'lda' from Dirichlet(alpha, ..., alpha). batch_size=128 with keep_momentum and a "
     "constant schedule is training as in their code."
 )

@@ -136,7 +136,10 @@ class Ask:
 
     def __call__(self, down: Tree, client: Client) -> Tree:
         """The answer after all steps, as it leaves the client."""
-        up = self.answer(down, self.seen(client), **self.options)
+        return self.through_steps(self.answer(down, self.seen(client), **self.options), client)
+
+    def through_steps(self, up: Tree, client: Client) -> Tree:
+        """An answer after the steps of all layers: masked, compressed, with noise."""
         for step in self.steps:
             if REGISTRY[step.name].kind == STEP:
                 up = REGISTRY[step.name].answer(up, client, **step.options)

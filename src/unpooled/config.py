@@ -123,12 +123,12 @@ def _check_tables(config: Config) -> None:
         raise BadParameter(f"columns={columns!r} should be a list of names, or 'union'")
     if "columns" in config:
         schema(config)
-    for site, own in config.get("sites", {}).items():
-        if not isinstance(own, dict):
+    for site, entry in config.get("sites", {}).items():
+        if not isinstance(entry, dict):
             raise BadParameter(
-                f"[sites] {site} = {own!r} is not known: write [sites.{site}] and a line for each column"
+                f"[sites] {site} = {entry!r} is not known: write [sites.{site}] and a line for each column"
             )
-        read_own(own, f"[sites.{site}]")
+        read_own(entry, f"[sites.{site}]")
 
 
 def _check_settled(config: Config) -> None:

@@ -25,11 +25,12 @@ from unpooled import tree
 from unpooled.arrays import namespace
 from unpooled.client import KEYS, Ask, Client, digest
 from unpooled.errors import BadParameter
-from unpooled.federation import Journal, cohort
+from unpooled.federation import Journal, Tally, cohort
 from unpooled.jobs import STACK_CELLS, STACK_PADDING, Job, merged_jobs, single_jobs, stacked_jobs
 from unpooled.parameters import one_of
 from unpooled.tree import Tree
 
+FEW_CELLS = 50_000  # numbers in the rows of all clients, below which no threads are started
 MODES = ("auto", "stacked", "one by one")
 
 
@@ -168,19 +169,7 @@ class Local:
 
     def _plan(self, ask: Ask, merge: bool = True) -> list[Job]:
         """Jobs for a question: clients merged, stacked or single, as the question and the mode allow."""
-        if (
-            self.mode == "one by one"
-            or ask.steps
-            or ask.letters
-            or ask.inspect
-            or ask.kind == KEYS
-            or not (ask.batched or ask.adds)
-        ):
-            kind = "single"
-        else:
-            kind = "merged" if ask.adds and merge and self.mode == "auto" else "stacked"
-        if kind == "stacked" and not ask.batched:
-            kind = "single"
+        kind = self._kind_of_jobs(ask, merge)
         if kind not in self._jobs:
             cut: dict[str, Callable[..., Iterator[Job]]] = {
                 "single": single_jobs,
@@ -190,56 +179,65 @@ class Local:
             self._jobs[kind] = list(cut[kind](self.clients))
         return self._jobs[kind]
 
+    def _kind_of_jobs(self, ask: Ask, merge: bool) -> str:
+        """ "single", "merged" or "stacked"; what layers do to an answer is done for each client alone."""
+        alone = ask.steps or ask.letters or ask.inspect or ask.kind == KEYS
+        if self.mode == "one by one" or alone:
+            return "single"
+        if ask.adds and merge and self.mode == "auto":
+            return "merged"
+        return "stacked" if ask.batched else "single"
+
     # ---- answers, in order ----
 
     def _answers(
-        self, ask: Ask, down: Tree, tally: Any, jobs: list[Job], together: bool = False
+        self, ask: Ask, down: Tree, tally: Tally, jobs: list[Job], together: bool = False
     ) -> Iterator[tuple[str, Tree]]:
         """(client, checked answer) pairs; clients that answer together are one pair with the first client's name."""
-        moment, bound = (self.journal.seed, self.journal.round), tree.dims(down, ask.types[0])
+        moment = self.journal.seed, self.journal.round
+        asked = _Asked(ask, down, moment, tree.dims(down, ask.types[0]), tally, together)
         so_far: Any = None
-        for job, outcome in self._run(lambda job: _attempt(ask, down, job, moment), jobs):
+        for job, outcome in self._run(asked.attempt, jobs):
             so_far = _join(so_far, outcome)
             if job.last:
-                yield from self._accept(ask, down, tally, job, so_far, bound, together)
+                yield from self._accept(asked, job, so_far)
                 so_far = None
 
-    def _accept(self, ask, down, tally, job: Job, outcome, bound, together) -> Iterator[tuple[str, Tree]]:
+    def _accept(self, asked: _Asked, job: Job, outcome: Any) -> Iterator[tuple[str, Tree]]:
         """Check the answer of a job; if a job of several clients fails, they are asked one by one."""
         try:
             if isinstance(outcome, Exception):
                 raise outcome
-            state, sent = outcome
-            answers = list(_checked_answers(ask, job, state, sent, bound, together))
+            answers = list(asked.checked(job, *outcome))
         except Exception as error:
             if len(job.clients) == 1:
-                tally.refuse(job.clients[0].name, error)
+                asked.tally.refuse(job.clients[0].name, error)
                 return
-            yield from self._one_by_one(ask, down, tally, job, bound, together, error)
+            yield from self._one_by_one(asked, job, error)
             return
         for answer in answers:
-            tally.count(answer.sent, [c.name for c in answer.clients])
+            asked.tally.count(answer.sent, [c.name for c in answer.clients])
             for c, state in zip(answer.clients, answer.states):
                 c.state = state
             yield answer.clients[0].name, answer.up
 
-    def _one_by_one(self, ask, down, tally, job: Job, bound, together, error: Exception) -> Iterator[tuple[str, Tree]]:
+    def _one_by_one(self, asked: _Asked, job: Job, error: Exception) -> Iterator[tuple[str, Tree]]:
         """Ask the clients of a job that failed one by one, so that only the faulty ones are refused."""
-        moment, before = (self.journal.seed, self.journal.round), len(self.journal.refusals)
+        before = len(self.journal.refusals)
         for single in single_jobs(job.clients):
-            outcome = _attempt(ask, down, single, moment)
-            yield from self._accept(ask, down, tally, single, outcome, bound, together)
-        if len(self.journal.refusals) == before and not isinstance(
-            error, _StatesDiffer
-        ):  # then the question itself is wrong
-            text = f"{ask.name} fails for stacked or merged clients but for no single one ({error}): asked one by one, it is slow"
+            yield from self._accept(asked, single, asked.attempt(single))
+        none_refused = len(self.journal.refusals) == before
+        if none_refused and not isinstance(error, _StatesDiffer):  # then the question itself is wrong
+            text = f"{asked.ask.name} fails for stacked or merged clients but for no single one ({error}): asked one by one, it is slow"
             warnings.warn(text, RuntimeWarning, stacklevel=2)
 
     def _run(self, work: Callable[[Job], Any], jobs: Iterable[Job]) -> Iterator[tuple[Job, Any]]:
         """(job, result) pairs in order; at most a window of results is in memory."""
         with _one_blas_thread():
             jobs = list(jobs)
-            if self.threads == 1 or len(jobs) == 1:  # starting a thread may take longer than the work
+            if (
+                self.threads == 1 or len(jobs) == 1 or _few_cells(jobs)
+            ):  # starting a thread may take longer than the work
                 yield from ((job, work(job)) for job in jobs)
                 return
             with ThreadPoolExecutor(self.threads) as pool:
@@ -254,28 +252,6 @@ class Local:
                     yield done, future.result()
 
 
-def _attempt(ask: Ask, down: Tree, job: Job, moment: tuple[int, int]) -> Any:
-    """(new state, answer), or the exception: a client that fails does not stop the others."""
-    try:
-        me = copy.copy(job.target.at(*moment))
-        me.state = _stack_states(job.clients) if me.stacked else dict(me.state)
-        me.letters = ask.letters_to(me.name)
-        me.asked = partial(digest, ask, down)
-        sent = ask(down, me)
-        return me.state, sent
-    except ModuleNotFoundError:  # missing for all clients, not an error of one
-        raise
-    except Exception as error:
-        return error
-
-
-def _join(a: Any, b: Any) -> Any:
-    """The outcomes of two slices of the same client: answers are added, an error is kept."""
-    if a is None or isinstance(b, Exception):
-        return b
-    return a if isinstance(a, Exception) else (b[0], tree.add(a[1], b[1]))
-
-
 class Answer(NamedTuple):
     """One checked answer, of one client or of several together."""
 
@@ -285,20 +261,56 @@ class Answer(NamedTuple):
     up: Tree
 
 
-def _checked_answers(ask: Ask, job: Job, state: dict, sent: Tree, bound: dict, together: bool) -> Iterator[Answer]:
-    """The checked answers of a job."""
-    if not job.target.stacked:
-        states = [state] if job.target is job.clients[0] else []
-        yield Answer(job.clients, states, sent, ask.receive(sent, job.clients[0].name, copy.deepcopy(bound)))
-        return
-    states = [tree.at(state, i) for i in range(len(job.clients))]
-    if together:
-        tree.check(sent, ask.types[1], copy.deepcopy(bound), lead=1)
-        yield Answer(job.clients, states, tree.at(sent, 0), tree.map(lambda a: a.sum(0), sent))
-        return
-    for i, c in enumerate(job.clients):
-        one = tree.at(sent, i)
-        yield Answer([c], [states[i]], one, ask.receive(one, c.name, copy.deepcopy(bound)))
+class _Asked(NamedTuple):
+    """One question of one round, as all jobs are asked it."""
+
+    ask: Ask
+    down: Tree
+    moment: tuple[int, int]  # (seed, round)
+    bound: dict[str, Any]  # sizes of the named axes of `down`
+    tally: Tally
+    together: bool  # whether the answers of stacked clients are added up at once
+
+    def attempt(self, job: Job) -> Any:
+        """(new state, answer), or the exception: a client that fails does not stop the others."""
+        try:
+            me = copy.copy(job.target.at(*self.moment))
+            me.state = _stack_states(job.clients) if me.stacked else dict(me.state)
+            me.letters = self.ask.letters_to(me.name)
+            me.asked = partial(digest, self.ask, self.down)
+            sent = self.ask(self.down, me)
+            return me.state, sent
+        except ModuleNotFoundError:  # missing for all clients, not an error of one
+            raise
+        except Exception as error:
+            return error
+
+    def checked(self, job: Job, state: dict, sent: Tree) -> Iterator[Answer]:
+        """The checked answers of a job."""
+        clients = job.clients
+        if not job.target.stacked:
+            states = [state] if job.target is clients[0] else []
+            yield Answer(clients, states, sent, self._received(sent, clients[0]))
+            return
+        states = [tree.at(state, i) for i in range(len(clients))]
+        if self.together:
+            tree.check(sent, self.ask.types[1], copy.deepcopy(self.bound), lead=1)
+            yield Answer(clients, states, tree.at(sent, 0), tree.map(lambda a: a.sum(0), sent))
+            return
+        for i, c in enumerate(clients):
+            one = tree.at(sent, i)
+            yield Answer([c], [states[i]], one, self._received(one, c))
+
+    def _received(self, sent: Tree, client: Client) -> Tree:
+        """One client's answer as the server adds it."""
+        return self.ask.receive(sent, client.name, copy.deepcopy(self.bound))
+
+
+def _join(a: Any, b: Any) -> Any:
+    """The outcomes of two slices of the same client: answers are added, an error is kept."""
+    if a is None or isinstance(b, Exception):
+        return b
+    return a if isinstance(a, Exception) else (b[0], tree.add(a[1], b[1]))
 
 
 @cache
@@ -310,7 +322,13 @@ def _controller() -> ThreadpoolController:
 def _one_blas_thread():
     """BLAS on one core: threads work on different clients, so results do not depend on the number of threads."""
     controller = _controller()
-    return controller.limit(limits=1, user_api="blas") if controller.lib_controllers else nullcontext()
+    several = any(library.num_threads != 1 for library in controller.lib_controllers)
+    return controller.limit(limits=1, user_api="blas") if several else nullcontext()
+
+
+def _few_cells(jobs: list[Job]) -> bool:
+    """Whether all jobs together have few numbers."""
+    return sum(job.target.x.size if hasattr(job.target.x, "size") else FEW_CELLS for job in jobs) < FEW_CELLS
 
 
 # ---- jobs from clients ----

@@ -62,8 +62,8 @@ def _missing(x: Any) -> list[float]:
 
 def _weights(estimator: Any, c: Any) -> Any:
     """A client's weights of components: its own where the fit has them, else estimated from its rows."""
-    own = getattr(estimator, "client_weights_", {})
-    return own[c.name] if c.name in own else estimator.adapt_weights(c.x)
+    known = getattr(estimator, "client_weights_", {})
+    return known[c.name] if c.name in known else estimator.adapt_weights(c.x)
 
 
 def held_out(fed: Any, estimator: Any, folds: int) -> dict[str, Any]:

@@ -170,8 +170,8 @@ def _check_tuple(value, args, bound, options, at):
     if not repeated and len(value) != len(args):
         raise SchemaError(f"{at or 'the answer'} should have {len(args)} parts, got {len(value)}")
     for i, part in enumerate(value):  # each part of tuple[T, ...] has named axes of its own
-        own = bound.setdefault(i, {}) if repeated else bound
-        _check(part, args[0] if repeated else args[i], own, options, f"{at}[{i}]")
+        part_bound = bound.setdefault(i, {}) if repeated else bound
+        _check(part, args[0] if repeated else args[i], part_bound, options, f"{at}[{i}]")
 
 
 def _check_array(value, spec, bound, options, at):

@@ -157,7 +157,7 @@ ESTIMATORS = {
     "VRFedEM": Case(lambda: up.VRFedEM(FEDEM, batch_size=8, max_iter=10, tol=0, random_state=0), mixture_data),
     "FedConceptEM": Case(trained("FedConceptEM", n_concepts=2, extra=1, patience=1, settle=0.5, noise=1.0), labelled),
     "FedConceptEM adam": Case(
-        trained("FedConceptEM", n_concepts=3, adam=True, adaptive=True, fraction=0.7, fine_tune=1), labelled
+        trained("FedConceptEM", n_concepts=2, extra=1, adam=True, fraction=0.7, fine_tune=1), labelled
     ),
     "IFCA": Case(trained("IFCA", n_clusters=2), labelled),
     "FeSEM": Case(trained("FeSEM", n_clusters=2), labelled),

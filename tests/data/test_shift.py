@@ -101,3 +101,27 @@ def test_rows_of_colour_images_hold_one_channel_after_the_other():
     x = np.random.default_rng(0).integers(256, size=(60, 4, 4, 3), dtype=np.uint8)
     (rows, _), *_ = shift.unseen(x, np.arange(60) % 3, shift.label_maps(1, 3))
     np.testing.assert_allclose(rows.reshape(60, 3, 4, 4)[:, 2], x[..., 2] / 255, rtol=1e-6)
+
+
+@pytest.mark.parametrize("damage", ["rotate 5", "shift 4", "contrast 3"])
+def test_other_images_are_made_like_those_of_a_client(damage):
+    rng = np.random.default_rng(0)
+    x, y = rng.random((120, 8, 8, 3)).astype(np.float32), rng.integers(5, size=120)
+    made = shift.build(x, y, 4, rows=30, concepts=2, corrupted=0.0, random_state=0)
+    name = next(iter(made.train))
+    known = made._replace(corruptions=made.corruptions | {name: damage})
+    first, labels = shift.like(known, name, x[:10], y[:10])
+    more, _ = shift.like(known, name, x[:50], y[:50])
+    np.testing.assert_array_equal(first, more[:10])  # the same direction, however many images
+    np.testing.assert_array_equal(labels, made.maps[made.concepts[name]][y[:10]])
+    assert np.abs(first - shift.like(made, name, x[:10], y[:10])[0]).max() > 0.1
+
+
+def test_like_repeats_the_corruption_of_a_clients_own_images():
+    rng = np.random.default_rng(1)
+    x = np.broadcast_to(rng.random((8, 8, 3)), (60, 8, 8, 3)).astype(np.float32)  # the same image everywhere
+    for seed in range(5):
+        made = shift.build(x, np.arange(60) % 3, 2, rows=30, concepts=1, corrupted=1.0, random_state=seed)
+        for name, damage in made.corruptions.items():
+            if damage.startswith(("shift", "rotate", "contrast", "blur")):
+                np.testing.assert_array_equal(shift.like(made, name, x[:1], [0])[0][0], made.train[name][0][0])

@@ -46,7 +46,7 @@ def test_losses_add_over_clients_and_are_the_log_loss():
     parts = [calibration.losses(log_p[i::2], y[i::2], w[i::2]) for i in (0, 1)]
     np.testing.assert_allclose(parts[0].loss + parts[1].loss, whole.loss, rtol=1e-12)
     one = np.flatnonzero(calibration.TEMPERATURES == 1.0)[0]
-    assert whole.loss[one, 0] == pytest.approx(200 * log_loss(y, np.exp(log_p)), rel=1e-9)
+    assert whole.loss[one, 0] == pytest.approx(200 * log_loss(y, np.exp(log_p)), rel=1e-6)  # logs have 32 bits
 
 
 def test_a_strong_penalty_is_made_up_for_by_the_temperature():

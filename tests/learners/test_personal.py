@@ -7,7 +7,7 @@ from sklearn.metrics import log_loss
 
 import unpooled as up
 from unpooled.baselines import IFCA, FedAvg, LocalOnly
-from unpooled.learners import calibration, corrections, personal
+from unpooled.learners import calibration, candidates, corrections, stacking
 
 
 def site(rng, n, flip=False, d=4):
@@ -123,32 +123,94 @@ def test_alone_is_a_regression_whose_penalty_was_cross_validated():
     )
 
 
+def regression(n=200, classes=3):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(n, 3))
+    y = (x @ rng.normal(size=(3, classes)) + rng.gumbel(size=(n, classes))).argmax(1)
+    return x, y
+
+
+def ridge_of(*slopes):
+    """Penalties of one path: of the intercept alone, then of these slopes."""
+    return np.array([[[slope, slope, slope, 1e-9]] for slope in (0.0, *slopes)])
+
+
+def fitted_alone(x, y, classes, ridge):
+    offsets = np.zeros((1, len(y), classes))
+    problem = corrections.Paths(np.c_[x, np.ones(len(y))], y, np.ones(len(y)), offsets, ridge)
+    return corrections.fit(problem, dtype=np.float64, steps=30)
+
+
 @pytest.mark.parametrize("classes", [2, 3])
 def test_corrections_of_nothing_are_ridge_regressions(classes):
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=(200, 3))
-    y = (x @ rng.normal(size=(3, classes)) + rng.gumbel(size=(200, classes))).argmax(1)
-    z = np.c_[x, np.ones(200)]
-    ridge = np.array([[[500.0, 500.0, 500.0, 1e-9]], [[5.0, 5.0, 5.0, 1e-9]]])
-    problem = corrections.Paths(z, y, np.ones((1, 200)), np.zeros((1, 200, classes)), np.zeros(1, int), ridge)
-    found = corrections.fit(problem)[-1, 0, 0]
+    x, y = regression(classes=classes)
+    found = fitted_alone(x, y, classes, ridge_of(500.0, 5.0)).maps[-1, 0]
     C = 2 / 5 if classes == 2 else 1 / 5  # two scores of opposite sign share the penalty
     peer = LogisticRegression(C=C, tol=1e-10, max_iter=5000).fit(x, y)
     ours = found[:-1].T - found[:-1].mean(1)
     theirs = peer.coef_ if classes == 3 else np.vstack([-peer.coef_, peer.coef_]) / 2
-    np.testing.assert_allclose(ours, theirs, atol=5e-3)
+    np.testing.assert_allclose(ours, theirs, atol=1e-6)
+
+
+@pytest.mark.parametrize(("classes", "closeness"), [(2, 0.02), (3, 0.3)])
+def test_rows_are_left_out_as_if_the_fit_had_not_seen_them(classes, closeness):
+    x, y = regression(60, classes)
+    found = fitted_alone(x, y, classes, ridge_of(5.0, 2.0))
+    every = np.arange(60)
+    loss_of_all = -corrections.log_softmax(np.c_[x, np.ones(60)] @ found.maps[-1, 0])[every, y]
+    loss_left_out = -corrections.log_softmax(found.left_out[-1, 0])[every, y]
+    refitted = np.empty(60)
+    for i in every:
+        others = every != i
+        peer = LogisticRegression(C=1.0 if classes == 2 else 0.5, tol=1e-8, max_iter=5000).fit(x[others], y[others])
+        refitted[i] = -peer.predict_log_proba(x[i : i + 1])[0, y[i]]
+    optimism = refitted.mean() - loss_of_all.mean()
+    assert optimism > 0.03
+    assert loss_left_out.mean() - loss_of_all.mean() == pytest.approx(optimism, rel=closeness)
 
 
 def test_a_correction_under_a_strong_penalty_is_the_offset():
     rng = np.random.default_rng(0)
     offsets = rng.normal(size=(1, 50, 3))
-    y, w, ridge = rng.integers(3, size=50), np.ones((1, 50)), np.full((1, 1, 2), 1e9)
-    problem = corrections.Paths(np.ones((50, 2)), y, w, offsets, np.zeros(1, int), ridge)
-    np.testing.assert_allclose(corrections.fit(problem), 0.0, atol=1e-6)
+    y, ridge = rng.integers(3, size=50), np.full((2, 1, 2), 1e9)
+    found = corrections.fit(corrections.Paths(np.ones((50, 2)), y, np.ones(50), offsets, ridge))
+    np.testing.assert_allclose(found.maps, 0.0, atol=1e-6)
+    np.testing.assert_allclose(found.left_out[1], offsets, atol=1e-5)
+
+
+def test_more_columns_than_a_client_can_tell_apart_become_principal_axes():
+    x = np.random.default_rng(0).normal(size=(100, 50)) @ np.diag(np.linspace(1, 2, 50))
+    assert candidates.axes_of(x, np.ones(100)).columns(x).shape == (100, candidates.FEW_AXES + 1)
+    few = candidates.axes_of(x[:, :5], np.ones(100)).columns(x[:, :5])
+    np.testing.assert_allclose(few[:, :5].std(0), 1.0)
 
 
 def test_weights_settle_on_the_better_candidate_with_rows_and_stay_at_the_prior_without():
     prior = np.array([0.8, 0.2])
     losses = np.column_stack([np.full(200, 0.9), np.full(200, 0.5)])
-    assert personal.averaged(prior, losses, np.ones(200))[1] > 0.95
-    np.testing.assert_allclose(personal.averaged(prior, losses[:0], np.ones(0)), prior)
+    assert stacking.averaged(prior, losses, np.ones(200))[1] > 0.95
+    np.testing.assert_allclose(stacking.averaged(prior, losses[:0], np.ones(0)), prior)
+
+
+def test_the_loss_of_the_average_is_that_of_weights_found_without_the_row(monkeypatch):
+    monkeypatch.setattr(stacking, "STEPS", 400)
+    rng = np.random.default_rng(0)
+    losses, prior, w = rng.exponential(size=(40, 3)), np.full(3, 1 / 3), np.ones(40)
+    mix = stacking.stacked(prior, losses, w)
+    without = [stacking.stacked(prior, np.delete(losses, i, 0), w[1:]) for i in range(40)]
+    true = -np.mean([np.log(np.exp(-losses[i]) @ m) for i, m in enumerate(without)])
+    flattered = -np.log(np.exp(-losses) @ mix).mean()
+    found = stacking.loss_of_average(prior, losses, w, mix)
+    assert found - flattered == pytest.approx(true - flattered, rel=0.1)
+
+
+def test_calibration_losses_are_those_of_calibrated_probabilities():
+    rng = np.random.default_rng(0)
+    log_p = corrections.log_softmax(3 * rng.normal(size=(30, 4)))
+    y, w = rng.integers(4, size=30), rng.random(30)
+    found = calibration.losses(log_p, y, w).loss
+    for i, temperature in enumerate(calibration.TEMPERATURES):
+        for j, floor in enumerate(calibration.FLOORS):
+            mended = calibration.calibrated(log_p, calibration.Calibration(temperature, floor))
+            bounded = mended[np.arange(30), y].clip(min=np.log(1e-13))
+            assert found[i, j] == pytest.approx(-(w @ bounded), rel=1e-4)

@@ -29,7 +29,7 @@ def test_fixed_variances_give_the_gaussian_process_of_the_linear_kernel(rows):
     ours, variance = bl.predict(post, new)
     np.testing.assert_allclose(ours[:, 0], mean, rtol=1e-8)
     np.testing.assert_allclose(np.sqrt(variance[:, 0]), std, rtol=1e-8)
-    np.testing.assert_allclose(post.evidence[0], gp.log_marginal_likelihood_value_, rtol=1e-8)
+    np.testing.assert_allclose(post.log_evidence[0], gp.log_marginal_likelihood_value_, rtol=1e-8)
 
 
 def test_the_evidence_is_the_density_of_y(rows):
@@ -37,7 +37,7 @@ def test_the_evidence_is_the_density_of_y(rows):
     post = bl.posterior(bl.statistics(z, y, w), noise=[0.2, 0.1], prior=[0.7, 2.0])
     for j, (noise, prior) in enumerate(((0.2, 0.7), (0.1, 2.0))):
         density = multivariate_normal(np.zeros(80), prior * z @ z.T + noise * np.eye(80)).logpdf(y[:, j])
-        np.testing.assert_allclose(post.evidence[j], density, rtol=1e-10)
+        np.testing.assert_allclose(post.log_evidence[j], density, rtol=1e-10)
 
 
 def test_learned_variances_are_those_of_bayesian_ridge(rows):
@@ -46,10 +46,10 @@ def test_learned_variances_are_those_of_bayesian_ridge(rows):
         alpha_1=0, alpha_2=0, lambda_1=0, lambda_2=0, fit_intercept=False, tol=1e-13, max_iter=5000, compute_score=True
     ).fit(z, y[:, 1])
     post = bl.posterior(bl.statistics(z, y, w))
-    np.testing.assert_allclose(1 / post.noise[1], ridge.alpha_, rtol=1e-6)
-    np.testing.assert_allclose(1 / post.prior[1], ridge.lambda_, rtol=1e-6)
+    np.testing.assert_allclose(1 / post.noise_variance[1], ridge.alpha_, rtol=1e-6)
+    np.testing.assert_allclose(1 / post.prior_variance[1], ridge.lambda_, rtol=1e-6)
     np.testing.assert_allclose(post.weights[:, 1], ridge.coef_, rtol=1e-7)
-    assert post.evidence[1] >= ridge.scores_[-1] - 1e-8
+    assert post.log_evidence[1] >= ridge.scores_[-1] - 1e-8
 
 
 def test_learned_variances_are_a_maximum(rows):
@@ -58,8 +58,8 @@ def test_learned_variances_are_a_maximum(rows):
     best = bl.posterior(stats)
     rng = np.random.default_rng(2)
     for _ in range(30):
-        noise, prior = (v * np.exp(0.3 * rng.normal(size=2)) for v in (best.noise, best.prior))
-        assert (bl.posterior(stats, noise=noise, prior=prior).evidence <= best.evidence).all()
+        noise, prior = (v * np.exp(0.3 * rng.normal(size=2)) for v in (best.noise_variance, best.prior_variance))
+        assert (bl.posterior(stats, noise=noise, prior=prior).log_evidence <= best.log_evidence).all()
 
 
 def test_rows_add_and_subtract(rows):
@@ -87,7 +87,7 @@ def test_slopes_are_those_of_the_evidence(rows):
     for i, j in ((0, 0), (5, 3), (41, 2)):
         step = np.zeros_like(z)
         step[i, j] = 1e-5
-        up, down = (bl.posterior(bl.statistics(z + s * step, y, w)).evidence.sum() for s in (1, -1))
+        up, down = (bl.posterior(bl.statistics(z + s * step, y, w)).log_evidence.sum() for s in (1, -1))
         np.testing.assert_allclose(slope[i, j], (up - down) / 2e-5, rtol=1e-5, atol=1e-8)
 
 
@@ -114,7 +114,7 @@ def test_an_offset_is_free_and_units_do_not_matter(rows):
     other = bl.posterior(bl.statistics(z * units + 0.5 * units, y + 100, w), intercept=True, standardize=True)
     np.testing.assert_allclose(bl.predict(other, z * units + 0.5 * units)[0], bl.predict(plain, z)[0] + 100, rtol=1e-7)
     np.testing.assert_allclose(bl.predict(other, z * units + 0.5 * units)[1], bl.predict(plain, z)[1], rtol=1e-7)
-    np.testing.assert_allclose(other.evidence, plain.evidence, rtol=1e-7)
+    np.testing.assert_allclose(other.log_evidence, plain.log_evidence, rtol=1e-7)
 
 
 def test_draws_have_the_predicted_moments(rows):
@@ -130,4 +130,4 @@ def test_features_that_say_nothing_leave_pure_noise():
     rng = np.random.default_rng(0)
     post = bl.posterior(bl.statistics(np.zeros((50, 3)), rng.normal(size=(50, 1)), np.ones(50)))
     np.testing.assert_allclose(post.weights, 0.0)
-    assert 0.5 < post.noise[0] < 2
+    assert 0.5 < post.noise_variance[0] < 2

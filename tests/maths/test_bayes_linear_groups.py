@@ -43,7 +43,7 @@ def test_the_posterior_is_that_of_the_dense_process(rows):
         own = PRIOR[j] * (new**2).sum(1) + NOISE[j] * (1 + RATIO)  # a group never seen has an offset too
         assert_allclose(mean[:, j], across @ np.linalg.solve(inner, y[:, j]), rtol=1e-9)
         assert_allclose(variance[:, j], own - (across * np.linalg.solve(inner, across.T).T).sum(1), rtol=1e-9)
-        assert_allclose(post.evidence[j], multivariate_normal(np.zeros(90), inner).logpdf(y[:, j]), rtol=1e-10)
+        assert_allclose(post.log_evidence[j], multivariate_normal(np.zeros(90), inner).logpdf(y[:, j]), rtol=1e-10)
 
 
 def test_with_an_intercept_it_is_the_dense_process_whose_mean_is_estimated(rows):
@@ -64,7 +64,7 @@ def test_with_an_intercept_it_is_the_dense_process_whose_mean_is_estimated(rows)
         expected = own - (across * solved[:, 2:].T).sum(1) + free**2 / precision
         assert_allclose(variance[:, j], expected, rtol=1e-9)
         density = multivariate_normal(np.full(90, level), inner).logpdf(rows[1][:, j])
-        assert_allclose(post.evidence[j], density + 0.5 * np.log(2 * np.pi / precision), rtol=1e-10)
+        assert_allclose(post.log_evidence[j], density + 0.5 * np.log(2 * np.pi / precision), rtol=1e-10)
 
 
 @pytest.mark.parametrize("standardize", [False, True])
@@ -72,20 +72,20 @@ def test_with_an_intercept_the_learned_ratio_is_a_maximum_too(rows, standardize)
     z, y, w, group = rows
     stats = bl.statistics(z * [1, 10, 1, 0.1, 1], y - 7, w, group, GROUPS)
     best = bl.posterior(stats, intercept=True, standardize=standardize)
-    for ratio in best.ratio * np.array([0.5, 0.99, 1.01, 2.0]):
+    for ratio in best.group_ratio * np.array([0.5, 0.99, 1.01, 2.0]):
         other = bl.posterior(stats, intercept=True, standardize=standardize, ratio=ratio)
-        assert other.evidence.sum() < best.evidence.sum()
+        assert other.log_evidence.sum() < best.log_evidence.sum()
 
 
 def test_the_learned_ratio_is_a_maximum_and_noise_without_groups_has_none(rows):
     z, y, w, group = rows
     stats = bl.statistics(z, y, w, group, GROUPS)
     best = bl.posterior(stats)
-    assert best.ratio > 0.5
-    for ratio in best.ratio * np.array([0.5, 0.99, 1.01, 2.0]):
-        assert bl.posterior(stats, ratio=ratio).evidence.sum() < best.evidence.sum()
+    assert best.group_ratio > 0.5
+    for ratio in best.group_ratio * np.array([0.5, 0.99, 1.01, 2.0]):
+        assert bl.posterior(stats, ratio=ratio).log_evidence.sum() < best.log_evidence.sum()
     shuffled = np.random.default_rng(2).permutation(group)
-    assert bl.posterior(bl.statistics(z, y, w, shuffled, GROUPS)).ratio < 0.2 * best.ratio
+    assert bl.posterior(bl.statistics(z, y, w, shuffled, GROUPS)).group_ratio < 0.2 * best.group_ratio
 
 
 def test_sums_add_and_stack(rows):
@@ -106,7 +106,7 @@ def test_slopes_are_those_of_the_evidence(rows):
     for i, j in ((0, 0), (5, 3), (41, 2)):
         step = np.zeros_like(z)
         step[i, j] = 1e-5
-        up, down = (bl.posterior(bl.statistics(z + s * step, y, w, group, GROUPS)).evidence.sum() for s in (1, -1))
+        up, down = (bl.posterior(bl.statistics(z + s * step, y, w, group, GROUPS)).log_evidence.sum() for s in (1, -1))
         assert_allclose(slope[i, j], (up - down) / 2e-5, rtol=1e-4, atol=1e-7)
 
 

@@ -39,10 +39,10 @@ def test_quantiles_are_those_of_draws_from_the_mixture(intercept):
     found = predictive.quantiles(post, along, new, P)[:, 0]
     mix = predictive.mixture(along, 0)
     which = rng.choice(len(mix.weights), size=400_000, p=mix.weights)
-    rows = (new - post.centre) @ along.basis
-    spread = 1 + intercept / 8 + rows**2 @ (1 / (along.values[:, None] + mix.ratios))
+    rows = (new - post.feature_mean) @ along.basis
+    spread = 1 + intercept / 8 + rows**2 @ (1 / (along.eigenvalues[:, None] + mix.ratios))
     for i in range(2):
-        mean = (rows @ mix.coef)[i] + post.offset
+        mean = (rows @ mix.coef)[i] + post.intercept
         draws = mean[which] + np.sqrt(mix.noise * spread[i])[which] * rng.standard_t(mix.dof, size=len(which))
         assert_allclose(found[i], np.quantile(draws, P), atol=0.02 * np.ptp(found[i]))
 

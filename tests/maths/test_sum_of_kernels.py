@@ -41,7 +41,7 @@ def test_stacked_rows_have_the_features_of_single_ones(rng):
 
 
 def evidence(z, y, scale, block):
-    return bayes_linear.posterior(bayes_linear.statistics(z * scale[block], y, np.ones(len(z)))).evidence.sum()
+    return bayes_linear.posterior(bayes_linear.statistics(z * scale[block], y, np.ones(len(z)))).log_evidence.sum()
 
 
 def test_block_scales_maximise_the_evidence(rng):

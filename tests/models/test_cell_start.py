@@ -12,7 +12,8 @@ from unpooled.federation import Layer
 from unpooled.maths import gaussian, mixture
 from unpooled.maths.mixture import Params
 from unpooled.models import initialization
-from unpooled.models.initialization import cell_mixture, cell_search, cell_sums, cells, together
+from unpooled.models.initialization import cell_mixture, cell_search, cells, kernels, together
+from unpooled.models.initialization.covariance_kinds import kind_of
 from unpooled.models.mixture import GaussianMixture
 
 SHAPES = ("full", "tied", "diag", "spherical")
@@ -115,10 +116,10 @@ def test_one_component_alone_asks_for_the_frame_only():
 @pytest.mark.parametrize(("k", "d", "rows"), [(1, 1, 1), (3, 4, 150), (20, 30, 1e6), (10, 500, 1e6), (50, 2, 60)])
 @pytest.mark.parametrize("shape", ["full", "tied", "diag"])
 def test_the_numbers_sent_are_bounded(k, d, rows, shape):
-    m = cell_sums.how_many(cell_sums.AROUND * k, k, rows, d, shape)
+    m = kernels.n_cells(kernels.POINTS_PER_COMPONENT * k, k, rows, d, shape)
     numbers = 1 + d + (d * (d + 1) // 2 if shape == "full" else d)
-    assert k <= m <= max(k, rows / cell_sums.ROWS_PER_CELL)
-    assert m == k or m * numbers <= cell_sums.MAX_NUMBERS
+    assert k <= m <= max(k, rows / kernels.ROWS_PER_CELL)
+    assert m == k or m * numbers <= kernels.MAX_NUMBERS
 
 
 def test_as_many_numbers_whatever_the_clients():
@@ -286,7 +287,7 @@ def test_far_from_the_origin(shape):
 
 def some_cells(shape, m=30, d=3, seed=0):
     rng = np.random.default_rng(seed)
-    kind = cell_mixture.kind_of(shape)
+    kind = kind_of(shape)
     spread = rng.normal(size=(m, d, d)) / 3
     covs = spread @ spread.swapaxes(1, 2) + 0.1 * np.eye(d)
     covs = covs if shape in ("full", "tied") else np.einsum("kii->ki", covs)
@@ -323,7 +324,7 @@ def test_swaps_repair_a_fit_with_two_components_in_one_place():
     centres = np.array([[0.0, 0.0], [20.0, 0.0], [0.0, 20.0], [20.0, 20.0]])
     means = np.concatenate([c + rng.normal(size=(10, 2)) for c in centres])
     found = cell_mixture.Cells(np.full(40, 10.0), means, np.tile(0.5 * np.eye(2), (40, 1, 1)))
-    kind = cell_mixture.kind_of("full")
+    kind = kind_of("full")
     seen = cell_mixture.moments(found, kind)
     labels = np.repeat([0, 2, 3, 3], 10)
     labels[:5] = 1  # the first place has two components, the last two places share one
@@ -337,6 +338,6 @@ def test_agglomeration_keeps_groups_that_lie_together():
     rng = np.random.default_rng(0)
     means = np.concatenate([rng.normal(size=(8, 2)), rng.normal(size=(8, 2)) + 30])
     found = cell_mixture.Cells(np.full(16, 9.0), means, np.tile(np.eye(2), (16, 1, 1)))
-    labels = cell_search.merged(found, 2, cell_mixture.kind_of("full"))
+    labels = cell_search.merged(found, 2, kind_of("full"))
     assert len(set(labels[:8])) == len(set(labels[8:])) == 1
     assert labels[0] != labels[8]

@@ -220,7 +220,7 @@ def test_a_start_without_gather_sends_sums_only():
 
 
 def test_small_local_clusters_do_not_leave_for_the_start():
-    from unpooled.models.initialization.gathered import Frame, local_centres
+    from unpooled.models.initialization import Frame, local_centres
 
     x = np.concatenate([np.zeros((20, 2)), np.full((2, 2), 9.0)]) + np.random.default_rng(0).normal(0, 0.01, (22, 2))
     fed = federate({"a": x, "b": x})

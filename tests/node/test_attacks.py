@@ -17,6 +17,7 @@ from unpooled.models import initialization
 from unpooled.models.private.frame import column_moments
 from unpooled.names import HOMES, import_home
 from unpooled.node import budget, policy
+from unpooled.node.computing import Answered
 from unpooled.node.ledger import Ledger, entries
 from unpooled.node.questions import options, schema
 from unpooled.node.rows import Source
@@ -222,9 +223,9 @@ def test_invented_peers_neither_lift_the_rule_of_few_rows_nor_thin_out_the_noise
     cohort = [f"n{i:03}" for i in range(300)]
     wide = Step("secure.mask", {"t": 1, "cohort": cohort, "members": cohort})
     ask = replace(column_moments, steps=(Step(budget.LOOK, {"mu2": 1.0}), wide))
-    exact, me = np.zeros(3), Client("zurich", ROWS)
+    answered = Answered(ask, None, np.zeros(3), Client("zurich", ROWS), 100)
     noisy = {
-        pinned: budget.answer_privately(ask, exact, None, me, budget.Budget(9.0, 1e-6), {}, bytes(32), pinned, 100)[1]
+        pinned: budget.add_noise(answered, budget.Budget(9.0, 1e-6), {}, bytes(32), pinned)[0].up
         for pinned in (False, True)
     }
     assert np.abs(noisy[False]).max() > 5 * np.abs(noisy[True]).max()

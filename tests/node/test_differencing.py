@@ -16,7 +16,7 @@ from unpooled.client import Client
 from unpooled.errors import TooFewClients
 from unpooled.layers.followed import Followed
 from unpooled.layers.secure import SecureSum
-from unpooled.models.initialization import look
+from unpooled.models.initialization import column_sums
 from unpooled.node import review
 from unpooled.node.policy import Policy
 from unpooled.node.questions import schema
@@ -47,7 +47,7 @@ def first_total(sites, approved, without=()):
     transport = MemoryTransport([site for site in sites if site.name not in without])
     fed = Remote(transport, columns=COLUMNS, min_clients=3, wait=0.5, timeout=2.0)
     fed.study = approved
-    return Followed(SecureSum(fed)).sum(look, None)
+    return Followed(SecureSum(fed)).sum(column_sums, None)
 
 
 def test_a_second_run_without_a_site_does_not_show_what_that_site_sent(tmp_path):
@@ -78,8 +78,17 @@ def test_a_row_that_was_added_between_two_runs_is_not_shown(tmp_path):
 
     def run(rows, name):
         site = Site("basel", Source(Client("basel", rows), COLUMNS), vault, policy=lambda: policy)
-        head = {"kind": "ask", "run": name, "round": 1, "seed": 0, "base": 0, "floor": 0, "ask": look.name, "steps": []}
-        head |= {"schema": schema(look.name), "options": {}, "columns": COLUMNS, "study": approved.digest}
+        head = {
+            "kind": "ask",
+            "run": name,
+            "round": 1,
+            "seed": 0,
+            "base": 0,
+            "floor": 0,
+            "ask": column_sums.name,
+            "steps": [],
+        }
+        head |= {"schema": schema(column_sums.name), "options": {}, "columns": COLUMNS, "study": approved.digest}
         letters = wire.pack_letters({"study file": approved.content})
         wanted = {"table": approved.wanted.pack()}
         return wire.unpack(site.reply(wire.pack({**head, **wanted}, None), "", letters))

@@ -120,9 +120,9 @@ def moved(ask, down):
 
 
 def another(ask, down):
-    from unpooled.models.initialization import look
+    from unpooled.models.initialization import column_sums
 
-    return look, None
+    return column_sums, None
 
 
 STEERING = {
@@ -229,9 +229,7 @@ def test_nodes_that_are_restarted_in_every_round_follow_to_the_same_bits(tmp_pat
     class Restarting(Layer):
         def sum(self, ask, down):
             for site in transport.sites.values():
-                for session in site._sessions.values():
-                    session.stop()
-                site._sessions = {}
+                site.studies.stop()
             return self.inner.sum(ask, down)
 
     again = fit(approved, Restarting(fed))

@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import deepcopy
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,6 +33,7 @@ class Shifted(NamedTuple):
     corruptions: dict[str, str]  # "" or "blur 3"
     maps: np.ndarray  # (concepts, classes): true class to label
     shares: np.ndarray  # (clients, classes): the drawn label shares
+    generators: dict[str, np.random.Generator]  # of each client's corruption, as it was before: see `like`
 
 
 def build(
@@ -67,12 +69,19 @@ def build(
     concept = rng.permutation(np.repeat(np.arange(len(shares)), _counts(shares, clients)))
     damage = _damage(x, concept, np.broadcast_to(corrupted, shares.shape), severity, rng)
     names, held = numbered(clients), round(chosen.shape[1] * test_share)
-    train, test = {}, {}
+    train, test, generators = {}, {}, {}
     for i, name in enumerate(names):
+        generators[name] = deepcopy(rng)
         inputs, labels = _as_rows(_damaged(x[chosen[i]], damage[i], rng)), maps[concept[i]][y[chosen[i]]]
         test[name], train[name] = (inputs[:held], labels[:held]), (inputs[held:], labels[held:])
     truth = {name: int(c) for name, c in zip(names, concept)}
-    return Shifted(train, test, truth, dict(zip(names, damage)), maps, wanted)
+    return Shifted(train, test, truth, dict(zip(names, damage)), maps, wanted, generators)
+
+
+def like(made: Shifted, name: str, x: np.ndarray, y: np.ndarray) -> Rows:
+    """Other images or rows and classes made like those of a client: its corruption, with the same direction or angle, and its labels."""
+    inputs = _as_rows(_damaged(x, made.corruptions[name], deepcopy(made.generators[name])))
+    return inputs, made.maps[made.concepts[name]][np.asarray(y, dtype=np.int64)]
 
 
 def label_maps(concepts: int, classes: int) -> np.ndarray:

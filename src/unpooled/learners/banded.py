@@ -1,9 +1,23 @@
 """Plain convolutional networks on a GPU, many at once: every layer is one batched product. Nothing is sent.
 
-A convolution along the width of an image is a product with a banded matrix, which maps a few whole image rows to one row
-of outputs. Many of its entries are zeros, but it is one large product, where a grouped convolution on a GPU would run
-thousands of small ones. In the first layer all models of a client share its rows. Columns of the band are ordered so that
-the outputs which a pooling compares are contiguous.
+A convolution is a small kernel that slides over an image. Written as a product of matrices, for one row of outputs of a kernel
+(k1 k2 k3) over an image row of five pixels:
+
+                               | k1  .   .  |
+                               | k2  k1  .  |
+    (p1 p2 p3 p4 p5)     x     | k3  k2  k1 |     =     (o1 o2 o3)
+                               | .   k3  k2 |
+     the patch: image          | .   .   k3 |            a row of
+     rows under the kernel       the band                outputs
+
+The matrix on the right, the band, holds the kernel once per output column, moved down by one stride each time; all else is 0. A kernel
+of several rows has the image rows that it covers behind each other in the patch, and its bands below each other; a last entry of 1 in
+the patch meets the bias in the last row of the band. All rows of outputs of all images of a minibatch are then the rows of one large
+product, and all models are one batch of such products (`torch.bmm`). Products with zeros are wasted, but a grouped convolution
+on a GPU would run thousands of small products instead.
+
+In the first layer all models of a client see the same images: their kernels stand side by side in one band. Where a max-pooling
+follows, columns of the band are ordered so that the outputs which it compares are contiguous.
 
 Activations of images are (lead, b, height, width, m, channels), those of vectors (lead, b, m, units). While the models of
 a client still share its rows, lead counts clients and m models; afterwards lead counts clients x models and m is 1.
@@ -143,30 +157,30 @@ def _pooled(layer: nn.Module, h: Tensor) -> Tensor:
 class _Plan(NamedTuple):
     """The sizes of a convolution, and of its patches and band."""
 
-    x: torch.Size  # (g, b, height, width, c)
-    weight: torch.Size  # (g, high, wide, c, n)
+    images: torch.Size  # (g, b, height, width, c): g models, b images, c channels
+    kernels: torch.Size  # (g, high, wide, c, n): n output channels
     stride: tuple[int, int]
-    pool: int
+    pool: int  # side of the max-pooling windows that follow
 
     @property
-    def tall(self) -> int:
+    def out_rows(self) -> int:
         """Rows of outputs after pooling."""
-        return ((self.x[2] - self.weight[1]) // self.stride[0] + 1) // self.pool
+        return ((self.images[2] - self.kernels[1]) // self.stride[0] + 1) // self.pool
 
     @property
-    def across(self) -> int:
+    def out_columns(self) -> int:
         """Columns of outputs after pooling."""
-        return ((self.x[3] - self.weight[2]) // self.stride[1] + 1) // self.pool
+        return ((self.images[3] - self.kernels[2]) // self.stride[1] + 1) // self.pool
 
     @property
-    def used(self) -> int:
+    def patch(self) -> int:
         """Numbers in the image rows that one row of outputs depends on."""
-        return self.weight[1] * self.x[3] * self.x[4]
+        return self.kernels[1] * self.images[3] * self.images[4]
 
 
 def convolution(x: Tensor, weight: Tensor, bias: Tensor, stride: tuple[int, int] = (1, 1), pool: int = 1) -> Tensor:
     """g convolutions at once, and the maximum over every `pool` x `pool` window: images x (g, b, height, width, c),
-    weight (g, high, wide, c, n), bias (g, n) to (g, b, tall, across, n).
+    weight (g, high, wide, c, n), bias (g, n) to (g, b, out_rows, out_columns, n).
     """
     return _Convolution.apply(x, weight, bias, _Plan(x.shape, weight.shape, stride, pool))
 
@@ -177,9 +191,9 @@ class _Convolution(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, plan: _Plan) -> Tensor:
         """Patches times the banded weights, then the largest of every pooling window."""
-        patches = _patches(x, plan)  # (g, b * tall * pool, columns)
-        band = _band(weight, bias, plan, patches.shape[-1])  # (g, columns, pool * across * n)
-        out = torch.bmm(patches, band).view(*x.shape[:2], plan.tall, plan.pool**2, -1)
+        patches = _patches(x, plan)  # (g, b * out_rows * pool, columns)
+        band = _band(weight, bias, plan, patches.shape[-1])  # (g, columns, pool * out_columns * n)
+        out = torch.bmm(patches, band).view(*x.shape[:2], plan.out_rows, plan.pool**2, -1)
         largest = None
         if plan.pool == 1:
             out = out[..., 0, :]
@@ -189,14 +203,14 @@ class _Convolution(torch.autograd.Function):
             out = out.amax(-2)
         ctx.save_for_backward(patches, band, largest)
         ctx.plan = plan
-        return out.unflatten(-1, (plan.across, -1))
+        return out.unflatten(-1, (plan.out_columns, -1))
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         """Gradients of inputs, weights and biases, by the same products."""
         patches, band, largest = ctx.saved_tensors
         plan = ctx.plan
-        delta = grads[0].flatten(3)[..., None, :]  # (g, b, tall, 1, across * n)
+        delta = grads[0].flatten(3)[..., None, :]  # (g, b, out_rows, 1, out_columns * n)
         if largest is not None:
             whole = delta.new_zeros(*delta.shape[:3], plan.pool**2, delta.shape[-1])
             delta = whole.scatter_(3, largest[..., None, :], delta)
@@ -208,18 +222,18 @@ class _Convolution(torch.autograd.Function):
 
 def _patches(x: Tensor, plan: _Plan) -> Tensor:
     """(g, b * rows of outputs, columns): the image rows that each row of outputs depends on."""
-    rows = x.flatten(3).unfold(2, plan.weight[1], plan.stride[0]).mT  # (g, b, rows of outputs, high, width * c)
-    rows = rows[:, :, : plan.tall * plan.pool]
-    out = x.new_empty(*rows.shape[:3], -(-(plan.used + 1) // ALIGNMENT) * ALIGNMENT)
-    _copy(out[..., : plan.used].unflatten(-1, rows.shape[-2:]), rows)
-    out[..., plan.used] = 1
-    out[..., plan.used + 1 :] = 0
+    rows = x.flatten(3).unfold(2, plan.kernels[1], plan.stride[0]).mT  # (g, b, rows of outputs, high, width * c)
+    rows = rows[:, :, : plan.out_rows * plan.pool]
+    out = x.new_empty(*rows.shape[:3], -(-(plan.patch + 1) // ALIGNMENT) * ALIGNMENT)
+    _copy(out[..., : plan.patch].unflatten(-1, rows.shape[-2:]), rows)
+    out[..., plan.patch] = 1
+    out[..., plan.patch + 1 :] = 0
     return out.flatten(1, 2)
 
 
 def _band(weight: Tensor, bias: Tensor, plan: _Plan, columns: int) -> Tensor:
-    """(g, columns, pool * across * n): the kernel repeated along the width, the bias, zeros elsewhere."""
-    out = weight.new_zeros(len(weight), columns, plan.pool * plan.across * weight.shape[-1])
+    """(g, columns, pool * out_columns * n): the kernel repeated along the width, the bias, zeros elsewhere."""
+    out = weight.new_zeros(len(weight), columns, plan.pool * plan.out_columns * weight.shape[-1])
     diagonal, constant = _parts(out, plan)
     _copy(diagonal, weight.contiguous()[..., None, None, :])
     constant.copy_(bias[:, None])
@@ -227,26 +241,34 @@ def _band(weight: Tensor, bias: Tensor, plan: _Plan, columns: int) -> Tensor:
 
 
 def _parts(band: Tensor, plan: _Plan) -> tuple[Tensor, Tensor]:
-    """Views of a band: the positions of the kernel's entries (g, high, wide, c, across, pool, n), and the bias
-    (g, pool * across, n). Column (p, a) of the band belongs to output column a * pool + p.
+    """Views of a band: the positions of the kernel's entries (g, high, wide, c, out_columns, pool, n), and the
+    bias (g, pool * out_columns, n). Column (p, a) of the band belongs to output column a * pool + p.
     """
-    g, high, wide, c, n = plan.weight
-    line = band.shape[-1]  # entries in one row of the band
-    step = plan.stride[1] * plan.x[4] * line  # from one output column to the next
-    strides = (band.stride(0), plan.x[3] * c * line, c * line, line, plan.pool * step + n, step + plan.across * n, 1)
-    diagonal = band.as_strided((g, high, wide, c, plan.across, plan.pool, n), strides)
-    return diagonal, band[:, plan.used].unflatten(-1, (-1, n))
+    g, high, wide, c, n = plan.kernels
+    line = band.shape[-1]  # entries in one row of the band: one pixel down
+    step = plan.stride[1] * plan.images[4] * line  # from one output column to the next
+    strides = (
+        band.stride(0),
+        plan.images[3] * c * line,
+        c * line,
+        line,
+        plan.pool * step + n,
+        step + plan.out_columns * n,
+        1,
+    )
+    diagonal = band.as_strided((g, high, wide, c, plan.out_columns, plan.pool, n), strides)
+    return diagonal, band[:, plan.patch].unflatten(-1, (-1, n))
 
 
 def _to_images(cols: Tensor, plan: _Plan) -> Tensor:
     """The gradient of `_patches`: columns are added to the image rows they were copied from."""
-    g, b, height, width, c = plan.x
-    high, stride = plan.weight[1], plan.stride[0]
+    g, b, height, width, c = plan.images
+    high, stride = plan.kernels[1], plan.stride[0]
     out = cols.new_zeros(g, b, height, width * c)
-    cols = cols[..., : plan.used].view(g, b, -1, high, width * c)
+    cols = cols[..., : plan.patch].view(g, b, -1, high, width * c)
     for i in range(high):
         out[:, :, i : i + stride * cols.shape[2] : stride] += cols[:, :, :, i]
-    return out.view(plan.x)
+    return out.view(plan.images)
 
 
 def _copy(into: Tensor, a: Tensor) -> None:

@@ -28,6 +28,7 @@ BYTES_PER_OUTPUT = (
 
 
 COMPILED = {"cuda": False}  # by kind of device, whether layers are compiled
+COMPILED_ROWS = 256  # fewer rows of a model are not worth compiling for, where there are no gradients
 
 
 # ---- which networks ----
@@ -68,7 +69,7 @@ def bytes_per_row(module: nn.Module, inputs: int) -> int:
 
 def scores(module: nn.Module, weights: Sequence[Tensor], x: Tensor) -> Tensor:
     """Class scores (m, b, classes) of rows x (m, b, d); weights are (m, *shape) for each parameter, in their order."""
-    if COMPILED.get(x.device.type):
+    if COMPILED.get(x.device.type) and (torch.is_grad_enabled() or x.shape[1] >= COMPILED_ROWS):
         return _compiled()(module, tuple(weights), x)
     return _evaluate(module, iter(weights), x, len(x)).float()
 

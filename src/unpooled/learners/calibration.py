@@ -13,8 +13,9 @@ import numpy as np
 from unpooled.arrays import Array, Float, to_numpy
 from unpooled.tree import message
 
-TEMPERATURES = np.array([0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.35, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0])
+TEMPERATURES = np.array([0.3, 0.4, 0.55, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.5, 2.0, 3.0, 4.0])
 FLOORS = np.array([0.0, 3e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1])
+MOST_BEHIND = 80.0  # nats that a label is behind another class, at most
 PSEUDO_LOSS = 2.0  # nats that a calibration must gain over none
 
 
@@ -58,13 +59,20 @@ def with_floor(log_p: np.ndarray, floor: float) -> np.ndarray:
 
 def losses(log_p: np.ndarray, y: np.ndarray, w: np.ndarray) -> CalibrationLosses:
     """A client's losses from held-out log-probabilities (n, c), label codes (n,) and row weights (n,)."""
-    found = np.zeros((len(TEMPERATURES), len(FLOORS)))
-    rows = np.arange(len(y))
-    for i, temperature in enumerate(TEMPERATURES):
-        p = np.exp(tempered(log_p, temperature)[rows, y])
-        mended = (1 - FLOORS) * p[:, None] + FLOORS / log_p.shape[-1]  # (n, floors)
-        found[i] = -(w @ np.log(mended.clip(min=1e-13)))
-    return CalibrationLosses(np.asarray(w.sum()), found)
+    classes = log_p.shape[-1]
+    others = y[:, None] != np.arange(classes)
+    behind = log_p - np.take_along_axis(log_p, y[:, None], 1)  # scores minus that of the label
+    behind = behind[others].astype(np.float32).reshape(len(y), classes - 1)
+    hotter = np.minimum(behind / _column(TEMPERATURES)[:, None], MOST_BEHIND)  # (temperatures, n, c - 1)
+    p = 1 / (1 + np.exp(hotter).sum(-1))  # of the label
+    mended = p[:, None] * _column(1 - FLOORS) + _column(FLOORS / classes)  # (temperatures, floors, n)
+    log_mended = np.log(np.maximum(mended, 1e-13))
+    return CalibrationLosses(np.asarray(w.sum()), -(log_mended.astype(np.float64) @ w))
+
+
+def _column(a: np.ndarray) -> np.ndarray:
+    """A grid as a column of 32 bit floats."""
+    return a.astype(np.float32)[:, None]
 
 
 def best(total: CalibrationLosses) -> Calibration:

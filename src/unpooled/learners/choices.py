@@ -7,6 +7,7 @@ choices; for networks a TELL and a SUM of label counts more, and the SUMs of `in
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from html import escape
 from typing import Any
 
 import numpy as np
@@ -145,7 +146,7 @@ class LearnerChoices(Adapting):
     @property
     def _epochs_alone(self) -> int:
         """Epochs of a network that a client trains alone: those of the run, within bounds."""
-        return int(np.clip(self.trainer_["epochs"] * len(self.history_), 10, 60))
+        return int(np.clip(self.trainer_["epochs"] * len(self.history_), 10, 200))
 
     def _describe_choices(self, fed: Federation) -> None:
         """Set gain_ and comparison_, and add what clients of this process keep to clients_."""
@@ -160,9 +161,18 @@ class LearnerChoices(Adapting):
         """The figures of a run's report, by title: what each client of this process has with and without the federation."""
         if not getattr(self, "comparison_", None):
             return {}
-        return {
-            "Held-out log-loss of each client, alone and with the federation": personal.gain_table(self.comparison_)
-        }
+        return {"Held-out log-loss of each client, alone and with the federation": gain_table(self.comparison_)}
+
+
+def gain_table(comparison: Mapping[str, Mapping[str, float]]) -> str:
+    """An HTML table of held-out log-losses by client: alone, shared, kept, and what taking part gains."""
+    head = "".join(f"<th>{name}</th>" for name in ("client", "rows", "alone", "shared", "kept", "gain"))
+    lines = []
+    for name, row in comparison.items():
+        numbers = [f"{row['rows']:.0f}", *(f"{row[key]:.3f}" for key in ("alone", "shared", "kept"))]
+        cells = [escape(name), *numbers, f"{row['alone'] - row['kept']:+.3f}"]
+        lines.append("".join(f"<td>{cell}</td>" for cell in cells))
+    return f"<table><tr>{head}</tr>{''.join(f'<tr>{line}</tr>' for line in lines)}</table>"
 
 
 def _compared(own: Mapping[str, np.ndarray]) -> dict[str, float]:

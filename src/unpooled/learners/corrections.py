@@ -1,9 +1,12 @@
-"""Linear corrections of given class scores along paths of decreasing penalties, many at once by products of matrices. Nothing is sent.
+"""Linear corrections of given class scores along paths of decreasing penalties, and what each row has without itself. Nothing is sent.
 
-A fit has scores = offset + (z, 1) D and minimises its log-loss + sum of penalties * D^2 / 2. With offsets of a shared model and a
+A fit has scores = offset + columns D and minimises its log-loss + sum of penalties * D^2 / 2. With offsets of a shared model and a
 strong penalty it stays that model, with a weak one it becomes a model of its own; with offsets of 0 it is ridge-penalised logistic
-regression. Every penalty of a path begins with the corrections of the one before. Steps follow the bound of Boehning (1992) on the second
-derivatives, lengthened as Barzilai and Borwein (1988) do.
+regression. Every penalty of a path begins with the corrections of the one before, and all paths are followed at once.
+
+Steps are conjugate gradients, preconditioned by second derivatives within each class; of two classes only the difference of the scores is
+fitted, so that these are all second derivatives. Their inverse at the end also gives the scores that each row would have had, had it not
+been among the rows fitted (approximate leave-one-out, Rad and Maleki, 2020): one fit per penalty takes the place of one per fold.
 """
 
 from __future__ import annotations
@@ -12,86 +15,174 @@ from typing import NamedTuple
 
 import numpy as np
 
-STEPS = 12  # per penalty, at most
-TOLERANCE = 1e-3  # largest change of a coefficient by a step, below which no more are taken
-LONGEST = 100.0  # times the step of the bound
+STEPS, SEVERAL_STEPS = 2, 5  # per penalty, of two classes and of more
+INTERCEPT_STEPS = 3  # for the intercepts alone
+LONGEST = 10.0  # change of a score by a step
+MOST_BEHIND = 80.0  # nats that a label is behind another class, at most
+MOST = 0.9  # of a row's own share in its score
 
 
 class Paths(NamedTuple):
-    """Rows to be fitted, and how: each path is fitted to each set of row weights."""
+    """Rows to be fitted, and how; the first penalty of a path is that of the intercepts alone."""
 
-    z: np.ndarray  # (n, r + 1) features, the last one is 1
+    columns: np.ndarray  # (n, r + 1) features, the last one is 1
     y: np.ndarray  # (n,) codes
-    w: np.ndarray  # (sets, n) row weights
-    offsets: np.ndarray  # (offsets, n, c)
-    which: np.ndarray  # (paths,) the offset of each path
+    w: np.ndarray  # (n,) row weights
+    offsets: np.ndarray  # (paths, n, c)
     ridge: np.ndarray  # (stages, paths, r + 1) penalties in the order in which they are fitted
 
 
-def fit(problem: Paths, dtype: type = np.float32, steps: int = STEPS) -> np.ndarray:  # (stages, paths, sets, r + 1, c)
-    """The corrections D of every path, penalty and set of row weights."""
-    z, y, w, offsets, which, ridge = problem
-    two = offsets.shape[-1] == 2  # then the difference of the two scores is all there is to fit
-    offset = offsets[..., 1:] - offsets[..., :1] if two else offsets
-    paths, sets = len(which), len(w)
-    offset = np.repeat(np.swapaxes(offset, 1, 2)[which], sets, 0).astype(dtype)  # (fits, c, n)
-    hit = (y == np.arange(int(two), offsets.shape[-1])[:, None]).astype(dtype)  # (c, n)
-    second = (0.25 if two else 0.5) * np.stack([(z * own[:, None]).T @ z for own in w])  # (sets, r + 1, r + 1)
-    rows = Rows(z.astype(dtype), np.tile(w, (paths, 1)).astype(dtype), offset, hit, two)
-    at: np.ndarray = np.zeros((paths * sets, len(hit), z.shape[1]), dtype)
-    found = []
-    for penalties in 0.5 * ridge if two else ridge:
-        inverse: np.ndarray = _inverse_bound(second, penalties).reshape(paths * sets, *second.shape[1:]).astype(dtype)
-        at = _descend(rows, np.repeat(penalties, sets, 0)[:, None].astype(dtype), inverse, at, steps)
-        found.append(at)
-    maps = np.stack(found)  # (stages, fits, c, r + 1)
-    maps = np.concatenate([-0.5 * maps, 0.5 * maps], 2) if two else maps
-    return np.swapaxes(maps, 2, 3).reshape(len(ridge), paths, sets, z.shape[1], -1).astype(np.float64)
+class Fitted(NamedTuple):
+    """The corrections of every stage of every path."""
+
+    maps: np.ndarray  # (stages, paths, r + 1, c)
+    left_out: np.ndarray  # (stages, paths, n, c) scores of each row, had it not been fitted
 
 
 class Rows(NamedTuple):
-    """The rows of all fits, as the steps take them."""
+    """Rows as the steps take them: classes before rows, one score where there are two classes."""
 
-    z: np.ndarray  # (n, r + 1)
-    w: np.ndarray  # (fits, n)
-    offset: np.ndarray  # (fits, c, n)
+    columns: np.ndarray  # (n, r)
+    w: np.ndarray  # (n,)
     hit: np.ndarray  # (c, n) 1 where a row has the class
-    two: bool  # whether scores are differences of two classes
+    two: bool
 
-    def gradient(self, at: np.ndarray) -> np.ndarray:  # (fits, c, r + 1)
-        """The gradient of the log-likelihood at corrections (fits, c, r + 1)."""
-        fits, c, wide = at.shape
-        scores = self.offset + (at.reshape(-1, wide) @ self.z.T).reshape(fits, c, -1)
-        p = 0.5 + 0.5 * np.tanh(0.5 * scores) if self.two else softmax(scores)
-        error = (self.hit - p) * self.w[:, None, :]
-        return (error.reshape(fits * c, -1) @ self.z).reshape(fits, c, wide)
+    def proba(self, scores: np.ndarray) -> np.ndarray:
+        """Probabilities (paths, c, n) of scores."""
+        return 0.5 + 0.5 * np.tanh(0.5 * scores) if self.two else softmax(scores)
 
+    def times(self, at: np.ndarray) -> np.ndarray:  # (paths, c, n)
+        """Scores of coefficients (paths, c, r)."""
+        return (at.reshape(-1, at.shape[-1]) @ self.columns.T).reshape(*at.shape[:2], -1)
 
-def _descend(rows: Rows, ridge: np.ndarray, inverse: np.ndarray, at: np.ndarray, steps: int) -> np.ndarray:
-    """Corrections (fits, c, r + 1) after steps from `at`, until none changes a coefficient by TOLERANCE."""
-    length = np.ones((len(at), 1, 1), at.dtype)
-    before = last = moved = np.zeros_like(at)
-    for step in range(steps):
-        gradient = rows.gradient(at) - ridge * at
-        direction = gradient @ inverse
-        if step:
-            bend = before - gradient  # second derivatives times the last move
-            along = (moved * bend).sum((1, 2), keepdims=True)
-            across = (bend * (last - direction)).sum((1, 2), keepdims=True)
-            length = np.clip(along / np.maximum(across, 1e-30), 1.0, LONGEST).astype(at.dtype)
-        before, last, moved = gradient, direction, length * direction
-        at = at + moved
-        if np.abs(moved).max() < TOLERANCE:
-            break
-    return at
+    def gradient(self, p: np.ndarray) -> np.ndarray:  # (paths, c, r)
+        """The gradient of the log-likelihood at probabilities (paths, c, n)."""
+        error = (self.hit - p) * self.w
+        return (error.reshape(-1, p.shape[-1]) @ self.columns).reshape(*p.shape[:2], -1)
+
+    def bend(self, p: np.ndarray, change: np.ndarray) -> np.ndarray:  # (paths,)
+        """Minus the second derivative of the log-likelihood along a change of the scores."""
+        mean = (p * change).sum(1, keepdims=True)  # of two classes, the change of the first one is 0
+        second = p * change * (change - mean)
+        return np.asarray(second.sum(1) @ self.w)
 
 
-def _inverse_bound(second: np.ndarray, ridge: np.ndarray) -> np.ndarray:  # (paths, sets, r + 1, r + 1)
-    """The inverse of `second` (sets, r + 1, r + 1) + ridge (paths, r + 1)."""
-    total = np.repeat(second[None], len(ridge), 0)
-    diagonal = np.arange(second.shape[-1])
-    total[..., diagonal, diagonal] += ridge[:, None] + 1e-9
-    return np.linalg.inv(total)
+class Stage(NamedTuple):
+    """Where the paths stand."""
+
+    at: np.ndarray  # (paths, c, r) corrections
+    scores: np.ndarray  # (paths, c, n)
+    inverse: np.ndarray  # (paths, c, r, r) of the second derivatives within each class
+
+
+def fit(problem: Paths, dtype: type = np.float32, steps: int | None = None) -> Fitted:
+    """The corrections along every path, and the scores of each row without it."""
+    two = problem.offsets.shape[-1] == 2  # then the difference of the two scores is all there is to fit
+    ridge: np.ndarray = (0.5 * problem.ridge if two else problem.ridge).astype(dtype)
+    rows, scores = _as_steps_take_them(problem, two, dtype)
+    constant = rows._replace(columns=rows.columns[:, -1:])
+    intercepts = ridge[0][:, -1:]
+    none: np.ndarray = np.zeros((*scores.shape[:2], 1), dtype)
+    stage = _next(constant, Stage(none, scores, _inverse(constant, scores, intercepts)), intercepts, INTERCEPT_STEPS)
+    slopes: np.ndarray = np.zeros((*scores.shape[:2], ridge.shape[-1] - 1), dtype)
+    maps, left_out = [np.concatenate([slopes, stage.at], -1)], [_without_each(constant, stage)]
+    stage = Stage(maps[0], stage.scores, _rough_inverse(rows, stage.scores, ridge[1]))
+    for penalties in ridge[1:]:
+        stage = _next(rows, stage, penalties, steps or (STEPS if two else SEVERAL_STEPS))
+        maps.append(stage.at)
+        left_out.append(_without_each(rows, stage))
+    return Fitted(_of_all_classes(maps, two), _of_all_classes(left_out, two))
+
+
+def _as_steps_take_them(problem: Paths, two: bool, dtype: type) -> tuple[Rows, np.ndarray]:
+    """(rows, scores (paths, c, n) of the offsets)."""
+    scores = np.swapaxes(problem.offsets, 1, 2)
+    classes = np.arange(scores.shape[1])[:, None]
+    if two:
+        scores, classes = scores[:, 1:] - scores[:, :1], classes[1:]
+    hit = (problem.y == classes).astype(dtype)
+    return Rows(problem.columns.astype(dtype), problem.w.astype(dtype), hit, two), scores.astype(dtype)
+
+
+def _of_all_classes(found: list[np.ndarray], two: bool) -> np.ndarray:  # (stages, paths, ..., c)
+    """Coefficients or scores (paths, c, ...) of all classes, where only the difference of two was fitted."""
+    stacked = np.stack(found)
+    stacked = np.concatenate([-0.5 * stacked, 0.5 * stacked], 2) if two else stacked
+    return np.swapaxes(stacked, -1, -2)
+
+
+# ---- a stage of the paths ----
+
+
+def _next(rows: Rows, stage: Stage, ridge: np.ndarray, steps: int) -> Stage:
+    """The paths after some steps under penalties (paths, r)."""
+    at, scores, penalty = stage.at, stage.scores, ridge[:, None]
+    before = direction = np.zeros_like(at)
+    gain = np.ones((len(at), 1, 1), at.dtype)
+    for _ in range(steps):
+        p = rows.proba(scores)
+        gradient = rows.gradient(p) - penalty * at
+        scaled = (stage.inverse @ gradient[..., None])[..., 0]
+        conjugate = np.maximum(_total((gradient - before) * scaled) / gain, 0)  # Polak and Ribiere
+        direction = scaled + conjugate * direction
+        before, gain = gradient, np.maximum(_total(gradient * scaled), 1e-30)
+        change = rows.times(direction)
+        curved = rows.bend(p, change)[:, None, None] + _total(penalty * direction**2)
+        length = _total(gradient * direction) / np.maximum(curved, 1e-30)
+        length = np.minimum(length, LONGEST / np.maximum(np.abs(change).max((1, 2), keepdims=True), 1e-30))
+        at, scores = at + length * direction, scores + length * change
+    return Stage(at, scores, _inverse(rows, scores, ridge))
+
+
+def _total(a: np.ndarray) -> np.ndarray:  # (paths, 1, 1)
+    """Sums over all coefficients of each path."""
+    return a.sum((1, 2), keepdims=True)
+
+
+def _inverse(rows: Rows, scores: np.ndarray, ridge: np.ndarray) -> np.ndarray:  # (paths, c, r, r)
+    """The inverse of the penalised second derivatives within each class."""
+    weights = curvature(rows.proba(scores), rows.two) * rows.w
+    wide = rows.columns.shape[1]
+    second = np.stack([(rows.columns * own[:, None]).T @ rows.columns for own in weights.reshape(-1, len(rows.w))])
+    second = second.reshape(*scores.shape[:2], wide, wide)
+    diagonal = np.arange(wide)
+    second[..., diagonal, diagonal] += ridge[:, None]
+    return np.linalg.inv(second)
+
+
+def _rough_inverse(rows: Rows, scores: np.ndarray, ridge: np.ndarray) -> np.ndarray:  # (paths, c, r, r)
+    """The inverse of the diagonal of the penalised second derivatives."""
+    weights = curvature(rows.proba(scores), rows.two) * rows.w
+    second = (weights.reshape(-1, len(rows.w)) @ rows.columns**2).reshape(*scores.shape[:2], -1) + ridge[:, None]
+    return np.eye(second.shape[-1], dtype=second.dtype) / second[..., None]
+
+
+def _without_each(rows: Rows, stage: Stage) -> np.ndarray:  # (paths, c, n)
+    """Scores of each row under the corrections of all other rows: one Newton step within each class."""
+    columns, wide = rows.columns, rows.columns.shape[1]
+    blocks = stage.inverse.reshape(-1, wide, wide)
+    leverage = np.stack([np.einsum("nr,nr->n", columns @ own, columns) for own in blocks]) * rows.w
+    leverage = leverage.reshape(stage.scores.shape)
+    p = rows.proba(stage.scores)
+    own_share = np.minimum(curvature(p, rows.two) * leverage, MOST)
+    return stage.scores - leverage * (rows.hit - p) / (1 - own_share)
+
+
+# ---- probabilities ----
+
+
+def curvature(p: np.ndarray, two: bool) -> np.ndarray:
+    """The curvature of the log-loss of a row in the score of each class, from probabilities (..., c, n).
+
+    It is p (1 - p) of one score. Scores of several classes move together: where m of them compete, changes that matter are
+    curved m / (m - 1) times as much as that, and m = (sum of p (1 - p))^2 / sum of its squares.
+    """
+    own = p * (1 - p)
+    if two:
+        return own
+    total = own.sum(-2, keepdims=True)
+    share = (own**2).sum(-2, keepdims=True) / np.maximum(total**2, 1e-30)  # 1 / m
+    return own / np.maximum(1 - share, 0.5)
 
 
 def softmax(scores: np.ndarray) -> np.ndarray:
@@ -100,12 +191,13 @@ def softmax(scores: np.ndarray) -> np.ndarray:
     return p / p.sum(-2, keepdims=True)
 
 
+def label_losses(scores: np.ndarray, y: np.ndarray) -> np.ndarray:  # (..., n)
+    """-log P(label) from scores (..., n, c) and codes (n,)."""
+    label = scores[..., np.arange(len(y)), y][..., None]
+    return np.log(np.exp(np.minimum(scores - label, MOST_BEHIND)).sum(-1))
+
+
 def log_softmax(scores: np.ndarray) -> np.ndarray:
     """Log-probabilities along axis -1."""
     scores = scores - scores.max(-1, keepdims=True)
     return scores - np.log(np.exp(scores).sum(-1, keepdims=True))
-
-
-def scores_of(z: np.ndarray, offsets: np.ndarray, which: np.ndarray, d: np.ndarray) -> np.ndarray:  # (fits, n, c)
-    """Scores of rows with features z (n, r + 1) and offsets (offsets, n, c) under corrections d (fits, r + 1, c)."""
-    return offsets[which] + z @ d

@@ -42,6 +42,10 @@ def without_each(
 def _step(one: np.ndarray, y: np.ndarray, w: np.ndarray, p: np.ndarray, inverse: np.ndarray) -> np.ndarray:  # (n, c)
     """What a row adds to its own scores; those of the first class are fixed."""
     wide, free = one.shape[1], p.shape[1] - 1
+    if free == 1:
+        leverage = np.einsum("nr,nr->n", one @ inverse[0], one) * w
+        change = leverage * (y - p[:, 1]) / (1 + 1e-9 - p[:, 0] * p[:, 1] * leverage)
+        return np.column_stack([np.zeros(len(one)), change])
     blocks = inverse[0].reshape(free, wide, free, wide).transpose(1, 0, 2, 3).reshape(wide, -1)
     half = (one @ blocks).reshape(len(one), free * free, wide)
     leverage = (half @ one[..., None]).reshape(len(one), free, free) * w[:, None, None]

@@ -1,8 +1,8 @@
-"""Networks of a client's own: the shared one fine-tuned, and one trained from a random start. One TELL: nothing comes back.
+"""Networks of a client's own: the shared one fine-tuned, and two trained from random starts. One TELL: nothing comes back.
 
 They are candidates for what the client keeps (see `personal`), and so are the shared models with the client's label shares (see
-`label_shift`). Networks are scored as they come out without the rows held out, and kept as they come out of all rows. All clients that
-the engine stacks are trained at once.
+`label_shift`). Networks are scored as they come out without the rows held out, and kept as they come out of all rows; each is a candidate
+at several temperatures. The learning rate decays to 0 along a cosine. All clients that the engine stacks are trained at once.
 """
 
 from __future__ import annotations
@@ -17,11 +17,13 @@ from unpooled.arrays import Array, Float, like, namespace, to_numpy
 from unpooled.client import TELL, Client, client
 from unpooled.learners import label_shift
 from unpooled.learners.rows import Rows
-from unpooled.learners.trainer import Trainer
+from unpooled.learners.trainer import Trainer, learning_rate
 from unpooled.tree import message
 
 TUNED_SHARES = (0.1, 0.3, 1.0)  # of the epochs of a network alone, after which the fine-tuned one is a candidate
-ALONE_SHARES = (0.5, 1.0)  # the same for the network that begins at random
+ALONE_SHARES = (0.5, 1.0)  # the same for networks that begin at random
+STARTS = 2  # networks that begin at random
+TEMPERATURES = (1.0, 2.0, 4.0)  # that divide the scores of a network: one trained on few rows is too sure of itself
 STATE, REFITTED, GROUP_MODEL = "nets", "refitted_nets", "group_model"  # keys of a client's state
 NO_NETS = np.zeros((0, 0))
 
@@ -82,16 +84,20 @@ def chosen(theta: np.ndarray, weights: np.ndarray, lead: tuple[int, ...]) -> np.
 def own_nets(learner: Trainer, client: Client, rows: Rows, first: np.ndarray, epochs: int) -> np.ndarray:
     """(..., t, p) networks after each of TUNED_SHARES and ALONE_SHARES of the epochs, the fine-tuned ones first."""
     seen = replace(client, w=rows.w, state={})
-    drawn = np.stack([learner.start(rng, 1) for rng in seen.rngs]).reshape(first.shape)
-    both = np.concatenate([first, drawn.astype(first.dtype)], -2)  # (..., 2, p)
-    stops = [[max(1, round(share * epochs)) for share in shares] for shares in (TUNED_SHARES, ALONE_SHARES)]
-    theta, done, found = like(both, rows.x), 0, {}
-    for until in sorted({*stops[0], *stops[1]}):
-        more = learner._replace(epochs=until - done, keep_momentum=False)
-        ones = namespace(rows.w).ones_like(rows.w)[..., None]
-        theta = more.train(theta, seen, rows, namespace(rows.w).concatenate([ones, ones], -1))
-        found[until], done = to_numpy(theta), until
-    kept = [found[until][..., which, :] for which in (0, 1) for until in stops[which]]
+    drawn = np.stack([learner.start(rng, STARTS) for rng in seen.rngs]).astype(first.dtype)
+    begin = np.concatenate([first, drawn.reshape(*first.shape[:-2], STARTS, -1)], -2)  # (..., 1 + STARTS, p)
+    shares = [TUNED_SHARES] + STARTS * [ALONE_SHARES]
+    stops = [[max(1, round(share * epochs)) for share in some] for some in shares]  # of each network
+    theta, found = like(begin, rows.x), {}
+    one_epoch = learner._replace(epochs=1, keep_momentum=False, hold_out=False)  # rows held out have weight 0 already
+    one = namespace(rows.w).ones_like(rows.w)[..., None]
+    ones = namespace(rows.w).concatenate(len(stops) * [one], -1)
+    for epoch in range(1, epochs + 1):
+        rate = learning_rate(learner.lr, "cosine", epoch, epochs)
+        theta = one_epoch._replace(lr=rate).train(theta, seen, rows, ones)
+        if any(epoch in some for some in stops):
+            found[epoch] = to_numpy(theta)
+    kept = [found[until][..., which, :] for which, some in enumerate(stops) for until in some]
     return np.stack(kept, -2)
 
 
@@ -117,8 +123,9 @@ def _log_likelihood(learner: Trainer, nets: np.ndarray, rows: Rows) -> np.ndarra
 def own_scores(
     learner: Trainer, nets: np.ndarray, x: Any, log_bases: np.ndarray, state: Mapping[str, Any]
 ) -> np.ndarray:  # (t, n, c)
-    """Scores of rows x (n, d) by the shared models with the client's label shares, and by each of its networks; if it has any."""
+    """Scores of rows x (n, d) by the shared models with the client's label shares, and by its networks, if it has any, at TEMPERATURES."""
     if not len(nets):
         return np.zeros((0, len(x), len(learner.labels)))
     log_p = to_numpy(learner.log_proba(nets, learner.placed(x))).astype(np.float64)
-    return np.concatenate([label_shift.shifted(log_bases, state), np.swapaxes(log_p, -1, -2)])
+    scores = np.swapaxes(log_p, -1, -2)[:, None] / np.array(TEMPERATURES)[:, None, None]  # (t, temperatures, n, c)
+    return np.concatenate([label_shift.shifted(log_bases, state), scores.reshape(-1, *scores.shape[2:])])

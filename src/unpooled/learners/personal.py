@@ -1,60 +1,39 @@
-"""What each client keeps of a fitted classifier, chosen at the client by its own held-out rows. One TELL: nothing comes back.
+"""What each client keeps of a fitted classifier, chosen at the client by its own rows. One TELL: nothing comes back.
 
 Before it, one SUM of held-out log-losses calibrates the shared model (see `calibration`).
 
 Candidates are the shared model, the client's own mixture of shared models, linear corrections of both (from the intercepts alone to
 nearly a model of its own), logistic regressions of the client alone and, for networks, both with the client's label shares, fine-tuned
-and local networks. Each is scored on
-rows that it was not fitted to. The client keeps their average, weighted by these scores and a prior: with few rows that is mostly the
-shared model, with many the best candidate or mixture of them. The losses that `gain_` reports come from weights found without the
-rows scored.
+and local networks. Each is scored on rows that it was not fitted to: networks by rows held out, linear models by approximate
+leave-one-out. The client keeps their average, weighted by these scores and a prior (see `stacking`): with few rows that is mostly the
+shared model, with many the best candidate or mixture of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from html import escape
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from unpooled.arrays import Array, Float, to_numpy
+from unpooled.arrays import to_numpy
 from unpooled.client import SUM, TELL, Client, client
-from unpooled.learners import calibration, corrections, curvatures, left_out
+from unpooled.learners import calibration, corrections, stacking
+from unpooled.learners.bases import Shared, average_log_proba, base_log_proba, mixed
 from unpooled.learners.calibration import Calibration, CalibrationLosses, calibrated
-from unpooled.learners.candidates import Candidates, Features, candidates, features_of, penalties, prior_weights
-from unpooled.learners.corrections import Paths, log_softmax
+from unpooled.learners.candidates import Axes, Candidates, axes_of, candidates, penalties
+from unpooled.learners.corrections import Fitted, Paths, label_losses, log_softmax
 from unpooled.learners.labels import codes
-from unpooled.learners.own_nets import GROUP_MODEL, NO_NETS, REFITTED, own_scores, own_version, sound
+from unpooled.learners.own_nets import NO_NETS, REFITTED, own_scores, sound
 from unpooled.learners.own_nets import STATE as NETS
-from unpooled.learners.rows import Rows
 from unpooled.learners.trainer import Trainer
-from unpooled.maths.folds import fold_of
-from unpooled.tree import message
+
+__all__ = ["KEYS", "Shared", "average_log_proba", "calibration_losses", "keep", "mixed", "personalise", "predict"]
 
 MIN_ROWS = 10  # with fewer the client keeps the shared model
-FOLDS = 5
-LIKELY, TEMPERED = 0.25, 0.25  # share of the weights by likelihood, and its exponent
-PSEUDO_ROWS, STACKING_STEPS = 1.0, 60
-UNEXPECTED = 0.1  # rows that constants are given on top: they bound what a row costs that no model expects
 NEGLIGIBLE = 0.01  # weight of a candidate, relative to the best one, below which it is dropped
 MIN_LOG = -30.0  # lower bound of log-probabilities
-STATE = ("mix", "which", "maps", "centre", "scale", "axes", "nets", "losses", "rows", "shift")
+STATE = ("mix", "which", "maps", "centre", "axes", "nets", "losses", "rows", "shift")
 KEYS = tuple(f"kept_{name}" for name in STATE)  # what a client keeps, in its state
-
-
-@message("learners.Shared")
-class Shared(NamedTuple):
-    """The fitted learners and their weights over all clients."""
-
-    theta: Float[Array, "k p"]
-    weights: Float[Array, "k"]
-    optimism: Float[Array, ""]  # by how much their loss on a training row is smaller than on a new one
-    inverse: Float[Array, "learners blocks q r"]  # of second derivatives, see `left_out.inverses_of`, or none
-    centre: Float[Array, "d"]  # of the columns, for `inverse`
-    calibration: Float[Array, "two"]  # temperature and floor, see `calibration`
-    single: Float[Array, "singles p"]  # one learner of all rows beside several, or none
-    single_inverse: Float[Array, "singles b s t"]  # as `inverse`
 
 
 @client("learners.calibration_losses", SUM, batched=False)
@@ -64,9 +43,8 @@ def calibration_losses(down: Shared, client: Client, *, trainer: dict, own: dict
     rows = learner._replace(hold_out=False).rows(client)
     log_bases = base_log_proba(learner, down, client.state, rows, own)
     client.memo["log_bases"] = log_bases
-    held = learner.held(client) if learner.hold_out else to_numpy(client.w)
     own_version = log_bases[len(log_bases) - 1 - len(down.single)]
-    return calibration.losses(own_version, to_numpy(rows.y), held.astype(np.float64))
+    return calibration.losses(own_version, to_numpy(rows.y), _judging(learner, client))
 
 
 @client("learners.personalise", TELL, batched=False)
@@ -86,67 +64,32 @@ def personalise(down: Shared, client: Client, *, trainer: dict, own: dict) -> No
 
 
 def own_optimism(learner: Trainer, theta: np.ndarray, w: np.ndarray) -> float:
-    """Parameters per row of learners that the client trained itself on all its rows (Akaike), see `optimism`."""
+    """Parameters per row of learners that the client trained itself on all its rows (Akaike), see `Shared.optimism`."""
     free = theta.size * (1 - 1 / len(learner.labels))
     return 0.5 * free / max(float(w.sum()), 1.0)
 
 
-def base_log_proba(learner: Trainer, down: Shared, state: dict, rows: Rows, own: dict) -> np.ndarray:  # (b, n, c)
-    """Log-probabilities of the shared model and, if there are such, of the client's own version, of its group's network, and of one
-    learner of all rows.
-
-    Linear learners at their optimum are taken as they were without each row.
-    """
-    if len(down.inverse):
-        return _left_out(learner, down, state, rows, own)
-    x = rows.x
-    bases = [mixed(learner, learner.merge(down.theta, state.get("norm")), down.weights, x)]
-    if own.get("weights") in state or own.get("theta") in state:
-        theta, weights = own_version(down, state, own)
-        bases.append(mixed(learner, learner.merge(theta, state.get("norm")), weights, x))
-    if GROUP_MODEL in state:
-        bases.append(mixed(learner, state[GROUP_MODEL], np.ones(1), x))
-    return np.stack(bases)
-
-
-def _left_out(learner: Trainer, down: Shared, state: dict, rows: Rows, own: dict) -> np.ndarray:  # (b, n, c)
-    """Log probabilities of each row by learners fitted without it."""
-    x, y, w = (to_numpy(a) for a in (rows.x, rows.y, rows.w))
-    log_p = to_numpy(learner.log_proba(down.theta, rows.x)).astype(np.float64)  # (k, c, n)
-    ids = own.get("ids") or list(range(len(log_p)))
-    share = curvatures.shares_of(state, own.get("weights", ""), ids, ())
-    share = share if own.get("weights") in state else np.ones(len(log_p))
-    centre = to_numpy(down.centre)
-    without = [
-        left_out.without_each(x, y, w * s, one.T, i, centre).T
-        for s, one, i in zip(share, log_p, to_numpy(down.inverse))
-    ]
-    bases = [average_log_proba(np.stack(without), to_numpy(down.weights))]
-    if own.get("theta") in state:
-        bases.append(mixed(learner, *own_version(down, state, own), rows.x))
-    elif own.get("weights") in state:
-        bases.append(average_log_proba(np.stack(without), share))
-    for theta, inverse in zip(down.single, to_numpy(down.single_inverse)):
-        log_single = mixed(learner, theta[None], np.ones(1), rows.x)
-        bases.append(left_out.without_each(x, y, w, log_single, inverse, centre))
-    return np.stack(bases)
-
-
-def mixed(learner: Trainer, theta: Array, weights: Array, x: Array) -> np.ndarray:  # (n, c)
-    """Log-probabilities of an average of learners."""
-    log_p = to_numpy(learner.log_proba(theta, x)).astype(np.float64)  # (k, c, n)
-    return average_log_proba(log_p, to_numpy(weights))
-
-
-def average_log_proba(log_p: np.ndarray, weights: np.ndarray) -> np.ndarray:  # (n, c)
-    """Log of the weighted average of probabilities, from their logs (k, c, n)."""
-    if len(log_p) == 1:
-        return log_p[0].T
-    average = np.einsum("k,kcn->nc", weights / weights.sum(), np.exp(log_p))
-    return np.log(average.clip(min=1e-300))
+def _judging(learner: Trainer, client: Client) -> np.ndarray:  # (n,)
+    """Weights of the rows that candidates are scored on: those held out, or all."""
+    weights = learner.held(client) if learner.hold_out else to_numpy(client.w)
+    return weights.astype(np.float64)
 
 
 # ---- the choice ----
+
+
+class Evidence(NamedTuple):
+    """The rows that a client chooses by, and its models' scores of them."""
+
+    raw: np.ndarray  # (n, r) what corrections are linear in
+    y: np.ndarray  # (n,) codes
+    w: np.ndarray  # (n,)
+    offsets: (
+        np.ndarray
+    )  # (offsets, n, c) log-probabilities of the bases, then of the client's networks; the last are zeros
+    optimism: np.ndarray  # (offsets,) what is added to their losses
+    bases: int
+    alone: bool  # whether logistic regressions of the client alone are candidates
 
 
 def keep(
@@ -157,133 +100,71 @@ def keep(
     `optimism`, a number or one per base, is added to the losses of the bases.
     """
     refitted = to_numpy(client.state.pop(REFITTED, nets))
-    held = learner.held(client) if learner.hold_out else to_numpy(client.w)
-    live = held > 0
+    weights = _judging(learner, client)
+    live = weights > 0
     if live.sum() < MIN_ROWS and len(log_bases):
         return
-    log_nets = own_scores(learner, nets, x, log_bases, client.state)
-    raw = features(learner, x, log_bases)[live]
-    offsets = np.concatenate([log_bases, log_nets, np.zeros((1, *log_bases.shape[1:]))])[:, live].clip(min=MIN_LOG)
-    w, y = held[live].astype(np.float64), codes(client.y, learner.labels, client.w)[live]
-    folds = fold_of(x[live], y, FOLDS)
+    offsets = offsets_of(learner, nets, x, log_bases, client.state)
+    raw, y = features(learner, x, log_bases), codes(client.y, learner.labels, client.w)
+    more = np.zeros(len(offsets))
+    more[: len(log_bases)] = optimism
     alone = learner.learner == "linear"
-    found = chosen(raw, y, w, offsets, len(log_bases), folds, optimism, alone)
-    client.state.update({f"kept_{name}": value for name, value in found.items()})
+    seen = Evidence(raw[live], y[live], weights[live], offsets[:, live], more, len(log_bases), alone)
+    client.state.update({f"kept_{name}": value for name, value in chosen(seen).items()})
     if len(nets):
-        client.state["kept_nets"] = sound(learner, nets, refitted, x[live], y, w)
+        client.state["kept_nets"] = sound(learner, nets, refitted, x[live], seen.y, seen.w)
 
 
-def chosen(
-    raw: np.ndarray,
-    y: np.ndarray,
-    w: np.ndarray,
-    offsets: np.ndarray,
-    bases: int,
-    folds: np.ndarray,
-    optimism: Any,
-    alone: bool,
-) -> dict[str, np.ndarray]:
-    """What the client keeps: weights of the candidates, their corrections, and held-out losses for the report."""
-    space = features_of(raw, w)
-    z = space.of(raw)
-    plan = candidates(bases, len(offsets) - 1 - bases, alone)
-    losses, maps = held_out_losses(plan, z, y, w, offsets, folds)
-    extra = np.append(np.broadcast_to(optimism, bases), np.zeros(len(offsets) - bases))[plan.which]
-    losses = (losses + extra) if len(y) >= MIN_ROWS else np.zeros_like(losses)
-    prior, kinds = prior_weights(plan.kind), np.array(plan.kind)
-    mix = hedged(averaged(prior, losses, w), kinds, w)
-    kept = np.flatnonzero((mix > NEGLIGIBLE * mix.max()) | (kinds == "constant"))
+def chosen(seen: Evidence) -> dict[str, np.ndarray]:
+    """What the client keeps: weights of the candidates, their corrections, and losses for the report."""
+    plan = candidates(seen.bases, len(seen.offsets) - 1 - seen.bases, seen.alone)
+    space = axes_of(seen.raw, seen.w)
+    fitted = corrected(seen, space)
+    losses = losses_of(plan, seen, fitted)
+    mix = stacking.averaged(plan.prior, losses, seen.w)
+    hedged = stacking.hedged(mix, plan.kind == "constant", seen.w)
+    kept = np.flatnonzero((hedged > NEGLIGIBLE * hedged.max()) | (plan.kind == "constant"))
+    maps = fitted.maps[plan.stage[kept], plan.path[kept]] * (plan.path[kept] >= 0)[:, None, None]
     return {
-        "mix": mix[kept] / mix[kept].sum(),
-        "which": plan.which[kept],
-        "maps": maps[kept],
-        "losses": reported_losses(plan, losses, prior, w, folds),
+        "mix": hedged[kept] / hedged[kept].sum(),
+        "which": plan.offset[kept],
+        "maps": maps.astype(np.float64),
+        "losses": reported_losses(plan, losses, seen.w, mix),
         "centre": space.centre,
-        "scale": space.scale,
         "axes": space.axes,
-        "rows": np.asarray(float(w.sum())),
+        "rows": np.asarray(float(seen.w.sum())),
     }
 
 
-def held_out_losses(
-    plan: Candidates, z: np.ndarray, y: np.ndarray, w: np.ndarray, offsets: np.ndarray, folds: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """(-log P(y | x) of every row under every candidate fitted without the row's fold (n, j), corrections of all rows (j, r + 1, c))."""
-    parts, rows, bases = np.unique(folds), np.arange(len(y)), plan.path.max()
-    weights = np.stack([w, *(w * (folds != part) for part in parts)])
-    which = np.append(np.arange(bases), len(offsets) - 1)
-    fitted = corrections.fit(Paths(z, y, weights, offsets, which, penalties(bases, z.shape[1] - 1)))
-    maps = fitted[plan.stage, plan.path] * (plan.path >= 0)[:, None, None, None]  # (j, sets, r + 1, c)
-    losses = np.empty((len(y), len(plan.kind)))
-    for i, part in enumerate(parts):
-        out = rows[folds == part]
-        scores = corrections.scores_of(z[out], offsets[:, out], plan.which, maps[:, i + 1])
-        losses[out] = -log_softmax(scores)[:, np.arange(len(out)), y[out]].T
-    return losses, maps[:, 0]
+def corrected(seen: Evidence, space: Axes) -> Fitted:
+    """Corrections of each base, and of nothing: models of the client alone."""
+    starts = [*range(seen.bases), -1]
+    ridge = penalties(seen.bases, space.axes.shape[1])
+    return corrections.fit(Paths(space.columns(seen.raw), seen.y, seen.w, seen.offsets[starts], ridge))
 
 
-def averaged(prior: np.ndarray, losses: np.ndarray, w: np.ndarray) -> np.ndarray:
-    """Weights of candidates from their held-out losses (n, j): a share LIKELY of prior x tempered likelihood, the rest stacked.
-
-    The former settle on the best candidate, the latter maximise the likelihood of the average itself (Yao et al., 2018). The
-    likelihood is tempered since a few rows that one candidate happens to expect would decide otherwise.
-    """
-    log_weights = np.log(prior) - TEMPERED * (w @ losses)
-    likely = np.exp(log_weights - log_weights.max())
-    return LIKELY * likely / likely.sum() + (1 - LIKELY) * stacked(prior, losses, w)
-
-
-def hedged(mix: np.ndarray, kinds: np.ndarray, w: np.ndarray) -> np.ndarray:
-    """Weights of candidates with UNEXPECTED rows more for the constants among them."""
-    constant = (kinds == "constant") / max((kinds == "constant").sum(), 1)
-    return mix if not constant.any() else (w.sum() * mix + UNEXPECTED * constant) / (w.sum() + UNEXPECTED)
+def losses_of(plan: Candidates, seen: Evidence, fitted: Fitted) -> np.ndarray:  # (n, j)
+    """-log P(y | x) of every row under every candidate as it is without the row; all 0 with too few rows to judge by."""
+    if len(seen.y) < MIN_ROWS:
+        return np.zeros((len(seen.y), len(plan.kind)))
+    scores = seen.offsets.astype(np.float32)[plan.offset]
+    fits = plan.path >= 0
+    scores[fits] = fitted.left_out[plan.stage[fits], plan.path[fits]]
+    return np.asarray(label_losses(scores, seen.y).T + seen.optimism[plan.offset])
 
 
-def stacked(prior: np.ndarray, losses: np.ndarray, w: np.ndarray) -> np.ndarray:
-    """Weights by EM of the likelihood of the average, with PSEUDO_ROWS rows that follow the prior."""
-    likelihood = np.exp(losses.min(1, keepdims=True) - losses)
-    mix = prior
-    for _ in range(STACKING_STEPS):
-        r = likelihood * mix
-        mix = PSEUDO_ROWS * prior + (w / r.sum(1)) @ r
-        mix = mix / mix.sum()
-    return mix
-
-
-def reported_losses(
-    plan: Candidates, losses: np.ndarray, prior: np.ndarray, w: np.ndarray, folds: np.ndarray
-) -> np.ndarray:  # (3,)
-    """Mean held-out loss (alone, shared, kept): each fold is scored by weights that the other folds gave."""
-    kinds = np.array(plan.kind)
-    alone, shared = kinds == "alone", (kinds == "plain") & (plan.which == 0)
-    out = np.zeros(3)
-    for i, which in enumerate((alone, shared, np.ones(len(prior), bool))):
-        out[i] = _cross_fitted(losses[:, which], prior[which], kinds[which], w, folds) if which.any() else np.nan
-    return out
-
-
-def _cross_fitted(losses: np.ndarray, prior: np.ndarray, kinds: np.ndarray, w: np.ndarray, folds: np.ndarray) -> float:
-    """The loss of the weighted candidates, with weights found without each fold."""
-    total = 0.0
-    for part in np.unique(folds):
-        out = folds == part
-        mix = hedged(averaged(prior, losses[~out], w[~out]), kinds, w[~out])
-        total -= w[out] @ np.log((np.exp(-losses[out]) @ mix).clip(min=1e-300))
-    return total / w.sum()
-
-
-# ---- the report ----
-
-
-def gain_table(comparison: Mapping[str, Mapping[str, float]]) -> str:
-    """An HTML table of held-out log-losses by client: alone, shared, kept, and what taking part gains."""
-    head = "".join(f"<th>{name}</th>" for name in ("client", "rows", "alone", "shared", "kept", "gain"))
-    lines = []
-    for name, row in comparison.items():
-        numbers = [f"{row['rows']:.0f}", *(f"{row[key]:.3f}" for key in ("alone", "shared", "kept"))]
-        cells = [escape(name), *numbers, f"{row['alone'] - row['kept']:+.3f}"]
-        lines.append("".join(f"<td>{cell}</td>" for cell in cells))
-    return f"<table><tr>{head}</tr>{''.join(f'<tr>{line}</tr>' for line in lines)}</table>"
+def reported_losses(plan: Candidates, losses: np.ndarray, w: np.ndarray, mix: np.ndarray) -> np.ndarray:  # (3,)
+    """Mean loss (alone, shared, kept); what is kept by weights that the other rows give."""
+    alone, shared = plan.kind == "alone", (plan.kind == "plain") & (plan.offset == 0)
+    found = np.full(3, np.nan)
+    if alone.any():
+        own = losses[:, alone]
+        own_mix = stacking.likely(plan.prior[alone], own, w)
+        found[0] = -(w @ np.log(np.exp(-own) @ own_mix)) / w.sum()
+    if shared.any():
+        found[1] = w @ losses[:, shared][:, 0] / w.sum()
+    found[2] = stacking.loss_of_average(plan.prior, losses, w, mix)
+    return found
 
 
 # ---- predictions ----
@@ -296,11 +177,18 @@ def features(learner: Trainer, x: np.ndarray, log_bases: np.ndarray) -> np.ndarr
     return np.concatenate(list(log_bases.clip(min=MIN_LOG)), 1)
 
 
+def offsets_of(
+    learner: Trainer, nets: np.ndarray, x: np.ndarray, log_bases: np.ndarray, state: Any
+) -> np.ndarray:  # (offsets, n, c)
+    """What candidates begin with: the bases, the client's networks, and nothing."""
+    log_nets = own_scores(learner, nets, x, log_bases, state)
+    nothing = np.zeros((1, *log_bases.shape[1:]))
+    return np.concatenate([log_bases, log_nets, nothing]).clip(min=MIN_LOG)
+
+
 def predict(learner: Trainer, own: dict[str, np.ndarray], x: np.ndarray, log_bases: np.ndarray) -> np.ndarray:  # (n, c)
     """Class probabilities of what a client keeps."""
-    space = Features(own["kept_centre"], own["kept_scale"], own["kept_axes"])
-    z = space.of(features(learner, x, log_bases))
-    log_nets = own_scores(learner, own.get("kept_nets", NO_NETS), x, log_bases, own)
-    offsets = np.concatenate([log_bases, log_nets, np.zeros((1, *log_bases.shape[1:]))]).clip(min=MIN_LOG)
-    scores = corrections.scores_of(z, offsets, own["kept_which"].astype(int), own["kept_maps"])
+    columns = Axes(own["kept_centre"], own["kept_axes"]).columns(features(learner, x, log_bases))
+    offsets = offsets_of(learner, own.get("kept_nets", NO_NETS), x, log_bases, own)
+    scores = offsets[own["kept_which"].astype(int)] + columns @ own["kept_maps"]
     return np.einsum("j,jnc->nc", own["kept_mix"], np.exp(log_softmax(scores)))

@@ -115,18 +115,21 @@ class Trainer(NamedTuple):
         """(..., n) the weights of the rows that are held out, 0 for the others."""
         return to_numpy(client.w) * held_out(client)
 
-    def reported(self, loglik: Array, client: Client, rows: Rows) -> Array:
-        """(...,) the log-likelihood that a client reports, from that of each row (..., n).
+    def judging_weights(self, client: Client, rows: Rows) -> Array:  # (..., n)
+        """The weights of the rows that models are judged by: those that train; with `hold_out` those held out, if there are any.
 
-        Summed over the rows that train; with `hold_out` their number times the mean over rows held out, if there are any.
+        Both have the same sum.
         """
-        trained = (rows.w * loglik).sum(-1)
         if not self.hold_out:
-            return trained
-        held = like(self.held(client), loglik)
-        n = held.sum(-1)
-        mean = (held * loglik).sum(-1) / n.clip(min=1e-12)
-        return namespace(loglik).where(n > 0, rows.w.sum(-1) * mean, trained)
+            return rows.w
+        held = like(self.held(client), rows.w)
+        n = held.sum(-1)[..., None]
+        scaled = held * (rows.w.sum(-1)[..., None] / n.clip(min=1e-12))
+        return namespace(held).where(n > 0, scaled, rows.w)
+
+    def reported(self, loglik: Array, client: Client, rows: Rows) -> Array:
+        """(...,) the log-likelihood that a client reports, from that of each row (..., n); see `judging_weights`."""
+        return (self.judging_weights(client, rows) * loglik).sum(-1)
 
     def placed(self, x: np.ndarray) -> Array:
         """Rows (n, d) on the trainer's device and in its dtype."""

@@ -43,11 +43,11 @@ def fit(x: Tensor, y: Tensor, w: Tensor, inducing: Tensor, log_signal: Tensor, l
     root, singular = _root(inducing, log_signal)
     v = torch.linalg.solve_triangular(root, rbf(inducing, x, log_signal), upper=False)  # (..., m, n)
     residual = (torch.exp(log_signal)[..., None] - (v * v).sum(-2)).clamp(min=0.0)
-    own = residual + torch.exp(log_noise)[..., None]  # (..., n) variance of y given the inducing points
-    share = (w / own)[..., None, :]
+    variance = residual + torch.exp(log_noise)[..., None]  # (..., n) of y given the inducing points
+    share = (w / variance)[..., None, :]
     inner, failed = torch.linalg.cholesky_ex(_eye(v) + (v * share) @ v.mT)
     pull = torch.linalg.solve_triangular(inner, (v * share) @ y, upper=False)
-    log_det = (w * own.log()).sum(-1) + 2 * torch.diagonal(inner, dim1=-2, dim2=-1).log().sum(-1)
+    log_det = (w * variance.log()).sum(-1) + 2 * torch.diagonal(inner, dim1=-2, dim2=-1).log().sum(-1)
     squares = (share @ (y * y))[..., 0, 0] - (pull * pull).sum((-1, -2))
     evidence = -0.5 * (w.sum(-1) * math.log(2 * math.pi) + log_det + squares)
     return Fit(inner, pull, torch.where((failed == 0) & (singular == 0), evidence, torch.nan))

@@ -51,8 +51,8 @@ def patterns(rows: Array, places: Array) -> tuple[np.ndarray, Array]:
     codes = xp.concatenate(parts).T
     _, ids = xp.unique(codes[0], return_inverse=True)
     for code in codes[1:]:
-        values, own = xp.unique(code, return_inverse=True)
-        _, ids = xp.unique(ids * len(values) + own, return_inverse=True)
+        values, value_of_row = xp.unique(code, return_inverse=True)
+        _, ids = xp.unique(ids * len(values) + value_of_row, return_inverse=True)
     example = places[: int(ids.max()) + 1] * 0
     example[ids] = places  # one row per pattern
     return to_numpy(xp.isnan(rows[example])), ids
@@ -93,11 +93,11 @@ def _project(kernel: Full, which: np.ndarray, u: int) -> Iterator[Projection]:
     return (Projection(*p) for p in zip(cast(maps, like), cast(shift, like), q @ across, cast(const, like)))
 
 
-def _slices(here: np.ndarray, counts: np.ndarray, most_rows: int, most_patterns: int) -> Iterator[list[Run]]:
-    """Runs of rows sorted by pattern, in portions of limited size; `counts` are the rows of each pattern in `here`."""
+def _slices(present: np.ndarray, counts: np.ndarray, most_rows: int, most_patterns: int) -> Iterator[list[Run]]:
+    """Runs of rows sorted by pattern, in portions of limited size; `counts` are the rows of each pattern in `present`."""
     runs: list[Run] = []
     start = 0
-    for pattern, stop in zip(here.tolist(), np.cumsum(counts).tolist()):
+    for pattern, stop in zip(present.tolist(), np.cumsum(counts).tolist()):
         while start < stop:
             first = runs[0].start if runs else start
             if start - first == most_rows or len(runs) == most_patterns:
@@ -121,9 +121,9 @@ def portions(ids: Array, kernel: Any, most_rows: int) -> Iterator[tuple[Array, l
     """Yield (indices of rows, their runs counted from 0), sorted by pattern; every row comes once."""
     xp = namespace(ids)
     order, counts = _order(ids), to_numpy(xp.bincount(ids))
-    here = np.flatnonzero(counts)
-    counts = counts[here]
-    for runs in _slices(here, counts, most_rows, max(1, AT_ONCE // (kernel.width * (kernel.size[1] + 1)))):
+    present = np.flatnonzero(counts)
+    counts = counts[present]
+    for runs in _slices(present, counts, most_rows, max(1, AT_ONCE // (kernel.width * (kernel.size[1] + 1)))):
         first = runs[0].start
         yield order[first : runs[-1].stop], [Run(r.pattern, r.start - first, r.stop - first) for r in runs]
 

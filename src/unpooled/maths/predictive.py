@@ -43,33 +43,37 @@ class Mixture(NamedTuple):
 def mixture(along: Axes, output: int) -> Mixture:
     """The posterior of the ratio on the grid, for one output."""
     cross2, yy = along.cross[:, output] ** 2, along.yy[output]
-    signal = max(along.values.sum() / along.n, 1e-200)  # variance of the features' part of y, per unit of prior
+    signal = max(along.eigenvalues.sum() / along.n, 1e-200)  # variance of the features' part of y, per unit of prior
     ratios = signal * np.exp(-LOGITS)
-    left = unexplained(along.values, cross2, yy, ratios)
+    left = unexplained(along.eigenvalues, cross2, yy, ratios)
     log_prior = -R2[0] * np.logaddexp(0.0, -LOGITS) - R2[1] * np.logaddexp(0.0, LOGITS)
-    log_det = np.log1p(along.values / ratios[:, None]).sum(1)
+    log_det = np.log1p(along.eigenvalues / ratios[:, None]).sum(1)
     log_weights = log_prior - 0.5 * (log_det + along.dof * np.log(left))
     weights = np.exp(log_weights - log_weights.max())
     kept = weights > NEGLIGIBLE
-    coef = along.cross[:, output, None] / (along.values[:, None] + ratios[kept])
+    coef = along.cross[:, output, None] / (along.eigenvalues[:, None] + ratios[kept])
     return Mixture(ratios[kept], weights[kept] / weights[kept].sum(), left[kept] / along.dof, coef, along.dof)
 
 
 def quantiles(
     post: Posterior, along: Axes, z: np.ndarray, p: np.ndarray, group: np.ndarray | None = None
 ) -> np.ndarray:  # (n, o, quantiles)
-    """Quantiles p of y at features z (n, k), with noise: (n, o, len(p)); `group` (n,) as in `bayes_linear.predict`."""
-    offsets = shared_offsets(post, group)
-    rows = (z - post.centre - offsets.pull) @ along.basis  # (n, k)
-    from_groups = np.broadcast_to(post.offset + offsets.push, (len(z), len(post.noise)))
-    intercept = np.broadcast_to(offsets.kept, (len(z), 1))[:, 0] ** 2 * (post.unsure / post.noise)[:, None]  # (o, n)
-    shrink = np.broadcast_to(offsets.shrink, (len(z), 1))[:, 0]
+    """Quantiles p of y at features z (n, k), with noise: (n, o, len(p)); `group` (n,) as in `bayes_linear.predict`.
+
+    Variances `of_intercept` and `of_group` and the leverage are over the noise.
+    """
+    offsets, n = shared_offsets(post, group), len(z)
+    rows = (z - post.feature_mean - offsets.features) @ along.basis  # (n, k)
+    shift = np.broadcast_to(post.intercept + offsets.targets, (n, len(post.noise_variance)))
+    intercept_factor = np.broadcast_to(offsets.intercept_factor, (n, 1))[:, 0]
+    of_intercept = intercept_factor**2 * (post.intercept_variance / post.noise_variance)[:, None]  # (o, n)
+    of_group = np.broadcast_to(offsets.variance, (n, 1))[:, 0]
     found = []
-    for j in range(len(post.noise)):
+    for j in range(len(post.noise_variance)):
         mix = mixture(along, j)
-        mean = rows @ mix.coef + from_groups[:, j, None]  # (n, p)
-        leverage = rows**2 @ (1 / (along.values[:, None] + mix.ratios))
-        scale = np.sqrt(mix.noise * (1 + shrink[:, None] + intercept[j][:, None] + leverage))
+        mean = rows @ mix.coef + shift[:, j, None]  # (n, p)
+        leverage = rows**2 @ (1 / (along.eigenvalues[:, None] + mix.ratios))
+        scale = np.sqrt(mix.noise * (1 + of_group[:, None] + of_intercept[j][:, None] + leverage))
         found.append(np.stack([_quantile(mix, mean, scale, q) for q in p], -1))
     return np.stack(found, 1)
 

@@ -1,6 +1,10 @@
 """Random features whose inner products converge to known kernels. Sends nothing.
 
 With m draws, `features(x) @ features(x').T` is an unbiased estimate of the kernel with an error of order 1 / sqrt(m).
+
+References
+----------
+Rahimi, Recht, Random features for large-scale kernel machines, NeurIPS 2007.
 """
 
 from __future__ import annotations
@@ -20,13 +24,16 @@ def frequencies(spectrum: str, m: int, d: int, rng: np.random.Generator) -> np.n
 
 
 def waves(projected: Array) -> Array:
-    """Cosines and sines of projections (..., n, m), scaled so that each row has length 1: (..., n, 2 m)."""
+    """Cosines and sines of projections (..., n, m), scaled so that each row has length 1: (..., n, 2 m).
+
+    The kernel is stationary: the one whose spectral density the frequencies are drawn from.
+    """
     xp = namespace(projected)
     return xp.concatenate([xp.cos(projected), xp.sin(projected)], -1) / projected.shape[-1] ** 0.5
 
 
 def exponentials(projected: Array) -> Array:
-    """exp of projections (..., n, m) on normal draws, with E[exp(w'x) exp(w'x')] = exp(|x + x'|^2 / 2)."""
+    """exp of projections (..., n, m) on normal draws; the kernel is exp(|x + x'|^2 / 2) = E[exp(w'x) exp(w'x')]."""
     return namespace(projected).exp(projected) / projected.shape[-1] ** 0.5
 
 
@@ -39,7 +46,10 @@ def powers(degree: int, m: int, d: int, rng: np.random.Generator) -> np.ndarray:
 
 
 def products(x: Array, powers: Array, constant: float) -> Array:
-    """Monomials (..., n, m) of [sqrt(2 c), sqrt(2 d) x] with drawn powers (m, d + 1); x may be negative."""
+    """Monomials (..., n, m) of [sqrt(2 c), sqrt(2 d) x] with drawn powers (m, d + 1); the kernel is (x'x' + c)^degree.
+
+    x may be negative.
+    """
     m, d = powers.shape[0], x.shape[-1]
     out: Array = (2 * constant) ** (0.5 * powers[:, 0]) / m**0.5
     for j in range(d):

@@ -156,7 +156,7 @@ def adam_steps(
 
     `adjust(leaves, name, gradient)` changes the gradient of a leaf.
     """
-    states = own(states)
+    states = writable_copies(states)
     for _ in range(count):
         at = {k: s.at.requires_grad_() for k, s in states.items()}
         gradient = torch.autograd.grad(loss(at).sum(), list(at.values()))
@@ -171,7 +171,7 @@ def over(number: float | Tensor, leaf: Tensor) -> float | Tensor:
     return number.reshape(number.shape + (1,) * (leaf.ndim - number.ndim)) if isinstance(number, Tensor) else number
 
 
-def own(states: dict[str, Adam]) -> dict[str, Adam]:
+def writable_copies(states: dict[str, Adam]) -> dict[str, Adam]:
     """Copies of the states that `moved` may write to."""
     copy = lambda v: v.detach().clone(memory_format=torch.contiguous_format)  # noqa: E731
     return {k: Adam(copy(s.at), copy(s.first), copy(s.second), s.taken) for k, s in states.items()}
@@ -215,10 +215,12 @@ def register(name: str, module: torch.nn.Module) -> None:
 
     def apply(spec: Spec, kernel: Kernel, x: Array) -> Array:
         """The module's outputs at rows x (..., n, d), with these parameters."""
-        own = copy.deepcopy(module).double()  # functional_call swaps parameters in: threads must not share the module
+        module_copy = copy.deepcopy(
+            module
+        ).double()  # functional_call swaps parameters in: threads must not share the module
         theta, omega, rows = _as_tensors(kernel.theta), _as_tensors(kernel.omega), torch.as_tensor(x)
-        one = lambda theta, x: torch.func.functional_call(own, {**omega, **theta}, (x,))  # noqa: E731
-        if any(theta[k].ndim > p.ndim for k, p in own.named_parameters()):  # one theta per client
+        one = lambda theta, x: torch.func.functional_call(module_copy, {**omega, **theta}, (x,))  # noqa: E731
+        if any(theta[k].ndim > p.ndim for k, p in module_copy.named_parameters()):  # one theta per client
             z = torch.func.vmap(one)(theta, rows)
         else:
             z = one(theta, rows.flatten(0, -2)).unflatten(0, rows.shape[:-1])

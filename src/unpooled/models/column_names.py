@@ -6,7 +6,7 @@ from typing import Any
 
 from unpooled.errors import BadParameter, suggest
 from unpooled.federation import Federation
-from unpooled.models.initialization import look
+from unpooled.models.initialization import column_sums
 from unpooled.parameters import at_least
 
 
@@ -37,7 +37,7 @@ def n_columns(fed: Federation) -> int:
     """The number of columns; one SUM where neither rows nor names are in this process."""
     for c in fed.here()[:1]:
         return int(c.x.shape[-1])
-    return len(fed.columns) if fed.columns is not None else len(fed.sum(look, None).seen)
+    return len(fed.columns) if fed.columns is not None else len(fed.sum(column_sums, None).seen)
 
 
 def names_of(fed: Federation, d: int) -> list[str]:

@@ -80,9 +80,9 @@ class State(NamedTuple):
 def sums(nothing: None, client: Client) -> Sums:
     """Rows, missing values and sums of every column."""
     x, w = _rows(client)
-    gone = np.isnan(x)
-    filled = np.where(gone, 0.0, x)
-    return Sums(w.sum(-1), (w[..., None] * gone).sum(-2), (w[..., None] * filled).sum(-2))
+    is_missing = np.isnan(x)
+    filled = np.where(is_missing, 0.0, x)
+    return Sums(w.sum(-1), (w[..., None] * is_missing).sum(-2), (w[..., None] * filled).sum(-2))
 
 
 @client("pca.moments", SUM, adds=True)

@@ -9,17 +9,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from unpooled.arrays import to_numpy
-from unpooled.client import Ask, Client
+from unpooled.client import Ask
 from unpooled.errors import BadParameter, suggest
 from unpooled.layers.private.look import wanted, wanted_mu2, without_wish
 from unpooled.layers.private.nodes import noise_holders
+from unpooled.node.computing import Answered
 from unpooled.node.preparation import Preparation
 from unpooled.node.questions import Refused
 from unpooled.privacy.accountant import epsilon_of
 from unpooled.privacy.clipping import parse_bounds
 from unpooled.privacy.noise import release, request_digest, sigma_of
 from unpooled.privacy.sensitivity import SENSITIVITY
-from unpooled.tree import Tree
 
 LOOK = wanted.name
 MASK = "secure.mask"
@@ -104,40 +104,52 @@ def spent(looks: Mapping[str, float], delta: float) -> float:
     return epsilon_of(sqrt(sum(looks.values())), delta) if looks else 0.0
 
 
-def answer_privately(
-    ask: Ask,
-    up: Tree,
-    down: Tree,
-    me: Client,
-    budget: Budget | None,
-    looks: Mapping[str, float] | None,
-    secret: bytes,
-    pinned: bool,
-    n_rows: int,
-) -> tuple[Ask, Tree, Charge]:
-    """(the question without the wish for noise, the noisy answer, its charge); refused beyond the budget.
+def add_noise(
+    answered: Answered, budget: Budget | None, looks: Mapping[str, float] | None, secret: bytes, pinned: bool
+) -> tuple[Answered, Charge]:
+    """(the answer with noise, its charge); refused beyond the budget.
 
-    Nodes share the noise of a masked total only where peers' keys are pinned: a coordinator could invent the others.
+    Parameters
+    ----------
+    answered : Answered
+        The exact answer to a question that asks for noise.
+    budget : Budget or None
+        What the policy allows; None: no private question is answered.
+    looks : mapping of str to float, or None
+        What earlier looks cost, by name, from the ledger; None without a ledger.
+    secret : bytes
+        The node's own, from which the noise is drawn.
+    pinned : bool
+        Whether the peers' keys are pinned. Only then do nodes share the noise of a masked total: otherwise a coordinator could invent
+        the other nodes.
     """
+    ask, node = answered.ask, answered.client.name
     if budget is None or looks is None:
-        raise Refused(f"{me.name!r} has no privacy budget: its owner writes [privacy] into policy.toml")
+        raise Refused(f"{node!r} has no privacy budget: its owner writes [privacy] into policy.toml")
+    mu2 = _checked_cost(answered, budget)
+    plain = without_wish(ask)
+    sigma = sigma_of(mu2, SENSITIVITY[ask.name]) / sqrt(_holders(plain, budget) if pinned else 1)
+    made = release(answered.up, request_digest(ask.name, ask.options, answered.down, mu2), secret, sigma)
+    charge = Charge(mu2 * budget.rows_protected**2, made.name.hex())
+    _check(budget, looks, charge, node)
+    return answered._replace(ask=plain, up=made.answer), charge
+
+
+def _checked_cost(answered: Answered, budget: Budget) -> float:
+    """The cost mu^2 that the question names; refused if no noise could make its answer private."""
+    ask, client = answered.ask, answered.client
     if ask.name not in SENSITIVITY:
         raise Refused(f"{ask.name} does not bound what one row can change: no noise makes it private")
-    if budget.delta * n_rows >= 1:
+    if budget.delta * answered.n_rows >= 1:
         raise Refused(
-            f"delta = {budget.delta:g} in the policy of {me.name!r} is not below one over its rows: its owner lowers it"
+            f"delta = {budget.delta:g} in the policy of {client.name!r} is not below one over its rows: its owner lowers it"
         )
-    if float(to_numpy(me.w).max(initial=0.0)) > 1:
-        raise Refused(f"{me.name!r} has row weights above 1: a private sum counts a row once at most")
+    if float(to_numpy(client.w).max(initial=0.0)) > 1:
+        raise Refused(f"{client.name!r} has row weights above 1: a private sum counts a row once at most")
     mu2 = wanted_mu2(ask)
     if mu2 is None or not 0 < mu2 < np.inf:
         raise Refused(f"{ask.name} was asked privately without a cost above 0")
-    plain = without_wish(ask)
-    sigma = sigma_of(mu2, SENSITIVITY[ask.name]) / sqrt(_holders(plain, budget) if pinned else 1)
-    made = release(up, request_digest(ask.name, ask.options, down, mu2), secret, sigma)
-    charge = Charge(mu2 * budget.rows_protected**2, made.name.hex())
-    _check(budget, looks, charge, me.name)
-    return plain, made.answer, charge
+    return mu2
 
 
 def _holders(ask: Ask, budget: Budget) -> int:

@@ -1,9 +1,9 @@
-"""A question put to a node's rows: the answer before its steps, chunk by chunk where the question adds over rows. Nothing is sent."""
+"""A question put to a node's rows: the answer before noise and masks, chunk by chunk where the question adds over rows. Nothing is sent."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,7 +16,17 @@ from unpooled.node.rows import Rows
 from unpooled.tree import Tree
 
 NOBODY = Client("", np.zeros((0, 1)))  # a client without rows, to be given a state and secrets
-_PRIVATE = ("moment", "letters", "asked", "secrets", "draws")
+_CONTEXT = ("moment", "letters", "asked", "secrets", "draws")  # fields of `Client` that do not come from its rows
+
+
+class Answered(NamedTuple):
+    """A question answered from a node's rows, before noise and masks."""
+
+    ask: Ask
+    down: Tree
+    up: Tree
+    client: Client  # with its state after the answer
+    n_rows: int
 
 
 def check_down(down: Tree, ask: Ask) -> dict[str, Any]:
@@ -29,8 +39,11 @@ def check_down(down: Tree, ask: Ask) -> dict[str, Any]:
     return bound
 
 
-def ask_rows(ask: Ask, down: Tree, rows: Rows, like: Client, least: int) -> tuple[Tree, Client]:
-    """(answer before its steps, the client after it): chunk by chunk where the question adds over rows."""
+def ask_rows(ask: Ask, down: Tree, rows: Rows, like: Client, least: int) -> Answered:
+    """The answer of these rows, chunk by chunk where the question adds over rows.
+
+    `like` gives the state, secrets and letters that the client is asked with; a view may leave out `least` rows or more, or none.
+    """
     bare = replace(ask, steps=())
     if not ask.adds and not rows.whole:
         raise Refused(
@@ -38,7 +51,7 @@ def ask_rows(ask: Ask, down: Tree, rows: Rows, like: Client, least: int) -> tupl
         )
     up: Tree = None
     for part in rows.parts():
-        me = replace(part, state=dict(like.state), **{name: getattr(like, name) for name in _PRIVATE})
+        me = replace(part, state=dict(like.state), **{name: getattr(like, name) for name in _CONTEXT})
         me = ask.seen(me)
         if 0 < len(part.w) - len(me.w) < least:
             raise Refused(
@@ -48,4 +61,4 @@ def ask_rows(ask: Ask, down: Tree, rows: Rows, like: Client, least: int) -> tupl
         for piece in (job.target for job in merged_jobs([me])) if ask.adds else [me]:
             answer = bare(down, piece)
             up = answer if up is None else tree.add(up, answer)
-    return up, me
+    return Answered(ask, down, up, me, rows.n_rows)

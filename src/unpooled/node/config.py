@@ -113,9 +113,9 @@ def site(config: NodeConfig) -> Site:
 def table_source(config: NodeConfig) -> TableSource:
     """The source of a node's rows, with what its policy clips and how many rows of a patient it takes."""
     data = config.data
-    how = {k: data[k] for k in ("columns", "label", "sample_weight", "chunk_rows") if k in data}
-    own = policy.read(config.paths["policy"]).privacy if config.paths["policy"].is_file() else None
-    return TableSource(config.name, _table(config), preparation=preparation_of(own), **how)
+    options = {k: data[k] for k in ("columns", "label", "sample_weight", "chunk_rows") if k in data}
+    budget = policy.read(config.paths["policy"]).privacy if config.paths["policy"].is_file() else None
+    return TableSource(config.name, _table(config), preparation=preparation_of(budget), **options)
 
 
 def _table(config: NodeConfig) -> Table:

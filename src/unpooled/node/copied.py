@@ -108,7 +108,7 @@ def _parsed(block: bytes, names: Sequence[str], kinds: Sequence[str]) -> Columns
 def _column(sent: np.ndarray, kind: str) -> np.ndarray:
     """Whole numbers as int64 where none is missing, else doubles."""
     if kind == "long":
-        gone = sent == NULL
-        return np.where(gone, np.nan, sent.astype(np.float64)) if gone.any() else sent.astype(np.int64)
+        is_null = sent == NULL
+        return np.where(is_null, np.nan, sent.astype(np.float64)) if is_null.any() else sent.astype(np.int64)
     found = sent.astype(np.float64)
     return found.astype(np.int64) if kind == "int" and not np.isnan(found).any() else found

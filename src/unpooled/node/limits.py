@@ -1,4 +1,4 @@
-"""How closely a request may look: bounds of options that decide how few rows an answer can tell of.
+"""Bounds on the options of a question: on those that decide how few rows a number in the answer can describe.
 
 A request cannot widen them. They hold for studies and for coordinators that are trusted alike, with one difference: a
 coordinator that chooses its questions may ask about few whole models at once (`candidates`). In a study that the node
@@ -32,7 +32,7 @@ AT_MOST = {
 def check(
     name: str, options: Mapping[str, Any], down: Tree, limits: Mapping[str, float], node: str, followed: bool = False
 ) -> None:
-    """Refuse a request that looks more closely than this node allows.
+    """Refuse a request whose options are out of the bounds of this node.
 
     Parameters
     ----------

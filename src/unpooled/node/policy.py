@@ -1,6 +1,6 @@
-"""What a node lets out, by its own file: the coordinator cannot see it, change it or ask around it; a refusal tells it why.
+"""What a node lets out: the rules in its owner's policy.toml, which the coordinator can neither see nor change.
 
-`policy.toml` is read before every answer, so that a change holds from the next question on.
+The file is read before every answer, so that a change holds from the next question on. A refusal tells the coordinator why.
 """
 
 from __future__ import annotations
@@ -90,39 +90,51 @@ class Policy:
 
     def admit(self, ask: Ask, rows: int, node: str) -> None:
         """Refuse a question that may not be answered at all."""
-        for name in (ask.name, *(s.name for s in ask.steps)):
-            if self.network and REGISTRY[name].in_process:
-                raise Refused(f"{name} gives rows away or misbehaves by design: no node answers it")
+        names = [ask.name, *(step.name for step in ask.steps)]
+        self._check_in_process(names)
         if ask.kind == KEYS:
             if self.secure == "off":
                 raise Refused(
                     f'the policy of {node!r} does not allow masked sums: ask its owner for secure = "allowed"'
                 )
             return
-        where = f"the policy of {node!r}"
-        for name in (ask.name, *(s.name for s in ask.steps)):
-            model = room_of(name)
-            allowed = _matches(name, self.questions) and (_matches(model, self.models) or name != ask.name)
-            if not allowed:
-                raise Refused(f"{where} does not allow the question {name}: ask its owner")
-        if ask.kind == GATHER and not (self.gather is True or _matches(ask.name, self.gather or ())):
+        self._check_allowed(ask, names, node)
+        self._check_masked(ask, MASK in names, node)
+        if self.privacy is not None and self.privacy.required and budget.LOOK not in names:
             raise Refused(
-                f"{where} does not allow GATHER, which {ask.name} is: ask its owner for gather = [{ask.name!r}]"
+                f"the policy of {node!r} answers looks with noise alone, and {ask.name} is none: fit a private model"
             )
-        masked = any(step.name == MASK for step in ask.steps)
+        if rows < self.min_rows:
+            raise Refused(f"{node!r} has fewer rows than the {self.min_rows} that its policy demands")
+
+    def _check_in_process(self, names: Sequence[str]) -> None:
+        """Refuse, on a network, questions and steps that are for simulations alone."""
+        for name in names if self.network else ():
+            if REGISTRY[name].in_process:
+                raise Refused(f"{name} gives rows away or misbehaves by design: no node answers it")
+
+    def _check_allowed(self, ask: Ask, names: Sequence[str], node: str) -> None:
+        """Refuse questions, steps, models and GATHERs that the policy does not name."""
+        for name in names:
+            model_allowed = name != ask.name or _matches(room_of(name), self.models)
+            if not (_matches(name, self.questions) and model_allowed):
+                raise Refused(f"the policy of {node!r} does not allow the question {name}: ask its owner")
+        gather_allowed = self.gather is True or _matches(ask.name, self.gather or ())
+        if ask.kind == GATHER and not gather_allowed:
+            raise Refused(
+                f"the policy of {node!r} does not allow GATHER, which {ask.name} is: ask its owner for gather = [{ask.name!r}]"
+            )
+
+    def _check_masked(self, ask: Ask, masked: bool, node: str) -> None:
+        """Refuse an unmasked question where masks are required, and a masked one that masks do not hide."""
         if masked and ask.by_site:
             raise Refused(
                 f"the total of {ask.name} shows each site's own numbers, whatever masks it: {node!r} does not answer it masked"
             )
         if self.secure == "required" and not (masked or ask.kind == TELL):
             raise Refused(
-                f"{where} lets out masked sums alone, and {ask.name} was not asked as one: use a study with secure = true"
+                f"the policy of {node!r} lets out masked sums alone, and {ask.name} was not asked as one: use a study with secure = true"
             )
-        private = any(step.name == budget.LOOK for step in ask.steps)
-        if self.privacy is not None and self.privacy.required and not private and ask.kind != KEYS:
-            raise Refused(f"{where} answers looks with noise alone, and {ask.name} is none: fit a private model")
-        if rows < self.min_rows:
-            raise Refused(f"{node!r} has fewer rows than the {self.min_rows} that its policy demands")
 
     def admit_check(self, node: str) -> None:
         """Refuse to describe the table, unless its owner allows it."""
@@ -132,7 +144,7 @@ class Policy:
 
     @property
     def floor(self) -> int:
-        """The fewest rows that a count may tell of."""
+        """The smallest count of rows that may leave."""
         return max(1, int(np.ceil(max(self.min_rows_per_component, self.limits.get("min_count", 0)))))
 
     def usable(self, columns: Sequence[str]) -> list[str]:
@@ -155,7 +167,7 @@ class Policy:
                 )
 
     def check_answer(self, up: Any, schema: Any, rows: int, node: str) -> None:
-        """Refuse an answer that tells of few rows, or holds more numbers than its rows can hide; for answers that are not masked."""
+        """Refuse an unmasked answer with a count of few rows, or with more numbers than the policy allows for the rows."""
         least = self.min_rows_per_component
         for count in tree.row_counts(up, schema) if least > 0 else ():
             few = (count > 0) & (count < least)
@@ -176,27 +188,31 @@ def _matches(name: str, patterns: Sequence[str]) -> bool:
 
 
 def read(path: Path) -> Policy:
-    """The policy in a file; a key that is not known is refused, so that a slip of the pen does not open a door."""
+    """The policy in a file; a key that is not known is refused, so that a typing error does not lift a rule."""
     try:
         body = tomllib.loads(path.read_text())
     except FileNotFoundError as error:
         raise DataNotFound(f"{path} is not there: `unpooled node init` writes one to start from") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise BadParameter(f"{path} is not TOML: {error}") from error
-    known = {f.name: f.default for f in fields(Policy) if f.name not in ("network", "privacy")}
-    strict = defaults()
     privacy = budget.read(body.pop("privacy", None), path.name)
-    body["limits"] = _read_limits(body.get("limits", {}), path)
+    given_limits = _read_limits(body.pop("limits", {}), path)
+    strict = defaults()
     for key, value in body.items():
-        if key == "limits":
-            continue
-        if key not in known:
-            raise BadParameter(f"{path.name} has a key {key!r} that is not known: {suggest(key, known)}")
-        if key == "secure" and value not in ("off", "allowed", "required"):
-            raise BadParameter(f'{path.name}: secure = {value!r} should be "off", "allowed" or "required"')
-        if not (_fits(value, known[key]) or (key == "gather" and _fits(value, ()))):
-            raise BadParameter(f"{path.name}: {key} = {value!r} should be like {json.dumps(strict[key])}")
-    return Policy(**{**strict, **body}, privacy=privacy, network=True)
+        _check_entry(key, value, strict, path.name)
+    return Policy(**{**strict, **body, "limits": given_limits}, privacy=privacy, network=True)
+
+
+def _check_entry(key: str, value: Any, strict: Mapping[str, Any], file: str) -> None:
+    """Refuse an unknown key, and a value of another type than the default."""
+    known = {f.name: f.default for f in fields(Policy) if f.name not in ("network", "privacy")}
+    if key not in known:
+        raise BadParameter(f"{file} has a key {key!r} that is not known: {suggest(key, known)}")
+    if key == "secure" and value not in ("off", "allowed", "required"):
+        raise BadParameter(f'{file}: secure = {value!r} should be "off", "allowed" or "required"')
+    is_list_of_gathers = key == "gather" and _fits(value, ())
+    if not (_fits(value, known[key]) or is_list_of_gathers):
+        raise BadParameter(f"{file}: {key} = {value!r} should be like {json.dumps(strict[key])}")
 
 
 def _read_limits(given: Any, path: Path) -> dict[str, float]:

@@ -40,9 +40,9 @@ def limit_units(chunks: Iterable[Columns], preparation: Preparation, where: str)
         known, index = np.unique(np.concatenate([seen, units]), return_inverse=True)
         before = np.zeros(len(known), dtype=np.int64)
         before[index[: len(seen)]] = counts
-        here = index[len(seen) :]
-        kept = before[here] + _rank(here) < preparation.max_rows_per_unit
-        seen, counts = known, before + np.bincount(here, minlength=len(known))
+        unit_of_row = index[len(seen) :]
+        kept = before[unit_of_row] + _rank(unit_of_row) < preparation.max_rows_per_unit
+        seen, counts = known, before + np.bincount(unit_of_row, minlength=len(known))
         dropped += int((~kept).sum())
         yield {name: values[kept] for name, values in chunk.items()}
     if dropped:

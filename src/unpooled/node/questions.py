@@ -22,11 +22,11 @@ FIELDS = {"run": str, "round": int, "seed": int, "base": int, "floor": int, "ask
 
 
 class Refused(UnpooledError):
-    """What a node will not do; the sentence goes to the coordinator."""
+    """A request that a node does not answer; the sentence is sent to the coordinator."""
 
 
 class OverCharged(Refused):
-    """The day's answers are spent: nothing more is written either."""
+    """The answers of the last 24 hours are spent; such a refusal is not written to the ledger either."""
 
 
 class Unbegun(Refused):
@@ -61,7 +61,7 @@ def _keywords(answer: Callable) -> list[str]:
 
 @cache
 def schema(ask_name: str) -> str:
-    """A word that two sides share if a question's messages have the same types, down and up, and the same options at both."""
+    """A hash of a question's message types, down and up, and of its options: equal at two sides that have the same source."""
     ask = REGISTRY[ask_name]
     text = repr([*(_layout(kind) for kind in ask.types), options(ask)])
     return hashlib.sha256(text.encode()).hexdigest()[:16]
@@ -81,28 +81,37 @@ def _layout(kind: Any) -> Any:
 
 
 def request_key(parcel: wire.Parcel, request: dict[str, Any]) -> str:
-    """The same for the same request."""
+    """A hash of a request: the same request has the same key."""
     return hashlib.sha256(b"".join([parcel.structure.encode(), repr(request).encode(), parcel.body])).hexdigest()
 
 
 def check_fields(request: dict[str, Any]) -> None:
-    """Refuse a request that lacks a field, or has one of another type."""
+    """Refuse a request that lacks a field, or has one of another type or out of range."""
     for field, kind in FIELDS.items():
         if type(request.get(field)) is not kind:
             raise Refused(f"the request has no {field!r} of type {kind.__name__}")
-    steps = request.get("steps")
-    if not (isinstance(steps, list) and all(_is_step(s) for s in steps)):
-        raise Refused("the request's steps are not pairs of a name and options")
     numbers = [request[f] for f in ("round", "seed", "base", "floor")]
-    if min(numbers) < 0 or request["base"] > request["round"]:
-        raise Refused("the request's round, seed or base is out of range")
     columns = request.get("columns")
-    if columns is not None and not (isinstance(columns, list) and all(isinstance(c, str) for c in columns)):
-        raise Refused("the request's columns are not a list of names")
-    if not isinstance(request.get("table"), dict | None):
-        raise Refused("the request's kinds of columns are not a table")
-    if not (request["run"].isalnum() and len(request["run"]) <= 64):
-        raise Refused("the request's run is not a word of letters and digits")
+    wrong = {
+        "steps are not pairs of a name and options": not _is_list_of(_is_step, request.get("steps")),
+        "round, seed or base is out of range": min(numbers) < 0 or request["base"] > request["round"],
+        "columns are not a list of names": columns is not None and not _is_list_of(_is_string, columns),
+        "kinds of columns are not a table": not isinstance(request.get("table"), dict | None),
+        "run is not a word of letters and digits": not (request["run"].isalnum() and len(request["run"]) <= 64),
+    }
+    for reason, is_wrong in wrong.items():
+        if is_wrong:
+            raise Refused(f"the request's {reason}")
+
+
+def _is_list_of(fits: Callable[[Any], bool], value: Any) -> bool:
+    """Whether this is a list all of whose entries fit."""
+    return isinstance(value, list) and all(map(fits, value))
+
+
+def _is_string(value: Any) -> bool:
+    """Whether this is a string."""
+    return isinstance(value, str)
 
 
 def _is_step(step: Any) -> bool:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from unpooled.errors import BadParameter, DataNotFound
 from unpooled.node.vault import Vault
@@ -81,6 +81,20 @@ def read_identity(path: Path) -> Any:
     if not isinstance(key, ec.EllipticCurvePrivateKey):
         raise BadParameter(f"{path} is a key of another kind: `unpooled node keygen` makes the right one")
     return key
+
+
+class LayerContext(NamedTuple):
+    """The fields of `Client` that layers use at a node."""
+
+    letters: Mapping[str, bytes]  # messages of layers for this node alone
+    asked: Callable[[], bytes]  # digest of the question
+    secrets: Secrets
+    draws: bytes  # secret behind draws that hide something; empty for draws from the seed alone
+
+    @property
+    def pinned(self) -> bool:
+        """Whether all peers' keys are known from the study: otherwise the coordinator could pretend to be the other nodes."""
+        return self.secrets.settings().get("pins") is not None
 
 
 def pins_of(participants: Mapping[str, str], name: str) -> dict[str, str] | None:

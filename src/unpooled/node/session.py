@@ -72,11 +72,11 @@ class Session:
             self._follower.give(wire.unpack(kept).value())
 
     def _skip_tells(self, before: int | None = None) -> Expected | None:
-        """The next question that waits for a total; what is only told is passed once it was told."""
+        """The next question that waits for a total; a TELL, which has none, is passed over once it was asked."""
         expected = self._follower.expected()
         while expected is not None and follow.passes_without_total(expected):
-            told = f"{self.run}/asked-{expected.round}" in self.vault
-            if not told and (before is None or before <= expected.round):
+            was_asked = f"{self.run}/asked-{expected.round}" in self.vault
+            if not was_asked and (before is None or before <= expected.round):
                 return expected
             self._follower.give(None)
             expected = self._follower.expected()

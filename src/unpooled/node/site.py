@@ -1,5 +1,9 @@
 """A node without its network: it gets the bytes of a request and returns an answer, or a refusal with its reason.
 
+A request is "hello" (which columns are there), "profile" (what a check of the data may be told) or "ask" (a question). A question is
+first admitted: by the ledger, the study that the run follows, the owner's policy and limits. It is then computed from the rows, gets its
+noise and masks, and is written to the ledger before it leaves.
+
 A request names the state it starts from (`base`, the last round whose answer the coordinator accepted), so the same request always gets
 the same answer: after a crash on either side the coordinator asks again. State is kept by run and round; rounds before `floor` are deleted.
 """
@@ -11,35 +15,59 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
-import numpy as np
-
-from unpooled import study as studies
 from unpooled import tree, wire
 from unpooled.client import KEYS, Ask, Client, digest
 from unpooled.data.schema import Wanted
 from unpooled.errors import UnpooledError
-from unpooled.layers.secure import masking_node
 from unpooled.node import limits
-from unpooled.node.budget import LOOK, Charge, answer_privately, preparation_of
-from unpooled.node.cohorts import admit_total
-from unpooled.node.computing import NOBODY, ask_rows, check_down
+from unpooled.node.budget import LOOK, Charge, add_noise, preparation_of
+from unpooled.node.computing import NOBODY, Answered, ask_rows, check_down
 from unpooled.node.ledger import Ledger, answer_line, profile_line, refusal_line
 from unpooled.node.opening import OpenTable
 from unpooled.node.policy import MASK, Policy
 from unpooled.node.questions import OverCharged, Refused, Unbegun, check_fields, question_of, request_key
 from unpooled.node.rows import Rows
-from unpooled.node.secrets import Secrets, draws_secret, node_secret, pins_of
-from unpooled.node.session import Session, read_totals
+from unpooled.node.secrets import LayerContext, Secrets, draws_secret, node_secret, pins_of
+from unpooled.node.session import Session
+from unpooled.node.studies import Studies
 from unpooled.node.vault import Vault, identity, keep_state, load_state
-from unpooled.secure.messages import RevealRequest, to_count, to_names
-from unpooled.study import Study
 from unpooled.tree import SchemaError, Tree
 
 log = logging.getLogger("unpooled.node")
 
 LEDGER_HEAD = "ledger-head"  # the hash of the last line that this node wrote
+
+
+class Question(NamedTuple):
+    """One question to this node that may be answered, with everything that answering it needs."""
+
+    request: dict[str, Any]
+    policy: Policy
+    session: Session | None  # the study that the run follows; None where the owner trusts the coordinator
+    rows: Rows
+    ask: Ask
+    down: Tree
+    context: LayerContext
+
+    @property
+    def is_look(self) -> bool:
+        """Whether the answer gets noise and is charged to the privacy budget."""
+        return any(step.name == LOOK for step in self.ask.steps)
+
+    @property
+    def is_masked(self) -> bool:
+        """Whether nobody but the nodes together can read the answer."""
+        return self.context.pinned and any(step.name == MASK for step in self.ask.steps)
+
+
+class Computed(NamedTuple):
+    """An answer to a question."""
+
+    state: dict[str, Tree]  # the client's, after the answer
+    sent: Tree  # after masks and noise
+    charge: Charge | None  # its privacy cost
 
 
 class Site:
@@ -80,7 +108,7 @@ class Site:
         """
         self.name, self.source, self.vault, self.policy = name, source, vault, policy
         self.ledger, self.also, self.keep_answer, self.identity = ledger, also, keep_answer, identity
-        self._sessions: dict[str, Session] = {}  # run -> the study that it follows
+        self.studies = Studies(name, vault)
         self.state: dict[str, Tree] = {}  # the latest, for the owner to look at
         self._table = OpenTable(name, source, vault)
         self._lock = threading.Lock()
@@ -88,7 +116,19 @@ class Site:
     def reply(self, message: bytes, private: str = "", letter: bytes = b"") -> bytes:
         """The answer, or the reason why there is none; never an exception, whatever the message is.
 
-        `message` is the same for all nodes, `private` is JSON for this node alone, `letter` holds the letters of layers to it.
+        Parameters
+        ----------
+        message : bytes
+            The request, the same for all nodes.
+        private : str, default=""
+            JSON for this node alone.
+        letter : bytes, default=b""
+            Messages of layers for this node alone ("letters"): keys, shares, totals of earlier rounds.
+
+        Returns
+        -------
+        bytes
+            The packed answer or refusal.
         """
         head: dict[str, Any] = {"name": self.name, "identity": identity(self.vault)}
         try:
@@ -164,30 +204,31 @@ class Site:
     def _answer(
         self, parcel: wire.Parcel, request: dict[str, Any], letters: dict[str, bytes], head: dict[str, Any]
     ) -> bytes:
-        """Check a question against ledger, policy, study and limits; compute, record and pack the answer."""
+        """Check a question, answer it (or repeat the answer that it got before), and write the answer to the ledger."""
+        question = self._admit(parcel, request, letters)
+        key = request_key(parcel, request) if self.keep_answer else ""
+        answer, charge = self._earlier_answer(question, key), None
+        if answer is None:
+            computed = self._compute(question)
+            answer, charge = self._keep(question, computed, key, head), computed.charge
+        self._record(question, answer, charge)
+        return answer
+
+    def _admit(self, parcel: wire.Parcel, request: dict[str, Any], letters: dict[str, bytes]) -> Question:
+        """The question of a request, refused unless ledger, study, table, policy and limits allow it."""
         policy = self.policy()
         self._check_ledger()
         self._check_charge(policy)
-        session = self._session(request, letters, policy)
+        session = self.studies.session(request, letters, policy)
         rows = self._table.rows(request, policy, session)
         ask = question_of(request, self.also)
         policy.admit(ask, rows.n_rows, self.name)
         down = parcel.value()
         limits.check(ask.name, ask.options, down, policy.limits, self.name, followed=session is not None)
-        private = self._private(request, letters, partial(digest, ask, down), session, policy)
+        context = self._context(request, letters, partial(digest, ask, down), session, policy)
         if session is not None:
-            down = self._followed(session, ask, down, request, private)
-        key = request_key(parcel, request) if self.keep_answer else ""
-        cached = None if any(step.name == LOOK for step in ask.steps) else self._cached(request, key)
-        charge = None
-        if cached is None:
-            state, sent, charge = self._compute(ask, down, request, rows, policy, private)
-            kept, self.state = keep_state(self.vault, request, state), state
-            cached = wire.pack({**head, "kept": kept}, sent)
-            if self.keep_answer:
-                self.vault[f"{request['run']}/answer"] = key.encode() + cached
-        self._record(policy, ask, request, cached, session, charge)
-        return cached
+            down = self.studies.parameters(session, ask, down, request, letters, policy.max_bytes)
+        return Question(request, policy, session, rows, ask, down, context)
 
     def _check_ledger(self) -> None:
         """Refuse if lines were cut off the ledger: what was spent could not be known."""
@@ -203,146 +244,90 @@ class Site:
                 f"the policy of {self.name!r} allows {policy.rounds_per_day} answers and refusals in 24 hours, and they are spent"
             )
 
-    # ---- studies ----
-
-    def _session(self, request: dict[str, Any], letters: dict[str, bytes], policy: Policy) -> Session | None:
-        """The study that a run follows, if its owner approved it; None where the owner trusts the coordinator instead."""
-        run, name = request["run"], request.get("study")
-        if name is None:
-            if policy.trust_coordinator:
-                return None
-            raise Refused(
-                f"{self.name!r} answers approved studies only: have its owner review and approve one (`unpooled node approve`)"
-            )
-        if name not in policy.studies:
-            raise Refused(f"the study {str(name)[:12]} is not approved at {self.name!r}: ask its owner to review it")
-        if run not in self._sessions:
-            study = self._study_of(run, name, letters)
-            for old in self._sessions.values():
-                old.stop()
-            self._sessions = {}
-            if not study.follow:  # the node cannot check the questions: treated as no study
-                if policy.trust_coordinator:
-                    return None
-                raise Refused(
-                    f"the study {name[:12]} is not followed along: {self.name!r} answers it only with trust_coordinator = true"
-                )
-            check = partial(self._check_total, run, study)
-            self._sessions = {run: Session(run, study, self.name, self.vault, check)}
-        self._sessions[run].check_request(request)
-        return self._sessions[run]
-
-    def _study_of(self, run: str, name: str, letters: dict[str, bytes]) -> Study:
-        """The study of a run, kept from its first message; refused when it is not the one that is named."""
-        key = f"{run}/study"
-        if "study file" in letters and key not in self.vault:
-            self.vault[key] = letters["study file"]
-        if key not in self.vault:
-            raise Unbegun("begin")
-        study = studies.parse(self.vault[key])
-        if study.digest != name:
-            raise Refused("the study that the coordinator sent is not the one that it names")
-        return study
-
-    def _private(
+    def _context(
         self,
         request: dict[str, Any],
         letters: dict[str, bytes],
         asked: Callable[[], bytes],
         session: Session | None,
         policy: Policy,
-    ) -> dict[str, Any]:
-        """The fields of `Client` that layers use at this node: letters, a digest of the question, secrets."""
+    ) -> LayerContext:
+        """What layers may use at this node: letters, a digest of the question, secrets."""
         settings: dict[str, Any] = {"min_cohort": max(policy.min_cohort, 3), "identity": self.identity}
         if session is not None:
             settings["pins"] = pins_of(session.study.participants, self.name)
             settings["min_cohort"] = max(settings["min_cohort"], session.study.min_cohort)
-        kept = Secrets(self.vault, request["run"], **settings)
-        draws = draws_secret(self.vault) if policy.network else b""
-        return {"letters": letters, "asked": asked, "secrets": kept, "draws": draws}
+        secrets = Secrets(self.vault, request["run"], **settings)
+        return LayerContext(letters, asked, secrets, draws_secret(self.vault) if policy.network else b"")
 
-    def _followed(
-        self, session: Session, ask: Ask, down: Tree, request: dict[str, Any], private: dict[str, Any]
-    ) -> Tree:
-        """The parameters that the study itself leads to for this request; refused if the coordinator asks something else."""
-        if ask.kind == KEYS:
-            if not session.study.secure:
-                raise Refused("the study does not mask its sums: no keys are needed for it")
-            if isinstance(down, RevealRequest):
-                admit_total(self.vault, session.study, to_count(down.t), to_names(down.answered, "the names"))
-            return down
-        session.learn(read_totals(private["letters"].get("study", b""), self.policy().max_bytes))
-        return session.admit(request["round"], ask, down, (request["seed"], request["base"]))
+    # ---- its answer ----
 
-    def _check_total(self, run: str, study: Study, total: Any, asked: bytes) -> Tree:
-        """A total of an earlier round: with masks its tag shows that it is the sum of what the nodes sent."""
-        if not study.secure:
-            return total
-        me = Client(self.name, np.zeros((0, 1)), secrets=Secrets(self.vault, run, min_cohort=study.min_cohort))
-        return masking_node(me).check_total(total, asked)
-
-    def _cached(self, request: dict[str, Any], key: str) -> bytes | None:
-        """The answer given to exactly this request last time, so that asking twice is harmless."""
-        stored = self.vault.get(f"{request['run']}/answer", b"")
+    def _earlier_answer(self, question: Question, key: str) -> bytes | None:
+        """The answer given to exactly this request last time, so that asking twice is harmless; a look is noted each time."""
+        if question.is_look:
+            return None
+        stored = self.vault.get(f"{question.request['run']}/answer", b"")
         return stored[64:] if stored and stored[:64] == key.encode() else None
 
-    def _compute(
-        self, ask: Ask, down: Tree, request: dict[str, Any], rows: Rows, policy: Policy, private: dict[str, Any]
-    ) -> tuple[dict, Tree, Charge | None]:
-        """(new state, what would be sent, its privacy cost); the answer is checked against its schema before masks or noise."""
-        bound = check_down(down, ask)
-        state, moment = load_state(self.vault, request, self.name), (request["seed"], request["round"])
+    def _compute(self, question: Question) -> Computed:
+        """The answer as it would be sent; it is checked against its schema before masks or noise."""
+        ask, down, request = question.ask, question.down, question.request
+        sizes = check_down(down, ask)
+        state = load_state(self.vault, request, self.name)
+        context = question.context._asdict() | {"moment": (request["seed"], request["round"])}
         if ask.kind == KEYS:  # keys and shares have nothing to do with rows
-            me = replace(NOBODY, name=self.name, state=dict(state), moment=moment, **private)
-            return state, ask(down, me), None
-        like = replace(NOBODY, state=state, moment=moment, **private)
-        up, me = self._ask_rows(ask, down, rows, like, policy.min_rows)
-        tree.check(up, ask.types[1], bound)
+            me = replace(NOBODY, name=self.name, state=dict(state), **context)
+            return Computed(state, ask(down, me), None)
+        answered = self._ask_rows(question, replace(NOBODY, state=state, **context))
+        tree.check(answered.up, ask.types[1], sizes)
         charge = None
-        # without pinned keys the coordinator could pretend to be the other nodes
-        pinned = private["secrets"].settings().get("pins") is not None
-        if any(step.name == LOOK for step in ask.steps):
-            looks = None if self.ledger is None else self.ledger.looks
-            secret = node_secret(self.vault)
-            if preparation_of(policy.privacy) != self.source.preparation:
-                raise Refused(
-                    f"the [privacy] of {self.name!r} has another unit or other bounds than its data were read with: restart the node"
-                )
-            ask, up, charge = answer_privately(ask, up, down, me, policy.privacy, looks, secret, pinned, rows.n_rows)
-        elif not (pinned and any(step.name == MASK for step in ask.steps)):
-            policy.check_answer(up, ask.types[1], rows.n_rows, self.name)
-        sent = replace(ask, answer=lambda *_, **__: up, options={})(down, me)
-        return me.state, sent, charge
+        if question.is_look:
+            answered, charge = self._with_noise(question, answered)
+        elif not question.is_masked:
+            question.policy.check_answer(answered.up, ask.types[1], answered.n_rows, self.name)
+        sent = answered.ask.through_steps(answered.up, answered.client)
+        return Computed(answered.client.state, sent, charge)
 
-    def _ask_rows(self, ask: Ask, down: Tree, rows: Rows, like: Client, least: int) -> tuple[Tree, Client]:
+    def _ask_rows(self, question: Question, like: Client) -> Answered:
         """The answer before masks and noise. An error message may quote a value of the data, so it stays in the node's log."""
+        ask = question.ask
         try:
-            return ask_rows(ask, down, rows, like, least)
+            return ask_rows(ask, question.down, question.rows, like, question.policy.min_rows)
         except (Refused, ModuleNotFoundError):
             raise
         except UnpooledError as error:
             log.error("%s cannot be answered with this node's data: %s", ask.name, error)
             raise Refused(f"{self.name!r} cannot answer {ask.name} with its data: its log says why") from error
 
-    # ---- the ledger: written before an answer is sent ----
+    def _with_noise(self, question: Question, answered: Answered) -> tuple[Answered, Charge]:
+        """The answer with the noise that its privacy cost asks for, and that cost."""
+        budget = question.policy.privacy
+        looks = None if self.ledger is None else self.ledger.looks
+        if preparation_of(budget) != self.source.preparation:
+            raise Refused(
+                f"the [privacy] of {self.name!r} has another unit or other bounds than its data were read with: restart the node"
+            )
+        return add_noise(answered, budget, looks, node_secret(self.vault), question.context.pinned)
 
-    def _record(
-        self,
-        policy: Policy,
-        ask: Ask,
-        request: dict[str, Any],
-        answer: bytes,
-        session: Session | None,
-        charge: Charge | None,
-    ) -> None:
+    def _keep(self, question: Question, computed: Computed, key: str, head: dict[str, Any]) -> bytes:
+        """Keep the new state, and the answer for the same request asked again; the answer as bytes."""
+        kept = keep_state(self.vault, question.request, computed.state)
+        self.state = computed.state
+        answer = wire.pack({**head, "kept": kept}, computed.sent)
+        if self.keep_answer:
+            self.vault[f"{question.request['run']}/answer"] = key.encode() + answer
+        return answer
+
+    def _record(self, question: Question, answer: bytes, charge: Charge | None) -> None:
         """Write the answer's line to the ledger before the answer leaves."""
+        policy = question.policy
         if self.ledger is not None:
             sent = wire.unpack(answer, len(answer)).value()
-            line = answer_line(request, sent, ask, policy.dry_run)
+            line = answer_line(question.request, sent, question.ask, policy.dry_run)
             if charge is not None and policy.privacy is not None:
                 epsilon, delta = policy.privacy.epsilon, policy.privacy.delta
                 line = replace(line, mu2=charge.mu2, release=charge.name, epsilon=epsilon, delta=delta)
-            self.ledger.note(replace(line, node=self.name, followed=session is not None))
+            self.ledger.note(replace(line, node=self.name, followed=question.session is not None))
             self.vault[LEDGER_HEAD] = self.ledger.last.encode()
         if policy.dry_run:
             raise Refused(f"{self.name!r} makes a dry run: what would have left is in its ledger, nothing did")

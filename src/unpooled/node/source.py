@@ -76,23 +76,6 @@ class TableSource:
         chunk_rows: int = 0,
         preparation: Preparation = NOTHING,
     ):
-        """A table under the federation's column names.
-
-        Parameters
-        ----------
-        name : str
-            The node's name, for messages.
-        table : Table
-            The file or database.
-        columns : mapping, optional
-            [data.columns]: own names, units, levels and missing codes, by the federation's name.
-        label, sample_weight : str, optional
-            Columns of the table that hold labels and weights.
-        chunk_rows : int
-            Rows read at a time; 0 reads the table at once.
-        preparation : Preparation
-            What the policy's [privacy] does to rows before they are used.
-        """
         self.name, self.table, self.chunk_rows = name, table, chunk_rows
         self._label, self._weight, self.preparation = label, sample_weight, preparation
         self._own, self.label = read_own(columns), label is not None
@@ -116,28 +99,26 @@ class TableSource:
 
     def open(self, columns: Sequence[str] | None, wanted: Wanted = NUMBERS_ALONE) -> Rows:
         """The rows with these columns in this order, read now or (in chunks) at each question."""
-        how = self._reading(columns, wanted)
+        reading = self._reading(columns, wanted)
         if not self.chunk_rows:
-            client = self._whole(how)
-            _check(client, how.columns)
+            client = self._whole(reading)
+            _check(client, reading.columns)
             return Rows(lambda: iter([client]), len(client.w), True)
-        count = self._count(how)
+        count = self._count(reading)
         if count == 0:
             raise BadData(f"{self.table.where} is empty: give it rows")
-        return Rows(lambda: self._clients(how), count, count <= self.chunk_rows)
+        return Rows(lambda: self._clients(reading), count, count <= self.chunk_rows)
 
     def profile(self, columns: Sequence[str], wanted: Wanted, floor: int) -> Profile:
-        """What a check is told of the columns, and of the labels; the first `PROFILED` rows are looked at."""
+        """What a check is told of the columns, and of the labels, from the first `PROFILED` rows."""
         label = self._chosen(wanted.label, self._label)
-        there = {c: self.mapping[c] for c in columns if self.mapping[c] is not None}
+        own_names = {c: str(self.mapping[c]) for c in columns if self.mapping[c] is not None}
         if label is not None and wanted.label is not None:
-            there[wanted.label] = label
-        names = list(dict.fromkeys(str(c) for c in there.values()))
-        parts = list(
-            islice(self.table.chunks(names, self.chunk_rows), max(1, PROFILED // (self.chunk_rows or PROFILED)))
-        )
-        held = {k: parts[0][k] if len(parts) == 1 else _joined([p[k] for p in parts]) for k in names}
-        table = {c: held[str(own)] for c, own in there.items()}
+            own_names[wanted.label] = label
+        names = list(dict.fromkeys(own_names.values()))
+        n_chunks = max(1, PROFILED // (self.chunk_rows or PROFILED))
+        held = _joined(list(islice(self.table.chunks(names, self.chunk_rows), n_chunks)))
+        table = {c: held[name] for c, name in own_names.items()}
         # codes of the coordinator's choice would let it count rows of any value by differences: this node's own hold
         declared = {c.name: replace(c, missing=()) for c in wanted.schema or ()}
         own = {c: o.renamed() for c, o in self._own.items()}
@@ -160,58 +141,57 @@ class TableSource:
 
     # ---- rows ----
 
-    def _clients(self, how: Reading) -> Iterator[Client]:
+    def _clients(self, reading: Reading) -> Iterator[Client]:
         """One client per chunk that has rows."""
-        return (client for held in self._chunks(how) if len((client := self._client(held, how)).w))
+        return (client for held in self._chunks(reading) if len((client := self._client(held, reading)).w))
 
-    def _whole(self, how: Reading) -> Client:
+    def _whole(self, reading: Reading) -> Client:
         """All rows as one client; an empty table is refused."""
-        parts = list(self._chunks(how))
+        parts = list(self._chunks(reading))
         if not parts:
             raise BadData(f"{self.table.where} is empty: give it rows")
-        held = parts[0] if len(parts) == 1 else {k: _joined([p[k] for p in parts]) for k in parts[0]}
-        return self._client(held, how, tell=True)
+        return self._client(_joined(parts), reading, tell=True)
 
-    def _count(self, how: Reading) -> int:
+    def _count(self, reading: Reading) -> int:
         """Rows that have a label, or all rows; reads as few columns as it can."""
-        if how.label is None:
-            first = next(c for c in map(self.mapping.get, how.columns) if c is not None)
-            return sum(len(c[first]) for c in self._held([first], how))
-        found = self._held([how.label], how)
-        labels = [labels_of(how.declared, c[how.label], how.own_label, self.table.where) for c in found]
+        if reading.label is None:
+            first = next(c for c in map(self.mapping.get, reading.columns) if c is not None)
+            return sum(len(c[first]) for c in self._held([first], reading))
+        found = self._held([reading.label], reading)
+        labels = [labels_of(reading.declared, c[reading.label], reading.own_label, self.table.where) for c in found]
         left_out = sum(int(missing(y).sum()) for y in labels)
         self._tell(left_out)
         return sum(map(len, labels)) - left_out
 
-    def _chunks(self, how: Reading) -> Iterator[Columns]:
+    def _chunks(self, reading: Reading) -> Iterator[Columns]:
         """The columns of each chunk that has rows."""
-        names = [*(self.mapping[c] for c in how.columns), how.label, how.weight]
-        return (c for c in self._held([c for c in names if c is not None], how) if len(next(iter(c.values()))))
+        names = [*(self.mapping[c] for c in reading.columns), reading.label, reading.weight]
+        return (c for c in self._held([c for c in names if c is not None], reading) if len(next(iter(c.values()))))
 
-    def _held(self, names: Sequence[str], how: Reading) -> Iterator[Columns]:
+    def _held(self, names: Sequence[str], reading: Reading) -> Iterator[Columns]:
         """Columns by the table's own names, without the rows that the policy leaves out."""
         unit = self.preparation.unit
         wanted = list(dict.fromkeys([*names, *([] if unit is None else [unit])]))
-        chunks = self.table.chunks(wanted, self.chunk_rows, self._texts(how))
+        chunks = self.table.chunks(wanted, self.chunk_rows, self._texts(reading))
         return limit_units(chunks, self.preparation, self.table.where)
 
-    def _texts(self, how: Reading) -> dict[str, bool]:
+    def _texts(self, reading: Reading) -> dict[str, bool]:
         """Whether the cells of the table's columns are texts, where a schema says it."""
-        known = {self.mapping[c.name]: _is_text(c, self._own.get(c.name, Own())) for c in how.schema or ()}
-        if how.declared is not None:
-            known[how.label] = _is_text(how.declared, how.own_label)
+        known = {self.mapping[c.name]: _is_text(c, self._own.get(c.name, Own())) for c in reading.schema or ()}
+        if reading.declared is not None:
+            known[reading.label] = _is_text(reading.declared, reading.own_label)
         return {name: is_text for name, is_text in known.items() if name is not None}
 
-    def _client(self, held: Columns, how: Reading, tell: bool = False) -> Client:
+    def _client(self, held: Columns, reading: Reading, tell: bool = False) -> Client:
         """A chunk as a client: encoded, clipped to the policy's bounds, without rows that have no label."""
-        x = self._matrix(held, how)
+        x = self._matrix(held, reading)
         if np.isinf(x).any():
             raise BadData(f"{self.table.where} holds infinite values: use an empty cell for what is missing")
-        x = clip(x, how.columns, self.preparation)
+        x = clip(x, reading.columns, self.preparation)
         y = None
-        if how.label is not None:
-            y = labels_of(how.declared, held[how.label], how.own_label, self.table.where)
-        w = None if how.weight is None else np.asarray(held[how.weight], np.float64)
+        if reading.label is not None:
+            y = labels_of(reading.declared, held[reading.label], reading.own_label, self.table.where)
+        w = None if reading.weight is None else np.asarray(held[reading.weight], np.float64)
         gaps = np.zeros(len(x), bool) if y is None else missing(y)
         if gaps.any():
             x, y, w = x[~gaps], y[~gaps], None if w is None else w[~gaps]  # type: ignore[index]
@@ -224,13 +204,13 @@ class TableSource:
         if left_out:
             log.warning("%d rows of %s have no label and are left out", left_out, self.table.where)
 
-    def _matrix(self, held: Columns, how: Reading) -> np.ndarray:
+    def _matrix(self, held: Columns, reading: Reading) -> np.ndarray:
         """The columns of a chunk as numbers, in the federation's units and levels."""
         rows = len(next(iter(held.values())))
-        mine = {c: held[there] for c in how.columns if (there := self.mapping[c]) is not None}
-        if how.schema is None and len(mine) == len(how.columns) and not any(map(_changes, self._own.values())):
+        mine = {c: held[there] for c in reading.columns if (there := self.mapping[c]) is not None}
+        if reading.schema is None and len(mine) == len(reading.columns) and not any(map(_changes, self._own.values())):
             return matrix(mine, self.table.where).astype(np.float64, copy=False)
-        schema = how.schema or Schema(tuple(Column(c, "real") for c in how.columns))
+        schema = reading.schema or Schema(tuple(Column(c, "real") for c in reading.columns))
         own = {name: o.renamed() for name, o in self._own.items()}
         return encode(schema, mine, self.table.where, own, rows=rows)
 
@@ -246,9 +226,11 @@ def _is_text(column: Column, own: Own) -> bool:
     return codes or bool(column.levels) or column.kind == "date"
 
 
-def _joined(parts: list[Any]) -> Any:
-    """The same column of several chunks, one behind the other."""
-    return np.concatenate([np.asarray(p) for p in parts])
+def _joined(chunks: list[Columns]) -> Columns:
+    """Chunks of a table, one behind the other."""
+    if len(chunks) == 1:
+        return chunks[0]
+    return {name: np.concatenate([np.asarray(chunk[name]) for chunk in chunks]) for name in chunks[0]}
 
 
 def _check(client: Client, columns: list[str]) -> None:

@@ -13,9 +13,9 @@ from unpooled.errors import BadData, DataNotFound
 
 
 class Table(Protocol):
-    """Named columns somewhere."""
+    """Named columns of a file or a database."""
 
-    where: str
+    where: str  # its name in messages
 
     def names(self) -> list[str]:
         """Names of the columns."""
@@ -28,10 +28,9 @@ class Table(Protocol):
 
 
 class FileTable:
-    """csv, csv.gz, parquet or npz."""
+    """A table in a csv, csv.gz, parquet or npz file."""
 
     def __init__(self, path: Path):
-        """A table in a csv, csv.gz, parquet or npz file."""
         self.path, self.where = path, path.name
         kind = path.name.lower()
         self._csv, self._parquet = kind.endswith((".csv", ".csv.gz")), kind.endswith(".parquet")
@@ -64,16 +63,16 @@ class FileTable:
         `texts` says which columns are texts; where that is not known, the first block does.
         """
         csv, arrow, (header, delimiter) = _arrow("csv"), _arrow("lib"), files.header_of(self.path)
-        how = csv.ReadOptions(column_names=header, skip_rows=1, block_size=2**22), csv.ParseOptions(delimiter=delimiter)
+        reading = csv.ReadOptions(column_names=header, skip_rows=1, block_size=2**22)
+        parsing = csv.ParseOptions(delimiter=delimiter)
         options: dict[str, Any] = {**files.AS_WRITTEN, "include_columns": names}
         coded = arrow.dictionary(arrow.int32(), arrow.string())
-        first = csv.open_csv(self.path, *how, csv.ConvertOptions(**options)).schema
+        first = csv.open_csv(self.path, reading, parsing, csv.ConvertOptions(**options)).schema
         types = {f.name: arrow.float64() for f in first if _arrow("types").is_integer(f.type)}
         types |= {f.name: coded for f in first if not _is_number(f.type)}
-        types |= {
-            name: coded if is_text else arrow.float64() for name, is_text in (texts or {}).items() if name in names
-        }
-        return csv.open_csv(self.path, *how, csv.ConvertOptions(**options, column_types=types))
+        declared = {name: is_text for name, is_text in (texts or {}).items() if name in names}
+        types |= {name: coded if is_text else arrow.float64() for name, is_text in declared.items()}
+        return csv.open_csv(self.path, reading, parsing, csv.ConvertOptions(**options, column_types=types))
 
 
 def _is_number(kind: Any) -> bool:

@@ -126,9 +126,9 @@ def _check(models: dict[str, Any], fed: Federation, cv: int | str) -> None:
         raise BadParameter(f"cv={cv!r} must be {', '.join(map(str, FOLDS))} or 'site'")
     if cv == "site" and len(fed.names) < 2:
         raise BadParameter("cv='site' predicts each client from the others, but there is only one: use cv=5")
-    here = bool(fed.here())
+    in_process = bool(fed.here())
     for name, model in models.items():
-        if not (here or hasattr(model, "scoring") or hasattr(model, "partial_loglik")):
+        if not (in_process or hasattr(model, "scoring") or hasattr(model, "partial_loglik")):
             raise BadParameter(
                 f"{name} cannot be scored over a network: use GLM, LinearRegression, LogisticRegression or Cox"
             )

@@ -91,7 +91,7 @@ def test_a_value_never_seen_or_missing_is_less_certain(rows, model):
     new[1, 2] += 0.001
     new[2, 2] = np.nan
     _, std = model.predict(new, return_std=True)
-    offset = np.sqrt(model.posterior.ratio * model.noise_variance_)
+    offset = np.sqrt(model.posterior.group_ratio * model.noise_variance_)
     assert (std[1:] > 0.9 * offset).all()
     assert std[0] < 0.6 * std[1]
 

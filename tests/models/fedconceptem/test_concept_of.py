@@ -13,3 +13,9 @@ def test_the_fit_decides_among_large_weights():
     omega, fit = np.array([0.35, 0.01, 0.64]), np.array([0.95, 3.0, 0.85])
     assert concept_of(omega, fit) == 0
     assert concept_of(omega, None) == 2
+
+
+def test_the_concept_found_before_the_rounds_stays_unless_another_fits_clearly_better():
+    omega = np.array([0.86, 0.14, 0.0])
+    assert concept_of(omega, np.array([1.49, 1.41, -1.4]), found=1) == 1
+    assert concept_of(omega, np.array([1.49, 1.0, -1.4]), found=1) == 0

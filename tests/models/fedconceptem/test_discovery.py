@@ -39,6 +39,18 @@ def test_it_finds_the_concepts_whatever_the_label_shares(concepts, alpha):
         assert len(pairs) == concepts or concepts == 1
 
 
+def test_it_finds_concepts_that_agree_on_two_thirds_of_the_labels():
+    for seed in (401, 402):
+        case = made(1, 1.0, seed)
+        maps = np.tile(np.arange(6), (3, 1))
+        maps[1, :2], maps[2, 2:4] = (1, 0), (3, 2)
+        concepts = {name: i % 3 for i, name in enumerate(case.train)}
+        train = {name: (x, maps[concepts[name]][y]) for name, (x, y) in case.train.items()}
+        k, concept, _ = found(case._replace(train=train), seed)
+        assert k == 3
+        assert len({(concepts[name], own) for name, own in concept.items()}) == 3
+
+
 def test_only_sums_and_tells_are_asked():
     _, _, fed = found(made(2, 1.0, 7), 7)
     assert {e.kind for e in fed.journal.exchanges} == {"sum", "tell"}

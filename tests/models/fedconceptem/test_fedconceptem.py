@@ -13,7 +13,7 @@ from unpooled.errors import BadData, BadParameter, DataWarning
 from unpooled.learners import IDLE, Trainer
 from unpooled.models.fedconceptem import rounds
 from unpooled.models.fedconceptem.label_tables import label_shares
-from unpooled.models.fedconceptem.removal import RunningSums, unused_models
+from unpooled.models.fedconceptem.removal import RunningSums, odd_models, unused_models
 from unpooled.report import concepts as diagnosis
 
 CLASSES, D = 4, 6
@@ -111,7 +111,7 @@ def test_annealed_responsibilities_are_those_of_the_tempered_likelihood():
 
 
 def test_no_model_is_removed_while_annealing():
-    model = up.FedConceptEM(4, adaptive=True, patience=1, settle=1.0, max_iter=12, anneal=0.75, lr=0.1, random_state=0)
+    model = up.FedConceptEM(1, extra=3, patience=1, settle=1.0, max_iter=12, anneal=0.75, lr=0.1, random_state=0)
     model.fit(made(clients=5).train)
     numbers = [r["n_concepts"] for r in model.history_]
     assert numbers[:9] == [4] * 9
@@ -129,6 +129,15 @@ def test_a_model_of_a_few_outliers_is_removed_before_a_concept():
     sums = RunningSums(np.array([49.0, 24.5, 24.5, 2.0]), np.array([100.0, 40.0, 30.0, 20.0]), 150.0)
     keep = up.FedConceptEM(3, extra=1)._models_to_keep(sums, sums.mass / sums.mass.sum())
     assert keep.tolist() == [True, True, True, False]
+
+
+def test_a_small_group_stays_a_concept_only_if_the_others_contradict_its_labels():
+    mass, shares = np.array([60.0, 37.0, 3.0]), np.array([0.6, 0.37, 0.03])
+    for nats_per_row, odd in ((0.5, True), (4.0, False)):  # that its rows lose without it; all rows have 1.5
+        sums = RunningSums(mass, np.array([200.0, 100.0, 3 * nats_per_row]), 150.0)
+        assert odd_models(sums, shares).tolist() == [False, False, odd]
+        assert up.FedConceptEM("auto")._models_to_keep(sums, shares).tolist() == [True, True, not odd]
+    assert up.FedConceptEM(3)._models_to_keep(sums, shares).all()  # a number that was asked for
 
 
 def test_unused_models_are_removed_together():
@@ -224,22 +233,12 @@ def test_clients_get_the_model_of_their_concept_and_peers_do_worse(case):
 
 
 def test_label_skew_alone_does_not_split_clients():
-    """Three models, strong label skew, one concept: FedConceptEM's adaptive run ends with one, FedEM splits by label."""
+    """Strong label skew, one concept: FedConceptEM finds one, FedEM splits by label."""
     data = made(concepts=1, alpha=0.3, seed=3)
-    model = fitted(data.train, 3, adaptive=True, max_iter=60)
+    model = fitted(data.train, "auto", max_iter=60)
     assert model.n_concepts_ == 1
     other = FedEM(3, lr=0.3, batch_size=20, momentum=0.5, max_iter=60, random_state=0).fit(data.train)
     assert len({int(own["pi"].argmax()) for own in other.clients_.values()}) > 1
-
-
-@pytest.mark.parametrize("seed", [0, 1])
-def test_adaptive_ends_at_the_true_number(seed):
-    data = made(seed, clients=30, concepts=3)
-    model = fitted(data.train, 6, adaptive=True, max_iter=70, random_state=seed)
-    assert model.n_concepts_ == 3
-    assert diagnosis.right(model, data.concepts) >= 29 / 30
-    assert model.history_[0]["n_concepts"] == 6
-    assert len(model.history_[0]["shares"]) == 6
 
 
 def test_extra_models_are_removed_by_the_end():
@@ -267,11 +266,10 @@ def test_extra_models_are_removed_from_a_run_that_never_converges():
     assert diagnosis.right(model, data.concepts) >= 29 / 30
 
 
-@pytest.mark.parametrize("options", [{"n_concepts": 3, "extra": 3}, {"n_concepts": 6, "adaptive": True}])
-def test_extra_models_are_removed_with_small_cohorts_too(options):
+def test_extra_models_are_removed_with_small_cohorts_too():
     """The shares of a cohort of six vary by far more than `settle`, which does not count as a change."""
     data = made(clients=30, concepts=3)
-    model = fitted(data.train, fraction=0.2, max_iter=250, **options)
+    model = fitted(data.train, 3, extra=3, fraction=0.2, max_iter=250)
     assert model.n_concepts_ == 3
     assert diagnosis.right(model, data.concepts) >= 29 / 30
     np.testing.assert_allclose(
@@ -426,7 +424,6 @@ def test_relabelling_as_many_rows_as_explain_says_changes_the_concept(case):
     ("options", "message"),
     [
         ({"n_concepts": 30}, "n_concepts=30 should be between 1 and the number of clients, 6"),
-        ({"adaptive": True, "delta": 0.5}, "delta=0.5 could remove all 2 models: choose it below 0.5"),
         ({"noise": -1.0}, "noise=-1.0 has a negative standard deviation"),
         ({"anneal": 1.5}, "anneal=1.5 should be a fraction of the run, between 0 and 1"),
         ({"average": -0.1}, "average=-0.1 should be a fraction of the run, between 0 and 1"),

@@ -12,9 +12,9 @@ from unpooled.datasets import classification
 from unpooled.errors import BadData, BadParameter
 from unpooled.maths import gaussian
 from unpooled.maths.mixture import Params
+from unpooled.models import initialization as start
 from unpooled.models.fedgmm import embedding, initialization, rounds
 from unpooled.models.fedgmm.estimator import FedGMM
-from unpooled.models.initialization import gathered as start
 
 
 def local_accuracy(model, rows):

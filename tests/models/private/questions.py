@@ -8,9 +8,9 @@ from adversary import nasty
 from unpooled.maths import gaussian
 from unpooled.models.private.cells import cell_sums
 from unpooled.models.private.choice import advantage
+from unpooled.models.private.e_step import whitened_sums
 from unpooled.models.private.frame import column_moments
-from unpooled.models.private.own_frame import own_frame_sums
-from unpooled.models.private.regression_looks import gradient, joint_moments, residual_counts, second_moments
+from unpooled.models.private.regression_questions import gradient, joint_moments, residual_counts, second_moments
 
 
 def covariances(rng, sizes, *, candidates=False):
@@ -55,8 +55,8 @@ CASES = {
     "gradient": (gradient, {"target": True, "frame": some_frame}),
     "residual_counts": (residual_counts, {"target": True, "frame": some_frame}),
 } | {
-    f"own_frame_sums, {shape}": (
-        own_frame_sums.using(shape=shape),
+    f"whitened_sums, {shape}": (
+        whitened_sums.using(shape=shape),
         {"frame": some_frame, "covs": partial(packed, shape=shape)},
     )
     for shape in gaussian.SHAPES

@@ -10,8 +10,9 @@ from unpooled.errors import BadParameter
 from unpooled.layers.private import Private
 from unpooled.maths import gaussian, mixture
 from unpooled.models.private import PrivateGaussianMixture, fit_private, rounds_private
+from unpooled.models.private.clipped_moments import best_block_weights, clipped_share
+from unpooled.models.private.e_step import EStepRequest, whitened_sums
 from unpooled.models.private.frame import Frame
-from unpooled.models.private.own_frame import OwnFrame, best_blocks, clipped_share, own_frame_sums
 from unpooled.models.private.update import read_sums
 from unpooled.models.private.whiten import log_mixture, whiten
 from unpooled.privacy.accountant import BudgetSpent
@@ -36,10 +37,10 @@ def private(x=X, epsilon=1.0, parts=3, **how):
 def sums_without_noise(x, params, shape, radius):
     k, d = params.means.shape
     frame = Frame(np.array([[-100.0, 100.0]] * d), np.zeros(d), np.full(d, 0.01))  # leaves rows as they are
-    blocks = best_blocks(shape, k, d, radius)
-    down = OwnFrame(frame, params, np.asarray(radius), blocks)
-    sums = up.federate({"a": x}).sum(own_frame_sums.using(shape=shape), down)
-    return read_sums(sums, 0.0, blocks, radius, shape)
+    block_weights = best_block_weights(shape, k, d, radius)
+    down = EStepRequest(frame, params, np.asarray(radius), block_weights)
+    sums = up.federate({"a": x}).sum(whitened_sums.using(shape=shape), down)
+    return read_sums(sums, 0.0, block_weights, radius, shape)
 
 
 def start(shape):

@@ -10,7 +10,7 @@ from unpooled.errors import BadParameter
 from unpooled.layers.private import Private
 from unpooled.models.private import ColumnMoments, PrivateKMeans, PrivateRegression, fit_private
 from unpooled.models.private.regression import clipped_square, shares_below
-from unpooled.models.private.regression_looks import EDGES
+from unpooled.models.private.regression_questions import EDGES
 
 RNG = np.random.default_rng(0)
 N = 10_000
@@ -48,9 +48,10 @@ def test_the_spread_of_coefficients_over_secrets_is_what_the_posterior_says():
     fits = [PrivateRegression().fit(private(0.5, secret=i.to_bytes(32, "big"))) for i in range(40)]
     predicted = np.array([f.predict(X[:50]) for f in fits])
     seen = predicted.std(0)
-    z = [(X[:50] - f.design_.scaling.x_mean) / f.design_.scaling.x_scale - f.posterior_.centre for f in fits]
+    z = [(X[:50] - f.design_.scaling.x_mean) / f.design_.scaling.x_scale - f.posterior_.feature_mean for f in fits]
     spread = [
-        ((zi @ f.posterior_.basis) ** 2 @ f.posterior_.spread)[:, 0] + f.posterior_.unsure for zi, f in zip(z, fits)
+        ((zi @ f.posterior_.basis) ** 2 @ f.posterior_.axis_variance)[:, 0] + f.posterior_.intercept_variance
+        for zi, f in zip(z, fits)
     ]
     said = np.sqrt(np.mean(spread, 0)) * np.mean([f.design_.scaling.y_scale for f in fits])
     assert 0.5 < np.median(seen / said) < 1.5

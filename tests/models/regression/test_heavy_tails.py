@@ -23,28 +23,28 @@ def test_counts_add(z):
 
 
 def test_centre_and_spread_are_median_and_quartiles(z):
-    how = heavy_tails.find_heavy(counts_of(z))
+    tails = heavy_tails.find_heavy(counts_of(z))
     lower, median, upper = np.percentile(z, [25, 50, 75], axis=0)
-    np.testing.assert_allclose((how.centre - median) / (upper - lower), 0.0, atol=0.05)
-    np.testing.assert_allclose(how.spread, (upper - lower) / heavy_tails.NORMAL_IQR, rtol=0.06)
+    np.testing.assert_allclose((tails.median - median) / (upper - lower), 0.0, atol=0.05)
+    np.testing.assert_allclose(tails.robust_std, (upper - lower) / heavy_tails.NORMAL_IQR, rtol=0.06)
 
 
 def test_moments_are_those_of_the_compressed_values(z):
     counts = counts_of(z)
-    how = heavy_tails.find_heavy(counts)
-    mean, scale = heavy_tails.moments(how, counts)
-    values = heavy_tails.compress(how, z)
+    tails = heavy_tails.find_heavy(counts)
+    mean, scale = heavy_tails.moments(tails, counts)
+    values = heavy_tails.compress(tails, z)
     np.testing.assert_allclose(mean, values.mean(0), atol=0.02)
     np.testing.assert_allclose(scale, values.std(0), rtol=0.02)
 
 
 def test_a_normal_column_stays_as_it_is_and_heavy_ones_are_compressed_far_out_only(z):
-    how = heavy_tails.find_heavy(counts_of(z))
-    values, straight = heavy_tails.compress(how, z), (z - how.centre) / how.spread
-    np.testing.assert_array_equal(how.heavy, [0, 1, 1])
+    tails = heavy_tails.find_heavy(counts_of(z))
+    values, straight = heavy_tails.compress(tails, z), (z - tails.median) / tails.robust_std
+    np.testing.assert_array_equal(tails.heavy, [0, 1, 1])
     np.testing.assert_array_equal(values[:, 0], z[:, 0])
     assert (np.argsort(values, 0) == np.argsort(z, 0)).all()
-    near = (np.abs(straight) < 0.3) & (how.heavy > 0)
+    near = (np.abs(straight) < 0.3) & (tails.heavy > 0)
     np.testing.assert_allclose(values[near], straight[near], atol=0.005)
     assert np.abs(values[:, 2]).max() < 0.2 * np.abs(straight[:, 2]).max()
 
@@ -53,11 +53,11 @@ def test_a_column_that_is_mostly_one_value_keeps_its_standard_deviation():
     z = np.zeros((100, 1))
     z[:20] = np.linspace(1, 9, 20)[:, None]
     z = (z - z.mean()) / z.std()
-    how = heavy_tails.find_heavy(counts_of(z))
-    assert how.heavy == how.spread == 1.0
-    np.testing.assert_allclose(how.centre, np.median(z), rtol=0.06)
+    tails = heavy_tails.find_heavy(counts_of(z))
+    assert tails.heavy == tails.robust_std == 1.0
+    np.testing.assert_allclose(tails.median, np.median(z), rtol=0.06)
 
 
 def test_a_column_without_values_is_left_in_peace():
-    how = heavy_tails.find_heavy(np.zeros((1, len(heavy_tails.MIDDLES))))
-    assert np.isfinite(heavy_tails.moments(how, np.zeros((1, len(heavy_tails.MIDDLES))))).all()
+    tails = heavy_tails.find_heavy(np.zeros((1, len(heavy_tails.MIDDLES))))
+    assert np.isfinite(heavy_tails.moments(tails, np.zeros((1, len(heavy_tails.MIDDLES))))).all()

@@ -49,13 +49,13 @@ def test_it_is_the_mixed_model_of_the_pooled_rows(rows):
     post, group = model.posterior, model._group(x)
     same = (group[:, None] == group) & (group[:, None] >= 0)
     z = (x - x.mean(0)) / x.std(0)
-    covariance = post.prior * z @ z.T + post.noise * (np.eye(len(y)) + post.ratio * same)
+    covariance = post.prior_variance * z @ z.T + post.noise_variance * (np.eye(len(y)) + post.group_ratio * same)
     solve = cho_factor(covariance)
     level = cho_solve(solve, y).sum() / cho_solve(solve, np.ones(len(y))).sum()
-    weights = post.prior * z.T @ cho_solve(solve, y - level) / x.std(0)
+    weights = post.prior_variance * z.T @ cho_solve(solve, y - level) / x.std(0)
     assert_allclose(model.coef_, weights, rtol=1e-7)
     assert_allclose(model.intercept_, level - x.mean(0) @ weights, rtol=1e-8)
-    mean = level + (covariance - post.noise * np.eye(len(y))) @ cho_solve(solve, y - level)
+    mean = level + (covariance - post.noise_variance * np.eye(len(y))) @ cho_solve(solve, y - level)
     assert_allclose(model.predict(x), mean, rtol=1e-9)
 
 

@@ -14,35 +14,37 @@ from unpooled.maths.bayes_linear.weight_posterior import Posterior
 
 
 class GroupOffsets(NamedTuple):
-    """What a prediction needs of each row's group; see `Posterior` for the names. Scalars without groups."""
+    """The offset of each row's group given the weights; scalars without groups. See `Posterior`."""
 
-    pull: Any  # (..., n, k)
-    push: Any  # (..., n, o); the mean offset is push - pull'weights
-    shrink: Any  # (..., n, 1) variance of the offset given the weights, over the noise
-    kept: Any  # (..., n, 1) factor of the intercept's error: smaller where the group's offset is well known
+    features: Any  # (..., n, k)
+    targets: Any  # (..., n, o); the mean offset is targets - features'weights
+    variance: Any  # (..., n, 1) over the noise
+    intercept_factor: Any  # (..., n, 1) of the intercept's error: smaller where the group's offset is well known
 
 
 def shared_offsets(post: Posterior, group: Array | None) -> GroupOffsets:
     """The offsets of each row's group (..., n); -1 is a group without rows."""
-    if group is None or len(post.shrink) == 1:
-        return GroupOffsets(0.0, 0.0, post.ratio, 1.0)
-    shrink = post.shrink[group][..., None]
-    kept = shrink / post.ratio if post.ratio > 0 else 1.0
-    return GroupOffsets(post.pull.T[group], post.push[group], shrink, kept)
+    if group is None or len(post.group_variance) == 1:
+        return GroupOffsets(0.0, 0.0, post.group_ratio, 1.0)
+    variance = post.group_variance[group][..., None]
+    intercept_factor = variance / post.group_ratio if post.group_ratio > 0 else 1.0
+    return GroupOffsets(post.group_features.T[group], post.group_targets[group], variance, intercept_factor)
 
 
 def apart(post: Posterior, z: Array, y: Array, group: Array | None) -> tuple[Array, Array]:
     """Features (..., n, k) and targets (..., n, o) minus their groups' offsets, for a posterior without intercept."""
-    pull, push, _, _ = shared_offsets(post, group)
-    return z - pull, y - push
+    offsets = shared_offsets(post, group)
+    return z - offsets.features, y - offsets.targets
 
 
 def predict(post: Posterior, z: Array, group: Array | None = None) -> tuple[np.ndarray, np.ndarray]:
     """(mean, variance) of y at features z (n, k), (n, o) each; the variance includes the noise."""
-    pull, push, shrink, kept = shared_offsets(post, group)
-    z = z - post.centre - pull
-    variance = post.noise * (1 + shrink) + kept**2 * post.unsure + (z @ post.basis) ** 2 @ post.spread
-    return z @ post.weights + post.offset + push, variance
+    offsets = shared_offsets(post, group)
+    z = z - post.feature_mean - offsets.features
+    of_intercept = offsets.intercept_factor**2 * post.intercept_variance
+    of_weights = (z @ post.basis) ** 2 @ post.axis_variance
+    variance = post.noise_variance * (1 + offsets.variance) + of_intercept + of_weights
+    return z @ post.weights + post.intercept + offsets.targets, variance
 
 
 def left_out(post: Posterior, z: Array, y: Array, group: Array | None = None) -> tuple[np.ndarray, np.ndarray]:
@@ -51,37 +53,49 @@ def left_out(post: Posterior, z: Array, y: Array, group: Array | None = None) ->
     Exact for weights of 1, given noise, prior and ratio.
     """
     mean, variance = predict(post, z, group)
-    alone = _alone(post, group)
-    free = np.maximum(1 - (variance - alone - post.noise) / post.noise, 1e-9)  # 1 - leverage
-    return y - (y - mean) / free, post.noise / free + alone
+    ungrouped = _ungrouped_variance(post, group)
+    leverage = (variance - ungrouped - post.noise_variance) / post.noise_variance
+    free = np.maximum(1 - leverage, 1e-9)
+    return y - (y - mean) / free, post.noise_variance / free + ungrouped
 
 
-def _alone(post: Posterior, group: Array | None) -> Any:
+def _ungrouped_variance(post: Posterior, group: Array | None) -> Any:
     """The offset variance of rows without a group (..., n, o): they were fitted without an offset."""
-    return 0.0 if group is None else (group < 0)[..., None] * post.noise * post.ratio
+    return 0.0 if group is None else (group < 0)[..., None] * post.noise_variance * post.group_ratio
 
 
 def left_out_together(post: Posterior, z: Array, y: Array, group: Array | None = None) -> tuple[np.ndarray, np.ndarray]:
     """(mean, variance), (n, o) each, of every y as if all of these rows had been left out of the fit.
 
-    Exact for weights of 1, given noise, prior and ratio.
+    With leverages u u', a residual e becomes (I - u u')^-1 e = e + u (I - u'u)^-1 u'e. Exact for weights of 1, given noise, prior and
+    ratio.
     """
     mean, _ = predict(post, z, group)
-    shared = np.zeros((len(z), 0))
-    if group is not None:
-        member = group[:, None] == np.unique(group[group >= 0])  # (n, groups here)
-        shared = member * np.sqrt(post.shrink[group])[:, None]
-    pull, _, _, kept = shared_offsets(post, group)
-    z = z - post.centre - pull
     left, variance = np.empty_like(mean), np.empty_like(mean)
-    for j, noise in enumerate(post.noise):
-        u = z @ post.basis * np.sqrt(post.spread[:, j] / noise)  # (n, r): leverages are u u'
-        u = np.column_stack([u, kept * np.full((len(u), 1), np.sqrt(post.unsure[j] / noise)), shared])
-        solved = np.linalg.solve(np.eye(u.shape[1]) - u.T @ u, u.T)  # (I - u u')^-1 = I + u (I - u'u)^-1 u'
+    for j, noise in enumerate(post.noise_variance):
+        u = _leverage_factor(post, z, group, j)
+        solved = np.linalg.solve(np.eye(u.shape[1]) - u.T @ u, u.T)
         residual = y[:, j] - mean[:, j]
         left[:, j] = y[:, j] - residual - u @ (solved @ residual)
         variance[:, j] = noise * (1 + (u * solved.T).sum(1))
-    return left, variance + _alone(post, group)
+    return left, variance + _ungrouped_variance(post, group)
+
+
+def _leverage_factor(post: Posterior, z: Array, group: Array | None, output: int) -> np.ndarray:
+    """u (n, columns) such that the leverages of these rows are u u': of weights, intercept and group offsets."""
+    offsets, noise = shared_offsets(post, group), post.noise_variance[output]
+    z = z - post.feature_mean - offsets.features
+    weights = z @ post.basis * np.sqrt(post.axis_variance[:, output] / noise)
+    intercept = np.full((len(z), 1), np.sqrt(post.intercept_variance[output] / noise))
+    return np.column_stack([weights, offsets.intercept_factor * intercept, _group_columns(post, group, len(z))])
+
+
+def _group_columns(post: Posterior, group: Array | None, n: int) -> np.ndarray:
+    """A column per group of these rows (n, groups): the standard deviation of its offset in its rows, 0 in the others."""
+    if group is None:
+        return np.zeros((n, 0))
+    member = group[:, None] == np.unique(group[group >= 0])
+    return member * np.sqrt(post.group_variance[group])[:, None]
 
 
 def draw(post: Posterior, z: Array, n: int, rng: np.random.Generator, group: Array | None = None) -> np.ndarray:
@@ -89,16 +103,23 @@ def draw(post: Posterior, z: Array, n: int, rng: np.random.Generator, group: Arr
 
     Each row without a group has an offset of its own.
     """
-    pull, push, shrink, kept = shared_offsets(post, group)
-    z = z - post.centre - pull
-    axes, o = post.basis.shape[1], len(post.noise)
-    weights = np.sqrt(post.spread)[:, :, None] * rng.standard_normal((axes, o, n))
-    unsure = np.sqrt(post.unsure)[:, None] * rng.standard_normal((o, n))
-    noise = np.sqrt(post.noise)[:, None] * rng.standard_normal((len(z), o, n))
-    own = np.arange(len(z))  # rows without a group are groups of one
-    group_id = own if group is None else np.where(group < 0, own, len(z) + group)
-    member = np.unique(group_id, return_inverse=True)[1]
-    offsets = np.sqrt(shrink * post.noise)[..., None] * rng.standard_normal((member.max() + 1, o, n))[member]
-    mean = z @ post.weights + post.offset + push
-    drawn = np.einsum("mr,ron->mon", z @ post.basis, weights) + np.reshape(kept, (-1, 1, 1)) * unsure
-    return mean[:, :, None] + drawn + noise + offsets
+    offsets = shared_offsets(post, group)
+    z = z - post.feature_mean - offsets.features
+    n_axes, o = post.axis_variance.shape
+    weights = np.sqrt(post.axis_variance)[:, :, None] * rng.standard_normal((n_axes, o, n))
+    intercept = np.sqrt(post.intercept_variance)[:, None] * rng.standard_normal((o, n))
+    noise = np.sqrt(post.noise_variance)[:, None] * rng.standard_normal((len(z), o, n))
+    member = _group_numbers(group, len(z))
+    offset = rng.standard_normal((member.max() + 1, o, n))[member]
+    offset = np.sqrt(offsets.variance * post.noise_variance)[..., None] * offset
+    mean = z @ post.weights + post.intercept + offsets.targets
+    intercept = np.reshape(offsets.intercept_factor, (-1, 1, 1)) * intercept
+    drawn = np.einsum("mr,ron->mon", z @ post.basis, weights) + intercept
+    return mean[:, :, None] + drawn + noise + offset
+
+
+def _group_numbers(group: Array | None, n: int) -> np.ndarray:
+    """A number from 0 for the group of each row; rows without a group are groups of one."""
+    rows = np.arange(n)
+    group_id = rows if group is None else np.where(group < 0, rows, n + group)
+    return np.unique(group_id, return_inverse=True)[1]

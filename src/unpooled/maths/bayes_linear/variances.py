@@ -1,4 +1,8 @@
-"""Noise and prior variances that maximise the evidence, along the eigenvectors of the Gram matrix. Sends nothing."""
+"""Noise and prior variances that maximise the evidence, along the eigenvectors of the Gram matrix. Sends nothing.
+
+In all functions `values` (k,) are the eigenvalues, `along2` (k, o) the squared products of features and targets along the eigenvectors,
+`yy` (o,) the sums of squares of the targets and `dof` the rows less the intercept.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +15,10 @@ GRID = 121  # ratios noise / prior evaluated before the best is refined
 
 
 def log_evidence(values: Array, along2: Array, yy: Array, dof: float, noise: Array, prior: Array) -> np.ndarray:  # (o,)
-    """log p(y) per output, (o,), weights integrated out.
-
-    `along2` (k, o) are squared cross products along eigenvectors.
-    """
-    spread = np.log1p(values[:, None] * (prior / noise)).sum(0)
+    """log p(y) per output, (o,), weights integrated out."""
+    log_det = np.log1p(values[:, None] * (prior / noise)).sum(0)
     left = np.array([unexplained(values, along2[:, j], yy[j], np.atleast_1d(noise / prior)[j]) for j in range(len(yy))])
-    return -0.5 * (dof * np.log(2 * np.pi * noise) + spread + left / noise)
+    return -0.5 * (dof * np.log(2 * np.pi * noise) + log_det + left / noise)
 
 
 def unexplained(values: Array, along2: Array, yy: float, ratio: Array) -> np.ndarray:

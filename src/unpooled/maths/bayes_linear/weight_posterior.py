@@ -9,7 +9,7 @@ import numpy as np
 from scipy.optimize import brentq
 
 from unpooled.arrays import Array, Float
-from unpooled.maths.bayes_linear.eigen_axes import Axes, axes, centred_group_sums
+from unpooled.maths.bayes_linear.eigen_axes import axes, centred_group_sums
 from unpooled.maths.bayes_linear.sums import Stats, pack, unpack
 from unpooled.maths.bayes_linear.variances import best_variances, log_evidence
 from unpooled.tree import message
@@ -19,22 +19,25 @@ RATIOS = (-9.0, 6.0)  # range of log(ratio) that is searched; below it, groups h
 
 @message("maths.bayes_linear.Posterior")
 class Posterior(NamedTuple):
-    """The posterior of weights and offsets: everything that predictions need."""
+    """The posterior of weights and offsets: everything that predictions need.
+
+    Fields after `group_ratio` have an entry per group, h = g + 1: the last is for a group without rows. Given the weights, the offset of
+    a group is normal with mean group_targets - group_features'weights and variance group_variance * noise_variance.
+    """
 
     weights: Float[Array, "k o"]
     basis: Float[Array, "k r"]  # projects features onto axes along which the weights are independent
-    spread: Float[Array, "r o", ">=0"]  # variance of the weights along these axes
-    centre: Float[Array, "k"]  # of the features; 0 without intercept
-    offset: Float[Array, "o"]
-    noise: Float[Array, "o", ">=0"]  # variance of y about its mean
-    prior: Float[Array, "o", ">=0"]  # prior variance of a weight
-    unsure: Float[Array, "o", ">=0"]  # posterior variance of the intercept
-    evidence: Float[Array, "o"]  # log p(y), per output
-    ratio: Float[Array, "", ">=0"]  # prior variance of a group's offset, over the noise
-    # per group, h = g + 1: the last entry is for a group without rows
-    shrink: Float[Array, "h", ">=0"]  # posterior variance of the offset given the weights, over the noise
-    pull: Float[Array, "k h"]  # the posterior mean of the offset is push - pull'weights
-    push: Float[Array, "h o"]
+    axis_variance: Float[Array, "r o", ">=0"]  # posterior variance of the weights along these axes
+    feature_mean: Float[Array, "k"]  # subtracted from features; 0 without intercept
+    intercept: Float[Array, "o"]  # mean of y where features are at their mean
+    noise_variance: Float[Array, "o", ">=0"]  # variance of y about its mean
+    prior_variance: Float[Array, "o", ">=0"]  # prior variance of a weight
+    intercept_variance: Float[Array, "o", ">=0"]  # posterior variance of the intercept
+    log_evidence: Float[Array, "o"]  # log p(y), per output
+    group_ratio: Float[Array, "", ">=0"]  # prior variance of a group's offset, over the noise
+    group_variance: Float[Array, "h", ">=0"]  # posterior variance of the offset given the weights, over the noise
+    group_features: Float[Array, "k h"]  # mean features of the group, shrunk towards 0
+    group_targets: Float[Array, "h o"]  # mean targets of the group, shrunk alike
 
 
 def posterior(
@@ -46,9 +49,24 @@ def posterior(
     prior: Array | float | None = None,
     ratio: float | None = None,
 ) -> Posterior:
-    """The posterior at the given noise, prior and ratio; those that are None maximise the evidence.
+    """The posterior at given variances; those that are None maximise the evidence.
 
-    `intercept` adds an intercept without a prior; `standardize` gives features of any unit the same prior.
+    Parameters
+    ----------
+    stats : Stats
+        Sums over rows.
+    intercept : bool, default=False
+        Whether there is an intercept, which has no prior.
+    standardize : bool, default=False
+        Whether features are divided by their standard deviations, so that features of any unit have the same prior.
+    noise, prior : float, array of shape (o,) or None, default=None
+        Variances of y about its mean and of a weight.
+    ratio : float or None, default=None
+        Prior variance of a group's offset, over the noise.
+
+    Returns
+    -------
+    Posterior
     """
 
     def at(ratio: float) -> Posterior:
@@ -63,34 +81,30 @@ def _posterior(stats: Stats, ratio: float, intercept: bool, standardize: bool, n
     """The posterior at a given ratio of the variances of group offsets and noise."""
     along = axes(stats, ratio, intercept=intercept, standardize=standardize)
     if noise is None or prior is None:
-        noise, prior = best_variances(along.values, along.cross**2, along.yy, along.dof)
+        noise, prior = best_variances(along.eigenvalues, along.cross**2, along.yy, along.dof)
     noise, prior = (np.broadcast_to(np.asarray(v, dtype=np.float64), along.yy.shape) for v in (noise, prior))
-    precision = along.values[:, None] / noise + 1 / prior  # (k, o)
-    weights = along.basis @ (along.cross / noise / precision)
-    offset_variance = noise / along.n if intercept else np.zeros_like(along.yy)
-    evidence = log_evidence(along.values, along.cross**2, along.yy, along.dof, noise, prior)
+    precision = along.eigenvalues[:, None] / noise + 1 / prior  # (k, o)
+    evidence = log_evidence(along.eigenvalues, along.cross**2, along.yy, along.dof, noise, prior)
     evidence = evidence - (0.5 * np.log(along.n) if intercept else 0.0) - 0.5 * np.log1p(ratio * stats.group_n).sum()
-    groups = _group_offsets(stats, ratio, along)
+    group_variance = ratio / (1 + ratio * np.append(stats.group_n, 0.0))  # (h,)
+    group_z, group_y = centred_group_sums(stats, along.feature_mean, along.target_mean)
+    group_features = group_variance[:-1] * group_z
+    group_targets = group_variance[:-1] * group_y
     return Posterior(
-        weights,
-        along.basis,
-        1 / precision,
-        along.centre,
-        along.offset,
-        noise,
-        prior,
-        offset_variance,
-        evidence,
-        *groups,
+        weights=along.basis @ (along.cross / noise / precision),
+        basis=along.basis,
+        axis_variance=1 / precision,
+        feature_mean=along.feature_mean,
+        intercept=along.target_mean,
+        noise_variance=noise,
+        prior_variance=prior,
+        intercept_variance=noise / along.n if intercept else np.zeros_like(along.yy),
+        log_evidence=evidence,
+        group_ratio=np.asarray(ratio),
+        group_variance=group_variance,
+        group_features=np.pad(group_features, ((0, 0), (0, 1))),
+        group_targets=np.pad(group_targets.T, ((0, 1), (0, 0))),
     )
-
-
-def _group_offsets(stats: Stats, ratio: float, along: Axes) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """(ratio, shrink, pull, push) of `Posterior`, with a last entry for a group without rows."""
-    shrink = ratio / (1 + ratio * np.append(stats.group_n, 0.0))  # (h,)
-    group_z, group_y = centred_group_sums(stats, along.centre, along.offset)
-    pull, push = shrink[:-1] * group_z, shrink[:-1] * group_y
-    return np.asarray(ratio), shrink, np.pad(pull, ((0, 0), (0, 1))), np.pad(push.T, ((0, 1), (0, 0)))
 
 
 def _best_group_ratio(stats: Stats, at: Callable[[float], Posterior]) -> float:
@@ -98,19 +112,23 @@ def _best_group_ratio(stats: Stats, at: Callable[[float], Posterior]) -> float:
 
     def slope(t: float) -> float:
         """Derivative of the evidence by the ratio at log ratio t; noise and prior are given or optimal."""
-        post = at(np.exp(t))
-        kept = 1 / (1 + post.ratio * stats.group_n)
-        group_z, group_y = centred_group_sums(stats, post.centre, post.offset)
-        unsure = ((post.basis.T @ group_z) ** 2).T @ (post.spread / post.noise)  # (g, o)
-        unsure = unsure + stats.group_n[:, None] ** 2 * (post.unsure / post.noise)
-        residual2 = (group_y.T - group_z.T @ post.weights) ** 2 / post.noise  # (g, o)
-        expected2 = (unsure + residual2) * kept[:, None] ** 2
-        return 0.5 * float((expected2 - (stats.group_n * kept)[:, None]).sum())
+        return _evidence_slope(stats, at(np.exp(t)))
 
     low, high = RATIOS
     if slope(low) <= 0:
         return 0.0
     return float(np.exp(high if slope(high) >= 0 else brentq(slope, low, high, xtol=1e-10)))
+
+
+def _evidence_slope(stats: Stats, post: Posterior) -> float:
+    """Derivative of the log evidence by the ratio of the variances of group offsets and noise."""
+    unshrunk = 1 / (1 + post.group_ratio * stats.group_n)  # (g,)
+    group_z, group_y = centred_group_sums(stats, post.feature_mean, post.intercept)
+    variance = ((post.basis.T @ group_z) ** 2).T @ (post.axis_variance / post.noise_variance)  # (g, o)
+    variance = variance + stats.group_n[:, None] ** 2 * (post.intercept_variance / post.noise_variance)
+    squared_residual = (group_y.T - group_z.T @ post.weights) ** 2 / post.noise_variance  # (g, o)
+    expected_square = (variance + squared_residual) * unshrunk[:, None] ** 2
+    return 0.5 * float((expected_square - (stats.group_n * unshrunk)[:, None]).sum())
 
 
 @message("maths.bayes_linear.Slopes")
@@ -126,9 +144,9 @@ def slopes(post: Posterior) -> Slopes:
 
     Noise and prior may be at their optimum, where their own derivative is 0.
     """
-    inverse = np.einsum("ir,ro,jr->ij", post.basis, post.spread / post.noise, post.basis, optimize=True)
-    outer = (post.weights / post.noise) @ post.weights.T
-    return Slopes(pack(-0.5 * (inverse + outer)), post.weights / post.noise)
+    inverse = np.einsum("ir,ro,jr->ij", post.basis, post.axis_variance / post.noise_variance, post.basis, optimize=True)
+    outer = (post.weights / post.noise_variance) @ post.weights.T
+    return Slopes(pack(-0.5 * (inverse + outer)), post.weights / post.noise_variance)
 
 
 def cotangent(slope: Slopes, z: Array, y: Array, w: Array) -> np.ndarray:

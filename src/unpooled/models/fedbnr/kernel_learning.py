@@ -80,8 +80,13 @@ def gradient(question: Question, client: Client, *, spec: dict, share: float, se
 
     x, y, w, held = standard_rows(question.design.scaling, client, share, seed)
     fit, group, post = w > 0, group_of(question.design, client), question.posterior
-    own = None if group is None else group[fit]
-    slope = lambda z: bayes_linear.cotangent(question.slopes, *bayes_linear.apart(post, z, y[fit], own), w[fit])  # noqa: E731
+    fit_group = None if group is None else group[fit]
+
+    def slope(z: Array) -> Array:
+        """The gradient by the features z of the rows that are fitted."""
+        z, targets = bayes_linear.apart(post, z, y[fit], fit_group)
+        return bayes_linear.cotangent(question.slopes, z, targets, w[fit])
+
     theta = pullback(spec, question.design.kernel, x[fit], slope)
     return Gradient(theta, check_held(post, spec, question.design.kernel, x, y, held, group))
 
@@ -102,11 +107,14 @@ def train(task: Task, client: Client, *, spec: dict, share: float, seed: int, ep
     z = features(spec, Kernel(mine, kernel.omega), rows)
     gram = z @ z.swapaxes(-1, -2)
     distil = task.rows.shape[0] > 0  # then only Gram matrices are sent, not kernels
-    scaled = lambda v, counts: v * counts.reshape(counts.shape + (1,) * (v.ndim - counts.ndim))  # noqa: E731
-    theta = {k: scaled(v, 0 * clients if distil else clients) for k, v in mine.items()}
-    return Trained(
-        clients, theta, scaled(log_noise, clients), scaled(log_prior, clients), scaled(gram, clients), checked
-    )
+    theta = {k: _scaled(v, 0 * clients if distil else clients) for k, v in mine.items()}
+    log_noise, log_prior, gram = (_scaled(v, clients) for v in (log_noise, log_prior, gram))
+    return Trained(clients, theta, log_noise, log_prior, gram, checked)
+
+
+def _scaled(values: Array, counts: Array) -> Array:
+    """Values (..., *) times counts (...)."""
+    return values * counts.reshape(counts.shape + (1,) * (values.ndim - counts.ndim))
 
 
 def check_held(
@@ -119,5 +127,5 @@ def check_held(
     mean, variance = bayes_linear.predict(post, features(spec, kernel, x), group)
     squares = (y - mean) ** 2
     nlpd = 0.5 * (np.log(2 * np.pi * variance) + squares / variance)
-    weighted = lambda v: (held[..., None] * v).sum(-2)  # noqa: E731
-    return Checked(held.sum(-1), weighted(squares), weighted(np.abs(y - mean)), weighted(nlpd), weighted(y**2))
+    each = squares, np.abs(y - mean), nlpd, y**2
+    return Checked(held.sum(-1), *((held[..., None] * v).sum(-2) for v in each))

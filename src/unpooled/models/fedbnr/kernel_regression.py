@@ -106,7 +106,7 @@ class KernelRegression(LastLayer):
         """Axes of the posterior, where the server learns the noise."""
         if not (self.server_noise or self.kernel == "exact"):
             return None
-        return bayes_linear.axes(self.stats_, float(self.posterior.ratio))
+        return bayes_linear.axes(self.stats_, float(self.posterior.group_ratio))
 
     def _posterior(self, stats: Stats, state: State | None = None) -> Posterior:
         """The posterior of these sums, with variances learned here or at the clients."""

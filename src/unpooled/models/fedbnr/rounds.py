@@ -27,8 +27,8 @@ from unpooled.tree import Tree
 def exact_step(model: Any, fed: Federation, state: State, stats: Stats) -> tuple[State, dict]:
     """One SUM of the evidence's gradient, then a step of the optimiser."""
     post = bayes_linear.posterior(stats)
-    value = -float(post.evidence.sum() / stats.n)
-    info = {"loglik": -value, "noise": float(np.sqrt(post.noise.mean())), "sums": 2}
+    value = -float(post.log_evidence.sum() / stats.n)
+    info = {"loglik": -value, "noise": float(np.sqrt(post.noise_variance.mean())), "sums": 2}
     opt = state.optimiser
     if isinstance(opt, descent.LBFGS) and not descent.wants_gradient(opt, value):
         return moved(state, descent.shorten(opt)), info | {"sums": 1}
@@ -53,7 +53,11 @@ def moved(state: State, optimiser: Tree) -> State:
 def local_step(model: Any, fed: Federation, state: State, stats: Stats) -> tuple[State, dict]:
     """One SUM of kernels trained at the clients, averaged or distilled."""
     post = model._posterior(stats, state)
-    info = {"loglik": float(post.evidence.sum() / stats.n), "noise": float(np.sqrt(post.noise.mean())), "sums": 2}
+    info = {
+        "loglik": float(post.log_evidence.sum() / stats.n),
+        "noise": float(np.sqrt(post.noise_variance.mean())),
+        "sums": 2,
+    }
     rows, _ = rows_at_server(model, state.design)
     task = Task(state.design, post, np.asarray(state.log_noise), np.asarray(state.log_prior), rows.x)
     ask = train.using(**model._asks(), epochs=int(model.local_epochs), rate=float(model.local_rate))

@@ -4,8 +4,8 @@ What is sent:
 
 - `learners.label_counts` (SUM, once): rows per class; over a network without `classes=`, `learners.table_summary`
   (GATHER) instead.
-- with n_concepts="auto": `learners.column_sums`, `fedconceptem.sketch_moments`, `fedconceptem.probe`, `fedconceptem.score_moments`,
-  `fedconceptem.score_means`, `fedconceptem.probes` (SUMs, before the first round) and `fedconceptem.assign` (TELL).
+- with n_concepts="auto": `learners.column_sums`, `fedconceptem.sketch_moments`, `fedconceptem.probes`, `fedconceptem.score_moments` and
+  `fedconceptem.score_means` (SUMs, before the first round) and `fedconceptem.assign` (TELL).
 - `fedconceptem.initialise` (SUM, once): how many clients have a single class.
 - `fedconceptem.concept_round` (SUM, every round): k models weighted by rows, a k x classes table of labels, and a few
   numbers per model.
@@ -17,7 +17,8 @@ What is sent:
 
 A client's weights of the concepts never leave it.
 
-Read in this order: `estimator` and `server_steps` (the server), `discovery` (the number of concepts), `rounds` (the questions),
+Read in this order: `estimator` and `server_steps` (the server), `discovery` and `probes` (the number of concepts, and its
+questions), `rounds` (the questions of a round),
 `removal` (models that are not needed), `prediction` (what a fitted model does with new rows), `label_tables` (label shares from noisy
 counts).
 """

@@ -28,6 +28,7 @@ from unpooled.models.fedconceptem.server_steps import ServerSteps
 
 WEIGHTINGS = ("mass", "clients")
 POSSIBLE = 0.2  # weight of a model from which on it may be a client's concept
+CLEAR = 0.1  # difference of two models' mean information, relative to the larger, that tells which one a client has
 
 
 class FedConceptEM(ServerSteps, ConceptPredictions):
@@ -38,20 +39,12 @@ class FedConceptEM(ServerSteps, ConceptPredictions):
     Parameters
     ----------
     n_concepts : int or "auto", default="auto"
-        Number of models; with `adaptive`, the number to begin with. "auto" finds the number, and first weights of each client, by
+        Number of models. "auto" finds the number, and first weights of each client, by
         linear probes before the first round (see `fedconceptem.discovery`); where nearly every client seems to have a concept of its
         own it is 1, and the clients' choices (`personalize`) do the rest.
-    adaptive : bool, default=False
-        Whether models that are not needed are removed once the run has converged: those with less than a share `delta` of
-        all rows, and those whose own rows lose less than a fraction `spare` of their information (nats per row) without
-        them.
     extra : int, default=0
         Additional models at the beginning. Those missed least are removed once the run has converged, at the latest one
         after the other before its last eighth. A few extra models keep two concepts from sharing one model.
-    delta : float, default=0.05
-        Minimum share of rows of a model (`adaptive`).
-    spare : float, default=0.1
-        Minimum fraction of information that a model is worth (`adaptive`).
     patience : int, default=5
         Rounds without change after which a run counts as converged; with `fraction` < 1, rounds of all clients.
     settle : float, default=0.03
@@ -88,18 +81,21 @@ class FedConceptEM(ServerSteps, ConceptPredictions):
         Widths of the hidden layers of an mlp.
     norm : {"group", "average", "local"}, default="group"
         What happens to BatchNorm in a torch module.
-    local_epochs, batch_size : int, default=1 and 128
-        Epochs per round at a client, and rows per minibatch.
-    lr, momentum, weight_decay : float, default=0.1, 0.9 and 0.0
+    local_epochs, batch_size : int or "auto", default="auto"
+        Epochs per round at a client, and rows per minibatch; "auto" is 1 and 128 with a given `lr`, else 2 and 32.
+    lr : float or "auto", default="auto"
+        Learning rate of SGD; "auto" finds it in the rounds themselves.
+    momentum, weight_decay : float, default=0.9 and 0.0
         Of SGD.
     schedule : {"constant", "cosine", "sqrt"}, default="constant"
         The learning rate over rounds.
     keep_momentum : bool, default=False
         Whether a client keeps its velocity from round to round.
     max_iter : int, default=100
-        Number of rounds.
-    tol : float, default=0.0
-        Stop when the log-likelihood per row changes by less; 0 runs all rounds.
+        Largest number of rounds. Networks for groups of clients, see `group_theta_`, take half as many again as the run took.
+    tol : float or "auto", default="auto"
+        With lr="auto", the relative gain of the held-out log-likelihood that counts as one ("auto": 1e-3). With a given rate, stop
+        when the log-likelihood per row changes by less; "auto" runs all rounds.
     classes : sequence or None, default=None
         All classes; None takes those of the clients.
     fraction : float, default=1.0
@@ -108,6 +104,10 @@ class FedConceptEM(ServerSteps, ConceptPredictions):
         Seed of all random draws.
     device : str or None, default=None
         A torch device; None is NumPy where possible.
+    C : float, default=1.0
+        Inverse strength of the ridge penalty of linear learners with lr="auto".
+    personalize : {"auto", "none"}, default="auto"
+        Whether each client chooses, by its own held-out rows, between the shared models, its own versions of them and local models.
 
     Attributes
     ----------
@@ -156,11 +156,8 @@ class FedConceptEM(ServerSteps, ConceptPredictions):
     def __init__(
         self,
         n_concepts: int | str = "auto",
-        adaptive: bool = False,
         *,
         extra: int = 0,
-        delta: float = 0.05,
-        spare: float = 0.1,
         patience: int = 5,
         settle: float = 0.03,
         weighting: str = "mass",
@@ -177,10 +174,7 @@ class FedConceptEM(ServerSteps, ConceptPredictions):
     ):
         super().__init__(**parameters)
         self.n_concepts = n_concepts
-        self.adaptive = adaptive
         self.extra = extra
-        self.delta = delta
-        self.spare = spare
         self.patience = patience
         self.settle = settle
         self.weighting = weighting
@@ -222,21 +216,18 @@ class FedConceptEM(ServerSteps, ConceptPredictions):
         theta = average(total.theta, like(total.weight, total.theta), state.theta)
         tempered = options.inverse_temperature < 1
         table, variance = self._next_table(state, total.table, cohort.names)
-        state = State(
-            state.trainer,
-            theta,
-            self._next_mean(state, theta),
-            table,
-            variance,
-            state.ids,
-            self._next_sums(state, total),
-            state.convergence if tempered else self._next_convergence(state.convergence, total),
-            state.round + 1,
-            state.models,
+        convergence = state.convergence if tempered else self._next_convergence(state.convergence, total)
+        state = state._replace(
+            theta=theta,
+            mean_theta=self._next_mean(state, theta),
+            table=table,
+            table_variance=variance,
+            sums=self._next_sums(state, total),
+            convergence=convergence,
+            round=state.round + 1,
         )
         info = {"loglik": float(total.loglik / total.mass.sum()), "shares": self._shares_of_all(state)}
-        if self.adaptive or len(state.ids) > self._wanted(state):
-            state = self._pruned(state)
+        state = self._pruned(state)
         return state, info | {"n_concepts": len(state.ids)}
 
     def finish(self, fed: Federation, state: State) -> None:
@@ -246,20 +237,28 @@ class FedConceptEM(ServerSteps, ConceptPredictions):
             fed.tell(fine_tune.using(trainer=as_option(self._tuning(state.trainer))), self._down(state))
         ids = to_numpy(state.ids)
         theta = state.theta if self.fine_tune else self.polish(fed, state.theta, state.trainer, "omega", ids.tolist())
-        self.describe(fed, state.trainer, theta, "omega", "fit", "votes", "theta", "norm")
-        for own in self.clients_.values():
-            own |= {key: own[key][ids] for key in ("omega", "fit", "votes") if key in own}
-            own["omega"] = own["omega"] / own["omega"].sum()
-        self.n_concepts_, self.kept_ = len(ids), ids
-        self.weights_ = to_numpy(state.shares)
-        self.label_shares_ = label_shares(state.table, state.table_variance)
-        self.concepts_ = {name: concept_of(own["omega"], own.get("fit")) for name, own in self.clients_.items()}
-        self.certainty_ = {name: float(own["omega"].max()) for name, own in self.clients_.items()}
+        self.describe(fed, state.trainer, theta, "omega", "fit", "votes", "found", "theta", "norm")
+        self._describe_concepts(state, ids)
         self.describe_parts(fed, "omega", ids.tolist())
         names: dict[str, Any] = {"weights": "omega", "ids": ids.tolist(), "theta": "theta"}
         if not self.fine_tune:
             self.fit_groups(fed, self.weights_, **names)
         self.personalise(fed, self.weights_, **names)
+
+    def _describe_concepts(self, state: State, ids: np.ndarray) -> None:
+        """Set the attributes of the concepts; clients' weights are of the models that are left."""
+        for own in self.clients_.values():
+            own |= {key: own[key][ids] for key in ("omega", "fit", "votes") if key in own}
+            own["omega"] = own["omega"] / own["omega"].sum()
+        self.n_concepts_, self.kept_ = len(ids), ids
+        self.concepts_, self.certainty_ = {}, {}
+        self.weights_ = to_numpy(state.shares)
+        self.label_shares_ = label_shares(state.table, state.table_variance)
+        at = {int(i): place for place, i in enumerate(ids)}
+        for name, own in self.clients_.items():
+            found = at.get(int(own.pop("found", -1)))
+            self.concepts_[name] = concept_of(own["omega"], own.get("fit"), found)
+            self.certainty_[name] = float(own["omega"][self.concepts_[name]])
 
     # ---- bad parameters ----
 
@@ -291,19 +290,18 @@ class FedConceptEM(ServerSteps, ConceptPredictions):
             raise BadParameter(
                 f"n_concepts={k!r} should be between 1 and the number of clients, {clients}: each client has one concept"
             )
-        largest = 1 / self._given_models
-        if self.adaptive and not 0 <= self.delta < largest:
-            raise BadParameter(
-                f"delta={self.delta!r} could remove all {self._given_models} models: choose it below {largest:.3g}"
-            )
 
 
-def concept_of(omega: np.ndarray, fit: np.ndarray | None) -> int:
+def concept_of(omega: np.ndarray, fit: np.ndarray | None, found: int | None = None) -> int:
     """A client's concept: the model of the largest weight (k,) or, where several weights are POSSIBLE, the one that fits all rows best.
 
-    Weights are shares of rows: where concepts agree on most labels of a client, they hardly tell which one it has.
+    The concept that was found before the rounds, if any, stays where no model fits clearly better. Weights are shares of rows: where
+    concepts agree on most labels of a client, they hardly tell which one it has, and nor do models that are not trained to the end.
     """
     possible = omega >= POSSIBLE
+    if found is not None:
+        possible[found] = True
     if fit is None or possible.sum() < 2:
         return int(omega.argmax())
-    return int(np.where(possible, fit, -np.inf).argmax())
+    best = int(np.where(possible, fit, -np.inf).argmax())
+    return best if found is None or fit[best] - fit[found] > CLEAR * abs(fit[best]) else found

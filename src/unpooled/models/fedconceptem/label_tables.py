@@ -7,9 +7,7 @@ from scipy.special import chdtri
 
 from unpooled.arrays import Array, to_numpy
 
-MIN_LABEL_SHARE = (
-    0.1  # lower bound of P_k(y), relative to equal shares: a label that model k has not seen stays possible
-)
+MIN_LABEL_SHARE = 0.1  # lower bound of P_k(y), relative to equal shares: an unseen label stays possible
 SIGNIFICANCE = 1e-3  # of the test whether a model's labels differ from those of all models by more than noise
 
 

@@ -17,9 +17,7 @@ from unpooled.maths.mixture import fit_weights
 from unpooled.models.fedconceptem.rounds import information
 from unpooled.report import concepts as diagnosis
 
-NEGLIGIBLE = (
-    0.01  # probability of a group of clients, relative to the most probable one, below which its network is left out
-)
+NEGLIGIBLE = 0.01  # probability of a group, relative to the most probable one, below which its network is left out
 
 
 class ConceptPredictions(LearnerEstimator):

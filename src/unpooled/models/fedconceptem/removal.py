@@ -13,6 +13,7 @@ from unpooled.tree import message
 
 PRUNED_BY = 7 / 8  # of a run: by then extra models are removed, whether it has converged or not
 UNUSED = 0.01  # of all rows: models that together have a smaller share are removed at once
+SMALL = 0.05  # of all rows: a smaller share may be a few clients with odd inputs, for which a concept was found
 
 
 @message("fedconceptem.RunningSums")
@@ -58,9 +59,6 @@ class ModelRemoval:
     """Removing models that are not needed, by the parameters of `FedConceptEM`."""
 
     n_concepts: int | str
-    adaptive: bool
-    delta: float
-    spare: float
     patience: int
     max_iter: int
 
@@ -70,7 +68,7 @@ class ModelRemoval:
         return isinstance(self.n_concepts, str)
 
     def _wanted(self, state: State) -> int:
-        """The number of models to end with, unless `adaptive` removes more."""
+        """The number of models to end with, at most."""
         return state.models if self._finds_concepts else int(self.n_concepts)
 
     def _max_models(self, state: State) -> int:
@@ -82,11 +80,11 @@ class ModelRemoval:
         return wanted + ceil((state.models - wanted) * min(max(left, 0.0), 1.0))
 
     def _pruned(self, state: State) -> State:
-        """Algorithm 2 once the run has converged: unused models are removed, then the one that is missed least."""
+        """The run without models that are not needed, once it has converged or the last rounds begin."""
         converged = state.convergence.quiet_rounds >= self.patience - 1e-9
         if len(state.ids) == 1 or not (converged or len(state.ids) > self._max_models(state)):
             return state
-        keep = self._models_to_keep(state.sums, state.shares, self._wanted(state))
+        keep = self._models_to_keep(state.sums, state.shares)
         if keep.all():
             return state
         convergence = Convergence(state.convergence.share_changes[keep], state.convergence.information_change, 0.0)
@@ -94,20 +92,29 @@ class ModelRemoval:
         kept = {name: getattr(state, name)[keep] for name in ("theta", "mean_theta", "table", "ids")}
         return state._replace(sums=sums, convergence=convergence, **kept)
 
-    def _models_to_keep(self, sums: RunningSums, shares: Array, wanted: int | None = None) -> np.ndarray:
-        """Which models stay, (k,) bool.
+    def _models_to_keep(self, sums: RunningSums, shares: Array) -> np.ndarray:
+        """Which models stay, (k,) bool: where the number was found, all but `odd_models`; else all but unused ones and the least missed.
 
         With more models than wanted, the one with the smallest total loss is removed, not the one with the smallest
         loss per row: a few outliers may need their model more, per row, than a concept needs its own.
         """
-        surplus = len(shares) - (int(self.n_concepts) if wanted is None else wanted)
-        keep = shares >= self.delta if self.adaptive else ~unused_models(shares, surplus)
-        loss_per_row = sums.loss / np.maximum(sums.mass, 1e-12)
+        if self._finds_concepts:
+            return ~odd_models(sums, shares)
+        surplus = len(shares) - int(self.n_concepts)
+        keep = ~unused_models(shares, surplus)
         if keep.all() and surplus > 0:
             keep[sums.loss.argmin()] = False
-        elif keep.all() and loss_per_row.min() < self.spare * sums.loglik / sums.mass.sum():
-            keep[loss_per_row.argmin()] = False
         return keep
+
+
+def odd_models(sums: RunningSums, shares: np.ndarray) -> np.ndarray:
+    """Which models (k,) have a SMALL share of the rows, and rows about which the other models tell something too; at most one.
+
+    The other models contradict the labels of a concept of their own, so that its rows lose more than all their information.
+    """
+    loss_per_row = sums.loss / np.maximum(sums.mass, 1e-12)
+    odd = (shares < SMALL) & (loss_per_row < sums.loglik / sums.mass.sum())
+    return odd & (shares == np.where(odd, shares, np.inf).min())
 
 
 def unused_models(shares: np.ndarray, most: int) -> np.ndarray:

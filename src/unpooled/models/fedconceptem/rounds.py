@@ -72,6 +72,7 @@ def initialise(down: None, client: Client, *, models: int, ids: list | None = No
     """Set equal weights of the models, or take those at the places `ids` of weights found before; count a single class."""
     found = client.state.get("omega")
     client.state["omega"] = np.full(models, 1 / models) if ids is None else shares(to_numpy(found)[ids])
+    client.state["found"] = np.asarray(-1 if ids is None else client.state["omega"].argmax())
     client.state.pop("own_intercepts", None)
     return SingleClass(np.asarray(float(len(np.unique(to_numpy(client.y))) == 1)))
 
@@ -96,7 +97,8 @@ def concept_round(down: Down, client: Client, *, trainer: dict, options: dict) -
     weight = n if plan.weighting == "mass" else 0 * n + rows.w.sum(-1)[..., None]
     table = label_table(r, rows, len(learner.labels))
     loglik = learner.reported(norm, client, rows)
-    statistics = _float64(weight, n, table, loss_without_each(log_i, rows.w), loglik)
+    loss = loss_without_each(log_i, learner.judging_weights(client, rows))
+    statistics = _float64(weight, n, table, loss, loglik)
     return _answer(client, weight[..., None] * theta, statistics, omega_before, plan.noise)
 
 

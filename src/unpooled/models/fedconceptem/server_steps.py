@@ -1,6 +1,4 @@
-"""What the server of FedConceptEM sends in a round, and what it makes of the sums: label tables, running sums, convergence. Nothing is sent
-by these functions themselves.
-"""
+"""The server's part of a round of FedConceptEM: what goes down, and label tables, running sums and convergence. Nothing is sent here."""
 
 from __future__ import annotations
 
@@ -14,9 +12,7 @@ from unpooled.models.fedconceptem.removal import Convergence, ModelRemoval, Runn
 from unpooled.models.fedconceptem.rounds import Down, RoundOptions, Up, noise_sd
 
 CHANGE_DECAY = 0.7  # per round, of the running changes by which convergence is judged
-LAST_TEMPERED = (
-    2 / 3
-)  # inverse temperature at the end of annealing, before it jumps to 1: concepts are separate by then
+LAST_TEMPERED = 2 / 3  # inverse temperature at the end of annealing; concepts are separate by then, and it jumps to 1
 
 
 class ServerSteps(ModelRemoval):

@@ -64,7 +64,7 @@ def bases(
     """(log-probabilities (b, n, c) of the shared model, the client's own mixture and a single learner, what is added to their
     losses (b,), rows as learners take them (n, d)).
     """
-    own = {key: to_numpy(client.state[key])} if key in client.state else {}
+    own_weights = {key: to_numpy(client.state[key])} if key in client.state else {}
     z = embed(to_numpy(client.x), down.embedding).astype(np.float64)
     log_n = log_densities(down.joint.gaussians, z, shape)
     rows = learner._replace(hold_out=False).rows(client)
@@ -72,7 +72,7 @@ def bases(
     x = imputed(x, down.joint.gaussians, shape) if down.embedding.axes.shape[-1] == 0 else x
     theta = learner.merge(down.joint.theta, client.state.get("norm"))
     log_learners = to_numpy(learner.log_proba(theta, learner.placed(x))).astype(np.float64)
-    weights = [to_numpy(down.joint.shares), *own.values()]
+    weights = [to_numpy(down.joint.shares), *own_weights.values()]
     found = [mixture_log_proba(log_n[:, :, None] + log_shares(pi, log_n), log_learners) for pi in weights]
     if len(down.single):
         found.append(personal.mixed(learner, down.single, np.ones(1), learner.placed(x)))

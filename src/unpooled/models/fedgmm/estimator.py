@@ -27,7 +27,15 @@ from unpooled.models.fedgmm.m_step import MSteps
 from unpooled.models.fedgmm.rounds import Down, Mixtures, newton_round, sgd_round, warm_up
 from unpooled.models.fedgmm.trial import State
 from unpooled.models.initialization import frame as find_frame
+from unpooled.parameters import one_of
 
+CHOICES = {  # the values that a parameter can have
+    "covariance_type": gaussian.SHAPES,
+    "optimizer": ("auto", "newton", "sgd"),
+    "warmup_covariance": ("auto", "own", "shared"),
+    "init_params": ("cells", "gather"),
+    "novelty_rows": ("held-out", "leave-one-out"),
+}
 FLAT_ROUNDS = 3  # consecutive rounds with a change below `tol` before a run stops; one alone may be chance with SGD
 
 
@@ -279,25 +287,18 @@ class FedGMM(MSteps):
     def check(self, fed: Federation) -> None:
         """Refuse parameters that do not exist or do not go together."""
         super().check(fed)
-        for name, known in {
-            "covariance_type": gaussian.SHAPES,
-            "optimizer": ("auto", "newton", "sgd"),
-            "warmup_covariance": ("auto", "own", "shared"),
-            "init_params": ("cells", "gather"),
-            "novelty_rows": ("held-out", "leave-one-out"),
-        }.items():
-            if getattr(self, name) not in known:
-                raise BadParameter(f"{name}={getattr(self, name)!r} is not known: use one of {', '.join(known)}")
+        for name, known in CHOICES.items():
+            one_of(name, getattr(self, name), known)
         for name in ("n_gaussians", "n_learners"):
             value = getattr(self, name)
             if value != "auto" and (not isinstance(value, Integral) or value < 1):
                 raise BadParameter(f"{name}={value!r} must be a whole number of at least 1, or 'auto'")
-        for name in ("ridge", "reg_covar"):
-            if isinstance(getattr(self, name), str) and getattr(self, name) != "auto":
-                raise BadParameter(f"{name}={getattr(self, name)!r} must be a number or 'auto'")
         for name in ("warmup", "trial", "ridge", "reg_covar"):
-            if getattr(self, name) != "auto" and getattr(self, name) < 0:
-                raise BadParameter(f"{name}={getattr(self, name)!r} must be at least 0")
+            value = getattr(self, name)
+            if isinstance(value, str) and value != "auto":
+                raise BadParameter(f"{name}={value!r} must be a number or 'auto'")
+            if value != "auto" and value < 0:
+                raise BadParameter(f"{name}={value!r} must be at least 0")
         if not self.starts or set(self.starts) - {"tied", "untied"}:
             raise BadParameter(f"starts={self.starts!r} must contain 'tied', 'untied' or both")
         if self.optimizer == "newton" and not self._linear:

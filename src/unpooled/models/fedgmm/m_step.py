@@ -1,4 +1,4 @@
-"""What the server makes of a round's sums: new Gaussians and learners of each candidate of FedGMM. Nothing is sent."""
+"""The M-step of FedGMM: new Gaussians and learners of each candidate, from a round's sums. Nothing is sent."""
 
 from __future__ import annotations
 
@@ -30,31 +30,43 @@ class MSteps(CandidateTrial):
     def _m_step(self, c: Candidate, up: SgdUp | NewtonUp, state: State) -> Candidate:
         """A candidate after a round."""
         stats = tree.map(to_numpy, up.stats)  # learners may stay on their device, the rest is small
-        rows = float(stats.gaussians.rows)
         shares = (stats.pairs + 1e-12) / (stats.pairs + 1e-12).sum()
-        joint = Joint(self._gaussian_m_step(c.joint.gaussians, stats.gaussians, state), c.joint.theta, shares)
+        gaussians = self._gaussian_m_step(c.joint.gaussians, stats.gaussians, state)
         if isinstance(up, SgdUp):
             theta = average(up.theta, like(stats.pairs.sum(0), up.theta), c.joint.theta)
+            moved = c._replace(joint=Joint(gaussians, theta, shares))
         else:
-            prior = self._ridge(rows) * np.append(state.scale**2, 0.0 if self.ridge == "auto" else 1.0)
-            prior[-1] = max(prior[-1], LEAST_PRECISION)
-            second = self._second_moments(joint._replace(gaussians=c.joint.gaussians), state)
-            centre = state.space.embedding.mean
-            alike = isinstance(self.ridge, str)
-            theta = newton.step(c.joint.theta, up.gradient, up.curvature, prior, second, centre, alike)
-            c = c._replace(parameters=newton.effective_parameters(up.curvature, prior, alike))
-            if len(theta) == 1:
-                c = c._replace(curvature=newton.penalised(up.curvature, prior, alike))
+            moved = self._newton_m_step(c, up, shares, float(stats.gaussians.rows), state)
+            moved = moved._replace(joint=moved.joint._replace(gaussians=gaussians))
+        return self._scored(moved, stats)
+
+    def _newton_m_step(self, c: Candidate, up: NewtonUp, shares: np.ndarray, rows: float, state: State) -> Candidate:
+        """The candidate with learners after a Newton step, and the Gaussians as they were in the round."""
+        prior = self._ridge(rows) * np.append(state.scale**2, 0.0 if self.ridge == "auto" else 1.0)
+        prior[-1] = max(prior[-1], LEAST_PRECISION)
+        second = self._second_moments(c.joint._replace(shares=shares), state)
+        centre = state.space.embedding.mean
+        alike = isinstance(self.ridge, str)
+        theta = newton.step(c.joint.theta, up.gradient, up.curvature, prior, second, centre, alike)
+        moved = c._replace(
+            joint=c.joint._replace(theta=theta, shares=shares),
+            parameters=newton.effective_parameters(up.curvature, prior, alike),
+        )
+        if len(theta) == 1:
+            moved = moved._replace(curvature=newton.penalised(up.curvature, prior, alike))
+        return moved
+
+    def _scored(self, c: Candidate, stats: JointStats) -> Candidate:
+        """The candidate with its log-likelihoods of rows that train and of rows held out."""
+        rows, held_out_rows = float(stats.gaussians.rows), float(stats.held_out_rows)
         loglik = float(stats.gaussians.loglik) / rows
-        held_out = float(self._judged(stats)) / max(float(stats.held_out_rows), 1.0)
-        new = c._replace(joint=joint._replace(theta=theta), loglik=loglik, held_out=held_out)
-        if not stats.held_out_rows > 0:
-            return new
-        gap = float(stats.trained_labels) / rows - float(stats.held_out_labels) / float(stats.held_out_rows)
-        return new._replace(gap=gap)
+        c = c._replace(loglik=loglik, held_out=float(self._judged(stats)) / max(held_out_rows, 1.0))
+        if not held_out_rows > 0:
+            return c
+        return c._replace(gap=float(stats.trained_labels) / rows - float(stats.held_out_labels) / held_out_rows)
 
     def _judged(self, stats: JointStats) -> Array:
-        """What candidates are compared by: numbers of Gaussians by inputs and labels, numbers of learners by labels alone."""
+        """The log-likelihood that candidates are compared by: of inputs and labels for numbers of Gaussians, of labels for learners."""
         return stats.held_out if self.n_gaussians == "auto" else stats.held_out_labels
 
     def _ridge(self, rows: float) -> float:
@@ -74,11 +86,9 @@ class MSteps(CandidateTrial):
 
     def _gaussian_m_step(self, params: Params, stats: Stats, state: State) -> Params:
         """New Gaussians, with covariances drawn to a prior, repaired, and empty ones seeded anew."""
-        auto = isinstance(self.reg_covar, str)
-        params = mixture.m_step(
-            params, stats, self.covariance_type, 0.0 if isinstance(self.reg_covar, str) else self.reg_covar
-        )
-        if auto:
+        reg = 0.0 if isinstance(self.reg_covar, str) else self.reg_covar
+        params = mixture.m_step(params, stats, self.covariance_type, reg)
+        if self.reg_covar == "auto":
             params = shrunk(params, stats, self.covariance_type, state.space.frame.scale)
         params = repaired(params, self.covariance_type, state.space.frame.scale)
         return reseed(params, stats, self.covariance_type)[0]

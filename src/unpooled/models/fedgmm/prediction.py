@@ -233,5 +233,5 @@ class JointModelPredictions(LearnerEstimator):
             log_joint = log_joint + self._log_labels(x, y, None)[:, None, :]
         initial = (self.shares_ + 1e-3) / (self.shares_ + 1e-3).sum()
         pi = fit_weights(log_joint.reshape(len(x), -1), initial.ravel(), tol=1e-6).reshape(initial.shape)
-        own = self.with_own({"pi": pi})
-        return self.with_own({"pi": pi, "novelty": np.quantile(own.novelty(x), 1 - RATES)})
+        personal = self.with_own({"pi": pi})
+        return self.with_own({"pi": pi, "novelty": np.quantile(personal.novelty(x), 1 - RATES)})

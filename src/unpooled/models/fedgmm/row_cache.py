@@ -44,6 +44,6 @@ def _as_columns(x: np.ndarray, w: np.ndarray) -> CachedColumns:
     mean = w.reshape(-1) @ x.reshape(-1, d) / max(w.sum(), 1e-30)
     centre, rows = cast(mean, x), x.reshape(-1, n, d)
     z = np.empty((len(rows), d + 1, n), x.dtype)
-    for own, one in zip(z, rows):
-        own[:] = columns(one[None], None, centre)[0]
+    for transposed, one in zip(z, rows):
+        transposed[:] = columns(one[None], None, centre)[0]
     return CachedColumns(centre, z)

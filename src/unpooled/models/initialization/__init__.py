@@ -1,28 +1,28 @@
 """Where a mixture or a clustering starts: the columns' means and spreads by two SUMs, then centres.
 
-`cells` asks for sums over small regions (`cell_sums`, `clusters`), finds components at the server (`cell_search`, `cell_mixture`) and
-chooses by rounds of EM (`short_runs`, `together`): the start does not depend on how rows are split into clients.
-`clusters` also starts from k-means or from means of cells, as scikit-learn's other starts do from rows.
-`gathered` asks each client for the centres of its own k-means, which is one GATHER.
+Read in this order:
+
+- `column_frame`: means and standard deviations of the columns, to which all else is standardised
+- `kernels`, `cell_sums`, `together`: SUMs over small regions (cells); several searches share them
+- `covariance_kinds`, `cell_mixture`, `cell_search`: mixtures fitted to cells at the server
+- `short_runs`: rounds of EM over all rows, by which one of these is chosen
+- `cells`: all of this in order. The start does not depend on how rows are split into clients
+- `clusters`: starts from k-means or from means of cells, as scikit-learn's other starts do from rows
+- `gathered`: centres of each client's own k-means, which is one GATHER
 """
 
 from unpooled.models.initialization.cells import CELL_SUMS, cells_start, starts
 from unpooled.models.initialization.clusters import centre_starts, k_means
+from unpooled.models.initialization.column_frame import Centre, Frame, column_squares, column_sums, double, frame
 from unpooled.models.initialization.gathered import (
     MAX_CLIENTS,
-    Centre,
     Centres,
-    Frame,
     centres,
     cluster_centres,
-    double,
-    frame,
     from_centres,
     local_centres,
-    look,
     override,
     random_means,
-    spread,
     wide,
 )
 from unpooled.models.initialization.short_runs import ROUNDS
@@ -40,16 +40,16 @@ __all__ = [
     "centre_starts",
     "centres",
     "cluster_centres",
+    "column_squares",
+    "column_sums",
     "count_rows",
     "double",
     "frame",
     "from_centres",
     "k_means",
     "local_centres",
-    "look",
     "override",
     "random_means",
-    "spread",
     "starts",
     "wide",
 ]

@@ -7,17 +7,16 @@ improved by merging two components and splitting a third while the bound rises (
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from unpooled.models.initialization import cell_mixture
 from unpooled.models.initialization.cell_mixture import Cells, Fit, Moments
+from unpooled.models.initialization.covariance_kinds import CovarianceKind, Variances, kind_of
 
 STARTS = 18  # of k-means
 LLOYD = 10  # rounds of k-means
-BETTER = 1e-4  # per row: what a swap must gain
-ALIKE = 0.8  # of the rows that either component holds: where all share so many, two fits are one
+BETTER = 1e-4  # per row: the least gain of a swap
+ALIKE = 0.8  # two fits count as one if each component shares this part of its rows with one of the other
 ROWS_PER_COLUMN = 2  # of a component whose covariance is a matrix, at least
 FAR = 0.05  # per row: fits whose scores differ by more are not alike
 COARSE = 1e-3  # per row: a gain that ends EM from one of many starts
@@ -29,11 +28,12 @@ PROPOSALS = 3  # swaps tried before one is accepted
 
 def search(cells: Cells, k: int, shape: str, rng: np.random.Generator) -> list[Fit]:
     """Mixtures of k Gaussians that fit the cells, the best first; there are as many as end apart."""
-    kind = cell_mixture.kind_of(shape)
+    kind = kind_of(shape)
     centre = cell_mixture.centre_of(cells)
     within = kind.positive(cell_mixture.within(cells))
     root = kind.root(within)
-    white = kind.change(cells, centre, root)
+    means, covs = kind.whitened(cells.means - centre, cells.covs, root)
+    white = Cells(cells.n, means, covs)
     spaces = _spaces(cells, white, kind)
     labels = [merged(white, k, kind)]
     labels += [_k_means(spaces[i % len(spaces)], cells.n, k, rng) for i in range(STARTS if k > 1 else 0)]
@@ -43,7 +43,13 @@ def search(cells: Cells, k: int, shape: str, rng: np.random.Generator) -> list[F
     if k > 2:
         best += [improved(seen, found, kind) for found in best]
     fits = apart(best + fits[IMPROVED:], seen.n)
-    return [kind.undo(found, centre, root) for found in fits]
+    return [_unwhitened(found, centre, root, kind) for found in fits]
+
+
+def _unwhitened(fit: Fit, centre: np.ndarray, root: np.ndarray, kind: CovarianceKind) -> Fit:
+    """A fit to whitened cells in the units of the cells themselves."""
+    means, covs = kind.unwhitened(fit.means, fit.covs, root)
+    return fit._replace(means=centre + means, covs=covs)
 
 
 def apart(fits: list[Fit], n: np.ndarray) -> list[Fit]:
@@ -80,12 +86,12 @@ def alike(one: Fit, other: Fit, n: np.ndarray) -> bool:
     return bool(overlap.max(1).min() > ALIKE)
 
 
-def _spaces(cells: Cells, white: Cells, kind: Any) -> list[np.ndarray]:
+def _spaces(cells: Cells, white: Cells, kind: CovarianceKind) -> list[np.ndarray]:
     """The cell means where the covariance within cells, the whole covariance, or each variance is the identity."""
     whole = kind.positive(cell_mixture.total(cells, kind))
     about = cells.means - cell_mixture.centre_of(cells)
     standard = about / np.sqrt(kind.diagonal(whole))
-    if isinstance(kind, cell_mixture.Variances):
+    if isinstance(kind, Variances):
         return [white.means, standard]
     return [white.means, np.linalg.solve(kind.root(whole), about.T).T, standard]
 
@@ -118,15 +124,14 @@ def lloyd(points: np.ndarray, n: np.ndarray, centres: np.ndarray) -> tuple[np.nd
 
 def k_means_fit(cells: Cells, k: int, shape: str, rng: np.random.Generator) -> Fit:
     """The k clusters of k-means of the cell means, as Gaussians whose columns are independent: how scikit-learn starts, nearly."""
-    kind = cell_mixture.kind_of(shape)
+    kind = kind_of(shape)
     k = min(k, len(cells.n))
     held = _one_hot(_k_means(cells.means, cells.n, k, rng), k) * cells.n[:, None]
     n = np.maximum(held.sum(0), cell_mixture.NOTHING)[:, None]
     means = held.T @ cells.means / n
     squares = held.T @ (kind.diagonal(cells.covs) + cells.means**2) / n
     variances = np.maximum(squares - means**2, 0.0) + PLAIN_RIDGE
-    covs = variances if isinstance(kind, cell_mixture.Variances) else variances[:, :, None] * np.eye(means.shape[1])
-    return Fit(-np.inf, n[:, 0] / n.sum(), means, covs, held)
+    return Fit(-np.inf, n[:, 0] / n.sum(), means, kind.from_variances(variances), held)
 
 
 def _nearest(points: np.ndarray, centres: np.ndarray) -> np.ndarray:
@@ -153,67 +158,66 @@ def _drawn(weights: np.ndarray, rng: np.random.Generator) -> int:
 # ---- agglomeration ----
 
 
-def merged(cells: Cells, k: int, kind: Any) -> np.ndarray:
+def merged(cells: Cells, k: int, kind: CovarianceKind) -> np.ndarray:
     """Labels (m,) of the k groups that cheapest mergers leave; fewer cells than k stay as they are."""
     n, means = cells.n.copy(), cells.means.copy()
     scatter = cells.covs * n.reshape((-1,) + (1,) * (cells.covs.ndim - 1))
     groups = Cells(n, means, scatter)  # scatters instead of covariances
     labels, alive = np.arange(len(n)), np.ones(len(n), bool)
-    own = _code_length(groups.n, groups.covs, kind)
-    costs = _all_costs(groups, own, kind)
+    lengths = _code_length(groups.n, groups.covs, kind)
+    costs = _all_costs(groups, lengths, kind)
     for _ in range(len(n) - k):
         i, j = divmod(int(np.argmin(costs)), len(n))
         _join(groups, i, j, kind)
-        own[i] = _code_length(groups.n[i : i + 1], groups.covs[i : i + 1], kind)[0]
+        lengths[i] = _code_length(groups.n[i : i + 1], groups.covs[i : i + 1], kind)[0]
         labels[labels == j] = i
         alive[j] = False
         costs[j], costs[:, j] = np.inf, np.inf
         others = np.flatnonzero(alive & (np.arange(len(n)) != i))
-        costs[np.minimum(i, others), np.maximum(i, others)] = _costs(groups, own, i, others, kind)
+        costs[np.minimum(i, others), np.maximum(i, others)] = _costs(groups, lengths, i, others, kind)
     return np.unique(labels, return_inverse=True)[1].reshape(-1)
 
 
-def _all_costs(groups: Cells, own: np.ndarray, kind: Any) -> np.ndarray:
+def _all_costs(groups: Cells, lengths: np.ndarray, kind: CovarianceKind) -> np.ndarray:
     """What each merger costs, (m, m), above the diagonal; infinite elsewhere."""
     m = len(groups.n)
     costs = np.full((m, m), np.inf)
     for i in range(m - 1):
         others = np.arange(i + 1, m)
-        costs[i, others] = _costs(groups, own, i, others, kind)
+        costs[i, others] = _costs(groups, lengths, i, others, kind)
     return costs
 
 
-def _costs(groups: Cells, own: np.ndarray, i: int, others: np.ndarray, kind: Any) -> np.ndarray:
+def _costs(groups: Cells, lengths: np.ndarray, i: int, others: np.ndarray, kind: CovarianceKind) -> np.ndarray:
     """What merging group `i` with each of the others costs in code length."""
     n = groups.n[i] + groups.n[others]
-    away = groups.means[others] - groups.means[i]
+    difference = groups.means[others] - groups.means[i]
     share = groups.n[i] * groups.n[others] / n
-    between = kind.outer(away) * share.reshape((-1,) + (1,) * (groups.covs.ndim - 1))
-    return _code_length(n, groups.covs[i] + groups.covs[others] + between, kind) - own[i] - own[others]
+    between = kind.outer(difference) * share.reshape((-1,) + (1,) * (groups.covs.ndim - 1))
+    return _code_length(n, groups.covs[i] + groups.covs[others] + between, kind) - lengths[i] - lengths[others]
 
 
-def _code_length(n: np.ndarray, scatter: np.ndarray, kind: Any) -> np.ndarray:
+def _code_length(n: np.ndarray, scatter: np.ndarray, kind: CovarianceKind) -> np.ndarray:
     """Minus twice the log-likelihood of groups, up to what mergers do not change; the prior is the identity."""
     d = scatter.shape[-1]
     nu = cell_mixture.prior_rows(d)
-    identity = np.eye(d) if scatter.ndim == 3 else np.ones(d)
-    covs = (scatter + nu * identity) / (n + nu).reshape((-1,) + (1,) * (scatter.ndim - 1))
+    covs = (scatter + nu * kind.identity(d)) / (n + nu).reshape((-1,) + (1,) * (scatter.ndim - 1))
     return n * kind.log_det(covs)
 
 
-def _join(groups: Cells, i: int, j: int, kind: Any) -> None:
+def _join(groups: Cells, i: int, j: int, kind: CovarianceKind) -> None:
     """Group j becomes part of group i."""
     n = groups.n[i] + groups.n[j]
-    away = groups.means[j] - groups.means[i]
-    groups.covs[i] += groups.covs[j] + kind.outer(away) * (groups.n[i] * groups.n[j] / n)
-    groups.means[i] += away * (groups.n[j] / n)
+    difference = groups.means[j] - groups.means[i]
+    groups.covs[i] += groups.covs[j] + kind.outer(difference) * (groups.n[i] * groups.n[j] / n)
+    groups.means[i] += difference * (groups.n[j] / n)
     groups.n[i] = n
 
 
 # ---- swaps: two components become one, another becomes two ----
 
 
-def improved(seen: Moments, found: Fit, kind: Any) -> Fit:
+def improved(seen: Moments, found: Fit, kind: CovarianceKind) -> Fit:
     """The fit after as many swaps as raise its score."""
     for _ in range(SWAPS):
         better = _swap(seen, found, kind)
@@ -223,7 +227,7 @@ def improved(seen: Moments, found: Fit, kind: Any) -> Fit:
     return found
 
 
-def _swap(seen: Moments, found: Fit, kind: Any) -> Fit | None:
+def _swap(seen: Moments, found: Fit, kind: CovarianceKind) -> Fit | None:
     """The first of the most promising swaps that raises the score, or None."""
     held = found.shares * seen.n[:, None]
     costs = _merge_costs(seen, held, kind)
@@ -248,26 +252,28 @@ def _promising(costs: np.ndarray, gains: np.ndarray) -> list[tuple[int, int, int
     return sorted(swaps, key=lambda s: costs[s[0], s[1]] - gains[s[2]])[:PROPOSALS]
 
 
-def _merge_costs(seen: Moments, held: np.ndarray, kind: Any) -> np.ndarray:
+def _merge_costs(seen: Moments, held: np.ndarray, kind: CovarianceKind) -> np.ndarray:
     """Log-likelihood that each merger of two components costs, (k, k), above the diagonal."""
     n, means, covs = cell_mixture.components(seen, held, kind)
     groups = Cells(n, means, covs * n.reshape((-1,) + (1,) * (covs.ndim - 1)))
     return _all_costs(groups, _code_length(n, groups.covs, kind), kind) / 2
 
 
-def _split_gains(seen: Moments, held: np.ndarray, found: Fit, kind: Any) -> tuple[np.ndarray, list[np.ndarray]]:
+def _split_gains(
+    seen: Moments, held: np.ndarray, found: Fit, kind: CovarianceKind
+) -> tuple[np.ndarray, list[np.ndarray]]:
     """Log-likelihood that cutting each component in two would gain, (k,), and the cells on one side of each cut."""
     cuts = [_split_gain(seen, held[:, k], found.means[k], found.covs[k], kind) for k in range(held.shape[1])]
     return np.array([gain for gain, _ in cuts]), [side for _, side in cuts]
 
 
 def _split_gain(
-    seen: Moments, held: np.ndarray, mean: np.ndarray, cov: np.ndarray, kind: Any
+    seen: Moments, held: np.ndarray, mean: np.ndarray, cov: np.ndarray, kind: CovarianceKind
 ) -> tuple[float, np.ndarray]:
     """(gain, side) of one component, cut through its mean across its long axis."""
-    away = seen.means - mean
-    between = np.tensordot(held, kind.outer(away), 1) / max(held.sum(), 1e-300)
-    side = away @ kind.long_axis(cov, between) > 0
+    deviations = seen.means - mean
+    between = np.tensordot(held, kind.outer(deviations), 1) / max(held.sum(), 1e-300)
+    side = deviations @ kind.long_axis(cov, between) > 0
     halves = np.stack([held * side, held * ~side], axis=1)
     if halves.sum(0).min() < 2:
         return -np.inf, side

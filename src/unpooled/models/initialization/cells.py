@@ -1,13 +1,13 @@
 """Where a mixture starts, from sums alone: three SUMs over cells, K Gaussians found at the server, sixteen rounds of EM to choose.
 
-Rows are cut into cells (`cell_sums`) in three ways. `around` cuts in all columns: finely where components are many and apart.
-`across` cuts in the few directions that tell components apart best: finely where components overlap. `clusters` are k-means over all
-rows with a few times as many centres as components: they are pure where columns are many.
+Rows are cut into cells (`cell_sums`) in three ways. `around` cuts in all columns: finely where components are many and far from each
+other. `across` cuts along the few directions that tell components apart best: finely where components overlap. `clusters` are k-means
+over all rows with a few times as many centres as components: few of them hold rows of two components where columns are many.
 
 1. Cells around points drawn from the frame: a count and a sum per cell, one second moment for all. They give the covariance of
    all rows, and so its leading directions, and seeds for k-means.
-2. Cells around points drawn from those of 1, cells across the leading directions, a round of k-means.
-3. Cells around points drawn from those of 2, cells across the directions that discriminate best between K Gaussians fitted to
+2. Cells around points drawn from those of 1, slabs across the leading directions, a round of k-means.
+3. Cells around points drawn from those of 2, slabs across the directions that discriminate best between K Gaussians fitted to
    the cells of 2, another round of k-means; one SUM more for the clusters' second moments. Mixtures are fitted to all kinds of
    cells (`cell_search`).
 4. Rounds of EM over all rows from the best of these fits, side by side (`short_runs`): the likeliest are the starts.
@@ -34,35 +34,36 @@ from unpooled.federation import Federation
 from unpooled.maths.mixture import Params
 from unpooled.models.initialization import cell_mixture, cell_search
 from unpooled.models.initialization.cell_mixture import Cells, Fit
-from unpooled.models.initialization.cell_sums import (
-    AROUND,
-    across_discriminants,
-    across_leading,
-    asked,
-    finer_points,
-    first_points,
-    how_many,
-    steady,
-    totals_of,
-)
+from unpooled.models.initialization.cell_sums import sum_cells, totals_of
 from unpooled.models.initialization.clusters import LLOYD, clusters
-from unpooled.models.initialization.gathered import Frame, wide
+from unpooled.models.initialization.column_frame import Frame, rounded_frame
+from unpooled.models.initialization.covariance_kinds import Matrices, kind_of
+from unpooled.models.initialization.gathered import wide
+from unpooled.models.initialization.kernels import (
+    POINTS_PER_COMPONENT,
+    discriminant_slabs,
+    finer_kernels,
+    first_kernels,
+    leading_slabs,
+    n_cells,
+)
 from unpooled.models.initialization.short_runs import QUICK, STAGES, Pool, params_of, short_runs
 from unpooled.models.initialization.together import Answers, Search, together
 
-ACROSS = 8  # cells across directions, for each component
-CLUSTERS = 5  # cells that are clusters, for each component
+SLABS_PER_COMPONENT = 8
+CLUSTERS_PER_COMPONENT = 5
 MATRIX_COLUMNS = 100  # more, where variances alone are asked for: no covariance is sent, and nothing is cut across
-MORE = 1  # fits of either kind that are compared, beyond those asked for
-MORE_CENTRED = 2  # fits of clusters, likewise
+MORE_FITS = 1  # fits to cells around points or across directions that are compared, beyond those asked for
+MORE_CLUSTER_FITS = 2  # fits to clusters, likewise
 CELL_SUMS = 2 * (1 + LLOYD + 1) + sum(1 + stage.rounds for stage in STAGES)  # each counted first
 
 
-class Found(NamedTuple):
-    """Cells of both kinds; `across` is None where nothing was cut so."""
+class CellSets(NamedTuple):
+    """Cells of three kinds, in the standardised frame."""
 
     around: Cells
-    across: Cells | None
+    across: Cells | None  # None where nothing was cut so
+    clusters: Cells
 
 
 def cells_start(
@@ -110,80 +111,97 @@ def starts(
     quick: bool = False,
 ) -> list[Params]:
     """As `cells_start`, from any way of asking for totals."""
-    settled = steady(frame)
+    frame = rounded_frame(frame)
     if max(sizes) == 1:
-        return [wide(settled, np.asarray(settled.mean)[None], shape)] * (len(sizes) * n_init)
-    first = first_cells(answers, settled, max(sizes), shape, rng)
-    most = how_many(CLUSTERS * max(sizes), max(sizes), float(settled.rows) / 2, len(settled.mean), shape)
-    searches = [collect(first, settled, max(sizes), shape, rng), clusters(first, settled, most, shape, rng)]
-    kinds, clustered = together(answers, searches)
+        return [wide(frame, np.asarray(frame.mean)[None], shape)] * (len(sizes) * n_init)
+    cells = all_cells(answers, frame, max(sizes), shape, rng)
     drawing, choosing = rng.spawn(len(sizes)), rng.spawn(len(sizes))
     stages = QUICK if quick else STAGES
-    searches = [
-        short_runs(
-            _pool(kinds, clustered, k, n, settled, shape, deepcopy(own)), n, settled, shape, deepcopy(other), stages
-        )
-        for n in sorted({1, n_init})
-        for k, own, other in zip(sizes, drawing, choosing)
-    ]
-    runs = together(answers, searches)
-    alone, more = runs[: len(sizes)], runs[len(sizes) :]
-    found = [[one[0], *others] for one, others in zip(alone, more)] if more else alone
-    return [some[i % len(some)] for some in found for i in range(n_init)]
+
+    def run(k: int, n: int, draw: np.random.Generator, choose: np.random.Generator) -> Search:
+        """The best n of the mixtures of k components; with copies of generators, so that each n begins alike."""
+        pool = _pool(cells, k, n, frame, shape, deepcopy(draw))
+        return short_runs(pool, n, frame, shape, deepcopy(choose), stages)
+
+    counts = sorted({1, n_init})  # the best one of a search for one comes first, whatever n_init is
+    searches = [run(k, n, *rngs) for n in counts for k, *rngs in zip(sizes, drawing, choosing)]
+    found = together(answers, searches)
+    alone, several = found[: len(sizes)], found[len(sizes) :]
+    ranked = [[one[0], *others] for one, others in zip(alone, several)] if several else alone
+    return [some[i % len(some)] for some in ranked for i in range(n_init)]
 
 
-def _pool(
-    kinds: Found, clustered: Cells, k: int, n_init: int, frame: Frame, shape: str, rng: np.random.Generator
-) -> Pool:
+def _pool(cells: CellSets, k: int, n_init: int, frame: Frame, shape: str, rng: np.random.Generator) -> Pool:
     """Mixtures of k components to choose `n_init` from; the search for one is always among those for several."""
-    drawn = _candidates([some for some in kinds if some is not None], k, n_init + MORE, shape, rng)
-    dense = _candidates([clustered], k, n_init + MORE_CENTRED, shape, rng)
-    plain = [_filled(cell_search.k_means_fit(clustered, k, shape, rng), k, rng) for _ in range(n_init)]
+    cut = [some for some in (cells.around, cells.across) if some is not None]
+    drawn = _candidates(cut, k, n_init + MORE_FITS, shape, rng)
+    dense = _candidates([cells.clusters], k, n_init + MORE_CLUSTER_FITS, shape, rng)
+    plain = [_filled(cell_search.k_means_fit(cells.clusters, k, shape, rng), k, rng) for _ in range(n_init)]
     return Pool(*([params_of(fit, frame, shape) for fit in fits] for fits in (drawn, dense, plain)))
 
 
 # ---- three SUMs over cells ----
 
 
+def all_cells(answers: Answers, frame: Frame, k: int, shape: str, rng: np.random.Generator) -> CellSets:
+    """Cells of all kinds for up to k components; the searches for clusters and for the other cells share their SUMs."""
+    first = first_cells(answers, frame, k, shape, rng)
+    rows, d = float(frame.rows), len(frame.mean)
+    n_clusters = n_cells(CLUSTERS_PER_COMPONENT * k, k, rows / 2, d, shape)
+    cut = _cut_around(first, frame, k, shape, rng) if _is_wide(frame, shape) else _cut(first, frame, k, shape, rng)
+    (around, across), clustered = together(answers, [cut, clusters(first, frame, n_clusters, shape, rng)])
+    return CellSets(around, across, clustered)
+
+
 def first_cells(answers: Answers, frame: Frame, k: int, shape: str, rng: np.random.Generator) -> Cells:
     """Cells around points drawn from the frame."""
-    d, kind = len(frame.mean), _kind_of_cells(frame, shape)
-    m = how_many(AROUND * k, k, float(frame.rows), d, shape if shape in ("full", "tied") else "diag")
+    d = len(frame.mean)
+    kind = "diag" if _is_wide(frame, shape) else "tied"
+    m = n_cells(POINTS_PER_COMPONENT * k, k, float(frame.rows), d, _cell_shape(shape))
     unit = np.eye(d) if kind == "tied" else np.ones(d)
-    ((found,),) = together(answers, [asked(frame, [first_points(m, unit, rng)], [kind])])
-    return found
+    ((cells,),) = together(answers, [sum_cells(frame, [first_kernels(m, unit, rng)], [kind])])
+    return cells
 
 
-def _kind_of_cells(frame: Frame, shape: str) -> str:
-    """Whether cells have a common covariance, or variances where tables are wide."""
-    wide_table = len(frame.mean) > MATRIX_COLUMNS and shape not in ("full", "tied")
-    return "diag" if wide_table else "tied"
+def _is_wide(frame: Frame, shape: str) -> bool:
+    """Whether cells are summed by variances alone, because there are many columns."""
+    return len(frame.mean) > MATRIX_COLUMNS and shape not in ("full", "tied")
 
 
-def collect(first: Cells, frame: Frame, k: int, shape: str, rng: np.random.Generator) -> Search:
-    """Cells of both kinds for up to k components, in the standardised frame: two SUMs."""
+def _cell_shape(shape: str) -> str:
+    """The covariances that the last cells around points have; "spherical" ones are asked for as "diag"."""
+    return shape if shape in ("full", "tied") else "diag"
+
+
+def _cut_around(first: Cells, frame: Frame, k: int, shape: str, rng: np.random.Generator) -> Search:
+    """(cells around points, None) for up to k components of a wide table: two SUMs."""
+    m = n_cells(POINTS_PER_COMPONENT * k, k, float(frame.rows), len(frame.mean), "diag")
+    around = first
+    for _ in range(2):
+        (around,) = yield from sum_cells(frame, [finer_kernels(around, m, kind_of(shape), rng)], ["diag"])
+    return around, None
+
+
+def _cut(first: Cells, frame: Frame, k: int, shape: str, rng: np.random.Generator) -> Search:
+    """(cells around points, cells across directions) for up to k components: two SUMs."""
     rows, d = float(frame.rows), len(frame.mean)
-    last = shape if shape in ("full", "tied") else "diag"
-    m = how_many(AROUND * k, k, rows, d, last)
-    kind = cell_mixture.kind_of(shape)
-    if _kind_of_cells(frame, shape) == "diag":
-        around = first
-        for _ in range(2):
-            (around,) = yield from asked(frame, [finer_points(around, m, kind, rng)], ["diag"])
-        return Found(around, None)
-    side = "full" if shape == "full" else "tied"
-    few = how_many(ACROSS * k, k, rows, d, side)
-    matrices = cell_mixture.Matrices(False)
-    whole = matrices.positive(cell_mixture.total(first, matrices), 1e-6)
+    around_shape, across_shape = _cell_shape(shape), "full" if shape == "full" else "tied"
+    n_around = n_cells(POINTS_PER_COMPONENT * k, k, rows, d, around_shape)
+    n_across = n_cells(SLABS_PER_COMPONENT * k, k, rows, d, across_shape)
+    matrices = Matrices(False)
     centre = cell_mixture.centre_of(first)
-    across = across_leading(centre, whole, k, few, rng)
-    near, crossed = yield from asked(frame, [finer_points(first, m, matrices, rng), across], ["tied", side])
-    across = across_discriminants(crossed, centre, whole, k, few, rng)
-    finest = finer_points(near, m, matrices, rng)
-    if last == "diag":
-        finest = finest._replace(cov=np.diag(finest.cov))
-    near, crossed = yield from asked(frame, [finest, across], [last, side])
-    return Found(near, crossed if shape in ("full", "tied") else crossed._replace(covs=matrices.diagonal(crossed.covs)))
+    cov = matrices.positive(cell_mixture.total(first, matrices), 1e-6)
+    slabs = leading_slabs(centre, cov, k, n_across, rng)
+    kernels = finer_kernels(first, n_around, matrices, rng)
+    around, across = yield from sum_cells(frame, [kernels, slabs], ["tied", across_shape])
+    slabs = discriminant_slabs(across, centre, cov, k, n_across, rng)
+    kernels = finer_kernels(around, n_around, matrices, rng)
+    if around_shape == "diag":
+        kernels = kernels._replace(cov=np.diag(kernels.cov))
+    around, across = yield from sum_cells(frame, [kernels, slabs], [around_shape, across_shape])
+    if around_shape == "diag":
+        across = across._replace(covs=matrices.diagonal(across.covs))
+    return around, across
 
 
 # ---- the server ----
@@ -192,7 +210,7 @@ def collect(first: Cells, frame: Frame, k: int, shape: str, rng: np.random.Gener
 def _candidates(kinds: Sequence[Cells], k: int, each: int, shape: str, rng: np.random.Generator) -> list[Fit]:
     """The best mixtures of k components for these kinds of cells, without those that are alike."""
     fits = [fit for some in kinds for fit in cell_search.search(some, min(k, len(some.n)), shape, rng)[:each]]
-    kind = cell_mixture.kind_of(shape)
+    kind = kind_of(shape)
     seen = cell_mixture.moments(kinds[0], kind)
     filled = [_filled(fit, k, rng) for fit in fits]
     placed = [fit._replace(shares=cell_mixture.responsibilities(seen, fit, kind)) for fit in filled]

@@ -1,8 +1,8 @@
 """k-means over all rows, by sums: one SUM of counts and sums of the rows nearest to each centre per round, columns standardised.
 
-Rows never leave, so that a cell's mean stands for a row: `init_params="k-means++"` and `"random_from_data"` draw among the means of
-cells, in proportion to their rows; `"kmeans"` goes on with Lloyd's rounds over all rows. All depend on the totals and the seed
-alone, not on the split into clients.
+Where scikit-learn draws a row, the mean of a cell is drawn, since rows never leave: `init_params="k-means++"` and `"random_from_data"`
+draw among the means of cells, in proportion to their rows; `"kmeans"` goes on with Lloyd's rounds over all rows. All depend on the
+totals and the seed alone, not on the split into clients.
 """
 
 from __future__ import annotations
@@ -17,14 +17,23 @@ from unpooled.maths import gaussian, mixture
 from unpooled.maths.mixture import Params, Stats
 from unpooled.models.initialization import cell_search
 from unpooled.models.initialization.cell_mixture import Cells
-from unpooled.models.initialization.cell_sums import NARROWEST, Kernels, asked, near_cells, rounded, steady, totals_of
-from unpooled.models.initialization.gathered import Centres, Frame, wide
+from unpooled.models.initialization.cell_sums import NARROWEST, sum_cells, totals_of
+from unpooled.models.initialization.column_frame import Frame, round_to_grid, rounded_frame
+from unpooled.models.initialization.covariance_kinds import kind_of
+from unpooled.models.initialization.gathered import Centres, wide
+from unpooled.models.initialization.kernels import (
+    POINTS_PER_COMPONENT,
+    Kernels,
+    finer_kernels,
+    first_kernels,
+    n_cells,
+)
 from unpooled.models.initialization.together import Answers, Search, floored, together
 
 LLOYD = 2  # rounds before the covariances of clusters are asked for
 MOST_LLOYD = 20  # rounds over all rows, at most, where clusters are the result
 SEEDS = 10  # of k-means of the cells, of which the best goes on
-STILL = 1e-6  # of a standard deviation: centres that move less have settled
+STILL = 1e-6  # standard deviations: rounds end when no centre moves farther
 RIDGE = 1e-2  # of a column's variance, added to those of clusters
 
 
@@ -36,7 +45,7 @@ def clusters(first: Cells, frame: Frame, most: int, shape: str, rng: np.random.G
     (centres,) = yield from _moved_centres(frame, [centres], LLOYD)
     unit = np.ones(len(frame.mean)) * NARROWEST
     kernels = Kernels(centres, unit if last == "diag" else np.diag(unit))
-    (found,) = yield from asked(frame, [kernels], [last])
+    (found,) = yield from sum_cells(frame, [kernels], [last])
     return found
 
 
@@ -75,7 +84,8 @@ def _centres(frame: Frame, centres: np.ndarray, up: Stats) -> Centres:
     held = n > 0
     safe = np.where(held, n, 1.0)[:, None]
     within = np.maximum(xx - x**2 / safe, 0.0)
-    return Centres(np.where(held, n, 1.0), rounded(centres + x / safe), np.where(held[:, None], rounded(within), 1.0))
+    means = round_to_grid(centres + x / safe)
+    return Centres(safe[:, 0], means, np.where(held[:, None], round_to_grid(within), 1.0))
 
 
 def _nearest(frame: Frame, centres: np.ndarray, shape: str) -> Params:
@@ -88,7 +98,7 @@ def _nearest(frame: Frame, centres: np.ndarray, shape: str) -> Params:
 def _moved(frame: Frame, centres: np.ndarray, total: Stats) -> np.ndarray:
     """Centres moved to the means of their rows; those without rows stay."""
     n = to_numpy(total.n)[:, None]
-    return rounded(centres + np.where(n > 0, to_numpy(total.x) / np.maximum(n, 1e-300) / frame.scale, 0.0))
+    return round_to_grid(centres + np.where(n > 0, to_numpy(total.x) / np.maximum(n, 1e-300) / frame.scale, 0.0))
 
 
 def _mixture(frame: Frame, kernels: Params, total: Stats, shape: str) -> Params:
@@ -108,7 +118,7 @@ def _mixture(frame: Frame, kernels: Params, total: Stats, shape: str) -> Params:
 
 
 def centre_starts(
-    fed: Federation, frame: Frame, sizes: Sequence[int], shape: str, how: str, rng: np.random.Generator
+    fed: Federation, frame: Frame, sizes: Sequence[int], shape: str, init_params: str, rng: np.random.Generator
 ) -> list[Params]:
     """One start for each of `sizes`.
 
@@ -121,20 +131,21 @@ def centre_starts(
         The number of components of each start; all share the SUMs.
     shape : {"full", "tied", "diag", "spherical"}
         Of the covariances.
-    how : {"kmeans", "k-means++", "random_from_data"}
+    init_params : {"kmeans", "k-means++", "random_from_data"}
+        As in `GaussianMixture`.
     rng : numpy.random.Generator
 
     Returns
     -------
     list of Params
     """
-    answers, frame = totals_of(fed), steady(frame)
+    answers, frame = totals_of(fed), rounded_frame(frame)
     if max(sizes) == 1:
         return [wide(frame, np.asarray(frame.mean)[None], shape)] * len(sizes)
-    found = near_cells(answers, frame, max(sizes), rng)
-    drawn = _at_random if how == "random_from_data" else _spread_out
-    centres = [drawn(found, k, own) for k, own in zip(sizes, rng.spawn(len(sizes)))]
-    if how == "kmeans":
+    found = _near_cells(answers, frame, max(sizes), rng)
+    draw = _at_random if init_params == "random_from_data" else _spread_out
+    centres = [draw(found, k, size_rng) for k, size_rng in zip(sizes, rng.spawn(len(sizes)))]
+    if init_params == "kmeans":
         return together(answers, [lloyd(frame, [_settled(found, c) for c in centres], shape, MOST_LLOYD)])[0]
     return [wide(frame, frame.mean + frame.scale * c, shape) for c in centres]
 
@@ -149,7 +160,7 @@ def k_means(answers: Answers, frame: Frame, sizes: Sequence[int], rng: np.random
     frame : Frame
         Mean and scale of the columns.
     sizes : sequence of int
-        How many clusters; all sizes share the SUMs.
+        Numbers of clusters; all sizes share the SUMs.
     rng : numpy.random.Generator
 
     Returns
@@ -157,10 +168,24 @@ def k_means(answers: Answers, frame: Frame, sizes: Sequence[int], rng: np.random
     list of Centres
         One for each size.
     """
-    frame = steady(frame)
-    found = near_cells(answers, frame, max(sizes), rng)
-    centres = [_best_of_many(found, k, own) for k, own in zip(sizes, rng.spawn(len(sizes)))]
+    frame = rounded_frame(frame)
+    found = _near_cells(answers, frame, max(sizes), rng)
+    centres = [_best_of_many(found, k, size_rng) for k, size_rng in zip(sizes, rng.spawn(len(sizes)))]
     return together(answers, [clustered(frame, centres, MOST_LLOYD)])[0]
+
+
+def _near_cells(answers: Answers, frame: Frame, k: int, rng: np.random.Generator) -> Cells:
+    """Cells around points for up to k components, then finer ones where rows are: SUMs of counts, sums and variances."""
+    d = len(frame.mean)
+    m = n_cells(POINTS_PER_COMPONENT * k, k, float(frame.rows), d, "diag")
+
+    def search() -> Search:
+        """Both sets of cells, one after the other."""
+        (first,) = yield from sum_cells(frame, [first_kernels(m, np.ones(d), rng)], ["diag"])
+        (finer,) = yield from sum_cells(frame, [finer_kernels(first, m, kind_of("diag"), rng)], ["diag"])
+        return finer
+
+    return together(answers, [search()])[0]
 
 
 def _best_of_many(found: Cells, k: int, rng: np.random.Generator) -> np.ndarray:

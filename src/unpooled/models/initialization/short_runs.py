@@ -1,6 +1,6 @@
-"""Which mixtures a fit starts from: rounds of EM over all rows from many, side by side; the likeliest go on. One SUM per round.
+"""Which mixtures a fit starts from: a few rounds of EM over all rows from many mixtures at once; the likeliest go on. One SUM per round.
 
-These are rounds of EM that the fit itself is spared. Rows of wide tables stay for ever in the component that they are in, unless
+These rounds are not lost: the fit goes on from where they end. In wide tables rows never leave the component that they are in, unless
 covariances of components with few rows are drawn towards the mean covariance: mixtures that come from clusters begin so.
 """
 
@@ -15,10 +15,11 @@ from unpooled import tree
 from unpooled.arrays import to_numpy
 from unpooled.maths import gaussian, mixture
 from unpooled.maths.mixture import Params, Stats
-from unpooled.models.initialization import cell_mixture, cell_search
+from unpooled.models.initialization import cell_search
 from unpooled.models.initialization.cell_mixture import Cells, Fit
-from unpooled.models.initialization.cell_sums import cell_covs, rounded
-from unpooled.models.initialization.gathered import Frame
+from unpooled.models.initialization.cell_sums import cell_covs
+from unpooled.models.initialization.column_frame import Frame, round_to_grid
+from unpooled.models.initialization.covariance_kinds import kind_of
 from unpooled.models.initialization.together import LEAST_ROWS, Question, Search, held_enough, without
 
 SLOWEST = 0.7  # gains of a round over those of the last one, at most, when it is guessed where rounds lead
@@ -75,38 +76,52 @@ def short_runs(
     runs = [Run(params, kind) for kind, some in enumerate(pool) for params in some]
     k = len(runs[0].params.weights)
     for number, stage in enumerate(stages):
-        for turn in range(stage.rounds):
-            mixed: list[Params] = []
-            if not turn:
-                runs, mixed = yield from _counted(runs, frame, shape, mix=number > 0 and k > 1)
-            asked = [run.params for run in runs] + mixed
-            totals = yield Question(tuple(asked), [shape] * len(runs) + [shape_of_union(shape)] * len(mixed))
-            totals = [tree.map(to_numpy, up) for up in totals]
-            runs = _fed([_after(run, up, frame, shape, stage) for run, up in zip(runs, totals)])
-            if mixed:
-                new = recombined(mixed[0], totals[-1], k, frame, shape, rng)
-                runs += [Run(p, DRAWN) for p in new if p.weights.min() * float(frame.rows) >= 2 * LEAST_ROWS]
+        runs, unions = yield from _counted(runs, frame, shape, recombine=number > 0 and k > 1)
+        runs = yield from _first_round(runs, unions, frame, shape, stage, rng)
+        for _ in range(stage.rounds - 1):
+            totals = yield Question(tuple(run.params for run in runs), [shape] * len(runs))
+            runs = _after_round(runs, totals, frame, shape, stage)
         runs = _kept(runs, n_init + stage.more, shape, apart=stage.more > 0)
     return [run.params for run in runs]
 
 
-def _counted(runs: list[Run], frame: Frame, shape: str, mix: bool) -> Search:
+def _first_round(
+    runs: list[Run], unions: list[Params], frame: Frame, shape: str, stage: Stage, rng: np.random.Generator
+) -> Search:
+    """The runs after the first round of a stage, in which the union of all their components is asked about as well."""
+    asked = [run.params for run in runs] + unions
+    totals = yield Question(tuple(asked), [shape] * len(runs) + [shape_of_union(shape)] * len(unions))
+    moved = _after_round(runs, totals, frame, shape, stage)
+    if not unions:
+        return moved
+    k = len(runs[0].params.weights)
+    new = recombined(unions[0], tree.map(to_numpy, totals[-1]), k, frame, shape, rng)
+    return moved + [Run(p, DRAWN) for p in new if p.weights.min() * float(frame.rows) >= 2 * LEAST_ROWS]
+
+
+def _after_round(runs: list[Run], totals: Sequence[Stats], frame: Frame, shape: str, stage: Stage) -> list[Run]:
+    """The runs after one round of EM, without those of which a component has few rows."""
+    return _fed([_after(run, tree.map(to_numpy, up), frame, shape, stage) for run, up in zip(runs, totals)])
+
+
+def _counted(runs: list[Run], frame: Frame, shape: str, recombine: bool) -> Search:
     """(the runs of which no component holds few rows, the union of their components as a list of one): one SUM of counts.
 
-    The union is left out unless `mix`; its components of few rows are, too. A component of a run that is expected to hold many rows
+    The union is left out unless `recombine`; its components of few rows are, too. A component of a run that is expected to hold many rows
     may be the likeliest of none, where it lies below another: it is asked about.
     """
-    mixed = [union([run.params for run in runs], shape)] if mix else []
-    shapes = [shape] * len(runs) + [shape_of_union(shape)] * len(mixed)
-    held = yield from held_enough([run.params for run in runs] + mixed, shapes)
+    unions = [union([run.params for run in runs], shape)] if recombine else []
+    shapes = [shape] * len(runs) + [shape_of_union(shape)] * len(unions)
+    held = yield from held_enough([run.params for run in runs] + unions, shapes)
     enough = [kept | (run.params.weights * float(frame.rows) >= EXPECTED) for run, kept in zip(runs, held)]
     sound = [run for run, kept in zip(runs, enough) if kept.all()]
     fewest_lost = min(range(len(runs)), key=lambda i: (~enough[i]).sum())
-    return sound or [runs[fewest_lost]], [without(mixed[0], held[-1], shapes[-1])] if mix else []
+    reduced = [without(unions[0], held[-1], shapes[-1])] if unions else []
+    return sound or [runs[fewest_lost]], reduced
 
 
 def _fed(runs: list[Run]) -> list[Run]:
-    """Those of which no component has few rows: in the next round it might have fewer than may be told of. At least one goes on."""
+    """Those of which no component has few rows: in the next round it might have fewer than may leave. At least one goes on."""
     return [run for run in runs if run.least >= 2 * LEAST_ROWS] or [max(runs, key=lambda run: run.least)]
 
 
@@ -123,7 +138,7 @@ def _kept(runs: list[Run], n: int, shape: str, apart: bool) -> list[Run]:
 def _after(run: Run, up: Stats, frame: Frame, shape: str, stage: Stage) -> Run:
     """The run after one round of EM: new parameters, log-likelihood and gain."""
     few = cell_search.least_rows(len(frame.mean), shape)
-    loglik = float(rounded(up.loglik / up.rows))
+    loglik = float(round_to_grid(up.loglik / up.rows))
     params = _m_step(run.params, up, frame, shape, stage.shrink if run.kind == DENSE else 0.0)
     gain = loglik - run.loglik if np.isfinite(run.loglik) else 0.0
     return Run(params, run.kind, loglik, float(up.n.min()), bool(up.n.min() < few), max(gain, 0.0), run.gain)
@@ -139,24 +154,24 @@ def _likeliest(runs: list[Run], n: int, shape: str) -> list[Run]:
 
 
 def _same(one: Run, other: Run, shape: str) -> bool:
-    """Whether each mean of one lies near a mean of the other, in units of that component's spread."""
-    spreads = gaussian.full_covs(other.params, shape).diagonal(axis1=1, axis2=2)
-    away = (one.params.means[:, None] - other.params.means) ** 2 / spreads
-    return bool(away.mean(-1).min(1).max() < SAME)
+    """Whether each mean of one lies near a mean of the other, in units of that component's variances."""
+    variances = gaussian.full_covs(other.params, shape).diagonal(axis1=1, axis2=2)
+    distances = (one.params.means[:, None] - other.params.means) ** 2 / variances
+    return bool(distances.mean(-1).min(1).max() < SAME)
 
 
 def _m_step(params: Params, up: Stats, frame: Frame, shape: str, shrink: float) -> Params:
     """The next mixture; in the standardised frame no eigenvalue is below RIDGE, so that no component collapses here.
 
-    Covariances of components with few rows are drawn towards the mean covariance: without that, rows of wide tables stay for ever
-    in the component that they are in.
+    Covariances of components with few rows are drawn towards the mean covariance: otherwise rows of wide tables never leave the
+    component that they are in.
     """
     found = mixture.m_step(params, up, shape, 0.0)
     unit = {"diag": frame.scale**2, "spherical": np.mean(frame.scale**2)}.get(shape, np.outer(frame.scale, frame.scale))
     standard = gaussian.unpack_covs(found.covs, shape) / unit
     if shape in ("full", "diag") and shrink > 0:
         standard = _shrunk(standard, up.n, shrink * (standard.shape[-1] + 1 if shape == "full" else 2))
-    covs = cell_mixture.kind_of(shape).positive(standard, RIDGE) * unit
+    covs = kind_of(shape).positive(standard, RIDGE) * unit
     return found._replace(covs=gaussian.pack_covs(covs, shape))
 
 
@@ -216,7 +231,7 @@ def soft_cells(asked: Params, up: Stats, frame: Frame, shape: str) -> Cells:
     found = up.x / np.maximum(up.n, 1e-300)[:, None]
     means = (asked.means + found - frame.mean) / frame.scale
     covs = cell_covs(up.n, up.x, up.xx, frame, shape_of_union(shape))
-    return Cells(rounded(up.n[held]), rounded(means[held]), rounded(covs)[held])
+    return Cells(round_to_grid(up.n[held]), round_to_grid(means[held]), round_to_grid(covs)[held])
 
 
 def shape_of_union(shape: str) -> str:

@@ -17,41 +17,41 @@ from unpooled.maths.mixture import Params, Stats, m_step
 from unpooled.models.mixture import whitening as whitened
 from unpooled.tree import message
 
-MEMORY = 10  # pairs of step and change of gradient; older ones describe another place
-FLAT = 1e-3  # the least curvature believed, of the complete data's 1: where it is negative the reach alone is the limit
-FURTHEST = 0.5  # the largest change of any log weight, log standard deviation or mean (in its own) in a round
-EXACT, ROUGH = (
-    0.2,
-    0.5,
-)  # relative error of the predicted gain: the reach doubles below the first and halves above the second
+MEMORY = 10  # pairs of a step and the change of gradient along it; older ones are from too far away
+FLAT = 1e-3  # smaller curvatures, and negative ones, are taken to be this; that of the complete data is 1
+FURTHEST = (
+    0.5  # the largest change in a round: of a log weight, a log standard deviation, or a mean in standard deviations
+)
+EXACT = 0.2  # relative error of the predicted gain below which the reach doubles
+ROUGH = 0.5  # and above which it halves
 NOISE = 1e-13  # rounding of a likelihood per row
 
 
 @message("mixture.Point")
 class Point(NamedTuple):
-    """A mixture, and what one round told of it."""
+    """A mixture, and what one round of sums says about it."""
 
     params: Params
-    image: Params  # one EM step further
+    em_step: Params  # the mixture after one more EM step
     loglik: float  # per row
     gradient: np.ndarray  # (p,), whitened
     shares: np.ndarray  # (g,) of the rows, by covariance
     precisions: np.ndarray  # (g,) tr S^-1
-    regular: bool  # no component is empty and every number is one
+    regular: bool  # whether no component is empty and every number is finite
 
 
 @message("mixture.Accelerator")
 class Accelerator(NamedTuple):
-    """All that is carried from round to round."""
+    """The state of a path between two rounds."""
 
     point: Point | None  # the last accepted; None before the first answer
     gain: float  # per row, between the last accepted and the one before
-    plain: bool  # plain EM until `depart`
-    asked_em: bool  # the mixture asked about is the point's EM image, or the start
+    plain: bool  # whether this is still plain EM, until `depart`
+    asked_em: bool  # whether the mixture asked about is an EM step, or the start
     step: np.ndarray  # (p,) from the point to the mixture asked about, where the model chose it
     predicted: float  # what the step gains under the model
     steps: np.ndarray  # (m, p), oldest first
-    bends: np.ndarray  # (m, p): how much the gradient fell along each of the steps
+    falls: np.ndarray  # (m, p): how much the gradient fell along each of the steps
     reach: float  # how many rounds of EM a step stands for
     refused: int  # steps in a row that lowered the likelihood
 
@@ -62,8 +62,8 @@ class Info(NamedTuple):
 
     accepted: bool
     loglik: float  # per row, of the best accepted; it never falls
-    gain: float  # what plain EM would gain a row in its next round, at most; while it is plain EM: what the last one gained
-    best: Params  # EM's image of the best accepted: at least as likely
+    gain: float  # per row: what plain EM would gain in its next round, at most; while it is plain EM, what the last round gained
+    best: Params  # one EM step from the best accepted: at least as likely
     reach: float
 
 
@@ -77,7 +77,7 @@ def advance(
     state: Accelerator, params: Params, stats: Stats, shape: str, reg: float
 ) -> tuple[Accelerator, Params, Info]:
     """The memory, the mixture to ask about next, and where the fit stands, given the answer about `params`."""
-    found = _look(_numpy(params), Stats(*map(to_numpy, stats)), shape, reg)
+    found = _evaluate(_numpy(params), Stats(*map(to_numpy, stats)), shape, reg)
     gain = _gain(state.point, found, reg)
     accepted = state.asked_em or (found.regular and gain >= -NOISE * (1 + abs(found.loglik)))
     state = _learn(state, found)
@@ -86,7 +86,7 @@ def advance(
     assert point is not None  # the first answer is accepted, whatever it is
     state, asked = _ask(state, point, shape)
     gain = state.gain if state.plain or not point.regular else float(point.gradient @ point.gradient)
-    best, asked = (Params(*(like(a, b) for a, b in zip(p, params))) for p in (point.image, asked))
+    best, asked = (Params(*(like(a, b) for a, b in zip(p, params))) for p in (point.em_step, asked))
     return state, asked, Info(accepted, point.loglik, gain, best, state.reach)
 
 
@@ -100,8 +100,8 @@ def depart(state: Accelerator, asked: Params, shape: str) -> tuple[Accelerator, 
 # ---- one round's answer ----
 
 
-def _look(params: Params, stats: Stats, shape: str, reg: float) -> Point:
-    """Likelihood, gradient and EM image at the parameters that were asked about."""
+def _evaluate(params: Params, stats: Stats, shape: str, reg: float) -> Point:
+    """Likelihood, gradient and EM step at the parameters that were asked about."""
     frame = whitened.around(params, shape)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):  # an empty component has no scale
         gradient = whitened.gradient(frame, stats, reg)
@@ -124,14 +124,16 @@ def _gain(before: Point | None, after: Point, reg: float) -> float:
 
 
 def _learn(state: Accelerator, found: Point) -> Accelerator:
-    """Remember how the gradient changed along the step, be it accepted or not."""
+    """Remember how the gradient changed along the step, whether it is accepted or not."""
     point, step = state.point, state.step
     if state.asked_em or point is None or not found.regular:
         return state
-    bend, square = point.gradient - found.gradient, step @ step
-    bend = bend + max(0.0, FLAT - bend @ step / square) * step
-    steps, bends = (np.vstack([a, v])[-MEMORY:] for a, v in ((state.steps, step), (state.bends, bend)))
-    return state._replace(steps=steps, bends=bends)
+    fall = point.gradient - found.gradient
+    curvature = fall @ step / (step @ step)
+    fall = fall + max(0.0, FLAT - curvature) * step
+    steps = np.vstack([state.steps, step])[-MEMORY:]
+    falls = np.vstack([state.falls, fall])[-MEMORY:]
+    return state._replace(steps=steps, falls=falls)
 
 
 def _accept(state: Accelerator, found: Point, gain: float) -> Accelerator:
@@ -139,7 +141,10 @@ def _accept(state: Accelerator, found: Point, gain: float) -> Accelerator:
     reach = state.reach
     if len(state.steps) > 1 and not state.asked_em:  # the model knew something before this step
         error = abs(gain / state.predicted - 1)
-        reach = 2 * reach if error < EXACT else max(reach / 2, 1.0) if error > ROUGH else reach
+        if error < EXACT:
+            reach = 2 * reach
+        elif error > ROUGH:
+            reach = max(reach / 2, 1.0)
     seen = np.inf if state.point is None else abs(found.loglik - state.point.loglik)
     return state._replace(point=found, gain=seen, reach=reach, refused=0)
 
@@ -149,33 +154,39 @@ def _refuse(state: Accelerator) -> Accelerator:
     return state._replace(reach=max(state.reach / 4, 1.0), refused=state.refused + 1)
 
 
-# ---- where to look next ----
+# ---- the next mixture to ask about ----
 
 
 def _ask(state: Accelerator, point: Point, shape: str) -> tuple[Accelerator, Params]:
-    """Where to ask next: EM's image, or a step that the curvature seen so far extends."""
+    """The mixture to ask about next: an EM step, or a longer one by the curvature seen so far."""
     stuck = state.refused > 1 or not point.regular or point.gradient @ point.gradient <= NOISE**2
     if state.plain or stuck:  # plain EM, which can be trusted, and a fresh memory
         none = state.steps[:0]
-        return state._replace(asked_em=True, steps=none, bends=none, refused=0), point.image
-    frame = whitened.around(point.params, shape)
-    curvatures, directions = _model(state.steps, state.bends)
-    along, reach = point.gradient @ directions, state.reach
-    while True:
-        step = point.gradient + directions @ ((_factors(curvatures, reach) - 1) * along)
-        size = whitened.largest(frame, step)
-        if size <= FURTHEST or reach == 1:
-            break
-        reach = max(0.7 * reach, 1.0)
-    step = step * min(1.0, FURTHEST / size)
-    bend = step + directions @ ((curvatures - 1) * (step @ directions))
-    predicted = float(point.gradient @ step - step @ bend / 2)
+        return state._replace(asked_em=True, steps=none, falls=none, refused=0), point.em_step
+    frame, gradient = whitened.around(point.params, shape), point.gradient
+    curvatures, directions = _model(state.steps, state.falls)
+    step, reach = _longest_step(frame, gradient, curvatures, directions, state.reach)
+    fall = step + directions @ ((curvatures - 1) * (step @ directions))
+    predicted = float(gradient @ step - step @ fall / 2)
     return state._replace(asked_em=False, step=step, reach=reach, predicted=predicted), whitened.move(frame, step)
 
 
-def _model(steps: np.ndarray, bends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _longest_step(
+    frame: whitened.Frame, gradient: np.ndarray, curvatures: np.ndarray, directions: np.ndarray, reach: float
+) -> tuple[np.ndarray, float]:
+    """(step, reach): as far as `reach` rounds of EM lead under the model, or as many as change no parameter too much."""
+    along = gradient @ directions
+    while True:
+        step = gradient + directions @ ((_factors(curvatures, reach) - 1) * along)
+        size = whitened.largest(frame, step)
+        if size <= FURTHEST or reach == 1:
+            return step * min(1.0, FURTHEST / size), reach
+        reach = max(0.7 * reach, 1.0)
+
+
+def _model(steps: np.ndarray, falls: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Curvatures (r,) and their directions (p, r) of the likelihood; it is 1, as EM takes it, in all other directions."""
-    basis, inside = np.linalg.qr(np.vstack([steps, bends]).T)  # BFGS changes the identity in their span only
+    basis, inside = np.linalg.qr(np.vstack([steps, falls]).T)  # BFGS changes the identity in their span only
     curvature = np.eye(inside.shape[0])
     for s, y in zip(inside.T[: len(steps)], inside.T[len(steps) :]):
         before = curvature @ s

@@ -198,7 +198,7 @@ class GaussianMixture(PersonalWeights, MixtureFace, DensityMixin, Estimator):
     def init(self, fed: Federation, rng: np.random.Generator) -> Any:
         """Moments of the columns, then the starts of all candidates."""
         if not self._exact:
-            return self._stochastic().start(self, fed, self._wanted(), rng)
+            return self._stochastic().start(self, fed, self._start_settings(), rng)
         from unpooled.models.initialization import frame as find_frame
         from unpooled.models.mixture.starts import starts
 
@@ -209,7 +209,7 @@ class GaussianMixture(PersonalWeights, MixtureFace, DensityMixin, Estimator):
             last = self.lower_bound_ if getattr(self, "n_rows_", None) == rows else -np.inf
             first = [candidate(self.params(), last)]
         else:
-            first = [candidate(params) for params in starts(fed, frame, self._wanted(), rng)]
+            first = [candidate(params) for params in starts(fed, frame, self._start_settings(), rng)]
         return State(tuple(self._raced(c) for c in first), rows)
 
     def step(self, fed: Federation, state: Any) -> tuple[Any, Info]:
@@ -294,13 +294,21 @@ class GaussianMixture(PersonalWeights, MixtureFace, DensityMixin, Estimator):
             return AUTO
         return tuple(np.atleast_1d(self.n_components).tolist())
 
-    def _wanted(self) -> Any:
+    def _start_settings(self) -> Any:
         """The parameters that the start needs."""
-        from unpooled.models.mixture.starts import Wanted
+        from unpooled.models.mixture.starts import StartSettings
 
-        given = self.weights_init, self.means_init, self.precisions_init
-        settings = self.init_params, self._sizes(), self.n_init, self.covariance_type, self.min_count
-        return Wanted(*settings, *given, max_iter=self.max_iter)
+        return StartSettings(
+            init_params=self.init_params,
+            sizes=self._sizes(),
+            n_init=self.n_init,
+            shape=self.covariance_type,
+            min_count=self.min_count,
+            weights=self.weights_init,
+            means=self.means_init,
+            precisions=self.precisions_init,
+            max_iter=self.max_iter,
+        )
 
     # ---- the result ----
 
@@ -313,7 +321,7 @@ class GaussianMixture(PersonalWeights, MixtureFace, DensityMixin, Estimator):
         self.precisions_ = gaussian.precisions(self.precisions_cholesky_, shape)
         self.n_components_, self.n_features_in_ = (int(s) for s in params.means.shape)
 
-    def fit_predict(self, X: Any, y: Any = None, **how: Any) -> Array:
+    def fit_predict(self, X: Any, y: Any = None, **fit_params: Any) -> Array:
         """Fit to a plain array and return the most probable component of each row.
 
         Parameters
@@ -322,7 +330,7 @@ class GaussianMixture(PersonalWeights, MixtureFace, DensityMixin, Estimator):
             Rows.
         y : None
             Ignored.
-        **how
+        **fit_params
             As for `fit`.
 
         Returns
@@ -330,7 +338,7 @@ class GaussianMixture(PersonalWeights, MixtureFace, DensityMixin, Estimator):
         labels : ndarray of shape (n,)
             Component of each row.
         """
-        return self.fit(X, y, **how).predict(X)
+        return self.fit(X, y, **fit_params).predict(X)
 
     def __sklearn_tags__(self):
         """scikit-learn's tags: missing values are allowed."""

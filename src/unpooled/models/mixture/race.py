@@ -1,4 +1,4 @@
-"""Accelerated EM that stops when plain EM would, or before: plain EM and one faster path ride in the same rounds.
+"""Accelerated EM that stops when plain EM would, or before: one SUM per round serves plain EM and one faster path.
 
 A round asks about two mixtures at most. Plain EM goes on as a trunk; when its gain falls below one of DEPARTURES and no path is
 under way, a path leaves it (`acceleration`). The race ends as soon as one of two things is so:
@@ -96,8 +96,7 @@ def _moved(path: Path, stats: Stats, shape: str, reg: float, tol: float) -> Path
 def _ahead(trunk: Path, tol: float) -> float:
     """What plain EM will still gain per row before a round gains less than `tol`, if its gains go on falling as they do."""
     ratio = trunk.gain / trunk.before if np.isfinite(trunk.before) else 1.0
-    if ratio > SLOWEST:
-        ratio = SLOWEST
+    ratio = min(ratio, SLOWEST)
     return max(trunk.gain - tol, 0.0) * ratio / (1 - ratio)
 
 

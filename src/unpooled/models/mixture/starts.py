@@ -1,4 +1,7 @@
-"""Where the fits of a mixture start: from what the user gave, from cells, from k-means, from gathered centres, or at random."""
+"""Where the fits of a mixture start: from what the user gave, from cells, from k-means, from gathered centres, or at random.
+
+What is sent is what `unpooled.models.initialization` sends.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +20,10 @@ from unpooled.models.initialization import Frame
 from unpooled.models.mixture.checks import CENTRES
 
 
-class Wanted(NamedTuple):
+class StartSettings(NamedTuple):
     """What a model's parameters say about its starts."""
 
-    how: str  # init_params
+    init_params: str
     sizes: tuple[int, ...]
     n_init: int
     shape: str
@@ -31,23 +34,23 @@ class Wanted(NamedTuple):
     max_iter: int = initialization.ROUNDS
 
 
-def starts(fed: Federation, frame: Frame, wanted: Wanted, rng: np.random.Generator) -> list[Params]:
+def starts(fed: Federation, frame: Frame, settings: StartSettings, rng: np.random.Generator) -> list[Params]:
     """One start for each number of components and each of n_init; what the user gave overrides it."""
-    if wanted.means is not None:
-        found: Sequence[Params] = [initialization.wide(frame, np.asarray(wanted.means, dtype=float), wanted.shape)]
+    if settings.means is not None:
+        found: Sequence[Params] = [initialization.wide(frame, np.asarray(settings.means, dtype=float), settings.shape)]
     else:
-        found = _found(fed, frame, wanted, rng)
-    return [_overridden(params, wanted) for params in found]
+        found = _by_init_params(fed, frame, settings, rng)
+    return [_overridden(params, settings) for params in found]
 
 
-def _overridden(params: Params, wanted: Wanted) -> Params:
+def _overridden(params: Params, settings: StartSettings) -> Params:
     """The start with the weights and precisions that the user gave, matched to the nearest components."""
-    weights, precisions = _as_array(wanted.weights), _as_array(wanted.precisions)
-    if wanted.means is None:  # nobody could know which component would be found first
-        order = _best_order(params, weights, precisions, wanted.shape)
+    weights, precisions = _as_array(settings.weights), _as_array(settings.precisions)
+    if settings.means is None:  # the user cannot know the order in which components are found
+        order = _best_order(params, weights, precisions, settings.shape)
         weights = None if weights is None else weights[order]
-        precisions = precisions if precisions is None or wanted.shape == "tied" else precisions[order]
-    return initialization.override(params, weights, precisions, wanted.shape)
+        precisions = precisions if precisions is None or settings.shape == "tied" else precisions[order]
+    return initialization.override(params, weights, precisions, settings.shape)
 
 
 def _as_array(given: Any) -> np.ndarray | None:
@@ -55,17 +58,19 @@ def _as_array(given: Any) -> np.ndarray | None:
     return None if given is None else np.asarray(given, dtype=float)
 
 
-def _found(fed: Federation, frame: Frame, wanted: Wanted, rng: np.random.Generator) -> Sequence[Params]:
+def _by_init_params(
+    fed: Federation, frame: Frame, settings: StartSettings, rng: np.random.Generator
+) -> Sequence[Params]:
     """One start per size and repetition, in the way that `init_params` names."""
-    shape, sizes = wanted.shape, [k for k in wanted.sizes for _ in range(wanted.n_init)]
-    if wanted.how == "cells":
-        quick = wanted.max_iter < initialization.ROUNDS
-        return initialization.cells_start(fed, frame, wanted.sizes, wanted.n_init, shape, rng, quick)
-    if wanted.how in CENTRES:
-        return initialization.centre_starts(fed, frame, sizes, shape, wanted.how, rng)
-    if wanted.how == "random":
+    shape, sizes = settings.shape, [k for k in settings.sizes for _ in range(settings.n_init)]
+    if settings.init_params == "cells":
+        quick = settings.max_iter < initialization.ROUNDS
+        return initialization.cells_start(fed, frame, settings.sizes, settings.n_init, shape, rng, quick)
+    if settings.init_params in CENTRES:
+        return initialization.centre_starts(fed, frame, sizes, shape, settings.init_params, rng)
+    if settings.init_params == "random":
         return [initialization.wide(frame, initialization.random_means(frame, k, rng), shape) for k in sizes]
-    centres = initialization.centres(fed, frame, max(sizes), wanted.min_count)
+    centres = initialization.centres(fed, frame, max(sizes), settings.min_count)
     return [initialization.from_centres(frame, initialization.cluster_centres(centres, k, rng), shape) for k in sizes]
 
 

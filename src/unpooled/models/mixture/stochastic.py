@@ -1,4 +1,4 @@
-"""GaussianMixture by FedEM or VR-FedEM: an adapter; these send less and bear clients that come and go. Imported when used."""
+"""GaussianMixture fitted by FedEM or VR-FedEM, which send less and allow clients to miss rounds. Sends what `fedem` sends."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from unpooled.models import initialization
 from unpooled.models.fedem import FedEM, VRFedEM
 from unpooled.models.mixture.checks import check_against_data
 from unpooled.models.mixture.em import Candidate, State
-from unpooled.models.mixture.starts import Wanted, starts
+from unpooled.models.mixture.starts import StartSettings, starts
 
 WARM_UP = 20  # rounds of VR-FedEM with all rows: the early, long steps decide which local optimum the fit ends in
 
@@ -22,24 +22,19 @@ WARM_UP = 20  # rounds of VR-FedEM with all rows: the early, long steps decide w
 def solver_of(model: Any, k: int, given: Params | None = None) -> FedEM:
     """The FedEM that does the rounds of a GaussianMixture with k components, from the start `given` or its own."""
     family = {"name": "gaussian", "n_components": k, "shape": model.covariance_type, "reg": model.reg_covar}
-    settings = {
-        "max_iter": model.max_iter,
-        "tol": model.tol,
-        "fraction": model.fraction,
-        "random_state": model.random_state,
-    }
+    options = {name: getattr(model, name) for name in ("max_iter", "tol", "fraction", "random_state")}
     if model.solver == "vr-fedem":
-        settings["warm_up"] = WARM_UP
-    return _kind(model)(family, params_init=given, **{**settings, **(model.solver_options or {})})
+        options["warm_up"] = WARM_UP
+    return _kind(model)(family, params_init=given, **{**options, **(model.solver_options or {})})
 
 
-def start(model: Any, fed: Federation, wanted: Wanted, rng: np.random.Generator) -> Any:
+def start(model: Any, fed: Federation, settings: StartSettings, rng: np.random.Generator) -> Any:
     """The state before the first round, at the start that exact EM would have."""
     frame = initialization.frame(fed)
-    k = wanted.sizes[0]
+    k = settings.sizes[0]
     check_against_data(model, k, len(frame.mean), float(frame.rows))
     warm = model.warm_start and hasattr(model, "means_")
-    given = model.params() if warm else starts(fed, frame, wanted, rng)[0]
+    given = model.params() if warm else starts(fed, frame, settings, rng)[0]
     return solver_of(model, k, given).init(fed, rng)
 
 
@@ -56,9 +51,8 @@ def as_exact(model: Any, k: int, state: Any, history: list[dict]) -> State:
 
 def check(model: Any, fed: Federation, sizes: tuple[int, ...]) -> None:
     """Refuse what FedEM cannot do."""
-    why = (
-        f"solver={model.solver!r}" if model.solver != "em" else f"fraction={model.fraction!r} is fitted by FedEM, which"
-    )
+    by_fraction = f"fraction={model.fraction!r} is fitted by FedEM, which"
+    why = by_fraction if model.solver == "em" else f"solver={model.solver!r}"
     if len(sizes) > 1 or model.personal_weights or model.accelerate:
         text = "fits one n_components with shared weights: leave personal_weights and accelerate as they are"
         raise BadParameter(f"{why} {text}")

@@ -1,7 +1,7 @@
 """Mixtures fitted to cells instead of rows, from many starts: at the server, from what is already known.
 
-Sends nothing, and costs nothing of the budget. Out of a poor optimum, two components that share a cluster become one and one that
-covers two clusters becomes two; a look at the likelihoods of such proposals (`choice`) tells whether one of them is better.
+Sends nothing, and costs nothing of the budget. To leave a poor local optimum, two components that share a cluster are merged and one that
+covers two clusters is split; one look at the likelihoods of such proposals (`choice`) says whether one of them is better.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from unpooled.models.private.cells import Cells
 
 FLOOR = 1e-3  # added to variances, in the units of the frame
 ITERATIONS = 60
-APART = 0.8  # of a standard deviation each way: where the halves of a split component go
+SPLIT_STEP = 0.8  # standard deviations each way that the halves of a split component are moved
 
 
 class Mixture(NamedTuple):
@@ -36,13 +36,13 @@ def spread_out(cells: Cells, k: int, rng: np.random.Generator) -> Mixture:
     """k-means++ on the cells, each component as wide as a cell."""
     count, mean = np.maximum(cells.n, 0), cells.mean
     chosen = [int(rng.choice(len(mean), p=count / count.sum()))]
-    away = ((mean - mean[chosen[0]]) ** 2).sum(1)
+    distance = ((mean - mean[chosen[0]]) ** 2).sum(1)
     while len(chosen) < k:
-        chance = away * count
-        total = chance.sum()
-        one = int(rng.choice(len(mean), p=chance / total)) if total > 0 else int(rng.integers(len(mean)))
+        weight = distance * count
+        total = weight.sum()
+        one = int(rng.choice(len(mean), p=weight / total)) if total > 0 else int(rng.integers(len(mean)))
         chosen.append(one)
-        away = np.minimum(away, ((mean - mean[one]) ** 2).sum(1))
+        distance = np.minimum(distance, ((mean - mean[one]) ** 2).sum(1))
     width = max(float(np.average(cells.variance, weights=count)), 0.05)
     d = mean.shape[1]
     return Mixture(np.full(k, 1 / k), mean[chosen], np.tile(width * np.eye(d), (k, 1, 1)))
@@ -78,11 +78,10 @@ def _maximise(cells: Cells, shares: np.ndarray) -> Mixture:
     d = cells.mean.shape[1]
     n = shares.sum(0) + 1e-9
     means = shares.T @ cells.mean / n[:, None]
-    away = cells.mean[:, None] - means
-    by_component = away.swapaxes(0, 1)  # (k, m, d)
-    covs = (shares.T[:, :, None] * by_component).swapaxes(1, 2) @ by_component / n[:, None, None]
-    own = shares.T @ cells.variance / n + FLOOR
-    return Mixture(n / n.sum(), means, covs + own[:, None, None] * np.eye(d))
+    deviations = (cells.mean[:, None] - means).swapaxes(0, 1)  # (k, m, d)
+    between = (shares.T[:, :, None] * deviations).swapaxes(1, 2) @ deviations / n[:, None, None]
+    within = shares.T @ cells.variance / n + FLOOR
+    return Mixture(n / n.sum(), means, between + within[:, None, None] * np.eye(d))
 
 
 def distinct(found: list[tuple[float, Mixture]], most: int, apart: float = 0.3) -> list[Mixture]:
@@ -98,9 +97,9 @@ def distinct(found: list[tuple[float, Mixture]], most: int, apart: float = 0.3) 
 
 def _distance(one: Mixture, other: Mixture) -> float:
     """The largest distance from a mean of one to the nearest mean of the other, in widths of the former."""
-    away = ((one.means[:, None] - other.means) ** 2).sum(-1).min(1)
+    nearest = ((one.means[:, None] - other.means) ** 2).sum(-1).min(1)
     width = np.trace(one.covs, axis1=1, axis2=2)
-    return float(np.sqrt((away / width).max()))
+    return float(np.sqrt((nearest / width).max()))
 
 
 # ---- moves out of a poor optimum ----
@@ -109,38 +108,42 @@ def _distance(one: Mixture, other: Mixture) -> float:
 def proposals(now: Mixture, most: int) -> list[Mixture]:
     """Mixtures of as many components, each with one pair merged and another component split; the likeliest moves first."""
     k = len(now.weights)
-    pairs = sorted(combinations(range(k), 2), key=lambda pair: _apart(now, *pair))
+    pairs = sorted(combinations(range(k), 2), key=lambda pair: _squared_distance(now, *pair))
     moves = [(rank, s, pair) for rank, pair in enumerate(pairs) for s in range(k) if s not in pair]
     stretched = np.argsort(np.argsort(-_stretch(now)))  # 0 for the longest component
     moves.sort(key=lambda move: move[0] + stretched[move[1]])
     return [_moved(now, pair, s) for _, s, pair in moves[:most]]
 
 
-def _apart(now: Mixture, i: int, j: int) -> float:
-    """Between two components, in their mean width."""
-    away = now.means[i] - now.means[j]
-    return float(away @ np.linalg.solve(now.covs[i] + now.covs[j], away))
+def _squared_distance(now: Mixture, i: int, j: int) -> float:
+    """Squared distance between the means of two components, in units of the sum of their covariances."""
+    difference = now.means[i] - now.means[j]
+    return float(difference @ np.linalg.solve(now.covs[i] + now.covs[j], difference))
 
 
 def _stretch(now: Mixture) -> np.ndarray:
-    """Rows times length: what a component could hold two clusters by."""
+    """Weight times largest variance (k,): a component of many rows that is long may cover two clusters."""
     return now.weights * np.linalg.eigvalsh(now.covs)[:, -1]
 
 
 def _moved(now: Mixture, pair: tuple[int, int], split: int) -> Mixture:
     """The mixture with the pair merged into one component and component `split` split along its longest axis."""
-    weights, means, covs = now.weights.copy(), now.means.copy(), now.covs.copy()
     i, j = pair
-    total = weights[i] + weights[j]
-    mean = (weights[i] * means[i] + weights[j] * means[j]) / total
-    inside = (weights[i] * covs[i] + weights[j] * covs[j]) / total
-    away = means[i] - means[j]
-    weights[i], means[i] = total, mean
-    covs[i] = inside + weights[j] * (total - weights[j]) / total**2 * np.outer(away, away)
+    weights, means, covs = now.weights.copy(), now.means.copy(), now.covs.copy()
+    weights[i], means[i], covs[i] = _merged(now, i, j)
     values, vectors = np.linalg.eigh(covs[split])
-    step = APART * np.sqrt(values[-1]) * vectors[:, -1]
-    half = covs[split] - np.outer(step, step)
+    step = SPLIT_STEP * np.sqrt(values[-1]) * vectors[:, -1]
     means[j], means[split] = means[split] + step, means[split] - step
-    covs[j] = covs[split] = half
+    covs[j] = covs[split] = covs[split] - np.outer(step, step)
     weights[j] = weights[split] = weights[split] / 2
     return Mixture(weights, means, covs)
+
+
+def _merged(now: Mixture, i: int, j: int) -> tuple[float, np.ndarray, np.ndarray]:
+    """(weight, mean, covariance) of the Gaussian with the moments of components i and j together."""
+    a, b = now.weights[i], now.weights[j]
+    total = a + b
+    mean = (a * now.means[i] + b * now.means[j]) / total
+    within = (a * now.covs[i] + b * now.covs[j]) / total
+    difference = now.means[i] - now.means[j]
+    return total, mean, within + b * (total - b) / total**2 * np.outer(difference, difference)

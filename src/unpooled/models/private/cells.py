@@ -1,7 +1,7 @@
-"""Where rows lie, roughly: one look at counts, means and widths of cells about given centres; M (d + 2) numbers.
+"""Roughly where rows lie: one look at counts, means and variances of cells about given centres; M (d + 2) numbers.
 
 Every row belongs to its nearest centre (by the values that it has), so one row is in one cell and the sensitivity does not grow with the
-number of cells. Missing values count as the centre's own.
+number of cells. A missing value counts as if it were the centre's value.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from unpooled.tree import message
 COUNT, FIRST, SECOND = np.sqrt([0.35, 0.5, 0.15])  # weights of the blocks
 LEAST = 4.0  # a cell of fewer rows than this many standard deviations of the noise is dropped
 NARROW = 1e-3  # the least variance of a cell, as a share of the radius squared
-PIECE = 1 << 22  # distances worked on at a time
+CHUNK = 1 << 22  # distances computed at a time
 
 
 @message("private.Centres")
@@ -59,8 +59,8 @@ def cell_sums(down: Centres, client: Client) -> CellSums:
     m = len(down.centres)
     label = nearest_seen(z, down.centres)
     with np.errstate(all="ignore"):
-        away = (z - down.centres[label]) / down.radius
-    y = in_ball(np.where(np.isnan(z), 0.0, away))
+        deviations = (z - down.centres[label]) / down.radius
+    y = in_ball(np.where(np.isnan(z), 0.0, deviations))
     count = np.bincount(label, terms(w), m)
     first = np.stack([np.bincount(label, column, m) for column in terms(w[:, None] * y).T], 1)
     second = np.bincount(label, terms(w * (y * y).sum(-1)), m)
@@ -72,8 +72,8 @@ declare(cell_sums)
 
 def nearest_seen(z: np.ndarray, centres: np.ndarray) -> np.ndarray:
     """The centre nearest to each row by the values that are there."""
-    piece = max(1, PIECE // len(centres))
-    parts = [_nearest(z[s : s + piece], centres) for s in range(0, len(z), piece)]
+    rows = max(1, CHUNK // len(centres))
+    parts = [_nearest(z[start : start + rows], centres) for start in range(0, len(z), rows)]
     return np.concatenate(parts) if parts else np.zeros(0, int)
 
 
@@ -81,12 +81,14 @@ def _nearest(z: np.ndarray, centres: np.ndarray) -> np.ndarray:
     """The nearest centre of each row, by the columns that the row has."""
     seen = ~np.isnan(z)
     with np.errstate(all="ignore"):
-        away = seen @ (centres**2).T - 2 * np.where(seen, z, 0.0) @ centres.T
-    return away.argmin(-1)
+        distance = (
+            seen @ (centres**2).T - 2 * np.where(seen, z, 0.0) @ centres.T
+        )  # less |z|^2, the same for all centres
+    return distance.argmin(-1)
 
 
 def look_at_cells(fed: Federation, frame: Frame, centres: np.ndarray, radius: float, mu2: float) -> Cells:
-    """One look; the cells that hold more rows than noise could feign."""
+    """One look; the cells whose counts stand out from the noise."""
     sums, sigma = look(fed, cell_sums, Centres(frame, centres, np.asarray(radius)), mu2)
     return read_cells(sums, sigma, centres, radius)
 

@@ -1,7 +1,7 @@
 """Which of several mixtures fits best: one look at their log-likelihoods against each other; as many numbers as mixtures.
 
-Per row, the log densities under the candidates less their mean are one short vector: what is told is by how much each is better than the
-others, and never how likely a row is. So it costs little, and a start in a poor optimum is left behind.
+Per row, the log densities under the candidates less their mean over the candidates are one short vector: the answer says by how much
+each is better than the others, and never how likely a row is. So it costs little, and a start in a poor optimum is given up.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from unpooled.privacy.exact import terms
 from unpooled.privacy.sensitivity import declare
 from unpooled.tree import message
 
-REACH = 4.0  # nats: a row that prefers one candidate by more than this says no more
+REACH = 4.0  # nats: preferences of a row beyond this are clipped
 
 
 @message("private.Candidates")
@@ -45,8 +45,8 @@ class Advantage(NamedTuple):
 def advantage(down: Candidates, client: Client) -> Advantage:
     """How much more likely the rows are under each candidate than under the others."""
     z, w = standard_rows(down.frame, client)
-    found = [log_mixture(_log_joint(z, *one)) for one in zip(down.weights, down.means, down.covs)]
-    log_density = np.stack(found, -1)  # (n, r)
+    candidates = zip(down.weights, down.means, down.covs)
+    log_density = np.stack([log_mixture(_log_joint(z, *one)) for one in candidates], -1)  # (n, r)
     with np.errstate(all="ignore"):
         better = (log_density - log_density.mean(-1, keepdims=True)) / REACH
     return Advantage(terms(w[:, None] * in_ball(better)).sum(0))

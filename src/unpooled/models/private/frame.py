@@ -24,7 +24,7 @@ ROWS, VALUES = np.sqrt(0.1), np.sqrt(0.9)  # weights of the blocks: the squares 
 FIRST = SECOND = np.sqrt(0.45)  # a value that is there has these two instead of VALUES
 FEWEST_ROWS = 10.0
 NARROWEST = 0.01  # a standard deviation is taken to be at least this share of half the bounds' width
-ZOOM = 4.0  # scales about the mean that a closer look takes in
+ZOOM = 4.0  # standard deviations about the mean that a second, closer look takes in
 
 
 @message("private.Bounded")
@@ -55,13 +55,13 @@ class Frame(NamedTuple):
 
 @message("private.Columns")
 class Columns(NamedTuple):
-    """What the first look said."""
+    """The result of the first look."""
 
     frame: Frame
     rows: float
     absent: np.ndarray  # (d,)
     sigma: float  # noise of the look
-    unclear: bool  # a column is narrower than the noise allows to see
+    unclear: bool  # whether a column's standard deviation is hidden by the noise
 
 
 @client("private.column_moments", SUM, batched=False, adds=True)
@@ -76,10 +76,10 @@ declare(column_moments)
 def moments_of(u: np.ndarray, client: Client) -> Moments:
     """The weighted sums of values in [-1, 1] that are missing where they are NaN."""
     w, d = row_weights(to_numpy(client.w).astype(np.float64)), u.shape[-1]
-    gone = np.isnan(u)
-    values = np.where(gone, 0.0, u)
+    is_missing = np.isnan(u)
+    values = np.where(is_missing, 0.0, u)
     share = 1 / np.sqrt(d)
-    absent = terms(w[:, None] * gone).sum(0)
+    absent = terms(w[:, None] * is_missing).sum(0)
     first = terms(w[:, None] * values).sum(0)
     second = terms(w[:, None] * values**2).sum(0)
     rows = np.asarray(terms(w).sum())
@@ -116,7 +116,7 @@ def read_columns(total: Moments, sigma: float, bounds: np.ndarray) -> Columns:
 
 
 def look_at_columns(fed: Federation, ask: Ask, bounds: np.ndarray, mu2: float) -> tuple[Columns, float]:
-    """(what the columns' moments are, what it cost): one look, and a closer one where the bounds were too wide to see much."""
+    """(the columns' moments, their cost): one look, and a second within narrower bounds where the first were too wide."""
     total, sigma = look(fed, ask, Bounded(bounds), mu2 / 2)
     first = read_columns(total, sigma, bounds)
     if not first.unclear:
@@ -154,6 +154,7 @@ class ColumnMoments(Estimator):
     n_rows_ : float
         The number of rows, with noise.
     mean_, std_ : array (d,)
+        Mean and standard deviation of each column.
     mean_stderr_ : array (d,)
         The standard error of each mean that is due to noise alone.
     missing_ : array (d,)

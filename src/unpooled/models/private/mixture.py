@@ -1,4 +1,4 @@
-"""Gaussian mixture with differential privacy: a few looks at rough positions, then noisy EM in each component's own coordinates.
+"""Gaussian mixture with differential privacy: a few looks at rough positions, then noisy EM in whitened coordinates.
 
 1. Frame: one look at the columns' moments.
 2. Cells: two looks at counts and means of cells; the server fits mixtures to them from many starts, at no cost.
@@ -26,10 +26,12 @@ from unpooled.models.mixture import MixtureFace
 from unpooled.models.private import update
 from unpooled.models.private.cell_mixture import Mixture, proposals
 from unpooled.models.private.choice import compare
+from unpooled.models.private.clipped_moments import best_block_weights, clip_radius
+from unpooled.models.private.e_step import EStepRequest, whitened_sums
 from unpooled.models.private.frame import Frame, column_moments, half_widths, look_at_columns
-from unpooled.models.private.own_frame import OwnFrame, best_blocks, own_frame_sums
+from unpooled.models.private.packing import n_numbers
 from unpooled.models.private.start import CANDIDATES, find_start
-from unpooled.models.private.update import Gains, start_gains
+from unpooled.models.private.update import Gains, first_gains
 from unpooled.parameters import at_least, is_number, one_of
 from unpooled.privacy.clipping import from_unit
 from unpooled.tree import message
@@ -145,21 +147,21 @@ class PrivateGaussianMixture(MixtureFace, DensityMixin, Estimator):
         spent = private.accountant.spent.epsilon
         plan = {"looks_left": looks, "mu2": (rest - reserve) / looks, "epsilon": spent}
         plan |= {"rethink_at": looks - RETHINK_AFTER if again else 0, "rethink_mu2": reserve}
-        return State(columns.frame, columns.rows, count, start.means, shaped, start_gains(k), **plan)
+        return State(columns.frame, columns.rows, count, start.means, shaped, first_gains(k), **plan)
 
     def step(self, fed: Federation, state: State) -> tuple[State, Info]:
-        """One noisy EM step, in each component's own coordinates."""
+        """One noisy EM step, in the whitened coordinates of each component."""
         shape, (k, d) = self.covariance_type, state.means.shape
         state = self._rethink(fed, state) if state.looks_left == state.rethink_at else state
         radius = clip_radius(d)
-        blocks = best_blocks(shape, k, d, radius)
-        down = OwnFrame(state.frame, self._params(state), np.asarray(radius), blocks)
-        sums, sigma = look(fed, own_frame_sums.using(shape=shape), down, state.mu2)
-        seen = update.read_sums(sums, sigma, blocks, radius, shape)
-        known = update.Known(state.n, state.means, state.covs, state.gains)
-        known = update.follow(known, seen, state.rows, shape, self.reg_covar)
+        block_weights = best_block_weights(shape, k, d, radius)
+        request = EStepRequest(state.frame, self._params(state), np.asarray(radius), block_weights)
+        sums, sigma = look(fed, whitened_sums.using(shape=shape), request, state.mu2)
+        seen = update.read_sums(sums, sigma, block_weights, radius, shape)
+        current = update.Current(state.n, state.means, state.covs, state.gains)
+        moved = update.follow(current, seen, state.rows, shape, self.reg_covar)
         epsilon = private_layer(fed).accountant.spent.epsilon
-        state = state._replace(**known._asdict(), looks_left=state.looks_left - 1, epsilon=epsilon)
+        state = state._replace(**moved._asdict(), looks_left=state.looks_left - 1, epsilon=epsilon)
         return state, {"epsilon": epsilon}
 
     def _rethink(self, fed: Federation, state: State) -> State:
@@ -172,7 +174,7 @@ class PrivateGaussianMixture(MixtureFace, DensityMixin, Estimator):
             return state
         chosen = others[best]
         n = chosen.weights * state.n.sum()
-        return state._replace(n=n, means=chosen.means, covs=chosen.covs, gains=start_gains(len(n)))
+        return state._replace(n=n, means=chosen.means, covs=chosen.covs, gains=first_gains(len(n)))
 
     def done(self, state: State, history: list[Info]) -> bool:
         """Whether all looks are spent."""
@@ -196,19 +198,14 @@ class PrivateGaussianMixture(MixtureFace, DensityMixin, Estimator):
         return Params(state.n / state.n.sum(), state.means, gaussian.pack_covs(covs, self.covariance_type))
 
 
-def clip_radius(d: int) -> float:
-    """How long a row may be in a component's own coordinates: a little more than it is on average."""
-    return float(np.sqrt(d) + 1)
-
-
 def number_of_looks(shape: str, start: Mixture, rows: float, mu2: float, noise: float, most: int) -> int:
     """As many looks as keep the noise of each small enough to tell a component's shape."""
     k, d = start.means.shape
     radius = clip_radius(d)
-    second = best_blocks(shape, k, d, radius)[2]
-    numbers = np.sqrt(2 * update.second_count(shape, d) / (d + 1))  # sqrt d if full
-    relative = noise * radius**2 / second / (rows / k) / np.sqrt(mu2)
-    looks = int(np.clip((QUIET / (relative * numbers)) ** 2, *LOOKS))
+    _, _, second_weight = best_block_weights(shape, k, d, radius)
+    per_entry = noise * radius**2 / second_weight / (rows / k) / np.sqrt(mu2)
+    of_matrix = per_entry * np.sqrt(2 * n_numbers(shape, d) / (d + 1))  # sqrt d times as much if full
+    looks = int(np.clip((QUIET / of_matrix) ** 2, *LOOKS))
     return min(looks, most)
 
 

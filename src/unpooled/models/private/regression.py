@@ -1,4 +1,4 @@
-"""Linear regression with differential privacy, and intervals that know of the noise: five looks.
+"""Linear regression with differential privacy, and intervals that take the noise into account: five looks.
 
 1. Frame: moments of the columns and of the target.
 2. Second moments of both: a ridge fit, and coordinates in which the features are nearly uncorrelated.
@@ -23,8 +23,8 @@ from unpooled.maths import calibration
 from unpooled.maths.bayes_linear import Posterior
 from unpooled.maths.feature_maps import Kernel
 from unpooled.models.private.frame import Frame, half_widths, look_at_columns
-from unpooled.models.private.own_frame import unpack_second
-from unpooled.models.private.regression_looks import (
+from unpooled.models.private.packing import unpack_second
+from unpooled.models.private.regression_questions import (
     EDGES,
     LONGEST,
     ONE,
@@ -52,12 +52,12 @@ LEAST_SCALE = 0.02  # of residuals, as a share of the target's standard deviatio
 
 @message("private.RegressionState")
 class State(NamedTuple):
-    """The line between two looks, and how far noise makes it uncertain."""
+    """The line between two looks, and its variance due to noise."""
 
     line: Line
     rows: float
-    unsure: np.ndarray  # (d,) variance of the slope in whitened coordinates, from noise alone
-    unsure_offset: float
+    slope_variance: np.ndarray  # (d,) in whitened coordinates, from noise alone
+    offset_variance: float  # from noise alone
     counts: np.ndarray  # residuals between EDGES
     epsilon: float
 
@@ -75,7 +75,9 @@ class PrivateRegression(LastLayer):
     Attributes
     ----------
     coef_ : array (d,)
+        Slope of each column.
     intercept_ : float
+        Target where all columns are 0.
     noise_variance_ : array (1,)
         Variance of the target about its mean.
     posterior_ : Posterior
@@ -145,9 +147,9 @@ class PrivateRegression(LastLayer):
         self.histogram_, self.n_clients_checked_ = fine_counts(state)[None], 0
         self.n_features_in_, self.n_rows_, self.epsilon_ = d, state.rows, state.epsilon
         x_scale, y_scale = self.design_.scaling.x_scale, self.design_.scaling.y_scale
-        self.noise_variance_ = self.posterior_.noise * y_scale**2
+        self.noise_variance_ = self.posterior_.noise_variance * y_scale**2
         self.coef_ = self.posterior_.weights[:, 0] * y_scale[0] / x_scale
-        at_zero = self.posterior_.offset - self.posterior_.centre @ self.posterior_.weights
+        at_zero = self.posterior_.intercept - self.posterior_.feature_mean @ self.posterior_.weights
         self.intercept_ = float(
             self.design_.scaling.y_mean[0] + y_scale[0] * at_zero[0] - self.design_.scaling.x_mean @ self.coef_
         )
@@ -167,47 +169,70 @@ def feature_radius(d: int, rows: float, mu2: float, noise: float) -> float:
     return float(np.clip(affordable, typical + 1, WIDEST * typical + 1))
 
 
+class SecondMoments(NamedTuple):
+    """Means and scatter of the columns and, last, the target."""
+
+    rows: float
+    mean: np.ndarray  # (d + 1,)
+    scatter: np.ndarray  # (d + 1, d + 1) about the mean
+    noise: float  # standard deviation of the noise on an entry of the scatter
+
+
 def first_fit(fed: Federation, frame: Frame, rows: float, mu2: float, noise: float) -> State:
     """A ridge fit from noisy second moments, the ridge as large as the noise."""
     d = len(frame.mean) - 1
-    radius = feature_radius(d + 1, rows, mu2, noise)
+    moments = look_at_second_moments(fed, frame, rows, mu2, noise)
+    mean, scatter = moments.mean, moments.scatter
+    values, vectors = np.linalg.eigh(scatter[:d, :d])
+    values = np.maximum(values, 0.0) + moments.noise * np.sqrt(d)
+    slope = vectors @ (vectors.T @ scatter[:d, d] / values)
+    residual_variance = (scatter[d, d] - slope @ scatter[:d, d]) / moments.rows
+    line = Line(
+        frame=frame,
+        whiten=vectors * np.sqrt(moments.rows / values),
+        centre=mean[:d],
+        slope=slope,
+        offset=np.asarray(mean[d] - mean[:d] @ slope),
+        scale=np.asarray(np.sqrt(np.clip(residual_variance, LEAST_SCALE**2, 1.0))),
+        radius=np.asarray(feature_radius(d, moments.rows, mu2, noise)),
+        reach=np.asarray(REACH),
+    )
+    return State(line, moments.rows, np.full(d, np.inf), np.inf, np.zeros(len(EDGES) + 1), 0.0)
+
+
+def look_at_second_moments(fed: Federation, frame: Frame, rows: float, mu2: float, noise: float) -> SecondMoments:
+    """One look at the second moments of (ONE, columns, target), each row shortened to a radius."""
+    size = len(frame.mean)
+    radius = feature_radius(size, rows, mu2, noise)
     sums, sigma = look(fed, second_moments, Scaled(frame, np.asarray(radius)), mu2)
     unit = LONGEST**2 * radius**2
-    second = unpack_second(sums.triangle[None], "full", 1, d + 2)[0] * unit
+    second = unpack_second(sums.triangle[None], "full", size + 1)[0] * unit
     second[0] /= ONE * radius
     second[:, 0] /= ONE * radius
     rows = max(second[0, 0], rows / 2)
     mean = second[0, 1:] / rows
-    scatter = second[1:, 1:] - rows * np.outer(mean, mean)
-    ridge = sigma * unit * np.sqrt(d)
-    values, vectors = np.linalg.eigh(scatter[:d, :d])
-    values = np.maximum(values, 0.0) + ridge
-    slope = vectors @ (vectors.T @ scatter[:d, d] / values)
-    whiten = vectors * np.sqrt(rows / values)
-    left = (scatter[d, d] - slope @ scatter[:d, d]) / rows
-    scale = np.sqrt(np.clip(left, LEAST_SCALE**2, 1.0))
-    offset = mean[d] - mean[:d] @ slope
-    reach = np.asarray(REACH)
-    own_radius = np.asarray(feature_radius(d, rows, mu2, noise))
-    line = Line(frame, whiten, mean[:d], slope, np.asarray(offset), np.asarray(scale), own_radius, reach)
-    return State(line, rows, np.full(d, np.inf), np.inf, np.zeros(len(EDGES) + 1), 0.0)
+    return SecondMoments(rows, mean, second[1:, 1:] - rows * np.outer(mean, mean), sigma * unit)
 
 
 def newton_step(fed: Federation, state: State, mu2: float) -> State:
     """The fit after one noisy gradient, followed as far as its noise allows."""
     line, rows = state.line, state.rows
-    found, sigma = look(fed, gradient, line, mu2)
-    unit = LONGEST * float(line.reach) * float(line.scale) / SLOPE / rows
-    step, noise = found.slope * unit * float(line.radius), (sigma * unit * float(line.radius)) ** 2
-    square = float(np.clip(found.square / SQUARE / rows, 0.0, 1.0)) * float(line.reach) ** 2
+    reach, scale, radius = (float(a) for a in (line.reach, line.scale, line.radius))
+    total, sigma = look(fed, gradient, line, mu2)
+    unit = LONGEST * reach * scale / SLOPE / rows
+    step = total.slope * unit * radius
+    noise = (sigma * unit * radius) ** 2
     share = max(0.0, 1 - noise / max(float((step**2).mean()), 1e-300))  # what noise does not explain
-    unsure = np.minimum(1 / (1 / state.unsure + 1 / noise), noise)
     slope = line.slope + line.whiten @ (share * step)
-    centred = float(found.offset) * unit / ONE
-    offset = line.offset + centred - line.centre @ (slope - line.slope)
-    scale = line.scale * np.sqrt(np.clip(square / clipped_square(float(line.reach)), LEAST_SCALE, 4.0))
-    moved = line._replace(slope=slope, offset=np.asarray(offset), scale=np.asarray(scale))
-    return state._replace(line=moved, unsure=unsure, unsure_offset=(sigma * unit / ONE) ** 2)
+    mean_residual = float(total.offset) * unit / ONE
+    offset = line.offset + mean_residual - line.centre @ (slope - line.slope)
+    mean_square = float(np.clip(total.square / SQUARE / rows, 0.0, 1.0)) * reach**2
+    scale = line.scale * np.sqrt(np.clip(mean_square / clipped_square(reach), LEAST_SCALE, 4.0))
+    return state._replace(
+        line=line._replace(slope=slope, offset=np.asarray(offset), scale=np.asarray(scale)),
+        slope_variance=np.minimum(1 / (1 / state.slope_variance + 1 / noise), noise),
+        offset_variance=(sigma * unit / ONE) ** 2,
+    )
 
 
 def clipped_square(reach: float) -> float:
@@ -217,17 +242,24 @@ def clipped_square(reach: float) -> float:
 
 
 def read_posterior(state: State) -> Posterior:
-    """The weights and how unsure they are: by the rows' own scatter, and by the noise."""
+    """The weights and their uncertainty, from the scatter of the rows and from the noise; there are no groups."""
     line, d = state.line, len(state.line.slope)
-    noise = np.atleast_1d(line.scale**2)
-    spread = (noise / state.rows + state.unsure)[:, None]
-    unsure = noise / state.rows + state.unsure_offset
-    offset = np.atleast_1d(line.offset + line.centre @ line.slope)
-    none = np.zeros(1)
-    groups = np.asarray(0.0), none, np.zeros((d, 1)), np.zeros((1, 1))
-    nothing = np.full(1, np.nan)  # neither prior nor evidence is released
+    residual_variance = np.atleast_1d(line.scale**2)
+    not_released = np.full(1, np.nan)
     return Posterior(
-        line.slope[:, None], line.whiten, spread, line.centre, offset, noise, nothing, unsure, nothing, *groups
+        weights=line.slope[:, None],
+        basis=line.whiten,
+        axis_variance=(residual_variance / state.rows + state.slope_variance)[:, None],
+        feature_mean=line.centre,
+        intercept=np.atleast_1d(line.offset + line.centre @ line.slope),
+        noise_variance=residual_variance,
+        prior_variance=not_released,
+        intercept_variance=residual_variance / state.rows + state.offset_variance,
+        log_evidence=not_released,
+        group_ratio=np.asarray(0.0),
+        group_variance=np.zeros(1),
+        group_features=np.zeros((d, 1)),
+        group_targets=np.zeros((1, 1)),
     )
 
 

@@ -12,15 +12,17 @@ from unpooled.models.private.frame import Columns
 
 FIRST_SHARE, SECOND_SHARE, CHOICE_SHARE = 0.08, 0.12, 0.04  # of the budget
 WIDTH = 1.2  # standard deviations about which public centres are drawn
-IMAGINED = 4000  # public points that stand for rows
-EVENING = 6  # steps of k-means on them
-WITHIN = 0.9  # of the rows are not clipped in their cell
+PUBLIC_POINTS = 4000  # drawn by the server where rows may lie
+KMEANS_STEPS = 6  # by which centres are spread evenly over them
+WITHIN = 0.9  # share of the rows that are not clipped in their cell
 ROWS_PER_NOISE = (25, 40)  # rows per cell, in standard deviations of the noise, in the two looks
 STARTS = 40
 CANDIDATES = 12
 
 
-def find_start(fed: Federation, columns: Columns, k: int, budget: float, rng: np.random.Generator):
+def find_start(
+    fed: Federation, columns: Columns, k: int, budget: float, rng: np.random.Generator
+) -> tuple[Mixture, float]:
     """(mixture in the units of the frame, share of the budget used)."""
     d = len(columns.frame.mean)
     if k == 1:
@@ -38,10 +40,10 @@ def find_cells(fed: Federation, columns: Columns, k: int, budget: float, rng: np
     """Cells about public centres that are spread as evenly as rows may be, then about the means that these have."""
     frame, d = columns.frame, len(columns.frame.mean)
     first, second = FIRST_SHARE * budget, SECOND_SHARE * budget
-    imagined = rng.normal(size=(IMAGINED, d))
+    public = rng.normal(size=(PUBLIC_POINTS, d))
     most = int(np.clip(columns.rows * np.sqrt(first) / ROWS_PER_NOISE[0], 4 * k, 300))
-    centres = evenly(WIDTH * imagined, most, rng)
-    rough = look_at_cells(fed, frame, centres, cell_radius(centres, imagined), first)
+    centres = evenly(WIDTH * public, most, rng)
+    rough = look_at_cells(fed, frame, centres, cell_radius(centres, public), first)
     if len(rough.n) < k:
         rough = Cells(np.ones(most), centres, np.ones(most))
     most = int(np.clip(columns.rows * np.sqrt(second) / ROWS_PER_NOISE[1], 3 * k, 200))
@@ -54,7 +56,7 @@ def find_cells(fed: Federation, columns: Columns, k: int, budget: float, rng: np
 def evenly(points: np.ndarray, m: int, rng: np.random.Generator) -> np.ndarray:
     """Centres of m cells of public points, by a few steps of k-means."""
     centres = points[:m].copy()
-    for _ in range(EVENING):
+    for _ in range(KMEANS_STEPS):
         label = nearest_seen(points, centres)
         count = np.bincount(label, minlength=m)
         sums = np.stack([np.bincount(label, column, m) for column in points.T], 1)
@@ -64,12 +66,12 @@ def evenly(points: np.ndarray, m: int, rng: np.random.Generator) -> np.ndarray:
 
 def cell_radius(centres: np.ndarray, points: np.ndarray) -> float:
     """The distance from its centre that nine rows in ten do not exceed, if rows lie as the points do."""
-    away = points - centres[nearest_seen(points, centres)]
-    return float(np.quantile(np.linalg.norm(away, axis=1), WITHIN))
+    deviations = points - centres[nearest_seen(points, centres)]
+    return float(np.quantile(np.linalg.norm(deviations, axis=1), WITHIN))
 
 
 def drawn(cells: Cells, rng: np.random.Generator) -> np.ndarray:
     """Points drawn as the cells say that rows lie."""
-    which = rng.choice(len(cells.n), IMAGINED, p=cells.n / cells.n.sum())
-    noise = rng.normal(size=(IMAGINED, cells.mean.shape[1]))
+    which = rng.choice(len(cells.n), PUBLIC_POINTS, p=cells.n / cells.n.sum())
+    noise = rng.normal(size=(PUBLIC_POINTS, cells.mean.shape[1]))
     return cells.mean[which] + np.sqrt(cells.variance[which])[:, None] * noise

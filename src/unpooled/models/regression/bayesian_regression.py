@@ -168,7 +168,7 @@ class BayesianRegression(LastLayer):
         stats = tree.map(to_numpy, fed.sum(ask, state.design))
         offset = state.design.scaling.y_mean * stats.n
         check_varies(stats.yy - stats.y**2 / stats.n, stats.y + offset, float(stats.n))
-        evidence = self._posterior(stats).evidence.sum()
+        evidence = self._posterior(stats).log_evidence.sum()
         return State(state.design, stats), {"loglik": float(evidence / stats.n)}
 
     def finish(self, fed: Federation, state: State) -> None:
@@ -183,8 +183,8 @@ class BayesianRegression(LastLayer):
         """Set the posterior, and coefficients in the columns' units."""
         super()._settle(design, stats)
         post, scaling = self.posterior, design.scaling
-        origin = post.centre + (scaling.x_mean if self.degree == 1 else 0.0)  # monomials are those of x - x_mean
-        offset = scaling.y_mean + post.offset - origin @ post.weights
+        origin = post.feature_mean + (scaling.x_mean if self.degree == 1 else 0.0)  # monomials are those of x - x_mean
+        offset = scaling.y_mean + post.intercept - origin @ post.weights
         self.coef_ = post.weights[:, 0] if self.single_output_ else post.weights.T
         self.intercept_ = float(offset[0]) if self.single_output_ else offset
 
@@ -208,13 +208,7 @@ class BayesianRegression(LastLayer):
         if data is None and not hasattr(self, "_fed"):
             raise BadParameter("a loaded model does not know its clients: give the data= that it was fitted to")
         fed = self._fed if data is None else as_federation(data)
-        how = {
-            "intercept": self.fit_intercept,
-            "standardize": self.standardize,
-            "noise": self.noise,
-            "prior": self.prior,
-        }
-        ask = without_each.using(spec=self._spec(), how=how, sites=fed.names)
+        ask = without_each.using(spec=self._spec(), settings=self._posterior_settings(), sites=fed.names)
         found = tree.map(to_numpy, fed.sum(ask, Total(self.design_, self.stats_)))
         scaling = self.design_.scaling
         origin = scaling.x_mean if self.degree == 1 else np.zeros(found.weights.shape[1])
@@ -231,11 +225,14 @@ class BayesianRegression(LastLayer):
         """Axes of the posterior for its uncertainty in the prior's variance; None where it was given."""
         if self.noise is not None:
             return None
-        ratio = float(self.posterior.ratio)
+        ratio = float(self.posterior.group_ratio)
         return bayes_linear.axes(self.stats_, ratio, intercept=self.fit_intercept, standardize=self.standardize)
 
     def _posterior(self, stats: Stats) -> Posterior:
         """The posterior of these sums."""
-        return bayes_linear.posterior(
-            stats, intercept=self.fit_intercept, standardize=self.standardize, noise=self.noise, prior=self.prior
-        )
+        return bayes_linear.posterior(stats, **self._posterior_settings())
+
+    def _posterior_settings(self) -> dict[str, Any]:
+        """The parameters that the posterior depends on."""
+        variances = {"noise": self.noise, "prior": self.prior}
+        return {"intercept": self.fit_intercept, "standardize": self.standardize, **variances}

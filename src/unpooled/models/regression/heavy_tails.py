@@ -26,26 +26,26 @@ EDGES = np.concatenate([-_DISTANCES[::-1], _DISTANCES])
 BINS = len(EDGES) + 1  # with one open bin at each end
 MIDDLES = np.concatenate([[-FARTHEST], 0.5 * (EDGES[1:] + EDGES[:-1]), [FARTHEST]])  # a value per bin
 NORMAL_IQR = 1.349  # interquartile range of a normal distribution, in standard deviations
-HEAVY = (
-    1.1  # a column is heavy if its standard deviation is over this many times that of a normal one with its quartiles
-)
+HEAVY = 1.1  # a column is heavy if its standard deviation is more than this many times its robust one
 
 
 @message("regression.Bend")
-class Bend(NamedTuple):
-    """Heavy columns become arcsinh((x - centre) / spread), the others stay as they are."""
+class HeavyTails(NamedTuple):
+    """Columns with heavy tails become arcsinh((x - median) / robust_std), the others stay as they are."""
 
     heavy: Float[Array, "d", ">=0"]  # 1 for a heavy column, else 0
-    centre: Float[Array, "d"]
-    spread: Float[Array, "d", ">=0"]
+    median: Float[Array, "d"]
+    robust_std: Float[Array, "d", ">=0"]  # standard deviation of a normal distribution with the same quartiles
 
 
-def find_heavy(counts: np.ndarray) -> Bend:
+def find_heavy(counts: np.ndarray) -> HeavyTails:
     """Heavy columns, medians and robust standard deviations, from counts (d, bins) of standardised values."""
-    lower, centre, upper = _quantiles(counts, np.array([0.25, 0.5, 0.75]))
-    spread = (upper - lower) / NORMAL_IQR
-    heavy = (HEAVY * spread < 1.0).astype(np.float64)
-    return Bend(heavy, centre, np.where(spread > 0, spread, 1.0))  # equal quartiles: keep the standard deviation, 1
+    lower, median, upper = _quantiles(counts, np.array([0.25, 0.5, 0.75]))
+    robust_std = (upper - lower) / NORMAL_IQR
+    heavy = (HEAVY * robust_std < 1.0).astype(np.float64)
+    return HeavyTails(
+        heavy, median, np.where(robust_std > 0, robust_std, 1.0)
+    )  # 1, the standard deviation, if quartiles are equal
 
 
 def _quantiles(counts: np.ndarray, p: np.ndarray) -> np.ndarray:  # (p, d)
@@ -54,14 +54,14 @@ def _quantiles(counts: np.ndarray, p: np.ndarray) -> np.ndarray:  # (p, d)
     return MIDDLES[np.stack([np.minimum((share < q).sum(1), len(MIDDLES) - 1) for q in p])]
 
 
-def compress(bend: Bend, x: Array) -> np.ndarray:
+def compress(tails: HeavyTails, x: Array) -> np.ndarray:
     """Rows x (..., d) with their heavy columns compressed."""
-    return np.where(bend.heavy > 0, np.arcsinh((x - bend.centre) / bend.spread), x)
+    return np.where(tails.heavy > 0, np.arcsinh((x - tails.median) / tails.robust_std), x)
 
 
-def moments(bend: Bend, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def moments(tails: HeavyTails, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Means and standard deviations (d,) of the compressed columns, to the resolution of the bins."""
-    values = compress(bend, MIDDLES[:, None])  # (bins, d)
+    values = compress(tails, MIDDLES[:, None])  # (bins, d)
     weight = counts.T / np.maximum(counts.sum(1), 1e-300)
     mean = (weight * values).sum(0)
     scale = np.sqrt((weight * (values - mean) ** 2).sum(0))

@@ -92,8 +92,8 @@ class LastLayer(RegressorMixin, UpdatedLastLayer):
         self._known = self._posterior(stats)
         self.n_features_in_ = len(design.scaling.x_mean)
         scale = design.scaling.y_scale
-        self.log_marginal_likelihood_ = float(self.posterior.evidence.sum() - stats.n * np.log(scale).sum())
-        self.noise_variance_ = self.posterior.noise * scale**2  # (o,) in the units of y
+        self.log_marginal_likelihood_ = float(self.posterior.log_evidence.sum() - stats.n * np.log(scale).sum())
+        self.noise_variance_ = self.posterior.noise_variance * scale**2  # (o,) in the units of y
 
     @property
     def posterior(self) -> Posterior:
@@ -107,7 +107,7 @@ class LastLayer(RegressorMixin, UpdatedLastLayer):
 
     def _calibrate(self, fed: Federation, recalibrate: bool | str) -> None:
         """Residuals of rows left out, or of whole "clients" left out: one SUM."""
-        self.histogram_, self.n_clients_checked_ = np.zeros((len(self.posterior.noise), 0)), 0
+        self.histogram_, self.n_clients_checked_ = np.zeros((len(self.posterior.noise_variance), 0)), 0
         if recalibrate == "clients":
             self._calibrate_for_clients(fed)
         elif recalibrate:

@@ -17,7 +17,7 @@ from unpooled.errors import BadData, DataWarning
 from unpooled.federation import Federation
 from unpooled.maths import calibration
 from unpooled.models.regression import heavy_tails
-from unpooled.models.regression.heavy_tails import Bend
+from unpooled.models.regression.heavy_tails import HeavyTails
 from unpooled.models.regression.held_out_rows import held_out
 from unpooled.tree import message
 
@@ -50,11 +50,11 @@ class Scaling(NamedTuple):
     x_scale: Float[Array, "d"]
     y_mean: Float[Array, "o"]
     y_scale: Float[Array, "o"]
-    bend: Bend | None = None
+    tails: HeavyTails | None = None
 
 
 @message("regression.Spread")
-class Spread(NamedTuple):
+class ColumnHistograms(NamedTuple):
     """A histogram of each column."""
 
     counts: Float[Array, "d b", ">=0 rows"]
@@ -90,10 +90,11 @@ def scatter(scaling: Scaling, client: Client, *, share: float, seed: int) -> Sca
 
 
 @client("regression.spreads", SUM, adds=True)
-def spreads(scaling: Scaling, client: Client, *, share: float, seed: int) -> Spread:
+def column_histograms(scaling: Scaling, client: Client, *, share: float, seed: int) -> ColumnHistograms:
     """Histograms of the standardised columns, without missing values."""
     raw, _, w, _ = _rows(client, share, seed)
-    return Spread(calibration.histogram(standard(scaling, raw), w[..., None] * ~np.isnan(raw), heavy_tails.EDGES))
+    present = w[..., None] * ~np.isnan(raw)
+    return ColumnHistograms(calibration.histogram(standard(scaling, raw), present, heavy_tails.EDGES))
 
 
 def standard_rows(scaling: Scaling, client: Client, share: float, seed: int) -> Rows:
@@ -105,7 +106,8 @@ def standard_rows(scaling: Scaling, client: Client, share: float, seed: int) -> 
 def standard(scaling: Scaling, x: np.ndarray) -> np.ndarray:
     """Rows x (..., n, d), standardised."""
     x = np.where(np.isnan(x), scaling.fill, x)
-    x = x if scaling.bend is None else heavy_tails.compress(scaling.bend, x)
+    if scaling.tails is not None:
+        x = heavy_tails.compress(scaling.tails, x)
     x -= scaling.x_mean
     x /= scaling.x_scale
     return x
@@ -161,16 +163,21 @@ def standardise(fed: Federation, share: float, seed: int, missing: str, scale: b
 
 def histograms(fed: Federation, scaling: Scaling, share: float, seed: int) -> np.ndarray:  # (d, bins)
     """Rows per bin of every standardised column: one SUM."""
-    return to_numpy(fed.sum(spreads.using(share=share, seed=seed), scaling).counts)
+    return to_numpy(fed.sum(column_histograms.using(share=share, seed=seed), scaling).counts)
 
 
 def compress_heavy(scaling: Scaling, counts: np.ndarray) -> Scaling:
     """The scaling with heavy-tailed columns compressed, by counts (d, bins). Other columns stay as they are."""
-    bend = heavy_tails.find_heavy(counts)
-    mean, scale = heavy_tails.moments(bend, counts)
-    x_mean, x_scale = np.where(bend.heavy, mean, scaling.x_mean), np.where(bend.heavy, scale, scaling.x_scale)
-    centre, spread = scaling.x_mean + scaling.x_scale * bend.centre, scaling.x_scale * bend.spread
-    return scaling._replace(x_mean=x_mean, x_scale=x_scale, bend=Bend(bend.heavy, centre, spread))
+    tails = heavy_tails.find_heavy(counts)
+    mean, scale = heavy_tails.moments(tails, counts)
+    in_data_units = HeavyTails(
+        heavy=tails.heavy,
+        median=scaling.x_mean + scaling.x_scale * tails.median,
+        robust_std=scaling.x_scale * tails.robust_std,
+    )
+    x_mean = np.where(tails.heavy, mean, scaling.x_mean)
+    x_scale = np.where(tails.heavy, scale, scaling.x_scale)
+    return scaling._replace(x_mean=x_mean, x_scale=x_scale, tails=in_data_units)
 
 
 def _check_sums(first: Sums, share: float, missing: str) -> None:

@@ -37,15 +37,15 @@ class Without(NamedTuple):
 
 
 @client("regression.without_each_by_site", SUM, batched=False)
-def without_each(total: Total, client: Client, *, spec: dict, how: dict, sites: list) -> Without:
+def without_each(total: Total, client: Client, *, spec: dict, settings: dict, sites: list) -> Without:
     """Weights of the fit to the rows of all other sites, at this site's position; zeros at the others."""
     mine = statistics.using(spec=spec, share=0.0, seed=0)(total.design, client)
     rest = tree.map(lambda a, b: to_numpy(a) - to_numpy(b), total.stats, mine)
     if rest.n < 2:
         raise BadData(f"without client {client.name!r} fewer than 2 rows are left: there is no fit without it")
-    post = bayes_linear.posterior(rest._replace(yy=np.maximum(rest.yy, 0.0)), **how)
+    post = bayes_linear.posterior(rest._replace(yy=np.maximum(rest.yy, 0.0)), **settings)
     place = sites.index(client.name)
     weights = np.zeros((len(sites), *post.weights.shape))
-    offset = np.zeros((len(sites), len(post.offset)))
-    weights[place], offset[place] = post.weights, post.offset - post.centre @ post.weights
+    offset = np.zeros((len(sites), len(post.intercept)))
+    weights[place], offset[place] = post.weights, post.intercept - post.feature_mean @ post.weights
     return Without(weights, offset)

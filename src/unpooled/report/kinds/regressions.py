@@ -114,7 +114,7 @@ def _posterior_errors(model: Any, d: int) -> np.ndarray | None:
     design, posterior = getattr(model, "design_", None), getattr(model, "posterior", None)
     if design is None or posterior is None or len(to_numpy(posterior.basis)) != d:
         return None
-    variance = to_numpy(posterior.basis) ** 2 @ to_numpy(posterior.spread)[:, 0]
+    variance = to_numpy(posterior.basis) ** 2 @ to_numpy(posterior.axis_variance)[:, 0]
     return np.sqrt(variance)
 
 

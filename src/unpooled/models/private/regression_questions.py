@@ -1,6 +1,7 @@
-"""What a private regression asks: moments of the columns and the target, second moments, gradients about a fit, a histogram of residuals.
+"""The SUMs of a private regression: moments of columns and target, second moments, gradients about a fit, counts of residuals.
 
-Rows are moved into their bounds and standardised; a missing value stands at its column's mean, a row without a target does not count.
+Rows are moved into their bounds and standardised; a missing value is replaced by its column's mean, a row without a target does not count.
+For d columns and the target they send 1 + 3 (d + 1), (d + 2) (d + 3) / 2, d + 2 and 34 numbers.
 """
 
 from __future__ import annotations
@@ -13,13 +14,13 @@ from unpooled.arrays import Array, Float, to_numpy
 from unpooled.client import SUM, Client, client
 from unpooled.errors import BadData
 from unpooled.models.private.frame import Bounded, Frame, Moments, moments_of, rows_of
-from unpooled.models.private.own_frame import pack_second
+from unpooled.models.private.packing import pack_second
 from unpooled.privacy.clipping import in_ball, row_weights, to_unit
 from unpooled.privacy.exact import factors, terms
 from unpooled.privacy.sensitivity import declare
 from unpooled.tree import message
 
-ONE = 0.5  # stands for 1 beside a row of length at most 1
+ONE = 0.5  # the entry for the intercept, beside a row of length at most 1
 LONGEST = np.sqrt(1 + ONE**2)
 SLOPE, SQUARE = np.sqrt([0.9, 0.1])  # weights of the gradient and of the squared residual
 EDGES = np.linspace(-4, 4, 33)  # of the histogram of standardised residuals

@@ -1,0 +1,61 @@
+"""Weights of candidates from their losses on rows that they were not fitted to, and the loss of the average itself. Nothing is sent.
+
+Half of the weights is prior x tempered likelihood, which settles on the best candidate, the rest maximises the likelihood of the
+average (stacking; Yao et al., 2018).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+LIKELY, TEMPERED = 0.5, 0.5  # share of the weights by likelihood, and its exponent with many rows
+FEW_ROWS = 30.0  # rows whose likelihood is tempered twice as much
+PSEUDO_ROWS = 3.0  # rows that follow the prior
+STEPS, POWER = 20, 1.9  # of EM, and by how much each of them is lengthened
+UNEXPECTED = 0.1  # rows that constants are given on top: they bound what a row costs that no model expects
+MOST = 0.9  # of a row's own share in the weights
+
+
+def averaged(prior: np.ndarray, losses: np.ndarray, w: np.ndarray) -> np.ndarray:  # (j,)
+    """Weights of candidates from their losses (n, j)."""
+    return LIKELY * likely(prior, losses, w) + (1 - LIKELY) * stacked(prior, losses, w)
+
+
+def likely(prior: np.ndarray, losses: np.ndarray, w: np.ndarray) -> np.ndarray:  # (j,)
+    """Prior x likelihood, tempered since a few rows that one candidate happens to expect would decide otherwise."""
+    rows = w.sum()
+    log_weights = np.log(prior) - TEMPERED * rows / (rows + FEW_ROWS) * (w @ losses)
+    weights = np.exp(log_weights - log_weights.max())
+    return np.asarray(weights / weights.sum())
+
+
+def stacked(prior: np.ndarray, losses: np.ndarray, w: np.ndarray) -> np.ndarray:  # (j,)
+    """Weights by EM of the likelihood of the average, with PSEUDO_ROWS rows that follow the prior."""
+    likelihood = np.exp(losses.min(1, keepdims=True) - losses)
+    rows, mix = w.sum() + PSEUDO_ROWS, prior
+    for _ in range(STEPS):
+        gain = (PSEUDO_ROWS * prior / mix + (w / (likelihood @ mix)) @ likelihood) / rows  # 1 at the optimum
+        mix = mix * gain**POWER
+        mix = mix / mix.sum()
+    return mix
+
+
+def hedged(mix: np.ndarray, constant: np.ndarray, w: np.ndarray) -> np.ndarray:  # (j,)
+    """Weights with UNEXPECTED rows more for the candidates that are `constant` (j,)."""
+    if not constant.any():
+        return mix
+    more = UNEXPECTED * constant / constant.sum()
+    return (w.sum() * mix + more) / (w.sum() + UNEXPECTED)
+
+
+def loss_of_average(prior: np.ndarray, losses: np.ndarray, w: np.ndarray, mix: np.ndarray) -> float:
+    """The mean loss of the average of candidates, each row by weights that the others would have given: one Newton step."""
+    likelihood = np.exp(-losses)
+    average = (likelihood @ mix).clip(min=1e-300)
+    ratio = likelihood / average[:, None]  # (n, j)
+    second = (ratio * w[:, None]).T @ ratio + np.diag(PSEUDO_ROWS * prior / np.maximum(mix, 1e-9) ** 2)
+    solved = np.linalg.solve(second, ratio.T)  # (j, n)
+    own = w * np.einsum("nj,jn->n", ratio, solved)
+    change = (w * solved.sum(0) - own) / (1 - np.minimum(own, MOST))
+    without = average * np.clip(1 + change, 1 - MOST, 1.0)
+    return float(-(w @ np.log(without)) / w.sum())

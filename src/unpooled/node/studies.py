@@ -1,0 +1,113 @@
+"""The studies that runs at a node follow: which one a run names, whether its owner approved it, how far it has come. Sends nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from unpooled import study as studies
+from unpooled.client import KEYS, Ask, Client
+from unpooled.layers.secure import masking_node
+from unpooled.node.cohorts import admit_total
+from unpooled.node.policy import Policy
+from unpooled.node.questions import Refused, Unbegun
+from unpooled.node.secrets import Secrets
+from unpooled.node.session import Session, read_totals
+from unpooled.node.vault import Vault
+from unpooled.secure.messages import RevealRequest, to_count, to_names
+from unpooled.study import Study
+from unpooled.tree import Tree
+
+
+class Studies:
+    """The study that the current run follows, at one node.
+
+    Parameters
+    ----------
+    name : str
+        The node's name.
+    vault : Vault
+        Where studies and their totals are kept.
+    """
+
+    def __init__(self, name: str, vault: Vault):
+        self.name, self.vault = name, vault
+        self._sessions: dict[str, Session] = {}  # run -> the study that it follows; at most one
+
+    def session(self, request: Mapping[str, Any], letters: Mapping[str, bytes], policy: Policy) -> Session | None:
+        """The study that a run follows, if its owner approved it; None where the owner trusts the coordinator instead."""
+        run, digest = request["run"], request.get("study")
+        if digest is None:
+            remedy = "have its owner review and approve one (`unpooled node approve`)"
+            self._require_trust(policy, f"{self.name!r} answers approved studies only: {remedy}")
+            return None
+        if digest not in policy.studies:
+            raise Refused(f"the study {str(digest)[:12]} is not approved at {self.name!r}: ask its owner to review it")
+        if run not in self._sessions:
+            study = self._study_of(run, digest, letters)
+            self.stop()
+            if not study.follow:  # the node cannot check the questions: treated as no study
+                only = f"{self.name!r} answers it only with trust_coordinator = true"
+                self._require_trust(policy, f"the study {digest[:12]} is not followed along: {only}")
+                return None
+            check_total = partial(self._check_total, run, study)
+            self._sessions = {run: Session(run, study, self.name, self.vault, check_total)}
+        self._sessions[run].check_request(request)
+        return self._sessions[run]
+
+    def stop(self) -> None:
+        """End the session of the current run; its next request begins it again from the vault."""
+        for session in self._sessions.values():
+            session.stop()
+        self._sessions = {}
+
+    def parameters(
+        self,
+        session: Session,
+        ask: Ask,
+        down: Tree,
+        request: Mapping[str, Any],
+        letters: Mapping[str, bytes],
+        max_bytes: int,
+    ) -> Tree:
+        """The parameters that the study itself leads to for this request; refused if the coordinator asks something else."""
+        if ask.kind == KEYS:
+            self._admit_keys(session.study, down)
+            return down
+        session.learn(read_totals(letters.get("study", b""), max_bytes))
+        return session.admit(request["round"], ask, down, (request["seed"], request["base"]))
+
+    def _admit_keys(self, study: Study, down: Tree) -> None:
+        """Refuse to exchange keys in a study without masks, and to reveal a total of other nodes than before."""
+        if not study.secure:
+            raise Refused("the study does not mask its sums: no keys are needed for it")
+        if isinstance(down, RevealRequest):
+            admit_total(self.vault, study, to_count(down.t), to_names(down.answered, "the names"))
+
+    @staticmethod
+    def _require_trust(policy: Policy, refusal: str) -> None:
+        """Refuse with this sentence unless the owner trusts the coordinator."""
+        if not policy.trust_coordinator:
+            raise Refused(refusal)
+
+    def _study_of(self, run: str, digest: str, letters: Mapping[str, bytes]) -> Study:
+        """The study of a run, kept from its first message; refused when it is not the one that is named."""
+        key = f"{run}/study"
+        if "study file" in letters and key not in self.vault:
+            self.vault[key] = letters["study file"]
+        if key not in self.vault:
+            raise Unbegun("begin")
+        study = studies.parse(self.vault[key])
+        if study.digest != digest:
+            raise Refused("the study that the coordinator sent is not the one that it names")
+        return study
+
+    def _check_total(self, run: str, study: Study, total: Any, asked: bytes) -> Tree:
+        """A total of an earlier round: with masks its tag shows that it is the sum of what the nodes sent."""
+        if not study.secure:
+            return total
+        me = Client(self.name, np.zeros((0, 1)), secrets=Secrets(self.vault, run, min_cohort=study.min_cohort))
+        return masking_node(me).check_total(total, asked)
