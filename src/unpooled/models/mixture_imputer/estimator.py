@@ -22,7 +22,7 @@ from unpooled.maths import gaussian
 from unpooled.maths.mixture import Params
 from unpooled.models import initialization as start
 from unpooled.models.column_names import n_columns
-from unpooled.models.initialization import Centre, Frame
+from unpooled.models.initialization import Centre, Frame, without_constants
 from unpooled.models.mixture_imputer import candidates as trying
 from unpooled.models.mixture_imputer import choice, logistic
 from unpooled.models.mixture_imputer.candidates import Candidate
@@ -62,7 +62,6 @@ NEWTON = {
     ENDING: 4,
 }  # rounds of Newton's method at most, from coefficients 0 and from those without hidden cells
 STEADY = 30.0  # cells of a flat histogram that are added to what the hidden cells say of intervals: few say little
-FLOOR = 1e-12  # a column's variance is never below this share of the largest
 
 
 class MixtureImputer(Filling, Estimator):
@@ -351,5 +350,4 @@ def _frame(fed: Federation, embedding: Embedding) -> Frame:
     mean = to_numpy(first.x) / np.maximum(seen, 1e-300)
     squares = to_numpy(fed.sum(spread.using(columns=embedding.option), Centre(mean)).xx)
     variance = squares / np.maximum(seen, 1e-300)
-    floor = FLOOR * variance.max(initial=0.0) or 1.0
-    return Frame(mean, np.sqrt(np.maximum(variance, floor)), np.asarray(float(first.rows)))
+    return Frame(mean, np.sqrt(without_constants(variance, mean)), np.asarray(float(first.rows)))
