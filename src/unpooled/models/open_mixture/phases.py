@@ -217,9 +217,13 @@ def _is_possible(topics: Candidate, n_clients: int) -> bool:
 
 
 def _topics_fit_better(all_topics: Sequence[Candidate], topics: Candidate, gaussians: Candidate) -> bool:
-    """By more than a standard error on held-out rows, or because there are fewer Gaussians than clusters that clients' differences show."""
+    """By held-out rows, or because there are fewer Gaussians than clusters that clients' differences show.
+
+    Where there are as many topics as Gaussians, nothing is grouped: then topics must be better by a standard error.
+    """
+    margin = topics.held_out_stderr if topics.size == gaussians.size else 0.0
     held_out = max(c.held_out for c in all_topics)
-    return held_out - topics.held_out_stderr > gaussians.held_out or gaussians.size < topics.size
+    return held_out - margin > gaussians.held_out or gaussians.size < topics.size
 
 
 # ---- phases 2 and 3 where clients do not differ ----
