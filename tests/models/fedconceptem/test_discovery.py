@@ -5,7 +5,7 @@ import pytest
 
 import unpooled as up
 from unpooled.datasets import shift
-from unpooled.errors import DataWarning
+from unpooled.errors import BadParameter, DataWarning
 from unpooled.learners import Trainer, as_option
 from unpooled.models.fedconceptem import discovery
 
@@ -106,3 +106,14 @@ def test_newcomers_whose_inputs_tell_nothing_get_the_shared_model_and_a_warning(
     with pytest.warns(DataWarning, match="inputs alone leave the concept open"):
         new = model.adapt(next(iter(case.test.values()))[0])
     np.testing.assert_allclose(new.own_["omega"], model.weights_)
+
+
+@pytest.mark.parametrize("ids", [[10**12], [-1], []])
+def test_places_of_probes_that_cannot_be_are_refused_before_memory_is_taken(ids):
+    case = made(1, np.inf, 301)
+    name, (x, y) = next(iter(case.train.items()))
+    fed = up.federate({name: (x, y)})
+    down = discovery.Probes(np.zeros(8), np.eye(8)[:, :2], np.zeros((1, 5, 3)))
+    options = {"trainer": as_option(Trainer("linear", 8, list(range(6)))), "ids": ids, "move": True}
+    with pytest.raises(BadParameter, match="places of probes"):
+        discovery.probes.using(**options)(down, fed.here()[0])

@@ -15,6 +15,7 @@ from unpooled.federation import Federation
 from unpooled.learners import curvatures, newton, penalties
 from unpooled.maths.gaussian import unpack_triangle
 from unpooled.models.fedconceptem.probes import (
+    MAX_PROBES,
     Centres,
     Probes,
     ProbeSums,
@@ -33,7 +34,7 @@ SKETCHED = 256  # columns; of more than these, so many random combinations are l
 MAX_AXES = 32  # principal axes that it sees
 STEPS, STILL = 12, 1e-3  # Newton steps of the first probe, at most, and the change of slopes at which they end
 RESTARTS, MEAN_STEPS = 64, 15  # of k-means, all restarts in the same SUMs
-MOST, MORE = 14, 6  # groups to begin with, at most, and how many more than directions were found
+MORE = 6  # groups to begin with beyond the directions that were found
 GROUP_STEPS = 4  # of the probes of groups, before clients may join another
 EM_STEPS, AFTER_REMOVAL = 8, 3  # steps after that before the first removal, and after each
 
@@ -104,7 +105,7 @@ def divide(fed: Federation, scores: Scores, trainer: dict, rng: np.random.Genera
     moments = fed.sum(score_moments.using(trainer=trainer), scores)
     values, vectors = np.linalg.eigh(unpack_triangle(rounded(moments.ss)))
     vectors = rounded(vectors * np.sign(vectors[np.abs(vectors).argmax(0), np.arange(len(vectors))]))
-    k = min(n_directions(values, clients) + 1 + MORE, MOST, clients)
+    k = min(n_directions(values, clients) + 1 + MORE, MAX_PROBES, clients)
     r = min(k - 1, len(values))
     spread = np.sqrt(np.maximum(values[::-1][:r], 1e-12) / clients)
     at = rng.normal(size=(RESTARTS, k, r)) * spread

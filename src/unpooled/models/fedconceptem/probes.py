@@ -18,6 +18,7 @@ import numpy as np
 
 from unpooled.arrays import Array, Float, to_numpy
 from unpooled.client import SUM, TELL, Client, client
+from unpooled.errors import BadParameter
 from unpooled.learners import Trainer, curvatures
 from unpooled.learners.corrections import log_softmax
 from unpooled.learners.penalties import with_one
@@ -27,6 +28,7 @@ from unpooled.tree import message
 INTERCEPT_RIDGE = 0.25  # precision of a client's own intercepts
 INTERCEPT_STEPS = 4  # Newton steps of a client's own intercepts, from those of the step before
 STEPS_FROM_ZERO = 12  # the same where there is no step before
+MAX_PROBES = 14  # groups that a search begins with, at most
 SURE = 0.9  # the first weight of a client's concept
 
 
@@ -114,6 +116,8 @@ def probes(down: Probes, client: Client, *, trainer: dict, ids: list, move: bool
 
     `ids` are the places of the probes among those of the first step.
     """
+    if not ids or not all(0 <= place < MAX_PROBES for place in ids):
+        raise BadParameter(f"ids={ids!r}: places of probes are whole numbers from 0 to {MAX_PROBES - 1}")
     rows = probe_rows(down, client, trainer)
     before = client.state.get("own_intercepts")
     steps = STEPS_FROM_ZERO if before is None else INTERCEPT_STEPS
