@@ -34,6 +34,17 @@ from unpooled.tree import message
 # ---- inside the E-step ----
 
 
+class Gapped(NamedTuple):
+    """The rows with missing values, among the rows of all leading indices."""
+
+    rows: Array  # (batch * n, d) all rows
+    w: Array  # (batch * n,) their weights
+    places: Array  # (m,) indices of the rows with missing values
+    owner: Array  # (m,) leading index of each of them
+    patterns: np.ndarray  # (p, d) which columns are missing
+    ids: Array  # (m,) pattern of each
+
+
 def add(
     sums: list[Array],
     kernel: Full,
@@ -47,31 +58,44 @@ def add(
 
     The rows are those at flat indices `places` of x (batch, n, d), with weights w (batch, n).
     """
-    xp, (batch, n, d) = namespace(x), x.shape
-    rows, w, owner = x.reshape(-1, d), w.reshape(-1), places // n
-    found, ids = patterns(rows, places)
-    if fits(kernel, len(found)):
-        projections(kernel, found)  # all at once; the portions below read the cache
+    batch, n, d = x.shape
+    rows, owner = x.reshape(-1, d), places // n
+    gapped = Gapped(rows, w.reshape(-1), places, owner, *patterns(rows, places))
+    if fits(kernel, len(gapped.patterns)):
+        projections(kernel, gapped.patterns)  # all at once; the portions below read the cache
     for start, stop in _owners(owner if batch > 1 else owner[:0], len(places), kernel, x):
-        leads, own = xp.unique(owner[start:stop], return_inverse=True)
-        total, loglik = kernel.empty(len(leads)), sums[3][leads] * 0
-        most = room(kernel.width, x) if len(leads) == 1 else stop - start
-        for which, runs in portions(ids[start:stop], kernel, most):
-            here, mine = places[start + which], own[which]
-            made = projections(kernel, found[[run.pattern for run in runs]])
-            y, q = whitened(kernel, rows[here], runs, made)
-            q += log_weights[owner[start + which]].T
-            if beside is not None:
-                q[0] += beside.log_density[here].T
-            r, by_row = responsibilities(q, w[here])
-            if beside is not None:
-                beside.r[here] = r[0].T
-            if kernel.common:
-                halve(y, r, runs, made)
-            _credit(kernel, total, loglik, mine, y, r, by_row)
-            _spread(kernel, total[0], mine, r[0], runs, made)
-        for old, new in zip(sums, (*kernel.finish(total), loglik)):
-            old[leads] += new
+        _add_range(sums, kernel, gapped, start, stop, log_weights, beside)
+
+
+def _add_range(
+    sums: list[Array],
+    kernel: Full,
+    gapped: Gapped,
+    start: int,
+    stop: int,
+    log_weights: Array,
+    beside: Beside | None,
+) -> None:
+    """Add the sums of the gapped rows start to stop, which are all those of some leading indices."""
+    leads, own = namespace(gapped.rows).unique(gapped.owner[start:stop], return_inverse=True)
+    total, loglik = kernel.empty(len(leads)), sums[3][leads] * 0
+    most = room(kernel.width, gapped.rows) if len(leads) == 1 else stop - start
+    for which, runs in portions(gapped.ids[start:stop], kernel, most):
+        here = gapped.places[start + which]
+        made = projections(kernel, gapped.patterns[[run.pattern for run in runs]])
+        y, log_joint = whitened(kernel, gapped.rows[here], runs, made)
+        log_joint += log_weights[gapped.owner[start + which]].T
+        if beside is not None:
+            log_joint[0] += beside.log_density[here].T
+        r, by_row = responsibilities(log_joint, gapped.w[here])
+        if beside is not None:
+            beside.r[here] = r[0].T
+        if kernel.common:
+            halve(y, r, runs, made)
+        _credit(kernel, total, loglik, own[which], y, r, by_row)
+        _spread(kernel, total[0], own[which], r[0], runs, made)
+    for old, new in zip(sums, (*kernel.finish(total), loglik)):
+        old[leads] += new
 
 
 def _owners(owner: Array, n: int, kernel: Full, x: Array) -> Iterator[tuple[int, int]]:
