@@ -82,6 +82,13 @@ def theta_at(factors: Factors, site: np.ndarray, date: np.ndarray) -> np.ndarray
     return np.einsum("np,np->n", factors.left[site], factors.right[date])
 
 
+def average_theta(
+    weights: np.ndarray, factors: list[Factors], site: np.ndarray, date: np.ndarray
+) -> np.ndarray:  # (m,), (n,), (n,) -> (n,)
+    """The linear predictor of cells, averaged over models."""
+    return sum(w * theta_at(own, site, date) for w, own in zip(weights, factors))
+
+
 def half(factors: Factors, side: str, visits: np.ndarray, w: np.ndarray, family: str, trials: int) -> Half:
     """Sums of one side over visits (n, 3)."""
     site, date, value = visits[:, 0].astype(np.int64), visits[:, 1].astype(np.int64), visits[:, 2]

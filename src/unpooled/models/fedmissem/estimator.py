@@ -20,13 +20,13 @@ from unpooled.federation import Federation
 from unpooled.models.fedmissem import bilinear, families, selection
 from unpooled.models.fedmissem.bilinear import Factors
 from unpooled.models.fedmissem.checks import cells_of, refuse_bad_visits
-from unpooled.models.fedmissem.questions import Description, Width, describe, regress, seen
+from unpooled.models.fedmissem.questions import Description, Width, Widths, describe, regress, seen
 from unpooled.models.fedmissem.selection import Candidate, Fitted
 from unpooled.models.fedmissem.smoothing import smooth
 from unpooled.models.fedmissem.stages import EFFECTS, FINAL, State, choose, fits_of, next_stage, options
 from unpooled.models.fedmissem.steps import in_own_unit, moved
 from unpooled.models.fedmissem.table_size import find_size
-from unpooled.models.fedmissem.totals import average_totals, totals
+from unpooled.models.fedmissem.totals import totals
 from unpooled.parameters import at_least, one_of
 
 AUTO = ("poisson", "gaussian", "tweedie")  # families of non-negative values; the first is preferred
@@ -205,8 +205,11 @@ class FedMissEM(Estimator):
         return state._replace(candidates=tuple(candidates), round=state.round + 1), info
 
     def done(self, state: State, history: list[Info]) -> bool:
-        """Whether the final fit has converged."""
-        return state.stage == FINAL and state.round > MIN_ROUNDS and all(c.settled for c in state.candidates)
+        """Whether the final fit has converged, or has had as many rounds as the fits that visits held back have judged."""
+        if state.stage != FINAL or state.round <= MIN_ROUNDS:
+            return False
+        enough = len(state.losses) > 0 and state.round >= self.choose_iter
+        return enough or all(c.settled for c in state.candidates)
 
     # ---- the result ----
 
@@ -221,22 +224,23 @@ class FedMissEM(Estimator):
         _, scale = self._units(self.family_, state)
         self.dispersion_ = first.dispersion * families.dispersion_scale(self.family_, scale)
         self.n_features_in_ = 3
-        found = [self._totals(fed, c, state) for c in candidates]
-        self.totals_, self.totals_std_ = average_totals(self.weights_, found)
+        self.totals_, self.totals_std_ = self._totals(fed, candidates, state)
 
     def _fitted(self, c: Candidate, state: State) -> Fitted:
         """A candidate in the values' own unit."""
         centre, scale = self._units(c.model.family, state)
         return Fitted(c.model, in_own_unit(c.best, c.model.family, centre, scale))
 
-    def _totals(self, fed: Federation, c: Candidate, state: State) -> tuple[np.ndarray, np.ndarray]:
-        """Totals by date of one model and their standard errors: one SUM."""
-        family = c.model.family
-        centre, scale = self._units(family, state)
-        width = Width(c.best, c.sites, c.dates, np.asarray(centre), np.asarray(scale))
-        visited = fed.sum(seen.using(family=family, trials=self.trials), width)
-        total, std = totals(width, visited, c.dispersion, family, self.trials)
-        return len(c.best.left) * centre + scale * total, scale * std
+    def _totals(
+        self, fed: Federation, candidates: tuple[Candidate, ...], state: State
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Totals by date and their standard errors: one SUM."""
+        centre, scale = self._units(self.family_, state)
+        models = tuple(Width(c.best, c.sites, c.dates) for c in candidates)
+        widths = Widths(models, state.weights, np.asarray(centre), np.asarray(scale))
+        visited = fed.sum(seen.using(family=self.family_, trials=self.trials), widths)
+        total, std = totals(widths, visited, [c.dispersion for c in candidates], self.family_, self.trials)
+        return len(self.sites_) * centre + scale * total, scale * std
 
     def predict(self, X: Any) -> np.ndarray:
         """The mean of cells.
@@ -265,9 +269,9 @@ class FedMissEM(Estimator):
         return self._average(lambda factors: factors.left @ factors.right.T)
 
     def _average(self, theta: Callable[[Factors], np.ndarray]) -> np.ndarray:
-        """The average of the models' means, from the linear predictor of each."""
-        means = [families.mean(theta(m.factors), m.model.family, self.trials) for m in self.models_]
-        return sum(w * mean for w, mean in zip(self.weights_, means))
+        """Means from the average of the models' linear predictors."""
+        average = sum(w * theta(m.factors) for w, m in zip(self.weights_, self.models_))
+        return families.mean(average, self.family_, self.trials)
 
     def plot(self, times: Any = None, ax: Any = None, share: float = 0.3) -> Any:
         """Draw totals by date with their 90 % band and a smooth trend; needs matplotlib.
