@@ -141,7 +141,7 @@ def test_totals_cover_the_truth():
 
 def test_a_site_that_nobody_visited_gets_the_mean_site():
     model = up.FedMissEM(1, "poisson", n_sites=J + 1, n_dates=L, max_iter=120).fit(seen("poisson"), by=BY)
-    assert_allclose(model.sites_[J, 0], 0.0, atol=1e-4)
+    assert_allclose(model.sites_[J, 0], 0.0, atol=1e-3)
     assert_allclose(model.sites_[:, 0].mean(), 0.0, atol=1e-12)
 
 

@@ -53,7 +53,7 @@ def test_the_total_of_an_average_is_less_certain_where_models_differ():
     widths = Widths(tuple(models), np.array([0.5, 0.5]), np.asarray(0.0), np.asarray(1.0))
     seen_cells = np.array([[0, 0, 5.0], [0, 1, 1.0], [1, 1, 1.0]])
     visited = seen.using(family="poisson", trials=1)(widths, Client("a", seen_cells))
-    total, std = totals(widths, visited, [0.0, 0.0], "poisson", 1)
+    total, std = totals(widths, visited, 0.0, "poisson", 1)
     np.testing.assert_allclose(total, [5 + 6, 2.0])  # 6 is the geometric mean of 9 and 4
     np.testing.assert_allclose(std, [np.sqrt((3**2 + 2**2) / 2), 0.0])
 

@@ -15,7 +15,6 @@ from unpooled.models.fedmissem import families
 from unpooled.tree import message
 
 MAX_STEP = 2.0  # largest change of a coefficient in one Newton step
-FREE = 1e-6  # penalty of a coefficient that is not to be shrunk
 
 
 @message("fedmissem.Factors")

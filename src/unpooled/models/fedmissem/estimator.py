@@ -24,7 +24,7 @@ from unpooled.models.fedmissem.questions import Description, Width, Widths, desc
 from unpooled.models.fedmissem.selection import Candidate, Fitted
 from unpooled.models.fedmissem.smoothing import smooth
 from unpooled.models.fedmissem.stages import EFFECTS, FINAL, State, choose, fits_of, next_stage, options
-from unpooled.models.fedmissem.steps import in_own_unit, moved
+from unpooled.models.fedmissem.steps import dispersion_of, freedom, in_own_unit, moved
 from unpooled.models.fedmissem.table_size import find_size
 from unpooled.models.fedmissem.totals import totals
 from unpooled.parameters import at_least, one_of
@@ -32,7 +32,8 @@ from unpooled.parameters import at_least, one_of
 AUTO = ("poisson", "gaussian", "tweedie")  # families of non-negative values; the first is preferred
 Z90 = 1.6448536269514722
 MIN_ROUNDS = 4  # of the last stage: two per side
-CHOICE_TOL = 1e-4  # relative decrease of the loss at which candidates are compared
+AFTER = 20  # rounds of the last stage at most, of models that were chosen: they were judged after choose_iter rounds
+CHOICE_TOL = 1e-3  # relative decrease of the loss at which candidates are compared
 
 
 class FedMissEM(Estimator):
@@ -85,7 +86,7 @@ class FedMissEM(Estimator):
     penalty_ : Penalties
         Its penalties of sites, of dates and of factors.
     dispersion_ : float
-        Its estimated dispersion.
+        Estimated dispersion of the average.
     totals_, totals_std_ : ndarray of shape (n_dates,)
         Total over sites by date, with missing cells at their means, and its standard error; that of an average counts how far its
         models differ.
@@ -205,11 +206,11 @@ class FedMissEM(Estimator):
         return state._replace(candidates=tuple(candidates), round=state.round + 1), info
 
     def done(self, state: State, history: list[Info]) -> bool:
-        """Whether the final fit has converged, or has had as many rounds as the fits that visits held back have judged."""
+        """Whether the final fit has converged, or goes on from models that were judged for long enough."""
         if state.stage != FINAL or state.round <= MIN_ROUNDS:
             return False
-        enough = len(state.losses) > 0 and state.round >= self.choose_iter
-        return enough or all(c.settled for c in state.candidates)
+        chosen = len(state.losses) > 0
+        return (chosen and state.round >= AFTER) or all(c.settled for c in state.candidates)
 
     # ---- the result ----
 
@@ -221,26 +222,25 @@ class FedMissEM(Estimator):
         self.weights_, self.held_losses_ = state.weights, state.losses
         self.models_ = tuple(self._fitted(c, state) for c in candidates)
         self.sites_, self.dates_ = self.models_[0].factors
-        _, scale = self._units(self.family_, state)
-        self.dispersion_ = first.dispersion * families.dispersion_scale(self.family_, scale)
         self.n_features_in_ = 3
-        self.totals_, self.totals_std_ = self._totals(fed, candidates, state)
+        self._set_totals(fed, candidates, state)
 
     def _fitted(self, c: Candidate, state: State) -> Fitted:
         """A candidate in the values' own unit."""
         centre, scale = self._units(c.model.family, state)
         return Fitted(c.model, in_own_unit(c.best, c.model.family, centre, scale))
 
-    def _totals(
-        self, fed: Federation, candidates: tuple[Candidate, ...], state: State
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Totals by date and their standard errors: one SUM."""
+    def _set_totals(self, fed: Federation, candidates: tuple[Candidate, ...], state: State) -> None:
+        """Dispersion, totals by date and their standard errors: one SUM."""
         centre, scale = self._units(self.family_, state)
         models = tuple(Width(c.best, c.sites, c.dates) for c in candidates)
         widths = Widths(models, state.weights, np.asarray(centre), np.asarray(scale))
         visited = fed.sum(seen.using(family=self.family_, trials=self.trials), widths)
-        total, std = totals(widths, visited, [c.dispersion for c in candidates], self.family_, self.trials)
-        return len(self.sites_) * centre + scale * total, scale * std
+        fitted = float(state.weights @ [freedom(c) for c in candidates])
+        dispersion = dispersion_of(float(visited.pearson), state.visits, fitted, self.family_)
+        total, std = totals(widths, visited, dispersion, self.family_, self.trials)
+        self.dispersion_ = dispersion * families.dispersion_scale(self.family_, scale)
+        self.totals_, self.totals_std_ = len(self.sites_) * centre + scale * total, scale * std
 
     def predict(self, X: Any) -> np.ndarray:
         """The mean of cells.

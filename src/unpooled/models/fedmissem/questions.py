@@ -112,6 +112,7 @@ class Seen(NamedTuple):
 
     value: Float[Array, "l"]
     mean: Float[Array, "l"]  # of the average
+    pearson: Float[Array, "", ">=0"]  # sum of (value - mean)^2 / variance
     models: tuple[Moments, ...]
 
 
@@ -205,8 +206,10 @@ def seen(widths: Widths, client: Client, *, family: str, trials: int) -> Seen:
     value = (x[:, 2] - widths.centre) / widths.scale
     mean = mean_of(average_theta(widths.weights, [m.factors for m in widths.models], site, date), family, trials)
     both = bilinear.sums_by(date, w[:, None] * np.column_stack([value, mean]), n_dates)
+    pearson = w @ ((value - mean) ** 2 / families.variance(mean, family, trials))
     cells = (w[:, None] * cell_moments(m, site, date, family, trials) for m in widths.models)
-    return Seen(both[:, 0], both[:, 1], tuple(as_moments(bilinear.sums_by(date, c, n_dates)) for c in cells))
+    of_models = tuple(as_moments(bilinear.sums_by(date, c, n_dates)) for c in cells)
+    return Seen(both[:, 0], both[:, 1], np.asarray(float(pearson)), of_models)
 
 
 def cell_moments(width: Width, site: np.ndarray, date: np.ndarray, family: str, trials: int) -> np.ndarray:  # (n, 3 + q)

@@ -14,14 +14,14 @@ import numpy as np
 
 from unpooled.arrays import to_numpy
 from unpooled.models.fedmissem import bilinear
-from unpooled.models.fedmissem.bilinear import FREE, Factors, Penalties
+from unpooled.models.fedmissem.bilinear import Factors, Penalties
 from unpooled.models.fedmissem.questions import Held
 from unpooled.tree import message
 
 RANKS = (0, 1, 2, 3)
 EFFECTS = (0.01, 0.1, 1.0, 10.0, 100.0)  # penalties of effects, in units of the scaled values
 SITES = (0.3, 1.0, 3.0)  # around the best of them
-DATES = (FREE, 0.1, 1.0, 10.0, 100.0, 1000.0)
+DATES = (0.1, 1.0, 10.0)
 FACTORS = (0.3, 1.0)  # times the penalty at which noise alone gives no factors; the second for a rank that is given
 CURVES = (10.0, 100.0)  # penalties of the curves of sites
 N_CURVES = 4  # most cosines of a site's curve
@@ -81,7 +81,7 @@ def apart_models(best: Model, penalty: float | None) -> list[Model]:
         return [best]
     base = best.penalties.sites
     pairs = [(1.0, 1.0)] + [(s, d) for s in SITES for d in DATES if (s, d) != (1.0, 1.0)]
-    return [best._replace(penalties=Penalties(s * base, max(d * base, FREE), base)) for s, d in pairs]
+    return [best._replace(penalties=Penalties(s * base, d * base, base)) for s, d in pairs]
 
 
 def rank_models(best: Model, ranks: tuple[int, ...], penalty: float | None, threshold: float) -> list[Model]:

@@ -14,7 +14,7 @@ ROUNDING = 1e-10  # relative
 
 
 def totals(
-    widths: Widths, visited: Seen, dispersions: list[float], family: str, trials: int
+    widths: Widths, visited: Seen, dispersion: float, family: str, trials: int
 ) -> tuple[np.ndarray, np.ndarray]:  # (l,), (l,)
     """By date, of scaled values: what was seen plus the means of what was not, and the standard error.
 
@@ -24,7 +24,7 @@ def totals(
     mean = _means_by_date(widths, family, trials)
     total = visited.value + mean - visited.mean
     variance = np.zeros_like(total)
-    for weight, width, own, dispersion in zip(widths.weights, widths.models, visited.models, dispersions):
+    for weight, width, own in zip(widths.weights, widths.models, visited.models):
         whole = _whole_table(width, family, trials)
         away = visited.value + whole.mean - own.mean - total
         variance += weight * (_variance(width, whole, own, dispersion) + away**2)
