@@ -49,7 +49,10 @@ def test_weights_are_those_of_the_smallest_squared_error():
 def test_the_total_of_an_average_is_less_certain_where_models_differ():
     """Two sites, the second of which nobody saw on the first date; both models know their coefficients."""
     none, effects = np.zeros((2, 1, 1)), [np.log(9.0), np.log(4.0)]
-    models = [Width(Factors(np.array([[0.0, 1.0], [0.0, 1.0]]), np.array([[1.0, b], [1.0, 0.0]])), none, none) for b in effects]
+    models = [
+        Width(Factors(np.array([[0.0, 1.0], [0.0, 1.0]]), np.array([[1.0, b], [1.0, 0.0]])), none, none)
+        for b in effects
+    ]
     widths = Widths(tuple(models), np.array([0.5, 0.5]), np.asarray(0.0), np.asarray(1.0))
     seen_cells = np.array([[0, 0, 5.0], [0, 1, 1.0], [1, 1, 1.0]])
     visited = seen.using(family="poisson", trials=1)(widths, Client("a", seen_cells))

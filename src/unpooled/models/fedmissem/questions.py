@@ -212,7 +212,9 @@ def seen(widths: Widths, client: Client, *, family: str, trials: int) -> Seen:
     return Seen(both[:, 0], both[:, 1], np.asarray(float(pearson)), of_models)
 
 
-def cell_moments(width: Width, site: np.ndarray, date: np.ndarray, family: str, trials: int) -> np.ndarray:  # (n, 3 + q)
+def cell_moments(
+    width: Width, site: np.ndarray, date: np.ndarray, family: str, trials: int
+) -> np.ndarray:  # (n, 3 + q)
     """Of each cell: mean, variance up to the dispersion, variance through its site's coefficients, derivative by its date's."""
     left, right = width.factors
     mean = families.mean(bilinear.theta_at(width.factors, site, date), family, trials)
