@@ -9,7 +9,7 @@ from numpy.testing import assert_allclose
 import unpooled as up
 from unpooled.models.fedmissem import bilinear, families
 from unpooled.models.fedmissem.bilinear import Penalties
-from unpooled.models.fedmissem.estimator import visits
+from unpooled.models.fedmissem.estimator import AFTER, visits
 from unpooled.models.fedmissem.questions import fold_of
 from unpooled.models.fedmissem.smoothing import smooth
 from unpooled.models.fedmissem.table_size import find_size
@@ -89,6 +89,7 @@ def test_the_dispersion_is_that_of_the_noise_however_few_the_visits_of_a_site(fa
 def test_the_rank_is_chosen_by_visits_held_back():
     model = fit("gaussian", rank=None, n_folds=5, choose_iter=40, max_iter=150)
     assert model.rank_ == 1
+    assert model.n_iter_ <= 3 * (model.choose_iter + 1) + AFTER
     assert model.held_losses_[1:].min() < 0.8 * model.held_losses_[0]
 
 

@@ -41,8 +41,8 @@ class FedMissEM(Estimator):
 
     The fit is the same in any unit of measurement: values are scaled by their mean or standard deviation over all clients. Models of
     several families, penalties and ranks, and models with a smooth curve per site, are fitted in the same rounds without visits that
-    clients hold back. Predictions are an average of models of the best family, with the weights that predict visits held back best.
-    It departs from an average of effects of sites and dates only as far as these visits support it.
+    clients hold back. Predictions are an average of models of the best family, on the scale of the link, with the weights that predict
+    visits held back best. It departs from an average of effects of sites and dates only as far as these visits support it.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ class FedMissEM(Estimator):
     max_iter : int, default=300
         Most rounds.
     tol : float, default=1e-6
-        Relative decrease of the loss at which a fit has converged.
+        Relative decrease of the loss at which a fit has converged; models that were chosen by visits held back take 20 rounds at most.
     random_state : int, RandomState or None, default=0
         As in scikit-learn.
 
