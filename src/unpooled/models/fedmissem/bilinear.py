@@ -15,7 +15,6 @@ from unpooled.models.fedmissem import families
 from unpooled.tree import message
 
 MAX_STEP = 2.0  # largest change of a coefficient in one Newton step
-FREE = 1e-6  # penalty of a coefficient that is not to be shrunk
 
 
 @message("fedmissem.Factors")
@@ -80,6 +79,13 @@ def with_curves(factors: Factors, n_curves: int) -> Factors:
 def theta_at(factors: Factors, site: np.ndarray, date: np.ndarray) -> np.ndarray:
     """The linear predictor of cells."""
     return np.einsum("np,np->n", factors.left[site], factors.right[date])
+
+
+def average_theta(
+    weights: np.ndarray, factors: list[Factors], site: np.ndarray, date: np.ndarray
+) -> np.ndarray:  # (m,), (n,), (n,) -> (n,)
+    """The linear predictor of cells, averaged over models."""
+    return sum(w * theta_at(own, site, date) for w, own in zip(weights, factors))
 
 
 def half(factors: Factors, side: str, visits: np.ndarray, w: np.ndarray, family: str, trials: int) -> Half:

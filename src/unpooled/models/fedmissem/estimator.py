@@ -20,19 +20,20 @@ from unpooled.federation import Federation
 from unpooled.models.fedmissem import bilinear, families, selection
 from unpooled.models.fedmissem.bilinear import Factors
 from unpooled.models.fedmissem.checks import cells_of, refuse_bad_visits
-from unpooled.models.fedmissem.questions import Description, Width, describe, regress, seen
+from unpooled.models.fedmissem.questions import Description, Width, Widths, describe, regress, seen
 from unpooled.models.fedmissem.selection import Candidate, Fitted
 from unpooled.models.fedmissem.smoothing import smooth
 from unpooled.models.fedmissem.stages import EFFECTS, FINAL, State, choose, fits_of, next_stage, options
-from unpooled.models.fedmissem.steps import in_own_unit, moved
+from unpooled.models.fedmissem.steps import dispersion_of, freedom, in_own_unit, moved
 from unpooled.models.fedmissem.table_size import find_size
-from unpooled.models.fedmissem.totals import average_totals, totals
+from unpooled.models.fedmissem.totals import totals
 from unpooled.parameters import at_least, one_of
 
 AUTO = ("poisson", "gaussian", "tweedie")  # families of non-negative values; the first is preferred
 Z90 = 1.6448536269514722
 MIN_ROUNDS = 4  # of the last stage: two per side
-CHOICE_TOL = 1e-4  # relative decrease of the loss at which candidates are compared
+AFTER = 20  # rounds of the last stage at most, of models that were chosen: they were judged after choose_iter rounds
+CHOICE_TOL = 1e-3  # relative decrease of the loss at which candidates are compared
 
 
 class FedMissEM(Estimator):
@@ -40,8 +41,8 @@ class FedMissEM(Estimator):
 
     The fit is the same in any unit of measurement: values are scaled by their mean or standard deviation over all clients. Models of
     several families, penalties and ranks, and models with a smooth curve per site, are fitted in the same rounds without visits that
-    clients hold back. Predictions are an average of models of the best family, with the weights that predict visits held back best.
-    It departs from an average of effects of sites and dates only as far as these visits support it.
+    clients hold back. Predictions are an average of models of the best family, on the scale of the link, with the weights that predict
+    visits held back best. It departs from an average of effects of sites and dates only as far as these visits support it.
 
     Parameters
     ----------
@@ -66,7 +67,7 @@ class FedMissEM(Estimator):
     max_iter : int, default=300
         Most rounds.
     tol : float, default=1e-6
-        Relative decrease of the loss at which a fit has converged.
+        Relative decrease of the loss at which a fit has converged; models that were chosen by visits held back take 20 rounds at most.
     random_state : int, RandomState or None, default=0
         As in scikit-learn.
 
@@ -85,7 +86,7 @@ class FedMissEM(Estimator):
     penalty_ : Penalties
         Its penalties of sites, of dates and of factors.
     dispersion_ : float
-        Its estimated dispersion.
+        Estimated dispersion of the average.
     totals_, totals_std_ : ndarray of shape (n_dates,)
         Total over sites by date, with missing cells at their means, and its standard error; that of an average counts how far its
         models differ.
@@ -205,8 +206,11 @@ class FedMissEM(Estimator):
         return state._replace(candidates=tuple(candidates), round=state.round + 1), info
 
     def done(self, state: State, history: list[Info]) -> bool:
-        """Whether the final fit has converged."""
-        return state.stage == FINAL and state.round > MIN_ROUNDS and all(c.settled for c in state.candidates)
+        """Whether the final fit has converged, or goes on from models that were judged for long enough."""
+        if state.stage != FINAL or state.round <= MIN_ROUNDS:
+            return False
+        chosen = len(state.losses) > 0
+        return (chosen and state.round >= AFTER) or all(c.settled for c in state.candidates)
 
     # ---- the result ----
 
@@ -218,25 +222,25 @@ class FedMissEM(Estimator):
         self.weights_, self.held_losses_ = state.weights, state.losses
         self.models_ = tuple(self._fitted(c, state) for c in candidates)
         self.sites_, self.dates_ = self.models_[0].factors
-        _, scale = self._units(self.family_, state)
-        self.dispersion_ = first.dispersion * families.dispersion_scale(self.family_, scale)
         self.n_features_in_ = 3
-        found = [self._totals(fed, c, state) for c in candidates]
-        self.totals_, self.totals_std_ = average_totals(self.weights_, found)
+        self._set_totals(fed, candidates, state)
 
     def _fitted(self, c: Candidate, state: State) -> Fitted:
         """A candidate in the values' own unit."""
         centre, scale = self._units(c.model.family, state)
         return Fitted(c.model, in_own_unit(c.best, c.model.family, centre, scale))
 
-    def _totals(self, fed: Federation, c: Candidate, state: State) -> tuple[np.ndarray, np.ndarray]:
-        """Totals by date of one model and their standard errors: one SUM."""
-        family = c.model.family
-        centre, scale = self._units(family, state)
-        width = Width(c.best, c.sites, c.dates, np.asarray(centre), np.asarray(scale))
-        visited = fed.sum(seen.using(family=family, trials=self.trials), width)
-        total, std = totals(width, visited, c.dispersion, family, self.trials)
-        return len(c.best.left) * centre + scale * total, scale * std
+    def _set_totals(self, fed: Federation, candidates: tuple[Candidate, ...], state: State) -> None:
+        """Dispersion, totals by date and their standard errors: one SUM."""
+        centre, scale = self._units(self.family_, state)
+        models = tuple(Width(c.best, c.sites, c.dates) for c in candidates)
+        widths = Widths(models, state.weights, np.asarray(centre), np.asarray(scale))
+        visited = fed.sum(seen.using(family=self.family_, trials=self.trials), widths)
+        fitted = float(state.weights @ [freedom(c) for c in candidates])
+        dispersion = dispersion_of(float(visited.pearson), state.visits, fitted, self.family_)
+        total, std = totals(widths, visited, dispersion, self.family_, self.trials)
+        self.dispersion_ = dispersion * families.dispersion_scale(self.family_, scale)
+        self.totals_, self.totals_std_ = len(self.sites_) * centre + scale * total, scale * std
 
     def predict(self, X: Any) -> np.ndarray:
         """The mean of cells.
@@ -265,9 +269,9 @@ class FedMissEM(Estimator):
         return self._average(lambda factors: factors.left @ factors.right.T)
 
     def _average(self, theta: Callable[[Factors], np.ndarray]) -> np.ndarray:
-        """The average of the models' means, from the linear predictor of each."""
-        means = [families.mean(theta(m.factors), m.model.family, self.trials) for m in self.models_]
-        return sum(w * mean for w, mean in zip(self.weights_, means))
+        """Means from the average of the models' linear predictors."""
+        average = sum(w * theta(m.factors) for w, m in zip(self.weights_, self.models_))
+        return families.mean(average, self.family_, self.trials)
 
     def plot(self, times: Any = None, ax: Any = None, share: float = 0.3) -> Any:
         """Draw totals by date with their 90 % band and a smooth trend; needs matplotlib.

@@ -17,7 +17,7 @@ from unpooled.arrays import Array, Float, to_numpy
 from unpooled.client import SUM, Client, client
 from unpooled.maths.hashing import absorb
 from unpooled.models.fedmissem import bilinear, families
-from unpooled.models.fedmissem.bilinear import Factors, Half
+from unpooled.models.fedmissem.bilinear import Factors, Half, average_theta
 from unpooled.models.fedmissem.families import mean as mean_of
 from unpooled.models.fedmissem.families import typical_variance
 from unpooled.tree import message
@@ -79,13 +79,31 @@ class Held(NamedTuple):
 
 @message("fedmissem.Width")
 class Width(NamedTuple):
-    """The fit, and how uncertain its coefficients are."""
+    """A model, and how uncertain its coefficients are."""
 
     factors: Factors
     sites: Float[Array, "j q q"]
     dates: Float[Array, "l q q"]
+
+
+@message("fedmissem.Widths")
+class Widths(NamedTuple):
+    """The models of an average, for values (value - centre) / scale."""
+
+    models: tuple[Width, ...]
+    weights: Float[Array, "m", ">=0"]
     centre: Float[Array, ""]
     scale: Float[Array, "", ">=0"]
+
+
+@message("fedmissem.Moments")
+class Moments(NamedTuple):
+    """By date, over cells, of one model."""
+
+    mean: Float[Array, "l"]
+    noise: Float[Array, "l", ">=0"]  # variance of a cell, up to the dispersion
+    sites: Float[Array, "l", ">=0"]  # variance through the sites' coefficients
+    pull: Float[Array, "l q"]  # derivative of the total by the date's coefficients
 
 
 @message("fedmissem.Seen")
@@ -93,10 +111,9 @@ class Seen(NamedTuple):
     """By date, over the visits."""
 
     value: Float[Array, "l"]
-    mean: Float[Array, "l"]
-    noise: Float[Array, "l", ">=0"]  # variance of a cell, up to the dispersion
-    sites: Float[Array, "l", ">=0"]  # variance through the sites' coefficients
-    pull: Float[Array, "l q"]  # derivative of the total by the date's coefficients
+    mean: Float[Array, "l"]  # of the average
+    pearson: Float[Array, "", ">=0"]  # sum of (value - mean)^2 / variance
+    models: tuple[Moments, ...]
 
 
 # ---- before the rounds ----
@@ -181,20 +198,23 @@ def judge(
 
 
 @client("fedmissem.seen", SUM, adds=True, batched=False)
-def seen(width: Width, client: Client, *, family: str, trials: int) -> Seen:
+def seen(widths: Widths, client: Client, *, family: str, trials: int) -> Seen:
     """Values, means and variances of the visited cells, summed by date."""
     x, w = _visits(client)
     site, date = x[:, 0].astype(np.int64), x[:, 1].astype(np.int64)
-    mean, noise, through, pull = cell_moments(width, site, date, family, trials)
-    value = (x[:, 2] - width.centre) / width.scale
-    n_dates = len(width.factors.right)
-    columns = np.column_stack([value, mean, noise, through, pull])
-    by_date = bilinear.sums_by(date, w[:, None] * columns, n_dates)
-    value, mean, noise, through = by_date[:, :4].T
-    return Seen(value, mean, noise, through, by_date[:, 4:])
+    n_dates = len(widths.models[0].factors.right)
+    value = (x[:, 2] - widths.centre) / widths.scale
+    mean = mean_of(average_theta(widths.weights, [m.factors for m in widths.models], site, date), family, trials)
+    both = bilinear.sums_by(date, w[:, None] * np.column_stack([value, mean]), n_dates)
+    pearson = w @ ((value - mean) ** 2 / families.variance(mean, family, trials))
+    cells = (w[:, None] * cell_moments(m, site, date, family, trials) for m in widths.models)
+    of_models = tuple(as_moments(bilinear.sums_by(date, c, n_dates)) for c in cells)
+    return Seen(both[:, 0], both[:, 1], np.asarray(float(pearson)), of_models)
 
 
-def cell_moments(width: Width, site: np.ndarray, date: np.ndarray, family: str, trials: int) -> tuple[np.ndarray, ...]:
+def cell_moments(
+    width: Width, site: np.ndarray, date: np.ndarray, family: str, trials: int
+) -> np.ndarray:  # (n, 3 + q)
     """Of each cell: mean, variance up to the dispersion, variance through its site's coefficients, derivative by its date's."""
     left, right = width.factors
     mean = families.mean(bilinear.theta_at(width.factors, site, date), family, trials)
@@ -202,7 +222,12 @@ def cell_moments(width: Width, site: np.ndarray, date: np.ndarray, family: str, 
     z = right[date][:, bilinear.learned("left", left.shape[1])]
     through = rate**2 * np.einsum("np,npq,nq->n", z, width.sites[site], z)
     pull = rate[:, None] * left[site][:, bilinear.learned("right", left.shape[1])]
-    return mean, families.variance(mean, family, trials), through, pull
+    return np.column_stack([mean, families.variance(mean, family, trials), through, pull])
+
+
+def as_moments(by_date: np.ndarray) -> Moments:  # (l, 3 + q)
+    """Sums by date as a message."""
+    return Moments(by_date[:, 0], by_date[:, 1], by_date[:, 2], by_date[:, 3:])
 
 
 def fold_of(x: np.ndarray, n_folds: int) -> np.ndarray:  # (n, 3) -> (n,)

@@ -14,16 +14,16 @@ import numpy as np
 
 from unpooled.arrays import to_numpy
 from unpooled.models.fedmissem import bilinear
-from unpooled.models.fedmissem.bilinear import FREE, Factors, Penalties
+from unpooled.models.fedmissem.bilinear import Factors, Penalties
 from unpooled.models.fedmissem.questions import Held
 from unpooled.tree import message
 
 RANKS = (0, 1, 2, 3)
 EFFECTS = (0.01, 0.1, 1.0, 10.0, 100.0)  # penalties of effects, in units of the scaled values
 SITES = (0.3, 1.0, 3.0)  # around the best of them
-DATES = (FREE, 0.1, 1.0, 10.0, 100.0, 1000.0)
-FACTORS = (0.3, 1.0)  # times the penalty at which noise alone gives no factors
-CURVES = (1.0, 10.0, 100.0)  # penalties of the curves of sites
+DATES = (0.1, 1.0, 10.0)
+FACTORS = (0.3, 1.0)  # times the penalty at which noise alone gives no factors; the second for a rank that is given
+CURVES = (10.0, 100.0)  # penalties of the curves of sites
 N_CURVES = 4  # most cosines of a site's curve
 CLEARLY = 2.0  # standard errors by which another family must be better than the first
 ALL_FOLDS = 2000  # with fewer visits than this every fold is held back in turn, else the first alone
@@ -81,12 +81,12 @@ def apart_models(best: Model, penalty: float | None) -> list[Model]:
         return [best]
     base = best.penalties.sites
     pairs = [(1.0, 1.0)] + [(s, d) for s in SITES for d in DATES if (s, d) != (1.0, 1.0)]
-    return [best._replace(penalties=Penalties(s * base, max(d * base, FREE), base)) for s, d in pairs]
+    return [best._replace(penalties=Penalties(s * base, d * base, base)) for s, d in pairs]
 
 
 def rank_models(best: Model, ranks: tuple[int, ...], penalty: float | None, threshold: float) -> list[Model]:
-    """The best model of effects for rank 0, and every other rank with every penalty of factors."""
-    penalties = [f * threshold for f in reversed(FACTORS)] if penalty is None else [penalty]
+    """The best model of effects for rank 0, and every other rank with a penalty of factors; a single rank with several."""
+    penalties = [f * threshold for f in FACTORS[: 2 if len(ranks) == 1 else 1]] if penalty is None else [penalty]
     made = [best] if 0 in ranks else []
     for rank in ranks:
         if rank:

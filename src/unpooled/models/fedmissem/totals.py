@@ -4,39 +4,60 @@ from __future__ import annotations
 
 import numpy as np
 
+from unpooled import tree
 from unpooled.arrays import to_numpy
-from unpooled.models.fedmissem.questions import Seen, Width, cell_moments
+from unpooled.models.fedmissem import families
+from unpooled.models.fedmissem.bilinear import average_theta
+from unpooled.models.fedmissem.questions import Moments, Seen, Width, Widths, as_moments, cell_moments
 
 ROUNDING = 1e-10  # relative
 
 
-def totals(width: Width, visited: Seen, dispersion: float, family: str, trials: int) -> tuple[np.ndarray, np.ndarray]:
-    """By date, of scaled values: what was seen plus the means of what was not, and the standard error."""
-    n_sites, n_dates = len(width.factors.left), len(width.factors.right)
-    sums = [np.zeros(n_dates), np.zeros(n_dates), np.zeros(n_dates), np.zeros_like(to_numpy(visited.pull))]
-    for date in range(n_dates):  # one column of the table at a time
-        here = cell_moments(width, np.arange(n_sites), np.full(n_sites, date), family, trials)
-        for total, part in zip(sums, here):
-            total[date] = part.sum(axis=0)
-    mean, noise, through, pull = sums
-    unseen_noise = np.maximum(_rest(noise, to_numpy(visited.noise)), 0.0)
-    unseen_through = np.maximum(_rest(through, to_numpy(visited.sites)), 0.0)
-    unseen_pull = _rest(pull, to_numpy(visited.pull))
-    by_date = np.einsum("lp,lpq,lq->l", unseen_pull, width.dates, unseen_pull)
-    total = mean + to_numpy(visited.value) - to_numpy(visited.mean)
-    return total, np.sqrt(dispersion * unseen_noise + unseen_through + np.maximum(by_date, 0.0))
+def totals(
+    widths: Widths, visited: Seen, dispersion: float, family: str, trials: int
+) -> tuple[np.ndarray, np.ndarray]:  # (l,), (l,)
+    """By date, of scaled values: what was seen plus the means of what was not, and the standard error.
+
+    Where models differ, the total is less certain.
+    """
+    visited = tree.map(to_numpy, visited)
+    mean = _means_by_date(widths, family, trials)
+    total = visited.value + mean - visited.mean
+    variance = np.zeros_like(total)
+    for weight, width, own in zip(widths.weights, widths.models, visited.models):
+        whole = _whole_table(width, family, trials)
+        away = visited.value + whole.mean - own.mean - total
+        variance += weight * (_variance(width, whole, own, dispersion) + away**2)
+    return total, np.sqrt(variance)
+
+
+def _means_by_date(widths: Widths, family: str, trials: int) -> np.ndarray:  # (l,)
+    """Means of the average, summed over all sites; one column of the table at a time."""
+    factors = [m.factors for m in widths.models]
+    n_sites, n_dates = (len(side) for side in factors[0])
+    site = np.arange(n_sites)
+    theta = (average_theta(widths.weights, factors, site, np.full(n_sites, date)) for date in range(n_dates))
+    return np.array([families.mean(column, family, trials).sum() for column in theta])
+
+
+def _whole_table(width: Width, family: str, trials: int) -> Moments:
+    """The moments of one model, summed over all sites; one column of the table at a time."""
+    n_sites, n_dates = (len(side) for side in width.factors)
+    site = np.arange(n_sites)
+    columns = [cell_moments(width, site, np.full(n_sites, d), family, trials).sum(axis=0) for d in range(n_dates)]
+    return as_moments(np.stack(columns))
+
+
+def _variance(width: Width, whole: Moments, visited: Moments, dispersion: float) -> np.ndarray:  # (l,)
+    """The variance of a model's totals: noise of cells that were not seen, and their means through uncertain coefficients."""
+    noise = np.maximum(_rest(whole.noise, visited.noise), 0.0)
+    through = np.maximum(_rest(whole.sites, visited.sites), 0.0)
+    pull = _rest(whole.pull, visited.pull)
+    by_date = np.einsum("lp,lpq,lq->l", pull, width.dates, pull)
+    return dispersion * noise + through + np.maximum(by_date, 0.0)
 
 
 def _rest(whole: np.ndarray, part: np.ndarray) -> np.ndarray:
     """What is left of sums; 0 where nothing but rounding is, so that a date that was seen in full has no error."""
     rest = whole - part
     return np.where(np.abs(rest) > ROUNDING * np.abs(whole), rest, 0.0)
-
-
-def average_totals(
-    weights: np.ndarray, found: list[tuple[np.ndarray, np.ndarray]]
-) -> tuple[np.ndarray, np.ndarray]:  # (l,), (l,)
-    """(totals, standard errors) of an average of models; where models differ, the total is less certain."""
-    each, errors = (np.stack(part) for part in zip(*found))
-    total = weights @ each
-    return total, np.sqrt(weights @ (errors**2 + (each - total) ** 2))

@@ -12,6 +12,7 @@ from unpooled.maths.mixture import Params, Stats
 from unpooled.tree import message
 
 SIZES = (2, 3, 5, 8, 12)
+LOG_SIZES = (1, 3, 5)
 PRIORS = (1.0, 10.0)  # times the number of columns: rows of uncorrelated columns that the prior is worth
 SINGLE = (
     *PRIORS,
@@ -34,6 +35,12 @@ class Candidate(NamedTuple):
     pooled: float  # rows with the covariance of all components together, for each component
     loglik: float  # a row, at the params before the last update
     settled: bool
+    logs: bool = False  # whether it is a mixture of logarithms of skewed columns
+
+
+def is_anchor(c: Candidate) -> bool:
+    """Whether it is a single Gaussian of the columns as they are, which others may not stray from."""
+    return len(c.params.weights) == 1 and not c.logs
 
 
 class Kind(NamedTuple):
@@ -57,6 +64,12 @@ def automatic(rows: float, e: int, prior: float | None = None) -> list[Kind]:
     patterns = min(rows, 2.0**e)
     spent = np.cumsum([kind.k * patterns * e**3 for kind in kinds])
     return [kind for kind, work in zip(kinds, spent) if kind.k == 1 or work <= WORK]
+
+
+def of_logarithms(kinds: list[Kind]) -> list[Kind]:
+    """What is tried with logarithms of skewed columns: one of each size, with a covariance that components share in part."""
+    first = {kind.k: kind for kind in reversed(kinds)}
+    return [first[k] for k in LOG_SIZES if k in first]
 
 
 def asked_for(sizes: Sequence[int], prior: float | None, e: int) -> list[Kind]:

@@ -6,6 +6,7 @@ import numpy as np
 
 from unpooled.models.mixture_imputer import stacking
 from unpooled.models.mixture_imputer import state as states
+from unpooled.models.mixture_imputer.candidates import is_anchor
 from unpooled.models.mixture_imputer.state import CHOSEN, JUDGED, State
 
 
@@ -49,7 +50,7 @@ def judged(state: State, gram: np.ndarray, held: np.ndarray, automatic: bool) ->
 def _without_mixtures(state: State, usable: np.ndarray, of_levels: np.ndarray) -> np.ndarray:
     """The candidates that columns of numbers have without mixtures of several components, (d, c)."""
     ones = np.zeros(usable.shape[1], bool)
-    ones[: len(state.candidates)] = [len(c.params.weights) == 1 for c in state.candidates]
+    ones[: len(state.candidates)] = [is_anchor(c) for c in state.candidates]
     alone = usable & (ones | of_levels[:, None])
     return np.where(alone.any(1, keepdims=True), alone, usable)
 
@@ -98,7 +99,7 @@ def _shares(gram: np.ndarray, held: np.ndarray, usable: np.ndarray, of_levels: n
 def _kept(state: State, shares: np.ndarray) -> np.ndarray:
     """The mixtures that count somewhere, by how much, and one Gaussian in any case: the others are anchored to it."""
     kept = np.flatnonzero(shares.max(0) > 0)
-    ones = [i for i, c in enumerate(state.candidates) if len(c.params.weights) == 1]
+    ones = [i for i, c in enumerate(state.candidates) if is_anchor(c)]
     if ones and not set(ones) & set(kept):
         kept = np.union1d(kept, ones[:1])
     if not len(kept):

@@ -6,6 +6,7 @@ column of zeros and ones per level. Covariances between these columns are what l
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
@@ -19,19 +20,24 @@ LEAST = 1e-9  # of a probability
 class Embedding:
     """Which embedded columns stand for which column of the encoded table."""
 
-    def __init__(self, kinds: list[str], levels: list[int]):
-        """Kinds and numbers of levels of the columns."""
-        self.kinds, self.levels = list(kinds), [int(n) for n in levels]
+    def __init__(self, kinds: list[str], levels: list[int], skewed: Sequence[int] = ()):
+        """Kinds and numbers of levels of the columns, and which columns of numbers some candidates take the logarithm of."""
+        self.kinds, self.levels, self.skewed = list(kinds), [int(n) for n in levels], [int(j) for j in skewed]
 
     @classmethod
     def of(cls, option: dict[str, Any]) -> Embedding:
         """The embedding that an option of a question describes."""
-        return cls(option["kinds"], option["levels"])
+        return cls(option["kinds"], option["levels"], option["skewed"])
 
     @property
     def option(self) -> dict[str, Any]:
         """As it travels with a question."""
-        return {"kinds": self.kinds, "levels": self.levels}
+        return {"kinds": self.kinds, "levels": self.levels, "skewed": self.skewed}
+
+    @cached_property
+    def logarithmic(self) -> Embedding:
+        """The same with logarithms of the skewed columns."""
+        return Embedding(["positive" if j in self.skewed else k for j, k in enumerate(self.kinds)], self.levels)
 
     @cached_property
     def parts(self) -> list[slice]:

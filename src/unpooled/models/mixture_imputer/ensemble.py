@@ -12,18 +12,18 @@ from unpooled.maths.mixture import Params
 from unpooled.models.mixture_imputer.embedding import Embedding
 
 STRAY = 3.0  # standard deviations
+MAX_LOG = 300.0  # of a logarithm
 
 
-def anchored(laws: Sequence[Laws]) -> list[Laws]:
-    """Distributions in which no component strays far from what one Gaussian says, if one of the mixtures is a single Gaussian.
+def anchored(law: Laws, single: Laws | None) -> Laws:
+    """Distributions in which no component strays far from what one Gaussian says, if there is one.
 
     A component that holds an outlier and few other rows foretells wild values; one Gaussian of all rows does not.
     """
-    single = next((law for law in laws if law.means.shape[1] == 1), None)
     if single is None:
-        return list(laws)
+        return law
     low, high = single.means - STRAY * single.scales, single.means + STRAY * single.scales
-    return [law._replace(means=np.clip(law.means, low, high)) for law in laws]
+    return law._replace(means=np.clip(law.means, low, high))
 
 
 def joined(laws: Sequence[Laws], shares: np.ndarray) -> Laws:
@@ -34,9 +34,28 @@ def joined(laws: Sequence[Laws], shares: np.ndarray) -> Laws:
     return Laws(laws[0].rows, laws[0].columns, r, means, scales)
 
 
-def by_candidate(candidates: Sequence[Params], x: np.ndarray) -> list[Laws]:
-    """The distributions of every gap of embedded rows (n, e), ordered by row and column, under each mixture."""
-    return anchored([_ordered(imputation.laws(params, x)) for params in candidates])
+def by_candidate(candidates: Sequence[Params], logs: Sequence[bool], x: np.ndarray, embedding: Embedding) -> list[Laws]:
+    """The distributions of every gap of encoded rows (n, d), ordered by row and column, under each mixture."""
+    plain = embedding.embed(x)
+    curved = embedding.logarithmic.embed(x) if any(logs) else plain
+    laws = [_ordered(imputation.laws(params, curved if log else plain)) for params, log in zip(candidates, logs)]
+    single = next((law for law, log in zip(laws, logs) if not log and law.means.shape[1] == 1), None)
+    own = [_from_logarithms(law, plain, embedding, single) if log else law for law, log in zip(laws, logs)]
+    return [anchored(law, single) for law in own]
+
+
+def _from_logarithms(law: Laws, plain: np.ndarray, embedding: Embedding, single: Laws | None) -> Laws:
+    """Normal distributions with the mean and standard deviation of the log-normal ones, in the columns' own units.
+
+    No standard deviation is far above that of one Gaussian. A value that has no logarithm is a gap to the mixture, but none of the table.
+    """
+    law = Laws(*(a[np.isnan(plain[law.rows, law.columns])] for a in law))
+    skewed = np.isin(law.columns, [embedding.parts[j].start for j in embedding.skewed])[:, None]
+    mean = np.exp(np.minimum(law.means + law.scales**2 / 2, MAX_LOG))
+    scale = mean * np.sqrt(np.expm1(np.minimum(law.scales**2, MAX_LOG)))
+    if single is not None:
+        scale = np.minimum(scale, STRAY * single.scales)
+    return law._replace(means=np.where(skewed, mean, law.means), scales=np.where(skewed, scale, law.scales))
 
 
 def cells(law: Laws, column: int, rows: np.ndarray | None = None) -> Laws:

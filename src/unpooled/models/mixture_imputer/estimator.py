@@ -15,19 +15,20 @@ import numpy as np
 
 from unpooled import tree
 from unpooled.arrays import to_numpy
-from unpooled.errors import BadData, BadParameter
+from unpooled.errors import BadParameter
 from unpooled.estimator import Estimator, Info, Moment
 from unpooled.federation import Federation, find_private
 from unpooled.maths import gaussian
 from unpooled.maths.mixture import Params
 from unpooled.models import initialization as start
 from unpooled.models.column_names import n_columns
-from unpooled.models.initialization import Centre, Frame, without_constants
+from unpooled.models.initialization import Frame
 from unpooled.models.mixture_imputer import candidates as trying
-from unpooled.models.mixture_imputer import choice, logistic
+from unpooled.models.mixture_imputer import choice, logarithms, logistic
 from unpooled.models.mixture_imputer.candidates import Candidate
 from unpooled.models.mixture_imputer.embedding import Embedding
 from unpooled.models.mixture_imputer.filling import Filling
+from unpooled.models.mixture_imputer.logarithms import start_frame
 from unpooled.models.mixture_imputer.questions import (
     BINS,
     Asked,
@@ -37,9 +38,7 @@ from unpooled.models.mixture_imputer.questions import (
     cells,
     e_step,
     judge,
-    look,
     regress,
-    spread,
 )
 from unpooled.models.mixture_imputer.state import (
     CHOSEN,
@@ -51,6 +50,7 @@ from unpooled.models.mixture_imputer.state import (
     State,
     layout,
     models,
+    options,
     settled,
 )
 from unpooled.parameters import at_least, one_of, within
@@ -68,8 +68,8 @@ class MixtureImputer(Filling, Estimator):
     """Fills gaps in tables of numbers and categories, federated: `fit` over clients, `transform` anywhere.
 
     A gap is filled by its mean given what is there of its row, a level by the most likely one, under mixtures of Gaussians; levels are
-    foretold by logistic regressions on the other columns as well. With "auto", mixtures of several sizes are fitted. Each model counts as
-    much in a column as the cells that clients hide from themselves say.
+    foretold by logistic regressions on the other columns as well. With "auto", mixtures of several sizes are fitted, some of them to
+    logarithms of skewed columns. Each model counts as much in a column as the cells that clients hide from themselves say.
     Frames come back as frames, with their columns, order and types.
 
     Parameters
@@ -106,6 +106,10 @@ class MixtureImputer(Filling, Estimator):
         in each column of levels; 0 in columns of numbers. A row of `shares_` and one of `level_shares_` add up to 1.
     sizes_ : list of int
         The number of components of each kept mixture.
+    skewed_ : list of int
+        Columns of numbers above 0 that some mixtures take the logarithm of.
+    logs_ : list of bool
+        Which kept mixtures are of logarithms in these columns.
     hidden_rmse_ : ndarray
         Root mean squared error of every candidate on hidden cells, in standard deviations of the columns.
     central_ : ndarray
@@ -180,13 +184,16 @@ class MixtureImputer(Filling, Estimator):
     def init(self, fed: Federation, rng: np.random.Generator) -> State:
         """Moments of the columns, then the starts of all candidates on rows with hidden cells."""
         embedding = _embedding(fed)
-        frame = _frame(fed, embedding)
+        frame, seen = start_frame(fed, embedding)
         kinds = self._kinds(float(frame.rows), len(frame.mean))
         if self.hide == 0 and len(kinds) > 1:
             raise BadParameter("hide=0 leaves no cells to choose by: give n_components and prior as one number each")
         starts = self._starts(fed, frame, embedding, sorted({kind.k for kind in kinds}), rng)
         tried = tuple(Candidate(starts[kind.k], kind.prior, kind.pooled, -np.inf, False) for kind in kinds)
-        d, c = len(embedding.kinds), len(kinds)
+        by_choice = isinstance(self.n_components, str) and self.hide > 0
+        skewed, log_frame = logarithms.skewed_columns(fed, embedding, frame, seen) if by_choice else ((), frame)
+        tried += logarithms.candidates(kinds, starts, embedding, skewed, log_frame)
+        d, c = len(embedding.kinds), len(tried)
         equal = np.full((d, c), 1 / c)
         return State(
             candidates=tried,
@@ -201,6 +208,9 @@ class MixtureImputer(Filling, Estimator):
             errors=np.full(c, np.nan),
             kinds=tuple(embedding.kinds),
             levels=tuple(embedding.levels),
+            skewed=skewed,
+            log_mean=log_frame.mean,
+            log_scale=log_frame.scale,
             rounds=0,
         )
 
@@ -242,10 +252,10 @@ class MixtureImputer(Filling, Estimator):
         """One round of EM of all mixtures that still move."""
         active = [i for i, c in enumerate(state.candidates) if not c.settled]
         hide = 0.0 if state.stage == CHOSEN else self.hide
-        ask = e_step.using(hide=hide, columns=layout(state).option)
-        found = fed.sum(ask, tuple(state.candidates[i].params for i in active))
-        pairs = zip(active, found)
-        moved = {i: trying.moved(state.candidates[i], up, state.mean, state.scale, self.tol) for i, up in pairs}
+        asked = [state.candidates[i] for i in active]
+        found = fed.sum(e_step.using(hide=hide, **options(state, asked)), tuple(c.params for c in asked))
+        frames = {False: (state.mean, state.scale), True: (state.log_mean, state.log_scale)}
+        moved = {i: trying.moved(c, up, *frames[c.logs], self.tol) for i, c, up in zip(active, asked, found)}
         tried = tuple(moved.get(i, c) for i, c in enumerate(state.candidates))
         leading = tried[int(np.argmax(state.shares.mean(0)))]
         state = state._replace(candidates=tried, rounds=state.rounds + 1)
@@ -259,8 +269,10 @@ class MixtureImputer(Filling, Estimator):
         """One round of Newton's method of all regressions that still move."""
         active = [i for i, now in enumerate(state.regressions) if not now.settled]
         asked = models(state, tuple(state.regressions[i].coef for i in active))
-        options = {"hide": 0.0 if state.stage == ENDING else self.hide, "columns": layout(state).option}
-        ask = regress.using(**options, which=[state.regressions[i].column for i in active])
+        hide = 0.0 if state.stage == ENDING else self.hide
+        ask = regress.using(
+            hide=hide, columns=layout(state).option, which=[state.regressions[i].column for i in active]
+        )
         found = dict(zip(active, tree.map(to_numpy, fed.sum(ask, asked))))
         moved = [logistic.moved(now, found[i]) if i in found else now for i, now in enumerate(state.regressions)]
         state = state._replace(regressions=tuple(moved), rounds=state.rounds + 1)
@@ -271,7 +283,7 @@ class MixtureImputer(Filling, Estimator):
     def _judge(self, fed: Federation, state: State) -> tuple[State, Info]:
         """How much each candidate counts; those that do not are dropped."""
         asked = Asked(tuple(c.params for c in state.candidates), state.scale, models(state, _coefs(state)))
-        found = fed.sum(judge.using(hide=self.hide, columns=layout(state).option), asked)
+        found = fed.sum(judge.using(hide=self.hide, **options(state, state.candidates)), asked)
         tried = len(state.candidates)
         state = choice.judged(state, to_numpy(found.gram), to_numpy(found.cells), isinstance(self.n_components, str))
         return state, {"candidates": tried, "hidden_rmse": float(np.nanmin(state.errors))}
@@ -282,7 +294,7 @@ class MixtureImputer(Filling, Estimator):
         The shares that a half of the rows is looked at with are those of the other half, which have not seen its cells.
         """
         asked = Ensemble(tuple(c.params for c in state.candidates), state.crossed)
-        central = to_numpy(fed.sum(calibrate.using(hide=self.hide, columns=layout(state).option), asked))
+        central = to_numpy(fed.sum(calibrate.using(hide=self.hide, **options(state, state.candidates)), asked))
         central = central + STEADY * np.full(BINS, 1 / BINS)
         return state._replace(stage=CHOSEN, central=central), {"candidates": len(state.candidates)}
 
@@ -292,7 +304,7 @@ class MixtureImputer(Filling, Estimator):
 
     def finish(self, fed: Federation, state: State) -> None:
         """Set the mixtures, their shares by column and the calibration of intervals."""
-        best = state.candidates[0]
+        best = next(c for c in state.candidates if not c.logs)
         self.weights_, self.means_ = best.params.weights, best.params.means
         self.covariances_ = gaussian.unpack_triangle(best.params.covs)
         self.prior_, self.central_, self.hidden_rmse_ = best.prior, state.central, state.errors
@@ -301,6 +313,7 @@ class MixtureImputer(Filling, Estimator):
         self.sizes_ = [len(c.params.weights) for c in state.candidates]
         self.kinds_, self.n_levels_ = list(state.kinds), list(state.levels)
         self.level_shares_ = state.level_shares
+        self.skewed_, self.logs_ = list(state.skewed), [c.logs for c in state.candidates]
         if state.level_shares.any():
             self.logistic_ = models(state, _coefs(state))
 
@@ -338,16 +351,3 @@ def _embedding(fed: Federation) -> Embedding:
         return Embedding(schema.kinds, [c.n_levels for c in schema])
     d = n_columns(fed)
     return Embedding(["real"] * d, [0] * d)
-
-
-def _frame(fed: Federation, embedding: Embedding) -> Frame:
-    """Mean and standard deviation of every embedded column over all clients: two SUMs."""
-    first = fed.sum(look.using(columns=embedding.option), None)
-    seen = to_numpy(first.seen)
-    held = np.array([seen[part].sum() for part in embedding.parts])
-    if (held == 0).any():
-        raise BadData(f"column {int(np.argmin(held))} holds no value at any client: drop it")
-    mean = to_numpy(first.x) / np.maximum(seen, 1e-300)
-    squares = to_numpy(fed.sum(spread.using(columns=embedding.option), Centre(mean)).xx)
-    variance = squares / np.maximum(seen, 1e-300)
-    return Frame(mean, np.sqrt(without_constants(variance, mean)), np.asarray(float(first.rows)))

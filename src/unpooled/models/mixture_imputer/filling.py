@@ -168,7 +168,12 @@ class Filling(OneToOneFeatureMixin, TransformerMixin):
 
     def _laws(self, x: np.ndarray) -> list[Laws]:
         """The distributions of all gaps of the embedded columns, under each mixture."""
-        return ensemble.by_candidate(self._mixtures()[0], self._layout().embed(x))
+        mixtures = self._mixtures()[0]
+        return ensemble.by_candidate(mixtures, self._logs(len(mixtures)), x, self._layout())
+
+    def _logs(self, n: int) -> list[bool]:
+        """Which of n kept mixtures are of logarithms."""
+        return list(getattr(self, "logs_", [False] * n))
 
     def _mixtures(self) -> tuple[list[Params], np.ndarray]:
         """The kept mixtures and their shares (d, c); after a private fit there is one."""
@@ -210,7 +215,9 @@ class Filling(OneToOneFeatureMixin, TransformerMixin):
         """Numbers of a row drawn jointly from one of the mixtures, levels from their probabilities."""
         layout, (mixtures, shares) = self._layout(), self._mixtures()
         out, embedded = np.array(x), np.array(layout.embed(x))
-        weights = shares[layout.numbers or slice(None)].mean(0)
+        plain = ~np.array(self._logs(len(mixtures)))  # draws of logarithms have no bounds
+        weights = plain * shares[layout.numbers or slice(None)].mean(0)
+        weights = weights if weights.any() else plain.astype(float)
         which = rng.choice(len(mixtures), size=len(x), p=weights / weights.sum())
         for c in np.unique(which):
             embedded[which == c] = imputation.draw(mixtures[c], embedded[which == c], rng)
@@ -233,7 +240,7 @@ class Filling(OneToOneFeatureMixin, TransformerMixin):
         """How columns lie in the mixtures' embedding."""
         d = self.means_.shape[1]
         kinds = getattr(self, "kinds_", None) or ["real"] * d
-        return Embedding(kinds, getattr(self, "n_levels_", None) or [0] * d)
+        return Embedding(kinds, getattr(self, "n_levels_", None) or [0] * d, getattr(self, "skewed_", ()))
 
     def _like(self, given: Any, before: np.ndarray, filled: np.ndarray) -> Any:
         """The filled table as an array or as a frame, as it was given."""

@@ -80,10 +80,12 @@ def spread(centre: Centre, client: Client, *, columns: dict) -> Spread:
 
 
 @client("mixture_imputer.e_step", SUM, adds=True, batched=False)
-def e_step(down: tuple[Params, ...], client: Client, *, hide: float, columns: dict) -> tuple[Stats, ...]:
-    """Expected sufficient statistics under every candidate, missing values integrated out."""
-    x, w = _shown(client, hide, columns)
-    return tuple(mixture.e_step(params, x, w, "full") for params in down)
+def e_step(down: tuple[Params, ...], client: Client, *, hide: float, columns: dict, logs: list) -> tuple[Stats, ...]:
+    """Expected sufficient statistics under every candidate, missing values integrated out; `logs` says which are of logarithms."""
+    (x, w), embedding = _table(client), Embedding.of(columns)
+    x = _without(x, hide)
+    embedded = {log: (embedding.logarithmic if log else embedding).embed(x) for log in set(logs)}
+    return tuple(mixture.e_step(params, embedded[log], w, "full") for params, log in zip(down, logs))
 
 
 @client("mixture_imputer.cells", SUM, adds=True, batched=False)
@@ -119,7 +121,7 @@ def regress(down: Logistic, client: Client, *, hide: float, columns: dict, which
 
 
 @client("mixture_imputer.judge", SUM, adds=True, batched=False)
-def judge(down: Asked, client: Client, *, hide: float, columns: dict) -> Judged:
+def judge(down: Asked, client: Client, *, hide: float, columns: dict, logs: list) -> Judged:
     """Products of the candidates' errors on the cells that were hidden while they were fitted."""
     embedding, (x, w) = Embedding.of(columns), _table(client)
     hidden = imputation.hidden(x, hide) & (w > 0)[:, None]
@@ -127,7 +129,7 @@ def judge(down: Asked, client: Client, *, hide: float, columns: dict) -> Judged:
     c = len(down.candidates) + (len(logistic.VARIANTS) if down.logistic.coefs else 0)
     gram = np.zeros((2, x.shape[1], c, c))
     for rows, of, blanked in _one_by_one(x, hidden):
-        laws = ensemble.by_candidate(down.candidates, embedding.embed(blanked))
+        laws = ensemble.by_candidate(down.candidates, logs, blanked, embedding)
         for j in np.unique(of):
             mine = np.flatnonzero(of == j)
             errors = _errors(down, laws, blanked, x[rows[mine], j], mine, j, embedding)  # (cells, values, candidates)
@@ -169,7 +171,9 @@ def _errors(
 
 
 @client("mixture_imputer.calibrate", SUM, adds=True, batched=False)
-def calibrate(down: Ensemble, client: Client, *, hide: float, columns: dict) -> Float[Array, "b", ">=0 rows"]:
+def calibrate(
+    down: Ensemble, client: Client, *, hide: float, columns: dict, logs: list
+) -> Float[Array, "b", ">=0 rows"]:
     """Histogram of |2 F(value) - 1| over hidden numbers: flat if intervals are right."""
     embedding, (x, w) = Embedding.of(columns), _table(client)
     hidden = imputation.hidden(x, hide) & (w > 0)[:, None]
@@ -177,7 +181,7 @@ def calibrate(down: Ensemble, client: Client, *, hide: float, columns: dict) -> 
     which, shares = imputation.half(x).astype(int), to_numpy(down.shares)
     total = np.zeros(BINS)
     for rows, of, blanked in _one_by_one(x, hidden):
-        laws = ensemble.by_candidate(down.candidates, embedding.embed(blanked))
+        laws = ensemble.by_candidate(down.candidates, logs, blanked, embedding)
         for j in np.unique(of):
             mine = np.flatnonzero(of == j)
             each = [ensemble.cells(law, embedding.parts[j].start, mine) for law in laws]

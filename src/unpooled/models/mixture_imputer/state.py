@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -31,12 +32,20 @@ class State(NamedTuple):
     errors: np.ndarray  # (candidates,) root mean squares, in standard deviations
     kinds: tuple[str, ...]
     levels: tuple[int, ...]
+    skewed: tuple[int, ...]  # columns that some candidates take the logarithm of
+    log_mean: np.ndarray  # (e,), of logarithms in these columns
+    log_scale: np.ndarray  # (e,)
     rounds: int  # of EM or of Newton's method in this stage
 
 
 def layout(state: State) -> Embedding:
     """The embedding of the table that is fitted."""
-    return Embedding(list(state.kinds), list(state.levels))
+    return Embedding(list(state.kinds), list(state.levels), state.skewed)
+
+
+def options(state: State, candidates: Sequence[Candidate]) -> dict[str, Any]:
+    """What a question needs to know of the columns and of these candidates: which are mixtures of logarithms."""
+    return {"columns": layout(state).option, "logs": [c.logs for c in candidates]}
 
 
 def settled(state: State) -> bool:
@@ -46,7 +55,7 @@ def settled(state: State) -> bool:
 
 def single(state: State) -> int:
     """Which candidate fills in predictors of regressions: the first with the fewest components, one if there is such."""
-    return int(np.argmin([len(c.params.weights) for c in state.candidates]))
+    return int(np.argmin([len(c.params.weights) if not c.logs else np.inf for c in state.candidates]))
 
 
 def models(state: State, coefs: tuple[np.ndarray, ...]) -> Logistic:
