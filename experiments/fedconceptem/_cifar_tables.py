@@ -55,36 +55,63 @@ def write(folder: Path, rows: list[dict], text: str) -> None:
     print((folder / "table.md").read_text())
 
 
+AGAIN = "Local, another start"
+
+
 def beside_alone(found: list[dict]) -> list[dict]:
-    """Rows of clients with and without corruptions, for each seed: expected accuracy, kept and alone, in %, and differences in points."""
+    """Rows of clients with and without corruptions, for each seed: expected accuracy, kept and alone, in %, and differences in points.
+
+    Where clients trained alone from two random starts, a network alone is the mean of both; the second one beside the first shows luck.
+    """
     groups: dict[tuple, dict[str, dict]] = {}
     for one in found:
-        groups.setdefault((one["part"], one["split"], one["seed"]), {})[one["method"]] = one
+        method = AGAIN if "random_state" in one["options"] else one["method"]
+        groups.setdefault((one["part"], one["split"], one["seed"]), {})[method] = one
     out = []
-    for key, both in sorted(groups.items()):
-        if {jobs.OURS, "Local"} <= set(both):
-            out += [dict(zip(("part", "split", "seed"), key)) | row for row in _gains(both[jobs.OURS], both["Local"])]
+    for (part, split, seed), runs in sorted(groups.items()):
+        named = {"part": part, "split": split, "seed": seed}
+        alone = [runs[name] for name in ("Local", AGAIN) if name in runs]
+        pairs = [(jobs.OURS, alone), (AGAIN, alone[:1])]
+        out += [
+            named | {"what": what} | row
+            for what, others in pairs
+            if what in runs and others
+            for row in _gains(runs[what], others)
+        ]
     return out
 
 
-def _gains(kept: dict, alone: dict) -> list[dict]:
+def _gains(kept: dict, alone: list[dict]) -> list[dict]:
     """Two rows, of clients with corruptions and without; one of all where it was not written down."""
     names = np.array(list(kept["by_client"]))
-    both = [100 * np.array([one["by_client"][name] for name in names]) for one in (kept, alone)]
+    both = [100 * np.array([[run["by_client"][name] for name in names] for run in runs]) for runs in ([kept], alone)]
+    values = [both[0].mean(0), both[1].mean(0), _errors(names, kept, alone)]
     if "corruptions" not in kept:
-        return [_gain("all", *both)]
+        return [_gain("all", *values)]
     corrupted = np.array([bool(kept["corruptions"][name]) for name in names])
     return [
-        _gain(word, *(values[which] for values in both))
+        _gain(word, *(value[which] for value in values))
         for word, which in (("corrupted", corrupted), ("as they are", ~corrupted))
     ]
 
 
-def _gain(images: str, kept: np.ndarray, alone: np.ndarray) -> dict:
+def _errors(names: np.ndarray, kept: dict, alone: list[dict]) -> np.ndarray:
+    """Standard errors of the differences, in points, at most: models that miss the same images have smaller ones."""
+    runs = [kept, *alone]
+    if not all("errors" in run for run in runs):
+        return np.full(len(names), np.nan)
+    weights = [1.0] + [1 / len(alone)] * len(alone)
+    squares = [[(weight * run["errors"][name]) ** 2 for name in names] for weight, run in zip(weights, runs)]
+    return np.asarray(100 * np.sqrt(np.sum(squares, 0)))
+
+
+def _gain(images: str, kept: np.ndarray, alone: np.ndarray, errors: np.ndarray) -> dict:
     gains = kept - alone
     row = {"images": images, "clients": len(gains), "lose over 1 point": int((gains < -1).sum())}
     means = {"kept": kept.mean(), "alone": alone.mean(), "mean gain": gains.mean(), "worst client": gains.min()}
-    return row | {name: float(value) for name, value in means.items()}
+    row |= {name: float(value) for name, value in means.items()}
+    error = None if np.isnan(errors).any() else float(errors[gains.argmin()])
+    return row | {"standard error of the worst": error}
 
 
 def add(part: str, files: list[Path], into: Path, renamed: str) -> None:

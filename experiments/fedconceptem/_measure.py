@@ -5,6 +5,7 @@ plain dicts.
 from __future__ import annotations
 
 import functools
+import os
 import time
 import warnings
 from math import inf
@@ -86,7 +87,8 @@ def measure(wanted: dict, small: bool, device: str | None, deadline: float = inf
                 wanted = wanted | {"rounds": done}
                 break
     seconds = time.perf_counter() - start
-    found = wanted | {"seconds": seconds, "round_seconds": float(np.median([r["seconds"] for r in model.history_]))}
+    found = wanted | {"device": device or "cpu", "seconds": seconds}
+    found["round_seconds"] = float(np.median([r["seconds"] for r in model.history_]))
     found |= {"local": local_accuracy(model, made.test), "global": global_accuracy(model, unseen), "curve": curve}
     if hasattr(model, "n_concepts_"):
         found |= {"n_concepts": model.n_concepts_, "right": diagnosis.right(model, made.concepts)}
@@ -102,12 +104,17 @@ def measure(wanted: dict, small: bool, device: str | None, deadline: float = inf
         found["losses"] = {name: [own["alone"], own["shared"], own["kept"]] for name, own in model.comparison_.items()}
     if wanted.get("by_client"):
         found["corruptions"] = made.corruptions
-        found["by_client"] = _alone.expected(model, made, tests(wanted, made, unseen))
+        found |= dict(zip(("by_client", "errors"), _columns(_alone.expected(model, made, tests(wanted, made, unseen)))))
     if wanted.get("fine_tune"):
         model.fine_tune = wanted["fine_tune"]
         model.finish(fed, state)
         found |= {"local_ft": local_accuracy(model, made.test), "global_ft": global_accuracy(model, unseen)}
     return found
+
+
+def _columns(pairs: dict[str, tuple]) -> list[dict]:
+    """{name: (a, b)} as [{name: a}, {name: b}]."""
+    return [dict(zip(pairs, values)) for values in zip(*pairs.values())]
 
 
 def worth_of_models(state: Any) -> tuple[list[int], list[float]]:
@@ -137,7 +144,8 @@ def oracle(wanted: dict, small: bool, device: str | None, made: shift.Shifted, u
 def federation(train: dict, device: str | None, learner: str = "cnn") -> Any:
     if device and learner.startswith("resnet"):  # 12 clients at a time: their networks are large
         return federate(train, stack_cells=2**24, threads=1)
-    return federate(train, stack_cells=2**27 if device else 4_000_000, threads=2 if device else None)
+    threads = 2 if device else int(os.environ.get("OMP_NUM_THREADS", 0)) or None
+    return federate(train, stack_cells=2**27 if device else 4_000_000, threads=threads)
 
 
 _DEALT: dict[tuple, tuple] = {}
@@ -145,7 +153,8 @@ _DEALT: dict[tuple, tuple] = {}
 
 def dealt(wanted: dict, small: bool) -> tuple[shift.Shifted, list]:
     """The clients of a job; those of the last job are kept, since methods are compared on the same clients."""
-    key = (small, wanted["seed"], wanted["split"], wanted.get("concepts", 3), wanted.get("data", "fashion"))
+    kept = {"concepts": 3, "data": "fashion", "copies": None} | wanted
+    key = (small, *(kept[name] for name in ("seed", "split", "concepts", "data", "copies")))
     if key not in _DEALT:
         _DEALT.clear()
         _DEALT[key] = clients(wanted, small)
@@ -160,7 +169,8 @@ def tests(wanted: dict, made: shift.Shifted, unseen: list) -> _alone.Tests:
     if id(made) not in _TESTS:
         _TESTS.clear()
         _, _, x, y = images(False, wanted["data"])
-        _TESTS[id(made)] = _alone.Tests(x, y, unseen[0][0], features if wanted["data"] == "encoded" else None)
+        encode = features if wanted["data"] == "encoded" else None
+        _TESTS[id(made)] = _alone.Tests(x, y, unseen[0][0], encode, wanted.get("corrupted_tests"))
         _TESTS[id(made)].prepare(made)
     return _TESTS[id(made)]
 
@@ -168,12 +178,14 @@ def tests(wanted: dict, made: shift.Shifted, unseen: list) -> _alone.Tests:
 def clients(wanted: dict, small: bool) -> tuple[shift.Shifted, list]:
     concepts, data = wanted.get("concepts", 3), wanted.get("data", "fashion")
     x, y, x_test, y_test = images(small, data)
-    x, y = (np.concatenate([a] * (1 if small else COPIES.get(data, 1))) for a in (x, y))
+    copies = 1 if small else wanted.get("copies", COPIES.get(data, 1))
+    number = SMALL_CLIENTS if small else CLIENTS[data] * copies // COPIES.get(data, 1)
+    x, y = (np.concatenate([a] * copies) for a in (x, y))
     made = shift.build(
         x,
         y,
-        SMALL_CLIENTS if small else CLIENTS[data],
-        rows=None if small else len(y) // CLIENTS[data],
+        number,
+        rows=None if small else len(y) // number,
         concepts=SHARES[concepts],
         corrupted=CORRUPTED[concepts],
         random_state=wanted["seed"],

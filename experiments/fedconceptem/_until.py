@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import time
 import traceback
 from pathlib import Path
@@ -30,6 +31,10 @@ def main() -> None:
     parser.add_argument("--split", default="lda")
     parser.add_argument("--as-code", nargs="*", default=[], help="methods that then train as the authors' code does")
     parser.add_argument("--methods", nargs="*", default=list(jobs.CIFAR10))
+    parser.add_argument("--copies", type=int, help="of CIFAR-10 in `alone`, with 100 clients each; 3 unless told")
+    parser.add_argument(
+        "--corrupted-tests", type=int, help="test images of a client with a corruption in `alone`; all unless told"
+    )
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--precision", default="high")
     parser.add_argument("--compiled", action="store_true", help="compile the layers of residual networks")
@@ -64,7 +69,9 @@ def wanted(args: argparse.Namespace) -> list[dict]:
         found = [one for lr in args.lr for one in jobs.encoded(seeds, args.rounds, lr, args.methods)]
         found += [one for lr in args.lr for one in jobs.encoded(seeds, args.rounds, lr, args.as_code, code=True)]
     elif args.table == "alone":
-        found = jobs.beside_alone(seeds, args.rounds, args.lr[0])
+        more = {"copies": args.copies, "corrupted_tests": args.corrupted_tests}
+        more = {name: value for name, value in more.items() if value}
+        found = jobs.beside_alone(seeds, args.rounds, args.lr[0], **more)
     elif args.table == "fashion":
         found = jobs.beside_alone(seeds, args.rounds, args.lr[0], "fashion")
     elif args.table == "number":
@@ -80,7 +87,7 @@ def wanted(args: argparse.Namespace) -> list[dict]:
 def _precision(name: str) -> None:
     import torch
 
-    torch.set_num_threads(2)
+    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", 2)))
     torch.set_float32_matmul_precision(name)
 
 

@@ -2,10 +2,13 @@
 
     python experiments/fedgmm/_cells.py table2 method=FedEM seed=0,1
     python experiments/fedgmm/_cells.py table2 so-far
+    python experiments/fedgmm/_cells.py table2_cifar10 book=complete method=pFedMe seed=0,1
+    python experiments/fedgmm/_cells.py table2_cifar10 book=complete so-far
 
 An experiment has `cells(small, seeds)`: pairs of a key and a function that measures it. The first line measures, in full size, the
 cells whose key matches; `unpooled reproduce` measures those that are missing and makes the table. The second line writes so-far.md,
-the means over the seeds that were run, or what the experiment's `lines(book)` says of them.
+the means over the seeds that were run, or what the experiment's `lines(book)` says of them. `book=NAME` reads and writes NAME.jsonl in
+place of measured.jsonl, and NAME.md in place of so-far.md: measurements of the same cells on other data.
 """
 
 from __future__ import annotations
@@ -28,9 +31,9 @@ Measure = Callable[["Book"], dict[str, Any]]  # it may look up other cells
 class Book:
     """The measurements of a folder, to which new ones are appended; those of the folders `beside` it are read as well."""
 
-    def __init__(self, folder: Path, say: Callable[[str], None], beside: Sequence[Path] = ()):
-        self.file, self.say = folder / "measured.jsonl", say
-        files = [place / "measured.jsonl" for place in (folder, *beside)]
+    def __init__(self, folder: Path, say: Callable[[str], None], beside: Sequence[Path] = (), name: str = "measured"):
+        self.file, self.say = folder / f"{name}.jsonl", say
+        files = [self.file, *(place / "measured.jsonl" for place in beside)]
         rows = (json.loads(line) for file in files if file.exists() for line in file.read_text().splitlines())
         self.known: dict[str, dict] = {_name(row["cell"]): row["found"] for row in rows}
 
@@ -68,10 +71,10 @@ def grouped(found: Iterable[tuple[Key, dict]], *names: str) -> dict[tuple, list[
     return out
 
 
-def so_far(folder: Path) -> str:
+def so_far(book: Book) -> str:
     """A table of all cells with a seed that were measured; the experiment may want more."""
     groups: dict[str, list[dict]] = {}
-    for name, found in Book(folder, print).known.items():
+    for name, found in book.known.items():
         key = json.loads(name)
         if key.pop("seed", None) is not None:
             groups.setdefault(json.dumps(key), []).append(found)
@@ -85,15 +88,14 @@ def _means(found: list[dict]) -> dict[str, float]:
 
 
 def main(experiment: str, *wanted: str) -> None:
-    if wanted == ("so-far",):
-        lines = getattr(import_module(experiment), "lines", None)
-        folder = RESULTS / experiment
-        text = markdown(lines(Book(folder, print))) if lines else so_far(folder)
-        (folder / "so-far.md").write_text(text + "\n")
-        return
     matches = {name: values.split(",") for name, _, values in (text.partition("=") for text in wanted)}
-    module = import_module(experiment)
-    book = Book(RESULTS / experiment, lambda text: print(text, flush=True), getattr(module, "BESIDE", ()))
+    module, so_far_only = import_module(experiment), matches.pop("so-far", None)
+    (name,) = matches.pop("book", ["measured"])
+    book = Book(RESULTS / experiment, lambda text: print(text, flush=True), getattr(module, "BESIDE", ()), name)
+    if so_far_only:
+        text = markdown(module.lines(book)) if hasattr(module, "lines") else so_far(book)
+        book.file.with_name("so-far.md" if name == "measured" else f"{name}.md").write_text(text + "\n")
+        return
     for key, measure in module.cells(False, module.SEEDS):
         if all(str(key.get(name)) in values for name, values in matches.items()):
             book.get(key, measure)

@@ -39,7 +39,8 @@ DIFFERS = (
     "same clients with the same numbers of rows, dealt at random. 'Mean gain', 'worst client' and 'lose over 1 "
     "point' compare what each client can expect with Local (_clients.py). Measured with images compressed to 470 "
     "bytes (AVIF, 38.5 dB), at rates found with the images as they are (lossless.jsonl), with which accuracies were "
-    "half a point to two points higher (complete.jsonl: all 60,000). pFedMe has lam=1 and one rate for both models. Small: 1,500 images."
+    "half a point to two points higher (complete.jsonl: all 60,000; complete_cpu.jsonl: the same on a CPU, with the images "
+    "in another order, so that a seed makes other clients). pFedMe has lam=1 and one rate for both models. Small: 1,500 images."
 )
 
 
@@ -61,7 +62,8 @@ def _line(method: str, labels: str, found: list[dict], groups: dict) -> dict:
     line = row(method, [f["accuracy"] for f in found], paper, labels=labels, rate=found[0]["rate"])
     shifted = [100 * f["with label shares"] for f in found if "with label shares" in f]
     line["with label shares"] = float(np.mean(shifted)) if shifted else None
-    return line | {"seeds": len(found)} | beside_alone(found, groups.get(("Local", labels), []))
+    line |= {"seeds": len(found), "on": " ".join(sorted({f.get("device", "cuda") for f in found}))}
+    return line | beside_alone(found, groups.get(("Local", labels), []))
 
 
 def cells(small: bool, seeds: int) -> Iterator[tuple[Key, Measure]]:
@@ -84,7 +86,7 @@ def rates(method: str, small: bool) -> list[tuple[Key, Measure]]:
 def _measure(method: str, seed: int, small: bool, book: Book, even: bool = False) -> dict[str, Any]:
     lr, (train, valid, test) = best_rate(book, rates(method, small)), data(small, seed, even)
     model = fit(method, train, settings(small, seed, method) | {"lr": lr})
-    found = {"accuracy": accuracy(model, test)[0], "rate": lr}
+    found = {"accuracy": accuracy(model, test)[0], "rate": lr, "device": device() or "cpu"}
     if method in SHARED:
         found["with label shares"] = with_label_shares(model, train, test, 10)
     return found | {"expected by client": expected_accuracy(model, test, label_shares((train, valid, test), 10))}
