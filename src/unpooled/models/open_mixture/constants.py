@@ -111,6 +111,8 @@ N_ALIGN_SIZES = 5  # numbers of clusters of the mixtures that sites are aligned 
 MAX_FULL_COLUMNS = 32  # with more columns these have diagonal covariances: answers would be too long
 ALIGN_ROUNDS = 6  # SUMs over these mixtures, per pass
 N_VARIATIONS = 2  # passes in which a Gaussian of the best mixture is split, or two are merged
+CHECK_FOLDS = 5  # parts of the rows
+CHECK_STEPS = 10  # EM steps on half of a client's rows when its other half is held out
 ALIGN_STEPS = 2  # EM steps on a client's weights and offset, per round
 # standard deviation of offsets, over that within clusters: at the start, and at most; larger ones would explain clusters
 FIRST_OFFSET, MAX_OFFSET = 0.3, 0.6

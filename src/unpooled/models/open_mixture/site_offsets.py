@@ -57,7 +57,7 @@ from unpooled.models.open_mixture.initial import (
     without_client_means,
 )
 from unpooled.models.open_mixture.questions import Description
-from unpooled.models.open_mixture.site_questions import Aligned, Reference, align, keep_offsets
+from unpooled.models.open_mixture.site_questions import Aligned, Reference, align, check_offsets, keep_offsets
 
 # a column has scales where the least variance of a client is above this share of the mean, and above rounding errors
 LEAST_VARIANCE = 1e-3
@@ -81,6 +81,7 @@ class Start(NamedTuple):
     variance: np.ndarray  # (d,)
     log_variance: np.ndarray  # (d,)
     parent: str = ""  # the reference whose offsets it starts from, if any
+    penalty: float = 0.0  # the part of its cost that is BIC's for the parameters at the server
 
     @property
     def is_moved(self) -> bool:
@@ -94,14 +95,29 @@ def find_offsets(fed: Federation, descriptions: Mapping[str, Description]) -> Si
     starts = _pass(fed, first_references(descriptions), centre)
     for i in range(N_VARIATIONS):
         starts = _pass(fed, varied_references(starts, rows, f"varied-{i}"), centre)
-    plain, moved, scaled = _pass(fed, last_references(starts, _varies(descriptions)), centre)
-    by_offsets, by_scales = _gain(plain, moved), _gain(moved, scaled)
+    *unmoved, moved, scaled = _pass(fed, last_references(starts, _varies(descriptions)), centre)
+    plain = min(unmoved, key=lambda s: s.candidate.cost)
+    gain = _gains(fed, (plain, moved, scaled), centre)
+    by_offsets, by_scales = gain[0, 1], gain[1, 2]
     log_scale = _at_least(MIN_LOG_SCALE, np.sqrt(scaled.log_variance)) * (by_scales > CLEAR_NATS)
     final = scaled if log_scale.any() else moved
     scale = _at_least(MIN_OFFSET, np.sqrt(final.variance / _within(final.candidate)))
-    kept = bool((scale.any() or log_scale.any()) and _gain(plain, final) > CLEAR_NATS)
+    is_clear = gain[0, 2 if log_scale.any() else 1] > CLEAR_NATS
+    kept = bool(is_clear and (scale.any() or log_scale.any()))
     fed.tell(keep_offsets.using(id=final.id if kept else "", scaled=bool(log_scale.any())), centre)
     return SiteOffsets(scale * kept, log_scale * kept, by_offsets, by_scales)
+
+
+def _gains(fed: Federation, starts: Sequence[Start], centre: np.ndarray) -> np.ndarray:
+    """(before, after) log evidence gained, by all rows or by rows held out, whichever is less."""
+    ask = check_offsets.using(ids=[s.id for s in starts], shape=starts[0].candidate.shape)
+    held_out = fed.sum(ask, _references(starts, centre)).loglik
+    by_rows_held_out = to_numpy(held_out) - np.array([s.penalty for s in starts]) / 2
+    by_all_rows = -np.array([s.candidate.cost for s in starts]) / 2
+    import os
+    if os.environ.get("DBG"):
+        print("   ev", np.round(by_all_rows - by_all_rows[0]), "cv", np.round(by_rows_held_out - by_rows_held_out[0]), np.round(held_out - held_out[0]), [(s.candidate.size, s.candidate.structure, s.candidate.is_tied) for s in starts], flush=True)
+    return np.minimum(*(after[None] - after[:, None] for after in (by_all_rows, by_rows_held_out)))
 
 
 def _at_least(least: float, spread: np.ndarray) -> np.ndarray:
@@ -114,9 +130,13 @@ def _pass(fed: Federation, starts: list[Start], centre: np.ndarray) -> list[Star
     shape = starts[0].candidate.shape
     ask = align.using(ids=[s.id for s in starts], parents=[s.parent for s in starts], shape=shape)
     for _ in range(ALIGN_ROUNDS):
-        references = tuple(Reference(s.candidate.proposal, s.variance, s.log_variance, centre) for s in starts)
-        starts = [_updated(s, a) for s, a in zip(starts, fed.sum(ask, references))]
+        starts = [_updated(s, a) for s, a in zip(starts, fed.sum(ask, _references(starts, centre)))]
     return starts
+
+
+def _references(starts: Sequence[Start], centre: np.ndarray) -> tuple[Reference, ...]:
+    """What clients are told of the references."""
+    return tuple(Reference(s.candidate.proposal, s.variance, s.log_variance, centre) for s in starts)
 
 
 # ---- the references of each pass ----
@@ -147,10 +167,11 @@ def varied_references(starts: Sequence[Start], rows: float, name: str) -> list[S
 
 
 def last_references(starts: Sequence[Start], varies: np.ndarray) -> list[Start]:
-    """The best without offsets, the best with them, and that with scales of the columns that vary (d,)."""
+    """The best without offsets, the best with them, the same without, and with scales of the columns that vary (d,)."""
     plain, moved = (_ranked(starts, is_moved)[0] for is_moved in (False, True))
     log_variance = np.where(varies, FIRST_LOG_SCALE**2, 0.0)
-    return [plain, moved, moved._replace(id="scaled", parent=moved.id, log_variance=log_variance)]
+    twin = _starts("last-plain", [moved.candidate], 0.0)
+    return [plain, *twin, moved, moved._replace(id="scaled", parent=moved.id, log_variance=log_variance)]
 
 
 def _varies(descriptions: Mapping[str, Description]) -> np.ndarray:  # (d,)
@@ -214,14 +235,10 @@ def _updated(start: Start, answer: Aligned) -> Start:
     log_variance = np.clip(to_numpy(answer.log_squares) / clients, 1e-6, MAX_LOG_SCALE**2)
     return start._replace(
         candidate=c,
+        penalty=float(penalty),
         variance=np.where(start.variance > 0, variance, 0.0),
         log_variance=np.where(start.log_variance > 0, log_variance, 0.0),
     )
-
-
-def _gain(before: Start, after: Start) -> float:
-    """Log evidence gained."""
-    return (before.candidate.cost - after.candidate.cost) / 2
 
 
 # ---- what is said ----

@@ -15,8 +15,8 @@ from unpooled.arrays import Array, Float
 from unpooled.client import SUM, TELL, Client, client
 from unpooled.maths import gaussian
 from unpooled.maths.mixture import Stats
-from unpooled.models.open_mixture.client_weights import Proposal, local_em, weight_penalty
-from unpooled.models.open_mixture.constants import ALIGN_STEPS, TINY
+from unpooled.models.open_mixture.client_weights import Proposal, local_em, row_logliks, weight_penalty
+from unpooled.models.open_mixture.constants import ALIGN_STEPS, CHECK_FOLDS, CHECK_STEPS, GOLDEN_RATIO, TINY
 from unpooled.models.open_mixture.questions import FACTOR, OFFSET
 from unpooled.tree import message
 
@@ -92,6 +92,37 @@ def align(
             )
         )
     return tuple(answers)
+
+
+@message("open_mixture.HeldOut")
+class HeldOut(NamedTuple):
+    """Log-likelihoods of rows under moves that other rows of the same client give; of several references."""
+
+    loglik: Float[Array, "references"]
+
+
+@client("open_mixture.check_offsets", SUM)
+def check_offsets(references: tuple[Reference, ...], client: Client, *, ids: list, shape: str) -> HeldOut:
+    """The log-likelihood of each half of the client's rows, with weights, offset and scale from the other half."""
+    fold = (np.arange(1, client.x.shape[-2] + 1) * GOLDEN_RATIO % 1 * CHECK_FOLDS).astype(int)
+    found = []
+    for id, reference in zip(ids, references):
+        start = Move(*client.state[f"align-{id}"][1])
+        found.append(sum(_held_out(reference, client, start, half, shape) for half in (fold == f for f in range(CHECK_FOLDS))))
+    return HeldOut(np.stack(found, -1))
+
+
+def _held_out(reference: Reference, client: Client, move: Move, out: Array, shape: str) -> Array:
+    """The log-likelihood of the rows in `out`."""
+    x, w, shares = client.x, client.w * ~out, None
+    for _ in range(CHECK_STEPS):
+        stats, _, shares = local_em(reference.proposal, _aligned(reference, x, move), w, shape, shares)
+        if reference.has_offsets:
+            move = _new_move(reference, stats, move, shape)[0]
+    z, w_out = _aligned(reference, x, move), client.w * out
+    own, _ = row_logliks(reference.proposal, z, w_out, shape, shares, stats.rows)
+    stretched = (~np.isnan(x) * move.log_scale[..., None, :]).sum(-1)
+    return (w_out * (own - stretched)).sum(-1)
 
 
 def _aligned(reference: Reference, x: Array, move: Any) -> Array:
