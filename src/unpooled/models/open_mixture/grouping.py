@@ -25,11 +25,23 @@ class ClientCounts(NamedTuple):
     counts: Array  # (clients, k) expected rows
     within: Array  # (k, k) covariance of one row's responsibilities about its client's mean
     products: Array  # (k, k) sum over rows of r r'
+    n_columns: int
 
     @property
     def n_clusters(self) -> int:
         """One more than the number of directions in which clients differ."""
-        return min(directions.count_directions(self.counts, self.within) + 1, MAX_TOPICS, self.counts.shape[1])
+        return min(directions.count_directions(*self.determined()) + 1, MAX_TOPICS, self.counts.shape[1])
+
+    def determined(self) -> tuple[Array, Array]:
+        """(counts, within) where Gaussians of fewer rows than columns count as one.
+
+        So few rows determine a mean, and lie about it: a Gaussian that started from rows of one client would keep them.
+        """
+        few = self.counts.sum(0) < self.n_columns
+        if not few.any() or few.sum() > len(few) - 2:
+            return self.counts, self.within
+        groups = np.column_stack([np.eye(len(few))[:, ~few], few])
+        return self.counts @ groups, groups.T @ self.within @ groups
 
 
 @message("open_mixture.Grouping")
@@ -50,7 +62,8 @@ def client_counts(fed: Federation, candidates: Sequence[Candidate]) -> list[Clie
     for i, total in enumerate(totals):
         counts = np.stack([to_numpy(answers[name][i].n) for name in sorted(answers)])
         products = gaussian.unpack_triangle(to_numpy(total.rr))
-        found.append(ClientCounts(counts, directions.within_covariance(counts, products), products))
+        within = directions.within_covariance(counts, products)
+        found.append(ClientCounts(counts, within, products, proposals[i].params.means.shape[1]))
     return found
 
 
@@ -60,5 +73,5 @@ def group_by_holders(name: str, c: Candidate, held: ClientCounts, rng: np.random
     start = topics.initial_topics(held.counts, merges.labels(n_topics))
     fitted = topics.fit(held.counts, start)
     candidate = c._replace(id=f"{name}-{n_topics}", structure=TOPICS, proposal=c.proposal._replace(topics=fitted.atoms))
-    resampled = directions.resampled_sizes(held.counts, held.within, N_RESAMPLES, rng)
+    resampled = directions.resampled_sizes(*held.determined(), N_RESAMPLES, rng)
     return Grouping(candidate, merges, resampled)

@@ -139,7 +139,7 @@ def _after_search(phase: Search, state: State, fed: Federation) -> State:
         return _split_or_share(Split((atoms._replace(validated=False),)), state, fed)
     rng = fed.journal.rng
     groupings = [group_by_holders("topics", atoms, counts[0], rng)]
-    if gaussians and directions.components_share_holders(*counts[1], rng):
+    if gaussians and directions.components_share_holders(*counts[1][:3], rng):
         groupings.append(group_by_holders("groups", gaussians._replace(validated=True), counts[1], rng))
     return state._replace(
         phase=Compare((*last_gaussians, *(g.candidate for g in groupings))),
