@@ -55,7 +55,7 @@ def test_mixtures_start_from_k_means_of_centres_with_the_scatter_about_them():
     c = Candidate("full-5", "shared", "full", Proposal(params, params.weights[None]))
     repeated = Params(*(np.repeat(a, 12, axis=0) for a in params))
     many = c._replace(id="full-60", proposal=Proposal(repeated, np.ones((1, 60))))
-    found = restart_from_centres({"full-5": (c, 1.0), "full-60": (many, 2.0)}, centres, rng)
+    found = restart_from_centres({"full-5": (c, 1.0), "full-60": (many, 2.0)}, centres, x, 3, rng)
     new = found["full-5"][0].proposal.params
     order = np.linalg.norm(new.means[:, None] - CENTRES, axis=-1).argmin(0)
     np.testing.assert_allclose(new.means[order], [x[z == k].mean(0) for k in range(5)])

@@ -140,14 +140,27 @@ def keep_best(candidates: Sequence[Candidate], structure: str, n_kept: int) -> t
     return tuple(c for c in candidates if c.id not in dropped)
 
 
-def one_per_size(candidates: Sequence[Candidate], rows: float) -> tuple[Candidate, ...]:
-    """The candidates, with one of each size alone where rows are too few for the likelihood to choose (see `is_better`)."""
-    kept: dict[tuple[str, str, int | str], Candidate] = {}
+def best_of_each_size(candidates: Sequence[Candidate], n_kept: int) -> list[Candidate]:
+    """The best candidates of every size."""
+    ranked = sorted(candidates, key=lambda c: c.cost)
+    return [c for i, c in enumerate(ranked) if sum(other.size == c.size for other in ranked[:i]) < n_kept]
+
+
+def by_size(candidates: Sequence[Candidate], rows: float) -> list[list[Candidate]]:
+    """Groups of candidates, the one with the lowest cost first; in each the best local optimum first, then the one with the lowest cost.
+
+    A group has one candidate; but where rows are too few for the likelihood to choose among local optima (see `is_better`), those of one
+    size are a group.
+    """
+    groups: dict[tuple[str, int | str], list[Candidate]] = {}
     for c in candidates:
-        key = (c.structure, c.shape, c.size if has_few_rows(c, rows) else c.id)
-        if key not in kept or is_better(c, kept[key], rows):
-            kept[key] = c
-    return tuple(kept.values())
+        groups.setdefault((c.shape, c.size if has_few_rows(c, rows) else c.id), []).append(c)
+    found = []
+    for group in groups.values():
+        lowest = min(group, key=lambda c: c.cost)
+        optimum = min(group, key=_log_volume) if has_few_rows(lowest, rows) else lowest
+        found.append([optimum] if optimum is lowest else [optimum, lowest])
+    return sorted(found, key=lambda group: group[-1].cost)
 
 
 def is_better(c: Candidate, other: Candidate, rows: float) -> bool:

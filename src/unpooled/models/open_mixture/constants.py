@@ -20,6 +20,8 @@ COMPARE_ROUNDS = 12  # Compare: Gaussians against topics
 SPLIT_ROUNDS = 3  # Split: EM rounds after each split of the atoms
 MAX_SPLITS = 2  # Split: 80 atoms become at most 320
 TIED_ROUNDS = 6  # Shared: rounds in which candidates that start with one covariance keep one
+N_TIED_STARTS = 3  # Shared: such candidates per size, of k-means of the clients' centres, and as many of whitened ones
+N_TIED_KEPT = 3  # of them after the first rounds, per size
 SHARED_ROUNDS = 12  # Shared: Gaussian mixtures whose weights all clients share
 REFIT_ROUNDS = 4  # Refit: the chosen model on all rows
 MAX_ROUNDS = (
@@ -47,6 +49,8 @@ CLUSTER_PENALTY = (
 MIN_ATOMS, MAX_ATOMS = 12, 80
 ROWS_PER_ATOM = 60  # the number of atoms is rows / 60 within those limits
 ROWS_PER_CENTRE = 15  # a client's k-means has one centre per 15 rows
+# a small client's has three if each has at least 6 rows: one centre of all its rows says nothing of clusters
+MIN_CENTRES, MIN_ROWS_PER_CENTRE = 3, 6
 
 # ---- covariances ----
 

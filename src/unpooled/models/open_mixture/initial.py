@@ -31,6 +31,7 @@ from unpooled.models.open_mixture.constants import (
     MIN_ATOMS,
     N_INITIAL_SIZES,
     ROWS_PER_ATOM,
+    ROWS_PER_CENTRE,
     TINY,
 )
 from unpooled.models.open_mixture.covariances import repair, with_floor
@@ -204,7 +205,8 @@ def initial_atoms(centres: Centres, rng: np.random.Generator) -> Candidate:
     """A mixture of many Gaussians with one covariance, from k-means of all clients' centres."""
     x, n, scatter = centres
     n_atoms = int(np.clip(n.sum() / ROWS_PER_ATOM, MIN_ATOMS, MAX_ATOMS))
-    labels = kmeans(x, n, min(n_atoms, max(len(x) // 2, 1)), rng, n_init=3)
+    most = max(min(len(x) // 2, int(n.sum()) // (2 * ROWS_PER_CENTRE)), 1)  # at least two centres each
+    labels = kmeans(x, n, min(n_atoms, most), rng, n_init=3)
     member = np.eye(labels.max() + 1)[:, labels] * n  # (k, m)
     means = member @ x / member.sum(1)[:, None]
     centred = x - means[labels]

@@ -24,8 +24,9 @@ from unpooled.models.open_mixture.candidates import (
     TOPICS,
     Candidate,
     best,
+    best_of_each_size,
+    by_size,
     keep_best,
-    one_per_size,
 )
 from unpooled.models.open_mixture.certainty import Evaluated
 from unpooled.models.open_mixture.constants import (
@@ -37,6 +38,7 @@ from unpooled.models.open_mixture.constants import (
     N_PAIRS_SEARCH,
     N_PAIRS_SHARED,
     N_SPLITS,
+    N_TIED_KEPT,
     REFINE_ROUNDS,
     REFIT_ROUNDS,
     SEARCH_ROUNDS,
@@ -97,7 +99,8 @@ class Search(NamedTuple):
             return _after_search(self, state, fed)
         if self.round not in REFINE_ROUNDS:
             return state
-        kept, new = _refine(self.candidates, GAUSSIANS, _path_neighbours(state), N_PAIRS_SEARCH, state)
+        kept, leader = keep_best(self.candidates, GAUSSIANS, N_KEPT), best(self.candidates, GAUSSIANS)
+        new = _variants(leader, _path_neighbours(state), N_PAIRS_SEARCH, state) if leader else []
         return state._replace(phase=self._replace(candidates=(*kept, *new)))
 
 
@@ -110,19 +113,12 @@ def _path_neighbours(state: State) -> Callable[[Candidate], list[Candidate]]:
     ]
 
 
-def _refine(
-    candidates: Sequence[Candidate],
-    structure: str,
-    neighbours: Callable[[Candidate], list[Candidate]],
-    n_pairs: int,
-    state: State,
-) -> tuple[tuple[Candidate, ...], list[Candidate]]:
-    """(kept, new): the best candidates of the structure; the best one's neighbours and pairs merged that were not evaluated yet."""
-    kept, leader = keep_best(candidates, structure, N_KEPT), best(candidates, structure)
-    if leader is None:
-        return kept, []
+def _variants(
+    leader: Candidate, neighbours: Callable[[Candidate], list[Candidate]], n_pairs: int, state: State
+) -> list[Candidate]:
+    """The best candidate's neighbours, and the same with pairs merged, that were not evaluated yet."""
     variants = [*neighbours(leader), *merge_pairs(leader, state.rows, n_pairs)]
-    return kept, [c for c in variants if c.id not in state.evaluated]
+    return [c for c in variants if c.id not in state.evaluated]
 
 
 def _after_search(phase: Search, state: State, fed: Federation) -> State:
@@ -263,23 +259,23 @@ class Shared(NamedTuple):
     def next(self, state: State, fed: Federation) -> State:
         """Refine in some rounds, and keep the best after the last."""
         if self.round == SHARED_ROUNDS:
-            return state._replace(phase=Refit(keep_best(one_per_size(self.candidates, state.rows), SHARED, 1)))
+            return state._replace(phase=Refit((by_size(self.candidates, state.rows)[0][0],)))
         if self.round not in REFINE_ROUNDS[:-1]:
             return state
-        tied = [c for c in self.candidates if c.is_tied]  # their BIC says nothing yet
-        free = one_per_size([c for c in self.candidates if not c.is_tied], state.rows)
-        refined = [_refine(g, SHARED, self._neighbours, N_PAIRS_SHARED, state) for g in self._competitions(free)]
-        kept = [c for some, _ in refined for c in some]
-        new = [c for _, some in refined for c in some]
+        tied = best_of_each_size([c for c in self.candidates if c.is_tied], N_TIED_KEPT)
+        free = [c for c in self.candidates if not c.is_tied]
+        ranked = [by_size(group, state.rows)[:N_KEPT] for group in self._competitions(free) if group]
+        kept = [c for groups in ranked for group in groups for c in group]
+        new = [c for groups in ranked for c in _variants(groups[0][-1], self._neighbours, N_PAIRS_SHARED, state)]
         if self.round >= TIED_ROUNDS:
             tied = [c._replace(prior_rows=COV_PRIOR_ROWS) for c in tied]
         return state._replace(phase=self._replace(candidates=(*kept, *new, *tied)))
 
-    def _competitions(self, candidates: tuple[Candidate, ...]) -> list[tuple[Candidate, ...]]:
+    def _competitions(self, candidates: list[Candidate]) -> list[list[Candidate]]:
         """The groups of candidates that are ranked among themselves: one per covariance type at first, then all together."""
         if self.round >= SEPARATE_SHAPES:
             return [candidates]
-        return [tuple(c for c in candidates if c.shape == shape) for shape in SHAPES]
+        return [[c for c in candidates if c.shape == shape] for shape in SHAPES]
 
     def _neighbours(self, c: Candidate) -> list[Candidate]:
         """Candidates with one cluster less or more."""

@@ -28,7 +28,14 @@ from unpooled.models.open_mixture.client_weights import (
     sparse_shares,
     weight_penalty,
 )
-from unpooled.models.open_mixture.constants import FIRST_WEIGHT_STEPS, GOLDEN_RATIO, ROWS_PER_CENTRE, TINY
+from unpooled.models.open_mixture.constants import (
+    FIRST_WEIGHT_STEPS,
+    GOLDEN_RATIO,
+    MIN_CENTRES,
+    MIN_ROWS_PER_CENTRE,
+    ROWS_PER_CENTRE,
+    TINY,
+)
 from unpooled.models.open_mixture.gaps import filled
 from unpooled.tree import message
 
@@ -96,7 +103,8 @@ def _local_centres(
     d = x.shape[1]
     if max_centres == 0:
         return np.zeros(0), np.zeros((0, d)), gaussian.pack_triangle(np.zeros((d, d)))
-    n_centres = max(1, min(len(x) // ROWS_PER_CENTRE, max_centres))
+    least = min(MIN_CENTRES, len(x) // MIN_ROWS_PER_CENTRE)
+    n_centres = max(1, min(max(len(x) // ROWS_PER_CENTRE, least), max_centres))
     labels = local_mixture.kmeans(x, w, n_centres, rng)
     n = np.bincount(labels, w)
     mean = np.stack([np.bincount(labels, w * column) for column in x.T], axis=1) / n[:, None]

@@ -24,13 +24,15 @@ from unpooled.models.open_mixture.constants import (
     MAX_NUMBERS,
     MERGE_RANGE,
     N_DRAWS,
+    N_TIED_STARTS,
     PATIENCE,
     ROWS_PER_PIECE,
     TIED_ROWS,
 )
+from unpooled.models.open_mixture.covariances import with_floor
 from unpooled.models.open_mixture.initial import Centres, initial_sizes, merge_best_pair
 
-TIED = "-tied"  # ends the id of a second starting point, where rows are few
+TIED = "-tied"  # in the ids of further starting points, where rows are few
 ScoredMixtures = dict[str, tuple[Candidate, float]]  # id -> (mixture, its BIC on the sample)
 
 
@@ -83,7 +85,7 @@ def server_mixtures(
     x = sample_rows(atoms, rows, rng)
     mixtures = _fit_all_sizes(x, shapes, rng)
     if centres is not None and are_too_coarse(atoms, rows):
-        return restart_from_centres(mixtures, centres, rng)
+        return restart_from_centres(mixtures, centres, centres.mean, 3, rng)
     for shape in shapes:
         _fit_downwards(mixtures, x, np.ones(len(x)), shape)
     if centres is None:
@@ -92,13 +94,26 @@ def server_mixtures(
 
 
 def _tied_starts(mixtures: ScoredMixtures, centres: Centres, rows: float, rng: np.random.Generator) -> ScoredMixtures:
-    """A second start of the sizes with few rows: k-means of the clients' centres, and one covariance for all Gaussians at first."""
+    """Further starts of the sizes with few rows: k-means of the clients' centres, and one covariance for all Gaussians at first.
+
+    Half of them are from k-means of whitened centres: clusters may be narrow in directions in which no column is.
+    """
     d = centres.mean.shape[1]
     few = {
         id: found for id, found in mixtures.items() if has_few_rows(found[0], rows) and rows >= 2 * d * found[0].size
     }
-    found = restart_from_centres(few, centres, rng)
-    return {f"{id}{TIED}": (c._replace(id=f"{id}{TIED}", prior_rows=TIED_ROWS), bic) for id, (c, bic) in found.items()}
+    starts: ScoredMixtures = {}
+    for i, places in enumerate((centres.mean, _whitened(centres)) * N_TIED_STARTS):
+        for id, (c, bic) in restart_from_centres(few, centres, places, 1, rng).items():
+            starts[f"{id}{TIED}{i}"] = c._replace(id=f"{id}{TIED}{i}", prior_rows=TIED_ROWS), bic
+    return starts
+
+
+def _whitened(centres: Centres) -> np.ndarray:
+    """(m, d) the centres in units of the covariance of all rows."""
+    centred = centres.mean - centres.n @ centres.mean / centres.n.sum()
+    total = with_floor((centres.scatter + (centred * centres.n[:, None]).T @ centred) / centres.n.sum())
+    return np.linalg.solve(np.linalg.cholesky(total), centred.T).T
 
 
 def sample_rows(atoms: Candidate, rows: float, rng: np.random.Generator) -> np.ndarray:
@@ -147,10 +162,12 @@ def _as_candidate(id: str, fit: local_mixture.Fit) -> Candidate:
     return Candidate(id, SHARED, fit.shape, Proposal(fit.params, np.asarray(fit.params.weights)[None]), fit.bic)
 
 
-def restart_from_centres(mixtures: ScoredMixtures, centres: Centres, rng: np.random.Generator) -> ScoredMixtures:
-    """Mixtures of the same sizes and types that start from k-means of the clients' centres, where these are enough."""
+def restart_from_centres(
+    mixtures: ScoredMixtures, centres: Centres, places: np.ndarray, n_init: int, rng: np.random.Generator
+) -> ScoredMixtures:
+    """Mixtures of the same sizes and types that start from k-means of the clients' centres at `places`, where these are enough."""
     sizes = sorted({c.size for c, _ in mixtures.values()})
-    labels = {k: local_mixture.kmeans(centres.mean, centres.n, k, rng, n_init=3) for k in sizes}
+    labels = {k: local_mixture.kmeans(places, centres.n, k, rng, n_init=n_init) for k in sizes}
     possible = {k for k in sizes if labels[k].max() == k - 1}
     return {
         id: (_from_centres(c, centres, labels[c.size]) if c.size in possible else c, bic)
@@ -171,9 +188,9 @@ def first_shared(mixtures: ScoredMixtures, shapes: Sequence[str]) -> tuple[Candi
     return tuple(mixtures[id][0] for id in ids if id in mixtures)
 
 
-def ids_of(shape: str, k: int) -> tuple[str, str]:
+def ids_of(shape: str, k: int) -> list[str]:
     """The ids of the starting points of one size."""
-    return f"{shape}-{k}", f"{shape}-{k}{TIED}"
+    return [f"{shape}-{k}", *(f"{shape}-{k}{TIED}{i}" for i in range(2 * N_TIED_STARTS))]
 
 
 def _best_size(mixtures: ScoredMixtures, shape: str) -> int:

@@ -114,9 +114,6 @@ def _gains(fed: Federation, starts: Sequence[Start], centre: np.ndarray) -> np.n
     held_out = fed.sum(ask, _references(starts, centre)).loglik
     by_rows_held_out = to_numpy(held_out) - np.array([s.penalty for s in starts]) / 2
     by_all_rows = -np.array([s.candidate.cost for s in starts]) / 2
-    import os
-    if os.environ.get("DBG"):
-        print("   ev", np.round(by_all_rows - by_all_rows[0]), "cv", np.round(by_rows_held_out - by_rows_held_out[0]), np.round(held_out - held_out[0]), [(s.candidate.size, s.candidate.structure, s.candidate.is_tied) for s in starts], flush=True)
     return np.minimum(*(after[None] - after[:, None] for after in (by_all_rows, by_rows_held_out)))
 
 

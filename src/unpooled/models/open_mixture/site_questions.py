@@ -108,7 +108,9 @@ def check_offsets(references: tuple[Reference, ...], client: Client, *, ids: lis
     found = []
     for id, reference in zip(ids, references):
         start = Move(*client.state[f"align-{id}"][1])
-        found.append(sum(_held_out(reference, client, start, half, shape) for half in (fold == f for f in range(CHECK_FOLDS))))
+        found.append(
+            sum(_held_out(reference, client, start, half, shape) for half in (fold == f for f in range(CHECK_FOLDS)))
+        )
     return HeldOut(np.stack(found, -1))
 
 
