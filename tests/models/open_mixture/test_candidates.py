@@ -3,7 +3,7 @@
 import numpy as np
 
 from unpooled.maths.mixture import Params
-from unpooled.models.open_mixture.candidates import Candidate, best, keep_best
+from unpooled.models.open_mixture.candidates import Candidate, best, best_of_each_size, by_size, keep_best
 from unpooled.models.open_mixture.client_weights import Proposal
 from unpooled.models.open_mixture.covariances import repair, shrink
 from unpooled.models.open_mixture.initial import initial_sizes, merge_pairs
@@ -25,6 +25,23 @@ def test_the_best_candidates_of_a_structure_and_all_others_are_kept():
     atoms = candidate(12, 1e6)._replace(id="atoms", structure="atoms")
     kept = keep_best((candidate(2, 9.0), candidate(3, 1e3), candidate(4, 5.0), atoms), "gaussians", 2)
     assert [c.id for c in kept] == ["spherical-2", "spherical-4", "atoms"]
+
+
+def test_the_best_candidates_of_every_size_are_kept():
+    found = best_of_each_size([candidate(2, 9.0), candidate(3, 1.0), candidate(2, 5.0), candidate(2, 7.0)], 2)
+    assert sorted((c.size, c.bic) for c in found) == [(2, 5.0), (2, 7.0), (3, 1.0)]
+
+
+def test_where_rows_are_few_the_lowest_bic_of_a_size_ranks_it_and_the_smallest_volume_is_its_optimum():
+    def full(id, k, bic, spread):
+        params = Params(np.ones(k) / k, np.zeros((k, 3)), np.tile(spread * np.array([1.0, 0, 1, 0, 0, 1]), (k, 1)))
+        return Candidate(id, "shared", "full", Proposal(params, params.weights[None]), bic=bic)
+
+    two, three, compact = full("full-2", 2, 10.0, 1.0), full("full-3", 3, 8.0, 2.0), full("full-3-tied0", 3, 12.0, 1.0)
+    few = by_size([two, three, compact], rows=10.0)
+    assert [[c.id for c in group] for group in few] == [["full-3-tied0", "full-3"], ["full-2"]]
+    many = by_size([two, three, compact], rows=1000.0)
+    assert [[c.id for c in group] for group in many] == [["full-3"], ["full-2"], ["full-3-tied0"]]
 
 
 def test_pairs_are_merged_one_after_the_other():

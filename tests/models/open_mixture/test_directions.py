@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from unpooled.models.open_mixture import directions
+from unpooled.models.open_mixture.grouping import ClientCounts
 
 
 def mixed_clients(seed, shares, rows=60, atoms=30):
@@ -146,3 +147,16 @@ def test_without_variance_there_is_no_direction():
     assert directions.count_directions(np.full((6, 3), 5.0), np.zeros((3, 3))) == 0
     assert directions.count_directions(np.zeros((3, 2)), np.zeros((2, 2))) == 0
     assert directions.count_directions(np.full((1, 3), 5.0), np.eye(3)) == 0
+
+
+def test_gaussians_of_fewer_rows_than_columns_count_as_one():
+    """Three Gaussians of four rows, each at one client: they follow the rows that they started from."""
+    counts = np.array([[30.0, 10, 4, 0, 0], [10, 30, 0, 4, 0], [20, 20, 0, 0, 4]])
+    products = np.diag(counts.sum(0))
+    held = ClientCounts(counts, directions.within_covariance(counts, products), products, n_columns=5)
+    pooled, within = held.determined()
+    np.testing.assert_array_equal(pooled, [[30, 10, 4], [10, 30, 4], [20, 20, 4]])
+    expected = directions.within_covariance(pooled, np.diag(pooled.sum(0)))
+    np.testing.assert_allclose(within, expected)
+    assert held._replace(n_columns=4).determined() == (held.counts, held.within)
+    assert held._replace(n_columns=1000).determined() == (held.counts, held.within)  # all would be one

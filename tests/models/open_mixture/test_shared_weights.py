@@ -9,9 +9,12 @@ from unpooled.models.open_mixture.client_weights import Proposal
 from unpooled.models.open_mixture.initial import Centres
 from unpooled.models.open_mixture.shared_weights import (
     are_too_coarse,
+    ids_of,
     restart_from_centres,
     should_split,
     split_atoms,
+    tied_starts,
+    whitened,
 )
 
 CENTRES = 7.0 * np.array([[0, 0], [1, 0], [0, 1], [1, 1], [2, 0.5]])
@@ -63,3 +66,25 @@ def test_mixtures_start_from_k_means_of_centres_with_the_scatter_about_them():
         between = np.cov(x[z == k].T, bias=True)
         np.testing.assert_allclose(new.covs[order[k]], between[[0, 0, 1], [0, 1, 1]] + [1, 0.3, 2])
     assert (found["full-5"][1], found["full-60"]) == (1.0, (many, 2.0))  # fifty centres do not make sixty clusters
+
+
+def test_where_rows_are_few_there_are_several_starts_with_one_covariance():
+    rng = np.random.default_rng(0)
+    centres = Centres(rng.normal(size=(40, 5)), np.full(40, 5.0), np.eye(5))
+    params = Params(np.ones(2) / 2, np.zeros((2, 5)), np.ones((2, 15)))
+    mixtures = {"full-2": (Candidate("full-2", "shared", "full", Proposal(params, params.weights[None])), 1.0)}
+    found = tied_starts(mixtures, centres, 25.0, rng)
+    assert list(found) == ids_of("full", 2)[1:]
+    assert all(c.is_tied for c, _ in found.values())
+    assert len({c.proposal.params.means.tobytes() for c, _ in found.values()}) > 2
+    assert not tied_starts(mixtures, centres, 19.0, rng)  # too few rows for two Gaussians
+    assert not tied_starts(mixtures, centres, 30.0, rng)  # as many as two covariances have numbers
+
+
+def test_whitened_centres_are_in_units_of_all_rows():
+    """Rows about their centre and centres about the mean have the unit covariance together."""
+    rng = np.random.default_rng(0)
+    centres = Centres(rng.normal(size=(30, 2)) * [1.0, 10.0], rng.uniform(5, 9, 30), np.diag([50.0, 1e3]))
+    n, z = centres.n, whitened(centres)
+    axes = np.linalg.lstsq(centres.mean - n @ centres.mean / n.sum(), z, rcond=None)[0]
+    np.testing.assert_allclose((z.T * n @ z + axes.T @ centres.scatter @ axes) / n.sum(), np.eye(2), atol=1e-3)

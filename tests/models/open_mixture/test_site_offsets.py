@@ -5,7 +5,7 @@ import warnings
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
-from scipy.stats import multivariate_normal
+from scipy.stats import multivariate_normal, norm
 from sklearn.metrics import adjusted_rand_score
 
 import unpooled as up
@@ -13,9 +13,10 @@ from unpooled.errors import DataWarning
 from unpooled.maths import gaussian
 from unpooled.maths.mixture import Params
 from unpooled.models.open_mixture.client_weights import Proposal
+from unpooled.models.open_mixture.constants import GOLDEN_RATIO
 from unpooled.models.open_mixture.questions import FACTOR, describe
 from unpooled.models.open_mixture.site_offsets import find_offsets
-from unpooled.models.open_mixture.site_questions import Reference, align
+from unpooled.models.open_mixture.site_questions import Reference, align, check_offsets
 
 CENTRES = np.array([[0.0, 0.0, 0.0], [5.0, 0.0, 1.0], [0.0, 5.0, -1.0], [5.0, 5.0, 0.0]])
 NAMES = [f"c{i}" for i in range(10)]
@@ -124,6 +125,33 @@ def test_the_evidence_of_an_offset_is_the_marginal_likelihood():
         for column, own, common in zip(x.T, [1.0, 2.0], [0.09, 0.2])
     )
     assert_allclose(found.stats.loglik - found.penalty / 2, exact, rtol=1e-10)
+
+
+def test_rows_held_out_are_scored_under_the_offset_that_the_others_give():
+    """With one Gaussian the offset is the mean of the other rows, drawn to 0 by the prior."""
+    x = np.random.default_rng(0).normal(loc=0.5, size=(30, 1))
+    params = Params(np.ones(1), np.zeros((1, 1)), np.ones((1, 1)))
+    variance = np.array([0.09])
+    moved = Reference(Proposal(params, np.zeros((0, 1))), variance, np.zeros(1), np.zeros(1))
+    plain = moved._replace(variance=np.zeros(1))
+    fed = up.federate({"a": x})
+    fed.sum(align.using(ids=["plain", "moved"], parents=["", ""], shape="full"), (plain, moved))
+    found = fed.sum(check_offsets.using(ids=["plain", "moved"], shape="full"), (plain, moved)).loglik
+    fold = (np.arange(1, 31) * GOLDEN_RATIO % 1 * 5).astype(int)
+    others = [x[fold != f, 0] for f in fold]
+    offsets = np.array([own.sum() / (len(own) + 1 / variance[0]) for own in others])
+    assert_allclose(found, [norm.logpdf(x[:, 0]).sum(), norm.logpdf(x[:, 0] - offsets).sum()], rtol=1e-10)
+
+
+def test_heavy_tails_are_not_taken_for_scales_of_sites():
+    """Chance moves the spread of lognormal rows more than a Gaussian allows; rows held out do not confirm it."""
+    rng = np.random.default_rng(3)
+    loadings = 0.5 * rng.normal(size=(2, 8))
+    noise = 0.3 * rng.normal(size=(len(NAMES), 40, 8))
+    fed = up.federate(dict(zip(NAMES, np.exp(rng.normal(size=(len(NAMES), 40, 2)) @ loadings + noise))))
+    found = find_offsets(fed, fed.gather(describe.using(max_local=1, max_centres=0, min_count=5), None))
+    assert not found.scale.any()
+    assert not found.log_scale.any()
 
 
 @pytest.mark.slow

@@ -13,6 +13,7 @@ question                              kind    answer
 ====================================  ======  =====================================================================================
 ``open_mixture.describe``             GATHER  once: counts, means and scatters of a local mixture, and local k-means centres
 ``open_mixture.align``                SUM     24 times: statistics of mixtures with and without an offset and scale per client
+``open_mixture.check_offsets``        SUM     once: the log-likelihood of rows under the offset and scale that the client's other rows give
 ``open_mixture.keep_offsets``         TELL    once: which offsets and scales clients keep, if any; `describe` is asked again then
 ``open_mixture.candidate_stats``      SUM     every round: sufficient statistics and log-likelihoods of all candidates
 ``open_mixture.count_atoms``          GATHER  once: the expected number of the client's rows in every Gaussian

@@ -142,8 +142,10 @@ def keep_best(candidates: Sequence[Candidate], structure: str, n_kept: int) -> t
 
 def best_of_each_size(candidates: Sequence[Candidate], n_kept: int) -> list[Candidate]:
     """The best candidates of every size."""
-    ranked = sorted(candidates, key=lambda c: c.cost)
-    return [c for i, c in enumerate(ranked) if sum(other.size == c.size for other in ranked[:i]) < n_kept]
+    kept: dict[int, list[Candidate]] = {}
+    for c in sorted(candidates, key=lambda c: c.cost):
+        kept.setdefault(c.size, []).append(c)
+    return [c for ranked in kept.values() for c in ranked[:n_kept]]
 
 
 def by_size(candidates: Sequence[Candidate], rows: float) -> list[list[Candidate]]:

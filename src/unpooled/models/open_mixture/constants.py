@@ -115,15 +115,15 @@ N_ALIGN_SIZES = 5  # numbers of clusters of the mixtures that sites are aligned 
 MAX_FULL_COLUMNS = 32  # with more columns these have diagonal covariances: answers would be too long
 ALIGN_ROUNDS = 6  # SUMs over these mixtures, per pass
 N_VARIATIONS = 2  # passes in which a Gaussian of the best mixture is split, or two are merged
-CHECK_FOLDS = 5  # parts of the rows
-CHECK_STEPS = 10  # EM steps on half of a client's rows when its other half is held out
+CHECK_FOLDS = 5  # parts of a client's rows, each held out in turn
+CHECK_STEPS = 10  # EM steps on a client's weights and offset without them
 ALIGN_STEPS = 2  # EM steps on a client's weights and offset, per round
 # standard deviation of offsets, over that within clusters: at the start, and at most; larger ones would explain clusters
 FIRST_OFFSET, MAX_OFFSET = 0.3, 0.6
 MIN_OFFSET = 0.15  # columns with smaller offsets are not named; if all are smaller, there are none
 FIRST_LOG_SCALE, MAX_LOG_SCALE = 0.2, 0.4  # standard deviation of logarithms of scales: at the start, and at most
 MIN_LOG_SCALE = 0.1  # columns with smaller ones are not named; if all are smaller, there are none
-CLEAR_NATS = 3.0  # log evidence that offsets, and then scales, must gain: 20 to 1
+CLEAR_NATS = 3.0  # log evidence that offsets, and then scales, must gain, also of rows held out: 20 to 1
 
 # ---- new clients ----
 

@@ -20,7 +20,6 @@ from unpooled.models.open_mixture import directions
 from unpooled.models.open_mixture.candidates import (
     ATOMS,
     GAUSSIANS,
-    SHARED,
     TOPICS,
     Candidate,
     best,

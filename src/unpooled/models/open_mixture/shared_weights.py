@@ -90,10 +90,10 @@ def server_mixtures(
         _fit_downwards(mixtures, x, np.ones(len(x)), shape)
     if centres is None:
         return mixtures
-    return mixtures | _tied_starts(mixtures, centres, rows, rng)
+    return mixtures | tied_starts(mixtures, centres, rows, rng)
 
 
-def _tied_starts(mixtures: ScoredMixtures, centres: Centres, rows: float, rng: np.random.Generator) -> ScoredMixtures:
+def tied_starts(mixtures: ScoredMixtures, centres: Centres, rows: float, rng: np.random.Generator) -> ScoredMixtures:
     """Further starts of the sizes with few rows: k-means of the clients' centres, and one covariance for all Gaussians at first.
 
     Half of them are from k-means of whitened centres: clusters may be narrow in directions in which no column is.
@@ -103,13 +103,13 @@ def _tied_starts(mixtures: ScoredMixtures, centres: Centres, rows: float, rng: n
         id: found for id, found in mixtures.items() if has_few_rows(found[0], rows) and rows >= 2 * d * found[0].size
     }
     starts: ScoredMixtures = {}
-    for i, places in enumerate((centres.mean, _whitened(centres)) * N_TIED_STARTS):
+    for i, places in enumerate((centres.mean, whitened(centres)) * N_TIED_STARTS):
         for id, (c, bic) in restart_from_centres(few, centres, places, 1, rng).items():
             starts[f"{id}{TIED}{i}"] = c._replace(id=f"{id}{TIED}{i}", prior_rows=TIED_ROWS), bic
     return starts
 
 
-def _whitened(centres: Centres) -> np.ndarray:
+def whitened(centres: Centres) -> np.ndarray:
     """(m, d) the centres in units of the covariance of all rows."""
     centred = centres.mean - centres.n @ centres.mean / centres.n.sum()
     total = with_floor((centres.scatter + (centred * centres.n[:, None]).T @ centred) / centres.n.sum())

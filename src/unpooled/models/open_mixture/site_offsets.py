@@ -1,15 +1,17 @@
 """Offsets and scales of sites: every client's rows may be moved and stretched, as another instrument does it.
 
-Sends, before the rounds of `OpenMixture`, SUMs over reference mixtures (`open_mixture.align`) and one TELL of the choice
-(`open_mixture.keep_offsets`). There are several passes:
+Sends, before the rounds of `OpenMixture`, SUMs over reference mixtures (`open_mixture.align`), one SUM of log-likelihoods of rows held
+out (`open_mixture.check_offsets`) and one TELL of the choice (`open_mixture.keep_offsets`). There are several passes:
 
 1. Mixtures of several sizes, with and without offsets, where clients have weights of their own and where all have the same. If weights
    are the same, offsets start as the differences of the clients' means; otherwise at 0.
 2. The best ones, and variations of them: a Gaussian split, two merged, with offsets or without.
-3. The best mixture without offsets, the best one with them, and that with scales as well.
+3. The best mixture without offsets, the best one with them, and that without them and with scales as well.
 
 Mixtures are compared by their evidence for all rows: BIC, where offsets and scales are random effects that are integrated out (Laplace's
-approximation). Offsets are kept only if they make it clearly higher, and so are scales.
+approximation). Where clusters are not Gaussian this finds offsets and scales that are chance: a heavy tail moves a client's mean and
+spread more than a Gaussian's rows could. So rows held out are asked too: the offset and scale that four fifths of a client's rows give
+must make the others likelier. Offsets are kept only if both gain clearly, and so are scales.
 """
 
 from __future__ import annotations
@@ -109,7 +111,7 @@ def find_offsets(fed: Federation, descriptions: Mapping[str, Description]) -> Si
 
 
 def _gains(fed: Federation, starts: Sequence[Start], centre: np.ndarray) -> np.ndarray:
-    """(before, after) log evidence gained, by all rows or by rows held out, whichever is less."""
+    """(before, after) log evidence gained: of all rows, or of rows held out with BIC's penalty at the server, whichever is less."""
     ask = check_offsets.using(ids=[s.id for s in starts], shape=starts[0].candidate.shape)
     held_out = fed.sum(ask, _references(starts, centre)).loglik
     by_rows_held_out = to_numpy(held_out) - np.array([s.penalty for s in starts]) / 2

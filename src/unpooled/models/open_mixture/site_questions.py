@@ -1,4 +1,4 @@
-"""What clients are asked about offsets and scales of sites: a SUM over reference mixtures, and a TELL of what to keep.
+"""What clients are asked about offsets and scales of sites: SUMs over reference mixtures, and a TELL of what to keep.
 
 A site's rows are x = c + s (z - c) + b: rows z of the mixture, an offset b and a scale s per column of its own, and the mean c of all
 rows. The offset and the logarithm of the scale have normal priors about 0, whose variances the server estimates per column. Both stay
@@ -96,21 +96,19 @@ def align(
 
 @message("open_mixture.HeldOut")
 class HeldOut(NamedTuple):
-    """Log-likelihoods of rows under moves that other rows of the same client give; of several references."""
+    """Log-likelihoods of rows held out of their client's offset and scale."""
 
     loglik: Float[Array, "references"]
 
 
 @client("open_mixture.check_offsets", SUM)
 def check_offsets(references: tuple[Reference, ...], client: Client, *, ids: list, shape: str) -> HeldOut:
-    """The log-likelihood of each half of the client's rows, with weights, offset and scale from the other half."""
+    """The log-likelihood of each part of the client's rows, with weights, offset and scale that its other rows give."""
     fold = (np.arange(1, client.x.shape[-2] + 1) * GOLDEN_RATIO % 1 * CHECK_FOLDS).astype(int)
     found = []
     for id, reference in zip(ids, references):
         start = Move(*client.state[f"align-{id}"][1])
-        found.append(
-            sum(_held_out(reference, client, start, half, shape) for half in (fold == f for f in range(CHECK_FOLDS)))
-        )
+        found.append(sum(_held_out(reference, client, start, fold == i, shape) for i in range(CHECK_FOLDS)))
     return HeldOut(np.stack(found, -1))
 
 
