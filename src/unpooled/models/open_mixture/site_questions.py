@@ -107,7 +107,8 @@ def check_offsets(references: tuple[Reference, ...], client: Client, *, ids: lis
     fold = (np.arange(1, client.x.shape[-2] + 1) * GOLDEN_RATIO % 1 * CHECK_FOLDS).astype(int)
     found = []
     for id, reference in zip(ids, references):
-        start = Move(*client.state[f"align-{id}"][1])
+        known = client.state.get(f"align-{id}")  # none at a client that was absent
+        start = Move(*known[1]) if known else _first_move(reference, client.x, client.w, None)
         found.append(sum(_held_out(reference, client, start, fold == i, shape) for i in range(CHECK_FOLDS)))
     return HeldOut(np.stack(found, -1))
 
