@@ -13,6 +13,7 @@ from unpooled.client import Client
 
 BLOCKS = 16  # approximate number of merged blocks or slices, to keep all threads busy
 BLOCK_ROWS = (8_192, 65_536)  # rows of a block, at least and at most, so that scheduling costs little
+WORTH_MERGING = 4  # clients of a block, at least: for fewer the copy costs more than it saves
 STACK_CLIENTS = 256  # clients in one stack at most: bounds the answers in memory
 STACK_CELLS = 4_000_000  # default of stack_cells
 STACK_PADDING = 0.125  # default of stack_padding
@@ -34,7 +35,7 @@ def single_jobs(clients: Iterable[Client]) -> Iterator[Job]:
 def merged_jobs(clients: Sequence[Client]) -> Iterator[Job]:
     """Small neighbouring clients concatenated, large ones cut into slices of rows; the cuts depend on the clients only."""
     rows = int(np.clip(sum(len(c.w) for c in clients) // BLOCKS, *BLOCK_ROWS))
-    for large, run in groupby(clients, key=lambda c: len(c.w) > rows):
+    for large, run in groupby(clients, key=lambda c: len(c.w) > rows // WORTH_MERGING):
         if large:
             for c in run:
                 yield from _slices(c, rows)

@@ -30,7 +30,7 @@ from unpooled.jobs import STACK_CELLS, STACK_PADDING, Job, merged_jobs, single_j
 from unpooled.parameters import one_of
 from unpooled.tree import Tree
 
-FEW_CELLS = 50_000  # numbers in the rows of all clients, below which no threads are started
+FEW_CELLS = 500_000  # numbers in the rows of all clients, below which no threads are started
 MODES = ("auto", "stacked", "one by one")
 
 

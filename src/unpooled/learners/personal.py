@@ -22,7 +22,7 @@ from unpooled.learners.bases import Shared, average_log_proba, base_log_proba, m
 from unpooled.learners.calibration import Calibration, CalibrationLosses, calibrated
 from unpooled.learners.candidates import Axes, Candidates, axes_of, candidates, penalties
 from unpooled.learners.corrections import Fitted, Paths, label_losses, log_softmax
-from unpooled.learners.labels import codes
+from unpooled.learners.labels import codes_of
 from unpooled.learners.own_nets import NO_NETS, REFITTED, own_scores, sound
 from unpooled.learners.own_nets import STATE as NETS
 from unpooled.learners.trainer import Trainer
@@ -105,7 +105,7 @@ def keep(
     if live.sum() < MIN_ROWS and len(log_bases):
         return
     offsets = offsets_of(learner, nets, x, log_bases, client.state)
-    raw, y = features(learner, x, log_bases), codes(client.y, learner.labels, client.w)
+    raw, y = features(learner, x, log_bases), codes_of(client, learner.labels)
     more = np.zeros(len(offsets))
     more[: len(log_bases)] = optimism
     alone = learner.learner == "linear"
