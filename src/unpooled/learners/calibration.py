@@ -6,7 +6,7 @@ temperature mends probabilities that are too certain or not certain enough, the 
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,10 +21,10 @@ PSEUDO_LOSS = 2.0  # nats that a calibration must gain over none
 
 @message("learners.CalibrationLosses")
 class CalibrationLosses(NamedTuple):
-    """Held-out log-losses of the shared model, summed over rows."""
+    """Held-out log-losses of shared models, summed over rows."""
 
     n: Float[Array, "", ">=0 rows"]
-    loss: Float[Array, "temperatures floors"]
+    loss: Float[Array, "models temperatures floors"]
 
 
 @message("learners.Calibration")
@@ -57,8 +57,13 @@ def with_floor(log_p: np.ndarray, floor: float) -> np.ndarray:
     return np.log((1 - floor) * np.exp(log_p) + floor / log_p.shape[-1]) if floor else log_p
 
 
-def losses(log_p: np.ndarray, y: np.ndarray, w: np.ndarray) -> CalibrationLosses:
-    """A client's losses from held-out log-probabilities (n, c), label codes (n,) and row weights (n,)."""
+def losses(log_bases: np.ndarray, y: np.ndarray, w: np.ndarray) -> CalibrationLosses:
+    """A client's losses from held-out log-probabilities (models, n, c), label codes (n,) and row weights (n,)."""
+    return CalibrationLosses(np.asarray(w.sum()), np.stack([_losses(log_p, y, w) for log_p in log_bases]))
+
+
+def _losses(log_p: np.ndarray, y: np.ndarray, w: np.ndarray) -> np.ndarray:  # (temperatures, floors)
+    """The losses of one model."""
     classes = log_p.shape[-1]
     others = y[:, None] != np.arange(classes)
     behind = log_p - np.take_along_axis(log_p, y[:, None], 1)  # scores minus that of the label
@@ -67,7 +72,7 @@ def losses(log_p: np.ndarray, y: np.ndarray, w: np.ndarray) -> CalibrationLosses
     p = 1 / (1 + np.exp(hotter).sum(-1))  # of the label
     mended = p[:, None] * _column(1 - FLOORS) + _column(FLOORS / classes)  # (temperatures, floors, n)
     log_mended = np.log(np.maximum(mended, 1e-13))
-    return CalibrationLosses(np.asarray(w.sum()), -(log_mended.astype(np.float64) @ w))
+    return np.asarray(-(log_mended.astype(np.float64) @ w))
 
 
 def _column(a: np.ndarray) -> np.ndarray:
@@ -75,11 +80,24 @@ def _column(a: np.ndarray) -> np.ndarray:
     return a.astype(np.float32)[:, None]
 
 
-def best(total: CalibrationLosses) -> Calibration:
-    """The calibration with the smallest loss, if it gains enough."""
-    loss = to_numpy(total.loss)
+def best(total: CalibrationLosses) -> list[Calibration]:
+    """The calibration of each model with the smallest loss, if it gains enough."""
+    return [_best(loss) for loss in to_numpy(total.loss)]
+
+
+def _best(loss: np.ndarray) -> Calibration:
+    """The same for one model, from its losses (temperatures, floors)."""
     none = loss[np.flatnonzero(TEMPERATURES == 1.0)[0], 0]
     i, j = np.unravel_index(int(loss.argmin()), loss.shape)
     if loss[i, j] > none - PSEUDO_LOSS:
         return NONE
     return Calibration(float(TEMPERATURES[i]), float(FLOORS[j]))
+
+
+def calibrated_bases(log_bases: np.ndarray, how: Any) -> np.ndarray:
+    """Log-probabilities (b, n, c) after calibration: of the last ones by all but the first of `how` (m, 2), of the others by the first."""
+    first, *rest = (Calibration(*map(float, one)) for one in to_numpy(how))
+    last = len(log_bases) - len(rest)
+    parts = [calibrated(log_bases[:last], first)]
+    parts += [calibrated(one[None], own) for one, own in zip(log_bases[last:], rest)]
+    return np.concatenate(parts)

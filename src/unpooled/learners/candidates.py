@@ -19,8 +19,7 @@ CORRECTED = (
 )  # penalties of the slopes of corrections, per standardised feature; before them there are none
 ALONE = (10.0, 3.0, 0.7)  # the same of a model of the client alone
 OWN_INTERCEPT = 0.1  # penalty of the intercepts of a correction
-FREE_INTERCEPT = 1e-2  # the same of a model of the client alone
-RARE_LABELS = 0.1  # the same of label shares: a label that was not seen gets about half a row
+RARE_LABELS = 0.1  # the same of a model of the client alone: a label that was not seen gets about half a row
 PRIOR = {"plain": 0.35, "corrected": 0.4, "tuned": 0.1, "alone": 0.15, "constant": 0.02}  # prior weights of the kinds
 FEW_AXES, MOST_AXES, ROWS_PER_AXIS = 40, 128, 8  # principal axes that take the place of more columns
 
@@ -63,8 +62,7 @@ def penalties(bases: int, features: int) -> np.ndarray:  # (stages, paths, r + 1
     ridge[1:, :-1, :-1] = np.array(CORRECTED)[:, None, None]
     ridge[1:, -1, :-1] = np.array(ALONE)[:, None]
     ridge[:, :-1, -1] = OWN_INTERCEPT
-    ridge[:, -1, -1] = FREE_INTERCEPT
-    ridge[0, -1, -1] = RARE_LABELS
+    ridge[:, -1, -1] = RARE_LABELS
     return ridge
 
 
@@ -80,11 +78,11 @@ class Axes(NamedTuple):
         return np.concatenate([along, np.ones((len(along), 1))], 1)
 
 
-def axes_of(raw: np.ndarray, w: np.ndarray) -> Axes:
-    """The axes of a client's rows (n, r)."""
+def axes_of(raw: np.ndarray, w: np.ndarray, least: np.ndarray | float = 0.0) -> Axes:
+    """The axes of a client's rows (n, r), whose columns are scaled by their deviations or by `least` (r,), if that is more."""
     share = w / w.sum()
     centre = share @ raw
-    spread = np.sqrt(np.maximum(share @ (raw - centre) ** 2, 0.0))
+    spread = np.maximum(np.sqrt(np.maximum(share @ (raw - centre) ** 2, 0.0)), least)
     scale = np.where(spread > 1e-8 * (1 + np.abs(centre)), spread, 1.0)
     most = int(np.clip(len(raw) // ROWS_PER_AXIS, FEW_AXES, MOST_AXES))
     if raw.shape[1] <= most:

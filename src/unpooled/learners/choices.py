@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from unpooled.arrays import Array, to_numpy
-from unpooled.federation import Federation
+from unpooled.federation import Federation, find_layer
 from unpooled.learners import calibration, curvatures, exact, newton, penalties, personal, polishing
 from unpooled.learners.adapting import Adapting
 from unpooled.learners.calibration import NONE
@@ -23,6 +23,8 @@ from unpooled.learners.label_shift import label_shares
 from unpooled.learners.own_nets import GROUP_MODEL, Version, train_own
 from unpooled.learners.personal import Shared, personalise
 from unpooled.learners.trainer import Trainer, as_option
+
+UNITS = 1.5  # deviations of columns between 1 / UNITS and UNITS are as good as 1
 
 
 class LearnerChoices(Adapting):
@@ -50,7 +52,7 @@ class LearnerChoices(Adapting):
         personal = set(private) - {"norm"}  # if clients have state of their own, only those of this process are listed
         self.clients_ = {name: own for name, own in kept.items() if own or not personal}
         self.own_: dict[str, np.ndarray] = {}
-        self.calibration_ = NONE
+        self.calibration_, self.one_calibration_ = NONE, []
         self.one_theta_ = self.theta_[:0]
         self.n_effective_ = 0.5 * self.theta_.size * (1 - 1 / len(self.classes_))
         if len(self.theta_) == 1 and self.learner == "linear":
@@ -118,24 +120,43 @@ class LearnerChoices(Adapting):
                 self.optimum_ = found
             options = {"trainer": self.trainer_, "own": own}
             inverse, centre = self._second_derivatives()
-            single, single_inverse = self._fit_single(fed, inverse)
+            spread = self._spread(fed, centre)
+            single, single_inverse = self._fit_single(fed, inverse, spread)
+            none = np.array([NONE] * (1 + len(single)))
             down = Shared(
-                self.theta_, shares, self._optimism(fed), inverse, centre, np.array(NONE), single, single_inverse
+                self.theta_, shares, self._optimism(fed), inverse, centre, none, single, single_inverse, spread
             )
             self.one_theta_ = single
             if self.trainer_["hold_out"] or len(down.inverse):
-                self.calibration_ = calibration.best(fed.sum(personal.calibration_losses.using(**options), down))
-            fed.tell(personalise.using(**options), down._replace(calibration=np.array(self.calibration_)))
+                found = calibration.best(fed.sum(personal.calibration_losses.using(**options), down))
+                self.calibration_, *self.one_calibration_ = found
+            fed.tell(personalise.using(**options), down._replace(calibration=np.array(self._calibrations)))
         self._describe_choices(fed)
 
-    def _fit_single(self, fed: Federation, inverse: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(one linear learner of all rows (1, p) beside several that rows were left out of, inverse for its left-out rows); else none."""
-        if len(self.theta_) > 1 and len(inverse):
-            path = exact.fit(fed, self.trainer_, float(self.C))
+    def _fit_single(
+        self, fed: Federation, inverse: np.ndarray, spread: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:  # (1, p), and for its left-out rows
+        """One linear learner of all rows beside several that rows were left out of, or beside one whose columns have units of their own;
+        else none.
+
+        Its penalty is of columns divided by their deviations.
+        """
+        units = has_units(fed, spread) and not isinstance(self.C, str)
+        if len(inverse) and (len(self.theta_) > 1 or units):
+            C = float(self.C) / np.where(spread > 0, spread, 1.0) ** 2 if units else float(self.C)
+            path = exact.fit(fed, self.trainer_, C)
             found = exact.at_optimum(fed, path)[0]
             if len(found):
                 return path.theta, found
         return self.theta_[:0], np.zeros((0, 0, 0, 0))
+
+    def _spread(self, fed: Federation, centre: np.ndarray) -> np.ndarray:  # (d,), or none
+        """Deviations of the columns over all clients about a centre, for linear learners: one SUM."""
+        if not len(centre):
+            return np.zeros(0)
+        about = curvatures.ColumnSums(np.zeros(()), centre)
+        squares = to_numpy(fed.sum(curvatures.second_moments.using(whole=False), about).xx)
+        return np.sqrt(squares[:-1] / squares[-1])
 
     @property
     def _learned_by_steps(self) -> bool:
@@ -162,6 +183,12 @@ class LearnerChoices(Adapting):
         if not getattr(self, "comparison_", None):
             return {}
         return {"Held-out log-loss of each client, alone and with the federation": gain_table(self.comparison_)}
+
+
+def has_units(fed: Federation, spread: np.ndarray) -> bool:
+    """Whether columns are as they were given, and their deviations (d,) differ from 1: a penalty then depends on units."""
+    varies = spread[spread > 0]
+    return find_layer(fed, "find_moments") is None and bool((np.abs(np.log(varies)) > np.log(UNITS)).any())
 
 
 def gain_table(comparison: Mapping[str, Mapping[str, float]]) -> str:

@@ -16,7 +16,8 @@ from typing import NamedTuple
 import numpy as np
 
 STEPS, SEVERAL_STEPS = 2, 5  # per penalty, of two classes and of more
-INTERCEPT_STEPS = 3  # for the intercepts alone
+INTERCEPT_STEPS = 2  # for the intercepts alone
+PSEUDO_ROWS = 0.5  # rows of each class that intercepts begin with
 LONGEST = 10.0  # change of a score by a step
 MOST_BEHIND = 80.0  # nats that a label is behind another class, at most
 MOST = 0.9  # of a row's own share in its score
@@ -82,15 +83,17 @@ def fit(problem: Paths, dtype: type = np.float32, steps: int | None = None) -> F
     rows, scores = _as_steps_take_them(problem, two, dtype)
     constant = rows._replace(columns=rows.columns[:, -1:])
     intercepts = ridge[0][:, -1:]
-    none: np.ndarray = np.zeros((*scores.shape[:2], 1), dtype)
-    stage = _next(constant, Stage(none, scores, _inverse(constant, scores, intercepts)), intercepts, INTERCEPT_STEPS)
+    first = _first_intercepts(constant, scores)
+    moved = scores + first
+    stage = _next(constant, Stage(first, moved, _inverse(constant, moved, intercepts)), intercepts, INTERCEPT_STEPS)
     slopes: np.ndarray = np.zeros((*scores.shape[:2], ridge.shape[-1] - 1), dtype)
-    maps, left_out = [np.concatenate([slopes, stage.at], -1)], [_without_each(constant, stage)]
+    single = _only_rows(rows)
+    maps, left_out = [np.concatenate([slopes, stage.at], -1)], [_without_each(constant, stage, scores, single)]
     stage = Stage(maps[0], stage.scores, _rough_inverse(rows, stage.scores, ridge[1]))
     for penalties in ridge[1:]:
         stage = _next(rows, stage, penalties, steps or (STEPS if two else SEVERAL_STEPS))
         maps.append(stage.at)
-        left_out.append(_without_each(rows, stage))
+        left_out.append(_without_each(rows, stage, scores, single))
     return Fitted(_of_all_classes(maps, two), _of_all_classes(left_out, two))
 
 
@@ -112,6 +115,20 @@ def _of_all_classes(found: list[np.ndarray], two: bool) -> np.ndarray:  # (stage
 
 
 # ---- a stage of the paths ----
+
+
+def _first_intercepts(rows: Rows, scores: np.ndarray) -> np.ndarray:  # (paths, c, 1)
+    """Intercepts to begin with: log of the rows of each class by those that the scores (paths, c, n) expect.
+
+    From 0 the steps diverge where a client's labels are very unequal.
+    """
+    expected = rows.proba(scores) @ rows.w + PSEUDO_ROWS  # (paths, c)
+    counts = rows.hit @ rows.w + PSEUDO_ROWS
+    ratio = np.log(counts / expected)
+    if rows.two:
+        both = rows.w.sum() + 2 * PSEUDO_ROWS
+        ratio = ratio - np.log((both - counts) / (both - expected))
+    return np.asarray(ratio[..., None].astype(scores.dtype))
 
 
 def _next(rows: Rows, stage: Stage, ridge: np.ndarray, steps: int) -> Stage:
@@ -157,15 +174,48 @@ def _rough_inverse(rows: Rows, scores: np.ndarray, ridge: np.ndarray) -> np.ndar
     return np.eye(second.shape[-1], dtype=second.dtype) / second[..., None]
 
 
-def _without_each(rows: Rows, stage: Stage) -> np.ndarray:  # (paths, c, n)
-    """Scores of each row under the corrections of all other rows: one Newton step within each class."""
+def _without_each(rows: Rows, stage: Stage, offsets: np.ndarray, single: np.ndarray) -> np.ndarray:  # (paths, c, n)
+    """Scores of each row under the corrections of all other rows: one Newton step within each class.
+
+    A class whose `single` row is left out is one that the client has not seen, see `_as_unseen`.
+    """
     columns, wide = rows.columns, rows.columns.shape[1]
     blocks = stage.inverse.reshape(-1, wide, wide)
     leverage = np.stack([np.einsum("nr,nr->n", columns @ own, columns) for own in blocks]) * rows.w
     leverage = leverage.reshape(stage.scores.shape)
     p = rows.proba(stage.scores)
     own_share = np.minimum(curvature(p, rows.two) * leverage, MOST)
-    return stage.scores - leverage * (rows.hit - p) / (1 - own_share)
+    left_out = stage.scores - leverage * (rows.hit - p) / (1 - own_share)
+    for row in single:
+        _as_unseen(left_out, rows, stage.scores, offsets, int(row))
+    return left_out
+
+
+def _only_rows(rows: Rows) -> np.ndarray:
+    """The rows that are the only ones of their class."""
+    hit = np.concatenate([1 - rows.hit, rows.hit]) if rows.two else rows.hit
+    return hit[(hit * (rows.w > 0)).sum(1) == 1].argmax(1)
+
+
+def _as_unseen(left_out: np.ndarray, rows: Rows, scores: np.ndarray, offsets: np.ndarray, row: int) -> None:
+    """Write the scores of a row whose class has no other row: no slopes, and an intercept with which PSEUDO_ROWS rows are expected.
+
+    That is about what the penalty of the intercepts makes of a class without rows.
+    """
+    if rows.two:
+        sign = 2 * rows.hit[0, row] - 1
+        offset, others, place = sign * offsets[:, 0], np.zeros((1, 1), scores.dtype), 0
+    else:
+        sign, place = 1.0, int(rows.hit[:, row].argmax())
+        offset, others = offsets[:, place], _log_sum(np.delete(scores, place, 1))
+    expected = _log_sum((offset - others + np.log(np.maximum(rows.w, 1e-30)))[..., None])  # (paths, 1)
+    left_out[:, place, row] = sign * (offset[:, row] + np.log(PSEUDO_ROWS) - expected[:, 0])
+
+
+def _log_sum(scores: np.ndarray) -> np.ndarray:
+    """log of the sum of exp along axis 1."""
+    top = scores.max(1)
+    return np.asarray(top + np.log(np.exp(scores - top[:, None]).sum(1)))
 
 
 # ---- probabilities ----

@@ -51,7 +51,7 @@ class Path(NamedTuple):
     """Where the search for the optimum stands. Points are free parameters of centred columns, (q,)."""
 
     trainer: dict
-    C: float  # inverse strength of the penalty
+    C: float | Array  # inverse strength of the penalty, of all columns or one of each
     centre: Array  # (d,)
     at: Array  # the point to be evaluated next
     base: Array  # the last point accepted
@@ -98,7 +98,7 @@ def takes_newton_steps(inputs: int, classes: int) -> bool:
     return newton.fits(inputs, classes) and (classes == 2 or few)
 
 
-def begin(fed: Federation, trainer: dict, C: float) -> Path:
+def begin(fed: Federation, trainer: dict, C: float | np.ndarray) -> Path:
     """The path before its first point, all zeros; one SUM of the columns."""
     sums = fed.sum(column_sums, None)
     centre, rows = to_numpy(sums.x) / float(sums.n), float(sums.n)
@@ -138,7 +138,7 @@ def _left(path: Path, moved: float) -> float:
     return moved * (ratio if path.scale.size else ratio**2)
 
 
-def fit(fed: Federation, trainer: dict, C: float) -> Path:
+def fit(fed: Federation, trainer: dict, C: float | np.ndarray) -> Path:
     """The path at the optimum, after MAX_ROUNDS at most."""
     path = begin(fed, trainer, C)
     while not path.reached and path.round < MAX_ROUNDS:

@@ -19,7 +19,7 @@ from unpooled.arrays import to_numpy
 from unpooled.client import SUM, TELL, Client, client
 from unpooled.learners import calibration, corrections, stacking
 from unpooled.learners.bases import Shared, average_log_proba, base_log_proba, mixed
-from unpooled.learners.calibration import Calibration, CalibrationLosses, calibrated
+from unpooled.learners.calibration import CalibrationLosses, calibrated_bases
 from unpooled.learners.candidates import Axes, Candidates, axes_of, candidates, penalties
 from unpooled.learners.corrections import Fitted, Paths, label_losses, log_softmax
 from unpooled.learners.labels import codes_of
@@ -31,6 +31,7 @@ __all__ = ["KEYS", "Shared", "average_log_proba", "calibration_losses", "keep", 
 
 MIN_ROWS = 10  # with fewer the client keeps the shared model
 NEGLIGIBLE = 0.01  # weight of a candidate, relative to the best one, below which it is dropped
+FLOOR = 1.0
 MIN_LOG = -30.0  # lower bound of log-probabilities
 STATE = ("mix", "which", "maps", "centre", "axes", "nets", "losses", "rows", "shift")
 KEYS = tuple(f"kept_{name}" for name in STATE)  # what a client keeps, in its state
@@ -38,13 +39,15 @@ KEYS = tuple(f"kept_{name}" for name in STATE)  # what a client keeps, in its st
 
 @client("learners.calibration_losses", SUM, batched=False)
 def calibration_losses(down: Shared, client: Client, *, trainer: dict, own: dict) -> CalibrationLosses:
-    """Held-out log-losses of the client's version of the shared model, or of that itself, over a grid of calibrations."""
+    """Held-out log-losses of the client's version of the shared model, or of that itself, and of a single learner beside it, over a
+    grid of calibrations.
+    """
     learner = Trainer(**trainer)
     rows = learner._replace(hold_out=False).rows(client)
     log_bases = base_log_proba(learner, down, client.state, rows, own)
     client.memo["log_bases"] = log_bases
-    own_version = log_bases[len(log_bases) - 1 - len(down.single)]
-    return calibration.losses(own_version, to_numpy(rows.y), _judging(learner, client))
+    judged = log_bases[len(log_bases) - 1 - len(down.single) :]  # the client's version and the single learner
+    return calibration.losses(judged, to_numpy(rows.y), _judging(learner, client))
 
 
 @client("learners.personalise", TELL, batched=False)
@@ -55,12 +58,12 @@ def personalise(down: Shared, client: Client, *, trainer: dict, own: dict) -> No
     log_bases = client.memo.pop("log_bases", None)
     if log_bases is None:
         log_bases = base_log_proba(learner, down, client.state, rows, own)
-    log_bases = calibrated(log_bases, Calibration(*map(float, down.calibration)))
+    log_bases = calibrated_bases(log_bases, down.calibration)
     nets = to_numpy(client.state.pop(NETS, NO_NETS))
     optimism = np.full(len(log_bases), float(down.optimism))
     if own.get("theta") in client.state and not learner.hold_out and len(log_bases) > 1:
         optimism[1] += own_optimism(learner, to_numpy(client.state[own["theta"]]), to_numpy(client.w))
-    keep(learner, client, log_bases, optimism, to_numpy(rows.x), nets)
+    keep(learner, client, log_bases, optimism, to_numpy(rows.x), nets, to_numpy(down.spread))
 
 
 def own_optimism(learner: Trainer, theta: np.ndarray, w: np.ndarray) -> float:
@@ -90,10 +93,17 @@ class Evidence(NamedTuple):
     optimism: np.ndarray  # (offsets,) what is added to their losses
     bases: int
     alone: bool  # whether logistic regressions of the client alone are candidates
+    spread: np.ndarray | float = 0.0  # (r,) deviations of the columns over all clients
 
 
 def keep(
-    learner: Trainer, client: Client, log_bases: np.ndarray, optimism: Any, x: np.ndarray, nets: np.ndarray = NO_NETS
+    learner: Trainer,
+    client: Client,
+    log_bases: np.ndarray,
+    optimism: Any,
+    x: np.ndarray,
+    nets: np.ndarray = NO_NETS,
+    spread: np.ndarray | None = None,
 ) -> None:
     """Choose, and write what is kept into the client's state; x (n, d) are the rows as learners take them.
 
@@ -109,7 +119,8 @@ def keep(
     more = np.zeros(len(offsets))
     more[: len(log_bases)] = optimism
     alone = learner.learner == "linear"
-    seen = Evidence(raw[live], y[live], weights[live], offsets[:, live], more, len(log_bases), alone)
+    least = spread if alone and spread is not None and len(spread) else 0.0
+    seen = Evidence(raw[live], y[live], weights[live], offsets[:, live], more, len(log_bases), alone, least)
     client.state.update({f"kept_{name}": value for name, value in chosen(seen).items()})
     if len(nets):
         client.state["kept_nets"] = sound(learner, nets, refitted, x[live], seen.y, seen.w)
@@ -118,7 +129,7 @@ def keep(
 def chosen(seen: Evidence) -> dict[str, np.ndarray]:
     """What the client keeps: weights of the candidates, their corrections, and losses for the report."""
     plan = candidates(seen.bases, len(seen.offsets) - 1 - seen.bases, seen.alone)
-    space = axes_of(seen.raw, seen.w)
+    space = axes_of(seen.raw, seen.w, FLOOR * seen.spread)
     fitted = corrected(seen, space)
     losses = losses_of(plan, seen, fitted)
     mix = stacking.averaged(plan.prior, losses, seen.w)

@@ -45,7 +45,7 @@ def calibration_losses(down: Fitted, client: Client, *, trainer: dict, shape: st
     log_bases, _, _ = bases(learner, down, client, shape, key)
     held = learner.held(client) if learner.hold_out else to_numpy(client.w)
     y = codes(client.y, learner.labels, client.w)
-    return calibration.losses(log_bases[-1], y, held.astype(np.float64))
+    return calibration.losses(log_bases[-1:], y, held.astype(np.float64))
 
 
 @client("fedgmm.personalise", TELL, batched=False)

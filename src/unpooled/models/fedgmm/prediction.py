@@ -114,7 +114,7 @@ class JointModelPredictions(LearnerEstimator):
             options: dict[str, Any] = {"shape": self.covariance_type, "key": f"pi-{self.start_}"}
             options |= {"trainer": self.trainer_}
             if self.trainer_["hold_out"] or len(inverse):
-                self.calibration_ = calibration.best(fed.sum(calibration_losses.using(**options), down))
+                self.calibration_ = calibration.best(fed.sum(calibration_losses.using(**options), down))[0]
             fed.tell(personalise.using(**options), down._replace(calibration=np.array(self.calibration_)))
         self._describe_choices(fed)
 
