@@ -17,6 +17,7 @@ WORTH_MERGING = 4  # clients of a block, at least: for fewer the copy costs more
 STACK_CLIENTS = 256  # clients in one stack at most: bounds the answers in memory
 STACK_CELLS = 4_000_000  # default of stack_cells
 STACK_PADDING = 0.125  # default of stack_padding
+SMALL_STACK = 50_000  # numbers in a stack of small clients
 
 
 class Job(NamedTuple):
@@ -78,6 +79,19 @@ def stacked_jobs(clients: Sequence[Client], cells: int = STACK_CELLS, padding: f
         for i in range(0, len(members), step):
             group = members[i : i + step]
             yield Job(group, _stack(group))
+
+
+def small_jobs(clients: Sequence[Client]) -> Iterator[Job]:
+    """Small clients padded to the width of the largest beside them, larger ones alone."""
+    group: list[Client] = []
+    for c in sorted(clients, key=lambda c: len(c.w)):
+        cells = len(c.w) * c.x.shape[-1]
+        if group and (len(group) + 1) * cells > SMALL_STACK:
+            yield Job(group, _stack(group) if len(group) > 1 else group[0])
+            group = []
+        group.append(c)
+    if group:
+        yield Job(group, _stack(group) if len(group) > 1 else group[0])
 
 
 def _bucket(n: int, padding: float) -> int:

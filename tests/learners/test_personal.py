@@ -137,8 +137,9 @@ def ridge_of(*slopes):
 
 def fitted_alone(x, y, classes, ridge):
     offsets = np.zeros((1, len(y), classes))
-    problem = corrections.Paths(np.c_[x, np.ones(len(y))], y, np.ones(len(y)), offsets, ridge)
-    return corrections.fit(problem, dtype=np.float64, steps=30)
+    problem = corrections.Paths(np.c_[x, np.ones(len(y))][None], y[None], np.ones((1, len(y))), offsets[None], ridge)
+    found = corrections.fit(problem, dtype=np.float64, steps=30)
+    return corrections.Fitted(found.maps[0], found.losses[0])
 
 
 @pytest.mark.parametrize("classes", [2, 3])
@@ -158,7 +159,7 @@ def test_rows_are_left_out_as_if_the_fit_had_not_seen_them(classes, closeness):
     found = fitted_alone(x, y, classes, ridge_of(5.0, 2.0))
     every = np.arange(60)
     loss_of_all = -corrections.log_softmax(np.c_[x, np.ones(60)] @ found.maps[-1, 0])[every, y]
-    loss_left_out = -corrections.log_softmax(found.left_out[-1, 0])[every, y]
+    loss_left_out = found.losses[-1, 0]
     refitted = np.empty(60)
     for i in every:
         others = every != i
@@ -173,9 +174,10 @@ def test_a_correction_under_a_strong_penalty_is_the_offset():
     rng = np.random.default_rng(0)
     offsets = rng.normal(size=(1, 50, 3))
     y, ridge = rng.integers(3, size=50), np.full((2, 1, 2), 1e9)
-    found = corrections.fit(corrections.Paths(np.ones((50, 2)), y, np.ones(50), offsets, ridge))
+    problem = corrections.Paths(np.ones((1, 50, 2)), y[None], np.ones((1, 50)), offsets[None], ridge)
+    found = corrections.fit(problem)
     np.testing.assert_allclose(found.maps, 0.0, atol=1e-6)
-    np.testing.assert_allclose(found.left_out[1], offsets, atol=1e-5)
+    np.testing.assert_allclose(found.losses[0, 1], corrections.label_losses(offsets, y), atol=1e-5)
 
 
 def test_more_columns_than_a_client_can_tell_apart_become_principal_axes():

@@ -68,11 +68,15 @@ def _losses(log_p: np.ndarray, y: np.ndarray, w: np.ndarray) -> np.ndarray:  # (
     others = y[:, None] != np.arange(classes)
     behind = log_p - np.take_along_axis(log_p, y[:, None], 1)  # scores minus that of the label
     behind = behind[others].astype(np.float32).reshape(len(y), classes - 1)
-    hotter = np.minimum(behind / _column(TEMPERATURES)[:, None], MOST_BEHIND)  # (temperatures, n, c - 1)
-    p = 1 / (1 + np.exp(hotter).sum(-1))  # of the label
-    mended = p[:, None] * _column(1 - FLOORS) + _column(FLOORS / classes)  # (temperatures, floors, n)
-    log_mended = np.log(np.maximum(mended, 1e-13))
-    return np.asarray(-(log_mended.astype(np.float64) @ w))
+    weights = w.astype(np.float32)
+    return np.stack([_losses_at(behind / np.float32(one), weights, classes) for one in TEMPERATURES])
+
+
+def _losses_at(behind: np.ndarray, w: np.ndarray, classes: int) -> np.ndarray:  # (floors,)
+    """The losses at one temperature, of scores minus that of the label (n, c - 1)."""
+    p = 1 / (1 + np.exp(np.minimum(behind, MOST_BEHIND)).sum(-1))  # of the label
+    mended = p * _column(1 - FLOORS) + _column(FLOORS / classes)  # (floors, n)
+    return np.asarray(np.log(np.maximum(mended, 1e-13)) @ -w, dtype=np.float64)
 
 
 def _column(a: np.ndarray) -> np.ndarray:

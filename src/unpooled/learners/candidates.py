@@ -69,24 +69,36 @@ def penalties(bases: int, features: int) -> np.ndarray:  # (stages, paths, r + 1
 class Axes(NamedTuple):
     """Directions of standardised features: one per feature or, where there are many, principal axes."""
 
-    centre: np.ndarray  # (r,)
-    axes: np.ndarray  # (r, a)
+    centre: np.ndarray  # (..., r)
+    axes: np.ndarray  # (..., r, a)
 
-    def columns(self, raw: np.ndarray) -> np.ndarray:  # (n, a + 1)
-        """Features (n, r) along the axes, and a column of ones."""
-        along = (raw - self.centre) @ self.axes
-        return np.concatenate([along, np.ones((len(along), 1))], 1)
+    def columns(self, raw: np.ndarray) -> np.ndarray:  # (..., n, a + 1)
+        """Features (..., n, r) along the axes, and a column of ones."""
+        centred = raw - self.centre[..., None, :]
+        one_each = self.axes.shape[-1] == self.axes.shape[-2]  # principal axes are fewer than features
+        scale = np.diagonal(self.axes, axis1=-2, axis2=-1)
+        along = centred * scale[..., None, :] if one_each else centred @ self.axes
+        return np.concatenate([along, np.ones_like(along[..., :1])], -1)
 
 
-def axes_of(raw: np.ndarray, w: np.ndarray, least: np.ndarray | float = 0.0) -> Axes:
-    """The axes of a client's rows (n, r), whose columns are scaled by their deviations or by `least` (r,), if that is more."""
-    share = w / w.sum()
-    centre = share @ raw
-    spread = np.maximum(np.sqrt(np.maximum(share @ (raw - centre) ** 2, 0.0)), least)
+def count_axes(rows: int, features: int) -> int:
+    """How many axes a client of so many rows has."""
+    return min(features, int(np.clip(rows // ROWS_PER_AXIS, FEW_AXES, MOST_AXES)))
+
+
+def axes_of(raw: np.ndarray, w: np.ndarray, least: np.ndarray | float = 0.0, count: int | None = None) -> Axes:
+    """`count` axes of a client's rows (n, r), whose columns are scaled by their deviations or by `least` (r,), if that is more; or those
+    of several clients on leading axes.
+    """
+    share = w / w.sum(-1, keepdims=True)
+    centre = (share[..., None, :] @ raw)[..., 0, :]
+    centred = raw - centre[..., None, :]
+    variance = (share[..., None, :] @ centred**2)[..., 0, :]
+    spread = np.maximum(np.sqrt(np.maximum(variance, 0.0)), least)
     scale = np.where(spread > 1e-8 * (1 + np.abs(centre)), spread, 1.0)
-    most = int(np.clip(len(raw) // ROWS_PER_AXIS, FEW_AXES, MOST_AXES))
-    if raw.shape[1] <= most:
-        return Axes(centre, np.diag(1 / scale))
-    z = (raw - centre) / scale
-    _, directions = np.linalg.eigh((z * share[:, None]).T @ z)
-    return Axes(centre, directions[:, : -most - 1 : -1] / scale[:, None])
+    most = count_axes(*raw.shape[-2:]) if count is None else count
+    if raw.shape[-1] <= most:
+        return Axes(centre, np.eye(raw.shape[-1]) / scale[..., None])
+    z = centred / scale[..., None, :]
+    _, directions = np.linalg.eigh(np.swapaxes(z * share[..., None], -1, -2) @ z)
+    return Axes(centre, directions[..., : -most - 1 : -1] / scale[..., None])

@@ -15,21 +15,24 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from unpooled import tree
 from unpooled.arrays import to_numpy
-from unpooled.client import SUM, TELL, Client, client
+from unpooled.client import SMALL, SUM, TELL, Client, client
 from unpooled.learners import calibration, corrections, stacking
 from unpooled.learners.bases import Shared, average_log_proba, base_log_proba, mixed
 from unpooled.learners.calibration import CalibrationLosses, calibrated_bases
-from unpooled.learners.candidates import Axes, Candidates, axes_of, candidates, penalties
+from unpooled.learners.candidates import Axes, Candidates, axes_of, candidates, count_axes, penalties
 from unpooled.learners.corrections import Fitted, Paths, label_losses, log_softmax
 from unpooled.learners.labels import codes_of
 from unpooled.learners.own_nets import NO_NETS, REFITTED, own_scores, sound
 from unpooled.learners.own_nets import STATE as NETS
+from unpooled.learners.rows import Rows
 from unpooled.learners.trainer import Trainer
 
 __all__ = ["KEYS", "Shared", "average_log_proba", "calibration_losses", "keep", "mixed", "personalise", "predict"]
 
 MIN_ROWS = 10  # with fewer the client keeps the shared model
+TOGETHER = 50_000  # numbers in the rows of clients whose choices are made at once
 NEGLIGIBLE = 0.01  # weight of a candidate, relative to the best one, below which it is dropped
 FLOOR = 1.0
 MIN_LOG = -30.0  # lower bound of log-probabilities
@@ -37,33 +40,63 @@ STATE = ("mix", "which", "maps", "centre", "axes", "nets", "losses", "rows", "sh
 KEYS = tuple(f"kept_{name}" for name in STATE)  # what a client keeps, in its state
 
 
-@client("learners.calibration_losses", SUM, batched=False)
+@client("learners.calibration_losses", SUM, batched=SMALL)
 def calibration_losses(down: Shared, client: Client, *, trainer: dict, own: dict) -> CalibrationLosses:
     """Held-out log-losses of the client's version of the shared model, or of that itself, and of a single learner beside it, over a
     grid of calibrations.
     """
-    learner = Trainer(**trainer)
-    rows = learner._replace(hold_out=False).rows(client)
-    log_bases = base_log_proba(learner, down, client.state, rows, own)
-    client.memo["log_bases"] = log_bases
-    judged = log_bases[len(log_bases) - 1 - len(down.single) :]  # the client's version and the single learner
-    return calibration.losses(judged, to_numpy(rows.y), _judging(learner, client))
+    learner, first = Trainer(**trainer), -1 - len(down.single)  # the client's version and the single learner come last
+    members = apart(client)
+    bases = client.memo["log_bases"] = bases_of(learner, down, client, members, own)
+    judged = [
+        calibration.losses(log_bases[first:], codes_of(member, learner.labels), _judging(learner, member))
+        for member, log_bases in zip(members, bases)
+    ]
+    return tree.map(lambda *parts: np.stack(parts), *judged) if client.stacked else judged[0]
 
 
-@client("learners.personalise", TELL, batched=False)
+@client("learners.personalise", TELL, batched=SMALL)
 def personalise(down: Shared, client: Client, *, trainer: dict, own: dict) -> None:
     """Choose among the shared model, the client's own versions of it and local models, by held-out rows; keep the result."""
-    learner = Trainer(**trainer)
-    rows = learner._replace(hold_out=False).rows(client)
-    log_bases = client.memo.pop("log_bases", None)
-    if log_bases is None:
-        log_bases = base_log_proba(learner, down, client.state, rows, own)
-    log_bases = calibrated_bases(log_bases, down.calibration)
-    nets = to_numpy(client.state.pop(NETS, NO_NETS))
+    learner, members = Trainer(**trainer), apart(client)
+    bases = client.memo.pop("log_bases", None) or bases_of(learner, down, client, members, own)
+    seen = [_evidence_of(learner, down, member, log_bases, own) for member, log_bases in zip(members, bases)]
+    keep_all(learner, members, seen)
+    client.state = [member.state for member in members] if client.stacked else members[0].state
+
+
+def apart(client: Client) -> list[Client]:
+    """The single clients of a stack, without padding; or the client itself."""
+    if not client.stacked:
+        return [client]
+    sizes = [int(np.flatnonzero(w)[-1]) + 1 if w.any() else 0 for w in client.w]
+    return [
+        Client(name, client.x[i, :n], client.y[i, :n], client.w[i, :n], tree.at(client.state, i))
+        for i, (name, n) in enumerate(zip(client.members, sizes))
+    ]
+
+
+def bases_of(
+    learner: Trainer, down: Shared, client: Client, members: list[Client], own: dict
+) -> list[np.ndarray]:  # each (b, n, c)
+    """The bases of each member of a stack, see `base_log_proba`; of linear learners without local state at once."""
+    everything = learner._replace(hold_out=False)
+    if own or not len(down.inverse):
+        return [base_log_proba(learner, down, member.state, everything.rows(member), own) for member in members]
+    rows = everything.rows(client)
+    flat = Rows(to_numpy(rows.x).reshape(-1, learner.inputs), to_numpy(rows.y).ravel(), to_numpy(rows.w).ravel())
+    log_bases = base_log_proba(learner, down, {}, flat, own)
+    apiece = log_bases.reshape(len(log_bases), -1, *rows.w.shape[-1:], log_bases.shape[-1])
+    return [apiece[:, i, : len(member.w)] for i, member in enumerate(members)]
+
+
+def _evidence_of(learner: Trainer, down: Shared, client: Client, log_bases: np.ndarray, own: dict) -> Evidence | None:
+    """What a client chooses by; None with too few rows."""
     optimism = np.full(len(log_bases), float(down.optimism))
     if own.get("theta") in client.state and not learner.hold_out and len(log_bases) > 1:
         optimism[1] += own_optimism(learner, to_numpy(client.state[own["theta"]]), to_numpy(client.w))
-    keep(learner, client, log_bases, optimism, to_numpy(rows.x), nets, to_numpy(down.spread))
+    log_bases = calibrated_bases(log_bases, down.calibration)
+    return evidence(learner, client, log_bases, optimism, to_numpy(client.x), to_numpy(down.spread))
 
 
 def own_optimism(learner: Trainer, theta: np.ndarray, w: np.ndarray) -> float:
@@ -82,11 +115,11 @@ def _judging(learner: Trainer, client: Client) -> np.ndarray:  # (n,)
 
 
 class Evidence(NamedTuple):
-    """The rows that a client chooses by, and its models' scores of them."""
+    """The rows that a client chooses by, and its models' scores of them; or those of several clients on a leading axis."""
 
     raw: np.ndarray  # (n, r) what corrections are linear in
     y: np.ndarray  # (n,) codes
-    w: np.ndarray  # (n,)
+    w: np.ndarray  # (n,) 0 is padding
     offsets: (
         np.ndarray
     )  # (offsets, n, c) log-probabilities of the bases, then of the client's networks; the last are zeros
@@ -96,85 +129,139 @@ class Evidence(NamedTuple):
     spread: np.ndarray | float = 0.0  # (r,) deviations of the columns over all clients
 
 
-def keep(
-    learner: Trainer,
-    client: Client,
-    log_bases: np.ndarray,
-    optimism: Any,
-    x: np.ndarray,
-    nets: np.ndarray = NO_NETS,
-    spread: np.ndarray | None = None,
-) -> None:
-    """Choose, and write what is kept into the client's state; x (n, d) are the rows as learners take them.
+def evidence(
+    learner: Trainer, client: Client, log_bases: np.ndarray, optimism: Any, x: np.ndarray, spread: np.ndarray | None = None
+) -> Evidence | None:
+    """What a client chooses by; x (n, d) are its rows as learners take them. None with too few rows.
 
     `optimism`, a number or one per base, is added to the losses of the bases.
     """
-    refitted = to_numpy(client.state.pop(REFITTED, nets))
     weights = _judging(learner, client)
     live = weights > 0
     if live.sum() < MIN_ROWS and len(log_bases):
-        return
+        return None
+    nets = to_numpy(client.state.get(NETS, NO_NETS))
     offsets = offsets_of(learner, nets, x, log_bases, client.state)
     raw, y = features(learner, x, log_bases), codes_of(client, learner.labels)
     more = np.zeros(len(offsets))
     more[: len(log_bases)] = optimism
     alone = learner.learner == "linear"
     least = spread if alone and spread is not None and len(spread) else 0.0
-    seen = Evidence(raw[live], y[live], weights[live], offsets[:, live], more, len(log_bases), alone, least)
-    client.state.update({f"kept_{name}": value for name, value in chosen(seen).items()})
-    if len(nets):
-        client.state["kept_nets"] = sound(learner, nets, refitted, x[live], seen.y, seen.w)
+    if not live.all():
+        raw, y, weights, offsets = raw[live], y[live], weights[live], offsets[:, live]
+    return Evidence(raw, y, weights, offsets, more, len(log_bases), alone, least)
 
 
-def chosen(seen: Evidence) -> dict[str, np.ndarray]:
-    """What the client keeps: weights of the candidates, their corrections, and losses for the report."""
-    plan = candidates(seen.bases, len(seen.offsets) - 1 - seen.bases, seen.alone)
-    space = axes_of(seen.raw, seen.w, FLOOR * seen.spread)
+def keep(
+    learner: Trainer, client: Client, log_bases: np.ndarray, optimism: Any, x: np.ndarray, spread: np.ndarray | None = None
+) -> None:
+    """Choose, and write what is kept into the client's state; see `evidence`."""
+    keep_all(learner, [client], [evidence(learner, client, log_bases, optimism, x, spread)], [x])
+
+
+def keep_all(
+    learner: Trainer, clients: list[Client], seen: list[Evidence | None], rows: list[np.ndarray] | None = None
+) -> None:
+    """Write what each client keeps into its state; `rows` are theirs as learners take them, if these are not their columns."""
+    found = iter(chosen([one for one in seen if one is not None]))
+    for i, (client, one) in enumerate(zip(clients, seen)):
+        nets = to_numpy(client.state.pop(NETS, NO_NETS))
+        refitted = to_numpy(client.state.pop(REFITTED, nets))
+        if one is None:
+            continue
+        client.state.update({f"kept_{name}": value for name, value in next(found).items()})
+        if len(nets):
+            x = to_numpy(client.x) if rows is None else rows[i]
+            client.state["kept_nets"] = sound(learner, nets, refitted, x[_judging(learner, client) > 0], one.y, one.w)
+
+
+def chosen(seen: list[Evidence]) -> list[dict[str, np.ndarray]]:
+    """What each client keeps; those with as many axes are treated together, as long as their rows are few."""
+    found: dict[int, dict[str, np.ndarray]] = {}
+    axes = [count_axes(*one.raw.shape) for one in seen]
+    order = sorted(range(len(seen)), key=lambda i: (axes[i], len(seen[i].w)))
+    while order:
+        first = seen[order[0]]
+        cells = [len(seen[i].w) * (k + 1) * (axes[i] + first.offsets[0, 0].size) for k, i in enumerate(order)]
+        most = sum(axes[i] == axes[order[0]] and cells[k] <= TOGETHER for k, i in enumerate(order))
+        group, order = order[: max(most, 1)], order[max(most, 1) :]
+        found |= zip(group, choose(together([seen[i] for i in group]), axes[group[0]]))
+    return [found[i] for i in range(len(seen))]
+
+
+def together(seen: list[Evidence]) -> Evidence:
+    """The rows of several clients on a leading axis, short ones padded."""
+    if len(seen) == 1:
+        return Evidence(*(a[None] for a in seen[0][:5]), *seen[0][5:])
+    n = max(len(one.w) for one in seen)
+    short = [n - len(one.w) for one in seen]
+    raw, y, w = (np.stack([padded(one[k], 0, s) for one, s in zip(seen, short)]) for k in range(3))
+    offsets = np.stack([padded(one.offsets, 1, s) for one, s in zip(seen, short)])
+    return Evidence(raw, y, w, offsets, np.stack([one.optimism for one in seen]), *seen[0][5:])
+
+
+def padded(a: np.ndarray, axis: int, more: int) -> np.ndarray:
+    """An array with zeros appended along an axis."""
+    zeros = np.zeros((*a.shape[:axis], more, *a.shape[axis + 1 :]), a.dtype)
+    return np.concatenate([a, zeros], axis) if more else a
+
+
+def choose(seen: Evidence, axes: int) -> list[dict[str, np.ndarray]]:
+    """What each of several clients keeps: weights of the candidates, their corrections, and losses for the report."""
+    plan = candidates(seen.bases, seen.offsets.shape[1] - 1 - seen.bases, seen.alone)
+    space = axes_of(seen.raw, seen.w, FLOOR * seen.spread, axes)
     fitted = corrected(seen, space)
     losses = losses_of(plan, seen, fitted)
     mix = stacking.averaged(plan.prior, losses, seen.w)
-    hedged = stacking.hedged(mix, plan.kind == "constant", seen.w)
-    kept = np.flatnonzero((hedged > NEGLIGIBLE * hedged.max()) | (plan.kind == "constant"))
-    maps = fitted.maps[plan.stage[kept], plan.path[kept]] * (plan.path[kept] >= 0)[:, None, None]
-    return {
-        "mix": hedged[kept] / hedged[kept].sum(),
-        "which": plan.offset[kept],
-        "maps": maps.astype(np.float64),
-        "losses": reported_losses(plan, losses, seen.w, mix),
-        "centre": space.centre,
-        "axes": space.axes,
-        "rows": np.asarray(float(seen.w.sum())),
-    }
+    constant = plan.kind == "constant"
+    hedged = stacking.hedged(mix, constant, seen.w)
+    reported = reported_losses(plan, losses, seen.w, mix)
+    large = (hedged > NEGLIGIBLE * hedged.max(-1, keepdims=True)) | constant
+    return [
+        _kept(plan, np.flatnonzero(large[i]), hedged[i], fitted.maps[i])
+        | {"losses": reported[i], "centre": space.centre[i], "axes": space.axes[i], "rows": seen.w[i].sum()}
+        for i in range(len(hedged))
+    ]
+
+
+def _kept(plan: Candidates, kept: np.ndarray, mix: np.ndarray, maps: np.ndarray) -> dict[str, np.ndarray]:
+    """The weights and corrections of the candidates that a client keeps."""
+    own = maps[plan.stage[kept], plan.path[kept]] * (plan.path[kept] >= 0)[:, None, None]
+    return {"mix": mix[kept] / mix[kept].sum(), "which": plan.offset[kept], "maps": own.astype(np.float64)}
 
 
 def corrected(seen: Evidence, space: Axes) -> Fitted:
     """Corrections of each base, and of nothing: models of the client alone."""
     starts = [*range(seen.bases), -1]
-    ridge = penalties(seen.bases, space.axes.shape[1])
-    return corrections.fit(Paths(space.columns(seen.raw), seen.y, seen.w, seen.offsets[starts], ridge))
+    ridge = penalties(seen.bases, space.axes.shape[-1])
+    columns = space.columns(seen.raw).astype(np.float32)
+    if not seen.w.all():
+        columns *= (seen.w > 0)[..., None]
+    return corrections.fit(Paths(columns, seen.y, seen.w, seen.offsets[:, starts], ridge))
 
 
-def losses_of(plan: Candidates, seen: Evidence, fitted: Fitted) -> np.ndarray:  # (n, j)
+def losses_of(plan: Candidates, seen: Evidence, fitted: Fitted) -> np.ndarray:  # (clients, n, j)
     """-log P(y | x) of every row under every candidate as it is without the row; all 0 with too few rows to judge by."""
-    if len(seen.y) < MIN_ROWS:
-        return np.zeros((len(seen.y), len(plan.kind)))
-    scores = seen.offsets.astype(np.float32)[plan.offset]
     fits = plan.path >= 0
-    scores[fits] = fitted.left_out[plan.stage[fits], plan.path[fits]]
-    return np.asarray(label_losses(scores, seen.y).T + seen.optimism[plan.offset])
+    losses = np.empty((*seen.w.shape, len(fits)))
+    losses[..., fits] = np.moveaxis(fitted.losses[:, plan.stage[fits], plan.path[fits]], 1, -1)
+    plain = label_losses(seen.offsets[:, plan.offset[~fits]], seen.y[:, None])
+    losses[..., ~fits] = np.moveaxis(plain, 1, -1)
+    losses += seen.optimism[:, None, plan.offset]
+    return losses * ((seen.w > 0).sum(-1) >= MIN_ROWS)[:, None, None]
 
 
-def reported_losses(plan: Candidates, losses: np.ndarray, w: np.ndarray, mix: np.ndarray) -> np.ndarray:  # (3,)
-    """Mean loss (alone, shared, kept); what is kept by weights that the other rows give."""
+def reported_losses(plan: Candidates, losses: np.ndarray, w: np.ndarray, mix: np.ndarray) -> np.ndarray:
+    """Mean losses (clients, 3): alone, shared and kept, the last by weights that the other rows give."""
     alone, shared = plan.kind == "alone", (plan.kind == "plain") & (plan.offset == 0)
-    found = np.full(3, np.nan)
+    rows, found = w.sum(-1), np.full((len(w), 3), np.nan)
     if alone.any():
-        own = losses[:, alone]
+        own = losses[..., alone]
         own_mix = stacking.likely(plan.prior[alone], own, w)
-        found[0] = -(w @ np.log(np.exp(-own) @ own_mix)) / w.sum()
+        found[:, 0] = -(w * np.log(np.exp(-own) @ own_mix[..., None])[..., 0]).sum(-1) / rows
     if shared.any():
-        found[1] = w @ losses[:, shared][:, 0] / w.sum()
-    found[2] = stacking.loss_of_average(plan.prior, losses, w, mix)
+        found[:, 1] = (w * losses[..., shared][..., 0]).sum(-1) / rows
+    found[:, 2] = stacking.loss_of_average(plan.prior, losses, w, mix)
     return found
 
 

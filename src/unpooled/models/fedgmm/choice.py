@@ -11,7 +11,7 @@ import numpy as np
 
 from unpooled.arrays import Array, Float, to_numpy
 from unpooled.client import SUM, TELL, Client, client
-from unpooled.learners import Trainer, calibration, left_out, own_nets, personal
+from unpooled.learners import Trainer, calibration, left_out, personal
 from unpooled.learners.calibration import Calibration, CalibrationLosses, calibrated
 from unpooled.learners.labels import codes
 from unpooled.learners.mixing import log_shares, responsibilities
@@ -54,8 +54,7 @@ def personalise(down: Fitted, client: Client, *, trainer: dict, shape: str, key:
     learner = Trainer(**trainer)
     log_bases, optimism, x = bases(learner, down, client, shape, key)
     log_bases = calibrated_bases(log_bases, Calibration(*map(float, down.calibration)), len(down.single) > 0)
-    nets = to_numpy(client.state.pop(own_nets.STATE, own_nets.NO_NETS))
-    personal.keep(learner, client, log_bases, optimism, x, nets)
+    personal.keep(learner, client, log_bases, optimism, x)
 
 
 def bases(
