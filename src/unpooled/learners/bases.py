@@ -27,6 +27,7 @@ class Shared(NamedTuple):
     single: Float[Array, "singles p"]  # one learner of all rows beside several, or none
     single_inverse: Float[Array, "singles b s t"]  # as `inverse`
     spread: Float[Array, "columns"]  # deviations of the columns over all clients, for linear learners, or none
+    shares: Float[Array, "listed"]  # total of the clients' `CandidateShares`, or none
 
 
 def base_log_proba(learner: Trainer, down: Shared, state: dict, rows: Rows, own: dict) -> np.ndarray:  # (b, n, c)
@@ -67,6 +68,11 @@ def _without_each_row(learner: Trainer, down: Shared, state: dict, rows: Rows, o
         log_single = mixed(learner, theta[None], np.ones(1), rows.x)
         bases.append(left_out.without_each(x, y, w, log_single, inverse, centre))
     return np.stack(bases)
+
+
+def in_equal_units(log_bases: np.ndarray, singles: int) -> np.ndarray:
+    """The bases that clients choose among: of two learners of all rows the one whose columns are divided by their deviations."""
+    return log_bases[1:] if singles and len(log_bases) == 2 else log_bases
 
 
 def mixed(learner: Trainer, theta: Array, weights: Array, x: Array) -> np.ndarray:  # (n, c)

@@ -124,13 +124,16 @@ class LearnerChoices(Adapting):
             single, single_inverse = self._fit_single(fed, inverse, spread)
             none = np.array([NONE] * (1 + len(single)))
             down = Shared(
-                self.theta_, shares, self._optimism(fed), inverse, centre, none, single, single_inverse, spread
+                self.theta_, shares, self._optimism(fed), inverse, centre, none, single, single_inverse, spread, np.zeros(0)
             )
             self.one_theta_ = single
             if self.trainer_["hold_out"] or len(down.inverse):
                 found = calibration.best(fed.sum(personal.calibration_losses.using(**options), down))
                 self.calibration_, *self.one_calibration_ = found
-            fed.tell(personalise.using(**options), down._replace(calibration=np.array(self._calibrations)))
+            down = down._replace(calibration=np.array(self._calibrations))
+            if len(down.inverse):
+                down = down._replace(shares=fed.sum(personal.candidate_shares.using(**options), down).shares)
+            fed.tell(personalise.using(**options), down)
         self._describe_choices(fed)
 
     def _fit_single(

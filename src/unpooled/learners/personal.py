@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from unpooled.arrays import to_numpy
+from unpooled.arrays import Array, Float, to_numpy
 from unpooled.client import SUM, TELL, Client, client
 from unpooled.learners import calibration, corrections, stacking
-from unpooled.learners.bases import Shared, average_log_proba, base_log_proba, mixed
+from unpooled.learners.bases import Shared, average_log_proba, base_log_proba, in_equal_units, mixed
 from unpooled.learners.calibration import CalibrationLosses, calibrated_bases
 from unpooled.learners.candidates import Axes, Candidates, axes_of, candidates, penalties
 from unpooled.learners.corrections import Fitted, Paths, label_losses, log_softmax
@@ -26,12 +26,12 @@ from unpooled.learners.labels import codes
 from unpooled.learners.own_nets import NO_NETS, REFITTED, own_scores, sound
 from unpooled.learners.own_nets import STATE as NETS
 from unpooled.learners.trainer import Trainer
+from unpooled.tree import message
 
 __all__ = ["KEYS", "Shared", "average_log_proba", "calibration_losses", "keep", "mixed", "personalise", "predict"]
 
 MIN_ROWS = 10  # with fewer the client keeps the shared model
 NEGLIGIBLE = 0.01  # weight of a candidate, relative to the best one, below which it is dropped
-FLOOR = 1.0
 MIN_LOG = -30.0  # lower bound of log-probabilities
 STATE = ("mix", "which", "maps", "centre", "axes", "nets", "losses", "rows", "shift")
 KEYS = tuple(f"kept_{name}" for name in STATE)  # what a client keeps, in its state
@@ -50,20 +50,38 @@ def calibration_losses(down: Shared, client: Client, *, trainer: dict, own: dict
     return calibration.losses(judged, to_numpy(rows.y), _judging(learner, client))
 
 
+@message("learners.CandidateShares")
+class CandidateShares(NamedTuple):
+    """The share of a client's rows that each candidate explains; all 0 with too few rows to judge by."""
+
+    shares: Float[Array, "candidates"]
+
+
+@client("learners.candidate_shares", SUM, batched=False)
+def candidate_shares(down: Shared, client: Client, *, trainer: dict, own: dict) -> CandidateShares:
+    """How well each candidate explains the client's rows, for the prior of the others."""
+    return shares_of(client, judged(down, client, trainer, own))
+
+
 @client("learners.personalise", TELL, batched=False)
 def personalise(down: Shared, client: Client, *, trainer: dict, own: dict) -> None:
     """Choose among the shared model, the client's own versions of it and local models, by held-out rows; keep the result."""
+    found = client.memo.pop("judged", None)
+    keep(Trainer(**trainer), client, found or judged(down, client, trainer, own), to_numpy(down.shares))
+
+
+def judged(down: Shared, client: Client, trainer: dict, own: dict) -> Judged:
+    """The candidates and their losses at the client's rows."""
     learner = Trainer(**trainer)
     rows = learner._replace(hold_out=False).rows(client)
     log_bases = client.memo.pop("log_bases", None)
     if log_bases is None:
         log_bases = base_log_proba(learner, down, client.state, rows, own)
-    log_bases = calibrated_bases(log_bases, down.calibration)
-    nets = to_numpy(client.state.pop(NETS, NO_NETS))
+    log_bases = in_equal_units(calibrated_bases(log_bases, down.calibration), len(down.single))
     optimism = np.full(len(log_bases), float(down.optimism))
     if own.get("theta") in client.state and not learner.hold_out and len(log_bases) > 1:
         optimism[1] += own_optimism(learner, to_numpy(client.state[own["theta"]]), to_numpy(client.w))
-    keep(learner, client, log_bases, optimism, to_numpy(rows.x), nets, to_numpy(down.spread))
+    return judge(learner, client, log_bases, optimism, to_numpy(rows.x), to_numpy(down.spread))
 
 
 def own_optimism(learner: Trainer, theta: np.ndarray, w: np.ndarray) -> float:
@@ -96,43 +114,73 @@ class Evidence(NamedTuple):
     spread: np.ndarray | float = 0.0  # (r,) deviations of the columns over all clients
 
 
-def keep(
-    learner: Trainer,
-    client: Client,
-    log_bases: np.ndarray,
-    optimism: Any,
-    x: np.ndarray,
-    nets: np.ndarray = NO_NETS,
-    spread: np.ndarray | None = None,
-) -> None:
-    """Choose, and write what is kept into the client's state; x (n, d) are the rows as learners take them.
+class Judged(NamedTuple):
+    """The candidates of a client, and how well they explain its rows."""
 
-    `optimism`, a number or one per base, is added to the losses of the bases.
+    seen: Evidence
+    plan: Candidates
+    space: Axes
+    fitted: Fitted | None  # none with too few rows
+    losses: np.ndarray  # (n, j)
+
+
+def judge(
+    learner: Trainer, client: Client, log_bases: np.ndarray, optimism: Any, x: np.ndarray, spread: Any = ()
+) -> Judged:
+    """The candidates of a client and their losses; x (n, d) are the rows as learners take them.
+
+    `optimism`, a number or one per base, is added to the losses of the bases. `spread` are deviations of the columns over all clients.
     """
-    refitted = to_numpy(client.state.pop(REFITTED, nets))
     weights = _judging(learner, client)
     live = weights > 0
-    if live.sum() < MIN_ROWS and len(log_bases):
-        return
-    offsets = offsets_of(learner, nets, x, log_bases, client.state)
+    offsets = offsets_of(learner, to_numpy(client.state.get(NETS, NO_NETS)), x, log_bases, client.state)
     raw, y = features(learner, x, log_bases), codes(client.y, learner.labels, client.w)
     more = np.zeros(len(offsets))
     more[: len(log_bases)] = optimism
     alone = learner.learner == "linear"
-    least = spread if alone and spread is not None and len(spread) else 0.0
+    least = spread if alone and len(spread) else 0.0
     seen = Evidence(raw[live], y[live], weights[live], offsets[:, live], more, len(log_bases), alone, least)
-    client.state.update({f"kept_{name}": value for name, value in chosen(seen).items()})
-    if len(nets):
-        client.state["kept_nets"] = sound(learner, nets, refitted, x[live], seen.y, seen.w)
+    return judged_by(seen)
 
 
-def chosen(seen: Evidence) -> dict[str, np.ndarray]:
-    """What the client keeps: weights of the candidates, their corrections, and losses for the report."""
+def judged_by(seen: Evidence) -> Judged:
+    """The candidates, fitted to the evidence, and their losses; not fitted where the client will keep the shared model."""
     plan = candidates(seen.bases, len(seen.offsets) - 1 - seen.bases, seen.alone)
-    space = axes_of(seen.raw, seen.w, FLOOR * seen.spread)
+    if len(seen.y) < MIN_ROWS and seen.bases:
+        return Judged(seen, plan, Axes(np.zeros(0), np.zeros((0, 0))), None, np.zeros((0, len(plan.kind))))
+    space = axes_of(seen.raw, seen.w, seen.spread)
     fitted = corrected(seen, space)
-    losses = losses_of(plan, seen, fitted)
-    mix = stacking.averaged(plan.prior, losses, seen.w)
+    return Judged(seen, plan, space, fitted, losses_of(plan, seen, fitted))
+
+
+def shares_of(client: Client, found: Judged) -> CandidateShares:
+    """What the client says of the candidates; what was found is remembered for `keep`."""
+    client.memo["judged"] = found
+    if found.fitted is None:
+        return CandidateShares(np.zeros(len(found.plan.kind)))
+    return CandidateShares(stacking.shares(found.plan.prior, found.losses, found.seen.w))
+
+
+def keep(learner: Trainer, client: Client, found: Judged, total: np.ndarray) -> None:
+    """Choose, and write what is kept into the client's state. `total` are the summed `CandidateShares`, or none."""
+    nets = to_numpy(client.state.pop(NETS, NO_NETS))
+    refitted = to_numpy(client.state.pop(REFITTED, nets))
+    if found.fitted is None:
+        return
+    client.state.update({f"kept_{name}": value for name, value in chosen(found, total).items()})
+    if len(nets):
+        live = _judging(learner, client) > 0
+        x = to_numpy(learner._replace(hold_out=False).rows(client).x)
+        client.state["kept_nets"] = sound(learner, nets, refitted, x[live], found.seen.y, found.seen.w)
+
+
+def chosen(found: Judged, total: np.ndarray) -> dict[str, np.ndarray]:
+    """What the client keeps: weights of the candidates, their corrections, and losses for the report."""
+    seen, plan, space, fitted, losses = found
+    prior = plan.prior
+    if len(total):
+        prior = stacking.prior_of_others(prior, total, stacking.shares(prior, losses, seen.w))
+    mix = stacking.averaged(prior, losses, seen.w)
     hedged = stacking.hedged(mix, plan.kind == "constant", seen.w)
     kept = np.flatnonzero((hedged > NEGLIGIBLE * hedged.max()) | (plan.kind == "constant"))
     maps = fitted.maps[plan.stage[kept], plan.path[kept]] * (plan.path[kept] >= 0)[:, None, None]
@@ -140,7 +188,7 @@ def chosen(seen: Evidence) -> dict[str, np.ndarray]:
         "mix": hedged[kept] / hedged[kept].sum(),
         "which": plan.offset[kept],
         "maps": maps.astype(np.float64),
-        "losses": reported_losses(plan, losses, seen.w, mix),
+        "losses": reported_losses(plan, losses, seen.w, prior, mix),
         "centre": space.centre,
         "axes": space.axes,
         "rows": np.asarray(float(seen.w.sum())),
@@ -164,7 +212,9 @@ def losses_of(plan: Candidates, seen: Evidence, fitted: Fitted) -> np.ndarray:  
     return np.asarray(label_losses(scores, seen.y).T + seen.optimism[plan.offset])
 
 
-def reported_losses(plan: Candidates, losses: np.ndarray, w: np.ndarray, mix: np.ndarray) -> np.ndarray:  # (3,)
+def reported_losses(
+    plan: Candidates, losses: np.ndarray, w: np.ndarray, prior: np.ndarray, mix: np.ndarray
+) -> np.ndarray:  # (3,)
     """Mean loss (alone, shared, kept); what is kept by weights that the other rows give."""
     alone, shared = plan.kind == "alone", (plan.kind == "plain") & (plan.offset == 0)
     found = np.full(3, np.nan)
@@ -174,7 +224,7 @@ def reported_losses(plan: Candidates, losses: np.ndarray, w: np.ndarray, mix: np
         found[0] = -(w @ np.log(np.exp(-own) @ own_mix)) / w.sum()
     if shared.any():
         found[1] = w @ losses[:, shared][:, 0] / w.sum()
-    found[2] = stacking.loss_of_average(plan.prior, losses, w, mix)
+    found[2] = stacking.loss_of_average(prior, losses, w, mix)
     return found
 
 

@@ -14,6 +14,7 @@ from unpooled.arrays import to_numpy
 from unpooled.errors import BadParameter, suggest
 from unpooled.estimator import Estimator, rows_of
 from unpooled.learners import personal
+from unpooled.learners.bases import in_equal_units
 from unpooled.learners.calibration import NONE, Calibration, calibrated, calibrated_bases
 from unpooled.learners.mixing import normalised
 from unpooled.learners.own_nets import GROUP_MODEL
@@ -87,7 +88,7 @@ class LearnerPredictions(ClassifierMixin, Estimator):
 
     def _calibrated(self, log_bases: np.ndarray) -> np.ndarray:
         """The bases of what clients keep, calibrated."""
-        return calibrated_bases(log_bases, self._calibrations)
+        return in_equal_units(calibrated_bases(log_bases, self._calibrations), len(self.one_theta_))
 
     @property
     def _calibrations(self) -> list[Calibration]:

@@ -1,16 +1,18 @@
 """Weights of candidates from their losses on rows that they were not fitted to, and the loss of the average itself. Nothing is sent.
 
-Half of the weights is prior x tempered likelihood, which settles on the best candidate, the rest maximises the likelihood of the
-average (stacking; Yao et al., 2018).
+A part of the weights is prior x tempered likelihood, which settles on the best candidate, the rest maximises the likelihood of the
+average (stacking; Yao et al., 2018). The prior is what the other clients' rows say of the same candidates: where one shared model is
+right for all of them, a client of few rows need not find that out by itself.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-LIKELY, TEMPERED = 0.5, 0.5  # share of the weights by likelihood, and its exponent with many rows
+LIKELY, TEMPERED = 0.3, 0.5  # share of the weights by likelihood, and its exponent with many rows
 FEW_ROWS = 30.0  # rows whose likelihood is tempered twice as much
 PSEUDO_ROWS = 3.0  # rows that follow the prior
+PRIOR_CLIENTS = 1.0  # clients that follow the first prior, among the others
 STEPS, POWER = 20, 1.9  # of EM, and by how much each of them is lengthened
 UNEXPECTED = 0.1  # rows that constants are given on top: they bound what a row costs that no model expects
 MOST = 0.9  # of a row's own share in the weights
@@ -38,6 +40,19 @@ def stacked(prior: np.ndarray, losses: np.ndarray, w: np.ndarray) -> np.ndarray:
         mix = mix * gain**POWER
         mix = mix / mix.sum()
     return mix
+
+
+def shares(prior: np.ndarray, losses: np.ndarray, w: np.ndarray) -> np.ndarray:  # (j,)
+    """The share of the rows that each candidate explains, by stacked weights."""
+    mix = stacked(prior, losses, w)
+    likelihood = np.exp(losses.min(1, keepdims=True) - losses)
+    return np.asarray(mix * ((w / (likelihood @ mix)) @ likelihood) / w.sum())
+
+
+def prior_of_others(first: np.ndarray, total: np.ndarray, own: np.ndarray) -> np.ndarray:  # (j,)
+    """The prior of a client: the mean of the `shares` of the other clients, from those of all and its own, and the first prior."""
+    others = np.maximum(total - own, 0.0)
+    return np.asarray((others + PRIOR_CLIENTS * first) / (others.sum() + PRIOR_CLIENTS))
 
 
 def hedged(mix: np.ndarray, constant: np.ndarray, w: np.ndarray) -> np.ndarray:  # (j,)

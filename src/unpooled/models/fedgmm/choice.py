@@ -54,8 +54,7 @@ def personalise(down: Fitted, client: Client, *, trainer: dict, shape: str, key:
     learner = Trainer(**trainer)
     log_bases, optimism, x = bases(learner, down, client, shape, key)
     log_bases = calibrated_bases(log_bases, Calibration(*map(float, down.calibration)), len(down.single) > 0)
-    nets = to_numpy(client.state.pop(own_nets.STATE, own_nets.NO_NETS))
-    personal.keep(learner, client, log_bases, optimism, x, nets)
+    personal.keep(learner, client, personal.judge(learner, client, log_bases, optimism, x), np.zeros(0))
 
 
 def bases(
