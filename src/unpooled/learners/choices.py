@@ -24,7 +24,8 @@ from unpooled.learners.own_nets import GROUP_MODEL, Version, train_own
 from unpooled.learners.personal import Shared, personalise
 from unpooled.learners.trainer import Trainer, as_option
 
-UNITS = 1.5  # deviations of columns between 1 / UNITS and UNITS are as good as 1
+UNITS = 1.5  # the largest deviation of a column is as good as 1 between 1 / UNITS and UNITS
+SMALL_UNITS = 0.1  # the smallest one above this: indicators, and columns whose gaps were filled, vary less
 
 
 class LearnerChoices(Adapting):
@@ -189,9 +190,10 @@ class LearnerChoices(Adapting):
 
 
 def has_units(fed: Federation, spread: np.ndarray) -> bool:
-    """Whether columns are as they were given, and their deviations (d,) differ from 1: a penalty then depends on units."""
-    varies = spread[spread > 0]
-    return find_layer(fed, "find_moments") is None and bool((np.abs(np.log(varies)) > np.log(UNITS)).any())
+    """Whether columns are as they were given, and their deviations (d,) far from 1: a penalty then depends on units."""
+    largest, least = spread.max(initial=0.0), spread[spread > 0].min(initial=1.0)
+    far = largest > UNITS or 0 < largest < 1 / UNITS or least < SMALL_UNITS
+    return bool(far) and find_layer(fed, "find_moments") is None
 
 
 def gain_table(comparison: Mapping[str, Mapping[str, float]]) -> str:

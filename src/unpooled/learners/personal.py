@@ -122,6 +122,7 @@ class Judged(NamedTuple):
     space: Axes
     fitted: Fitted | None  # none with too few rows
     losses: np.ndarray  # (n, j)
+    shares: np.ndarray  # (j,) of the rows that they explain
 
 
 def judge(
@@ -147,18 +148,18 @@ def judged_by(seen: Evidence) -> Judged:
     """The candidates, fitted to the evidence, and their losses; not fitted where the client will keep the shared model."""
     plan = candidates(seen.bases, len(seen.offsets) - 1 - seen.bases, seen.alone)
     if len(seen.y) < MIN_ROWS and seen.bases:
-        return Judged(seen, plan, Axes(np.zeros(0), np.zeros((0, 0))), None, np.zeros((0, len(plan.kind))))
+        nothing = Axes(np.zeros(0), np.zeros((0, 0)))
+        return Judged(seen, plan, nothing, None, np.zeros((0, len(plan.kind))), np.zeros(len(plan.kind)))
     space = axes_of(seen.raw, seen.w, seen.spread)
     fitted = corrected(seen, space)
-    return Judged(seen, plan, space, fitted, losses_of(plan, seen, fitted))
+    losses = losses_of(plan, seen, fitted)
+    return Judged(seen, plan, space, fitted, losses, stacking.shares(plan.prior, losses, seen.w))
 
 
 def shares_of(client: Client, found: Judged) -> CandidateShares:
     """What the client says of the candidates; what was found is remembered for `keep`."""
     client.memo["judged"] = found
-    if found.fitted is None:
-        return CandidateShares(np.zeros(len(found.plan.kind)))
-    return CandidateShares(stacking.shares(found.plan.prior, found.losses, found.seen.w))
+    return CandidateShares(found.shares)
 
 
 def keep(learner: Trainer, client: Client, found: Judged, total: np.ndarray) -> None:
@@ -176,10 +177,8 @@ def keep(learner: Trainer, client: Client, found: Judged, total: np.ndarray) -> 
 
 def chosen(found: Judged, total: np.ndarray) -> dict[str, np.ndarray]:
     """What the client keeps: weights of the candidates, their corrections, and losses for the report."""
-    seen, plan, space, fitted, losses = found
-    prior = plan.prior
-    if len(total):
-        prior = stacking.prior_of_others(prior, total, stacking.shares(prior, losses, seen.w))
+    seen, plan, space, fitted, losses, own = found
+    prior = stacking.prior_of_others(plan.prior, total, own) if len(total) else plan.prior
     mix = stacking.averaged(prior, losses, seen.w)
     hedged = stacking.hedged(mix, plan.kind == "constant", seen.w)
     kept = np.flatnonzero((hedged > NEGLIGIBLE * hedged.max()) | (plan.kind == "constant"))

@@ -13,7 +13,7 @@ LIKELY, TEMPERED = 0.3, 0.5  # share of the weights by likelihood, and its expon
 FEW_ROWS = 30.0  # rows whose likelihood is tempered twice as much
 PSEUDO_ROWS = 3.0  # rows that follow the prior
 PRIOR_CLIENTS = 1.0  # clients that follow the first prior, among the others
-STEPS, POWER = 20, 1.9  # of EM, and by how much each of them is lengthened
+STEPS, POWER = 12, 1.9  # of EM, and by how much each of them is lengthened
 UNEXPECTED = 0.1  # rows that constants are given on top: they bound what a row costs that no model expects
 MOST = 0.9  # of a row's own share in the weights
 
