@@ -27,7 +27,7 @@ class Shared(NamedTuple):
     single: Float[Array, "singles p"]  # one learner of all rows beside several, or none
     single_inverse: Float[Array, "singles b s t"]  # as `inverse`
     spread: Float[Array, "columns"]  # deviations of the columns over all clients, for linear learners, or none
-    shares: Float[Array, "listed"]  # total of the clients' `CandidateShares`, or none
+    said: Float[Array, "both listed"]  # what all clients say of the candidates, see `personal.CandidateShares`, or none
 
 
 def base_log_proba(learner: Trainer, down: Shared, state: dict, rows: Rows, own: dict) -> np.ndarray:  # (b, n, c)

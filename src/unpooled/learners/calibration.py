@@ -16,7 +16,7 @@ from unpooled.tree import message
 TEMPERATURES = np.array([0.3, 0.4, 0.55, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.5, 2.0, 3.0, 4.0])
 FLOORS = np.array([0.0, 3e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1])
 MOST_BEHIND = 80.0  # nats that a label is behind another class, at most
-SPREAD = 0.5  # prior deviation of the logarithm of the temperature
+SPREAD = 0.3  # prior deviation of the logarithm of the temperature
 PRIOR_FLOORS = np.array([0.4, 0.2, 0.15, 0.1, 0.08, 0.05, 0.02])  # prior weights of the floors
 
 

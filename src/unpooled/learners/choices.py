@@ -125,7 +125,7 @@ class LearnerChoices(Adapting):
             single, single_inverse = self._fit_single(fed, inverse, spread)
             none = np.array([NONE] * (1 + len(single)))
             down = Shared(
-                self.theta_, shares, self._optimism(fed), inverse, centre, none, single, single_inverse, spread, np.zeros(0)
+                self.theta_, shares, self._optimism(fed), inverse, centre, none, single, single_inverse, spread, np.zeros((0, 0))
             )
             self.one_theta_ = single
             if self.trainer_["hold_out"] or len(down.inverse):
@@ -133,7 +133,7 @@ class LearnerChoices(Adapting):
                 self.calibration_, *self.one_calibration_ = found
             down = down._replace(calibration=np.array(self._calibrations))
             if len(down.inverse):
-                down = down._replace(shares=fed.sum(personal.candidate_shares.using(**options), down).shares)
+                down = down._replace(said=np.stack(fed.sum(personal.judge_candidates.using(**options), down)))
             fed.tell(personalise.using(**options), down)
         self._describe_choices(fed)
 

@@ -52,22 +52,23 @@ def calibration_losses(down: Shared, client: Client, *, trainer: dict, own: dict
 
 @message("learners.CandidateShares")
 class CandidateShares(NamedTuple):
-    """The share of a client's rows that each candidate explains; all 0 with too few rows to judge by."""
+    """The share of a client's rows that each candidate explains, and its log-loss summed over them; all 0 with too few rows to judge by."""
 
     shares: Float[Array, "candidates"]
+    losses: Float[Array, "candidates"]
 
 
-@client("learners.candidate_shares", SUM, batched=False)
-def candidate_shares(down: Shared, client: Client, *, trainer: dict, own: dict) -> CandidateShares:
+@client("learners.judge_candidates", SUM, batched=False)
+def judge_candidates(down: Shared, client: Client, *, trainer: dict, own: dict) -> CandidateShares:
     """How well each candidate explains the client's rows, for the prior of the others."""
-    return shares_of(client, judged(down, client, trainer, own))
+    return said_of(client, judged(down, client, trainer, own))
 
 
 @client("learners.personalise", TELL, batched=False)
 def personalise(down: Shared, client: Client, *, trainer: dict, own: dict) -> None:
     """Choose among the shared model, the client's own versions of it and local models, by held-out rows; keep the result."""
     found = client.memo.pop("judged", None)
-    keep(Trainer(**trainer), client, found or judged(down, client, trainer, own), to_numpy(down.shares))
+    keep(Trainer(**trainer), client, found or judged(down, client, trainer, own), to_numpy(down.said))
 
 
 def judged(down: Shared, client: Client, trainer: dict, own: dict) -> Judged:
@@ -156,29 +157,31 @@ def judged_by(seen: Evidence) -> Judged:
     return Judged(seen, plan, space, fitted, losses, stacking.shares(plan.prior, losses, seen.w))
 
 
-def shares_of(client: Client, found: Judged) -> CandidateShares:
+def said_of(client: Client, found: Judged) -> CandidateShares:
     """What the client says of the candidates; what was found is remembered for `keep`."""
     client.memo["judged"] = found
-    return CandidateShares(found.shares)
+    return CandidateShares(found.shares, found.seen.w[: len(found.losses)] @ found.losses)
 
 
-def keep(learner: Trainer, client: Client, found: Judged, total: np.ndarray) -> None:
-    """Choose, and write what is kept into the client's state. `total` are the summed `CandidateShares`, or none."""
+def keep(learner: Trainer, client: Client, found: Judged, said: np.ndarray) -> None:
+    """Choose, and write what is kept into the client's state. `said` (2, j) are the summed `CandidateShares`, or none."""
     nets = to_numpy(client.state.pop(NETS, NO_NETS))
     refitted = to_numpy(client.state.pop(REFITTED, nets))
     if found.fitted is None:
         return
-    client.state.update({f"kept_{name}": value for name, value in chosen(found, total).items()})
+    client.state.update({f"kept_{name}": value for name, value in chosen(found, said).items()})
     if len(nets):
         live = _judging(learner, client) > 0
         x = to_numpy(learner._replace(hold_out=False).rows(client).x)
         client.state["kept_nets"] = sound(learner, nets, refitted, x[live], found.seen.y, found.seen.w)
 
 
-def chosen(found: Judged, total: np.ndarray) -> dict[str, np.ndarray]:
+def chosen(found: Judged, said: np.ndarray) -> dict[str, np.ndarray]:
     """What the client keeps: weights of the candidates, their corrections, and losses for the report."""
     seen, plan, space, fitted, losses, own = found
-    prior = stacking.prior_of_others(plan.prior, total, own) if len(total) else plan.prior
+    prior = plan.prior
+    if len(said):
+        prior = stacking.prior_of_others(prior, np.maximum(said[0] - own, 0.0), said[1] - seen.w @ losses)
     mix = stacking.averaged(prior, losses, seen.w)
     hedged = stacking.hedged(mix, plan.kind == "constant", seen.w)
     kept = np.flatnonzero((hedged > NEGLIGIBLE * hedged.max()) | (plan.kind == "constant"))

@@ -12,7 +12,8 @@ import numpy as np
 LIKELY, TEMPERED = 0.3, 0.5  # share of the weights by likelihood, and its exponent with many rows
 FEW_ROWS = 30.0  # rows whose likelihood is tempered twice as much
 PSEUDO_ROWS = 3.0  # rows that follow the prior
-PRIOR_CLIENTS = 1.0  # clients that follow the first prior, among the others
+JUDGING_ROWS = 1.0  # the same where candidates are judged for the others
+PRIOR_CLIENTS = 0.5  # clients that follow the first prior, among the others
 STEPS, POWER = 12, 1.9  # of EM, and by how much each of them is lengthened
 UNEXPECTED = 0.1  # rows that constants are given on top: they bound what a row costs that no model expects
 MOST = 0.9  # of a row's own share in the weights
@@ -31,12 +32,12 @@ def likely(prior: np.ndarray, losses: np.ndarray, w: np.ndarray) -> np.ndarray: 
     return np.asarray(weights / weights.sum())
 
 
-def stacked(prior: np.ndarray, losses: np.ndarray, w: np.ndarray) -> np.ndarray:  # (j,)
-    """Weights by EM of the likelihood of the average, with PSEUDO_ROWS rows that follow the prior."""
+def stacked(prior: np.ndarray, losses: np.ndarray, w: np.ndarray, pseudo: float = PSEUDO_ROWS) -> np.ndarray:  # (j,)
+    """Weights by EM of the likelihood of the average, with `pseudo` rows that follow the prior."""
     likelihood = np.exp(losses.min(1, keepdims=True) - losses)
-    rows, mix = w.sum() + PSEUDO_ROWS, prior
+    rows, mix = w.sum() + pseudo, prior
     for _ in range(STEPS):
-        gain = (PSEUDO_ROWS * prior / mix + (w / (likelihood @ mix)) @ likelihood) / rows  # 1 at the optimum
+        gain = (pseudo * prior / mix + (w / (likelihood @ mix)) @ likelihood) / rows  # 1 at the optimum
         mix = mix * gain**POWER
         mix = mix / mix.sum()
     return mix
@@ -44,15 +45,21 @@ def stacked(prior: np.ndarray, losses: np.ndarray, w: np.ndarray) -> np.ndarray:
 
 def shares(prior: np.ndarray, losses: np.ndarray, w: np.ndarray) -> np.ndarray:  # (j,)
     """The share of the rows that each candidate explains, by stacked weights."""
-    mix = stacked(prior, losses, w)
+    mix = stacked(prior, losses, w, JUDGING_ROWS)
     likelihood = np.exp(losses.min(1, keepdims=True) - losses)
     return np.asarray(mix * ((w / (likelihood @ mix)) @ likelihood) / w.sum())
 
 
-def prior_of_others(first: np.ndarray, total: np.ndarray, own: np.ndarray) -> np.ndarray:  # (j,)
-    """The prior of a client: the mean of the `shares` of the other clients, from those of all and its own, and the first prior."""
-    others = np.maximum(total - own, 0.0)
-    return np.asarray((others + PRIOR_CLIENTS * first) / (others.sum() + PRIOR_CLIENTS))
+def prior_of_others(first: np.ndarray, shares: np.ndarray, losses: np.ndarray) -> np.ndarray:  # (j,)
+    """The prior of a client from what the other clients say: the sum of their `shares`, and of their losses.
+
+    Half of it is the mean of the shares, for clients that differ. The other half is first prior x tempered likelihood of all their
+    rows, for clients that are alike: each of them has too few rows to tell a candidate that is only a little worse.
+    """
+    mean = (shares + PRIOR_CLIENTS * first) / (shares.sum() + PRIOR_CLIENTS)
+    log_weights = np.log(first) - TEMPERED * losses
+    alike = np.exp(log_weights - log_weights.max())
+    return np.asarray(0.5 * mean + 0.5 * alike / alike.sum())
 
 
 def hedged(mix: np.ndarray, constant: np.ndarray, w: np.ndarray) -> np.ndarray:  # (j,)

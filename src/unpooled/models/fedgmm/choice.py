@@ -37,7 +37,7 @@ class Fitted(NamedTuple):
     ratio: Float[Array, ""]  # parameters of the model's learners by those of a single one
     calibration: Float[Array, "two"]  # temperature and floor
     spread: Float[Array, "columns"]  # deviations of the columns over all clients, for linear learners, or none
-    shares: Float[Array, "listed"]  # total of the clients' `CandidateShares`, or none
+    said: Float[Array, "both listed"]  # what all clients say of the candidates, see `personal.CandidateShares`, or none
 
 
 @client("fedgmm.calibration_losses", SUM, batched=False)
@@ -50,19 +50,19 @@ def calibration_losses(down: Fitted, client: Client, *, trainer: dict, shape: st
     return calibration.losses(log_bases[-1:], y, held.astype(np.float64))
 
 
-@client("fedgmm.candidate_shares", SUM, batched=False)
-def candidate_shares(
+@client("fedgmm.judge_candidates", SUM, batched=False)
+def judge_candidates(
     down: Fitted, client: Client, *, trainer: dict, shape: str, key: str
 ) -> personal.CandidateShares:
     """How well each candidate explains the client's rows, for the prior of the others."""
-    return personal.shares_of(client, judged(down, client, trainer, shape, key))
+    return personal.said_of(client, judged(down, client, trainer, shape, key))
 
 
 @client("fedgmm.personalise", TELL, batched=False)
 def personalise(down: Fitted, client: Client, *, trainer: dict, shape: str, key: str) -> None:
     """Choose among the shared model, the client's own mixture and local models, by held-out rows; keep the result."""
     found = client.memo.pop("judged", None) or judged(down, client, trainer, shape, key)
-    personal.keep(Trainer(**trainer), client, found, to_numpy(down.shares))
+    personal.keep(Trainer(**trainer), client, found, to_numpy(down.said))
 
 
 def judged(down: Fitted, client: Client, trainer: dict, shape: str, key: str) -> personal.Judged:

@@ -22,7 +22,7 @@ from unpooled.models.fedgmm.choice import (
     Fitted,
     calibrated_bases,
     calibration_losses,
-    candidate_shares,
+    judge_candidates,
     mixture_log_proba,
     personalise,
 )
@@ -119,7 +119,7 @@ class JointModelPredictions(LearnerEstimator):
                 np.asarray(ratio),
                 np.array(NONE),
                 self._column_spread(fed),
-                np.zeros(0),
+                np.zeros((0, 0)),
             )
             if self.trainer_["hold_out"]:
                 own = {"weights": f"pi-{self.start_}", "pairs": True}
@@ -132,7 +132,7 @@ class JointModelPredictions(LearnerEstimator):
                 self.calibration_ = calibration.best(fed.sum(calibration_losses.using(**options), down))[0]
             down = down._replace(calibration=np.array(self.calibration_))
             if len(inverse):
-                down = down._replace(shares=fed.sum(candidate_shares.using(**options), down).shares)
+                down = down._replace(said=np.stack(fed.sum(judge_candidates.using(**options), down)))
             fed.tell(personalise.using(**options), down)
         self._describe_choices(fed)
 
