@@ -39,7 +39,7 @@ def base_log_proba(learner: Trainer, down: Shared, state: dict, rows: Rows, own:
     if len(down.inverse):
         return _without_each_row(learner, down, state, rows, own)
     bases = [mixed(learner, learner.merge(down.theta, state.get("norm")), down.weights, rows.x)]
-    if own.get("weights") in state or own.get("theta") in state:
+    if own.get("theta") in state or _has_weights(down, state, own):
         theta, weights = own_version(down, state, own)
         bases.append(mixed(learner, learner.merge(theta, state.get("norm")), weights, rows.x))
     if GROUP_MODEL in state:
@@ -62,12 +62,17 @@ def _without_each_row(learner: Trainer, down: Shared, state: dict, rows: Rows, o
     bases = [average_log_proba(np.stack(without), to_numpy(down.weights))]
     if own.get("theta") in state:
         bases.append(mixed(learner, *own_version(down, state, own), rows.x))
-    elif own.get("weights") in state:
+    elif _has_weights(down, state, own):
         bases.append(average_log_proba(np.stack(without), share))
     for theta, inverse in zip(down.single, to_numpy(down.single_inverse)):
         log_single = mixed(learner, theta[None], np.ones(1), rows.x)
         bases.append(left_out.without_each(x, y, w, log_single, inverse, centre))
     return np.stack(bases)
+
+
+def _has_weights(down: Shared, state: dict, own: dict) -> bool:
+    """Whether the client has weights of its own of several learners; of a single one they do not matter."""
+    return len(down.theta) > 1 and own.get("weights") in state
 
 
 def in_equal_units(log_bases: np.ndarray, singles: int) -> np.ndarray:

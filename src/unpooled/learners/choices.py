@@ -40,6 +40,7 @@ class LearnerChoices(Adapting):
     optimum_: tuple[np.ndarray, np.ndarray] | None = (
         None  # inverse second derivatives of linear learners, centre of the columns
     )
+    equal_units_: bool = False  # whether the penalty of the learners does not depend on the units of the columns
     n_effective_: float  # parameters that the rows determine
     history_: list[dict]
 
@@ -67,9 +68,15 @@ class LearnerChoices(Adapting):
         small = newton.fits(trainer["inputs"], len(trainer["labels"]))
         if self.lr != "auto" or self.learner != "linear" or not small:
             return to_numpy(theta)
-        theta, *optimum = polishing.polish(fed, to_numpy(theta), trainer, weights, [int(i) for i in ids], float(self.C))
-        self.optimum_ = optimum[0], optimum[1]
+        sums = fed.sum(curvatures.column_sums, None)
+        C = self._strength(fed, self._spread(fed, to_numpy(sums.x) / float(sums.n)))
+        theta, *optimum = polishing.polish(fed, to_numpy(theta), trainer, weights, [int(i) for i in ids], C)
+        self.optimum_, self.equal_units_ = (optimum[0], optimum[1]), True
         return theta
+
+    def _strength(self, fed: Federation, spread: np.ndarray) -> Any:
+        """C, or one per column such that the penalty is of columns divided by their deviations, where they have units."""
+        return float(self.C) / np.where(spread > 0, spread, 1.0) ** 2 if has_units(fed, spread) else float(self.C)
 
     def _second_derivatives(self) -> tuple[np.ndarray, np.ndarray]:
         """(inverse at the optimum, centre of the columns) of a linear learner that was fitted exactly, else empty."""
@@ -145,10 +152,9 @@ class LearnerChoices(Adapting):
 
         Its penalty is of columns divided by their deviations.
         """
-        units = has_units(fed, spread) and not isinstance(self.C, str)
+        units = not self.equal_units_ and not isinstance(self.C, str) and has_units(fed, spread)
         if len(inverse) and (len(self.theta_) > 1 or units):
-            C = float(self.C) / np.where(spread > 0, spread, 1.0) ** 2 if units else float(self.C)
-            path = exact.fit(fed, self.trainer_, C)
+            path = exact.fit(fed, self.trainer_, self._strength(fed, spread))
             found = exact.at_optimum(fed, path)[0]
             if len(found):
                 return path.theta, found

@@ -20,6 +20,8 @@ from unpooled.learners.mixing import normalised
 from unpooled.learners.own_nets import GROUP_MODEL
 from unpooled.learners.trainer import Trainer
 
+OWN_MODELS = {"theta", "own", "model"}  # names that models of clients have in their state
+
 
 class LearnerPredictions(ClassifierMixin, Estimator):
     """Predictions by the shared learners, or by what a client keeps; needs the attributes that a fit sets."""
@@ -96,8 +98,9 @@ class LearnerPredictions(ClassifierMixin, Estimator):
         return [self.calibration_, *self.one_calibration_]
 
     def _has_version(self, own: dict) -> bool:
-        """Whether a client's state makes a version of the model of its own."""
-        return bool(set(own) - {"norm", GROUP_MODEL} - set(personal.KEYS))
+        """Whether a client's state makes a version of the model of its own: weights of several learners, or a model."""
+        names = set(own) - {"norm", GROUP_MODEL} - set(personal.KEYS)
+        return bool(names if len(self.theta_) > 1 else names & OWN_MODELS)
 
     def _log_base(self, x: np.ndarray, own: dict) -> np.ndarray:  # (n, classes)
         """Log-probabilities of the model with the local state `own`, before any choice of the client."""
