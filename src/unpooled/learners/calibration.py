@@ -17,6 +17,8 @@ TEMPERATURES = np.array([0.3, 0.4, 0.55, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.5, 2.0,
 FLOORS = np.array([0.0, 3e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1])
 MOST_BEHIND = 80.0  # nats that a label is behind another class, at most
 PSEUDO_LOSS = 2.0  # nats that a calibration must gain over none
+SPREAD = 0.3  # prior deviation of the logarithm of the temperature
+PRIOR_FLOORS = np.array([0.4, 0.2, 0.15, 0.1, 0.08, 0.05, 0.02])  # prior weights of the floors
 
 
 @message("learners.CalibrationLosses")
@@ -85,17 +87,22 @@ def _column(a: np.ndarray) -> np.ndarray:
 
 
 def best(total: CalibrationLosses) -> list[Calibration]:
-    """The calibration of each model with the smallest loss, if it gains enough."""
-    return [_best(loss) for loss in to_numpy(total.loss)]
+    """The calibration of each model: none unless it gains enough, else the mean of its posterior, of the floor and of the logarithm of
+    the temperature. The smallest loss alone would follow a few rows, where there are not many.
+    """
+    return [_mean(loss) for loss in to_numpy(total.loss)]
 
 
-def _best(loss: np.ndarray) -> Calibration:
+def _mean(loss: np.ndarray) -> Calibration:
     """The same for one model, from its losses (temperatures, floors)."""
     none = loss[np.flatnonzero(TEMPERATURES == 1.0)[0], 0]
-    i, j = np.unravel_index(int(loss.argmin()), loss.shape)
-    if loss[i, j] > none - PSEUDO_LOSS:
+    if loss.min() > none - PSEUDO_LOSS:
         return NONE
-    return Calibration(float(TEMPERATURES[i]), float(FLOORS[j]))
+    log_t = np.log(TEMPERATURES)
+    log_weights = -loss - 0.5 * (log_t[:, None] / SPREAD) ** 2 + np.log(PRIOR_FLOORS)
+    weights = np.exp(log_weights - log_weights.max())
+    weights /= weights.sum()
+    return Calibration(float(np.exp(weights.sum(1) @ log_t)), float(weights.sum(0) @ FLOORS))
 
 
 def calibrated_bases(log_bases: np.ndarray, how: Any) -> np.ndarray:

@@ -24,7 +24,8 @@ from unpooled.learners.own_nets import GROUP_MODEL, Version, train_own
 from unpooled.learners.personal import Shared, personalise
 from unpooled.learners.trainer import Trainer, as_option
 
-UNITS = 1.5  # deviations of columns between 1 / UNITS and UNITS are as good as 1
+UNITS = 1.5  # the largest deviation of a column is as good as 1 between 1 / UNITS and UNITS
+SMALL_UNITS = 0.1  # the smallest one above this: indicators, and columns whose gaps were filled, vary less
 
 
 class LearnerChoices(Adapting):
@@ -39,6 +40,7 @@ class LearnerChoices(Adapting):
     optimum_: tuple[np.ndarray, np.ndarray] | None = (
         None  # inverse second derivatives of linear learners, centre of the columns
     )
+    equal_units_: bool = False  # whether the penalty of the learners does not depend on the units of the columns
     n_effective_: float  # parameters that the rows determine
     history_: list[dict]
 
@@ -66,9 +68,15 @@ class LearnerChoices(Adapting):
         small = newton.fits(trainer["inputs"], len(trainer["labels"]))
         if self.lr != "auto" or self.learner != "linear" or not small:
             return to_numpy(theta)
-        theta, *optimum = polishing.polish(fed, to_numpy(theta), trainer, weights, [int(i) for i in ids], float(self.C))
-        self.optimum_ = optimum[0], optimum[1]
+        sums = fed.sum(curvatures.column_sums, None)
+        C = self._strength(fed, self._spread(fed, to_numpy(sums.x) / float(sums.n)))
+        theta, *optimum = polishing.polish(fed, to_numpy(theta), trainer, weights, [int(i) for i in ids], C)
+        self.optimum_, self.equal_units_ = (optimum[0], optimum[1]), True
         return theta
+
+    def _strength(self, fed: Federation, spread: np.ndarray) -> Any:
+        """C, or one per column such that the penalty is of columns divided by their deviations, where they have units."""
+        return float(self.C) / np.where(spread > 0, spread, 1.0) ** 2 if has_units(fed, spread) else float(self.C)
 
     def _second_derivatives(self) -> tuple[np.ndarray, np.ndarray]:
         """(inverse at the optimum, centre of the columns) of a linear learner that was fitted exactly, else empty."""
@@ -124,13 +132,16 @@ class LearnerChoices(Adapting):
             single, single_inverse = self._fit_single(fed, inverse, spread)
             none = np.array([NONE] * (1 + len(single)))
             down = Shared(
-                self.theta_, shares, self._optimism(fed), inverse, centre, none, single, single_inverse, spread
+                self.theta_, shares, self._optimism(fed), inverse, centre, none, single, single_inverse, spread, np.zeros((0, 0))
             )
             self.one_theta_ = single
             if self.trainer_["hold_out"] or len(down.inverse):
                 found = calibration.best(fed.sum(personal.calibration_losses.using(**options), down))
                 self.calibration_, *self.one_calibration_ = found
-            fed.tell(personalise.using(**options), down._replace(calibration=np.array(self._calibrations)))
+            down = down._replace(calibration=np.array(self._calibrations))
+            if len(down.inverse):
+                down = down._replace(said=np.stack(fed.sum(personal.judge_candidates.using(**options), down)))
+            fed.tell(personalise.using(**options), down)
         self._describe_choices(fed)
 
     def _fit_single(
@@ -141,10 +152,9 @@ class LearnerChoices(Adapting):
 
         Its penalty is of columns divided by their deviations.
         """
-        units = has_units(fed, spread) and not isinstance(self.C, str)
+        units = not self.equal_units_ and not isinstance(self.C, str) and has_units(fed, spread)
         if len(inverse) and (len(self.theta_) > 1 or units):
-            C = float(self.C) / np.where(spread > 0, spread, 1.0) ** 2 if units else float(self.C)
-            path = exact.fit(fed, self.trainer_, C)
+            path = exact.fit(fed, self.trainer_, self._strength(fed, spread))
             found = exact.at_optimum(fed, path)[0]
             if len(found):
                 return path.theta, found
@@ -186,9 +196,10 @@ class LearnerChoices(Adapting):
 
 
 def has_units(fed: Federation, spread: np.ndarray) -> bool:
-    """Whether columns are as they were given, and their deviations (d,) differ from 1: a penalty then depends on units."""
-    varies = spread[spread > 0]
-    return find_layer(fed, "find_moments") is None and bool((np.abs(np.log(varies)) > np.log(UNITS)).any())
+    """Whether columns are as they were given, and their deviations (d,) far from 1: a penalty then depends on units."""
+    largest, least = spread.max(initial=0.0), spread[spread > 0].min(initial=1.0)
+    far = largest > UNITS or 0 < largest < 1 / UNITS or least < SMALL_UNITS
+    return bool(far) and find_layer(fed, "find_moments") is None
 
 
 def gain_table(comparison: Mapping[str, Mapping[str, float]]) -> str:

@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from unpooled import tree
-from unpooled.arrays import to_numpy
+from unpooled.arrays import Array, Float, to_numpy
 from unpooled.client import SMALL, SUM, TELL, Client, client
 from unpooled.learners import calibration, corrections, stacking
-from unpooled.learners.bases import Shared, average_log_proba, base_log_proba, mixed
+from unpooled.learners.bases import Shared, average_log_proba, base_log_proba, in_equal_units, mixed
 from unpooled.learners.calibration import CalibrationLosses, calibrated_bases
 from unpooled.learners.candidates import Axes, Candidates, axes_of, candidates, count_axes, penalties
 from unpooled.learners.corrections import Fitted, Paths, label_losses, log_softmax
@@ -28,13 +28,13 @@ from unpooled.learners.own_nets import NO_NETS, REFITTED, own_scores, sound
 from unpooled.learners.own_nets import STATE as NETS
 from unpooled.learners.rows import Rows
 from unpooled.learners.trainer import Trainer
+from unpooled.tree import message
 
 __all__ = ["KEYS", "Shared", "average_log_proba", "calibration_losses", "keep", "mixed", "personalise", "predict"]
 
 MIN_ROWS = 10  # with fewer the client keeps the shared model
-TOGETHER = 50_000  # numbers in the rows of clients whose choices are made at once
+TOGETHER = 50_000  # numbers in the rows of clients whose candidates are fitted at once
 NEGLIGIBLE = 0.01  # weight of a candidate, relative to the best one, below which it is dropped
-FLOOR = 1.0
 MIN_LOG = -30.0  # lower bound of log-probabilities
 STATE = ("mix", "which", "maps", "centre", "axes", "nets", "losses", "rows", "shift")
 KEYS = tuple(f"kept_{name}" for name in STATE)  # what a client keeps, in its state
@@ -48,20 +48,38 @@ def calibration_losses(down: Shared, client: Client, *, trainer: dict, own: dict
     learner, first = Trainer(**trainer), -1 - len(down.single)  # the client's version and the single learner come last
     members = apart(client)
     bases = client.memo["log_bases"] = bases_of(learner, down, client, members, own)
-    judged = [
+    each = [
         calibration.losses(log_bases[first:], codes_of(member, learner.labels), _judging(learner, member))
         for member, log_bases in zip(members, bases)
     ]
-    return tree.map(lambda *parts: np.stack(parts), *judged) if client.stacked else judged[0]
+    return tree.map(lambda *parts: np.stack(parts), *each) if client.stacked else each[0]
+
+
+@message("learners.CandidateShares")
+class CandidateShares(NamedTuple):
+    """The share of a client's rows that each candidate explains, and its log-loss summed over them; all 0 with too few rows to judge by."""
+
+    shares: Float[Array, "candidates"]
+    losses: Float[Array, "candidates"]
+
+
+@client("learners.judge_candidates", SUM, batched=SMALL)
+def judge_candidates(down: Shared, client: Client, *, trainer: dict, own: dict) -> CandidateShares:
+    """How well each candidate explains the client's rows, for the prior of the others."""
+    members = apart(client)
+    found = client.memo["judged"] = judged(down, client, members, trainer, own)
+    said = np.zeros((2, len(members), len(found.plan.kind)))
+    for who, group in found.groups:
+        said[0, who], said[1, who] = group.shares, group.total
+    return CandidateShares(*(said if client.stacked else said[:, 0]))
 
 
 @client("learners.personalise", TELL, batched=SMALL)
 def personalise(down: Shared, client: Client, *, trainer: dict, own: dict) -> None:
     """Choose among the shared model, the client's own versions of it and local models, by held-out rows; keep the result."""
-    learner, members = Trainer(**trainer), apart(client)
-    bases = client.memo.pop("log_bases", None) or bases_of(learner, down, client, members, own)
-    seen = [_evidence_of(learner, down, member, log_bases, own) for member, log_bases in zip(members, bases)]
-    keep_all(learner, members, seen)
+    members = apart(client)
+    found = client.memo.pop("judged", None) or judged(down, client, members, trainer, own)
+    keep(Trainer(**trainer), members, found, to_numpy(down.said))
     client.state = [member.state for member in members] if client.stacked else members[0].state
 
 
@@ -69,7 +87,7 @@ def apart(client: Client) -> list[Client]:
     """The single clients of a stack, without padding; or the client itself."""
     if not client.stacked:
         return [client]
-    sizes = [int(np.flatnonzero(w)[-1]) + 1 if w.any() else 0 for w in client.w]
+    sizes = [int(np.flatnonzero(w)[-1]) + 1 if w.any() else 0 for w in to_numpy(client.w)]
     return [
         Client(name, client.x[i, :n], client.y[i, :n], client.w[i, :n], tree.at(client.state, i))
         for i, (name, n) in enumerate(zip(client.members, sizes))
@@ -86,17 +104,23 @@ def bases_of(
     rows = everything.rows(client)
     flat = Rows(to_numpy(rows.x).reshape(-1, learner.inputs), to_numpy(rows.y).ravel(), to_numpy(rows.w).ravel())
     log_bases = base_log_proba(learner, down, {}, flat, own)
-    apiece = log_bases.reshape(len(log_bases), -1, *rows.w.shape[-1:], log_bases.shape[-1])
+    apiece = log_bases.reshape(len(log_bases), -1, rows.w.shape[-1], log_bases.shape[-1])
     return [apiece[:, i, : len(member.w)] for i, member in enumerate(members)]
 
 
-def _evidence_of(learner: Trainer, down: Shared, client: Client, log_bases: np.ndarray, own: dict) -> Evidence | None:
-    """What a client chooses by; None with too few rows."""
-    optimism = np.full(len(log_bases), float(down.optimism))
-    if own.get("theta") in client.state and not learner.hold_out and len(log_bases) > 1:
-        optimism[1] += own_optimism(learner, to_numpy(client.state[own["theta"]]), to_numpy(client.w))
-    log_bases = calibrated_bases(log_bases, down.calibration)
-    return evidence(learner, client, log_bases, optimism, to_numpy(client.x), to_numpy(down.spread))
+def judged(down: Shared, client: Client, members: list[Client], trainer: dict, own: dict) -> Judged:
+    """The candidates and their losses at the rows of each member of a stack."""
+    learner = Trainer(**trainer)
+    bases = client.memo.pop("log_bases", None) or bases_of(learner, down, client, members, own)
+    seen = []
+    for member, log_bases in zip(members, bases):
+        log_bases = in_equal_units(calibrated_bases(log_bases, down.calibration), len(down.single))
+        optimism = np.full(len(log_bases), float(down.optimism))
+        if own.get("theta") in member.state and not learner.hold_out and len(log_bases) > 1:
+            optimism[1] += own_optimism(learner, to_numpy(member.state[own["theta"]]), to_numpy(member.w))
+        x = to_numpy(learner._replace(hold_out=False).rows(member).x)
+        seen.append(evidence(learner, member, log_bases, optimism, x, to_numpy(down.spread)))
+    return judge(seen)
 
 
 def own_optimism(learner: Trainer, theta: np.ndarray, w: np.ndarray) -> float:
@@ -129,64 +153,59 @@ class Evidence(NamedTuple):
     spread: np.ndarray | float = 0.0  # (r,) deviations of the columns over all clients
 
 
-def evidence(
-    learner: Trainer, client: Client, log_bases: np.ndarray, optimism: Any, x: np.ndarray, spread: np.ndarray | None = None
-) -> Evidence | None:
-    """What a client chooses by; x (n, d) are its rows as learners take them. None with too few rows.
+class Group(NamedTuple):
+    """The candidates of several clients, and how well they explain their rows."""
 
-    `optimism`, a number or one per base, is added to the losses of the bases.
+    seen: Evidence  # on a leading axis
+    space: Axes
+    fitted: Fitted
+    losses: np.ndarray  # (clients, n, j)
+    shares: np.ndarray  # (clients, j) of the rows that they explain
+    total: np.ndarray  # (clients, j) sums of their losses
+
+
+class Judged(NamedTuple):
+    """How the candidates are made, and the clients that may choose among them, in groups: (their places, what was found)."""
+
+    plan: Candidates
+    groups: list[tuple[list[int], Group]]
+
+
+def evidence(
+    learner: Trainer, client: Client, log_bases: np.ndarray, optimism: Any, x: np.ndarray, spread: Any = ()
+) -> Evidence:
+    """What a client chooses by; x (n, d) are its rows as learners take them.
+
+    `optimism`, a number or one per base, is added to the losses of the bases. `spread` are deviations of the columns over all clients.
     """
     weights = _judging(learner, client)
-    live = weights > 0
-    if live.sum() < MIN_ROWS and len(log_bases):
-        return None
-    nets = to_numpy(client.state.get(NETS, NO_NETS))
-    offsets = offsets_of(learner, nets, x, log_bases, client.state)
+    offsets = offsets_of(learner, to_numpy(client.state.get(NETS, NO_NETS)), x, log_bases, client.state)
     raw, y = features(learner, x, log_bases), codes_of(client, learner.labels)
     more = np.zeros(len(offsets))
     more[: len(log_bases)] = optimism
     alone = learner.learner == "linear"
-    least = spread if alone and spread is not None and len(spread) else 0.0
+    live = weights > 0
     if not live.all():
         raw, y, weights, offsets = raw[live], y[live], weights[live], offsets[:, live]
-    return Evidence(raw, y, weights, offsets, more, len(log_bases), alone, least)
+    return Evidence(raw, y, weights, offsets, more, len(log_bases), alone, spread if alone and len(spread) else 0.0)
 
 
-def keep(
-    learner: Trainer, client: Client, log_bases: np.ndarray, optimism: Any, x: np.ndarray, spread: np.ndarray | None = None
-) -> None:
-    """Choose, and write what is kept into the client's state; see `evidence`."""
-    keep_all(learner, [client], [evidence(learner, client, log_bases, optimism, x, spread)], [x])
+def judge(seen: list[Evidence]) -> Judged:
+    """The candidates of each client that has rows enough, fitted to its evidence, and their losses; others keep the shared model.
 
-
-def keep_all(
-    learner: Trainer, clients: list[Client], seen: list[Evidence | None], rows: list[np.ndarray] | None = None
-) -> None:
-    """Write what each client keeps into its state; `rows` are theirs as learners take them, if these are not their columns."""
-    found = iter(chosen([one for one in seen if one is not None]))
-    for i, (client, one) in enumerate(zip(clients, seen)):
-        nets = to_numpy(client.state.pop(NETS, NO_NETS))
-        refitted = to_numpy(client.state.pop(REFITTED, nets))
-        if one is None:
-            continue
-        client.state.update({f"kept_{name}": value for name, value in next(found).items()})
-        if len(nets):
-            x = to_numpy(client.x) if rows is None else rows[i]
-            client.state["kept_nets"] = sound(learner, nets, refitted, x[_judging(learner, client) > 0], one.y, one.w)
-
-
-def chosen(seen: list[Evidence]) -> list[dict[str, np.ndarray]]:
-    """What each client keeps; those with as many axes are treated together, as long as their rows are few."""
-    found: dict[int, dict[str, np.ndarray]] = {}
-    axes = [count_axes(*one.raw.shape) for one in seen]
-    order = sorted(range(len(seen)), key=lambda i: (axes[i], len(seen[i].w)))
-    while order:
-        first = seen[order[0]]
-        cells = [len(seen[i].w) * (k + 1) * (axes[i] + first.offsets[0, 0].size) for k, i in enumerate(order)]
-        most = sum(axes[i] == axes[order[0]] and cells[k] <= TOGETHER for k, i in enumerate(order))
-        group, order = order[: max(most, 1)], order[max(most, 1) :]
-        found |= zip(group, choose(together([seen[i] for i in group]), axes[group[0]]))
-    return [found[i] for i in range(len(seen))]
+    Clients with as many axes are treated together, as long as their rows are few.
+    """
+    first = seen[0]
+    plan = candidates(first.bases, len(first.offsets) - 1 - first.bases, first.alone)
+    axes = {i: count_axes(*one.raw.shape) for i, one in enumerate(seen) if len(one.w) >= MIN_ROWS or not one.bases}
+    groups: list[list[int]] = []
+    for i in sorted(axes, key=lambda i: (axes[i], len(seen[i].w))):
+        cells = len(seen[i].w) * (axes[i] + first.offsets[:, 0].size)
+        if groups and axes[groups[-1][0]] == axes[i] and (len(groups[-1]) + 1) * cells <= TOGETHER:
+            groups[-1].append(i)
+        else:
+            groups.append([i])
+    return Judged(plan, [(who, _judged(plan, together([seen[i] for i in who]), axes[who[0]])) for who in groups])
 
 
 def together(seen: list[Evidence]) -> Evidence:
@@ -194,33 +213,70 @@ def together(seen: list[Evidence]) -> Evidence:
     if len(seen) == 1:
         return Evidence(*(a[None] for a in seen[0][:5]), *seen[0][5:])
     n = max(len(one.w) for one in seen)
-    short = [n - len(one.w) for one in seen]
-    raw, y, w = (np.stack([padded(one[k], 0, s) for one, s in zip(seen, short)]) for k in range(3))
-    offsets = np.stack([padded(one.offsets, 1, s) for one, s in zip(seen, short)])
-    return Evidence(raw, y, w, offsets, np.stack([one.optimism for one in seen]), *seen[0][5:])
+    raw, y, w = (np.stack([padded(one[k], 0, n) for one in seen]) for k in range(3))
+    offsets, optimism = (np.stack(parts) for parts in zip(*((padded(one.offsets, 1, n), one.optimism) for one in seen)))
+    return Evidence(raw, y, w, offsets, optimism, *seen[0][5:])
 
 
-def padded(a: np.ndarray, axis: int, more: int) -> np.ndarray:
-    """An array with zeros appended along an axis."""
-    zeros = np.zeros((*a.shape[:axis], more, *a.shape[axis + 1 :]), a.dtype)
-    return np.concatenate([a, zeros], axis) if more else a
+def padded(a: np.ndarray, axis: int, n: int) -> np.ndarray:
+    """An array with zeros appended along an axis, up to n entries."""
+    short = n - a.shape[axis]
+    zeros = np.zeros((*a.shape[:axis], short, *a.shape[axis + 1 :]), a.dtype)
+    return np.concatenate([a, zeros], axis) if short else a
 
 
-def choose(seen: Evidence, axes: int) -> list[dict[str, np.ndarray]]:
-    """What each of several clients keeps: weights of the candidates, their corrections, and losses for the report."""
-    plan = candidates(seen.bases, seen.offsets.shape[1] - 1 - seen.bases, seen.alone)
-    space = axes_of(seen.raw, seen.w, FLOOR * seen.spread, axes)
+def _judged(plan: Candidates, seen: Evidence, axes: int) -> Group:
+    """The candidates of several clients and their losses."""
+    space = axes_of(seen.raw, seen.w, seen.spread, axes)
     fitted = corrected(seen, space)
     losses = losses_of(plan, seen, fitted)
-    mix = stacking.averaged(plan.prior, losses, seen.w)
+    total = (seen.w[:, None] @ losses)[:, 0]
+    return Group(seen, space, fitted, losses, stacking.shares(plan.prior, losses, seen.w), total)
+
+
+def said_of(client: Client, found: Judged) -> CandidateShares:
+    """What a single client says of the candidates; what was found is remembered for `keep`."""
+    client.memo["judged"] = found
+    if not found.groups:
+        return CandidateShares(np.zeros(len(found.plan.kind)), np.zeros(len(found.plan.kind)))
+    _, group = found.groups[0]
+    return CandidateShares(group.shares[0], group.total[0])
+
+
+def keep(learner: Trainer, clients: list[Client], found: Judged, said: np.ndarray) -> None:
+    """Choose, and write what is kept into the clients' states. `said` (2, j) are the summed `CandidateShares`, or none."""
+    nets = [to_numpy(client.state.pop(NETS, NO_NETS)) for client in clients]
+    refitted = [to_numpy(client.state.pop(REFITTED, own)) for client, own in zip(clients, nets)]
+    for who, group in found.groups:
+        for i, kept in zip(who, chosen(found.plan, group, said)):
+            clients[i].state.update({f"kept_{name}": value for name, value in kept.items()})
+            if len(nets[i]):
+                clients[i].state["kept_nets"] = _sound_nets(learner, clients[i], nets[i], refitted[i])
+
+
+def _sound_nets(learner: Trainer, client: Client, nets: np.ndarray, refitted: np.ndarray) -> np.ndarray:
+    """The client's networks, see `sound`."""
+    weights = _judging(learner, client)
+    live = weights > 0
+    x = to_numpy(learner._replace(hold_out=False).rows(client).x)
+    return sound(learner, nets, refitted, x[live], codes_of(client, learner.labels)[live], weights[live])
+
+
+def chosen(plan: Candidates, found: Group, said: np.ndarray) -> list[dict[str, np.ndarray]]:
+    """What each client keeps: weights of the candidates, their corrections, and losses for the report."""
+    w, losses, space = found.seen.w, found.losses, found.space
+    prior = plan.prior
+    if len(said):
+        prior = stacking.prior_of_others(prior, np.maximum(said[0] - found.shares, 0.0), said[1] - found.total)
+    mix = stacking.averaged(prior, losses, w)
     constant = plan.kind == "constant"
-    hedged = stacking.hedged(mix, constant, seen.w)
-    reported = reported_losses(plan, losses, seen.w, mix)
+    hedged = stacking.hedged(mix, constant, w)
+    reported = reported_losses(plan, losses, w, prior, mix)
     large = (hedged > NEGLIGIBLE * hedged.max(-1, keepdims=True)) | constant
     return [
-        _kept(plan, np.flatnonzero(large[i]), hedged[i], fitted.maps[i])
-        | {"losses": reported[i], "centre": space.centre[i], "axes": space.axes[i], "rows": seen.w[i].sum()}
-        for i in range(len(hedged))
+        _kept(plan, np.flatnonzero(large[i]), hedged[i], found.fitted.maps[i])
+        | {"losses": reported[i], "centre": space.centre[i], "axes": space.axes[i], "rows": w[i].sum()}
+        for i in range(len(w))
     ]
 
 
@@ -251,7 +307,9 @@ def losses_of(plan: Candidates, seen: Evidence, fitted: Fitted) -> np.ndarray:  
     return losses * ((seen.w > 0).sum(-1) >= MIN_ROWS)[:, None, None]
 
 
-def reported_losses(plan: Candidates, losses: np.ndarray, w: np.ndarray, mix: np.ndarray) -> np.ndarray:
+def reported_losses(
+    plan: Candidates, losses: np.ndarray, w: np.ndarray, prior: np.ndarray, mix: np.ndarray
+) -> np.ndarray:
     """Mean losses (clients, 3): alone, shared and kept, the last by weights that the other rows give."""
     alone, shared = plan.kind == "alone", (plan.kind == "plain") & (plan.offset == 0)
     rows, found = w.sum(-1), np.full((len(w), 3), np.nan)
@@ -261,7 +319,7 @@ def reported_losses(plan: Candidates, losses: np.ndarray, w: np.ndarray, mix: np
         found[:, 0] = -(w * np.log(np.exp(-own) @ own_mix[..., None])[..., 0]).sum(-1) / rows
     if shared.any():
         found[:, 1] = (w * losses[..., shared][..., 0]).sum(-1) / rows
-    found[:, 2] = stacking.loss_of_average(plan.prior, losses, w, mix)
+    found[:, 2] = stacking.loss_of_average(prior, losses, w, mix)
     return found
 
 

@@ -14,10 +14,13 @@ from unpooled.arrays import to_numpy
 from unpooled.errors import BadParameter, suggest
 from unpooled.estimator import Estimator, rows_of
 from unpooled.learners import personal
+from unpooled.learners.bases import in_equal_units
 from unpooled.learners.calibration import NONE, Calibration, calibrated, calibrated_bases
 from unpooled.learners.mixing import normalised
 from unpooled.learners.own_nets import GROUP_MODEL
 from unpooled.learners.trainer import Trainer
+
+OWN_MODELS = {"theta", "own", "model"}  # names that models of clients have in their state
 
 
 class LearnerPredictions(ClassifierMixin, Estimator):
@@ -87,7 +90,7 @@ class LearnerPredictions(ClassifierMixin, Estimator):
 
     def _calibrated(self, log_bases: np.ndarray) -> np.ndarray:
         """The bases of what clients keep, calibrated."""
-        return calibrated_bases(log_bases, self._calibrations)
+        return in_equal_units(calibrated_bases(log_bases, self._calibrations), len(self.one_theta_))
 
     @property
     def _calibrations(self) -> list[Calibration]:
@@ -95,8 +98,9 @@ class LearnerPredictions(ClassifierMixin, Estimator):
         return [self.calibration_, *self.one_calibration_]
 
     def _has_version(self, own: dict) -> bool:
-        """Whether a client's state makes a version of the model of its own."""
-        return bool(set(own) - {"norm", GROUP_MODEL} - set(personal.KEYS))
+        """Whether a client's state makes a version of the model of its own: weights of several learners, or a model."""
+        names = set(own) - {"norm", GROUP_MODEL} - set(personal.KEYS)
+        return bool(names if len(self.theta_) > 1 else names & OWN_MODELS)
 
     def _log_base(self, x: np.ndarray, own: dict) -> np.ndarray:  # (n, classes)
         """Log-probabilities of the model with the local state `own`, before any choice of the client."""

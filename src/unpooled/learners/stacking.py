@@ -1,17 +1,22 @@
 """Weights of candidates from their losses on rows that they were not fitted to, and the loss of the average itself. Nothing is sent.
 
-Half of the weights is prior x tempered likelihood, which settles on the best candidate, the rest maximises the likelihood of the
-average (stacking; Yao et al., 2018). Losses of several clients may be stacked on leading axes; rows of weight 0 do not count.
+A part of the weights is prior x tempered likelihood, which settles on the best candidate, the rest maximises the likelihood of the
+average (stacking; Yao et al., 2018). The prior is what the other clients' rows say of the same candidates: where one shared model is
+right for all of them, a client of few rows need not find that out by itself.
+
+Losses of several clients may be stacked on leading axes; rows of weight 0 do not count.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-LIKELY, TEMPERED = 0.5, 0.5  # share of the weights by likelihood, and its exponent with many rows
+LIKELY, TEMPERED = 0.3, 0.5  # share of the weights by likelihood, and its exponent with many rows
 FEW_ROWS = 30.0  # rows whose likelihood is tempered twice as much
 PSEUDO_ROWS = 3.0  # rows that follow the prior
-STEPS, POWER = 20, 1.9  # of EM, and by how much each of them is lengthened
+JUDGING_ROWS = 1.0  # the same where candidates are judged for the others
+PRIOR_CLIENTS = 0.5  # clients that follow the first prior, among the others
+STEPS, POWER = 12, 1.9  # of EM, and by how much each of them is lengthened
 UNEXPECTED = 0.1  # rows that constants are given on top: they bound what a row costs that no model expects
 MOST = 0.9  # of a row's own share in the weights
 
@@ -24,21 +29,43 @@ def averaged(prior: np.ndarray, losses: np.ndarray, w: np.ndarray) -> np.ndarray
 def likely(prior: np.ndarray, losses: np.ndarray, w: np.ndarray) -> np.ndarray:  # (..., j)
     """Prior x likelihood, tempered since a few rows that one candidate happens to expect would decide otherwise."""
     rows = w.sum(-1, keepdims=True)
-    log_weights = np.log(prior) - TEMPERED * rows / (rows + FEW_ROWS) * _over_rows(w, losses)
-    weights = np.exp(log_weights - log_weights.max(-1, keepdims=True))
-    return np.asarray(weights / weights.sum(-1, keepdims=True))
+    return _normalised(np.log(prior) - TEMPERED * rows / (rows + FEW_ROWS) * _over_rows(w, losses))
 
 
-def stacked(prior: np.ndarray, losses: np.ndarray, w: np.ndarray) -> np.ndarray:  # (..., j)
-    """Weights by EM of the likelihood of the average, with PSEUDO_ROWS rows that follow the prior."""
+def stacked(
+    prior: np.ndarray, losses: np.ndarray, w: np.ndarray, pseudo: float = PSEUDO_ROWS
+) -> np.ndarray:  # (..., j)
+    """Weights by EM of the likelihood of the average, with `pseudo` rows that follow the prior."""
     likelihood = np.exp(losses.min(-1, keepdims=True) - losses)
-    rows, mix = w.sum(-1, keepdims=True) + PSEUDO_ROWS, np.broadcast_to(prior, (*w.shape[:-1], len(prior)))
+    rows, mix = w.sum(-1, keepdims=True) + pseudo, np.broadcast_to(prior, (*w.shape[:-1], prior.shape[-1]))
     for _ in range(STEPS):
-        average = (likelihood @ mix[..., None])[..., 0]
-        gain = (PSEUDO_ROWS * prior / mix + _over_rows(w / average, likelihood)) / rows  # 1 at the optimum
+        gain = (pseudo * prior / mix + _explained(mix, likelihood, w)) / rows  # 1 at the optimum
         mix = mix * gain**POWER
         mix = mix / mix.sum(-1, keepdims=True)
     return mix
+
+
+def shares(prior: np.ndarray, losses: np.ndarray, w: np.ndarray) -> np.ndarray:  # (..., j)
+    """The share of the rows that each candidate explains, by stacked weights."""
+    mix = stacked(prior, losses, w, JUDGING_ROWS)
+    likelihood = np.exp(losses.min(-1, keepdims=True) - losses)
+    return np.asarray(mix * _explained(mix, likelihood, w) / w.sum(-1, keepdims=True))
+
+
+def _explained(mix: np.ndarray, likelihood: np.ndarray, w: np.ndarray) -> np.ndarray:  # (..., j)
+    """The sum over rows of the likelihood of each candidate by that of the average."""
+    average = (likelihood @ mix[..., None])[..., 0]
+    return _over_rows(w / average, likelihood)
+
+
+def prior_of_others(first: np.ndarray, shares: np.ndarray, losses: np.ndarray) -> np.ndarray:  # (..., j)
+    """The prior of a client from what the other clients say: the sum of their `shares`, and of their losses.
+
+    Half of it is the mean of the shares, for clients that differ. The other half is first prior x tempered likelihood of all their
+    rows, for clients that are alike: each of them has too few rows to tell a candidate that is only a little worse.
+    """
+    mean = (shares + PRIOR_CLIENTS * first) / (shares.sum(-1, keepdims=True) + PRIOR_CLIENTS)
+    return np.asarray(0.5 * mean + 0.5 * _normalised(np.log(first) - TEMPERED * losses))
 
 
 def hedged(mix: np.ndarray, constant: np.ndarray, w: np.ndarray) -> np.ndarray:  # (..., j)
@@ -55,7 +82,7 @@ def loss_of_average(prior: np.ndarray, losses: np.ndarray, w: np.ndarray, mix: n
     average = (likelihood @ mix[..., None]).clip(min=1e-300)
     ratio = likelihood / average  # (..., n, j)
     held = PSEUDO_ROWS * prior / np.maximum(mix, 1e-9) ** 2
-    second = np.swapaxes(ratio * w[..., None], -1, -2) @ ratio + held[..., None] * np.eye(len(prior))
+    second = np.swapaxes(ratio * w[..., None], -1, -2) @ ratio + held[..., None] * np.eye(prior.shape[-1])
     solved = ratio @ np.linalg.inv(second)  # (..., n, j)
     own = w * np.einsum("...nj,...nj->...n", ratio, solved)
     change = (w * solved.sum(-1) - own) / (1 - np.minimum(own, MOST))
@@ -66,3 +93,9 @@ def loss_of_average(prior: np.ndarray, losses: np.ndarray, w: np.ndarray, mix: n
 def _over_rows(w: np.ndarray, a: np.ndarray) -> np.ndarray:  # (..., j)
     """The sum over rows of w (..., n) times a (..., n, j)."""
     return np.asarray((w[..., None, :] @ a)[..., 0, :])
+
+
+def _normalised(log_weights: np.ndarray) -> np.ndarray:  # (..., j)
+    """Weights of sum 1 from their logarithms."""
+    weights = np.exp(log_weights - log_weights.max(-1, keepdims=True))
+    return np.asarray(weights / weights.sum(-1, keepdims=True))

@@ -36,6 +36,8 @@ class Fitted(NamedTuple):
     ]  # by how much the log-loss of a training row is smaller than of a new one, without `inverse`
     ratio: Float[Array, ""]  # parameters of the model's learners by those of a single one
     calibration: Float[Array, "two"]  # temperature and floor
+    spread: Float[Array, "columns"]  # deviations of the columns over all clients, for linear learners, or none
+    said: Float[Array, "both listed"]  # what all clients say of the candidates, see `personal.CandidateShares`, or none
 
 
 @client("fedgmm.calibration_losses", SUM, batched=False)
@@ -48,13 +50,27 @@ def calibration_losses(down: Fitted, client: Client, *, trainer: dict, shape: st
     return calibration.losses(log_bases[-1:], y, held.astype(np.float64))
 
 
+@client("fedgmm.judge_candidates", SUM, batched=False)
+def judge_candidates(
+    down: Fitted, client: Client, *, trainer: dict, shape: str, key: str
+) -> personal.CandidateShares:
+    """How well each candidate explains the client's rows, for the prior of the others."""
+    return personal.said_of(client, judged(down, client, trainer, shape, key))
+
+
 @client("fedgmm.personalise", TELL, batched=False)
 def personalise(down: Fitted, client: Client, *, trainer: dict, shape: str, key: str) -> None:
     """Choose among the shared model, the client's own mixture and local models, by held-out rows; keep the result."""
+    found = client.memo.pop("judged", None) or judged(down, client, trainer, shape, key)
+    personal.keep(Trainer(**trainer), [client], found, to_numpy(down.said))
+
+
+def judged(down: Fitted, client: Client, trainer: dict, shape: str, key: str) -> personal.Judged:
+    """The candidates and their losses at the client's rows."""
     learner = Trainer(**trainer)
     log_bases, optimism, x = bases(learner, down, client, shape, key)
     log_bases = calibrated_bases(log_bases, Calibration(*map(float, down.calibration)), len(down.single) > 0)
-    personal.keep(learner, client, log_bases, optimism, x)
+    return personal.judge([personal.evidence(learner, client, log_bases, optimism, x, to_numpy(down.spread))])
 
 
 def bases(
@@ -63,7 +79,8 @@ def bases(
     """(log-probabilities (b, n, c) of the shared model, the client's own mixture and a single learner, what is added to their
     losses (b,), rows as learners take them (n, d)).
     """
-    own_weights = {key: to_numpy(client.state[key])} if key in client.state else {}
+    several = len(down.joint.theta) > 1  # the weights of a single learner do not matter
+    own_weights = {key: to_numpy(client.state[key])} if several and key in client.state else {}
     z = embed(to_numpy(client.x), down.embedding).astype(np.float64)
     log_n = log_densities(down.joint.gaussians, z, shape)
     rows = learner._replace(hold_out=False).rows(client)

@@ -18,7 +18,14 @@ from unpooled.learners.labels import codes
 from unpooled.learners.mixing import log_shares, responsibilities
 from unpooled.maths import gaussian
 from unpooled.maths.mixture import Params, fit_weights
-from unpooled.models.fedgmm.choice import Fitted, calibrated_bases, calibration_losses, mixture_log_proba, personalise
+from unpooled.models.fedgmm.choice import (
+    Fitted,
+    calibrated_bases,
+    calibration_losses,
+    judge_candidates,
+    mixture_log_proba,
+    personalise,
+)
 from unpooled.models.fedgmm.embedding import Embedding, embed
 from unpooled.models.fedgmm.novelty import RATES, Density, thresholds
 from unpooled.models.fedgmm.rounds import Joint, imputed
@@ -80,8 +87,8 @@ class JointModelPredictions(LearnerEstimator):
         return imputed(x, self._gaussians(), self.covariance_type) if self.embedding_axes_.shape[1] == 0 else x
 
     def _has_version(self, own: dict) -> bool:
-        """Whether a client has weights of its own."""
-        return "pi" in own
+        """Whether a client has weights of its own, which do not matter for a single learner."""
+        return "pi" in own and len(self.theta_) > 1
 
     def _bases(self, x: np.ndarray, own: dict) -> np.ndarray:
         """Log probabilities of all models that a client chooses among."""
@@ -104,7 +111,15 @@ class JointModelPredictions(LearnerEstimator):
                 ratio = max(best.parameters / max(single.parameters, 1.0), 1.0)
             joint = Joint(self._gaussians(), self.theta_, self.shares_)
             down = Fitted(
-                joint, self._embedding(), self.single_, inverse, self._optimism(fed), np.asarray(ratio), np.array(NONE)
+                joint,
+                self._embedding(),
+                self.single_,
+                inverse,
+                self._optimism(fed),
+                np.asarray(ratio),
+                np.array(NONE),
+                self._column_spread(fed),
+                np.zeros((0, 0)),
             )
             if self.trainer_["hold_out"]:
                 own = {"weights": f"pi-{self.start_}", "pairs": True}
@@ -115,8 +130,22 @@ class JointModelPredictions(LearnerEstimator):
             options |= {"trainer": self.trainer_}
             if self.trainer_["hold_out"] or len(inverse):
                 self.calibration_ = calibration.best(fed.sum(calibration_losses.using(**options), down))[0]
-            fed.tell(personalise.using(**options), down._replace(calibration=np.array(self.calibration_)))
+            down = down._replace(calibration=np.array(self.calibration_))
+            if len(inverse):
+                down = down._replace(said=np.stack(fed.sum(judge_candidates.using(**options), down)))
+            fed.tell(personalise.using(**options), down)
         self._describe_choices(fed)
+
+    def _column_spread(self, fed: Federation) -> np.ndarray:  # (d,), or none
+        """Deviations of the columns over all clients, for linear learners: of the Gaussians, or by one SUM where they are of few axes."""
+        if self.learner != "linear":
+            return np.zeros(0)
+        if self.embedding_axes_.shape[1]:
+            return self._spread(fed, self.embedding_mean_)
+        covs = to_numpy(gaussian.full_covs(self._gaussians(), self.covariance_type))
+        within = np.diagonal(covs, axis1=-2, axis2=-1)
+        mean = self.weights_ @ self.means_
+        return np.sqrt(self.weights_ @ (within + (self.means_ - mean) ** 2))
 
     def log_density(self, X: Any, client: str | None = None) -> np.ndarray:
         """log P(x), (n,), under a client's own weights or those of all clients together."""
