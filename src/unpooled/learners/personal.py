@@ -34,6 +34,7 @@ MIN_ROWS = 10  # with fewer the client keeps the shared model
 NEGLIGIBLE = 0.01  # weight of a candidate, relative to the best one, below which it is dropped
 MIN_LOG = -30.0  # lower bound of log-probabilities
 STATE = ("mix", "which", "maps", "centre", "axes", "nets", "losses", "rows", "shift")
+NOTHING_SAID = (np.zeros((0, 0)), np.zeros(()))  # of the candidates, by all clients: shares and losses, rows
 KEYS = tuple(f"kept_{name}" for name in STATE)  # what a client keeps, in its state
 
 
@@ -56,6 +57,7 @@ class CandidateShares(NamedTuple):
 
     shares: Float[Array, "candidates"]
     losses: Float[Array, "candidates"]
+    rows: Float[Array, "", ">=0 rows"]
 
 
 @client("learners.judge_candidates", SUM, batched=False)
@@ -68,7 +70,7 @@ def judge_candidates(down: Shared, client: Client, *, trainer: dict, own: dict) 
 def personalise(down: Shared, client: Client, *, trainer: dict, own: dict) -> None:
     """Choose among the shared model, the client's own versions of it and local models, by held-out rows; keep the result."""
     found = client.memo.pop("judged", None)
-    keep(Trainer(**trainer), client, found or judged(down, client, trainer, own), to_numpy(down.said))
+    keep(Trainer(**trainer), client, found or judged(down, client, trainer, own), down)
 
 
 def judged(down: Shared, client: Client, trainer: dict, own: dict) -> Judged:
@@ -160,28 +162,27 @@ def judged_by(seen: Evidence) -> Judged:
 def said_of(client: Client, found: Judged) -> CandidateShares:
     """What the client says of the candidates; what was found is remembered for `keep`."""
     client.memo["judged"] = found
-    return CandidateShares(found.shares, found.seen.w[: len(found.losses)] @ found.losses)
+    w = found.seen.w[: len(found.losses)]
+    return CandidateShares(found.shares, w @ found.losses, w.sum())
 
 
-def keep(learner: Trainer, client: Client, found: Judged, said: np.ndarray) -> None:
-    """Choose, and write what is kept into the client's state. `said` (2, j) are the summed `CandidateShares`, or none."""
+def keep(learner: Trainer, client: Client, found: Judged, down: Any = None) -> None:
+    """Choose, and write what is kept into the client's state. `down` may have what all clients say of the candidates."""
     nets = to_numpy(client.state.pop(NETS, NO_NETS))
     refitted = to_numpy(client.state.pop(REFITTED, nets))
     if found.fitted is None:
         return
-    client.state.update({f"kept_{name}": value for name, value in chosen(found, said).items()})
+    client.state.update({f"kept_{name}": value for name, value in chosen(found, down).items()})
     if len(nets):
         live = _judging(learner, client) > 0
         x = to_numpy(learner._replace(hold_out=False).rows(client).x)
         client.state["kept_nets"] = sound(learner, nets, refitted, x[live], found.seen.y, found.seen.w)
 
 
-def chosen(found: Judged, said: np.ndarray) -> dict[str, np.ndarray]:
+def chosen(found: Judged, down: Any) -> dict[str, np.ndarray]:
     """What the client keeps: weights of the candidates, their corrections, and losses for the report."""
-    seen, plan, space, fitted, losses, own = found
-    prior = plan.prior
-    if len(said):
-        prior = stacking.prior_of_others(prior, np.maximum(said[0] - own, 0.0), said[1] - seen.w @ losses)
+    seen, plan, space, fitted, losses, _ = found
+    prior = plan.prior if down is None or not len(down.said) else prior_of(found, down)
     mix = stacking.averaged(prior, losses, seen.w)
     hedged = stacking.hedged(mix, plan.kind == "constant", seen.w)
     kept = np.flatnonzero((hedged > NEGLIGIBLE * hedged.max()) | (plan.kind == "constant"))
@@ -195,6 +196,14 @@ def chosen(found: Judged, said: np.ndarray) -> dict[str, np.ndarray]:
         "axes": space.axes,
         "rows": np.asarray(float(seen.w.sum())),
     }
+
+
+def prior_of(found: Judged, down: Any) -> np.ndarray:  # (j,)
+    """The prior of the candidates by what the other clients say: what all say without the client's own."""
+    (shares, losses), rows = to_numpy(down.said), float(found.seen.w.sum())
+    own = found.seen.w @ found.losses
+    others = stacking.Said(np.maximum(shares - found.shares, 0.0), losses - own, float(down.said_rows) - rows)
+    return stacking.prior_of_others(found.plan.prior, found.plan.path >= 0, others, rows)
 
 
 def corrected(seen: Evidence, space: Axes) -> Fitted:

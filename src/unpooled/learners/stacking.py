@@ -7,6 +7,8 @@ right for all of them, a client of few rows need not find that out by itself.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 LIKELY, TEMPERED = 0.3, 0.5  # share of the weights by likelihood, and its exponent with many rows
@@ -50,16 +52,29 @@ def shares(prior: np.ndarray, losses: np.ndarray, w: np.ndarray) -> np.ndarray: 
     return np.asarray(mix * ((w / (likelihood @ mix)) @ likelihood) / w.sum())
 
 
-def prior_of_others(first: np.ndarray, shares: np.ndarray, losses: np.ndarray) -> np.ndarray:  # (j,)
-    """The prior of a client from what the other clients say: the sum of their `shares`, and of their losses.
+class Said(NamedTuple):
+    """What clients say of the candidates, summed over them."""
+
+    shares: np.ndarray  # (j,) of the rows that each explains; their sum is the number of clients
+    losses: np.ndarray  # (j,) log-losses
+    rows: float
+
+
+def prior_of_others(first: np.ndarray, fitted: np.ndarray, others: Said, rows: float) -> np.ndarray:  # (j,)
+    """The prior of a client of `rows` rows from what the other clients say; `fitted` (j,) are candidates fitted to the client's own rows.
 
     Half of it is the mean of the shares, for clients that differ. The other half is first prior x tempered likelihood of all their
-    rows, for clients that are alike: each of them has too few rows to tell a candidate that is only a little worse.
+    rows, for clients that are alike: each of them has too few rows to tell a candidate that is only a little worse. What a client
+    of few rows fits itself is not as good as the others say: in proportion to its rows, the first prior takes the place.
     """
-    mean = (shares + PRIOR_CLIENTS * first) / (shares.sum() + PRIOR_CLIENTS)
-    log_weights = np.log(first) - TEMPERED * losses
+    clients = others.shares.sum()
+    mean = (others.shares + PRIOR_CLIENTS * first) / (clients + PRIOR_CLIENTS)
+    log_weights = np.log(first) - TEMPERED * others.losses
     alike = np.exp(log_weights - log_weights.max())
-    return np.asarray(0.5 * mean + 0.5 * alike / alike.sum())
+    prior = 0.5 * mean + 0.5 * alike / alike.sum()
+    trusted = min(1.0, rows * clients / max(others.rows, 1e-9))
+    untrusted = (1 - trusted) * (prior @ fitted)
+    return np.asarray(np.where(fitted, trusted * prior, prior) + untrusted * first)
 
 
 def hedged(mix: np.ndarray, constant: np.ndarray, w: np.ndarray) -> np.ndarray:  # (j,)
