@@ -65,7 +65,7 @@ def test_probabilities_are_probabilities(fitted):
     np.testing.assert_allclose(proba.sum(1), 1.0, atol=1e-12)
 
 
-def test_only_losses_for_the_calibration_leave_a_client():
+def test_only_sums_of_squares_and_of_losses_leave_a_client():
     rng = np.random.default_rng(0)
     data = {f"c{i}": site(rng, 60) for i in range(3)}
     exchanges = []
@@ -76,12 +76,14 @@ def test_only_losses_for_the_calibration_leave_a_client():
     more = exchanges[1][len(exchanges[0]) :]
     assert exchanges[1][: len(exchanges[0])] == exchanges[0]
     assert [(question, kind) for question, kind, _ in more] == [
+        ("learners.second_moments", "sum"),
         ("learners.calibration_losses", "sum"),
+        ("learners.judge_candidates", "sum"),
         ("learners.personalise", "tell"),
     ]
-    numbers = 1 + calibration.TEMPERATURES.size * calibration.FLOORS.size
-    assert more[0][2] == 3 * 8 * numbers
-    assert more[1][2] == 0
+    grid = 1 + calibration.TEMPERATURES.size * calibration.FLOORS.size
+    listed = len(candidates.candidates(1, 0, True).kind)
+    assert [sent for _, _, sent in more] == [3 * 8 * numbers for numbers in (5, grid, 1 + 2 * listed, 0)]
 
 
 def test_the_choice_is_off_when_it_is_not_wanted():
@@ -210,7 +212,7 @@ def test_calibration_losses_are_those_of_calibrated_probabilities():
     rng = np.random.default_rng(0)
     log_p = corrections.log_softmax(3 * rng.normal(size=(30, 4)))
     y, w = rng.integers(4, size=30), rng.random(30)
-    found = calibration.losses(log_p, y, w).loss
+    (found,) = calibration.losses(log_p[None], y, w).loss
     for i, temperature in enumerate(calibration.TEMPERATURES):
         for j, floor in enumerate(calibration.FLOORS):
             mended = calibration.calibrated(log_p, calibration.Calibration(temperature, floor))

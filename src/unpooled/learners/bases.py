@@ -27,7 +27,8 @@ class Shared(NamedTuple):
     single: Float[Array, "singles p"]  # one learner of all rows beside several, or none
     single_inverse: Float[Array, "singles b s t"]  # as `inverse`
     spread: Float[Array, "columns"]  # deviations of the columns over all clients, for linear learners, or none
-    said: Float[Array, "both listed"]  # what all clients say of the candidates, see `personal.CandidateShares`, or none
+    said: Float[Array, "both listed"]  # shares and losses that all clients say of the candidates, see `personal.CandidateShares`
+    said_rows: Float[Array, ""]  # rows of these clients, 0 if none was asked
 
 
 def base_log_proba(learner: Trainer, down: Shared, state: dict, rows: Rows, own: dict) -> np.ndarray:  # (b, n, c)

@@ -131,16 +131,16 @@ class LearnerChoices(Adapting):
             spread = self._spread(fed, centre)
             single, single_inverse = self._fit_single(fed, inverse, spread)
             none = np.array([NONE] * (1 + len(single)))
-            down = Shared(
-                self.theta_, shares, self._optimism(fed), inverse, centre, none, single, single_inverse, spread, np.zeros((0, 0))
-            )
+            optimism, unsaid = self._optimism(fed), personal.NOTHING_SAID
+            down = Shared(self.theta_, shares, optimism, inverse, centre, none, single, single_inverse, spread, *unsaid)
             self.one_theta_ = single
             if self.trainer_["hold_out"] or len(down.inverse):
                 found = calibration.best(fed.sum(personal.calibration_losses.using(**options), down))
                 self.calibration_, *self.one_calibration_ = found
             down = down._replace(calibration=np.array(self._calibrations))
             if len(down.inverse):
-                down = down._replace(said=np.stack(fed.sum(personal.judge_candidates.using(**options), down)))
+                said = fed.sum(personal.judge_candidates.using(**options), down)
+                down = down._replace(said=np.stack([said.shares, said.losses]), said_rows=said.rows)
             fed.tell(personalise.using(**options), down)
         self._describe_choices(fed)
 

@@ -37,6 +37,7 @@ TOGETHER = 50_000  # numbers in the rows of clients whose candidates are fitted 
 NEGLIGIBLE = 0.01  # weight of a candidate, relative to the best one, below which it is dropped
 MIN_LOG = -30.0  # lower bound of log-probabilities
 STATE = ("mix", "which", "maps", "centre", "axes", "nets", "losses", "rows", "shift")
+NOTHING_SAID = (np.zeros((0, 0)), np.zeros(()))  # of the candidates, by all clients: shares and losses, rows
 KEYS = tuple(f"kept_{name}" for name in STATE)  # what a client keeps, in its state
 
 
@@ -61,6 +62,7 @@ class CandidateShares(NamedTuple):
 
     shares: Float[Array, "candidates"]
     losses: Float[Array, "candidates"]
+    rows: Float[Array, "", ">=0 rows"]
 
 
 @client("learners.judge_candidates", SUM, batched=SMALL)
@@ -68,10 +70,8 @@ def judge_candidates(down: Shared, client: Client, *, trainer: dict, own: dict) 
     """How well each candidate explains the client's rows, for the prior of the others."""
     members = apart(client)
     found = client.memo["judged"] = judged(down, client, members, trainer, own)
-    said = np.zeros((2, len(members), len(found.plan.kind)))
-    for who, group in found.groups:
-        said[0, who], said[1, who] = group.shares, group.total
-    return CandidateShares(*(said if client.stacked else said[:, 0]))
+    said = said_by(found, len(members))
+    return said if client.stacked else tree.at(said, 0)
 
 
 @client("learners.personalise", TELL, batched=SMALL)
@@ -79,7 +79,7 @@ def personalise(down: Shared, client: Client, *, trainer: dict, own: dict) -> No
     """Choose among the shared model, the client's own versions of it and local models, by held-out rows; keep the result."""
     members = apart(client)
     found = client.memo.pop("judged", None) or judged(down, client, members, trainer, own)
-    keep(Trainer(**trainer), members, found, to_numpy(down.said))
+    keep(Trainer(**trainer), members, found, down)
     client.state = [member.state for member in members] if client.stacked else members[0].state
 
 
@@ -234,21 +234,21 @@ def _judged(plan: Candidates, seen: Evidence, axes: int) -> Group:
     return Group(seen, space, fitted, losses, stacking.shares(plan.prior, losses, seen.w), total)
 
 
-def said_of(client: Client, found: Judged) -> CandidateShares:
-    """What a single client says of the candidates; what was found is remembered for `keep`."""
-    client.memo["judged"] = found
-    if not found.groups:
-        return CandidateShares(np.zeros(len(found.plan.kind)), np.zeros(len(found.plan.kind)))
-    _, group = found.groups[0]
-    return CandidateShares(group.shares[0], group.total[0])
+def said_by(found: Judged, clients: int) -> CandidateShares:
+    """What each client says of the candidates, on a leading axis."""
+    listed = len(found.plan.kind)
+    said = CandidateShares(np.zeros((clients, listed)), np.zeros((clients, listed)), np.zeros(clients))
+    for who, group in found.groups:
+        said.shares[who], said.losses[who], said.rows[who] = group.shares, group.total, group.seen.w.sum(-1)
+    return said
 
 
-def keep(learner: Trainer, clients: list[Client], found: Judged, said: np.ndarray) -> None:
-    """Choose, and write what is kept into the clients' states. `said` (2, j) are the summed `CandidateShares`, or none."""
+def keep(learner: Trainer, clients: list[Client], found: Judged, down: Any = None) -> None:
+    """Choose, and write what is kept into the clients' states. `down` may have what all clients say of the candidates."""
     nets = [to_numpy(client.state.pop(NETS, NO_NETS)) for client in clients]
     refitted = [to_numpy(client.state.pop(REFITTED, own)) for client, own in zip(clients, nets)]
     for who, group in found.groups:
-        for i, kept in zip(who, chosen(found.plan, group, said)):
+        for i, kept in zip(who, chosen(found.plan, group, down)):
             clients[i].state.update({f"kept_{name}": value for name, value in kept.items()})
             if len(nets[i]):
                 clients[i].state["kept_nets"] = _sound_nets(learner, clients[i], nets[i], refitted[i])
@@ -262,12 +262,10 @@ def _sound_nets(learner: Trainer, client: Client, nets: np.ndarray, refitted: np
     return sound(learner, nets, refitted, x[live], codes_of(client, learner.labels)[live], weights[live])
 
 
-def chosen(plan: Candidates, found: Group, said: np.ndarray) -> list[dict[str, np.ndarray]]:
+def chosen(plan: Candidates, found: Group, down: Any) -> list[dict[str, np.ndarray]]:
     """What each client keeps: weights of the candidates, their corrections, and losses for the report."""
     w, losses, space = found.seen.w, found.losses, found.space
-    prior = plan.prior
-    if len(said):
-        prior = stacking.prior_of_others(prior, np.maximum(said[0] - found.shares, 0.0), said[1] - found.total)
+    prior = plan.prior if down is None or not len(down.said) else prior_of(plan, found, down)
     mix = stacking.averaged(prior, losses, w)
     constant = plan.kind == "constant"
     hedged = stacking.hedged(mix, constant, w)
@@ -278,6 +276,13 @@ def chosen(plan: Candidates, found: Group, said: np.ndarray) -> list[dict[str, n
         | {"losses": reported[i], "centre": space.centre[i], "axes": space.axes[i], "rows": w[i].sum()}
         for i in range(len(w))
     ]
+
+
+def prior_of(plan: Candidates, found: Group, down: Any) -> np.ndarray:  # (clients, j)
+    """The prior of the candidates by what the other clients say: what all say without the client's own."""
+    (shares, losses), rows = to_numpy(down.said), found.seen.w.sum(-1, keepdims=True)
+    said = np.maximum(shares - found.shares, 0.0), losses - found.total, float(down.said_rows) - rows
+    return stacking.prior_of_others(plan.prior, plan.path >= 0, stacking.Said(*said), rows)
 
 
 def _kept(plan: Candidates, kept: np.ndarray, mix: np.ndarray, maps: np.ndarray) -> dict[str, np.ndarray]:

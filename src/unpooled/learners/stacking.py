@@ -9,6 +9,8 @@ Losses of several clients may be stacked on leading axes; rows of weight 0 do no
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 LIKELY, TEMPERED = 0.3, 0.5  # share of the weights by likelihood, and its exponent with many rows
@@ -58,14 +60,30 @@ def _explained(mix: np.ndarray, likelihood: np.ndarray, w: np.ndarray) -> np.nda
     return _over_rows(w / average, likelihood)
 
 
-def prior_of_others(first: np.ndarray, shares: np.ndarray, losses: np.ndarray) -> np.ndarray:  # (..., j)
-    """The prior of a client from what the other clients say: the sum of their `shares`, and of their losses.
+class Said(NamedTuple):
+    """What clients say of the candidates, summed over them."""
+
+    shares: np.ndarray  # (..., j) of the rows that each explains; their sum is the number of clients
+    losses: np.ndarray  # (..., j) log-losses
+    rows: np.ndarray  # (..., 1)
+
+
+def prior_of_others(
+    first: np.ndarray, fitted: np.ndarray, others: Said, rows: np.ndarray
+) -> np.ndarray:  # (..., j)
+    """The prior of a client of `rows` (..., 1) rows from what the other clients say; `fitted` (j,) are candidates fitted to the client's
+    own rows.
 
     Half of it is the mean of the shares, for clients that differ. The other half is first prior x tempered likelihood of all their
-    rows, for clients that are alike: each of them has too few rows to tell a candidate that is only a little worse.
+    rows, for clients that are alike: each of them has too few rows to tell a candidate that is only a little worse. What a client
+    of few rows fits itself is not as good as the others say: in proportion to its rows, the first prior takes the place.
     """
-    mean = (shares + PRIOR_CLIENTS * first) / (shares.sum(-1, keepdims=True) + PRIOR_CLIENTS)
-    return np.asarray(0.5 * mean + 0.5 * _normalised(np.log(first) - TEMPERED * losses))
+    clients = others.shares.sum(-1, keepdims=True)
+    mean = (others.shares + PRIOR_CLIENTS * first) / (clients + PRIOR_CLIENTS)
+    prior = 0.5 * mean + 0.5 * _normalised(np.log(first) - TEMPERED * others.losses)
+    trusted = np.minimum(1.0, rows * clients / np.maximum(others.rows, 1e-9))
+    untrusted = (1 - trusted) * (prior @ fitted)[..., None]
+    return np.asarray(np.where(fitted, trusted * prior, prior) + untrusted * first)
 
 
 def hedged(mix: np.ndarray, constant: np.ndarray, w: np.ndarray) -> np.ndarray:  # (..., j)

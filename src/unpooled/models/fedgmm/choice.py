@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from unpooled import tree
 from unpooled.arrays import Array, Float, to_numpy
 from unpooled.client import SUM, TELL, Client, client
 from unpooled.learners import Trainer, calibration, left_out, personal
@@ -37,7 +38,8 @@ class Fitted(NamedTuple):
     ratio: Float[Array, ""]  # parameters of the model's learners by those of a single one
     calibration: Float[Array, "two"]  # temperature and floor
     spread: Float[Array, "columns"]  # deviations of the columns over all clients, for linear learners, or none
-    said: Float[Array, "both listed"]  # what all clients say of the candidates, see `personal.CandidateShares`, or none
+    said: Float[Array, "both listed"]  # shares and losses that all clients say of the candidates, see `personal.CandidateShares`
+    said_rows: Float[Array, ""]  # rows of these clients, 0 if none was asked
 
 
 @client("fedgmm.calibration_losses", SUM, batched=False)
@@ -55,14 +57,15 @@ def judge_candidates(
     down: Fitted, client: Client, *, trainer: dict, shape: str, key: str
 ) -> personal.CandidateShares:
     """How well each candidate explains the client's rows, for the prior of the others."""
-    return personal.said_of(client, judged(down, client, trainer, shape, key))
+    found = client.memo["judged"] = judged(down, client, trainer, shape, key)
+    return tree.at(personal.said_by(found, 1), 0)
 
 
 @client("fedgmm.personalise", TELL, batched=False)
 def personalise(down: Fitted, client: Client, *, trainer: dict, shape: str, key: str) -> None:
     """Choose among the shared model, the client's own mixture and local models, by held-out rows; keep the result."""
     found = client.memo.pop("judged", None) or judged(down, client, trainer, shape, key)
-    personal.keep(Trainer(**trainer), [client], found, to_numpy(down.said))
+    personal.keep(Trainer(**trainer), [client], found, down)
 
 
 def judged(down: Fitted, client: Client, trainer: dict, shape: str, key: str) -> personal.Judged:

@@ -10,7 +10,7 @@ from scipy.stats import binom
 from unpooled.arrays import to_numpy
 from unpooled.errors import BadData, BadParameter
 from unpooled.federation import Federation
-from unpooled.learners import Trainer, calibration, left_out, own_nets
+from unpooled.learners import Trainer, calibration, left_out, own_nets, personal
 from unpooled.learners.calibration import NONE
 from unpooled.learners.estimator import LearnerEstimator
 from unpooled.learners.label_shift import label_shares
@@ -119,7 +119,7 @@ class JointModelPredictions(LearnerEstimator):
                 np.asarray(ratio),
                 np.array(NONE),
                 self._column_spread(fed),
-                np.zeros((0, 0)),
+                *personal.NOTHING_SAID,
             )
             if self.trainer_["hold_out"]:
                 own = {"weights": f"pi-{self.start_}", "pairs": True}
@@ -132,7 +132,8 @@ class JointModelPredictions(LearnerEstimator):
                 self.calibration_ = calibration.best(fed.sum(calibration_losses.using(**options), down))[0]
             down = down._replace(calibration=np.array(self.calibration_))
             if len(inverse):
-                down = down._replace(said=np.stack(fed.sum(judge_candidates.using(**options), down)))
+                said = fed.sum(judge_candidates.using(**options), down)
+                down = down._replace(said=np.stack([said.shares, said.losses]), said_rows=said.rows)
             fed.tell(personalise.using(**options), down)
         self._describe_choices(fed)
 
