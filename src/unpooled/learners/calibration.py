@@ -78,7 +78,7 @@ def _losses_at(behind: np.ndarray, w: np.ndarray, classes: int) -> np.ndarray:  
     """The losses at one temperature, of scores minus that of the label (n, c - 1)."""
     p = 1 / (1 + np.exp(np.minimum(behind, MOST_BEHIND)).sum(-1))  # of the label
     mended = p * _column(1 - FLOORS) + _column(FLOORS / classes)  # (floors, n)
-    return np.asarray(np.log(np.maximum(mended, 1e-13)) @ -w, dtype=np.float64)
+    return -(np.log(np.maximum(mended, 1e-13)) * w).sum(-1, dtype=np.float64)
 
 
 def _column(a: np.ndarray) -> np.ndarray:
