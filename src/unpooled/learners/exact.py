@@ -31,11 +31,11 @@ from unpooled.learners.curvatures import (
 from unpooled.learners.newton import solve
 from unpooled.learners.penalties import Penalty, as_theta, penalty
 from unpooled.maths.gaussian import unpack_triangle
+from unpooled.maths.logistic import lengthened
 from unpooled.tree import message
 
 CLOSE = 1e-6  # root mean square change of the scores by a step, below which the optimum is reached
 NEAR = 1e-3  # the same, below which second derivatives are those of the optimum
-LENGTHENED = (0.1, 0.6)  # share of the last Newton step that the next one repeats: from where on it is made longer, and for what at most
 MAX_HALVINGS = 40
 MAX_ROUNDS = 100  # of `fit`
 FEW_PARAMETERS = 64  # up to which more than two classes take Newton steps
@@ -169,22 +169,16 @@ def _ask(fed: Federation, path: Path) -> Any:
 
 
 def _newton(path: Path, gradient: np.ndarray, total: Any, pen: Penalty) -> tuple[Path, np.ndarray, float]:
-    """(the path, its next step, root mean square change of the scores by it).
+    """(the path, its next step, root mean square change of the scores by a Newton step).
 
-    Far from the optimum Newton's steps are too short: each repeats a part of the last one, and so would all that follow, so that the
-    step is made longer by their sum (Aitken). Near the optimum the inverse of the second derivatives is kept.
+    Far from the optimum the step is longer than Newton's; near it the inverse of the second derivatives is kept.
     """
     second = unpack_triangle(to_numpy(total.curvature)) + pen.matrix
     step = solve(second, gradient)
     moved = _size(step, gradient, path.rows)
     if moved < NEAR:
         return path._replace(inverse=solve(second, np.eye(len(second)))[None, None]), step, moved
-    before = path.at - path.base
-    repeated = float(before @ gradient / max(before @ second @ before, 1e-300))
-    least, most = LENGTHENED
-    if repeated > least and path.halvings == 0:
-        step = step / (1 - min(repeated, most))
-    return path, step, moved
+    return path, lengthened(step, path.at - path.base, second) if path.halvings == 0 else step, moved
 
 
 def _size(step: np.ndarray, gradient: np.ndarray, rows: float) -> float:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 
 CELLS, FEWEST = 20_000, 128  # numbers in a block, and its rows at least
+REPEATED = (0.1, 0.6)  # share of the last Newton step that the next one repeats: from where on it is made longer, and for what at most
 
 
 def blocks(x: np.ndarray, centre: np.ndarray, ones: str = "last") -> Iterator[tuple[slice, np.ndarray]]:
@@ -80,3 +81,18 @@ def gram(weight: np.ndarray, z: np.ndarray) -> np.ndarray:  # (q, q)
     """The sum of weight z z'; BLAS computes half of a product of an array with itself."""
     scaled = z * np.sqrt(weight)[:, None]
     return np.asarray(scaled.T @ scaled)
+
+
+# ---- steps ----
+
+
+def lengthened(step: np.ndarray, before: np.ndarray, second: np.ndarray) -> np.ndarray:  # (q,)
+    """A Newton step, longer where it repeats a part of the step `before`, given second derivatives (q, q).
+
+    Far from the optimum of a logistic regression Newton's steps are too short: each repeats a part of the last one, and so would all
+    that follow. Their sum is taken at once (Aitken). Near the optimum nothing is repeated.
+    """
+    along = second @ before
+    repeated = float(step @ along / max(before @ along, 1e-300))
+    least, most = REPEATED
+    return step / (1 - min(repeated, most)) if repeated > least else step

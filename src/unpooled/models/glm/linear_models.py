@@ -197,7 +197,7 @@ class LogisticRegression(ClassifierMixin, Estimator):
         objective = float(0.5 * total.loss) + pen.value(state.path.at)
         hessian = self._settled(hessian, coef, pen)
         n = float(total.n)
-        path = newton.advance(state.path, Evaluated(hessian, total.score.ravel(), objective, n, n), pen)
+        path = newton.advance(state.path, Evaluated(hessian, total.score.ravel(), objective, n, n), pen, longer=True)
         if path.halvings == 0 and not pen.any:
             newton.check_informed(hessian, path.first, n, self._names(fed, state) * len(coef), PENALISE)
         info = {"loss": float(0.5 * total.loss) / n} | ({"change": path.moved} if np.isfinite(path.moved) else {})
